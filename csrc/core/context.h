@@ -1,0 +1,38 @@
+// What a launcher may ask of its caller. torch/ implements it, so that kernels need no torch.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+#include "core/problem.h"
+
+namespace fastgemm {
+
+class Context {
+ public:
+  virtual ~Context() = default;
+
+  // The caller's current CUDA stream (cudaStream_t); null on the CPU.
+  virtual void* stream() const { return nullptr; }
+
+  // CPU threads that parallel() may use, at least 1.
+  virtual int threads() const { return 1; }
+
+  // Calls task(0) ... task(tasks - 1), each once, on up to threads() threads, and returns when all are
+  // done. Tasks must not wait for each other: on one thread they run in turn. An exception is passed on.
+  virtual void parallel(int64_t tasks, const std::function<void(int64_t)>& task) {
+    for (int64_t i = 0; i < tasks; ++i) task(i);
+  }
+
+  // Scratch memory, 64-byte aligned, valid until the op returns; reused from call to call. Call it from
+  // the launching thread only, before parallel(). Throws std::bad_alloc.
+  virtual void* allocate(size_t bytes) = 0;
+
+  // The framework's own product and transposed copy (level 7's `torch` rows).
+  virtual void torch_gemm(const GemmProblem&) = 0;
+  virtual void torch_transpose(const TransposeProblem&) = 0;
+  virtual void torch_add(const AddProblem&) = 0;
+};
+
+}  // namespace fastgemm

@@ -1,0 +1,141 @@
+#include "core/cpu_features.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+#include <string_view>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+#if defined(__linux__)
+#include <sys/syscall.h>
+#endif
+
+namespace fastgemm {
+namespace {
+
+#if defined(__x86_64__)
+struct Registers {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+};
+
+Registers cpuid(unsigned leaf, unsigned subleaf = 0) {
+  Registers r;
+  __get_cpuid_count(leaf, subleaf, &r.a, &r.b, &r.c, &r.d);
+  return r;
+}
+
+// Which register files the operating system saves on a context switch (XCR0).
+uint64_t enabled_state() {
+  unsigned lo, hi;
+  __asm__("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
+  return (uint64_t{hi} << 32) | lo;
+}
+
+// Linux hands out the 8 KiB AMX tile state only on request (ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
+bool request_amx() {
+#if defined(__linux__)
+  return syscall(SYS_arch_prctl, 0x1023, 18) == 0;
+#else
+  return false;
+#endif
+}
+
+std::string vendor_name(const Registers& r) {
+  char text[13] = {};
+  std::memcpy(text, &r.b, 4);
+  std::memcpy(text + 4, &r.d, 4);
+  std::memcpy(text + 8, &r.c, 4);
+  return text;
+}
+
+std::string brand_name() {
+  char text[49] = {};
+  if (cpuid(0x80000000).a < 0x80000004) return "";
+  for (unsigned i = 0; i < 3; ++i) {
+    const Registers r = cpuid(0x80000002 + i);
+    std::memcpy(text + 16 * i, &r, 16);
+  }
+  const std::string all(text);
+  const size_t last = all.find_last_not_of(' ');
+  return last == std::string::npos ? "" : all.substr(0, last + 1);
+}
+
+constexpr bool bit(unsigned word, int n) { return (word >> n) & 1; }
+
+CpuFeatures detect() {
+  CpuFeatures f;
+  f.vendor = vendor_name(cpuid(0));
+  f.brand = brand_name();
+  const Registers r1 = cpuid(1), r7 = cpuid(7, 0), r71 = cpuid(7, 1);
+  f.family = static_cast<int>((r1.a >> 8) & 0xf);
+  f.model = static_cast<int>(((r1.a >> 4) & 0xf) | ((r1.a >> 12) & 0xf0));
+  if (f.family == 0xf) f.family += static_cast<int>((r1.a >> 20) & 0xff);
+
+  const uint64_t state = bit(r1.c, 27) ? enabled_state() : 0;
+  const bool ymm = (state & 0x6) == 0x6, zmm = (state & 0xe6) == 0xe6, tiles = (state & 0x60000) == 0x60000;
+  f.avx2 = ymm && bit(r7.b, 5) && bit(r1.c, 12) && bit(r1.c, 29);                                    // FMA, F16C
+  f.avx512 = f.avx2 && zmm && bit(r7.b, 16) && bit(r7.b, 17) && bit(r7.b, 30) && bit(r7.b, 31);      // F DQ BW VL
+  f.avx512_vnni = f.avx512 && bit(r7.c, 11);
+  f.avx512_bf16 = f.avx512 && bit(r71.a, 5);
+  const bool amx = f.avx512 && tiles && bit(r7.d, 24) && request_amx();
+  f.amx_bf16 = amx && bit(r7.d, 22);
+  f.amx_int8 = amx && bit(r7.d, 25);
+  return f;
+}
+#else
+CpuFeatures detect() { return {}; }
+#endif
+
+CpuFeatures capped() {
+  CpuFeatures f = detect();
+  const char* cap = std::getenv("FASTGEMM_CPU_ISA");
+  if (!cap || !*cap || std::string_view(cap) == "native") return f;
+  const std::string_view name(cap);
+  if (name != "baseline" && name != "avx2" && name != "avx512")
+    throw std::invalid_argument("FASTGEMM_CPU_ISA=" + std::string(name) + ": expected baseline, avx2, avx512 or native");
+  f.avx512_vnni = f.avx512_bf16 = f.amx_bf16 = f.amx_int8 = false;
+  f.avx512 = f.avx512 && name == "avx512";
+  f.avx2 = f.avx2 && name != "baseline";
+  return f;
+}
+
+size_t cache_size(int name, size_t fallback) {
+  const long bytes = sysconf(name);
+  return bytes > 0 ? static_cast<size_t>(bytes) : fallback;
+}
+
+}  // namespace
+
+std::string CpuFeatures::list() const {
+  std::string text;
+  const std::pair<bool, const char*> all[] = {{avx2, "avx2"},           {avx512, "avx512"},
+                                              {avx512_vnni, "avx512_vnni"}, {avx512_bf16, "avx512_bf16"},
+                                              {amx_bf16, "amx_bf16"},   {amx_int8, "amx_int8"}};
+  for (const auto& [on, name] : all)
+    if (on) text += (text.empty() ? "" : " ") + std::string(name);
+  return text.empty() ? "baseline" : text;
+}
+
+const CpuFeatures& cpu_features() {
+  static const CpuFeatures found = capped();
+  return found;
+}
+
+const CpuCaches& cpu_caches() {
+  static const CpuCaches found = [] {
+    CpuCaches c;
+#if defined(_SC_LEVEL1_DCACHE_SIZE)
+    c.l1d = cache_size(_SC_LEVEL1_DCACHE_SIZE, c.l1d);
+    c.l2 = cache_size(_SC_LEVEL2_CACHE_SIZE, c.l2);
+    c.l3 = cache_size(_SC_LEVEL3_CACHE_SIZE, c.l3);
+#endif
+    return c;
+  }();
+  return found;
+}
+
+}  // namespace fastgemm

@@ -1,0 +1,35 @@
+// What this processor can do, read once by CPUID, and how many levels of it to use.
+#pragma once
+
+#include <string>
+
+namespace fastgemm {
+
+// Instruction sets the CPU kernels are compiled for, in ascending order. Each includes the ones before.
+enum class Isa { baseline, avx2, avx512 };
+
+struct CpuFeatures {
+  bool avx2 = false;         // AVX2, FMA, F16C
+  bool avx512 = false;       // F, BW, DQ, VL
+  bool avx512_vnni = false;  // vpdpbusd
+  bool avx512_bf16 = false;  // vdpbf16ps
+  bool amx_bf16 = false;     // tile matrix units; the operating system's permission included
+  bool amx_int8 = false;
+  std::string vendor;        // "AuthenticAMD"
+  std::string brand;         // as CPUID spells it
+  int family = 0, model = 0;
+
+  Isa isa() const { return avx512 ? Isa::avx512 : avx2 ? Isa::avx2 : Isa::baseline; }
+  std::string list() const;  // "avx2 avx512 avx512_vnni"
+};
+
+// The features found, capped by the environment variable FASTGEMM_CPU_ISA (baseline, avx2, avx512 =
+// without the bf16, VNNI and AMX units, or native). Read once; tests use it to run every variant.
+const CpuFeatures& cpu_features();
+
+struct CpuCaches {
+  size_t l1d = 32 << 10, l2 = 512 << 10, l3 = 8 << 20;  // bytes; l1d and l2 per core
+};
+const CpuCaches& cpu_caches();
+
+}  // namespace fastgemm

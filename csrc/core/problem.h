@@ -1,0 +1,97 @@
+// What a problem is: element types, matrix views, and the three operations.
+//
+// A view is never a copy. Element (i, j) of a matrix lies at data + i * row_stride + j * col_stride,
+// strides counted in elements, so row-major, column-major, sliced and broadcast operands are all the
+// same thing to a kernel, and a transposed operand is the same view with its strides exchanged.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace fastgemm {
+
+// The first six are the types that arithmetic works on. Transpose moves bytes and knows only their number.
+enum class DType : uint8_t { f64, f32, f16, bf16, i8, i32, bits8, bits16, bits32, bits64, bits128 };
+
+constexpr int element_size(DType t) {
+  constexpr int sizes[] = {8, 4, 2, 2, 1, 4, 1, 2, 4, 8, 16};
+  return sizes[static_cast<int>(t)];
+}
+
+constexpr bool is_integer(DType t) { return t == DType::i8 || t == DType::i32; }
+
+using DTypeSet = uint32_t;
+template <class... T>
+constexpr DTypeSet dtypes(T... t) {
+  return ((DTypeSet{1} << static_cast<int>(t)) | ...);
+}
+constexpr bool contains(DTypeSet set, DType t) { return (set >> static_cast<int>(t)) & 1; }
+
+inline constexpr DTypeSet kGemmTypes =
+    dtypes(DType::f64, DType::f32, DType::f16, DType::bf16, DType::i8, DType::i32);
+inline constexpr DTypeSet kAddTypes = kGemmTypes;
+inline constexpr DTypeSet kTransposeTypes =
+    dtypes(DType::bits8, DType::bits16, DType::bits32, DType::bits64, DType::bits128);
+
+template <class Pointer>
+struct BasicMatrix {
+  Pointer data = nullptr;
+  int64_t row_stride = 0;
+  int64_t col_stride = 0;
+  int64_t batch_stride = 0;
+
+  BasicMatrix transposed() const { return {data, col_stride, row_stride, batch_stride}; }
+};
+using Matrix = BasicMatrix<void*>;
+using ConstMatrix = BasicMatrix<const void*>;
+
+// How a float32 product may be computed (see docs/precision.md for what each promises).
+enum class Precision : uint8_t { ieee, tf32, bf16x3, bf16x6, fp16x3 };
+
+// out = alpha * a @ b + beta * c for each member of the batch. a: (m, k), b: (k, n), c and out: (m, n).
+// beta == 0 never reads c; then c.data is null. c may be exactly out and never overlaps it otherwise.
+struct GemmProblem {
+  DType type = DType::f32;      // of a and b
+  DType out_type = DType::f32;  // of c and out: type itself, f32 for f16 and bf16, i32 for i8
+  Precision precision = Precision::ieee;
+  int64_t batch = 1, m = 0, n = 0, k = 0;
+  ConstMatrix a, b, c;
+  Matrix out;
+  double alpha = 1.0, beta = 0.0;
+
+  // The same problem read the other way round: out^T = b^T @ a^T. Kernels that write rows of C use it
+  // when out is column-major.
+  GemmProblem transposed() const {
+    GemmProblem p = *this;
+    std::swap(p.m, p.n);
+    p.a = b.transposed();
+    p.b = a.transposed();
+    p.c = c.transposed();
+    p.out = out.transposed();
+    return p;
+  }
+  double flops() const { return 2.0 * double(batch) * double(m) * double(n) * double(k); }
+};
+
+// dst[j, i] = src[i, j]. src: (rows, cols) with one unit stride; dst: (cols, rows), contiguous rows
+// (dst.col_stride == 1, dst.row_stride >= rows).
+struct TransposeProblem {
+  DType type = DType::bits32;
+  int64_t batch = 1, rows = 0, cols = 0;
+  ConstMatrix src;
+  Matrix dst;
+  double bytes() const { return 2.0 * double(batch) * double(rows) * double(cols) * element_size(type); }
+};
+
+// out = a + alpha * b, all (rows, cols) views of any strides (0 where broadcast). out may be exactly a or b.
+struct AddProblem {
+  DType type = DType::f32;
+  int64_t rows = 0, cols = 0;
+  ConstMatrix a, b;
+  Matrix out;
+  double alpha = 1.0;
+  double bytes() const { return 3.0 * double(rows) * double(cols) * element_size(type); }
+};
+
+}  // namespace fastgemm

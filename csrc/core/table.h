@@ -1,0 +1,56 @@
+// The kernel table: the single source of truth. Dispatch, tests, benchmarks, the command line, the
+// tables in docs/ and the error messages all read it. A row stays in the table when its code was not
+// built or its device is missing; then `unavailable` says why.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "core/context.h"
+#include "core/problem.h"
+
+namespace fastgemm {
+
+enum class Op : uint8_t { gemm, transpose, add };
+enum class Device : uint8_t { cpu, cuda };
+
+enum class Role : uint8_t {
+  rung,       // a level may pick it
+  companion,  // stands beside a rung to show what the rung's idea buys; only by name
+  pitfall,    // slow but right: a lesson; only by name, promises nothing
+};
+
+struct Kernel {
+  Op op;
+  Device device;
+  int level;
+  std::string_view name;     // unique for op and device
+  DTypeSet dtypes;
+  std::string_view needs;    // "any CPU", "AVX-512 VNNI", "sm_80": what `info` shows
+  std::string_view summary;  // one sentence: the idea
+  Role role = Role::rung;
+
+  // Null where the code was not built.
+  void (*gemm)(const GemmProblem&, Context&) = nullptr;
+  void (*transpose)(const TransposeProblem&, Context&) = nullptr;
+  void (*add)(const AddProblem&, Context&) = nullptr;
+
+  // Why the kernel cannot run in this process (not built, no such unit); null when it can.
+  const char* (*unavailable)() = nullptr;
+  // Why it cannot take this problem; null when it can, or when it takes every problem of its dtypes.
+  const char* (*rejects)(const GemmProblem&) = nullptr;
+
+  const char* why_unavailable() const { return unavailable ? unavailable() : nullptr; }
+};
+
+// All rows, grouped by op and device and ordered by level; within a level the preferred row comes first.
+std::span<const Kernel> kernels();
+
+// Contributed by each backend (cpu/gemm/table.cpp and so on); kernels() joins them.
+std::span<const Kernel> cpu_gemm_kernels();
+std::span<const Kernel> cpu_transpose_kernels();
+std::span<const Kernel> cpu_add_kernels();
+std::span<const Kernel> library_kernels();
+
+}  // namespace fastgemm
