@@ -1,0 +1,153 @@
+// Element types as they lie in memory, what a product of them accumulates in, and scalar conversions.
+//
+// Every header of this folder is compiled several times, once per instruction set, and puts its code into
+// the namespace of that instruction set. A function shared between them would be merged by the linker,
+// which might keep the AVX-512 copy for a processor without AVX-512. For the same reason these headers
+// use no std algorithms and no std::function.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "core/problem.h"
+
+#ifndef FASTGEMM_ISA
+#define FASTGEMM_ISA scalar
+#endif
+
+namespace fastgemm::FASTGEMM_ISA {
+
+struct Half {
+  uint16_t bits;
+};
+struct BFloat16 {
+  uint16_t bits;
+};
+
+template <class To, class From>
+inline To bit_cast(const From& from) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  std::memcpy(&to, &from, sizeof(To));
+  return to;
+}
+
+template <class T>
+constexpr T min(T x, T y) {
+  return y < x ? y : x;
+}
+template <class T>
+constexpr T max(T x, T y) {
+  return x < y ? y : x;
+}
+constexpr int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
+constexpr int64_t round_up(int64_t x, int64_t y) { return ceil_div(x, y) * y; }
+
+inline float to_float(BFloat16 x) { return bit_cast<float>(uint32_t{x.bits} << 16); }
+
+// Branch-free, so that compilers can vectorize it: the exponent is moved into place by a multiplication,
+// which also normalizes subnormals; infinities and NaNs get their exponent bits back afterwards.
+inline float to_float(Half x) {
+  const uint32_t magnitude = uint32_t{x.bits & 0x7fffu} << 13, sign = uint32_t{x.bits & 0x8000u} << 16;
+  const float scaled = bit_cast<float>(magnitude) * 0x1p112f;
+  const uint32_t special = magnitude >= 0x0f800000u ? 0x7f800000u : 0u;
+  return bit_cast<float>(bit_cast<uint32_t>(scaled) | special | sign);
+}
+
+// Round to nearest even; NaN stays NaN (its payload must not round up to infinity).
+inline BFloat16 to_bfloat16(float x) {
+  const uint32_t bits = bit_cast<uint32_t>(x);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return {static_cast<uint16_t>((bits >> 16) | 0x40u)};
+  return {static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
+}
+
+inline Half to_half(float x) {
+  const uint32_t bits = bit_cast<uint32_t>(x), sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
+  uint32_t half;
+  if (magnitude > 0x7f800000u) {
+    half = 0x7e00u | ((magnitude >> 13) & 0x3ffu);
+  } else if (magnitude >= 0x477ff000u) {  // 65520 and above round to infinity
+    half = 0x7c00u;
+  } else if (magnitude < 0x38800000u) {  // subnormal: the unit of 0.5f is 2^-24, so the addition rounds
+    half = bit_cast<uint32_t>(bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
+  } else {
+    half = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+  }
+  return {static_cast<uint16_t>(half | sign)};
+}
+
+// Integers accumulate modulo 2^32, in unsigned arithmetic, where wrapping is defined.
+template <class T>
+struct AccumulatorOf {
+  using type = float;
+};
+template <>
+struct AccumulatorOf<double> {
+  using type = double;
+};
+template <>
+struct AccumulatorOf<int8_t> {
+  using type = uint32_t;
+};
+template <>
+struct AccumulatorOf<uint32_t> {
+  using type = uint32_t;
+};
+template <class T>
+using Accumulator = typename AccumulatorOf<T>::type;
+
+template <class T>
+inline Accumulator<T> widen(T x) {
+  if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) {
+    return to_float(x);
+  } else if constexpr (std::is_same_v<T, int8_t>) {
+    return static_cast<uint32_t>(int32_t{x});
+  } else {
+    return x;
+  }
+}
+
+template <class T, class Acc>
+inline T narrow(Acc x) {
+  if constexpr (std::is_same_v<T, Half>) {
+    return to_half(x);
+  } else if constexpr (std::is_same_v<T, BFloat16>) {
+    return to_bfloat16(x);
+  } else {
+    return x;
+  }
+}
+
+// alpha and beta in the accumulator's type; for integers they are integral and wrap too.
+template <class Acc>
+inline Acc scalar_of(double x) {
+  if constexpr (std::is_same_v<Acc, uint32_t>) {
+    return static_cast<uint32_t>(static_cast<int64_t>(x));
+  } else {
+    return static_cast<Acc>(x);
+  }
+}
+
+// Calls f.template operator()<Element>() with the element type of `type`.
+template <class F>
+inline void with_element(DType type, F&& f) {
+  switch (type) {
+    case DType::f64:
+      return f.template operator()<double>();
+    case DType::f32:
+      return f.template operator()<float>();
+    case DType::f16:
+      return f.template operator()<Half>();
+    case DType::bf16:
+      return f.template operator()<BFloat16>();
+    case DType::i8:
+      return f.template operator()<int8_t>();
+    case DType::i32:
+      return f.template operator()<uint32_t>();
+    default:
+      __builtin_unreachable();
+  }
+}
+
+}  // namespace fastgemm::FASTGEMM_ISA

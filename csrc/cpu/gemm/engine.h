@@ -1,0 +1,264 @@
+// The packed engine: five loops around a micro-kernel (Goto and van de Geijn 2008, Van Zee 2015).
+//
+//   for pc in K, steps of kc          a k-block: one update of C
+//     for jc in N, steps of nc        B block (kc, nc), packed, in L3
+//       for ic in M, steps of mc      A block (mc, kc), packed, in L2
+//         for jr in nc, steps of NR   B micro-panel (kc, NR)
+//           for ir in mc, steps of MR A micro-panel (MR, kc): micro-kernel, C tile (MR, NR) in registers
+//
+// Levels 5 and 6 and the dot-product and AMX kernels are this one engine with different Traits:
+//
+//   struct Traits {
+//     using Element = ...;              // of a and b in memory: double, float, Half, BFloat16, int8_t,
+//     uint32_t using Acc = Accumulator<Element>; // double, float; uint32_t for integers (wrapping) using
+//     UnitA, UnitB = ...;         // what a packed panel consists of static constexpr int kMR, kNR;    // the
+//     micro-kernel's C tile static constexpr int kGroup;      // k-blocks are multiples of it (but the last,
+//     which packing fills up) static constexpr int kKC;         // depth of a k-block static constexpr bool
+//     kPartialRows;  // the micro-kernel may write fewer than kMR rows static int64_t panel_units_a(int64_t
+//     k), panel_units_b(int64_t k);  // room of a panel k deep; a kernel
+//                                       // that needs sums of rows or columns keeps them behind its panel
+//     static void pack_a(UnitA*, const Element*, int64_t row_stride, int64_t k_stride, int64_t rows, int64_t
+//     k); static void pack_b(UnitB*, const Element*, int64_t col_stride, int64_t k_stride, int64_t cols,
+//     int64_t k);
+//                                       // rows, cols: how many exist from here on, may exceed kMR, kNR
+//     static void micro_kernel(const MicroTile<Traits>&);
+//     static void enter(), leave();     // around every task: tile configuration of AMX
+//   };
+//
+// Panels start on 64-byte boundaries when panel_units_* keeps them there.
+#pragma once
+
+#include "core/context.h"
+#include "core/cpu_features.h"
+#include "cpu/gemm/epilogue.h"
+#include "cpu/gemm/pack.h"
+#include "cpu/gemm/parallel.h"
+
+namespace fastgemm::FASTGEMM_ISA {
+
+// One call of a micro-kernel: c(rows, kNR) = or += a-panel * b-panel.
+template <class Traits>
+struct MicroTile {
+  const typename Traits::UnitA* a;
+  const typename Traits::UnitB* b;
+  int64_t k;       // depth in elements; the panels hold ceil(k / kGroup) groups
+  int rows, cols;  // what is wanted. Writes exactly `rows` rows (kMR unless kPartialRows) and may write
+                   // up to kNR columns of them
+  typename Traits::Acc* c;
+  int64_t ldc;
+  bool accumulate;                       // += instead of =
+  const typename Traits::UnitA* next_a;  // the panels of the next call, for prefetching; never null
+  const typename Traits::UnitB* next_b;
+};
+
+// One 2-D product with typed pointers. Element (i, j) of a lies at a[i * a_rs + j * a_cs].
+template <class Traits, class Out>
+struct Product {
+  using Element = typename Traits::Element;
+  using Acc = typename Traits::Acc;
+  int64_t m, n, k;
+  const Element* a;
+  int64_t a_rs, a_cs;
+  const Element* b;
+  int64_t b_rs, b_cs;
+  OutputBlock<Out> o;
+  Acc alpha, beta;
+};
+
+struct Range {
+  int64_t begin, end;
+  int64_t size() const { return end - begin; }
+};
+// Part `index` of `parts` of `total`, in multiples of `step`; sizes differ by at most one step.
+inline Range part(int64_t total, int64_t step, int64_t parts, int64_t index) {
+  const int64_t steps = ceil_div(total, step);
+  return {min(total, steps * index / parts * step), min(total, steps * (index + 1) / parts * step)};
+}
+
+template <class Traits, class Out>
+class Engine {
+  using Element = typename Traits::Element;
+  using Acc = typename Traits::Acc;
+  using UnitA = typename Traits::UnitA;
+  using UnitB = typename Traits::UnitB;
+  using Problem = Product<Traits, Out>;
+  static constexpr int64_t MR = Traits::kMR, NR = Traits::kNR;
+  // C holds partial sums between k-blocks when it has the accumulator's type; otherwise they need their
+  // own buffer, so that the result is rounded once.
+  static constexpr bool kOwnSums = !std::is_same_v<Acc, Out>;
+
+ public:
+  // Scratch of run(), in bytes, and the block sizes, for problems of at most this size on `threads`.
+  Engine(int64_t m, int64_t n, int64_t k, int threads) : threads_(threads) {
+    k_blocks_ = max<int64_t>(1, ceil_div(k, Traits::kKC));
+    kc_ = round_up(ceil_div(k, k_blocks_), max<int64_t>(Traits::kGroup, 8));
+    choose_grid(m, n);
+    const int64_t a_panel = a_panel_bytes(), b_panel = b_panel_bytes();
+    mc_ = MR * max<int64_t>(1, static_cast<int64_t>(cpu_caches().l2) * 2 / 5 / a_panel);
+    mc_ = min(mc_, round_up(ceil_div(m, grid_m_), MR));
+    // A few MiB of packed B: all of K in one go if it fits (one packing phase, one fork), else one k-block.
+    constexpr int64_t kBudget = 8 << 20;
+    nc_ = min(round_up(n, NR), NR * max<int64_t>(1, kBudget / b_panel));
+    packed_k_blocks_ = min(k_blocks_, max<int64_t>(1, kBudget / (ceil_div(nc_, NR) * b_panel)));
+    a_bytes_ = round_up(mc_ / MR * a_panel, 64);
+    b_bytes_ = round_up(packed_k_blocks_ * (nc_ / NR) * b_panel, 64);
+    sums_bytes_ = kOwnSums && k_blocks_ > 1 ? round_up(m, MR) * nc_ * int64_t{sizeof(Acc)} : 0;
+  }
+  int64_t scratch_bytes() const { return threads_ * a_bytes_ + b_bytes_ + sums_bytes_; }
+
+  // Runs the five loops. With threads() == 1 everything happens in the caller (ctx is not used), so that
+  // run() may itself be a task.
+  void run(const Problem& p, Context* ctx, void* scratch) const {
+    char* base = static_cast<char*>(scratch);
+    UnitB* packed_b = reinterpret_cast<UnitB*>(base + threads_ * a_bytes_);
+    Acc* sums = reinterpret_cast<Acc*>(base + threads_ * a_bytes_ + b_bytes_);
+    for (int64_t jc = 0; jc < p.n; jc += nc_) {
+      const Range columns{jc, min(p.n, jc + nc_)};
+      for (int64_t block = 0; block < k_blocks_; block += packed_k_blocks_) {
+        const Range k_blocks{block, min(k_blocks_, block + packed_k_blocks_)};
+        fork(ctx, [&](int64_t task) { pack_b(p, columns, k_blocks, packed_b, task); });
+        fork(ctx, [&](int64_t task) {
+          Traits::enter();
+          UnitA* packed_a = reinterpret_cast<UnitA*>(base + task * a_bytes_);
+          compute(p, columns, k_blocks, packed_a, packed_b, sums, task);
+          Traits::leave();
+        });
+      }
+    }
+  }
+
+ private:
+  template <class Body>
+  FASTGEMM_INLINE void fork(Context* ctx, Body&& body) const {
+    if (threads_ == 1) return body(int64_t{0});
+    parallel(*ctx, threads_, body);
+  }
+
+  static int64_t panel_bytes(int64_t units, int64_t unit) { return round_up(units * unit, 64); }
+  int64_t a_panel_bytes() const { return panel_bytes(Traits::panel_units_a(kc_), sizeof(UnitA)); }
+  int64_t b_panel_bytes() const { return panel_bytes(Traits::panel_units_b(kc_), sizeof(UnitB)); }
+  int64_t a_panel_stride() const { return a_panel_bytes() / int64_t{sizeof(UnitA)}; }
+  int64_t b_panel_stride() const { return b_panel_bytes() / int64_t{sizeof(UnitB)}; }
+  Range k_range(const Problem& p, int64_t block) const { return {block * kc_, min(p.k, (block + 1) * kc_)}; }
+
+  // Cuts C into a grid of one cell a thread. Cost of a cell: its multiplications, and packing its rows
+  // of A, which every cell of the same grid row repeats (about 8 multiply-adds of time an element).
+  void choose_grid(int64_t m, int64_t n) {
+    int64_t best = INT64_MAX;
+    for (int64_t rows = 1; rows <= threads_; ++rows) {
+      if (threads_ % rows) continue;
+      const int64_t cell_m = ceil_div(ceil_div(m, MR), rows) * MR;
+      const int64_t cell_n = ceil_div(ceil_div(n, NR), threads_ / rows) * NR;
+      const int64_t cost = cell_m * cell_n + 8 * cell_m;
+      if (cost <= best) best = cost, grid_m_ = rows;
+    }
+    grid_n_ = threads_ / grid_m_;
+  }
+
+  void pack_b(const Problem& p, Range columns, Range k_blocks, UnitB* packed, int64_t task) const {
+    const int64_t panels = ceil_div(columns.size(), NR);
+    const Range mine = part(panels * k_blocks.size(), 1, threads_, task);
+    for (int64_t i = mine.begin; i < mine.end; ++i) {
+      const Range k = k_range(p, k_blocks.begin + i / panels);
+      const int64_t j = columns.begin + i % panels * NR;
+      Traits::pack_b(packed + i * b_panel_stride(), p.b + k.begin * p.b_rs + j * p.b_cs, p.b_cs, p.b_rs,
+                     p.n - j, k.size());
+    }
+  }
+
+  void compute(const Problem& p, Range columns, Range k_blocks, UnitA* packed_a, const UnitB* packed_b,
+               Acc* sums, int64_t task) const {
+    const int64_t panels = ceil_div(columns.size(), NR);
+    const Range rows = part(p.m, MR, grid_m_, task / grid_n_);
+    const Range mine = part(panels, 1, grid_n_, task % grid_n_);
+    if (mine.size() == 0) return;
+    for (int64_t block = k_blocks.begin; block < k_blocks.end; ++block) {
+      const Range k = k_range(p, block);
+      const UnitB* b = packed_b + (block - k_blocks.begin) * panels * b_panel_stride();
+      for (int64_t ic = rows.begin; ic < rows.end; ic += mc_) {
+        const Range a_rows{ic, min(rows.end, ic + mc_)};
+        for (int64_t i = a_rows.begin; i < a_rows.end; i += MR)
+          Traits::pack_a(packed_a + (i - ic) / MR * a_panel_stride(), p.a + i * p.a_rs + k.begin * p.a_cs,
+                         p.a_rs, p.a_cs, p.m - i, k.size());
+        macro_kernel(p, {a_rows, columns, mine, k.size(), block == 0, block == k_blocks_ - 1}, packed_a, b,
+                     sums);
+      }
+    }
+  }
+
+  struct Block {
+    Range rows, columns;  // of C; columns: of the packed block of B
+    Range panels;         // this cell's part of them
+    int64_t k;
+    bool first, last;  // k-block
+  };
+
+  // Loops jr and ir: every micro-tile of an A block times a B block.
+  void macro_kernel(const Problem& p, const Block& block, const UnitA* packed_a, const UnitB* packed_b,
+                    Acc* sums) const {
+    const int64_t a_panels = ceil_div(block.rows.size(), MR);
+    for (int64_t jr = block.panels.begin; jr < block.panels.end; ++jr) {
+      const UnitB* b = packed_b + jr * b_panel_stride();
+      for (int64_t ir = 0; ir < a_panels; ++ir) {
+        const UnitA* a = packed_a + ir * a_panel_stride();
+        const bool last_row = ir + 1 == a_panels;
+        const int64_t i = block.rows.begin + ir * MR, j = block.columns.begin + jr * NR;
+        MicroTile<Traits> t;
+        t.a = a;
+        t.b = b;
+        t.k = block.k;
+        t.rows = static_cast<int>(min(MR, block.rows.end - i));
+        t.cols = static_cast<int>(min(NR, block.columns.end - j));
+        t.next_a = last_row ? packed_a : a + a_panel_stride();
+        t.next_b = last_row && jr + 1 < block.panels.end ? b + b_panel_stride() : b;
+        micro_tile(p, t, i, j, block, sums);
+      }
+    }
+  }
+
+  // One C tile: straight into C where that is all there is to do, else through a buffer and the epilogue.
+  void micro_tile(const Problem& p, MicroTile<Traits>& t, int64_t i, int64_t j, const Block& block,
+                  Acc* sums) const {
+    const int rows = t.rows;
+    if constexpr (!Traits::kPartialRows) t.rows = MR;
+    OutputBlock<Out> o = p.o;
+    o.out += i * o.ld + j;
+    if (p.beta != Acc{0}) o.c += i * o.c_rs + j * o.c_cs;
+    if constexpr (kOwnSums) {
+      if (k_blocks_ > 1) {
+        t.ldc = nc_;
+        t.c = sums + i * nc_ + (j - block.columns.begin);
+        t.accumulate = !block.first;
+        Traits::micro_kernel(t);
+        if (block.last) store_tile(t.c, t.ldc, rows, t.cols, p.alpha, p.beta, o);
+        return;
+      }
+    } else {
+      const bool plain = p.alpha == Acc{1} && (!block.first || p.beta == Acc{0});
+      if (plain && t.cols == NR && rows == t.rows) {
+        t.ldc = o.ld;
+        t.c = o.out;
+        t.accumulate = !block.first;
+        return Traits::micro_kernel(t);
+      }
+    }
+    alignas(64) Acc tile[MR * NR];
+    t.ldc = NR;
+    t.c = tile;
+    t.accumulate = false;
+    Traits::micro_kernel(t);
+    if (!block.first) {  // only reached where C itself holds the sums of the k-blocks before
+      o.c = o.out;
+      o.c_rs = o.ld;
+      o.c_cs = 1;
+    }
+    store_tile(tile, NR, rows, t.cols, p.alpha, block.first ? p.beta : Acc{1}, o);
+  }
+
+  int threads_;
+  int64_t grid_m_ = 1, grid_n_ = 1;
+  int64_t k_blocks_, packed_k_blocks_, kc_, mc_, nc_;
+  int64_t a_bytes_, b_bytes_, sums_bytes_;
+};
+
+}  // namespace fastgemm::FASTGEMM_ISA

@@ -1,0 +1,9 @@
+#include "cpu/gemm/parallel.h"
+
+namespace fastgemm {
+
+void parallel(Context& ctx, int64_t tasks, void (*task)(void*, int64_t), void* closure) {
+  ctx.parallel(tasks, [task, closure](int64_t i) { task(closure, i); });
+}
+
+}  // namespace fastgemm

@@ -1,0 +1,150 @@
+// SIMD in GCC vector extensions, as wide as the instruction set of this translation unit allows. The
+// portable part compiles for any processor; intrinsics stand only where the language has no word for an
+// instruction (half conversion, pair products), each beside its portable form.
+#pragma once
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+#include <utility>
+
+#include "cpu/gemm/element.h"
+
+#define FASTGEMM_INLINE inline __attribute__((always_inline))
+
+namespace fastgemm::FASTGEMM_ISA {
+
+#if defined(__AVX512F__)
+inline constexpr int kVectorBytes = 64;
+#elif defined(__AVX2__)
+inline constexpr int kVectorBytes = 32;
+#else
+inline constexpr int kVectorBytes = 16;
+#endif
+
+template <class T, int N>
+struct VectorType {
+  typedef T type __attribute__((vector_size(N * sizeof(T))));
+  typedef T unaligned __attribute__((vector_size(N * sizeof(T)), aligned(1), may_alias));
+};
+template <class T>
+inline constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
+template <class T, int N = kLanes<T>>
+using Vector = typename VectorType<T, N>::type;
+
+template <class V, class T>
+FASTGEMM_INLINE V load(const T* p) {
+  using Unaligned =
+      typename VectorType<std::remove_cvref_t<decltype(V{}[0])>, sizeof(V) / sizeof(V{}[0])>::unaligned;
+  return *reinterpret_cast<const Unaligned*>(p);
+}
+template <class V, class T>
+FASTGEMM_INLINE void store(T* p, V v) {
+  using Unaligned =
+      typename VectorType<std::remove_cvref_t<decltype(V{}[0])>, sizeof(V) / sizeof(V{}[0])>::unaligned;
+  *reinterpret_cast<Unaligned*>(p) = v;
+}
+// x - 0, not x + 0, which would turn -0 into +0.
+template <class V, class T>
+FASTGEMM_INLINE V broadcast(T x) {
+  return x - V{};
+}
+
+// x0 y0 x1 y1 ... of the lower (upper) halves of x and y.
+template <class V, int... I>
+FASTGEMM_INLINE V zip_low(V x, V y, std::integer_sequence<int, I...>) {
+  constexpr int n = sizeof...(I);
+  return __builtin_shufflevector(x, y, ((I % 2) * n + I / 2)...);
+}
+template <class V, int... I>
+FASTGEMM_INLINE V zip_high(V x, V y, std::integer_sequence<int, I...>) {
+  constexpr int n = sizeof...(I);
+  return __builtin_shufflevector(x, y, ((I % 2) * n + n / 2 + I / 2)...);
+}
+
+// An N x N transpose in registers: log2(N) perfect shuffles of the whole block, N log2(N) instructions.
+template <class V, int N>
+FASTGEMM_INLINE void transpose(V (&r)[N]) {
+  using Indices = std::make_integer_sequence<int, N>;
+#pragma GCC unroll 8
+  for (int stage = 1; stage < N; stage *= 2) {
+    V t[N];
+#pragma GCC unroll 16
+    for (int i = 0; i < N / 2; ++i) {
+      t[2 * i] = zip_low(r[i], r[i + N / 2], Indices{});
+      t[2 * i + 1] = zip_high(r[i], r[i + N / 2], Indices{});
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < N; ++i) r[i] = t[i];
+  }
+}
+
+// One accumulator vector's worth of elements, widened to the accumulator's type.
+template <class T>
+FASTGEMM_INLINE Vector<Accumulator<T>> load_widened(const T* p) {
+  using Acc = Accumulator<T>;
+  constexpr int n = kLanes<Acc>;
+  if constexpr (std::is_same_v<T, Acc>) {
+    return load<Vector<Acc>>(p);
+  } else if constexpr (std::is_same_v<T, BFloat16>) {
+    const auto wide = __builtin_convertvector((load<Vector<uint16_t, n>>(p)), Vector<uint32_t, n>);
+    return reinterpret_cast<Vector<float>>(wide << 16);
+  } else if constexpr (std::is_same_v<T, int8_t>) {
+    return reinterpret_cast<Vector<uint32_t>>(
+        __builtin_convertvector((load<Vector<int8_t, n>>(p)), Vector<int32_t, n>));
+  } else {
+#if defined(__AVX512F__)
+    return _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+#elif defined(__F16C__)
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#else
+    Vector<float> v;
+    for (int i = 0; i < n; ++i) v[i] = to_float(p[i]);
+    return v;
+#endif
+  }
+}
+
+// The inverse, rounded once to nearest even.
+template <class T, class Acc>
+FASTGEMM_INLINE void store_narrowed(T* p, Vector<Acc> v) {
+  if constexpr (std::is_same_v<T, Acc>) {
+    store(p, v);
+  } else if constexpr (std::is_same_v<T, BFloat16>) {
+    using Bits = Vector<uint32_t>;
+    const Bits bits = reinterpret_cast<Bits>(v);
+    const Bits rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    const Bits quiet = (bits >> 16) | 0x40u;
+    const Bits chosen = (bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded;
+    store(p, __builtin_convertvector(chosen, Vector<uint16_t, kLanes<uint32_t>>));
+  } else {
+#if defined(__AVX512F__)
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                        _mm512_maskz_cvtps_ph(0xffff, v, _MM_FROUND_TO_NEAREST_INT));
+#elif defined(__F16C__)
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+#else
+    for (int i = 0; i < kLanes<float>; ++i) p[i] = to_half(v[i]);
+#endif
+  }
+}
+
+// acc + the products of the two int16 in each 32-bit lane.
+FASTGEMM_INLINE Vector<uint32_t> add_pair_products(Vector<uint32_t> acc, Vector<uint32_t> x,
+                                                   Vector<uint32_t> y) {
+#if defined(__AVX512BW__)
+  return acc + (Vector<uint32_t>)_mm512_madd_epi16((__m512i)x, (__m512i)y);
+#elif defined(__AVX2__)
+  return acc + (Vector<uint32_t>)_mm256_madd_epi16((__m256i)x, (__m256i)y);
+#elif defined(__SSE2__)
+  return acc + (Vector<uint32_t>)_mm_madd_epi16((__m128i)x, (__m128i)y);
+#else
+  using Signed = Vector<int32_t>;
+  const Signed sx = (Signed)x, sy = (Signed)y;
+  const Signed low = ((Signed)(x << 16) >> 16) * ((Signed)(y << 16) >> 16);
+  return acc + (Vector<uint32_t>)low + (Vector<uint32_t>)((sx >> 16) * (sy >> 16));
+#endif
+}
+
+}  // namespace fastgemm::FASTGEMM_ISA
