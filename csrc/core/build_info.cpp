@@ -1,0 +1,44 @@
+#include "core/build_info.h"
+
+#include "core/cpu_features.h"
+#include "core/table.h"
+#include "core/tuning.h"
+
+namespace fastgemm {
+
+std::vector<std::pair<std::string, std::string>> build_info() {
+#if defined(__clang__)
+  const std::string compiler = "clang " __clang_version__;
+#elif defined(__GNUC__)
+  const std::string compiler = "gcc " __VERSION__;
+#else
+  const std::string compiler = "unknown";
+#endif
+  return {{"version", FASTGEMM_VERSION},
+          {"compiler", compiler},
+          {"torch_abi", "stable, 2.11 and later"},
+          {"cuda_archs", FASTGEMM_CUDA_ARCHS},
+          {"cpu", cpu_features().brand},
+          {"cpu_model", cpu_model()},
+          {"cpu_features", cpu_features().list()},
+          {"table_hash", table_hash()}};
+}
+
+std::string table_hash() {
+  uint64_t h = 0xcbf29ce484222325u;  // FNV-1a
+  const auto mix = [&h](std::string_view text) {
+    for (const char c : text) h = (h ^ uint8_t(c)) * 0x100000001b3u;
+  };
+  for (const Kernel& k : kernels()) {
+    mix(k.name), mix(k.summary), mix(k.needs);
+    mix(std::to_string(int(k.op)) + "," + std::to_string(int(k.device)) + "," + std::to_string(k.level) + "," +
+        std::to_string(k.dtypes) + ";");
+  }
+  mix(FASTGEMM_VERSION);
+  constexpr char digits[] = "0123456789abcdef";
+  std::string text;
+  for (int i = 60; i >= 0; i -= 4) text += digits[(h >> i) & 15];
+  return text;
+}
+
+}  // namespace fastgemm

@@ -1,0 +1,192 @@
+#include "core/select.h"
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+
+namespace fastgemm {
+namespace {
+
+constexpr int kLevels = 7;
+
+const char* why_rejected(const Kernel& k, const GemmProblem& p) { return k.rejects ? k.rejects(p) : nullptr; }
+template <class Problem>
+const char* why_rejected(const Kernel&, const Problem&) {
+  return nullptr;
+}
+
+// Why this row cannot run this problem in this process; empty when it can.
+template <class Problem>
+std::string obstacle(const Kernel& k, const Problem& p) {
+  if (const char* why = k.why_unavailable()) return why;
+  if (!contains(k.dtypes, p.type)) return "it does not take " + std::string(to_string(p.type));
+  if (const char* why = why_rejected(k, p)) return why;
+  return {};
+}
+
+template <class Problem>
+bool can_run(const Kernel& k, const Problem& p) {
+  return !k.why_unavailable() && contains(k.dtypes, p.type) && !why_rejected(k, p);
+}
+
+std::string in_words(const TuningKey& key) {
+  return std::string(to_string(key.op)) + " on " + std::string(to_string(key.device)) + " in " +
+         std::string(to_string(key.type));
+}
+
+template <class Problem>
+std::string levels_that_can(const Problem& p, const TuningKey& key) {
+  std::array<bool, kLevels + 1> can{};
+  for (const Kernel& k : kernels())
+    if (k.op == key.op && k.device == key.device && k.role == Role::rung && can_run(k, p)) can[k.level] = true;
+  std::string text;
+  for (int level = 1; level <= kLevels; ++level)
+    if (can[level]) text += (text.empty() ? "" : ", ") + std::to_string(level);
+  return text.empty() ? "none" : text;
+}
+
+template <class Problem>
+const Kernel& by_name(const Problem& p, const TuningKey& key, const Choice& choice) {
+  std::vector<std::string_view> names;
+  for (const Kernel& k : kernels()) {
+    if (k.op != key.op || k.device != key.device) continue;
+    if (k.name != choice.kernel) {
+      names.push_back(k.name);
+      continue;
+    }
+    const std::string name(k.name);
+    if (choice.level && choice.level != k.level)
+      throw std::invalid_argument("kernel '" + name + "' is of level " + std::to_string(k.level) + ", not " +
+                                  std::to_string(choice.level));
+    if (const std::string why = obstacle(k, p); !why.empty())
+      throw std::runtime_error("kernel '" + name + "' cannot run here: " + why + " (" + in_words(key) +
+                               "; levels that can: " + levels_that_can(p, key) + ")");
+    return k;
+  }
+  throw std::invalid_argument("unknown kernel '" + std::string(choice.kernel) + "' for " + std::string(to_string(key.op)) +
+                              " on " + std::string(to_string(key.device)) + "; the nearest names are " +
+                              nearest_names(choice.kernel, names));
+}
+
+template <class Problem>
+const Kernel& by_level(const Problem& p, const TuningKey& key, int level) {
+  std::string reasons;
+  for (const Kernel& k : kernels()) {
+    if (k.op != key.op || k.device != key.device || k.level != level || k.role != Role::rung) continue;
+    const std::string why = obstacle(k, p);
+    if (why.empty()) return k;
+    reasons += (reasons.empty() ? "" : "; ") + std::string(k.name) + ": " + why;
+  }
+  if (reasons.empty()) reasons = "there is no such rung";
+  throw std::runtime_error("level " + std::to_string(level) + " cannot run " + in_words(key) + ": " + reasons +
+                           ". Levels that can: " + levels_that_can(p, key));
+}
+
+bool is_framework(const Kernel& k) { return k.name == "torch"; }
+
+// The framework's fp32 product is a candidate only while its global flags leave it IEEE.
+bool precise_enough(const Kernel& k, const TuningKey& key) {
+  if (key.op != Op::gemm || key.type != DType::f32 || !is_framework(k)) return true;
+  return framework_is_ieee();
+}
+
+template <class Problem>
+const Kernel& fastest_known(const Problem& p, const TuningKey& key) {
+  const auto usable = [&](const Kernel* k) { return k && can_run(*k, p) && precise_enough(*k, key); };
+  if (const Kernel* k = remembered(key); usable(k)) return *k;
+  if (const Kernel* k = nearest_measured(key); usable(k)) return *k;
+
+  // Nothing measured on this type of device: the framework where it has the op, else the highest rung.
+  const Kernel* highest = nullptr;
+  for (const Kernel& k : kernels()) {
+    if (k.op != key.op || k.device != key.device || k.role != Role::rung || !usable(&k)) continue;
+    if (is_framework(k)) return k;
+    if (!highest || k.level > highest->level) highest = &k;
+  }
+  if (highest) return *highest;
+  throw std::runtime_error("no kernel can run " + in_words(key) + " here");
+}
+
+// A decision costs about 0.3 us (a lock and a scan of the static table), which counts beside a 32 x 32
+// product, so each thread keeps its last ones. A torch row for fp32 is not kept: flags may change.
+template <class Problem>
+const Kernel& fastest_known_cached(const Problem& p, const TuningKey& key) {
+  struct Slot {
+    TuningKey key;
+    uint64_t version = 0;
+    const Kernel* kernel = nullptr;
+  };
+  static constexpr size_t kSlots = 64;
+  thread_local std::array<Slot, kSlots> slots;
+  Slot& slot = slots[size_t(key.m * 31 + key.n * 17 + key.k * 7 + key.batch + int(key.type)) % kSlots];
+  const uint64_t version = tuning_version();
+  if (slot.kernel && slot.version == version && slot.key == key) return *slot.kernel;
+  const Kernel& k = fastest_known(p, key);
+  const bool depends_on_flags = is_framework(k) && key.type == DType::f32;
+  if (!depends_on_flags) slot = {key, version, &k};
+  return k;
+}
+
+template <class Problem>
+const Kernel& select_any(const Problem& p, Device device, int threads, const Choice& choice) {
+  if (choice.level < 0 || choice.level > kLevels)
+    throw std::invalid_argument("level must be 1 to 7 or None, got " + std::to_string(choice.level));
+  const TuningKey key = tuning_key(p, device, threads);
+  if (!choice.kernel.empty()) return by_name(p, key, choice);
+  if (choice.level == 0 || choice.level == kLevels) return fastest_known_cached(p, key);
+  return by_level(p, key, choice.level);
+}
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t above = row[j];
+      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])});
+      diagonal = above;
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+const Kernel& select(const GemmProblem& p, Device d, int threads, const Choice& c) {
+  return select_any(p, d, threads, c);
+}
+const Kernel& select(const TransposeProblem& p, Device d, int threads, const Choice& c) {
+  return select_any(p, d, threads, c);
+}
+const Kernel& select(const AddProblem& p, Device d, int threads, const Choice& c) {
+  return select_any(p, d, threads, c);
+}
+
+std::string nearest_names(std::string_view wrong, std::span<const std::string_view> names) {
+  std::vector<std::string_view> sorted(names.begin(), names.end());
+  std::stable_sort(sorted.begin(), sorted.end(), [&](std::string_view x, std::string_view y) {
+    return edit_distance(wrong, x) < edit_distance(wrong, y);
+  });
+  std::string text;
+  for (size_t i = 0; i < sorted.size() && i < 3; ++i)
+    text += (i ? ", '" : "'") + std::string(sorted[i]) + "'";
+  return text.empty() ? "none" : text;
+}
+
+std::string_view to_string(Op op) {
+  return std::array{"gemm", "transpose", "add"}[static_cast<int>(op)];
+}
+std::string_view to_string(Device d) { return d == Device::cpu ? "cpu" : "cuda"; }
+std::string_view to_string(DType t) {
+  constexpr std::string_view names[] = {"float64", "float32", "float16", "bfloat16", "int8",  "int32",
+                                        "bits8",   "bits16",  "bits32",  "bits64",   "bits128"};
+  return names[static_cast<int>(t)];
+}
+std::string_view to_string(Precision p) {
+  constexpr std::string_view names[] = {"ieee", "tf32", "bf16x3", "bf16x6", "fp16x3"};
+  return names[static_cast<int>(p)];
+}
+
+}  // namespace fastgemm

@@ -1,0 +1,33 @@
+// Choosing a kernel: by name, by level, or the fastest known.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "core/table.h"
+#include "core/tuning.h"
+
+namespace fastgemm {
+
+// What the caller asked for. level 0: none given. An empty kernel: none given.
+struct Choice {
+  int level = 0;
+  std::string_view kernel;
+};
+
+// Returns a kernel that can run this problem here. Throws std::invalid_argument (a level outside 1..7, an
+// unknown kernel, a kernel that is not of the level) or std::runtime_error (cannot run here; says why and
+// what can). Level 7 and "none given" both mean the fastest known.
+const Kernel& select(const GemmProblem&, Device, int threads, const Choice&);
+const Kernel& select(const TransposeProblem&, Device, int threads, const Choice&);
+const Kernel& select(const AddProblem&, Device, int threads, const Choice&);
+
+std::string_view to_string(Op);
+std::string_view to_string(Device);
+std::string_view to_string(DType);
+std::string_view to_string(Precision);
+
+// The given names nearest to a misspelt one: "did you mean ...?" material, comma separated.
+std::string nearest_names(std::string_view wrong, std::span<const std::string_view> names);
+
+}  // namespace fastgemm

@@ -1,0 +1,7 @@
+#include "core/tuning.h"
+
+namespace fastgemm {
+
+std::span<const StaticTable> static_tables() { return {}; }
+
+}  // namespace fastgemm

@@ -1,0 +1,152 @@
+#include "core/tuning.h"
+
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
+
+#include "core/cpu_features.h"
+
+namespace fastgemm {
+namespace {
+
+struct KeyHash {
+  size_t operator()(const TuningKey& k) const {
+    uint64_t h = 0xcbf29ce484222325u;
+    const auto mix = [&h](uint64_t v) { h = (h ^ v) * 0x100000001b3u; h ^= h >> 29; };
+    mix(uint64_t(k.op) | uint64_t(k.device) << 4 | uint64_t(k.type) << 8 | uint64_t(k.out_type) << 12 |
+        uint64_t(k.precision) << 16 | uint64_t(k.a_transposed) << 20 | uint64_t(k.b_transposed) << 21 |
+        uint64_t(k.accumulates) << 22 | uint64_t(k.threads) << 32);
+    mix(uint64_t(k.batch)), mix(uint64_t(k.m)), mix(uint64_t(k.n)), mix(uint64_t(k.k));
+    return h;
+  }
+};
+
+struct Memory {
+  std::shared_mutex mutex;
+  std::unordered_map<TuningKey, const Kernel*, KeyHash> kernels;
+};
+Memory& memory() {
+  static Memory m;
+  return m;
+}
+std::atomic<uint64_t> version{1};
+
+std::mutex probe_mutex;
+std::function<bool()> framework_probe;
+
+const Kernel* find_row(Op op, Device device, std::string_view name) {
+  for (const Kernel& k : kernels())
+    if (k.op == op && k.device == device && k.name == name) return &k;
+  return nullptr;
+}
+
+double log_size(int64_t n) { return std::log2(double(n < 1 ? 1 : n)); }
+
+// Squared distance in octaves. Batch counts half: four times the batch is like twice the size.
+double distance(const TuningKey& key, const Measured& p) {
+  const auto d = [](int64_t x, int64_t y) { const double v = log_size(x) - log_size(y); return v * v; };
+  return d(key.m, p.m) + d(key.n, p.n) + d(key.k, p.k) + 0.25 * d(key.batch, p.batch);
+}
+
+// Tables are measured with one thread and with all; a point of the same kind of thread count is meant.
+bool same_threads(const TuningKey& key, const Measured& p) {
+  return key.device == Device::cuda || (key.threads == 1) == (p.threads == 1);
+}
+
+}  // namespace
+
+TuningKey tuning_key(const GemmProblem& p, Device device, int threads) {
+  TuningKey k;
+  k.op = Op::gemm, k.device = device, k.type = p.type, k.out_type = p.out_type, k.precision = p.precision;
+  k.a_transposed = p.a.col_stride != 1 && p.a.row_stride == 1;
+  k.b_transposed = p.b.col_stride != 1 && p.b.row_stride == 1;
+  k.accumulates = p.alpha != 1.0 || p.beta != 0.0;
+  k.threads = threads, k.batch = p.batch, k.m = p.m, k.n = p.n, k.k = p.k;
+  return k;
+}
+
+TuningKey tuning_key(const TransposeProblem& p, Device device, int threads) {
+  TuningKey k;
+  k.op = Op::transpose, k.device = device, k.type = k.out_type = p.type;
+  k.a_transposed = p.src.col_stride != 1 && p.src.row_stride == 1;
+  k.threads = threads, k.batch = p.batch, k.m = p.rows, k.n = p.cols, k.k = 0;
+  return k;
+}
+
+TuningKey tuning_key(const AddProblem& p, Device device, int threads) {
+  TuningKey k;
+  k.op = Op::add, k.device = device, k.type = k.out_type = p.type;
+  k.threads = threads, k.m = p.rows, k.n = p.cols, k.k = 0;
+  return k;
+}
+
+const std::string& cpu_model() {
+  static const std::string name = [] {
+    const CpuFeatures& f = cpu_features();
+    std::string features = f.list();
+    for (char& c : features) c = c == ' ' ? '+' : c;
+    return f.vendor + "-" + std::to_string(f.family) + "-" + std::to_string(f.model) + "-" + features;
+  }();
+  return name;
+}
+
+const Kernel* nearest_measured(const TuningKey& key) {
+  if (key.device != Device::cpu) return nullptr;
+  const Measured* best = nullptr;
+  double best_distance = std::numeric_limits<double>::infinity();
+  for (const StaticTable& table : static_tables()) {
+    if (table.op != key.op || table.device != cpu_model()) continue;
+    for (const Measured& p : table.points) {
+      if (p.type != key.type || !same_threads(key, p)) continue;
+      const double d = distance(key, p);
+      if (d < best_distance) best_distance = d, best = &p;
+    }
+  }
+  return best ? find_row(key.op, key.device, best->kernel) : nullptr;
+}
+
+void remember(const TuningKey& key, std::string_view kernel) {
+  const Kernel* row = find_row(key.op, key.device, kernel);
+  if (!row) return;  // a file written by another version may name a kernel that is gone
+  std::unique_lock lock(memory().mutex);
+  memory().kernels[key] = row;
+  ++version;
+}
+
+const Kernel* remembered(const TuningKey& key) {
+  std::shared_lock lock(memory().mutex);
+  const auto it = memory().kernels.find(key);
+  return it == memory().kernels.end() ? nullptr : it->second;
+}
+
+size_t remembered_count() {
+  std::shared_lock lock(memory().mutex);
+  return memory().kernels.size();
+}
+
+void forget_all() {
+  std::unique_lock lock(memory().mutex);
+  memory().kernels.clear();
+  ++version;
+}
+
+uint64_t tuning_version() { return version.load(std::memory_order_acquire); }
+
+void set_framework_ieee_probe(std::function<bool()> probe) {
+  std::lock_guard lock(probe_mutex);
+  framework_probe = std::move(probe);
+}
+
+bool framework_is_ieee() {
+  std::function<bool()> probe;
+  {
+    std::lock_guard lock(probe_mutex);
+    probe = framework_probe;
+  }
+  return !probe || probe();
+}
+
+}  // namespace fastgemm

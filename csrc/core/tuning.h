@@ -1,0 +1,68 @@
+// What is known about speed: the static tables that ship with the library and the measurements that a
+// user's own autotuning added. Reading them never measures anything.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/table.h"
+
+namespace fastgemm {
+
+// Everything about a problem that its fastest kernel depends on, besides the device.
+struct TuningKey {
+  Op op = Op::gemm;
+  Device device = Device::cpu;
+  DType type = DType::f32, out_type = DType::f32;
+  Precision precision = Precision::ieee;
+  bool a_transposed = false, b_transposed = false;  // column-major operand (transpose, add: false)
+  bool accumulates = false;                         // alpha != 1 or beta != 0
+  int threads = 1;                                  // CPU; 0 on a GPU
+  int64_t batch = 1, m = 0, n = 0, k = 0;           // transpose, add: m = rows, n = cols, k = 0
+
+  bool operator==(const TuningKey&) const = default;
+};
+
+TuningKey tuning_key(const GemmProblem&, Device, int threads);
+TuningKey tuning_key(const TransposeProblem&, Device, int threads);
+TuningKey tuning_key(const AddProblem&, Device, int threads);
+
+// One measured point of a static table: the name of the kernel that was fastest there.
+struct Measured {
+  DType type;
+  uint8_t threads;
+  int64_t batch, m, n, k;
+  std::string_view kernel;
+};
+struct StaticTable {
+  std::string_view device;  // what cpu_model() or the GPU calls itself
+  Op op;
+  std::span<const Measured> points;
+};
+std::span<const StaticTable> static_tables();  // generated: core/static_tables.cpp
+
+// "AuthenticAMD-25-17-avx512_bf16": the processor type that a CPU table was measured on.
+const std::string& cpu_model();
+
+// The kernel that a static table of this device names for the nearest measured problem (in the logarithm
+// of its sizes), or nullptr where no table was measured.
+const Kernel* nearest_measured(const TuningKey&);
+
+// The user's own measurements: exact problems, filled by fastgemm.autotune or from its file at import.
+void remember(const TuningKey&, std::string_view kernel);
+const Kernel* remembered(const TuningKey&);
+size_t remembered_count();
+void forget_all();
+
+// Counts every change of the above, so that a caller may keep a decision until the count moves.
+uint64_t tuning_version();
+
+// Whether the framework's float32 product is IEEE under its global flags; the default says yes.
+void set_framework_ieee_probe(std::function<bool()>);
+bool framework_is_ieee();
+
+}  // namespace fastgemm

@@ -1,0 +1,33 @@
+# CPU kernels. Each folder's sources.cmake sorts its files into
+#   SCALAR  levels 1 to 3, built without vectorization so that a rung shows its own idea, not the compiler's;
+#   ISA     built once per instruction set, in namespaces of their own; the choice is made at run time;
+#   PLAIN   everything else, for the oldest processor that this build supports.
+include(csrc/cpu/gemm/sources.cmake)
+include(csrc/cpu/transpose/sources.cmake)
+include(csrc/cpu/add/sources.cmake)
+
+set(FASTGEMM_ISAS baseline)
+set(FASTGEMM_FLAGS_baseline "")
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  list(APPEND FASTGEMM_ISAS avx2 avx512)
+  set(FASTGEMM_FLAGS_avx2 -mavx2 -mfma -mf16c)
+  set(FASTGEMM_FLAGS_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mprefer-vector-width=512)
+endif()
+
+function(fastgemm_add_cpu_kernels OBJECTS)
+  set(scalar ${FASTGEMM_CPU_GEMM_SCALAR} ${FASTGEMM_CPU_TRANSPOSE_SCALAR} ${FASTGEMM_CPU_ADD_SCALAR})
+  set(per_isa ${FASTGEMM_CPU_GEMM_ISA} ${FASTGEMM_CPU_TRANSPOSE_ISA} ${FASTGEMM_CPU_ADD_ISA})
+  set(plain ${FASTGEMM_CPU_GEMM_PLAIN} ${FASTGEMM_CPU_TRANSPOSE_PLAIN} ${FASTGEMM_CPU_ADD_PLAIN} ${FASTGEMM_CPU_GEMM_DOT})
+
+  add_library(fastgemm_cpu_scalar OBJECT ${scalar})
+  target_compile_options(fastgemm_cpu_scalar PRIVATE -fno-tree-vectorize -fno-tree-slp-vectorize)
+  add_library(fastgemm_cpu_plain OBJECT ${plain})
+  set(objects $<TARGET_OBJECTS:fastgemm_cpu_scalar> $<TARGET_OBJECTS:fastgemm_cpu_plain>)
+  foreach(isa ${FASTGEMM_ISAS})
+    add_library(fastgemm_cpu_${isa} OBJECT ${per_isa})
+    target_compile_definitions(fastgemm_cpu_${isa} PRIVATE FASTGEMM_ISA=${isa} FASTGEMM_ISA_${isa}=1)
+    target_compile_options(fastgemm_cpu_${isa} PRIVATE ${FASTGEMM_FLAGS_${isa}})
+    list(APPEND objects $<TARGET_OBJECTS:fastgemm_cpu_${isa}>)
+  endforeach()
+  set(${OBJECTS} ${${OBJECTS}} ${objects} PARENT_SCOPE)
+endfunction()

@@ -1,0 +1,44 @@
+#include <cuda_runtime.h>
+
+#include "cuda/device/image.h"
+
+namespace fastgemm::cuda {
+namespace {
+
+__global__ void write_arch(int* arch) {
+#if defined(__CUDA_ARCH__)
+  *arch = __CUDA_ARCH__ / 10;
+#endif
+}
+
+std::string run(DeviceImage& found) {
+  const auto text = [](const char* call, cudaError_t e) {
+    return std::string(call) + ": " + cudaGetErrorName(e) + " (" + cudaGetErrorString(e) + ")";
+  };
+  if (const cudaError_t e = cudaGetDeviceCount(&found.device_count); e != cudaSuccess)
+    return text("cudaGetDeviceCount", e);
+  if (found.device_count == 0) return "no CUDA device";
+  cudaDeviceProp properties;
+  if (const cudaError_t e = cudaGetDeviceProperties(&properties, 0); e != cudaSuccess)
+    return text("cudaGetDeviceProperties", e);
+  found.device = properties.name;
+  found.capability = 10 * properties.major + properties.minor;
+
+  int* arch = nullptr;
+  if (const cudaError_t e = cudaMalloc(&arch, sizeof(int)); e != cudaSuccess) return text("cudaMalloc", e);
+  void* arguments[] = {&arch};
+  cudaError_t e = cudaLaunchKernel(reinterpret_cast<const void*>(&write_arch), dim3(1), dim3(1), arguments, 0, nullptr);
+  if (e == cudaSuccess) e = cudaMemcpy(&found.image_arch, arch, sizeof(int), cudaMemcpyDeviceToHost);
+  cudaFree(arch);
+  return e == cudaSuccess ? "" : text("write_arch<1, 1>", e);
+}
+
+}  // namespace
+
+DeviceImage device_image() {
+  DeviceImage found;
+  found.problem = run(found);
+  return found;
+}
+
+}  // namespace fastgemm::cuda

@@ -1,0 +1,19 @@
+// Which compiled image of this library a GPU runs.
+#pragma once
+
+#include <string>
+
+namespace fastgemm::cuda {
+
+struct DeviceImage {
+  int device_count = 0;
+  std::string device;   // name of device 0
+  int capability = 0;   // of device 0, as 10 * major + minor
+  int image_arch = 0;   // architecture of the code that device 0 ran, as 10 * major + minor
+  std::string problem;  // why the above could not be found out; empty when it could
+};
+
+// Runs a one-thread kernel on device 0 that reports the architecture it was compiled for.
+DeviceImage device_image();
+
+}  // namespace fastgemm::cuda

@@ -1,0 +1,111 @@
+// fastgemm._introspect: the kernel table, tuning memory and build information for Python. The ops themselves
+// are reached through torch.ops; loading this module loads the op library, which registers them.
+#include <pybind11/functional.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "core/build_info.h"
+#include "core/select.h"
+#include "core/tuning.h"
+
+namespace py = pybind11;
+using namespace fastgemm;
+
+namespace {
+
+template <class Enum>
+Enum parse(const std::string& name, int count, const char* what) {
+  for (int i = 0; i < count; ++i)
+    if (to_string(static_cast<Enum>(i)) == name) return static_cast<Enum>(i);
+  throw std::invalid_argument(std::string("unknown ") + what + " '" + name + "'");
+}
+
+std::vector<std::string> type_names(DTypeSet set) {
+  std::vector<std::string> names;
+  for (int i = 0; i <= int(DType::bits128); ++i)
+    if (contains(set, DType(i))) names.emplace_back(to_string(DType(i)));
+  return names;
+}
+
+constexpr const char* role_name(Role r) {
+  return r == Role::rung ? "rung" : r == Role::companion ? "companion" : "pitfall";
+}
+
+py::list table() {
+  py::list rows;
+  for (const Kernel& k : kernels()) {
+    py::dict row;
+    row["op"] = to_string(k.op), row["device"] = to_string(k.device), row["level"] = k.level;
+    row["name"] = k.name, row["dtypes"] = type_names(k.dtypes), row["needs"] = k.needs;
+    row["summary"] = k.summary, row["role"] = role_name(k.role);
+    const char* why = k.why_unavailable();
+    row["unavailable"] = why ? py::cast(why) : py::none();
+    rows.append(row);
+  }
+  return rows;
+}
+
+// (op, device, type, out_type, precision, a_transposed, b_transposed, accumulates, threads, batch, m, n, k)
+using KeyTuple = std::tuple<std::string, std::string, std::string, std::string, std::string, bool, bool, bool, int,
+                            int64_t, int64_t, int64_t, int64_t>;
+
+TuningKey to_key(const KeyTuple& t) {
+  TuningKey k;
+  k.op = parse<Op>(std::get<0>(t), 3, "op");
+  k.device = parse<Device>(std::get<1>(t), 2, "device");
+  k.type = parse<DType>(std::get<2>(t), 11, "dtype");
+  k.out_type = parse<DType>(std::get<3>(t), 11, "dtype");
+  k.precision = parse<Precision>(std::get<4>(t), 5, "precision");
+  std::tie(k.a_transposed, k.b_transposed, k.accumulates) = std::tuple(std::get<5>(t), std::get<6>(t), std::get<7>(t));
+  std::tie(k.threads, k.batch) = std::tuple(std::get<8>(t), std::get<9>(t));
+  std::tie(k.m, k.n, k.k) = std::tuple(std::get<10>(t), std::get<11>(t), std::get<12>(t));
+  return k;
+}
+
+// A problem without data, enough for choosing a kernel: what select() would pick for it.
+std::string chosen(const KeyTuple& tuple) {
+  const TuningKey key = to_key(tuple);
+  if (key.op == Op::transpose) {
+    TransposeProblem p;
+    p.type = key.type, p.batch = key.batch, p.rows = key.m, p.cols = key.n;
+    p.src.row_stride = key.a_transposed ? 1 : key.n, p.src.col_stride = key.a_transposed ? key.m : 1;
+    return std::string(select(p, key.device, key.threads, {}).name);
+  }
+  if (key.op == Op::add) {
+    AddProblem p;
+    p.type = key.type, p.rows = key.m, p.cols = key.n;
+    return std::string(select(p, key.device, key.threads, {}).name);
+  }
+  GemmProblem p;
+  p.type = key.type, p.out_type = key.out_type, p.precision = key.precision, p.beta = key.accumulates ? 1.0 : 0.0;
+  p.batch = key.batch, p.m = key.m, p.n = key.n, p.k = key.k;
+  p.a.row_stride = key.a_transposed ? 1 : key.k, p.a.col_stride = key.a_transposed ? key.m : 1;
+  p.b.row_stride = key.b_transposed ? 1 : key.n, p.b.col_stride = key.b_transposed ? key.k : 1;
+  return std::string(select(p, key.device, key.threads, {}).name);
+}
+
+py::dict info() {
+  py::dict d;
+  for (const auto& [name, value] : build_info()) d[py::str(name)] = value;
+  bool cuda = false;
+  for (const Kernel& k : kernels()) cuda |= k.device == Device::cuda && (k.gemm || k.transpose || k.add);
+  d["cuda_kernels"] = cuda;
+  return d;
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_introspect, m) {
+  m.doc() = "Kernel table, tuning memory and build information of the fastgemm op library.";
+  m.def("table", &table, "Rows of the kernel table, as dictionaries.");
+  m.def("build_info", &info);
+  m.def("chosen", &chosen, "Name of the kernel that level=None picks for a tuning key.");
+  m.def("remember", [](const KeyTuple& key, const std::string& kernel) { remember(to_key(key), kernel); });
+  m.def("forget_all", &forget_all);
+  m.def("remembered_count", &remembered_count);
+  m.def("set_framework_ieee_probe", [](std::function<bool()> probe) {
+    // The probe outlives interpreters' normal tear-down order, so it is never destroyed.
+    auto* kept = new std::function<bool()>(std::move(probe));
+    set_framework_ieee_probe([kept] { return (*kept)(); });
+  });
+}

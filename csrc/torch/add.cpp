@@ -1,0 +1,130 @@
+// torch.ops.fastgemm.add and add_ for CPU tensors: a + alpha * b with broadcasting.
+#include <cmath>
+#include <stdexcept>
+
+#include "core/select.h"
+#include "torch/context.h"
+#include "torch/ops.h"
+
+namespace fastgemm::torch_ops {
+namespace {
+
+[[noreturn]] void bad_value(const std::string& text) { throw std::invalid_argument("fastgemm.add: " + text); }
+
+struct Arguments {
+  Tensor a, b;
+  double alpha;
+  int64_t level;
+  std::string kernel;
+  Choice choice() const { return {level_of(level), kernel}; }
+  explicit Arguments(StackReader s)
+      : a(s.tensor()), b(s.tensor()), alpha(s.number()), level(s.integer(kNoLevel)),
+        kernel(s.optional_string()) {}
+};
+
+struct Shape {
+  std::array<int64_t, kMaxDims> sizes;
+  size_t dim = 0;
+  bool empty = false;
+  std::span<const int64_t> get() const { return {sizes.data(), dim}; }
+};
+
+int64_t size_at(const View& v, size_t from_end) { return from_end <= size_t(v.dim) ? v.size(int64_t(from_end)) : 1; }
+int64_t stride_at(const View& v, size_t from_end) {
+  return size_at(v, from_end) == 1 ? 0 : v.stride(int64_t(from_end));
+}
+
+Shape broadcast(const View& a, const View& b) {
+  Shape s;
+  s.dim = size_t(std::max(a.dim, b.dim));
+  for (size_t d = 0; d < s.dim; ++d) {
+    const int64_t x = size_at(a, s.dim - d), y = size_at(b, s.dim - d);
+    if (x != y && x != 1 && y != 1)
+      bad_value("shapes of a " + shape_text(a.shape()) + " and b " + shape_text(b.shape()) + " do not broadcast");
+    s.sizes[d] = x == 1 ? y : x;
+    s.empty |= s.sizes[d] == 0;
+  }
+  return s;
+}
+
+// The two innermost merged dimensions become the problem's rows and columns, the others the loop around it.
+void run(AddProblem p, const Loops& loops, const Choice& choice) {
+  CpuContext context;
+  const int outer = std::max(loops.count - 2, 0);
+  const auto set = [&p](const Loops::Dim& dim, bool columns) {
+    (columns ? p.cols : p.rows) = dim.size;
+    (columns ? p.a.col_stride : p.a.row_stride) = dim.stride[0];
+    (columns ? p.b.col_stride : p.b.row_stride) = dim.stride[1];
+    (columns ? p.out.col_stride : p.out.row_stride) = dim.stride[2];
+  };
+  p.rows = p.cols = 1;
+  p.a.col_stride = p.b.col_stride = p.out.col_stride = 1;
+  p.a.row_stride = p.b.row_stride = p.out.row_stride = 1;
+  if (loops.count > 0) set(loops.dims[size_t(loops.count - 1)], true);
+  if (loops.count > 1) set(loops.dims[size_t(loops.count - 2)], false);
+  const Kernel& kernel = select(p, Device::cpu, context.threads(), choice);
+  for_each_index(loops, outer, [&](const std::array<int64_t, 4>& offset) {
+    AddProblem q = p;
+    const int size = element_size(p.type);
+    q.a.data = (const char*)p.a.data + offset[0] * size;
+    q.b.data = (const char*)p.b.data + offset[1] * size;
+    q.out.data = (char*)p.out.data + offset[2] * size;
+    kernel.add(q, context);
+  });
+}
+
+Tensor add_into(const Arguments& args, const Tensor* given) {
+  const View a(args.a), b(args.b);
+  require_same_device("b", b, "a", a);
+  AddProblem p;
+  p.type = arithmetic_type("a", a.dtype);
+  if (b.dtype != a.dtype)
+    bad_value("b has dtype " + dtype_text(b.dtype) + ", but a has " + dtype_text(a.dtype) + "; they must be equal");
+  p.alpha = args.alpha;
+  if (is_integer(p.type) && (p.alpha != std::nearbyint(p.alpha) || std::abs(p.alpha) >= 0x1p53))
+    bad_value("alpha must be a whole number for integer operands, got " + std::to_string(p.alpha));
+
+  const Shape shape = broadcast(a, b);
+  const Tensor out = given ? *given : empty_contiguous(shape.get(), a.dtype, a);
+  const View o(out);
+  if (given) {
+    require_same_device("out", o, "a", a);
+    require_out(o, shape.get(), a.dtype);
+    if (!same_view(o, a)) require_no_overlap(o, "a", a);
+    if (!same_view(o, b)) require_no_overlap(o, "b", b);
+  }
+  const Choice choice = args.choice();
+  if (shape.empty) {
+    select(p, Device::cpu, 1, choice);  // a wrong level or kernel is wrong here too
+    return out;
+  }
+  Loops loops;
+  for (size_t d = 0; d < shape.dim; ++d) {
+    const size_t from_end = shape.dim - d;
+    loops.push({shape.sizes[d], {stride_at(a, from_end), stride_at(b, from_end), stride_at(o, from_end), 0}});
+  }
+  p.a.data = a.data, p.b.data = b.data, p.out.data = o.data;
+  run(p, loops, choice);
+  return out;
+}
+
+}  // namespace
+
+void add(StableIValue* stack, uint64_t, uint64_t) {
+  const Arguments args{StackReader(stack)};
+  return_tensor(stack, add_into(args, nullptr));
+}
+
+void add_out(StableIValue* stack, uint64_t inputs, uint64_t) {
+  const Tensor out = StackReader(stack + inputs - 1).tensor();
+  const Arguments args{StackReader(stack)};
+  add_into(args, &out);
+}
+
+void add_in_place(StableIValue* stack, uint64_t, uint64_t) {
+  const Arguments args{StackReader(stack)};
+  const Tensor out = args.a;
+  add_into(args, &out);
+}
+
+}  // namespace fastgemm::torch_ops

@@ -1,0 +1,73 @@
+// Reading and writing the argument stack of a boxed op (torch stable ABI).
+//
+// TORCH_BOX would do this from a C++ signature, but as of torch 2.13 it leaks every str argument (48 bytes
+// and more a call), so the few conversions that these ops need are written out. Every argument on the stack
+// is owned by the callee; the reader takes all of them before any work, so that an exception leaks nothing.
+#pragma once
+
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <cstring>
+#include <optional>
+#include <string>
+#include <type_traits>
+
+namespace fastgemm::torch_ops {
+
+using torch::stable::Tensor;
+
+inline void check(AOTITorchError error, const char* call) {
+  if (error != AOTI_TORCH_SUCCESS) throw std::runtime_error(std::string("torch: ") + call + " failed");
+}
+
+class StackReader {
+ public:
+  explicit StackReader(StableIValue* stack) : next_(stack) {}
+
+  Tensor tensor() { return take_tensor(*next_++); }
+  std::optional<Tensor> optional_tensor() { return take_optional(take_tensor); }
+  double number() { return as<double>(*next_++); }
+  std::optional<double> optional_number() { return take_optional(as<double>); }
+  bool flag() { return as<bool>(*next_++); }
+  int64_t integer(int64_t if_none) { return take_optional(as<int64_t>).value_or(if_none); }
+  std::optional<int32_t> optional_dtype() { return take_optional(as<int32_t>); }
+  std::string optional_string() { return take_optional(take_string).value_or(""); }
+
+ private:
+  template <class T>
+  static T as(StableIValue v) {
+    T t;
+    static_assert(sizeof(T) <= sizeof(v) && std::is_trivially_copyable_v<T>);
+    std::memcpy(&t, &v, sizeof(T));
+    return t;
+  }
+  static Tensor take_tensor(StableIValue v) { return Tensor(as<AtenTensorHandle>(v)); }
+  static std::string take_string(StableIValue v) {
+    const auto handle = as<StringHandle>(v);
+    size_t length = 0;
+    const char* text = nullptr;
+    std::string copy;
+    if (torch_string_length(handle, &length) == AOTI_TORCH_SUCCESS &&
+        torch_string_c_str(handle, &text) == AOTI_TORCH_SUCCESS)
+      copy.assign(text, length);
+    check(torch_delete_string(handle), "torch_delete_string");
+    return copy;
+  }
+  // None is a null pointer; anything else a value on the heap that is ours to delete.
+  template <class Take>
+  auto take_optional(Take take) -> std::optional<decltype(take(StableIValue{}))> {
+    auto* boxed = as<StableIValue*>(*next_++);
+    if (!boxed) return std::nullopt;
+    auto value = take(*boxed);
+    delete boxed;
+    return value;
+  }
+
+  StableIValue* next_;
+};
+
+// Hands a new tensor to the caller.
+inline void return_tensor(StableIValue* stack, const Tensor& t) { stack[0] = torch::stable::detail::from(t); }
+
+}  // namespace fastgemm::torch_ops

@@ -1,0 +1,95 @@
+#include "torch/context.h"
+
+#include <torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h>
+#include <torch/csrc/stable/ops.h>
+
+#include <stdexcept>
+
+namespace fastgemm::torch_ops {
+namespace {
+
+// A torch tensor over memory that the problem owns. data is not written through the const views.
+Tensor wrap(const void* data, int32_t dtype, std::initializer_list<int64_t> shape,
+            std::initializer_list<int64_t> strides) {
+  AtenTensorHandle h;
+  check(aoti_torch_create_tensor_from_blob(const_cast<void*>(data), int64_t(shape.size()), shape.begin(),
+                                           strides.begin(), 0, dtype, aoti_torch_device_type_cpu(), 0, &h),
+        "create_tensor_from_blob");
+  return Tensor(h);
+}
+
+template <class M>
+Tensor matrix(const M& m, int32_t dtype, int64_t rows, int64_t cols) {
+  return wrap(m.data, dtype, {rows, cols}, {m.row_stride, m.col_stride});
+}
+template <class M>
+Tensor matrices(const M& m, int32_t dtype, int64_t batch, int64_t rows, int64_t cols) {
+  return wrap(m.data, dtype, {batch, rows, cols}, {m.batch_stride, m.row_stride, m.col_stride});
+}
+
+void int8_product(const GemmProblem& p) {
+  const auto at = [](const auto& m, int64_t i, int size) {
+    auto shifted = m;
+    shifted.data = (decltype(m.data))((const char*)m.data + i * m.batch_stride * size);
+    return shifted;
+  };
+  const int32_t i8 = torch_dtype(DType::i8), i32 = torch_dtype(DType::i32);
+  for (int64_t i = 0; i < p.batch; ++i)
+    check(aoti_torch_cpu__int_mm_out(matrix(at(p.out, i, 4), i32, p.m, p.n).get(), matrix(at(p.a, i, 1), i8, p.m, p.k).get(),
+                                     matrix(at(p.b, i, 1), i8, p.k, p.n).get()),
+          "_int_mm");
+}
+
+void single_product(const GemmProblem& p, int32_t type) {
+  const Tensor a = matrix(p.a, type, p.m, p.k), b = matrix(p.b, type, p.k, p.n), out = matrix(p.out, type, p.m, p.n);
+  if (p.alpha == 1.0 && p.beta == 0.0) return check(aoti_torch_cpu_mm_out(out.get(), a.get(), b.get()), "mm");
+  const Tensor c = p.c.data ? matrix(p.c, type, p.m, p.n) : out;
+  check(aoti_torch_cpu_addmm_out(out.get(), c.get(), a.get(), b.get(), p.beta, p.alpha), "addmm");
+}
+
+void batched_product(const GemmProblem& p, int32_t type) {
+  const Tensor a = matrices(p.a, type, p.batch, p.m, p.k), b = matrices(p.b, type, p.batch, p.k, p.n),
+               out = matrices(p.out, type, p.batch, p.m, p.n);
+  if (p.alpha == 1.0 && p.beta == 0.0) return check(aoti_torch_cpu_bmm_out(out.get(), a.get(), b.get()), "bmm");
+  const Tensor c = p.c.data ? matrices(p.c, type, p.batch, p.m, p.n) : out;
+  check(aoti_torch_cpu_baddbmm_out(out.get(), c.get(), a.get(), b.get(), p.beta, p.alpha), "baddbmm");
+}
+
+}  // namespace
+
+CpuContext::CpuContext() : threads_(int(torch::stable::get_num_threads())) {}
+
+void CpuContext::parallel(int64_t tasks, const std::function<void(int64_t)>& task) {
+  if (tasks <= 1 || threads_ <= 1) return Context::parallel(tasks, task);
+  torch::stable::parallel_for(0, tasks, 1, [&task](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) task(i);
+  });
+}
+
+void CpuContext::torch_gemm(const GemmProblem& p) {
+  if (p.type == DType::i8) return int8_product(p);
+  const int32_t type = torch_dtype(p.type);
+  p.batch == 1 ? single_product(p, type) : batched_product(p, type);
+}
+
+void CpuContext::torch_transpose(const TransposeProblem& p) {
+  // Any dtype of the same width moves the same bytes: uint8, int16, float32, float64, complex128.
+  constexpr int32_t codes[] = {0, 2, 6, 7, 10};
+  const int32_t type = codes[int(p.type) - int(DType::bits8)];
+  const Tensor src = matrices(p.src.transposed(), type, p.batch, p.cols, p.rows);
+  const Tensor dst = matrices(p.dst, type, p.batch, p.cols, p.rows);
+  check(aoti_torch_copy_(dst.get(), src.get(), 0), "copy_");
+}
+
+void CpuContext::torch_add(const AddProblem& p) {
+  const int32_t type = torch_dtype(p.type);
+  const Tensor a = matrix(p.a, type, p.rows, p.cols), b = matrix(p.b, type, p.rows, p.cols),
+               out = matrix(p.out, type, p.rows, p.cols);
+  // aten::add.out through the dispatcher: the C shim offers only the in-place form with a scalar.
+  std::array<StableIValue, 4> stack{torch::stable::detail::from(a), torch::stable::detail::from(b),
+                                    torch::stable::detail::from(p.alpha), torch::stable::detail::from(out)};
+  check(torch_call_dispatcher("aten::add", "out", stack.data(), TORCH_ABI_VERSION), "add");
+  Tensor result(torch::stable::detail::to<AtenTensorHandle>(stack[0]));  // the alias it returns is ours to free
+}
+
+}  // namespace fastgemm::torch_ops

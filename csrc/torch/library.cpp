@@ -1,0 +1,39 @@
+// The ops as torch sees them. Three things about the schemas were learned by probing torch 2.13:
+// - an argument called `kernel` breaks inductor, so kernels are named by `impl`;
+// - an out= or in-place op must return (), because a returned alias fails opcheck and torch.compile;
+// - the ops with a leading underscore have no autograd formula: eager calls without gradients use them,
+//   since a registered formula costs 4 us a call even when no gradient is wanted.
+#include "torch/ops.h"
+
+#define GEMM_ARGUMENTS                                                                           \
+  "(Tensor a, Tensor b, Tensor? c=None, *, float alpha=1.0, float? beta=None, bool trans_a=False, " \
+  "bool trans_b=False, int? level=None, str? impl=None, str? precision=None, ScalarType? out_dtype=None"
+#define TRANSPOSE_ARGUMENTS "(Tensor a, *, int? level=None, str? impl=None"
+#define ADD_ARGUMENTS "Tensor b, *, float alpha=1.0, int? level=None, str? impl=None"
+
+STABLE_TORCH_LIBRARY(fastgemm, m) {
+  m.def("gemm" GEMM_ARGUMENTS ") -> Tensor");
+  m.def("_gemm" GEMM_ARGUMENTS ") -> Tensor");
+  m.def("gemm.out" GEMM_ARGUMENTS ", Tensor(a!) out) -> ()");
+  m.def("transpose" TRANSPOSE_ARGUMENTS ") -> Tensor");
+  m.def("_transpose" TRANSPOSE_ARGUMENTS ") -> Tensor");
+  m.def("transpose.out" TRANSPOSE_ARGUMENTS ", Tensor(a!) out) -> ()");
+  m.def("add(Tensor a, " ADD_ARGUMENTS ") -> Tensor");
+  m.def("_add(Tensor a, " ADD_ARGUMENTS ") -> Tensor");
+  m.def("add.out(Tensor a, " ADD_ARGUMENTS ", Tensor(a!) out) -> ()");
+  m.def("add_(Tensor(a!) a, " ADD_ARGUMENTS ") -> ()");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(fastgemm, CPU, m) {
+  using namespace fastgemm::torch_ops;
+  m.impl("gemm", &gemm);
+  m.impl("_gemm", &gemm);
+  m.impl("gemm.out", &gemm_out);
+  m.impl("transpose", &transpose);
+  m.impl("_transpose", &transpose);
+  m.impl("transpose.out", &transpose_out);
+  m.impl("add", &add);
+  m.impl("_add", &add);
+  m.impl("add.out", &add_out);
+  m.impl("add_", &add_in_place);
+}

@@ -1,0 +1,159 @@
+#include "torch/views.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace fastgemm::torch_ops {
+namespace {
+
+// c10::ScalarType's numbers, which the C shim hands out; they are part of torch's serialized format.
+enum : int32_t { kInt8 = 1, kInt32 = 3, kHalf = 5, kFloat = 6, kDouble = 7, kBFloat16 = 15 };
+
+[[noreturn]] void bad_value(const std::string& text) { throw std::invalid_argument("fastgemm: " + text); }
+
+struct ByteRange {
+  uintptr_t begin, end;
+};
+ByteRange bytes_of(const View& v) {
+  const auto size = int64_t(aoti_torch_dtype_element_size(v.dtype));
+  int64_t last = 0;
+  for (int64_t d = 0; d < v.dim; ++d) {
+    if (v.sizes[d] == 0) return {0, 0};
+    last += (v.sizes[d] - 1) * v.strides[d];
+  }
+  const auto begin = reinterpret_cast<uintptr_t>(v.data);
+  return {begin, begin + uintptr_t((last + 1) * size)};
+}
+
+// Two row-major blocks of one larger matrix (equal leading dimension): they share nothing when their
+// columns, counted modulo the leading dimension, do not meet.
+bool disjoint_columns(const View& x, const View& y) {
+  if (x.dim != 2 || y.dim != 2 || x.strides[1] != 1 || y.strides[1] != 1 || x.strides[0] != y.strides[0]) return false;
+  const int64_t ld = x.strides[0], size = int64_t(aoti_torch_dtype_element_size(x.dtype));
+  const auto bytes = reinterpret_cast<intptr_t>(y.data) - reinterpret_cast<intptr_t>(x.data);
+  if (x.dtype != y.dtype || bytes % size != 0 || ld <= 0) return false;
+  const int64_t shift = ((bytes / size) % ld + ld) % ld;
+  return x.sizes[1] <= shift && shift + y.sizes[1] <= ld;
+}
+
+}  // namespace
+
+View::View(const Tensor& t) {
+  const AtenTensorHandle h = t.get();
+  int64_t *size, *stride;
+  check(aoti_torch_get_data_ptr(h, &data), "get_data_ptr");
+  check(aoti_torch_get_dim(h, &dim), "get_dim");
+  check(aoti_torch_get_sizes(h, &size), "get_sizes");
+  check(aoti_torch_get_strides(h, &stride), "get_strides");
+  check(aoti_torch_get_dtype(h, &dtype), "get_dtype");
+  check(aoti_torch_get_device_type(h, &device_type), "get_device_type");
+  check(aoti_torch_get_device_index(h, &device_index), "get_device_index");
+  sizes = size, strides = stride;
+}
+
+std::string shape_text(std::span<const int64_t> shape) {
+  std::string text = "(";
+  for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
+  return text + (shape.size() == 1 ? ",)" : ")");
+}
+
+std::string dtype_text(int32_t dtype) {
+  constexpr const char* names[] = {"uint8",     "int8",       "int16",      "int32", "int64",
+                                   "float16",   "float32",    "float64",    "complex32", "complex64",
+                                   "complex128", "bool",      "qint8",      "quint8", "qint32",
+                                   "bfloat16"};
+  if (dtype >= 0 && dtype < int32_t(std::size(names))) return std::string("torch.") + names[dtype];
+  return "torch dtype number " + std::to_string(dtype);
+}
+
+DType arithmetic_type(const char* argument, int32_t dtype) {
+  switch (dtype) {
+    case kDouble: return DType::f64;
+    case kFloat: return DType::f32;
+    case kHalf: return DType::f16;
+    case kBFloat16: return DType::bf16;
+    case kInt8: return DType::i8;
+    case kInt32: return DType::i32;
+    default:
+      bad_value(std::string(argument) + " has dtype " + dtype_text(dtype) +
+                "; accepted are float64, float32, float16, bfloat16, int8 and int32");
+  }
+}
+
+int32_t torch_dtype(DType t) {
+  constexpr int32_t codes[] = {kDouble, kFloat, kHalf, kBFloat16, kInt8, kInt32};
+  return codes[static_cast<int>(t)];
+}
+
+void Loops::push(const Dim& inner) {
+  if (inner.size == 1) return;
+  if (count > 0) {
+    Dim& outer = dims[size_t(count - 1)];
+    bool one_walk = true;
+    for (size_t i = 0; i < 4; ++i) one_walk &= outer.stride[i] == inner.stride[i] * inner.size;
+    if (one_walk) {
+      outer.size *= inner.size;
+      outer.stride = inner.stride;
+      return;
+    }
+  }
+  dims[size_t(count++)] = inner;
+}
+
+void require_same_device(const char* name, const View& v, const char* first_name, const View& first) {
+  if (v.device_type == first.device_type && v.device_index == first.device_index) return;
+  bad_value(std::string(name) + " is on another device than " + first_name +
+            "; all tensors must be on the same one");
+}
+
+bool same_view(const View& x, const View& y) {
+  return x.data == y.data && x.dtype == y.dtype && std::ranges::equal(x.shape(), y.shape()) &&
+         std::equal(x.strides, x.strides + x.dim, y.strides);
+}
+
+bool may_overlap(const View& out, const View& in) {
+  const ByteRange a = bytes_of(out), b = bytes_of(in);
+  if (a.end <= b.begin || b.end <= a.begin) return false;
+  return !disjoint_columns(out, in) && !disjoint_columns(in, out);
+}
+
+void require_no_overlap(const View& out, const char* name, const View& in) {
+  if (may_overlap(out, in)) bad_value(std::string("out overlaps ") + name + " in memory; pass a separate tensor");
+}
+
+void require_out(const View& out, std::span<const int64_t> shape, int32_t dtype) {
+  if (!std::ranges::equal(out.shape(), shape))
+    bad_value("out has shape " + shape_text(out.shape()) + ", expected " + shape_text(shape));
+  if (out.dtype != dtype)
+    bad_value("out has dtype " + dtype_text(out.dtype) + ", expected " + dtype_text(dtype));
+  // Sorted by stride, each dimension must step over all that the smaller ones cover.
+  std::array<int64_t, kMaxDims> order;
+  int n = 0;
+  for (int64_t d = 0; d < out.dim; ++d) {
+    if (out.sizes[d] == 0) return;
+    if (out.sizes[d] > 1) order[size_t(n++)] = d;
+  }
+  std::sort(order.begin(), order.begin() + n, [&](int64_t x, int64_t y) { return out.strides[x] < out.strides[y]; });
+  int64_t covered = 1;
+  for (int i = 0; i < n; ++i) {
+    const int64_t d = order[size_t(i)];
+    if (out.strides[d] < covered) bad_value("out has elements that share memory (an expanded tensor?)");
+    covered = out.strides[d] * (out.sizes[d] - 1) + covered;
+  }
+}
+
+Tensor empty_contiguous(std::span<const int64_t> shape, int32_t dtype, const View& like) {
+  std::array<int64_t, kMaxDims> strides;
+  int64_t step = 1;
+  for (size_t d = shape.size(); d-- > 0;) {
+    strides[d] = step;
+    step *= std::max<int64_t>(shape[d], 1);
+  }
+  AtenTensorHandle handle;
+  check(aoti_torch_empty_strided(int64_t(shape.size()), shape.data(), strides.data(), dtype, like.device_type,
+                                 like.device_index, &handle),
+        "empty_strided (out of memory?)");
+  return Tensor(handle);
+}
+
+}  // namespace fastgemm::torch_ops

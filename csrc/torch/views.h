@@ -1,0 +1,95 @@
+// What an op reads from a tensor, taken once, and the batch arithmetic over several such views.
+#pragma once
+
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+
+#include <array>
+#include <span>
+#include <string>
+
+#include "core/problem.h"
+#include "core/table.h"
+#include "torch/boxed.h"
+
+namespace fastgemm::torch_ops {
+
+struct View {
+  void* data = nullptr;
+  const int64_t* sizes = nullptr;    // owned by the tensor
+  const int64_t* strides = nullptr;  // in elements
+  int64_t dim = 0;
+  int32_t dtype = 0;                 // c10::ScalarType
+  int32_t device_type = 0, device_index = 0;
+
+  explicit View(const Tensor&);
+  std::span<const int64_t> shape() const { return {sizes, size_t(dim)}; }
+  int64_t size(int64_t from_end) const { return sizes[dim - from_end]; }
+  int64_t stride(int64_t from_end) const { return strides[dim - from_end]; }
+};
+
+std::string shape_text(std::span<const int64_t> shape);  // "(3, 4)"
+std::string dtype_text(int32_t dtype);                   // "torch.float32"
+
+// The arithmetic type of a torch dtype. Throws std::invalid_argument, naming the argument and what is accepted.
+DType arithmetic_type(const char* argument, int32_t dtype);
+int32_t torch_dtype(DType);
+
+// The last two dimensions as a matrix, exchanged if `transposed`. A dimension of size 1 gets a stride that
+// makes the matrix row-major or column-major if it can be.
+template <class M>
+M matrix_of(const View& v, bool transposed) {
+  M m;
+  m.data = v.data;
+  m.row_stride = v.stride(2), m.col_stride = v.stride(1);
+  if (v.size(1) == 1) m.col_stride = 1;
+  else if (v.size(2) == 1) m.row_stride = m.col_stride == 1 ? v.size(1) : 1;
+  if (transposed) std::swap(m.row_stride, m.col_stride);
+  return m;
+}
+
+inline constexpr int kMaxDims = 64;  // torch's own limit
+
+// Loop dimensions shared by up to four operands (stride 0 where one is broadcast), outermost first.
+// Neighbouring dimensions that every operand walks as one are merged.
+struct Loops {
+  struct Dim {
+    int64_t size = 1;
+    std::array<int64_t, 4> stride{};
+  };
+  int count = 0;
+  std::array<Dim, kMaxDims> dims;
+
+  void push(const Dim& d);  // appends an inner dimension, merging where possible
+};
+
+// Calls body(offsets) for each index of the first `count` dimensions; offsets in elements, per operand.
+template <class Body>
+void for_each_index(const Loops& loops, int count, const Body& body) {
+  std::array<int64_t, kMaxDims> index{};
+  std::array<int64_t, 4> offset{};
+  for (;;) {
+    body(offset);
+    int d = count - 1;
+    for (; d >= 0; --d) {
+      const Loops::Dim& dim = loops.dims[size_t(d)];
+      if (++index[size_t(d)] < dim.size) {
+        for (size_t i = 0; i < 4; ++i) offset[i] += dim.stride[i];
+        break;
+      }
+      for (size_t i = 0; i < 4; ++i) offset[i] -= dim.stride[i] * (dim.size - 1);
+      index[size_t(d)] = 0;
+    }
+    if (d < 0) return;
+  }
+}
+
+// Errors shared by the ops; each throws std::invalid_argument with the argument's name.
+void require_same_device(const char* name, const View&, const char* first_name, const View& first);
+void require_out(const View& out, std::span<const int64_t> shape, int32_t dtype);
+bool may_overlap(const View& out, const View& in);  // false only when they certainly share no element
+bool same_view(const View&, const View&);
+void require_no_overlap(const View& out, const char* name, const View& in);
+
+Tensor empty_contiguous(std::span<const int64_t> shape, int32_t dtype, const View& like);
+
+}  // namespace fastgemm::torch_ops

@@ -1,0 +1,35 @@
+"""GEMM and transpose as a ladder of optimization levels, behind torch custom ops.
+
+>>> import torch, fastgemm
+>>> a, b = torch.randn(512, 256), torch.randn(256, 128)
+>>> fastgemm.matmul(a, b).shape             # the fastest kernel known for this problem
+torch.Size([512, 128])
+>>> fastgemm.matmul(a, b, level=2).shape    # the same product on the second rung of the ladder
+torch.Size([512, 128])
+"""
+
+import torch  # noqa: F401  (loads libtorch, which the op library below binds to)
+
+from . import _introspect  # loads the op library and registers torch.ops.fastgemm
+from ._autograd import register as _register_autograd
+from ._fake import register as _register_fake
+from .ops import add, add_, gemm, matmul, transpose
+from .table import KernelInfo, build_info, kernels
+from .tuning import autotune, load_cache
+
+__version__: str = _introspect.build_info()["version"]
+__all__ = [
+    "KernelInfo",
+    "add",
+    "add_",
+    "autotune",
+    "build_info",
+    "gemm",
+    "kernels",
+    "matmul",
+    "transpose",
+]
+
+_register_fake()
+_register_autograd()
+load_cache()

@@ -1,0 +1,255 @@
+"""Gradients. Each op's formula is written once, in terms of the public functions, so that it differentiates
+again; it serves both the autograd.Function of eager mode and the formula that torch.compile sees.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def _gemm_gradients(
+    grad: Tensor, a: Tensor, b: Tensor, c_shape: torch.Size | None, options: tuple[Any, ...], needs: tuple[bool, ...]
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Gradients of ``alpha * op(a) @ op(b) + beta * c`` with respect to a, b and c.
+
+    With out_dtype=float32 the incoming gradient is float32 and the half-precision operands are widened, so
+    that nothing overflows on the way.
+    """
+    from .ops import gemm
+
+    alpha, beta, trans_a, trans_b, level, impl, precision, _ = options
+    narrow = a.dtype
+    if grad.dtype != narrow:
+        a, b, impl = a.to(grad.dtype), b.to(grad.dtype), None
+    how = {"alpha": alpha, "level": level, "kernel": impl, "precision": precision}
+    grad_a = grad_b = grad_c = None
+    if needs[0]:
+        if trans_a:
+            grad_a = gemm(b, grad, trans_a=trans_b, trans_b=True, **how)
+        else:
+            grad_a = gemm(grad, b, trans_b=not trans_b, **how)
+        grad_a = grad_a.sum_to_size(a.shape).to(narrow)
+    if needs[1]:
+        if trans_b:
+            grad_b = gemm(grad, a, trans_a=True, trans_b=trans_a, **how)
+        else:
+            grad_b = gemm(a, grad, trans_a=not trans_a, **how)
+        grad_b = grad_b.sum_to_size(b.shape).to(narrow)
+    if needs[2] and c_shape is not None:
+        grad_c = (grad if beta is None else beta * grad).sum_to_size(c_shape)
+    return grad_a, grad_b, grad_c
+
+
+def _save_gemm(ctx: Any, a: Tensor, b: Tensor, c: Tensor | None, options: tuple[Any, ...]) -> None:
+    ctx.save_for_backward(a, b)
+    ctx.c_shape = None if c is None else c.shape
+    ctx.options = options
+
+
+def _batch_first(x: Tensor, dim: int | None, rank: int) -> Tensor:
+    """Moves vmap's dimension to the front and pads the others to ``rank``, so that batches broadcast."""
+    if dim is None:
+        return x
+    x = x.movedim(dim, 0)
+    return x.reshape(x.shape[:1] + (1,) * (rank + 1 - x.dim()) + x.shape[1:])
+
+
+def _rank(x: Tensor | None, dim: int | None) -> int:
+    return 0 if x is None else x.dim() - (dim is not None)
+
+
+class GemmFunction(torch.autograd.Function):
+    """gemm for eager gradients, torch.func transforms and forward-mode AD."""
+
+    @staticmethod
+    def forward(a, b, c, alpha, beta, trans_a, trans_b, level, impl, precision, out_dtype):
+        return torch.ops.fastgemm._gemm.default(
+            a,
+            b,
+            c,
+            alpha=alpha,
+            beta=beta,
+            trans_a=trans_a,
+            trans_b=trans_b,
+            level=level,
+            impl=impl,
+            precision=precision,
+            out_dtype=out_dtype,
+        )
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        a, b, c, *options = inputs
+        _save_gemm(ctx, a, b, c, tuple(options))
+        ctx.save_for_forward(a, b)
+
+    @staticmethod
+    def backward(ctx, grad):
+        a, b = ctx.saved_tensors
+        grads = _gemm_gradients(grad, a, b, ctx.c_shape, ctx.options, ctx.needs_input_grad)
+        return *grads, None, None, None, None, None, None, None, None
+
+    @staticmethod
+    def jvp(ctx, a_t, b_t, c_t, *_):
+        from .ops import gemm
+
+        a, b = ctx.saved_tensors
+        alpha, beta, trans_a, trans_b, level, impl, precision, out_dtype = ctx.options
+        how = {
+            "alpha": alpha,
+            "trans_a": trans_a,
+            "trans_b": trans_b,
+            "level": level,
+            "kernel": impl,
+            "precision": precision,
+            "out_dtype": out_dtype,
+        }
+        terms = []
+        if a_t is not None:
+            terms.append(gemm(a_t, b, **how))
+        if b_t is not None:
+            terms.append(gemm(a, b_t, **how))
+        if c_t is not None:
+            scaled = c_t if beta is None else beta * c_t
+            terms.append(scaled.expand(terms[0].shape) if terms else scaled)
+        total = terms[0]
+        for term in terms[1:]:
+            total = total + term
+        return total
+
+    @staticmethod
+    def vmap(info, in_dims, a, b, c, alpha, beta, trans_a, trans_b, level, impl, precision, out_dtype):
+        from .ops import gemm
+
+        rank = max(_rank(a, in_dims[0]), _rank(b, in_dims[1]), 2)
+        a, b = _batch_first(a, in_dims[0], rank), _batch_first(b, in_dims[1], rank)
+        if c is not None:
+            c = _batch_first(c, in_dims[2], rank)
+        if in_dims[0] is None and in_dims[1] is None:  # only c is batched: the product must grow the dimension
+            a = a.expand((info.batch_size,) + (1,) * (rank - a.dim()) + a.shape)
+        result = gemm(
+            a,
+            b,
+            c,
+            alpha=alpha,
+            beta=beta,
+            trans_a=trans_a,
+            trans_b=trans_b,
+            level=level,
+            kernel=impl,
+            precision=precision,
+            out_dtype=out_dtype,
+        )
+        return result, 0
+
+
+class TransposeFunction(torch.autograd.Function):
+    """transpose for eager gradients, torch.func transforms and forward-mode AD."""
+
+    @staticmethod
+    def forward(a, level, impl):
+        return torch.ops.fastgemm._transpose.default(a, level=level, impl=impl)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _, ctx.level, ctx.impl = inputs
+
+    @staticmethod
+    def backward(ctx, grad):
+        from .ops import transpose
+
+        return transpose(grad, level=ctx.level, kernel=ctx.impl), None, None
+
+    @staticmethod
+    def jvp(ctx, a_t, *_):
+        from .ops import transpose
+
+        return transpose(a_t, level=ctx.level, kernel=ctx.impl)
+
+    @staticmethod
+    def vmap(info, in_dims, a, level, impl):
+        from .ops import transpose
+
+        return transpose(a.movedim(in_dims[0], 0), level=level, kernel=impl), 0
+
+
+class AddFunction(torch.autograd.Function):
+    """add for eager gradients, torch.func transforms and forward-mode AD."""
+
+    @staticmethod
+    def forward(a, b, alpha, level, impl):
+        return torch.ops.fastgemm._add.default(a, b, alpha=alpha, level=level, impl=impl)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        a, b, ctx.alpha, _, _ = inputs
+        ctx.shapes = a.shape, b.shape
+        ctx.out_shape = output.shape
+
+    @staticmethod
+    def backward(ctx, grad):
+        return *_add_gradients(grad, ctx.shapes, ctx.alpha), None, None, None
+
+    @staticmethod
+    def jvp(ctx, a_t, b_t, *_):
+        total = None if a_t is None else a_t
+        if b_t is not None:
+            total = ctx.alpha * b_t if total is None else total + ctx.alpha * b_t
+        return total.expand(ctx.out_shape).clone()
+
+    @staticmethod
+    def vmap(info, in_dims, a, b, alpha, level, impl):
+        from .ops import add
+
+        rank = max(_rank(a, in_dims[0]), _rank(b, in_dims[1]))
+        a, b = _batch_first(a, in_dims[0], rank), _batch_first(b, in_dims[1], rank)
+        return add(a, b, alpha=alpha, level=level, kernel=impl), 0
+
+
+def _add_gradients(grad: Tensor, shapes: tuple[torch.Size, torch.Size], alpha: float) -> tuple[Tensor, Tensor]:
+    return grad.sum_to_size(shapes[0]), (alpha * grad).sum_to_size(shapes[1])
+
+
+def _register_gemm() -> None:
+    def setup(ctx, inputs, keyword_only_inputs, output):
+        a, b, c = inputs
+        _save_gemm(ctx, a, b, c, tuple(keyword_only_inputs.values()))
+
+    def backward(ctx, grad):
+        a, b = ctx.saved_tensors
+        return _gemm_gradients(grad, a, b, ctx.c_shape, ctx.options, ctx.needs_input_grad)
+
+    torch.library.register_autograd("fastgemm::gemm", backward, setup_context=setup)
+
+
+def _register_transpose() -> None:
+    def setup(ctx, inputs, keyword_only_inputs, output):
+        ctx.level, ctx.impl = keyword_only_inputs["level"], keyword_only_inputs["impl"]
+
+    def backward(ctx, grad):
+        from .ops import transpose
+
+        return transpose(grad, level=ctx.level, kernel=ctx.impl)
+
+    torch.library.register_autograd("fastgemm::transpose", backward, setup_context=setup)
+
+
+def _register_add() -> None:
+    def setup(ctx, inputs, keyword_only_inputs, output):
+        a, b = inputs
+        ctx.shapes, ctx.alpha = (a.shape, b.shape), keyword_only_inputs["alpha"]
+
+    def backward(ctx, grad):
+        return _add_gradients(grad, ctx.shapes, ctx.alpha)
+
+    torch.library.register_autograd("fastgemm::add", backward, setup_context=setup)
+
+
+def register() -> None:
+    """Gives the ops that torch.compile and torch.export see their gradients."""
+    _register_gemm()
+    _register_transpose()
+    _register_add()

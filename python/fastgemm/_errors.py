@@ -1,0 +1,79 @@
+"""Error types that the op library cannot raise itself, found after the fact.
+
+The op library reports bad input as ValueError or RuntimeError before it does any work. What should be a
+TypeError or a NotImplementedError, as torch uses them, is recognized here once the call has failed, so that
+a good call pays nothing for the distinction.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import torch
+from torch import Tensor
+
+from . import _introspect
+
+ARITHMETIC = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.int32)
+
+
+def not_a_tensor(**arguments: object) -> TypeError:
+    for name, value in arguments.items():
+        if not isinstance(value, Tensor):
+            return TypeError(f"fastgemm: {name} must be a torch.Tensor, got {type(value).__name__}")
+    raise AssertionError("every argument is a tensor")
+
+
+def refuse_gradient_into_out(*tensors: Tensor | None) -> None:
+    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
+        raise RuntimeError(
+            "fastgemm: out= does not support automatic differentiation, but one of the arguments requires grad"
+        )
+
+
+def diagnose(error: Exception, **tensors: Tensor | None) -> None:
+    """Raises a more telling exception than ``error`` if the arguments explain it; otherwise returns."""
+    for name, t in tensors.items():
+        if t is None:
+            continue
+        if not isinstance(t, Tensor):
+            raise TypeError(f"fastgemm: {name} must be a torch.Tensor, got {type(t).__name__}") from error
+        if t.layout is not torch.strided:
+            raise NotImplementedError(
+                f"fastgemm: {name} has layout {t.layout}; only dense (strided) tensors are supported"
+            ) from error
+        if t.is_quantized:
+            raise NotImplementedError(f"fastgemm: {name} is quantized; dequantize it or use int8") from error
+    given = {name: t for name, t in tensors.items() if t is not None}
+    devices = {name: t.device for name, t in given.items()}
+    if len(set(devices.values())) > 1:
+        raise ValueError(f"fastgemm: all tensors must be on one device, got {_listed(devices)}") from error
+    device = next(iter(devices.values()))
+    if device.type == "cuda":
+        _explain_cuda(error)
+    if device.type not in ("cpu", "cuda", "meta"):
+        raise NotImplementedError(f"fastgemm: no kernels for device type {device.type!r}") from error
+    if "b" in given:
+        _explain_dtypes(given, error)
+
+
+def _explain_dtypes(given: dict[str, Tensor], error: Exception) -> None:
+    for name in ("a", "b"):
+        if given[name].dtype not in ARITHMETIC:
+            accepted = ", ".join(str(d).removeprefix("torch.") for d in ARITHMETIC)
+            raise TypeError(
+                f"fastgemm: {name} has dtype {given[name].dtype}, which is not supported; accepted: {accepted}"
+            ) from error
+
+
+def _explain_cuda(error: Exception) -> NoReturn | None:
+    if not _introspect.build_info()["cuda_kernels"]:
+        raise RuntimeError(
+            "fastgemm was built without CUDA kernels, but got CUDA tensors. Rebuild it where nvcc is installed "
+            "with FASTGEMM_CUDA=1 pip install --no-build-isolation ."
+        ) from error
+    return None
+
+
+def _listed(values: dict[str, object]) -> str:
+    return ", ".join(f"{name} on {value}" for name, value in values.items())

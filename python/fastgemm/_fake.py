@@ -1,0 +1,59 @@
+"""Fake kernels: shape and dtype of each result, for torch.compile, torch.export and meta tensors."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def _result_dtype(dtype: torch.dtype, out_dtype: torch.dtype | None) -> torch.dtype:
+    if out_dtype is not None:
+        return out_dtype
+    return torch.int32 if dtype == torch.int8 else dtype
+
+
+def _gemm_shape(a: Tensor, b: Tensor, trans_a: bool, trans_b: bool) -> list[int]:
+    torch._check_value(a.dim() >= 2 and b.dim() >= 2, lambda: "fastgemm.gemm: a and b must be matrices or batches")
+    m, k = (a.shape[-1], a.shape[-2]) if trans_a else (a.shape[-2], a.shape[-1])
+    n, k_of_b = (b.shape[-2], b.shape[-1]) if trans_b else (b.shape[-1], b.shape[-2])
+    torch._check_value(k == k_of_b, lambda: f"fastgemm.gemm: inner sizes differ: {k} and {k_of_b}")
+    return [*torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]), m, n]
+
+
+def _gemm(
+    a,
+    b,
+    c=None,
+    *,
+    alpha=1.0,
+    beta=None,
+    trans_a=False,
+    trans_b=False,
+    level=None,
+    impl=None,
+    precision=None,
+    out_dtype=None,
+):
+    torch._check_value(a.dtype == b.dtype, lambda: f"fastgemm.gemm: dtypes differ: {a.dtype} and {b.dtype}")
+    return a.new_empty(_gemm_shape(a, b, trans_a, trans_b), dtype=_result_dtype(a.dtype, out_dtype))
+
+
+def _transpose(a, *, level=None, impl=None):
+    return a.new_empty([*a.shape[:-2], a.shape[-1], a.shape[-2]])
+
+
+def _add(a, b, *, alpha=1.0, level=None, impl=None):
+    return a.new_empty(torch.broadcast_shapes(a.shape, b.shape))
+
+
+def _nothing(*args, **kwargs):
+    """For ops that write into an argument and return ()."""
+
+
+def register() -> None:
+    fakes = {"gemm": _gemm, "transpose": _transpose, "add": _add}
+    for name, fake in fakes.items():
+        torch.library.register_fake(f"fastgemm::{name}", fake)
+        torch.library.register_fake(f"fastgemm::_{name}", fake)
+        torch.library.register_fake(f"fastgemm::{name}.out", _nothing)
+    torch.library.register_fake("fastgemm::add_", _nothing)

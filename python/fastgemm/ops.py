@@ -1,0 +1,285 @@
+"""The public operations: argument handling in Python, everything else in ``torch.ops.fastgemm``.
+
+A call takes one of four ways, because each feature of torch has its price per call:
+
+- ``torch.compile`` and ``torch.export`` see ``torch.ops.fastgemm.gemm``, which has an autograd formula;
+- ``torch.func`` transforms, forward-mode AD and eager calls that need a gradient use an autograd.Function;
+- ``out=`` uses the out overload;
+- everything else, the common case, calls the bare op ``_gemm``.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch._C._functorch import peek_interpreter_stack
+from torch.autograd import forward_ad
+from torch.compiler import is_compiling
+
+from . import _errors
+from ._autograd import AddFunction, GemmFunction, TransposeFunction
+
+_ops = torch.ops.fastgemm
+_gemm_bare = _ops._gemm.default
+_transpose_bare = _ops._transpose.default
+_add_bare = _ops._add.default
+
+
+def _needs_function(*tensors: Tensor | None) -> bool:
+    """Whether this eager call must go through an autograd.Function."""
+    if peek_interpreter_stack() is not None or forward_ad._current_level >= 0:
+        return True
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+
+
+@torch.compiler.assume_constant_result
+def _torch_fp32_precision() -> str:
+    """The precision torch's own float32 products have on CUDA, as a name that the ops take."""
+    return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"
+
+
+def _product(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None,
+    alpha: float,
+    beta: float | None,
+    trans_a: bool,
+    trans_b: bool,
+    level: int | None,
+    kernel: str | None,
+    precision: str | None,
+    out: Tensor | None,
+    out_dtype: torch.dtype | None,
+) -> Tensor:
+    if precision is None and a.is_cuda and a.dtype is torch.float32:
+        precision = _torch_fp32_precision()
+    options = {
+        "alpha": alpha,
+        "beta": beta,
+        "trans_a": trans_a,
+        "trans_b": trans_b,
+        "level": level,
+        "impl": kernel,
+        "precision": precision,
+        "out_dtype": out_dtype,
+    }
+    if is_compiling():
+        if out is None:
+            return _ops.gemm.default(a, b, c, **options)
+        _ops.gemm.out(a, b, c, **options, out=out)
+        return out
+    try:
+        if out is not None:
+            _errors.refuse_gradient_into_out(a, b, c, out)
+            _ops.gemm.out(a, b, c, **options, out=out)
+            return out
+        if _needs_function(a, b, c):
+            return GemmFunction.apply(a, b, c, *options.values())
+        return _gemm_bare(a, b, c, **options)
+    except (RuntimeError, ValueError, TypeError) as error:
+        _errors.diagnose(error, a=a, b=b, c=c, out=out)
+        raise
+
+
+def matmul(
+    a: Tensor,
+    b: Tensor,
+    *,
+    level: int | None = None,
+    kernel: str | None = None,
+    precision: str | None = None,
+    out: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """Matrix product with the shape rules of :func:`torch.matmul`.
+
+    Args:
+        a: ``(K,)``, ``(M, K)`` or ``(..., M, K)``; float64, float32, float16, bfloat16, int8 or int32. Any
+            strides and storage offset; leading dimensions broadcast against those of ``b``.
+        b: ``(K,)``, ``(K, N)`` or ``(..., K, N)``, of the same dtype and device.
+        level: 1 to 7, a rung of the ladder. ``None`` means the fastest kernel known for this problem.
+        kernel: the name of one kernel of :func:`fastgemm.kernels`, instead of a level.
+        precision: for float32, ``"ieee"``, ``"tf32"``, ``"bf16x3"``, ``"bf16x6"`` or ``"fp16x3"``; ``None``
+            follows torch on CUDA and is ``"ieee"`` on a CPU.
+        out: tensor that receives the result; it must have its exact shape, dtype and device and share no
+            memory with ``a`` or ``b``.
+        out_dtype: ``torch.float32`` for float16 and bfloat16 operands; otherwise the usual one.
+
+    Returns:
+        ``(..., M, N)``, without the dimension that a 1-D operand lacks. The dtype is that of the operands,
+        int32 for int8. float16 and bfloat16 accumulate in float32 and are rounded once; int32 wraps modulo
+        2**32. NaN and infinity behave as in IEEE arithmetic.
+
+    Raises:
+        TypeError: an operand is no dense tensor, or its dtype is not supported.
+        ValueError: shapes, dtypes or devices do not go together; unknown ``kernel``, ``level``, ``precision``.
+        RuntimeError: the level or kernel asked for cannot run here (the message says why and what can), or
+            ``out`` is given while a gradient is required.
+    """
+    try:
+        a_dim, b_dim = a.dim(), b.dim()
+    except AttributeError:
+        raise _errors.not_a_tensor(a=a, b=b) from None
+    if a_dim >= 2 and b_dim >= 2:
+        return _product(a, b, None, 1.0, None, False, False, level, kernel, precision, out, out_dtype)
+    if a_dim == 0 or b_dim == 0:
+        raise ValueError(f"fastgemm.matmul: operands must have at least 1 dimension, got {a_dim} and {b_dim}")
+    view = out
+    if a_dim == 1:
+        a = a.unsqueeze(0)
+    if b_dim == 1:
+        b = b.unsqueeze(-1)
+    if out is not None:
+        view = out.unsqueeze(-1) if b_dim == 1 else out
+        view = view.unsqueeze(-2) if a_dim == 1 else view
+    result = _product(a, b, None, 1.0, None, False, False, level, kernel, precision, view, out_dtype)
+    if out is not None:
+        return out
+    if b_dim == 1:
+        result = result.squeeze(-1)
+        return result.squeeze(-1) if a_dim == 1 else result
+    return result.squeeze(-2)
+
+
+def gemm(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float | None = None,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    level: int | None = None,
+    kernel: str | None = None,
+    precision: str | None = None,
+    out: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """``alpha * op(a) @ op(b) + beta * c``, as in BLAS.
+
+    Args:
+        a: ``(..., M, K)``, or ``(..., K, M)`` with ``trans_a``; dtypes and strides as for :func:`matmul`.
+        b: ``(..., K, N)``, or ``(..., N, K)`` with ``trans_b``.
+        c: added to the product; the shape of the result, or one that broadcasts to it. Its dtype is that of
+            the result.
+        alpha: scale of the product; a whole number for integer operands.
+        beta: scale of ``c``; 1 when ``c`` is given, else 0. With 0, ``c`` is never read.
+        trans_a: use the transpose of the last two dimensions of ``a``.
+        trans_b: use the transpose of the last two dimensions of ``b``.
+        level: see :func:`matmul`, as for ``kernel``, ``precision`` and ``out_dtype``.
+        out: receives the result; may be exactly ``c``.
+
+    Returns:
+        ``(..., M, N)``. With K = 0 it is ``beta * c``, or zeros.
+
+    Raises:
+        As :func:`matmul`.
+    """
+    if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
+        raise _errors.not_a_tensor(a=a, b=b)
+    return _product(a, b, c, alpha, beta, trans_a, trans_b, level, kernel, precision, out, out_dtype)
+
+
+def transpose(
+    a: Tensor, *, level: int | None = None, kernel: str | None = None, out: Tensor | None = None
+) -> Tensor:
+    """A contiguous copy of ``a`` with its last two dimensions exchanged: ``a.mT.contiguous()``.
+
+    Args:
+        a: ``(..., R, C)`` of any dtype whose elements have 1, 2, 4, 8 or 16 bytes, any strides.
+        level: 1 to 7, or ``None`` for the fastest kernel known.
+        kernel: the name of one kernel, instead of a level.
+        out: ``(..., C, R)`` of the same dtype and device, sharing no memory with ``a``.
+
+    Returns:
+        ``(..., C, R)``, contiguous unless ``out`` is given.
+
+    Raises:
+        As :func:`matmul`.
+    """
+    if not isinstance(a, Tensor):
+        raise _errors.not_a_tensor(a=a)
+    if is_compiling():
+        if out is None:
+            return _ops.transpose.default(a, level=level, impl=kernel)
+        _ops.transpose.out(a, level=level, impl=kernel, out=out)
+        return out
+    try:
+        if out is not None:
+            _errors.refuse_gradient_into_out(a, out)
+            _ops.transpose.out(a, level=level, impl=kernel, out=out)
+            return out
+        if _needs_function(a):
+            return TransposeFunction.apply(a, level, kernel)
+        return _transpose_bare(a, level=level, impl=kernel)
+    except (RuntimeError, ValueError, TypeError) as error:
+        _errors.diagnose(error, a=a, out=out)
+        raise
+
+
+def add(
+    a: Tensor,
+    b: Tensor,
+    *,
+    alpha: float = 1.0,
+    level: int | None = None,
+    kernel: str | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
+    """``a + alpha * b``, elementwise, with broadcasting.
+
+    Args:
+        a: any shape; float64, float32, float16, bfloat16, int8 or int32.
+        b: a shape that broadcasts with that of ``a``; same dtype and device.
+        alpha: scale of ``b``; a whole number for integers.
+        level: 1, 2, 4, 5 or 7; other levels have no rung for an elementwise operation and raise.
+        kernel: the name of one kernel, instead of a level.
+        out: receives the result; may be exactly ``a`` or ``b``.
+
+    Returns:
+        The broadcast shape, same dtype. float16 and bfloat16 are computed in float32 and rounded once;
+        integers wrap.
+
+    Raises:
+        As :func:`matmul`.
+    """
+    if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
+        raise _errors.not_a_tensor(a=a, b=b)
+    if is_compiling():
+        if out is None:
+            return _ops.add.default(a, b, alpha=alpha, level=level, impl=kernel)
+        _ops.add.out(a, b, alpha=alpha, level=level, impl=kernel, out=out)
+        return out
+    try:
+        if out is not None:
+            _errors.refuse_gradient_into_out(a, b, out)
+            _ops.add.out(a, b, alpha=alpha, level=level, impl=kernel, out=out)
+            return out
+        if _needs_function(a, b):
+            return AddFunction.apply(a, b, alpha, level, kernel)
+        return _add_bare(a, b, alpha=alpha, level=level, impl=kernel)
+    except (RuntimeError, ValueError, TypeError) as error:
+        _errors.diagnose(error, a=a, b=b, out=out)
+        raise
+
+
+def add_(
+    a: Tensor, b: Tensor, *, alpha: float = 1.0, level: int | None = None, kernel: str | None = None
+) -> Tensor:
+    """``a += alpha * b`` in place; ``b`` broadcasts to the shape of ``a``. Returns ``a``. See :func:`add`."""
+    if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
+        raise _errors.not_a_tensor(a=a, b=b)
+    if is_compiling():
+        _ops.add_.default(a, b, alpha=alpha, level=level, impl=kernel)
+        return a
+    if _needs_function(a, b):
+        # copy_ records the change of `a` for autograd; the op itself would change it behind autograd's back.
+        return a.copy_(add(a, b, alpha=alpha, level=level, kernel=kernel))
+    try:
+        _ops.add_.default(a, b, alpha=alpha, level=level, impl=kernel)
+    except (RuntimeError, ValueError, TypeError) as error:
+        _errors.diagnose(error, a=a, b=b)
+        raise
+    return a

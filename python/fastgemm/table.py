@@ -1,0 +1,85 @@
+"""The kernel table, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+import torch
+
+from . import _introspect
+
+WIDTH_NAMES = {1: "bits8", 2: "bits16", 4: "bits32", 8: "bits64", 16: "bits128"}
+
+
+@dataclass(frozen=True)
+class KernelInfo:
+    """One row of the kernel table.
+
+    Attributes:
+        op: ``"gemm"``, ``"transpose"`` or ``"add"``.
+        level: the rung of the ladder, 1 to 7.
+        name: what ``kernel=`` takes; unique for op and device.
+        device: ``"cpu"`` or ``"cuda"``.
+        dtypes: operand dtypes; transpose moves bytes and lists element widths (``"bits8"`` to ``"bits128"``).
+        needs: the hardware it needs, in words.
+        summary: its idea in one sentence.
+        role: ``"rung"`` (a level may pick it), ``"companion"`` or ``"pitfall"`` (only by name).
+        unavailable: why it cannot run in this process, or None.
+    """
+
+    op: str
+    level: int
+    name: str
+    device: str
+    dtypes: tuple[str, ...]
+    needs: str
+    summary: str
+    role: Literal["rung", "companion", "pitfall"]
+    unavailable: str | None
+
+    @property
+    def available(self) -> bool:
+        return self.unavailable is None
+
+    def takes(self, dtype: torch.dtype) -> bool:
+        """Whether the kernel takes operands of this dtype."""
+        name = WIDTH_NAMES.get(dtype.itemsize, "") if self.op == "transpose" else str(dtype).removeprefix("torch.")
+        return name in self.dtypes
+
+
+@cache
+def _table() -> tuple[KernelInfo, ...]:
+    rows = _introspect.table()
+    return tuple(KernelInfo(**{**row, "dtypes": tuple(row["dtypes"])}) for row in rows)
+
+
+def kernels(
+    op: str | None = None, device: str | torch.device | None = None, dtype: torch.dtype | None = None
+) -> list[KernelInfo]:
+    """Rows of the kernel table, ordered by op, device and level.
+
+    Args:
+        op: keep the rows of ``"gemm"``, ``"transpose"`` or ``"add"``.
+        device: keep the rows of ``"cpu"`` or ``"cuda"``.
+        dtype: keep the rows that take operands of this dtype.
+
+    Raises:
+        ValueError: unknown op or device.
+    """
+    if op not in (None, "gemm", "transpose", "add"):
+        raise ValueError(f"op must be 'gemm', 'transpose' or 'add', got {op!r}")
+    kind = torch.device(device).type if device is not None else None
+    if kind not in (None, "cpu", "cuda"):
+        raise ValueError(f"device must be 'cpu' or 'cuda', got {device!r}")
+    return [
+        row
+        for row in _table()
+        if op in (None, row.op) and kind in (None, row.device) and (dtype is None or row.takes(dtype))
+    ]
+
+
+def build_info() -> dict[str, Any]:
+    """What this build is: version, compiler, CUDA architectures, CPU features found, torch ABI."""
+    return {**_introspect.build_info(), "torch": torch.__version__}

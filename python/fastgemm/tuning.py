@@ -1,0 +1,242 @@
+"""Measuring which kernel is fastest for a problem, and remembering it on disk.
+
+The op library chooses at call time from what it holds in memory: the static tables it was built with, and the
+measurements of this module. Nothing is ever measured inside a call.
+
+The file holds one set of measurements per environment (device, thread count, torch version, kernel table), is
+written whole under a lock and renamed into place, and is ignored with one warning when it cannot be read or
+written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import _introspect
+from .table import WIDTH_NAMES, KernelInfo, kernels
+
+FORMAT = 1
+Key = tuple[Any, ...]
+
+
+def cache_file() -> Path:
+    """Where measurements are kept: FASTGEMM_CACHE_DIR, else the platform's user cache folder."""
+    folder = os.environ.get("FASTGEMM_CACHE_DIR")
+    if folder:
+        return Path(folder) / "autotune.json"
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("fastgemm")) / "autotune.json"
+
+
+def environment() -> str:
+    """What a measurement depends on besides the problem and the thread count, which are part of its key."""
+    info = _introspect.build_info()
+    return f"{info['cpu_model']}|torch {torch.__version__}|table {info['table_hash']}"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The whole file; {} when there is none. Raises OSError or ValueError when it cannot be used."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    data = json.loads(text)
+    if not isinstance(data, dict) or data.get("format") != FORMAT or not isinstance(data.get("sets"), dict):
+        raise ValueError("not a fastgemm autotune file of this version")
+    return data
+
+
+def _remember(key: Key, kernel: str) -> None:
+    _introspect.remember(tuple(key), kernel)
+
+
+def load_cache() -> int:
+    """Loads this environment's measurements from disk; returns how many problems are known."""
+    path = cache_file()
+    try:
+        entries = _read(path).get("sets", {}).get(environment(), [])
+        for key, kernel in entries:
+            _remember(tuple(key), str(kernel))
+    except (OSError, ValueError, TypeError) as error:
+        warnings.warn(f"fastgemm: ignoring the autotune cache {path}: {error}", RuntimeWarning, stacklevel=2)
+    return _introspect.remembered_count()
+
+
+def _save(new: dict[Key, str]) -> None:
+    """Merges measurements into the file. Concurrent writers wait for each other and lose nothing."""
+    from filelock import FileLock, Timeout
+
+    path = cache_file()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(str(path) + ".lock", timeout=10):
+            try:
+                data = _read(path)
+            except ValueError:
+                data = {}  # damaged: start afresh
+            sets = data.get("sets", {})
+            known = {tuple(key): kernel for key, kernel in sets.get(environment(), [])}
+            sets[environment()] = [[list(key), kernel] for key, kernel in {**known, **new}.items()]
+            scratch = path.with_suffix(f".{os.getpid()}.tmp")
+            scratch.write_text(json.dumps({"format": FORMAT, "sets": sets}), encoding="utf-8")
+            os.replace(scratch, path)
+    except (OSError, Timeout, TypeError) as error:
+        warnings.warn(f"fastgemm: cannot write the autotune cache {path}: {error}", RuntimeWarning, stacklevel=3)
+
+
+def clear_cache(*, disk: bool = False) -> None:
+    """Forgets the measurements of this process, and with ``disk`` also the file."""
+    _introspect.forget_all()
+    if disk:
+        cache_file().unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One kernel's time on a problem: the median over ``runs`` calls, in seconds."""
+
+    kernel: str
+    level: int
+    seconds: float
+    runs: int
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What :func:`autotune` found: the fastest kernel, and all timings, fastest first."""
+
+    kernel: str
+    timings: tuple[Timing, ...]
+
+
+def gemm_key(a: Tensor, b: Tensor, out_dtype: torch.dtype | None = None, precision: str | None = None) -> Key:
+    """The tuning key of ``matmul(a, b)`` for 2-D or 3-D operands, as the op library sees them."""
+
+    def column_major(x: Tensor) -> bool:
+        return x.stride(-1) != 1 and x.stride(-2) == 1 and min(x.shape[-2:]) > 1
+
+    def name(dtype: torch.dtype) -> str:
+        return str(dtype).removeprefix("torch.")
+
+    usual = torch.int32 if a.dtype == torch.int8 else a.dtype
+    m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
+    batch = max(a.shape[0] if a.dim() == 3 else 1, b.shape[0] if b.dim() == 3 else 1)
+    if a.dim() == 3 and b.dim() == 2 and a.is_contiguous():
+        m, batch = m * batch, 1  # the op merges the batch into the rows
+    threads = torch.get_num_threads() if a.device.type == "cpu" else 0
+    types = name(a.dtype), name(out_dtype or usual), precision or "ieee"
+    return ("gemm", a.device.type, *types, column_major(a), column_major(b), False, threads, batch, m, n, k)
+
+
+def transpose_key(a: Tensor) -> Key:
+    """The tuning key of ``transpose(a)`` for a 2-D or 3-D tensor."""
+    width = WIDTH_NAMES[a.dtype.itemsize]
+    threads = torch.get_num_threads() if a.device.type == "cpu" else 0
+    batch = a.shape[0] if a.dim() == 3 else 1
+    column_major = a.stride(-1) != 1 and a.stride(-2) == 1 and min(a.shape[-2:]) > 1
+    sizes = batch, a.shape[-2], a.shape[-1], 0
+    return ("transpose", a.device.type, width, width, "ieee", column_major, False, False, threads, *sizes)
+
+
+def chosen_kernel(key: Key) -> str:
+    """Name of the kernel that ``level=None`` picks for a problem."""
+    return _introspect.chosen(tuple(key))
+
+
+def _time_all(calls: dict[str, Callable[[], object]], budget: float) -> dict[str, list[float]]:
+    """Times the calls in turn, in alternating order, for about ``budget`` seconds; hopeless ones run once."""
+    times: dict[str, list[float]] = {}
+    for name, call in calls.items():
+        call()
+        start = time.perf_counter()
+        call()
+        times[name] = [time.perf_counter() - start]
+    best = min(t[0] for t in times.values())
+    close = [name for name in calls if times[name][0] < 3 * best]
+    end = time.perf_counter() + budget
+    rounds = 0
+    while rounds < 5 or (time.perf_counter() < end and rounds < 200):
+        for name in close if rounds % 2 else reversed(close):
+            start = time.perf_counter()
+            calls[name]()
+            times[name].append(time.perf_counter() - start)
+        rounds += 1
+    return times
+
+
+def autotune(
+    a: Tensor,
+    b: Tensor | None = None,
+    *,
+    op: str | None = None,
+    out_dtype: torch.dtype | None = None,
+    precision: str | None = None,
+    budget: float = 0.5,
+    save: bool = True,
+) -> Tuned:
+    """Measures every kernel that can run a problem here and makes ``level=None`` use the fastest.
+
+    Args:
+        a: an operand of the problem, with its real shape, strides, dtype and device; 2-D or 3-D.
+        b: the second operand of a product; without it the problem is ``transpose(a)``.
+        op: ``"gemm"`` or ``"transpose"``, if it should not follow from ``b``.
+        out_dtype: as for :func:`fastgemm.matmul`, like ``precision``.
+        budget: seconds to spend on the kernels that are within 3 times of the fastest.
+        save: also write the result to the cache file, for later processes.
+
+    Returns:
+        The fastest kernel and all timings. The choice holds for problems of exactly this key: dtype, sizes,
+        layout and thread count.
+
+    Raises:
+        ValueError: operands that are no matrices or batches of matrices.
+    """
+    from .ops import matmul, transpose
+
+    op = op or ("gemm" if b is not None else "transpose")
+    if op not in ("gemm", "transpose") or (op == "gemm") != (b is not None):
+        raise ValueError("autotune takes two operands for op='gemm', one for op='transpose'")
+    for x in (a, b):
+        if x is not None and x.dim() not in (2, 3):
+            raise ValueError(f"autotune takes 2-D or 3-D operands, got shape {tuple(x.shape)}")
+    if op == "gemm":
+        key = gemm_key(a, b, out_dtype, precision)
+
+        def call(row: KernelInfo) -> Callable[[], object]:
+            return lambda: matmul(a, b, kernel=row.name, out_dtype=out_dtype, precision=precision)
+    else:
+        key = transpose_key(a)
+
+        def call(row: KernelInfo) -> Callable[[], object]:
+            return lambda: transpose(a, kernel=row.name)
+
+    with torch.no_grad():
+        candidates = {row.name: row for row in kernels(op, a.device, a.dtype) if row.role == "rung" and row.available}
+        calls = {}
+        for name, row in candidates.items():
+            try:
+                call(row)()
+            except RuntimeError:
+                continue  # the kernel does not take this problem and has said so
+            calls[name] = call(row)
+        times = _time_all(calls, budget)
+    timings = sorted(
+        (Timing(name, candidates[name].level, statistics.median(t), len(t)) for name, t in times.items()),
+        key=lambda t: t.seconds,
+    )
+    _remember(key, timings[0].kernel)
+    if save:
+        _save({key: timings[0].kernel})
+    return Tuned(timings[0].kernel, tuple(timings))
