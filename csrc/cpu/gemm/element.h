@@ -150,4 +150,16 @@ inline void with_element(DType type, F&& f) {
   }
 }
 
+// Calls f.template operator()<Element, Out>(): half types are also widened to a float32 result.
+template <class F>
+inline void with_types(const GemmProblem& p, F&& f) {
+  with_element(p.type, [&]<class T>() {
+    if (p.out_type == p.type) {
+      f.template operator()<T, std::conditional_t<std::is_same_v<T, int8_t>, uint32_t, T>>();
+    } else {
+      f.template operator()<T, Accumulator<T>>();
+    }
+  });
+}
+
 }  // namespace fastgemm::FASTGEMM_ISA

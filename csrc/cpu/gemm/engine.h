@@ -221,9 +221,7 @@ class Engine {
                   Acc* sums) const {
     const int rows = t.rows;
     if constexpr (!Traits::kPartialRows) t.rows = MR;
-    OutputBlock<Out> o = p.o;
-    o.out += i * o.ld + j;
-    if (p.beta != Acc{0}) o.c += i * o.c_rs + j * o.c_cs;
+    OutputBlock<Out> o = p.o.at(i, j);
     if constexpr (kOwnSums) {
       if (k_blocks_ > 1) {
         t.ldc = nc_;

@@ -7,11 +7,23 @@ namespace fastgemm::FASTGEMM_ISA {
 
 template <class Out>
 struct OutputBlock {
-  const Out* c;  // not read when beta is 0
+  const Out* c;
   int64_t c_rs, c_cs;
   Out* out;  // rows contiguous
   int64_t ld;
+
+  OutputBlock at(int64_t i, int64_t j) const {
+    return {c ? c + i * c_rs + j * c_cs : nullptr, c_rs, c_cs, out + i * ld + j, ld};
+  }
 };
+
+// c is null where beta is 0.
+template <class Out>
+OutputBlock<Out> output_of(const GemmProblem& p, int64_t batch) {
+  const Out* c = p.beta != 0 ? static_cast<const Out*>(p.c.data) + batch * p.c.batch_stride : nullptr;
+  return {c, p.c.row_stride, p.c.col_stride, static_cast<Out*>(p.out.data) + batch * p.out.batch_stride,
+          p.out.row_stride};
+}
 
 template <class Acc, class Out>
 void store_tile(const Acc* tile, int64_t tile_ld, int rows, int cols, Acc alpha, Acc beta,

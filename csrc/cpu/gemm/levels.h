@@ -1,21 +1,24 @@
-// Entry points of the kernels, before and after the choice of an instruction set.
+// Entry points of the kernels. Each takes a problem with batch, m, n, k > 0 whose out has contiguous rows;
+// table.cpp sees to that.
 #pragma once
 
 #include "core/context.h"
 
-// Every kernel takes a problem with m, n, k, batch > 0 and contiguous rows of out; table.cpp sees to it.
 #define FASTGEMM_CPU_GEMM_ENTRIES                            \
   void gemm_simd(const GemmProblem& p, Context& ctx);        \
   void gemm_microkernel(const GemmProblem& p, Context& ctx); \
   void gemm_pipelined(const GemmProblem& p, Context& ctx);
 
 namespace fastgemm {
+
 void gemm_naive(const GemmProblem& p, Context& ctx);
 void gemm_blocked(const GemmProblem& p, Context& ctx);
 void gemm_packed(const GemmProblem& p, Context& ctx);
+
 namespace baseline {
 FASTGEMM_CPU_GEMM_ENTRIES
 }
+
 #if defined(__x86_64__)
 namespace avx2 {
 FASTGEMM_CPU_GEMM_ENTRIES
@@ -23,5 +26,11 @@ FASTGEMM_CPU_GEMM_ENTRIES
 namespace avx512 {
 FASTGEMM_CPU_GEMM_ENTRIES
 }
+
+void gemm_dot_bf16(const GemmProblem& p, Context& ctx);
+void gemm_dot_int8(const GemmProblem& p, Context& ctx);
+void gemm_amx_bf16(const GemmProblem& p, Context& ctx);
+void gemm_amx_int8(const GemmProblem& p, Context& ctx);
 #endif
+
 }  // namespace fastgemm

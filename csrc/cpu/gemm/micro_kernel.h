@@ -31,18 +31,25 @@ __attribute__((noinline)) void register_tile(const MicroTile<Traits>& t) {
   using Acc = typename Traits::Acc;
   using Unit = typename Traits::UnitA;
   using V = Vector<Acc>;
+  using U = Vector<Unit>;
   constexpr int N = kLanes<Acc>;
+  static_assert(kLanes<Unit> == N);
   const Unit* a = t.a;
   const Unit* b = t.b;
-  V acc[ROWS][NV] = {};
+  V acc[ROWS][NV];
+#pragma GCC unroll 16
+  for (int i = 0; i < ROWS; ++i) {
+#pragma GCC unroll 4
+    for (int j = 0; j < NV; ++j) acc[i][j] = Traits::initial(t, j);
+  }
   Traits::prefetch_start(t);
   for (int64_t g = ceil_div(t.k, Traits::kGroup); g > 0; --g) {
-    V b_row[NV];
+    U b_row[NV];
 #pragma GCC unroll 4
-    for (int j = 0; j < NV; ++j) b_row[j] = load<V>(b + j * N);
+    for (int j = 0; j < NV; ++j) b_row[j] = load<U>(b + j * N);
 #pragma GCC unroll 16
     for (int i = 0; i < ROWS; ++i) {
-      const V a_value = broadcast<V>(a[i]);
+      const U a_value = broadcast<U>(a[i]);
 #pragma GCC unroll 4
       for (int j = 0; j < NV; ++j) acc[i][j] = Traits::Multiply::apply(acc[i][j], a_value, b_row[j]);
     }
@@ -64,37 +71,39 @@ FASTGEMM_INLINE void dispatch_rows(const MicroTile<Traits>& t, std::integer_sequ
   kernels[t.rows - 1](t);
 }
 
-// Traits of a kernel on register_tile: edges get tiles of their own, so that no multiplication is wasted
-// on rows that do not exist. Derived adds prefetch_start.
+// Traits of a kernel on register_tile. Edges get tiles of their own, so that nothing is computed for rows
+// that do not exist. Derived adds prefetch_start.
 template <class Derived, class Packing, int MR, int NV, class MultiplyOp>
-struct RegisterTraits {
-  using Element = typename Packing::Element;
-  using Acc = Accumulator<Element>;
-  using UnitA = typename Packing::Unit;
-  using UnitB = UnitA;
+struct RegisterTraits : PanelTraits<Packing, MR, NV * kLanes<typename Packing::Unit>> {
   using Multiply = MultiplyOp;
-  static constexpr int kMR = MR, kNR = NV * kLanes<Acc>, kGroup = Packing::kGroup;
-  static constexpr int kKC = 2048 / sizeof(UnitA) * kGroup;
-  static constexpr bool kPartialRows = true;
 
-  static int64_t panel_units_a(int64_t k) { return panel_units<Packing, kMR>(k); }
-  static int64_t panel_units_b(int64_t k) { return panel_units<Packing, kNR>(k); }
-  static void pack_a(UnitA* panel, const Element* a, int64_t rs, int64_t ks, int64_t rows, int64_t k) {
-    pack_panel<Packing, kMR>(panel, a, rs, ks, rows, k);
-  }
-  static void pack_b(UnitB* panel, const Element* b, int64_t cs, int64_t ks, int64_t cols, int64_t k) {
-    pack_panel<Packing, kNR>(panel, b, cs, ks, cols, k);
+  // What the accumulators of column vector j start from.
+  static FASTGEMM_INLINE auto initial(const MicroTile<Derived>&, int) {
+    return Vector<Accumulator<typename Packing::Element>>{};
   }
   static void micro_kernel(const MicroTile<Derived>& t) {
     using Rows = std::make_integer_sequence<int, MR>;
-    if (NV > 1 && t.cols <= kLanes<Acc>) {
+    if (NV > 1 && t.cols <= kLanes<typename Packing::Unit>) {
       dispatch_rows<Derived, 1>(t, Rows{});
     } else {
       dispatch_rows<Derived, NV>(t, Rows{});
     }
   }
-  static void enter() {}
-  static void leave() {}
 };
+
+// Calls f.template operator()<Packing, MR, Multiply>() with what suits the element type. Integer tiles are
+// lower: the product needs a register before it is added.
+template <class F>
+inline void with_register_packing(DType type, F&& f) {
+  with_element(type, [&]<class Element>() {
+    constexpr bool integer = std::is_integral_v<Element>;
+    constexpr int rows = kRegisters == 32 ? (integer ? 12 : 14) : 6;
+    if constexpr (std::is_same_v<Element, int8_t>) {
+      f.template operator()<Int16Pairs, rows, PairMultiplyAdd>();
+    } else {
+      f.template operator()<Widened<Element>, rows, MultiplyAdd>();
+    }
+  });
+}
 
 }  // namespace fastgemm::FASTGEMM_ISA

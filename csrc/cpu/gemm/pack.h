@@ -87,4 +87,29 @@ void pack_panel(typename Packing::Unit* dst, const typename Packing::Element* sr
       dst[g * W + w] = w < count ? Packing::one(src + w * sw + g * G * sk, sk, k - g * G) : Unit{};
 }
 
+// The Traits (engine.h) of a micro-kernel that reads panels of this Packing; what is left to add is
+// micro_kernel. A k-block is deep enough that reading and writing C does not count, and its B micro-panel
+// of 32 columns (64 KiB) still fits the L2 cache beside the A block.
+template <class P, int MR, int NR>
+struct PanelTraits {
+  using Element = typename P::Element;
+  using Acc = Accumulator<Element>;
+  using UnitA = typename P::Unit;
+  using UnitB = typename P::Unit;
+  static constexpr int kMR = MR, kNR = NR, kGroup = P::kGroup;
+  static constexpr int kKC = 512 * kGroup;
+  static constexpr bool kPartialRows = true;
+
+  static int64_t panel_units_a(int64_t k) { return panel_units<P, MR>(k); }
+  static int64_t panel_units_b(int64_t k) { return panel_units<P, NR>(k); }
+  static void pack_a(UnitA* panel, const Element* a, int64_t rs, int64_t ks, int64_t rows, int64_t k) {
+    pack_panel<P, MR>(panel, a, rs, ks, rows, k);
+  }
+  static void pack_b(UnitB* panel, const Element* b, int64_t cs, int64_t ks, int64_t cols, int64_t k) {
+    pack_panel<P, NR>(panel, b, cs, ks, cols, k);
+  }
+  static void enter() {}
+  static void leave() {}
+};
+
 }  // namespace fastgemm::FASTGEMM_ISA

@@ -1,6 +1,8 @@
 // From a GemmProblem to engines: batches, threads, split-K.
 #pragma once
 
+#include <climits>
+
 #include "cpu/gemm/engine.h"
 
 namespace fastgemm::FASTGEMM_ISA {
@@ -15,10 +17,7 @@ Product<Traits, Out> product_of(const GemmProblem& p, int64_t batch) {
   q.a_rs = p.a.row_stride, q.a_cs = p.a.col_stride;
   q.b = static_cast<const Element*>(p.b.data) + batch * p.b.batch_stride;
   q.b_rs = p.b.row_stride, q.b_cs = p.b.col_stride;
-  q.o.c = static_cast<const Out*>(p.c.data) + (p.beta != 0 ? batch * p.c.batch_stride : 0);
-  q.o.c_rs = p.c.row_stride, q.o.c_cs = p.c.col_stride;
-  q.o.out = static_cast<Out*>(p.out.data) + batch * p.out.batch_stride;
-  q.o.ld = p.out.row_stride;
+  q.o = output_of<Out>(p, batch);
   q.alpha = scalar_of<Acc>(p.alpha), q.beta = scalar_of<Acc>(p.beta);
   return q;
 }
@@ -56,11 +55,11 @@ void run_split_k(const Product<Traits, Out>& p, Context& ctx, int splits) {
 }
 
 template <class Traits, class Out>
-void run_typed(const GemmProblem& p, Context& ctx) {
+void run_typed(const GemmProblem& p, Context& ctx, int max_threads) {
   constexpr int64_t kWorthAFork =
       int64_t{96} * 96 * 96;  // multiply-adds; below, a fork costs more than it saves
   const int64_t work = p.m * p.n * p.k;
-  const int threads = p.batch * work < kWorthAFork ? 1 : ctx.threads();
+  const int threads = p.batch * work < kWorthAFork ? 1 : min(max_threads, ctx.threads());
   if (p.batch > 1 && threads > 1 && (p.batch >= 2 * threads || work < kWorthAFork)) {
     const Engine<Traits, Out> engine(p.m, p.n, p.k, 1);
     const int64_t scratch_bytes = round_up(engine.scratch_bytes(), 64);
@@ -82,15 +81,16 @@ void run_typed(const GemmProblem& p, Context& ctx) {
   for (int64_t i = 0; i < p.batch; ++i) engine.run(product_of<Traits, Out>(p, i), &ctx, scratch);
 }
 
-// The entry point of every kernel on the engine. The problem is not empty and out has contiguous rows.
+// The entry point of every kernel on the engine.
 template <class Traits>
-void run_engine(const GemmProblem& p, Context& ctx) {
+void run_engine(const GemmProblem& p, Context& ctx, int max_threads = INT_MAX) {
   using Acc = typename Traits::Acc;
   using Element = typename Traits::Element;
-  if constexpr (std::is_same_v<Acc, float> && !std::is_same_v<Element, float>) {
-    if (p.out_type == p.type) return run_typed<Traits, Element>(p, ctx);
+  constexpr bool half = std::is_same_v<Acc, float> && !std::is_same_v<Element, float>;
+  if constexpr (half) {
+    if (p.out_type == p.type) return run_typed<Traits, Element>(p, ctx, max_threads);
   }
-  run_typed<Traits, Acc>(p, ctx);
+  run_typed<Traits, Acc>(p, ctx, max_threads);
 }
 
 }  // namespace fastgemm::FASTGEMM_ISA

@@ -1,0 +1,58 @@
+// Level 1: three loops.
+//
+// The definition, written down: out[i, j] is the dot product of row i of A and column j of B. Every
+// product reads B's column again, from wherever in memory it lies; at 1024 x 1024 nothing of it is left in
+// the L1 cache when the next row of A needs it.
+#include "cpu/gemm/element.h"
+#include "cpu/gemm/levels.h"
+
+namespace fastgemm::scalar {
+namespace {
+
+// A sum of k rounded terms loses accuracy in proportion to its length; sums of 256 that are summed in
+// turn lose as little as the blocked kernels do.
+constexpr int64_t kSummands = 256;
+
+template <class T>
+Accumulator<T> dot(const T* a, int64_t a_stride, const T* b, int64_t b_stride, int64_t k) {
+  Accumulator<T> total = 0;
+  for (int64_t k0 = 0; k0 < k; k0 += kSummands) {
+    Accumulator<T> sum = 0;
+    for (int64_t kk = k0; kk < min(k, k0 + kSummands); ++kk)
+      sum += widen(a[kk * a_stride]) * widen(b[kk * b_stride]);
+    total += sum;
+  }
+  return total;
+}
+
+template <class T, class Out>
+void naive(const GemmProblem& p, int64_t batch) {
+  using Acc = Accumulator<T>;
+  const T* a = static_cast<const T*>(p.a.data) + batch * p.a.batch_stride;
+  const T* b = static_cast<const T*>(p.b.data) + batch * p.b.batch_stride;
+  const Out* c = static_cast<const Out*>(p.c.data);
+  Out* out = static_cast<Out*>(p.out.data) + batch * p.out.batch_stride;
+  const Acc alpha = scalar_of<Acc>(p.alpha), beta = scalar_of<Acc>(p.beta);
+  for (int64_t i = 0; i < p.m; ++i) {
+    for (int64_t j = 0; j < p.n; ++j) {
+      Acc x =
+          alpha * dot(a + i * p.a.row_stride, p.a.col_stride, b + j * p.b.col_stride, p.b.row_stride, p.k);
+      if (p.beta != 0)
+        x += beta * widen(c[batch * p.c.batch_stride + i * p.c.row_stride + j * p.c.col_stride]);
+      out[i * p.out.row_stride + j] = narrow<Out>(x);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fastgemm::scalar
+
+namespace fastgemm {
+
+void gemm_naive(const GemmProblem& p, Context&) {
+  scalar::with_types(p, [&]<class T, class Out>() {
+    for (int64_t batch = 0; batch < p.batch; ++batch) scalar::naive<T, Out>(p, batch);
+  });
+}
+
+}  // namespace fastgemm

@@ -1,0 +1,59 @@
+// Level 2: cache blocking.
+//
+// The same dot products, cut into blocks: a 64 x 64 tile of C collects the products of blocks of A and B
+// that are 256 deep. Both blocks (64 KiB in fp32) stay in the L2 cache while each element is used 64
+// times, so that A and B come from memory N / 64 times less often.
+#include "cpu/gemm/epilogue.h"
+#include "cpu/gemm/levels.h"
+
+namespace fastgemm::scalar {
+namespace {
+
+constexpr int64_t BM = 64, BN = 64, BK = 256;
+
+// tile (BM, BN) += A block (rows, depth) * B block (depth, cols)
+template <class T>
+void multiply_block(const T* a, const ConstMatrix& av, const T* b, const ConstMatrix& bv, int64_t rows,
+                    int64_t cols, int64_t depth, Accumulator<T> (&tile)[BM][BN]) {
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < cols; ++j) {
+      Accumulator<T> sum = 0;
+      for (int64_t kk = 0; kk < depth; ++kk)
+        sum += widen(a[i * av.row_stride + kk * av.col_stride]) *
+               widen(b[kk * bv.row_stride + j * bv.col_stride]);
+      tile[i][j] += sum;
+    }
+  }
+}
+
+template <class T, class Out>
+void blocked(const GemmProblem& p, int64_t batch) {
+  using Acc = Accumulator<T>;
+  const T* a = static_cast<const T*>(p.a.data) + batch * p.a.batch_stride;
+  const T* b = static_cast<const T*>(p.b.data) + batch * p.b.batch_stride;
+  const OutputBlock<Out> o = output_of<Out>(p, batch);
+  for (int64_t i = 0; i < p.m; i += BM) {
+    for (int64_t j = 0; j < p.n; j += BN) {
+      const int64_t rows = min(BM, p.m - i), cols = min(BN, p.n - j);
+      Acc tile[BM][BN] = {};
+      for (int64_t kk = 0; kk < p.k; kk += BK)
+        multiply_block(a + i * p.a.row_stride + kk * p.a.col_stride, p.a,
+                       b + kk * p.b.row_stride + j * p.b.col_stride, p.b, rows, cols, min(BK, p.k - kk),
+                       tile);
+      store_tile(&tile[0][0], BN, rows, cols, scalar_of<Acc>(p.alpha), scalar_of<Acc>(p.beta), o.at(i, j));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fastgemm::scalar
+
+namespace fastgemm {
+
+void gemm_blocked(const GemmProblem& p, Context&) {
+  scalar::with_types(p, [&]<class T, class Out>() {
+    for (int64_t batch = 0; batch < p.batch; ++batch) scalar::blocked<T, Out>(p, batch);
+  });
+}
+
+}  // namespace fastgemm

@@ -1,0 +1,12 @@
+set(FASTGEMM_CPU_GEMM_SCALAR
+    csrc/cpu/gemm/level1_naive.cpp
+    csrc/cpu/gemm/level2_blocked.cpp
+    csrc/cpu/gemm/level3_packed.cpp)
+set(FASTGEMM_CPU_GEMM_ISA
+    csrc/cpu/gemm/level4_simd.cpp
+    csrc/cpu/gemm/level5_microkernel.cpp
+    csrc/cpu/gemm/level6_pipelined.cpp)
+set(FASTGEMM_CPU_GEMM_PLAIN
+    csrc/cpu/gemm/parallel.cpp
+    csrc/cpu/gemm/table.cpp)
+include(csrc/cpu/gemm/dot.cmake)

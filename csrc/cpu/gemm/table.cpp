@@ -1,0 +1,109 @@
+// The rows of CPU GEMM, and what lies between the table and the kernels: empty problems, column-major
+// results and the choice of the instruction set are settled here once.
+#include "core/table.h"
+
+#include "core/cpu_features.h"
+#include "cpu/gemm/epilogue.h"
+#include "cpu/gemm/levels.h"
+
+namespace fastgemm {
+namespace {
+
+using Gemm = void (*)(const GemmProblem&, Context&);
+
+// k == 0: the product is zero, and out = beta * c.
+void scale(const GemmProblem& p) {
+  scalar::with_types(p, [&]<class T, class Out>() {
+    using Acc = scalar::Accumulator<Out>;
+    const Acc beta = scalar::scalar_of<Acc>(p.beta);
+    for (int64_t batch = 0; batch < p.batch; ++batch) {
+      const scalar::OutputBlock<Out> o = scalar::output_of<Out>(p, batch);
+      for (int64_t i = 0; i < p.m; ++i)
+        for (int64_t j = 0; j < p.n; ++j)
+          o.out[i * o.ld + j] =
+              p.beta == 0 ? Out{} : scalar::narrow<Out>(beta * scalar::widen(*o.at(i, j).c));
+    }
+  });
+}
+
+template <Gemm kernel>
+void run(const GemmProblem& p, Context& ctx) {
+  if (p.batch <= 0 || p.m <= 0 || p.n <= 0) return;
+  const bool contiguous_rows = p.out.col_stride == 1 || p.n == 1;
+  const GemmProblem q = contiguous_rows ? p : p.transposed();
+  if (q.k <= 0) return scale(q);
+  kernel(q, ctx);
+}
+
+#if defined(__x86_64__)
+template <Gemm baseline, Gemm avx2, Gemm avx512>
+void by_isa(const GemmProblem& p, Context& ctx) {
+  switch (cpu_features().isa()) {
+    case Isa::avx512:
+      return avx512(p, ctx);
+    case Isa::avx2:
+      return avx2(p, ctx);
+    case Isa::baseline:
+      return baseline(p, ctx);
+  }
+}
+#define FASTGEMM_BY_ISA(name) by_isa<baseline::name, avx2::name, avx512::name>
+#else
+#define FASTGEMM_BY_ISA(name) baseline::name
+#endif
+
+Kernel row(int level, std::string_view name, DTypeSet types, std::string_view needs, std::string_view summary,
+           Gemm gemm, const char* (*unavailable)() = nullptr) {
+  Kernel k{Op::gemm, Device::cpu, level, name, types, needs, summary};
+  k.gemm = gemm;
+  k.unavailable = unavailable;
+  return k;
+}
+
+#if defined(__x86_64__)
+#define FASTGEMM_UNIT(kernel) run<kernel>
+#else
+#define FASTGEMM_UNIT(kernel) nullptr
+#endif
+
+const char* without_amx_bf16() {
+  return cpu_features().amx_bf16 ? nullptr : "this processor has no AMX tile unit for bfloat16";
+}
+const char* without_amx_int8() {
+  return cpu_features().amx_int8 ? nullptr : "this processor has no AMX tile unit for int8";
+}
+const char* without_dot_bf16() {
+  return cpu_features().avx512_bf16 ? nullptr : "this processor has no AVX512-BF16";
+}
+const char* without_dot_int8() {
+  return cpu_features().avx512_vnni ? nullptr : "this processor has no AVX512-VNNI";
+}
+
+}  // namespace
+
+std::span<const Kernel> cpu_gemm_kernels() {
+  constexpr DTypeSet bf16 = dtypes(DType::bf16), i8 = dtypes(DType::i8);
+  static const Kernel rows[] = {
+      row(1, "naive", kGemmTypes, "any CPU", "three loops, one dot product an element", run<gemm_naive>),
+      row(2, "blocked", kGemmTypes, "any CPU", "blocks of A, B and C that fit the caches", run<gemm_blocked>),
+      row(3, "packed", kGemmTypes, "any CPU", "blocks copied into panels that are read in order",
+          run<gemm_packed>),
+      row(4, "simd", kGemmTypes, "any CPU", "vector instructions over the columns of a panel",
+          run<FASTGEMM_BY_ISA(gemm_simd)>),
+      row(5, "microkernel", kGemmTypes, "any CPU", "a tile of C in registers, all cores",
+          run<FASTGEMM_BY_ISA(gemm_microkernel)>),
+      row(6, "amx_bf16", bf16, "AMX-BF16", "tile registers, 16 x 16 x 32 products an instruction",
+          FASTGEMM_UNIT(gemm_amx_bf16), without_amx_bf16),
+      row(6, "amx_int8", i8, "AMX-INT8", "tile registers, 16 x 16 x 64 products an instruction",
+          FASTGEMM_UNIT(gemm_amx_int8), without_amx_int8),
+      row(6, "dot_bf16", bf16, "AVX512-BF16", "vdpbf16ps: 32 products an instruction",
+          FASTGEMM_UNIT(gemm_dot_bf16), without_dot_bf16),
+      row(6, "dot_int8", i8, "AVX512-VNNI", "vpdpbusd: 64 products an instruction",
+          FASTGEMM_UNIT(gemm_dot_int8), without_dot_int8),
+      row(6, "pipelined", kGemmTypes, "any CPU", "level 5 that prefetches C and the next panels",
+          run<FASTGEMM_BY_ISA(gemm_pipelined)>),
+  };
+  return rows;
+}
+
+}  // namespace fastgemm
