@@ -58,7 +58,9 @@ def cuda_options(torch: Path) -> list[str]:
         raise SystemExit(f"fastgemm: FASTGEMM_CUDA={wanted!r}: expected auto, 0 or 1")
     nvcc, gpus = find_nvcc(), gpu_architectures()
     if wanted == "1" and nvcc is None:
-        raise SystemExit("fastgemm: FASTGEMM_CUDA=1, but no nvcc was found; install the CUDA toolkit or set CUDA_HOME")
+        raise SystemExit(
+            "fastgemm: FASTGEMM_CUDA=1, but no nvcc was found; install the CUDA toolkit or set CUDA_HOME"
+        )
     build = wanted == "1" or (wanted == "auto" and nvcc is not None and (bool(gpus) or torch_has_cuda(torch)))
     if not build:
         return ["-DFASTGEMM_CUDA=OFF"]

@@ -3,8 +3,21 @@
 #include "core/cpu_features.h"
 #include "core/table.h"
 #include "core/tuning.h"
+#if FASTGEMM_HAS_CUDA
+#include "cuda/device/image.h"
+#endif
 
 namespace fastgemm {
+std::string cuda_device() {
+#if FASTGEMM_HAS_CUDA
+  const cuda::DeviceImage d = cuda::device_image();
+  if (!d.problem.empty()) return "none: " + d.problem;
+  return d.device + " (compute capability " + std::to_string(d.capability) + ", runs the sm_" +
+         std::to_string(d.image_arch) + " image)";
+#else
+  return "none: built without CUDA";
+#endif
+}
 
 std::vector<std::pair<std::string, std::string>> build_info() {
 #if defined(__clang__)
@@ -14,14 +27,10 @@ std::vector<std::pair<std::string, std::string>> build_info() {
 #else
   const std::string compiler = "unknown";
 #endif
-  return {{"version", FASTGEMM_VERSION},
-          {"compiler", compiler},
-          {"torch_abi", "stable, 2.11 and later"},
-          {"cuda_archs", FASTGEMM_CUDA_ARCHS},
-          {"cpu", cpu_features().brand},
-          {"cpu_model", cpu_model()},
-          {"cpu_features", cpu_features().list()},
-          {"table_hash", table_hash()}};
+  return {{"version", FASTGEMM_VERSION},           {"compiler", compiler},
+          {"torch_abi", "stable, 2.11 and later"}, {"cuda_archs", FASTGEMM_CUDA_ARCHS},
+          {"cpu", cpu_features().brand},           {"cpu_model", cpu_model()},
+          {"cpu_features", cpu_features().list()}, {"table_hash", table_hash()}};
 }
 
 std::string table_hash() {
@@ -31,8 +40,8 @@ std::string table_hash() {
   };
   for (const Kernel& k : kernels()) {
     mix(k.name), mix(k.summary), mix(k.needs);
-    mix(std::to_string(int(k.op)) + "," + std::to_string(int(k.device)) + "," + std::to_string(k.level) + "," +
-        std::to_string(k.dtypes) + ";");
+    mix(std::to_string(int(k.op)) + "," + std::to_string(int(k.device)) + "," + std::to_string(k.level) +
+        "," + std::to_string(k.dtypes) + ";");
   }
   mix(FASTGEMM_VERSION);
   constexpr char digits[] = "0123456789abcdef";

@@ -32,7 +32,6 @@ class Context {
   // The framework's own product and transposed copy (level 7's `torch` rows).
   virtual void torch_gemm(const GemmProblem&) = 0;
   virtual void torch_transpose(const TransposeProblem&) = 0;
-  virtual void torch_add(const AddProblem&) = 0;
 };
 
 }  // namespace fastgemm

@@ -77,8 +77,8 @@ CpuFeatures detect() {
 
   const uint64_t state = bit(r1.c, 27) ? enabled_state() : 0;
   const bool ymm = (state & 0x6) == 0x6, zmm = (state & 0xe6) == 0xe6, tiles = (state & 0x60000) == 0x60000;
-  f.avx2 = ymm && bit(r7.b, 5) && bit(r1.c, 12) && bit(r1.c, 29);                                    // FMA, F16C
-  f.avx512 = f.avx2 && zmm && bit(r7.b, 16) && bit(r7.b, 17) && bit(r7.b, 30) && bit(r7.b, 31);      // F DQ BW VL
+  f.avx2 = ymm && bit(r7.b, 5) && bit(r1.c, 12) && bit(r1.c, 29);                                // FMA, F16C
+  f.avx512 = f.avx2 && zmm && bit(r7.b, 16) && bit(r7.b, 17) && bit(r7.b, 30) && bit(r7.b, 31);  // F DQ BW VL
   f.avx512_vnni = f.avx512 && bit(r7.c, 11);
   f.avx512_bf16 = f.avx512 && bit(r71.a, 5);
   const bool amx = f.avx512 && tiles && bit(r7.d, 24) && request_amx();
@@ -96,7 +96,8 @@ CpuFeatures capped() {
   if (!cap || !*cap || std::string_view(cap) == "native") return f;
   const std::string_view name(cap);
   if (name != "baseline" && name != "avx2" && name != "avx512")
-    throw std::invalid_argument("FASTGEMM_CPU_ISA=" + std::string(name) + ": expected baseline, avx2, avx512 or native");
+    throw std::invalid_argument("FASTGEMM_CPU_ISA=" + std::string(name) +
+                                ": expected baseline, avx2, avx512 or native");
   f.avx512_vnni = f.avx512_bf16 = f.amx_bf16 = f.amx_int8 = false;
   f.avx512 = f.avx512 && name == "avx512";
   f.avx2 = f.avx2 && name != "baseline";
@@ -112,9 +113,12 @@ size_t cache_size(int name, size_t fallback) {
 
 std::string CpuFeatures::list() const {
   std::string text;
-  const std::pair<bool, const char*> all[] = {{avx2, "avx2"},           {avx512, "avx512"},
-                                              {avx512_vnni, "avx512_vnni"}, {avx512_bf16, "avx512_bf16"},
-                                              {amx_bf16, "amx_bf16"},   {amx_int8, "amx_int8"}};
+  const std::pair<bool, const char*> all[] = {{avx2, "avx2"},
+                                              {avx512, "avx512"},
+                                              {avx512_vnni, "avx512_vnni"},
+                                              {avx512_bf16, "avx512_bf16"},
+                                              {amx_bf16, "amx_bf16"},
+                                              {amx_int8, "amx_int8"}};
   for (const auto& [on, name] : all)
     if (on) text += (text.empty() ? "" : " ") + std::string(name);
   return text.empty() ? "baseline" : text;

@@ -15,8 +15,8 @@ struct CpuFeatures {
   bool avx512_bf16 = false;  // vdpbf16ps
   bool amx_bf16 = false;     // tile matrix units; the operating system's permission included
   bool amx_int8 = false;
-  std::string vendor;        // "AuthenticAMD"
-  std::string brand;         // as CPUID spells it
+  std::string vendor;  // "AuthenticAMD"
+  std::string brand;   // as CPUID spells it
   int family = 0, model = 0;
 
   Isa isa() const { return avx512 ? Isa::avx512 : avx2 ? Isa::avx2 : Isa::baseline; }

@@ -38,7 +38,8 @@ template <class Problem>
 std::string levels_that_can(const Problem& p, const TuningKey& key) {
   std::array<bool, kLevels + 1> can{};
   for (const Kernel& k : kernels())
-    if (k.op == key.op && k.device == key.device && k.role == Role::rung && can_run(k, p)) can[k.level] = true;
+    if (k.op == key.op && k.device == key.device && k.role == Role::rung && can_run(k, p))
+      can[k.level] = true;
   std::string text;
   for (int level = 1; level <= kLevels; ++level)
     if (can[level]) text += (text.empty() ? "" : ", ") + std::to_string(level);
@@ -63,9 +64,9 @@ const Kernel& by_name(const Problem& p, const TuningKey& key, const Choice& choi
                                "; levels that can: " + levels_that_can(p, key) + ")");
     return k;
   }
-  throw std::invalid_argument("unknown kernel '" + std::string(choice.kernel) + "' for " + std::string(to_string(key.op)) +
-                              " on " + std::string(to_string(key.device)) + "; the nearest names are " +
-                              nearest_names(choice.kernel, names));
+  throw std::invalid_argument("unknown kernel '" + std::string(choice.kernel) + "' for " +
+                              std::string(to_string(key.op)) + " on " + std::string(to_string(key.device)) +
+                              "; the nearest names are " + nearest_names(choice.kernel, names));
 }
 
 template <class Problem>
@@ -78,8 +79,8 @@ const Kernel& by_level(const Problem& p, const TuningKey& key, int level) {
     reasons += (reasons.empty() ? "" : "; ") + std::string(k.name) + ": " + why;
   }
   if (reasons.empty()) reasons = "there is no such rung";
-  throw std::runtime_error("level " + std::to_string(level) + " cannot run " + in_words(key) + ": " + reasons +
-                           ". Levels that can: " + levels_that_can(p, key));
+  throw std::runtime_error("level " + std::to_string(level) + " cannot run " + in_words(key) + ": " +
+                           reasons + ". Levels that can: " + levels_that_can(p, key));
 }
 
 bool is_framework(const Kernel& k) { return k.name == "torch"; }
@@ -175,12 +176,10 @@ std::string nearest_names(std::string_view wrong, std::span<const std::string_vi
   return text.empty() ? "none" : text;
 }
 
-std::string_view to_string(Op op) {
-  return std::array{"gemm", "transpose", "add"}[static_cast<int>(op)];
-}
+std::string_view to_string(Op op) { return std::array{"gemm", "transpose", "add"}[static_cast<int>(op)]; }
 std::string_view to_string(Device d) { return d == Device::cpu ? "cpu" : "cuda"; }
 std::string_view to_string(DType t) {
-  constexpr std::string_view names[] = {"float64", "float32", "float16", "bfloat16", "int8",  "int32",
+  constexpr std::string_view names[] = {"float64", "float32", "float16", "bfloat16", "int8",   "int32",
                                         "bits8",   "bits16",  "bits32",  "bits64",   "bits128"};
   return names[static_cast<int>(t)];
 }

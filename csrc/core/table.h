@@ -25,7 +25,7 @@ struct Kernel {
   Op op;
   Device device;
   int level;
-  std::string_view name;     // unique for op and device
+  std::string_view name;  // unique for op and device
   DTypeSet dtypes;
   std::string_view needs;    // "any CPU", "AVX-512 VNNI", "sm_80": what `info` shows
   std::string_view summary;  // one sentence: the idea

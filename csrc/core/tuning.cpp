@@ -15,7 +15,10 @@ namespace {
 struct KeyHash {
   size_t operator()(const TuningKey& k) const {
     uint64_t h = 0xcbf29ce484222325u;
-    const auto mix = [&h](uint64_t v) { h = (h ^ v) * 0x100000001b3u; h ^= h >> 29; };
+    const auto mix = [&h](uint64_t v) {
+      h = (h ^ v) * 0x100000001b3u;
+      h ^= h >> 29;
+    };
     mix(uint64_t(k.op) | uint64_t(k.device) << 4 | uint64_t(k.type) << 8 | uint64_t(k.out_type) << 12 |
         uint64_t(k.precision) << 16 | uint64_t(k.a_transposed) << 20 | uint64_t(k.b_transposed) << 21 |
         uint64_t(k.accumulates) << 22 | uint64_t(k.threads) << 32);
@@ -47,7 +50,10 @@ double log_size(int64_t n) { return std::log2(double(n < 1 ? 1 : n)); }
 
 // Squared distance in octaves. Batch counts half: four times the batch is like twice the size.
 double distance(const TuningKey& key, const Measured& p) {
-  const auto d = [](int64_t x, int64_t y) { const double v = log_size(x) - log_size(y); return v * v; };
+  const auto d = [](int64_t x, int64_t y) {
+    const double v = log_size(x) - log_size(y);
+    return v * v;
+  };
   return d(key.m, p.m) + d(key.n, p.n) + d(key.k, p.k) + 0.25 * d(key.batch, p.batch);
 }
 

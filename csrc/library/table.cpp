@@ -7,17 +7,23 @@ namespace {
 
 void torch_gemm(const GemmProblem& p, Context& c) { c.torch_gemm(p); }
 void torch_transpose(const TransposeProblem& p, Context& c) { c.torch_transpose(p); }
-void torch_add(const AddProblem& p, Context& c) { c.torch_add(p); }
 
 const char* torch_rejects(const GemmProblem& p) {
   if (p.precision != Precision::ieee) return "torch's CPU product follows its own global flags";
   if (p.type != DType::i8 && p.out_type != p.type) return "torch's CPU product has no out_dtype";
-  if (is_integer(p.type) && (p.alpha != 1.0 || p.beta != 0.0)) return "torch's C interface has no integer alpha and beta";
+  if (is_integer(p.type) && (p.alpha != 1.0 || p.beta != 0.0))
+    return "torch's C interface has no integer alpha and beta";
   return nullptr;
 }
 
 constexpr Kernel gemm_row() {
-  Kernel k{Op::gemm, Device::cpu, 7, "torch", kGemmTypes, "any CPU", "torch.mm: MKL or oneDNN, whichever torch links"};
+  Kernel k{Op::gemm,
+           Device::cpu,
+           7,
+           "torch",
+           kGemmTypes,
+           "any CPU",
+           "torch.mm: MKL or oneDNN, whichever torch links"};
   k.gemm = torch_gemm;
   k.rejects = torch_rejects;
   return k;
@@ -27,13 +33,7 @@ constexpr Kernel transpose_row() {
   k.transpose = torch_transpose;
   return k;
 }
-constexpr Kernel add_row() {
-  Kernel k{Op::add, Device::cpu, 7, "torch", kAddTypes, "any CPU", "torch.add"};
-  k.add = torch_add;
-  return k;
-}
-
-constexpr Kernel rows[] = {gemm_row(), transpose_row(), add_row()};
+constexpr Kernel rows[] = {gemm_row(), transpose_row()};
 
 }  // namespace
 

@@ -46,8 +46,8 @@ py::list table() {
 }
 
 // (op, device, type, out_type, precision, a_transposed, b_transposed, accumulates, threads, batch, m, n, k)
-using KeyTuple = std::tuple<std::string, std::string, std::string, std::string, std::string, bool, bool, bool, int,
-                            int64_t, int64_t, int64_t, int64_t>;
+using KeyTuple = std::tuple<std::string, std::string, std::string, std::string, std::string, bool, bool, bool,
+                            int, int64_t, int64_t, int64_t, int64_t>;
 
 TuningKey to_key(const KeyTuple& t) {
   TuningKey k;
@@ -56,7 +56,8 @@ TuningKey to_key(const KeyTuple& t) {
   k.type = parse<DType>(std::get<2>(t), 11, "dtype");
   k.out_type = parse<DType>(std::get<3>(t), 11, "dtype");
   k.precision = parse<Precision>(std::get<4>(t), 5, "precision");
-  std::tie(k.a_transposed, k.b_transposed, k.accumulates) = std::tuple(std::get<5>(t), std::get<6>(t), std::get<7>(t));
+  std::tie(k.a_transposed, k.b_transposed, k.accumulates) =
+      std::tuple(std::get<5>(t), std::get<6>(t), std::get<7>(t));
   std::tie(k.threads, k.batch) = std::tuple(std::get<8>(t), std::get<9>(t));
   std::tie(k.m, k.n, k.k) = std::tuple(std::get<10>(t), std::get<11>(t), std::get<12>(t));
   return k;
@@ -77,7 +78,8 @@ std::string chosen(const KeyTuple& tuple) {
     return std::string(select(p, key.device, key.threads, {}).name);
   }
   GemmProblem p;
-  p.type = key.type, p.out_type = key.out_type, p.precision = key.precision, p.beta = key.accumulates ? 1.0 : 0.0;
+  p.type = key.type, p.out_type = key.out_type, p.precision = key.precision,
+  p.beta = key.accumulates ? 1.0 : 0.0;
   p.batch = key.batch, p.m = key.m, p.n = key.n, p.k = key.k;
   p.a.row_stride = key.a_transposed ? 1 : key.k, p.a.col_stride = key.a_transposed ? key.m : 1;
   p.b.row_stride = key.b_transposed ? 1 : key.n, p.b.col_stride = key.b_transposed ? key.k : 1;
@@ -99,6 +101,7 @@ PYBIND11_MODULE(_introspect, m) {
   m.doc() = "Kernel table, tuning memory and build information of the fastgemm op library.";
   m.def("table", &table, "Rows of the kernel table, as dictionaries.");
   m.def("build_info", &info);
+  m.def("cuda_device", &cuda_device);
   m.def("chosen", &chosen, "Name of the kernel that level=None picks for a tuning key.");
   m.def("remember", [](const KeyTuple& key, const std::string& kernel) { remember(to_key(key), kernel); });
   m.def("forget_all", &forget_all);

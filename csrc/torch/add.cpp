@@ -18,7 +18,10 @@ struct Arguments {
   std::string kernel;
   Choice choice() const { return {level_of(level), kernel}; }
   explicit Arguments(StackReader s)
-      : a(s.tensor()), b(s.tensor()), alpha(s.number()), level(s.integer(kNoLevel)),
+      : a(s.tensor()),
+        b(s.tensor()),
+        alpha(s.number()),
+        level(s.integer(kNoLevel)),
         kernel(s.optional_string()) {}
 };
 
@@ -29,7 +32,9 @@ struct Shape {
   std::span<const int64_t> get() const { return {sizes.data(), dim}; }
 };
 
-int64_t size_at(const View& v, size_t from_end) { return from_end <= size_t(v.dim) ? v.size(int64_t(from_end)) : 1; }
+int64_t size_at(const View& v, size_t from_end) {
+  return from_end <= size_t(v.dim) ? v.size(int64_t(from_end)) : 1;
+}
 int64_t stride_at(const View& v, size_t from_end) {
   return size_at(v, from_end) == 1 ? 0 : v.stride(int64_t(from_end));
 }
@@ -40,7 +45,8 @@ Shape broadcast(const View& a, const View& b) {
   for (size_t d = 0; d < s.dim; ++d) {
     const int64_t x = size_at(a, s.dim - d), y = size_at(b, s.dim - d);
     if (x != y && x != 1 && y != 1)
-      bad_value("shapes of a " + shape_text(a.shape()) + " and b " + shape_text(b.shape()) + " do not broadcast");
+      bad_value("shapes of a " + shape_text(a.shape()) + " and b " + shape_text(b.shape()) +
+                " do not broadcast");
     s.sizes[d] = x == 1 ? y : x;
     s.empty |= s.sizes[d] == 0;
   }
@@ -79,7 +85,8 @@ Tensor add_into(const Arguments& args, const Tensor* given) {
   AddProblem p;
   p.type = arithmetic_type("a", a.dtype);
   if (b.dtype != a.dtype)
-    bad_value("b has dtype " + dtype_text(b.dtype) + ", but a has " + dtype_text(a.dtype) + "; they must be equal");
+    bad_value("b has dtype " + dtype_text(b.dtype) + ", but a has " + dtype_text(a.dtype) +
+              "; they must be equal");
   p.alpha = args.alpha;
   if (is_integer(p.type) && (p.alpha != std::nearbyint(p.alpha) || std::abs(p.alpha) >= 0x1p53))
     bad_value("alpha must be a whole number for integer operands, got " + std::to_string(p.alpha));

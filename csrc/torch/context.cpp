@@ -35,13 +35,15 @@ void int8_product(const GemmProblem& p) {
   };
   const int32_t i8 = torch_dtype(DType::i8), i32 = torch_dtype(DType::i32);
   for (int64_t i = 0; i < p.batch; ++i)
-    check(aoti_torch_cpu__int_mm_out(matrix(at(p.out, i, 4), i32, p.m, p.n).get(), matrix(at(p.a, i, 1), i8, p.m, p.k).get(),
+    check(aoti_torch_cpu__int_mm_out(matrix(at(p.out, i, 4), i32, p.m, p.n).get(),
+                                     matrix(at(p.a, i, 1), i8, p.m, p.k).get(),
                                      matrix(at(p.b, i, 1), i8, p.k, p.n).get()),
           "_int_mm");
 }
 
 void single_product(const GemmProblem& p, int32_t type) {
-  const Tensor a = matrix(p.a, type, p.m, p.k), b = matrix(p.b, type, p.k, p.n), out = matrix(p.out, type, p.m, p.n);
+  const Tensor a = matrix(p.a, type, p.m, p.k), b = matrix(p.b, type, p.k, p.n),
+               out = matrix(p.out, type, p.m, p.n);
   if (p.alpha == 1.0 && p.beta == 0.0) return check(aoti_torch_cpu_mm_out(out.get(), a.get(), b.get()), "mm");
   const Tensor c = p.c.data ? matrix(p.c, type, p.m, p.n) : out;
   check(aoti_torch_cpu_addmm_out(out.get(), c.get(), a.get(), b.get(), p.beta, p.alpha), "addmm");
@@ -50,7 +52,8 @@ void single_product(const GemmProblem& p, int32_t type) {
 void batched_product(const GemmProblem& p, int32_t type) {
   const Tensor a = matrices(p.a, type, p.batch, p.m, p.k), b = matrices(p.b, type, p.batch, p.k, p.n),
                out = matrices(p.out, type, p.batch, p.m, p.n);
-  if (p.alpha == 1.0 && p.beta == 0.0) return check(aoti_torch_cpu_bmm_out(out.get(), a.get(), b.get()), "bmm");
+  if (p.alpha == 1.0 && p.beta == 0.0)
+    return check(aoti_torch_cpu_bmm_out(out.get(), a.get(), b.get()), "bmm");
   const Tensor c = p.c.data ? matrices(p.c, type, p.batch, p.m, p.n) : out;
   check(aoti_torch_cpu_baddbmm_out(out.get(), c.get(), a.get(), b.get(), p.beta, p.alpha), "baddbmm");
 }
@@ -79,17 +82,6 @@ void CpuContext::torch_transpose(const TransposeProblem& p) {
   const Tensor src = matrices(p.src.transposed(), type, p.batch, p.cols, p.rows);
   const Tensor dst = matrices(p.dst, type, p.batch, p.cols, p.rows);
   check(aoti_torch_copy_(dst.get(), src.get(), 0), "copy_");
-}
-
-void CpuContext::torch_add(const AddProblem& p) {
-  const int32_t type = torch_dtype(p.type);
-  const Tensor a = matrix(p.a, type, p.rows, p.cols), b = matrix(p.b, type, p.rows, p.cols),
-               out = matrix(p.out, type, p.rows, p.cols);
-  // aten::add.out through the dispatcher: the C shim offers only the in-place form with a scalar.
-  std::array<StableIValue, 4> stack{torch::stable::detail::from(a), torch::stable::detail::from(b),
-                                    torch::stable::detail::from(p.alpha), torch::stable::detail::from(out)};
-  check(torch_call_dispatcher("aten::add", "out", stack.data(), TORCH_ABI_VERSION), "add");
-  Tensor result(torch::stable::detail::to<AtenTensorHandle>(stack[0]));  // the alias it returns is ours to free
 }
 
 }  // namespace fastgemm::torch_ops

@@ -15,7 +15,6 @@ class CpuContext final : public Context {
   void* allocate(size_t bytes) override { return workspace_.allocate(bytes); }
   void torch_gemm(const GemmProblem&) override;
   void torch_transpose(const TransposeProblem&) override;
-  void torch_add(const AddProblem&) override;
 
  private:
   int threads_;

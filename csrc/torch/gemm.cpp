@@ -10,24 +10,35 @@
 namespace fastgemm::torch_ops {
 namespace {
 
-[[noreturn]] void bad_value(const std::string& text) { throw std::invalid_argument("fastgemm.gemm: " + text); }
+[[noreturn]] void bad_value(const std::string& text) {
+  throw std::invalid_argument("fastgemm.gemm: " + text);
+}
 
 struct Arguments {
   Tensor a, b;
   std::optional<Tensor> c;
-  double alpha;
+  double alpha = 1.0;
   std::optional<double> beta;
-  bool trans_a, trans_b;
-  int64_t level;
+  bool trans_a = false, trans_b = false;
+  int64_t level = kNoLevel;
   std::string kernel, precision;
   std::optional<int32_t> out_dtype;
 
   Choice choice() const { return {level_of(level), kernel}; }
   // In the order of the schema in library.cpp; braces evaluate from left to right.
+  Arguments(Tensor a_, Tensor b_) : a(std::move(a_)), b(std::move(b_)) {}
   explicit Arguments(StackReader s)
-      : a(s.tensor()), b(s.tensor()), c(s.optional_tensor()), alpha(s.number()), beta(s.optional_number()),
-        trans_a(s.flag()), trans_b(s.flag()), level(s.integer(kNoLevel)), kernel(s.optional_string()),
-        precision(s.optional_string()), out_dtype(s.optional_dtype()) {}
+      : a(s.tensor()),
+        b(s.tensor()),
+        c(s.optional_tensor()),
+        alpha(s.number()),
+        beta(s.optional_number()),
+        trans_a(s.flag()),
+        trans_b(s.flag()),
+        level(s.integer(kNoLevel)),
+        kernel(s.optional_string()),
+        precision(s.optional_string()),
+        out_dtype(s.optional_dtype()) {}
 };
 
 // A gemm whose operands were checked. Shapes are those after trans_a and trans_b.
@@ -67,7 +78,8 @@ void check_operand(const char* name, const View& v) {
 
 double whole(const char* name, double value, DType type) {
   if (is_integer(type) && (value != std::nearbyint(value) || std::abs(value) >= 0x1p53))
-    bad_value(std::string(name) + " must be a whole number for integer operands, got " + std::to_string(value));
+    bad_value(std::string(name) + " must be a whole number for integer operands, got " +
+              std::to_string(value));
   return value;
 }
 
@@ -82,21 +94,24 @@ Gemm describe(const View& a, const View& b, const Arguments& args) {
   GemmProblem& p = g.problem;
   p.type = arithmetic_type("a", a.dtype);
   if (b.dtype != a.dtype)
-    bad_value("b has dtype " + dtype_text(b.dtype) + ", but a has " + dtype_text(a.dtype) + "; they must be equal");
+    bad_value("b has dtype " + dtype_text(b.dtype) + ", but a has " + dtype_text(a.dtype) +
+              "; they must be equal");
   p.out_type = result_type(p.type, args.out_dtype);
   p.precision = precision_of(args.precision, p.type);
   p.a = matrix_of<ConstMatrix>(a, args.trans_a), p.b = matrix_of<ConstMatrix>(b, args.trans_b);
   p.m = a.size(args.trans_a ? 1 : 2), p.k = a.size(args.trans_a ? 2 : 1), p.n = b.size(args.trans_b ? 2 : 1);
   if (b.size(args.trans_b ? 1 : 2) != p.k)
-    bad_value("inner sizes differ: a" + std::string(args.trans_a ? " (transposed)" : "") + " is " + shape_text(a.shape()) +
-              ", b" + (args.trans_b ? " (transposed)" : "") + " is " + shape_text(b.shape()));
+    bad_value("inner sizes differ: a" + std::string(args.trans_a ? " (transposed)" : "") + " is " +
+              shape_text(a.shape()) + ", b" + (args.trans_b ? " (transposed)" : "") + " is " +
+              shape_text(b.shape()));
 
   g.dim = size_t(std::max(a.dim, b.dim));
   for (size_t d = 0; d + 2 < g.dim; ++d) {
     const auto from_end = int64_t(g.dim - d);
     const int64_t x = batch_size(a, from_end), y = batch_size(b, from_end);
     if (x != y && x != 1 && y != 1)
-      bad_value("batch dimensions of a " + shape_text(a.shape()) + " and b " + shape_text(b.shape()) + " do not broadcast");
+      bad_value("batch dimensions of a " + shape_text(a.shape()) + " and b " + shape_text(b.shape()) +
+                " do not broadcast");
     g.shape[d] = x == 1 ? y : x;
   }
   g.shape[g.dim - 2] = p.m, g.shape[g.dim - 1] = p.n;
@@ -110,9 +125,11 @@ void add_c(Gemm& g, const View& c, const View& a) {
     bad_value("c has dtype " + dtype_text(c.dtype) + ", expected that of the result, " +
               dtype_text(torch_dtype(g.problem.out_type)));
   bool fits = size_t(c.dim) <= g.dim;
-  for (int64_t d = 1; fits && d <= c.dim; ++d) fits = c.size(d) == 1 || c.size(d) == g.shape[g.dim - size_t(d)];
+  for (int64_t d = 1; fits && d <= c.dim; ++d)
+    fits = c.size(d) == 1 || c.size(d) == g.shape[g.dim - size_t(d)];
   if (!fits)
-    bad_value("c has shape " + shape_text(c.shape()) + ", which does not broadcast to " + shape_text(g.result_shape()));
+    bad_value("c has shape " + shape_text(c.shape()) + ", which does not broadcast to " +
+              shape_text(g.result_shape()));
   g.problem.c = {c.data, batch_stride(c, 2), batch_stride(c, 1), 0};
 }
 
@@ -207,6 +224,12 @@ Tensor gemm_into(const Arguments& args, const Tensor* given) {
 void gemm(StableIValue* stack, uint64_t, uint64_t) {
   const Arguments args{StackReader(stack)};
   return_tensor(stack, gemm_into(args, nullptr));
+}
+
+void matmul(StableIValue* stack, uint64_t, uint64_t) {
+  StackReader s(stack);
+  Tensor a = s.tensor(), b = s.tensor();
+  return_tensor(stack, gemm_into({std::move(a), std::move(b)}, nullptr));
 }
 
 void gemm_out(StableIValue* stack, uint64_t inputs, uint64_t) {

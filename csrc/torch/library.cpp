@@ -5,7 +5,7 @@
 //   since a registered formula costs 4 us a call even when no gradient is wanted.
 #include "torch/ops.h"
 
-#define GEMM_ARGUMENTS                                                                           \
+#define GEMM_ARGUMENTS                                                                              \
   "(Tensor a, Tensor b, Tensor? c=None, *, float alpha=1.0, float? beta=None, bool trans_a=False, " \
   "bool trans_b=False, int? level=None, str? impl=None, str? precision=None, ScalarType? out_dtype=None"
 #define TRANSPOSE_ARGUMENTS "(Tensor a, *, int? level=None, str? impl=None"
@@ -14,6 +14,7 @@
 STABLE_TORCH_LIBRARY(fastgemm, m) {
   m.def("gemm" GEMM_ARGUMENTS ") -> Tensor");
   m.def("_gemm" GEMM_ARGUMENTS ") -> Tensor");
+  m.def("_matmul(Tensor a, Tensor b) -> Tensor");
   m.def("gemm.out" GEMM_ARGUMENTS ", Tensor(a!) out) -> ()");
   m.def("transpose" TRANSPOSE_ARGUMENTS ") -> Tensor");
   m.def("_transpose" TRANSPOSE_ARGUMENTS ") -> Tensor");
@@ -28,6 +29,7 @@ STABLE_TORCH_LIBRARY_IMPL(fastgemm, CPU, m) {
   using namespace fastgemm::torch_ops;
   m.impl("gemm", &gemm);
   m.impl("_gemm", &gemm);
+  m.impl("_matmul", &matmul);
   m.impl("gemm.out", &gemm_out);
   m.impl("transpose", &transpose);
   m.impl("_transpose", &transpose);

@@ -8,24 +8,33 @@
 namespace fastgemm::torch_ops {
 namespace {
 
-[[noreturn]] void bad_value(const std::string& text) { throw std::invalid_argument("fastgemm.transpose: " + text); }
+[[noreturn]] void bad_value(const std::string& text) {
+  throw std::invalid_argument("fastgemm.transpose: " + text);
+}
 
 struct Arguments {
   Tensor a;
   int64_t level;
   std::string kernel;
   Choice choice() const { return {level_of(level), kernel}; }
-  explicit Arguments(StackReader s) : a(s.tensor()), level(s.integer(kNoLevel)), kernel(s.optional_string()) {}
+  explicit Arguments(StackReader s)
+      : a(s.tensor()), level(s.integer(kNoLevel)), kernel(s.optional_string()) {}
 };
 
 DType width_of(int32_t dtype) {
   switch (aoti_torch_dtype_element_size(dtype)) {
-    case 1: return DType::bits8;
-    case 2: return DType::bits16;
-    case 4: return DType::bits32;
-    case 8: return DType::bits64;
-    case 16: return DType::bits128;
-    default: bad_value("a has dtype " + dtype_text(dtype) + "; elements of 1, 2, 4, 8 or 16 bytes are accepted");
+    case 1:
+      return DType::bits8;
+    case 2:
+      return DType::bits16;
+    case 4:
+      return DType::bits32;
+    case 8:
+      return DType::bits64;
+    case 16:
+      return DType::bits128;
+    default:
+      bad_value("a has dtype " + dtype_text(dtype) + "; elements of 1, 2, 4, 8 or 16 bytes are accepted");
   }
 }
 

@@ -28,7 +28,8 @@ ByteRange bytes_of(const View& v) {
 // Two row-major blocks of one larger matrix (equal leading dimension): they share nothing when their
 // columns, counted modulo the leading dimension, do not meet.
 bool disjoint_columns(const View& x, const View& y) {
-  if (x.dim != 2 || y.dim != 2 || x.strides[1] != 1 || y.strides[1] != 1 || x.strides[0] != y.strides[0]) return false;
+  if (x.dim != 2 || y.dim != 2 || x.strides[1] != 1 || y.strides[1] != 1 || x.strides[0] != y.strides[0])
+    return false;
   const int64_t ld = x.strides[0], size = int64_t(aoti_torch_dtype_element_size(x.dtype));
   const auto bytes = reinterpret_cast<intptr_t>(y.data) - reinterpret_cast<intptr_t>(x.data);
   if (x.dtype != y.dtype || bytes % size != 0 || ld <= 0) return false;
@@ -58,22 +59,27 @@ std::string shape_text(std::span<const int64_t> shape) {
 }
 
 std::string dtype_text(int32_t dtype) {
-  constexpr const char* names[] = {"uint8",     "int8",       "int16",      "int32", "int64",
-                                   "float16",   "float32",    "float64",    "complex32", "complex64",
-                                   "complex128", "bool",      "qint8",      "quint8", "qint32",
-                                   "bfloat16"};
+  constexpr const char* names[] = {"uint8",   "int8",    "int16",     "int32",     "int64",      "float16",
+                                   "float32", "float64", "complex32", "complex64", "complex128", "bool",
+                                   "qint8",   "quint8",  "qint32",    "bfloat16"};
   if (dtype >= 0 && dtype < int32_t(std::size(names))) return std::string("torch.") + names[dtype];
   return "torch dtype number " + std::to_string(dtype);
 }
 
 DType arithmetic_type(const char* argument, int32_t dtype) {
   switch (dtype) {
-    case kDouble: return DType::f64;
-    case kFloat: return DType::f32;
-    case kHalf: return DType::f16;
-    case kBFloat16: return DType::bf16;
-    case kInt8: return DType::i8;
-    case kInt32: return DType::i32;
+    case kDouble:
+      return DType::f64;
+    case kFloat:
+      return DType::f32;
+    case kHalf:
+      return DType::f16;
+    case kBFloat16:
+      return DType::bf16;
+    case kInt8:
+      return DType::i8;
+    case kInt32:
+      return DType::i32;
     default:
       bad_value(std::string(argument) + " has dtype " + dtype_text(dtype) +
                 "; accepted are float64, float32, float16, bfloat16, int8 and int32");
@@ -118,7 +124,8 @@ bool may_overlap(const View& out, const View& in) {
 }
 
 void require_no_overlap(const View& out, const char* name, const View& in) {
-  if (may_overlap(out, in)) bad_value(std::string("out overlaps ") + name + " in memory; pass a separate tensor");
+  if (may_overlap(out, in))
+    bad_value(std::string("out overlaps ") + name + " in memory; pass a separate tensor");
 }
 
 void require_out(const View& out, std::span<const int64_t> shape, int32_t dtype) {
@@ -133,7 +140,8 @@ void require_out(const View& out, std::span<const int64_t> shape, int32_t dtype)
     if (out.sizes[d] == 0) return;
     if (out.sizes[d] > 1) order[size_t(n++)] = d;
   }
-  std::sort(order.begin(), order.begin() + n, [&](int64_t x, int64_t y) { return out.strides[x] < out.strides[y]; });
+  std::sort(order.begin(), order.begin() + n,
+            [&](int64_t x, int64_t y) { return out.strides[x] < out.strides[y]; });
   int64_t covered = 1;
   for (int i = 0; i < n; ++i) {
     const int64_t d = order[size_t(i)];

@@ -18,7 +18,7 @@ struct View {
   const int64_t* sizes = nullptr;    // owned by the tensor
   const int64_t* strides = nullptr;  // in elements
   int64_t dim = 0;
-  int32_t dtype = 0;                 // c10::ScalarType
+  int32_t dtype = 0;  // c10::ScalarType
   int32_t device_type = 0, device_index = 0;
 
   explicit View(const Tensor&);
@@ -30,7 +30,8 @@ struct View {
 std::string shape_text(std::span<const int64_t> shape);  // "(3, 4)"
 std::string dtype_text(int32_t dtype);                   // "torch.float32"
 
-// The arithmetic type of a torch dtype. Throws std::invalid_argument, naming the argument and what is accepted.
+// The arithmetic type of a torch dtype. Throws std::invalid_argument, naming the argument and what is
+// accepted.
 DType arithmetic_type(const char* argument, int32_t dtype);
 int32_t torch_dtype(DType);
 
@@ -41,8 +42,10 @@ M matrix_of(const View& v, bool transposed) {
   M m;
   m.data = v.data;
   m.row_stride = v.stride(2), m.col_stride = v.stride(1);
-  if (v.size(1) == 1) m.col_stride = 1;
-  else if (v.size(2) == 1) m.row_stride = m.col_stride == 1 ? v.size(1) : 1;
+  if (v.size(1) == 1)
+    m.col_stride = 1;
+  else if (v.size(2) == 1)
+    m.row_stride = m.col_stride == 1 ? v.size(1) : 1;
   if (transposed) std::swap(m.row_stride, m.col_stride);
   return m;
 }

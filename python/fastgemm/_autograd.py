@@ -9,9 +9,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
+_SCHEMA = {"impl": "kernel"}  # names that differ between the ops and the public functions
+
+
+def _public(options: dict[str, Any]) -> dict[str, Any]:
+    """The op's keyword arguments under the names that fastgemm.gemm takes."""
+    return {_SCHEMA.get(name, name): value for name, value in options.items()}
+
 
 def _gemm_gradients(
-    grad: Tensor, a: Tensor, b: Tensor, c_shape: torch.Size | None, options: tuple[Any, ...], needs: tuple[bool, ...]
+    grad: Tensor,
+    a: Tensor,
+    b: Tensor,
+    c_shape: torch.Size | None,
+    options: dict[str, Any],
+    needs: tuple[bool, ...],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Gradients of ``alpha * op(a) @ op(b) + beta * c`` with respect to a, b and c.
 
@@ -20,11 +32,14 @@ def _gemm_gradients(
     """
     from .ops import gemm
 
-    alpha, beta, trans_a, trans_b, level, impl, precision, _ = options
+    how = _public(
+        {name: options[name] for name in ("alpha", "level", "impl", "precision") if name in options}
+    )
+    trans_a, trans_b, beta = options.get("trans_a", False), options.get("trans_b", False), options.get("beta")
     narrow = a.dtype
     if grad.dtype != narrow:
-        a, b, impl = a.to(grad.dtype), b.to(grad.dtype), None
-    how = {"alpha": alpha, "level": level, "kernel": impl, "precision": precision}
+        a, b = a.to(grad.dtype), b.to(grad.dtype)
+        how.pop("kernel", None)  # a kernel of the narrow type need not take the wide one
     grad_a = grad_b = grad_c = None
     if needs[0]:
         if trans_a:
@@ -43,7 +58,7 @@ def _gemm_gradients(
     return grad_a, grad_b, grad_c
 
 
-def _save_gemm(ctx: Any, a: Tensor, b: Tensor, c: Tensor | None, options: tuple[Any, ...]) -> None:
+def _save_gemm(ctx: Any, a: Tensor, b: Tensor, c: Tensor | None, options: dict[str, Any]) -> None:
     ctx.save_for_backward(a, b)
     ctx.c_shape = None if c is None else c.shape
     ctx.options = options
@@ -65,48 +80,28 @@ class GemmFunction(torch.autograd.Function):
     """gemm for eager gradients, torch.func transforms and forward-mode AD."""
 
     @staticmethod
-    def forward(a, b, c, alpha, beta, trans_a, trans_b, level, impl, precision, out_dtype):
-        return torch.ops.fastgemm._gemm.default(
-            a,
-            b,
-            c,
-            alpha=alpha,
-            beta=beta,
-            trans_a=trans_a,
-            trans_b=trans_b,
-            level=level,
-            impl=impl,
-            precision=precision,
-            out_dtype=out_dtype,
-        )
+    def forward(a, b, c, options):
+        return torch.ops.fastgemm._gemm.default(a, b, c, **options)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        a, b, c, *options = inputs
-        _save_gemm(ctx, a, b, c, tuple(options))
+        a, b, c, options = inputs
+        _save_gemm(ctx, a, b, c, options)
         ctx.save_for_forward(a, b)
+        ctx.out_shape = output.shape
 
     @staticmethod
     def backward(ctx, grad):
         a, b = ctx.saved_tensors
-        grads = _gemm_gradients(grad, a, b, ctx.c_shape, ctx.options, ctx.needs_input_grad)
-        return *grads, None, None, None, None, None, None, None, None
+        return *_gemm_gradients(grad, a, b, ctx.c_shape, ctx.options, ctx.needs_input_grad), None
 
     @staticmethod
-    def jvp(ctx, a_t, b_t, c_t, *_):
+    def jvp(ctx, a_t, b_t, c_t, _):
         from .ops import gemm
 
         a, b = ctx.saved_tensors
-        alpha, beta, trans_a, trans_b, level, impl, precision, out_dtype = ctx.options
-        how = {
-            "alpha": alpha,
-            "trans_a": trans_a,
-            "trans_b": trans_b,
-            "level": level,
-            "kernel": impl,
-            "precision": precision,
-            "out_dtype": out_dtype,
-        }
+        how = _public(ctx.options)
+        beta = how.pop("beta", None)
         terms = []
         if a_t is not None:
             terms.append(gemm(a_t, b, **how))
@@ -114,36 +109,25 @@ class GemmFunction(torch.autograd.Function):
             terms.append(gemm(a, b_t, **how))
         if c_t is not None:
             scaled = c_t if beta is None else beta * c_t
-            terms.append(scaled.expand(terms[0].shape) if terms else scaled)
+            terms.append(scaled.expand(ctx.out_shape))
         total = terms[0]
         for term in terms[1:]:
             total = total + term
         return total
 
     @staticmethod
-    def vmap(info, in_dims, a, b, c, alpha, beta, trans_a, trans_b, level, impl, precision, out_dtype):
+    def vmap(info, in_dims, a, b, c, options):
         from .ops import gemm
 
         rank = max(_rank(a, in_dims[0]), _rank(b, in_dims[1]), 2)
         a, b = _batch_first(a, in_dims[0], rank), _batch_first(b, in_dims[1], rank)
         if c is not None:
             c = _batch_first(c, in_dims[2], rank)
-        if in_dims[0] is None and in_dims[1] is None:  # only c is batched: the product must grow the dimension
+        if (
+            in_dims[0] is None and in_dims[1] is None
+        ):  # only c is batched: the product must grow the dimension
             a = a.expand((info.batch_size,) + (1,) * (rank - a.dim()) + a.shape)
-        result = gemm(
-            a,
-            b,
-            c,
-            alpha=alpha,
-            beta=beta,
-            trans_a=trans_a,
-            trans_b=trans_b,
-            level=level,
-            kernel=impl,
-            precision=precision,
-            out_dtype=out_dtype,
-        )
-        return result, 0
+        return gemm(a, b, c, **_public(options)), 0
 
 
 class TransposeFunction(torch.autograd.Function):
@@ -209,18 +193,21 @@ class AddFunction(torch.autograd.Function):
         return add(a, b, alpha=alpha, level=level, kernel=impl), 0
 
 
-def _add_gradients(grad: Tensor, shapes: tuple[torch.Size, torch.Size], alpha: float) -> tuple[Tensor, Tensor]:
+def _add_gradients(
+    grad: Tensor, shapes: tuple[torch.Size, torch.Size], alpha: float
+) -> tuple[Tensor, Tensor]:
     return grad.sum_to_size(shapes[0]), (alpha * grad).sum_to_size(shapes[1])
 
 
 def _register_gemm() -> None:
     def setup(ctx, inputs, keyword_only_inputs, output):
         a, b, c = inputs
-        _save_gemm(ctx, a, b, c, tuple(keyword_only_inputs.values()))
+        _save_gemm(ctx, a, b, c, dict(keyword_only_inputs))
 
     def backward(ctx, grad):
         a, b = ctx.saved_tensors
-        return _gemm_gradients(grad, a, b, ctx.c_shape, ctx.options, ctx.needs_input_grad)
+        needs = (*ctx.needs_input_grad, False)[:3]  # torch leaves out a c that was not given
+        return _gemm_gradients(grad, a, b, ctx.c_shape, ctx.options, needs)
 
     torch.library.register_autograd("fastgemm::gemm", backward, setup_context=setup)
 

@@ -7,8 +7,6 @@ a good call pays nothing for the distinction.
 
 from __future__ import annotations
 
-from typing import NoReturn
-
 import torch
 from torch import Tensor
 
@@ -66,7 +64,7 @@ def _explain_dtypes(given: dict[str, Tensor], error: Exception) -> None:
             ) from error
 
 
-def _explain_cuda(error: Exception) -> NoReturn | None:
+def _explain_cuda(error: Exception) -> None:
     if not _introspect.build_info()["cuda_kernels"]:
         raise RuntimeError(
             "fastgemm was built without CUDA kernels, but got CUDA tensors. Rebuild it where nvcc is installed "

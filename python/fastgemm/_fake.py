@@ -13,7 +13,9 @@ def _result_dtype(dtype: torch.dtype, out_dtype: torch.dtype | None) -> torch.dt
 
 
 def _gemm_shape(a: Tensor, b: Tensor, trans_a: bool, trans_b: bool) -> list[int]:
-    torch._check_value(a.dim() >= 2 and b.dim() >= 2, lambda: "fastgemm.gemm: a and b must be matrices or batches")
+    torch._check_value(
+        a.dim() >= 2 and b.dim() >= 2, lambda: "fastgemm.gemm: a and b must be matrices or batches"
+    )
     m, k = (a.shape[-1], a.shape[-2]) if trans_a else (a.shape[-2], a.shape[-1])
     n, k_of_b = (b.shape[-2], b.shape[-1]) if trans_b else (b.shape[-1], b.shape[-2])
     torch._check_value(k == k_of_b, lambda: f"fastgemm.gemm: inner sizes differ: {k} and {k_of_b}")
@@ -56,4 +58,5 @@ def register() -> None:
         torch.library.register_fake(f"fastgemm::{name}", fake)
         torch.library.register_fake(f"fastgemm::_{name}", fake)
         torch.library.register_fake(f"fastgemm::{name}.out", _nothing)
+    torch.library.register_fake("fastgemm::_matmul", _gemm)
     torch.library.register_fake("fastgemm::add_", _nothing)

@@ -45,7 +45,11 @@ class KernelInfo:
 
     def takes(self, dtype: torch.dtype) -> bool:
         """Whether the kernel takes operands of this dtype."""
-        name = WIDTH_NAMES.get(dtype.itemsize, "") if self.op == "transpose" else str(dtype).removeprefix("torch.")
+        name = (
+            WIDTH_NAMES.get(dtype.itemsize, "")
+            if self.op == "transpose"
+            else str(dtype).removeprefix("torch.")
+        )
         return name in self.dtypes
 
 
@@ -82,4 +86,4 @@ def kernels(
 
 def build_info() -> dict[str, Any]:
     """What this build is: version, compiler, CUDA architectures, CPU features found, torch ABI."""
-    return {**_introspect.build_info(), "torch": torch.__version__}
+    return {**_introspect.build_info(), "cuda_device": _introspect.cuda_device(), "torch": torch.__version__}

@@ -93,7 +93,9 @@ def _save(new: dict[Key, str]) -> None:
             scratch.write_text(json.dumps({"format": FORMAT, "sets": sets}), encoding="utf-8")
             os.replace(scratch, path)
     except (OSError, Timeout, TypeError) as error:
-        warnings.warn(f"fastgemm: cannot write the autotune cache {path}: {error}", RuntimeWarning, stacklevel=3)
+        warnings.warn(
+            f"fastgemm: cannot write the autotune cache {path}: {error}", RuntimeWarning, stacklevel=3
+        )
 
 
 def clear_cache(*, disk: bool = False) -> None:
@@ -223,7 +225,9 @@ def autotune(
             return lambda: transpose(a, kernel=row.name)
 
     with torch.no_grad():
-        candidates = {row.name: row for row in kernels(op, a.device, a.dtype) if row.role == "rung" and row.available}
+        candidates = {
+            row.name: row for row in kernels(op, a.device, a.dtype) if row.role == "rung" and row.available
+        }
         calls = {}
         for name, row in candidates.items():
             try:

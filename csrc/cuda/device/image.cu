@@ -27,7 +27,8 @@ std::string run(DeviceImage& found) {
   int* arch = nullptr;
   if (const cudaError_t e = cudaMalloc(&arch, sizeof(int)); e != cudaSuccess) return text("cudaMalloc", e);
   void* arguments[] = {&arch};
-  cudaError_t e = cudaLaunchKernel(reinterpret_cast<const void*>(&write_arch), dim3(1), dim3(1), arguments, 0, nullptr);
+  cudaError_t e =
+      cudaLaunchKernel(reinterpret_cast<const void*>(&write_arch), dim3(1), dim3(1), arguments, 0, nullptr);
   if (e == cudaSuccess) e = cudaMemcpy(&found.image_arch, arch, sizeof(int), cudaMemcpyDeviceToHost);
   cudaFree(arch);
   return e == cudaSuccess ? "" : text("write_arch<1, 1>", e);

@@ -1,0 +1,54 @@
+# Two commands do everything on a fresh machine: `make ladder` runs the main job, `make test` the tests.
+# Each makes its own virtual environment in .venv, once.
+#
+#   PYTHON=python3.12   the interpreter that .venv is made with
+#   TORCH=torch==2.13.0  what to install as torch; TORCH=/path/to/torch.whl or another version work too
+#   FASTGEMM_CUDA=1     build the CUDA kernels (auto, 0 or 1)
+
+PYTHON ?= python3
+TORCH  ?= torch==2.13.0
+VENV   := .venv
+BIN    := $(VENV)/bin
+ARGS   ?=
+
+# What the compiled libraries are made of: a change of any of them builds again.
+SOURCES := $(shell find csrc -type f 2>/dev/null) CMakeLists.txt setup.py pyproject.toml tools/build_backend.py
+
+.PHONY: ladder test bench lint format clean
+
+ladder: $(VENV)/.installed
+	$(BIN)/fastgemm ladder $(ARGS)
+
+test: $(VENV)/.installed
+	$(BIN)/python -m pytest $(ARGS)
+
+bench: $(VENV)/.installed
+	$(BIN)/fastgemm bench $(ARGS)
+
+lint: $(VENV)/.lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs $(BIN)/clang-format --dry-run --Werror
+	$(BIN)/python tools/render_results.py --check
+
+format: $(VENV)/.lint
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs $(BIN)/clang-format -i
+
+clean:
+	rm -rf $(VENV) build dist python/*.egg-info python/fastgemm/*.so
+
+$(VENV)/.torch:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet '$(TORCH)' numpy
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.torch $(SOURCES)
+	$(BIN)/python -m pip install --quiet 'setuptools>=70' 'cmake>=3.24' ninja 'pybind11>=2.13'
+	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[test]'
+	@touch $@
+
+$(VENV)/.lint: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet 'clang-format==18.1.8' 'ruff>=0.6'
+	@touch $@

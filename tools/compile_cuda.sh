@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Builds the library with its CUDA sources, reads what ptxas says of every kernel, and imports the result, on a
+# machine that needs neither a GPU nor a driver. Fails on spills, on stack frames, and on the warnings that wgmma
+# was serialized or setmaxnreg ignored.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+python=${PYTHON:-$PWD/.venv/bin/python}
+nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+build=$PWD/build/cuda log=$PWD/build/cuda.log
+mkdir -p "$build"
+
+"$(dirname "$python")/cmake" -S . -B "$build" -G Ninja -DFASTGEMM_CUDA=ON -DCMAKE_CUDA_COMPILER="$nvcc" \
+  -DFASTGEMM_CUDA_ARCHS="${FASTGEMM_CUDA_ARCHS:-90a-real}" -DCMAKE_CUDA_FLAGS="-Xptxas=-v" -DPython_EXECUTABLE="$python" \
+  -Dpybind11_DIR="$("$python" -m pybind11 --cmakedir)" -DCMAKE_INSTALL_PREFIX="$build/package/fastgemm" \
+  -DFASTGEMM_TORCH_DIR="$("$python" -c 'import importlib.util as u; print(u.find_spec("torch").submodule_search_locations[0])')" \
+  >/dev/null
+"$(dirname "$python")/cmake" --build "$build" --parallel "$(nproc)" 2>&1 | tee "$log"
+"$(dirname "$python")/cmake" --install "$build" >/dev/null
+
+if grep -E 'C75(08|10|18)|[1-9][0-9]* bytes (stack frame|spill)' "$log"; then
+  echo "compile_cuda: the lines above name spills, stack frames or serialized instructions" >&2
+  exit 1
+fi
+cp python/fastgemm/*.py "$build/package/fastgemm/"
+cp -r python/fastgemm/{cli,bench} "$build/package/fastgemm/"
+cd "$build" && PYTHONPATH="$build/package" "$python" - <<'PY'
+import fastgemm
+info = fastgemm.build_info()
+assert info["cuda_archs"], info
+print("CUDA build loads without a driver; architectures:", info["cuda_archs"], "| GPU:", info["cuda_device"])
+PY
