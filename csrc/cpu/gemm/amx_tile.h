@@ -1,23 +1,20 @@
-// The AMX tile instructions, as functions whose tile numbers are template parameters, which the compilers'
-// own intrinsics cannot take because they paste the number into the assembly text.
+// The AMX tile instructions as functions whose tile numbers are template parameters. (The compilers' own
+// intrinsics cannot take one: they paste the number into the assembly text.)
 //
 // A tile register is up to 16 rows of 64 bytes. With FASTGEMM_AMX_EMULATE the same functions run in plain
-// C++ on any processor and follow the instruction set reference to the bit (rounding, flushing, order of
-// the sums, what a mismatch of tile shapes does), so that a test can prove the kernels without the unit.
+// C++ on any processor, so that a test can prove the kernels where there is no unit.
 #pragma once
 
-#include <cstdint>
+#include "cpu/gemm/simd.h"
 
-#ifdef FASTGEMM_AMX_EMULATE
+#if defined(FASTGEMM_AMX_EMULATE)
 #include "cpu/gemm/amx_emulation.h"
 #endif
-
-#include "cpu/gemm/element.h"
 
 namespace fastgemm::FASTGEMM_ISA {
 
 inline constexpr int kTileRows = 16;
-inline constexpr int kTileBytes = 64;  // of a row: 16 accumulators, or 16 words of an operand
+inline constexpr int kTileBytes = 64;  // of a row: 16 accumulators of C, 16 units of A or B
 
 // What LDTILECFG reads.
 struct alignas(64) TileConfig {
@@ -29,46 +26,42 @@ struct alignas(64) TileConfig {
 };
 static_assert(sizeof(TileConfig) == 64);
 
-// Configures all eight tiles of this thread at their full size, and frees them at the end of the scope:
-// a thread that leaves them in use pays for 8 KB more at every context switch.
-class TileScope {
- public:
-  TileScope() {
-    TileConfig config;
-    for (int t = 0; t < 8; ++t) {
-      config.row_bytes[t] = kTileBytes;
-      config.rows[t] = kTileRows;
-    }
-#ifdef FASTGEMM_AMX_EMULATE
-    amx_emulation::configure(&config);
-#else
-    asm volatile("ldtilecfg %0" : : "m"(config));
-#endif
+// All eight tiles of the calling thread at their full size.
+FASTGEMM_INLINE void configure_tiles() {
+  TileConfig config;
+  for (int t = 0; t < 8; ++t) {
+    config.row_bytes[t] = kTileBytes;
+    config.rows[t] = kTileRows;
   }
-  ~TileScope() {
-#ifdef FASTGEMM_AMX_EMULATE
-    amx_emulation::release();
+#if defined(FASTGEMM_AMX_EMULATE)
+  amx_emulation::configure(config.rows, config.row_bytes);
 #else
-    asm volatile("tilerelease");
+  asm volatile("ldtilecfg %0" : : "m"(config));
 #endif
-  }
-  TileScope(const TileScope&) = delete;
-  TileScope& operator=(const TileScope&) = delete;
-};
+}
+
+// A thread that keeps its tiles pays for 8 KiB more of state at every context switch.
+FASTGEMM_INLINE void release_tiles() {
+#if defined(FASTGEMM_AMX_EMULATE)
+  amx_emulation::release();
+#else
+  asm volatile("tilerelease");
+#endif
+}
 
 template <int Tile>
-inline void tile_zero() {
-#ifdef FASTGEMM_AMX_EMULATE
+FASTGEMM_INLINE void zero_tile() {
+#if defined(FASTGEMM_AMX_EMULATE)
   amx_emulation::zero(Tile);
 #else
   asm volatile("tilezero %%tmm%c0" : : "i"(Tile));
 #endif
 }
 
-// Row r of the tile lies at base + r * stride, in bytes.
+// Row r of the tile lies `stride` bytes after row r - 1.
 template <int Tile>
-inline void tile_load(const void* base, int64_t stride) {
-#ifdef FASTGEMM_AMX_EMULATE
+FASTGEMM_INLINE void load_tile(const void* base, int64_t stride) {
+#if defined(FASTGEMM_AMX_EMULATE)
   amx_emulation::load(Tile, base, stride);
 #else
   asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(base), "r"(stride), "i"(Tile) : "memory");
@@ -76,27 +69,27 @@ inline void tile_load(const void* base, int64_t stride) {
 }
 
 template <int Tile>
-inline void tile_store(void* base, int64_t stride) {
-#ifdef FASTGEMM_AMX_EMULATE
+FASTGEMM_INLINE void store_tile_register(void* base, int64_t stride) {
+#if defined(FASTGEMM_AMX_EMULATE)
   amx_emulation::store(Tile, base, stride);
 #else
   asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(base), "r"(stride), "i"(Tile) : "memory");
 #endif
 }
 
-// C += A @ B. A: 16 rows of 16 words; B: 16 words of k by 16 columns; a word is 2 bf16 or 4 int8.
-template <int C, int A, int B, class T>
-inline void tile_multiply() {
-#ifdef FASTGEMM_AMX_EMULATE
-  if constexpr (sizeof(T) == 2)
-    amx_emulation::multiply_bf16(C, A, B);
-  else
-    amx_emulation::multiply_int8(C, A, B);
+// Tile C += tile A (16 rows, 16 units of k) * tile B (16 units of k, 16 columns), in bf16 or in int8.
+template <int C, int A, int B, class Element>
+FASTGEMM_INLINE void multiply_tiles() {
+  constexpr bool int8 = std::is_same_v<Element, int8_t>;
+  static_assert(int8 || std::is_same_v<Element, BFloat16>);
+#if defined(FASTGEMM_AMX_EMULATE)
+  int8 ? amx_emulation::multiply_int8(C, A, B) : amx_emulation::multiply_bf16(C, A, B);
 #else
-  if constexpr (sizeof(T) == 2)
-    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(C), "i"(A), "i"(B));
-  else
+  if constexpr (int8) {
     asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(C), "i"(A), "i"(B));
+  } else {
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(C), "i"(A), "i"(B));
+  }
 #endif
 }
 
