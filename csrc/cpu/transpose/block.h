@@ -1,0 +1,74 @@
+// What the transpose rungs share: elements as plain bytes, and the piece of a problem one call works on.
+#pragma once
+
+#include <cstdint>
+
+#include "core/context.h"
+#include "core/problem.h"
+
+namespace fastgemm {
+
+// Moving needs an element's width, not its type. Alignment 1, because a view may start at any byte.
+template <int Size>
+struct Element {
+  unsigned char byte[Size];
+};
+
+// Rows [row_begin, row_end) of `cols` columns of one matrix. src and dst point at row 0 of the first of
+// these columns; strides are bytes between rows of src and between rows of dst (= columns of src).
+// `rows` is the height of the whole matrix: a kernel that writes whole cache lines may leave the last,
+// partial line of a piece to the piece below, and start its own first line above row_begin.
+struct Block {
+  const char* src;
+  char* dst;
+  int64_t src_stride, dst_stride;
+  int64_t rows, row_begin, row_end, cols;
+};
+using BlockKernel = void (*)(int element_size, const Block&);
+
+inline constexpr int kLine = 64;  // bytes of a cache line
+
+// Kernels from level 4 up walk down strips of columns, kStripBytes of a src row wide, and levels 5 and 6
+// cut a strip into tiles of kTileRowBytes of a dst row. Wide strips share the cost of a page walk and of the
+// line that an unaligned row straddles; together with the tile they keep the buffer of level 5 within half of
+// a 512 KiB L2 for 1-byte elements. 256 to 1024 by 256 to 512 all came within 10 %.
+inline constexpr int64_t kStripBytes = 512, kTileRowBytes = 256;
+
+// Runs the kernel on the whole problem: on one thread, or split over the context's threads.
+void run_serial(const TransposeProblem&, BlockKernel);
+void run_parallel(const TransposeProblem&, Context&, BlockKernel);
+
+// Levels 1 to 3: plain C++.
+void naive_block(int element_size, const Block&);
+void naive_strided_read_block(int element_size, const Block&);
+void blocked_block(int element_size, const Block&);
+void buffered_block(int element_size, const Block&);
+
+// Levels 4 to 6: compiled once per instruction set.
+#define FASTGEMM_DECLARE_BLOCK_KERNELS(isa)             \
+  namespace isa {                                       \
+  void simd_block(int element_size, const Block&);      \
+  void streaming_block(int element_size, const Block&); \
+  void pipelined_block(int element_size, const Block&); \
+  }
+FASTGEMM_DECLARE_BLOCK_KERNELS(baseline)
+FASTGEMM_DECLARE_BLOCK_KERNELS(avx2)
+FASTGEMM_DECLARE_BLOCK_KERNELS(avx512)
+#undef FASTGEMM_DECLARE_BLOCK_KERNELS
+
+}  // namespace fastgemm
+
+// Calls kernel<Size>(block) for the run-time element size.
+#define FASTGEMM_DISPATCH_SIZE(element_size, kernel, block) \
+  switch (element_size) {                                   \
+    case 1:                                                 \
+      return kernel<1>(block);                              \
+    case 2:                                                 \
+      return kernel<2>(block);                              \
+    case 4:                                                 \
+      return kernel<4>(block);                              \
+    case 8:                                                 \
+      return kernel<8>(block);                              \
+    default:                                                \
+      return kernel<16>(block);                             \
+  }

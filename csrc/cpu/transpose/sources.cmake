@@ -1,0 +1,12 @@
+set(FASTGEMM_CPU_TRANSPOSE_SCALAR
+    csrc/cpu/transpose/level1_naive.cpp
+    csrc/cpu/transpose/level2_blocked.cpp
+    csrc/cpu/transpose/level3_buffered.cpp)
+set(FASTGEMM_CPU_TRANSPOSE_ISA
+    csrc/cpu/transpose/level4_simd.cpp
+    csrc/cpu/transpose/level5_streaming.cpp
+    csrc/cpu/transpose/level6_pipelined.cpp)
+set(FASTGEMM_CPU_TRANSPOSE_PLAIN
+    csrc/cpu/transpose/copy.cpp
+    csrc/cpu/transpose/schedule.cpp
+    csrc/cpu/transpose/table.cpp)

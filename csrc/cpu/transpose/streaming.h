@@ -1,0 +1,78 @@
+// The walk of levels 5 and 6: down a strip of columns, tile by tile, each transposed into a buffer in L2
+// and written from there to dst in whole cache lines with non-temporal stores.
+//
+// Rows of dst may start anywhere in a line (odd sizes), so the part of a dst row that a tile may write
+// differs from row to row: the lines that are complete. The buffer therefore keeps one line of the tile
+// above in front of each row, and a row is written from its last line boundary before the tile to its last
+// one within the tile. Only the two ends of a dst row are written with ordinary stores.
+#pragma once
+
+#include "cpu/transpose/simd.h"
+
+namespace fastgemm::FASTGEMM_ISA {
+
+inline constexpr int64_t kPitch = kLine + kTileRowBytes + kLine;  // of a buffer row: line above, tile, spare
+
+// Bytes [begin, end) of a row of dst, the row's element 0 at `row`; `data` is what belongs at begin.
+FASTGEMM_INLINE void stream_row(char* row, const char* data, int64_t begin, int64_t end) {
+  char *p = row + begin, *const stop = row + end;
+  int64_t head = -reinterpret_cast<intptr_t>(p) & (kLine - 1);
+  if (head > end - begin) head = end - begin;
+  if (head) std::memcpy(p, data, head);
+  p += head;
+  data += head;
+  for (; p + kLine <= stop; p += kLine, data += kLine) {
+#pragma GCC unroll 4
+    for (int k = 0; k < kLine; k += Widest::kBytes) Widest::stream(p + k, Widest::load(data + k));
+  }
+  if (p < stop) std::memcpy(p, data, stop - p);
+}
+
+// The next piece of what is left: `Full`, or all of it if that is at most `Spare` more, because a piece of
+// one row or column touches as many lines and pages as a full one.
+template <int64_t Full, int64_t Spare>
+FASTGEMM_INLINE int64_t take(int64_t left) {
+  return left <= Full + Spare ? left : Full;
+}
+
+// Offset of the last line boundary at or before byte `offset` of a row of dst.
+FASTGEMM_INLINE int64_t line_boundary(const char* row, int64_t offset) {
+  return offset - static_cast<int64_t>(reinterpret_cast<uintptr_t>(row + offset) & (kLine - 1));
+}
+
+// Writes what tile rows [i0, i1) complete of each dst row, and keeps the last line for the tile below.
+template <int Size>
+FASTGEMM_INLINE void drain(const Block& b, char* dst, char* buffer, int64_t i0, int64_t i1, int64_t cols) {
+  for (int64_t j = 0; j < cols; ++j, dst += b.dst_stride, buffer += kPitch) {
+    const int64_t begin = i0 == 0 ? 0 : line_boundary(dst, i0 * Size);
+    const int64_t end = i1 == b.rows ? i1 * Size : line_boundary(dst, i1 * Size);
+    stream_row(dst, buffer + kLine + begin - i0 * Size, begin, end);
+    if (i1 < b.row_end) std::memcpy(buffer, buffer + (i1 - i0) * Size, kLine);
+  }
+}
+
+// Walks block b. fill(src, row, rows, cols, buffer) transposes rows [row, row + rows) of the strip that
+// starts at src into the buffer, which is where a rung says how.
+template <int Size, class Fill>
+FASTGEMM_INLINE void stream_block(const Block& b, Fill fill) {
+  constexpr int64_t kRows = kTileRowBytes / Size, kCols = kStripBytes / Size, kSpare = kLine / Size;
+  alignas(kLine) char buffer[(kCols + kSpare) * kPitch];  // (columns of src, one line + rows of src + spare)
+  for (int64_t j = 0, cols; j < b.cols; j += cols) {
+    cols = take<kCols, kSpare>(b.cols - j);
+    const char* src = b.src + j * Size;
+    char* dst = b.dst + j * b.dst_stride;
+    if (b.row_begin > 0)  // the line that the piece above left to this one
+      transpose_tile<Size>(src + (b.row_begin - kSpare) * b.src_stride, b.src_stride, buffer, kPitch, kSpare,
+                           cols);
+    for (int64_t i = b.row_begin, rows; i < b.row_end; i += rows) {
+      rows = take<kRows, kSpare>(b.row_end - i);
+      fill(src, i, rows, cols, buffer + kLine);
+      drain<Size>(b, dst, buffer, i, i + rows, cols);
+    }
+  }
+#if defined(__SSE2__)
+  _mm_sfence();  // orders the non-temporal stores before whatever tells another thread of them
+#endif
+}
+
+}  // namespace fastgemm::FASTGEMM_ISA
