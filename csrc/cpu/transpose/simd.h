@@ -17,7 +17,7 @@
 #include <immintrin.h>
 #endif
 
-#define FASTGEMM_INLINE [[gnu::always_inline]] static inline
+#define FASTGEMM_INLINE inline __attribute__((always_inline))
 
 namespace fastgemm::FASTGEMM_ISA {
 
@@ -29,14 +29,14 @@ struct Vector16 {
   using U64 = uint64_t __attribute__((vector_size(16)));
   static constexpr int kBytes = 16;
 
-  FASTGEMM_INLINE Type load(const char* p) {
+  static FASTGEMM_INLINE Type load(const char* p) {
     Type v;
     std::memcpy(&v, p, sizeof v);
     return v;
   }
-  FASTGEMM_INLINE Type load_lanes(const char* p, int64_t) { return load(p); }
-  FASTGEMM_INLINE void store(char* p, Type v) { std::memcpy(p, &v, sizeof v); }
-  FASTGEMM_INLINE void stream(char* p, Type v) {
+  static FASTGEMM_INLINE Type load_lanes(const char* p, int64_t) { return load(p); }
+  static FASTGEMM_INLINE void store(char* p, Type v) { std::memcpy(p, &v, sizeof v); }
+  static FASTGEMM_INLINE void stream(char* p, Type v) {
 #if defined(__SSE2__)
     _mm_stream_si128(reinterpret_cast<__m128i*>(p), reinterpret_cast<__m128i>(v));
 #else
@@ -44,7 +44,7 @@ struct Vector16 {
 #endif
   }
   template <int Size>
-  FASTGEMM_INLINE Type low(Type a, Type b) {
+  static FASTGEMM_INLINE Type low(Type a, Type b) {
     if constexpr (Size == 1)
       return __builtin_shuffle(a, b, Type{0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23});
     else if constexpr (Size == 2)
@@ -55,7 +55,7 @@ struct Vector16 {
       return (Type)__builtin_shuffle((U64)a, (U64)b, U64{0, 2});
   }
   template <int Size>
-  FASTGEMM_INLINE Type high(Type a, Type b) {
+  static FASTGEMM_INLINE Type high(Type a, Type b) {
     if constexpr (Size == 1)
       return __builtin_shuffle(a, b, Type{8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31});
     else if constexpr (Size == 2)
@@ -72,22 +72,30 @@ struct Vector32 {
   using Type = __m256i;
   static constexpr int kBytes = 32;
 
-  FASTGEMM_INLINE Type load(const char* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
-  FASTGEMM_INLINE __m128i lane(const char* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
-  FASTGEMM_INLINE Type load_lanes(const char* p, int64_t distance) {
+  static FASTGEMM_INLINE Type load(const char* p) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  }
+  static FASTGEMM_INLINE __m128i lane(const char* p) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  }
+  static FASTGEMM_INLINE Type load_lanes(const char* p, int64_t distance) {
     return _mm256_inserti128_si256(_mm256_castsi128_si256(lane(p)), lane(p + distance), 1);
   }
-  FASTGEMM_INLINE void store(char* p, Type v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v); }
-  FASTGEMM_INLINE void stream(char* p, Type v) { _mm256_stream_si256(reinterpret_cast<__m256i*>(p), v); }
+  static FASTGEMM_INLINE void store(char* p, Type v) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v);
+  }
+  static FASTGEMM_INLINE void stream(char* p, Type v) {
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(p), v);
+  }
   template <int Size>
-  FASTGEMM_INLINE Type low(Type a, Type b) {
+  static FASTGEMM_INLINE Type low(Type a, Type b) {
     if constexpr (Size == 1) return _mm256_unpacklo_epi8(a, b);
     if constexpr (Size == 2) return _mm256_unpacklo_epi16(a, b);
     if constexpr (Size == 4) return _mm256_unpacklo_epi32(a, b);
     return _mm256_unpacklo_epi64(a, b);
   }
   template <int Size>
-  FASTGEMM_INLINE Type high(Type a, Type b) {
+  static FASTGEMM_INLINE Type high(Type a, Type b) {
     if constexpr (Size == 1) return _mm256_unpackhi_epi8(a, b);
     if constexpr (Size == 2) return _mm256_unpackhi_epi16(a, b);
     if constexpr (Size == 4) return _mm256_unpackhi_epi32(a, b);
@@ -101,25 +109,29 @@ struct Vector64 {
   using Type = __m512i;
   static constexpr int kBytes = 64;
 
-  FASTGEMM_INLINE Type load(const char* p) { return _mm512_loadu_si512(p); }
-  FASTGEMM_INLINE __m128i lane(const char* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
-  FASTGEMM_INLINE Type load_lanes(const char* p, int64_t distance) {
+  static FASTGEMM_INLINE Type load(const char* p) { return _mm512_loadu_si512(p); }
+  static FASTGEMM_INLINE __m128i lane(const char* p) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  }
+  static FASTGEMM_INLINE Type load_lanes(const char* p, int64_t distance) {
     Type v = _mm512_castsi128_si512(lane(p));
     v = _mm512_inserti32x4(v, lane(p + distance), 1);
     v = _mm512_inserti32x4(v, lane(p + 2 * distance), 2);
     return _mm512_inserti32x4(v, lane(p + 3 * distance), 3);
   }
-  FASTGEMM_INLINE void store(char* p, Type v) { _mm512_storeu_si512(p, v); }
-  FASTGEMM_INLINE void stream(char* p, Type v) { _mm512_stream_si512(reinterpret_cast<__m512i*>(p), v); }
+  static FASTGEMM_INLINE void store(char* p, Type v) { _mm512_storeu_si512(p, v); }
+  static FASTGEMM_INLINE void stream(char* p, Type v) {
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(p), v);
+  }
   template <int Size>
-  FASTGEMM_INLINE Type low(Type a, Type b) {
+  static FASTGEMM_INLINE Type low(Type a, Type b) {
     if constexpr (Size == 1) return _mm512_unpacklo_epi8(a, b);
     if constexpr (Size == 2) return _mm512_unpacklo_epi16(a, b);
     if constexpr (Size == 4) return _mm512_unpacklo_epi32(a, b);
     return _mm512_unpacklo_epi64(a, b);
   }
   template <int Size>
-  FASTGEMM_INLINE Type high(Type a, Type b) {
+  static FASTGEMM_INLINE Type high(Type a, Type b) {
     if constexpr (Size == 1) return _mm512_unpackhi_epi8(a, b);
     if constexpr (Size == 2) return _mm512_unpackhi_epi16(a, b);
     if constexpr (Size == 4) return _mm512_unpackhi_epi32(a, b);

@@ -8,25 +8,11 @@
 #pragma once
 
 #include "cpu/transpose/simd.h"
+#include "cpu/transpose/stream_row.h"
 
 namespace fastgemm::FASTGEMM_ISA {
 
 inline constexpr int64_t kPitch = kLine + kTileRowBytes + kLine;  // of a buffer row: line above, tile, spare
-
-// Bytes [begin, end) of a row of dst, the row's element 0 at `row`; `data` is what belongs at begin.
-FASTGEMM_INLINE void stream_row(char* row, const char* data, int64_t begin, int64_t end) {
-  char *p = row + begin, *const stop = row + end;
-  int64_t head = -reinterpret_cast<intptr_t>(p) & (kLine - 1);
-  if (head > end - begin) head = end - begin;
-  if (head) std::memcpy(p, data, head);
-  p += head;
-  data += head;
-  for (; p + kLine <= stop; p += kLine, data += kLine) {
-#pragma GCC unroll 4
-    for (int k = 0; k < kLine; k += Widest::kBytes) Widest::stream(p + k, Widest::load(data + k));
-  }
-  if (p < stop) std::memcpy(p, data, stop - p);
-}
 
 // The next piece of what is left: `Full`, or all of it if that is at most `Spare` more, because a piece of
 // one row or column touches as many lines and pages as a full one.
@@ -70,9 +56,7 @@ FASTGEMM_INLINE void stream_block(const Block& b, Fill fill) {
       drain<Size>(b, dst, buffer, i, i + rows, cols);
     }
   }
-#if defined(__SSE2__)
-  _mm_sfence();  // orders the non-temporal stores before whatever tells another thread of them
-#endif
+  stream_fence();
 }
 
 }  // namespace fastgemm::FASTGEMM_ISA

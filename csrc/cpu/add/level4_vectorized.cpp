@@ -1,0 +1,24 @@
+// Level 4: a register of 16 to 64 bytes at a time, unit-stride or broadcast operands; other strides go
+// element by element. fp16 and bf16 are widened to fp32 in registers and rounded once.
+#include "cpu/add/levels.h"
+#include "cpu/add/row.h"
+
+namespace fastgemm::FASTGEMM_ISA {
+
+void add_vectorized(const AddProblem& p) {
+  with_element(p.type, [&]<class T>() {
+    const auto alpha = scalar_of<Accumulator<T>>(p.alpha);
+    for (int64_t i = 0; i < p.rows; ++i) {
+      const T* a = static_cast<const T*>(p.a.data) + i * p.a.row_stride;
+      const T* b = static_cast<const T*>(p.b.data) + i * p.b.row_stride;
+      T* out = static_cast<T*>(p.out.data) + i * p.out.row_stride;
+      if (p.out.col_stride == 1) {
+        add_row(a, p.a.col_stride, b, p.b.col_stride, out, p.cols, alpha);
+      } else {
+        add_strided(a, p.a.col_stride, b, p.b.col_stride, out, p.out.col_stride, p.cols, alpha);
+      }
+    }
+  });
+}
+
+}  // namespace fastgemm::FASTGEMM_ISA

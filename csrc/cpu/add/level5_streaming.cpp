@@ -1,0 +1,42 @@
+// Level 5: all cores, and results that would not stay cached anyway are written with non-temporal stores:
+// three streams cross the memory bus instead of four, because an ordinary store reads its line first.
+// Sums are formed in a 4 KiB piece in L1 and leave it in whole lines, so every element width and alignment
+// takes the same path. Small or in-place sums keep level 4's stores (table.cpp).
+#include "cpu/add/levels.h"
+#include "cpu/add/row.h"
+#include "cpu/transpose/stream_row.h"
+
+namespace fastgemm::FASTGEMM_ISA {
+namespace {
+
+constexpr int64_t kPieceBytes = 4096;
+
+template <class T>
+FASTGEMM_INLINE void stream_sum(const T* a, int64_t a_stride, const T* b, int64_t b_stride, T* out, int64_t n,
+                                Accumulator<T> alpha) {
+  constexpr int64_t kSize = sizeof(T), kPiece = kPieceBytes / kSize;
+  alignas(kLine) T piece[kPiece];
+  // The first piece ends on a line of out, and so do all others.
+  int64_t count = kPiece - static_cast<int64_t>(reinterpret_cast<uintptr_t>(out) & (kLine - 1)) / kSize;
+  for (int64_t j = 0; j < n; j += count, count = kPiece) {
+    count = min(count, n - j);
+    add_row(a + j * a_stride, a_stride, b + j * b_stride, b_stride, piece, count, alpha);
+    stream_row(reinterpret_cast<char*>(out + j), reinterpret_cast<const char*>(piece), 0, count * kSize);
+  }
+}
+
+}  // namespace
+
+void add_streaming(const AddProblem& p) {
+  with_element(p.type, [&]<class T>() {
+    for (int64_t i = 0; i < p.rows; ++i) {
+      stream_sum(static_cast<const T*>(p.a.data) + i * p.a.row_stride, p.a.col_stride,
+                 static_cast<const T*>(p.b.data) + i * p.b.row_stride, p.b.col_stride,
+                 static_cast<T*>(p.out.data) + i * p.out.row_stride, p.cols,
+                 scalar_of<Accumulator<T>>(p.alpha));
+    }
+  });
+  stream_fence();
+}
+
+}  // namespace fastgemm::FASTGEMM_ISA

@@ -1,0 +1,31 @@
+// The rungs of add. Each takes any AddProblem; `split` cuts one into pieces for the context's threads.
+#pragma once
+
+#include "core/context.h"
+#include "core/problem.h"
+
+namespace fastgemm {
+
+using AddKernel = void (*)(const AddProblem&);
+
+void add_naive(const AddProblem&);
+void add_staged(const AddProblem&);
+
+// Compiled once per instruction set.
+#define FASTGEMM_DECLARE_ADD_KERNELS(isa) \
+  namespace isa {                         \
+  void add_vectorized(const AddProblem&); \
+  void add_streaming(const AddProblem&);  \
+  }
+FASTGEMM_DECLARE_ADD_KERNELS(baseline)
+FASTGEMM_DECLARE_ADD_KERNELS(avx2)
+FASTGEMM_DECLARE_ADD_KERNELS(avx512)
+#undef FASTGEMM_DECLARE_ADD_KERNELS
+
+// The same sum with rows of out contiguous if any side of it is, and as few rows as the strides allow.
+AddProblem with_long_rows(AddProblem);
+
+// Runs the kernel on pieces of the problem, on all threads.
+void add_parallel(const AddProblem&, Context&, AddKernel);
+
+}  // namespace fastgemm

@@ -1,0 +1,9 @@
+set(FASTGEMM_CPU_ADD_SCALAR
+    csrc/cpu/add/level1_naive.cpp
+    csrc/cpu/add/level2_staged.cpp)
+set(FASTGEMM_CPU_ADD_ISA
+    csrc/cpu/add/level4_vectorized.cpp
+    csrc/cpu/add/level5_streaming.cpp)
+set(FASTGEMM_CPU_ADD_PLAIN
+    csrc/cpu/add/split.cpp
+    csrc/cpu/add/table.cpp)

@@ -1,0 +1,67 @@
+// The rows of the kernel table, and the choice of instruction set and of stores.
+#include "core/table.h"
+
+#include "core/cpu_features.h"
+#include "cpu/add/levels.h"
+
+namespace fastgemm {
+namespace {
+
+template <AddKernel kernel>
+void serial(const AddProblem& p, Context&) {
+  kernel(p);
+}
+
+// The same kernel as compiled for each instruction set, in the order of Isa.
+#if defined(__x86_64__)
+#define FASTGEMM_PER_ISA(kernel) {baseline::kernel, avx2::kernel, avx512::kernel}
+#else
+#define FASTGEMM_PER_ISA(kernel) {baseline::kernel, baseline::kernel, baseline::kernel}
+#endif
+constexpr AddKernel kVectorized[] = FASTGEMM_PER_ISA(add_vectorized);
+constexpr AddKernel kStreaming[] = FASTGEMM_PER_ISA(add_streaming);
+
+AddKernel for_this_cpu(const AddKernel (&kernels)[3]) {
+  return kernels[static_cast<int>(cpu_features().isa())];
+}
+
+void vectorized(const AddProblem& p, Context&) { for_this_cpu(kVectorized)(with_long_rows(p)); }
+
+#ifndef THRESH
+#define THRESH (static_cast<double>(cpu_caches().l3) / 2)
+#endif
+bool bypasses_cache(const AddProblem& p) {
+  const bool in_place = p.out.data == p.a.data || p.out.data == p.b.data;
+  return !in_place && p.out.col_stride == 1 && p.cols * element_size(p.type) >= 1024 && p.bytes() >= THRESH;
+}
+
+void streaming(const AddProblem& problem, Context& context) {
+  const AddProblem p = with_long_rows(problem);
+  add_parallel(p, context, for_this_cpu(bypasses_cache(p) ? kStreaming : kVectorized));
+}
+
+constexpr Kernel row(int level, std::string_view name, std::string_view summary,
+                     void (*launch)(const AddProblem&, Context&)) {
+  return {.op = Op::add,
+          .device = Device::cpu,
+          .level = level,
+          .name = name,
+          .dtypes = kAddTypes,
+          .needs = "any CPU",
+          .summary = summary,
+          .add = launch};
+}
+
+constexpr Kernel kKernels[] = {
+    row(1, "naive", "Two loops.", serial<add_naive>),
+    row(2, "staged", "Operands pass through a buffer in L1, which buys nothing: no element is used twice.",
+        serial<add_staged>),
+    row(4, "vectorized", "A SIMD register at a time.", vectorized),
+    row(5, "streaming", "All cores; large results bypass the cache with non-temporal stores.", streaming),
+};
+
+}  // namespace
+
+std::span<const Kernel> cpu_add_kernels() { return kKernels; }
+
+}  // namespace fastgemm

@@ -1,0 +1,31 @@
+// Writing part of a row past the cache, for transpose and add.
+#pragma once
+
+#include "cpu/transpose/simd.h"
+
+namespace fastgemm::FASTGEMM_ISA {
+
+// Writes bytes [begin, end) of the row that starts at `row`, whole lines with non-temporal stores and what is
+// left at either end with ordinary ones. `data` is what belongs at begin.
+FASTGEMM_INLINE void stream_row(char* row, const char* data, int64_t begin, int64_t end) {
+  char *p = row + begin, *const stop = row + end;
+  int64_t head = -reinterpret_cast<intptr_t>(p) & (kLine - 1);
+  if (head > end - begin) head = end - begin;
+  if (head) std::memcpy(p, data, head);
+  p += head;
+  data += head;
+  for (; p + kLine <= stop; p += kLine, data += kLine) {
+#pragma GCC unroll 4
+    for (int k = 0; k < kLine; k += Widest::kBytes) Widest::stream(p + k, Widest::load(data + k));
+  }
+  if (p < stop) std::memcpy(p, data, stop - p);
+}
+
+// Orders the non-temporal stores before whatever tells another thread of them.
+FASTGEMM_INLINE void stream_fence() {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
+}
+
+}  // namespace fastgemm::FASTGEMM_ISA
