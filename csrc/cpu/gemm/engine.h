@@ -49,6 +49,8 @@ struct MicroTile {
   bool accumulate;                       // += instead of =
   const typename Traits::UnitA* next_a;  // the panels of the next call, for prefetching; never null
   const typename Traits::UnitB* next_b;
+  // Strides of operands that are read where they lie, without packing (in_place.h only).
+  int64_t a_rs, a_ks, b_ks;
 };
 
 // One 2-D product with typed pointers. Element (i, j) of a lies at a[i * a_rs + j * a_cs].
@@ -64,6 +66,9 @@ struct Product {
   OutputBlock<Out> o;
   Acc alpha, beta;
 };
+
+// Multiply-adds below which a fork costs more than it saves.
+inline constexpr int64_t kWorthAFork = int64_t{96} * 96 * 96;
 
 struct Range {
   int64_t begin, end;

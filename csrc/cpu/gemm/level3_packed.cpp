@@ -32,7 +32,8 @@ struct PackedPanels : PanelTraits<Widened<T>, 4, 4> {
 namespace fastgemm {
 
 void gemm_packed(const GemmProblem& p, Context& ctx) {
-  scalar::with_element(p.type, [&]<class T>() { scalar::run_engine<scalar::PackedPanels<T>>(p, ctx, 1); });
+  scalar::with_element(p.type,
+                       [&]<class T>() { scalar::run_single_thread<scalar::PackedPanels<T>>(p, ctx); });
 }
 
 }  // namespace fastgemm

@@ -33,9 +33,9 @@ struct Simd : PanelTraits<Packing, 4, kLanes<Accumulator<typename Packing::Eleme
 void gemm_simd(const GemmProblem& p, Context& ctx) {
   with_element(p.type, [&]<class T>() {
     if constexpr (std::is_same_v<T, int8_t>) {
-      run_engine<Simd<Int16Pairs, PairMultiplyAdd>>(p, ctx, 1);
+      run_single_thread<Simd<Int16Pairs, PairMultiplyAdd>>(p, ctx);
     } else {
-      run_engine<Simd<Widened<T>, MultiplyAdd>>(p, ctx, 1);
+      run_single_thread<Simd<Widened<T>, MultiplyAdd>>(p, ctx);
     }
   });
 }

@@ -26,7 +26,8 @@ struct PairMultiplyAdd {
   }
 };
 
-template <class Traits, int ROWS, int NV>
+// Operands: packed panels, or kInPlace, where the strides of the tile apply.
+template <class Traits, int ROWS, int NV, bool kInPlace>
 __attribute__((noinline)) void register_tile(const MicroTile<Traits>& t) {
   using Acc = typename Traits::Acc;
   using Unit = typename Traits::UnitA;
@@ -34,6 +35,8 @@ __attribute__((noinline)) void register_tile(const MicroTile<Traits>& t) {
   using U = Vector<Unit>;
   constexpr int N = kLanes<Acc>;
   static_assert(kLanes<Unit> == N);
+  const int64_t a_rs = kInPlace ? t.a_rs : 1, a_ks = kInPlace ? t.a_ks : Traits::kMR;
+  const int64_t b_ks = kInPlace ? t.b_ks : Traits::kNR;
   const Unit* a = t.a;
   const Unit* b = t.b;
   V acc[ROWS][NV];
@@ -49,12 +52,12 @@ __attribute__((noinline)) void register_tile(const MicroTile<Traits>& t) {
     for (int j = 0; j < NV; ++j) b_row[j] = load<U>(b + j * N);
 #pragma GCC unroll 16
     for (int i = 0; i < ROWS; ++i) {
-      const U a_value = broadcast<U>(a[i]);
+      const U a_value = broadcast<U>(a[i * a_rs]);
 #pragma GCC unroll 4
       for (int j = 0; j < NV; ++j) acc[i][j] = Traits::Multiply::apply(acc[i][j], a_value, b_row[j]);
     }
-    a += Traits::kMR;
-    b += Traits::kNR;
+    a += a_ks;
+    b += b_ks;
   }
   Acc* c = t.c;
 #pragma GCC unroll 16
@@ -64,10 +67,10 @@ __attribute__((noinline)) void register_tile(const MicroTile<Traits>& t) {
   }
 }
 
-template <class Traits, int NV, int... I>
+template <class Traits, int NV, bool kInPlace, int... I>
 FASTGEMM_INLINE void dispatch_rows(const MicroTile<Traits>& t, std::integer_sequence<int, I...>) {
   using Kernel = void (*)(const MicroTile<Traits>&);
-  static constexpr Kernel kernels[] = {register_tile<Traits, I + 1, NV>...};
+  static constexpr Kernel kernels[] = {register_tile<Traits, I + 1, NV, kInPlace>...};
   kernels[t.rows - 1](t);
 }
 
@@ -76,17 +79,19 @@ FASTGEMM_INLINE void dispatch_rows(const MicroTile<Traits>& t, std::integer_sequ
 template <class Derived, class Packing, int MR, int NV, class MultiplyOp>
 struct RegisterTraits : PanelTraits<Packing, MR, NV * kLanes<typename Packing::Unit>> {
   using Multiply = MultiplyOp;
+  static constexpr bool kReadsInPlace = std::is_same_v<typename Packing::Element, typename Packing::Unit>;
 
   // What the accumulators of column vector j start from.
   static FASTGEMM_INLINE auto initial(const MicroTile<Derived>&, int) {
     return Vector<Accumulator<typename Packing::Element>>{};
   }
+  template <bool kInPlace = false>
   static void micro_kernel(const MicroTile<Derived>& t) {
     using Rows = std::make_integer_sequence<int, MR>;
     if (NV > 1 && t.cols <= kLanes<typename Packing::Unit>) {
-      dispatch_rows<Derived, 1>(t, Rows{});
+      dispatch_rows<Derived, 1, kInPlace>(t, Rows{});
     } else {
-      dispatch_rows<Derived, NV>(t, Rows{});
+      dispatch_rows<Derived, NV, kInPlace>(t, Rows{});
     }
   }
 };

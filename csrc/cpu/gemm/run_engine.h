@@ -1,9 +1,9 @@
-// From a GemmProblem to engines: batches, threads, split-K.
+// From a GemmProblem to a route: streaming, in place, split-K or the five loops; batches and threads.
 #pragma once
 
-#include <climits>
-
 #include "cpu/gemm/engine.h"
+#include "cpu/gemm/few_rows.h"
+#include "cpu/gemm/in_place.h"
 
 namespace fastgemm::FASTGEMM_ISA {
 
@@ -54,43 +54,61 @@ void run_split_k(const Product<Traits, Out>& p, Context& ctx, int splits) {
   store_tile(partial, p.n, static_cast<int>(p.m), static_cast<int>(p.n), p.alpha, p.beta, p.o);
 }
 
-template <class Traits, class Out>
-void run_typed(const GemmProblem& p, Context& ctx, int max_threads) {
-  constexpr int64_t kWorthAFork =
-      int64_t{96} * 96 * 96;  // multiply-adds; below, a fork costs more than it saves
-  const int64_t work = p.m * p.n * p.k;
-  const int threads = p.batch * work < kWorthAFork ? 1 : min(max_threads, ctx.threads());
-  if (p.batch > 1 && threads > 1 && (p.batch >= 2 * threads || work < kWorthAFork)) {
-    const Engine<Traits, Out> engine(p.m, p.n, p.k, 1);
-    const int64_t scratch_bytes = round_up(engine.scratch_bytes(), 64);
+// Every product of a batch on a Runner (Engine or InPlace). Many or small ones are dealt out whole, one
+// thread each; few large ones take all threads in turn.
+template <class Runner, class Traits, class Out>
+void run_batch(const GemmProblem& p, Context& ctx, int threads) {
+  if (p.batch > 1 && threads > 1 && (p.batch >= 2 * threads || p.m * p.n * p.k < kWorthAFork)) {
+    const Runner runner(p.m, p.n, p.k, 1);
+    const int64_t scratch_bytes = round_up(runner.scratch_bytes(), 64);
     char* scratch = static_cast<char*>(ctx.allocate(threads * scratch_bytes));
     parallel(ctx, threads, [&](int64_t task) {
       const Range mine = part(p.batch, 1, threads, task);
       for (int64_t i = mine.begin; i < mine.end; ++i)
-        engine.run(product_of<Traits, Out>(p, i), nullptr, scratch + task * scratch_bytes);
+        runner.run(product_of<Traits, Out>(p, i), nullptr, scratch + task * scratch_bytes);
     });
     return;
+  }
+  const Runner runner(p.m, p.n, p.k, threads);
+  void* scratch = ctx.allocate(runner.scratch_bytes());
+  for (int64_t i = 0; i < p.batch; ++i) runner.run(product_of<Traits, Out>(p, i), &ctx, scratch);
+}
+
+template <class Traits, class Out>
+void run_routes(const GemmProblem& p, Context& ctx) {
+  const int threads = p.batch * p.m * p.n * p.k < kWorthAFork ? 1 : ctx.threads();
+  if (run_few_rows<typename Traits::Element, Out>(p, ctx, threads)) return;
+  if constexpr (requires { requires Traits::kReadsInPlace; }) {
+    if (InPlace<Traits>::suits(p.m, p.n, p.k))
+      return run_batch<InPlace<Traits>, Traits, Out>(p, ctx, threads);
   }
   const int64_t tiles = ceil_div(p.m, Traits::kMR) * ceil_div(p.n, Traits::kNR);
   if (threads > 1 && tiles < 8 * threads && p.k >= 4 * Traits::kKC && p.m * p.n <= 128 * 128) {
     for (int64_t i = 0; i < p.batch; ++i) run_split_k(product_of<Traits, Out>(p, i), ctx, threads);
-    return;
+  } else {
+    run_batch<Engine<Traits, Out>, Traits, Out>(p, ctx, threads);
   }
-  const Engine<Traits, Out> engine(p.m, p.n, p.k, threads);
-  void* scratch = ctx.allocate(engine.scratch_bytes());
-  for (int64_t i = 0; i < p.batch; ++i) engine.run(product_of<Traits, Out>(p, i), &ctx, scratch);
 }
 
-// The entry point of every kernel on the engine.
-template <class Traits>
-void run_engine(const GemmProblem& p, Context& ctx, int max_threads = INT_MAX) {
+// Calls f.template operator()<Out>() with the type of the result.
+template <class Traits, class F>
+FASTGEMM_INLINE void with_out(const GemmProblem& p, F&& f) {
   using Acc = typename Traits::Acc;
   using Element = typename Traits::Element;
-  constexpr bool half = std::is_same_v<Acc, float> && !std::is_same_v<Element, float>;
-  if constexpr (half) {
-    if (p.out_type == p.type) return run_typed<Traits, Element>(p, ctx, max_threads);
+  if constexpr (std::is_same_v<Acc, float> && !std::is_same_v<Element, float>) {
+    if (p.out_type == p.type) return f.template operator()<Element>();
   }
-  run_typed<Traits, Acc>(p, ctx, max_threads);
+  f.template operator()<Acc>();
+}
+
+// The entry points of kernels on the engine: with every route and all cores, or the five loops alone.
+template <class Traits>
+void run_engine(const GemmProblem& p, Context& ctx) {
+  with_out<Traits>(p, [&]<class Out>() { run_routes<Traits, Out>(p, ctx); });
+}
+template <class Traits>
+void run_single_thread(const GemmProblem& p, Context& ctx) {
+  with_out<Traits>(p, [&]<class Out>() { run_batch<Engine<Traits, Out>, Traits, Out>(p, ctx, 1); });
 }
 
 }  // namespace fastgemm::FASTGEMM_ISA

@@ -1,0 +1,176 @@
+// Products with up to 8 rows (or, transposed, columns), which memory bandwidth limits: B is streamed
+// once, in the order in which it lies, and never packed.
+//
+//   rows of B contiguous     y[r] += x[r, kk] * B[kk], 4 rows of B at a time, y in the L1 cache
+//   columns of B contiguous  dot products of x with a few columns at a time, all in registers
+#pragma once
+
+#include "cpu/gemm/engine.h"
+
+namespace fastgemm::FASTGEMM_ISA {
+
+inline constexpr int kFewRows = 8;
+
+template <class T>
+struct RowsTimesMatrix {
+  int64_t rows, n, k;
+  const Accumulator<T>* x;  // (rows, k)
+  int64_t ldx;
+  const T* b;
+  int64_t b_rs, b_cs;
+};
+
+// y (ROWS, n) += x (ROWS, DEPTH) * b (DEPTH, n)
+template <class T, int ROWS, int DEPTH, class Acc>
+FASTGEMM_INLINE void add_rows(const Acc* x, int64_t ldx, const T* b, int64_t b_rs, int64_t n, Acc* y,
+                              int64_t ldy) {
+  using V = Vector<Acc>;
+  constexpr int N = kLanes<Acc>;
+  int64_t j = 0;
+  for (; j + N <= n; j += N) {
+    V row[DEPTH];
+#pragma GCC unroll 4
+    for (int d = 0; d < DEPTH; ++d) {
+      row[d] = load_widened(b + d * b_rs + j);
+      __builtin_prefetch(b + (d + 2 * DEPTH) * b_rs + j);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < ROWS; ++r) {
+      V sum = load<V>(y + r * ldy + j);
+#pragma GCC unroll 4
+      for (int d = 0; d < DEPTH; ++d) sum += broadcast<V>(x[r * ldx + d]) * row[d];
+      store(y + r * ldy + j, sum);
+    }
+  }
+  for (; j < n; ++j)
+    for (int r = 0; r < ROWS; ++r)
+      for (int d = 0; d < DEPTH; ++d) y[r * ldy + j] += x[r * ldx + d] * widen(b[d * b_rs + j]);
+}
+
+// sums (ROWS, COLS) = x (ROWS, k) * b (k, COLS), k contiguous in both
+template <class T, int ROWS, int COLS, class Acc>
+FASTGEMM_INLINE void dot_columns(const Acc* x, int64_t ldx, const T* b, int64_t b_cs, int64_t k, Acc* y,
+                                 int64_t ldy) {
+  using V = Vector<Acc>;
+  constexpr int N = kLanes<Acc>;
+  V sum[ROWS][COLS] = {};
+  int64_t kk = 0;
+  for (; kk + N <= k; kk += N) {
+    V column[COLS];
+#pragma GCC unroll 4
+    for (int c = 0; c < COLS; ++c) column[c] = load_widened(b + c * b_cs + kk);
+#pragma GCC unroll 8
+    for (int r = 0; r < ROWS; ++r) {
+      const V xr = load<V>(x + r * ldx + kk);
+#pragma GCC unroll 4
+      for (int c = 0; c < COLS; ++c) sum[r][c] += xr * column[c];
+    }
+  }
+  for (int r = 0; r < ROWS; ++r) {
+    for (int c = 0; c < COLS; ++c) {
+      Acc total = 0;
+      for (int i = 0; i < N; ++i) total += sum[r][c][i];
+      for (int64_t t = kk; t < k; ++t) total += x[r * ldx + t] * widen(b[c * b_cs + t]);
+      y[r * ldy + c] += total;
+    }
+  }
+}
+
+// y (ROWS, n) += x * B, for n columns from b on. Sums are cut every kDepth of k, as in every other kernel.
+template <class T, int ROWS>
+void multiply_rows(const RowsTimesMatrix<T>& p, const T* b, int64_t n, Accumulator<T>* y, int64_t ldy) {
+  using Acc = Accumulator<T>;
+  constexpr int64_t kDepth = 512;
+  if (p.b_cs == 1) {
+    constexpr int64_t kWidth = 4096 / ROWS;  // of y: 16 KiB in the L1 cache
+    alignas(64) Acc part[ROWS][kWidth];
+    for (int64_t j = 0; j < n; j += kWidth) {
+      const int64_t width = min(kWidth, n - j);
+      for (int64_t k0 = 0; k0 < p.k; k0 += kDepth) {
+        const int64_t end = min(p.k, k0 + kDepth);
+        for (auto& row : part)
+          for (int64_t i = 0; i < width; ++i) row[i] = 0;
+        int64_t kk = k0;
+        for (; kk + 4 <= end; kk += 4)
+          add_rows<T, ROWS, 4>(p.x + kk, p.ldx, b + kk * p.b_rs + j, p.b_rs, width, part[0], kWidth);
+        for (; kk < end; ++kk)
+          add_rows<T, ROWS, 1>(p.x + kk, p.ldx, b + kk * p.b_rs + j, p.b_rs, width, part[0], kWidth);
+        for (int r = 0; r < ROWS; ++r)
+          for (int64_t i = 0; i < width; ++i) y[r * ldy + j + i] += part[r][i];
+      }
+    }
+  } else {
+    constexpr int registers = kVectorBytes == 64 ? 24 : 8;
+    constexpr int COLS = registers / ROWS < 1 ? 1 : registers / ROWS > 4 ? 4 : registers / ROWS;
+    int64_t j = 0;
+    for (; j + COLS <= n; j += COLS)
+      dot_columns<T, ROWS, COLS>(p.x, p.ldx, b + j * p.b_cs, p.b_cs, p.k, y + j, ldy);
+    for (; j < n; ++j) dot_columns<T, ROWS, 1>(p.x, p.ldx, b + j * p.b_cs, p.b_cs, p.k, y + j, ldy);
+  }
+}
+
+template <class T, int... I>
+void multiply_rows(const RowsTimesMatrix<T>& p, const T* b, int64_t n, Accumulator<T>* y, int64_t ldy,
+                   std::integer_sequence<int, I...>) {
+  using Kernel = void (*)(const RowsTimesMatrix<T>&, const T*, int64_t, Accumulator<T>*, int64_t);
+  static constexpr Kernel kernels[] = {multiply_rows<T, I + 1>...};
+  kernels[p.rows - 1](p, b, n, y, ldy);
+}
+
+// GemmProblem::transposed() again: that one is shared between instruction sets.
+FASTGEMM_INLINE GemmProblem transposed(const GemmProblem& p) {
+  GemmProblem t = p;
+  t.m = p.n, t.n = p.m;
+  t.a = {p.b.data, p.b.col_stride, p.b.row_stride, p.b.batch_stride};
+  t.b = {p.a.data, p.a.col_stride, p.a.row_stride, p.a.batch_stride};
+  t.c = {p.c.data, p.c.col_stride, p.c.row_stride, p.c.batch_stride};
+  t.out = {p.out.data, p.out.col_stride, p.out.row_stride, p.out.batch_stride};
+  return t;
+}
+
+// Takes the problem when it has few rows, or few columns (then it is transposed), and B can be streamed.
+template <class T, class Out>
+bool run_few_rows(const GemmProblem& problem, Context& ctx, int threads) {
+  using Acc = Accumulator<T>;
+  GemmProblem p = problem;
+  if (p.m > kFewRows) p = transposed(p);
+  if (p.m > kFewRows || p.batch != 1 || p.n < 32 * threads) return false;
+  if (p.b.col_stride != 1 && p.b.row_stride != 1) return false;
+
+  const T* a = static_cast<const T*>(p.a.data);
+  const bool widened = std::is_same_v<T, Acc> && p.a.col_stride == 1;
+  const int64_t ldy = round_up(p.n, 16), y_bytes = p.m * ldy * int64_t{sizeof(Acc)};
+  char* scratch = static_cast<char*>(ctx.allocate(y_bytes + (widened ? 0 : p.m * p.k * sizeof(Acc))));
+  Acc* y = reinterpret_cast<Acc*>(scratch);
+  Acc* copy = reinterpret_cast<Acc*>(scratch + y_bytes);
+  if (!widened) {
+    for (int64_t i = 0; i < p.m; ++i)
+      for (int64_t kk = 0; kk < p.k; ++kk)
+        copy[i * p.k + kk] = widen(a[i * p.a.row_stride + kk * p.a.col_stride]);
+  }
+  const Acc* x = widened ? reinterpret_cast<const Acc*>(a) : copy;
+  const int64_t ldx = widened ? p.a.row_stride : p.k;
+
+  const RowsTimesMatrix<T> q{p.m,           p.n, p.k, x, ldx, static_cast<const T*>(p.b.data), p.b.row_stride,
+                             p.b.col_stride};
+  const Acc alpha = scalar_of<Acc>(p.alpha), beta = scalar_of<Acc>(p.beta);
+  const Out* c = static_cast<const Out*>(p.c.data);
+  Out* out = static_cast<Out*>(p.out.data);
+  parallel(ctx, threads, [&](int64_t task) {
+    const Range mine = part(p.n, 16, threads, task);
+    for (int64_t i = 0; i < p.m; ++i)
+      for (int64_t j = mine.begin; j < mine.end; ++j) y[i * ldy + j] = 0;
+    multiply_rows(q, q.b + mine.begin * q.b_cs, mine.size(), y + mine.begin, ldy,
+                  std::make_integer_sequence<int, kFewRows>{});
+    for (int64_t i = 0; i < p.m; ++i) {
+      for (int64_t j = mine.begin; j < mine.end; ++j) {
+        Acc v = alpha * y[i * ldy + j];
+        if (p.beta != 0) v += beta * widen(c[i * p.c.row_stride + j * p.c.col_stride]);
+        out[i * p.out.row_stride + j * p.out.col_stride] = narrow<Out>(v);
+      }
+    }
+  });
+  return true;
+}
+
+}  // namespace fastgemm::FASTGEMM_ISA
