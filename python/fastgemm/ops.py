@@ -16,11 +16,13 @@ import torch
 from torch import Tensor
 from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
-from torch.compiler import is_compiling
+from torch.compiler import is_compiling, is_dynamo_compiling
 
 from . import _errors
 from ._autograd import AddFunction, GemmFunction, TransposeFunction
 
+_compiler = torch.compiler
+_is_grad_enabled = torch.is_grad_enabled
 _ops = torch.ops.fastgemm
 
 # What OpOverload.__call__ calls; skipping that Python frame saves 0.4 us of about 3.
@@ -122,8 +124,25 @@ def matmul(
     """
     try:
         a_dim, b_dim = a.dim(), b.dim()
-    except AttributeError:
-        raise _errors.not_a_tensor(a=a, b=b) from None
+        if (
+            level is None
+            and kernel is None
+            and precision is None
+            and out is None
+            and out_dtype is None
+            and a_dim >= 2
+            and b_dim >= 2
+            and not is_dynamo_compiling()
+            and not _compiler._is_compiling_flag
+            and forward_ad._current_level < 0
+            and peek_interpreter_stack() is None
+            and not (_is_grad_enabled() and (a.requires_grad or b.requires_grad))
+        ):
+            # The common case, written out: 0.6 us of Python, where the general way below takes 1 us.
+            return _matmul_bare(a, b)
+    except (AttributeError, RuntimeError, ValueError, TypeError) as error:
+        _errors.diagnose(error, a=a, b=b)
+        raise
     options = _options(a, level, kernel, precision, out_dtype)
     if a_dim >= 2 and b_dim >= 2:
         return _product(a, b, None, out, options)
