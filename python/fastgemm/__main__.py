@@ -1,0 +1,5 @@
+"""``python -m fastgemm``."""
+
+from .cli import main
+
+main(prog_name="fastgemm")

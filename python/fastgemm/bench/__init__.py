@@ -1,0 +1,36 @@
+"""How this project measures: shared by ``fastgemm ladder``, ``fastgemm bench``, benchmarks/ and tools/.
+
+problems      what is run: operands, the call, torch's call for the same thing
+check         the result against float64 (exact for integers), before anything is timed
+timing        interleaved samples, and what is said about them
+limits        what the machine could do at best
+environment   where and with what it was measured
+records       the rows of a report, as JSON and CSV
+ladder        every level of an operation
+sweep         many problems; presets names sets of them
+plots         pictures of both
+"""
+
+from .check import Check, WrongResult, check
+from .environment import describe, using_threads
+from .problems import Add, Gemm, Instance, Problem, Transpose, instantiate
+from .timing import CpuTimer, Interleaved, Summary, Timer, interleave
+
+__all__ = [
+    "Add",
+    "Check",
+    "CpuTimer",
+    "Gemm",
+    "Instance",
+    "Interleaved",
+    "Problem",
+    "Summary",
+    "Timer",
+    "Transpose",
+    "WrongResult",
+    "check",
+    "describe",
+    "instantiate",
+    "interleave",
+    "using_threads",
+]

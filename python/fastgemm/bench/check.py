@@ -1,0 +1,151 @@
+"""Checking a result before its kernel is timed.
+
+The reference is computed in float64, for integers exactly. Each component of a product must obey
+
+    |C - ref| <= 2 u (sqrt(K) + 3) (|A| |B|)  +  u_out |ref|
+
+with u the unit roundoff of the accumulator and u_out that of a narrower result. Any order of summation stays
+within K u; rounding errors being as good as random, right kernels stay within a few times sqrt(K) u, and wrong
+ones do not. NaN fails. The result is poisoned before the call, so that an element never written shows.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from .problems import Call, Instance
+
+# Above this many products (about 5 s of float64 work on two cores) a sample of rows stands for the whole.
+MAX_PRODUCTS = 2**37
+SAMPLED_ROWS = 96
+
+
+class WrongResult(RuntimeError):
+    """A kernel returned something other than the product, transpose or sum."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """The outcome: the largest error in units of its bound (0 for exact operations), and where it lies."""
+
+    right: bool
+    worst: float
+    rows_checked: int
+    rows: int
+    seconds: float  # of the checked call, which is also the first one
+    message: str = ""
+
+    def raise_if_wrong(self, what: str) -> None:
+        if not self.right:
+            raise WrongResult(f"{what}: {self.message}")
+
+
+def unit_roundoff(dtype: torch.dtype) -> float:
+    return torch.finfo(dtype).eps / 2
+
+
+def poison(out: Tensor) -> None:
+    out.fill_(math.nan if out.dtype.is_floating_point or out.dtype.is_complex else 0x5A)
+
+
+def integer_product(a: Tensor, b: Tensor) -> Tensor:
+    """a @ b modulo 2**32, as int32. torch's int64 product is slow; float64 products of 16-bit halves are exact."""
+    if a.shape[-1] > 2**20:
+        raise ValueError("integer_product is exact up to K = 2**20")
+    (a_hi, a_lo), (b_hi, b_lo) = (((x >> 16).double(), (x & 0xFFFF).double()) for x in (a.long(), b.long()))
+    low = (a_lo @ b_lo).long()
+    if a.dtype != torch.int8 or b.dtype != torch.int8:
+        cross = (a_hi @ b_lo).long() + (a_lo @ b_hi).long()
+        low = low + (cross % 2**16) * 2**16
+    return ((low + 2**31) % 2**32 - 2**31).to(torch.int32)
+
+
+def _in_float64(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """a @ b and |a| @ |b|, by blocks of columns: a float64 copy of a large B, and its magnitudes, need not fit."""
+    a, magnitudes = a.double(), a.double().abs()
+    pairs = [(a @ block, magnitudes @ block.abs()) for block in (x.double() for x in b.split(2048, dim=-1))]
+    value, bound = (torch.cat(parts, dim=-1) for parts in zip(*pairs, strict=True))
+    return value, bound
+
+
+class Reference:
+    """The expected result of an instance, computed once and used for every kernel."""
+
+    def __init__(self, instance: Instance):
+        self.instance = instance
+        problem = instance.problem
+        self.rows = instance.out.shape[-2]
+        self.index: Tensor | None = None
+        if problem.op == "gemm" and problem.work / 2 > MAX_PRODUCTS and self.rows > SAMPLED_ROWS:
+            inner = torch.randperm(self.rows - 2)[: SAMPLED_ROWS - 2] + 1
+            self.index = torch.cat([torch.tensor([0, self.rows - 1]), inner]).sort().values
+
+    def _pick(self, x: Tensor) -> Tensor:
+        return x if self.index is None else x.index_select(-2, self.index)
+
+    @cached_property
+    def expected(self) -> tuple[Tensor, Tensor | None]:
+        """Value, and bound of the error; None: exact."""
+        problem, operands = self.instance.problem, self.instance.operands
+        if problem.op == "add":
+            a, b = operands
+            if not problem.dtype.is_floating_point:
+                return a + b, None
+            value = a.double() + b.double()
+            return value, unit_roundoff(problem.dtype) * value.abs() * 1.001 + 1e-300
+        a, b = self._pick(operands[0]), operands[1]
+        if not problem.dtype.is_floating_point:
+            return integer_product(a, b) if problem.dtype == torch.int32 else (
+                a.double() @ b.double()
+            ).int(), None
+        out = self.instance.out.dtype
+        value, bound = _in_float64(a, b)
+        accumulator = torch.float32 if out.itemsize == 2 else out
+        bound.mul_(2 * unit_roundoff(accumulator) * (math.sqrt(problem.k) + 3))
+        if out != accumulator:
+            bound += unit_roundoff(out) * value.abs()
+        return value, bound + torch.finfo(out).smallest_normal * unit_roundoff(out)
+
+    def _compare_transpose(self, out: Tensor) -> Tensor:
+        (a,) = self.instance.operands
+        if a.dtype.is_complex:
+            a, out = torch.view_as_real(a), torch.view_as_real(out)
+            return (out != a.transpose(-3, -2)).any(-1)
+        return out != a.mT
+
+    def compare(self, out: Tensor) -> tuple[Tensor, Tensor]:
+        """Which elements are wrong, and the errors in units of their bounds (0 where exact)."""
+        if self.instance.problem.op == "transpose":
+            wrong = self._compare_transpose(out)
+            return wrong, torch.zeros(())
+        value, bound = self.expected
+        out = self._pick(out)
+        if bound is None:
+            return out != value, torch.zeros(())
+        excess = (out.double() - value).abs_().div_(bound)
+        return ~(excess <= 1), excess
+
+
+def check(call: Call, reference: Reference) -> Check:
+    """Runs ``call`` once into poisoned memory and compares what it returns."""
+    poison(reference.instance.out)
+    start = time.perf_counter()
+    result = call()
+    seconds = time.perf_counter() - start
+    wrong, excess = reference.compare(result)
+    checked = reference.rows if reference.index is None else len(reference.index)
+    worst = float(excess.nan_to_num(nan=math.inf).max()) if excess.numel() else 0.0
+    count = int(wrong.sum())
+    if not count:
+        return Check(True, worst, checked, reference.rows, seconds)
+    at = tuple(int(i) for i in wrong.nonzero()[0])
+    row = at if reference.index is None else (*at[:-2], int(reference.index[at[-2]]), at[-1])
+    got = result[row].item()
+    message = f"{count} of {wrong.numel()} elements wrong, first at {row}: got {got!r}"
+    return Check(False, worst, checked, reference.rows, seconds, message)

@@ -1,0 +1,73 @@
+"""Where and with what something was measured."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..table import build_info
+
+
+def commit() -> str | None:
+    """The commit this package was built from, with ``+`` after it when files differ; None outside a checkout.
+
+    An installed package may lie inside some other project's repository, so this file must be tracked there.
+    """
+    here = Path(__file__)
+
+    def git(*arguments: str) -> str | None:
+        done = subprocess.run(
+            ["git", *arguments], cwd=here.parent, capture_output=True, text=True, check=False
+        )
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    if shutil.which("git") is None or git("ls-files", "--error-unmatch", here.name) is None:
+        return None
+    head = git("rev-parse", "--short=12", "HEAD")
+    return head + ("+" if git("status", "--porcelain", "--untracked-files=no") else "") if head else None
+
+
+def usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def describe() -> dict[str, Any]:
+    """Device, versions, date and commit, as stored in every report."""
+    info = build_info()
+    return {
+        "device": info["cpu"],
+        "device_type": "cpu",
+        "cpu_model": info["cpu_model"],
+        "cpu_features": info["cpu_features"],
+        "cores": usable_cores(),
+        "threads": torch.get_num_threads(),
+        "load_average": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+        "fastgemm": info["version"],
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "compiler": info["compiler"],
+        "platform": platform.platform(),
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "commit": commit(),
+    }
+
+
+@contextlib.contextmanager
+def using_threads(count: int | None) -> Iterator[int]:
+    """Runs its block with ``count`` torch threads (None: as many as torch has now) and restores the number."""
+    before = torch.get_num_threads()
+    if count is not None:
+        torch.set_num_threads(count)
+    try:
+        yield torch.get_num_threads()
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,179 @@
+"""Pictures of reports. The same report gives the same SVG, so that the pictures in docs/ can be checked."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .records import Measurement, Report, select
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+RUNG, BESIDE, TORCH, LIMIT = "#2f6f9f", "#b9c6d0", "#c8502d", "#3a3a3a"
+SUFFIXES = (".png", ".svg", ".pdf")
+
+
+def _pyplot() -> Any:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    plt.rcParams.update(
+        {
+            "font.size": 10,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "svg.hashsalt": "fastgemm",
+            "svg.fonttype": "none",
+            "figure.facecolor": "white",
+        }
+    )
+    return plt
+
+
+def _place(report: Report, rows: list[Measurement]) -> str:
+    threads = sorted({row.threads for row in rows})
+    count = (
+        f"{threads[0]} thread{'s' if threads[0] > 1 else ''}" if len(threads) == 1 else f"{threads} threads"
+    )
+    env = report.environment
+    return f"{env['device']} ({env['cpu_model']}), {count}, torch {env['torch']}, {env['date'][:10]}"
+
+
+def _format(rate: float) -> str:
+    return f"{rate:.0f}" if rate >= 100 else f"{rate:.1f}" if rate >= 1 else f"{rate:.2f}"
+
+
+def _draw_reference_lines(axis: Axes, rows: list[Measurement], top: float) -> None:
+    """torch, and the limit of the machine, as vertical lines named above the plot."""
+    lines = [(row.rate, "torch", TORCH, "--") for row in select(rows, role="baseline") if row.rate]
+    limit = next(((row.limit, row.limit_name) for row in rows if row.limit), None)
+    if limit:
+        lines.append((limit[0], limit[1], LIMIT, "-"))
+    lines.sort()
+    for i, (rate, name, colour, style) in enumerate(lines):
+        axis.axvline(rate, color=colour, linestyle=style, linewidth=1.2, zorder=0)
+        side = "right" if i == 0 and len(lines) > 1 else "left"
+        pad = -3 if side == "right" else 3
+        axis.annotate(
+            f"{name} {_format(rate)}",
+            (rate, 1.0),
+            xycoords=("data", "axes fraction"),
+            xytext=(pad, 2),
+            textcoords="offset points",
+            ha=side,
+            va="bottom",
+            color=colour,
+            fontsize=9,
+        )
+    axis.set_xlim(0, top)
+
+
+def _ladder_panel(axis: Axes, rows: list[Measurement]) -> None:
+    bars = [row for row in rows if row.level is not None and row.rate]
+    names = [
+        f"{row.level}  {row.kernel}" if row.role == "rung" else f"{row.kernel} ({row.role})" for row in bars
+    ]
+    colours = [RUNG if row.role == "rung" else BESIDE for row in bars]
+    places = range(len(bars))
+    axis.barh(places, [row.rate for row in bars], color=colours, height=0.68)
+    axis.set_yticks(places, names)
+    axis.invert_yaxis()
+    top = (
+        max([row.rate for row in bars] + [row.limit or 0 for row in rows] + [row.rate or 0 for row in rows])
+        * 1.14
+    )
+    for y, row in zip(places, bars, strict=True):
+        text = _format(row.rate) + (f"  ({row.gain:.1f}x)" if row.gain else "")
+        axis.annotate(
+            text,
+            (row.rate, y),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.85},
+        )
+    _draw_reference_lines(axis, rows, top)
+    axis.set_xlabel(bars[0].unit if bars else "")
+    first = rows[0]
+    axis.set_title(
+        f"{first.op} {first.dtype} {first.label}", fontsize=11, fontweight="bold", pad=18, loc="left"
+    )
+
+
+def ladder_figure(report: Report) -> Figure:
+    """A panel for each op: a bar for each rung with its rate and its gain over the level below."""
+    plt = _pyplot()
+    panels = list(dict.fromkeys(row.op for row in report.results))
+    heights = [
+        max(3.2, 0.34 * sum(r.level is not None for r in select(report.results, op=op))) for op in panels
+    ]
+    figure, axes = plt.subplots(
+        1, len(panels), figsize=(6.4 * len(panels), max(heights) + 1.3), squeeze=False, layout="constrained"
+    )
+    for axis, op in zip(axes[0], panels, strict=True):
+        _ladder_panel(axis, select(report.results, op=op))
+    figure.supxlabel(_place(report, report.results), fontsize=8.5, color="#555555")
+    return figure
+
+
+def sweep_figure(report: Report) -> Figure:
+    """The speedup over torch of every problem, with quartiles, on a logarithmic axis; one row a problem."""
+    plt = _pyplot()
+    rows = [row for row in report.results if row.role != "baseline" and row.speedup]
+    figure, axis = plt.subplots(figsize=(8.4, 1.6 + 0.24 * len(rows)), layout="constrained")
+    for y, row in enumerate(rows):
+        s = row.speedup
+        axis.plot([s.q1, s.q3], [y, y], color=RUNG, linewidth=2.5, alpha=0.45, solid_capstyle="butt")
+        axis.plot(s.median, y, "o", color=RUNG if s.median >= 1 else TORCH, markersize=5)
+        axis.annotate(
+            f"{s.median:.2f}  {row.kernel}",
+            (1.0, y),
+            xycoords=("axes fraction", "data"),
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+        )
+    names = [
+        f"{row.op} {row.dtype} {row.label}" + (f", {row.threads} thr." if row.threads else "") for row in rows
+    ]
+    axis.set_yticks(range(len(rows)), names, fontsize=8)
+    axis.set_ylim(len(rows) - 0.4, -0.6)
+    axis.set_xscale("log", base=2)
+    axis.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+    axis.axvline(1.0, color=TORCH, linestyle="--", linewidth=1.2, zorder=0)
+    axis.grid(axis="x", color="#dddddd", linewidth=0.6)
+    axis.set_axisbelow(True)
+    axis.set_xlabel("times as fast as torch (median and quartiles of interleaved rounds)")
+    figure.supxlabel(_place(report, rows), fontsize=8.5, color="#555555")
+    return figure
+
+
+def fingerprint(report: Report) -> str:
+    """Identifies the data a picture was drawn from."""
+    return hashlib.sha256(report.to_json().encode()).hexdigest()[:16]
+
+
+def draw(report: Report) -> Figure:
+    return ladder_figure(report) if report.command == "ladder" else sweep_figure(report)
+
+
+def save(report: Report, path: Path) -> list[Path]:
+    """Writes the picture of a report: to ``path``, or without one of the known suffixes to path.png and path.svg."""
+    figure = draw(report)
+    paths = (
+        [path] if path.suffix in SUFFIXES else [path.with_name(path.name + suffix) for suffix in SUFFIXES[:2]]
+    )
+    for target in paths:
+        metadata = {"Title": f"fastgemm {report.command}"}
+        if target.suffix == ".svg":
+            metadata.update({"Date": None, "Description": f"data {fingerprint(report)}"})
+        figure.savefig(target, dpi=150, metadata=metadata)
+    _pyplot().close(figure)
+    return paths

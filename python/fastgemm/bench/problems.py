@@ -1,0 +1,205 @@
+"""Problems to measure: operands, the call of this library, and torch's call that does the same.
+
+A problem is a small value that can be listed, compared and stored; an instance holds its tensors. Both sides
+of a comparison write the same preallocated result, so that the allocation of large results is not measured,
+unless the instance is made with ``allocate=True``: then each call makes its own result, as most user code does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from .. import ops, tuning
+
+Call = Callable[[], Tensor]
+ARITHMETIC = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "int8": torch.int8,
+    "int32": torch.int32,
+}
+MOVABLE = {**ARITHMETIC, "complex128": torch.complex128}
+LAYOUTS = ("NN", "NT", "TN", "TT")
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def random_matrix(*shape: int, dtype: torch.dtype) -> Tensor:
+    """Normal numbers; integers over the whole range of the type."""
+    if not (dtype.is_floating_point or dtype.is_complex):
+        info = torch.iinfo(dtype)
+        return torch.empty(shape, dtype=dtype).random_(info.min, info.max + 1)
+    return torch.randn(*shape, dtype=torch.float32 if dtype.itemsize < 4 else dtype).to(dtype)
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """C (m, n) = A (m, k) @ B (k, n). ``layout`` TN means that A is stored column-major, and so on."""
+
+    op: ClassVar[str] = "gemm"
+    unit: ClassVar[str] = "GFLOPS"
+
+    m: int
+    n: int
+    k: int
+    dtype: torch.dtype = torch.float32
+    layout: str = "NN"
+    batch: int = 1
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.m, self.n, self.k) if self.batch == 1 else (self.batch, self.m, self.n, self.k)
+
+    @property
+    def work(self) -> float:
+        """Floating-point (integer) operations."""
+        return 2.0 * self.batch * self.m * self.n * self.k
+
+    @property
+    def baseline(self) -> str:
+        return "torch._int_mm" if self.dtype == torch.int8 else "torch.matmul"
+
+
+@dataclass(frozen=True)
+class Transpose:
+    """A contiguous copy of the transpose of a (rows, cols) matrix."""
+
+    op: ClassVar[str] = "transpose"
+    unit: ClassVar[str] = "GB/s"
+    layout: ClassVar[str] = "N"
+
+    rows: int
+    cols: int
+    dtype: torch.dtype = torch.float32
+    batch: int = 1
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.rows, self.cols) if self.batch == 1 else (self.batch, self.rows, self.cols)
+
+    @property
+    def work(self) -> float:
+        """Bytes that must move: read once, written once."""
+        return 2.0 * self.batch * self.rows * self.cols * self.dtype.itemsize
+
+    @property
+    def baseline(self) -> str:
+        return "copy_(a.mT)"
+
+
+@dataclass(frozen=True)
+class Add:
+    """The elementwise sum of two (rows, cols) matrices."""
+
+    op: ClassVar[str] = "add"
+    unit: ClassVar[str] = "GB/s"
+    layout: ClassVar[str] = "N"
+    baseline: ClassVar[str] = "torch.add"
+
+    rows: int
+    cols: int
+    dtype: torch.dtype = torch.float32
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.rows, self.cols
+
+    @property
+    def work(self) -> float:
+        """Bytes that must move: two reads, one write."""
+        return 3.0 * self.rows * self.cols * self.dtype.itemsize
+
+
+Problem = Gemm | Transpose | Add
+
+
+def label(problem: Problem) -> str:
+    """``1024x1024x1024``, with the layout where it is not the plain one."""
+    text = "x".join(map(str, problem.shape))
+    return text if problem.layout in ("N", "NN") else f"{text} {problem.layout}"
+
+
+@dataclass
+class Instance:
+    """A problem with its tensors."""
+
+    problem: Problem
+    operands: tuple[Tensor, ...]
+    out: Tensor
+    allocate: bool = False
+    key: tuning.Key = field(default=())
+
+    def ours(self, level: int | None = None, kernel: str | None = None) -> Call:
+        """The call of this library; both None: the fastest kernel known."""
+        function = {"gemm": ops.matmul, "transpose": ops.transpose, "add": ops.add}[self.problem.op]
+        choice = {"level": level, "kernel": kernel}
+        choice = {name: value for name, value in choice.items() if value is not None}
+        operands, out = self.operands, self.out
+        if self.allocate:
+            return lambda: function(*operands, **choice)
+        return lambda: function(*operands, out=out, **choice)
+
+    def torch(self) -> Call:
+        """torch's call for the same problem."""
+        operands, out = self.operands, self.out
+        if self.problem.op == "transpose":
+            (a,) = operands
+            return (lambda: a.mT.contiguous()) if self.allocate else lambda: out.copy_(a.mT)
+        a, b = operands
+        if self.problem.op == "add":
+            return (lambda: torch.add(a, b)) if self.allocate else lambda: torch.add(a, b, out=out)
+        if self.problem.dtype != torch.int8:
+            return (lambda: torch.matmul(a, b)) if self.allocate else lambda: torch.matmul(a, b, out=out)
+        if a.dim() == 3:  # torch has no batched product of int8
+
+            def each() -> Tensor:
+                for i in range(len(a)):
+                    torch._int_mm(a[i], b[i], out=out[i])
+                return out
+
+            return each
+        return (lambda: torch._int_mm(a, b)) if self.allocate else lambda: torch._int_mm(a, b, out=out)
+
+    def copy(self) -> Call:
+        """A plain copy of the first operand: what memory allows a transpose or an addition."""
+        a, out = self.operands[0], self.out.view(self.operands[0].shape)
+        return lambda: out.copy_(a)
+
+    def chosen(self) -> str:
+        """The kernel that level=None (and level=7) runs."""
+        return tuning.chosen_kernel(self.key)
+
+
+def _operand(batch: int, rows: int, cols: int, dtype: torch.dtype, transposed: bool) -> Tensor:
+    stored = (cols, rows) if transposed else (rows, cols)
+    x = random_matrix(*((batch,) if batch > 1 else ()), *stored, dtype=dtype)
+    return x.mT if transposed else x
+
+
+def instantiate(problem: Problem, *, allocate: bool = False) -> Instance:
+    """Fresh random operands and room for the result."""
+    dtype = problem.dtype
+    if isinstance(problem, Gemm):
+        a = _operand(problem.batch, problem.m, problem.k, dtype, problem.layout[0] == "T")
+        b = _operand(problem.batch, problem.k, problem.n, dtype, problem.layout[1] == "T")
+        out = torch.empty(*a.shape[:-1], problem.n, dtype=torch.int32 if dtype == torch.int8 else dtype)
+        return Instance(problem, (a, b), out, allocate, tuning.gemm_key(a, b))
+    a = random_matrix(*problem.shape, dtype=dtype)
+    if isinstance(problem, Transpose):
+        return Instance(
+            problem, (a,), torch.empty(a.mT.shape, dtype=dtype), allocate, tuning.transpose_key(a)
+        )
+    name, threads = dtype_name(dtype), torch.get_num_threads()
+    key = ("add", "cpu", name, name, "ieee", False, False, False, threads, 1, problem.rows, problem.cols, 0)
+    return Instance(
+        problem, (a, random_matrix(*problem.shape, dtype=dtype)), torch.empty_like(a), allocate, key
+    )

@@ -1,0 +1,132 @@
+"""Reports: what a run measured, as JSON and CSV."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+from .check import Check
+from .problems import Problem, dtype_name, label
+from .timing import Interleaved, Summary
+
+FORMAT = 1
+
+
+@dataclass
+class Measurement:
+    """One kernel on one problem. ``seconds`` and what follows from it is None where the kernel was not timed."""
+
+    op: str
+    shape: tuple[int, ...]
+    label: str
+    dtype: str
+    layout: str
+    threads: int
+    kernel: str
+    level: int | None  # as asked for; None: the fastest known
+    role: str = "rung"  # rung, companion, pitfall; baseline: torch; limit: a plain copy
+    group: str = ""
+    choice: str = ""  # how the kernel was asked for, in words
+    unit: str = ""
+    rate: float | None = None
+    limit: float | None = None
+    limit_name: str = ""
+    share_of_limit: float | None = None
+    gain: float | None = None  # over the level below
+    baseline: str = ""
+    seconds: Summary | None = None
+    speedup: Summary | None = None  # over the baseline, round by round
+    worst_error: float | None = None  # in units of the bound
+    rows_checked: int = 0
+    right: bool = True
+    message: str = ""
+
+    @classmethod
+    def of(cls, problem: Problem, kernel: str, level: int | None, threads: int, **more: Any) -> Measurement:
+        return cls(
+            op=problem.op,
+            shape=problem.shape,
+            label=label(problem),
+            dtype=dtype_name(problem.dtype),
+            layout=problem.layout,
+            threads=threads,
+            kernel=kernel,
+            level=level,
+            unit=problem.unit,
+            baseline=problem.baseline,
+            **more,
+        )
+
+    def checked(self, outcome: Check) -> None:
+        self.right, self.message = outcome.right, outcome.message
+        self.worst_error, self.rows_checked = outcome.worst, outcome.rows_checked
+
+    def timed(self, problem: Problem, samples: Interleaved, name: str, baseline: str) -> None:
+        self.seconds = samples.seconds(name)
+        self.rate = problem.work / self.seconds.median / 1e9
+        if name != baseline:
+            self.speedup = samples.speedup(name, over=baseline)
+
+    def against(self, limit: float | None, name: str) -> None:
+        self.limit, self.limit_name = limit, name
+        self.share_of_limit = self.rate / limit if self.rate and limit else None
+
+
+@dataclass
+class Report:
+    """Everything one command measured."""
+
+    command: str
+    environment: dict[str, Any]
+    method: dict[str, Any]
+    results: list[Measurement] = field(default_factory=list)
+    summary: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def right(self) -> bool:
+        return all(row.right for row in self.results)
+
+    def to_json(self) -> str:
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n"
+
+    def write_csv(self, file: TextIO) -> None:
+        rows = [_flat(asdict(row)) for row in self.results]
+        columns = list(dict.fromkeys(key for row in rows for key in row))
+        writer = csv.DictWriter(file, columns, restval="")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in row.items():
+        if isinstance(value, dict):
+            flat.update({f"{key}_{name}": number for name, number in value.items()})
+        elif isinstance(value, (tuple, list)):
+            flat[key] = "x".join(map(str, value))
+        else:
+            flat[key] = value
+    return flat
+
+
+def read_report(path: Path) -> Report:
+    """Reads what ``Report.to_json`` wrote. Raises ValueError for any other file."""
+    data = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
+        raise ValueError(f"{path}: not a fastgemm report of format {FORMAT}")
+    results = [_measurement(row) for row in data.pop("results")]
+    return Report(**data, results=results)
+
+
+def _measurement(row: dict[str, Any]) -> Measurement:
+    for name in ("seconds", "speedup"):
+        row[name] = Summary(**row[name]) if row[name] else None
+    return Measurement(**{**row, "shape": tuple(row["shape"])})
+
+
+def select(rows: Iterable[Measurement], **wanted: Any) -> list[Measurement]:
+    return [row for row in rows if all(getattr(row, name) == value for name, value in wanted.items())]

@@ -1,0 +1,8 @@
+"""The command line: ``fastgemm ladder``, ``fastgemm bench`` and ``fastgemm info``.
+
+Exit codes: 0 fine, 1 a result was wrong or the run failed, 2 usage.
+"""
+
+from .app import main
+
+__all__ = ["main"]

@@ -1,0 +1,76 @@
+"""``fastgemm info``: what this build is, what this machine has, and the kernel table."""
+
+from __future__ import annotations
+
+import json as json_module
+from dataclasses import asdict
+from typing import Any
+
+import click
+import torch
+from rich.table import Table
+
+from .. import _introspect, tuning
+from ..bench.environment import usable_cores
+from ..table import build_info, kernels
+from .console import console
+
+
+def gather() -> dict[str, Any]:
+    return {
+        "build": build_info(),
+        "cores": usable_cores(),
+        "threads": torch.get_num_threads(),
+        "cuda_devices": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        "autotune_cache": str(tuning.cache_file()),
+        "tuned_problems": _introspect.remembered_count(),
+        "kernels": [asdict(row) for row in kernels()],
+    }
+
+
+def _facts(found: dict[str, Any]) -> Table:
+    table = Table(show_header=False, box=None)
+    for name, value in found["build"].items():
+        table.add_row(name.replace("_", " "), str(value) or "-")
+    table.add_row("cores, torch threads", f"{found['cores']}, {found['threads']}")
+    table.add_row("GPUs that torch sees", ", ".join(found["cuda_devices"]) or "none")
+    table.add_row("autotune cache", f"{found['autotune_cache']} ({found['tuned_problems']} problems tuned)")
+    return table
+
+
+def _kernel_table(rows: list[dict[str, Any]]) -> Table:
+    table = Table(title="kernel table", title_justify="left", title_style="bold")
+    for name in ("op", "device", "level", "kernel", "role", "dtypes", "needs", "here"):
+        table.add_column(name, overflow="fold")
+    section = None
+    for row in rows:
+        if section not in (None, (row["op"], row["device"])):
+            table.add_section()
+        section = row["op"], row["device"]
+        here = "yes" if row["unavailable"] is None else f"no: {row['unavailable']}"
+        dtypes = "all" if len(row["dtypes"]) >= 5 else ", ".join(row["dtypes"])
+        cells = (
+            row["op"],
+            row["device"],
+            str(row["level"]),
+            row["name"],
+            row["role"],
+            dtypes,
+            row["needs"],
+            here,
+        )
+        table.add_row(*cells, style="dim" if row["unavailable"] else None)
+    return table
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def info(as_json: bool) -> None:
+    """Show the build, the devices, the autotune cache and the kernel table."""
+    found = gather()
+    if as_json:
+        click.echo(json_module.dumps(found, indent=1))
+        return
+    out = console()
+    out.print(_facts(found))
+    out.print(_kernel_table(found["kernels"]))

@@ -1,0 +1,107 @@
+"""``fastgemm ladder``: every level of gemm and transpose, checked and measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import torch
+
+from ..bench.ladder import run_ladder
+from ..bench.presets import from_shape
+from ..bench.problems import Problem
+from ..bench.records import Report, select
+from ..table import kernels
+from . import options, tables
+from .console import console, failures_as_exit_code, progress_bar, write_outputs
+
+DEFAULT_NAME = "fastgemm-ladder"
+SIZES = {"gemm": 1024, "transpose": 4096, "add": 4096}
+QUICK_SIZES = {"gemm": 256, "transpose": 1024, "add": 1024}
+BUDGET, QUICK_BUDGET = 1.0, 0.1
+
+
+def problems_of(
+    ops: tuple[str, ...], size: int | None, shape: tuple[int, ...] | None, dtype: torch.dtype, quick: bool
+) -> list[Problem]:
+    """The problems that the options name. Raises click.UsageError."""
+    if shape and (size or len(ops) != 1):
+        raise click.UsageError("--shape needs one --op and no --size")
+    found = []
+    for op in ops:
+        options.check_dtype(op, dtype)
+        n = size or (QUICK_SIZES if quick else SIZES)[op]
+        sizes = shape or ((n, n, n) if op == "gemm" else (n, n))
+        try:
+            found.append(from_shape(op, sizes, dtype))
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+    return found
+
+
+def show(report: Report) -> None:
+    out = console()
+    for op in dict.fromkeys(row.op for row in report.results):
+        rows = select(report.results, op=op)
+        out.print(tables.ladder_table(rows))
+        beside = tables.beside_table(rows, {row.name: row.summary for row in kernels(op, "cpu")})
+        if beside:
+            out.print(beside)
+        for text in report.summary[op]["order_violations"]:
+            out.print(f"note: {text} in this run", style="yellow")
+        out.print()
+    env = report.environment
+    out.print(f"{env['device']} ({env['cpu_features']}), torch {env['torch']}, {env['date']}", style="dim")
+    if env["oversubscribed"]:
+        out.print(f"note: more threads than the {env['cores']} cores of this machine", style="yellow")
+
+
+@click.command()
+@click.option(
+    "--op",
+    "ops",
+    multiple=True,
+    type=click.Choice(["gemm", "transpose", "add"]),
+    help="Operation; may be repeated. Default: gemm and transpose.",
+)
+@click.option(
+    "--size", type=click.IntRange(min=1), help="Rows, columns and K. Default: gemm 1024, others 4096."
+)
+@click.option(
+    "--shape", type=options.Shape(), help="MxNxK for gemm, RxC for transpose and add; needs one --op."
+)
+@click.option("--dtype", type=options.DType(), default="float32", show_default=True, help="Element type.")
+@options.threads
+@options.budget
+@click.option("--quick", is_flag=True, help="Small sizes and short samples: a few seconds, rough figures.")
+@click.option("--no-files", is_flag=True, help="Write no files by default.")
+@options.outputs
+def ladder(
+    ops: tuple[str, ...],
+    size: int | None,
+    shape: tuple[int, ...] | None,
+    dtype: torch.dtype,
+    threads: int | None,
+    budget: float | None,
+    quick: bool,
+    no_files: bool,
+    json: Path | None,
+    csv: Path | None,
+    plot: Path | None,
+) -> None:
+    """Run every level of gemm and transpose, check each against float64, and time it against torch.
+
+    Without --json and --plot the results go to fastgemm-ladder.json, .png and .svg in the current folder.
+    """
+    problems = problems_of(ops or ("gemm", "transpose"), size, shape, dtype, quick)
+    if not no_files:
+        json, plot = json or Path(f"{DEFAULT_NAME}.json"), plot or Path(DEFAULT_NAME)
+    with failures_as_exit_code():
+        with progress_bar() as progress:
+            seconds = budget or (QUICK_BUDGET if quick else BUDGET)
+            report = run_ladder(problems, threads=threads, budget=seconds, progress=progress)
+        if str(json) != "-" and str(csv) != "-":
+            show(report)
+    write_outputs(report, json=json, csv=csv, plot=plot)
+    if not report.right:
+        raise click.ClickException("wrong results:\n" + "\n".join(tables.wrong_rows(report)))

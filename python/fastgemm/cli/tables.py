@@ -1,0 +1,141 @@
+"""Tables of reports for the terminal."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from ..bench.records import Measurement, Report, select
+
+
+def number(value: float | None, digits: int = 2, suffix: str = "") -> str:
+    return "-" if value is None else f"{value:.{digits}f}{suffix}"
+
+
+def rate(value: float | None) -> str:
+    return (
+        "-"
+        if value is None
+        else f"{value:.0f}"
+        if value >= 1000
+        else f"{value:.1f}"
+        if value >= 1
+        else f"{value:.2f}"
+    )
+
+
+def percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.0f} %" if value >= 0.1 else f"{100 * value:.1f} %"
+
+
+def spread(row: Measurement) -> str:
+    """Half the distance of the quartiles of the ratio, or of the time where there is no ratio."""
+    summary = row.speedup or row.seconds
+    return "-" if summary is None else f"{100 * summary.spread:.0f} %"
+
+
+def error(row: Measurement) -> str:
+    if not row.right:
+        return "[bold red]WRONG[/]"
+    if row.role in ("baseline", "limit"):
+        return ""
+    return "exact" if row.worst_error == 0 else number(row.worst_error)
+
+
+def limit_name(rows: list[Measurement]) -> str:
+    return next((row.limit_name for row in rows if row.limit_name), "limit")
+
+
+def ladder_table(rows: list[Measurement]) -> Table:
+    """The rungs of one op, then torch and the limit."""
+    first = rows[0]
+    threads = f"{first.threads} thread{'s' if first.threads > 1 else ''}"
+    table = Table(
+        title=f"{first.op} {first.dtype} {first.label}, {threads}", title_justify="left", title_style="bold"
+    )
+    for name in ("level", "kernel"):
+        table.add_column(name)
+    of_limit, of_torch = f"of {limit_name(rows)}", f"of {first.baseline}"
+    for name in (first.unit, of_limit, of_torch, "over level below", "spread", "error / bound"):
+        table.add_column(name, justify="right")
+    for row in select(rows, role="rung"):
+        values = rate(row.rate), percent(row.share_of_limit), number(row.speedup and row.speedup.median)
+        style = "bold" if row.level == 7 else None
+        gain = number(row.gain, 2, "x")
+        table.add_row(str(row.level), row.kernel, *values, gain, spread(row), error(row), style=style)
+    table.add_section()
+    for row in select(rows, role="baseline") + select(rows, role="limit"):
+        ratio = "1.00" if row.role == "baseline" else number(row.speedup and row.speedup.median)
+        table.add_row("", row.kernel, rate(row.rate), percent(row.share_of_limit), ratio, "", spread(row), "")
+    return table
+
+
+def beside_table(rows: list[Measurement], summaries: dict[str, str]) -> Table | None:
+    """Companions, pitfalls and second rungs of a level; None where there are none."""
+    beside = [row for row in rows if row.role in ("companion", "pitfall", "alternative")]
+    if not beside:
+        return None
+    table = Table(title=f"beside the ladder of {rows[0].op}", title_justify="left", title_style="bold")
+    for name in ("level", "kernel", "role"):
+        table.add_column(name)
+    for name in (rows[0].unit, "of torch", "error / bound"):
+        table.add_column(name, justify="right")
+    table.add_column("what it shows")
+    for row in beside:
+        ratio = number(row.speedup and row.speedup.median)
+        shown = summaries.get(row.kernel, "")
+        table.add_row(str(row.level), row.kernel, row.role, rate(row.rate), ratio, error(row), shown)
+    return table
+
+
+def bench_table(rows: list[Measurement]) -> Table:
+    """One row a problem and choice of a kernel."""
+    table = Table()
+    for name in ("op", "dtype", "shape", "threads", "asked for", "kernel"):
+        table.add_column(name, no_wrap=name != "asked for")
+    for name in ("rate", "of limit", "torch", "ratio", "spread", "error / bound"):
+        table.add_column(name, justify="right", no_wrap=True)
+    baseline: dict[tuple, float | None] = {
+        (r.group, r.op, r.dtype, r.label, r.threads): r.rate for r in select(rows, role="baseline")
+    }
+    group = None
+    for row in rows:
+        if row.role == "baseline":
+            continue
+        if group not in (None, row.group):
+            table.add_section()
+        group = row.group
+        theirs = baseline.get((row.group, row.op, row.dtype, row.label, row.threads))
+        ratio = number(row.speedup and row.speedup.median)
+        table.add_row(
+            row.op,
+            row.dtype,
+            row.label,
+            str(row.threads),
+            row.choice,
+            row.kernel,
+            f"{rate(row.rate)} {row.unit}",
+            percent(row.share_of_limit),
+            rate(theirs),
+            ratio if not row.speedup or row.speedup.median >= 1 else f"[red]{ratio}[/]",
+            spread(row),
+            error(row),
+        )
+    return table
+
+
+def means_table(report: Report) -> Table:
+    table = Table(title="geometric means against torch", title_justify="left", title_style="bold")
+    table.add_column("group")
+    for name in ("problems", "ratio", "least"):
+        table.add_column(name, justify="right")
+    for name, mean in report.summary["geometric_means"].items():
+        table.add_row(name, str(mean["problems"]), number(mean["speedup"]), number(mean["least"]))
+    return table
+
+
+def wrong_rows(report: Report) -> list[str]:
+    return [
+        f"{row.op} {row.dtype} {row.label}, kernel {row.kernel}: {row.message}"
+        for row in report.results
+        if not row.right
+    ]
