@@ -13,6 +13,8 @@ const char* torch_rejects(const GemmProblem& p) {
   if (p.type != DType::i8 && p.out_type != p.type) return "torch's CPU product has no out_dtype";
   if (is_integer(p.type) && (p.alpha != 1.0 || p.beta != 0.0))
     return "torch's C interface has no integer alpha and beta";
+  const bool contiguous = (p.m == 1 || p.out.row_stride == p.n) && (p.n == 1 || p.out.col_stride == 1);
+  if (p.type == DType::i8 && p.out.data && !contiguous) return "torch._int_mm writes contiguous results only";
   return nullptr;
 }
 

@@ -27,18 +27,24 @@ Tensor matrices(const M& m, int32_t dtype, int64_t batch, int64_t rows, int64_t 
   return wrap(m.data, dtype, {batch, rows, cols}, {m.batch_stride, m.row_stride, m.col_stride});
 }
 
+// torch 2.13's _int_mm gives wrong sums when the only row of an operand has a leading dimension below its
+// length, which a transposed column vector has.
+Tensor int8_operand(const ConstMatrix& m, int64_t index, int64_t rows, int64_t cols) {
+  ConstMatrix member = m;
+  member.data = static_cast<const char*>(m.data) + index * m.batch_stride;
+  if (rows == 1 && m.col_stride == 1) member.row_stride = cols;
+  return matrix(member, torch_dtype(DType::i8), rows, cols);
+}
+
+// _int_mm knows only contiguous results; the table's row rejects others.
 void int8_product(const GemmProblem& p) {
-  const auto at = [](const auto& m, int64_t i, int size) {
-    auto shifted = m;
-    shifted.data = (decltype(m.data))((const char*)m.data + i * m.batch_stride * size);
-    return shifted;
-  };
-  const int32_t i8 = torch_dtype(DType::i8), i32 = torch_dtype(DType::i32);
-  for (int64_t i = 0; i < p.batch; ++i)
-    check(aoti_torch_cpu__int_mm_out(matrix(at(p.out, i, 4), i32, p.m, p.n).get(),
-                                     matrix(at(p.a, i, 1), i8, p.m, p.k).get(),
-                                     matrix(at(p.b, i, 1), i8, p.k, p.n).get()),
+  for (int64_t i = 0; i < p.batch; ++i) {
+    const Tensor out = wrap(static_cast<int32_t*>(p.out.data) + i * p.out.batch_stride,
+                            torch_dtype(DType::i32), {p.m, p.n}, {p.n, 1});
+    check(aoti_torch_cpu__int_mm_out(out.get(), int8_operand(p.a, i, p.m, p.k).get(),
+                                     int8_operand(p.b, i, p.k, p.n).get()),
           "_int_mm");
+  }
 }
 
 void single_product(const GemmProblem& p, int32_t type) {
