@@ -1,0 +1,53 @@
+"""Fresh random data in every test, and an autotune cache of the test run's own.
+
+Every test draws from a new seed. A failing test shows it; FASTGEMM_TEST_SEED=<seed> draws the same data again.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+
+# Before fastgemm is imported: a user's measurements must not steer the tests, nor the tests overwrite them.
+_cache = tempfile.TemporaryDirectory(prefix="fastgemm-tests-")
+os.environ["FASTGEMM_CACHE_DIR"] = _cache.name
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
+from hypothesis import HealthCheck, settings  # noqa: E402
+
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+settings.load_profile("tests")
+
+TEST_TIMEOUT = 150  # seconds; a deadlock between threads fails here instead of hanging the run
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TEST_TIMEOUT))
+
+
+@pytest.fixture(autouse=True)
+def fresh_random_data(request):
+    seed = int(os.environ.get("FASTGEMM_TEST_SEED") or random.SystemRandom().getrandbits(32))
+    random.seed(seed)
+    torch.manual_seed(seed)
+    request.node.user_properties.append(("seed", seed))
+    yield
+
+
+@pytest.fixture(autouse=True)
+def same_thread_count_afterwards():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = (yield).get_result()
+    if report.failed:
+        seed = dict(item.user_properties).get("seed")
+        report.sections.append(("random data", f"repeat with FASTGEMM_TEST_SEED={seed}"))

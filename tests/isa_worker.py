@@ -1,0 +1,93 @@
+"""Run by test_isa.py in a process of its own, since the instruction set is chosen once per process."""
+
+from __future__ import annotations
+
+import itertools
+
+import fastgemm
+import pytest
+import torch
+from reference import DTYPES, FLOATS, check_gemm, random_tensor, result_dtype, rows
+
+SIZES = [(1, 1, 1), (5, 7, 3), (17, 33, 9), (31, 65, 130), (48, 96, 64), (1, 300, 70), (200, 3, 50)]
+
+
+def check_gemm_rows() -> None:
+    for kernel, dtype in rows("gemm"):
+        kind = result_dtype(dtype)
+        for (m, n, k), trans_a, trans_b in itertools.product(SIZES, (False, True), (False, True)):
+            a = random_tensor(*((k, m) if trans_a else (m, k)), dtype=dtype)
+            b = random_tensor(*((n, k) if trans_b else (k, n)), dtype=dtype)
+            check_gemm(a, b, trans_a=trans_a, trans_b=trans_b, kernel=kernel)
+            if kernel != "torch":
+                c = random_tensor(m, n, dtype=kind)
+                check_gemm(a, b, c, alpha=-3, beta=2, trans_a=trans_a, trans_b=trans_b, kernel=kernel)
+        if kernel != "torch" and dtype in (torch.float16, torch.bfloat16):
+            a, b = random_tensor(33, 40, dtype=dtype), random_tensor(40, 50, dtype=dtype)
+            check_gemm(a, b, torch.randn(50), out_dtype=torch.float32, kernel=kernel)
+        if dtype in FLOATS:
+            a = random_tensor(20, 300, dtype=dtype)
+            a[3, 5], a[7, 9] = torch.nan, torch.inf
+            check_gemm(a, random_tensor(300, 40, dtype=dtype), kernel=kernel)
+        check_gemm(random_tensor(3, 19, 700, dtype=dtype), random_tensor(700, 35, dtype=dtype), kernel=kernel)
+
+
+def check_half_conversions() -> None:
+    """Every float16 and bfloat16 number survives a product with 1, and every rounding case is torch's."""
+    every = torch.arange(-(2**15), 2**15).to(torch.int16)
+    rounding = torch.randn(1 << 14) * torch.logspace(-9, 9, 1 << 14)
+    for dtype in (torch.float16, torch.bfloat16):
+        numbers = every.view(dtype)
+        numbers = numbers[numbers.isfinite() & ((numbers == 0) | (numbers.abs() >= torch.finfo(dtype).tiny))]
+        one = torch.ones(1, 1, dtype=dtype)
+        for level in (1, 4, 5, 6):
+            assert torch.equal(fastgemm.matmul(numbers[:, None], one, level=level)[:, 0], numbers)
+            # alpha = 0, c in float16: the epilogue widens, scales in float32 and rounds once
+            c = numbers[None]
+            zero = torch.zeros(1, c.shape[1], dtype=dtype)
+            result = fastgemm.gemm(one, zero, c, beta=1 / 3, level=level)
+            assert torch.equal(result, (c.float() * torch.tensor(1 / 3)).to(dtype))
+        halves = fastgemm.add(rounding.to(dtype), rounding.to(dtype), alpha=0.0009765625)
+        exact = rounding.to(dtype).double() * 1.0009765625
+        assert torch.equal(halves, exact.to(torch.float32).to(dtype))
+
+
+def check_transpose_rows() -> None:
+    for row in fastgemm.kernels("transpose", "cpu"):
+        for dtype in (torch.uint8, torch.int16, torch.int32, torch.int64, torch.complex128):
+            for shape in [(1, 1), (3, 70), (70, 3), (64, 64), (65, 129), (2, 33, 31)]:
+                numbers = torch.randint(0, 256, shape).to(dtype)
+                for a in (numbers, numbers.mT, numbers[..., 1:, :]):
+                    assert torch.equal(fastgemm.transpose(a, kernel=row.name), a.mT)
+
+
+def check_add_rows() -> None:
+    for kernel, dtype in rows("add"):
+        for shape in [(1,), (67,), (33, 65), (300, 41)]:
+            a, b = random_tensor(*shape, dtype=dtype), random_tensor(*shape, dtype=dtype)
+            assert torch.equal(fastgemm.add(a, b, kernel=kernel), a + b)
+
+
+def check_missing_units() -> None:
+    """A capped process has no dedicated units, and their rows say so."""
+    missing = [row for row in fastgemm.kernels("gemm", "cpu") if not row.available]
+    for row in missing:
+        a = torch.ones(4, 4).to(getattr(torch, row.dtypes[0]))
+        with pytest.raises(
+            RuntimeError, match=f"kernel '{row.name}' cannot run here: {row.unavailable}.*levels that can"
+        ):
+            fastgemm.matmul(a, a, kernel=row.name)
+        check_gemm(a, a, level=row.level)  # the level finds another row
+    names = {row.name for row in missing}
+    assert {"dot_bf16", "dot_int8", "amx_bf16", "amx_int8"} <= names, names
+
+
+if __name__ == "__main__":
+    for dtype in DTYPES:
+        check_gemm(random_tensor(130, 70, dtype=dtype), random_tensor(70, 90, dtype=dtype))
+    check_gemm_rows()
+    check_half_conversions()
+    check_transpose_rows()
+    check_add_rows()
+    check_missing_units()
+    print(fastgemm.build_info()["cpu_features"])

@@ -1,0 +1,205 @@
+"""What a right result is.
+
+References are computed in float64, or exactly modulo 2**32 for integers. A floating-point result is right when
+every component obeys
+
+    |result - reference| <= 2 u (sqrt(K) + 3) (|alpha| |A| |B| + |beta| |C|)   + u_out |reference|
+
+where u is the unit roundoff of the accumulator, and the last term is there when the result is rounded to a
+narrower type. Errors of a sum of K terms in any order stay within K u; rounding errors being as good as random,
+a few times sqrt(K) u is what right kernels need and wrong ones miss. A NaN is wrong unless the reference has one
+there; so is an infinity.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import fastgemm
+import torch
+from torch import Tensor
+
+FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+INTEGERS = (torch.int8, torch.int32)
+DTYPES = FLOATS + INTEGERS
+
+UNIT_ROUNDOFF = {torch.float64: 2**-53, torch.float32: 2**-24, torch.float16: 2**-11, torch.bfloat16: 2**-8}
+SENTINEL = 0x5A
+
+
+def accumulator(dtype: torch.dtype) -> torch.dtype:
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
+def result_dtype(dtype: torch.dtype) -> torch.dtype:
+    return torch.int32 if dtype == torch.int8 else dtype
+
+
+def name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def rows(op: str) -> list[tuple[str, torch.dtype]]:
+    """(kernel name, dtype) for every row of the table that can run here, of dtypes that arithmetic works on."""
+    return [
+        (row.name, dtype)
+        for row in fastgemm.kernels(op, "cpu")
+        for dtype in DTYPES
+        if row.available and row.takes(dtype)
+    ]
+
+
+def row_id(value: object) -> str | None:
+    return name_of(value) if isinstance(value, torch.dtype) else None
+
+
+def random_tensor(*shape: int, dtype: torch.dtype) -> Tensor:
+    """Normal numbers, or integers over the whole range of the type."""
+    if dtype.is_floating_point:
+        return torch.randn(*shape, dtype=torch.float64).to(dtype)
+    info = torch.iinfo(dtype)
+    return torch.randint(info.min, info.max + 1, shape, dtype=torch.int64).to(dtype)
+
+
+def poisoned(*shape: int, dtype: torch.dtype) -> Tensor:
+    """A tensor in which an element that was never written shows."""
+    if dtype.is_floating_point:
+        return torch.full(shape, math.nan, dtype=dtype)
+    return torch.full(shape, SENTINEL, dtype=dtype)
+
+
+def wrap32(x: Tensor) -> Tensor:
+    """int64 to int32 modulo 2**32."""
+    return ((x + 2**31) % 2**32 - 2**31).to(torch.int32)
+
+
+def integer_product(a: Tensor, b: Tensor) -> Tensor:
+    """a @ b modulo 2**32 as int64. float64 products of 16-bit halves are exact up to K = 2**20."""
+    assert a.shape[-1] <= 2**20
+    a, b = a.long(), b.long()
+    a_lo, b_lo = a & 0xFFFF, b & 0xFFFF
+    a_hi, a_lo, b_hi, b_lo = (x.double() for x in (a >> 16, a_lo, b >> 16, b_lo))
+    cross = (a_hi @ b_lo).long() + (a_lo @ b_hi).long()
+    return ((cross % 2**16) * 2**16 + (a_lo @ b_lo).long()) % 2**32
+
+
+@dataclass
+class Expected:
+    value: Tensor  # float64, or int32
+    scale: Tensor | None  # |alpha| |A| |B| + |beta| |C|; None for integers
+    k: int
+    dtype: torch.dtype  # of the result
+    accumulator: torch.dtype
+    flushes: bool = False  # of bfloat16 operands
+
+    def bound(self) -> Tensor:
+        u = UNIT_ROUNDOFF[self.accumulator]
+        bound = 2 * u * (math.sqrt(self.k) + 3) * self.scale
+        if self.dtype != self.accumulator:
+            bound = bound + UNIT_ROUNDOFF[self.dtype] * self.value.abs()
+        smallest = torch.finfo(self.dtype).smallest_normal * UNIT_ROUNDOFF[self.dtype]
+        # vdpbf16ps and the AMX unit flush subnormal sums to zero.
+        underflow = torch.finfo(self.accumulator).smallest_normal * (1 if self.flushes else u)
+        return bound + smallest + (self.k + 1) * underflow
+
+
+def expected_gemm(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    alpha: float = 1,
+    beta: float | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Expected:
+    """alpha * a @ b + beta * c of operands that are already transposed as wanted."""
+    beta = beta if beta is not None else (0 if c is None else 1)
+    dtype = out_dtype or result_dtype(a.dtype)
+    k = a.shape[-1]
+    if not a.dtype.is_floating_point:
+        value = integer_product(a, b) * int(alpha)
+        if beta:
+            value = value + int(beta) * c.long()
+        return Expected(wrap32(value), None, k, dtype, torch.int32)
+    flushes = a.dtype == torch.bfloat16
+    a, b = a.double(), b.double()
+    value, scale = alpha * (a @ b), abs(alpha) * (a.abs() @ b.abs())
+    if beta:
+        value, scale = value + beta * c.double(), scale + abs(beta) * c.double().abs()
+    return Expected(value, scale, k, dtype, accumulator(dtype), flushes)
+
+
+def _where(wrong: Tensor, result: Tensor, value: Tensor) -> str:
+    at = tuple(wrong.nonzero()[0].tolist())
+    return (
+        f"{int(wrong.sum())} of {wrong.numel()} elements wrong in {tuple(result.shape)} {result.dtype}, "
+        f"first at {at}: got {result[at].item()!r}, expected {value[at].item()!r}"
+    )
+
+
+def assert_right(result: Tensor, expected: Expected, what: str = "") -> None:
+    """Raises AssertionError naming the first wrong element."""
+    value = expected.value
+    assert result.dtype == expected.dtype, f"{what}: dtype {result.dtype}, expected {expected.dtype}"
+    assert result.shape == value.shape, f"{what}: shape {tuple(result.shape)}, expected {tuple(value.shape)}"
+    if not result.dtype.is_floating_point:
+        wrong = result != value
+        assert not wrong.any(), f"{what}: {_where(wrong, result, value)}"
+        return
+    got, bound = result.double(), expected.bound()
+    right = (got - value).abs() <= bound
+    # Where the exact value (almost) exceeds the type's range, infinity is its rounding.
+    largest = torch.finfo(result.dtype).max
+    right |= got.isinf() & (got.sign() == value.sign()) & (value.abs() + bound >= largest)
+    special = ~value.isfinite()
+    right = torch.where(special, (got == value) | (got.isnan() & value.isnan()), right)
+    if not right.all():
+        finite = ~special & got.isfinite()
+        excess = ((got - value).abs() / bound)[finite]
+        worst = f"; largest error {excess.max().item():.3g} of the bound" if excess.numel() else ""
+        raise AssertionError(f"{what}: {_where(~right, result, value)}{worst}")
+
+
+def check_gemm(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    alpha: float = 1,
+    beta: float | None = None,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    out: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    **choice: object,
+) -> Tensor:
+    """Runs fastgemm.gemm into poisoned memory and checks every element. ``choice``: level=, kernel=."""
+    op_a, op_b = (a.mT if trans_a else a), (b.mT if trans_b else b)
+    expected = expected_gemm(op_a, op_b, c, alpha=alpha, beta=beta, out_dtype=out_dtype)
+    if out is None:
+        out = poisoned(*expected.value.shape, dtype=expected.dtype)
+    shown = (
+        f"{choice} {tuple(op_a.shape)}/{op_a.stride()} @ {tuple(op_b.shape)}/{op_b.stride()} {alpha=} {beta=}"
+    )
+    options = {"alpha": alpha, "beta": beta, "trans_a": trans_a, "trans_b": trans_b, "out_dtype": out_dtype}
+    returned = fastgemm.gemm(a, b, c, out=out, **options, **choice)
+    assert returned is out
+    assert_right(out, expected, shown)
+    return out
+
+
+def largest_relative_error(result: Tensor, exact: Tensor) -> float:
+    return ((result.double() - exact).abs() / exact.abs()).max().item()
+
+
+@contextlib.contextmanager
+def threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

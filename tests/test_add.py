@@ -1,0 +1,161 @@
+"""Elementwise a + alpha * b on its rungs."""
+
+from __future__ import annotations
+
+import math
+
+import fastgemm
+import pytest
+import torch
+from reference import (
+    DTYPES,
+    FLOATS,
+    UNIT_ROUNDOFF,
+    accumulator,
+    poisoned,
+    random_tensor,
+    row_id,
+    rows,
+    threads,
+    wrap32,
+)
+from torch import Tensor
+
+ROWS = rows("add")
+LEVELS = (1, 2, 4, 5, 7)
+every_row = pytest.mark.parametrize(("kernel", "dtype"), ROWS, ids=row_id)
+SHAPES = [(1,), (7,), (64,), (1000,), (3, 5), (17, 33), (128, 129), (2, 3, 4, 5), (), (5, 0, 3)]
+
+
+def exact_sum(a: Tensor, b: Tensor, alpha: float) -> Tensor:
+    """float64, or the integer type with wrapping."""
+    if a.dtype.is_floating_point:
+        return a.double() + alpha * b.double()
+    total = a.long() + int(alpha) * b.long()
+    return (
+        wrap32(total)
+        if a.dtype == torch.int32
+        else wrap32(total * 2**24).bitwise_right_shift(24).to(torch.int8)
+    )
+
+
+def assert_sum(result: Tensor, a: Tensor, b: Tensor, alpha: float, what: str) -> None:
+    exact = exact_sum(a, b, alpha)
+    assert result.dtype == a.dtype, what
+    assert result.shape == exact.shape, what
+    if not a.dtype.is_floating_point:
+        assert torch.equal(result, exact), what
+        return
+    # alpha (rounded to the accumulator's type), the product and the sum round once each, the result once more.
+    scale = a.double().abs() + abs(alpha) * b.double().abs()
+    bound = 4 * UNIT_ROUNDOFF[accumulator(a.dtype)] * scale + UNIT_ROUNDOFF[a.dtype] * exact.abs()
+    bound = bound + torch.finfo(a.dtype).smallest_normal * UNIT_ROUNDOFF[a.dtype]
+    assert ((result.double() - exact).abs() <= bound).all(), what
+
+
+def check(a: Tensor, b: Tensor, *, alpha: float = 1, out: Tensor | None = None, **choice: object) -> None:
+    if out is None:
+        out = poisoned(*torch.broadcast_shapes(a.shape, b.shape), dtype=a.dtype)
+    returned = fastgemm.add(a, b, alpha=alpha, out=out, **choice)
+    assert returned is out
+    shown = f"{choice} alpha={alpha} {tuple(a.shape)}/{a.stride()} + {tuple(b.shape)}/{b.stride()} {a.dtype}"
+    assert_sum(out, a, b, alpha, shown)
+
+
+def alphas(dtype: torch.dtype) -> tuple[float, ...]:
+    return (1, -1, 0, 0.5, 2.75) if dtype in FLOATS else (1, -1, 0, 3, 2**31 + 5)
+
+
+@every_row
+def test_shapes_and_alpha(kernel, dtype):
+    for shape in SHAPES:
+        for alpha in alphas(dtype):
+            a, b = random_tensor(*shape, dtype=dtype), random_tensor(*shape, dtype=dtype)
+            check(a, b, alpha=alpha, kernel=kernel)
+
+
+@every_row
+def test_large(kernel, dtype):
+    a, b = random_tensor(701, 1203, dtype=dtype), random_tensor(701, 1203, dtype=dtype)
+    for count in (1, 2):
+        with threads(count):
+            check(a, b, kernel=kernel)
+            check(a, b.t().contiguous().t(), alpha=3, kernel=kernel)
+
+
+@every_row
+def test_broadcasting(kernel, dtype):
+    for x, y in [
+        ((5, 1), (1, 7)),
+        ((3, 4, 5), (5,)),
+        ((1,), (9, 33)),
+        ((2, 1, 4, 1), (3, 1, 6)),
+        ((), (4, 4)),
+    ]:
+        check(random_tensor(*x, dtype=dtype), random_tensor(*y, dtype=dtype), alpha=2, kernel=kernel)
+        check(random_tensor(*y, dtype=dtype), random_tensor(*x, dtype=dtype), alpha=-1, kernel=kernel)
+
+
+@every_row
+def test_strides_and_offsets(kernel, dtype):
+    base_a, base_b = random_tensor(60, 70, dtype=dtype), random_tensor(70, 60, dtype=dtype)
+    for offset in (1, 3):
+        check(base_a[offset:, offset:51], base_b.t()[offset:, offset:51], kernel=kernel)
+    check(base_a[::2, ::3], base_b.t()[::2, ::3], kernel=kernel)
+    check(base_a.t(), base_b, alpha=2, kernel=kernel)
+    check(base_a.view(10, 6, 70).permute(2, 0, 1), base_b.view(70, 10, 6), kernel=kernel)
+    around = poisoned(64, 80, dtype=dtype)
+    check(base_a[:, :50], base_b.t()[:, :50], out=around[2:62, 5:55], kernel=kernel)
+    around[2:62, 5:55] = 0x5A
+    assert (around.isnan() | (around == 0x5A)).all()
+    check(base_a, base_b.t(), out=poisoned(70, 60, dtype=dtype).t(), kernel=kernel)
+    check(base_a, base_b.t(), out=poisoned(120, 210, dtype=dtype)[::2, ::3], kernel=kernel)
+
+
+@every_row
+def test_in_place_and_out_is_an_operand(kernel, dtype):
+    a, b = random_tensor(33, 65, dtype=dtype), random_tensor(33, 65, dtype=dtype)
+    x = a.clone()
+    assert fastgemm.add_(x, b, alpha=2, kernel=kernel) is x
+    assert_sum(x, a, b, 2, "add_")
+    x = a.clone()
+    fastgemm.add_(x, b[:1], kernel=kernel)
+    assert_sum(x, a, b[:1], 1, "add_ with broadcasting")
+    x = b.clone()
+    fastgemm.add(a, x, alpha=3, out=x, kernel=kernel)
+    assert_sum(x, a, b, 3, "out is b")
+    x = a.clone()
+    fastgemm.add_(x, x, kernel=kernel)
+    assert_sum(x, a, a, 1, "a += a")
+    x = a.clone()
+    fastgemm.add_(x.t(), b.t(), kernel=kernel)
+    assert_sum(x, a, b, 1, "add_ into a column-major view")
+
+
+@pytest.mark.parametrize(("kernel", "dtype"), [r for r in ROWS if r[1] in FLOATS], ids=row_id)
+def test_nan_and_infinity(kernel, dtype):
+    special = torch.tensor([math.nan, math.inf, -math.inf, 0.0, 1.5], dtype=dtype).repeat(9)
+    a, b = special, special[torch.randperm(45)]
+    for alpha in (1, -2, 0):
+        result = fastgemm.add(a, b, alpha=alpha, kernel=kernel)
+        assert torch.equal(result.double().nan_to_num(7), exact_sum(a, b, alpha).nan_to_num(7))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=row_id)
+def test_every_rung_takes_every_dtype(level, dtype):
+    check(random_tensor(50, 41, dtype=dtype), random_tensor(50, 41, dtype=dtype), alpha=-2, level=level)
+
+
+@pytest.mark.parametrize("level", [3, 6])
+def test_levels_without_a_rung_raise(level):
+    with pytest.raises(
+        RuntimeError, match=rf"level {level} cannot run add on cpu .*no such rung.*can: 1, 2, 4, 5"
+    ):
+        fastgemm.add(torch.ones(4), torch.ones(4), level=level)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=row_id)
+def test_default_equals_torch_where_torch_rounds_once(dtype):
+    a, b = random_tensor(300, 41, dtype=dtype), random_tensor(300, 41, dtype=dtype)
+    assert torch.equal(fastgemm.add(a, b), a + b)

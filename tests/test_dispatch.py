@@ -1,0 +1,251 @@
+"""The kernel table, the choice among its rows, and the reproducibility of what they compute."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import fastgemm
+import pytest
+import torch
+from fastgemm import tuning
+from reference import (
+    DTYPES,
+    UNIT_ROUNDOFF,
+    assert_right,
+    expected_gemm,
+    largest_relative_error,
+    random_tensor,
+    row_id,
+    rows,
+    threads,
+)
+
+ROWS = rows("gemm")
+
+
+# The table
+
+
+def test_rows_are_unique_and_in_order():
+    table = fastgemm.kernels()
+    assert len({(row.op, row.device, row.name) for row in table}) == len(table)
+    ops, devices = ["gemm", "transpose", "add"], ["cpu", "cuda"]
+    places = [(ops.index(row.op), devices.index(row.device), row.level) for row in table]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("op", ["gemm", "transpose"])
+def test_every_level_has_a_rung_for_every_dtype_here(op):
+    for dtype in DTYPES:
+        rungs = [row for row in fastgemm.kernels(op, "cpu", dtype) if row.role == "rung" and row.available]
+        assert {row.level for row in rungs} == set(range(1, 8)), dtype
+
+
+def test_rows_describe_themselves():
+    for row in fastgemm.kernels():
+        assert row.name.isidentifier(), row
+        assert len(row.summary) > 15, row
+        assert row.needs, row
+        assert row.dtypes, row
+        assert row.role in ("rung", "companion", "pitfall")
+        assert 1 <= row.level <= 7
+        assert row.available == (row.unavailable is None)
+
+
+def test_filters():
+    assert {row.op for row in fastgemm.kernels("add")} == {"add"}
+    assert {row.device for row in fastgemm.kernels(device="cpu")} == {"cpu"}
+    assert {row.device for row in fastgemm.kernels(device=torch.device("cpu"))} == {"cpu"}
+    half = fastgemm.kernels("gemm", "cpu", torch.float16)
+    assert half
+    assert all("float16" in row.dtypes for row in half)
+    assert fastgemm.kernels("transpose", "cpu", torch.complex64) == fastgemm.kernels(
+        "transpose", "cpu", torch.int64
+    )
+    assert fastgemm.kernels("gemm", dtype=torch.int64) == []
+    with pytest.raises(ValueError, match="op must be 'gemm', 'transpose' or 'add', got 'conv'"):
+        fastgemm.kernels("conv")
+    with pytest.raises(ValueError, match="device must be"):
+        fastgemm.kernels(device="meta")
+
+
+def test_rows_are_immutable():
+    row = fastgemm.kernels()[0]
+    with pytest.raises(AttributeError):
+        row.name = "mine"
+
+
+# The choice
+
+
+def differ_by_bits(m=40, n=50, k=1500):
+    """Operands whose products by different kernels differ in their last bits."""
+    a, b = torch.randn(m, k), torch.randn(k, n)
+    assert not torch.equal(fastgemm.matmul(a, b, kernel="naive"), fastgemm.matmul(a, b, kernel="microkernel"))
+    return a, b
+
+
+@pytest.fixture
+def no_measurements():
+    tuning.clear_cache()
+    yield
+    tuning.clear_cache()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=row_id)
+def test_level_7_and_none_choose_alike(dtype):
+    for m, n, k in [(8, 8, 8), (40, 50, 1500), (300, 200, 100)]:
+        a, b = random_tensor(m, k, dtype=dtype), random_tensor(k, n, dtype=dtype)
+        result = fastgemm.matmul(a, b)
+        assert torch.equal(result, fastgemm.matmul(a, b, level=7))
+        assert torch.equal(result, fastgemm.matmul(a, b, kernel=tuning.chosen_kernel(tuning.gemm_key(a, b))))
+
+
+def test_a_level_picks_its_own_rung():
+    a, b = differ_by_bits()
+    for level in range(1, 7):
+        row = next(
+            r for r in fastgemm.kernels("gemm", "cpu", torch.float32) if r.level == level and r.role == "rung"
+        )
+        assert torch.equal(fastgemm.matmul(a, b, level=level), fastgemm.matmul(a, b, kernel=row.name))
+
+
+def layouts():
+    a, b = differ_by_bits()
+    wide = torch.randn(60, 1600)
+    batch = torch.randn(3, 40, 1500)
+    return {
+        "NN": (a, b),
+        "NT": (a, b.t().contiguous().t()),
+        "TN": (a.t().contiguous().t(), b),
+        "TT": (a.t().contiguous().t(), b.t().contiguous().t()),
+        "slice": (wide[3:43, 7:1507], b),
+        "vector a": (a[:1], b),
+        "vector b": (a, b[:, :1]),
+        "column as b": (a, b.t().contiguous().t()[:, :1]),
+        "batch": (batch, torch.randn(3, 1500, 50)),
+        "one b": (batch, b),
+        "one b, batch not mergeable": (batch.transpose(0, 1).contiguous().transpose(0, 1), b),
+        "one a": (a, torch.randn(3, 1500, 50)),
+        "batch of one": (batch[:1], b),
+        "two batches of one": (batch[:1], b[None]),
+        "expanded b": (batch, b.expand(3, 1500, 50)),
+    }
+
+
+@pytest.mark.parametrize("layout", list(layouts()))
+def test_a_measurement_applies_to_exactly_its_problem(no_measurements, layout):
+    a, b = layouts()[layout]
+    default, naive = fastgemm.matmul(a, b), fastgemm.matmul(a, b, kernel="naive")
+    assert not torch.equal(default, naive)
+    tuning._remember(tuning.gemm_key(a, b), "naive")
+    assert tuning.chosen_kernel(tuning.gemm_key(a, b)) == "naive"
+    assert torch.equal(fastgemm.matmul(a, b), naive)
+    assert torch.equal(fastgemm.matmul(a, b, level=7), naive)
+    with threads(1 if torch.get_num_threads() > 1 else 2):
+        assert not torch.equal(fastgemm.matmul(a, b), naive)
+    tuning.clear_cache()
+    assert torch.equal(fastgemm.matmul(a, b), default)
+
+
+def test_calls_never_measure(no_measurements, monkeypatch):
+    monkeypatch.setattr(tuning, "_time_all", None)
+    a, b = differ_by_bits()
+    first = fastgemm.matmul(a, b)
+    assert all(torch.equal(fastgemm.matmul(a, b), first) for _ in range(20))
+    assert fastgemm._introspect.remembered_count() == 0
+
+
+def test_the_torch_row_is_left_out_while_torch_computes_fp32_in_less(no_measurements):
+    """torch.backends can lower the precision of torch's own fp32 products; ours stay IEEE."""
+    a, b = torch.rand(256, 256), torch.rand(256, 256)
+    exact = a.double() @ b.double()
+    matmul = torch.backends.mkldnn.matmul
+    before = matmul.fp32_precision
+    try:
+        matmul.fp32_precision = "bf16"
+        for level in (None, 7):
+            assert (
+                largest_relative_error(fastgemm.matmul(a, b, level=level), exact)
+                < 64 * UNIT_ROUNDOFF[torch.float32]
+            )
+    finally:
+        matmul.fp32_precision = before
+
+
+# Reproducibility
+
+
+@pytest.mark.parametrize(("kernel", "dtype"), ROWS, ids=row_id)
+@pytest.mark.parametrize("count", [1, 2])
+def test_same_bits_on_every_call(kernel, dtype, count):
+    with threads(count):
+        for m, n, k in [(65, 130, 260), (16, 24, 9000), (1, 700, 300)]:
+            a, b = random_tensor(m, k, dtype=dtype), random_tensor(k, n, dtype=dtype)
+            results = [fastgemm.matmul(a, b, kernel=kernel) for _ in range(4)]
+            shifted = torch.empty(m * k + 3, dtype=dtype)[3:].view(m, k).copy_(a)
+            if kernel != "torch":  # MKL's order of summation follows the alignment of its operands
+                results.append(fastgemm.matmul(shifted, b, kernel=kernel))
+            assert all(torch.equal(results[0], r) for r in results)
+
+
+@pytest.mark.parametrize("kernel", ["naive", "blocked", "packed", "simd"])
+def test_single_threaded_rungs_do_not_depend_on_the_thread_count(kernel):
+    a, b = differ_by_bits()
+    with threads(1):
+        one = fastgemm.matmul(a, b, kernel=kernel)
+    with threads(2):
+        assert torch.equal(one, fastgemm.matmul(a, b, kernel=kernel))
+
+
+def test_calls_from_several_python_threads_at_once():
+    jobs = []
+    for kernel, dtype in random.sample(ROWS, k=12):
+        size = random.choice([(33, 65, 129), (128, 100, 300), (8, 8, 2000)])
+        a, b = random_tensor(size[0], size[2], dtype=dtype), random_tensor(size[2], size[1], dtype=dtype)
+        jobs.append((kernel, a, b, expected_gemm(a, b)))
+
+    def work(index: int) -> None:
+        for kernel, a, b, expected in jobs[index:] + jobs[:index]:
+            assert_right(fastgemm.matmul(a, b, kernel=kernel), expected, kernel)
+            assert torch.equal(fastgemm.transpose(a), a.mT)
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(work, i % len(jobs)) for i in range(24)]:
+            done.result()
+
+
+def processors_used(call) -> float:
+    """Processor time spent for each second that passes."""
+    call()
+    start, spent = time.perf_counter(), time.process_time()
+    while time.perf_counter() - start < 0.15:
+        call()
+    return (time.process_time() - spent) / (time.perf_counter() - start)
+
+
+PARALLEL = {
+    "gemm, level 5": lambda a: fastgemm.matmul(a, a, level=5),
+    "gemm, level 6": lambda a: fastgemm.matmul(a, a, level=6),
+    "gemm of few rows": lambda a: fastgemm.matmul(a[:4], a, level=5),
+    "gemm of few columns": lambda a: fastgemm.matmul(a, a[:, :4], level=5),
+    "gemm, long k": lambda a: fastgemm.matmul(a.view(8, -1), a.view(-1, 8), level=5),
+    "batched gemm": lambda a: fastgemm.matmul(a.view(-1, 64, 64), a.view(-1, 64, 64), level=5),
+    "transpose": lambda a: fastgemm.transpose(a, level=5),
+    "add": lambda a: fastgemm.add(a, a, level=5),
+}
+
+
+@pytest.mark.parametrize("name", PARALLEL)
+def test_torch_set_num_threads_holds(name):
+    a = torch.randn(1024, 1024)
+    call = PARALLEL[name]
+    with threads(1):
+        assert processors_used(lambda: call(a)) < 1.1
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one processor: a second thread cannot show")
+    with threads(2):  # other programs may take a processor from us for a while
+        assert any(processors_used(lambda: call(a)) > 1.2 for _ in range(8))

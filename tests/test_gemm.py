@@ -1,0 +1,410 @@
+"""Every GEMM row of the kernel table, on every dtype it takes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import fastgemm
+import pytest
+import torch
+from reference import (
+    DTYPES,
+    FLOATS,
+    INTEGERS,
+    SENTINEL,
+    assert_right,
+    check_gemm,
+    expected_gemm,
+    largest_relative_error,
+    poisoned,
+    random_tensor,
+    result_dtype,
+    row_id,
+    rows,
+    threads,
+)
+
+ROWS = rows("gemm")
+LEVEL = {row.name: row.level for row in fastgemm.kernels("gemm", "cpu")}
+OWN_ROWS = [
+    (name, dtype) for name, dtype in ROWS if name != "torch"
+]  # those that promise to take every problem
+FLOAT_ROWS = [(name, dtype) for name, dtype in ROWS if dtype in FLOATS]
+INTEGER_ROWS = [(name, dtype) for name, dtype in ROWS if dtype in INTEGERS]
+
+every_row = pytest.mark.parametrize(("kernel", "dtype"), ROWS, ids=row_id)
+every_own_row = pytest.mark.parametrize(("kernel", "dtype"), OWN_ROWS, ids=row_id)
+every_float_row = pytest.mark.parametrize(("kernel", "dtype"), FLOAT_ROWS, ids=row_id)
+every_integer_row = pytest.mark.parametrize(("kernel", "dtype"), INTEGER_ROWS, ids=row_id)
+
+LAYOUTS = list(itertools.product((False, True), repeat=2))
+TILE_SIZES = (8, 14, 16, 32, 48, 96, 128, 192, 256, 384)
+
+
+def is_slow(kernel: str, dtype: torch.dtype) -> bool:
+    """One thread without vector instructions; and torch's own half-precision and integer products."""
+    return LEVEL[kernel] <= 3 or (kernel == "torch" and dtype in (torch.float16, torch.int32))
+
+
+def operands(m, n, k, dtype, *, trans_a=False, trans_b=False):
+    """a and b so that op(a) is (m, k) and op(b) is (k, n)."""
+    a = random_tensor(*((k, m) if trans_a else (m, k)), dtype=dtype)
+    b = random_tensor(*((n, k) if trans_b else (k, n)), dtype=dtype)
+    return a, b
+
+
+def check_layout(m, n, k, dtype, layout, by_flag, **choice):
+    trans_a, trans_b = layout
+    a, b = operands(m, n, k, dtype, trans_a=trans_a, trans_b=trans_b)
+    if by_flag:
+        check_gemm(a, b, trans_a=trans_a, trans_b=trans_b, **choice)
+    else:
+        check_gemm(a.t() if trans_a else a, b.t() if trans_b else b, **choice)
+
+
+@every_row
+@pytest.mark.parametrize("layout", LAYOUTS, ids=["NN", "NT", "TN", "TT"])
+@pytest.mark.parametrize("by_flag", [False, True], ids=["view", "flag"])
+def test_small_sizes(kernel, dtype, layout, by_flag):
+    for m, n, k in [
+        (1, 1, 1),
+        (1, 7, 5),
+        (7, 1, 3),
+        (3, 2, 1),
+        (2, 3, 64),
+        (13, 17, 19),
+        (31, 33, 29),
+        (61, 67, 71),
+    ]:
+        check_layout(m, n, k, dtype, layout, by_flag, kernel=kernel)
+
+
+@every_row
+def test_tile_edges(kernel, dtype):
+    """Sizes one below, at and one above the tile sizes of the kernels, a fresh choice every time."""
+    limit = 1_000_000 if is_slow(kernel, dtype) else 8_000_000
+    near = [size + step for size in TILE_SIZES for step in (-1, 0, 1)]
+    for _ in range(12):
+        m, n, k = (random.choice(near) for _ in range(3))
+        while m * n * k > limit:
+            m, n, k = (random.choice(near) for _ in range(3))
+        check_layout(m, n, k, dtype, random.choice(LAYOUTS), random.random() < 0.5, kernel=kernel)
+
+
+@every_row
+def test_large_and_odd(kernel, dtype):
+    """Every loop of the blocked kernels wraps several times."""
+    if is_slow(kernel, dtype):
+        sizes = [(130, 259, 517), (100, 77, 301)]
+    elif LEVEL[kernel] >= 5 or dtype == torch.float32:
+        sizes = [(513, 1025, 2049), (1000, 777, 3001)]
+    else:
+        sizes = [(257, 513, 1025), (500, 388, 777)]
+    for m, n, k in sizes:
+        check_layout(m, n, k, dtype, random.choice(LAYOUTS), False, kernel=kernel)
+
+
+@every_row
+def test_skinny_and_long(kernel, dtype):
+    sizes = [(1, 800, 300), (800, 1, 300), (2, 700, 129), (701, 2, 130), (8, 256, 512), (256, 8, 512)]
+    sizes += [(1, 1, 70_001), (3, 5, 20_000), (16, 24, 9_001), (300, 400, 1), (300, 200, 2)]
+    for i, (m, n, k) in enumerate(sizes):
+        check_layout(m, n, k, dtype, LAYOUTS[i % 4], False, kernel=kernel)
+
+
+@pytest.mark.parametrize("kernel", [name for name, dtype in ROWS if dtype == torch.float32])
+def test_fp32_accuracy_at_long_k(kernel):
+    """Positive summands: a componentwise bound of the size of sqrt(K) u would not notice a worse order."""
+    m, n, k = (24, 32, 8192) if is_slow(kernel, torch.float32) else (130, 200, 16_411)
+    a, b = torch.rand(m, k), torch.rand(k, n)
+    exact = a.double() @ b.double()
+    allowed = 1.5 * largest_relative_error(a @ b, exact) + 4 * 2**-24
+    for count in (1, 2):
+        with threads(count):
+            assert largest_relative_error(fastgemm.matmul(a, b, kernel=kernel), exact) <= allowed
+
+
+@every_row
+def test_k_zero_and_empty(kernel, dtype):
+    out = poisoned(5, 3, dtype=result_dtype(dtype))
+    a, b = operands(5, 3, 0, dtype)
+    fastgemm.gemm(a, b, kernel=kernel, out=out)
+    assert not out.any()
+    for m, n, k in [(0, 3, 4), (5, 0, 4), (0, 0, 0), (0, 3, 0)]:
+        a, b = operands(m, n, k, dtype)
+        result = fastgemm.matmul(a, b, kernel=kernel)
+        assert result.shape == (m, n)
+        assert result.dtype == result_dtype(dtype)
+    assert fastgemm.matmul(random_tensor(0, 2, 3, dtype=dtype), random_tensor(3, 4, dtype=dtype)).shape == (
+        0,
+        2,
+        4,
+    )
+
+
+@every_own_row
+def test_k_zero_scales_c(kernel, dtype):
+    a, b = operands(5, 3, 0, dtype)
+    check_gemm(a, b, random_tensor(5, 3, dtype=result_dtype(dtype)), beta=-2, kernel=kernel)
+    check_gemm(a, b, random_tensor(3, dtype=result_dtype(dtype)), kernel=kernel)
+
+
+@every_row
+def test_slices_with_leading_dimensions_and_offsets(kernel, dtype):
+    """Operands and out are cut from larger tensors at odd offsets; what lies around out stays as it was."""
+    for m, n, k in [(33, 47, 29), (16, 16, 16), (9, 65, 130)]:
+        for (trans_a, trans_b), offset in zip(LAYOUTS, (1, 2, 3, 5), strict=True):
+            a, b = operands(m + 7, n + 9, k + 5, dtype, trans_a=trans_a, trans_b=trans_b)
+            a = (a.t() if trans_a else a)[offset : offset + m, 1 : 1 + k]
+            b = (b.t() if trans_b else b)[5 - offset :, offset:][:k, :n]
+            around = poisoned(m + 4, n + 6, dtype=result_dtype(dtype))
+            check_gemm(a, b, kernel=kernel, out=around[2 : 2 + m, offset : offset + n])
+            around[2 : 2 + m, offset : offset + n] = SENTINEL
+            assert torch.equal(
+                around.isnan() | (around == SENTINEL), torch.ones_like(around, dtype=torch.bool)
+            )
+
+
+@every_row
+def test_misaligned_storage(kernel, dtype):
+    """Every byte offset that the dtype allows, so that no operand is 16-byte aligned except by chance."""
+    m, n, k = 19, 35, 50
+
+    def shifted(rows, cols, offset, kind):
+        return poisoned(rows * cols + offset, dtype=kind)[offset:].view(rows, cols)
+
+    for offset in range(1, 8):
+        a, b = shifted(m, k, offset, dtype), shifted(k, n, (3 * offset) % 8, dtype)
+        a.copy_(random_tensor(m, k, dtype=dtype)), b.copy_(random_tensor(k, n, dtype=dtype))
+        check_gemm(a, b, kernel=kernel, out=shifted(m, n, offset, result_dtype(dtype)))
+
+
+@every_row
+def test_batches(kernel, dtype):
+    def draw(*shape):
+        return random_tensor(*shape, dtype=dtype)
+
+    shapes = [
+        ((3, 9, 17), (3, 17, 13)),
+        ((5, 9, 17), (17, 13)),  # one b: the batch is rows of one tall matrix
+        ((9, 17), (4, 17, 13)),
+        ((2, 1, 9, 17), (3, 17, 13)),
+        ((2, 3, 1, 8, 5), (1, 3, 4, 5, 6)),
+        ((1, 1, 7, 40), (2, 1, 40, 31)),
+        ((40, 33, 31), (40, 31, 35)),
+    ]
+    for a_shape, b_shape in shapes:
+        check_gemm(draw(*a_shape), draw(*b_shape), kernel=kernel)
+        check_gemm(draw(*a_shape).mT.contiguous().mT, draw(*b_shape).mT.contiguous().mT, kernel=kernel)
+    check_gemm(draw(1, 9, 17).expand(6, 9, 17), draw(6, 17, 5), kernel=kernel)
+    check_gemm(draw(6, 9, 17), draw(17, 5).expand(6, 17, 5), kernel=kernel)
+    check_gemm(draw(9, 6, 17).transpose(0, 1), draw(17, 6, 5).transpose(0, 1), kernel=kernel)
+    check_gemm(draw(2, 3, 4, 9, 7).permute(2, 0, 1, 3, 4), draw(4, 1, 3, 7, 9), kernel=kernel)
+    out = poisoned(9, 6, 13, dtype=result_dtype(dtype)).transpose(0, 1)
+    check_gemm(draw(6, 9, 17), draw(6, 17, 13), kernel=kernel, out=out)
+
+
+def test_large_batches_use_threads_and_stay_right():
+    for dtype in DTYPES:
+        a, b = random_tensor(70, 64, 48, dtype=dtype), random_tensor(70, 48, 80, dtype=dtype)
+        check_gemm(a, b)
+        check_gemm(a, b, level=6)
+
+
+@every_own_row
+def test_alpha_beta_c(kernel, dtype):
+    kind = result_dtype(dtype)
+    factors = [(1, 1), (-3, 2), (2, None), (0, 1), (5, 0), (-1, -1)]
+    if dtype in FLOATS:
+        factors += [(0.5, -1.25), (1.0, 0.1)]
+    for (alpha, beta), (m, n, k) in itertools.product(factors, [(1, 1, 1), (33, 49, 17), (8, 16, 300)]):
+        a, b = operands(m, n, k, dtype)
+        for c_shape in [(m, n), (n,), (m, 1), (1, 1)]:
+            check_gemm(a, b, random_tensor(*c_shape, dtype=kind), alpha=alpha, beta=beta, kernel=kernel)
+        check_gemm(a, b, random_tensor(n, m, dtype=kind).t(), alpha=alpha, beta=beta, kernel=kernel)
+        check_gemm(a, b, alpha=alpha, kernel=kernel)
+
+
+@every_own_row
+def test_alpha_beta_over_several_blocks_of_k(kernel, dtype):
+    """alpha and beta must count once, not once for every block of K."""
+    m, n, k = (20, 33, 2100) if is_slow(kernel, dtype) else (70, 90, 4100)
+    a, b = operands(m, n, k, dtype)
+    c = random_tensor(m, n, dtype=result_dtype(dtype))
+    check_gemm(a, b, c, alpha=3, beta=-2, kernel=kernel)
+    check_gemm(a, b, c[:1], kernel=kernel)
+
+
+@every_own_row
+def test_batched_c(kernel, dtype):
+    kind = result_dtype(dtype)
+    a, b = random_tensor(4, 1, 9, 17, dtype=dtype), random_tensor(3, 17, 13, dtype=dtype)
+    for c_shape in [(4, 3, 9, 13), (3, 1, 13), (4, 1, 9, 1), (13,)]:
+        check_gemm(a, b, random_tensor(*c_shape, dtype=kind), alpha=-1, beta=3, kernel=kernel)
+    tall = random_tensor(5, 9, 17, dtype=dtype)
+    for c_shape in [(5, 9, 13), (9, 13), (13,)]:  # with one b, the batch merges into rows only if c allows it
+        check_gemm(tall, b[0], random_tensor(*c_shape, dtype=kind), kernel=kernel)
+
+
+@every_own_row
+def test_beta_zero_never_reads_c(kernel, dtype):
+    a, b = operands(17, 33, 9, dtype)
+    kind = result_dtype(dtype)
+    c = torch.full((17, 33), math.nan, dtype=kind) if dtype in FLOATS else random_tensor(17, 33, dtype=kind)
+    result = check_gemm(a, b, c, alpha=2, beta=0, kernel=kernel)
+    assert torch.equal(result, fastgemm.gemm(a, b, alpha=2, kernel=kernel))
+
+
+@every_own_row
+def test_out_may_be_exactly_c(kernel, dtype):
+    for m, n, k in [(17, 33, 9), (64, 96, 700)]:
+        a, b = operands(m, n, k, dtype)
+        c = random_tensor(m, n, dtype=result_dtype(dtype))
+        for beta in (None, -2, 0):
+            out = c.clone()
+            assert fastgemm.gemm(a, b, out, alpha=3, beta=beta, kernel=kernel, out=out) is out
+            assert_right(out, expected_gemm(a, b, c, alpha=3, beta=beta), f"{kernel} beta={beta}")
+        out = c.t().contiguous().t()
+        fastgemm.gemm(a, b, out, kernel=kernel, out=out)
+        assert_right(out, expected_gemm(a, b, c), f"{kernel} column-major c")
+
+
+@every_row
+def test_out_layouts(kernel, dtype):
+    """Column-major, strided both ways, and batched with a batch that is not outermost."""
+    kind = result_dtype(dtype)
+    for m, n, k in [(33, 18, 25), (1, 9, 4), (9, 1, 4)]:
+        a, b = operands(m, n, k, dtype)
+        check_gemm(a, b, kernel=kernel, out=poisoned(n, m, dtype=kind).t())
+        check_gemm(a, b, kernel=kernel, out=poisoned(n, m + 5, dtype=kind).t()[3 : 3 + m])
+        around = poisoned(3 * m, 2 * n, dtype=kind)
+        check_gemm(a, b, kernel=kernel, out=around[1::3, ::2])
+        around[1::3, ::2] = SENTINEL
+        assert (around.isnan() | (around == SENTINEL)).all()
+    a, b = random_tensor(3, 9, 7, dtype=dtype), random_tensor(3, 7, 5, dtype=dtype)
+    check_gemm(a, b, kernel=kernel, out=poisoned(9, 5, 3, dtype=kind).permute(2, 0, 1))
+    check_gemm(a, b, kernel=kernel, out=poisoned(3, 5, 9, dtype=kind).mT)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "dtype"), [r for r in OWN_ROWS if r[1] in (torch.float16, torch.bfloat16)], ids=row_id
+)
+def test_out_dtype_float32(kernel, dtype):
+    for m, n, k in [(1, 1, 1), (33, 49, 130), (8, 100, 3001)]:
+        a, b = operands(m, n, k, dtype)
+        check_gemm(a, b, out_dtype=torch.float32, kernel=kernel)
+        check_gemm(
+            a, b.t().contiguous().t(), torch.randn(m, n), beta=2, out_dtype=torch.float32, kernel=kernel
+        )
+        check_gemm(a, b, out_dtype=dtype, kernel=kernel)
+    huge = torch.full((2, 40), 6e4 if dtype == torch.float16 else 1e30, dtype=dtype)
+    check_gemm(huge, huge.t(), out_dtype=torch.float32, kernel=kernel)
+
+
+@every_float_row
+def test_nan_and_infinity_land_where_ieee_puts_them(kernel, dtype):
+    for m, n, k in [(9, 11, 7), (40, 70, 33)]:
+        for value in (math.nan, math.inf, -math.inf):
+            a, b = operands(m, n, k, dtype)
+            a[random.randrange(m), random.randrange(k)] = value
+            b[random.randrange(k), random.randrange(n)] = value
+            result = check_gemm(a, b, kernel=kernel)
+            assert not result.isfinite().all()
+        a, b = operands(m, n, k, dtype)
+        a[3], b[:, 5] = math.inf, 0  # infinity times zero
+        assert check_gemm(a, b, kernel=kernel)[3, 5].isnan()
+
+
+@pytest.mark.parametrize(("kernel", "dtype"), [r for r in OWN_ROWS if r[1] in FLOATS], ids=row_id)
+def test_nan_in_c_and_alpha(kernel, dtype):
+    a, b = operands(9, 17, 5, dtype)
+    c = random_tensor(9, 17, dtype=dtype)
+    c[4, 6], c[0, 0] = math.nan, -math.inf
+    check_gemm(a, b, c, kernel=kernel)
+    a[2, 1] = math.inf
+    check_gemm(a, b, alpha=0, kernel=kernel)  # zero times infinity is NaN: alpha is no shortcut
+
+
+@every_float_row
+def test_huge_and_tiny_values(kernel, dtype):
+    info = torch.finfo(dtype)
+    a, b = operands(17, 20, 1, dtype)
+    big = torch.full((17, 1), info.max, dtype=dtype)
+    check_gemm(big, torch.full((1, 20), 1.0, dtype=dtype), kernel=kernel)
+    check_gemm(big, torch.full((1, 20), -2.0, dtype=dtype), kernel=kernel)  # overflows to -infinity
+    check_gemm(a * info.max**0.5, b * info.max**0.4, kernel=kernel)
+    if dtype != torch.bfloat16:  # vdpbf16ps and oneDNN take subnormal bfloat16 numbers as zero
+        tiny = (torch.randn(17, 3, dtype=torch.float64) * info.smallest_normal).to(dtype)
+        check_gemm(tiny, random_tensor(3, 20, dtype=dtype), kernel=kernel)
+    check_gemm(a * info.smallest_normal**0.5, b * info.smallest_normal**0.5, kernel=kernel)
+
+
+@every_integer_row
+def test_integers_wrap_and_use_their_full_range(kernel, dtype):
+    info = torch.iinfo(dtype)
+    for value_a, value_b in itertools.product((info.min, info.max, -1), repeat=2):
+        for m, n, k in [(5, 7, 3), (33, 17, 200)]:
+            check_gemm(
+                torch.full((m, k), value_a, dtype=dtype),
+                torch.full((k, n), value_b, dtype=dtype),
+                kernel=kernel,
+            )
+    # 2**31 < 140000 * 2**14: int8 products wrap as well
+    check_gemm(
+        torch.full((2, 140_000), -128, dtype=dtype),
+        torch.full((140_000, 3), -128, dtype=dtype),
+        kernel=kernel,
+    )
+
+
+@pytest.mark.parametrize(("kernel", "dtype"), [r for r in OWN_ROWS if r[1] in INTEGERS], ids=row_id)
+def test_integer_alpha_beta_wrap(kernel, dtype):
+    a, b = operands(9, 33, 40, dtype)
+    c = random_tensor(9, 33, dtype=torch.int32)
+    for alpha, beta in [(2**31, 1), (-(2**31), 2**31), (2**32 + 1, 2**40 + 3), (7, -(2**33) - 1)]:
+        check_gemm(a, b, c, alpha=alpha, beta=beta, kernel=kernel)
+
+
+@pytest.mark.parametrize("level", range(1, 8))
+@pytest.mark.parametrize("dtype", DTYPES, ids=row_id)
+def test_every_level_takes_every_dtype(level, dtype):
+    check_layout(33, 50, 41, dtype, random.choice(LAYOUTS), True, level=level)
+    a, b = operands(9, 8, 7, dtype)
+    c = random_tensor(9, 8, dtype=result_dtype(dtype))
+    check_gemm(a, b, c, alpha=2, beta=-3, level=level)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=row_id)
+def test_the_default_on_a_range_of_sizes(dtype):
+    for m, n, k in [(1, 1, 1), (5, 300, 200), (64, 64, 64), (257, 129, 511), (1, 4096, 64), (600, 500, 400)]:
+        check_layout(m, n, k, dtype, random.choice(LAYOUTS), True)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"dtype": torch.float16, "out_dtype": torch.float32}, "out_dtype"),
+        ({"dtype": torch.int32, "alpha": 2}, "integer alpha"),
+    ],
+)
+def test_a_kernel_that_does_not_take_the_problem_says_so(options, reason):
+    a, b = operands(4, 4, 4, options.pop("dtype"))
+    with pytest.raises(
+        RuntimeError, match=rf"'torch' cannot run here: .*{reason}.*levels that can: 1, 2, 3, 4, 5, 6"
+    ):
+        fastgemm.gemm(a, b, kernel="torch", **options)
+    check_gemm(a, b, **options)  # the default finds another
+    check_gemm(a, b, level=7, **options)
+
+
+def test_rows_that_cannot_run_here_say_why():
+    for row in fastgemm.kernels("gemm", "cpu"):
+        if row.available:
+            continue
+        a, b = operands(4, 4, 4, getattr(torch, row.dtypes[0]))
+        with pytest.raises(RuntimeError) as caught:
+            fastgemm.matmul(a, b, kernel=row.name)
+        assert f"kernel '{row.name}' cannot run here: {row.unavailable}" in str(caught.value)
+        assert "levels that can: 1, 2, 3, 4, 5, 6, 7" in str(caught.value)

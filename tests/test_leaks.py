@@ -1,0 +1,112 @@
+"""100 000 calls of each op without growth of memory."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from collections.abc import Callable
+from pathlib import Path
+
+import fastgemm
+import pytest
+import torch
+
+CALLS = 100_000
+PAGE = 4096
+ALLOWED = 1 << 20  # the leak of one str argument would be 48 bytes a call: 4.8 MB
+
+A, B, C, OUT = torch.randn(4, 5), torch.randn(5, 3), torch.randn(4, 3), torch.empty(4, 3)
+VECTOR = torch.randn(8)
+libc = ctypes.CDLL(None)
+
+
+def resident() -> int:
+    gc.collect()
+    libc.malloc_trim(0)
+    return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
+
+
+def growth(call: Callable[[], object], calls: int) -> int:
+    for _ in range(2000):
+        call()
+    before = resident()
+    for _ in range(calls):
+        call()
+    return resident() - before
+
+
+def refused(call: Callable[[], object]) -> Callable[[], None]:
+    def run() -> None:
+        try:
+            call()
+        except (ValueError, RuntimeError):
+            return
+        raise AssertionError("expected an error")
+
+    return run
+
+
+CHEAP = {
+    "matmul": lambda: fastgemm.matmul(A, B),
+    "gemm, all arguments": lambda: fastgemm.gemm(
+        A, B, C, alpha=2.0, beta=0.5, level=5, kernel="microkernel", precision="ieee", out_dtype=torch.float32
+    ),
+    "gemm, out": lambda: fastgemm.gemm(A, B, C, kernel="naive", out=OUT),
+    "transpose": lambda: fastgemm.transpose(A),
+    "transpose, level and kernel": lambda: fastgemm.transpose(A, level=4, kernel="simd"),
+    "add": lambda: fastgemm.add(VECTOR, VECTOR),
+    "add, level": lambda: fastgemm.add(VECTOR, VECTOR, alpha=2.0, level=4),
+    "add_": lambda: fastgemm.add_(VECTOR, VECTOR, alpha=0.0),
+}
+# Exceptions cost 20 us and more each, and what they leak is at least a string: a tenth of the calls shows it.
+DEAR = {
+    "strided out": lambda: fastgemm.matmul(A, B, out=torch.empty(8, 6)[::2, ::2]),
+    "unknown kernel": refused(lambda: fastgemm.matmul(A, B, level=5, kernel="none", precision="ieee")),
+    "wrong precision": refused(lambda: fastgemm.matmul(A, B, precision="low")),
+    "inner sizes": refused(lambda: fastgemm.gemm(A, A, C, kernel="naive")),
+    "wrong out": refused(lambda: fastgemm.matmul(A, B, kernel="naive", out=VECTOR)),
+    "transpose, level 9": refused(lambda: fastgemm.transpose(A, level=9, kernel="simd")),
+    "add, level 3": refused(lambda: fastgemm.add(VECTOR, VECTOR, level=3)),
+    "level that rejects": refused(lambda: fastgemm.gemm(A.int(), B.int(), alpha=2, kernel="torch")),
+}
+
+
+@pytest.mark.parametrize("name", CHEAP)
+def test_calls(name):
+    assert growth(CHEAP[name], CALLS) < ALLOWED
+
+
+@pytest.mark.parametrize("name", DEAR)
+def test_errors(name):
+    assert growth(DEAR[name], CALLS // 10) < ALLOWED // 4
+
+
+def test_gradients():
+    a, b = A.clone().requires_grad_(), B.clone().requires_grad_()
+
+    def step() -> None:
+        fastgemm.add(fastgemm.transpose(fastgemm.gemm(a, b, C, level=5)), C.t()).sum().backward()
+        a.grad = b.grad = None
+
+    assert growth(step, CALLS // 20) < ALLOWED
+
+
+def test_scratch_memory_is_kept_not_piled_up():
+    sizes = [64, 300, 128, 511, 200]
+    matrices = [torch.randn(n, n) for n in sizes]
+
+    def step() -> None:
+        for x in matrices:
+            fastgemm.matmul(x, x, level=5)
+
+    for _ in range(3):
+        step()
+    before = resident()
+    for _ in range(60):
+        step()
+    assert resident() - before < 8 * ALLOWED
+
+
+def test_the_meter_sees_a_leak():
+    kept = []
+    assert growth(lambda: kept.append(bytes(48)), CALLS) > ALLOWED

@@ -1,0 +1,129 @@
+"""Any strides: views that slicing never makes, from as_strided, with overlaps inside an operand."""
+
+from __future__ import annotations
+
+import fastgemm
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from reference import DTYPES, check_gemm, poisoned, random_tensor, result_dtype
+from torch import Tensor
+
+SIZES = st.integers(0, 40)
+STRIDES = st.sampled_from([0, 1, 1, 2, 3, 7, 40, 41, 64])
+
+
+@st.composite
+def operands(draw, *sizes, dtype):
+    """A tensor of these sizes with arbitrary strides over fresh memory; elements may coincide."""
+    strides = [draw(STRIDES) for _ in sizes]
+    offset = draw(st.integers(0, 9))
+    room = offset + 1 + sum(max(size - 1, 0) * stride for size, stride in zip(sizes, strides, strict=True))
+    return random_tensor(room, dtype=dtype).as_strided(sizes, strides, offset)
+
+
+@st.composite
+def outputs(draw, *sizes, dtype):
+    """A poisoned tensor of these sizes whose elements are all distinct, in any order of dimensions, with gaps."""
+    order = draw(st.permutations(range(len(sizes))))
+    strides, step = [0] * len(sizes), draw(st.integers(1, 2))
+    for d in order:
+        strides[d] = step
+        step *= max(sizes[d], 1) + draw(st.integers(0, 3))
+    offset = draw(st.integers(0, 9))
+    return poisoned(offset + step * 2 + 1, dtype=dtype).as_strided(sizes, strides, offset)
+
+
+def seeded(seed: int) -> None:
+    torch.manual_seed(seed)  # so that hypothesis can repeat what failed
+
+
+@given(data=st.data(), dtype=st.sampled_from(DTYPES), m=SIZES, n=SIZES, k=SIZES, seed=st.integers(0, 2**32))
+def test_gemm(data, dtype, m, n, k, seed):
+    seeded(seed)
+    a, b = data.draw(operands(m, k, dtype=dtype)), data.draw(operands(k, n, dtype=dtype))
+    kind = result_dtype(dtype)
+    out = data.draw(outputs(m, n, dtype=kind))
+    c = data.draw(st.none() | operands(m, n, dtype=kind))
+    alpha = data.draw(st.sampled_from([1, 1, -2]))
+    level = data.draw(st.sampled_from([None, 1, 2, 3, 4, 5, 6, 7]))
+    check_gemm(a, b, c, alpha=alpha, out=out, level=level)
+
+
+@given(
+    data=st.data(),
+    dtype=st.sampled_from(DTYPES),
+    batch=st.lists(st.integers(0, 3), min_size=1, max_size=3),
+    sizes=st.tuples(*[st.integers(1, 9)] * 3),
+    seed=st.integers(0, 2**32),
+)
+def test_batched_gemm(data, dtype, batch, sizes, seed):
+    seeded(seed)
+    m, n, k = sizes
+    a = data.draw(operands(*batch, m, k, dtype=dtype))
+    b = data.draw(operands(*batch[data.draw(st.integers(0, len(batch))) :], k, n, dtype=dtype))
+    out = data.draw(outputs(*batch, m, n, dtype=result_dtype(dtype)))
+    check_gemm(a, b, out=out, level=data.draw(st.sampled_from([None, 1, 3, 5, 6])))
+
+
+@given(
+    data=st.data(),
+    dtype=st.sampled_from(DTYPES),  # 1, 2, 4 and 8 bytes
+    shape=st.lists(st.integers(0, 5), max_size=2),
+    rows=st.integers(0, 70),
+    cols=st.integers(0, 70),
+    seed=st.integers(0, 2**32),
+)
+def test_transpose(data, dtype, shape, rows, cols, seed):
+    seeded(seed)
+    a = data.draw(operands(*shape, rows, cols, dtype=dtype))
+    out = data.draw(outputs(*shape, cols, rows, dtype=dtype))
+    level = data.draw(st.sampled_from([None, 1, 2, 3, 4, 5, 6, 7]))
+    fastgemm.transpose(a, level=level, out=out)
+    assert torch.equal(out, a.mT), (a.stride(), out.stride())
+
+
+def gaps_of(out: Tensor, memory: Tensor) -> Tensor:
+    touched = torch.zeros_like(memory, dtype=torch.bool)
+    touched.as_strided(out.shape, out.stride(), out.storage_offset()).fill_(True)
+    return memory[~touched]
+
+
+@given(
+    data=st.data(),
+    dtype=st.sampled_from(DTYPES),
+    shape=st.lists(st.integers(0, 9), max_size=4),
+    keep=st.tuples(*[st.lists(st.booleans(), min_size=4, max_size=4)] * 2),
+    seed=st.integers(0, 2**32),
+)
+def test_add(data, dtype, shape, keep, seed):
+    seeded(seed)
+    a, b = (
+        data.draw(
+            operands(*[s if k or s == 0 else 1 for s, k in zip(shape, kept, strict=False)], dtype=dtype)
+        )
+        for kept in keep
+    )
+    expected = a + b
+    out = data.draw(outputs(*expected.shape, dtype=dtype))
+    fastgemm.add(a, b, out=out, level=data.draw(st.sampled_from([None, 1, 2, 4, 5, 7])))
+    assert torch.equal(out, expected), (a.stride(), b.stride(), out.stride())
+
+
+@given(
+    data=st.data(),
+    m=st.integers(1, 20),
+    n=st.integers(1, 20),
+    k=st.integers(1, 20),
+    seed=st.integers(0, 2**32),
+)
+def test_nothing_is_written_between_the_elements_of_out(data, m, n, k, seed):
+    seeded(seed)
+    out = data.draw(outputs(m, n, dtype=torch.float32))
+    memory = torch.as_strided(out, (out.untyped_storage().nbytes() // 4,), (1,), 0)
+    check_gemm(torch.randn(m, k), torch.randn(k, n), out=out)
+    assert gaps_of(out, memory).isnan().all()
+    fastgemm.transpose(torch.randn(n, m), out=out)
+    assert gaps_of(out, memory).isnan().all()
+    fastgemm.add(torch.randn(m, n), torch.randn(m, 1), out=out)
+    assert gaps_of(out, memory).isnan().all()

@@ -1,0 +1,231 @@
+"""Every transpose row of the kernel table, on every element width and every dtype that torch has."""
+
+from __future__ import annotations
+
+import random
+
+import fastgemm
+import pytest
+import torch
+from reference import row_id, threads
+from torch import Tensor
+
+BYTES = (1, 2, 4, 8, 16)
+BY_WIDTH = {1: torch.uint8, 2: torch.int16, 4: torch.float32, 8: torch.int64, 16: torch.complex128}
+ROWS = [row.name for row in fastgemm.kernels("transpose", "cpu") if row.available]
+LEVEL = {row.name: row.level for row in fastgemm.kernels("transpose", "cpu")}
+SUB_BYTE = (
+    "bits",
+    "uint1",
+    "uint2",
+    "uint3",
+    "uint4",
+    "uint5",
+    "uint6",
+    "uint7",
+    "int1",
+    "int2",
+    "int3",
+    "int4",
+)
+SUB_BYTE += ("int5", "int6", "int7", "float4")
+
+
+def every_dtype() -> list[torch.dtype]:
+    """All of torch's dtypes but the quantized ones and those of less than a byte, which have no operators."""
+    found = {value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+    names = {str(dtype).removeprefix("torch."): dtype for dtype in found}
+    plain = {
+        name: dtype
+        for name, dtype in names.items()
+        if not name.startswith(("q", *SUB_BYTE))
+        or name in ("uint16", "uint32", "uint64", "int16", "int32", "int64")
+    }
+    return [plain[name] for name in sorted(plain)]
+
+
+every_row = pytest.mark.parametrize("kernel", ROWS)
+every_width = pytest.mark.parametrize("width", BYTES)
+
+
+def random_bytes(*shape: int, dtype: torch.dtype) -> Tensor:
+    """Random bit patterns; a transposed copy must not change a single one, NaN payloads included."""
+    if dtype == torch.bool:
+        return torch.randint(2, shape).bool()
+    if 0 in shape:
+        return torch.empty(shape, dtype=dtype)
+    count = torch.Size(shape).numel() * dtype.itemsize
+    return torch.randint(256, (count,), dtype=torch.uint8).view(dtype).view(shape)
+
+
+def bits(x: Tensor) -> Tensor:
+    """The elements of x as bytes, in one more dimension, whatever the strides of x."""
+    flat = torch.empty(x.shape, dtype=x.dtype).copy_(x)
+    return flat.unsqueeze(-1).view(torch.uint8)
+
+
+def check(a: Tensor, out: Tensor | None = None, **choice: object) -> Tensor:
+    expected = bits(a).transpose(-2, -3)
+    if out is None:
+        out = ~torch.zeros(a.mT.shape, dtype=torch.bool) if a.dtype == torch.bool else None
+        if out is None:
+            out = torch.empty(a.mT.shape, dtype=a.dtype)
+            out.view(torch.uint8).fill_(0xA5)
+    returned = fastgemm.transpose(a, out=out, **choice)
+    assert returned is out
+    shown = f"{choice} {tuple(a.shape)} strides {a.stride()} {a.dtype}, out strides {out.stride()}"
+    assert torch.equal(bits(out), expected), shown
+    return out
+
+
+@every_row
+@every_width
+def test_sizes(kernel, width):
+    dtype = BY_WIDTH[width]
+    sizes = [
+        (1, 1),
+        (1, 9),
+        (9, 1),
+        (2, 3),
+        (3, 1000),
+        (1000, 3),
+        (16, 16),
+        (17, 31),
+        (64, 64),
+        (65, 63),
+        (129, 257),
+    ]
+    for _ in range(10):  # one below, at and one above powers of two, a fresh choice every time
+        sizes.append(tuple(2 ** random.randint(2, 9) + random.randint(-1, 1) for _ in range(2)))
+    for size in sizes:
+        check(random_bytes(*size, dtype=dtype), kernel=kernel)
+
+
+@every_row
+@every_width
+def test_large(kernel, width):
+    for size in [(1500, 2049), (1024, 2048), (4099, 300)]:
+        check(random_bytes(*size, dtype=BY_WIDTH[width]), kernel=kernel)
+
+
+@pytest.mark.parametrize("dtype", every_dtype(), ids=row_id)
+def test_every_dtype(dtype):
+    for kernel in (None, *ROWS):
+        check(random_bytes(37, 51, dtype=dtype), kernel=kernel)
+    result = fastgemm.transpose(random_bytes(2, 3, 5, dtype=dtype))
+    assert result.dtype == dtype
+    assert result.shape == (2, 5, 3)
+    assert result.is_contiguous()
+
+
+def test_the_list_of_dtypes_is_not_empty_by_accident():
+    assert {torch.bool, torch.complex64, torch.float8_e4m3fn, torch.uint16, torch.bfloat16} <= set(
+        every_dtype()
+    )
+    assert {dtype.itemsize for dtype in every_dtype()} == set(BYTES)
+
+
+@every_row
+@every_width
+def test_batches(kernel, width):
+    dtype = BY_WIDTH[width]
+    check(random_bytes(3, 17, 29, dtype=dtype), kernel=kernel)
+    check(random_bytes(2, 3, 33, 8, dtype=dtype), kernel=kernel)
+    check(random_bytes(2, 1, 3, 2, 5, 7, dtype=dtype), kernel=kernel)
+    check(random_bytes(200, 3, 5, dtype=dtype), kernel=kernel)
+    check(
+        random_bytes(19, 4, 23, dtype=dtype).transpose(0, 1), kernel=kernel
+    )  # batch between rows and columns
+    check(random_bytes(3, 4, 19, 23, dtype=dtype).transpose(0, 1), kernel=kernel)
+    check(random_bytes(19, 23, dtype=dtype).expand(5, 19, 23), kernel=kernel)
+
+
+@every_row
+@every_width
+def test_views(kernel, width):
+    """Slices, odd offsets, column-major and non-unit inputs."""
+    dtype = BY_WIDTH[width]
+    base = random_bytes(90, 110, dtype=dtype)
+    for offset in (1, 2, 3, 7):
+        check(base[offset : offset + 64, offset : offset + 80], kernel=kernel)
+        check(base[offset : offset + 33, 1:100], kernel=kernel)
+        check(base.t()[offset : offset + 65, offset:70], kernel=kernel)
+    check(base.t(), kernel=kernel)
+    check(base[::2, ::3], kernel=kernel)
+    check(base[:, ::2], kernel=kernel)
+    check(base[::2], kernel=kernel)
+    check(base.t()[::3, 1::2], kernel=kernel)
+    check(base[:, :1], kernel=kernel)
+    check(base[:1, 3:50], kernel=kernel)
+    check(base[0].expand(20, 110), kernel=kernel)  # one row, repeated
+    check(base[:, :1].expand(90, 30), kernel=kernel)
+
+
+@every_row
+@every_width
+def test_out(kernel, width):
+    """A leading dimension, column-major, strides both ways; what lies between stays as it was."""
+    dtype = BY_WIDTH[width]
+    for rows, cols in [(33, 47), (64, 32), (1, 5), (100, 3)]:
+        a = random_bytes(rows, cols, dtype=dtype)
+        check(a, torch.zeros(rows, cols, dtype=dtype).t(), kernel=kernel)
+        for index in [
+            (slice(1, 1 + cols), slice(3, 3 + rows)),
+            (slice(0, 2 * cols, 2), slice(0, 3 * rows, 3)),
+            (slice(2, 2 + cols), slice(1, 1 + 2 * rows, 2)),
+        ]:
+            around = torch.zeros(2 * cols + 3, 3 * rows + 5, dtype=dtype)
+            check(a, around[index], kernel=kernel)
+            around[index] = 0
+            assert not bits(around).any()
+    batch = random_bytes(3, 9, 14, dtype=dtype)
+    check(batch, torch.zeros(14, 3, 9, dtype=dtype).transpose(0, 1), kernel=kernel)
+    check(batch, torch.zeros(14, 9, 3, dtype=dtype).permute(2, 0, 1), kernel=kernel)
+
+
+@every_row
+def test_empty(kernel):
+    for shape in [(0, 3), (3, 0), (0, 0), (0, 2, 3), (2, 0, 3), (4, 2, 0)]:
+        result = fastgemm.transpose(torch.empty(shape), kernel=kernel)
+        assert result.shape == torch.empty(shape).mT.shape
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_lazy_conjugates_and_negatives(dtype):
+    a = torch.randn(19, 33, dtype=dtype)
+    for view in (a.conj(), a.conj().imag, a.mH, a.conj()[1:, ::2]):
+        assert torch.equal(fastgemm.transpose(view), view.mT.contiguous())
+    out = torch.zeros(33, 19, dtype=dtype)
+    fastgemm.transpose(a.conj(), out=out)
+    assert torch.equal(out, a.mH)
+
+
+@pytest.mark.parametrize("level", range(1, 8))
+@every_width
+def test_every_level_takes_every_width(level, width):
+    check(random_bytes(130, 77, dtype=BY_WIDTH[width]), level=level)
+
+
+@every_row
+def test_same_with_any_number_of_threads(kernel):
+    a = random_bytes(700, 901, dtype=torch.float32)
+    for count in (1, 2, 3):
+        with threads(count):
+            check(a, kernel=kernel)
+
+
+@every_width
+def test_default(width):
+    for size in [(1, 1), (5, 7), (300, 200), (2000, 1001)]:
+        a = random_bytes(*size, dtype=BY_WIDTH[width])
+        assert torch.equal(bits(fastgemm.transpose(a)), bits(a.mT.contiguous()))
+
+
+def test_companions_and_pitfalls_are_never_chosen_by_level():
+    special = {row.name for row in fastgemm.kernels("transpose") if row.role != "rung"}
+    first = {}
+    for row in fastgemm.kernels("transpose", "cpu"):
+        if row.role == "rung":
+            first.setdefault(row.level, row.name)
+    assert special
+    assert not special & set(first.values())
