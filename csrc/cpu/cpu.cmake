@@ -16,8 +16,10 @@ endif()
 
 function(fastgemm_add_cpu_kernels OBJECTS)
   set(scalar ${FASTGEMM_CPU_GEMM_SCALAR} ${FASTGEMM_CPU_TRANSPOSE_SCALAR} ${FASTGEMM_CPU_ADD_SCALAR})
-  set(per_isa ${FASTGEMM_CPU_GEMM_ISA} ${FASTGEMM_CPU_TRANSPOSE_ISA} ${FASTGEMM_CPU_ADD_ISA})
-  set(plain ${FASTGEMM_CPU_GEMM_PLAIN} ${FASTGEMM_CPU_TRANSPOSE_PLAIN} ${FASTGEMM_CPU_ADD_PLAIN} ${FASTGEMM_CPU_GEMM_DOT})
+  set(per_isa ${FASTGEMM_CPU_GEMM_ISA} ${FASTGEMM_CPU_TRANSPOSE_ISA} ${FASTGEMM_CPU_ADD_ISA}
+              csrc/cpu/peak/multiply_add.cpp)
+  set(plain ${FASTGEMM_CPU_GEMM_PLAIN} ${FASTGEMM_CPU_TRANSPOSE_PLAIN} ${FASTGEMM_CPU_ADD_PLAIN} ${FASTGEMM_CPU_GEMM_DOT}
+            csrc/cpu/peak/peak.cpp)
 
   add_library(fastgemm_cpu_scalar OBJECT ${scalar})
   target_compile_options(fastgemm_cpu_scalar PRIVATE -fno-tree-vectorize -fno-tree-slp-vectorize)

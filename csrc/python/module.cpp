@@ -7,6 +7,7 @@
 #include "core/build_info.h"
 #include "core/select.h"
 #include "core/tuning.h"
+#include "cpu/peak/peak.h"
 
 namespace py = pybind11;
 using namespace fastgemm;
@@ -101,6 +102,14 @@ PYBIND11_MODULE(_introspect, m) {
   m.doc() = "Kernel table, tuning memory and build information of the fastgemm op library.";
   m.def("table", &table, "Rows of the kernel table, as dictionaries.");
   m.def("build_info", &info);
+  m.def(
+      "measure_peak",
+      [](const std::string& type, int threads, double seconds) {
+        return measure_peak(parse<DType>(type, 11, "dtype"), threads, seconds);
+      },
+      py::arg("dtype"), py::arg("threads"), py::arg("seconds") = 0.05,
+      py::call_guard<py::gil_scoped_release>(),
+      "Multiply-add operations per second of the CPU in a dtype; 0 where it is not measured.");
   m.def("cuda_device", &cuda_device);
   m.def("chosen", &chosen, "Name of the kernel that level=None picks for a tuning key.");
   m.def("remember", [](const KeyTuple& key, const std::string& kernel) { remember(to_key(key), kernel); });

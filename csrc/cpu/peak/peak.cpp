@@ -1,0 +1,72 @@
+#include "cpu/peak/peak.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "core/cpu_features.h"
+
+namespace fastgemm {
+
+#define FASTGEMM_DECLARE_BURSTS(isa) \
+  namespace isa {                    \
+  double burst_f64(int64_t rounds);  \
+  double burst_f32(int64_t rounds);  \
+  double burst_i32(int64_t rounds);  \
+  }
+FASTGEMM_DECLARE_BURSTS(baseline)
+#if defined(__x86_64__)
+FASTGEMM_DECLARE_BURSTS(avx2)
+FASTGEMM_DECLARE_BURSTS(avx512)
+#endif
+#undef FASTGEMM_DECLARE_BURSTS
+
+namespace {
+
+using Burst = double (*)(int64_t);
+
+Burst burst_for(DType t) {
+  const int which = t == DType::f64 ? 0 : (t == DType::f32 || t == DType::f16) ? 1 : t == DType::i32 ? 2 : -1;
+  if (which < 0) return nullptr;
+#if defined(__x86_64__)
+  constexpr Burst avx512_bursts[] = {avx512::burst_f64, avx512::burst_f32, avx512::burst_i32};
+  constexpr Burst avx2_bursts[] = {avx2::burst_f64, avx2::burst_f32, avx2::burst_i32};
+  if (cpu_features().isa() == Isa::avx512) return avx512_bursts[which];
+  if (cpu_features().isa() == Isa::avx2) return avx2_bursts[which];
+#endif
+  constexpr Burst baseline_bursts[] = {baseline::burst_f64, baseline::burst_f32, baseline::burst_i32};
+  return baseline_bursts[which];
+}
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// The best rate of several short stretches: a ceiling is what the machine can do undisturbed.
+double best_rate(Burst burst, double seconds) {
+  constexpr int64_t kRounds = 50'000;  // about 0.2 ms
+  double best = 0;
+  for (const double end = now() + seconds; now() < end;) {
+    const double start = now();
+    const double operations = burst(kRounds);
+    best = std::max(best, operations / (now() - start));
+  }
+  return best;
+}
+
+}  // namespace
+
+double measure_peak(DType type, int threads, double seconds) {
+  const Burst burst = burst_for(type);
+  if (!burst) return 0;
+  std::vector<double> rates(size_t(std::max(threads, 1)));
+  std::vector<std::thread> pool;
+  for (double& rate : rates) pool.emplace_back([&rate, burst, seconds] { rate = best_rate(burst, seconds); });
+  for (std::thread& t : pool) t.join();
+  double total = 0;
+  for (const double rate : rates) total += rate;
+  return total;
+}
+
+}  // namespace fastgemm
