@@ -46,7 +46,7 @@ struct BasicMatrix {
 using Matrix = BasicMatrix<void*>;
 using ConstMatrix = BasicMatrix<const void*>;
 
-// How a float32 product may be computed (see docs/precision.md for what each promises).
+// How a float32 product may be computed.
 enum class Precision : uint8_t { ieee, tf32, bf16x3, bf16x6, fp16x3 };
 
 // out = alpha * a @ b + beta * c for each member of the batch. a: (m, k), b: (k, n), c and out: (m, n).
