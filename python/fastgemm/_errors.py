@@ -7,6 +7,8 @@ a good call pays nothing for the distinction.
 
 from __future__ import annotations
 
+import re
+
 import torch
 from torch import Tensor
 
@@ -23,7 +25,7 @@ def not_a_tensor(**arguments: object) -> TypeError:
 
 
 def refuse_gradient_into_out(*tensors: Tensor | None) -> None:
-    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
+    if torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in tensors):
         raise RuntimeError(
             "fastgemm: out= does not support automatic differentiation, but one of the arguments requires grad"
         )
@@ -32,7 +34,7 @@ def refuse_gradient_into_out(*tensors: Tensor | None) -> None:
 def diagnose(error: Exception, **tensors: Tensor | None) -> None:
     """Raises a more telling exception than ``error`` if the arguments explain it; otherwise returns."""
     for name, t in tensors.items():
-        if t is None:
+        if t is None and name not in ("a", "b"):
             continue
         if not isinstance(t, Tensor):
             raise TypeError(f"fastgemm: {name} must be a torch.Tensor, got {type(t).__name__}") from error
@@ -42,6 +44,7 @@ def diagnose(error: Exception, **tensors: Tensor | None) -> None:
             ) from error
         if t.is_quantized:
             raise NotImplementedError(f"fastgemm: {name} is quantized; dequantize it or use int8") from error
+    _explain_option(error)
     given = {name: t for name, t in tensors.items() if t is not None}
     devices = {name: t.device for name, t in given.items()}
     if len(set(devices.values())) > 1:
@@ -53,6 +56,26 @@ def diagnose(error: Exception, **tensors: Tensor | None) -> None:
         raise NotImplementedError(f"fastgemm: no kernels for device type {device.type!r}") from error
     if "b" in given:
         _explain_dtypes(given, error)
+
+
+_WRONG_TYPE = re.compile(
+    r"Expected a value of type '(.*)' for argument '(\w+)' but instead found type '(.*)'"
+)
+_PUBLIC = {"impl": "kernel"}  # the ops' name of an argument, and the one that the public functions take
+_KINDS = {
+    "Optional[int]": "an int or None",
+    "Optional[str]": "a str or None",
+    "Optional[float]": "a float or None",
+}
+
+
+def _explain_option(error: Exception) -> None:
+    """torch reports an argument of the wrong type as a RuntimeError, with the schema's names."""
+    found = _WRONG_TYPE.search(str(error))
+    if found:
+        wanted, name, got = found.groups()
+        kind = _KINDS.get(wanted, f"a {wanted}")
+        raise TypeError(f"fastgemm: {_PUBLIC.get(name, name)} must be {kind}, got {got}") from error
 
 
 def _explain_dtypes(given: dict[str, Tensor], error: Exception) -> None:

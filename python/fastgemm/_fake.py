@@ -12,6 +12,14 @@ def _result_dtype(dtype: torch.dtype, out_dtype: torch.dtype | None) -> torch.dt
     return torch.int32 if dtype == torch.int8 else dtype
 
 
+def _check_devices(*tensors: Tensor | None) -> None:
+    devices = [t.device for t in tensors if t is not None]
+    torch._check_value(
+        len(set(devices)) == 1,
+        lambda: f"fastgemm: all tensors must be on one device, got {', '.join(map(str, devices))}",
+    )
+
+
 def _gemm_shape(a: Tensor, b: Tensor, trans_a: bool, trans_b: bool) -> list[int]:
     torch._check_value(
         a.dim() >= 2 and b.dim() >= 2, lambda: "fastgemm.gemm: a and b must be matrices or batches"
@@ -36,6 +44,7 @@ def _gemm(
     precision=None,
     out_dtype=None,
 ):
+    _check_devices(a, b, c)
     torch._check_value(a.dtype == b.dtype, lambda: f"fastgemm.gemm: dtypes differ: {a.dtype} and {b.dtype}")
     return a.new_empty(_gemm_shape(a, b, trans_a, trans_b), dtype=_result_dtype(a.dtype, out_dtype))
 
@@ -45,11 +54,13 @@ def _transpose(a, *, level=None, impl=None):
 
 
 def _add(a, b, *, alpha=1.0, level=None, impl=None):
+    _check_devices(a, b)
     return a.new_empty(torch.broadcast_shapes(a.shape, b.shape))
 
 
-def _nothing(*args, **kwargs):
+def _in_place(*tensors, out=None, **options):
     """For ops that write into an argument and return ()."""
+    _check_devices(*tensors, out)
 
 
 def register() -> None:
@@ -57,6 +68,6 @@ def register() -> None:
     for name, fake in fakes.items():
         torch.library.register_fake(f"fastgemm::{name}", fake)
         torch.library.register_fake(f"fastgemm::_{name}", fake)
-        torch.library.register_fake(f"fastgemm::{name}.out", _nothing)
+        torch.library.register_fake(f"fastgemm::{name}.out", _in_place)
     torch.library.register_fake("fastgemm::_matmul", _gemm)
-    torch.library.register_fake("fastgemm::add_", _nothing)
+    torch.library.register_fake("fastgemm::add_", _in_place)

@@ -23,6 +23,7 @@ from ._autograd import AddFunction, GemmFunction, TransposeFunction
 
 _compiler = torch.compiler
 _is_grad_enabled = torch.is_grad_enabled
+_increment_version = torch._C._increment_version  # so that autograd notices what the ops wrote; 0.16 us
 _ops = torch.ops.fastgemm
 
 # What OpOverload.__call__ calls; skipping that Python frame saves 0.4 us of about 3.
@@ -58,6 +59,7 @@ def _product(a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, options
         if out is not None:
             _errors.refuse_gradient_into_out(a, b, c, out)
             _ops.gemm.out(a, b, c, **options, out=out)
+            _increment_version((out,))
             return out
         if _needs_function(a, b, c):
             return GemmFunction.apply(a, b, c, options)
@@ -242,6 +244,7 @@ def transpose(
         if out is not None:
             _errors.refuse_gradient_into_out(a, out)
             _ops.transpose.out(a, level=level, impl=kernel, out=out)
+            _increment_version((out,))
             return out
         if _needs_function(a, a):
             return TransposeFunction.apply(a, level, kernel)
@@ -288,6 +291,7 @@ def add(
         if out is not None:
             _errors.refuse_gradient_into_out(a, b, out)
             _ops.add.out(a, b, alpha=alpha, level=level, impl=kernel, out=out)
+            _increment_version((out,))
             return out
         if _needs_function(a, b):
             return AddFunction.apply(a, b, alpha, level, kernel)
@@ -311,6 +315,7 @@ def add_(
         return a.copy_(add(a, b, alpha=alpha, level=level, kernel=kernel))
     try:
         _ops.add_.default(a, b, alpha=alpha, level=level, impl=kernel)
+        _increment_version((a,))
     except (RuntimeError, ValueError, TypeError) as error:
         _errors.diagnose(error, a=a, b=b)
         raise

@@ -28,6 +28,7 @@ from .table import WIDTH_NAMES, KernelInfo, kernels
 
 FORMAT = 1
 Key = tuple[Any, ...]
+Sets = dict[str, dict[Key, str]]  # environment: tuning key: kernel
 
 
 def cache_file() -> Path:
@@ -46,16 +47,27 @@ def environment() -> str:
     return f"{info['cpu_model']}|torch {torch.__version__}|table {info['table_hash']}"
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """The whole file; {} when there is none. Raises OSError or ValueError when it cannot be used."""
+def _read(path: Path) -> Sets:
+    """The file's measurements by environment; {} when there is none. Raises OSError or ValueError."""
     try:
-        text = path.read_text(encoding="utf-8")
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if data["format"] != FORMAT:
+            raise ValueError(f"its format is {data['format']!r}, not {FORMAT}")
+        return {
+            name: {_key(key): str(kernel) for key, kernel in entries}
+            for name, entries in data["sets"].items()
+        }
     except FileNotFoundError:
         return {}
-    data = json.loads(text)
-    if not isinstance(data, dict) or data.get("format") != FORMAT or not isinstance(data.get("sets"), dict):
-        raise ValueError("not a fastgemm autotune file of this version")
-    return data
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        raise ValueError(f"not a fastgemm autotune file: {error}") from error
+
+
+def _key(values: list[Any]) -> Key:
+    """A tuning key from JSON. Raises TypeError or ValueError where it is none."""
+    key = tuple(values)
+    _introspect.remember(key, "")  # checks the key, and remembers nothing: no kernel has an empty name
+    return key
 
 
 def _remember(key: Key, kernel: str) -> None:
@@ -66,12 +78,21 @@ def load_cache() -> int:
     """Loads this environment's measurements from disk; returns how many problems are known."""
     path = cache_file()
     try:
-        entries = _read(path).get("sets", {}).get(environment(), [])
-        for key, kernel in entries:
-            _remember(tuple(key), str(kernel))
-    except (OSError, ValueError, TypeError) as error:
+        for key, kernel in _read(path).get(environment(), {}).items():
+            _remember(key, kernel)
+    except (OSError, ValueError) as error:
         warnings.warn(f"fastgemm: ignoring the autotune cache {path}: {error}", RuntimeWarning, stacklevel=2)
     return _introspect.remembered_count()
+
+
+def _write(path: Path, sets: Sets) -> None:
+    lists = {name: [[list(key), kernel] for key, kernel in known.items()] for name, known in sets.items()}
+    scratch = path.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        scratch.write_text(json.dumps({"format": FORMAT, "sets": lists}), encoding="utf-8")
+        os.replace(scratch, path)
+    finally:
+        scratch.unlink(missing_ok=True)
 
 
 def _save(new: dict[Key, str]) -> None:
@@ -83,16 +104,12 @@ def _save(new: dict[Key, str]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(str(path) + ".lock", timeout=10):
             try:
-                data = _read(path)
+                sets = _read(path)
             except ValueError:
-                data = {}  # damaged: start afresh
-            sets = data.get("sets", {})
-            known = {tuple(key): kernel for key, kernel in sets.get(environment(), [])}
-            sets[environment()] = [[list(key), kernel] for key, kernel in {**known, **new}.items()]
-            scratch = path.with_suffix(f".{os.getpid()}.tmp")
-            scratch.write_text(json.dumps({"format": FORMAT, "sets": sets}), encoding="utf-8")
-            os.replace(scratch, path)
-    except (OSError, Timeout, TypeError) as error:
+                sets = {}  # damaged: start afresh
+            sets[environment()] = {**sets.get(environment(), {}), **new}
+            _write(path, sets)
+    except (OSError, Timeout) as error:
         warnings.warn(
             f"fastgemm: cannot write the autotune cache {path}: {error}", RuntimeWarning, stacklevel=3
         )
@@ -135,7 +152,8 @@ def gemm_key(a: Tensor, b: Tensor, out_dtype: torch.dtype | None = None, precisi
     usual = torch.int32 if a.dtype == torch.int8 else a.dtype
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
     batch = max(a.shape[0] if a.dim() == 3 else 1, b.shape[0] if b.dim() == 3 else 1)
-    if a.dim() == 3 and b.dim() == 2 and a.is_contiguous():
+    one_b = b.dim() == 2 or b.shape[0] == 1 or b.stride(0) == 0
+    if a.dim() == 3 and one_b and a.is_contiguous():
         m, batch = m * batch, 1  # the op merges the batch into the rows
     threads = torch.get_num_threads() if a.device.type == "cpu" else 0
     types = name(a.dtype), name(out_dtype or usual), precision or "ieee"
