@@ -68,6 +68,7 @@ FASTGEMM_INLINE void add_vectors(const T* a, const T* b, T* out, int64_t n, Accu
 template <class T>
 FASTGEMM_INLINE void add_row(const T* a, int64_t a_stride, const T* b, int64_t b_stride, T* out, int64_t n,
                              Accumulator<T> alpha) {
+  if (n == 0) return;  // a broadcast operand may be empty, too
   if (a_stride == 1 && b_stride == 1) return add_vectors<T, false, false>(a, b, out, n, alpha);
   if (a_stride == 1 && b_stride == 0) return add_vectors<T, false, true>(a, b, out, n, alpha);
   if (a_stride == 0 && b_stride == 1) return add_vectors<T, true, false>(a, b, out, n, alpha);
