@@ -15,8 +15,8 @@ struct Arguments {
   Tensor a, b;
   double alpha;
   int64_t level;
-  std::string kernel;
-  Choice choice() const { return {level_of(level), kernel}; }
+  std::optional<std::string> kernel;
+  Choice choice() const { return {level_of(level), kernel_of(kernel)}; }
   explicit Arguments(StackReader s)
       : a(s.tensor()),
         b(s.tensor()),

@@ -32,7 +32,7 @@ class StackReader {
   bool flag() { return as<bool>(*next_++); }
   int64_t integer(int64_t if_none) { return take_optional(as<int64_t>).value_or(if_none); }
   std::optional<int32_t> optional_dtype() { return take_optional(as<int32_t>); }
-  std::string optional_string() { return take_optional(take_string).value_or(""); }
+  std::optional<std::string> optional_string() { return take_optional(take_string); }
 
  private:
   template <class T>

@@ -21,10 +21,10 @@ struct Arguments {
   std::optional<double> beta;
   bool trans_a = false, trans_b = false;
   int64_t level = kNoLevel;
-  std::string kernel, precision;
+  std::optional<std::string> kernel, precision;
   std::optional<int32_t> out_dtype;
 
-  Choice choice() const { return {level_of(level), kernel}; }
+  Choice choice() const { return {level_of(level), kernel_of(kernel)}; }
   // In the order of the schema in library.cpp; braces evaluate from left to right.
   Arguments(Tensor a_, Tensor b_) : a(std::move(a_)), b(std::move(b_)) {}
   explicit Arguments(StackReader s)
@@ -51,8 +51,9 @@ struct Gemm {
   std::span<const int64_t> result_shape() const { return {shape.data(), dim}; }
 };
 
-Precision precision_of(const std::string& name, DType type) {
-  if (name.empty() || name == "ieee") return Precision::ieee;
+Precision precision_of(const std::optional<std::string>& given, DType type) {
+  const std::string name = given.value_or("ieee");
+  if (name == "ieee") return Precision::ieee;
   constexpr std::string_view others[] = {"tf32", "bf16x3", "bf16x6", "fp16x3"};
   for (int i = 0; i < 4; ++i) {
     if (name != others[i]) continue;

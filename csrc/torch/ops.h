@@ -25,4 +25,11 @@ inline int level_of(int64_t given) {
   return int(given);
 }
 
+// Likewise an empty name must not pass for None.
+inline std::string_view kernel_of(const std::optional<std::string>& given) {
+  if (!given) return {};
+  if (given->empty()) throw std::invalid_argument("fastgemm: unknown kernel ''; None leaves the choice open");
+  return *given;
+}
+
 }  // namespace fastgemm::torch_ops

@@ -15,8 +15,8 @@ namespace {
 struct Arguments {
   Tensor a;
   int64_t level;
-  std::string kernel;
-  Choice choice() const { return {level_of(level), kernel}; }
+  std::optional<std::string> kernel;
+  Choice choice() const { return {level_of(level), kernel_of(kernel)}; }
   explicit Arguments(StackReader s)
       : a(s.tensor()), level(s.integer(kNoLevel)), kernel(s.optional_string()) {}
 };
