@@ -105,6 +105,8 @@ struct Vector32 {
 #endif
 
 #if defined(__AVX512BW__)
+// The maskz forms with a full mask are the plain instructions, minus GCC 12's false warnings about the
+// undefined operand in the plain intrinsics.
 struct Vector64 {
   using Type = __m512i;
   static constexpr int kBytes = 64;
@@ -127,15 +129,15 @@ struct Vector64 {
   static FASTGEMM_INLINE Type low(Type a, Type b) {
     if constexpr (Size == 1) return _mm512_unpacklo_epi8(a, b);
     if constexpr (Size == 2) return _mm512_unpacklo_epi16(a, b);
-    if constexpr (Size == 4) return _mm512_unpacklo_epi32(a, b);
-    return _mm512_unpacklo_epi64(a, b);
+    if constexpr (Size == 4) return _mm512_maskz_unpacklo_epi32(0xffff, a, b);
+    return _mm512_maskz_unpacklo_epi64(0xff, a, b);
   }
   template <int Size>
   static FASTGEMM_INLINE Type high(Type a, Type b) {
     if constexpr (Size == 1) return _mm512_unpackhi_epi8(a, b);
     if constexpr (Size == 2) return _mm512_unpackhi_epi16(a, b);
-    if constexpr (Size == 4) return _mm512_unpackhi_epi32(a, b);
-    return _mm512_unpackhi_epi64(a, b);
+    if constexpr (Size == 4) return _mm512_maskz_unpackhi_epi32(0xffff, a, b);
+    return _mm512_maskz_unpackhi_epi64(0xff, a, b);
   }
 };
 using Widest = Vector64;
