@@ -47,40 +47,44 @@ FASTGEMM_INLINE void add_rows(const Acc* x, int64_t ldx, const T* b, int64_t b_r
       for (int d = 0; d < DEPTH; ++d) y[r * ldy + j] += x[r * ldx + d] * widen(b[d * b_rs + j]);
 }
 
-// sums (ROWS, COLS) = x (ROWS, k) * b (k, COLS), k contiguous in both
+// y (ROWS, COLS) += x (ROWS, k) * b (k, COLS), k contiguous in both
 template <class T, int ROWS, int COLS, class Acc>
 FASTGEMM_INLINE void dot_columns(const Acc* x, int64_t ldx, const T* b, int64_t b_cs, int64_t k, Acc* y,
                                  int64_t ldy) {
   using V = Vector<Acc>;
   constexpr int N = kLanes<Acc>;
-  V sum[ROWS][COLS] = {};
-  int64_t kk = 0;
-  for (; kk + N <= k; kk += N) {
-    V column[COLS];
+  constexpr int64_t kDepth = 256 * N;  // a lane sums 256 products, then the sums are summed
+  for (int64_t k0 = 0; k0 < k; k0 += kDepth) {
+    const int64_t end = min(k, k0 + kDepth);
+    V sum[ROWS][COLS] = {};
+    int64_t kk = k0;
+    for (; kk + N <= end; kk += N) {
+      V column[COLS];
 #pragma GCC unroll 4
-    for (int c = 0; c < COLS; ++c) column[c] = load_widened(b + c * b_cs + kk);
+      for (int c = 0; c < COLS; ++c) column[c] = load_widened(b + c * b_cs + kk);
 #pragma GCC unroll 8
-    for (int r = 0; r < ROWS; ++r) {
-      const V xr = load<V>(x + r * ldx + kk);
+      for (int r = 0; r < ROWS; ++r) {
+        const V xr = load<V>(x + r * ldx + kk);
 #pragma GCC unroll 4
-      for (int c = 0; c < COLS; ++c) sum[r][c] += xr * column[c];
+        for (int c = 0; c < COLS; ++c) sum[r][c] += xr * column[c];
+      }
     }
-  }
-  for (int r = 0; r < ROWS; ++r) {
-    for (int c = 0; c < COLS; ++c) {
-      Acc total = 0;
-      for (int i = 0; i < N; ++i) total += sum[r][c][i];
-      for (int64_t t = kk; t < k; ++t) total += x[r * ldx + t] * widen(b[c * b_cs + t]);
-      y[r * ldy + c] += total;
+    for (int r = 0; r < ROWS; ++r) {
+      for (int c = 0; c < COLS; ++c) {
+        Acc total = 0;
+        for (int i = 0; i < N; ++i) total += sum[r][c][i];
+        for (int64_t t = kk; t < end; ++t) total += x[r * ldx + t] * widen(b[c * b_cs + t]);
+        y[r * ldy + c] += total;
+      }
     }
   }
 }
 
-// y (ROWS, n) += x * B, for n columns from b on. Sums are cut every kDepth of k, as in every other kernel.
+// y (ROWS, n) += x * B, for n columns from b on.
 template <class T, int ROWS>
 void multiply_rows(const RowsTimesMatrix<T>& p, const T* b, int64_t n, Accumulator<T>* y, int64_t ldy) {
   using Acc = Accumulator<T>;
-  constexpr int64_t kDepth = 512;
+  constexpr int64_t kDepth = 512;  // summed apart, as a k-block of the engine
   if (p.b_cs == 1) {
     constexpr int64_t kWidth = 4096 / ROWS;  // of y: 16 KiB in the L1 cache
     alignas(64) Acc part[ROWS][kWidth];

@@ -1,8 +1,10 @@
 // Level 2: cache blocking.
 //
-// The same dot products, cut into blocks: a 64 x 64 tile of C collects the products of blocks of A and B
-// that are 256 deep. Both blocks (64 KiB in fp32) stay in the L2 cache while each element is used 64
-// times, so that A and B come from memory N / 64 times less often.
+// The product is cut into blocks: a 64 x 64 tile of C collects the products of blocks of A and B that are
+// 256 deep. Both blocks (64 KiB in fp32) stay in the L2 cache while each element is used 64 times, so that
+// A and B come from memory N / 64 times less often. Inside a block the loops run i, k, j: row-major B is
+// read along its cache lines. Down its columns, at a stride of 4 KiB, every access would go to the same set
+// of the L1 cache, and blocking alone would gain nothing (0.7 GFLOPS at 1024 either way).
 #include "cpu/gemm/epilogue.h"
 #include "cpu/gemm/levels.h"
 
@@ -16,13 +18,12 @@ template <class T>
 void multiply_block(const T* a, const ConstMatrix& av, const T* b, const ConstMatrix& bv, int64_t rows,
                     int64_t cols, int64_t depth, Accumulator<T> (&tile)[BM][BN]) {
   for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t j = 0; j < cols; ++j) {
-      Accumulator<T> sum = 0;
-      for (int64_t kk = 0; kk < depth; ++kk)
-        sum += widen(a[i * av.row_stride + kk * av.col_stride]) *
-               widen(b[kk * bv.row_stride + j * bv.col_stride]);
-      tile[i][j] += sum;
+    Accumulator<T> sum[BN] = {};
+    for (int64_t kk = 0; kk < depth; ++kk) {
+      const Accumulator<T> a_value = widen(a[i * av.row_stride + kk * av.col_stride]);
+      for (int64_t j = 0; j < cols; ++j) sum[j] += a_value * widen(b[kk * bv.row_stride + j * bv.col_stride]);
     }
+    for (int64_t j = 0; j < cols; ++j) tile[i][j] += sum[j];
   }
 }
 

@@ -2,6 +2,8 @@
 
 namespace fastgemm {
 
+int threads_of(const Context& ctx) { return ctx.threads(); }
+
 void parallel(Context& ctx, int64_t tasks, void (*task)(void*, int64_t), void* closure) {
   ctx.parallel(tasks, [task, closure](int64_t i) { task(closure, i); });
 }

@@ -1,5 +1,5 @@
-// Context::parallel for code that is compiled per instruction set: std::function is built in a plain
-// translation unit, so that no std template is instantiated with AVX-512 instructions in it.
+// Context for code that is compiled per instruction set: std::function and Context's inline members stay in
+// a plain translation unit, so that no copy of them with AVX-512 instructions exists.
 #pragma once
 
 #include <type_traits>
@@ -8,6 +8,7 @@
 
 namespace fastgemm {
 
+int threads_of(const Context& ctx);
 void parallel(Context& ctx, int64_t tasks, void (*task)(void* closure, int64_t index), void* closure);
 
 // `body` is any callable taking the task's index. It outlives the call, so a pointer to it is enough.

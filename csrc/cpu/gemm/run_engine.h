@@ -76,7 +76,7 @@ void run_batch(const GemmProblem& p, Context& ctx, int threads) {
 
 template <class Traits, class Out>
 void run_routes(const GemmProblem& p, Context& ctx) {
-  const int threads = p.batch * p.m * p.n * p.k < kWorthAFork ? 1 : ctx.threads();
+  const int threads = p.batch * p.m * p.n * p.k < kWorthAFork ? 1 : threads_of(ctx);
   if (run_few_rows<typename Traits::Element, Out>(p, ctx, threads)) return;
   if constexpr (requires { requires Traits::kReadsInPlace; }) {
     if (InPlace<Traits>::suits(p.m, p.n, p.k))
