@@ -59,7 +59,7 @@ def row_id(value: object) -> str | None:
 def random_tensor(*shape: int, dtype: torch.dtype) -> Tensor:
     """Normal numbers, or integers over the whole range of the type."""
     if dtype.is_floating_point:
-        return torch.randn(*shape, dtype=torch.float64).to(dtype)
+        return torch.randn(shape, dtype=torch.float64).to(dtype)
     info = torch.iinfo(dtype)
     return torch.randint(info.min, info.max + 1, shape, dtype=torch.int64).to(dtype)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import fastgemm
 import pytest
@@ -47,7 +47,7 @@ def test_every_level_has_a_rung_for_every_dtype_here(op):
 def test_rows_describe_themselves():
     for row in fastgemm.kernels():
         assert row.name.isidentifier(), row
-        assert len(row.summary) > 15, row
+        assert len(row.summary) > 5, row
         assert row.needs, row
         assert row.dtypes, row
         assert row.role in ("rung", "companion", "pitfall")
@@ -163,10 +163,13 @@ def test_the_torch_row_is_left_out_while_torch_computes_fp32_in_less(no_measurem
     """torch.backends can lower the precision of torch's own fp32 products; ours stay IEEE."""
     a, b = torch.rand(256, 256), torch.rand(256, 256)
     exact = a.double() @ b.double()
+    tuning._remember(tuning.gemm_key(a, b), "torch")
+    assert tuning.chosen_kernel(tuning.gemm_key(a, b)) == "torch"
     matmul = torch.backends.mkldnn.matmul
     before = matmul.fp32_precision
     try:
         matmul.fp32_precision = "bf16"
+        assert tuning.chosen_kernel(tuning.gemm_key(a, b)) != "torch"
         for level in (None, 7):
             assert (
                 largest_relative_error(fastgemm.matmul(a, b, level=level), exact)
@@ -218,13 +221,21 @@ def test_calls_from_several_python_threads_at_once():
             done.result()
 
 
-def processors_used(call) -> float:
-    """Processor time spent for each second that passes."""
+def busy_threads(call) -> int:
+    """Threads of this process that work while ``call`` is repeated: a third as much as the busiest, or more."""
+
+    def ticks() -> dict[str, int]:
+        files = Path("/proc/self/task").glob("*/stat")
+        return {f.parent.name: sum(map(int, f.read_text().rsplit(")")[-1].split()[11:13])) for f in files}
+
     call()
-    start, spent = time.perf_counter(), time.process_time()
-    while time.perf_counter() - start < 0.15:
+    before, end = ticks(), time.perf_counter() + 5
+    while time.perf_counter() < end:
         call()
-    return (time.process_time() - spent) / (time.perf_counter() - start)
+        spent = {name: count - before.get(name, 0) for name, count in ticks().items()}
+        if max(spent.values()) >= 15:  # of 10 ms each
+            break
+    return sum(count >= max(spent.values()) / 3 for count in spent.values())
 
 
 PARALLEL = {
@@ -243,9 +254,6 @@ PARALLEL = {
 def test_torch_set_num_threads_holds(name):
     a = torch.randn(1024, 1024)
     call = PARALLEL[name]
-    with threads(1):
-        assert processors_used(lambda: call(a)) < 1.1
-    if len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("one processor: a second thread cannot show")
-    with threads(2):  # other programs may take a processor from us for a while
-        assert any(processors_used(lambda: call(a)) > 1.2 for _ in range(8))
+    for count in (1, 2):
+        with threads(count):
+            assert busy_threads(lambda: call(a)) == count

@@ -1,0 +1,161 @@
+// What the C++ tests share: a context over std::thread, matrices in memory of exactly their size, and the
+// elements of every type as numbers.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <random>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "core/context.h"
+
+namespace fastgemm::test {
+
+constexpr unsigned char kUntouched = 0xA5;
+
+// Each task gets a thread of its own. Scratch memory is a fresh block of exactly the size asked for, full of
+// NaN, so that a read beyond it or of what was never written shows.
+class ThreadContext final : public Context {
+ public:
+  explicit ThreadContext(int threads) : threads_(threads) {}
+  int threads() const override { return threads_; }
+  void parallel(int64_t tasks, const std::function<void(int64_t)>& task) override {
+    if (threads_ == 1) return Context::parallel(tasks, task);
+    std::vector<std::thread> pool;
+    for (int64_t i = 0; i < tasks; ++i) pool.emplace_back(task, i);
+    for (std::thread& t : pool) t.join();
+  }
+  void* allocate(size_t bytes) override {
+    scratch_.emplace_back(static_cast<std::byte*>(::operator new(bytes, kAlign)));
+    std::memset(scratch_.back().get(), 0xff, bytes);
+    return scratch_.back().get();
+  }
+  void torch_gemm(const GemmProblem&) override { throw std::logic_error("no torch here"); }
+  void torch_transpose(const TransposeProblem&) override { throw std::logic_error("no torch here"); }
+
+ private:
+  static constexpr std::align_val_t kAlign{64};
+  struct Free {
+    void operator()(std::byte* p) const { ::operator delete(p, kAlign); }
+  };
+  int threads_;
+  std::vector<std::unique_ptr<std::byte, Free>> scratch_;
+};
+
+// How a matrix lies in memory: the gap after each row (or column), and the elements before the first one,
+// which decide about alignment.
+struct Layout {
+  bool column_major = false;
+  int64_t gap = 0, offset = 0;
+};
+
+class Block {
+ public:
+  Block(DType type, int64_t batch, int64_t rows, int64_t cols, Layout layout)
+      : type_(type), batch_(batch), rows_(rows), cols_(cols), first_(layout.offset * element_size(type)) {
+    const int64_t ld = (layout.column_major ? rows : cols) + layout.gap;
+    strides_ = {nullptr, layout.column_major ? 1 : ld, layout.column_major ? ld : 1,
+                ld * (layout.column_major ? cols : rows) + layout.gap};
+    size_ = first_ + (at(batch - 1, rows - 1, cols - 1) + 1) * element_size(type);
+    bytes_ = std::make_unique_for_overwrite<unsigned char[]>(size_t(size_));
+    std::memset(bytes_.get(), kUntouched, size_t(size_));
+  }
+
+  Matrix view() const {
+    Matrix m = strides_;
+    m.data = bytes_.get() + first_;
+    return m;
+  }
+  ConstMatrix read_only() const {
+    const Matrix m = view();
+    return {m.data, m.row_stride, m.col_stride, m.batch_stride};
+  }
+  unsigned char* element(int64_t batch, int64_t i, int64_t j) const {
+    return bytes_.get() + first_ + at(batch, i, j) * element_size(type_);
+  }
+  template <class T>
+  T get(int64_t batch, int64_t i, int64_t j) const {
+    T x;
+    std::memcpy(&x, element(batch, i, j), sizeof(T));
+    return x;
+  }
+  double number(int64_t batch, int64_t i, int64_t j) const;
+  void randomize(std::mt19937& random);
+
+  // Whether all bytes between the elements are as they were.
+  bool gaps_untouched() const {
+    std::vector<bool> used(static_cast<size_t>(size_), false);
+    for_each([&](unsigned char* e) {
+      for (int i = 0; i < element_size(type_); ++i) used[size_t(e - bytes_.get() + i)] = true;
+    });
+    for (int64_t i = 0; i < size_; ++i)
+      if (!used[size_t(i)] && bytes_[size_t(i)] != kUntouched) return false;
+    return true;
+  }
+
+ private:
+  int64_t at(int64_t batch, int64_t i, int64_t j) const {
+    return batch * strides_.batch_stride + i * strides_.row_stride + j * strides_.col_stride;
+  }
+  template <class Body>
+  void for_each(const Body& body) const {
+    for (int64_t b = 0; b < batch_; ++b)
+      for (int64_t i = 0; i < rows_; ++i)
+        for (int64_t j = 0; j < cols_; ++j) body(element(b, i, j));
+  }
+
+  DType type_;
+  int64_t batch_, rows_, cols_, first_, size_;
+  Matrix strides_;
+  std::unique_ptr<unsigned char[]> bytes_;
+};
+
+inline double half_value(uint16_t bits) {
+  const int exponent = (bits >> 10) & 31, mantissa = bits & 1023;
+  const double magnitude = exponent == 31  ? (mantissa ? NAN : INFINITY)
+                           : exponent == 0 ? std::ldexp(mantissa, -24)
+                                           : std::ldexp(1024 + mantissa, exponent - 25);
+  return bits >> 15 ? -magnitude : magnitude;
+}
+
+inline double Block::number(int64_t batch, int64_t i, int64_t j) const {
+  switch (type_) {
+    case DType::f64:
+      return get<double>(batch, i, j);
+    case DType::f32:
+      return get<float>(batch, i, j);
+    case DType::f16:
+      return half_value(get<uint16_t>(batch, i, j));
+    case DType::bf16: {
+      const uint32_t bits = uint32_t{get<uint16_t>(batch, i, j)} << 16;
+      float x;
+      std::memcpy(&x, &bits, sizeof(x));
+      return x;
+    }
+    case DType::i8:
+      return get<int8_t>(batch, i, j);
+    default:
+      return get<int32_t>(batch, i, j);
+  }
+}
+
+// Integers and bytes over their whole range; floats of either sign, from 1/32 to 4.
+inline void Block::randomize(std::mt19937& random) {
+  for_each([&](unsigned char* e) {
+    uint64_t bits = random() | uint64_t{random()} << 32;
+    if (type_ == DType::f16) bits = (bits & 0x83ff) | (10 + (bits >> 20) % 7) << 10;
+    if (type_ == DType::bf16) bits = (bits & 0x807f) | (122 + (bits >> 20) % 7) << 7;
+    if (type_ == DType::f32) bits = (bits & 0x807fffff) | (122 + (bits >> 40) % 7) << 23;
+    if (type_ == DType::f64) bits = (bits & 0x800fffffffffffff) | (1018 + (bits >> 20) % 7) << 52;
+    for (int i = 0; i < element_size(type_); i += 8)
+      std::memcpy(e + i, &bits, size_t(std::min(8, element_size(type_))));
+  });
+}
+
+}  // namespace fastgemm::test
