@@ -85,9 +85,16 @@ void CpuContext::torch_transpose(const TransposeProblem& p) {
   // Any dtype of the same width moves the same bytes: uint8, int16, float32, float64, complex128.
   constexpr int32_t codes[] = {0, 2, 6, 7, 10};
   const int32_t type = codes[int(p.type) - int(DType::bits8)];
-  const Tensor src = matrices(p.src.transposed(), type, p.batch, p.cols, p.rows);
-  const Tensor dst = matrices(p.dst, type, p.batch, p.cols, p.rows);
-  check(aoti_torch_copy_(dst.get(), src.get(), 0), "copy_");
+  // One matrix at a time: torch's blocked copy serves 2-D tensors only, and is four times its strided one.
+  const int size = element_size(p.type);
+  for (int64_t i = 0; i < p.batch; ++i) {
+    ConstMatrix member = p.src.transposed();
+    Matrix result = p.dst;
+    member.data = static_cast<const char*>(p.src.data) + i * p.src.batch_stride * size;
+    result.data = static_cast<char*>(p.dst.data) + i * p.dst.batch_stride * size;
+    const Tensor src = matrix(member, type, p.cols, p.rows), dst = matrix(result, type, p.cols, p.rows);
+    check(aoti_torch_copy_(dst.get(), src.get(), 0), "copy_");
+  }
 }
 
 }  // namespace fastgemm::torch_ops
