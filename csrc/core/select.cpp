@@ -9,7 +9,19 @@ namespace {
 
 constexpr int kLevels = 7;
 
-const char* why_rejected(const Kernel& k, const GemmProblem& p) { return k.rejects ? k.rejects(p) : nullptr; }
+bool is_framework(const Kernel& k) { return k.name == "torch"; }
+
+// The framework's float32 product counts only while its global flags leave it IEEE.
+bool depends_on_flags(const Kernel& k, DType type) {
+  return is_framework(k) && k.op == Op::gemm && type == DType::f32;
+}
+
+const char* why_rejected(const Kernel& k, const GemmProblem& p) {
+  if (const char* why = k.rejects ? k.rejects(p) : nullptr) return why;
+  if (depends_on_flags(k, p.type) && !framework_is_ieee())
+    return "torch's global flags let it round float32 operands (torch.backends.mkldnn.matmul.fp32_precision)";
+  return nullptr;
+}
 template <class Problem>
 const char* why_rejected(const Kernel&, const Problem&) {
   return nullptr;
@@ -83,17 +95,9 @@ const Kernel& by_level(const Problem& p, const TuningKey& key, int level) {
                            reasons + ". Levels that can: " + levels_that_can(p, key));
 }
 
-bool is_framework(const Kernel& k) { return k.name == "torch"; }
-
-// The framework's fp32 product is a candidate only while its global flags leave it IEEE.
-bool precise_enough(const Kernel& k, const TuningKey& key) {
-  if (key.op != Op::gemm || key.type != DType::f32 || !is_framework(k)) return true;
-  return framework_is_ieee();
-}
-
 template <class Problem>
 const Kernel& fastest_known(const Problem& p, const TuningKey& key) {
-  const auto usable = [&](const Kernel* k) { return k && can_run(*k, p) && precise_enough(*k, key); };
+  const auto usable = [&](const Kernel* k) { return k && can_run(*k, p); };
   if (const Kernel* k = remembered(key); usable(k)) return *k;
   if (const Kernel* k = nearest_measured(key); usable(k)) return *k;
 
@@ -109,7 +113,7 @@ const Kernel& fastest_known(const Problem& p, const TuningKey& key) {
 }
 
 // A decision costs about 0.3 us (a lock and a scan of the static table), which counts beside a 32 x 32
-// product, so each thread keeps its last ones. A torch row for fp32 is not kept: flags may change.
+// product, so each thread keeps its last ones; but none that torch's flags, which may change, had a part in.
 template <class Problem>
 const Kernel& fastest_known_cached(const Problem& p, const TuningKey& key) {
   struct Slot {
@@ -123,9 +127,17 @@ const Kernel& fastest_known_cached(const Problem& p, const TuningKey& key) {
   const uint64_t version = tuning_version();
   if (slot.kernel && slot.version == version && slot.key == key) return *slot.kernel;
   const Kernel& k = fastest_known(p, key);
-  const bool depends_on_flags = is_framework(k) && key.type == DType::f32;
-  if (!depends_on_flags) slot = {key, version, &k};
+  const bool flags_matter =
+      key.op == Op::gemm && key.type == DType::f32 && (is_framework(k) || !framework_is_ieee());
+  if (!flags_matter) slot = {key, version, &k};
   return k;
+}
+
+// Whether level 7 exists for this op; elementwise addition has no library rung.
+bool has_library(const TuningKey& key) {
+  for (const Kernel& k : kernels())
+    if (k.op == key.op && k.device == key.device && k.level == kLevels) return true;
+  return false;
 }
 
 template <class Problem>
@@ -134,8 +146,8 @@ const Kernel& select_any(const Problem& p, Device device, int threads, const Cho
     throw std::invalid_argument("level must be 1 to 7 or None, got " + std::to_string(choice.level));
   const TuningKey key = tuning_key(p, device, threads);
   if (!choice.kernel.empty()) return by_name(p, key, choice);
-  if (choice.level == 0 || choice.level == kLevels) return fastest_known_cached(p, key);
-  return by_level(p, key, choice.level);
+  const bool any_level = choice.level == 0 || (choice.level == kLevels && has_library(key));
+  return any_level ? fastest_known_cached(p, key) : by_level(p, key, choice.level);
 }
 
 size_t edit_distance(std::string_view a, std::string_view b) {

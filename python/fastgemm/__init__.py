@@ -30,6 +30,13 @@ __all__ = [
     "transpose",
 ]
 
+
+def _torch_is_ieee() -> bool:
+    """Whether torch's float32 products on a CPU are IEEE under its global flags: only then may one be chosen."""
+    return torch.backends.mkldnn.matmul.fp32_precision in ("none", "ieee")
+
+
+_introspect.set_framework_ieee_probe(_torch_is_ieee)
 _register_fake()
 _register_autograd()
 load_cache()

@@ -1,0 +1,43 @@
+"""torch's own float32 product is a candidate only while torch's flags leave it IEEE."""
+
+import pytest
+import torch
+
+import fastgemm
+
+
+@pytest.fixture
+def reduced_precision():
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+def test_the_torch_row_raises_when_flags_allow_rounding(reduced_precision):
+    a = torch.randn(64, 64)
+    with pytest.raises(RuntimeError, match="fp32_precision"):
+        fastgemm.matmul(a, a, kernel="torch")
+
+
+def test_the_fastest_kernel_stays_ieee(reduced_precision):
+    a, b = torch.randn(300, 400), torch.randn(400, 200)
+    reference = a.double() @ b.double()
+    bound = 400 * 2.0**-24 * (a.double().abs() @ b.double().abs())
+    assert ((fastgemm.matmul(a, b).double() - reference).abs() <= bound).all()
+
+
+def test_float64_does_not_depend_on_the_flags(reduced_precision):
+    a = torch.randn(64, 64, dtype=torch.float64)
+    torch.testing.assert_close(fastgemm.matmul(a, a, kernel="torch"), a @ a)
+
+
+def test_the_torch_row_runs_again_when_the_flags_are_reset():
+    a = torch.randn(64, 64)
+    torch.testing.assert_close(fastgemm.matmul(a, a, kernel="torch"), a @ a)
+
+
+def test_addition_has_no_level_seven():
+    a = torch.randn(4)
+    with pytest.raises(RuntimeError, match="level 7"):
+        fastgemm.add(a, a, level=7)
