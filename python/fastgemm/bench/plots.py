@@ -48,6 +48,10 @@ def _format(rate: float) -> str:
     return f"{rate:.0f}" if rate >= 100 else f"{rate:.1f}" if rate >= 1 else f"{rate:.2f}"
 
 
+def _format_gain(gain: float) -> str:
+    return f"{gain:.1f}x" if gain >= 2 else f"{gain:.2f}x"
+
+
 def _draw_reference_lines(axis: Axes, rows: list[Measurement], top: float) -> None:
     """torch, and the limit of the machine, as vertical lines named above the plot."""
     lines = [(row.rate, "torch", TORCH, "--") for row in select(rows, role="baseline") if row.rate]
@@ -88,7 +92,7 @@ def _ladder_panel(axis: Axes, rows: list[Measurement]) -> None:
         * 1.14
     )
     for y, row in zip(places, bars, strict=True):
-        text = _format(row.rate) + (f"  ({row.gain:.1f}x)" if row.gain else "")
+        text = _format(row.rate) + (f"  ({_format_gain(row.gain)})" if row.gain else "")
         axis.annotate(
             text,
             (row.rate, y),
@@ -165,7 +169,7 @@ def draw(report: Report) -> Figure:
 
 
 def save(report: Report, path: Path) -> list[Path]:
-    """Writes the picture of a report: to ``path``, or without one of the known suffixes to path.png and path.svg."""
+    """Draws a report to ``path``; without one of the known suffixes, to path.png and path.svg. Returns the paths."""
     figure = draw(report)
     paths = (
         [path] if path.suffix in SUFFIXES else [path.with_name(path.name + suffix) for suffix in SUFFIXES[:2]]

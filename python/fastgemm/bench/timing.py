@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 Call = Callable[[], object]
+SLOW = 1.0  # seconds: longer calls are timed twice and no more
 
 
 class Timer(Protocol):
@@ -100,7 +101,7 @@ def interleave(
 
     Args:
         calls: what to time, by name.
-        budget: seconds for each call; a slow one still runs ``min_rounds`` times.
+        budget: seconds for each call; one that takes longer still runs ``min_rounds`` times, above 1 s twice.
         estimates: seconds a call takes, where known from an earlier run; calls whose estimate is long are not
             run again just to warm up.
         min_rounds: least number of samples of a call; rounded down to a power of two.
@@ -112,10 +113,12 @@ def interleave(
     timer = timer or CpuTimer()
     estimates = dict(estimates or {})
     for name, call in calls.items():
-        if estimates.get(name, 0.0) < 0.25:  # also warms up: caches, page tables, torch's thread pool
+        if name not in estimates:
+            estimates[name] = timer.sample(call, 1)
+        if estimates[name] < 0.25:  # also warms up: caches, page tables, torch's thread pool
             estimates[name] = min(timer.sample(call, 1) for _ in range(3))
     counts = {
-        name: _power_of_two_at_most(min(max(budget / max(t, min_sample), min_rounds), max_rounds))
+        name: _power_of_two_at_most(min(max(budget / max(t, min_sample), min_rounds if t < SLOW else 2), max_rounds))
         for name, t in estimates.items()
         if name in calls
     }

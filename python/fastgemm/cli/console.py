@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from ..bench.plots import save
 from ..bench.records import Report
 
-MIN_WIDTH = 110  # of a table written to a file or a pipe
+MIN_WIDTH = 120  # of a table written to a file or a pipe
 
 
 def console(*, stderr: bool = False) -> Console:

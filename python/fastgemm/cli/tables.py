@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rich import box
 from rich.table import Table
 
 from ..bench.records import Measurement, Report, select
@@ -88,38 +89,30 @@ def beside_table(rows: list[Measurement], summaries: dict[str, str]) -> Table | 
 
 
 def bench_table(rows: list[Measurement]) -> Table:
-    """One row a problem and choice of a kernel."""
-    table = Table()
-    for name in ("op", "dtype", "shape", "threads", "asked for", "kernel"):
-        table.add_column(name, no_wrap=name != "asked for")
+    """A section for each group, in it a row for each problem and choice of a kernel."""
+    table = Table(box=box.SIMPLE_HEAD)
+    for name in ("problem", "asked for", "kernel"):
+        table.add_column(name, no_wrap=True)
     for name in ("rate", "of limit", "torch", "ratio", "spread", "error / bound"):
         table.add_column(name, justify="right", no_wrap=True)
-    baseline: dict[tuple, float | None] = {
-        (r.group, r.op, r.dtype, r.label, r.threads): r.rate for r in select(rows, role="baseline")
-    }
-    group = None
-    for row in rows:
-        if row.role == "baseline":
-            continue
-        if group not in (None, row.group):
-            table.add_section()
-        group = row.group
-        theirs = baseline.get((row.group, row.op, row.dtype, row.label, row.threads))
-        ratio = number(row.speedup and row.speedup.median)
-        table.add_row(
-            row.op,
-            row.dtype,
-            row.label,
-            str(row.threads),
-            row.choice,
-            row.kernel,
-            f"{rate(row.rate)} {row.unit}",
-            percent(row.share_of_limit),
-            rate(theirs),
-            ratio if not row.speedup or row.speedup.median >= 1 else f"[red]{ratio}[/]",
-            spread(row),
-            error(row),
-        )
+    torch_rates = {(r.group, r.label): r.rate for r in select(rows, role="baseline")}
+    for group in dict.fromkeys(row.group for row in rows):
+        members = [row for row in rows if row.group == group and row.role != "baseline"]
+        first = members[0]
+        table.add_row(f"[bold]{group}[/], {first.op} {first.dtype}, {first.threads} thread(s), {first.unit}")
+        for row in members:
+            ratio = number(row.speedup and row.speedup.median)
+            table.add_row(
+                "  " + row.label,
+                row.choice,
+                row.kernel,
+                rate(row.rate),
+                percent(row.share_of_limit),
+                rate(torch_rates.get((group, row.label))),
+                ratio if not row.speedup or row.speedup.median >= 1 else f"[red]{ratio}[/]",
+                spread(row),
+                error(row),
+            )
     return table
 
 
