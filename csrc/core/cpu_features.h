@@ -1,6 +1,7 @@
 // What this processor can do, read once by CPUID, and how many levels of it to use.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 namespace fastgemm {

@@ -1,6 +1,7 @@
 #include "core/table.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace fastgemm {
 

@@ -4,6 +4,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <tuple>
+
 #include "core/build_info.h"
 #include "core/select.h"
 #include "core/tuning.h"

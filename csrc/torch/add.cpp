@@ -1,4 +1,5 @@
 // torch.ops.fastgemm.add and add_ for CPU tensors: a + alpha * b with broadcasting.
+#include <algorithm>
 #include <cmath>
 #include <stdexcept>
 

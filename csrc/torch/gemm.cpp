@@ -1,5 +1,6 @@
 // torch.ops.fastgemm.gemm for CPU tensors: checks the arguments, finds the shape of the result, walks the
 // batch, and hands each (batched) matrix product to the kernel that the table names.
+#include <algorithm>
 #include <cmath>
 #include <stdexcept>
 

@@ -1,4 +1,5 @@
 // torch.ops.fastgemm.transpose for CPU tensors: the last two dimensions exchanged, the result contiguous.
+#include <algorithm>
 #include <stdexcept>
 
 #include "core/select.h"
