@@ -3,7 +3,7 @@
 // From L2 each band of rows is copied once to a dense stage in L1, because a register transpose reads a
 // line in four visits of 16 bytes, and rows a multiple of 2 KiB apart (6144 bytes, 4096 floats) share so
 // few L1 sets that the line is gone between visits. Prefetching straight into L1 fails for that reason.
-// On two Zen 4 cores at 6144: 1-byte elements 23 -> 38 GB/s, 4-byte 31 -> 37, 16-byte 27 -> 35.
+// On two Zen 4 cores at 6144, GB/s: 1-byte elements 17 -> 37, 4-byte 25 -> 34, 16-byte 26 -> 28.
 #include "cpu/transpose/streaming.h"
 
 namespace fastgemm::FASTGEMM_ISA {
