@@ -112,12 +112,16 @@ FASTGEMM_INLINE void store_narrowed(T* p, Vector<Acc> v) {
   if constexpr (std::is_same_v<T, Acc>) {
     store(p, v);
   } else if constexpr (std::is_same_v<T, BFloat16>) {
+#if defined(__AVX512BF16__)  // flushes subnormal numbers, as the dot product of the same unit does
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), (__m256i)_mm512_cvtneps_pbh(v));
+#else
     using Bits = Vector<uint32_t>;
     const Bits bits = reinterpret_cast<Bits>(v);
     const Bits rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
     const Bits quiet = (bits >> 16) | 0x40u;
     const Bits chosen = (bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded;
     store(p, __builtin_convertvector(chosen, Vector<uint16_t, kLanes<uint32_t>>));
+#endif
   } else {
 #if defined(__AVX512F__)
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
