@@ -42,10 +42,13 @@ def _needs_function(a: Tensor, b: Tensor, c: Tensor | None = None) -> bool:
     return forward_ad._current_level >= 0 or peek_interpreter_stack() is not None
 
 
-@torch.compiler.assume_constant_result
 def _torch_fp32_precision() -> str:
     """The precision torch's own float32 products have on CUDA, as a name that the ops take."""
     return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"
+
+
+# What torch.compiler.assume_constant_result sets; calling it would import torch._dynamo, which takes 1 s.
+_torch_fp32_precision._dynamo_marked_constant = True
 
 
 def _product(a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, options: dict[str, Any]) -> Tensor:
@@ -66,7 +69,7 @@ def _product(a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, options
         if options or c is not None:
             return _gemm_bare(a, b, c, **options)
         return _matmul_bare(a, b)
-    except (RuntimeError, ValueError, TypeError) as error:
+    except (AttributeError, RuntimeError, ValueError, TypeError) as error:
         _errors.diagnose(error, a=a, b=b, c=c, out=out)
         raise
 
