@@ -106,7 +106,7 @@ def test_add(data, dtype, shape, keep, seed):
     )
     expected = a + b
     out = data.draw(outputs(*expected.shape, dtype=dtype))
-    fastgemm.add(a, b, out=out, level=data.draw(st.sampled_from([None, 1, 2, 4, 5, 7])))
+    fastgemm.add(a, b, out=out, level=data.draw(st.sampled_from([None, 1, 2, 4, 5])))
     assert torch.equal(out, expected), (a.stride(), b.stride(), out.stride())
 
 
