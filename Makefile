@@ -11,19 +11,22 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 ARGS   ?=
 
+# Threads that may move sometimes share a core, which halves every rate for a while, torch's and ours.
+PINNED := OMP_PROC_BIND=true
+
 # What the compiled libraries are made of: a change of any of them builds again.
 SOURCES := $(shell find csrc -type f 2>/dev/null) CMakeLists.txt setup.py pyproject.toml tools/build_backend.py
 
 .PHONY: ladder test bench lint format clean
 
 ladder: $(VENV)/.installed
-	$(BIN)/fastgemm ladder $(ARGS)
+	$(PINNED) $(BIN)/fastgemm ladder $(ARGS)
 
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest $(ARGS)
 
 bench: $(VENV)/.installed
-	$(BIN)/fastgemm bench $(ARGS)
+	$(PINNED) $(BIN)/fastgemm bench $(ARGS)
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <stdexcept>
 #include <string_view>
 
@@ -105,9 +106,15 @@ CpuFeatures capped() {
   return f;
 }
 
-size_t cache_size(int name, size_t fallback) {
-  const long bytes = sysconf(name);
-  return bytes > 0 ? static_cast<size_t>(bytes) : fallback;
+// Bytes of a cache of processor 0 as Linux lists it ("32768K"), or 0. glibc's sysconf counts the L3 of a
+// whole AMD socket, several times what the cores of one die share.
+size_t listed_size(int index) {
+  std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/size");
+  size_t size = 0;
+  char unit = 0;
+  if (!(file >> size)) return 0;
+  file >> unit;
+  return unit == 'K' ? size << 10 : unit == 'M' ? size << 20 : size;
 }
 
 }  // namespace
@@ -136,11 +143,10 @@ const CpuFeatures& cpu_features() {
 const CpuCaches& cpu_caches() {
   static const CpuCaches found = [] {
     CpuCaches c;
-#if defined(_SC_LEVEL1_DCACHE_SIZE)
-    c.l1d = cache_size(_SC_LEVEL1_DCACHE_SIZE, c.l1d);
-    c.l2 = cache_size(_SC_LEVEL2_CACHE_SIZE, c.l2);
-    c.l3 = cache_size(_SC_LEVEL3_CACHE_SIZE, c.l3);
-#endif
+    // index0 is L1 data, index1 L1 instructions.
+    if (const size_t size = listed_size(0)) c.l1d = size;
+    if (const size_t size = listed_size(2)) c.l2 = size;
+    if (const size_t size = listed_size(3)) c.l3 = size;
     return c;
   }();
   return found;
