@@ -1,7 +1,7 @@
 #include "core/tuning.h"
 
 #include <atomic>
-#include <cmath>
+#include <bit>
 #include <limits>
 #include <mutex>
 #include <shared_mutex>
@@ -46,15 +46,17 @@ const Kernel* find_row(Op op, Device device, std::string_view name) {
   return nullptr;
 }
 
-double log_size(int64_t n) { return std::log2(double(n < 1 ? 1 : n)); }
+// log2(n) up to a constant, linear between powers of two: the bits of a float, read as a number. A decision
+// looks at hundreds of sizes, and std::log2 would take 10 us for them.
+float log_size(int64_t n) { return float(std::bit_cast<uint32_t>(float(n < 1 ? 1 : n))) * 0x1p-23f; }
 
 // Squared distance in octaves. Batch counts half: four times the batch is like twice the size.
-double distance(const TuningKey& key, const Measured& p) {
+float distance(const TuningKey& key, const Measured& p) {
   const auto d = [](int64_t x, int64_t y) {
-    const double v = log_size(x) - log_size(y);
+    const float v = log_size(x) - log_size(y);
     return v * v;
   };
-  return d(key.m, p.m) + d(key.n, p.n) + d(key.k, p.k) + 0.25 * d(key.batch, p.batch);
+  return d(key.m, p.m) + d(key.n, p.n) + d(key.k, p.k) + 0.25f * d(key.batch, p.batch);
 }
 
 // Tables are measured with one thread and with all; a point of the same kind of thread count is meant.
@@ -102,12 +104,12 @@ const std::string& cpu_model() {
 const Kernel* nearest_measured(const TuningKey& key) {
   if (key.device != Device::cpu) return nullptr;
   const Measured* best = nullptr;
-  double best_distance = std::numeric_limits<double>::infinity();
+  float best_distance = std::numeric_limits<float>::infinity();
   for (const StaticTable& table : static_tables()) {
     if (table.op != key.op || table.device != cpu_model()) continue;
     for (const Measured& p : table.points) {
       if (p.type != key.type || !same_threads(key, p)) continue;
-      const double d = distance(key, p);
+      const float d = distance(key, p);
       if (d < best_distance) best_distance = d, best = &p;
     }
   }
