@@ -268,9 +268,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--op", action="append", choices=list(GRIDS), help="default: all")
     parser.add_argument("--dtype", action="append", choices=list(CPP_TYPES), help="default: all")
-    parser.add_argument("--budget", type=float, default=0.08, help="seconds for each kernel at each point")
+    parser.add_argument("--budget", type=float, default=0.06, help="seconds for each kernel at each point")
     parser.add_argument(
-        "--slowest", type=float, default=0.8, help="leave out points that would take longer, seconds"
+        "--slowest", type=float, default=0.7, help="leave out points that would take longer, seconds"
     )
     parser.add_argument("--json", type=Path, help="where measurements go; default: by the processor's type")
     return parser.parse_args(arguments)

@@ -1,7 +1,7 @@
 """How this project measures: shared by ``fastgemm ladder``, ``fastgemm bench``, benchmarks/ and tools/.
 
 problems      what is run: operands, the call, torch's call for the same thing
-check         the result against float64 (exact for integers), before anything is timed
+checking      the result against float64 (exact for integers), before anything is timed
 timing        interleaved samples, and what is said about them
 limits        what the machine could do at best
 environment   where and with what it was measured
@@ -11,7 +11,7 @@ sweep         many problems; presets names sets of them
 plots         pictures of both
 """
 
-from .check import Check, WrongResult, check
+from .checking import Check, WrongResult, check
 from .environment import describe, using_threads
 from .problems import Add, Gemm, Instance, Problem, Transpose, instantiate
 from .timing import CpuTimer, Interleaved, Summary, Timer, interleave

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from ..table import kernels
-from .check import Check, Reference, check
+from .checking import Check, Reference, check
 from .environment import describe, usable_cores, using_threads
 from .limits import fma_peak
 from .problems import Instance, Problem, instantiate

@@ -28,7 +28,7 @@ def _pyplot() -> Any:
             "axes.spines.top": False,
             "axes.spines.right": False,
             "svg.hashsalt": "fastgemm",
-            "svg.fonttype": "none",
+            "svg.fonttype": "path",  # the same picture whatever fonts the reader has
             "figure.facecolor": "white",
         }
     )
@@ -169,7 +169,7 @@ def draw(report: Report) -> Figure:
 
 
 def save(report: Report, path: Path) -> list[Path]:
-    """Draws a report to ``path``; without one of the known suffixes, to path.png and path.svg. Returns the paths."""
+    """Draws a report to ``path``, or, when that has no known suffix, to path.png and path.svg; returns those."""
     figure = draw(report)
     paths = (
         [path] if path.suffix in SUFFIXES else [path.with_name(path.name + suffix) for suffix in SUFFIXES[:2]]

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from .check import Check
+from .checking import Check
 from .problems import Problem, dtype_name, label
 from .timing import Interleaved, Summary
 

@@ -8,7 +8,7 @@ import torch
 
 from ..table import kernels
 from ..tuning import autotune
-from .check import Reference, check
+from .checking import Reference, check
 from .environment import describe, using_threads
 from .ladder import BASELINE, COPY
 from .limits import fma_peak

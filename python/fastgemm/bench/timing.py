@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 Call = Callable[[], object]
-SLOW = 1.0  # seconds: longer calls are timed twice and no more
+SLOW = 0.4  # seconds: longer calls are timed twice and no more
 
 
 class Timer(Protocol):
@@ -101,7 +101,7 @@ def interleave(
 
     Args:
         calls: what to time, by name.
-        budget: seconds for each call; one that takes longer still runs ``min_rounds`` times, above 1 s twice.
+        budget: seconds for each call; one that takes longer still runs ``min_rounds`` times, above 0.4 s twice.
         estimates: seconds a call takes, where known from an earlier run; calls whose estimate is long are not
             run again just to warm up.
         min_rounds: least number of samples of a call; rounded down to a power of two.
@@ -115,13 +115,14 @@ def interleave(
     for name, call in calls.items():
         if name not in estimates:
             estimates[name] = timer.sample(call, 1)
-        if estimates[name] < 0.25:  # also warms up: caches, page tables, torch's thread pool
+        if estimates[name] < 0.05:  # also warms up: caches, page tables, torch's thread pool
             estimates[name] = min(timer.sample(call, 1) for _ in range(3))
-    counts = {
-        name: _power_of_two_at_most(min(max(budget / max(t, min_sample), min_rounds if t < SLOW else 2), max_rounds))
-        for name, t in estimates.items()
-        if name in calls
-    }
+
+    def samples_of(t: float) -> int:
+        least = min_rounds if t < SLOW else 2
+        return _power_of_two_at_most(min(max(budget / max(t, min_sample), least), max_rounds))
+
+    counts = {name: samples_of(estimates[name]) for name in calls}
     repeats = {name: max(1, math.ceil(min_sample / max(estimates[name], 1e-9))) for name in calls}
     total = max(counts.values())
     names = list(calls)

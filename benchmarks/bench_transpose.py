@@ -1,0 +1,15 @@
+"""Transposed copies: every kernel of the table and torch, by element width and shape."""
+
+import pytest
+import torch
+from conftest import contenders
+from fastgemm.bench import Transpose
+
+DTYPES = [torch.int8, torch.bfloat16, torch.float32, torch.float64, torch.complex128]
+SHAPES = {"square": (1024, 1024), "odd": (1023, 1025), "tall": (65536, 16)}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("kernel", "dtype"), contenders("transpose", DTYPES))
+def bench_transpose(measure, kernel, dtype, shape):
+    measure(Transpose(*SHAPES[shape], dtype), kernel)

@@ -1,0 +1,91 @@
+"""Tables of reports in Markdown, for README and docs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..table import KernelInfo
+from .records import Measurement, Report, select
+
+
+def table(header: list[str], rows: Iterable[list[str]], numbers_from: int = 1) -> str:
+    """A Markdown table; columns from ``numbers_from`` on are set flush right."""
+    marks = ["---" if i < numbers_from else "---:" for i in range(len(header))]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [header, marks, *rows])
+
+
+def rate(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 else f"{value:.2f}"
+
+
+def percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.0f} %" if value >= 0.1 else f"{100 * value:.1f} %"
+
+
+def ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def place(report: Report) -> str:
+    """Where, when and with what a report was made, in a sentence."""
+    env = report.environment
+    threads = sorted({row.threads for row in report.results})
+    counts = " and ".join(map(str, threads)) + (" thread" if threads == [1] else " threads")
+    commit = f", commit {env['commit']}" if env["commit"] else ""
+    return (
+        f"Measured on {env['device']} ({env['cpu_model']}), {counts}, torch {env['torch']}, "
+        f"{env['date'][:10]}{commit}, by `fastgemm {report.command}`."
+    )
+
+
+def ladder_table(rows: list[Measurement]) -> str:
+    first = rows[0]
+    limit = next((row.limit_name for row in rows if row.limit_name), "limit")
+    header = ["level", "kernel", first.unit, f"of {limit}", f"of `{first.baseline}`", "over the level below"]
+    lines = [
+        [
+            str(row.level),
+            f"`{row.kernel}`",
+            rate(row.rate),
+            percent(row.share_of_limit),
+            ratio(row.speedup.median if row.speedup else None),
+            f"{row.gain:.2f}x" if row.gain else "-",
+        ]
+        for row in select(rows, role="rung")
+    ]
+    for row in select(rows, role="baseline"):
+        lines.append(["", f"`{row.kernel}`", rate(row.rate), percent(row.share_of_limit), "1.00", ""])
+    title = f"**{first.op}, {first.dtype} {first.label}**\n\n"
+    return title + table(header, lines, numbers_from=2)
+
+
+def ladder_section(report: Report) -> str:
+    ops = dict.fromkeys(row.op for row in report.results)
+    tables = [ladder_table(select(report.results, op=op)) for op in ops]
+    return "\n\n".join([*tables, place(report)])
+
+
+def means_section(report: Report) -> str:
+    """A row for each group of a ``bench`` report."""
+    means = report.summary["geometric_means"]
+    timed = [row for row in report.results if row.role != "baseline"]
+
+    def kernels(group: str) -> str:
+        return ", ".join(dict.fromkeys(f"`{row.kernel}`" for row in select(timed, group=group))) or "-"
+
+    lines = [
+        [name, ratio(mean["speedup"]), ratio(mean["least"]), kernels(name)] for name, mean in means.items()
+    ]
+    header = ["problems", "times as fast as torch, geometric mean", "least", "kernels"]
+    return table(header, lines) + "\n\n" + place(report)
+
+
+def kernel_section(rows: list[KernelInfo]) -> str:
+    """The kernel table; it does not depend on the machine."""
+    lines = [
+        [row.op, row.device, str(row.level), f"`{row.name}`", row.role, row.needs, row.summary.rstrip(".")]
+        for row in rows
+    ]
+    return table(["op", "device", "level", "kernel", "role", "needs", "idea"], lines, numbers_from=9)

@@ -1,0 +1,175 @@
+"""The command line: what it prints and writes, and its exit codes."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import fastgemm
+import pytest
+import torch
+from click.testing import CliRunner
+from fastgemm.cli import main
+
+QUICK = ["--budget", "0.001"]
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def invoke(*arguments: str, code: int = 0):
+        result = CliRunner().invoke(main, list(arguments))
+        assert result.exit_code == code, result.output + repr(result.exception)
+        return result
+
+    return invoke
+
+
+@pytest.fixture
+def wrong_kernel(monkeypatch):
+    """Makes level 2 of gemm return a product with one wrong element."""
+    from fastgemm.bench import problems
+
+    real = problems.ops.matmul
+
+    def wrong(a, b, **options):
+        out = real(a, b, **options)
+        if options.get("level") == 2:
+            out[0, 0] += 1
+        return out
+
+    monkeypatch.setattr(problems.ops, "matmul", wrong)
+
+
+def test_ladder_writes_its_files(run, tmp_path):
+    result = run("ladder", "--size", "32", *QUICK)
+    for name in ("naive", "microkernel", "GFLOPS", "GB/s", "torch.matmul"):
+        assert name in result.stdout
+    assert "written: fastgemm-ladder.json" in result.stderr
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        f"fastgemm-ladder.{e}" for e in ("json", "png", "svg")
+    ]
+    report = json.loads((tmp_path / "fastgemm-ladder.json").read_text())
+    assert report["command"] == "ladder" and report["environment"]["torch"] == torch.__version__
+    assert {row["op"] for row in report["results"]} == {"gemm", "transpose"}
+    assert {row["level"] for row in report["results"] if row["op"] == "gemm"} >= {1, 2, 3, 4, 5, 6, 7}
+    for row in report["results"]:
+        assert row["seconds"]["count"] >= 2 and row["seconds"]["q1"] <= row["seconds"]["q3"]
+
+
+def test_ladder_no_files(run, tmp_path):
+    run("ladder", "--op", "transpose", "--shape", "20x30", "--dtype", "int8", "--no-files", *QUICK)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("dtype", ["fp64", "bf16", "int8", "int32"])
+def test_ladder_of_other_types(run, dtype):
+    options = ["--op", "gemm", "--size", "24", "--dtype", dtype, "--threads", "1", "--no-files"]
+    result = run("ladder", *options, *QUICK)
+    assert "1 thread" in result.stdout
+
+
+def test_ladder_json_on_stdout_is_only_json(run):
+    result = run("ladder", "--op", "add", "--size", "16", "--json", "-", "--plot", "x.svg", *QUICK)
+    assert json.loads(result.stdout)["results"]
+
+
+def test_ladder_says_when_a_result_is_wrong(run, wrong_kernel):
+    result = run(
+        "ladder", "--op", "gemm", "--size", "16", "--json", "r.json", "--plot", "r.svg", *QUICK, code=1
+    )
+    assert "WRONG" in result.stdout
+    assert "kernel blocked" in result.stderr and "elements wrong" in result.stderr
+    rows = json.loads(Path("r.json").read_text())["results"]
+    assert [(row["level"], row["seconds"]) for row in rows if not row["right"]] == [(2, None)]
+
+
+def test_bench_says_when_a_result_is_wrong(run, wrong_kernel):
+    result = run("bench", "--shape", "8x8x8", "--level", "2", *QUICK, code=1)
+    assert "elements wrong" in result.stderr
+    run("bench", "--shape", "8x8x8", "--level", "2", "--no-check", *QUICK)
+
+
+def test_a_failing_run_exits_with_1(run, monkeypatch):
+    def fail(*_, **__):
+        raise RuntimeError("no memory for this")
+
+    monkeypatch.setattr("fastgemm.cli.ladder.run_ladder", fail)
+    assert "no memory for this" in run("ladder", "--no-files", code=1).stderr
+
+
+def test_an_unwritable_output_exits_with_1(run, monkeypatch):
+    def fail(*_, **__):
+        raise OSError(28, "No space left on device", "r.json")
+
+    monkeypatch.setattr("fastgemm.cli.console._write", fail)
+    assert "No space left" in run("bench", "--shape", "4x4x4", "--json", "r.json", *QUICK, code=1).stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["climb"], "No such command"),
+        (["ladder", "--op", "multiply"], "multiply"),
+        (["ladder", "--shape", "4x4x4"], "--shape needs one --op"),
+        (["ladder", "--op", "gemm", "--shape", "4x4"], "MxNxK"),
+        (["ladder", "--op", "gemm", "--shape", "4x0x4"], "positive sizes"),
+        (["ladder", "--threads", "0"], "--threads"),
+        (["ladder", "--dtype", "fp12"], "fp12"),
+        (["ladder", "--dtype", "complex128"], "gemm takes"),
+        (["ladder", "--json", "no/such/folder/r.json"], "does not exist"),
+        (["bench", "--level", "8"], "--level"),
+        (["bench", "--kernel", "fastest"], "no kernel of gemm"),
+        (["bench", "--op", "transpose", "--layout", "NT"], "--layout is for gemm"),
+        (["bench", "--op", "transpose", "--preset", "transformers"], "only products"),
+        (["bench", "--preset", "everything"], "everything"),
+        (["bench", "--budget", "0"], "--budget"),
+    ],
+)
+def test_usage_errors_exit_with_2(run, arguments, message):
+    assert message in run(*arguments, code=2).stderr
+
+
+def test_bench_names_kernels_and_writes_csv(run):
+    arguments = ["--shape", "16x24x32", "--shape", "3x4x5x6", "--dtype", "fp32", "--dtype", "int8"]
+    run("bench", *arguments, "--layout", "NT", "--layout", "TT", "--csv", "b.csv", "--plot", "b", *QUICK)
+    rows = list(csv.DictReader(Path("b.csv").read_text().splitlines()))
+    ours = [row for row in rows if row["role"] != "baseline"]
+    assert len(ours) == 2 * 2 * 2
+    names = {row.name for row in fastgemm.kernels("gemm", "cpu")}
+    assert all(row["kernel"] in names for row in ours)
+    assert {row["baseline"] for row in rows} == {"torch.matmul", "torch._int_mm"}
+
+
+def test_bench_of_levels_and_kernels(run):
+    shapes = ["--op", "transpose", "--shape", "16x24", "--shape", "2x16x24"]
+    result = run("bench", *shapes, "--level", "1", "--level", "5", "--kernel", "blocked", *QUICK)
+    for text in ("level 1", "level 5", "kernel blocked", "geometric means"):
+        assert text in result.stdout
+
+
+def test_bench_tune_remembers(run):
+    run("bench", "--shape", "13x14x15", "--tune", *QUICK)
+    assert json.loads(run("info", "--json").stdout)["tuned_problems"] >= 1
+    fastgemm.tuning.clear_cache(disk=True)
+
+
+def test_info(run):
+    text = run("info").stdout
+    for row in fastgemm.kernels():
+        assert row.name in text
+    found = json.loads(run("info", "--json").stdout)
+    assert found["build"]["version"] == fastgemm.__version__
+    assert len(found["kernels"]) == len(fastgemm.kernels())
+    assert found["autotune_cache"].endswith("autotune.json")
+
+
+def test_version_and_module_entry_point():
+    assert fastgemm.__version__ in CliRunner().invoke(main, ["--version"]).output
+    command = [sys.executable, "-m", "fastgemm", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("fastgemm, version")

@@ -1,0 +1,127 @@
+"""Writes the tables and pictures of README.md and docs/*.md from benchmarks/results/.
+
+    python tools/render_results.py           rewrite what lies between the markers, and docs/img/
+    python tools/render_results.py --check   write nothing; fail if anything would change
+
+A marked block is replaced whole:
+
+    <!-- ladder:begin -->     picture and tables of the rungs, from results/**/ladder.json
+    <!-- ladder:end -->       (`fastgemm ladder --json`)
+    <!-- reference:begin -->  geometric means against torch, from results/**/reference.json
+                              (`fastgemm bench --preset reference --json`)
+    <!-- kernels:begin -->    the kernel table
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import fastgemm
+from fastgemm.bench import markdown, plots
+from fastgemm.bench.records import Report, read_report
+
+ROOT = Path(__file__).resolve().parent.parent
+BLOCK = re.compile(r"(<!-- (\w+):begin -->\n)(.*?)(<!-- \2:end -->)", re.DOTALL)
+MARKER = re.compile(r"<!-- (\w+):(?:begin|end) -->")
+
+
+class Site:
+    """README, docs and the reports they show."""
+
+    def __init__(self, root: Path):
+        self.root = root
+        self.results = root / "benchmarks" / "results"
+        self.images = root / "docs" / "img"
+
+    def documents(self) -> list[Path]:
+        return [
+            p for p in [self.root / "README.md", *sorted((self.root / "docs").glob("*.md"))] if p.exists()
+        ]
+
+    def reports(self, name: str) -> dict[str, Report]:
+        """Reports of a file name, by device: the folder that the file is in."""
+        return {path.parent.name: read_report(path) for path in sorted(self.results.glob(f"**/{name}.json"))}
+
+    def picture(self, device: str) -> Path:
+        return self.images / f"ladder_{device}.svg"
+
+    def block(self, name: str, document: Path) -> str:
+        def ladder(device: str, report: Report) -> str:
+            picture = os.path.relpath(self.picture(device), document.parent)
+            link = f"![Rates of the levels on {report.environment['device']}]({picture})"
+            return f"{link}\n\n{markdown.ladder_section(report)}"
+
+        def sections(file: str, section: Callable[[str, Report], str]) -> str:
+            return "\n\n".join(section(device, report) for device, report in self.reports(file).items())
+
+        makers = {
+            "ladder": lambda: sections("ladder", ladder),
+            "reference": lambda: sections("reference", lambda _, report: markdown.means_section(report)),
+            "kernels": lambda: markdown.kernel_section(fastgemm.kernels()),
+        }
+        if name not in makers:
+            raise SystemExit(f"{document}: unknown block {name!r}; known: {', '.join(makers)}")
+        text = makers[name]()
+        return f"{text}\n" if text else ""
+
+    def rendered(self, document: Path) -> str:
+        text = document.read_text(encoding="utf-8")
+        blocks = [found.group(2) for found in BLOCK.finditer(text)]
+        if len(MARKER.findall(text)) != 2 * len(blocks):
+            raise SystemExit(f"{document}: a marker has no partner")
+        return BLOCK.sub(lambda m: m.group(1) + self.block(m.group(2), document) + m.group(4), text)
+
+    def stale_pictures(self) -> list[tuple[Path, Report]]:
+        """Pictures that were not drawn from the stored data."""
+        found = []
+        for device, report in self.reports("ladder").items():
+            path = self.picture(device)
+            if not path.exists() or plots.fingerprint(report) not in path.read_text(encoding="utf-8"):
+                found.append((path, report))
+        return found
+
+
+def draw(path: Path, report: Report) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        (made,) = plots.save(report, Path(folder) / path.name)
+        # matplotlib ends lines of SVG paths with a space
+        lines = made.read_text(encoding="utf-8").splitlines()
+    path.write_text("\n".join(line.rstrip() for line in lines) + "\n", encoding="utf-8")
+
+
+def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if anything would change")
+    check = parser.parse_args(arguments).check
+    site = Site(root)
+    stale = {
+        path: text for path in site.documents() if (text := site.rendered(path)) != path.read_text("utf-8")
+    }
+    pictures = site.stale_pictures()
+    if check:
+        for path in [*stale, *(path for path, _ in pictures)]:
+            print(
+                f"{path.relative_to(root)} is out of date: run python tools/render_results.py",
+                file=sys.stderr,
+            )
+        return 1 if stale or pictures else 0
+    for path, text in stale.items():
+        path.write_text(text, encoding="utf-8")
+    for path, report in pictures:
+        draw(path, report)
+    for path in [*stale, *(path for path, _ in pictures)]:
+        print(f"written: {path.relative_to(root)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
