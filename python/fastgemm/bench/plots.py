@@ -37,9 +37,7 @@ def _pyplot() -> Any:
 
 def _place(report: Report, rows: list[Measurement]) -> str:
     threads = sorted({row.threads for row in rows})
-    count = (
-        f"{threads[0]} thread{'s' if threads[0] > 1 else ''}" if len(threads) == 1 else f"{threads} threads"
-    )
+    count = " and ".join(map(str, threads)) + (" thread" if threads == [1] else " threads")
     env = report.environment
     return f"{env['device']} ({env['cpu_model']}), {count}, torch {env['torch']}, {env['date'][:10]}"
 
@@ -79,9 +77,7 @@ def _draw_reference_lines(axis: Axes, rows: list[Measurement], top: float) -> No
 
 def _ladder_panel(axis: Axes, rows: list[Measurement]) -> None:
     bars = [row for row in rows if row.level is not None and row.rate]
-    names = [
-        f"{row.level}  {row.kernel}" if row.role == "rung" else f"{row.kernel} ({row.role})" for row in bars
-    ]
+    names = [f"{row.level}  {row.kernel}" if row.role == "rung" else row.kernel for row in bars]
     colours = [RUNG if row.role == "rung" else BESIDE for row in bars]
     places = range(len(bars))
     axis.barh(places, [row.rate for row in bars], color=colours, height=0.68)
@@ -100,7 +96,7 @@ def _ladder_panel(axis: Axes, rows: list[Measurement]) -> None:
             textcoords="offset points",
             va="center",
             fontsize=9,
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.85},
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 1.0},
         )
     _draw_reference_lines(axis, rows, top)
     axis.set_xlabel(bars[0].unit if bars else "")
@@ -111,7 +107,10 @@ def _ladder_panel(axis: Axes, rows: list[Measurement]) -> None:
 
 
 def ladder_figure(report: Report) -> Figure:
-    """A panel for each op: a bar for each rung with its rate and its gain over the level below."""
+    """A panel for each op: a bar for each rung with its rate and its gain over the level below.
+
+    What stands beside the ladder (companions, pitfalls, second rungs of a level) is grey.
+    """
     plt = _pyplot()
     panels = list(dict.fromkeys(row.op for row in report.results))
     heights = [

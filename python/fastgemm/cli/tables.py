@@ -89,26 +89,26 @@ def beside_table(rows: list[Measurement], summaries: dict[str, str]) -> Table | 
 
 
 def bench_table(rows: list[Measurement]) -> Table:
-    """A section for each group, in it a row for each problem and choice of a kernel."""
+    """Groups one after the other, in each a row for each problem and choice of a kernel."""
+    chosen = any(row.choice != "fastest known" for row in rows if row.role != "baseline")
     table = Table(box=box.SIMPLE_HEAD)
-    for name in ("problem", "asked for", "kernel"):
+    for name in ("problem", "threads", *(["asked for"] if chosen else []), "kernel"):
         table.add_column(name, no_wrap=True)
-    for name in ("rate", "of limit", "torch", "ratio", "spread", "error / bound"):
+    for name in ("rate", "of limit", "torch", "ratio", "spread", "error"):
         table.add_column(name, justify="right", no_wrap=True)
-    torch_rates = {(r.group, r.label): r.rate for r in select(rows, role="baseline")}
+    torch_rates = {(r.group, r.dtype, r.label, r.threads): r.rate for r in select(rows, role="baseline")}
     for group in dict.fromkeys(row.group for row in rows):
-        members = [row for row in rows if row.group == group and row.role != "baseline"]
-        first = members[0]
-        table.add_row(f"[bold]{group}[/], {first.op} {first.dtype}, {first.threads} thread(s), {first.unit}")
-        for row in members:
+        table.add_row(f"[bold]{group}[/]")
+        for row in (row for row in rows if row.group == group and row.role != "baseline"):
             ratio = number(row.speedup and row.speedup.median)
             table.add_row(
-                "  " + row.label,
-                row.choice,
+                f"  {row.label}",
+                str(row.threads),
+                *([row.choice] if chosen else []),
                 row.kernel,
-                rate(row.rate),
+                f"{rate(row.rate)} {row.unit}",
                 percent(row.share_of_limit),
-                rate(torch_rates.get((group, row.label))),
+                rate(torch_rates.get((group, row.dtype, row.label, row.threads))),
                 ratio if not row.speedup or row.speedup.median >= 1 else f"[red]{ratio}[/]",
                 spread(row),
                 error(row),
