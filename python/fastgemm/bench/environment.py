@@ -36,8 +36,13 @@ def commit() -> str | None:
     return head + ("+" if git("status", "--porcelain", "--untracked-files=no") else "") if head else None
 
 
+_TORCH_THREADS = torch.get_num_threads()  # as torch found them, before anything here changes them
+
+
 def usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Cores this process may use. Under OMP_PROC_BIND the calling thread is tied to one; then torch's count holds."""
+    own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(own, _TORCH_THREADS)
 
 
 def describe() -> dict[str, Any]:
