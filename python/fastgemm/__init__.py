@@ -8,7 +8,7 @@ torch.Size([512, 128])
 torch.Size([512, 128])
 """
 
-import torch  # noqa: F401  (loads libtorch, which the op library below binds to)
+import torch  # first: loads libtorch, which the op library below binds to
 
 from . import _introspect  # loads the op library and registers torch.ops.fastgemm
 from ._autograd import register as _register_autograd

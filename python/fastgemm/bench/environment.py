@@ -40,7 +40,7 @@ _TORCH_THREADS = torch.get_num_threads()  # as torch found them, before anything
 
 
 def usable_cores() -> int:
-    """Cores this process may use. Under OMP_PROC_BIND the calling thread is tied to one; then torch's count holds."""
+    """Cores this process may use; OMP_PROC_BIND ties the calling thread to one, then torch's count holds."""
     own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(own, _TORCH_THREADS)
 
