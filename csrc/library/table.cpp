@@ -8,13 +8,25 @@ namespace {
 void torch_gemm(const GemmProblem& p, Context& c) { c.torch_gemm(p); }
 void torch_transpose(const TransposeProblem& p, Context& c) { c.torch_transpose(p); }
 
+bool has_leading_dimension(const ConstMatrix& m, int64_t rows, int64_t cols) {
+  return (m.col_stride == 1 && (rows == 1 || m.row_stride >= cols)) ||
+         (m.row_stride == 1 && (cols == 1 || m.col_stride >= rows));
+}
+
+// torch 2.13's _int_mm gives wrong sums for other strides and refuses other results.
+const char* int8_rejects(const GemmProblem& p) {
+  if (!has_leading_dimension(p.a, p.m, p.k) || !has_leading_dimension(p.b, p.k, p.n))
+    return "torch._int_mm takes row-major and column-major operands only";
+  const bool contiguous = (p.m == 1 || p.out.row_stride == p.n) && (p.n == 1 || p.out.col_stride == 1);
+  return p.out.data && !contiguous ? "torch._int_mm writes contiguous results only" : nullptr;
+}
+
 const char* torch_rejects(const GemmProblem& p) {
   if (p.precision != Precision::ieee) return "torch's CPU product follows its own global flags";
   if (p.type != DType::i8 && p.out_type != p.type) return "torch's CPU product has no out_dtype";
   if (is_integer(p.type) && (p.alpha != 1.0 || p.beta != 0.0))
     return "torch's C interface has no integer alpha and beta";
-  const bool contiguous = (p.m == 1 || p.out.row_stride == p.n) && (p.n == 1 || p.out.col_stride == 1);
-  if (p.type == DType::i8 && p.out.data && !contiguous) return "torch._int_mm writes contiguous results only";
+  if (p.type == DType::i8) return int8_rejects(p);
   return nullptr;
 }
 
