@@ -19,7 +19,7 @@ def both_checks(function, *inputs):
     assert gradgradcheck(function, inputs)
 
 
-@pytest.mark.parametrize(("trans_a", "trans_b"), itertools.product((False, True), repeat=2))
+@pytest.mark.parametrize(("trans_a", "trans_b"), list(itertools.product((False, True), repeat=2)))
 def test_gemm(trans_a, trans_b):
     a, b = draw(*((4, 3) if trans_a else (3, 4))), draw(*((2, 4) if trans_b else (4, 2)))
 

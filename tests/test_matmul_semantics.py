@@ -505,7 +505,7 @@ def test_unavailable_precision_names_what_can_run():
             fastgemm.matmul(A, B, precision=precision, kernel="torch")
 
 
-@pytest.mark.parametrize(("trans_a", "trans_b"), itertools.product((False, True), repeat=2))
+@pytest.mark.parametrize(("trans_a", "trans_b"), list(itertools.product((False, True), repeat=2)))
 def test_gemm_flags_equal_views(trans_a, trans_b):
     a = random_tensor(*((7, 5) if trans_a else (5, 7)), dtype=torch.float64)
     b = random_tensor(*((6, 7) if trans_b else (7, 6)), dtype=torch.float64)
