@@ -15,8 +15,10 @@ from reference import (
     DTYPES,
     UNIT_ROUNDOFF,
     assert_right,
+    check_gemm,
     expected_gemm,
     largest_relative_error,
+    poisoned,
     random_tensor,
     row_id,
     rows,
@@ -149,6 +151,16 @@ def test_a_measurement_applies_to_exactly_its_problem(no_measurements, layout):
         assert not torch.equal(fastgemm.matmul(a, b), naive)
     tuning.clear_cache()
     assert torch.equal(fastgemm.matmul(a, b), default)
+
+
+def test_a_kept_decision_is_not_used_for_a_problem_that_its_kernel_rejects(no_measurements):
+    """torch's int8 product writes contiguous results only, and a tuning key does not know of out's strides."""
+    a, b = random_tensor(16, 64, dtype=torch.int8), random_tensor(64, 8, dtype=torch.int8)
+    tuning._remember(tuning.gemm_key(a, b), "torch")
+    assert tuning.chosen_kernel(tuning.gemm_key(a, b)) == "torch"
+    check_gemm(a, b)
+    check_gemm(a, b, out=poisoned(8, 16, dtype=torch.int32).t())
+    check_gemm(a[:, :1].expand(16, 64), b)
 
 
 def test_calls_never_measure(no_measurements, monkeypatch):

@@ -125,7 +125,9 @@ const Kernel& fastest_known_cached(const Problem& p, const TuningKey& key) {
   thread_local std::array<Slot, kSlots> slots;
   Slot& slot = slots[size_t(key.m * 31 + key.n * 17 + key.k * 7 + key.batch + int(key.type)) % kSlots];
   const uint64_t version = tuning_version();
-  if (slot.kernel && slot.version == version && slot.key == key) return *slot.kernel;
+  // A key says nothing of leading dimensions, by which a kernel may reject another problem of the same key.
+  const bool kept = slot.kernel && slot.version == version && slot.key == key;
+  if (kept && !why_rejected(*slot.kernel, p)) return *slot.kernel;
   const Kernel& k = fastest_known(p, key);
   const bool flags_matter =
       key.op == Op::gemm && key.type == DType::f32 && (is_framework(k) || !framework_is_ieee());
