@@ -33,7 +33,7 @@ def kernel_name(instance: Instance, choice: Choice) -> str:
 
 
 def choice_text(choice: Choice) -> str:
-    return ", ".join(f"{name} {value}" for name, value in choice) or "fastest known"
+    return ", ".join(f"{name} {value}" for name, value in choice) or "fastest"
 
 
 class Peaks:

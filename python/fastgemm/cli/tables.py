@@ -90,8 +90,8 @@ def beside_table(rows: list[Measurement], summaries: dict[str, str]) -> Table | 
 
 def bench_table(rows: list[Measurement]) -> Table:
     """Groups one after the other, in each a row for each problem and choice of a kernel."""
-    chosen = any(row.choice != "fastest known" for row in rows if row.role != "baseline")
-    table = Table(box=box.SIMPLE_HEAD)
+    chosen = any(row.choice != "fastest" for row in rows if row.role != "baseline")
+    table = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     for name in ("problem", "threads", *(["asked for"] if chosen else []), "kernel"):
         table.add_column(name, no_wrap=True)
     for name in ("rate", "of limit", "torch", "ratio", "spread", "error"):
