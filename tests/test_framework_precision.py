@@ -1,9 +1,8 @@
 """torch's own float32 product is a candidate only while torch's flags leave it IEEE."""
 
+import fastgemm
 import pytest
 import torch
-
-import fastgemm
 
 
 @pytest.fixture
