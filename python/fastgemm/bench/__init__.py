@@ -8,7 +8,7 @@ environment   where and with what it was measured
 records       the rows of a report, as JSON and CSV
 ladder        every level of an operation
 sweep         many problems; presets names sets of them
-plots         pictures of both
+plots         pictures of both; markdown and formatting, their tables and numbers
 """
 
 from .checking import Check, WrongResult, check

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..table import KernelInfo
+from .formatting import percent, rate, ratio
 from .records import Measurement, Report, select
 
 
@@ -12,20 +13,6 @@ def table(header: list[str], rows: Iterable[list[str]], numbers_from: int = 1) -
     """A Markdown table; columns from ``numbers_from`` on are set flush right."""
     marks = ["---" if i < numbers_from else "---:" for i in range(len(header))]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in [header, marks, *rows])
-
-
-def rate(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 else f"{value:.2f}"
-
-
-def percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.0f} %" if value >= 0.1 else f"{100 * value:.1f} %"
-
-
-def ratio(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
 
 
 def place(report: Report) -> str:

@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .formatting import rate as rate_text
 from .records import Measurement, Report, select
 
 if TYPE_CHECKING:
@@ -42,10 +43,6 @@ def _place(report: Report, rows: list[Measurement]) -> str:
     return f"{env['device']} ({env['cpu_model']}), {count}, torch {env['torch']}, {env['date'][:10]}"
 
 
-def _format(rate: float) -> str:
-    return f"{rate:.0f}" if rate >= 100 else f"{rate:.1f}" if rate >= 1 else f"{rate:.2f}"
-
-
 def _format_gain(gain: float) -> str:
     return f"{gain:.1f}x" if gain >= 2 else f"{gain:.2f}x"
 
@@ -62,7 +59,7 @@ def _draw_reference_lines(axis: Axes, rows: list[Measurement], top: float) -> No
         side = "right" if i == 0 and len(lines) > 1 else "left"
         pad = -3 if side == "right" else 3
         axis.annotate(
-            f"{name} {_format(rate)}",
+            f"{name} {rate_text(rate)}",
             (rate, 1.0),
             xycoords=("data", "axes fraction"),
             xytext=(pad, 2),
@@ -88,7 +85,7 @@ def _ladder_panel(axis: Axes, rows: list[Measurement]) -> None:
         * 1.14
     )
     for y, row in zip(places, bars, strict=True):
-        text = _format(row.rate) + (f"  ({_format_gain(row.gain)})" if row.gain else "")
+        text = rate_text(row.rate) + (f"  ({_format_gain(row.gain)})" if row.gain else "")
         axis.annotate(
             text,
             (row.rate, y),

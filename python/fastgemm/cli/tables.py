@@ -5,27 +5,8 @@ from __future__ import annotations
 from rich import box
 from rich.table import Table
 
+from ..bench.formatting import percent, rate, ratio
 from ..bench.records import Measurement, Report, select
-
-
-def number(value: float | None, digits: int = 2, suffix: str = "") -> str:
-    return "-" if value is None else f"{value:.{digits}f}{suffix}"
-
-
-def rate(value: float | None) -> str:
-    return (
-        "-"
-        if value is None
-        else f"{value:.0f}"
-        if value >= 1000
-        else f"{value:.1f}"
-        if value >= 1
-        else f"{value:.2f}"
-    )
-
-
-def percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.0f} %" if value >= 0.1 else f"{100 * value:.1f} %"
 
 
 def spread(row: Measurement) -> str:
@@ -39,7 +20,7 @@ def error(row: Measurement) -> str:
         return "[bold red]WRONG[/]"
     if row.role in ("baseline", "limit"):
         return ""
-    return "exact" if row.worst_error == 0 else number(row.worst_error)
+    return "exact" if row.worst_error == 0 else ratio(row.worst_error)
 
 
 def limit_name(rows: list[Measurement]) -> str:
@@ -59,14 +40,16 @@ def ladder_table(rows: list[Measurement]) -> Table:
     for name in (first.unit, of_limit, of_torch, "over level below", "spread", "error / bound"):
         table.add_column(name, justify="right")
     for row in select(rows, role="rung"):
-        values = rate(row.rate), percent(row.share_of_limit), number(row.speedup and row.speedup.median)
+        values = rate(row.rate), percent(row.share_of_limit), ratio(row.speedup and row.speedup.median)
         style = "bold" if row.level == 7 else None
-        gain = number(row.gain, 2, "x")
+        gain = f"{ratio(row.gain)}x" if row.gain else "-"
         table.add_row(str(row.level), row.kernel, *values, gain, spread(row), error(row), style=style)
     table.add_section()
     for row in select(rows, role="baseline") + select(rows, role="limit"):
-        ratio = "1.00" if row.role == "baseline" else number(row.speedup and row.speedup.median)
-        table.add_row("", row.kernel, rate(row.rate), percent(row.share_of_limit), ratio, "", spread(row), "")
+        faster = "1.00" if row.role == "baseline" else ratio(row.speedup and row.speedup.median)
+        table.add_row(
+            "", row.kernel, rate(row.rate), percent(row.share_of_limit), faster, "", spread(row), ""
+        )
     return table
 
 
@@ -82,9 +65,9 @@ def beside_table(rows: list[Measurement], summaries: dict[str, str]) -> Table | 
         table.add_column(name, justify="right")
     table.add_column("what it shows")
     for row in beside:
-        ratio = number(row.speedup and row.speedup.median)
+        faster = ratio(row.speedup and row.speedup.median)
         shown = summaries.get(row.kernel, "")
-        table.add_row(str(row.level), row.kernel, row.role, rate(row.rate), ratio, error(row), shown)
+        table.add_row(str(row.level), row.kernel, row.role, rate(row.rate), faster, error(row), shown)
     return table
 
 
@@ -100,7 +83,7 @@ def bench_table(rows: list[Measurement]) -> Table:
     for group in dict.fromkeys(row.group for row in rows):
         table.add_row(f"[bold]{group}[/]")
         for row in (row for row in rows if row.group == group and row.role != "baseline"):
-            ratio = number(row.speedup and row.speedup.median)
+            faster = ratio(row.speedup and row.speedup.median)
             table.add_row(
                 f"  {row.label}",
                 str(row.threads),
@@ -109,7 +92,7 @@ def bench_table(rows: list[Measurement]) -> Table:
                 f"{rate(row.rate)} {row.unit}",
                 percent(row.share_of_limit),
                 rate(torch_rates.get((group, row.dtype, row.label, row.threads))),
-                ratio if not row.speedup or row.speedup.median >= 1 else f"[red]{ratio}[/]",
+                faster if not row.speedup or row.speedup.median >= 1 else f"[red]{faster}[/]",
                 spread(row),
                 error(row),
             )
@@ -122,7 +105,7 @@ def means_table(report: Report) -> Table:
     for name in ("problems", "ratio", "least"):
         table.add_column(name, justify="right")
     for name, mean in report.summary["geometric_means"].items():
-        table.add_row(name, str(mean["problems"]), number(mean["speedup"]), number(mean["least"]))
+        table.add_row(name, str(mean["problems"]), ratio(mean["speedup"]), ratio(mean["least"]))
     return table
 
 
