@@ -33,6 +33,7 @@ lint: $(VENV)/.lint
 	$(BIN)/ruff format --check .
 	git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs $(BIN)/clang-format --dry-run --Werror
 	$(BIN)/python tools/render_results.py --check
+	$(BIN)/python tools/make_static_tables.py --from-json --check
 
 format: $(VENV)/.lint
 	$(BIN)/ruff check --fix .

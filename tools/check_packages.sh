@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the sdist and, from it, a wheel; installs the wheel into a fresh environment beside the torch of this one
-# and runs a product there.
+# Builds the sdist and, from it, a wheel without build isolation, which must run beside this environment's torch;
+# then installs the sdist with pip's defaults into a fresh environment that has torch, which must not fetch another.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=$PWD/.venv/bin/python
@@ -22,3 +22,14 @@ for level in range(1, 8):
     torch.testing.assert_close(fastgemm.matmul(a, b, level=level), a @ b)
 print("the wheel works:", fastgemm.__version__, fastgemm.__file__)
 PY
+
+"$python" -m venv "$work/venv"
+"$work/venv/bin/python" -m pip install --quiet "${TORCH:-torch==2.13.0}" numpy
+FASTGEMM_CUDA=0 "$work/venv/bin/python" -m pip install "$work"/fastgemm-*.tar.gz | tee "$work/pip.log" | tail -n 1
+if grep -E '(Downloading|Collecting) torch\b' "$work/pip.log"; then
+  echo "check_packages: pip fetched a torch although the environment has one" >&2
+  exit 1
+fi
+"$work/venv/bin/fastgemm" info >/dev/null
+"$work/venv/bin/python" -c "import torch, fastgemm; assert fastgemm.matmul(torch.eye(3), torch.eye(3)).trace() == 3"
+echo "pip install into an environment with torch works"

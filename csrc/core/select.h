@@ -17,7 +17,8 @@ struct Choice {
 
 // Returns a kernel that can run this problem here. Throws std::invalid_argument (a level outside 1..7, an
 // unknown kernel, a kernel that is not of the level) or std::runtime_error (cannot run here; says why and
-// what can). Level 7 and "none given" both mean the fastest known.
+// what can). Level 7, where the op has it, and "none given" mean the fastest
+// known (where the op has a level 7).
 const Kernel& select(const GemmProblem&, Device, int threads, const Choice&);
 const Kernel& select(const TransposeProblem&, Device, int threads, const Choice&);
 const Kernel& select(const AddProblem&, Device, int threads, const Choice&);

@@ -50,7 +50,7 @@ M matrix_of(const View& v, bool transposed) {
   return m;
 }
 
-inline constexpr int kMaxDims = 64;  // torch's own limit
+inline constexpr int kMaxDims = 64;  // more than any use; View refuses tensors with more
 
 // Loop dimensions shared by up to four operands (stride 0 where one is broadcast), outermost first.
 // Neighbouring dimensions that every operand walks as one are merged.

@@ -54,7 +54,9 @@ def _gemm_gradients(
             grad_b = gemm(a, grad, trans_a=not trans_a, **how)
         grad_b = grad_b.sum_to_size(b.shape).to(narrow)
     if needs[2] and c_shape is not None:
-        grad_c = (grad if beta is None else beta * grad).sum_to_size(c_shape)
+        # With beta = 0, c is not read, so not even an infinite gradient reaches it.
+        scaled = grad if beta is None else torch.zeros_like(grad) if beta == 0 else beta * grad
+        grad_c = scaled.sum_to_size(c_shape)
     return grad_a, grad_b, grad_c
 
 
@@ -119,7 +121,9 @@ class GemmFunction(torch.autograd.Function):
     def vmap(info, in_dims, a, b, c, options):
         from .ops import gemm
 
-        rank = max(_rank(a, in_dims[0]), _rank(b, in_dims[1]), 2)
+        if _rank(a, in_dims[0]) < 2 or _rank(b, in_dims[1]) < 2:
+            raise ValueError("fastgemm.gemm: a and b must have at least 2 dimensions inside vmap")
+        rank = max(_rank(a, in_dims[0]), _rank(b, in_dims[1]))
         a, b = _batch_first(a, in_dims[0], rank), _batch_first(b, in_dims[1], rank)
         if c is not None:
             c = _batch_first(c, in_dims[2], rank)
@@ -157,6 +161,8 @@ class TransposeFunction(torch.autograd.Function):
     def vmap(info, in_dims, a, level, impl):
         from .ops import transpose
 
+        if _rank(a, in_dims[0]) < 2:
+            raise ValueError("fastgemm.transpose: a must have at least 2 dimensions inside vmap")
         return transpose(a.movedim(in_dims[0], 0), level=level, kernel=impl), 0
 
 

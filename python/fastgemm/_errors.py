@@ -11,6 +11,8 @@ import re
 
 import torch
 from torch import Tensor
+from torch._C._functorch import peek_interpreter_stack
+from torch.autograd import forward_ad
 
 from . import _introspect
 
@@ -31,6 +33,16 @@ def refuse_gradient_into_out(*tensors: Tensor | None) -> None:
         )
 
 
+def refuse_transform_into_out(*tensors: Tensor | None) -> None:
+    """Forward-mode AD and torch.func cannot see what is written into out: their tangents would be zero."""
+    if peek_interpreter_stack() is not None:
+        raise RuntimeError("fastgemm: out= does not work inside torch.func transforms (vmap, grad, jvp)")
+    if forward_ad._current_level >= 0 and any(
+        isinstance(t, Tensor) and forward_ad.unpack_dual(t).tangent is not None for t in tensors
+    ):
+        raise RuntimeError("fastgemm: out= does not support forward-mode automatic differentiation")
+
+
 def diagnose(error: Exception, **tensors: Tensor | None) -> None:
     """Raises a more telling exception than ``error`` if the arguments explain it; otherwise returns."""
     for name, t in tensors.items():
@@ -42,6 +54,8 @@ def diagnose(error: Exception, **tensors: Tensor | None) -> None:
             raise NotImplementedError(
                 f"fastgemm: {name} has layout {t.layout}; only dense (strided) tensors are supported"
             ) from error
+        if name == "out" and (t.is_conj() or t.is_neg()):
+            raise NotImplementedError("fastgemm: out is a lazily conjugated or negated view") from error
         if t.is_quantized:
             raise NotImplementedError(f"fastgemm: {name} is quantized; dequantize it or use int8") from error
     _explain_option(error)
@@ -93,7 +107,6 @@ def _explain_cuda(error: Exception) -> None:
             "fastgemm was built without CUDA kernels, but got CUDA tensors. Rebuild it where nvcc is installed "
             "with FASTGEMM_CUDA=1 pip install --no-build-isolation ."
         ) from error
-    return None
 
 
 def _listed(values: dict[str, object]) -> str:

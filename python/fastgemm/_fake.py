@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ._errors import ARITHMETIC
+
 
 def _result_dtype(dtype: torch.dtype, out_dtype: torch.dtype | None) -> torch.dtype:
     if out_dtype is not None:
@@ -18,6 +20,11 @@ def _check_devices(*tensors: Tensor | None) -> None:
         len(set(devices)) == 1,
         lambda: f"fastgemm: all tensors must be on one device, got {', '.join(map(str, devices))}",
     )
+
+
+def _check_dtypes(a: Tensor, b: Tensor) -> None:
+    torch._check_value(a.dtype == b.dtype, lambda: f"fastgemm: dtypes differ: {a.dtype} and {b.dtype}")
+    torch._check_type(a.dtype in ARITHMETIC, lambda: f"fastgemm: dtype {a.dtype} is not supported")
 
 
 def _gemm_shape(a: Tensor, b: Tensor, trans_a: bool, trans_b: bool) -> list[int]:
@@ -45,16 +52,24 @@ def _gemm(
     out_dtype=None,
 ):
     _check_devices(a, b, c)
-    torch._check_value(a.dtype == b.dtype, lambda: f"fastgemm.gemm: dtypes differ: {a.dtype} and {b.dtype}")
-    return a.new_empty(_gemm_shape(a, b, trans_a, trans_b), dtype=_result_dtype(a.dtype, out_dtype))
+    _check_dtypes(a, b)
+    shape = _gemm_shape(a, b, trans_a, trans_b)
+    if c is not None:
+        torch._check_value(
+            c.dim() <= len(shape), lambda: f"fastgemm.gemm: c of shape {c.shape} does not broadcast"
+        )
+        torch.broadcast_shapes(c.shape, shape)
+    return a.new_empty(shape, dtype=_result_dtype(a.dtype, out_dtype))
 
 
 def _transpose(a, *, level=None, impl=None):
+    torch._check_value(a.dim() >= 2, lambda: "fastgemm.transpose: a must have at least 2 dimensions")
     return a.new_empty([*a.shape[:-2], a.shape[-1], a.shape[-2]])
 
 
 def _add(a, b, *, alpha=1.0, level=None, impl=None):
     _check_devices(a, b)
+    _check_dtypes(a, b)
     return a.new_empty(torch.broadcast_shapes(a.shape, b.shape))
 
 

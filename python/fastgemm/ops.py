@@ -56,11 +56,13 @@ def _product(a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, options
     if is_compiling():
         if out is None:
             return _ops.gemm.default(a, b, c, **options)
+        _errors.refuse_gradient_into_out(a, b, c, out)
         _ops.gemm.out(a, b, c, **options, out=out)
         return out
     try:
         if out is not None:
             _errors.refuse_gradient_into_out(a, b, c, out)
+            _errors.refuse_transform_into_out(a, b, c, out)
             _ops.gemm.out(a, b, c, **options, out=out)
             _increment_version((out,))
             return out
@@ -241,11 +243,13 @@ def transpose(
     if is_compiling():
         if out is None:
             return _ops.transpose.default(a, level=level, impl=kernel)
+        _errors.refuse_gradient_into_out(a, out)
         _ops.transpose.out(a, level=level, impl=kernel, out=out)
         return out
     try:
         if out is not None:
             _errors.refuse_gradient_into_out(a, out)
+            _errors.refuse_transform_into_out(a, out)
             _ops.transpose.out(a, level=level, impl=kernel, out=out)
             _increment_version((out,))
             return out
@@ -272,7 +276,7 @@ def add(
         a: any shape; float64, float32, float16, bfloat16, int8 or int32.
         b: a shape that broadcasts with that of ``a``; same dtype and device.
         alpha: scale of ``b``; a whole number for integers.
-        level: 1, 2, 4, 5 or 7; other levels have no rung for an elementwise operation and raise.
+        level: 1, 2, 4 or 5; other levels have no rung for an elementwise operation and raise.
         kernel: the name of one kernel, instead of a level.
         out: receives the result; may be exactly ``a`` or ``b``.
 
@@ -288,11 +292,13 @@ def add(
     if is_compiling():
         if out is None:
             return _ops.add.default(a, b, alpha=alpha, level=level, impl=kernel)
+        _errors.refuse_gradient_into_out(a, b, out)
         _ops.add.out(a, b, alpha=alpha, level=level, impl=kernel, out=out)
         return out
     try:
         if out is not None:
             _errors.refuse_gradient_into_out(a, b, out)
+            _errors.refuse_transform_into_out(a, b, out)
             _ops.add.out(a, b, alpha=alpha, level=level, impl=kernel, out=out)
             _increment_version((out,))
             return out
@@ -310,10 +316,11 @@ def add_(
     """``a += alpha * b`` in place; ``b`` broadcasts to the shape of ``a``. Returns ``a``. See :func:`add`."""
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
         raise _errors.not_a_tensor(a=a, b=b)
-    if is_compiling():
+    wants_gradient = torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)
+    if is_compiling() and not wants_gradient:
         _ops.add_.default(a, b, alpha=alpha, level=level, impl=kernel)
         return a
-    if _needs_function(a, b):
+    if wants_gradient or _needs_function(a, b):
         # copy_ records the change of `a` for autograd; the op itself would change it behind autograd's back.
         return a.copy_(add(a, b, alpha=alpha, level=level, kernel=kernel))
     try:

@@ -3,7 +3,7 @@
 The op library chooses at call time from what it holds in memory: the static tables it was built with, and the
 measurements of this module. Nothing is ever measured inside a call.
 
-The file holds one set of measurements per environment (device, thread count, torch version, kernel table), is
+The file holds one set of measurements per environment (processor, torch version, kernel table), is
 written whole under a lock and renamed into place, and is ignored with one warning when it cannot be read or
 written.
 """
@@ -140,11 +140,25 @@ class Tuned:
     timings: tuple[Timing, ...]
 
 
+def _strides(x: Tensor) -> tuple[int, int]:
+    """Row and column stride as the op library reads them (matrix_of in csrc/torch/views.h): where a dimension
+    has size 1 its stride is free, and is chosen so that the matrix is row-major or column-major."""
+    rows, cols = x.shape[-2:]
+    row_stride, col_stride = x.stride(-2), x.stride(-1)
+    if cols == 1:
+        return row_stride, 1
+    if rows == 1:
+        return (cols if col_stride == 1 else 1), col_stride
+    return row_stride, col_stride
+
+
+def _column_major(x: Tensor) -> bool:
+    row_stride, col_stride = _strides(x)
+    return col_stride != 1 and row_stride == 1
+
+
 def gemm_key(a: Tensor, b: Tensor, out_dtype: torch.dtype | None = None, precision: str | None = None) -> Key:
     """The tuning key of ``matmul(a, b)`` for 2-D or 3-D operands, as the op library sees them."""
-
-    def column_major(x: Tensor) -> bool:
-        return x.stride(-1) != 1 and x.stride(-2) == 1 and min(x.shape[-2:]) > 1
 
     def name(dtype: torch.dtype) -> str:
         return str(dtype).removeprefix("torch.")
@@ -153,11 +167,11 @@ def gemm_key(a: Tensor, b: Tensor, out_dtype: torch.dtype | None = None, precisi
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
     batch = max(a.shape[0] if a.dim() == 3 else 1, b.shape[0] if b.dim() == 3 else 1)
     one_b = b.dim() == 2 or b.shape[0] == 1 or b.stride(0) == 0
-    if a.dim() == 3 and one_b and a.is_contiguous():
-        m, batch = m * batch, 1  # the op merges the batch into the rows
+    if a.dim() == 3 and one_b and a.stride(0) == m * _strides(a)[0]:
+        m, batch = m * batch, 1  # the op merges an evenly spaced batch into the rows
     threads = torch.get_num_threads() if a.device.type == "cpu" else 0
     types = name(a.dtype), name(out_dtype or usual), precision or "ieee"
-    return ("gemm", a.device.type, *types, column_major(a), column_major(b), False, threads, batch, m, n, k)
+    return ("gemm", a.device.type, *types, _column_major(a), _column_major(b), False, threads, batch, m, n, k)
 
 
 def transpose_key(a: Tensor) -> Key:
@@ -165,9 +179,8 @@ def transpose_key(a: Tensor) -> Key:
     width = WIDTH_NAMES[a.dtype.itemsize]
     threads = torch.get_num_threads() if a.device.type == "cpu" else 0
     batch = a.shape[0] if a.dim() == 3 else 1
-    column_major = a.stride(-1) != 1 and a.stride(-2) == 1 and min(a.shape[-2:]) > 1
     sizes = batch, a.shape[-2], a.shape[-1], 0
-    return ("transpose", a.device.type, width, width, "ieee", column_major, False, False, threads, *sizes)
+    return ("transpose", a.device.type, width, width, "ieee", _column_major(a), False, False, threads, *sizes)
 
 
 def chosen_kernel(key: Key) -> str:

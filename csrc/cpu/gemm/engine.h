@@ -8,22 +8,24 @@
 //
 // Levels 5 and 6 and the dot-product and AMX kernels are this one engine with different Traits:
 //
+// clang-format off
 //   struct Traits {
-//     using Element = ...;              // of a and b in memory: double, float, Half, BFloat16, int8_t,
-//     uint32_t using Acc = Accumulator<Element>; // double, float; uint32_t for integers (wrapping) using
-//     UnitA, UnitB = ...;         // what a packed panel consists of static constexpr int kMR, kNR;    // the
-//     micro-kernel's C tile static constexpr int kGroup;      // k-blocks are multiples of it (but the last,
-//     which packing fills up) static constexpr int kKC;         // depth of a k-block static constexpr bool
-//     kPartialRows;  // the micro-kernel may write fewer than kMR rows static int64_t panel_units_a(int64_t
-//     k), panel_units_b(int64_t k);  // room of a panel k deep; a kernel
-//                                       // that needs sums of rows or columns keeps them behind its panel
-//     static void pack_a(UnitA*, const Element*, int64_t row_stride, int64_t k_stride, int64_t rows, int64_t
-//     k); static void pack_b(UnitB*, const Element*, int64_t col_stride, int64_t k_stride, int64_t cols,
-//     int64_t k);
-//                                       // rows, cols: how many exist from here on, may exceed kMR, kNR
+//     using Element = ...;                       // of a and b in memory: double, float, Half, BFloat16, int8_t, uint32_t
+//     using Acc = Accumulator<Element>;          // double, float; uint32_t for integers (wrapping)
+//     using UnitA, UnitB = ...;                  // what a packed panel consists of
+//     static constexpr int kMR, kNR;             // the micro-kernel's C tile
+//     static constexpr int kGroup;               // k-blocks are multiples of it (but the last, which packing fills up)
+//     static constexpr int kKC;                  // depth of a k-block
+//     static constexpr bool kPartialRows;        // the micro-kernel may write fewer than kMR rows
+//     static int64_t panel_units_a(int64_t k);   // room of a panel k deep; a kernel that needs sums of rows or
+//     static int64_t panel_units_b(int64_t k);   // columns keeps them behind its panel
+//     static void pack_a(UnitA*, const Element*, int64_t row_stride, int64_t k_stride, int64_t rows, int64_t k);
+//     static void pack_b(UnitB*, const Element*, int64_t col_stride, int64_t k_stride, int64_t cols, int64_t k);
+//                                                // rows, cols: how many exist from here on, may exceed kMR, kNR
 //     static void micro_kernel(const MicroTile<Traits>&);
-//     static void enter(), leave();     // around every task: tile configuration of AMX
+//     static void enter(), leave();              // around every task: tile configuration of AMX
 //   };
+// clang-format on
 //
 // Panels start on 64-byte boundaries when panel_units_* keeps them there.
 #pragma once

@@ -34,8 +34,8 @@ void simd(const TransposeProblem& p, Context& context) {
 // Non-temporal stores pay once the result would leave the caches anyway. Two Zen 4 cores with 1 MiB of L2
 // each and 32 MiB of L3, ordinary against non-temporal, GB/s: 512 x 512 floats (2 MB moved) 71 : 38,
 // 1024 x 1024 (8 MB) 42 : 51, 1025 x 1025 35 : 37, 2049 x 2049 22 : 35, 1025 x 1025 bytes (2 MB) 44 : 30,
-// 2049 x 2049 (8 MB) 28 : 33. L2 is the yardstick because the C library gives the L3 of a whole AMD socket
-// (320 MiB there), not of the cores at hand. Rows of dst shorter than a tile have too few whole lines.
+// 2049 x 2049 (8 MB) 28 : 33. L2 is the yardstick because an L3 is shared with cores that do
+// other work. Rows of dst shorter than a tile have too few whole lines.
 bool bypasses_cache(const TransposeProblem& p) {
   return p.bytes() >= 8.0 * static_cast<double>(cpu_caches().l2) &&
          p.rows * element_size(p.type) >= kTileRowBytes;

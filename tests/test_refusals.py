@@ -1,0 +1,111 @@
+"""What cannot work must raise: a silent wrong gradient, tangent or shape is worse than an error."""
+
+import fastgemm
+import pytest
+import torch
+from torch.autograd import forward_ad
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: fastgemm.transpose(x),
+        lambda x: fastgemm.add(x, x),
+        lambda x: fastgemm.matmul(x, x),
+        lambda x: fastgemm.gemm(x, x, x),
+    ],
+)
+def test_more_dimensions_than_supported(call):
+    assert call(torch.ones([1] * 64)).dim() == 64
+    with pytest.raises(ValueError, match="65 dimensions"):
+        call(torch.ones([1] * 65))
+
+
+def test_compiled_add_in_place_keeps_both_gradients():
+    def total(x, y):
+        z = x * 1.0
+        fastgemm.add_(z, y, alpha=2.0)
+        return (z * z).sum()
+
+    x, y = torch.randn(3, 4, requires_grad=True), torch.randn(3, 4, requires_grad=True)
+    expected = torch.autograd.grad(total(x, y), (x, y))
+    compiled = torch.autograd.grad(torch.compile(total, fullgraph=True, backend="aot_eager")(x, y), (x, y))
+    torch.testing.assert_close(compiled, expected)
+
+
+def test_compiled_out_with_gradient_raises():
+    def product(a, b, out):
+        return fastgemm.matmul(a, b, out=out)
+
+    a, b = torch.randn(3, 4, requires_grad=True), torch.randn(4, 5)
+    with pytest.raises(Exception, match="automatic differentiation"):
+        torch.compile(product, backend="aot_eager")(a, b, torch.empty(3, 5))
+
+
+def test_out_under_forward_mode_raises():
+    a = torch.ones(2, 2)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(a, a)
+        with pytest.raises(RuntimeError, match="forward-mode"):
+            fastgemm.matmul(dual, a, out=torch.empty(2, 2))
+
+
+@pytest.mark.parametrize("op", [fastgemm.matmul, fastgemm.add])
+def test_out_inside_torch_func_raises(op):
+    with pytest.raises(RuntimeError, match=r"torch\.func"):
+        torch.func.jvp(lambda x: op(x, x, out=torch.empty(2, 2)), (torch.ones(2, 2),), (torch.ones(2, 2),))
+
+
+def test_vmap_does_not_lend_its_dimension():
+    with pytest.raises(ValueError, match="at least 2 dimensions"):
+        torch.vmap(fastgemm.transpose)(torch.randn(3, 4))
+    b = torch.randn(4, 5)
+    with pytest.raises(ValueError, match="at least 2 dimensions"):
+        torch.vmap(lambda x: fastgemm.gemm(x, b))(torch.randn(3, 4))
+
+
+def test_out_as_a_lazily_negated_view_raises():
+    a = torch.randn(3, 3)
+    out = torch.zeros(3, 3, dtype=torch.complex64).conj().imag
+    with pytest.raises(NotImplementedError, match="out is a lazily"):
+        fastgemm.matmul(a, a, out=out)
+
+
+def test_meta_tensors_are_checked_like_real_ones():
+    def meta(*shape, dtype=torch.float32):
+        return torch.empty(shape, dtype=dtype, device="meta")
+
+    with pytest.raises(ValueError, match="at least 2"):
+        fastgemm.transpose(meta(3))
+    with pytest.raises(TypeError, match="int64"):
+        fastgemm.matmul(meta(2, 2, dtype=torch.int64), meta(2, 2, dtype=torch.int64))
+    with pytest.raises((ValueError, RuntimeError)):
+        fastgemm.gemm(meta(2, 2), meta(2, 2), meta(7))
+
+
+def test_a_zero_beta_shields_c_from_an_infinite_gradient():
+    a, c = torch.ones(2, 2), torch.ones(2, 2, requires_grad=True)
+    result = fastgemm.gemm(a, a, c, beta=0.0)
+    result.backward(torch.full((2, 2), float("inf")))
+    assert torch.equal(c.grad, torch.zeros(2, 2))
+
+
+@pytest.mark.parametrize(
+    "a, b",
+    [
+        (torch.randn(8, 16, 512)[:, :, :333], torch.randn(333, 20)),
+        (torch.randn(1, 2000)[:, ::2], torch.randn(1000, 20)),
+        (torch.randn(2000, 1)[::2], torch.randn(1, 20)),
+        (torch.randn(4, 16, 32), torch.randn(1, 32, 20)),
+        (torch.randn(4, 32, 16).mT, torch.randn(32, 20)),
+    ],
+)
+def test_what_was_tuned_is_what_runs(a, b):
+    key = fastgemm.tuning.gemm_key(a, b)
+    fastgemm._introspect.remember(tuple(key), "naive")
+    try:
+        assert torch.equal(fastgemm.matmul(a, b), fastgemm.matmul(a, b, kernel="naive"))
+        fastgemm._introspect.remember(tuple(key), "simd")
+        assert torch.equal(fastgemm.matmul(a, b), fastgemm.matmul(a, b, kernel="simd"))
+    finally:
+        fastgemm.tuning.clear_cache()
