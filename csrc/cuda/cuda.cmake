@@ -1,12 +1,24 @@
 # CUDA kernels. cudart is linked statically and the driver is looked up at first use, so that the library loads
-# on a machine without either.
-enable_language(CUDA)
-find_package(CUDAToolkit REQUIRED)
+# on a machine without either. The tables are compiled in every build; without CUDA their rows say so.
+set(FASTGEMM_CUDA_TABLES csrc/cuda/available.cpp csrc/cuda/gemm/table.cpp)
+
+# One file a rung; csrc/simt compiles the same list as C++.
+include(csrc/cuda/gemm/sources.cmake)
+set(FASTGEMM_CUDA_KERNELS ${FASTGEMM_CUDA_GEMM})
 
 function(fastgemm_add_cuda_kernels OBJECTS)
-  add_library(fastgemm_cuda OBJECT csrc/cuda/device/image.cu)
-  set_target_properties(fastgemm_cuda PROPERTIES CUDA_ARCHITECTURES "${FASTGEMM_CUDA_ARCHS}" CUDA_STANDARD 20
-                                                 CUDA_STANDARD_REQUIRED ON)
-  target_link_libraries(fastgemm_cuda PUBLIC CUDA::cudart_static)
-  set(${OBJECTS} ${${OBJECTS}} $<TARGET_OBJECTS:fastgemm_cuda> PARENT_SCOPE)
+  add_library(fastgemm_cuda_tables OBJECT ${FASTGEMM_CUDA_TABLES})
+  target_compile_definitions(fastgemm_cuda_tables PRIVATE FASTGEMM_HAS_CUDA=$<BOOL:${FASTGEMM_CUDA}>
+                                                          FASTGEMM_CUDA_ARCHS=\"${FASTGEMM_CUDA_ARCHS}\")
+  list(APPEND ${OBJECTS} $<TARGET_OBJECTS:fastgemm_cuda_tables>)
+  if(FASTGEMM_CUDA)
+    target_link_libraries(fastgemm_cuda_tables PRIVATE CUDA::cudart_static)
+    add_library(fastgemm_cuda OBJECT csrc/cuda/device/image.cu csrc/cuda/device/launch.cu csrc/cuda/device/tma.cu
+                                     ${FASTGEMM_CUDA_KERNELS})
+    set_target_properties(fastgemm_cuda PROPERTIES CUDA_ARCHITECTURES "${FASTGEMM_CUDA_ARCHS}" CUDA_STANDARD 20
+                                                   CUDA_STANDARD_REQUIRED ON)
+    target_link_libraries(fastgemm_cuda PUBLIC CUDA::cudart_static)
+    list(APPEND ${OBJECTS} $<TARGET_OBJECTS:fastgemm_cuda>)
+  endif()
+  set(${OBJECTS} ${${OBJECTS}} PARENT_SCOPE)
 endfunction()

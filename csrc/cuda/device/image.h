@@ -2,8 +2,13 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace fastgemm::cuda {
+
+// Whether a build for `architectures` (as CMAKE_CUDA_ARCHITECTURES: "80-real;90a-real;90-virtual") holds code
+// for a GPU of this compute capability (10 * major + minor).
+bool has_image(std::string_view architectures, int capability);
 
 struct DeviceImage {
   int device_count = 0;

@@ -1,0 +1,92 @@
+#include "cuda/available.h"
+
+#if FASTGEMM_HAS_CUDA
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <mutex>
+#include <string>
+
+#include "cuda/device/image.h"
+
+namespace fastgemm::cuda {
+namespace {
+
+struct Known {
+  std::string name, sm80, sm90a;  // empty reason: available
+};
+
+std::string error_text(cudaError_t e) {
+  return std::string(cudaGetErrorName(e)) + " (" + cudaGetErrorString(e) + ")";
+}
+
+Known examine(int device) {
+  Known k;
+  cudaDeviceProp properties;
+  if (const cudaError_t e = cudaGetDeviceProperties(&properties, device); e != cudaSuccess) {
+    k.sm80 = k.sm90a = "no usable CUDA device: " + error_text(e);
+    return k;
+  }
+  k.name = properties.name;
+  const int capability = 10 * properties.major + properties.minor;
+  const std::string here = k.name + " has compute capability " + std::to_string(capability / 10) + "." +
+                           std::to_string(capability % 10);
+  const std::string archs = FASTGEMM_CUDA_ARCHS;
+  if (capability < 80)
+    k.sm80 = "it needs compute capability 8.0, and " + here;
+  else if (!has_image(archs, capability))
+    k.sm80 = "this build holds code for " + archs + " only, and " + here +
+             " (build with FASTGEMM_CUDA_ARCHS=" + std::to_string(capability) + "-real)";
+  k.sm90a = k.sm80;
+  if (k.sm90a.empty() && capability != 90)
+    k.sm90a = "it needs compute capability 9.0, and " + here;
+  else if (k.sm90a.empty() && archs.find("90a") == std::string::npos)
+    k.sm90a = "this build holds code for " + archs + "; it needs 90a-real in FASTGEMM_CUDA_ARCHS";
+  return k;
+}
+
+const Known& current() {
+  static constexpr size_t kMostDevices = 64;
+  static std::array<std::once_flag, kMostDevices> once;
+  static std::array<Known, kMostDevices> known;
+  static const Known none = [] {
+    Known k;
+    int count = 0;
+    const cudaError_t e = cudaGetDeviceCount(&count);
+    k.sm80 = "no CUDA device: " + (e == cudaSuccess ? std::string("none was found") : error_text(e));
+    k.sm90a = k.sm80;
+    return k;
+  }();
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess || size_t(device) >= kMostDevices) {
+    cudaGetLastError();
+    return none;
+  }
+  std::call_once(once[size_t(device)], [&] { known[size_t(device)] = examine(device); });
+  return known[size_t(device)].name.empty() ? none : known[size_t(device)];
+}
+
+const char* or_null(const std::string& s) { return s.empty() ? nullptr : s.c_str(); }
+
+}  // namespace
+
+const char* unavailable_sm80() { return or_null(current().sm80); }
+const char* unavailable_sm90a() { return or_null(current().sm90a); }
+const char* device_name() { return current().name.c_str(); }
+
+}  // namespace fastgemm::cuda
+
+#else
+
+namespace fastgemm::cuda {
+
+const char* unavailable_sm80() {
+  return "this build has no CUDA kernels (build where nvcc is installed, with FASTGEMM_CUDA=1)";
+}
+const char* unavailable_sm90a() { return unavailable_sm80(); }
+const char* device_name() { return ""; }
+
+}  // namespace fastgemm::cuda
+
+#endif

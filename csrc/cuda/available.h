@@ -1,0 +1,13 @@
+// Whether the CUDA kernels can run here, on the current device. Compiled in every build.
+#pragma once
+
+namespace fastgemm::cuda {
+
+// Why a kernel that needs this architecture cannot run (not built, no GPU, too old a GPU); null when it can.
+const char* unavailable_sm80();
+const char* unavailable_sm90a();  // wgmma, setmaxnreg: compute capability 9.0 exactly
+
+// The current device's name as the tuning tables know it ("NVIDIA H200"); empty without a GPU.
+const char* device_name();
+
+}  // namespace fastgemm::cuda

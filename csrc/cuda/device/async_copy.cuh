@@ -1,0 +1,40 @@
+// cp.async (sm_80+): global to shared memory without passing through registers.
+#pragma once
+
+#include "cuda/device/sync.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+
+#if defined(__CUDACC__)
+
+// Copies `bytes` (4, 8 or 16); both addresses must be aligned to it. The first `valid` bytes come from
+// global memory, the rest is zero; with valid == 0 `from` is not read.
+template <int bytes>
+__device__ __forceinline__ void copy_async(void* to_shared, const void* from, int valid = bytes) {
+  static_assert(bytes == 4 || bytes == 8 || bytes == 16);
+  if constexpr (bytes == 16)  // past L1: the line is used once
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to_shared)), "l"(from),
+                 "r"(valid)
+                 : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address(to_shared)), "l"(from),
+                 "n"(bytes), "r"(valid)
+                 : "memory");
+}
+__device__ __forceinline__ void commit_async_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Waits until at most `pending` of this thread's committed groups are in flight.
+template <int pending>
+__device__ __forceinline__ void wait_async_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
+}
+
+#else
+
+using simt::commit_async_copies;
+using simt::copy_async;
+using simt::wait_async_copies;
+
+#endif
+
+}  // namespace fastgemm::FASTGEMM_TARGET

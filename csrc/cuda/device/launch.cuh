@@ -1,0 +1,84 @@
+// The one way to launch a kernel: on the caller's stream, with the shared memory it asks for, checked.
+#pragma once
+
+#include <source_location>
+#include <string>
+
+#include "core/context.h"
+#include "cuda/device/platform.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+
+struct LaunchShape {
+  dim3 grid;
+  dim3 block;
+  size_t shared_bytes = 0;  // dynamic
+};
+
+#if defined(__CUDACC__)
+
+// Throws std::runtime_error (std::bad_alloc where memory ran out) naming kernel, shape, place, code and text.
+[[noreturn]] void launch_failed(const char* kernel, const LaunchShape&, cudaError_t,
+                                const std::source_location&);
+// Above 48 KB a kernel must say so once per device, and must always ask for the same. `done` keeps one bit
+// for each device.
+void allow_shared_bytes(const void* kernel, const char* name, const LaunchShape&, uint64_t& done,
+                        const std::source_location&);
+
+// launch<kernel>("name", {grid, block, shared_bytes}, context)(arguments...);
+template <auto kernel>
+struct Launcher;
+
+template <class... Parameters, void (*kernel)(Parameters...)>
+struct Launcher<kernel> {
+  const char* name;
+  LaunchShape shape;
+  cudaStream_t stream;
+  std::source_location where;
+
+  void operator()(Parameters... parameters) const {
+    const auto* function = reinterpret_cast<const void*>(kernel);
+    static uint64_t done = 0;
+    if (shape.shared_bytes > 48 * 1024) allow_shared_bytes(function, name, shape, done, where);
+    void* arguments[] = {&parameters...};
+    const cudaError_t error =
+        cudaLaunchKernel(function, shape.grid, shape.block, arguments, shape.shared_bytes, stream);
+    if (error != cudaSuccess) launch_failed(name, shape, error, where);
+  }
+};
+
+template <auto kernel>
+Launcher<kernel> launch(const char* name, const LaunchShape& shape, Context& context,
+                        std::source_location where = std::source_location::current()) {
+  return {name, shape, static_cast<cudaStream_t>(context.stream()), where};
+}
+
+#else
+
+template <auto kernel>
+struct Launcher;
+
+template <class... Parameters, void (*kernel)(Parameters...)>
+struct Launcher<kernel> {
+  const char* name;
+  LaunchShape shape;
+
+  void operator()(Parameters... parameters) const {
+    simt::run_grid(name, shape.grid, shape.block, shape.shared_bytes, [&] { kernel(parameters...); });
+  }
+};
+
+template <auto kernel>
+Launcher<kernel> launch(const char* name, const LaunchShape& shape, Context&) {
+  return {name, shape};
+}
+
+#endif
+
+// Multiprocessors of the current device, and resident blocks of a kernel on each: what a persistent grid
+// needs.
+int multiprocessors();
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace fastgemm::FASTGEMM_TARGET

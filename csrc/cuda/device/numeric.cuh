@@ -1,0 +1,87 @@
+// Element types as bits in memory, what they are computed in, and the conversions between the two.
+#pragma once
+
+#include "cuda/device/platform.cuh"
+
+#if defined(__CUDACC__)
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#endif
+
+namespace fastgemm::FASTGEMM_TARGET {
+
+struct Half {
+  uint16_t bits;
+};
+struct BFloat16 {
+  uint16_t bits;
+};
+
+// What products of T are summed in. Integers wrap modulo 2^32, so they are summed unsigned, where C++ says
+// so.
+template <class T>
+struct AccumulatorOf {
+  using type = T;
+};
+template <>
+struct AccumulatorOf<Half> {
+  using type = float;
+};
+template <>
+struct AccumulatorOf<BFloat16> {
+  using type = float;
+};
+template <>
+struct AccumulatorOf<int8_t> {
+  using type = uint32_t;
+};
+template <>
+struct AccumulatorOf<int32_t> {
+  using type = uint32_t;
+};
+template <class T>
+using Accumulator = typename AccumulatorOf<T>::type;
+
+__device__ __forceinline__ double widen(double x) { return x; }
+__device__ __forceinline__ float widen(float x) { return x; }
+__device__ __forceinline__ uint32_t widen(int8_t x) { return uint32_t(int32_t(x)); }
+__device__ __forceinline__ uint32_t widen(int32_t x) { return uint32_t(x); }
+#if defined(__CUDACC__)
+__device__ __forceinline__ float widen(Half x) { return __half2float(__ushort_as_half(x.bits)); }
+#else
+__device__ __forceinline__ float widen(Half x) { return half_to_float(x.bits); }
+#endif
+__device__ __forceinline__ float widen(BFloat16 x) { return __uint_as_float(uint32_t(x.bits) << 16); }
+
+// Rounds to nearest even where Out is narrower than its accumulator.
+template <class Out>
+__device__ __forceinline__ Out narrow(Accumulator<Out> x) {
+  return Out(x);
+}
+template <>
+__device__ __forceinline__ Half narrow<Half>(float x) {
+#if defined(__CUDACC__)
+  return {__half_as_ushort(__float2half_rn(x))};
+#else
+  return {float_to_half(x)};
+#endif
+}
+template <>
+__device__ __forceinline__ BFloat16 narrow<BFloat16>(float x) {
+#if defined(__CUDACC__)
+  return {__bfloat16_as_ushort(__float2bfloat16_rn(x))};
+#else
+  return {float_to_bfloat16(x)};
+#endif
+}
+
+__device__ __forceinline__ double multiply_add(double a, double b, double c) { return fma(a, b, c); }
+__device__ __forceinline__ float multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
+__device__ __forceinline__ uint32_t multiply_add(uint32_t a, uint32_t b, uint32_t c) { return a * b + c; }
+
+// c + the sum of four signed byte products, modulo 2^32.
+__device__ __forceinline__ uint32_t dot4(uint32_t a, uint32_t b, uint32_t c) {
+  return uint32_t(__dp4a(int32_t(a), int32_t(b), int32_t(c)));
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET

@@ -1,0 +1,37 @@
+// The one header that differs between the GPU (nvcc) and the host (g++, csrc/simt). A kernel file includes
+// headers of this folder only, and compiles unchanged for both:
+//   namespace fastgemm::FASTGEMM_TARGET   cuda under nvcc, simt under g++; both may live in one library
+//   FASTGEMM_SHARED                       static shared memory, as __shared__
+//   FASTGEMM_DYNAMIC_SHARED(T, name)      the block's dynamic shared memory, 1024-byte aligned, as T*
+//   FASTGEMM_LDG(p)                       a load through the read-only path
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#if defined(__CUDACC__)
+
+#include <cuda_runtime.h>
+
+#define FASTGEMM_TARGET cuda
+#define FASTGEMM_SHARED __shared__
+#define FASTGEMM_DYNAMIC_SHARED(T, name)                            \
+  extern __shared__ __align__(1024) unsigned char dynamic_shared[]; \
+  T* const name = reinterpret_cast<T*>(dynamic_shared)
+#define FASTGEMM_LDG(p) __ldg(p)
+#define FASTGEMM_UNROLL _Pragma("unroll")
+#define FASTGEMM_NO_UNROLL _Pragma("unroll 1")
+
+#else
+
+#include "simt/platform.h"
+
+#define FASTGEMM_TARGET simt
+#define FASTGEMM_SHARED __shared__
+#define FASTGEMM_DYNAMIC_SHARED(T, name) \
+  T* const name = reinterpret_cast<T*>(::fastgemm::simt::dynamic_shared())
+#define FASTGEMM_LDG(p) (*(p))
+#define FASTGEMM_UNROLL
+#define FASTGEMM_NO_UNROLL
+
+#endif

@@ -1,0 +1,72 @@
+// Synchronization and roles inside a block.
+#pragma once
+
+#include "cuda/device/platform.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+
+#if defined(__CUDACC__)
+
+// The calling thread's address in shared memory, as the instructions below take it.
+__device__ __forceinline__ uint32_t shared_address(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
+// A barrier among `threads` threads (whole warps) of the block; id 1 to 15 (0 is __syncthreads).
+__device__ __forceinline__ void named_barrier(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// True in one thread of a full warp; keeps the branch on it uniform for the compiler.
+__device__ __forceinline__ bool elect_one() {
+  uint32_t elected;
+  asm volatile("{\n.reg .pred P;\nelect.sync _|P, 0xffffffff;\nselp.b32 %0, 1, 0, P;\n}" : "=r"(elected));
+  return elected != 0;
+}
+
+// Gives up or claims registers for all four warps of a warpgroup (sm_90a).
+template <int registers>
+__device__ __forceinline__ void release_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
+}
+template <int registers>
+__device__ __forceinline__ void claim_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
+}
+
+// Orders this thread's ordinary shared-memory accesses before later ones of the asynchronous proxy (TMA).
+__device__ __forceinline__ void fence_async_shared() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// Flags in global memory by which blocks hand results to each other.
+__device__ __forceinline__ void store_release(uint32_t* flag, uint32_t value) {
+  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
+}
+__device__ __forceinline__ uint32_t load_acquire(const uint32_t* flag) {
+  uint32_t value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
+  return value;
+}
+__device__ __forceinline__ void spin_wait() { __nanosleep(20); }
+
+#else
+
+using simt::claim_registers;
+using simt::elect_one;
+using simt::fence_async_shared;
+using simt::load_acquire;
+using simt::named_barrier;
+using simt::release_registers;
+using simt::shared_address;
+using simt::spin_wait;
+using simt::store_release;
+
+#endif
+
+// The warp's index in its block, in a register that the compiler knows to be the same in all 32 lanes.
+__device__ __forceinline__ int warp_index() {
+  return __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET

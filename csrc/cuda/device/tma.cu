@@ -1,0 +1,55 @@
+#include <stdexcept>
+#include <string>
+
+#include "cuda/device/tma.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+namespace {
+
+// Looked up at first use, so that the library needs no driver to load.
+auto encode_function() {
+  using Encode = decltype(&cuTensorMapEncodeTiled);
+  static const Encode encode = [] {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found;
+    const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
+                                                               cudaEnableDefault, &found);
+    if (error != cudaSuccess || found != cudaDriverEntryPointSuccess)
+      throw std::runtime_error("fastgemm: the driver has no cuTensorMapEncodeTiled");
+    return reinterpret_cast<Encode>(function);
+  }();
+  return encode;
+}
+
+CUtensorMapDataType type_of(int bytes) {
+  switch (bytes) {
+    case 1:
+      return CU_TENSOR_MAP_DATA_TYPE_UINT8;
+    case 2:
+      return CU_TENSOR_MAP_DATA_TYPE_UINT16;
+    case 4:
+      return CU_TENSOR_MAP_DATA_TYPE_UINT32;
+    default:
+      return CU_TENSOR_MAP_DATA_TYPE_UINT64;
+  }
+}
+
+}  // namespace
+
+TensorMap make_tensor_map(const TensorShape& s) {
+  TensorMap map;
+  const cuuint64_t sizes[] = {cuuint64_t(s.columns), cuuint64_t(s.rows), cuuint64_t(s.planes)};
+  const cuuint64_t strides[] = {cuuint64_t(s.row_stride_bytes), cuuint64_t(s.plane_stride_bytes)};
+  const cuuint32_t box[] = {cuuint32_t(s.box_columns), cuuint32_t(s.box_rows), 1};
+  const cuuint32_t element_strides[] = {1, 1, 1};
+  const CUresult result =
+      encode_function()(&map, type_of(s.element_bytes), 3, const_cast<void*>(s.data), sizes, strides, box,
+                        element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
+                        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS)
+    throw std::runtime_error("fastgemm: cuTensorMapEncodeTiled failed with code " +
+                             std::to_string(int(result)));
+  return map;
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET

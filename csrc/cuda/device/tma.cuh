@@ -1,0 +1,80 @@
+// The tensor memory accelerator (sm_90): one thread asks for a box of a tensor, the hardware computes the
+// addresses, fills what lies outside with zeros, and reports the bytes to a barrier in shared memory.
+#pragma once
+
+#include "cuda/device/sync.cuh"
+
+#if defined(__CUDACC__)
+#include <cuda.h>
+#endif
+
+namespace fastgemm::FASTGEMM_TARGET {
+
+#if defined(__CUDACC__)
+
+using TensorMap = CUtensorMap;
+using Barrier = uint64_t;  // 8-byte aligned, in shared memory
+
+// One thread initializes; then fence_barrier_init() and __syncthreads() before anyone uses it.
+__device__ __forceinline__ void init_barrier(Barrier* b, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(arrivals) : "memory");
+}
+__device__ __forceinline__ void fence_barrier_init() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  fence_async_shared();
+}
+// Arrives, and makes the phase also wait for `bytes` of asynchronous copies.
+__device__ __forceinline__ void arrive_expecting(Barrier* b, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(b)), "r"(bytes)
+               : "memory");
+}
+__device__ __forceinline__ void arrive(Barrier* b) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(b)) : "memory");
+}
+// Waits for the end of the phase of this parity: 0 for the first, then alternating. A fresh barrier counts
+// as having completed a phase of parity 1.
+__device__ __forceinline__ void wait_phase(Barrier* b, uint32_t parity) {
+  asm volatile(
+      "{\n.reg .pred P;\nRETRY:\nmbarrier.try_wait.parity.shared::cta.b64 P, [%0], %1;\n@P bra DONE;\nbra "
+      "RETRY;\nDONE:\n}" ::"r"(shared_address(b)),
+      "r"(parity)
+      : "memory");
+}
+
+// Loads the box at (column, row, plane) into shared memory (128-byte aligned) and counts its bytes on b.
+__device__ __forceinline__ void load_box(void* to_shared, const TensorMap* map, Barrier* b, int column,
+                                         int row, int plane) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, "
+      "%5}], [%2];" ::"r"(shared_address(to_shared)),
+      "l"(map), "r"(shared_address(b)), "r"(column), "r"(row), "r"(plane)
+      : "memory");
+}
+
+#else
+
+using simt::arrive;
+using simt::arrive_expecting;
+using simt::Barrier;
+using simt::fence_barrier_init;
+using simt::init_barrier;
+using simt::load_box;
+using simt::TensorMap;
+using simt::wait_phase;
+#define __grid_constant__
+
+#endif
+
+// Host side (tma.cu): a map of planes x rows x columns elements of `element_bytes` (1, 2, 4 or 8; 4 and 8 are
+// moved as bits) whose box is box_rows x box_columns x 1. Strides in bytes, multiples of 16; `data` 16-byte
+// aligned. Throws std::runtime_error with the driver's text.
+struct TensorShape {
+  const void* data;
+  int element_bytes;
+  int64_t columns, rows, planes;
+  int64_t row_stride_bytes, plane_stride_bytes;
+  int box_columns, box_rows;
+};
+TensorMap make_tensor_map(const TensorShape&);
+
+}  // namespace fastgemm::FASTGEMM_TARGET

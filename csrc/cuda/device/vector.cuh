@@ -1,0 +1,37 @@
+// Vectors that one instruction loads or stores: at most 16 bytes, aligned to their size.
+#pragma once
+
+#include "cuda/device/platform.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+
+template <class T, int N>
+struct alignas(sizeof(T) * N) Vector {
+  static_assert(sizeof(T) * N <= 16 && (N & (N - 1)) == 0);
+  T v[N];
+  __device__ __forceinline__ T& operator[](int i) { return v[i]; }
+  __device__ __forceinline__ const T& operator[](int i) const { return v[i]; }
+};
+
+// Elements of T in 16 bytes.
+template <class T>
+inline constexpr int kPer16Bytes = 16 / int(sizeof(T));
+template <class T>
+using Vector16 = Vector<T, kPer16Bytes<T>>;
+
+// p must be aligned to the vector.
+template <class V, class T>
+__device__ __forceinline__ V load_vector(const T* p) {
+  return *reinterpret_cast<const V*>(p);
+}
+template <class V, class T>
+__device__ __forceinline__ void store_vector(T* p, const V& v) {
+  *reinterpret_cast<V*>(p) = v;
+}
+
+template <class T>
+__host__ __device__ __forceinline__ bool is_aligned(const T* p, size_t bytes) {
+  return reinterpret_cast<uintptr_t>(p) % bytes == 0;
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET

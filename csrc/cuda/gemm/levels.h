@@ -1,0 +1,18 @@
+// The launchers of GEMM on CUDA, one for each row of the table. Compiled by nvcc into namespace cuda, by g++
+// for csrc/simt into namespace simt.
+#pragma once
+
+#include "core/context.h"
+
+#define FASTGEMM_CUDA_GEMM(DECLARE) \
+  DECLARE(gemm_naive)               \
+  DECLARE(gemm_naive_uncoalesced)
+
+#define FASTGEMM_DECLARE(name) void name(const GemmProblem&, Context&);
+namespace fastgemm::cuda {
+FASTGEMM_CUDA_GEMM(FASTGEMM_DECLARE)
+}
+namespace fastgemm::simt {
+FASTGEMM_CUDA_GEMM(FASTGEMM_DECLARE)
+}
+#undef FASTGEMM_DECLARE

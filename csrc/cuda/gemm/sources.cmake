@@ -1,0 +1,1 @@
+set(FASTGEMM_CUDA_GEMM csrc/cuda/gemm/level1_naive.cu)
