@@ -211,7 +211,8 @@ def write_json(path: Path, data: dict[str, Any]) -> None:
 
 def cpp_row(p: Point) -> str:
     sizes = f"{p['threads']}, {p['batch']}, {p['m']}, {p['n']}, {p['k']}"
-    return f'    {{DType::{CPP_TYPES[p["dtype"]]}, {sizes}, "{p["kernel"]}"}},'
+    layout = ", ".join(str(p.get(name, False)).lower() for name in ("a_transposed", "b_transposed"))
+    return f'    {{DType::{CPP_TYPES[p["dtype"]]}, {sizes}, {layout}, "{p["kernel"]}"}},'
 
 
 def generate(files: list[Path]) -> str:

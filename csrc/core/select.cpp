@@ -11,16 +11,19 @@ constexpr int kLevels = 7;
 
 bool is_framework(const Kernel& k) { return k.name == "torch"; }
 
-// The framework's float32 product counts only while its global flags leave it IEEE.
+// The framework's float32 product counts only while its global flags give the precision asked for.
 bool depends_on_flags(const Kernel& k, DType type) {
   return is_framework(k) && k.op == Op::gemm && type == DType::f32;
 }
 
 const char* why_rejected(const Kernel& k, const GemmProblem& p) {
   if (const char* why = k.rejects ? k.rejects(p) : nullptr) return why;
-  if (depends_on_flags(k, p.type) && !framework_is_ieee())
-    return "torch's global flags let it round float32 operands (torch.backends.mkldnn.matmul.fp32_precision)";
-  return nullptr;
+  if (!depends_on_flags(k, p.type) || framework_computes(k.device, p.precision)) return nullptr;
+  return k.device == Device::cpu
+             ? "torch's global flags let it round float32 operands "
+               "(torch.backends.mkldnn.matmul.fp32_precision)"
+             : "torch's global flags give its float32 products another precision "
+               "(torch.backends.cuda.matmul.fp32_precision)";
 }
 template <class Problem>
 const char* why_rejected(const Kernel&, const Problem&) {
@@ -112,26 +115,30 @@ const Kernel& fastest_known(const Problem& p, const TuningKey& key) {
   throw std::runtime_error("no kernel can run " + in_words(key) + " here");
 }
 
-// A decision costs about 1 us (a lock and a scan of the static table), which counts beside a 32 x 32
-// product, so each thread keeps its last ones; but none that torch's flags, which may change, had a part in.
+// A decision costs 1 us and more (a lock and a scan of the static table), which counts beside a 32 x 32
+// product, so each thread keeps its last ones; with those that torch's flags had a part in, while they last.
 template <class Problem>
 const Kernel& fastest_known_cached(const Problem& p, const TuningKey& key) {
   struct Slot {
     TuningKey key;
     uint64_t version = 0;
     const Kernel* kernel = nullptr;
+    bool framework_counted = true;  // whether torch's float32 product was among the candidates
   };
   static constexpr size_t kSlots = 64;
   thread_local std::array<Slot, kSlots> slots;
   Slot& slot = slots[size_t(key.m * 31 + key.n * 17 + key.k * 7 + key.batch + int(key.type)) % kSlots];
   const uint64_t version = tuning_version();
-  // A key says nothing of leading dimensions, by which a kernel may reject another problem of the same key.
+  const auto framework_counts = [&] {
+    return key.op != Op::gemm || key.type != DType::f32 || framework_computes(key.device, key.precision);
+  };
+  // A key says nothing of leading dimensions, by which a kernel may reject another problem of the same key, nor
+  // of the GPU, which another call may have changed.
   const bool kept = slot.kernel && slot.version == version && slot.key == key;
-  if (kept && !why_rejected(*slot.kernel, p)) return *slot.kernel;
+  if (kept && can_run(*slot.kernel, p) && (slot.framework_counted || !framework_counts()))
+    return *slot.kernel;
   const Kernel& k = fastest_known(p, key);
-  const bool flags_matter =
-      key.op == Op::gemm && key.type == DType::f32 && (is_framework(k) || !framework_is_ieee());
-  if (!flags_matter) slot = {key, version, &k};
+  slot = {key, version, &k, framework_counts()};
   return k;
 }
 

@@ -1,5 +1,6 @@
 #include "core/tuning.h"
 
+#include <array>
 #include <atomic>
 #include <bit>
 #include <limits>
@@ -8,6 +9,7 @@
 #include <unordered_map>
 
 #include "core/cpu_features.h"
+#include "cuda/available.h"
 
 namespace fastgemm {
 namespace {
@@ -37,8 +39,10 @@ Memory& memory() {
 }
 std::atomic<uint64_t> version{1};
 
+constexpr std::string_view kFramework = "torch";
+
 std::mutex probe_mutex;
-std::function<bool()> framework_probe;
+FrameworkProbe framework_probe;
 
 const Kernel* find_row(Op op, Device device, std::string_view name) {
   for (const Kernel& k : kernels())
@@ -50,18 +54,41 @@ const Kernel* find_row(Op op, Device device, std::string_view name) {
 // looks at hundreds of sizes, and std::log2 would take 10 us for them.
 float log_size(int64_t n) { return float(std::bit_cast<uint32_t>(float(n < 1 ? 1 : n))) * 0x1p-23f; }
 
-// Squared distance in octaves. Batch counts half: four times the batch is like twice the size.
+// Tables are measured with one thread and with all; a point of the same kind of thread count is meant.
+bool same_threads(const TuningKey& key, const Measured& p) {
+  return key.device == Device::cuda || (key.threads == 1) == (p.threads == 1);
+}
+
+// Squared distance in octaves. Batch counts half: four times the batch is like twice the size. Another layout is
+// like another quarter octave, so that points of the same layout come first.
 float distance(const TuningKey& key, const Measured& p) {
   const auto d = [](int64_t x, int64_t y) {
     const float v = log_size(x) - log_size(y);
     return v * v;
   };
-  return d(key.m, p.m) + d(key.n, p.n) + d(key.k, p.k) + 0.25f * d(key.batch, p.batch);
+  const bool other_layout = key.a_transposed != p.a_transposed || key.b_transposed != p.b_transposed;
+  return d(key.m, p.m) + d(key.n, p.n) + d(key.k, p.k) + 0.25f * d(key.batch, p.batch) +
+         (key.device == Device::cuda && other_layout ? 0.0625f : 0.0f);
 }
 
-// Tables are measured with one thread and with all; a point of the same kind of thread count is meant.
-bool same_threads(const TuningKey& key, const Measured& p) {
-  return key.device == Device::cuda || (key.threads == 1) == (p.threads == 1);
+// The points of one device's table nearest to a key, nearest first.
+constexpr size_t kNeighbours = 4;
+using Neighbours = std::array<const Measured*, kNeighbours>;
+Neighbours neighbours(const TuningKey& key, std::string_view device) {
+  Neighbours found{};
+  std::array<float, kNeighbours> distances;
+  distances.fill(std::numeric_limits<float>::infinity());
+  for (const StaticTable& table : static_tables()) {
+    if (table.op != key.op || table.device != device) continue;
+    for (const Measured& p : table.points) {
+      if (p.type != key.type || !same_threads(key, p)) continue;
+      float d = distance(key, p);
+      const Measured* point = &p;
+      for (size_t i = 0; i < kNeighbours && point; ++i)
+        if (d < distances[i]) std::swap(d, distances[i]), std::swap(point, found[i]);
+    }
+  }
+  return found;
 }
 
 }  // namespace
@@ -102,18 +129,14 @@ const std::string& cpu_model() {
 }
 
 const Kernel* nearest_measured(const TuningKey& key) {
-  if (key.device != Device::cpu) return nullptr;
-  const Measured* best = nullptr;
-  float best_distance = std::numeric_limits<float>::infinity();
-  for (const StaticTable& table : static_tables()) {
-    if (table.op != key.op || table.device != cpu_model()) continue;
-    for (const Measured& p : table.points) {
-      if (p.type != key.type || !same_threads(key, p)) continue;
-      const float d = distance(key, p);
-      if (d < best_distance) best_distance = d, best = &p;
-    }
-  }
-  return best ? find_row(key.op, key.device, best->kernel) : nullptr;
+  const bool gpu = key.device == Device::cuda;
+  const Neighbours near = neighbours(key, gpu ? std::string_view(cuda::device_name()) : cpu_model());
+  if (!near[0]) return nullptr;
+  std::string_view name = near[0]->kernel;
+  if (gpu)
+    for (const Measured* p : near)
+      if (p && p->kernel == kFramework) name = kFramework;
+  return find_row(key.op, key.device, name);
 }
 
 void remember(const TuningKey& key, std::string_view kernel) {
@@ -143,18 +166,18 @@ void forget_all() {
 
 uint64_t tuning_version() { return version.load(std::memory_order_acquire); }
 
-void set_framework_ieee_probe(std::function<bool()> probe) {
+void set_framework_probe(FrameworkProbe probe) {
   std::lock_guard lock(probe_mutex);
   framework_probe = std::move(probe);
 }
 
-bool framework_is_ieee() {
-  std::function<bool()> probe;
+bool framework_computes(Device device, Precision precision) {
+  FrameworkProbe probe;
   {
     std::lock_guard lock(probe_mutex);
     probe = framework_probe;
   }
-  return !probe || probe();
+  return probe ? probe(device, precision) : precision == Precision::ieee;
 }
 
 }  // namespace fastgemm

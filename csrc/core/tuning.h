@@ -34,8 +34,9 @@ TuningKey tuning_key(const AddProblem&, Device, int threads);
 // One measured point of a static table: the name of the kernel that was fastest there.
 struct Measured {
   DType type;
-  uint8_t threads;
+  uint8_t threads;  // 0 on a GPU
   int64_t batch, m, n, k;
+  bool a_transposed, b_transposed;
   std::string_view kernel;
 };
 struct StaticTable {
@@ -49,7 +50,8 @@ std::span<const StaticTable> static_tables();  // generated: core/static_tables.
 const std::string& cpu_model();
 
 // The kernel that a static table of this device names for the nearest measured problem (in the logarithm
-// of its sizes), or nullptr where no table was measured.
+// of its sizes), or nullptr where no table was measured. On a GPU, where the distance between two libraries
+// changes abruptly from size to size, an own kernel is named only if it won at each of the nearest few points.
 const Kernel* nearest_measured(const TuningKey&);
 
 // The user's own measurements: exact problems, filled by fastgemm.autotune or from its file at import.
@@ -61,8 +63,10 @@ void forget_all();
 // Counts every change of the above, so that a caller may keep a decision until the count moves.
 uint64_t tuning_version();
 
-// Whether the framework's float32 product is IEEE under its global flags; the default says yes.
-void set_framework_ieee_probe(std::function<bool()>);
-bool framework_is_ieee();
+// Whether the framework's own float32 product has this precision under its global flags; without a probe it is
+// taken to be IEEE.
+using FrameworkProbe = std::function<bool(Device, Precision)>;
+void set_framework_probe(FrameworkProbe);
+bool framework_computes(Device, Precision);
 
 }  // namespace fastgemm

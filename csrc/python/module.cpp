@@ -117,9 +117,11 @@ PYBIND11_MODULE(_introspect, m) {
   m.def("remember", [](const KeyTuple& key, const std::string& kernel) { remember(to_key(key), kernel); });
   m.def("forget_all", &forget_all);
   m.def("remembered_count", &remembered_count);
-  m.def("set_framework_ieee_probe", [](std::function<bool()> probe) {
+  m.def("set_framework_probe", [](std::function<bool(std::string, std::string)> probe) {
     // The probe outlives interpreters' normal tear-down order, so it is never destroyed.
-    auto* kept = new std::function<bool()>(std::move(probe));
-    set_framework_ieee_probe([kept] { return (*kept)(); });
+    auto* kept = new std::function<bool(std::string, std::string)>(std::move(probe));
+    set_framework_probe([kept](Device device, Precision precision) {
+      return (*kept)(std::string(to_string(device)), std::string(to_string(precision)));
+    });
   });
 }

@@ -13,7 +13,7 @@ import torch  # first: loads libtorch, which the op library below binds to
 from . import _introspect  # loads the op library and registers torch.ops.fastgemm
 from ._autograd import register as _register_autograd
 from ._fake import register as _register_fake
-from .ops import add, add_, gemm, matmul, transpose
+from .ops import add, add_, gemm, matmul, torch_fp32_precision, transpose
 from .table import KernelInfo, build_info, kernels
 from .tuning import autotune, load_cache
 
@@ -31,12 +31,14 @@ __all__ = [
 ]
 
 
-def _torch_is_ieee() -> bool:
-    """Whether torch's float32 products on a CPU are IEEE under its global flags: only then may one be chosen."""
-    return torch.backends.mkldnn.matmul.fp32_precision in ("none", "ieee")
+def _torch_computes(device: str, precision: str) -> bool:
+    """Whether torch's float32 products have this precision under its global flags: only then may one be chosen."""
+    if device == "cuda":
+        return precision == torch_fp32_precision()
+    return precision == "ieee" and torch.backends.mkldnn.matmul.fp32_precision in ("none", "ieee")
 
 
-_introspect.set_framework_ieee_probe(_torch_is_ieee)
+_introspect.set_framework_probe(_torch_computes)
 _register_fake()
 _register_autograd()
 load_cache()

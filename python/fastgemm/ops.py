@@ -42,13 +42,13 @@ def _needs_function(a: Tensor, b: Tensor, c: Tensor | None = None) -> bool:
     return forward_ad._current_level >= 0 or peek_interpreter_stack() is not None
 
 
-def _torch_fp32_precision() -> str:
+def torch_fp32_precision() -> str:
     """The precision torch's own float32 products have on CUDA, as a name that the ops take."""
     return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"
 
 
 # What torch.compiler.assume_constant_result sets; calling it would import torch._dynamo, which takes 1 s.
-_torch_fp32_precision._dynamo_marked_constant = True
+torch_fp32_precision._dynamo_marked_constant = True
 
 
 def _product(a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, options: dict[str, Any]) -> Tensor:
@@ -88,7 +88,7 @@ def _options(
     if precision is not None:
         options["precision"] = precision
     elif a.is_cuda and a.dtype is torch.float32:
-        options["precision"] = _torch_fp32_precision()
+        options["precision"] = torch_fp32_precision()
     if out_dtype is not None:
         options["out_dtype"] = out_dtype
     return options
