@@ -379,7 +379,7 @@ def test_static_tables_are_generated_from_measurements(tmp_path, monkeypatch):
     kept = json.loads(path.read_text())["points"]
     assert len(kept) == 3
     text = tables.generate([path])
-    assert f'{{DType::f32, 1, 1, 16, 1, 16, "{points[0]["kernel"]}"}}' in text
+    assert f'{{DType::f32, 1, 1, 16, 1, 16, false, false, "{points[0]["kernel"]}"}}' in text
     assert "Op::transpose" in text and "Op::add" in text and fastgemm.build_info()["cpu_model"] in text
     assert "return {};" in tables.generate([])
 
