@@ -9,7 +9,7 @@ set(FASTGEMM_CUDA_KERNELS ${FASTGEMM_CUDA_GEMM})
 function(fastgemm_add_cuda_kernels OBJECTS)
   add_library(fastgemm_cuda_tables OBJECT ${FASTGEMM_CUDA_TABLES})
   target_compile_definitions(fastgemm_cuda_tables PRIVATE FASTGEMM_HAS_CUDA=$<BOOL:${FASTGEMM_CUDA}>
-                                                          FASTGEMM_CUDA_ARCHS=\"${FASTGEMM_CUDA_ARCHS}\")
+                                                          FASTGEMM_CUDA_ARCHS=\"${FASTGEMM_CUDA_ARCHS_TEXT}\")
   list(APPEND ${OBJECTS} $<TARGET_OBJECTS:fastgemm_cuda_tables>)
   if(FASTGEMM_CUDA)
     target_link_libraries(fastgemm_cuda_tables PRIVATE CUDA::cudart_static)

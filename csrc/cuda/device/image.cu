@@ -41,7 +41,7 @@ std::string run(DeviceImage& found) {
 
 bool has_image(std::string_view architectures, int capability) {
   while (!architectures.empty()) {
-    const size_t end = std::min(architectures.find(';'), architectures.size());
+    const size_t end = std::min(architectures.find(' '), architectures.size());
     const std::string entry(architectures.substr(0, end));
     architectures.remove_prefix(std::min(end + 1, architectures.size()));
     const int arch = std::atoi(entry.c_str());
