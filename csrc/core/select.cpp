@@ -19,11 +19,10 @@ bool depends_on_flags(const Kernel& k, DType type) {
 const char* why_rejected(const Kernel& k, const GemmProblem& p) {
   if (const char* why = k.rejects ? k.rejects(p) : nullptr) return why;
   if (!depends_on_flags(k, p.type) || framework_computes(k.device, p.precision)) return nullptr;
-  return k.device == Device::cpu
-             ? "torch's global flags let it round float32 operands "
-               "(torch.backends.mkldnn.matmul.fp32_precision)"
-             : "torch's global flags give its float32 products another precision "
-               "(torch.backends.cuda.matmul.fp32_precision)";
+  return k.device == Device::cpu ? "torch's global flags let it round float32 operands "
+                                   "(torch.backends.mkldnn.matmul.fp32_precision)"
+                                 : "torch's global flags give its float32 products another precision "
+                                   "(torch.backends.cuda.matmul.fp32_precision)";
 }
 template <class Problem>
 const char* why_rejected(const Kernel&, const Problem&) {
@@ -132,8 +131,8 @@ const Kernel& fastest_known_cached(const Problem& p, const TuningKey& key) {
   const auto framework_counts = [&] {
     return key.op != Op::gemm || key.type != DType::f32 || framework_computes(key.device, key.precision);
   };
-  // A key says nothing of leading dimensions, by which a kernel may reject another problem of the same key, nor
-  // of the GPU, which another call may have changed.
+  // A key says nothing of leading dimensions, by which a kernel may reject another problem of the same key,
+  // nor of the GPU, which another call may have changed.
   const bool kept = slot.kernel && slot.version == version && slot.key == key;
   if (kept && can_run(*slot.kernel, p) && (slot.framework_counted || !framework_counts()))
     return *slot.kernel;

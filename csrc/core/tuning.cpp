@@ -59,8 +59,8 @@ bool same_threads(const TuningKey& key, const Measured& p) {
   return key.device == Device::cuda || (key.threads == 1) == (p.threads == 1);
 }
 
-// Squared distance in octaves. Batch counts half: four times the batch is like twice the size. Another layout is
-// like another quarter octave, so that points of the same layout come first.
+// Squared distance in octaves. Batch counts half: four times the batch is like twice the size. Another layout
+// is like another quarter octave, so that points of the same layout come first.
 float distance(const TuningKey& key, const Measured& p) {
   const auto d = [](int64_t x, int64_t y) {
     const float v = log_size(x) - log_size(y);

@@ -51,7 +51,8 @@ const std::string& cpu_model();
 
 // The kernel that a static table of this device names for the nearest measured problem (in the logarithm
 // of its sizes), or nullptr where no table was measured. On a GPU, where the distance between two libraries
-// changes abruptly from size to size, an own kernel is named only if it won at each of the nearest few points.
+// changes abruptly from size to size, an own kernel is named only if it won at each of the nearest few
+// points.
 const Kernel* nearest_measured(const TuningKey&);
 
 // The user's own measurements: exact problems, filled by fastgemm.autotune or from its file at import.
@@ -63,8 +64,8 @@ void forget_all();
 // Counts every change of the above, so that a caller may keep a decision until the count moves.
 uint64_t tuning_version();
 
-// Whether the framework's own float32 product has this precision under its global flags; without a probe it is
-// taken to be IEEE.
+// Whether the framework's own float32 product has this precision under its global flags; without a probe it
+// is taken to be IEEE.
 using FrameworkProbe = std::function<bool(Device, Precision)>;
 void set_framework_probe(FrameworkProbe);
 bool framework_computes(Device, Precision);

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <mutex>
+#include <stdexcept>
 #include <string>
 
 #include "cuda/device/image.h"
@@ -14,7 +15,7 @@ namespace fastgemm::cuda {
 namespace {
 
 struct Known {
-  std::string name, sm80, sm90a;  // empty reason: available
+  std::string name, library, sm80, sm90a;  // empty reason: available
 };
 
 std::string error_text(cudaError_t e) {
@@ -25,7 +26,7 @@ Known examine(int device) {
   Known k;
   cudaDeviceProp properties;
   if (const cudaError_t e = cudaGetDeviceProperties(&properties, device); e != cudaSuccess) {
-    k.sm80 = k.sm90a = "no usable CUDA device: " + error_text(e);
+    k.library = k.sm80 = k.sm90a = "no usable CUDA device: " + error_text(e);
     return k;
   }
   k.name = properties.name;
@@ -54,8 +55,8 @@ const Known& current() {
     Known k;
     int count = 0;
     const cudaError_t e = cudaGetDeviceCount(&count);
-    k.sm80 = "no CUDA device: " + (e == cudaSuccess ? std::string("none was found") : error_text(e));
-    k.sm90a = k.sm80;
+    k.library = "no CUDA device: " + (e == cudaSuccess ? std::string("none was found") : error_text(e));
+    k.sm80 = k.sm90a = k.library;
     return k;
   }();
   int device = 0;
@@ -73,7 +74,22 @@ const char* or_null(const std::string& s) { return s.empty() ? nullptr : s.c_str
 
 const char* unavailable_sm80() { return or_null(current().sm80); }
 const char* unavailable_sm90a() { return or_null(current().sm90a); }
+const char* unavailable_library() { return or_null(current().library); }
 const char* device_name() { return current().name.c_str(); }
+
+DeviceGuard::DeviceGuard(int device) {
+  int now = 0;
+  cudaError_t e = cudaGetDevice(&now);
+  if (e == cudaSuccess && now == device) return;
+  if (e == cudaSuccess) e = cudaSetDevice(device);
+  if (e != cudaSuccess)
+    throw std::runtime_error("fastgemm: cannot use cuda:" + std::to_string(device) + ": " + error_text(e));
+  before_ = now;
+}
+
+DeviceGuard::~DeviceGuard() {
+  if (before_ >= 0) cudaSetDevice(before_);
+}
 
 }  // namespace fastgemm::cuda
 
@@ -85,6 +101,7 @@ const char* unavailable_sm80() {
   return "this build has no CUDA kernels (build where nvcc is installed, with FASTGEMM_CUDA=1)";
 }
 const char* unavailable_sm90a() { return unavailable_sm80(); }
+const char* unavailable_library() { return unavailable_sm80(); }
 const char* device_name() { return ""; }
 
 }  // namespace fastgemm::cuda

@@ -7,7 +7,21 @@ namespace fastgemm::cuda {
 const char* unavailable_sm80();
 const char* unavailable_sm90a();  // wgmma, setmaxnreg: compute capability 9.0 exactly
 
+const char* unavailable_library();  // what vendor libraries need: a build with CUDA, and a GPU
+
 // The current device's name as the tuning tables know it ("NVIDIA H200"); empty without a GPU.
 const char* device_name();
+
+// Makes a device current for its lifetime; throws std::runtime_error.
+class DeviceGuard {
+ public:
+  explicit DeviceGuard(int device);
+  ~DeviceGuard();
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+
+ private:
+  int before_ = -1;  // -1: it was current already
+};
 
 }  // namespace fastgemm::cuda

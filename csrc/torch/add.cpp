@@ -1,4 +1,4 @@
-// torch.ops.fastgemm.add and add_ for CPU tensors: a + alpha * b with broadcasting.
+// torch.ops.fastgemm.add and add_: a + alpha * b with broadcasting.
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
@@ -55,8 +55,8 @@ Shape broadcast(const View& a, const View& b) {
 }
 
 // The two innermost merged dimensions become the problem's rows and columns, the others the loop around it.
-void run(AddProblem p, const Loops& loops, const Choice& choice) {
-  CpuContext context;
+void run(AddProblem p, const Loops& loops, const Choice& choice, Context& context, Device device,
+         int threads) {
   const int outer = std::max(loops.count - 2, 0);
   const auto set = [&p](const Loops::Dim& dim, bool columns) {
     (columns ? p.cols : p.rows) = dim.size;
@@ -69,7 +69,7 @@ void run(AddProblem p, const Loops& loops, const Choice& choice) {
   p.a.row_stride = p.b.row_stride = p.out.row_stride = 1;
   if (loops.count > 0) set(loops.dims[size_t(loops.count - 1)], true);
   if (loops.count > 1) set(loops.dims[size_t(loops.count - 2)], false);
-  const Kernel& kernel = select(p, Device::cpu, context.threads(), choice);
+  const Kernel& kernel = select(p, device, threads, choice);
   for_each_index(loops, outer, [&](const std::array<int64_t, 4>& offset) {
     AddProblem q = p;
     const int size = element_size(p.type);
@@ -103,7 +103,8 @@ Tensor add_into(const Arguments& args, const Tensor* given) {
   }
   const Choice choice = args.choice();
   if (shape.empty) {
-    select(p, Device::cpu, 1, choice);  // a wrong level or kernel is wrong here too
+    // a wrong level or kernel is wrong here too
+    with_context(a, [&](Context&, Device device, int threads) { select(p, device, threads, choice); });
     return out;
   }
   Loops loops;
@@ -112,7 +113,9 @@ Tensor add_into(const Arguments& args, const Tensor* given) {
     loops.push({shape.sizes[d], {stride_at(a, from_end), stride_at(b, from_end), stride_at(o, from_end), 0}});
   }
   p.a.data = a.data, p.b.data = b.data, p.out.data = o.data;
-  run(p, loops, choice);
+  with_context(a, [&](Context& context, Device device, int threads) {
+    run(p, loops, choice, context, device, threads);
+  });
   return out;
 }
 

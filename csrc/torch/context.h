@@ -1,9 +1,13 @@
-// torch's side of core/context.h: its thread pool, scratch memory, and its own operators.
+// torch's side of core/context.h: its thread pool or stream, scratch memory, and its own operators.
 #pragma once
 
 #include "core/context.h"
+#include "core/table.h"
 #include "core/workspace.h"
 #include "torch/views.h"
+#if FASTGEMM_HAS_CUDA
+#include "torch/cuda_context.h"
+#endif
 
 namespace fastgemm::torch_ops {
 
@@ -20,5 +24,20 @@ class CpuContext final : public Context {
   int threads_;
   Workspace workspace_;
 };
+
+// Calls body(context, device, threads) for the device that the tensor is on; threads is 0 on a GPU, which is
+// current inside.
+template <class Body>
+void with_context(const View& on, const Body& body) {
+#if FASTGEMM_HAS_CUDA
+  if (on.device_type != aoti_torch_device_type_cpu()) {
+    CudaContext context(on.device_index);
+    return body(context, Device::cuda, 0);
+  }
+#endif
+  (void)on;
+  CpuContext context;
+  body(context, Device::cpu, context.threads());
+}
 
 }  // namespace fastgemm::torch_ops

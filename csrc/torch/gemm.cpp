@@ -1,4 +1,4 @@
-// torch.ops.fastgemm.gemm for CPU tensors: checks the arguments, finds the shape of the result, walks the
+// torch.ops.fastgemm.gemm: checks the arguments, finds the shape of the result, walks the
 // batch, and hands each (batched) matrix product to the kernel that the table names.
 #include <algorithm>
 #include <cmath>
@@ -157,8 +157,7 @@ Pointer advance(Pointer data, int64_t elements, DType type) {
   return data ? (Pointer)((const char*)data + elements * element_size(type)) : nullptr;
 }
 
-void run(const Gemm& g, const Choice& choice) {
-  CpuContext context;
+void run(const Gemm& g, const Choice& choice, Context& context, Device device, int threads) {
   const int outer = std::max(g.loops.count - 1, 0);
   GemmProblem whole = g.problem;
   if (g.loops.count > 0) {
@@ -168,7 +167,7 @@ void run(const Gemm& g, const Choice& choice) {
     whole.c.batch_stride = inner.stride[2], whole.out.batch_stride = inner.stride[3];
     merge_batch_into_rows(whole);
   }
-  const Kernel& kernel = select(whole, Device::cpu, context.threads(), choice);
+  const Kernel& kernel = select(whole, device, threads, choice);
   for_each_index(g.loops, outer, [&](const std::array<int64_t, 4>& offset) {
     GemmProblem p = whole;
     p.a.data = advance(whole.a.data, offset[0], p.type);
@@ -206,7 +205,8 @@ Tensor gemm_into(const Arguments& args, const Tensor* given) {
     if (c && !same_view(*c, o)) require_no_overlap(o, "c", *c);
   }
   if (is_empty(g)) {
-    select(p, Device::cpu, 1, args.choice());  // a wrong level or kernel is wrong here too
+    // a wrong level or kernel is wrong here too
+    with_context(a, [&](Context&, Device device, int threads) { select(p, device, threads, args.choice()); });
     return out;
   }
   p.out = matrix_of<Matrix>(o, false);
@@ -217,7 +217,9 @@ Tensor gemm_into(const Arguments& args, const Tensor* given) {
     return out;
   }
   plan_batches(g, a, b, p.c.data ? &*c : nullptr, o);
-  run(g, args.choice());
+  const Choice choice = args.choice();
+  with_context(
+      a, [&](Context& context, Device device, int threads) { run(g, choice, context, device, threads); });
   return out;
 }
 

@@ -25,7 +25,11 @@ STABLE_TORCH_LIBRARY(fastgemm, m) {
   m.def("add_(Tensor(a!) a, " ADD_ARGUMENTS ") -> ()");
 }
 
-STABLE_TORCH_LIBRARY_IMPL(fastgemm, CPU, m) {
+namespace {
+
+// The same functions serve both devices: they look where their tensors are.
+template <class Library>
+void implement(Library& m) {
   using namespace fastgemm::torch_ops;
   m.impl("gemm", &gemm);
   m.impl("_gemm", &gemm);
@@ -39,3 +43,10 @@ STABLE_TORCH_LIBRARY_IMPL(fastgemm, CPU, m) {
   m.impl("add.out", &add_out);
   m.impl("add_", &add_in_place);
 }
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_IMPL(fastgemm, CPU, m) { implement(m); }
+#if FASTGEMM_HAS_CUDA
+STABLE_TORCH_LIBRARY_IMPL(fastgemm, CUDA, m) { implement(m); }
+#endif

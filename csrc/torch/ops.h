@@ -1,4 +1,4 @@
-// The boxed CPU kernels that library.cpp registers.
+// The boxed kernels that library.cpp registers.
 #pragma once
 
 #include <stdexcept>

@@ -1,4 +1,4 @@
-// torch.ops.fastgemm.transpose for CPU tensors: the last two dimensions exchanged, the result contiguous.
+// torch.ops.fastgemm.transpose: the last two dimensions exchanged, the result contiguous.
 #include <algorithm>
 #include <stdexcept>
 
@@ -39,15 +39,15 @@ DType width_of(int32_t dtype) {
   }
 }
 
-void run(TransposeProblem whole, const Loops& loops, const Choice& choice) {
-  CpuContext context;
+void run(TransposeProblem whole, const Loops& loops, const Choice& choice, Context& context, Device device,
+         int threads) {
   const int outer = std::max(loops.count - 1, 0);
   if (loops.count > 0) {
     const Loops::Dim& inner = loops.dims[size_t(outer)];
     whole.batch = inner.size;
     whole.src.batch_stride = inner.stride[0], whole.dst.batch_stride = inner.stride[1];
   }
-  const Kernel& kernel = select(whole, Device::cpu, context.threads(), choice);
+  const Kernel& kernel = select(whole, device, threads, choice);
   for_each_index(loops, outer, [&](const std::array<int64_t, 4>& offset) {
     TransposeProblem p = whole;
     p.src.data = (const char*)whole.src.data + offset[0] * element_size(p.type);
@@ -78,7 +78,8 @@ Tensor transpose_into(const Arguments& args, const Tensor* given) {
   const Choice choice = args.choice();
   for (const int64_t n : shape) {
     if (n != 0) continue;
-    select(p, Device::cpu, 1, choice);  // a wrong level or kernel is wrong here too
+    // a wrong level or kernel is wrong here too
+    with_context(a, [&](Context&, Device device, int threads) { select(p, device, threads, choice); });
     return out;
   }
   p.dst = matrix_of<Matrix>(o, false);
@@ -96,7 +97,9 @@ Tensor transpose_into(const Arguments& args, const Tensor* given) {
   }
   Loops loops;
   for (int64_t d = 0; d + 2 < a.dim; ++d) loops.push({a.sizes[d], {a.strides[d], o.strides[d], 0, 0}});
-  run(p, loops, choice);
+  with_context(a, [&](Context& context, Device device, int threads) {
+    run(p, loops, choice, context, device, threads);
+  });
   return out;
 }
 

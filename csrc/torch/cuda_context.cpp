@@ -1,0 +1,67 @@
+#include "torch/cuda_context.h"
+
+#include <dlfcn.h>
+
+#include <stdexcept>
+
+#include "torch/framework.h"
+
+namespace fastgemm::torch_ops {
+namespace {
+
+// libtorch_cuda is looked up among the loaded libraries, so that this one links against a torch without CUDA
+// as well. Python loads libraries locally: a handle finds its symbols, RTLD_DEFAULT does not.
+struct TorchCuda {
+  AOTITorchError (*current_stream)(int32_t device_index, void** stream);
+  Backend backend;
+};
+
+template <class Function>
+void find(void* library, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(dlsym(library, name));
+  if (!function) throw std::runtime_error(std::string("fastgemm: this torch has no ") + name);
+}
+
+const TorchCuda& torch_cuda() {
+  static const TorchCuda functions = [] {
+    void* library = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
+    if (!library)
+      throw std::runtime_error("fastgemm: libtorch_cuda.so is not loaded; is this a CUDA build of torch?");
+    TorchCuda t;
+    find(library, "aoti_torch_get_current_cuda_stream", t.current_stream);
+    t.backend.device_type = aoti_torch_device_type_cuda();
+    find(library, "aoti_torch_cuda_mm_out", t.backend.mm);
+    find(library, "aoti_torch_cuda_bmm_out", t.backend.bmm);
+    find(library, "aoti_torch_cuda__int_mm_out", t.backend.int_mm);
+    find(library, "aoti_torch_cuda_addmm_out", t.backend.addmm);
+    find(library, "aoti_torch_cuda_baddbmm_out", t.backend.baddbmm);
+    return t;
+  }();
+  return functions;
+}
+
+}  // namespace
+
+CudaContext::CudaContext(int device_index) : guard_(device_index), device_index_(device_index) {
+  check(torch_cuda().current_stream(device_index, &stream_), "get_current_cuda_stream");
+}
+
+void* CudaContext::allocate(size_t bytes) {
+  constexpr int32_t kUint8 = 0;
+  const int64_t size = int64_t(bytes), stride = 1;
+  AtenTensorHandle handle;
+  if (aoti_torch_empty_strided(1, &size, &stride, kUint8, aoti_torch_device_type_cuda(), device_index_,
+                               &handle) != AOTI_TORCH_SUCCESS)
+    throw std::runtime_error("fastgemm: out of memory: a workspace of " + std::to_string(bytes) +
+                             " bytes on cuda:" + std::to_string(device_index_) + " could not be allocated");
+  void* data = nullptr;
+  check(aoti_torch_get_data_ptr(scratch_.emplace_back(handle).get(), &data), "get_data_ptr");
+  return data;
+}
+
+void CudaContext::torch_gemm(const GemmProblem& p) { framework_gemm(torch_cuda().backend, device_index_, p); }
+void CudaContext::torch_transpose(const TransposeProblem& p) {
+  framework_transpose(torch_cuda().backend, device_index_, p);
+}
+
+}  // namespace fastgemm::torch_ops
