@@ -5,6 +5,7 @@ Every test draws from a new seed. A failing test shows it; FASTGEMM_TEST_SEED=<s
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import tempfile
@@ -19,6 +20,11 @@ from hypothesis import HealthCheck, settings  # noqa: E402
 
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 settings.load_profile("tests")
+
+if torch.cuda.is_available():
+    # torch may by default add partial sums of a 16-bit product in 16 bits; the bounds are those of float32 sums.
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
 
 TEST_TIMEOUT = 150  # seconds; a deadlock between threads fails here instead of hanging the run
 
@@ -36,6 +42,18 @@ def fresh_random_data(request):
     torch.manual_seed(seed)
     request.node.user_properties.append(("seed", seed))
     yield
+
+
+@pytest.fixture
+def device() -> str:
+    """Where a test makes its tensors; tests over the kernel table are parametrized over it."""
+    return "cpu"
+
+
+@pytest.fixture(autouse=True)
+def tensors_are_made_on_the_device(device):
+    with contextlib.nullcontext() if device == "cpu" else torch.device(device):
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ SIZES = [(1, 1, 1), (5, 7, 3), (17, 33, 9), (31, 65, 130), (48, 96, 64), (1, 300
 
 
 def check_gemm_rows() -> None:
-    for kernel, dtype in rows("gemm"):
+    for _, kernel, dtype in rows("gemm", "cpu"):
         kind = result_dtype(dtype)
         for (m, n, k), trans_a, trans_b in itertools.product(SIZES, (False, True), (False, True)):
             a = random_tensor(*((k, m) if trans_a else (m, k)), dtype=dtype)
@@ -62,7 +62,7 @@ def check_transpose_rows() -> None:
 
 
 def check_add_rows() -> None:
-    for kernel, dtype in rows("add"):
+    for _, kernel, dtype in rows("add", "cpu"):
         for shape in [(1,), (67,), (33, 65), (300, 41)]:
             a, b = random_tensor(*shape, dtype=dtype), random_tensor(*shape, dtype=dtype)
             assert torch.equal(fastgemm.add(a, b, kernel=kernel), a + b)

@@ -12,6 +12,8 @@ from reference import (
     FLOATS,
     UNIT_ROUNDOFF,
     accumulator,
+    every_device,
+    levels,
     poisoned,
     random_tensor,
     row_id,
@@ -22,8 +24,8 @@ from reference import (
 from torch import Tensor
 
 ROWS = rows("add")
-LEVELS = (1, 2, 4, 5)
-every_row = pytest.mark.parametrize(("kernel", "dtype"), ROWS, ids=row_id)
+LEVELS = [1, 2, 4, 5]
+every_row = pytest.mark.parametrize(("device", "kernel", "dtype"), ROWS, ids=row_id)
 SHAPES = [(1,), (7,), (64,), (1000,), (3, 5), (17, 33), (128, 129), (2, 3, 4, 5), (), (5, 0, 3)]
 
 
@@ -40,6 +42,7 @@ def exact_sum(a: Tensor, b: Tensor, alpha: float) -> Tensor:
 
 
 def assert_sum(result: Tensor, a: Tensor, b: Tensor, alpha: float, what: str) -> None:
+    result, a, b = result.cpu(), a.cpu(), b.cpu()
     exact = exact_sum(a, b, alpha)
     assert result.dtype == a.dtype, what
     assert result.shape == exact.shape, what
@@ -132,7 +135,7 @@ def test_in_place_and_out_is_an_operand(kernel, dtype):
     assert_sum(x, a, b, 1, "add_ into a column-major view")
 
 
-@pytest.mark.parametrize(("kernel", "dtype"), [r for r in ROWS if r[1] in FLOATS], ids=row_id)
+@pytest.mark.parametrize(("device", "kernel", "dtype"), [r for r in ROWS if r[2] in FLOATS], ids=row_id)
 def test_nan_and_infinity(kernel, dtype):
     special = torch.tensor([math.nan, math.inf, -math.inf, 0.0, 1.5], dtype=dtype).repeat(9)
     a, b = special, special[torch.randperm(45)]
@@ -141,20 +144,25 @@ def test_nan_and_infinity(kernel, dtype):
         assert torch.equal(result.double().nan_to_num(7), exact_sum(a, b, alpha).nan_to_num(7))
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@every_device
 @pytest.mark.parametrize("dtype", DTYPES, ids=row_id)
-def test_every_rung_takes_every_dtype(level, dtype):
-    check(random_tensor(50, 41, dtype=dtype), random_tensor(50, 41, dtype=dtype), alpha=-2, level=level)
+def test_every_rung_takes_every_dtype(device, dtype):
+    assert levels("add", device) == LEVELS
+    for level in LEVELS:
+        check(random_tensor(50, 41, dtype=dtype), random_tensor(50, 41, dtype=dtype), alpha=-2, level=level)
 
 
+@every_device
 @pytest.mark.parametrize("level", [3, 6, 7])
-def test_levels_without_a_rung_raise(level):
+def test_levels_without_a_rung_raise(device, level):
     with pytest.raises(
-        RuntimeError, match=rf"level {level} cannot run add on cpu .*no such rung|no rung.*can: 1, 2, 4, 5"
+        RuntimeError,
+        match=rf"level {level} cannot run add on {device} .*no such rung|no rung.*can: 1, 2, 4, 5",
     ):
         fastgemm.add(torch.ones(4), torch.ones(4), level=level)
 
 
+@every_device
 @pytest.mark.parametrize("dtype", DTYPES, ids=row_id)
 def test_default_equals_torch_where_torch_rounds_once(dtype):
     a, b = random_tensor(300, 41, dtype=dtype), random_tensor(300, 41, dtype=dtype)

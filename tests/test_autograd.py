@@ -7,7 +7,10 @@ import itertools
 import fastgemm
 import pytest
 import torch
+from reference import every_device
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
+
+pytestmark = every_device
 
 
 def draw(*shape, dtype=torch.float64):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import check_gemm, expected_gemm, random_tensor
+from reference import check_gemm, every_device, expected_gemm, random_tensor
 
 SIZES = st.integers(0, 5)
 A, B = torch.ones(3, 4), torch.ones(4, 5)
@@ -35,6 +35,7 @@ def matmul_shapes(draw):
     return (k,) if rank_a == 1 else (*batch_a, m, k), (k,) if rank_b == 1 else (*batch_b, k, n)
 
 
+@every_device
 @given(shapes=matmul_shapes(), with_out=st.booleans())
 def test_shapes_and_values_equal_torch_matmul(shapes, with_out):
     a, b = (
@@ -70,6 +71,7 @@ def test_batches_that_do_not_broadcast_are_refused(ranks, data):
         fastgemm.matmul(torch.ones(*shapes[0], 4, 5), torch.ones(*shapes[1], 5, 6))
 
 
+@every_device
 @given(
     batch=st.lists(st.integers(1, 3), max_size=3),
     c_rank=st.integers(0, 5),
@@ -84,6 +86,7 @@ def test_gemm_broadcasts_c(batch, c_rank, drop, trans):
     check_gemm(a, b, c, alpha=2, beta=-1, trans_a=trans[0], trans_b=trans[1])
 
 
+@every_device
 def test_large_batch_rank():
     a, b = torch.randn(*[1] * 20, 2, 3, 4), torch.randn(*[1] * 18, 5, 1, 1, 4, 6)
     assert torch.equal(fastgemm.matmul(a.round(), b.round()), torch.matmul(a.round(), b.round()))
@@ -98,6 +101,7 @@ def overlapping_views():
     return memory, a
 
 
+@every_device
 @pytest.mark.parametrize("name", ["a", "b"])
 def test_out_must_not_overlap_an_operand(name):
     memory, shared = overlapping_views()
@@ -109,6 +113,7 @@ def test_out_must_not_overlap_an_operand(name):
     check_gemm(a, b, out=memory[16:32].view(4, 4))
 
 
+@every_device
 def test_out_may_be_c_but_not_overlap_it_otherwise():
     memory, c = overlapping_views()
     a, b = torch.ones(4, 4), torch.ones(4, 4)
@@ -122,6 +127,7 @@ def test_out_may_be_c_but_not_overlap_it_otherwise():
     assert torch.equal(c, before + 4)
 
 
+@every_device
 def test_disjoint_interleaved_blocks_are_no_overlap():
     base = torch.randn(16, 64)
     a, out = base[:, :16], base[:, 20:36]
@@ -136,6 +142,7 @@ def test_disjoint_interleaved_blocks_are_no_overlap():
         )
 
 
+@every_device
 def test_transpose_out_must_not_overlap():
     a = torch.randn(4, 4)
     for out in (a, a.t(), a.view(-1).view(4, 4)):
@@ -143,6 +150,7 @@ def test_transpose_out_must_not_overlap():
             fastgemm.transpose(a, out=out)
 
 
+@every_device
 def test_add_out_may_be_an_operand_but_not_overlap_it_otherwise():
     memory, a = overlapping_views()
     with pytest.raises(ValueError, match="out overlaps a in memory"):
@@ -181,6 +189,7 @@ def test_unavailable_precision_names_what_can_run():
             fastgemm.matmul(A, B, precision=precision, kernel="torch")
 
 
+@every_device
 @pytest.mark.parametrize(("trans_a", "trans_b"), list(itertools.product((False, True), repeat=2)))
 def test_gemm_flags_equal_views(trans_a, trans_b):
     a = random_tensor(*((7, 5) if trans_a else (5, 7)), dtype=torch.float64)

@@ -6,7 +6,7 @@ import fastgemm
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import DTYPES, check_gemm, poisoned, random_tensor, result_dtype
+from reference import DTYPES, check_gemm, every_device, levels, poisoned, random_tensor, result_dtype
 from torch import Tensor
 
 SIZES = st.integers(0, 40)
@@ -38,18 +38,20 @@ def seeded(seed: int) -> None:
     torch.manual_seed(seed)  # so that hypothesis can repeat what failed
 
 
+@every_device
 @given(data=st.data(), dtype=st.sampled_from(DTYPES), m=SIZES, n=SIZES, k=SIZES, seed=st.integers(0, 2**32))
-def test_gemm(data, dtype, m, n, k, seed):
+def test_gemm(device, data, dtype, m, n, k, seed):
     seeded(seed)
     a, b = data.draw(operands(m, k, dtype=dtype)), data.draw(operands(k, n, dtype=dtype))
     kind = result_dtype(dtype)
     out = data.draw(outputs(m, n, dtype=kind))
     c = data.draw(st.none() | operands(m, n, dtype=kind))
     alpha = data.draw(st.sampled_from([1, 1, -2]))
-    level = data.draw(st.sampled_from([None, 1, 2, 3, 4, 5, 6, 7]))
+    level = data.draw(st.sampled_from([None, *levels("gemm", device)]))
     check_gemm(a, b, c, alpha=alpha, out=out, level=level)
 
 
+@every_device
 @given(
     data=st.data(),
     dtype=st.sampled_from(DTYPES),
@@ -57,15 +59,16 @@ def test_gemm(data, dtype, m, n, k, seed):
     sizes=st.tuples(*[st.integers(1, 9)] * 3),
     seed=st.integers(0, 2**32),
 )
-def test_batched_gemm(data, dtype, batch, sizes, seed):
+def test_batched_gemm(device, data, dtype, batch, sizes, seed):
     seeded(seed)
     m, n, k = sizes
     a = data.draw(operands(*batch, m, k, dtype=dtype))
     b = data.draw(operands(*batch[data.draw(st.integers(0, len(batch))) :], k, n, dtype=dtype))
     out = data.draw(outputs(*batch, m, n, dtype=result_dtype(dtype)))
-    check_gemm(a, b, out=out, level=data.draw(st.sampled_from([None, 1, 3, 5, 6])))
+    check_gemm(a, b, out=out, level=data.draw(st.sampled_from([None, *levels("gemm", device)])))
 
 
+@every_device
 @given(
     data=st.data(),
     dtype=st.sampled_from(DTYPES),  # 1, 2, 4 and 8 bytes
@@ -74,11 +77,11 @@ def test_batched_gemm(data, dtype, batch, sizes, seed):
     cols=st.integers(0, 70),
     seed=st.integers(0, 2**32),
 )
-def test_transpose(data, dtype, shape, rows, cols, seed):
+def test_transpose(device, data, dtype, shape, rows, cols, seed):
     seeded(seed)
     a = data.draw(operands(*shape, rows, cols, dtype=dtype))
     out = data.draw(outputs(*shape, cols, rows, dtype=dtype))
-    level = data.draw(st.sampled_from([None, 1, 2, 3, 4, 5, 6, 7]))
+    level = data.draw(st.sampled_from([None, *levels("transpose", device)]))
     fastgemm.transpose(a, level=level, out=out)
     assert torch.equal(out, a.mT), (a.stride(), out.stride())
 
@@ -89,6 +92,7 @@ def gaps_of(out: Tensor, memory: Tensor) -> Tensor:
     return memory[~touched]
 
 
+@every_device
 @given(
     data=st.data(),
     dtype=st.sampled_from(DTYPES),
@@ -110,6 +114,7 @@ def test_add(data, dtype, shape, keep, seed):
     assert torch.equal(out, expected), (a.stride(), b.stride(), out.stride())
 
 
+@every_device
 @given(
     data=st.data(),
     m=st.integers(1, 20),

@@ -7,13 +7,22 @@ import random
 import fastgemm
 import pytest
 import torch
-from reference import row_id, threads
+from reference import DEVICES, every_device, levels, row_id, threads
 from torch import Tensor
 
 BYTES = (1, 2, 4, 8, 16)
 BY_WIDTH = {1: torch.uint8, 2: torch.int16, 4: torch.float32, 8: torch.int64, 16: torch.complex128}
-ROWS = [row.name for row in fastgemm.kernels("transpose", "cpu") if row.available]
-LEVEL = {row.name: row.level for row in fastgemm.kernels("transpose", "cpu")}
+KERNELS = {
+    device: [row for row in fastgemm.kernels("transpose", device) if row.available] for device in DEVICES
+}
+ROWS = [(device, row.name) for device in DEVICES for row in KERNELS[device]]
+WIDTHS = [
+    (device, row.name, width)
+    for device in DEVICES
+    for row in KERNELS[device]
+    for width, dtype in BY_WIDTH.items()
+    if row.takes(dtype)
+]
 SUB_BYTE = (
     "bits",
     "uint1",
@@ -44,7 +53,8 @@ def every_dtype() -> list[torch.dtype]:
     return [plain[name] for name in sorted(plain)]
 
 
-every_row = pytest.mark.parametrize("kernel", ROWS)
+every_row = pytest.mark.parametrize(("device", "kernel"), ROWS)
+every_row_and_width = pytest.mark.parametrize(("device", "kernel", "width"), WIDTHS)
 every_width = pytest.mark.parametrize("width", BYTES)
 
 
@@ -78,8 +88,7 @@ def check(a: Tensor, out: Tensor | None = None, **choice: object) -> Tensor:
     return out
 
 
-@every_row
-@every_width
+@every_row_and_width
 def test_sizes(kernel, width):
     dtype = BY_WIDTH[width]
     sizes = [
@@ -101,16 +110,16 @@ def test_sizes(kernel, width):
         check(random_bytes(*size, dtype=dtype), kernel=kernel)
 
 
-@every_row
-@every_width
+@every_row_and_width
 def test_large(kernel, width):
     for size in [(1500, 2049), (1024, 2048), (4099, 300)]:
         check(random_bytes(*size, dtype=BY_WIDTH[width]), kernel=kernel)
 
 
+@every_device
 @pytest.mark.parametrize("dtype", every_dtype(), ids=row_id)
-def test_every_dtype(dtype):
-    for kernel in (None, *ROWS):
+def test_every_dtype(device, dtype):
+    for kernel in (None, *[row.name for row in KERNELS[device] if row.takes(dtype)]):
         check(random_bytes(37, 51, dtype=dtype), kernel=kernel)
     result = fastgemm.transpose(random_bytes(2, 3, 5, dtype=dtype))
     assert result.dtype == dtype
@@ -125,8 +134,7 @@ def test_the_list_of_dtypes_is_not_empty_by_accident():
     assert {dtype.itemsize for dtype in every_dtype()} == set(BYTES)
 
 
-@every_row
-@every_width
+@every_row_and_width
 def test_batches(kernel, width):
     dtype = BY_WIDTH[width]
     check(random_bytes(3, 17, 29, dtype=dtype), kernel=kernel)
@@ -140,8 +148,7 @@ def test_batches(kernel, width):
     check(random_bytes(19, 23, dtype=dtype).expand(5, 19, 23), kernel=kernel)
 
 
-@every_row
-@every_width
+@every_row_and_width
 def test_views(kernel, width):
     """Slices, odd offsets, column-major and non-unit inputs."""
     dtype = BY_WIDTH[width]
@@ -161,8 +168,7 @@ def test_views(kernel, width):
     check(base[:, :1].expand(90, 30), kernel=kernel)
 
 
-@every_row
-@every_width
+@every_row_and_width
 def test_out(kernel, width):
     """A leading dimension, column-major, strides both ways; what lies between stays as it was."""
     dtype = BY_WIDTH[width]
@@ -190,6 +196,7 @@ def test_empty(kernel):
         assert result.shape == torch.empty(shape).mT.shape
 
 
+@every_device
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
 def test_lazy_conjugates_and_negatives(dtype):
     a = torch.randn(19, 33, dtype=dtype)
@@ -200,13 +207,14 @@ def test_lazy_conjugates_and_negatives(dtype):
     assert torch.equal(out, a.mH)
 
 
-@pytest.mark.parametrize("level", range(1, 8))
+@every_device
 @every_width
-def test_every_level_takes_every_width(level, width):
-    check(random_bytes(130, 77, dtype=BY_WIDTH[width]), level=level)
+def test_every_level_takes_every_width(device, width):
+    for level in levels("transpose", device):
+        check(random_bytes(130, 77, dtype=BY_WIDTH[width]), level=level)
 
 
-@every_row
+@pytest.mark.parametrize("kernel", [name for device, name in ROWS if device == "cpu"])
 def test_same_with_any_number_of_threads(kernel):
     a = random_bytes(700, 901, dtype=torch.float32)
     for count in (1, 2, 3):
@@ -214,6 +222,7 @@ def test_same_with_any_number_of_threads(kernel):
             check(a, kernel=kernel)
 
 
+@every_device
 @every_width
 def test_default(width):
     for size in [(1, 1), (5, 7), (300, 200), (2000, 1001)]:
@@ -222,10 +231,10 @@ def test_default(width):
 
 
 def test_companions_and_pitfalls_are_never_chosen_by_level():
-    special = {row.name for row in fastgemm.kernels("transpose") if row.role != "rung"}
+    special = {(row.device, row.name) for row in fastgemm.kernels("transpose") if row.role != "rung"}
     first = {}
-    for row in fastgemm.kernels("transpose", "cpu"):
+    for row in fastgemm.kernels("transpose"):
         if row.role == "rung":
-            first.setdefault(row.level, row.name)
+            first.setdefault((row.device, row.level), (row.device, row.name))
     assert special
     assert not special & set(first.values())
