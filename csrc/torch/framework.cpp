@@ -46,8 +46,8 @@ void int8_product(const Wrapper& w, const GemmProblem& p) {
   }
 }
 
-// In torch 2.11, oneDNN's bfloat16 product on a processor with AMX reads the old result although beta is 0, so
-// that a NaN in it stays. Writing zeros first costs 1 % of a large product.
+// In torch 2.11, oneDNN's bfloat16 product on a processor with AMX reads the old result although beta is 0,
+// so that a NaN in it stays. Writing zeros first costs 1 % of a large product.
 void clear_result(const Wrapper& w, const GemmProblem& p, const Tensor& out) {
   constexpr uint64_t kTorch213 = 0x020d000000000000;
   const bool on_cpu = w.backend.device_type == aoti_torch_device_type_cpu();
