@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# What needs a GPU: builds the package, runs the tests, every kernel under compute-sanitizer, and the benchmarks.
+# Each stage takes less than 8 minutes on an H200 with 16 cores and leaves <stage>.json and <stage>.log.
+#
+#   tools/gpu_check.sh [build|test|sanitize|bench ...]     default: all of them
+#
+#   OUT              folder of the results (default: build/gpu); the bench stage writes a JSON for each benchmark
+#   PYTHON           interpreter of an environment with torch for CUDA (default: python3)
+#   PYTEST           more arguments for the tests, such as "-x -k cuda"
+#   SANITIZERS       default: memcheck racecheck initcheck
+#   BENCH            any of ladder reference random60 host sizes sweep (default: the first four)
+#   FASTGEMM_COMMIT  commit to store with the results where there is no git history
+#
+# Exits with 0 when every stage passed, else with 1 after the last stage. Downloads nothing.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+OUT=$(mkdir -p "${OUT:-build/gpu}" && cd "${OUT:-build/gpu}" && pwd)
+PYTHON=${PYTHON:-python3}
+export PYTHONUNBUFFERED=1 OUT
+
+report() { "$PYTHON" tools/gpu_report.py "$@"; }
+
+stage_build() {
+  MAX_JOBS=${MAX_JOBS:-$(nproc)} FASTGEMM_CUDA=1 timeout 470 "$PYTHON" -m pip install --no-build-isolation \
+    --no-deps --no-index --disable-pip-version-check --editable . && report build "$OUT/build.json"
+}
+
+stage_test() {
+  local xml=$OUT/test.xml status
+  timeout --signal INT --kill-after 10 460 "$PYTHON" -m pytest -q --durations 15 --junit-xml "$xml" ${PYTEST:-}
+  status=$?
+  report test "$OUT/test.json" "$xml"
+  rm -f "$xml"
+  return $status
+}
+
+stage_sanitize() {
+  local tool status=0
+  local -a found=()
+  for tool in ${SANITIZERS:-memcheck racecheck initcheck}; do
+    timeout 150 compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 \
+      "$PYTHON" tools/sanitize_cases.py >"$OUT/$tool.txt" 2>&1
+    found+=("$tool=$?=$OUT/$tool.txt")
+    [[ ${found[-1]} == "$tool=0="* ]] || status=1
+    echo "== $tool" && tail -n 25 "$OUT/$tool.txt"
+  done
+  report sanitize "$OUT/sanitize.json" "${found[@]}"
+  rm -f "${found[@]##*=}"
+  return $status
+}
+
+fastgemm() { "$PYTHON" -m fastgemm "$@"; }
+
+stage_bench() {
+  local name status=0
+  for name in ${BENCH:-ladder reference random60 host}; do
+    echo "== $name ($SECONDS s)"
+    case $name in
+      ladder) fastgemm ladder --device cuda --no-files --json "$OUT/ladder.json" ;;
+      reference) fastgemm bench --device cuda --preset reference --json "$OUT/reference.json" ;;
+      random60) fastgemm bench --device cuda --preset random60 --json "$OUT/random60.json" ;;
+      host) fastgemm bench --device cuda --host-time --json "$OUT/host.json" ;;
+      sizes) fastgemm bench --device cuda --preset sizes --json "$OUT/sizes.json" ;;
+      sweep) fastgemm bench --device cuda --preset sweep --step "${STEP:-512}" --method sustained \
+        --json "$OUT/sweep.json" ;;
+      *) echo "no benchmark $name" >&2 && false ;;
+    esac || status=1
+  done
+  report bench "$OUT/bench.json" "$OUT"/{ladder,reference,random60,host,sizes,sweep}.json
+  return $status
+}
+
+failed=()
+for stage in ${*:-build test sanitize bench}; do
+  if ! declare -F "stage_$stage" >/dev/null; then
+    echo "gpu_check: no stage $stage; known: build test sanitize bench" >&2
+    exit 2
+  fi
+  SECONDS=0
+  "stage_$stage" 2>&1 | tee "$OUT/$stage.log"
+  [ "${PIPESTATUS[0]}" -eq 0 ] || failed+=("$stage")
+  echo "== stage $stage took $SECONDS s" | tee -a "$OUT/$stage.log"
+done
+if [ ${#failed[@]} -gt 0 ]; then
+  echo "gpu_check: failed: ${failed[*]}" >&2
+  exit 1
+fi

@@ -1,0 +1,103 @@
+"""Sums up a stage of tools/gpu_check.sh as JSON, and prints the gist of it.
+
+gpu_report.py build OUT.json
+gpu_report.py test OUT.json JUNIT.xml
+gpu_report.py sanitize OUT.json TOOL=EXIT_CODE=LOG ...
+gpu_report.py bench OUT.json REPORT.json ...
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import fastgemm
+from fastgemm.bench import describe
+from fastgemm.bench.records import read_report
+from fastgemm.table import build_info
+
+KEPT = 4000  # characters of a failure's message
+
+
+def build() -> dict[str, Any]:
+    rows = fastgemm.kernels(device="cuda")
+    missing = {f"{row.op} {row.name}": row.unavailable for row in rows if not row.available}
+    print(f"{len(rows)} CUDA rows, {len(rows) - len(missing)} can run here")
+    for name, why in missing.items():
+        print(f"  {name}: {why}")
+    return {"build": build_info(), "rows": len(rows), "unavailable": missing}
+
+
+def tests(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {"finished": False}
+    cases = list(ElementTree.parse(path).getroot().iter("testcase"))
+    counts: Counter[str] = Counter()
+    failures = []
+    for case in cases:
+        wrong = [child for child in case if child.tag in ("failure", "error")]
+        skipped = case.find("skipped") is not None
+        counts["failed" if wrong else "skipped" if skipped else "passed"] += 1
+        for child in wrong:
+            name = f"{case.get('classname')}::{case.get('name')}"
+            failures.append({"test": name, "text": (child.text or child.get("message") or "")[-KEPT:]})
+    slowest = sorted(cases, key=lambda case: -float(case.get("time", 0)))[:20]
+    print(", ".join(f"{count} {what}" for what, count in counts.items()))
+    return {
+        "finished": True,
+        "counts": counts,
+        "failures": failures,
+        "slowest": {f"{c.get('classname')}::{c.get('name')}": float(c.get("time", 0)) for c in slowest},
+    }
+
+
+def sanitize(runs: list[str]) -> dict[str, Any]:
+    found = {}
+    for run in runs:
+        tool, code, log = run.split("=", 2)
+        text = Path(log).read_text(encoding="utf-8", errors="replace")
+        errors = re.findall(
+            r"^========= .*(?:SUMMARY|Error|error|hazard|Invalid|Uninitialized).*$", text, re.M
+        )
+        cases = re.findall(r"^(\d+) cases$", text, re.M)
+        found[tool] = {
+            "exit_code": int(code),
+            "cases": int(cases[-1]) if cases else None,  # None: the run did not reach its end
+            "errors": errors[:40],
+            "tail": text[-KEPT:],
+        }
+        summary = next((line for line in errors if "SUMMARY" in line), "no summary")
+        print(f"{tool}: exit code {code}, {cases[-1] if cases else 'unfinished'} cases, {summary}")
+    return {"tools": found}
+
+
+def bench(paths: list[Path]) -> dict[str, Any]:
+    """Which benchmarks ran; their figures stay in their own files."""
+    found = {}
+    for path in paths:
+        if not path.exists():
+            continue
+        report = read_report(path)
+        found[path.stem] = {"rows": len(report.results), "right": report.right, "summary": report.summary}
+    print("benchmarks: " + (", ".join(found) or "none"))
+    return {"benchmarks": found}
+
+
+def main(stage: str, out: str, *arguments: str) -> None:
+    parts = {
+        "build": build,
+        "test": lambda: tests(Path(arguments[0])),
+        "sanitize": lambda: sanitize(list(arguments)),
+        "bench": lambda: bench([Path(a) for a in arguments]),
+    }
+    found = {"stage": stage, "environment": describe(), **parts[stage]()}
+    Path(out).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,112 @@
+"""Every row of the kernel table that can run on this GPU, on small odd problems: for compute-sanitizer.
+
+    compute-sanitizer --tool memcheck python tools/sanitize_cases.py
+
+Results are compared with torch's on the CPU, so that a wrong one fails here as well. Sizes straddle the tiles of
+the kernels, offsets leave no operand aligned, and results with a leading dimension show writes that go astray.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+
+import fastgemm
+import torch
+from torch import Tensor
+
+DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.int32)
+WIDTHS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.complex128)
+GEMM_SIZES = ((1, 1, 1), (33, 65, 17), (130, 140, 70), (257, 129, 65), (64, 64, 300))
+TRANSPOSE_SIZES = ((1, 1), (33, 65), (130, 257), (64, 192))
+LAYOUTS = tuple(itertools.product((False, True), repeat=2))
+
+
+def draw(*shape: int, dtype: torch.dtype) -> Tensor:
+    """Small whole numbers: exact in every dtype and in any order of summation."""
+    return torch.randint(-3, 4, shape).to(dtype)
+
+
+def shifted(x: Tensor, offset: int, transposed: bool = False) -> Tensor:
+    """x on the GPU, in the middle of a larger allocation, at an odd offset and with a leading dimension."""
+    x = x.mT if transposed else x
+    around = torch.empty(x.shape[-2] + 1, x.shape[-1] + 3, dtype=x.dtype, device="cuda")
+    view = around[: x.shape[-2], offset : offset + x.shape[-1]]
+    view.copy_(x)
+    return view.mT if transposed else view
+
+
+def same(result: Tensor, expected: Tensor, what: str) -> None:
+    if not torch.equal(result.cpu(), expected):
+        raise SystemExit(f"wrong result: {what}")
+
+
+def run_gemm(kernel: str, dtype: torch.dtype, library: bool) -> int:
+    kind = torch.int32 if dtype == torch.int8 else dtype
+    count = 0
+    for (m, n, k), (trans_a, trans_b) in zip(GEMM_SIZES, itertools.cycle(LAYOUTS), strict=False):
+        a, b, c = draw(m, k, dtype=dtype), draw(k, n, dtype=dtype), draw(m, n, dtype=kind)
+        product = a.double() @ b.double()
+        operands = shifted(a, 1, trans_a), shifted(b, 2, trans_b)
+        out = shifted(torch.zeros(m, n, dtype=kind), 1)
+        try:
+            fastgemm.matmul(*operands, kernel=kernel, out=out)
+            same(out, product.to(kind), f"gemm {kernel} {dtype} {m}x{n}x{k}")
+            out = shifted(c, 3)
+            fastgemm.gemm(*operands, out, alpha=2, beta=-1, kernel=kernel, out=out)
+            same(out, (2 * product - c.double()).to(kind), f"gemm {kernel} {dtype} {m}x{n}x{k} with c")
+        except RuntimeError as refusal:
+            if not library or "cannot run here" not in str(refusal):
+                raise
+        count += 2
+    if not library:
+        a, b = draw(3, 40, 50, dtype=dtype).cuda(), draw(3, 50, 60, dtype=dtype).cuda()
+        same(
+            fastgemm.matmul(a, b, kernel=kernel),
+            (a.cpu().double() @ b.cpu().double()).to(kind),
+            f"gemm {kernel} {dtype}, batch",
+        )
+        count += 1
+    return count
+
+
+def run_transpose(kernel: str, dtype: torch.dtype) -> int:
+    for shape in TRANSPOSE_SIZES:
+        a = draw(*shape, dtype=dtype)
+        out = shifted(torch.zeros(shape[1], shape[0], dtype=dtype), 1)
+        fastgemm.transpose(shifted(a, 1), kernel=kernel, out=out)
+        same(out, a.mT, f"transpose {kernel} {dtype} {shape}")
+        same(
+            fastgemm.transpose(a.cuda(), kernel=kernel), a.mT, f"transpose {kernel} {dtype} {shape}, aligned"
+        )
+    return 2 * len(TRANSPOSE_SIZES)
+
+
+def run_add(kernel: str, dtype: torch.dtype) -> int:
+    for rows, cols in TRANSPOSE_SIZES:
+        a, b = draw(rows, cols, dtype=dtype), draw(rows, cols, dtype=dtype)
+        same(fastgemm.add(shifted(a, 1), shifted(b, 2), kernel=kernel), a + b, f"add {kernel} {dtype}")
+        same(fastgemm.add(a.cuda(), b.cuda(), alpha=2, kernel=kernel), a + 2 * b, f"add {kernel} {dtype}")
+    return 2 * len(TRANSPOSE_SIZES)
+
+
+def main() -> int:
+    count = 0
+    for row in fastgemm.kernels(device="cuda"):
+        if not row.available:
+            continue
+        for dtype in WIDTHS if row.op == "transpose" else DTYPES:
+            if not row.takes(dtype):
+                continue
+            if row.op == "gemm":
+                count += run_gemm(row.name, dtype, row.level == 7)
+            else:
+                count += (run_transpose if row.op == "transpose" else run_add)(row.name, dtype)
+        torch.cuda.synchronize()
+        print(f"{row.op} {row.name}", flush=True)
+    print(f"{count} cases")
+    return 0 if count else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
