@@ -1,6 +1,9 @@
-// Level 7: vendor libraries and the framework as rows of the table. On the CPU the library is whatever
-// torch was built with (MKL, oneDNN), reached through the context, so that this folder needs no torch.
+// Level 7: vendor libraries and the framework as rows of the table. torch's own operators (MKL, oneDNN,
+// cuBLAS: whatever it was built with) are reached through the context, so that this folder needs no torch.
 #include "core/table.h"
+
+#include "cuda/available.h"
+#include "library/rows.h"
 
 namespace fastgemm {
 namespace {
@@ -21,7 +24,7 @@ const char* int8_rejects(const GemmProblem& p) {
   return p.out.data && !contiguous ? "torch._int_mm writes contiguous results only" : nullptr;
 }
 
-const char* torch_rejects(const GemmProblem& p) {
+const char* torch_cpu_rejects(const GemmProblem& p) {
   if (p.precision != Precision::ieee) return "torch's CPU product follows its own global flags";
   if (p.type != DType::i8 && p.out_type != p.type) return "torch's CPU product has no out_dtype";
   if (is_integer(p.type) && (p.alpha != 1.0 || p.beta != 0.0))
@@ -30,24 +33,94 @@ const char* torch_rejects(const GemmProblem& p) {
   return nullptr;
 }
 
-constexpr Kernel gemm_row() {
-  Kernel k{Op::gemm,
-           Device::cpu,
-           7,
-           "torch",
-           kGemmTypes,
-           "any CPU",
-           "torch.mm: MKL or oneDNN, whichever torch links"};
-  k.gemm = torch_gemm;
-  k.rejects = torch_rejects;
-  return k;
+const char* torch_cuda_rejects(const GemmProblem& p) {
+  if (p.out_type != p.type && p.type != DType::i8) return "torch's C interface has no out_dtype on CUDA";
+  if (p.type != DType::i8) return nullptr;
+  if (p.alpha != 1.0 || p.beta != 0.0) return "torch's C interface has no integer alpha and beta";
+  if (p.m <= 16 || p.k % 8 != 0 || p.n % 8 != 0 || p.k == 0)
+    return "torch._int_mm on CUDA takes more than 16 rows, and n and k that are multiples of 8";
+  return int8_rejects(p);
 }
-constexpr Kernel transpose_row() {
-  Kernel k{Op::transpose, Device::cpu, 7, "torch", kTransposeTypes, "any CPU", "copy_ of a transposed view"};
-  k.transpose = torch_transpose;
-  return k;
+
+constexpr DTypeSet kFloats = dtypes(DType::f64, DType::f32, DType::f16, DType::bf16);
+constexpr DTypeSet kTensorCoreTypes = dtypes(DType::f64, DType::f32, DType::f16, DType::bf16, DType::i8);
+
+constexpr Kernel torch_gemm_row(Device device, DTypeSet types, std::string_view needs,
+                                std::string_view summary, const char* (*unavailable)(),
+                                const char* (*rejects)(const GemmProblem&)) {
+  return {.op = Op::gemm,
+          .device = device,
+          .level = 7,
+          .name = "torch",
+          .dtypes = types,
+          .needs = needs,
+          .summary = summary,
+          .gemm = torch_gemm,
+          .unavailable = unavailable,
+          .rejects = rejects};
 }
-constexpr Kernel rows[] = {gemm_row(), transpose_row()};
+
+constexpr Kernel torch_transpose_row(Device device, std::string_view needs, const char* (*unavailable)()) {
+  return {.op = Op::transpose,
+          .device = device,
+          .level = 7,
+          .name = "torch",
+          .dtypes = kTransposeTypes,
+          .needs = needs,
+          .summary = "copy_ of a transposed view",
+          .transpose = torch_transpose,
+          .unavailable = unavailable};
+}
+
+#if FASTGEMM_HAS_CUBLAS
+template <int candidate>
+void run_candidate(const GemmProblem& p, Context& c) {
+  cublaslt(p, c, candidate);
+}
+template <int candidate>
+const char* candidate_rejects(const GemmProblem& p) {
+  return cublaslt_rejects(p, candidate);
+}
+#define FASTGEMM_CANDIDATE(index) \
+  .gemm = run_candidate<index>, .unavailable = cublaslt_unavailable, .rejects = candidate_rejects<index>
+#define FASTGEMM_GEAM .transpose = cublas_geam, .unavailable = cublas_unavailable
+#else
+const char* without_cublas() {
+  if (const char* why = cuda::unavailable_library()) return why;
+  return "this build has no cuBLAS rows: cublasLt.h was not found (a full CUDA toolkit has it, and the "
+         "package nvidia-cublas)";
+}
+#define FASTGEMM_CANDIDATE(index) .unavailable = without_cublas
+#define FASTGEMM_GEAM .unavailable = without_cublas
+#endif
+#define FASTGEMM_CUBLASLT_ROW(index, row_name, row_summary)                                           \
+  Kernel {                                                                                            \
+    .op = Op::gemm, .device = Device::cuda, .level = 7, .name = row_name, .dtypes = kTensorCoreTypes, \
+    .needs = "cuBLASLt", .summary = row_summary, FASTGEMM_CANDIDATE(index)                            \
+  }
+
+constexpr Kernel rows[] = {
+    torch_gemm_row(Device::cpu, kGemmTypes, "any CPU", "torch.mm: MKL or oneDNN, whichever torch links",
+                   nullptr, torch_cpu_rejects),
+    torch_transpose_row(Device::cpu, "any CPU", nullptr),
+    torch_gemm_row(Device::cuda, kFloats | dtypes(DType::i8), "a CUDA build of torch", "torch.mm: cuBLAS",
+                   cuda::unavailable_library, torch_cuda_rejects),
+    FASTGEMM_CUBLASLT_ROW(0, "cublaslt_1", "cuBLASLt's first candidate"),
+    FASTGEMM_CUBLASLT_ROW(1, "cublaslt_2", "cuBLASLt's second candidate"),
+    FASTGEMM_CUBLASLT_ROW(2, "cublaslt_3", "cuBLASLt's third candidate"),
+    FASTGEMM_CUBLASLT_ROW(3, "cublaslt_4", "cuBLASLt's fourth candidate"),
+    torch_transpose_row(Device::cuda, "a CUDA build of torch", cuda::unavailable_library),
+    // geam is arithmetic: what it does to the bits of NaNs is cuBLAS's affair, so it is not a rung.
+    Kernel{.op = Op::transpose,
+           .device = Device::cuda,
+           .level = 7,
+           .name = "cublas_geam",
+           .dtypes = dtypes(DType::bits32, DType::bits64, DType::bits128),
+           .needs = "cuBLAS",
+           .summary = "cublas geam with alpha 1 and beta 0: arithmetic on floats, which may change NaNs",
+           .role = Role::companion,
+           FASTGEMM_GEAM},
+};
 
 }  // namespace
 

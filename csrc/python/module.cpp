@@ -86,6 +86,9 @@ std::string chosen(const KeyTuple& tuple) {
   p.batch = key.batch, p.m = key.m, p.n = key.n, p.k = key.k;
   p.a.row_stride = key.a_transposed ? 1 : key.k, p.a.col_stride = key.a_transposed ? key.m : 1;
   p.b.row_stride = key.b_transposed ? 1 : key.n, p.b.col_stride = key.b_transposed ? key.k : 1;
+  p.a.batch_stride = key.m * key.k, p.b.batch_stride = key.k * key.n;
+  p.out.row_stride = p.c.row_stride = key.n, p.out.col_stride = p.c.col_stride = 1;
+  p.out.batch_stride = p.c.batch_stride = key.m * key.n;
   return std::string(select(p, key.device, key.threads, {}).name);
 }
 

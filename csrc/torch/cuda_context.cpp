@@ -46,6 +46,10 @@ CudaContext::CudaContext(int device_index) : guard_(device_index), device_index_
   check(torch_cuda().current_stream(device_index, &stream_), "get_current_cuda_stream");
 }
 
+CudaContext::~CudaContext() {
+  for (const AtenTensorHandle scratch : scratch_) aoti_torch_delete_tensor_object(scratch);
+}
+
 void* CudaContext::allocate(size_t bytes) {
   constexpr int32_t kUint8 = 0;
   const int64_t size = int64_t(bytes), stride = 1;
@@ -55,7 +59,7 @@ void* CudaContext::allocate(size_t bytes) {
     throw std::runtime_error("fastgemm: out of memory: a workspace of " + std::to_string(bytes) +
                              " bytes on cuda:" + std::to_string(device_index_) + " could not be allocated");
   void* data = nullptr;
-  check(aoti_torch_get_data_ptr(scratch_.emplace_back(handle).get(), &data), "get_data_ptr");
+  check(aoti_torch_get_data_ptr(scratch_.emplace_back(handle), &data), "get_data_ptr");
   return data;
 }
 

@@ -16,6 +16,7 @@ namespace fastgemm::torch_ops {
 class CudaContext final : public Context {
  public:
   explicit CudaContext(int device_index);
+  ~CudaContext() override;
   void* stream() const override { return stream_; }
   void* allocate(size_t bytes) override;
   void torch_gemm(const GemmProblem&) override;
@@ -25,7 +26,7 @@ class CudaContext final : public Context {
   cuda::DeviceGuard guard_;
   int device_index_;
   void* stream_ = nullptr;
-  std::vector<Tensor> scratch_;
+  std::vector<AtenTensorHandle> scratch_;
 };
 
 }  // namespace fastgemm::torch_ops

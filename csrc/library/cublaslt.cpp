@@ -1,0 +1,302 @@
+// cuBLASLt: the product as a description, for which its heuristics name candidate algorithms.
+//
+// cuBLASLt is column-major, so that it computes out^T = b^T a^T: its first operand is b, its second a.
+#include <cublasLt.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "cuda/available.h"
+#include "library/rows.h"
+#include "library/vendor.h"
+
+namespace fastgemm {
+namespace {
+
+constexpr size_t kWorkspace = size_t{32} << 20;
+
+const std::string& soname() {
+  static const std::string name = "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR);
+  return name;
+}
+
+struct Lt {
+  decltype(&cublasLtCreate) create;
+  decltype(&cublasLtMatmul) matmul;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
+  decltype(&cublasLtMatmulDescCreate) desc_create;
+  decltype(&cublasLtMatmulDescDestroy) desc_destroy;
+  decltype(&cublasLtMatmulDescSetAttribute) desc_set;
+  decltype(&cublasLtMatrixLayoutCreate) layout_create;
+  decltype(&cublasLtMatrixLayoutDestroy) layout_destroy;
+  decltype(&cublasLtMatrixLayoutSetAttribute) layout_set;
+  decltype(&cublasLtMatmulPreferenceCreate) preference_create;
+  decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set;
+};
+
+const Lt& lt() {
+  static const Lt functions = [] {
+    void* library = loaded_library(soname());
+    Lt f;
+    find_function(library, "cublasLtCreate", f.create);
+    find_function(library, "cublasLtMatmul", f.matmul);
+    find_function(library, "cublasLtMatmulAlgoGetHeuristic", f.heuristic);
+    find_function(library, "cublasLtMatmulDescCreate", f.desc_create);
+    find_function(library, "cublasLtMatmulDescDestroy", f.desc_destroy);
+    find_function(library, "cublasLtMatmulDescSetAttribute", f.desc_set);
+    find_function(library, "cublasLtMatrixLayoutCreate", f.layout_create);
+    find_function(library, "cublasLtMatrixLayoutDestroy", f.layout_destroy);
+    find_function(library, "cublasLtMatrixLayoutSetAttribute", f.layout_set);
+    find_function(library, "cublasLtMatmulPreferenceCreate", f.preference_create);
+    find_function(library, "cublasLtMatmulPreferenceDestroy", f.preference_destroy);
+    find_function(library, "cublasLtMatmulPreferenceSetAttribute", f.preference_set);
+    return f;
+  }();
+  return functions;
+}
+
+// A handle may be shared between threads; one for each device, never destroyed.
+cublasLtHandle_t handle_of(int device) {
+  static auto* handles = [] {
+    auto* all = new std::array<cublasLtHandle_t, 64>;
+    RelaxedCapture relaxed;
+    int count = 0, before = current_cuda_device();
+    cudaGetDeviceCount(&count);
+    for (int i = 0; i < std::min(count, 64); ++i) {
+      cudaSetDevice(i);
+      check_vendor(lt().create(&(*all)[size_t(i)]), "cublasLtCreate");
+    }
+    cudaSetDevice(before);
+    return all;
+  }();
+  return handles->at(size_t(device));
+}
+
+// How a matrix lies in memory for a column-major reader.
+struct Storage {
+  bool transposed;  // stored as its transpose's columns, that is, by rows
+  int64_t ld;
+};
+template <class M>
+std::optional<Storage> storage_of(const M& m, int64_t rows, int64_t cols) {
+  if (m.col_stride == 1 && (rows == 1 || m.row_stride >= cols))
+    return Storage{true, std::max(m.row_stride, cols)};
+  if (m.row_stride == 1 && (cols == 1 || m.col_stride >= rows))
+    return Storage{false, std::max(m.col_stride, rows)};
+  return std::nullopt;
+}
+
+struct Types {
+  cudaDataType_t in, out, scale;
+  cublasComputeType_t compute;
+};
+Types types_of(const GemmProblem& p) {
+  const bool tf32 = p.precision == Precision::tf32;
+  const auto out_of = [&](cudaDataType_t same) { return p.out_type == DType::f32 ? CUDA_R_32F : same; };
+  switch (p.type) {
+    case DType::f64:
+      return {CUDA_R_64F, CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F};
+    case DType::f16:
+      return {CUDA_R_16F, out_of(CUDA_R_16F), CUDA_R_32F, CUBLAS_COMPUTE_32F};
+    case DType::bf16:
+      return {CUDA_R_16BF, out_of(CUDA_R_16BF), CUDA_R_32F, CUBLAS_COMPUTE_32F};
+    case DType::i8:
+      return {CUDA_R_8I, CUDA_R_32I, CUDA_R_32I, CUBLAS_COMPUTE_32I};
+    default:
+      return {CUDA_R_32F, CUDA_R_32F, CUDA_R_32F, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F};
+  }
+}
+
+// Everything that the choice of an algorithm depends on.
+using Key = std::array<int64_t, 22>;
+
+int64_t alignment_of(const void* p) {  // the heuristics look at no more than 256 bytes
+  const auto address = reinterpret_cast<uintptr_t>(p);
+  return address == 0 ? 256 : int64_t(std::min<uintptr_t>(address & (~address + 1), 256));
+}
+
+Key key_of(const GemmProblem& p) {
+  return {
+      current_cuda_device(),
+      int64_t(p.type) | int64_t(p.out_type) << 8 | int64_t(p.precision) << 16 | int64_t(p.beta != 0) << 24,
+      p.batch,
+      p.m,
+      p.n,
+      p.k,
+      p.a.row_stride,
+      p.a.col_stride,
+      p.a.batch_stride,
+      p.b.row_stride,
+      p.b.col_stride,
+      p.b.batch_stride,
+      p.out.row_stride,
+      p.out.col_stride,
+      p.out.batch_stride,
+      p.beta != 0 ? p.c.row_stride : 0,
+      p.beta != 0 ? p.c.col_stride : 0,
+      p.beta != 0 ? p.c.batch_stride : 0,
+      alignment_of(p.a.data),
+      alignment_of(p.b.data),
+      alignment_of(p.out.data),
+      p.beta != 0 ? alignment_of(p.c.data) : 256};
+}
+struct KeyHash {
+  size_t operator()(const Key& key) const {
+    uint64_t h = 0xcbf29ce484222325u;
+    for (const int64_t v : key) h = (h ^ uint64_t(v)) * 0x100000001b3u, h ^= h >> 29;
+    return h;
+  }
+};
+
+// The descriptors of a problem and the algorithms for it; `problem` says why there are none.
+class Plan {
+ public:
+  explicit Plan(const GemmProblem& p) { build(p); }
+  ~Plan() {
+    for (const auto layout : {a_, b_, c_, out_})
+      if (layout) lt().layout_destroy(layout);
+    if (desc_) lt().desc_destroy(desc_);
+  }
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+
+  const char* problem = nullptr;
+  int candidates() const { return int(found_.size()); }
+
+  void run(const GemmProblem& p, Context& context, int candidate) const {
+    const cublasLtMatmulHeuristicResult_t& algorithm = found_[size_t(candidate)];
+    void* workspace = algorithm.workspaceSize ? context.allocate(algorithm.workspaceSize) : nullptr;
+    const Scalar alpha(p.alpha, p.type), beta(p.beta, p.type);
+    const void* c = p.beta != 0 ? p.c.data : p.out.data;
+    check_vendor(lt().matmul(handle_of(current_cuda_device()), desc_, alpha.bytes, p.b.data, b_, p.a.data, a_,
+                             beta.bytes, c, c_, p.out.data, out_, &algorithm.algo, workspace,
+                             algorithm.workspaceSize, static_cast<cudaStream_t>(context.stream())),
+                 "cublasLtMatmul");
+  }
+
+ private:
+  struct Scalar {
+    alignas(8) unsigned char bytes[8];
+    Scalar(double x, DType type) {
+      const float f = float(x);
+      const int32_t i = int32_t(uint32_t(int64_t(x)));
+      if (type == DType::f64)
+        std::memcpy(bytes, &x, 8);
+      else if (type == DType::i8)
+        std::memcpy(bytes, &i, 4);
+      else
+        std::memcpy(bytes, &f, 4);
+    }
+  };
+
+  template <class T>
+  void set(cublasLtMatmulDescAttributes_t name, T value) {
+    check_vendor(lt().desc_set(desc_, name, &value, sizeof(value)), "cublasLtMatmulDescSetAttribute");
+  }
+  static cublasLtMatrixLayout_t layout(cudaDataType_t type, int64_t rows, int64_t cols, int64_t ld,
+                                       int64_t batch, int64_t batch_stride) {
+    cublasLtMatrixLayout_t made = nullptr;
+    check_vendor(lt().layout_create(&made, type, uint64_t(rows), uint64_t(cols), ld),
+                 "cublasLtMatrixLayoutCreate");
+    const auto count = int32_t(batch);
+    lt().layout_set(made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count));
+    lt().layout_set(made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &batch_stride, sizeof(batch_stride));
+    return made;
+  }
+  // An operand as cuBLASLt sees it, and whether it has to transpose it.
+  static cublasLtMatrixLayout_t operand(cudaDataType_t type, const Storage& s, int64_t rows, int64_t cols,
+                                        const GemmProblem& p, int64_t batch_stride) {
+    return layout(type, s.transposed ? cols : rows, s.transposed ? rows : cols, s.ld, p.batch, batch_stride);
+  }
+
+  void build(const GemmProblem& p) {
+    const auto a = storage_of(p.a, p.m, p.k), b = storage_of(p.b, p.k, p.n),
+               out = storage_of(p.out, p.m, p.n);
+    const auto c = p.beta != 0 ? storage_of(p.c, p.m, p.n) : out;
+    if (!a || !b) return void(problem = "cuBLASLt takes row-major and column-major operands only");
+    if (!out || !out->transposed || !c || !c->transposed)
+      return void(problem = "cuBLASLt takes c and out with contiguous rows only");
+    const Types t = types_of(p);
+    check_vendor(lt().desc_create(&desc_, t.compute, t.scale), "cublasLtMatmulDescCreate");
+    // Stored by rows is what a column-major reader calls the transpose, which is what out^T = b^T a^T wants.
+    set(CUBLASLT_MATMUL_DESC_TRANSA, b->transposed ? CUBLAS_OP_N : CUBLAS_OP_T);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, a->transposed ? CUBLAS_OP_N : CUBLAS_OP_T);
+    b_ = operand(t.in, *b, p.k, p.n, p, p.b.batch_stride);
+    a_ = operand(t.in, *a, p.m, p.k, p, p.a.batch_stride);
+    out_ = operand(t.out, *out, p.m, p.n, p, p.out.batch_stride);
+    c_ = operand(t.out, *c, p.m, p.n, p, p.beta != 0 ? p.c.batch_stride : p.out.batch_stride);
+    ask(p);
+    if (found_.empty()) problem = "cuBLASLt has no algorithm for it";
+  }
+
+  void ask(const GemmProblem& p) {
+    cublasLtMatmulPreference_t wish = nullptr;
+    check_vendor(lt().preference_create(&wish), "cublasLtMatmulPreferenceCreate");
+    const auto set = [&](cublasLtMatmulPreferenceAttributes_t name, auto value) {
+      lt().preference_set(wish, name, &value, sizeof(value));
+    };
+    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kWorkspace});
+    // Partial sums stay in the compute type, so that a result is rounded once.
+    set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, uint32_t(alignment_of(p.b.data)));
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, uint32_t(alignment_of(p.a.data)));
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+        uint32_t(p.beta != 0 ? alignment_of(p.c.data) : alignment_of(p.out.data)));
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, uint32_t(alignment_of(p.out.data)));
+    found_.resize(kCublasLtCandidates);
+    int count = 0;
+    const cublasStatus_t status = lt().heuristic(handle_of(current_cuda_device()), desc_, b_, a_, c_, out_,
+                                                 wish, kCublasLtCandidates, found_.data(), &count);
+    lt().preference_destroy(wish);
+    found_.resize(status == CUBLAS_STATUS_SUCCESS ? size_t(count) : 0);
+  }
+
+  cublasLtMatmulDesc_t desc_ = nullptr;
+  cublasLtMatrixLayout_t a_ = nullptr, b_ = nullptr, c_ = nullptr, out_ = nullptr;
+  std::vector<cublasLtMatmulHeuristicResult_t> found_;
+};
+
+// Asking the heuristics costs 20 us and more, so each thread keeps its last plans.
+const Plan& plan_of(const GemmProblem& p) {
+  constexpr size_t kMostPlans = 1024;
+  thread_local std::unordered_map<Key, Plan, KeyHash> plans;
+  const Key key = key_of(p);
+  if (const auto it = plans.find(key); it != plans.end()) return it->second;
+  if (plans.size() >= kMostPlans) plans.clear();
+  return plans.try_emplace(key, p).first->second;
+}
+
+// Rows of out are contiguous, or those of its transpose.
+GemmProblem by_rows(const GemmProblem& p) { return p.out.col_stride == 1 || p.n == 1 ? p : p.transposed(); }
+
+}  // namespace
+
+const char* cublaslt_unavailable() {
+  if (const char* why = cuda::unavailable_library()) return why;
+  static const std::string missing = soname() + " is not loaded: torch uses another version of cuBLASLt";
+  static const bool loaded = loaded_library(soname()) != nullptr;
+  return loaded ? nullptr : missing.c_str();
+}
+
+const char* cublaslt_rejects(const GemmProblem& problem, int candidate) {
+  if (problem.precision != Precision::ieee && problem.precision != Precision::tf32)
+    return "cuBLASLt knows float32 products in IEEE and TF32 precision";
+  if (problem.batch <= 0 || problem.m <= 0 || problem.n <= 0) return nullptr;
+  if (problem.k <= 0) return "cuBLASLt takes no empty sums";
+  const Plan& plan = plan_of(by_rows(problem));
+  if (plan.problem) return plan.problem;
+  return candidate < plan.candidates() ? nullptr : "cuBLASLt's heuristics name fewer candidates for it";
+}
+
+void cublaslt(const GemmProblem& problem, Context& context, int candidate) {
+  if (problem.batch <= 0 || problem.m <= 0 || problem.n <= 0) return;
+  const GemmProblem p = by_rows(problem);
+  plan_of(p).run(p, context, candidate);
+}
+
+}  // namespace fastgemm
