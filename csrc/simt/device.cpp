@@ -1,0 +1,41 @@
+// The host side of what cuda/device/launch.cu and tma.cu do on a GPU.
+#include <stdexcept>
+#include <string>
+
+#include "cuda/device/launch.cuh"
+#include "cuda/device/tma.cuh"
+
+namespace fastgemm::simt {
+
+// Few, so that persistent blocks take several turns even on a small problem.
+int multiprocessors() { return 3; }
+
+// The rules of cuTensorMapEncodeTiled without swizzle or interleave.
+TensorMap make_tensor_map(const TensorShape& s) {
+  const auto require = [](bool holds, const char* rule) {
+    if (!holds) throw std::runtime_error(std::string("fastgemm: a tensor map needs ") + rule);
+  };
+  const auto multiple_of_16 = [](int64_t x) { return x % 16 == 0; };
+  const auto extent = [](int64_t x) { return x >= 1 && x <= int64_t{1} << 32; };
+  const auto box = [](int x) { return x >= 1 && x <= 256; };
+  const auto stride = [&](int64_t x) { return multiple_of_16(x) && x > 0 && x < int64_t{1} << 40; };
+  require(s.element_bytes == 1 || s.element_bytes == 2 || s.element_bytes == 4 || s.element_bytes == 8,
+          "elements of 1, 2, 4 or 8 bytes");
+  require(reinterpret_cast<uintptr_t>(s.data) % 16 == 0, "data aligned to 16 bytes");
+  require(extent(s.columns) && extent(s.rows) && extent(s.planes), "1 to 2^32 columns, rows and planes");
+  require(stride(s.row_stride_bytes) && stride(s.plane_stride_bytes),
+          "strides that are multiples of 16 bytes, above 0 and below 2^40");
+  require(box(s.box_columns) && box(s.box_rows), "a box of 1 to 256 columns and rows");
+  require(multiple_of_16(int64_t(s.box_columns) * s.element_bytes), "rows of the box of whole 16 bytes");
+  return {static_cast<const std::byte*>(s.data),
+          s.element_bytes,
+          s.columns,
+          s.rows,
+          s.planes,
+          s.row_stride_bytes,
+          s.plane_stride_bytes,
+          s.box_columns,
+          s.box_rows};
+}
+
+}  // namespace fastgemm::simt

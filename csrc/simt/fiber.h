@@ -1,0 +1,39 @@
+// A stack of its own that runs until it suspends itself: one thread of a block.
+#pragma once
+
+#include <cstddef>
+
+#if !defined(__x86_64__)
+#include <ucontext.h>
+#endif
+
+namespace fastgemm::simt::runtime {
+
+class Fiber {
+ public:
+  // Prepares `entry(argument)` on this stack; what the fiber ran before is forgotten. entry must not return
+  // and must not let an exception out: it ends with a suspend() that is never resumed.
+  void start(std::byte* stack, size_t bytes, void (*entry)(void*), void* argument);
+
+  void resume();   // from outside: runs the fiber until it suspends
+  void suspend();  // from inside: back to where it was resumed
+
+ private:
+#if defined(__x86_64__)
+  using Registers = void*;  // the stack pointer; the registers lie on the stack
+#else
+  using Registers = ucontext_t;
+#endif
+  [[noreturn]] static void enter(Fiber*);
+  static void exchange(Registers& save, Registers& load);
+
+  Registers inside_, outside_;  // of the fiber and of who resumed it, while the other one runs
+  void (*entry_)(void*) = nullptr;
+  void* argument_ = nullptr;
+  std::byte* stack_ = nullptr;
+  size_t bytes_ = 0;
+  const void* outer_stack_ = nullptr;
+  size_t outer_bytes_ = 0;
+};
+
+}  // namespace fastgemm::simt::runtime

@@ -1,0 +1,152 @@
+// The names of CUDA C++ that kernels use, for a C++ compiler. cuda/device/platform.cuh includes this header
+// in place of cuda_runtime.h.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <type_traits>
+
+#include "cpu/gemm/element.h"
+#include "simt/async.h"
+#include "simt/runtime.h"
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __noinline__ __attribute__((noinline))
+#define __launch_bounds__(...)
+#define __align__(n) __attribute__((aligned(n)))
+// One block runs at a time on an OS thread.
+#define __shared__ static thread_local
+
+// Warps and blocks.
+
+inline void __syncthreads() { fastgemm::simt::runtime::block_barrier(0, 0); }
+inline void __syncwarp(uint32_t mask = fastgemm::simt::runtime::kFullWarp) {
+  fastgemm::simt::runtime::warp_exchange(mask, &mask, [](void* const(&)[32]) {});
+}
+
+namespace fastgemm::simt::runtime {
+
+// Every lane gets the value of the lane that it names.
+template <class T>
+T shuffle(uint32_t mask, T value, int source) {
+  struct Lane {
+    T value, received;
+    int source;
+  } lane{value, value, source};
+  warp_exchange(mask, &lane, [](void* const(&lanes)[kWarp]) {
+    for (void* to : lanes) {
+      if (!to) continue;
+      auto& receiver = *static_cast<Lane*>(to);
+      const void* from = lanes[receiver.source];
+      if (!from) fail("a shuffle reads lane " + std::to_string(receiver.source) + ", which takes no part");
+      receiver.received = static_cast<const Lane*>(from)->value;
+    }
+  });
+  return lane.received;
+}
+
+}  // namespace fastgemm::simt::runtime
+
+template <class T>
+T __shfl_sync(uint32_t mask, T value, int source, int width = 32) {
+  const int lane = fastgemm::simt::runtime::lane_index();
+  return fastgemm::simt::runtime::shuffle(mask, value, (lane & ~(width - 1)) | (source & (width - 1)));
+}
+template <class T>
+T __shfl_xor_sync(uint32_t mask, T value, int lanes) {
+  return fastgemm::simt::runtime::shuffle(mask, value, (fastgemm::simt::runtime::lane_index() ^ lanes) & 31);
+}
+template <class T>
+T __shfl_down_sync(uint32_t mask, T value, unsigned lanes, int width = 32) {
+  const int lane = fastgemm::simt::runtime::lane_index(), source = lane + int(lanes);
+  return fastgemm::simt::runtime::shuffle(mask, value, source / width == lane / width ? source : lane);
+}
+
+inline uint32_t __ballot_sync(uint32_t mask, int predicate) {
+  struct Lane {
+    int predicate;
+    uint32_t ballot;
+  } lane{predicate, 0};
+  fastgemm::simt::runtime::warp_exchange(mask, &lane, [](void* const(&lanes)[32]) {
+    uint32_t ballot = 0;
+    for (int i = 0; i < 32; ++i)
+      if (lanes[i] && static_cast<Lane*>(lanes[i])->predicate) ballot |= 1u << i;
+    for (void* to : lanes)
+      if (to) static_cast<Lane*>(to)->ballot = ballot;
+  });
+  return lane.ballot;
+}
+inline int __any_sync(uint32_t mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
+inline int __all_sync(uint32_t mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
+
+inline void __threadfence() {}
+inline void __nanosleep(unsigned) { fastgemm::simt::runtime::yield(); }
+
+// Arithmetic and bits.
+
+template <class T>
+constexpr T min(T x, std::type_identity_t<T> y) {
+  return y < x ? y : x;
+}
+template <class T>
+constexpr T max(T x, std::type_identity_t<T> y) {
+  return x < y ? y : x;
+}
+
+inline float __uint_as_float(uint32_t x) { return std::bit_cast<float>(x); }
+inline uint32_t __float_as_uint(float x) { return std::bit_cast<uint32_t>(x); }
+inline float __int_as_float(int32_t x) { return std::bit_cast<float>(x); }
+inline int32_t __float_as_int(float x) { return std::bit_cast<int32_t>(x); }
+
+// Four of the eight bytes of (high, low), picked by the nibbles of the selector.
+inline uint32_t __byte_perm(uint32_t low, uint32_t high, uint32_t selector) {
+  const uint64_t bytes = uint64_t{high} << 32 | low;
+  uint32_t result = 0;
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t nibble = selector >> 4 * i & 0xf;
+    uint32_t byte = uint32_t(bytes >> 8 * (nibble & 7)) & 0xff;
+    if (nibble & 8) byte = byte & 0x80 ? 0xff : 0;  // replicates the sign
+    result |= byte << 8 * i;
+  }
+  return result;
+}
+
+// c + the sum of four signed byte products, modulo 2^32.
+inline int32_t __dp4a(int32_t a, int32_t b, int32_t c) {
+  uint32_t sum = uint32_t(c);
+  for (int i = 0; i < 32; i += 8) sum += uint32_t(int32_t(int8_t(a >> i)) * int32_t(int8_t(b >> i)));
+  return int32_t(sum);
+}
+
+template <class T>
+T __ldg(const T* p) {
+  return *p;
+}
+
+// What cuda/device wraps in functions of its own.
+namespace fastgemm::simt {
+
+inline float half_to_float(uint16_t bits) { return scalar::to_float(scalar::Half{bits}); }
+inline uint16_t float_to_half(float x) { return scalar::to_half(x).bits; }
+inline uint16_t float_to_bfloat16(float x) { return scalar::to_bfloat16(x).bits; }
+
+inline uint32_t shared_address(const void* p) { return uint32_t(reinterpret_cast<uintptr_t>(p)); }
+inline void named_barrier(int id, int threads) { runtime::block_barrier(id, threads); }
+inline bool elect_one() {
+  __syncwarp();  // takes a full warp
+  return runtime::lane_index() == 0;
+}
+template <int registers>
+void release_registers() {}
+template <int registers>
+void claim_registers() {}
+inline void fence_async_shared() {}
+inline void store_release(uint32_t* flag, uint32_t value) { *flag = value; }
+inline uint32_t load_acquire(const uint32_t* flag) { return *flag; }
+inline void spin_wait() { runtime::yield(); }
+
+}  // namespace fastgemm::simt

@@ -1,0 +1,69 @@
+// Runs a kernel's grid on the CPU. The threads of a block are fibers of one OS thread; a fiber runs until it
+// waits for others, so between two barriers one thread is far ahead of the next: what a missing barrier would
+// allow happens. Blocks run one after the other in the order of their index. Several OS threads may run grids
+// at once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+struct dim3 {
+  unsigned x, y, z;
+  constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+};
+
+// Of the fiber that runs. The scheduler sets them.
+inline thread_local constinit dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+namespace fastgemm::simt::runtime {
+
+inline constexpr int kWarp = 32;
+inline constexpr uint32_t kFullWarp = 0xffffffffu;
+
+// Runs `body` once for every thread of the grid. Throws std::runtime_error naming kernel, block and thread
+// for a launch that a GPU would refuse, for a deadlock, and for what fail() reports.
+void run_grid(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
+              const std::function<void()>& body);
+
+// What follows is for the inside of a kernel.
+
+[[noreturn]] void fail(const std::string& what);
+
+// Position of the calling thread in its block, x fastest.
+int thread_index();
+inline int lane_index() { return thread_index() % kWarp; }
+
+// Dynamic shared memory, 1024-byte aligned, exactly as large as the launch asked for; all bits set (NaN, -1)
+// when a block starts.
+void* dynamic_shared();
+
+// Waits until `threads` threads of the block wait at barrier `id`; 0 threads: all that have not returned.
+void block_barrier(int id, int threads);
+
+// Waits until all lanes of the mask that have not returned are here, each with a record of its own; then
+// `exchange` runs once over the records (null for other lanes), and all go on.
+using Exchange = void (*)(void* const (&records)[kWarp]);
+void warp_exchange(uint32_t mask, void* record, Exchange exchange);
+
+// Waits until `holds` does. A block in which all threads wait for what cannot come is a deadlock.
+void wait_until(const char* what, bool (*holds)(const void*), const void* argument);
+template <class Condition>
+void wait_until(const char* what, const Condition& holds) {
+  if (holds()) return;
+  wait_until(what, [](const void* c) { return (*static_cast<const Condition*>(c))(); }, &holds);
+}
+
+// Lets the other threads run: for a loop that looks at memory itself.
+void yield();
+
+// A copy on its way to shared memory: `land` runs when no thread can go on without it, the latest copy first.
+void land_later(std::function<void()> land);
+
+}  // namespace fastgemm::simt::runtime
+
+namespace fastgemm::simt {
+using runtime::dynamic_shared;
+using runtime::run_grid;
+}  // namespace fastgemm::simt
