@@ -196,16 +196,4 @@ std::string nearest_names(std::string_view wrong, std::span<const std::string_vi
   return text.empty() ? "none" : text;
 }
 
-std::string_view to_string(Op op) { return std::array{"gemm", "transpose", "add"}[static_cast<int>(op)]; }
-std::string_view to_string(Device d) { return d == Device::cpu ? "cpu" : "cuda"; }
-std::string_view to_string(DType t) {
-  constexpr std::string_view names[] = {"float64", "float32", "float16", "bfloat16", "int8",   "int32",
-                                        "bits8",   "bits16",  "bits32",  "bits64",   "bits128"};
-  return names[static_cast<int>(t)];
-}
-std::string_view to_string(Precision p) {
-  constexpr std::string_view names[] = {"ieee", "tf32", "bf16x3", "bf16x6", "fp16x3"};
-  return names[static_cast<int>(p)];
-}
-
 }  // namespace fastgemm

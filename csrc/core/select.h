@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/names.h"
 #include "core/table.h"
 #include "core/tuning.h"
 
@@ -22,11 +23,6 @@ struct Choice {
 const Kernel& select(const GemmProblem&, Device, int threads, const Choice&);
 const Kernel& select(const TransposeProblem&, Device, int threads, const Choice&);
 const Kernel& select(const AddProblem&, Device, int threads, const Choice&);
-
-std::string_view to_string(Op);
-std::string_view to_string(Device);
-std::string_view to_string(DType);
-std::string_view to_string(Precision);
 
 // The given names nearest to a misspelt one: "did you mean ...?" material, comma separated.
 std::string nearest_names(std::string_view wrong, std::span<const std::string_view> names);

@@ -1,0 +1,25 @@
+// How operations, devices and types are called.
+#pragma once
+
+#include <string_view>
+
+#include "core/table.h"
+
+namespace fastgemm {
+
+constexpr std::string_view to_string(Op op) {
+  constexpr std::string_view names[] = {"gemm", "transpose", "add"};
+  return names[static_cast<int>(op)];
+}
+constexpr std::string_view to_string(Device d) { return d == Device::cpu ? "cpu" : "cuda"; }
+constexpr std::string_view to_string(DType t) {
+  constexpr std::string_view names[] = {"float64", "float32", "float16", "bfloat16", "int8",   "int32",
+                                        "bits8",   "bits16",  "bits32",  "bits64",   "bits128"};
+  return names[static_cast<int>(t)];
+}
+constexpr std::string_view to_string(Precision p) {
+  constexpr std::string_view names[] = {"ieee", "tf32", "bf16x3", "bf16x6", "fp16x3"};
+  return names[static_cast<int>(p)];
+}
+
+}  // namespace fastgemm

@@ -1,0 +1,258 @@
+#include "check.h"
+
+#include <cstdio>
+#include <exception>
+
+#include "core/names.h"
+#include "support.h"
+
+namespace fastgemm::test {
+namespace {
+
+int failed = 0;
+
+}  // namespace
+
+int failures() { return failed; }
+
+void report(const Kernel& kernel, DType type, const std::string& what) {
+  constexpr int kPrinted = 3;
+  static std::string row;
+  static int of_row = 0;
+  const std::string now =
+      std::string(to_string(kernel.op)) + " " + std::string(kernel.name) + " " + std::string(to_string(type));
+  if (now != row) row = now, of_row = 0;
+  ++failed;
+  if (++of_row <= kPrinted) std::printf("%s: %s\n", row.c_str(), what.c_str());
+}
+
+namespace {
+
+std::string text(std::initializer_list<int64_t> numbers) {
+  std::string s;
+  for (const int64_t n : numbers) s += (s.empty() ? "" : " ") + std::to_string(n);
+  return s;
+}
+
+double unit_roundoff(DType t) {
+  return t == DType::f64 ? 0x1p-53 : t == DType::f32 ? 0x1p-24 : t == DType::f16 ? 0x1p-11 : 0x1p-8;
+}
+
+// gemm
+
+struct GemmCase {
+  DType type, out_type;
+  int64_t batch, m, n, k;
+  Layout a, b, out;
+  double alpha, beta;
+  bool in_place;  // c is out
+};
+
+struct Element {
+  double sum = 0, magnitude = 0;
+  uint32_t wrapped = 0;
+};
+
+class Reference {
+ public:
+  Reference(const GemmCase& g, const Block& a, const Block& b)
+      : k_(g.k), a_(size_t(g.m * g.k)), b_(size_t(g.n * g.k)), a_block_(a), b_block_(b) {}
+
+  void take_batch(int64_t t, int64_t m, int64_t n) {
+    for (int64_t k = 0; k < k_; ++k) {
+      for (int64_t i = 0; i < m; ++i) a_[size_t(i * k_ + k)] = a_block_.number(t, i, k);
+      for (int64_t j = 0; j < n; ++j) b_[size_t(j * k_ + k)] = b_block_.number(t, k, j);
+    }
+  }
+  Element at(int64_t i, int64_t j, bool integers) const {
+    Element e;
+    for (int64_t k = 0; k < k_; ++k) {
+      const double a = a_[size_t(i * k_ + k)], b = b_[size_t(j * k_ + k)];
+      if (integers)
+        e.wrapped += uint32_t(int32_t(a)) * uint32_t(int32_t(b));
+      else
+        e.sum += a * b, e.magnitude += std::fabs(a * b);
+    }
+    return e;
+  }
+
+ private:
+  int64_t k_;
+  std::vector<double> a_, b_;  // of one matrix of the batch: (m, k) and (n, k)
+  const Block &a_block_, &b_block_;
+};
+
+// The bound of tests/reference.py.
+bool right(const GemmCase& g, const Element& e, double c, double got) {
+  if (is_integer(g.type)) {
+    const uint32_t want =
+        uint32_t(int32_t(g.alpha)) * e.wrapped + uint32_t(int32_t(g.beta)) * uint32_t(int32_t(c));
+    return uint32_t(int32_t(got)) == want;
+  }
+  const double addend = g.beta == 0 ? 0 : g.beta * c, want = g.alpha * e.sum + addend;
+  const double scale = std::fabs(g.alpha) * e.magnitude + std::fabs(addend);
+  const double u = unit_roundoff(g.type == DType::f64 ? DType::f64 : DType::f32);
+  const bool narrow = g.out_type == DType::f16 || g.out_type == DType::bf16;
+  const double bound = 2 * u * (std::sqrt(double(g.k)) + 3) * scale +
+                       (narrow ? unit_roundoff(g.out_type) * std::fabs(want) : 0);
+  return std::fabs(got - want) <= bound;
+}
+
+void check_gemm(const Kernel& kernel, const GemmCase& g, int threads, std::mt19937& random) {
+  Block a(g.type, g.batch, g.m, g.k, g.a), b(g.type, g.batch, g.k, g.n, g.b);
+  Block c(g.out_type, g.batch, g.m, g.n, g.out), out(g.out_type, g.batch, g.m, g.n, g.out);
+  a.randomize(random), b.randomize(random), c.randomize(random);
+  if (g.in_place)
+    for (int64_t t = 0; t < g.batch; ++t)
+      for (int64_t i = 0; i < g.m; ++i)
+        for (int64_t j = 0; j < g.n; ++j)
+          std::memcpy(out.element(t, i, j), c.element(t, i, j), size_t(element_size(g.out_type)));
+  GemmProblem p;
+  p.type = g.type, p.out_type = g.out_type, p.batch = g.batch, p.m = g.m, p.n = g.n, p.k = g.k;
+  p.alpha = g.alpha, p.beta = g.beta;
+  p.a = a.read_only(), p.b = b.read_only(), p.out = out.view();
+  if (g.beta != 0) p.c = (g.in_place ? out : c).read_only();
+  if (kernel.rejects && kernel.rejects(p)) return;
+  ThreadContext context(threads);
+  kernel.gemm(p, context);
+
+  const std::string what =
+      text({g.batch, g.m, g.n, g.k, g.a.column_major, g.b.column_major, g.out.column_major}) + " alpha " +
+      std::to_string(g.alpha) + " threads " + std::to_string(threads);
+  Reference reference(g, a, b);
+  for (int64_t t = 0; t < g.batch; ++t) {
+    reference.take_batch(t, g.m, g.n);
+    for (int64_t i = 0; i < g.m; ++i)
+      for (int64_t j = 0; j < g.n; ++j)
+        if (!right(g, reference.at(i, j, is_integer(g.type)), c.number(t, i, j), out.number(t, i, j)))
+          return report(kernel, g.type, what + " wrong at " + text({t, i, j}));
+  }
+  if (!out.gaps_untouched()) report(kernel, g.type, what + " wrote between the rows of out");
+}
+
+std::vector<DType> result_types(DType type) {
+  if (type == DType::i8) return {DType::i32};
+  if (type == DType::f16 || type == DType::bf16) return {type, DType::f32};
+  return {type};
+}
+
+void check_gemm_row(const Kernel& kernel, DType type, std::mt19937& random) {
+  constexpr int64_t sizes[][3] = {{1, 1, 1},    {2, 3, 5},    {7, 17, 9},   {1, 50, 33}, {40, 1, 35},
+                                  {16, 64, 48}, {15, 49, 31}, {33, 65, 70}, {3, 5, 1030}};
+  for (const auto& s : sizes)
+    for (int layout = 0; layout < 8; ++layout)
+      for (const DType out_type : result_types(type)) {
+        const bool scaled = random() % 2, large = s[0] * s[1] * s[2] > 30000;
+        GemmCase g{type, out_type, large ? 1 : 1 + int64_t(random() % 3), s[0], s[1], s[2]};
+        const auto draw = [&](bool column_major) {
+          return Layout{column_major, int64_t(random() % 4), int64_t(random() % 3)};
+        };
+        g.a = draw(layout & 1), g.b = draw(layout & 2), g.out = draw(layout & 4);
+        g.alpha = scaled ? -3 : 1, g.beta = scaled ? 2 : 0, g.in_place = scaled && random() % 2;
+        check_gemm(kernel, g, random() % 2 ? 3 : 1, random);
+      }
+}
+
+// Large enough for the engine to cut into several blocks and to split K over threads.
+void check_gemm_blocks(const Kernel& kernel, DType type, std::mt19937& random) {
+  if (kernel.level < 5) return;
+  constexpr int64_t sizes[][3] = {{130, 100, 80}, {4, 8, 9001}, {260, 20, 300}, {1, 700, 65}};
+  for (const auto& s : sizes)
+    check_gemm(kernel, {type, result_types(type)[0], 1, s[0], s[1], s[2], {}, {true}, {}, 1, 0, false}, 3,
+               random);
+}
+
+// transpose
+
+void check_transpose_row(const Kernel& kernel, DType type, std::mt19937& random) {
+  constexpr int64_t sizes[][2] = {{1, 1},   {1, 9},   {9, 1},    {3, 5},  {16, 16},
+                                  {17, 33}, {64, 31}, {65, 130}, {200, 7}};
+  for (const auto& [rows, cols] : sizes)
+    for (int layout = 0; layout < 8; ++layout) {
+      const int64_t batch = 1 + int64_t(random() % 3), offset = layout & 1, gap = layout & 2 ? 3 : 0;
+      Block src(type, batch, rows, cols, {bool(layout & 4), gap, offset});
+      Block dst(type, batch, cols, rows, {false, int64_t(random() % 3), int64_t(random() % 2)});
+      src.randomize(random);
+      TransposeProblem p;
+      p.type = type, p.batch = batch, p.rows = rows, p.cols = cols;
+      p.src = src.read_only(), p.dst = dst.view();
+      ThreadContext context(random() % 2 ? 3 : 1);
+      kernel.transpose(p, context);
+      bool same = dst.gaps_untouched();
+      for (int64_t t = 0; t < batch; ++t)
+        for (int64_t i = 0; i < rows; ++i)
+          for (int64_t j = 0; j < cols; ++j)
+            same &= !std::memcmp(src.element(t, i, j), dst.element(t, j, i), size_t(element_size(type)));
+      if (!same) report(kernel, type, text({batch, rows, cols, layout}));
+    }
+}
+
+// add
+
+enum class Broadcast { none, rows, cols };
+
+void check_add(const Kernel& kernel, DType type, int64_t rows, int64_t cols, const Layout (&layouts)[3],
+               Broadcast broadcast, double alpha, std::mt19937& random) {
+  const int64_t b_rows = broadcast == Broadcast::rows ? 1 : rows,
+                b_cols = broadcast == Broadcast::cols ? 1 : cols;
+  Block a(type, 1, rows, cols, layouts[0]), b(type, 1, b_rows, b_cols, layouts[1]),
+      out(type, 1, rows, cols, layouts[2]);
+  a.randomize(random), b.randomize(random);
+  AddProblem p;
+  p.type = type, p.rows = rows, p.cols = cols, p.alpha = alpha;
+  p.a = a.read_only(), p.b = b.read_only(), p.out = out.view();
+  if (broadcast == Broadcast::rows) p.b.row_stride = 0;
+  if (broadcast == Broadcast::cols) p.b.col_stride = 0;
+  ThreadContext context(random() % 2 ? 3 : 1);
+  kernel.add(p, context);
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < cols; ++j) {
+      const double x = a.number(0, i, j);
+      const double y = b.number(0, b_rows == 1 ? 0 : i, b_cols == 1 ? 0 : j);
+      const double want = x + alpha * y, got = out.number(0, i, j);
+      bool good = std::fabs(got - want) <= 2 * unit_roundoff(type) * (std::fabs(x) + std::fabs(alpha * y));
+      if (type == DType::i8) good = int8_t(int64_t(want)) == int8_t(got);
+      if (type == DType::i32) good = uint32_t(int64_t(want)) == uint32_t(int64_t(got));
+      if (!good)
+        return report(kernel, type, text({rows, cols, int(broadcast)}) + " wrong at " + text({i, j}));
+    }
+  if (!out.gaps_untouched()) report(kernel, type, text({rows, cols}) + " wrote between the rows of out");
+}
+
+void check_add_row(const Kernel& kernel, DType type, std::mt19937& random) {
+  constexpr int64_t sizes[][2] = {{1, 1}, {1, 7}, {1, 1000}, {9, 1}, {5, 33}, {17, 64}, {40, 131}};
+  for (const auto& [rows, cols] : sizes)
+    for (int layout = 0; layout < 8; ++layout)
+      for (const Broadcast broadcast : {Broadcast::none, Broadcast::rows, Broadcast::cols}) {
+        const auto draw = [&](bool column_major) {
+          return Layout{column_major, int64_t(random() % 2 * 3), int64_t(random() % 3)};
+        };
+        const Layout layouts[] = {draw(layout & 1), draw(layout & 2), draw(layout & 4)};
+        check_add(kernel, type, rows, cols, layouts, broadcast, random() % 2 ? 1 : -3, random);
+      }
+}
+
+}  // namespace
+
+std::vector<DType> types_of(const Kernel& kernel) {
+  std::vector<DType> types;
+  for (int i = 0; i <= int(DType::bits128); ++i)
+    if (contains(kernel.dtypes, DType(i))) types.push_back(DType(i));
+  return types;
+}
+
+void check_row(const Kernel& kernel, DType type, std::mt19937& random) try {
+  switch (kernel.op) {
+    case Op::gemm:
+      check_gemm_row(kernel, type, random);
+      return check_gemm_blocks(kernel, type, random);
+    case Op::transpose:
+      return check_transpose_row(kernel, type, random);
+    case Op::add:
+      return check_add_row(kernel, type, random);
+  }
+} catch (const std::exception& e) {
+  report(kernel, type, e.what());
+}
+
+}  // namespace fastgemm::test

@@ -1,0 +1,95 @@
+// Every CUDA kernel of csrc/cuda, compiled as C++ and run on the CPU by csrc/simt, against plain loops. Which
+// element types a kernel takes is read from the kernel table. A substring of the launcher's name and a type
+// narrow the run:
+//
+//   cmake -S . -B build/simt -G Ninja -DFASTGEMM_TORCH=OFF && ninja -C build/simt cuda_on_host_test &&
+//     build/simt/tests/cpp/cuda_on_host_test gemm_tiled float32
+//
+// Exits 1 when a result was wrong.
+#include <chrono>
+#include <cstdio>
+#include <string_view>
+
+#include "check.h"
+#include "core/names.h"
+#include "cuda/gemm/levels.h"
+#if __has_include("cuda/transpose/levels.h")
+#include "cuda/transpose/levels.h"
+#endif
+#if __has_include("cuda/add/levels.h")
+#include "cuda/add/levels.h"
+#endif
+
+namespace fastgemm {
+std::span<const Kernel> cuda_transpose_kernels();
+std::span<const Kernel> cuda_add_kernels();
+}  // namespace fastgemm
+
+namespace fastgemm::test {
+namespace {
+
+void set(Kernel& kernel, void (*launcher)(const GemmProblem&, Context&)) { kernel.gemm = launcher; }
+void set(Kernel& kernel, void (*launcher)(const TransposeProblem&, Context&)) { kernel.transpose = launcher; }
+void set(Kernel& kernel, void (*launcher)(const AddProblem&, Context&)) { kernel.add = launcher; }
+
+// A row with the launcher that runs on the host in place of the one for the GPU.
+template <class Problem>
+Kernel host_row(Op op, std::string_view launcher, void (*run)(const Problem&, Context&),
+                std::span<const Kernel> table) {
+  const std::string_view name = launcher.substr(to_string(op).size() + 1);
+  const DTypeSet all = op == Op::transpose ? kTransposeTypes : kGemmTypes;
+  Kernel row{.op = op, .device = Device::cuda, .level = 0, .name = name, .dtypes = all};
+  for (const Kernel& k : table)
+    if (k.name == name) row = k;
+  set(row, run);
+  return row;
+}
+
+std::vector<Kernel> host_rows() {
+  return {
+#define FASTGEMM_ROW(name) host_row(Op::gemm, #name, simt::name, cuda_gemm_kernels()),
+      FASTGEMM_CUDA_GEMM(FASTGEMM_ROW)
+#undef FASTGEMM_ROW
+#ifdef FASTGEMM_CUDA_TRANSPOSE
+#define FASTGEMM_ROW(name) host_row(Op::transpose, #name, simt::name, cuda_transpose_kernels()),
+          FASTGEMM_CUDA_TRANSPOSE(FASTGEMM_ROW)
+#undef FASTGEMM_ROW
+#endif
+#ifdef FASTGEMM_CUDA_ADD
+#define FASTGEMM_ROW(name) host_row(Op::add, #name, simt::name, cuda_add_kernels()),
+              FASTGEMM_CUDA_ADD(FASTGEMM_ROW)
+#undef FASTGEMM_ROW
+#endif
+  };
+}
+
+}  // namespace
+}  // namespace fastgemm::test
+
+int main(int count, char** arguments) {
+  using namespace fastgemm;
+  using Clock = std::chrono::steady_clock;
+  const std::string_view wanted = count > 1 ? arguments[1] : "", wanted_type = count > 2 ? arguments[2] : "";
+  const unsigned seed = std::random_device{}();
+  std::mt19937 random(seed);
+  int runs = 0;
+  for (const Kernel& kernel : test::host_rows()) {
+    const std::string name = std::string(to_string(kernel.op)) + "_" + std::string(kernel.name);
+    if (name.find(wanted) == std::string::npos) continue;
+    if (kernel.level == 0)
+      test::report(kernel, test::types_of(kernel)[0], "has a launcher and no row in the kernel table");
+    for (const DType type : test::types_of(kernel)) {
+      if (to_string(type).find(wanted_type) == std::string::npos) continue;
+      const auto start = Clock::now();
+      const int before = test::failures();
+      test::check_row(kernel, type, random);
+      const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+      std::printf("%-32s %-9s %6.2f s  %s\n", name.c_str(), std::string(to_string(type)).c_str(), seconds,
+                  test::failures() == before ? "right" : "WRONG");
+      std::fflush(stdout);
+      ++runs;
+    }
+  }
+  std::printf("%d runs, seed %u: %d wrong\n", runs, seed, test::failures());
+  return test::failures() || runs == 0 ? 1 : 0;
+}
