@@ -48,7 +48,9 @@ struct Result {
     }
     store_as<Narrow>(row, col, sum);
   }
-  __device__ __forceinline__ int out_bytes() const { return kMayBeWide && wide ? 4 : int(sizeof(Narrow)); }
+  __host__ __device__ __forceinline__ int out_bytes() const {
+    return kMayBeWide && wide ? 4 : int(sizeof(Narrow));
+  }
 };
 
 // The problem as kernels get it. blockIdx.z counts the matrices of the batch; at_batch() points at one.
@@ -59,7 +61,7 @@ struct Gemm {
   Operand<T> a, b;
   Result<T> result;
 
-  __device__ __forceinline__ Gemm at_batch(int64_t index) const {
+  __host__ __device__ __forceinline__ Gemm at_batch(int64_t index) const {
     Gemm g = *this;
     g.a.data += index * a.batch_stride;
     g.b.data += index * b.batch_stride;
