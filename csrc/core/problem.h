@@ -91,6 +91,20 @@ struct AddProblem {
   ConstMatrix a, b;
   Matrix out;
   double alpha = 1.0;
+  // The same sum with rows of out contiguous if any side of it is, and as few rows as the strides allow.
+  AddProblem with_long_rows() const {
+    AddProblem p = *this;
+    if (p.out.col_stride != 1 && p.out.row_stride == 1) {
+      std::swap(p.rows, p.cols);
+      p.a = p.a.transposed(), p.b = p.b.transposed(), p.out = p.out.transposed();
+    }
+    const auto merges = [&p](const auto& m) { return m.row_stride == p.cols * m.col_stride; };
+    if (merges(p.a) && merges(p.b) && merges(p.out)) {
+      p.cols *= p.rows;
+      p.rows = 1;
+    }
+    return p;
+  }
   double bytes() const { return 3.0 * double(rows) * double(cols) * element_size(type); }
 };
 

@@ -52,6 +52,8 @@ std::span<const Kernel> cpu_gemm_kernels();
 std::span<const Kernel> cpu_transpose_kernels();
 std::span<const Kernel> cpu_add_kernels();
 std::span<const Kernel> cuda_gemm_kernels();
+std::span<const Kernel> cuda_transpose_kernels();
+std::span<const Kernel> cuda_add_kernels();
 std::span<const Kernel> library_kernels();
 
 }  // namespace fastgemm

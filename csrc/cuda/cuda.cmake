@@ -1,10 +1,13 @@
 # CUDA kernels. cudart is linked statically and the driver is looked up at first use, so that the library loads
 # on a machine without either. The tables are compiled in every build; without CUDA their rows say so.
-set(FASTGEMM_CUDA_TABLES csrc/cuda/available.cpp csrc/cuda/gemm/table.cpp)
+set(FASTGEMM_CUDA_TABLES csrc/cuda/available.cpp csrc/cuda/add/table.cpp csrc/cuda/gemm/table.cpp
+                         csrc/cuda/transpose/table.cpp)
 
 # One file a rung; csrc/simt compiles the same list as C++.
 include(csrc/cuda/gemm/sources.cmake)
-set(FASTGEMM_CUDA_KERNELS ${FASTGEMM_CUDA_GEMM})
+include(csrc/cuda/transpose/sources.cmake)
+include(csrc/cuda/add/sources.cmake)
+set(FASTGEMM_CUDA_KERNELS ${FASTGEMM_CUDA_GEMM} ${FASTGEMM_CUDA_TRANSPOSE} ${FASTGEMM_CUDA_ADD})
 
 function(fastgemm_add_cuda_kernels OBJECTS)
   add_library(fastgemm_cuda_tables OBJECT ${FASTGEMM_CUDA_TABLES})

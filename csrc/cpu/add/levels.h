@@ -22,9 +22,6 @@ FASTGEMM_DECLARE_ADD_KERNELS(avx2)
 FASTGEMM_DECLARE_ADD_KERNELS(avx512)
 #undef FASTGEMM_DECLARE_ADD_KERNELS
 
-// The same sum with rows of out contiguous if any side of it is, and as few rows as the strides allow.
-AddProblem with_long_rows(AddProblem);
-
 // Runs the kernel on pieces of the problem, on all threads.
 void add_parallel(const AddProblem&, Context&, AddKernel);
 

@@ -1,4 +1,4 @@
-// The shape that the kernels of add like, and its pieces for the threads.
+// Pieces of an add for the threads.
 #include <algorithm>
 
 #include "cpu/add/levels.h"
@@ -27,19 +27,6 @@ AddProblem piece(const AddProblem& p, int64_t row, int64_t rows, int64_t col, in
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
-
-AddProblem with_long_rows(AddProblem p) {
-  if (p.out.col_stride != 1 && p.out.row_stride == 1) {
-    std::swap(p.rows, p.cols);
-    p.a = p.a.transposed(), p.b = p.b.transposed(), p.out = p.out.transposed();
-  }
-  const auto merges = [&](const auto& m) { return m.row_stride == p.cols * m.col_stride; };
-  if (merges(p.a) && merges(p.b) && merges(p.out)) {
-    p.cols *= p.rows;
-    p.rows = 1;
-  }
-  return p;
-}
 
 void add_parallel(const AddProblem& p, Context& context, AddKernel kernel) {
   const int64_t bytes = p.rows * p.cols * element_size(p.type) * 3, threads = context.threads();

@@ -1,0 +1,45 @@
+// The rows of add on CUDA.
+#include "core/table.h"
+
+#include "cuda/add/levels.h"
+#include "cuda/available.h"
+
+namespace fastgemm {
+namespace {
+
+#if FASTGEMM_HAS_CUDA
+#define FASTGEMM_LAUNCHER(name) cuda::name
+#else
+#define FASTGEMM_LAUNCHER(name) nullptr
+#endif
+
+constexpr Kernel row(int level, std::string_view name, std::string_view summary,
+                     void (*launch)(const AddProblem&, Context&), Role role = Role::rung) {
+  return {.op = Op::add,
+          .device = Device::cuda,
+          .level = level,
+          .name = name,
+          .dtypes = kAddTypes,
+          .needs = "sm_80",
+          .summary = summary,
+          .role = role,
+          .add = launch,
+          .unavailable = cuda::unavailable_sm80};
+}
+
+constexpr Kernel kRows[] = {
+    row(1, "naive", "One thread an element, a warp along a row.", FASTGEMM_LAUNCHER(add_naive)),
+    row(2, "staged", "Operands pass through shared memory, which buys nothing: no element is used twice.",
+        FASTGEMM_LAUNCHER(add_staged)),
+    row(2, "staged_transposed", "The same with [threadIdx.x][threadIdx.y]: strided in both memories.",
+        FASTGEMM_LAUNCHER(add_staged_transposed), Role::pitfall),
+    row(4, "vectorized", "16 bytes of each operand a thread.", FASTGEMM_LAUNCHER(add_vectorized)),
+    row(5, "saturating", "Four vectors of each operand a thread, all on their way at once.",
+        FASTGEMM_LAUNCHER(add_saturating)),
+};
+
+}  // namespace
+
+std::span<const Kernel> cuda_add_kernels() { return kRows; }
+
+}  // namespace fastgemm

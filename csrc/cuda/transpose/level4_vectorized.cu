@@ -1,0 +1,42 @@
+// Level 4: wide accesses. A thread reads V rows of 16 bytes (V elements to 16 bytes), transposes the V x V
+// block in its registers, where words only change names and pieces of words take byte permutations, and
+// stores V units of 16 bytes to the tile in shared memory, which leaves it by 16 bytes again. For fp32 the
+// tile is that of level 3, (32, 32), but a quarter of the instructions move it, and each thread has 64 bytes
+// on their way at once. Padding would break the alignment of 16 bytes, so the tile's units are XOR-swizzled
+// instead.
+//
+// Rows of src that are not aligned to 16 bytes are read element by element; rows of dst may start anywhere.
+#include "cuda/transpose/levels.h"
+#include "cuda/transpose/tile.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+
+constexpr int kVectorizedThreads = 64;
+template <int Size>
+using VectorizedTile = Tile<Size, 8, 8, kVectorizedThreads>;  // (8 V, 8 V)
+
+template <int Size>
+__global__ void __launch_bounds__(kVectorizedThreads)
+    transpose_vectorized_kernel(Transpose batch, Tiles tiles) {
+  FASTGEMM_DYNAMIC_SHARED(Unit, units);
+  const VectorizedTile<Size> tile{units};
+  const Tiles::Place place = tiles.along_rows(blockIdx.x);
+  const Transpose t = batch.at_matrix(place.matrix);
+  const auto part = tile.part_of(t, place);
+  tile.load(t, part);
+  __syncthreads();
+  tile.store(t, part);
+}
+
+void transpose_vectorized(const TransposeProblem& p, Context& context) {
+  run_transpose<Narrow::flat>(p, context, [&]<int Size>(const Transpose& all, int64_t batch) {
+    using Shape = VectorizedTile<Size>;
+    launch_tiles(
+        all, batch, Shape::kRows, Shape::kCols, [&](const Transpose& t, const Tiles& tiles, unsigned count) {
+          launch<transpose_vectorized_kernel<Size>>(
+              "vectorized", {dim3(count), dim3(kVectorizedThreads), Shape::kBytes}, context)(t, tiles);
+        });
+  });
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET

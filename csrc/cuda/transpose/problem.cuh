@@ -1,0 +1,137 @@
+// What every transpose kernel is given, and what lies between the table and the kernels: matrices as bytes,
+// the numbering of tiles, and the problems that need no tiles.
+#pragma once
+
+#include <algorithm>
+
+#include "core/problem.h"
+#include "cuda/device/launch.cuh"
+#include "cuda/device/vector.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+
+// Moving needs an element's width, not its type. Views start at multiples of the width.
+template <int Size>
+struct ElementOf;
+template <>
+struct ElementOf<1> {
+  using type = uint8_t;
+};
+template <>
+struct ElementOf<2> {
+  using type = uint16_t;
+};
+template <>
+struct ElementOf<4> {
+  using type = uint32_t;
+};
+template <>
+struct ElementOf<8> {
+  using type = uint64_t;
+};
+template <>
+struct ElementOf<16> {
+  using type = Vector<uint32_t, 4>;
+};
+template <int Size>
+using Element = typename ElementOf<Size>::type;
+
+// dst[j, i] = src[i, j] for one matrix of the batch; strides in bytes, between rows and between matrices.
+struct Transpose {
+  const char* src;
+  char* dst;
+  int64_t rows, cols;  // of src
+  int64_t src_stride, dst_stride, src_batch_stride, dst_batch_stride;
+
+  __host__ __device__ __forceinline__ Transpose at_matrix(int64_t index) const {
+    Transpose t = *this;
+    t.src += index * src_batch_stride;
+    t.dst += index * dst_batch_stride;
+    return t;
+  }
+  template <class T>
+  __device__ __forceinline__ const T& from(int64_t row, int64_t col) const {
+    return *reinterpret_cast<const T*>(src + row * src_stride + col * int64_t(sizeof(T)));
+  }
+  template <class T>
+  __device__ __forceinline__ T& to(int64_t row, int64_t col) const {  // of src
+    return *reinterpret_cast<T*>(dst + col * dst_stride + row * int64_t(sizeof(T)));
+  }
+};
+
+// The tiles of all matrices of a launch are numbered in one dimension, because gridDim.y and .z end at 65535.
+struct Tiles {
+  uint32_t down, across;  // in one matrix
+
+  struct Place {
+    uint32_t row, col, matrix;
+  };
+  // Consecutive blocks walk along the rows of src, or down its columns.
+  __device__ __forceinline__ Place along_rows(uint32_t index) const {
+    const uint32_t row = index / across;
+    return {row % down, index % across, row / down};
+  }
+  __device__ __forceinline__ Place down_columns(uint32_t index) const {
+    const uint32_t col = index / down;
+    return {index % down, col % across, col / across};
+  }
+};
+
+// flat.cu: whatever needs no tile. copy_rows() takes a column-major src, whose transpose is a copy of its
+// columns; transpose_flat() takes matrices so narrow that a tile would be mostly empty.
+bool is_row_copy(const TransposeProblem&);
+void copy_rows(const TransposeProblem&, Context&);
+bool is_narrow(const TransposeProblem&);
+void transpose_flat(const TransposeProblem&, Context&);
+
+template <class Body>
+void with_size(DType type, Body&& body) {
+  switch (element_size(type)) {
+    case 1:
+      return body.template operator()<1>();
+    case 2:
+      return body.template operator()<2>();
+    case 4:
+      return body.template operator()<4>();
+    case 8:
+      return body.template operator()<8>();
+    default:
+      return body.template operator()<16>();
+  }
+}
+
+// complex128 from outside torch may start at any multiple of 8 bytes.
+inline bool starts_at_elements(const TransposeProblem& p) {
+  return is_aligned(static_cast<const char*>(p.src.data), size_t(element_size(p.type))) &&
+         is_aligned(static_cast<const char*>(p.dst.data), size_t(element_size(p.type)));
+}
+
+// launch_one.operator()<Size>(const Transpose&, int64_t batch) launches the kernel.
+enum class Narrow { tiles, flat };  // how narrow matrices are moved
+template <Narrow narrow = Narrow::tiles, class Launch>
+void run_transpose(const TransposeProblem& p, Context& context, Launch&& launch_one) {
+  if (p.batch <= 0 || p.rows <= 0 || p.cols <= 0) return;
+  if (is_row_copy(p)) return copy_rows(p, context);
+  if (!starts_at_elements(p) || (narrow == Narrow::flat && is_narrow(p))) return transpose_flat(p, context);
+  with_size(p.type, [&]<int Size>() {
+    launch_one.template operator()<Size>(
+        Transpose{static_cast<const char*>(p.src.data), static_cast<char*>(p.dst.data), p.rows, p.cols,
+                  p.src.row_stride * Size, p.dst.row_stride * Size, p.src.batch_stride * Size,
+                  p.dst.batch_stride * Size},
+        p.batch);
+  });
+}
+
+// Cuts the batch into launches of fewer than 2^31 tiles. One matrix never has as many: with two rows at least
+// (a single row is a copy) and tiles 32 columns wide it would not fit into a GPU's memory.
+// launch_some(const Transpose& first, Tiles, unsigned tiles) launches one of them.
+template <class Launch>
+void launch_tiles(const Transpose& t, int64_t batch, int tile_rows, int tile_cols, Launch&& launch_some) {
+  const int64_t down = ceil_div(t.rows, tile_rows), across = ceil_div(t.cols, tile_cols);
+  const int64_t group = std::max<int64_t>(INT32_MAX / (down * across), 1);
+  for (int64_t first = 0; first < batch; first += group)
+    launch_some(t.at_matrix(first), Tiles{uint32_t(down), uint32_t(across)},
+                unsigned(down * across * std::min(group, batch - first)));
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET

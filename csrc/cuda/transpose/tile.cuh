@@ -1,0 +1,178 @@
+// Moving 16 bytes at a time: the V x V elements (V of them to 16 bytes) that one thread transposes in its
+// registers, and the tile of such blocks that waits in shared memory to be written. Levels 4 to 6 share it.
+#pragma once
+
+#include "cuda/transpose/problem.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+
+using Unit = Vector<uint32_t, 4>;  // 16 bytes of a row
+template <int Size>
+inline constexpr int kPerUnit = 16 / Size;
+
+// rows[i] element j <-> rows[j] element i. At distance d = V/2 ... 1, rows i and i + d exchange the elements
+// whose index has the bit d, or lacks it. Whole words only change their names; pieces of words take one byte
+// permutation for every word: 32 for 8 x 8 halves, 128 for 16 x 16 bytes.
+template <int Size>
+__device__ __forceinline__ void transpose_block(Unit (&rows)[kPerUnit<Size>]) {
+  FASTGEMM_UNROLL
+  for (int d = kPerUnit<Size> / 2; d >= 1; d /= 2) {
+    const int words = d * Size / 4;  // 0: within words
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kPerUnit<Size>; ++i) {
+      if (i & d) continue;
+      Unit &upper = rows[i], &lower = rows[i + d];
+      FASTGEMM_UNROLL
+      for (int w = 0; w < 4; ++w) {
+        const uint32_t u = upper[w], l = lower[w];
+        if (words == 0) {
+          upper[w] = __byte_perm(u, l, d * Size == 2 ? 0x5410 : 0x6240);
+          lower[w] = __byte_perm(u, l, d * Size == 2 ? 0x7632 : 0x7351);
+        } else if ((w & words) == 0) {
+          const uint32_t other = upper[w + words];
+          upper[w + words] = l;
+          lower[w] = other;
+        }
+      }
+    }
+  }
+}
+
+// The 16 bytes that start `offset` (0 to 15) bytes into low:high. Size: what offset is a multiple of.
+template <int Size>
+__device__ __forceinline__ Unit bytes_at(const Unit& low, const Unit& high, int offset) {
+  uint32_t w[8] = {low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]};
+  FASTGEMM_UNROLL
+  for (int i = 0; i < 6; ++i) w[i] = offset & 8 ? w[i + 2] : w[i];
+  if constexpr (Size <= 4) {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < 5; ++i) w[i] = offset & 4 ? w[i + 1] : w[i];
+  }
+  Unit out;
+  FASTGEMM_UNROLL
+  for (int i = 0; i < 4; ++i)
+    out[i] = Size <= 2 ? uint32_t(((uint64_t(w[i + 1]) << 32) | w[i]) >> (8 * (offset & 3))) : w[i];
+  return out;
+}
+
+template <int Size>
+__device__ __forceinline__ Element<Size> element_of(const Unit& unit, int index) {
+  if constexpr (Size == 16)
+    return unit;
+  else if constexpr (Size == 8)
+    return uint64_t(unit[2 * index + 1]) << 32 | unit[2 * index];
+  else
+    return Element<Size>(unit[index * Size / 4] >> (8 * (index * Size % 4)));
+}
+
+// A tile of `Down` x `Across` blocks of V x V elements, held as rows of dst: (kCols, Down) units.
+template <int Size, int Down, int Across, int Threads>
+struct Tile {
+  static constexpr int V = kPerUnit<Size>, kAcross = Across;
+  static constexpr int kRows = Down * V, kCols = Across * V;  // of src
+  static constexpr int kBytes = kCols * Down * 16;
+  static constexpr int kBlocks = Down * Across / Threads;  // a thread transposes
+  static_assert(Down % 8 == 0 && (Down & (Down - 1)) == 0, "8 neighbouring units cover the 32 banks");
+  static_assert(Threads % Across == 0 && Threads % Down == 0 && Down * Across % Threads == 0);
+
+  Unit* units;  // (kCols, Down)
+
+  // The part of the matrix that the tile at this place covers.
+  struct Part {
+    int64_t row, col;  // of the first element
+    int rows, cols;
+  };
+  static __device__ __forceinline__ Part part_of(const Transpose& t, const Tiles::Place& place) {
+    const int64_t row = int64_t(place.row) * kRows, col = int64_t(place.col) * kCols;
+    return {row, col, int(min(t.rows - row, int64_t(kRows))), int(min(t.cols - col, int64_t(kCols)))};
+  }
+
+  // Unit u of row j. The XOR turns the units of every V rows by one place: 8 lanes that write the same unit
+  // of 8 blocks side by side, and 8 lanes that read a row, both touch all 32 banks.
+  __device__ __forceinline__ Unit& unit(int j, int u) const { return units[j * Down + (u ^ (j / V % 8))]; }
+
+  // The V units of block column `across` that a thread has transposed become column `down` of the tile.
+  __device__ __forceinline__ void put(int down, int across, const Unit (&block)[V]) const {
+    FASTGEMM_UNROLL
+    for (int j = 0; j < V; ++j) unit(across * V + j, down) = block[j];
+  }
+  __device__ __forceinline__ void put_element(int i, int j, Element<Size> value) const {
+    *reinterpret_cast<Element<Size>*>(reinterpret_cast<char*>(&unit(j, i / V)) + i % V * Size) = value;
+  }
+
+  // Reads the part from src: whole blocks through registers, by 16
+  // bytes, if all rows are aligned to them; the ragged rest, or everything, element by element.
+  __device__ __forceinline__ void load(const Transpose& t, const Part& part) const {
+    const char* const from = t.src + part.row * t.src_stride + part.col * Size;
+    const bool aligned = is_aligned(t.src, 16) && t.src_stride % 16 == 0;
+    const int whole_rows = aligned ? part.rows / V : 0, whole_cols = part.cols / V;
+    const int across = int(threadIdx.x) % Across, down = int(threadIdx.x) / Across;
+    Unit block[kBlocks][V];
+    FASTGEMM_UNROLL
+    for (int n = 0; n < kBlocks; ++n) {
+      const int d = down + n * (Threads / Across);
+      if (d >= whole_rows || across >= whole_cols) continue;
+      FASTGEMM_UNROLL
+      for (int i = 0; i < V; ++i)
+        block[n][i] = *reinterpret_cast<const Unit*>(from + (d * V + i) * t.src_stride + across * 16);
+    }
+    FASTGEMM_UNROLL
+    for (int n = 0; n < kBlocks; ++n) {
+      const int d = down + n * (Threads / Across);
+      if (d >= whole_rows || across >= whole_cols) continue;
+      transpose_block<Size>(block[n]);
+      put(d, across, block[n]);
+    }
+    load_elements(from, t.src_stride, whole_rows * V, part.rows, 0, part.cols);
+    load_elements(from, t.src_stride, 0, whole_rows * V, whole_cols * V, part.cols);
+  }
+
+  // Rows [row, rows) of columns [col, cols), four elements in flight.
+  __device__ __forceinline__ void load_elements(const char* from, int64_t stride, int row, int rows, int col,
+                                                int cols) const {
+    constexpr int kInFlight = 4;
+    const int width = cols - col, count = (rows - row) * width;
+    for (int first = int(threadIdx.x); first < count; first += kInFlight * Threads) {
+      Element<Size> value[kInFlight];
+      FASTGEMM_UNROLL
+      for (int e = 0; e < kInFlight; ++e) {
+        const int k = first + e * Threads;
+        if (k < count)
+          value[e] = *reinterpret_cast<const Element<Size>*>(from + (row + k / width) * stride +
+                                                             (col + k % width) * Size);
+      }
+      FASTGEMM_UNROLL
+      for (int e = 0; e < kInFlight; ++e) {
+        const int k = first + e * Threads;
+        if (k < count) put_element(row + k / width, col + k % width, value[e]);
+      }
+    }
+  }
+
+  // Writes the part to dst. Each aligned window of 16 bytes that the
+  // tile covers is written at once, shifted together from two units where rows of dst start in the middle of
+  // one. The first window then has room for the row's tail as well: the two share one round of single
+  // elements.
+  __device__ __forceinline__ void store(const Transpose& t, const Part& part) const {
+    char* const to = t.dst + part.col * t.dst_stride + part.row * Size;
+    const int bytes = part.rows * Size, u = int(threadIdx.x) % Down;
+    for (int j = int(threadIdx.x) / Down; j < part.cols; j += Threads / Down) {
+      char* const row = to + j * t.dst_stride;
+      const int shift = int(reinterpret_cast<uintptr_t>(row) % 16);
+      const int begin = 16 * u - shift;  // of the window, in the row
+      Unit value = unit(j, u);
+      if (shift) value = bytes_at<Size>(unit(j, (u + Down - 1) % Down), value, 16 - shift);
+      if (begin >= 0 && begin + 16 <= bytes) {
+        *reinterpret_cast<Unit*>(row + begin) = value;
+      } else if (begin < bytes) {
+        FASTGEMM_UNROLL
+        for (int e = 0; e < V; ++e) {
+          const int at = begin + e * Size, place = at < 0 ? at + 16 * Down : at;
+          if (place < bytes) *reinterpret_cast<Element<Size>*>(row + place) = element_of<Size>(value, e);
+        }
+      }
+    }
+  }
+};
+
+}  // namespace fastgemm::FASTGEMM_TARGET
