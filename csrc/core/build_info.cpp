@@ -3,6 +3,7 @@
 #include "core/cpu_features.h"
 #include "core/table.h"
 #include "core/tuning.h"
+#include "library/rows.h"
 #if FASTGEMM_HAS_CUDA
 #include "cuda/device/image.h"
 #endif
@@ -27,10 +28,15 @@ std::vector<std::pair<std::string, std::string>> build_info() {
 #else
   const std::string compiler = "unknown";
 #endif
-  return {{"version", FASTGEMM_VERSION},           {"compiler", compiler},
-          {"torch_abi", "stable, 2.11 and later"}, {"cuda_archs", FASTGEMM_CUDA_ARCHS},
-          {"cpu", cpu_features().brand},           {"cpu_model", cpu_model()},
-          {"cpu_features", cpu_features().list()}, {"table_hash", table_hash()}};
+  return {{"version", FASTGEMM_VERSION},
+          {"compiler", compiler},
+          {"torch_abi", "stable, 2.11 and later"},
+          {"cuda_archs", FASTGEMM_CUDA_ARCHS},
+          {"cpu", cpu_features().brand},
+          {"cpu_model", cpu_model()},
+          {"cpu_features", cpu_features().list()},
+          {"cublas", cublas_version()},
+          {"table_hash", table_hash()}};
 }
 
 std::string table_hash() {

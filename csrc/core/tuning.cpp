@@ -24,7 +24,7 @@ struct KeyHash {
     mix(uint64_t(k.op) | uint64_t(k.device) << 4 | uint64_t(k.type) << 8 | uint64_t(k.out_type) << 12 |
         uint64_t(k.precision) << 16 | uint64_t(k.a_transposed) << 20 | uint64_t(k.b_transposed) << 21 |
         uint64_t(k.accumulates) << 22 | uint64_t(k.threads) << 32);
-    mix(uint64_t(k.batch)), mix(uint64_t(k.m)), mix(uint64_t(k.n)), mix(uint64_t(k.k));
+    mix(k.gpu), mix(uint64_t(k.batch)), mix(uint64_t(k.m)), mix(uint64_t(k.n)), mix(uint64_t(k.k));
     return h;
   }
 };
@@ -91,30 +91,46 @@ Neighbours neighbours(const TuningKey& key, std::string_view device) {
   return found;
 }
 
+void set_device(TuningKey& k, Device device, int threads) {
+  k.device = device;
+  k.threads = threads;
+  k.gpu = device == Device::cuda ? cuda::device_number() : 0;
+}
+
 }  // namespace
+
+uint64_t gpu_number(std::string_view name) {
+  if (name.empty()) return 0;
+  uint64_t h = 0xcbf29ce484222325u;  // FNV-1a
+  for (const char c : name) h = (h ^ uint8_t(c)) * 0x100000001b3u;
+  return h;
+}
 
 TuningKey tuning_key(const GemmProblem& p, Device device, int threads) {
   TuningKey k;
-  k.op = Op::gemm, k.device = device, k.type = p.type, k.out_type = p.out_type, k.precision = p.precision;
+  k.op = Op::gemm, k.type = p.type, k.out_type = p.out_type, k.precision = p.precision;
+  set_device(k, device, threads);
   k.a_transposed = p.a.col_stride != 1 && p.a.row_stride == 1;
   k.b_transposed = p.b.col_stride != 1 && p.b.row_stride == 1;
   k.accumulates = p.alpha != 1.0 || p.beta != 0.0;
-  k.threads = threads, k.batch = p.batch, k.m = p.m, k.n = p.n, k.k = p.k;
+  k.batch = p.batch, k.m = p.m, k.n = p.n, k.k = p.k;
   return k;
 }
 
 TuningKey tuning_key(const TransposeProblem& p, Device device, int threads) {
   TuningKey k;
-  k.op = Op::transpose, k.device = device, k.type = k.out_type = p.type;
+  k.op = Op::transpose, k.type = k.out_type = p.type;
+  set_device(k, device, threads);
   k.a_transposed = p.src.col_stride != 1 && p.src.row_stride == 1;
-  k.threads = threads, k.batch = p.batch, k.m = p.rows, k.n = p.cols, k.k = 0;
+  k.batch = p.batch, k.m = p.rows, k.n = p.cols, k.k = 0;
   return k;
 }
 
 TuningKey tuning_key(const AddProblem& p, Device device, int threads) {
   TuningKey k;
-  k.op = Op::add, k.device = device, k.type = k.out_type = p.type;
-  k.threads = threads, k.m = p.rows, k.n = p.cols, k.k = 0;
+  k.op = Op::add, k.type = k.out_type = p.type;
+  set_device(k, device, threads);
+  k.m = p.rows, k.n = p.cols, k.k = 0;
   return k;
 }
 

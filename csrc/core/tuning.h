@@ -22,6 +22,7 @@ struct TuningKey {
   bool a_transposed = false, b_transposed = false;  // column-major operand (transpose, add: false)
   bool accumulates = false;                         // alpha != 1 or beta != 0
   int threads = 1;                                  // CPU; 0 on a GPU
+  uint64_t gpu = 0;                                 // which GPU: gpu_number() of its name; 0 on a CPU
   int64_t batch = 1, m = 0, n = 0, k = 0;           // transpose, add: m = rows, n = cols, k = 0
 
   bool operator==(const TuningKey&) const = default;
@@ -30,6 +31,9 @@ struct TuningKey {
 TuningKey tuning_key(const GemmProblem&, Device, int threads);
 TuningKey tuning_key(const TransposeProblem&, Device, int threads);
 TuningKey tuning_key(const AddProblem&, Device, int threads);
+
+// A number that stands for a GPU's name and size ("NVIDIA H200, 132 multiprocessors"); 0 for "".
+uint64_t gpu_number(std::string_view name);
 
 // One measured point of a static table: the name of the kernel that was fastest there.
 struct Measured {

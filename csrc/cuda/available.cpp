@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "core/tuning.h"
 #include "cuda/device/image.h"
 
 namespace fastgemm::cuda {
@@ -16,6 +17,7 @@ namespace {
 
 struct Known {
   std::string name, library, sm80, sm90a;  // empty reason: available
+  uint64_t number = 0;
 };
 
 std::string error_text(cudaError_t e) {
@@ -29,10 +31,12 @@ Known examine(int device) {
     k.library = k.sm80 = k.sm90a = "no usable CUDA device: " + error_text(e);
     return k;
   }
-  k.name = properties.name;
+  k.name = std::string(properties.name) + ", " + std::to_string(properties.multiProcessorCount) +
+           " multiprocessors";
+  k.number = gpu_number(k.name);
   const int capability = 10 * properties.major + properties.minor;
-  const std::string here = k.name + " has compute capability " + std::to_string(capability / 10) + "." +
-                           std::to_string(capability % 10);
+  const std::string here = std::string(properties.name) + " has compute capability " +
+                           std::to_string(capability / 10) + "." + std::to_string(capability % 10);
   const std::string archs = FASTGEMM_CUDA_ARCHS;
   if (capability < 80)
     k.sm80 = "it needs compute capability 8.0, and " + here;
@@ -76,6 +80,7 @@ const char* unavailable_sm80() { return or_null(current().sm80); }
 const char* unavailable_sm90a() { return or_null(current().sm90a); }
 const char* unavailable_library() { return or_null(current().library); }
 const char* device_name() { return current().name.c_str(); }
+uint64_t device_number() { return current().number; }
 
 DeviceGuard::DeviceGuard(int device) {
   int now = 0;
@@ -103,6 +108,7 @@ const char* unavailable_sm80() {
 const char* unavailable_sm90a() { return unavailable_sm80(); }
 const char* unavailable_library() { return unavailable_sm80(); }
 const char* device_name() { return ""; }
+uint64_t device_number() { return 0; }
 
 }  // namespace fastgemm::cuda
 

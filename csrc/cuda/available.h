@@ -1,6 +1,8 @@
 // Whether the CUDA kernels can run here, on the current device. Compiled in every build.
 #pragma once
 
+#include <cstdint>
+
 namespace fastgemm::cuda {
 
 // Why a kernel that needs this architecture cannot run (not built, no GPU, too old a GPU); null when it can.
@@ -9,8 +11,10 @@ const char* unavailable_sm90a();  // wgmma, setmaxnreg: compute capability 9.0 e
 
 const char* unavailable_library();  // what vendor libraries need: a build with CUDA, and a GPU
 
-// The current device's name as the tuning tables know it ("NVIDIA H200"); empty without a GPU.
+// The current device as the tuning tables know it ("NVIDIA H200, 132 multiprocessors"), and the number that
+// stands for it in a tuning key; empty and 0 without a GPU.
 const char* device_name();
+uint64_t device_number();
 
 // Makes a device current for its lifetime; throws std::runtime_error.
 class DeviceGuard {

@@ -276,6 +276,16 @@ GemmProblem by_rows(const GemmProblem& p) { return p.out.col_stride == 1 || p.n 
 
 }  // namespace
 
+std::string cublas_version() {
+  void* library = loaded_library(soname());
+  if (!library) return "none";
+  decltype(&cublasLtGetVersion) version;
+  find_function(library, "cublasLtGetVersion", version);
+  const size_t number = version();  // 10000 * major + 100 * minor + patch since 13.0
+  return std::to_string(number / 10000) + "." + std::to_string(number / 100 % 100) + "." +
+         std::to_string(number % 100);
+}
+
 const char* cublaslt_unavailable() {
   if (const char* why = cuda::unavailable_library()) return why;
   static const std::string missing = soname() + " is not loaded: torch uses another version of cuBLASLt";

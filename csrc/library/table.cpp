@@ -126,4 +126,8 @@ constexpr Kernel rows[] = {
 
 std::span<const Kernel> library_kernels() { return rows; }
 
+#if !FASTGEMM_HAS_CUBLAS
+std::string cublas_version() { return "none"; }
+#endif
+
 }  // namespace fastgemm

@@ -10,6 +10,8 @@
 #include "core/select.h"
 #include "core/tuning.h"
 #include "cpu/peak/peak.h"
+#include "cuda/available.h"
+#include "library/rows.h"
 
 namespace py = pybind11;
 using namespace fastgemm;
@@ -117,7 +119,15 @@ PYBIND11_MODULE(_introspect, m) {
       "Multiply-add operations per second of the CPU in a dtype; 0 where it is not measured.");
   m.def("cuda_device", &cuda_device);
   m.def("chosen", &chosen, "Name of the kernel that level=None picks for a tuning key.");
-  m.def("remember", [](const KeyTuple& key, const std::string& kernel) { remember(to_key(key), kernel); });
+  m.def(
+      "remember",
+      [](const KeyTuple& tuple, const std::string& kernel, const std::string& gpu) {
+        TuningKey key = to_key(tuple);
+        key.gpu = gpu_number(gpu);
+        remember(key, kernel);
+      },
+      py::arg("key"), py::arg("kernel"), py::arg("gpu") = "");
+  m.def("gpu", &cuda::device_name, "Name and size of the current GPU as tuning knows it; empty without one.");
   m.def("forget_all", &forget_all);
   m.def("remembered_count", &remembered_count);
   m.def("set_framework_probe", [](std::function<bool(std::string, std::string)> probe) {

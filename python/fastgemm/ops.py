@@ -141,6 +141,7 @@ def matmul(
             and b_dim >= 2
             and not is_dynamo_compiling()
             and not _compiler._is_compiling_flag
+            and (a.dtype is not torch.float32 or not a.is_cuda or torch_fp32_precision() == "ieee")
             and forward_ad._current_level < 0
             and peek_interpreter_stack() is None
             and not (_is_grad_enabled() and (a.requires_grad or b.requires_grad))

@@ -10,6 +10,7 @@ written.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import statistics
@@ -24,6 +25,7 @@ import torch
 from torch import Tensor
 
 from . import _introspect
+from .ops import torch_fp32_precision
 from .table import WIDTH_NAMES, KernelInfo, kernels
 
 FORMAT = 1
@@ -41,10 +43,18 @@ def cache_file() -> Path:
     return Path(platformdirs.user_cache_dir("fastgemm")) / "autotune.json"
 
 
-def environment() -> str:
-    """What a measurement depends on besides the problem and the thread count, which are part of its key."""
+def _versions() -> str:
     info = _introspect.build_info()
-    return f"{info['cpu_model']}|torch {torch.__version__}|table {info['table_hash']}"
+    return f"torch {torch.__version__}|cublas {info['cublas']}|table {info['table_hash']}"
+
+
+def environment(device: torch.device | str = "cpu") -> str:
+    """What a measurement depends on besides the problem and the thread count, which are part of its key."""
+    device = torch.device(device)
+    if device.type != "cuda":
+        return f"cpu {_introspect.build_info()['cpu_model']}|{_versions()}"
+    with torch.cuda.device(device):
+        return f"gpu {_introspect.gpu()}|{_versions()}"
 
 
 def _read(path: Path) -> Sets:
@@ -70,16 +80,23 @@ def _key(values: list[Any]) -> Key:
     return key
 
 
-def _remember(key: Key, kernel: str) -> None:
-    _introspect.remember(tuple(key), kernel)
+def _remember(key: Key, kernel: str, where: str = "") -> None:
+    device = where.partition("|")[0]
+    _introspect.remember(tuple(key), kernel, device.removeprefix("gpu ") if device.startswith("gpu ") else "")
 
 
 def load_cache() -> int:
-    """Loads this environment's measurements from disk; returns how many problems are known."""
+    """Loads the measurements of these versions from disk; returns how many problems are known.
+
+    Those of every GPU are loaded, so that an import need not look which one is here: the GPU is part of the key.
+    """
     path = cache_file()
     try:
-        for key, kernel in _read(path).get(environment(), {}).items():
-            _remember(key, kernel)
+        for where, known in _read(path).items():
+            device, _, versions = where.partition("|")
+            if versions == _versions() and (device.startswith("gpu ") or where == environment()):
+                for key, kernel in known.items():
+                    _remember(key, kernel, where)
     except (OSError, ValueError) as error:
         warnings.warn(f"fastgemm: ignoring the autotune cache {path}: {error}", RuntimeWarning, stacklevel=2)
     return _introspect.remembered_count()
@@ -95,11 +112,11 @@ def _write(path: Path, sets: Sets) -> None:
         scratch.unlink(missing_ok=True)
 
 
-def _save(new: dict[Key, str]) -> None:
+def _save(new: dict[Key, str], where: str | None = None) -> None:
     """Merges measurements into the file. Concurrent writers wait for each other and lose nothing."""
     from filelock import FileLock, Timeout
 
-    path = cache_file()
+    path, where = cache_file(), where or environment()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(str(path) + ".lock", timeout=10):
@@ -107,7 +124,7 @@ def _save(new: dict[Key, str]) -> None:
                 sets = _read(path)
             except ValueError:
                 sets = {}  # damaged: start afresh
-            sets[environment()] = {**sets.get(environment(), {}), **new}
+            sets[where] = {**sets.get(where, {}), **new}
             _write(path, sets)
     except (OSError, Timeout) as error:
         warnings.warn(
@@ -170,7 +187,9 @@ def gemm_key(a: Tensor, b: Tensor, out_dtype: torch.dtype | None = None, precisi
     if a.dim() == 3 and one_b and a.stride(0) == m * _strides(a)[0]:
         m, batch = m * batch, 1  # the op merges an evenly spaced batch into the rows
     threads = torch.get_num_threads() if a.device.type == "cpu" else 0
-    types = name(a.dtype), name(out_dtype or usual), precision or "ieee"
+    if precision is None:
+        precision = torch_fp32_precision() if a.is_cuda and a.dtype == torch.float32 else "ieee"
+    types = name(a.dtype), name(out_dtype or usual), precision
     return ("gemm", a.device.type, *types, _column_major(a), _column_major(b), False, threads, batch, m, n, k)
 
 
@@ -188,23 +207,44 @@ def chosen_kernel(key: Key) -> str:
     return _introspect.chosen(tuple(key))
 
 
-def _time_all(calls: dict[str, Callable[[], object]], budget: float) -> dict[str, list[float]]:
+def _wall_clock(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def _gpu_clock(device: torch.device) -> Callable[[Callable[[], object]], float]:
+    """Seconds of a call on the GPU, its L2 cache filled with other data before."""
+    properties = torch.cuda.get_device_properties(device)
+    other_data = torch.empty(4 * properties.L2_cache_size, dtype=torch.int8, device=device)
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def clock(call: Callable[[], object]) -> float:
+        other_data.zero_()
+        begin.record()
+        call()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) * 1e-3
+
+    return clock
+
+
+def _time_all(
+    calls: dict[str, Callable[[], object]], budget: float, clock: Callable[[Callable[[], object]], float]
+) -> dict[str, list[float]]:
     """Times the calls in turn, in alternating order, for about ``budget`` seconds; hopeless ones run once."""
     times: dict[str, list[float]] = {}
     for name, call in calls.items():
         call()
-        start = time.perf_counter()
-        call()
-        times[name] = [time.perf_counter() - start]
+        times[name] = [clock(call)]
     best = min(t[0] for t in times.values())
     close = [name for name in calls if times[name][0] < 3 * best]
     end = time.perf_counter() + budget
     rounds = 0
     while rounds < 5 or (time.perf_counter() < end and rounds < 200):
         for name in close if rounds % 2 else reversed(close):
-            start = time.perf_counter()
-            calls[name]()
-            times[name].append(time.perf_counter() - start)
+            times[name].append(clock(calls[name]))
         rounds += 1
     return times
 
@@ -235,6 +275,7 @@ def autotune(
 
     Raises:
         ValueError: operands that are no matrices or batches of matrices.
+        RuntimeError: a CUDA graph is being captured.
     """
     from .ops import matmul, transpose
 
@@ -255,7 +296,10 @@ def autotune(
         def call(row: KernelInfo) -> Callable[[], object]:
             return lambda: transpose(a, kernel=row.name)
 
-    with torch.no_grad():
+    if a.is_cuda and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError("autotune cannot measure while a CUDA graph is being captured")
+    here = torch.cuda.device(a.device) if a.is_cuda else contextlib.nullcontext()
+    with torch.no_grad(), here:
         candidates = {
             row.name: row for row in kernels(op, a.device, a.dtype) if row.role == "rung" and row.available
         }
@@ -266,12 +310,14 @@ def autotune(
             except RuntimeError:
                 continue  # the kernel does not take this problem and has said so
             calls[name] = call(row)
-        times = _time_all(calls, budget)
+        clock = _gpu_clock(a.device) if a.is_cuda else _wall_clock
+        times = _time_all(calls, budget, clock)
     timings = sorted(
         (Timing(name, candidates[name].level, statistics.median(t), len(t)) for name, t in times.items()),
         key=lambda t: t.seconds,
     )
-    _remember(key, timings[0].kernel)
+    where = environment(a.device)
+    _remember(key, timings[0].kernel, where)
     if save:
-        _save({key: timings[0].kernel})
+        _save({key: timings[0].kernel}, where)
     return Tuned(timings[0].kernel, tuple(timings))
