@@ -2,12 +2,15 @@
 
 problems      what is run: operands, the call, torch's call for the same thing
 checking      the result against float64 (exact for integers), before anything is timed
-timing        interleaved samples, and what is said about them
-limits        what the machine could do at best
+timing        interleaved samples, and what is said about them; cuda_timing: those of a GPU
+telemetry     a GPU's clocks, power and temperature meanwhile
+limits        what the device could do at best
+session       the device, timer and sensors of one run
 environment   where and with what it was measured
 records       the rows of a report, as JSON and CSV
 ladder        every level of an operation
-sweep         many problems; presets names sets of them
+sweep         many problems; presets and gpu_presets name sets of them
+host_time     what a call costs the host
 plots         pictures of both; markdown and formatting, their tables and numbers
 """
 

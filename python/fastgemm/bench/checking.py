@@ -1,6 +1,7 @@
 """Checking a result before its kernel is timed.
 
-The reference is computed in float64, for integers exactly. Each component of a product must obey
+The reference is computed on the CPU in float64, for integers exactly; transposes are compared in place. Each
+component of a product must obey
 
     |C - ref| <= 2 u (sqrt(K) + 3) (|A| |B|)  +  u_out |ref|
 
@@ -87,19 +88,20 @@ class Reference:
             self.index = torch.cat([torch.tensor([0, self.rows - 1]), inner]).sort().values
 
     def _pick(self, x: Tensor) -> Tensor:
-        return x if self.index is None else x.index_select(-2, self.index)
+        """The rows that are checked, on the CPU."""
+        return (x if self.index is None else x.index_select(-2, self.index.to(x.device))).cpu()
 
     @cached_property
     def expected(self) -> tuple[Tensor, Tensor | None]:
         """Value, and bound of the error; None: exact."""
         problem, operands = self.instance.problem, self.instance.operands
         if problem.op == "add":
-            a, b = operands
+            a, b = (x.cpu() for x in operands)
             if not problem.dtype.is_floating_point:
                 return a + b, None
             value = a.double() + b.double()
             return value, unit_roundoff(problem.dtype) * value.abs() * 1.001 + 1e-300
-        a, b = self._pick(operands[0]), operands[1]
+        a, b = self._pick(operands[0]), operands[1].cpu()
         if not problem.dtype.is_floating_point:
             return integer_product(a, b) if problem.dtype == torch.int32 else (
                 a.double() @ b.double()
@@ -134,9 +136,12 @@ class Reference:
 
 def check(call: Call, reference: Reference) -> Check:
     """Runs ``call`` once into poisoned memory and compares what it returns."""
+    synchronize = torch.cuda.synchronize if reference.instance.device == "cuda" else lambda: None
     poison(reference.instance.out)
+    synchronize()
     start = time.perf_counter()
     result = call()
+    synchronize()
     seconds = time.perf_counter() - start
     wrong, excess = reference.compare(result)
     checked = reference.rows if reference.index is None else len(reference.index)

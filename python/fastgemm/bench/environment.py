@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import importlib.metadata
 import os
 import platform
 import shutil
@@ -15,13 +16,17 @@ from typing import Any
 import torch
 
 from ..table import build_info
+from .telemetry import driver_version
 
 
 def commit() -> str | None:
     """The commit this package was built from, with ``+`` after it when files differ; None outside a checkout.
 
     An installed package may lie inside some other project's repository, so this file must be tracked there.
+    FASTGEMM_COMMIT names it where the files were copied without their history.
     """
+    if os.environ.get("FASTGEMM_COMMIT"):
+        return os.environ["FASTGEMM_COMMIT"]
     here = Path(__file__)
 
     def git(*arguments: str) -> str | None:
@@ -45,12 +50,44 @@ def usable_cores() -> int:
     return max(own, _TORCH_THREADS)
 
 
-def describe() -> dict[str, Any]:
+def _installed(*names: str) -> str | None:
+    """Version of the first of these packages that is installed."""
+    for name in names:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(name)
+    return None
+
+
+def _flag(name: str) -> bool:
+    return bool(getattr(torch.backends.cuda.matmul, name))
+
+
+def _describe_gpu() -> dict[str, Any]:
+    index = torch.cuda.current_device()
+    properties = torch.cuda.get_device_properties(index)
+    return {
+        "multiprocessors": properties.multi_processor_count,
+        "capability": f"{properties.major}.{properties.minor}",
+        "memory_gib": round(properties.total_memory / 2**30, 1),
+        "driver": driver_version(index),
+        "cuda": torch.version.cuda,
+        "cublas": _installed("nvidia-cublas", f"nvidia-cublas-cu{(torch.version.cuda or '').split('.')[0]}"),
+        "torch_fp32_precision": torch.backends.cuda.matmul.fp32_precision,
+        "torch_fp16_reduced_precision_reduction": _flag("allow_fp16_reduced_precision_reduction"),
+        "torch_bf16_reduced_precision_reduction": _flag("allow_bf16_reduced_precision_reduction"),
+        "cuda_archs": build_info()["cuda_archs"],
+    }
+
+
+def describe(device: str = "cpu") -> dict[str, Any]:
     """Device, versions, date and commit, as stored in every report."""
     info = build_info()
+    gpu = _describe_gpu() if device == "cuda" else {}
     return {
-        "device": info["cpu"],
-        "device_type": "cpu",
+        "device": torch.cuda.get_device_name() if gpu else info["cpu"],
+        "device_type": device,
+        **gpu,
+        "cpu": info["cpu"],
         "cpu_model": info["cpu_model"],
         "cpu_features": info["cpu_features"],
         "cores": usable_cores(),

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-
-import torch
+from dataclasses import dataclass, replace
 
 from ..table import kernels
-from .checking import Check, Reference, check
+from .checking import Check, Reference
 from .environment import describe, usable_cores, using_threads
-from .limits import fma_peak
 from .problems import Instance, Problem, instantiate
 from .records import Measurement, Report, select
-from .timing import CpuTimer, Timer, interleave
+from .session import BASELINE, COPY, Session
+from .timing import Timer, interleave
 
 LEVELS = range(1, 8)
-BASELINE, COPY = "torch", "copy"
 Progress = Callable[[str, float], None]
 
 
@@ -35,85 +32,107 @@ class Step:
 
 
 def steps(instance: Instance) -> list[Step]:
-    """All rows of the table that can run the instance, by level: first the rung that the level picks.
+    """All rows of the table that can run here, by level: first the rung that the level picks.
 
-    A second rung of a level is an ``alternative``. Level 7 is one step, the choice among all rows; what it adds
-    to them, torch, is the baseline of the report.
+    Level 7 is one step, the choice among all rows; what it adds to them stands beside the ladder: torch as the
+    baseline of the report, other libraries as themselves.
     """
     found: list[Step] = []
-    for row in kernels(instance.problem.op, "cpu", instance.problem.dtype):
+    for row in kernels(instance.problem.op, instance.device, instance.problem.dtype):
         if not row.available:
             continue
-        taken = any(step.level == row.level and step.role == "rung" for step in found)
-        role = "alternative" if row.role == "rung" and taken else row.role
+        by_name: dict[str, int | str] = {"level": row.level, "kernel": row.name}
         if row.level < LEVELS[-1]:
-            found.append(Step(row.level, row.name, role, {"level": row.level, "kernel": row.name}))
-        elif not taken:
-            found.append(Step(row.level, instance.chosen(), role, {"level": row.level}))
+            found.append(Step(row.level, row.name, row.role, by_name))
+        elif row.name != BASELINE:
+            found.append(Step(row.level, row.name, "library", by_name))
+    if any(row.level == LEVELS[-1] for row in kernels(instance.problem.op, instance.device)):
+        found.append(Step(LEVELS[-1], instance.chosen(), "rung", {"level": LEVELS[-1]}))
     return found
 
 
-def _check_all(instance: Instance, progress: Progress) -> dict[str, tuple[Step, Check]]:
+def _check_all(
+    instance: Instance, session: Session, progress: Progress
+) -> tuple[dict[str, tuple[Step, Check]], list[str]]:
+    """The outcome of each step that takes the problem, and the messages of those that refuse it.
+
+    The first rung of a level that takes the problem is the level's; a second one is an ``alternative``.
+    """
     reference = Reference(instance)
-    outcomes = {}
+    outcomes: dict[str, tuple[Step, Check]] = {}
+    refused = []
     todo = steps(instance)
     for i, step in enumerate(todo):
         progress(f"{instance.problem.op}: checking level {step.key}", i / len(todo))
-        call = instance.ours(**step.choice)
         try:
-            outcome = check(call, reference)
-        except RuntimeError as error:
-            outcome = Check(False, 0.0, 0, reference.rows, 0.0, f"raised {type(error).__name__}: {error}")
-        outcomes[step.key] = step, outcome
-    return outcomes
+            outcome = session.run_checked(instance.ours(**step.choice), reference)
+        except RuntimeError as refusal:
+            refused.append(str(refusal))
+            continue
+        taken = any(s.level == step.level and s.role == "rung" for s, _ in outcomes.values())
+        if step.role == "rung" and taken:
+            step = replace(step, role="alternative")
+        outcomes[f"{step.key} {step.role}"] = step, outcome
+    return outcomes, refused
 
 
 def run_problem(
-    problem: Problem, *, budget: float, timer: Timer, progress: Progress = lambda text, share: None
-) -> list[Measurement]:
-    """The ladder of one problem with the threads torch has now."""
-    threads = torch.get_num_threads()
-    instance = instantiate(problem)
-    outcomes = _check_all(instance, lambda text, share: progress(text, 0.4 * share))
-    calls = {key: instance.ours(**step.choice) for key, (step, outcome) in outcomes.items() if outcome.right}
-    calls[BASELINE] = instance.torch()
+    problem: Problem,
+    *,
+    budget: float,
+    session: Session,
+    progress: Progress = lambda text, share: None,
+) -> tuple[list[Measurement], list[str]]:
+    """The ladder of one problem with the threads torch has now, and the messages of kernels that refuse it."""
+    instance = instantiate(problem, device=session.device)
+    outcomes, refused = _check_all(instance, session, lambda text, share: progress(text, 0.4 * share))
+    baseline = session.baseline_seconds(instance)
+    calls, estimates, rows = {}, {}, {}
+    for key, (step, outcome) in outcomes.items():
+        row = rows[key] = Measurement.of(instance, step.kernel, step.level, role=step.role)
+        row.checked(outcome)
+        if not outcome.right:
+            continue
+        call = instance.ours(**step.choice)
+        estimates[key] = session.estimate(call, outcome) or 0.0
+        row.message = session.too_long(estimates[key], baseline)
+        if not row.message:
+            calls[key] = call
+    rows[BASELINE] = Measurement.of(instance, instance.baseline or "", None, role="baseline")
+    rows[COPY] = Measurement.of(instance, "copy_", None, role="limit")
+    torch_call = instance.torch()
+    if torch_call is not None:
+        calls[BASELINE] = torch_call
     if problem.op != "gemm":
         calls[COPY] = instance.copy()
+    start = session.now()
     samples = interleave(
         calls,
         budget=budget,
-        estimates={key: outcome.seconds for key, (_, outcome) in outcomes.items() if outcome.right},
+        estimates={key: estimates[key] for key in calls if key in estimates},
         min_rounds=2,
-        timer=timer,
+        timer=session.timer,
         on_sample=lambda share: progress(f"{problem.op}: timing", 0.4 + 0.6 * share),
     )
-    rows = []
-    for key, (step, outcome) in outcomes.items():
-        row = Measurement.of(problem, step.kernel, step.level, threads, role=step.role)
-        row.checked(outcome)
-        if outcome.right:
-            row.timed(problem, samples, key, BASELINE)
-        rows.append(row)
-    extra = {BASELINE: (problem.baseline, "baseline"), COPY: ("copy_", "limit")}
-    for name in (n for n in extra if n in calls):
-        row = Measurement.of(problem, extra[name][0], None, threads, role=extra[name][1])
-        row.timed(problem, samples, name, BASELINE)
-        rows.append(row)
-    _set_limit(problem, rows, threads)
-    _set_gains(rows)
-    return rows
-
-
-def _set_limit(problem: Problem, rows: list[Measurement], threads: int) -> None:
+    reading = session.telemetry.since(start)
+    for key in calls:
+        rows[key].timed(instance, samples, key, BASELINE)
+        rows[key].telemetry = reading
+    found = [row for key, row in rows.items() if key in calls or key in outcomes]
     if problem.op == "gemm":
-        limit, name = fma_peak(problem.dtype, threads), "FMA peak"
+        limit, name = session.fma_peak(instance, reading)
     else:
-        (copy,) = select(rows, role="limit")
-        if problem.op == "add":
-            copy.rate *= 2 / 3  # a copy moves two matrices, an addition three
-        limit, name = copy.rate, "copy_"
-    for row in rows:
+        limit, name = _copy_rate(rows[COPY], problem.op), "copy_"
+    for row in found:
         row.against(limit, name)
+    _set_gains(found)
+    return found, refused
+
+
+def _copy_rate(copy: Measurement, op: str) -> float | None:
+    if op == "add" and copy.rate:
+        copy.rate *= 2 / 3  # a copy moves two matrices, an addition three
+    return copy.rate
 
 
 def _set_gains(rows: list[Measurement]) -> None:
@@ -142,27 +161,24 @@ def order_violations(rows: list[Measurement]) -> list[str]:
 def run_ladder(
     problems: list[Problem],
     *,
+    device: str = "cpu",
     threads: int | None = None,
     budget: float = 0.6,
     timer: Timer | None = None,
     progress: Progress = lambda text, share: None,
 ) -> Report:
     """Runs the ladder of each problem and returns the report."""
-    timer = timer or CpuTimer()
-    with using_threads(threads) as count:
-        report = Report(
-            "ladder",
-            describe(),
-            {"timer": timer.name, "text": timer.method, "threads": count, "budget_seconds": budget},
-        )
+    with using_threads(threads) as count, Session(device, timer) as session:
+        method = {**session.describe(), "threads": count, "budget_seconds": budget}
+        report = Report("ladder", describe(device), method)
         for i, problem in enumerate(problems):
-            rows = run_problem(
+            rows, refused = run_problem(
                 problem,
                 budget=budget,
-                timer=timer,
+                session=session,
                 progress=lambda text, share, i=i: progress(text, (i + share) / len(problems)),
             )
             report.results += rows
-            report.summary[problem.op] = {"order_violations": order_violations(rows)}
-        report.environment["oversubscribed"] = count > usable_cores()
+            report.summary[problem.op] = {"order_violations": order_violations(rows), "refused": refused}
+        report.environment["oversubscribed"] = device == "cpu" and count > usable_cores()
     return report

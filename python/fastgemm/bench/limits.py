@@ -1,4 +1,4 @@
-"""What this machine could do at best, measured."""
+"""What the device could do at best."""
 
 from __future__ import annotations
 
@@ -7,10 +7,30 @@ import torch
 from .. import _introspect
 from .problems import dtype_name
 
+# Multiply-adds of a Hopper multiprocessor in a cycle, without its tensor cores. 16-bit types are computed in
+# float32; dp4a does four int8 products at once.
+HOPPER_MULTIPLY_ADDS = {
+    torch.float64: 64,
+    torch.float32: 128,
+    torch.float16: 128,
+    torch.bfloat16: 128,
+    torch.int32: 64,
+    torch.int8: 256,
+}
+
 
 def fma_peak(dtype: torch.dtype, threads: int) -> float | None:
-    """GFLOPS of independent multiply-adds on registers; None where there is no probe for the dtype.
+    """Operations a second of independent multiply-adds on a CPU's registers, measured; None without a probe.
 
     float16 is computed in float32 on a CPU, so its peak is that of float32.
     """
-    return _introspect.measure_peak(dtype_name(dtype), threads, 0.2) / 1e9 or None
+    return _introspect.measure_peak(dtype_name(dtype), threads, 0.2) or None
+
+
+def gpu_fma_peak(dtype: torch.dtype, sm_clock_mhz: float | None) -> float | None:
+    """Operations a second of the GPU's multiply-add units at a clock; None where units or clock are unknown."""
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    if sm_clock_mhz is None or properties.major != 9:
+        return None
+    cycles = properties.multi_processor_count * sm_clock_mhz * 1e6
+    return 2 * HOPPER_MULTIPLY_ADDS[dtype] * cycles

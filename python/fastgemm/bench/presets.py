@@ -8,6 +8,8 @@ import torch
 
 from .problems import Add, Gemm, Problem, Transpose
 
+Choice = tuple[tuple[str, int | str], ...]
+
 
 @dataclass(frozen=True)
 class Case:
@@ -15,9 +17,11 @@ class Case:
 
     problem: Problem
     group: str
-    choices: tuple[tuple[tuple[str, int | str], ...], ...] = ((),)
+    choices: tuple[Choice, ...] = ((),)
     threads: int | None = None
     allocate: bool = False
+    optional: bool = False  # a choice that cannot run here is left out, not an error
+    settle_outliers: bool = False  # if it is slower than torch, it is measured again with many pairs
 
 
 def cubes(*sizes: int) -> list[tuple[int, int, int]]:
@@ -65,6 +69,7 @@ TRANSPOSE_SHAPES = {
 }
 ADD_SHAPES = {name: [s for s in shapes if len(s) == 2] for name, shapes in TRANSPOSE_SHAPES.items()}
 PRESETS = ("squares", "small", "skinny", "odd", "transformers", "reference")
+GPU_PRESETS = ("random60", "sizes", "sweep")
 
 
 def from_shape(op: str, shape: tuple[int, ...], dtype: torch.dtype, layout: str = "NN") -> Problem:

@@ -33,12 +33,12 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def random_matrix(*shape: int, dtype: torch.dtype) -> Tensor:
+def random_matrix(*shape: int, dtype: torch.dtype, device: str = "cpu") -> Tensor:
     """Normal numbers; integers over the whole range of the type."""
     if not (dtype.is_floating_point or dtype.is_complex):
         info = torch.iinfo(dtype)
-        return torch.empty(shape, dtype=dtype).random_(info.min, info.max + 1)
-    return torch.randn(*shape, dtype=torch.float32 if dtype.itemsize < 4 else dtype).to(dtype)
+        return torch.empty(shape, dtype=dtype, device=device).random_(info.min, info.max + 1)
+    return torch.randn(*shape, dtype=torch.float32 if dtype.itemsize < 4 else dtype, device=device).to(dtype)
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,6 @@ class Gemm:
     """C (m, n) = A (m, k) @ B (k, n). ``layout`` TN means that A is stored column-major, and so on."""
 
     op: ClassVar[str] = "gemm"
-    unit: ClassVar[str] = "GFLOPS"
 
     m: int
     n: int
@@ -74,7 +73,6 @@ class Transpose:
     """A contiguous copy of the transpose of a (rows, cols) matrix."""
 
     op: ClassVar[str] = "transpose"
-    unit: ClassVar[str] = "GB/s"
     layout: ClassVar[str] = "N"
 
     rows: int
@@ -101,7 +99,6 @@ class Add:
     """The elementwise sum of two (rows, cols) matrices."""
 
     op: ClassVar[str] = "add"
-    unit: ClassVar[str] = "GB/s"
     layout: ClassVar[str] = "N"
     baseline: ClassVar[str] = "torch.add"
 
@@ -138,6 +135,29 @@ class Instance:
     allocate: bool = False
     key: tuning.Key = field(default=())
 
+    @property
+    def device(self) -> str:
+        return self.out.device.type
+
+    @property
+    def threads(self) -> int:
+        """CPU threads that take part; 0 on a GPU."""
+        return torch.get_num_threads() if self.device == "cpu" else 0
+
+    @property
+    def unit(self) -> tuple[str, float]:
+        """What its rate is shown in, and how much work a second that is."""
+        if self.problem.op != "gemm":
+            return "GB/s", 1e9
+        if self.device == "cpu":
+            return "GFLOPS", 1e9
+        return ("TFLOPS" if self.problem.dtype.is_floating_point else "TOPS"), 1e12
+
+    @property
+    def baseline(self) -> str | None:
+        """Name of torch's call; None where torch has none: int32 products on CUDA."""
+        return None if self.torch() is None else self.problem.baseline
+
     def ours(self, level: int | None = None, kernel: str | None = None) -> Call:
         """The call of this library; both None: the fastest kernel known."""
         function = {"gemm": ops.matmul, "transpose": ops.transpose, "add": ops.add}[self.problem.op]
@@ -148,9 +168,11 @@ class Instance:
             return lambda: function(*operands, **choice)
         return lambda: function(*operands, out=out, **choice)
 
-    def torch(self) -> Call:
-        """torch's call for the same problem."""
+    def torch(self) -> Call | None:
+        """torch's call for the same problem; None where it has none."""
         operands, out = self.operands, self.out
+        if self.device == "cuda" and self.problem.op == "gemm" and not self._torch_has_product():
+            return None
         if self.problem.op == "transpose":
             (a,) = operands
             return (lambda: a.mT.contiguous()) if self.allocate else lambda: out.copy_(a.mT)
@@ -169,6 +191,13 @@ class Instance:
             return each
         return (lambda: torch._int_mm(a, b)) if self.allocate else lambda: torch._int_mm(a, b, out=out)
 
+    def _torch_has_product(self) -> bool:
+        """Whether torch has this product on CUDA: none of int32, and of int8 only what cuBLAS takes."""
+        problem = self.problem
+        if problem.dtype == torch.int32:
+            return False
+        return problem.dtype != torch.int8 or (problem.m > 16 and problem.n % 8 == 0 and problem.k % 8 == 0)
+
     def copy(self) -> Call:
         """A plain copy of the first operand: what memory allows a transpose or an addition."""
         a, out = self.operands[0], self.out.view(self.operands[0].shape)
@@ -179,27 +208,26 @@ class Instance:
         return tuning.chosen_kernel(self.key)
 
 
-def _operand(batch: int, rows: int, cols: int, dtype: torch.dtype, transposed: bool) -> Tensor:
+def _operand(batch: int, rows: int, cols: int, dtype: torch.dtype, transposed: bool, device: str) -> Tensor:
     stored = (cols, rows) if transposed else (rows, cols)
-    x = random_matrix(*((batch,) if batch > 1 else ()), *stored, dtype=dtype)
+    x = random_matrix(*((batch,) if batch > 1 else ()), *stored, dtype=dtype, device=device)
     return x.mT if transposed else x
 
 
-def instantiate(problem: Problem, *, allocate: bool = False) -> Instance:
+def instantiate(problem: Problem, *, device: str = "cpu", allocate: bool = False) -> Instance:
     """Fresh random operands and room for the result."""
     dtype = problem.dtype
     if isinstance(problem, Gemm):
-        a = _operand(problem.batch, problem.m, problem.k, dtype, problem.layout[0] == "T")
-        b = _operand(problem.batch, problem.k, problem.n, dtype, problem.layout[1] == "T")
-        out = torch.empty(*a.shape[:-1], problem.n, dtype=torch.int32 if dtype == torch.int8 else dtype)
+        a = _operand(problem.batch, problem.m, problem.k, dtype, problem.layout[0] == "T", device)
+        b = _operand(problem.batch, problem.k, problem.n, dtype, problem.layout[1] == "T", device)
+        kind = torch.int32 if dtype == torch.int8 else dtype
+        out = torch.empty(*a.shape[:-1], problem.n, dtype=kind, device=device)
         return Instance(problem, (a, b), out, allocate, tuning.gemm_key(a, b))
-    a = random_matrix(*problem.shape, dtype=dtype)
+    a = random_matrix(*problem.shape, dtype=dtype, device=device)
     if isinstance(problem, Transpose):
-        return Instance(
-            problem, (a,), torch.empty(a.mT.shape, dtype=dtype), allocate, tuning.transpose_key(a)
-        )
-    name, threads = dtype_name(dtype), torch.get_num_threads()
-    key = ("add", "cpu", name, name, "ieee", False, False, False, threads, 1, problem.rows, problem.cols, 0)
-    return Instance(
-        problem, (a, random_matrix(*problem.shape, dtype=dtype)), torch.empty_like(a), allocate, key
-    )
+        out = torch.empty(a.mT.shape, dtype=dtype, device=device)
+        return Instance(problem, (a,), out, allocate, tuning.transpose_key(a))
+    name, threads = dtype_name(dtype), torch.get_num_threads() if device == "cpu" else 0
+    key = ("add", device, name, name, "ieee", False, False, False, threads, 1, problem.rows, problem.cols, 0)
+    b = random_matrix(*problem.shape, dtype=dtype, device=device)
+    return Instance(problem, (a, b), torch.empty_like(a), allocate, key)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from .checking import Check
-from .problems import Problem, dtype_name, label
+from .problems import Instance, dtype_name, label
 from .timing import Interleaved, Summary
 
 FORMAT = 1
@@ -25,10 +25,10 @@ class Measurement:
     label: str
     dtype: str
     layout: str
-    threads: int
+    threads: int  # 0 on a GPU
     kernel: str
     level: int | None  # as asked for; None: the fastest known
-    role: str = "rung"  # rung, companion, pitfall; baseline: torch; limit: a plain copy
+    role: str = "rung"  # rung, companion, pitfall; library; baseline: torch; limit: a plain copy
     group: str = ""
     choice: str = ""  # how the kernel was asked for, in words
     unit: str = ""
@@ -43,21 +43,24 @@ class Measurement:
     worst_error: float | None = None  # in units of the bound
     rows_checked: int = 0
     right: bool = True
-    message: str = ""
+    message: str = ""  # what is wrong, or why it was not timed
+    telemetry: dict[str, Any] | None = None  # of the GPU while the problem was measured
+    joules: float | None = None  # per call, by the sustained method
 
     @classmethod
-    def of(cls, problem: Problem, kernel: str, level: int | None, threads: int, **more: Any) -> Measurement:
+    def of(cls, instance: Instance, kernel: str, level: int | None, **more: Any) -> Measurement:
+        problem = instance.problem
         return cls(
             op=problem.op,
             shape=problem.shape,
             label=label(problem),
             dtype=dtype_name(problem.dtype),
             layout=problem.layout,
-            threads=threads,
+            threads=instance.threads,
             kernel=kernel,
             level=level,
-            unit=problem.unit,
-            baseline=problem.baseline,
+            unit=instance.unit[0],
+            baseline=instance.baseline or "",
             **more,
         )
 
@@ -65,10 +68,10 @@ class Measurement:
         self.right, self.message = outcome.right, outcome.message
         self.worst_error, self.rows_checked = outcome.worst, outcome.rows_checked
 
-    def timed(self, problem: Problem, samples: Interleaved, name: str, baseline: str) -> None:
+    def timed(self, instance: Instance, samples: Interleaved, name: str, baseline: str) -> None:
         self.seconds = samples.seconds(name)
-        self.rate = problem.work / self.seconds.median / 1e9
-        if name != baseline:
+        self.rate = instance.problem.work / self.seconds.median / instance.unit[1]
+        if name != baseline and samples.has(baseline):
             self.speedup = samples.speedup(name, over=baseline)
 
     def against(self, limit: float | None, name: str) -> None:

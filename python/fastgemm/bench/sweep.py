@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
 from ..table import kernels
 from ..tuning import autotune
-from .checking import Reference, check
+from .checking import Reference
+from .cuda_timing import SUSTAINED, sustained, sustained_count
 from .environment import describe, using_threads
-from .ladder import BASELINE, COPY
-from .limits import fma_peak
-from .presets import Case
+from .presets import Case, Choice
 from .problems import Instance, instantiate
 from .records import Measurement, Report
-from .timing import CpuTimer, Timer, geometric_mean, interleave
+from .session import BASELINE, COPY, REFUSAL, Session
+from .timing import Interleaved, Timer, geometric_mean, interleave
 
-Choice = tuple[tuple[str, int | str], ...]
+METHODS = ("interleaved", "sustained")
+OUTLIER_PAIRS = 200
 
 
 def kernel_name(instance: Instance, choice: Choice) -> str:
@@ -28,76 +31,166 @@ def kernel_name(instance: Instance, choice: Choice) -> str:
     level = wanted.get("level")
     if level in (None, 7):
         return instance.chosen()
-    rows = kernels(instance.problem.op, "cpu", instance.problem.dtype)
-    return next((r.name for r in rows if r.level == level and r.role == "rung" and r.available), "none")
+    rows = kernels(instance.problem.op, instance.device, instance.problem.dtype)
+    rungs = [r.name for r in rows if r.level == level and r.role == "rung" and r.available]
+    for name in rungs[:-1]:  # a level runs its first rung that takes the problem
+        try:
+            instance.ours(kernel=name)()
+            return name
+        except RuntimeError as refusal:
+            if REFUSAL not in str(refusal):
+                raise
+    return rungs[-1] if rungs else "none"
+
+
+def is_in_table(instance: Instance, choice: Choice) -> bool:
+    """Whether a row that the choice names can run on this device and takes the dtype."""
+    wanted = dict(choice)
+    return any(
+        row.available and wanted.get("kernel", row.name) == row.name
+        for row in kernels(instance.problem.op, instance.device, instance.problem.dtype)
+        if wanted.get("level", row.level) == row.level
+    )
 
 
 def choice_text(choice: Choice) -> str:
     return ", ".join(f"{name} {value}" for name, value in choice) or "fastest"
 
 
-class Peaks:
-    """Peaks of a run, each measured once."""
+@dataclass
+class Method:
+    """How a sweep measures."""
 
-    def __init__(self) -> None:
-        self._known: dict[tuple[torch.dtype, int], float | None] = {}
+    session: Session
+    budget: float = 0.5
+    checks: bool = True
+    tune: bool = False
+    sustained: bool = False
+    # Best rates so far, by kernel and dtype: what would take too long is not even checked.
+    rates: dict[tuple[str, torch.dtype], float] = field(default_factory=dict)
 
-    def of(self, dtype: torch.dtype, threads: int) -> float | None:
-        key = dtype, threads
-        if key not in self._known:
-            self._known[key] = fma_peak(dtype, threads)
-        return self._known[key]
+    def describe(self) -> dict[str, Any]:
+        found = {**self.session.describe(), "budget_seconds": self.budget, "checked": self.checks}
+        if self.sustained:
+            found.update(timer="sustained", text=SUSTAINED)
+        return found
+
+    def measure(
+        self, instance: Instance, calls: dict[str, Any], estimates: dict[str, float], rounds: int | None
+    ) -> tuple[Interleaved, dict[str, dict[str, Any] | None]]:
+        """Samples of all calls, and what the sensors said of each."""
+        if self.sustained:
+            count = sustained_count(instance.problem.shape[-3:])
+            samples, readings = sustained(calls, count, self.session.telemetry)
+            return samples, {name: readings.get(name) for name in calls}
+        start = self.session.now()
+        timer = self.session.timer
+        samples = interleave(
+            calls,
+            budget=self.budget,
+            estimates=estimates,
+            min_rounds=8 if self.session.device == "cuda" else 4,
+            timer=timer,
+            rounds=rounds,
+        )
+        return samples, dict.fromkeys(calls, self.session.telemetry.since(start))
 
 
-def run_case(
-    case: Case, *, budget: float, checks: bool, timer: Timer, peaks: Peaks, tune: bool = False
-) -> list[Measurement]:
-    """Checks, then times, every choice of a case and torch, with the threads torch has now."""
-    problem, threads = case.problem, torch.get_num_threads()
-    instance = instantiate(problem, allocate=case.allocate)
-    if tune and problem.op != "add":
-        autotune(*instance.operands)
-    calls, rows, estimates = {}, {}, {}
-    reference = Reference(instance) if checks else None
+def _expected(method: Method, instance: Instance, kernel: str) -> float | None:
+    rate = method.rates.get((kernel, instance.problem.dtype))
+    return instance.problem.work / rate if rate else None
+
+
+def _prepare(
+    case: Case, instance: Instance, method: Method
+) -> tuple[dict[Choice, Measurement], dict[str, Any], dict[str, float]]:
+    """A row for every choice of the case; and the calls that are right and short enough, with estimates."""
+    session = method.session
+    reference = Reference(instance) if method.checks else None
+    baseline = session.baseline_seconds(instance)
+    rows, calls, estimates = {}, {}, {}
     for choice in case.choices:
-        row = Measurement.of(problem, kernel_name(instance, choice), dict(choice).get("level"), threads)
-        row.group, row.choice = case.group, choice_text(choice)
-        rows[choice] = row
-        call = instance.ours(**dict(choice))
+        if case.optional and not is_in_table(instance, choice):
+            continue
+        name, call = choice_text(choice), instance.ours(**dict(choice))
+        row = Measurement.of(instance, "", dict(choice).get("level"), group=case.group, choice=name)
         try:
-            if reference:
-                outcome = check(call, reference)
-                row.checked(outcome)
-                estimates[choice_text(choice)] = outcome.seconds
-            else:
-                call()
-        except (RuntimeError, ValueError) as error:
-            row.right, row.message = False, f"raised {type(error).__name__}: {error}"
-        if row.right:
-            calls[choice_text(choice)] = call
+            row.kernel = kernel_name(instance, choice)
+            row.message = session.too_long(_expected(method, instance, row.kernel), baseline)
+            outcome = session.run_checked(call, reference) if reference and not row.message else None
+        except (RuntimeError, ValueError) as refusal:
+            if case.optional and REFUSAL in str(refusal):
+                continue
+            row.right, row.message = False, f"raised {type(refusal).__name__}: {refusal}"
+            outcome = None
+        rows[choice] = row
+        if outcome:
+            row.checked(outcome)
+        if row.right and not row.message:
+            estimate = session.estimate(call, outcome)
+            row.message = session.too_long(estimate, baseline)
+            if not row.message:
+                calls[name] = call
+                if estimate is not None:
+                    estimates[name] = estimate
+    return rows, calls, estimates
+
+
+def run_case(case: Case, method: Method, *, rounds: int | None = None) -> list[Measurement]:
+    """Checks, then times, every choice of a case and torch, with the threads torch has now."""
+    problem, session = case.problem, method.session
+    instance = instantiate(problem, device=session.device, allocate=case.allocate)
+    if method.tune and problem.op != "add":
+        autotune(*instance.operands)
+    rows, calls, estimates = _prepare(case, instance, method)
     if not calls:
         return list(rows.values())
-    calls[BASELINE] = instance.torch()
+    torch_call = instance.torch()
+    if torch_call is not None:
+        calls[BASELINE] = torch_call
     if problem.op != "gemm":
         calls[COPY] = instance.copy()
-    samples = interleave(calls, budget=budget, estimates=estimates, timer=timer)
-    limit = samples.seconds(COPY).median if problem.op != "gemm" else None
+    samples, readings = method.measure(instance, calls, estimates, rounds)
     for choice, row in rows.items():
-        if row.right:
-            row.timed(problem, samples, choice_text(choice), BASELINE)
-            if limit is None:
-                row.against(peaks.of(problem.dtype, threads), "FMA peak")
-            else:
-                copied = 2 * instance.operands[0].nbytes
-                row.against(copied / limit / 1e9, "copy_")
-    baseline = Measurement.of(problem, problem.baseline, None, threads, role="baseline", group=case.group)
-    baseline.timed(problem, samples, BASELINE, BASELINE)
-    return [*rows.values(), baseline]
+        name = choice_text(choice)
+        if name in calls:
+            _fill(row, instance, samples, name, readings, session)
+            key = row.kernel, problem.dtype
+            method.rates[key] = max(method.rates.get(key, 0.0), problem.work / row.seconds.median)
+    found = list(rows.values())
+    if torch_call is not None:
+        row = Measurement.of(instance, problem.baseline, None, role="baseline", group=case.group)
+        _fill(row, instance, samples, BASELINE, readings, session)
+        found.append(row)
+    if problem.op != "gemm" and session.device == "cuda":
+        row = Measurement.of(instance, "copy_", None, role="limit", group=case.group)
+        _fill(row, instance, samples, COPY, readings, session)
+        found.append(row)
+    return found
+
+
+def _fill(
+    row: Measurement,
+    instance: Instance,
+    samples: Interleaved,
+    name: str,
+    readings: dict[str, dict[str, Any] | None],
+    session: Session,
+) -> None:
+    """What was measured of a call, held against its limit."""
+    row.timed(instance, samples, name, BASELINE)
+    row.telemetry = readings[name]
+    row.joules = row.telemetry.get("joules_per_call") if row.telemetry else None
+    if instance.problem.op == "gemm":
+        row.against(*session.fma_peak(instance, row.telemetry))
+    else:
+        copied = 2 * instance.operands[0].nbytes
+        row.against(copied / samples.seconds(COPY).median / instance.unit[1], "copy_")
 
 
 def group_means(rows: Iterable[Measurement]) -> dict[str, dict[str, float | int]]:
     """Geometric mean of the speedup over torch, and the least, per group and choice of a kernel."""
-    timed = [row for row in rows if row.role != "baseline" and row.speedup]
+    timed = [row for row in rows if row.role not in ("baseline", "limit") and row.speedup]
     choices: dict[str, set[str]] = {}
     for row in timed:
         choices.setdefault(row.group, set()).add(row.choice)
@@ -111,27 +204,60 @@ def group_means(rows: Iterable[Measurement]) -> dict[str, dict[str, float | int]
     }
 
 
+def is_outlier(rows: list[Measurement]) -> bool:
+    """Whether our kernel is slower than max(1.04 torch, torch + 1 us)."""
+    torch_row = next((row for row in rows if row.role == "baseline"), None)
+    if torch_row is None or torch_row.seconds is None:
+        return False
+    allowed = max(1.04 * torch_row.seconds.median, torch_row.seconds.median + 1e-6)
+    ours = [row for row in rows if row.role not in ("baseline", "limit") and row.seconds]
+    return any(row.seconds.median > allowed for row in ours)
+
+
+def _settle_outliers(
+    cases: list[Case], found: list[list[Measurement]], method: Method
+) -> dict[str, list[dict[str, Any]]]:
+    """Measures outliers of cases that say so again, with many pairs; their new rows replace the old ones."""
+    again, remaining = [], []
+    for i, case in enumerate(cases):
+        if not case.settle_outliers or not is_outlier(found[i]):
+            continue
+        first, found[i] = found[i][0], run_case(case, method, rounds=OUTLIER_PAIRS)
+        entry = {"problem": f"{found[i][0].dtype} {found[i][0].label}", "kernel": found[i][0].kernel}
+        for name, row in (("first", first), ("settled", found[i][0])):
+            entry[name] = row.speedup.median if row.speedup else None
+        again.append(entry)
+        if is_outlier(found[i]):
+            remaining.append(entry)
+    return {"measured_again": again, "outliers": remaining}
+
+
 def run_sweep(
     cases: list[Case],
     *,
+    device: str = "cpu",
     threads: int | None = None,
     budget: float = 0.5,
     checks: bool = True,
     tune: bool = False,
+    sustained: bool = False,
     timer: Timer | None = None,
     progress: Callable[[str, float], None] = lambda text, share: None,
     on_rows: Callable[[list[Measurement]], None] = lambda rows: None,
 ) -> Report:
     """Runs all cases. A case's own thread count goes before ``threads``."""
-    timer, peaks = timer or CpuTimer(), Peaks()
-    with using_threads(threads):
-        method = {"timer": timer.name, "text": timer.method, "budget_seconds": budget, "checked": checks}
-        report = Report("bench", describe(), method)
+    with using_threads(threads), Session(device, timer) as session:
+        method = Method(session, budget, checks, tune, sustained)
+        report = Report("bench", describe(device), method.describe())
+        found = []
         for i, case in enumerate(cases):
             progress(case.group, i / len(cases))
             with using_threads(case.threads):
-                rows = run_case(case, budget=budget, checks=checks, timer=timer, peaks=peaks, tune=tune)
-            report.results += rows
-            on_rows(rows)
-        report.summary = {"geometric_means": group_means(report.results)}
+                found.append(run_case(case, method))
+            on_rows(found[-1])
+        if any(case.settle_outliers for case in cases):
+            progress("outliers again", 1.0)
+            report.summary.update(_settle_outliers(cases, found, method))
+        report.results = [row for rows in found for row in rows]
+        report.summary["geometric_means"] = group_means(report.results)
     return report

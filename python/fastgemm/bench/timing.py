@@ -19,10 +19,12 @@ SLOW = 0.4  # seconds: longer calls are timed twice and no more
 
 
 class Timer(Protocol):
-    """How one sample is taken; the CPU's is below, a GPU's brings events and flushes its L2 cache."""
+    """How one sample is taken; the CPU's is below, those of a GPU are in cuda_timing."""
 
     name: str
     method: str
+    min_sample: float  # seconds: shorter calls are repeated within a sample until it lasts this long
+    overhead: float  # seconds that a sample costs besides the call
 
     def sample(self, call: Call, repeats: int) -> float:
         """Seconds per call, over ``repeats`` calls."""
@@ -37,6 +39,8 @@ class CpuTimer:
         "wall clock, interleaved with the baseline in one process in changing order, warm caches; "
         "median over rounds, ratios within a round"
     )
+    min_sample = 200e-6
+    overhead = 0.0
 
     def sample(self, call: Call, repeats: int) -> float:
         start = time.perf_counter()
@@ -74,6 +78,9 @@ class Interleaved:
 
     rounds: list[dict[str, float]] = field(default_factory=list)
 
+    def has(self, name: str) -> bool:
+        return any(name in r for r in self.rounds)
+
     def seconds(self, name: str) -> Summary:
         return Summary.of([r[name] for r in self.rounds if name in r])
 
@@ -93,7 +100,8 @@ def interleave(
     estimates: Mapping[str, float] | None = None,
     min_rounds: int = 4,
     max_rounds: int = 64,
-    min_sample: float = 200e-6,
+    min_sample: float | None = None,
+    rounds: int | None = None,
     timer: Timer | None = None,
     on_sample: Callable[[float], None] = lambda share: None,
 ) -> Interleaved:
@@ -106,11 +114,13 @@ def interleave(
             run again just to warm up.
         min_rounds: least number of samples of a call; rounded down to a power of two.
         max_rounds: largest number of samples.
-        min_sample: shorter calls are repeated within a sample until it lasts this long.
+        min_sample: shorter calls are repeated within a sample until it lasts this long; default: the timer's.
+        rounds: exactly this many samples of each call, whatever the budget.
         timer: how a sample is taken.
         on_sample: receives the share of the work that is done, 0 to 1.
     """
     timer = timer or CpuTimer()
+    min_sample = timer.min_sample if min_sample is None else min_sample
     estimates = dict(estimates or {})
     for name, call in calls.items():
         if name not in estimates:
@@ -119,8 +129,11 @@ def interleave(
             estimates[name] = min(timer.sample(call, 1) for _ in range(3))
 
     def samples_of(t: float) -> int:
+        if rounds is not None:
+            return rounds
         least = min_rounds if t < SLOW else 2
-        return _power_of_two_at_most(min(max(budget / max(t, min_sample), least), max_rounds))
+        count = max(budget / max(t + timer.overhead, min_sample), least)
+        return _power_of_two_at_most(min(count, max_rounds))
 
     counts = {name: samples_of(estimates[name]) for name in calls}
     repeats = {name: max(1, math.ceil(min_sample / max(estimates[name], 1e-9))) for name in calls}

@@ -2,31 +2,60 @@
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 
 import click
 import torch
 
-from ..bench.presets import PRESETS, Case, from_shape, preset_cases
+from ..bench import gpu_presets
+from ..bench.host_time import run_host_time
+from ..bench.presets import GPU_PRESETS, PRESETS, Case, from_shape, preset_cases
 from ..bench.problems import LAYOUTS
-from ..bench.sweep import run_sweep
+from ..bench.records import Report
+from ..bench.sweep import METHODS, run_sweep
 from ..table import kernels
 from . import options, tables
 from .console import console, failures_as_exit_code, progress_bar, write_outputs
 
 
-def choices_of(op: str, levels: tuple[int, ...], names: tuple[str, ...]) -> tuple:
+def choices_of(device: str, op: str, levels: tuple[int, ...], names: tuple[str, ...]) -> tuple:
     """What to ask for on each problem: levels, kernels, or the fastest known. Raises click.BadParameter."""
-    known = [row.name for row in kernels(op, "cpu")]
+    known = [row.name for row in kernels(op, device)]
     for name in names:
         if name not in known:
             raise click.BadParameter(
-                f"{name!r} is no kernel of {op}; known: {', '.join(known)}", param_hint="--kernel"
+                f"{name!r} is no kernel of {op} on {device}; known: {', '.join(known)}", param_hint="--kernel"
             )
     return (*((("level", n),) for n in levels), *((("kernel", name),) for name in names)) or ((),)
 
 
+def cases_of_preset(
+    device: str,
+    preset: str,
+    op: str,
+    dtypes: list[torch.dtype],
+    layouts: list[str],
+    choices: tuple,
+    threads: int | None,
+    seed: int,
+    step: int,
+) -> list[Case]:
+    """The cases of a preset; some have a set of their own for a GPU. Raises ValueError."""
+    if device == "cuda" and preset == "reference":
+        return gpu_presets.reference()
+    if preset not in GPU_PRESETS:
+        return preset_cases(preset, op, dtypes, layouts, choices, threads)
+    if device != "cuda":
+        raise ValueError(f"the preset {preset} is for --device cuda")
+    if preset == "random60":
+        return gpu_presets.random_shapes(60, seed)
+    make = gpu_presets.sizes if preset == "sizes" else lambda dtype: gpu_presets.sweep(step, dtype)
+    return [case for dtype in dtypes for case in make(dtype)]
+
+
 def cases_of(
+    device: str,
     op: str,
     presets: tuple[str, ...],
     shapes: tuple[tuple[int, ...], ...],
@@ -34,6 +63,8 @@ def cases_of(
     layouts: tuple[str, ...],
     choices: tuple,
     threads: int | None,
+    seed: int,
+    step: int,
 ) -> list[Case]:
     """The cases that the options name. Raises click.UsageError."""
     for dtype in dtypes:
@@ -50,7 +81,9 @@ def cases_of(
                     Case(from_shape(op, shape, dtype, layout), group, choices, threads) for shape in shapes
                 ]
         for preset in presets or (() if shapes else ("squares",)):
-            cases += preset_cases(preset, op, list(dtypes), list(layouts), choices, threads)
+            cases += cases_of_preset(
+                device, preset, op, list(dtypes), list(layouts), choices, threads, seed, step
+            )
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     return cases
@@ -68,10 +101,11 @@ def cases_of(
     "--preset",
     "presets",
     multiple=True,
-    type=click.Choice(PRESETS),
+    type=click.Choice([*PRESETS, *GPU_PRESETS]),
     help="A set of shapes; may be repeated. transformers: layers of well-known models, weights stored as "
     "torch.nn.Linear stores them. reference: what the published figures are measured on, with ops and dtypes "
-    "of its own. Default without --shape: squares.",
+    "of its own. On a GPU also random60: 60 random shapes in four types and all layouts; sizes: every level from "
+    "128 to 16384; sweep: level 5 from 1024 to 12800. Default without --shape: squares.",
 )
 @click.option(
     "--shape", "shapes", multiple=True, type=options.Shape(), help="[Bx]MxNxK, [Bx]RxC; may be repeated."
@@ -96,8 +130,21 @@ def cases_of(
     help="A level instead of the fastest known.",
 )
 @click.option("--kernel", "names", multiple=True, help="A kernel by name; may be repeated.")
+@options.device
 @options.threads
 @options.budget
+@click.option(
+    "--method",
+    type=click.Choice(METHODS),
+    default=METHODS[0],
+    show_default=True,
+    help="sustained (GPU): warm back-to-back calls, the mean of the second half, with joules per call.",
+)
+@click.option(
+    "--step", type=click.IntRange(min=1), default=128, show_default=True, help="Of the preset sweep."
+)
+@click.option("--seed", type=click.IntRange(min=0), help="Of the preset random60; default: a fresh one.")
+@click.option("--host-time", is_flag=True, help="Only the host's time of a call on 16x16, beside torch.mm.")
 @click.option(
     "--check/--no-check",
     "checks",
@@ -117,8 +164,13 @@ def bench(
     layouts: tuple[str, ...],
     levels: tuple[int, ...],
     names: tuple[str, ...],
+    device: str | None,
     threads: int | None,
     budget: float | None,
+    method: str,
+    step: int,
+    seed: int | None,
+    host_time: bool,
     checks: bool,
     tune: bool,
     json: Path | None,
@@ -130,16 +182,46 @@ def bench(
     The baseline is torch.matmul, for int8 torch._int_mm, for transpose out.copy_(a.mT). Ratios above 1 mean
     faster than torch: the median of the ratios within a round; spread is half the distance of their quartiles.
     """
-    cases = cases_of(op, presets, shapes, dtypes, layouts, choices_of(op, levels, names), threads)
+    device = options.chosen_device(device)
+    if method == "sustained" and device != "cuda":
+        raise click.UsageError("--method sustained is for --device cuda")
+    seed = secrets.randbits(32) if seed is None else seed
+    choices = choices_of(device, op, levels, names)
+    cases = cases_of(device, op, presets, shapes, dtypes, layouts, choices, threads, seed, step)
     with failures_as_exit_code():
-        with progress_bar() as progress:
-            report = run_sweep(
-                cases, threads=threads, budget=budget or 0.5, checks=checks, tune=tune, progress=progress
-            )
+        if host_time:
+            report = run_host_time(device)
+        else:
+            with progress_bar() as progress:
+                report = run_sweep(
+                    cases,
+                    device=device,
+                    threads=threads,
+                    budget=budget or 0.5,
+                    checks=checks,
+                    tune=tune,
+                    sustained=method == "sustained",
+                    progress=progress,
+                )
+            if "random60" in presets:
+                report.method["seed"] = seed
+            if "sweep" in presets:
+                report.method["step"] = step
         if str(json) != "-" and str(csv) != "-":
-            out = console()
-            out.print(tables.bench_table(report.results))
-            out.print(tables.means_table(report))
+            show(report)
     write_outputs(report, json=json, csv=csv, plot=plot)
     if not report.right:
         raise click.ClickException("wrong results:\n" + "\n".join(tables.wrong_rows(report)))
+
+
+def show(report: Report) -> None:
+    out = console()
+    if report.command == "host-time":
+        out.print(tables.host_table(report))
+        return
+    out.print(tables.bench_table(report.results))
+    out.print(tables.means_table(report))
+    for line in tables.outlier_lines(report):
+        out.print(line)
+    if report.environment["device_type"] == "cuda":
+        out.print(f"{report.environment['device']}: {tables.gpu_state(report.results)}", style="dim")

@@ -16,13 +16,24 @@ from . import options, tables
 from .console import console, failures_as_exit_code, progress_bar, write_outputs
 
 DEFAULT_NAME = "fastgemm-ladder"
-SIZES = {"gemm": 1024, "transpose": 4096, "add": 4096}
-QUICK_SIZES = {"gemm": 256, "transpose": 1024, "add": 1024}
+SIZES = {
+    "cpu": {"gemm": 1024, "transpose": 4096, "add": 4096},
+    "cuda": {"gemm": 4096, "transpose": 8192, "add": 8192},
+}
+QUICK_SIZES = {
+    "cpu": {"gemm": 256, "transpose": 1024, "add": 1024},
+    "cuda": {"gemm": 1024, "transpose": 4096, "add": 4096},
+}
 BUDGET, QUICK_BUDGET = 1.0, 0.1
 
 
 def problems_of(
-    ops: tuple[str, ...], size: int | None, shape: tuple[int, ...] | None, dtype: torch.dtype, quick: bool
+    device: str,
+    ops: tuple[str, ...],
+    size: int | None,
+    shape: tuple[int, ...] | None,
+    dtype: torch.dtype,
+    quick: bool,
 ) -> list[Problem]:
     """The problems that the options name. Raises click.UsageError."""
     if shape and (size or len(ops) != 1):
@@ -30,7 +41,7 @@ def problems_of(
     found = []
     for op in ops:
         options.check_dtype(op, dtype)
-        n = size or (QUICK_SIZES if quick else SIZES)[op]
+        n = size or (QUICK_SIZES if quick else SIZES)[device][op]
         sizes = shape or ((n, n, n) if op == "gemm" else (n, n))
         try:
             found.append(from_shape(op, sizes, dtype))
@@ -43,15 +54,19 @@ def show(report: Report) -> None:
     out = console()
     for op in dict.fromkeys(row.op for row in report.results):
         rows = select(report.results, op=op)
-        out.print(tables.ladder_table(rows))
-        beside = tables.beside_table(rows, {row.name: row.summary for row in kernels(op, "cpu")})
+        device = report.environment["device_type"]
+        out.print(tables.ladder_table(rows, report.environment["device"]))
+        beside = tables.beside_table(rows, {row.name: row.summary for row in kernels(op, device)})
         if beside:
             out.print(beside)
         for text in report.summary[op]["order_violations"]:
             out.print(f"note: {text} in this run", style="yellow")
+        for text in report.summary[op]["refused"]:
+            out.print(f"note: {text}", style="dim")
         out.print()
     env = report.environment
-    out.print(f"{env['device']} ({env['cpu_features']}), torch {env['torch']}, {env['date']}", style="dim")
+    more = env["cpu_features"] if env["device_type"] == "cpu" else tables.gpu_state(report.results)
+    out.print(f"{env['device']} ({more}), torch {env['torch']}, {env['date']}", style="dim")
     if env["oversubscribed"]:
         out.print(f"note: more threads than the {env['cores']} cores of this machine", style="yellow")
 
@@ -65,12 +80,15 @@ def show(report: Report) -> None:
     help="Operation; may be repeated. Default: gemm and transpose.",
 )
 @click.option(
-    "--size", type=click.IntRange(min=1), help="Rows, columns and K. Default: gemm 1024, others 4096."
+    "--size",
+    type=click.IntRange(min=1),
+    help="Rows, columns and K. Default: gemm 1024, others 4096; on a GPU 4096 and 8192.",
 )
 @click.option(
     "--shape", type=options.Shape(), help="MxNxK for gemm, RxC for transpose and add; needs one --op."
 )
 @click.option("--dtype", type=options.DType(), default="float32", show_default=True, help="Element type.")
+@options.device
 @options.threads
 @options.budget
 @click.option("--quick", is_flag=True, help="Small sizes and short samples: a few seconds, rough figures.")
@@ -81,6 +99,7 @@ def ladder(
     size: int | None,
     shape: tuple[int, ...] | None,
     dtype: torch.dtype,
+    device: str | None,
     threads: int | None,
     budget: float | None,
     quick: bool,
@@ -93,13 +112,14 @@ def ladder(
 
     Without --json and --plot the results go to fastgemm-ladder.json, .png and .svg in the current folder.
     """
-    problems = problems_of(ops or ("gemm", "transpose"), size, shape, dtype, quick)
+    device = options.chosen_device(device)
+    problems = problems_of(device, ops or ("gemm", "transpose"), size, shape, dtype, quick)
     if not no_files:
         json, plot = json or Path(f"{DEFAULT_NAME}.json"), plot or Path(DEFAULT_NAME)
     with failures_as_exit_code():
         with progress_bar() as progress:
             seconds = budget or (QUICK_BUDGET if quick else BUDGET)
-            report = run_ladder(problems, threads=threads, budget=seconds, progress=progress)
+            report = run_ladder(problems, device=device, threads=threads, budget=seconds, progress=progress)
         if str(json) != "-" and str(csv) != "-":
             show(report)
     write_outputs(report, json=json, csv=csv, plot=plot)

@@ -9,6 +9,7 @@ from typing import Any
 import click
 import torch
 
+from ..bench.devices import DEVICES, best_device, cuda_obstacle
 from ..bench.problems import ARITHMETIC, MOVABLE
 
 ALIASES = {
@@ -89,6 +90,18 @@ def outputs(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def chosen_device(name: str | None) -> str:
+    """The device to measure on. Raises click.UsageError where it cannot be used."""
+    if name == "cuda" and (obstacle := cuda_obstacle()):
+        raise click.UsageError(f"--device cuda: {obstacle}")
+    return name or best_device()
+
+
+device = click.option(
+    "--device",
+    type=click.Choice(DEVICES),
+    help="Default: cuda where a kernel can use a GPU here, else cpu.",
+)
 threads = click.option(
     "--threads",
     type=click.IntRange(min=1),

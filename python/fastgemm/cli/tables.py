@@ -27,16 +27,28 @@ def limit_name(rows: list[Measurement]) -> str:
     return next((row.limit_name for row in rows if row.limit_name), "limit")
 
 
-def ladder_table(rows: list[Measurement]) -> Table:
+def gpu_state(rows: list[Measurement]) -> str:
+    """Clock, power and what throttled, over all rows."""
+    found = [row.telemetry for row in rows if row.telemetry]
+    if not found:
+        return "no sensors"
+    reasons = sorted({reason for reading in found for reason in reading["throttled_by"]})
+    clocks = [reading["sm_clock_mhz"] for reading in found]
+    power = max(reading["power_most_w"] for reading in found)
+    held = f", held back by {', '.join(reasons)}" if reasons else ""
+    return f"SM clock {min(clocks):.0f} to {max(clocks):.0f} MHz, at most {power:.0f} W{held}"
+
+
+def ladder_table(rows: list[Measurement], device: str) -> Table:
     """The rungs of one op, then torch and the limit."""
     first = rows[0]
-    threads = f"{first.threads} thread{'s' if first.threads > 1 else ''}"
+    where = device if not first.threads else f"{first.threads} thread{'s' if first.threads > 1 else ''}"
     table = Table(
-        title=f"{first.op} {first.dtype} {first.label}, {threads}", title_justify="left", title_style="bold"
+        title=f"{first.op} {first.dtype} {first.label}, {where}", title_justify="left", title_style="bold"
     )
     for name in ("level", "kernel"):
         table.add_column(name)
-    of_limit, of_torch = f"of {limit_name(rows)}", f"of {first.baseline}"
+    of_limit, of_torch = f"of {limit_name(rows)}", f"of {first.baseline or 'torch'}"
     for name in (first.unit, of_limit, of_torch, "over level below", "spread", "error / bound"):
         table.add_column(name, justify="right")
     for row in select(rows, role="rung"):
@@ -54,8 +66,8 @@ def ladder_table(rows: list[Measurement]) -> Table:
 
 
 def beside_table(rows: list[Measurement], summaries: dict[str, str]) -> Table | None:
-    """Companions, pitfalls and second rungs of a level; None where there are none."""
-    beside = [row for row in rows if row.role in ("companion", "pitfall", "alternative")]
+    """Companions, pitfalls, second rungs of a level and libraries; None where there are none."""
+    beside = [row for row in rows if row.role in ("companion", "pitfall", "alternative", "library")]
     if not beside:
         return None
     table = Table(title=f"beside the ladder of {rows[0].op}", title_justify="left", title_style="bold")
@@ -73,20 +85,27 @@ def beside_table(rows: list[Measurement], summaries: dict[str, str]) -> Table | 
 
 def bench_table(rows: list[Measurement]) -> Table:
     """Groups one after the other, in each a row for each problem and choice of a kernel."""
-    chosen = any(row.choice != "fastest" for row in rows if row.role != "baseline")
+    ours = [row for row in rows if row.role not in ("baseline", "limit")]
+    chosen = any(row.choice != "fastest" for row in ours)
+    with_threads = any(row.threads for row in rows)
     table = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
-    for name in ("problem", "threads", *(["asked for"] if chosen else []), "kernel"):
+    for name in (
+        "problem",
+        *(["threads"] if with_threads else []),
+        *(["asked for"] if chosen else []),
+        "kernel",
+    ):
         table.add_column(name, no_wrap=True)
     for name in ("rate", "of limit", "torch", "ratio", "spread", "error"):
         table.add_column(name, justify="right", no_wrap=True)
     torch_rates = {(r.group, r.dtype, r.label, r.threads): r.rate for r in select(rows, role="baseline")}
     for group in dict.fromkeys(row.group for row in rows):
         table.add_row(f"[bold]{group}[/]")
-        for row in (row for row in rows if row.group == group and row.role != "baseline"):
+        for row in select(ours, group=group):
             faster = ratio(row.speedup and row.speedup.median)
             table.add_row(
                 f"  {row.label}",
-                str(row.threads),
+                *([str(row.threads)] if with_threads else []),
                 *([row.choice] if chosen else []),
                 row.kernel,
                 f"{rate(row.rate)} {row.unit}",
@@ -107,6 +126,36 @@ def means_table(report: Report) -> Table:
     for name, mean in report.summary["geometric_means"].items():
         table.add_row(name, str(mean["problems"]), ratio(mean["speedup"]), ratio(mean["least"]))
     return table
+
+
+def host_table(report: Report) -> Table:
+    rows, device = report.results, report.environment["device"]
+    table = Table(
+        title=f"host time of a call, {rows[0].label}, {device}", title_justify="left", title_style="bold"
+    )
+    table.add_column("call")
+    for name in ("ns a call", "spread", "of torch.mm"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        relative = ratio(report.summary["relative_to_torch_mm"][row.kernel])
+        table.add_row(
+            row.kernel, f"{row.seconds.median * 1e9:.0f}", f"{100 * row.seconds.spread:.0f} %", relative
+        )
+    return table
+
+
+def outlier_lines(report: Report) -> list[str]:
+    """What the settling of outliers found; nothing where none were looked for."""
+    again = report.summary.get("measured_again")
+    if again is None:
+        return []
+    remaining = report.summary["outliers"]
+    lines = [f"{len(again)} measured again, {len(remaining)} slower than max(1.04 torch, torch + 1 us)"]
+    for entry in again:
+        mark = "slower" if entry in remaining else "settled"
+        values = f"{ratio(entry['first'])} then {ratio(entry['settled'])}"
+        lines.append(f"  {entry['problem']}, {entry['kernel']}: {values}, {mark}")
+    return lines
 
 
 def wrong_rows(report: Report) -> list[str]:

@@ -1,0 +1,110 @@
+"""Timing on a GPU: CUDA events around one call with a cold L2 cache, or long warm runs."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from .telemetry import Telemetry
+from .timing import Call, Interleaved
+
+FLUSH_BYTES = 256 << 20  # more than any L2 cache: 50 MB on an H200
+
+
+class CudaTimer:
+    """One call between two events.
+
+    The buffer that is written first evicts what the call reads from the L2 cache, and keeps the GPU busy for the
+    80 us in which the host prepares the call, so that the events enclose the GPU's time alone.
+    """
+
+    name = "cuda events"
+    method = (
+        "CUDA events around one call, L2 cache cold (256 MiB written before each), interleaved with the baseline "
+        "in one process in changing order; median over rounds, ratios within a round"
+    )
+    min_sample = 0.0  # a second call in the same sample would find a warm cache
+    overhead = 200e-6
+
+    def __init__(self) -> None:
+        self._flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
+        self._start, self._end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def sample(self, call: Call, repeats: int) -> float:
+        self._flush.zero_()
+        self._start.record()
+        for _ in range(repeats):
+            call()
+        self._end.record()
+        self._end.synchronize()
+        return self._start.elapsed_time(self._end) / 1e3 / repeats
+
+
+class HostTimer:
+    """What a call costs the host: batches of asynchronous calls, each batch followed by a synchronization."""
+
+    name = "host"
+    method = (
+        "wall clock of batches of 200 asynchronous calls up to the return of the last, synchronized between "
+        "batches, contenders in changing order; median over batches"
+    )
+    min_sample = 0.0
+    overhead = 0.0
+    BATCH = 200
+
+    def __init__(self, device: str):
+        self._synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
+
+    def sample(self, call: Call, repeats: int) -> float:
+        self._synchronize()
+        start = time.perf_counter()
+        for _ in range(self.BATCH):
+            call()
+        seconds = time.perf_counter() - start
+        self._synchronize()
+        return seconds / self.BATCH
+
+
+SUSTAINED = (
+    "warm back-to-back calls, 1000*exp((1024-n)/3100) of them for a problem of size n (geometric mean of its "
+    "dimensions), between CUDA events; mean of the second half"
+)
+
+
+def sustained_count(sizes: tuple[int, ...]) -> int:
+    n = math.exp(sum(map(math.log, sizes)) / len(sizes))
+    return max(2, round(1000 * math.exp((1024 - n) / 3100)))
+
+
+def sustained(
+    calls: Mapping[str, Call], count: int, telemetry: Telemetry
+) -> tuple[Interleaved, dict[str, dict[str, Any]]]:
+    """Seconds of each call by the sustained method, and what the GPU did meanwhile, with joules per call."""
+    result, readings = Interleaved([{}]), {}
+    for name, call in calls.items():
+        call()
+        torch.cuda.synchronize()
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+        for _ in range(count // 2):
+            call()
+        events[0].record()
+        events[0].synchronize()  # the second half starts here, for the sensors too
+        start, before = time.perf_counter(), telemetry.joules()
+        for _ in range(count - count // 2):
+            call()
+        events[1].record()
+        events[1].synchronize()
+        after = telemetry.joules()
+        seconds = events[0].elapsed_time(events[1]) / 1e3 / (count - count // 2)
+        result.rounds[0][name] = seconds
+        reading = telemetry.since(start)
+        if reading is not None:
+            # The energy counter moves every 20 to 100 ms; over a shorter run power times time is nearer.
+            counted = before is not None and after is not None and time.perf_counter() - start > 0.5
+            energy = (after - before) / (count - count // 2) if counted else reading["power_w"] * seconds
+            readings[name] = {**reading, "joules_per_call": energy}
+    return result, readings

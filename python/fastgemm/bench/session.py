@@ -1,0 +1,87 @@
+"""What a run measures with: device, timer, sensors, and the limits that results are held against."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+
+from .checking import Check, Reference, check
+from .cuda_timing import CudaTimer
+from .limits import fma_peak, gpu_fma_peak
+from .problems import Call, Instance
+from .telemetry import Telemetry
+from .timing import CpuTimer, Timer
+
+BASELINE, COPY = "torch", "copy"
+REFUSAL = "cannot run"  # in the error of a kernel or level that does not take a problem
+
+# A GPU's slow rungs are timed up to this many seconds a run, or for as long as torch takes.
+LONGEST_ON_GPU = 0.05
+
+
+class Session:
+    """Opens the sensors for as long as its ``with`` block lasts."""
+
+    def __init__(self, device: str = "cpu", timer: Timer | None = None):
+        self.device = device
+        self.timer: Timer = timer or (CudaTimer() if device == "cuda" else CpuTimer())
+        self.telemetry = Telemetry(torch.cuda.current_device() if device == "cuda" else None)
+        self._peaks: dict[tuple[torch.dtype, int], float | None] = {}
+
+    def __enter__(self) -> Session:
+        self.telemetry.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.telemetry.__exit__(*error)
+
+    def describe(self) -> dict[str, Any]:
+        """The method, for a report."""
+        return {"timer": self.timer.name, "text": self.timer.method, "sensors": self.telemetry.source}
+
+    def run_checked(self, call: Call, reference: Reference) -> Check:
+        """Checks a call; an error that it raises is an outcome too, but a refusal of the problem is passed on."""
+        try:
+            return check(call, reference)
+        except (RuntimeError, ValueError) as error:
+            if REFUSAL in str(error):
+                raise
+            return Check(False, 0.0, 0, reference.rows, 0.0, f"raised {type(error).__name__}: {error}")
+
+    def estimate(self, call: Call, checked: Check | None) -> float | None:
+        """Seconds of a call, known before it is timed; None: unknown. A GPU's first call also loads its code."""
+        if self.device == "cuda":
+            return self.timer.sample(call, 1)
+        return checked.seconds if checked else None
+
+    def baseline_seconds(self, instance: Instance) -> float:
+        """What torch takes on a GPU, 0 where it has no such call; not needed on a CPU."""
+        call = instance.torch() if self.device == "cuda" else None
+        if call is None:
+            return 0.0
+        call()
+        return self.timer.sample(call, 1)
+
+    def too_long(self, seconds: float | None, baseline: float) -> str:
+        """Why a call is not timed; empty when it is."""
+        if self.device != "cuda" or seconds is None or seconds <= max(LONGEST_ON_GPU, 1.25 * baseline):
+            return ""
+        return f"not timed: one run takes {seconds * 1e3:.0f} ms, more than {LONGEST_ON_GPU * 1e3:.0f}"
+
+    def fma_peak(self, instance: Instance, reading: dict[str, Any] | None) -> tuple[float | None, str]:
+        """The rate of the multiply-add units in the unit of the instance, and what it is called."""
+        unit, dtype = instance.unit[1], instance.problem.dtype
+        if self.device == "cuda":
+            peak = gpu_fma_peak(dtype, reading["sm_clock_mhz"] if reading else None)
+        else:
+            key = dtype, instance.threads
+            if key not in self._peaks:
+                self._peaks[key] = fma_peak(dtype, instance.threads)
+            peak = self._peaks[key]
+        return (peak / unit if peak else None), "FMA peak"
+
+    @staticmethod
+    def now() -> float:
+        return time.perf_counter()

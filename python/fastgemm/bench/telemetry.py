@@ -1,0 +1,189 @@
+"""What the GPU did while something was measured: clocks, power, temperature, and why it ran slower than it could.
+
+Read by NVML where its Python package (nvidia-ml-py) is installed, else from nvidia-smi; where neither is there,
+nothing is recorded and nothing fails.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+INTERVAL = 0.02  # seconds between readings; the power sensor of an H200 moves every 25 to 100 ms
+
+# Bits of nvmlDeviceGetCurrentClocksEventReasons.
+REASONS = {
+    0x1: "idle",
+    0x2: "application clocks",
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "software thermal",
+    0x40: "hardware thermal",
+    0x80: "power brake",
+    0x100: "display clocks",
+}
+
+
+@dataclass(frozen=True)
+class Reading:
+    time: float  # time.perf_counter()
+    sm_clock: float  # MHz
+    memory_clock: float  # MHz
+    power: float  # W
+    temperature: float  # degrees Celsius
+    reasons: int
+
+
+def _uuid(index: int) -> str:
+    """NVML numbers all GPUs, torch those that CUDA_VISIBLE_DEVICES leaves: only the UUID means the same."""
+    found = str(torch.cuda.get_device_properties(index).uuid)
+    return found if found.startswith("GPU-") else f"GPU-{found}"
+
+
+class _Nvml:
+    source = "NVML"
+
+    def __init__(self, index: int):
+        import pynvml
+
+        pynvml.nvmlInit()
+        self._nvml = pynvml
+        self._handle = pynvml.nvmlDeviceGetHandleByUUID(_uuid(index))
+        self._reasons = getattr(
+            pynvml,
+            "nvmlDeviceGetCurrentClocksEventReasons",
+            pynvml.nvmlDeviceGetCurrentClocksThrottleReasons,
+        )
+        self.read()  # an unsupported sensor shows here
+
+    def read(self) -> Reading:
+        n, handle = self._nvml, self._handle
+        return Reading(
+            time.perf_counter(),
+            n.nvmlDeviceGetClockInfo(handle, n.NVML_CLOCK_SM),
+            n.nvmlDeviceGetClockInfo(handle, n.NVML_CLOCK_MEM),
+            n.nvmlDeviceGetPowerUsage(handle) / 1e3,
+            n.nvmlDeviceGetTemperature(handle, n.NVML_TEMPERATURE_GPU),
+            self._reasons(handle),
+        )
+
+    def joules(self) -> float | None:
+        """The energy counter."""
+        try:
+            return self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle) / 1e3
+        except self._nvml.NVMLError:
+            return None
+
+    def driver(self) -> str:
+        return str(self._nvml.nvmlSystemGetDriverVersion())
+
+
+class _Smi:
+    source = "nvidia-smi"
+    FIELDS = "clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_throttle_reasons.active"
+
+    def __init__(self, index: int):
+        program = shutil.which("nvidia-smi")
+        if program is None:
+            raise FileNotFoundError("nvidia-smi")
+        self._command = [program, "-i", _uuid(index), "--format=csv,noheader,nounits"]
+        self.read()
+
+    def _query(self, fields: str) -> list[str]:
+        command = [*self._command, f"--query-gpu={fields}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+        return [part.strip() for part in done.stdout.splitlines()[0].split(",")]
+
+    def read(self) -> Reading:
+        *numbers, reasons = self._query(self.FIELDS)
+        return Reading(time.perf_counter(), *map(float, numbers), int(reasons, 16))
+
+    def joules(self) -> float | None:
+        return None
+
+    def driver(self) -> str:
+        return self._query("driver_version")[0]
+
+
+def _open(index: int) -> _Nvml | _Smi | None:
+    for make in (_Nvml, _Smi):
+        try:
+            return make(index)
+        except Exception:  # no package, no driver, no such sensor: each has an error type of its own
+            continue
+    return None
+
+
+def driver_version(index: int = 0) -> str | None:
+    gpu = _open(index)
+    return gpu.driver() if gpu else None
+
+
+class Telemetry:
+    """Reads the GPU in a thread for as long as its ``with`` block lasts."""
+
+    def __init__(self, index: int | None = None):
+        """``index``: the torch device; None records nothing."""
+        self._gpu = None if index is None else _open(index)
+        self._readings: list[Reading] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    @property
+    def source(self) -> str | None:
+        return self._gpu.source if self._gpu else None
+
+    def _run(self) -> None:
+        assert self._gpu is not None
+        while not self._stop.wait(INTERVAL):
+            try:
+                self._readings.append(self._gpu.read())
+            except Exception:  # a reading that fails is a reading less
+                continue
+
+    def __enter__(self) -> Telemetry:
+        if self._gpu:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def joules(self) -> float | None:
+        return self._gpu.joules() if self._gpu else None
+
+    def since(self, start: float) -> dict[str, Any] | None:
+        """What was read from ``start`` (time.perf_counter()) on; None where there is nothing to read."""
+        if self._gpu is None:
+            return None
+        found = [r for r in self._readings if r.time >= start] or self._readings[-1:]
+        if not found:
+            return None
+
+        def middle(value: Callable[[Reading], float]) -> float:
+            return statistics.median(map(value, found))
+
+        bits = 0
+        for reading in found:
+            bits |= reading.reasons
+        return {
+            "sm_clock_mhz": middle(lambda r: r.sm_clock),
+            "sm_clock_least_mhz": min(r.sm_clock for r in found),
+            "memory_clock_mhz": middle(lambda r: r.memory_clock),
+            "power_w": round(statistics.fmean(r.power for r in found), 1),
+            "power_most_w": round(max(r.power for r in found), 1),
+            "temperature_c": max(r.temperature for r in found),
+            "throttled_by": [name for bit, name in REASONS.items() if bits & bit and name != "idle"],
+            "readings": len(found),
+        }
