@@ -23,7 +23,7 @@ void report(const Kernel& kernel, DType type, const std::string& what) {
       std::string(to_string(kernel.op)) + " " + std::string(kernel.name) + " " + std::string(to_string(type));
   if (now != row) row = now, of_row = 0;
   ++failed;
-  if (++of_row <= kPrinted) std::printf("%s: %s\n", row.c_str(), what.c_str());
+  if (++of_row <= kPrinted) std::printf("\n  %s: %s", row.c_str(), what.c_str());
 }
 
 namespace {
@@ -32,6 +32,12 @@ std::string text(std::initializer_list<int64_t> numbers) {
   std::string s;
   for (const int64_t n : numbers) s += (s.empty() ? "" : " ") + std::to_string(n);
   return s;
+}
+
+// Column-major, gap, offset.
+std::string text(const Layout& l) {
+  return std::string(l.column_major ? " col +" : " row +") + std::to_string(l.gap) + " @" +
+         std::to_string(l.offset);
 }
 
 double unit_roundoff(DType t) {
@@ -113,12 +119,16 @@ void check_gemm(const Kernel& kernel, const GemmCase& g, int threads, std::mt199
   p.a = a.read_only(), p.b = b.read_only(), p.out = out.view();
   if (g.beta != 0) p.c = (g.in_place ? out : c).read_only();
   if (kernel.rejects && kernel.rejects(p)) return;
+  const std::string what = text({g.batch, g.m, g.n, g.k}) + " a" + text(g.a) + " b" + text(g.b) + " out" +
+                           text(g.out) + " alpha " + std::to_string(int(g.alpha)) + " beta " +
+                           std::to_string(int(g.beta)) + (g.in_place ? " in place" : "") + " threads " +
+                           std::to_string(threads);
   ThreadContext context(threads);
-  kernel.gemm(p, context);
-
-  const std::string what =
-      text({g.batch, g.m, g.n, g.k, g.a.column_major, g.b.column_major, g.out.column_major}) + " alpha " +
-      std::to_string(g.alpha) + " threads " + std::to_string(threads);
+  try {
+    kernel.gemm(p, context);
+  } catch (const std::exception& e) {
+    return report(kernel, g.type, what + " threw " + e.what());
+  }
   Reference reference(g, a, b);
   for (int64_t t = 0; t < g.batch; ++t) {
     reference.take_batch(t, g.m, g.n);
@@ -136,99 +146,147 @@ std::vector<DType> result_types(DType type) {
   return {type};
 }
 
-void check_gemm_row(const Kernel& kernel, DType type, std::mt19937& random) {
-  constexpr int64_t sizes[][3] = {{1, 1, 1},    {2, 3, 5},    {7, 17, 9},   {1, 50, 33}, {40, 1, 35},
-                                  {16, 64, 48}, {15, 49, 31}, {33, 65, 70}, {3, 5, 1030}};
-  for (const auto& s : sizes)
-    for (int layout = 0; layout < 8; ++layout)
-      for (const DType out_type : result_types(type)) {
-        const bool scaled = random() % 2, large = s[0] * s[1] * s[2] > 30000;
-        GemmCase g{type, out_type, large ? 1 : 1 + int64_t(random() % 3), s[0], s[1], s[2]};
-        const auto draw = [&](bool column_major) {
-          return Layout{column_major, int64_t(random() % 4), int64_t(random() % 3)};
-        };
-        g.a = draw(layout & 1), g.b = draw(layout & 2), g.out = draw(layout & 4);
-        g.alpha = scaled ? -3 : 1, g.beta = scaled ? 2 : 0, g.in_place = scaled && random() % 2;
-        check_gemm(kernel, g, random() % 2 ? 3 : 1, random);
-      }
+// Layouts, scalars and batch at random; `layout` says by its bits which of a, b and out are column-major.
+GemmCase draw_case(DType type, DType out_type, const int64_t (&size)[3], int layout, bool aligned,
+                   std::mt19937& random) {
+  const auto draw = [&](bool column_major) {
+    if (aligned) return Layout{column_major, int64_t(random() % 2 * 16), 0};
+    return Layout{column_major, int64_t(random() % 4), int64_t(random() % 3)};
+  };
+  const bool scaled = random() % 2, large = size[0] * size[1] * size[2] > 30000;
+  return {.type = type,
+          .out_type = out_type,
+          .batch = large ? 1 : 1 + int64_t(random() % 3),
+          .m = size[0],
+          .n = size[1],
+          .k = size[2],
+          .a = draw(layout & 1),
+          .b = draw(layout & 2),
+          .out = draw(layout & 4),
+          .alpha = scaled ? -3.0 : 1.0,
+          .beta = scaled ? 2.0 : 0.0,
+          .in_place = scaled && random() % 2};
 }
 
-// Large enough for the engine to cut into several blocks and to split K over threads.
+void check_gemm_row(const Kernel& kernel, DType type, std::mt19937& random) {
+  constexpr int64_t sizes[][3] = {{1, 1, 1},    {2, 3, 5},    {7, 17, 9},   {1, 50, 33},  {40, 1, 35},
+                                  {16, 64, 48}, {15, 49, 31}, {33, 65, 70}, {3, 5, 1030}, {5, 7, 0}};
+  for (const auto& size : sizes)
+    for (int layout = 0; layout < 8; ++layout)
+      for (const DType out_type : result_types(type))
+        check_gemm(kernel, draw_case(type, out_type, size, layout, false, random), random() % 2 ? 3 : 1,
+                   random);
+}
+
+// On a CPU, large enough for the engine to cut into several blocks and to split K over threads.
 void check_gemm_blocks(const Kernel& kernel, DType type, std::mt19937& random) {
-  if (kernel.level < 5) return;
+  if (kernel.device == Device::cpu && kernel.level < 5) return;
   constexpr int64_t sizes[][3] = {{130, 100, 80}, {4, 8, 9001}, {260, 20, 300}, {1, 700, 65}};
-  for (const auto& s : sizes)
-    check_gemm(kernel, {type, result_types(type)[0], 1, s[0], s[1], s[2], {}, {true}, {}, 1, 0, false}, 3,
-               random);
+  for (const auto& size : sizes)
+    check_gemm(kernel, draw_case(type, result_types(type)[0], size, 2, false, random), 3, random);
+  // On a GPU, more block tiles of up to 128 x 256 than it has multiprocessors, whole ones and cut ones, with
+  // and without 16-byte accesses.
+  if (kernel.device == Device::cpu) return;
+  constexpr int64_t gpu_sizes[][3] = {{144, 272, 96}, {257, 131, 67}, {64, 128, 272}};
+  for (const auto& size : gpu_sizes)
+    for (int layout = 0; layout < 4; ++layout)
+      for (const DType out_type : result_types(type)) {
+        const bool aligned = random() % 4 != 0, column_major = random() % 8 == 0;
+        check_gemm(kernel, draw_case(type, out_type, size, layout + 4 * column_major, aligned, random), 1,
+                   random);
+      }
 }
 
 // transpose
 
+void check_transpose(const Kernel& kernel, DType type, int64_t batch, int64_t rows, int64_t cols,
+                     const Layout& src_layout, const Layout& dst_layout, std::mt19937& random) {
+  Block src(type, batch, rows, cols, src_layout), dst(type, batch, cols, rows, dst_layout);
+  src.randomize(random);
+  TransposeProblem p;
+  p.type = type, p.batch = batch, p.rows = rows, p.cols = cols;
+  p.src = src.read_only(), p.dst = dst.view();
+  const std::string what = text({batch, rows, cols}) + " src" + text(src_layout) + " dst" + text(dst_layout);
+  ThreadContext context(random() % 2 ? 3 : 1);
+  try {
+    kernel.transpose(p, context);
+  } catch (const std::exception& e) {
+    return report(kernel, type, what + " threw " + e.what());
+  }
+  for (int64_t t = 0; t < batch; ++t)
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < cols; ++j)
+        if (std::memcmp(src.element(t, i, j), dst.element(t, j, i), size_t(element_size(type))))
+          return report(kernel, type, what + " wrong at " + text({t, i, j}));
+  if (!dst.gaps_untouched()) report(kernel, type, what + " wrote between the rows of dst");
+}
+
 void check_transpose_row(const Kernel& kernel, DType type, std::mt19937& random) {
-  constexpr int64_t sizes[][2] = {{1, 1},   {1, 9},   {9, 1},    {3, 5},  {16, 16},
-                                  {17, 33}, {64, 31}, {65, 130}, {200, 7}};
+  constexpr int64_t sizes[][2] = {{1, 1},   {1, 9},    {9, 1},   {3, 5},     {16, 16},  {17, 33},
+                                  {64, 31}, {65, 130}, {200, 7}, {128, 192}, {270, 131}};
   for (const auto& [rows, cols] : sizes)
     for (int layout = 0; layout < 8; ++layout) {
-      const int64_t batch = 1 + int64_t(random() % 3), offset = layout & 1, gap = layout & 2 ? 3 : 0;
-      Block src(type, batch, rows, cols, {bool(layout & 4), gap, offset});
-      Block dst(type, batch, cols, rows, {false, int64_t(random() % 3), int64_t(random() % 2)});
-      src.randomize(random);
-      TransposeProblem p;
-      p.type = type, p.batch = batch, p.rows = rows, p.cols = cols;
-      p.src = src.read_only(), p.dst = dst.view();
-      ThreadContext context(random() % 2 ? 3 : 1);
-      kernel.transpose(p, context);
-      bool same = dst.gaps_untouched();
-      for (int64_t t = 0; t < batch; ++t)
-        for (int64_t i = 0; i < rows; ++i)
-          for (int64_t j = 0; j < cols; ++j)
-            same &= !std::memcmp(src.element(t, i, j), dst.element(t, j, i), size_t(element_size(type)));
-      if (!same) report(kernel, type, text({batch, rows, cols, layout}));
+      // On a GPU rows of src, or of both sides, that allow 16-byte accesses.
+      const bool aligned_dst = layout < 4 && random() % 2;
+      const Layout src{bool(layout & 4), layout & 2 ? 3 : 0, layout & 1};
+      const Layout dst{false, aligned_dst ? 0 : int64_t(random() % 3),
+                       aligned_dst ? 0 : int64_t(random() % 2)};
+      check_transpose(kernel, type, 1 + int64_t(random() % 3), rows, cols, src, dst, random);
     }
 }
 
 // add
 
-enum class Broadcast { none, rows, cols };
+enum class Other { full, row, column, in_place };  // what b is; in_place: out is a
 
 void check_add(const Kernel& kernel, DType type, int64_t rows, int64_t cols, const Layout (&layouts)[3],
-               Broadcast broadcast, double alpha, std::mt19937& random) {
-  const int64_t b_rows = broadcast == Broadcast::rows ? 1 : rows,
-                b_cols = broadcast == Broadcast::cols ? 1 : cols;
-  Block a(type, 1, rows, cols, layouts[0]), b(type, 1, b_rows, b_cols, layouts[1]),
-      out(type, 1, rows, cols, layouts[2]);
-  a.randomize(random), b.randomize(random);
+               Other other, double alpha, std::mt19937& random) {
+  const int64_t b_rows = other == Other::row ? 1 : rows, b_cols = other == Other::column ? 1 : cols;
+  Block a(type, 1, rows, cols, layouts[0]), b(type, 1, b_rows, b_cols, layouts[1]);
+  Block out(type, 1, rows, cols, layouts[2]);
+  a.randomize(random), b.randomize(random), out.randomize(random);
+  const Block& first = other == Other::in_place ? out : a;
+  std::vector<double> x;  // of a, before it is overwritten
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < cols; ++j) x.push_back(first.number(0, i, j));
   AddProblem p;
   p.type = type, p.rows = rows, p.cols = cols, p.alpha = alpha;
-  p.a = a.read_only(), p.b = b.read_only(), p.out = out.view();
-  if (broadcast == Broadcast::rows) p.b.row_stride = 0;
-  if (broadcast == Broadcast::cols) p.b.col_stride = 0;
+  p.a = first.read_only(), p.b = b.read_only(), p.out = out.view();
+  if (other == Other::row) p.b.row_stride = 0;
+  if (other == Other::column) p.b.col_stride = 0;
+  const std::string what = text({rows, cols, int(other)}) + " a" + text(layouts[0]) + " b" +
+                           text(layouts[1]) + " out" + text(layouts[2]);
   ThreadContext context(random() % 2 ? 3 : 1);
-  kernel.add(p, context);
+  try {
+    kernel.add(p, context);
+  } catch (const std::exception& e) {
+    return report(kernel, type, what + " threw " + e.what());
+  }
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < cols; ++j) {
-      const double x = a.number(0, i, j);
-      const double y = b.number(0, b_rows == 1 ? 0 : i, b_cols == 1 ? 0 : j);
-      const double want = x + alpha * y, got = out.number(0, i, j);
-      bool good = std::fabs(got - want) <= 2 * unit_roundoff(type) * (std::fabs(x) + std::fabs(alpha * y));
+      const double y = alpha * b.number(0, b_rows == 1 ? 0 : i, b_cols == 1 ? 0 : j);
+      const double xij = x[size_t(i * cols + j)], want = xij + y, got = out.number(0, i, j);
+      bool good = std::fabs(got - want) <= 2 * unit_roundoff(type) * (std::fabs(xij) + std::fabs(y));
       if (type == DType::i8) good = int8_t(int64_t(want)) == int8_t(got);
       if (type == DType::i32) good = uint32_t(int64_t(want)) == uint32_t(int64_t(got));
-      if (!good)
-        return report(kernel, type, text({rows, cols, int(broadcast)}) + " wrong at " + text({i, j}));
+      if (!good) return report(kernel, type, what + " wrong at " + text({i, j}));
     }
-  if (!out.gaps_untouched()) report(kernel, type, text({rows, cols}) + " wrote between the rows of out");
+  if (!out.gaps_untouched()) report(kernel, type, what + " wrote between the rows of out");
 }
 
 void check_add_row(const Kernel& kernel, DType type, std::mt19937& random) {
-  constexpr int64_t sizes[][2] = {{1, 1}, {1, 7}, {1, 1000}, {9, 1}, {5, 33}, {17, 64}, {40, 131}};
+  constexpr int64_t sizes[][2] = {{1, 1},   {1, 7},    {1, 1000}, {9, 1},    {5, 33},
+                                  {17, 64}, {40, 131}, {64, 128}, {1, 40000}};
   for (const auto& [rows, cols] : sizes)
     for (int layout = 0; layout < 8; ++layout)
-      for (const Broadcast broadcast : {Broadcast::none, Broadcast::rows, Broadcast::cols}) {
+      for (const Other other : {Other::full, Other::row, Other::column, Other::in_place}) {
+        const bool aligned = random() % 3 == 0;
         const auto draw = [&](bool column_major) {
+          if (aligned) return Layout{column_major, 0, 0};
           return Layout{column_major, int64_t(random() % 2 * 3), int64_t(random() % 3)};
         };
         const Layout layouts[] = {draw(layout & 1), draw(layout & 2), draw(layout & 4)};
-        check_add(kernel, type, rows, cols, layouts, broadcast, random() % 2 ? 1 : -3, random);
+        check_add(kernel, type, rows, cols, layouts, other, random() % 2 ? 1 : -3, random);
       }
 }
 

@@ -80,13 +80,14 @@ int main(int count, char** arguments) {
       test::report(kernel, test::types_of(kernel)[0], "has a launcher and no row in the kernel table");
     for (const DType type : test::types_of(kernel)) {
       if (to_string(type).find(wanted_type) == std::string::npos) continue;
+      std::printf("%-32s %-9s ", name.c_str(), std::string(to_string(type)).c_str());
+      std::fflush(stdout);  // before a kernel that may crash
       const auto start = Clock::now();
       const int before = test::failures();
       test::check_row(kernel, type, random);
       const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-      std::printf("%-32s %-9s %6.2f s  %s\n", name.c_str(), std::string(to_string(type)).c_str(), seconds,
+      std::printf("%s%6.2f s  %s\n", test::failures() == before ? "" : "\n", seconds,
                   test::failures() == before ? "right" : "WRONG");
-      std::fflush(stdout);
       ++runs;
     }
   }

@@ -17,7 +17,7 @@ int main() {
     for (const DType type : test::types_of(kernel)) test::check_row(kernel, type, random);
     ++rows;
   }
-  std::printf("%d rows on %s, seed %u: %d wrong\n", rows, cpu_features().list().c_str(), seed,
+  std::printf("\n%d rows on %s, seed %u: %d wrong\n", rows, cpu_features().list().c_str(), seed,
               test::failures());
   return test::failures() || rows == 0 ? 1 : 0;
 }

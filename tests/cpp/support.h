@@ -62,7 +62,8 @@ class Block {
     const int64_t ld = (layout.column_major ? rows : cols) + layout.gap;
     strides_ = {nullptr, layout.column_major ? 1 : ld, layout.column_major ? ld : 1,
                 ld * (layout.column_major ? cols : rows) + layout.gap};
-    size_ = first_ + (at(batch - 1, rows - 1, cols - 1) + 1) * element_size(type);
+    const bool empty = rows == 0 || cols == 0;
+    size_ = first_ + (empty ? 0 : (at(batch - 1, rows - 1, cols - 1) + 1) * element_size(type));
     bytes_ = std::make_unique_for_overwrite<unsigned char[]>(size_t(size_));
     std::memset(bytes_.get(), kUntouched, size_t(size_));
   }
