@@ -79,7 +79,7 @@ int main(int count, char** arguments) {
     if (kernel.level == 0)
       test::report(kernel, test::types_of(kernel)[0], "has a launcher and no row in the kernel table");
     for (const DType type : test::types_of(kernel)) {
-      if (to_string(type).find(wanted_type) == std::string::npos) continue;
+      if (!wanted_type.empty() && to_string(type) != wanted_type) continue;
       std::printf("%-32s %-9s ", name.c_str(), std::string(to_string(type)).c_str());
       std::fflush(stdout);  // before a kernel that may crash
       const auto start = Clock::now();
