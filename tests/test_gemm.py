@@ -143,19 +143,17 @@ def test_skinny_and_long(kernel, dtype):
 def test_fp32_accuracy_at_long_k(device, kernel, dtype):
     """Positive summands: a componentwise bound of the size of sqrt(K) u would not notice a worse order."""
     if device == "cuda":
-        m, n, k = (
-            1500,
-            1700,
-            8200,
-        )  # enough tiles for the whole GPU, so that the library does not split K either
+        m, n, k = 4096, 4096, 8200  # so many tiles that the library does not split K either, to its advantage
     else:
         m, n, k = (24, 32, 8192) if is_slow(device, kernel, dtype) else (130, 200, 16_411)
     a, b = torch.rand(m, k), torch.rand(k, n)
-    exact = exact_product(a, b)
-    allowed = 1.5 * largest_relative_error(a @ b, exact) + 4 * 2**-24
+    sample = slice(None, None, m // 128 or 1)
+    exact = exact_product(a[sample], b)
+    allowed = 1.5 * largest_relative_error((a @ b)[sample], exact) + 4 * 2**-24
     for count in (1, 2) if device == "cpu" else (1,):
         with threads(count):
-            assert largest_relative_error(fastgemm.matmul(a, b, kernel=kernel), exact) <= allowed
+            result = fastgemm.matmul(a, b, kernel=kernel)[sample]
+            assert largest_relative_error(result, exact) <= allowed
 
 
 @every_row
