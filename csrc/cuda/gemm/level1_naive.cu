@@ -4,21 +4,31 @@
 //
 // The companion naive_uncoalesced differs in one line: its warp walks down a column of C. The 32 lanes read A
 // and write C at the distance of a whole row: 32 sectors a request, of which 4 bytes each are used.
+//
+// Every element of A is read n times and every element of B m times: two loads a multiply-add, which is what
+// level 2 removes.
 #include "cuda/gemm/levels.h"
-#include "cuda/gemm/problem.cuh"
+#include "cuda/gemm/tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-constexpr int kWarp = 32, kWarps = 8;
+namespace {
+
+constexpr int kLanes = 32, kWarps = 8;
+
+// A block covers 8 x 32 elements of C, or 32 x 8.
+template <bool coalesced>
+constexpr int kBM = coalesced ? kWarps : kLanes;
+template <bool coalesced>
+constexpr int kBN = coalesced ? kLanes : kWarps;
 
 template <class T, bool coalesced>
-__global__ void __launch_bounds__(kWarp* kWarps) gemm_naive_kernel(Gemm<T> batch, int64_t blocks_n) {
+__global__ void __launch_bounds__(kLanes* kWarps) gemm_naive_kernel(Gemm<T> batch, unsigned tiles_n) {
   const Gemm<T> g = batch.at_batch(blockIdx.z);
-  // A block covers 8 x 32 elements of C, or 32 x 8.
-  const int64_t block_row = blockIdx.x / blocks_n, block_col = blockIdx.x % blocks_n;
-  const int lane = int(threadIdx.x) % kWarp, warp = int(threadIdx.x) / kWarp;
-  const int64_t row = coalesced ? block_row * kWarps + warp : block_row * kWarp + lane;
-  const int64_t col = coalesced ? block_col * kWarp + lane : block_col * kWarps + warp;
+  const BlockTile tile = block_tile<kBM<coalesced>, kBN<coalesced>>(tiles_n);
+  const int lane = int(threadIdx.x) % kLanes, warp = int(threadIdx.x) / kLanes;
+  const int64_t row = tile.row + (coalesced ? warp : lane);
+  const int64_t col = tile.col + (coalesced ? lane : warp);
   if (row >= g.m || col >= g.n) return;  // no barrier follows, so a thread may leave
 
   Accumulator<T> sum = 0;
@@ -29,12 +39,13 @@ __global__ void __launch_bounds__(kWarp* kWarps) gemm_naive_kernel(Gemm<T> batch
 template <bool coalesced>
 void launch_naive(const char* name, const GemmProblem& problem, Context& context) {
   run_gemm(problem, [&]<class T>(const Gemm<T>& g, int batch) {
-    const int64_t blocks_m = ceil_div(g.m, coalesced ? kWarps : kWarp);
-    const int64_t blocks_n = ceil_div(g.n, coalesced ? kWarp : kWarps);
-    const LaunchShape shape{dim3(unsigned(blocks_m * blocks_n), 1, unsigned(batch)), dim3(kWarp * kWarps)};
-    launch<gemm_naive_kernel<T, coalesced>>(name, shape, context)(g, blocks_n);
+    const TileGrid tiles = tile_grid(g.m, g.n, kBM<coalesced>, kBN<coalesced>, batch);
+    launch<gemm_naive_kernel<T, coalesced>>(name, {tiles.grid, dim3(kLanes * kWarps)}, context)(
+        g, tiles.tiles_n);
   });
 }
+
+}  // namespace
 
 void gemm_naive(const GemmProblem& p, Context& c) { launch_naive<true>("naive", p, c); }
 void gemm_naive_uncoalesced(const GemmProblem& p, Context& c) {

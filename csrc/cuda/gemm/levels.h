@@ -4,9 +4,16 @@
 
 #include "core/context.h"
 
-#define FASTGEMM_CUDA_GEMM(DECLARE) \
-  DECLARE(gemm_naive)               \
-  DECLARE(gemm_naive_uncoalesced)
+#define FASTGEMM_CUDA_GEMM(DECLARE)  \
+  DECLARE(gemm_naive)                \
+  DECLARE(gemm_naive_uncoalesced)    \
+  DECLARE(gemm_tiled)                \
+  DECLARE(gemm_thread_tile)          \
+  DECLARE(gemm_thread_tile_unpadded) \
+  DECLARE(gemm_vectorized)           \
+  DECLARE(gemm_float4_padded65)      \
+  DECLARE(gemm_float4_padded68)      \
+  DECLARE(gemm_double_buffer_sync)
 
 #define FASTGEMM_DECLARE(name) void name(const GemmProblem&, Context&);
 namespace fastgemm::cuda {

@@ -34,6 +34,22 @@ constexpr Kernel kRows[] = {
         FASTGEMM_LAUNCHER(gemm_naive)),
     row(1, "naive_uncoalesced", kGemmTypes, "the same, a warp along a column of C: 32 sectors a request",
         FASTGEMM_LAUNCHER(gemm_naive_uncoalesced), Role::companion),
+    row(2, "tiled", kGemmTypes, "32 x 32 tiles in shared memory, one element a thread",
+        FASTGEMM_LAUNCHER(gemm_tiled)),
+    row(3, "thread_tile", kGemmTypes, "4 x 4 elements a thread from padded shared memory, free of conflicts",
+        FASTGEMM_LAUNCHER(gemm_thread_tile)),
+    row(3, "thread_tile_unpadded", kGemmTypes, "the same without padding: four rows of lanes share a bank",
+        FASTGEMM_LAUNCHER(gemm_thread_tile_unpadded), Role::companion),
+    row(4, "vectorized", kGemmTypes, "16-byte accesses, 8 x 8 elements a thread as a sum of outer products",
+        FASTGEMM_LAUNCHER(gemm_vectorized)),
+    row(4, "float4_padded68", dtypes(DType::f32),
+        "4 x 4 elements a thread from float4 reads of rows of 68 words, whole vectors",
+        FASTGEMM_LAUNCHER(gemm_float4_padded68), Role::companion),
+    row(4, "float4_padded65", dtypes(DType::f32), "the same from rows of 65 words: float4 reads fall apart",
+        FASTGEMM_LAUNCHER(gemm_float4_padded65), Role::pitfall),
+    row(5, "double_buffer_sync", dtypes(DType::f32),
+        "vectorized with double buffers filled through registers: they spill",
+        FASTGEMM_LAUNCHER(gemm_double_buffer_sync), Role::pitfall),
 };
 
 }  // namespace
