@@ -10,6 +10,6 @@ SHAPES = {"square": (256, 256, 256), "odd": (127, 255, 301), "row": (1, 512, 512
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(("kernel", "dtype"), contenders("gemm", DTYPES))
-def bench_gemm(measure, kernel, dtype, shape):
-    measure(Gemm(*SHAPES[shape], dtype), kernel)
+@pytest.mark.parametrize(("device", "kernel", "dtype"), contenders("gemm", DTYPES))
+def bench_gemm(measure, device, kernel, dtype, shape):
+    measure(Gemm(*SHAPES[shape], dtype), device, kernel)

@@ -10,6 +10,6 @@ SHAPES = {"square": (1024, 1024), "odd": (1023, 1025), "tall": (65536, 16)}
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(("kernel", "dtype"), contenders("transpose", DTYPES))
-def bench_transpose(measure, kernel, dtype, shape):
-    measure(Transpose(*SHAPES[shape], dtype), kernel)
+@pytest.mark.parametrize(("device", "kernel", "dtype"), contenders("transpose", DTYPES))
+def bench_transpose(measure, device, kernel, dtype, shape):
+    measure(Transpose(*SHAPES[shape], dtype), device, kernel)

@@ -14,41 +14,62 @@ import pytest
 import torch
 from fastgemm.bench import Instance, Problem, check, instantiate
 from fastgemm.bench.checking import Reference
+from fastgemm.bench.devices import best_device
 from fastgemm.bench.problems import dtype_name
 
 
 def contenders(op: str, dtypes: list[torch.dtype]) -> list:
-    """(kernel, dtype): each row that can run here, the fastest known choice as ``best``, and ``torch``."""
+    """(device, kernel, dtype): each row that can run here, the fastest known choice as ``best``, and ``torch``."""
+    devices = ["cpu", "cuda"] if best_device() == "cuda" else ["cpu"]
     return [
-        pytest.param(kernel, dtype, id=f"{kernel}-{dtype_name(dtype)}")
+        pytest.param(device, kernel, dtype, id=f"{device}-{kernel}-{dtype_name(dtype)}")
+        for device in devices
         for dtype in dtypes
         for kernel in [
-            r.name for r in fastgemm.kernels(op, "cpu", dtype) if r.available and r.name != "torch"
+            r.name for r in fastgemm.kernels(op, device, dtype) if r.available and r.name != "torch"
         ]
         + ["best", "torch"]
     ]
 
 
 def call_of(instance: Instance, kernel: str) -> Callable[[], object]:
-    if kernel == "torch":
-        return instance.torch()
-    return instance.ours() if kernel == "best" else instance.ours(kernel=kernel)
+    if kernel == "best":
+        return instance.ours()
+    call = instance.torch() if kernel == "torch" else instance.ours(kernel=kernel)
+    if call is None:
+        pytest.skip(f"torch has no {dtype_name(instance.problem.dtype)} {instance.problem.op} on CUDA")
+    return call
+
+
+def synchronized(call: Callable[[], object]) -> Callable[[], object]:
+    def run() -> None:
+        call()
+        torch.cuda.synchronize()
+
+    return run
 
 
 @pytest.fixture
 def measure(benchmark):
     """Checks a kernel on a problem, then times it."""
 
-    def run(problem: Problem, kernel: str) -> None:
-        instance = instantiate(problem)
+    def run(problem: Problem, device: str, kernel: str) -> None:
+        instance = instantiate(problem, device=device)
         call = call_of(instance, kernel)
-        outcome = check(call, Reference(instance))
+        try:
+            outcome = check(call, Reference(instance))
+        except RuntimeError as refusal:
+            if "cannot run here" not in str(refusal):
+                raise
+            pytest.skip(str(refusal))
         outcome.raise_if_wrong(f"{problem.op} {kernel}")
         benchmark.extra_info.update(
-            kernel=instance.chosen() if kernel == "best" else kernel, unit=problem.unit
+            kernel=instance.chosen() if kernel == "best" else kernel, unit=instance.unit[0]
         )
         rounds = max(3, min(50, int(0.1 / max(outcome.seconds, 1e-6))))
+        if device == "cuda":
+            call = synchronized(call)
         benchmark.pedantic(call, rounds=rounds, warmup_rounds=1)
-        benchmark.extra_info["rate"] = problem.work / benchmark.stats.stats.median / 1e9
+        benchmark.extra_info["rate"] = problem.work / benchmark.stats.stats.median / instance.unit[1]
 
     return run

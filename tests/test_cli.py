@@ -13,6 +13,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from fastgemm.cli import main
+from reference import DEVICES
 
 QUICK = ["--budget", "0.001"]
 
@@ -20,6 +21,7 @@ QUICK = ["--budget", "0.001"]
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fastgemm.cli.options.best_device", lambda: "cpu")  # test_cuda.py has the GPU's
 
     def invoke(*arguments: str, code: int = 0):
         result = CliRunner().invoke(main, list(arguments))
@@ -128,6 +130,9 @@ def test_an_unwritable_output_exits_with_1(run, monkeypatch):
         (["bench", "--op", "transpose", "--preset", "transformers"], "only products"),
         (["bench", "--preset", "everything"], "everything"),
         (["bench", "--budget", "0"], "--budget"),
+        (["bench", "--device", "tpu"], "tpu"),
+        (["bench", "--preset", "random60"], "for --device cuda"),
+        (["bench", "--method", "sustained"], "for --device cuda"),
     ],
 )
 def test_usage_errors_exit_with_2(run, arguments, message):
@@ -150,6 +155,20 @@ def test_bench_of_levels_and_kernels(run):
     result = run("bench", *shapes, "--level", "1", "--level", "5", "--kernel", "blocked", *QUICK)
     for text in ("level 1", "level 5", "kernel blocked", "geometric means"):
         assert text in result.stdout
+
+
+@pytest.mark.skipif("cuda" in DEVICES, reason="there is a GPU")
+def test_a_device_that_cannot_be_used_is_a_usage_error(run):
+    assert "--device cuda: torch sees no CUDA device" in run("ladder", "--device", "cuda", code=2).stderr
+
+
+def test_host_time(run):
+    result = run("bench", "--host-time", "--device", "cpu", "--json", "h.json")
+    for text in ("torch.mm", "torch.ops.fastgemm._matmul", "fastgemm.matmul", "ns a call"):
+        assert text in result.stdout
+    report = json.loads(Path("h.json").read_text())
+    assert report["command"] == "host-time"
+    assert report["summary"]["relative_to_torch_mm"]["torch.mm"] == 1
 
 
 def test_bench_tune_remembers(run):

@@ -12,8 +12,12 @@ from torch import Tensor
 
 BYTES = (1, 2, 4, 8, 16)
 BY_WIDTH = {1: torch.uint8, 2: torch.int16, 4: torch.float32, 8: torch.int64, 16: torch.complex128}
+# geam is arithmetic and may change a NaN: test_cuda.py.
 KERNELS = {
-    device: [row for row in fastgemm.kernels("transpose", device) if row.available] for device in DEVICES
+    device: [
+        row for row in fastgemm.kernels("transpose", device) if row.available and row.name != "cublas_geam"
+    ]
+    for device in DEVICES
 }
 ROWS = [(device, row.name) for device in DEVICES for row in KERNELS[device]]
 WIDTHS = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import importlib.metadata
 import os
 import platform
 import shutil
@@ -50,14 +49,6 @@ def usable_cores() -> int:
     return max(own, _TORCH_THREADS)
 
 
-def _installed(*names: str) -> str | None:
-    """Version of the first of these packages that is installed."""
-    for name in names:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            return importlib.metadata.version(name)
-    return None
-
-
 def _flag(name: str) -> bool:
     return bool(getattr(torch.backends.cuda.matmul, name))
 
@@ -71,7 +62,7 @@ def _describe_gpu() -> dict[str, Any]:
         "memory_gib": round(properties.total_memory / 2**30, 1),
         "driver": driver_version(index),
         "cuda": torch.version.cuda,
-        "cublas": _installed("nvidia-cublas", f"nvidia-cublas-cu{(torch.version.cuda or '').split('.')[0]}"),
+        "cublas": build_info()["cublas"],
         "torch_fp32_precision": torch.backends.cuda.matmul.fp32_precision,
         "torch_fp16_reduced_precision_reduction": _flag("allow_fp16_reduced_precision_reduction"),
         "torch_bf16_reduced_precision_reduction": _flag("allow_bf16_reduced_precision_reduction"),

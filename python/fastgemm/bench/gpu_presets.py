@@ -40,7 +40,7 @@ def reference() -> list[Case]:
     for dtype in (FP64, torch.int32, torch.int8, FP16, BF16):
         name = str(dtype).removeprefix("torch.")
         cases += [Case(_square(n, dtype), f"{name} 4096, 8192", five) for n in (4096, 8192)]
-    own_and_library = (*levels(5, 6), kernel("geam"))
+    own_and_library = (*levels(5, 6), kernel("cublas_geam"))
     for rows, cols in ((8192, 8192), (16384, 16384), (8191, 8193)):
         for width, dtype in BY_BYTES.items():
             group = f"transpose {rows}x{cols}, {width}-byte elements"
