@@ -2,13 +2,14 @@
 # What needs a GPU: builds the package, runs the tests, every kernel under compute-sanitizer, and the benchmarks.
 # Each stage takes less than 8 minutes on an H200 with 16 cores and leaves <stage>.json and <stage>.log.
 #
-#   tools/gpu_check.sh [build|test|sanitize|bench ...]     default: all of them
+#   tools/gpu_check.sh [build|test|sanitize|bench|tune ...]     default: the first four
 #
 #   OUT              folder of the results (default: build/gpu); the bench stage writes a JSON for each benchmark
 #   PYTHON           interpreter of an environment with torch for CUDA (default: python3)
 #   PYTEST           more arguments for the tests, such as "-x -k cuda"
 #   SANITIZERS       default: memcheck racecheck initcheck
 #   BENCH            any of ladder reference random60 host sizes sweep (default: the first four)
+#   TUNE             more arguments for tools/make_static_tables.py, such as "--op gemm --dtype float32"
 #   FASTGEMM_COMMIT  commit to store with the results where there is no git history
 #
 # Exits with 0 when every stage passed, else with 1 after the last stage. Downloads nothing.
@@ -71,10 +72,15 @@ stage_bench() {
   return $status
 }
 
+# Which kernel is fastest where, for csrc/core/static_tables.cpp.
+stage_tune() {
+  timeout 470 "$PYTHON" tools/make_static_tables.py --device cuda --no-cpp --json "$OUT/tuning.json" ${TUNE:-}
+}
+
 failed=()
 for stage in ${*:-build test sanitize bench}; do
   if ! declare -F "stage_$stage" >/dev/null; then
-    echo "gpu_check: no stage $stage; known: build test sanitize bench" >&2
+    echo "gpu_check: no stage $stage; known: build test sanitize bench tune" >&2
     exit 2
   fi
   SECONDS=0

@@ -1,13 +1,15 @@
 """Measures which kernel is fastest where, and writes csrc/core/static_tables.cpp from all such measurements.
 
-    python tools/make_static_tables.py                     measure this machine, then write the C++ table
+    python tools/make_static_tables.py                     measure this processor, then write the C++ table
+    python tools/make_static_tables.py --device cuda       the same for this GPU
     python tools/make_static_tables.py --op gemm --dtype float32    measure again only this part of it
     python tools/make_static_tables.py --from-json         write the C++ table, measure nothing
     python tools/make_static_tables.py --from-json --check fail if the C++ table is not what the JSON gives
 
-Measurements are kept in benchmarks/results/cpu/tuning_<processor>.json, one file for each type of processor;
-the C++ table holds them all. Candidates are the rungs from level 4 up and torch. An own kernel goes before
-torch, and a higher level before a lower one, when it is within 2 % of the fastest: noise must not decide.
+Measurements are kept in benchmarks/results/<cpu or GPU>/tuning_<type>.json, one file for each type of processor
+or GPU; the C++ table holds them all. Candidates are the rungs from level 4 up and torch. Noise must not decide: on
+a CPU an own kernel goes before torch, and a higher level before a lower one, when it is within 2 % of the fastest.
+On a GPU, where a point speaks for sizes whose alignment differs, torch stays unless another kernel is 3 % faster.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ from fastgemm.bench import (
     using_threads,
 )
 from fastgemm.bench.environment import usable_cores
-from fastgemm.bench.problems import ARITHMETIC, Instance
+from fastgemm.bench.problems import ARITHMETIC, LAYOUTS, Call, Instance
+from fastgemm.bench.session import REFUSAL, Session
 from fastgemm.table import WIDTH_NAMES, KernelInfo
 from rich.progress import track
 
@@ -44,7 +47,9 @@ RESULTS = ROOT / "benchmarks" / "results"
 TARGET = ROOT / "csrc" / "core" / "static_tables.cpp"
 FORMAT = 1
 CLOSE_ENOUGH = 0.98
+WORTH_LEAVING_TORCH = 1.03
 LOWEST_LEVEL = 4
+SLOW = {"cpu": 0.1, "cuda": 0.005}  # seconds from which a kernel far behind is left out
 
 # What is measured: (batch, m, n, k). Squares, few rows or columns, short and long K, odd sizes, batches.
 SQUARES = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
@@ -65,6 +70,31 @@ TRANSPOSE_GRID = [
 ]
 ADD_GRID = [(1, 1, n, 0) for n in (64, 1024, 16384, 1 << 18, 1 << 22, 1 << 25)] + [(1, 1000, 3001, 0)]
 GRIDS = {"gemm": GEMM_GRID, "transpose": TRANSPOSE_GRID, "add": ADD_GRID}
+
+# On a GPU each product is measured in all four layouts. A lattice three octaves wide, and what lies between.
+LATTICE = (16, 128, 1024, 4096)
+GPU_GRIDS = {
+    "gemm": [
+        *((1, m, n, k) for m in LATTICE for n in LATTICE for k in LATTICE),
+        *((1, n, n, n) for n in (32, 64, 192, 256, 384, 512, 768, 1536, 2048, 3072, 6144, 8192)),
+        *((1, *s) for s in ((257, 129, 511), (513, 1025, 2049), (1000, 777, 3001), (4095, 4097, 4093))),
+        *(
+            (1, *s)
+            for s in ((1, 4096, 4096), (4096, 1, 4096), (4096, 4096, 1), (1, 1, 4096), (256, 256, 65536))
+        ),
+        *((b, n, n, n) for b, n in ((256, 16), (64, 64), (64, 128), (16, 256), (8, 512), (8, 1024))),
+    ],
+    "transpose": [
+        *((1, n, n, 0) for n in (16, 64, 128, 256, 512, 1024, 2048, 4096, 8191, 8192, 16384)),
+        *(
+            (1, *s, 0)
+            for s in ((3, 1 << 20), (16, 65536), (64, 65536), (1 << 20, 3), (65536, 16), (65536, 64))
+        ),
+        *((1, *s, 0) for s in ((1, 4096), (1000, 3001), (4097, 1023))),
+        *((b, n, n, 0) for b, n in ((256, 32), (64, 128), (16, 1024))),
+    ],
+    "add": [(1, 1, n, 0) for n in (64, 4096, 1 << 18, 1 << 22, 1 << 25, 1 << 27)] + [(1, 1000, 3001, 0)],
+}
 
 # A transpose moves bytes; one dtype stands for each width.
 BY_WIDTH = {
@@ -87,15 +117,25 @@ def dtypes_of(op: str) -> dict[str, torch.dtype]:
     return BY_WIDTH if op == "transpose" else ARITHMETIC
 
 
-def problem_at(op: str, point: tuple[int, int, int, int], dtype: torch.dtype) -> Problem:
-    batch, m, n, k = point
+Sizes = tuple[int, int, int, int]
+
+
+def grid_of(op: str, device: str) -> list[tuple[Sizes, str]]:
+    """What to measure, from little work to much: sizes and layout."""
+    layouts = LAYOUTS if device == "cuda" and op == "gemm" else ("NN",)
+    grid = sorted((GPU_GRIDS if device == "cuda" else GRIDS)[op], key=lambda sizes: work_of(op, sizes))
+    return [(sizes, layout) for sizes in grid for layout in layouts]
+
+
+def problem_at(op: str, sizes: Sizes, layout: str, dtype: torch.dtype) -> Problem:
+    batch, m, n, k = sizes
     if op == "gemm":
-        return Gemm(m, n, k, dtype, batch=batch)
+        return Gemm(m, n, k, dtype, layout, batch)
     return Transpose(m, n, dtype, batch) if op == "transpose" else Add(m, n, dtype)
 
 
-def candidates_of(op: str, dtype: torch.dtype) -> list[KernelInfo]:
-    rows = fastgemm.kernels(op, "cpu", dtype)
+def candidates_of(op: str, device: str, dtype: torch.dtype) -> list[KernelInfo]:
+    rows = fastgemm.kernels(op, device, dtype)
     return [row for row in rows if row.role == "rung" and row.available and row.level >= LOWEST_LEVEL]
 
 
@@ -106,9 +146,12 @@ class Series:
     would take a tenth of a second and three times as long as the best one is left out.
     """
 
-    def __init__(self, op: str, name: str, dtype: torch.dtype, budget: float, slowest: float):
+    def __init__(
+        self, op: str, name: str, dtype: torch.dtype, session: Session, budget: float, slowest: float
+    ):
         self.op, self.name, self.dtype = op, name, dtype
-        self.budget, self.slowest = budget, slowest
+        self.session, self.budget, self.slowest = session, budget, slowest
+        self.candidates = candidates_of(op, session.device, dtype)
         self.rates: dict[str, float] = {}
 
     def _expected(self, kernel: str, work: float) -> float:
@@ -116,38 +159,53 @@ class Series:
 
     def _calls(self, instance: Instance) -> dict[str, Any]:
         work = instance.problem.work
-        candidates = candidates_of(self.op, self.dtype)
-        fastest = min((self._expected(row.name, work) for row in candidates), default=0.0)
+        fastest = min((self._expected(row.name, work) for row in self.candidates), default=0.0)
         if fastest > self.slowest:
             return {}
         calls = {}
-        for row in candidates:
-            expected = self._expected(row.name, work)
-            if expected < 0.1 or expected < 3 * fastest:
-                calls[row.name] = instance.ours(kernel=row.name)
+        for row in self.candidates:
+            expected, call = self._expected(row.name, work), instance.ours(kernel=row.name)
+            slow = expected >= SLOW[self.session.device] and expected >= 3 * fastest
+            if not slow and self._takes(call):
+                calls[row.name] = call
         return calls
 
-    def measure(self, point: tuple[int, int, int, int]) -> Point | None:
+    def _takes(self, call: Call) -> bool:
+        """Whether the kernel takes the problem; only libraries on a GPU may refuse one."""
+        if self.session.device == "cpu":
+            return True
+        try:
+            call()
+        except RuntimeError as refusal:
+            if REFUSAL in str(refusal):
+                return False
+            raise
+        return True
+
+    def measure(self, sizes: Sizes, layout: str = "NN") -> Point | None:
         """The fastest kernel at a point; None where even that would take too long."""
-        instance = instantiate(problem_at(self.op, point, self.dtype))
+        instance = instantiate(problem_at(self.op, sizes, layout, self.dtype), device=self.session.device)
         calls = self._calls(instance)
         if not calls:
             return None
-        samples = interleave(calls, budget=self.budget, max_rounds=32)
+        samples = interleave(calls, budget=self.budget, max_rounds=32, timer=self.session.timer)
         seconds = {name: samples.seconds(name).median for name in calls}
         for name, time in seconds.items():
             self.rates[name] = max(self.rates.get(name, 0.0), instance.problem.work / time)
-        levels = {row.name: row.level for row in candidates_of(self.op, self.dtype)}
-        batch, m, n, k = point
+        levels = {row.name: row.level for row in self.candidates}
+        batch, m, n, k = sizes
+        transposed = {f"{x}_transposed": letter == "T" for x, letter in zip("ab", layout, strict=True)}
+        choose = winner if instance.device == "cpu" else gpu_winner
         return {
             "op": self.op,
             "dtype": self.name,
-            "threads": torch.get_num_threads(),
+            "threads": instance.threads,
             "batch": batch,
             "m": m,
             "n": n,
             "k": k,
-            "kernel": winner(samples, levels, seconds),
+            **(transposed if instance.device == "cuda" else {}),
+            "kernel": choose(samples, levels, seconds),
             "seconds": {name: float(f"{time:.4g}") for name, time in seconds.items()},
         }
 
@@ -159,30 +217,44 @@ def winner(samples: Interleaved, levels: dict[str, int], seconds: dict[str, floa
     return max(close, key=lambda name: (name != "torch", levels[name], -seconds[name]))
 
 
-def work_of(op: str, point: tuple[int, int, int, int]) -> float:
-    batch, m, n, k = point
+def gpu_winner(samples: Interleaved, levels: dict[str, int], seconds: dict[str, float]) -> str:
+    """As ``winner``, but torch where nothing is 3 % faster."""
+    best = winner(samples, levels, seconds)
+    if "torch" in seconds and samples.speedup(best, over="torch").median < WORTH_LEAVING_TORCH:
+        return "torch"
+    return best
+
+
+def work_of(op: str, sizes: Sizes) -> float:
+    batch, m, n, k = sizes
     return batch * m * n * max(k, 1)
 
 
 def measure(
-    ops: list[str], dtypes: list[str] | None, threads: list[int], budget: float, slowest: float
+    ops: list[str],
+    dtypes: list[str] | None,
+    threads: list[int],
+    budget: float,
+    slowest: float,
+    device: str = "cpu",
 ) -> list[Point]:
     points = []
-    for op in ops:
-        chosen = {name: t for name, t in dtypes_of(op).items() if not dtypes or name in dtypes}
-        for name, dtype in chosen.items():
-            for count in threads:
-                series = Series(op, name, dtype, budget, slowest)
-                grid = sorted(GRIDS[op], key=lambda point: work_of(op, point))
-                with using_threads(count):
-                    for point in track(grid, f"{op} {name}, {count} thread(s)", transient=True):
-                        measured = series.measure(point)
-                        if measured:
-                            points.append(measured)
+    with Session(device) as session:
+        for op in ops:
+            chosen = {name: t for name, t in dtypes_of(op).items() if not dtypes or name in dtypes}
+            for name, dtype in chosen.items():
+                for count in threads:
+                    series = Series(op, name, dtype, session, budget, slowest)
+                    title = f"{op} {name}, " + (f"{count} thread(s)" if device == "cpu" else "GPU")
+                    with using_threads(count):
+                        for sizes, layout in track(grid_of(op, device), title, transient=True):
+                            measured = series.measure(sizes, layout)
+                            if measured:
+                                points.append(measured)
     return points
 
 
-def merge(path: Path, new: list[Point]) -> dict[str, Any]:
+def merge(path: Path, new: list[Point], device: str = "cpu") -> dict[str, Any]:
     """The file's points, with those of every op, dtype and thread count that was measured now replaced."""
 
     def series(p: Point) -> tuple[str, str, int]:
@@ -191,13 +263,14 @@ def merge(path: Path, new: list[Point]) -> dict[str, Any]:
     old = json.loads(path.read_text())["points"] if path.exists() else []
     replaced = {series(p) for p in new}
     kept = [p for p in old if series(p) not in replaced]
-    return {"format": FORMAT, "environment": describe(), "points": sorted(kept + new, key=order)}
+    return {"format": FORMAT, "environment": describe(device), "points": sorted(kept + new, key=order)}
 
 
 def order(point: Point) -> tuple:
     """gemm, transpose, add; within, dtypes by their place in the list of types, then sizes."""
     place = list(GRIDS).index(point["op"]), list(CPP_TYPES).index(point["dtype"]), point["threads"]
-    return (*place, *(point[name] for name in ("batch", "m", "n", "k")))
+    layout = point.get("a_transposed", False), point.get("b_transposed", False)
+    return (*place, *(point[name] for name in ("batch", "m", "n", "k")), *layout)
 
 
 def write_json(path: Path, data: dict[str, Any]) -> None:
@@ -233,7 +306,8 @@ def generate(files: list[Path]) -> str:
             name = f"k{op.capitalize()}{index}"
             rows = "\n".join(map(cpp_row, points))
             arrays.append(f"constexpr Measured {name}[] = {{\n{rows}\n}};\n")
-            tables.append(f'    {{"{env["cpu_model"]}", Op::{op}, {name}}},')
+            model = env["gpu_model"] if env["device_type"] == "cuda" else env["cpu_model"]
+            tables.append(f'    {{"{model}", Op::{op}, {name}}},')
     listed = "\n".join(sources) or "//   (none yet)"
     body = "\n".join(arrays)
     if tables:
@@ -267,6 +341,10 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--check", action="store_true", help="write nothing; fail if the C++ table is out of date"
     )
+    parser.add_argument(
+        "--no-cpp", action="store_true", help="only measure, where clang-format is not installed"
+    )
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--op", action="append", choices=list(GRIDS), help="default: all")
     parser.add_argument("--dtype", action="append", choices=list(CPP_TYPES), help="default: all")
     parser.add_argument("--budget", type=float, default=0.06, help="seconds for each kernel at each point")
@@ -277,15 +355,31 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def file_for(device: str) -> Path:
+    """Where the measurements of this processor or GPU are kept: results/h200 for an NVIDIA H200."""
+    env = describe(device)
+    model = env["gpu_model"] if device == "cuda" else env["cpu_model"]
+    folder = "cpu" if device == "cpu" else env["device"].removeprefix("NVIDIA ").lower().replace(" ", "_")
+    return RESULTS / folder / f"tuning_{re.sub(r'[^A-Za-z0-9-]+', '_', model)}.json"
+
+
 def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
     if not options.from_json and not options.check:
-        model = re.sub(r"[^A-Za-z0-9-]+", "_", fastgemm.build_info()["cpu_model"])
-        path = options.json or RESULTS / "cpu" / f"tuning_{model}.json"
-        threads = sorted({1, usable_cores()})
-        new = measure(options.op or list(GRIDS), options.dtype, threads, options.budget, options.slowest)
-        write_json(path, merge(path, new))
+        path = options.json or file_for(options.device)
+        threads = sorted({1, usable_cores()}) if options.device == "cpu" else [1]
+        new = measure(
+            options.op or list(GRIDS),
+            options.dtype,
+            threads,
+            options.budget,
+            options.slowest,
+            options.device,
+        )
+        write_json(path, merge(path, new, options.device))
         print(f"{len(new)} points measured: {path}")
+        if options.no_cpp:
+            return 0
     text = clang_format(generate(sorted(RESULTS.glob("**/tuning_*.json"))))
     if options.check:
         if TARGET.read_text() != text:

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from .. import _introspect
 from ..table import build_info
 from .telemetry import driver_version
 
@@ -57,6 +58,7 @@ def _describe_gpu() -> dict[str, Any]:
     index = torch.cuda.current_device()
     properties = torch.cuda.get_device_properties(index)
     return {
+        "gpu_model": _introspect.gpu(),
         "multiprocessors": properties.multi_processor_count,
         "capability": f"{properties.major}.{properties.minor}",
         "memory_gib": round(properties.total_memory / 2**30, 1),
