@@ -3,7 +3,7 @@
 // 32 multiply-adds from there. An element is read from global memory once for 32 uses instead of once for
 // each: global traffic falls 32-fold, and both operands are read in whole sectors in every layout.
 //
-// What is left is one shared read of B a multiply-add, and one of A, which nvcc merges four at a time.
+// What is left is a shared read of B for each multiply-add, and one of A for four, which nvcc merges.
 #include "cuda/gemm/levels.h"
 #include "cuda/gemm/tile.cuh"
 

@@ -1,7 +1,7 @@
 // Level 3: several outputs a thread, from conflict-free shared memory. A thread computes 4 x 4 elements of a
 // 64 x 64 block tile: for each k it reads 4 + 4 values and does 16 multiply-adds, 0.5 shared reads each
-// instead of 2. Now the lanes of a warp stand in different rows of the tile of A, and where its rows are 32
-// words apart, all of them begin in bank 0. One word of padding moves each row on by a bank:
+// instead of 1.25. Now the lanes of a warp stand in different rows of the tile of A, and where its rows are
+// 32 words apart, all of them begin in bank 0. One word of padding moves each row on by a bank:
 //
 //   bank of A(row, k) = (row * pitch + k) mod 32        pitch 32: k for every row      pitch 33: row + k
 //
@@ -27,6 +27,7 @@ struct Tiles {
   Acc b[kBK * kPitchB];  // (32, 64): k, n
 };
 
+// 3 blocks an SM: left alone, nvcc keeps so much of the copy in flight that 100 registers leave room for 2.
 template <class T, int padding>
 __global__ void __launch_bounds__(kThreads, 3) gemm_thread_tile_kernel(Gemm<T> batch, unsigned tiles_n) {
   using Acc = Accumulator<T>;
