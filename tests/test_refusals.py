@@ -1,8 +1,12 @@
 """What cannot work must raise: a silent wrong gradient, tangent or shape is worse than an error."""
 
+import json
+
 import fastgemm
 import pytest
 import torch
+from fastgemm import _errors, _introspect
+from test_isa import run_python
 from torch.autograd import forward_ad
 
 
@@ -109,3 +113,26 @@ def test_what_was_tuned_is_what_runs(a, b):
         assert torch.equal(fastgemm.matmul(a, b), fastgemm.matmul(a, b, kernel="simd"))
     finally:
         fastgemm.tuning.clear_cache()
+
+
+WITHOUT_GPU = """
+import json, fastgemm
+print(json.dumps({row.op + " " + row.name: row.unavailable for row in fastgemm.kernels(device="cuda")}))
+"""
+
+
+def test_cuda_rows_say_why_they_cannot_run_without_a_gpu():
+    done = run_python(["-c", WITHOUT_GPU], CUDA_VISIBLE_DEVICES="")
+    reasons = json.loads(done.stdout)
+    assert len(reasons) > 10, done.stderr
+    built = fastgemm.build_info()["cuda_archs"] != ""
+    expected = "no CUDA device" if built else "this build has no CUDA kernels (build where nvcc is installed"
+    assert all(why is not None and expected in why for why in reasons.values()), reasons
+
+
+def test_cuda_tensors_in_a_build_without_cuda_say_how_to_build(monkeypatch):
+    monkeypatch.setattr(_introspect, "build_info", lambda: {"cuda_kernels": False})
+    with pytest.raises(
+        RuntimeError, match="built without CUDA kernels, but got CUDA tensors.*FASTGEMM_CUDA=1"
+    ):
+        _errors._explain_cuda(NotImplementedError("Could not run 'fastgemm::_gemm' with 'CUDA' tensors"))

@@ -15,6 +15,8 @@ from ..bench.environment import usable_cores
 from ..table import build_info, kernels
 from .console import console
 
+ALL_DTYPES = {"gemm": 6, "transpose": 5, "add": 6}
+
 
 def gather() -> dict[str, Any]:
     return {
@@ -38,17 +40,18 @@ def _facts(found: dict[str, Any]) -> Table:
     return table
 
 
-def _kernel_table(rows: list[dict[str, Any]]) -> Table:
+def _kernel_table(rows: list[dict[str, Any]], reasons: list[str]) -> Table:
+    """``here`` refers to ``reasons`` by number where a kernel cannot run."""
     table = Table(title="kernel table", title_justify="left", title_style="bold")
     for name in ("op", "device", "level", "kernel", "role", "dtypes", "needs", "here"):
-        table.add_column(name, overflow="fold")
+        table.add_column(name, overflow="fold", no_wrap=name in ("kernel", "here"))
     section = None
     for row in rows:
         if section not in (None, (row["op"], row["device"])):
             table.add_section()
         section = row["op"], row["device"]
-        here = "yes" if row["unavailable"] is None else f"no: {row['unavailable']}"
-        dtypes = "all" if len(row["dtypes"]) >= 5 else ", ".join(row["dtypes"])
+        here = "yes" if row["unavailable"] is None else f"no ({reasons.index(row['unavailable']) + 1})"
+        dtypes = "all" if len(row["dtypes"]) == ALL_DTYPES[row["op"]] else ", ".join(row["dtypes"])
         cells = (
             row["op"],
             row["device"],
@@ -73,4 +76,7 @@ def info(as_json: bool) -> None:
         return
     out = console()
     out.print(_facts(found))
-    out.print(_kernel_table(found["kernels"]))
+    reasons = list(dict.fromkeys(row["unavailable"] for row in found["kernels"] if row["unavailable"]))
+    out.print(_kernel_table(found["kernels"], reasons))
+    for number, reason in enumerate(reasons, 1):
+        out.print(f"({number}) {reason}", style="dim")
