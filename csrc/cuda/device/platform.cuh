@@ -4,6 +4,8 @@
 //   FASTGEMM_SHARED                       static shared memory, as __shared__
 //   FASTGEMM_DYNAMIC_SHARED(T, name)      the block's dynamic shared memory, 1024-byte aligned, as T*
 //   FASTGEMM_LDG(p)                       a load through the read-only path
+//   FASTGEMM_SM90A                        1 where code may use sm_90a instructions: compiling for that GPU or
+//                                         for the host; a kernel that needs them has an empty body elsewhere
 #pragma once
 
 #include <cstddef>
@@ -21,6 +23,11 @@
 #define FASTGEMM_LDG(p) __ldg(p)
 #define FASTGEMM_UNROLL _Pragma("unroll")
 #define FASTGEMM_NO_UNROLL _Pragma("unroll 1")
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define FASTGEMM_SM90A 1
+#else
+#define FASTGEMM_SM90A 0
+#endif
 
 #else
 
@@ -33,5 +40,7 @@
 #define FASTGEMM_LDG(p) (*(p))
 #define FASTGEMM_UNROLL
 #define FASTGEMM_NO_UNROLL
+#define FASTGEMM_SM90A 1
+#define __grid_constant__
 
 #endif

@@ -61,7 +61,6 @@ using simt::init_barrier;
 using simt::load_box;
 using simt::TensorMap;
 using simt::wait_phase;
-#define __grid_constant__
 
 #endif
 

@@ -35,12 +35,21 @@ struct Result {
   Acc alpha, beta;
   bool wide;
 
+  // alpha * sum + beta * c, and its rounding into memory.
   template <class Out>
-  __device__ __forceinline__ void store_as(int64_t row, int64_t col, Acc sum) const {
+  __device__ __forceinline__ Acc blend(int64_t row, int64_t col, Acc sum) const {
     Acc value = alpha * sum;
     if (beta != Acc(0))
       value += beta * widen(static_cast<const Out*>(c)[row * c_row_stride + col * c_col_stride]);
+    return value;
+  }
+  template <class Out>
+  __device__ __forceinline__ void put(int64_t row, int64_t col, Acc value) const {
     static_cast<Out*>(out)[row * row_stride + col] = narrow<Out>(value);
+  }
+  template <class Out>
+  __device__ __forceinline__ void store_as(int64_t row, int64_t col, Acc sum) const {
+    put<Out>(row, col, blend<Out>(row, col, sum));
   }
   __device__ __forceinline__ void store(int64_t row, int64_t col, Acc sum) const {
     if constexpr (kMayBeWide) {

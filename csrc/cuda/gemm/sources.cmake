@@ -3,5 +3,10 @@ set(FASTGEMM_CUDA_GEMM
     csrc/cuda/gemm/level2_tiled.cu
     csrc/cuda/gemm/level3_thread_tile.cu
     csrc/cuda/gemm/level4_vectorized.cu
+    csrc/cuda/gemm/level5_cp_async.cu
+    csrc/cuda/gemm/level5_panel.cu
+    csrc/cuda/gemm/level5_small.cu
+    csrc/cuda/gemm/level5_split_k.cu
+    csrc/cuda/gemm/level5_warp_specialized.cu
     csrc/cuda/gemm/pitfall_double_buffer.cu
     csrc/cuda/gemm/pitfall_float4_padded65.cu)

@@ -29,6 +29,14 @@ constexpr Kernel row(int level, std::string_view name, DTypeSet types, std::stri
           .unavailable = cuda::unavailable_sm80};
 }
 
+constexpr Kernel hopper_row(int level, std::string_view name, DTypeSet types, std::string_view summary,
+                            Gemm gemm) {
+  Kernel k = row(level, name, types, summary, gemm);
+  k.needs = "sm_90a";
+  k.unavailable = cuda::unavailable_sm90a;
+  return k;
+}
+
 constexpr Kernel kRows[] = {
     row(1, "naive", kGemmTypes, "one thread an element of C, a warp along a row of C",
         FASTGEMM_LAUNCHER(gemm_naive)),
@@ -47,6 +55,11 @@ constexpr Kernel kRows[] = {
         FASTGEMM_LAUNCHER(gemm_float4_padded68), Role::companion),
     row(4, "float4_padded65", dtypes(DType::f32), "the same from rows of 65 words: float4 reads fall apart",
         FASTGEMM_LAUNCHER(gemm_float4_padded65), Role::pitfall),
+    hopper_row(5, "warp_specialized", kGemmTypes,
+               "8 x 16 sums a thread, a warp that only asks for copies, 192 KB of stages, stream-K",
+               FASTGEMM_LAUNCHER(gemm_warp_specialized)),
+    row(5, "cp_async", kGemmTypes, "warp tiles over packed panels, three asynchronous stages, split-K",
+        FASTGEMM_LAUNCHER(gemm_cp_async)),
     row(5, "double_buffer_sync", dtypes(DType::f32),
         "vectorized with double buffers filled through registers: they spill",
         FASTGEMM_LAUNCHER(gemm_double_buffer_sync), Role::pitfall),
