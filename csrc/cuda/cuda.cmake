@@ -21,6 +21,8 @@ function(fastgemm_add_cuda_kernels OBJECTS)
     set_target_properties(fastgemm_cuda PROPERTIES CUDA_ARCHITECTURES "${FASTGEMM_CUDA_ARCHS}" CUDA_STANDARD 20
                                                    CUDA_STANDARD_REQUIRED ON)
     target_link_libraries(fastgemm_cuda PUBLIC CUDA::cudart_static)
+    # A host call of a __device__ function compiles into exit(1) unless this is an error.
+    target_compile_options(fastgemm_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Werror=cross-execution-space-call>)
     list(APPEND ${OBJECTS} $<TARGET_OBJECTS:fastgemm_cuda>)
   endif()
   set(${OBJECTS} ${${OBJECTS}} PARENT_SCOPE)
