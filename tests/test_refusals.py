@@ -133,6 +133,6 @@ def test_cuda_rows_say_why_they_cannot_run_without_a_gpu():
 def test_cuda_tensors_in_a_build_without_cuda_say_how_to_build(monkeypatch):
     monkeypatch.setattr(_introspect, "build_info", lambda: {"cuda_kernels": False})
     with pytest.raises(
-        RuntimeError, match="built without CUDA kernels, but got CUDA tensors.*FASTGEMM_CUDA=1"
+        RuntimeError, match=r"built without CUDA kernels, but got CUDA tensors.*FASTGEMM_CUDA=1"
     ):
         _errors._explain_cuda(NotImplementedError("Could not run 'fastgemm::_gemm' with 'CUDA' tensors"))

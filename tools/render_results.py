@@ -6,10 +6,14 @@
 A marked block is replaced whole:
 
     <!-- ladder:begin -->     picture and tables of the rungs, from results/**/ladder.json
-    <!-- ladder:end -->       (`fastgemm ladder --json`)
-    <!-- reference:begin -->  geometric means against torch, from results/**/reference.json
+    <!-- ladder:end -->       (`fastgemm ladder --json`), those of GPUs first
+    <!-- reference:begin -->  geometric means against torch on CPUs, from results/**/reference.json
                               (`fastgemm bench --preset reference --json`)
+    <!-- gpu_NAME:begin -->   reference, random60, host, sizes or sweep of GPUs, from results/**/NAME.json
+                              (as tools/gpu_check.sh bench writes them)
     <!-- kernels:begin -->    the kernel table
+
+A block whose file is not there is left empty.
 """
 
 from __future__ import annotations
@@ -23,12 +27,26 @@ from collections.abc import Callable
 from pathlib import Path
 
 import fastgemm
-from fastgemm.bench import markdown, plots
+from fastgemm.bench import gpu_markdown, markdown, plots
 from fastgemm.bench.records import Report, read_report
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"(<!-- (\w+):begin -->\n)(.*?)(<!-- \2:end -->)", re.DOTALL)
 MARKER = re.compile(r"<!-- (\w+):(?:begin|end) -->")
+
+
+GPU_SECTIONS: dict[str, Callable[[Report], str]] = {
+    "reference": gpu_markdown.reference_section,
+    "random60": gpu_markdown.random_section,
+    "host": gpu_markdown.host_section,
+    "sizes": gpu_markdown.sizes_section,
+    "sweep": gpu_markdown.sweep_section,
+}
+PICTURES = {
+    "ladder": "Rates of the levels on",
+    "sizes": "Rates against size on",
+    "sweep": "Sustained rates, power and clocks on",
+}
 
 
 class Site:
@@ -44,27 +62,38 @@ class Site:
             p for p in [self.root / "README.md", *sorted((self.root / "docs").glob("*.md"))] if p.exists()
         ]
 
-    def reports(self, name: str) -> dict[str, Report]:
-        """Reports of a file name, by device: the folder that the file is in."""
-        return {path.parent.name: read_report(path) for path in sorted(self.results.glob(f"**/{name}.json"))}
+    def reports(self, name: str, *device_types: str) -> dict[str, Report]:
+        """Reports of a file name, by device (the folder that the file is in), those of GPUs first."""
+        found = {path.parent.name: read_report(path) for path in sorted(self.results.glob(f"**/{name}.json"))}
+        order = ("cuda", "cpu")
+        return {
+            device: report
+            for kind in order
+            for device, report in found.items()
+            if report.environment["device_type"] == kind and kind in (device_types or order)
+        }
 
-    def picture(self, device: str) -> Path:
-        return self.images / f"ladder_{device}.svg"
+    def picture(self, name: str, device: str) -> Path:
+        return self.images / f"{name}_{device}.svg"
 
     def block(self, name: str, document: Path) -> str:
-        def ladder(device: str, report: Report) -> str:
-            picture = os.path.relpath(self.picture(device), document.parent)
-            link = f"![Rates of the levels on {report.environment['device']}]({picture})"
-            return f"{link}\n\n{markdown.ladder_section(report)}"
+        def link(file: str, device: str, report: Report) -> str:
+            if file not in PICTURES:
+                return ""
+            picture = os.path.relpath(self.picture(file, device), document.parent)
+            return f"![{PICTURES[file]} {report.environment['device']}]({picture})\n\n"
 
-        def sections(file: str, section: Callable[[str, Report], str]) -> str:
-            return "\n\n".join(section(device, report) for device, report in self.reports(file).items())
+        def sections(file: str, section: Callable[[Report], str], *device_types: str) -> str:
+            reports = self.reports(file, *device_types).items()
+            return "\n\n".join(link(file, device, report) + section(report) for device, report in reports)
 
-        makers = {
-            "ladder": lambda: sections("ladder", ladder),
-            "reference": lambda: sections("reference", lambda _, report: markdown.means_section(report)),
+        makers: dict[str, Callable[[], str]] = {
+            "ladder": lambda: sections("ladder", markdown.ladder_section),
+            "reference": lambda: sections("reference", markdown.means_section, "cpu"),
             "kernels": lambda: markdown.kernel_section(fastgemm.kernels()),
         }
+        for file, section in GPU_SECTIONS.items():
+            makers[f"gpu_{file}"] = lambda file=file, section=section: sections(file, section, "cuda")
         if name not in makers:
             raise SystemExit(f"{document}: unknown block {name!r}; known: {', '.join(makers)}")
         text = makers[name]()
@@ -80,10 +109,11 @@ class Site:
     def stale_pictures(self) -> list[tuple[Path, Report]]:
         """Pictures that were not drawn from the stored data."""
         found = []
-        for device, report in self.reports("ladder").items():
-            path = self.picture(device)
-            if not path.exists() or plots.fingerprint(report) not in path.read_text(encoding="utf-8"):
-                found.append((path, report))
+        for name in PICTURES:
+            for device, report in self.reports(name).items():
+                path = self.picture(name, device)
+                if not path.exists() or plots.fingerprint(report) not in path.read_text(encoding="utf-8"):
+                    found.append((path, report))
         return found
 
 

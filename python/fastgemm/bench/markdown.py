@@ -18,19 +18,28 @@ def table(header: list[str], rows: Iterable[list[str]], numbers_from: int = 1) -
 def place(report: Report) -> str:
     """Where, when and with what a report was made, in a sentence."""
     env = report.environment
+    commit = f", commit {env['commit']}" if env["commit"] else ""
+    command = {"host-time": "bench --host-time"}.get(report.command, report.command)
+    by = f"torch {env['torch']}, {env['date'][:10]}{commit}, by `fastgemm {command}`."
+    if env["device_type"] == "cuda":
+        versions = f"driver {env['driver']}, CUDA {env['cuda']}, cuBLAS {env['cublas']}"
+        return f"Measured on {env['device']} ({versions}), {by}"
     threads = sorted({row.threads for row in report.results})
     counts = " and ".join(map(str, threads)) + (" thread" if threads == [1] else " threads")
-    commit = f", commit {env['commit']}" if env["commit"] else ""
-    return (
-        f"Measured on {env['device']} ({env['cpu_model']}), {counts}, torch {env['torch']}, "
-        f"{env['date'][:10]}{commit}, by `fastgemm {report.command}`."
-    )
+    return f"Measured on {env['device']} ({env['cpu_model']}), {counts}, {by}"
 
 
 def ladder_table(rows: list[Measurement]) -> str:
     first = rows[0]
     limit = next((row.limit_name for row in rows if row.limit_name), "limit")
-    header = ["level", "kernel", first.unit, f"of {limit}", f"of `{first.baseline}`", "over the level below"]
+    header = [
+        "level",
+        "kernel",
+        first.unit,
+        f"of {limit}",
+        f"of `{first.baseline or 'torch'}`",
+        "over the level below",
+    ]
     lines = [
         [
             str(row.level),
@@ -42,8 +51,9 @@ def ladder_table(rows: list[Measurement]) -> str:
         ]
         for row in select(rows, role="rung")
     ]
-    for row in select(rows, role="baseline"):
-        lines.append(["", f"`{row.kernel}`", rate(row.rate), percent(row.share_of_limit), "1.00", ""])
+    for row in select(rows, role="baseline") + select(rows, role="library"):
+        faster = "1.00" if row.role == "baseline" else ratio(row.speedup.median if row.speedup else None)
+        lines.append(["", f"`{row.kernel}`", rate(row.rate), percent(row.share_of_limit), faster, ""])
     title = f"**{first.op}, {first.dtype} {first.label}**\n\n"
     return title + table(header, lines, numbers_from=2)
 
@@ -57,7 +67,7 @@ def ladder_section(report: Report) -> str:
 def means_section(report: Report) -> str:
     """A row for each group of a ``bench`` report."""
     means = report.summary["geometric_means"]
-    timed = [row for row in report.results if row.role != "baseline"]
+    timed = [row for row in report.results if row.role not in ("baseline", "limit")]
 
     def kernels(group: str) -> str:
         return ", ".join(dict.fromkeys(f"`{row.kernel}`" for row in select(timed, group=group))) or "-"

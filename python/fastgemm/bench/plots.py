@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RUNG, BESIDE, TORCH, LIMIT = "#2f6f9f", "#b9c6d0", "#c8502d", "#3a3a3a"
+LINES = ("#b9c6d0", "#8fb3cc", "#5f95bc", "#2f6f9f", "#123a5c", "#3f8f5a", "#7a5aa6")
 SUFFIXES = (".png", ".svg", ".pdf")
 
 
@@ -37,6 +39,9 @@ def _pyplot() -> Any:
 
 
 def _place(report: Report, rows: list[Measurement]) -> str:
+    if report.environment["device_type"] == "cuda":
+        env = report.environment
+        return f"{env['device']}, CUDA {env['cuda']}, torch {env['torch']}, {env['date'][:10]}"
     threads = sorted({row.threads for row in rows})
     count = " and ".join(map(str, threads)) + (" thread" if threads == [1] else " threads")
     env = report.environment
@@ -125,7 +130,7 @@ def ladder_figure(report: Report) -> Figure:
 def sweep_figure(report: Report) -> Figure:
     """The speedup over torch of every problem, with quartiles, on a logarithmic axis; one row a problem."""
     plt = _pyplot()
-    rows = [row for row in report.results if row.role != "baseline" and row.speedup]
+    rows = [row for row in report.results if row.role not in ("baseline", "limit") and row.speedup]
     figure, axis = plt.subplots(figsize=(8.4, 1.6 + 0.24 * len(rows)), layout="constrained")
     for y, row in enumerate(rows):
         s = row.speedup
@@ -155,13 +160,86 @@ def sweep_figure(report: Report) -> Figure:
     return figure
 
 
+def _lines(report: Report) -> dict[str, list[Measurement]]:
+    """What a plot against size has a line for: each choice of a kernel, then torch."""
+    timed = [row for row in report.results if row.rate]
+    ours = [row for row in timed if row.role not in ("baseline", "limit")]
+    found = {name: select(ours, choice=name) for name in dict.fromkeys(row.choice for row in ours)}
+    return {**found, "torch": select(timed, role="baseline")}
+
+
+def _draw_lines(
+    axis: Axes, lines: dict[str, list[Measurement]], value: Callable[[Measurement], float]
+) -> None:
+    colours = LINES if len(lines) > 2 else (RUNG,)
+    for i, (name, rows) in enumerate(lines.items()):
+        style = (
+            {"color": TORCH, "linestyle": "--"} if name == "torch" else {"color": colours[i % len(colours)]}
+        )
+        sizes, values = [row.shape[0] for row in rows], [value(row) for row in rows]
+        axis.plot(sizes, values, marker="o", markersize=3, label=name, **style)
+    axis.grid(color="#dddddd", linewidth=0.6)
+    axis.set_axisbelow(True)
+
+
+def sizes_figure(report: Report) -> Figure:
+    """Rates against size on logarithmic axes, a line for each level."""
+    plt = _pyplot()
+    figure, axis = plt.subplots(figsize=(7.6, 4.8), layout="constrained")
+    _draw_lines(axis, _lines(report), lambda row: row.rate)
+    axis.set_xscale("log", base=2)
+    axis.set_yscale("log")
+    axis.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+    axis.set_xlabel("M = N = K")
+    axis.set_ylabel(report.results[0].unit)
+    axis.legend(frameon=False, fontsize=9)
+    axis.set_title(f"gemm {report.results[0].dtype}", fontsize=11, fontweight="bold", loc="left")
+    figure.supxlabel(_place(report, report.results), fontsize=8.5, color="#555555")
+    return figure
+
+
+def sustained_figure(report: Report) -> Figure:
+    """Rate, power and clock against size, one above the other."""
+    plt = _pyplot()
+    lines = _lines(report)
+    sensed = {name: [row for row in rows if row.telemetry] for name, rows in lines.items()}
+    panels: list[tuple[str, dict[str, list[Measurement]], Callable[[Measurement], float]]] = [
+        (report.results[0].unit, lines, lambda row: row.rate),
+    ]
+    if any(sensed.values()):
+        panels.append(("power, W", sensed, lambda row: row.telemetry["power_w"]))
+        panels.append(("SM clock, MHz", sensed, lambda row: row.telemetry["sm_clock_mhz"]))
+    figure, axes = plt.subplots(
+        len(panels),
+        1,
+        figsize=(7.6, 2.6 + 1.7 * len(panels)),
+        sharex=True,
+        squeeze=False,
+        layout="constrained",
+    )
+    for axis, (name, rows, value) in zip(axes[:, 0], panels, strict=True):
+        _draw_lines(axis, rows, value)
+        axis.set_ylabel(name)
+    axes[0, 0].set_ylim(bottom=0)
+    axes[0, 0].legend(frameon=False, fontsize=9)
+    axes[-1, 0].set_xlabel("M = N = K")
+    figure.supxlabel(_place(report, report.results), fontsize=8.5, color="#555555")
+    return figure
+
+
 def fingerprint(report: Report) -> str:
     """Identifies the data a picture was drawn from."""
     return hashlib.sha256(report.to_json().encode()).hexdigest()[:16]
 
 
 def draw(report: Report) -> Figure:
-    return ladder_figure(report) if report.command == "ladder" else sweep_figure(report)
+    if report.command == "ladder":
+        return ladder_figure(report)
+    if report.method["timer"] == "sustained":
+        return sustained_figure(report)
+    if all(row.group.startswith("sizes ") for row in report.results):
+        return sizes_figure(report)
+    return sweep_figure(report)
 
 
 def save(report: Report, path: Path) -> list[Path]:
