@@ -54,5 +54,6 @@ $(VENV)/.installed: $(VENV)/.torch $(SOURCES)
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet 'clang-format==18.1.8' 'ruff>=0.6'
+	$(BIN)/python -m pip install --quiet 'clang-format==18.1.8' 'ruff>=0.6' \
+	  'nvidia-cuda-cuobjdump==13.2.78; sys_platform == "linux"' 'nvidia-cuda-nvdisasm==13.2.78; sys_platform == "linux"'
 	@touch $@

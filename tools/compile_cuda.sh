@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the library with its CUDA sources, reads what ptxas says of every kernel, and imports the result, on a
-# machine that needs neither a GPU nor a driver. Fails on spills, on stack frames, and on the warnings that wgmma
-# was serialized or setmaxnreg ignored.
+# Builds the library with its CUDA sources and imports the result, on a machine that needs neither a GPU nor a
+# driver. Fails on ptxas's warnings that wgmma was serialized or setmaxnreg ignored; what the code of each kernel
+# looks like is for tools/check_sass.py, afterwards.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-$PWD/.venv/bin/python}
@@ -17,8 +17,8 @@ mkdir -p "$build"
 "$(dirname "$python")/cmake" --build "$build" --parallel "$(nproc)" 2>&1 | tee "$log"
 "$(dirname "$python")/cmake" --install "$build" >/dev/null
 
-if grep -E 'C75(08|10|18)|[1-9][0-9]* bytes (stack frame|spill)' "$log"; then
-  echo "compile_cuda: the lines above name spills, stack frames or serialized instructions" >&2
+if grep -E 'C75(08|10|18)' "$log"; then
+  echo "compile_cuda: the lines above name serialized or ignored instructions" >&2
   exit 1
 fi
 cp python/fastgemm/*.py "$build/package/fastgemm/"

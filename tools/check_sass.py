@@ -1,0 +1,190 @@
+"""Reads the machine code of the CUDA kernels that tools/compile_cuda.sh built, and holds them to their word.
+
+    python tools/check_sass.py           check, and rewrite the table in docs/cuda_kernels.md
+    python tools/check_sass.py --check   check; write nothing, fail if the table would change
+
+A kernel fails that keeps anything in local memory (spilled registers, arrays indexed at run time), or that is
+said to move 16 bytes an access and does not. Files named pitfall_* are lessons in just that and promise nothing.
+Needs cuobjdump and nvdisasm, which the extra `lint` installs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+OBJECTS = ROOT / "build/cuda/CMakeFiles/fastgemm_cuda.dir/csrc/cuda"
+DOCUMENT = ROOT / "docs/cuda_kernels.md"
+BEGIN, END = "<!-- compiled kernels: begin -->\n", "<!-- compiled kernels: end -->"
+SHOWN = "sm_90a"  # the table's architecture; the checks read all that were built
+RESERVED_SHARED = 1024  # bytes that sm_90 adds to the shared memory of a kernel that has any
+
+# Kinds of accesses, and the instructions that make them: LDG.E.128.CONSTANT, LDGSTS.E.BYPASS.LTC128B.128,
+# UTMALDG.3D (a box of a tensor) and UBLKCP (a row of bytes) by the tensor memory accelerator.
+LOAD, STORE, SHARED_LOAD, SHARED_STORE = "global load", "global store", "shared load", "shared store"
+BULK = "bulk copy"
+OPCODES = {"LDG": LOAD, "LDGSTS": LOAD, "STG": STORE, "LDS": SHARED_LOAD, "LDSM": SHARED_LOAD}
+OPCODES |= {"STS": SHARED_STORE, "UTMALDG": BULK, "UBLKCP": BULK, "LDL": "local", "STL": "local"}
+INSTRUCTION = re.compile(rf"\b({'|'.join(OPCODES)})((?:\.\w+)*) ")
+WIDTHS = {"128": 16, "64": 8, "U16": 2, "S16": 2, "U8": 1, "S8": 1}
+
+# Which 16-byte accesses every instantiation of a kernel has. A bulk copy counts as a load.
+PROMISES = {
+    r"gemm_vectorized_kernel<": {LOAD, SHARED_LOAD},
+    r"gemm_cp_async_kernel<": {LOAD, SHARED_LOAD},
+    r"gemm_small_kernel<": {LOAD, SHARED_LOAD},
+    r"gemm_warp_specialized_kernel<": {LOAD, SHARED_LOAD},
+    r"transpose_(vectorized|saturating|pipelined)_kernel<": {LOAD, STORE, SHARED_LOAD},
+    r"add_vectors_kernel<[^,]+, (2|4|8|16),": {LOAD, STORE},
+}
+
+SHORTER = {
+    r"\bunsigned (\w+)": r"u\1",
+    r"\bsigned char\b": "int8",
+    r"\buchar\b": "uint8",
+    r"\bushort\b": "uint16",
+}
+SHORTER |= {r"\buint\b": "uint32", r"\bulong\b": "uint64", r"\bint\b": "int32", "> >": ">>"}
+
+
+@dataclass
+class Kernel:
+    source: Path  # gemm/level1_naive.cu
+    arch: str
+    name: str  # gemm_naive_kernel<float, true>
+    registers: int
+    shared: int
+    stack: int
+    accesses: Counter[tuple[str, int]] = field(default_factory=Counter)  # (kind, bytes): instructions
+
+    def wide(self, kind: str) -> int:
+        return self.accesses[kind, 16]
+
+    def problems(self) -> Iterator[str]:
+        if self.source.name.startswith("pitfall_"):
+            return
+        local = sum(count for (kind, _), count in self.accesses.items() if kind == "local")
+        if self.stack or local:
+            yield f"{self.stack} bytes of stack, {local} accesses to local memory"
+        for pattern, kinds in PROMISES.items():
+            if re.match(pattern, self.name):
+                for kind in sorted(kinds):
+                    if not self.wide(kind) and not (kind == LOAD and self.wide(BULK)):
+                        yield f"no 16-byte {kind}"
+
+
+def run(*command: str | Path, text: str | None = None) -> str:
+    """Runs a tool, with the CUDA tools that pip installed beside this Python on its path."""
+    spec = importlib.util.find_spec("nvidia")
+    folders = [Path(p) / "cu13" / "bin" for p in (spec.submodule_search_locations or [] if spec else [])]
+    path = os.pathsep.join([*map(str, folders), os.environ["PATH"]])
+    program = next((f / command[0] for f in folders if (f / command[0]).exists()), command[0])
+    done = subprocess.run(
+        [program, *command[1:]], input=text, capture_output=True, text=True, env={**os.environ, "PATH": path}
+    )
+    if done.returncode:
+        raise SystemExit(f"{command[0]} failed: {done.stderr.strip()}")
+    return done.stdout
+
+
+def short_name(demangled: str) -> str:
+    """gemm_naive_kernel<Half, true> of void fastgemm::cuda::(anonymous namespace)::gemm_naive_kernel<...>(...)."""
+    name = re.sub(r"fastgemm::cuda::|\(anonymous namespace\)::|^void ", "", demangled)
+    depth = 0
+    for i, c in enumerate(name):  # up to the parameter list: the first parenthesis outside angle brackets
+        depth += (c == "<") - (c == ">")
+        if c == "(" and depth == 0:
+            name = name[:i]
+            break
+    for long, short in SHORTER.items():
+        name = re.sub(long, short, name)
+    return name
+
+
+def width_of(kind: str, suffixes: str) -> int:
+    if kind == BULK:
+        return 16
+    return next((WIDTHS[s] for s in suffixes.split(".") if s in WIDTHS), 4)
+
+
+def read_object(path: Path, source: Path) -> list[Kernel]:
+    found: dict[tuple[str, str], Kernel] = {}
+    arch = ""
+    usage = re.compile(r"arch = (\S+)| Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
+    for m in usage.finditer(run("cuobjdump", "--dump-resource-usage", path)):
+        arch = m[1] or arch
+        if m[2]:
+            registers, stack, shared, local = map(int, m.groups()[2:])
+            shared -= RESERVED_SHARED if shared and int(re.sub(r"\D", "", arch)) >= 90 else 0
+            found[arch, m[2]] = Kernel(source, arch, m[2], registers, shared, stack + local)
+    kernel = None
+    for line in run("cuobjdump", "--dump-sass", path).splitlines():
+        if m := re.match(r"\s*arch = (\S+)|\s*Function : (\S+)", line):
+            arch = m[1] or arch
+            kernel = found[arch, m[2]] if m[2] else None
+        elif kernel and (m := INSTRUCTION.search(line)):
+            kind = OPCODES[m[1]]
+            kernel.accesses[kind, width_of(kind, m[2])] += 1
+    kernels = list(found.values())
+    names = run("c++filt", text="\n".join(k.name for k in kernels)).splitlines()
+    for k, name in zip(kernels, names, strict=True):
+        k.name = short_name(name)
+    return sorted(kernels, key=lambda k: (k.name, k.arch))
+
+
+def read_kernels(folder: Path) -> list[Kernel]:
+    """All kernels of the objects, in the order of their files; those of device/ launch nothing of the ladder."""
+    paths = [p for p in sorted(folder.rglob("*.cu.o")) if p.parent.name != "device"]
+    if not paths:
+        raise SystemExit(f"no objects under {folder}; build them with tools/compile_cuda.sh")
+    return [k for p in paths for k in read_object(p, p.relative_to(folder).with_suffix(""))]
+
+
+def table(kernels: list[Kernel]) -> str:
+    kinds = (LOAD, BULK, STORE, SHARED_LOAD, SHARED_STORE)
+    head = ["file", "kernel", "registers", "shared memory", *(f"{kind}s" for kind in kinds)]
+    lines = ["| " + " | ".join(head) + " |", "| --- | --- |" + " ---: |" * (len(head) - 2)]
+    for k in kernels:
+        if k.arch == SHOWN:
+            cells = [f"{k.source}", f"`{k.name}`", str(k.registers), str(k.shared)]
+            cells += [str(k.wide(kind) or "") for kind in kinds]
+            lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if the table would change")
+    parser.add_argument("--objects", type=Path, default=OBJECTS, help="folder of the objects of csrc/cuda")
+    arguments = parser.parse_args()
+    kernels = read_kernels(arguments.objects)
+    problems = [f"{k.source}: {k.name} ({k.arch}): {what}" for k in kernels for what in k.problems()]
+    for pattern in PROMISES:
+        if not any(re.match(pattern, k.name) for k in kernels):
+            problems.append(f"no kernel is called {pattern}")
+    text = DOCUMENT.read_text(encoding="utf-8")
+    start, end = text.index(BEGIN) + len(BEGIN), text.index(END)
+    made = text[:start] + table(kernels) + text[end:]
+    if made != text and arguments.check:
+        problems.append(f"{DOCUMENT.relative_to(ROOT)} is old: run tools/check_sass.py")
+    elif made != text:
+        DOCUMENT.write_text(made, encoding="utf-8")
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    print(f"{len(kernels)} kernels read, {len(problems)} problems")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
