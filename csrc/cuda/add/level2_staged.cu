@@ -2,47 +2,65 @@
 // used many times; here each is used once, by the thread that brought it, so that staging adds two stores,
 // two loads and a barrier to the same bytes on the same bus: reuse first, then fast memory.
 //
-// The pitfall staged_transposed is the same with the indices of a tile exchanged, [threadIdx.x][threadIdx.y]:
-// a warp walks down a column, 32 sectors a request in global memory (fp32: 4 would do), and its lanes all
+// The pitfall staged_transposed does it by tiles of 32 x 32 and indexes them [threadIdx.x][threadIdx.y]: a
+// warp walks down a column, 32 sectors a request in global memory where 4 would do (fp32), and its lanes all
 // meet in one bank of shared memory.
 #include "cuda/add/levels.h"
 #include "cuda/add/problem.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-constexpr int kStagedTile = 32, kStagedRows = 8;
+constexpr int kStagedThreads = 256;
 
-template <class T, bool exchanged>
-__global__ void __launch_bounds__(kStagedTile* kStagedRows)
-    add_staged_kernel(Add<T> add, int64_t tiles_across) {
-  constexpr int kHigh = exchanged ? kStagedTile : kStagedRows, kWide = exchanged ? kStagedRows : kStagedTile;
-  constexpr int kPitch = kStagedTile;
-  FASTGEMM_SHARED T staged_a[kHigh][kPitch], staged_b[kHigh][kPitch];  // (8, 32), or (32, 8) of rows as long
-  const int x = int(threadIdx.x), y = int(threadIdx.y);
-  const int i = exchanged ? x : y, j = exchanged ? y : x;
-  const int64_t row = blockIdx.x / tiles_across * kHigh + i, col = blockIdx.x % tiles_across * kWide + j;
-  const bool inside = row < add.rows && col < add.cols;
+template <class T>
+__global__ void __launch_bounds__(kStagedThreads) add_staged_kernel(Add<T> add) {
+  FASTGEMM_SHARED T staged_a[kStagedThreads], staged_b[kStagedThreads];
+  const int64_t index = int64_t(blockIdx.x) * kStagedThreads + threadIdx.x;
+  const int64_t row = index / add.cols, col = index - row * add.cols;
+  const bool inside = row < add.rows;
   if (inside) {
-    staged_a[i][j] = *add.a.at(row, col);
-    staged_b[i][j] = *add.b.at(row, col);
+    staged_a[threadIdx.x] = *add.a.at(row, col);
+    staged_b[threadIdx.x] = *add.b.at(row, col);
   }
   __syncthreads();
-  if (inside) *add.out.at(row, col) = add.sum(staged_a[i][j], staged_b[i][j]);
+  if (inside) *add.out.at(row, col) = add.sum(staged_a[threadIdx.x], staged_b[threadIdx.x]);
 }
 
-template <bool exchanged>
-void launch_staged(const char* name, const AddProblem& p, Context& context) {
+void add_staged(const AddProblem& p, Context& context) {
   run_add(p, [&]<class T>(const Add<T>& add) {
-    const int64_t across = ceil_div(add.cols, exchanged ? kStagedRows : kStagedTile);
-    const int64_t down = ceil_div(add.rows, exchanged ? kStagedTile : kStagedRows);
-    const LaunchShape shape{dim3(unsigned(across * down)), dim3(kStagedTile, kStagedRows)};
-    launch<add_staged_kernel<T, exchanged>>(name, shape, context)(add, across);
+    const unsigned blocks = unsigned(ceil_div(add.rows * add.cols, kStagedThreads));
+    launch<add_staged_kernel<T>>("staged", {dim3(blocks), dim3(kStagedThreads)}, context)(add);
   });
 }
 
-void add_staged(const AddProblem& p, Context& c) { launch_staged<false>("staged", p, c); }
-void add_staged_transposed(const AddProblem& p, Context& c) {
-  launch_staged<true>("staged_transposed", p, c);
+constexpr int kStagedTile = 32;
+
+// A single row counts as rows of `width` elements.
+template <class T>
+__global__ void __launch_bounds__(kStagedTile* kStagedTile)
+    add_staged_transposed_kernel(Add<T> add, int64_t width, int64_t tiles_across) {
+  FASTGEMM_SHARED T staged_a[kStagedTile][kStagedTile], staged_b[kStagedTile][kStagedTile];
+  const int64_t row = blockIdx.x / tiles_across * kStagedTile + threadIdx.x;
+  const int64_t col = blockIdx.x % tiles_across * kStagedTile + threadIdx.y, index = row * width + col;
+  const bool inside = col < width && index < add.rows * add.cols;
+  const int64_t i = add.rows == 1 ? 0 : row, j = add.rows == 1 ? index : col;
+  if (inside) {
+    staged_a[threadIdx.x][threadIdx.y] = *add.a.at(i, j);
+    staged_b[threadIdx.x][threadIdx.y] = *add.b.at(i, j);
+  }
+  __syncthreads();
+  if (inside)
+    *add.out.at(i, j) = add.sum(staged_a[threadIdx.x][threadIdx.y], staged_b[threadIdx.x][threadIdx.y]);
+}
+
+void add_staged_transposed(const AddProblem& p, Context& context) {
+  run_add(p, [&]<class T>(const Add<T>& add) {
+    const int64_t width = add.rows == 1 ? std::min<int64_t>(add.cols, 1024) : add.cols;
+    const int64_t across = ceil_div(width, kStagedTile);
+    const int64_t down = ceil_div(ceil_div(add.rows * add.cols, width), kStagedTile);
+    const LaunchShape shape{dim3(unsigned(across * down)), dim3(kStagedTile, kStagedTile)};
+    launch<add_staged_transposed_kernel<T>>("staged_transposed", shape, context)(add, width, across);
+  });
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -6,12 +6,52 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
+// Elements of T that are added together: words of 32 bits hold two halves or four bytes. Vectors stay packed
+// as words until then, because 16 bytes that wait for their turn one by one take 16 registers instead of 4.
+template <class T>
+struct Packed {
+  using Word = T;
+  static __device__ __forceinline__ Word repeat(T x) { return x; }
+  static __device__ __forceinline__ Word sum(const Add<T>& add, Word a, Word b) { return add.sum(a, b); }
+};
+
+template <class T>
+struct PackedHalves {
+  using Word = uint32_t;
+  static __device__ __forceinline__ Word repeat(T x) { return x.bits * 0x10001u; }
+  static __device__ __forceinline__ Word sum(const Add<T>& add, Word a, Word b) {
+    const T low = add.sum(T{uint16_t(a)}, T{uint16_t(b)});
+    const T high = add.sum(T{uint16_t(a >> 16)}, T{uint16_t(b >> 16)});
+    return low.bits | uint32_t(high.bits) << 16;
+  }
+};
+template <>
+struct Packed<Half> : PackedHalves<Half> {};
+template <>
+struct Packed<BFloat16> : PackedHalves<BFloat16> {};
+
+// Bytes wrap modulo 2^8, so that two of them fit into a product: 255 + 255 * 255 < 2^16.
+template <>
+struct Packed<int8_t> {
+  using Word = uint32_t;
+  static __device__ __forceinline__ Word repeat(int8_t x) { return uint8_t(x) * 0x1010101u; }
+  static __device__ __forceinline__ Word sum(const Add<int8_t>& add, Word a, Word b) {
+    constexpr Word kEven = 0x00ff00ff;
+    const Word alpha = add.alpha & 0xff;
+    const Word even = (a & kEven) + (b & kEven) * alpha;
+    const Word odd = (a >> 8 & kEven) + (b >> 8 & kEven) * alpha;
+    return (even & kEven) | (odd & kEven) << 8;
+  }
+};
+
 // Vectors count from the 16-byte boundary at or before the start of each row of out: `lead` elements of a
-// row's first vector lie before the row. a and b share the boundaries or are one element for the whole row
-// (splat).
+// row's first vector lie before the row. a and b share the boundaries or are one element for the whole row.
 template <class T, int V>
 struct AddVectors {
-  using Values = Vector<T, V>;
+  using Pack = Packed<T>;
+  using Word = typename Pack::Word;
+  static constexpr int kWords = V * sizeof(T) / sizeof(Word);
+  using Values = Vector<Word, kWords>;
   Add<T> add;
   int64_t per_row;
   int lead;
@@ -21,23 +61,23 @@ struct AddVectors {
     bool whole;
   };
   __device__ __forceinline__ Place place(int64_t index) const {
-    const int64_t row = index / per_row, col = (index - row * per_row) * V - lead;
-    return {row, col, V == 1 || (col >= 0 && col + V <= add.cols)};
+    const int64_t row = add.rows == 1 ? 0 : index / per_row, col = (index - row * per_row) * V - lead;
+    return {row, col, col >= 0 && col + V <= add.cols};
   }
-  // Only whole vectors; their strides within a row are 1 or 0 unless V is 1.
+  // Only whole vectors, of stride 1 or 0 within a row.
   __device__ __forceinline__ Values load(const AddSide<const T>& side, const Place& p) const {
     const T* const from = side.at(p.row, p.col);
-    if (V == 1 || side.col_stride != 0) return load_vector<Values>(from);
+    if (side.col_stride != 0) return load_vector<Values>(from);
     Values v;
-    const T value = *from;
+    const Word word = Pack::repeat(*from);
     FASTGEMM_UNROLL
-    for (int i = 0; i < V; ++i) v[i] = value;
+    for (int i = 0; i < kWords; ++i) v[i] = word;
     return v;
   }
   __device__ __forceinline__ void store_sum(const Place& p, const Values& a, const Values& b) const {
     Values v;
     FASTGEMM_UNROLL
-    for (int i = 0; i < V; ++i) v[i] = add.sum(a[i], b[i]);
+    for (int i = 0; i < kWords; ++i) v[i] = Pack::sum(add, a[i], b[i]);
     store_vector(add.out.at(p.row, p.col), v);
   }
   // What a vector at the end of a row has of it.
@@ -49,13 +89,40 @@ struct AddVectors {
   }
 };
 
+// Single elements, of any strides.
+template <class T>
+struct AddVectors<T, 1> {
+  struct Values {
+    T value;
+  };
+  Add<T> add;
+  int64_t per_row;
+  int lead;
+
+  struct Place {
+    int64_t row, col;
+    static constexpr bool whole = true;
+  };
+  __device__ __forceinline__ Place place(int64_t index) const {
+    const int64_t row = add.rows == 1 ? 0 : index / per_row;
+    return {row, index - row * per_row};
+  }
+  __device__ __forceinline__ Values load(const AddSide<const T>& side, const Place& p) const {
+    return {*side.at(p.row, p.col)};
+  }
+  __device__ __forceinline__ void store_sum(const Place& p, const Values& a, const Values& b) const {
+    *add.out.at(p.row, p.col) = add.sum(a.value, b.value);
+  }
+  __device__ __forceinline__ void add_elements(const Place&) const {}
+};
+
 // One thread for `Unroll` vectors, all of them loaded before the first is stored.
 template <class T, int V, int Threads, int Unroll>
 __global__ void __launch_bounds__(Threads) add_vectors_kernel(AddVectors<T, V> vectors) {
   const int64_t first = int64_t(blockIdx.x) * (Threads * Unroll) + threadIdx.x;
   const int64_t count = vectors.per_row * vectors.add.rows;
   typename AddVectors<T, V>::Place place[Unroll];
-  Vector<T, V> a[Unroll], b[Unroll];
+  typename AddVectors<T, V>::Values a[Unroll], b[Unroll];
   FASTGEMM_UNROLL
   for (int u = 0; u < Unroll; ++u) {
     if (first + u * Threads >= count) break;
@@ -74,9 +141,9 @@ __global__ void __launch_bounds__(Threads) add_vectors_kernel(AddVectors<T, V> v
 template <int V, int Threads, int Unroll, class T>
 void launch_by(const char* name, const Add<T>& add, int lead, Context& context) {
   const AddVectors<T, V> vectors{add, ceil_div(add.cols + lead, V), lead};
-  const int64_t blocks = ceil_div(vectors.per_row * add.rows, Threads * Unroll);
-  launch<add_vectors_kernel<T, V, Threads, Unroll>>(name, {dim3(unsigned(blocks)), dim3(Threads)},
-                                                    context)(vectors);
+  const LaunchShape shape{dim3(unsigned(ceil_div(vectors.per_row * add.rows, Threads * Unroll))),
+                          dim3(Threads)};
+  launch<add_vectors_kernel<T, V, Threads, Unroll>>(name, shape, context)(vectors);
 }
 
 template <int Threads, int Unroll>

@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kLanes* kWarps) transpose_naive_kernel(Transpo
 template <bool coalesced_read>
 void launch_naive(const char* name, const TransposeProblem& p, Context& context) {
   run_transpose(p, context, [&]<int Size>(const Transpose& all, int64_t batch) {
-    launch_tiles(all, batch, coalesced_read ? kWarps : kLanes, coalesced_read ? kLanes : kWarps,
+    launch_tiles(all, batch, coalesced_read ? TileSize{kWarps, kLanes} : TileSize{kLanes, kWarps},
                  [&](const Transpose& t, const Tiles& tiles, unsigned count) {
                    launch<transpose_naive_kernel<Size, coalesced_read>>(
                        name, {dim3(count), dim3(kLanes * kWarps)}, context)(t, tiles);

@@ -22,17 +22,17 @@ __global__ void __launch_bounds__(kVectorizedThreads)
   const VectorizedTile<Size> tile{units};
   const Tiles::Place place = tiles.along_rows(blockIdx.x);
   const Transpose t = batch.at_matrix(place.matrix);
-  const auto part = tile.part_of(t, place);
+  const auto part = tile.part_of(t, tiles, place);
   tile.load(t, part);
   __syncthreads();
-  tile.store(t, part);
+  tile.store(t, part, tiles.step);
 }
 
 void transpose_vectorized(const TransposeProblem& p, Context& context) {
   run_transpose<Narrow::flat>(p, context, [&]<int Size>(const Transpose& all, int64_t batch) {
     using Shape = VectorizedTile<Size>;
     launch_tiles(
-        all, batch, Shape::kRows, Shape::kCols, [&](const Transpose& t, const Tiles& tiles, unsigned count) {
+        all, batch, Shape::size_for(all, batch), [&](const Transpose& t, const Tiles& tiles, unsigned count) {
           launch<transpose_vectorized_kernel<Size>>(
               "vectorized", {dim3(count), dim3(kVectorizedThreads), Shape::kBytes}, context)(t, tiles);
         });

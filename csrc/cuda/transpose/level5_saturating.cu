@@ -18,21 +18,23 @@ __global__ void __launch_bounds__(kSaturatingThreads)
     transpose_saturating_kernel(Transpose batch, Tiles tiles) {
   FASTGEMM_DYNAMIC_SHARED(Unit, units);
   const Shape tile{units};
-  const Tiles::Place place = tiles.down_columns(blockIdx.x);
+  const Tiles::Place place = tiles.in_bands(blockIdx.x);
   const Transpose t = batch.at_matrix(place.matrix);
-  const auto part = tile.part_of(t, place);
+  const auto part = tile.part_of(t, tiles, place);
   tile.load(t, part);
   __syncthreads();
-  tile.store(t, part);
+  tile.store(t, part, tiles.step);
 }
 
 template <int Size, class Shape>
-void launch_saturating(const Transpose& all, int64_t batch, Context& context) {
-  launch_tiles(all, batch, Shape::kRows, Shape::kCols,
-               [&](const Transpose& t, const Tiles& tiles, unsigned count) {
-                 launch<transpose_saturating_kernel<Size, Shape>>(
-                     "saturating", {dim3(count), dim3(kSaturatingThreads), Shape::kBytes}, context)(t, tiles);
-               });
+void launch_saturating(const Transpose& all, int64_t batch, Context& context, uint32_t band = UINT32_MAX) {
+  launch_tiles(
+      all, batch, Shape::size_for(all, batch),
+      [&](const Transpose& t, const Tiles& tiles, unsigned count) {
+        launch<transpose_saturating_kernel<Size, Shape>>(
+            "saturating", {dim3(count), dim3(kSaturatingThreads), Shape::kBytes}, context)(t, tiles);
+      },
+      band);
 }
 
 void transpose_saturating(const TransposeProblem& p, Context& context) {

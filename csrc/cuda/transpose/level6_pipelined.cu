@@ -1,20 +1,20 @@
-// Level 6: asynchrony. Blocks stay for many tiles, and while one tile is transposed and written, cp.async
-// brings the next ones into shared memory past registers and L1. A tile of src arrives as it lies: the
-// aligned units of 16 bytes that cover its rows, one more than level 5 reads where rows start in the middle
-// of a unit. Threads then take V units each at whatever offset their row has, so that every alignment moves
-// by 16 bytes, on both sides and for every element width. (A tensor map would need rows that start at
-// multiples of 16 bytes.)
+// Level 6: asynchrony. cp.async brings tiles into shared memory past registers and L1: a block asks for all
+// the tiles that it will work on at once, and while one is transposed and written, the next ones are on their
+// way. A tile arrives as it lies in src, the aligned units of 16 bytes that cover its rows, one more than
+// level 5 reads where rows begin in the middle of a unit. Threads then take V units each at whatever offset
+// their row has, so that every alignment moves by 16 bytes on both sides, for every element width. (A tensor
+// map would need rows that begin at multiples of 16 bytes.)
 #include "cuda/device/async_copy.cuh"
 #include "cuda/transpose/levels.h"
 #include "cuda/transpose/tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// The rows of a tile as they lie in src, from the unit that holds their first byte on.
-template <int Size, int Down, int Across, int Threads>
+// Rows of src as they arrive. `shifted`: some row begins in the middle of a unit.
+template <int Size, int Down, int Across, int Threads, bool shifted>
 struct Arrival {
   using Shape = Tile<Size, Down, Across, Threads>;
-  static constexpr int kPitch = Across + 1;
+  static constexpr int kPitch = Across + shifted;
   static constexpr int kBytes = Shape::kRows * kPitch * 16;
 
   Unit* units;  // (kRows, kPitch)
@@ -22,10 +22,11 @@ struct Arrival {
   // Unit `u` of row i, whose `bytes` begin at `row`. Reads nothing before the matrix or after its last row.
   __device__ __forceinline__ void copy_unit(const Transpose& t, const char* row, int bytes, int i,
                                             int u) const {
-    const char* const from = row - reinterpret_cast<uintptr_t>(row) % 16 + u * 16;
     Unit* const to = &units[i * kPitch + u];
+    if constexpr (!shifted) return copy_async<16>(to, row + u * 16, max(0, min(16, bytes - u * 16)));
+    const char* const from = row - reinterpret_cast<uintptr_t>(row) % 16 + u * 16;
     if (from >= t.src) return copy_async<16>(to, from, max(0, min(16, int(row + bytes - from))));
-    // Only the first unit of a matrix starts before it.
+    // Only the first unit of a matrix begins before it.
     for (int e = 0; e < kPerUnit<Size>; ++e)
       reinterpret_cast<Element<Size>*>(to)[e] = from + e * Size >= t.src
                                                     ? *reinterpret_cast<const Element<Size>*>(from + e * Size)
@@ -39,35 +40,37 @@ struct Arrival {
     FASTGEMM_UNROLL
     for (int i = int(threadIdx.x) / Across; i < Shape::kRows; i += Threads / Across)
       copy_unit(t, first + i * t.src_stride, bytes_of(i), i, int(threadIdx.x) % Across);
-    if (is_aligned(first, 16) && t.src_stride % 16 == 0) return;
-    for (int i = int(threadIdx.x); i < Shape::kRows; i += Threads)
-      copy_unit(t, first + i * t.src_stride, bytes_of(i), i, Across);
+    if constexpr (shifted) {
+      for (int i = int(threadIdx.x); i < Shape::kRows; i += Threads)
+        copy_unit(t, first + i * t.src_stride, bytes_of(i), i, Across);
+    }
   }
 
   // The block (down, across) of V x V elements.
   __device__ __forceinline__ void take(const Transpose& t, const typename Shape::Part& part, int down,
                                        int across, Unit (&block)[Shape::V]) const {
+    // All that counts of an address here is where in a unit it lies.
+    const uint32_t stride = uint32_t(t.src_stride);
+    uint32_t row = uint32_t(reinterpret_cast<uintptr_t>(t.src)) + uint32_t(part.col) * Size +
+                   (uint32_t(part.row) + down * Shape::V) * stride;
     FASTGEMM_UNROLL
-    for (int k = 0; k < Shape::V; ++k) {
-      const int i = down * Shape::V + k;
-      const Unit* const unit = &units[i * kPitch + across];
-      const uintptr_t row =
-          reinterpret_cast<uintptr_t>(t.src) + (part.row + i) * t.src_stride + part.col * Size;
-      block[k] = unit[0];
-      if (row % 16 != 0) block[k] = bytes_at<Size>(unit[0], unit[1], int(row % 16));
+    for (int k = 0; k < Shape::V; ++k, row += stride) {
+      const Unit* const unit = &units[(down * Shape::V + k) * kPitch + across];
+      block[k] = shifted ? bytes_at<Size>(unit[0], unit[shifted], int(row % 16)) : unit[0];
     }
   }
 };
 
-template <int Size, int Down, int Across, int Threads, int Stages>
+// A block works on `Steps` tiles, `Stages` of which are in shared memory or on their way there.
+template <int Size, int Down, int Across, int Threads, int Stages, int Steps, bool shifted_>
 struct Pipeline {
   using Shape = Tile<Size, Down, Across, Threads>;
-  using Stage = Arrival<Size, Down, Across, Threads>;
-  static constexpr int kThreads = Threads, kStages = Stages;
-  static constexpr int kSharedBytes = Shape::kBytes + Stages * Stage::kBytes;
-  // Of 228 KB (sm_90), of which every block takes 1 KB for itself.
-  static constexpr int kResident = std::min(228 * 1024 / (kSharedBytes + 1024), 2048 / Threads);
-  static_assert(kResident >= 1 && Stages >= 2);
+  using Stage = Arrival<Size, Down, Across, Threads, shifted_>;
+  static constexpr int kThreads = Threads, kStages = Stages, kSteps = Steps;
+  static constexpr int kSharedBytes = Stages * Stage::kBytes;
+  // Blocks on a multiprocessor, as far as registers go: 1024 threads have 64 each, 512 have 128.
+  static constexpr int kResident = (Size == 1 ? 512 : 1024) / Threads;
+  static_assert(kResident >= 1 && Stages >= 1 && Steps >= Stages);
 };
 
 template <int Size, class P>
@@ -76,62 +79,72 @@ __global__ void __launch_bounds__(P::kThreads, P::kResident)
   using Shape = typename P::Shape;
   using Stage = typename P::Stage;
   FASTGEMM_DYNAMIC_SHARED(Unit, units);
-  const Shape tile{units};
-  const auto stage = [&](uint32_t step) {
-    return Stage{units + (Shape::kBytes + int(step % P::kStages) * Stage::kBytes) / 16};
-  };
-  const auto fetch = [&](uint32_t step) {
-    const uint64_t index = blockIdx.x + uint64_t(step) * gridDim.x;
-    if (index < count) {
-      const Tiles::Place place = tiles.down_columns(uint32_t(index));
+  const auto stage = [&](int step) { return units + step % P::kStages * (Stage::kBytes / 16); };
+  const auto fetch = [&](int step) {
+    const uint64_t index = uint64_t(blockIdx.x) * P::kSteps + step;
+    if (step < P::kSteps && index < count) {
+      const Tiles::Place place = tiles.in_bands(uint32_t(index));
       const Transpose t = batch.at_matrix(place.matrix);
-      stage(step).fetch(t, Shape::part_of(t, place));
+      Stage{stage(step)}.fetch(t, Shape::part_of(t, tiles, place));
     }
     commit_async_copies();  // a group for every step, so that they can be counted
   };
 
-  for (uint32_t step = 0; step < P::kStages - 1; ++step) fetch(step);
-  uint32_t step = 0;
-  for (uint32_t index = blockIdx.x; index < count; index += gridDim.x, ++step) {
-    wait_async_copies<P::kStages - 2>();
-    __syncthreads();  // everyone's copies have landed, and the last tile has been read by all
-    fetch(step + P::kStages - 1);
-
-    const Tiles::Place place = tiles.down_columns(index);
+  for (int step = 0; step < P::kStages; ++step) fetch(step);
+  FASTGEMM_NO_UNROLL
+  for (int step = 0; step < P::kSteps; ++step) {
+    const uint64_t index = uint64_t(blockIdx.x) * P::kSteps + step;
+    if (index >= count) break;
+    const Tiles::Place place = tiles.in_bands(uint32_t(index));
     const Transpose t = batch.at_matrix(place.matrix);
-    const auto part = Shape::part_of(t, place);
+    const auto part = Shape::part_of(t, tiles, place);
+    const int across = int(threadIdx.x) % Shape::kAcross, down = int(threadIdx.x) / Shape::kAcross;
+    constexpr int kBlocksApart = P::kThreads / Shape::kAcross;
+
+    wait_async_copies<P::kStages - 1>();
+    __syncthreads();  // everyone's copies have landed
+    Unit block[Shape::kBlocks][Shape::V];
     FASTGEMM_UNROLL
     for (int n = 0; n < Shape::kBlocks; ++n) {
-      const int across = int(threadIdx.x) % Shape::kAcross;
-      const int down = int(threadIdx.x) / Shape::kAcross + n * (P::kThreads / Shape::kAcross);
-      Unit block[Shape::V];
-      stage(step).take(t, part, down, across, block);
-      transpose_block<Size>(block);
-      tile.put(down, across, block);
+      Stage{stage(step)}.take(t, part, down + n * kBlocksApart, across, block[n]);
+      transpose_block<Size>(block[n]);
     }
+    __syncthreads();  // everyone has taken: the tile replaces what arrived
+    const Shape tile{stage(step)};
+    FASTGEMM_UNROLL
+    for (int n = 0; n < Shape::kBlocks; ++n) tile.put(down + n * kBlocksApart, across, block[n]);
     __syncthreads();
-    tile.store(t, part);
+    tile.store(t, part, tiles.step);
+    if constexpr (P::kSteps > P::kStages) __syncthreads();  // everyone has stored
+    fetch(step + P::kStages);
   }
 }
 
 template <int Size, class P>
-void launch_pipelined(const Transpose& all, int64_t batch, Context& context) {
-  launch_tiles(all, batch, P::Shape::kRows, P::Shape::kCols,
-               [&](const Transpose& t, const Tiles& tiles, unsigned count) {
-                 const unsigned blocks = std::min(count, unsigned(multiprocessors() * P::kResident));
-                 launch<transpose_pipelined_kernel<Size, P>>(
-                     "pipelined", {dim3(blocks), dim3(P::kThreads), P::kSharedBytes}, context)(t, tiles,
-                                                                                               count);
-               });
+void launch_pipelined(const Transpose& all, int64_t batch, Context& context, uint32_t band = UINT32_MAX) {
+  launch_tiles(
+      all, batch, P::Shape::size_for(all, batch),
+      [&](const Transpose& t, const Tiles& tiles, unsigned count) {
+        const LaunchShape shape{dim3(unsigned(ceil_div(count, P::kSteps))), dim3(P::kThreads),
+                                P::kSharedBytes};
+        launch<transpose_pipelined_kernel<Size, P>>("pipelined", shape, context)(t, tiles, count);
+      },
+      band);
 }
 
-template <int Size>
-using PipelinedShape = std::conditional_t<Size == 1, Pipeline<1, 16, 8, 128, 2>,
-                                          Pipeline<Size, 16, Size <= 4 ? 16 : 4 * Size, 256, 2>>;
+template <int Size, bool shifted>
+using PipelinedShape = Pipeline<Size, 16, Size <= 4 ? 16 : 4 * Size, 256, 1, 1, shifted>;
+
+bool has_shifted_rows(const Transpose& t, int64_t batch) {
+  return !is_aligned(t.src, 16) || t.src_stride % 16 != 0 || (batch > 1 && t.src_batch_stride % 16 != 0);
+}
 
 void transpose_pipelined(const TransposeProblem& p, Context& context) {
   run_transpose<Narrow::flat>(p, context, [&]<int Size>(const Transpose& all, int64_t batch) {
-    launch_pipelined<Size, PipelinedShape<Size>>(all, batch, context);
+    if (has_shifted_rows(all, batch))
+      launch_pipelined<Size, PipelinedShape<Size, true>>(all, batch, context);
+    else
+      launch_pipelined<Size, PipelinedShape<Size, false>>(all, batch, context);
   });
 }
 

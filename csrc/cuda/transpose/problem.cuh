@@ -62,25 +62,31 @@ struct Transpose {
 // The tiles of all matrices of a launch are numbered in one dimension, because gridDim.y and .z end at 65535.
 struct Tiles {
   uint32_t down, across;  // in one matrix
+  int step;               // rows of src from one tile to the next below
+  uint32_t band;          // tiles that in_bands() walks down before it turns to the next column
 
   struct Place {
     uint32_t row, col, matrix;
   };
-  // Consecutive blocks walk along the rows of src, or down its columns.
+  // Consecutive blocks walk along the rows of src,
   __device__ __forceinline__ Place along_rows(uint32_t index) const {
     const uint32_t row = index / across;
     return {row % down, index % across, row / down};
   }
-  __device__ __forceinline__ Place down_columns(uint32_t index) const {
-    const uint32_t col = index / down;
-    return {index % down, col % across, col / across};
+  // or down a band of rows, column by column.
+  __device__ __forceinline__ Place in_bands(uint32_t index) const {
+    const uint32_t matrix = index / (down * across), inside = index % (down * across);
+    const uint32_t top = inside / (band * across) * band, height = min(band, down - top);
+    const uint32_t rest = inside - top * across;
+    return {top + rest % height, rest / height, matrix};
   }
 };
 
-// flat.cu: whatever needs no tile. copy_rows() takes a column-major src, whose transpose is a copy of its
-// columns; transpose_flat() takes matrices so narrow that a tile would be mostly empty.
+// copy.cu: the transpose of a column-major src is a copy of its columns.
 bool is_row_copy(const TransposeProblem&);
 void copy_rows(const TransposeProblem&, Context&);
+
+// flat.cu: matrices so narrow that a tile would be mostly empty.
 bool is_narrow(const TransposeProblem&);
 void transpose_flat(const TransposeProblem&, Context&);
 
@@ -122,15 +128,24 @@ void run_transpose(const TransposeProblem& p, Context& context, Launch&& launch_
   });
 }
 
+// The size of tiles in elements of src. Tiles overlap those above by `overlap` rows.
+struct TileSize {
+  int rows, cols, overlap = 0;
+};
+
 // Cuts the batch into launches of fewer than 2^31 tiles. One matrix never has as many: with two rows at least
 // (a single row is a copy) and tiles 32 columns wide it would not fit into a GPU's memory.
 // launch_some(const Transpose& first, Tiles, unsigned tiles) launches one of them.
 template <class Launch>
-void launch_tiles(const Transpose& t, int64_t batch, int tile_rows, int tile_cols, Launch&& launch_some) {
-  const int64_t down = ceil_div(t.rows, tile_rows), across = ceil_div(t.cols, tile_cols);
+void launch_tiles(const Transpose& t, int64_t batch, const TileSize& size, Launch&& launch_some,
+                  uint32_t band = UINT32_MAX) {
+  const int step = size.rows - size.overlap;
+  const int64_t down = ceil_div(std::max<int64_t>(t.rows - size.rows, 0), step) + 1;
+  const int64_t across = ceil_div(t.cols, size.cols);
   const int64_t group = std::max<int64_t>(INT32_MAX / (down * across), 1);
   for (int64_t first = 0; first < batch; first += group)
-    launch_some(t.at_matrix(first), Tiles{uint32_t(down), uint32_t(across)},
+    launch_some(t.at_matrix(first),
+                Tiles{uint32_t(down), uint32_t(across), step, uint32_t(std::min<int64_t>(band, down))},
                 unsigned(down * across * std::min(group, batch - first)));
 }
 

@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kSharedTile* kSharedTileRows)
 template <int Padding>
 void launch_shared(const char* name, const TransposeProblem& p, Context& context) {
   run_transpose(p, context, [&]<int Size>(const Transpose& all, int64_t batch) {
-    launch_tiles(all, batch, kSharedTile, kSharedTile,
+    launch_tiles(all, batch, TileSize{kSharedTile, kSharedTile},
                  [&](const Transpose& t, const Tiles& tiles, unsigned count) {
                    launch<transpose_shared_kernel<Size, kSharedTile + Padding>>(
                        name, {dim3(count), dim3(kSharedTile * kSharedTileRows)}, context)(t, tiles);

@@ -1,4 +1,5 @@
 set(FASTGEMM_CUDA_TRANSPOSE
+    csrc/cuda/transpose/copy.cu
     csrc/cuda/transpose/flat.cu
     csrc/cuda/transpose/level1_naive.cu
     csrc/cuda/transpose/level2_shared.cu

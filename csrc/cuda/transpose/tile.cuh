@@ -6,7 +6,8 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-using Unit = Vector<uint32_t, 4>;  // 16 bytes of a row
+using Unit = Vector<uint32_t, 4>;   // 16 bytes of a row
+inline constexpr int kSector = 32;  // what L2 and DRAM exchange
 template <int Size>
 inline constexpr int kPerUnit = 16 / Size;
 
@@ -82,8 +83,9 @@ struct Tile {
     int64_t row, col;  // of the first element
     int rows, cols;
   };
-  static __device__ __forceinline__ Part part_of(const Transpose& t, const Tiles::Place& place) {
-    const int64_t row = int64_t(place.row) * kRows, col = int64_t(place.col) * kCols;
+  static __device__ __forceinline__ Part part_of(const Transpose& t, const Tiles& tiles,
+                                                 const Tiles::Place& place) {
+    const int64_t row = int64_t(place.row) * tiles.step, col = int64_t(place.col) * kCols;
     return {row, col, int(min(t.rows - row, int64_t(kRows))), int(min(t.cols - col, int64_t(kCols)))};
   }
 
@@ -100,8 +102,8 @@ struct Tile {
     *reinterpret_cast<Element<Size>*>(reinterpret_cast<char*>(&unit(j, i / V)) + i % V * Size) = value;
   }
 
-  // Reads the part from src: whole blocks through registers, by 16
-  // bytes, if all rows are aligned to them; the ragged rest, or everything, element by element.
+  // Reads the part from src: whole blocks through registers, by 16 bytes, if all rows are aligned to them;
+  // the ragged rest, or everything, element by element.
   __device__ __forceinline__ void load(const Transpose& t, const Part& part) const {
     const char* const from = t.src + part.row * t.src_stride + part.col * Size;
     const bool aligned = is_aligned(t.src, 16) && t.src_stride % 16 == 0;
@@ -127,48 +129,56 @@ struct Tile {
     load_elements(from, t.src_stride, 0, whole_rows * V, whole_cols * V, part.cols);
   }
 
-  // Rows [row, rows) of columns [col, cols), four elements in flight.
+  // Rows [row, rows) of columns [col, cols): a warp along a row, each thread four rows in flight.
   __device__ __forceinline__ void load_elements(const char* from, int64_t stride, int row, int rows, int col,
                                                 int cols) const {
-    constexpr int kInFlight = 4;
-    const int width = cols - col, count = (rows - row) * width;
-    for (int first = int(threadIdx.x); first < count; first += kInFlight * Threads) {
-      Element<Size> value[kInFlight];
-      FASTGEMM_UNROLL
-      for (int e = 0; e < kInFlight; ++e) {
-        const int k = first + e * Threads;
-        if (k < count)
-          value[e] = *reinterpret_cast<const Element<Size>*>(from + (row + k / width) * stride +
-                                                             (col + k % width) * Size);
+    constexpr int kInFlight = 4, kWarps = Threads / 32;
+    const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
+    for (int j = col + lane; j < cols; j += 32)
+      for (int first = row + warp; first < rows; first += kInFlight * kWarps) {
+        Element<Size> value[kInFlight];
+        FASTGEMM_UNROLL
+        for (int e = 0; e < kInFlight; ++e)
+          if (const int i = first + e * kWarps; i < rows)
+            value[e] = *reinterpret_cast<const Element<Size>*>(from + i * stride + j * Size);
+        FASTGEMM_UNROLL
+        for (int e = 0; e < kInFlight; ++e)
+          if (const int i = first + e * kWarps; i < rows) put_element(i, j, value[e]);
       }
-      FASTGEMM_UNROLL
-      for (int e = 0; e < kInFlight; ++e) {
-        const int k = first + e * Threads;
-        if (k < count) put_element(row + k / width, col + k % width, value[e]);
-      }
-    }
   }
 
-  // Writes the part to dst. Each aligned window of 16 bytes that the
-  // tile covers is written at once, shifted together from two units where rows of dst start in the middle of
-  // one. The first window then has room for the row's tail as well: the two share one round of single
-  // elements.
-  __device__ __forceinline__ void store(const Transpose& t, const Part& part) const {
+  // Rows that a tile reads of the one above, so that what it writes can begin and end with whole sectors.
+  static TileSize size_for(const Transpose& t, int64_t batch) {
+    const bool by_sectors = is_aligned(t.dst, kSector) && t.dst_stride % kSector == 0 &&
+                            (batch == 1 || t.dst_batch_stride % kSector == 0);
+    return {kRows, kCols, by_sectors ? 0 : kSector / Size};
+  }
+
+  // Writes the part to dst, by 16 bytes, wherever rows of dst begin: an aligned window of 16 bytes is shifted
+  // together from two units. Of every row the tile writes the sectors that begin in its first `step` elements
+  // (a sector written in part costs DRAM a read as well: a quarter of the speed at 8193 x 8192); what is left
+  // over at the end of a row of dst is written by single elements. Window 0 begins before the part; it
+  // stands for the window behind the last unit as well.
+  __device__ __forceinline__ void store(const Transpose& t, const Part& part, int step) const {
     char* const to = t.dst + part.col * t.dst_stride + part.row * Size;
-    const int bytes = part.rows * Size, u = int(threadIdx.x) % Down;
+    const bool top = part.row == 0, bottom = part.row + part.rows == t.rows;
+    const int u = int(threadIdx.x) % Down;
     for (int j = int(threadIdx.x) / Down; j < part.cols; j += Threads / Down) {
       char* const row = to + j * t.dst_stride;
-      const int shift = int(reinterpret_cast<uintptr_t>(row) % 16);
-      const int begin = 16 * u - shift;  // of the window, in the row
+      const int address = int(reinterpret_cast<uintptr_t>(row) % kSector);
+      const int shift = address % 16, lead = (kSector - address) % kSector;
+      const int first = top ? 0 : lead, last = bottom ? part.rows * Size : lead + step * Size;
+      const int begin = 16 * u - shift;
       Unit value = unit(j, u);
       if (shift) value = bytes_at<Size>(unit(j, (u + Down - 1) % Down), value, 16 - shift);
-      if (begin >= 0 && begin + 16 <= bytes) {
+      if (begin >= first && begin + 16 <= last) {
         *reinterpret_cast<Unit*>(row + begin) = value;
-      } else if (begin < bytes) {
+      } else if (top || bottom) {
         FASTGEMM_UNROLL
         for (int e = 0; e < V; ++e) {
           const int at = begin + e * Size, place = at < 0 ? at + 16 * Down : at;
-          if (place < bytes) *reinterpret_cast<Element<Size>*>(row + place) = element_of<Size>(value, e);
+          if (place >= first && place < last)
+            *reinterpret_cast<Element<Size>*>(row + place) = element_of<Size>(value, e);
         }
       }
     }
