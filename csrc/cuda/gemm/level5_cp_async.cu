@@ -9,7 +9,7 @@
 //   - both operands are panels (level5_panel.cuh), so every copy moves 16 bytes;
 //   - k is split where C has fewer tiles than there are resident blocks.
 #include "cuda/device/async_copy.cuh"
-#include "cuda/gemm/level5_small.cuh"
+#include "cuda/gemm/level5_choice.cuh"
 #include "cuda/gemm/level5_split_k.cuh"
 #include "cuda/gemm/level5_warp_tile.cuh"
 #include "cuda/gemm/levels.h"
@@ -112,8 +112,10 @@ __global__ void __launch_bounds__(Shape<Word, dot4>::kThreads, Shape<Word, dot4>
              column0 + column, g.m, g.n);
 }
 
+}  // namespace
+
 template <class T>
-void launch_tiles(const Gemm<T>& problem, int batch, Context& context) {
+void gemm_panels(const Gemm<T>& problem, int batch, Context& context) {
   using Word = PanelWord<T>;
   constexpr bool kDot4 = std::is_same_v<T, int8_t>;
   using S = Shape<Word, kDot4>;
@@ -123,7 +125,7 @@ void launch_tiles(const Gemm<T>& problem, int batch, Context& context) {
   g.tiles_m = int(ceil_div(g.m, S::kM)), g.tiles_n = int(ceil_div(g.n, S::kN));
   g.steps = int(ceil_div(g.panels.a.rows, S::kK));
   const int tiles = g.tiles_m * g.tiles_n;
-  constexpr int kLeastSteps = 16;  // of a split
+  constexpr int kLeastSteps = 8;  // of a split
   int splits =
       choose_splits(int64_t(tiles) * batch, S::kBlocksAnSM * multiprocessors(), g.steps, kLeastSteps);
   g.split_steps = int(ceil_div(g.steps, splits));
@@ -137,14 +139,19 @@ void launch_tiles(const Gemm<T>& problem, int batch, Context& context) {
   if (splits > 1) add_partials(g.out, out, g.m, g.n, batch, splits, context);
 }
 
-}  // namespace
+template void gemm_panels(const Gemm<double>&, int, Context&);
+template void gemm_panels(const Gemm<float>&, int, Context&);
+template void gemm_panels(const Gemm<Half>&, int, Context&);
+template void gemm_panels(const Gemm<BFloat16>&, int, Context&);
+template void gemm_panels(const Gemm<int8_t>&, int, Context&);
+template void gemm_panels(const Gemm<int32_t>&, int, Context&);
 
 void gemm_cp_async(const GemmProblem& problem, Context& context) {
   run_gemm(problem, [&]<class T>(const Gemm<T>& g, int batch) {
     if (is_small(g, batch))
       gemm_small(g, batch, context);
     else
-      launch_tiles(g, batch, context);
+      gemm_panels(g, batch, context);
   });
 }
 

@@ -2,7 +2,7 @@
 // lie. The pieces are those of level 4; what is new is that the panels of the next k are on their way, in
 // registers, while those in shared memory are multiplied (two buffers, one barrier a panel), and that k is
 // split where there are fewer tiles than multiprocessors.
-#include "cuda/gemm/level5_small.cuh"
+#include "cuda/gemm/level5_choice.cuh"
 #include "cuda/gemm/level5_split_k.cuh"
 #include "cuda/gemm/vector_tile.cuh"
 
@@ -14,6 +14,7 @@ static_assert(kBlock / kThread * (kBlock / kThread) == kThreads);
 
 template <class T>
 constexpr int kBK = sizeof(T) == 1 ? 64 : 32;  // one 16-byte load an operand and thread, at least
+constexpr int kUnrolledK = 8;                  // little code: a small product meets a cold instruction cache
 template <class T>
 using BlockPanel = PanelCopy<T, kBlock, kBK<T>, kThreads>;
 
@@ -58,12 +59,15 @@ __global__ void __launch_bounds__(kThreads) gemm_small_kernel(const __grid_const
     __syncthreads();  // and the other buffer has been read by all
     a.load(from_a, tile.row, min(k0 + kBK<T>, k_end));
     b.load(from_b, tile.col, min(k0 + kBK<T>, k_end));
-    FASTGEMM_UNROLL
-    for (int k = 0; k < kBK<T>; ++k) {
-      Acc rows[kThread], cols[kThread];
-      sums.read(rows, buffers->a[current] + k * kPitch, place.m);
-      sums.read(cols, buffers->b[current] + k * kPitch, place.n);
-      sums.add_outer_product(rows, cols);
+    FASTGEMM_NO_UNROLL
+    for (int k1 = 0; k1 < kBK<T>; k1 += kUnrolledK) {
+      FASTGEMM_UNROLL
+      for (int k = k1; k < k1 + kUnrolledK; ++k) {
+        Acc rows[kThread], cols[kThread];
+        sums.read(rows, buffers->a[current] + k * kPitch, place.m);
+        sums.read(cols, buffers->b[current] + k * kPitch, place.n);
+        sums.add_outer_product(rows, cols);
+      }
     }
   }
   store_thread_tile(g, s.vectors_out, sums, tile, place);
@@ -75,7 +79,10 @@ template <class T>
 void gemm_small(const Gemm<T>& g, int batch, Context& context) {
   using Word = PanelWord<T>;
   const TileGrid tiles = tile_grid(g.m, g.n, kBlock, kBlock, batch);
-  const int splits = choose_splits(int64_t(tiles.grid.x) * batch, 2 * multiprocessors(), g.k, 2 * kBK<T>);
+  constexpr int kLeastSplit = 2 * kBK<T>, kLeastK = 4 * kLeastSplit;  // below, a second launch costs more
+  const int splits =
+      g.k < kLeastK ? 1
+                    : choose_splits(int64_t(tiles.grid.x) * batch, 2 * multiprocessors(), g.k, kLeastSplit);
   SmallArguments<T> s{g,     tiles.tiles_n,      ceil_div(ceil_div(g.k, splits), kBK<T>) * kBK<T>,
                       batch, takes_vectors(g.a), takes_vectors(g.b),
                       {}};

@@ -10,7 +10,7 @@
 // The loop holds one stage of 8 k steps, 1024 FFMA and 48 LDS.128: 17 KB of code. 64 KB would not fit the
 // instruction cache and costs 8 %.
 #include "cuda/device/tma.cuh"
-#include "cuda/gemm/level5_small.cuh"
+#include "cuda/gemm/level5_choice.cuh"
 #include "cuda/gemm/level5_stream_k.cuh"
 #include "cuda/gemm/level5_warp_tile.cuh"
 #include "cuda/gemm/levels.h"
@@ -209,6 +209,15 @@ TensorMap map_of(const Panel<Word>& p, int batch, int box_columns, int box_rows)
                           plane * bytes, box_columns, box_rows});
 }
 
+// A block adds the sums of a tile's other blocks one after the other, so a tile should not have many; and a C
+// that fills the 128 x 256 tiles badly leaves more to the 128 x 128 tiles of the portable kernel.
+template <class T>
+bool suits_tiles(const Gemm<T>& g, int batch) {
+  using S = Shape<PanelWord<T>, std::is_same_v<T, int8_t>>;
+  const int64_t tiles = batch * ceil_div(g.m, S::kM) * ceil_div(g.n, S::kN);
+  return tiles * 6 >= multiprocessors() && tiles * S::kSums <= 1.4 * double(g.m) * double(g.n) * batch;
+}
+
 template <class T>
 void launch_tiles(const Gemm<T>& problem, int batch, Context& context) {
   using Word = PanelWord<T>;
@@ -240,6 +249,8 @@ void gemm_warp_specialized(const GemmProblem& problem, Context& context) {
   run_gemm(problem, [&]<class T>(const Gemm<T>& g, int batch) {
     if (is_small(g, batch))
       gemm_small(g, batch, context);
+    else if (!suits_tiles(g, batch))
+      gemm_panels(g, batch, context);
     else
       launch_tiles(g, batch, context);
   });
