@@ -276,10 +276,11 @@ void check_add(const Kernel& kernel, DType type, int64_t rows, int64_t cols, con
 
 void check_add_row(const Kernel& kernel, DType type, std::mt19937& random) {
   constexpr int64_t sizes[][2] = {{1, 1},   {1, 7},    {1, 1000}, {9, 1},    {5, 33},
-                                  {17, 64}, {40, 131}, {64, 128}, {1, 40000}};
+                                  {17, 64}, {40, 131}, {64, 128}, {1, 20000}};
   for (const auto& [rows, cols] : sizes)
     for (int layout = 0; layout < 8; ++layout)
       for (const Other other : {Other::full, Other::row, Other::column, Other::in_place}) {
+        if (cols > 10000 && layout > 0) continue;
         const bool aligned = random() % 3 == 0;
         const auto draw = [&](bool column_major) {
           if (aligned) return Layout{column_major, 0, 0};
