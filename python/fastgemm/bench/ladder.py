@@ -10,7 +10,7 @@ from .checking import Check, Reference
 from .environment import describe, usable_cores, using_threads
 from .problems import Instance, Problem, instantiate
 from .records import Measurement, Report, select
-from .session import BASELINE, COPY, Session
+from .session import BASELINE, COPY, LONGEST_IN_LADDER, Session
 from .timing import Timer, interleave
 
 LEVELS = range(1, 8)
@@ -95,7 +95,7 @@ def run_problem(
             continue
         call = instance.ours(**step.choice)
         estimates[key] = session.estimate(call, outcome) or 0.0
-        row.message = session.too_long(estimates[key], baseline)
+        row.message = session.too_long(estimates[key], baseline, LONGEST_IN_LADDER)
         if not row.message:
             calls[key] = call
     rows[BASELINE] = Measurement.of(instance, instance.baseline or "", None, role="baseline")

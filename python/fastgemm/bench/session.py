@@ -17,8 +17,9 @@ from .timing import CpuTimer, Timer
 BASELINE, COPY = "torch", "copy"
 REFUSAL = "cannot run"  # in the error of a kernel or level that does not take a problem
 
-# A GPU's slow rungs are timed up to this many seconds a run, or for as long as torch takes.
-LONGEST_ON_GPU = 0.05
+# On a GPU a kernel of a sweep is timed up to this many seconds a run, or for as long as torch takes; the ladder
+# of one problem has more patience.
+LONGEST_IN_SWEEP, LONGEST_IN_LADDER = 0.05, 0.5
 
 
 class Session:
@@ -64,11 +65,11 @@ class Session:
         call()
         return self.timer.sample(call, 1)
 
-    def too_long(self, seconds: float | None, baseline: float) -> str:
+    def too_long(self, seconds: float | None, baseline: float, longest: float) -> str:
         """Why a call is not timed; empty when it is."""
-        if self.device != "cuda" or seconds is None or seconds <= max(LONGEST_ON_GPU, 1.25 * baseline):
+        if self.device != "cuda" or seconds is None or seconds <= max(longest, 1.25 * baseline):
             return ""
-        return f"not timed: one run takes {seconds * 1e3:.0f} ms, more than {LONGEST_ON_GPU * 1e3:.0f}"
+        return f"not timed: one run takes {seconds * 1e3:.0f} ms, more than {longest * 1e3:.0f}"
 
     def fma_peak(self, instance: Instance, reading: dict[str, Any] | None) -> tuple[float | None, str]:
         """The rate of the multiply-add units in the unit of the instance, and what it is called."""

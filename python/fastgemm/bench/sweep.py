@@ -16,7 +16,7 @@ from .environment import describe, using_threads
 from .presets import Case, Choice
 from .problems import Instance, instantiate
 from .records import Measurement, Report
-from .session import BASELINE, COPY, REFUSAL, Session
+from .session import BASELINE, COPY, LONGEST_IN_SWEEP, REFUSAL, Session
 from .timing import Interleaved, Timer, geometric_mean, interleave
 
 METHODS = ("interleaved", "sustained")
@@ -116,7 +116,9 @@ def _prepare(
         row = Measurement.of(instance, "", dict(choice).get("level"), group=case.group, choice=name)
         try:
             row.kernel = kernel_name(instance, choice)
-            row.message = session.too_long(_expected(method, instance, row.kernel), baseline)
+            row.message = session.too_long(
+                _expected(method, instance, row.kernel), baseline, LONGEST_IN_SWEEP
+            )
             outcome = session.run_checked(call, reference) if reference and not row.message else None
         except (RuntimeError, ValueError) as refusal:
             if case.optional and REFUSAL in str(refusal):
@@ -128,7 +130,7 @@ def _prepare(
             row.checked(outcome)
         if row.right and not row.message:
             estimate = session.estimate(call, outcome)
-            row.message = session.too_long(estimate, baseline)
+            row.message = session.too_long(estimate, baseline, LONGEST_IN_SWEEP)
             if not row.message:
                 calls[name] = call
                 if estimate is not None:

@@ -58,11 +58,8 @@ class _Nvml:
         pynvml.nvmlInit()
         self._nvml = pynvml
         self._handle = pynvml.nvmlDeviceGetHandleByUUID(_uuid(index))
-        self._reasons = getattr(
-            pynvml,
-            "nvmlDeviceGetCurrentClocksEventReasons",
-            pynvml.nvmlDeviceGetCurrentClocksThrottleReasons,
-        )
+        newer = getattr(pynvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
+        self._reasons = newer or pynvml.nvmlDeviceGetCurrentClocksThrottleReasons
         self.read()  # an unsupported sensor shows here
 
     def read(self) -> Reading:

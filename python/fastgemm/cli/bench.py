@@ -221,7 +221,7 @@ def show(report: Report) -> None:
         return
     out.print(tables.bench_table(report.results))
     out.print(tables.means_table(report))
-    for line in tables.outlier_lines(report):
+    for line in [*tables.outlier_lines(report), *tables.untimed_lines(report.results)]:
         out.print(line)
     if report.environment["device_type"] == "cuda":
         out.print(f"{report.environment['device']}: {tables.gpu_state(report.results)}", style="dim")

@@ -61,7 +61,7 @@ def show(report: Report) -> None:
             out.print(beside)
         for text in report.summary[op]["order_violations"]:
             out.print(f"note: {text} in this run", style="yellow")
-        for text in report.summary[op]["refused"]:
+        for text in [*report.summary[op]["refused"], *tables.untimed_lines(rows)]:
             out.print(f"note: {text}", style="dim")
         out.print()
     env = report.environment

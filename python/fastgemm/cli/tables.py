@@ -158,6 +158,10 @@ def outlier_lines(report: Report) -> list[str]:
     return lines
 
 
+def untimed_lines(rows: list[Measurement]) -> list[str]:
+    return [f"{row.op} {row.label}, {row.kernel}: {row.message}" for row in rows if row.right and row.message]
+
+
 def wrong_rows(report: Report) -> list[str]:
     return [
         f"{row.op} {row.dtype} {row.label}, kernel {row.kernel}: {row.message}"
