@@ -12,18 +12,9 @@
 
 #include "check.h"
 #include "core/names.h"
-#include "cuda/gemm/levels.h"
-#if __has_include("cuda/transpose/levels.h")
-#include "cuda/transpose/levels.h"
-#endif
-#if __has_include("cuda/add/levels.h")
 #include "cuda/add/levels.h"
-#endif
-
-namespace fastgemm {
-std::span<const Kernel> cuda_transpose_kernels();
-std::span<const Kernel> cuda_add_kernels();
-}  // namespace fastgemm
+#include "cuda/gemm/levels.h"
+#include "cuda/transpose/levels.h"
 
 namespace fastgemm::test {
 namespace {
@@ -46,21 +37,15 @@ Kernel host_row(Op op, std::string_view launcher, void (*run)(const Problem&, Co
 }
 
 std::vector<Kernel> host_rows() {
-  return {
-#define FASTGEMM_ROW(name) host_row(Op::gemm, #name, simt::name, cuda_gemm_kernels()),
-      FASTGEMM_CUDA_GEMM(FASTGEMM_ROW)
-#undef FASTGEMM_ROW
-#ifdef FASTGEMM_CUDA_TRANSPOSE
-#define FASTGEMM_ROW(name) host_row(Op::transpose, #name, simt::name, cuda_transpose_kernels()),
-          FASTGEMM_CUDA_TRANSPOSE(FASTGEMM_ROW)
-#undef FASTGEMM_ROW
-#endif
-#ifdef FASTGEMM_CUDA_ADD
-#define FASTGEMM_ROW(name) host_row(Op::add, #name, simt::name, cuda_add_kernels()),
-              FASTGEMM_CUDA_ADD(FASTGEMM_ROW)
-#undef FASTGEMM_ROW
-#endif
-  };
+  std::vector<Kernel> rows;
+#define FASTGEMM_GEMM(name) rows.push_back(host_row(Op::gemm, #name, simt::name, cuda_gemm_kernels()));
+#define FASTGEMM_TRANSPOSE(name) \
+  rows.push_back(host_row(Op::transpose, #name, simt::name, cuda_transpose_kernels()));
+#define FASTGEMM_ADD(name) rows.push_back(host_row(Op::add, #name, simt::name, cuda_add_kernels()));
+  FASTGEMM_CUDA_GEMM(FASTGEMM_GEMM)
+  FASTGEMM_CUDA_TRANSPOSE(FASTGEMM_TRANSPOSE)
+  FASTGEMM_CUDA_ADD(FASTGEMM_ADD)
+  return rows;
 }
 
 }  // namespace
