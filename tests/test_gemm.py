@@ -51,7 +51,7 @@ every_float_row = every(only(FLOATS))
 every_integer_row = every(only(INTEGERS))
 
 LAYOUTS = list(itertools.product((False, True), repeat=2))
-TILE_SIZES = (8, 14, 16, 32, 48, 96, 128, 192, 256, 384)
+TILE_SIZES = (8, 14, 16, 32, 48, 64, 96, 128, 192, 256, 384)
 
 
 def is_slow(device: str, kernel: str, dtype: torch.dtype) -> bool:

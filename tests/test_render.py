@@ -120,7 +120,7 @@ def gpu_reports() -> dict[str, Report]:
 def test_render_results_of_a_gpu(site):
     blocks = "".join(
         f"<!-- gpu_{n}:begin -->\n<!-- gpu_{n}:end -->\n"
-        for n in ("reference", "random60", "host", "sizes", "sweep")
+        for n in ("rungs", "reference", "random60", "host", "sizes", "sweep")
     )
     (site / "README.md").write_text(blocks)
     render = tool("render_results")

@@ -10,7 +10,7 @@ A marked block is replaced whole:
     <!-- reference:begin -->  geometric means against torch on CPUs, from results/**/reference.json
                               (`fastgemm bench --preset reference --json`)
     <!-- gpu_NAME:begin -->   reference, random60, host, sizes or sweep of GPUs, from results/**/NAME.json
-                              (as tools/gpu_check.sh bench writes them)
+                              (as tools/gpu_check.sh bench writes them); rungs: the first table of reference
     <!-- kernels:begin -->    the kernel table
 
 A block whose file is not there is left empty.
@@ -35,12 +35,14 @@ BLOCK = re.compile(r"(<!-- (\w+):begin -->\n)(.*?)(<!-- \2:end -->)", re.DOTALL)
 MARKER = re.compile(r"<!-- (\w+):(?:begin|end) -->")
 
 
-GPU_SECTIONS: dict[str, Callable[[Report], str]] = {
-    "reference": gpu_markdown.reference_section,
-    "random60": gpu_markdown.random_section,
-    "host": gpu_markdown.host_section,
-    "sizes": gpu_markdown.sizes_section,
-    "sweep": gpu_markdown.sweep_section,
+# Block gpu_NAME: the file it is made from, and how.
+GPU_SECTIONS: dict[str, tuple[str, Callable[[Report], str]]] = {
+    "rungs": ("reference", gpu_markdown.rungs_section),
+    "reference": ("reference", gpu_markdown.reference_section),
+    "random60": ("random60", gpu_markdown.random_section),
+    "host": ("host", gpu_markdown.host_section),
+    "sizes": ("sizes", gpu_markdown.sizes_section),
+    "sweep": ("sweep", gpu_markdown.sweep_section),
 }
 PICTURES = {
     "ladder": "Rates of the levels on",
@@ -92,8 +94,8 @@ class Site:
             "reference": lambda: sections("reference", markdown.means_section, "cpu"),
             "kernels": lambda: markdown.kernel_section(fastgemm.kernels()),
         }
-        for file, section in GPU_SECTIONS.items():
-            makers[f"gpu_{file}"] = lambda file=file, section=section: sections(file, section, "cuda")
+        for block, (file, section) in GPU_SECTIONS.items():
+            makers[f"gpu_{block}"] = lambda file=file, section=section: sections(file, section, "cuda")
         if name not in makers:
             raise SystemExit(f"{document}: unknown block {name!r}; known: {', '.join(makers)}")
         text = makers[name]()

@@ -99,6 +99,10 @@ def movement_table(report: Report) -> str:
     return table(header, lines, numbers_from=3) if lines else ""
 
 
+def rungs_section(report: Report) -> str:
+    return "\n\n".join([text for text in [rungs_table(report)] if text] + [place(report)])
+
+
 def reference_section(report: Report) -> str:
     tables = [rungs_table(report), level5_table(report), movement_table(report)]
     return "\n\n".join([text for text in tables if text] + [place(report)])

@@ -33,7 +33,10 @@ def reference() -> list[Case]:
     """Every rung at 4096, level 5 against cuBLAS from 1024 to 16384 and in all layouts, the other types,
     transposes of all widths, and the sum."""
     five = levels(5)
-    cases = [Case(_square(4096, layout=layout), f"fp32 4096 {layout}", levels(*LEVELS)) for layout in LAYOUTS]
+    cases = [
+        Case(_square(4096, layout=layout), f"fp32 4096 {layout}", levels(*LEVELS), slow_rungs=True)
+        for layout in LAYOUTS
+    ]
     cases += [Case(_square(n), "fp32 1024..16384", five) for n in (1024, 2048, 4096, 8192, 16384)]
     cases += [Case(Gemm(*ODD), "fp32 odd", five)]
     cases += [Case(_square(8192, layout=layout), "fp32 8192, layouts", five) for layout in LAYOUTS]

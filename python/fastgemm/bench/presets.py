@@ -22,6 +22,7 @@ class Case:
     allocate: bool = False
     optional: bool = False  # a choice that cannot run here is left out, not an error
     settle_outliers: bool = False  # if it is slower than torch, it is measured again with many pairs
+    slow_rungs: bool = False  # on a GPU: time rungs that take long as well
 
 
 def cubes(*sizes: int) -> list[tuple[int, int, int]]:

@@ -16,7 +16,7 @@ from .environment import describe, using_threads
 from .presets import Case, Choice
 from .problems import Instance, instantiate
 from .records import Measurement, Report
-from .session import BASELINE, COPY, LONGEST_IN_SWEEP, REFUSAL, Session
+from .session import BASELINE, COPY, LONGEST_IN_LADDER, LONGEST_IN_SWEEP, REFUSAL, Session
 from .timing import Interleaved, Timer, geometric_mean, interleave
 
 METHODS = ("interleaved", "sustained")
@@ -108,6 +108,7 @@ def _prepare(
     session = method.session
     reference = Reference(instance) if method.checks else None
     baseline = session.baseline_seconds(instance)
+    longest = LONGEST_IN_LADDER if case.slow_rungs else LONGEST_IN_SWEEP
     rows, calls, estimates = {}, {}, {}
     for choice in case.choices:
         if case.optional and not is_in_table(instance, choice):
@@ -130,7 +131,7 @@ def _prepare(
             row.checked(outcome)
         if row.right and not row.message:
             estimate = session.estimate(call, outcome)
-            row.message = session.too_long(estimate, baseline, LONGEST_IN_SWEEP)
+            row.message = session.too_long(estimate, baseline, longest)
             if not row.message:
                 calls[name] = call
                 if estimate is not None:
