@@ -125,9 +125,7 @@ void gemm_panels(const Gemm<T>& problem, int batch, Context& context) {
   g.tiles_m = int(ceil_div(g.m, S::kM)), g.tiles_n = int(ceil_div(g.n, S::kN));
   g.steps = int(ceil_div(g.panels.a.rows, S::kK));
   const int tiles = g.tiles_m * g.tiles_n;
-  constexpr int kLeastSteps = 8;  // of a split
-  int splits =
-      choose_splits(int64_t(tiles) * batch, S::kBlocksAnSM * multiprocessors(), g.steps, kLeastSteps);
+  int splits = choose_splits(int64_t(tiles) * batch, int64_t(g.steps) * S::kK, 8 * S::kK);
   g.split_steps = int(ceil_div(g.steps, splits));
   splits = int(ceil_div(g.steps, g.split_steps));
   const Output<Word> out = output_of(problem);

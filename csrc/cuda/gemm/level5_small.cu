@@ -80,9 +80,7 @@ void gemm_small(const Gemm<T>& g, int batch, Context& context) {
   using Word = PanelWord<T>;
   const TileGrid tiles = tile_grid(g.m, g.n, kBlock, kBlock, batch);
   constexpr int kLeastSplit = 2 * kBK<T>, kLeastK = 4 * kLeastSplit;  // below, a second launch costs more
-  const int splits =
-      g.k < kLeastK ? 1
-                    : choose_splits(int64_t(tiles.grid.x) * batch, 2 * multiprocessors(), g.k, kLeastSplit);
+  const int splits = g.k < kLeastK ? 1 : choose_splits(int64_t(tiles.grid.x) * batch, g.k, kLeastSplit);
   SmallArguments<T> s{g,     tiles.tiles_n,      ceil_div(ceil_div(g.k, splits), kBK<T>) * kBK<T>,
                       batch, takes_vectors(g.a), takes_vectors(g.b),
                       {}};

@@ -6,10 +6,21 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// How many ways to split k so that tiles * splits fill `slots` resident blocks, each with at least `least` of
-// k.
-inline int choose_splits(int64_t tiles, int64_t slots, int64_t k, int64_t least) {
-  return int(std::clamp<int64_t>(slots / std::max<int64_t>(tiles, 1), 1, std::max<int64_t>(k / least, 1)));
+// How many ways to split k, each at least `least` of it. The time of a launch is that of the fullest
+// multiprocessor, counted in whole tiles; a block that has one to itself hides less latency, and every split
+// costs the transfer of its sums (a quarter of tiles / k, in the same unit, on an H200).
+inline int choose_splits(int64_t tiles, int64_t k, int64_t least) {
+  const int64_t processors = multiprocessors();
+  int best = 1;
+  double best_time = double(ceil_div(tiles, processors));
+  for (int splits = 2; splits * least <= k && (splits - 1) * tiles < 4 * processors; ++splits) {
+    const int64_t blocks = tiles * splits;
+    const double alone = blocks <= processors ? 1.15 : 1.0;
+    const double time =
+        alone * double(ceil_div(blocks, processors)) / splits + 0.25 * double(blocks) / double(k);
+    if (time < best_time) best = splits, best_time = time;
+  }
+  return best;
 }
 
 // The output of the split products: splits x batch matrices of m x n sums, in the workspace.

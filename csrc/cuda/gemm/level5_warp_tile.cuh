@@ -31,8 +31,9 @@ struct WarpTile {
   static constexpr int kLanesM = 8, kLanesN = 4, kRun = kPer16Bytes<Word>;
   static constexpr int kM = kLanesM * TM, kN = kLanesN * TN;
   static_assert(TM % kRun == 0 && TN % kRun == 0, "fragments are loaded 16 bytes at a time");
+  static_assert(kN % 32 == 0, "a warp stores whole lines");
 
-  struct Fragment {  // what one k step needs
+  struct alignas(16) Fragment {  // what one k step needs
     Word a[TM], b[TN];
   };
   Word sum[TM][TN];
@@ -63,20 +64,24 @@ struct WarpTile {
   // aligned register quads, and those end in bank conflicts with B.
   __device__ __forceinline__ void clear(Word zero) {
     FASTGEMM_UNROLL
-    for (int i = 0; i < TM; ++i) FASTGEMM_UNROLL
-    for (int j = 0; j < TN; ++j) sum[i][j] = zero;
+    for (int i = 0; i < TM; ++i) {
+      FASTGEMM_UNROLL
+      for (int j = 0; j < TN; ++j) sum[i][j] = zero;
+    }
   }
 
   // Row by row, there and back: at each turn an element of B stays in the operand cache, elsewhere one of A.
   __device__ __forceinline__ void multiply(const Fragment& f) {
     FASTGEMM_UNROLL
-    for (int i = 0; i < TM; ++i) FASTGEMM_UNROLL
-    for (int step = 0; step < TN; ++step) {
-      const int j = i % 2 ? TN - 1 - step : step;
-      if constexpr (dot4_)
-        sum[i][j] = dot4(f.a[i], f.b[j], sum[i][j]);
-      else
-        sum[i][j] = multiply_add(f.a[i], f.b[j], sum[i][j]);
+    for (int i = 0; i < TM; ++i) {
+      FASTGEMM_UNROLL
+      for (int step = 0; step < TN; ++step) {
+        const int j = i % 2 ? TN - 1 - step : step;
+        if constexpr (dot4_)
+          sum[i][j] = dot4(f.a[i], f.b[j], sum[i][j]);
+        else
+          sum[i][j] = multiply_add(f.a[i], f.b[j], sum[i][j]);
+      }
     }
   }
 
@@ -99,25 +104,23 @@ struct WarpTile {
       }
       __syncwarp();
       out.with_stored([&]<class Out>() {
-        const int64_t first = row0 + i / kRun * kRun * kLanesM + i % kRun;
         FASTGEMM_NO_UNROLL
-        for (int r = 0; r < kSlabRows; r += kBatch)
-          store_lines<Out>(out.result, slab + r * kSlabPitch + lane, first + r / kLanesM + r % kLanesM * kRun,
-                           column0 + lane, m, n);
+        for (int half = 0; half < 2; ++half)  // the rows i, then the rows i + 1
+          store_lines<Out>(out.result, slab + half * kLanesM * kSlabPitch + lane,
+                           row0 + i / kRun * kRun * kLanesM + i % kRun + half, column0 + lane, m, n);
       });
     }
   }
 
  private:
-  // kBatch lines of the slab, kRun rows of C apart: all of C is read before any of it is written, so that the
-  // latency of one batch of loads is paid and not of each.
-  static constexpr int kBatch = 4;
+  // kLanesM lines of the slab, kRun rows of C apart. All of C is read before any of it is written, so that
+  // the latency of a batch of loads is paid and not of each.
   template <class Out, class R>
   static __device__ __forceinline__ void store_lines(const R& result, const Word* slab, int64_t row,
                                                      int64_t column, int64_t m, int64_t n) {
-    Word value[kBatch][kN / 32];
+    Word value[kLanesM][kN / 32];
     FASTGEMM_UNROLL
-    for (int r = 0; r < kBatch; ++r) {
+    for (int r = 0; r < kLanesM; ++r) {
       FASTGEMM_UNROLL
       for (int c = 0; c < kN / 32; ++c) {
         value[r][c] = slab[r * kSlabPitch + c * 32];
@@ -126,7 +129,7 @@ struct WarpTile {
       }
     }
     FASTGEMM_UNROLL
-    for (int r = 0; r < kBatch; ++r) {
+    for (int r = 0; r < kLanesM; ++r) {
       FASTGEMM_UNROLL
       for (int c = 0; c < kN / 32; ++c)
         if (row + r * kRun < m && column + c * 32 < n)
