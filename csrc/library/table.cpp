@@ -33,12 +33,21 @@ const char* torch_cpu_rejects(const GemmProblem& p) {
   return nullptr;
 }
 
+// cuBLAS reads int8 matrices in words of 4 bytes.
+bool in_words(const ConstMatrix& m) {
+  const int64_t ld = m.col_stride == 1 ? m.row_stride : m.col_stride;
+  return ld % 4 == 0 && m.batch_stride % 4 == 0 && reinterpret_cast<uintptr_t>(m.data) % 4 == 0;
+}
+
 const char* torch_cuda_rejects(const GemmProblem& p) {
   if (p.out_type != p.type && p.type != DType::i8) return "torch's C interface has no out_dtype on CUDA";
   if (p.type != DType::i8) return nullptr;
   if (p.alpha != 1.0 || p.beta != 0.0) return "torch's C interface has no integer alpha and beta";
+  if (p.batch <= 0 || p.m <= 0 || p.n <= 0) return nullptr;
   if (p.m <= 16 || p.k % 8 != 0 || p.n % 8 != 0 || p.k == 0)
     return "torch._int_mm on CUDA takes more than 16 rows, and n and k that are multiples of 8";
+  if (!in_words(p.a) || !in_words(p.b))
+    return "torch._int_mm on CUDA takes addresses and leading dimensions that are multiples of 4 bytes";
   return int8_rejects(p);
 }
 
