@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+import random
 import re
 import shutil
 import subprocess
@@ -71,8 +73,16 @@ TRANSPOSE_GRID = [
 ADD_GRID = [(1, 1, n, 0) for n in (64, 1024, 16384, 1 << 18, 1 << 22, 1 << 25)] + [(1, 1000, 3001, 0)]
 GRIDS = {"gemm": GEMM_GRID, "transpose": TRANSPOSE_GRID, "add": ADD_GRID}
 
-# On a GPU each product is measured in all four layouts. A lattice three octaves wide, and what lies between.
+# On a GPU each product is measured in all four layouts. A lattice three octaves wide, what lies between, and sizes
+# as chance has them: most are odd, which costs libraries more than us.
 LATTICE = (16, 128, 1024, 4096)
+CHANCE = random.Random(0)
+
+
+def log_uniform(largest: int) -> int:
+    return round(2 ** CHANCE.uniform(0, math.log2(largest)))
+
+
 GPU_GRIDS = {
     "gemm": [
         *((1, m, n, k) for m in LATTICE for n in LATTICE for k in LATTICE),
@@ -83,6 +93,7 @@ GPU_GRIDS = {
             for s in ((1, 4096, 4096), (4096, 1, 4096), (4096, 4096, 1), (1, 1, 4096), (256, 256, 65536))
         ),
         *((b, n, n, n) for b, n in ((256, 16), (64, 64), (64, 128), (16, 256), (8, 512), (8, 1024))),
+        *((1, log_uniform(8192), log_uniform(8192), log_uniform(8192)) for _ in range(60)),
     ],
     "transpose": [
         *((1, n, n, 0) for n in (16, 64, 128, 256, 512, 1024, 2048, 4096, 8191, 8192, 16384)),

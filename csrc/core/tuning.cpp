@@ -1,5 +1,6 @@
 #include "core/tuning.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
@@ -40,6 +41,7 @@ Memory& memory() {
 std::atomic<uint64_t> version{1};
 
 constexpr std::string_view kFramework = "torch";
+constexpr int kLibraryLevel = 7;
 
 std::mutex probe_mutex;
 FrameworkProbe framework_probe;
@@ -148,11 +150,14 @@ const Kernel* nearest_measured(const TuningKey& key) {
   const bool gpu = key.device == Device::cuda;
   const Neighbours near = neighbours(key, gpu ? std::string_view(cuda::device_name()) : cpu_model());
   if (!near[0]) return nullptr;
-  std::string_view name = near[0]->kernel;
-  if (gpu)
-    for (const Measured* p : near)
-      if (p && p->kernel == kFramework) name = kFramework;
-  return find_row(key.op, key.device, name);
+  const Kernel* best = find_row(key.op, key.device, near[0]->kernel);
+  if (!gpu || !best) return best;
+  // Own kernels change places smoothly; a library's candidate is worth something only where it is the same
+  // one.
+  const auto agrees = [&](const Measured* p) {
+    return !p || (best->level < kLibraryLevel ? p->kernel != kFramework : p->kernel == best->name);
+  };
+  return std::all_of(near.begin(), near.end(), agrees) ? best : find_row(key.op, key.device, kFramework);
 }
 
 void remember(const TuningKey& key, std::string_view kernel) {

@@ -55,8 +55,7 @@ const std::string& cpu_model();
 
 // The kernel that a static table of this device names for the nearest measured problem (in the logarithm
 // of its sizes), or nullptr where no table was measured. On a GPU, where the distance between two libraries
-// changes abruptly from size to size, an own kernel is named only if it won at each of the nearest few
-// points.
+// changes abruptly from size to size, it is the framework unless that lost at each of the nearest few points.
 const Kernel* nearest_measured(const TuningKey&);
 
 // The user's own measurements: exact problems, filled by fastgemm.autotune or from its file at import.
