@@ -4,7 +4,7 @@
 // so that one 16-byte load fetches neighbouring rows of C, and neither copies nor multiply-adds meet a
 // layout, a misaligned address or a narrow type. Operands that are panels already (A column-major, B
 // row-major, 32 or 64-bit elements, 16-byte aligned) are read in place; the others are packed by one kernel,
-// at the speed of a transposed copy: 0.7 % of the time of an 8192 x 8192 x 8192 fp32 product, 4 % at 2048.
+// at the speed of a transposed copy: 1 % of the time of a 4096 x 4096 x 4096 fp32 product, 3 % at 2048.
 #pragma once
 
 #include <span>

@@ -1,16 +1,14 @@
 // Level 5 on Hopper: registers, occupancy, latency. What changes from level 4:
-//   - every thread keeps 8 x 16 sums in registers, and a warp 64 x 64: 128 multiply-adds for 6 loads of 16
-//   bytes,
-//     where 8 x 8 has 64 for 4. Loads cost issue slots that multiply-adds need; here they take 4 % of them;
-//   - one block a multiprocessor, and most of its shared memory a ring of stages that the tensor memory
-//   accelerator
-//     fills up to 128 rows of k ahead. A separate warp asks for the copies, so that no computing warp ever
-//     issues one (6 % faster than an elected thread of a computing warp). Its warpgroup gives its registers
-//     up to the computing ones (setmaxnreg), which take 240 each;
+//   - every thread keeps 8 x 16 sums in registers, and a warp 64 x 64: 128 multiply-adds for 6 loads, where
+//     8 x 8 has 64 for 4. Loads cost issue slots that multiply-adds need; here they take 4 % of them;
+//   - one block a multiprocessor, most of its shared memory a ring of stages that the tensor memory
+//     accelerator fills up to 128 rows of k ahead. A separate warp asks for the copies, so that no computing
+//     warp ever does (6 % faster than an elected thread of a computing warp). Its warpgroup gives its
+//     registers up to the computing ones (setmaxnreg), which take 240 each;
 //   - the last waves of tiles are shared evenly (level5_stream_k.cuh), up to 3 % at 2048 to 8192.
-// The loop holds one stage of 8 k steps: 1024 FFMA, 48 LDS.128 and 25 others, 17 KB of code. 16 steps are 2 %
-// slower, and 32, which outgrow the instruction cache, 8 %. Measured on an H200: 57 to 59 TFLOPS at 4096 to
-// 16384, 1.11 to 1.15 times cuBLAS, the packing of A included.
+// The loop holds one stage of 8 k steps: 1024 FFMA, 48 LDS.128 and 25 others, 17 KB of code. 16 steps are
+// 2 % slower, and 32, which outgrow the instruction cache, 8 %. Measured on an H200 in fp32: 57 to 59 TFLOPS
+// at 4096 to 16384, 1.10 to 1.15 times cuBLAS, the packing of A included.
 #include "cuda/device/tma.cuh"
 #include "cuda/gemm/level5_choice.cuh"
 #include "cuda/gemm/level5_stream_k.cuh"
