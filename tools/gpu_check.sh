@@ -6,7 +6,8 @@
 #
 #   OUT              folder of the results (default: build/gpu); the bench stage writes a JSON for each benchmark
 #   PYTHON           interpreter of an environment with torch for CUDA (default: python3)
-#   PYTEST           more arguments for the tests, such as "-x -k cuda"
+#   PYTEST           more arguments for the tests, such as "-x -k 'not cuda'"
+#   WORKERS          processes that share the tests where pytest-xdist is installed (default: 4)
 #   SANITIZERS       default: memcheck racecheck initcheck
 #   BENCH            any of ladder reference random60 host sizes sweep (default: the first four)
 #   TUNE             more arguments for tools/make_static_tables.py, such as "--op gemm --dtype float32"
@@ -27,8 +28,14 @@ stage_build() {
 }
 
 stage_test() {
-  local xml=$OUT/test.xml status
-  timeout --signal INT --kill-after 10 460 "$PYTHON" -m pytest -q --durations 15 --junit-xml "$xml" ${PYTEST:-}
+  local xml=$OUT/test.xml workers=${WORKERS:-4} status
+  local -a more
+  eval "more=(${PYTEST:-})"
+  if "$PYTHON" -c "import xdist" 2>/dev/null; then
+    more+=(-n "$workers")
+    export OMP_NUM_THREADS=$(($(nproc) > workers ? $(nproc) / workers : 1))
+  fi
+  timeout --signal INT --kill-after 10 460 "$PYTHON" -m pytest -q --durations 15 --junit-xml "$xml" "${more[@]}"
   status=$?
   report test "$OUT/test.json" "$xml"
   rm -f "$xml"
