@@ -118,7 +118,7 @@ struct AddVectors<T, 1> {
 
 // One thread for `Unroll` vectors, all of them loaded before the first is stored.
 template <class T, int V, int Threads, int Unroll>
-__global__ void __launch_bounds__(Threads) add_vectors_kernel(AddVectors<T, V> vectors) {
+__global__ void __launch_bounds__(Threads, 1024 / Threads) add_vectors_kernel(AddVectors<T, V> vectors) {
   const int64_t first = int64_t(blockIdx.x) * (Threads * Unroll) + threadIdx.x;
   const int64_t count = vectors.per_row * vectors.add.rows;
   typename AddVectors<T, V>::Place place[Unroll];
@@ -160,7 +160,7 @@ void launch_vectors(const char* name, const AddProblem& p, Context& context) {
     if (by_16_bytes)
       launch_by<V, Threads, Unroll>(name, add, lead, context);
     else
-      launch_by<1, Threads, Unroll>(name, add, 0, context);
+      launch_by<1, Threads, 2 * Unroll>(name, add, 0, context);  // narrower, so more of them
   });
 }
 

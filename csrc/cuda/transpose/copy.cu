@@ -22,23 +22,25 @@ constexpr int kCopyThreads = 256, kCopyUnroll = 4;
 template <int Size, class Index>
 __global__ void __launch_bounds__(kCopyThreads) transpose_copy_kernel(RowCopy c) {
   const Index windows = Index(c.windows()), count = Index(c.matrices * c.rows * c.windows());
-  Unit value[kCopyUnroll];
+  Unit low[kCopyUnroll], high[kCopyUnroll];
+  int shift[kCopyUnroll];
   char* target[kCopyUnroll];
   FASTGEMM_UNROLL
   for (int u = 0; u < kCopyUnroll; ++u) {
     const Index index = Index(blockIdx.x) * (kCopyThreads * kCopyUnroll) + u * kCopyThreads + threadIdx.x;
     target[u] = nullptr;
     if (index >= count) continue;
-    const Index row = index / windows, matrix = row / Index(c.rows), row_in_matrix = row % Index(c.rows);
-    char* const to = c.dst + int64_t(matrix) * c.dst_batch_stride + int64_t(row_in_matrix) * c.dst_stride;
-    const char* const from =
-        c.src + int64_t(matrix) * c.src_batch_stride + int64_t(row_in_matrix) * c.src_stride;
-    const int64_t begin = int64_t(index % windows) * 16 - int64_t(reinterpret_cast<uintptr_t>(to) % 16);
-    const int shift = int((reinterpret_cast<uintptr_t>(from) + begin) % 16);
-    const int64_t unit = begin - shift;  // where in the row of src an aligned unit begins
-    if (begin >= 0 && unit >= 0 && unit + (shift ? 32 : 16) <= c.bytes) {
-      value[u] = *reinterpret_cast<const Unit*>(from + unit);
-      if (shift) value[u] = bytes_at<Size>(value[u], *reinterpret_cast<const Unit*>(from + unit + 16), shift);
+    const Index row = c.rows * c.matrices == 1 ? 0 : index / windows, window = index - row * windows;
+    const Index matrix = c.matrices == 1 ? 0 : row / Index(c.rows);
+    const int64_t row_in_matrix = row - matrix * Index(c.rows);
+    char* const to = c.dst + int64_t(matrix) * c.dst_batch_stride + row_in_matrix * c.dst_stride;
+    const char* const from = c.src + int64_t(matrix) * c.src_batch_stride + row_in_matrix * c.src_stride;
+    const int64_t begin = int64_t(window) * 16 - int64_t(reinterpret_cast<uintptr_t>(to) % 16);
+    shift[u] = int((reinterpret_cast<uintptr_t>(from) + begin) % 16);
+    const int64_t unit = begin - shift[u];  // where in the row of src an aligned unit begins
+    if (begin >= 0 && unit >= 0 && unit + (shift[u] ? 32 : 16) <= c.bytes) {
+      low[u] = *reinterpret_cast<const Unit*>(from + unit);
+      if (shift[u]) high[u] = *reinterpret_cast<const Unit*>(from + unit + 16);
       target[u] = to + begin;
     } else {
       using T = Element<Size>;
@@ -50,7 +52,8 @@ __global__ void __launch_bounds__(kCopyThreads) transpose_copy_kernel(RowCopy c)
   }
   FASTGEMM_UNROLL
   for (int u = 0; u < kCopyUnroll; ++u)
-    if (target[u]) *reinterpret_cast<Unit*>(target[u]) = value[u];
+    if (target[u])
+      *reinterpret_cast<Unit*>(target[u]) = shift[u] ? bytes_at<Size>(low[u], high[u], shift[u]) : low[u];
 }
 
 bool is_row_copy(const TransposeProblem& p) { return p.src.row_stride == 1 || p.rows <= 1; }

@@ -7,15 +7,13 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-constexpr int kSaturatingThreads = 256;
 // (256, 256) bytes, (128, 128) halves, (64, 64) words; wider than high for 8 and 16 bytes: (32, 64), (16,
 // 64).
 template <int Size>
-using SaturatingTile = Tile<Size, 16, Size <= 4 ? 16 : 4 * Size, kSaturatingThreads>;
+using SaturatingTile = Tile<Size, 16, Size <= 4 ? 16 : 4 * Size, 256>;
 
 template <int Size, class Shape>
-__global__ void __launch_bounds__(kSaturatingThreads)
-    transpose_saturating_kernel(Transpose batch, Tiles tiles) {
+__global__ void __launch_bounds__(Shape::kThreads) transpose_saturating_kernel(Transpose batch, Tiles tiles) {
   FASTGEMM_DYNAMIC_SHARED(Unit, units);
   const Shape tile{units};
   const Tiles::Place place = tiles.in_bands(blockIdx.x);
@@ -32,14 +30,17 @@ void launch_saturating(const Transpose& all, int64_t batch, Context& context, ui
       all, batch, Shape::size_for(all, batch),
       [&](const Transpose& t, const Tiles& tiles, unsigned count) {
         launch<transpose_saturating_kernel<Size, Shape>>(
-            "saturating", {dim3(count), dim3(kSaturatingThreads), Shape::kBytes}, context)(t, tiles);
+            "saturating", {dim3(count), dim3(Shape::kThreads), Shape::kBytes}, context)(t, tiles);
       },
       band);
 }
 
 void transpose_saturating(const TransposeProblem& p, Context& context) {
   run_transpose<Narrow::flat>(p, context, [&]<int Size>(const Transpose& all, int64_t batch) {
-    launch_saturating<Size, SaturatingTile<Size>>(all, batch, context);
+    if (is_short(p))
+      launch_saturating<Size, ShortTile<Size>>(all, batch, context);
+    else
+      launch_saturating<Size, SaturatingTile<Size>>(all, batch, context);
   });
 }
 

@@ -1,54 +1,73 @@
-// Level 6: asynchrony. cp.async brings tiles into shared memory past registers and L1: a block asks for all
-// the tiles that it will work on at once, and while one is transposed and written, the next ones are on their
-// way. A tile arrives as it lies in src, the aligned units of 16 bytes that cover its rows, one more than
-// level 5 reads where rows begin in the middle of a unit. Threads then take V units each at whatever offset
-// their row has, so that every alignment moves by 16 bytes on both sides, for every element width. (A tensor
-// map would need rows that begin at multiples of 16 bytes.)
+// Level 6: asynchrony. cp.async brings tiles into shared memory past registers (and, by 16 bytes, past L1):
+// the bytes in flight cost nothing but the place that they go to, so that twice as many fit as level 5 has,
+// and the blocks on a multiprocessor form a pipeline: some wait for their tile, some transpose, some write. A
+// tile goes to registers and back to the same place; two or four tiles a block, each with a place of its own,
+// are 1 and 2 % slower at 8192, and blocks that stay for the whole problem 7 %, because they drift apart and
+// no longer write neighbouring pieces at the same time.
+//
+// It also moves every alignment: rows that do not begin at multiples of 16 bytes arrive by elements of 4
+// bytes or more, and narrower elements as the aligned units that cover them, to be shifted in registers. (A
+// tensor map would need rows that begin at multiples of 16 bytes.)
 #include "cuda/device/async_copy.cuh"
 #include "cuda/transpose/levels.h"
 #include "cuda/transpose/tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// Rows of src as they arrive. `shifted`: some row begins in the middle of a unit.
-template <int Size, int Down, int Across, int Threads, bool shifted>
+// How the rows of src arrive: by aligned units, by elements, or by the units that cover them.
+enum class Rows { aligned, by_element, covered };
+
+// Rows of src in shared memory.
+template <int Size, class Shape, Rows rows>
 struct Arrival {
-  using Shape = Tile<Size, Down, Across, Threads>;
-  static constexpr int kPitch = Across + shifted;
+  static constexpr int kAcross = Shape::kAcross, kThreads = Shape::kThreads;
+  static constexpr int kPitch = kAcross + (rows == Rows::covered);
   static constexpr int kBytes = Shape::kRows * kPitch * 16;
+  using Part = typename Shape::Part;
 
   Unit* units;  // (kRows, kPitch)
 
-  // Unit `u` of row i, whose `bytes` begin at `row`. Reads nothing before the matrix or after its last row.
-  __device__ __forceinline__ void copy_unit(const Transpose& t, const char* row, int bytes, int i,
-                                            int u) const {
+  // Copies pieces of kWidth bytes, the threads side by side along rows; what the matrix lacks becomes zeros.
+  __device__ __forceinline__ void fetch(const Transpose& t, const Part& part) const {
+    constexpr int kWidth = rows == Rows::by_element ? Size : 16, kPieces = kAcross * 16 / kWidth;
+    constexpr int kSideBySide = kPieces < kThreads ? kPieces : kThreads, kApart = kThreads / kSideBySide;
+    const char* const first = t.src + part.row * t.src_stride + part.col * Size;
+    const int piece = int(threadIdx.x) % kSideBySide, above = int(threadIdx.x) / kSideBySide;
+    FASTGEMM_UNROLL
+    for (int i = above; i < Shape::kRows; i += kApart) {
+      FASTGEMM_UNROLL
+      for (int p = piece; p < kPieces; p += kSideBySide) {
+        const char* const row = first + i * t.src_stride;
+        const int bytes = i < part.rows ? part.cols * Size : -16;
+        if constexpr (rows == Rows::covered)
+          copy_covering(t, row, bytes, i, p);
+        else
+          copy_async<kWidth>(reinterpret_cast<char*>(&units[i * kPitch]) + p * kWidth, row + p * kWidth,
+                             max(0, min(kWidth, bytes - p * kWidth)));
+      }
+    }
+    if constexpr (rows == Rows::covered)
+      for (int i = int(threadIdx.x); i < Shape::kRows; i += kThreads)
+        copy_covering(t, first + i * t.src_stride, i < part.rows ? part.cols * Size : -16, i, kAcross);
+  }
+
+  // Aligned unit `u` of those that cover the `bytes` from `row` on. Reads nothing before the matrix or after
+  // its last row.
+  __device__ __forceinline__ void copy_covering(const Transpose& t, const char* row, int bytes, int i,
+                                                int u) const {
     Unit* const to = &units[i * kPitch + u];
-    if constexpr (!shifted) return copy_async<16>(to, row + u * 16, max(0, min(16, bytes - u * 16)));
     const char* const from = row - reinterpret_cast<uintptr_t>(row) % 16 + u * 16;
     if (from >= t.src) return copy_async<16>(to, from, max(0, min(16, int(row + bytes - from))));
     // Only the first unit of a matrix begins before it.
+    using T = Element<Size>;
     for (int e = 0; e < kPerUnit<Size>; ++e)
-      reinterpret_cast<Element<Size>*>(to)[e] = from + e * Size >= t.src
-                                                    ? *reinterpret_cast<const Element<Size>*>(from + e * Size)
-                                                    : Element<Size>{};
-  }
-
-  __device__ __forceinline__ void fetch(const Transpose& t, const typename Shape::Part& part) const {
-    const char* const first = t.src + part.row * t.src_stride + part.col * Size;
-    // Rows below the matrix end before their first unit begins: zeros.
-    const auto bytes_of = [&](int i) { return i < part.rows ? part.cols * Size : -16; };
-    FASTGEMM_UNROLL
-    for (int i = int(threadIdx.x) / Across; i < Shape::kRows; i += Threads / Across)
-      copy_unit(t, first + i * t.src_stride, bytes_of(i), i, int(threadIdx.x) % Across);
-    if constexpr (shifted) {
-      for (int i = int(threadIdx.x); i < Shape::kRows; i += Threads)
-        copy_unit(t, first + i * t.src_stride, bytes_of(i), i, Across);
-    }
+      reinterpret_cast<T*>(to)[e] =
+          from + e * Size >= t.src ? *reinterpret_cast<const T*>(from + e * Size) : T{};
   }
 
   // The block (down, across) of V x V elements.
-  __device__ __forceinline__ void take(const Transpose& t, const typename Shape::Part& part, int down,
-                                       int across, Unit (&block)[Shape::V]) const {
+  __device__ __forceinline__ void take(const Transpose& t, const Part& part, int down, int across,
+                                       Unit (&block)[Shape::V]) const {
     // All that counts of an address here is where in a unit it lies.
     const uint32_t stride = uint32_t(t.src_stride);
     uint32_t row = uint32_t(reinterpret_cast<uintptr_t>(t.src)) + uint32_t(part.col) * Size +
@@ -56,95 +75,82 @@ struct Arrival {
     FASTGEMM_UNROLL
     for (int k = 0; k < Shape::V; ++k, row += stride) {
       const Unit* const unit = &units[(down * Shape::V + k) * kPitch + across];
-      block[k] = shifted ? bytes_at<Size>(unit[0], unit[shifted], int(row % 16)) : unit[0];
+      block[k] = unit[0];
+      if constexpr (rows == Rows::covered) block[k] = bytes_at<Size>(unit[0], unit[1], int(row % 16));
     }
   }
 };
 
-// A block works on `Steps` tiles, `Stages` of which are in shared memory or on their way there.
-template <int Size, int Down, int Across, int Threads, int Stages, int Steps, bool shifted_>
-struct Pipeline {
-  using Shape = Tile<Size, Down, Across, Threads>;
-  using Stage = Arrival<Size, Down, Across, Threads, shifted_>;
-  static constexpr int kThreads = Threads, kStages = Stages, kSteps = Steps;
-  static constexpr int kSharedBytes = Stages * Stage::kBytes;
-  // Blocks on a multiprocessor, as far as registers go: 1024 threads have 64 each, 512 have 128.
-  static constexpr int kResident = (Size == 1 ? 512 : 1024) / Threads;
-  static_assert(kResident >= 1 && Stages >= 1 && Steps >= Stages);
-};
-
-template <int Size, class P>
-__global__ void __launch_bounds__(P::kThreads, P::kResident)
-    transpose_pipelined_kernel(Transpose batch, Tiles tiles, uint32_t count) {
-  using Shape = typename P::Shape;
-  using Stage = typename P::Stage;
-  FASTGEMM_DYNAMIC_SHARED(Unit, units);
-  const auto stage = [&](int step) { return units + step % P::kStages * (Stage::kBytes / 16); };
-  const auto fetch = [&](int step) {
-    const uint64_t index = uint64_t(blockIdx.x) * P::kSteps + step;
-    if (step < P::kSteps && index < count) {
-      const Tiles::Place place = tiles.in_bands(uint32_t(index));
-      const Transpose t = batch.at_matrix(place.matrix);
-      Stage{stage(step)}.fetch(t, Shape::part_of(t, tiles, place));
-    }
-    commit_async_copies();  // a group for every step, so that they can be counted
-  };
-
-  for (int step = 0; step < P::kStages; ++step) fetch(step);
-  FASTGEMM_NO_UNROLL
-  for (int step = 0; step < P::kSteps; ++step) {
-    const uint64_t index = uint64_t(blockIdx.x) * P::kSteps + step;
-    if (index >= count) break;
-    const Tiles::Place place = tiles.in_bands(uint32_t(index));
-    const Transpose t = batch.at_matrix(place.matrix);
-    const auto part = Shape::part_of(t, tiles, place);
-    const int across = int(threadIdx.x) % Shape::kAcross, down = int(threadIdx.x) / Shape::kAcross;
-    constexpr int kBlocksApart = P::kThreads / Shape::kAcross;
-
-    wait_async_copies<P::kStages - 1>();
-    __syncthreads();  // everyone's copies have landed
-    Unit block[Shape::kBlocks][Shape::V];
-    FASTGEMM_UNROLL
-    for (int n = 0; n < Shape::kBlocks; ++n) {
-      Stage{stage(step)}.take(t, part, down + n * kBlocksApart, across, block[n]);
-      transpose_block<Size>(block[n]);
-    }
-    __syncthreads();  // everyone has taken: the tile replaces what arrived
-    const Shape tile{stage(step)};
-    FASTGEMM_UNROLL
-    for (int n = 0; n < Shape::kBlocks; ++n) tile.put(down + n * kBlocksApart, across, block[n]);
-    __syncthreads();
-    tile.store(t, part, tiles.step);
-    if constexpr (P::kSteps > P::kStages) __syncthreads();  // everyone has stored
-    fetch(step + P::kStages);
-  }
+// Registers that a thread may take: its share of the tile (64 for bytes, 32 for halves, else 16), and what
+// addresses need. Left alone, ptxas takes more, and fewer blocks fit.
+template <int Size, class Shape, Rows rows>
+constexpr int registers_for() {
+  if (Size == 1) return 128;
+  if (Size == 2) return rows == Rows::covered ? 80 : 64;
+  const int share = Shape::kBlocks * Shape::V * 4;
+  return Size == 4 && Shape::kThreads == 256 ? share + 24 : std::max(share + 32, 48);
 }
 
-template <int Size, class P>
+template <int Size, class Shape, Rows rows>
+__global__ void __launch_bounds__(Shape::kThreads,
+                                  65536 / (Shape::kThreads * registers_for<Size, Shape, rows>()))
+    transpose_pipelined_kernel(Transpose batch, Tiles tiles) {
+  FASTGEMM_DYNAMIC_SHARED(Unit, units);
+  const Tiles::Place place = tiles.in_bands(blockIdx.x);
+  const Transpose t = batch.at_matrix(place.matrix);
+  const auto part = Shape::part_of(t, tiles, place);
+  const Arrival<Size, Shape, rows> arrival{units};
+  arrival.fetch(t, part);
+  commit_async_copies();
+  wait_async_copies<0>();
+  __syncthreads();  // everyone's copies have landed
+
+  const int across = int(threadIdx.x) % Shape::kAcross, down = int(threadIdx.x) / Shape::kAcross;
+  constexpr int kBlocksApart = Shape::kThreads / Shape::kAcross;
+  Unit block[Shape::kBlocks][Shape::V];
+  FASTGEMM_UNROLL
+  for (int n = 0; n < Shape::kBlocks; ++n) {
+    arrival.take(t, part, down + n * kBlocksApart, across, block[n]);
+    transpose_block<Size>(block[n]);
+  }
+  __syncthreads();  // everyone has taken: the tile replaces what arrived
+  const Shape tile{units};
+  FASTGEMM_UNROLL
+  for (int n = 0; n < Shape::kBlocks; ++n) tile.put(down + n * kBlocksApart, across, block[n]);
+  __syncthreads();
+  tile.store(t, part, tiles.step);
+}
+
+template <int Size, class Shape, Rows rows>
 void launch_pipelined(const Transpose& all, int64_t batch, Context& context, uint32_t band = UINT32_MAX) {
   launch_tiles(
-      all, batch, P::Shape::size_for(all, batch),
+      all, batch, Shape::size_for(all, batch),
       [&](const Transpose& t, const Tiles& tiles, unsigned count) {
-        const LaunchShape shape{dim3(unsigned(ceil_div(count, P::kSteps))), dim3(P::kThreads),
-                                P::kSharedBytes};
-        launch<transpose_pipelined_kernel<Size, P>>("pipelined", shape, context)(t, tiles, count);
+        constexpr int kSharedBytes = std::max(Shape::kBytes, Arrival<Size, Shape, rows>::kBytes);
+        launch<transpose_pipelined_kernel<Size, Shape, rows>>(
+            "pipelined", {dim3(count), dim3(Shape::kThreads), kSharedBytes}, context)(t, tiles);
       },
       band);
 }
 
-template <int Size, bool shifted>
-using PipelinedShape = Pipeline<Size, 16, Size <= 4 ? 16 : 4 * Size, 256, 1, 1, shifted>;
-
-bool has_shifted_rows(const Transpose& t, int64_t batch) {
-  return !is_aligned(t.src, 16) || t.src_stride % 16 != 0 || (batch > 1 && t.src_batch_stride % 16 != 0);
-}
+// (256, 256) bytes, (128, 128) halves, (64, 64) words, (32, 64), (16, 64).
+template <int Size>
+using PipelinedTile = Tile<Size, 16, Size <= 4 ? 16 : 4 * Size, 256>;
 
 void transpose_pipelined(const TransposeProblem& p, Context& context) {
   run_transpose<Narrow::flat>(p, context, [&]<int Size>(const Transpose& all, int64_t batch) {
-    if (has_shifted_rows(all, batch))
-      launch_pipelined<Size, PipelinedShape<Size, true>>(all, batch, context);
+    const bool aligned = Size == 16 || (is_aligned(all.src, 16) && all.src_stride % 16 == 0 &&
+                                        (batch == 1 || all.src_batch_stride % 16 == 0));
+    const auto launch_for = [&]<class Shape>() {
+      if (aligned) return launch_pipelined<Size, Shape, Rows::aligned>(all, batch, context);
+      if constexpr (Size < 4) return launch_pipelined<Size, Shape, Rows::covered>(all, batch, context);
+      if constexpr (Size == 4 || Size == 8)
+        return launch_pipelined<Size, Shape, Rows::by_element>(all, batch, context);
+    };
+    if (is_short(p))
+      launch_for.template operator()<ShortTile<Size>>();
     else
-      launch_pipelined<Size, PipelinedShape<Size, false>>(all, batch, context);
+      launch_for.template operator()<PipelinedTile<Size>>();
   });
 }
 

@@ -40,7 +40,8 @@ constexpr Kernel kRows[] = {
         FASTGEMM_LAUNCHER(transpose_vectorized)),
     row(5, "saturating", "256-byte rows on both sides, enough bytes in flight, blocks walk down src.",
         FASTGEMM_LAUNCHER(transpose_saturating)),
-    row(6, "pipelined", "Persistent blocks; cp.async brings the next tile, any alignment by 16 bytes.",
+    row(6, "pipelined",
+        "cp.async brings tiles past registers, whatever their alignment; blocks form the pipeline.",
         FASTGEMM_LAUNCHER(transpose_pipelined)),
 };
 
