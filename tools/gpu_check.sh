@@ -51,7 +51,10 @@ stage_sanitize() {
       "$PYTHON" tools/sanitize_cases.py >"$OUT/$tool.txt" 2>&1
     found+=("$tool=$?=$OUT/$tool.txt")
     [[ ${found[-1]} == "$tool=0="* ]] || status=1
-    echo "== $tool" && tail -n 25 "$OUT/$tool.txt"
+    echo "== $tool"
+    # The first findings without their stacks on the host, then the end.
+    grep '^=========' "$OUT/$tool.txt" | grep -v 'Host Frame\|Saved host' | head -n 40
+    tail -n 4 "$OUT/$tool.txt"
   done
   report sanitize "$OUT/sanitize.json" "${found[@]}"
   rm -f "${found[@]##*=}"

@@ -7,14 +7,15 @@
     python tools/make_static_tables.py --from-json --check fail if the C++ table is not what the JSON gives
 
 Measurements are kept in benchmarks/results/<cpu or GPU>/tuning_<type>.json, one file for each type of processor
-or GPU; the C++ table holds them all. Candidates are the rungs from level 4 up and torch. Noise must not decide: on
-a CPU an own kernel goes before torch, and a higher level before a lower one, when it is within 2 % of the fastest.
-On a GPU, where a point speaks for sizes whose alignment differs, torch stays unless another kernel is 3 % faster.
+or GPU; the C++ table holds them all. Candidates are the rungs from level 4 up (2 on a GPU) and torch. Noise must
+not decide: on a CPU an own kernel goes before torch, and a higher level before a lower one, when it is within 2 % of
+the fastest. On a GPU, where a point speaks for sizes whose alignment differs, torch stays unless another kernel is 3 % faster.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import random
@@ -50,7 +51,8 @@ TARGET = ROOT / "csrc" / "core" / "static_tables.cpp"
 FORMAT = 1
 CLOSE_ENOUGH = 0.98
 WORTH_LEAVING_TORCH = 1.03
-LOWEST_LEVEL = 4
+LAUNCH_BOUND, HOST_GAIN = 8e-6, 0.4e-6  # seconds
+LOWEST_LEVEL, LIBRARY_LEVEL = {"cpu": 4, "cuda": 2}, 7
 SLOW = {"cpu": 0.1, "cuda": 0.005}  # seconds from which a kernel far behind is left out
 
 # What is measured: (batch, m, n, k). Squares, few rows or columns, short and long K, odd sizes, batches.
@@ -73,9 +75,15 @@ TRANSPOSE_GRID = [
 ADD_GRID = [(1, 1, n, 0) for n in (64, 1024, 16384, 1 << 18, 1 << 22, 1 << 25)] + [(1, 1000, 3001, 0)]
 GRIDS = {"gemm": GEMM_GRID, "transpose": TRANSPOSE_GRID, "add": ADD_GRID}
 
-# On a GPU each product is measured in all four layouts. A lattice three octaves wide, what lies between, and sizes
-# as chance has them: most are odd, which costs libraries more than us.
-LATTICE = (16, 128, 1024, 4096)
+# On a GPU: a fine lattice of tiny sizes, where a kernel is late by its launch; a coarse one of all others; and
+# sizes as chance has them, most of them odd, which costs libraries more than us.
+TINY = tuple(
+    (1, m, n, k)
+    for m in (1, 4, 16, 32, 64, 128)
+    for n in (1, 4, 16, 32, 64, 128)
+    for k in (4, 16, 32, 64, 128)
+)
+COARSE = (16, 128, 1024, 4096)
 CHANCE = random.Random(0)
 
 
@@ -85,15 +93,16 @@ def log_uniform(largest: int) -> int:
 
 GPU_GRIDS = {
     "gemm": [
-        *((1, m, n, k) for m in LATTICE for n in LATTICE for k in LATTICE),
-        *((1, n, n, n) for n in (32, 64, 192, 256, 384, 512, 768, 1536, 2048, 3072, 6144, 8192)),
+        *TINY,
+        *(s for s in itertools.product((1,), COARSE, COARSE, COARSE) if s not in TINY),
+        *((1, n, n, n) for n in (192, 256, 384, 512, 768, 1536, 2048, 3072, 6144, 8192)),
         *((1, *s) for s in ((257, 129, 511), (513, 1025, 2049), (1000, 777, 3001), (4095, 4097, 4093))),
         *(
             (1, *s)
             for s in ((1, 4096, 4096), (4096, 1, 4096), (4096, 4096, 1), (1, 1, 4096), (256, 256, 65536))
         ),
         *((b, n, n, n) for b, n in ((256, 16), (64, 64), (64, 128), (16, 256), (8, 512), (8, 1024))),
-        *((1, log_uniform(8192), log_uniform(8192), log_uniform(8192)) for _ in range(60)),
+        *((1, log_uniform(8192), log_uniform(8192), log_uniform(8192)) for _ in range(150)),
     ],
     "transpose": [
         *((1, n, n, 0) for n in (16, 64, 128, 256, 512, 1024, 2048, 4096, 8191, 8192, 16384)),
@@ -133,9 +142,16 @@ Sizes = tuple[int, int, int, int]
 
 def grid_of(op: str, device: str) -> list[tuple[Sizes, str]]:
     """What to measure, from little work to much: sizes and layout."""
-    layouts = LAYOUTS if device == "cuda" and op == "gemm" else ("NN",)
     grid = sorted((GPU_GRIDS if device == "cuda" else GRIDS)[op], key=lambda sizes: work_of(op, sizes))
-    return [(sizes, layout) for sizes in grid for layout in layouts]
+    if device != "cuda" or op != "gemm":
+        return [(sizes, "NN") for sizes in grid]
+    # Squares from 256 up are measured in every layout, the others in one: the layouts take turns.
+    turns = itertools.cycle(LAYOUTS)
+    found = []
+    for sizes in grid:
+        square = sizes[0] == 1 and len(set(sizes[1:])) == 1 and sizes[1] >= 256
+        found += [(sizes, layout) for layout in (LAYOUTS if square else (next(turns),))]
+    return found
 
 
 def problem_at(op: str, sizes: Sizes, layout: str, dtype: torch.dtype) -> Problem:
@@ -147,7 +163,7 @@ def problem_at(op: str, sizes: Sizes, layout: str, dtype: torch.dtype) -> Proble
 
 def candidates_of(op: str, device: str, dtype: torch.dtype) -> list[KernelInfo]:
     rows = fastgemm.kernels(op, device, dtype)
-    return [row for row in rows if row.role == "rung" and row.available and row.level >= LOWEST_LEVEL]
+    return [row for row in rows if row.role == "rung" and row.available and row.level >= LOWEST_LEVEL[device]]
 
 
 class Series:
@@ -229,7 +245,15 @@ def winner(samples: Interleaved, levels: dict[str, int], seconds: dict[str, floa
 
 
 def gpu_winner(samples: Interleaved, levels: dict[str, int], seconds: dict[str, float]) -> str:
-    """As ``winner``, but torch where nothing is 3 % faster."""
+    """As ``winner``, but torch where nothing is 3 % faster.
+
+    A call that the GPU has done in 8 us takes the host about as long, and through torch 4 us more than a launch of
+    our own; there an own kernel goes first if it is less than 0.4 us behind.
+    """
+    own = [name for name in seconds if levels[name] < LIBRARY_LEVEL]
+    if "torch" in seconds and seconds["torch"] < LAUNCH_BOUND and own:
+        first = min(own, key=seconds.__getitem__)
+        return first if seconds[first] < seconds["torch"] + HOST_GAIN else "torch"
     best = winner(samples, levels, seconds)
     if "torch" in seconds and samples.speedup(best, over="torch").median < WORTH_LEAVING_TORCH:
         return "torch"
