@@ -43,7 +43,9 @@ PROMISES = {
     r"gemm_cp_async_kernel<": {LOAD, SHARED_LOAD},
     r"gemm_small_kernel<": {LOAD, SHARED_LOAD},
     r"gemm_warp_specialized_kernel<": {LOAD, SHARED_LOAD},
-    r"transpose_(vectorized|saturating|pipelined)_kernel<": {LOAD, STORE, SHARED_LOAD},
+    r"transpose_(vectorized|saturating)_kernel<": {LOAD, STORE, SHARED_LOAD},
+    r"transpose_pipelined_kernel<": {STORE, SHARED_LOAD},
+    r"transpose_pipelined_kernel<.*\(Rows\)[02]>": {LOAD},  # Rows 1 arrive by elements of 8 bytes
     r"add_vectors_kernel<[^,]+, (2|4|8|16),": {LOAD, STORE},
 }
 

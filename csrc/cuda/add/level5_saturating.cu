@@ -7,6 +7,6 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-void add_saturating(const AddProblem& p, Context& c) { launch_vectors<256, 2>("saturating", p, c); }
+void add_saturating(const AddProblem& p, Context& c) { launch_vectors<128, 2>("saturating", p, c); }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -1,13 +1,14 @@
-// Level 6: asynchrony. cp.async brings tiles into shared memory past registers (and, by 16 bytes, past L1):
-// the bytes in flight cost nothing but the place that they go to, so that twice as many fit as level 5 has,
-// and the blocks on a multiprocessor form a pipeline: some wait for their tile, some transpose, some write. A
-// tile goes to registers and back to the same place; two or four tiles a block, each with a place of its own,
-// are 1 and 2 % slower at 8192, and blocks that stay for the whole problem 7 %, because they drift apart and
-// no longer write neighbouring pieces at the same time.
+// Level 6: asynchrony. cp.async brings tiles into shared memory past registers: bytes in flight need no more
+// than the place that they go to, and the blocks on a multiprocessor form a pipeline, in which some wait for
+// their tile, some transpose and some write. The tile goes to registers and back to the same place. Two or
+// four tiles a block, each with a place of its own, are 1 and 2 % slower at 8192 words, and blocks that stay
+// for the whole problem 7 %: they drift apart, and no longer write neighbouring pieces at the same time.
 //
-// It also moves every alignment: rows that do not begin at multiples of 16 bytes arrive by elements of 4
-// bytes or more, and narrower elements as the aligned units that cover them, to be shifted in registers. (A
-// tensor map would need rows that begin at multiples of 16 bytes.)
+// Aligned rows gain nothing over level 5, which has enough bytes in flight. What asynchrony buys is the rows
+// that do not begin at multiples of 16 bytes: the aligned units that cover them, one more than a tile is
+// wide, wait in shared memory until they are shifted in registers, for every element width (8191 x 8193
+// words: 1.14 of level 5, bytes: 3.4). Elements of 8 bytes arrive one by one. (A tensor map would need rows
+// that begin at multiples of 16 bytes.)
 #include "cuda/device/async_copy.cuh"
 #include "cuda/transpose/levels.h"
 #include "cuda/transpose/tile.cuh"
@@ -86,7 +87,7 @@ struct Arrival {
 template <int Size, class Shape, Rows rows>
 constexpr int registers_for() {
   if (Size == 1) return 128;
-  if (Size == 2) return rows == Rows::covered ? 80 : 64;
+  if (Size == 2) return Shape::kBlocks == 2 ? 96 : rows == Rows::covered ? 80 : 64;
   const int share = Shape::kBlocks * Shape::V * 4;
   return Size == 4 && Shape::kThreads == 256 ? share + 24 : std::max(share + 32, 48);
 }
@@ -133,24 +134,39 @@ void launch_pipelined(const Transpose& all, int64_t batch, Context& context, uin
       band);
 }
 
-// (256, 256) bytes, (128, 128) halves, (64, 64) words, (32, 64), (16, 64).
-template <int Size>
-using PipelinedTile = Tile<Size, 16, Size <= 4 ? 16 : 4 * Size, 256>;
+// (256, 256) bytes, (128, 128) halves, (64, 64) words, (32, 64), (16, 64). Rows that do not begin at units
+// want more rows a tile, of which fewer are read twice: (128, 64) words, (64, 64).
+template <int Size, Rows rows>
+struct PipelinedTile {
+  using type = Tile<Size, 16, Size <= 4 ? 16 : 4 * Size, 256>;
+};
+template <>
+struct PipelinedTile<2, Rows::covered> {
+  using type = Tile<2, 16, 16, 128>;
+};
+template <>
+struct PipelinedTile<4, Rows::covered> {
+  using type = Tile<4, 32, 16, 256>;
+};
+template <>
+struct PipelinedTile<8, Rows::by_element> {
+  using type = Tile<8, 32, 32, 256>;
+};
 
 void transpose_pipelined(const TransposeProblem& p, Context& context) {
   run_transpose<Narrow::flat>(p, context, [&]<int Size>(const Transpose& all, int64_t batch) {
     const bool aligned = Size == 16 || (is_aligned(all.src, 16) && all.src_stride % 16 == 0 &&
                                         (batch == 1 || all.src_batch_stride % 16 == 0));
-    const auto launch_for = [&]<class Shape>() {
-      if (aligned) return launch_pipelined<Size, Shape, Rows::aligned>(all, batch, context);
-      if constexpr (Size < 4) return launch_pipelined<Size, Shape, Rows::covered>(all, batch, context);
-      if constexpr (Size == 4 || Size == 8)
-        return launch_pipelined<Size, Shape, Rows::by_element>(all, batch, context);
+    const auto launch_by = [&]<Rows rows>() {
+      if (is_short(p))
+        launch_pipelined<Size, ShortTile<Size>, rows>(all, batch, context);
+      else
+        launch_pipelined<Size, typename PipelinedTile<Size, rows>::type, rows>(all, batch, context);
     };
-    if (is_short(p))
-      launch_for.template operator()<ShortTile<Size>>();
-    else
-      launch_for.template operator()<PipelinedTile<Size>>();
+    if (aligned)
+      launch_by.template operator()<Rows::aligned>();
+    else if constexpr (Size < 16)
+      launch_by.template operator()<(Size == 8 ? Rows::by_element : Rows::covered)>();
   });
 }
 

@@ -154,64 +154,29 @@ struct Tile {
     return {kRows, kCols, by_sectors ? 0 : kSector / Size};
   }
 
-  // Writes the part to dst. Of every row the tile writes the sectors that begin in its first `step` elements:
-  // a sector written in part costs DRAM a read as well, a sixth of the speed at 8193 x 8192 words.
+  // Writes the part to dst, by aligned windows of 16 bytes: where rows of dst begin in the middle of one, it
+  // is shifted together from two units. Of every row the tile writes the sectors that begin in its first
+  // `step` elements, because a sector written in part costs DRAM a read as well (8193 x 8192 words: 0.79 of a
+  // copy, so 0.95; by single words 0.73). What a row's ends have of a window is written by single elements.
+  // Window 0 may begin before the part, and then stands for the window behind the last unit as well.
   __device__ __forceinline__ void store(const Transpose& t, const Part& part, int step) const {
-    if (is_aligned(t.dst, 16) && t.dst_stride % 16 == 0)
-      store_units<false>(t, part, step);
-    else if constexpr (Size >= 4)
-      store_elements(t, part, step);
-    else
-      store_units<true>(t, part, step);
-  }
-
-  // What the tile writes of a row, in bytes from its own first element.
-  struct Extent {
-    int first, last;
-  };
-  static __device__ __forceinline__ Extent extent(const Transpose& t, const Part& part, int step,
-                                                  const char* row) {
-    const int lead = int(-reinterpret_cast<uintptr_t>(row) % kSector);
-    const bool bottom = part.row + part.rows == t.rows;
-    return {part.row == 0 ? 0 : lead, bottom ? part.rows * Size : lead + step * Size};
-  }
-
-  __device__ __forceinline__ void store_elements(const Transpose& t, const Part& part, int step) const {
-    constexpr int kSideBySide = kRows < Threads ? kRows : Threads;
-    static_assert(kRows % kSideBySide == 0);
     char* const to = t.dst + part.col * t.dst_stride + part.row * Size;
-    for (int j = int(threadIdx.x) / kSideBySide; j < part.cols; j += Threads / kSideBySide) {
-      char* const row = to + j * t.dst_stride;
-      const Extent e = extent(t, part, step, row);
-      FASTGEMM_UNROLL
-      for (int i = int(threadIdx.x) % kSideBySide; i < kRows; i += kSideBySide)
-        if (i * Size >= e.first && i * Size < e.last)
-          *reinterpret_cast<Element<Size>*>(row + i * Size) =
-              reinterpret_cast<const Element<Size>*>(&unit(j, i / V))[i % V];
-    }
-  }
-
-  // By aligned windows of 16 bytes, each shifted together from two units where rows begin in the middle of
-  // one. Window 0 then begins before the part, and stands for the window behind the last unit as well. What a
-  // row's ends have of a window is written by single elements.
-  template <bool shifted>
-  __device__ __forceinline__ void store_units(const Transpose& t, const Part& part, int step) const {
-    char* const to = t.dst + part.col * t.dst_stride + part.row * Size;
-    const bool edge = part.row == 0 || part.row + part.rows == t.rows;
+    const bool top = part.row == 0, bottom = part.row + part.rows == t.rows;
     const int u = int(threadIdx.x) % Down;
     for (int j = int(threadIdx.x) / Down; j < part.cols; j += Threads / Down) {
       char* const row = to + j * t.dst_stride;
-      const Extent extent = this->extent(t, part, step, row);
-      const int shift = shifted ? int(reinterpret_cast<uintptr_t>(row) % 16) : 0, begin = 16 * u - shift;
+      const int lead = int(-reinterpret_cast<uintptr_t>(row) % kSector), shift = -lead & 15;
+      const int first = top ? 0 : lead, last = bottom ? part.rows * Size : lead + step * Size;
+      const int begin = 16 * u - shift;
       Unit value = unit(j, u);
       if (shift) value = bytes_at<Size>(unit(j, (u + Down - 1) % Down), value, 16 - shift);
-      if (begin >= extent.first && begin + 16 <= extent.last) {
+      if (begin >= first && begin + 16 <= last) {
         *reinterpret_cast<Unit*>(row + begin) = value;
-      } else if (edge && begin < extent.last) {
+      } else if ((top || bottom) && begin < last) {
         FASTGEMM_UNROLL
         for (int e = 0; e < V; ++e) {
           const int at = begin + e * Size, place = at < 0 ? at + 16 * Down : at;
-          if (place >= extent.first && place < extent.last)
+          if (place >= first && place < last)
             *reinterpret_cast<Element<Size>*>(row + place) = element_of<Size>(value, e);
         }
       }
