@@ -8,8 +8,9 @@
 
 Measurements are kept in benchmarks/results/<cpu or GPU>/tuning_<type>.json, one file for each type of processor
 or GPU; the C++ table holds them all. Candidates are the rungs from level 4 up (2 on a GPU) and torch. Noise must
-not decide: on a CPU an own kernel goes before torch, and a higher level before a lower one, when it is within 2 % of
-the fastest. On a GPU, where a point speaks for sizes whose alignment differs, torch stays unless another kernel is 3 % faster.
+not decide: on a CPU an own kernel goes before torch, and a higher level before a lower one, when it is within 2 %
+of the fastest. On a GPU, where a point speaks for sizes whose alignment differs, torch stays unless another kernel
+is 3 % faster.
 """
 
 from __future__ import annotations
