@@ -74,7 +74,7 @@ float distance(const TuningKey& key, const Measured& p) {
 }
 
 // The points of one device's table nearest to a key, nearest first.
-constexpr size_t kNeighbours = 4;
+constexpr size_t kNeighbours = 5;
 using Neighbours = std::array<const Measured*, kNeighbours>;
 Neighbours neighbours(const TuningKey& key, std::string_view device) {
   Neighbours found{};
