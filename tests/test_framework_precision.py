@@ -1,8 +1,9 @@
-"""torch's own float32 product is a candidate only while torch's flags leave it IEEE."""
+"""torch's own products are candidates only while its flags give what was asked for."""
 
 import fastgemm
 import pytest
 import torch
+from reference import DEVICES, check_gemm
 
 
 @pytest.fixture
@@ -40,3 +41,14 @@ def test_addition_has_no_level_seven():
     a = torch.randn(4)
     with pytest.raises(RuntimeError, match="level 7"):
         fastgemm.add(a, a, level=7)
+
+
+@pytest.mark.skipif("cuda" not in DEVICES, reason="needs a GPU")
+@pytest.mark.parametrize(("dtype", "flag"), [(torch.float16, "fp16"), (torch.bfloat16, "bf16")])
+def test_on_a_gpu_the_torch_row_raises_when_flags_round_partial_sums(dtype, flag, monkeypatch):
+    name = f"allow_{flag}_reduced_precision_reduction"
+    monkeypatch.setattr(torch.backends.cuda.matmul, name, True)
+    a, b = (torch.randn(64, 64, device="cuda").to(dtype) for _ in range(2))
+    with pytest.raises(RuntimeError, match="partial sums"):
+        fastgemm.matmul(a, b, kernel="torch")
+    check_gemm(a, b)  # the default takes another

@@ -9,8 +9,8 @@
 Measurements are kept in benchmarks/results/<cpu or GPU>/tuning_<type>.json, one file for each type of processor
 or GPU; the C++ table holds them all. Candidates are the rungs from level 4 up (2 on a GPU) and torch. Noise must
 not decide: on a CPU an own kernel goes before torch, and a higher level before a lower one, when it is within 2 %
-of the fastest. On a GPU, where a point speaks for sizes whose alignment differs, torch stays unless another kernel
-is 3 % faster.
+of the fastest. On a GPU, where a point speaks for sizes whose alignment differs, torch stays unless leaving it is
+worth it (gpu_winner); the C++ side asks several neighbours.
 """
 
 from __future__ import annotations
@@ -51,9 +51,10 @@ RESULTS = ROOT / "benchmarks" / "results"
 TARGET = ROOT / "csrc" / "core" / "static_tables.cpp"
 FORMAT = 1
 CLOSE_ENOUGH = 0.98
-WORTH_LEAVING_TORCH = 1.03
-LAUNCH_BOUND, HOST_GAIN = 8e-6, 0.4e-6  # seconds
-LOWEST_LEVEL, LIBRARY_LEVEL = {"cpu": 4, "cuda": 2}, 7
+LIBRARY, TENSOR_CORE_TYPES = "cublaslt", ("float64", "float16", "bfloat16")
+LAUNCH_BOUND, SHORT, HOST_GAIN = 8e-6, 30e-6, 0.4e-6  # seconds
+WORTH_LEAVING_TORCH = (1.04, 1.15)  # the second for short calls, whose times are noisy
+LOWEST_LEVEL = {"cpu": 4, "cuda": 2}
 SLOW = {"cpu": 0.1, "cuda": 0.005}  # seconds from which a kernel far behind is left out
 
 # What is measured: (batch, m, n, k). Squares, few rows or columns, short and long K, odd sizes, batches.
@@ -223,7 +224,7 @@ class Series:
         levels = {row.name: row.level for row in self.candidates}
         batch, m, n, k = sizes
         transposed = {f"{x}_transposed": letter == "T" for x, letter in zip("ab", layout, strict=True)}
-        choose = winner if instance.device == "cpu" else gpu_winner
+        gpu = instance.device == "cuda"
         return {
             "op": self.op,
             "dtype": self.name,
@@ -232,8 +233,8 @@ class Series:
             "m": m,
             "n": n,
             "k": k,
-            **(transposed if instance.device == "cuda" else {}),
-            "kernel": choose(samples, levels, seconds),
+            **(transposed if gpu else {}),
+            "kernel": gpu_winner(self.name, seconds) if gpu else winner(samples, levels, seconds),
             "seconds": {name: float(f"{time:.4g}") for name, time in seconds.items()},
         }
 
@@ -245,20 +246,28 @@ def winner(samples: Interleaved, levels: dict[str, int], seconds: dict[str, floa
     return max(close, key=lambda name: (name != "torch", levels[name], -seconds[name]))
 
 
-def gpu_winner(samples: Interleaved, levels: dict[str, int], seconds: dict[str, float]) -> str:
-    """As ``winner``, but torch where nothing is 3 % faster.
+def gpu_winner(dtype: str, seconds: dict[str, float]) -> str:
+    """torch, unless an own kernel or cuBLASLt's first candidate is worth leaving it.
 
-    A call that the GPU has done in 8 us takes the host about as long, and through torch 4 us more than a launch of
-    our own; there an own kernel goes first if it is less than 0.4 us behind.
+    The other candidates of cuBLASLt win at single sizes only, which says nothing of their neighbours. Own kernels
+    of this table compute without tensor cores, so they do not count where libraries use them. A call that the GPU
+    has done in 8 us takes the host about as long, and through torch 4 us more than otherwise: there torch has to
+    be faster, not the others; and cuBLASLt comes first, because it never loses by much.
     """
-    own = [name for name in seconds if levels[name] < LIBRARY_LEVEL]
-    if "torch" in seconds and seconds["torch"] < LAUNCH_BOUND and own:
-        first = min(own, key=seconds.__getitem__)
-        return first if seconds[first] < seconds["torch"] + HOST_GAIN else "torch"
-    best = winner(samples, levels, seconds)
-    if "torch" in seconds and samples.speedup(best, over="torch").median < WORTH_LEAVING_TORCH:
+    torch_time = seconds.get("torch")
+    if torch_time is None:
+        return min(seconds, key=seconds.__getitem__)
+    own = [] if dtype in TENSOR_CORE_TYPES else [n for n in seconds if n != "torch" and LIBRARY not in n]
+    others = own + [n for n in seconds if n == f"{LIBRARY}_1"]
+    if not others:
         return "torch"
-    return best
+    first = min(others, key=seconds.__getitem__)
+    if torch_time < LAUNCH_BOUND:
+        if seconds.get(f"{LIBRARY}_1", math.inf) < seconds[first] + 0.5e-6:
+            first = f"{LIBRARY}_1"
+        return first if seconds[first] < torch_time + HOST_GAIN else "torch"
+    gain = WORTH_LEAVING_TORCH[torch_time < SHORT]
+    return first if torch_time >= gain * seconds[first] else "torch"
 
 
 def work_of(op: str, sizes: Sizes) -> float:

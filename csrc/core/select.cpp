@@ -11,14 +11,19 @@ constexpr int kLevels = 7;
 
 bool is_framework(const Kernel& k) { return k.name == "torch"; }
 
-// The framework's float32 product counts only while its global flags give the precision asked for.
-bool depends_on_flags(const Kernel& k, DType type) {
-  return is_framework(k) && k.op == Op::gemm && type == DType::f32;
+// The framework's global flags may let it round more than was asked for; then its product does not count.
+bool depends_on_flags(Op op, Device device, DType type) {
+  const bool half = type == DType::f16 || type == DType::bf16;
+  return op == Op::gemm && (type == DType::f32 || (half && device == Device::cuda));
 }
 
 const char* why_rejected(const Kernel& k, const GemmProblem& p) {
   if (const char* why = k.rejects ? k.rejects(p) : nullptr) return why;
-  if (!depends_on_flags(k, p.type) || framework_computes(k.device, p.precision)) return nullptr;
+  if (!is_framework(k) || !depends_on_flags(k.op, k.device, p.type)) return nullptr;
+  if (framework_computes(k.device, p.type, p.precision)) return nullptr;
+  if (p.type != DType::f32)
+    return "torch's global flags let it round partial sums to 16 bits "
+           "(torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction and its bf16 sibling)";
   return k.device == Device::cpu ? "torch's global flags let it round float32 operands "
                                    "(torch.backends.mkldnn.matmul.fp32_precision)"
                                  : "torch's global flags give its float32 products another precision "
@@ -129,7 +134,8 @@ const Kernel& fastest_known_cached(const Problem& p, const TuningKey& key) {
   Slot& slot = slots[size_t(key.m * 31 + key.n * 17 + key.k * 7 + key.batch + int(key.type)) % kSlots];
   const uint64_t version = tuning_version();
   const auto framework_counts = [&] {
-    return key.op != Op::gemm || key.type != DType::f32 || framework_computes(key.device, key.precision);
+    return !depends_on_flags(key.op, key.device, key.type) ||
+           framework_computes(key.device, key.type, key.precision);
   };
   // A key says nothing of leading dimensions, by which a kernel may reject another problem of the same key,
   // nor of the GPU, which another call may have changed.

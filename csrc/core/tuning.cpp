@@ -41,7 +41,6 @@ Memory& memory() {
 std::atomic<uint64_t> version{1};
 
 constexpr std::string_view kFramework = "torch";
-constexpr int kLibraryLevel = 7;
 
 std::mutex probe_mutex;
 FrameworkProbe framework_probe;
@@ -61,6 +60,8 @@ bool same_threads(const TuningKey& key, const Measured& p) {
   return key.device == Device::cuda || (key.threads == 1) == (p.threads == 1);
 }
 
+constexpr float kOtherLayout = 0.0625f;
+
 // Squared distance in octaves. Batch counts half: four times the batch is like twice the size. Another layout
 // is like another quarter octave, so that points of the same layout come first.
 float distance(const TuningKey& key, const Measured& p) {
@@ -70,7 +71,7 @@ float distance(const TuningKey& key, const Measured& p) {
   };
   const bool other_layout = key.a_transposed != p.a_transposed || key.b_transposed != p.b_transposed;
   return d(key.m, p.m) + d(key.n, p.n) + d(key.k, p.k) + 0.25f * d(key.batch, p.batch) +
-         (key.device == Device::cuda && other_layout ? 0.0625f : 0.0f);
+         (key.device == Device::cuda && other_layout ? kOtherLayout : 0.0f);
 }
 
 // The points of one device's table nearest to a key, nearest first.
@@ -151,12 +152,8 @@ const Kernel* nearest_measured(const TuningKey& key) {
   const Neighbours near = neighbours(key, gpu ? std::string_view(cuda::device_name()) : cpu_model());
   if (!near[0]) return nullptr;
   const Kernel* best = find_row(key.op, key.device, near[0]->kernel);
-  if (!gpu || !best) return best;
-  // Own kernels change places smoothly; a library's candidate is worth something only where it is the same
-  // one.
-  const auto agrees = [&](const Measured* p) {
-    return !p || (best->level < kLibraryLevel ? p->kernel != kFramework : p->kernel == best->name);
-  };
+  if (!gpu || !best || distance(key, *near[0]) <= kOtherLayout) return best;  // measured at exactly this size
+  const auto agrees = [](const Measured* p) { return !p || p->kernel != kFramework; };
   return std::all_of(near.begin(), near.end(), agrees) ? best : find_row(key.op, key.device, kFramework);
 }
 
@@ -192,13 +189,13 @@ void set_framework_probe(FrameworkProbe probe) {
   framework_probe = std::move(probe);
 }
 
-bool framework_computes(Device device, Precision precision) {
+bool framework_computes(Device device, DType type, Precision precision) {
   FrameworkProbe probe;
   {
     std::lock_guard lock(probe_mutex);
     probe = framework_probe;
   }
-  return probe ? probe(device, precision) : precision == Precision::ieee;
+  return probe ? probe(device, type, precision) : precision == Precision::ieee;
 }
 
 }  // namespace fastgemm

@@ -67,10 +67,10 @@ void forget_all();
 // Counts every change of the above, so that a caller may keep a decision until the count moves.
 uint64_t tuning_version();
 
-// Whether the framework's own float32 product has this precision under its global flags; without a probe it
-// is taken to be IEEE.
-using FrameworkProbe = std::function<bool(Device, Precision)>;
+// Whether the framework's own product of these operands is what was asked for under its global flags: float32
+// in this precision, 16-bit types with sums in float32 to the end. Without a probe it is taken to be IEEE.
+using FrameworkProbe = std::function<bool(Device, DType, Precision)>;
 void set_framework_probe(FrameworkProbe);
-bool framework_computes(Device, Precision);
+bool framework_computes(Device, DType, Precision);
 
 }  // namespace fastgemm

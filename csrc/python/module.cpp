@@ -130,11 +130,12 @@ PYBIND11_MODULE(_introspect, m) {
   m.def("gpu", &cuda::device_name, "Name and size of the current GPU as tuning knows it; empty without one.");
   m.def("forget_all", &forget_all);
   m.def("remembered_count", &remembered_count);
-  m.def("set_framework_probe", [](std::function<bool(std::string, std::string)> probe) {
+  m.def("set_framework_probe", [](std::function<bool(std::string, std::string, std::string)> probe) {
     // The probe outlives interpreters' normal tear-down order, so it is never destroyed.
-    auto* kept = new std::function<bool(std::string, std::string)>(std::move(probe));
-    set_framework_probe([kept](Device device, Precision precision) {
-      return (*kept)(std::string(to_string(device)), std::string(to_string(precision)));
+    auto* kept = new std::function<bool(std::string, std::string, std::string)>(std::move(probe));
+    set_framework_probe([kept](Device device, DType type, Precision precision) {
+      return (*kept)(std::string(to_string(device)), std::string(to_string(type)),
+                     std::string(to_string(precision)));
     });
   });
 }

@@ -31,8 +31,15 @@ __all__ = [
 ]
 
 
-def _torch_computes(device: str, precision: str) -> bool:
-    """Whether torch's float32 products have this precision under its global flags: only then may one be chosen."""
+def _torch_computes(device: str, dtype: str, precision: str) -> bool:
+    """Whether torch's products are what was asked for under its global flags: only then may one be chosen.
+
+    By default torch lets cuBLAS round the partial sums of 16-bit products to 16 bits where it splits K.
+    """
+    if dtype == "float16":
+        return not torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction
+    if dtype == "bfloat16":
+        return not torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
     if device == "cuda":
         return precision == torch_fp32_precision()
     return precision == "ieee" and torch.backends.mkldnn.matmul.fp32_precision in ("none", "ieee")
