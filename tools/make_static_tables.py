@@ -54,6 +54,7 @@ CLOSE_ENOUGH = 0.98
 LIBRARY, TENSOR_CORE_TYPES = "cublaslt", ("float64", "float16", "bfloat16")
 LAUNCH_BOUND, SHORT, HOST_GAIN = 8e-6, 30e-6, 0.4e-6  # seconds
 WORTH_LEAVING_TORCH = (1.04, 1.15)  # the second for short calls, whose times are noisy
+ONE_TILE = 32
 LOWEST_LEVEL = {"cpu": 4, "cuda": 2}
 SLOW = {"cpu": 0.1, "cuda": 0.005}  # seconds from which a kernel far behind is left out
 
@@ -234,7 +235,9 @@ class Series:
             "n": n,
             "k": k,
             **(transposed if gpu else {}),
-            "kernel": gpu_winner(self.name, seconds) if gpu else winner(samples, levels, seconds),
+            "kernel": gpu_winner(self.name, max(sizes[1:]), seconds)
+            if gpu
+            else winner(samples, levels, seconds),
             "seconds": {name: float(f"{time:.4g}") for name, time in seconds.items()},
         }
 
@@ -246,13 +249,14 @@ def winner(samples: Interleaved, levels: dict[str, int], seconds: dict[str, floa
     return max(close, key=lambda name: (name != "torch", levels[name], -seconds[name]))
 
 
-def gpu_winner(dtype: str, seconds: dict[str, float]) -> str:
+def gpu_winner(dtype: str, largest: int, seconds: dict[str, float]) -> str:
     """torch, unless an own kernel or cuBLASLt's first candidate is worth leaving it.
 
     The other candidates of cuBLASLt win at single sizes only, which says nothing of their neighbours. Own kernels
     of this table compute without tensor cores, so they do not count where libraries use them. A call that the GPU
     has done in 8 us takes the host about as long, and through torch 4 us more than otherwise: there torch has to
-    be faster, not the others; and cuBLASLt comes first, because it never loses by much.
+    be faster, not the others; and cuBLASLt comes first, because it never loses by much, except up to ONE_TILE, the
+    ``largest`` extent that an own kernel does in one step: that takes the host 2 us less.
     """
     torch_time = seconds.get("torch")
     if torch_time is None:
@@ -263,7 +267,9 @@ def gpu_winner(dtype: str, seconds: dict[str, float]) -> str:
         return "torch"
     first = min(others, key=seconds.__getitem__)
     if torch_time < LAUNCH_BOUND:
-        if seconds.get(f"{LIBRARY}_1", math.inf) < seconds[first] + 0.5e-6:
+        if own and largest <= ONE_TILE:
+            first = min(own, key=seconds.__getitem__)
+        elif seconds.get(f"{LIBRARY}_1", math.inf) < seconds[first] + 0.5e-6:
             first = f"{LIBRARY}_1"
         return first if seconds[first] < torch_time + HOST_GAIN else "torch"
     gain = WORTH_LEAVING_TORCH[torch_time < SHORT]
