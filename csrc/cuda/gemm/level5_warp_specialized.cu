@@ -6,9 +6,9 @@
 //     warp ever does (6 % faster than an elected thread of a computing warp). Its warpgroup gives its
 //     registers up to the computing ones (setmaxnreg), which take 240 each;
 //   - the last waves of tiles are shared evenly (level5_stream_k.cuh), up to 3 % at 2048 to 8192.
-// The loop holds one stage of 8 k steps: 1024 FFMA, 48 LDS.128 and 25 others, 17 KB of code. 16 steps are
-// 2 % slower, and 32, which outgrow the instruction cache, 8 %. Measured on an H200 in fp32: 57 to 59 TFLOPS
-// at 4096 to 16384, 1.10 to 1.15 times cuBLAS, the packing of A included.
+// In fp32 the loop holds one stage of 8 k steps: 1024 FFMA, 48 LDS.128 and 25 others, 17 KB of code. 16 steps
+// are 2 % slower, and 32, which outgrow the instruction cache, 8 %. Measured on an H200 in fp32: 57 to 59
+// TFLOPS at 4096 to 16384, 1.10 to 1.15 times cuBLAS, the packing of A included.
 #include "cuda/device/tma.cuh"
 #include "cuda/gemm/level5_choice.cuh"
 #include "cuda/gemm/level5_stream_k.cuh"
@@ -18,15 +18,28 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-// Block tile, thread tile, and the ring. A sum of fp64 takes two registers.
+// Block tile, thread tile, and the ring. A sum of fp64 takes two registers, hence 8 x 8 of them a thread.
+//
+// In fp64 the register file limits. A DFMA takes two cycles of its scheduler, in which two operands of 64
+// bits can be read, and the third has to come from the operand cache; whatever else reads registers costs a
+// cycle of arithmetic, the address of a load too (inferred from timed variants). Hence warps
+// of 1 x 32 lanes, all on the same rows of C:
+//   - loads of A take their address from a uniform register, which leaves 4 loads that read the register
+//     file for 64 DFMA, where 8 x 4 lanes have 8 (2 % faster at 4096);
+//   - what they return is uniform too. Where it lives across a branch, the compiler moves it to uniform
+//     registers, and a DFMA reads it without the register file. So the loop is short, 2 steps: every other
+//     step multiplies from uniform registers (3 % faster than all 24 steps of a stage, 4 % than 4 steps).
+// In all 27.6 -> 29.1 TFLOPS at 4096, of 33.4; 28.6 where both operands are packed.
 template <class Word, bool dot4>
 struct Shape {
   static constexpr bool kDouble = sizeof(Word) == 8;
-  using Tile = WarpTile<Word, 8, kDouble ? 8 : 16, dot4>;
-  static constexpr int kWarpsM = 2, kWarpsN = 4, kWarps = kWarpsM * kWarpsN;
-  static constexpr int kM = kWarpsM * Tile::kM, kN = kWarpsN * Tile::kN;  // 128 x 256, fp64 128 x 128
+  using Tile = WarpTile<Word, 8, kDouble ? 8 : 16, dot4, kDouble ? 1 : 8>;
+  static constexpr int kWarpsM = kDouble ? 8 : 2, kWarpsN = kDouble ? 1 : 4, kWarps = kWarpsM * kWarpsN;
+  static constexpr int kM = kWarpsM * Tile::kM, kN = kWarpsN * Tile::kN;  // 128 x 256, fp64 64 x 256
   static constexpr int kK = kDouble ? 24 : 8;                             // rows of k in a stage
-  static constexpr int kStageWords = kK * (kM + kN);                      // (kK, kM) of A, then (kK, kN) of B
+  static constexpr int kSteps = kDouble ? 2 : kK;                         // of them, in the loop's body
+  static_assert(kSteps % 2 == 0 && kK % kSteps == 0, "fragments[0] begins and ends a pass of the loop");
+  static constexpr int kStageWords = kK * (kM + kN);  // (kK, kM) of A, then (kK, kN) of B
   static constexpr int kStageBytes = kStageWords * int(sizeof(Word));
   static constexpr int kStages = (192 << 10) / kStageBytes;
   static constexpr int kComputeThreads = 32 * kWarps;
@@ -124,6 +137,21 @@ __device__ __forceinline__ void collect(typename S::Tile& tile, const Arguments<
   } while (g.work.begin(block) > tile_begin);
 }
 
+// kSteps steps of k: the next fragment is loaded while one is multiplied, the last time from `next`.
+template <class S, class Word>
+__device__ __forceinline__ void multiply_steps(typename S::Tile& tile,
+                                               typename S::Tile::Fragment (&fragments)[2], const Word* a,
+                                               const Word* b, const Word* next_a, const Word* next_b) {
+  FASTGEMM_UNROLL
+  for (int k = 0; k < S::kSteps; ++k) {
+    if (k + 1 < S::kSteps)
+      S::Tile::load(fragments[(k + 1) % 2], a + (k + 1) * S::kM, b + (k + 1) * S::kN);
+    else
+      S::Tile::load(fragments[0], next_a, next_b);
+    tile.multiply(fragments[k % 2]);
+  }
+}
+
 template <class S, class Word>
 __device__ __forceinline__ void compute(typename S::Shared& shared, const Arguments<Word>& g, Parts parts,
                                         int warp) {
@@ -149,14 +177,13 @@ __device__ __forceinline__ void compute(typename S::Shared& shared, const Argume
       at.advance();
       if (at.stage == 0) next_a -= S::kStages * S::kStageWords, next_b -= S::kStages * S::kStageWords;
       wait_phase(&shared.full[at.stage], at.phase);
-      FASTGEMM_UNROLL
-      for (int k = 0; k < S::kK; ++k) {  // load the next fragment while this one is multiplied
-        if (k + 1 < S::kK)
-          Tile::load(fragments[(k + 1) % 2], a + (k + 1) * S::kM, b + (k + 1) * S::kN);
-        else
-          Tile::load(fragments[0], next_a, next_b);
-        tile.multiply(fragments[k % 2]);
+      FASTGEMM_NO_UNROLL
+      for (int k = S::kSteps; k < S::kK; k += S::kSteps) {
+        const Word *here_a = a, *here_b = b;
+        a += S::kSteps * S::kM, b += S::kSteps * S::kN;
+        multiply_steps<S>(tile, fragments, here_a, here_b, a, b);
       }
+      multiply_steps<S>(tile, fragments, a, b, next_a, next_b);
       __syncwarp();
       if (lane == 0) arrive(empty);
       a = next_a, b = next_b;
@@ -209,7 +236,7 @@ TensorMap map_of(const Panel<Word>& p, int batch, int box_columns, int box_rows)
 }
 
 // A block adds the sums of a tile's other blocks one after the other, so a tile should not have many; and a C
-// that fills the 128 x 256 tiles badly leaves more to the 128 x 128 tiles of the portable kernel.
+// that fills these large tiles badly leaves more to the 128 x 128 tiles of the portable kernel.
 template <class T>
 bool suits_tiles(const Gemm<T>& g, int batch) {
   using S = Shape<PanelWord<T>, std::is_same_v<T, int8_t>>;

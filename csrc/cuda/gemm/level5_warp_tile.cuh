@@ -24,11 +24,12 @@ struct Place {
   }
 };
 
-// 8 x 4 lanes of TM x TN sums. A lane's rows (and columns) come in runs of 16 bytes, the runs of the 8 (4)
-// lanes side by side, so that a warp's 16-byte loads touch one contiguous piece of a panel row.
-template <class Word, int TM, int TN, bool dot4_>
+// LanesM x LanesN lanes (8 x 4 unless told) of TM x TN sums. A lane's rows (and columns) come in runs of 16
+// bytes, the runs of the LanesM (LanesN) lanes side by side, so that a warp's 16-byte loads touch one
+// contiguous piece of a panel row.
+template <class Word, int TM, int TN, bool dot4_, int LanesM = 8>
 struct WarpTile {
-  static constexpr int kLanesM = 8, kLanesN = 4, kRun = kPer16Bytes<Word>;
+  static constexpr int kLanesM = LanesM, kLanesN = 32 / LanesM, kRun = kPer16Bytes<Word>;
   static constexpr int kM = kLanesM * TM, kN = kLanesN * TN;
   static_assert(TM % kRun == 0 && TN % kRun == 0, "fragments are loaded 16 bytes at a time");
   static_assert(kN % 32 == 0, "a warp stores whole lines");
