@@ -7,11 +7,11 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// (256, 256) bytes, (128, 128) halves, (64, 64) words, (32, 64), (32, 64).
+// (256, 256) bytes, (128, 128) halves, (64, 64) words, (32, 32), (32, 64).
 template <int Size>
 inline constexpr int kBlocksDown = Size < 16 ? 16 : 32;
 template <int Size>
-inline constexpr int kBlocksAcross = Size <= 4 ? 16 : 4 * Size;
+inline constexpr int kBlocksAcross = Size < 16 ? 16 : 64;
 template <int Size>
 using SaturatingTile = Tile<Size, kBlocksDown<Size>, kBlocksAcross<Size>, 256>;
 

@@ -24,46 +24,81 @@ struct Arrival {
   static constexpr int kAcross = Shape::kAcross, kThreads = Shape::kThreads;
   static constexpr int kPitch = kAcross + (rows == Rows::covered);
   static constexpr int kBytes = Shape::kRows * kPitch * 16;
+  static constexpr int kWidth = rows == Rows::by_element ? Size : 16;
   using Part = typename Shape::Part;
 
   Unit* units;  // (kRows, kPitch)
 
-  // Copies pieces of kWidth bytes, the threads side by side along rows; what the matrix lacks becomes zeros.
+  // Copies pieces of kWidth bytes: a tile that lies within rows of src on all sides needs to look nowhere.
   __device__ __forceinline__ void fetch(const Transpose& t, const Part& part) const {
-    constexpr int kWidth = rows == Rows::by_element ? Size : 16, kPieces = kAcross * 16 / kWidth;
-    constexpr int kSideBySide = kPieces < kThreads ? kPieces : kThreads, kApart = kThreads / kSideBySide;
+    const int64_t behind = t.cols - part.col - Shape::kCols;  // columns
+    const bool inside = rows == Rows::covered ? part.col > 0 && behind >= Shape::V : behind >= 0;
+    if (part.rows < Shape::kRows || !inside) return fetch_at_edge(t, part);
     const char* const first = t.src + part.row * t.src_stride + part.col * Size;
-    const int piece = int(threadIdx.x) % kSideBySide, above = int(threadIdx.x) / kSideBySide;
-    FASTGEMM_UNROLL
-    for (int i = above; i < Shape::kRows; i += kApart) {
-      FASTGEMM_UNROLL
-      for (int p = piece; p < kPieces; p += kSideBySide) {
-        const char* const row = first + i * t.src_stride;
-        const int bytes = i < part.rows ? part.cols * Size : -16;
-        if constexpr (rows == Rows::covered)
-          copy_covering(t, row, bytes, i, p);
-        else
-          copy_async<kWidth>(reinterpret_cast<char*>(&units[i * kPitch]) + p * kWidth, row + p * kWidth,
-                             max(0, min(kWidth, bytes - p * kWidth)));
-      }
-    }
     if constexpr (rows == Rows::covered)
-      for (int i = int(threadIdx.x); i < Shape::kRows; i += kThreads)
-        copy_covering(t, first + i * t.src_stride, i < part.rows ? part.cols * Size : -16, i, kAcross);
+      fetch_lines(first, t.src_stride);
+    else
+      fetch_pieces(first, t.src_stride);
   }
 
-  // Aligned unit `u` of those that cover the `bytes` from `row` on. Reads nothing before the matrix or after
-  // its last row.
-  __device__ __forceinline__ void copy_covering(const Transpose& t, const char* row, int bytes, int i,
-                                                int u) const {
-    Unit* const to = &units[i * kPitch + u];
-    const char* const from = row - reinterpret_cast<uintptr_t>(row) % 16 + u * 16;
-    if (from >= t.src) return copy_async<16>(to, from, max(0, min(16, int(row + bytes - from))));
-    // Only the first unit of a matrix begins before it.
-    using T = Element<Size>;
-    for (int e = 0; e < kPerUnit<Size>; ++e)
-      reinterpret_cast<T*>(to)[e] =
-          from + e * Size >= t.src ? *reinterpret_cast<const T*>(from + e * Size) : T{};
+  // The threads side by side along rows.
+  __device__ __forceinline__ void fetch_pieces(const char* first, int64_t stride) const {
+    constexpr int kPieces = kAcross * 16 / kWidth;
+    constexpr int kSideBySide = kPieces < kThreads ? kPieces : kThreads, kApart = kThreads / kSideBySide;
+    const int piece = int(threadIdx.x) % kSideBySide, above = int(threadIdx.x) / kSideBySide;
+    const char* row = first + above * stride;
+    FASTGEMM_UNROLL
+    for (int i = above; i < Shape::kRows; i += kApart, row += kApart * stride) {
+      FASTGEMM_UNROLL
+      for (int p = piece; p < kPieces; p += kSideBySide) copy_async<kWidth>(to(i, p), row + p * kWidth);
+    }
+  }
+
+  // 8 threads copy a line of 128 bytes, or what the row has of it: wherever rows begin, each line is asked
+  // for once (8 threads on units of two lines ask for both, which made 2.5 times the requests).
+  __device__ __forceinline__ void fetch_lines(const char* first, int64_t stride) const {
+    constexpr int kApart = kThreads / 8;
+    const int lane = int(threadIdx.x) % 8, above = int(threadIdx.x) / 8;
+    const char* row = first + above * stride;
+    FASTGEMM_UNROLL
+    for (int i = above; i < Shape::kRows; i += kApart, row += kApart * stride) {
+      const int before = int(reinterpret_cast<uintptr_t>(row) % 128) / 16;
+      FASTGEMM_UNROLL
+      for (int line = 0; line <= kAcross / 8; ++line) {
+        const int p = line * 8 + lane - before, begin = begin_of(row, p);
+        if (p >= 0 && begin < kAcross * 16) copy_async_from_line(to(i, p), row + begin);
+      }
+    }
+  }
+
+  // Where a tile reaches the beginning or the end of rows of src, pieces of which not all is theirs come by
+  // elements: the bytes around a row may be nobody's. (cp.async can leave out the end of a piece, but how it
+  // does is taken for a read of all of it by compute-sanitizer.) What the matrix lacks stays as it was.
+  __device__ __forceinline__ void fetch_at_edge(const Transpose& t, const Part& part) const {
+    constexpr int kPieces = kPitch * 16 / kWidth;
+    FASTGEMM_NO_UNROLL
+    for (int n = int(threadIdx.x); n < part.rows * kPieces; n += kThreads) {
+      const int i = n / kPieces, p = n % kPieces;
+      const char* const row = t.src + (part.row + i) * t.src_stride;
+      const int64_t begin = part.col * Size + begin_of(row + part.col * Size, p), end = t.cols * Size;
+      if (begin >= 0 && begin + kWidth <= end) {
+        copy_async<kWidth>(to(i, p), row + begin);
+        continue;
+      }
+      using T = Element<Size>;
+      FASTGEMM_NO_UNROLL
+      for (int e = 0; e < kWidth; e += Size)
+        if (begin + e >= 0 && begin + e < end)
+          *reinterpret_cast<T*>(to(i, p) + e) = *reinterpret_cast<const T*>(row + begin + e);
+    }
+  }
+
+  // Piece p of row i, and where it begins in the row of src, of which the part has the bytes from `row` on.
+  __device__ __forceinline__ char* to(int i, int p) const {
+    return reinterpret_cast<char*>(&units[i * kPitch]) + p * kWidth;
+  }
+  static __device__ __forceinline__ int begin_of(const char* row, int p) {
+    return p * kWidth - (rows == Rows::covered ? int(reinterpret_cast<uintptr_t>(row) % 16) : 0);
   }
 
   // The block (down, across) of V x V elements.
@@ -139,10 +174,6 @@ void launch_pipelined(const Transpose& all, int64_t batch, Context& context, uin
 template <int Size, Rows rows>
 struct PipelinedTile {
   using type = Tile<Size, 16, Size <= 4 ? 16 : 4 * Size, 256>;
-};
-template <>
-struct PipelinedTile<2, Rows::covered> {
-  using type = Tile<2, 16, 16, 128>;
 };
 template <>
 struct PipelinedTile<4, Rows::covered> {
