@@ -21,10 +21,11 @@ __device__ __forceinline__ void copy_async(void* to_shared, const void* from, in
                  "n"(bytes), "r"(valid)
                  : "memory");
 }
-// 16 bytes, of which L2 fetches the whole line of 128: for copies that together read all of a line, but not at
-// the same time.
+// 16 bytes, of which L2 fetches the whole line of 128: for copies that together read all of a line, but not
+// at the same time.
 __device__ __forceinline__ void copy_async_from_line(void* to_shared, const void* from) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared_address(to_shared)), "l"(from)
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared_address(to_shared)),
+               "l"(from)
                : "memory");
 }
 __device__ __forceinline__ void commit_async_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }

@@ -6,8 +6,8 @@
 
 namespace fastgemm::cuda {
 
-// Whether a build for `architectures` (as CMAKE_CUDA_ARCHITECTURES, separated by spaces: "80-real 90a-real 90-virtual") holds code
-// for a GPU of this compute capability (10 * major + minor).
+// Whether a build for `architectures` (as CMAKE_CUDA_ARCHITECTURES, separated by spaces: "80-real 90a-real
+// 90-virtual") holds code for a GPU of this compute capability (10 * major + minor).
 bool has_image(std::string_view architectures, int capability);
 
 struct DeviceImage {
