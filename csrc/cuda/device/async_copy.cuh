@@ -21,10 +21,10 @@ __device__ __forceinline__ void copy_async(void* to_shared, const void* from, in
                  "n"(bytes), "r"(valid)
                  : "memory");
 }
-// 16 bytes, of which L2 fetches the whole line of 128: for copies that together read all of a line, but not
-// at the same time.
-__device__ __forceinline__ void copy_async_from_line(void* to_shared, const void* from) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared_address(to_shared)),
+// 16 bytes, with which L2 fetches the 256 that they lie in: for copies that together read all of them, but
+// not at the same time.
+__device__ __forceinline__ void copy_async_prefetching(void* to_shared, const void* from) {
+  asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(shared_address(to_shared)),
                "l"(from)
                : "memory");
 }
@@ -41,7 +41,7 @@ __device__ __forceinline__ void wait_async_copies() {
 using simt::commit_async_copies;
 using simt::copy_async;
 using simt::wait_async_copies;
-inline void copy_async_from_line(void* to_shared, const void* from) { copy_async<16>(to_shared, from); }
+inline void copy_async_prefetching(void* to_shared, const void* from) { copy_async<16>(to_shared, from); }
 
 #endif
 

@@ -7,7 +7,7 @@
 // Aligned rows gain nothing over level 5, which has enough bytes in flight. What asynchrony buys is the rows
 // that do not begin at multiples of 16 bytes: the aligned units that cover them, one more than a tile is
 // wide, wait in shared memory until they are shifted in registers, for every element width (8191 x 8193
-// words: 1.14 of level 5, bytes: 3.4). Elements of 8 bytes arrive one by one. (A tensor map would need rows
+// words: 0.90 of aligned ones). Elements of 8 bytes arrive one by one. (A tensor map would need rows
 // that begin at multiples of 16 bytes.)
 #include "cuda/device/async_copy.cuh"
 #include "cuda/transpose/levels.h"
@@ -54,8 +54,8 @@ struct Arrival {
     }
   }
 
-  // 8 threads copy a line of 128 bytes, or what the row has of it: wherever rows begin, each line is asked
-  // for once (8 threads on units of two lines ask for both, which made 2.5 times the requests).
+  // 8 threads copy a line of 128 bytes, or what the part has of it. Tiles side by side share the sector and
+  // the line in which one ends and the other begins: that L2 fetches both at once is worth 3 %.
   __device__ __forceinline__ void fetch_lines(const char* first, int64_t stride) const {
     constexpr int kApart = kThreads / 8;
     const int lane = int(threadIdx.x) % 8, above = int(threadIdx.x) / 8;
@@ -66,7 +66,7 @@ struct Arrival {
       FASTGEMM_UNROLL
       for (int line = 0; line <= kAcross / 8; ++line) {
         const int p = line * 8 + lane - before, begin = begin_of(row, p);
-        if (p >= 0 && begin < kAcross * 16) copy_async_from_line(to(i, p), row + begin);
+        if (p >= 0 && begin < kAcross * 16) copy_async_prefetching(to(i, p), row + begin);
       }
     }
   }

@@ -158,15 +158,25 @@ struct Tile {
   // is shifted together from two units. Of every row the tile writes the sectors that begin in its first
   // `step` elements, because a sector written in part costs DRAM a read as well (8193 x 8192 words: 0.79 of a
   // copy, so 0.95; by single words 0.73). What a row's ends have of a window is written by single elements.
-  // 8 threads side by side write one line of 128 bytes, not parts of two: that would be twice the requests.
-  // Window 0 may begin before the part, and then stands for the window behind the last unit as well.
   __device__ __forceinline__ void store(const Transpose& t, const Part& part, int step) const {
+    if (Size <= 2 && is_aligned(t.dst, 16) && t.dst_stride % 16 == 0)
+      store_windows<false>(t, part, step);
+    else
+      store_windows<true>(t, part, step);
+  }
+
+  // Window 0 may begin before the part, and then stands for the window behind the last unit as well. Words
+  // and wider elements turn the windows among the threads, so that 8 side by side write one line of 128
+  // bytes; bytes and halves are short of instructions, not of requests, and aligned rows spare them all this.
+  template <bool shifted>
+  __device__ __forceinline__ void store_windows(const Transpose& t, const Part& part, int step) const {
     char* const to = t.dst + part.col * t.dst_stride + part.row * Size;
     const bool top = part.row == 0, bottom = part.row + part.rows == t.rows;
     for (int j = int(threadIdx.x) / Down; j < part.cols; j += Threads / Down) {
       char* const row = to + j * t.dst_stride;
       const int to_line = int(-reinterpret_cast<uintptr_t>(row) % 128), lead = to_line % kSector;
-      const int shift = -lead & 15, u = (int(threadIdx.x) + (to_line + shift) / 16) % Down;
+      const int shift = shifted ? -lead & 15 : 0, turn = shifted && Size >= 4 ? (to_line + shift) / 16 : 0;
+      const int u = (int(threadIdx.x) + turn) % Down;
       const int first = top ? 0 : lead, last = bottom ? part.rows * Size : lead + step * Size;
       const int begin = 16 * u - shift;
       Unit value = unit(j, u);
