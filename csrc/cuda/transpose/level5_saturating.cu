@@ -1,5 +1,5 @@
 // Level 5: enough bytes in flight. Level 4 with tiles of 256 bytes a row on either side and 256 threads, each
-// with at least 64 bytes on their way, in the order that DRAM likes: consecutive blocks walk down src, so
+// with at least 32 bytes on their way, in the order that DRAM likes: consecutive blocks walk down src, so
 // that they write neighbouring pieces of the same rows of dst while those rows are open (2 % at 8192 over
 // walking along). Plain loads and stores: on an H200 st.global.cs costs 5 %, L1::no_allocate loads 2 %.
 #include "cuda/transpose/levels.h"

@@ -122,7 +122,7 @@ struct Arrival {
 template <int Size, class Shape, Rows rows>
 constexpr int registers_for() {
   if (Size == 1) return 128;
-  if (Size == 2) return Shape::kBlocks == 2 ? 96 : rows == Rows::covered ? 80 : 64;
+  if (Size == 2) return rows == Rows::covered ? 80 : 64;
   const int share = Shape::kBlocks * Shape::V * 4;
   return Size == 4 && Shape::kThreads == 256 ? share + 24 : std::max(share + 32, 48);
 }
