@@ -18,6 +18,7 @@ from torch import Tensor
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.int32)
 WIDTHS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.complex128)
 GEMM_SIZES = ((1, 1, 1), (33, 65, 17), (130, 140, 70), (257, 129, 65), (64, 64, 300))
+LARGE_SIZES = ((1000, 777, 301), (640, 1024, 352))  # the large tiles of level 5: packed, and read in place
 TRANSPOSE_SIZES = ((1, 1), (33, 65), (130, 257), (64, 192))
 LIBRARY_LEVEL = 7
 LAYOUTS = tuple(itertools.product((False, True), repeat=2))
@@ -42,9 +43,10 @@ def same(result: Tensor, expected: Tensor, what: str) -> None:
         raise SystemExit(f"wrong result: {what}")
 
 
-def run_gemm(kernel: str, dtype: torch.dtype) -> int:
+def run_gemm(kernel: str, level: int, dtype: torch.dtype) -> int:
     kind = torch.int32 if dtype == torch.int8 else dtype
-    for (m, n, k), (trans_a, trans_b) in zip(GEMM_SIZES, itertools.cycle(LAYOUTS), strict=False):
+    sizes = GEMM_SIZES + (LARGE_SIZES if level >= 5 else ())
+    for (m, n, k), (trans_a, trans_b) in zip(sizes, itertools.cycle(LAYOUTS), strict=False):
         a, b, c = draw(m, k, dtype=dtype), draw(k, n, dtype=dtype), draw(m, n, dtype=kind)
         product = a.double() @ b.double()
         operands = shifted(a, 1, trans_a), shifted(b, 2, trans_b)
@@ -57,10 +59,10 @@ def run_gemm(kernel: str, dtype: torch.dtype) -> int:
     a, b = draw(3, 40, 50, dtype=dtype), draw(3, 50, 60, dtype=dtype)
     product = (a.double() @ b.double()).to(kind)
     same(fastgemm.matmul(a.cuda(), b.cuda(), kernel=kernel), product, f"gemm {kernel} {dtype}, batch")
-    return 2 * len(GEMM_SIZES) + 1
+    return 2 * len(sizes) + 1
 
 
-def run_transpose(kernel: str, dtype: torch.dtype) -> int:
+def run_transpose(kernel: str, level: int, dtype: torch.dtype) -> int:
     for shape in TRANSPOSE_SIZES:
         a = draw(*shape, dtype=dtype)
         out = shifted(torch.zeros(shape[1], shape[0], dtype=dtype), 1)
@@ -72,7 +74,7 @@ def run_transpose(kernel: str, dtype: torch.dtype) -> int:
     return 2 * len(TRANSPOSE_SIZES)
 
 
-def run_add(kernel: str, dtype: torch.dtype) -> int:
+def run_add(kernel: str, level: int, dtype: torch.dtype) -> int:
     for rows, cols in TRANSPOSE_SIZES:
         a, b = draw(rows, cols, dtype=dtype), draw(rows, cols, dtype=dtype)
         same(fastgemm.add(shifted(a, 1), shifted(b, 2), kernel=kernel), a + b, f"add {kernel} {dtype}")
@@ -91,7 +93,7 @@ def main() -> int:
         for dtype in WIDTHS if row.op == "transpose" else DTYPES:
             if not row.takes(dtype):
                 continue
-            count += RUN[row.op](row.name, dtype)
+            count += RUN[row.op](row.name, row.level, dtype)
         torch.cuda.synchronize()
         print(f"{row.op} {row.name}", flush=True)
     print(f"{count} cases")

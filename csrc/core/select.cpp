@@ -102,20 +102,30 @@ const Kernel& by_level(const Problem& p, const TuningKey& key, int level) {
                            reasons + ". Levels that can: " + levels_that_can(p, key));
 }
 
+// A choice, and whether it is the one of the key: not when what the key names rejects this very problem.
+struct Chosen {
+  const Kernel* kernel;
+  bool by_key;
+};
+
 template <class Problem>
-const Kernel& fastest_known(const Problem& p, const TuningKey& key) {
+Chosen fastest_known(const Problem& p, const TuningKey& key) {
   const auto usable = [&](const Kernel* k) { return k && can_run(*k, p); };
-  if (const Kernel* k = remembered(key); usable(k)) return *k;
-  if (const Kernel* k = nearest_measured(key); usable(k)) return *k;
+  const Kernel* own = remembered(key);
+  if (usable(own)) return {own, true};
+  const Kernel* measured = nearest_measured(key);
+  if (usable(measured)) return {measured, !own};
+  // The framework is left out by its flags, which a decision that is kept is checked against.
+  const bool by_key = !own && (!measured || is_framework(*measured));
 
   // Nothing measured on this type of device: the framework where it has the op, else the highest rung.
   const Kernel* highest = nullptr;
   for (const Kernel& k : kernels()) {
     if (k.op != key.op || k.device != key.device || k.role != Role::rung || !usable(&k)) continue;
-    if (is_framework(k)) return k;
+    if (is_framework(k)) return {&k, by_key};
     if (!highest || k.level > highest->level) highest = &k;
   }
-  if (highest) return *highest;
+  if (highest) return {highest, by_key};
   throw std::runtime_error("no kernel can run " + in_words(key) + " here");
 }
 
@@ -142,9 +152,9 @@ const Kernel& fastest_known_cached(const Problem& p, const TuningKey& key) {
   const bool kept = slot.kernel && slot.version == version && slot.key == key;
   if (kept && can_run(*slot.kernel, p) && (slot.framework_counted || !framework_counts()))
     return *slot.kernel;
-  const Kernel& k = fastest_known(p, key);
-  slot = {key, version, &k, framework_counts()};
-  return k;
+  const Chosen chosen = fastest_known(p, key);
+  if (chosen.by_key) slot = {key, version, chosen.kernel, framework_counts()};
+  return *chosen.kernel;
 }
 
 // Whether level 7 exists for this op; elementwise addition has no library rung.

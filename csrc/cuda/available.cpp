@@ -69,7 +69,7 @@ const Known& current() {
     return none;
   }
   std::call_once(once[size_t(device)], [&] { known[size_t(device)] = examine(device); });
-  return known[size_t(device)].name.empty() ? none : known[size_t(device)];
+  return known[size_t(device)];
 }
 
 const char* or_null(const std::string& s) { return s.empty() ? nullptr : s.c_str(); }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <mutex>
 #include <optional>
 #include <unordered_map>
 #include <vector>
@@ -60,21 +61,17 @@ const Lt& lt() {
   return functions;
 }
 
-// A handle may be shared between threads; one for each device, never destroyed.
+// A handle may be shared between threads; one for each device, made while that is current, never destroyed.
 cublasLtHandle_t handle_of(int device) {
-  static auto* handles = [] {
-    auto* all = new std::array<cublasLtHandle_t, 64>;
+  static std::mutex mutex;
+  static auto* handles = new std::array<cublasLtHandle_t, 64>{};
+  std::lock_guard lock(mutex);
+  cublasLtHandle_t& handle = handles->at(size_t(device));
+  if (!handle) {
     RelaxedCapture relaxed;
-    int count = 0, before = current_cuda_device();
-    cudaGetDeviceCount(&count);
-    for (int i = 0; i < std::min(count, 64); ++i) {
-      cudaSetDevice(i);
-      check_vendor(lt().create(&(*all)[size_t(i)]), "cublasLtCreate");
-    }
-    cudaSetDevice(before);
-    return all;
-  }();
-  return handles->at(size_t(device));
+    check_vendor(lt().create(&handle), "cublasLtCreate");
+  }
+  return handle;
 }
 
 // How a matrix lies in memory for a column-major reader.

@@ -307,8 +307,10 @@ def autotune(
         for name, row in candidates.items():
             try:
                 call(row)()
-            except RuntimeError:
-                continue  # the kernel does not take this problem and has said so
+            except RuntimeError as refusal:
+                if "cannot run here" not in str(refusal):
+                    raise
+                continue  # the kernel does not take this problem
             calls[name] = call(row)
         clock = _gpu_clock(a.device) if a.is_cuda else _wall_clock
         times = _time_all(calls, budget, clock)

@@ -17,7 +17,7 @@ struct LaunchShape {
 
 #if defined(__CUDACC__)
 
-// Throws std::runtime_error (std::bad_alloc where memory ran out) naming kernel, shape, place, code and text.
+// Throws std::runtime_error naming kernel, shape, place, code and text.
 [[noreturn]] void launch_failed(const char* kernel, const LaunchShape&, cudaError_t,
                                 const std::source_location&);
 // Above 48 KB a kernel must say so once per device, and must always ask for the same. `done` keeps one bit
@@ -75,8 +75,7 @@ Launcher<kernel> launch(const char* name, const LaunchShape& shape, Context&) {
 
 #endif
 
-// Multiprocessors of the current device, and resident blocks of a kernel on each: what a persistent grid
-// needs.
+// Multiprocessors of the current device: what a persistent grid needs.
 int multiprocessors();
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }

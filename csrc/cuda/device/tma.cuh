@@ -66,7 +66,7 @@ using simt::wait_phase;
 
 // Host side (tma.cu): a map of planes x rows x columns elements of `element_bytes` (1, 2, 4 or 8; 4 and 8 are
 // moved as bits) whose box is box_rows x box_columns x 1. Strides in bytes, multiples of 16; `data` 16-byte
-// aligned. Throws std::runtime_error with the driver's text.
+// aligned. Throws std::runtime_error with the driver's code.
 struct TensorShape {
   const void* data;
   int element_bytes;

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <algorithm>
+#include <stdexcept>
+#include <string>
 
 #include "core/problem.h"
 #include "cuda/device/launch.cuh"
@@ -133,8 +135,8 @@ struct TileSize {
   int rows, cols, overlap = 0;
 };
 
-// Cuts the batch into launches of fewer than 2^31 tiles. One matrix never has as many: with two rows at least
-// (a single row is a copy) and tiles 32 columns wide it would not fit into a GPU's memory.
+// Cuts the batch into launches of fewer than 2^31 tiles. One matrix that has more (bytes, 8 x 32 tiles, above
+// 32 GB) throws std::length_error.
 // launch_some(const Transpose& first, Tiles, unsigned tiles) launches one of them.
 template <class Launch>
 void launch_tiles(const Transpose& t, int64_t batch, const TileSize& size, Launch&& launch_some,
@@ -142,7 +144,10 @@ void launch_tiles(const Transpose& t, int64_t batch, const TileSize& size, Launc
   const int step = size.rows - size.overlap;
   const int64_t down = ceil_div(std::max<int64_t>(t.rows - size.rows, 0), step) + 1;
   const int64_t across = ceil_div(t.cols, size.cols);
-  const int64_t group = std::max<int64_t>(INT32_MAX / (down * across), 1);
+  if (down * across > INT32_MAX)
+    throw std::length_error("fastgemm: a transpose of " + std::to_string(t.rows) + " x " +
+                            std::to_string(t.cols) + " takes more blocks than a grid has");
+  const int64_t group = INT32_MAX / (down * across);
   for (int64_t first = 0; first < batch; first += group)
     launch_some(t.at_matrix(first),
                 Tiles{uint32_t(down), uint32_t(across), step, uint32_t(std::min<int64_t>(band, down))},
