@@ -3,6 +3,13 @@
 
 #include <cstdint>
 
+// A launcher as the tables name it: null where the CUDA code was not built.
+#if FASTGEMM_HAS_CUDA
+#define FASTGEMM_LAUNCHER(name) cuda::name
+#else
+#define FASTGEMM_LAUNCHER(name) nullptr
+#endif
+
 namespace fastgemm::cuda {
 
 // Why a kernel that needs this architecture cannot run (not built, no GPU, too old a GPU); null when it can.

@@ -15,6 +15,10 @@ struct LaunchShape {
   size_t shared_bytes = 0;  // dynamic
 };
 
+// launch<kernel>("name", {grid, block, shared_bytes}, context)(arguments...);
+template <auto kernel>
+struct Launcher;
+
 #if defined(__CUDACC__)
 
 // Throws std::runtime_error naming kernel, shape, place, code and text.
@@ -24,10 +28,6 @@ struct LaunchShape {
 // for each device.
 void allow_shared_bytes(const void* kernel, const char* name, const LaunchShape&, uint64_t& done,
                         const std::source_location&);
-
-// launch<kernel>("name", {grid, block, shared_bytes}, context)(arguments...);
-template <auto kernel>
-struct Launcher;
 
 template <class... Parameters, void (*kernel)(Parameters...)>
 struct Launcher<kernel> {
@@ -54,9 +54,6 @@ Launcher<kernel> launch(const char* name, const LaunchShape& shape, Context& con
 }
 
 #else
-
-template <auto kernel>
-struct Launcher;
 
 template <class... Parameters, void (*kernel)(Parameters...)>
 struct Launcher<kernel> {

@@ -9,12 +9,6 @@ namespace {
 
 using Gemm = void (*)(const GemmProblem&, Context&);
 
-#if FASTGEMM_HAS_CUDA
-#define FASTGEMM_LAUNCHER(name) cuda::name
-#else
-#define FASTGEMM_LAUNCHER(name) nullptr
-#endif
-
 constexpr Kernel row(int level, std::string_view name, DTypeSet types, std::string_view summary, Gemm gemm,
                      Role role = Role::rung) {
   return {.op = Op::gemm,

@@ -7,12 +7,6 @@
 namespace fastgemm {
 namespace {
 
-#if FASTGEMM_HAS_CUDA
-#define FASTGEMM_LAUNCHER(name) cuda::name
-#else
-#define FASTGEMM_LAUNCHER(name) nullptr
-#endif
-
 constexpr Kernel row(int level, std::string_view name, std::string_view summary,
                      void (*launch)(const TransposeProblem&, Context&), Role role = Role::rung) {
   return {.op = Op::transpose,

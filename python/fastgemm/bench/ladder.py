@@ -61,9 +61,9 @@ def _check_all(
     reference = Reference(instance)
     outcomes: dict[str, tuple[Step, Check]] = {}
     refused = []
-    todo = steps(instance)
-    for i, step in enumerate(todo):
-        progress(f"{instance.problem.op}: checking level {step.key}", i / len(todo))
+    rungs = steps(instance)
+    for i, step in enumerate(rungs):
+        progress(f"{instance.problem.op}: checking level {step.key}", i / len(rungs))
         try:
             outcome = session.run_checked(instance.ours(**step.choice), reference)
         except RuntimeError as refusal:
