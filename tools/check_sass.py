@@ -1,7 +1,8 @@
 """Reads the machine code of the CUDA kernels that tools/compile_cuda.sh built, and holds them to their word.
 
-    python tools/check_sass.py           check, and rewrite the table in docs/cuda_kernels.md
-    python tools/check_sass.py --check   check; write nothing, fail if the table would change
+    python tools/check_sass.py           check, and rewrite the table in docs/cuda_kernels.md and the registers
+                                         and shared memory that `fastgemm explain` works with
+    python tools/check_sass.py --check   check; write nothing, fail if either would change
 
 A kernel fails that keeps anything in local memory (spilled registers, arrays indexed at run time), or that is
 said to move 16 bytes an access and does not. Files named pitfall_* are lessons in just that and promise nothing.
@@ -12,18 +13,21 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import os
 import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 OBJECTS = ROOT / "build/cuda/CMakeFiles/fastgemm_cuda.dir/csrc/cuda"
 DOCUMENT = ROOT / "docs/cuda_kernels.md"
+EXPLAIN = ROOT / "python/fastgemm/_explain"
+RESOURCES = EXPLAIN / "cuda_resources.json"
 BEGIN, END = "<!-- compiled kernels: begin -->\n", "<!-- compiled kernels: end -->"
 SHOWN = "sm_90a"  # the table's architecture; the checks read all that were built
 RESERVED_SHARED = 1024  # bytes that sm_90 adds to the shared memory of a kernel that has any
@@ -48,14 +52,6 @@ PROMISES = {
     r"transpose_pipelined_kernel<.*\(Rows\)[02]>": {LOAD},  # Rows 1 arrive by elements of 8 bytes
     r"add_vectors_kernel<[^,]+, (2|4|8|16),": {LOAD, STORE},
 }
-
-SHORTER = {
-    r"\bunsigned (\w+)": r"u\1",
-    r"\bsigned char\b": "int8",
-    r"\buchar\b": "uint8",
-    r"\bushort\b": "uint16",
-}
-SHORTER |= {r"\buint\b": "uint32", r"\bulong\b": "uint64", r"\bint\b": "int32", "> >": ">>"}
 
 
 @dataclass
@@ -98,18 +94,15 @@ def run(*command: str | Path, text: str | None = None) -> str:
     return done.stdout
 
 
-def short_name(demangled: str) -> str:
-    """gemm_naive_kernel<Half, true> of void fastgemm::cuda::(anonymous namespace)::gemm_naive_kernel<...>(...)."""
-    name = re.sub(r"fastgemm::cuda::|\(anonymous namespace\)::|^void ", "", demangled)
-    depth = 0
-    for i, c in enumerate(name):  # up to the parameter list: the first parenthesis outside angle brackets
-        depth += (c == "<") - (c == ">")
-        if c == "(" and depth == 0:
-            name = name[:i]
-            break
-    for long, short in SHORTER.items():
-        name = re.sub(long, short, name)
-    return name
+def load_short_name() -> Callable[[str], str]:
+    """Of the package, but without it: nothing needs to be built or installed here."""
+    spec = importlib.util.spec_from_file_location("kernel_names", EXPLAIN / "kernel_names.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.short_name
+
+
+short_name = load_short_name()
 
 
 def width_of(kind: str, suffixes: str) -> int:
@@ -163,11 +156,34 @@ def table(kernels: list[Kernel]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def resources(kernels: list[Kernel]) -> str:
+    """Registers and static shared memory by name; of instantiations in several files, the largest."""
+    found: dict[str, list[int]] = {}
+    for k in kernels:
+        if k.arch == SHOWN:
+            registers, shared = found.get(k.name, (0, 0))
+            found[k.name] = [max(registers, k.registers), max(shared, k.shared)]
+    lines = [f"  {json.dumps(name)}: {json.dumps(found[name])}" for name in sorted(found)]
+    return f'{{"arch": "{SHOWN}", "kernels": {{\n' + ",\n".join(lines) + "\n}}\n"
+
+
+def stale_files(kernels: list[Kernel]) -> dict[Path, str]:
+    """What the generated files should say, where they do not."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    start, end = text.index(BEGIN) + len(BEGIN), text.index(END)
+    made = {DOCUMENT: text[:start] + table(kernels) + text[end:], RESOURCES: resources(kernels)}
+    return {
+        path: new
+        for path, new in made.items()
+        if not path.exists() or path.read_text(encoding="utf-8") != new
+    }
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if the table would change")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a file would change")
     parser.add_argument("--objects", type=Path, default=OBJECTS, help="folder of the objects of csrc/cuda")
     arguments = parser.parse_args()
     kernels = read_kernels(arguments.objects)
@@ -175,13 +191,11 @@ def main() -> int:
     for pattern in PROMISES:
         if not any(re.match(pattern, k.name) for k in kernels):
             problems.append(f"no kernel is called {pattern}")
-    text = DOCUMENT.read_text(encoding="utf-8")
-    start, end = text.index(BEGIN) + len(BEGIN), text.index(END)
-    made = text[:start] + table(kernels) + text[end:]
-    if made != text and arguments.check:
-        problems.append(f"{DOCUMENT.relative_to(ROOT)} is old: run tools/check_sass.py")
-    elif made != text:
-        DOCUMENT.write_text(made, encoding="utf-8")
+    for path, new in stale_files(kernels).items():
+        if arguments.check:
+            problems.append(f"{path.relative_to(ROOT)} is old: run tools/check_sass.py")
+        else:
+            path.write_text(new, encoding="utf-8")
     for problem in problems:
         print(problem, file=sys.stderr)
     print(f"{len(kernels)} kernels read, {len(problems)} problems")

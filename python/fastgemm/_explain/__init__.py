@@ -1,0 +1,1 @@
+"""What a CUDA kernel does to memory, counted on the simulator: ``fastgemm.explain``."""

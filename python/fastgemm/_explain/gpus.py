@@ -1,0 +1,134 @@
+"""GPUs that a report can be made for: what a multiprocessor holds, and the limits that a kernel runs into.
+
+What a multiprocessor holds depends on the compute capability alone: CUDA C++ Programming Guide, "Compute
+Capabilities", table "Technical Specifications per Compute Capability". Multiprocessors, rates and bandwidth are
+those of NVIDIA's data sheets ("NVIDIA A100 Tensor Core GPU", "NVIDIA H100 Tensor Core GPU", "NVIDIA H200 Tensor
+Core GPU", all SXM; "NVIDIA L40S") and of the white paper "NVIDIA Ada GPU Architecture" (GeForce RTX 4090), without
+sparsity; what they leave out follows from the results a cycle and multiprocessor in the guide's table "Throughput
+of Native Arithmetic Instructions" at the boost clock.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+WARP = 32
+SECTOR = 32  # bytes; what the caches and memory move
+BANKS, BANK_BYTES = 32, 4  # of shared memory: a wavefront moves one word of each bank
+
+
+@dataclass(frozen=True)
+class Multiprocessor:
+    """What one multiprocessor of a compute capability holds and does."""
+
+    max_threads: int
+    max_blocks: int
+    shared_bytes: int  # of all blocks together; each uses 1 KB beside what it asks for
+    shared_bytes_per_block: int
+    results_per_cycle: Mapping[
+        str, int
+    ]  # multiply-adds of 32 threads in lock-step; int8: __dp4a, four at once
+    registers: int = 64 * 1024
+    max_registers_per_block: int = 64 * 1024
+
+
+_8_0 = Multiprocessor(
+    2048, 32, 164 << 10, 163 << 10, {"float64": 32, "float32": 64, "int32": 64, "int8": 256}
+)
+_8_9 = Multiprocessor(1536, 24, 100 << 10, 99 << 10, {"float64": 2, "float32": 128, "int32": 64, "int8": 256})
+_9_0 = Multiprocessor(
+    2048, 32, 228 << 10, 227 << 10, {"float64": 64, "float32": 128, "int32": 64, "int8": 256}
+)
+
+
+@dataclass(frozen=True)
+class GPU:
+    """A GPU by name.
+
+    Attributes:
+        bandwidth: bytes a second between the GPU and its memory, by the data sheet.
+        tensor_peaks: operations a second of the tensor cores, by operand type.
+        measured: what was reached where it was measured: "bandwidth" by a copy, a type by multiply-adds from
+            registers.
+    """
+
+    name: str
+    capability: str
+    multiprocessors: int
+    clock_hz: float
+    holds: Multiprocessor
+    bandwidth: float
+    tensor_peaks: Mapping[str, float]
+    measured: Mapping[str, float] = field(default_factory=dict)
+
+    def peak(self, dtype: str) -> float:
+        """Operations a second of the ordinary units. 16-bit types are computed in float32."""
+        unit = "float32" if dtype in ("float16", "bfloat16") else dtype
+        return 2 * self.holds.results_per_cycle[unit] * self.multiprocessors * self.clock_hz
+
+    @property
+    def shared_wavefronts(self) -> float:
+        """Wavefronts of shared memory a second: one a cycle and multiprocessor."""
+        return self.multiprocessors * self.clock_hz
+
+
+_TERA, _GIGA = 1e12, 1e9
+_HOPPER_TENSOR = {
+    "float64": 67 * _TERA,
+    "tf32": 494.7 * _TERA,
+    "float16": 989.4 * _TERA,
+    "bfloat16": 989.4 * _TERA,
+    "int8": 1978.9 * _TERA,
+}
+_A100_TENSOR = {
+    "float64": 19.5 * _TERA,
+    "tf32": 156 * _TERA,
+    "float16": 312 * _TERA,
+    "bfloat16": 312 * _TERA,
+    "int8": 624 * _TERA,
+}
+_L40S_TENSOR = {
+    "tf32": 183 * _TERA,
+    "float16": 362.05 * _TERA,
+    "bfloat16": 362.05 * _TERA,
+    "int8": 733 * _TERA,
+}
+_4090_TENSOR = {
+    "tf32": 82.6 * _TERA,
+    "float16": 165.2 * _TERA,  # with float32 sums
+    "bfloat16": 165.2 * _TERA,
+    "int8": 660.6 * _TERA,
+}
+# Reached on an H200: a copy of 16384 x 16384 float32, and multiply-adds from registers (docs/benchmarks.md).
+_H200_MEASURED = {"bandwidth": 4257 * _GIGA, "float32": 64.4 * _TERA}
+
+GPUS = {
+    gpu.name: gpu
+    for gpu in (
+        GPU("A100", "8.0", 108, 1.410e9, _8_0, 2039 * _GIGA, _A100_TENSOR),
+        GPU("H100", "9.0", 132, 1.980e9, _9_0, 3350 * _GIGA, _HOPPER_TENSOR),
+        GPU("H200", "9.0", 132, 1.980e9, _9_0, 4800 * _GIGA, _HOPPER_TENSOR, _H200_MEASURED),
+        GPU("L40S", "8.9", 142, 2.520e9, _8_9, 864 * _GIGA, _L40S_TENSOR),
+        GPU("RTX 4090", "8.9", 128, 2.520e9, _8_9, 1008 * _GIGA, _4090_TENSOR),
+    )
+}
+
+
+def _folded(name: str) -> str:
+    return name.upper().replace(" ", "").replace("-", "").removeprefix("NVIDIA").removeprefix("GEFORCE")
+
+
+def find_gpu(name: str) -> GPU:
+    """The GPU of a name, in any case, with or without spaces. Raises ValueError naming those there are."""
+    by_name = {_folded(known): gpu for known, gpu in GPUS.items()}
+    if isinstance(name, str):
+        for found in (_folded(name), "RTX" + _folded(name)):
+            if found in by_name:
+                return by_name[found]
+        close = difflib.get_close_matches(_folded(name), by_name, n=1)
+        hint = f"; did you mean {by_name[close[0]].name!r}?" if close else ""
+    else:
+        hint = ""
+    raise ValueError(f"fastgemm: unknown gpu {name!r}{hint} Known: {', '.join(GPUS)}".replace("?;", "?"))

@@ -1,0 +1,34 @@
+"""One name for a kernel's instantiation, whoever compiled it: nvcc for a GPU or g++ for the simulator.
+
+tools/check_sass.py loads this file by its path, without the package.
+"""
+
+from __future__ import annotations
+
+import re
+
+_QUALIFIERS = re.compile(r"fastgemm::(?:cuda|simt|scalar)::|\(anonymous namespace\)::|^void ")
+_SHORTER = (
+    (r"\bunsigned (\w+)", r"u\1"),
+    (r"\bsigned char\b", "int8"),
+    (r"\buchar\b", "uint8"),
+    (r"\bushort\b", "uint16"),
+    (r"\buint\b", "uint32"),
+    (r"\bulong\b", "uint64"),
+    (r"\bint\b", "int32"),
+    ("> >", ">>"),
+)
+
+
+def short_name(demangled: str) -> str:
+    """gemm_naive_kernel<Half, true> of void fastgemm::cuda::(anonymous namespace)::gemm_naive_kernel<...>(...)."""
+    name = _QUALIFIERS.sub("", demangled)
+    depth = 0
+    for i, c in enumerate(name):  # up to the parameter list: the first parenthesis outside angle brackets
+        depth += (c == "<") - (c == ">")
+        if c == "(" and depth == 0:
+            name = name[:i]
+            break
+    for long, short in _SHORTER:
+        name = re.sub(long, short, name)
+    return name
