@@ -7,6 +7,7 @@
 #include <exception>
 #include <memory>
 #include <new>
+#include <span>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -48,7 +49,7 @@ class Stacks {
   std::byte* base_;
 };
 
-enum class State : uint8_t { ready, at_barrier, in_warp, waiting, yielded, done };
+enum class State : uint8_t { ready, at_barrier, in_warp, in_warpgroup, waiting, yielded, done };
 
 struct Thread {
   Fiber fiber;
@@ -59,7 +60,8 @@ struct Thread {
   uint32_t mask;                 // in_warp
   void* record;
   Exchange exchange;
-  bool (*holds)(const void*);  // waiting
+  WarpgroupExchange warpgroup_exchange;  // in_warpgroup
+  bool (*holds)(const void*);            // waiting
   const void* argument;
 };
 
@@ -74,7 +76,9 @@ class Block {
     current_->state = state, current_->waits_for = waits_for;
     current_->fiber.suspend();
   }
+  int warpgroups() const { return int(threads_.size()) / kWarpgroup; }
   void* shared() const { return shared_.get(); }
+  size_t shared_bytes() const { return shared_bytes_; }
   void land_later(std::function<void()> land) { in_flight_.push_back(std::move(land)); }
   std::string where() const { return "kernel '" + std::string(kernel_) + "', block " + text(blockIdx); }
 
@@ -84,6 +88,7 @@ class Block {
   bool run_warp(int first, int last);
   void run_thread(Thread& t);
   bool release_warp(int first, int last);
+  bool release_warpgroups();
   bool release_barriers();
   void land_one();
   [[noreturn]] void deadlock() const;
@@ -104,6 +109,7 @@ class Block {
   std::vector<Thread> threads_;
   Thread* current_ = nullptr;
   std::unique_ptr<std::byte, Free> shared_;
+  size_t shared_bytes_ = 0;
   std::vector<std::function<void()>> in_flight_;
   std::exception_ptr error_;
   bool backwards_ = false;  // the order in which warps and lanes run, changed from block to block
@@ -126,7 +132,7 @@ void Block::run_grid(const char* kernel, dim3 grid, dim3 size, size_t shared_byt
          kernel, "block " + text(size));
   refuse(shared_bytes > kMostShared, kernel, std::to_string(shared_bytes) + " bytes of shared memory");
 
-  kernel_ = kernel, body_ = &body;
+  kernel_ = kernel, body_ = &body, shared_bytes_ = shared_bytes;
   if (!stacks_) stacks_ = std::make_unique<Stacks>();
   threads_ = std::vector<Thread>(size.x * size.y * size.z);
   for (size_t i = 0; i < threads_.size(); ++i)
@@ -155,6 +161,7 @@ void Block::run_block() {
       const int first = (backwards_ ? warps - 1 - w : w) * kWarp;
       progress |= run_warp(first, std::min(first + kWarp, int(threads_.size())));
     }
+    progress |= release_warpgroups();
     progress |= release_barriers();
     if (progress) {
       idle = 0;
@@ -238,6 +245,24 @@ bool Block::release_warp(int first, int last) {
   return released;
 }
 
+bool Block::release_warpgroups() {
+  bool released = false;
+  for (int first = 0; first + kWarpgroup <= int(threads_.size()); first += kWarpgroup) {
+    const std::span group(&threads_[size_t(first)], size_t(kWarpgroup));
+    if (std::ranges::count(group, State::in_warpgroup, &Thread::state) < kWarpgroup) continue;
+    void* records[kWarpgroup];
+    std::ranges::transform(group, records, &Thread::record);
+    const WarpgroupExchange exchange = group[0].warpgroup_exchange;
+    if (std::ranges::count(group, exchange, &Thread::warpgroup_exchange) < kWarpgroup)
+      throw std::runtime_error("fastgemm: " + where() + ": threads of warpgroup " +
+                               std::to_string(first / kWarpgroup) + " meet in different operations");
+    exchange(records);
+    for (Thread& t : group) t.state = State::ready;
+    released = true;
+  }
+  return released;
+}
+
 bool Block::release_barriers() {
   int waiting[kBarriers] = {}, needed[kBarriers] = {};
   for (const Thread& t : threads_) {
@@ -293,6 +318,7 @@ void fail(const std::string& what) {
 
 int thread_index() { return block.current_index(); }
 
+size_t dynamic_shared_bytes() { return block.shared_bytes(); }
 void* dynamic_shared() { return block.shared(); }
 
 void block_barrier(int id, int threads) {
@@ -306,6 +332,12 @@ void warp_exchange(uint32_t mask, void* record, Exchange exchange) {
   if (!(mask >> lane_index() & 1)) fail("a lane outside the mask of a warp-wide operation takes part in it");
   block.current().mask = mask, block.current().record = record, block.current().exchange = exchange;
   block.suspend(State::in_warp, "the other lanes of its warp");
+}
+
+void warpgroup_exchange(void* record, WarpgroupExchange exchange) {
+  if (thread_index() / kWarpgroup >= block.warpgroups()) fail("a warpgroup needs 128 threads");
+  block.current().record = record, block.current().warpgroup_exchange = exchange;
+  block.suspend(State::in_warpgroup, "the other threads of its warpgroup");
 }
 
 void wait_until(const char* what, bool (*holds)(const void*), const void* argument) {

@@ -35,6 +35,8 @@ void run_grid(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
 int thread_index();
 inline int lane_index() { return thread_index() % kWarp; }
 
+// Of the launch.
+size_t dynamic_shared_bytes();
 // Dynamic shared memory, 1024-byte aligned, exactly as large as the launch asked for; all bits set (NaN, -1)
 // when a block starts.
 void* dynamic_shared();
@@ -46,6 +48,11 @@ void block_barrier(int id, int threads);
 // `exchange` runs once over the records (null for other lanes), and all go on.
 using Exchange = void (*)(void* const (&records)[kWarp]);
 void warp_exchange(uint32_t mask, void* record, Exchange exchange);
+
+// The same among the four warps of a warpgroup, none of whose threads may have returned.
+inline constexpr int kWarpgroup = 128;
+using WarpgroupExchange = void (*)(void* const (&records)[kWarpgroup]);
+void warpgroup_exchange(void* record, WarpgroupExchange exchange);
 
 // Waits until `holds` does. A block in which all threads wait for what cannot come is a deadlock.
 void wait_until(const char* what, bool (*holds)(const void*), const void* argument);
