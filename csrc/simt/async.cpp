@@ -7,7 +7,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "simt/order.h"
 #include "simt/runtime.h"
+#include "simt/trace.h"
 
 namespace fastgemm::simt {
 
@@ -26,7 +28,7 @@ struct CopyGroups {
   std::deque<std::vector<Copy>> committed;
 };
 
-thread_local std::unordered_map<int, CopyGroups> copies;  // by thread of the block
+std::unordered_map<int, CopyGroups> copies;  // by thread of the block
 
 CopyGroups& mine() { return copies[runtime::thread_index()]; }
 
@@ -53,8 +55,14 @@ void forget_copies() { copies.clear(); }
 void copy_async_bytes(void* to, const void* from, int bytes, int valid) {
   if (valid < 0 || valid > bytes) fail("copy_async of " + std::to_string(valid) + " valid bytes");
   if (!aligned(to, bytes) || !aligned(from, bytes)) fail("copy_async is not aligned to its size");
+  const void* site = __builtin_return_address(0);
   Copy copy{to, bytes, {}};
-  if (valid > 0) std::memcpy(copy.data, from, size_t(valid));
+  if (valid > 0) {
+    note(Kind::async_copy, from, valid, site);
+    std::memcpy(copy.data, from, size_t(valid));
+  }
+  note(Kind::async_copy, to, bytes, site);
+  order::begin_copy(to, bytes, site);
   std::memset(to, 0xff, size_t(bytes));
   mine().open.push_back(copy);
 }
@@ -68,7 +76,10 @@ void commit_async_copies() {
 void wait_pending_copies(int pending) {
   CopyGroups& groups = mine();
   while (int(groups.committed.size()) > pending) {
-    for (const Copy& c : groups.committed.front()) std::memcpy(c.to, c.data, size_t(c.bytes));
+    for (const Copy& c : groups.committed.front()) {
+      std::memcpy(c.to, c.data, size_t(c.bytes));
+      order::end_copy(c.to, c.bytes);
+    }
     groups.committed.pop_front();
   }
 }
@@ -83,6 +94,7 @@ void arrive(Barrier* barrier) { arrive_expecting(barrier, 0); }
 void arrive_expecting(Barrier* barrier, int bytes) {
   Barrier& b = checked(barrier);
   if (b.missing == 0) fail("more arrivals at a barrier than it was initialized for");
+  order::release(barrier);
   b.bytes += bytes;
   --b.missing;
   end_phase_if_complete(b);
@@ -91,6 +103,7 @@ void arrive_expecting(Barrier* barrier, int bytes) {
 void wait_phase(Barrier* barrier, uint32_t parity) {
   const Barrier& b = checked(barrier);
   runtime::wait_until("the phase of a barrier in shared memory", [&] { return b.phase != (parity & 1); });
+  order::acquire(barrier);
 }
 
 void load_box(void* to_shared, const TensorMap* map, Barrier* barrier, int column, int row, int plane) {
@@ -98,7 +111,11 @@ void load_box(void* to_shared, const TensorMap* map, Barrier* barrier, int colum
   if (!aligned(to_shared, 128)) fail("load_box to an address that is not 128-byte aligned");
   const TensorMap m = *map;
   const int64_t row_bytes = int64_t(m.box_columns) * m.element_bytes;
-  std::memset(to_shared, 0xff, size_t(row_bytes * m.box_rows));
+  const auto bytes = int(row_bytes * m.box_rows);
+  const void* site = __builtin_return_address(0);
+  begin_async_write(to_shared, bytes, site);
+  note_bulk(Kind::bulk_load, m.data, bytes, bytes / 32, site);
+  std::memset(to_shared, 0xff, size_t(bytes));
   runtime::land_later([=] {
     for (int64_t i = 0; i < m.box_rows; ++i) {
       auto* to = static_cast<std::byte*>(to_shared) + i * row_bytes;
@@ -111,7 +128,8 @@ void load_box(void* to_shared, const TensorMap* map, Barrier* barrier, int colum
         std::memcpy(to + (first - column) * m.element_bytes, from + first * m.element_bytes,
                     size_t((last - first) * m.element_bytes));
     }
-    barrier->bytes -= int32_t(row_bytes * m.box_rows);
+    end_async_write(to_shared, bytes, barrier);
+    barrier->bytes -= bytes;
     end_phase_if_complete(*barrier);
   });
 }

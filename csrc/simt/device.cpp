@@ -4,11 +4,11 @@
 
 #include "cuda/device/launch.cuh"
 #include "cuda/device/tma.cuh"
+#include "simt/session.h"
 
 namespace fastgemm::simt {
 
-// Few, so that persistent blocks take several turns even on a small problem.
-int multiprocessors() { return 3; }
+int multiprocessors() { return session().options.multiprocessors; }
 
 // The rules of cuTensorMapEncodeTiled without swizzle or interleave.
 TensorMap make_tensor_map(const TensorShape& s) {

@@ -9,6 +9,7 @@
 
 #include "cpu/gemm/element.h"
 #include "simt/async.h"
+#include "simt/order.h"
 #include "simt/runtime.h"
 
 #define __global__
@@ -18,14 +19,16 @@
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
-// One block runs at a time on an OS thread.
+// One block runs at a time, so that its shared variables may be static. Being thread-local tells them from
+// other static variables: csrc/simt/memory.cpp finds them in the module's thread-local segment.
 #define __shared__ static thread_local
 
 // Warps and blocks.
 
-inline void __syncthreads() { fastgemm::simt::runtime::block_barrier(0, 0); }
-inline void __syncwarp(uint32_t mask = fastgemm::simt::runtime::kFullWarp) {
-  fastgemm::simt::runtime::warp_exchange(mask, &mask, [](void* const(&)[32]) {});
+__forceinline__ void __syncthreads() { fastgemm::simt::runtime::block_barrier(0, 0); }
+// Orders memory accesses among its lanes; shuffles and votes do not.
+__forceinline__ void __syncwarp(uint32_t mask = fastgemm::simt::runtime::kFullWarp) {
+  fastgemm::simt::runtime::warp_barrier(mask);
 }
 
 namespace fastgemm::simt::runtime {
@@ -135,18 +138,22 @@ inline uint16_t float_to_half(float x) { return scalar::to_half(x).bits; }
 inline uint16_t float_to_bfloat16(float x) { return scalar::to_bfloat16(x).bits; }
 
 inline uint32_t shared_address(const void* p) { return uint32_t(reinterpret_cast<uintptr_t>(p)); }
-inline void named_barrier(int id, int threads) { runtime::block_barrier(id, threads); }
-inline bool elect_one() {
-  __syncwarp();  // takes a full warp
-  return runtime::lane_index() == 0;
-}
+__forceinline__ void named_barrier(int id, int threads) { runtime::block_barrier(id, threads); }
+inline bool elect_one() { return __ballot_sync(runtime::kFullWarp, 1) != 0 && runtime::lane_index() == 0; }
 template <int registers>
 void release_registers() {}
 template <int registers>
 void claim_registers() {}
-inline void fence_async_shared() {}
-inline void store_release(uint32_t* flag, uint32_t value) { *flag = value; }
-inline uint32_t load_acquire(const uint32_t* flag) { return *flag; }
+inline void fence_async_shared() { order::fence_async(); }
+__forceinline__ void store_release(uint32_t* flag, uint32_t value) {
+  order::release(flag);
+  *flag = value;
+}
+__forceinline__ uint32_t load_acquire(const uint32_t* flag) {
+  const uint32_t value = *flag;
+  order::acquire(flag);
+  return value;
+}
 inline void spin_wait() { runtime::yield(); }
 
 }  // namespace fastgemm::simt

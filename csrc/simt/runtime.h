@@ -1,7 +1,7 @@
 // Runs a kernel's grid on the CPU. The threads of a block are fibers of one OS thread; a fiber runs until it
 // waits for others, so between two barriers one thread is far ahead of the next: what a missing barrier would
-// allow happens. Blocks run one after the other in the order of their index. Several OS threads may run grids
-// at once.
+// allow happens. Blocks run one after the other in the order of their index. One grid runs at a time in the
+// process.
 #pragma once
 
 #include <cstddef>
@@ -14,22 +14,34 @@ struct dim3 {
   constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
 };
 
-// Of the fiber that runs. The scheduler sets them.
-inline thread_local constinit dim3 threadIdx, blockIdx, blockDim, gridDim;
-
 namespace fastgemm::simt::runtime {
+
+// Of the fiber that runs; the same for all of its life, so that the compiler may ask once.
+[[gnu::const]] dim3 thread_place();
+[[gnu::const]] dim3 block_place();
+[[gnu::const]] dim3 block_size();
+[[gnu::const]] dim3 grid_size();
 
 inline constexpr int kWarp = 32;
 inline constexpr uint32_t kFullWarp = 0xffffffffu;
 
 // Runs `body` once for every thread of the grid. Throws std::runtime_error naming kernel, block and thread
-// for a launch that a GPU would refuse, for a deadlock, and for what fail() reports.
+// for a launch that a GPU would refuse, for a deadlock, and for what fail() and stop() report. `function` is
+// the mangled name of a type that has the kernel in its name.
 void run_grid(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
-              const std::function<void()>& body);
+              const std::function<void()>& body, const char* function = "");
 
 // What follows is for the inside of a kernel.
 
 [[noreturn]] void fail(const std::string& what);
+
+// As fail(), for code that no exception may pass through: ends the block without coming back.
+[[noreturn]] void stop(const std::string& what);
+
+// Whether a thread of a kernel runs, or a collective operation of some.
+bool inside();
+bool on_fiber_stack(uintptr_t address);  // what a kernel keeps in registers and local memory
+bool on_host_stack(uintptr_t address);
 
 // Position of the calling thread in its block, x fastest.
 int thread_index();
@@ -48,6 +60,7 @@ void block_barrier(int id, int threads);
 // `exchange` runs once over the records (null for other lanes), and all go on.
 using Exchange = void (*)(void* const (&records)[kWarp]);
 void warp_exchange(uint32_t mask, void* record, Exchange exchange);
+void warp_barrier(uint32_t mask);
 
 // The same among the four warps of a warpgroup, none of whose threads may have returned.
 inline constexpr int kWarpgroup = 128;
@@ -69,6 +82,12 @@ void yield();
 void land_later(std::function<void()> land);
 
 }  // namespace fastgemm::simt::runtime
+
+// CUDA's names.
+#define threadIdx (::fastgemm::simt::runtime::thread_place())
+#define blockIdx (::fastgemm::simt::runtime::block_place())
+#define blockDim (::fastgemm::simt::runtime::block_size())
+#define gridDim (::fastgemm::simt::runtime::grid_size())
 
 namespace fastgemm::simt {
 using runtime::dynamic_shared;

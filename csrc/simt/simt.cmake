@@ -2,7 +2,8 @@
 # targets link the result: there, and only there, a .cu file counts as C++.
 function(fastgemm_add_simt_kernels OBJECTS)
   list(TRANSFORM FASTGEMM_CUDA_KERNELS PREPEND ${CMAKE_SOURCE_DIR}/ OUTPUT_VARIABLE kernels)
-  set(runtime async.cpp device.cpp fiber.cpp runtime.cpp)
+  set(runtime async.cpp counters.cpp device.cpp fiber.cpp memory.cpp order.cpp block.cpp runtime.cpp session.cpp symbols.cpp
+              trace.cpp)
   list(TRANSFORM runtime PREPEND ${CMAKE_SOURCE_DIR}/csrc/simt/)
   set_source_files_properties(${kernels} PROPERTIES LANGUAGE CXX)
   add_library(fastgemm_simt OBJECT ${kernels} ${runtime})

@@ -3,6 +3,7 @@
 
 #include <source_location>
 #include <string>
+#include <typeinfo>
 
 #include "core/context.h"
 #include "cuda/device/platform.cuh"
@@ -61,7 +62,8 @@ struct Launcher<kernel> {
   LaunchShape shape;
 
   void operator()(Parameters... parameters) const {
-    simt::run_grid(name, shape.grid, shape.block, shape.shared_bytes, [&] { kernel(parameters...); });
+    simt::run_grid(name, shape.grid, shape.block, shape.shared_bytes, [&] { kernel(parameters...); },
+                   typeid(Launcher).name());
   }
 };
 

@@ -1,0 +1,323 @@
+#include "simt/block.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <span>
+#include <stdexcept>
+#include <utility>
+
+#include "simt/async.h"
+#include "simt/memory.h"
+#include "simt/order.h"
+#include "simt/session.h"
+#include "simt/symbols.h"
+#include "simt/trace.h"
+
+namespace fastgemm::simt::runtime {
+namespace {
+
+constexpr int kMostThreads = 1024;
+constexpr size_t kMostShared = 227 * 1024, kStackBytes = 256 * 1024, kGuardBytes = 4096;
+// A block in which threads have yielded this often, and nothing else happened, is dead.
+constexpr int kMostYields = 100'000;
+// Of a grid of which only some blocks are counted, the others run too if all of it makes fewer accesses.
+constexpr int64_t kMostAccesses = 1'000'000'000;
+
+}  // namespace
+
+std::string text(const dim3& d) {
+  return "(" + std::to_string(d.x) + ", " + std::to_string(d.y) + ", " + std::to_string(d.z) + ")";
+}
+
+// One stack for each thread of the largest block, kept for the life of the OS thread. A page is taken when a
+// fiber first touches it; below each stack lies one that traps.
+class Stacks {
+ public:
+  Stacks() {
+    void* p = mmap(nullptr, kMostThreads * kStackBytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) throw std::bad_alloc();
+    base_ = static_cast<std::byte*>(p);
+    for (int i = 0; i < kMostThreads; ++i) mprotect(base_ + size_t(i) * kStackBytes, kGuardBytes, PROT_NONE);
+  }
+  ~Stacks() { munmap(base_, kMostThreads * kStackBytes); }
+  Stacks(const Stacks&) = delete;
+  Stacks& operator=(const Stacks&) = delete;
+
+  std::byte* of(int thread) const { return base_ + size_t(thread) * kStackBytes + kGuardBytes; }
+  uintptr_t begin() const { return reinterpret_cast<uintptr_t>(base_); }
+  static constexpr size_t kUsable = kStackBytes - kGuardBytes;
+
+ private:
+  std::byte* base_;
+};
+
+Block::Block() = default;
+Block::~Block() = default;
+
+std::string Block::where() const { return "kernel '" + std::string(kernel_) + "', block " + text(place_); }
+
+int Block::alive() const {
+  return int(std::ranges::count_if(threads_, [](const Thread& t) { return t.state != State::done; }));
+}
+
+bool Block::any(State state) const {
+  return std::ranges::find(threads_, state, &Thread::state) != threads_.end();
+}
+
+namespace {
+void refuse(bool bad, const char* kernel, const std::string& what) {
+  if (bad)
+    throw std::runtime_error("fastgemm: launching kernel '" + std::string(kernel) + "' failed: " + what);
+}
+
+}  // namespace
+
+void Block::run_grid(const char* kernel, dim3 grid, dim3 size, size_t shared_bytes,
+                     const std::function<void()>& body) {
+  refuse(
+      grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535,
+      kernel, "grid " + text(grid));
+  refuse(size.x == 0 || size.y == 0 || size.z == 0 || size.z > 64 ||
+             uint64_t(size.x) * size.y * size.z > kMostThreads,
+         kernel, "block " + text(size));
+  refuse(shared_bytes > kMostShared, kernel, std::to_string(shared_bytes) + " bytes of shared memory");
+
+  kernel_ = kernel, body_ = &body, shared_bytes_ = shared_bytes;
+  if (!stacks_) {
+    stacks_ = std::make_unique<Stacks>();
+    stacks_begin_ = stacks_->begin(), stacks_bytes_ = kMostThreads * kStackBytes;
+  }
+  grid_ = grid, size_ = size;
+  threads_ = std::vector<Thread>(size.x * size.y * size.z);
+  for (size_t i = 0; i < threads_.size(); ++i)
+    threads_[i].index =
+        dim3(unsigned(i) % size.x, unsigned(i) / size.x % size.y, unsigned(i) / size.x / size.y);
+  shared_.reset(static_cast<std::byte*>(::operator new(shared_bytes, kSharedAlign)));
+  memory::begin_launch(shared_.get(), shared_bytes);
+  run_blocks();
+  memory::end_launch();
+}
+
+// All blocks, or those that are counted if the whole grid would take long.
+void Block::run_blocks() {
+  const Options& options = session().options;
+  Launch& launch = session().launch();
+  const int64_t before = trace::accesses(), wanted = options.max_blocks ? options.max_blocks : launch.blocks;
+  for (int64_t i = 0; i < launch.blocks; ++i) {
+    const bool chosen = i == 0 || i * wanted / launch.blocks != (i - 1) * wanted / launch.blocks;
+    const bool counted = options.count && chosen;
+    if (!counted && !launch.complete) continue;
+    place_ = dim3(unsigned(i % grid_.x), unsigned(i / grid_.x % grid_.y), unsigned(i / grid_.x / grid_.y));
+    begin_block(counted);
+    run_block();
+    backwards_ = !backwards_;
+    launch.blocks_counted += counted;
+    if (i == 0 && options.count && wanted < launch.blocks)
+      launch.complete = (trace::accesses() - before) * launch.blocks <= kMostAccesses;
+  }
+}
+
+void Block::begin_block(bool counted) {
+  in_flight_.clear();
+  forget_copies();
+  memory::begin_block();
+  order::begin_block(int(threads_.size()));
+  trace::begin_block(counted, counted || !session().options.count);
+  for (int i = 0; i < int(threads_.size()); ++i) start(i);
+}
+
+void Block::run_block() {
+  const int warps = (int(threads_.size()) + kWarp - 1) / kWarp;
+  for (int idle = 0; alive() > 0;) {
+    bool progress = false;
+    for (int w = 0; w < warps; ++w) {
+      const int first = (backwards_ ? warps - 1 - w : w) * kWarp;
+      progress |= run_warp(first, std::min(first + kWarp, int(threads_.size())));
+    }
+    progress |= release_barriers();
+    progress |= release_warpgroups();
+    if (progress) {
+      idle = 0;
+    } else if (!in_flight_.empty()) {
+      land_one();
+      idle = 0;
+    } else if (++idle > kMostYields || !any(State::yielded)) {
+      deadlock();
+    }
+  }
+  if (!in_flight_.empty()) stop("the block ended while loads into its shared memory were under way");
+}
+
+void Block::start(int thread) {
+  threads_[size_t(thread)].state = State::ready;
+  threads_[size_t(thread)].fiber.start(stacks_->of(thread), Stacks::kUsable, thread_main, this);
+}
+
+void Block::thread_main(void* self) {
+  Block& b = *static_cast<Block*>(self);
+  try {
+    (*b.body_)();
+  } catch (...) {
+    b.error_ = std::current_exception();
+  }
+  b.suspend(State::done, "");
+}
+
+void Block::run_thread(Thread& t) {
+  current_ = &t;
+  on_fiber_ = true;
+  t.fiber.resume();
+  on_fiber_ = false;
+  current_ = nullptr;
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+// Runs the lanes of a warp until all wait for something outside it; whether any of them got further, which
+// yielding is not.
+bool Block::run_warp(int first, int last) {
+  bool progress = false;
+  for (int i = first; i < last; ++i) {
+    Thread& t = threads_[size_t(i)];
+    if (t.state == State::waiting && t.holds(t.argument)) t.state = State::ready;
+    if (t.state == State::yielded) run_thread(t), progress |= t.state != State::yielded;
+  }
+  do {
+    for (int i = first; i < last; ++i) {
+      Thread& t = threads_[size_t(backwards_ ? first + last - 1 - i : i)];
+      if (t.state == State::ready) run_thread(t), progress = true;
+    }
+    trace::end_of_turn();
+  } while (release_warp(first, last));
+  return progress;
+}
+
+void Block::stop(const std::string& what) {
+  const std::string thread = current_ ? ", thread " + text(current_->index) : "";
+  const std::runtime_error error("fastgemm: " + where() + thread + ": " + what);
+  if (!on_fiber_) {
+    current_ = nullptr;
+    throw error;
+  }
+  error_ = std::make_exception_ptr(error);
+  suspend(State::done, "");
+  std::abort();
+}
+
+bool Block::release_warp(int first, int last) {
+  uint32_t alive = 0;
+  for (int i = first; i < last; ++i)
+    if (threads_[size_t(i)].state != State::done) alive |= 1u << (i - first);
+  bool released = false;
+  for (int i = first; i < last; ++i) {
+    const Thread& leader = threads_[size_t(i)];
+    if (leader.state != State::in_warp) continue;
+    const uint32_t needed = leader.mask & alive;
+    void* records[kWarp] = {};
+    uint32_t here = 0;
+    for (int j = first; j < last; ++j) {
+      const Thread& t = threads_[size_t(j)];
+      if (t.state != State::in_warp || t.mask != leader.mask) continue;
+      if (t.exchange != leader.exchange)
+        stop("lanes of warp " + std::to_string(first / kWarp) + " meet in different warp-wide operations");
+      here |= 1u << (j - first);
+      records[j - first] = t.record;
+    }
+    if (here != needed) continue;
+    current_ = &threads_[size_t(i)];
+    leader.exchange(records);
+    current_ = nullptr;
+    for (int j = first; j < last; ++j)
+      if (here >> (j - first) & 1) threads_[size_t(j)].state = State::ready;
+    released = true;
+  }
+  return released;
+}
+
+bool Block::release_warpgroups() {
+  bool released = false;
+  for (int first = 0; first + kWarpgroup <= int(threads_.size()); first += kWarpgroup) {
+    const std::span group(&threads_[size_t(first)], size_t(kWarpgroup));
+    if (std::ranges::count(group, State::in_warpgroup, &Thread::state) < kWarpgroup) continue;
+    void* records[kWarpgroup];
+    std::ranges::transform(group, records, &Thread::record);
+    const WarpgroupExchange exchange = group[0].warpgroup_exchange;
+    if (std::ranges::count(group, exchange, &Thread::warpgroup_exchange) < kWarpgroup)
+      stop("threads of warpgroup " + std::to_string(first / kWarpgroup) + " meet in different operations");
+    current_ = &group[0];
+    exchange(records);
+    current_ = nullptr;
+    for (Thread& t : group) t.state = State::ready;
+    released = true;
+  }
+  return released;
+}
+
+bool Block::release_barriers() {
+  int waiting[kBarriers] = {}, needed[kBarriers] = {};
+  for (const Thread& t : threads_) {
+    if (t.state != State::at_barrier) continue;
+    if (waiting[t.barrier]++ > 0 && needed[t.barrier] != t.barrier_threads)
+      stop("barrier " + std::to_string(t.barrier) + " was asked for two numbers of threads");
+    needed[t.barrier] = t.barrier_threads;
+  }
+  bool released = false;
+  for (int id = 0; id < kBarriers; ++id) {
+    const int want = needed[id] ? needed[id] : alive();
+    if (waiting[id] == 0 || waiting[id] < want) continue;
+    if (waiting[id] > want)
+      stop(std::to_string(waiting[id]) + " threads wait at barrier " + std::to_string(id) + " for " +
+           std::to_string(want));
+    release_barrier(id, needed[id] == 0);
+    released = true;
+  }
+  return released;
+}
+
+void Block::release_barrier(int id, bool everyone) {
+  std::vector<int> members;
+  const void* site = nullptr;
+  for (Thread& t : threads_) {
+    if (t.state != State::at_barrier || t.barrier != id) continue;
+    t.state = State::ready;
+    members.push_back(int(&t - threads_.data()));
+    if (everyone && site && site != t.barrier_site) check_same_line(t, site);
+    site = t.barrier_site;
+  }
+  if (everyone && members.size() < threads_.size())
+    report("barrier divergence",
+           std::to_string(members.size()) + " of " + std::to_string(threads_.size()) +
+               " threads meet at __syncthreads, the others have returned",
+           {trace::pc_of(site)});
+  order::join(members, everyone || members.size() == threads_.size());
+}
+
+// Threads of one barrier may come from copies that the compiler made of one line, but not from two lines.
+void Block::check_same_line(const Thread& t, const void* site) {
+  const uint32_t here = trace::pc_of(t.barrier_site), there = trace::pc_of(site);
+  if (symbols::source_line(here) == symbols::source_line(there)) return;
+  report("barrier divergence", "threads of a block meet at different __syncthreads", {there, here});
+}
+
+void Block::land_one() {
+  const std::function<void()> land = std::move(in_flight_.back());
+  in_flight_.pop_back();
+  land();
+}
+
+void Block::deadlock() const {
+  std::string what = "fastgemm: " + where() + ": deadlock";
+  const char* last = nullptr;
+  for (const Thread& t : threads_) {
+    if (t.state == State::done || (last && !std::strcmp(last, t.waits_for))) continue;
+    last = t.waits_for;
+    what += "; thread " + text(t.index) + " and on waits for " + last;
+    if (t.state == State::at_barrier) what += " " + std::to_string(t.barrier);
+  }
+  throw std::runtime_error(what);
+}
+
+}  // namespace fastgemm::simt::runtime

@@ -1,0 +1,82 @@
+#include "simt/counters.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace fastgemm::simt {
+namespace {
+
+constexpr int kBanks = 32, kBankBytes = 4, kSectorBytes = 32;
+
+// The distinct ones of `count` values.
+template <class Values>
+int sort_unique(Values& values, int count) {
+  std::sort(values.begin(), values.begin() + count);
+  return int(std::unique(values.begin(), values.begin() + count) - values.begin());
+}
+
+// Calls visit(address) for the lanes of the mask.
+template <class Visit>
+void visit_lanes(const Request& r, uint32_t mask, const Visit& visit) {
+  for (uint32_t left = r.lanes & mask; left != 0; left &= left - 1)
+    visit(r.address[size_t(std::countr_zero(left))]);
+}
+
+int distinct_bytes(const Request& r) {
+  std::array<uintptr_t, runtime::kWarp> starts;
+  int count = 0;
+  visit_lanes(r, ~0u, [&](uintptr_t a) { starts[size_t(count++)] = a; });
+  count = sort_unique(starts, count);
+  int bytes = 0;
+  for (int i = 0; i < count; ++i) {
+    const bool last = i + 1 == count;
+    bytes += last ? r.bytes
+                  : int(std::min<uintptr_t>(uintptr_t(r.bytes), starts[size_t(i + 1)] - starts[size_t(i)]));
+  }
+  return bytes;
+}
+
+// Passes that the lanes of the mask need: in one pass each bank delivers one word, to any number of lanes.
+int bank_passes(const Request& r, uint32_t mask) {
+  std::array<uintptr_t, runtime::kWarp * 4> words;
+  int count = 0;
+  visit_lanes(r, mask, [&](uintptr_t a) {
+    for (uintptr_t w = a / kBankBytes; w <= (a + uintptr_t(r.bytes) - 1) / kBankBytes; ++w)
+      words[size_t(count++)] = w;
+  });
+  count = sort_unique(words, count);
+  std::array<int, kBanks> uses{};
+  for (int i = 0; i < count; ++i) ++uses[words[size_t(i)] % kBanks];
+  return *std::ranges::max_element(uses);
+}
+
+}  // namespace
+
+Cost global_cost(const Request& r) {
+  std::array<uintptr_t, runtime::kWarp * 2> sectors;
+  int count = 0;
+  visit_lanes(r, ~0u, [&](uintptr_t a) {
+    sectors[size_t(count++)] = a / kSectorBytes;
+    const uintptr_t last = (a + uintptr_t(r.bytes) - 1) / kSectorBytes;
+    if (last != a / kSectorBytes) sectors[size_t(count++)] = last;
+  });
+  return {.sectors = sort_unique(sectors, count), .bytes_used = distinct_bytes(r)};
+}
+
+// 8-byte accesses go through the banks by half warps, 16-byte ones by quarters: 32 words each.
+Cost shared_cost(const Request& r) {
+  const int lanes_a_pass = r.bytes <= 4 ? 32 : r.bytes == 8 ? 16 : 8;
+  Cost cost{.bytes_used = distinct_bytes(r)};
+  if (cost.bytes_used == r.bytes) {  // a broadcast
+    cost.wavefronts = cost.ideal_wavefronts = 1;
+    return cost;
+  }
+  const uint32_t group = lanes_a_pass == 32 ? ~0u : (1u << lanes_a_pass) - 1;
+  for (int first = 0; first < runtime::kWarp; first += lanes_a_pass) {
+    const int passes = bank_passes(r, group << first);
+    cost.wavefronts += passes, cost.ideal_wavefronts += passes > 0;
+  }
+  return cost;
+}
+
+}  // namespace fastgemm::simt

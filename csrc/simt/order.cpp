@@ -1,0 +1,283 @@
+#include "simt/order.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "simt/memory.h"
+#include "simt/trace.h"
+
+namespace fastgemm::simt {
+namespace order {
+namespace {
+
+using Clocks = std::vector<uint32_t>;  // by thread
+
+void join_into(Clocks& to, const Clocks& from) {
+  if (to.size() < from.size()) to.resize(from.size());
+  for (size_t u = 0; u < from.size(); ++u) to[u] = std::max(to[u], from[u]);
+}
+
+// What threads know of each other's clocks. A barrier of the whole block tells everybody everything, so its
+// outcome is kept once, and the rows of single threads start anew.
+class Knowledge {
+ public:
+  void start(size_t threads) { common_.assign(threads, 0), own_.assign(threads, {}); }
+  uint32_t of(size_t thread, size_t other) const {
+    const Clocks& own = own_[thread];
+    return own.empty() ? common_[other] : std::max(own[other], common_[other]);
+  }
+  void learn(size_t thread, const Clocks& published) {
+    if (!published.empty()) join_into(own_[thread], published);
+  }
+  void tell(size_t thread, Clocks& published) const {
+    if (!own_[thread].empty()) join_into(published, own_[thread]);
+  }
+  void learn_all(const Clocks& published) {
+    join_into(common_, published);
+    for (Clocks& own : own_) own.clear();
+  }
+
+ private:
+  Clocks common_;
+  std::vector<Clocks> own_;  // empty: nothing beyond what is common
+};
+
+struct Published {
+  Clocks seen, fenced;
+};
+
+std::vector<uint32_t> clocks;
+Knowledge seen, fenced;  // fenced: through a fence between the threads' accesses and the asynchronous proxy
+bool fences = false;     // any in this block
+int64_t bytes_in_flight = 0;
+std::unordered_map<const void*, Published> objects;
+uint32_t first_clock = 1;  // of this block: older stamps are from blocks before
+
+size_t running() { return size_t(runtime::thread_index()); }
+
+void publish(size_t thread, Published& to) {
+  to.seen.resize(clocks.size());
+  seen.tell(thread, to.seen);
+  to.seen[thread] = std::max(to.seen[thread], clocks[thread]++);
+  if (fences) fenced.tell(thread, to.fenced);
+}
+
+bool current(const Stamp& s) { return s.clock >= first_clock; }
+bool ordered(const Stamp& s, size_t thread) {
+  return s.thread == thread || s.clock <= seen.of(thread, s.thread);
+}
+
+const char* name_of(bool write) { return write ? "a write" : "a read"; }
+
+void race(bool write, const Stamp& earlier, bool earlier_write, const Region& r, uintptr_t address,
+          uint32_t pc) {
+  report("race",
+         std::string(name_of(write)) + " of '" + r.name + "' at offset " + std::to_string(r.offset(address)) +
+             " is not ordered after " + name_of(earlier_write) + " by thread " +
+             std::to_string(earlier.thread),
+         {pc, earlier.pc});
+}
+
+void in_flight(bool write, const Region& r, uintptr_t address, uint32_t pc, uint32_t copy) {
+  report("in flight",
+         std::string(name_of(write)) + " of '" + r.name + "' at offset " + std::to_string(r.offset(address)) +
+             " while an asynchronous copy of these bytes is under way",
+         {pc, copy});
+}
+
+// Calls visit(cell, mask of its bytes, address) for all cells of a range, until it returns false.
+template <class Visit>
+void visit_cells(Region& r, uintptr_t address, int bytes, const Visit& visit) {
+  const size_t begin = r.offset(address), end = begin + size_t(bytes);
+  for (size_t c = begin / 4; c <= (end - 1) / 4; ++c) {
+    const size_t from = std::max(begin, 4 * c) - 4 * c, to = std::min(end, 4 * c + 4) - 4 * c;
+    const auto mask = uint8_t((1u << to) - (1u << from));
+    if (!visit(r.cells[c], mask, r.begin + 4 * c + from)) return;
+  }
+}
+
+// Whether a write of the running thread may come now.
+bool check_write(Cell& c, uint8_t mask, Region& r, uintptr_t address, uint32_t pc, size_t thread) {
+  if (c.write_in_flight && (c.write.bytes & mask)) return in_flight(true, r, address, pc, c.write.pc), false;
+  if (c.reads_in_flight) return in_flight(true, r, address, pc, c.read.pc), false;
+  if ((c.write.bytes & mask) && current(c.write) && !ordered(c.write, thread))
+    return race(true, c.write, true, r, address, pc), false;
+  for (const Stamp* s : {&c.read, &c.other_read})
+    if ((s->bytes & mask) && current(*s) && !ordered(*s, thread))
+      return race(true, *s, false, r, address, pc), false;
+  return true;
+}
+
+void set_write(Cell& c, uint8_t mask, uint32_t pc, size_t thread, bool ordinary) {
+  const bool more = c.write.thread == thread && c.write.clock == clocks[thread];
+  c.write = {clocks[thread], pc, uint16_t(thread), uint8_t(more ? c.write.bytes | mask : mask)};
+  c.ordinary = ordinary;
+  if (mask == 0xf) c.read = c.other_read = {};
+}
+
+}  // namespace
+
+void begin_block(int threads) {
+  const uint32_t last = clocks.empty() ? 0 : *std::ranges::max_element(clocks);
+  first_clock = last + 1;
+  clocks.assign(size_t(threads), first_clock);
+  seen.start(size_t(threads)), fenced.start(size_t(threads));
+  objects.clear();
+  fences = false, bytes_in_flight = 0;
+}
+
+void join(std::span<const int> threads, bool all) {
+  if (all) ++session().launch().barriers;
+  Published together;
+  for (const int t : threads) publish(size_t(t), together);
+  if (all) {
+    seen.learn_all(together.seen);
+    if (fences) fenced.learn_all(together.fenced);
+    return;
+  }
+  for (const int t : threads) {
+    seen.learn(size_t(t), together.seen);
+    if (fences) fenced.learn(size_t(t), together.fenced);
+  }
+}
+
+void release(const void* object) { publish(running(), objects[object]); }
+
+void acquire(const void* object) {
+  const auto published = objects.find(object);
+  if (published == objects.end()) return;
+  seen.learn(running(), published->second.seen);
+  if (fences) fenced.learn(running(), published->second.fenced);
+}
+
+void fence_async() {
+  fences = true;
+  Clocks now(clocks.size());
+  for (size_t u = 0; u < now.size(); ++u) now[u] = seen.of(running(), u);
+  now[running()] = clocks[running()]++;
+  fenced.learn(running(), now);
+}
+
+void read(Region& r, uintptr_t address, int bytes, uint32_t pc) {
+  const size_t thread = running();
+  visit_cells(r, address, bytes, [&](Cell& c, uint8_t mask, uintptr_t at) {
+    if (c.write.bytes & mask && current(c.write)) {
+      if (c.write_in_flight) return in_flight(false, r, at, pc, c.write.pc), false;
+      if (!ordered(c.write, thread)) return race(false, c.write, true, r, at, pc), false;
+    }
+    // A read that this one is ordered after says no more than this one will.
+    const bool follows = !current(c.read) || (ordered(c.read, thread) && !(c.read.bytes & ~mask));
+    (follows ? c.read : c.other_read) = {clocks[thread], pc, uint16_t(thread), mask};
+    return true;
+  });
+}
+
+void write(Region& r, uintptr_t address, int bytes, uint32_t pc) {
+  const size_t thread = running();
+  visit_cells(r, address, bytes, [&](Cell& c, uint8_t mask, uintptr_t at) {
+    if (!check_write(c, mask, r, at, pc, thread)) return false;
+    set_write(c, mask, pc, thread, true);
+    return true;
+  });
+  std::memset(&r.initialized[r.offset(address)], 1, size_t(bytes));
+}
+
+namespace {
+
+void count_in_flight(int64_t bytes) {
+  bytes_in_flight += bytes;
+  Launch& launch = session().launch();
+  launch.bytes_in_flight = std::max(launch.bytes_in_flight, bytes_in_flight);
+}
+
+// A write by the running thread that lands later. From now on the bytes belong to it.
+void begin_write(void* to, int bytes, const void* site, bool needs_fence) {
+  const auto address = reinterpret_cast<uintptr_t>(to);
+  Region* r = memory::find(address);
+  if (!r || r->cells.empty()) return;  // outside a simulation's shared memory: note() has said so
+  const size_t thread = running();
+  const uint32_t pc = trace::pc_of(site);
+  visit_cells(*r, address, bytes, [&](Cell& c, uint8_t mask, uintptr_t at) {
+    if (!check_write(c, mask, *r, at, pc, thread)) return false;
+    if (needs_fence && c.ordinary && current(c.write) && c.write.clock > fenced.of(thread, c.write.thread)) {
+      report("proxy",
+             "an asynchronous write of '" + r->name + "' follows an ordinary one without fence_async_shared",
+             {pc, c.write.pc});
+      return false;
+    }
+    set_write(c, mask, pc, thread, false);
+    c.write_in_flight = true;
+    return true;
+  });
+  count_in_flight(bytes);
+}
+
+void land(void* to, int bytes, bool ordinary, bool by_waiting_thread) {
+  const auto address = reinterpret_cast<uintptr_t>(to);
+  Region* r = memory::find(address);
+  if (!r || r->cells.empty()) return;
+  visit_cells(*r, address, bytes, [&](Cell& c, uint8_t, uintptr_t) {
+    c.write_in_flight = false, c.ordinary = ordinary;
+    if (by_waiting_thread) c.write.clock = clocks[running()], c.write.thread = uint16_t(running());
+    return true;
+  });
+  std::memset(&r->initialized[r->offset(address)], 1, size_t(bytes));
+  count_in_flight(-bytes);
+}
+
+}  // namespace
+
+void begin_copy(void* to, int bytes, const void* site) { begin_write(to, bytes, site, false); }
+void end_copy(void* to, int bytes) { land(to, bytes, true, true); }
+
+}  // namespace order
+
+void begin_async_write(void* to, int bytes, const void* site) { order::begin_write(to, bytes, site, true); }
+
+void end_async_write(void* to, int bytes, Barrier* publishes) {
+  const auto address = reinterpret_cast<uintptr_t>(to);
+  Region* r = memory::find(address);
+  if (!r || r->cells.empty()) return;
+  order::land(to, bytes, false, false);
+  const order::Stamp& written = r->cells[r->offset(address) / 4].write;
+  auto& seen = order::objects[publishes].seen;
+  seen.resize(order::clocks.size());
+  seen[written.thread] = std::max(seen[written.thread], written.clock);
+}
+
+void begin_async_read(const void* from, int bytes, const void* site) {
+  const auto address = reinterpret_cast<uintptr_t>(from);
+  Region* r = memory::find(address);
+  if (!r || r->cells.empty()) return;
+  const uint32_t pc = trace::pc_of(site);
+  order::read(*r, address, bytes, pc);
+  const size_t thread = order::running();
+  order::visit_cells(*r, address, bytes, [&](order::Cell& c, uint8_t, uintptr_t) {
+    ++c.reads_in_flight;
+    if (!c.ordinary || !order::current(c.write) || c.write.clock <= order::fenced.of(thread, c.write.thread))
+      return true;
+    report("proxy",
+           "an asynchronous read of '" + r->name + "' follows ordinary writes without fence_async_shared",
+           {pc, c.write.pc});
+    return false;
+  });
+}
+
+void end_async_read(const void* from, int bytes) {
+  const auto address = reinterpret_cast<uintptr_t>(from);
+  Region* r = memory::find(address);
+  if (!r || r->cells.empty()) return;
+  order::visit_cells(*r, address, bytes, [&](order::Cell& c, uint8_t mask, uintptr_t) {
+    if (c.reads_in_flight > 0) --c.reads_in_flight;
+    if (runtime::inside()) {
+      const size_t thread = order::running();
+      c.read = {order::clocks[thread], c.read.pc, uint16_t(thread), mask};
+    }
+    return true;
+  });
+}
+
+}  // namespace fastgemm::simt

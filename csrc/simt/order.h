@@ -1,0 +1,64 @@
+// Which access happens before which, among the threads of a block, and the races that follow. Every thread
+// has a clock, and knows of every other thread's clock what barriers told it (vector clocks: Lamport;
+// Mattern). An access of thread t at time c is ordered before one of thread u if u knows t's clock to be c or
+// later.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace fastgemm::simt {
+struct Region;
+}
+
+namespace fastgemm::simt::order {
+
+struct Stamp {
+  uint32_t clock = 0, pc = 0;  // clock 0: no access
+  uint16_t thread = 0;
+  uint8_t bytes = 0;  // which of the four
+};
+
+// What is remembered of four bytes of shared memory: the last write, and two reads after it.
+struct Cell {
+  Stamp write, read, other_read;
+  bool write_in_flight = false;
+  bool ordinary = false;  // last written by the threads, not by the asynchronous proxy
+  uint16_t reads_in_flight = 0;
+};
+
+void begin_block(int threads);
+
+// A barrier among these threads of the block; `all`: none is missing.
+void join(std::span<const int> threads, bool all);
+
+// The running thread publishes what it has seen under an object's address; or learns what was published.
+void release(const void* object);
+void acquire(const void* object);
+
+// The running thread's ordinary accesses, and those it has seen, are ordered before later asynchronous ones.
+void fence_async();
+
+// Accesses of the running thread to shared memory.
+void read(Region&, uintptr_t address, int bytes, uint32_t pc);
+void write(Region&, uintptr_t address, int bytes, uint32_t pc);
+
+// cp.async: the running thread writes later, at the latest when it waits.
+void begin_copy(void* to, int bytes, const void* site);
+void end_copy(void* to, int bytes);
+
+}  // namespace fastgemm::simt::order
+
+namespace fastgemm::simt {
+
+struct Barrier;
+
+// Asynchronous engines (TMA, the shared operands of wgmma), between whose begin and end nobody may write
+// these bytes, nor read them when they are being written.
+void begin_async_write(void* to, int bytes, const void* site);
+// Landed; whoever waits for the barrier's phase may touch the bytes.
+void end_async_write(void* to, int bytes, Barrier* publishes);
+void begin_async_read(const void* from, int bytes, const void* site);
+void end_async_read(const void* from, int bytes);
+
+}  // namespace fastgemm::simt
