@@ -1,0 +1,229 @@
+"""Pictures of one warp-wide request: the banks of shared memory it meets in, the sectors of memory it moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .figures import number
+from .gpus import BANK_BYTES, BANKS, SECTOR
+from .report import Report, Site
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MAX_ROWS = 32  # of 128 bytes; what lies beyond is named, not drawn
+LINE = BANKS * BANK_BYTES  # bytes: a row of words through all banks, and four sectors
+WASTED, USED, EMPTY, EDGE = "#efc9b8", "#2f6f9f", "#f1f1f1", "#ffffff"
+TEXT_SIZE = 6.5
+
+
+@dataclass(frozen=True)
+class Word:
+    """Four bytes of shared memory, the lanes that want them, and the pass over the banks that brings them."""
+
+    index: int
+    lanes: tuple[int, ...]
+    wavefront: int
+
+    @property
+    def bank(self) -> int:
+        return self.index % BANKS
+
+
+def lanes_together(width: int) -> int:
+    """Lanes whose accesses go through the banks together: 32 words at a time."""
+    return 32 if width <= 4 else 16 if width == 8 else 8
+
+
+def place_in_wavefronts(example: tuple[int | None, ...], width: int) -> list[Word]:
+    """Which pass over the banks brings each word: one word of a bank a pass, to all lanes that want it.
+
+    A warp of 8-byte accesses goes by halves, one of 16-byte accesses by quarters; all lanes at one address are
+    one broadcast.
+    """
+    together = lanes_together(width)
+    if len({offset for offset in example if offset is not None}) == 1:
+        together = len(example)
+    words, passes = [], 0
+    for first in range(0, len(example), together):
+        wanted: dict[int, list[int]] = {}
+        for lane in range(first, min(first + together, len(example))):
+            if (offset := example[lane]) is not None:
+                for word in range(offset // BANK_BYTES, (offset + width - 1) // BANK_BYTES + 1):
+                    wanted.setdefault(word, []).append(lane)
+        queue = [0] * BANKS
+        for word, lanes in sorted(wanted.items()):
+            words.append(Word(word, tuple(lanes), passes + queue[word % BANKS]))
+            queue[word % BANKS] += 1
+        if len(set(wanted)) and together == len(example) and len(wanted) <= width // BANK_BYTES:
+            queue = [1]  # a broadcast of up to 16 bytes is one pass
+        passes += max(queue)
+    return words
+
+
+def _badness(site: Site) -> tuple[float, int]:
+    """Cost over what its bytes need; of equals the busiest."""
+    if site.space == "shared":
+        return site.conflict or 0, site.requests
+    return site.sectors / max(site.requests, site.bytes_used / SECTOR), site.requests
+
+
+def worst_sites(reports: list[Report], space: str) -> list[Site | None]:
+    """For each report a site to draw: the worst of all, and in the others the one that does the same."""
+    drawn = [
+        [s for s in r.sites if s.space == space and any(o is not None for o in s.example)] for r in reports
+    ]
+    worst = max((site for sites in drawn for site in sites), key=_badness, default=None)
+
+    def likeness(site: Site) -> tuple[bool, bool, bool, tuple[float, int]]:
+        return site is worst, site.kind == worst.kind, site.buffer == worst.buffer, _badness(site)
+
+    return [max(sites, key=likeness, default=None) for sites in drawn]
+
+
+def _pyplot() -> Any:
+    from ..bench.plots import _pyplot as shared_style
+
+    return shared_style()
+
+
+def _lanes_text(lanes: tuple[int, ...]) -> str:
+    if len(lanes) <= 2:
+        return ",".join(map(str, lanes))
+    return f"{lanes[0]}-{lanes[-1]}" if lanes[-1] - lanes[0] == len(lanes) - 1 else f"{lanes[0]}.."
+
+
+def _rows(indices: Iterable[int]) -> tuple[list[int], int]:
+    """The rows to draw, in order, and how many are left out."""
+    rows = sorted(set(indices))
+    return rows[:MAX_ROWS], max(len(rows) - MAX_ROWS, 0)
+
+
+def _frame(axis: Axes, rows: list[int], left_out: int, height: int, title: str, key: str) -> None:
+    """``height``: rows of the tallest panel beside this one, so that all have cells of one size."""
+    axis.set_xlim(0, BANKS)
+    axis.set_ylim(height, 0)
+    labels = [str(row * LINE) for row in rows] + ([f"{left_out} more"] if left_out else [])
+    axis.set_yticks([y + 0.5 for y in range(len(labels))], labels, fontsize=6.5)
+    axis.set_ylabel("offset, bytes", fontsize=7, loc="top")
+    axis.xaxis.tick_top()
+    axis.set_title(f"{title}\n{key}", fontsize=8.5, loc="left")
+    axis.tick_params(length=0)
+    for side in axis.spines.values():
+        side.set_visible(False)
+
+
+def _where(site: Site) -> str:
+    return f"{site.what}, {Path(site.file).name}:{site.line}"
+
+
+def _label(axis: Axes, x: float, y: float, lanes: tuple[int, ...], colour: str) -> None:
+    style = {"ha": "center", "va": "center", "fontsize": TEXT_SIZE, "color": colour}
+    axis.annotate(_lanes_text(lanes), (x + 0.5, y + 0.5), **style)
+
+
+def _box(axis: Axes, x: float, y: float, width: float, colour: Any, gap: float = 0.6) -> None:
+    from matplotlib.patches import Rectangle
+
+    axis.add_patch(Rectangle((x, y), width, 1, facecolor=colour, edgecolor=EDGE, linewidth=gap))
+
+
+def draw_banks(axis: Axes, site: Site, height: int) -> None:
+    """A column for each bank, a row for every 128 bytes; the colour is the wavefront, the text the lanes."""
+    words = place_in_wavefronts(site.example, site.bytes)
+    rows, left_out = _rows(word.index // BANKS for word in words)
+    total = max(word.wavefront for word in words) + 1
+    colours = _colours(total)
+    for y, row in enumerate(rows):
+        for bank in range(BANKS):
+            _box(axis, bank, y, 1, EMPTY)
+        for word in (word for word in words if word.index // BANKS == row):
+            colour = colours[word.wavefront]
+            _box(axis, word.bank, y, 1, colour)
+            _label(axis, word.bank, y, word.lanes, "white" if sum(colour[:3]) < 1.4 else "black")
+    axis.set_xticks([bank + 0.5 for bank in range(BANKS)], list(map(str, range(BANKS))), fontsize=6)
+    passes = f"{total} wavefront{'s' if total > 1 else ''} in this request"
+    title = f"{_where(site)}: {passes}, {number(site.conflict)} times the fewest possible over all"
+    _frame(
+        axis,
+        rows,
+        left_out,
+        height,
+        title,
+        "columns are banks, numbers are lanes, each colour is one wavefront",
+    )
+
+
+def _colours(total: int) -> list[Any]:
+    from matplotlib import colormaps
+
+    return [colormaps["viridis"](i / max(total - 1, 1)) for i in range(total)]
+
+
+def draw_sectors(axis: Axes, site: Site, height: int) -> None:
+    """A row for every 128 bytes with its four sectors: what moves, and what of it a lane asked for."""
+    wanted: dict[int, list[int]] = {}
+    for lane, offset in enumerate(site.example):
+        if offset is not None:
+            for word in range(offset // BANK_BYTES, (offset + max(site.bytes, 1) - 1) // BANK_BYTES + 1):
+                wanted.setdefault(word, []).append(lane)
+    moved = {word * BANK_BYTES // SECTOR for word in wanted}
+    rows, left_out = _rows(word // BANKS for word in wanted)
+    words_in_sector, sectors_in_line = SECTOR // BANK_BYTES, LINE // SECTOR
+    for y, row in enumerate(rows):
+        for sector in range(sectors_in_line):
+            fill = WASTED if row * sectors_in_line + sector in moved else EMPTY
+            _box(axis, sector * words_in_sector, y, words_in_sector, fill, gap=2.5)
+        for word in (word for word in wanted if word // BANKS == row):
+            _box(axis, word % BANKS, y, 1, USED)
+            _label(axis, word % BANKS, y, tuple(wanted[word]), "white")
+    middles = [(sector + 0.5) * words_in_sector for sector in range(sectors_in_line)]
+    axis.set_xticks(middles, [f"sector {i}" for i in range(sectors_in_line)], fontsize=7)
+    title = (
+        f"{_where(site)}: {len(moved)} sectors in this request, {number(site.sectors_per_request)} over all"
+    )
+    _frame(axis, rows, left_out, height, title, "blue: asked for, numbers are lanes; pale: moved in vain")
+
+
+Panel = tuple[Callable[[Any, Site, int], None], Site]
+
+
+def _height(site: Site) -> int:
+    """Rows that a panel has."""
+    offsets = [offset for offset in site.example if offset is not None]
+    rows = {row for o in offsets for row in (o // LINE, (o + site.bytes - 1) // LINE)}
+    return min(len(rows), MAX_ROWS + 1)
+
+
+def access_figure(reports: list[Report]) -> Figure:
+    """A row for each report: its worst access to global memory, and to shared memory where there is any."""
+    plt = _pyplot()
+    panels: list[list[Panel]] = [[] for _ in reports]
+    for draw, space in ((draw_sectors, "global"), (draw_banks, "shared")):
+        for row, site in zip(panels, worst_sites(reports, space), strict=True):
+            if site is not None:
+                row.append((draw, site))
+    rows = [max((_height(site) for _, site in row), default=1) for row in panels]
+    heights = [1.25 + 0.2 * count for count in rows]
+    columns = max(map(len, panels), default=0) or 1
+    figure = plt.figure(figsize=(8.4 * columns, sum(heights)), layout="constrained")
+    parts = figure.subfigures(len(reports), 1, height_ratios=heights, squeeze=False)[:, 0]
+    for part, report, row, count in zip(parts, reports, panels, rows, strict=True):
+        part.suptitle(report.title, fontsize=11, fontweight="bold", x=0.01, ha="left")
+        axes = part.subplots(1, columns, squeeze=False)[0]
+        for axis, (draw, site) in zip(axes, row, strict=False):
+            draw(axis, site, count)
+        for axis in axes[len(row) :]:
+            axis.set_axis_off()
+    return figure
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Writes .svg, .png or .pdf; the same report gives the same SVG."""
+    metadata = {"Title": "fastgemm explain"} | ({"Date": None} if path.suffix == ".svg" else {})
+    figure.savefig(path, dpi=150, metadata=metadata)
+    _pyplot().close(figure)

@@ -1,0 +1,198 @@
+"""Runs an operation on the simulator: to explain a kernel, or to try it on a machine without a GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Callable, Iterator
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from .. import ops
+from ..bench import presets, problems
+from ..bench.problems import Problem as BenchProblem
+from ..table import KernelInfo, kernels
+from .build import build_launches
+from .gpus import GPU, find_gpu
+from .report import Launch, Report
+from .resources import architecture
+from .roofline import roofline
+
+DEFAULT_GPU = "H200"
+RANKS = {"gemm": ("M, N, K", 3), "transpose": ("R, C", 2), "add": ("R, C", 2)}
+# Blocks of a grid whose accesses are counted: enough for corners, edges and the inside.
+COUNTED_BLOCKS = 64
+
+
+def load_simulator() -> ModuleType:
+    """The module that holds the simulated kernels. Raises RuntimeError where it was not built."""
+    try:
+        return importlib.import_module("fastgemm._simt")
+    except ModuleNotFoundError as error:
+        raise RuntimeError(
+            "fastgemm was built without the simulator of its CUDA kernels; install it without FASTGEMM_SIMT=0"
+        ) from error
+
+
+@contextlib.contextmanager
+def simulate(gpu: str | None = None) -> Iterator[None]:
+    """CPU tensors run the CUDA kernels, on a simulated GPU with all checks.
+
+    Inside ``with fastgemm.simulate():`` the ops of this package treat CPU tensors as on device ``"cuda"``:
+    ``level`` and ``kernel`` name the rows of that device. A race, an access out of bounds, a read of what
+    nothing wrote, a barrier that not all threads reach or a wait that is missing raises RuntimeError with the
+    source line. It holds for the calling thread, and cannot be nested.
+
+    Args:
+        gpu: whose number of multiprocessors persistent kernels see; ``None`` means a few, so that their blocks
+            take several turns on small problems.
+
+    Raises:
+        ValueError: unknown ``gpu``.
+        RuntimeError: nested, or the package was built without the simulator.
+    """
+    multiprocessors = find_gpu(gpu).multiprocessors if gpu is not None else 3
+    simulator = load_simulator()
+    simulator.begin(count=False, raise_problems=True, multiprocessors=multiprocessors, max_blocks=0)
+    try:
+        yield
+    finally:
+        simulator.end()
+
+
+def _problem(op: str, shape: tuple[int, ...], dtype: torch.dtype, layout: str) -> BenchProblem:
+    if op not in RANKS:
+        raise ValueError(f"fastgemm.explain: op must be 'gemm', 'transpose' or 'add', got {op!r}")
+    names, rank = RANKS[op]
+    try:
+        sizes = tuple(int(size) for size in shape)
+    except (TypeError, ValueError):
+        sizes = ()
+    if len(sizes) != rank or min(sizes) < 1:
+        raise ValueError(
+            f"fastgemm.explain: the shape of {op} is {rank} positive sizes ({names}), got {shape!r}"
+        )
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"fastgemm.explain: dtype must be a torch.dtype, got {type(dtype).__name__}")
+    return presets.from_shape(op, sizes, dtype, layout)
+
+
+def _random(*shape: int, dtype: torch.dtype) -> Tensor:
+    if dtype is torch.bool:
+        return torch.randint(2, shape, dtype=torch.uint8).bool()
+    return problems.random_matrix(*shape, dtype=dtype)
+
+
+def _call(problem: BenchProblem, choice: dict[str, object]) -> Callable[[], Tensor]:
+    """The public operation on fresh random operands."""
+    dtype = problem.dtype
+    if not isinstance(problem, problems.Gemm):
+        operands = [_random(*problem.shape, dtype=dtype) for _ in range(2 if problem.op == "add" else 1)]
+        return lambda: getattr(ops, problem.op)(*operands, **choice)
+    trans_a, trans_b = (mark == "T" for mark in problem.layout)
+    m, n, k = problem.m, problem.n, problem.k
+    a = _random(*((k, m) if trans_a else (m, k)), dtype=dtype)
+    b = _random(*((n, k) if trans_b else (k, n)), dtype=dtype)
+    return lambda: ops.gemm(a, b, trans_a=trans_a, trans_b=trans_b, **choice)
+
+
+def _row(op: str, level: int | None, kernel: str | None, launches: tuple[Launch, ...]) -> KernelInfo | None:
+    """Which row of the table ran: the one asked for, or the one whose name a launch bears."""
+    launched = {launch.kernel for launch in launches}
+    for row in kernels(op, "cuda"):
+        wanted = row.name == kernel if kernel else row.name in launched and level in (None, row.level)
+        if wanted:
+            return row
+    return None
+
+
+def _notes(launches: tuple[Launch, ...], row: KernelInfo | None, gpu: GPU) -> Iterator[str]:
+    for launch in launches:
+        if launch.sampled:
+            counted = f"{launch.blocks_counted} of {launch.blocks} blocks"
+            yield f"{launch.kernel}: counted in {counted}, then scaled up to the grid"
+    if row and row.needs == "sm_90a" and gpu.capability != "9.0":
+        yield f"{row.name} needs {row.needs}: an {gpu.name} cannot run it"
+    if any(launch.occupancy.registers is None for launch in launches):
+        yield "nvcc has not compiled this kernel (tools/check_sass.py): registers are unknown and limit nothing"
+    elif gpu.capability != "9.0":
+        yield f"registers are those that nvcc allocates for {architecture()}; for an {gpu.name} they can differ"
+    yield "accesses are those of the source: where nvcc joins several into one, Nsight Compute counts fewer"
+
+
+def _count(simulator: ModuleType, gpu: GPU, call: Callable[[], Tensor]) -> tuple[list[dict], str | None]:
+    """What the simulator saw of a call, and the message it ended with, if a kernel's fault stopped it."""
+    options = {"multiprocessors": gpu.multiprocessors, "max_blocks": COUNTED_BLOCKS}
+    simulator.begin(count=True, raise_problems=False, **options)
+    error = None
+    try:
+        call()
+    except RuntimeError as stopped:
+        error = stopped
+    finally:
+        found = simulator.end()
+    if error is not None and not any(launch["problems"] for launch in found):
+        raise error
+    return found, None if error is None else str(error)
+
+
+def explain(
+    op: str,
+    *,
+    level: int | None = None,
+    kernel: str | None = None,
+    shape: tuple[int, ...],
+    dtype: torch.dtype = torch.float32,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    gpu: str = DEFAULT_GPU,
+) -> Report:
+    """Counts what a CUDA kernel does to memory, by source line, on a simulated GPU.
+
+    The kernel runs on the CPU, on random operands, with every check on; no GPU is needed. Of a large grid some
+    blocks are counted, and the report says so.
+
+    Args:
+        op: ``"gemm"``, ``"transpose"`` or ``"add"``.
+        level: a rung of the ladder of device ``"cuda"``; or
+        kernel: one kernel of ``fastgemm.kernels(op, "cuda")``. Without either, the one of ``level=None``.
+        shape: ``(M, N, K)`` for gemm, ``(R, C)`` for the others.
+        dtype: of the operands; for transpose any whose elements have 1, 2, 4, 8 or 16 bytes.
+        trans_a: the first operand of gemm is stored transposed, ``(K, M)``.
+        trans_b: the second is stored as ``(N, K)``.
+        gpu: the GPU for occupancy and roofline: A100, H100, H200, L40S or RTX 4090.
+
+    Returns:
+        A :class:`Report`, with what the checks found in ``problems``.
+
+    Raises:
+        ValueError: unknown ``op``, ``gpu``, ``level`` or ``kernel``; a shape of the wrong length.
+        RuntimeError: the kernel does not take this problem, or the package was built without the simulator.
+    """
+    target = find_gpu(gpu)
+    if op != "gemm" and (trans_a or trans_b):
+        raise ValueError(f"fastgemm.explain: trans_a and trans_b belong to gemm, not to {op}")
+    layout = "".join("T" if transposed else "N" for transposed in (trans_a, trans_b))
+    problem = _problem(op, shape, dtype, layout)
+    simulator = load_simulator()
+    choice = {name: value for name, value in (("level", level), ("kernel", kernel)) if value is not None}
+    found, error = _count(simulator, target, _call(problem, choice))
+    launches = build_launches(found, simulator.path(), target)
+    row = _row(op, level, kernel, launches)
+    name = problems.dtype_name(dtype)
+    return Report(
+        op=op,
+        shape=problem.shape,
+        dtype=name,
+        layout=problem.layout,
+        level=row.level if row else level,
+        kernel=row.name if row else kernel or "",
+        idea=row.summary if row else "",
+        gpu=target.name,
+        launches=launches,
+        roofline=roofline(target, launches, op=op, dtype=name, work=int(problem.work)) if launches else None,
+        notes=tuple(_notes(launches, row, target)),
+        error=error,
+    )

@@ -1,0 +1,68 @@
+"""A report as JSON and CSV."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import asdict
+from typing import Any, TextIO
+
+from .report import Launch, Report, Site
+
+COLUMNS = (
+    "op", "level", "kernel", "shape", "dtype", "layout", "launch", "file", "line", "function", "space", "kind",
+    "instruction", "buffer", "bytes", "requests", "lanes_per_request", "sectors", "sectors_per_request",
+    "bytes_used", "bytes_moved", "wavefronts", "ideal_wavefronts", "conflict", "flops",
+)  # fmt: skip
+
+
+def site_as_dict(site: Site) -> dict[str, Any]:
+    found = {**asdict(site), "file": site.file, "line": site.line, "function": site.function}
+    found["frames"] = [{"function": f.function, "file": f.file, "line": f.line} for f in site.frames]
+    for name in ("lanes_per_request", "sectors_per_request", "bytes_moved", "used", "conflict"):
+        found[name] = getattr(site, name)
+    return found
+
+
+def _launch_as_dict(launch: Launch) -> dict[str, Any]:
+    return {
+        **asdict(launch),
+        "sampled": launch.sampled,
+        "sites": [site_as_dict(site) for site in launch.sites],
+    }
+
+
+def as_dict(report: Report) -> dict[str, Any]:
+    from .. import __version__
+
+    totals = report.totals
+    found: dict[str, Any] = {"fastgemm": __version__}
+    for name in ("op", "shape", "dtype", "layout", "level", "kernel", "idea", "gpu", "notes", "error"):
+        found[name] = getattr(report, name)
+    found["launches"] = [_launch_as_dict(launch) for launch in report.launches]
+    found["totals"] = asdict(totals)
+    for name in ("sectors_per_request", "used", "conflict"):
+        found["totals"][name] = getattr(totals, name)
+    found["roofline"] = None
+    if roof := report.roofline:
+        bounds = {}
+        for name, moved in (("compulsory", False), ("moved", True)):
+            bounds[name] = {
+                "intensity": roof.intensity(moved),
+                "attainable": roof.attainable(moved),
+                "bound": roof.bound(moved),
+            }
+        found["roofline"] = {**asdict(roof), **bounds}
+    return found
+
+
+def write_csv(reports: list[Report], file: TextIO) -> None:
+    """A row for each site."""
+    writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for report in reports:
+        shape = "x".join(map(str, report.shape))
+        common = {name: getattr(report, name) for name in ("op", "level", "kernel", "dtype", "layout")}
+        for launch in report.launches:
+            for site in launch.sites:
+                row = {**common, "shape": shape, "launch": launch.kernel, **site_as_dict(site)}
+                writer.writerow({name: row[name] for name in COLUMNS})

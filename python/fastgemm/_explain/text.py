@@ -1,0 +1,238 @@
+"""A report as text: tables of rich, for the terminal and for str()."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+
+from rich import box
+from rich.console import Console, RenderableType
+from rich.syntax import Syntax
+from rich.table import Table
+from rich.text import Text
+
+from .figures import changes, count, metrics, number, operations, percent, rate, size, wastes
+from .report import Launch, Report, Site
+from .symbols import source_lines
+
+CONTEXT = 2  # lines of source around one with accesses
+WIDTH = 178  # of text that no terminal limits: the counters and 110 columns of code
+LEGEND = (
+    "requests: warp-wide instructions, of so many active lanes; sect: 32-byte sectors of memory a request; "
+    "used: bytes asked for of bytes moved; confl: wavefronts of shared memory over the fewest possible "
+    "(1.00: no bank conflict)"
+)
+
+
+def _cells(site: Site) -> list[str]:
+    sectors = number(site.sectors_per_request)
+    return [
+        site.what,
+        count(site.requests),
+        f"{site.lanes_per_request:.3g}",
+        *map(_blank, (sectors, percent(site.used), number(site.conflict))),
+    ]
+
+
+def _blank(text: str) -> str:
+    return "" if text == "-" else text
+
+
+def by_file(report: Report) -> dict[str, dict[int, list[Site]]]:
+    """Sites by file and line; the file with most requests first, line 0 where no line is known."""
+    files: dict[str, dict[int, list[Site]]] = {}
+    for site in report.sites:
+        files.setdefault(site.file, {}).setdefault(site.line, []).append(site)
+
+    def requests(file: str) -> int:
+        return sum(site.requests for sites in files[file].values() for site in sites)
+
+    return {file: dict(sorted(files[file].items())) for file in sorted(files, key=requests, reverse=True)}
+
+
+def shown_lines(lines: dict[int, list[Site]], length: int) -> list[int]:
+    """Line numbers with sites and some around them; 0 for a gap."""
+    near = sorted(
+        {n for line in lines for n in range(line - CONTEXT, line + CONTEXT + 1) if 1 <= n <= length}
+    )
+    found: list[int] = []
+    for n in near:
+        if found and n != found[-1] + 1:
+            found.append(0)
+        found.append(n)
+    return found
+
+
+def _source_table(file: str) -> Table:
+    table = Table(title=file, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("access", no_wrap=True)
+    for name in ("requests", "lanes", "sect", "used", "confl"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("line", justify="right", style="dim", no_wrap=True)
+    table.add_column("source", no_wrap=True, overflow="ellipsis")
+    return table
+
+
+def source_table(file: str, lines: dict[int, list[Site]]) -> Table:
+    """The file's lines with accesses, and some around them, beside their counters."""
+    table = _source_table(file)
+    text = source_lines(next(iter(lines.values()))[0].frames[0])
+    if text is None:
+        for line, sites in lines.items():
+            for site in sites:
+                table.add_row(
+                    *_cells(site), str(line or ""), site.function, style="red" if wastes(site) else ""
+                )
+        return table
+    code = Syntax("", "cuda", theme="ansi_dark").highlight("\n".join(text)).split("\n", allow_blank=True)
+    for n in shown_lines(lines, len(text)):
+        if n == 0:
+            table.add_row("", "", "", "", "", "", "", Text("...", style="dim"))
+            continue
+        rows = [(_cells(site), "red" if wastes(site) else "bold") for site in lines.get(n, [])]
+        for i, (cells, style) in enumerate(rows or [([""] * 6, "")]):
+            styled = [Text(cell, style=style) for cell in cells]
+            table.add_row(*styled, str(n) if i == 0 else "", code[n - 1] if i == 0 else "")
+    return table
+
+
+def metrics_table(reports: list[Report]) -> Table:
+    """The figures of one report, or of two with what changed."""
+    table = Table(
+        title="totals", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
+    )
+    table.add_column("")
+    for report in reports:
+        table.add_column(report.kernel, justify="right")
+    if len(reports) == 1:
+        for metric in metrics(reports[0]):
+            if metric.value:
+                table.add_row(metric.name, metric.text)
+        return table
+    table.add_column("change", justify="right")
+    for change in changes(*reports):
+        style = "bold" if change.matters else "dim"
+        table.add_row(change.before.name, change.before.text, change.after.text, change.text, style=style)
+    return table
+
+
+def launch_line(launch: Launch) -> str:
+    grid, block = ("x".join(map(str, shape)) for shape in (_trimmed(launch.grid), _trimmed(launch.block)))
+    return f"{launch.kernel}: {grid} blocks of {block} threads"
+
+
+def _trimmed(shape: tuple[int, ...]) -> tuple[int, ...]:
+    used = max((i for i, extent in enumerate(shape) if extent != 1), default=0)
+    return shape[: used + 1]
+
+
+def _distinct(launches: tuple[Launch, ...]) -> list[Launch]:
+    """One for each kernel and occupancy."""
+    found: list[Launch] = []
+    for launch in launches:
+        if not any(launch.kernel == other.kernel and launch.occupancy == other.occupancy for other in found):
+            found.append(launch)
+    return found
+
+
+def occupancy_lines(report: Report) -> Iterator[str]:
+    for launch in _distinct(report.launches):
+        held = launch.occupancy
+        registers = "unknown" if held.registers is None else str(held.registers)
+        limits = ", ".join(f"{limit} {resource}" for resource, limit in held.limits.items())
+        yield (
+            f"{launch.kernel}: {held.threads} threads, {registers} registers, {size(held.shared_bytes)} of shared "
+            f"memory: {held.blocks} blocks a multiprocessor, limited by {' and '.join(held.limiters)}, "
+            f"occupancy {percent(held.share)}"
+        )
+        yield f"  blocks that each would allow: {limits}"
+        if launch.bytes_in_flight:
+            block, everywhere = size(launch.bytes_in_flight), size(launch.bytes_in_flight * held.blocks)
+            yield f"  asynchronous copies: at most {block} in flight a block, {everywhere} a multiprocessor"
+
+
+def roofline_table(report: Report) -> Table | None:
+    roof, unit = report.roofline, operations(report)
+    if roof is None:
+        return None
+    table = Table(
+        title=f"roofline of an {report.gpu}",
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    table.add_column("if memory carries")
+    product = roof.peak is not None
+    for name in ("bytes", *(["operations a byte"] if product else []), "at most", "bound by"):
+        table.add_column(name, justify="right")
+    for moved, name in ((False, "each byte once"), (True, "every request (no cache)")):
+        amount = roof.bytes_moved if moved else roof.bytes_compulsory
+        cells = [size(amount), *([number(roof.intensity(moved))] if product else [])]
+        table.add_row(name, *cells, rate(roof.attainable(moved), unit), roof.bound(moved))
+    return table
+
+
+def roofline_lines(report: Report) -> Iterator[str]:
+    roof, unit = report.roofline, operations(report)
+    if roof is None:
+        return
+    measured = roof.measured_bandwidth
+    also = f" ({rate(measured, 'B/s')} measured by a copy)" if measured else ""
+    yield f"memory {rate(roof.bandwidth, 'B/s')}{also}"
+    if roof.peak:
+        also = f" ({rate(roof.measured_peak, unit)} measured)" if roof.measured_peak else ""
+        more = (
+            f"; they execute {number(roof.executed)} times the product's operations" if roof.executed else ""
+        )
+        yield f"arithmetic {rate(roof.peak, unit)} by {roof.unit}{also}{more}"
+    if roof.shared_rate:
+        fed = rate(roof.shared_rate, unit)
+        yield f"shared memory, at one wavefront a cycle and multiprocessor, feeds at most {fed}"
+
+
+def problem_lines(report: Report) -> Iterator[str]:
+    if report.error:
+        yield f"stopped: {report.error}"
+    yield from map(str, report.problems)
+
+
+def heading(report: Report) -> Iterator[RenderableType]:
+    yield Text(report.title, style="bold")
+    if report.idea:
+        yield Text(report.idea, style="dim")
+    yield from (Text(launch_line(launch)) for launch in report.launches)
+    yield from (Text(line, style="bold red") for line in problem_lines(report))
+
+
+def limits(report: Report) -> Iterator[RenderableType]:
+    """Occupancy, roofline and notes."""
+    yield Text(f"\noccupancy of an {report.gpu}", style="bold")
+    yield from map(Text, occupancy_lines(report))
+    table = roofline_table(report)
+    if table is not None:
+        yield from ("", table)
+    yield from map(Text, roofline_lines(report))
+    yield from (Text(f"note: {note}", style="dim") for note in report.notes)
+
+
+def source_tables(report: Report) -> Iterator[RenderableType]:
+    for file, lines in by_file(report).items():
+        yield from ("", source_table(file, lines))
+
+
+def renderables(report: Report) -> Iterator[RenderableType]:
+    """The whole report, part by part."""
+    yield from heading(report)
+    yield from source_tables(report)
+    yield Text(LEGEND, style="dim")
+    yield from ("", metrics_table([report]))
+    yield from limits(report)
+
+
+def as_text(report: Report) -> str:
+    console = Console(file=io.StringIO(), width=WIDTH, color_system=None, force_terminal=False)
+    for part in renderables(report):
+        console.print(part)
+    text = console.file.getvalue()
+    return "\n".join(line.rstrip() for line in text.splitlines())
