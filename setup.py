@@ -4,6 +4,7 @@ Environment:
     FASTGEMM_CUDA        auto (default), 0 or 1: whether to build the CUDA kernels. auto builds them where nvcc
                          is installed and the torch found is a CUDA build or a GPU is visible.
     FASTGEMM_CUDA_ARCHS  as CMAKE_CUDA_ARCHITECTURES; default: the GPUs found, else 80-real;90a-real;90-virtual.
+    FASTGEMM_SIMT        0 leaves out the simulator of the CUDA kernels (default 1).
     MAX_JOBS             parallel compile jobs.
 
 torch is found without importing it: its headers are all that the stable ABI needs.
@@ -90,6 +91,7 @@ class CMakeBuild(build_ext):
             f"-Dpybind11_DIR={pybind11.get_cmake_dir()}",
             f"-DFASTGEMM_TORCH_DIR={torch}",
             f"-DFASTGEMM_VERSION={self.distribution.get_version()}",
+            f"-DFASTGEMM_SIMT={'OFF' if os.environ.get('FASTGEMM_SIMT') == '0' else 'ON'}",
             *cuda_options(torch),
         ]
         # A tree configured by another environment (pip's build isolation makes new ones) remembers its paths.

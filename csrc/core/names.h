@@ -11,7 +11,10 @@ constexpr std::string_view to_string(Op op) {
   constexpr std::string_view names[] = {"gemm", "transpose", "add"};
   return names[static_cast<int>(op)];
 }
-constexpr std::string_view to_string(Device d) { return d == Device::cpu ? "cpu" : "cuda"; }
+constexpr std::string_view to_string(Device d) {
+  constexpr std::string_view names[] = {"cpu", "cuda", "the simulator"};
+  return names[static_cast<int>(d)];
+}
 constexpr std::string_view to_string(DType t) {
   constexpr std::string_view names[] = {"float64", "float32", "float16", "bfloat16", "int8",   "int32",
                                         "bits8",   "bits16",  "bits32",  "bits64",   "bits128"};

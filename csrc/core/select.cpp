@@ -4,6 +4,8 @@
 #include <array>
 #include <stdexcept>
 
+#include "core/simulator.h"
+
 namespace fastgemm {
 namespace {
 
@@ -56,7 +58,7 @@ std::string in_words(const TuningKey& key) {
 template <class Problem>
 std::string levels_that_can(const Problem& p, const TuningKey& key) {
   std::array<bool, kLevels + 1> can{};
-  for (const Kernel& k : kernels())
+  for (const Kernel& k : kernels_for(key.device))
     if (k.op == key.op && k.device == key.device && k.role == Role::rung && can_run(k, p))
       can[k.level] = true;
   std::string text;
@@ -68,7 +70,7 @@ std::string levels_that_can(const Problem& p, const TuningKey& key) {
 template <class Problem>
 const Kernel& by_name(const Problem& p, const TuningKey& key, const Choice& choice) {
   std::vector<std::string_view> names;
-  for (const Kernel& k : kernels()) {
+  for (const Kernel& k : kernels_for(key.device)) {
     if (k.op != key.op || k.device != key.device) continue;
     if (k.name != choice.kernel) {
       names.push_back(k.name);
@@ -91,7 +93,7 @@ const Kernel& by_name(const Problem& p, const TuningKey& key, const Choice& choi
 template <class Problem>
 const Kernel& by_level(const Problem& p, const TuningKey& key, int level) {
   std::string reasons;
-  for (const Kernel& k : kernels()) {
+  for (const Kernel& k : kernels_for(key.device)) {
     if (k.op != key.op || k.device != key.device || k.level != level || k.role != Role::rung) continue;
     const std::string why = obstacle(k, p);
     if (why.empty()) return k;
@@ -120,7 +122,7 @@ Chosen fastest_known(const Problem& p, const TuningKey& key) {
 
   // Nothing measured on this type of device: the framework where it has the op, else the highest rung.
   const Kernel* highest = nullptr;
-  for (const Kernel& k : kernels()) {
+  for (const Kernel& k : kernels_for(key.device)) {
     if (k.op != key.op || k.device != key.device || k.role != Role::rung || !usable(&k)) continue;
     if (is_framework(k)) return {&k, by_key};
     if (!highest || k.level > highest->level) highest = &k;
@@ -159,7 +161,7 @@ const Kernel& fastest_known_cached(const Problem& p, const TuningKey& key) {
 
 // Whether level 7 exists for this op; elementwise addition has no library rung.
 bool has_library(const TuningKey& key) {
-  for (const Kernel& k : kernels())
+  for (const Kernel& k : kernels_for(key.device))
     if (k.op == key.op && k.device == key.device && k.level == kLevels) return true;
   return false;
 }

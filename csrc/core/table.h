@@ -13,7 +13,8 @@
 namespace fastgemm {
 
 enum class Op : uint8_t { gemm, transpose, add };
-enum class Device : uint8_t { cpu, cuda };
+// simt: CUDA kernels that the simulator runs on the CPU (core/simulator.h); no row of kernels() has it.
+enum class Device : uint8_t { cpu, cuda, simt };
 
 enum class Role : uint8_t {
   rung,       // a level may pick it

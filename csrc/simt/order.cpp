@@ -52,6 +52,15 @@ struct Published {
 std::vector<uint32_t> clocks;
 Knowledge seen, fenced;  // fenced: through a fence between the threads' accesses and the asynchronous proxy
 bool fences = false;     // any in this block
+
+// Bytes on their way that a thread asked for. The fibers of a block take turns, where a GPU's threads ask at
+// the same time: the most of a block is the sum of each thread's most.
+struct Flight {
+  int64_t now = 0, most = 0;
+};
+std::vector<Flight> flights;
+int64_t most_in_flight = 0;
+
 int64_t bytes_in_flight = 0;
 std::unordered_map<const void*, Published> objects;
 uint32_t first_clock = 1;  // of this block: older stamps are from blocks before
@@ -126,7 +135,8 @@ void begin_block(int threads) {
   clocks.assign(size_t(threads), first_clock);
   seen.start(size_t(threads)), fenced.start(size_t(threads));
   objects.clear();
-  fences = false, bytes_in_flight = 0;
+  fences = false;
+  flights.assign(size_t(threads), {});
 }
 
 void join(std::span<const int> threads, bool all) {
@@ -187,10 +197,14 @@ void write(Region& r, uintptr_t address, int bytes, uint32_t pc) {
 
 namespace {
 
-void count_in_flight(int64_t bytes) {
-  bytes_in_flight += bytes;
-  Launch& launch = session().launch();
-  launch.bytes_in_flight = std::max(launch.bytes_in_flight, bytes_in_flight);
+void count_in_flight(size_t thread, int64_t bytes) {
+  Flight& flight = flights[thread];
+  flight.now += bytes;
+  if (flight.now <= flight.most) return;
+  most_in_flight += flight.now - flight.most;
+  flight.most = flight.now;
+  int64_t& of_launch = session().launch().bytes_in_flight;
+  of_launch = std::max(of_launch, most_in_flight);
 }
 
 // A write by the running thread that lands later. From now on the bytes belong to it.
@@ -212,20 +226,20 @@ void begin_write(void* to, int bytes, const void* site, bool needs_fence) {
     c.write_in_flight = true;
     return true;
   });
-  count_in_flight(bytes);
+  count_in_flight(thread, bytes);
 }
 
 void land(void* to, int bytes, bool ordinary, bool by_waiting_thread) {
   const auto address = reinterpret_cast<uintptr_t>(to);
   Region* r = memory::find(address);
   if (!r || r->cells.empty()) return;
+  count_in_flight(r->cells[r->offset(address) / 4].write.thread, -bytes);
   visit_cells(*r, address, bytes, [&](Cell& c, uint8_t, uintptr_t) {
     c.write_in_flight = false, c.ordinary = ordinary;
     if (by_waiting_thread) c.write.clock = clocks[running()], c.write.thread = uint16_t(running());
     return true;
   });
   std::memset(&r->initialized[r->offset(address)], 1, size_t(bytes));
-  count_in_flight(-bytes);
 }
 
 }  // namespace

@@ -133,6 +133,14 @@ T __ldg(const T* p) {
 // What cuda/device wraps in functions of its own.
 namespace fastgemm::simt {
 
+// What one access moves: a vector type, so that g++ keeps it in one piece.
+template <size_t bytes>
+struct WordOf {
+  typedef uint8_t type __attribute__((vector_size(bytes), may_alias));
+};
+template <size_t bytes>
+using Word = typename WordOf<bytes>::type;
+
 inline float half_to_float(uint16_t bits) { return scalar::to_float(scalar::Half{bits}); }
 inline uint16_t float_to_half(float x) { return scalar::to_half(x).bits; }
 inline uint16_t float_to_bfloat16(float x) { return scalar::to_bfloat16(x).bits; }

@@ -2,7 +2,6 @@
 
 #include <pthread.h>
 
-#include <mutex>
 #include <stdexcept>
 
 #include "simt/block.h"
@@ -14,13 +13,17 @@ namespace fastgemm::simt::runtime {
 namespace {
 
 Block block;
-std::recursive_mutex one_at_a_time;
 
 }  // namespace
 
+std::recursive_mutex& one_at_a_time() {
+  static std::recursive_mutex one;
+  return one;
+}
+
 void run_grid(const char* kernel, dim3 grid, dim3 size, size_t shared_bytes,
               const std::function<void()>& body, const char* function) {
-  const std::lock_guard lock(one_at_a_time);
+  const std::lock_guard lock(one_at_a_time());
   Session& now = session();
   if (!now.options.count) now.launches.clear();
   now.launches.push_back({.kernel = kernel,

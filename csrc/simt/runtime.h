@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <string>
 
 struct dim3 {
@@ -30,6 +31,9 @@ inline constexpr uint32_t kFullWarp = 0xffffffffu;
 // the mangled name of a type that has the kernel in its name.
 void run_grid(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
               const std::function<void()>& body, const char* function = "");
+
+// Held while a grid runs, or code that launches some.
+std::recursive_mutex& one_at_a_time();
 
 // What follows is for the inside of a kernel.
 

@@ -1,13 +1,31 @@
 # The CUDA kernels compiled as C++, and the runtime that executes them on the CPU. Call it from the folder whose
 # targets link the result: there, and only there, a .cu file counts as C++.
+set(FASTGEMM_SIMT_RUNTIME async.cpp block.cpp counters.cpp device.cpp fiber.cpp memory.cpp order.cpp rows.cpp
+                          runtime.cpp session.cpp symbols.cpp trace.cpp)
+
+# Every access calls back into trace.cpp: the instrumentation of -fsanitize=thread, whose runtime is not linked.
+# The other flags keep accesses as the source has them, and line numbers. Instrumented code has no room for
+# another sanitizer.
+set(FASTGEMM_SIMT_INSTRUMENT -O2 -g1 -fsanitize=thread --param=tsan-instrument-func-entry-exit=0 -fno-tree-vectorize
+    -fno-tree-slp-vectorize -fno-store-merging -fno-tree-loop-distribute-patterns -fno-thread-jumps)
+
+function(fastgemm_instrument_simt TARGET)
+  # A kernel reads the bytes of one type as another; nvcc lets it.
+  target_compile_options(${TARGET} PRIVATE -fno-strict-aliasing)
+  if(NOT FASTGEMM_SANITIZE)
+    target_compile_options(${TARGET} PRIVATE ${FASTGEMM_SIMT_INSTRUMENT} -Wno-maybe-uninitialized)
+  endif()
+endfunction()
+
 function(fastgemm_add_simt_kernels OBJECTS)
   list(TRANSFORM FASTGEMM_CUDA_KERNELS PREPEND ${CMAKE_SOURCE_DIR}/ OUTPUT_VARIABLE kernels)
-  set(runtime async.cpp counters.cpp device.cpp fiber.cpp memory.cpp order.cpp block.cpp runtime.cpp session.cpp symbols.cpp
-              trace.cpp)
-  list(TRANSFORM runtime PREPEND ${CMAKE_SOURCE_DIR}/csrc/simt/)
+  list(TRANSFORM FASTGEMM_SIMT_RUNTIME PREPEND ${CMAKE_SOURCE_DIR}/csrc/simt/ OUTPUT_VARIABLE runtime)
   set_source_files_properties(${kernels} PROPERTIES LANGUAGE CXX)
-  add_library(fastgemm_simt OBJECT ${kernels} ${runtime})
-  # A kernel reads the bytes of one type as another; nvcc lets it.
-  target_compile_options(fastgemm_simt PRIVATE -fno-strict-aliasing)
-  set(${OBJECTS} ${${OBJECTS}} $<TARGET_OBJECTS:fastgemm_simt> PARENT_SCOPE)
+  add_library(fastgemm_simt_kernels OBJECT ${kernels})
+  fastgemm_instrument_simt(fastgemm_simt_kernels)
+  add_library(fastgemm_simt_runtime OBJECT ${runtime})
+  # The runtime first: of an inline function that both use (std::string's), the linker takes the first copy, and
+  # what runs inside a callback must not call back.
+  set(${OBJECTS} ${${OBJECTS}} $<TARGET_OBJECTS:fastgemm_simt_runtime> $<TARGET_OBJECTS:fastgemm_simt_kernels>
+      PARENT_SCOPE)
 endfunction()

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/context.h"
+#include "core/simulator.h"
 #include "core/table.h"
 #include "core/workspace.h"
 #include "torch/views.h"
@@ -37,7 +38,7 @@ void with_context(const View& on, const Body& body) {
 #endif
   (void)on;
   CpuContext context;
-  body(context, Device::cpu, context.threads());
+  body(context, simulating() ? Device::simt : Device::cpu, context.threads());
 }
 
 }  // namespace fastgemm::torch_ops

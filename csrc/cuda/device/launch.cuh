@@ -1,6 +1,7 @@
 // The one way to launch a kernel: on the caller's stream, with the shared memory it asks for, checked.
 #pragma once
 
+#include <functional>
 #include <source_location>
 #include <string>
 #include <typeinfo>
@@ -62,7 +63,8 @@ struct Launcher<kernel> {
   LaunchShape shape;
 
   void operator()(Parameters... parameters) const {
-    simt::run_grid(name, shape.grid, shape.block, shape.shared_bytes, [&] { kernel(parameters...); },
+    const auto body = [&] { kernel(parameters...); };
+    simt::run_grid(name, shape.grid, shape.block, shape.shared_bytes, std::ref(body),
                    typeid(Launcher).name());
   }
 };

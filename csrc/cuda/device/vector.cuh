@@ -20,6 +20,8 @@ template <class T>
 using Vector16 = Vector<T, kPer16Bytes<T>>;
 
 // p must be aligned to the vector.
+#if defined(__CUDACC__)
+
 template <class V, class T>
 __device__ __forceinline__ V load_vector(const T* p) {
   return *reinterpret_cast<const V*>(p);
@@ -28,6 +30,20 @@ template <class V, class T>
 __device__ __forceinline__ void store_vector(T* p, const V& v) {
   *reinterpret_cast<V*>(p) = v;
 }
+
+#else
+
+// Through a word of the vector's size, which the compiler does not take apart.
+template <class V, class T>
+V load_vector(const T* p) {
+  return std::bit_cast<V>(*reinterpret_cast<const simt::Word<sizeof(V)>*>(p));
+}
+template <class V, class T>
+void store_vector(T* p, const V& v) {
+  *reinterpret_cast<simt::Word<sizeof(V)>*>(p) = std::bit_cast<simt::Word<sizeof(V)>>(v);
+}
+
+#endif
 
 template <class T>
 __host__ __device__ __forceinline__ bool is_aligned(const T* p, size_t bytes) {

@@ -1,0 +1,114 @@
+#include "simt/rows.h"
+
+#include <algorithm>
+#include <mutex>
+
+#include "core/names.h"
+#include "cuda/add/levels.h"
+#include "cuda/gemm/levels.h"
+#include "cuda/transpose/levels.h"
+#include "simt/memory.h"
+
+namespace fastgemm::simt {
+namespace {
+
+// The bytes from a matrix's first element to its last.
+void add(const char* name, const ConstMatrix& x, DType type, int64_t batch, int64_t rows, int64_t cols,
+         bool writable = false, bool initialized = true) {
+  if (!x.data || batch * rows * cols == 0) return;
+  const int64_t last = (batch - 1) * x.batch_stride + (rows - 1) * x.row_stride + (cols - 1) * x.col_stride;
+  memory::add_global(x.data, size_t((last + 1) * element_size(type)), name, writable, initialized);
+}
+void add_result(const Matrix& x, DType type, int64_t batch, int64_t rows, int64_t cols) {
+  const ConstMatrix out{x.data, x.row_stride, x.col_stride, x.batch_stride};
+  add("out", out, type, batch, rows, cols, true, false);
+}
+
+void add_buffers(const GemmProblem& p) {
+  add("a", p.a, p.type, p.batch, p.m, p.k), add("b", p.b, p.type, p.batch, p.k, p.n);
+  add("c", p.c, p.out_type, p.batch, p.m, p.n);
+  add_result(p.out, p.out_type, p.batch, p.m, p.n);
+}
+void add_buffers(const TransposeProblem& p) {
+  add("a", p.src, p.type, p.batch, p.rows, p.cols);
+  add_result(p.dst, p.type, p.batch, p.cols, p.rows);
+}
+void add_buffers(const AddProblem& p) {
+  add("a", p.a, p.type, 1, p.rows, p.cols), add("b", p.b, p.type, 1, p.rows, p.cols);
+  add_result(p.out, p.type, 1, p.rows, p.cols);
+}
+
+// What a launcher allocates is global memory that nothing has written.
+class SimulatedContext final : public Context {
+ public:
+  explicit SimulatedContext(Context& host) : host_(host) {}
+  void* allocate(size_t bytes) override {
+    void* data = host_.allocate(bytes);
+    memory::add_global(data, bytes, "workspace", true, false);
+    return data;
+  }
+  void torch_gemm(const GemmProblem& p) override { host_.torch_gemm(p); }
+  void torch_transpose(const TransposeProblem& p) override { host_.torch_transpose(p); }
+
+ private:
+  Context& host_;
+};
+
+// The launcher's host code is instrumented like its kernels, so that one thread is in here at a time.
+template <auto launcher, class Problem>
+void simulate(const Problem& problem, Context& host) {
+  const std::lock_guard lock(runtime::one_at_a_time());
+  struct Buffers {
+    explicit Buffers(const Problem& p) { add_buffers(p); }
+    ~Buffers() { memory::remove_all_global(); }
+  } buffers(problem);
+  SimulatedContext context(host);
+  launcher(problem, context);
+}
+
+template <auto launcher>
+void set_launcher(Kernel& k, void (*)(const GemmProblem&, Context&)) {
+  k.gemm = simulate<launcher, GemmProblem>;
+}
+template <auto launcher>
+void set_launcher(Kernel& k, void (*)(const TransposeProblem&, Context&)) {
+  k.transpose = simulate<launcher, TransposeProblem>;
+}
+template <auto launcher>
+void set_launcher(Kernel& k, void (*)(const AddProblem&, Context&)) {
+  k.add = simulate<launcher, AddProblem>;
+}
+
+template <auto launcher>
+Kernel row(Op op, std::string_view launcher_name, std::span<const Kernel> table) {
+  const std::string_view name = launcher_name.substr(to_string(op).size() + 1);
+  const auto found = std::ranges::find(table, name, &Kernel::name);
+  Kernel k = found != table.end() ? *found : Kernel{.op = op, .level = 0, .name = name};
+  k.device = Device::simt, k.unavailable = nullptr;
+  k.gemm = nullptr, k.transpose = nullptr, k.add = nullptr;
+  set_launcher<launcher>(k, launcher);
+  return k;
+}
+
+}  // namespace
+
+std::vector<Kernel> rows() {
+  std::vector<Kernel> all;
+#define FASTGEMM_GEMM(name) all.push_back(row<&name>(Op::gemm, #name, cuda_gemm_kernels()));
+#define FASTGEMM_TRANSPOSE(name) all.push_back(row<&name>(Op::transpose, #name, cuda_transpose_kernels()));
+#define FASTGEMM_ADD(name) all.push_back(row<&name>(Op::add, #name, cuda_add_kernels()));
+  FASTGEMM_CUDA_GEMM(FASTGEMM_GEMM)
+  FASTGEMM_CUDA_TRANSPOSE(FASTGEMM_TRANSPOSE)
+  FASTGEMM_CUDA_ADD(FASTGEMM_ADD)
+  // In the order of the table, in which the preferred row of a level comes first.
+  const auto place = [](const Kernel& k) {
+    const auto table = k.op == Op::gemm        ? cuda_gemm_kernels()
+                       : k.op == Op::transpose ? cuda_transpose_kernels()
+                                               : cuda_add_kernels();
+    return std::pair(k.op, std::ranges::find(table, k.name, &Kernel::name) - table.begin());
+  };
+  std::ranges::stable_sort(all, {}, place);
+  return all;
+}
+
+}  // namespace fastgemm::simt

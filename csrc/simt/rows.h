@@ -1,0 +1,14 @@
+// The CUDA kernels as rows that run on the CPU.
+#pragma once
+
+#include <vector>
+
+#include "core/table.h"
+
+namespace fastgemm::simt {
+
+// Every row of the kernel table that has a CUDA kernel of this project, with a launcher that simulates it. A
+// launcher without a row comes with level 0.
+std::vector<Kernel> rows();
+
+}  // namespace fastgemm::simt
