@@ -136,11 +136,11 @@ void begin_block(int threads) {
   seen.start(size_t(threads)), fenced.start(size_t(threads));
   objects.clear();
   fences = false;
-  flights.assign(size_t(threads), {});
+  flights.assign(size_t(threads), {}), most_in_flight = 0;
 }
 
 void join(std::span<const int> threads, bool all) {
-  if (all) ++session().launch().barriers;
+  if (all && trace::counting()) ++session().launch().barriers;
   Published together;
   for (const int t : threads) publish(size_t(t), together);
   if (all) {

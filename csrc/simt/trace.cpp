@@ -191,6 +191,8 @@ void begin_block(bool is_counted, bool is_checked) {
   for (auto& lane : lanes) lane.clear();
 }
 
+bool counting() { return counted; }
+
 void end_of_turn() {
   if (!counted) return;
   const Access* accesses[runtime::kWarp];
