@@ -1,0 +1,115 @@
+#include "simt/matrix.h"
+
+#include <cmath>
+#include <cstring>
+#include <string>
+
+#include "simt/runtime.h"
+#include "simt/trace.h"
+
+namespace fastgemm::simt {
+
+using runtime::kWarp;
+
+namespace {
+
+// A lane that has returned leaves no record.
+void check_full_warp(void* const (&lanes)[kWarp], const char* instruction) {
+  for (const void* lane : lanes)
+    if (!lane) runtime::stop(std::string(instruction) + " in a warp of which some lanes have returned");
+}
+
+struct MatrixLane {
+  std::byte* row;
+  uint32_t* registers;
+  int matrices;
+  bool transposed;
+};
+
+enum class Move { load, store };
+
+template <Move move>
+void exchange_matrices(void* const (&lanes)[kWarp]) {
+  check_full_warp(lanes, move == Move::load ? "ldmatrix" : "stmatrix");
+  const auto lane = [&](int l) -> const MatrixLane& { return *static_cast<const MatrixLane*>(lanes[l]); };
+  for (int matrix = 0; matrix < lane(0).matrices; ++matrix)
+    for (int l = 0; l < kWarp; ++l)
+      for (int i = 0; i < 2; ++i) {
+        const Position at = matrix_element(l, i, lane(0).transposed);
+        std::byte* const memory = lane(8 * matrix + at.row).row + 2 * at.column;
+        std::byte* const half = reinterpret_cast<std::byte*>(lane(l).registers + matrix) + 2 * i;
+        std::memcpy(move == Move::load ? half : memory, move == Move::load ? memory : half, 2);
+      }
+}
+
+// Sums of exact products, in the order of k.
+template <class Number>
+Number multiply_add(const Number* a, const Number* b, int k, Number c) {
+  if constexpr (std::is_same_v<Number, double>) {
+    for (int i = 0; i < k; ++i) c = std::fma(a[i], b[i], c);
+    return c;
+  } else {
+    Number sum = 0;
+    for (int i = 0; i < k; ++i) sum += a[i] * b[i];
+    return c + sum;
+  }
+}
+
+template <class T>
+struct MmaLane {
+  const T *a, *b;
+  Accumulator<T>* d;
+};
+
+template <class T, int M, int K>
+void multiply(void* const (&lanes)[kWarp]) {
+  using Layout = MmaLayout<T, M, K>;
+  using Number = Accumulator<T>;
+  check_full_warp(lanes, "mma");
+  const auto lane = [&](int l) -> const MmaLane<T>& { return *static_cast<const MmaLane<T>*>(lanes[l]); };
+  Number a[M][K], b[8][K];
+  for (int l = 0; l < kWarp; ++l) {
+    for (int i = 0; i < Layout::kA; ++i) a[Layout::a(l, i).row][Layout::a(l, i).column] = widen(lane(l).a[i]);
+    for (int i = 0; i < Layout::kB; ++i) b[Layout::b(l, i).column][Layout::b(l, i).row] = widen(lane(l).b[i]);
+  }
+  for (int l = 0; l < kWarp; ++l)
+    for (int i = 0; i < Layout::kC; ++i) {
+      const Position at = Layout::c(l, i);
+      lane(l).d[i] = multiply_add(a[at.row], b[at.column], K, lane(l).d[i]);
+    }
+}
+
+}  // namespace
+
+void emulate_ldmatrix(uint32_t* to, const void* row, int matrices, bool transposed) {
+  if (runtime::lane_index() < 8 * matrices) note(Kind::matrix_load, row, 16, __builtin_return_address(0));
+  MatrixLane lane{static_cast<std::byte*>(const_cast<void*>(row)), to, matrices, transposed};
+  runtime::warp_exchange(runtime::kFullWarp, &lane, exchange_matrices<Move::load>);
+}
+
+void emulate_stmatrix(void* row, const uint32_t* from, int matrices, bool transposed) {
+  if (runtime::lane_index() < 8 * matrices) note(Kind::matrix_store, row, 16, __builtin_return_address(0));
+  MatrixLane lane{static_cast<std::byte*>(row), const_cast<uint32_t*>(from), matrices, transposed};
+  runtime::warp_exchange(runtime::kFullWarp, &lane, exchange_matrices<Move::store>);
+}
+
+template <class T, int M, int K>
+void emulate_mma(void* d, const void* a, const void* b) {
+  static const std::string name = "mma.m" + std::to_string(M) + "n8k" + std::to_string(K) + kTypesText<T>;
+  if (runtime::lane_index() == 0) note_mma(name.c_str(), int64_t{2} * M * 8 * K, __builtin_return_address(0));
+  MmaLane<T> lane{static_cast<const T*>(a), static_cast<const T*>(b), static_cast<Accumulator<T>*>(d)};
+  runtime::warp_exchange(runtime::kFullWarp, &lane, multiply<T, M, K>);
+}
+
+template void emulate_mma<Half, 16, 16>(void*, const void*, const void*);
+template void emulate_mma<BFloat16, 16, 16>(void*, const void*, const void*);
+template void emulate_mma<Tf32, 16, 8>(void*, const void*, const void*);
+template void emulate_mma<int8_t, 16, 32>(void*, const void*, const void*);
+template void emulate_mma<int8_t, 16, 16>(void*, const void*, const void*);
+template void emulate_mma<uint8_t, 16, 32>(void*, const void*, const void*);
+template void emulate_mma<double, 8, 4>(void*, const void*, const void*);
+template void emulate_mma<double, 16, 4>(void*, const void*, const void*);
+template void emulate_mma<double, 16, 8>(void*, const void*, const void*);
+template void emulate_mma<double, 16, 16>(void*, const void*, const void*);
+
+}  // namespace fastgemm::simt

@@ -1,0 +1,32 @@
+// ldmatrix, stmatrix and mma.sync on the host. All lanes of a warp must meet in them.
+#pragma once
+
+#include "cuda/device/fragment.cuh"
+
+namespace fastgemm::simt {
+
+void emulate_ldmatrix(uint32_t* to, const void* row, int matrices, bool transposed);
+void emulate_stmatrix(void* row, const uint32_t* from, int matrices, bool transposed);
+
+// d += a * b in fragments of MmaLayout<T, M, K>, elements packed as in the registers. Products are exact; of
+// float32 they are added up one after the other along k in float32, then to d (hardware keeps a few bits less
+// or more, depending on the generation, so results agree to rounding); integers wrap; fp64 is a chain of
+// fused multiply-adds along k that starts with d.
+template <class T, int M, int K>
+void emulate_mma(void* d, const void* a, const void* b);
+
+// Accumulator and operands in the names of instructions.
+template <class T>
+inline constexpr char kTypesText[] = ".f64";
+template <>
+inline constexpr char kTypesText<Half>[] = ".f32.f16";
+template <>
+inline constexpr char kTypesText<BFloat16>[] = ".f32.bf16";
+template <>
+inline constexpr char kTypesText<Tf32>[] = ".f32.tf32";
+template <>
+inline constexpr char kTypesText<int8_t>[] = ".s32.s8";
+template <>
+inline constexpr char kTypesText<uint8_t>[] = ".s32.u8";
+
+}  // namespace fastgemm::simt

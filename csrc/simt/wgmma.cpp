@@ -1,0 +1,332 @@
+#include "simt/wgmma.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "cuda/device/swizzle.cuh"
+#include "simt/matrix.h"
+#include "simt/order.h"
+#include "simt/runtime.h"
+#include "simt/trace.h"
+
+namespace fastgemm::simt {
+
+using runtime::kWarpgroup;
+using runtime::stop;
+
+namespace {
+
+constexpr int kM = 64, kUnit = 16;  // bytes
+
+// An operand in shared memory, 32 bytes along k, as its descriptor says.
+class Operand {
+ public:
+  Operand(const WgmmaOperand& o, int rows) : transposed_(o.transposed), rows_(rows) {
+    const auto field = [&](int from) { return uint32_t(o.descriptor >> from & 0x3fff) << 4; };
+    constexpr uint32_t kWidths[] = {0, 128, 64, 32};
+    leading_ = field(16), stride_ = field(32), width_ = kWidths[o.descriptor >> 62];
+    // The descriptor has 18 bits of the address, which is enough for shared memory.
+    const auto base = reinterpret_cast<uintptr_t>(runtime::dynamic_shared());
+    start_ = (field(0) - uint32_t(base)) & 0x3ffff;
+    base_ = static_cast<std::byte*>(runtime::dynamic_shared());
+    check();
+  }
+
+  int units() const { return 2 * rows_; }
+  // Unit u: k-major, unit u % 2 of the two of row u / 2; transposed, row k = u % 16 of the 8 of m or n at u
+  // / 16.
+  std::byte* unit(int u) const { return base_ + offset(u); }
+
+  // Row of m or n, and k, of element e of a unit.
+  Position place(int u, int e, int per_unit) const {
+    if (transposed_) return {u / 16 * per_unit + e, u % 16};
+    return {u / 2, u % 2 * per_unit + e};
+  }
+  // Which group of 8 rows a unit belongs to.
+  int group(int u) const { return u / 16; }
+
+ private:
+  uint32_t offset(int u) const {
+    const uint32_t across = width_ / kUnit, group = uint32_t(u) / 16, row = uint32_t(u) / 2 % 8,
+                   k = uint32_t(u) % 16;
+    if (!transposed_ && width_ == 0)
+      return start_ + group * stride_ + row * kUnit + uint32_t(u) % 2 * leading_;
+    if (!transposed_) return swizzle(start_ + group * stride_ + row * width_ + uint32_t(u) % 2 * kUnit);
+    if (width_ == 0) return start_ + group * stride_ + k % 8 * kUnit + k / 8 * leading_;
+    return swizzle(start_ + group / across * leading_ + group % across * kUnit + k % 8 * width_ +
+                   k / 8 * stride_);
+  }
+  uint32_t swizzle(uint32_t offset) const {
+    return width_ == 128  ? swizzled<Swizzle::bytes128>(offset)
+           : width_ == 64 ? swizzled<Swizzle::bytes64>(offset)
+                          : swizzled<Swizzle::bytes32>(offset);
+  }
+
+  void check() const {
+    if (width_ != 0) {
+      const uint32_t period = 8 * width_, within = start_ % period;
+      const uint32_t needed = transposed_ ? std::min(2 * uint32_t(rows_), width_) : 32;
+      if (within + needed > width_)
+        stop("a swizzled wgmma operand begins " + std::to_string(within) +
+             " bytes into a tile of 8 rows of " + std::to_string(width_) +
+             " bytes; what it reads must begin in the first row and end there");
+      if (stride_ % period != 0 || (transposed_ && leading_ % period != 0))
+        stop("a stride of " + std::to_string(stride_) +
+             " bytes between swizzled tiles of a wgmma operand is no multiple of " + std::to_string(period));
+    }
+    for (int u = 0; u < units(); ++u)
+      if (offset(u) + kUnit > runtime::dynamic_shared_bytes())
+        stop("a wgmma operand reaches past the dynamic shared memory of the block");
+  }
+
+  bool transposed_;
+  int rows_;
+  uint32_t start_, leading_, stride_, width_;
+  std::byte* base_;
+};
+
+// The accumulator registers of a warpgroup at one place.
+struct Accumulators {
+  uint32_t* registers[kWarpgroup];
+  int count;  // of a thread
+  uint32_t poison;
+  int in_flight = 0;             // products that will write them
+  std::vector<uint32_t> values;  // of all threads: what they will hold, or what the last product left
+
+  template <class Visit>
+  void for_each(const Visit& visit) {
+    for (int t = 0; t < kWarpgroup; ++t)
+      for (int i = 0; i < count; ++i) visit(registers[t][i], values[size_t(t * count + i)]);
+  }
+  bool as_left() {
+    bool same = !values.empty();
+    if (same) for_each([&](uint32_t& r, uint32_t value) { same &= r == value; });
+    return same;
+  }
+  bool poisoned() {
+    bool all = true;
+    for_each([&](uint32_t& r, uint32_t) { all &= r == poison; });
+    return all;
+  }
+};
+
+struct Product {
+  WgmmaCall call;
+  Accumulators* d;
+  std::vector<uint32_t> a;  // registers of all threads
+  void (*run)(const Product&);
+};
+
+struct Range {
+  std::byte* begin;
+  int bytes;
+};
+
+template <class Item>
+struct Groups {
+  std::vector<Item> open;
+  std::deque<std::vector<Item>> committed;
+
+  void commit() { committed.push_back(std::move(open)), open.clear(); }
+  template <class Finish>
+  void wait(int pending, const Finish& finish) {
+    for (; int(committed.size()) > pending; committed.pop_front())
+      for (Item& item : committed.front()) finish(item);
+  }
+};
+
+struct Warpgroup {
+  Groups<Product> products;
+  Groups<Range> reads[4];  // for each warp, what it watches of the operands
+  std::deque<Accumulators> accumulators;
+  bool fenced = false;
+
+  Accumulators& find(void* const (&records)[kWarpgroup], int count, bool integer) {
+    const auto pointer = [&](int t) {
+      return static_cast<uint32_t*>(static_cast<const WgmmaCall*>(records[t])->d);
+    };
+    for (Accumulators& known : accumulators)
+      if (known.registers[0] == pointer(0) && known.count == count) return known;
+    Accumulators& added = accumulators.emplace_back();
+    for (int t = 0; t < kWarpgroup; ++t) added.registers[t] = pointer(t);
+    added.count = count, added.poison = integer ? 0x7fffffffu : 0xffffffffu;
+    return added;
+  }
+};
+
+Warpgroup warpgroups[1024 / kWarpgroup];
+Warpgroup& mine() { return warpgroups[runtime::thread_index() / kWarpgroup]; }
+
+template <class T>
+constexpr int kK = 32 / int(sizeof(T));
+
+template <class T>
+void load(const WgmmaOperand& from, int rows, Accumulator<T>* to /* (rows, kK) or (kK, rows) */,
+          bool k_first) {
+  const Operand operand(from, rows);
+  constexpr int kPerUnit = kUnit / int(sizeof(T));
+  for (int u = 0; u < operand.units(); ++u) {
+    T elements[kPerUnit];
+    std::memcpy(elements, operand.unit(u), kUnit);
+    for (int e = 0; e < kPerUnit; ++e) {
+      const Position at = operand.place(u, e, kPerUnit);
+      to[k_first ? at.column * rows + at.row : at.row * kK<T> + at.column] = widen(elements[e]);
+    }
+  }
+}
+
+template <class T>
+void run(const Product& p) {
+  using Number = Accumulator<T>;
+  static_assert(sizeof(Number) == 4);
+  static Number a[kM * kK<T>], b[kK<T> * 256], sums[kM * 256];
+  const int n = p.call.n;
+  load<T>(p.call.b, n, b, true);
+  if (p.a.empty()) {
+    load<T>(p.call.a, kM, a, false);
+  } else {
+    const auto* elements = reinterpret_cast<const T*>(p.a.data());
+    constexpr int kPerThread = 16 / int(sizeof(T));
+    for (int i = 0; i < kWarpgroup * kPerThread; ++i) {
+      const Position at = WgmmaLayout<T>::a(i / kPerThread, i % kPerThread);
+      a[at.row * kK<T> + at.column] = widen(elements[i]);
+    }
+  }
+  std::fill_n(sums, kM * n, Number(0));
+  for (int i = 0; i < kM; ++i)
+    for (int k = 0; k < kK<T>; ++k)
+      for (int j = 0; j < n; ++j) sums[i * n + j] += a[i * kK<T> + k] * b[k * n + j];
+  auto* d = reinterpret_cast<Number*>(p.d->values.data());
+  for (int i = 0; i < kWarpgroup * p.d->count; ++i) {
+    const Position at = WgmmaLayout<T>::c(i / p.d->count, i % p.d->count);
+    const Number sum = sums[at.row * n + at.column];
+    d[i] = p.call.accumulate ? d[i] + sum : sum;
+  }
+}
+
+void check_uniform(void* const (&records)[kWarpgroup]) {
+  const auto& first = *static_cast<const WgmmaCall*>(records[0]);
+  for (const void* record : records) {
+    const auto& call = *static_cast<const WgmmaCall*>(record);
+    if (call.a.descriptor != first.a.descriptor || call.b.descriptor != first.b.descriptor ||
+        call.accumulate != first.accumulate || call.n != first.n)
+      stop("the threads of a warpgroup give wgmma different descriptors or predicates");
+  }
+}
+
+// What the warpgroup does when it has met in a wgmma.
+template <class T>
+void issue(void* const (&records)[kWarpgroup]) {
+  check_uniform(records);
+  Warpgroup& w = mine();
+  Product p{*static_cast<const WgmmaCall*>(records[0]), nullptr, {}, run<T>};
+  if (p.call.a_registers)
+    for (const void* record : records) {
+      const uint32_t* a = static_cast<const WgmmaCall*>(record)->a_registers;
+      p.a.insert(p.a.end(), a, a + 4);
+    }
+  Accumulators& d = w.find(records, p.call.n / 2, sizeof(T) == 1);
+  p.d = &d;
+  if (d.in_flight > 0) {
+    if (!d.poisoned()) stop("accumulators of a wgmma under way were written");
+  } else {
+    if (!w.fenced && !d.as_left()) stop("wgmma on accumulators that were written after the last wgmma_fence");
+    d.values.resize(size_t(kWarpgroup * d.count));
+    d.for_each([&](uint32_t& r, uint32_t& value) { value = r, r = d.poison; });
+  }
+  ++d.in_flight;
+  w.products.open.push_back(std::move(p));
+}
+
+void finish(Product& p) {
+  Accumulators& d = *p.d;
+  p.run(p);
+  if (--d.in_flight > 0) return;
+  if (!d.poisoned()) stop("accumulators of a wgmma under way were written");
+  d.for_each([](uint32_t& r, uint32_t value) { r = value; });
+}
+
+// Ranges of an operand for whose order the calling warp answers: all rows of a that it multiplies (hardware:
+// the same), and every fourth group of 8 of b (hardware: every warp reads all of b).
+void watch(const WgmmaOperand& o, int rows, const auto& is_mine, const void* site) {
+  const Operand operand(o, rows);
+  std::vector<std::byte*> units;
+  for (int u = 0; u < operand.units(); ++u)
+    if (is_mine(operand.group(u))) units.push_back(operand.unit(u));
+  std::ranges::sort(units);
+  auto& open = mine().reads[runtime::thread_index() % kWarpgroup / runtime::kWarp].open;
+  for (size_t i = 0; i < units.size();) {
+    const size_t first = i++;
+    while (i < units.size() && units[i] == units[i - 1] + kUnit) ++i;
+    open.push_back({units[first], int(i - first) * kUnit});
+    begin_async_read(open.back().begin, open.back().bytes, site);
+  }
+}
+
+}  // namespace
+
+template <class T>
+void emulate_wgmma(const WgmmaCall& call) {
+  const void* site = __builtin_return_address(0);
+  const int thread = runtime::thread_index() % kWarpgroup, warp = thread / runtime::kWarp;
+  if (thread == 0) {
+    static const std::string k = "k" + std::to_string(kK<T>) + kTypesText<T>;
+    note_mma(("wgmma.m64n" + std::to_string(call.n) + k).c_str(), int64_t{2} * kM * call.n * kK<T>, site);
+  }
+  if (thread % runtime::kWarp == 0) {
+    if (!call.a_registers) watch(call.a, kM, [&](int group) { return group / 2 == warp; }, site);
+    watch(call.b, call.n, [&](int group) { return group % 4 == warp; }, site);
+  }
+  WgmmaCall record = call;
+  runtime::warpgroup_exchange(&record, issue<T>);
+}
+
+void emulate_wgmma_fence() {
+  runtime::warpgroup_exchange(nullptr, [](void* const(&)[kWarpgroup]) { mine().fenced = true; });
+}
+
+void emulate_wgmma_commit() {
+  const int thread = runtime::thread_index() % kWarpgroup;
+  if (thread % runtime::kWarp == 0) mine().reads[thread / runtime::kWarp].commit();
+  runtime::warpgroup_exchange(nullptr, [](void* const(&)[kWarpgroup]) { mine().products.commit(); });
+}
+
+void emulate_wgmma_wait(int pending) {
+  runtime::warpgroup_exchange(&pending, [](void* const(&records)[kWarpgroup]) {
+    Warpgroup& w = mine();
+    const int pending = *static_cast<const int*>(records[0]);
+    if (int(w.products.committed.size()) > pending) w.fenced = false;
+    w.products.wait(pending, finish);
+  });
+  const int thread = runtime::thread_index() % kWarpgroup;
+  if (thread % runtime::kWarp != 0) return;
+  mine().reads[thread / runtime::kWarp].wait(pending,
+                                             [](const Range& r) { end_async_read(r.begin, r.bytes); });
+}
+
+void forget_wgmma() {
+  for (Warpgroup& w : warpgroups) w = {};
+}
+
+void check_descriptor(const void* shared, int swizzle, int leading, int stride) {
+  constexpr int kMost = 0x3fff << 4;
+  const auto bad = [](int bytes) { return bytes < 0 || bytes > kMost || bytes % kUnit != 0; };
+  if (reinterpret_cast<uintptr_t>(shared) % kUnit != 0)
+    runtime::fail("a wgmma operand is not 16-byte aligned");
+  if (bad(leading) || bad(stride))
+    runtime::fail("offsets of " + std::to_string(leading) + " and " + std::to_string(stride) +
+                  " bytes in a wgmma descriptor: multiples of 16 up to 262128 are possible");
+  if (swizzle != 0 && swizzle != 32 && swizzle != 64 && swizzle != 128)
+    runtime::fail("a wgmma operand swizzled by " + std::to_string(swizzle) + " bytes");
+}
+
+template void emulate_wgmma<Half>(const WgmmaCall&);
+template void emulate_wgmma<BFloat16>(const WgmmaCall&);
+template void emulate_wgmma<Tf32>(const WgmmaCall&);
+template void emulate_wgmma<int8_t>(const WgmmaCall&);
+template void emulate_wgmma<uint8_t>(const WgmmaCall&);
+
+}  // namespace fastgemm::simt
