@@ -1,4 +1,4 @@
-// Asynchronous copies on the host: cp.async, and boxes that the tensor memory accelerator loads. Where data
+// Asynchronous copies on the host: cp.async, and boxes that the tensor memory accelerator moves. Where data
 // is to land reads as all bits set from the moment of the request, and the data comes as late as the rules
 // allow, so that a wait that is missing or too short shows.
 #pragma once
@@ -44,8 +44,26 @@ struct TensorMap {
   int64_t columns, rows, planes;
   int64_t row_stride_bytes, plane_stride_bytes;
   int box_columns, box_rows;
+  int swizzle_bytes;  // rows of the box are as long; 0: not swizzled
 };
 
 void load_box(void* to_shared, const TensorMap*, Barrier*, int column, int row, int plane);
+
+// Stores in groups of the calling thread: they read shared memory when the thread waits for that, and write
+// global memory when it waits for all, or at the end of the block.
+void store_box(const TensorMap*, const void* from_shared, int column, int row, int plane);
+void commit_stores();
+void wait_pending_stores(int pending);
+void wait_pending_stores_read(int pending);
+template <int pending>
+void wait_stores() {
+  wait_pending_stores(pending);
+}
+template <int pending>
+void wait_stores_read() {
+  wait_pending_stores_read(pending);
+}
+void forget_stores();  // of the block before
+void end_stores();
 
 }  // namespace fastgemm::simt

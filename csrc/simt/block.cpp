@@ -15,6 +15,7 @@
 #include "simt/session.h"
 #include "simt/symbols.h"
 #include "simt/trace.h"
+#include "simt/wgmma.h"
 
 namespace fastgemm::simt::runtime {
 namespace {
@@ -123,7 +124,7 @@ void Block::run_blocks() {
 
 void Block::begin_block(bool counted) {
   in_flight_.clear();
-  forget_copies();
+  forget_copies(), forget_stores(), forget_wgmma();
   memory::begin_block();
   order::begin_block(int(threads_.size()));
   trace::begin_block(counted, counted || !session().options.count);
@@ -150,6 +151,7 @@ void Block::run_block() {
     }
   }
   if (!in_flight_.empty()) stop("the block ended while loads into its shared memory were under way");
+  end_stores();
 }
 
 void Block::start(int thread) {

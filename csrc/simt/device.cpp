@@ -10,7 +10,7 @@ namespace fastgemm::simt {
 
 int multiprocessors() { return session().options.multiprocessors; }
 
-// The rules of cuTensorMapEncodeTiled without swizzle or interleave.
+// The rules of cuTensorMapEncodeTiled without interleave.
 TensorMap make_tensor_map(const TensorShape& s) {
   const auto require = [](bool holds, const char* rule) {
     if (!holds) throw std::runtime_error(std::string("fastgemm: a tensor map needs ") + rule);
@@ -27,6 +27,8 @@ TensorMap make_tensor_map(const TensorShape& s) {
           "strides that are multiples of 16 bytes, above 0 and below 2^40");
   require(box(s.box_columns) && box(s.box_rows), "a box of 1 to 256 columns and rows");
   require(multiple_of_16(int64_t(s.box_columns) * s.element_bytes), "rows of the box of whole 16 bytes");
+  require(s.swizzle == Swizzle::none || s.box_columns * s.element_bytes == int(s.swizzle),
+          "rows of the box as long as its swizzle says");
   return {static_cast<const std::byte*>(s.data),
           s.element_bytes,
           s.columns,
@@ -35,7 +37,8 @@ TensorMap make_tensor_map(const TensorShape& s) {
           s.row_stride_bytes,
           s.plane_stride_bytes,
           s.box_columns,
-          s.box_rows};
+          s.box_rows,
+          int(s.swizzle)};
 }
 
 }  // namespace fastgemm::simt

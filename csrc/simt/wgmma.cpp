@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "cuda/device/swizzle.cuh"
+#include "simt/box.h"
+#include "simt/groups.h"
 #include "simt/matrix.h"
 #include "simt/order.h"
 #include "simt/runtime.h"
@@ -123,19 +125,6 @@ struct Product {
 struct Range {
   std::byte* begin;
   int bytes;
-};
-
-template <class Item>
-struct Groups {
-  std::vector<Item> open;
-  std::deque<std::vector<Item>> committed;
-
-  void commit() { committed.push_back(std::move(open)), open.clear(); }
-  template <class Finish>
-  void wait(int pending, const Finish& finish) {
-    for (; int(committed.size()) > pending; committed.pop_front())
-      for (Item& item : committed.front()) finish(item);
-  }
 };
 
 struct Warpgroup {
@@ -262,6 +251,7 @@ void watch(const WgmmaOperand& o, int rows, const auto& is_mine, const void* sit
     const size_t first = i++;
     while (i < units.size() && units[i] == units[i - 1] + kUnit) ++i;
     open.push_back({units[first], int(i - first) * kUnit});
+    check_written(open.back().begin, open.back().bytes, site);
     begin_async_read(open.back().begin, open.back().bytes, site);
   }
 }

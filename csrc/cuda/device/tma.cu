@@ -34,9 +34,24 @@ CUtensorMapDataType type_of(int bytes) {
   }
 }
 
+CUtensorMapSwizzle mode_of(Swizzle s) {
+  switch (s) {
+    case Swizzle::bytes32:
+      return CU_TENSOR_MAP_SWIZZLE_32B;
+    case Swizzle::bytes64:
+      return CU_TENSOR_MAP_SWIZZLE_64B;
+    case Swizzle::bytes128:
+      return CU_TENSOR_MAP_SWIZZLE_128B;
+    default:
+      return CU_TENSOR_MAP_SWIZZLE_NONE;
+  }
+}
+
 }  // namespace
 
 TensorMap make_tensor_map(const TensorShape& s) {
+  if (s.swizzle != Swizzle::none && s.box_columns * s.element_bytes != int(s.swizzle))
+    throw std::runtime_error("fastgemm: a tensor map needs rows of the box as long as its swizzle says");
   TensorMap map;
   const cuuint64_t sizes[] = {cuuint64_t(s.columns), cuuint64_t(s.rows), cuuint64_t(s.planes)};
   const cuuint64_t strides[] = {cuuint64_t(s.row_stride_bytes), cuuint64_t(s.plane_stride_bytes)};
@@ -44,7 +59,7 @@ TensorMap make_tensor_map(const TensorShape& s) {
   const cuuint32_t element_strides[] = {1, 1, 1};
   const CUresult result =
       encode_function()(&map, type_of(s.element_bytes), 3, const_cast<void*>(s.data), sizes, strides, box,
-                        element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
+                        element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE, mode_of(s.swizzle),
                         CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS)
     throw std::runtime_error("fastgemm: cuTensorMapEncodeTiled failed with code " +

@@ -2,6 +2,7 @@
 // addresses, fills what lies outside with zeros, and reports the bytes to a barrier in shared memory.
 #pragma once
 
+#include "cuda/device/swizzle.cuh"
 #include "cuda/device/sync.cuh"
 
 #if defined(__CUDACC__)
@@ -51,16 +52,42 @@ __device__ __forceinline__ void load_box(void* to_shared, const TensorMap* map, 
       : "memory");
 }
 
+// Stores a box from shared memory (128-byte aligned); what the tensor does not have is left out. Ordinary
+// writes of the box need fence_async_shared() in the threads that made them and a barrier first. The calling
+// thread's stores up to commit_stores() are a group.
+__device__ __forceinline__ void store_box(const TensorMap* map, const void* from_shared, int column, int row,
+                                          int plane) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
+      "r"(shared_address(from_shared)), "r"(column), "r"(row), "r"(plane)
+      : "memory");
+}
+__device__ __forceinline__ void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+// Waits until at most `pending` groups still write; or read: then the shared memory of the others is free. A
+// block must wait for the reads at least before it ends.
+template <int pending>
+__device__ __forceinline__ void wait_stores() {
+  asm volatile("cp.async.bulk.wait_group %0;" ::"n"(pending) : "memory");
+}
+template <int pending>
+__device__ __forceinline__ void wait_stores_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory");
+}
+
 #else
 
 using simt::arrive;
 using simt::arrive_expecting;
 using simt::Barrier;
+using simt::commit_stores;
 using simt::fence_barrier_init;
 using simt::init_barrier;
 using simt::load_box;
+using simt::store_box;
 using simt::TensorMap;
 using simt::wait_phase;
+using simt::wait_stores;
+using simt::wait_stores_read;
 
 #endif
 
@@ -73,6 +100,7 @@ struct TensorShape {
   int64_t columns, rows, planes;
   int64_t row_stride_bytes, plane_stride_bytes;
   int box_columns, box_rows;
+  Swizzle swizzle = Swizzle::none;  // of the box in shared memory, whose rows are then as long as it says
 };
 TensorMap make_tensor_map(const TensorShape&);
 

@@ -1,0 +1,175 @@
+#include "simt/box.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "simt/groups.h"
+#include "simt/memory.h"
+#include "simt/order.h"
+#include "simt/runtime.h"
+#include "simt/trace.h"
+
+namespace fastgemm::simt {
+namespace {
+
+// Visits the 16-byte units of a piece of a row of a box: (place in shared memory, bytes from the piece's
+// begin, bytes).
+template <class Visit>
+void for_each_unit(std::byte* piece, int64_t bytes, int swizzle_bytes, const Visit& visit) {
+  const uintptr_t units = swizzle_bytes ? uintptr_t(swizzle_bytes) - 16 : 0;
+  for (int64_t done = 0; done < bytes;) {
+    const auto address = reinterpret_cast<uintptr_t>(piece + done);
+    const int64_t step = std::min<int64_t>(bytes - done, 16 - int64_t(address % 16));
+    visit(reinterpret_cast<std::byte*>(address ^ (address >> 3 & units)), done, step);
+    done += step;
+  }
+}
+
+struct Store {
+  Box box;
+  std::byte* from;
+  std::vector<std::byte> data;  // once it was read
+};
+
+std::unordered_map<int, Groups<Store>> stores;  // by thread of the block
+Groups<Store>& mine() { return stores[runtime::thread_index()]; }
+
+void read(Store& s) {
+  if (!s.data.empty()) return;
+  s.data = s.box.take(s.from);
+  end_async_read(s.from, s.box.bytes());
+}
+
+}  // namespace
+
+// Rows of the box that the tensor has, as far as it has them: visit(row of the box, first byte in it, memory,
+// bytes).
+template <class Visit>
+void Box::for_each_row(const Visit& visit) const {
+  const int64_t first = std::max<int64_t>(column_, 0);
+  const int64_t last = std::min<int64_t>(int64_t{column_} + map_.box_columns, map_.columns);
+  if (first >= last || plane_ < 0 || plane_ >= map_.planes) return;
+  for (int64_t i = std::max<int64_t>(0, -int64_t{row_}); i < map_.box_rows && row_ + i < map_.rows; ++i) {
+    const std::byte* memory =
+        map_.data + plane_ * map_.plane_stride_bytes + (row_ + i) * map_.row_stride_bytes;
+    visit(i, (first - column_) * map_.element_bytes,
+          const_cast<std::byte*>(memory) + first * map_.element_bytes, (last - first) * map_.element_bytes);
+  }
+}
+
+void Box::note(Kind kind, const void* shared, const void* site) const {
+  const bool store = kind == Kind::bulk_store;
+  if (reinterpret_cast<uintptr_t>(shared) % 128 != 0)
+    runtime::fail(store ? "store_box from an address that is not 128-byte aligned"
+                        : "load_box to an address that is not 128-byte aligned");
+  int64_t moved = 0, sectors = 0;
+  for_each_row([&](int64_t, int64_t, std::byte* memory, int64_t bytes) {
+    const auto address = reinterpret_cast<uintptr_t>(memory), end = address + uintptr_t(bytes);
+    Region* r = memory::find(address);
+    if (!r || end > r->end) {
+      const std::string what =
+          (store ? "a box is stored " : "a box is loaded ") + memory::nearest(r ? r->end : address);
+      report("out of bounds", what, {trace::pc_of(site)});
+      runtime::stop("out of bounds: " + what);
+    }
+    if (store && !r->writable)
+      report("out of bounds", "a box is stored to '" + r->name + "', which the kernel may only read",
+             {trace::pc_of(site)});
+    if (store && !r->initialized.empty()) std::memset(&r->initialized[r->offset(address)], 1, size_t(bytes));
+    if (trace::counting()) memory::touch(*r, address, size_t(bytes));
+    moved += bytes, sectors += int64_t((end - 1) / 32 - address / 32 + 1);
+  });
+  note_bulk(kind, map_.data, moved, sectors, site);
+  if (store) check_written(static_cast<const std::byte*>(shared), site);
+}
+
+void Box::check_written(const std::byte* shared, const void* site) const {
+  for_each_row([&](int64_t row, int64_t first, const std::byte*, int64_t bytes) {
+    for_each_unit(
+        const_cast<std::byte*>(shared) + row * row_bytes() + first, bytes, map_.swizzle_bytes,
+        [&](const std::byte* from, int64_t, int64_t n) { simt::check_written(from, int(n), site); });
+  });
+}
+
+void Box::load(std::byte* shared) const {
+  std::memset(shared, 0, size_t(bytes()));
+  for_each_row([&](int64_t row, int64_t first, const std::byte* memory, int64_t bytes) {
+    for_each_unit(shared + row * row_bytes() + first, bytes, map_.swizzle_bytes,
+                  [&](std::byte* to, int64_t done, int64_t n) { std::memcpy(to, memory + done, size_t(n)); });
+  });
+}
+
+std::vector<std::byte> Box::take(const std::byte* shared) const {
+  std::vector<std::byte> taken(static_cast<size_t>(bytes()));
+  for_each_unit(const_cast<std::byte*>(shared), bytes(), map_.swizzle_bytes,
+                [&](const std::byte* from, int64_t done, int64_t n) {
+                  std::memcpy(&taken[size_t(done)], from, size_t(n));
+                });
+  return taken;
+}
+
+void Box::store(const std::vector<std::byte>& taken) const {
+  for_each_row([&](int64_t row, int64_t first, std::byte* memory, int64_t bytes) {
+    std::memcpy(memory, &taken[size_t(row * row_bytes() + first)], size_t(bytes));
+  });
+}
+
+void Box::poison() const {
+  for_each_row(
+      [](int64_t, int64_t, std::byte* memory, int64_t bytes) { std::memset(memory, 0xff, size_t(bytes)); });
+}
+
+void check_written(const std::byte* shared, int bytes, const void* site) {
+  if (session().options.count && !trace::counting()) return;  // a block of which nothing is remembered
+  const auto address = reinterpret_cast<uintptr_t>(shared);
+  const Region* r = memory::find(address);
+  if (!r || address + uintptr_t(bytes) > r->end || r->initialized.empty()) return;
+  if (std::memchr(&r->initialized[r->offset(address)], 0, size_t(bytes)))
+    report("uninitialized",
+           "an asynchronous read of '" + r->name + "' at offset " + std::to_string(r->offset(address)) +
+               ", which nothing wrote",
+           {trace::pc_of(site)});
+}
+
+void store_box(const TensorMap* map, const void* from_shared, int column, int row, int plane) {
+  const void* site = __builtin_return_address(0);
+  const Box box(*map, column, row, plane);
+  box.note(Kind::bulk_store, from_shared, site);
+  begin_async_read(from_shared, box.bytes(), site);
+  box.poison();
+  mine().open.push_back({box, static_cast<std::byte*>(const_cast<void*>(from_shared)), {}});
+}
+
+void commit_stores() { mine().commit(); }
+
+// The source may be written over, the destination not yet be read.
+void wait_pending_stores_read(int pending) {
+  auto& committed = mine().committed;
+  for (int i = 0; i < int(committed.size()) - pending; ++i)
+    for (Store& s : committed[size_t(i)]) read(s);
+}
+
+void wait_pending_stores(int pending) {
+  mine().wait(pending, [](Store& s) {
+    read(s);
+    s.box.store(s.data);
+  });
+}
+
+void forget_stores() { stores.clear(); }
+
+void end_stores() {
+  for (auto& [thread, groups] : stores) {
+    bool read = groups.open.empty();
+    for (const auto& group : groups.committed)
+      for (const Store& s : group) read &= !s.data.empty();
+    if (!read)
+      runtime::stop("the block ended while stores read its shared memory: wait_stores_read is missing");
+    groups.wait(0, [](Store& s) { s.box.store(s.data); });
+  }
+}
+
+}  // namespace fastgemm::simt
