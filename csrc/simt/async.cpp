@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "simt/box.h"
 #include "simt/order.h"
 #include "simt/runtime.h"
 #include "simt/trace.h"
@@ -36,9 +37,10 @@ bool aligned(const void* p, int bytes) { return reinterpret_cast<uintptr_t>(p) %
 
 constexpr uint32_t kMagic = 0x5b;
 
-Barrier& checked(Barrier* b) {
+Barrier& checked(Barrier* b, const void* site) {
   if (!aligned(b, 8)) fail("a barrier in shared memory is not 8-byte aligned");
   if (b->magic != kMagic) fail("a barrier in shared memory is used before it was initialized");
+  order::read(b, sizeof(Barrier), site);
   return *b;
 }
 
@@ -46,6 +48,15 @@ void end_phase_if_complete(Barrier& b) {
   if (b.missing != 0 || b.bytes != 0) return;
   b.phase ^= 1;
   b.missing = b.arrivals;
+}
+
+void count_arrival(Barrier* barrier, int bytes, const void* site) {
+  Barrier& b = checked(barrier, site);
+  if (b.missing == 0) fail("more arrivals at a barrier than it was initialized for");
+  order::release(barrier);
+  b.bytes += bytes;
+  --b.missing;
+  end_phase_if_complete(b);
 }
 
 }  // namespace
@@ -86,50 +97,32 @@ void wait_pending_copies(int pending) {
 
 void init_barrier(Barrier* b, int arrivals) {
   if (!aligned(b, 8) || arrivals < 1 || arrivals > 1024) fail("init_barrier for " + std::to_string(arrivals));
+  order::write(b, sizeof(Barrier), __builtin_return_address(0));
   *b = {kMagic, 0, uint32_t(arrivals), uint32_t(arrivals), 0};
 }
 
-void arrive(Barrier* barrier) { arrive_expecting(barrier, 0); }
-
+void arrive(Barrier* barrier) { count_arrival(barrier, 0, __builtin_return_address(0)); }
 void arrive_expecting(Barrier* barrier, int bytes) {
-  Barrier& b = checked(barrier);
-  if (b.missing == 0) fail("more arrivals at a barrier than it was initialized for");
-  order::release(barrier);
-  b.bytes += bytes;
-  --b.missing;
-  end_phase_if_complete(b);
+  count_arrival(barrier, bytes, __builtin_return_address(0));
 }
 
 void wait_phase(Barrier* barrier, uint32_t parity) {
-  const Barrier& b = checked(barrier);
+  const Barrier& b = checked(barrier, __builtin_return_address(0));
   runtime::wait_until("the phase of a barrier in shared memory", [&] { return b.phase != (parity & 1); });
   order::acquire(barrier);
 }
 
 void load_box(void* to_shared, const TensorMap* map, Barrier* barrier, int column, int row, int plane) {
-  checked(barrier);
-  if (!aligned(to_shared, 128)) fail("load_box to an address that is not 128-byte aligned");
-  const TensorMap m = *map;
-  const int64_t row_bytes = int64_t(m.box_columns) * m.element_bytes;
-  const auto bytes = int(row_bytes * m.box_rows);
+  checked(barrier, __builtin_return_address(0));
   const void* site = __builtin_return_address(0);
-  begin_async_write(to_shared, bytes, site);
-  note_bulk(Kind::bulk_load, m.data, bytes, bytes / 32, site);
-  std::memset(to_shared, 0xff, size_t(bytes));
+  const Box box(*map, column, row, plane);
+  box.note(Kind::bulk_load, to_shared, site);
+  begin_async_write(to_shared, box.bytes(), site);
+  std::memset(to_shared, 0xff, size_t(box.bytes()));
   runtime::land_later([=] {
-    for (int64_t i = 0; i < m.box_rows; ++i) {
-      auto* to = static_cast<std::byte*>(to_shared) + i * row_bytes;
-      std::memset(to, 0, size_t(row_bytes));
-      if (row + i < 0 || row + i >= m.rows || plane < 0 || plane >= m.planes) continue;
-      const std::byte* from = m.data + plane * m.plane_stride_bytes + (row + i) * m.row_stride_bytes;
-      const int64_t first = std::max<int64_t>(column, 0);
-      const int64_t last = std::min<int64_t>(int64_t(column) + m.box_columns, m.columns);
-      if (first < last)
-        std::memcpy(to + (first - column) * m.element_bytes, from + first * m.element_bytes,
-                    size_t((last - first) * m.element_bytes));
-    }
-    end_async_write(to_shared, bytes, barrier);
-    barrier->bytes -= bytes;
+    box.load(static_cast<std::byte*>(to_shared));
+    end_async_write(to_shared, box.bytes(), barrier);
+    barrier->bytes -= box.bytes();
     end_phase_if_complete(*barrier);
   });
 }

@@ -195,6 +195,18 @@ void write(Region& r, uintptr_t address, int bytes, uint32_t pc) {
   std::memset(&r.initialized[r.offset(address)], 1, size_t(bytes));
 }
 
+void read(const void* from, int bytes, const void* site) {
+  const auto address = reinterpret_cast<uintptr_t>(from);
+  if (Region* r = memory::find(address); r && !r->cells.empty())
+    read(*r, address, bytes, trace::pc_of(site));
+}
+
+void write(const void* to, int bytes, const void* site) {
+  const auto address = reinterpret_cast<uintptr_t>(to);
+  if (Region* r = memory::find(address); r && !r->cells.empty())
+    write(*r, address, bytes, trace::pc_of(site));
+}
+
 namespace {
 
 void count_in_flight(size_t thread, int64_t bytes) {

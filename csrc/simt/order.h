@@ -43,6 +43,10 @@ void fence_async();
 void read(Region&, uintptr_t address, int bytes, uint32_t pc);
 void write(Region&, uintptr_t address, int bytes, uint32_t pc);
 
+// The same of an emulated instruction that is no memory access to count (barriers in shared memory).
+void read(const void* from, int bytes, const void* site);
+void write(const void* to, int bytes, const void* site);
+
 // cp.async: the running thread writes later, at the latest when it waits.
 void begin_copy(void* to, int bytes, const void* site);
 void end_copy(void* to, int bytes);
