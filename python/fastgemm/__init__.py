@@ -8,6 +8,8 @@ torch.Size([512, 128])
 torch.Size([512, 128])
 """
 
+from typing import TYPE_CHECKING, Any
+
 import torch  # first: loads libtorch, which the op library below binds to
 
 from . import _introspect  # loads the op library and registers torch.ops.fastgemm
@@ -17,18 +19,41 @@ from .ops import add, add_, gemm, matmul, torch_fp32_precision, transpose
 from .table import KernelInfo, build_info, kernels
 from .tuning import autotune, load_cache
 
+if TYPE_CHECKING:
+    from ._explain import Report, explain, simulate
+
 __version__: str = _introspect.build_info()["version"]
 __all__ = [
     "KernelInfo",
+    "Report",
     "add",
     "add_",
     "autotune",
     "build_info",
+    "explain",
     "gemm",
     "kernels",
     "matmul",
+    "simulate",
     "transpose",
 ]
+_LOADED_ON_FIRST_USE = (
+    "Report",
+    "explain",
+    "simulate",
+)  # of _explain: importing it would cost every user 20 ms
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LOADED_ON_FIRST_USE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import _explain
+
+    return globals().setdefault(name, getattr(_explain, name))
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LOADED_ON_FIRST_USE})
 
 
 def _torch_computes(device: str, dtype: str, precision: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from . import symbols
@@ -20,11 +21,13 @@ def _cost(site: dict[str, Any]) -> float:
     return max(site["sectors"], site["wavefronts"]) / max(site["requests"], 1)
 
 
-def _merged(group: list[dict[str, Any]], frames: tuple[Frame, ...], scale: float) -> Site:
+def _merged(group: list[dict[str, Any]], frames: Frames, scale: float) -> Site:
     worst = max(group, key=_cost)
     counts = {name: round(scale * sum(site[name] for site in group)) for name in _ADDED_UP}
     kept = {name: worst[name] for name in ("space", "kind", "instruction", "buffer", "bytes")}
-    return Site(frames=frames, **kept, **counts, example=tuple(worst["example"]))
+    chains = [frames[site["pc"]] for site in group]
+    callers = dict.fromkeys((Path(chain[-1].file).name, chain[-1].line) for chain in chains if len(chain) > 1)
+    return Site(frames=chains[0], callers=tuple(callers), **kept, **counts, example=tuple(worst["example"]))
 
 
 def _sites(found: list[dict[str, Any]], frames: Frames, scale: float) -> tuple[Site, ...]:
@@ -39,7 +42,7 @@ def _sites(found: list[dict[str, Any]], frames: Frames, scale: float) -> tuple[S
             parts = (site[name] for name in ("space", "kind", "instruction", "buffer", "bytes"))
             groups.setdefault((place.file, place.line, *parts), []).append(site)
     by_address = sorted(groups.values(), key=lambda group: min(site["pc"] for site in group))
-    merged = [_merged(group, frames[group[0]["pc"]], scale) for group in by_address]
+    merged = [_merged(group, frames, scale) for group in by_address]
     return tuple(sorted(merged, key=lambda site: (site.file, site.line)))
 
 

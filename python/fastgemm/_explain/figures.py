@@ -136,6 +136,13 @@ def changes(before: Report, after: Report) -> list[Change]:
     return [Change(*pair) for pair in pairs if any(metric.value for metric in pair)]
 
 
+def largest_changes(before: Report, after: Report, count: int = 6) -> list[Change]:
+    """What matters most: the largest factors first."""
+    found = [change for change in changes(before, after) if change.matters]
+    found.sort(key=lambda change: abs(math.log(change.factor)) if change.factor else math.inf, reverse=True)
+    return found[:count]
+
+
 def wastes(site: Site) -> bool:
     """Whether the site needs twice the sectors that its bytes fill, or half again the wavefronts, or more."""
     if site.conflict is not None:

@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from .figures import count, metrics, number, operations, percent, rate, size, wastes
+from .figures import count, metrics, number, percent, wastes
 from .report import Report, Site
 from .symbols import source_lines
-from .text import LEGEND, by_file, launch_line, occupancy_lines, problem_lines, roofline_lines, shown_lines
+from .text import (
+    LEGEND,
+    by_file,
+    callers,
+    launch_line,
+    occupancy_lines,
+    problem_lines,
+    roofline_rows,
+    shown_lines,
+)
 
 # Everything is relative to the page's own colour: lines and tints are the text's colour, mostly transparent.
 STYLE = """
@@ -34,9 +43,9 @@ def _cell(text: str, style: str = "") -> str:
     return f'<td class="{style}">{shown}</td>' if style else f"<td>{shown}</td>"
 
 
-def _table(head: list[str], rows: list[list[str]], left: int = 1) -> str:
-    """Rows of cells; the first ``left`` columns are flush left."""
-    style = ["l" if i < left else "" for i in range(len(head))]
+def _table(head: list[str], rows: list[list[str]], left: tuple[int, ...] = (0,)) -> str:
+    """Rows of cells; the columns in ``left`` are flush left."""
+    style = ["l" if i in left else "" for i in range(len(head))]
     top = "".join(f'<th class="{s}">{escape(name)}</th>' for name, s in zip(head, style, strict=True))
     body = "".join(f"<tr>{''.join(map(_cell, row, style))}</tr>" for row in rows)
     return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
@@ -57,10 +66,13 @@ def _source(file: str, lines: dict[int, list[Site]]) -> str:
     rows = []
     for n in shown_lines(lines, len(text)) or lines:
         for i, site in enumerate(lines.get(n) or [None]):
-            source = text[n - 1] if n and i == 0 else "" if i else "..."
+            source = "" if i else text[n - 1] if n else "..."
+            called = f'<span class="dim">{escape(callers(lines[n]))}</span>' if site and i == 0 else ""
             place = f'<td class="dim">{n or ""}</td>' if i == 0 else "<td></td>"
             hit = ' class="hit"' if site else ""
-            rows.append(f'<tr{hit}>{_counters(site)}{place}<td class="src">{escape(source)}</td></tr>')
+            rows.append(
+                f'<tr{hit}>{_counters(site)}{place}<td class="src">{escape(source)}{called}</td></tr>'
+            )
     names = ("access", "requests", "lanes", "sectors", "used", "conflict", "line", "source")
     head = "".join(f'<th class="{"l" if name in ("access", "source") else ""}">{name}</th>' for name in names)
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
@@ -68,17 +80,10 @@ def _source(file: str, lines: dict[int, list[Site]]) -> str:
 
 
 def _roofline(report: Report) -> Iterator[str]:
-    roof, unit = report.roofline, operations(report)
-    if roof is None:
-        return
-    rows = []
-    for moved, name in ((False, "each byte once"), (True, "every request (no cache)")):
-        amount = roof.bytes_moved if moved else roof.bytes_compulsory
-        attainable = rate(roof.attainable(moved), unit)
-        rows.append([name, size(amount), number(roof.intensity(moved)), attainable, roof.bound(moved)])
-    head = ["if memory carries", "bytes", "operations a byte", "at most", "bound by"]
-    yield f"<h4>Roofline of an {escape(report.gpu)}</h4>{_table(head, rows)}"
-    yield "<br>".join(map(escape, roofline_lines(report)))
+    if report.roofline:
+        rows = [list(row) for row in roofline_rows(report)]
+        table = _table(["limit", "at most", "from"], rows, left=(0, 2))
+        yield f"<h4>Roofline of an {escape(report.gpu)}</h4>{table}"
 
 
 def _parts(report: Report) -> Iterator[str]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+# How the simulator may name it: by what launched it, Launcher<&(void name<...>(...))>, Launcher<&name>.
+_LAUNCHER = re.compile(r"Launcher<&\(?(?:void )?(.*?)\)?>$")
 _QUALIFIERS = re.compile(r"fastgemm::(?:cuda|simt|scalar)::|\(anonymous namespace\)::|^void ")
 _SHORTER = (
     (r"\bunsigned (\w+)", r"u\1"),
@@ -22,7 +24,7 @@ _SHORTER = (
 
 def short_name(demangled: str) -> str:
     """gemm_naive_kernel<Half, true> of void fastgemm::cuda::(anonymous namespace)::gemm_naive_kernel<...>(...)."""
-    name = _QUALIFIERS.sub("", demangled)
+    name = _LAUNCHER.sub(r"\1", _QUALIFIERS.sub("", demangled))
     depth = 0
     for i, c in enumerate(name):  # up to the parameter list: the first parenthesis outside angle brackets
         depth += (c == "<") - (c == ">")

@@ -222,8 +222,9 @@ def access_figure(reports: list[Report]) -> Figure:
     return figure
 
 
-def save(figure: Figure, path: Path) -> None:
+def save(figure: Figure, *paths: Path) -> None:
     """Writes .svg, .png or .pdf; the same report gives the same SVG."""
-    metadata = {"Title": "fastgemm explain"} | ({"Date": None} if path.suffix == ".svg" else {})
-    figure.savefig(path, dpi=150, metadata=metadata)
+    for path in paths:
+        metadata = {"Title": "fastgemm explain"} | ({"Date": None} if path.suffix == ".svg" else {})
+        figure.savefig(path, dpi=150, metadata=metadata)
     _pyplot().close(figure)

@@ -27,6 +27,7 @@ class Site:
     Attributes:
         file, line, function: the innermost line outside csrc/cuda/device.
         frames: that line, and those that the calls to it were inlined into.
+        callers: file and line of the kernel's own calls, where the line is a helper's.
         space: "global", "shared", or "none" for arithmetic of a matrix unit.
         kind: "load", "store", "cp.async", "tma load", "ldmatrix", "mma" and so on.
         instruction: which matrix instruction.
@@ -40,6 +41,7 @@ class Site:
     """
 
     frames: tuple[Frame, ...]
+    callers: tuple[tuple[str, int], ...]
     space: str
     kind: str
     instruction: str
@@ -71,7 +73,7 @@ class Site:
         """The access in a few words: ``load a, 16 B``."""
         if self.kind == "mma":
             return self.instruction or self.kind
-        return f"{self.kind} {self.buffer}, {self.bytes} B" if self.buffer else f"{self.kind}, {self.bytes} B"
+        return f"{self.kind} {self.buffer.removesuffix(' shared memory')}, {self.bytes} B"
 
     @property
     def lanes_per_request(self) -> float:

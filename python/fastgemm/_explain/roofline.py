@@ -3,7 +3,8 @@
 Bytes are counted twice. The compulsory ones are the distinct bytes of the operands and the result that were
 touched: what must cross the memory bus whatever the kernel does. The moved ones are all sectors of all requests:
 what would cross it if no request found its data in a cache. Where a kernel ends up between the two is up to the
-caches, which are not simulated; nothing here predicts a time.
+caches, which are not simulated. Shared memory is a third roof: one wavefront a cycle and multiprocessor, of as
+many as the source asks for (nvcc may join accesses, and lift it). Nothing here predicts a time.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ _TENSOR_TYPES = {
     "s8": "int8",
     "u8": "int8",
 }
-_RESULTS = ("a", "b", "c", "out", "in")  # buffers that are the caller's; a workspace is the kernel's own
+_OPERANDS = {"a", "b", "c", "out"}  # the caller's buffers; a workspace is the kernel's own
+
+
+ARITHMETIC, MEMORY, SHARED = "arithmetic", "memory", "shared memory"
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,8 @@ class Roofline:
         bandwidth: of memory, bytes a second, by the data sheet.
         measured_peak, measured_bandwidth: what was reached on this GPU; None where nobody measured.
         bytes_compulsory, bytes_moved: see above.
-        shared_rate: rate at which shared memory delivers what the source asks of it; None where it asks nothing.
+        wavefronts: that the source asks of shared memory, which brings one a cycle and multiprocessor.
+        shared_rate: the rate at which that feeds the kernel; None where it asks for none.
     """
 
     gpu: str
@@ -52,27 +57,43 @@ class Roofline:
     measured_bandwidth: float | None
     bytes_compulsory: int
     bytes_moved: int
+    wavefronts: int
     shared_rate: float | None
 
-    def intensity(self, moved: bool) -> float | None:
-        """Operations a byte; None for what only moves data."""
-        amount = self.bytes_moved if moved else self.bytes_compulsory
-        return self.work / amount if self.peak and amount else None
+    @property
+    def intensity(self) -> float | None:
+        """Operations for each compulsory byte; None for what only moves data."""
+        return self.work / self.bytes_compulsory if self.peak and self.bytes_compulsory else None
 
-    def memory_rate(self, moved: bool) -> float | None:
-        """What memory allows."""
-        amount = self.bytes_moved if moved else self.bytes_compulsory
-        return self.bandwidth * self.work / amount if amount else None
+    @property
+    def intensity_moved(self) -> float | None:
+        """Operations for each byte that the requests move."""
+        return self.work / self.bytes_moved if self.peak and self.bytes_moved else None
 
-    def attainable(self, moved: bool) -> float | None:
-        """The lower of what memory and arithmetic allow."""
-        memory = self.memory_rate(moved)
-        return self.peak if memory is None else min(memory, self.peak or memory)
+    @property
+    def memory_rate(self) -> float | None:
+        """What memory allows if each byte crosses its bus once."""
+        return self.bandwidth * self.work / self.bytes_compulsory if self.bytes_compulsory else None
 
-    def bound(self, moved: bool) -> str:
-        """Which of the two is lower."""
-        memory = self.memory_rate(moved)
-        return "arithmetic" if self.peak and (memory is None or self.peak <= memory) else "memory"
+    @property
+    def uncached_rate(self) -> float | None:
+        """What memory allows if it carries every request: no cache helps."""
+        return self.bandwidth * self.work / self.bytes_moved if self.bytes_moved else None
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """Rates that the kernel, as its source stands, cannot pass whatever the caches do."""
+        found = {ARITHMETIC: self.peak, MEMORY: self.memory_rate, SHARED: self.shared_rate}
+        return {name: rate for name, rate in found.items() if rate is not None}
+
+    @property
+    def bound(self) -> str:
+        """Which limit is the lowest."""
+        return min(self.limits, key=self.limits.get, default="")
+
+    @property
+    def attainable(self) -> float | None:
+        return min(self.limits.values(), default=None)
 
 
 def _tensor_peak(gpu: GPU, instruction: str) -> tuple[str, float]:
@@ -110,7 +131,7 @@ def compulsory_bytes(launches: Iterable[Launch]) -> int:
     for launch in launches:
         scale = launch.blocks / launch.blocks_counted if launch.blocks_counted else 0
         for buffer in launch.buffers:
-            if set(buffer.name.split(", ")) & set(_RESULTS):
+            if _OPERANDS & set(buffer.name.split(", ")):
                 estimate = min(buffer.bytes, round(buffer.bytes_touched * scale))
                 touched[buffer.name] = max(touched.get(buffer.name, 0), estimate)
     return sum(touched.values())
@@ -134,5 +155,6 @@ def roofline(gpu: GPU, launches: tuple[Launch, ...], *, op: str, dtype: str, wor
         measured_bandwidth=gpu.measured.get("bandwidth"),
         bytes_compulsory=compulsory_bytes(launches),
         bytes_moved=totals.bytes_moved,
+        wavefronts=totals.wavefronts,
         shared_rate=shared,
     )

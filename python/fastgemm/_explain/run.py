@@ -99,13 +99,19 @@ def _call(problem: BenchProblem, choice: dict[str, object]) -> Callable[[], Tens
 
 
 def _row(op: str, level: int | None, kernel: str | None, launches: tuple[Launch, ...]) -> KernelInfo | None:
-    """Which row of the table ran: the one asked for, or the one whose name a launch bears."""
+    """Which row of the table ran: the one asked for, or the one whose name a launch bears.
+
+    A row may leave a problem to helpers with names of their own; then it is the level's first rung.
+    """
     launched = {launch.kernel for launch in launches}
-    for row in kernels(op, "cuda"):
-        wanted = row.name == kernel if kernel else row.name in launched and level in (None, row.level)
-        if wanted:
-            return row
-    return None
+    rows = [
+        row
+        for row in kernels(op, "cuda")
+        if kernel == row.name or (not kernel and level in (None, row.level))
+    ]
+    return next(
+        (row for row in rows if row.name in launched), rows[0] if rows and (kernel or level) else None
+    )
 
 
 def _notes(launches: tuple[Launch, ...], row: KernelInfo | None, gpu: GPU) -> Iterator[str]:

@@ -44,14 +44,16 @@ def as_dict(report: Report) -> dict[str, Any]:
         found["totals"][name] = getattr(totals, name)
     found["roofline"] = None
     if roof := report.roofline:
-        bounds = {}
-        for name, moved in (("compulsory", False), ("moved", True)):
-            bounds[name] = {
-                "intensity": roof.intensity(moved),
-                "attainable": roof.attainable(moved),
-                "bound": roof.bound(moved),
-            }
-        found["roofline"] = {**asdict(roof), **bounds}
+        derived = (
+            "intensity",
+            "intensity_moved",
+            "memory_rate",
+            "uncached_rate",
+            "limits",
+            "bound",
+            "attainable",
+        )
+        found["roofline"] = {**asdict(roof), **{name: getattr(roof, name) for name in derived}}
     return found
 
 

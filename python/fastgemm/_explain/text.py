@@ -6,13 +6,14 @@ import io
 from collections.abc import Iterator
 
 from rich import box
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
 from .figures import changes, count, metrics, number, operations, percent, rate, size, wastes
 from .report import Launch, Report, Site
+from .roofline import ARITHMETIC, MEMORY, SHARED
 from .symbols import source_lines
 
 CONTEXT = 2  # lines of source around one with accesses
@@ -63,14 +64,35 @@ def shown_lines(lines: dict[int, list[Site]], length: int) -> list[int]:
     return found
 
 
+def _table(title: str) -> Table:
+    style = {"title_justify": "left", "title_style": "bold"}
+    return Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, **style)
+
+
 def _source_table(file: str) -> Table:
-    table = Table(title=file, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = _table(file)
     table.add_column("access", no_wrap=True)
     for name in ("requests", "lanes", "sect", "used", "confl"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("line", justify="right", style="dim", no_wrap=True)
-    table.add_column("source", no_wrap=True, overflow="ellipsis")
+    table.add_column("source")  # the one that gives way in a narrow terminal: code_line() is cut, not wrapped
     return table
+
+
+def code_line(code: Text, called_from: str) -> Text:
+    line = code + Text(called_from, style="dim")
+    line.no_wrap, line.overflow = True, "ellipsis"
+    return line
+
+
+def callers(sites: list[Site]) -> str:
+    """The lines of the kernel itself that a helper's line was inlined into."""
+    lines: dict[str, set[int]] = {}
+    for site in sites:
+        for file, line in site.callers:
+            lines.setdefault(file, set()).add(line)
+    found = (f"{file}:{','.join(map(str, sorted(numbers)))}" for file, numbers in lines.items())
+    return f"  <- {' '.join(found)}" if lines else ""
 
 
 def source_table(file: str, lines: dict[int, list[Site]]) -> Table:
@@ -87,20 +109,21 @@ def source_table(file: str, lines: dict[int, list[Site]]) -> Table:
     code = Syntax("", "cuda", theme="ansi_dark").highlight("\n".join(text)).split("\n", allow_blank=True)
     for n in shown_lines(lines, len(text)):
         if n == 0:
-            table.add_row("", "", "", "", "", "", "", Text("...", style="dim"))
+            table.add_row(*[""] * 7, Text("...", style="dim"))
             continue
-        rows = [(_cells(site), "red" if wastes(site) else "bold") for site in lines.get(n, [])]
-        for i, (cells, style) in enumerate(rows or [([""] * 6, "")]):
-            styled = [Text(cell, style=style) for cell in cells]
-            table.add_row(*styled, str(n) if i == 0 else "", code[n - 1] if i == 0 else "")
+        sites = lines.get(n, [])
+        source = code_line(code[n - 1], callers(sites))
+        rows = [
+            [Text(cell, style="red" if wastes(site) else "bold") for cell in _cells(site)] for site in sites
+        ]
+        for i, cells in enumerate(rows or [[""] * 6]):
+            table.add_row(*cells, str(n) if i == 0 else "", source if i == 0 else "")
     return table
 
 
 def metrics_table(reports: list[Report]) -> Table:
     """The figures of one report, or of two with what changed."""
-    table = Table(
-        title="totals", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
-    )
+    table = _table("totals")
     table.add_column("")
     for report in reports:
         table.add_column(report.kernel, justify="right")
@@ -151,44 +174,39 @@ def occupancy_lines(report: Report) -> Iterator[str]:
             yield f"  asynchronous copies: at most {block} in flight a block, {everywhere} a multiprocessor"
 
 
-def roofline_table(report: Report) -> Table | None:
+def roofline_rows(report: Report) -> list[tuple[str, str, str]]:
+    """Each limit: its name, the rate it allows, and where that comes from. The lowest is marked."""
     roof, unit = report.roofline, operations(report)
     if roof is None:
-        return None
-    table = Table(
-        title=f"roofline of an {report.gpu}",
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-    )
-    table.add_column("if memory carries")
-    product = roof.peak is not None
-    for name in ("bytes", *(["operations a byte"] if product else []), "at most", "bound by"):
-        table.add_column(name, justify="right")
-    for moved, name in ((False, "each byte once"), (True, "every request (no cache)")):
-        amount = roof.bytes_moved if moved else roof.bytes_compulsory
-        cells = [size(amount), *([number(roof.intensity(moved))] if product else [])]
-        table.add_row(name, *cells, rate(roof.attainable(moved), unit), roof.bound(moved))
-    return table
-
-
-def roofline_lines(report: Report) -> Iterator[str]:
-    roof, unit = report.roofline, operations(report)
-    if roof is None:
-        return
-    measured = roof.measured_bandwidth
-    also = f" ({rate(measured, 'B/s')} measured by a copy)" if measured else ""
-    yield f"memory {rate(roof.bandwidth, 'B/s')}{also}"
+        return []
+    rows = []
     if roof.peak:
-        also = f" ({rate(roof.measured_peak, unit)} measured)" if roof.measured_peak else ""
-        more = (
-            f"; they execute {number(roof.executed)} times the product's operations" if roof.executed else ""
-        )
-        yield f"arithmetic {rate(roof.peak, unit)} by {roof.unit}{also}{more}"
+        also = f", {rate(roof.measured_peak, unit)} measured" if roof.measured_peak else ""
+        more = f", executing {number(roof.executed)} times the product's operations" if roof.executed else ""
+        rows.append((ARITHMETIC, rate(roof.peak, unit), f"{roof.unit}{also}{more}"))
+    also = f" ({rate(roof.measured_bandwidth, 'B/s')} by a copy)" if roof.measured_bandwidth else ""
+    source = f"{size(roof.bytes_compulsory)} at {rate(roof.bandwidth, 'B/s')}{also}{_a_byte(roof.intensity)}"
+    rows.append((MEMORY, rate(roof.memory_rate, unit), f"each byte once: {source}"))
     if roof.shared_rate:
-        fed = rate(roof.shared_rate, unit)
-        yield f"shared memory, at one wavefront a cycle and multiprocessor, feeds at most {fed}"
+        source = f"{count(roof.wavefronts)} wavefronts, one a cycle and multiprocessor"
+        rows.append((SHARED, rate(roof.shared_rate, unit), source))
+    rows = [(f"{name} <- lowest" if name == roof.bound else name, *rest) for name, *rest in rows]
+    source = f"every request: {size(roof.bytes_moved)}{_a_byte(roof.intensity_moved)}"
+    return [*rows, ("memory without caches", rate(roof.uncached_rate, unit), source)]
+
+
+def _a_byte(intensity: float | None) -> str:
+    return f", {number(intensity)} operations a byte" if intensity else ""
+
+
+def roofline_table(report: Report) -> Table:
+    table = _table(f"roofline of an {report.gpu}")
+    table.add_column("limit")
+    table.add_column("at most", justify="right")
+    table.add_column("from")
+    for row in roofline_rows(report):
+        table.add_row(*row, style="bold" if "lowest" in row[0] else "")
+    return table
 
 
 def problem_lines(report: Report) -> Iterator[str]:
@@ -209,16 +227,27 @@ def limits(report: Report) -> Iterator[RenderableType]:
     """Occupancy, roofline and notes."""
     yield Text(f"\noccupancy of an {report.gpu}", style="bold")
     yield from map(Text, occupancy_lines(report))
-    table = roofline_table(report)
-    if table is not None:
-        yield from ("", table)
-    yield from map(Text, roofline_lines(report))
+    if report.roofline:
+        yield from ("", roofline_table(report))
     yield from (Text(f"note: {note}", style="dim") for note in report.notes)
 
 
 def source_tables(report: Report) -> Iterator[RenderableType]:
     for file, lines in by_file(report).items():
         yield from ("", source_table(file, lines))
+
+
+def side_by_side(before: Report, after: Report) -> RenderableType:
+    both = Table.grid(padding=(0, 2), expand=True)
+    both.add_column(ratio=1)
+    both.add_column(ratio=1)
+    both.add_row(*(Group(*heading(report), *source_tables(report)) for report in (before, after)))
+    return both
+
+
+def one_by_one(before: Report, after: Report) -> RenderableType:
+    parts = [part for report in (before, after) for part in (*heading(report), *source_tables(report), "")]
+    return Group(*parts)
 
 
 def renderables(report: Report) -> Iterator[RenderableType]:

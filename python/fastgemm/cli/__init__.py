@@ -1,4 +1,4 @@
-"""The command line: ``fastgemm ladder``, ``fastgemm bench`` and ``fastgemm info``.
+"""The command line: ``fastgemm ladder``, ``fastgemm bench``, ``fastgemm explain`` and ``fastgemm info``.
 
 Exit codes: 0 fine, 1 a result was wrong or the run failed, 2 usage.
 """

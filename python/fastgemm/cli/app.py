@@ -6,6 +6,7 @@ import click
 
 from .. import __version__
 from .bench import bench
+from .explain import explain
 from .info import info
 from .ladder import ladder
 
@@ -21,4 +22,5 @@ def main() -> None:
 
 main.add_command(ladder)
 main.add_command(bench)
+main.add_command(explain)
 main.add_command(info)

@@ -1,0 +1,162 @@
+"""``fastgemm explain``: what a CUDA kernel does to memory, line by line, without a GPU."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+from rich.console import Console
+
+from .. import _explain
+from .._explain import figures, plots, serialize, text
+from .._explain.gpus import GPUS
+from .._explain.report import Report
+from ..bench.problems import dtype_name
+from . import options
+from .console import console
+
+SIDE_BY_SIDE = 2 * 120  # columns of a terminal that shows two sources beside each other
+SUFFIXES = (".svg", ".png", ".pdf")
+
+
+def sizes_of(op: str, shape: tuple[int, ...] | None, more: tuple[int, ...]) -> tuple[int, ...]:
+    """--shape takes 512x512x512 or its first size; what follows it on the command line are the others."""
+    default = {"gemm": (512, 512, 512)}.get(op, (512, 512))
+    if shape is None and more:
+        raise click.UsageError(f"sizes belong behind --shape, got {' '.join(map(str, more))}")
+    sizes = (*shape, *more) if shape else default
+    if len(sizes) != len(default):
+        raise click.UsageError(
+            f"--shape of {op} is {'M N K' if op == 'gemm' else 'R C'}, got {len(sizes)} sizes"
+        )
+    return sizes
+
+
+def _choice(text_of_it: str) -> dict[str, Any]:
+    """--compare takes a level or the name of a kernel."""
+    return {"level": int(text_of_it)} if text_of_it.isdigit() else {"kernel": text_of_it}
+
+
+def _reports(op: str, choices: list[dict[str, Any]], problem: dict[str, Any]) -> list[Report]:
+    try:
+        return [_explain.explain(op, **choice, **problem) for choice in choices]
+    except (ValueError, TypeError, NotImplementedError) as error:
+        raise click.UsageError(str(error)) from error
+    except (RuntimeError, MemoryError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _out() -> Console:
+    found = console()
+    return found if found.is_terminal else Console(highlight=False, width=text.WIDTH)
+
+
+def show(report: Report) -> None:
+    out = _out()
+    for part in text.renderables(report):
+        out.print(part)
+
+
+def show_both(before: Report, after: Report) -> None:
+    """The two sources, beside each other where there is room, then one table of both with what changed."""
+    out = _out()
+    out.print(
+        text.side_by_side(before, after) if out.width >= SIDE_BY_SIDE else text.one_by_one(before, after)
+    )
+    out.print(text.LEGEND, style="dim")
+    out.print("")
+    out.print(text.metrics_table([before, after]))
+    out.print(f"from {before.kernel} to {after.kernel}:", style="bold")
+    for change in figures.largest_changes(before, after):
+        out.print(f"  {change}")
+    for report in (before, after):
+        for part in text.limits(report):
+            out.print(part)
+
+
+def write(reports: list[Report], json: Path | None, csv: Path | None, plot: Path | None) -> None:
+    """Writes what was asked for and says where it went."""
+    try:
+        if json:
+            found = {"command": "explain", "reports": [report.to_dict() for report in reports]}
+            with click.open_file(str(json), "w", encoding="utf-8") as file:
+                file.write(json_module.dumps(found, indent=1) + "\n")
+        if csv:
+            with click.open_file(str(csv), "w", encoding="utf-8") as file:
+                serialize.write_csv(reports, file)
+        paths: list[Path] = []
+        if plot:
+            paths = (
+                [plot] if plot.suffix in SUFFIXES else [plot.with_name(plot.name + s) for s in SUFFIXES[:2]]
+            )
+            plots.save(plots.access_figure(reports), *paths)
+    except OSError as error:
+        raise click.ClickException(f"cannot write {error.filename}: {error.strerror}") from error
+    written = [path for path in (json, csv) if path and str(path) != "-"] + paths
+    if written:
+        console(stderr=True).print("written: " + ", ".join(map(str, written)), soft_wrap=True)
+
+
+@click.command()
+@click.argument("op", type=click.Choice(["gemm", "transpose", "add"]))
+@click.argument("more", nargs=-1, type=click.IntRange(min=1), metavar="")
+@click.option("--level", type=click.IntRange(1, 7), help="A rung of the ladder on CUDA; default: level 1.")
+@click.option("--kernel", help="One kernel of the table instead (fastgemm info).")
+@click.option("--compare", metavar="LEVEL|KERNEL", help="Explain this one first, then what changed from it.")
+@click.option(
+    "--shape",
+    type=options.Shape(),
+    metavar="M N K",
+    help="Sizes: M N K of gemm, else R C. Default: 512 each.",
+)
+@click.option("--dtype", type=options.DType(), default="float32", show_default=True, help="Element type.")
+@click.option("--trans-a", is_flag=True, help="A of gemm is stored transposed.")
+@click.option("--trans-b", is_flag=True, help="B of gemm is stored transposed.")
+@click.option(
+    "--gpu", default="H200", show_default=True, help=f"For occupancy and roofline: {', '.join(GPUS)}."
+)
+@options.outputs
+def explain(
+    op: str,
+    more: tuple[int, ...],
+    level: int | None,
+    kernel: str | None,
+    compare: str | None,
+    shape: tuple[int, ...] | None,
+    dtype: torch.dtype,
+    trans_a: bool,
+    trans_b: bool,
+    gpu: str,
+    json: Path | None,
+    csv: Path | None,
+    plot: Path | None,
+) -> None:
+    """Show what a CUDA kernel does to memory, line by line, counted on a simulated GPU.
+
+    Beside each source line that touches memory stand its warp-wide requests, the sectors each moves, and its
+    bank conflicts; below them the totals, the occupancy and the roofline of a GPU. Runs without a GPU.
+
+    \b
+    fastgemm explain gemm --level 3 --shape 512 512 512
+    fastgemm explain transpose --level 3 --compare 2 --shape 1024 1024 --plot banks.svg
+    """
+    if level is not None and kernel:
+        raise click.UsageError("--level and --kernel exclude each other")
+    options.check_dtype(op, dtype)
+    chosen = {"kernel": kernel} if kernel else {"level": level or 1}
+    choices = [*([_choice(compare)] if compare else []), chosen]
+    problem = {"shape": sizes_of(op, shape, more), "dtype": dtype, "gpu": gpu}
+    if op == "gemm":
+        problem |= {"trans_a": trans_a, "trans_b": trans_b}
+    elif trans_a or trans_b:
+        raise click.UsageError(f"--trans-a and --trans-b belong to gemm, not to {op}")
+    reports = _reports(op, choices, problem)
+    if "-" not in (str(json), str(csv)):
+        show_both(*reports) if compare else show(*reports)
+    write(reports, json, csv, plot)
+    if any(report.problems or report.error for report in reports):
+        found = sum(len(report.problems) for report in reports)
+        raise click.ClickException(f"{found} problems found in {op} {dtype_name(dtype)}, see above")
