@@ -197,8 +197,7 @@ void write(Region& r, uintptr_t address, int bytes, uint32_t pc) {
 
 void read(const void* from, int bytes, const void* site) {
   const auto address = reinterpret_cast<uintptr_t>(from);
-  if (Region* r = memory::find(address); r && !r->cells.empty())
-    read(*r, address, bytes, trace::pc_of(site));
+  if (Region* r = memory::find(address); r && !r->cells.empty()) read(*r, address, bytes, trace::pc_of(site));
 }
 
 void write(const void* to, int bytes, const void* site) {

@@ -11,6 +11,7 @@
 #include "simt/async.h"
 #include "simt/order.h"
 #include "simt/runtime.h"
+#include "simt/trace.h"
 
 #define __global__
 #define __device__
@@ -140,6 +141,12 @@ struct WordOf {
 };
 template <size_t bytes>
 using Word = typename WordOf<bytes>::type;
+
+template <class T>
+T load_speculative(const T& x) {
+  trace::let_undefined(&x);
+  return std::bit_cast<T>(*reinterpret_cast<const Word<sizeof(T)>*>(&x));
+}
 
 inline float half_to_float(uint16_t bits) { return scalar::to_float(scalar::Half{bits}); }
 inline uint16_t float_to_half(float x) { return scalar::to_half(x).bits; }

@@ -109,7 +109,9 @@ std::string source_line(uint32_t pc) {
   while (!frames.empty()) {
     std::string frame = frames.substr(0, frames.find('\n'));
     frames.erase(0, frame.size() + 1);
-    if (frame.starts_with("??") || frame.find("/cuda/device/") != std::string::npos) continue;
+    if (frame.starts_with("??") || frame.find("/cuda/device/") != std::string::npos ||
+        frame.find("/csrc/simt/") != std::string::npos)
+      continue;
     if (const size_t root = frame.rfind("csrc/cuda/"); root != std::string::npos) frame.erase(0, root);
     return line = frame.substr(0, frame.find(" ("));
   }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "simt/counters.h"
@@ -29,6 +30,7 @@ struct Access {
 std::array<std::vector<Access>, runtime::kWarp> lanes;
 bool counted = false, checked = true;  // this block
 int64_t seen = 0;
+uintptr_t undefined = 0;  // an address that may be read before it was written, once
 const uintptr_t image_base = symbols::base();
 
 bool reads(Kind k) { return k == Kind::load || k == Kind::matrix_load; }
@@ -46,6 +48,7 @@ void unknown_address(uintptr_t a, bool write, uint32_t pc) {
 void check_initialized(const Region& r, uintptr_t a, int bytes, uint32_t pc) {
   // Blocks that were left out may have written it.
   if (r.initialized.empty() || (r.space == Space::global && !session().launch().complete)) return;
+  if (a == std::exchange(undefined, 0)) return;
   const uint8_t* flags = &r.initialized[r.offset(a)];
   if (std::memchr(flags, 0, size_t(bytes)))
     report("uninitialized",
@@ -191,6 +194,7 @@ void begin_block(bool is_counted, bool is_checked) {
   for (auto& lane : lanes) lane.clear();
 }
 
+void let_undefined(const void* address) { undefined = reinterpret_cast<uintptr_t>(address); }
 bool counting() { return counted; }
 
 void end_of_turn() {

@@ -22,7 +22,8 @@ namespace trace {
 uint32_t pc_of(const void* site);
 // In a block that is not checked, only bounds are.
 void begin_block(bool counted, bool checked);
-bool counting();  // in this block
+void let_undefined(const void* address);  // the next access there may read what nothing wrote
+bool counting();                          // in this block
 // The lanes of a warp all wait: groups what they did since into requests.
 void end_of_turn();
 int64_t accesses();  // so far in this launch

@@ -19,8 +19,16 @@ inline constexpr int kPer16Bytes = 16 / int(sizeof(T));
 template <class T>
 using Vector16 = Vector<T, kPer16Bytes<T>>;
 
-// p must be aligned to the vector.
 #if defined(__CUDACC__)
+
+// A read of shared memory whose value only counts where something was written: at the edges of a matrix it is
+// cheaper to read a whole tile than to ask what of it is there. The simulator lets no other read do that.
+template <class T>
+__device__ __forceinline__ T load_speculative(const T& x) {
+  return x;
+}
+
+// p must be aligned to the vector.
 
 template <class V, class T>
 __device__ __forceinline__ V load_vector(const T* p) {
@@ -32,6 +40,8 @@ __device__ __forceinline__ void store_vector(T* p, const V& v) {
 }
 
 #else
+
+using simt::load_speculative;
 
 // Through a word of the vector's size, which the compiler does not take apart.
 template <class V, class T>

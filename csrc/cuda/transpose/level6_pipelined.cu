@@ -111,8 +111,9 @@ struct Arrival {
     FASTGEMM_UNROLL
     for (int k = 0; k < Shape::V; ++k, row += stride) {
       const Unit* const unit = &units[(down * Shape::V + k) * kPitch + across];
-      block[k] = unit[0];
-      if constexpr (rows == Rows::covered) block[k] = bytes_at<Size>(unit[0], unit[1], int(row % 16));
+      block[k] = load_speculative(unit[0]);
+      if constexpr (rows == Rows::covered)
+        block[k] = bytes_at<Size>(block[k], load_speculative(unit[1]), int(row % 16));
     }
   }
 };

@@ -179,8 +179,8 @@ struct Tile {
       const int u = (int(threadIdx.x) + turn) % Down;
       const int first = top ? 0 : lead, last = bottom ? part.rows * Size : lead + step * Size;
       const int begin = 16 * u - shift;
-      Unit value = unit(j, u);
-      if (shift) value = bytes_at<Size>(unit(j, (u + Down - 1) % Down), value, 16 - shift);
+      Unit value = load_speculative(unit(j, u));
+      if (shift) value = bytes_at<Size>(load_speculative(unit(j, (u + Down - 1) % Down)), value, 16 - shift);
       if (begin >= first && begin + 16 <= last) {
         *reinterpret_cast<Unit*>(row + begin) = value;
       } else if ((top || bottom) && begin < last) {

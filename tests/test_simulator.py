@@ -1,0 +1,186 @@
+"""Every CUDA kernel of the table on the simulator, with all its checks on, against float64.
+
+A problem that the simulator finds (an access out of bounds, misaligned, uninitialized, racing or in flight; a
+barrier that not all reach; a missing wait) raises RuntimeError and fails the test. Sizes are small and odd; the
+persistent kernels see three multiprocessors, so that even here their blocks take several turns.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import fastgemm
+import pytest
+import torch
+from reference import (
+    DTYPES,
+    FLOATS,
+    SENTINEL,
+    assert_right,
+    check_gemm,
+    expected_gemm,
+    poisoned,
+    random_tensor,
+    result_dtype,
+    row_id,
+)
+
+LIBRARIES = ("torch", "cublas", "cublaslt")
+
+
+def rows(op):
+    """(kernel, dtype) of every CUDA row that is a kernel of this project, whether or not there is a GPU."""
+    return [
+        (row.name, dtype)
+        for row in fastgemm.kernels(op, "cuda")
+        if not row.name.startswith(LIBRARIES)
+        for dtype in (TRANSPOSED if op == "transpose" else DTYPES)
+        if row.takes(dtype)
+    ]
+
+
+# One dtype for each width of an element.
+TRANSPOSED = (torch.int8, torch.bfloat16, torch.float32, torch.float64, torch.complex128)
+
+every_gemm_row = pytest.mark.parametrize(("kernel", "dtype"), rows("gemm"), ids=row_id)
+every_transpose_row = pytest.mark.parametrize(("kernel", "dtype"), rows("transpose"), ids=row_id)
+every_add_row = pytest.mark.parametrize(("kernel", "dtype"), rows("add"), ids=row_id)
+LAYOUTS = list(itertools.product((False, True), repeat=2))
+every_layout = pytest.mark.parametrize("layout", LAYOUTS, ids=["NN", "NT", "TN", "TT"])
+
+
+@pytest.fixture(autouse=True)
+def on_the_simulator():
+    with fastgemm.simulate():
+        yield
+
+
+def operands(m, n, k, dtype, layout, slack=0):
+    """a (m, k) and b (k, n); transposed views as the layout says; ``slack`` columns beyond each matrix's own."""
+
+    def view(rows, cols, transposed):
+        shape = (cols, rows) if transposed else (rows, cols)
+        x = random_tensor(shape[0], shape[1] + slack, dtype=dtype)[:, slack // 2 : slack // 2 + shape[1]]
+        return x.t() if transposed else x
+
+    return view(m, k, layout[0]), view(k, n, layout[1])
+
+
+def test_every_kernel_of_the_table_is_simulated():
+    for op in ("gemm", "transpose", "add"):
+        assert len({kernel for kernel, _ in rows(op)}) >= 5, op
+
+
+@every_gemm_row
+@every_layout
+def test_gemm(kernel, dtype, layout):
+    for m, n, k in [(1, 1, 1), (7, 1, 3), (1, 9, 40), (13, 17, 19), (33, 65, 37), (61, 67, 71)]:
+        check_gemm(*operands(m, n, k, dtype, layout), kernel=kernel)
+
+
+@every_gemm_row
+def test_gemm_in_several_tiles(kernel, dtype):
+    """More block tiles than multiprocessors, whole ones and cut ones, with and without 16-byte accesses."""
+    for size, layout in zip(
+        [(130, 257, 67), (250, 500, 44), (64, 128, 272), (144, 272, 96)], LAYOUTS, strict=True
+    ):
+        slack = random.choice((0, 0, 3, 16))
+        check_gemm(*operands(*size, dtype, layout, slack), kernel=kernel)
+
+
+@every_gemm_row
+def test_gemm_scalars_slices_and_out(kernel, dtype):
+    layout = random.choice(LAYOUTS)
+    a, b = operands(35, 50, 41, dtype, layout, slack=random.choice((1, 3, 8)))
+    result = result_dtype(dtype)
+    c = random_tensor(35, 50, dtype=result)
+    check_gemm(a, b, c, alpha=-3, beta=2, kernel=kernel)
+    check_gemm(a, b, c[:1], alpha=2, kernel=kernel)  # a row that broadcasts
+    in_place = c.clone()
+    check_gemm(a, b, in_place, alpha=1, beta=-1, out=in_place, kernel=kernel)
+    check_gemm(a, b, out=poisoned(50, 35, dtype=result).t(), kernel=kernel)
+    around = poisoned(35, 60, dtype=result)
+    check_gemm(a, b, out=around[:, 5:55], kernel=kernel)
+    untouched = torch.cat((around[:, :5], around[:, 55:]), dim=1)
+    assert untouched.isnan().all() if result.is_floating_point else (untouched == SENTINEL).all()
+    if dtype in (torch.float16, torch.bfloat16):
+        check_gemm(a, b, out_dtype=torch.float32, kernel=kernel)
+
+
+@every_gemm_row
+def test_gemm_batches_and_empty(kernel, dtype):
+    a, b = random_tensor(3, 9, 20, dtype=dtype), random_tensor(3, 20, 33, dtype=dtype)
+    check_gemm(a, b, kernel=kernel)
+    check_gemm(a, b[0], kernel=kernel)
+    check_gemm(a[:, :, :0], b[:, :0], kernel=kernel)
+    check_gemm(a[:, :0], b, kernel=kernel)
+
+
+@pytest.mark.parametrize(("kernel", "dtype"), [r for r in rows("gemm") if r[1] in FLOATS], ids=row_id)
+def test_gemm_nan_and_infinity(kernel, dtype):
+    a, b = random_tensor(40, 23, dtype=dtype), random_tensor(23, 37, dtype=dtype)
+    a[3, 5], a[17, 22], b[0, 36], b[7, 0] = math.inf, math.nan, -math.inf, math.nan
+    assert_right(fastgemm.matmul(a, b, kernel=kernel), expected_gemm(a, b), kernel)
+
+
+@every_transpose_row
+def test_transpose(kernel, dtype):
+    sizes = [(1, 1), (1, 9), (9, 1), (3, 5), (16, 16), (17, 33), (64, 31), (65, 130), (128, 192), (270, 131)]
+    for rows_, cols in sizes:
+        x = random_tensor(rows_, cols, dtype=torch.int8).to(dtype)
+        assert fastgemm.transpose(x, kernel=kernel).equal(x.t())
+    wide = random_tensor(3, 40, 77, dtype=torch.int8).to(dtype)
+    for x in (wide, wide[:, 1:, 3:70], wide.mT, wide[:, :, 8:72]):
+        assert fastgemm.transpose(x, kernel=kernel).equal(x.mT)
+    out = torch.zeros(3, 77, 50, dtype=dtype)
+    fastgemm.transpose(wide, kernel=kernel, out=out[:, :, 4:44])
+    assert out[:, :, 4:44].equal(wide.mT)
+    assert not out[:, :, :4].any()
+    assert not out[:, :, 44:].any()
+
+
+@every_add_row
+def test_add(kernel, dtype):
+    for shape in [(1,), (7,), (1000,), (5, 33), (40, 131), (64, 128)]:
+        a, b = random_tensor(*shape, dtype=dtype), random_tensor(*shape, dtype=dtype)
+        assert_sum(a, b, 1, kernel)
+        assert_sum(a, b, -3, kernel)
+    a = random_tensor(40, 131, dtype=dtype)
+    assert_sum(a, random_tensor(131, dtype=dtype), 2, kernel)
+    assert_sum(a, random_tensor(40, 1, dtype=dtype), 1, kernel)
+    assert_sum(a[:, 3:90], random_tensor(87, 40, dtype=dtype).t(), 1, kernel)
+
+
+def assert_sum(a, b, alpha, kernel):
+    result = fastgemm.add(a, b, alpha=alpha, kernel=kernel)
+    if not a.dtype.is_floating_point:
+        bits = 8 * a.dtype.itemsize
+        exact = a.long() + alpha * b.long()
+        assert result.equal(((exact + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1)).to(a.dtype))
+        return
+    exact = a.double() + alpha * b.double()
+    bound = 2 * torch.finfo(a.dtype).eps * (a.double().abs() + abs(alpha) * b.double().abs())
+    assert ((result.double() - exact).abs() <= bound).all()
+
+
+def test_levels_name_cuda_rungs():
+    """A level is a rung of the CUDA ladder here, and no level the highest one; the CPU's rows are out of reach."""
+    a, b = torch.randn(20, 30), torch.randn(30, 10)
+    for level in (None, 1, 2, 3, 4, 5):
+        assert_right(fastgemm.matmul(a, b, level=level), expected_gemm(a, b), f"level {level}")
+    with pytest.raises(ValueError, match="unknown kernel 'microkernel' for gemm on the simulator"):
+        fastgemm.matmul(a, b, kernel="microkernel")
+
+
+def test_gradients_run_there_too():
+    a, b = torch.randn(20, 30, requires_grad=True), torch.randn(30, 10, requires_grad=True)
+    fastgemm.matmul(a, b, kernel="tiled").square().sum().backward()
+    with torch.no_grad():
+        assert a.grad.allclose(2 * (a @ b) @ b.t(), atol=1e-4)
+
+
+def test_it_ends_with_its_context():
+    with pytest.raises(RuntimeError, match="under way"), fastgemm.simulate():
+        pass
