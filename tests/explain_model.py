@@ -6,6 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fastgemm
+import pytest
+from fastgemm._explain import run, symbols
 from fastgemm._explain.symbols import Frame
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -23,7 +26,9 @@ def wavefronts(offsets: list[int], width: int) -> tuple[int, int]:
         return 1, 1
     passes = groups = 0
     for first in range(0, len(offsets), together):
-        words = {(o + i) // 4 for o in offsets[first : first + together] for i in range(0, width, min(4, width))}
+        words = {
+            (o + i) // 4 for o in offsets[first : first + together] for i in range(0, width, min(4, width))
+        }
         passes += max(sum(word % 32 == bank for word in words) for bank in range(32))
         groups += 1
     return passes, groups
@@ -97,12 +102,12 @@ def naive(coalesced: bool = True) -> tuple[list[dict[str, Any]], dict[int, tuple
 def transposed(pitch: int) -> tuple[list[dict[str, Any]], dict[int, tuple[Frame, ...]]]:
     """Level 2 (pitch 32) or 3 (33) of transpose at 256 x 256."""
     sites = [
-        site(16, "global", "load", "in", 4, lambda lane: 4 * lane, 2048),
+        site(16, "global", "load", "a", 4, lambda lane: 4 * lane, 2048),
         site(32, "shared", "store", "staged", 4, lambda lane: 4 * lane, 2048),
         site(48, "shared", "load", "staged", 4, lambda lane: 4 * pitch * lane, 2048),
         site(64, "global", "store", "out", 4, lambda lane: 4 * lane, 2048),
     ]
-    buffers = [{"name": name, "bytes": 1 << 18, "bytes_touched": 1 << 18} for name in ("in", "out")]
+    buffers = [{"name": name, "bytes": 1 << 18, "bytes_touched": 1 << 18} for name in ("a", "out")]
     function = f"void fastgemm::simt::transpose_shared_kernel<4, {pitch}>(fastgemm::simt::Transpose, Tiles)"
     name = "shared" if pitch == 32 else "padded"
     found = launch(name, function, sites, buffers=buffers, static_shared=128 * pitch, barriers=64)
@@ -111,3 +116,41 @@ def transposed(pitch: int) -> tuple[list[dict[str, Any]], dict[int, tuple[Frame,
 
 def frames(lines: dict[int, int], file: str) -> dict[int, tuple[Frame, ...]]:
     return {pc: (Frame("kernel", file, line, str(ROOT / file)),) for pc, line in lines.items()}
+
+
+class HandMade:
+    """In place of the simulator: returns launches that a test made."""
+
+    def __init__(self, launches):
+        self.launches = launches
+
+    def begin(self, **options):
+        self.options = options
+
+    def end(self):
+        return self.launches
+
+    def path(self):
+        return "/nowhere/_simt.so"
+
+
+def report_of(
+    monkeypatch: pytest.MonkeyPatch,
+    launches_and_frames: tuple[list[dict[str, Any]], dict[int, tuple[Frame, ...]]],
+    op: str = "gemm",
+    kernel: str = "naive",
+    shape: tuple[int, ...] = (128, 128, 128),
+    raising: Exception | None = None,
+    **options: Any,
+) -> fastgemm.Report:
+    """A report of these launches and frames, as if the simulator had seen them."""
+    launches, frames = launches_and_frames
+
+    def call() -> None:
+        if raising:
+            raise raising
+
+    monkeypatch.setattr(run, "load_simulator", lambda: HandMade(launches))
+    monkeypatch.setattr(run, "_call", lambda problem, choice: call)
+    monkeypatch.setattr(symbols, "locate", lambda module, counters: {pc: frames[pc] for pc in counters})
+    return fastgemm.explain(op, kernel=kernel, shape=shape, **options)

@@ -39,7 +39,7 @@ if grep -E 'C75(08|10|18)' "$log"; then
   exit 1
 fi
 cp python/fastgemm/*.py "$build/package/fastgemm/"
-cp -r python/fastgemm/{cli,bench} "$build/package/fastgemm/"
+cp -r python/fastgemm/{cli,bench,_explain} "$build/package/fastgemm/"
 cd "$build" && PYTHONPATH="$build/package" "$python" - <<'PY'
 import fastgemm
 info = fastgemm.build_info()

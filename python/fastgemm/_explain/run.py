@@ -80,9 +80,12 @@ def _problem(op: str, shape: tuple[int, ...], dtype: torch.dtype, layout: str) -
 
 
 def _random(*shape: int, dtype: torch.dtype) -> Tensor:
+    if dtype in problems.MOVABLE.values():
+        return problems.random_matrix(*shape, dtype=dtype)
     if dtype is torch.bool:
-        return torch.randint(2, shape, dtype=torch.uint8).bool()
-    return problems.random_matrix(*shape, dtype=dtype)
+        return torch.randint(2, shape).bool()
+    rows, cols = shape  # any other type is only moved: its bytes are as good as others
+    return torch.randint(256, (rows, cols * dtype.itemsize), dtype=torch.uint8).view(dtype)
 
 
 def _call(problem: BenchProblem, choice: dict[str, object]) -> Callable[[], Tensor]:

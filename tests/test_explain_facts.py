@@ -1,0 +1,206 @@
+"""Occupancy, GPUs, and the names and lines of kernels: what fastgemm.explain knows beside the counters."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from functools import partial
+from importlib.resources import files
+
+import explain_model as model
+import fastgemm
+import pytest
+from fastgemm._explain import symbols
+from fastgemm._explain.gpus import GPUS, find_gpu
+from fastgemm._explain.kernel_names import short_name
+from fastgemm._explain.occupancy import occupancy
+from fastgemm._explain.symbols import Frame
+
+
+@pytest.fixture
+def report_of(monkeypatch):
+    return partial(model.report_of, monkeypatch)
+
+
+# --- occupancy
+
+# (GPU, registers, threads, static and dynamic shared memory, blocks a multiprocessor, what limits them), as
+# cudaOccMaxActiveBlocksPerMultiprocessor of CUDA 13.0's cuda_occupancy.h gives them for one named barrier.
+NVIDIA = [
+    ("A100", 32, 256, 0, 0, 8, "registers, threads"),
+    ("A100", 33, 256, 0, 0, 6, "registers"),
+    ("A100", 132, 115, 0, 0, 3, "registers"),
+    ("A100", 10, 427, 48592, 0, 3, "shared memory"),
+    ("A100", 18, 956, 0, 66354, 2, "registers, shared memory, threads"),
+    ("A100", 103, 864, 30720, 35403, 0, "registers"),
+    ("A100", 8, 849, 44160, 128515, 0, "shared memory"),
+    ("A100", 32, 90, 4176, 0, 21, "registers, threads"),
+    ("A100", 25, 41, 0, 0, 32, "blocks, registers, threads"),
+    ("H100", 10, 861, 0, 74408, 2, "threads"),
+    ("H100", 35, 23, 6160, 0, 32, "blocks, shared memory"),
+    ("H100", 42, 309, 0, 168851, 1, "shared memory"),
+    ("H100", 23, 884, 37552, 31117, 2, "threads"),
+    ("H100", 4, 32, 0, 0, 32, "blocks"),
+    ("L40S", 32, 256, 0, 0, 6, "threads"),
+]
+
+
+@pytest.mark.parametrize(("gpu", "registers", "threads", "static", "dynamic", "blocks", "limiters"), NVIDIA)
+def test_occupancy_is_nvidias(gpu, registers, threads, static, dynamic, blocks, limiters):
+    found = occupancy(GPUS[gpu], threads=threads, registers=registers, shared_bytes=static + dynamic)
+    assert (found.blocks, ", ".join(found.limiters)) == (blocks, limiters)
+    warps = -(-threads // 32) * blocks
+    assert (found.warps, found.share) == (warps, warps / (GPUS[gpu].holds.max_threads // 32))
+
+
+def test_occupancy_at_the_edges():
+    """By hand, on an H200: 228 KB of shared memory, 227 KB for one block, of which the system takes none."""
+    h200 = GPUS["H200"]
+    assert occupancy(h200, threads=384, registers=168, shared_bytes=227 << 10).blocks == 1
+    assert occupancy(h200, threads=384, registers=168, shared_bytes=(227 << 10) + 1).blocks == 0
+    assert occupancy(h200, threads=384, registers=168, shared_bytes=113 << 10).blocks == 1
+    assert occupancy(h200, threads=384, registers=80, shared_bytes=113 << 10).blocks == 2
+    assert occupancy(h200, threads=1025, registers=16, shared_bytes=0).blocks == 0
+    # Six blocks of 33792 bytes and 1 KB each fit; registers of 80 for 256 threads allow three.
+    assert occupancy(h200, threads=256, registers=80, shared_bytes=33792).limits == {
+        "threads": 8,
+        "shared memory": 6,
+        "blocks": 32,
+        "registers": 3,
+    }
+
+
+def test_unknown_registers_limit_nothing(report_of):
+    (launch,), frames = model.naive()
+    report = report_of(([{**launch, "function": "void new_kernel<float>(float*)"}], frames))
+    assert report.occupancy.registers is None and "registers" not in report.occupancy.limits
+    assert any("nvcc has not compiled" in note for note in report.notes)
+    assert "unknown registers" in str(report)
+
+
+# --- GPUs
+
+
+def test_peaks_of_multiply_adds_are_those_of_the_data_sheets():
+    sheets = {
+        "A100": {"float64": 9.7, "float32": 19.5},
+        "H100": {"float64": 34, "float32": 67},
+        "H200": {"float64": 34, "float32": 67},
+        "L40S": {"float32": 91.6},
+        "RTX 4090": {"float64": 1.29, "float32": 82.6},
+    }
+    assert sheets.keys() == GPUS.keys()
+    for name, peaks in sheets.items():
+        for dtype, tera in peaks.items():
+            assert GPUS[name].peak(dtype) / 1e12 == pytest.approx(tera, rel=0.02), (name, dtype)
+
+
+@pytest.mark.parametrize(
+    "name", ["h200", "H200", "NVIDIA H200", "rtx4090", "4090", "RTX 4090", "GeForce RTX-4090"]
+)
+def test_gpus_are_found_by_name(name):
+    assert find_gpu(name).name in ("H200", "RTX 4090")
+
+
+@pytest.mark.parametrize("name", ["V100", "", "H20", 200, None])
+def test_unknown_gpus_are_refused_with_those_there_are(name):
+    with pytest.raises(ValueError, match="A100, H100, H200, L40S, RTX 4090"):
+        fastgemm.explain("gemm", level=1, shape=(8, 8, 8), gpu=name)
+
+
+def test_registers_compiled_for_another_gpu_are_said_to_be(report_of):
+    assert not any("sm_90a" in note for note in report_of(model.naive()).notes)
+    notes = " ".join(report_of(model.naive(), gpu="A100").notes)
+    assert "registers are those that nvcc allocates for sm_90a" in notes
+
+
+# --- names and places
+
+
+@pytest.mark.parametrize(
+    ("demangled", "short"),
+    [
+        (
+            "void fastgemm::cuda::(anonymous namespace)::gemm_naive_kernel<fastgemm::cuda::Half, true>"
+            "(fastgemm::cuda::Gemm<fastgemm::cuda::Half>, unsigned int)",
+            "gemm_naive_kernel<Half, true>",
+        ),
+        (
+            "void fastgemm::simt::transpose_flat_kernel<fastgemm::simt::Vector<unsigned int, 4>, long>"
+            "(fastgemm::simt::Transpose)",
+            "transpose_flat_kernel<Vector<uint32, 4>, long>",
+        ),
+        (
+            "fastgemm::simt::Launcher<&(void fastgemm::simt::(anonymous namespace)::gemm_tiled_kernel<float>"
+            "(fastgemm::simt::Gemm<float>, unsigned int))>",
+            "gemm_tiled_kernel<float>",
+        ),
+        ("fastgemm::simt::Launcher<&fastgemm::simt::gemm_double_buffer_kernel>", "gemm_double_buffer_kernel"),
+        (
+            "void fastgemm::simt::transpose_pipelined_kernel<4, fastgemm::simt::Tile<4, 8>, (fastgemm::simt::"
+            "(anonymous namespace)::Rows)0>(fastgemm::simt::Transpose)",
+            "transpose_pipelined_kernel<4, Tile<4, 8>, (Rows)0>",
+        ),
+    ],
+)
+def test_one_name_for_what_nvcc_and_gcc_compiled(demangled, short):
+    assert short_name(demangled) == short
+
+
+def test_the_registers_of_every_kernel_are_package_data():
+    stored = json.loads(files("fastgemm").joinpath("_explain/cuda_resources.json").read_text())
+    assert stored["arch"] == "sm_90a" and len(stored["kernels"]) > 100
+    for name, (registers, shared) in stored["kernels"].items():
+        assert 8 <= registers <= 255 and 0 <= shared <= 48 * 1024, name
+
+
+ADDR2LINE = """0x000000000000000f
+fastgemm::simt::load_vector<float>(float const*)
+/x/fastgemm/csrc/cuda/device/vector.cuh:41
+fastgemm::simt::Tile::read(int) const
+/x/fastgemm/csrc/cuda/gemm/tile.cuh:79 (discriminator 3)
+void fastgemm::simt::gemm_tiled_kernel<float>(fastgemm::simt::Gemm<float>)
+/x/fastgemm/csrc/cuda/gemm/level2_tiled.cu:44
+0x000000000000001f
+??
+??:0
+"""
+
+
+def test_frames_of_the_device_layer_are_skipped(monkeypatch):
+    asked = {}
+
+    def answer(command, input, **options):
+        asked["command"], asked["input"] = command, input
+        return subprocess.CompletedProcess(command, 0, ADDR2LINE, "")
+
+    monkeypatch.setattr(symbols, "_tool", lambda: "addr2line")
+    monkeypatch.setattr(symbols.subprocess, "run", answer)
+    found = symbols.locate("/x/_simt.so", [0x20, 0x10])
+    assert asked["input"].split() == ["0xf", "0x1f"], "the instruction before the return address"
+    assert [str(frame) for frame in found[0x10]] == [
+        "csrc/cuda/gemm/tile.cuh:79",
+        "csrc/cuda/gemm/level2_tiled.cu:44",
+    ]
+    assert found[0x10][0].function == "Tile::read" and found[0x10][1].function == "gemm_tiled_kernel<float>"
+    assert str(found[0x20][0]) == "_simt.so+0x1f:0"
+
+
+def test_without_addr2line_sites_are_offsets_and_that_is_said_once(monkeypatch):
+    monkeypatch.setattr(symbols.shutil, "which", lambda name: None)
+    symbols._tool.cache_clear()
+    try:
+        with pytest.warns(RuntimeWarning, match="addr2line") as said:
+            for _ in range(2):
+                found = symbols.locate("/x/_simt.so", [0x10])
+        assert len(said) == 1
+        assert found[0x10][0].file == "_simt.so+0xf"
+    finally:
+        symbols._tool.cache_clear()
+
+
+def test_sources_that_are_gone_leave_the_counters(report_of):
+    launches, frames = model.naive()
+    gone = {pc: (Frame("kernel", "csrc/cuda/gone.cu", 35, "/nowhere/gone.cu"),) for pc in frames}
+    report = report_of((launches, gone))
+    assert "load a, 4 B" in str(report) and "load a, 4 B" in report._repr_html_()
