@@ -15,7 +15,7 @@ std::vector<std::unique_ptr<Region>> regions;
 std::array<Region*, 4> recent{};
 size_t next_recent = 0;
 uint64_t block = 0, first_block_of_launch = 0;
-uintptr_t segment = 0;  // the thread-local one that the shared variables below lie in
+symbols::Segment segment;  // the thread-local one that the shared variables below lie in
 
 void insert(Region region) {
   const auto after =
@@ -77,8 +77,8 @@ void begin_launch(void* dynamic_shared, size_t bytes) {
     remove_if([](const Region& r) { return r.space == Space::shared; });
     segment = symbols::thread_segment();
     for (const symbols::Variable& v : symbols::shared_variables())
-      insert({.begin = segment + v.offset,
-              .end = segment + v.offset + v.bytes,
+      insert({.begin = segment.begin + v.offset,
+              .end = segment.begin + v.offset + v.bytes,
               .space = Space::shared,
               .name = last_name(v.name)});
   }
@@ -112,6 +112,8 @@ Region* find(uintptr_t address) {
   if (r->space == Space::shared) clear_for_block(*r);
   return recent[next_recent++ % recent.size()] = r;
 }
+
+bool among_shared_variables(uintptr_t address) { return address - segment.begin < segment.bytes; }
 
 std::string nearest(uintptr_t address) {
   const auto after = std::ranges::upper_bound(regions, address, {}, [](const auto& r) { return r->begin; });

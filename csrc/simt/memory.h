@@ -40,6 +40,8 @@ void end_launch();
 
 // Null outside every region.
 Region* find(uintptr_t address);
+// Also between them.
+bool among_shared_variables(uintptr_t address);
 // The region that ends last before an address, or begins first after it: for messages.
 std::string nearest(uintptr_t address);
 

@@ -21,8 +21,13 @@
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
 // One block runs at a time, so that its shared variables may be static. Being thread-local tells them from
-// other static variables: csrc/simt/memory.cpp finds them in the module's thread-local segment.
-#define __shared__ static thread_local
+// other static variables: csrc/simt/memory.cpp finds them in the module's thread-local segment. A red zone
+// lies before each, so that a step beyond one is none into the next (simt.cmake keeps them in this order).
+#define __shared__                                                            \
+  [[gnu::used]] static thread_local char FASTGEMM_RED_ZONE(__COUNTER__)[128]; \
+  static thread_local
+#define FASTGEMM_RED_ZONE(n) FASTGEMM_RED_ZONE_(n)
+#define FASTGEMM_RED_ZONE_(n) red_zone_##n
 
 // Warps and blocks.
 

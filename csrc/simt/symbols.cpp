@@ -79,6 +79,7 @@ std::vector<Variable> read_shared_variables(const std::string& path) {
       const std::string_view name = names + symbol->st_name;
       // A variable of a function of namespace fastgemm::simt.
       if (ELF64_ST_TYPE(symbol->st_info) != STT_TLS || !name.starts_with("_ZZN8fastgemm4simt")) continue;
+      if (name.find("red_zone_") != name.npos) continue;  // of __shared__, platform.h
       variables.push_back({demangled(names + symbol->st_name), symbol->st_value, symbol->st_size});
     }
   }
@@ -110,7 +111,7 @@ std::string source_line(uint32_t pc) {
     std::string frame = frames.substr(0, frames.find('\n'));
     frames.erase(0, frame.size() + 1);
     if (frame.starts_with("??") || frame.find("/cuda/device/") != std::string::npos ||
-        frame.find("/csrc/simt/") != std::string::npos)
+        frame.find("/csrc/simt/") != std::string::npos || frame.find("/include/c++/") != std::string::npos)
       continue;
     if (const size_t root = frame.rfind("csrc/cuda/"); root != std::string::npos) frame.erase(0, root);
     return line = frame.substr(0, frame.find(" ("));
@@ -134,10 +135,13 @@ const std::vector<Variable>& shared_variables() {
   return all;
 }
 
-uintptr_t thread_segment() {
-  uintptr_t segment = 0;
-  visit_own_object(
-      [&](const dl_phdr_info& info) { segment = reinterpret_cast<uintptr_t>(info.dlpi_tls_data); });
+Segment thread_segment() {
+  Segment segment;
+  visit_own_object([&](const dl_phdr_info& info) {
+    segment.begin = reinterpret_cast<uintptr_t>(info.dlpi_tls_data);
+    for (int i = 0; i < info.dlpi_phnum; ++i)
+      if (info.dlpi_phdr[i].p_type == PT_TLS) segment.bytes = info.dlpi_phdr[i].p_memsz;
+  });
   return segment;
 }
 

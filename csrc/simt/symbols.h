@@ -14,8 +14,8 @@ const std::string& path();
 uintptr_t base();
 bool in_image(uintptr_t address);  // its code and constants
 
-// "csrc/cuda/gemm/level2_tiled.cu:41": the innermost line outside cuda/device. Without binutils' addr2line,
-// or debug information, the program counter.
+// "csrc/cuda/gemm/level2_tiled.cu:41": the innermost line outside cuda/device and the standard library.
+// Without binutils' addr2line, or debug information, the program counter.
 std::string source_line(uint32_t pc);
 
 std::string demangled(const char* mangled);
@@ -28,6 +28,11 @@ struct Variable {
 const std::vector<Variable>& shared_variables();
 
 // The calling thread's copy of that segment.
-uintptr_t thread_segment();
+struct Segment {
+  uintptr_t begin = 0;
+  size_t bytes = 0;
+  bool operator==(const Segment&) const = default;
+};
+Segment thread_segment();
 
 }  // namespace fastgemm::simt::symbols

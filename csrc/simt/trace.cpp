@@ -36,7 +36,10 @@ const uintptr_t image_base = symbols::base();
 bool reads(Kind k) { return k == Kind::load || k == Kind::matrix_load; }
 
 // What a kernel may read that is no GPU memory: its parameters, which lie on the host's stack, and constants.
-bool is_host(uintptr_t a) { return runtime::on_host_stack(a) || symbols::in_image(a); }
+// The system keeps a thread's shared variables beside its stack.
+bool is_host(uintptr_t a) {
+  return !memory::among_shared_variables(a) && (runtime::on_host_stack(a) || symbols::in_image(a));
+}
 
 // Returns only when the access may go on.
 void unknown_address(uintptr_t a, bool write, uint32_t pc) {

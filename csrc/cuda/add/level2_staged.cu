@@ -14,7 +14,8 @@ constexpr int kStagedThreads = 256;
 
 template <class T>
 __global__ void __launch_bounds__(kStagedThreads) add_staged_kernel(Add<T> add) {
-  FASTGEMM_SHARED T staged_a[kStagedThreads], staged_b[kStagedThreads];
+  FASTGEMM_SHARED T staged_a[kStagedThreads];
+  FASTGEMM_SHARED T staged_b[kStagedThreads];
   const int64_t index = int64_t(blockIdx.x) * kStagedThreads + threadIdx.x;
   const int64_t row = index / add.cols, col = index - row * add.cols;
   const bool inside = row < add.rows;
@@ -39,7 +40,8 @@ constexpr int kStagedTile = 32;
 template <class T>
 __global__ void __launch_bounds__(kStagedTile* kStagedTile)
     add_staged_transposed_kernel(Add<T> add, int64_t width, int64_t tiles_across) {
-  FASTGEMM_SHARED T staged_a[kStagedTile][kStagedTile], staged_b[kStagedTile][kStagedTile];
+  FASTGEMM_SHARED T staged_a[kStagedTile][kStagedTile];
+  FASTGEMM_SHARED T staged_b[kStagedTile][kStagedTile];
   const int64_t row = blockIdx.x / tiles_across * kStagedTile + threadIdx.x;
   const int64_t col = blockIdx.x % tiles_across * kStagedTile + threadIdx.y, index = row * width + col;
   const bool inside = col < width && index < add.rows * add.cols;
