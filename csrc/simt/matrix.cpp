@@ -101,6 +101,13 @@ void emulate_mma(void* d, const void* a, const void* b) {
   runtime::warp_exchange(runtime::kFullWarp, &lane, multiply<T, M, K>);
 }
 
+void check_wmma_address(const void* p, int leading_bytes) {
+  if (reinterpret_cast<uintptr_t>(p) % 32 != 0 || leading_bytes % 16 != 0)
+    runtime::fail(
+        "a wmma tile needs an address that is a multiple of 32 bytes and a leading dimension of whole 16 "
+        "bytes");
+}
+
 template void emulate_mma<Half, 16, 16>(void*, const void*, const void*);
 template void emulate_mma<BFloat16, 16, 16>(void*, const void*, const void*);
 template void emulate_mma<Tf32, 16, 8>(void*, const void*, const void*);

@@ -15,6 +15,9 @@ void emulate_stmatrix(void* row, const uint32_t* from, int matrices, bool transp
 template <class T, int M, int K>
 void emulate_mma(void* d, const void* a, const void* b);
 
+// The rules of wmma's loads and stores.
+void check_wmma_address(const void* p, int leading_bytes);
+
 // Accumulator and operands in the names of instructions.
 template <class T>
 inline constexpr char kTypesText[] = ".f64";
