@@ -40,7 +40,7 @@ void clear_for_block(Region& r) {
   std::memset(reinterpret_cast<void*>(r.begin), 0xff, bytes);
   r.initialized.assign(bytes, 0);
   r.cells.resize((bytes + 3) / 4 + 1);
-  for (order::Cell& c : r.cells) c.write_in_flight = false, c.reads_in_flight = 0;
+  for (order::Cell& c : r.cells) c.write_in_flight = c.split = false, c.reads_in_flight = 0;
 }
 
 // "tile" of "fastgemm::simt::(anonymous namespace)::gemm_tiled_kernel<...>(...)::tile".
@@ -89,7 +89,11 @@ void begin_launch(void* dynamic_shared, size_t bytes) {
     if (r->space == Space::global) r->touched.assign((r->end - r->begin) / 32 + 2, false);
 }
 
-void begin_block() { ++block, recent = {}; }
+void begin_block() {
+  ++block, recent = {};
+  for (const auto& r : regions)
+    if (r->name == kDynamic) clear_for_block(*r);
+}
 
 void end_launch() {
   Launch& launch = session().launch();

@@ -21,7 +21,8 @@ struct Region {
   std::vector<uint8_t> initialized;
   std::vector<bool> touched;       // global: 32-byte sectors of this launch that counted blocks accessed
   std::vector<order::Cell> cells;  // shared: one for each 4 bytes
-  uint64_t block = 0;              // shared: for which block it was cleared last
+  std::vector<order::Cell> cells_of_bytes;
+  uint64_t block = 0;  // shared: for which block it was cleared last
 
   bool contains(uintptr_t a) const { return a - begin < end - begin; }
   size_t offset(uintptr_t a) const { return a - begin; }

@@ -61,7 +61,6 @@ struct Flight {
 std::vector<Flight> flights;
 int64_t most_in_flight = 0;
 
-int64_t bytes_in_flight = 0;
 std::unordered_map<const void*, Published> objects;
 uint32_t first_clock = 1;  // of this block: older stamps are from blocks before
 
@@ -97,34 +96,65 @@ void in_flight(bool write, const Region& r, uintptr_t address, uint32_t pc, uint
          {pc, copy});
 }
 
-// Calls visit(cell, mask of its bytes, address) for all cells of a range, until it returns false.
+// The cell of a byte.
+Cell& cell_of(Region& r, size_t offset) {
+  Cell& word = r.cells[offset / 4];
+  return word.split ? r.cells_of_bytes[offset] : word;
+}
+
+Cell& split_cell_of(Region& r, size_t offset) {
+  if (r.cells_of_bytes.empty()) r.cells_of_bytes.resize(4 * r.cells.size());
+  if (Cell& word = r.cells[offset / 4]; !word.split) {
+    std::fill_n(&r.cells_of_bytes[offset / 4 * 4], 4, word);
+    word.split = true;
+  }
+  return r.cells_of_bytes[offset];
+}
+
+// Calls visit(cell, address) for all cells of a range, until it returns false.
 template <class Visit>
 void visit_cells(Region& r, uintptr_t address, int bytes, const Visit& visit) {
-  const size_t begin = r.offset(address), end = begin + size_t(bytes);
-  for (size_t c = begin / 4; c <= (end - 1) / 4; ++c) {
-    const size_t from = std::max(begin, 4 * c) - 4 * c, to = std::min(end, 4 * c + 4) - 4 * c;
-    const auto mask = uint8_t((1u << to) - (1u << from));
-    if (!visit(r.cells[c], mask, r.begin + 4 * c + from)) return;
+  const size_t end = r.offset(address) + size_t(bytes);
+  for (size_t at = r.offset(address); at < end;) {
+    const bool whole = at % 4 == 0 && at + 4 <= end && !r.cells[at / 4].split;
+    if (!visit(whole ? r.cells[at / 4] : split_cell_of(r, at), r.begin + at)) return;
+    at += whole ? 4 : 1;
   }
 }
 
 // Whether a write of the running thread may come now.
-bool check_write(Cell& c, uint8_t mask, Region& r, uintptr_t address, uint32_t pc, size_t thread) {
-  if (c.write_in_flight && (c.write.bytes & mask)) return in_flight(true, r, address, pc, c.write.pc), false;
+bool check_write(const Cell& c, Region& r, uintptr_t address, uint32_t pc, size_t thread) {
+  if (c.write_in_flight) return in_flight(true, r, address, pc, c.write.pc), false;
   if (c.reads_in_flight) return in_flight(true, r, address, pc, c.read.pc), false;
-  if ((c.write.bytes & mask) && current(c.write) && !ordered(c.write, thread))
-    return race(true, c.write, true, r, address, pc), false;
+  if (current(c.write) && !ordered(c.write, thread)) return race(true, c.write, true, r, address, pc), false;
   for (const Stamp* s : {&c.read, &c.other_read})
-    if ((s->bytes & mask) && current(*s) && !ordered(*s, thread))
-      return race(true, *s, false, r, address, pc), false;
+    if (current(*s) && !ordered(*s, thread)) return race(true, *s, false, r, address, pc), false;
   return true;
 }
 
-void set_write(Cell& c, uint8_t mask, uint32_t pc, size_t thread, bool ordinary) {
-  const bool more = c.write.thread == thread && c.write.clock == clocks[thread];
-  c.write = {clocks[thread], pc, uint16_t(thread), uint8_t(more ? c.write.bytes | mask : mask)};
+void set_write(Cell& c, uint32_t pc, size_t thread, bool ordinary) {
+  c.write = {clocks[thread], pc, uint16_t(thread)};
   c.ordinary = ordinary;
-  if (mask == 0xf) c.read = c.other_read = {};
+  c.read = c.other_read = {};
+}
+
+// Of more reads than a cell remembers it keeps the first and any other one, in each cell that of another
+// warp: so that a tile as a whole remembers all of its readers.
+bool keep(const Stamp& read, const Stamp& instead_of, uintptr_t address) {
+  const auto rank = [&](const Stamp& s) {
+    return (uint32_t(address / 4) + s.thread / runtime::kWarp) * 0x9e3779b1u;
+  };
+  return rank(read) >= rank(instead_of);
+}
+
+void set_read(Cell& c, uintptr_t address, uint32_t pc, size_t thread) {
+  const Stamp now{clocks[thread], pc, uint16_t(thread)};
+  // A read that this one is ordered after says no more than this one will.
+  const auto replaces = [&](const Stamp& s) { return !current(s) || ordered(s, thread); };
+  if (replaces(c.read))
+    c.read = now;
+  else if (replaces(c.other_read) || keep(now, c.other_read, address))
+    c.other_read = now;
 }
 
 }  // namespace
@@ -173,23 +203,19 @@ void fence_async() {
 
 void read(Region& r, uintptr_t address, int bytes, uint32_t pc) {
   const size_t thread = running();
-  visit_cells(r, address, bytes, [&](Cell& c, uint8_t mask, uintptr_t at) {
-    if (c.write.bytes & mask && current(c.write)) {
-      if (c.write_in_flight) return in_flight(false, r, at, pc, c.write.pc), false;
-      if (!ordered(c.write, thread)) return race(false, c.write, true, r, at, pc), false;
-    }
-    // A read that this one is ordered after says no more than this one will.
-    const bool follows = !current(c.read) || (ordered(c.read, thread) && !(c.read.bytes & ~mask));
-    (follows ? c.read : c.other_read) = {clocks[thread], pc, uint16_t(thread), mask};
+  visit_cells(r, address, bytes, [&](Cell& c, uintptr_t at) {
+    if (c.write_in_flight) return in_flight(false, r, at, pc, c.write.pc), false;
+    if (current(c.write) && !ordered(c.write, thread)) return race(false, c.write, true, r, at, pc), false;
+    set_read(c, at, pc, thread);
     return true;
   });
 }
 
 void write(Region& r, uintptr_t address, int bytes, uint32_t pc) {
   const size_t thread = running();
-  visit_cells(r, address, bytes, [&](Cell& c, uint8_t mask, uintptr_t at) {
-    if (!check_write(c, mask, r, at, pc, thread)) return false;
-    set_write(c, mask, pc, thread, true);
+  visit_cells(r, address, bytes, [&](Cell& c, uintptr_t at) {
+    if (!check_write(c, r, at, pc, thread)) return false;
+    set_write(c, pc, thread, true);
     return true;
   });
   std::memset(&r.initialized[r.offset(address)], 1, size_t(bytes));
@@ -225,15 +251,15 @@ void begin_write(void* to, int bytes, const void* site, bool needs_fence) {
   if (!r || r->cells.empty()) return;  // outside a simulation's shared memory: note() has said so
   const size_t thread = running();
   const uint32_t pc = trace::pc_of(site);
-  visit_cells(*r, address, bytes, [&](Cell& c, uint8_t mask, uintptr_t at) {
-    if (!check_write(c, mask, *r, at, pc, thread)) return false;
+  visit_cells(*r, address, bytes, [&](Cell& c, uintptr_t at) {
+    if (!check_write(c, *r, at, pc, thread)) return false;
     if (needs_fence && c.ordinary && current(c.write) && c.write.clock > fenced.of(thread, c.write.thread)) {
       report("proxy",
              "an asynchronous write of '" + r->name + "' follows an ordinary one without fence_async_shared",
              {pc, c.write.pc});
       return false;
     }
-    set_write(c, mask, pc, thread, false);
+    set_write(c, pc, thread, false);
     c.write_in_flight = true;
     return true;
   });
@@ -244,8 +270,8 @@ void land(void* to, int bytes, bool ordinary, bool by_waiting_thread) {
   const auto address = reinterpret_cast<uintptr_t>(to);
   Region* r = memory::find(address);
   if (!r || r->cells.empty()) return;
-  count_in_flight(r->cells[r->offset(address) / 4].write.thread, -bytes);
-  visit_cells(*r, address, bytes, [&](Cell& c, uint8_t, uintptr_t) {
+  count_in_flight(cell_of(*r, r->offset(address)).write.thread, -bytes);
+  visit_cells(*r, address, bytes, [&](Cell& c, uintptr_t) {
     c.write_in_flight = false, c.ordinary = ordinary;
     if (by_waiting_thread) c.write.clock = clocks[running()], c.write.thread = uint16_t(running());
     return true;
@@ -267,7 +293,7 @@ void end_async_write(void* to, int bytes, Barrier* publishes) {
   Region* r = memory::find(address);
   if (!r || r->cells.empty()) return;
   order::land(to, bytes, false, false);
-  const order::Stamp& written = r->cells[r->offset(address) / 4].write;
+  const order::Stamp& written = order::cell_of(*r, r->offset(address)).write;
   auto& seen = order::objects[publishes].seen;
   seen.resize(order::clocks.size());
   seen[written.thread] = std::max(seen[written.thread], written.clock);
@@ -280,7 +306,7 @@ void begin_async_read(const void* from, int bytes, const void* site) {
   const uint32_t pc = trace::pc_of(site);
   order::read(*r, address, bytes, pc);
   const size_t thread = order::running();
-  order::visit_cells(*r, address, bytes, [&](order::Cell& c, uint8_t, uintptr_t) {
+  order::visit_cells(*r, address, bytes, [&](order::Cell& c, uintptr_t) {
     ++c.reads_in_flight;
     if (!c.ordinary || !order::current(c.write) || c.write.clock <= order::fenced.of(thread, c.write.thread))
       return true;
@@ -295,11 +321,11 @@ void end_async_read(const void* from, int bytes) {
   const auto address = reinterpret_cast<uintptr_t>(from);
   Region* r = memory::find(address);
   if (!r || r->cells.empty()) return;
-  order::visit_cells(*r, address, bytes, [&](order::Cell& c, uint8_t mask, uintptr_t) {
+  order::visit_cells(*r, address, bytes, [&](order::Cell& c, uintptr_t) {
     if (c.reads_in_flight > 0) --c.reads_in_flight;
     if (runtime::inside()) {
       const size_t thread = order::running();
-      c.read = {order::clocks[thread], c.read.pc, uint16_t(thread), mask};
+      c.read = {order::clocks[thread], c.read.pc, uint16_t(thread)};
     }
     return true;
   });

@@ -16,14 +16,15 @@ namespace fastgemm::simt::order {
 struct Stamp {
   uint32_t clock = 0, pc = 0;  // clock 0: no access
   uint16_t thread = 0;
-  uint8_t bytes = 0;  // which of the four
 };
 
-// What is remembered of four bytes of shared memory: the last write, and two reads after it.
+// What is remembered of four bytes of shared memory, or of each of them once they were accessed one by one:
+// the last write, and two reads after it.
 struct Cell {
   Stamp write, read, other_read;
   bool write_in_flight = false;
   bool ordinary = false;  // last written by the threads, not by the asynchronous proxy
+  bool split = false;     // four cells of one byte know more
   uint16_t reads_in_flight = 0;
 };
 
