@@ -108,7 +108,9 @@ void arrive_expecting(Barrier* barrier, int bytes) {
 
 void wait_phase(Barrier* barrier, uint32_t parity) {
   const Barrier& b = checked(barrier, __builtin_return_address(0));
-  runtime::wait_until("the phase of a barrier in shared memory", [&] { return b.phase != (parity & 1); });
+  runtime::wait_until(
+      "the phase of a barrier in shared memory", [&] { return b.phase != (parity & 1); },
+      __builtin_return_address(0));
   order::acquire(barrier);
 }
 

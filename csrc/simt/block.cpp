@@ -286,8 +286,8 @@ void Block::release_barrier(int id, bool everyone) {
     if (t.state != State::at_barrier || t.barrier != id) continue;
     t.state = State::ready;
     members.push_back(int(&t - threads_.data()));
-    if (everyone && site && site != t.barrier_site) check_same_line(t, site);
-    site = t.barrier_site;
+    if (everyone && site && site != t.site) check_same_line(t, site);
+    site = t.site;
   }
   if (everyone && members.size() < threads_.size())
     report("barrier divergence",
@@ -299,7 +299,7 @@ void Block::release_barrier(int id, bool everyone) {
 
 // Threads of one barrier may come from copies that the compiler made of one line, but not from two lines.
 void Block::check_same_line(const Thread& t, const void* site) {
-  const uint32_t here = trace::pc_of(t.barrier_site), there = trace::pc_of(site);
+  const uint32_t here = trace::pc_of(t.site), there = trace::pc_of(site);
   if (symbols::source_line(here) == symbols::source_line(there)) return;
   report("barrier divergence", "threads of a block meet at different __syncthreads", {there, here});
 }
@@ -311,15 +311,16 @@ void Block::land_one() {
 }
 
 void Block::deadlock() const {
-  std::string what = "fastgemm: " + where() + ": deadlock";
-  const char* last = nullptr;
+  std::string what;
+  std::vector<uint32_t> sites;
   for (const Thread& t : threads_) {
-    if (t.state == State::done || (last && !std::strcmp(last, t.waits_for))) continue;
-    last = t.waits_for;
-    what += "; thread " + text(t.index) + " and on waits for " + last;
+    if (t.state == State::done || std::ranges::count(sites, trace::pc_of(t.site)) > 0) continue;
+    what += std::string(sites.empty() ? "" : "; ") + "thread " + text(t.index) + " and on waits for " +
+            t.waits_for;
     if (t.state == State::at_barrier) what += " " + std::to_string(t.barrier);
+    sites.push_back(trace::pc_of(t.site));
   }
-  throw std::runtime_error(what);
+  report_and_stop("deadlock", what, sites);
 }
 
 }  // namespace fastgemm::simt::runtime

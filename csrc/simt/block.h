@@ -26,9 +26,9 @@ struct Thread {
   dim3 index;
   State state;
   const char* waits_for;
+  const void* site;              // in the kernel, where it waits
   int barrier, barrier_threads;  // at_barrier
-  const void* barrier_site;
-  uint32_t mask;  // in_warp
+  uint32_t mask;                 // in_warp
   void* record;
   Exchange exchange;
   WarpgroupExchange warpgroup_exchange;  // in_warpgroup
@@ -50,8 +50,8 @@ class Block {
   dim3 grid() const { return grid_; }
   bool holds_stack(uintptr_t a) const { return a - stacks_begin_ < stacks_bytes_; }
   [[noreturn]] void stop(const std::string& what);
-  void suspend(State state, const char* waits_for) {
-    current_->state = state, current_->waits_for = waits_for;
+  void suspend(State state, const char* waits_for, const void* site = nullptr) {
+    current_->state = state, current_->waits_for = waits_for, current_->site = site;
     current_->fiber.suspend();
   }
   int warpgroups() const { return int(threads_.size()) / kWarpgroup; }

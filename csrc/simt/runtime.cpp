@@ -75,14 +75,14 @@ void block_barrier(int id, int threads) {
   if (id < 0 || id >= kBarriers || threads % kWarp != 0)
     fail("barrier " + std::to_string(id) + " for " + std::to_string(threads) + " threads");
   Thread& t = block.current();
-  t.barrier = id, t.barrier_threads = threads, t.barrier_site = __builtin_return_address(0);
-  block.suspend(State::at_barrier, "barrier");
+  t.barrier = id, t.barrier_threads = threads;
+  block.suspend(State::at_barrier, "barrier", __builtin_return_address(0));
 }
 
 void warp_exchange(uint32_t mask, void* record, Exchange exchange) {
   if (!(mask >> lane_index() & 1)) fail("a lane outside the mask of a warp-wide operation takes part in it");
   block.current().mask = mask, block.current().record = record, block.current().exchange = exchange;
-  block.suspend(State::in_warp, "the other lanes of its warp");
+  block.suspend(State::in_warp, "the other lanes of its warp", __builtin_return_address(0));
 }
 
 void warp_barrier(uint32_t mask) {
@@ -98,15 +98,15 @@ void warp_barrier(uint32_t mask) {
 void warpgroup_exchange(void* record, WarpgroupExchange exchange) {
   if (thread_index() / kWarpgroup >= block.warpgroups()) fail("a warpgroup needs 128 threads");
   block.current().record = record, block.current().warpgroup_exchange = exchange;
-  block.suspend(State::in_warpgroup, "the other threads of its warpgroup");
+  block.suspend(State::in_warpgroup, "the other threads of its warpgroup", __builtin_return_address(0));
 }
 
-void wait_until(const char* what, bool (*holds)(const void*), const void* argument) {
+void wait_until(const char* what, bool (*holds)(const void*), const void* argument, const void* site) {
   block.current().holds = holds, block.current().argument = argument;
-  block.suspend(State::waiting, what);
+  block.suspend(State::waiting, what, site);
 }
 
-void yield() { block.suspend(State::yielded, "a value in memory"); }
+void yield() { block.suspend(State::yielded, "a value in memory", __builtin_return_address(0)); }
 
 void land_later(std::function<void()> land) { block.land_later(std::move(land)); }
 

@@ -71,12 +71,13 @@ inline constexpr int kWarpgroup = 128;
 using WarpgroupExchange = void (*)(void* const (&records)[kWarpgroup]);
 void warpgroup_exchange(void* record, WarpgroupExchange exchange);
 
-// Waits until `holds` does. A block in which all threads wait for what cannot come is a deadlock.
-void wait_until(const char* what, bool (*holds)(const void*), const void* argument);
+// Waits until `holds` does, at this place of the kernel. A block in which all threads wait for what cannot
+// come is a deadlock.
+void wait_until(const char* what, bool (*holds)(const void*), const void* argument, const void* site);
 template <class Condition>
-void wait_until(const char* what, const Condition& holds) {
+void wait_until(const char* what, const Condition& holds, const void* site) {
   if (holds()) return;
-  wait_until(what, [](const void* c) { return (*static_cast<const Condition*>(c))(); }, &holds);
+  wait_until(what, [](const void* c) { return (*static_cast<const Condition*>(c))(); }, &holds, site);
 }
 
 // Lets the other threads run: for a loop that looks at memory itself.

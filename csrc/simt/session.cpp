@@ -39,4 +39,9 @@ void report(const char* check, const std::string& message, std::vector<uint32_t>
     problems.push_back({check, message, std::move(sites), blockIdx, runtime::thread_place()});
 }
 
+void report_and_stop(const char* check, const std::string& message, std::vector<uint32_t> sites) {
+  report(check, message, std::move(sites));
+  runtime::stop(std::string(check) + ": " + message);
+}
+
 }  // namespace fastgemm::simt

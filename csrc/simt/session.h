@@ -93,5 +93,7 @@ Session& session();
 // The simulated GPU found a mistake in the kernel. Says so at once if options.raise_problems (the block
 // stops), and once for each check and set of sites otherwise.
 void report(const char* check, const std::string& message, std::vector<uint32_t> sites);
+// The same where the block cannot go on.
+[[noreturn]] void report_and_stop(const char* check, const std::string& message, std::vector<uint32_t> sites);
 
 }  // namespace fastgemm::simt

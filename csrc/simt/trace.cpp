@@ -41,11 +41,8 @@ bool is_host(uintptr_t a) {
   return !memory::among_shared_variables(a) && (runtime::on_host_stack(a) || symbols::in_image(a));
 }
 
-// Returns only when the access may go on.
-void unknown_address(uintptr_t a, bool write, uint32_t pc) {
-  const std::string text = std::string(write ? "a write " : "a read ") + memory::nearest(a);
-  report("out of bounds", text, {pc});
-  runtime::stop("out of bounds: " + text);
+[[noreturn]] void unknown_address(uintptr_t a, bool write, uint32_t pc) {
+  report_and_stop("out of bounds", std::string(write ? "a write " : "a read ") + memory::nearest(a), {pc});
 }
 
 void check_initialized(const Region& r, uintptr_t a, int bytes, uint32_t pc) {
