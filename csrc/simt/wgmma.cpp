@@ -90,22 +90,28 @@ class Operand {
   std::byte* base_;
 };
 
-// The accumulator registers of a warpgroup at one place.
-struct Accumulators {
+// An array of registers that each thread of a warpgroup has.
+struct RegisterArray {
   uint32_t* registers[kWarpgroup];
   int count;  // of a thread
-  uint32_t poison;
-  int in_flight = 0;             // products that will write them
-  std::vector<uint32_t> values;  // of all threads: what they will hold, or what the last product left
+  uint32_t poison = 0;
+  int in_flight = 0;  // products that will write them
+  // Of all threads: what they will hold; or, with none in flight, what the last product or fence left, if
+  // known.
+  std::vector<uint32_t> values;
 
   template <class Visit>
   void for_each(const Visit& visit) {
     for (int t = 0; t < kWarpgroup; ++t)
       for (int i = 0; i < count; ++i) visit(registers[t][i], values[size_t(t * count + i)]);
   }
+  void remember() {
+    values.resize(size_t(kWarpgroup * count));
+    for_each([](uint32_t& r, uint32_t& value) { value = r; });
+  }
   bool as_left() {
-    bool same = !values.empty();
-    if (same) for_each([&](uint32_t& r, uint32_t value) { same &= r == value; });
+    bool same = true;
+    for_each([&](uint32_t& r, uint32_t value) { same &= r == value; });
     return same;
   }
   bool poisoned() {
@@ -117,7 +123,7 @@ struct Accumulators {
 
 struct Product {
   WgmmaCall call;
-  Accumulators* d;
+  RegisterArray* d;
   std::vector<uint32_t> a;  // registers of all threads
   void (*run)(const Product&);
 };
@@ -130,19 +136,24 @@ struct Range {
 struct Warpgroup {
   Groups<Product> products;
   Groups<Range> reads[4];  // for each warp, what it watches of the operands
-  std::deque<Accumulators> accumulators;
-  bool fenced = false;
+  std::deque<RegisterArray> arrays;
+  bool fenced = false;  // since it last waited
 
-  Accumulators& find(void* const (&records)[kWarpgroup], int count, bool integer) {
-    const auto pointer = [&](int t) {
-      return static_cast<uint32_t*>(static_cast<const WgmmaCall*>(records[t])->d);
-    };
-    for (Accumulators& known : accumulators)
+  // The array at pointer(thread).
+  template <class Pointer>
+  RegisterArray& find(const Pointer& pointer, int count) {
+    for (RegisterArray& known : arrays)
       if (known.registers[0] == pointer(0) && known.count == count) return known;
-    Accumulators& added = accumulators.emplace_back();
-    for (int t = 0; t < kWarpgroup; ++t) added.registers[t] = pointer(t);
-    added.count = count, added.poison = integer ? 0x7fffffffu : 0xffffffffu;
+    RegisterArray& added = arrays.emplace_back();
+    for (int t = 0; t < kWarpgroup; ++t)
+      added.registers[t] = static_cast<uint32_t*>(const_cast<void*>(pointer(t)));
+    added.count = count;
     return added;
+  }
+
+  void check_fenced(RegisterArray& r) const {
+    if (r.values.empty() ? !fenced : !r.as_left())
+      stop("wgmma on registers that were written after the last wgmma_fence");
   }
 };
 
@@ -212,26 +223,29 @@ void issue(void* const (&records)[kWarpgroup]) {
   check_uniform(records);
   Warpgroup& w = mine();
   Product p{*static_cast<const WgmmaCall*>(records[0]), nullptr, {}, run<T>};
-  if (p.call.a_registers)
-    for (const void* record : records) {
-      const uint32_t* a = static_cast<const WgmmaCall*>(record)->a_registers;
-      p.a.insert(p.a.end(), a, a + 4);
-    }
-  Accumulators& d = w.find(records, p.call.n / 2, sizeof(T) == 1);
+  const auto call = [&](int t) -> const WgmmaCall& { return *static_cast<const WgmmaCall*>(records[t]); };
+  if (p.call.a_registers) {
+    RegisterArray& a = w.find([&](int t) -> const void* { return call(t).a_registers; }, 4);
+    w.check_fenced(a);
+    a.remember();
+    p.a = a.values;
+  }
+  RegisterArray& d = w.find([&](int t) -> const void* { return call(t).d; }, p.call.n / 2);
   p.d = &d;
   if (d.in_flight > 0) {
     if (!d.poisoned()) stop("accumulators of a wgmma under way were written");
   } else {
-    if (!w.fenced && !d.as_left()) stop("wgmma on accumulators that were written after the last wgmma_fence");
-    d.values.resize(size_t(kWarpgroup * d.count));
-    d.for_each([&](uint32_t& r, uint32_t& value) { value = r, r = d.poison; });
+    w.check_fenced(d);
+    d.remember();
+    d.poison = sizeof(T) == 1 ? 0x7fffffffu : 0xffffffffu;
+    d.for_each([&](uint32_t& r, uint32_t) { r = d.poison; });
   }
   ++d.in_flight;
   w.products.open.push_back(std::move(p));
 }
 
 void finish(Product& p) {
-  Accumulators& d = *p.d;
+  RegisterArray& d = *p.d;
   p.run(p);
   if (--d.in_flight > 0) return;
   if (!d.poisoned()) stop("accumulators of a wgmma under way were written");
@@ -251,8 +265,8 @@ void watch(const WgmmaOperand& o, int rows, const auto& is_mine, const void* sit
     const size_t first = i++;
     while (i < units.size() && units[i] == units[i - 1] + kUnit) ++i;
     open.push_back({units[first], int(i - first) * kUnit});
-    check_written(open.back().begin, open.back().bytes, site);
     begin_async_read(open.back().begin, open.back().bytes, site);
+    check_written(open.back().begin, open.back().bytes, site);
   }
 }
 
@@ -274,8 +288,22 @@ void emulate_wgmma(const WgmmaCall& call) {
   runtime::warpgroup_exchange(&record, issue<T>);
 }
 
-void emulate_wgmma_fence() {
-  runtime::warpgroup_exchange(nullptr, [](void* const(&)[kWarpgroup]) { mine().fenced = true; });
+void emulate_wgmma_fence(const WgmmaRegisters* named, int count) {
+  struct Record {
+    const WgmmaRegisters* named;
+    int count;
+  } record{named, count};
+  runtime::warpgroup_exchange(&record, [](void* const(&records)[kWarpgroup]) {
+    Warpgroup& w = mine();
+    const auto record = [&](int t) -> const Record& { return *static_cast<const Record*>(records[t]); };
+    w.fenced = true;
+    for (RegisterArray& r : w.arrays)
+      if (r.in_flight == 0) r.values.clear();
+    for (int i = 0; i < record(0).count; ++i) {
+      RegisterArray& r = w.find([&](int t) { return record(t).named[i].first; }, record(0).named[i].count);
+      if (r.in_flight == 0) r.remember();
+    }
+  });
 }
 
 void emulate_wgmma_commit() {

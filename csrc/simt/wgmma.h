@@ -26,7 +26,13 @@ struct WgmmaCall {
 // to d.
 template <class T>
 void emulate_wgmma(const WgmmaCall&);
-void emulate_wgmma_fence();
+
+// The registers that a fence names are checked: that nothing writes them between it and the next wgmma.
+struct WgmmaRegisters {
+  const void* first;
+  int count;
+};
+void emulate_wgmma_fence(const WgmmaRegisters* named, int count);
 void emulate_wgmma_commit();
 void emulate_wgmma_wait(int pending);
 void forget_wgmma();  // of the block before

@@ -18,6 +18,8 @@
 #if defined(__CUDACC__)
 #include "cuda/device/wgmma_asm.cuh"
 #else
+#include <iterator>
+
 #include "simt/wgmma.h"
 #endif
 
@@ -169,8 +171,9 @@ __device__ __forceinline__ void wgmma(Accumulator<T> (&d)[R], const uint32_t (&a
 #else
 
 template <class... Registers>
-__forceinline__ void wgmma_fence(Registers&...) {
-  emulate_wgmma_fence();
+__forceinline__ void wgmma_fence(Registers&... registers) {
+  const WgmmaRegisters named[] = {{registers, int(std::size(registers))}..., {}};
+  emulate_wgmma_fence(named, int(sizeof...(registers)));
 }
 __forceinline__ void wgmma_commit() { emulate_wgmma_commit(); }
 template <int pending, class... Registers>
