@@ -100,6 +100,8 @@ class CMakeBuild(build_ext):
         jobs = os.environ.get("MAX_JOBS") or str(os.cpu_count() or 1)
         subprocess.run(["cmake", "--build", str(build), "--parallel", jobs], check=True)
         subprocess.run(["cmake", "--install", str(build)], check=True)
+        if not self.editable_mode:  # `fastgemm explain` shows the kernels' source
+            shutil.copytree(ROOT / "csrc" / "cuda", package / "csrc" / "cuda", dirs_exist_ok=True)
 
     def get_source_files(self) -> list[str]:
         return []

@@ -161,6 +161,10 @@ fastgemm::simt::Tile::read(int) const
 /x/fastgemm/csrc/cuda/gemm/tile.cuh:79 (discriminator 3)
 void fastgemm::simt::gemm_tiled_kernel<float>(fastgemm::simt::Gemm<float>)
 /x/fastgemm/csrc/cuda/gemm/level2_tiled.cu:44
+operator()
+/x/fastgemm/csrc/cuda/device/launch.cuh:101
+std::_Function_handler<void ()>::_M_invoke(std::_Any_data const&)
+/usr/include/c++/12/bits/std_function.h:290
 0x000000000000001f
 ??
 ??:0

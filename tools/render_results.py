@@ -12,6 +12,8 @@ A marked block is replaced whole:
     <!-- gpu_NAME:begin -->   reference, random60, host, sizes or sweep of GPUs, from results/**/NAME.json
                               (as tools/gpu_check.sh bench writes them); rungs: the first table of reference
     <!-- kernels:begin -->    the kernel table
+    <!-- explain:begin -->    `fastgemm explain` of two levels of the transpose, and the picture of their banks,
+                              counted by the simulator at this moment
 
 A block whose file is not there is left empty.
 """
@@ -24,9 +26,12 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 
 import fastgemm
+from fastgemm._explain import markdown as explained
+from fastgemm._explain import plots as access_plots
 from fastgemm.bench import gpu_markdown, markdown, plots
 from fastgemm.bench.records import Report, read_report
 
@@ -49,6 +54,20 @@ PICTURES = {
     "sizes": "Rates against size on",
     "sweep": "Sustained rates, power and clocks on",
 }
+
+
+EXPLAINED = "explain_transpose.svg"
+
+
+@cache
+def explained_levels() -> list[fastgemm.Report]:
+    return [fastgemm.explain("transpose", level=level, shape=(1024, 1024)) for level in (2, 3)]
+
+
+def explain_section(picture: str) -> str:
+    command = "fastgemm explain transpose --level 3 --compare 2 --shape 1024 1024 --plot banks.svg"
+    alternative = "Banks of shared memory that a warp meets in, at levels 2 and 3 of the transpose"
+    return f"{explained.comparison(*explained_levels(), command)}\n\n![{alternative}]({picture})"
 
 
 class Site:
@@ -93,6 +112,7 @@ class Site:
             "ladder": lambda: sections("ladder", markdown.ladder_section),
             "reference": lambda: sections("reference", markdown.means_section, "cpu"),
             "kernels": lambda: markdown.kernel_section(fastgemm.kernels()),
+            "explain": lambda: explain_section(os.path.relpath(self.images / EXPLAINED, document.parent)),
         }
         for block, (file, section) in GPU_SECTIONS.items():
             makers[f"gpu_{block}"] = lambda file=file, section=section: sections(file, section, "cuda")
@@ -108,21 +128,34 @@ class Site:
             raise SystemExit(f"{document}: a marker has no partner")
         return BLOCK.sub(lambda m: m.group(1) + self.block(m.group(2), document) + m.group(4), text)
 
-    def stale_pictures(self) -> list[tuple[Path, Report]]:
-        """Pictures that were not drawn from the stored data."""
-        found = []
+    def stale_pictures(self) -> dict[Path, Callable[[Path], object]]:
+        """Pictures that were not drawn from the data there is, and what draws them."""
+        found: dict[Path, Callable[[Path], object]] = {}
+
+        def expect(path: Path, fingerprint: str, save: Callable[[Path], object]) -> None:
+            if not path.exists() or fingerprint not in path.read_text(encoding="utf-8"):
+                found[path] = save
+
         for name in PICTURES:
             for device, report in self.reports(name).items():
                 path = self.picture(name, device)
-                if not path.exists() or plots.fingerprint(report) not in path.read_text(encoding="utf-8"):
-                    found.append((path, report))
+                expect(path, plots.fingerprint(report), partial(plots.save, report))
+        if any("<!-- explain:begin -->" in path.read_text(encoding="utf-8") for path in self.documents()):
+            drawn = access_plots.fingerprint(explained_levels(), ["shared"])
+            expect(self.images / EXPLAINED, drawn, partial(save_banks, drawn))
         return found
 
 
-def draw(path: Path, report: Report) -> None:
+def save_banks(fingerprint: str, path: Path) -> None:
+    figure = access_plots.access_figure(explained_levels(), ["shared"])
+    access_plots.save(figure, path, description=f"data {fingerprint}")
+
+
+def draw(path: Path, save: Callable[[Path], object]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        (made,) = plots.save(report, Path(folder) / path.name)
+        made = Path(folder) / path.name
+        save(made)
         # matplotlib ends lines of SVG paths with a space
         lines = made.read_text(encoding="utf-8").splitlines()
     path.write_text("\n".join(line.rstrip() for line in lines) + "\n", encoding="utf-8")
@@ -140,7 +173,7 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     }
     pictures = site.stale_pictures()
     if check:
-        for path in [*stale, *(path for path, _ in pictures)]:
+        for path in [*stale, *pictures]:
             print(
                 f"{path.relative_to(root)} is out of date: run python tools/render_results.py",
                 file=sys.stderr,
@@ -148,9 +181,9 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
         return 1 if stale or pictures else 0
     for path, text in stale.items():
         path.write_text(text, encoding="utf-8")
-    for path, report in pictures:
-        draw(path, report)
-    for path in [*stale, *(path for path, _ in pictures)]:
+    for path, save in pictures.items():
+        draw(path, save)
+    for path in [*stale, *pictures]:
         print(f"written: {path.relative_to(root)}")
     return 0
 

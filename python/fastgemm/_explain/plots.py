@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,7 +111,6 @@ def _frame(axis: Axes, rows: list[int], left_out: int, height: int, title: str, 
     axis.set_ylim(height, 0)
     labels = [str(row * LINE) for row in rows] + ([f"{left_out} more"] if left_out else [])
     axis.set_yticks([y + 0.5 for y in range(len(labels))], labels, fontsize=6.5)
-    axis.set_ylabel("offset, bytes", fontsize=7, loc="top")
     axis.xaxis.tick_top()
     axis.set_title(f"{title}\n{key}", fontsize=8.5, loc="left")
     axis.tick_params(length=0)
@@ -122,8 +123,9 @@ def _where(site: Site) -> str:
 
 
 def _label(axis: Axes, x: float, y: float, lanes: tuple[int, ...], colour: str) -> None:
-    style = {"ha": "center", "va": "center", "fontsize": TEXT_SIZE, "color": colour}
-    axis.annotate(_lanes_text(lanes), (x + 0.5, y + 0.5), **style)
+    text = _lanes_text(lanes)
+    size = TEXT_SIZE if len(text) < 4 else 0.72 * TEXT_SIZE
+    axis.annotate(text, (x + 0.5, y + 0.5), ha="center", va="center", fontsize=size, color=colour)
 
 
 def _box(axis: Axes, x: float, y: float, width: float, colour: Any, gap: float = 0.6) -> None:
@@ -139,12 +141,12 @@ def draw_banks(axis: Axes, site: Site, height: int) -> None:
     total = max(word.wavefront for word in words) + 1
     colours = _colours(total)
     for y, row in enumerate(rows):
-        for bank in range(BANKS):
-            _box(axis, bank, y, 1, EMPTY)
+        _box(axis, 0, y, BANKS, EMPTY)
         for word in (word for word in words if word.index // BANKS == row):
             colour = colours[word.wavefront]
             _box(axis, word.bank, y, 1, colour)
             _label(axis, word.bank, y, word.lanes, "white" if sum(colour[:3]) < 1.4 else "black")
+    axis.vlines(range(1, BANKS), 0, len(rows), color=EDGE, linewidth=0.6)
     axis.set_xticks([bank + 0.5 for bank in range(BANKS)], list(map(str, range(BANKS))), fontsize=6)
     passes = f"{total} wavefront{'s' if total > 1 else ''} in this request"
     title = f"{_where(site)}: {passes}, {number(site.conflict)} times the fewest possible over all"
@@ -154,7 +156,7 @@ def draw_banks(axis: Axes, site: Site, height: int) -> None:
         left_out,
         height,
         title,
-        "columns are banks, numbers are lanes, each colour is one wavefront",
+        "rows: 128 bytes from an offset; columns: banks; numbers: lanes; each colour is one wavefront",
     )
 
 
@@ -186,10 +188,17 @@ def draw_sectors(axis: Axes, site: Site, height: int) -> None:
     title = (
         f"{_where(site)}: {len(moved)} sectors in this request, {number(site.sectors_per_request)} over all"
     )
-    _frame(axis, rows, left_out, height, title, "blue: asked for, numbers are lanes; pale: moved in vain")
+    _frame(
+        axis,
+        rows,
+        left_out,
+        height,
+        title,
+        "rows: 128 bytes from an offset; blue: asked for, by these lanes; pale: moved in vain",
+    )
 
 
-Panel = tuple[Callable[[Any, Site, int], None], Site]
+Draw = Callable[[Any, Site, int], None]
 
 
 def _height(site: Site) -> int:
@@ -199,32 +208,47 @@ def _height(site: Site) -> int:
     return min(len(rows), MAX_ROWS + 1)
 
 
-def access_figure(reports: list[Report]) -> Figure:
-    """A row for each report: its worst access to global memory, and to shared memory where there is any."""
+def _panel_rows(reports: list[Report], spaces: Iterable[str]) -> list[tuple[Draw, list[Site | None]]]:
+    """A row for each space that any report accesses: how to draw it, and the site of each report."""
+    draw = {"global": draw_sectors, "shared": draw_banks}
+    found = [(draw[space], worst_sites(reports, space)) for space in spaces]
+    return [(draw, sites) for draw, sites in found if any(sites)]
+
+
+def access_figure(reports: list[Report], spaces: Iterable[str] = ("global", "shared")) -> Figure:
+    """A column for each report: its worst access to global memory, and below it that to shared memory."""
     plt = _pyplot()
-    panels: list[list[Panel]] = [[] for _ in reports]
-    for draw, space in ((draw_sectors, "global"), (draw_banks, "shared")):
-        for row, site in zip(panels, worst_sites(reports, space), strict=True):
-            if site is not None:
-                row.append((draw, site))
-    rows = [max((_height(site) for _, site in row), default=1) for row in panels]
-    heights = [1.25 + 0.2 * count for count in rows]
-    columns = max(map(len, panels), default=0) or 1
-    figure = plt.figure(figsize=(8.4 * columns, sum(heights)), layout="constrained")
-    parts = figure.subfigures(len(reports), 1, height_ratios=heights, squeeze=False)[:, 0]
-    for part, report, row, count in zip(parts, reports, panels, rows, strict=True):
-        part.suptitle(report.title, fontsize=11, fontweight="bold", x=0.01, ha="left")
-        axes = part.subplots(1, columns, squeeze=False)[0]
-        for axis, (draw, site) in zip(axes, row, strict=False):
-            draw(axis, site, count)
-        for axis in axes[len(row) :]:
+    rows = _panel_rows(reports, spaces)
+    counts = [max(_height(site) for site in sites if site) for _, sites in rows] or [1]
+    heights = [0.75 + 0.2 * count for count in counts]
+    figure = plt.figure(figsize=(8.4 * len(reports), 0.4 + sum(heights)), layout="constrained")
+    columns = figure.subfigures(1, len(reports), squeeze=False)[0]
+    for i, (column, report) in enumerate(zip(columns, reports, strict=True)):
+        column.suptitle(report.title, fontsize=11, fontweight="bold", x=0.01, ha="left")
+        axes = column.subplots(len(counts), 1, squeeze=False, height_ratios=counts)[:, 0]
+        for axis in axes:
             axis.set_axis_off()
+        for axis, (draw, sites), count in zip(axes, rows, counts, strict=False):
+            if sites[i] is not None:
+                axis.set_axis_on()
+                draw(axis, sites[i], count)
     return figure
 
 
-def save(figure: Figure, *paths: Path) -> None:
+def fingerprint(reports: list[Report], spaces: Iterable[str] = ("global", "shared")) -> str:
+    """Identifies what a picture was drawn from."""
+    drawn = [[report.title for report in reports]]
+    for space in spaces:
+        sites = worst_sites(reports, space)
+        drawn += [s and [_where(s), s.example, s.sectors_per_request, s.conflict] for s in sites]
+    return hashlib.sha256(json.dumps(drawn).encode()).hexdigest()[:16]
+
+
+def save(figure: Figure, *paths: Path, description: str = "") -> None:
     """Writes .svg, .png or .pdf; the same report gives the same SVG."""
     for path in paths:
-        metadata = {"Title": "fastgemm explain"} | ({"Date": None} if path.suffix == ".svg" else {})
+        metadata = {"Title": "fastgemm explain"}
+        if path.suffix == ".svg":
+            metadata |= {"Date": None, "Description": description}
         figure.savefig(path, dpi=150, metadata=metadata)
     _pyplot().close(figure)

@@ -18,6 +18,7 @@ _LOCATION = re.compile(r"(.*):(\d+|\?)(?: \(discriminator \d+\))?$")
 _TREE = re.compile(r".*/(csrc/)")
 # What a kernel calls to get at memory; the line that called it is the one to show.
 _BENEATH = re.compile(r"csrc/cuda/device/|csrc/simt/|/include/c\+\+/|/lib/gcc/|^\?\?$")
+_LAUNCHER = "csrc/cuda/device/launch.cuh"  # what the compiler may inline a kernel into
 
 
 @dataclass(frozen=True)
@@ -56,11 +57,12 @@ def _parse(lines: list[str]) -> tuple[Frame, ...]:
     return tuple(frames)
 
 
-def _above_the_device_layer(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
-    for i, frame in enumerate(frames):
-        if not _BENEATH.search(frame.file):
-            return frames[i:]
-    return ()
+def _of_the_kernel(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
+    """Without the device layer that it calls, and without what launched it."""
+    launcher = next((i for i, frame in enumerate(frames) if frame.file == _LAUNCHER), len(frames))
+    inside = frames[:launcher]
+    first = next((i for i, frame in enumerate(inside) if not _BENEATH.search(frame.file)), launcher)
+    return inside[first:]
 
 
 def locate(module: str, program_counters: Iterable[int]) -> dict[int, tuple[Frame, ...]]:
@@ -78,7 +80,7 @@ def locate(module: str, program_counters: Iterable[int]) -> dict[int, tuple[Fram
         done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
         chunks = re.split(r"^0x[0-9a-f]+\n", done.stdout, flags=re.MULTILINE)[1:]
         for pc, chunk in zip(counters, chunks, strict=False):
-            found[pc] = _above_the_device_layer(_parse(chunk.splitlines()))
+            found[pc] = _of_the_kernel(_parse(chunk.splitlines()))
     name = Path(module).name
     return {pc: found.get(pc) or (Frame("", f"{name}+{pc - 1:#x}", 0, ""),) for pc in counters}
 

@@ -19,9 +19,8 @@ from .symbols import source_lines
 CONTEXT = 2  # lines of source around one with accesses
 WIDTH = 178  # of text that no terminal limits: the counters and 110 columns of code
 LEGEND = (
-    "requests: warp-wide instructions, of so many active lanes; sect: 32-byte sectors of memory a request; "
-    "used: bytes asked for of bytes moved; confl: wavefronts of shared memory over the fewest possible "
-    "(1.00: no bank conflict)"
+    "requests: warp-wide instructions, of so many active lanes; sectors: of 32 bytes, a request; used: bytes "
+    "asked for of bytes moved; conflict: wavefronts of shared memory over the fewest possible (1.00: none)"
 )
 
 
@@ -51,10 +50,10 @@ def by_file(report: Report) -> dict[str, dict[int, list[Site]]]:
     return {file: dict(sorted(files[file].items())) for file in sorted(files, key=requests, reverse=True)}
 
 
-def shown_lines(lines: dict[int, list[Site]], length: int) -> list[int]:
+def shown_lines(lines: dict[int, list[Site]], length: int, context: int = CONTEXT) -> list[int]:
     """Line numbers with sites and some around them; 0 for a gap."""
     near = sorted(
-        {n for line in lines for n in range(line - CONTEXT, line + CONTEXT + 1) if 1 <= n <= length}
+        {n for line in lines for n in range(line - context, line + context + 1) if 1 <= n <= length}
     )
     found: list[int] = []
     for n in near:
@@ -72,7 +71,7 @@ def _table(title: str) -> Table:
 def _source_table(file: str) -> Table:
     table = _table(file)
     table.add_column("access", no_wrap=True)
-    for name in ("requests", "lanes", "sect", "used", "confl"):
+    for name in ("requests", "lanes", "sectors", "used", "conflict"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("line", justify="right", style="dim", no_wrap=True)
     table.add_column("source")  # the one that gives way in a narrow terminal: code_line() is cut, not wrapped
@@ -95,7 +94,7 @@ def callers(sites: list[Site]) -> str:
     return f"  <- {' '.join(found)}" if lines else ""
 
 
-def source_table(file: str, lines: dict[int, list[Site]]) -> Table:
+def source_table(file: str, lines: dict[int, list[Site]], context: int = CONTEXT) -> Table:
     """The file's lines with accesses, and some around them, beside their counters."""
     table = _source_table(file)
     text = source_lines(next(iter(lines.values()))[0].frames[0])
@@ -107,7 +106,7 @@ def source_table(file: str, lines: dict[int, list[Site]]) -> Table:
                 )
         return table
     code = Syntax("", "cuda", theme="ansi_dark").highlight("\n".join(text)).split("\n", allow_blank=True)
-    for n in shown_lines(lines, len(text)):
+    for n in shown_lines(lines, len(text), context):
         if n == 0:
             table.add_row(*[""] * 7, Text("...", style="dim"))
             continue
