@@ -69,6 +69,7 @@ void Box::note(Kind kind, const void* shared, const void* site) const {
   for_each_row([&](int64_t, int64_t, std::byte* memory, int64_t bytes) {
     const auto address = reinterpret_cast<uintptr_t>(memory), end = address + uintptr_t(bytes);
     Region* r = memory::find(address);
+    if (!trace::instrumented()) return;
     if (!r || end > r->end) {
       const std::string what =
           (store ? "a box is stored " : "a box is loaded ") + memory::nearest(r ? r->end : address);

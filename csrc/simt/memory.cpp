@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "simt/symbols.h"
+#include "simt/trace.h"
 
 namespace fastgemm::simt::memory {
 namespace {
@@ -108,6 +109,7 @@ void end_launch() {
 }
 
 Region* find(uintptr_t address) {
+  if (!trace::instrumented()) return nullptr;
   for (Region* r : recent)
     if (r && r->contains(address)) return r;
   const auto after = std::ranges::upper_bound(regions, address, {}, [](const auto& r) { return r->begin; });

@@ -39,7 +39,7 @@ void begin_launch(void* dynamic_shared, size_t bytes);
 void begin_block();
 void end_launch();
 
-// Null outside every region.
+// Null outside every region, and when kernels are not instrumented.
 Region* find(uintptr_t address);
 // Also between them.
 bool among_shared_variables(uintptr_t address);

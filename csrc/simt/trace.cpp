@@ -30,6 +30,7 @@ struct Access {
 std::array<std::vector<Access>, runtime::kWarp> lanes;
 bool counted = false, checked = true;  // this block
 int64_t seen = 0;
+bool is_instrumented = false;
 uintptr_t undefined = 0;  // an address that may be read before it was written, once
 const uintptr_t image_base = symbols::base();
 
@@ -119,7 +120,7 @@ Site& site_of(const Access& a) {
 }
 
 void count_request(const Access* const* first, const int* lane, int count) {
-  Request request{.bytes = first[0]->bytes};
+  Request request{.kind = first[0]->kind, .bytes = first[0]->bytes};
   for (int i = 0; i < count; ++i) {
     request.lanes |= 1u << lane[i];
     request.address[size_t(lane[i])] = first[i]->address;
@@ -163,7 +164,7 @@ void count_divergent(size_t done) {
 }  // namespace
 
 void note(Kind kind, const void* address, int bytes, const void* site) {
-  access(reinterpret_cast<uintptr_t>(address), bytes, kind, trace::pc_of(site));
+  if (is_instrumented) access(reinterpret_cast<uintptr_t>(address), bytes, kind, trace::pc_of(site));
 }
 
 void note_bulk(Kind kind, const void* address, int64_t bytes, int64_t sectors, const void* site) {
@@ -194,6 +195,7 @@ void begin_block(bool is_counted, bool is_checked) {
   for (auto& lane : lanes) lane.clear();
 }
 
+bool instrumented() { return is_instrumented; }
 void let_undefined(const void* address) { undefined = reinterpret_cast<uintptr_t>(address); }
 bool counting() { return counted; }
 
@@ -252,7 +254,7 @@ FASTGEMM_HIDDEN void __tsan_write_range(void* p, size_t bytes) {
   fastgemm::simt::access_range(reinterpret_cast<uintptr_t>(p), bytes, fastgemm::simt::Kind::store,
                                fastgemm::simt::trace::pc_of(__builtin_return_address(0)));
 }
-FASTGEMM_HIDDEN void __tsan_init() {}
+FASTGEMM_HIDDEN void __tsan_init() { fastgemm::simt::is_instrumented = true; }
 FASTGEMM_HIDDEN void __tsan_func_entry(void*) {}
 FASTGEMM_HIDDEN void __tsan_func_exit() {}
 FASTGEMM_HIDDEN void __tsan_vptr_update(void**, void*) {}

@@ -12,44 +12,7 @@
 
 #include "check.h"
 #include "core/names.h"
-#include "cuda/add/levels.h"
-#include "cuda/gemm/levels.h"
-#include "cuda/transpose/levels.h"
-
-namespace fastgemm::test {
-namespace {
-
-void set(Kernel& kernel, void (*launcher)(const GemmProblem&, Context&)) { kernel.gemm = launcher; }
-void set(Kernel& kernel, void (*launcher)(const TransposeProblem&, Context&)) { kernel.transpose = launcher; }
-void set(Kernel& kernel, void (*launcher)(const AddProblem&, Context&)) { kernel.add = launcher; }
-
-// A row with the launcher that runs on the host in place of the one for the GPU.
-template <class Problem>
-Kernel host_row(Op op, std::string_view launcher, void (*run)(const Problem&, Context&),
-                std::span<const Kernel> table) {
-  const std::string_view name = launcher.substr(to_string(op).size() + 1);
-  const DTypeSet all = op == Op::transpose ? kTransposeTypes : kGemmTypes;
-  Kernel row{.op = op, .device = Device::cuda, .level = 0, .name = name, .dtypes = all};
-  for (const Kernel& k : table)
-    if (k.name == name) row = k;
-  set(row, run);
-  return row;
-}
-
-std::vector<Kernel> host_rows() {
-  std::vector<Kernel> rows;
-#define FASTGEMM_GEMM(name) rows.push_back(host_row(Op::gemm, #name, simt::name, cuda_gemm_kernels()));
-#define FASTGEMM_TRANSPOSE(name) \
-  rows.push_back(host_row(Op::transpose, #name, simt::name, cuda_transpose_kernels()));
-#define FASTGEMM_ADD(name) rows.push_back(host_row(Op::add, #name, simt::name, cuda_add_kernels()));
-  FASTGEMM_CUDA_GEMM(FASTGEMM_GEMM)
-  FASTGEMM_CUDA_TRANSPOSE(FASTGEMM_TRANSPOSE)
-  FASTGEMM_CUDA_ADD(FASTGEMM_ADD)
-  return rows;
-}
-
-}  // namespace
-}  // namespace fastgemm::test
+#include "simt/rows.h"
 
 int main(int count, char** arguments) {
   using namespace fastgemm;
@@ -58,7 +21,7 @@ int main(int count, char** arguments) {
   const unsigned seed = std::random_device{}();
   std::mt19937 random(seed);
   int runs = 0;
-  for (const Kernel& kernel : test::host_rows()) {
+  for (const Kernel& kernel : simt::rows()) {
     const std::string name = std::string(to_string(kernel.op)) + "_" + std::string(kernel.name);
     if (name.find(wanted) == std::string::npos) continue;
     if (kernel.level == 0)
