@@ -4,6 +4,9 @@
 #   PYTHON=python3.12   the interpreter that .venv is made with
 #   TORCH=torch==2.13.0  what to install as torch; TORCH=/path/to/torch.whl or another version work too
 #   FASTGEMM_CUDA=1     build the CUDA kernels (auto, 0 or 1)
+#
+# `make sim KERNEL=tiled` (and OP=transpose or add) runs one CUDA kernel on the simulator, without a GPU: checks it
+# on every dtype, and shows what it does to memory.
 
 PYTHON ?= python3
 TORCH  ?= torch==2.13.0
@@ -17,13 +20,20 @@ PINNED := OMP_PROC_BIND=true
 # What the compiled libraries are made of: a change of any of them builds again.
 SOURCES := $(shell find csrc -type f 2>/dev/null) CMakeLists.txt setup.py pyproject.toml tools/build_backend.py
 
-.PHONY: ladder test bench lint format clean
+.PHONY: ladder test sim bench lint format clean
 
 ladder: $(VENV)/.installed
 	$(PINNED) $(BIN)/fastgemm ladder $(ARGS)
 
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest $(ARGS)
+
+OP     ?= gemm
+SHAPE  ?= $(if $(filter gemm,$(OP)),256 256 256,512 512)
+sim: $(VENV)/.installed
+	@test -n '$(KERNEL)' || { echo "make sim KERNEL=name [OP=gemm|transpose|add]"; exit 2; }
+	$(BIN)/python -m pytest -q tests/test_simulator.py -k 'test_$(OP) and $(KERNEL)'
+	$(BIN)/fastgemm explain $(OP) --kernel $(KERNEL) --shape $(SHAPE) $(ARGS)
 
 bench: $(VENV)/.installed
 	$(PINNED) $(BIN)/fastgemm bench $(ARGS)
