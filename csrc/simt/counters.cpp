@@ -50,6 +50,15 @@ int bank_passes(const Request& r, uint32_t mask) {
   return *std::ranges::max_element(uses);
 }
 
+// Whether lanes whose numbers differ in this bit alone read one address, or one of the two reads nothing.
+bool agree_in_pairs(const Request& r, int bit) {
+  for (int l = 0; l < runtime::kWarp; ++l)
+    if ((r.lanes >> l & 1) && (r.lanes >> (l ^ bit) & 1) &&
+        r.address[size_t(l)] != r.address[size_t(l ^ bit)])
+      return false;
+  return true;
+}
+
 }  // namespace
 
 Cost global_cost(const Request& r) {
@@ -63,16 +72,18 @@ Cost global_cost(const Request& r) {
   return {.sectors = sort_unique(sectors, count), .bytes_used = distinct_bytes(r)};
 }
 
-// 8-byte accesses go through the banks by half warps, 16-byte ones by quarters: 32 words each.
+// Shared memory delivers 32 words of 4 bytes at a time, so that wide accesses go through the banks by half
+// warps (8 bytes) or quarters (16). Plain loads take two of these groups at once where throughout the warp
+// lanes 2i and 2i + 1, or else lanes i and i ^ 2, do not differ in their address: a broadcast to all 32 lanes
+// is 2 wavefronts of 16 bytes, not 4. Stores and matrix instructions never do. This gives the wavefronts that
+// an H200 counts for each of 538 patterns of addresses; tests/cpp/counters_test.cpp
+// has those that tell rules apart.
 Cost shared_cost(const Request& r) {
-  const int lanes_a_pass = r.bytes <= 4 ? 32 : r.bytes == 8 ? 16 : 8;
+  int together = r.bytes <= 4 ? 32 : r.bytes == 8 ? 16 : 8;
+  if (together < 32 && r.kind == Kind::load && (agree_in_pairs(r, 1) || agree_in_pairs(r, 2))) together *= 2;
+  const uint32_t group = together == 32 ? ~0u : (1u << together) - 1;
   Cost cost{.bytes_used = distinct_bytes(r)};
-  if (cost.bytes_used == r.bytes) {  // a broadcast
-    cost.wavefronts = cost.ideal_wavefronts = 1;
-    return cost;
-  }
-  const uint32_t group = lanes_a_pass == 32 ? ~0u : (1u << lanes_a_pass) - 1;
-  for (int first = 0; first < runtime::kWarp; first += lanes_a_pass) {
+  for (int first = 0; first < runtime::kWarp; first += together) {
     const int passes = bank_passes(r, group << first);
     cost.wavefronts += passes, cost.ideal_wavefronts += passes > 0;
   }

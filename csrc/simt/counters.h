@@ -4,11 +4,12 @@
 #include <array>
 #include <cstdint>
 
-#include "simt/runtime.h"
+#include "simt/session.h"
 
 namespace fastgemm::simt {
 
 struct Request {
+  Kind kind = Kind::load;
   int bytes = 0;       // of each lane
   uint32_t lanes = 0;  // a bit for each that takes part
   std::array<uintptr_t, runtime::kWarp> address;
