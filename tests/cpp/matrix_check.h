@@ -39,6 +39,10 @@ MatrixData make_data(const MatrixCase&, Fill, std::mt19937& random);
 // error is where there is nothing to round.
 double error_of(const MatrixCase&, const MatrixData&, Fill, const void* c);
 
+// c as the simulator computes it (of the case of simt::matrix_cases()).
+Bytes simulate(const MatrixCase&, const MatrixData&, Swap);
+Bytes simulate_pipeline(const MatrixCase& shape, const MatrixData&, Mistake);
+
 bool is_integer(Number);
 double value_of(Number, const void* element, bool rounds);
 int bytes_of(Number);         // of an element of a and b
