@@ -203,6 +203,15 @@ def test_without_addr2line_sites_are_offsets_and_that_is_said_once(monkeypatch):
         symbols._tool.cache_clear()
 
 
+def test_a_package_brings_its_own_copy_of_the_source(monkeypatch, tmp_path):
+    copy = tmp_path / model.NAIVE
+    copy.parent.mkdir(parents=True)
+    copy.write_text("first line\nsecond line\n")
+    monkeypatch.setattr(symbols, "files", lambda package: tmp_path)
+    built_elsewhere = Frame("kernel", model.NAIVE, 2, "/nowhere/csrc/cuda/gemm/level1_naive.cu")
+    assert symbols.source_lines(built_elsewhere) == ["first line", "second line"]
+
+
 def test_sources_that_are_gone_leave_the_counters(report_of):
     launches, frames = model.naive()
     gone = {pc: (Frame("kernel", "csrc/cuda/gone.cu", 35, "/nowhere/gone.cu"),) for pc in frames}

@@ -31,6 +31,6 @@ if grep -E '(Downloading|Collecting) torch\b' "$work/pip.log"; then
   exit 1
 fi
 "$work/venv/bin/fastgemm" info >/dev/null
-"$work/venv/bin/fastgemm" explain transpose --level 3 --shape 64 64 | grep -qF 'staged[x][j]'  # with the kernels' source
+"$work/venv/bin/fastgemm" explain transpose --level 3 --shape 64 64 | grep -F 'staged[x][j]'  # with the source
 "$work/venv/bin/python" -c "import torch, fastgemm; assert fastgemm.matmul(torch.eye(3), torch.eye(3)).trace() == 3"
 echo "pip install into an environment with torch works"

@@ -30,8 +30,7 @@ class Multiprocessor:
     results_per_cycle: Mapping[
         str, int
     ]  # multiply-adds of 32 threads in lock-step; int8: __dp4a, four at once
-    registers: int = 64 * 1024
-    max_registers_per_block: int = 64 * 1024
+    registers: int = 64 * 1024  # a block may use all of them
 
 
 _8_0 = Multiprocessor(

@@ -3,8 +3,8 @@
 The rules are those of NVIDIA's occupancy calculation (cuda_occupancy.h of the CUDA toolkit), for compute
 capability 8.0 to 9.0 and a launch that may use all of shared memory:
 
-- threads are allocated by warps of 32, registers by warp in units of 256, in each of four partitions of the
-  register file; a launch is refused where a block's warps, rounded up to a multiple of 4, exceed the registers;
+- threads are allocated by warps of 32, registers by warp in units of 256, each warp's in one of four partitions
+  of the register file;
 - shared memory is allocated in units of 128 bytes, and the system adds 1024 bytes to each block.
 
 Named barriers are left out: a multiprocessor has two for each block that it can hold, and no kernel here is
@@ -52,9 +52,9 @@ def _round_up(value: int, unit: int) -> int:
 
 
 def _by_registers(gpu: GPU, registers: int, warps: int) -> int:
-    unit = _round_up(registers * WARP, REGISTER_UNIT)  # of a warp
-    if registers > MAX_REGISTERS or unit * _round_up(warps, PARTITIONS) > gpu.holds.max_registers_per_block:
+    if registers > MAX_REGISTERS:
         return 0
+    unit = _round_up(registers * WARP, REGISTER_UNIT)  # of a warp
     return gpu.holds.registers // PARTITIONS // unit * PARTITIONS // warps
 
 
