@@ -38,9 +38,12 @@ bool aligned(const void* p, int bytes) { return reinterpret_cast<uintptr_t>(p) %
 constexpr uint32_t kMagic = 0x5b;
 
 Barrier& checked(Barrier* b, const void* site) {
-  if (!aligned(b, 8)) fail("a barrier in shared memory is not 8-byte aligned");
-  if (b->magic != kMagic) fail("a barrier in shared memory is used before it was initialized");
+  if (!aligned(b, 8))
+    report_and_stop("misaligned", "a barrier in shared memory is not 8-byte aligned", {trace::pc_of(site)});
   order::read(b, sizeof(Barrier), site);
+  if (b->magic != kMagic)
+    report_and_stop("uninitialized", "a barrier in shared memory is used before it was initialized",
+                    {trace::pc_of(site)});
   return *b;
 }
 
@@ -52,7 +55,9 @@ void end_phase_if_complete(Barrier& b) {
 
 void count_arrival(Barrier* barrier, int bytes, const void* site) {
   Barrier& b = checked(barrier, site);
-  if (b.missing == 0) fail("more arrivals at a barrier than it was initialized for");
+  if (b.missing == 0)
+    report_and_stop("arrivals", "more arrivals at a barrier than it was initialized for",
+                    {trace::pc_of(site)});
   order::release(barrier);
   b.bytes += bytes;
   --b.missing;
@@ -65,8 +70,10 @@ void forget_copies() { copies.clear(); }
 
 void copy_async_bytes(void* to, const void* from, int bytes, int valid) {
   if (valid < 0 || valid > bytes) fail("copy_async of " + std::to_string(valid) + " valid bytes");
-  if (!aligned(to, bytes) || !aligned(from, bytes)) fail("copy_async is not aligned to its size");
   const void* site = __builtin_return_address(0);
+  if (!aligned(to, bytes) || !aligned(from, bytes))
+    report_and_stop("misaligned", "copy_async of " + std::to_string(bytes) + " bytes is not aligned to them",
+                    {trace::pc_of(site)});
   Copy copy{to, bytes, {}};
   if (valid > 0) {
     note(Kind::async_copy, from, valid, site);
@@ -121,12 +128,13 @@ void load_box(void* to_shared, const TensorMap* map, Barrier* barrier, int colum
   box.note(Kind::bulk_load, to_shared, site);
   begin_async_write(to_shared, box.bytes(), site);
   std::memset(to_shared, 0xff, size_t(box.bytes()));
-  runtime::land_later([=] {
+  const auto land = [=] {
     box.load(static_cast<std::byte*>(to_shared));
     end_async_write(to_shared, box.bytes(), barrier);
     barrier->bytes -= box.bytes();
     end_phase_if_complete(*barrier);
-  });
+  };
+  runtime::land_later(land, site);
 }
 
 }  // namespace fastgemm::simt

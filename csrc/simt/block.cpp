@@ -150,7 +150,9 @@ void Block::run_block() {
       deadlock();
     }
   }
-  if (!in_flight_.empty()) stop("the block ended while loads into its shared memory were under way");
+  if (!in_flight_.empty())
+    report_and_stop("in flight", "the block ended while loads into its shared memory were under way",
+                    {trace::pc_of(in_flight_.front().site)});
   end_stores();
 }
 
@@ -305,9 +307,9 @@ void Block::check_same_line(const Thread& t, const void* site) {
 }
 
 void Block::land_one() {
-  const std::function<void()> land = std::move(in_flight_.back());
+  const Load last = std::move(in_flight_.back());
   in_flight_.pop_back();
-  land();
+  last.land();
 }
 
 void Block::deadlock() const {

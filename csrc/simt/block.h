@@ -57,7 +57,11 @@ class Block {
   int warpgroups() const { return int(threads_.size()) / kWarpgroup; }
   void* shared() const { return shared_.get(); }
   size_t shared_bytes() const { return shared_bytes_; }
-  void land_later(std::function<void()> land) { in_flight_.push_back(std::move(land)); }
+  struct Load {
+    std::function<void()> land;
+    const void* site;
+  };
+  void land_later(Load load) { in_flight_.push_back(std::move(load)); }
   std::string where() const;  // kernel and block, in words
 
   Block();
@@ -96,7 +100,7 @@ class Block {
   bool on_fiber_ = false;
   std::unique_ptr<std::byte, Free> shared_;
   size_t shared_bytes_ = 0;
-  std::vector<std::function<void()>> in_flight_;
+  std::vector<Load> in_flight_;
   std::exception_ptr error_;
   bool backwards_ = false;  // the order in which warps and lanes run, changed from block to block
 };

@@ -31,11 +31,14 @@ void for_each_unit(std::byte* piece, int64_t bytes, int swizzle_bytes, const Vis
 struct Store {
   Box box;
   std::byte* from;
+  const void* site;             // that asked for it
   std::vector<std::byte> data;  // once it was read
 };
 
 std::unordered_map<int, Groups<Store>> stores;  // by thread of the block
 Groups<Store>& mine() { return stores[runtime::thread_index()]; }
+
+std::string said(bool store) { return store ? "a box is stored " : "a box is loaded "; }
 
 void read(Store& s) {
   if (!s.data.empty()) return;
@@ -62,29 +65,38 @@ void Box::for_each_row(const Visit& visit) const {
 
 void Box::note(Kind kind, const void* shared, const void* site) const {
   const bool store = kind == Kind::bulk_store;
-  if (reinterpret_cast<uintptr_t>(shared) % 128 != 0)
-    runtime::fail(store ? "store_box from an address that is not 128-byte aligned"
-                        : "load_box to an address that is not 128-byte aligned");
+  check_place(store, shared, site);
   int64_t moved = 0, sectors = 0;
   for_each_row([&](int64_t, int64_t, std::byte* memory, int64_t bytes) {
     const auto address = reinterpret_cast<uintptr_t>(memory), end = address + uintptr_t(bytes);
     Region* r = memory::find(address);
     if (!trace::instrumented()) return;
-    if (!r || end > r->end) {
-      const std::string what =
-          (store ? "a box is stored " : "a box is loaded ") + memory::nearest(r ? r->end : address);
-      report("out of bounds", what, {trace::pc_of(site)});
-      runtime::stop("out of bounds: " + what);
-    }
+    if (!r || end > r->end)
+      report_and_stop("out of bounds", said(store) + memory::nearest(r ? r->end : address),
+                      {trace::pc_of(site)});
     if (store && !r->writable)
-      report("out of bounds", "a box is stored to '" + r->name + "', which the kernel may only read",
+      report("out of bounds", said(store) + "to '" + r->name + "', which the kernel may only read",
              {trace::pc_of(site)});
-    if (store && !r->initialized.empty()) std::memset(&r->initialized[r->offset(address)], 1, size_t(bytes));
+    if (!store) simt::check_written(memory, int(bytes), site);
     if (trace::counting()) memory::touch(*r, address, size_t(bytes));
     moved += bytes, sectors += int64_t((end - 1) / 32 - address / 32 + 1);
   });
   note_bulk(kind, map_.data, moved, sectors, site);
   if (store) check_written(static_cast<const std::byte*>(shared), site);
+}
+
+void Box::check_place(bool store, const void* shared, const void* site) const {
+  const auto address = reinterpret_cast<uintptr_t>(shared);
+  if (address % 128 != 0)
+    report_and_stop("misaligned",
+                    said(store) + (store ? "from" : "to") + " an address that is not 128-byte aligned",
+                    {trace::pc_of(site)});
+  if (!trace::instrumented()) return;
+  const Region* r = memory::find(address);
+  if (!r || r->space != Space::shared || address + uintptr_t(bytes()) > r->end)
+    report_and_stop("out of bounds",
+                    said(store) + (store ? "from " : "to ") + memory::nearest(r ? r->end : address),
+                    {trace::pc_of(site)});
 }
 
 void Box::check_written(const std::byte* shared, const void* site) const {
@@ -115,6 +127,9 @@ std::vector<std::byte> Box::take(const std::byte* shared) const {
 void Box::store(const std::vector<std::byte>& taken) const {
   for_each_row([&](int64_t row, int64_t first, std::byte* memory, int64_t bytes) {
     std::memcpy(memory, &taken[size_t(row * row_bytes() + first)], size_t(bytes));
+    const auto address = reinterpret_cast<uintptr_t>(memory);
+    if (Region* r = memory::find(address); r && !r->initialized.empty())
+      std::memset(&r->initialized[r->offset(address)], 1, size_t(bytes));
   });
 }
 
@@ -123,11 +138,13 @@ void Box::poison() const {
       [](int64_t, int64_t, std::byte* memory, int64_t bytes) { std::memset(memory, 0xff, size_t(bytes)); });
 }
 
-void check_written(const std::byte* shared, int bytes, const void* site) {
+void check_written(const std::byte* from, int bytes, const void* site) {
   if (session().options.count && !trace::counting()) return;  // a block of which nothing is remembered
-  const auto address = reinterpret_cast<uintptr_t>(shared);
+  const auto address = reinterpret_cast<uintptr_t>(from);
   const Region* r = memory::find(address);
   if (!r || address + uintptr_t(bytes) > r->end || r->initialized.empty()) return;
+  // Blocks that were left out may have written it.
+  if (r->space == Space::global && !session().launch().complete) return;
   if (std::memchr(&r->initialized[r->offset(address)], 0, size_t(bytes)))
     report("uninitialized",
            "an asynchronous read of '" + r->name + "' at offset " + std::to_string(r->offset(address)) +
@@ -141,7 +158,7 @@ void store_box(const TensorMap* map, const void* from_shared, int column, int ro
   box.note(Kind::bulk_store, from_shared, site);
   begin_async_read(from_shared, box.bytes(), site);
   box.poison();
-  mine().open.push_back({box, static_cast<std::byte*>(const_cast<void*>(from_shared)), {}});
+  mine().open.push_back({box, static_cast<std::byte*>(const_cast<void*>(from_shared)), site, {}});
 }
 
 void commit_stores() { mine().commit(); }
@@ -163,12 +180,15 @@ void wait_pending_stores(int pending) {
 void forget_stores() { stores.clear(); }
 
 void end_stores() {
+  const auto check_read = [](const Store& s) {
+    if (s.data.empty())
+      report_and_stop("in flight",
+                      "the block ended while stores read its shared memory: wait_stores_read is missing",
+                      {trace::pc_of(s.site)});
+  };
   for (auto& [thread, groups] : stores) {
-    bool read = groups.open.empty();
-    for (const auto& group : groups.committed)
-      for (const Store& s : group) read &= !s.data.empty();
-    if (!read)
-      runtime::stop("the block ended while stores read its shared memory: wait_stores_read is missing");
+    std::ranges::for_each(groups.open, check_read);
+    for (const auto& group : groups.committed) std::ranges::for_each(group, check_read);
     groups.wait(0, [](Store& s) { s.box.store(s.data); });
   }
 }

@@ -33,13 +33,14 @@ class Box {
   int row_bytes() const { return map_.box_columns * map_.element_bytes; }
   template <class Visit>
   void for_each_row(const Visit& visit) const;
+  void check_place(bool store, const void* shared, const void* site) const;
   void check_written(const std::byte* shared, const void* site) const;
 
   TensorMap map_;
   int column_, row_, plane_;
 };
 
-// For what the asynchronous engines read: reports bytes of shared memory that nothing has written.
-void check_written(const std::byte* shared, int bytes, const void* site);
+// For what the asynchronous engines read: reports bytes that nothing has written.
+void check_written(const std::byte* from, int bytes, const void* site);
 
 }  // namespace fastgemm::simt

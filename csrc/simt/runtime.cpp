@@ -108,6 +108,6 @@ void wait_until(const char* what, bool (*holds)(const void*), const void* argume
 
 void yield() { block.suspend(State::yielded, "a value in memory", __builtin_return_address(0)); }
 
-void land_later(std::function<void()> land) { block.land_later(std::move(land)); }
+void land_later(std::function<void()> land, const void* site) { block.land_later({std::move(land), site}); }
 
 }  // namespace fastgemm::simt::runtime

@@ -84,7 +84,8 @@ void wait_until(const char* what, const Condition& holds, const void* site) {
 void yield();
 
 // A copy on its way to shared memory: `land` runs when no thread can go on without it, the latest copy first.
-void land_later(std::function<void()> land);
+// `site` asked for it.
+void land_later(std::function<void()> land, const void* site);
 
 }  // namespace fastgemm::simt::runtime
 
