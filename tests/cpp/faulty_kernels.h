@@ -1,0 +1,53 @@
+// Kernels that commit one fault each; every one has a twin that differs from it in the fault alone. They are
+// compiled as csrc/simt compiles the kernels of csrc/cuda, and simt_faults_test.cpp runs them.
+#pragma once
+
+#include <span>
+
+#include "cuda/device/tma.cuh"
+
+namespace fastgemm::simt::faults {
+
+// What every kernel gets, in memory that ends where its last element does.
+struct Arguments {
+  const int* in;  // kIn elements: input(i)
+  int* out;       // Shape::results elements, which nothing has written
+  int* scratch;   // kScratch elements, which nothing has written
+  // Boxes of one row of kRow elements.
+  TensorMap map;       // of `in`
+  TensorMap long_map;  // of `in`, with a row more than it has
+  TensorMap out_map;
+};
+constexpr int kIn = 256, kScratch = 64, kRow = 32;
+constexpr int input(int i) { return 7 * i - 300; }
+
+struct Shape {
+  int threads = 32;
+  size_t shared_bytes = 0;
+  int blocks = 1;
+  int results = threads;
+};
+
+struct Case {
+  const char* name;
+  void (*faulty)(Arguments);
+  void (*clean)(Arguments);
+  const char* check;   // that must find the fault, naming lines that end in `// fault: <first word of name>`
+  int (*want)(int i);  // out[i]
+  Shape shape = {};
+};
+// A check that is none of the simulator's: comparing `out` with what is wanted.
+inline constexpr char kWrongResult[] = "wrong result";
+// What looks like a fault, and is none at this size.
+inline constexpr char kNothing[] = "nothing";
+
+// Name, faulty kernel and its twin.
+#define FASTGEMM_CASE(name) #name, name<true>, name<false>
+
+std::span<const Case> memory_cases();   // bounds, alignment, initialization
+std::span<const Case> order_cases();    // races and barriers
+std::span<const Case> async_cases();    // cp.async
+std::span<const Case> tma_cases();      // mbarriers and the tensor memory accelerator
+std::span<const Case> product_cases();  // matrix products as they are taught, wrong
+
+}  // namespace fastgemm::simt::faults
