@@ -142,7 +142,7 @@ int main(int count, char** arguments) {
   using namespace fastgemm::simt::faults;
   session().options.raise_problems = false;
   int cases = 0;
-  for (const auto& some : {memory_cases(), order_cases(), async_cases(), tma_cases()})
+  for (const auto& some : {memory_cases(), order_cases(), async_cases(), tma_cases(), matrix_cases()})
     for (const Case& c : some) {
       if (count > 1 && std::strcmp(c.name, arguments[1])) continue;
       // Every block runs the warps and lanes in the other order than the block before it.
