@@ -17,7 +17,7 @@ from .roofline import ARITHMETIC, MEMORY, SHARED
 from .symbols import source_lines
 
 CONTEXT = 2  # lines of source around one with accesses
-WIDTH = 178  # of text that no terminal limits: the counters and 110 columns of code
+WIDTH = 184  # of text that no terminal limits: the counters and 110 columns of code
 LEGEND = (
     "requests: warp-wide instructions, of so many active lanes; sectors: of 32 bytes, a request; used: bytes "
     "asked for of bytes moved; conflict: wavefronts of shared memory over the fewest possible (1.00: none)"
