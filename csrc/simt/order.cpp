@@ -61,7 +61,10 @@ struct Flight {
 std::vector<Flight> flights;
 int64_t most_in_flight = 0;
 
-std::unordered_map<const void*, Published> objects;
+struct Object {
+  Published known, of_phase;
+};
+std::unordered_map<const void*, Object> objects;
 uint32_t first_clock = 1;  // of this block: older stamps are from blocks before
 
 size_t running() { return size_t(runtime::thread_index()); }
@@ -184,13 +187,21 @@ void join(std::span<const int> threads, bool all) {
   }
 }
 
-void release(const void* object) { publish(running(), objects[object]); }
+void release(const void* object) { publish(running(), objects[object].known); }
+void arrive(const void* barrier) { publish(running(), objects[barrier].of_phase); }
+
+void complete_phase(const void* barrier) {
+  Object& o = objects[barrier];
+  join_into(o.known.seen, o.of_phase.seen);
+  join_into(o.known.fenced, o.of_phase.fenced);
+  o.of_phase = {};
+}
 
 void acquire(const void* object) {
   const auto published = objects.find(object);
   if (published == objects.end()) return;
-  seen.learn(running(), published->second.seen);
-  if (fences) fenced.learn(running(), published->second.fenced);
+  seen.learn(running(), published->second.known.seen);
+  if (fences) fenced.learn(running(), published->second.known.fenced);
 }
 
 void fence_async() {
@@ -294,7 +305,7 @@ void end_async_write(void* to, int bytes, Barrier* publishes) {
   if (!r || r->cells.empty()) return;
   order::land(to, bytes, false, false);
   const order::Stamp& written = order::cell_of(*r, r->offset(address)).write;
-  auto& seen = order::objects[publishes].seen;
+  auto& seen = order::objects[publishes].of_phase.seen;
   seen.resize(order::clocks.size());
   seen[written.thread] = std::max(seen[written.thread], written.clock);
 }

@@ -36,6 +36,9 @@ void join(std::span<const int> threads, bool all);
 // The running thread publishes what it has seen under an object's address; or learns what was published.
 void release(const void* object);
 void acquire(const void* object);
+// An arrival at a barrier publishes no sooner than when the phase is complete.
+void arrive(const void* barrier);
+void complete_phase(const void* barrier);
 
 // The running thread's ordinary accesses, and those it has seen, are ordered before later asynchronous ones.
 void fence_async();
