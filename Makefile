@@ -25,8 +25,15 @@ SOURCES := $(shell find csrc -type f 2>/dev/null) CMakeLists.txt setup.py pyproj
 ladder: $(VENV)/.installed
 	$(PINNED) $(BIN)/fastgemm ladder $(ARGS)
 
-test: $(VENV)/.installed
+test: $(VENV)/.installed $(if $(ARGS),,faults)
 	$(BIN)/python -m pytest $(ARGS)
+
+# What the simulator must find: kernels that commit faults, and faults planted in copies of those of csrc/cuda.
+faults: export PATH := $(CURDIR)/$(BIN):$(PATH)
+faults: $(VENV)/.installed
+	cmake -S . -B build/tests -G Ninja -DFASTGEMM_TORCH=OFF >/dev/null
+	cmake --build build/tests --parallel --target instrumented
+	ctest --test-dir build/tests --label-regex instrumented --output-on-failure --parallel $$(nproc)
 
 OP     ?= gemm
 SHAPE  ?= $(if $(filter gemm,$(OP)),256 256 256,512 512)

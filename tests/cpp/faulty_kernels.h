@@ -24,7 +24,7 @@ constexpr int input(int i) { return 7 * i - 300; }
 struct Shape {
   int threads = 32;
   size_t shared_bytes = 0;
-  int blocks = 1;
+  dim3 grid = {};
   int results = threads;
 };
 

@@ -337,7 +337,7 @@ constexpr Case kCases[] = {
     {FASTGEMM_CASE(too_few_bytes_expected), "deadlock", row_3},
     {FASTGEMM_CASE(nobody_arrives), "deadlock", same},
     {FASTGEMM_CASE(more_arrivals_than_threads), "deadlock", same},
-    {FASTGEMM_CASE(barrier_of_block_before), "uninitialized", same, {.blocks = 2}},
+    {FASTGEMM_CASE(barrier_of_block_before), "uninitialized", same, {.grid = 2}},
     {FASTGEMM_CASE(barrier_nobody_initialized), "uninitialized", same},
     {FASTGEMM_CASE(barrier_used_at_once), "race", same, {.threads = 64}},
     {FASTGEMM_CASE(misaligned_box), "misaligned", row_3},

@@ -79,7 +79,7 @@ Outcome run(const Case& c, void (*kernel)(Arguments)) {
                             map(out, std::max(1, c.shape.results / kRow))};
   Outcome outcome;
   try {
-    run_grid(c.name, dim3(unsigned(c.shape.blocks)), dim3(unsigned(c.shape.threads)), c.shape.shared_bytes,
+    run_grid(c.name, c.shape.grid, dim3(unsigned(c.shape.threads)), c.shape.shared_bytes,
              [&] { kernel(arguments); });
   } catch (const std::runtime_error& e) {
     outcome.error = e.what();
@@ -142,7 +142,8 @@ int main(int count, char** arguments) {
   using namespace fastgemm::simt::faults;
   session().options.raise_problems = false;
   int cases = 0;
-  for (const auto& some : {memory_cases(), order_cases(), async_cases(), tma_cases(), matrix_cases()})
+  for (const auto& some :
+       {memory_cases(), order_cases(), async_cases(), tma_cases(), matrix_cases(), product_cases()})
     for (const Case& c : some) {
       if (count > 1 && std::strcmp(c.name, arguments[1])) continue;
       // Every block runs the warps and lanes in the other order than the block before it.
