@@ -20,7 +20,7 @@ PINNED := OMP_PROC_BIND=true
 # What the compiled libraries are made of: a change of any of them builds again.
 SOURCES := $(shell find csrc -type f 2>/dev/null) CMakeLists.txt setup.py pyproject.toml tools/build_backend.py
 
-.PHONY: ladder test sim bench lint format clean
+.PHONY: ladder test faults sim bench lint format clean
 
 ladder: $(VENV)/.installed
 	$(PINNED) $(BIN)/fastgemm ladder $(ARGS)
