@@ -136,9 +136,10 @@ struct Range {
 
 struct Warpgroup {
   Groups<Product> products;
-  Groups<Range> reads[4];  // for each warp, what it watches of the operands
+  Groups<Range> reads;
   std::deque<RegisterArray> arrays;
-  bool fenced = false;  // since it last waited
+  bool fenced = false;            // since it last waited
+  char issued = 0, finished = 0;  // under their addresses threads tell each other when they were
 
   // The array at pointer(thread).
   template <class Pointer>
@@ -261,8 +262,8 @@ void finish(Product& p) {
   d.for_each([](uint32_t& r, uint32_t value) { r = value; });
 }
 
-// Ranges of an operand for whose order the calling warp answers: all rows of a that it multiplies (hardware:
-// the same), and every fourth group of 8 of b (hardware: every warp reads all of b).
+// The calling warp looks after the order of what it reads: its 16 rows of a, and of b, which every warp
+// reads, every fourth group of 8.
 void watch(const WgmmaOperand& o, int rows, const auto& is_mine, const void* site) {
   const Operand operand(o, rows);
   operand.check(site);
@@ -270,7 +271,10 @@ void watch(const WgmmaOperand& o, int rows, const auto& is_mine, const void* sit
   for (int u = 0; u < operand.units(); ++u)
     if (is_mine(operand.group(u))) units.push_back(operand.unit(u));
   std::ranges::sort(units);
-  auto& open = mine().reads[runtime::thread_index() % kWarpgroup / runtime::kWarp].open;
+  auto& open = mine().reads.open;
+  order::release(&mine().issued);
+  const order::AsWarpgroup engine;
+  order::acquire(&mine().issued);
   for (size_t i = 0; i < units.size();) {
     const size_t first = i++;
     while (i < units.size() && units[i] == units[i - 1] + kUnit) ++i;
@@ -318,22 +322,24 @@ void emulate_wgmma_fence(const WgmmaRegisters* named, int count) {
 }
 
 void emulate_wgmma_commit() {
-  const int thread = runtime::thread_index() % kWarpgroup;
-  if (thread % runtime::kWarp == 0) mine().reads[thread / runtime::kWarp].commit();
-  runtime::warpgroup_exchange(nullptr, [](void* const(&)[kWarpgroup]) { mine().products.commit(); });
+  runtime::warpgroup_exchange(nullptr, [](void* const(&)[kWarpgroup]) {
+    mine().products.commit();
+    mine().reads.commit();
+  });
 }
 
+// A group is the warpgroup's: when it is complete for one warp it is for all.
 void emulate_wgmma_wait(int pending) {
   runtime::warpgroup_exchange(&pending, [](void* const(&records)[kWarpgroup]) {
     Warpgroup& w = mine();
     const int pending = *static_cast<const int*>(records[0]);
     if (int(w.products.committed.size()) > pending) w.fenced = false;
     w.products.wait(pending, finish);
+    const order::AsWarpgroup engine;
+    w.reads.wait(pending, [](const Range& r) { end_async_read(r.begin, r.bytes); });
+    order::release_own(&w.finished);
   });
-  const int thread = runtime::thread_index() % kWarpgroup;
-  if (thread % runtime::kWarp != 0) return;
-  mine().reads[thread / runtime::kWarp].wait(pending,
-                                             [](const Range& r) { end_async_read(r.begin, r.bytes); });
+  order::acquire(&mine().finished);
 }
 
 void forget_wgmma() {

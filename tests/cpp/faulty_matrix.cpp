@@ -51,7 +51,7 @@ void wgmma_without(Arguments x) {
 }
 
 void fill(int* tiles, const Arguments& x) {
-  for (int i = int(threadIdx.x); i < kInts; i += 128) tiles[i] = x.in[i % kIn];
+  for (int i = int(threadIdx.x); i < kInts; i += int(blockDim.x)) tiles[i] = x.in[i % kIn];
   fence_async_shared();
   __syncthreads();
 }
@@ -87,19 +87,28 @@ void refill_under_wgmma(Arguments x) {
   x.out[threadIdx.x] = int(d[0]);
 }
 
-// A warp knows that its own reads are over; of the other warps' it knows after a barrier.
+// One thread of the warpgroup that multiplies tells the warp that fills the tiles; it may do so for all once
+// it has waited.
 template <bool faulty>
-void refill_without_barrier(Arguments x) {
+void early_release(Arguments x) {
   FASTGEMM_DYNAMIC_SHARED(int, tiles);
+  FASTGEMM_SHARED Barrier empty;
+  const int thread = int(threadIdx.x);
+  if (thread == 0) init_barrier(&empty, 1), fence_barrier_init();
   fill(tiles, x);
+  if (thread >= 128) {
+    wait_phase(&empty, 0);
+    tiles[thread] = 0;  // fault: early_release
+    return;
+  }
   uint32_t d[8] = {};
   wgmma_fence(d);
-  wgmma<int8_t>(d, a_of(tiles), b_of(tiles));  // fault: refill_without_barrier
+  wgmma<int8_t>(d, a_of(tiles), b_of(tiles));  // fault: early_release
   wgmma_commit();
+  if (faulty && thread == 0) arrive(&empty);
   wgmma_wait<0>(d);
-  if (!faulty) __syncthreads();
-  tiles[127 - threadIdx.x] = 0;  // fault: refill_without_barrier
-  x.out[threadIdx.x] = int(d[0]);
+  if (!faulty && thread == 0) arrive(&empty);
+  x.out[thread] = int(d[0]);
 }
 
 template <bool faulty>
@@ -221,7 +230,10 @@ constexpr Case kCases[] = {
     wgmma_case<Without::wait>("wgmma_without a wait", kWrongResult),
     {FASTGEMM_CASE(fence_too_early), "wgmma fence", first_of, kWarpgroup},
     {FASTGEMM_CASE(refill_under_wgmma), "in flight", first_of, kWarpgroup},
-    {FASTGEMM_CASE(refill_without_barrier), "race", first_of, kWarpgroup},
+    {FASTGEMM_CASE(early_release),
+     "in flight",
+     first_of,
+     {.threads = 160, .shared_bytes = 4 * kInts, .results = 128}},
     {FASTGEMM_CASE(add_under_wgmma), "in flight", first_of, kWarpgroup},
     {FASTGEMM_CASE(wait_for_wrong_product), kWrongResult, first_of, kWarpgroup},
     {FASTGEMM_CASE(half_an_operand), "uninitialized", first_of, kWarpgroup},
