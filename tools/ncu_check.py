@@ -3,7 +3,7 @@
     python tools/ncu_check.py --json benchmarks/results/h200/ncu_check.json
 
 Every own CUDA row of the kernel table runs twice on the same problems: on the simulator, every block counted, and
-on the GPU under Nsight Compute. Needs `ncu` on the PATH, and a package built with its CUDA kernels and its simulator.
+on the GPU under Nsight Compute. Needs `ncu` on the PATH, and a package built with CUDA kernels and simulator.
 Fails if a counter differs for which fastgemm/bench/counter_check.py has no reason; tools/render_results.py makes a
 table of the file.
 """
