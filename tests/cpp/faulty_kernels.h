@@ -44,11 +44,12 @@ inline constexpr char kNothing[] = "nothing";
 // Name, faulty kernel and its twin.
 #define FASTGEMM_CASE(name) #name, name<true>, name<false>
 
-std::span<const Case> memory_cases();   // bounds, alignment, initialization
-std::span<const Case> order_cases();    // races and barriers
-std::span<const Case> async_cases();    // cp.async
-std::span<const Case> tma_cases();      // mbarriers and the tensor memory accelerator
-std::span<const Case> matrix_cases();   // ldmatrix, stmatrix, mma and wgmma
-std::span<const Case> product_cases();  // matrix products as they are taught, wrong
+std::span<const Case> memory_cases();    // bounds, alignment, initialization
+std::span<const Case> order_cases();     // races and barriers
+std::span<const Case> async_cases();     // cp.async
+std::span<const Case> mbarrier_cases();  // barriers in shared memory
+std::span<const Case> tma_cases();       // boxes
+std::span<const Case> matrix_cases();    // ldmatrix, stmatrix, mma and wgmma
+std::span<const Case> product_cases();   // matrix products as they are taught, wrong
 
 }  // namespace fastgemm::simt::faults
