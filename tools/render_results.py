@@ -14,6 +14,8 @@ A marked block is replaced whole:
     <!-- kernels:begin -->    the kernel table
     <!-- explain:begin -->    `fastgemm explain` of two levels of the transpose, and the picture of their banks,
                               counted by the simulator at this moment
+    <!-- counters:begin -->   the simulator's counters against a GPU's, from results/**/ncu_check.json
+                              (tools/ncu_check.py)
 
 A block whose file is not there is left empty.
 """
@@ -21,6 +23,7 @@ A block whose file is not there is left empty.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import sys
@@ -32,7 +35,7 @@ from pathlib import Path
 import fastgemm
 from fastgemm._explain import markdown as explained
 from fastgemm._explain import plots as access_plots
-from fastgemm.bench import gpu_markdown, markdown, plots
+from fastgemm.bench import counter_check, gpu_markdown, markdown, plots
 from fastgemm.bench.records import Report, read_report
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -114,6 +117,10 @@ class Site:
             "kernels": lambda: markdown.kernel_section(fastgemm.kernels()),
             "explain": lambda: explain_section(os.path.relpath(self.images / EXPLAINED, document.parent)),
         }
+        makers["counters"] = lambda: "\n\n".join(
+            counter_check.section(json.loads(path.read_text(encoding="utf-8")))
+            for path in sorted(self.results.glob("**/ncu_check.json"))
+        )
         for block, (file, section) in GPU_SECTIONS.items():
             makers[f"gpu_{block}"] = lambda file=file, section=section: sections(file, section, "cuda")
         if name not in makers:
