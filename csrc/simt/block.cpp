@@ -31,7 +31,8 @@ constexpr int64_t kMostAccesses = 300'000'000, kMostCounted = 100'000'000, kThre
 }  // namespace
 
 std::string text(const dim3& d) {
-  return "(" + std::to_string(d.x) + ", " + std::to_string(d.y) + ", " + std::to_string(d.z) + ")";
+  return std::string("(") + std::to_string(d.x) + ", " + std::to_string(d.y) + ", " + std::to_string(d.z) +
+         ")";
 }
 
 // One stack for each thread of the largest block, kept for the life of the OS thread. A page is taken when a
