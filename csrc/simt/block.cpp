@@ -119,7 +119,6 @@ void Block::run_blocks() {
     place_ = dim3(unsigned(i % grid_.x), unsigned(i / grid_.x % grid_.y), unsigned(i / grid_.x / grid_.y));
     begin_block(counted);
     run_block();
-    backwards_ = !backwards_;
     launch.blocks_counted += counted;
     if (i > 0 || !options.count || wanted >= launch.blocks) continue;
     const int64_t accesses = trace::accesses() - before + kThreadStart * int64_t(threads_.size());
@@ -129,6 +128,7 @@ void Block::run_blocks() {
 }
 
 void Block::begin_block(bool counted) {
+  backwards_ = !backwards_;
   in_flight_.clear();
   forget_copies(), forget_stores(), forget_wgmma();
   memory::begin_block();

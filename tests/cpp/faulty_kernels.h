@@ -32,7 +32,9 @@ struct Case {
   const char* name;
   void (*faulty)(Arguments);
   void (*clean)(Arguments);
-  const char* check;   // that must find the fault, naming lines that end in `// fault: <first word of name>`
+  // That must find the fault, naming lines that end in `// fault: <first word of name>`. Which of two does,
+  // as in "race or in flight", may depend on the order of the threads.
+  const char* check;
   int (*want)(int i);  // out[i]
   Shape shape = {};
 };

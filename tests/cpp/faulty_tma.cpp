@@ -218,7 +218,7 @@ int zero(int) { return 0; }
 constexpr Case kCases[] = {
     {FASTGEMM_CASE(box_without_wait), "in flight", row_3},
     {FASTGEMM_CASE(wrong_parity), "in flight", row_3},
-    {FASTGEMM_CASE(one_thread_waits), "in flight", row_3},
+    {FASTGEMM_CASE(one_thread_waits), "in flight or race", row_3},
     {FASTGEMM_CASE(load_after_stores), "proxy", row_3_and_reversed},
     {FASTGEMM_CASE(store_without_fence), "proxy", same},
     {FASTGEMM_CASE(write_under_store), "in flight", same},
