@@ -14,6 +14,8 @@ A marked block is replaced whole:
     <!-- kernels:begin -->    the kernel table
     <!-- explain:begin -->    `fastgemm explain` of two levels of the transpose, and the picture of their banks,
                               counted by the simulator at this moment
+    <!-- pitfalls_gemm:begin -->  counters of the rows that are pitfalls beside those of their cure, likewise; and
+    <!-- pitfalls_add:begin -->   of add
     <!-- counters:begin -->   the simulator's counters against a GPU's, from results/**/ncu_check.json
                               (tools/ncu_check.py)
 
@@ -67,6 +69,24 @@ def explained_levels() -> list[fastgemm.Report]:
     return [fastgemm.explain("transpose", level=level, shape=(1024, 1024)) for level in (2, 3)]
 
 
+def pitfalls_gemm() -> str:
+    kernels = ["float4_padded65", "float4_padded68", "vectorized", "double_buffer_sync"]
+    return explained.products(
+        [
+            fastgemm.explain("gemm", kernel=kernel, shape=(128, 128, 128), trans_b=trans_b)
+            for kernel in kernels
+            for trans_b in (False, True)
+        ]
+    )
+
+
+def pitfalls_add() -> str:
+    kernels = ["naive", "staged", "staged_transposed"]
+    return explained.elementwise(
+        [fastgemm.explain("add", kernel=kernel, shape=(256, 256)) for kernel in kernels]
+    )
+
+
 def explain_section(picture: str) -> str:
     command = "fastgemm explain transpose --level 3 --compare 2 --shape 1024 1024 --plot banks.svg"
     alternative = "Banks of shared memory that a warp meets in, at levels 2 and 3 of the transpose"
@@ -117,6 +137,7 @@ class Site:
             "kernels": lambda: markdown.kernel_section(fastgemm.kernels()),
             "explain": lambda: explain_section(os.path.relpath(self.images / EXPLAINED, document.parent)),
         }
+        makers["pitfalls_gemm"], makers["pitfalls_add"] = pitfalls_gemm, pitfalls_add
         makers["counters"] = lambda: "\n\n".join(
             counter_check.section(json.loads(path.read_text(encoding="utf-8")))
             for path in sorted(self.results.glob("**/ncu_check.json"))
