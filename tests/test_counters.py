@@ -13,6 +13,9 @@ import pytest
 import torch
 from counter_table import F32, GEMM, TABLE, Access, Row
 from fastgemm._explain.report import Launch, Report, Site
+from reference import needs_simulator
+
+pytestmark = needs_simulator
 
 LIBRARY_LEVEL = 7
 CASES = [

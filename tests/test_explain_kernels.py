@@ -6,7 +6,6 @@ import csv
 import json
 import threading
 import time
-from importlib.util import find_spec
 
 import fastgemm
 import pytest
@@ -14,8 +13,9 @@ import torch
 from click.testing import CliRunner
 from fastgemm._explain import resources
 from fastgemm.cli import main
+from reference import needs_simulator
 
-pytestmark = pytest.mark.skipif(find_spec("fastgemm._simt") is None, reason="built with FASTGEMM_SIMT=0")
+pytestmark = needs_simulator
 
 LIBRARIES = ("torch", "cublas", "cublaslt")
 ROWS = [row for row in fastgemm.kernels(device="cuda") if not row.name.startswith(LIBRARIES)]

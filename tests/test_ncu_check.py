@@ -7,7 +7,10 @@ import json
 import fastgemm
 import pytest
 from fastgemm.bench import Gemm, Transpose, counter_check
-from test_bench import tool
+from reference import needs_simulator
+from test_bench import ROOT, tool
+
+pytestmark = needs_simulator
 
 ncu_check = tool("ncu_check")
 PADDED = ncu_check.Case(Transpose(64, 96), "padded")
@@ -41,6 +44,28 @@ def as_ncu_prints(launch, changes=()) -> str:
 def records(changes=()):
     (launch,) = ncu_check.simulate(PADDED, 132)
     return ncu_check.compared([(PADDED, launch)], ncu_check.parse(as_ncu_prints(launch, changes)))
+
+
+COMMITTED = json.loads((ROOT / "benchmarks/results/h200/ncu_check.json").read_text())["launches"]
+
+
+@pytest.mark.parametrize("row", sorted({(launch["op"], launch["row"]) for launch in COMMITTED}), ids="-".join)
+def test_the_committed_counters_are_those_of_todays_kernels(row):
+    """A kernel that accesses memory otherwise than when ncu looked makes the table in docs/explain.md old."""
+    names = ncu_check.COUNTERS
+    today = [
+        {**case.about, "kernel": launch.function, "grid": list(launch.grid), "block": list(launch.block)}
+        | {"counts": {name: launch.counts[name] for name in names}}
+        for case in ncu_check.cases()
+        if (case.problem.op, case.kernel) == row
+        for launch in ncu_check.simulate(case, 132)
+    ]
+    then = [
+        {**launch, "counts": {name: launch["counts"].get(name, [0])[0] for name in names}}
+        for launch in COMMITTED
+        if (launch["op"], launch["row"]) == row
+    ]
+    assert today == then, "measure again on a GPU: python tools/ncu_check.py --json ..."
 
 
 def test_every_own_row_is_checked():

@@ -11,7 +11,6 @@ import itertools
 import math
 import random
 from concurrent.futures import ThreadPoolExecutor
-from importlib.util import find_spec
 
 import fastgemm
 import pytest
@@ -23,13 +22,14 @@ from reference import (
     assert_right,
     check_gemm,
     expected_gemm,
+    needs_simulator,
     poisoned,
     random_tensor,
     result_dtype,
     row_id,
 )
 
-pytestmark = pytest.mark.skipif(find_spec("fastgemm._simt") is None, reason="built with FASTGEMM_SIMT=0")
+pytestmark = needs_simulator
 
 LIBRARIES = ("torch", "cublas", "cublaslt")
 

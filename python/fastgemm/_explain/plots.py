@@ -150,14 +150,8 @@ def draw_banks(axis: Axes, site: Site, height: int) -> None:
     axis.set_xticks([bank + 0.5 for bank in range(BANKS)], list(map(str, range(BANKS))), fontsize=6)
     passes = f"{total} wavefront{'s' if total > 1 else ''} in this request"
     title = f"{_where(site)}: {passes}, {number(site.conflict)} times the fewest possible over all"
-    _frame(
-        axis,
-        rows,
-        left_out,
-        height,
-        title,
-        "rows: 128 bytes from an offset; columns: banks; numbers: lanes; each colour is one wavefront",
-    )
+    legend = "rows: 128 bytes from an offset; columns: banks; numbers: lanes; each colour is one wavefront"
+    _frame(axis, rows, left_out, height, title, legend)
 
 
 def _colours(total: int) -> list[Any]:
@@ -188,14 +182,8 @@ def draw_sectors(axis: Axes, site: Site, height: int) -> None:
     title = (
         f"{_where(site)}: {len(moved)} sectors in this request, {number(site.sectors_per_request)} over all"
     )
-    _frame(
-        axis,
-        rows,
-        left_out,
-        height,
-        title,
-        "rows: 128 bytes from an offset; blue: asked for, by these lanes; pale: moved in vain",
-    )
+    legend = "rows: 128 bytes from an offset; blue: asked for, by these lanes; pale: moved in vain"
+    _frame(axis, rows, left_out, height, title, legend)
 
 
 Draw = Callable[[Any, Site, int], None]

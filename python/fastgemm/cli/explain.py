@@ -105,7 +105,9 @@ def write(reports: list[Report], json: Path | None, csv: Path | None, plot: Path
 @click.command()
 @click.argument("op", type=click.Choice(["gemm", "transpose", "add"]))
 @click.argument("more", nargs=-1, type=click.IntRange(min=1), metavar="")
-@click.option("--level", type=click.IntRange(1, 7), help="A rung of the ladder on CUDA; default: level 1.")
+@click.option(
+    "--level", type=click.IntRange(1, 7), help="A rung of the ladder on CUDA; default: the highest."
+)
 @click.option("--kernel", help="One kernel of the table instead (fastgemm info).")
 @click.option("--compare", metavar="LEVEL|KERNEL", help="Explain this one first, then what changed from it.")
 @click.option(
@@ -148,7 +150,7 @@ def explain(
     if level is not None and kernel:
         raise click.UsageError("--level and --kernel exclude each other")
     options.check_dtype(op, dtype)
-    chosen = {"kernel": kernel} if kernel else {"level": level or 1}
+    chosen = {"kernel": kernel} if kernel else {"level": level}
     choices = [*([_choice(compare)] if compare else []), chosen]
     problem = {"shape": sizes_of(op, shape, more), "dtype": dtype, "gpu": gpu}
     if op == "gemm":
