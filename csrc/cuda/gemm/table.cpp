@@ -31,6 +31,20 @@ constexpr Kernel hopper_row(int level, std::string_view name, DTypeSet types, st
   return k;
 }
 
+// What tensor cores multiply, warp by warp. float32 they round to tf32.
+constexpr DTypeSet kMmaTypes = dtypes(DType::f32, DType::f16, DType::bf16, DType::i8);
+
+const char* rejects_ieee(const GemmProblem& p) {
+  if (p.type != DType::f32 || p.precision == Precision::tf32) return nullptr;
+  return "it multiplies float32 as tf32 only: precision=\"tf32\"";
+}
+
+constexpr Kernel mma_row(std::string_view name, DTypeSet types, std::string_view summary, Gemm gemm) {
+  Kernel k = row(6, name, types, summary, gemm);
+  k.rejects = rejects_ieee;
+  return k;
+}
+
 constexpr Kernel kRows[] = {
     row(1, "naive", kGemmTypes, "one thread an element of C, a warp along a row of C",
         FASTGEMM_LAUNCHER(gemm_naive)),
@@ -57,6 +71,16 @@ constexpr Kernel kRows[] = {
     row(5, "double_buffer_sync", dtypes(DType::f32),
         "vectorized with double buffers filled through registers: they spill",
         FASTGEMM_LAUNCHER(gemm_double_buffer_sync), Role::pitfall),
+    mma_row("mma_sync", kMmaTypes,
+            "64 x 64 sums a warp by mma.sync, swizzled tiles, a ring of asynchronous stages",
+            FASTGEMM_LAUNCHER(gemm_mma_sync)),
+    row(6, "dmma", dtypes(DType::f64),
+        "fp64 tensor cores, fragments of neighbours, a ring of asynchronous stages",
+        FASTGEMM_LAUNCHER(gemm_dmma)),
+    mma_row("wmma", kMmaTypes | dtypes(DType::f64),
+            "CUDA's wmma from padded tiles, one of two stages on its way", FASTGEMM_LAUNCHER(gemm_wmma)),
+    row(6, "dmma_m8n8k4", dtypes(DType::f64), "the same by m8n8k4, the one shape before Hopper",
+        FASTGEMM_LAUNCHER(gemm_dmma_m8n8k4), Role::companion),
 };
 
 }  // namespace

@@ -1,0 +1,177 @@
+// Level 6 on any GPU since sm_80, second step: tensor cores by the warp, with control over every register.
+// What changes from wmma:
+//   - shared tiles are swizzled instead of padded: the units of 16 bytes in a line of 128 change places by
+//     the line's number, so that ldmatrix reads 8 lines of one unit, and cp.async writes the units of one
+//     line, without bank conflicts and without waste. An operand that runs along m or n is transposed by
+//     ldmatrix on its way;
+//   - a ring of stages, and fragments of the next step of k on their way while one is multiplied, so that
+//     tensor cores do not wait for shared memory at the turn of a stage.
+#include "cuda/device/ldmatrix.cuh"
+#include "cuda/device/mma.cuh"
+#include "cuda/device/swizzle.cuh"
+#include "cuda/gemm/level5_choice.cuh"
+#include "cuda/gemm/level6_tile.cuh"
+#include "cuda/gemm/levels.h"
+
+namespace fastgemm::FASTGEMM_TARGET {
+namespace {
+
+// Block tile, warp tile, stages of 128 bytes of k, blocks on a multiprocessor.
+template <int BM_, int BN_, int WM_, int WN_, int STAGES_, int BLOCKS_>
+struct Config {
+  static constexpr int BM = BM_, BN = BN_, WM = WM_, WN = WN_, kStages = STAGES_, kBlocks = BLOCKS_;
+  static constexpr int kWarpsM = BM / WM, kWarps = kWarpsM * (BN / WN), kThreads = 32 * kWarps;
+};
+
+struct Swizzled {
+  static constexpr int kPitch = 128, kPeriod = 8;
+  template <int SIDE>
+  static constexpr int bytes() {
+    return SIDE * kPitch;
+  }
+  template <int SIDE>
+  __device__ __forceinline__ static constexpr int offset(int line, int unit) {
+    return line * kPitch + (unit ^ line % 8) * 16;
+  }
+};
+
+enum class Side { a, b };
+
+// Where a lane's addresses for ldmatrix lie in a tile. One load brings four matrices of 8 x 8: 16 positions
+// of the side, 32 bytes of k. Their order is that of the registers: for A along the side first, for B, where
+// they are two fragments, along k.
+template <Side side, class Tile>
+class FragmentReader {
+ public:
+  // `first` position of the side in the tile.
+  __device__ __forceinline__ explicit FragmentReader(int first) {
+    const int lane = int(threadIdx.x) % 32, low = lane / 8 % 2, high = lane / 16;
+    const int side8 = side == Side::a ? low : high, k16 = side == Side::a ? high : low;
+    const int line = lane % 8 + 8 * (Tile::kAlongK ? side8 : k16);
+    const int unit = (Tile::kAlongK ? k16 : side8) + (Tile::kAlongK ? 0 : first % Tile::kLine / 8);
+    const int lines = Tile::kAlongK ? first : first / Tile::kLine * Tile::kK;
+    lane_ = Tile::offset(line, unit) + lines * 128;
+  }
+
+  // Positions [16 i, 16 i + 16) after the first one, in a step of k.
+  __device__ __forceinline__ void load(uint32_t (&to)[4], const unsigned char* tile, int i, int step) const {
+    constexpr int kPerBox = Tile::kLine / 16;
+    const int line = Tile::kAlongK ? 16 * i : i / kPerBox * Tile::kK + 16 * step;
+    const int unit = Tile::kAlongK ? 2 * step : 2 * (i % kPerBox);
+    load_matrices<4, !Tile::kAlongK>(to, tile + (lane_ ^ unit * 16) + line * 128);
+  }
+
+ private:
+  int lane_;
+};
+
+// A warp's tile of C.
+template <class C, class E, class TileA, class TileB>
+struct WarpProduct {
+  static constexpr int kSteps = 4, kBuffers = 2;         // of a stage
+  static constexpr int kM = C::WM / 16, kN = C::WN / 8;  // fragments
+  static_assert(C::WN % 16 == 0);
+  struct Fragments {
+    uint32_t a[kM][4], b[kN / 2][4];
+  };
+  FragmentReader<Side::a, TileA> a;
+  FragmentReader<Side::b, TileB> b;
+  Accumulator<E> sum[kM][kN][4] = {};
+
+  __device__ __forceinline__ WarpProduct(int row, int column) : a(row), b(column) {}
+
+  __device__ __forceinline__ void load(Fragments& f, const unsigned char* stage, int step) const {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kM; ++i) a.load(f.a[i], stage, i, step);
+    FASTGEMM_UNROLL
+    for (int j = 0; j < kN / 2; ++j) b.load(f.b[j], stage + TileA::kBytes, j, step);
+  }
+  __device__ __forceinline__ void multiply(const Fragments& f) {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kM; ++i) {
+      FASTGEMM_UNROLL
+      for (int step = 0; step < kN; ++step) {
+        const int j = i % 2 ? kN - 1 - step : step;  // there and back: one operand is the last one's
+        mma<E>(sum[i][j], f.a[i], f.b[j / 2][j % 2 * 2], f.b[j / 2][j % 2 * 2 + 1]);
+      }
+    }
+  }
+
+  using Slab = WarpSlab<Accumulator<E>, C::WM, C::WN>;
+  __device__ __forceinline__ void put(Slab& slab) const {
+    const Position p = MmaLayout<E>::c(int(threadIdx.x) % 32, 0);
+    Accumulator<E>* const to = &slab.sums[p.row * Slab::kPitch + p.column];
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kM; ++i) {
+      FASTGEMM_UNROLL
+      for (int j = 0; j < kN; ++j) {
+        FASTGEMM_UNROLL
+        for (int half = 0; half < 2; ++half)
+          store_vector(to + (16 * i + 8 * half) * Slab::kPitch + 8 * j,
+                       Vector<Accumulator<E>, 2>{{sum[i][j][2 * half], sum[i][j][2 * half + 1]}});
+      }
+    }
+  }
+};
+
+template <class C, class T, bool a_along_k, bool b_along_k>
+struct Kernel {
+  using E = MmaElement<T>;
+  using TileA = LineTile<T, a_along_k, C::BM, Swizzled>;  // (BM, kK)
+  using TileB = LineTile<T, b_along_k, C::BN, Swizzled>;  // (BN, kK)
+  using Warp = WarpProduct<C, E, TileA, TileB>;
+  static constexpr int kStageBytes = TileA::kBytes + TileB::kBytes;
+  union Shared {
+    unsigned char ring[C::kStages][kStageBytes];
+    typename Warp::Slab slabs[C::kWarps];
+  };
+};
+
+template <class C, class T, bool a_along_k, bool b_along_k>
+__global__ void __launch_bounds__(C::kThreads, C::kBlocks)
+    gemm_mma_sync_kernel(const __grid_constant__ TileArguments<T> g) {
+  using K = Kernel<C, T, a_along_k, b_along_k>;
+  FASTGEMM_DYNAMIC_SHARED(typename K::Shared, shared);
+  const Place place(int(blockIdx.x), g.tiles_m, g.tiles_n);
+  TileCopy<typename K::TileA, T, C::kThreads> a(g.operands.a, blockIdx.z, place.row * C::BM);
+  TileCopy<typename K::TileB, T, C::kThreads> b(g.operands.b, blockIdx.z, place.column * C::BN);
+  const auto copy = [&](unsigned char* stage) {
+    a.copy(stage);
+    b.copy(stage + K::TileA::kBytes);
+  };
+
+  const int index = warp_index(), row = index % C::kWarpsM * C::WM, column = index / C::kWarpsM * C::WN;
+  typename K::Warp warp(row, column);
+  multiply_stages<C::kStages, K::kStageBytes>(shared->ring[0], g.steps, copy, warp);
+  typename K::Warp::Slab& slab = shared->slabs[index];
+  warp.put(slab);
+  __syncwarp();
+  slab.store(g.gemm.at_batch(blockIdx.z), g.vectors, int64_t(place.row) * C::BM + row,
+             int64_t(place.column) * C::BN + column);
+}
+
+template <class C, class T>
+void launch_mma_sync(const Gemm<T>& g, int batch, Context& context) {
+  constexpr Takes kTakes = sizeof(T) == 2 ? Takes::any : Takes::along_k;
+  const auto arguments = tile_arguments<kTakes>(g, batch, C::BM, C::BN, 128 / int(sizeof(T)), context);
+  arguments.operands.template with_directions<kTakes>([&]<bool a_along_k, bool b_along_k>() {
+    using K = Kernel<C, T, a_along_k, b_along_k>;
+    const LaunchShape shape{grid_of(arguments, batch), dim3(C::kThreads), sizeof(typename K::Shared)};
+    launch<gemm_mma_sync_kernel<C, T, a_along_k, b_along_k>>("mma_sync", shape, context)(arguments);
+  });
+}
+
+using Tiles = Config<128, 256, 64, 64, 4, 1>;
+
+}  // namespace
+
+void gemm_mma_sync(const GemmProblem& problem, Context& context) {
+  run_gemm(problem, [&]<class T>(const Gemm<T>& g, int batch) {
+    if constexpr (sizeof(T) <= 4 && !std::is_same_v<T, int32_t>) {
+      if (!fits_tiles(g)) return gemm_small(g, batch, context);
+      launch_mma_sync<Tiles>(g, batch, context);
+    }
+  });
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET
