@@ -16,13 +16,6 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-// Block tile, warp tile, stages of 128 bytes of k, blocks on a multiprocessor.
-template <int BM_, int BN_, int WM_, int WN_, int STAGES_, int BLOCKS_>
-struct Config {
-  static constexpr int BM = BM_, BN = BN_, WM = WM_, WN = WN_, kStages = STAGES_, kBlocks = BLOCKS_;
-  static constexpr int kWarpsM = BM / WM, kWarps = kWarpsM * (BN / WN), kThreads = 32 * kWarps;
-};
-
 struct Swizzled {
   static constexpr int kPitch = 128, kPeriod = 8;
   template <int SIDE>
@@ -68,8 +61,8 @@ class FragmentReader {
 // A warp's tile of C.
 template <class C, class E, class TileA, class TileB>
 struct WarpProduct {
-  static constexpr int kSteps = 4, kBuffers = 2;         // of a stage
-  static constexpr int kM = C::WM / 16, kN = C::WN / 8;  // fragments
+  static constexpr int kSteps = 4, kM = C::WM / 16, kN = C::WN / 8;  // steps of a stage, fragments
+  static_assert(kM % 2 == 0);
   static_assert(C::WN % 16 == 0);
   struct Fragments {
     uint32_t a[kM][4], b[kN / 2][4];
@@ -86,9 +79,10 @@ struct WarpProduct {
     FASTGEMM_UNROLL
     for (int j = 0; j < kN / 2; ++j) b.load(f.b[j], stage + TileA::kBytes, j, step);
   }
+  template <int half>
   __device__ __forceinline__ void multiply(const Fragments& f) {
     FASTGEMM_UNROLL
-    for (int i = 0; i < kM; ++i) {
+    for (int i = half * kM / 2; i < (half + 1) * kM / 2; ++i) {
       FASTGEMM_UNROLL
       for (int step = 0; step < kN; ++step) {
         const int j = i % 2 ? kN - 1 - step : step;  // there and back: one operand is the last one's
@@ -96,58 +90,25 @@ struct WarpProduct {
       }
     }
   }
-
-  using Slab = WarpSlab<Accumulator<E>, C::WM, C::WN>;
-  __device__ __forceinline__ void put(Slab& slab) const {
-    const Position p = MmaLayout<E>::c(int(threadIdx.x) % 32, 0);
-    Accumulator<E>* const to = &slab.sums[p.row * Slab::kPitch + p.column];
-    FASTGEMM_UNROLL
-    for (int i = 0; i < kM; ++i) {
-      FASTGEMM_UNROLL
-      for (int j = 0; j < kN; ++j) {
-        FASTGEMM_UNROLL
-        for (int half = 0; half < 2; ++half)
-          store_vector(to + (16 * i + 8 * half) * Slab::kPitch + 8 * j,
-                       Vector<Accumulator<E>, 2>{{sum[i][j][2 * half], sum[i][j][2 * half + 1]}});
-      }
-    }
-  }
 };
 
 template <class C, class T, bool a_along_k, bool b_along_k>
 struct Kernel {
-  using E = MmaElement<T>;
-  using TileA = LineTile<T, a_along_k, C::BM, Swizzled>;  // (BM, kK)
-  using TileB = LineTile<T, b_along_k, C::BN, Swizzled>;  // (BN, kK)
-  using Warp = WarpProduct<C, E, TileA, TileB>;
+  using Config = C;
+  using TileA = LineTile<T, a_along_k, C::BM, Swizzled>;  // (BM, 128 bytes)
+  using TileB = LineTile<T, b_along_k, C::BN, Swizzled>;  // (BN, 128 bytes)
+  using Warp = WarpProduct<C, MmaElement<T>, TileA, TileB>;
   static constexpr int kStageBytes = TileA::kBytes + TileB::kBytes;
   union Shared {
     unsigned char ring[C::kStages][kStageBytes];
-    typename Warp::Slab slabs[C::kWarps];
+    WarpSlab<Accumulator<T>, C::WM, C::WN> slabs[C::kWarps];
   };
 };
 
 template <class C, class T, bool a_along_k, bool b_along_k>
 __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
-    gemm_mma_sync_kernel(const __grid_constant__ TileArguments<T> g) {
-  using K = Kernel<C, T, a_along_k, b_along_k>;
-  FASTGEMM_DYNAMIC_SHARED(typename K::Shared, shared);
-  const Place place(int(blockIdx.x), g.tiles_m, g.tiles_n);
-  TileCopy<typename K::TileA, T, C::kThreads> a(g.operands.a, blockIdx.z, place.row * C::BM);
-  TileCopy<typename K::TileB, T, C::kThreads> b(g.operands.b, blockIdx.z, place.column * C::BN);
-  const auto copy = [&](unsigned char* stage) {
-    a.copy(stage);
-    b.copy(stage + K::TileA::kBytes);
-  };
-
-  const int index = warp_index(), row = index % C::kWarpsM * C::WM, column = index / C::kWarpsM * C::WN;
-  typename K::Warp warp(row, column);
-  multiply_stages<C::kStages, K::kStageBytes>(shared->ring[0], g.steps, copy, warp);
-  typename K::Warp::Slab& slab = shared->slabs[index];
-  warp.put(slab);
-  __syncwarp();
-  slab.store(g.gemm.at_batch(blockIdx.z), g.vectors, int64_t(place.row) * C::BM + row,
-             int64_t(place.column) * C::BN + column);
+    gemm_mma_sync_kernel(const __grid_constant__ TileArguments<T> arguments) {
+  multiply_block<Kernel<C, T, a_along_k, b_along_k>>(arguments);
 }
 
 template <class C, class T>
@@ -161,7 +122,7 @@ void launch_mma_sync(const Gemm<T>& g, int batch, Context& context) {
   });
 }
 
-using Tiles = Config<128, 256, 64, 64, 4, 1>;
+using Tiles = TileConfig<128, 256, 64, 64, 4, 1>;
 
 }  // namespace
 

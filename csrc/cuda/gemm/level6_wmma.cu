@@ -51,6 +51,7 @@ struct Kernel {
   using TileA = LineTile<T, a_along_k, kBlockTile, LineOrder>;  // (kBlockTile, kK)
   using TileB = LineTile<T, b_along_k, kBlockTile, LineOrder>;
   static constexpr int kStageBytes = TileA::kBytes + TileB::kBytes;
+  static constexpr int kSteps = TileA::kK / Shape::kK;
   static constexpr int kM = kWarpTile / Shape::kM, kN = kWarpTile / Shape::kN;  // fragments of a warp
 
   using A = WmmaA<E, a_along_k ? Order::row_major : Order::column_major>;
@@ -66,14 +67,15 @@ struct Kernel {
   __device__ __forceinline__ static void load(Fragment& to, const unsigned char* tile, int side, int k) {
     const int line = Tile::kAlongK ? side : side / Tile::kLine * Tile::kK + k;
     const int byte = (Tile::kAlongK ? k : side % Tile::kLine) * int(sizeof(T));
-    wmma_load(to, reinterpret_cast<const T*>(tile + Tile::offset(line, byte / 16)),
-              LineOrder::kPitch / int(sizeof(T)));
+    wmma_load_shared(to, reinterpret_cast<const T*>(tile + Tile::offset(line, byte / 16)),
+                     LineOrder::kPitch / int(sizeof(T)));
   }
 
+  // Steps [first, end) of k.
   __device__ __forceinline__ static void multiply(WmmaC<E> (&sum)[kM][kN], const unsigned char* stage,
-                                                  int row, int column) {
+                                                  int row, int column, int first, int end) {
     FASTGEMM_UNROLL
-    for (int k = 0; k < TileA::kK; k += Shape::kK) {
+    for (int k = first * Shape::kK; k < end * Shape::kK; k += Shape::kK) {
       A a[kM];
       B b;
       FASTGEMM_UNROLL
@@ -115,8 +117,10 @@ __global__ void __launch_bounds__(kThreads, 2) gemm_wmma_kernel(const __grid_con
   for (int stage = 0; stage < g.steps; ++stage) {
     wait_async_copies<0>();
     __syncthreads();  // this stage is there for all, and the one before it has been read by all
-    copy((stage + 1) % kStages);
-    K::multiply(sum, shared->stages[stage % kStages], row, column);
+    const unsigned char* const here = shared->stages[stage % kStages];
+    K::multiply(sum, here, row, column, 0, 1);  // first, so that the tensor cores have work while this warp
+    copy((stage + 1) % kStages);                // asks for copies
+    K::multiply(sum, here, row, column, 1, K::kSteps);
   }
   wait_async_copies<0>();
   __syncthreads();
