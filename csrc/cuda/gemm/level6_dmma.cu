@@ -118,15 +118,17 @@ struct Kernel {
 template <class C, bool tall, bool a_along_k, bool b_along_k>
 __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
     gemm_dmma_kernel(const __grid_constant__ TileArguments<double> arguments) {
-  multiply_block<Kernel<C, tall && FASTGEMM_SM90A, a_along_k, b_along_k>>(arguments);
+  multiply_parts<Kernel<C, tall && FASTGEMM_SM90A, a_along_k, b_along_k>>(arguments);
 }
 
 template <class C, bool tall>
 void launch_dmma(const Gemm<double>& g, int batch, Context& context) {
-  const auto arguments = tile_arguments<Takes::any>(g, batch, C::BM, C::BN, 16, context);
+  int blocks;
+  const auto arguments =
+      tile_arguments<Takes::any>(g, batch, C::BM, C::BN, 16, C::kBlocks * multiprocessors(), blocks, context);
   arguments.operands.template with_directions<Takes::any>([&]<bool a_along_k, bool b_along_k>() {
     using S = Kernel<C, tall, a_along_k, b_along_k>;
-    const LaunchShape shape{grid_of(arguments, batch), dim3(C::kThreads), sizeof(typename S::Shared)};
+    const LaunchShape shape{dim3(unsigned(blocks)), dim3(C::kThreads), sizeof(typename S::Shared)};
     launch<gemm_dmma_kernel<C, tall, a_along_k, b_along_k>>("dmma", shape, context)(arguments);
   });
 }

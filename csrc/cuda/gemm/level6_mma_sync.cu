@@ -108,16 +108,18 @@ struct Kernel {
 template <class C, class T, bool a_along_k, bool b_along_k>
 __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
     gemm_mma_sync_kernel(const __grid_constant__ TileArguments<T> arguments) {
-  multiply_block<Kernel<C, T, a_along_k, b_along_k>>(arguments);
+  multiply_parts<Kernel<C, T, a_along_k, b_along_k>>(arguments);
 }
 
 template <class C, class T>
 void launch_mma_sync(const Gemm<T>& g, int batch, Context& context) {
   constexpr Takes kTakes = sizeof(T) == 2 ? Takes::any : Takes::along_k;
-  const auto arguments = tile_arguments<kTakes>(g, batch, C::BM, C::BN, 128 / int(sizeof(T)), context);
+  int blocks;
+  const auto arguments = tile_arguments<kTakes>(g, batch, C::BM, C::BN, 128 / int(sizeof(T)),
+                                                C::kBlocks * multiprocessors(), blocks, context);
   arguments.operands.template with_directions<kTakes>([&]<bool a_along_k, bool b_along_k>() {
     using K = Kernel<C, T, a_along_k, b_along_k>;
-    const LaunchShape shape{grid_of(arguments, batch), dim3(C::kThreads), sizeof(typename K::Shared)};
+    const LaunchShape shape{dim3(unsigned(blocks)), dim3(C::kThreads), sizeof(typename K::Shared)};
     launch<gemm_mma_sync_kernel<C, T, a_along_k, b_along_k>>("mma_sync", shape, context)(arguments);
   });
 }

@@ -4,6 +4,7 @@
 
 #include "cuda/device/async_copy.cuh"
 #include "cuda/device/fragment.cuh"
+#include "cuda/gemm/level5_stream_k.cuh"
 #include "cuda/gemm/level5_warp_tile.cuh"
 #include "cuda/gemm/level6_operand_rows.cuh"
 #include "cuda/gemm/vector_tile.cuh"
@@ -40,47 +41,53 @@ class TileCopy {
   static_assert(kAtOnce % Tile::Order::kPeriod == 0);
 
  public:
-  __device__ __forceinline__ TileCopy(const RowsOperand<T>& from, int64_t batch, int side0)
-      : row_stride_(from.row_stride), step_(Tile::kAlongK ? Tile::kK : Tile::kK * from.row_stride) {
-    const int line = int(threadIdx.x) / 8, unit = int(threadIdx.x) % 8;
-    const int row = line % kBoxLines, column = line / kBoxLines * Tile::kLine + unit * kUnit;
-    const int side = from.side - side0;
-    whole_stages_ = side >= Tile::kSide ? from.k / Tile::kK : 0;
-    rows_ = (Tile::kAlongK ? side : from.k) - row;
-    columns_ = (Tile::kAlongK ? from.k : side) - column;
-    from_ = from.data + batch * from.batch_stride + row * row_stride_ + column +
-            (Tile::kAlongK ? side0 * row_stride_ : side0);
-    to_ = Tile::offset(line, unit);
+  // From stage `first` of the tile at side0 of a matrix.
+  __device__ __forceinline__ TileCopy(const RowsOperand<T>& from, int64_t batch, int side0, int first = 0)
+      : operand_(from), side_(from.side - side0), k_(from.k - first * Tile::kK) {
+    const Unit unit;
+    from_ = from.data + batch * from.batch_stride +
+            (Tile::kAlongK ? side0 + unit.row : first * Tile::kK + unit.row) * from.row_stride +
+            (Tile::kAlongK ? first * Tile::kK : side0) + unit.column;
+    to_ = Tile::offset(int(threadIdx.x) / 8, int(threadIdx.x) % 8);
   }
 
-  // The next stage; zeros outside the operand, also past the last stage. Whole tiles know that they are: to
-  // find out, unit by unit, takes eight instructions each.
+  // The next stage; zeros outside the operand. Whole tiles know that they are: to find out, unit by unit,
+  // takes eight instructions each.
   __device__ __forceinline__ void copy(unsigned char* tile) {
-    if (--whole_stages_ >= 0)
+    if (side_ >= Tile::kSide && k_ >= Tile::kK) {
       copy_units(tile, [](int, int) { return 16; });
-    else
+    } else {
+      const Unit unit;
+      const int rows = (Tile::kAlongK ? side_ : k_) - unit.row;
+      const int columns = (Tile::kAlongK ? k_ : side_) - unit.column;
       copy_units(tile, [&](int row, int column) {
-        return row < rows_ ? max(0, min(columns_ - column, kUnit)) * int(sizeof(T)) : 0;
+        return row < rows ? max(0, min(columns - column, kUnit)) * int(sizeof(T)) : 0;
       });
-    from_ += step_;
-    (Tile::kAlongK ? columns_ : rows_) -= Tile::kK;
+    }
+    from_ += Tile::kAlongK ? Tile::kK : Tile::kK * operand_.row_stride;
+    k_ -= Tile::kK;
   }
 
  private:
+  // The thread's first one.
+  struct Unit {
+    int row = int(threadIdx.x) / 8 % kBoxLines;
+    int column = int(threadIdx.x) / 8 / kBoxLines * Tile::kLine + int(threadIdx.x) % 8 * kUnit;
+  };
+
   template <class Valid>
   __device__ __forceinline__ void copy_units(unsigned char* tile, Valid&& valid) const {
     FASTGEMM_UNROLL
     for (int line = 0; line < kLines; line += kAtOnce) {
       const int row = line % kBoxLines, column = line / kBoxLines * Tile::kLine;
-      copy_async<16>(tile + to_ + line * Tile::Order::kPitch, from_ + row * row_stride_ + column,
+      copy_async<16>(tile + to_ + line * Tile::Order::kPitch, from_ + row * operand_.row_stride + column,
                      valid(row, column));
     }
   }
 
+  const RowsOperand<T>& operand_;
   const T* from_;
-  int64_t row_stride_, step_;
-  int rows_, columns_;  // of the operand, from the thread's first unit on
-  int whole_stages_;    // to come
+  int side_, k_;  // that the operand has from here on
   int to_;
 };
 
@@ -93,32 +100,29 @@ __device__ __forceinline__ void multiply_stages(unsigned char* ring, int steps, 
   static_assert(Warp::kSteps % 2 == 0, "fragments[0] begins and ends a stage");
   typename Warp::Fragments fragments[2];
   int slot = 0, free_slot = STAGES - 1;
-  for (int i = 0; i < STAGES - 1; ++i) {
-    copy(ring + i * STAGE_BYTES);
-    commit_async_copies();
-  }
+  const auto copy_stage = [&](int stage, int to) {
+    if (stage <= steps) copy(ring + to * STAGE_BYTES);  // the last one is read, but not multiplied
+    commit_async_copies();  // an empty group too, so that the count of groups is the count of stages
+  };
+  for (int i = 0; i < STAGES - 1; ++i) copy_stage(i, i);
   wait_async_copies<STAGES - 2>();
   __syncthreads();
   warp.load(fragments[0], ring, 0);
   FASTGEMM_NO_UNROLL
   for (int stage = 0; stage < steps; ++stage) {
     FASTGEMM_UNROLL
-    for (int step = 0; step < kLast; ++step) {
-      warp.load(fragments[(step + 1) % 2], ring + slot * STAGE_BYTES, step + 1);
+    for (int step = 0; step <= kLast; ++step) {
       warp.template multiply<0>(fragments[step % 2]);
-      if (step == 0) {
-        copy(ring + free_slot * STAGE_BYTES);
-        commit_async_copies();
+      if (step == 0) copy_stage(stage + STAGES - 1, free_slot);
+      if (step == kLast) {
+        free_slot = slot;
+        if (++slot == STAGES) slot = 0;
+        wait_async_copies<STAGES - 2>();
+        __syncthreads();  // the next stage is there for all, and this one has been read by all
       }
+      warp.load(fragments[(step + 1) % 2], ring + slot * STAGE_BYTES, (step + 1) % Warp::kSteps);
       warp.template multiply<1>(fragments[step % 2]);
     }
-    warp.template multiply<0>(fragments[1]);
-    free_slot = slot;
-    if (++slot == STAGES) slot = 0;
-    wait_async_copies<STAGES - 2>();
-    __syncthreads();  // the next stage is there for all, and this one has been read by all
-    warp.load(fragments[0], ring + slot * STAGE_BYTES, 0);
-    warp.template multiply<1>(fragments[1]);
   }
   wait_async_copies<0>();
   __syncthreads();  // the ring is free
@@ -177,46 +181,16 @@ struct TileArguments {
   Gemm<T> gemm;
   RowsOperands<T> operands;
   ResultVectors vectors;
-  int tiles_m, tiles_n, steps;
+  int tiles_m, tiles_n;
+  StreamK work;              // the tiles of all matrices, shared among persistent blocks
+  Accumulator<T>* partials;  // a block's sums of the tile that it could not finish
+  uint32_t* flags;           // 1: they are there
 };
 
 // Extents that do not fit 32-bit coordinates are left to level 5.
 template <class T>
 bool fits_tiles(const Gemm<T>& g) {
   return std::max({g.m, g.n, g.k}) <= int64_t{1} << 30;
-}
-
-template <Takes takes, class T>
-TileArguments<T> tile_arguments(const Gemm<T>& g, int batch, int bm, int bn, int bk, Context& context) {
-  tile_grid(g.m, g.n, bm, bn, batch);
-  return {g,
-          rows_operands<takes>(g, batch, context),
-          result_vectors(g.result),
-          int(ceil_div(g.m, bm)),
-          int(ceil_div(g.n, bn)),
-          int(ceil_div(g.k, bk))};
-}
-
-// A block's tile of C by mma: shapes, warps and their products as K has them.
-template <class K, class T>
-__device__ __forceinline__ void multiply_block(const TileArguments<T>& g) {
-  using C = typename K::Config;
-  FASTGEMM_DYNAMIC_SHARED(typename K::Shared, shared);
-  const Place place(int(blockIdx.x), g.tiles_m, g.tiles_n);
-  const int row0 = place.row * C::BM, column0 = place.column * C::BN;
-  TileCopy<typename K::TileA, T, C::kThreads> a(g.operands.a, blockIdx.z, row0);
-  TileCopy<typename K::TileB, T, C::kThreads> b(g.operands.b, blockIdx.z, column0);
-  const auto copy = [&](unsigned char* stage) {
-    a.copy(stage);
-    b.copy(stage + K::TileA::kBytes);
-  };
-  const int index = warp_index(), row = index % C::kWarpsM * C::WM, column = index / C::kWarpsM * C::WN;
-  typename K::Warp warp(row, column);
-  multiply_stages<C::kStages, K::kStageBytes>(shared->ring[0], g.steps, copy, warp);
-  auto& slab = shared->slabs[index];
-  slab.put(warp.sum);
-  __syncwarp();
-  slab.store(g.gemm.at_batch(blockIdx.z), g.vectors, int64_t(row0) + row, int64_t(column0) + column);
 }
 
 // Block tile, warp tile, stages of 128 bytes of k, blocks on a multiprocessor.
@@ -226,9 +200,112 @@ struct TileConfig {
   static constexpr int kWarpsM = BM / WM, kWarps = kWarpsM * (BN / WN), kThreads = 32 * kWarps;
 };
 
-template <class T>
-dim3 grid_of(const TileArguments<T>& arguments, int batch) {
-  return dim3(unsigned(arguments.tiles_m * arguments.tiles_n), 1, unsigned(batch));
+static __global__ void clear_flags_kernel(uint32_t* flags, int count) {
+  for (int i = int(threadIdx.x); i < count; i += int(blockDim.x)) flags[i] = 0;
+}
+
+// Arguments for tiles (bm, bn) and stages of bk, and the number of blocks: `at_a_time` of them run at a time.
+template <Takes takes, class T>
+TileArguments<T> tile_arguments(const Gemm<T>& g, int batch, int bm, int bn, int bk, int at_a_time,
+                                int& blocks, Context& context) {
+  TileArguments<T> t{.gemm = g,
+                     .operands = rows_operands<takes>(g, batch, context),
+                     .vectors = result_vectors(g.result),
+                     .tiles_m = int(ceil_div(g.m, bm)),
+                     .tiles_n = int(ceil_div(g.n, bn))};
+  const int64_t tiles = int64_t{tile_grid(g.m, g.n, bm, bn, batch).grid.x} * batch;
+  blocks = int(std::min<int64_t>(tiles, at_a_time));
+  t.work = plan_stream_k(tiles, int(ceil_div(g.k, bk)), blocks);
+  if (t.work.whole_tiles == tiles) return t;
+  t.partials = static_cast<Accumulator<T>*>(
+      context.allocate(sizeof(Accumulator<T>) * size_t(blocks) * size_t(bm) * size_t(bn)));
+  t.flags = static_cast<uint32_t*>(context.allocate(sizeof(uint32_t) * size_t(blocks)));
+  launch<clear_flags_kernel>("clear_flags", {dim3(1), dim3(256)}, context)(t.flags, blocks);
+  return t;
+}
+
+// Sums of a tile that another block finishes, as [register][thread]: every access is a full line.
+template <class K, class T, class Sum>
+__device__ __forceinline__ void hand_over(const TileArguments<T>& g, const Sum& sum) {
+  using C = typename K::Config;
+  Accumulator<T>* to = g.partials + int64_t(blockIdx.x) * C::BM * C::BN + threadIdx.x;
+  FASTGEMM_UNROLL
+  for (int i = 0; i < C::WM / 16; ++i) {
+    FASTGEMM_UNROLL
+    for (int j = 0; j < C::WN / 8; ++j) {
+      FASTGEMM_UNROLL
+      for (int r = 0; r < 4; ++r) to[((i * C::WN / 8 + j) * 4 + r) * C::kThreads] = sum[i][j][r];
+    }
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) store_release(&g.flags[blockIdx.x], 1);
+}
+template <class K, class T, class Sum>
+__device__ __forceinline__ void collect(const TileArguments<T>& g, Sum& sum, const Part& part) {
+  using C = typename K::Config;
+  const int64_t tile_begin = int64_t(part.tile - g.work.whole_tiles) * g.work.steps;
+  int block = int(blockIdx.x);
+  do {
+    --block;
+    while (__any_sync(0xffffffffu, load_acquire(&g.flags[block]) == 0)) spin_wait();
+    const Accumulator<T>* from = g.partials + int64_t(block) * C::BM * C::BN + threadIdx.x;
+    FASTGEMM_UNROLL
+    for (int i = 0; i < C::WM / 16; ++i) {
+      FASTGEMM_UNROLL
+      for (int j = 0; j < C::WN / 8; ++j) {
+        FASTGEMM_UNROLL
+        for (int r = 0; r < 4; ++r) sum[i][j][r] += from[((i * C::WN / 8 + j) * 4 + r) * C::kThreads];
+      }
+    }
+  } while (g.work.begin(block) > tile_begin);
+}
+
+// Part i of a block, as Parts counts them, without state that would cost registers in the main loop; false
+// after the last one.
+__device__ __forceinline__ bool part_of(const StreamK& plan, int i, Part& part) {
+  const int block = int(blockIdx.x), blocks = int(gridDim.x), whole = block + i * blocks;
+  if (whole < plan.whole_tiles) {
+    part = {whole, 0, plan.steps};
+    return true;
+  }
+  const int64_t begin = plan.begin(block), end = plan.begin(block + 1);
+  if (begin == end) return false;  // no share
+  const int last = int((end - 1) / plan.steps), tile = last - (i - plan.whole_tiles / blocks);
+  if (tile < int(begin / plan.steps)) return false;
+  part = {plan.whole_tiles + tile, int(max(begin - int64_t(tile) * plan.steps, int64_t(0))),
+          tile == last ? int((end - 1) % plan.steps) + 1 : plan.steps};
+  return true;
+}
+
+// A block's parts of C by mma: shapes, warps and their products as K has them.
+template <class K, class T>
+__device__ __forceinline__ void multiply_parts(const TileArguments<T>& g) {
+  using C = typename K::Config;
+  FASTGEMM_DYNAMIC_SHARED(typename K::Shared, shared);
+  const int index = warp_index(), row = index % C::kWarpsM * C::WM, column = index / C::kWarpsM * C::WN;
+  Part part;
+  for (int i = 0; part_of(g.work, i, part); ++i) {
+    const Place place(part.tile, g.tiles_m, g.tiles_n);
+    const int row0 = place.row * C::BM, column0 = place.column * C::BN;
+    TileCopy<typename K::TileA, T, C::kThreads> a(g.operands.a, place.batch, row0, part.first);
+    TileCopy<typename K::TileB, T, C::kThreads> b(g.operands.b, place.batch, column0, part.first);
+    const auto copy = [&](unsigned char* stage) {
+      a.copy(stage);
+      b.copy(stage + K::TileA::kBytes);
+    };
+    typename K::Warp warp(row, column);
+    multiply_stages<C::kStages, K::kStageBytes>(shared->ring[0], part.end - part.first, copy, warp);
+    if (part.end != g.work.steps) {
+      hand_over<K>(g, warp.sum);
+      continue;
+    }
+    if (part.first != 0) collect<K>(g, warp.sum, part);
+    auto& slab = shared->slabs[index];
+    slab.put(warp.sum);
+    __syncwarp();
+    slab.store(g.gemm.at_batch(place.batch), g.vectors, int64_t(row0) + row, int64_t(column0) + column);
+    __syncthreads();  // the slabs make room for the ring
+  }
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -96,8 +96,8 @@ __global__ void __launch_bounds__(kThreads, 2) gemm_wmma_kernel(const __grid_con
   FASTGEMM_DYNAMIC_SHARED(typename K::Shared, shared);
   const Place place(int(blockIdx.x), g.tiles_m, g.tiles_n);
   const int row0 = place.row * K::kBlockTile, column0 = place.column * K::kBlockTile;
-  TileCopy<typename K::TileA, T, kThreads> a(g.operands.a, blockIdx.z, row0);
-  TileCopy<typename K::TileB, T, kThreads> b(g.operands.b, blockIdx.z, column0);
+  TileCopy<typename K::TileA, T, kThreads> a(g.operands.a, place.batch, row0);
+  TileCopy<typename K::TileB, T, kThreads> b(g.operands.b, place.batch, column0);
   const auto copy = [&](int stage) {
     a.copy(shared->stages[stage]);
     b.copy(shared->stages[stage] + K::TileA::kBytes);
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kThreads, 2) gemm_wmma_kernel(const __grid_con
   }
   copy(0);
   FASTGEMM_NO_UNROLL
-  for (int stage = 0; stage < g.steps; ++stage) {
+  for (int stage = 0; stage < g.work.steps; ++stage) {
     wait_async_copies<0>();
     __syncthreads();  // this stage is there for all, and the one before it has been read by all
     const unsigned char* const here = shared->stages[stage % kStages];
@@ -134,17 +134,20 @@ __global__ void __launch_bounds__(kThreads, 2) gemm_wmma_kernel(const __grid_con
                                    sum[i][j], K::Slab::kPitch);
   }
   __syncwarp();
-  slab.store(g.gemm.at_batch(blockIdx.z), g.vectors, int64_t(row0) + row, int64_t(column0) + column);
+  slab.store(g.gemm.at_batch(place.batch), g.vectors, int64_t(row0) + row, int64_t(column0) + column);
 }
 
 template <class T>
 void launch_wmma(const Gemm<T>& g, int batch, Context& context) {
   constexpr Takes kTakes = sizeof(T) == 2 ? Takes::any : Takes::along_k;
   constexpr int kTile = Kernel<T, true, true>::kBlockTile;
-  const auto arguments = tile_arguments<kTakes>(g, batch, kTile, kTile, 128 / int(sizeof(T)), context);
+  const int kMany = 0x7fffffff;
+  int blocks;
+  const auto arguments =
+      tile_arguments<kTakes>(g, batch, kTile, kTile, 128 / int(sizeof(T)), kMany, blocks, context);
   arguments.operands.template with_directions<kTakes>([&]<bool a_along_k, bool b_along_k>() {
     using K = Kernel<T, a_along_k, b_along_k>;
-    const LaunchShape shape{grid_of(arguments, batch), dim3(kThreads), sizeof(typename K::Shared)};
+    const LaunchShape shape{dim3(unsigned(blocks)), dim3(kThreads), sizeof(typename K::Shared)};
     launch<gemm_wmma_kernel<T, a_along_k, b_along_k>>("wmma", shape, context)(arguments);
   });
 }
