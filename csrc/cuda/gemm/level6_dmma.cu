@@ -73,7 +73,8 @@ __device__ __forceinline__ void multiply_tile(double (&sum)[4], const double (&a
 template <class C, bool tall, class TileA, class TileB>
 struct WarpProduct {
   static constexpr int kSteps = 2, kM = C::WM / 16, kN = C::WN / 8;  // steps of a stage, fragments
-  static_assert(kM % 2 == 0 && kN % 2 == 0);
+  static_assert(kN % 2 == 0);
+  static constexpr int kCopyParts = 1;
   struct Fragments {
     double a[kM][4], b[kN / 2][4];
   };
@@ -83,21 +84,24 @@ struct WarpProduct {
 
   __device__ __forceinline__ WarpProduct(int row, int column) : a(row), b(column) {}
 
-  __device__ __forceinline__ void load(Fragments& f, const unsigned char* stage, int step) const {
+  // Part `part` of `parts` of a step's fragments: those of B first, which all rows need.
+  __device__ __forceinline__ void load(Fragments& f, const unsigned char* stage, int step, int part,
+                                       int parts) const {
+    constexpr int kB = kN / 2, kAll = kB + kM;
     FASTGEMM_UNROLL
-    for (int i = 0; i < kM; ++i) a.load(f.a[i], stage, i, step);
-    FASTGEMM_UNROLL
-    for (int j = 0; j < kN / 2; ++j) b.load(f.b[j], stage + TileA::kBytes, j, step);
+    for (int i = 0; i < kAll; ++i) {
+      if (i * parts / kAll != part) continue;
+      if (i < kB)
+        b.load(f.b[i], stage + TileA::kBytes, i, step);
+      else
+        a.load(f.a[i - kB], stage, i - kB, step);
+    }
   }
-  template <int half>
-  __device__ __forceinline__ void multiply(const Fragments& f) {
+  __device__ __forceinline__ void multiply(const Fragments& f, int i) {
     FASTGEMM_UNROLL
-    for (int i = half * kM / 2; i < (half + 1) * kM / 2; ++i) {
-      FASTGEMM_UNROLL
-      for (int step = 0; step < kN; ++step) {
-        const int j = i % 2 ? kN - 1 - step : step;  // there and back: one operand is the last one's
-        multiply_tile<tall>(sum[i][j], f.a[i], f.b[j / 2][j % 2], f.b[j / 2][j % 2 + 2]);
-      }
+    for (int step = 0; step < kN; ++step) {
+      const int j = i % 2 ? kN - 1 - step : step;  // there and back: one operand is the last one's
+      multiply_tile<tall>(sum[i][j], f.a[i], f.b[j / 2][j % 2], f.b[j / 2][j % 2 + 2]);
     }
   }
 };
@@ -123,17 +127,16 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
 
 template <class C, bool tall>
 void launch_dmma(const Gemm<double>& g, int batch, Context& context) {
-  int blocks;
   const auto arguments =
-      tile_arguments<Takes::any>(g, batch, C::BM, C::BN, 16, C::kBlocks * multiprocessors(), blocks, context);
+      tile_arguments<Takes::any>(g, batch, C::BM, C::BN, 16, C::kBlocks * multiprocessors(), context);
   arguments.operands.template with_directions<Takes::any>([&]<bool a_along_k, bool b_along_k>() {
     using S = Kernel<C, tall, a_along_k, b_along_k>;
-    const LaunchShape shape{dim3(unsigned(blocks)), dim3(C::kThreads), sizeof(typename S::Shared)};
+    const LaunchShape shape{dim3(unsigned(arguments.blocks)), dim3(C::kThreads), sizeof(typename S::Shared)};
     launch<gemm_dmma_kernel<C, tall, a_along_k, b_along_k>>("dmma", shape, context)(arguments);
   });
 }
 
-using DoubleTiles = TileConfig<128, 64, 64, 32, 4, 2>;
+using DoubleTiles = TileConfig<128, 128, 64, 32, 4, 1>;
 
 template <bool tall>
 void run_dmma(const GemmProblem& problem, Context& context) {

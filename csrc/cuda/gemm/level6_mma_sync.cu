@@ -52,6 +52,10 @@ class FragmentReader {
     const int line = Tile::kAlongK ? 16 * i : i / kPerBox * Tile::kK + 16 * step;
     const int unit = Tile::kAlongK ? 2 * step : 2 * (i % kPerBox);
     load_matrices<4, !Tile::kAlongK>(to, tile + (lane_ ^ unit * 16) + line * 128);
+    if constexpr (Tile::kTf32) {  // the tensor cores would cut off what they have no bits for
+      FASTGEMM_UNROLL
+      for (uint32_t& x : to) x = to_tf32(__uint_as_float(x)).bits;
+    }
   }
 
  private:
@@ -62,8 +66,8 @@ class FragmentReader {
 template <class C, class E, class TileA, class TileB>
 struct WarpProduct {
   static constexpr int kSteps = 4, kM = C::WM / 16, kN = C::WN / 8;  // steps of a stage, fragments
-  static_assert(kM % 2 == 0);
   static_assert(C::WN % 16 == 0);
+  static constexpr int kCopyParts = 12;
   struct Fragments {
     uint32_t a[kM][4], b[kN / 2][4];
   };
@@ -73,21 +77,24 @@ struct WarpProduct {
 
   __device__ __forceinline__ WarpProduct(int row, int column) : a(row), b(column) {}
 
-  __device__ __forceinline__ void load(Fragments& f, const unsigned char* stage, int step) const {
+  // Part `part` of `parts` of a step's fragments: those of B first, which all rows need.
+  __device__ __forceinline__ void load(Fragments& f, const unsigned char* stage, int step, int part,
+                                       int parts) const {
+    constexpr int kB = kN / 2, kAll = kB + kM;
     FASTGEMM_UNROLL
-    for (int i = 0; i < kM; ++i) a.load(f.a[i], stage, i, step);
-    FASTGEMM_UNROLL
-    for (int j = 0; j < kN / 2; ++j) b.load(f.b[j], stage + TileA::kBytes, j, step);
+    for (int i = 0; i < kAll; ++i) {
+      if (i * parts / kAll != part) continue;
+      if (i < kB)
+        b.load(f.b[i], stage + TileA::kBytes, i, step);
+      else
+        a.load(f.a[i - kB], stage, i - kB, step);
+    }
   }
-  template <int half>
-  __device__ __forceinline__ void multiply(const Fragments& f) {
+  __device__ __forceinline__ void multiply(const Fragments& f, int i) {
     FASTGEMM_UNROLL
-    for (int i = half * kM / 2; i < (half + 1) * kM / 2; ++i) {
-      FASTGEMM_UNROLL
-      for (int step = 0; step < kN; ++step) {
-        const int j = i % 2 ? kN - 1 - step : step;  // there and back: one operand is the last one's
-        mma<E>(sum[i][j], f.a[i], f.b[j / 2][j % 2 * 2], f.b[j / 2][j % 2 * 2 + 1]);
-      }
+    for (int step = 0; step < kN; ++step) {
+      const int j = i % 2 ? kN - 1 - step : step;  // there and back: one operand is the last one's
+      mma<E>(sum[i][j], f.a[i], f.b[j / 2][j % 2 * 2], f.b[j / 2][j % 2 * 2 + 1]);
     }
   }
 };
@@ -114,17 +121,16 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
 template <class C, class T>
 void launch_mma_sync(const Gemm<T>& g, int batch, Context& context) {
   constexpr Takes kTakes = sizeof(T) == 2 ? Takes::any : Takes::along_k;
-  int blocks;
   const auto arguments = tile_arguments<kTakes>(g, batch, C::BM, C::BN, 128 / int(sizeof(T)),
-                                                C::kBlocks * multiprocessors(), blocks, context);
+                                                C::kBlocks * multiprocessors(), context);
   arguments.operands.template with_directions<kTakes>([&]<bool a_along_k, bool b_along_k>() {
     using K = Kernel<C, T, a_along_k, b_along_k>;
-    const LaunchShape shape{dim3(unsigned(blocks)), dim3(C::kThreads), sizeof(typename K::Shared)};
+    const LaunchShape shape{dim3(unsigned(arguments.blocks)), dim3(C::kThreads), sizeof(typename K::Shared)};
     launch<gemm_mma_sync_kernel<C, T, a_along_k, b_along_k>>("mma_sync", shape, context)(arguments);
   });
 }
 
-using Tiles = TileConfig<128, 256, 64, 64, 4, 1>;
+using Tiles = TileConfig<128, 256, 64, 64, 3, 1>;
 
 }  // namespace
 

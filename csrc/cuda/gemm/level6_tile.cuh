@@ -19,7 +19,7 @@ namespace fastgemm::FASTGEMM_TARGET {
 template <class T, bool along_k_, int SIDE, class Order_>
 struct LineTile {
   using Order = Order_;
-  static constexpr bool kAlongK = along_k_;
+  static constexpr bool kAlongK = along_k_, kTf32 = std::is_same_v<T, float>;
   static constexpr int kLine = 128 / int(sizeof(T)), kK = kLine, kSide = SIDE;  // elements
   static constexpr int kLines = SIDE;  // SIDE * kK elements, in either direction
   static constexpr int kBoxLines = kAlongK ? SIDE : kK;
@@ -51,19 +51,20 @@ class TileCopy {
     to_ = Tile::offset(int(threadIdx.x) / 8, int(threadIdx.x) % 8);
   }
 
-  // The next stage; zeros outside the operand. Whole tiles know that they are: to find out, unit by unit,
-  // takes eight instructions each.
-  __device__ __forceinline__ void copy(unsigned char* tile) {
+  // Part `part` of `parts` of the next stage; zeros outside the operand. Whole tiles know that they are: to
+  // find out, unit by unit, takes eight instructions each.
+  __device__ __forceinline__ void copy(unsigned char* tile, int part, int parts) {
     if (side_ >= Tile::kSide && k_ >= Tile::kK) {
-      copy_units(tile, [](int, int) { return 16; });
+      copy_units(tile, part, parts, [](int, int) { return 16; });
     } else {
       const Unit unit;
       const int rows = (Tile::kAlongK ? side_ : k_) - unit.row;
       const int columns = (Tile::kAlongK ? k_ : side_) - unit.column;
-      copy_units(tile, [&](int row, int column) {
+      copy_units(tile, part, parts, [&](int row, int column) {
         return row < rows ? max(0, min(columns - column, kUnit)) * int(sizeof(T)) : 0;
       });
     }
+    if (part < parts - 1) return;
     from_ += Tile::kAlongK ? Tile::kK : Tile::kK * operand_.row_stride;
     k_ -= Tile::kK;
   }
@@ -76,10 +77,12 @@ class TileCopy {
   };
 
   template <class Valid>
-  __device__ __forceinline__ void copy_units(unsigned char* tile, Valid&& valid) const {
+  __device__ __forceinline__ void copy_units(unsigned char* tile, int part, int parts, Valid&& valid) const {
+    constexpr int kUnits = kLines / kAtOnce;
     FASTGEMM_UNROLL
-    for (int line = 0; line < kLines; line += kAtOnce) {
-      const int row = line % kBoxLines, column = line / kBoxLines * Tile::kLine;
+    for (int i = 0; i < kUnits; ++i) {
+      if (i * parts / kUnits != part) continue;
+      const int line = i * kAtOnce, row = line % kBoxLines, column = line / kBoxLines * Tile::kLine;
       copy_async<16>(tile + to_ + line * Tile::Order::kPitch, from_ + row * operand_.row_stride + column,
                      valid(row, column));
     }
@@ -91,37 +94,47 @@ class TileCopy {
   int to_;
 };
 
-// Multiplies `steps` stages of a ring, of which STAGES - 1 are on their way. A warp loads the fragments of
-// the next step of k before it multiplies those of one, and does everything else half-way through a product,
-// when the tensor cores have work.
+// Multiplies `steps` stages of a ring, of which STAGES - 1 are on their way. A product of two fragments' rows
+// keeps the tensor cores busy for some 50 cycles (fp64: 130); a warp asks for copies and loads the fragments
+// of the next step of k between them, a few instructions at a time. All at once they fill the queue to shared
+// memory, behind which the products of all warps wait: copies in one go cost 20 % (bf16, measured).
 template <int STAGES, int STAGE_BYTES, class Warp, class Copy>
 __device__ __forceinline__ void multiply_stages(unsigned char* ring, int steps, Copy&& copy, Warp& warp) {
-  constexpr int kLast = Warp::kSteps - 1;
+  constexpr int kLast = Warp::kSteps - 1, kRows = Warp::kM, kTurn = kRows / 2;
+  constexpr int kParts = Warp::kCopyParts;
+  static_assert(kParts <= kLast * kRows + kTurn, "before the turn to the next stage");
   static_assert(Warp::kSteps % 2 == 0, "fragments[0] begins and ends a stage");
   typename Warp::Fragments fragments[2];
   int slot = 0, free_slot = STAGES - 1;
-  const auto copy_stage = [&](int stage, int to) {
-    if (stage <= steps) copy(ring + to * STAGE_BYTES);  // the last one is read, but not multiplied
+  // One stage more than there are is read, but not multiplied.
+  for (int i = 0; i < STAGES - 1; ++i) {
+    if (i <= steps) copy(ring + i * STAGE_BYTES, 0, 1);
     commit_async_copies();  // an empty group too, so that the count of groups is the count of stages
-  };
-  for (int i = 0; i < STAGES - 1; ++i) copy_stage(i, i);
+  }
   wait_async_copies<STAGES - 2>();
   __syncthreads();
-  warp.load(fragments[0], ring, 0);
+  warp.load(fragments[0], ring, 0, 0, 1);
   FASTGEMM_NO_UNROLL
   for (int stage = 0; stage < steps; ++stage) {
+    const bool more = stage + STAGES - 1 <= steps;
     FASTGEMM_UNROLL
     for (int step = 0; step <= kLast; ++step) {
-      warp.template multiply<0>(fragments[step % 2]);
-      if (step == 0) copy_stage(stage + STAGES - 1, free_slot);
-      if (step == kLast) {
-        free_slot = slot;
-        if (++slot == STAGES) slot = 0;
-        wait_async_copies<STAGES - 2>();
-        __syncthreads();  // the next stage is there for all, and this one has been read by all
+      FASTGEMM_UNROLL
+      for (int row = 0; row < kRows; ++row) {
+        if (step == kLast && row == kTurn) {
+          commit_async_copies();
+          free_slot = slot;
+          if (++slot == STAGES) slot = 0;
+          wait_async_copies<STAGES - 2>();
+          __syncthreads();  // the next stage is there for all, and this one has been read by all
+        }
+        if (row >= kTurn)
+          warp.load(fragments[(step + 1) % 2], ring + slot * STAGE_BYTES, (step + 1) % Warp::kSteps,
+                    row - kTurn, kRows - kTurn);
+        warp.multiply(fragments[step % 2], row);
+        const int part = step * kRows + row;
+        if (more && part < kParts) copy(ring + free_slot * STAGE_BYTES, part, kParts);
       }
-      warp.load(fragments[(step + 1) % 2], ring + slot * STAGE_BYTES, (step + 1) % Warp::kSteps);
-      warp.template multiply<1>(fragments[step % 2]);
     }
   }
   wait_async_copies<0>();
@@ -181,7 +194,7 @@ struct TileArguments {
   Gemm<T> gemm;
   RowsOperands<T> operands;
   ResultVectors vectors;
-  int tiles_m, tiles_n;
+  int tiles_m, tiles_n, blocks;
   StreamK work;              // the tiles of all matrices, shared among persistent blocks
   Accumulator<T>* partials;  // a block's sums of the tile that it could not finish
   uint32_t* flags;           // 1: they are there
@@ -204,23 +217,23 @@ static __global__ void clear_flags_kernel(uint32_t* flags, int count) {
   for (int i = int(threadIdx.x); i < count; i += int(blockDim.x)) flags[i] = 0;
 }
 
-// Arguments for tiles (bm, bn) and stages of bk, and the number of blocks: `at_a_time` of them run at a time.
+// Arguments for tiles (bm, bn) and stages of bk, where at_a_time blocks run at a time.
 template <Takes takes, class T>
 TileArguments<T> tile_arguments(const Gemm<T>& g, int batch, int bm, int bn, int bk, int at_a_time,
-                                int& blocks, Context& context) {
+                                Context& context) {
   TileArguments<T> t{.gemm = g,
                      .operands = rows_operands<takes>(g, batch, context),
                      .vectors = result_vectors(g.result),
                      .tiles_m = int(ceil_div(g.m, bm)),
                      .tiles_n = int(ceil_div(g.n, bn))};
   const int64_t tiles = int64_t{tile_grid(g.m, g.n, bm, bn, batch).grid.x} * batch;
-  blocks = int(std::min<int64_t>(tiles, at_a_time));
-  t.work = plan_stream_k(tiles, int(ceil_div(g.k, bk)), blocks);
+  t.blocks = int(std::min<int64_t>(tiles, at_a_time));
+  t.work = plan_stream_k(tiles, int(ceil_div(g.k, bk)), t.blocks);
   if (t.work.whole_tiles == tiles) return t;
   t.partials = static_cast<Accumulator<T>*>(
-      context.allocate(sizeof(Accumulator<T>) * size_t(blocks) * size_t(bm) * size_t(bn)));
-  t.flags = static_cast<uint32_t*>(context.allocate(sizeof(uint32_t) * size_t(blocks)));
-  launch<clear_flags_kernel>("clear_flags", {dim3(1), dim3(256)}, context)(t.flags, blocks);
+      context.allocate(sizeof(Accumulator<T>) * size_t(t.blocks) * size_t(bm) * size_t(bn)));
+  t.flags = static_cast<uint32_t*>(context.allocate(sizeof(uint32_t) * size_t(t.blocks)));
+  launch<clear_flags_kernel>("clear_flags", {dim3(1), dim3(256)}, context)(t.flags, t.blocks);
   return t;
 }
 
@@ -289,9 +302,9 @@ __device__ __forceinline__ void multiply_parts(const TileArguments<T>& g) {
     const int row0 = place.row * C::BM, column0 = place.column * C::BN;
     TileCopy<typename K::TileA, T, C::kThreads> a(g.operands.a, place.batch, row0, part.first);
     TileCopy<typename K::TileB, T, C::kThreads> b(g.operands.b, place.batch, column0, part.first);
-    const auto copy = [&](unsigned char* stage) {
-      a.copy(stage);
-      b.copy(stage + K::TileA::kBytes);
+    const auto copy = [&](unsigned char* stage, int part, int parts) {
+      a.copy(stage, part, parts);
+      b.copy(stage + K::TileA::kBytes, part, parts);
     };
     typename K::Warp warp(row, column);
     multiply_stages<C::kStages, K::kStageBytes>(shared->ring[0], part.end - part.first, copy, warp);

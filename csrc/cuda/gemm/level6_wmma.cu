@@ -14,7 +14,7 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-constexpr int kStages = 2, kWarpsM = 2, kWarps = 4, kThreads = 32 * kWarps;
+constexpr int kStages = 3, kWarpsM = 2, kWarps = 4, kThreads = 32 * kWarps;
 
 struct Padded {
   static constexpr int kPitch = 144, kPeriod = 1;
@@ -71,11 +71,13 @@ struct Kernel {
                      LineOrder::kPitch / int(sizeof(T)));
   }
 
-  // Steps [first, end) of k.
+  // copy(part, parts) asks for the next stage, part by part, while the tensor cores have work.
+  template <class Copy>
   __device__ __forceinline__ static void multiply(WmmaC<E> (&sum)[kM][kN], const unsigned char* stage,
-                                                  int row, int column, int first, int end) {
+                                                  int row, int column, Copy&& copy) {
     FASTGEMM_UNROLL
-    for (int k = first * Shape::kK; k < end * Shape::kK; k += Shape::kK) {
+    for (int step = 0; step < kSteps; ++step) {
+      const int k = step * Shape::kK;
       A a[kM];
       B b;
       FASTGEMM_UNROLL
@@ -85,6 +87,7 @@ struct Kernel {
         load<TileB>(b, stage + TileA::kBytes, column + j * Shape::kN, k);
         FASTGEMM_UNROLL
         for (int i = 0; i < kM; ++i) wmma_multiply(sum[i][j], a[i], b);
+        copy(step * kN + j, kSteps * kN);
       }
     }
   }
@@ -98,10 +101,9 @@ __global__ void __launch_bounds__(kThreads, 2) gemm_wmma_kernel(const __grid_con
   const int row0 = place.row * K::kBlockTile, column0 = place.column * K::kBlockTile;
   TileCopy<typename K::TileA, T, kThreads> a(g.operands.a, place.batch, row0);
   TileCopy<typename K::TileB, T, kThreads> b(g.operands.b, place.batch, column0);
-  const auto copy = [&](int stage) {
-    a.copy(shared->stages[stage]);
-    b.copy(shared->stages[stage] + K::TileA::kBytes);
-    commit_async_copies();
+  const auto copy = [&](int stage, int part, int parts) {
+    a.copy(shared->stages[stage], part, parts);
+    b.copy(shared->stages[stage] + K::TileA::kBytes, part, parts);
   };
 
   const int warp = warp_index();
@@ -112,15 +114,18 @@ __global__ void __launch_bounds__(kThreads, 2) gemm_wmma_kernel(const __grid_con
     FASTGEMM_UNROLL
     for (int j = 0; j < K::kN; ++j) wmma_fill(sum[i][j], 0);
   }
-  copy(0);
+  for (int i = 0; i < kStages - 1; ++i) {
+    copy(i, 0, 1);
+    commit_async_copies();
+  }
   FASTGEMM_NO_UNROLL
   for (int stage = 0; stage < g.work.steps; ++stage) {
-    wait_async_copies<0>();
+    wait_async_copies<kStages - 2>();
     __syncthreads();  // this stage is there for all, and the one before it has been read by all
-    const unsigned char* const here = shared->stages[stage % kStages];
-    K::multiply(sum, here, row, column, 0, 1);  // first, so that the tensor cores have work while this warp
-    copy((stage + 1) % kStages);                // asks for copies
-    K::multiply(sum, here, row, column, 1, K::kSteps);
+    const int next = (stage + kStages - 1) % kStages;
+    K::multiply(sum, shared->stages[stage % kStages], row, column,
+                [&](int part, int parts) { copy(next, part, parts); });
+    commit_async_copies();
   }
   wait_async_copies<0>();
   __syncthreads();
@@ -141,13 +146,11 @@ template <class T>
 void launch_wmma(const Gemm<T>& g, int batch, Context& context) {
   constexpr Takes kTakes = sizeof(T) == 2 ? Takes::any : Takes::along_k;
   constexpr int kTile = Kernel<T, true, true>::kBlockTile;
-  const int kMany = 0x7fffffff;
-  int blocks;
-  const auto arguments =
-      tile_arguments<kTakes>(g, batch, kTile, kTile, 128 / int(sizeof(T)), kMany, blocks, context);
+  const auto arguments =  // a block for every tile
+      tile_arguments<kTakes>(g, batch, kTile, kTile, 128 / int(sizeof(T)), INT32_MAX, context);
   arguments.operands.template with_directions<kTakes>([&]<bool a_along_k, bool b_along_k>() {
     using K = Kernel<T, a_along_k, b_along_k>;
-    const LaunchShape shape{dim3(unsigned(blocks)), dim3(kThreads), sizeof(typename K::Shared)};
+    const LaunchShape shape{dim3(unsigned(arguments.blocks)), dim3(kThreads), sizeof(typename K::Shared)};
     launch<gemm_wmma_kernel<T, a_along_k, b_along_k>>("wmma", shape, context)(arguments);
   });
 }
