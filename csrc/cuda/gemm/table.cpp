@@ -31,6 +31,20 @@ constexpr Kernel hopper_row(int level, std::string_view name, DTypeSet types, st
   return k;
 }
 
+// What tensor cores multiply so far. They round float32 operands to tf32.
+constexpr DTypeSet kTensorCoreTypes = dtypes(DType::f32, DType::f16, DType::bf16, DType::i8);
+
+const char* rejects_ieee(const GemmProblem& p) {
+  if (p.type != DType::f32 || p.precision == Precision::tf32) return nullptr;
+  return "it multiplies float32 as tf32 only: precision=\"tf32\"";
+}
+
+constexpr Kernel tensor_core_row(std::string_view name, DTypeSet types, std::string_view summary, Gemm gemm) {
+  Kernel k = hopper_row(6, name, types, summary, gemm);
+  k.rejects = rejects_ieee;
+  return k;
+}
+
 constexpr Kernel kRows[] = {
     row(1, "naive", kGemmTypes, "one thread an element of C, a warp along a row of C",
         FASTGEMM_LAUNCHER(gemm_naive)),
@@ -57,6 +71,12 @@ constexpr Kernel kRows[] = {
     row(5, "double_buffer_sync", dtypes(DType::f32),
         "vectorized with double buffers filled through registers: they spill",
         FASTGEMM_LAUNCHER(gemm_double_buffer_sync), Role::pitfall),
+    tensor_core_row("wgmma_specialized", kTensorCoreTypes,
+                    "a producer warp, two warpgroups of 64 x 256 sums, persistent blocks, asynchronous stores",
+                    FASTGEMM_LAUNCHER(gemm_wgmma_specialized)),
+    tensor_core_row("wgmma", kTensorCoreTypes,
+                    "64 x 128 sums a warpgroup by wgmma from stages that the tensor memory accelerator fills",
+                    FASTGEMM_LAUNCHER(gemm_wgmma)),
 };
 
 }  // namespace

@@ -1,0 +1,251 @@
+// Level 6 on Hopper at full speed. What changes from `wgmma`:
+//   - warps have roles. One producer warp does nothing but ask for copies, up to four stages ahead; two
+//   consumer
+//     warpgroups do nothing but multiply. Stages are handed over through a pair of barriers each, full and
+//     empty, so that nobody waits for the whole block. The producers' registers go to the consumers
+//     (setmaxnreg);
+//   - 64 x 256 sums a warpgroup: an instruction reads 10 KB of shared memory in 128 cycles, where 64 x 128
+//   reads
+//     6 KB in 64, and the block tile 128 x 256 needs a quarter less of L2 than 128 x 128;
+//   - one block a multiprocessor stays for all its tiles. While one warpgroup stores a tile, asynchronously
+//   and
+//     through boxes of its own, the other multiplies and the copies for the next tile arrive;
+//   - tiles come in bands, so that those under way together share rows of A and columns of B in L2, and the
+//   last
+//     waves are shared evenly where that pays (level5_stream_k.cuh).
+#include "cuda/gemm/level5_choice.cuh"
+#include "cuda/gemm/level5_stream_k.cuh"
+#include "cuda/gemm/level6_operand.cuh"
+#include "cuda/gemm/level6_store.cuh"
+#include "cuda/gemm/levels.h"
+
+namespace fastgemm::FASTGEMM_TARGET {
+namespace {
+
+constexpr int kM = 128, kN = 256;  // block tile; a consumer warpgroup has 64 rows of it
+constexpr int kStages = 4;
+constexpr int kConsumers = 2, kConsumerWarps = 4 * kConsumers;  // warpgroups
+constexpr int kThreads = 128 * (kConsumers + 1);
+constexpr int kBand = 16;      // tile rows: with 132 blocks about as many rows of A as columns of B at a time
+constexpr int kSums = kN / 2;  // of a consumer thread
+
+struct Shared {
+  unsigned char stage[kStages][(kM + kN) * 128];  // (kM, kK) of A, then (kN, kK) of B
+  StagingBoxes staging[kConsumerWarps];
+  Barrier full[kStages], empty[kStages];
+};
+static_assert(sizeof(Shared) <= 227 << 10);
+
+template <class T>
+struct Arguments {
+  Result<T> result;
+  int64_t m, n;
+  int tiles_m, tiles_n;
+  int batch_a, batch_b;  // 0 where the batch shares the operand
+  bool boxes;            // C goes through its tensor map
+  StreamK work;
+  Accumulator<T>* partials;  // a block's sums of the tile that it could not finish
+  uint32_t* flags;           // [block][warpgroup], 1: they are there
+};
+
+// Where a tile lies: bands of kBand tile rows, column by column.
+struct TilePlace {
+  int batch, row, column;  // in elements of C
+
+  __device__ __forceinline__ TilePlace(int tile, int tiles_m, int tiles_n) {
+    batch = tile / (tiles_m * tiles_n);
+    const int within = tile - batch * tiles_m * tiles_n, band = within / (kBand * tiles_n);
+    const int rows = min(tiles_m - band * kBand, kBand), in_band = within - band * kBand * tiles_n;
+    column = in_band / rows * kN;
+    row = (band * kBand + in_band % rows) * kM;
+  }
+};
+
+// Walks around the ring; the phase flips at each turn.
+struct RingPosition {
+  int stage = 0;
+  uint32_t phase;
+  __device__ __forceinline__ void advance() {
+    if (++stage == kStages) stage = 0, phase ^= 1;
+  }
+};
+
+template <class A, class B, class T>
+__device__ __forceinline__ void produce(Shared& shared, const TensorMap& a, const TensorMap& b,
+                                        const Arguments<T>& g, Parts parts) {
+  const bool elected = elect_one();
+  RingPosition at{0, 1};  // a fresh stage counts as emptied
+  Part part;
+  while (parts.next(part)) {
+    const TilePlace place(part.tile, g.tiles_m, g.tiles_n);
+    FASTGEMM_NO_UNROLL
+    for (int step = part.first; step < part.end; ++step) {
+      wait_phase(&shared.empty[at.stage], at.phase);
+      if (elected) {
+        Barrier* const full = &shared.full[at.stage];
+        unsigned char* const stage = shared.stage[at.stage];
+        arrive_expecting(full, A::kBytes + B::kBytes);
+        A::load(stage, &a, full, place.row, step * A::kK, place.batch * g.batch_a);
+        B::load(stage + A::kBytes, &b, full, place.column, step * B::kK, place.batch * g.batch_b);
+      }
+      at.advance();
+    }
+  }
+}
+
+// Sums lie in the workspace as [register][thread]: every access is a full line.
+template <class T>
+__device__ __forceinline__ Accumulator<T>* partials_of(const Arguments<T>& g, int block) {
+  return g.partials + int64_t(block) * kM * kN + threadIdx.x;
+}
+template <class T>
+__device__ __forceinline__ void hand_over(const Arguments<T>& g, const Accumulator<T> (&sum)[kSums],
+                                          int warpgroup) {
+  Accumulator<T>* const to = partials_of(g, int(blockIdx.x));
+  FASTGEMM_UNROLL
+  for (int i = 0; i < kSums; ++i) to[i * 128 * kConsumers] = sum[i];
+  named_barrier(1 + warpgroup, 128);
+  if (warp_index() % 4 == 0) store_release(&g.flags[int(blockIdx.x) * kConsumers + warpgroup], 1);
+}
+template <class T>
+__device__ __forceinline__ void collect(const Arguments<T>& g, Accumulator<T> (&sum)[kSums], const Part& part,
+                                        int warpgroup) {
+  const int64_t tile_begin = int64_t(part.tile - g.work.whole_tiles) * g.work.steps;
+  int block = int(blockIdx.x);
+  do {
+    --block;
+    while (__any_sync(0xffffffffu, load_acquire(&g.flags[block * kConsumers + warpgroup]) == 0)) spin_wait();
+    const Accumulator<T>* const from = partials_of(g, block);
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kSums; ++i) sum[i] += from[i * 128 * kConsumers];
+  } while (g.work.begin(block) > tile_begin);
+}
+
+template <class E, class A, class B, Major a_major, Major b_major, class T>
+__device__ __forceinline__ void consume(Shared& shared, const TensorMap& out, const Arguments<T>& g,
+                                        Parts parts, int warp) {
+  const int warpgroup = warp / 4, lane = int(threadIdx.x) % 32;
+  const MatrixDescriptor a = A::descriptor(shared.stage[0], 64 * warpgroup);
+  const MatrixDescriptor b = B::descriptor(shared.stage[0] + A::kBytes);
+  Accumulator<E> sum[kSums];  // (64, kN), a warp 16 rows of them
+  RingPosition at{0, 0};
+  Part part;
+  while (parts.next(part)) {
+    Barrier* before = nullptr;
+    FASTGEMM_NO_UNROLL
+    for (int step = part.first; step < part.end; ++step) {
+      wait_phase(&shared.full[at.stage], at.phase);
+      const int bytes = at.stage * (A::kBytes + B::kBytes);
+      wgmma_fence(sum);
+      multiply_tiles<E, A, B, a_major, b_major>(sum, a.at(bytes), b.at(bytes), step > part.first);
+      wgmma_commit();
+      wgmma_wait<1>();  // the stage before has been read
+      if (lane == 0 && step > part.first) arrive(before);
+      before = &shared.empty[at.stage];
+      at.advance();
+    }
+    wgmma_wait<0>(sum);
+    if (lane == 0) arrive(before);
+    if (part.end != g.work.steps) {
+      hand_over(g, sum, warpgroup);
+      continue;
+    }
+    if (part.first != 0) collect(g, sum, part, warpgroup);
+    const TilePlace place(part.tile, g.tiles_m, g.tiles_n);
+    store_rows(shared.staging[warp], &out, g.boxes, g.result, sum, place.row + 16 * warp, place.column,
+               place.batch, g.m, g.n);
+  }
+  wait_stores_read<0>();
+}
+
+template <class T, Major a_major, Major b_major>
+__global__ void __launch_bounds__(kThreads, 1)
+    gemm_wgmma_specialized_kernel(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b,
+                                  const __grid_constant__ TensorMap out,
+                                  const __grid_constant__ Arguments<T> g) {
+#if FASTGEMM_SM90A
+  using E = TensorCoreElement<T>;
+  using A = OperandTile<E, a_major, kM>;
+  using B = OperandTile<E, b_major, kN>;
+  FASTGEMM_DYNAMIC_SHARED(Shared, shared);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kStages; ++i) {
+      init_barrier(&shared->full[i], 1);
+      init_barrier(&shared->empty[i], kConsumerWarps);
+    }
+    fence_barrier_init();
+  }
+  __syncthreads();
+  const int warp = warp_index();
+  const Parts parts(g.work, int(blockIdx.x), int(gridDim.x));
+  if (warp >= kConsumerWarps) {
+    release_registers<40>();
+    if (warp == kConsumerWarps) produce<A, B>(*shared, a, b, g, parts);
+  } else {
+    claim_registers<232>();
+    consume<E, A, B, a_major, b_major>(*shared, out, g, parts, warp);
+  }
+#endif
+}
+
+__global__ void clear_flags_kernel(uint32_t* flags, int count) {
+  for (int i = int(threadIdx.x); i < count; i += int(blockDim.x)) flags[i] = 0;
+}
+
+// C in boxes of 16 rows x 128 bytes.
+template <class T>
+TensorMap map_of(const Result<T>& r, int64_t m, int64_t n, int batch) {
+  const int64_t bytes = r.out_bytes();
+  const int64_t plane = batch == 1 ? m * r.row_stride : r.batch_stride;
+  return make_tensor_map({r.out, int(bytes), n, m, batch, r.row_stride * bytes, plane * bytes,
+                          int(128 / bytes), kBoxRows, Swizzle::bytes128});
+}
+template <class T>
+bool takes_boxes(const Result<T>& r, int64_t n, int batch) {
+  const int64_t unit = 16 / r.out_bytes();
+  return r.beta == Accumulator<T>(0) && is_aligned(static_cast<const char*>(r.out), 16) &&
+         r.row_stride % unit == 0 && r.row_stride >= n && (batch == 1 || r.batch_stride % unit == 0);
+}
+
+template <class T>
+void launch_tiles(const Gemm<T>& problem, int batch, Context& context) {
+  const BoxOperands<T> operands(problem, batch, context);
+  Arguments<T> g;
+  g.result = problem.result;
+  if (problem.m == 1) g.result.row_stride = ceil_div(problem.n, 16) * 16;
+  g.m = problem.m, g.n = problem.n;
+  g.tiles_m = int(ceil_div(g.m, kM)), g.tiles_n = int(ceil_div(g.n, kN));
+  g.batch_a = operands.a.batch_stride != 0, g.batch_b = operands.b.batch_stride != 0;
+  g.boxes = takes_boxes(g.result, g.n, batch);
+  const int64_t tiles = int64_t(batch) * g.tiles_m * g.tiles_n;
+  const int steps = int(ceil_div(problem.k, 128 / int(sizeof(T))));
+  const int blocks = int(std::min<int64_t>(multiprocessors(), tiles * steps));
+  g.work = plan_stream_k(tiles, steps, blocks);
+  const bool shares = g.work.whole_tiles < tiles;
+  g.partials = nullptr, g.flags = nullptr;
+  if (shares) {
+    const int flags = blocks * kConsumers;
+    g.partials = static_cast<Accumulator<T>*>(context.allocate(size_t(blocks) * kM * kN * 4));
+    g.flags = static_cast<uint32_t*>(context.allocate(size_t(flags) * 4));
+    launch<clear_flags_kernel>("clear_flags", {dim3(1), dim3(256)}, context)(g.flags, flags);
+  }
+  const TensorMap a = operands.a.map(kM), b = operands.b.map(kN);
+  const TensorMap out = g.boxes ? map_of(g.result, g.m, g.n, batch) : a;
+  operands.with_majors([&]<Major a_major, Major b_major>() {
+    launch<gemm_wgmma_specialized_kernel<T, a_major, b_major>>(
+        "wgmma_specialized", {dim3(unsigned(blocks)), dim3(kThreads), sizeof(Shared)}, context)(a, b, out, g);
+  });
+}
+
+}  // namespace
+
+void gemm_wgmma_specialized(const GemmProblem& problem, Context& context) {
+  run_gemm(problem, [&]<class T>(const Gemm<T>& g, int batch) {
+    if constexpr (sizeof(T) <= 4 && !std::is_same_v<T, int32_t>) {
+      if (g.k == 0 || std::max({g.m, g.n, g.k}) > int64_t{1} << 30) return gemm_small(g, batch, context);
+      launch_tiles(g, batch, context);
+    }
+  });
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET
