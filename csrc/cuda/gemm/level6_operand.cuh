@@ -76,7 +76,7 @@ struct BoxOperand {
     return make_tensor_map({data, int(bytes), in_rows ? k : side, rows, batch_stride == 0 ? 1 : batch,
                             row_stride * bytes,
                             (batch_stride == 0 ? rows * row_stride : batch_stride) * bytes, kRow,
-                            in_rows ? tile_side : kRow, Swizzle::bytes128});
+                            in_rows ? tile_side : kRow, Swizzle::bytes128, std::is_same_v<T, float>});
   }
 };
 

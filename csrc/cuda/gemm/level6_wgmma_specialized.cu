@@ -15,6 +15,7 @@
 //     waves are shared evenly where that pays (level5_stream_k.cuh).
 #include "cuda/gemm/level5_choice.cuh"
 #include "cuda/gemm/level5_stream_k.cuh"
+#include "cuda/gemm/level6_blend.cuh"
 #include "cuda/gemm/level6_operand.cuh"
 #include "cuda/gemm/level6_store.cuh"
 #include "cuda/gemm/levels.h"
@@ -42,7 +43,6 @@ struct Arguments {
   int64_t m, n;
   int tiles_m, tiles_n;
   int batch_a, batch_b;  // 0 where the batch shares the operand
-  bool boxes;            // C goes through its tensor map
   StreamK work;
   Accumulator<T>* partials;  // a block's sums of the tile that it could not finish
   uint32_t* flags;           // [block][warpgroup], 1: they are there
@@ -93,20 +93,25 @@ __device__ __forceinline__ void produce(Shared& shared, const TensorMap& a, cons
   }
 }
 
-// Sums lie in the workspace as [register][thread]: every access is a full line.
+// Sums lie in the workspace as [four registers][thread]: every access is 16 bytes a lane and full lines.
 template <class T>
 __device__ __forceinline__ Accumulator<T>* partials_of(const Arguments<T>& g, int block) {
-  return g.partials + int64_t(block) * kM * kN + threadIdx.x;
+  return g.partials + int64_t(block) * kM * kN + threadIdx.x * 4;
 }
+constexpr int kPartialStep = 4 * 128 * kConsumers;
+
 template <class T>
 __device__ __forceinline__ void hand_over(const Arguments<T>& g, const Accumulator<T> (&sum)[kSums],
                                           int warpgroup) {
   Accumulator<T>* const to = partials_of(g, int(blockIdx.x));
   FASTGEMM_UNROLL
-  for (int i = 0; i < kSums; ++i) to[i * 128 * kConsumers] = sum[i];
+  for (int i = 0; i < kSums; i += 4)
+    store_vector(to + i / 4 * kPartialStep,
+                 Vector16<Accumulator<T>>{{sum[i], sum[i + 1], sum[i + 2], sum[i + 3]}});
   named_barrier(1 + warpgroup, 128);
   if (warp_index() % 4 == 0) store_release(&g.flags[int(blockIdx.x) * kConsumers + warpgroup], 1);
 }
+
 template <class T>
 __device__ __forceinline__ void collect(const Arguments<T>& g, Accumulator<T> (&sum)[kSums], const Part& part,
                                         int warpgroup) {
@@ -117,32 +122,54 @@ __device__ __forceinline__ void collect(const Arguments<T>& g, Accumulator<T> (&
     while (__any_sync(0xffffffffu, load_acquire(&g.flags[block * kConsumers + warpgroup]) == 0)) spin_wait();
     const Accumulator<T>* const from = partials_of(g, block);
     FASTGEMM_UNROLL
-    for (int i = 0; i < kSums; ++i) sum[i] += from[i * 128 * kConsumers];
+    for (int i = 0; i < kSums; i += 4) {
+      const auto v = load_vector<Vector16<Accumulator<T>>>(from + i / 4 * kPartialStep);
+      FASTGEMM_UNROLL
+      for (int j = 0; j < 4; ++j) sum[i + j] += v[j];
+    }
   } while (g.work.begin(block) > tile_begin);
 }
 
-template <class E, class A, class B, Major a_major, Major b_major, class T>
+template <class E, class A, class B, Major a_major, Major b_major, class Out, class T>
 __device__ __forceinline__ void consume(Shared& shared, const TensorMap& out, const Arguments<T>& g,
                                         Parts parts, int warp) {
   const int warpgroup = warp / 4, lane = int(threadIdx.x) % 32;
   const MatrixDescriptor a = A::descriptor(shared.stage[0], 64 * warpgroup);
   const MatrixDescriptor b = B::descriptor(shared.stage[0] + A::kBytes);
   Accumulator<E> sum[kSums];  // (64, kN), a warp 16 rows of them
+  HeldBoxes<Out, kSums> boxes(BoxStore(shared.staging[warp], &out));
   RingPosition at{0, 0};
   Part part;
   while (parts.next(part)) {
     Barrier* before = nullptr;
-    FASTGEMM_NO_UNROLL
-    for (int step = part.first; step < part.end; ++step) {
+    const auto multiply = [&](int step) {
       wait_phase(&shared.full[at.stage], at.phase);
       const int bytes = at.stage * (A::kBytes + B::kBytes);
       wgmma_fence(sum);
       multiply_tiles<E, A, B, a_major, b_major>(sum, a.at(bytes), b.at(bytes), step > part.first);
       wgmma_commit();
+    };
+    const auto release = [&](int step) {
       wgmma_wait<1>();  // the stage before has been read
       if (lane == 0 && step > part.first) arrive(before);
       before = &shared.empty[at.stage];
       at.advance();
+    };
+    int step = part.first;
+    if (part.end - step < boxes.kHeld) {
+      boxes.store_all();
+    } else {
+      FASTGEMM_UNROLL
+      for (int i = 0; i < boxes.kHeld; ++i) {
+        multiply(step);
+        boxes.store(i);
+        release(step++);
+      }
+    }
+    FASTGEMM_NO_UNROLL
+    for (; step < part.end; ++step) {
+      multiply(step);
+      release(step);
     }
     wgmma_wait<0>(sum);
     if (lane == 0) arrive(before);
@@ -152,9 +179,9 @@ __device__ __forceinline__ void consume(Shared& shared, const TensorMap& out, co
     }
     if (part.first != 0) collect(g, sum, part, warpgroup);
     const TilePlace place(part.tile, g.tiles_m, g.tiles_n);
-    store_rows(shared.staging[warp], &out, g.boxes, g.result, sum, place.row + 16 * warp, place.column,
-               place.batch, g.m, g.n);
+    boxes.take(sum, g.result.alpha, {place.row + 16 * warp, place.column, place.batch});
   }
+  boxes.store_all();
   wait_stores_read<0>();
 }
 
@@ -183,7 +210,13 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (warp == kConsumerWarps) produce<A, B>(*shared, a, b, g, parts);
   } else {
     claim_registers<232>();
-    consume<E, A, B, a_major, b_major>(*shared, out, g, parts, warp);
+    const auto consume_to = [&]<class Out>() {
+      consume<E, A, B, a_major, b_major, Out>(*shared, out, g, parts, warp);
+    };
+    if constexpr (Result<T>::kMayBeWide) {
+      if (g.result.wide) return consume_to.template operator()<float>();
+    }
+    consume_to.template operator()<typename Result<T>::Narrow>();
   }
 #endif
 }
@@ -200,41 +233,56 @@ TensorMap map_of(const Result<T>& r, int64_t m, int64_t n, int batch) {
   return make_tensor_map({r.out, int(bytes), n, m, batch, r.row_stride * bytes, plane * bytes,
                           int(128 / bytes), kBoxRows, Swizzle::bytes128});
 }
-template <class T>
-bool takes_boxes(const Result<T>& r, int64_t n, int batch) {
-  const int64_t unit = 16 / r.out_bytes();
-  return r.beta == Accumulator<T>(0) && is_aligned(static_cast<const char*>(r.out), 16) &&
-         r.row_stride % unit == 0 && r.row_stride >= n && (batch == 1 || r.batch_stride % unit == 0);
+// Shares the tiles of the last wave where that saves more than it costs, in steps: the sums of a tile's other
+// blocks are added one after the other.
+StreamK plan(int64_t tiles, int steps, int blocks) {
+  const int64_t waves = tiles / blocks, left = tiles % blocks;
+  constexpr double kHandOver = 8, kCollect = 4;  // steps
+  const double shared =
+      left == 0 ? 0 : double(left) * steps / blocks + kHandOver + kCollect * blocks / double(left);
+  StreamK s;
+  s.whole_tiles = int(left > 0 && shared < steps ? waves * blocks : tiles);
+  s.steps = steps;
+  const int64_t stages = (tiles - s.whole_tiles) * steps;
+  s.share = stages / blocks;
+  s.longer = int(stages % blocks);
+  return s;
 }
 
 template <class T>
-void launch_tiles(const Gemm<T>& problem, int batch, Context& context) {
-  const BoxOperands<T> operands(problem, batch, context);
+void launch_tiles(const Gemm<T>& problem, const BoxOperands<T>& operands, int batch, Context& context) {
   Arguments<T> g;
   g.result = problem.result;
-  if (problem.m == 1) g.result.row_stride = ceil_div(problem.n, 16) * 16;
   g.m = problem.m, g.n = problem.n;
   g.tiles_m = int(ceil_div(g.m, kM)), g.tiles_n = int(ceil_div(g.n, kN));
   g.batch_a = operands.a.batch_stride != 0, g.batch_b = operands.b.batch_stride != 0;
-  g.boxes = takes_boxes(g.result, g.n, batch);
   const int64_t tiles = int64_t(batch) * g.tiles_m * g.tiles_n;
   const int steps = int(ceil_div(problem.k, 128 / int(sizeof(T))));
   const int blocks = int(std::min<int64_t>(multiprocessors(), tiles * steps));
-  g.work = plan_stream_k(tiles, steps, blocks);
-  const bool shares = g.work.whole_tiles < tiles;
+  g.work = plan(tiles, steps, blocks);
   g.partials = nullptr, g.flags = nullptr;
-  if (shares) {
+  if (g.work.whole_tiles < tiles) {
     const int flags = blocks * kConsumers;
     g.partials = static_cast<Accumulator<T>*>(context.allocate(size_t(blocks) * kM * kN * 4));
     g.flags = static_cast<uint32_t*>(context.allocate(size_t(flags) * 4));
     launch<clear_flags_kernel>("clear_flags", {dim3(1), dim3(256)}, context)(g.flags, flags);
   }
-  const TensorMap a = operands.a.map(kM), b = operands.b.map(kN);
-  const TensorMap out = g.boxes ? map_of(g.result, g.m, g.n, batch) : a;
+  const TensorMap a = operands.a.map(kM), b = operands.b.map(kN), out = map_of(g.result, g.m, g.n, batch);
   operands.with_majors([&]<Major a_major, Major b_major>() {
     launch<gemm_wgmma_specialized_kernel<T, a_major, b_major>>(
         "wgmma_specialized", {dim3(unsigned(blocks)), dim3(kThreads), sizeof(Shared)}, context)(a, b, out, g);
   });
+}
+
+template <class T>
+void gemm_tiles(const Gemm<T>& problem, int batch, Context& context) {
+  const BoxOperands<T> operands(problem, batch, context);
+  Gemm<T> g = problem;
+  if (g.m == 1) g.result.row_stride = ceil_div(g.n, 16) * 16;
+  if (takes_boxes(g, batch)) return launch_tiles(g, operands, batch, context);
+  g.result = sums_in_workspace(problem, batch, context);
+  launch_tiles(g, operands, batch, context);
+  blend(problem, g.result, batch, context);
 }
 
 }  // namespace
@@ -243,7 +291,7 @@ void gemm_wgmma_specialized(const GemmProblem& problem, Context& context) {
   run_gemm(problem, [&]<class T>(const Gemm<T>& g, int batch) {
     if constexpr (sizeof(T) <= 4 && !std::is_same_v<T, int32_t>) {
       if (g.k == 0 || std::max({g.m, g.n, g.k}) > int64_t{1} << 30) return gemm_small(g, batch, context);
-      launch_tiles(g, batch, context);
+      gemm_tiles(g, batch, context);
     }
   });
 }
