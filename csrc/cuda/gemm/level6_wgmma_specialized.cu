@@ -28,6 +28,7 @@ constexpr int kStages = 4;
 constexpr int kConsumers = 2, kConsumerWarps = 4 * kConsumers;  // warpgroups
 constexpr int kThreads = 128 * (kConsumers + 1);
 constexpr int kBand = 16;      // tile rows: with 132 blocks about as many rows of A as columns of B at a time
+constexpr int kChunk = 4;      // stages: at least that many of a tile follow each other in a block
 constexpr int kSums = kN / 2;  // of a consumer thread
 
 struct Shared {
@@ -42,11 +43,18 @@ struct Arguments {
   Result<T> result;
   int64_t m, n;
   int tiles_m, tiles_n;
-  int batch_a, batch_b;  // 0 where the batch shares the operand
-  StreamK work;
+  int batch_a, batch_b;      // 0 where the batch shares the operand
+  int stages;                // of a tile
+  StreamK work;              // in chunks
   Accumulator<T>* partials;  // a block's sums of the tile that it could not finish
   uint32_t* flags;           // [block][warpgroup], 1: they are there
 };
+
+// Tiles are cut into parts of whole chunks. A tile's last chunk has what is left, up to 7 stages.
+template <class T>
+__device__ __forceinline__ int stages_of(const Part& part, const Arguments<T>& g) {
+  return (part.end == g.work.steps ? g.stages : part.end * kChunk) - part.first * kChunk;
+}
 
 // Where a tile lies: bands of kBand tile rows, column by column.
 struct TilePlace {
@@ -78,8 +86,9 @@ __device__ __forceinline__ void produce(Shared& shared, const TensorMap& a, cons
   Part part;
   while (parts.next(part)) {
     const TilePlace place(part.tile, g.tiles_m, g.tiles_n);
+    const int first = part.first * kChunk, end = first + stages_of(part, g);
     FASTGEMM_NO_UNROLL
-    for (int step = part.first; step < part.end; ++step) {
+    for (int step = first; step < end; ++step) {
       wait_phase(&shared.empty[at.stage], at.phase);
       if (elected) {
         Barrier* const full = &shared.full[at.stage];
@@ -142,34 +151,29 @@ __device__ __forceinline__ void consume(Shared& shared, const TensorMap& out, co
   Part part;
   while (parts.next(part)) {
     Barrier* before = nullptr;
-    const auto multiply = [&](int step) {
+    const auto multiply = [&](bool accumulate) {
       wait_phase(&shared.full[at.stage], at.phase);
       const int bytes = at.stage * (A::kBytes + B::kBytes);
       wgmma_fence(sum);
-      multiply_tiles<E, A, B, a_major, b_major>(sum, a.at(bytes), b.at(bytes), step > part.first);
+      multiply_tiles<E, A, B, a_major, b_major>(sum, a.at(bytes), b.at(bytes), accumulate);
       wgmma_commit();
     };
-    const auto release = [&](int step) {
+    const auto release = [&](bool was_one_before) {
       wgmma_wait<1>();  // the stage before has been read
-      if (lane == 0 && step > part.first) arrive(before);
+      if (lane == 0 && was_one_before) arrive(before);
       before = &shared.empty[at.stage];
       at.advance();
     };
-    int step = part.first;
-    if (part.end - step < boxes.kHeld) {
-      boxes.store_all();
-    } else {
-      FASTGEMM_UNROLL
-      for (int i = 0; i < boxes.kHeld; ++i) {
-        multiply(step);
-        boxes.store(i);
-        release(step++);
-      }
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kChunk; ++i) {
+      multiply(i > 0);
+      if (i < boxes.kHeld) boxes.store(i);
+      release(i > 0);
     }
     FASTGEMM_NO_UNROLL
-    for (; step < part.end; ++step) {
-      multiply(step);
-      release(step);
+    for (int left = stages_of(part, g) - kChunk; left > 0; --left) {
+      multiply(true);
+      release(true);
     }
     wgmma_wait<0>(sum);
     if (lane == 0) arrive(before);
@@ -233,19 +237,19 @@ TensorMap map_of(const Result<T>& r, int64_t m, int64_t n, int batch) {
   return make_tensor_map({r.out, int(bytes), n, m, batch, r.row_stride * bytes, plane * bytes,
                           int(128 / bytes), kBoxRows, Swizzle::bytes128});
 }
-// Shares the tiles of the last wave where that saves more than it costs, in steps: the sums of a tile's other
-// blocks are added one after the other.
-StreamK plan(int64_t tiles, int steps, int blocks) {
+// Shares the tiles of the last wave where that saves more than it costs: the sums of a tile's other blocks
+// are added one after the other.
+StreamK plan(int64_t tiles, int chunks, int blocks) {
   const int64_t waves = tiles / blocks, left = tiles % blocks;
-  constexpr double kHandOver = 8, kCollect = 4;  // steps
+  constexpr double kHandOver = 2, kCollect = 1;  // chunks
   const double shared =
-      left == 0 ? 0 : double(left) * steps / blocks + kHandOver + kCollect * blocks / double(left);
+      left == 0 ? 0 : double(left) * chunks / blocks + kHandOver + kCollect * blocks / double(left);
   StreamK s;
-  s.whole_tiles = int(left > 0 && shared < steps ? waves * blocks : tiles);
-  s.steps = steps;
-  const int64_t stages = (tiles - s.whole_tiles) * steps;
-  s.share = stages / blocks;
-  s.longer = int(stages % blocks);
+  s.whole_tiles = int(left > 0 && shared < chunks ? waves * blocks : tiles);
+  s.steps = chunks;
+  const int64_t all = (tiles - s.whole_tiles) * chunks;
+  s.share = all / blocks;
+  s.longer = int(all % blocks);
   return s;
 }
 
@@ -257,9 +261,11 @@ void launch_tiles(const Gemm<T>& problem, const BoxOperands<T>& operands, int ba
   g.tiles_m = int(ceil_div(g.m, kM)), g.tiles_n = int(ceil_div(g.n, kN));
   g.batch_a = operands.a.batch_stride != 0, g.batch_b = operands.b.batch_stride != 0;
   const int64_t tiles = int64_t(batch) * g.tiles_m * g.tiles_n;
-  const int steps = int(ceil_div(problem.k, 128 / int(sizeof(T))));
-  const int blocks = int(std::min<int64_t>(multiprocessors(), tiles * steps));
-  g.work = plan(tiles, steps, blocks);
+  // At least a chunk: the hardware reads zeros beyond k.
+  g.stages = int(std::max<int64_t>(ceil_div(problem.k, 128 / int(sizeof(T))), kChunk));
+  const int chunks = g.stages / kChunk;
+  const int blocks = int(std::min<int64_t>(multiprocessors(), tiles * chunks));
+  g.work = plan(tiles, chunks, blocks);
   g.partials = nullptr, g.flags = nullptr;
   if (g.work.whole_tiles < tiles) {
     const int flags = blocks * kConsumers;
