@@ -23,20 +23,28 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-constexpr int kM = 128, kN = 256;  // block tile; a consumer warpgroup has 64 rows of it
-constexpr int kStages = 4;
 constexpr int kConsumers = 2, kConsumerWarps = 4 * kConsumers;  // warpgroups
 constexpr int kThreads = 128 * (kConsumers + 1);
-constexpr int kBand = 16;      // tile rows: with 132 blocks about as many rows of A as columns of B at a time
-constexpr int kChunk = 4;      // stages: at least that many of a tile follow each other in a block
-constexpr int kSums = kN / 2;  // of a consumer thread
+constexpr int kBand = 16;  // tile rows: with 132 blocks about as many rows of A as columns of B at a time
+constexpr int kChunk = 4;  // stages: at least that many of a tile follow each other in a block
 
-struct Shared {
-  unsigned char stage[kStages][(kM + kN) * 128];  // (kM, kK) of A, then (kN, kK) of B
-  StagingBoxes staging[kConsumerWarps];
-  Barrier full[kStages], empty[kStages];
+// Block tile (kM, kN), 64 rows of it a consumer warpgroup, and the ring of stages. The narrow tile is 10 %
+// slower, and for products that fill few multiprocessors with wide ones.
+template <int N>
+struct Shape {
+  static constexpr int kM = 128, kN = N;
+  static constexpr int kSums = kN / 2;  // of a consumer thread
+  static constexpr int kStageBytes = (kM + kN) * 128, kStages = (192 << 10) / kStageBytes;
+
+  struct Shared {
+    unsigned char stage[kStages][kStageBytes];  // (kM, kK) of A, then (kN, kK) of B
+    StagingBoxes staging[kConsumerWarps];
+    Barrier full[kStages], empty[kStages];
+  };
+  static_assert(sizeof(Shared) <= 227 << 10);
 };
-static_assert(sizeof(Shared) <= 227 << 10);
+using Wide = Shape<256>;    // 4 stages
+using Narrow = Shape<128>;  // 6 stages
 
 template <class T>
 struct Arguments {
@@ -57,6 +65,7 @@ __device__ __forceinline__ int stages_of(const Part& part, const Arguments<T>& g
 }
 
 // Where a tile lies: bands of kBand tile rows, column by column.
+template <class S>
 struct TilePlace {
   int batch, row, column;  // in elements of C
 
@@ -64,28 +73,29 @@ struct TilePlace {
     batch = tile / (tiles_m * tiles_n);
     const int within = tile - batch * tiles_m * tiles_n, band = within / (kBand * tiles_n);
     const int rows = min(tiles_m - band * kBand, kBand), in_band = within - band * kBand * tiles_n;
-    column = in_band / rows * kN;
-    row = (band * kBand + in_band % rows) * kM;
+    column = in_band / rows * S::kN;
+    row = (band * kBand + in_band % rows) * S::kM;
   }
 };
 
 // Walks around the ring; the phase flips at each turn.
+template <class S>
 struct RingPosition {
   int stage = 0;
   uint32_t phase;
   __device__ __forceinline__ void advance() {
-    if (++stage == kStages) stage = 0, phase ^= 1;
+    if (++stage == S::kStages) stage = 0, phase ^= 1;
   }
 };
 
-template <class A, class B, class T>
-__device__ __forceinline__ void produce(Shared& shared, const TensorMap& a, const TensorMap& b,
+template <class S, class A, class B, class T>
+__device__ __forceinline__ void produce(typename S::Shared& shared, const TensorMap& a, const TensorMap& b,
                                         const Arguments<T>& g, Parts parts) {
   const bool elected = elect_one();
-  RingPosition at{0, 1};  // a fresh stage counts as emptied
+  RingPosition<S> at{0, 1};  // a fresh stage counts as emptied
   Part part;
   while (parts.next(part)) {
-    const TilePlace place(part.tile, g.tiles_m, g.tiles_n);
+    const TilePlace<S> place(part.tile, g.tiles_m, g.tiles_n);
     const int first = part.first * kChunk, end = first + stages_of(part, g);
     FASTGEMM_NO_UNROLL
     for (int step = first; step < end; ++step) {
@@ -103,35 +113,35 @@ __device__ __forceinline__ void produce(Shared& shared, const TensorMap& a, cons
 }
 
 // Sums lie in the workspace as [four registers][thread]: every access is 16 bytes a lane and full lines.
-template <class T>
+template <class S, class T>
 __device__ __forceinline__ Accumulator<T>* partials_of(const Arguments<T>& g, int block) {
-  return g.partials + int64_t(block) * kM * kN + threadIdx.x * 4;
+  return g.partials + int64_t(block) * S::kM * S::kN + threadIdx.x * 4;
 }
 constexpr int kPartialStep = 4 * 128 * kConsumers;
 
-template <class T>
-__device__ __forceinline__ void hand_over(const Arguments<T>& g, const Accumulator<T> (&sum)[kSums],
+template <class S, class T>
+__device__ __forceinline__ void hand_over(const Arguments<T>& g, const Accumulator<T> (&sum)[S::kSums],
                                           int warpgroup) {
-  Accumulator<T>* const to = partials_of(g, int(blockIdx.x));
+  Accumulator<T>* const to = partials_of<S>(g, int(blockIdx.x));
   FASTGEMM_UNROLL
-  for (int i = 0; i < kSums; i += 4)
+  for (int i = 0; i < S::kSums; i += 4)
     store_vector(to + i / 4 * kPartialStep,
                  Vector16<Accumulator<T>>{{sum[i], sum[i + 1], sum[i + 2], sum[i + 3]}});
   named_barrier(1 + warpgroup, 128);
   if (warp_index() % 4 == 0) store_release(&g.flags[int(blockIdx.x) * kConsumers + warpgroup], 1);
 }
 
-template <class T>
-__device__ __forceinline__ void collect(const Arguments<T>& g, Accumulator<T> (&sum)[kSums], const Part& part,
-                                        int warpgroup) {
+template <class S, class T>
+__device__ __forceinline__ void collect(const Arguments<T>& g, Accumulator<T> (&sum)[S::kSums],
+                                        const Part& part, int warpgroup) {
   const int64_t tile_begin = int64_t(part.tile - g.work.whole_tiles) * g.work.steps;
   int block = int(blockIdx.x);
   do {
     --block;
     while (__any_sync(0xffffffffu, load_acquire(&g.flags[block * kConsumers + warpgroup]) == 0)) spin_wait();
-    const Accumulator<T>* const from = partials_of(g, block);
+    const Accumulator<T>* const from = partials_of<S>(g, block);
     FASTGEMM_UNROLL
-    for (int i = 0; i < kSums; i += 4) {
+    for (int i = 0; i < S::kSums; i += 4) {
       const auto v = load_vector<Vector16<Accumulator<T>>>(from + i / 4 * kPartialStep);
       FASTGEMM_UNROLL
       for (int j = 0; j < 4; ++j) sum[i + j] += v[j];
@@ -139,15 +149,15 @@ __device__ __forceinline__ void collect(const Arguments<T>& g, Accumulator<T> (&
   } while (g.work.begin(block) > tile_begin);
 }
 
-template <class E, class A, class B, Major a_major, Major b_major, class Out, class T>
-__device__ __forceinline__ void consume(Shared& shared, const TensorMap& out, const Arguments<T>& g,
-                                        Parts parts, int warp) {
+template <class S, class E, class A, class B, Major a_major, Major b_major, class Out, class T>
+__device__ __forceinline__ void consume(typename S::Shared& shared, const TensorMap& out,
+                                        const Arguments<T>& g, Parts parts, int warp) {
   const int warpgroup = warp / 4, lane = int(threadIdx.x) % 32;
   const MatrixDescriptor a = A::descriptor(shared.stage[0], 64 * warpgroup);
   const MatrixDescriptor b = B::descriptor(shared.stage[0] + A::kBytes);
-  Accumulator<E> sum[kSums];  // (64, kN), a warp 16 rows of them
-  HeldBoxes<Out, kSums> boxes(BoxStore(shared.staging[warp], &out));
-  RingPosition at{0, 0};
+  Accumulator<E> sum[S::kSums];  // (64, S::kN), a warp 16 rows of them
+  HeldBoxes<Out, S::kSums> boxes(BoxStore(shared.staging[warp], &out));
+  RingPosition<S> at{0, 0};
   Part part;
   while (parts.next(part)) {
     Barrier* before = nullptr;
@@ -178,29 +188,29 @@ __device__ __forceinline__ void consume(Shared& shared, const TensorMap& out, co
     wgmma_wait<0>(sum);
     if (lane == 0) arrive(before);
     if (part.end != g.work.steps) {
-      hand_over(g, sum, warpgroup);
+      hand_over<S>(g, sum, warpgroup);
       continue;
     }
-    if (part.first != 0) collect(g, sum, part, warpgroup);
-    const TilePlace place(part.tile, g.tiles_m, g.tiles_n);
+    if (part.first != 0) collect<S>(g, sum, part, warpgroup);
+    const TilePlace<S> place(part.tile, g.tiles_m, g.tiles_n);
     boxes.take(sum, g.result.alpha, {place.row + 16 * warp, place.column, place.batch});
   }
   boxes.store_all();
   wait_stores_read<0>();
 }
 
-template <class T, Major a_major, Major b_major>
+template <class S, class T, Major a_major, Major b_major>
 __global__ void __launch_bounds__(kThreads, 1)
     gemm_wgmma_specialized_kernel(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b,
                                   const __grid_constant__ TensorMap out,
                                   const __grid_constant__ Arguments<T> g) {
 #if FASTGEMM_SM90A
   using E = TensorCoreElement<T>;
-  using A = OperandTile<E, a_major, kM>;
-  using B = OperandTile<E, b_major, kN>;
-  FASTGEMM_DYNAMIC_SHARED(Shared, shared);
+  using A = OperandTile<E, a_major, S::kM>;
+  using B = OperandTile<E, b_major, S::kN>;
+  FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared);
   if (threadIdx.x == 0) {
-    for (int i = 0; i < kStages; ++i) {
+    for (int i = 0; i < S::kStages; ++i) {
       init_barrier(&shared->full[i], 1);
       init_barrier(&shared->empty[i], kConsumerWarps);
     }
@@ -211,11 +221,11 @@ __global__ void __launch_bounds__(kThreads, 1)
   const Parts parts(g.work, int(blockIdx.x), int(gridDim.x));
   if (warp >= kConsumerWarps) {
     release_registers<40>();
-    if (warp == kConsumerWarps) produce<A, B>(*shared, a, b, g, parts);
+    if (warp == kConsumerWarps) produce<S, A, B>(*shared, a, b, g, parts);
   } else {
     claim_registers<232>();
     const auto consume_to = [&]<class Out>() {
-      consume<E, A, B, a_major, b_major, Out>(*shared, out, g, parts, warp);
+      consume<S, E, A, B, a_major, b_major, Out>(*shared, out, g, parts, warp);
     };
     if constexpr (Result<T>::kMayBeWide) {
       if (g.result.wide) return consume_to.template operator()<float>();
@@ -253,12 +263,12 @@ StreamK plan(int64_t tiles, int chunks, int blocks) {
   return s;
 }
 
-template <class T>
+template <class S, class T>
 void launch_tiles(const Gemm<T>& problem, const BoxOperands<T>& operands, int batch, Context& context) {
   Arguments<T> g;
   g.result = problem.result;
   g.m = problem.m, g.n = problem.n;
-  g.tiles_m = int(ceil_div(g.m, kM)), g.tiles_n = int(ceil_div(g.n, kN));
+  g.tiles_m = int(ceil_div(g.m, S::kM)), g.tiles_n = int(ceil_div(g.n, S::kN));
   g.batch_a = operands.a.batch_stride != 0, g.batch_b = operands.b.batch_stride != 0;
   const int64_t tiles = int64_t(batch) * g.tiles_m * g.tiles_n;
   // At least a chunk: the hardware reads zeros beyond k.
@@ -269,15 +279,27 @@ void launch_tiles(const Gemm<T>& problem, const BoxOperands<T>& operands, int ba
   g.partials = nullptr, g.flags = nullptr;
   if (g.work.whole_tiles < tiles) {
     const int flags = blocks * kConsumers;
-    g.partials = static_cast<Accumulator<T>*>(context.allocate(size_t(blocks) * kM * kN * 4));
+    g.partials = static_cast<Accumulator<T>*>(context.allocate(size_t(blocks) * S::kM * S::kN * 4));
     g.flags = static_cast<uint32_t*>(context.allocate(size_t(flags) * 4));
     launch<clear_flags_kernel>("clear_flags", {dim3(1), dim3(256)}, context)(g.flags, flags);
   }
-  const TensorMap a = operands.a.map(kM), b = operands.b.map(kN), out = map_of(g.result, g.m, g.n, batch);
+  const TensorMap a = operands.a.map(S::kM), b = operands.b.map(S::kN),
+                  out = map_of(g.result, g.m, g.n, batch);
   operands.with_majors([&]<Major a_major, Major b_major>() {
-    launch<gemm_wgmma_specialized_kernel<T, a_major, b_major>>(
-        "wgmma_specialized", {dim3(unsigned(blocks)), dim3(kThreads), sizeof(Shared)}, context)(a, b, out, g);
+    launch<gemm_wgmma_specialized_kernel<S, T, a_major, b_major>>(
+        "wgmma_specialized", {dim3(unsigned(blocks)), dim3(kThreads), sizeof(typename S::Shared)}, context)(
+        a, b, out, g);
   });
+}
+
+// Whether narrow tiles leave so many more multiprocessors at work that they are done first.
+template <class T>
+bool suits_narrow(const Gemm<T>& g, int batch) {
+  constexpr double kNarrowTime = 0.56;  // of a wide tile
+  const auto waves = [&](int64_t m, int64_t n) {
+    return double(ceil_div(batch * ceil_div(g.m, m) * ceil_div(g.n, n), multiprocessors()));
+  };
+  return kNarrowTime * waves(Narrow::kM, Narrow::kN) < waves(Wide::kM, Wide::kN);
 }
 
 template <class T>
@@ -285,10 +307,11 @@ void gemm_tiles(const Gemm<T>& problem, int batch, Context& context) {
   const BoxOperands<T> operands(problem, batch, context);
   Gemm<T> g = problem;
   if (g.m == 1) g.result.row_stride = ceil_div(g.n, 16) * 16;
-  if (takes_boxes(g, batch)) return launch_tiles(g, operands, batch, context);
-  g.result = sums_in_workspace(problem, batch, context);
-  launch_tiles(g, operands, batch, context);
-  blend(problem, g.result, batch, context);
+  const bool boxes = takes_boxes(g, batch);
+  if (!boxes) g.result = sums_in_workspace(problem, batch, context);
+  suits_narrow(g, batch) ? launch_tiles<Narrow>(g, operands, batch, context)
+                         : launch_tiles<Wide>(g, operands, batch, context);
+  if (!boxes) blend(problem, g.result, batch, context);
 }
 
 }  // namespace
