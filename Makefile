@@ -20,13 +20,20 @@ PINNED := OMP_PROC_BIND=true
 # What the compiled libraries are made of: a change of any of them builds again.
 SOURCES := $(shell find csrc -type f 2>/dev/null) CMakeLists.txt setup.py pyproject.toml tools/build_backend.py
 
-.PHONY: ladder test sim bench lint format clean
+.PHONY: ladder test faults sim bench lint format clean
 
 ladder: $(VENV)/.installed
 	$(PINNED) $(BIN)/fastgemm ladder $(ARGS)
 
-test: $(VENV)/.installed
+test: $(VENV)/.installed $(if $(ARGS),,faults)
 	$(BIN)/python -m pytest $(ARGS)
+
+# What the simulator must find: kernels that commit faults, and faults planted in copies of those of csrc/cuda.
+faults: export PATH := $(CURDIR)/$(BIN):$(PATH)
+faults: $(VENV)/.installed
+	cmake -S . -B build/tests -G Ninja -DFASTGEMM_TORCH=OFF >/dev/null
+	cmake --build build/tests --parallel --target instrumented
+	ctest --test-dir build/tests --label-regex instrumented --output-on-failure --parallel $$(nproc)
 
 OP     ?= gemm
 SHAPE  ?= $(if $(filter gemm,$(OP)),256 256 256,512 512)

@@ -96,7 +96,10 @@ def test_every_kernel_is_explained(row):
     assert report.sites and all(site.file.startswith("csrc/cuda/") and site.line for site in report.sites)
     assert not any(site.file.startswith("csrc/cuda/device/") for site in report.sites)
     for launch in report.launches:
-        assert resources.resources(launch.function) is not None, launch.function
+        compiled = resources.resources(launch.function)
+        assert compiled, (
+            f"{launch.function}: run tools/compile_cuda.sh and tools/check_sass.py (nvcc, no GPU)"
+        )
         assert launch.occupancy.blocks >= 1
     written = [buffer for buffer in report.launches[-1].buffers if buffer.name == "out"]
     assert written and report.totals.bytes_used >= report.roofline.bytes_compulsory // 2

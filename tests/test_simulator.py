@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from importlib.util import find_spec
 
 import fastgemm
 import pytest
@@ -26,6 +27,8 @@ from reference import (
     result_dtype,
     row_id,
 )
+
+pytestmark = pytest.mark.skipif(find_spec("fastgemm._simt") is None, reason="built with FASTGEMM_SIMT=0")
 
 LIBRARIES = ("torch", "cublas", "cublaslt")
 

@@ -49,6 +49,7 @@ Barrier& checked(Barrier* b, const void* site) {
 
 void end_phase_if_complete(Barrier& b) {
   if (b.missing != 0 || b.bytes != 0) return;
+  order::complete_phase(&b);
   b.phase ^= 1;
   b.missing = b.arrivals;
 }
@@ -58,7 +59,7 @@ void count_arrival(Barrier* barrier, int bytes, const void* site) {
   if (b.missing == 0)
     report_and_stop("arrivals", "more arrivals at a barrier than it was initialized for",
                     {trace::pc_of(site)});
-  order::release(barrier);
+  order::arrive(barrier);
   b.bytes += bytes;
   --b.missing;
   end_phase_if_complete(b);

@@ -24,13 +24,15 @@ constexpr int kMostThreads = 1024;
 constexpr size_t kMostShared = 227 * 1024, kStackBytes = 256 * 1024, kGuardBytes = 4096;
 // A block in which threads have yielded this often, and nothing else happened, is dead.
 constexpr int kMostYields = 100'000;
-// Of a grid of which only some blocks are counted, the others run too if all of it makes fewer accesses.
-constexpr int64_t kMostAccesses = 1'000'000'000;
+// Of a grid of which only some blocks are counted, the others run too if all of it makes fewer accesses, a
+// thread's start being worth ten; those that are counted make about as many as the second at most.
+constexpr int64_t kMostAccesses = 300'000'000, kMostCounted = 100'000'000, kThreadStart = 10;
 
 }  // namespace
 
 std::string text(const dim3& d) {
-  return "(" + std::to_string(d.x) + ", " + std::to_string(d.y) + ", " + std::to_string(d.z) + ")";
+  return std::string("(") + std::to_string(d.x) + ", " + std::to_string(d.y) + ", " + std::to_string(d.z) +
+         ")";
 }
 
 // One stack for each thread of the largest block, kept for the life of the OS thread. A page is taken when a
@@ -103,26 +105,30 @@ void Block::run_grid(const char* kernel, dim3 grid, dim3 size, size_t shared_byt
   memory::end_launch();
 }
 
-// All blocks, or those that are counted if the whole grid would take long.
+// All blocks, of which the counted ones lie evenly spread; or, if that would take long, the counted ones
+// alone, and those the first, since a block may wait for blocks before it.
 void Block::run_blocks() {
   const Options& options = session().options;
   Launch& launch = session().launch();
-  const int64_t before = trace::accesses(), wanted = options.max_blocks ? options.max_blocks : launch.blocks;
+  const int64_t before = trace::accesses();
+  int64_t wanted = options.max_blocks ? options.max_blocks : launch.blocks;
   for (int64_t i = 0; i < launch.blocks; ++i) {
-    const bool chosen = i == 0 || i * wanted / launch.blocks != (i - 1) * wanted / launch.blocks;
-    const bool counted = options.count && chosen;
-    if (!counted && !launch.complete) continue;
+    const bool spread = i == 0 || i * wanted / launch.blocks != (i - 1) * wanted / launch.blocks;
+    const bool counted = options.count && (launch.complete ? spread : i < wanted);
+    if (!counted && !launch.complete) break;
     place_ = dim3(unsigned(i % grid_.x), unsigned(i / grid_.x % grid_.y), unsigned(i / grid_.x / grid_.y));
     begin_block(counted);
     run_block();
-    backwards_ = !backwards_;
     launch.blocks_counted += counted;
-    if (i == 0 && options.count && wanted < launch.blocks)
-      launch.complete = (trace::accesses() - before) * launch.blocks <= kMostAccesses;
+    if (i > 0 || !options.count || wanted >= launch.blocks) continue;
+    const int64_t accesses = trace::accesses() - before + kThreadStart * int64_t(threads_.size());
+    launch.complete = accesses * launch.blocks <= kMostAccesses;
+    if (!launch.complete) wanted = std::clamp(kMostCounted / accesses, int64_t{1}, wanted);
   }
 }
 
 void Block::begin_block(bool counted) {
+  backwards_ = !backwards_;
   in_flight_.clear();
   forget_copies(), forget_stores(), forget_wgmma();
   memory::begin_block();

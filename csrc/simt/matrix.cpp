@@ -1,5 +1,6 @@
 #include "simt/matrix.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -14,9 +15,12 @@ using runtime::kWarp;
 namespace {
 
 // A lane that has returned leaves no record.
-void check_full_warp(void* const (&lanes)[kWarp], const char* instruction) {
-  for (const void* lane : lanes)
-    if (!lane) runtime::stop(std::string(instruction) + " in a warp of which some lanes have returned");
+template <class Lane>
+void check_full_warp(void* const (&lanes)[kWarp]) {
+  const void* const* here = std::ranges::find_if(lanes, [](const void* lane) { return lane != nullptr; });
+  if (std::ranges::count(lanes, nullptr) > 0)
+    report_and_stop("divergence", "a matrix instruction in a warp of which some lanes have returned",
+                    {trace::pc_of(static_cast<const Lane*>(*here)->site)});
 }
 
 struct MatrixLane {
@@ -24,13 +28,14 @@ struct MatrixLane {
   uint32_t* registers;
   int matrices;
   bool transposed;
+  const void* site;
 };
 
 enum class Move { load, store };
 
 template <Move move>
 void exchange_matrices(void* const (&lanes)[kWarp]) {
-  check_full_warp(lanes, move == Move::load ? "ldmatrix" : "stmatrix");
+  check_full_warp<MatrixLane>(lanes);
   const auto lane = [&](int l) -> const MatrixLane& { return *static_cast<const MatrixLane*>(lanes[l]); };
   for (int matrix = 0; matrix < lane(0).matrices; ++matrix)
     for (int l = 0; l < kWarp; ++l)
@@ -59,13 +64,14 @@ template <class T>
 struct MmaLane {
   const T *a, *b;
   Accumulator<T>* d;
+  const void* site;
 };
 
 template <class T, int M, int K>
 void multiply(void* const (&lanes)[kWarp]) {
   using Layout = MmaLayout<T, M, K>;
   using Number = Accumulator<T>;
-  check_full_warp(lanes, "mma");
+  check_full_warp<MmaLane<T>>(lanes);
   const auto lane = [&](int l) -> const MmaLane<T>& { return *static_cast<const MmaLane<T>*>(lanes[l]); };
   Number a[M][K], b[8][K];
   for (int l = 0; l < kWarp; ++l) {
@@ -82,22 +88,25 @@ void multiply(void* const (&lanes)[kWarp]) {
 }  // namespace
 
 void emulate_ldmatrix(uint32_t* to, const void* row, int matrices, bool transposed) {
-  if (runtime::lane_index() < 8 * matrices) note(Kind::matrix_load, row, 16, __builtin_return_address(0));
-  MatrixLane lane{static_cast<std::byte*>(const_cast<void*>(row)), to, matrices, transposed};
+  const void* site = __builtin_return_address(0);
+  if (runtime::lane_index() < 8 * matrices) note(Kind::matrix_load, row, 16, site);
+  MatrixLane lane{static_cast<std::byte*>(const_cast<void*>(row)), to, matrices, transposed, site};
   runtime::warp_exchange(runtime::kFullWarp, &lane, exchange_matrices<Move::load>);
 }
 
 void emulate_stmatrix(void* row, const uint32_t* from, int matrices, bool transposed) {
-  if (runtime::lane_index() < 8 * matrices) note(Kind::matrix_store, row, 16, __builtin_return_address(0));
-  MatrixLane lane{static_cast<std::byte*>(row), const_cast<uint32_t*>(from), matrices, transposed};
+  const void* site = __builtin_return_address(0);
+  if (runtime::lane_index() < 8 * matrices) note(Kind::matrix_store, row, 16, site);
+  MatrixLane lane{static_cast<std::byte*>(row), const_cast<uint32_t*>(from), matrices, transposed, site};
   runtime::warp_exchange(runtime::kFullWarp, &lane, exchange_matrices<Move::store>);
 }
 
 template <class T, int M, int K>
 void emulate_mma(void* d, const void* a, const void* b) {
   static const std::string name = "mma.m" + std::to_string(M) + "n8k" + std::to_string(K) + kTypesText<T>;
-  if (runtime::lane_index() == 0) note_mma(name.c_str(), int64_t{2} * M * 8 * K, __builtin_return_address(0));
-  MmaLane<T> lane{static_cast<const T*>(a), static_cast<const T*>(b), static_cast<Accumulator<T>*>(d)};
+  const void* site = __builtin_return_address(0);
+  if (runtime::lane_index() == 0) note_mma(name.c_str(), int64_t{2} * M * 8 * K, site);
+  MmaLane<T> lane{static_cast<const T*>(a), static_cast<const T*>(b), static_cast<Accumulator<T>*>(d), site};
   runtime::warp_exchange(runtime::kFullWarp, &lane, multiply<T, M, K>);
 }
 

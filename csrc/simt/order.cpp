@@ -61,10 +61,21 @@ struct Flight {
 std::vector<Flight> flights;
 int64_t most_in_flight = 0;
 
-std::unordered_map<const void*, Published> objects;
+struct Object {
+  Published known, of_phase;
+};
+std::unordered_map<const void*, Object> objects;
 uint32_t first_clock = 1;  // of this block: older stamps are from blocks before
 
-size_t running() { return size_t(runtime::thread_index()); }
+size_t threads_of_block = 0;  // behind them come the engines of their warpgroups
+size_t running_engine = 0;    // 0: none
+
+size_t running() { return running_engine ? running_engine : size_t(runtime::thread_index()); }
+
+std::string who(size_t thread) {
+  return thread < threads_of_block ? "thread " + std::to_string(thread)
+                                   : "wgmma of warpgroup " + std::to_string(thread - threads_of_block);
+}
 
 void publish(size_t thread, Published& to) {
   to.seen.resize(clocks.size());
@@ -84,8 +95,7 @@ void race(bool write, const Stamp& earlier, bool earlier_write, const Region& r,
           uint32_t pc) {
   report("race",
          std::string(name_of(write)) + " of '" + r.name + "' at offset " + std::to_string(r.offset(address)) +
-             " is not ordered after " + name_of(earlier_write) + " by thread " +
-             std::to_string(earlier.thread),
+             " is not ordered after " + name_of(earlier_write) + " by " + who(earlier.thread),
          {pc, earlier.pc});
 }
 
@@ -162,8 +172,10 @@ void set_read(Cell& c, uintptr_t address, uint32_t pc, size_t thread) {
 void begin_block(int threads) {
   const uint32_t last = clocks.empty() ? 0 : *std::ranges::max_element(clocks);
   first_clock = last + 1;
-  clocks.assign(size_t(threads), first_clock);
-  seen.start(size_t(threads)), fenced.start(size_t(threads));
+  threads_of_block = size_t(threads), running_engine = 0;
+  const size_t all = threads_of_block + threads_of_block / runtime::kWarpgroup;
+  clocks.assign(all, first_clock);
+  seen.start(all), fenced.start(all);
   objects.clear();
   fences = false;
   flights.assign(size_t(threads), {}), most_in_flight = 0;
@@ -184,14 +196,33 @@ void join(std::span<const int> threads, bool all) {
   }
 }
 
-void release(const void* object) { publish(running(), objects[object]); }
+void release(const void* object) { publish(running(), objects[object].known); }
+void release_own(const void* object) {
+  const size_t thread = running();
+  Clocks& known = objects[object].known.seen;
+  known.resize(clocks.size());
+  known[thread] = clocks[thread]++;
+}
+void arrive(const void* barrier) { publish(running(), objects[barrier].of_phase); }
+
+void complete_phase(const void* barrier) {
+  Object& o = objects[barrier];
+  join_into(o.known.seen, o.of_phase.seen);
+  join_into(o.known.fenced, o.of_phase.fenced);
+  o.of_phase = {};
+}
 
 void acquire(const void* object) {
   const auto published = objects.find(object);
   if (published == objects.end()) return;
-  seen.learn(running(), published->second.seen);
-  if (fences) fenced.learn(running(), published->second.fenced);
+  seen.learn(running(), published->second.known.seen);
+  if (fences) fenced.learn(running(), published->second.known.fenced);
 }
+
+AsWarpgroup::AsWarpgroup() {
+  running_engine = threads_of_block + size_t(runtime::thread_index() / runtime::kWarpgroup);
+}
+AsWarpgroup::~AsWarpgroup() { running_engine = 0; }
 
 void fence_async() {
   fences = true;
@@ -294,7 +325,7 @@ void end_async_write(void* to, int bytes, Barrier* publishes) {
   if (!r || r->cells.empty()) return;
   order::land(to, bytes, false, false);
   const order::Stamp& written = order::cell_of(*r, r->offset(address)).write;
-  auto& seen = order::objects[publishes].seen;
+  auto& seen = order::objects[publishes].of_phase.seen;
   seen.resize(order::clocks.size());
   seen[written.thread] = std::max(seen[written.thread], written.clock);
 }

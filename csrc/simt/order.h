@@ -36,6 +36,21 @@ void join(std::span<const int> threads, bool all);
 // The running thread publishes what it has seen under an object's address; or learns what was published.
 void release(const void* object);
 void acquire(const void* object);
+// As release(), but of when this was alone.
+void release_own(const void* object);
+// An arrival at a barrier publishes no sooner than when the phase is complete.
+void arrive(const void* barrier);
+void complete_phase(const void* barrier);
+
+// While it lives, "the running thread" is the engine of its warpgroup, which reads shared memory for wgmma on
+// its own account: it is no barrier among the threads that issue it and wait for it.
+class AsWarpgroup {
+ public:
+  AsWarpgroup();
+  ~AsWarpgroup();
+  AsWarpgroup(const AsWarpgroup&) = delete;
+  AsWarpgroup& operator=(const AsWarpgroup&) = delete;
+};
 
 // The running thread's ordinary accesses, and those it has seen, are ordered before later asynchronous ones.
 void fence_async();

@@ -39,6 +39,10 @@ void fail(const std::string& what) {
   throw std::runtime_error("fastgemm: " + block.where() + ", thread " + text(thread_place()) + ": " + what);
 }
 
+void fail_shuffle(int lane) {
+  fail("a shuffle reads lane " + std::to_string(lane) + ", which takes no part");
+}
+
 void stop(const std::string& what) { block.stop(what); }
 
 bool inside() { return block.inside(); }

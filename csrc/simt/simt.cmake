@@ -1,14 +1,14 @@
 # The CUDA kernels compiled as C++, and the runtime that executes them on the CPU. Call it from the folder whose
 # targets link the result: there, and only there, a .cu file counts as C++.
-set(FASTGEMM_SIMT_RUNTIME async.cpp block.cpp box.cpp counters.cpp device.cpp fiber.cpp matrix.cpp memory.cpp order.cpp rows.cpp
-                          runtime.cpp session.cpp symbols.cpp trace.cpp wgmma.cpp)
+set(FASTGEMM_SIMT_RUNTIME async.cpp block.cpp box.cpp counters.cpp device.cpp fiber.cpp matrix.cpp memory.cpp
+                          order.cpp rows.cpp runtime.cpp session.cpp symbols.cpp trace.cpp wgmma.cpp)
 
 # Every access calls back into trace.cpp: the instrumentation of -fsanitize=thread, whose runtime is not linked.
 # The other flags keep accesses and variables as the source has them, and line numbers. Instrumented code has no
 # room for another sanitizer.
 set(FASTGEMM_SIMT_INSTRUMENT -O2 -g1 -fsanitize=thread --param=tsan-instrument-func-entry-exit=0 -fno-tree-vectorize
     -fno-tree-slp-vectorize -fno-store-merging -fno-tree-loop-distribute-patterns -fno-thread-jumps
-    -fno-toplevel-reorder)
+    -fno-crossjumping -fno-tree-tail-merge -fno-toplevel-reorder)
 
 function(fastgemm_instrument_simt TARGET)
   # A kernel reads the bytes of one type as another; nvcc lets it.

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <map>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -65,11 +67,11 @@ void check(Region& r, uintptr_t a, int bytes, Kind kind, uint32_t pc) {
       std::memset(&r.initialized[r.offset(a)], 1, size_t(bytes));
     return;
   }
-  if (kind != Kind::async_copy && a % uintptr_t(bytes) != 0)
-    report("misaligned",
-           "an access of " + std::to_string(bytes) + " bytes to '" + r.name + "' at offset " +
-               std::to_string(r.offset(a)),
-           {pc});
+  if (kind != Kind::async_copy && a % uintptr_t(bytes) != 0)  // a GPU stops there, as this processor may
+    report_and_stop("misaligned",
+                    "an access of " + std::to_string(bytes) + " bytes to '" + r.name + "' at offset " +
+                        std::to_string(r.offset(a)),
+                    {pc});
   if (r.space == Space::shared) {
     if (kind == Kind::async_copy) return;  // order::begin_copy checks it
     if (write)
@@ -138,27 +140,52 @@ void count_request(const Access* const* first, const int* lane, int count) {
   for (int i = 0; i < count; ++i) site.example[size_t(lane[i])] = int64_t(first[i]->address - begin);
 }
 
-// From access `done` on the lanes went different ways: the n-th time at a site is one request for those that
-// came there n times.
+uint64_t key_of(const Access& a) { return uint64_t{a.pc} << 1 | a.shared; }
+
+// A site that lanes which go different ways pass in every turn of the loop that they are in: most lanes come
+// there, about equally often. 0: there is none.
+uint64_t find_pacemaker(size_t done) {
+  struct Visits {
+    int lanes = 0;
+    size_t least = SIZE_MAX, most = 0;
+  };
+  std::map<uint64_t, Visits> sites;
+  for (const auto& lane : lanes) {
+    std::unordered_map<uint64_t, size_t> times;
+    for (size_t i = done; i < lane.size(); ++i) ++times[key_of(lane[i])];
+    for (const auto& [site, count] : times) {
+      Visits& v = sites[site];
+      ++v.lanes, v.least = std::min(v.least, count), v.most = std::max(v.most, count);
+    }
+  }
+  const auto better = [](const auto& a, const auto& b) {
+    return std::pair(a.second.lanes, a.second.least) < std::pair(b.second.lanes, b.second.least);
+  };
+  std::erase_if(sites, [](const auto& site) { return site.second.most - site.second.least > 1; });
+  return sites.empty() ? 0 : std::max_element(sites.begin(), sites.end(), better)->first;
+}
+
+// From access `done` on the lanes went different ways: the n-th time at a site in the same turn of a loop is
+// one request for those that came there n times.
 void count_divergent(size_t done) {
   struct Group {
     std::vector<const Access*> accesses;
     std::vector<int> lanes;
   };
-  std::vector<Group> groups;
-  std::unordered_map<uint64_t, size_t> known;
+  const uint64_t pacemaker = find_pacemaker(done);
+  std::map<std::tuple<uint64_t, uint32_t, uint32_t>, Group> groups;
   for (int l = 0; l < runtime::kWarp; ++l) {
     std::unordered_map<uint64_t, uint32_t> times;
+    uint32_t turn = 0;
     for (size_t i = done; i < lanes[size_t(l)].size(); ++i) {
       const Access& a = lanes[size_t(l)][i];
-      const uint64_t site = uint64_t{a.pc} << 1 | a.shared;
-      const auto [group, is_new] = known.try_emplace(site << 31 | times[site]++, groups.size());
-      if (is_new) groups.emplace_back();
-      groups[group->second].accesses.push_back(&a);
-      groups[group->second].lanes.push_back(l);
+      if (key_of(a) == pacemaker) ++turn, times.clear();
+      Group& group = groups[{key_of(a), turn, times[key_of(a)]++}];
+      group.accesses.push_back(&a);
+      group.lanes.push_back(l);
     }
   }
-  for (const Group& g : groups) count_request(g.accesses.data(), g.lanes.data(), int(g.lanes.size()));
+  for (const auto& [place, g] : groups) count_request(g.accesses.data(), g.lanes.data(), int(g.lanes.size()));
 }
 
 }  // namespace

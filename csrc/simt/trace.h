@@ -20,8 +20,8 @@ void note_mma(const char* instruction, int64_t flops, const void* site);
 namespace trace {
 
 uint32_t pc_of(const void* site);
-// Whether the kernels were compiled with instrumentation. Without it they run, but what they do to memory is not
-// seen, and nothing is checked against it.
+// Whether the kernels were compiled with instrumentation. Without it they run, but what they do to memory is
+// not seen, and nothing is checked against it.
 bool instrumented();
 // In a block that is not checked, only bounds are.
 void begin_block(bool counted, bool checked);

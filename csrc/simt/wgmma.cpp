@@ -17,7 +17,6 @@
 namespace fastgemm::simt {
 
 using runtime::kWarpgroup;
-using runtime::stop;
 
 namespace {
 
@@ -34,7 +33,26 @@ class Operand {
     const auto base = reinterpret_cast<uintptr_t>(runtime::dynamic_shared());
     start_ = (field(0) - uint32_t(base)) & 0x3ffff;
     base_ = static_cast<std::byte*>(runtime::dynamic_shared());
-    check();
+  }
+
+  // What the hardware could not read, or would read from somewhere else.
+  void check(const void* site) const {
+    const auto bad = [&](const std::string& what) {
+      report_and_stop("descriptor", "a wgmma operand " + what, {trace::pc_of(site)});
+    };
+    if (width_ != 0) {
+      const uint32_t period = 8 * width_, within = start_ % period;
+      const uint32_t needed = transposed_ ? std::min(2 * uint32_t(rows_), width_) : 32;
+      if (within + needed > width_)
+        bad("begins " + std::to_string(within) + " bytes into a swizzled tile of 8 rows of " +
+            std::to_string(width_) + " bytes: what it reads of the first row must lie in it");
+      if (stride_ % period != 0 || (transposed_ && leading_ % period != 0))
+        bad("has swizzled tiles of " + std::to_string(period) +
+            " bytes at distances that are no multiples of it");
+    }
+    for (int u = 0; u < units(); ++u)
+      if (offset(u) + kUnit > runtime::dynamic_shared_bytes())
+        bad("reaches past the dynamic shared memory of the block");
   }
 
   int units() const { return 2 * rows_; }
@@ -65,23 +83,6 @@ class Operand {
     return width_ == 128  ? swizzled<Swizzle::bytes128>(offset)
            : width_ == 64 ? swizzled<Swizzle::bytes64>(offset)
                           : swizzled<Swizzle::bytes32>(offset);
-  }
-
-  void check() const {
-    if (width_ != 0) {
-      const uint32_t period = 8 * width_, within = start_ % period;
-      const uint32_t needed = transposed_ ? std::min(2 * uint32_t(rows_), width_) : 32;
-      if (within + needed > width_)
-        stop("a swizzled wgmma operand begins " + std::to_string(within) +
-             " bytes into a tile of 8 rows of " + std::to_string(width_) +
-             " bytes; what it reads must begin in the first row and end there");
-      if (stride_ % period != 0 || (transposed_ && leading_ % period != 0))
-        stop("a stride of " + std::to_string(stride_) +
-             " bytes between swizzled tiles of a wgmma operand is no multiple of " + std::to_string(period));
-    }
-    for (int u = 0; u < units(); ++u)
-      if (offset(u) + kUnit > runtime::dynamic_shared_bytes())
-        stop("a wgmma operand reaches past the dynamic shared memory of the block");
   }
 
   bool transposed_;
@@ -135,9 +136,10 @@ struct Range {
 
 struct Warpgroup {
   Groups<Product> products;
-  Groups<Range> reads[4];  // for each warp, what it watches of the operands
+  Groups<Range> reads;
   std::deque<RegisterArray> arrays;
-  bool fenced = false;  // since it last waited
+  bool fenced = false;            // since it last waited
+  char issued = 0, finished = 0;  // under their addresses threads tell each other when they were
 
   // The array at pointer(thread).
   template <class Pointer>
@@ -151,9 +153,10 @@ struct Warpgroup {
     return added;
   }
 
-  void check_fenced(RegisterArray& r) const {
+  void check_fenced(RegisterArray& r, const void* site) const {
     if (r.values.empty() ? !fenced : !r.as_left())
-      stop("wgmma on registers that were written after the last wgmma_fence");
+      report("wgmma fence", "wgmma on registers that were written after the last wgmma_fence",
+             {trace::pc_of(site)});
   }
 };
 
@@ -213,8 +216,15 @@ void check_uniform(void* const (&records)[kWarpgroup]) {
     const auto& call = *static_cast<const WgmmaCall*>(record);
     if (call.a.descriptor != first.a.descriptor || call.b.descriptor != first.b.descriptor ||
         call.accumulate != first.accumulate || call.n != first.n)
-      stop("the threads of a warpgroup give wgmma different descriptors or predicates");
+      report_and_stop("descriptor",
+                      "the threads of a warpgroup give wgmma different descriptors or predicates",
+                      {trace::pc_of(call.site)});
   }
+}
+
+void check_untouched(RegisterArray& d, const void* site) {
+  if (!d.poisoned())
+    report("in flight", "accumulators of a wgmma under way were written", {trace::pc_of(site)});
 }
 
 // What the warpgroup does when it has met in a wgmma.
@@ -226,16 +236,16 @@ void issue(void* const (&records)[kWarpgroup]) {
   const auto call = [&](int t) -> const WgmmaCall& { return *static_cast<const WgmmaCall*>(records[t]); };
   if (p.call.a_registers) {
     RegisterArray& a = w.find([&](int t) -> const void* { return call(t).a_registers; }, 4);
-    w.check_fenced(a);
+    w.check_fenced(a, p.call.site);
     a.remember();
     p.a = a.values;
   }
   RegisterArray& d = w.find([&](int t) -> const void* { return call(t).d; }, p.call.n / 2);
   p.d = &d;
   if (d.in_flight > 0) {
-    if (!d.poisoned()) stop("accumulators of a wgmma under way were written");
+    check_untouched(d, p.call.site);
   } else {
-    w.check_fenced(d);
+    w.check_fenced(d, p.call.site);
     d.remember();
     d.poison = sizeof(T) == 1 ? 0x7fffffffu : 0xffffffffu;
     d.for_each([&](uint32_t& r, uint32_t) { r = d.poison; });
@@ -248,19 +258,23 @@ void finish(Product& p) {
   RegisterArray& d = *p.d;
   p.run(p);
   if (--d.in_flight > 0) return;
-  if (!d.poisoned()) stop("accumulators of a wgmma under way were written");
+  check_untouched(d, p.call.site);
   d.for_each([](uint32_t& r, uint32_t value) { r = value; });
 }
 
-// Ranges of an operand for whose order the calling warp answers: all rows of a that it multiplies (hardware:
-// the same), and every fourth group of 8 of b (hardware: every warp reads all of b).
+// The calling warp looks after the order of what it reads: its 16 rows of a, and of b, which every warp
+// reads, every fourth group of 8.
 void watch(const WgmmaOperand& o, int rows, const auto& is_mine, const void* site) {
   const Operand operand(o, rows);
+  operand.check(site);
   std::vector<std::byte*> units;
   for (int u = 0; u < operand.units(); ++u)
     if (is_mine(operand.group(u))) units.push_back(operand.unit(u));
   std::ranges::sort(units);
-  auto& open = mine().reads[runtime::thread_index() % kWarpgroup / runtime::kWarp].open;
+  auto& open = mine().reads.open;
+  order::release(&mine().issued);
+  const order::AsWarpgroup engine;
+  order::acquire(&mine().issued);
   for (size_t i = 0; i < units.size();) {
     const size_t first = i++;
     while (i < units.size() && units[i] == units[i - 1] + kUnit) ++i;
@@ -285,6 +299,7 @@ void emulate_wgmma(const WgmmaCall& call) {
     watch(call.b, call.n, [&](int group) { return group % 4 == warp; }, site);
   }
   WgmmaCall record = call;
+  record.site = site;
   runtime::warpgroup_exchange(&record, issue<T>);
 }
 
@@ -307,22 +322,24 @@ void emulate_wgmma_fence(const WgmmaRegisters* named, int count) {
 }
 
 void emulate_wgmma_commit() {
-  const int thread = runtime::thread_index() % kWarpgroup;
-  if (thread % runtime::kWarp == 0) mine().reads[thread / runtime::kWarp].commit();
-  runtime::warpgroup_exchange(nullptr, [](void* const(&)[kWarpgroup]) { mine().products.commit(); });
+  runtime::warpgroup_exchange(nullptr, [](void* const(&)[kWarpgroup]) {
+    mine().products.commit();
+    mine().reads.commit();
+  });
 }
 
+// A group is the warpgroup's: when it is complete for one warp it is for all.
 void emulate_wgmma_wait(int pending) {
   runtime::warpgroup_exchange(&pending, [](void* const(&records)[kWarpgroup]) {
     Warpgroup& w = mine();
     const int pending = *static_cast<const int*>(records[0]);
     if (int(w.products.committed.size()) > pending) w.fenced = false;
     w.products.wait(pending, finish);
+    const order::AsWarpgroup engine;
+    w.reads.wait(pending, [](const Range& r) { end_async_read(r.begin, r.bytes); });
+    order::release_own(&w.finished);
   });
-  const int thread = runtime::thread_index() % kWarpgroup;
-  if (thread % runtime::kWarp != 0) return;
-  mine().reads[thread / runtime::kWarp].wait(pending,
-                                             [](const Range& r) { end_async_read(r.begin, r.bytes); });
+  order::acquire(&mine().finished);
 }
 
 void forget_wgmma() {

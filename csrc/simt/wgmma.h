@@ -20,6 +20,7 @@ struct WgmmaCall {
   WgmmaOperand a, b;
   const uint32_t* a_registers;  // null: a is in shared memory
   bool accumulate;
+  const void* site = nullptr;  // the instruction, once it is issued
 };
 
 // d = a * b, plus d if accumulate. Products are exact; of float32 they are added up along k in float32, then

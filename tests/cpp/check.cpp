@@ -189,9 +189,10 @@ void check_gemm_blocks(const Kernel& kernel, DType type, std::mt19937& random) {
   for (const auto& size : sizes)
     check_gemm(kernel, draw_case(type, result_types(type)[0], size, 2, false, random), 3, random);
   // On a GPU, more block tiles of up to 128 x 256 than it has multiprocessors, whole ones and cut ones, with
-  // and without 16-byte accesses. The last is large enough for large tiles and fills them.
+  // and without 16-byte accesses. The last is large enough for large tiles and fills them, the one before it
+  // long enough that a ring of stages goes around.
   if (kernel.device == Device::cpu) return;
-  constexpr int64_t gpu_sizes[][3] = {{144, 272, 96}, {257, 131, 67}, {64, 128, 272}, {250, 500, 44}};
+  constexpr int64_t gpu_sizes[][3] = {{144, 272, 96}, {257, 131, 67}, {64, 256, 272}, {250, 500, 44}};
   for (const auto& size : gpu_sizes)
     for (int layout = 0; layout < 4; ++layout)
       for (const DType out_type : result_types(type)) {

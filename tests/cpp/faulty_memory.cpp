@@ -139,7 +139,7 @@ constexpr Case kCases[] = {
     {FASTGEMM_CASE(misaligned_global), "misaligned", first_and_last},
     {FASTGEMM_CASE(misaligned_shared), "misaligned", first_and_last},
     {FASTGEMM_CASE(uninitialized_shared), "uninitialized", same},
-    {FASTGEMM_CASE(shared_of_block_before), "uninitialized", same, {.blocks = 2}},
+    {FASTGEMM_CASE(shared_of_block_before), "uninitialized", same, {.grid = 2}},
     {FASTGEMM_CASE(uninitialized_output), "uninitialized", same},
     {FASTGEMM_CASE(uninitialized_workspace), "uninitialized", same},
 };

@@ -189,14 +189,9 @@ void too_few_at_barrier(Arguments x) {
 template <bool faulty>
 void crossed_barriers(Arguments x) {
   const int i = int(threadIdx.x);
-  if (i < 32) {
-    __syncthreads();  // fault: crossed_barriers
-    named_barrier(1, 64);
-  } else {
-    if (!faulty) __syncthreads();
-    named_barrier(1, 64);  // fault: crossed_barriers
-    if (faulty) __syncthreads();
-  }
+  if (!faulty || i < 32) __syncthreads();  // fault: crossed_barriers
+  named_barrier(1, 64);                    // fault: crossed_barriers
+  if (faulty && i >= 32) __syncthreads();
   x.out[i] = x.in[i];
 }
 

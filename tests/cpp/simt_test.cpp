@@ -10,6 +10,7 @@
 #include "cuda/device/async_copy.cuh"
 #include "cuda/device/sync.cuh"
 #include "cuda/device/tma.cuh"
+#include "simt/memory.h"
 
 namespace fastgemm::simt {
 namespace {
@@ -123,6 +124,7 @@ void tensor_maps() {
   for (int i = 0; i < 160; ++i) data[i] = float(i + 1);
   const TensorShape shape{data, 4, 6, 5, 2, 64, 320, 8, 4};
   const TensorMap map = make_tensor_map(shape);
+  memory::add_global(data, sizeof(data), "data", false, true);
   run_grid("boxes", dim3(2), dim3(64), 2048, [&] {
     FASTGEMM_DYNAMIC_SHARED(unsigned char, shared);
     auto* box = reinterpret_cast<float*>(shared);  // (4, 8)
@@ -147,6 +149,7 @@ void tensor_maps() {
       }
     }
   });
+  memory::remove_all_global();
   const auto refused = [&](auto change) {
     TensorShape bad = shape;
     change(bad);
@@ -162,6 +165,7 @@ void tensor_maps() {
   refused([](TensorShape& s) { s.box_columns = 6; });
   refused([](TensorShape& s) { s.box_rows = 257; });
   refused([](TensorShape& s) { s.planes = 0; });
+  refused([](TensorShape& s) { s.swizzle = Swizzle::bytes64; });
 }
 
 void errors() {

@@ -12,9 +12,6 @@ namespace fastgemm::FASTGEMM_TARGET {
 // 1024, 512 or 256 bytes.
 enum class Swizzle : int { none = 0, bytes32 = 32, bytes64 = 64, bytes128 = 128 };
 
-// Of a tile of this swizzle, how many bytes before the pattern comes again.
-constexpr int swizzle_period(Swizzle s) { return 8 * int(s); }
-
 // Where the byte at `offset` of a plain tile lies in the swizzled one: bits 7 and up are added to bits 4 and
 // up. Both count from a place in shared memory that is aligned to the pattern.
 template <Swizzle swizzle>

@@ -96,7 +96,7 @@ struct Tile {
   // The V units of block column `across` that a thread has transposed become column `down` of the tile.
   __device__ __forceinline__ void put(int down, int across, const Unit (&block)[V]) const {
     FASTGEMM_UNROLL
-    for (int j = 0; j < V; ++j) unit(across * V + j, down) = block[j];
+    for (int j = 0; j < V; ++j) store_vector(&unit(across * V + j, down), block[j]);
   }
   __device__ __forceinline__ void put_element(int i, int j, Element<Size> value) const {
     *reinterpret_cast<Element<Size>*>(reinterpret_cast<char*>(&unit(j, i / V)) + i % V * Size) = value;
@@ -116,7 +116,7 @@ struct Tile {
       if (d >= whole_rows || across >= whole_cols) continue;
       FASTGEMM_UNROLL
       for (int i = 0; i < V; ++i)
-        block[n][i] = *reinterpret_cast<const Unit*>(from + (d * V + i) * t.src_stride + across * 16);
+        block[n][i] = load_vector<Unit>(from + (d * V + i) * t.src_stride + across * 16);
     }
     FASTGEMM_UNROLL
     for (int n = 0; n < kBlocks; ++n) {
@@ -182,7 +182,7 @@ struct Tile {
       Unit value = load_speculative(unit(j, u));
       if (shift) value = bytes_at<Size>(load_speculative(unit(j, (u + Down - 1) % Down)), value, 16 - shift);
       if (begin >= first && begin + 16 <= last) {
-        *reinterpret_cast<Unit*>(row + begin) = value;
+        store_vector(row + begin, value);
       } else if ((top || bottom) && begin < last) {
         FASTGEMM_UNROLL
         for (int e = 0; e < V; ++e) {

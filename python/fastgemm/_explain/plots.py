@@ -68,10 +68,10 @@ def place_in_wavefronts(example: tuple[int | None, ...], width: int) -> list[Wor
 
 
 def _badness(site: Site) -> tuple[float, int]:
-    """Cost over what its bytes need; of equals the busiest."""
+    """Cost over what its bytes need; of those that are equal but for a few percent, the busiest."""
     if site.space == "shared":
-        return site.conflict or 0, site.requests
-    return site.sectors / max(site.requests, site.bytes_used / SECTOR), site.requests
+        return round(site.conflict or 0, 1), site.requests
+    return round(site.sectors / max(site.requests, site.bytes_used / SECTOR), 1), site.requests
 
 
 def worst_sites(reports: list[Report], space: str) -> list[Site | None]:

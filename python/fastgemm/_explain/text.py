@@ -17,7 +17,7 @@ from .roofline import ARITHMETIC, MEMORY, SHARED
 from .symbols import source_lines
 
 CONTEXT = 2  # lines of source around one with accesses
-WIDTH = 178  # of text that no terminal limits: the counters and 110 columns of code
+WIDTH = 184  # of text that no terminal limits: the counters and 110 columns of code
 LEGEND = (
     "requests: warp-wide instructions, of so many active lanes; sectors: of 32 bytes, a request; used: bytes "
     "asked for of bytes moved; conflict: wavefronts of shared memory over the fewest possible (1.00: none)"
@@ -162,10 +162,10 @@ def occupancy_lines(report: Report) -> Iterator[str]:
         held = launch.occupancy
         registers = "unknown" if held.registers is None else str(held.registers)
         limits = ", ".join(f"{limit} {resource}" for resource, limit in held.limits.items())
+        blocks = f"{held.blocks} block{'' if held.blocks == 1 else 's'} a multiprocessor"
         yield (
             f"{launch.kernel}: {held.threads} threads, {registers} registers, {size(held.shared_bytes)} of shared "
-            f"memory: {held.blocks} blocks a multiprocessor, limited by {' and '.join(held.limiters)}, "
-            f"occupancy {percent(held.share)}"
+            f"memory: {blocks}, limited by {' and '.join(held.limiters)}, occupancy {percent(held.share)}"
         )
         yield f"  blocks that each would allow: {limits}"
         if launch.bytes_in_flight:
