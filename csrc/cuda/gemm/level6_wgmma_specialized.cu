@@ -1,38 +1,31 @@
 // Level 6 on Hopper at full speed. What changes from `wgmma`:
-//   - warps have roles. One producer warp does nothing but ask for copies, up to four stages ahead; two
-//   consumer
-//     warpgroups do nothing but multiply. Stages are handed over through a pair of barriers each, full and
-//     empty, so that nobody waits for the whole block. The producers' registers go to the consumers
-//     (setmaxnreg);
-//   - 64 x 256 sums a warpgroup: an instruction reads 10 KB of shared memory in 128 cycles, where 64 x 128
-//   reads
-//     6 KB in 64, and the block tile 128 x 256 needs a quarter less of L2 than 128 x 128;
-//   - one block a multiprocessor stays for all its tiles. While one warpgroup stores a tile, asynchronously
-//   and
-//     through boxes of its own, the other multiplies and the copies for the next tile arrive;
-//   - tiles come in bands, so that those under way together share rows of A and columns of B in L2, and the
-//   last
-//     waves are shared evenly where that pays (level5_stream_k.cuh).
+//   - warps have roles. One producer warp does nothing but ask for copies, a whole ring of stages ahead, and
+//     two consumer warpgroups do nothing but multiply. Each stage has two barriers, full and empty, so that
+//     nobody waits for the whole block. The producers give their registers to the consumers (setmaxnreg);
+//   - 64 x 256 sums a warpgroup. The tensor cores take 128 cycles for such an instruction, which reads 10 KB
+//     of shared memory; 64 x 128 sums need 12 KB in that time, and the block a third more of L2;
+//   - one block a multiprocessor stays for all its tiles. A finished tile is rounded, kept in registers and
+//     stored between the first products of the next one, asynchronously (level6_store.cuh);
+//   - tiles come in bands, so that those under way share rows of A and columns of B in L2, and those of the
+//     last wave are shared evenly where that pays (level6_schedule.cuh).
+// Measured on an H200 in bf16, cold L2: RESULT
 #include "cuda/gemm/level5_choice.cuh"
-#include "cuda/gemm/level5_stream_k.cuh"
 #include "cuda/gemm/level6_blend.cuh"
 #include "cuda/gemm/level6_operand.cuh"
+#include "cuda/gemm/level6_schedule.cuh"
 #include "cuda/gemm/level6_store.cuh"
 #include "cuda/gemm/levels.h"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-constexpr int kConsumers = 2, kConsumerWarps = 4 * kConsumers;  // warpgroups
-constexpr int kThreads = 128 * (kConsumers + 1);
-constexpr int kBand = 16;  // tile rows: with 132 blocks about as many rows of A as columns of B at a time
-constexpr int kChunk = 4;  // stages: at least that many of a tile follow each other in a block
-
 // Block tile (kM, kN), 64 rows of it a consumer warpgroup, and the ring of stages. The narrow tile is 10 %
 // slower, and for products that fill few multiprocessors with wide ones.
 template <int N>
 struct Shape {
   static constexpr int kM = 128, kN = N;
+  static constexpr int kConsumers = kM / 64, kConsumerWarps = 4 * kConsumers;  // warpgroups
+  static constexpr int kConsumerThreads = 128 * kConsumers, kThreads = kConsumerThreads + 128;
   static constexpr int kSums = kN / 2;  // of a consumer thread
   static constexpr int kStageBytes = (kM + kN) * 128, kStages = (192 << 10) / kStageBytes;
 
@@ -49,33 +42,8 @@ using Narrow = Shape<128>;  // 6 stages
 template <class T>
 struct Arguments {
   Result<T> result;
-  int64_t m, n;
-  int tiles_m, tiles_n;
-  int batch_a, batch_b;      // 0 where the batch shares the operand
-  int stages;                // of a tile
-  StreamK work;              // in chunks
-  Accumulator<T>* partials;  // a block's sums of the tile that it could not finish
-  uint32_t* flags;           // [block][warpgroup], 1: they are there
-};
-
-// Tiles are cut into parts of whole chunks. A tile's last chunk has what is left, up to 7 stages.
-template <class T>
-__device__ __forceinline__ int stages_of(const Part& part, const Arguments<T>& g) {
-  return (part.end == g.work.steps ? g.stages : part.end * kChunk) - part.first * kChunk;
-}
-
-// Where a tile lies: bands of kBand tile rows, column by column.
-template <class S>
-struct TilePlace {
-  int batch, row, column;  // in elements of C
-
-  __device__ __forceinline__ TilePlace(int tile, int tiles_m, int tiles_n) {
-    batch = tile / (tiles_m * tiles_n);
-    const int within = tile - batch * tiles_m * tiles_n, band = within / (kBand * tiles_n);
-    const int rows = min(tiles_m - band * kBand, kBand), in_band = within - band * kBand * tiles_n;
-    column = in_band / rows * S::kN;
-    row = (band * kBand + in_band % rows) * S::kM;
-  }
+  int batch_a, batch_b;  // 0 where the batch shares the operand
+  Schedule<Accumulator<T>> schedule;
 };
 
 // Walks around the ring; the phase flips at each turn.
@@ -95,8 +63,8 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Tensor
   RingPosition<S> at{0, 1};  // a fresh stage counts as emptied
   Part part;
   while (parts.next(part)) {
-    const TilePlace<S> place(part.tile, g.tiles_m, g.tiles_n);
-    const int first = part.first * kChunk, end = first + stages_of(part, g);
+    const TilePlace<S> place(part.tile, g.schedule);
+    const int first = part.first * kChunk, end = first + g.schedule.stages_of(part);
     FASTGEMM_NO_UNROLL
     for (int step = first; step < end; ++step) {
       wait_phase(&shared.empty[at.stage], at.phase);
@@ -110,43 +78,6 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Tensor
       at.advance();
     }
   }
-}
-
-// Sums lie in the workspace as [four registers][thread]: every access is 16 bytes a lane and full lines.
-template <class S, class T>
-__device__ __forceinline__ Accumulator<T>* partials_of(const Arguments<T>& g, int block) {
-  return g.partials + int64_t(block) * S::kM * S::kN + threadIdx.x * 4;
-}
-constexpr int kPartialStep = 4 * 128 * kConsumers;
-
-template <class S, class T>
-__device__ __forceinline__ void hand_over(const Arguments<T>& g, const Accumulator<T> (&sum)[S::kSums],
-                                          int warpgroup) {
-  Accumulator<T>* const to = partials_of<S>(g, int(blockIdx.x));
-  FASTGEMM_UNROLL
-  for (int i = 0; i < S::kSums; i += 4)
-    store_vector(to + i / 4 * kPartialStep,
-                 Vector16<Accumulator<T>>{{sum[i], sum[i + 1], sum[i + 2], sum[i + 3]}});
-  named_barrier(1 + warpgroup, 128);
-  if (warp_index() % 4 == 0) store_release(&g.flags[int(blockIdx.x) * kConsumers + warpgroup], 1);
-}
-
-template <class S, class T>
-__device__ __forceinline__ void collect(const Arguments<T>& g, Accumulator<T> (&sum)[S::kSums],
-                                        const Part& part, int warpgroup) {
-  const int64_t tile_begin = int64_t(part.tile - g.work.whole_tiles) * g.work.steps;
-  int block = int(blockIdx.x);
-  do {
-    --block;
-    while (__any_sync(0xffffffffu, load_acquire(&g.flags[block * kConsumers + warpgroup]) == 0)) spin_wait();
-    const Accumulator<T>* const from = partials_of<S>(g, block);
-    FASTGEMM_UNROLL
-    for (int i = 0; i < S::kSums; i += 4) {
-      const auto v = load_vector<Vector16<Accumulator<T>>>(from + i / 4 * kPartialStep);
-      FASTGEMM_UNROLL
-      for (int j = 0; j < 4; ++j) sum[i + j] += v[j];
-    }
-  } while (g.work.begin(block) > tile_begin);
 }
 
 template <class S, class E, class A, class B, Major a_major, Major b_major, class Out, class T>
@@ -181,18 +112,18 @@ __device__ __forceinline__ void consume(typename S::Shared& shared, const Tensor
       release(i > 0);
     }
     FASTGEMM_NO_UNROLL
-    for (int left = stages_of(part, g) - kChunk; left > 0; --left) {
+    for (int left = g.schedule.stages_of(part) - kChunk; left > 0; --left) {
       multiply(true);
       release(true);
     }
     wgmma_wait<0>(sum);
     if (lane == 0) arrive(before);
-    if (part.end != g.work.steps) {
-      hand_over<S>(g, sum, warpgroup);
+    if (part.end != g.schedule.work.steps) {
+      hand_over<S>(g.schedule, sum, warpgroup);
       continue;
     }
-    if (part.first != 0) collect<S>(g, sum, part, warpgroup);
-    const TilePlace<S> place(part.tile, g.tiles_m, g.tiles_n);
+    if (part.first != 0) collect<S>(g.schedule, sum, part, warpgroup);
+    const TilePlace<S> place(part.tile, g.schedule);
     boxes.take(sum, g.result.alpha, {place.row + 16 * warp, place.column, place.batch});
   }
   boxes.store_all();
@@ -200,7 +131,7 @@ __device__ __forceinline__ void consume(typename S::Shared& shared, const Tensor
 }
 
 template <class S, class T, Major a_major, Major b_major>
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__(S::kThreads, 1)
     gemm_wgmma_specialized_kernel(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b,
                                   const __grid_constant__ TensorMap out,
                                   const __grid_constant__ Arguments<T> g) {
@@ -212,16 +143,16 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (threadIdx.x == 0) {
     for (int i = 0; i < S::kStages; ++i) {
       init_barrier(&shared->full[i], 1);
-      init_barrier(&shared->empty[i], kConsumerWarps);
+      init_barrier(&shared->empty[i], S::kConsumerWarps);
     }
     fence_barrier_init();
   }
   __syncthreads();
   const int warp = warp_index();
-  const Parts parts(g.work, int(blockIdx.x), int(gridDim.x));
-  if (warp >= kConsumerWarps) {
+  const Parts parts(g.schedule.work, int(blockIdx.x), int(gridDim.x));
+  if (warp >= S::kConsumerWarps) {
     release_registers<40>();
-    if (warp == kConsumerWarps) produce<S, A, B>(*shared, a, b, g, parts);
+    if (warp == S::kConsumerWarps) produce<S, A, B>(*shared, a, b, g, parts);
   } else {
     claim_registers<232>();
     const auto consume_to = [&]<class Out>() {
@@ -239,56 +170,43 @@ __global__ void clear_flags_kernel(uint32_t* flags, int count) {
   for (int i = int(threadIdx.x); i < count; i += int(blockDim.x)) flags[i] = 0;
 }
 
-// C in boxes of 16 rows x 128 bytes.
-template <class T>
-TensorMap map_of(const Result<T>& r, int64_t m, int64_t n, int batch) {
-  const int64_t bytes = r.out_bytes();
-  const int64_t plane = batch == 1 ? m * r.row_stride : r.batch_stride;
-  return make_tensor_map({r.out, int(bytes), n, m, batch, r.row_stride * bytes, plane * bytes,
-                          int(128 / bytes), kBoxRows, Swizzle::bytes128});
-}
-// Shares the tiles of the last wave where that saves more than it costs: the sums of a tile's other blocks
-// are added one after the other.
-StreamK plan(int64_t tiles, int chunks, int blocks) {
-  const int64_t waves = tiles / blocks, left = tiles % blocks;
-  constexpr double kHandOver = 2, kCollect = 1;  // chunks
-  const double shared =
-      left == 0 ? 0 : double(left) * chunks / blocks + kHandOver + kCollect * blocks / double(left);
-  StreamK s;
-  s.whole_tiles = int(left > 0 && shared < chunks ? waves * blocks : tiles);
-  s.steps = chunks;
-  const int64_t all = (tiles - s.whole_tiles) * chunks;
-  s.share = all / blocks;
-  s.longer = int(all % blocks);
+template <class S, class T>
+Schedule<Accumulator<T>> make_schedule(const Gemm<T>& problem, int batch, int& blocks, Context& context) {
+  Schedule<Accumulator<T>> s{};
+  s.tiles_m = int(ceil_div(problem.m, S::kM)), s.tiles_n = int(ceil_div(problem.n, S::kN));
+  const int64_t tiles = int64_t(batch) * s.tiles_m * s.tiles_n;
+  // At least a chunk: the hardware reads zeros beyond k.
+  s.stages = int(std::max<int64_t>(ceil_div(problem.k, 128 / int(sizeof(T))), kChunk));
+  const int chunks = s.stages / kChunk;
+  blocks = int(std::min<int64_t>(multiprocessors(), tiles * chunks));
+  s.work = plan_last_wave(tiles, chunks, blocks);
+  if (s.work.whole_tiles == tiles) return s;
+  const int flags = blocks * S::kConsumers;
+  s.partials = static_cast<Accumulator<T>*>(context.allocate(size_t(blocks) * S::kM * S::kN * 4));
+  s.flags = static_cast<uint32_t*>(context.allocate(size_t(flags) * 4));
+  launch<clear_flags_kernel>("clear_flags", {dim3(1), dim3(256)}, context)(s.flags, flags);
   return s;
 }
 
+// C in boxes (16, 128 bytes).
+template <class T>
+TensorMap map_of(const Gemm<T>& g, int batch) {
+  const Result<T>& r = g.result;
+  const int64_t bytes = r.out_bytes(), plane = batch == 1 ? g.m * r.row_stride : r.batch_stride;
+  return make_tensor_map({r.out, int(bytes), g.n, g.m, batch, r.row_stride * bytes, plane * bytes,
+                          int(128 / bytes), kBoxRows, Swizzle::bytes128});
+}
+
 template <class S, class T>
-void launch_tiles(const Gemm<T>& problem, const BoxOperands<T>& operands, int batch, Context& context) {
-  Arguments<T> g;
-  g.result = problem.result;
-  g.m = problem.m, g.n = problem.n;
-  g.tiles_m = int(ceil_div(g.m, S::kM)), g.tiles_n = int(ceil_div(g.n, S::kN));
-  g.batch_a = operands.a.batch_stride != 0, g.batch_b = operands.b.batch_stride != 0;
-  const int64_t tiles = int64_t(batch) * g.tiles_m * g.tiles_n;
-  // At least a chunk: the hardware reads zeros beyond k.
-  g.stages = int(std::max<int64_t>(ceil_div(problem.k, 128 / int(sizeof(T))), kChunk));
-  const int chunks = g.stages / kChunk;
-  const int blocks = int(std::min<int64_t>(multiprocessors(), tiles * chunks));
-  g.work = plan(tiles, chunks, blocks);
-  g.partials = nullptr, g.flags = nullptr;
-  if (g.work.whole_tiles < tiles) {
-    const int flags = blocks * kConsumers;
-    g.partials = static_cast<Accumulator<T>*>(context.allocate(size_t(blocks) * S::kM * S::kN * 4));
-    g.flags = static_cast<uint32_t*>(context.allocate(size_t(flags) * 4));
-    launch<clear_flags_kernel>("clear_flags", {dim3(1), dim3(256)}, context)(g.flags, flags);
-  }
-  const TensorMap a = operands.a.map(S::kM), b = operands.b.map(S::kN),
-                  out = map_of(g.result, g.m, g.n, batch);
+void launch_tiles(const Gemm<T>& g, const BoxOperands<T>& operands, int batch, Context& context) {
+  int blocks = 0;
+  const Arguments<T> arguments{g.result, operands.a.batch_stride != 0, operands.b.batch_stride != 0,
+                               make_schedule<S>(g, batch, blocks, context)};
+  const TensorMap a = operands.a.map(S::kM), b = operands.b.map(S::kN), out = map_of(g, batch);
   operands.with_majors([&]<Major a_major, Major b_major>() {
     launch<gemm_wgmma_specialized_kernel<S, T, a_major, b_major>>(
-        "wgmma_specialized", {dim3(unsigned(blocks)), dim3(kThreads), sizeof(typename S::Shared)}, context)(
-        a, b, out, g);
+        "wgmma_specialized", {dim3(unsigned(blocks)), dim3(S::kThreads), sizeof(typename S::Shared)},
+        context)(a, b, out, arguments);
   });
 }
 
