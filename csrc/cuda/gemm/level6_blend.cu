@@ -4,7 +4,21 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-constexpr int kColumns = 256, kRows = 8;  // of a block; a thread has a column, and kRows loads in flight
+constexpr int kColumns = 256, kRows = 8;  // of a block; a thread has a column
+
+// All of a thread's reads come before its writes, so that they are in flight together.
+template <class Out, class T, class Acc>
+__device__ __forceinline__ void blend_rows(const Gemm<T>& g, const Acc* sums, int64_t row_stride, int64_t row,
+                                           int64_t column) {
+  Acc value[kRows];
+  FASTGEMM_UNROLL
+  for (int i = 0; i < kRows; ++i)
+    if (row + i < g.m)
+      value[i] = g.result.template blend<Out>(row + i, column, sums[(row + i) * row_stride + column]);
+  FASTGEMM_UNROLL
+  for (int i = 0; i < kRows; ++i)
+    if (row + i < g.m) g.result.template put<Out>(row + i, column, value[i]);
+}
 
 template <class T>
 __global__ void __launch_bounds__(kColumns)
@@ -15,13 +29,10 @@ __global__ void __launch_bounds__(kColumns)
   const int64_t column = int64_t(blockIdx.x) * kColumns + threadIdx.x;
   if (column >= g.n) return;
   for (int64_t row = int64_t(blockIdx.y) * kRows; row < g.m; row += int64_t(gridDim.y) * kRows) {
-    Acc sum[kRows];
-    FASTGEMM_UNROLL
-    for (int i = 0; i < kRows; ++i)
-      if (row + i < g.m) sum[i] = from[(row + i) * sums.row_stride + column];
-    FASTGEMM_UNROLL
-    for (int i = 0; i < kRows; ++i)
-      if (row + i < g.m) g.result.store(row + i, column, sum[i]);
+    if (Result<T>::kMayBeWide && g.result.wide)
+      blend_rows<float>(g, from, sums.row_stride, row, column);
+    else
+      blend_rows<typename Result<T>::Narrow>(g, from, sums.row_stride, row, column);
   }
 }
 
