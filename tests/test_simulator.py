@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 
 import fastgemm
@@ -203,6 +204,31 @@ def test_gradients_run_there_too():
     fastgemm.matmul(a, b, kernel="tiled").square().sum().backward()
     with torch.no_grad():
         assert a.grad.allclose(2 * (a @ b) @ b.t(), atol=1e-4)
+
+
+def test_a_kernel_of_another_device_is_said_to_be_one():
+    a = torch.randn(3, 3)
+    with pytest.raises(ValueError, match=r"on cpu there is one$"):
+        fastgemm.matmul(a, a, kernel="microkernel")
+
+
+def test_each_thread_has_a_simulation_of_its_own():
+    """Launches of several threads take turns; a thread that does not simulate runs on the CPU meanwhile."""
+    a, b = torch.randn(40, 30), torch.randn(30, 50)
+
+    def simulated() -> bool:
+        with fastgemm.simulate():
+            return all(fastgemm.matmul(a, b, kernel="tiled").allclose(a @ b, atol=1e-4) for _ in range(5))
+
+    def counted() -> bool:
+        reports = [fastgemm.explain("gemm", kernel="tiled", shape=(64, 64, 64)) for _ in range(3)]
+        return all(len(r.launches) == 1 and r.totals.global_requests == 640 for r in reports)
+
+    def on_cpu() -> bool:
+        return all(fastgemm.matmul(a, b, kernel="simd").allclose(a @ b, atol=1e-4) for _ in range(5))
+
+    with ThreadPoolExecutor(6) as pool:
+        assert all(task.result() for task in [pool.submit(f) for f in 2 * (simulated, counted, on_cpu)])
 
 
 def test_it_ends_with_its_context():

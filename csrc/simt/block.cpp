@@ -101,7 +101,13 @@ void Block::run_grid(const char* kernel, dim3 grid, dim3 size, size_t shared_byt
         dim3(unsigned(i) % size.x, unsigned(i) / size.x % size.y, unsigned(i) / size.x / size.y);
   shared_.reset(static_cast<std::byte*>(::operator new(shared_bytes, kSharedAlign)));
   memory::begin_launch(shared_.get(), shared_bytes);
-  run_blocks();
+  try {
+    run_blocks();
+  } catch (...) {
+    current_ = nullptr;
+    memory::end_launch();  // a launch that a fault ended is reported too
+    throw;
+  }
   memory::end_launch();
 }
 

@@ -29,7 +29,7 @@ void let_undefined(const void* address);  // the next access there may read what
 bool counting();                          // in this block
 // The lanes of a warp all wait: groups what they did since into requests.
 void end_of_turn();
-int64_t accesses();  // so far in this launch
+int64_t accesses();  // so far, of all launches
 
 }  // namespace trace
 }  // namespace fastgemm::simt
