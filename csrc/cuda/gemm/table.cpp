@@ -36,7 +36,7 @@ constexpr DTypeSet kTensorCoreTypes = dtypes(DType::f32, DType::f16, DType::bf16
 
 const char* rejects_ieee(const GemmProblem& p) {
   if (p.type != DType::f32 || p.precision == Precision::tf32) return nullptr;
-  return "it multiplies float32 as tf32 only: precision=\"tf32\"";
+  return "it multiplies float32 in tf32 alone, which needs precision=\"tf32\"";
 }
 
 constexpr Kernel tensor_core_row(std::string_view name, DTypeSet types, std::string_view summary, Gemm gemm) {
