@@ -111,6 +111,17 @@ void Block::run_grid(const char* kernel, dim3 grid, dim3 size, size_t shared_byt
   memory::end_launch();
 }
 
+namespace {
+
+// Whether block i is one of about `wanted` that lie evenly spread. Multiples of the golden ratio do, and are
+// not in step with the rows of a grid: every fourth block of a grid 16 wide would never be one of its edge.
+bool among(int64_t i, int64_t wanted, int64_t blocks) {
+  const uint64_t fraction = uint64_t(i) * 0x9e3779b97f4a7c15u;
+  return wanted >= blocks || double(fraction) * 0x1p-64 * double(blocks) < double(wanted);
+}
+
+}  // namespace
+
 // All blocks, of which the counted ones lie evenly spread; or, if that would take long, the counted ones
 // alone, and those the first, since a block may wait for blocks before it.
 void Block::run_blocks() {
@@ -119,8 +130,7 @@ void Block::run_blocks() {
   const int64_t before = trace::accesses();
   int64_t wanted = options.max_blocks ? options.max_blocks : launch.blocks;
   for (int64_t i = 0; i < launch.blocks; ++i) {
-    const bool spread = i == 0 || i * wanted / launch.blocks != (i - 1) * wanted / launch.blocks;
-    const bool counted = options.count && (launch.complete ? spread : i < wanted);
+    const bool counted = options.count && (launch.complete ? among(i, wanted, launch.blocks) : i < wanted);
     if (!counted && !launch.complete) break;
     place_ = dim3(unsigned(i % grid_.x), unsigned(i / grid_.x % grid_.y), unsigned(i / grid_.x / grid_.y));
     begin_block(counted);

@@ -23,7 +23,7 @@ from .roofline import roofline
 
 DEFAULT_GPU = "H200"
 RANKS = {"gemm": ("M, N, K", 3), "transpose": ("R, C", 2), "add": ("R, C", 2)}
-# Blocks of a grid whose accesses are counted: enough for corners, edges and the inside.
+# Blocks of a grid whose accesses are counted, about: enough for edges and the inside.
 COUNTED_BLOCKS = 64
 
 
