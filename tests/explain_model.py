@@ -61,6 +61,7 @@ def site(
 
 def launch(kernel: str, function: str, sites: list[dict[str, Any]], **changed: Any) -> dict[str, Any]:
     return {
+        "row": kernel,
         "kernel": kernel,
         "function": function,
         "grid": (64, 1, 1),

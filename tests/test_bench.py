@@ -6,6 +6,7 @@ import importlib.util
 import io
 import json
 import math
+import sys
 from pathlib import Path
 
 import fastgemm
@@ -28,7 +29,7 @@ DTYPES = list(ARITHMETIC.values())
 
 def tool(name: str):
     spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module
 

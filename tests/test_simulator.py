@@ -10,6 +10,8 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 
 import fastgemm
 import pytest
@@ -18,6 +20,7 @@ from reference import (
     DTYPES,
     FLOATS,
     SENTINEL,
+    TF32_ROWS,
     assert_right,
     check_gemm,
     expected_gemm,
@@ -25,7 +28,10 @@ from reference import (
     random_tensor,
     result_dtype,
     row_id,
+    takes_ieee,
 )
+
+pytestmark = pytest.mark.skipif(find_spec("fastgemm._simt") is None, reason="built with FASTGEMM_SIMT=0")
 
 LIBRARIES = ("torch", "cublas", "cublaslt")
 
@@ -37,7 +43,7 @@ def rows(op):
         for row in fastgemm.kernels(op, "cuda")
         if not row.name.startswith(LIBRARIES)
         for dtype in (TRANSPOSED if op == "transpose" else DTYPES)
-        if row.takes(dtype)
+        if row.takes(dtype) and takes_ieee(row.name, dtype)
     ]
 
 
@@ -107,6 +113,25 @@ def test_gemm_scalars_slices_and_out(kernel, dtype):
     assert untouched.isnan().all() if result.is_floating_point else (untouched == SENTINEL).all()
     if dtype in (torch.float16, torch.bfloat16):
         check_gemm(a, b, out_dtype=torch.float32, kernel=kernel)
+
+
+@pytest.mark.parametrize("kernel", TF32_ROWS)
+def test_gemm_in_tf32(kernel):
+    for (m, n, k), layout in zip(
+        [(35, 50, 41), (1, 9, 40), (130, 257, 67), (64, 128, 272)], LAYOUTS, strict=True
+    ):
+        a, b = operands(m, n, k, torch.float32, layout, slack=random.choice((0, 3)))
+        c = random_tensor(m, n, dtype=torch.float32)
+        check_gemm(a, b, kernel=kernel, precision="tf32")
+        check_gemm(a, b, c, alpha=-3, beta=2, kernel=kernel, precision="tf32")
+    with pytest.raises(RuntimeError, match=r'cannot run here: .*precision="tf32"'):
+        fastgemm.matmul(a, b, kernel=kernel, precision="ieee")
+
+
+@pytest.mark.parametrize("kernel", TF32_ROWS)
+def test_tf32_rounds_to_nearest(kernel):
+    a = torch.full((16, 16), 1 + 2**-11 + 2**-12)
+    assert (fastgemm.matmul(a, torch.eye(16), kernel=kernel, precision="tf32") == 1 + 2**-10).all()
 
 
 @every_gemm_row
@@ -179,6 +204,31 @@ def test_gradients_run_there_too():
     fastgemm.matmul(a, b, kernel="tiled").square().sum().backward()
     with torch.no_grad():
         assert a.grad.allclose(2 * (a @ b) @ b.t(), atol=1e-4)
+
+
+def test_a_kernel_of_another_device_is_said_to_be_one():
+    a = torch.randn(3, 3)
+    with pytest.raises(ValueError, match=r"on cpu there is one$"):
+        fastgemm.matmul(a, a, kernel="microkernel")
+
+
+def test_each_thread_has_a_simulation_of_its_own():
+    """Launches of several threads take turns; a thread that does not simulate runs on the CPU meanwhile."""
+    a, b = torch.randn(40, 30), torch.randn(30, 50)
+
+    def simulated() -> bool:
+        with fastgemm.simulate():
+            return all(fastgemm.matmul(a, b, kernel="tiled").allclose(a @ b, atol=1e-4) for _ in range(5))
+
+    def counted() -> bool:
+        reports = [fastgemm.explain("gemm", kernel="tiled", shape=(64, 64, 64)) for _ in range(3)]
+        return all(len(r.launches) == 1 and r.totals.global_requests == 640 for r in reports)
+
+    def on_cpu() -> bool:
+        return all(fastgemm.matmul(a, b, kernel="simd").allclose(a @ b, atol=1e-4) for _ in range(5))
+
+    with ThreadPoolExecutor(6) as pool:
+        assert all(task.result() for task in [pool.submit(f) for f in 2 * (simulated, counted, on_cpu)])
 
 
 def test_it_ends_with_its_context():

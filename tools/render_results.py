@@ -14,6 +14,10 @@ A marked block is replaced whole:
     <!-- kernels:begin -->    the kernel table
     <!-- explain:begin -->    `fastgemm explain` of two levels of the transpose, and the picture of their banks,
                               counted by the simulator at this moment
+    <!-- pitfalls_gemm:begin -->  counters of the rows that are pitfalls beside those of their cure, likewise; and
+    <!-- pitfalls_add:begin -->   of add
+    <!-- counters:begin -->   the simulator's counters against a GPU's, from results/**/ncu_check.json
+                              (tools/ncu_check.py)
 
 A block whose file is not there is left empty.
 """
@@ -21,6 +25,7 @@ A block whose file is not there is left empty.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import sys
@@ -32,7 +37,7 @@ from pathlib import Path
 import fastgemm
 from fastgemm._explain import markdown as explained
 from fastgemm._explain import plots as access_plots
-from fastgemm.bench import gpu_markdown, markdown, plots
+from fastgemm.bench import counter_check, gpu_markdown, markdown, plots
 from fastgemm.bench.records import Report, read_report
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -62,6 +67,24 @@ EXPLAINED = "explain_transpose.svg"
 @cache
 def explained_levels() -> list[fastgemm.Report]:
     return [fastgemm.explain("transpose", level=level, shape=(1024, 1024)) for level in (2, 3)]
+
+
+def pitfalls_gemm() -> str:
+    kernels = ["float4_padded65", "float4_padded68", "vectorized", "double_buffer_sync"]
+    return explained.products(
+        [
+            fastgemm.explain("gemm", kernel=kernel, shape=(128, 128, 128), trans_b=trans_b)
+            for kernel in kernels
+            for trans_b in (False, True)
+        ]
+    )
+
+
+def pitfalls_add() -> str:
+    kernels = ["naive", "staged", "staged_transposed"]
+    return explained.elementwise(
+        [fastgemm.explain("add", kernel=kernel, shape=(256, 256)) for kernel in kernels]
+    )
 
 
 def explain_section(picture: str) -> str:
@@ -114,6 +137,11 @@ class Site:
             "kernels": lambda: markdown.kernel_section(fastgemm.kernels()),
             "explain": lambda: explain_section(os.path.relpath(self.images / EXPLAINED, document.parent)),
         }
+        makers["pitfalls_gemm"], makers["pitfalls_add"] = pitfalls_gemm, pitfalls_add
+        makers["counters"] = lambda: "\n\n".join(
+            counter_check.section(json.loads(path.read_text(encoding="utf-8")))
+            for path in sorted(self.results.glob("**/ncu_check.json"))
+        )
         for block, (file, section) in GPU_SECTIONS.items():
             makers[f"gpu_{block}"] = lambda file=file, section=section: sections(file, section, "cuda")
         if name not in makers:

@@ -67,6 +67,16 @@ std::string levels_that_can(const Problem& p, const TuningKey& key) {
   return text.empty() ? "none" : text;
 }
 
+// For the message that a device has no kernel of this name: whether another one does.
+std::string where_it_is(const TuningKey& key, std::string_view name) {
+  const auto found =
+      std::ranges::find_if(kernels(), [&](const Kernel& k) { return k.op == key.op && k.name == name; });
+  if (found == kernels().end()) return {};
+  std::string text = "; on " + std::string(to_string(found->device)) + " there is one";
+  if (key.device == Device::cpu && found->level < kLevels) text += ", which fastgemm.simulate() runs";
+  return text;
+}
+
 template <class Problem>
 const Kernel& by_name(const Problem& p, const TuningKey& key, const Choice& choice) {
   std::vector<std::string_view> names;
@@ -87,7 +97,8 @@ const Kernel& by_name(const Problem& p, const TuningKey& key, const Choice& choi
   }
   throw std::invalid_argument("unknown kernel '" + std::string(choice.kernel) + "' for " +
                               std::string(to_string(key.op)) + " on " + std::string(to_string(key.device)) +
-                              "; the nearest names are " + nearest_names(choice.kernel, names));
+                              "; the nearest names are " + nearest_names(choice.kernel, names) +
+                              where_it_is(key, choice.kernel));
 }
 
 template <class Problem>

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "simt/box.h"
+#include "simt/memory.h"
 #include "simt/order.h"
 #include "simt/runtime.h"
 #include "simt/trace.h"
@@ -69,11 +70,29 @@ void count_arrival(Barrier* barrier, int bytes, const void* site) {
 
 void forget_copies() { copies.clear(); }
 
+namespace {
+
+// Whether a copy goes elsewhere than from global to shared memory. Addresses of no memory are left to note().
+bool misplaced(const void* to, const void* from, int valid) {
+  const auto elsewhere = [](const void* p, Space wanted) {
+    const auto address = reinterpret_cast<uintptr_t>(p);
+    const Region* r = memory::find(address);
+    return r ? r->space != wanted : runtime::on_fiber_stack(address);
+  };
+  return trace::instrumented() &&
+         (elsewhere(to, Space::shared) || (valid > 0 && elsewhere(from, Space::global)));
+}
+
+}  // namespace
+
 void copy_async_bytes(void* to, const void* from, int bytes, int valid) {
   if (valid < 0 || valid > bytes) fail("copy_async of " + std::to_string(valid) + " valid bytes");
   const void* site = __builtin_return_address(0);
   if (!aligned(to, bytes) || !aligned(from, bytes))
     report_and_stop("misaligned", "copy_async of " + std::to_string(bytes) + " bytes is not aligned to them",
+                    {trace::pc_of(site)});
+  if (misplaced(to, from, valid))
+    report_and_stop("out of bounds", "copy_async copies from global to shared memory only",
                     {trace::pc_of(site)});
   Copy copy{to, bytes, {}};
   if (valid > 0) {

@@ -31,7 +31,8 @@ constexpr int64_t kMostAccesses = 300'000'000, kMostCounted = 100'000'000, kThre
 }  // namespace
 
 std::string text(const dim3& d) {
-  return "(" + std::to_string(d.x) + ", " + std::to_string(d.y) + ", " + std::to_string(d.z) + ")";
+  return std::string("(") + std::to_string(d.x) + ", " + std::to_string(d.y) + ", " + std::to_string(d.z) +
+         ")";
 }
 
 // One stack for each thread of the largest block, kept for the life of the OS thread. A page is taken when a
@@ -100,9 +101,26 @@ void Block::run_grid(const char* kernel, dim3 grid, dim3 size, size_t shared_byt
         dim3(unsigned(i) % size.x, unsigned(i) / size.x % size.y, unsigned(i) / size.x / size.y);
   shared_.reset(static_cast<std::byte*>(::operator new(shared_bytes, kSharedAlign)));
   memory::begin_launch(shared_.get(), shared_bytes);
-  run_blocks();
+  try {
+    run_blocks();
+  } catch (...) {
+    current_ = nullptr;
+    memory::end_launch();  // a launch that a fault ended is reported too
+    throw;
+  }
   memory::end_launch();
 }
+
+namespace {
+
+// Whether block i is one of about `wanted` that lie evenly spread. Multiples of the golden ratio do, and are
+// not in step with the rows of a grid: every fourth block of a grid 16 wide would never be one of its edge.
+bool among(int64_t i, int64_t wanted, int64_t blocks) {
+  const uint64_t fraction = uint64_t(i) * 0x9e3779b97f4a7c15u;
+  return wanted >= blocks || double(fraction) * 0x1p-64 * double(blocks) < double(wanted);
+}
+
+}  // namespace
 
 // All blocks, of which the counted ones lie evenly spread; or, if that would take long, the counted ones
 // alone, and those the first, since a block may wait for blocks before it.
@@ -112,13 +130,11 @@ void Block::run_blocks() {
   const int64_t before = trace::accesses();
   int64_t wanted = options.max_blocks ? options.max_blocks : launch.blocks;
   for (int64_t i = 0; i < launch.blocks; ++i) {
-    const bool spread = i == 0 || i * wanted / launch.blocks != (i - 1) * wanted / launch.blocks;
-    const bool counted = options.count && (launch.complete ? spread : i < wanted);
+    const bool counted = options.count && (launch.complete ? among(i, wanted, launch.blocks) : i < wanted);
     if (!counted && !launch.complete) break;
     place_ = dim3(unsigned(i % grid_.x), unsigned(i / grid_.x % grid_.y), unsigned(i / grid_.x / grid_.y));
     begin_block(counted);
     run_block();
-    backwards_ = !backwards_;
     launch.blocks_counted += counted;
     if (i > 0 || !options.count || wanted >= launch.blocks) continue;
     const int64_t accesses = trace::accesses() - before + kThreadStart * int64_t(threads_.size());
@@ -128,6 +144,7 @@ void Block::run_blocks() {
 }
 
 void Block::begin_block(bool counted) {
+  backwards_ = !backwards_;
   in_flight_.clear();
   forget_copies(), forget_stores(), forget_wgmma();
   memory::begin_block();

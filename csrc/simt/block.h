@@ -102,7 +102,7 @@ class Block {
   size_t shared_bytes_ = 0;
   std::vector<Load> in_flight_;
   std::exception_ptr error_;
-  bool backwards_ = false;  // the order in which warps and lanes run, changed from block to block
+  bool backwards_ = true;  // the order in which warps and lanes run, changed from block to block
 };
 
 std::string text(const dim3& d);

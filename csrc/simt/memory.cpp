@@ -100,6 +100,8 @@ void end_launch() {
   Launch& launch = session().launch();
   for (const auto& r : regions) {
     if (r->space == Space::global) {
+      if (!launch.complete)
+        r->initialized.clear();  // later launches read what the blocks left out would write
       const int64_t sectors = std::ranges::count(r->touched, true);
       launch.buffers.push_back({r->name, int64_t(r->end - r->begin), 32 * sectors});
     } else if (r->name != kDynamic && r->block >= first_block_of_launch) {

@@ -39,7 +39,7 @@ py::dict to_dict(const simt::Problem& p) {
 
 py::dict to_dict(const simt::Launch& l) {
   py::dict d;
-  d["kernel"] = l.kernel, d["function"] = l.function;
+  d["row"] = l.row, d["kernel"] = l.kernel, d["function"] = l.function;
   d["grid"] = triple(l.grid), d["block"] = triple(l.block);
   d["dynamic_shared"] = l.dynamic_shared, d["static_shared"] = l.static_shared;
   d["blocks"] = l.blocks, d["blocks_counted"] = l.blocks_counted, d["complete"] = l.complete;

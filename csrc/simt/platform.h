@@ -51,7 +51,7 @@ T shuffle(uint32_t mask, T value, int source) {
       if (!to) continue;
       auto& receiver = *static_cast<Lane*>(to);
       const void* from = lanes[receiver.source];
-      if (!from) fail("a shuffle reads lane " + std::to_string(receiver.source) + ", which takes no part");
+      if (!from) fail_shuffle(receiver.source);
       receiver.received = static_cast<const Lane*>(from)->value;
     }
   });

@@ -54,6 +54,9 @@ class SimulatedContext final : public Context {
   Context& host_;
 };
 
+template <auto launcher>
+std::string_view name_of_row;
+
 // The launcher's host code is instrumented like its kernels, so that one thread is in here at a time.
 template <auto launcher, class Problem>
 void simulate(const Problem& problem, Context& host) {
@@ -63,6 +66,7 @@ void simulate(const Problem& problem, Context& host) {
     ~Buffers() { memory::remove_all_global(); }
   } buffers(problem);
   SimulatedContext context(host);
+  session().row = name_of_row<launcher>;
   launcher(problem, context);
 }
 
@@ -87,6 +91,7 @@ Kernel row(Op op, std::string_view launcher_name, std::span<const Kernel> table)
   k.device = Device::simt, k.unavailable = nullptr;
   k.gemm = nullptr, k.transpose = nullptr, k.add = nullptr;
   set_launcher<launcher>(k, launcher);
+  name_of_row<launcher> = k.name;
   return k;
 }
 

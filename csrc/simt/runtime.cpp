@@ -26,7 +26,8 @@ void run_grid(const char* kernel, dim3 grid, dim3 size, size_t shared_bytes,
   const std::lock_guard lock(one_at_a_time());
   Session& now = session();
   if (!now.options.count) now.launches.clear();
-  now.launches.push_back({.kernel = kernel,
+  now.launches.push_back({.row = std::string(now.row),
+                          .kernel = kernel,
                           .function = symbols::demangled(function),
                           .grid = grid,
                           .block = size,
@@ -37,6 +38,10 @@ void run_grid(const char* kernel, dim3 grid, dim3 size, size_t shared_bytes,
 
 void fail(const std::string& what) {
   throw std::runtime_error("fastgemm: " + block.where() + ", thread " + text(thread_place()) + ": " + what);
+}
+
+void fail_shuffle(int lane) {
+  fail("a shuffle reads lane " + std::to_string(lane) + ", which takes no part");
 }
 
 void stop(const std::string& what) { block.stop(what); }

@@ -39,6 +39,10 @@ std::recursive_mutex& one_at_a_time();
 
 [[noreturn]] void fail(const std::string& what);
 
+// A shuffle names a lane that takes no part in it. (Instrumented code must not build messages itself: their
+// characters are no GPU memory.)
+[[noreturn]] void fail_shuffle(int lane);
+
 // As fail(), for code that no exception may pass through: ends the block without coming back.
 [[noreturn]] void stop(const std::string& what);
 

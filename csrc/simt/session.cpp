@@ -18,10 +18,10 @@ std::string_view to_string(Kind k) {
   return names[int(k)];
 }
 
-Session& session() {
-  static Session one;
-  return one;
+namespace {
+thread_local Session of_thread;
 }
+Session& session() { return of_thread; }
 
 void report(const char* check, const std::string& message, std::vector<uint32_t> sites) {
   if (session().options.raise_problems) {

@@ -1,11 +1,12 @@
-// A simulation: what it is asked for, and what it saw of the kernels that it ran. There is one at a time in
-// the process; the lock of rows.cpp keeps other threads out meanwhile.
+// A simulation: what it is asked for, and what it saw of the kernels that it ran. Each OS thread has its own;
+// their launches take turns (runtime::one_at_a_time).
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -70,6 +71,7 @@ struct Buffer {
 };
 
 struct Launch {
+  std::string row;  // of the kernel table, whose launcher launched it
   std::string kernel, function;
   dim3 grid, block;
   int64_t dynamic_shared = 0, static_shared = 0;
@@ -83,12 +85,13 @@ struct Launch {
 
 struct Session {
   Options options;
+  std::string_view row;  // that runs
   std::vector<Launch> launches;
 
   Launch& launch() { return launches.back(); }
 };
 
-Session& session();
+Session& session();  // of the calling thread
 
 // The simulated GPU found a mistake in the kernel. Says so at once if options.raise_problems (the block
 // stops), and once for each check and set of sites otherwise.

@@ -8,7 +8,7 @@ set(FASTGEMM_SIMT_RUNTIME async.cpp block.cpp box.cpp counters.cpp device.cpp fi
 # room for another sanitizer.
 set(FASTGEMM_SIMT_INSTRUMENT -O2 -g1 -fsanitize=thread --param=tsan-instrument-func-entry-exit=0 -fno-tree-vectorize
     -fno-tree-slp-vectorize -fno-store-merging -fno-tree-loop-distribute-patterns -fno-thread-jumps
-    -fno-toplevel-reorder)
+    -fno-crossjumping -fno-tree-tail-merge -fno-toplevel-reorder)
 
 function(fastgemm_instrument_simt TARGET)
   # A kernel reads the bytes of one type as another; nvcc lets it.

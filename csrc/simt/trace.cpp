@@ -67,11 +67,11 @@ void check(Region& r, uintptr_t a, int bytes, Kind kind, uint32_t pc) {
       std::memset(&r.initialized[r.offset(a)], 1, size_t(bytes));
     return;
   }
-  if (kind != Kind::async_copy && a % uintptr_t(bytes) != 0)
-    report("misaligned",
-           "an access of " + std::to_string(bytes) + " bytes to '" + r.name + "' at offset " +
-               std::to_string(r.offset(a)),
-           {pc});
+  if (kind != Kind::async_copy && a % uintptr_t(bytes) != 0)  // a GPU stops there, as this processor may
+    report_and_stop("misaligned",
+                    "an access of " + std::to_string(bytes) + " bytes to '" + r.name + "' at offset " +
+                        std::to_string(r.offset(a)),
+                    {pc});
   if (r.space == Space::shared) {
     if (kind == Kind::async_copy) return;  // order::begin_copy checks it
     if (write)

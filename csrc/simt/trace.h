@@ -20,8 +20,8 @@ void note_mma(const char* instruction, int64_t flops, const void* site);
 namespace trace {
 
 uint32_t pc_of(const void* site);
-// Whether the kernels were compiled with instrumentation. Without it they run, but what they do to memory is not
-// seen, and nothing is checked against it.
+// Whether the kernels were compiled with instrumentation. Without it they run, but what they do to memory is
+// not seen, and nothing is checked against it.
 bool instrumented();
 // In a block that is not checked, only bounds are.
 void begin_block(bool counted, bool checked);
@@ -29,7 +29,7 @@ void let_undefined(const void* address);  // the next access there may read what
 bool counting();                          // in this block
 // The lanes of a warp all wait: groups what they did since into requests.
 void end_of_turn();
-int64_t accesses();  // so far in this launch
+int64_t accesses();  // so far, of all launches
 
 }  // namespace trace
 }  // namespace fastgemm::simt

@@ -120,6 +120,27 @@ void copy_past_shared(Arguments x) {
 }
 
 template <bool faulty>
+void copy_to_global(Arguments x) {
+  FASTGEMM_SHARED int tile[32];
+  const int i = int(threadIdx.x);
+  copy_async<4>(faulty ? x.scratch + i : tile + i, x.in + i);  // fault: copy_to_global
+  commit_async_copies();
+  wait_async_copies<0>();
+  if (!faulty) x.out[i] = tile[i];
+}
+
+template <bool faulty>
+void copy_from_shared(Arguments x) {
+  FASTGEMM_SHARED int tile[64];
+  const int i = int(threadIdx.x);
+  tile[32 + i] = x.in[i];
+  copy_async<4>(tile + i, faulty ? tile + 32 + i : x.in + i);  // fault: copy_from_shared
+  commit_async_copies();
+  wait_async_copies<0>();
+  if (!faulty) x.out[i] = tile[i];
+}
+
+template <bool faulty>
 void misaligned_copy(Arguments x) {
   alignas(16) FASTGEMM_SHARED int tile[128];
   const int i = int(threadIdx.x);
@@ -157,6 +178,8 @@ constexpr Case kCases[] = {
     {FASTGEMM_CASE(store_under_copy), "in flight", every_fourth},
     {FASTGEMM_CASE(copy_past_end), "out of bounds", tail},
     {FASTGEMM_CASE(copy_past_shared), "out of bounds", same, {.shared_bytes = 128}},
+    {FASTGEMM_CASE(copy_to_global), "out of bounds", same},
+    {FASTGEMM_CASE(copy_from_shared), "out of bounds", same},
     {FASTGEMM_CASE(misaligned_copy), "misaligned", every_fourth},
     {FASTGEMM_CASE(copy_of_nothing), "uninitialized", same},
 };

@@ -32,7 +32,9 @@ struct Case {
   const char* name;
   void (*faulty)(Arguments);
   void (*clean)(Arguments);
-  const char* check;   // that must find the fault, naming lines that end in `// fault: <first word of name>`
+  // That must find the fault, naming lines that end in `// fault: <first word of name>`. Which of two does,
+  // as in "race or in flight", may depend on the order of the threads.
+  const char* check;
   int (*want)(int i);  // out[i]
   Shape shape = {};
 };
@@ -44,11 +46,12 @@ inline constexpr char kNothing[] = "nothing";
 // Name, faulty kernel and its twin.
 #define FASTGEMM_CASE(name) #name, name<true>, name<false>
 
-std::span<const Case> memory_cases();   // bounds, alignment, initialization
-std::span<const Case> order_cases();    // races and barriers
-std::span<const Case> async_cases();    // cp.async
-std::span<const Case> tma_cases();      // mbarriers and the tensor memory accelerator
-std::span<const Case> matrix_cases();   // ldmatrix, stmatrix, mma and wgmma
-std::span<const Case> product_cases();  // matrix products as they are taught, wrong
+std::span<const Case> memory_cases();    // bounds, alignment, initialization
+std::span<const Case> order_cases();     // races and barriers
+std::span<const Case> async_cases();     // cp.async
+std::span<const Case> mbarrier_cases();  // barriers in shared memory
+std::span<const Case> tma_cases();       // boxes
+std::span<const Case> matrix_cases();    // ldmatrix, stmatrix, mma and wgmma
+std::span<const Case> product_cases();   // matrix products as they are taught, wrong
 
 }  // namespace fastgemm::simt::faults

@@ -231,7 +231,7 @@ constexpr Case kCases[] = {
     {FASTGEMM_CASE(fence_too_early), "wgmma fence", first_of, kWarpgroup},
     {FASTGEMM_CASE(refill_under_wgmma), "in flight", first_of, kWarpgroup},
     {FASTGEMM_CASE(early_release),
-     "in flight",
+     "in flight or race",
      first_of,
      {.threads = 160, .shared_bytes = 4 * kInts, .results = 128}},
     {FASTGEMM_CASE(add_under_wgmma), "in flight", first_of, kWarpgroup},

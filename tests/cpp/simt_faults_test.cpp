@@ -2,16 +2,20 @@
 // lines; the twin without the fault passes all checks and computes what it should. This file is not
 // instrumented.
 //
-//   simt_faults_test           all cases
-//   simt_faults_test NAME      one, with what the simulator says
+//   simt_faults_test                     all cases
+//   simt_faults_test NAME                what the simulator says of one
+//   simt_faults_test --check FILE ...    whether documents that show that are up to date; --write makes them
+//   so
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <memory>
 #include <new>
+#include <sstream>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "faulty_kernels.h"
@@ -94,11 +98,20 @@ Outcome run(const Case& c, void (*kernel)(Arguments)) {
 std::string text(const Problem& p) {
   std::string s = p.check + ": " + p.message;
   for (const uint32_t pc : p.sites) {
-    const std::string place = symbols::source_line(pc), line = line_at(place);
-    s += "\n    " + place.substr(place.rfind('/') + 1) + "  " +
-         line.substr(std::min(line.find_first_not_of(' '), line.size()));
+    const std::string place = symbols::source_line(pc);
+    std::string line = line_at(place);
+    line.erase(std::min(line.size(), line.rfind("  // fault: ")));
+    line.erase(0, line.find_first_not_of(' ')), line.erase(line.find_last_not_of(' ') + 1);
+    s += "\n    " + place.substr(place.rfind('/') + 1) + ": " + line;
   }
   return s;
+}
+
+// What the simulator says of the kernel with the fault, and what comes of it.
+std::string text(const Outcome& o) {
+  std::string s;
+  for (const Problem& p : o.problems) s += text(p) + "\n";
+  return s + (!o.error.empty() ? "ends there\n" : o.right ? "right result\n" : "wrong result\n");
 }
 
 void check_clean(const Case& c) {
@@ -109,12 +122,8 @@ void check_clean(const Case& c) {
   if (!o.right) fail(who + "wrong result");
 }
 
-void check_faulty(const Case& c, bool print) {
+void check_faulty(const Case& c) {
   const Outcome o = run(c, c.faulty);
-  if (print) {
-    for (const Problem& p : o.problems) std::printf("%s\n", text(p).c_str());
-    std::printf("%s%s\n", o.error.c_str(), o.right ? "the result is right" : "the result is wrong");
-  }
   const std::string who = std::string(c.name) + ": ",
                     mark = "// fault: " + std::string(c.name, std::strcspn(c.name, " "));
   if (!std::strcmp(c.check, kNothing) || !std::strcmp(c.check, kWrongResult)) {
@@ -125,13 +134,66 @@ void check_faulty(const Case& c, bool print) {
   }
   bool found = false;
   for (const Problem& p : o.problems) {
-    found |= p.check == c.check;
+    found |= std::strstr(c.check, p.check.c_str()) != nullptr;
     if (p.sites.empty()) fail(who + "no line is named by " + text(p));
     for (const uint32_t pc : p.sites)
       if (!line_at(symbols::source_line(pc)).ends_with(mark))
         fail(who + "the wrong line is named by " + text(p));
   }
   if (!found) fail(who + "not found by check '" + c.check + "' " + o.error);
+}
+
+std::vector<Case> all_cases() {
+  std::vector<Case> all;
+  for (const auto& some : {memory_cases(), order_cases(), async_cases(), mbarrier_cases(), tma_cases(),
+                           matrix_cases(), product_cases()})
+    all.insert(all.end(), some.begin(), some.end());
+  return all;
+}
+
+// Every block runs the warps and lanes in the other order than the block before it, so each kernel runs
+// twice.
+void check_all() {
+  session().options.raise_problems = false;
+  for (const Case& c : all_cases()) {
+    for (int order = 0; order < 2; ++order) check_faulty(c);
+    for (int order = 0; order < 2; ++order) check_clean(c);
+  }
+}
+
+std::string said_of(const std::string& name) {
+  const std::vector<Case> cases = all_cases();
+  const auto c = std::ranges::find(cases, name, &Case::name);
+  if (c == cases.end()) return "no such case\n";
+  const std::string said = text(run(*c, c->faulty));
+  run(*c, c->clean);  // as many blocks again, so that the next case begins with the same order of threads
+  return said;
+}
+
+// A document shows what this program prints, below "$ simt_faults_test 'NAME'". Returns it up to date.
+std::string brought_up_to_date(const std::string& document) {
+  constexpr std::string_view kCommand = "$ simt_faults_test '", kEnd = "```";
+  std::istringstream lines(document);
+  std::string result, line;
+  while (std::getline(lines, line)) {
+    result += line + "\n";
+    if (!line.starts_with(kCommand)) continue;
+    result += said_of(line.substr(kCommand.size(), line.size() - kCommand.size() - 1));
+    while (std::getline(lines, line) && !line.starts_with(kEnd) && !line.empty()) continue;
+    result += line + "\n";
+  }
+  return result;
+}
+
+void check_document(const char* path, bool write) {
+  std::stringstream found;
+  found << std::ifstream(path).rdbuf();
+  const std::string wanted = brought_up_to_date(found.str());
+  if (wanted == found.str()) return;
+  if (write)
+    std::ofstream(path) << wanted;
+  else
+    fail(std::string(path) + " is out of date: simt_faults_test --write " + path);
 }
 
 }  // namespace
@@ -141,15 +203,15 @@ int main(int count, char** arguments) {
   using namespace fastgemm::simt;
   using namespace fastgemm::simt::faults;
   session().options.raise_problems = false;
-  int cases = 0;
-  for (const auto& some :
-       {memory_cases(), order_cases(), async_cases(), tma_cases(), matrix_cases(), product_cases()})
-    for (const Case& c : some) {
-      if (count > 1 && std::strcmp(c.name, arguments[1])) continue;
-      // Every block runs the warps and lanes in the other order than the block before it.
-      for (int order = 0; order < 2; ++order) check_faulty(c, count > 1), check_clean(c);
-      ++cases;
-    }
-  std::printf("%d cases, %d failures\n", cases, failures);
-  return failures || cases == 0 ? 1 : 0;
+  const std::string command = count > 1 ? arguments[1] : "";
+  if (command.starts_with("--")) {
+    for (int i = 2; i < count; ++i) check_document(arguments[i], command == "--write");
+  } else if (count > 1) {
+    std::printf("%s", said_of(command).c_str());
+  } else {
+    check_all();
+    std::thread(check_all).join();  // where shared memory lies elsewhere
+    std::printf("%d cases, %d failures\n", int(all_cases().size()), failures);
+  }
+  return failures ? 1 : 0;
 }

@@ -43,14 +43,16 @@ __device__ __forceinline__ void store_vector(T* p, const V& v) {
 
 using simt::load_speculative;
 
-// Through a word of the vector's size, which the compiler does not take apart.
+// Through a word of the vector's size; volatile, so that the compiler does not take it apart, and inline, so
+// that the simulator's counters tell one place that calls them from another.
 template <class V, class T>
-V load_vector(const T* p) {
-  return std::bit_cast<V>(*reinterpret_cast<const simt::Word<sizeof(V)>*>(p));
+__forceinline__ V load_vector(const T* p) {
+  const simt::Word<sizeof(V)> word = *reinterpret_cast<const volatile simt::Word<sizeof(V)>*>(p);
+  return std::bit_cast<V>(word);
 }
 template <class V, class T>
-void store_vector(T* p, const V& v) {
-  *reinterpret_cast<simt::Word<sizeof(V)>*>(p) = std::bit_cast<simt::Word<sizeof(V)>>(v);
+__forceinline__ void store_vector(T* p, const V& v) {
+  *reinterpret_cast<volatile simt::Word<sizeof(V)>*>(p) = std::bit_cast<simt::Word<sizeof(V)>>(v);
 }
 
 #endif

@@ -42,13 +42,11 @@ struct MatrixDescriptor {
 };
 
 // One instruction takes 32 bytes along k (16 elements of 2 bytes). Its operand is made of tiles of 8 rows,
-// each row as long as the swizzle says, 16 bytes without, one row right below the other:
-// - k along the rows (Major::k): `stride` leads to the next 8 of m or n. Without swizzle, where a row has
-// half
-//   of what one instruction takes, `leading` leads to the other half; else leading is ignored.
-// - m or n along the rows (Major::mn): swizzled, `leading` leads to the next row's worth of m or n and
-// `stride`
-//   to the next 8 of k; without, it is the other way round.
+// each row as long as the swizzle says, 16 bytes without, one row right below the other.
+// Major::k: `stride` leads to the next 8 of m or n. Without swizzle a row has half of what one instruction
+// takes, and `leading` leads to the other half; with it leading is ignored.
+// Major::mn: with swizzle `leading` leads to the next row's worth of m or n and `stride` to the next 8 of k;
+// without it is the other way round.
 __device__ __forceinline__ MatrixDescriptor matrix_descriptor(const void* shared, Swizzle swizzle,
                                                               int leading, int stride) {
 #if !defined(__CUDACC__)

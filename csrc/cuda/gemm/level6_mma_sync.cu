@@ -4,8 +4,10 @@
 //     the line's number, so that ldmatrix reads 8 lines of one unit, and cp.async writes the units of one
 //     line, without bank conflicts and without waste. An operand that runs along m or n is transposed by
 //     ldmatrix on its way;
-//   - a ring of stages, and fragments of the next step of k on their way while one is multiplied, so that
-//     tensor cores do not wait for shared memory at the turn of a stage.
+//   - fragments of the next step of k are on their way while one is multiplied, so that tensor cores do not
+//     wait for shared memory at the turn of a stage;
+//   - persistent blocks of 128 x 256, which share the last tiles evenly (level5_stream_k.cuh).
+// mma.sync reaches two thirds of what wgmma does on Hopper: 6.2 cycles for m16n8k16, 62 % of the peak.
 #include "cuda/device/ldmatrix.cuh"
 #include "cuda/device/mma.cuh"
 #include "cuda/device/swizzle.cuh"

@@ -3,9 +3,9 @@
 // fragments whose inside it need not know, and operands stay as narrow as they are in memory.
 //
 // Block tile 128 x 128, four warps of 64 x 64, so that a fragment from shared memory is used four times.
-// Lines of 128 bytes are padded by 16, or 8 lines of one column would share their banks. cp.async fills one
-// of two stages while the other is multiplied. fp64, whose sums take twice the registers, has 64 x 64 and 32
-// x 32.
+// Lines of 128 bytes are padded by 16, or 8 lines of one column would share their banks. cp.async fills two
+// of three stages while the third is multiplied. fp64, whose sums take twice the registers, has 64 x 64 and
+// 32 x 32.
 #include "cuda/device/wmma.cuh"
 #include "cuda/gemm/level5_choice.cuh"
 #include "cuda/gemm/level6_tile.cuh"

@@ -13,6 +13,8 @@
   DECLARE(gemm_vectorized)           \
   DECLARE(gemm_cp_async)             \
   DECLARE(gemm_warp_specialized)     \
+  DECLARE(gemm_wgmma)                \
+  DECLARE(gemm_wgmma_specialized)    \
   DECLARE(gemm_mma_sync)             \
   DECLARE(gemm_wmma)                 \
   DECLARE(gemm_dmma)                 \

@@ -27,12 +27,14 @@ __global__ void __launch_bounds__(kSharedTile* kSharedTileRows)
     if (row + x < t.rows && col + j < t.cols) t.to<T>(row + x, col + j) = staged[x][j];
 }
 
-template <int Padding>
+// PaddingWords of 4 bytes, or elements where those are wider, behind each row.
+template <int PaddingWords>
 void launch_shared(const char* name, const TransposeProblem& p, Context& context) {
   run_transpose(p, context, [&]<int Size>(const Transpose& all, int64_t batch) {
     launch_tiles(all, batch, TileSize{kSharedTile, kSharedTile},
                  [&](const Transpose& t, const Tiles& tiles, unsigned count) {
-                   launch<transpose_shared_kernel<Size, kSharedTile + Padding>>(
+                   constexpr int kPitch = kSharedTile + PaddingWords * std::max(1, 4 / Size);
+                   launch<transpose_shared_kernel<Size, kPitch>>(
                        name, {dim3(count), dim3(kSharedTile * kSharedTileRows)}, context)(t, tiles);
                  });
   });

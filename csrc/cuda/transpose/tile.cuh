@@ -96,7 +96,7 @@ struct Tile {
   // The V units of block column `across` that a thread has transposed become column `down` of the tile.
   __device__ __forceinline__ void put(int down, int across, const Unit (&block)[V]) const {
     FASTGEMM_UNROLL
-    for (int j = 0; j < V; ++j) unit(across * V + j, down) = block[j];
+    for (int j = 0; j < V; ++j) store_vector(&unit(across * V + j, down), block[j]);
   }
   __device__ __forceinline__ void put_element(int i, int j, Element<Size> value) const {
     *reinterpret_cast<Element<Size>*>(reinterpret_cast<char*>(&unit(j, i / V)) + i % V * Size) = value;

@@ -127,7 +127,7 @@ def find_gpu(name: str) -> GPU:
             if found in by_name:
                 return by_name[found]
         close = difflib.get_close_matches(_folded(name), by_name, n=1)
-        hint = f"; did you mean {by_name[close[0]].name!r}?" if close else ""
+        hint = f"; did you mean {by_name[close[0]].name!r}" if close else ""
     else:
         hint = ""
-    raise ValueError(f"fastgemm: unknown gpu {name!r}{hint} Known: {', '.join(GPUS)}".replace("?;", "?"))
+    raise ValueError(f"fastgemm: unknown gpu {name!r}{hint}; known: {', '.join(GPUS)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import operator
 from collections.abc import Callable, Iterator
 from types import ModuleType
 
@@ -22,7 +23,7 @@ from .roofline import roofline
 
 DEFAULT_GPU = "H200"
 RANKS = {"gemm": ("M, N, K", 3), "transpose": ("R, C", 2), "add": ("R, C", 2)}
-# Blocks of a grid whose accesses are counted: enough for corners, edges and the inside.
+# Blocks of a grid whose accesses are counted, about: enough for edges and the inside.
 COUNTED_BLOCKS = 64
 
 
@@ -67,8 +68,8 @@ def _problem(op: str, shape: tuple[int, ...], dtype: torch.dtype, layout: str) -
         raise ValueError(f"fastgemm.explain: op must be 'gemm', 'transpose' or 'add', got {op!r}")
     names, rank = RANKS[op]
     try:
-        sizes = tuple(int(size) for size in shape)
-    except (TypeError, ValueError):
+        sizes = tuple(operator.index(size) for size in shape)
+    except TypeError:
         sizes = ()
     if len(sizes) != rank or min(sizes) < 1:
         raise ValueError(
@@ -101,20 +102,10 @@ def _call(problem: BenchProblem, choice: dict[str, object]) -> Callable[[], Tens
     return lambda: ops.gemm(a, b, trans_a=trans_a, trans_b=trans_b, **choice)
 
 
-def _row(op: str, level: int | None, kernel: str | None, launches: tuple[Launch, ...]) -> KernelInfo | None:
-    """Which row of the table ran: the one asked for, or the one whose name a launch bears.
-
-    A row may leave a problem to helpers with names of their own; then it is the level's first rung.
-    """
-    launched = {launch.kernel for launch in launches}
-    rows = [
-        row
-        for row in kernels(op, "cuda")
-        if kernel == row.name or (not kernel and level in (None, row.level))
-    ]
-    return next(
-        (row for row in rows if row.name in launched), rows[0] if rows and (kernel or level) else None
-    )
+def _row(op: str, found: list[dict]) -> KernelInfo | None:
+    """The row of the table whose launcher ran; its launches may be of helpers with names of their own."""
+    ran = found[0]["row"] if found else None
+    return next((row for row in kernels(op, "cuda") if row.name == ran), None)
 
 
 def _notes(launches: tuple[Launch, ...], row: KernelInfo | None, gpu: GPU) -> Iterator[str]:
@@ -189,7 +180,7 @@ def explain(
     choice = {name: value for name, value in (("level", level), ("kernel", kernel)) if value is not None}
     found, error = _count(simulator, target, _call(problem, choice))
     launches = build_launches(found, simulator.path(), target)
-    row = _row(op, level, kernel, launches)
+    row = _row(op, found)
     name = problems.dtype_name(dtype)
     return Report(
         op=op,

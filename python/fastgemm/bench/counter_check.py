@@ -25,6 +25,15 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
     ),
     (r"gemm_(vectorized|small|double_buffer)_kernel", "store", _MERGED_STORES),
     (r"gemm_warp_specialized_kernel", "load", "blocks ask for each other's flags until they are set"),
+    (
+        # 20 sectors for 512 bytes instead of 17, in each of three problems
+        *(r"gemm_cp_async_kernel", "load sectors"),
+        "where rows begin in the middle of a sector, each quarter of a warp copies with sectors of its own",
+    ),
+    (
+        *(r"transpose_pipelined_kernel<.*\(Rows\)2>", ""),
+        "at the edge of `src` lanes skip turns of a loop; the simulator takes their n-th accesses together",
+    ),
 )
 
 

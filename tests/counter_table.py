@@ -1,0 +1,321 @@
+"""What every CUDA row of the kernel table is for, in counters: TABLE, which test_counters.py checks.
+
+A new kernel needs an entry: what each of its accesses to memory is meant to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+import torch
+from fastgemm._explain.report import Site
+from fastgemm._explain.symbols import source_lines
+
+F32, F64, BF16, I8, C128 = torch.float32, torch.float64, torch.bfloat16, torch.int8, torch.complex128
+
+
+@dataclass(frozen=True)
+class Access:
+    """What the accesses of one kind are meant to be.
+
+    Attributes:
+        what: space, kind and, in global memory, buffer: ``global load a``, ``shared store``.
+        bytes: of one lane; None where it depends on the rest of the problem.
+        requests: warp-wide ones, for each 32 multiply-adds of a product (each 32 results where ``what`` stores
+            results), or each 32 elements that are moved or added up.
+        sectors: 32-byte pieces of global memory, for each request. 4 is a line of 128 bytes.
+        conflict: wavefronts over the fewest possible in shared memory; 1 is free of bank conflicts.
+        code: part of the source line, where several lines do the same.
+    """
+
+    what: str
+    bytes: int | None = None
+    requests: Fraction | float | None = None
+    sectors: float | None = None
+    conflict: float | None = None
+    code: str = ""
+
+    def matches(self, site: Site) -> bool:
+        name = (
+            f"{site.space} {site.kind} {site.buffer}"
+            if site.space == "global"
+            else f"{site.space} {site.kind}"
+        )
+        return name == self.what and self.code in _source_line(site)
+
+
+@dataclass(frozen=True)
+class Row:
+    """An entry of the table: the idea, as counters at a problem of this shape."""
+
+    idea: str
+    accesses: Callable[[int], list[Access]]  # of the bytes of an element
+    shape: tuple[int, ...]
+    dtypes: tuple[torch.dtype, ...]
+    all_accesses: bool = True  # there are no others
+    in_flight: Callable[[int], bool] = lambda in_flight: (
+        in_flight == 0
+    )  # bytes of asynchronous copies, in a block
+    tolerance: float = 0  # of requests, where work is cut into parts that overlap
+
+
+def _source_line(site: Site) -> str:
+    lines = source_lines(site.frames[0])
+    return lines[site.line - 1] if lines and site.line else ""
+
+
+# --- GEMM
+
+
+def sum_of(size: int) -> int:
+    """Bytes of the accumulator: what shared tiles of levels 2 to 4 hold, and int8's results."""
+    return max(size, 4)
+
+
+def out_of(size: int) -> int:
+    return 4 if size == 1 else size
+
+
+def naive(strided: bool) -> Callable[[int], list[Access]]:
+    """Lanes along a row of C share the element of A, those down a column share that of B."""
+    return lambda s: [
+        Access("global load a", s, requests=1, sectors=32 if strided else 1),
+        Access("global load b", s, requests=1, sectors=1 if strided else s),
+        Access("global store out", out_of(s), requests=1, sectors=32 if strided else out_of(s)),
+    ]
+
+
+def tiled(s: int) -> list[Access]:
+    """Of a tile 32 wide, an element that was read once serves 32 multiply-adds; each still reads two from it."""
+    return [
+        Access("global load a", s, requests=Fraction(1, 32), sectors=s),
+        Access("global load b", s, requests=Fraction(1, 32), sectors=s),
+        Access("shared store", sum_of(s), requests=Fraction(2, 32), conflict=1),
+        Access("shared load", sum_of(s), requests=2, conflict=1),
+        Access("global store out", out_of(s), requests=1, sectors=out_of(s)),
+    ]
+
+
+def thread_tile(padded: bool) -> Callable[[int], list[Access]]:
+    """4 + 4 values serve 16 multiply-adds. Lanes stand in 4 rows of A, which share a bank unless padded."""
+    return lambda s: [
+        Access("global load a", s, requests=Fraction(1, 64), sectors=s),
+        Access("global load b", s, requests=Fraction(1, 64), sectors=s),
+        Access("shared store", sum_of(s), requests=Fraction(2, 64), conflict=1),
+        Access(
+            "shared load", sum_of(s), requests=Fraction(4, 16), conflict=1 if padded else 4, code="a[i] = "
+        ),
+        Access("shared load", sum_of(s), requests=Fraction(4, 16), conflict=1, code="b[j] = "),
+        Access("global store out", out_of(s), requests=1, sectors=max(4, out_of(s))),  # 4 rows of 8
+    ]
+
+
+def wide(s: int) -> list[Access]:
+    """16 bytes an access: 8 + 8 values serve 64 multiply-adds.
+
+    B widens on its way to shared memory: of lanes side by side, each writes the first of that many vectors.
+    """
+    widened = sum_of(s) // s
+    return [
+        Access("global load a", 16, requests=Fraction(s, 16 * 128), sectors=16),
+        Access("global load b", 16, requests=Fraction(s, 16 * 128), sectors=16),
+        Access(
+            "shared store", 16, requests=Fraction(sum_of(s), 16 * 128), code="store_vector", conflict=widened
+        ),
+        Access("shared store", sum_of(s), requests=Fraction(1, 128), code="to[e * kPitch]"),
+        Access("shared load", 16, requests=Fraction(16, 64) * sum_of(s) / 16, conflict=1),
+        Access("global store out", None, code="store_vector", sectors=4 * out_of(s) if s != 8 else 16),
+    ]
+
+
+def float4(whole: bool) -> Callable[[int], list[Access]]:
+    """4 + 4 values for 16 multiply-adds, as 2 vectors or as 8 words (of which nvcc joins some)."""
+    return lambda s: [
+        Access("global load a", 4, requests=Fraction(1, 64), sectors=4),
+        Access("global load b", 4, requests=Fraction(1, 64), sectors=4),
+        # A is turned on its way: rows of 68 words meet in 4 banks.
+        Access("shared store", 4, requests=Fraction(2, 64), conflict=(4 + 1) / 2 if whole else 1),
+        Access("shared load", 16 if whole else 4, requests=Fraction(2 if whole else 8, 16), conflict=1),
+        Access("global store out", 4, requests=1, sectors=16),
+    ]
+
+
+def cp_async(s: int) -> list[Access]:
+    """Level 4's ratio, but panels come past the registers."""
+    return [
+        Access("global cp.async workspace", 16, requests=Fraction(s, 16 * 128), sectors=16),
+        Access("global cp.async b", 16, requests=Fraction(s, 16 * 128), sectors=16),
+        Access("shared cp.async", 16, requests=Fraction(2 * s, 16 * 128), conflict=1),
+        Access("shared load", 16, requests=Fraction(16, 64) * s / 16, conflict=1, code="load_vector"),
+    ]
+
+
+def warp_specialized(s: int) -> list[Access]:
+    """8 + 16 values for 128 multiply-adds. A warp asks for boxes of panels; no other reads A or B."""
+    return [
+        Access("global tma load workspace"),
+        Access("global tma load b"),
+        Access("shared load", 16, requests=Fraction(24, 128) * s / 16, conflict=1, code="load_vector"),
+    ]
+
+
+BOX_OF_A = Access("global tma load a", 16384, requests=Fraction(32, 128 * 128 * 64), sectors=512)
+BOXES_OF_B = Access("global tma load b", 8192, requests=Fraction(2 * 32, 128 * 128 * 64), sectors=256)
+
+
+def wgmma(s: int) -> list[Access]:
+    """One box of A and two of the row-major B for 128 x 128 x 64 multiply-adds; no thread reads an operand."""
+    store = Access("global store out", s, requests=1, sectors=8)  # 8 rows of 16 bytes: half of each sector
+    return [BOX_OF_A, BOXES_OF_B, Access("none mma"), store]
+
+
+def wgmma_specialized(s: int) -> list[Access]:
+    """Results leave in boxes of 16 rows, whole lines, and get there without conflicts."""
+    staged = Access("shared stmatrix", 16, conflict=1)
+    return [
+        BOX_OF_A,
+        BOXES_OF_B,
+        Access("none mma"),
+        staged,
+        Access("global tma store out", 2048, sectors=64),
+    ]
+
+
+SMALL, LEVEL_5 = (128, 128, 64), (640, 640, 640)
+TYPES = (F32, BF16, I8, F64)
+GEMM = {
+    "naive": Row("coalesced: B in whole sectors, A by broadcast", naive(strided=False), SMALL, TYPES),
+    "naive_uncoalesced": Row("its opposite: a sector for each lane", naive(strided=True), SMALL, TYPES),
+    "tiled": Row("a 32nd of the global reads; shared ones instead", tiled, SMALL, TYPES),
+    "thread_tile": Row(
+        "a quarter of the shared reads, no conflicts", thread_tile(padded=True), SMALL, (F32, BF16, I8)
+    ),
+    "thread_tile_unpadded": Row(
+        "the same with 4-way conflicts", thread_tile(padded=False), SMALL, (F32, BF16, I8)
+    ),
+    "vectorized": Row("16 bytes an access on all ways", wide, SMALL, TYPES),
+    "float4_padded68": Row("vectors from rows that keep them aligned", float4(whole=True), SMALL, (F32,)),
+    "float4_padded65": Row("rows that do not: four words for a vector", float4(whole=False), SMALL, (F32,)),
+    "double_buffer_sync": Row("as vectorized; nothing flies but through registers", wide, SMALL, (F32,)),
+    "cp_async": Row(
+        *("two stages of 16 KB on their way while one is multiplied", cp_async, LEVEL_5, (F32,), False),
+        in_flight=lambda n: n == 2 * 16 * 1024,
+    ),
+    "warp_specialized": Row(
+        *(
+            "the fewest shared reads, the most bytes in flight",
+            warp_specialized,
+            (1024, 768, 272),
+            (F32,),
+            False,
+        ),
+        in_flight=lambda n: n >= 3 * 32 * 1024,
+        tolerance=0.03,  # stream-K: blocks begin and end in the middle of tiles
+    ),
+    "wgmma": Row(
+        *("operands reach the tensor cores past the threads", wgmma, (256, 512, 256), (BF16,)),
+        in_flight=lambda n: n == 3 * 32 * 1024,
+    ),
+    "wgmma_specialized": Row(
+        *("and results go past the LSU, in whole lines", wgmma_specialized, (256, 512, 512), (BF16,)),
+        in_flight=lambda n: n == 6 * 32 * 1024,
+    ),
+}
+
+# --- transpose
+
+# Lanes down a column of 32-element rows: how many meet in one bank, by the bytes of an element.
+COLUMN_CONFLICT = {1: 8, 2: 16, 4: 32, 8: 16, 16: 8}
+
+
+def moved(read: float, written: float) -> list[Access]:
+    return [
+        Access("global load a", requests=1, sectors=read),
+        Access("global store out", requests=1, sectors=written),
+    ]
+
+
+def through_tile(conflict: Callable[[int], float]) -> Callable[[int], list[Access]]:
+    return lambda s: [
+        *moved(s, s),
+        Access("shared store", s, requests=1, conflict=1),
+        Access("shared load", s, requests=1, conflict=conflict(s)),
+    ]
+
+
+def by_vectors(s: int) -> list[Access]:
+    return [
+        Access("global load a", 16, requests=Fraction(s, 16), sectors=16),
+        Access("shared store", 16, requests=Fraction(s, 16), conflict=1),
+        Access("shared load", 16, requests=Fraction(s, 16), conflict=1),
+        Access("global store out", 16, requests=Fraction(s, 16), sectors=16),
+    ]
+
+
+def pipelined(s: int) -> list[Access]:
+    """One more trip through shared memory: the tile is turned where it arrived."""
+    return [
+        Access("global cp.async a", 16, requests=Fraction(s, 16), sectors=16),
+        Access("shared cp.async", 16, requests=Fraction(s, 16), conflict=1),
+        Access("shared load", 16, requests=2 * Fraction(s, 16), conflict=1),
+        Access("shared store", 16, requests=Fraction(s, 16), conflict=1),
+        Access("global store out", 16, requests=Fraction(s, 16), sectors=16),
+    ]
+
+
+SQUARE = (512, 512)
+WIDTHS = (F32, BF16, I8, F64, C128)
+TRANSPOSE = {
+    "naive": Row("coalesced reads, a sector for each lane written", lambda s: moved(s, 32), SQUARE, WIDTHS),
+    "naive_strided_read": Row("the other way round", lambda s: moved(32, s), SQUARE, WIDTHS),
+    "shared": Row(
+        "both sides coalesced, columns conflict", through_tile(COLUMN_CONFLICT.__getitem__), SQUARE, WIDTHS
+    ),
+    "padded": Row("no conflicts", through_tile(lambda s: 1), SQUARE, WIDTHS),
+    "vectorized": Row("16 bytes an access on all four ways", by_vectors, SQUARE, WIDTHS),
+    "saturating": Row("the same with larger tiles", by_vectors, SQUARE, WIDTHS),
+    "pipelined": Row(
+        "tiles in flight past registers", pipelined, SQUARE, WIDTHS, in_flight=lambda n: n >= 8192
+    ),
+}
+
+# --- add
+
+
+def added(sectors: float, staged: float | None = None) -> list[Access]:
+    in_global = [
+        Access(f"global {what}", requests=1, sectors=sectors) for what in ("load a", "load b", "store out")
+    ]
+    if staged is None:
+        return in_global
+    return [
+        *in_global,
+        *(Access(f"shared {kind}", requests=2, conflict=staged) for kind in ("store", "load")),
+    ]
+
+
+def added_by_vectors(s: int) -> list[Access]:
+    return [
+        Access(f"global {what}", 16, requests=Fraction(s, 16), sectors=16)
+        for what in ("load a", "load b", "store out")
+    ]
+
+
+PLANE = (256, 256)
+ADD = {
+    "naive": Row("a line of 32 neighbours a request", lambda s: added(s), PLANE, TYPES),
+    "staged": Row("the same, and a detour that buys nothing", lambda s: added(s, staged=1), PLANE, TYPES),
+    "staged_transposed": Row(
+        *("strided in both memories", lambda s: added(32, staged=COLUMN_CONFLICT[s]), PLANE, TYPES)
+    ),
+    "vectorized": Row("16 bytes an access", added_by_vectors, PLANE, TYPES),
+    "saturating": Row("the same, twice as many in flight", added_by_vectors, PLANE, TYPES),
+}
+
+TABLE = {
+    (op, name): row
+    for op, rows in (("gemm", GEMM), ("transpose", TRANSPOSE), ("add", ADD))
+    for name, row in rows.items()
+}

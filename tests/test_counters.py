@@ -1,0 +1,148 @@
+"""The counters of every CUDA row, on the simulator, against what counter_table.py says that the row is for.
+
+What the simulator counts is held against the hardware by tools/ncu_check.py.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import pairwise
+
+import fastgemm
+import pytest
+import torch
+from counter_table import F32, GEMM, TABLE, Access, Row
+from fastgemm._explain.report import Launch, Report, Site
+
+LIBRARY_LEVEL = 7
+CASES = [
+    pytest.param(op, name, dtype, id=f"{op}-{name}-{str(dtype).removeprefix('torch.')}")
+    for (op, name), row in TABLE.items()
+    for dtype in row.dtypes
+]
+
+
+def own_rows() -> set[tuple[str, str]]:
+    return {(row.op, row.name) for row in fastgemm.kernels(device="cuda") if row.level != LIBRARY_LEVEL}
+
+
+def explain(op: str, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Report, Launch]:
+    """The report, and the launch of the kernel itself among those of its helpers."""
+    report = fastgemm.explain(op, kernel=name, shape=shape, dtype=dtype)
+    assert report.error is None and not report.problems
+    (launch,) = (launch for launch in report.launches if launch.kernel == name)
+    return report, launch
+
+
+def units(access: Access, shape: tuple[int, ...]) -> Fraction:
+    """What ``Access.requests`` counts for."""
+    if len(shape) == 2 or access.what == "global store out":
+        return Fraction(shape[0] * shape[1], 32)
+    return Fraction(shape[0] * shape[1] * shape[2], 32)
+
+
+def check(access: Access, sites: list[Site], row: Row) -> None:
+    assert sites, f"there is no {access.what} {access.code}"
+    requests = sum(site.requests for site in sites)
+    if access.bytes is not None:
+        assert {site.bytes for site in sites} == {access.bytes}, access
+    if access.requests is not None:
+        wanted = float(access.requests * units(access, row.shape))
+        assert requests == pytest.approx(wanted, rel=row.tolerance, abs=0), access
+    if access.sectors is not None:
+        assert sum(site.sectors for site in sites) == access.sectors * requests, access
+    if access.conflict is not None:
+        ideal = sum(site.ideal_wavefronts for site in sites)
+        assert sum(site.wavefronts for site in sites) == access.conflict * ideal, access
+
+
+def test_every_own_row_says_what_it_is_for():
+    assert own_rows() == TABLE.keys(), (
+        "a row of the kernel table needs an entry here, and the other way round"
+    )
+
+
+@pytest.mark.parametrize("op, name, dtype", CASES)
+def test_counters(op, name, dtype):
+    row = TABLE[op, name]
+    _, launch = explain(op, name, row.shape, dtype)
+    accesses = row.accesses(dtype.itemsize)
+    for access in accesses:
+        check(access, [site for site in launch.sites if access.matches(site)], row)
+    if row.all_accesses:
+        others = [site.what for site in launch.sites if not any(access.matches(site) for access in accesses)]
+        assert not others, "accesses that the table does not name"
+    assert row.in_flight(launch.bytes_in_flight), launch.bytes_in_flight
+
+
+# --- from rung to rung
+
+
+def per_multiply_add(name: str) -> tuple[float, float]:
+    """Requests to global and to shared memory for each 32 multiply-adds, stores left out."""
+    row = GEMM[name]
+    _, launch = explain("gemm", name, row.shape, F32)
+    m, n, k = row.shape
+
+    def reads(space: str) -> float:
+        kinds = ("load", "cp.async", "tma load")
+        return (
+            sum(s.requests for s in launch.sites if s.space == space and s.kind in kinds) * 32 / (m * n * k)
+        )
+
+    return reads("global"), reads("shared")
+
+
+def test_each_rung_of_gemm_reads_less():
+    rungs = ("naive", "tiled", "thread_tile", "vectorized", "warp_specialized")
+    found = [per_multiply_add(name) for name in rungs]
+    in_global, in_shared = zip(*found, strict=True)
+    assert in_global[0] == 2 and in_shared[0] == 0
+    assert in_global[1] == in_global[0] / 32, "tiles of 32 x 32"
+    for lower, upper in pairwise(found[1:]):
+        assert upper[1] < lower[1], "shared reads"
+    for lower, upper in pairwise(found[:4]):
+        assert upper[0] < lower[0], "global reads"
+
+
+def loaded_by_thread(op: str, name: str) -> float:
+    """Bytes that a thread asks for: all of them before it uses the first."""
+    row = TABLE[op, name]
+    _, launch = explain(op, name, row.shape, F32)
+    loads = [site for site in launch.sites if site.space == "global" and site.kind in ("load", "cp.async")]
+    return sum(site.lanes * site.bytes for site in loads) / (launch.blocks * launch.threads)
+
+
+def runs(op: str, name: str) -> int:
+    """Pieces of consecutive bytes that a warp's request for A is made of."""
+    row = TABLE[op, name]
+    _, launch = explain(op, name, row.shape, F32)
+    (site,) = (site for site in launch.sites if site.what.startswith("load a"))
+    starts = sorted(offset for offset in site.example if offset is not None)
+    return 1 + sum(right != left + site.bytes for left, right in pairwise(starts))
+
+
+def test_higher_rungs_have_more_bytes_in_flight():
+    assert loaded_by_thread("transpose", "naive") == 4
+    assert loaded_by_thread("transpose", "vectorized") == loaded_by_thread("transpose", "saturating") == 64
+    assert (runs("transpose", "vectorized"), runs("transpose", "saturating")) == (4, 2), (
+        "rows of 128 and of 256 bytes"
+    )
+    assert loaded_by_thread("add", "naive") == 8
+    assert loaded_by_thread("add", "vectorized") == 32
+    assert loaded_by_thread("add", "saturating") == 64
+
+
+def test_odd_rows_are_read_by_lines():
+    """What level 6 of transpose is for: rows that begin anywhere still come 16 aligned bytes at a time."""
+    rows, cols = 512, 513
+    _, below = explain("transpose", "saturating", (rows, cols), F32)
+    _, launch = explain("transpose", "pipelined", (rows, cols), F32)
+    elements = sum(
+        s.requests for s in below.sites if s.space == "global" and s.kind == "load" and s.bytes == 4
+    )
+    copies = sum(
+        s.requests for s in launch.sites if s.space == "global" and s.kind == "cp.async" and s.bytes == 16
+    )
+    assert elements >= rows * cols / 32, "level 5 reads them one by one"
+    assert copies < elements / 2
