@@ -94,12 +94,17 @@ class CMakeBuild(build_ext):
             f"-DFASTGEMM_SIMT={'OFF' if os.environ.get('FASTGEMM_SIMT') == '0' else 'ON'}",
             *cuda_options(torch),
         ]
+        # cmake and ninja of this environment come first, whether or not it is activated: older ones than CMake
+        # 3.25.2 do not know C++20 in CUDA.
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+        environment = {**os.environ, "PATH": path}
         # A tree configured by another environment (pip's build isolation makes new ones) remembers its paths.
         (build / "CMakeCache.txt").unlink(missing_ok=True)
-        subprocess.run(configure, check=True)
+        cmake = configure[0] = shutil.which("cmake", path=path) or "cmake"
+        subprocess.run(configure, check=True, env=environment)
         jobs = os.environ.get("MAX_JOBS") or str(os.cpu_count() or 1)
-        subprocess.run(["cmake", "--build", str(build), "--parallel", jobs], check=True)
-        subprocess.run(["cmake", "--install", str(build)], check=True)
+        subprocess.run([cmake, "--build", str(build), "--parallel", jobs], check=True, env=environment)
+        subprocess.run([cmake, "--install", str(build)], check=True, env=environment)
         if not self.editable_mode:  # `fastgemm explain` shows the kernels' source
             shutil.copytree(ROOT / "csrc" / "cuda", package / "csrc" / "cuda", dirs_exist_ok=True)
 

@@ -47,7 +47,7 @@ stage_sanitize() {
   local tool status=0
   local -a found=()
   for tool in ${SANITIZERS:-memcheck racecheck initcheck}; do
-    PYTORCH_NO_CUDA_MEMORY_CACHING=1 timeout 150 compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 \
+    SANITIZER=$tool PYTORCH_NO_CUDA_MEMORY_CACHING=1 timeout 150 compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 \
       "$PYTHON" tools/sanitize_cases.py >"$OUT/$tool.txt" 2>&1
     found+=("$tool=$?=$OUT/$tool.txt")
     [[ ${found[-1]} == "$tool=0="* ]] || status=1

@@ -110,7 +110,10 @@ const Kernel& by_level(const Problem& p, const TuningKey& key, int level) {
     if (why.empty()) return k;
     reasons += (reasons.empty() ? "" : "; ") + std::string(k.name) + ": " + why;
   }
-  if (reasons.empty()) reasons = "there is no such rung";
+  if (reasons.empty())
+    reasons = key.device == Device::simt && level == kLevels
+                  ? "it is a library, which the simulator does not run"
+                  : "there is no such rung";
   throw std::runtime_error("level " + std::to_string(level) + " cannot run " + in_words(key) + ": " +
                            reasons + ". Levels that can: " + levels_that_can(p, key));
 }

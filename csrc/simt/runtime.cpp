@@ -14,6 +14,21 @@ namespace {
 
 Block block;
 
+struct Stack {
+  uintptr_t begin = 0;
+  size_t bytes = 0;
+  Stack() {
+    pthread_attr_t attributes;
+    void* low;
+    if (pthread_getattr_np(pthread_self(), &attributes) != 0) return;
+    pthread_attr_getstack(&attributes, &low, &bytes);
+    pthread_attr_destroy(&attributes);
+    begin = reinterpret_cast<uintptr_t>(low);
+  }
+};
+// Outside of functions, where symbols.cpp takes thread-local variables for shared memory.
+thread_local const Stack host_stack;
+
 }  // namespace
 
 std::recursive_mutex& one_at_a_time() {
@@ -49,22 +64,7 @@ void stop(const std::string& what) { block.stop(what); }
 bool inside() { return block.inside(); }
 bool on_fiber_stack(uintptr_t address) { return block.holds_stack(address); }
 
-bool on_host_stack(uintptr_t address) {
-  struct Range {
-    uintptr_t begin = 0;
-    size_t bytes = 0;
-    Range() {
-      pthread_attr_t attributes;
-      void* low;
-      if (pthread_getattr_np(pthread_self(), &attributes) != 0) return;
-      pthread_attr_getstack(&attributes, &low, &bytes);
-      pthread_attr_destroy(&attributes);
-      begin = reinterpret_cast<uintptr_t>(low);
-    }
-  };
-  static thread_local const Range mine;
-  return address - mine.begin < mine.bytes;
-}
+bool on_host_stack(uintptr_t address) { return address - host_stack.begin < host_stack.bytes; }
 
 dim3 thread_place() { return block.thread_place(); }
 dim3 block_place() { return block.place(); }

@@ -44,7 +44,9 @@ def simulate(gpu: str | None = None) -> Iterator[None]:
     Inside ``with fastgemm.simulate():`` the ops of this package treat CPU tensors as on device ``"cuda"``:
     ``level`` and ``kernel`` name the rows of that device. A race, an access out of bounds, a read of what
     nothing wrote, a barrier that not all threads reach or a wait that is missing raises RuntimeError with the
-    source line. It holds for the calling thread, and cannot be nested.
+    source line. It holds for the calling thread, and cannot be nested; a backward pass through such a
+    product belongs inside as well. A product of 256^3 takes about a second and the time grows with M N K;
+    Ctrl-C acts when the op returns.
 
     Args:
         gpu: whose number of multiprocessors persistent kernels see; ``None`` means a few, so that their blocks
@@ -113,6 +115,9 @@ def _notes(launches: tuple[Launch, ...], row: KernelInfo | None, gpu: GPU) -> It
         if launch.sampled:
             counted = f"{launch.blocks_counted} of {launch.blocks} blocks"
             yield f"{launch.kernel}: counted in {counted}, then scaled up to the grid"
+    if row and row.name not in {launch.kernel for launch in launches}:
+        helpers = " and ".join(dict.fromkeys(launch.kernel for launch in launches))
+        yield f"{row.name} leaves a problem of this size to {helpers}"
     if row and row.needs == "sm_90a" and gpu.capability != "9.0":
         yield f"{row.name} needs {row.needs}: an {gpu.name} cannot run it"
     if any(launch.occupancy.registers is None for launch in launches):

@@ -88,6 +88,8 @@ def write(reports: list[Report], json: Path | None, csv: Path | None, plot: Path
             with click.open_file(str(csv), "w", encoding="utf-8") as file:
                 serialize.write_csv(reports, file)
         paths: list[Path] = []
+        if plot and plot.suffix and plot.suffix not in SUFFIXES:
+            raise click.UsageError(f"--plot writes {', '.join(SUFFIXES)}, not {plot.suffix}")
         if plot:
             paths = (
                 [plot] if plot.suffix in SUFFIXES else [plot.with_name(plot.name + s) for s in SUFFIXES[:2]]
