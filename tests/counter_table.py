@@ -161,6 +161,28 @@ def warp_specialized(s: int) -> list[Access]:
     ]
 
 
+BOX_OF_A = Access("global tma load a", 16384, requests=Fraction(32, 128 * 128 * 64), sectors=512)
+BOXES_OF_B = Access("global tma load b", 8192, requests=Fraction(2 * 32, 128 * 128 * 64), sectors=256)
+
+
+def wgmma(s: int) -> list[Access]:
+    """One box of A and two of the row-major B for 128 x 128 x 64 multiply-adds; no thread reads an operand."""
+    store = Access("global store out", s, requests=1, sectors=8)  # 8 rows of 16 bytes: half of each sector
+    return [BOX_OF_A, BOXES_OF_B, Access("none mma"), store]
+
+
+def wgmma_specialized(s: int) -> list[Access]:
+    """Results leave in boxes of 16 rows, whole lines, and get there without conflicts."""
+    staged = Access("shared stmatrix", 16, conflict=1)
+    return [
+        BOX_OF_A,
+        BOXES_OF_B,
+        Access("none mma"),
+        staged,
+        Access("global tma store out", 2048, sectors=64),
+    ]
+
+
 SMALL, LEVEL_5 = (128, 128, 64), (640, 640, 640)
 TYPES = (F32, BF16, I8, F64)
 GEMM = {
@@ -191,6 +213,14 @@ GEMM = {
         ),
         in_flight=lambda n: n >= 3 * 32 * 1024,
         tolerance=0.03,  # stream-K: blocks begin and end in the middle of tiles
+    ),
+    "wgmma": Row(
+        *("operands reach the tensor cores past the threads", wgmma, (256, 512, 256), (BF16,)),
+        in_flight=lambda n: n == 3 * 32 * 1024,
+    ),
+    "wgmma_specialized": Row(
+        *("and results go past the LSU, in whole lines", wgmma_specialized, (256, 512, 512), (BF16,)),
+        in_flight=lambda n: n == 6 * 32 * 1024,
     ),
 }
 

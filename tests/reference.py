@@ -3,12 +3,12 @@
 References are computed on the CPU in float64, or exactly modulo 2**32 for integers. A floating-point result is
 right when every component obeys
 
-    |result - reference| <= 2 u (sqrt(K) + 3) (|alpha| |A| |B| + |beta| |C|)   + u_out |reference|
+    |result - reference| <= (2 u (sqrt(K) + 3) + 2 u_in) (|alpha| |A| |B| + |beta| |C|)   + u_out |reference|
 
-where u is the unit roundoff of the accumulator, and the last term is there when the result is rounded to a
-narrower type. Errors of a sum of K terms in any order stay within K u; rounding errors being as good as random,
-a few times sqrt(K) u is what right kernels need and wrong ones miss. A NaN is wrong unless the reference has one
-there; so is an infinity.
+where u is the unit roundoff of the accumulator, u_in is 2**-11 where float32 operands are rounded to tf32 (and
+0 elsewhere), and the last term is there when the result is rounded to a narrower type. Errors of a sum of K
+terms in any order stay within K u; rounding errors being as good as random, a few times sqrt(K) u is what right
+kernels need and wrong ones miss. A NaN is wrong unless the reference has one there; so is an infinity.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ DTYPES = FLOATS + INTEGERS
 
 UNIT_ROUNDOFF = {torch.float64: 2**-53, torch.float32: 2**-24, torch.float16: 2**-11, torch.bfloat16: 2**-8}
 SENTINEL = 0x5A
+# CUDA rows that multiply float32 in tf32 alone, and refuse the precision that is every test's default.
+TF32_ROWS = ("wgmma", "wgmma_specialized")
 
 
 def accumulator(dtype: torch.dtype) -> torch.dtype:
@@ -70,13 +72,23 @@ def rows(op: str, *only: str) -> list[tuple[str, str, torch.dtype]]:
         for device in only or DEVICES
         for row in fastgemm.kernels(op, device)
         for dtype in DTYPES
-        if row.available and row.takes(dtype)
+        if row.available and row.takes(dtype) and takes_ieee(row.name, dtype)
     ]
 
 
+def takes_ieee(kernel: str, dtype: torch.dtype) -> bool:
+    return dtype != torch.float32 or kernel not in TF32_ROWS
+
+
 def levels(op: str, device: str) -> list[int]:
-    """The levels that can run here."""
-    return sorted({row.level for row in fastgemm.kernels(op, device) if row.available and row.role == "rung"})
+    """The levels that can run here, whatever the dtype. (Level 7 takes what its libraries do not from others.)"""
+    taken: dict[int, set[torch.dtype]] = {}
+    for row in fastgemm.kernels(op, device):
+        if row.available and row.role == "rung":
+            dtypes = {dtype for dtype in DTYPES if row.takes(dtype) and takes_ieee(row.name, dtype)}
+            taken[row.level] = taken.get(row.level, set()) | dtypes
+    every = set().union(*taken.values())
+    return sorted(level for level, dtypes in taken.items() if dtypes == every or level == LIBRARY_LEVEL)
 
 
 def is_library(op: str, device: str, kernel: str) -> bool:
@@ -137,10 +149,12 @@ class Expected:
     dtype: torch.dtype  # of the result
     accumulator: torch.dtype
     flushes: bool = False  # of bfloat16 operands
+    tf32: bool = False  # operands are rounded to it
 
     def bound(self) -> Tensor:
         u = UNIT_ROUNDOFF[self.accumulator]
-        bound = 2 * u * (math.sqrt(self.k) + 3) * self.scale
+        rounding = 2 * UNIT_ROUNDOFF[torch.float16] if self.tf32 else 0  # tf32 has float16's 11 bits
+        bound = (2 * u * (math.sqrt(self.k) + 3) + rounding) * self.scale
         if self.dtype != self.accumulator:
             bound = bound + UNIT_ROUNDOFF[self.dtype] * self.value.abs()
         smallest = torch.finfo(self.dtype).smallest_normal * UNIT_ROUNDOFF[self.dtype]
@@ -226,6 +240,7 @@ def check_gemm(
     """
     op_a, op_b = (a.mT if trans_a else a), (b.mT if trans_b else b)
     expected = expected_gemm(op_a, op_b, c, alpha=alpha, beta=beta, out_dtype=out_dtype)
+    expected.tf32 = choice.get("precision") == "tf32"
     if out is None:
         out = poisoned(*expected.value.shape, dtype=expected.dtype).to(a.device)
     shown = (

@@ -19,6 +19,7 @@ from reference import (
     DTYPES,
     FLOATS,
     SENTINEL,
+    TF32_ROWS,
     assert_right,
     check_gemm,
     expected_gemm,
@@ -27,6 +28,7 @@ from reference import (
     random_tensor,
     result_dtype,
     row_id,
+    takes_ieee,
 )
 
 pytestmark = needs_simulator
@@ -41,7 +43,7 @@ def rows(op):
         for row in fastgemm.kernels(op, "cuda")
         if not row.name.startswith(LIBRARIES)
         for dtype in (TRANSPOSED if op == "transpose" else DTYPES)
-        if row.takes(dtype)
+        if row.takes(dtype) and takes_ieee(row.name, dtype)
     ]
 
 
@@ -111,6 +113,25 @@ def test_gemm_scalars_slices_and_out(kernel, dtype):
     assert untouched.isnan().all() if result.is_floating_point else (untouched == SENTINEL).all()
     if dtype in (torch.float16, torch.bfloat16):
         check_gemm(a, b, out_dtype=torch.float32, kernel=kernel)
+
+
+@pytest.mark.parametrize("kernel", TF32_ROWS)
+def test_gemm_in_tf32(kernel):
+    for (m, n, k), layout in zip(
+        [(35, 50, 41), (1, 9, 40), (130, 257, 67), (64, 128, 272)], LAYOUTS, strict=True
+    ):
+        a, b = operands(m, n, k, torch.float32, layout, slack=random.choice((0, 3)))
+        c = random_tensor(m, n, dtype=torch.float32)
+        check_gemm(a, b, kernel=kernel, precision="tf32")
+        check_gemm(a, b, c, alpha=-3, beta=2, kernel=kernel, precision="tf32")
+    with pytest.raises(RuntimeError, match=r'cannot run here: .*precision="tf32"'):
+        fastgemm.matmul(a, b, kernel=kernel, precision="ieee")
+
+
+@pytest.mark.parametrize("kernel", TF32_ROWS)
+def test_tf32_rounds_to_nearest(kernel):
+    a = torch.full((16, 16), 1 + 2**-11 + 2**-12)
+    assert (fastgemm.matmul(a, torch.eye(16), kernel=kernel, precision="tf32") == 1 + 2**-10).all()
 
 
 @every_gemm_row

@@ -45,6 +45,7 @@ struct TensorMap {
   int64_t row_stride_bytes, plane_stride_bytes;
   int box_columns, box_rows;
   int swizzle_bytes;  // rows of the box are as long; 0: not swizzled
+  bool to_tf32;
 };
 
 void load_box(void* to_shared, const TensorMap*, Barrier*, int column, int row, int plane);

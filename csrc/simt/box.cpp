@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cuda/device/fragment.cuh"
 #include "simt/groups.h"
 #include "simt/memory.h"
 #include "simt/order.h"
@@ -107,11 +108,23 @@ void Box::check_written(const std::byte* shared, const void* site) const {
   });
 }
 
+void round_to_tf32(std::byte* floats, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += 4) {
+    float x;
+    std::memcpy(&x, floats + i, 4);
+    const Tf32 rounded = to_tf32(x);
+    std::memcpy(floats + i, &rounded, 4);
+  }
+}
+
 void Box::load(std::byte* shared) const {
   std::memset(shared, 0, size_t(bytes()));
   for_each_row([&](int64_t row, int64_t first, const std::byte* memory, int64_t bytes) {
     for_each_unit(shared + row * row_bytes() + first, bytes, map_.swizzle_bytes,
-                  [&](std::byte* to, int64_t done, int64_t n) { std::memcpy(to, memory + done, size_t(n)); });
+                  [&](std::byte* to, int64_t done, int64_t n) {
+                    std::memcpy(to, memory + done, size_t(n));
+                    if (map_.to_tf32) round_to_tf32(to, n);
+                  });
   });
 }
 

@@ -29,6 +29,7 @@ TensorMap make_tensor_map(const TensorShape& s) {
   require(multiple_of_16(int64_t(s.box_columns) * s.element_bytes), "rows of the box of whole 16 bytes");
   require(s.swizzle == Swizzle::none || s.box_columns * s.element_bytes == int(s.swizzle),
           "rows of the box as long as its swizzle says");
+  require(!s.to_tf32 || s.element_bytes == 4, "elements of 4 bytes to round them to tf32");
   return {static_cast<const std::byte*>(s.data),
           s.element_bytes,
           s.columns,
@@ -38,7 +39,8 @@ TensorMap make_tensor_map(const TensorShape& s) {
           s.plane_stride_bytes,
           s.box_columns,
           s.box_rows,
-          int(s.swizzle)};
+          int(s.swizzle),
+          s.to_tf32};
 }
 
 }  // namespace fastgemm::simt

@@ -75,6 +75,22 @@ __device__ __forceinline__ BFloat16 narrow<BFloat16>(float x) {
 #endif
 }
 
+// Two neighbours in one register, the first one lowest.
+template <class Out>
+__device__ __forceinline__ uint32_t narrow_pair(float first, float second) {
+#if defined(__CUDACC__)
+  if constexpr (std::is_same_v<Out, Half>) {
+    const __half2 pair = __floats2half2_rn(first, second);
+    return *reinterpret_cast<const uint32_t*>(&pair);
+  } else {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
+    return *reinterpret_cast<const uint32_t*>(&pair);
+  }
+#else
+  return narrow<Out>(first).bits | uint32_t(narrow<Out>(second).bits) << 16;
+#endif
+}
+
 __device__ __forceinline__ double multiply_add(double a, double b, double c) { return fma(a, b, c); }
 __device__ __forceinline__ float multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
 __device__ __forceinline__ uint32_t multiply_add(uint32_t a, uint32_t b, uint32_t c) { return a * b + c; }

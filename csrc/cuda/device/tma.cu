@@ -21,8 +21,9 @@ auto encode_function() {
   return encode;
 }
 
-CUtensorMapDataType type_of(int bytes) {
-  switch (bytes) {
+CUtensorMapDataType type_of(const TensorShape& s) {
+  if (s.to_tf32) return CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
+  switch (s.element_bytes) {
     case 1:
       return CU_TENSOR_MAP_DATA_TYPE_UINT8;
     case 2:
@@ -58,9 +59,9 @@ TensorMap make_tensor_map(const TensorShape& s) {
   const cuuint32_t box[] = {cuuint32_t(s.box_columns), cuuint32_t(s.box_rows), 1};
   const cuuint32_t element_strides[] = {1, 1, 1};
   const CUresult result =
-      encode_function()(&map, type_of(s.element_bytes), 3, const_cast<void*>(s.data), sizes, strides, box,
-                        element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE, mode_of(s.swizzle),
-                        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      encode_function()(&map, type_of(s), 3, const_cast<void*>(s.data), sizes, strides, box, element_strides,
+                        CU_TENSOR_MAP_INTERLEAVE_NONE, mode_of(s.swizzle), CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS)
     throw std::runtime_error("fastgemm: cuTensorMapEncodeTiled failed with code " +
                              std::to_string(int(result)));

@@ -101,6 +101,7 @@ struct TensorShape {
   int64_t row_stride_bytes, plane_stride_bytes;
   int box_columns, box_rows;
   Swizzle swizzle = Swizzle::none;  // of the box in shared memory, whose rows are then as long as it says
+  bool to_tf32 = false;             // loads round 4-byte elements, float32, to tf32 as to_tf32() does
 };
 TensorMap make_tensor_map(const TensorShape&);
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cuda/device/fragment.cuh"
+#include "cuda/device/sync.cuh"
 
 #if defined(__CUDACC__)
 #include <mma.h>
@@ -94,16 +95,63 @@ template <class T>
 __device__ __forceinline__ void wmma_fill(WmmaC<T>& c, Accumulator<T> x) {
   nvcuda::wmma::fill_fragment(c.native, typename WmmaTypes<T>::Sum(x));
 }
+template <class Tile>
+__device__ __forceinline__ void wmma_round(Tile& tile) {
+  FASTGEMM_UNROLL
+  for (int i = 0; i < tile.native.num_elements; ++i)
+    tile.native.x[i] = __uint_as_float(to_tf32(tile.native.x[i]).bits);
+}
 // Rounds to Tf32.
 template <template <class, Order> class Tile, class T, Order order>
 __device__ __forceinline__ void wmma_load(Tile<T, order>& tile, const typename WmmaShape<T>::Element* p,
                                           int ld) {
   using Stored = typename decltype(tile.native)::storage_element_type;
   nvcuda::wmma::load_matrix_sync(tile.native, reinterpret_cast<const Stored*>(p), unsigned(ld));
-  if constexpr (std::is_same_v<T, Tf32>) {
-    FASTGEMM_UNROLL
-    for (int i = 0; i < tile.native.num_elements; ++i)
-      tile.native.x[i] = __uint_as_float(to_tf32(tile.native.x[i]).bits);
+  if constexpr (std::is_same_v<T, Tf32>) wmma_round(tile);
+}
+
+template <class T>
+struct WmmaText;
+template <>
+struct WmmaText<BFloat16> {
+  static constexpr char kText[] = "m16n16k16.shared.bf16";
+};
+template <>
+struct WmmaText<Tf32> {
+  static constexpr char kText[] = "m16n16k8.shared.tf32";
+};
+template <bool is_a, bool is_row_major>
+struct WmmaOperandText {
+  static constexpr char kText[] = "a.sync.aligned.row";
+};
+template <>
+struct WmmaOperandText<true, false> {
+  static constexpr char kText[] = "a.sync.aligned.col";
+};
+template <>
+struct WmmaOperandText<false, true> {
+  static constexpr char kText[] = "b.sync.aligned.row";
+};
+template <>
+struct WmmaOperandText<false, false> {
+  static constexpr char kText[] = "b.sync.aligned.col";
+};
+
+// The same from shared memory. CUDA's own function says so to the compiler for Half and int8_t; for the other
+// types it leaves generic loads, several for one ldmatrix.
+template <template <class, Order> class Tile, class T, Order order>
+__device__ __forceinline__ void wmma_load_shared(Tile<T, order>& tile,
+                                                 const typename WmmaShape<T>::Element* p, int ld) {
+  if constexpr (!std::is_same_v<T, BFloat16> && !std::is_same_v<T, Tf32>) {
+    wmma_load(tile, p, ld);
+  } else {
+    using Text = WmmaOperandText<std::is_same_v<Tile<T, order>, WmmaA<T, order>>, order == Order::row_major>;
+    auto& r = reinterpret_cast<uint32_t(&)[4]>(tile.native);
+    asm volatile("wmma.load.%6.%7 {%0, %1, %2, %3}, [%4], %5;"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared_address(p)), "r"(ld), "C"(Text::kText), "C"(WmmaText<T>::kText)
+                 : "memory");
+    if constexpr (std::is_same_v<T, Tf32>) wmma_round(tile);
   }
 }
 // c += a * b.
@@ -169,6 +217,10 @@ __forceinline__ void wmma_load(Tile<T, order>& tile, const typename WmmaShape<T>
       else
         tile.elements[part][i] = x;
     }
+}
+template <template <class, Order> class Tile, class T, Order order>
+__forceinline__ void wmma_load_shared(Tile<T, order>& tile, const typename WmmaShape<T>::Element* p, int ld) {
+  wmma_load(tile, p, ld);
 }
 template <class T, Order order_a, Order order_b>
 __forceinline__ void wmma_multiply(WmmaC<T>& c, const WmmaA<T, order_a>& a, const WmmaB<T, order_b>& b) {

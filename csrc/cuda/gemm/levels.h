@@ -13,6 +13,12 @@
   DECLARE(gemm_vectorized)           \
   DECLARE(gemm_cp_async)             \
   DECLARE(gemm_warp_specialized)     \
+  DECLARE(gemm_wgmma)                \
+  DECLARE(gemm_wgmma_specialized)    \
+  DECLARE(gemm_mma_sync)             \
+  DECLARE(gemm_wmma)                 \
+  DECLARE(gemm_dmma)                 \
+  DECLARE(gemm_dmma_m8n8k4)          \
   DECLARE(gemm_float4_padded65)      \
   DECLARE(gemm_float4_padded68)      \
   DECLARE(gemm_double_buffer_sync)

@@ -8,5 +8,11 @@ set(FASTGEMM_CUDA_GEMM
     csrc/cuda/gemm/level5_small.cu
     csrc/cuda/gemm/level5_split_k.cu
     csrc/cuda/gemm/level5_warp_specialized.cu
+    csrc/cuda/gemm/level6_blend.cu
+    csrc/cuda/gemm/level6_wgmma.cu
+    csrc/cuda/gemm/level6_wgmma_specialized.cu
+    csrc/cuda/gemm/level6_dmma.cu
+    csrc/cuda/gemm/level6_mma_sync.cu
+    csrc/cuda/gemm/level6_wmma.cu
     csrc/cuda/gemm/pitfall_double_buffer.cu
     csrc/cuda/gemm/pitfall_float4_padded65.cu)

@@ -31,6 +31,19 @@ constexpr Kernel hopper_row(int level, std::string_view name, DTypeSet types, st
   return k;
 }
 
+// What tensor cores multiply so far. They round float32 operands to tf32.
+constexpr DTypeSet kTensorCoreTypes = dtypes(DType::f32, DType::f16, DType::bf16, DType::i8);
+
+const char* rejects_ieee(const GemmProblem& p) {
+  if (p.type != DType::f32 || p.precision == Precision::tf32) return nullptr;
+  return "it multiplies float32 in tf32 alone, which needs precision=\"tf32\"";
+}
+
+constexpr Kernel tensor_core_row(Kernel k) {
+  k.rejects = rejects_ieee;
+  return k;
+}
+
 constexpr Kernel kRows[] = {
     row(1, "naive", kGemmTypes, "one thread an element of C, a warp along a row of C",
         FASTGEMM_LAUNCHER(gemm_naive)),
@@ -57,6 +70,25 @@ constexpr Kernel kRows[] = {
     row(5, "double_buffer_sync", dtypes(DType::f32),
         "vectorized with double buffers filled through registers: they spill",
         FASTGEMM_LAUNCHER(gemm_double_buffer_sync), Role::pitfall),
+    tensor_core_row(
+        hopper_row(6, "wgmma_specialized", kTensorCoreTypes,
+                   "a producer warp, two warpgroups of 64 x 256 sums, persistent blocks, asynchronous stores",
+                   FASTGEMM_LAUNCHER(gemm_wgmma_specialized))),
+    tensor_core_row(
+        hopper_row(6, "wgmma", kTensorCoreTypes,
+                   "64 x 128 sums a warpgroup by wgmma from stages that the tensor memory accelerator fills",
+                   FASTGEMM_LAUNCHER(gemm_wgmma))),
+    tensor_core_row(row(6, "mma_sync", kTensorCoreTypes,
+                        "64 x 64 sums a warp by mma.sync, swizzled tiles, a ring of asynchronous stages",
+                        FASTGEMM_LAUNCHER(gemm_mma_sync))),
+    row(6, "dmma", dtypes(DType::f64), "the same on fp64 tensor cores, 64 x 32 sums a warp",
+        FASTGEMM_LAUNCHER(gemm_dmma)),
+    tensor_core_row(row(6, "wmma", kTensorCoreTypes | dtypes(DType::f64),
+                        "CUDA's wmma from padded tiles, two of three stages on their way",
+                        FASTGEMM_LAUNCHER(gemm_wmma))),
+    row(6, "dmma_m8n8k4", dtypes(DType::f64),
+        "dmma by m8n8k4, the one shape before Hopper: half the rate there",
+        FASTGEMM_LAUNCHER(gemm_dmma_m8n8k4), Role::companion),
 };
 
 }  // namespace

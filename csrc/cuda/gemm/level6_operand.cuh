@@ -1,0 +1,148 @@
+// Operands of the wgmma rungs: tiles of a matrix in shared memory, in rows of 128 bytes that the tensor
+// memory accelerator swizzles on the way, and the tensor maps that bring them there.
+//
+// wgmma multiplies 16-bit operands whichever of their indices runs along the rows of memory; the other types
+// need k there. Such operands are read in place; so are edges, which the hardware fills with zeros. What it
+// cannot read (a transposed operand of another type, rows that do not begin at multiples of 16 bytes) is
+// copied into the workspace by fastgemm's transpose.
+#pragma once
+
+#include "cuda/device/tma.cuh"
+#include "cuda/device/vector.cuh"
+#include "cuda/device/wgmma.cuh"
+#include "cuda/gemm/problem.cuh"
+#include "cuda/transpose/levels.h"
+
+namespace fastgemm::FASTGEMM_TARGET {
+
+// What tensor cores multiply: elements of T, float32 as tf32.
+template <class T>
+using TensorCoreElement = std::conditional_t<std::is_same_v<T, float>, Tf32, T>;
+
+// Tile (side, kK) of an operand with elements of T: side along m of A or n of B, 128 bytes along k. One box
+// (side, kK) where k runs along rows; boxes (kK, 64) side by side where m or n does.
+template <class T, Major major, int side>
+struct OperandTile {
+  static constexpr int kK = 128 / int(sizeof(T));
+  static constexpr int kBytes = side * 128;
+  static constexpr int kSteps = 4;  // an instruction takes 32 bytes of k
+  static constexpr bool kInRows = major == Major::k;
+  static constexpr int kBoxSide = kInRows ? side : kK, kBoxes = side / kBoxSide;
+  static_assert(kInRows || sizeof(T) == 2, "wgmma transposes 16-bit operands only");
+  static_assert(side % 64 == 0 && side <= 256, "a box has at most 256 rows");
+
+  __device__ __forceinline__ static void load(unsigned char* to, const TensorMap* map, Barrier* full,
+                                              int first, int k, int plane) {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kBoxes; ++i) {
+      const int from = first + i * kBoxSide;
+      load_box(to + i * kBoxSide * 128, map, full, kInRows ? k : from, kInRows ? from : k, plane);
+    }
+  }
+
+  // Of the operand of the first instruction, from row `first` of m or n on, a multiple of 64.
+  __device__ __forceinline__ static MatrixDescriptor descriptor(const unsigned char* tile, int first = 0) {
+    return box_descriptor<major, Swizzle::bytes128>(tile + first * 128, kInRows ? side : kK);
+  }
+  __device__ __forceinline__ static constexpr int step(int i) {
+    return box_step<major, Swizzle::bytes128>(kInRows ? side : kK, i);
+  }
+};
+
+// sum (64, 2 R) += the product of two tiles along all of kK; a and b describe their first instruction's
+// operands. Without `accumulate` what sum held does not count.
+template <class T, class A, class B, Major a_major, Major b_major, int R>
+__device__ __forceinline__ void multiply_tiles(Accumulator<T> (&sum)[R], MatrixDescriptor a,
+                                               MatrixDescriptor b, bool accumulate) {
+  FASTGEMM_UNROLL
+  for (int i = 0; i < A::kSteps; ++i)
+    wgmma<T, a_major, b_major>(sum, a.at(A::step(i)), b.at(B::step(i)), accumulate || i > 0);
+}
+
+// An operand that the hardware can read: rows of memory along `major`.
+template <class T>
+struct BoxOperand {
+  const T* data;
+  Major major;
+  int64_t side, k;
+  int64_t row_stride;    // in elements, a multiple of 16 bytes
+  int64_t batch_stride;  // likewise; 0 where all matrices of the batch share the operand
+  int batch;
+
+  TensorMap map(int tile_side) const {
+    const bool in_rows = major == Major::k;
+    const int64_t rows = in_rows ? side : k, bytes = sizeof(T);
+    constexpr int kRow = 128 / int(sizeof(T));
+    return make_tensor_map({data, int(bytes), in_rows ? k : side, rows, batch_stride == 0 ? 1 : batch,
+                            row_stride * bytes,
+                            (batch_stride == 0 ? rows * row_stride : batch_stride) * bytes, kRow,
+                            in_rows ? tile_side : kRow, Swizzle::bytes128, std::is_same_v<T, float>});
+  }
+};
+
+// Whether rows begin at multiples of 16 bytes in every matrix of a batch (batch_stride 0: there is one).
+template <class T>
+bool rows_aligned(const T* data, int64_t columns, int64_t row_stride, int64_t batch_stride) {
+  constexpr int64_t kUnit = kPer16Bytes<T>;
+  return is_aligned(data, 16) && row_stride % kUnit == 0 && row_stride >= columns &&
+         batch_stride % kUnit == 0 && batch_stride >= 0;
+}
+
+// The operand whose element (s, k) lies at data + s * side_stride + k * k_stride, where it is or copied.
+template <class T>
+BoxOperand<T> box_operand(const T* data, int64_t side, int64_t k, int64_t side_stride, int64_t k_stride,
+                          int64_t batch_stride, int batch, Context& context) {
+  constexpr int64_t kUnit = kPer16Bytes<T>;
+  const auto round_up = [](int64_t x) { return ceil_div(x, kUnit) * kUnit; };
+  if (side == 1) side_stride = 1;
+  if (k == 1) k_stride = 1;
+  const bool in_rows = k_stride == 1 && (side_stride != 1 || k > 1);
+  const bool readable = in_rows || sizeof(T) == 2;
+  BoxOperand<T> o{data, in_rows || !readable ? Major::k : Major::mn, side, k, 0, 0, batch};
+  const int64_t columns = o.major == Major::k ? k : side, rows = o.major == Major::k ? side : k;
+  if (batch > 1) o.batch_stride = batch_stride;
+  o.row_stride = rows == 1 ? round_up(columns) : in_rows ? side_stride : k_stride;
+  if (readable && rows_aligned(data, columns, o.row_stride, o.batch_stride)) return o;
+
+  const bool shared = o.batch_stride == 0;
+  o.row_stride = round_up(columns);
+  TransposeProblem copy;
+  copy.type = sizeof(T) == 1 ? DType::bits8 : sizeof(T) == 2 ? DType::bits16 : DType::bits32;
+  copy.batch = shared ? 1 : batch, copy.rows = columns, copy.cols = rows;
+  const int64_t along_rows = o.major == Major::k ? k_stride : side_stride;
+  const int64_t along_cols = o.major == Major::k ? side_stride : k_stride;
+  copy.src = {data, along_rows, along_cols, o.batch_stride};
+  const int64_t plane = rows * o.row_stride;
+  copy.dst = {context.allocate(size_t(copy.batch * plane) * sizeof(T)), o.row_stride, 1, plane};
+  transpose_pipelined(copy, context);
+  o.data = static_cast<const T*>(copy.dst.data);
+  o.batch_stride = shared ? 0 : plane;
+  return o;
+}
+
+// Both operands of a product, k > 0.
+template <class T>
+struct BoxOperands {
+  BoxOperand<T> a, b;
+
+  BoxOperands(const Gemm<T>& g, int batch, Context& context)
+      : a(box_operand(g.a.data, g.m, g.k, g.a.row_stride, g.a.col_stride, g.a.batch_stride, batch, context)),
+        b(box_operand(g.b.data, g.n, g.k, g.b.col_stride, g.b.row_stride, g.b.batch_stride, batch, context)) {
+  }
+
+  // Calls body.operator()<a_major, b_major>().
+  template <class Body>
+  void with_majors(Body&& body) const {
+    if constexpr (sizeof(T) != 2) {
+      body.template operator()<Major::k, Major::k>();
+    } else {
+      const bool a_k = a.major == Major::k, b_k = b.major == Major::k;
+      if (a_k && b_k) return body.template operator()<Major::k, Major::k>();
+      if (a_k) return body.template operator()<Major::k, Major::mn>();
+      if (b_k) return body.template operator()<Major::mn, Major::k>();
+      body.template operator()<Major::mn, Major::mn>();
+    }
+  }
+};
+
+}  // namespace fastgemm::FASTGEMM_TARGET

@@ -1,0 +1,169 @@
+// Level 6 on any GPU since sm_80, first step: tensor cores through CUDA's own interface. What changes from
+// level 5: a warp multiplies 16 x 16 x 16 elements an instruction (two of them in machine code) out of
+// fragments whose inside it need not know, and operands stay as narrow as they are in memory.
+//
+// Block tile 128 x 128, four warps of 64 x 64, so that a fragment from shared memory is used four times.
+// Lines of 128 bytes are padded by 16, or 8 lines of one column would share their banks. cp.async fills two
+// of three stages while the third is multiplied. fp64, whose sums take twice the registers, has 64 x 64 and
+// 32 x 32.
+#include "cuda/device/wmma.cuh"
+#include "cuda/gemm/level5_choice.cuh"
+#include "cuda/gemm/level6_tile.cuh"
+#include "cuda/gemm/levels.h"
+
+namespace fastgemm::FASTGEMM_TARGET {
+namespace {
+
+constexpr int kStages = 3, kWarpsM = 2, kWarps = 4, kThreads = 32 * kWarps;
+
+struct Padded {
+  static constexpr int kPitch = 144, kPeriod = 1;
+  template <int SIDE>
+  static constexpr int bytes() {
+    return SIDE * kPitch;
+  }
+  template <int SIDE>
+  __device__ __forceinline__ static constexpr int offset(int line, int unit) {
+    return line * kPitch + unit * 16;
+  }
+};
+
+// For int8, whose fragments are one unit wide and have to begin at multiples of 32 bytes: the first units of
+// all lines, then the second ones.
+struct ByUnits {
+  static constexpr int kPitch = 16, kPeriod = 1;
+  template <int SIDE>
+  static constexpr int bytes() {
+    return 8 * (SIDE * kPitch + 32);
+  }
+  template <int SIDE>
+  __device__ __forceinline__ static constexpr int offset(int line, int unit) {
+    return unit * (SIDE * kPitch + 32) + line * kPitch;
+  }
+};
+
+template <class T, bool a_along_k, bool b_along_k>
+struct Kernel {
+  using E = MmaElement<T>;
+  using Shape = WmmaShape<E>;
+  using LineOrder = std::conditional_t<sizeof(T) == 1, ByUnits, Padded>;
+  static constexpr int kWarpTile = sizeof(T) == 8 ? 32 : 64, kBlockTile = 2 * kWarpTile;
+  using TileA = LineTile<T, a_along_k, kBlockTile, LineOrder>;  // (kBlockTile, kK)
+  using TileB = LineTile<T, b_along_k, kBlockTile, LineOrder>;
+  static constexpr int kStageBytes = TileA::kBytes + TileB::kBytes;
+  static constexpr int kSteps = TileA::kK / Shape::kK;
+  static constexpr int kM = kWarpTile / Shape::kM, kN = kWarpTile / Shape::kN;  // fragments of a warp
+
+  using A = WmmaA<E, a_along_k ? Order::row_major : Order::column_major>;
+  using B = WmmaB<E, b_along_k ? Order::column_major : Order::row_major>;
+  using Slab = WarpSlab<Accumulator<E>, kWarpTile, kWarpTile>;
+  union Shared {
+    unsigned char stages[kStages][kStageBytes];
+    Slab slabs[kWarps];
+  };
+
+  // The fragment at (side, k) of a tile.
+  template <class Tile, class Fragment>
+  __device__ __forceinline__ static void load(Fragment& to, const unsigned char* tile, int side, int k) {
+    const int line = Tile::kAlongK ? side : side / Tile::kLine * Tile::kK + k;
+    const int byte = (Tile::kAlongK ? k : side % Tile::kLine) * int(sizeof(T));
+    wmma_load_shared(to, reinterpret_cast<const T*>(tile + Tile::offset(line, byte / 16)),
+                     LineOrder::kPitch / int(sizeof(T)));
+  }
+
+  // copy(part, parts) asks for the next stage, part by part, while the tensor cores have work.
+  template <class Copy>
+  __device__ __forceinline__ static void multiply(WmmaC<E> (&sum)[kM][kN], const unsigned char* stage,
+                                                  int row, int column, Copy&& copy) {
+    FASTGEMM_UNROLL
+    for (int step = 0; step < kSteps; ++step) {
+      const int k = step * Shape::kK;
+      A a[kM];
+      B b;
+      FASTGEMM_UNROLL
+      for (int i = 0; i < kM; ++i) load<TileA>(a[i], stage, row + i * Shape::kM, k);
+      FASTGEMM_UNROLL
+      for (int j = 0; j < kN; ++j) {
+        load<TileB>(b, stage + TileA::kBytes, column + j * Shape::kN, k);
+        FASTGEMM_UNROLL
+        for (int i = 0; i < kM; ++i) wmma_multiply(sum[i][j], a[i], b);
+        copy(step * kN + j, kSteps * kN);
+      }
+    }
+  }
+};
+
+template <class T, bool a_along_k, bool b_along_k>
+__global__ void __launch_bounds__(kThreads, 2) gemm_wmma_kernel(const __grid_constant__ TileArguments<T> g) {
+  using K = Kernel<T, a_along_k, b_along_k>;
+  FASTGEMM_DYNAMIC_SHARED(typename K::Shared, shared);
+  const Place place(int(blockIdx.x), g.tiles_m, g.tiles_n);
+  const int row0 = place.row * K::kBlockTile, column0 = place.column * K::kBlockTile;
+  TileCopy<typename K::TileA, T, kThreads> a(g.operands.a, place.batch, row0);
+  TileCopy<typename K::TileB, T, kThreads> b(g.operands.b, place.batch, column0);
+  const auto copy = [&](int stage, int part, int parts) {
+    a.copy(shared->stages[stage], part, parts);
+    b.copy(shared->stages[stage] + K::TileA::kBytes, part, parts);
+  };
+
+  const int warp = warp_index();
+  const int row = warp % kWarpsM * K::kWarpTile, column = warp / kWarpsM * K::kWarpTile;
+  WmmaC<typename K::E> sum[K::kM][K::kN];
+  FASTGEMM_UNROLL
+  for (int i = 0; i < K::kM; ++i) {
+    FASTGEMM_UNROLL
+    for (int j = 0; j < K::kN; ++j) wmma_fill(sum[i][j], 0);
+  }
+  for (int i = 0; i < kStages - 1; ++i) {
+    copy(i, 0, 1);
+    commit_async_copies();
+  }
+  FASTGEMM_NO_UNROLL
+  for (int stage = 0; stage < g.work.steps; ++stage) {
+    wait_async_copies<kStages - 2>();
+    __syncthreads();  // this stage is there for all, and the one before it has been read by all
+    const int next = (stage + kStages - 1) % kStages;
+    K::multiply(sum, shared->stages[stage % kStages], row, column,
+                [&](int part, int parts) { copy(next, part, parts); });
+    commit_async_copies();
+  }
+  wait_async_copies<0>();
+  __syncthreads();
+
+  typename K::Slab& slab = shared->slabs[warp];
+  FASTGEMM_UNROLL
+  for (int i = 0; i < K::kM; ++i) {
+    FASTGEMM_UNROLL
+    for (int j = 0; j < K::kN; ++j)
+      wmma_store<Order::row_major>(&slab.sums[i * K::Shape::kM * K::Slab::kPitch + j * K::Shape::kN],
+                                   sum[i][j], K::Slab::kPitch);
+  }
+  __syncwarp();
+  slab.store(g.gemm.at_batch(place.batch), g.vectors, int64_t(row0) + row, int64_t(column0) + column);
+}
+
+template <class T>
+void launch_wmma(const Gemm<T>& g, int batch, Context& context) {
+  constexpr Takes kTakes = sizeof(T) == 2 ? Takes::any : Takes::along_k;
+  constexpr int kTile = Kernel<T, true, true>::kBlockTile;
+  const auto arguments =  // a block for every tile
+      tile_arguments<kTakes>(g, batch, kTile, kTile, 128 / int(sizeof(T)), INT32_MAX, context);
+  arguments.operands.template with_directions<kTakes>([&]<bool a_along_k, bool b_along_k>() {
+    using K = Kernel<T, a_along_k, b_along_k>;
+    const LaunchShape shape{dim3(unsigned(arguments.blocks)), dim3(kThreads), sizeof(typename K::Shared)};
+    launch<gemm_wmma_kernel<T, a_along_k, b_along_k>>("wmma", shape, context)(arguments);
+  });
+}
+
+}  // namespace
+
+void gemm_wmma(const GemmProblem& problem, Context& context) {
+  run_gemm(problem, [&]<class T>(const Gemm<T>& g, int batch) {
+    if constexpr (!std::is_same_v<T, int32_t>) {
+      if (!fits_tiles(g)) return gemm_small(g, batch, context);
+      launch_wmma(g, batch, context);
+    }
+  });
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET
