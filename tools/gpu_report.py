@@ -18,7 +18,7 @@ from typing import Any
 
 import fastgemm
 from fastgemm.bench import describe
-from fastgemm.bench.records import read_report
+from fastgemm.bench.records import Report, read_report, select
 from fastgemm.table import build_info
 
 KEPT = 4000  # characters of a failure's message
@@ -76,6 +76,24 @@ def sanitize(runs: list[str]) -> dict[str, Any]:
     return {"tools": found}
 
 
+def print_means(report: Report) -> None:
+    """Geometric mean and least ratio of every group, and the slowest problems with the kernels that ran."""
+    for what, means in report.summary.items():
+        print(what)
+        for name, mean in means.items():
+            value = mean.get("speedup", mean.get("share"))
+            print(f"  {name:44} {value:6.3f}  least {mean['least']:6.3f}  of {mean['problems']}")
+    timed = [row for row in report.results if row.speedup]
+    print("slowest of level 6 and of level=None against the baseline")
+    for choice in ("level 6", "fastest"):
+        for row in sorted(select(timed, choice=choice), key=lambda row: row.speedup.median)[:8]:
+            what = f"{row.type_name} {row.label}, {row.choice}"
+            print(f"  {what:44} {row.speedup.median:6.3f}  {row.rate:7.1f} {row.unit}  {row.kernel}")
+    for row in report.results:
+        if row.message:
+            print(f"  {row.type_name} {row.label}, {row.choice}: {row.message}")
+
+
 def bench(paths: list[Path]) -> dict[str, Any]:
     """Which benchmarks ran; their figures stay in their own files."""
     found = {}
@@ -84,6 +102,8 @@ def bench(paths: list[Path]) -> dict[str, Any]:
             continue
         report = read_report(path)
         found[path.stem] = {"rows": len(report.results), "right": report.right, "summary": report.summary}
+        if path.stem == "tensor_cores":
+            print_means(report)
     print("benchmarks: " + (", ".join(found) or "none"))
     return {"benchmarks": found}
 
