@@ -61,6 +61,7 @@ GPU = {
 
 def gpu_row(problem, group, kernel, rate, level=None, role="rung", **more) -> Measurement:
     """A row as a GPU gives it; torch reaches a rate of 50 and takes 1 ms."""
+    choice = "" if role == "baseline" else f"level {level}" if level else "fastest"
     row = Measurement(
         *(
             problem.op,
@@ -69,7 +70,7 @@ def gpu_row(problem, group, kernel, rate, level=None, role="rung", **more) -> Me
             str(problem.dtype).removeprefix("torch."),
             problem.layout,
         ),
-        *(0, kernel, level, role, group, f"level {level}" if level else "fastest", "TFLOPS", rate),
+        *(0, kernel, level, role, group, choice, "TFLOPS", rate),
         baseline=problem.baseline,
         precision=problem.precision or "",
         **more,
