@@ -3,13 +3,13 @@
 The reference is computed on the CPU in float64, for integers exactly; transposes are compared in place. Each
 component of a product must obey
 
-    |C - ref| <= (2 u (sqrt(K) + 3) + 2 u_in min(1, 8 / sqrt(K))) (|A| |B|)  +  u_out |ref|
+    |C - ref| <= (2 u (sqrt(K) + 3) + 2 u_in min(1, 16 / sqrt(K))) (|A| |B|)  +  u_out |ref|
 
 with u the unit roundoff of the accumulator, u_in = 2**-11 where float32 operands are rounded to tf32 (0 elsewhere)
 and u_out that of a narrower result. Any order of summation stays within K u; rounding errors being as good as
 random, right kernels stay within a few times sqrt(K) u, and wrong ones do not. Those of the operands do not add
-up from product to product, hence their 8 / sqrt(K): twice what the worst of 2**28 results needs. NaN fails. The
-result is poisoned before the call, so that an element never written shows.
+up from product to product, hence their 16 / sqrt(K): twice what the worst of 2**22 results needs where operands are
+truncated, six times where they are rounded to nearest. NaN fails. The result is poisoned before the call, so that an element never written shows.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Reference:
         accumulator = torch.float32 if out.itemsize == 2 else out
         relative = 2 * unit_roundoff(accumulator) * (math.sqrt(problem.k) + 3)
         if problem.precision == "tf32":  # which has as many bits as float16
-            relative += 2 * unit_roundoff(torch.float16) * min(1.0, 8 / math.sqrt(max(problem.k, 1)))
+            relative += 2 * unit_roundoff(torch.float16) * min(1.0, 16 / math.sqrt(max(problem.k, 1)))
         bound.mul_(relative)
         if out != accumulator:
             bound += unit_roundoff(out) * value.abs()
