@@ -8,8 +8,9 @@ component of a product must obey
 with u the unit roundoff of the accumulator, u_in = 2**-11 where float32 operands are rounded to tf32 (0 elsewhere)
 and u_out that of a narrower result. Any order of summation stays within K u; rounding errors being as good as
 random, right kernels stay within a few times sqrt(K) u, and wrong ones do not. Those of the operands do not add
-up from product to product, hence their 16 / sqrt(K): twice what the worst of 2**22 results needs where operands are
-truncated, six times where they are rounded to nearest. NaN fails. The result is poisoned before the call, so that an element never written shows.
+up from product to product, hence their 16 / sqrt(K): twice what the worst of 2**22 results needs where operands
+are truncated, six times where they are rounded to nearest. NaN fails. The result is poisoned before the call, so
+that an element never written shows.
 """
 
 from __future__ import annotations
