@@ -36,6 +36,7 @@ from fastgemm.bench.problems import ARITHMETIC, LAYOUTS, label, torch_precision
 from fastgemm.bench.records import Measurement, Report, read_report, select
 from fastgemm.bench.sweep import default_means, group_means, run_sweep
 from fastgemm.bench.timing import Summary, geometric_mean
+from reference import needs_simulator
 
 ROOT = Path(__file__).resolve().parent.parent
 DTYPES = list(ARITHMETIC.values())
@@ -287,10 +288,32 @@ def test_a_ladder_leaves_out_what_lacks_precision(monkeypatch):
     for precision, takes_part in ((None, False), ("ieee", False), ("tf32", True)):
         instance = instantiate(Gemm(4, 4, 4, precision=precision))
         assert ("wgmma" in {step.kernel for step in steps(instance)}) == takes_part
-        (*notes,) = precision_notes(instance)
-        assert len(notes) == (not takes_part) and all("--precision tf32" in note for note in notes)
+        (note,) = precision_notes(instance)
+        assert ("levels 1 to 5 compute in IEEE float32" if takes_part else "--precision tf32") in note
     half = instantiate(Gemm(4, 4, 4, torch.float16))
     assert "wgmma" in {step.kernel for step in steps(half)} and not precision_notes(half)
+
+
+@needs_simulator
+@pytest.mark.parametrize(
+    ("problem", "highest"),
+    [
+        (Gemm(40, 48, 56, torch.bfloat16), {"wgmma_specialized", "wgmma", "mma_sync", "wmma"}),
+        (Gemm(40, 48, 56, precision="tf32"), {"wgmma_specialized", "wgmma", "mma_sync", "wmma"}),
+        (Gemm(40, 48, 56, torch.float64), {"dmma", "dmma_m8n8k4", "wmma"}),
+        (Gemm(40, 48, 56), set()),
+    ],
+    ids=str,
+)
+def test_ladder_of_the_cuda_kernels(monkeypatch, problem, highest):
+    here = [replace(row, unavailable=None) for row in fastgemm.kernels("gemm", "cuda") if row.level < 7]
+    monkeypatch.setattr(
+        ladder_module, "kernels", lambda op, device, dtype=torch.float32: [r for r in here if r.takes(dtype)]
+    )
+    with fastgemm.simulate():
+        report = run_ladder([problem], budget=0.001)
+    assert report.right and {row.kernel for row in select(report.results, level=6)} == highest
+    assert [row.level for row in select(report.results, role="rung")] == list(range(1, 7 if highest else 6))
 
 
 @pytest.mark.parametrize(

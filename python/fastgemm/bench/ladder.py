@@ -41,7 +41,9 @@ def lacks_precision(row: KernelInfo, problem: Problem) -> bool:
 
 
 def precision_notes(instance: Instance) -> list[str]:
-    """Which rows of a level stand aside because of the precision, and what they would need."""
+    """Which rows of a level stand aside because of the precision, and which compute in a higher one."""
+    if instance.problem.precision not in (None, "ieee"):
+        return [f"levels 1 to 5 compute in IEEE float32, torch and level 6 in {instance.problem.precision}"]
     found: dict[tuple[int, str], list[str]] = {}
     for row in kernels(instance.problem.op, instance.device, instance.problem.dtype):
         if row.available and lacks_precision(row, instance.problem):
