@@ -12,8 +12,8 @@ from .gpu_presets import RUNGS_GROUP, TENSOR_CORE_RUNGS
 from .markdown import place, table
 from .records import Measurement, Report, select
 
-# The smallest product in bfloat16 that every rung computes by the instantiation that it has for large ones.
-LIKE_LARGE = (2048, 2048, 64)
+# A product in bfloat16 that every rung computes by the instantiation that it has for large ones: two waves of tiles.
+LIKE_LARGE = (4096, 2048, 64)
 
 
 @cache
