@@ -12,7 +12,7 @@ from .gpu_presets import RUNGS_GROUP, TENSOR_CORE_RUNGS
 from .markdown import place, table
 from .records import Measurement, Report, select
 
-# A product in bfloat16 that every rung computes by the instantiation that it has for large ones: two waves of tiles.
+# Two waves of tiles in bfloat16: every rung computes it by the instantiation that it has for large products.
 LIKE_LARGE = (4096, 2048, 64)
 
 
