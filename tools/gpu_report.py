@@ -19,6 +19,7 @@ from typing import Any
 import fastgemm
 from fastgemm.bench import describe
 from fastgemm.bench.records import Report, read_report, select
+from fastgemm.bench.tensor_core_markdown import squares_section
 from fastgemm.table import build_info
 
 KEPT = 4000  # characters of a failure's message
@@ -77,7 +78,8 @@ def sanitize(runs: list[str]) -> dict[str, Any]:
 
 
 def print_means(report: Report) -> None:
-    """Geometric mean and least ratio of every group, and the slowest problems with the kernels that ran."""
+    """Ratios of all squares, geometric mean and least of every group, and the slowest problems with their kernels."""
+    print(squares_section(report))
     for what, means in report.summary.items():
         print(what)
         for name, mean in means.items():
@@ -88,7 +90,8 @@ def print_means(report: Report) -> None:
     for choice in ("level 6", "fastest"):
         for row in sorted(select(timed, choice=choice), key=lambda row: row.speedup.median)[:8]:
             what = f"{row.type_name} {row.label}, {row.choice}"
-            print(f"  {what:44} {row.speedup.median:6.3f}  {row.rate:7.1f} {row.unit}  {row.kernel}")
+            ran = f"{row.kernel} against {row.baseline}"
+            print(f"  {what:44} {row.speedup.median:6.3f}  {row.rate:7.1f} {row.unit}  {ran}")
     for row in report.results:
         if row.message:
             print(f"  {row.type_name} {row.label}, {row.choice}: {row.message}")
