@@ -78,7 +78,7 @@ def sanitize(runs: list[str]) -> dict[str, Any]:
 
 
 def print_means(report: Report) -> None:
-    """Ratios of all squares, geometric mean and least of every group, and the slowest problems with their kernels."""
+    """Ratios of all squares, geometric mean and least of every group, and the slowest problems."""
     print(squares_section(report))
     for what, means in report.summary.items():
         print(what)
