@@ -167,8 +167,9 @@ class Expected:
         if self.dtype != self.accumulator:
             bound = bound + UNIT_ROUNDOFF[self.dtype] * self.value.abs()
         smallest = torch.finfo(self.dtype).smallest_normal * UNIT_ROUNDOFF[self.dtype]
-        # vdpbf16ps and the AMX unit flush subnormal sums to zero.
-        underflow = torch.finfo(self.accumulator).smallest_normal * (1 if self.flushes else u)
+        # vdpbf16ps and the AMX unit flush subnormal sums to zero; tf32 has fewer subnormal numbers.
+        lost = 1 if self.flushes else max(u, rounding)
+        underflow = torch.finfo(self.accumulator).smallest_normal * lost
         return bound + smallest + (self.k + 1) * underflow
 
 
