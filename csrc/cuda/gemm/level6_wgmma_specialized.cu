@@ -14,6 +14,7 @@
 // 8192, 1.04 at 16384, in all four layouts.
 #include "cuda/gemm/level5_choice.cuh"
 #include "cuda/gemm/level6_blend.cuh"
+#include "cuda/gemm/level6_fragments.cuh"
 #include "cuda/gemm/level6_operand.cuh"
 #include "cuda/gemm/level6_schedule.cuh"
 #include "cuda/gemm/level6_store.cuh"
@@ -85,42 +86,98 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Tensor
   }
 }
 
-template <class S, class E, class A, class B, Major a_major, Major b_major, class Out, class T>
+// How a warpgroup multiplies a stage, `bytes` behind the first. `meanwhile` runs while it does, `before_done`
+// when the products of the stage before are done.
+template <class E, class A, class B, Major a_major, Major b_major>
+class SharedOperands {
+ public:
+  using Rows = InOrder;
+
+  __device__ __forceinline__ SharedOperands(const unsigned char* stage, int warp)
+      : a_(A::descriptor(stage, 64 * (warp / 4))), b_(B::descriptor(stage + A::kBytes)) {}
+
+  template <int R, class Meanwhile, class Done>
+  __device__ __forceinline__ void multiply(Accumulator<E> (&sum)[R], int bytes, bool accumulate,
+                                           Meanwhile&& meanwhile, Done&& before_done) {
+    wgmma_fence(sum);
+    multiply_tiles<E, A, B, a_major, b_major>(sum, a_.at(bytes), b_.at(bytes), accumulate);
+    wgmma_commit();
+    meanwhile();
+    wgmma_wait<1>();
+    before_done();
+  }
+
+ private:
+  MatrixDescriptor a_, b_;
+};
+
+// a comes from registers. They have half a stage, and are loaded while the other half is multiplied.
+template <class E, class A, class B>
+class RegisterOperand {
+ public:
+  using Rows = Fragments<E>;
+
+  __device__ __forceinline__ RegisterOperand(const unsigned char* stage, int warp)
+      : fragments_(stage, warp, int(threadIdx.x) % 32), b_(B::descriptor(stage + A::kBytes)) {}
+
+  template <int R, class Meanwhile, class Done>
+  __device__ __forceinline__ void multiply(Accumulator<E> (&sum)[R], int bytes, bool accumulate,
+                                           Meanwhile&& meanwhile, Done&& before_done) {
+    multiply_half<0>(sum, bytes, accumulate);
+    wgmma_wait<1>();
+    before_done();
+    multiply_half<1>(sum, bytes, true);
+    meanwhile();
+    wgmma_wait<1>();
+  }
+
+ private:
+  static constexpr int kHalf = B::kSteps / 2;  // instructions
+
+  template <int half, int R>
+  __device__ __forceinline__ void multiply_half(Accumulator<E> (&sum)[R], int bytes, bool accumulate) {
+    uint32_t(&a)[kHalf][4] = a_[half];
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kHalf; ++i) fragments_.load(a[i], bytes, half * kHalf + i);
+    wgmma_fence(sum, a[0], a[1]);
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kHalf; ++i)
+      wgmma<E>(sum, a[i], b_.at(bytes + B::step(half * kHalf + i)), accumulate || i > 0);
+    wgmma_commit();
+  }
+
+  Fragments<E> fragments_;
+  MatrixDescriptor b_;
+  uint32_t a_[2][kHalf][4];
+};
+
+template <class S, class E, class A, class B, class Products, class Out, bool transposed, class T>
 __device__ __forceinline__ void consume(typename S::Shared& shared, const TensorMap& out,
                                         const Arguments<T>& g, Parts parts, int warp) {
+  using OutBox = Box<Out, typename Products::Rows, transposed>;
   const int warpgroup = warp / 4, lane = int(threadIdx.x) % 32;
-  const MatrixDescriptor a = A::descriptor(shared.stage[0], 64 * warpgroup);
-  const MatrixDescriptor b = B::descriptor(shared.stage[0] + A::kBytes);
+  Products products(shared.stage[0], warp);
   Accumulator<E> sum[S::kSums];  // (64, S::kN), a warp 16 rows of them
-  HeldBoxes<Out, S::kSums> boxes(BoxStore(shared.staging[warp], &out));
+  HeldBoxes<OutBox, S::kSums> boxes(BoxStore(shared.staging[warp], &out));
   RingPosition<S> at{0, 0};
   Part part;
   while (parts.next(part)) {
     Barrier* before = nullptr;
-    const auto multiply = [&](bool accumulate) {
+    const auto multiply = [&](bool accumulate, auto&& meanwhile) {
       wait_phase(&shared.full[at.stage], at.phase);
-      const int bytes = at.stage * (A::kBytes + B::kBytes);
-      wgmma_fence(sum);
-      multiply_tiles<E, A, B, a_major, b_major>(sum, a.at(bytes), b.at(bytes), accumulate);
-      wgmma_commit();
-    };
-    const auto release = [&](bool was_one_before) {
-      wgmma_wait<1>();  // the stage before has been read
-      if (lane == 0 && was_one_before) arrive(before);
+      products.multiply(sum, at.stage * (A::kBytes + B::kBytes), accumulate, meanwhile, [&] {
+        if (lane == 0 && accumulate) arrive(before);
+      });
       before = &shared.empty[at.stage];
       at.advance();
     };
     FASTGEMM_UNROLL
-    for (int i = 0; i < kChunk; ++i) {
-      multiply(i > 0);
-      if (i < boxes.kHeld) boxes.store(i);
-      release(i > 0);
-    }
+    for (int i = 0; i < kChunk; ++i)
+      multiply(i > 0, [&] {
+        if (i < boxes.kHeld) boxes.store(i);
+      });
     FASTGEMM_NO_UNROLL
-    for (int left = g.schedule.stages_of(part) - kChunk; left > 0; --left) {
-      multiply(true);
-      release(true);
-    }
+    for (int left = g.schedule.stages_of(part) - kChunk; left > 0; --left) multiply(true, [] {});
     wgmma_wait<0>(sum);
     if (lane == 0) arrive(before);
     if (part.end != g.schedule.work.steps) {
@@ -129,13 +186,15 @@ __device__ __forceinline__ void consume(typename S::Shared& shared, const Tensor
     }
     if (part.first != 0) collect<S>(g.schedule, sum, part, warpgroup);
     const TilePlace<S> place(part.tile, g.schedule);
-    boxes.take(sum, g.result.alpha, {place.row + 16 * warp, place.column, place.batch});
+    const int row = place.row + kWarpRows * warp;
+    boxes.take(sum, g.result.alpha,
+               {transposed ? place.column : row, transposed ? row : place.column, place.batch});
   }
   boxes.store_all();
   wait_stores_read<0>();
 }
 
-template <class S, class T, Major a_major, Major b_major>
+template <class S, class T, Major a_major, Major b_major, bool transposed>
 __global__ void __launch_bounds__(S::kThreads, 1)
     gemm_wgmma_specialized_kernel(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b,
                                   const __grid_constant__ TensorMap out,
@@ -144,6 +203,9 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   using E = TensorCoreElement<T>;
   using A = OperandTile<E, a_major, S::kM>;
   using B = OperandTile<E, b_major, S::kN>;
+  constexpr bool kRegisters = a_major == Major::mn && sizeof(T) != 2;
+  using Products =
+      std::conditional_t<kRegisters, RegisterOperand<E, A, B>, SharedOperands<E, A, B, a_major, b_major>>;
   FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared);
   if (threadIdx.x == 0) {
     for (int i = 0; i < S::kStages; ++i) {
@@ -161,7 +223,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   } else {
     claim_registers<232>();
     const auto consume_to = [&]<class Out>() {
-      consume<S, E, A, B, a_major, b_major, Out>(*shared, out, g, parts, warp);
+      consume<S, E, A, B, Products, Out, transposed>(*shared, out, g, parts, warp);
     };
     if constexpr (Result<T>::kMayBeWide) {
       if (g.result.wide) return consume_to.template operator()<float>();
@@ -176,12 +238,13 @@ __global__ void clear_flags_kernel(uint32_t* flags, int count) {
 }
 
 template <class S, class T>
-Schedule<Accumulator<T>> make_schedule(const Gemm<T>& problem, int batch, int& blocks, Context& context) {
+Schedule<Accumulator<T>> make_schedule(int64_t rows, int64_t columns, int64_t k, int batch, int& blocks,
+                                       Context& context) {
   Schedule<Accumulator<T>> s{};
-  s.tiles_m = int(ceil_div(problem.m, S::kM)), s.tiles_n = int(ceil_div(problem.n, S::kN));
+  s.tiles_m = int(ceil_div(rows, S::kM)), s.tiles_n = int(ceil_div(columns, S::kN));
   const int64_t tiles = int64_t(batch) * s.tiles_m * s.tiles_n;
   // At least a chunk: the hardware reads zeros beyond k.
-  s.stages = int(std::max<int64_t>(ceil_div(problem.k, 128 / int(sizeof(T))), kChunk));
+  s.stages = int(std::max<int64_t>(ceil_div(k, 128 / int(sizeof(T))), kChunk));
   const int chunks = s.stages / kChunk;
   blocks = int(std::min<int64_t>(multiprocessors(), tiles * chunks));
   s.work = plan_last_wave(tiles, chunks, blocks);
@@ -193,47 +256,54 @@ Schedule<Accumulator<T>> make_schedule(const Gemm<T>& problem, int batch, int& b
   return s;
 }
 
-// C in boxes (16, 128 bytes).
+// C in boxes.
 template <class T>
-TensorMap map_of(const Gemm<T>& g, int batch) {
+TensorMap map_of(const Gemm<T>& g, int batch, bool transposed) {
   const Result<T>& r = g.result;
   const int64_t bytes = r.out_bytes(), plane = batch == 1 ? g.m * r.row_stride : r.batch_stride;
+  const Swizzle width = transposed ? Swizzle::bytes64 : Swizzle::bytes128;
   return make_tensor_map({r.out, int(bytes), g.n, g.m, batch, r.row_stride * bytes, plane * bytes,
-                          int(128 / bytes), kBoxRows, Swizzle::bytes128});
+                          int(width) / int(bytes), kBoxBytes / int(width), width});
 }
 
 template <class S, class T>
 void launch_tiles(const Gemm<T>& g, const BoxOperands<T>& operands, int batch, Context& context) {
   int blocks = 0;
-  const Arguments<T> arguments{g.result, operands.a.batch_stride != 0, operands.b.batch_stride != 0,
-                               make_schedule<S>(g, batch, blocks, context)};
-  const TensorMap a = operands.a.map(S::kM), b = operands.b.map(S::kN), out = map_of(g, batch);
-  operands.with_majors([&]<Major a_major, Major b_major>() {
-    launch<gemm_wgmma_specialized_kernel<S, T, a_major, b_major>>(
+  const auto [a, b, transposed] = operands;
+  const Arguments<T> arguments{g.result, a.batch_stride != 0, b.batch_stride != 0,
+                               make_schedule<S, T>(a.side, b.side, g.k, batch, blocks, context)};
+  const TensorMap map_a = a.map(S::kM), map_b = b.map(S::kN), out = map_of(g, batch, transposed);
+  const auto run = [&]<Major a_major, Major b_major, bool transposed = false>() {
+    launch<gemm_wgmma_specialized_kernel<S, T, a_major, b_major, transposed>>(
         "wgmma_specialized", {dim3(unsigned(blocks)), dim3(S::kThreads), sizeof(typename S::Shared)},
-        context)(a, b, out, arguments);
-  });
+        context)(map_a, map_b, out, arguments);
+  };
+  if constexpr (sizeof(T) != 2) {
+    if (transposed) return run.template operator()<Major::mn, Major::k, true>();
+    if (a.major == Major::mn) return run.template operator()<Major::mn, Major::k>();
+  }
+  operands.with_majors(run);
 }
 
 // Whether narrow tiles leave so many more multiprocessors at work that they are done first.
-template <class T>
-bool suits_narrow(const Gemm<T>& g, int batch) {
+inline bool suits_narrow(int64_t rows, int64_t columns, int batch) {
   constexpr double kNarrowTime = 0.56;  // of a wide tile
   const auto waves = [&](int64_t m, int64_t n) {
-    return double(ceil_div(batch * ceil_div(g.m, m) * ceil_div(g.n, n), multiprocessors()));
+    return double(ceil_div(batch * ceil_div(rows, m) * ceil_div(columns, n), multiprocessors()));
   };
   return kNarrowTime * waves(NarrowTile::kM, NarrowTile::kN) < waves(WideTile::kM, WideTile::kN);
 }
 
 template <class T>
 void gemm_tiles(const Gemm<T>& problem, int batch, Context& context) {
-  const BoxOperands<T> operands(problem, batch, context);
+  const BoxOperands<T> operands(problem, batch, context, true);
   Gemm<T> g = problem;
   if (g.m == 1) g.result.row_stride = ceil_div(g.n, 16) * 16;
   const bool boxes = takes_boxes(g, batch);
   if (!boxes) g.result = sums_in_workspace(problem, batch, context);
-  suits_narrow(g, batch) ? launch_tiles<NarrowTile>(g, operands, batch, context)
-                         : launch_tiles<WideTile>(g, operands, batch, context);
+  suits_narrow(operands.a.side, operands.b.side, batch)
+      ? launch_tiles<NarrowTile>(g, operands, batch, context)
+      : launch_tiles<WideTile>(g, operands, batch, context);
   if (!boxes) blend(problem, g.result, batch, context);
 }
 
