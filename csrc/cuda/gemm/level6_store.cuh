@@ -99,12 +99,17 @@ class BoxStore {
       : staging_(staging), out_(out), elected_(elect_one()) {}
 
   // Box `index` of a row of boxes, or transposed of a column.
-  template <class Out, class Rows, bool transposed>
-  __device__ __forceinline__ void store(const Box<Out, Rows, transposed>& box, int index,
-                                        const RowsPlace& to) const {
-    using Shape = BoxShape<Out, transposed>;
-    unsigned char* const shared = staging_.box[index % 2];
+  template <class B>
+  __device__ __forceinline__ void store(const B& box, int index, const RowsPlace& to) const {
     wait_stores_read<1>();  // by the elected lane: of its stores only the last may still read
+    store_through(staging_.box[index % 2], box, index, to);
+  }
+
+  // Through a box that nothing reads.
+  template <class Out, class Rows, bool transposed>
+  __device__ __forceinline__ void store_through(unsigned char* shared, const Box<Out, Rows, transposed>& box,
+                                                int index, const RowsPlace& to) const {
+    using Shape = BoxShape<Out, transposed>;
     __syncwarp();
     box.write(shared);
     fence_async_shared();
@@ -154,9 +159,14 @@ class HeldBoxes {
     if (any_) store_.store(held_[i], kFirst + i, to_);
     if (i == kHeld - 1) any_ = false;
   }
-  __device__ __forceinline__ void store_all() {
-    FASTGEMM_UNROLL
-    for (int i = 0; i < kHeld; ++i) store(i);
+  // Stores all of them, and waits until shared memory has been read. `shared` has room for kHeld.
+  __device__ __forceinline__ void store_all(unsigned char* shared) {
+    if (any_) {
+      FASTGEMM_UNROLL
+      for (int i = 0; i < kHeld; ++i)
+        store_.store_through(shared + i * kBoxBytes, held_[i], kFirst + i, to_);
+    }
+    wait_stores_read<0>();
   }
 
  private:

@@ -52,6 +52,8 @@ struct Arguments {
   Schedule<Accumulator<T>> schedule;
 };
 
+constexpr int kAllConsumers = 8;  // a named barrier
+
 // Walks around the ring; the phase flips at each turn.
 template <class S>
 struct RingPosition {
@@ -125,6 +127,7 @@ class RegisterOperand {
                                            Meanwhile&& meanwhile, Done&& before_done) {
     multiply_half<0>(sum, bytes, accumulate);
     wgmma_wait<1>();
+    __syncwarp();  // all lanes have read the stage before
     before_done();
     multiply_half<1>(sum, bytes, true);
     meanwhile();
@@ -179,6 +182,7 @@ __device__ __forceinline__ void consume(typename S::Shared& shared, const Tensor
     FASTGEMM_NO_UNROLL
     for (int left = g.schedule.stages_of(part) - kChunk; left > 0; --left) multiply(true, [] {});
     wgmma_wait<0>(sum);
+    __syncwarp();
     if (lane == 0) arrive(before);
     if (part.end != g.schedule.work.steps) {
       hand_over<S>(g.schedule, sum, warpgroup);
@@ -190,8 +194,8 @@ __device__ __forceinline__ void consume(typename S::Shared& shared, const Tensor
     boxes.take(sum, g.result.alpha,
                {transposed ? place.column : row, transposed ? row : place.column, place.batch});
   }
-  boxes.store_all();
-  wait_stores_read<0>();
+  named_barrier(kAllConsumers, S::kConsumerThreads);  // nothing is read from the ring any more
+  boxes.store_all(shared.stage[0] + warp * boxes.kHeld * kBoxBytes);
 }
 
 template <class S, class T, Major a_major, Major b_major, bool transposed>
@@ -207,6 +211,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   using Products =
       std::conditional_t<kRegisters, RegisterOperand<E, A, B>, SharedOperands<E, A, B, a_major, b_major>>;
   FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared);
+  if (threadIdx.x == S::kConsumerThreads) prefetch_map(&a), prefetch_map(&b), prefetch_map(&out);
   if (threadIdx.x == 0) {
     for (int i = 0; i < S::kStages; ++i) {
       init_barrier(&shared->full[i], 1);
