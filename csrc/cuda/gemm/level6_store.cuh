@@ -40,56 +40,96 @@ struct BoxShape {
   static_assert(!transposed || kColumns == kWarpRows);
 };
 
-// One in registers, and its way to shared memory, without bank conflicts: eight 16-byte units in eight
-// different groups of banks at a time. (Transposed: two at a time in each.)
+// Where a warp's first box goes.
+struct RowsPlace {
+  int row, column, plane;  // of C
+};
+
+// A box in registers, and its way to shared memory and from there, in pieces of 8 columns of the sums. Eight
+// 16-byte units in eight different groups of banks at a time: 16-bit elements meet no conflicts.
 template <class Out, class Rows, bool transposed>
 struct Box {
-  static constexpr int kSums = kBoxRegisters * 4 / int(sizeof(Out));  // of a lane
+  static constexpr int kPieces = kBoxRegisters / 4, kPacked = 4 / int(sizeof(Out));
+  static constexpr int kSums = kBoxRegisters * kPacked;  // of a lane
   using Shape = BoxShape<Out, transposed>;
-  uint32_t bits[kBoxRegisters];
+  static_assert(kPacked == 1 || (std::is_same_v<Rows, InOrder> && !transposed));
+  uint32_t bits[kPieces][4];
 
-  // alpha times the sums of box `index` of a row of boxes.
-  template <class Acc, int R>
-  __device__ __forceinline__ void take(const Acc (&sum)[R], int index, Acc alpha) {
+  // alpha times the sums of box `index`, plus beta times what the box holds if it `adds`.
+  template <bool adds, class Acc, int R>
+  __device__ __forceinline__ void take(const Acc (&sum)[R], int index, Acc alpha, Acc beta) {
     FASTGEMM_UNROLL
     for (int i = 0; i < kBoxRegisters; ++i) {
-      if constexpr (sizeof(Out) == 2)
-        bits[i] =
-            narrow_pair<Out>(alpha * sum[index * kSums + 2 * i], alpha * sum[index * kSums + 2 * i + 1]);
+      uint32_t& word = bits[i / 4][i % 4];
+      Acc value[kPacked];
+      FASTGEMM_UNROLL
+      for (int j = 0; j < kPacked; ++j) {
+        value[j] = alpha * sum[index * kSums + i * kPacked + j];
+        if constexpr (adds) value[j] += beta * element(word, j);
+      }
+      if constexpr (kPacked == 2)
+        word = narrow_pair<Out>(value[0], value[1]);
       else if constexpr (std::is_same_v<Acc, float>)
-        bits[i] = __float_as_uint(alpha * sum[index * kSums + i]);
+        word = __float_as_uint(value[0]);
       else
-        bits[i] = alpha * sum[index * kSums + i];
+        word = value[0];
     }
   }
 
   __device__ __forceinline__ void write(unsigned char* box) const {
-    const int lane = int(threadIdx.x) % 32, group = lane / 4, pair = lane % 4;
     FASTGEMM_UNROLL
-    for (int i = 0; i < kBoxRegisters; i += 4) {
-      if constexpr (sizeof(Out) == 2) {
-        static_assert(std::is_same_v<Rows, InOrder> && !transposed);
-        const uint32_t four[] = {bits[i], bits[i + 1], bits[i + 2], bits[i + 3]};
-        const uint32_t offset = uint32_t(lane % 16 * 128 + i * 8 + lane / 16 * 16);
-        store_matrices(box + swizzled<Shape::kSwizzle>(offset), four);
+    for (int i = 0; i < kPieces; ++i) {
+      if constexpr (kPacked == 2) {
+        store_matrices(box + offset_of_rows(i), bits[i]);
       } else {
-        // Two rows of C, or two rows of C^T that are neighbours.
+        FASTGEMM_UNROLL
+        for (int j = 0; j < 2; ++j)
+          store_vector(box + offset_of_pair(i, j),
+                       Vector<uint32_t, 2>{{bits[i][first(j)], bits[i][second(j)]}});
+      }
+    }
+  }
+  __device__ __forceinline__ void read(const unsigned char* box) {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kPieces; ++i) {
+      if constexpr (kPacked == 2) {
+        load_matrices(bits[i], box + offset_of_rows(i));
+      } else {
         FASTGEMM_UNROLL
         for (int j = 0; j < 2; ++j) {
-          const int row = transposed ? 2 * i + 2 * pair + j : Rows::row(group, j);
-          const int column = transposed ? Rows::row(group, 0) : 2 * i + 2 * pair;
-          const int first = transposed ? i + j : i + 2 * j, second = first + (transposed ? 2 : 1);
-          store_vector(box + swizzled<Shape::kSwizzle>(uint32_t(row * Shape::kColumns + column) * 4),
-                       Vector<uint32_t, 2>{{bits[first], bits[second]}});
+          const auto pair = load_vector<Vector<uint32_t, 2>>(box + offset_of_pair(i, j));
+          bits[i][first(j)] = pair[0], bits[i][second(j)] = pair[1];
         }
       }
     }
   }
-};
 
-// Where a warp's first box goes.
-struct RowsPlace {
-  int row, column, plane;  // of C
+ private:
+  // Of a row of the four matrices of piece i.
+  __device__ __forceinline__ static uint32_t offset_of_rows(int i) {
+    const int lane = fresh_lane();
+    return offset_of(lane % 16 * 128 + lane / 16 * 16, i * 32);
+  }
+  // Registers of a piece that are neighbours in a row of C, and where they lie.
+  __device__ __forceinline__ static constexpr int first(int j) { return transposed ? j : 2 * j; }
+  __device__ __forceinline__ static constexpr int second(int j) { return first(j) + (transposed ? 2 : 1); }
+  __device__ __forceinline__ static uint32_t offset_of_pair(int i, int j) {
+    const int lane = fresh_lane(), row = Rows::row(lane / 4, transposed ? 0 : j), columns = lane % 4 * 2;
+    if constexpr (transposed) return offset_of(columns * 64 + row * 4, (8 * i + j) * 64);
+    return offset_of(row * 128 + columns * 4, 8 * i * 4);
+  }
+  // Two offsets without a common bit: a lane's, and one known to the compiler, which then costs one XOR.
+  __device__ __forceinline__ static uint32_t offset_of(int lanes, int constant) {
+    return swizzled<Shape::kSwizzle>(uint32_t(lanes)) ^ swizzled<Shape::kSwizzle>(uint32_t(constant));
+  }
+  __device__ __forceinline__ static auto element(uint32_t word, int j) {
+    if constexpr (kPacked == 2)
+      return widen(Out{uint16_t(word >> 16 * j)});
+    else if constexpr (std::is_same_v<Out, float>)
+      return __uint_as_float(word);
+    else
+      return word;
+  }
 };
 
 // The two boxes of a warp and what stores them: `out` maps C in boxes.
@@ -121,17 +161,6 @@ class BoxStore {
     }
   }
 
-  // The first boxes of the sums.
-  template <class B, int boxes, class Acc, int R>
-  __device__ __forceinline__ void store_first(const Acc (&sum)[R], Acc alpha, const RowsPlace& to) const {
-    FASTGEMM_UNROLL
-    for (int i = 0; i < boxes; ++i) {
-      B box;
-      box.take(sum, i, alpha);
-      store(box, i, to);
-    }
-  }
-
  private:
   StagingBoxes& staging_;
   const TensorMap* out_;
@@ -147,16 +176,35 @@ class HeldBoxes {
 
   __device__ __forceinline__ explicit HeldBoxes(const BoxStore& store) : store_(store) {}
 
+  // alpha times the sums, which go to `to`.
   template <class Acc>
   __device__ __forceinline__ void take(const Acc (&sum)[R], Acc alpha, const RowsPlace& to) {
-    store_.template store_first<B, kFirst>(sum, alpha, to);
     FASTGEMM_UNROLL
-    for (int i = 0; i < kHeld; ++i) held_[i].take(sum, kFirst + i, alpha);
+    for (int i = 0; i < kBoxes; ++i) {
+      box_[i].template take<false>(sum, i, alpha, Acc(0));
+      if (i < kFirst) store_.store(box_[i], i, to);
+    }
+    to_ = to, any_ = true;
+  }
+  // Plus beta times the boxes of c, which come in twos: next_two() waits for them and says where they are,
+  // done() says that they have been read.
+  template <class Acc, class NextTwo, class Done>
+  __device__ __forceinline__ void take(const Acc (&sum)[R], Acc alpha, Acc beta, const RowsPlace& to,
+                                       NextTwo&& next_two, Done&& done) {
+    const unsigned char* two = nullptr;
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kBoxes; ++i) {
+      if (i % 2 == 0) two = next_two();
+      box_[i].read(two + i % 2 * kBoxBytes);
+      box_[i].template take<true>(sum, i, alpha, beta);
+      if (i % 2 == 1) done();
+      if (i < kFirst) store_.store(box_[i], i, to);
+    }
     to_ = to, any_ = true;
   }
   // Stores one of those held, if there are any: i = 0, 1, ... kHeld - 1 in turn.
   __device__ __forceinline__ void store(int i) {
-    if (any_) store_.store(held_[i], kFirst + i, to_);
+    if (any_) store_.store(box_[kFirst + i], kFirst + i, to_);
     if (i == kHeld - 1) any_ = false;
   }
   // Stores all of them, and waits until shared memory has been read. `shared` has room for kHeld.
@@ -164,7 +212,7 @@ class HeldBoxes {
     if (any_) {
       FASTGEMM_UNROLL
       for (int i = 0; i < kHeld; ++i)
-        store_.store_through(shared + i * kBoxBytes, held_[i], kFirst + i, to_);
+        store_.store_through(shared + i * kBoxBytes, box_[kFirst + i], kFirst + i, to_);
     }
     wait_stores_read<0>();
   }
@@ -173,7 +221,7 @@ class HeldBoxes {
   static constexpr int kFirst = kBoxes - kHeld;
   static_assert(kFirst % 2 == 0 && kHeld % 2 == 0, "staging boxes alternate");
   BoxStore store_;
-  B held_[kHeld];
+  B box_[kBoxes];
   RowsPlace to_;
   bool any_ = false;
 };

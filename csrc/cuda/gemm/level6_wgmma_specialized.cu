@@ -47,7 +47,9 @@ using NarrowTile = Shape<128>;  // 6 stages
 
 template <class T>
 struct Arguments {
-  Result<T> result;
+  Accumulator<T> alpha, beta;
+  int out_bytes;         // of an element
+  bool adds;             // beta is not 0
   int batch_a, batch_b;  // 0 where the batch shares the operand
   Schedule<Accumulator<T>> schedule;
 };
@@ -64,9 +66,23 @@ struct RingPosition {
   }
 };
 
-template <class S, class A, class B, class T>
-__device__ __forceinline__ void produce(typename S::Shared& shared, const TensorMap& a, const TensorMap& b,
-                                        const Arguments<T>& g, Parts parts) {
+// Of operands, of the matrix c that beta times is added, and of the result. c and out come in boxes.
+struct Maps {
+  TensorMap a, b, c, out;
+};
+
+// Where box `index` of a warp's rows of a tile lies in C, whose elements have so many bytes.
+template <bool transposed, class S>
+__device__ __forceinline__ RowsPlace place_of_box(const TilePlace<S>& tile, int warp, int index, int bytes) {
+  const int row = tile.row + kWarpRows * warp;
+  const int column = tile.column + index * (transposed ? kBoxBytes / 64 : 128 / bytes);
+  return {transposed ? column : row, transposed ? row : column, tile.batch};
+}
+
+// c comes through the ring too, behind the last stage of a tile: two boxes of each warp at a time.
+template <class S, class A, class B, bool transposed, class T>
+__device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& maps, const Arguments<T>& g,
+                                        Parts parts) {
   const bool elected = elect_one();
   RingPosition<S> at{0, 1};  // a fresh stage counts as emptied
   Part part;
@@ -80,8 +96,25 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Tensor
         Barrier* const full = &shared.full[at.stage];
         unsigned char* const stage = shared.stage[at.stage];
         arrive_expecting(full, A::kBytes + B::kBytes);
-        A::load(stage, &a, full, place.row, step * A::kK, place.batch * g.batch_a);
-        B::load(stage + A::kBytes, &b, full, place.column, step * B::kK, place.batch * g.batch_b);
+        A::load(stage, &maps.a, full, place.row, step * A::kK, place.batch * g.batch_a);
+        B::load(stage + A::kBytes, &maps.b, full, place.column, step * B::kK, place.batch * g.batch_b);
+      }
+      at.advance();
+    }
+    if (!g.adds || part.end != g.schedule.work.steps) continue;
+    constexpr int kBoxes = 2 * S::kConsumerWarps;
+    static_assert(kBoxes * kBoxBytes <= S::kStageBytes);
+    FASTGEMM_NO_UNROLL
+    for (int first_box = 0; first_box < S::kN * g.out_bytes / 128; first_box += 2) {
+      wait_phase(&shared.empty[at.stage], at.phase);
+      if (elected) {
+        Barrier* const full = &shared.full[at.stage];
+        arrive_expecting(full, kBoxes * kBoxBytes);
+        FASTGEMM_NO_UNROLL
+        for (int i = 0; i < kBoxes; ++i) {
+          const RowsPlace from = place_of_box<transposed>(place, i / 2, first_box + i % 2, g.out_bytes);
+          load_box(shared.stage[at.stage] + i * kBoxBytes, &maps.c, full, from.column, from.row, from.plane);
+        }
       }
       at.advance();
     }
@@ -189,10 +222,22 @@ __device__ __forceinline__ void consume(typename S::Shared& shared, const Tensor
       continue;
     }
     if (part.first != 0) collect<S>(g.schedule, sum, part, warpgroup);
-    const TilePlace<S> place(part.tile, g.schedule);
-    const int row = place.row + kWarpRows * warp;
-    boxes.take(sum, g.result.alpha,
-               {transposed ? place.column : row, transposed ? row : place.column, place.batch});
+    const RowsPlace to =
+        place_of_box<transposed>(TilePlace<S>(part.tile, g.schedule), warp, 0, int(sizeof(Out)));
+    if (!g.adds) {
+      boxes.take(sum, g.alpha, to);
+      continue;
+    }
+    const auto next_two = [&] {
+      wait_phase(&shared.full[at.stage], at.phase);
+      return shared.stage[at.stage] + warp * 2 * kBoxBytes;
+    };
+    const auto done = [&] {
+      __syncwarp();
+      if (lane == 0) arrive(&shared.empty[at.stage]);
+      at.advance();
+    };
+    boxes.take(sum, g.alpha, g.beta, to, next_two, done);
   }
   named_barrier(kAllConsumers, S::kConsumerThreads);  // nothing is read from the ring any more
   boxes.store_all(shared.stage[0] + warp * boxes.kHeld * kBoxBytes);
@@ -200,9 +245,7 @@ __device__ __forceinline__ void consume(typename S::Shared& shared, const Tensor
 
 template <class S, class T, Major a_major, Major b_major, bool transposed>
 __global__ void __launch_bounds__(S::kThreads, 1)
-    gemm_wgmma_specialized_kernel(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b,
-                                  const __grid_constant__ TensorMap out,
-                                  const __grid_constant__ Arguments<T> g) {
+    gemm_wgmma_specialized_kernel(const __grid_constant__ Maps maps, const __grid_constant__ Arguments<T> g) {
 #if FASTGEMM_SM90A
   using E = TensorCoreElement<T>;
   using A = OperandTile<E, a_major, S::kM>;
@@ -211,7 +254,8 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   using Products =
       std::conditional_t<kRegisters, RegisterOperand<E, A, B>, SharedOperands<E, A, B, a_major, b_major>>;
   FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared);
-  if (threadIdx.x == S::kConsumerThreads) prefetch_map(&a), prefetch_map(&b), prefetch_map(&out);
+  if (threadIdx.x == S::kConsumerThreads)
+    prefetch_map(&maps.a), prefetch_map(&maps.b), prefetch_map(&maps.out);
   if (threadIdx.x == 0) {
     for (int i = 0; i < S::kStages; ++i) {
       init_barrier(&shared->full[i], 1);
@@ -224,14 +268,14 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   const Parts parts(g.schedule.work, int(blockIdx.x), int(gridDim.x));
   if (warp >= S::kConsumerWarps) {
     release_registers<40>();
-    if (warp == S::kConsumerWarps) produce<S, A, B>(*shared, a, b, g, parts);
+    if (warp == S::kConsumerWarps) produce<S, A, B, transposed>(*shared, maps, g, parts);
   } else {
     claim_registers<232>();
     const auto consume_to = [&]<class Out>() {
-      consume<S, E, A, B, Products, Out, transposed>(*shared, out, g, parts, warp);
+      consume<S, E, A, B, Products, Out, transposed>(*shared, maps.out, g, parts, warp);
     };
     if constexpr (Result<T>::kMayBeWide) {
-      if (g.result.wide) return consume_to.template operator()<float>();
+      if (g.out_bytes == 4) return consume_to.template operator()<float>();
     }
     consume_to.template operator()<typename Result<T>::Narrow>();
   }
@@ -263,25 +307,35 @@ Schedule<Accumulator<T>> make_schedule(int64_t rows, int64_t columns, int64_t k,
 
 // C in boxes.
 template <class T>
-TensorMap map_of(const Gemm<T>& g, int batch, bool transposed) {
-  const Result<T>& r = g.result;
-  const int64_t bytes = r.out_bytes(), plane = batch == 1 ? g.m * r.row_stride : r.batch_stride;
+TensorMap map_of(const Gemm<T>& g, const void* data, int64_t row_stride, int64_t batch_stride, int batch,
+                 bool transposed) {
+  const int bytes = g.result.out_bytes();
+  const int64_t plane = batch == 1 ? g.m * row_stride : batch_stride;
   const Swizzle width = transposed ? Swizzle::bytes64 : Swizzle::bytes128;
-  return make_tensor_map({r.out, int(bytes), g.n, g.m, batch, r.row_stride * bytes, plane * bytes,
-                          int(width) / int(bytes), kBoxBytes / int(width), width});
+  return make_tensor_map({data, bytes, g.n, g.m, batch, row_stride * bytes, plane * bytes, int(width) / bytes,
+                          kBoxBytes / int(width), width});
 }
 
 template <class S, class T>
 void launch_tiles(const Gemm<T>& g, const BoxOperands<T>& operands, int batch, Context& context) {
   int blocks = 0;
   const auto [a, b, transposed] = operands;
-  const Arguments<T> arguments{g.result, a.batch_stride != 0, b.batch_stride != 0,
+  const Result<T>& r = g.result;
+  const Arguments<T> arguments{r.alpha,
+                               r.beta,
+                               r.out_bytes(),
+                               r.beta != Accumulator<T>(0),
+                               a.batch_stride != 0,
+                               b.batch_stride != 0,
                                make_schedule<S, T>(a.side, b.side, g.k, batch, blocks, context)};
-  const TensorMap map_a = a.map(S::kM), map_b = b.map(S::kN), out = map_of(g, batch, transposed);
+  const TensorMap out = map_of(g, r.out, r.row_stride, r.batch_stride, batch, transposed);
+  const TensorMap c =
+      arguments.adds ? map_of(g, r.c, r.c_row_stride, r.c_batch_stride, batch, transposed) : out;
+  const Maps maps{a.map(S::kM), b.map(S::kN), c, out};
   const auto run = [&]<Major a_major, Major b_major, bool transposed = false>() {
     launch<gemm_wgmma_specialized_kernel<S, T, a_major, b_major, transposed>>(
         "wgmma_specialized", {dim3(unsigned(blocks)), dim3(S::kThreads), sizeof(typename S::Shared)},
-        context)(map_a, map_b, out, arguments);
+        context)(maps, arguments);
   };
   if constexpr (sizeof(T) != 2) {
     if (transposed) return run.template operator()<Major::mn, Major::k, true>();
