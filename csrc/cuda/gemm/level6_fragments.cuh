@@ -62,7 +62,7 @@ class Fragments<int8_t> {
   __device__ __forceinline__ static constexpr int row(int group, int half) { return 2 * group + half; }
 
   __device__ __forceinline__ Fragments(const unsigned char* tile, int warp, int lane)
-      : even_(lane % 4 < 2 ? 0x6420 : 0x2064), odd_(lane % 4 < 2 ? 0x7531 : 0x3175) {
+      : even_(lane % 4 < 2 ? 0x6420 : 0x2064) {
     const int matrix = lane / 8, t = lane % 8 / 2;
     const int k = 16 * (matrix / 2) + 4 * t + 2 * (matrix % 2 ^ t / 2) + lane % 2;
     from_ = tile + swizzled<Swizzle::bytes128>(uint32_t(k * 128 + warp * 16));
@@ -74,13 +74,13 @@ class Fragments<int8_t> {
     FASTGEMM_UNROLL
     for (int i = 0; i < 4; i += 2) {
       a[i] = __byte_perm(pairs[i], pairs[i + 1], even_);
-      a[i + 1] = __byte_perm(pairs[i], pairs[i + 1], odd_);
+      a[i + 1] = __byte_perm(pairs[i], pairs[i + 1], even_ + 0x1111);
     }
   }
 
  private:
   const unsigned char* from_;
-  uint32_t even_, odd_;
+  uint32_t even_;  // selects the even bytes of two registers, along k
 };
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -55,18 +55,16 @@ struct Box {
   static_assert(kPacked == 1 || (std::is_same_v<Rows, InOrder> && !transposed));
   uint32_t bits[kPieces][4];
 
-  // alpha times the sums of box `index`, plus beta times what the box holds if it `adds`.
-  template <bool adds, class Acc, int R>
-  __device__ __forceinline__ void take(const Acc (&sum)[R], int index, Acc alpha, Acc beta) {
+  // of(sum, held) for the sums of box `index`; held() is what the box holds in their place.
+  template <class Acc, int R, class Of>
+  __device__ __forceinline__ void take(const Acc (&sum)[R], int index, Of&& of) {
     FASTGEMM_UNROLL
     for (int i = 0; i < kBoxRegisters; ++i) {
       uint32_t& word = bits[i / 4][i % 4];
       Acc value[kPacked];
       FASTGEMM_UNROLL
-      for (int j = 0; j < kPacked; ++j) {
-        value[j] = alpha * sum[index * kSums + i * kPacked + j];
-        if constexpr (adds) value[j] += beta * element(word, j);
-      }
+      for (int j = 0; j < kPacked; ++j)
+        value[j] = of(sum[index * kSums + i * kPacked + j], [&] { return element(word, j); });
       if constexpr (kPacked == 2)
         word = narrow_pair<Out>(value[0], value[1]);
       else if constexpr (std::is_same_v<Acc, float>)
@@ -176,27 +174,27 @@ class HeldBoxes {
 
   __device__ __forceinline__ explicit HeldBoxes(const BoxStore& store) : store_(store) {}
 
-  // alpha times the sums, which go to `to`.
-  template <class Acc>
-  __device__ __forceinline__ void take(const Acc (&sum)[R], Acc alpha, const RowsPlace& to) {
+  // of(sum) for the sums, which go to `to`.
+  template <class Acc, class Of>
+  __device__ __forceinline__ void take(const Acc (&sum)[R], const RowsPlace& to, Of&& of) {
     FASTGEMM_UNROLL
     for (int i = 0; i < kBoxes; ++i) {
-      box_[i].template take<false>(sum, i, alpha, Acc(0));
+      box_[i].take(sum, i, [&](Acc x, auto&&) { return of(x); });
       if (i < kFirst) store_.store(box_[i], i, to);
     }
     to_ = to, any_ = true;
   }
-  // Plus beta times the boxes of c, which come in twos: next_two() waits for them and says where they are,
-  // done() says that they have been read.
-  template <class Acc, class NextTwo, class Done>
-  __device__ __forceinline__ void take(const Acc (&sum)[R], Acc alpha, Acc beta, const RowsPlace& to,
-                                       NextTwo&& next_two, Done&& done) {
+  // of(sum, element of c). Boxes of c come in twos: next_two() waits for them and says where they are, done()
+  // says that they have been read.
+  template <class Acc, class Of, class NextTwo, class Done>
+  __device__ __forceinline__ void take(const Acc (&sum)[R], const RowsPlace& to, Of&& of, NextTwo&& next_two,
+                                       Done&& done) {
     const unsigned char* two = nullptr;
     FASTGEMM_UNROLL
     for (int i = 0; i < kBoxes; ++i) {
       if (i % 2 == 0) two = next_two();
       box_[i].read(two + i % 2 * kBoxBytes);
-      box_[i].template take<true>(sum, i, alpha, beta);
+      box_[i].take(sum, i, [&](Acc x, auto&& held) { return of(x, held()); });
       if (i % 2 == 1) done();
       if (i < kFirst) store_.store(box_[i], i, to);
     }
