@@ -137,17 +137,12 @@ class BoxStore {
       : staging_(staging), out_(out), elected_(elect_one()) {}
 
   // Box `index` of a row of boxes, or transposed of a column.
-  template <class B>
-  __device__ __forceinline__ void store(const B& box, int index, const RowsPlace& to) const {
-    wait_stores_read<1>();  // by the elected lane: of its stores only the last may still read
-    store_through(staging_.box[index % 2], box, index, to);
-  }
-
-  // Through a box that nothing reads.
   template <class Out, class Rows, bool transposed>
-  __device__ __forceinline__ void store_through(unsigned char* shared, const Box<Out, Rows, transposed>& box,
-                                                int index, const RowsPlace& to) const {
+  __device__ __forceinline__ void store(const Box<Out, Rows, transposed>& box, int index,
+                                        const RowsPlace& to) const {
     using Shape = BoxShape<Out, transposed>;
+    unsigned char* const shared = staging_.box[index % 2];
+    wait_stores_read<1>();  // by the elected lane: of its stores only the last may still read
     __syncwarp();
     box.write(shared);
     fence_async_shared();
@@ -166,29 +161,33 @@ class BoxStore {
 };
 
 // A tile of R sums a lane on its way to C. The last boxes, all of 16-bit results and half of others, are kept
-// in 64 registers until they can be stored between products.
-template <class B, int R>
+// in 64 registers until they can be stored between products; only then place_of(tile) says where they go,
+// because the divisions that takes would be in the way before.
+template <class B, int R, class PlaceOf>
 class HeldBoxes {
  public:
+  static constexpr int kPacked = B::kPacked;
   static constexpr int kBoxes = R / B::kSums, kHeld = kBoxes < 4 ? kBoxes : 4;
 
-  __device__ __forceinline__ explicit HeldBoxes(const BoxStore& store) : store_(store) {}
+  __device__ __forceinline__ HeldBoxes(const BoxStore& store, const PlaceOf& place_of)
+      : store_(store), place_of_(place_of) {}
 
-  // of(sum) for the sums, which go to `to`.
+  // of(sum) for the sums of a tile.
   template <class Acc, class Of>
-  __device__ __forceinline__ void take(const Acc (&sum)[R], const RowsPlace& to, Of&& of) {
+  __device__ __forceinline__ void take(const Acc (&sum)[R], int tile, Of&& of) {
+    hold(tile);
     FASTGEMM_UNROLL
     for (int i = 0; i < kBoxes; ++i) {
       box_[i].take(sum, i, [&](Acc x, auto&&) { return of(x); });
-      if (i < kFirst) store_.store(box_[i], i, to);
+      if (i < kFirst) store_.store(box_[i], i, to_);
     }
-    to_ = to, any_ = true;
   }
   // of(sum, element of c). Boxes of c come in twos: next_two() waits for them and says where they are, done()
   // says that they have been read.
   template <class Acc, class Of, class NextTwo, class Done>
-  __device__ __forceinline__ void take(const Acc (&sum)[R], const RowsPlace& to, Of&& of, NextTwo&& next_two,
+  __device__ __forceinline__ void take(const Acc (&sum)[R], int tile, Of&& of, NextTwo&& next_two,
                                        Done&& done) {
+    hold(tile);
     const unsigned char* two = nullptr;
     FASTGEMM_UNROLL
     for (int i = 0; i < kBoxes; ++i) {
@@ -196,32 +195,36 @@ class HeldBoxes {
       box_[i].read(two + i % 2 * kBoxBytes);
       box_[i].take(sum, i, [&](Acc x, auto&& held) { return of(x, held()); });
       if (i % 2 == 1) done();
-      if (i < kFirst) store_.store(box_[i], i, to);
+      if (i < kFirst) store_.store(box_[i], i, to_);
     }
-    to_ = to, any_ = true;
   }
   // Stores one of those held, if there are any: i = 0, 1, ... kHeld - 1 in turn.
   __device__ __forceinline__ void store(int i) {
-    if (any_) store_.store(box_[kFirst + i], kFirst + i, to_);
-    if (i == kHeld - 1) any_ = false;
-  }
-  // Stores all of them, and waits until shared memory has been read. `shared` has room for kHeld.
-  __device__ __forceinline__ void store_all(unsigned char* shared) {
-    if (any_) {
-      FASTGEMM_UNROLL
-      for (int i = 0; i < kHeld; ++i)
-        store_.store_through(shared + i * kBoxBytes, box_[kFirst + i], kFirst + i, to_);
+    if (tile_ >= 0) {
+      if (kFirst == 0 && i == 0) to_ = place_of_(tile_);
+      store_.store(box_[kFirst + i], kFirst + i, to_);
     }
-    wait_stores_read<0>();
+    if (i == kHeld - 1) tile_ = -1;
+  }
+  __device__ __forceinline__ void store_all() {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kHeld; ++i) store(i);
   }
 
  private:
   static constexpr int kFirst = kBoxes - kHeld;
   static_assert(kFirst % 2 == 0 && kHeld % 2 == 0, "staging boxes alternate");
+
+  __device__ __forceinline__ void hold(int tile) {
+    tile_ = tile;
+    if (kFirst > 0) to_ = place_of_(tile);
+  }
+
   BoxStore store_;
+  PlaceOf place_of_;
   B box_[kBoxes];
   RowsPlace to_;
-  bool any_ = false;
+  int tile_ = -1;  // none
 };
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -7,15 +7,20 @@
 //   - one block a multiprocessor stays for all its tiles. A finished tile is rounded, kept in registers and
 //     stored between the first products of the next one, asynchronously (level6_store.cuh);
 //   - tiles come in bands, so that those under way share rows of A and columns of B in L2, and those of the
-//     last wave are shared evenly where that pays (level6_schedule.cuh).
+//     last wave are shared evenly where that pays (level6_schedule.cuh);
+//   - tf32 and int8 operands with m or n along rows are multiplied from registers (level6_fragments.cuh), as
+//     A, or as B in C^T = B^T A^T. Of two such operands the smaller one is copied;
+//   - with beta the tiles of c come through the ring like operands, so that nobody waits for them.
 // The pipeline's position lives in uniform registers, which costs nothing to keep and 3 % to lose: no branch
 // of the main loop may depend on how long a part is, hence chunks of at least four stages.
-// Measured on an H200 in bf16, cold L2, against cuBLAS in the same run: 0.98 at 2048, 1.02 at 4096, 1.06 at
-// 8192, 1.04 at 16384, in all four layouts.
+// Measured on an H200, cold L2, against cuBLAS in the same run, at 2048, 4096, 8192 and 16384: bf16 0.98,
+// 1.01, 1.06 and 1.04 in all four layouts; tf32 NT 1.02, 1.02, 1.04, 1.13, NN 1.04, 1.02, 1.05, 1.00, TN,
+// which copies, 1.33 to 1.78; int8 NT 1.42, 0.99, 1.08, 1.05. From 4096 on the tensor cores are busy in 99 %
+// of all cycles, at 1.36 to 1.55 GHz of 1.98: the limit is power.
 #include "cuda/gemm/level5_choice.cuh"
 #include "cuda/gemm/level6_blend.cuh"
-#include "cuda/gemm/level6_fragments.cuh"
 #include "cuda/gemm/level6_operand.cuh"
+#include "cuda/gemm/level6_products.cuh"
 #include "cuda/gemm/level6_schedule.cuh"
 #include "cuda/gemm/level6_store.cuh"
 #include "cuda/gemm/levels.h"
@@ -53,8 +58,6 @@ struct Arguments {
   int batch_a, batch_b;  // 0 where the batch shares the operand
   Schedule<Accumulator<T>> schedule;
 };
-
-constexpr int kAllConsumers = 8;  // a named barrier
 
 // Walks around the ring; the phase flips at each turn.
 template <class S>
@@ -121,87 +124,46 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& 
   }
 }
 
-// How a warpgroup multiplies a stage, `bytes` behind the first. `meanwhile` runs while it does, `before_done`
-// when the products of the stage before are done.
-template <class E, class A, class B, Major a_major, Major b_major>
-class SharedOperands {
- public:
-  using Rows = InOrder;
+// alpha * sums + beta * c of a tile. Boxes of c are in the ring from `at` on.
+template <class S, class Boxes, class T>
+__device__ __forceinline__ void finish_tile(typename S::Shared& shared, const Arguments<T>& g, int tile,
+                                            const Accumulator<T> (&sum)[S::kSums], Boxes& boxes,
+                                            RingPosition<S>& at, int warp) {
+  using Acc = Accumulator<T>;
+  // Without a factor 16-bit results take half the instructions. Others have to be moved anyway.
+  if (Boxes::kPacked == 2 && !g.adds && g.alpha == Acc(1))
+    return boxes.take(sum, tile, [](Acc x) { return x; });
+  if (!g.adds) return boxes.take(sum, tile, [&](Acc x) { return g.alpha * x; });
+  const auto next_two = [&] {
+    wait_phase(&shared.full[at.stage], at.phase);
+    return shared.stage[at.stage] + warp * 2 * kBoxBytes;
+  };
+  const auto done = [&] {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) arrive(&shared.empty[at.stage]);
+    at.advance();
+  };
+  boxes.take(sum, tile, [&](Acc x, Acc c) { return g.alpha * x + g.beta * c; }, next_two, done);
+}
 
-  __device__ __forceinline__ SharedOperands(const unsigned char* stage, int warp)
-      : a_(A::descriptor(stage, 64 * (warp / 4))), b_(B::descriptor(stage + A::kBytes)) {}
-
-  template <int R, class Meanwhile, class Done>
-  __device__ __forceinline__ void multiply(Accumulator<E> (&sum)[R], int bytes, bool accumulate,
-                                           Meanwhile&& meanwhile, Done&& before_done) {
-    wgmma_fence(sum);
-    multiply_tiles<E, A, B, a_major, b_major>(sum, a_.at(bytes), b_.at(bytes), accumulate);
-    wgmma_commit();
-    meanwhile();
-    wgmma_wait<1>();
-    before_done();
-  }
-
- private:
-  MatrixDescriptor a_, b_;
-};
-
-// a comes from registers. They have half a stage, and are loaded while the other half is multiplied.
-template <class E, class A, class B>
-class RegisterOperand {
- public:
-  using Rows = Fragments<E>;
-
-  __device__ __forceinline__ RegisterOperand(const unsigned char* stage, int warp)
-      : fragments_(stage, warp, int(threadIdx.x) % 32), b_(B::descriptor(stage + A::kBytes)) {}
-
-  template <int R, class Meanwhile, class Done>
-  __device__ __forceinline__ void multiply(Accumulator<E> (&sum)[R], int bytes, bool accumulate,
-                                           Meanwhile&& meanwhile, Done&& before_done) {
-    multiply_half<0>(sum, bytes, accumulate);
-    wgmma_wait<1>();
-    __syncwarp();  // all lanes have read the stage before
-    before_done();
-    multiply_half<1>(sum, bytes, true);
-    meanwhile();
-    wgmma_wait<1>();
-  }
-
- private:
-  static constexpr int kHalf = B::kSteps / 2;  // instructions
-
-  template <int half, int R>
-  __device__ __forceinline__ void multiply_half(Accumulator<E> (&sum)[R], int bytes, bool accumulate) {
-    uint32_t(&a)[kHalf][4] = a_[half];
-    FASTGEMM_UNROLL
-    for (int i = 0; i < kHalf; ++i) fragments_.load(a[i], bytes, half * kHalf + i);
-    wgmma_fence(sum, a[0], a[1]);
-    FASTGEMM_UNROLL
-    for (int i = 0; i < kHalf; ++i)
-      wgmma<E>(sum, a[i], b_.at(bytes + B::step(half * kHalf + i)), accumulate || i > 0);
-    wgmma_commit();
-  }
-
-  Fragments<E> fragments_;
-  MatrixDescriptor b_;
-  uint32_t a_[2][kHalf][4];
-};
-
-template <class S, class E, class A, class B, class Products, class Out, bool transposed, class T>
+template <class S, class Products, class Out, bool transposed, class T>
 __device__ __forceinline__ void consume(typename S::Shared& shared, const TensorMap& out,
                                         const Arguments<T>& g, Parts parts, int warp) {
-  using OutBox = Box<Out, typename Products::Rows, transposed>;
   const int warpgroup = warp / 4, lane = int(threadIdx.x) % 32;
+  const auto place_of = [&](int tile) {
+    return place_of_box<transposed>(TilePlace<S>(tile, g.schedule), warp, 0, int(sizeof(Out)));
+  };
+  HeldBoxes<Box<Out, typename Products::Rows, transposed>, S::kSums, decltype(place_of)> boxes(
+      BoxStore(shared.staging[warp], &out), place_of);
   Products products(shared.stage[0], warp);
-  Accumulator<E> sum[S::kSums];  // (64, S::kN), a warp 16 rows of them
-  HeldBoxes<OutBox, S::kSums> boxes(BoxStore(shared.staging[warp], &out));
+  Accumulator<T> sum[S::kSums];  // (64, S::kN), a warp 16 rows of them
   RingPosition<S> at{0, 0};
   Part part;
   while (parts.next(part)) {
     Barrier* before = nullptr;
     const auto multiply = [&](bool accumulate, auto&& meanwhile) {
       wait_phase(&shared.full[at.stage], at.phase);
-      products.multiply(sum, at.stage * (A::kBytes + B::kBytes), accumulate, meanwhile, [&] {
+      products.multiply(sum, at.stage * S::kStageBytes, accumulate, meanwhile, [&] {
         if (lane == 0 && accumulate) arrive(before);
       });
       before = &shared.empty[at.stage];
@@ -214,9 +176,6 @@ __device__ __forceinline__ void consume(typename S::Shared& shared, const Tensor
       });
     FASTGEMM_NO_UNROLL
     for (int left = g.schedule.stages_of(part) - kChunk; left > 0; --left) multiply(true, [] {});
-    // While the last products are under way: these divisions take 300 cycles.
-    const RowsPlace to =
-        place_of_box<transposed>(TilePlace<S>(part.tile, g.schedule), warp, 0, int(sizeof(Out)));
     wgmma_wait<0>(sum);
     __syncwarp();
     if (lane == 0) arrive(before);
@@ -225,29 +184,10 @@ __device__ __forceinline__ void consume(typename S::Shared& shared, const Tensor
       continue;
     }
     if (part.first != 0) collect<S>(g.schedule, sum, part, warpgroup);
-    using Acc = Accumulator<E>;
-    if (sizeof(Out) == 2 && !g.adds &&
-        g.alpha == Acc(1)) {  // half the instructions; sums of 4 bytes move anyway
-      boxes.take(sum, to, [](Acc x) { return x; });
-      continue;
-    }
-    if (!g.adds) {
-      boxes.take(sum, to, [&](Acc x) { return g.alpha * x; });
-      continue;
-    }
-    const auto next_two = [&] {
-      wait_phase(&shared.full[at.stage], at.phase);
-      return shared.stage[at.stage] + warp * 2 * kBoxBytes;
-    };
-    const auto done = [&] {
-      __syncwarp();
-      if (lane == 0) arrive(&shared.empty[at.stage]);
-      at.advance();
-    };
-    boxes.take(sum, to, [&](Acc x, Acc c) { return g.alpha * x + g.beta * c; }, next_two, done);
+    finish_tile<S>(shared, g, part.tile, sum, boxes, at, warp);
   }
-  named_barrier(kAllConsumers, S::kConsumerThreads);  // nothing is read from the ring any more
-  boxes.store_all(shared.stage[0] + warp * boxes.kHeld * kBoxBytes);
+  boxes.store_all();
+  wait_stores_read<0>();
 }
 
 template <class S, class T, Major a_major, Major b_major, bool transposed>
@@ -279,7 +219,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   } else {
     claim_registers<232>();
     const auto consume_to = [&]<class Out>() {
-      consume<S, E, A, B, Products, Out, transposed>(*shared, maps.out, g, parts, warp);
+      consume<S, Products, Out, transposed>(*shared, maps.out, g, parts, warp);
     };
     if constexpr (Result<T>::kMayBeWide) {
       if (g.out_bytes == 4) return consume_to.template operator()<float>();
