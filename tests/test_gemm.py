@@ -132,6 +132,24 @@ def test_large_and_odd(device, kernel, dtype):
         check_layout(m, n, k, dtype, random.choice(LAYOUTS), False, kernel=kernel)
 
 
+@every_own_row
+def test_rows_of_whole_units(device, kernel, dtype):
+    """Rows of whole 16 bytes: copy engines take every matrix where it is, c and the result included."""
+    small = is_slow(device, kernel, dtype)
+    for (m, n, k), layout in zip(
+        [(48, 80, 96), (144, 272, 160), (272, 144, 96), (48, 400 if small else 1040, 48)],
+        LAYOUTS,
+        strict=True,
+    ):
+        check_layout(m, n, k, dtype, layout, random.random() < 0.5, kernel=kernel)
+        a, b = operands(m, n, k, dtype)
+        c = random_tensor(m, n, dtype=result_dtype(dtype))
+        check_gemm(a, b, c, alpha=-3, beta=2, kernel=kernel)
+        check_gemm(a, b, c, beta=1, kernel=kernel)
+    a, b = random_tensor(3, 144, 48, dtype=dtype), random_tensor(3, 48, 272, dtype=dtype)
+    check_gemm(a, b, random_tensor(3, 144, 272, dtype=result_dtype(dtype)), beta=-1, kernel=kernel)
+
+
 @every_row
 def test_skinny_and_long(kernel, dtype):
     sizes = [(1, 800, 300), (800, 1, 300), (2, 700, 129), (701, 2, 130), (8, 256, 512), (256, 8, 512)]

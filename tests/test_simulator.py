@@ -118,6 +118,27 @@ def test_gemm_scalars_slices_and_out(kernel, dtype):
 ROUNDS_TO_TF32 = [kernel for kernel, precision in PRECISION.items() if precision == "tf32"]
 
 
+@every_layout
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bfloat16, torch.float32], ids=str)
+def test_gemm_of_whole_units(dtype, layout):
+    """Rows of whole 16 bytes everywhere: the tensor memory accelerator reads all matrices where they are."""
+    run = {"kernel": "wgmma_specialized"}
+    result = result_dtype(dtype)
+    for m, n, k in [(16, 16, 16), (144, 272, 96), (272, 144, 160), (48, 1040, 48), (336, 336, 1008)]:
+        a, b = operands(m, n, k, dtype, layout, slack=random.choice((0, 16)))
+        check_gemm(a, b, **run)
+        c = random_tensor(m, n, dtype=result)
+        check_gemm(a, b, c, alpha=-3, beta=2, **run)
+        in_place = c.clone()
+        check_gemm(a, b, in_place, alpha=2, beta=-1, out=in_place, **run)
+    a, b = random_tensor(3, 144, 48, dtype=dtype), random_tensor(3, 48, 272, dtype=dtype)
+    c = random_tensor(3, 144, 272, dtype=result)
+    check_gemm(a, b, c, beta=1, **run)
+    check_gemm(a, b[0], c, beta=3, **run)
+    if dtype == torch.bfloat16:
+        check_gemm(a, b, c.float(), beta=1, out_dtype=torch.float32, **run)
+
+
 @pytest.mark.parametrize("kernel", ROUNDS_TO_TF32)
 def test_tf32_is_asked_for_and_rounds_to_nearest(kernel):
     a = torch.full((16, 16), 1 + 2**-11 + 2**-12)
