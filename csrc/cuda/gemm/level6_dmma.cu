@@ -73,8 +73,8 @@ __device__ __forceinline__ void multiply_tile(double (&sum)[4], const double (&a
 template <class C, bool tall, class TileA, class TileB>
 struct WarpProduct {
   static constexpr int kSteps = 2, kM = C::WM / 16, kN = C::WN / 8;  // steps of a stage, fragments
-  static_assert(kN % 2 == 0);
-  static constexpr int kCopyParts = 1;
+  static constexpr int kFirstLoad = kM / 2, kCopyEvery = 1;
+  static_assert(C::WN % 16 == 0);
   struct Fragments {
     double a[kM][4], b[kN / 2][4];
   };
@@ -84,13 +84,12 @@ struct WarpProduct {
 
   __device__ __forceinline__ WarpProduct(int row, int column) : a(row), b(column) {}
 
-  // Part `part` of `parts` of a step's fragments: those of B first, which all rows need.
-  __device__ __forceinline__ void load(Fragments& f, const unsigned char* stage, int step, int part,
-                                       int parts) const {
-    constexpr int kB = kN / 2, kAll = kB + kM;
+  // A step's fragments, in the second half of kM parts: those of B first, which all rows need.
+  __device__ __forceinline__ void load(Fragments& f, const unsigned char* stage, int step, int part) const {
+    constexpr int kB = kN / 2, kAll = kB + kM, kParts = kM - kFirstLoad;
     FASTGEMM_UNROLL
     for (int i = 0; i < kAll; ++i) {
-      if (i * parts / kAll != part) continue;
+      if (i * kParts / kAll != part - kFirstLoad) continue;
       if (i < kB)
         b.load(f.b[i], stage + TileA::kBytes, i, step);
       else
@@ -136,7 +135,7 @@ void launch_dmma(const Gemm<double>& g, int batch, Context& context) {
   });
 }
 
-using DoubleTiles = TileConfig<128, 128, 64, 32, 4, 1>;
+using DoubleTiles = TileConfig<128, 128, 64, 32, 3, 1>;
 
 template <bool tall>
 void run_dmma(const GemmProblem& problem, Context& context) {

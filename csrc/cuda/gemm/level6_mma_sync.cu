@@ -68,8 +68,8 @@ class FragmentReader {
 template <class C, class E, class TileA, class TileB>
 struct WarpProduct {
   static constexpr int kSteps = 4, kM = C::WM / 16, kN = C::WN / 8;  // steps of a stage, fragments
+  static constexpr int kFirstLoad = 0, kCopyEvery = 3;
   static_assert(C::WN % 16 == 0);
-  static constexpr int kCopyParts = 12;
   struct Fragments {
     uint32_t a[kM][4], b[kN / 2][4];
   };
@@ -79,18 +79,13 @@ struct WarpProduct {
 
   __device__ __forceinline__ WarpProduct(int row, int column) : a(row), b(column) {}
 
-  // Part `part` of `parts` of a step's fragments: those of B first, which all rows need.
-  __device__ __forceinline__ void load(Fragments& f, const unsigned char* stage, int step, int part,
-                                       int parts) const {
-    constexpr int kB = kN / 2, kAll = kB + kM;
+  // A step's fragments, in kM parts: those of B, which all rows need, in the first half of them.
+  __device__ __forceinline__ void load(Fragments& f, const unsigned char* stage, int step, int part) const {
+    constexpr int kAtOnce = (kN + kM - 1) / kM;
     FASTGEMM_UNROLL
-    for (int i = 0; i < kAll; ++i) {
-      if (i * parts / kAll != part) continue;
-      if (i < kB)
-        b.load(f.b[i], stage + TileA::kBytes, i, step);
-      else
-        a.load(f.a[i - kB], stage, i - kB, step);
-    }
+    for (int j = part * kAtOnce; j < (part + 1) * kAtOnce && j < kN / 2; ++j)
+      b.load(f.b[j], stage + TileA::kBytes, j, step);
+    a.load(f.a[part], stage, part, step);
   }
   __device__ __forceinline__ void multiply(const Fragments& f, int i) {
     FASTGEMM_UNROLL

@@ -33,108 +33,146 @@ struct LineTile {
 };
 
 // One thread's share of the copies of a tile: a unit of every (THREADS / 8)th line, stage after stage.
-template <class Tile, class T, int THREADS>
+template <class Tile_, class T, int THREADS>
 class TileCopy {
-  static constexpr int kAtOnce = THREADS / 8, kLines = Tile::kLines, kBoxLines = Tile::kBoxLines;
-  static constexpr int kUnit = kPer16Bytes<T>;
-  static_assert(kLines % kAtOnce == 0 && (kBoxLines % kAtOnce == 0 || kAtOnce % kBoxLines == 0));
+ public:
+  using Tile = Tile_;
+
+ private:
+  static constexpr int kAtOnce = THREADS / 8, kBoxLines = Tile::kBoxLines, kUnit = kPer16Bytes<T>;
+  static_assert(Tile::kLines % kAtOnce == 0 && (kBoxLines % kAtOnce == 0 || kAtOnce % kBoxLines == 0));
   static_assert(kAtOnce % Tile::Order::kPeriod == 0);
 
  public:
+  static constexpr int kUnits = Tile::kLines / kAtOnce;  // of a stage
+
   // From stage `first` of the tile at side0 of a matrix.
   __device__ __forceinline__ TileCopy(const RowsOperand<T>& from, int64_t batch, int side0, int first = 0)
       : operand_(from), side_(from.side - side0), k_(from.k - first * Tile::kK) {
-    const Unit unit;
+    const int line = int(threadIdx.x) / 8, unit = int(threadIdx.x) % 8;
+    row_ = line % kBoxLines;
+    column_ = line / kBoxLines * Tile::kLine + unit * kUnit;
     from_ = from.data + batch * from.batch_stride +
-            (Tile::kAlongK ? side0 + unit.row : first * Tile::kK + unit.row) * from.row_stride +
-            (Tile::kAlongK ? first * Tile::kK : side0) + unit.column;
-    to_ = Tile::offset(int(threadIdx.x) / 8, int(threadIdx.x) % 8);
+            (Tile::kAlongK ? side0 + row_ : first * Tile::kK + row_) * from.row_stride +
+            (Tile::kAlongK ? first * Tile::kK : side0) + column_;
+    to_ = Tile::offset(line, unit);
   }
 
-  // Part `part` of `parts` of the next stage; zeros outside the operand. Whole tiles know that they are: to
-  // find out, unit by unit, takes eight instructions each.
-  __device__ __forceinline__ void copy(unsigned char* tile, int part, int parts) {
-    if (side_ >= Tile::kSide && k_ >= Tile::kK) {
-      copy_units(tile, part, parts, [](int, int) { return 16; });
-    } else {
-      const Unit unit;
-      const int rows = (Tile::kAlongK ? side_ : k_) - unit.row;
-      const int columns = (Tile::kAlongK ? k_ : side_) - unit.column;
-      copy_units(tile, part, parts, [&](int row, int column) {
-        return row < rows ? max(0, min(columns - column, kUnit)) * int(sizeof(T)) : 0;
-      });
+  // How many stages from here on lie inside the operand.
+  __device__ __forceinline__ int whole_stages() const { return side_ >= Tile::kSide ? k_ / Tile::kK : 0; }
+
+  // Goes past unit i of the next stage, one after the other, and copies it where that is `wanted`.
+  __device__ __forceinline__ void copy(unsigned char* tile, int i, bool wanted) {
+    if (wanted) copy_async<16>(tile + to_ + i * kAtOnce * Tile::Order::kPitch, from_);
+    from_ += offset(i + 1) - offset(i);
+    if (i == kUnits - 1) k_ -= Tile::kK;
+  }
+
+  // Copies all units of the next stage, zeros outside the operand.
+  __device__ __forceinline__ void copy_edge(unsigned char* tile) const {
+    const int rows = (Tile::kAlongK ? side_ : k_) - row_, columns = (Tile::kAlongK ? k_ : side_) - column_;
+    FASTGEMM_NO_UNROLL
+    for (int i = 0; i < kUnits; ++i) {
+      const int inside = row(i) < rows ? max(0, min(columns - column(i), kUnit)) : 0;
+      copy_async<16>(tile + to_ + i * kAtOnce * Tile::Order::kPitch, from_ + offset(i),
+                     inside * int(sizeof(T)));
     }
-    if (part < parts - 1) return;
-    from_ += Tile::kAlongK ? Tile::kK : Tile::kK * operand_.row_stride;
-    k_ -= Tile::kK;
   }
 
  private:
-  // The thread's first one.
-  struct Unit {
-    int row = int(threadIdx.x) / 8 % kBoxLines;
-    int column = int(threadIdx.x) / 8 / kBoxLines * Tile::kLine + int(threadIdx.x) % 8 * kUnit;
-  };
-
-  template <class Valid>
-  __device__ __forceinline__ void copy_units(unsigned char* tile, int part, int parts, Valid&& valid) const {
-    constexpr int kUnits = kLines / kAtOnce;
-    FASTGEMM_UNROLL
-    for (int i = 0; i < kUnits; ++i) {
-      if (i * parts / kUnits != part) continue;
-      const int line = i * kAtOnce, row = line % kBoxLines, column = line / kBoxLines * Tile::kLine;
-      copy_async<16>(tile + to_ + line * Tile::Order::kPitch, from_ + row * operand_.row_stride + column,
-                     valid(row, column));
-    }
+  // Of unit i, counted from the first one.
+  __device__ __forceinline__ static constexpr int row(int i) { return i * kAtOnce % kBoxLines; }
+  __device__ __forceinline__ static constexpr int column(int i) {
+    return i * kAtOnce / kBoxLines * Tile::kLine;
+  }
+  __device__ __forceinline__ int64_t offset(int i) const {
+    if (i == kUnits) return Tile::kAlongK ? Tile::kK : Tile::kK * operand_.row_stride;  // the next stage
+    return row(i) * operand_.row_stride + column(i);
   }
 
   const RowsOperand<T>& operand_;
   const T* from_;
-  int side_, k_;  // that the operand has from here on
-  int to_;
+  int side_, k_;           // that the operand has from here on
+  int row_, column_, to_;  // the first unit's place in the operand's rows, and in the tile
 };
 
-// Multiplies `steps` stages of a ring, of which STAGES - 1 are on their way. A product of two fragments' rows
-// keeps the tensor cores busy for some 50 cycles (fp64: 130); a warp asks for copies and loads the fragments
-// of the next step of k between them, a few instructions at a time. All at once they fill the queue to shared
-// memory, behind which the products of all warps wait: copies in one go cost 20 % (bf16, measured).
-template <int STAGES, int STAGE_BYTES, class Warp, class Copy>
-__device__ __forceinline__ void multiply_stages(unsigned char* ring, int steps, Copy&& copy, Warp& warp) {
-  constexpr int kLast = Warp::kSteps - 1, kRows = Warp::kM, kTurn = kRows / 2;
-  constexpr int kParts = Warp::kCopyParts;
-  static_assert(kParts <= kLast * kRows + kTurn, "before the turn to the next stage");
+// A thread's copies of the two tiles of a stage, A before B. Stages that reach past the operands are copied
+// at once: to find out, unit by unit, what is inside takes ten instructions each.
+template <class A, class B>
+class StageCopy {
+ public:
+  static constexpr int kUnits = A::kUnits + B::kUnits;
+
+  // Of the next `stages` stages.
+  __device__ __forceinline__ StageCopy(const A& a, const B& b, int stages)
+      : a_(a), b_(b), stages_(stages), whole_(min(stages, min(a.whole_stages(), b.whole_stages()))) {}
+
+  __device__ __forceinline__ void begin(unsigned char* stage) {
+    inside_ = --whole_ >= 0;
+    if (--stages_ < 0 || inside_) return;
+    a_.copy_edge(stage);
+    b_.copy_edge(stage + A::Tile::kBytes);
+  }
+  __device__ __forceinline__ void copy(unsigned char* stage, int i) {
+    if (i < A::kUnits)
+      a_.copy(stage, i, inside_);
+    else if (i < kUnits)
+      b_.copy(stage + A::Tile::kBytes, i - A::kUnits, inside_);
+  }
+  __device__ __forceinline__ void copy_all(unsigned char* stage) {
+    begin(stage);
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kUnits; ++i) copy(stage, i);
+  }
+
+ private:
+  A a_;
+  B b_;
+  int stages_, whole_;
+  bool inside_ = false;
+};
+
+// Multiplies `steps` stages of a ring. A product of two fragments' rows keeps the tensor cores busy for some
+// 50 cycles (fp64: 130). Between products a warp loads fragments of the next step of k and asks for copies of
+// a later stage, a few instructions at a time: all at once they fill the queue to shared memory, behind which
+// the products of all warps wait (copies in one go cost 20 %, loads in half of a step 3 %: bf16, measured).
+// But copies in several places cost, too: ptxas puts three empty loads before a copy that follows a load.
+template <int STAGES, int STAGE_BYTES, class Warp, class Copies>
+__device__ __forceinline__ void multiply_stages(unsigned char* ring, int steps, Copies& copies, Warp& warp) {
+  constexpr int kLast = Warp::kSteps - 1, kRows = Warp::kM;
+  constexpr int kTurn =
+      kLast * kRows + Warp::kFirstLoad;  // the product before which the next stage is needed
+  constexpr int kEvery = Warp::kCopyEvery, kAtOnce = (Copies::kUnits * kEvery + kTurn - 1) / kTurn;
   static_assert(Warp::kSteps % 2 == 0, "fragments[0] begins and ends a stage");
   typename Warp::Fragments fragments[2];
-  int slot = 0, free_slot = STAGES - 1;
-  // One stage more than there are is read, but not multiplied.
+  unsigned char *const end = ring + STAGES * STAGE_BYTES, *slot = ring, *free_slot = end - STAGE_BYTES;
+  FASTGEMM_NO_UNROLL
   for (int i = 0; i < STAGES - 1; ++i) {
-    if (i <= steps) copy(ring + i * STAGE_BYTES, 0, 1);
+    copies.copy_all(ring + i * STAGE_BYTES);
     commit_async_copies();  // an empty group too, so that the count of groups is the count of stages
   }
   wait_async_copies<STAGES - 2>();
   __syncthreads();
-  warp.load(fragments[0], ring, 0, 0, 1);
+  FASTGEMM_UNROLL
+  for (int row = 0; row < kRows; ++row) warp.load(fragments[0], ring, 0, row);
   FASTGEMM_NO_UNROLL
   for (int stage = 0; stage < steps; ++stage) {
-    const bool more = stage + STAGES - 1 <= steps;
+    copies.begin(free_slot);
     FASTGEMM_UNROLL
-    for (int step = 0; step <= kLast; ++step) {
-      FASTGEMM_UNROLL
-      for (int row = 0; row < kRows; ++row) {
-        if (step == kLast && row == kTurn) {
-          commit_async_copies();
-          free_slot = slot;
-          if (++slot == STAGES) slot = 0;
-          wait_async_copies<STAGES - 2>();
-          __syncthreads();  // the next stage is there for all, and this one has been read by all
-        }
-        if (row >= kTurn)
-          warp.load(fragments[(step + 1) % 2], ring + slot * STAGE_BYTES, (step + 1) % Warp::kSteps,
-                    row - kTurn, kRows - kTurn);
-        warp.multiply(fragments[step % 2], row);
-        const int part = step * kRows + row;
-        if (more && part < kParts) copy(ring + free_slot * STAGE_BYTES, part, kParts);
+    for (int product = 0; product < Warp::kSteps * kRows; ++product) {
+      const int step = product / kRows, row = product % kRows;
+      if (product == kTurn) {
+        commit_async_copies();
+        free_slot = slot;
+        slot = slot + STAGE_BYTES == end ? ring : slot + STAGE_BYTES;
+        wait_async_copies<STAGES - 2>();
+        __syncthreads();  // the next stage is there for all, and this one has been read by all
       }
+      warp.load(fragments[(step + 1) % 2], slot, (step + 1) % Warp::kSteps, row);
+      warp.multiply(fragments[step % 2], row);
+      if (product >= kTurn || product % kEvery != 0) continue;
+      FASTGEMM_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) copies.copy(free_slot, product / kEvery * kAtOnce + i);
     }
   }
   wait_async_copies<0>();
@@ -300,14 +338,14 @@ __device__ __forceinline__ void multiply_parts(const TileArguments<T>& g) {
   for (int i = 0; part_of(g.work, i, part); ++i) {
     const Place place(part.tile, g.tiles_m, g.tiles_n);
     const int row0 = place.row * C::BM, column0 = place.column * C::BN;
-    TileCopy<typename K::TileA, T, C::kThreads> a(g.operands.a, place.batch, row0, part.first);
-    TileCopy<typename K::TileB, T, C::kThreads> b(g.operands.b, place.batch, column0, part.first);
-    const auto copy = [&](unsigned char* stage, int part, int parts) {
-      a.copy(stage, part, parts);
-      b.copy(stage + K::TileA::kBytes, part, parts);
-    };
+    using CopyA = TileCopy<typename K::TileA, T, C::kThreads>;
+    using CopyB = TileCopy<typename K::TileB, T, C::kThreads>;
+    const int steps = part.end - part.first;
+    // One stage more than is multiplied, for it is read.
+    StageCopy copies(CopyA(g.operands.a, place.batch, row0, part.first),
+                     CopyB(g.operands.b, place.batch, column0, part.first), steps + 1);
     typename K::Warp warp(row, column);
-    multiply_stages<C::kStages, K::kStageBytes>(shared->ring[0], part.end - part.first, copy, warp);
+    multiply_stages<C::kStages, K::kStageBytes>(shared->ring[0], steps, copies, warp);
     if (part.end != g.work.steps) {
       hand_over<K>(g, warp.sum);
       continue;

@@ -71,10 +71,11 @@ struct Kernel {
                      LineOrder::kPitch / int(sizeof(T)));
   }
 
-  // copy(part, parts) asks for the next stage, part by part, while the tensor cores have work.
-  template <class Copy>
+  // Between products it asks for copies to the stage that is `free`.
+  template <class Copies>
   __device__ __forceinline__ static void multiply(WmmaC<E> (&sum)[kM][kN], const unsigned char* stage,
-                                                  int row, int column, Copy&& copy) {
+                                                  int row, int column, Copies& copies, unsigned char* free) {
+    constexpr int kAtOnce = (Copies::kUnits + kSteps * kN - 1) / (kSteps * kN);
     FASTGEMM_UNROLL
     for (int step = 0; step < kSteps; ++step) {
       const int k = step * Shape::kK;
@@ -87,7 +88,8 @@ struct Kernel {
         load<TileB>(b, stage + TileA::kBytes, column + j * Shape::kN, k);
         FASTGEMM_UNROLL
         for (int i = 0; i < kM; ++i) wmma_multiply(sum[i][j], a[i], b);
-        copy(step * kN + j, kSteps * kN);
+        FASTGEMM_UNROLL
+        for (int i = 0; i < kAtOnce; ++i) copies.copy(free, (step * kN + j) * kAtOnce + i);
       }
     }
   }
@@ -99,12 +101,10 @@ __global__ void __launch_bounds__(kThreads, 2) gemm_wmma_kernel(const __grid_con
   FASTGEMM_DYNAMIC_SHARED(typename K::Shared, shared);
   const Place place(int(blockIdx.x), g.tiles_m, g.tiles_n);
   const int row0 = place.row * K::kBlockTile, column0 = place.column * K::kBlockTile;
-  TileCopy<typename K::TileA, T, kThreads> a(g.operands.a, place.batch, row0);
-  TileCopy<typename K::TileB, T, kThreads> b(g.operands.b, place.batch, column0);
-  const auto copy = [&](int stage, int part, int parts) {
-    a.copy(shared->stages[stage], part, parts);
-    b.copy(shared->stages[stage] + K::TileA::kBytes, part, parts);
-  };
+  using CopyA = TileCopy<typename K::TileA, T, kThreads>;
+  using CopyB = TileCopy<typename K::TileB, T, kThreads>;
+  StageCopy copies(CopyA(g.operands.a, place.batch, row0), CopyB(g.operands.b, place.batch, column0),
+                   g.work.steps);
 
   const int warp = warp_index();
   const int row = warp % kWarpsM * K::kWarpTile, column = warp / kWarpsM * K::kWarpTile;
@@ -114,17 +114,18 @@ __global__ void __launch_bounds__(kThreads, 2) gemm_wmma_kernel(const __grid_con
     FASTGEMM_UNROLL
     for (int j = 0; j < K::kN; ++j) wmma_fill(sum[i][j], 0);
   }
+  FASTGEMM_NO_UNROLL
   for (int i = 0; i < kStages - 1; ++i) {
-    copy(i, 0, 1);
+    copies.copy_all(shared->stages[i]);
     commit_async_copies();
   }
   FASTGEMM_NO_UNROLL
   for (int stage = 0; stage < g.work.steps; ++stage) {
     wait_async_copies<kStages - 2>();
     __syncthreads();  // this stage is there for all, and the one before it has been read by all
-    const int next = (stage + kStages - 1) % kStages;
-    K::multiply(sum, shared->stages[stage % kStages], row, column,
-                [&](int part, int parts) { copy(next, part, parts); });
+    unsigned char* free = shared->stages[(stage + kStages - 1) % kStages];
+    copies.begin(free);
+    K::multiply(sum, shared->stages[stage % kStages], row, column, copies, free);
     commit_async_copies();
   }
   wait_async_copies<0>();
