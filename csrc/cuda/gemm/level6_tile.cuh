@@ -48,39 +48,45 @@ class TileCopy {
 
   // From stage `first` of the tile at side0 of a matrix.
   __device__ __forceinline__ TileCopy(const RowsOperand<T>& from, int64_t batch, int side0, int first = 0)
-      : operand_(from), side_(from.side - side0), k_(from.k - first * Tile::kK) {
-    const int line = int(threadIdx.x) / 8, unit = int(threadIdx.x) % 8;
-    row_ = line % kBoxLines;
-    column_ = line / kBoxLines * Tile::kLine + unit * kUnit;
+      : operand_(from), side0_(side0), first_(first) {
+    const Unit unit;
     from_ = from.data + batch * from.batch_stride +
-            (Tile::kAlongK ? side0 + row_ : first * Tile::kK + row_) * from.row_stride +
-            (Tile::kAlongK ? first * Tile::kK : side0) + column_;
-    to_ = Tile::offset(line, unit);
+            (Tile::kAlongK ? side0 + unit.row : first * Tile::kK + unit.row) * from.row_stride +
+            (Tile::kAlongK ? first * Tile::kK : side0) + unit.column;
+    to_ = Tile::offset(int(threadIdx.x) / 8, int(threadIdx.x) % 8);
   }
 
-  // How many stages from here on lie inside the operand.
-  __device__ __forceinline__ int whole_stages() const { return side_ >= Tile::kSide ? k_ / Tile::kK : 0; }
+  // How many stages lie inside the operand.
+  __device__ __forceinline__ int whole_stages() const {
+    return operand_.side - side0_ >= Tile::kSide ? operand_.k / Tile::kK - first_ : 0;
+  }
 
-  // Goes past unit i of the next stage, one after the other, and copies it where that is `wanted`.
-  __device__ __forceinline__ void copy(unsigned char* tile, int i, bool wanted) {
-    if (wanted) copy_async<16>(tile + to_ + i * kAtOnce * Tile::Order::kPitch, from_);
+  // Copies unit i of the next stage, which lies inside; the units one after the other.
+  __device__ __forceinline__ void copy(unsigned char* tile, int i) {
+    copy_async<16>(tile + to_ + i * kAtOnce * Tile::Order::kPitch, from_);
     from_ += offset(i + 1) - offset(i);
-    if (i == kUnits - 1) k_ -= Tile::kK;
   }
-
-  // Copies all units of the next stage, zeros outside the operand.
-  __device__ __forceinline__ void copy_edge(unsigned char* tile) const {
-    const int rows = (Tile::kAlongK ? side_ : k_) - row_, columns = (Tile::kAlongK ? k_ : side_) - column_;
+  // Copies the next stage, which is the one of this index after the first, zeros outside the operand.
+  __device__ __forceinline__ void copy_edge(unsigned char* tile, int stage) {
+    const Unit unit;
+    const int side = operand_.side - side0_, k = operand_.k - (first_ + stage) * Tile::kK;
+    const int rows = (Tile::kAlongK ? side : k) - unit.row,
+              columns = (Tile::kAlongK ? k : side) - unit.column;
     FASTGEMM_NO_UNROLL
     for (int i = 0; i < kUnits; ++i) {
       const int inside = row(i) < rows ? max(0, min(columns - column(i), kUnit)) : 0;
       copy_async<16>(tile + to_ + i * kAtOnce * Tile::Order::kPitch, from_ + offset(i),
                      inside * int(sizeof(T)));
     }
+    from_ += offset(kUnits);
   }
 
  private:
-  // Of unit i, counted from the first one.
+  // The thread's first unit in the operand's rows, and unit i counted from it.
+  struct Unit {
+    int row = int(threadIdx.x) / 8 % kBoxLines;
+    int column = int(threadIdx.x) / 8 / kBoxLines * Tile::kLine + int(threadIdx.x) % 8 * kUnit;
+  };
   __device__ __forceinline__ static constexpr int row(int i) { return i * kAtOnce % kBoxLines; }
   __device__ __forceinline__ static constexpr int column(int i) {
     return i * kAtOnce / kBoxLines * Tile::kLine;
@@ -92,44 +98,40 @@ class TileCopy {
 
   const RowsOperand<T>& operand_;
   const T* from_;
-  int side_, k_;           // that the operand has from here on
-  int row_, column_, to_;  // the first unit's place in the operand's rows, and in the tile
+  int side0_, first_, to_;
 };
 
-// A thread's copies of the two tiles of a stage, A before B. Stages that reach past the operands are copied
-// at once: to find out, unit by unit, what is inside takes ten instructions each.
+// A thread's copies of the two tiles of a stage, A before B. To find out, unit by unit, what is inside takes
+// ten instructions each, so stages that lie inside the operands are told from those that do not.
 template <class A, class B>
-class StageCopy {
- public:
+struct StageCopy {
   static constexpr int kUnits = A::kUnits + B::kUnits;
+  A a;
+  B b;
+  int stages, whole;  // all of them; those inside, which come first
 
-  // Of the next `stages` stages.
   __device__ __forceinline__ StageCopy(const A& a, const B& b, int stages)
-      : a_(a), b_(b), stages_(stages), whole_(min(stages, min(a.whole_stages(), b.whole_stages()))) {}
+      : a(a), b(b), stages(stages), whole(min(stages, min(a.whole_stages(), b.whole_stages()))) {}
 
-  __device__ __forceinline__ void begin(unsigned char* stage) {
-    inside_ = --whole_ >= 0;
-    if (--stages_ < 0 || inside_) return;
-    a_.copy_edge(stage);
-    b_.copy_edge(stage + A::Tile::kBytes);
-  }
-  __device__ __forceinline__ void copy(unsigned char* stage, int i) {
+  // A unit of the next stage, if that is a whole one.
+  __device__ __forceinline__ void copy(unsigned char* to, int i) {
     if (i < A::kUnits)
-      a_.copy(stage, i, inside_);
+      a.copy(to, i);
     else if (i < kUnits)
-      b_.copy(stage + A::Tile::kBytes, i - A::kUnits, inside_);
+      b.copy(to + A::Tile::kBytes, i - A::kUnits);
   }
-  __device__ __forceinline__ void copy_all(unsigned char* stage) {
-    begin(stage);
+  // The next stage, if it is not.
+  __device__ __forceinline__ void copy_edge(unsigned char* to, int stage) {
+    if (stage >= stages) return;
+    a.copy_edge(to, stage);
+    b.copy_edge(to + A::Tile::kBytes, stage);
+  }
+  // The next stage.
+  __device__ __forceinline__ void copy_all(unsigned char* to, int stage) {
+    if (stage >= whole) return copy_edge(to, stage);
     FASTGEMM_UNROLL
-    for (int i = 0; i < kUnits; ++i) copy(stage, i);
+    for (int i = 0; i < kUnits; ++i) copy(to, i);
   }
-
- private:
-  A a_;
-  B b_;
-  int stages_, whole_;
-  bool inside_ = false;
 };
 
 // Multiplies `steps` stages of a ring. A product of two fragments' rows keeps the tensor cores busy for some
@@ -145,36 +147,44 @@ __device__ __forceinline__ void multiply_stages(unsigned char* ring, int steps, 
   constexpr int kEvery = Warp::kCopyEvery, kAtOnce = (Copies::kUnits * kEvery + kTurn - 1) / kTurn;
   static_assert(Warp::kSteps % 2 == 0, "fragments[0] begins and ends a stage");
   typename Warp::Fragments fragments[2];
-  unsigned char *const end = ring + STAGES * STAGE_BYTES, *slot = ring, *free_slot = end - STAGE_BYTES;
+  int slot = 0, free_slot = (STAGES - 1) * STAGE_BYTES;  // where stages begin in the ring
   FASTGEMM_NO_UNROLL
   for (int i = 0; i < STAGES - 1; ++i) {
-    copies.copy_all(ring + i * STAGE_BYTES);
+    copies.copy_all(ring + i * STAGE_BYTES, i);
     commit_async_copies();  // an empty group too, so that the count of groups is the count of stages
   }
   wait_async_copies<STAGES - 2>();
   __syncthreads();
   FASTGEMM_UNROLL
   for (int row = 0; row < kRows; ++row) warp.load(fragments[0], ring, 0, row);
-  FASTGEMM_NO_UNROLL
-  for (int stage = 0; stage < steps; ++stage) {
-    copies.begin(free_slot);
-    FASTGEMM_UNROLL
-    for (int product = 0; product < Warp::kSteps * kRows; ++product) {
-      const int step = product / kRows, row = product % kRows;
-      if (product == kTurn) {
-        commit_async_copies();
-        free_slot = slot;
-        slot = slot + STAGE_BYTES == end ? ring : slot + STAGE_BYTES;
-        wait_async_copies<STAGES - 2>();
-        __syncthreads();  // the next stage is there for all, and this one has been read by all
-      }
-      warp.load(fragments[(step + 1) % 2], slot, (step + 1) % Warp::kSteps, row);
-      warp.multiply(fragments[step % 2], row);
-      if (product >= kTurn || product % kEvery != 0) continue;
+  const auto multiply = [&]<bool whole>(int stage, int end) {
+    FASTGEMM_NO_UNROLL
+    for (; stage < end; ++stage) {
+      if constexpr (!whole) copies.copy_edge(ring + free_slot, stage + STAGES - 1);
       FASTGEMM_UNROLL
-      for (int i = 0; i < kAtOnce; ++i) copies.copy(free_slot, product / kEvery * kAtOnce + i);
+      for (int product = 0; product < Warp::kSteps * kRows; ++product) {
+        const int step = product / kRows, row = product % kRows;
+        if (product == kTurn) {
+          commit_async_copies();
+          free_slot = slot;
+          slot = slot == (STAGES - 1) * STAGE_BYTES ? 0 : slot + STAGE_BYTES;
+          wait_async_copies<STAGES - 2>();
+          __syncthreads();  // the next stage is there for all, and this one has been read by all
+        }
+        if constexpr (whole) {
+          if (product < kTurn && product % kEvery == 0) {
+            FASTGEMM_UNROLL
+            for (int i = 0; i < kAtOnce; ++i) copies.copy(ring + free_slot, product / kEvery * kAtOnce + i);
+          }
+        }
+        warp.load(fragments[(step + 1) % 2], ring + slot, (step + 1) % Warp::kSteps, row);
+        warp.multiply(fragments[step % 2], row);
+      }
     }
-  }
+  };
+  const int whole = min(max(copies.whole - (STAGES - 1), 0), steps);
+  multiply.template operator()<true>(0, whole);
+  multiply.template operator()<false>(whole, steps);
   wait_async_copies<0>();
   __syncthreads();  // the ring is free
 }
