@@ -73,7 +73,7 @@ __device__ __forceinline__ void multiply_tile(double (&sum)[4], const double (&a
 template <class C, bool tall, class TileA, class TileB>
 struct WarpProduct {
   static constexpr int kSteps = 2, kM = C::WM / 16, kN = C::WN / 8;  // steps of a stage, fragments
-  static constexpr int kFirstLoad = kM / 2, kCopyEvery = 1;
+  static constexpr int kFirstLoad = kM - 1, kCopyEvery = 1;
   static_assert(C::WN % 16 == 0);
   struct Fragments {
     double a[kM][4], b[kN / 2][4];

@@ -68,7 +68,7 @@ class FragmentReader {
 template <class C, class E, class TileA, class TileB>
 struct WarpProduct {
   static constexpr int kSteps = 4, kM = C::WM / 16, kN = C::WN / 8;  // steps of a stage, fragments
-  static constexpr int kFirstLoad = 0, kCopyEvery = 3;
+  static constexpr int kFirstLoad = 0, kCopyEvery = 4;
   static_assert(C::WN % 16 == 0);
   struct Fragments {
     uint32_t a[kM][4], b[kN / 2][4];

@@ -171,14 +171,14 @@ __device__ __forceinline__ void multiply_stages(unsigned char* ring, int steps, 
           wait_async_copies<STAGES - 2>();
           __syncthreads();  // the next stage is there for all, and this one has been read by all
         }
+        warp.load(fragments[(step + 1) % 2], ring + slot, (step + 1) % Warp::kSteps, row);
+        warp.multiply(fragments[step % 2], row);
         if constexpr (whole) {
           if (product < kTurn && product % kEvery == 0) {
             FASTGEMM_UNROLL
             for (int i = 0; i < kAtOnce; ++i) copies.copy(ring + free_slot, product / kEvery * kAtOnce + i);
           }
         }
-        warp.load(fragments[(step + 1) % 2], ring + slot, (step + 1) % Warp::kSteps, row);
-        warp.multiply(fragments[step % 2], row);
       }
     }
   };

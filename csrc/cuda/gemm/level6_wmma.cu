@@ -49,7 +49,7 @@ struct WarpProduct {
   using Element = typename Shape::Element;
   static constexpr int kSteps = TileA::kK / Shape::kK;                // of a stage
   static constexpr int kM = SIDE / Shape::kM, kN = SIDE / Shape::kN;  // fragments
-  static constexpr int kFirstLoad = 0, kCopyEvery = 3;
+  static constexpr int kFirstLoad = 0, kCopyEvery = 2;
   struct Fragments {
     A a[kM];
     B b[kN];
