@@ -18,9 +18,10 @@ import torch
 from reference import (
     DTYPES,
     FLOATS,
+    PRECISION,
     SENTINEL,
-    TF32_ROWS,
     assert_right,
+    by_name,
     check_gemm,
     expected_gemm,
     needs_simulator,
@@ -28,7 +29,6 @@ from reference import (
     random_tensor,
     result_dtype,
     row_id,
-    takes_ieee,
 )
 
 pytestmark = needs_simulator
@@ -43,7 +43,7 @@ def rows(op):
         for row in fastgemm.kernels(op, "cuda")
         if not row.name.startswith(LIBRARIES)
         for dtype in (TRANSPOSED if op == "transpose" else DTYPES)
-        if row.takes(dtype) and takes_ieee(row.name, dtype)
+        if row.takes(dtype)
     ]
 
 
@@ -115,23 +115,25 @@ def test_gemm_scalars_slices_and_out(kernel, dtype):
         check_gemm(a, b, out_dtype=torch.float32, kernel=kernel)
 
 
-@pytest.mark.parametrize("kernel", TF32_ROWS)
-def test_gemm_in_tf32(kernel):
-    for (m, n, k), layout in zip(
-        [(35, 50, 41), (1, 9, 40), (130, 257, 67), (64, 128, 272)], LAYOUTS, strict=True
-    ):
-        a, b = operands(m, n, k, torch.float32, layout, slack=random.choice((0, 3)))
-        c = random_tensor(m, n, dtype=torch.float32)
-        check_gemm(a, b, kernel=kernel, precision="tf32")
-        check_gemm(a, b, c, alpha=-3, beta=2, kernel=kernel, precision="tf32")
-    with pytest.raises(RuntimeError, match=r'cannot run here: .*precision="tf32"'):
-        fastgemm.matmul(a, b, kernel=kernel, precision="ieee")
+ROUNDS_TO_TF32 = [kernel for kernel, precision in PRECISION.items() if precision == "tf32"]
 
 
-@pytest.mark.parametrize("kernel", TF32_ROWS)
-def test_tf32_rounds_to_nearest(kernel):
+@pytest.mark.parametrize("kernel", ROUNDS_TO_TF32)
+def test_tf32_is_asked_for_and_rounds_to_nearest(kernel):
     a = torch.full((16, 16), 1 + 2**-11 + 2**-12)
     assert (fastgemm.matmul(a, torch.eye(16), kernel=kernel, precision="tf32") == 1 + 2**-10).all()
+    for other in ("ieee", "bf16x3"):
+        with pytest.raises(RuntimeError, match=r'cannot run here: .*precision="tf32"'):
+            fastgemm.matmul(a, a, kernel=kernel, precision=other)
+
+
+def test_level_6_takes_what_it_computes_exactly_enough():
+    a = torch.randn(16, 16)
+    check_gemm(a, a, level=6, precision="tf32")
+    with pytest.raises(RuntimeError, match=r"level 6 cannot run .*tf32.* Levels that can: 1, 2, 3, 4, 5$"):
+        fastgemm.matmul(a, a, level=6)
+    with pytest.raises(RuntimeError, match=r"level 6 cannot run .*does not take int32"):
+        fastgemm.matmul(a.int(), a.int(), level=6)
 
 
 @every_gemm_row
@@ -147,7 +149,9 @@ def test_gemm_batches_and_empty(kernel, dtype):
 def test_gemm_nan_and_infinity(kernel, dtype):
     a, b = random_tensor(40, 23, dtype=dtype), random_tensor(23, 37, dtype=dtype)
     a[3, 5], a[17, 22], b[0, 36], b[7, 0] = math.inf, math.nan, -math.inf, math.nan
-    assert_right(fastgemm.matmul(a, b, kernel=kernel), expected_gemm(a, b), kernel)
+    choice = by_name(kernel, dtype)
+    expected = expected_gemm(a, b, precision=choice.get("precision"))
+    assert_right(fastgemm.matmul(a, b, **choice), expected, kernel)
 
 
 @every_transpose_row

@@ -31,16 +31,12 @@ constexpr Kernel hopper_row(int level, std::string_view name, DTypeSet types, st
   return k;
 }
 
-// What tensor cores multiply so far. They round float32 operands to tf32.
+// What tensor cores multiply so far.
 constexpr DTypeSet kTensorCoreTypes = dtypes(DType::f32, DType::f16, DType::bf16, DType::i8);
 
-const char* rejects_ieee(const GemmProblem& p) {
-  if (p.type != DType::f32 || p.precision == Precision::tf32) return nullptr;
-  return "it multiplies float32 in tf32 alone, which needs precision=\"tf32\"";
-}
-
+// Tensor cores round float32 operands to tf32.
 constexpr Kernel tensor_core_row(Kernel k) {
-  k.rejects = rejects_ieee;
+  k.precision = Precision::tf32;
   return k;
 }
 
