@@ -2,10 +2,11 @@
 // level 5: a warp multiplies 16 x 16 x 16 elements an instruction (two of them in machine code) out of
 // fragments whose inside it need not know, and operands stay as narrow as they are in memory.
 //
-// Block tile 128 x 128, four warps of 64 x 64, so that a fragment from shared memory is used four times.
-// Lines of 128 bytes are padded by 16, or 8 lines of one column would share their banks. cp.async fills two
-// of three stages while the third is multiplied. fp64, whose sums take twice the registers, has 64 x 64 and
-// 32 x 32.
+// Block tile 128 x 128, four warps of 64 x 64, so that a fragment from shared memory is used four times; two
+// blocks on a multiprocessor, each busy while the other waits. Lines of 128 bytes are padded by 16, or 8
+// lines of one column would share their banks. cp.async fills two of three stages while the third is
+// multiplied, and fragments are loaded a step of k ahead (level6_ring.cuh). fp64, whose sums take twice the
+// registers, has 64 x 64 and 32 x 32.
 #include "cuda/device/wmma.cuh"
 #include "cuda/gemm/level5_choice.cuh"
 #include "cuda/gemm/level6_tile.cuh"
@@ -49,7 +50,7 @@ struct WarpProduct {
   using Element = typename Shape::Element;
   static constexpr int kSteps = TileA::kK / Shape::kK;                // of a stage
   static constexpr int kM = SIDE / Shape::kM, kN = SIDE / Shape::kN;  // fragments
-  static constexpr int kFirstLoad = 0, kCopyEvery = 2;
+  static constexpr int kFirstLoad = 0, kCopyEvery = 2;                // rows
   struct Fragments {
     A a[kM];
     B b[kN];
@@ -142,6 +143,7 @@ void launch_wmma(const Gemm<T>& g, int batch, Context& context) {
       tile_arguments<kTakes>(g, batch, kTile, kTile, 128 / int(sizeof(T)), INT32_MAX, context);
   arguments.operands.template with_directions<kTakes>([&]<bool a_along_k, bool b_along_k>() {
     using K = Kernel<T, a_along_k, b_along_k>;
+    static_assert(sizeof(typename K::Shared) <= kLargeBlockBytes);
     const LaunchShape shape{dim3(unsigned(arguments.blocks)), dim3(kThreads), sizeof(typename K::Shared)};
     launch<gemm_wmma_kernel<T, a_along_k, b_along_k>>("wmma", shape, context)(arguments);
   });
