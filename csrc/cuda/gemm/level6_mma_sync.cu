@@ -103,7 +103,7 @@ struct Kernel {
   using Config = C;
   using TileA = LineTile<T, a_along_k, C::BM, Swizzled>;  // (BM, 128 bytes)
   using TileB = LineTile<T, b_along_k, C::BN, Swizzled>;  // (BN, 128 bytes)
-  using Warp = WarpProduct<C, MmaElement<T>, TileA, TileB>;
+  using Warp = WarpProduct<C, TensorCoreElement<T>, TileA, TileB>;
   static constexpr int kStageBytes = TileA::kBytes + TileB::kBytes;
   union Shared {
     unsigned char ring[C::kStages][kStageBytes];

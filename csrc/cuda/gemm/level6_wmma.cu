@@ -92,7 +92,7 @@ struct WarpProduct {
 
 template <class T, bool a_along_k, bool b_along_k>
 struct Kernel {
-  using E = MmaElement<T>;
+  using E = TensorCoreElement<T>;
   using LineOrder = std::conditional_t<sizeof(T) == 1, ByUnits, Padded>;
   static constexpr int kWarpTile = sizeof(T) == 8 ? 32 : 64, kBlockTile = 2 * kWarpTile;
   using TileA = LineTile<T, a_along_k, kBlockTile, LineOrder>;  // (kBlockTile, 128 bytes)
