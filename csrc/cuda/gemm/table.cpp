@@ -31,6 +31,19 @@ constexpr Kernel hopper_row(int level, std::string_view name, DTypeSet types, st
   return k;
 }
 
+// A row whose blocks take more shared memory than compute capability 8.6, 8.9 and 12.x have (99 KB).
+const char* unavailable_large_block() {
+  return cuda::unavailable_sm80(
+      kLargeBlockBytes, "its blocks take up to 144 KB of shared memory, more than this GPU gives one");
+}
+constexpr Kernel large_block_row(int level, std::string_view name, DTypeSet types, std::string_view summary,
+                                 Gemm gemm, Role role = Role::rung) {
+  Kernel k = row(level, name, types, summary, gemm, role);
+  k.needs = "sm_80, 144 KB a block";
+  k.unavailable = unavailable_large_block;
+  return k;
+}
+
 // What tensor cores multiply so far.
 constexpr DTypeSet kTensorCoreTypes = dtypes(DType::f32, DType::f16, DType::bf16, DType::i8);
 
@@ -74,17 +87,18 @@ constexpr Kernel kRows[] = {
         hopper_row(6, "wgmma", kTensorCoreTypes,
                    "64 x 128 sums a warpgroup by wgmma from stages that the tensor memory accelerator fills",
                    FASTGEMM_LAUNCHER(gemm_wgmma))),
-    tensor_core_row(row(6, "mma_sync", kTensorCoreTypes,
+    tensor_core_row(
+        large_block_row(6, "mma_sync", kTensorCoreTypes,
                         "64 x 64 sums a warp by mma.sync, swizzled tiles, a ring of asynchronous stages",
                         FASTGEMM_LAUNCHER(gemm_mma_sync))),
-    row(6, "dmma", dtypes(DType::f64), "the same on fp64 tensor cores, 64 x 32 sums a warp",
-        FASTGEMM_LAUNCHER(gemm_dmma)),
-    tensor_core_row(row(6, "wmma", kTensorCoreTypes | dtypes(DType::f64),
-                        "CUDA's wmma from padded tiles, two of three stages on their way",
-                        FASTGEMM_LAUNCHER(gemm_wmma))),
-    row(6, "dmma_m8n8k4", dtypes(DType::f64),
-        "dmma by m8n8k4, the one shape before Hopper: half the rate there",
-        FASTGEMM_LAUNCHER(gemm_dmma_m8n8k4), Role::companion),
+    large_block_row(6, "dmma", dtypes(DType::f64), "the same on fp64 tensor cores, 64 x 32 sums a warp",
+                    FASTGEMM_LAUNCHER(gemm_dmma)),
+    tensor_core_row(large_block_row(6, "wmma", kTensorCoreTypes | dtypes(DType::f64),
+                                    "CUDA's wmma from padded tiles, two of three stages on their way",
+                                    FASTGEMM_LAUNCHER(gemm_wmma))),
+    large_block_row(6, "dmma_m8n8k4", dtypes(DType::f64),
+                    "dmma by m8n8k4, the one shape before Hopper: half the rate there",
+                    FASTGEMM_LAUNCHER(gemm_dmma_m8n8k4), Role::companion),
 };
 
 }  // namespace
