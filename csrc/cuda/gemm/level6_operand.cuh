@@ -9,16 +9,10 @@
 #pragma once
 
 #include "cuda/device/tma.cuh"
-#include "cuda/device/vector.cuh"
 #include "cuda/device/wgmma.cuh"
-#include "cuda/gemm/problem.cuh"
-#include "cuda/transpose/levels.h"
+#include "cuda/gemm/level6_packed_operand.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
-
-// What tensor cores multiply: elements of T, float32 as tf32.
-template <class T>
-using TensorCoreElement = std::conditional_t<std::is_same_v<T, float>, Tf32, T>;
 
 // Boxes (kK, kSide) of an operand with m or n along rows. Those of 4 bytes, which threads read, are 64 bytes
 // wide: 16 of m, what a warp needs.
@@ -89,12 +83,11 @@ struct BoxOperand {
   }
 };
 
-// Whether rows begin at multiples of 16 bytes in every matrix of a batch (batch_stride 0: there is one).
+// Whether boxes of a matrix can be read: its rows begin at multiples of 16 bytes and do not overlap.
 template <class T>
-bool rows_aligned(const T* data, int64_t columns, int64_t row_stride, int64_t batch_stride) {
-  constexpr int64_t kUnit = kPer16Bytes<T>;
-  return is_aligned(data, 16) && row_stride % kUnit == 0 && row_stride >= columns &&
-         batch_stride % kUnit == 0 && batch_stride >= 0;
+bool boxes_readable(const T* data, int64_t columns, int64_t row_stride, int64_t batch_stride) {
+  return rows_aligned(PackedRows<T>{data, row_stride, batch_stride}) && row_stride >= columns &&
+         batch_stride >= 0;
 }
 
 // Where an operand lies: element (s, k) at data + s * side_stride + k * k_stride.
@@ -106,7 +99,7 @@ struct OperandPlace {
 
   // m or n runs along rows that the hardware can read.
   bool side_in_rows() const {
-    return side_stride == 1 && k_stride != 1 && rows_aligned(data, side, k_stride, batch_stride);
+    return side_stride == 1 && k_stride != 1 && boxes_readable(data, side, k_stride, batch_stride);
   }
 };
 
@@ -123,21 +116,13 @@ BoxOperand<T> box_operand(OperandPlace<T> p, bool keep_side, Context& context) {
   BoxOperand<T> o{data, in_rows || !readable ? Major::k : Major::mn, side, k, 0, batch_stride, batch};
   const int64_t columns = o.major == Major::k ? k : side, rows = o.major == Major::k ? side : k;
   o.row_stride = rows == 1 ? round_up(columns) : in_rows ? side_stride : k_stride;
-  if (readable && rows_aligned(data, columns, o.row_stride, o.batch_stride)) return o;
+  if (readable && boxes_readable(data, columns, o.row_stride, o.batch_stride)) return o;
 
-  const bool shared = o.batch_stride == 0;
-  o.row_stride = round_up(columns);
-  TransposeProblem copy;
-  copy.type = sizeof(T) == 1 ? DType::bits8 : sizeof(T) == 2 ? DType::bits16 : DType::bits32;
-  copy.batch = shared ? 1 : batch, copy.rows = columns, copy.cols = rows;
-  const int64_t along_rows = o.major == Major::k ? k_stride : side_stride;
-  const int64_t along_cols = o.major == Major::k ? side_stride : k_stride;
-  copy.src = {data, along_rows, along_cols, o.batch_stride};
-  const int64_t plane = rows * o.row_stride;
-  copy.dst = {context.allocate(size_t(copy.batch * plane) * sizeof(T)), o.row_stride, 1, plane};
-  transpose_pipelined(copy, context);
-  o.data = static_cast<const T*>(copy.dst.data);
-  o.batch_stride = shared ? 0 : plane;
+  const auto [row_stride, column_stride] =
+      o.major == Major::k ? std::pair(side_stride, k_stride) : std::pair(k_stride, side_stride);
+  const PackedRows<T> packed =
+      pack_rows(data, rows, columns, row_stride, column_stride, batch_stride, batch, context);
+  o.data = packed.data, o.row_stride = packed.row_stride, o.batch_stride = packed.batch_stride;
   return o;
 }
 
