@@ -129,7 +129,8 @@ void launch_dmma(const Gemm<double>& g, int batch, Context& context) {
     using K = Kernel<C, tall, a_along_k, b_along_k>;
     static_assert(sizeof(typename K::Shared) <= kLargeBlockBytes);
     const LaunchShape shape{dim3(unsigned(arguments.blocks)), dim3(C::kThreads), sizeof(typename K::Shared)};
-    launch<gemm_dmma_kernel<C, tall, a_along_k, b_along_k>>("dmma", shape, context)(arguments);
+    launch<gemm_dmma_kernel<C, tall, a_along_k, b_along_k>>(tall ? "dmma" : "dmma_m8n8k4", shape,
+                                                            context)(arguments);
   });
 }
 

@@ -50,9 +50,12 @@ struct WarpSlab {
     for (int i = int(threadIdx.x) % 32; i < ROWS * kAcross; i += 32) {
       const int row = i / kAcross, column = i % kAcross * N;
       const int valid = row0 + row < g.m ? inside(g.n, column0 + column, N) : 0;
-      if (valid > 0)
-        store_row_as<Out, N>(g.result, vectors, row0 + row, column0 + column, &sums[row * kPitch + column],
-                             valid);
+      if (valid <= 0) continue;
+      Vector16<Acc> sum[N / kPer16Bytes<Acc>];
+      FASTGEMM_UNROLL
+      for (int j = 0; j < N / kPer16Bytes<Acc>; ++j)
+        sum[j] = load_vector<Vector16<Acc>>(&sums[row * kPitch + column + j * kPer16Bytes<Acc>]);
+      store_row_as<Out, N>(g.result, vectors, row0 + row, column0 + column, &sum[0][0], valid);
     }
   }
 };
