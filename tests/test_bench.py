@@ -363,7 +363,11 @@ def test_a_gpu_leaves_torch_where_that_pays():
     assert row(torch=1e-4, own=0.98e-4).endswith('"own", false},')  # at this size alone
     assert row(torch=1e-4, own=0.9e-4).endswith('"own"},')
     assert row("tf32", torch=1e-4, own=0.9e-4).endswith('"own", true, Precision::tf32},')
-    assert row(torch=1e-5, own=0.97e-5).endswith('"torch"},')  # so short a time is noisy
+    assert row(torch=1e-5, own=0.985e-5).endswith('"torch"},')  # so short a time is noisy
+    assert row(torch=1e-4, cublaslt_3=0.9e-4).endswith('"cublaslt_3", false},')
+    assert row(cublaslt_1=1e-4, cublaslt_2=1.2e-4, own=0.9e-4).endswith('"own"},')
+    assert row(cublaslt_1=1e-4, own=1.1e-4).endswith('"cublaslt_1"},')
+    assert row(own=1e-4, other=2e-4).endswith('"own"},')
 
 
 def test_static_tables_prefer_own_kernels_within_two_per_cent():

@@ -23,8 +23,8 @@ CLOSE_ENOUGH = 0.98
 LIBRARY = "cublaslt"
 # Own kernels of these types are made for large tiles.
 NEVER_LAUNCH_BOUND = ("float64", "float16", "bfloat16")
-LAUNCH_BOUND, SHORT, HOST_GAIN = 8e-6, 30e-6, 0.4e-6  # seconds
-WORTH_LEAVING_TORCH = (1.01, 1.05)  # at this very size; the second for short calls, whose times are noisy
+LAUNCH_BOUND, SHORT, HOST_GAIN, HOST_TIME_OF_OURS = 8e-6, 30e-6, 0.4e-6, 0.5e-6  # seconds
+WORTH_LEAVING_TORCH = (1.01, 1.02)  # at this very size; the second for short calls, whose times are noisy
 CLEARLY_WORTH_IT = (1.04, 1.15)  # at sizes around it as well
 ONE_TILE = 32
 
@@ -53,31 +53,33 @@ def winner(samples: Interleaved, levels: dict[str, int], seconds: dict[str, floa
     return max(close, key=lambda name: (name != "torch", levels[name], -seconds[name]))
 
 
-def gpu_winner(point: Point, gains: tuple[float, float] = WORTH_LEAVING_TORCH) -> str:
-    """torch, unless an own kernel or cuBLASLt's first candidate is worth leaving it.
+def gpu_winner(point: Point) -> tuple[str, bool]:
+    """torch, unless another kernel is worth leaving it; and whether it is clearly so, at sizes around it as well.
 
-    The other candidates of cuBLASLt win at single sizes only, which says nothing of their neighbours. A call that
+    Where torch has no such product, or its flags let it round more than we do, cuBLASLt's first candidate stands
+    for it. The other candidates win at single sizes only, which says nothing of their neighbours. A call that
     the GPU has done in 8 us takes the host about as long, and through torch 4 us more than otherwise: there torch
     has to be faster, not the others; and cuBLASLt comes first, because it never loses by much, except up to
     ONE_TILE, the largest extent that an own kernel does in one step: that takes the host 2 us less.
     """
     seconds, largest = point["seconds"], max(point["m"], point["n"], point["k"])
-    torch_time = seconds.get("torch")
-    if torch_time is None:
-        return min(seconds, key=seconds.__getitem__)
-    own = [n for n in seconds if n != "torch" and LIBRARY not in n]
-    others = own + [n for n in seconds if n == f"{LIBRARY}_1"]
-    if not others:
-        return "torch"
-    first = min(others, key=seconds.__getitem__)
-    if torch_time < LAUNCH_BOUND:
+    first_candidate = f"{LIBRARY}_1"
+    default = next((name for name in ("torch", first_candidate) if name in seconds), None)
+    best = min((name for name in seconds if name != default), key=seconds.__getitem__, default=default)
+    if default is None or best is None or best == default:
+        return best or "torch", True
+    time = seconds[default]
+    own = [name for name in seconds if name != "torch" and LIBRARY not in name]
+    if time < LAUNCH_BOUND and default == "torch":
         if own and largest <= ONE_TILE and point["dtype"] not in NEVER_LAUNCH_BOUND:
-            first = min(own, key=seconds.__getitem__)
-        elif seconds.get(f"{LIBRARY}_1", math.inf) < seconds[first] + 0.5e-6:
-            first = f"{LIBRARY}_1"
-        return first if seconds[first] < torch_time + HOST_GAIN else "torch"
-    gain = gains[torch_time < SHORT]
-    return first if torch_time >= gain * seconds[first] else "torch"
+            best = min(own, key=seconds.__getitem__)
+        elif seconds.get(first_candidate, math.inf) < seconds[best] + HOST_TIME_OF_OURS:
+            best = first_candidate
+        return (best, True) if seconds[best] < time + HOST_GAIN else ("torch", True)
+    gain, short = time / seconds[best], time < SHORT
+    if gain < WORTH_LEAVING_TORCH[short]:
+        return default, True
+    return best, (best in own or best == first_candidate) and gain >= CLEARLY_WORTH_IT[short]
 
 
 def order(point: Point) -> tuple:
@@ -91,8 +93,8 @@ def order(point: Point) -> tuple:
 def cpp_row(p: Point) -> str:
     sizes = f"{p['threads']}, {p['batch']}, {p['m']}, {p['n']}, {p['k']}"
     layout = ", ".join(str(p.get(name, False)).lower() for name in ("a_transposed", "b_transposed"))
-    kernel = p.get("kernel") or gpu_winner(p)
-    more = [] if p.get("kernel") or gpu_winner(p, CLEARLY_WORTH_IT) == kernel else ["false"]
+    kernel, clearly = (p["kernel"], True) if "kernel" in p else gpu_winner(p)
+    more = [] if clearly else ["false"]
     if "precision" in p:
         more = [*(more or ["true"]), f"Precision::{p['precision']}"]
     rest = ", ".join([f'"{kernel}"', *more])
