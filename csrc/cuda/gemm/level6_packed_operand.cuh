@@ -13,6 +13,12 @@ namespace fastgemm::FASTGEMM_TARGET {
 template <class T>
 using TensorCoreElement = std::conditional_t<std::is_same_v<T, float>, Tf32, T>;
 
+// Empty sums, and extents that do not fit 32-bit coordinates, are left to level 5.
+template <class T>
+bool fits_tiles(const Gemm<T>& g) {
+  return g.k > 0 && std::max({g.m, g.n, g.k}) <= int64_t{1} << 30;
+}
+
 // Matrices whose rows begin at multiples of 16 bytes; batch_stride 0: all of the batch are one.
 template <class T>
 struct PackedRows {

@@ -318,7 +318,7 @@ void gemm_tiles(const Gemm<T>& problem, int batch, Context& context) {
 void gemm_wgmma_specialized(const GemmProblem& problem, Context& context) {
   run_gemm(problem, [&]<class T>(const Gemm<T>& g, int batch) {
     if constexpr (sizeof(T) <= 4 && !std::is_same_v<T, int32_t>) {
-      if (g.k == 0 || std::max({g.m, g.n, g.k}) > int64_t{1} << 30) return gemm_small(g, batch, context);
+      if (!fits_tiles(g)) return gemm_small(g, batch, context);
       gemm_tiles(g, batch, context);
     }
   });
