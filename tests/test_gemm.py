@@ -180,6 +180,8 @@ def test_k_zero_and_empty(kernel, dtype):
     a, b = operands(5, 3, 0, dtype)
     result = check_gemm(a, b, kernel=kernel)
     assert result is None or not result.any()
+    if a.is_cuda:  # a wave of tiles, and some more
+        check_gemm(*operands(1000, 5000, 0, dtype), kernel=kernel)
     for m, n, k in [(0, 3, 4), (5, 0, 4), (0, 0, 0), (0, 3, 0)]:
         a, b = operands(m, n, k, dtype)
         result = fastgemm.matmul(a, b, **by_name(kernel, dtype))

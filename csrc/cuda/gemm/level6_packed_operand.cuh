@@ -1,5 +1,5 @@
-// What all tensor-core rungs need of their operands: the element that the tensor cores multiply, and a copy
-// in the workspace of a matrix that they cannot read where it is.
+// What all tensor-core rungs share: which products they take, the element that the tensor cores multiply, and
+// a copy in the workspace of a matrix that they cannot read where it is.
 #pragma once
 
 #include "cuda/device/fragment.cuh"
