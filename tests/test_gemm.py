@@ -217,6 +217,30 @@ def test_slices_with_leading_dimensions_and_offsets(kernel, dtype):
             )
 
 
+def within_units(rows, cols, dtype, *, transposed=False):
+    """A matrix in rows of whole 16 bytes, the last of them not its own alone; and the rows."""
+    around = poisoned(*((cols, 80) if transposed else (rows, 80)), dtype=dtype)
+    matrix = around[:, :rows].t() if transposed else around[:, :cols]
+    return matrix.copy_(random_tensor(rows, cols, dtype=dtype)), around
+
+
+@every_own_row
+def test_slices_of_whole_units(kernel, dtype):
+    """Copy engines that move 16 bytes at a time keep to the matrix: beside operands lies NaN, which would show,
+    and what lies beside the result stays as it was."""
+    kind = result_dtype(dtype)
+    for m, n, k in [(33, 47, 29), (65, 79, 77)]:
+        for trans_a, trans_b in LAYOUTS:
+            a, _ = within_units(m, k, dtype, transposed=trans_a)
+            b, _ = within_units(k, n, dtype, transposed=trans_b)
+            c, _ = within_units(m, n, kind)
+            out, around = within_units(m, n, kind)
+            check_gemm(a, b, out=out, kernel=kernel)
+            check_gemm(a, b, c, beta=-2, out=out, kernel=kernel)
+            beside = around[:, n:]
+            assert (beside.isnan() | (beside == SENTINEL)).all()
+
+
 @every_row
 def test_misaligned_storage(kernel, dtype):
     """Every byte offset that the dtype allows, so that no operand is 16-byte aligned except by chance."""
