@@ -65,7 +65,7 @@ def test_the_committed_counters_are_those_of_todays_kernels(row):
         for launch in COMMITTED
         if (launch["op"], launch["row"]) == row
     ]
-    # What copies rows into the workspace counts by where in a line that begins, which differs from process to process.
+    # Copies into the workspace count by where in a line it begins, which differs from process to process.
     today, then = (
         [one for one in counted if not one["kernel"].startswith("transpose_copy_kernel")]
         for counted in (today, then)
