@@ -6,7 +6,7 @@ A new kernel needs an entry: what each of its accesses to memory is meant to be.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import torch
@@ -211,9 +211,17 @@ MMA_SYNC = by_warps(
     (128, 256), Access("shared ldmatrix", 16, requests=Fraction(8, 64 * 64 * 16 // 32), conflict=1)
 )
 # 24 loads for 64 x 32 sums and 8 of k.
-DMMA = by_warps(
-    (128, 128),
-    Access("shared load", 8, requests=Fraction(24, 64 * 32 * 8 // 32), conflict=1, code="const double*"),
+DMMA = Row(
+    "the same of doubles, which come element by element",
+    by_warps(
+        (128, 128),
+        Access("shared load", 8, requests=Fraction(24, 64 * 32 * 8 // 32), conflict=1, code="const double*"),
+    ),
+    (256, 256, 256),
+    (F64,),
+    all_accesses=False,
+    tolerance=0.04,  # one step more is read than multiplied
+    in_flight=lambda n: n == 2 * 32 * 1024,
 )
 
 SMALL, LEVEL_5 = (128, 128, 64), (640, 640, 640)
@@ -258,18 +266,8 @@ GEMM = {
         tolerance=0.04,  # one step more is read than multiplied
         in_flight=lambda n: n == 2 * 48 * 1024,
     ),
-    "dmma": Row(
-        *("the same of doubles, which come element by element", DMMA, (256, 256, 256), (F64,)),
-        all_accesses=False,
-        tolerance=0.04,  # one step more is read than multiplied
-        in_flight=lambda n: n == 2 * 32 * 1024,
-    ),
-    "dmma_m8n8k4": Row(
-        *("another instruction for the same accesses", DMMA, (256, 256, 256), (F64,)),
-        all_accesses=False,
-        tolerance=0.04,  # one step more is read than multiplied
-        in_flight=lambda n: n == 2 * 32 * 1024,
-    ),
+    "dmma": DMMA,
+    "dmma_m8n8k4": replace(DMMA, idea="another instruction for the same accesses"),
     "wgmma": Row(
         *("operands reach the tensor cores past the threads", wgmma, (256, 512, 256), (BF16,)),
         in_flight=lambda n: n == 3 * 32 * 1024,

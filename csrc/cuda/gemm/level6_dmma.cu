@@ -15,18 +15,6 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-struct Swizzled {
-  static constexpr int kPitch = 128, kPeriod = 4;
-  template <int SIDE>
-  static constexpr int bytes() {
-    return SIDE * kPitch;
-  }
-  template <int SIDE>
-  __device__ __forceinline__ static constexpr int offset(int line, int unit) {
-    return line * kPitch + (unit ^ line % 4 * 2) * 16;
-  }
-};
-
 // Reads fragments of 16 positions of the side and 8 of k, as mma has A: element [h + 2 * q] is at
 // (lane / 4 + 8 * h, lane % 4 + 4 * q). Of B they are two fragments, one for each h.
 template <class Tile>
@@ -105,8 +93,8 @@ struct WarpProduct {
 template <class C, bool tall, bool a_along_k, bool b_along_k>
 struct Kernel {
   using Config = C;
-  using TileA = LineTile<double, a_along_k, C::BM, Swizzled>;  // (BM, 16)
-  using TileB = LineTile<double, b_along_k, C::BN, Swizzled>;  // (BN, 16)
+  using TileA = LineTile<double, a_along_k, C::BM, SwizzledLines<4>>;  // (BM, 16)
+  using TileB = LineTile<double, b_along_k, C::BN, SwizzledLines<4>>;  // (BN, 16)
   using Warp = WarpProduct<C, tall, TileA, TileB>;
   static constexpr int kStageBytes = TileA::kBytes + TileB::kBytes;
   union Shared {

@@ -20,18 +20,6 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-struct Swizzled {
-  static constexpr int kPitch = 128, kPeriod = 8;
-  template <int SIDE>
-  static constexpr int bytes() {
-    return SIDE * kPitch;
-  }
-  template <int SIDE>
-  __device__ __forceinline__ static constexpr int offset(int line, int unit) {
-    return line * kPitch + (unit ^ line % 8) * 16;
-  }
-};
-
 enum class Side { a, b };
 
 // Where a lane's addresses for ldmatrix lie in a tile. One load brings four matrices of 8 x 8: 16 positions
@@ -101,8 +89,8 @@ struct WarpProduct {
 template <class C, class T, bool a_along_k, bool b_along_k>
 struct Kernel {
   using Config = C;
-  using TileA = LineTile<T, a_along_k, C::BM, Swizzled>;  // (BM, 128 bytes)
-  using TileB = LineTile<T, b_along_k, C::BN, Swizzled>;  // (BN, 128 bytes)
+  using TileA = LineTile<T, a_along_k, C::BM, SwizzledLines<8>>;  // (BM, 128 bytes)
+  using TileB = LineTile<T, b_along_k, C::BN, SwizzledLines<8>>;  // (BN, 128 bytes)
   using Warp = WarpProduct<C, TensorCoreElement<T>, TileA, TileB>;
   static constexpr int kStageBytes = TileA::kBytes + TileB::kBytes;
   union Shared {

@@ -28,6 +28,20 @@ struct LineTile {
   }
 };
 
+// Lines in which the units change places by the line's number: as many lines as the period differ.
+template <int PERIOD>
+struct SwizzledLines {
+  static constexpr int kPitch = 128, kPeriod = PERIOD;
+  template <int SIDE>
+  static constexpr int bytes() {
+    return SIDE * kPitch;
+  }
+  template <int SIDE>
+  __device__ __forceinline__ static constexpr int offset(int line, int unit) {
+    return line * kPitch + (unit ^ line % PERIOD * (8 / PERIOD)) * 16;
+  }
+};
+
 // One thread's share of the copies of a tile: a unit of every (THREADS / 8)th line, stage after stage.
 template <class Tile_, class T, int THREADS>
 class TileCopy {
