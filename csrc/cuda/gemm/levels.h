@@ -15,6 +15,8 @@
   DECLARE(gemm_warp_specialized)     \
   DECLARE(gemm_wgmma)                \
   DECLARE(gemm_wgmma_specialized)    \
+  DECLARE(gemm_bf16x6)               \
+  DECLARE(gemm_int8x10)              \
   DECLARE(gemm_mma_sync)             \
   DECLARE(gemm_wmma)                 \
   DECLARE(gemm_dmma)                 \

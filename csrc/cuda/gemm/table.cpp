@@ -44,6 +44,14 @@ constexpr Kernel tensor_core_row(Kernel k) {
   return k;
 }
 
+constexpr Kernel bf16x6_row(Kernel k) {
+  k.rejects = [](const GemmProblem& p) -> const char* {
+    if (p.precision == Precision::ieee || p.precision == Precision::bf16x6) return nullptr;
+    return "it multiplies float32 at full accuracy, which is precision=\"ieee\" or \"bf16x6\"";
+  };
+  return k;
+}
+
 constexpr Kernel kRows[] = {
     row(1, "naive", kGemmTypes, "one thread an element of C, a warp along a row of C",
         FASTGEMM_LAUNCHER(gemm_naive)),
@@ -78,6 +86,12 @@ constexpr Kernel kRows[] = {
         hopper_row(6, "wgmma", kTensorCoreTypes,
                    "64 x 128 sums a warpgroup by wgmma from stages that the tensor memory accelerator fills",
                    FASTGEMM_LAUNCHER(gemm_wgmma))),
+    bf16x6_row(hopper_row(6, "bf16x6", dtypes(DType::f32),
+                          "float32 as six products of bf16 planes, promoted in order: more accurate than float32",
+                          FASTGEMM_LAUNCHER(gemm_bf16x6))),
+    hopper_row(6, "int8x10", dtypes(DType::i32),
+               "int32 modulo 2^32 as ten products of byte planes, two sweeps over k",
+               FASTGEMM_LAUNCHER(gemm_int8x10)),
     tensor_core_row(row(6, "mma_sync", kTensorCoreTypes,
                         "64 x 64 sums a warp by mma.sync, swizzled tiles, a ring of asynchronous stages",
                         FASTGEMM_LAUNCHER(gemm_mma_sync))),

@@ -1,0 +1,212 @@
+// The pre-pass of the packed engine. It cuts both operands into planes, and writes them as images: what a
+// stage of a tile looks like in shared memory, plane by plane, so that the main kernel copies whole images and
+// meets neither strides nor alignments nor edges. Any view of a matrix costs the same here, and only here.
+//
+// Image of a stage of one plane, of a tile with `tile_side` rows of m (columns of n), 16-byte units of k:
+//   (kStageK / kPerUnit units, tile_side, 16 bytes)
+// which is how wgmma reads a tile that is not swizzled (wgmma.cuh), and free of bank conflicts.
+//
+// A block has some rows (of m or n) for all of k, so that it knows their largest magnitudes at the end, and can
+// pack them once more, scaled, where that is needed.
+#pragma once
+
+#include "cuda/device/vector.cuh"
+#include "cuda/gemm/packed/scheme.cuh"
+#include "cuda/gemm/problem.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET::packed {
+
+inline constexpr int kRowGroup = 8;  // rows for which one word says whether they were scaled
+
+// An operand (side, k), side being m of A and n of B, and where its planes go.
+template <class T>
+struct Source {
+  const T* data;
+  int64_t side_stride, k_stride, batch_stride;
+  int side, k;
+  int tile_side, tiles, stages;  // tiles of a matrix, stages of a tile
+  bool along_k;                  // rows of memory run along k
+  bool wide;                     // ... and 16 bytes at a time can be read of them
+  unsigned char* images;         // [matrix][tile][stage][plane]
+  float* unscale;                // [matrix][row]: what its sums must be multiplied by
+  uint32_t* scaled;              // [matrix][row / kRowGroup]: whether any of these is not 1
+
+  __host__ __device__ __forceinline__ int rows() const { return tiles * tile_side; }
+  __host__ __device__ __forceinline__ int block_rows() const { return along_k ? 8 : 32; }
+  __host__ __device__ __forceinline__ int blocks() const { return rows() / block_rows(); }  // of a matrix
+};
+
+template <class T>
+struct PackArguments {
+  Source<T> a, b;
+  int64_t blocks_a;
+  uint32_t* flags;  // to be cleared for the main kernel
+  int flag_count;
+};
+
+inline constexpr int kPackThreads = 256, kPackWarps = kPackThreads / 32;
+
+// What one thread does: units of one row. Lanes are 8 rows times 4 neighbouring units where memory runs along
+// k, 32 neighbouring rows otherwise; both read and write whole sectors.
+template <class Scheme, bool along_k>
+class RowPacker {
+  using T = typename Scheme::Operand;
+  static constexpr int kElements = kPerUnit<Scheme>;
+  static constexpr int kUnits = kStageK / kElements;  // of a stage; and of a thread at a time
+  static constexpr int kLanes = along_k ? 4 : 1;      // lanes side by side along k
+
+ public:
+  __device__ __forceinline__ RowPacker(const Source<T>& s, int matrix, int block)
+      : s_(s),
+        lane_(int(threadIdx.x) % 32),
+        warp_(int(threadIdx.x) / 32),
+        row_(block * s.block_rows() + (along_k ? lane_ % 8 : lane_)) {
+    const int tile = row_ / s.tile_side;
+    plane_bytes_ = s.tile_side * kStageK * int(sizeof(typename Scheme::Element));
+    from_ = s.data + matrix * s.batch_stride + row_ * s.side_stride;
+    to_ = s.images + (int64_t(matrix) * s.tiles + tile) * s.stages * (Scheme::kPlanes * plane_bytes_) +
+          (row_ - tile * s.tile_side) * 16;
+  }
+
+  __device__ __forceinline__ int row() const { return row_; }
+
+  // Packs the thread's part of its row, times scale. Returns the largest magnitude in it, as bits.
+  __device__ __forceinline__ uint32_t pack(float scale) const {
+    uint32_t largest = 0;
+    const int units = s_.stages * kUnits;
+    FASTGEMM_NO_UNROLL
+    for (int first = warp_ * kLanes * kUnits; first < units; first += kPackWarps * kLanes * kUnits) {
+      T x[kUnits][kElements];
+      FASTGEMM_UNROLL
+      for (int u = 0; u < kUnits; ++u) load(x[u], unit(first, u) * kElements);
+      FASTGEMM_UNROLL
+      for (int u = 0; u < kUnits; ++u) {
+        if constexpr (Scheme::kScaling != Scaling::none) {
+          FASTGEMM_UNROLL
+          for (int i = 0; i < kElements; ++i) {
+            largest = max(largest, __float_as_uint(x[u][i]) & 0x7fffffffu);
+            x[u][i] *= scale;
+          }
+        }
+        if (unit(first, u) < units) store(x[u], unit(first, u));
+      }
+    }
+    return largest;
+  }
+
+ private:
+  __device__ __forceinline__ int unit(int first, int u) const {
+    return first + kLanes * u + (along_k ? lane_ / 8 : 0);
+  }
+
+  __device__ __forceinline__ void load(T (&x)[kElements], int k) const {
+    const bool inside = row_ < s_.side;
+    if constexpr (along_k) {
+      if (s_.wide && inside && k + kElements <= s_.k) {
+        FASTGEMM_UNROLL
+        for (int i = 0; i < kElements; i += kPer16Bytes<T>) {
+          const auto v = load_vector<Vector16<T>>(from_ + k + i);
+          FASTGEMM_UNROLL
+          for (int j = 0; j < kPer16Bytes<T>; ++j) x[i + j] = v[j];
+        }
+        return;
+      }
+    }
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kElements; ++i)
+      x[i] = inside && k + i < s_.k ? from_[(k + i) * (along_k ? 1 : s_.k_stride)] : T(0);
+  }
+
+  __device__ __forceinline__ void store(const T (&x)[kElements], int unit) const {
+    uint32_t planes[Scheme::kPlanes][4];
+    Scheme::cut(x, planes);
+    unsigned char* const to = to_ + int64_t(unit / kUnits) * (Scheme::kPlanes * plane_bytes_) +
+                              unit % kUnits * (s_.tile_side * 16);
+    FASTGEMM_UNROLL
+    for (int p = 0; p < Scheme::kPlanes; ++p)
+      store_vector(to + p * plane_bytes_,
+                   Vector<uint32_t, 4>{{planes[p][0], planes[p][1], planes[p][2], planes[p][3]}});
+  }
+
+  const Source<T>& s_;
+  int lane_, warp_, row_, plane_bytes_;
+  const T* from_;
+  unsigned char* to_;
+};
+
+// The largest of what the block's threads have for their row. Lane by lane: all warps have the same rows.
+template <bool along_k>
+__device__ __forceinline__ uint32_t largest_of_rows(uint32_t mine) {
+  FASTGEMM_SHARED uint32_t of_warps[kPackWarps][32];
+  if constexpr (along_k) {
+    mine = max(mine, __shfl_xor_sync(0xffffffffu, mine, 8));
+    mine = max(mine, __shfl_xor_sync(0xffffffffu, mine, 16));
+  }
+  const int lane = int(threadIdx.x) % 32;
+  of_warps[threadIdx.x / 32][lane] = mine;
+  __syncthreads();
+  FASTGEMM_UNROLL
+  for (int w = 0; w < kPackWarps; ++w) mine = max(mine, of_warps[w][lane]);
+  return mine;
+}
+
+template <class Scheme, bool along_k>
+__device__ __forceinline__ void pack_rows(const Source<typename Scheme::Operand>& s, int matrix, int block) {
+  const RowPacker<Scheme, along_k> packer(s, matrix, block);
+  if constexpr (Scheme::kScaling == Scaling::none) {
+    packer.pack(1.f);
+  } else {
+    float scale = 1.f;
+    bool any = false;
+    FASTGEMM_NO_UNROLL
+    for (int pass = 0; pass < 2; ++pass) {
+      const uint32_t largest = packer.pack(scale);
+      if (pass == 1) break;
+      scale = Scheme::scale_of(largest_of_rows<along_k>(largest));
+      any = __any_sync(0xffffffffu, scale != 1.f);
+      if (!any) break;
+    }
+    if (threadIdx.x >= 32 || (along_k && threadIdx.x >= 8)) return;
+    const int64_t row = int64_t(matrix) * s.rows() + packer.row();
+    s.unscale[row] = 1.f / scale;
+    if (threadIdx.x % kRowGroup == 0) s.scaled[row / kRowGroup] = any;
+  }
+}
+
+template <class Scheme>
+__global__ void __launch_bounds__(kPackThreads)
+    pack_kernel(const __grid_constant__ PackArguments<typename Scheme::Operand> g) {
+  if (blockIdx.x == 0)
+    for (int i = int(threadIdx.x); i < g.flag_count; i += kPackThreads) g.flags[i] = 0;
+  const bool is_a = int64_t(blockIdx.x) < g.blocks_a;
+  const Source<typename Scheme::Operand>& s = is_a ? g.a : g.b;
+  const int64_t index = int64_t(blockIdx.x) - (is_a ? 0 : g.blocks_a);
+  const int matrix = int(index / s.blocks()), block = int(index % s.blocks());
+  if (s.along_k)
+    pack_rows<Scheme, true>(s, matrix, block);
+  else
+    pack_rows<Scheme, false>(s, matrix, block);
+}
+
+// The operand whose element (s, k) lies at data + s * side_stride + k * k_stride, with room for its planes.
+template <class Scheme, class T>
+Source<T> make_source(const T* data, int64_t side, int64_t k, int64_t side_stride, int64_t k_stride,
+                      int64_t batch_stride, int matrices, int tile_side, Context& context) {
+  Source<T> s{data, side_stride, k_stride, batch_stride, int(side), int(k), tile_side};
+  s.tiles = int(ceil_div(side, tile_side)), s.stages = int(ceil_div(k, kStageK));
+  s.along_k = k == 1 ? side_stride != 1 : k_stride == 1;
+  if (k == 1) s.k_stride = 1;
+  constexpr int64_t kPer16 = kPer16Bytes<T>;
+  s.wide = s.along_k && is_aligned(data, 16) && (side == 1 || side_stride % kPer16 == 0) &&
+           (matrices == 1 || batch_stride % kPer16 == 0);
+  const size_t rows = size_t(matrices) * s.rows();
+  s.images = static_cast<unsigned char*>(context.allocate(rows * s.stages * kStageK * Scheme::kPlanes *
+                                                          sizeof(typename Scheme::Element)));
+  if constexpr (Scheme::kScaling != Scaling::none) {
+    s.unscale = static_cast<float*>(context.allocate(rows * sizeof(float)));
+    s.scaled = static_cast<uint32_t*>(context.allocate(rows / kRowGroup * sizeof(uint32_t)));
+  }
+  return s;
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET::packed

@@ -1,0 +1,103 @@
+// From a consumer's sums to C: plain stores of pairs, 32 bytes of a row by four lanes. (A tile takes about
+// 1 % of the main loop's time at k = 4096; shared memory for better ones would cost the rings slots.)
+#pragma once
+
+#include "cuda/device/vector.cuh"
+#include "cuda/gemm/level6_schedule.cuh"
+#include "cuda/gemm/packed/pack.cuh"
+#include "cuda/gemm/packed/shape.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET::packed {
+
+// Strips (16, kN): what one warp has of a tile. Strip tile * kConsumerWarps + warp.
+inline constexpr int kStripRows = 16;
+
+// What became of the sums where rows or columns were scaled.
+struct Unscale {
+  const float *a, *b;                   // [matrix][row]
+  const uint32_t *scaled_a, *scaled_b;  // [matrix][row / kRowGroup]
+};
+
+template <class S>
+struct Arguments {
+  Result<typename S::Operand> result;
+  int m, n;
+  bool pairs;                     // two neighbours of C can be stored at once
+  int batch_a, batch_b;           // 0 where the batch shares the operand
+  const unsigned char *a, *b;     // images
+  Schedule<typename S::Acc> schedule;
+  Unscale unscale;
+  uint32_t* unfinished;  // [strip]: 1 where sums are not finite, and C was not written
+};
+
+// A lane's place in its warp's strip: columns column + 8 i + {0, 1} of rows row and row + 8.
+struct StripPlace {
+  int row, column;
+  __device__ __forceinline__ StripPlace(int first_row, int first_column)
+      : row(first_row + int(threadIdx.x) % 32 / 4), column(first_column + 2 * (int(threadIdx.x) % 4)) {}
+};
+
+template <class S>
+__device__ __forceinline__ void unscale_strip(const Arguments<S>& g, float (&sum)[S::kSums],
+                                              const TilePlace<S>& tile, int warp) {
+  const Unscale& u = g.unscale;
+  const int lane = int(threadIdx.x) % 32;
+  const int64_t first_row = int64_t(tile.batch * g.batch_a) * g.schedule.tiles_m * S::kM + tile.row + 16 * warp;
+  const int64_t first_column = int64_t(tile.batch * g.batch_b) * g.schedule.tiles_n * S::kN + tile.column;
+  constexpr int kGroupsB = S::kN / kRowGroup, kGroupsA = kStripRows / kRowGroup;
+  static_assert(kGroupsA + kGroupsB <= 32);
+  uint32_t scaled = 0;
+  if (lane < kGroupsB)
+    scaled = u.scaled_b[first_column / kRowGroup + lane];
+  else if (lane < kGroupsB + kGroupsA)
+    scaled = u.scaled_a[first_row / kRowGroup + lane - kGroupsB];
+  if (!__any_sync(0xffffffffu, scaled != 0)) return;
+  const float* const columns = u.b + first_column + lane % 4 * 2;
+  const float* const rows = u.a + first_row + lane / 4;
+  FASTGEMM_UNROLL
+  for (int i = 0; i < S::kSums; ++i) sum[i] *= rows[i / 2 % 2 * 8] * columns[i / 4 * 8 + i % 2];
+}
+
+template <class S>
+__device__ __forceinline__ void store_strip(const Arguments<S>& g, const typename S::Acc (&sum)[S::kSums],
+                                            const TilePlace<S>& tile, int warp) {
+  using Out = typename Result<typename S::Operand>::Narrow;
+  Result<typename S::Operand> result = g.result;
+  result.out = static_cast<Out*>(result.out) + tile.batch * result.batch_stride;
+  result.c = static_cast<const Out*>(result.c) + tile.batch * result.c_batch_stride;
+  const StripPlace at(tile.row + kStripRows * warp, tile.column);
+  const bool pairs = g.pairs && result.beta == typename S::Acc(0);
+  FASTGEMM_UNROLL
+  for (int i = 0; i < S::kSums; i += 2) {
+    const int row = at.row + i / 2 % 2 * 8, column = at.column + i / 4 * 8;
+    if (row >= g.m || column >= g.n) continue;
+    if (pairs && column + 1 < g.n) {
+      Out* const to = static_cast<Out*>(result.out) + row * result.row_stride + column;
+      store_vector(to, Vector<Out, 2>{{narrow<Out>(result.alpha * sum[i]),
+                                       narrow<Out>(result.alpha * sum[i + 1])}});
+    } else {
+      result.store(row, column, sum[i]);
+      if (column + 1 < g.n) result.store(row, column + 1, sum[i + 1]);
+    }
+  }
+}
+
+// A sum that is not finite may be what the planes made of an infinity (Inf - Inf), or of a value that only
+// overflows with the products in this order. All of the strip is then left to repair_kernel (repair.cuh).
+template <class S>
+__device__ __forceinline__ void finish_strip(const Arguments<S>& g, typename S::Acc (&sum)[S::kSums],
+                                             int tile, int warp) {
+  const TilePlace<S> place(tile, g.schedule);
+  if constexpr (std::is_same_v<typename S::Acc, float>) {
+    if constexpr (S::Scheme::kScaling != Scaling::none) unscale_strip(g, sum, place, warp);
+    float zero = 0;
+    FASTGEMM_UNROLL
+    for (int i = 0; i < S::kSums; ++i) zero = multiply_add(0.f, sum[i], zero);
+    const bool unfinished = __any_sync(0xffffffffu, zero != 0.f);
+    if (threadIdx.x % 32 == 0) g.unfinished[int64_t(tile) * S::kConsumerWarps + warp] = unfinished;
+    if (unfinished) return;
+  }
+  store_strip(g, sum, place, warp);
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET::packed
