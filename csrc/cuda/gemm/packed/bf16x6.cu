@@ -6,7 +6,7 @@
 namespace fastgemm::FASTGEMM_TARGET {
 
 void gemm_bf16x6(const GemmProblem& problem, Context& context) {
-  packed::gemm_packed<packed::Shape<packed::Bf16x6>>("bf16x6", problem, context);
+  packed::gemm_packed<packed::Bf16x6>("bf16x6", problem, context);
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -71,6 +71,7 @@ template <class S>
 __global__ void __launch_bounds__(S::kThreads, 1) gemm_kernel(const __grid_constant__ Arguments<S> g) {
 #if FASTGEMM_SM90A
   FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared);
+  let_next_kernel_begin();
   if (threadIdx.x == 0) {
     for (int i = 0; i < S::kSlots; ++i) {
       init_barrier(&shared->full[i], 1);
@@ -79,6 +80,7 @@ __global__ void __launch_bounds__(S::kThreads, 1) gemm_kernel(const __grid_const
     fence_barrier_init();
   }
   __syncthreads();
+  wait_for_kernel_before();
   const int warp = warp_index();
   const Parts parts(g.schedule.work, int(blockIdx.x), int(gridDim.x));
   if (warp >= S::kConsumerWarps) {
@@ -146,10 +148,10 @@ void launch_packed(const char* name, const Gemm<typename S::Operand>& problem, i
   constexpr bool kRepairs = std::is_same_v<typename S::Acc, float>;
   if (kRepairs) g.unfinished = static_cast<uint32_t*>(context.allocate(size_t(strips) * sizeof(uint32_t)));
   launch<gemm_kernel<S>>(
-      name, {dim3(unsigned(blocks)), dim3(S::kThreads), sizeof(typename S::Shared)}, context)(g);
+      name, {dim3(unsigned(blocks)), dim3(S::kThreads), sizeof(typename S::Shared), true}, context)(g);
   if constexpr (kRepairs) {
     const int64_t most = 2 * multiprocessors();
-    launch<repair_kernel<S>>("repair", {dim3(unsigned(std::min(strips, most))), dim3(S::kN)}, context)(
+    launch<repair_kernel<S>>("repair", {dim3(unsigned(std::min(strips, most))), dim3(S::kN), 0, true}, context)(
         p, g.schedule, g.unfinished, strips);
   }
 }
@@ -157,18 +159,30 @@ void launch_packed(const char* name, const Gemm<typename S::Operand>& problem, i
 // Bytes of planes that may exist at a time; batches that need more come in pieces.
 inline constexpr int64_t kMostPlaneBytes = int64_t{1} << 30;
 
+// Whether narrow tiles are done first, because they leave less of themselves outside C.
+template <class Scheme, class T>
+bool suits_narrow(const Gemm<T>& g) {
+  constexpr double kNarrowTime = 0.69;  // of a wide tile
+  return kNarrowTime * double(ceil_div(g.n, 128)) < double(ceil_div(g.n, 192));
+}
+
 // The launcher of a row.
-template <class S>
+template <class Scheme>
 void gemm_packed(const char* name, const GemmProblem& problem, Context& context) {
-  using T = typename S::Operand;
+  using T = typename Scheme::Operand;
+  using Wide = Shape<Scheme, 192>;
+  using Narrow = Shape<Scheme, 128>;
   run_gemm(problem, [&]<class U>(const Gemm<U>& g, int batch) {
     if constexpr (std::is_same_v<U, T>) {
       if (g.k == 0 || std::max({g.m, g.n, g.k}) > int64_t{1} << 30) return gemm_small(g, batch, context);
-      const int64_t rows = ceil_div(g.m, S::kM) * S::kM + ceil_div(g.n, S::kN) * S::kN;
-      const int64_t bytes = rows * ceil_div(g.k, kStageK) * (S::kImageA / S::kM);
+      const int64_t rows = ceil_div(g.m, Wide::kM) * Wide::kM + ceil_div(g.n, Wide::kN) * Wide::kN;
+      const int64_t bytes = rows * ceil_div(g.k, kStageK) * (Wide::kImageA / Wide::kM);
       const int piece = int(std::clamp<int64_t>(kMostPlaneBytes / bytes, 1, batch));
-      for (int first = 0; first < batch; first += piece)
-        launch_packed<S>(name, g.at_batch(first), std::min(piece, batch - first), context);
+      for (int first = 0; first < batch; first += piece) {
+        const int count = std::min(piece, batch - first);
+        suits_narrow<Scheme>(g) ? launch_packed<Narrow>(name, g.at_batch(first), count, context)
+                                : launch_packed<Wide>(name, g.at_batch(first), count, context);
+      }
     }
   });
 }

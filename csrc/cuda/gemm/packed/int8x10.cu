@@ -5,7 +5,7 @@
 namespace fastgemm::FASTGEMM_TARGET {
 
 void gemm_int8x10(const GemmProblem& problem, Context& context) {
-  packed::gemm_packed<packed::Shape<packed::Int8x10>>("int8x10", problem, context);
+  packed::gemm_packed<packed::Int8x10>("int8x10", problem, context);
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

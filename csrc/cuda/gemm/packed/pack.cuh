@@ -176,6 +176,7 @@ __device__ __forceinline__ void pack_rows(const Source<typename Scheme::Operand>
 template <class Scheme>
 __global__ void __launch_bounds__(kPackThreads)
     pack_kernel(const __grid_constant__ PackArguments<typename Scheme::Operand> g) {
+  let_next_kernel_begin();
   if (blockIdx.x == 0)
     for (int i = int(threadIdx.x); i < g.flag_count; i += kPackThreads) g.flags[i] = 0;
   const bool is_a = int64_t(blockIdx.x) < g.blocks_a;

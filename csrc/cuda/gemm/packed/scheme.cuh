@@ -25,7 +25,8 @@ struct Products {};
 // Planes that travel to shared memory together, through a ring of slots of their own: one slot holds these
 // planes of a stage of A and of B. `sweeps` says how often a tile's stages pass through the ring.
 struct Ring {
-  int first_plane, planes, slots, sweeps;
+  int first_plane, planes, sweeps;
+  int slots, narrow_slots;  // with wide tiles and with narrow ones (shape.cuh)
 };
 
 // Whether rows of A and columns of B are multiplied by powers of two before they are cut.
@@ -48,7 +49,7 @@ struct Bf16x6 {
   using Operand = float;
   using Element = BFloat16;
   static constexpr int kPlanes = 3;
-  static constexpr Ring kRings[] = {{0, 1, 5, 1}, {1, 2, 3, 1}};
+  static constexpr Ring kRings[] = {{0, 1, 1, 5, 7}, {1, 2, 1, 3, 3}};
   static constexpr int kChunk = 3;    // stages
   static constexpr int kStagger = 1;  // stages by which the second warpgroup's chunks are ahead: it multiplies
                                       // while the first one adds (1 % at 8192)
@@ -90,7 +91,7 @@ struct Int8x10 {
   using Operand = int32_t;
   using Element = uint8_t;
   static constexpr int kPlanes = 4;
-  static constexpr Ring kRings[] = {{0, 1, 8, 2}, {1, 1, 7, 2}, {2, 1, 4, 1}, {3, 1, 3, 1}};
+  static constexpr Ring kRings[] = {{0, 1, 2, 8, 9}, {1, 1, 2, 7, 9}, {2, 1, 1, 4, 5}, {3, 1, 1, 3, 5}};
   using S3 = Products<Product{3, 0}, Product{0, 3}, Product{1, 2}, Product{2, 1}>;
   using S2 = Products<Product{2, 0}, Product{0, 2}, Product{1, 1}>;
   using S1 = Products<Product{1, 0}, Product{0, 1}>;

@@ -9,20 +9,22 @@
 
 namespace fastgemm::FASTGEMM_TARGET::packed {
 
-// Block tile (kM, kN), 64 rows of it a consumer warpgroup. With all sums and those of a chunk in registers
-// 192 columns are the most that fit, and 128 would have shared memory limit: copies into it count as well.
+// Block tile (kM, kN), 64 rows of it a consumer warpgroup. Wide tiles have 192 columns, the most of which all
+// sums and those of a chunk fit in registers. With the 128 of narrow ones shared memory limits, because the
+// copies into it count as well: for products that have wide tiles for few multiprocessors.
 template <class S>
 class PromotingLoop;
 template <class S>
 class SweepingLoop;
 
-template <class Scheme_>
+template <class Scheme_, int N>
 struct Shape {
   using Scheme = Scheme_;
   using Operand = typename Scheme::Operand;
   using Element = typename Scheme::Element;
   using Acc = Accumulator<Element>;
-  static constexpr int kM = 128, kN = 192;
+  static constexpr int kM = 128, kN = N;
+  static_assert(kN == 192 || kN == 128);
   static constexpr int kConsumers = kM / 64, kConsumerWarps = 4 * kConsumers;  // warpgroups
   static constexpr int kConsumerThreads = 128 * kConsumers, kThreads = kConsumerThreads + 128;
   static constexpr int kSums = kN / 2;  // of a consumer thread
@@ -37,18 +39,21 @@ struct Shape {
   // Slot of a ring: its planes of A, then those of B. The rings lie one behind the other.
   static constexpr int kRings = int(std::size(Scheme::kRings));
   static_assert(kRings <= 4, "each has a warp of the producers' warpgroup");
+  __host__ __device__ static constexpr int slots(int ring) {
+    return kN == 192 ? Scheme::kRings[ring].slots : Scheme::kRings[ring].narrow_slots;
+  }
   static constexpr int kSlotUnit = kPlaneA + kPlaneB;  // bytes a plane
   template <int ring>
   static constexpr int kSlotBytes = Scheme::kRings[ring].planes * kSlotUnit;
   __host__ __device__ static constexpr int first_slot(int ring) {
-    int slots = 0;
-    for (int r = 0; r < ring; ++r) slots += Scheme::kRings[r].slots;
-    return slots;
+    int first = 0;
+    for (int r = 0; r < ring; ++r) first += slots(r);
+    return first;
   }
   __host__ __device__ static constexpr int ring_begin(int ring) {
     int bytes = 0;
     for (int r = 0; r < ring; ++r)
-      bytes += Scheme::kRings[r].slots * Scheme::kRings[r].planes * kSlotUnit;
+      bytes += slots(r) * Scheme::kRings[r].planes * kSlotUnit;
     return bytes;
   }
   __host__ __device__ static constexpr int ring_of(int plane) {
@@ -68,7 +73,7 @@ struct Shape {
 // Where a producer or a consumer is in one ring; the phase flips at each turn.
 template <class S, int ring>
 struct RingPosition {
-  static constexpr int kSlots = S::Scheme::kRings[ring].slots;
+  static constexpr int kSlots = S::slots(ring);
   int slot = 0;
   uint32_t phase = 0;
 
