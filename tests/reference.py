@@ -32,6 +32,9 @@ UNIT_ROUNDOFF = {torch.float64: 2**-53, torch.float32: 2**-24, torch.float16: 2*
 SENTINEL = 0x5A
 # CUDA rows that multiply float32 in tf32 alone, and refuse the precision that is every test's default.
 TF32_ROWS = ("wgmma", "wgmma_specialized")
+# And those that multiply it in the precision of their name alone, with its error of one product relative to
+# |a| |b|: what the planes of a and b do not hold, and the product of their last planes.
+SPLIT_ROWS = {"bf16x3": 3 * 2**-18, "fp16x3": 3 * 2**-24}
 
 
 def accumulator(dtype: torch.dtype) -> torch.dtype:
@@ -77,7 +80,7 @@ def rows(op: str, *only: str) -> list[tuple[str, str, torch.dtype]]:
 
 
 def takes_ieee(kernel: str, dtype: torch.dtype) -> bool:
-    return dtype != torch.float32 or kernel not in TF32_ROWS
+    return dtype != torch.float32 or kernel not in (*TF32_ROWS, *SPLIT_ROWS)
 
 
 def levels(op: str, device: str) -> list[int]:
@@ -149,11 +152,12 @@ class Expected:
     dtype: torch.dtype  # of the result
     accumulator: torch.dtype
     flushes: bool = False  # of bfloat16 operands
-    tf32: bool = False  # operands are rounded to it
+    precision: str = "ieee"  # of float32
 
     def bound(self) -> Tensor:
         u = UNIT_ROUNDOFF[self.accumulator]
-        rounding = 2 * UNIT_ROUNDOFF[torch.float16] if self.tf32 else 0  # tf32 has float16's 11 bits
+        tf32 = 2 * UNIT_ROUNDOFF[torch.float16]  # the operands are rounded to as many bits
+        rounding = tf32 if self.precision == "tf32" else SPLIT_ROWS.get(self.precision, 0)
         bound = (2 * u * (math.sqrt(self.k) + 3) + rounding) * self.scale
         if self.dtype != self.accumulator:
             bound = bound + UNIT_ROUNDOFF[self.dtype] * self.value.abs()
@@ -240,7 +244,7 @@ def check_gemm(
     """
     op_a, op_b = (a.mT if trans_a else a), (b.mT if trans_b else b)
     expected = expected_gemm(op_a, op_b, c, alpha=alpha, beta=beta, out_dtype=out_dtype)
-    expected.tf32 = choice.get("precision") == "tf32"
+    expected.precision = str(choice.get("precision"))
     if out is None:
         out = poisoned(*expected.value.shape, dtype=expected.dtype).to(a.device)
     shown = (

@@ -19,6 +19,7 @@ from reference import (
     DTYPES,
     FLOATS,
     SENTINEL,
+    SPLIT_ROWS,
     TF32_ROWS,
     assert_right,
     check_gemm,
@@ -126,6 +127,30 @@ def test_gemm_in_tf32(kernel):
         check_gemm(a, b, c, alpha=-3, beta=2, kernel=kernel, precision="tf32")
     with pytest.raises(RuntimeError, match=r'cannot run here: .*precision="tf32"'):
         fastgemm.matmul(a, b, kernel=kernel, precision="ieee")
+
+
+@pytest.mark.parametrize("kernel", SPLIT_ROWS)
+def test_gemm_in_planes(kernel):
+    for (m, n, k), layout in zip(
+        [(35, 50, 41), (1, 9, 40), (130, 257, 67), (64, 128, 272)], LAYOUTS, strict=True
+    ):
+        a, b = operands(m, n, k, torch.float32, layout, slack=random.choice((0, 3)))
+        c = random_tensor(m, n, dtype=torch.float32)
+        check_gemm(a * 2.0**-90, b, kernel=kernel, precision=kernel)
+        check_gemm(a, b, c, alpha=-3, beta=2, kernel=kernel, precision=kernel)
+    a[3, 5], a[17, 22], b[0, 36], b[7, 0] = math.inf, math.nan, -math.inf, math.nan
+    assert_right(fastgemm.matmul(a, b, kernel=kernel, precision=kernel), expected_gemm(a, b), kernel)
+    with pytest.raises(RuntimeError, match=f'cannot run here: .*precision="{kernel}"'):
+        fastgemm.matmul(a, b, kernel=kernel, precision="ieee")
+
+
+def test_bf16x6_in_range():
+    """Rows of tiny values keep all their bits, and what overflows in bf16 or in sums is what float32 has."""
+    a, b = torch.randn(60, 70), torch.randn(70, 200)
+    a[1], a[2], a[3], a[4], a[5] = a[1] * 1e-30, a[2] * 1e-38, a[3] * 1e-43, a[4].abs() * 1e30, 0
+    b[:, 1], b[:, 2], b[:, 3], b[:, 4] = b[:, 1] * 1e-30, b[:, 2].abs() * 1e30, b[:, 3] * 1e-38, 0
+    a[5, 3] = 3.4e38
+    check_gemm(a, b, kernel="bf16x6", precision="ieee")
 
 
 @pytest.mark.parametrize("kernel", TF32_ROWS)

@@ -50,8 +50,8 @@ __device__ __forceinline__ uint32_t load_acquire(const uint32_t* flag) {
 }
 __device__ __forceinline__ void spin_wait() { __nanosleep(20); }
 
-// Between a kernel and the next one of its stream, where that one was launched to overlap (launch.cuh, sm_90).
-// A block that ends has let it begin. The wait is for the end of all blocks, and for what they wrote.
+// Between a kernel and the next one of its stream, where that one was launched to overlap (launch.cuh,
+// sm_90). A block that ends has let it begin. The wait is for the end of all blocks, and for what they wrote.
 __device__ __forceinline__ void let_next_kernel_begin() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

@@ -52,8 +52,8 @@ __device__ __forceinline__ void load_box(void* to_shared, const TensorMap* map, 
       : "memory");
 }
 
-// Loads `bytes` that lie side by side, a multiple of 16; both addresses are 16-byte aligned (to_shared 128-byte
-// aligned, so that boxes may take its place).
+// Loads `bytes` that lie side by side, a multiple of 16; both addresses are 16-byte aligned (to_shared
+// 128-byte aligned, so that boxes may take its place).
 __device__ __forceinline__ void load_bytes(void* to_shared, const void* from, int bytes, Barrier* b) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(

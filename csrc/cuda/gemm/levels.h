@@ -16,6 +16,8 @@
   DECLARE(gemm_wgmma)                \
   DECLARE(gemm_wgmma_specialized)    \
   DECLARE(gemm_bf16x6)               \
+  DECLARE(gemm_fp16x3)               \
+  DECLARE(gemm_bf16x3)               \
   DECLARE(gemm_int8x10)              \
   DECLARE(gemm_mma_sync)             \
   DECLARE(gemm_wmma)                 \

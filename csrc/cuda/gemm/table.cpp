@@ -44,12 +44,23 @@ constexpr Kernel tensor_core_row(Kernel k) {
   return k;
 }
 
-constexpr Kernel bf16x6_row(Kernel k) {
-  k.rejects = [](const GemmProblem& p) -> const char* {
-    if (p.precision == Precision::ieee || p.precision == Precision::bf16x6) return nullptr;
-    return "it multiplies float32 at full accuracy, which is precision=\"ieee\" or \"bf16x6\"";
-  };
+// Rows that multiply float32 as a sum of planes, in the precision of their name.
+constexpr Kernel split_row(std::string_view name, std::string_view summary, Gemm gemm,
+                           const char* (*rejects)(const GemmProblem&)) {
+  Kernel k = hopper_row(6, name, dtypes(DType::f32), summary, gemm);
+  k.rejects = rejects;
   return k;
+}
+
+const char* rejects_less_than_ieee(const GemmProblem& p) {
+  if (p.precision == Precision::ieee || p.precision == Precision::bf16x6) return nullptr;
+  return "it multiplies float32 at full accuracy, which is precision=\"ieee\" or \"bf16x6\"";
+}
+const char* rejects_all_but_bf16x3(const GemmProblem& p) {
+  return p.precision == Precision::bf16x3 ? nullptr : "it multiplies float32 with precision=\"bf16x3\" alone";
+}
+const char* rejects_all_but_fp16x3(const GemmProblem& p) {
+  return p.precision == Precision::fp16x3 ? nullptr : "it multiplies float32 with precision=\"fp16x3\" alone";
 }
 
 constexpr Kernel kRows[] = {
@@ -86,9 +97,13 @@ constexpr Kernel kRows[] = {
         hopper_row(6, "wgmma", kTensorCoreTypes,
                    "64 x 128 sums a warpgroup by wgmma from stages that the tensor memory accelerator fills",
                    FASTGEMM_LAUNCHER(gemm_wgmma))),
-    bf16x6_row(hopper_row(6, "bf16x6", dtypes(DType::f32),
-                          "float32 as six products of bf16 planes, promoted in order: more accurate than float32",
-                          FASTGEMM_LAUNCHER(gemm_bf16x6))),
+    split_row("bf16x6",
+              "float32 as six products of bf16 planes, summed in order: more accurate than float32 sums",
+              FASTGEMM_LAUNCHER(gemm_bf16x6), rejects_less_than_ieee),
+    split_row("fp16x3", "float32 as three products of fp16 planes, rows scaled by powers of two",
+              FASTGEMM_LAUNCHER(gemm_fp16x3), rejects_all_but_fp16x3),
+    split_row("bf16x3", "float32 as three products of bf16 planes: 16 of 24 bits",
+              FASTGEMM_LAUNCHER(gemm_bf16x3), rejects_all_but_bf16x3),
     hopper_row(6, "int8x10", dtypes(DType::i32),
                "int32 modulo 2^32 as ten products of byte planes, two sweeps over k",
                FASTGEMM_LAUNCHER(gemm_int8x10)),

@@ -3,8 +3,8 @@
 //   - gemm_kernel, here, persistent and warp-specialized as in wgmma_specialized. Its producers copy images,
 //     one warp for each ring; no tensor maps, no swizzle, no edges;
 //   - repair_kernel computes again what is not finite (repair.cuh), where a scheme is of floating point.
-// Tiles of the last one to two waves are shared evenly among the blocks (level5_stream_k.cuh), their sums added
-// in a fixed order.
+// Tiles of the last one to two waves are shared evenly among the blocks (level5_stream_k.cuh), their sums
+// added in a fixed order.
 #pragma once
 
 #include <utility>
@@ -95,10 +95,12 @@ __global__ void __launch_bounds__(S::kThreads, 1) gemm_kernel(const __grid_const
 #endif
 }
 
-// All tiles but those of the last one to two waves are whole; none is shared where the last wave is nearly full.
+// All tiles but those of the last one to two waves are whole; none is shared where the last wave is nearly
+// full.
 inline StreamK plan_waves(int64_t tiles, int chunks, int blocks) {
   StreamK s = plan_stream_k(tiles, chunks, blocks);
-  if (tiles > 3 * blocks && tiles % blocks > blocks * 15 / 16) s.whole_tiles = int(tiles), s.share = s.longer = 0;
+  if (tiles > 3 * blocks && tiles % blocks > blocks * 15 / 16)
+    s.whole_tiles = int(tiles), s.share = s.longer = 0;
   return s;
 }
 
@@ -147,12 +149,12 @@ void launch_packed(const char* name, const Gemm<typename S::Operand>& problem, i
   const int64_t strips = int64_t(batch) * g.schedule.tiles_m * g.schedule.tiles_n * S::kConsumerWarps;
   constexpr bool kRepairs = std::is_same_v<typename S::Acc, float>;
   if (kRepairs) g.unfinished = static_cast<uint32_t*>(context.allocate(size_t(strips) * sizeof(uint32_t)));
-  launch<gemm_kernel<S>>(
-      name, {dim3(unsigned(blocks)), dim3(S::kThreads), sizeof(typename S::Shared), true}, context)(g);
+  launch<gemm_kernel<S>>(name, {dim3(unsigned(blocks)), dim3(S::kThreads), sizeof(typename S::Shared), true},
+                         context)(g);
   if constexpr (kRepairs) {
     const int64_t most = 2 * multiprocessors();
-    launch<repair_kernel<S>>("repair", {dim3(unsigned(std::min(strips, most))), dim3(S::kN), 0, true}, context)(
-        p, g.schedule, g.unfinished, strips);
+    launch<repair_kernel<S>>("repair", {dim3(unsigned(std::min(strips, most))), dim3(S::kN), 0, true},
+                             context)(p, g.schedule, g.unfinished, strips);
   }
 }
 

@@ -49,6 +49,8 @@ class PromotingLoop {
 
  private:
   __device__ __forceinline__ void multiply_chunk(float (&chunk)[S::kSums], int stages) {
+    static_assert(S::slots(0) >= Scheme::kChunk + Scheme::kStagger, "plane 0 of a chunk stays until its end");
+    constexpr bool kSameUnit = Scheme::kSmallUnit == 1.f;
     RingPosition<S, 0> again = plane0_;
     Barrier* before = nullptr;  // of the slot that only the products before these read
     FASTGEMM_NO_UNROLL
@@ -63,13 +65,19 @@ class PromotingLoop {
       before = others_.empty(shared_);
       plane0_.advance(), others_.advance();
     }
+    if constexpr (!kSameUnit) {
+      wgmma_wait<0>(chunk);
+      if (leader_) arrive(before);
+      FASTGEMM_UNROLL
+      for (int i = 0; i < S::kSums; ++i) chunk[i] *= Scheme::kSmallUnit;
+    }
     FASTGEMM_NO_UNROLL
     for (int i = 0; i < stages; ++i) {
       wgmma_fence(chunk);
-      multiply_all<S>(typename Scheme::Large{}, operands_, chunk, {again.slot, 0}, true);
+      multiply_all<S>(Products<Product{0, 0}>{}, operands_, chunk, {again.slot, 0}, true);
       wgmma_commit();
       wgmma_wait<1>();
-      if (leader_) arrive(before);
+      if (leader_ && (kSameUnit || i > 0)) arrive(before);
       before = again.empty(shared_);
       again.advance();
     }
@@ -98,16 +106,22 @@ class SweepingLoop {
   // sum = the product of `stages` stages.
   __device__ __forceinline__ void multiply(Sums& sum, int stages) {
     Sums other;
-    sweep(sum, other, stages, [&](const int (&slot)[S::kRings], int i) {
-      multiply_all<S>(typename Scheme::S3{}, operands_, sum, slot, i > 0);
-      multiply_all<S>(typename Scheme::S2{}, operands_, other, slot, i > 0);
-    }, plane0_, plane1_, plane2_, plane3_);
+    sweep(
+        sum, other, stages,
+        [&](const int(&slot)[S::kRings], int i) {
+          multiply_all<S>(typename Scheme::S3{}, operands_, sum, slot, i > 0);
+          multiply_all<S>(typename Scheme::S2{}, operands_, other, slot, i > 0);
+        },
+        plane0_, plane1_, plane2_, plane3_);
     FASTGEMM_UNROLL
     for (int i = 0; i < S::kSums; ++i) sum[i] = ((sum[i] << 8) + other[i]) << 8;
-    sweep(sum, other, stages, [&](const int (&slot)[S::kRings], int i) {
-      multiply_all<S>(typename Scheme::S1{}, operands_, sum, slot, true);
-      multiply_all<S>(typename Scheme::S0{}, operands_, other, slot, i > 0);
-    }, plane0_, plane1_);
+    sweep(
+        sum, other, stages,
+        [&](const int(&slot)[S::kRings], int i) {
+          multiply_all<S>(typename Scheme::S1{}, operands_, sum, slot, true);
+          multiply_all<S>(typename Scheme::S0{}, operands_, other, slot, i > 0);
+        },
+        plane0_, plane1_);
     FASTGEMM_UNROLL
     for (int i = 0; i < S::kSums; ++i) sum[i] = (sum[i] << 8) + other[i];
   }

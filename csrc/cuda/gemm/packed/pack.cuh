@@ -1,13 +1,14 @@
 // The pre-pass of the packed engine. It cuts both operands into planes, and writes them as images: what a
-// stage of a tile looks like in shared memory, plane by plane, so that the main kernel copies whole images and
-// meets neither strides nor alignments nor edges. Any view of a matrix costs the same here, and only here.
+// stage of a tile looks like in shared memory, plane by plane, so that the main kernel copies whole images
+// and meets neither strides nor alignments nor edges. Any view of a matrix costs the same here, and only
+// here.
 //
 // Image of a stage of one plane, of a tile with `tile_side` rows of m (columns of n), 16-byte units of k:
 //   (kStageK / kPerUnit units, tile_side, 16 bytes)
 // which is how wgmma reads a tile that is not swizzled (wgmma.cuh), and free of bank conflicts.
 //
-// A block has some rows (of m or n) for all of k, so that it knows their largest magnitudes at the end, and can
-// pack them once more, scaled, where that is needed.
+// A block has some rows (of m or n) for all of k, so that it knows their largest magnitudes at the end, and
+// can pack them once more, scaled, where that is needed.
 #pragma once
 
 #include "cuda/device/vector.cuh"
@@ -70,8 +71,9 @@ class RowPacker {
 
   __device__ __forceinline__ int row() const { return row_; }
 
-  // Packs the thread's part of its row, times scale. Returns the largest magnitude in it, as bits.
-  __device__ __forceinline__ uint32_t pack(float scale) const {
+  // Packs the thread's part of its row, times scale, or only looks at it. Returns the largest magnitude in
+  // it, as bits.
+  __device__ __forceinline__ uint32_t pack(float scale, bool stores = true) const {
     uint32_t largest = 0;
     const int units = s_.stages * kUnits;
     FASTGEMM_NO_UNROLL
@@ -88,7 +90,7 @@ class RowPacker {
             x[u][i] *= scale;
           }
         }
-        if (unit(first, u) < units) store(x[u], unit(first, u));
+        if (stores && unit(first, u) < units) store(x[u], unit(first, u));
       }
     }
     return largest;
@@ -120,8 +122,8 @@ class RowPacker {
   __device__ __forceinline__ void store(const T (&x)[kElements], int unit) const {
     uint32_t planes[Scheme::kPlanes][4];
     Scheme::cut(x, planes);
-    unsigned char* const to = to_ + int64_t(unit / kUnits) * (Scheme::kPlanes * plane_bytes_) +
-                              unit % kUnits * (s_.tile_side * 16);
+    unsigned char* const to =
+        to_ + int64_t(unit / kUnits) * (Scheme::kPlanes * plane_bytes_) + unit % kUnits * (s_.tile_side * 16);
     FASTGEMM_UNROLL
     for (int p = 0; p < Scheme::kPlanes; ++p)
       store_vector(to + p * plane_bytes_,
@@ -156,15 +158,16 @@ __device__ __forceinline__ void pack_rows(const Source<typename Scheme::Operand>
   if constexpr (Scheme::kScaling == Scaling::none) {
     packer.pack(1.f);
   } else {
+    constexpr bool kAll = Scheme::kScaling == Scaling::all_rows;
     float scale = 1.f;
     bool any = false;
     FASTGEMM_NO_UNROLL
     for (int pass = 0; pass < 2; ++pass) {
-      const uint32_t largest = packer.pack(scale);
+      const uint32_t largest = packer.pack(scale, !kAll || pass == 1);
       if (pass == 1) break;
       scale = Scheme::scale_of(largest_of_rows<along_k>(largest));
       any = __any_sync(0xffffffffu, scale != 1.f);
-      if (!any) break;
+      if (!kAll && !any) break;
     }
     if (threadIdx.x >= 32 || (along_k && threadIdx.x >= 8)) return;
     const int64_t row = int64_t(matrix) * s.rows() + packer.row();
@@ -173,8 +176,12 @@ __device__ __forceinline__ void pack_rows(const Source<typename Scheme::Operand>
   }
 }
 
+// What looks at its rows first needs more registers than three blocks of a multiprocessor have.
 template <class Scheme>
-__global__ void __launch_bounds__(kPackThreads)
+inline constexpr int kPackBlocks = Scheme::kScaling == Scaling::all_rows ? 2 : 3;
+
+template <class Scheme>
+__global__ void __launch_bounds__(kPackThreads, kPackBlocks<Scheme>)
     pack_kernel(const __grid_constant__ PackArguments<typename Scheme::Operand> g) {
   let_next_kernel_begin();
   if (blockIdx.x == 0)
@@ -201,8 +208,8 @@ Source<T> make_source(const T* data, int64_t side, int64_t k, int64_t side_strid
   s.wide = s.along_k && is_aligned(data, 16) && (side == 1 || side_stride % kPer16 == 0) &&
            (matrices == 1 || batch_stride % kPer16 == 0);
   const size_t rows = size_t(matrices) * s.rows();
-  s.images = static_cast<unsigned char*>(context.allocate(rows * s.stages * kStageK * Scheme::kPlanes *
-                                                          sizeof(typename Scheme::Element)));
+  s.images = static_cast<unsigned char*>(
+      context.allocate(rows * s.stages * kStageK * Scheme::kPlanes * sizeof(typename Scheme::Element)));
   if constexpr (Scheme::kScaling != Scaling::none) {
     s.unscale = static_cast<float*>(context.allocate(rows * sizeof(float)));
     s.scaled = static_cast<uint32_t*>(context.allocate(rows / kRowGroup * sizeof(uint32_t)));

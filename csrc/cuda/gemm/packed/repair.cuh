@@ -1,7 +1,7 @@
 // What the tensor cores could not compute as IEEE arithmetic does. Infinities and NaN, values that round to
-// infinity in a plane, and sums that overflow all leave sums that are not finite; the strips that have any are
-// computed again here, from the operands as they came, with fused multiply-adds. Without any, the blocks read
-// their part of the flags and end: no host is asked.
+// infinity in a plane, and sums that overflow all leave sums that are not finite; the strips that have any
+// are computed again here, from the operands as they came, with fused multiply-adds. Without any, the blocks
+// read their part of the flags and end: no host is asked.
 #pragma once
 
 #include "cuda/gemm/level6_schedule.cuh"
@@ -11,7 +11,8 @@ namespace fastgemm::FASTGEMM_TARGET::packed {
 
 // A thread has a column of the strip (16, kN).
 template <class S>
-__device__ __forceinline__ void repair_strip(const Gemm<float>& all, const TilePlace<S>& place, int first_row) {
+__device__ __forceinline__ void repair_strip(const Gemm<float>& all, const TilePlace<S>& place,
+                                             int first_row) {
   constexpr int kK = 32;
   FASTGEMM_SHARED float a[kK][kStripRows];  // of A, transposed
   const Gemm<float> g = all.at_batch(place.batch);

@@ -1,13 +1,13 @@
 // Schemes: how a product of types that tensor cores do not multiply, or not at that accuracy, is made of
 // products that they do. A scheme cuts each element into planes of a narrower type, says which of them are
-// multiplied with which, and in what order the products are summed. Everything else is the same for all of
-// them (pack.cuh, engine.cuh).
+// multiplied with which, and in what order the products are summed. All else is the same for every scheme
+// (pack.cuh, multiply.cuh, engine.cuh).
 //
-//             planes                       products of the planes            relative tensor time
-//   Bf16x6    3 x bf16, 24 bits in all     6 of 9: what is left out is       6
-//                                          below 2^-24 of the largest
-//   Int8x10   4 x unsigned byte            10 of 16: what is left out is     5
-//                                          a multiple of 2^32
+//             planes, bits of x in all     products of planes
+//   Bf16x6    3 x bf16, 24 bits            6 of 9: those left out are below 2^-24 of the whole
+//   Bf16x3    2 x bf16, 16 bits            3 of 4: below 2^-16
+//   Fp16x3    2 x fp16, 22 bits            3 of 4: below 2^-22
+//   Int8x10   4 x unsigned byte, 32 bits   10 of 16: those left out are multiples of 2^32
 #pragma once
 
 #include "cuda/device/fragment.cuh"
@@ -29,8 +29,8 @@ struct Ring {
   int slots, narrow_slots;  // with wide tiles and with narrow ones (shape.cuh)
 };
 
-// Whether rows of A and columns of B are multiplied by powers of two before they are cut.
-enum class Scaling { none, rare };
+// Which rows of A and columns of B are multiplied by powers of two before they are cut.
+enum class Scaling { none, tiny_rows, all_rows };
 
 inline constexpr int kStageK = 32;  // of k in a stage
 
@@ -38,44 +38,72 @@ inline constexpr int kStageK = 32;  // of k in a stage
 template <class Scheme>
 inline constexpr int kPerUnit = 16 / int(sizeof(typename Scheme::Element));
 
-// float32 at float32 accuracy. x = p0 + p1 + p2 exactly, each p the bf16 nearest to what is left.
+// float32 as a sum of planes of 16 bits, x = p0 + p1 + ... Each plane is the nearest to what the ones before
+// leave, times `kStep` to the power of its number.
 //
-// The tensor cores truncate the sum at each step, which biases it by about 2^-25.6 of its size. So a sum never
-// gets long there: every kChunk stages it is added to sums in registers, rounded to nearest. And of a chunk
-// the small products come first and p0 * p0 last: only these 2 kChunk steps see a sum of full size. Error
-// against cuBLAS SGEMM's (normwise, normal data): 0.6 at k = 40, 0.36 at 512, 0.12 at 8192. With the products
-// of a stage in turn it would be 2.4 at 512, and with all of k summed in the tensor cores 10 and more.
-struct Bf16x6 {
+// The tensor cores truncate the sum at each step, which biases it by about 2^-25.6 of its size. So a sum
+// never gets long there: every kChunk stages it is added to sums in registers, rounded to nearest. And of a
+// chunk the small products come first and p0 * p0 last: only the steps of the latter see a sum of full size.
+template <class Plane, int planes, int step>
+struct FloatPlanes {
   using Operand = float;
-  using Element = BFloat16;
-  static constexpr int kPlanes = 3;
-  static constexpr Ring kRings[] = {{0, 1, 1, 5, 7}, {1, 2, 1, 3, 3}};
-  static constexpr int kChunk = 3;    // stages
-  static constexpr int kStagger = 1;  // stages by which the second warpgroup's chunks are ahead: it multiplies
-                                      // while the first one adds (1 % at 8192)
-  using Small = Products<Product{2, 0}, Product{0, 2}, Product{1, 1}, Product{1, 0}, Product{0, 1}>;
-  using Large = Products<Product{0, 0}>;
-  static_assert(kRings[0].slots >= kChunk + kStagger, "p0 of a chunk stays until the end of the chunk");
+  using Element = Plane;
+  static constexpr int kPlanes = planes;
+  static constexpr float kSmallUnit = 1.f / step;  // of the sum of the small products
 
-  __device__ __forceinline__ static void cut(const float (&x)[8], uint32_t (&planes)[kPlanes][4]) {
+  __device__ __forceinline__ static void cut(const float (&x)[8], uint32_t (&to)[kPlanes][4]) {
     FASTGEMM_UNROLL
     for (int i = 0; i < 4; ++i) {
       float first = x[2 * i], second = x[2 * i + 1];
       FASTGEMM_UNROLL
       for (int p = 0; p < kPlanes; ++p) {
-        const uint32_t pair = planes[p][i] = narrow_pair<BFloat16>(first, second);
-        first -= __uint_as_float(pair << 16), second -= __uint_as_float(pair & 0xffff0000u);
+        const uint32_t pair = to[p][i] = narrow_pair<Plane>(first, second);
+        first = (first - widen(Plane{uint16_t(pair)})) * float(step);
+        second = (second - widen(Plane{uint16_t(pair >> 16)})) * float(step);
       }
     }
   }
 
-  // The last bits of x lie 2^-23 below the first, and bf16 ends at 2^-133. A row whose largest magnitude is
-  // below 2^-86 would lose some of them, or of their products with the other operand's last bits.
-  static constexpr Scaling kScaling = Scaling::rare;
+  // bf16 has float32's range, but the last bits of x lie 2^-23 below the first, and bf16 ends at 2^-133: a
+  // row whose largest magnitude is below 2^-86 would lose some, or some of their products.
+  static constexpr Scaling kScaling = Scaling::tiny_rows;
   __device__ __forceinline__ static float scale_of(uint32_t largest_bits) {
-    constexpr float kUp = 18446744073709551616.f;                // 2^64
+    constexpr float kUp = 18446744073709551616.f;  // 2^64
     constexpr uint32_t kTiny = uint32_t(127 - 86) << 23;
     return largest_bits != 0 && largest_bits < kTiny ? kUp : 1.f;
+  }
+};
+
+// float32 at float32 accuracy: the planes hold all of x. Error against cuBLAS SGEMM's (normwise, normal
+// data): 0.6 at k = 40, 0.36 at 512, 0.12 at 8192. With the products of a stage in turn it would be 2.4 at
+// 512, and with all of k summed in the tensor cores 10 and more.
+struct Bf16x6 : FloatPlanes<BFloat16, 3, 1> {
+  static constexpr Ring kRings[] = {{0, 1, 1, 5, 7}, {1, 2, 1, 3, 3}};
+  static constexpr int kChunk = 3;    // stages
+  static constexpr int kStagger = 1;  // stages by which the second warpgroup's chunks are ahead: it
+                                      // multiplies while the first one adds (1 % at 8192)
+  using Small = Products<Product{2, 0}, Product{0, 2}, Product{1, 1}, Product{1, 0}, Product{0, 1}>;
+};
+
+// Half the work, at 2^-16 of |A||B| a product.
+struct Bf16x3 : FloatPlanes<BFloat16, 2, 1> {
+  static constexpr Ring kRings[] = {{0, 1, 1, 7, 8}, {1, 1, 1, 4, 5}};
+  static constexpr int kChunk = 4, kStagger = 2;
+  using Small = Products<Product{1, 0}, Product{0, 1}>;
+};
+
+// The same work with 22 bits, in fp16's narrow range: every row is scaled so that its largest magnitude is in
+// [2^14, 2^15), and p1 is stored times 2^11, so that elements down to 2^-28 of that keep all their bits.
+struct Fp16x3 : FloatPlanes<Half, 2, 1 << 11> {
+  static constexpr Ring kRings[] = {{0, 1, 1, 7, 8}, {1, 1, 1, 4, 5}};
+  static constexpr int kChunk = 4, kStagger = 2;
+  using Small = Products<Product{1, 0}, Product{0, 1}>;
+
+  static constexpr Scaling kScaling = Scaling::all_rows;
+  __device__ __forceinline__ static float scale_of(uint32_t largest_bits) {
+    const int exponent = 14 + 127 - int(largest_bits >> 23);
+    const int representable = max(min(exponent, 126), -112);
+    return largest_bits == 0 ? 1.f : __uint_as_float(uint32_t(127 + representable) << 23);
   }
 };
 
@@ -84,9 +112,9 @@ struct Bf16x6 {
 //
 // Two sums: the first sweep over k makes S3 (i + j = 3) and S2, which become S = 2^16 S3 + 2^8 S2; the second
 // one, of planes 0 and 1 alone, adds S1 to S and makes S0. The result is 2^8 S + S0. That costs 12 loads of
-// planes in place of 8, and has the tensor cores wait for shifts twice a tile in place of four times a chunk of
-// k (160 TOPS in place of 131 at 4096). The rings of planes 0 and 1, which are read twice, have most slots:
-// 7 % faster than equal ones.
+// planes in place of 8, and has the tensor cores wait for shifts twice a tile in place of four times a chunk
+// of k (160 TOPS in place of 131 at 4096). The rings of planes 0 and 1, which are read twice, have most
+// slots: 7 % faster than equal ones.
 struct Int8x10 {
   using Operand = int32_t;
   using Element = uint8_t;

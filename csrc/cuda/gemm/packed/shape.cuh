@@ -52,8 +52,7 @@ struct Shape {
   }
   __host__ __device__ static constexpr int ring_begin(int ring) {
     int bytes = 0;
-    for (int r = 0; r < ring; ++r)
-      bytes += slots(r) * Scheme::kRings[r].planes * kSlotUnit;
+    for (int r = 0; r < ring; ++r) bytes += slots(r) * Scheme::kRings[r].planes * kSlotUnit;
     return bytes;
   }
   __host__ __device__ static constexpr int ring_of(int plane) {

@@ -22,27 +22,23 @@ template <class S>
 struct Arguments {
   Result<typename S::Operand> result;
   int m, n;
-  bool pairs;                     // two neighbours of C can be stored at once
-  int batch_a, batch_b;           // 0 where the batch shares the operand
-  const unsigned char *a, *b;     // images
+  bool pairs;                  // two neighbours of C can be stored at once
+  int batch_a, batch_b;        // 0 where the batch shares the operand
+  const unsigned char *a, *b;  // images
   Schedule<typename S::Acc> schedule;
   Unscale unscale;
   uint32_t* unfinished;  // [strip]: 1 where sums are not finite, and C was not written
 };
 
-// A lane's place in its warp's strip: columns column + 8 i + {0, 1} of rows row and row + 8.
-struct StripPlace {
-  int row, column;
-  __device__ __forceinline__ StripPlace(int first_row, int first_column)
-      : row(first_row + int(threadIdx.x) % 32 / 4), column(first_column + 2 * (int(threadIdx.x) % 4)) {}
-};
+// A lane has columns 2 (lane % 4) + 8 i + {0, 1} of rows lane / 4 and lane / 4 + 8 of its warp's strip.
 
 template <class S>
 __device__ __forceinline__ void unscale_strip(const Arguments<S>& g, float (&sum)[S::kSums],
                                               const TilePlace<S>& tile, int warp) {
   const Unscale& u = g.unscale;
   const int lane = int(threadIdx.x) % 32;
-  const int64_t first_row = int64_t(tile.batch * g.batch_a) * g.schedule.tiles_m * S::kM + tile.row + 16 * warp;
+  const int64_t first_row =
+      int64_t(tile.batch * g.batch_a) * g.schedule.tiles_m * S::kM + tile.row + 16 * warp;
   const int64_t first_column = int64_t(tile.batch * g.batch_b) * g.schedule.tiles_n * S::kN + tile.column;
   constexpr int kGroupsB = S::kN / kRowGroup, kGroupsA = kStripRows / kRowGroup;
   static_assert(kGroupsA + kGroupsB <= 32);
@@ -55,30 +51,33 @@ __device__ __forceinline__ void unscale_strip(const Arguments<S>& g, float (&sum
   const float* const columns = u.b + first_column + lane % 4 * 2;
   const float* const rows = u.a + first_row + lane / 4;
   FASTGEMM_UNROLL
-  for (int i = 0; i < S::kSums; ++i) sum[i] *= rows[i / 2 % 2 * 8] * columns[i / 4 * 8 + i % 2];
+  for (int i = 0; i < S::kSums; ++i) sum[i] = sum[i] * rows[i / 2 % 2 * 8] * columns[i / 4 * 8 + i % 2];
 }
 
 template <class S>
 __device__ __forceinline__ void store_strip(const Arguments<S>& g, const typename S::Acc (&sum)[S::kSums],
                                             const TilePlace<S>& tile, int warp) {
+  using Acc = typename S::Acc;
   using Out = typename Result<typename S::Operand>::Narrow;
   Result<typename S::Operand> result = g.result;
   result.out = static_cast<Out*>(result.out) + tile.batch * result.batch_stride;
   result.c = static_cast<const Out*>(result.c) + tile.batch * result.c_batch_stride;
-  const StripPlace at(tile.row + kStripRows * warp, tile.column);
-  const bool pairs = g.pairs && result.beta == typename S::Acc(0);
+  const int lane = int(threadIdx.x) % 32;
+  const int row = tile.row + kStripRows * warp + lane / 4, column = tile.column + lane % 4 * 2;
+  const bool inside = tile.row + S::kM <= g.m && tile.column + S::kN <= g.n;
+  if (g.pairs && inside && result.beta == Acc(0)) {
+    Out* const to = static_cast<Out*>(result.out) + row * result.row_stride + column;
+    FASTGEMM_UNROLL
+    for (int i = 0; i < S::kSums; i += 2)
+      store_vector(
+          to + i / 2 % 2 * 8 * result.row_stride + i / 4 * 8,
+          Vector<Out, 2>{{narrow<Out>(result.alpha * sum[i]), narrow<Out>(result.alpha * sum[i + 1])}});
+    return;
+  }
   FASTGEMM_UNROLL
-  for (int i = 0; i < S::kSums; i += 2) {
-    const int row = at.row + i / 2 % 2 * 8, column = at.column + i / 4 * 8;
-    if (row >= g.m || column >= g.n) continue;
-    if (pairs && column + 1 < g.n) {
-      Out* const to = static_cast<Out*>(result.out) + row * result.row_stride + column;
-      store_vector(to, Vector<Out, 2>{{narrow<Out>(result.alpha * sum[i]),
-                                       narrow<Out>(result.alpha * sum[i + 1])}});
-    } else {
-      result.store(row, column, sum[i]);
-      if (column + 1 < g.n) result.store(row, column + 1, sum[i + 1]);
-    }
+  for (int i = 0; i < S::kSums; ++i) {
+    const int at_row = row + i / 2 % 2 * 8, at_column = column + i / 4 * 8 + i % 2;
+    if (at_row < g.m && at_column < g.n) result.store(at_row, at_column, sum[i]);
   }
 }
 
