@@ -31,7 +31,7 @@ DTYPES = FLOATS + INTEGERS
 UNIT_ROUNDOFF = {torch.float64: 2**-53, torch.float32: 2**-24, torch.float16: 2**-11, torch.bfloat16: 2**-8}
 SENTINEL = 0x5A
 # CUDA rows that multiply float32 in tf32 alone, and refuse the precision that is every test's default.
-TF32_ROWS = ("wgmma", "wgmma_specialized")
+TF32_ROWS = ("wgmma", "wgmma_specialized", "packed")
 # And those that multiply it in the precision of their name alone, with its error of one product relative to
 # |a| |b|: what the planes of a and b do not hold, and the product of their last planes.
 SPLIT_ROWS = {"bf16x3": 3 * 2**-18, "fp16x3": 3 * 2**-24}

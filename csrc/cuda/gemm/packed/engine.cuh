@@ -53,7 +53,7 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Argume
 template <class S>
 __device__ __forceinline__ void consume(typename S::Shared& shared, const Arguments<S>& g, Parts parts,
                                         int warp) {
-  typename S::Loop loop(shared, warp);
+  typename S::ConsumerLoop loop(shared, warp);
   typename S::Acc sum[S::kSums];  // (64, S::kN), a warp 16 rows of them
   Part part;
   while (parts.next(part)) {
@@ -109,7 +109,7 @@ Schedule<typename S::Acc> make_schedule(int64_t m, int64_t n, int64_t k, int bat
                                         Context& context) {
   Schedule<typename S::Acc> s{};
   s.tiles_m = int(ceil_div(m, S::kM)), s.tiles_n = int(ceil_div(n, S::kN));
-  s.stages = int(ceil_div(k, kStageK));
+  s.stages = int(ceil_div(k, S::Scheme::kStageK));
   const int64_t tiles = int64_t(batch) * s.tiles_m * s.tiles_n;
   const int chunks = std::max(s.stages / kChunk, 1);
   blocks = int(std::min<int64_t>(multiprocessors(), tiles * chunks));
@@ -141,13 +141,13 @@ void launch_packed(const char* name, const Gemm<typename S::Operand>& problem, i
 
   g.result = p.result;
   g.m = int(p.m), g.n = int(p.n);
-  g.pairs = is_aligned(static_cast<const char*>(p.result.out), 8) && p.result.row_stride % 2 == 0 &&
-            (batch == 1 || p.result.batch_stride % 2 == 0);
+  g.pairs = is_aligned(static_cast<const char*>(p.result.out), size_t(2 * p.result.out_bytes())) &&
+            p.result.row_stride % 2 == 0 && (batch == 1 || p.result.batch_stride % 2 == 0);
   g.batch_a = matrices_a > 1, g.batch_b = matrices_b > 1;
   g.a = pack.a.images, g.b = pack.b.images;
   g.unscale = {pack.a.unscale, pack.b.unscale, pack.a.scaled, pack.b.scaled};
   const int64_t strips = int64_t(batch) * g.schedule.tiles_m * g.schedule.tiles_n * S::kConsumerWarps;
-  constexpr bool kRepairs = std::is_same_v<typename S::Acc, float>;
+  constexpr bool kRepairs = Scheme::kLoop == Loop::promoting;
   if (kRepairs) g.unfinished = static_cast<uint32_t*>(context.allocate(size_t(strips) * sizeof(uint32_t)));
   launch<gemm_kernel<S>>(name, {dim3(unsigned(blocks)), dim3(S::kThreads), sizeof(typename S::Shared), true},
                          context)(g);
@@ -164,28 +164,32 @@ inline constexpr int64_t kMostPlaneBytes = int64_t{1} << 30;
 // Whether narrow tiles are done first, because they leave less of themselves outside C.
 template <class Scheme, class T>
 bool suits_narrow(const Gemm<T>& g) {
-  constexpr double kNarrowTime = 0.69;  // of a wide tile
-  return kNarrowTime * double(ceil_div(g.n, 128)) < double(ceil_div(g.n, 192));
+  constexpr double kNarrowTime = 1.03 * 128 / Scheme::kWideN;  // of a wide tile
+  return kNarrowTime * double(ceil_div(g.n, 128)) < double(ceil_div(g.n, Scheme::kWideN));
 }
 
-// The launcher of a row.
+// A product of any size, a batch in pieces.
+template <class Scheme, class T>
+void gemm_in_pieces(const char* name, const Gemm<T>& g, int batch, Context& context) {
+  using Wide = Shape<Scheme, Scheme::kWideN>;
+  using Narrow = Shape<Scheme, 128>;
+  if (g.k == 0 || std::max({g.m, g.n, g.k}) > int64_t{1} << 30) return gemm_small(g, batch, context);
+  const int64_t rows = ceil_div(g.m, Wide::kM) * Wide::kM + ceil_div(g.n, Wide::kN) * Wide::kN;
+  const int64_t bytes = rows * ceil_div(g.k, Scheme::kStageK) * (Wide::kImageA / Wide::kM);
+  const int piece = int(std::clamp<int64_t>(kMostPlaneBytes / bytes, 1, batch));
+  for (int first = 0; first < batch; first += piece) {
+    const int count = std::min(piece, batch - first);
+    suits_narrow<Scheme>(g) ? launch_packed<Narrow>(name, g.at_batch(first), count, context)
+                            : launch_packed<Wide>(name, g.at_batch(first), count, context);
+  }
+}
+
+// The launcher of a scheme's row.
 template <class Scheme>
 void gemm_packed(const char* name, const GemmProblem& problem, Context& context) {
-  using T = typename Scheme::Operand;
-  using Wide = Shape<Scheme, 192>;
-  using Narrow = Shape<Scheme, 128>;
-  run_gemm(problem, [&]<class U>(const Gemm<U>& g, int batch) {
-    if constexpr (std::is_same_v<U, T>) {
-      if (g.k == 0 || std::max({g.m, g.n, g.k}) > int64_t{1} << 30) return gemm_small(g, batch, context);
-      const int64_t rows = ceil_div(g.m, Wide::kM) * Wide::kM + ceil_div(g.n, Wide::kN) * Wide::kN;
-      const int64_t bytes = rows * ceil_div(g.k, kStageK) * (Wide::kImageA / Wide::kM);
-      const int piece = int(std::clamp<int64_t>(kMostPlaneBytes / bytes, 1, batch));
-      for (int first = 0; first < batch; first += piece) {
-        const int count = std::min(piece, batch - first);
-        suits_narrow<Scheme>(g) ? launch_packed<Narrow>(name, g.at_batch(first), count, context)
-                                : launch_packed<Wide>(name, g.at_batch(first), count, context);
-      }
-    }
+  run_gemm(problem, [&]<class T>(const Gemm<T>& g, int batch) {
+    if constexpr (std::is_same_v<T, typename Scheme::Operand>)
+      gemm_in_pieces<Scheme>(name, g, batch, context);
   });
 }
 

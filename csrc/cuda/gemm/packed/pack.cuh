@@ -53,8 +53,9 @@ template <class Scheme, bool along_k>
 class RowPacker {
   using T = typename Scheme::Operand;
   static constexpr int kElements = kPerUnit<Scheme>;
-  static constexpr int kUnits = kStageK / kElements;  // of a stage; and of a thread at a time
-  static constexpr int kLanes = along_k ? 4 : 1;      // lanes side by side along k
+  static constexpr int kStageUnits = Scheme::kStageK / kElements;
+  static constexpr int kUnits = 32 / kElements;   // of a thread at a time: as many loads in flight as fit
+  static constexpr int kLanes = along_k ? 4 : 1;  // lanes side by side along k
 
  public:
   __device__ __forceinline__ RowPacker(const Source<T>& s, int matrix, int block)
@@ -63,7 +64,7 @@ class RowPacker {
         warp_(int(threadIdx.x) / 32),
         row_(block * s.block_rows() + (along_k ? lane_ % 8 : lane_)) {
     const int tile = row_ / s.tile_side;
-    plane_bytes_ = s.tile_side * kStageK * int(sizeof(typename Scheme::Element));
+    plane_bytes_ = s.tile_side * Scheme::kStageK * int(sizeof(typename Scheme::Element));
     from_ = s.data + matrix * s.batch_stride + row_ * s.side_stride;
     to_ = s.images + (int64_t(matrix) * s.tiles + tile) * s.stages * (Scheme::kPlanes * plane_bytes_) +
           (row_ - tile * s.tile_side) * 16;
@@ -75,7 +76,7 @@ class RowPacker {
   // it, as bits.
   __device__ __forceinline__ uint32_t pack(float scale, bool stores = true) const {
     uint32_t largest = 0;
-    const int units = s_.stages * kUnits;
+    const int units = s_.stages * kStageUnits;
     FASTGEMM_NO_UNROLL
     for (int first = warp_ * kLanes * kUnits; first < units; first += kPackWarps * kLanes * kUnits) {
       T x[kUnits][kElements];
@@ -122,8 +123,8 @@ class RowPacker {
   __device__ __forceinline__ void store(const T (&x)[kElements], int unit) const {
     uint32_t planes[Scheme::kPlanes][4];
     Scheme::cut(x, planes);
-    unsigned char* const to =
-        to_ + int64_t(unit / kUnits) * (Scheme::kPlanes * plane_bytes_) + unit % kUnits * (s_.tile_side * 16);
+    unsigned char* const to = to_ + int64_t(unit / kStageUnits) * (Scheme::kPlanes * plane_bytes_) +
+                              unit % kStageUnits * (s_.tile_side * 16);
     FASTGEMM_UNROLL
     for (int p = 0; p < Scheme::kPlanes; ++p)
       store_vector(to + p * plane_bytes_,
@@ -201,15 +202,15 @@ template <class Scheme, class T>
 Source<T> make_source(const T* data, int64_t side, int64_t k, int64_t side_stride, int64_t k_stride,
                       int64_t batch_stride, int matrices, int tile_side, Context& context) {
   Source<T> s{data, side_stride, k_stride, batch_stride, int(side), int(k), tile_side};
-  s.tiles = int(ceil_div(side, tile_side)), s.stages = int(ceil_div(k, kStageK));
+  s.tiles = int(ceil_div(side, tile_side)), s.stages = int(ceil_div(k, Scheme::kStageK));
   s.along_k = k == 1 ? side_stride != 1 : k_stride == 1;
   if (k == 1) s.k_stride = 1;
   constexpr int64_t kPer16 = kPer16Bytes<T>;
   s.wide = s.along_k && is_aligned(data, 16) && (side == 1 || side_stride % kPer16 == 0) &&
            (matrices == 1 || batch_stride % kPer16 == 0);
   const size_t rows = size_t(matrices) * s.rows();
-  s.images = static_cast<unsigned char*>(
-      context.allocate(rows * s.stages * kStageK * Scheme::kPlanes * sizeof(typename Scheme::Element)));
+  s.images = static_cast<unsigned char*>(context.allocate(
+      rows * s.stages * Scheme::kStageK * Scheme::kPlanes * sizeof(typename Scheme::Element)));
   if constexpr (Scheme::kScaling != Scaling::none) {
     s.unscale = static_cast<float*>(context.allocate(rows * sizeof(float)));
     s.scaled = static_cast<uint32_t*>(context.allocate(rows / kRowGroup * sizeof(uint32_t)));

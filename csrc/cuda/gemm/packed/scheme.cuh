@@ -8,6 +8,7 @@
 //   Bf16x3    2 x bf16, 16 bits            3 of 4: below 2^-16
 //   Fp16x3    2 x fp16, 22 bits            3 of 4: below 2^-22
 //   Int8x10   4 x unsigned byte, 32 bits   10 of 16: those left out are multiples of 2^32
+//   OnePlane  1 of the type itself         1: for operands that nothing but the pre-pass can read
 #pragma once
 
 #include "cuda/device/fragment.cuh"
@@ -29,10 +30,11 @@ struct Ring {
   int slots, narrow_slots;  // with wide tiles and with narrow ones (shape.cuh)
 };
 
+// What a consumer does with the stages of a tile (multiply.cuh).
+enum class Loop { plain, promoting, sweeping };
+
 // Which rows of A and columns of B are multiplied by powers of two before they are cut.
 enum class Scaling { none, tiny_rows, all_rows };
-
-inline constexpr int kStageK = 32;  // of k in a stage
 
 // Elements of a plane in the 16 bytes that a thread packs at a time.
 template <class Scheme>
@@ -48,7 +50,8 @@ template <class Plane, int planes, int step>
 struct FloatPlanes {
   using Operand = float;
   using Element = Plane;
-  static constexpr int kPlanes = planes;
+  static constexpr int kPlanes = planes, kStageK = 32, kWideN = 192;
+  static constexpr Loop kLoop = Loop::promoting;
   static constexpr float kSmallUnit = 1.f / step;  // of the sum of the small products
 
   __device__ __forceinline__ static void cut(const float (&x)[8], uint32_t (&to)[kPlanes][4]) {
@@ -118,7 +121,8 @@ struct Fp16x3 : FloatPlanes<Half, 2, 1 << 11> {
 struct Int8x10 {
   using Operand = int32_t;
   using Element = uint8_t;
-  static constexpr int kPlanes = 4;
+  static constexpr int kPlanes = 4, kStageK = 32, kWideN = 192;
+  static constexpr Loop kLoop = Loop::sweeping;
   static constexpr Ring kRings[] = {{0, 1, 2, 8, 9}, {1, 1, 2, 7, 9}, {2, 1, 1, 4, 5}, {3, 1, 1, 3, 5}};
   using S3 = Products<Product{3, 0}, Product{0, 3}, Product{1, 2}, Product{2, 1}>;
   using S2 = Products<Product{2, 0}, Product{0, 2}, Product{1, 1}>;
@@ -139,6 +143,41 @@ struct Int8x10 {
   }
 
   static constexpr Scaling kScaling = Scaling::none;
+};
+
+// T as it is, float as tf32: the same tensor cores, sums and tiles as wgmma_specialized, for rows that begin
+// anywhere and types that wgmma does not transpose.
+template <class T>
+struct OnePlane {
+  using Operand = T;
+  using Element = std::conditional_t<std::is_same_v<T, float>, Tf32, T>;
+  static constexpr int kPlanes = 1, kStageK = 128 / int(sizeof(T)), kWideN = 256;
+  static constexpr Loop kLoop = Loop::plain;
+  static constexpr Ring kRings[] = {{0, 1, 1, 4, 6}};
+  static constexpr int kElements = 16 / int(sizeof(T));
+
+  __device__ __forceinline__ static void cut(const T (&x)[kElements], uint32_t (&plane)[1][4]) {
+    constexpr int kPerWord = 4 / int(sizeof(T));
+    FASTGEMM_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (std::is_same_v<T, float>) {
+        plane[0][i] = to_tf32(x[i]).bits;
+      } else {
+        plane[0][i] = 0;
+        FASTGEMM_UNROLL
+        for (int j = 0; j < kPerWord; ++j) plane[0][i] |= bits_of(x[kPerWord * i + j]) << 8 * sizeof(T) * j;
+      }
+    }
+  }
+
+  static constexpr Scaling kScaling = Scaling::none;
+
+ private:
+  __device__ __forceinline__ static uint32_t bits_of(int8_t x) { return uint8_t(x); }
+  template <class U>
+  __device__ __forceinline__ static uint32_t bits_of(U x) {
+    return x.bits;
+  }
 };
 
 }  // namespace fastgemm::FASTGEMM_TARGET::packed

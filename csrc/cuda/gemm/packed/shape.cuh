@@ -13,6 +13,8 @@ namespace fastgemm::FASTGEMM_TARGET::packed {
 // sums and those of a chunk fit in registers. With the 128 of narrow ones shared memory limits, because the
 // copies into it count as well: for products that have wide tiles for few multiprocessors.
 template <class S>
+class PlainLoop;
+template <class S>
 class PromotingLoop;
 template <class S>
 class SweepingLoop;
@@ -24,23 +26,25 @@ struct Shape {
   using Element = typename Scheme::Element;
   using Acc = Accumulator<Element>;
   static constexpr int kM = 128, kN = N;
-  static_assert(kN == 192 || kN == 128);
+  static_assert(kN == Scheme::kWideN || kN == 128);
   static constexpr int kConsumers = kM / 64, kConsumerWarps = 4 * kConsumers;  // warpgroups
   static constexpr int kConsumerThreads = 128 * kConsumers, kThreads = kConsumerThreads + 128;
   static constexpr int kSums = kN / 2;  // of a consumer thread
-  using Loop = std::conditional_t<std::is_same_v<Acc, float>, PromotingLoop<Shape>, SweepingLoop<Shape>>;
+  using ConsumerLoop = std::conditional_t<
+      Scheme::kLoop == Loop::plain, PlainLoop<Shape>,
+      std::conditional_t<Scheme::kLoop == Loop::promoting, PromotingLoop<Shape>, SweepingLoop<Shape>>>;
 
   // A stage of one plane, and of all.
-  static constexpr int kPlaneA = kM * kStageK * int(sizeof(Element));
-  static constexpr int kPlaneB = kN * kStageK * int(sizeof(Element));
+  static constexpr int kPlaneA = kM * Scheme::kStageK * int(sizeof(Element));
+  static constexpr int kPlaneB = kN * Scheme::kStageK * int(sizeof(Element));
   static constexpr int kImageA = Scheme::kPlanes * kPlaneA, kImageB = Scheme::kPlanes * kPlaneB;
-  static constexpr int kSteps = kStageK * int(sizeof(Element)) / 32;  // instructions along k
+  static constexpr int kSteps = Scheme::kStageK * int(sizeof(Element)) / 32;  // instructions along k
 
   // Slot of a ring: its planes of A, then those of B. The rings lie one behind the other.
   static constexpr int kRings = int(std::size(Scheme::kRings));
   static_assert(kRings <= 4, "each has a warp of the producers' warpgroup");
   __host__ __device__ static constexpr int slots(int ring) {
-    return kN == 192 ? Scheme::kRings[ring].slots : Scheme::kRings[ring].narrow_slots;
+    return kN == Scheme::kWideN ? Scheme::kRings[ring].slots : Scheme::kRings[ring].narrow_slots;
   }
   static constexpr int kSlotUnit = kPlaneA + kPlaneB;  // bytes a plane
   template <int ring>

@@ -54,18 +54,16 @@ __device__ __forceinline__ void unscale_strip(const Arguments<S>& g, float (&sum
   for (int i = 0; i < S::kSums; ++i) sum[i] = sum[i] * rows[i / 2 % 2 * 8] * columns[i / 4 * 8 + i % 2];
 }
 
-template <class S>
-__device__ __forceinline__ void store_strip(const Arguments<S>& g, const typename S::Acc (&sum)[S::kSums],
-                                            const TilePlace<S>& tile, int warp) {
-  using Acc = typename S::Acc;
-  using Out = typename Result<typename S::Operand>::Narrow;
+template <class S, class Out>
+__device__ __forceinline__ void store_strip_as(const Arguments<S>& g, const typename S::Acc (&sum)[S::kSums],
+                                               const TilePlace<S>& tile, int warp) {
   Result<typename S::Operand> result = g.result;
   result.out = static_cast<Out*>(result.out) + tile.batch * result.batch_stride;
   result.c = static_cast<const Out*>(result.c) + tile.batch * result.c_batch_stride;
   const int lane = int(threadIdx.x) % 32;
   const int row = tile.row + kStripRows * warp + lane / 4, column = tile.column + lane % 4 * 2;
   const bool inside = tile.row + S::kM <= g.m && tile.column + S::kN <= g.n;
-  if (g.pairs && inside && result.beta == Acc(0)) {
+  if (g.pairs && inside && result.beta == typename S::Acc(0)) {
     Out* const to = static_cast<Out*>(result.out) + row * result.row_stride + column;
     FASTGEMM_UNROLL
     for (int i = 0; i < S::kSums; i += 2)
@@ -77,8 +75,18 @@ __device__ __forceinline__ void store_strip(const Arguments<S>& g, const typenam
   FASTGEMM_UNROLL
   for (int i = 0; i < S::kSums; ++i) {
     const int at_row = row + i / 2 % 2 * 8, at_column = column + i / 4 * 8 + i % 2;
-    if (at_row < g.m && at_column < g.n) result.store(at_row, at_column, sum[i]);
+    if (at_row < g.m && at_column < g.n) result.template store_as<Out>(at_row, at_column, sum[i]);
   }
+}
+
+template <class S>
+__device__ __forceinline__ void store_strip(const Arguments<S>& g, const typename S::Acc (&sum)[S::kSums],
+                                            const TilePlace<S>& tile, int warp) {
+  using R = Result<typename S::Operand>;
+  if constexpr (R::kMayBeWide) {
+    if (g.result.wide) return store_strip_as<S, float>(g, sum, tile, warp);
+  }
+  store_strip_as<S, typename R::Narrow>(g, sum, tile, warp);
 }
 
 // A sum that is not finite may be what the planes made of an infinity (Inf - Inf), or of a value that only
@@ -87,8 +95,8 @@ template <class S>
 __device__ __forceinline__ void finish_strip(const Arguments<S>& g, typename S::Acc (&sum)[S::kSums],
                                              int tile, int warp) {
   const TilePlace<S> place(tile, g.schedule);
-  if constexpr (std::is_same_v<typename S::Acc, float>) {
-    if constexpr (S::Scheme::kScaling != Scaling::none) unscale_strip(g, sum, place, warp);
+  if constexpr (S::Scheme::kLoop == Loop::promoting) {
+    unscale_strip(g, sum, place, warp);
     float zero = 0;
     FASTGEMM_UNROLL
     for (int i = 0; i < S::kSums; ++i) zero = multiply_add(0.f, sum[i], zero);
