@@ -95,12 +95,19 @@ __global__ void __launch_bounds__(S::kThreads, 1) gemm_kernel(const __grid_const
 #endif
 }
 
-// All tiles but those of the last one to two waves are whole; none is shared where the last wave is nearly
-// full.
+// One block a multiprocessor; where every tile has several, the same number each, if that leaves few idle.
+inline int count_blocks(int64_t tiles, int chunks) {
+  const int64_t processors = multiprocessors(), each = processors / tiles;
+  const bool even = each >= 2 && each * tiles * 10 >= processors * 9;
+  return int(std::min(even ? each * tiles : processors, tiles * chunks));
+}
+
+// The tiles of the last one to two waves are shared, unless the last wave is so full that this costs more.
 inline StreamK plan_waves(int64_t tiles, int chunks, int blocks) {
+  constexpr double kHandOver = 2;  // chunks
   StreamK s = plan_stream_k(tiles, chunks, blocks);
-  if (tiles > 3 * blocks && tiles % blocks > blocks * 15 / 16)
-    s.whole_tiles = int(tiles), s.share = s.longer = 0;
+  const double whole = double(ceil_div(tiles, blocks)) * chunks;
+  if (double(tiles) * chunks / blocks + kHandOver > whole) s.whole_tiles = int(tiles), s.share = s.longer = 0;
   return s;
 }
 
@@ -112,7 +119,7 @@ Schedule<typename S::Acc> make_schedule(int64_t m, int64_t n, int64_t k, int bat
   s.stages = int(ceil_div(k, S::Scheme::kStageK));
   const int64_t tiles = int64_t(batch) * s.tiles_m * s.tiles_n;
   const int chunks = std::max(s.stages / kChunk, 1);
-  blocks = int(std::min<int64_t>(multiprocessors(), tiles * chunks));
+  blocks = count_blocks(tiles, chunks);
   s.work = plan_waves(tiles, chunks, blocks);
   if (s.work.whole_tiles == tiles) return s;
   s.partials = static_cast<typename S::Acc*>(context.allocate(size_t(blocks) * S::kM * S::kN * 4));
