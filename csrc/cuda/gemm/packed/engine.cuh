@@ -51,13 +51,52 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Argume
 }
 
 template <class S>
+__device__ __forceinline__ void add_segment(const Arguments<S>& g, typename S::Acc (&sum)[S::kSums],
+                                            bool first, bool keep) {
+  float* const at = g.segments + int64_t(blockIdx.x) * (S::kM * S::kN) + threadIdx.x * 4;
+  FASTGEMM_UNROLL
+  for (int i = 0; i < S::kSums; i += 4) {
+    if (!first) {
+      const auto v = load_vector<Vector16<float>>(at + i * S::kConsumerThreads);
+      FASTGEMM_UNROLL
+      for (int j = 0; j < 4; ++j) sum[i + j] += v[j];
+    }
+    if (keep)
+      store_vector(at + i * S::kConsumerThreads,
+                   Vector16<float>{{sum[i], sum[i + 1], sum[i + 2], sum[i + 3]}});
+  }
+}
+
+inline constexpr int kSegment = 256;  // stages
+
+// Sums of long k, kSegment stages at a time, so that none is made of more than some hundred promoted ones:
+// what it loses with each grows with all that came before. In between the segments' sum waits in the
+// workspace.
+template <class S>
+__device__ __forceinline__ void multiply_segments(typename S::ConsumerLoop& loop,
+                                                  typename S::Acc (&sum)[S::kSums], const Arguments<S>& g,
+                                                  int stages) {
+  if constexpr (S::Scheme::kLoop == Loop::promoting) {
+    bool first = true;
+    for (; stages > kSegment; stages -= kSegment, first = false) {
+      loop.multiply(sum, kSegment);
+      add_segment(g, sum, first, true);
+    }
+    loop.multiply(sum, stages);
+    if (!first) add_segment(g, sum, false, false);
+  } else {
+    loop.multiply(sum, stages);
+  }
+}
+
+template <class S>
 __device__ __forceinline__ void consume(typename S::Shared& shared, const Arguments<S>& g, Parts parts,
                                         int warp) {
   typename S::ConsumerLoop loop(shared, warp);
   typename S::Acc sum[S::kSums];  // (64, S::kN), a warp 16 rows of them
   Part part;
   while (parts.next(part)) {
-    loop.multiply(sum, g.schedule.stages_of(part));
+    multiply_segments<S>(loop, sum, g, g.schedule.stages_of(part));
     if (part.end != g.schedule.work.steps) {
       hand_over<S>(g.schedule, sum, warp / 4);
       continue;
@@ -95,6 +134,11 @@ __global__ void __launch_bounds__(S::kThreads, 1) gemm_kernel(const __grid_const
 #endif
 }
 
+inline constexpr double kHandOver = 3;  // chunks: what it costs to hand sums over and to add them
+
+// Units of work: at least one of a tile, the last one of up to 7 stages.
+inline int chunks_of(int stages) { return std::max(stages / kChunk, 1); }
+
 // One block a multiprocessor; where every tile has several, the same number each, if that leaves few idle.
 inline int count_blocks(int64_t tiles, int chunks) {
   const int64_t processors = multiprocessors(), each = processors / tiles;
@@ -104,7 +148,6 @@ inline int count_blocks(int64_t tiles, int chunks) {
 
 // The tiles of the last one to two waves are shared, unless the last wave is so full that this costs more.
 inline StreamK plan_waves(int64_t tiles, int chunks, int blocks) {
-  constexpr double kHandOver = 2;  // chunks
   StreamK s = plan_stream_k(tiles, chunks, blocks);
   const double whole = double(ceil_div(tiles, blocks)) * chunks;
   if (double(tiles) * chunks / blocks + kHandOver > whole) s.whole_tiles = int(tiles), s.share = s.longer = 0;
@@ -118,7 +161,7 @@ Schedule<typename S::Acc> make_schedule(int64_t m, int64_t n, int64_t k, int bat
   s.tiles_m = int(ceil_div(m, S::kM)), s.tiles_n = int(ceil_div(n, S::kN));
   s.stages = int(ceil_div(k, S::Scheme::kStageK));
   const int64_t tiles = int64_t(batch) * s.tiles_m * s.tiles_n;
-  const int chunks = std::max(s.stages / kChunk, 1);
+  const int chunks = chunks_of(s.stages);
   blocks = count_blocks(tiles, chunks);
   s.work = plan_waves(tiles, chunks, blocks);
   if (s.work.whole_tiles == tiles) return s;
@@ -144,7 +187,9 @@ void launch_packed(const char* name, const Gemm<typename S::Operand>& problem, i
   pack.blocks_a = int64_t(matrices_a) * pack.a.blocks();
   pack.flags = g.schedule.flags, pack.flag_count = g.schedule.flags ? blocks * S::kConsumers : 0;
   const int64_t pack_blocks = pack.blocks_a + int64_t(matrices_b) * pack.b.blocks();
-  launch<pack_kernel<Scheme>>("pack", {dim3(unsigned(pack_blocks)), dim3(kPackThreads)}, context)(pack);
+  const bool few = pack_blocks < 2 * multiprocessors() && p.k > 4096;
+  launch<pack_kernel<Scheme>>(
+      "pack", {dim3(unsigned(pack_blocks)), dim3(few ? kMostPackThreads : kPackThreads)}, context)(pack);
 
   g.result = p.result;
   g.m = int(p.m), g.n = int(p.n);
@@ -154,6 +199,8 @@ void launch_packed(const char* name, const Gemm<typename S::Operand>& problem, i
   g.a = pack.a.images, g.b = pack.b.images;
   g.unscale = {pack.a.unscale, pack.b.unscale, pack.a.scaled, pack.b.scaled};
   const int64_t strips = int64_t(batch) * g.schedule.tiles_m * g.schedule.tiles_n * S::kConsumerWarps;
+  if (Scheme::kLoop == Loop::promoting && g.schedule.stages > kSegment)
+    g.segments = static_cast<typename S::Acc*>(context.allocate(size_t(blocks) * S::kM * S::kN * 4));
   constexpr bool kRepairs = Scheme::kLoop == Loop::promoting;
   if (kRepairs) g.unfinished = static_cast<uint32_t*>(context.allocate(size_t(strips) * sizeof(uint32_t)));
   launch<gemm_kernel<S>>(name, {dim3(unsigned(blocks)), dim3(S::kThreads), sizeof(typename S::Shared), true},
@@ -168,11 +215,16 @@ void launch_packed(const char* name, const Gemm<typename S::Operand>& problem, i
 // Bytes of planes that may exist at a time; batches that need more come in pieces.
 inline constexpr int64_t kMostPlaneBytes = int64_t{1} << 30;
 
-// Whether narrow tiles are done first, because they leave less of themselves outside C.
-template <class Scheme, class T>
-bool suits_narrow(const Gemm<T>& g) {
-  constexpr double kNarrowTime = 1.03 * 128 / Scheme::kWideN;  // of a wide tile
-  return kNarrowTime * double(ceil_div(g.n, 128)) < double(ceil_div(g.n, Scheme::kWideN));
+// Of the block that has most to do, in chunks of a wide tile.
+template <class S, class T>
+double predicted_time(const Gemm<T>& g, int batch) {
+  const int64_t tiles = int64_t(batch) * ceil_div(g.m, S::kM) * ceil_div(g.n, S::kN);
+  const int chunks = chunks_of(int(ceil_div(g.k, S::Scheme::kStageK)));
+  const int blocks = count_blocks(tiles, chunks);
+  const StreamK work = plan_waves(tiles, chunks, blocks);
+  const double whole = double(ceil_div(work.whole_tiles, blocks)) * chunks;
+  const double shared = work.whole_tiles < tiles ? double(work.share + (work.longer > 0)) + kHandOver : 0;
+  return (whole + shared) * S::kTileTime;
 }
 
 // A product of any size, a batch in pieces.
@@ -180,14 +232,15 @@ template <class Scheme, class T>
 void gemm_in_pieces(const char* name, const Gemm<T>& g, int batch, Context& context) {
   using Wide = Shape<Scheme, Scheme::kWideN>;
   using Narrow = Shape<Scheme, 128>;
-  if (g.k == 0 || std::max({g.m, g.n, g.k}) > int64_t{1} << 30) return gemm_small(g, batch, context);
+  if (g.k == 0 || std::max({g.m, g.n, g.k}) > int64_t{1} << 28) return gemm_small(g, batch, context);
   const int64_t rows = ceil_div(g.m, Wide::kM) * Wide::kM + ceil_div(g.n, Wide::kN) * Wide::kN;
   const int64_t bytes = rows * ceil_div(g.k, Scheme::kStageK) * (Wide::kImageA / Wide::kM);
   const int piece = int(std::clamp<int64_t>(kMostPlaneBytes / bytes, 1, batch));
   for (int first = 0; first < batch; first += piece) {
     const int count = std::min(piece, batch - first);
-    suits_narrow<Scheme>(g) ? launch_packed<Narrow>(name, g.at_batch(first), count, context)
-                            : launch_packed<Wide>(name, g.at_batch(first), count, context);
+    predicted_time<Narrow>(g, count) < predicted_time<Wide>(g, count)
+        ? launch_packed<Narrow>(name, g.at_batch(first), count, context)
+        : launch_packed<Wide>(name, g.at_batch(first), count, context);
   }
 }
 

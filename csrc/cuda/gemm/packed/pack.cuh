@@ -19,6 +19,10 @@ namespace fastgemm::FASTGEMM_TARGET::packed {
 
 inline constexpr int kRowGroup = 8;  // rows for which one word says whether they were scaled
 
+// Rows of a block. A warp reads that many neighbours where memory runs along the side: whole sectors.
+template <class T, bool along_k>
+inline constexpr int kRowsOfBlock = along_k || sizeof(T) == 4 ? 8 : 32;
+
 // An operand (side, k), side being m of A and n of B, and where its planes go.
 template <class T>
 struct Source {
@@ -27,13 +31,14 @@ struct Source {
   int side, k;
   int tile_side, tiles, stages;  // tiles of a matrix, stages of a tile
   bool along_k;                  // rows of memory run along k
-  bool wide;                     // ... and 16 bytes at a time can be read of them
   unsigned char* images;         // [matrix][tile][stage][plane]
   float* unscale;                // [matrix][row]: what its sums must be multiplied by
   uint32_t* scaled;              // [matrix][row / kRowGroup]: whether any of these is not 1
 
   __host__ __device__ __forceinline__ int rows() const { return tiles * tile_side; }
-  __host__ __device__ __forceinline__ int block_rows() const { return along_k ? 8 : 32; }
+  __host__ __device__ __forceinline__ int block_rows() const {
+    return along_k ? kRowsOfBlock<T, true> : kRowsOfBlock<T, false>;
+  }
   __host__ __device__ __forceinline__ int blocks() const { return rows() / block_rows(); }  // of a matrix
 };
 
@@ -45,27 +50,28 @@ struct PackArguments {
   int flag_count;
 };
 
-inline constexpr int kPackThreads = 256, kPackWarps = kPackThreads / 32;
+// Of a block: more where there are few blocks and k is long, so that enough loads are in flight.
+inline constexpr int kPackThreads = 256, kMostPackThreads = 768;
 
-// What one thread does: units of one row. Lanes are 8 rows times 4 neighbouring units where memory runs along
-// k, 32 neighbouring rows otherwise; both read and write whole sectors.
+// What one thread does: units of one row. A warp has neighbouring units of the block's rows.
 template <class Scheme, bool along_k>
 class RowPacker {
   using T = typename Scheme::Operand;
   static constexpr int kElements = kPerUnit<Scheme>;
   static constexpr int kStageUnits = Scheme::kStageK / kElements;
-  static constexpr int kUnits = 32 / kElements;   // of a thread at a time: as many loads in flight as fit
-  static constexpr int kLanes = along_k ? 4 : 1;  // lanes side by side along k
+  static constexpr int kUnits = 32 / kElements;  // of a thread at a time: as many loads in flight as fit
+  static constexpr int kRows = kRowsOfBlock<T, along_k>, kLanes = 32 / kRows;  // lanes side by side along k
 
  public:
   __device__ __forceinline__ RowPacker(const Source<T>& s, int matrix, int block)
       : s_(s),
         lane_(int(threadIdx.x) % 32),
         warp_(int(threadIdx.x) / 32),
-        row_(block * s.block_rows() + (along_k ? lane_ % 8 : lane_)) {
+        row_(block * kRows + lane_ % kRows) {
     const int tile = row_ / s.tile_side;
     plane_bytes_ = s.tile_side * Scheme::kStageK * int(sizeof(typename Scheme::Element));
     from_ = s.data + matrix * s.batch_stride + row_ * s.side_stride;
+    misaligned_ = int(reinterpret_cast<uintptr_t>(from_) % 16);
     to_ = s.images + (int64_t(matrix) * s.tiles + tile) * s.stages * (Scheme::kPlanes * plane_bytes_) +
           (row_ - tile * s.tile_side) * 16;
   }
@@ -77,8 +83,9 @@ class RowPacker {
   __device__ __forceinline__ uint32_t pack(float scale, bool stores = true) const {
     uint32_t largest = 0;
     const int units = s_.stages * kStageUnits;
+    const int step = int(blockDim.x) / 32 * kLanes * kUnits;
     FASTGEMM_NO_UNROLL
-    for (int first = warp_ * kLanes * kUnits; first < units; first += kPackWarps * kLanes * kUnits) {
+    for (int first = warp_ * kLanes * kUnits; first < units; first += step) {
       T x[kUnits][kElements];
       FASTGEMM_UNROLL
       for (int u = 0; u < kUnits; ++u) load(x[u], unit(first, u) * kElements);
@@ -98,26 +105,59 @@ class RowPacker {
   }
 
  private:
-  __device__ __forceinline__ int unit(int first, int u) const {
-    return first + kLanes * u + (along_k ? lane_ / 8 : 0);
-  }
+  __device__ __forceinline__ int unit(int first, int u) const { return first + kLanes * u + lane_ / kRows; }
 
   __device__ __forceinline__ void load(T (&x)[kElements], int k) const {
     const bool inside = row_ < s_.side;
     if constexpr (along_k) {
-      if (s_.wide && inside && k + kElements <= s_.k) {
-        FASTGEMM_UNROLL
-        for (int i = 0; i < kElements; i += kPer16Bytes<T>) {
-          const auto v = load_vector<Vector16<T>>(from_ + k + i);
-          FASTGEMM_UNROLL
-          for (int j = 0; j < kPer16Bytes<T>; ++j) x[i + j] = v[j];
-        }
-        return;
-      }
+      constexpr int kBytes = kElements * int(sizeof(T)), kSize = int(sizeof(T));
+      const int first = k * kSize - misaligned_;
+      if (inside && misaligned_ == 0 && k + kElements <= s_.k) return load_words(x, from_ + k);
+      if (inside && first >= 0 && first + kBytes + 16 <= s_.k * kSize) return load_misaligned(x, k);
     }
     FASTGEMM_UNROLL
     for (int i = 0; i < kElements; ++i)
       x[i] = inside && k + i < s_.k ? from_[(k + i) * (along_k ? 1 : s_.k_stride)] : T(0);
+  }
+
+  __device__ __forceinline__ void load_words(T (&x)[kElements], const T* from) const {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kElements; i += kPer16Bytes<T>) {
+      const auto v = load_vector<Vector16<T>>(from + i);
+      FASTGEMM_UNROLL
+      for (int j = 0; j < kPer16Bytes<T>; ++j) x[i + j] = v[j];
+    }
+  }
+
+  // Elements that do not begin at a multiple of 16 bytes, from the 16-byte words that hold some of them.
+  __device__ __forceinline__ void load_misaligned(T (&x)[kElements], int k) const {
+    constexpr int kWords = kElements * int(sizeof(T)) / 4, kPerWord = 4 / int(sizeof(T));
+    const auto* const from = reinterpret_cast<const unsigned char*>(from_ + k) - misaligned_;
+    uint32_t w[kWords + 4];
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kWords + 4; i += 4) {
+      const auto v = load_vector<Vector<uint32_t, 4>>(from + 4 * i);
+      FASTGEMM_UNROLL
+      for (int j = 0; j < 4; ++j) w[i + j] = v[j];
+    }
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kWords + 2; ++i) w[i] = misaligned_ & 8 ? w[i + 2] : w[i];
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kWords + 1; ++i) w[i] = misaligned_ & 4 ? w[i + 1] : w[i];
+    const uint32_t bytes = 0x3210 + 0x1111 * uint32_t(misaligned_ & 3);
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kElements; ++i) {
+      const uint32_t word = __byte_perm(w[i / kPerWord], w[i / kPerWord + 1], bytes);
+      x[i] = element(word >> 8 * sizeof(T) * (i % kPerWord), T());
+    }
+  }
+
+  __device__ __forceinline__ static float element(uint32_t bits, float) { return __uint_as_float(bits); }
+  __device__ __forceinline__ static int32_t element(uint32_t bits, int32_t) { return int32_t(bits); }
+  __device__ __forceinline__ static int8_t element(uint32_t bits, int8_t) { return int8_t(bits); }
+  template <class U>
+  __device__ __forceinline__ static U element(uint32_t bits, U) {
+    return U{uint16_t(bits)};
   }
 
   __device__ __forceinline__ void store(const T (&x)[kElements], int unit) const {
@@ -133,23 +173,22 @@ class RowPacker {
 
   const Source<T>& s_;
   int lane_, warp_, row_, plane_bytes_;
+  int misaligned_;  // bytes by which the row begins after a multiple of 16
   const T* from_;
   unsigned char* to_;
 };
 
 // The largest of what the block's threads have for their row. Lane by lane: all warps have the same rows.
-template <bool along_k>
+template <int rows>
 __device__ __forceinline__ uint32_t largest_of_rows(uint32_t mine) {
-  FASTGEMM_SHARED uint32_t of_warps[kPackWarps][32];
-  if constexpr (along_k) {
-    mine = max(mine, __shfl_xor_sync(0xffffffffu, mine, 8));
-    mine = max(mine, __shfl_xor_sync(0xffffffffu, mine, 16));
-  }
+  FASTGEMM_SHARED uint32_t of_warps[kMostPackThreads / 32][32];
+  FASTGEMM_UNROLL
+  for (int lanes = rows; lanes < 32; lanes *= 2) mine = max(mine, __shfl_xor_sync(0xffffffffu, mine, lanes));
   const int lane = int(threadIdx.x) % 32;
   of_warps[threadIdx.x / 32][lane] = mine;
   __syncthreads();
-  FASTGEMM_UNROLL
-  for (int w = 0; w < kPackWarps; ++w) mine = max(mine, of_warps[w][lane]);
+  const int warps = int(blockDim.x) / 32;
+  for (int w = 0; w < warps; ++w) mine = max(mine, of_warps[w][lane]);
   return mine;
 }
 
@@ -166,27 +205,23 @@ __device__ __forceinline__ void pack_rows(const Source<typename Scheme::Operand>
     for (int pass = 0; pass < 2; ++pass) {
       const uint32_t largest = packer.pack(scale, !kAll || pass == 1);
       if (pass == 1) break;
-      scale = Scheme::scale_of(largest_of_rows<along_k>(largest));
+      scale = Scheme::scale_of(largest_of_rows<kRowsOfBlock<typename Scheme::Operand, along_k>>(largest));
       any = __any_sync(0xffffffffu, scale != 1.f);
       if (!kAll && !any) break;
     }
-    if (threadIdx.x >= 32 || (along_k && threadIdx.x >= 8)) return;
+    if (threadIdx.x >= kRowsOfBlock<typename Scheme::Operand, along_k>) return;
     const int64_t row = int64_t(matrix) * s.rows() + packer.row();
     s.unscale[row] = 1.f / scale;
     if (threadIdx.x % kRowGroup == 0) s.scaled[row / kRowGroup] = any;
   }
 }
 
-// What looks at its rows first needs more registers than three blocks of a multiprocessor have.
 template <class Scheme>
-inline constexpr int kPackBlocks = Scheme::kScaling == Scaling::all_rows ? 2 : 3;
-
-template <class Scheme>
-__global__ void __launch_bounds__(kPackThreads, kPackBlocks<Scheme>)
+__global__ void __launch_bounds__(kMostPackThreads, 1)
     pack_kernel(const __grid_constant__ PackArguments<typename Scheme::Operand> g) {
   let_next_kernel_begin();
   if (blockIdx.x == 0)
-    for (int i = int(threadIdx.x); i < g.flag_count; i += kPackThreads) g.flags[i] = 0;
+    for (int i = int(threadIdx.x); i < g.flag_count; i += int(blockDim.x)) g.flags[i] = 0;
   const bool is_a = int64_t(blockIdx.x) < g.blocks_a;
   const Source<typename Scheme::Operand>& s = is_a ? g.a : g.b;
   const int64_t index = int64_t(blockIdx.x) - (is_a ? 0 : g.blocks_a);
@@ -205,9 +240,6 @@ Source<T> make_source(const T* data, int64_t side, int64_t k, int64_t side_strid
   s.tiles = int(ceil_div(side, tile_side)), s.stages = int(ceil_div(k, Scheme::kStageK));
   s.along_k = k == 1 ? side_stride != 1 : k_stride == 1;
   if (k == 1) s.k_stride = 1;
-  constexpr int64_t kPer16 = kPer16Bytes<T>;
-  s.wide = s.along_k && is_aligned(data, 16) && (side == 1 || side_stride % kPer16 == 0) &&
-           (matrices == 1 || batch_stride % kPer16 == 0);
   const size_t rows = size_t(matrices) * s.rows();
   s.images = static_cast<unsigned char*>(context.allocate(
       rows * s.stages * Scheme::kStageK * Scheme::kPlanes * sizeof(typename Scheme::Element)));

@@ -25,6 +25,7 @@ struct Products {};
 
 // Planes that travel to shared memory together, through a ring of slots of their own: one slot holds these
 // planes of a stage of A and of B. `sweeps` says how often a tile's stages pass through the ring.
+// (In the schemes below, `kNarrowTime` is the time of a narrow tile in wide ones.)
 struct Ring {
   int first_plane, planes, sweeps;
   int slots, narrow_slots;  // with wide tiles and with narrow ones (shape.cuh)
@@ -82,15 +83,20 @@ struct FloatPlanes {
 // 512, and with all of k summed in the tensor cores 10 and more.
 struct Bf16x6 : FloatPlanes<BFloat16, 3, 1> {
   static constexpr Ring kRings[] = {{0, 1, 1, 5, 7}, {1, 2, 1, 3, 3}};
-  static constexpr int kChunk = 3;    // stages
-  static constexpr int kStagger = 1;  // stages by which the second warpgroup's chunks are ahead: it
-                                      // multiplies while the first one adds (1 % at 8192)
+  static constexpr double kNarrowTime = 0.71;
+#ifndef K8CHUNK
+#define K8CHUNK 2
+#endif
+  static constexpr int kChunk = K8CHUNK;  // stages
+  static constexpr int kStagger = 1;      // stages by which the second warpgroup's chunks are ahead: it
+                                          // multiplies while the first one adds (1 % at 8192)
   using Small = Products<Product{2, 0}, Product{0, 2}, Product{1, 1}, Product{1, 0}, Product{0, 1}>;
 };
 
 // Half the work, at 2^-16 of |A||B| a product.
 struct Bf16x3 : FloatPlanes<BFloat16, 2, 1> {
   static constexpr Ring kRings[] = {{0, 1, 1, 7, 8}, {1, 1, 1, 4, 5}};
+  static constexpr double kNarrowTime = 0.77;
   static constexpr int kChunk = 4, kStagger = 2;
   using Small = Products<Product{1, 0}, Product{0, 1}>;
 };
@@ -99,6 +105,7 @@ struct Bf16x3 : FloatPlanes<BFloat16, 2, 1> {
 // [2^14, 2^15), and p1 is stored times 2^11, so that elements down to 2^-28 of that keep all their bits.
 struct Fp16x3 : FloatPlanes<Half, 2, 1 << 11> {
   static constexpr Ring kRings[] = {{0, 1, 1, 7, 8}, {1, 1, 1, 4, 5}};
+  static constexpr double kNarrowTime = 0.77;
   static constexpr int kChunk = 4, kStagger = 2;
   using Small = Products<Product{1, 0}, Product{0, 1}>;
 
@@ -124,6 +131,7 @@ struct Int8x10 {
   static constexpr int kPlanes = 4, kStageK = 32, kWideN = 192;
   static constexpr Loop kLoop = Loop::sweeping;
   static constexpr Ring kRings[] = {{0, 1, 2, 8, 9}, {1, 1, 2, 7, 9}, {2, 1, 1, 4, 5}, {3, 1, 1, 3, 5}};
+  static constexpr double kNarrowTime = 0.67;
   using S3 = Products<Product{3, 0}, Product{0, 3}, Product{1, 2}, Product{2, 1}>;
   using S2 = Products<Product{2, 0}, Product{0, 2}, Product{1, 1}>;
   using S1 = Products<Product{1, 0}, Product{0, 1}>;
@@ -154,6 +162,7 @@ struct OnePlane {
   static constexpr int kPlanes = 1, kStageK = 128 / int(sizeof(T)), kWideN = 256;
   static constexpr Loop kLoop = Loop::plain;
   static constexpr Ring kRings[] = {{0, 1, 1, 4, 6}};
+  static constexpr double kNarrowTime = 0.56;
   static constexpr int kElements = 16 / int(sizeof(T));
 
   __device__ __forceinline__ static void cut(const T (&x)[kElements], uint32_t (&plane)[1][4]) {

@@ -27,7 +27,8 @@ struct Arguments {
   const unsigned char *a, *b;  // images
   Schedule<typename S::Acc> schedule;
   Unscale unscale;
-  uint32_t* unfinished;  // [strip]: 1 where sums are not finite, and C was not written
+  typename S::Acc* segments;  // [block][tile]: where k is longer than kSegment stages
+  uint32_t* unfinished;       // [strip]: 1 where sums are not finite, and C was not written
 };
 
 // A lane has columns 2 (lane % 4) + 8 i + {0, 1} of rows lane / 4 and lane / 4 + 8 of its warp's strip.
