@@ -82,7 +82,6 @@ class PromotingLoop {
     static_assert(S::slots(0) >= Scheme::kChunk + Scheme::kStagger, "plane 0 of a chunk stays until its end");
     constexpr bool kSameUnit = Scheme::kSmallUnit == 1.f;
     RingPosition<S, 0> again = plane0_;
-    Barrier* before = nullptr;  // of the slot that only the products before these read
     FASTGEMM_NO_UNROLL
     for (int i = 0; i < stages; ++i) {
       wait_phase(plane0_.full(shared_), plane0_.phase);
@@ -91,13 +90,11 @@ class PromotingLoop {
       multiply_all<S>(typename Scheme::Small{}, operands_, chunk, {plane0_.slot, others_.slot}, i > 0);
       wgmma_commit();
       wgmma_wait<1>();
-      if (leader_ && i > 0) arrive(before);
-      before = others_.empty(shared_);
+      if (leader_ && i > 0) arrive(others_.empty_before(shared_));
       plane0_.advance(), others_.advance();
     }
     if constexpr (!kSameUnit) {
       wgmma_wait<0>(chunk);
-      if (leader_) arrive(before);
       FASTGEMM_UNROLL
       for (int i = 0; i < S::kSums; ++i) chunk[i] *= Scheme::kSmallUnit;
     }
@@ -107,12 +104,11 @@ class PromotingLoop {
       multiply_all<S>(Products<Product{0, 0}>{}, operands_, chunk, {again.slot, 0}, true);
       wgmma_commit();
       wgmma_wait<1>();
-      if (leader_ && (kSameUnit || i > 0)) arrive(before);
-      before = again.empty(shared_);
+      if (leader_) arrive(i == 0 ? others_.empty_before(shared_) : again.empty_before(shared_));
       again.advance();
     }
     wgmma_wait<0>(chunk);
-    if (leader_) arrive(before);
+    if (leader_) arrive(again.empty_before(shared_));
   }
 
   typename S::Shared& shared_;

@@ -53,13 +53,20 @@ struct PackArguments {
 // Of a block: more where there are few blocks and k is long, so that enough loads are in flight.
 inline constexpr int kPackThreads = 256, kMostPackThreads = 768;
 
+__device__ __forceinline__ uint32_t bits_of(float x) { return __float_as_uint(x); }
+__device__ __forceinline__ uint32_t bits_of(int32_t x) { return uint32_t(x); }
+__device__ __forceinline__ uint32_t bits_of(int8_t x) { return uint8_t(x); }
+__device__ __forceinline__ uint32_t bits_of(Half x) { return x.bits; }
+__device__ __forceinline__ uint32_t bits_of(BFloat16 x) { return x.bits; }
+
 // What one thread does: units of one row. A warp has neighbouring units of the block's rows.
 template <class Scheme, bool along_k>
 class RowPacker {
   using T = typename Scheme::Operand;
-  static constexpr int kElements = kPerUnit<Scheme>;
+  static constexpr int kSize = int(sizeof(T)), kPerWord = 4 / kSize;
+  static constexpr int kElements = kPerUnit<Scheme>, kWords = kElements / kPerWord;  // of a unit, in memory
   static constexpr int kStageUnits = Scheme::kStageK / kElements;
-  static constexpr int kUnits = 32 / kElements;  // of a thread at a time: as many loads in flight as fit
+  static constexpr int kUnits = 32 / kWords;  // of a thread at a time: as many loads in flight as fit
   static constexpr int kRows = kRowsOfBlock<T, along_k>, kLanes = 32 / kRows;  // lanes side by side along k
 
  public:
@@ -86,19 +93,19 @@ class RowPacker {
     const int step = int(blockDim.x) / 32 * kLanes * kUnits;
     FASTGEMM_NO_UNROLL
     for (int first = warp_ * kLanes * kUnits; first < units; first += step) {
-      T x[kUnits][kElements];
+      uint32_t words[kUnits][kWords];
       FASTGEMM_UNROLL
-      for (int u = 0; u < kUnits; ++u) load(x[u], unit(first, u) * kElements);
+      for (int u = 0; u < kUnits; ++u) load(words[u], unit(first, u) * kElements);
       FASTGEMM_UNROLL
       for (int u = 0; u < kUnits; ++u) {
         if constexpr (Scheme::kScaling != Scaling::none) {
           FASTGEMM_UNROLL
-          for (int i = 0; i < kElements; ++i) {
-            largest = max(largest, __float_as_uint(x[u][i]) & 0x7fffffffu);
-            x[u][i] *= scale;
+          for (uint32_t& word : words[u]) {
+            largest = max(largest, word & 0x7fffffffu);
+            word = __float_as_uint(__uint_as_float(word) * scale);
           }
         }
-        if (stores && unit(first, u) < units) store(x[u], unit(first, u));
+        if (stores && unit(first, u) < units) store(words[u], unit(first, u));
       }
     }
     return largest;
@@ -107,62 +114,54 @@ class RowPacker {
  private:
   __device__ __forceinline__ int unit(int first, int u) const { return first + kLanes * u + lane_ / kRows; }
 
-  __device__ __forceinline__ void load(T (&x)[kElements], int k) const {
+  __device__ __forceinline__ void load(uint32_t (&words)[kWords], int k) const {
     const bool inside = row_ < s_.side;
     if constexpr (along_k) {
-      constexpr int kBytes = kElements * int(sizeof(T)), kSize = int(sizeof(T));
       const int first = k * kSize - misaligned_;
-      if (inside && misaligned_ == 0 && k + kElements <= s_.k) return load_words(x, from_ + k);
-      if (inside && first >= 0 && first + kBytes + 16 <= s_.k * kSize) return load_misaligned(x, k);
+      const auto* const from = reinterpret_cast<const unsigned char*>(from_ + k);
+      if (inside && misaligned_ == 0 && k + kElements <= s_.k) return load_vectors(words, from);
+      if (inside && first >= 0 && first + 4 * kWords + 16 <= s_.k * kSize) {
+        uint32_t around[kWords + 4];
+        load_vectors(around, from - misaligned_);
+        return shift(around, words);
+      }
     }
     FASTGEMM_UNROLL
-    for (int i = 0; i < kElements; ++i)
-      x[i] = inside && k + i < s_.k ? from_[(k + i) * (along_k ? 1 : s_.k_stride)] : T(0);
-  }
-
-  __device__ __forceinline__ void load_words(T (&x)[kElements], const T* from) const {
-    FASTGEMM_UNROLL
-    for (int i = 0; i < kElements; i += kPer16Bytes<T>) {
-      const auto v = load_vector<Vector16<T>>(from + i);
+    for (int i = 0; i < kWords; ++i) {
+      words[i] = 0;
       FASTGEMM_UNROLL
-      for (int j = 0; j < kPer16Bytes<T>; ++j) x[i + j] = v[j];
+      for (int j = 0; j < kPerWord; ++j) {
+        const int at = k + kPerWord * i + j;
+        if (inside && at < s_.k)
+          words[i] |= bits_of(from_[at * (along_k ? 1 : s_.k_stride)]) << 8 * kSize * j;
+      }
     }
   }
 
-  // Elements that do not begin at a multiple of 16 bytes, from the 16-byte words that hold some of them.
-  __device__ __forceinline__ void load_misaligned(T (&x)[kElements], int k) const {
-    constexpr int kWords = kElements * int(sizeof(T)) / 4, kPerWord = 4 / int(sizeof(T));
-    const auto* const from = reinterpret_cast<const unsigned char*>(from_ + k) - misaligned_;
-    uint32_t w[kWords + 4];
+  template <int words>
+  __device__ __forceinline__ static void load_vectors(uint32_t (&to)[words], const unsigned char* from) {
     FASTGEMM_UNROLL
-    for (int i = 0; i < kWords + 4; i += 4) {
+    for (int i = 0; i < words; i += 4) {
       const auto v = load_vector<Vector<uint32_t, 4>>(from + 4 * i);
       FASTGEMM_UNROLL
-      for (int j = 0; j < 4; ++j) w[i + j] = v[j];
-    }
-    FASTGEMM_UNROLL
-    for (int i = 0; i < kWords + 2; ++i) w[i] = misaligned_ & 8 ? w[i + 2] : w[i];
-    FASTGEMM_UNROLL
-    for (int i = 0; i < kWords + 1; ++i) w[i] = misaligned_ & 4 ? w[i + 1] : w[i];
-    const uint32_t bytes = 0x3210 + 0x1111 * uint32_t(misaligned_ & 3);
-    FASTGEMM_UNROLL
-    for (int i = 0; i < kElements; ++i) {
-      const uint32_t word = __byte_perm(w[i / kPerWord], w[i / kPerWord + 1], bytes);
-      x[i] = element(word >> 8 * sizeof(T) * (i % kPerWord), T());
+      for (int j = 0; j < 4; ++j) to[i + j] = v[j];
     }
   }
 
-  __device__ __forceinline__ static float element(uint32_t bits, float) { return __uint_as_float(bits); }
-  __device__ __forceinline__ static int32_t element(uint32_t bits, int32_t) { return int32_t(bits); }
-  __device__ __forceinline__ static int8_t element(uint32_t bits, int8_t) { return int8_t(bits); }
-  template <class U>
-  __device__ __forceinline__ static U element(uint32_t bits, U) {
-    return U{uint16_t(bits)};
+  // The words that begin misaligned_ bytes further on.
+  __device__ __forceinline__ void shift(uint32_t (&around)[kWords + 4], uint32_t (&words)[kWords]) const {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kWords + 2; ++i) around[i] = misaligned_ & 8 ? around[i + 2] : around[i];
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kWords + 1; ++i) around[i] = misaligned_ & 4 ? around[i + 1] : around[i];
+    const uint32_t bytes = 0x3210 + (kSize < 4 ? 0x1111 * uint32_t(misaligned_ & 3) : 0);
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kWords; ++i) words[i] = __byte_perm(around[i], around[i + 1], bytes);
   }
 
-  __device__ __forceinline__ void store(const T (&x)[kElements], int unit) const {
+  __device__ __forceinline__ void store(const uint32_t (&words)[kWords], int unit) const {
     uint32_t planes[Scheme::kPlanes][4];
-    Scheme::cut(x, planes);
+    Scheme::cut(words, planes);
     unsigned char* const to = to_ + int64_t(unit / kStageUnits) * (Scheme::kPlanes * plane_bytes_) +
                               unit % kStageUnits * (s_.tile_side * 16);
     FASTGEMM_UNROLL

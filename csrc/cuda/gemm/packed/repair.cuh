@@ -46,12 +46,14 @@ __device__ __forceinline__ void repair_strip(const Gemm<float>& all, const TileP
 template <class S>
 __global__ void __launch_bounds__(S::kN, 2)
     repair_kernel(const __grid_constant__ Gemm<float> g, const __grid_constant__ Schedule<float> schedule,
-                  const uint32_t* unfinished, int64_t strips) {
+                  const uint32_t* unfinished /* [segment][strip] */, int64_t strips, int segments) {
   wait_for_kernel_before();
   FASTGEMM_SHARED uint32_t found[S::kN / 32];
   for (int64_t first = blockIdx.x; first < strips; first += int64_t(gridDim.x) * S::kN) {
     const int64_t mine = first + int64_t(threadIdx.x) * gridDim.x;
-    const uint32_t votes = __ballot_sync(0xffffffffu, mine < strips && unfinished[mine] != 0);
+    bool is_unfinished = false;
+    for (int i = 0; i < segments; ++i) is_unfinished |= mine < strips && unfinished[i * strips + mine] != 0;
+    const uint32_t votes = __ballot_sync(0xffffffffu, is_unfinished);
     if (threadIdx.x % 32 == 0) found[threadIdx.x / 32] = votes;
     __syncthreads();
     for (int i = 0; i < S::kN; ++i) {

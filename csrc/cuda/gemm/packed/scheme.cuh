@@ -55,10 +55,10 @@ struct FloatPlanes {
   static constexpr Loop kLoop = Loop::promoting;
   static constexpr float kSmallUnit = 1.f / step;  // of the sum of the small products
 
-  __device__ __forceinline__ static void cut(const float (&x)[8], uint32_t (&to)[kPlanes][4]) {
+  __device__ __forceinline__ static void cut(const uint32_t (&x)[8], uint32_t (&to)[kPlanes][4]) {
     FASTGEMM_UNROLL
     for (int i = 0; i < 4; ++i) {
-      float first = x[2 * i], second = x[2 * i + 1];
+      float first = __uint_as_float(x[2 * i]), second = __uint_as_float(x[2 * i + 1]);
       FASTGEMM_UNROLL
       for (int p = 0; p < kPlanes; ++p) {
         const uint32_t pair = to[p][i] = narrow_pair<Plane>(first, second);
@@ -84,12 +84,9 @@ struct FloatPlanes {
 struct Bf16x6 : FloatPlanes<BFloat16, 3, 1> {
   static constexpr Ring kRings[] = {{0, 1, 1, 5, 7}, {1, 2, 1, 3, 3}};
   static constexpr double kNarrowTime = 0.71;
-#ifndef K8CHUNK
-#define K8CHUNK 2
-#endif
-  static constexpr int kChunk = K8CHUNK;  // stages
-  static constexpr int kStagger = 1;      // stages by which the second warpgroup's chunks are ahead: it
-                                          // multiplies while the first one adds (1 % at 8192)
+  static constexpr int kChunk = 2;    // stages
+  static constexpr int kStagger = 1;  // stages by which the second warpgroup's chunks are ahead: it
+                                      // multiplies while the first one adds (1 % at 8192)
   using Small = Products<Product{2, 0}, Product{0, 2}, Product{1, 1}, Product{1, 0}, Product{0, 1}>;
 };
 
@@ -137,14 +134,13 @@ struct Int8x10 {
   using S1 = Products<Product{1, 0}, Product{0, 1}>;
   using S0 = Products<Product{0, 0}>;
 
-  __device__ __forceinline__ static void cut(const int32_t (&x)[16], uint32_t (&planes)[kPlanes][4]) {
+  __device__ __forceinline__ static void cut(const uint32_t (&x)[16], uint32_t (&planes)[kPlanes][4]) {
     FASTGEMM_UNROLL
     for (int i = 0; i < 4; ++i) {  // 4 x 4 bytes, transposed
-      const auto* const four = reinterpret_cast<const uint32_t*>(x + 4 * i);
-      const uint32_t low01 = __byte_perm(four[0], four[1], 0x5140);
-      const uint32_t low23 = __byte_perm(four[2], four[3], 0x5140);
-      const uint32_t high01 = __byte_perm(four[0], four[1], 0x7362);
-      const uint32_t high23 = __byte_perm(four[2], four[3], 0x7362);
+      const uint32_t low01 = __byte_perm(x[4 * i], x[4 * i + 1], 0x5140);
+      const uint32_t low23 = __byte_perm(x[4 * i + 2], x[4 * i + 3], 0x5140);
+      const uint32_t high01 = __byte_perm(x[4 * i], x[4 * i + 1], 0x7362);
+      const uint32_t high23 = __byte_perm(x[4 * i + 2], x[4 * i + 3], 0x7362);
       planes[0][i] = __byte_perm(low01, low23, 0x5410), planes[1][i] = __byte_perm(low01, low23, 0x7632);
       planes[2][i] = __byte_perm(high01, high23, 0x5410), planes[3][i] = __byte_perm(high01, high23, 0x7632);
     }
@@ -163,30 +159,14 @@ struct OnePlane {
   static constexpr Loop kLoop = Loop::plain;
   static constexpr Ring kRings[] = {{0, 1, 1, 4, 6}};
   static constexpr double kNarrowTime = 0.56;
-  static constexpr int kElements = 16 / int(sizeof(T));
 
-  __device__ __forceinline__ static void cut(const T (&x)[kElements], uint32_t (&plane)[1][4]) {
-    constexpr int kPerWord = 4 / int(sizeof(T));
+  __device__ __forceinline__ static void cut(const uint32_t (&x)[4], uint32_t (&plane)[1][4]) {
     FASTGEMM_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      if constexpr (std::is_same_v<T, float>) {
-        plane[0][i] = to_tf32(x[i]).bits;
-      } else {
-        plane[0][i] = 0;
-        FASTGEMM_UNROLL
-        for (int j = 0; j < kPerWord; ++j) plane[0][i] |= bits_of(x[kPerWord * i + j]) << 8 * sizeof(T) * j;
-      }
-    }
+    for (int i = 0; i < 4; ++i)
+      plane[0][i] = std::is_same_v<T, float> ? to_tf32(__uint_as_float(x[i])).bits : x[i];
   }
 
   static constexpr Scaling kScaling = Scaling::none;
-
- private:
-  __device__ __forceinline__ static uint32_t bits_of(int8_t x) { return uint8_t(x); }
-  template <class U>
-  __device__ __forceinline__ static uint32_t bits_of(U x) {
-    return x.bits;
-  }
 };
 
 }  // namespace fastgemm::FASTGEMM_TARGET::packed

@@ -30,7 +30,6 @@ struct Shape {
   static constexpr int kConsumers = kM / 64, kConsumerWarps = 4 * kConsumers;  // warpgroups
   static constexpr int kConsumerThreads = 128 * kConsumers, kThreads = kConsumerThreads + 128;
   static constexpr int kSums = kN / 2;  // of a consumer thread
-  static constexpr double kTileTime = kN == Scheme::kWideN ? 1 : Scheme::kNarrowTime;
   using ConsumerLoop = std::conditional_t<
       Scheme::kLoop == Loop::plain, PlainLoop<Shape>,
       std::conditional_t<Scheme::kLoop == Loop::promoting, PromotingLoop<Shape>, SweepingLoop<Shape>>>;

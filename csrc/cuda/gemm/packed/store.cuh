@@ -12,10 +12,16 @@ namespace fastgemm::FASTGEMM_TARGET::packed {
 // Strips (16, kN): what one warp has of a tile. Strip tile * kConsumerWarps + warp.
 inline constexpr int kStripRows = 16;
 
-// What became of the sums where rows or columns were scaled.
+// What sums must be multiplied by where rows or columns were scaled.
 struct Unscale {
   const float *a, *b;                   // [matrix][row]
   const uint32_t *scaled_a, *scaled_b;  // [matrix][row / kRowGroup]
+};
+
+// The stages of k that a launch sums.
+struct Segment {
+  int first, all;
+  bool is_last;
 };
 
 template <class S>
@@ -27,32 +33,52 @@ struct Arguments {
   const unsigned char *a, *b;  // images
   Schedule<typename S::Acc> schedule;
   Unscale unscale;
-  typename S::Acc* segments;  // [block][tile]: where k is longer than kSegment stages
-  uint32_t* unfinished;       // [strip]: 1 where sums are not finite, and C was not written
+  Segment segment;
+  uint32_t* unfinished;  // [strip]: 1 where sums are not finite, and C was not written
 };
 
 // A lane has columns 2 (lane % 4) + 8 i + {0, 1} of rows lane / 4 and lane / 4 + 8 of its warp's strip.
 
+// A warp's strip in the arrays of Unscale.
+template <class S>
+struct ScalePlace {
+  int64_t row, column;
+
+  __device__ __forceinline__ ScalePlace(const Arguments<S>& g, const TilePlace<S>& tile, int warp)
+      : row(int64_t(tile.batch * g.batch_a) * g.schedule.tiles_m * S::kM + tile.row + kStripRows * warp),
+        column(int64_t(tile.batch * g.batch_b) * g.schedule.tiles_n * S::kN + tile.column) {}
+};
+
+// Whether the lane's share of the strip's rows and columns was scaled. To be loaded before the sums are made,
+// so that nobody waits for it after (0.5 us a tile).
+template <class S>
+__device__ __forceinline__ uint32_t load_scaled(const Arguments<S>& g, int tile, int warp) {
+  constexpr int kGroupsB = S::kN / kRowGroup, kGroupsA = kStripRows / kRowGroup;
+  static_assert(kGroupsA + kGroupsB <= 32);
+  const ScalePlace<S> at(g, TilePlace<S>(tile, g.schedule), warp);
+  const int lane = int(threadIdx.x) % 32;
+  if (lane < kGroupsB) return g.unscale.scaled_b[at.column / kRowGroup + lane];
+  if (lane < kGroupsB + kGroupsA) return g.unscale.scaled_a[at.row / kRowGroup + lane - kGroupsB];
+  return 0;
+}
+
 template <class S>
 __device__ __forceinline__ void unscale_strip(const Arguments<S>& g, float (&sum)[S::kSums],
                                               const TilePlace<S>& tile, int warp) {
-  const Unscale& u = g.unscale;
+  const ScalePlace<S> at(g, tile, warp);
   const int lane = int(threadIdx.x) % 32;
-  const int64_t first_row =
-      int64_t(tile.batch * g.batch_a) * g.schedule.tiles_m * S::kM + tile.row + 16 * warp;
-  const int64_t first_column = int64_t(tile.batch * g.batch_b) * g.schedule.tiles_n * S::kN + tile.column;
-  constexpr int kGroupsB = S::kN / kRowGroup, kGroupsA = kStripRows / kRowGroup;
-  static_assert(kGroupsA + kGroupsB <= 32);
-  uint32_t scaled = 0;
-  if (lane < kGroupsB)
-    scaled = u.scaled_b[first_column / kRowGroup + lane];
-  else if (lane < kGroupsB + kGroupsA)
-    scaled = u.scaled_a[first_row / kRowGroup + lane - kGroupsB];
-  if (!__any_sync(0xffffffffu, scaled != 0)) return;
-  const float* const columns = u.b + first_column + lane % 4 * 2;
-  const float* const rows = u.a + first_row + lane / 4;
+  const float* const rows = g.unscale.a + at.row + lane / 4;
+  const float* const columns = g.unscale.b + at.column + lane % 4 * 2;
   FASTGEMM_UNROLL
   for (int i = 0; i < S::kSums; ++i) sum[i] = sum[i] * rows[i / 2 % 2 * 8] * columns[i / 4 * 8 + i % 2];
+}
+
+template <int R>
+__device__ __forceinline__ bool all_finite(const float (&sum)[R]) {
+  float zero[4] = {};
+  FASTGEMM_UNROLL
+  for (int i = 0; i < R; ++i) zero[i % 4] = multiply_add(0.f, sum[i], zero[i % 4]);
+  return zero[0] + zero[1] + (zero[2] + zero[3]) == 0;
 }
 
 template <class S, class Out>
@@ -94,16 +120,13 @@ __device__ __forceinline__ void store_strip(const Arguments<S>& g, const typenam
 // overflows with the products in this order. All of the strip is then left to repair_kernel (repair.cuh).
 template <class S>
 __device__ __forceinline__ void finish_strip(const Arguments<S>& g, typename S::Acc (&sum)[S::kSums],
-                                             int tile, int warp) {
+                                             int tile, int warp, uint32_t scaled) {
   const TilePlace<S> place(tile, g.schedule);
   if constexpr (S::Scheme::kLoop == Loop::promoting) {
-    unscale_strip(g, sum, place, warp);
-    float zero = 0;
-    FASTGEMM_UNROLL
-    for (int i = 0; i < S::kSums; ++i) zero = multiply_add(0.f, sum[i], zero);
-    const bool unfinished = __any_sync(0xffffffffu, zero != 0.f);
+    if (__any_sync(0xffffffffu, scaled != 0)) unscale_strip(g, sum, place, warp);
+    const bool unfinished = __any_sync(0xffffffffu, !all_finite(sum));
     if (threadIdx.x % 32 == 0) g.unfinished[int64_t(tile) * S::kConsumerWarps + warp] = unfinished;
-    if (unfinished) return;
+    if (unfinished && g.segment.is_last) return;
   }
   store_strip(g, sum, place, warp);
 }
