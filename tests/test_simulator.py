@@ -153,6 +153,15 @@ def test_bf16x6_in_range():
     check_gemm(a, b, kernel="bf16x6", precision="ieee")
 
 
+@pytest.mark.parametrize("beta", [0, -3])
+def test_bf16x6_in_segments(beta):
+    """Sums of long k are cut into launches that add to each other's in the workspace."""
+    a, b, c = torch.randn(3, 17000), torch.randn(17000, 5), torch.randn(3, 5)
+    check_gemm(a, b, c if beta else None, alpha=2, beta=beta, out=c, kernel="bf16x6", precision="ieee")
+    a[0, 3], a[1, 16999] = math.inf, math.nan
+    check_gemm(a, b, c if beta else None, alpha=2, beta=beta, out=c, kernel="bf16x6", precision="ieee")
+
+
 @pytest.mark.parametrize("kernel", TF32_ROWS)
 def test_tf32_rounds_to_nearest(kernel):
     a = torch.full((16, 16), 1 + 2**-11 + 2**-12)

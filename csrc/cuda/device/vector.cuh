@@ -38,13 +38,6 @@ template <class V, class T>
 __device__ __forceinline__ void store_vector(T* p, const V& v) {
   *reinterpret_cast<V*>(p) = v;
 }
-// What is read once: caches give it up first.
-template <class V, class T>
-__device__ __forceinline__ V load_streaming(const T* p) {
-  static_assert(sizeof(V) == 16);
-  const uint4 words = __ldcs(reinterpret_cast<const uint4*>(p));
-  return *reinterpret_cast<const V*>(&words);
-}
 
 #else
 
@@ -60,10 +53,6 @@ __forceinline__ V load_vector(const T* p) {
 template <class V, class T>
 __forceinline__ void store_vector(T* p, const V& v) {
   *reinterpret_cast<volatile simt::Word<sizeof(V)>*>(p) = std::bit_cast<simt::Word<sizeof(V)>>(v);
-}
-template <class V, class T>
-__forceinline__ V load_streaming(const T* p) {
-  return load_vector<V>(p);
 }
 
 #endif

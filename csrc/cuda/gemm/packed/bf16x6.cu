@@ -1,5 +1,10 @@
-// Level 6, float32 at float32 accuracy on tensor cores: 6 products of bf16 planes, at 12 times the rate of
-// float32 arithmetic and so at most twice as fast as that in the end... (see scheme.cuh).
+// Level 6, float32 at float32 accuracy from tensor cores: six products of bf16 planes, in an order that makes
+// the sums more accurate than float32 ones (scheme.cuh). Infinities, NaN and sums that overflow come out as
+// in IEEE arithmetic (repair.cuh).
+//
+// Measured on an H200, cold L2, the pre-pass included, against cuBLAS SGEMM in the same run: 1.8 at 1024, 2.0
+// at 2048, 2.5 at 4096, 2.6 to 2.9 at 8192, 1.8 to 2.0 at 16384 (100 to 125 TFLOPS). From 4096 up power is
+// the limit.
 #include "cuda/gemm/levels.h"
 #include "cuda/gemm/packed/engine.cuh"
 

@@ -1,4 +1,8 @@
-// Level 6, int32 modulo 2^32 on tensor cores.
+// Level 6, int32 modulo 2^32 from tensor cores: ten products of unsigned byte planes, bit for bit
+// (scheme.cuh).
+//
+// Measured on an H200, cold L2, the pre-pass included: 75 TOPS at 1024, 132 at 2048, 156 at 4096, 148 at
+// 8192, 153 at 16384. The limit of 32-bit multiply-adds is 33.
 #include "cuda/gemm/levels.h"
 #include "cuda/gemm/packed/engine.cuh"
 

