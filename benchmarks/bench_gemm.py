@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import contenders
+from conftest import contenders, precision_of
 from fastgemm.bench import Gemm
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int8, torch.int32]
@@ -12,4 +12,5 @@ SHAPES = {"square": (256, 256, 256), "odd": (127, 255, 301), "row": (1, 512, 512
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(("device", "kernel", "dtype"), contenders("gemm", DTYPES))
 def bench_gemm(measure, device, kernel, dtype, shape):
-    measure(Gemm(*SHAPES[shape], dtype), device, kernel)
+    precision = precision_of(device, kernel, dtype)
+    measure(Gemm(*SHAPES[shape], dtype, precision=precision), device, kernel)

@@ -32,6 +32,13 @@ def contenders(op: str, dtypes: list[torch.dtype]) -> list:
     ]
 
 
+def precision_of(device: str, kernel: str, dtype: torch.dtype) -> str | None:
+    """What a row that rounds float32 operands has to be asked for; None for the others."""
+    rows = {row.name: row for row in fastgemm.kernels("gemm", device, dtype)}
+    rounds = dtype == torch.float32 and kernel in rows and rows[kernel].precision != "ieee"
+    return rows[kernel].precision if rounds else None
+
+
 def call_of(instance: Instance, kernel: str) -> Callable[[], object]:
     if kernel == "best":
         return instance.ours()

@@ -183,6 +183,39 @@ def wgmma_specialized(s: int) -> list[Access]:
     ]
 
 
+def by_warps(tile: tuple[int, int], fragments: Access) -> Callable[[int], list[Access]]:
+    """Operands of a block tile come past the registers, without conflicts like the fragments of a warp tile.
+
+    Sums go through shared memory, so that results leave in whole lines.
+    """
+
+    def accesses(s: int) -> list[Access]:
+        (bm, bn), units = tile, Fraction(s, 16)
+        return [
+            Access("global cp.async a", 16, requests=units / bn, sectors=16),
+            Access("global cp.async b", 16, requests=units / bm, sectors=16),
+            # A stage more than there are is asked for, and one step more is read.
+            Access("shared cp.async", 16, conflict=1),
+            fragments,
+            Access("none mma"),
+            Access("global store out", 16, requests=Fraction(s, 16), sectors=16),
+        ]
+
+    return accesses
+
+
+# wmma leaves it to the compiler how a fragment is loaded; the simulator does it element by element.
+WMMA = by_warps((128, 128), Access("shared load", 2, conflict=1, code="wmma_load_shared"))
+# 8 loads for 64 x 64 sums and 16 of k.
+MMA_SYNC = by_warps(
+    (128, 256), Access("shared ldmatrix", 16, requests=Fraction(8, 64 * 64 * 16 // 32), conflict=1)
+)
+# 24 loads for 64 x 32 sums and 8 of k.
+DMMA = by_warps(
+    (128, 128),
+    Access("shared load", 8, requests=Fraction(24, 64 * 32 * 8 // 32), conflict=1, code="const double*"),
+)
+
 SMALL, LEVEL_5 = (128, 128, 64), (640, 640, 640)
 TYPES = (F32, BF16, I8, F64)
 GEMM = {
@@ -213,6 +246,29 @@ GEMM = {
         ),
         in_flight=lambda n: n >= 3 * 32 * 1024,
         tolerance=0.03,  # stream-K: blocks begin and end in the middle of tiles
+    ),
+    "wmma": Row(
+        *("four warps of 64 x 64 sums from padded tiles", WMMA, (256, 512, 512), (BF16,)),
+        all_accesses=False,
+        in_flight=lambda n: n == 2 * 32 * 1024,
+    ),
+    "mma_sync": Row(
+        *("swizzled tiles that ldmatrix reads", MMA_SYNC, (256, 512, 512), (BF16,)),
+        all_accesses=False,
+        tolerance=0.04,  # one step more is read than multiplied
+        in_flight=lambda n: n == 2 * 48 * 1024,
+    ),
+    "dmma": Row(
+        *("the same of doubles, which come element by element", DMMA, (256, 256, 256), (F64,)),
+        all_accesses=False,
+        tolerance=0.04,  # one step more is read than multiplied
+        in_flight=lambda n: n == 2 * 32 * 1024,
+    ),
+    "dmma_m8n8k4": Row(
+        *("another instruction for the same accesses", DMMA, (256, 256, 256), (F64,)),
+        all_accesses=False,
+        tolerance=0.04,  # one step more is read than multiplied
+        in_flight=lambda n: n == 2 * 32 * 1024,
     ),
     "wgmma": Row(
         *("operands reach the tensor cores past the threads", wgmma, (256, 512, 256), (BF16,)),

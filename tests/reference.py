@@ -30,11 +30,9 @@ DTYPES = FLOATS + INTEGERS
 
 UNIT_ROUNDOFF = {torch.float64: 2**-53, torch.float32: 2**-24, torch.float16: 2**-11, torch.bfloat16: 2**-8}
 SENTINEL = 0x5A
-# CUDA rows that multiply float32 in tf32 alone, and refuse the precision that is every test's default.
-TF32_ROWS = ("wgmma", "wgmma_specialized", "packed")
-# And those that multiply it in the precision of their name alone, with its error of one product relative to
-# |a| |b|: what the planes of a and b do not hold, and the product of their last planes.
-SPLIT_ROWS = {"bf16x3": 3 * 2**-18, "fp16x3": 3 * 2**-24}
+# The error of one product of float32 operands, relative to |a| |b|, where it is not rounded once: tf32 has
+# float16's 11 bits of each; planes do not hold all of a and b, and the product of the last ones is left out.
+OPERAND_ROUNDING = {"tf32": 2 * 2**-11, "bf16x3": 3 * 2**-18, "fp16x3": 3 * 2**-24}
 
 
 def accumulator(dtype: torch.dtype) -> torch.dtype:
@@ -75,20 +73,31 @@ def rows(op: str, *only: str) -> list[tuple[str, str, torch.dtype]]:
         for device in only or DEVICES
         for row in fastgemm.kernels(op, device)
         for dtype in DTYPES
-        if row.available and row.takes(dtype) and takes_ieee(row.name, dtype)
+        if row.available and row.takes(dtype)
     ]
 
 
-def takes_ieee(kernel: str, dtype: torch.dtype) -> bool:
-    return dtype != torch.float32 or kernel not in (*TF32_ROWS, *SPLIT_ROWS)
+PRECISION = {row.name: row.precision for row in fastgemm.kernels("gemm", "cuda")}
+
+
+def by_name(kernel: str, dtype: torch.dtype) -> dict[str, str]:
+    """The arguments that choose a GEMM row: its name, and the precision without which it takes no float32."""
+    precision = PRECISION.get(kernel, "ieee")
+    return {"kernel": kernel} | (
+        {} if dtype != torch.float32 or precision == "ieee" else {"precision": precision}
+    )
 
 
 def levels(op: str, device: str) -> list[int]:
-    """The levels that can run here, whatever the dtype. (Level 7 takes what its libraries do not from others.)"""
+    """The levels that can run here, whatever the dtype, at torch's default precision.
+
+    Level 7 takes what its libraries do not from others.
+    """
     taken: dict[int, set[torch.dtype]] = {}
     for row in fastgemm.kernels(op, device):
         if row.available and row.role == "rung":
-            dtypes = {dtype for dtype in DTYPES if row.takes(dtype) and takes_ieee(row.name, dtype)}
+            exact = [dtype for dtype in DTYPES if dtype != torch.float32 or row.precision == "ieee"]
+            dtypes = {dtype for dtype in exact if row.takes(dtype)}
             taken[row.level] = taken.get(row.level, set()) | dtypes
     every = set().union(*taken.values())
     return sorted(level for level, dtypes in taken.items() if dtypes == every or level == LIBRARY_LEVEL)
@@ -156,14 +165,14 @@ class Expected:
 
     def bound(self) -> Tensor:
         u = UNIT_ROUNDOFF[self.accumulator]
-        tf32 = 2 * UNIT_ROUNDOFF[torch.float16]  # the operands are rounded to as many bits
-        rounding = tf32 if self.precision == "tf32" else SPLIT_ROWS.get(self.precision, 0)
+        rounding = OPERAND_ROUNDING.get(self.precision, 0)
         bound = (2 * u * (math.sqrt(self.k) + 3) + rounding) * self.scale
         if self.dtype != self.accumulator:
             bound = bound + UNIT_ROUNDOFF[self.dtype] * self.value.abs()
         smallest = torch.finfo(self.dtype).smallest_normal * UNIT_ROUNDOFF[self.dtype]
-        # vdpbf16ps and the AMX unit flush subnormal sums to zero.
-        underflow = torch.finfo(self.accumulator).smallest_normal * (1 if self.flushes else u)
+        # vdpbf16ps and the AMX unit flush subnormal sums to zero; tf32 has fewer subnormal numbers.
+        lost = 1 if self.flushes else max(u, rounding)
+        underflow = torch.finfo(self.accumulator).smallest_normal * lost
         return bound + smallest + (self.k + 1) * underflow
 
 
@@ -175,6 +184,7 @@ def expected_gemm(
     alpha: float = 1,
     beta: float | None = None,
     out_dtype: torch.dtype | None = None,
+    precision: object = None,
 ) -> Expected:
     """alpha * a @ b + beta * c of operands that are already transposed as wanted."""
     beta = beta if beta is not None else (0 if c is None else 1)
@@ -191,7 +201,7 @@ def expected_gemm(
     value, scale = alpha * (a @ b), abs(alpha) * (a.abs() @ b.abs())
     if beta:
         value, scale = value + beta * c.double(), scale + abs(beta) * c.double().abs()
-    return Expected(value, scale, k, dtype, accumulator(dtype), flushes)
+    return Expected(value, scale, k, dtype, accumulator(dtype), flushes, str(precision))
 
 
 def _where(wrong: Tensor, result: Tensor, value: Tensor) -> str:
@@ -238,13 +248,16 @@ def check_gemm(
     out_dtype: torch.dtype | None = None,
     **choice: object,
 ) -> Tensor | None:
-    """Runs fastgemm.gemm into poisoned memory and checks every element. ``choice``: level=, kernel=.
+    """Runs fastgemm.gemm into poisoned memory and checks every element. ``choice``: level=, kernel=, precision=;
+    a kernel is asked for the precision that it has.
 
     Returns the result; None where a library on a GPU refused the problem.
     """
     op_a, op_b = (a.mT if trans_a else a), (b.mT if trans_b else b)
-    expected = expected_gemm(op_a, op_b, c, alpha=alpha, beta=beta, out_dtype=out_dtype)
-    expected.precision = str(choice.get("precision"))
+    if "kernel" in choice:
+        choice = by_name(str(choice["kernel"]), a.dtype) | choice
+    rounding = {"out_dtype": out_dtype, "precision": choice.get("precision")}
+    expected = expected_gemm(op_a, op_b, c, alpha=alpha, beta=beta, **rounding)
     if out is None:
         out = poisoned(*expected.value.shape, dtype=expected.dtype).to(a.device)
     shown = (

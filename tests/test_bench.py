@@ -12,7 +12,16 @@ from pathlib import Path
 import fastgemm
 import pytest
 import torch
-from fastgemm.bench import Add, Gemm, Transpose, check, instantiate, interleave, using_threads
+from fastgemm.bench import (
+    Add,
+    Gemm,
+    Transpose,
+    check,
+    instantiate,
+    interleave,
+    static_tables,
+    using_threads,
+)
 from fastgemm.bench import plots as plot_module
 from fastgemm.bench.checking import MAX_PRODUCTS, Reference, integer_product
 from fastgemm.bench.environment import commit, describe
@@ -334,24 +343,38 @@ def test_static_tables_are_generated_from_measurements(tmp_path, monkeypatch):
     ]
     path = tmp_path / "tuning_x.json"
     tables.write_json(path, tables.merge(path, points))
-    tables.write_json(
-        path, tables.merge(path, points[:1])
-    )  # measured again: replaces its series, keeps the others
+    again = [points[0] | {"kernel": "measured_again"}]
+    tables.write_json(path, tables.merge(path, again))
     kept = json.loads(path.read_text())["points"]
-    assert len(kept) == 3
-    text = tables.generate([path])
-    assert f'{{DType::f32, 1, 1, 16, 1, 16, false, false, "{points[0]["kernel"]}"}}' in text
+    assert len(kept) == len(points)
+    text = static_tables.generate([path], tmp_path)
+    assert '{DType::f32, 1, 1, 16, 1, 16, false, false, "measured_again"}' in text
     assert "Op::transpose" in text and "Op::add" in text and fastgemm.build_info()["cpu_model"] in text
-    assert "return {};" in tables.generate([])
+    assert "return {};" in static_tables.generate([], tmp_path)
+
+
+def test_a_gpu_leaves_torch_where_that_pays():
+    def row(precision=None, **seconds):
+        sizes = {"threads": 1, "batch": 1, "m": 2048, "n": 2048, "k": 2048}
+        point = {"op": "gemm", "dtype": "float32", **sizes, "seconds": seconds}
+        return static_tables.cpp_row(point | ({"precision": precision} if precision else {}))
+
+    assert row(torch=1e-4, own=0.995e-4).endswith('"torch"},')
+    assert row(torch=1e-4, own=0.98e-4).endswith('"own", false},')  # at this size alone
+    assert row(torch=1e-4, own=0.9e-4).endswith('"own"},')
+    assert row("tf32", torch=1e-4, own=0.9e-4).endswith('"own", true, Precision::tf32},')
+    assert row(torch=1e-5, own=0.985e-5).endswith('"torch"},')  # so short a time is noisy
+    assert row(torch=1e-4, cublaslt_3=0.9e-4).endswith('"cublaslt_3", false},')
+    assert row(cublaslt_1=1e-4, cublaslt_2=1.2e-4, own=0.9e-4).endswith('"own"},')
+    assert row(cublaslt_1=1e-4, own=1.1e-4).endswith('"cublaslt_1"},')
+    assert row(own=1e-4, other=2e-4).endswith('"own"},')
 
 
 def test_static_tables_prefer_own_kernels_within_two_per_cent():
-    tables = tool("make_static_tables")
-
     def pick(**seconds):
         calls = {name: (lambda name=name: name) for name in seconds}
         samples = interleave(calls, estimates=seconds, timer=Script(seconds))
-        return tables.winner(samples, {"five": 5, "six": 6, "torch": 7}, seconds)
+        return static_tables.winner(samples, {"five": 5, "six": 6, "torch": 7}, seconds)
 
     assert pick(five=1.0, six=1.01, torch=0.99) == "six"
     assert pick(five=1.0, six=1.1, torch=0.99) == "five"

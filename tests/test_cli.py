@@ -157,6 +157,12 @@ def test_bench_of_levels_and_kernels(run):
         assert text in result.stdout
 
 
+def test_precision_is_of_products_on_a_gpu(run):
+    assert (
+        "--precision is for gemm in float32 on a GPU" in run("ladder", "--precision", "tf32", code=2).stderr
+    )
+
+
 @pytest.mark.skipif("cuda" in DEVICES, reason="there is a GPU")
 def test_a_device_that_cannot_be_used_is_a_usage_error(run):
     assert "--device cuda: torch sees no CUDA device" in run("ladder", "--device", "cuda", code=2).stderr

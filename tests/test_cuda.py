@@ -11,6 +11,7 @@ from reference import (
     LEVEL,
     LIBRARY_LEVEL,
     assert_right,
+    by_name,
     check_gemm,
     expected_gemm,
     integer_product,
@@ -118,15 +119,16 @@ def test_graph_capture_and_replay(op, level):
 @pytest.mark.parametrize(("kernel", "dtype"), OWN_ROWS, ids=row_id)
 def test_every_kernel_is_captured(kernel, dtype):
     a, b = random_tensor(200, 150, dtype=dtype), random_tensor(150, 100, dtype=dtype)
-    fastgemm.matmul(a, b, kernel=kernel)
+    choice = by_name(kernel, dtype)
+    fastgemm.matmul(a, b, **choice)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        result = fastgemm.matmul(a, b, kernel=kernel)
+        result = fastgemm.matmul(a, b, **choice)
     for _ in range(2):
         a.copy_(random_tensor(200, 150, dtype=dtype))
         result.fill_(77)
         graph.replay()
-        assert_right(result, expected_gemm(a, b), kernel)
+        assert_right(result, expected_gemm(a, b, precision=choice.get("precision")), kernel)
 
 
 def test_nothing_is_measured_while_capturing(monkeypatch):
@@ -317,15 +319,16 @@ def test_add_beyond_32_bits(level):
 def test_same_bits_however_busy_the_gpu_is(kernel, dtype):
     """Blocks that wait for each other, or add up partial sums, must do so in a fixed order."""
     other, load = torch.cuda.Stream(), torch.randn(2048, 2048)
+    choice = by_name(kernel, dtype)
     for m, n, k in [(513, 1025, 2049), (100, 60, 20_000), (1920, 1280, 512)]:
         a, b = random_tensor(m, k, dtype=dtype), random_tensor(k, n, dtype=dtype)
         with refusal_allowed("gemm", "cuda", kernel):
-            first = fastgemm.matmul(a, b, kernel=kernel)
+            first = fastgemm.matmul(a, b, **choice)
             torch.cuda.synchronize()
             with torch.cuda.stream(other):
                 for _ in range(4):
                     torch.mm(load, load)
-            busy = [fastgemm.matmul(a, b, kernel=kernel) for _ in range(3)]
+            busy = [fastgemm.matmul(a, b, **choice) for _ in range(3)]
             torch.cuda.synchronize()
             assert all(torch.equal(first, result) for result in busy)
 

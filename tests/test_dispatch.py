@@ -15,6 +15,7 @@ from reference import (
     DTYPES,
     UNIT_ROUNDOFF,
     assert_right,
+    by_name,
     check_gemm,
     every_device,
     expected_gemm,
@@ -212,13 +213,14 @@ def test_same_bits_on_every_call(device, kernel, dtype, count):
     with threads(count):
         for m, n, k in [(65, 130, 260), (16, 24, 9000), (1, 700, 300)]:
             a, b = random_tensor(m, k, dtype=dtype), random_tensor(k, n, dtype=dtype)
+            choice = by_name(kernel, dtype)
             with refusal_allowed("gemm", device, kernel):
-                results = [fastgemm.matmul(a, b, kernel=kernel) for _ in range(4)]
+                results = [fastgemm.matmul(a, b, **choice) for _ in range(4)]
                 shifted = torch.empty(m * k + 3, dtype=dtype)[3:].view(m, k).copy_(a)
                 if not is_library(
                     "gemm", device, kernel
                 ):  # whose order of summation may follow the alignment
-                    results.append(fastgemm.matmul(shifted, b, kernel=kernel))
+                    results.append(fastgemm.matmul(shifted, b, **choice))
                 assert all(torch.equal(results[0], r) for r in results)
 
 
@@ -238,11 +240,12 @@ def test_calls_from_several_python_threads_at_once(device):
     for _, kernel, dtype in random.sample(candidates, k=12):
         size = random.choice([(33, 65, 129), (128, 100, 300), (8, 8, 2000)])
         a, b = random_tensor(size[0], size[2], dtype=dtype), random_tensor(size[2], size[1], dtype=dtype)
-        jobs.append((kernel, a, b, expected_gemm(a, b)))
+        choice = by_name(kernel, dtype)
+        jobs.append((choice, a, b, expected_gemm(a, b, precision=choice.get("precision"))))
 
     def work(index: int) -> None:
-        for kernel, a, b, expected in jobs[index:] + jobs[:index]:
-            assert_right(fastgemm.matmul(a, b, kernel=kernel), expected, kernel)
+        for choice, a, b, expected in jobs[index:] + jobs[:index]:
+            assert_right(fastgemm.matmul(a, b, **choice), expected, str(choice))
             assert torch.equal(fastgemm.transpose(a), a.mT)
 
     with ThreadPoolExecutor(4) as pool:

@@ -16,6 +16,7 @@ from reference import (
     LEVEL,
     SENTINEL,
     assert_right,
+    by_name,
     check_gemm,
     every_device,
     exact_product,
@@ -131,6 +132,24 @@ def test_large_and_odd(device, kernel, dtype):
         check_layout(m, n, k, dtype, random.choice(LAYOUTS), False, kernel=kernel)
 
 
+@every_own_row
+def test_rows_of_whole_units(device, kernel, dtype):
+    """Rows of whole 16 bytes: copy engines take every matrix where it is, c and the result included."""
+    small = is_slow(device, kernel, dtype)
+    for (m, n, k), layout in zip(
+        [(48, 80, 96), (144, 272, 160), (272, 144, 96), (48, 400 if small else 1040, 48)],
+        LAYOUTS,
+        strict=True,
+    ):
+        check_layout(m, n, k, dtype, layout, random.random() < 0.5, kernel=kernel)
+        a, b = operands(m, n, k, dtype)
+        c = random_tensor(m, n, dtype=result_dtype(dtype))
+        check_gemm(a, b, c, alpha=-3, beta=2, kernel=kernel)
+        check_gemm(a, b, c, beta=1, kernel=kernel)
+    a, b = random_tensor(3, 144, 48, dtype=dtype), random_tensor(3, 48, 272, dtype=dtype)
+    check_gemm(a, b, random_tensor(3, 144, 272, dtype=result_dtype(dtype)), beta=-1, kernel=kernel)
+
+
 @every_row
 def test_skinny_and_long(kernel, dtype):
     sizes = [(1, 800, 300), (800, 1, 300), (2, 700, 129), (701, 2, 130), (8, 256, 512), (256, 8, 512)]
@@ -139,7 +158,7 @@ def test_skinny_and_long(kernel, dtype):
         check_layout(m, n, k, dtype, LAYOUTS[i % 4], False, kernel=kernel)
 
 
-@every(only([torch.float32], OWN_ROWS))
+@every([row for row in only([torch.float32], OWN_ROWS) if "precision" not in by_name(*row[1:])])
 def test_fp32_accuracy_at_long_k(device, kernel, dtype):
     """Positive summands: a componentwise bound of the size of sqrt(K) u would not notice a worse order."""
     if device == "cuda":
@@ -163,7 +182,7 @@ def test_k_zero_and_empty(kernel, dtype):
     assert result is None or not result.any()
     for m, n, k in [(0, 3, 4), (5, 0, 4), (0, 0, 0), (0, 3, 0)]:
         a, b = operands(m, n, k, dtype)
-        result = fastgemm.matmul(a, b, kernel=kernel)
+        result = fastgemm.matmul(a, b, **by_name(kernel, dtype))
         assert result.shape == (m, n)
         assert result.dtype == result_dtype(dtype)
     assert fastgemm.matmul(random_tensor(0, 2, 3, dtype=dtype), random_tensor(3, 4, dtype=dtype)).shape == (
@@ -284,21 +303,24 @@ def test_beta_zero_never_reads_c(kernel, dtype):
     kind = result_dtype(dtype)
     c = torch.full((17, 33), math.nan, dtype=kind) if dtype in FLOATS else random_tensor(17, 33, dtype=kind)
     result = check_gemm(a, b, c, alpha=2, beta=0, kernel=kernel)
-    assert torch.equal(result, fastgemm.gemm(a, b, alpha=2, kernel=kernel))
+    assert torch.equal(result, fastgemm.gemm(a, b, alpha=2, **by_name(kernel, dtype)))
 
 
 @every_own_row
 def test_out_may_be_exactly_c(kernel, dtype):
+    choice = by_name(kernel, dtype)
+    precision = choice.get("precision")
     for m, n, k in [(17, 33, 9), (64, 96, 700)]:
         a, b = operands(m, n, k, dtype)
         c = random_tensor(m, n, dtype=result_dtype(dtype))
         for beta in (None, -2, 0):
             out = c.clone()
-            assert fastgemm.gemm(a, b, out, alpha=3, beta=beta, kernel=kernel, out=out) is out
-            assert_right(out, expected_gemm(a, b, c, alpha=3, beta=beta), f"{kernel} beta={beta}")
+            assert fastgemm.gemm(a, b, out, alpha=3, beta=beta, **choice, out=out) is out
+            expected = expected_gemm(a, b, c, alpha=3, beta=beta, precision=precision)
+            assert_right(out, expected, f"{kernel} beta={beta}")
         out = c.t().contiguous().t()
-        fastgemm.gemm(a, b, out, kernel=kernel, out=out)
-        assert_right(out, expected_gemm(a, b, c), f"{kernel} column-major c")
+        fastgemm.gemm(a, b, out, **choice, out=out)
+        assert_right(out, expected_gemm(a, b, c, precision=precision), f"{kernel} column-major c")
 
 
 @every_row

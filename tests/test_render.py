@@ -6,10 +6,11 @@ import fastgemm
 import pytest
 import torch
 from fastgemm.bench import Gemm, Transpose
+from fastgemm.bench.gpu_presets import RUNGS_GROUP
 from fastgemm.bench.ladder import run_ladder
 from fastgemm.bench.problems import LAYOUTS, label
 from fastgemm.bench.records import Measurement, Report
-from fastgemm.bench.sweep import group_means
+from fastgemm.bench.sweep import default_means, group_means
 from fastgemm.bench.timing import Summary
 from test_bench import small_sweep, tool
 
@@ -60,6 +61,7 @@ GPU = {
 
 def gpu_row(problem, group, kernel, rate, level=None, role="rung", **more) -> Measurement:
     """A row as a GPU gives it; torch reaches a rate of 50 and takes 1 ms."""
+    choice = "" if role == "baseline" else f"level {level}" if level else "fastest"
     row = Measurement(
         *(
             problem.op,
@@ -68,7 +70,9 @@ def gpu_row(problem, group, kernel, rate, level=None, role="rung", **more) -> Me
             str(problem.dtype).removeprefix("torch."),
             problem.layout,
         ),
-        *(0, kernel, level, role, group, f"level {level}" if level else "fastest", "TFLOPS", rate),
+        *(0, kernel, level, role, group, choice, "TFLOPS", rate),
+        baseline=problem.baseline,
+        precision=problem.precision or "",
         **more,
     )
     row.seconds = Summary.of([0.05 / rate])
@@ -99,12 +103,22 @@ def gpu_reports() -> dict[str, Report]:
         sizes += pair(Gemm(n, n, n), "sizes float32", "rung5", 40.0, 5)
     for n in (1024, 8192):
         sweep += pair(Gemm(n, n, n), "sweep float32", "rung5", 40.0, 5, joules=20.0)
+    tensor = []
+    for n, rate in ((4096, 55.0), (8192, 60.0)):
+        tensor += pair(Gemm(n, n, n, torch.bfloat16, "NT"), "bfloat16", "wgmma_specialized", rate, 6)
+        tensor.append(gpu_row(Gemm(n, n, n, torch.bfloat16, "NT"), "bfloat16", "chosen", 54.0))
+    tensor += pair(Gemm(4096, 4096, 4096, precision="tf32"), "tf32 NN, TT", "wgmma_specialized", 45.0, 6)
+    large = Gemm(8192, 8192, 8192, torch.bfloat16)
+    for name, rate in (("wmma", 20.0), ("wgmma", 40.0)):
+        tensor.append(gpu_row(large, RUNGS_GROUP, name, rate, share_of_limit=rate / 80, limit=80.0))
+    tensor.append(gpu_row(large, RUNGS_GROUP, "torch.matmul", 50.0, None, "baseline"))
     outlier = {"problem": "float16 3x4x5", "kernel": "slow", "first": 0.8, "settled": 0.9}
     random60 = pair(Gemm(3, 4, 5, torch.float16), "random float16", "slow", 45.0)
     summary = {"measured_again": [outlier], "outliers": [outlier]}
     host = [gpu_row(Gemm(16, 16, 16), "", name, 50.0) for name in ("torch.mm", "fastgemm.matmul")]
     found = {
         "reference": Report("bench", GPU, method, reference),
+        "tensor_cores": Report("bench", GPU, method, tensor),
         "sizes": Report("bench", GPU, method, sizes),
         "sweep": Report("bench", GPU, {**method, "timer": "sustained"}, sweep),
         "random60": Report("bench", GPU, method, random60, summary),
@@ -114,13 +128,17 @@ def gpu_reports() -> dict[str, Report]:
     }
     for report in found.values():
         report.summary["geometric_means"] = group_means(report.results)
+        report.summary["default_of_best"] = default_means(report.results)
     return found
 
 
 def test_render_results_of_a_gpu(site):
     blocks = "".join(
         f"<!-- gpu_{n}:begin -->\n<!-- gpu_{n}:end -->\n"
-        for n in ("rungs", "reference", "random60", "host", "sizes", "sweep")
+        for n in (
+            *("rungs", "reference", "random60", "host", "sizes", "sweep"),
+            *("tensor_rungs", "tensor_cores", "tensor_means"),
+        )
     )
     (site / "README.md").write_text(blocks)
     render = tool("render_results")
@@ -141,6 +159,12 @@ def test_render_results_of_a_gpu(site):
         "| `fastgemm.matmul` | 1000000 | 1.20 |",
         "| level 5 | 40.0 | 40.0 |",
         "(docs/img/sweep_gpu.svg)",
+        "| `wmma` | 20.0 | 25 % | 0.40 | - |",
+        "| `wgmma` | 40.0 | 50 % | 0.80 | 2.00x | 90 | 96 KB |",
+        "| bfloat16 NT | `wgmma_specialized` | `torch.matmul` | 55.0 (1.10) | 60.0 (1.20) | 1.15 |",
+        "| tf32 NN | `wgmma_specialized` | `torch.matmul` | 45.0 (0.90) |  | 0.90 |",
+        "| bfloat16 | 60 TFLOPS | `torch.matmul` | 1.15 | 1.10 | 0.94 | 0.90 |",
+        "The limit, 80.0 TFLOPS, is the data sheet's.",
         "NVIDIA Test (driver 580, CUDA 13.0, cuBLAS 13.0.2), torch 2.11.0, 2026-01-01",
     ):
         assert part in text, part

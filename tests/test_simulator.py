@@ -18,10 +18,10 @@ import torch
 from reference import (
     DTYPES,
     FLOATS,
+    PRECISION,
     SENTINEL,
-    SPLIT_ROWS,
-    TF32_ROWS,
     assert_right,
+    by_name,
     check_gemm,
     expected_gemm,
     needs_simulator,
@@ -29,7 +29,6 @@ from reference import (
     random_tensor,
     result_dtype,
     row_id,
-    takes_ieee,
 )
 
 pytestmark = needs_simulator
@@ -44,7 +43,7 @@ def rows(op):
         for row in fastgemm.kernels(op, "cuda")
         if not row.name.startswith(LIBRARIES)
         for dtype in (TRANSPOSED if op == "transpose" else DTYPES)
-        if row.takes(dtype) and takes_ieee(row.name, dtype)
+        if row.takes(dtype)
     ]
 
 
@@ -116,32 +115,13 @@ def test_gemm_scalars_slices_and_out(kernel, dtype):
         check_gemm(a, b, out_dtype=torch.float32, kernel=kernel)
 
 
-@pytest.mark.parametrize("kernel", TF32_ROWS)
-def test_gemm_in_tf32(kernel):
-    for (m, n, k), layout in zip(
-        [(35, 50, 41), (1, 9, 40), (130, 257, 67), (64, 128, 272)], LAYOUTS, strict=True
-    ):
-        a, b = operands(m, n, k, torch.float32, layout, slack=random.choice((0, 3)))
-        c = random_tensor(m, n, dtype=torch.float32)
-        check_gemm(a, b, kernel=kernel, precision="tf32")
-        check_gemm(a, b, c, alpha=-3, beta=2, kernel=kernel, precision="tf32")
-    with pytest.raises(RuntimeError, match=r'cannot run here: .*precision="tf32"'):
-        fastgemm.matmul(a, b, kernel=kernel, precision="ieee")
+ROUNDS_TO_TF32 = [kernel for kernel, precision in PRECISION.items() if precision == "tf32"]
 
 
-@pytest.mark.parametrize("kernel", SPLIT_ROWS)
-def test_gemm_in_planes(kernel):
-    for (m, n, k), layout in zip(
-        [(35, 50, 41), (1, 9, 40), (130, 257, 67), (64, 128, 272)], LAYOUTS, strict=True
-    ):
-        a, b = operands(m, n, k, torch.float32, layout, slack=random.choice((0, 3)))
-        c = random_tensor(m, n, dtype=torch.float32)
-        check_gemm(a * 2.0**-90, b, kernel=kernel, precision=kernel)
-        check_gemm(a, b, c, alpha=-3, beta=2, kernel=kernel, precision=kernel)
-    a[3, 5], a[17, 22], b[0, 36], b[7, 0] = math.inf, math.nan, -math.inf, math.nan
-    assert_right(fastgemm.matmul(a, b, kernel=kernel, precision=kernel), expected_gemm(a, b), kernel)
-    with pytest.raises(RuntimeError, match=f'cannot run here: .*precision="{kernel}"'):
-        fastgemm.matmul(a, b, kernel=kernel, precision="ieee")
+@pytest.mark.parametrize("kernel", ["bf16x6", "bf16x3", "fp16x3"])
+def test_planes_of_tiny_values(kernel):
+    a, b = operands(35, 50, 41, torch.float32, random.choice(LAYOUTS), slack=random.choice((0, 3)))
+    check_gemm(a * 2.0**-90, b * 2.0**-30, kernel=kernel)
 
 
 def test_bf16x6_in_range():
@@ -150,22 +130,60 @@ def test_bf16x6_in_range():
     a[1], a[2], a[3], a[4], a[5] = a[1] * 1e-30, a[2] * 1e-38, a[3] * 1e-43, a[4].abs() * 1e30, 0
     b[:, 1], b[:, 2], b[:, 3], b[:, 4] = b[:, 1] * 1e-30, b[:, 2].abs() * 1e30, b[:, 3] * 1e-38, 0
     a[5, 3] = 3.4e38
-    check_gemm(a, b, kernel="bf16x6", precision="ieee")
+    check_gemm(a, b, kernel="bf16x6")
 
 
 @pytest.mark.parametrize("beta", [0, -3])
 def test_bf16x6_in_segments(beta):
     """Sums of long k are cut into launches that add to each other's in the workspace."""
     a, b, c = torch.randn(3, 17000), torch.randn(17000, 5), torch.randn(3, 5)
-    check_gemm(a, b, c if beta else None, alpha=2, beta=beta, out=c, kernel="bf16x6", precision="ieee")
+    check_gemm(a, b, c if beta else None, alpha=2, beta=beta, out=c, kernel="bf16x6")
     a[0, 3], a[1, 16999] = math.inf, math.nan
-    check_gemm(a, b, c if beta else None, alpha=2, beta=beta, out=c, kernel="bf16x6", precision="ieee")
+    check_gemm(a, b, c if beta else None, alpha=2, beta=beta, out=c, kernel="bf16x6")
 
 
-@pytest.mark.parametrize("kernel", TF32_ROWS)
-def test_tf32_rounds_to_nearest(kernel):
+@every_layout
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bfloat16, torch.float32], ids=str)
+def test_gemm_of_whole_units(dtype, layout):
+    """Rows of whole 16 bytes everywhere: the tensor memory accelerator reads all matrices where they are."""
+    run = {"kernel": "wgmma_specialized"}
+    result = result_dtype(dtype)
+    for m, n, k in [(16, 16, 16), (144, 272, 96), (272, 144, 160), (48, 1040, 48), (336, 336, 1008)]:
+        a, b = operands(m, n, k, dtype, layout, slack=random.choice((0, 16)))
+        check_gemm(a, b, **run)
+        c = random_tensor(m, n, dtype=result)
+        check_gemm(a, b, c, alpha=-3, beta=2, **run)
+        in_place = c.clone()
+        check_gemm(a, b, in_place, alpha=2, beta=-1, out=in_place, **run)
+    a, b = random_tensor(3, 144, 48, dtype=dtype), random_tensor(3, 48, 272, dtype=dtype)
+    c = random_tensor(3, 144, 272, dtype=result)
+    check_gemm(a, b, c, beta=1, **run)
+    check_gemm(a, b[0], c, beta=3, **run)
+    if dtype == torch.bfloat16:
+        check_gemm(a, b, c.float(), beta=1, out_dtype=torch.float32, **run)
+
+
+@pytest.mark.parametrize("kernel", ROUNDS_TO_TF32)
+def test_tf32_is_asked_for_and_rounds_to_nearest(kernel):
     a = torch.full((16, 16), 1 + 2**-11 + 2**-12)
     assert (fastgemm.matmul(a, torch.eye(16), kernel=kernel, precision="tf32") == 1 + 2**-10).all()
+    for other in ("ieee", "bf16x3"):
+        with pytest.raises(RuntimeError, match=r'cannot run here: .*precision="tf32"'):
+            fastgemm.matmul(a, a, kernel=kernel, precision=other)
+
+
+@pytest.mark.parametrize("precision", ["ieee", "tf32", "bf16x3", "bf16x6", "fp16x3"])
+def test_level_6_has_every_precision(precision):
+    a, b = random_tensor(20, 30, dtype=torch.float32), random_tensor(30, 10, dtype=torch.float32)
+    check_gemm(a, b, level=6, precision=precision)
+
+
+@pytest.mark.parametrize("kernel", ["bf16x3", "fp16x3"])
+def test_less_than_ieee_is_asked_for(kernel):
+    a = torch.randn(16, 16)
+    for other in ("ieee", "tf32", "bf16x6"):
+        with pytest.raises(RuntimeError, match=f'cannot run here: .*"{kernel}" alone'):
+            fastgemm.matmul(a, a, kernel=kernel, precision=other)
 
 
 @every_gemm_row
@@ -181,7 +199,9 @@ def test_gemm_batches_and_empty(kernel, dtype):
 def test_gemm_nan_and_infinity(kernel, dtype):
     a, b = random_tensor(40, 23, dtype=dtype), random_tensor(23, 37, dtype=dtype)
     a[3, 5], a[17, 22], b[0, 36], b[7, 0] = math.inf, math.nan, -math.inf, math.nan
-    assert_right(fastgemm.matmul(a, b, kernel=kernel), expected_gemm(a, b), kernel)
+    choice = by_name(kernel, dtype)
+    expected = expected_gemm(a, b, precision=choice.get("precision"))
+    assert_right(fastgemm.matmul(a, b, **choice), expected, kernel)
 
 
 @every_transpose_row

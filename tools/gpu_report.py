@@ -18,7 +18,8 @@ from typing import Any
 
 import fastgemm
 from fastgemm.bench import describe
-from fastgemm.bench.records import read_report
+from fastgemm.bench.records import Report, read_report, select
+from fastgemm.bench.tensor_core_markdown import squares_section
 from fastgemm.table import build_info
 
 KEPT = 4000  # characters of a failure's message
@@ -76,6 +77,26 @@ def sanitize(runs: list[str]) -> dict[str, Any]:
     return {"tools": found}
 
 
+def print_means(report: Report) -> None:
+    """Ratios of all squares, geometric mean and least of every group, and the slowest problems."""
+    print(squares_section(report))
+    for what, means in report.summary.items():
+        print(what)
+        for name, mean in means.items():
+            value = mean.get("speedup", mean.get("share"))
+            print(f"  {name:44} {value:6.3f}  least {mean['least']:6.3f}  of {mean['problems']}")
+    timed = [row for row in report.results if row.speedup]
+    print("slowest of level 6 and of level=None against the baseline")
+    for choice in ("level 6", "fastest"):
+        for row in sorted(select(timed, choice=choice), key=lambda row: row.speedup.median)[:8]:
+            what = f"{row.type_name} {row.label}, {row.choice}"
+            ran = f"{row.kernel} against {row.baseline}"
+            print(f"  {what:44} {row.speedup.median:6.3f}  {row.rate:7.1f} {row.unit}  {ran}")
+    for row in report.results:
+        if row.message:
+            print(f"  {row.type_name} {row.label}, {row.choice}: {row.message}")
+
+
 def bench(paths: list[Path]) -> dict[str, Any]:
     """Which benchmarks ran; their figures stay in their own files."""
     found = {}
@@ -84,6 +105,8 @@ def bench(paths: list[Path]) -> dict[str, Any]:
             continue
         report = read_report(path)
         found[path.stem] = {"rows": len(report.results), "right": report.right, "summary": report.summary}
+        if path.stem == "tensor_cores":
+            print_means(report)
     print("benchmarks: " + (", ".join(found) or "none"))
     return {"benchmarks": found}
 

@@ -9,8 +9,8 @@
 Measurements are kept in benchmarks/results/<cpu or GPU>/tuning_<type>.json, one file for each type of processor
 or GPU; the C++ table holds them all. Candidates are the rungs from level 4 up (2 on a GPU) and torch. Noise must
 not decide: on a CPU an own kernel goes before torch, and a higher level before a lower one, when it is within 2 %
-of the fastest. On a GPU, where a point speaks for sizes whose alignment differs, torch stays unless leaving it is
-worth it (gpu_winner); the C++ side asks several neighbours.
+of the fastest. On a GPU, where a point may speak for sizes whose alignment differs, it also says whether leaving
+torch is clearly worth it (gpu_winner); the C++ side asks several neighbours.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ import torch
 from fastgemm.bench import (
     Add,
     Gemm,
-    Interleaved,
     Problem,
     Transpose,
     describe,
@@ -43,18 +42,23 @@ from fastgemm.bench import (
 from fastgemm.bench.environment import usable_cores
 from fastgemm.bench.problems import ARITHMETIC, LAYOUTS, Call, Instance
 from fastgemm.bench.session import REFUSAL, Session
-from fastgemm.table import WIDTH_NAMES, KernelInfo
+from fastgemm.bench.static_tables import (
+    BY_WIDTH,
+    CPP_TYPES,
+    FORMAT,
+    PRECISIONS,
+    Point,
+    generate,
+    order,
+    winner,
+)
+from fastgemm.table import KernelInfo
 from rich.progress import track
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 TARGET = ROOT / "csrc" / "core" / "static_tables.cpp"
-FORMAT = 1
-CLOSE_ENOUGH = 0.98
-LIBRARY, TENSOR_CORE_TYPES = "cublaslt", ("float64", "float16", "bfloat16")
-LAUNCH_BOUND, SHORT, HOST_GAIN = 8e-6, 30e-6, 0.4e-6  # seconds
-WORTH_LEAVING_TORCH = (1.04, 1.15)  # the second for short calls, whose times are noisy
-ONE_TILE = 32
+TENSOR_CORES = 6  # the level
 LOWEST_LEVEL = {"cpu": 4, "cuda": 2}
 SLOW = {"cpu": 0.1, "cuda": 0.005}  # seconds from which a kernel far behind is left out
 
@@ -119,22 +123,6 @@ GPU_GRIDS = {
     "add": [(1, 1, n, 0) for n in (64, 4096, 1 << 18, 1 << 22, 1 << 25, 1 << 27)] + [(1, 1000, 3001, 0)],
 }
 
-# A transpose moves bytes; one dtype stands for each width.
-BY_WIDTH = {
-    WIDTH_NAMES[t.itemsize]: t
-    for t in (torch.int8, torch.bfloat16, torch.float32, torch.float64, torch.complex128)
-}
-CPP_TYPES = {
-    "float64": "f64",
-    "float32": "f32",
-    "float16": "f16",
-    "bfloat16": "bf16",
-    "int8": "i8",
-    "int32": "i32",
-    **{name: name for name in BY_WIDTH},
-}
-Point = dict[str, Any]
-
 
 def dtypes_of(op: str) -> dict[str, torch.dtype]:
     return BY_WIDTH if op == "transpose" else ARITHMETIC
@@ -157,31 +145,41 @@ def grid_of(op: str, device: str) -> list[tuple[Sizes, str]]:
     return found
 
 
-def problem_at(op: str, sizes: Sizes, layout: str, dtype: torch.dtype) -> Problem:
+def problem_at(op: str, sizes: Sizes, layout: str, dtype: torch.dtype, precision: str | None) -> Problem:
     batch, m, n, k = sizes
     if op == "gemm":
-        return Gemm(m, n, k, dtype, layout, batch)
+        return Gemm(m, n, k, dtype, layout, batch, precision)
     return Transpose(m, n, dtype, batch) if op == "transpose" else Add(m, n, dtype)
 
 
-def candidates_of(op: str, device: str, dtype: torch.dtype) -> list[KernelInfo]:
-    rows = fastgemm.kernels(op, device, dtype)
-    return [row for row in rows if row.role == "rung" and row.available and row.level >= LOWEST_LEVEL[device]]
+def candidates_of(op: str, device: str, dtype: torch.dtype, precision: str | None) -> list[KernelInfo]:
+    """The rungs that may win. Where libraries use tensor cores, of the own ones only what level 6 runs."""
+    rows = [row for row in fastgemm.kernels(op, device, dtype) if row.role == "rung" and row.available]
+    if dtype == torch.float32:
+        rows = [row for row in rows if row.level > TENSOR_CORES or row.precision == (precision or "ieee")]
+    first = (
+        next((row for row in rows if row.level == TENSOR_CORES), None)
+        if (op, device) == ("gemm", "cuda")
+        else None
+    )
+    rows = [row for row in rows if first is None or row.level != TENSOR_CORES or row is first]
+    lowest = TENSOR_CORES if first and dtype != torch.int8 else LOWEST_LEVEL[device]
+    return [row for row in rows if row.level >= lowest]
 
 
 class Series:
-    """The points of one op, dtype and thread count, measured from little work to much.
+    """The points of one op, dtype, precision and thread count, measured from little work to much.
 
     torch's float16 product is 100 times slower than its float32 one; a kernel that, by its best rate so far,
     would take a tenth of a second and three times as long as the best one is left out.
     """
 
     def __init__(
-        self, op: str, name: str, dtype: torch.dtype, session: Session, budget: float, slowest: float
+        self, op: str, name: str, precision: str | None, session: Session, budget: float, slowest: float
     ):
-        self.op, self.name, self.dtype = op, name, dtype
+        self.op, self.name, self.dtype, self.precision = op, name, dtypes_of(op)[name], precision
         self.session, self.budget, self.slowest = session, budget, slowest
-        self.candidates = candidates_of(op, session.device, dtype)
+        self.candidates = candidates_of(op, session.device, self.dtype, precision)
         self.rates: dict[str, float] = {}
 
     def _expected(self, kernel: str, work: float) -> float:
@@ -214,7 +212,8 @@ class Series:
 
     def measure(self, sizes: Sizes, layout: str = "NN") -> Point | None:
         """The fastest kernel at a point; None where even that would take too long."""
-        instance = instantiate(problem_at(self.op, sizes, layout, self.dtype), device=self.session.device)
+        problem = problem_at(self.op, sizes, layout, self.dtype, self.precision)
+        instance = instantiate(problem, device=self.session.device)
         calls = self._calls(instance)
         if not calls:
             return None
@@ -235,45 +234,10 @@ class Series:
             "n": n,
             "k": k,
             **(transposed if gpu else {}),
-            "kernel": gpu_winner(self.name, max(sizes[1:]), seconds)
-            if gpu
-            else winner(samples, levels, seconds),
+            **({"precision": self.precision} if self.precision else {}),
+            **({} if gpu else {"kernel": winner(samples, levels, seconds)}),
             "seconds": {name: float(f"{time:.4g}") for name, time in seconds.items()},
         }
-
-
-def winner(samples: Interleaved, levels: dict[str, int], seconds: dict[str, float]) -> str:
-    """Of the kernels within 2 % of the fastest: an own one before torch, then the highest level."""
-    fastest = min(seconds, key=seconds.__getitem__)
-    close = [n for n in seconds if n == fastest or samples.speedup(n, over=fastest).median >= CLOSE_ENOUGH]
-    return max(close, key=lambda name: (name != "torch", levels[name], -seconds[name]))
-
-
-def gpu_winner(dtype: str, largest: int, seconds: dict[str, float]) -> str:
-    """torch, unless an own kernel or cuBLASLt's first candidate is worth leaving it.
-
-    The other candidates of cuBLASLt win at single sizes only, which says nothing of their neighbours. Own kernels
-    of this table compute without tensor cores, so they do not count where libraries use them. A call that the GPU
-    has done in 8 us takes the host about as long, and through torch 4 us more than otherwise: there torch has to
-    be faster, not the others; and cuBLASLt comes first, because it never loses by much, except up to ONE_TILE, the
-    ``largest`` extent that an own kernel does in one step: that takes the host 2 us less.
-    """
-    torch_time = seconds.get("torch")
-    if torch_time is None:
-        return min(seconds, key=seconds.__getitem__)
-    own = [] if dtype in TENSOR_CORE_TYPES else [n for n in seconds if n != "torch" and LIBRARY not in n]
-    others = own + [n for n in seconds if n == f"{LIBRARY}_1"]
-    if not others:
-        return "torch"
-    first = min(others, key=seconds.__getitem__)
-    if torch_time < LAUNCH_BOUND:
-        if own and largest <= ONE_TILE:
-            first = min(own, key=seconds.__getitem__)
-        elif seconds.get(f"{LIBRARY}_1", math.inf) < seconds[first] + 0.5e-6:
-            first = f"{LIBRARY}_1"
-        return first if seconds[first] < torch_time + HOST_GAIN else "torch"
-    gain = WORTH_LEAVING_TORCH[torch_time < SHORT]
-    return first if torch_time >= gain * seconds[first] else "torch"
 
 
 def work_of(op: str, sizes: Sizes) -> float:
@@ -288,17 +252,26 @@ def measure(
     budget: float,
     slowest: float,
     device: str = "cpu",
+    least_work: float = 0,
 ) -> list[Point]:
+    """``dtypes``: names of types, and of precisions of float32."""
     points = []
     with Session(device) as session:
         for op in ops:
-            chosen = {name: t for name, t in dtypes_of(op).items() if not dtypes or name in dtypes}
-            for name, dtype in chosen.items():
+            all_series = [(name, None) for name in dtypes_of(op)]
+            if (op, device) == ("gemm", "cuda"):
+                all_series += [("float32", precision) for precision in PRECISIONS]
+            for name, precision in all_series:
+                if dtypes and (precision or name) not in dtypes:
+                    continue
                 for count in threads:
-                    series = Series(op, name, dtype, session, budget, slowest)
-                    title = f"{op} {name}, " + (f"{count} thread(s)" if device == "cpu" else "GPU")
+                    series = Series(op, name, precision, session, budget, slowest)
+                    title = f"{op} {precision or name}, " + (
+                        f"{count} thread(s)" if device == "cpu" else "GPU"
+                    )
+                    grid = [s for s in grid_of(op, device) if work_of(op, s[0]) >= least_work]
                     with using_threads(count):
-                        for sizes, layout in track(grid_of(op, device), title, transient=True):
+                        for sizes, layout in track(grid, title, transient=True):
                             measured = series.measure(sizes, layout)
                             if measured:
                                 points.append(measured)
@@ -306,22 +279,11 @@ def measure(
 
 
 def merge(path: Path, new: list[Point], device: str = "cpu") -> dict[str, Any]:
-    """The file's points, with those of every op, dtype and thread count that was measured now replaced."""
-
-    def series(p: Point) -> tuple[str, str, int]:
-        return p["op"], p["dtype"], p["threads"]
-
+    """The file's points, with those that were measured now in place of what was measured there before."""
     old = json.loads(path.read_text())["points"] if path.exists() else []
-    replaced = {series(p) for p in new}
-    kept = [p for p in old if series(p) not in replaced]
+    replaced = {order(p) for p in new}
+    kept = [p for p in old if order(p) not in replaced]
     return {"format": FORMAT, "environment": describe(device), "points": sorted(kept + new, key=order)}
-
-
-def order(point: Point) -> tuple:
-    """gemm, transpose, add; within, dtypes by their place in the list of types, then sizes."""
-    place = list(GRIDS).index(point["op"]), list(CPP_TYPES).index(point["dtype"]), point["threads"]
-    layout = point.get("a_transposed", False), point.get("b_transposed", False)
-    return (*place, *(point[name] for name in ("batch", "m", "n", "k")), *layout)
 
 
 def write_json(path: Path, data: dict[str, Any]) -> None:
@@ -331,48 +293,6 @@ def write_json(path: Path, data: dict[str, Any]) -> None:
     text = json.dumps(head, indent=1)[:-2] + ',\n "points": [\n' + lines + "\n]}\n"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
-
-
-def cpp_row(p: Point) -> str:
-    sizes = f"{p['threads']}, {p['batch']}, {p['m']}, {p['n']}, {p['k']}"
-    layout = ", ".join(str(p.get(name, False)).lower() for name in ("a_transposed", "b_transposed"))
-    return f'    {{DType::{CPP_TYPES[p["dtype"]]}, {sizes}, {layout}, "{p["kernel"]}"}},'
-
-
-def generate(files: list[Path]) -> str:
-    """The C++ source for all measured processors."""
-    arrays, tables, sources = [], [], []
-    for index, path in enumerate(files):
-        data = json.loads(path.read_text())
-        if data.get("format") != FORMAT:
-            raise SystemExit(f"{path}: not a tuning file of format {FORMAT}")
-        env = data["environment"]
-        sources.append(
-            f"//   {path.relative_to(ROOT)}: {env['device']}, torch {env['torch']}, {env['date'][:10]}"
-        )
-        for op in GRIDS:
-            points = [p for p in sorted(data["points"], key=order) if p["op"] == op]
-            if not points:
-                continue
-            name = f"k{op.capitalize()}{index}"
-            rows = "\n".join(map(cpp_row, points))
-            arrays.append(f"constexpr Measured {name}[] = {{\n{rows}\n}};\n")
-            model = env["gpu_model"] if env["device_type"] == "cuda" else env["cpu_model"]
-            tables.append(f'    {{"{model}", Op::{op}, {name}}},')
-    listed = "\n".join(sources) or "//   (none yet)"
-    body = "\n".join(arrays)
-    if tables:
-        table = "constexpr StaticTable kTables[] = {\n" + "\n".join(tables) + "\n};\n"
-        body, result = f"namespace {{\n\n{body}\n{table}\n}}  // namespace\n", "kTables"
-    else:
-        result = "{}"
-    return (
-        "// Generated by `python tools/make_static_tables.py --from-json`; do not edit. Measured:\n"
-        f"{listed}\n//\n// {{type, threads, batch, m, n, k, a and b transposed, fastest kernel}}\n"
-        '#include "core/tuning.h"\n\nnamespace fastgemm {\n'
-        f"{body}\nstd::span<const StaticTable> static_tables() {{ return {result}; }}\n\n"
-        "}  // namespace fastgemm\n"
-    )
 
 
 def clang_format(text: str) -> str:
@@ -397,7 +317,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--op", action="append", choices=list(GRIDS), help="default: all")
-    parser.add_argument("--dtype", action="append", choices=list(CPP_TYPES), help="default: all")
+    types = [*CPP_TYPES, *PRECISIONS]
+    parser.add_argument("--dtype", action="append", choices=types, help="default: all")
+    parser.add_argument("--least-work", type=float, default=0, help="leave out points of fewer multiply-adds")
     parser.add_argument("--budget", type=float, default=0.06, help="seconds for each kernel at each point")
     parser.add_argument(
         "--slowest", type=float, default=0.7, help="leave out points that would take longer, seconds"
@@ -426,12 +348,13 @@ def main(arguments: list[str] | None = None) -> int:
             options.budget,
             options.slowest,
             options.device,
+            options.least_work,
         )
         write_json(path, merge(path, new, options.device))
         print(f"{len(new)} points measured: {path}")
         if options.no_cpp:
             return 0
-    text = clang_format(generate(sorted(RESULTS.glob("**/tuning_*.json"))))
+    text = clang_format(generate(sorted(RESULTS.glob("**/tuning_*.json")), ROOT))
     if options.check:
         if TARGET.read_text() != text:
             print(

@@ -105,16 +105,25 @@ LARGE = {
     "cp_async": (*GEMM, Gemm(256, 256, 256), Gemm(640, 640, 640), Gemm(600, 700, 520, I8)),
     "warp_specialized": (Gemm(1024, 768, 272), Gemm(1000, 777, 301), Gemm(768, 1024, 288, F64)),
 }
+# Tensor cores: several tiles and steps, every type and both ways that operands run, and a size that fits none.
+TENSOR_CORES = (
+    *(Gemm(256, 512, 256, BF16, layout) for layout in ("NN", "TT")),
+    *(Gemm(256, 512, 256, dtype, "NT") for dtype in (I8, F64)),
+    *(Gemm(256, 512, 256, F32, layout, precision="tf32") for layout in ("NT", "NN")),
+    Gemm(300, 265, 264, BF16),
+)
+
+
+def problems_of(row: fastgemm.KernelInfo) -> tuple[Problem, ...]:
+    if (row.op, row.level) == ("gemm", 6):
+        return TENSOR_CORES
+    return LARGE.get(row.name, {"gemm": GEMM, "transpose": TRANSPOSE, "add": ADD}[row.op])
 
 
 def cases() -> Iterator[Case]:
-    problems = {"gemm": GEMM, "transpose": TRANSPOSE, "add": ADD}
     for row in fastgemm.kernels(device="cuda"):
-        if row.level == LIBRARY_LEVEL:
-            continue
-        for problem in LARGE.get(row.name, problems[row.op]):
-            if row.takes(problem.dtype):
-                yield Case(problem, row.name)
+        if row.level != LIBRARY_LEVEL:
+            yield from (Case(p, row.name) for p in problems_of(row) if row.takes(p.dtype))
 
 
 def aligned(tensor: Tensor) -> Tensor:
@@ -149,7 +158,8 @@ def prepare(case: Case, device: str) -> tuple[list[Tensor], Tensor]:
 
 def run(case: Case, operands: list[Tensor], out: Tensor) -> None:
     function = {"gemm": fastgemm.matmul, "transpose": fastgemm.transpose, "add": fastgemm.add}
-    function[case.problem.op](*operands, kernel=case.kernel, out=out)
+    precision = {"precision": case.problem.precision} if case.problem.precision else {}
+    function[case.problem.op](*operands, kernel=case.kernel, out=out, **precision)
 
 
 # --- the simulator

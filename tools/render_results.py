@@ -11,6 +11,7 @@ A marked block is replaced whole:
                               (`fastgemm bench --preset reference --json`)
     <!-- gpu_NAME:begin -->   reference, random60, host, sizes or sweep of GPUs, from results/**/NAME.json
                               (as tools/gpu_check.sh bench writes them); rungs: the first table of reference
+                              tensor_rungs, tensor_cores, tensor_means: from results/**/tensor_cores.json
     <!-- kernels:begin -->    the kernel table
     <!-- explain:begin -->    `fastgemm explain` of two levels of the transpose, and the picture of their banks,
                               counted by the simulator at this moment
@@ -37,7 +38,7 @@ from pathlib import Path
 import fastgemm
 from fastgemm._explain import markdown as explained
 from fastgemm._explain import plots as access_plots
-from fastgemm.bench import counter_check, gpu_markdown, markdown, plots
+from fastgemm.bench import counter_check, gpu_markdown, markdown, plots, tensor_core_markdown
 from fastgemm.bench.records import Report, read_report
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -53,6 +54,9 @@ GPU_SECTIONS: dict[str, tuple[str, Callable[[Report], str]]] = {
     "host": ("host", gpu_markdown.host_section),
     "sizes": ("sizes", gpu_markdown.sizes_section),
     "sweep": ("sweep", gpu_markdown.sweep_section),
+    "tensor_rungs": ("tensor_cores", tensor_core_markdown.rungs_section),
+    "tensor_cores": ("tensor_cores", tensor_core_markdown.squares_section),
+    "tensor_means": ("tensor_cores", tensor_core_markdown.means_section),
 }
 PICTURES = {
     "ladder": "Rates of the levels on",

@@ -23,6 +23,7 @@ GEMM_SIZES = ((1, 1, 1), (33, 65, 17), (130, 140, 70), (257, 129, 65), (64, 64, 
 # that it sees rows of whole vectors only.
 WIDTH = 780 if os.environ.get("SANITIZER") == "initcheck" else 777
 LARGE_SIZES = ((1000, WIDTH, 301), (640, 1024, 352))
+ALIGNED_SIZE = (256, 384, 320)  # what level 6 reads and writes in place, by the tensor memory accelerator
 TRANSPOSE_SIZES = ((1, 1), (33, 65), (130, 257), (64, 192))
 LIBRARY_LEVEL = 7
 LAYOUTS = tuple(itertools.product((False, True), repeat=2))
@@ -47,26 +48,40 @@ def same(result: Tensor, expected: Tensor, what: str) -> None:
         raise SystemExit(f"wrong result: {what}")
 
 
-def run_gemm(kernel: str, level: int, dtype: torch.dtype) -> int:
+def run_gemm(row: fastgemm.KernelInfo, dtype: torch.dtype) -> int:
+    kernel, level = row.name, row.level
     kind = torch.int32 if dtype == torch.int8 else dtype
+    choice = {"kernel": kernel} | ({"precision": row.precision} if dtype == torch.float32 else {})
     sizes = GEMM_SIZES + (LARGE_SIZES if level >= 5 else ())
     for (m, n, k), (trans_a, trans_b) in zip(sizes, itertools.cycle(LAYOUTS), strict=False):
         a, b, c = draw(m, k, dtype=dtype), draw(k, n, dtype=dtype), draw(m, n, dtype=kind)
         product = a.double() @ b.double()
         operands = shifted(a, 1, trans_a), shifted(b, 2, trans_b)
         out = shifted(torch.zeros(m, n, dtype=kind), 1)
-        fastgemm.matmul(*operands, kernel=kernel, out=out)
+        fastgemm.matmul(*operands, **choice, out=out)
         same(out, product.to(kind), f"gemm {kernel} {dtype} {m}x{n}x{k}")
         out = shifted(c, 3)
-        fastgemm.gemm(*operands, out, alpha=2, beta=-1, kernel=kernel, out=out)
+        fastgemm.gemm(*operands, out, alpha=2, beta=-1, **choice, out=out)
         same(out, (2 * product - c.double()).to(kind), f"gemm {kernel} {dtype} {m}x{n}x{k} with c")
     a, b = draw(3, 40, 50, dtype=dtype), draw(3, 50, 60, dtype=dtype)
     product = (a.double() @ b.double()).to(kind)
-    same(fastgemm.matmul(a.cuda(), b.cuda(), kernel=kernel), product, f"gemm {kernel} {dtype}, batch")
-    return 2 * len(sizes) + 1
+    same(fastgemm.matmul(a.cuda(), b.cuda(), **choice), product, f"gemm {kernel} {dtype}, batch")
+    count = 2 * len(sizes) + 1
+    for trans_a, trans_b in LAYOUTS if level == 6 else ():
+        m, n, k = ALIGNED_SIZE
+        a, b = (
+            draw(*(k, m) if trans_a else (m, k), dtype=dtype),
+            draw(*(n, k) if trans_b else (k, n), dtype=dtype),
+        )
+        product = (a.mT if trans_a else a).double() @ (b.mT if trans_b else b).double()
+        out = fastgemm.gemm(a.cuda(), b.cuda(), trans_a=trans_a, trans_b=trans_b, **choice)
+        same(out, product.to(kind), f"gemm {kernel} {dtype}, aligned, {trans_a=}, {trans_b=}")
+        count += 1
+    return count
 
 
-def run_transpose(kernel: str, level: int, dtype: torch.dtype) -> int:
+def run_transpose(row: fastgemm.KernelInfo, dtype: torch.dtype) -> int:
+    kernel = row.name
     for shape in TRANSPOSE_SIZES:
         a = draw(*shape, dtype=dtype)
         out = shifted(torch.zeros(shape[1], shape[0], dtype=dtype), 1)
@@ -78,7 +93,8 @@ def run_transpose(kernel: str, level: int, dtype: torch.dtype) -> int:
     return 2 * len(TRANSPOSE_SIZES)
 
 
-def run_add(kernel: str, level: int, dtype: torch.dtype) -> int:
+def run_add(row: fastgemm.KernelInfo, dtype: torch.dtype) -> int:
+    kernel = row.name
     for rows, cols in TRANSPOSE_SIZES:
         a, b = draw(rows, cols, dtype=dtype), draw(rows, cols, dtype=dtype)
         same(fastgemm.add(shifted(a, 1), shifted(b, 2), kernel=kernel), a + b, f"add {kernel} {dtype}")
@@ -97,7 +113,7 @@ def main() -> int:
         for dtype in WIDTHS if row.op == "transpose" else DTYPES:
             if not row.takes(dtype):
                 continue
-            count += RUN[row.op](row.name, row.level, dtype)
+            count += RUN[row.op](row, dtype)
         torch.cuda.synchronize()
         print(f"{row.op} {row.name}", flush=True)
     print(f"{count} cases")

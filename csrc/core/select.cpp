@@ -19,7 +19,22 @@ bool depends_on_flags(Op op, Device device, DType type) {
   return op == Op::gemm && (type == DType::f32 || (half && device == Device::cuda));
 }
 
+const char* rounds_to(Precision precision) {
+  switch (precision) {
+    case Precision::tf32:
+      return "it rounds float32 operands to tf32, which needs precision=\"tf32\"";
+    case Precision::bf16x3:
+      return "its float32 products have the precision \"bf16x3\" alone";
+    case Precision::fp16x3:
+      return "its float32 products have the precision \"fp16x3\" alone";
+    default:
+      return nullptr;
+  }
+}
+
 const char* why_rejected(const Kernel& k, const GemmProblem& p) {
+  if (p.type == DType::f32 && k.precision != Precision::ieee && k.precision != p.precision)
+    return rounds_to(k.precision);
   if (const char* why = k.rejects ? k.rejects(p) : nullptr) return why;
   if (!is_framework(k) || !depends_on_flags(k.op, k.device, p.type)) return nullptr;
   if (framework_computes(k.device, p.type, p.precision)) return nullptr;

@@ -31,6 +31,8 @@ struct Kernel {
   std::string_view needs;    // "any CPU", "AVX-512 VNNI", "sm_80": what `info` shows
   std::string_view summary;  // one sentence: the idea
   Role role = Role::rung;
+  // Of float32 products; a row that falls short of IEEE takes only those for which that precision is asked.
+  Precision precision = Precision::ieee;
 
   // Null where the code was not built.
   void (*gemm)(const GemmProblem&, Context&) = nullptr;

@@ -84,7 +84,7 @@ Neighbours neighbours(const TuningKey& key, std::string_view device) {
   for (const StaticTable& table : static_tables()) {
     if (table.op != key.op || table.device != device) continue;
     for (const Measured& p : table.points) {
-      if (p.type != key.type || !same_threads(key, p)) continue;
+      if (p.type != key.type || p.precision != key.precision || !same_threads(key, p)) continue;
       float d = distance(key, p);
       const Measured* point = &p;
       for (size_t i = 0; i < kNeighbours && point; ++i)
@@ -149,15 +149,11 @@ const std::string& cpu_model() {
 
 const Kernel* nearest_measured(const TuningKey& key) {
   const bool gpu = key.device == Device::cuda;
-  // The tables were measured in IEEE float32; where less is asked for, tensor cores are several times as
-  // fast.
-  if (gpu && key.op == Op::gemm && key.precision != Precision::ieee)
-    return find_row(key.op, key.device, kFramework);
   const Neighbours near = neighbours(key, gpu ? std::string_view(cuda::device_name()) : cpu_model());
-  if (!near[0]) return nullptr;
+  if (!near[0]) return nullptr;  // not on this processor, or not in this precision
   const Kernel* best = find_row(key.op, key.device, near[0]->kernel);
   if (!gpu || !best || distance(key, *near[0]) <= kOtherLayout) return best;  // measured at exactly this size
-  const auto agrees = [](const Measured* p) { return !p || p->kernel != kFramework; };
+  const auto agrees = [](const Measured* p) { return !p || (p->clearly && p->kernel != kFramework); };
   return std::all_of(near.begin(), near.end(), agrees) ? best : find_row(key.op, key.device, kFramework);
 }
 

@@ -42,6 +42,8 @@ struct Measured {
   int64_t batch, m, n, k;
   bool a_transposed, b_transposed;
   std::string_view kernel;
+  bool clearly = true;  // faster than the framework by so much that sizes around this one follow
+  Precision precision = Precision::ieee;
 };
 struct StaticTable {
   std::string_view device;  // what cpu_model() or the GPU calls itself
@@ -55,7 +57,8 @@ const std::string& cpu_model();
 
 // The kernel that a static table of this device names for the nearest measured problem (in the logarithm
 // of its sizes), or nullptr where no table was measured. On a GPU, where the distance between two libraries
-// changes abruptly from size to size, it is the framework unless that lost at each of the nearest few points.
+// changes abruptly from size to size, it is the framework unless that clearly lost at each of the nearest few
+// points, or at a point of this very size.
 const Kernel* nearest_measured(const TuningKey&);
 
 // The user's own measurements: exact problems, filled by fastgemm.autotune or from its file at import.

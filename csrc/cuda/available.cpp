@@ -17,6 +17,7 @@ namespace {
 
 struct Known {
   std::string name, library, sm80, sm90a;  // empty reason: available
+  size_t shared_bytes = 0;                 // a block's most
   uint64_t number = 0;
 };
 
@@ -34,6 +35,7 @@ Known examine(int device) {
   k.name = std::string(properties.name) + ", " + std::to_string(properties.multiProcessorCount) +
            " multiprocessors";
   k.number = gpu_number(k.name);
+  k.shared_bytes = properties.sharedMemPerBlockOptin;
   const int capability = 10 * properties.major + properties.minor;
   const std::string here = std::string(properties.name) + " has compute capability " +
                            std::to_string(capability / 10) + "." + std::to_string(capability % 10);
@@ -77,6 +79,10 @@ const char* or_null(const std::string& s) { return s.empty() ? nullptr : s.c_str
 }  // namespace
 
 const char* unavailable_sm80() { return or_null(current().sm80); }
+const char* unavailable_sm80(int shared_bytes, const char* too_little) {
+  const char* reason = unavailable_sm80();
+  return reason || current().shared_bytes >= size_t(shared_bytes) ? reason : too_little;
+}
 const char* unavailable_sm90a() { return or_null(current().sm90a); }
 const char* unavailable_library() { return or_null(current().library); }
 const char* device_name() { return current().name.c_str(); }
@@ -105,6 +111,7 @@ namespace fastgemm::cuda {
 const char* unavailable_sm80() {
   return "this build has no CUDA kernels (build where nvcc is installed, with FASTGEMM_CUDA=1)";
 }
+const char* unavailable_sm80(int, const char*) { return unavailable_sm80(); }
 const char* unavailable_sm90a() { return unavailable_sm80(); }
 const char* unavailable_library() { return unavailable_sm80(); }
 const char* device_name() { return ""; }

@@ -48,6 +48,9 @@ const char* torch_cuda_rejects(const GemmProblem& p) {
     return "torch._int_mm on CUDA takes more than 16 rows, and n and k that are multiples of 8";
   if (!in_words(p.a) || !in_words(p.b))
     return "torch._int_mm on CUDA takes addresses and leading dimensions that are multiples of 4 bytes";
+  const bool along_k = p.a.col_stride == 1 && p.b.row_stride == 1;
+  if (p.m % 4 != 0 && !along_k)  // seen in cuBLAS 13.1: CUBLAS_STATUS_NOT_SUPPORTED for 193 x 32 x 64, NN
+    return "torch._int_mm on CUDA takes rows in fours, unless A is row-major and B column-major";
   return int8_rejects(p);
 }
 

@@ -43,6 +43,7 @@ py::list table() {
     row["op"] = to_string(k.op), row["device"] = to_string(k.device), row["level"] = k.level;
     row["name"] = k.name, row["dtypes"] = type_names(k.dtypes), row["needs"] = k.needs;
     row["summary"] = k.summary, row["role"] = role_name(k.role);
+    row["precision"] = to_string(k.precision);
     const char* why = k.why_unavailable();
     row["unavailable"] = why ? py::cast(why) : py::none();
     rows.append(row);

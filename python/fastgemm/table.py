@@ -26,6 +26,8 @@ class KernelInfo:
         needs: the hardware it needs, in words.
         summary: its idea in one sentence.
         role: ``"rung"`` (a level may pick it), ``"companion"`` or ``"pitfall"`` (only by name).
+        precision: of its float32 products; a row that falls short of ``"ieee"`` runs only where that precision
+            is asked for.
         unavailable: why it cannot run in this process, or None.
     """
 
@@ -37,6 +39,7 @@ class KernelInfo:
     needs: str
     summary: str
     role: Literal["rung", "companion", "pitfall"]
+    precision: str
     unavailable: str | None
 
     @property

@@ -120,7 +120,7 @@ void check_gemm(const Kernel& kernel, const GemmCase& g, int threads, std::mt199
   p.alpha = g.alpha, p.beta = g.beta;
   p.a = a.read_only(), p.b = b.read_only(), p.out = out.view();
   if (g.beta != 0) p.c = (g.in_place ? out : c).read_only();
-  if (kernel.rejects && kernel.rejects(p) && g.type == DType::f32) p.precision = Precision::tf32;
+  if (g.type == DType::f32) p.precision = kernel.precision;
   if (kernel.rejects && kernel.rejects(p)) return;
   const std::string what = text({g.batch, g.m, g.n, g.k}) + " a" + text(g.a) + " b" + text(g.b) + " out" +
                            text(g.out) + " alpha " + std::to_string(int(g.alpha)) + " beta " +

@@ -34,6 +34,13 @@ __device__ __forceinline__ void claim_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
 }
 
+// threadIdx.x % 32, read anew at each call: what depends on it takes no registers in between.
+__device__ __forceinline__ int fresh_lane() {
+  int lane;
+  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
+}
+
 // Orders this thread's ordinary shared-memory accesses before later ones of the asynchronous proxy (TMA).
 __device__ __forceinline__ void fence_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -76,6 +83,8 @@ using simt::spin_wait;
 using simt::store_release;
 inline void let_next_kernel_begin() {}  // launches run one after the other
 inline void wait_for_kernel_before() {}
+
+__forceinline__ int fresh_lane() { return int(threadIdx.x) % 32; }
 
 #endif
 

@@ -73,8 +73,8 @@ __device__ __forceinline__ void multiply_tile(double (&sum)[4], const double (&a
 template <class C, bool tall, class TileA, class TileB>
 struct WarpProduct {
   static constexpr int kSteps = 2, kM = C::WM / 16, kN = C::WN / 8;  // steps of a stage, fragments
-  static_assert(kN % 2 == 0);
-  static constexpr int kCopyParts = 1;
+  static constexpr int kFirstLoad = kM - 1, kCopyEvery = 1;          // rows
+  static_assert(C::WN % 16 == 0);
   struct Fragments {
     double a[kM][4], b[kN / 2][4];
   };
@@ -84,18 +84,14 @@ struct WarpProduct {
 
   __device__ __forceinline__ WarpProduct(int row, int column) : a(row), b(column) {}
 
-  // Part `part` of `parts` of a step's fragments: those of B first, which all rows need.
-  __device__ __forceinline__ void load(Fragments& f, const unsigned char* stage, int step, int part,
-                                       int parts) const {
-    constexpr int kB = kN / 2, kAll = kB + kM;
+  // A step's fragments, all of them before the last row is multiplied: any earlier they take registers that
+  // are not there.
+  __device__ __forceinline__ void load(Fragments& f, const unsigned char* stage, int step, int part) const {
+    if (part != kFirstLoad) return;
     FASTGEMM_UNROLL
-    for (int i = 0; i < kAll; ++i) {
-      if (i * parts / kAll != part) continue;
-      if (i < kB)
-        b.load(f.b[i], stage + TileA::kBytes, i, step);
-      else
-        a.load(f.a[i - kB], stage, i - kB, step);
-    }
+    for (int j = 0; j < kN / 2; ++j) b.load(f.b[j], stage + TileA::kBytes, j, step);
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kM; ++i) a.load(f.a[i], stage, i, step);
   }
   __device__ __forceinline__ void multiply(const Fragments& f, int i) {
     FASTGEMM_UNROLL
@@ -130,13 +126,15 @@ void launch_dmma(const Gemm<double>& g, int batch, Context& context) {
   const auto arguments =
       tile_arguments<Takes::any>(g, batch, C::BM, C::BN, 16, C::kBlocks * multiprocessors(), context);
   arguments.operands.template with_directions<Takes::any>([&]<bool a_along_k, bool b_along_k>() {
-    using S = Kernel<C, tall, a_along_k, b_along_k>;
-    const LaunchShape shape{dim3(unsigned(arguments.blocks)), dim3(C::kThreads), sizeof(typename S::Shared)};
-    launch<gemm_dmma_kernel<C, tall, a_along_k, b_along_k>>("dmma", shape, context)(arguments);
+    using K = Kernel<C, tall, a_along_k, b_along_k>;
+    static_assert(sizeof(typename K::Shared) <= kLargeBlockBytes);
+    const LaunchShape shape{dim3(unsigned(arguments.blocks)), dim3(C::kThreads), sizeof(typename K::Shared)};
+    launch<gemm_dmma_kernel<C, tall, a_along_k, b_along_k>>(tall ? "dmma" : "dmma_m8n8k4", shape,
+                                                            context)(arguments);
   });
 }
 
-using DoubleTiles = TileConfig<128, 128, 64, 32, 4, 1>;
+using DoubleTiles = TileConfig<128, 128, 64, 32, 3, 1>;
 
 template <bool tall>
 void run_dmma(const GemmProblem& problem, Context& context) {

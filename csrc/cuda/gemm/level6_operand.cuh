@@ -2,33 +2,35 @@
 // memory accelerator swizzles on the way, and the tensor maps that bring them there.
 //
 // wgmma multiplies 16-bit operands whichever of their indices runs along the rows of memory; the other types
-// need k there. Such operands are read in place; so are edges, which the hardware fills with zeros. What it
-// cannot read (a transposed operand of another type, rows that do not begin at multiples of 16 bytes) is
-// copied into the workspace by fastgemm's transpose.
+// need k there, or one operand in registers (level6_fragments.cuh). Such operands are read in place; so are
+// edges, which the hardware fills with zeros. What it cannot read (two operands of another type with m and n
+// along rows, rows that do not begin at multiples of 16 bytes) is copied into the workspace by fastgemm's
+// transpose.
 #pragma once
 
 #include "cuda/device/tma.cuh"
-#include "cuda/device/vector.cuh"
 #include "cuda/device/wgmma.cuh"
-#include "cuda/gemm/problem.cuh"
-#include "cuda/transpose/levels.h"
+#include "cuda/gemm/level6_packed_operand.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// What tensor cores multiply: elements of T, float32 as tf32.
+// Boxes (kK, kSide) of an operand with m or n along rows. Those of 4 bytes, which threads read, are 64 bytes
+// wide: 16 of m, what a warp needs.
 template <class T>
-using TensorCoreElement = std::conditional_t<std::is_same_v<T, float>, Tf32, T>;
+struct SideBox {
+  static constexpr Swizzle kSwizzle = sizeof(T) == 4 ? Swizzle::bytes64 : Swizzle::bytes128;
+  static constexpr int kSide = int(kSwizzle) / int(sizeof(T));
+};
 
 // Tile (side, kK) of an operand with elements of T: side along m of A or n of B, 128 bytes along k. One box
-// (side, kK) where k runs along rows; boxes (kK, 64) side by side where m or n does.
+// (side, kK) where k runs along rows; boxes (kK, SideBox<T>::kSide) side by side where m or n does.
 template <class T, Major major, int side>
 struct OperandTile {
   static constexpr int kK = 128 / int(sizeof(T));
   static constexpr int kBytes = side * 128;
   static constexpr int kSteps = 4;  // an instruction takes 32 bytes of k
   static constexpr bool kInRows = major == Major::k;
-  static constexpr int kBoxSide = kInRows ? side : kK, kBoxes = side / kBoxSide;
-  static_assert(kInRows || sizeof(T) == 2, "wgmma transposes 16-bit operands only");
+  static constexpr int kBoxSide = kInRows ? side : SideBox<T>::kSide, kBoxes = side / kBoxSide;
   static_assert(side % 64 == 0 && side <= 256, "a box has at most 256 rows");
 
   __device__ __forceinline__ static void load(unsigned char* to, const TensorMap* map, Barrier* full,
@@ -72,62 +74,75 @@ struct BoxOperand {
   TensorMap map(int tile_side) const {
     const bool in_rows = major == Major::k;
     const int64_t rows = in_rows ? side : k, bytes = sizeof(T);
-    constexpr int kRow = 128 / int(sizeof(T));
+    constexpr int kK = 128 / int(sizeof(T));
     return make_tensor_map({data, int(bytes), in_rows ? k : side, rows, batch_stride == 0 ? 1 : batch,
                             row_stride * bytes,
-                            (batch_stride == 0 ? rows * row_stride : batch_stride) * bytes, kRow,
-                            in_rows ? tile_side : kRow, Swizzle::bytes128, std::is_same_v<T, float>});
+                            (batch_stride == 0 ? rows * row_stride : batch_stride) * bytes,
+                            in_rows ? kK : SideBox<T>::kSide, in_rows ? tile_side : kK,
+                            in_rows ? Swizzle::bytes128 : SideBox<T>::kSwizzle, std::is_same_v<T, float>});
   }
 };
 
-// Whether rows begin at multiples of 16 bytes in every matrix of a batch (batch_stride 0: there is one).
+// Whether boxes of a matrix can be read: its rows begin at multiples of 16 bytes and do not overlap.
 template <class T>
-bool rows_aligned(const T* data, int64_t columns, int64_t row_stride, int64_t batch_stride) {
-  constexpr int64_t kUnit = kPer16Bytes<T>;
-  return is_aligned(data, 16) && row_stride % kUnit == 0 && row_stride >= columns &&
-         batch_stride % kUnit == 0 && batch_stride >= 0;
+bool boxes_readable(const T* data, int64_t columns, int64_t row_stride, int64_t batch_stride) {
+  return rows_aligned(PackedRows<T>{data, row_stride, batch_stride}) && row_stride >= columns &&
+         batch_stride >= 0;
 }
 
-// The operand whose element (s, k) lies at data + s * side_stride + k * k_stride, where it is or copied.
+// Where an operand lies: element (s, k) at data + s * side_stride + k * k_stride.
 template <class T>
-BoxOperand<T> box_operand(const T* data, int64_t side, int64_t k, int64_t side_stride, int64_t k_stride,
-                          int64_t batch_stride, int batch, Context& context) {
+struct OperandPlace {
+  const T* data;
+  int64_t side, k, side_stride, k_stride, batch_stride;  // batch_stride 0: all matrices share it
+  int batch;
+
+  // m or n runs along rows that the hardware can read.
+  bool side_in_rows() const {
+    return side_stride == 1 && k_stride != 1 && boxes_readable(data, side, k_stride, batch_stride);
+  }
+};
+
+// The operand where it is, or copied. Types but those of 16 bits get k along rows unless `keep_side`.
+template <class T>
+BoxOperand<T> box_operand(OperandPlace<T> p, bool keep_side, Context& context) {
   constexpr int64_t kUnit = kPer16Bytes<T>;
   const auto round_up = [](int64_t x) { return ceil_div(x, kUnit) * kUnit; };
-  if (side == 1) side_stride = 1;
-  if (k == 1) k_stride = 1;
+  const auto& [data, side, k, side_stride, k_stride, batch_stride, batch] = p;
+  if (side == 1) p.side_stride = 1;
+  if (k == 1) p.k_stride = 1;
   const bool in_rows = k_stride == 1 && (side_stride != 1 || k > 1);
-  const bool readable = in_rows || sizeof(T) == 2;
-  BoxOperand<T> o{data, in_rows || !readable ? Major::k : Major::mn, side, k, 0, 0, batch};
+  const bool readable = in_rows || sizeof(T) == 2 || keep_side;
+  BoxOperand<T> o{data, in_rows || !readable ? Major::k : Major::mn, side, k, 0, batch_stride, batch};
   const int64_t columns = o.major == Major::k ? k : side, rows = o.major == Major::k ? side : k;
-  if (batch > 1) o.batch_stride = batch_stride;
   o.row_stride = rows == 1 ? round_up(columns) : in_rows ? side_stride : k_stride;
-  if (readable && rows_aligned(data, columns, o.row_stride, o.batch_stride)) return o;
+  if (readable && boxes_readable(data, columns, o.row_stride, o.batch_stride)) return o;
 
-  const bool shared = o.batch_stride == 0;
-  o.row_stride = round_up(columns);
-  TransposeProblem copy;
-  copy.type = sizeof(T) == 1 ? DType::bits8 : sizeof(T) == 2 ? DType::bits16 : DType::bits32;
-  copy.batch = shared ? 1 : batch, copy.rows = columns, copy.cols = rows;
-  const int64_t along_rows = o.major == Major::k ? k_stride : side_stride;
-  const int64_t along_cols = o.major == Major::k ? side_stride : k_stride;
-  copy.src = {data, along_rows, along_cols, o.batch_stride};
-  const int64_t plane = rows * o.row_stride;
-  copy.dst = {context.allocate(size_t(copy.batch * plane) * sizeof(T)), o.row_stride, 1, plane};
-  transpose_pipelined(copy, context);
-  o.data = static_cast<const T*>(copy.dst.data);
-  o.batch_stride = shared ? 0 : plane;
+  const auto [row_stride, column_stride] =
+      o.major == Major::k ? std::pair(side_stride, k_stride) : std::pair(k_stride, side_stride);
+  const PackedRows<T> packed =
+      pack_rows(data, rows, columns, row_stride, column_stride, batch_stride, batch, context);
+  o.data = packed.data, o.row_stride = packed.row_stride, o.batch_stride = packed.batch_stride;
   return o;
 }
 
-// Both operands of a product, k > 0.
+// Both operands of a product, k > 0. Of `transposed` products a is what stands right: C^T = B^T A^T.
 template <class T>
 struct BoxOperands {
   BoxOperand<T> a, b;
+  bool transposed = false;
 
-  BoxOperands(const Gemm<T>& g, int batch, Context& context)
-      : a(box_operand(g.a.data, g.m, g.k, g.a.row_stride, g.a.col_stride, g.a.batch_stride, batch, context)),
-        b(box_operand(g.b.data, g.n, g.k, g.b.col_stride, g.b.row_stride, g.b.batch_stride, batch, context)) {
+  // With `registers` a may be of any type and have m along rows: then it is to be multiplied from registers.
+  BoxOperands(const Gemm<T>& g, int batch, Context& context, bool registers = false) {
+    const auto stride = [&](int64_t batch_stride) { return batch > 1 ? batch_stride : 0; };
+    const OperandPlace<T> left{g.a.data, g.m, g.k, g.a.row_stride, g.a.col_stride, stride(g.a.batch_stride),
+                               batch},
+        right{g.b.data, g.n, g.k, g.b.col_stride, g.b.row_stride, stride(g.b.batch_stride), batch};
+    const bool keep = registers && sizeof(T) != 2;
+    const bool keep_left = keep && left.side_in_rows(), keep_right = keep && right.side_in_rows();
+    transposed = keep_right && !(keep_left && g.m >= g.n);  // of two, the smaller one is copied
+    a = box_operand(transposed ? right : left, keep_left || keep_right, context);
+    b = box_operand(transposed ? left : right, false, context);
   }
 
   // Calls body.operator()<a_major, b_major>().

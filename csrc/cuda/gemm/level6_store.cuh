@@ -8,6 +8,8 @@
 // them.)
 //
 // Each warp has boxes of its own, so no warp waits for another.
+//
+// A warp's 16 rows may be rows of C in another order, or columns of C: then it holds C^T.
 #pragma once
 
 #include "cuda/device/ldmatrix.cuh"
@@ -17,71 +19,128 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-inline constexpr int kBoxRows = 16, kBoxBytes = kBoxRows * 128;
+inline constexpr int kWarpRows = 16, kBoxBytes = kWarpRows * 128;
 inline constexpr int kBoxRegisters = kBoxBytes / 32 / 4;  // of a lane
+
+// Which of the warp's rows lane / 4 + 8 * half of the instruction is.
+struct InOrder {
+  __device__ __forceinline__ static constexpr int row(int group, int half) { return group + 8 * half; }
+};
 
 // One box that the hardware reads, one to write meanwhile.
 struct alignas(1024) StagingBoxes {
   unsigned char box[2][kBoxBytes];  // (16, 128 bytes), swizzled
 };
 
-// A box of elements of Out, which have 2 or 4 bytes, in registers, and its way to shared memory. Eight
-// 16-byte units in eight different groups of banks at a time: no conflicts.
-template <class Out>
-struct Box {
-  static constexpr int kColumns = 128 / int(sizeof(Out));
-  static constexpr int kSums = kBoxRows * kColumns / 32;  // of a lane
-  uint32_t bits[kBoxRegisters];
-
-  // alpha times the sums of box `index` of a row of boxes.
-  template <class Acc, int R>
-  __device__ __forceinline__ void take(const Acc (&sum)[R], int index, Acc alpha) {
-    FASTGEMM_UNROLL
-    for (int i = 0; i < kBoxRegisters; ++i) {
-      if constexpr (sizeof(Out) == 2)
-        bits[i] =
-            narrow_pair<Out>(alpha * sum[index * kSums + 2 * i], alpha * sum[index * kSums + 2 * i + 1]);
-      else if constexpr (std::is_same_v<Acc, float>)
-        bits[i] = __float_as_uint(alpha * sum[index * kSums + i]);
-      else
-        bits[i] = alpha * sum[index * kSums + i];
-    }
-  }
-
-  __device__ __forceinline__ void write(unsigned char* box) const {
-    const int lane = int(threadIdx.x) % 32;
-    FASTGEMM_UNROLL
-    for (int i = 0; i < kBoxRegisters; i += 4) {
-      if constexpr (sizeof(Out) == 2) {
-        const uint32_t four[] = {bits[i], bits[i + 1], bits[i + 2], bits[i + 3]};
-        const uint32_t offset = uint32_t(lane % 16 * 128 + i * 8 + lane / 16 * 16);
-        store_matrices(box + swizzled<Swizzle::bytes128>(offset), four);
-      } else {
-        FASTGEMM_UNROLL
-        for (int half = 0; half < 2; ++half) {
-          const uint32_t offset = uint32_t((lane / 4 + 8 * half) * 128 + i * 8 + lane % 4 * 8);
-          store_vector(box + swizzled<Swizzle::bytes128>(offset),
-                       Vector<uint32_t, 2>{{bits[i + 2 * half], bits[i + 2 * half + 1]}});
-        }
-      }
-    }
-  }
+// A box of elements of Out, which have 2 or 4 bytes: of C, (16, 128 bytes), or transposed (32, 64 bytes).
+template <class Out, bool transposed>
+struct BoxShape {
+  static constexpr Swizzle kSwizzle = transposed ? Swizzle::bytes64 : Swizzle::bytes128;
+  static constexpr int kColumns = int(kSwizzle) / int(sizeof(Out)), kRows = kBoxBytes / int(kSwizzle);
+  static_assert(!transposed || kColumns == kWarpRows);
 };
 
-// Where a warp's rows go.
+// Where a warp's first box goes.
 struct RowsPlace {
   int row, column, plane;  // of C
 };
 
-// The two boxes of a warp and what stores them: `out` maps C in boxes (16, 128 bytes).
+// A box in registers, and its way to shared memory and from there, in pieces of 8 columns of the sums. Eight
+// 16-byte units in eight different groups of banks at a time: 16-bit elements meet no conflicts.
+template <class Out, class Rows, bool transposed>
+struct Box {
+  static constexpr int kPieces = kBoxRegisters / 4, kPacked = 4 / int(sizeof(Out));
+  static constexpr int kSums = kBoxRegisters * kPacked;  // of a lane
+  using Shape = BoxShape<Out, transposed>;
+  static_assert(kPacked == 1 || (std::is_same_v<Rows, InOrder> && !transposed));
+  uint32_t bits[kPieces][4];
+
+  // of(sum, held) for the sums of box `index`; held() is what the box holds in their place.
+  template <class Acc, int R, class Of>
+  __device__ __forceinline__ void take(const Acc (&sum)[R], int index, Of&& of) {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kBoxRegisters; ++i) {
+      uint32_t& word = bits[i / 4][i % 4];
+      Acc value[kPacked];
+      FASTGEMM_UNROLL
+      for (int j = 0; j < kPacked; ++j)
+        value[j] = of(sum[index * kSums + i * kPacked + j], [&] { return element(word, j); });
+      if constexpr (kPacked == 2)
+        word = narrow_pair<Out>(value[0], value[1]);
+      else if constexpr (std::is_same_v<Acc, float>)
+        word = __float_as_uint(value[0]);
+      else
+        word = value[0];
+    }
+  }
+
+  __device__ __forceinline__ void write(unsigned char* box) const {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kPieces; ++i) {
+      if constexpr (kPacked == 2) {
+        store_matrices(box + offset_of_rows(i), bits[i]);
+      } else {
+        FASTGEMM_UNROLL
+        for (int j = 0; j < 2; ++j)
+          store_vector(box + offset_of_pair(i, j),
+                       Vector<uint32_t, 2>{{bits[i][first(j)], bits[i][second(j)]}});
+      }
+    }
+  }
+  __device__ __forceinline__ void read(const unsigned char* box) {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kPieces; ++i) {
+      if constexpr (kPacked == 2) {
+        load_matrices(bits[i], box + offset_of_rows(i));
+      } else {
+        FASTGEMM_UNROLL
+        for (int j = 0; j < 2; ++j) {
+          const auto pair = load_vector<Vector<uint32_t, 2>>(box + offset_of_pair(i, j));
+          bits[i][first(j)] = pair[0], bits[i][second(j)] = pair[1];
+        }
+      }
+    }
+  }
+
+ private:
+  // Of a row of the four matrices of piece i.
+  __device__ __forceinline__ static uint32_t offset_of_rows(int i) {
+    const int lane = fresh_lane();
+    return offset_of(lane % 16 * 128 + lane / 16 * 16, i * 32);
+  }
+  // Registers of a piece that are neighbours in a row of C, and where they lie.
+  __device__ __forceinline__ static constexpr int first(int j) { return transposed ? j : 2 * j; }
+  __device__ __forceinline__ static constexpr int second(int j) { return first(j) + (transposed ? 2 : 1); }
+  __device__ __forceinline__ static uint32_t offset_of_pair(int i, int j) {
+    const int lane = fresh_lane(), row = Rows::row(lane / 4, transposed ? 0 : j), columns = lane % 4 * 2;
+    if constexpr (transposed) return offset_of(columns * 64 + row * 4, (8 * i + j) * 64);
+    return offset_of(row * 128 + columns * 4, 8 * i * 4);
+  }
+  // Two offsets without a common bit: a lane's, and one known to the compiler, which then costs one XOR.
+  __device__ __forceinline__ static uint32_t offset_of(int lanes, int constant) {
+    return swizzled<Shape::kSwizzle>(uint32_t(lanes)) ^ swizzled<Shape::kSwizzle>(uint32_t(constant));
+  }
+  __device__ __forceinline__ static auto element(uint32_t word, int j) {
+    if constexpr (kPacked == 2)
+      return widen(Out{uint16_t(word >> 16 * j)});
+    else if constexpr (std::is_same_v<Out, float>)
+      return __uint_as_float(word);
+    else
+      return word;
+  }
+};
+
+// The two boxes of a warp and what stores them: `out` maps C in boxes.
 class BoxStore {
  public:
   __device__ __forceinline__ BoxStore(StagingBoxes& staging, const TensorMap* out)
       : staging_(staging), out_(out), elected_(elect_one()) {}
 
-  // Box `index` of a row of boxes.
-  template <class Out>
-  __device__ __forceinline__ void store(const Box<Out>& box, int index, const RowsPlace& to) const {
+  // Box `index` of a row of boxes, or transposed of a column.
+  template <class Out, class Rows, bool transposed>
+  __device__ __forceinline__ void store(const Box<Out, Rows, transposed>& box, int index,
+                                        const RowsPlace& to) const {
+    using Shape = BoxShape<Out, transposed>;
     unsigned char* const shared = staging_.box[index % 2];
     wait_stores_read<1>();  // by the elected lane: of its stores only the last may still read
     __syncwarp();
@@ -89,19 +148,9 @@ class BoxStore {
     fence_async_shared();
     __syncwarp();
     if (elected_) {
-      store_box(out_, shared, to.column + index * Box<Out>::kColumns, to.row, to.plane);
+      store_box(out_, shared, to.column + (transposed ? 0 : index * Shape::kColumns),
+                to.row + (transposed ? index * Shape::kRows : 0), to.plane);
       commit_stores();
-    }
-  }
-
-  // The first boxes of the sums.
-  template <class Out, int boxes, class Acc, int R>
-  __device__ __forceinline__ void store_first(const Acc (&sum)[R], Acc alpha, const RowsPlace& to) const {
-    FASTGEMM_UNROLL
-    for (int i = 0; i < boxes; ++i) {
-      Box<Out> box;
-      box.take(sum, i, alpha);
-      store(box, i, to);
     }
   }
 
@@ -112,25 +161,50 @@ class BoxStore {
 };
 
 // A tile of R sums a lane on its way to C. The last boxes, all of 16-bit results and half of others, are kept
-// in 64 registers until they can be stored between products.
-template <class Out, int R>
+// in 64 registers until they can be stored between products; only then place_of(tile) says where they go,
+// because the divisions that takes would be in the way before.
+template <class B, int R, class PlaceOf>
 class HeldBoxes {
  public:
-  static constexpr int kBoxes = R / Box<Out>::kSums, kHeld = kBoxes < 4 ? kBoxes : 4;
+  static constexpr int kPacked = B::kPacked;
+  static constexpr int kBoxes = R / B::kSums, kHeld = kBoxes < 4 ? kBoxes : 4;
 
-  __device__ __forceinline__ explicit HeldBoxes(const BoxStore& store) : store_(store) {}
+  __device__ __forceinline__ HeldBoxes(const BoxStore& store, const PlaceOf& place_of)
+      : store_(store), place_of_(place_of) {}
 
-  template <class Acc>
-  __device__ __forceinline__ void take(const Acc (&sum)[R], Acc alpha, const RowsPlace& to) {
-    store_.template store_first<Out, kFirst>(sum, alpha, to);
+  // of(sum) for the sums of a tile.
+  template <class Acc, class Of>
+  __device__ __forceinline__ void take(const Acc (&sum)[R], int tile, Of&& of) {
+    hold(tile);
     FASTGEMM_UNROLL
-    for (int i = 0; i < kHeld; ++i) held_[i].take(sum, kFirst + i, alpha);
-    to_ = to, any_ = true;
+    for (int i = 0; i < kBoxes; ++i) {
+      box_[i].take(sum, i, [&](Acc x, auto&&) { return of(x); });
+      if (i < kFirst) store_.store(box_[i], i, to_);
+    }
+  }
+  // of(sum, element of c). Boxes of c come in twos: next_two() waits for them and says where they are, done()
+  // says that they have been read.
+  template <class Acc, class Of, class NextTwo, class Done>
+  __device__ __forceinline__ void take(const Acc (&sum)[R], int tile, Of&& of, NextTwo&& next_two,
+                                       Done&& done) {
+    hold(tile);
+    const unsigned char* two = nullptr;
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kBoxes; ++i) {
+      if (i % 2 == 0) two = next_two();
+      box_[i].read(two + i % 2 * kBoxBytes);
+      box_[i].take(sum, i, [&](Acc x, auto&& held) { return of(x, held()); });
+      if (i % 2 == 1) done();
+      if (i < kFirst) store_.store(box_[i], i, to_);
+    }
   }
   // Stores one of those held, if there are any: i = 0, 1, ... kHeld - 1 in turn.
   __device__ __forceinline__ void store(int i) {
-    if (any_) store_.store(held_[i], kFirst + i, to_);
-    if (i == kHeld - 1) any_ = false;
+    if (tile_ >= 0) {
+      if (kFirst == 0 && i == 0) to_ = place_of_(tile_);
+      store_.store(box_[kFirst + i], kFirst + i, to_);
+    }
+    if (i == kHeld - 1) tile_ = -1;
   }
   __device__ __forceinline__ void store_all() {
     FASTGEMM_UNROLL
@@ -140,10 +214,17 @@ class HeldBoxes {
  private:
   static constexpr int kFirst = kBoxes - kHeld;
   static_assert(kFirst % 2 == 0 && kHeld % 2 == 0, "staging boxes alternate");
+
+  __device__ __forceinline__ void hold(int tile) {
+    tile_ = tile;
+    if (kFirst > 0) to_ = place_of_(tile);
+  }
+
   BoxStore store_;
-  Box<Out> held_[kHeld];
+  PlaceOf place_of_;
+  B box_[kBoxes];
   RowsPlace to_;
-  bool any_ = false;
+  int tile_ = -1;  // none
 };
 
 }  // namespace fastgemm::FASTGEMM_TARGET

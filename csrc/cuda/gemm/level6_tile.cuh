@@ -1,145 +1,14 @@
-// What the portable tensor-core rungs share: operand tiles that cp.async brings into shared memory, the ring
-// of stages that they form, and the way of a warp's sums to C.
+// What surrounds the main loop of the portable tensor-core rungs: what kernels are given, how persistent
+// blocks share tiles, and the way of a warp's sums to C.
 #pragma once
 
-#include "cuda/device/async_copy.cuh"
 #include "cuda/device/fragment.cuh"
 #include "cuda/gemm/level5_stream_k.cuh"
 #include "cuda/gemm/level5_warp_tile.cuh"
-#include "cuda/gemm/level6_operand_rows.cuh"
+#include "cuda/gemm/level6_ring.cuh"
 #include "cuda/gemm/vector_tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
-
-// Tile (SIDE, 128 bytes of k) of an operand, in lines of 128 bytes: line s holds the k of one position of the
-// side or, where the operand runs along the side, boxes of kK lines stand one behind the other, line k of a
-// box holding 128 bytes of the side. Order says where in shared memory a line's units of 16 bytes lie:
-// offset<SIDE>(line, unit), kPitch bytes after that of the line before, or after kPeriod lines kPeriod times
-// that.
-template <class T, bool along_k_, int SIDE, class Order_>
-struct LineTile {
-  using Order = Order_;
-  static constexpr bool kAlongK = along_k_, kTf32 = std::is_same_v<T, float>;
-  static constexpr int kLine = 128 / int(sizeof(T)), kK = kLine, kSide = SIDE;  // elements
-  static constexpr int kLines = SIDE;  // SIDE * kK elements, in either direction
-  static constexpr int kBoxLines = kAlongK ? SIDE : kK;
-  static constexpr int kBytes = Order::template bytes<SIDE>();
-  static_assert(SIDE % kLine == 0, "whole boxes");
-
-  // In bytes.
-  __device__ __forceinline__ static constexpr int offset(int line, int unit) {
-    return Order::template offset<SIDE>(line, unit);
-  }
-};
-
-// One thread's share of the copies of a tile: a unit of every (THREADS / 8)th line, stage after stage.
-template <class Tile, class T, int THREADS>
-class TileCopy {
-  static constexpr int kAtOnce = THREADS / 8, kLines = Tile::kLines, kBoxLines = Tile::kBoxLines;
-  static constexpr int kUnit = kPer16Bytes<T>;
-  static_assert(kLines % kAtOnce == 0 && (kBoxLines % kAtOnce == 0 || kAtOnce % kBoxLines == 0));
-  static_assert(kAtOnce % Tile::Order::kPeriod == 0);
-
- public:
-  // From stage `first` of the tile at side0 of a matrix.
-  __device__ __forceinline__ TileCopy(const RowsOperand<T>& from, int64_t batch, int side0, int first = 0)
-      : operand_(from), side_(from.side - side0), k_(from.k - first * Tile::kK) {
-    const Unit unit;
-    from_ = from.data + batch * from.batch_stride +
-            (Tile::kAlongK ? side0 + unit.row : first * Tile::kK + unit.row) * from.row_stride +
-            (Tile::kAlongK ? first * Tile::kK : side0) + unit.column;
-    to_ = Tile::offset(int(threadIdx.x) / 8, int(threadIdx.x) % 8);
-  }
-
-  // Part `part` of `parts` of the next stage; zeros outside the operand. Whole tiles know that they are: to
-  // find out, unit by unit, takes eight instructions each.
-  __device__ __forceinline__ void copy(unsigned char* tile, int part, int parts) {
-    if (side_ >= Tile::kSide && k_ >= Tile::kK) {
-      copy_units(tile, part, parts, [](int, int) { return 16; });
-    } else {
-      const Unit unit;
-      const int rows = (Tile::kAlongK ? side_ : k_) - unit.row;
-      const int columns = (Tile::kAlongK ? k_ : side_) - unit.column;
-      copy_units(tile, part, parts, [&](int row, int column) {
-        return row < rows ? max(0, min(columns - column, kUnit)) * int(sizeof(T)) : 0;
-      });
-    }
-    if (part < parts - 1) return;
-    from_ += Tile::kAlongK ? Tile::kK : Tile::kK * operand_.row_stride;
-    k_ -= Tile::kK;
-  }
-
- private:
-  // The thread's first one.
-  struct Unit {
-    int row = int(threadIdx.x) / 8 % kBoxLines;
-    int column = int(threadIdx.x) / 8 / kBoxLines * Tile::kLine + int(threadIdx.x) % 8 * kUnit;
-  };
-
-  template <class Valid>
-  __device__ __forceinline__ void copy_units(unsigned char* tile, int part, int parts, Valid&& valid) const {
-    constexpr int kUnits = kLines / kAtOnce;
-    FASTGEMM_UNROLL
-    for (int i = 0; i < kUnits; ++i) {
-      if (i * parts / kUnits != part) continue;
-      const int line = i * kAtOnce, row = line % kBoxLines, column = line / kBoxLines * Tile::kLine;
-      copy_async<16>(tile + to_ + line * Tile::Order::kPitch, from_ + row * operand_.row_stride + column,
-                     valid(row, column));
-    }
-  }
-
-  const RowsOperand<T>& operand_;
-  const T* from_;
-  int side_, k_;  // that the operand has from here on
-  int to_;
-};
-
-// Multiplies `steps` stages of a ring, of which STAGES - 1 are on their way. A product of two fragments' rows
-// keeps the tensor cores busy for some 50 cycles (fp64: 130); a warp asks for copies and loads the fragments
-// of the next step of k between them, a few instructions at a time. All at once they fill the queue to shared
-// memory, behind which the products of all warps wait: copies in one go cost 20 % (bf16, measured).
-template <int STAGES, int STAGE_BYTES, class Warp, class Copy>
-__device__ __forceinline__ void multiply_stages(unsigned char* ring, int steps, Copy&& copy, Warp& warp) {
-  constexpr int kLast = Warp::kSteps - 1, kRows = Warp::kM, kTurn = kRows / 2;
-  constexpr int kParts = Warp::kCopyParts;
-  static_assert(kParts <= kLast * kRows + kTurn, "before the turn to the next stage");
-  static_assert(Warp::kSteps % 2 == 0, "fragments[0] begins and ends a stage");
-  typename Warp::Fragments fragments[2];
-  int slot = 0, free_slot = STAGES - 1;
-  // One stage more than there are is read, but not multiplied.
-  for (int i = 0; i < STAGES - 1; ++i) {
-    if (i <= steps) copy(ring + i * STAGE_BYTES, 0, 1);
-    commit_async_copies();  // an empty group too, so that the count of groups is the count of stages
-  }
-  wait_async_copies<STAGES - 2>();
-  __syncthreads();
-  warp.load(fragments[0], ring, 0, 0, 1);
-  FASTGEMM_NO_UNROLL
-  for (int stage = 0; stage < steps; ++stage) {
-    const bool more = stage + STAGES - 1 <= steps;
-    FASTGEMM_UNROLL
-    for (int step = 0; step <= kLast; ++step) {
-      FASTGEMM_UNROLL
-      for (int row = 0; row < kRows; ++row) {
-        if (step == kLast && row == kTurn) {
-          commit_async_copies();
-          free_slot = slot;
-          if (++slot == STAGES) slot = 0;
-          wait_async_copies<STAGES - 2>();
-          __syncthreads();  // the next stage is there for all, and this one has been read by all
-        }
-        if (row >= kTurn)
-          warp.load(fragments[(step + 1) % 2], ring + slot * STAGE_BYTES, (step + 1) % Warp::kSteps,
-                    row - kTurn, kRows - kTurn);
-        warp.multiply(fragments[step % 2], row);
-        const int part = step * kRows + row;
-        if (more && part < kParts) copy(ring + free_slot * STAGE_BYTES, part, kParts);
-      }
-    }
-  }
-  wait_async_copies<0>();
-  __syncthreads();  // the ring is free
-}
 
 // A warp's sums (ROWS, COLUMNS) on their way through shared memory, so that C is read and written 16 bytes
 // at a time along its rows.
@@ -181,9 +50,12 @@ struct WarpSlab {
     for (int i = int(threadIdx.x) % 32; i < ROWS * kAcross; i += 32) {
       const int row = i / kAcross, column = i % kAcross * N;
       const int valid = row0 + row < g.m ? inside(g.n, column0 + column, N) : 0;
-      if (valid > 0)
-        store_row_as<Out, N>(g.result, vectors, row0 + row, column0 + column, &sums[row * kPitch + column],
-                             valid);
+      if (valid <= 0) continue;
+      Vector16<Acc> sum[N / kPer16Bytes<Acc>];
+      FASTGEMM_UNROLL
+      for (int j = 0; j < N / kPer16Bytes<Acc>; ++j)
+        sum[j] = load_vector<Vector16<Acc>>(&sums[row * kPitch + column + j * kPer16Bytes<Acc>]);
+      store_row_as<Out, N>(g.result, vectors, row0 + row, column0 + column, &sum[0][0], valid);
     }
   }
 };
@@ -300,14 +172,14 @@ __device__ __forceinline__ void multiply_parts(const TileArguments<T>& g) {
   for (int i = 0; part_of(g.work, i, part); ++i) {
     const Place place(part.tile, g.tiles_m, g.tiles_n);
     const int row0 = place.row * C::BM, column0 = place.column * C::BN;
-    TileCopy<typename K::TileA, T, C::kThreads> a(g.operands.a, place.batch, row0, part.first);
-    TileCopy<typename K::TileB, T, C::kThreads> b(g.operands.b, place.batch, column0, part.first);
-    const auto copy = [&](unsigned char* stage, int part, int parts) {
-      a.copy(stage, part, parts);
-      b.copy(stage + K::TileA::kBytes, part, parts);
-    };
+    using CopyA = TileCopy<typename K::TileA, T, C::kThreads>;
+    using CopyB = TileCopy<typename K::TileB, T, C::kThreads>;
+    const int steps = part.end - part.first;
+    // One stage more than is multiplied, for it is read.
+    StageCopy copies(CopyA(g.operands.a, place.batch, row0, part.first),
+                     CopyB(g.operands.b, place.batch, column0, part.first), steps + 1);
     typename K::Warp warp(row, column);
-    multiply_stages<C::kStages, K::kStageBytes>(shared->ring[0], part.end - part.first, copy, warp);
+    multiply_stages<C::kStages, K::kStageBytes>(shared->ring[0], steps, copies, warp);
     if (part.end != g.work.steps) {
       hand_over<K>(g, warp.sum);
       continue;

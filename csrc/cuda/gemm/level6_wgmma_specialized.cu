@@ -7,14 +7,20 @@
 //   - one block a multiprocessor stays for all its tiles. A finished tile is rounded, kept in registers and
 //     stored between the first products of the next one, asynchronously (level6_store.cuh);
 //   - tiles come in bands, so that those under way share rows of A and columns of B in L2, and those of the
-//     last wave are shared evenly where that pays (level6_schedule.cuh).
+//     last wave are shared evenly where that pays (level6_schedule.cuh);
+//   - tf32 and int8 operands with m or n along rows are multiplied from registers (level6_fragments.cuh), as
+//     A, or as B in C^T = B^T A^T. Of two such operands the smaller one is copied;
+//   - with beta the tiles of c come through the ring like operands, so that nobody waits for them.
 // The pipeline's position lives in uniform registers, which costs nothing to keep and 3 % to lose: no branch
 // of the main loop may depend on how long a part is, hence chunks of at least four stages.
-// Measured on an H200 in bf16, cold L2, against cuBLAS in the same run: 0.98 at 2048, 1.02 at 4096, 1.06 at
-// 8192, 1.04 at 16384, in all four layouts.
+// Measured on an H200, cold L2, against cuBLAS in the same run, at 2048, 4096, 8192 and 16384: bf16 0.98,
+// 1.01, 1.06 and 1.04 in all four layouts; tf32 NT 1.02, 1.02, 1.04, 1.13, NN 1.04, 1.02, 1.05, 1.00, TN,
+// which copies, 1.33 to 1.78; int8 NT 1.42, 0.99, 1.08, 1.05. From 4096 on the tensor cores are busy in 99 %
+// of all cycles, at 1.36 to 1.55 GHz of 1.98: the limit is power.
 #include "cuda/gemm/level5_choice.cuh"
 #include "cuda/gemm/level6_blend.cuh"
 #include "cuda/gemm/level6_operand.cuh"
+#include "cuda/gemm/level6_products.cuh"
 #include "cuda/gemm/level6_schedule.cuh"
 #include "cuda/gemm/level6_store.cuh"
 #include "cuda/gemm/levels.h"
@@ -46,7 +52,9 @@ using NarrowTile = Shape<128>;  // 6 stages
 
 template <class T>
 struct Arguments {
-  Result<T> result;
+  Accumulator<T> alpha, beta;
+  int out_bytes;         // of an element
+  bool adds;             // beta is not 0
   int batch_a, batch_b;  // 0 where the batch shares the operand
   Schedule<Accumulator<T>> schedule;
 };
@@ -61,9 +69,23 @@ struct RingPosition {
   }
 };
 
-template <class S, class A, class B, class T>
-__device__ __forceinline__ void produce(typename S::Shared& shared, const TensorMap& a, const TensorMap& b,
-                                        const Arguments<T>& g, Parts parts) {
+// Of operands, of the matrix c that beta times is added, and of the result. c and out come in boxes.
+struct Maps {
+  TensorMap a, b, c, out;
+};
+
+// Where box `index` of a warp's rows of a tile lies in C, whose elements have so many bytes.
+template <bool transposed, class S>
+__device__ __forceinline__ RowsPlace place_of_box(const TilePlace<S>& tile, int warp, int index, int bytes) {
+  const int row = tile.row + kWarpRows * warp;
+  const int column = tile.column + index * (transposed ? kBoxBytes / 64 : 128 / bytes);
+  return {transposed ? column : row, transposed ? row : column, tile.batch};
+}
+
+// c comes through the ring too, behind the last stage of a tile: two boxes of each warp at a time.
+template <class S, class A, class B, bool transposed, class T>
+__device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& maps, const Arguments<T>& g,
+                                        Parts parts) {
   const bool elected = elect_one();
   RingPosition<S> at{0, 1};  // a fresh stage counts as emptied
   Part part;
@@ -77,74 +99,110 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Tensor
         Barrier* const full = &shared.full[at.stage];
         unsigned char* const stage = shared.stage[at.stage];
         arrive_expecting(full, A::kBytes + B::kBytes);
-        A::load(stage, &a, full, place.row, step * A::kK, place.batch * g.batch_a);
-        B::load(stage + A::kBytes, &b, full, place.column, step * B::kK, place.batch * g.batch_b);
+        A::load(stage, &maps.a, full, place.row, step * A::kK, place.batch * g.batch_a);
+        B::load(stage + A::kBytes, &maps.b, full, place.column, step * B::kK, place.batch * g.batch_b);
+      }
+      at.advance();
+    }
+    if (!g.adds || part.end != g.schedule.work.steps) continue;
+    constexpr int kBoxes = 2 * S::kConsumerWarps;
+    static_assert(kBoxes * kBoxBytes <= S::kStageBytes);
+    FASTGEMM_NO_UNROLL
+    for (int first_box = 0; first_box < S::kN * g.out_bytes / 128; first_box += 2) {
+      wait_phase(&shared.empty[at.stage], at.phase);
+      if (elected) {
+        Barrier* const full = &shared.full[at.stage];
+        arrive_expecting(full, kBoxes * kBoxBytes);
+        FASTGEMM_NO_UNROLL
+        for (int i = 0; i < kBoxes; ++i) {
+          const RowsPlace from = place_of_box<transposed>(place, i / 2, first_box + i % 2, g.out_bytes);
+          load_box(shared.stage[at.stage] + i * kBoxBytes, &maps.c, full, from.column, from.row, from.plane);
+        }
       }
       at.advance();
     }
   }
 }
 
-template <class S, class E, class A, class B, Major a_major, Major b_major, class Out, class T>
+// alpha * sums + beta * c of a tile. Boxes of c are in the ring from `at` on.
+template <class S, class Boxes, class T>
+__device__ __forceinline__ void finish_tile(typename S::Shared& shared, const Arguments<T>& g, int tile,
+                                            const Accumulator<T> (&sum)[S::kSums], Boxes& boxes,
+                                            RingPosition<S>& at, int warp) {
+  using Acc = Accumulator<T>;
+  // Without a factor 16-bit results take half the instructions. Others have to be moved anyway.
+  if (Boxes::kPacked == 2 && !g.adds && g.alpha == Acc(1))
+    return boxes.take(sum, tile, [](Acc x) { return x; });
+  if (!g.adds) return boxes.take(sum, tile, [&](Acc x) { return g.alpha * x; });
+  const auto next_two = [&] {
+    wait_phase(&shared.full[at.stage], at.phase);
+    return shared.stage[at.stage] + warp * 2 * kBoxBytes;
+  };
+  const auto done = [&] {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) arrive(&shared.empty[at.stage]);
+    at.advance();
+  };
+  boxes.take(sum, tile, [&](Acc x, Acc c) { return g.alpha * x + g.beta * c; }, next_two, done);
+}
+
+template <class S, class Products, class Out, bool transposed, class T>
 __device__ __forceinline__ void consume(typename S::Shared& shared, const TensorMap& out,
                                         const Arguments<T>& g, Parts parts, int warp) {
   const int warpgroup = warp / 4, lane = int(threadIdx.x) % 32;
-  const MatrixDescriptor a = A::descriptor(shared.stage[0], 64 * warpgroup);
-  const MatrixDescriptor b = B::descriptor(shared.stage[0] + A::kBytes);
-  Accumulator<E> sum[S::kSums];  // (64, S::kN), a warp 16 rows of them
-  HeldBoxes<Out, S::kSums> boxes(BoxStore(shared.staging[warp], &out));
+  const auto place_of = [&](int tile) {
+    return place_of_box<transposed>(TilePlace<S>(tile, g.schedule), warp, 0, int(sizeof(Out)));
+  };
+  HeldBoxes<Box<Out, typename Products::Rows, transposed>, S::kSums, decltype(place_of)> boxes(
+      BoxStore(shared.staging[warp], &out), place_of);
+  Products products(shared.stage[0], warp);
+  Accumulator<T> sum[S::kSums];  // (64, S::kN), a warp 16 rows of them
   RingPosition<S> at{0, 0};
   Part part;
   while (parts.next(part)) {
     Barrier* before = nullptr;
-    const auto multiply = [&](bool accumulate) {
+    const auto multiply = [&](bool accumulate, auto&& meanwhile) {
       wait_phase(&shared.full[at.stage], at.phase);
-      const int bytes = at.stage * (A::kBytes + B::kBytes);
-      wgmma_fence(sum);
-      multiply_tiles<E, A, B, a_major, b_major>(sum, a.at(bytes), b.at(bytes), accumulate);
-      wgmma_commit();
-    };
-    const auto release = [&](bool was_one_before) {
-      wgmma_wait<1>();  // the stage before has been read
-      if (lane == 0 && was_one_before) arrive(before);
+      products.multiply(sum, at.stage * S::kStageBytes, accumulate, meanwhile, [&] {
+        if (lane == 0 && accumulate) arrive(before);
+      });
       before = &shared.empty[at.stage];
       at.advance();
     };
     FASTGEMM_UNROLL
-    for (int i = 0; i < kChunk; ++i) {
-      multiply(i > 0);
-      if (i < boxes.kHeld) boxes.store(i);
-      release(i > 0);
-    }
+    for (int i = 0; i < kChunk; ++i)
+      multiply(i > 0, [&] {
+        if (i < boxes.kHeld) boxes.store(i);
+      });
     FASTGEMM_NO_UNROLL
-    for (int left = g.schedule.stages_of(part) - kChunk; left > 0; --left) {
-      multiply(true);
-      release(true);
-    }
+    for (int left = g.schedule.stages_of(part) - kChunk; left > 0; --left) multiply(true, [] {});
     wgmma_wait<0>(sum);
+    __syncwarp();
     if (lane == 0) arrive(before);
     if (part.end != g.schedule.work.steps) {
       hand_over<S>(g.schedule, sum, warpgroup);
       continue;
     }
     if (part.first != 0) collect<S>(g.schedule, sum, part, warpgroup);
-    const TilePlace<S> place(part.tile, g.schedule);
-    boxes.take(sum, g.result.alpha, {place.row + 16 * warp, place.column, place.batch});
+    finish_tile<S>(shared, g, part.tile, sum, boxes, at, warp);
   }
   boxes.store_all();
   wait_stores_read<0>();
 }
 
-template <class S, class T, Major a_major, Major b_major>
+template <class S, class T, Major a_major, Major b_major, bool transposed>
 __global__ void __launch_bounds__(S::kThreads, 1)
-    gemm_wgmma_specialized_kernel(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b,
-                                  const __grid_constant__ TensorMap out,
-                                  const __grid_constant__ Arguments<T> g) {
+    gemm_wgmma_specialized_kernel(const __grid_constant__ Maps maps, const __grid_constant__ Arguments<T> g) {
 #if FASTGEMM_SM90A
   using E = TensorCoreElement<T>;
   using A = OperandTile<E, a_major, S::kM>;
   using B = OperandTile<E, b_major, S::kN>;
+  constexpr bool kRegisters = a_major == Major::mn && sizeof(T) != 2;
+  using Products =
+      std::conditional_t<kRegisters, RegisterOperand<E, A, B>, SharedOperands<E, A, B, a_major, b_major>>;
   FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared);
+  if (threadIdx.x == S::kConsumerThreads)
+    prefetch_map(&maps.a), prefetch_map(&maps.b), prefetch_map(&maps.out);
   if (threadIdx.x == 0) {
     for (int i = 0; i < S::kStages; ++i) {
       init_barrier(&shared->full[i], 1);
@@ -157,14 +215,14 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   const Parts parts(g.schedule.work, int(blockIdx.x), int(gridDim.x));
   if (warp >= S::kConsumerWarps) {
     release_registers<40>();
-    if (warp == S::kConsumerWarps) produce<S, A, B>(*shared, a, b, g, parts);
+    if (warp == S::kConsumerWarps) produce<S, A, B, transposed>(*shared, maps, g, parts);
   } else {
     claim_registers<232>();
     const auto consume_to = [&]<class Out>() {
-      consume<S, E, A, B, a_major, b_major, Out>(*shared, out, g, parts, warp);
+      consume<S, Products, Out, transposed>(*shared, maps.out, g, parts, warp);
     };
     if constexpr (Result<T>::kMayBeWide) {
-      if (g.result.wide) return consume_to.template operator()<float>();
+      if (g.out_bytes == 4) return consume_to.template operator()<float>();
     }
     consume_to.template operator()<typename Result<T>::Narrow>();
   }
@@ -176,12 +234,13 @@ __global__ void clear_flags_kernel(uint32_t* flags, int count) {
 }
 
 template <class S, class T>
-Schedule<Accumulator<T>> make_schedule(const Gemm<T>& problem, int batch, int& blocks, Context& context) {
+Schedule<Accumulator<T>> make_schedule(int64_t rows, int64_t columns, int64_t k, int batch, int& blocks,
+                                       Context& context) {
   Schedule<Accumulator<T>> s{};
-  s.tiles_m = int(ceil_div(problem.m, S::kM)), s.tiles_n = int(ceil_div(problem.n, S::kN));
+  s.tiles_m = int(ceil_div(rows, S::kM)), s.tiles_n = int(ceil_div(columns, S::kN));
   const int64_t tiles = int64_t(batch) * s.tiles_m * s.tiles_n;
   // At least a chunk: the hardware reads zeros beyond k.
-  s.stages = int(std::max<int64_t>(ceil_div(problem.k, 128 / int(sizeof(T))), kChunk));
+  s.stages = int(std::max<int64_t>(ceil_div(k, 128 / int(sizeof(T))), kChunk));
   const int chunks = s.stages / kChunk;
   blocks = int(std::min<int64_t>(multiprocessors(), tiles * chunks));
   s.work = plan_last_wave(tiles, chunks, blocks);
@@ -193,47 +252,64 @@ Schedule<Accumulator<T>> make_schedule(const Gemm<T>& problem, int batch, int& b
   return s;
 }
 
-// C in boxes (16, 128 bytes).
+// C in boxes.
 template <class T>
-TensorMap map_of(const Gemm<T>& g, int batch) {
-  const Result<T>& r = g.result;
-  const int64_t bytes = r.out_bytes(), plane = batch == 1 ? g.m * r.row_stride : r.batch_stride;
-  return make_tensor_map({r.out, int(bytes), g.n, g.m, batch, r.row_stride * bytes, plane * bytes,
-                          int(128 / bytes), kBoxRows, Swizzle::bytes128});
+TensorMap map_of(const Gemm<T>& g, const void* data, int64_t row_stride, int64_t batch_stride, int batch,
+                 bool transposed) {
+  const int bytes = g.result.out_bytes();
+  const int64_t plane = batch == 1 ? g.m * row_stride : batch_stride;
+  const Swizzle width = transposed ? Swizzle::bytes64 : Swizzle::bytes128;
+  return make_tensor_map({data, bytes, g.n, g.m, batch, row_stride * bytes, plane * bytes, int(width) / bytes,
+                          kBoxBytes / int(width), width});
 }
 
 template <class S, class T>
 void launch_tiles(const Gemm<T>& g, const BoxOperands<T>& operands, int batch, Context& context) {
   int blocks = 0;
-  const Arguments<T> arguments{g.result, operands.a.batch_stride != 0, operands.b.batch_stride != 0,
-                               make_schedule<S>(g, batch, blocks, context)};
-  const TensorMap a = operands.a.map(S::kM), b = operands.b.map(S::kN), out = map_of(g, batch);
-  operands.with_majors([&]<Major a_major, Major b_major>() {
-    launch<gemm_wgmma_specialized_kernel<S, T, a_major, b_major>>(
+  const auto [a, b, transposed] = operands;
+  const Result<T>& r = g.result;
+  const Arguments<T> arguments{r.alpha,
+                               r.beta,
+                               r.out_bytes(),
+                               r.beta != Accumulator<T>(0),
+                               a.batch_stride != 0,
+                               b.batch_stride != 0,
+                               make_schedule<S, T>(a.side, b.side, g.k, batch, blocks, context)};
+  const TensorMap out = map_of(g, r.out, r.row_stride, r.batch_stride, batch, transposed);
+  const TensorMap c =
+      arguments.adds ? map_of(g, r.c, r.c_row_stride, r.c_batch_stride, batch, transposed) : out;
+  const Maps maps{a.map(S::kM), b.map(S::kN), c, out};
+  const auto run = [&]<Major a_major, Major b_major, bool transposed = false>() {
+    launch<gemm_wgmma_specialized_kernel<S, T, a_major, b_major, transposed>>(
         "wgmma_specialized", {dim3(unsigned(blocks)), dim3(S::kThreads), sizeof(typename S::Shared)},
-        context)(a, b, out, arguments);
-  });
+        context)(maps, arguments);
+  };
+  if constexpr (sizeof(T) != 2) {
+    if (transposed) return run.template operator()<Major::mn, Major::k, true>();
+    if (a.major == Major::mn) return run.template operator()<Major::mn, Major::k>();
+  }
+  operands.with_majors(run);
 }
 
 // Whether narrow tiles leave so many more multiprocessors at work that they are done first.
-template <class T>
-bool suits_narrow(const Gemm<T>& g, int batch) {
+inline bool suits_narrow(int64_t rows, int64_t columns, int batch) {
   constexpr double kNarrowTime = 0.56;  // of a wide tile
   const auto waves = [&](int64_t m, int64_t n) {
-    return double(ceil_div(batch * ceil_div(g.m, m) * ceil_div(g.n, n), multiprocessors()));
+    return double(ceil_div(batch * ceil_div(rows, m) * ceil_div(columns, n), multiprocessors()));
   };
   return kNarrowTime * waves(NarrowTile::kM, NarrowTile::kN) < waves(WideTile::kM, WideTile::kN);
 }
 
 template <class T>
 void gemm_tiles(const Gemm<T>& problem, int batch, Context& context) {
-  const BoxOperands<T> operands(problem, batch, context);
+  const BoxOperands<T> operands(problem, batch, context, true);
   Gemm<T> g = problem;
   if (g.m == 1) g.result.row_stride = ceil_div(g.n, 16) * 16;
   const bool boxes = takes_boxes(g, batch);
   if (!boxes) g.result = sums_in_workspace(problem, batch, context);
-  suits_narrow(g, batch) ? launch_tiles<NarrowTile>(g, operands, batch, context)
-                         : launch_tiles<WideTile>(g, operands, batch, context);
+  suits_narrow(operands.a.side, operands.b.side, batch)
+      ? launch_tiles<NarrowTile>(g, operands, batch, context)
+      : launch_tiles<WideTile>(g, operands, batch, context);
   if (!boxes) blend(problem, g.result, batch, context);
 }
 

@@ -28,6 +28,11 @@
   DECLARE(gemm_float4_padded68)      \
   DECLARE(gemm_double_buffer_sync)
 
+// The shared memory that a block of the portable tensor-core rungs takes at most.
+namespace fastgemm {
+inline constexpr int kLargeBlockBytes = 144 << 10;
+}
+
 #define FASTGEMM_DECLARE(name) void name(const GemmProblem&, Context&);
 namespace fastgemm::cuda {
 FASTGEMM_CUDA_GEMM(FASTGEMM_DECLARE)

@@ -31,36 +31,33 @@ constexpr Kernel hopper_row(int level, std::string_view name, DTypeSet types, st
   return k;
 }
 
-// What tensor cores multiply so far. They round float32 operands to tf32.
+// A row whose blocks take more shared memory than compute capability 8.6, 8.9 and 12.x have (99 KB).
+const char* unavailable_large_block() {
+  return cuda::unavailable_sm80(
+      kLargeBlockBytes, "its blocks take up to 144 KB of shared memory, more than this GPU gives one");
+}
+constexpr Kernel large_block_row(int level, std::string_view name, DTypeSet types, std::string_view summary,
+                                 Gemm gemm, Role role = Role::rung) {
+  Kernel k = row(level, name, types, summary, gemm, role);
+  k.needs = "sm_80, 144 KB a block";
+  k.unavailable = unavailable_large_block;
+  return k;
+}
+
+// What tensor cores multiply so far.
 constexpr DTypeSet kTensorCoreTypes = dtypes(DType::f32, DType::f16, DType::bf16, DType::i8);
 
-const char* rejects_ieee(const GemmProblem& p) {
-  if (p.type != DType::f32 || p.precision == Precision::tf32) return nullptr;
-  return "it multiplies float32 in tf32 alone, which needs precision=\"tf32\"";
-}
-
+// Tensor cores round float32 operands to tf32.
 constexpr Kernel tensor_core_row(Kernel k) {
-  k.rejects = rejects_ieee;
+  k.precision = Precision::tf32;
   return k;
 }
 
-// Rows that multiply float32 as a sum of planes, in the precision of their name.
-constexpr Kernel split_row(std::string_view name, std::string_view summary, Gemm gemm,
-                           const char* (*rejects)(const GemmProblem&)) {
+// float32 as a sum of planes of fewer bits.
+constexpr Kernel split_row(std::string_view name, std::string_view summary, Gemm gemm, Precision precision) {
   Kernel k = hopper_row(6, name, dtypes(DType::f32), summary, gemm);
-  k.rejects = rejects;
+  k.precision = precision;
   return k;
-}
-
-const char* rejects_less_than_ieee(const GemmProblem& p) {
-  if (p.precision == Precision::ieee || p.precision == Precision::bf16x6) return nullptr;
-  return "it multiplies float32 at full accuracy, which is precision=\"ieee\" or \"bf16x6\"";
-}
-const char* rejects_all_but_bf16x3(const GemmProblem& p) {
-  return p.precision == Precision::bf16x3 ? nullptr : "it multiplies float32 with precision=\"bf16x3\" alone";
-}
-const char* rejects_all_but_fp16x3(const GemmProblem& p) {
-  return p.precision == Precision::fp16x3 ? nullptr : "it multiplies float32 with precision=\"fp16x3\" alone";
 }
 
 constexpr Kernel kRows[] = {
@@ -100,27 +97,28 @@ constexpr Kernel kRows[] = {
     tensor_core_row(hopper_row(6, "packed", kTensorCoreTypes,
                                "the same from images of shared memory that a pre-pass writes of any operand",
                                FASTGEMM_LAUNCHER(gemm_packed))),
+    split_row("fp16x3", "float32 as three products of fp16 planes, rows scaled by powers of two",
+              FASTGEMM_LAUNCHER(gemm_fp16x3), Precision::fp16x3),
+    split_row("bf16x3", "float32 as three products of bf16 planes: 16 of 24 bits",
+              FASTGEMM_LAUNCHER(gemm_bf16x3), Precision::bf16x3),
     split_row("bf16x6",
               "float32 as six products of bf16 planes, summed in order: more accurate than float32 sums",
-              FASTGEMM_LAUNCHER(gemm_bf16x6), rejects_less_than_ieee),
-    split_row("fp16x3", "float32 as three products of fp16 planes, rows scaled by powers of two",
-              FASTGEMM_LAUNCHER(gemm_fp16x3), rejects_all_but_fp16x3),
-    split_row("bf16x3", "float32 as three products of bf16 planes: 16 of 24 bits",
-              FASTGEMM_LAUNCHER(gemm_bf16x3), rejects_all_but_bf16x3),
+              FASTGEMM_LAUNCHER(gemm_bf16x6), Precision::ieee),
     hopper_row(6, "int8x10", dtypes(DType::i32),
                "int32 modulo 2^32 as ten products of byte planes, two sweeps over k",
                FASTGEMM_LAUNCHER(gemm_int8x10)),
-    tensor_core_row(row(6, "mma_sync", kTensorCoreTypes,
+    tensor_core_row(
+        large_block_row(6, "mma_sync", kTensorCoreTypes,
                         "64 x 64 sums a warp by mma.sync, swizzled tiles, a ring of asynchronous stages",
                         FASTGEMM_LAUNCHER(gemm_mma_sync))),
-    row(6, "dmma", dtypes(DType::f64), "the same on fp64 tensor cores, 64 x 32 sums a warp",
-        FASTGEMM_LAUNCHER(gemm_dmma)),
-    tensor_core_row(row(6, "wmma", kTensorCoreTypes | dtypes(DType::f64),
-                        "CUDA's wmma from padded tiles, two of three stages on their way",
-                        FASTGEMM_LAUNCHER(gemm_wmma))),
-    row(6, "dmma_m8n8k4", dtypes(DType::f64),
-        "dmma by m8n8k4, the one shape before Hopper: half the rate there",
-        FASTGEMM_LAUNCHER(gemm_dmma_m8n8k4), Role::companion),
+    large_block_row(6, "dmma", dtypes(DType::f64), "the same on fp64 tensor cores, 64 x 32 sums a warp",
+                    FASTGEMM_LAUNCHER(gemm_dmma)),
+    tensor_core_row(large_block_row(6, "wmma", kTensorCoreTypes | dtypes(DType::f64),
+                                    "CUDA's wmma from padded tiles, two of three stages on their way",
+                                    FASTGEMM_LAUNCHER(gemm_wmma))),
+    large_block_row(6, "dmma_m8n8k4", dtypes(DType::f64),
+                    "dmma by m8n8k4, the one shape before Hopper: half the rate there",
+                    FASTGEMM_LAUNCHER(gemm_dmma_m8n8k4), Role::companion),
 };
 
 }  // namespace

@@ -152,6 +152,7 @@ def explain(
     dtype: torch.dtype = torch.float32,
     trans_a: bool = False,
     trans_b: bool = False,
+    precision: str | None = None,
     gpu: str = DEFAULT_GPU,
 ) -> Report:
     """Counts what a CUDA kernel does to memory, by source line, on a simulated GPU.
@@ -167,6 +168,7 @@ def explain(
         dtype: of the operands; for transpose any whose elements have 1, 2, 4, 8 or 16 bytes.
         trans_a: the first operand of gemm is stored transposed, ``(K, M)``.
         trans_b: the second is stored as ``(N, K)``.
+        precision: of float32 products, as for :func:`fastgemm.matmul`; ``None`` is ``"ieee"``.
         gpu: the GPU for occupancy and roofline: A100, H100, H200, L40S or RTX 4090.
 
     Returns:
@@ -179,10 +181,13 @@ def explain(
     target = find_gpu(gpu)
     if op != "gemm" and (trans_a or trans_b):
         raise ValueError(f"fastgemm.explain: trans_a and trans_b belong to gemm, not to {op}")
+    if op != "gemm" and precision is not None:
+        raise ValueError(f"fastgemm.explain: precision belongs to gemm, not to {op}")
     layout = "".join("T" if transposed else "N" for transposed in (trans_a, trans_b))
     problem = _problem(op, shape, dtype, layout)
     simulator = load_simulator()
-    choice = {name: value for name, value in (("level", level), ("kernel", kernel)) if value is not None}
+    asked = {"level": level, "kernel": kernel, "precision": precision}
+    choice = {name: value for name, value in asked.items() if value is not None}
     found, error = _count(simulator, target, _call(problem, choice))
     launches = build_launches(found, simulator.path(), target)
     row = _row(op, found)

@@ -11,7 +11,7 @@ records       the rows of a report, as JSON and CSV
 ladder        every level of an operation
 sweep         many problems; presets and gpu_presets name sets of them
 host_time     what a call costs the host
-plots         pictures of both; markdown and formatting, their tables and numbers
+plots         pictures of both; the files *markdown and formatting, their tables and numbers
 """
 
 from .checking import Check, WrongResult, check

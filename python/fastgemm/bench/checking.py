@@ -3,11 +3,14 @@
 The reference is computed on the CPU in float64, for integers exactly; transposes are compared in place. Each
 component of a product must obey
 
-    |C - ref| <= 2 u (sqrt(K) + 3) (|A| |B|)  +  u_out |ref|
+    |C - ref| <= (2 u (sqrt(K) + 3) + 2 u_in min(1, 16 / sqrt(K))) (|A| |B|)  +  u_out |ref|
 
-with u the unit roundoff of the accumulator and u_out that of a narrower result. Any order of summation stays
-within K u; rounding errors being as good as random, right kernels stay within a few times sqrt(K) u, and wrong
-ones do not. NaN fails. The result is poisoned before the call, so that an element never written shows.
+with u the unit roundoff of the accumulator, u_in = 2**-11 where float32 operands are rounded to tf32 (0 elsewhere)
+and u_out that of a narrower result. Any order of summation stays within K u; rounding errors being as good as
+random, right kernels stay within a few times sqrt(K) u, and wrong ones do not. Those of the operands do not add
+up from product to product, hence their 16 / sqrt(K): twice what the worst of 2**22 results needs where operands
+are truncated, six times where they are rounded to nearest. NaN fails. The result is poisoned before the call, so
+that an element never written shows.
 """
 
 from __future__ import annotations
@@ -109,7 +112,10 @@ class Reference:
         out = self.instance.out.dtype
         value, bound = _in_float64(a, b)
         accumulator = torch.float32 if out.itemsize == 2 else out
-        bound.mul_(2 * unit_roundoff(accumulator) * (math.sqrt(problem.k) + 3))
+        relative = 2 * unit_roundoff(accumulator) * (math.sqrt(problem.k) + 3)
+        if problem.precision == "tf32":  # which has as many bits as float16
+            relative += 2 * unit_roundoff(torch.float16) * min(1.0, 16 / math.sqrt(max(problem.k, 1)))
+        bound.mul_(relative)
         if out != accumulator:
             bound += unit_roundoff(out) * value.abs()
         return value, bound + torch.finfo(out).smallest_normal * unit_roundoff(out)

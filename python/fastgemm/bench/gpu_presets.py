@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from typing import Any
 
 import torch
 
@@ -14,6 +15,9 @@ LEVELS = (1, 2, 3, 4, 5)
 FP32, FP64, FP16, BF16 = torch.float32, torch.float64, torch.float16, torch.bfloat16
 BY_BYTES = {1: torch.int8, 2: BF16, 4: FP32, 8: FP64, 16: torch.complex128}
 ODD = (4095, 4097, 4093)
+SQUARES = (2048, 4096, 8192, 16384)
+TENSOR_CORE_RUNGS = ("wmma", "mma_sync", "wgmma", "wgmma_specialized")  # as they are read
+RUNGS_GROUP = "bfloat16 8192, rungs of level 6"
 SIZES = (128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
 
@@ -50,6 +54,30 @@ def reference() -> list[Case]:
             cases.append(Case(Transpose(rows, cols, dtype), group, own_and_library, optional=True))
     for dtype in (FP32, BF16):
         cases.append(Case(Add(16384, 8192, dtype), "add", five))
+    return cases
+
+
+def tensor_cores() -> list[Case]:
+    """Level 6 and level=None in every type that tensor cores multiply, against torch, for int8 also against
+    cublasGemmEx; and the rungs inside level 6, against each other and cuBLAS."""
+    cases = []
+    six_and_default = (*levels(6), ())
+
+    def squares(group: str, sizes: tuple[int, ...], layouts: tuple[str, ...], **more: Any) -> None:
+        problems = [Gemm(n, n, n, layout=layout, **more) for n in sizes for layout in layouts]
+        cases.extend(Case(problem, group, six_and_default) for problem in problems)
+
+    for dtype, name in ((BF16, "bfloat16"), (FP16, "float16")):
+        squares(name, SQUARES, LAYOUTS, dtype=dtype)
+    for layouts in (("NT",), ("NN", "TT"), ("TN",)):
+        squares(f"tf32 {', '.join(layouts)}", SQUARES, layouts, dtype=FP32, precision="tf32")
+    for layout in ("NT", "NN"):
+        squares(f"int8 {layout}", (4096, 8192), (layout,), dtype=torch.int8)
+    for n in SQUARES:
+        squares(f"int8 NT {n}, cublasGemmEx", (n,), ("NT",), dtype=torch.int8, library="cublasGemmEx")
+    squares("float64", (4096, 8192), LAYOUTS, dtype=FP64)
+    rungs = tuple(kernel(name) for name in TENSOR_CORE_RUNGS)
+    cases.append(Case(_square(8192, BF16), RUNGS_GROUP, rungs))
     return cases
 
 

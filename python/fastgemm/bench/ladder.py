@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ..table import kernels
+import torch
+
+from ..ops import torch_fp32_precision
+from ..table import KernelInfo, kernels
 from .checking import Check, Reference
 from .environment import describe, usable_cores, using_threads
-from .problems import Instance, Problem, instantiate
+from .problems import Instance, Problem, instantiate, torch_precision
 from .records import Measurement, Report, select
 from .session import BASELINE, COPY, LONGEST_IN_LADDER, Session
 from .timing import Timer, interleave
@@ -31,6 +34,26 @@ class Step:
         return f"{self.level} {self.kernel}"
 
 
+def lacks_precision(row: KernelInfo, problem: Problem) -> bool:
+    """Whether a row computes float32 products in less than the precision asked for."""
+    asked = problem.precision or torch_fp32_precision()
+    return problem.dtype == torch.float32 and row.precision not in ("ieee", asked)
+
+
+def precision_notes(instance: Instance) -> list[str]:
+    """Which rows of a level stand aside because of the precision, and which compute in a higher one."""
+    if instance.problem.precision not in (None, "ieee"):
+        return [f"levels 1 to 5 compute in IEEE float32, torch and level 6 in {instance.problem.precision}"]
+    found: dict[tuple[int, str], list[str]] = {}
+    for row in kernels(instance.problem.op, instance.device, instance.problem.dtype):
+        if row.available and lacks_precision(row, instance.problem):
+            found.setdefault((row.level, row.precision), []).append(row.name)
+    return [
+        f"level {level} ({', '.join(names)}) computes float32 products in {precision}: --precision {precision}"
+        for (level, precision), names in found.items()
+    ]
+
+
 def steps(instance: Instance) -> list[Step]:
     """All rows of the table that can run here, by level: first the rung that the level picks.
 
@@ -39,7 +62,7 @@ def steps(instance: Instance) -> list[Step]:
     """
     found: list[Step] = []
     for row in kernels(instance.problem.op, instance.device, instance.problem.dtype):
-        if not row.available:
+        if not row.available or lacks_precision(row, instance.problem):
             continue
         by_name: dict[str, int | str] = {"level": row.level, "kernel": row.name}
         if row.level < LEVELS[-1]:
@@ -83,8 +106,17 @@ def run_problem(
     session: Session,
     progress: Progress = lambda text, share: None,
 ) -> tuple[list[Measurement], list[str]]:
-    """The ladder of one problem with the threads torch has now, and the messages of kernels that refuse it."""
-    instance = instantiate(problem, device=session.device)
+    """The ladder of one problem with the threads torch has now, and why kernels do not take part."""
+    with torch_precision(problem):
+        instance = instantiate(problem, device=session.device)
+        rows, refused = _run_instance(instance, budget, session, progress)
+        return rows, [*precision_notes(instance), *refused]
+
+
+def _run_instance(
+    instance: Instance, budget: float, session: Session, progress: Progress
+) -> tuple[list[Measurement], list[str]]:
+    problem = instance.problem
     outcomes, refused = _check_all(instance, session, lambda text, share: progress(text, 0.4 * share))
     baseline = session.baseline_seconds(instance)
     calls, estimates, rows = {}, {}, {}
@@ -120,7 +152,7 @@ def run_problem(
         rows[key].telemetry = reading
     found = [row for key, row in rows.items() if key in calls or key in outcomes]
     if problem.op == "gemm":
-        limit, name = session.fma_peak(instance, reading)
+        limit, name = session.arithmetic_peak(instance, reading)
     else:
         limit, name = _copy_rate(rows[COPY], problem.op), "copy_"
     for row in found:

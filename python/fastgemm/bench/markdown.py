@@ -54,7 +54,7 @@ def ladder_table(rows: list[Measurement]) -> str:
     for row in select(rows, role="baseline") + select(rows, role="library"):
         faster = "1.00" if row.role == "baseline" else ratio(row.speedup.median if row.speedup else None)
         lines.append(["", f"`{row.kernel}`", rate(row.rate), percent(row.share_of_limit), faster, ""])
-    title = f"**{first.op}, {first.dtype} {first.label}**\n\n"
+    title = f"**{first.op}, {first.type_name} {first.label}**\n\n"
     return title + table(header, lines, numbers_from=2)
 
 

@@ -104,7 +104,7 @@ def _ladder_panel(axis: Axes, rows: list[Measurement]) -> None:
     axis.set_xlabel(bars[0].unit if bars else "")
     first = rows[0]
     axis.set_title(
-        f"{first.op} {first.dtype} {first.label}", fontsize=11, fontweight="bold", pad=18, loc="left"
+        f"{first.op} {first.type_name} {first.label}", fontsize=11, fontweight="bold", pad=18, loc="left"
     )
 
 

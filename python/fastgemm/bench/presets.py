@@ -70,7 +70,7 @@ TRANSPOSE_SHAPES = {
 }
 ADD_SHAPES = {name: [s for s in shapes if len(s) == 2] for name, shapes in TRANSPOSE_SHAPES.items()}
 PRESETS = ("squares", "small", "skinny", "odd", "transformers", "reference")
-GPU_PRESETS = ("random60", "sizes", "sweep")
+GPU_PRESETS = ("tensor_cores", "random60", "sizes", "sweep")
 
 
 def from_shape(op: str, shape: tuple[int, ...], dtype: torch.dtype, layout: str = "NN") -> Problem:

@@ -7,7 +7,8 @@ unless the instance is made with ``allocate=True``: then each call makes its own
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from .. import ops, tuning
+from .cublas import gemm_ex_int8
 
 Call = Callable[[], Tensor]
 ARITHMETIC = {
@@ -43,7 +45,11 @@ def random_matrix(*shape: int, dtype: torch.dtype, device: str = "cpu") -> Tenso
 
 @dataclass(frozen=True)
 class Gemm:
-    """C (m, n) = A (m, k) @ B (k, n). ``layout`` TN means that A is stored column-major, and so on."""
+    """C (m, n) = A (m, k) @ B (k, n). ``layout`` TN means that A is stored column-major, and so on.
+
+    ``precision`` is that of float32 products, torch's included; None: what torch is set to. ``library`` names
+    another baseline than torch: ``"cublasGemmEx"``, of int8 on a GPU.
+    """
 
     op: ClassVar[str] = "gemm"
 
@@ -53,6 +59,8 @@ class Gemm:
     dtype: torch.dtype = torch.float32
     layout: str = "NN"
     batch: int = 1
+    precision: str | None = None
+    library: str = ""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -65,7 +73,7 @@ class Gemm:
 
     @property
     def baseline(self) -> str:
-        return "torch._int_mm" if self.dtype == torch.int8 else "torch.matmul"
+        return self.library or ("torch._int_mm" if self.dtype == torch.int8 else "torch.matmul")
 
 
 @dataclass(frozen=True)
@@ -74,6 +82,7 @@ class Transpose:
 
     op: ClassVar[str] = "transpose"
     layout: ClassVar[str] = "N"
+    precision: ClassVar[None] = None
 
     rows: int
     cols: int
@@ -100,6 +109,7 @@ class Add:
 
     op: ClassVar[str] = "add"
     layout: ClassVar[str] = "N"
+    precision: ClassVar[None] = None
     baseline: ClassVar[str] = "torch.add"
 
     rows: int
@@ -123,6 +133,21 @@ def label(problem: Problem) -> str:
     """``1024x1024x1024``, with the layout where it is not the plain one."""
     text = "x".join(map(str, problem.shape))
     return text if problem.layout in ("N", "NN") else f"{text} {problem.layout}"
+
+
+@contextlib.contextmanager
+def torch_precision(problem: Problem) -> Iterator[None]:
+    """Lets torch compute float32 products in the precision of the problem, where that has one."""
+    matmul = torch.backends.cuda.matmul
+    if problem.precision is None:
+        yield
+        return
+    before = matmul.fp32_precision
+    matmul.fp32_precision = problem.precision
+    try:
+        yield
+    finally:
+        matmul.fp32_precision = before
 
 
 @dataclass
@@ -161,7 +186,7 @@ class Instance:
     def ours(self, level: int | None = None, kernel: str | None = None) -> Call:
         """The call of this library; both None: the fastest kernel known."""
         function = {"gemm": ops.matmul, "transpose": ops.transpose, "add": ops.add}[self.problem.op]
-        choice = {"level": level, "kernel": kernel}
+        choice = {"level": level, "kernel": kernel, "precision": self.problem.precision}
         choice = {name: value for name, value in choice.items() if value is not None}
         operands, out = self.operands, self.out
         if self.allocate:
@@ -169,7 +194,7 @@ class Instance:
         return lambda: function(*operands, out=out, **choice)
 
     def torch(self) -> Call | None:
-        """torch's call for the same problem; None where it has none."""
+        """torch's call for the same problem, or that of its ``library``; None where there is none."""
         operands, out = self.operands, self.out
         if self.device == "cuda" and self.problem.op == "gemm" and not self._torch_has_product():
             return None
@@ -177,6 +202,8 @@ class Instance:
             (a,) = operands
             return (lambda: a.mT.contiguous()) if self.allocate else lambda: out.copy_(a.mT)
         a, b = operands
+        if self.problem.baseline == "cublasGemmEx":
+            return lambda: gemm_ex_int8(a, b, out)
         if self.problem.op == "add":
             return (lambda: torch.add(a, b)) if self.allocate else lambda: torch.add(a, b, out=out)
         if self.problem.dtype != torch.int8:
@@ -222,7 +249,8 @@ def instantiate(problem: Problem, *, device: str = "cpu", allocate: bool = False
         b = _operand(problem.batch, problem.k, problem.n, dtype, problem.layout[1] == "T", device)
         kind = torch.int32 if dtype == torch.int8 else dtype
         out = torch.empty(*a.shape[:-1], problem.n, dtype=kind, device=device)
-        return Instance(problem, (a, b), out, allocate, tuning.gemm_key(a, b))
+        key = tuning.gemm_key(a, b, precision=problem.precision)
+        return Instance(problem, (a, b), out, allocate, key)
     a = random_matrix(*problem.shape, dtype=dtype, device=device)
     if isinstance(problem, Transpose):
         out = torch.empty(a.mT.shape, dtype=dtype, device=device)

@@ -46,6 +46,7 @@ class Measurement:
     message: str = ""  # what is wrong, or why it was not timed
     telemetry: dict[str, Any] | None = None  # of the GPU while the problem was measured
     joules: float | None = None  # per call, by the sustained method
+    precision: str = ""  # asked for of a float32 product; empty: what torch is set to
 
     @classmethod
     def of(cls, instance: Instance, kernel: str, level: int | None, **more: Any) -> Measurement:
@@ -61,8 +62,14 @@ class Measurement:
             level=level,
             unit=instance.unit[0],
             baseline=instance.baseline or "",
+            precision=problem.precision or "",
             **more,
         )
+
+    @property
+    def type_name(self) -> str:
+        """The dtype as tables show it: that of a float32 product in tf32 is tf32."""
+        return self.dtype if self.precision in ("", "ieee") else self.precision
 
     def checked(self, outcome: Check) -> None:
         self.right, self.message = outcome.right, outcome.message

@@ -9,7 +9,7 @@ import torch
 
 from .checking import Check, Reference, check
 from .cuda_timing import CudaTimer
-from .limits import fma_peak, gpu_fma_peak
+from .limits import fma_peak, gpu_fma_peak, gpu_tensor_peak
 from .problems import Call, Instance
 from .telemetry import Telemetry
 from .timing import CpuTimer, Timer
@@ -71,10 +71,13 @@ class Session:
             return ""
         return f"not timed: one run takes {seconds * 1e3:.0f} ms, more than {longest * 1e3:.0f}"
 
-    def fma_peak(self, instance: Instance, reading: dict[str, Any] | None) -> tuple[float | None, str]:
-        """The rate of the multiply-add units in the unit of the instance, and what it is called."""
+    def arithmetic_peak(self, instance: Instance, reading: dict[str, Any] | None) -> tuple[float | None, str]:
+        """What the device could multiply at best, in the unit of the instance, and what that is called: the rate
+        of the tensor cores where they compute the product, else of the multiply-add units."""
         unit, dtype = instance.unit[1], instance.problem.dtype
         if self.device == "cuda":
+            if tensor_peak := gpu_tensor_peak(instance.problem):
+                return tensor_peak / unit, "tensor-core peak"
             peak = gpu_fma_peak(dtype, reading["sm_clock_mhz"] if reading else None)
         else:
             key = dtype, instance.threads

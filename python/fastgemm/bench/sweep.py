@@ -14,7 +14,7 @@ from .checking import Reference
 from .cuda_timing import SUSTAINED, sustained, sustained_count
 from .environment import describe, using_threads
 from .presets import Case, Choice
-from .problems import Instance, instantiate
+from .problems import Instance, instantiate, torch_precision
 from .records import Measurement, Report
 from .session import BASELINE, COPY, LONGEST_IN_LADDER, LONGEST_IN_SWEEP, REFUSAL, Session
 from .timing import Interleaved, Timer, geometric_mean, interleave
@@ -141,6 +141,11 @@ def _prepare(
 
 def run_case(case: Case, method: Method, *, rounds: int | None = None) -> list[Measurement]:
     """Checks, then times, every choice of a case and torch, with the threads torch has now."""
+    with torch_precision(case.problem):
+        return _run_case(case, method, rounds)
+
+
+def _run_case(case: Case, method: Method, rounds: int | None) -> list[Measurement]:
     problem, session = case.problem, method.session
     instance = instantiate(problem, device=session.device, allocate=case.allocate)
     if method.tune and problem.op != "add":
@@ -185,7 +190,7 @@ def _fill(
     row.telemetry = readings[name]
     row.joules = row.telemetry.get("joules_per_call") if row.telemetry else None
     if instance.problem.op == "gemm":
-        row.against(*session.fma_peak(instance, row.telemetry))
+        row.against(*session.arithmetic_peak(instance, row.telemetry))
     else:
         copied = 2 * instance.operands[0].nbytes
         row.against(copied / samples.seconds(COPY).median / instance.unit[1], "copy_")
@@ -203,6 +208,25 @@ def group_means(rows: Iterable[Measurement]) -> dict[str, dict[str, float | int]
         found.setdefault(name, []).append(row.speedup.median)
     return {
         name: {"speedup": geometric_mean(values), "least": min(values), "problems": len(values)}
+        for name, values in found.items()
+    }
+
+
+def default_means(rows: Iterable[Measurement]) -> dict[str, dict[str, float | int]]:
+    """What level=None reaches of the best of all that was timed on the same problem: geometric mean and least, by
+    group, where it was not timed alone."""
+    problems: dict[tuple[str, ...], list[Measurement]] = {}
+    for row in rows:
+        if row.seconds:
+            problems.setdefault((row.group, row.dtype, row.label), []).append(row)
+    found: dict[str, list[float]] = {}
+    for (group, *_), timed in problems.items():
+        default = next((row for row in timed if row.choice == "fastest"), None)
+        others = [row.seconds.median for row in timed if row is not default and row.role != "limit"]
+        if default and len(others) > 1:
+            found.setdefault(group, []).append(min(others) / default.seconds.median)
+    return {
+        name: {"share": geometric_mean(values), "least": min(values), "problems": len(values)}
         for name, values in found.items()
     }
 
@@ -263,4 +287,5 @@ def run_sweep(
             report.summary.update(_settle_outliers(cases, found, method))
         report.results = [row for rows in found for row in rows]
         report.summary["geometric_means"] = group_means(report.results)
+        report.summary["default_of_best"] = default_means(report.results)
     return report

@@ -48,6 +48,8 @@ def cases_of_preset(
         return preset_cases(preset, op, dtypes, layouts, choices, threads)
     if device != "cuda":
         raise ValueError(f"the preset {preset} is for --device cuda")
+    if preset == "tensor_cores":
+        return gpu_presets.tensor_cores()
     if preset == "random60":
         return gpu_presets.random_shapes(60, seed)
     make = gpu_presets.sizes if preset == "sizes" else lambda dtype: gpu_presets.sweep(step, dtype)
@@ -104,8 +106,9 @@ def cases_of(
     type=click.Choice([*PRESETS, *GPU_PRESETS]),
     help="A set of shapes; may be repeated. transformers: layers of well-known models, weights stored as "
     "torch.nn.Linear stores them. reference: what the published figures are measured on, with ops and dtypes "
-    "of its own. On a GPU also random60: 60 random shapes in four types and all layouts; sizes: every level from "
-    "128 to 16384; sweep: level 5 from 1024 to 12800. Default without --shape: squares.",
+    "of its own. On a GPU also tensor_cores: level 6 in every type and layout; random60: 60 random shapes in four "
+    "types and all layouts; sizes: every level from 128 to 16384; sweep: level 5 from 1024 to 12800. Default "
+    "without --shape: squares.",
 )
 @click.option(
     "--shape", "shapes", multiple=True, type=options.Shape(), help="[Bx]MxNxK, [Bx]RxC; may be repeated."

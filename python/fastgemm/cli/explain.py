@@ -119,6 +119,7 @@ def write(reports: list[Report], json: Path | None, csv: Path | None, plot: Path
 @click.option("--dtype", type=options.DType(), default="float32", show_default=True, help="Element type.")
 @click.option("--trans-a", is_flag=True, help="A of gemm is stored transposed.")
 @click.option("--trans-b", is_flag=True, help="B of gemm is stored transposed.")
+@click.option("--precision", help="Of float32 products: ieee (default), tf32, bf16x3, bf16x6, fp16x3.")
 @click.option(
     "--gpu", default="H200", show_default=True, help=f"For occupancy and roofline: {', '.join(GPUS)}."
 )
@@ -133,6 +134,7 @@ def explain(
     dtype: torch.dtype,
     trans_a: bool,
     trans_b: bool,
+    precision: str | None,
     gpu: str,
     json: Path | None,
     csv: Path | None,
@@ -154,9 +156,9 @@ def explain(
     choices = [*([_choice(compare)] if compare else []), chosen]
     problem = {"shape": sizes_of(op, shape, more), "dtype": dtype, "gpu": gpu}
     if op == "gemm":
-        problem |= {"trans_a": trans_a, "trans_b": trans_b}
-    elif trans_a or trans_b:
-        raise click.UsageError(f"--trans-a and --trans-b belong to gemm, not to {op}")
+        problem |= {"trans_a": trans_a, "trans_b": trans_b, "precision": precision}
+    elif trans_a or trans_b or precision:
+        raise click.UsageError(f"--trans-a, --trans-b and --precision belong to gemm, not to {op}")
     reports = _reports(op, choices, problem)
     if "-" not in (str(json), str(csv)):
         show_both(*reports) if compare else show(*reports)

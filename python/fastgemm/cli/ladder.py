@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -9,7 +10,7 @@ import torch
 
 from ..bench.ladder import run_ladder
 from ..bench.presets import from_shape
-from ..bench.problems import Problem
+from ..bench.problems import Gemm, Problem
 from ..bench.records import Report, select
 from ..table import kernels
 from . import options, tables
@@ -33,9 +34,12 @@ def problems_of(
     size: int | None,
     shape: tuple[int, ...] | None,
     dtype: torch.dtype,
+    precision: str | None,
     quick: bool,
 ) -> list[Problem]:
     """The problems that the options name. Raises click.UsageError."""
+    if precision and (device, dtype, "gemm" in ops) != ("cuda", torch.float32, True):
+        raise click.UsageError("--precision is for gemm in float32 on a GPU")
     if shape and (size or len(ops) != 1):
         raise click.UsageError("--shape needs one --op and no --size")
     found = []
@@ -44,7 +48,8 @@ def problems_of(
         n = size or (QUICK_SIZES if quick else SIZES)[device][op]
         sizes = shape or ((n, n, n) if op == "gemm" else (n, n))
         try:
-            found.append(from_shape(op, sizes, dtype))
+            problem = from_shape(op, sizes, dtype)
+            found.append(replace(problem, precision=precision) if isinstance(problem, Gemm) else problem)
         except ValueError as error:
             raise click.UsageError(str(error)) from error
     return found
@@ -88,6 +93,11 @@ def show(report: Report) -> None:
     "--shape", type=options.Shape(), help="MxNxK for gemm, RxC for transpose and add; needs one --op."
 )
 @click.option("--dtype", type=options.DType(), default="float32", show_default=True, help="Element type.")
+@click.option(
+    "--precision",
+    type=click.Choice(["ieee", "tf32"]),
+    help="Of float32 products on a GPU, torch's included. Default: what torch is set to.",
+)
 @options.device
 @options.threads
 @options.budget
@@ -99,6 +109,7 @@ def ladder(
     size: int | None,
     shape: tuple[int, ...] | None,
     dtype: torch.dtype,
+    precision: str | None,
     device: str | None,
     threads: int | None,
     budget: float | None,
@@ -113,7 +124,7 @@ def ladder(
     Without --json and --plot the results go to fastgemm-ladder.json, .png and .svg in the current folder.
     """
     device = options.chosen_device(device)
-    problems = problems_of(device, ops or ("gemm", "transpose"), size, shape, dtype, quick)
+    problems = problems_of(device, ops or ("gemm", "transpose"), size, shape, dtype, precision, quick)
     if not no_files:
         json, plot = json or Path(f"{DEFAULT_NAME}.json"), plot or Path(DEFAULT_NAME)
     with failures_as_exit_code():

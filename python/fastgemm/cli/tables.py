@@ -44,7 +44,7 @@ def ladder_table(rows: list[Measurement], device: str) -> Table:
     first = rows[0]
     where = device if not first.threads else f"{first.threads} thread{'s' if first.threads > 1 else ''}"
     table = Table(
-        title=f"{first.op} {first.dtype} {first.label}, {where}", title_justify="left", title_style="bold"
+        title=f"{first.op} {first.type_name} {first.label}, {where}", title_justify="left", title_style="bold"
     )
     for name in ("level", "kernel"):
         table.add_column(name)
@@ -164,7 +164,7 @@ def untimed_lines(rows: list[Measurement]) -> list[str]:
 
 def wrong_rows(report: Report) -> list[str]:
     return [
-        f"{row.op} {row.dtype} {row.label}, kernel {row.kernel}: {row.message}"
+        f"{row.op} {row.type_name} {row.label}, kernel {row.kernel}: {row.message}"
         for row in report.results
         if not row.right
     ]
