@@ -8,6 +8,7 @@
 #pragma once
 
 #include <utility>
+#include <vector>
 
 #include "cuda/gemm/level5_choice.cuh"
 #include "cuda/gemm/level6_blend.cuh"
@@ -185,8 +186,34 @@ void launch_packed(const char* name, const Gemm<typename S::Operand>& problem, i
   }
 }
 
-// Bytes of planes that may exist at a time; batches that need more come in pieces.
+// Bytes of planes that may exist at a time; batches that need more come in pieces, one after the other in the
+// same memory.
 inline constexpr int64_t kMostPlaneBytes = int64_t{1} << 30;
+
+class ReusedWorkspace : public Context {
+ public:
+  explicit ReusedWorkspace(Context& owner) : owner_(owner) {}
+  void begin_again() { next_ = 0; }
+
+  void* stream() const override { return owner_.stream(); }
+  void* allocate(size_t bytes) override {
+    if (next_ == blocks_.size()) blocks_.push_back({});
+    Block& block = blocks_[next_++];
+    if (block.bytes < bytes) block = {owner_.allocate(bytes), bytes};
+    return block.data;
+  }
+  void torch_gemm(const GemmProblem& p) override { owner_.torch_gemm(p); }
+  void torch_transpose(const TransposeProblem& p) override { owner_.torch_transpose(p); }
+
+ private:
+  struct Block {
+    void* data;
+    size_t bytes;
+  };
+  Context& owner_;
+  std::vector<Block> blocks_;
+  size_t next_ = 0;
+};
 
 // A product of any size, a batch in pieces.
 template <class Scheme, class T>
@@ -197,12 +224,14 @@ void gemm_in_pieces(const char* name, const Gemm<T>& g, int batch, Context& cont
   const int64_t rows = ceil_div(g.m, Wide::kM) * Wide::kM + ceil_div(g.n, Wide::kN) * Wide::kN;
   const int64_t bytes = rows * ceil_div(g.k, Scheme::kStageK) * (Wide::kImageA / Wide::kM);
   const int piece = int(std::clamp<int64_t>(kMostPlaneBytes / bytes, 1, batch));
+  ReusedWorkspace workspace(context);
   for (int first = 0; first < batch; first += piece) {
+    workspace.begin_again();
     const int count = std::min(piece, batch - first);
     const double narrow = Plan::of<Narrow>(g, count).predicted_time(Scheme::kNarrowTime);
     narrow < Plan::of<Wide>(g, count).predicted_time(1)
-        ? launch_packed<Narrow>(name, g.at_batch(first), count, context)
-        : launch_packed<Wide>(name, g.at_batch(first), count, context);
+        ? launch_packed<Narrow>(name, g.at_batch(first), count, workspace)
+        : launch_packed<Wide>(name, g.at_batch(first), count, workspace);
   }
 }
 
