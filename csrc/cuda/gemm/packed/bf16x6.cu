@@ -2,9 +2,8 @@
 // the sums more accurate than float32 ones (scheme.cuh). Infinities, NaN and sums that overflow come out as
 // in IEEE arithmetic (repair.cuh).
 //
-// Measured on an H200, cold L2, the pre-pass included, against cuBLAS SGEMM in the same run: 1.8 at 1024, 2.0
-// at 2048, 2.5 at 4096, 2.6 to 2.9 at 8192, 1.8 to 2.0 at 16384 (100 to 125 TFLOPS). From 4096 up power is
-// the limit.
+// Measured on an H200, cold L2, the pre-pass included, against cuBLAS SGEMM in the same run: 1.75 at
+// 1024, 2.0 at 2048, 2.45 at 4096, 2.6 at 8192 and 1.8 to 1.9 at 16384 (93 to 122 TFLOPS from 2048 up).
 #include "cuda/gemm/levels.h"
 #include "cuda/gemm/packed/engine.cuh"
 

@@ -41,7 +41,8 @@ enum class Scaling { none, tiny_rows, all_rows };
 template <class Scheme>
 inline constexpr int kPerUnit = 16 / int(sizeof(typename Scheme::Element));
 
-// Every scheme also says kNarrowTime, a narrow tile's time in that of a wide one, as measured at 8192.
+// Every scheme also says kNarrowTime, a narrow tile's time in that of a wide one: measured at 8192, but for
+// OnePlane, which has that of wgmma_specialized.
 
 // float32 as a sum of planes of 16 bits, x = p0 + p1 / step + p2 / step^2, each plane the nearest to what the
 // ones before leave.

@@ -50,7 +50,7 @@ struct ScalePlace {
 };
 
 // Whether the lane's share of the strip's rows and columns was scaled. To be loaded before the sums are made,
-// so that nobody waits for it after (0.5 us a tile).
+// so that nobody waits for it after.
 template <class S>
 __device__ __forceinline__ uint32_t load_scaled(const Arguments<S>& g, int tile, int warp) {
   constexpr int kGroupsB = S::kN / kRowGroup, kGroupsA = kStripRows / kRowGroup;
