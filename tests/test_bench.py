@@ -379,3 +379,25 @@ def test_static_tables_prefer_own_kernels_within_two_per_cent():
     assert pick(five=1.0, six=1.01, torch=0.99) == "six"
     assert pick(five=1.0, six=1.1, torch=0.99) == "five"
     assert pick(five=1.0, six=1.1, torch=0.9) == "torch"
+
+
+def test_static_tables_take_what_a_benchmark_measured(tmp_path):
+    tables = tool("make_static_tables")
+    folder = tmp_path / "h200"
+    folder.mkdir()
+    results = ROOT / "benchmarks" / "results" / "h200"
+    (table,) = results.glob("tuning_*.json")
+    data = json.loads(table.read_text())
+    at = {"m": 16384, "n": 16384, "k": 16384, "dtype": "float32", "precision": "tf32", "b_transposed": True}
+    lacking = [p for p in data["points"] if not at.items() <= p.items()]
+    assert len(lacking) < len(data["points"])
+    (folder / table.name).write_text(json.dumps(data | {"points": lacking}))
+    (folder / "tensor_cores.json").write_text((results / "tensor_cores.json").read_text())
+    tables.add_benchmark(folder / "tensor_cores.json")
+    found = json.loads((folder / table.name).read_text())["points"]
+    assert [p for p in found if at.items() <= p.items()] == [
+        p for p in data["points"] if at.items() <= p.items()
+    ]
+    assert all(
+        {"torch", "wgmma_specialized"} == p["seconds"].keys() for p in found if at.items() <= p.items()
+    )

@@ -193,6 +193,7 @@ def test_gemm_batches_and_empty(kernel, dtype):
     check_gemm(a, b[0], kernel=kernel)
     check_gemm(a[:, :, :0], b[:, :0], kernel=kernel)
     check_gemm(a[:, :0], b, kernel=kernel)
+    check_gemm(*operands(130, 400, 0, dtype, (False, False)), kernel=kernel)  # a wave of tiles, and some more
 
 
 @pytest.mark.parametrize(("kernel", "dtype"), [r for r in rows("gemm") if r[1] in FLOATS], ids=row_id)

@@ -3,6 +3,7 @@
     python tools/make_static_tables.py                     measure this processor, then write the C++ table
     python tools/make_static_tables.py --device cuda       the same for this GPU
     python tools/make_static_tables.py --op gemm --dtype float32    measure again only this part of it
+    python tools/make_static_tables.py --from-bench FILE   add what `fastgemm bench --json FILE` measured
     python tools/make_static_tables.py --from-json         write the C++ table, measure nothing
     python tools/make_static_tables.py --from-json --check fail if the C++ table is not what the JSON gives
 
@@ -41,6 +42,7 @@ from fastgemm.bench import (
 )
 from fastgemm.bench.environment import usable_cores
 from fastgemm.bench.problems import ARITHMETIC, LAYOUTS, Call, Instance
+from fastgemm.bench.records import Report, read_report
 from fastgemm.bench.session import REFUSAL, Session
 from fastgemm.bench.static_tables import (
     BY_WIDTH,
@@ -102,7 +104,7 @@ GPU_GRIDS = {
     "gemm": [
         *TINY,
         *(s for s in itertools.product((1,), COARSE, COARSE, COARSE) if s not in TINY),
-        *((1, n, n, n) for n in (192, 256, 384, 512, 768, 1536, 2048, 3072, 6144, 8192)),
+        *((1, n, n, n) for n in (192, 256, 384, 512, 768, 1536, 2048, 3072, 6144, 8192, 16384)),
         *((1, *s) for s in ((257, 129, 511), (513, 1025, 2049), (1000, 777, 3001), (4095, 4097, 4093))),
         *(
             (1, *s)
@@ -182,18 +184,19 @@ class Series:
         self.candidates = candidates_of(op, session.device, self.dtype, precision)
         self.rates: dict[str, float] = {}
 
-    def _expected(self, kernel: str, work: float) -> float:
-        return work / self.rates[kernel] if kernel in self.rates else 0.0
+    def _expected(self, kernel: str, work: float) -> float | None:
+        return work / self.rates[kernel] if kernel in self.rates else None
 
     def _calls(self, instance: Instance) -> dict[str, Any]:
         work = instance.problem.work
-        fastest = min((self._expected(row.name, work) for row in self.candidates), default=0.0)
+        known = [self._expected(row.name, work) for row in self.candidates if row.name in self.rates]
+        fastest = min(known, default=0.0)
         if fastest > self.slowest:
             return {}
         calls = {}
         for row in self.candidates:
             expected, call = self._expected(row.name, work), instance.ours(kernel=row.name)
-            slow = expected >= SLOW[self.session.device] and expected >= 3 * fastest
+            slow = expected is not None and expected >= max(SLOW[self.session.device], 3 * fastest)
             if not slow and self._takes(call):
                 calls[row.name] = call
         return calls
@@ -286,6 +289,26 @@ def merge(path: Path, new: list[Point], device: str = "cpu") -> dict[str, Any]:
     return {"format": FORMAT, "environment": describe(device), "points": sorted(kept + new, key=order)}
 
 
+def from_benchmark(report: Report, known: list[Point]) -> list[Point]:
+    """Products that a benchmark measured, by the kernel of level 6 and by torch, and the table lacks."""
+    points: dict[tuple, Point] = {}
+    for row in report.results:
+        if (
+            row.op != "gemm"
+            or not row.seconds
+            or not (row.choice == "level 6" or row.kernel == "torch.matmul")
+        ):
+            continue
+        m, n, k = row.shape
+        point = {"op": "gemm", "dtype": row.dtype, "threads": 0, "batch": 1, "m": m, "n": n, "k": k}
+        point |= {f"{x}_transposed": letter == "T" for x, letter in zip("ab", row.layout, strict=True)}
+        point |= {"precision": row.precision} if row.precision else {}
+        seconds = points.setdefault(order(point), point | {"seconds": {}})["seconds"]
+        seconds["torch" if row.kernel == "torch.matmul" else row.kernel] = float(f"{row.seconds.median:.4g}")
+    there = {order(point) for point in known}
+    return [point for key, point in points.items() if key not in there]
+
+
 def write_json(path: Path, data: dict[str, Any]) -> None:
     """One point a line, so that a new measurement reads well as a difference."""
     head = {name: value for name, value in data.items() if name != "points"}
@@ -309,6 +332,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--from-json", action="store_true", help="measure nothing")
+    parser.add_argument(
+        "--from-bench", type=Path, metavar="FILE", help="measure nothing, add what a benchmark did"
+    )
     parser.add_argument(
         "--check", action="store_true", help="write nothing; fail if the C++ table is out of date"
     )
@@ -336,9 +362,20 @@ def file_for(device: str) -> Path:
     return RESULTS / folder / f"tuning_{re.sub(r'[^A-Za-z0-9-]+', '_', model)}.json"
 
 
+def add_benchmark(path: Path) -> None:
+    """To the table beside the file."""
+    (table,) = path.parent.glob("tuning_*.json")
+    data = json.loads(table.read_text())
+    new = from_benchmark(read_report(path), data["points"])
+    write_json(table, data | {"points": sorted(data["points"] + new, key=order)})
+    print(f"{len(new)} points added: {table}")
+
+
 def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
-    if not options.from_json and not options.check:
+    if options.from_bench:
+        add_benchmark(options.from_bench)
+    elif not options.from_json and not options.check:
         path = options.json or file_for(options.device)
         threads = sorted({1, usable_cores()}) if options.device == "cpu" else [1]
         new = measure(

@@ -60,7 +60,12 @@ bool same_threads(const TuningKey& key, const Measured& p) {
   return key.device == Device::cuda || (key.threads == 1) == (p.threads == 1);
 }
 
-constexpr float kOtherLayout = 0.0625f;
+bool same_layout(const TuningKey& key, const Measured& p) {
+  return key.a_transposed == p.a_transposed && key.b_transposed == p.b_transposed;
+}
+bool same_size(const TuningKey& key, const Measured& p) {
+  return key.batch == p.batch && key.m == p.m && key.n == p.n && key.k == p.k;
+}
 
 // Squared distance in octaves. Batch counts half: four times the batch is like twice the size. Another layout
 // is like another quarter octave, so that points of the same layout come first.
@@ -69,9 +74,9 @@ float distance(const TuningKey& key, const Measured& p) {
     const float v = log_size(x) - log_size(y);
     return v * v;
   };
-  const bool other_layout = key.a_transposed != p.a_transposed || key.b_transposed != p.b_transposed;
+  constexpr float kOtherLayout = 0.0625f;
   return d(key.m, p.m) + d(key.n, p.n) + d(key.k, p.k) + 0.25f * d(key.batch, p.batch) +
-         (key.device == Device::cuda && other_layout ? kOtherLayout : 0.0f);
+         (key.device == Device::cuda && !same_layout(key, p) ? kOtherLayout : 0.0f);
 }
 
 // The points of one device's table nearest to a key, nearest first.
@@ -152,7 +157,8 @@ const Kernel* nearest_measured(const TuningKey& key) {
   const Neighbours near = neighbours(key, gpu ? std::string_view(cuda::device_name()) : cpu_model());
   if (!near[0]) return nullptr;  // not on this processor, or not in this precision
   const Kernel* best = find_row(key.op, key.device, near[0]->kernel);
-  if (!gpu || !best || distance(key, *near[0]) <= kOtherLayout) return best;  // measured at exactly this size
+  if (!gpu || !best) return best;
+  if (same_size(key, *near[0]) && (same_layout(key, *near[0]) || near[0]->clearly)) return best;
   const auto agrees = [](const Measured* p) { return !p || (p->clearly && p->kernel != kFramework); };
   return std::all_of(near.begin(), near.end(), agrees) ? best : find_row(key.op, key.device, kFramework);
 }

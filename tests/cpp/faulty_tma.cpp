@@ -1,5 +1,5 @@
-// Boxes that the tensor memory accelerator loads and stores. The kernels repeat how a box is asked for, because
-// the line that does it is the one that the simulator must name.
+// Boxes that the tensor memory accelerator loads and stores. The kernels repeat how a box is asked for,
+// because the line that does it is the one that the simulator must name.
 #include "faulty_ring.h"
 
 namespace fastgemm::simt::faults {

@@ -1,4 +1,4 @@
-// Level 6 in fp64, on any GPU since sm_80: tensor cores at twice the rate of the other units. The loop is
+// Level 6 in fp64, since sm_80: tensor cores at twice the rate of the other units. The loop is
 // that of mma_sync; what differs is how fragments are read, because ldmatrix moves 4 bytes at most. They come
 // element by element, 8 bytes a lane, each to the register that the instruction wants: 16-byte loads would
 // bring neighbours along k or along m of which one belongs elsewhere, and the moves cost 15 % (measured).

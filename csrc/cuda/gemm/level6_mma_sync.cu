@@ -1,4 +1,4 @@
-// Level 6 on any GPU since sm_80, second step: tensor cores by the warp, with control over every register.
+// Level 6 since sm_80, second step: tensor cores by the warp, with control over every register.
 // What changes from wmma:
 //   - shared tiles are swizzled instead of padded: the units of 16 bytes in a line of 128 change places by
 //     the line's number, so that ldmatrix reads 8 lines of one unit, and cp.async writes the units of one

@@ -23,7 +23,6 @@ enum class Takes { along_k, any };
 template <Takes takes, class T>
 RowsOperand<T> rows_operand(const T* data, int64_t side, int64_t k, int64_t side_stride, int64_t k_stride,
                             int64_t batch_stride, int batch, Context& context) {
-  if (k == 0) return {nullptr, 0, 0, int(side), 0, true};
   PackedRows<T> rows{data, 0, batch > 1 ? batch_stride : 0};
   const bool along_k = k == 1 || k_stride == 1;
   if ((along_k ? side : k) > 1) rows.row_stride = along_k ? side_stride : k_stride;

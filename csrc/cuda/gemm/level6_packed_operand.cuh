@@ -1,5 +1,5 @@
-// What all tensor-core rungs need of their operands: the element that the tensor cores multiply, and a copy
-// in the workspace of a matrix that they cannot read where it is.
+// What all tensor-core rungs share: which products they take, the element that the tensor cores multiply, and
+// a copy in the workspace of a matrix that they cannot read where it is.
 #pragma once
 
 #include "cuda/device/fragment.cuh"
@@ -12,6 +12,12 @@ namespace fastgemm::FASTGEMM_TARGET {
 // What tensor cores multiply: elements of T, float32 as tf32.
 template <class T>
 using TensorCoreElement = std::conditional_t<std::is_same_v<T, float>, Tf32, T>;
+
+// Empty sums, and extents that do not fit 32-bit coordinates, are left to level 5.
+template <class T>
+bool fits_tiles(const Gemm<T>& g) {
+  return g.k > 0 && std::max({g.m, g.n, g.k}) <= int64_t{1} << 30;
+}
 
 // Matrices whose rows begin at multiples of 16 bytes; batch_stride 0: all of the batch are one.
 template <class T>

@@ -72,12 +72,6 @@ struct TileArguments {
   uint32_t* flags;           // 1: they are there
 };
 
-// Extents that do not fit 32-bit coordinates are left to level 5.
-template <class T>
-bool fits_tiles(const Gemm<T>& g) {
-  return std::max({g.m, g.n, g.k}) <= int64_t{1} << 30;
-}
-
 // Block tile, warp tile, stages of 128 bytes of k, blocks on a multiprocessor.
 template <int BM_, int BN_, int WM_, int WN_, int STAGES_, int BLOCKS_>
 struct TileConfig {

@@ -13,10 +13,8 @@
 //   - with beta the tiles of c come through the ring like operands, so that nobody waits for them.
 // The pipeline's position lives in uniform registers, which costs nothing to keep and 3 % to lose: no branch
 // of the main loop may depend on how long a part is, hence chunks of at least four stages.
-// Measured on an H200, cold L2, against cuBLAS in the same run, at 2048, 4096, 8192 and 16384: bf16 0.98,
-// 1.01, 1.06 and 1.04 in all four layouts; tf32 NT 1.02, 1.02, 1.04, 1.13, NN 1.04, 1.02, 1.05, 1.00, TN,
-// which copies, 1.33 to 1.78; int8 NT 1.42, 0.99, 1.08, 1.05. From 4096 on the tensor cores are busy in 99 %
-// of all cycles, at 1.36 to 1.55 GHz of 1.98: the limit is power.
+// On an H200 the tensor cores are busy in 99 % of all cycles from 4096 on, at 1.36 to 1.55 GHz of 1.98: the
+// limit is power (docs/tensor_cores.md).
 #include "cuda/gemm/level5_choice.cuh"
 #include "cuda/gemm/level6_blend.cuh"
 #include "cuda/gemm/level6_operand.cuh"
@@ -318,7 +316,7 @@ void gemm_tiles(const Gemm<T>& problem, int batch, Context& context) {
 void gemm_wgmma_specialized(const GemmProblem& problem, Context& context) {
   run_gemm(problem, [&]<class T>(const Gemm<T>& g, int batch) {
     if constexpr (sizeof(T) <= 4 && !std::is_same_v<T, int32_t>) {
-      if (g.k == 0 || std::max({g.m, g.n, g.k}) > int64_t{1} << 30) return gemm_small(g, batch, context);
+      if (!fits_tiles(g)) return gemm_small(g, batch, context);
       gemm_tiles(g, batch, context);
     }
   });

@@ -1,4 +1,4 @@
-// Level 6 on any GPU since sm_80, first step: tensor cores through CUDA's own interface. What changes from
+// Level 6 since sm_80, first step: tensor cores through CUDA's own interface. What changes from
 // level 5: a warp multiplies 16 x 16 x 16 elements an instruction (two of them in machine code) out of
 // fragments whose inside it need not know, and operands stay as narrow as they are in memory.
 //

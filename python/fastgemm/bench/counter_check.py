@@ -23,12 +23,25 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
         *(r"gemm_float4_kernel<65>", "shared load"),
         "nvcc reads what it can prove aligned with `LDS.128` and `LDS.64`",
     ),
-    (r"gemm_(vectorized|small|double_buffer)_kernel", "store", _MERGED_STORES),
+    (
+        *(r"gemm_wmma_kernel", "shared"),
+        "how `wmma` loads and stores a fragment is the compiler's; the simulator does it element by element",
+    ),
+    (
+        *(r"gemm_wmma_kernel", "load sectors"),
+        "a padded line lies in two rows of banks, so that `cp.async` writes it in two passes with sectors each",
+    ),
+    (r"gemm_(vectorized|small|double_buffer|mma_sync|wmma|dmma)_kernel", "store", _MERGED_STORES),
     (r"gemm_warp_specialized_kernel", "load", "blocks ask for each other's flags until they are set"),
     (
         # 20 sectors for 512 bytes instead of 17, in each of three problems
         *(r"gemm_cp_async_kernel", "load sectors"),
         "where rows begin in the middle of a sector, each quarter of a warp copies with sectors of its own",
+    ),
+    (
+        *(r"transpose_copy_kernel", ""),
+        "lanes at the ends of rows copy element by element in loops that others skip, and the simulator takes"
+        " the n-th accesses of all together",
     ),
     (
         *(r"transpose_pipelined_kernel<.*\(Rows\)2>", ""),

@@ -76,10 +76,14 @@ def gpu_winner(point: Point) -> tuple[str, bool]:
         elif seconds.get(first_candidate, math.inf) < seconds[best] + HOST_TIME_OF_OURS:
             best = first_candidate
         return (best, True) if seconds[best] < time + HOST_GAIN else ("torch", True)
-    gain, short = time / seconds[best], time < SHORT
-    if gain < WORTH_LEAVING_TORCH[short]:
+    short = time < SHORT
+    ours = min(own, key=seconds.__getitem__, default=default)
+    if default != "torch" and CLOSE_ENOUGH * seconds[ours] <= min(seconds.values()):
+        best = ours  # torch has no claim here, and other candidates win by chance
+    elif time / seconds[best] < WORTH_LEAVING_TORCH[short]:
         return default, True
-    return best, (best in own or best == first_candidate) and gain >= CLEARLY_WORTH_IT[short]
+    clearly = time / seconds[best] >= CLEARLY_WORTH_IT[short]
+    return best, clearly and (best in own or best == first_candidate)
 
 
 def order(point: Point) -> tuple:

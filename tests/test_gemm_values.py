@@ -1,0 +1,84 @@
+"""NaN, infinities, the ends of the ranges, and integers that wrap, by every GEMM row of the kernel table."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import torch
+from reference import (
+    FLOATS,
+    INTEGERS,
+    check_gemm,
+    random_tensor,
+)
+from test_gemm import OWN_ROWS, every, only, operands
+
+every_float_row = every(only(FLOATS))
+every_integer_row = every(only(INTEGERS))
+
+
+@every_float_row
+def test_nan_and_infinity_land_where_ieee_puts_them(kernel, dtype):
+    for m, n, k in [(9, 11, 7), (40, 70, 33)]:
+        for value in (math.nan, math.inf, -math.inf):
+            a, b = operands(m, n, k, dtype)
+            a[random.randrange(m), random.randrange(k)] = value
+            b[random.randrange(k), random.randrange(n)] = value
+            result = check_gemm(a, b, kernel=kernel)
+            assert result is None or not result.isfinite().all()
+        a, b = operands(m, n, k, dtype)
+        a[3], b[:, 5] = math.inf, 0  # infinity times zero
+        result = check_gemm(a, b, kernel=kernel)
+        assert result is None or result[3, 5].isnan()
+
+
+@every(only(FLOATS, OWN_ROWS))
+def test_nan_in_c_and_alpha(kernel, dtype):
+    a, b = operands(9, 17, 5, dtype)
+    c = random_tensor(9, 17, dtype=dtype)
+    c[4, 6], c[0, 0] = math.nan, -math.inf
+    check_gemm(a, b, c, kernel=kernel)
+    a[2, 1] = math.inf
+    check_gemm(a, b, alpha=0, kernel=kernel)  # zero times infinity is NaN: alpha is no shortcut
+
+
+@every_float_row
+def test_huge_and_tiny_values(kernel, dtype):
+    info = torch.finfo(dtype)
+    a, b = operands(17, 20, 1, dtype)
+    big = torch.full((17, 1), info.max, dtype=dtype)
+    check_gemm(big, torch.full((1, 20), 1.0, dtype=dtype), kernel=kernel)
+    check_gemm(big, torch.full((1, 20), -2.0, dtype=dtype), kernel=kernel)  # overflows to -infinity
+    check_gemm(a * info.max**0.5, b * info.max**0.4, kernel=kernel)
+    if dtype != torch.bfloat16:  # vdpbf16ps and oneDNN take subnormal bfloat16 numbers as zero
+        tiny = (torch.randn(17, 3, dtype=torch.float64) * info.smallest_normal).to(dtype)
+        check_gemm(tiny, random_tensor(3, 20, dtype=dtype), kernel=kernel)
+    check_gemm(a * info.smallest_normal**0.5, b * info.smallest_normal**0.5, kernel=kernel)
+
+
+@every_integer_row
+def test_integers_wrap_and_use_their_full_range(kernel, dtype):
+    info = torch.iinfo(dtype)
+    for value_a, value_b in itertools.product((info.min, info.max, -1), repeat=2):
+        for m, n, k in [(5, 7, 3), (33, 17, 200)]:
+            check_gemm(
+                torch.full((m, k), value_a, dtype=dtype),
+                torch.full((k, n), value_b, dtype=dtype),
+                kernel=kernel,
+            )
+    # 2**31 < 140000 * 2**14: int8 products wrap as well
+    check_gemm(
+        torch.full((2, 140_000), -128, dtype=dtype),
+        torch.full((140_000, 3), -128, dtype=dtype),
+        kernel=kernel,
+    )
+
+
+@every(only(INTEGERS, OWN_ROWS))
+def test_integer_alpha_beta_wrap(kernel, dtype):
+    a, b = operands(9, 33, 40, dtype)
+    c = random_tensor(9, 33, dtype=torch.int32)
+    for alpha, beta in [(2**31, 1), (-(2**31), 2**31), (2**32 + 1, 2**40 + 3), (7, -(2**33) - 1)]:
+        check_gemm(a, b, c, alpha=alpha, beta=beta, kernel=kernel)
