@@ -183,6 +183,11 @@ def wgmma_specialized(s: int) -> list[Access]:
     ]
 
 
+def packed(s: int) -> list[Access]:
+    """Whole images come past the threads; four lanes store 8 neighbours of C, in two rows by turns."""
+    return [Access("global tma load workspace"), Access("none mma"), Access("global store out", sectors=8)]
+
+
 def by_warps(tile: tuple[int, int], fragments: Access) -> Callable[[int], list[Access]]:
     """Operands of a block tile come past the registers, without conflicts like the fragments of a warp tile.
 
@@ -276,6 +281,18 @@ GEMM = {
         *("and results go past the LSU, in whole lines", wgmma_specialized, (256, 512, 512), (BF16,)),
         in_flight=lambda n: n == 6 * 32 * 1024,
     ),
+    # What blocks hand to each other goes through the workspace as well.
+    **{
+        name: Row(
+            *("operands lie as shared memory has them", packed, (256, 384, 512), (dtype,)),
+            all_accesses=False,
+            in_flight=lambda n: n >= 128 * 1024,
+        )
+        for name, dtype in (
+            *(("packed", BF16), ("bf16x6", F32), ("bf16x3", F32)),
+            *(("fp16x3", F32), ("int8x10", torch.int32)),
+        )
+    },
 }
 
 # --- transpose

@@ -33,6 +33,9 @@ DTYPES = FLOATS + INTEGERS
 
 UNIT_ROUNDOFF = {torch.float64: 2**-53, torch.float32: 2**-24, torch.float16: 2**-11, torch.bfloat16: 2**-8}
 SENTINEL = 0x5A
+# The error of one product of float32 operands, relative to |a| |b|, where it is not rounded once: tf32 has
+# float16's 11 bits of each; planes do not hold all of a and b, and the product of the last ones is left out.
+OPERAND_ROUNDING = {"tf32": 2 * 2**-11, "bf16x3": 3 * 2**-18, "fp16x3": 3 * 2**-24}
 
 
 def accumulator(dtype: torch.dtype) -> torch.dtype:
@@ -161,11 +164,11 @@ class Expected:
     dtype: torch.dtype  # of the result
     accumulator: torch.dtype
     flushes: bool = False  # of bfloat16 operands
-    tf32: bool = False  # operands are rounded to it
+    precision: str = "ieee"  # of float32
 
     def bound(self) -> Tensor:
         u = UNIT_ROUNDOFF[self.accumulator]
-        rounding = 2 * UNIT_ROUNDOFF[torch.float16] if self.tf32 else 0  # tf32 has float16's 11 bits
+        rounding = OPERAND_ROUNDING.get(self.precision, 0)
         in_sum = rounding * min(1, 16 / math.sqrt(max(self.k, 1)))
         bound = (2 * u * (math.sqrt(self.k) + 3) + in_sum) * self.scale
         if self.dtype != self.accumulator:
@@ -202,7 +205,7 @@ def expected_gemm(
     value, scale = alpha * (a @ b), abs(alpha) * (a.abs() @ b.abs())
     if beta:
         value, scale = value + beta * c.double(), scale + abs(beta) * c.double().abs()
-    return Expected(value, scale, k, dtype, accumulator(dtype), flushes, precision == "tf32")
+    return Expected(value, scale, k, dtype, accumulator(dtype), flushes, str(precision))
 
 
 def _where(wrong: Tensor, result: Tensor, value: Tensor) -> str:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from counter_table import F32, GEMM, TABLE, Access, Row
 from fastgemm._explain.report import Launch, Report, Site
-from reference import needs_simulator
+from reference import by_name, needs_simulator
 
 pytestmark = needs_simulator
 
@@ -31,7 +31,7 @@ def own_rows() -> set[tuple[str, str]]:
 
 def explain(op: str, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Report, Launch]:
     """The report, and the launch of the kernel itself among those of its helpers."""
-    report = fastgemm.explain(op, kernel=name, shape=shape, dtype=dtype)
+    report = fastgemm.explain(op, shape=shape, dtype=dtype, **by_name(name, dtype))
     assert report.error is None and not report.problems
     (launch,) = (launch for launch in report.launches if launch.kernel == name)
     return report, launch

@@ -118,6 +118,30 @@ def test_gemm_scalars_slices_and_out(kernel, dtype):
 ROUNDS_TO_TF32 = [kernel for kernel, precision in PRECISION.items() if precision == "tf32"]
 
 
+@pytest.mark.parametrize("kernel", ["bf16x6", "bf16x3", "fp16x3"])
+def test_planes_of_tiny_values(kernel):
+    a, b = operands(35, 50, 41, torch.float32, random.choice(LAYOUTS), slack=random.choice((0, 3)))
+    check_gemm(a * 2.0**-90, b * 2.0**-30, kernel=kernel)
+
+
+def test_bf16x6_in_range():
+    """Rows of tiny values keep all their bits, and what overflows in bf16 or in sums is what float32 has."""
+    a, b = torch.randn(60, 70), torch.randn(70, 200)
+    a[1], a[2], a[3], a[4], a[5] = a[1] * 1e-30, a[2] * 1e-38, a[3] * 1e-43, a[4].abs() * 1e30, 0
+    b[:, 1], b[:, 2], b[:, 3], b[:, 4] = b[:, 1] * 1e-30, b[:, 2].abs() * 1e30, b[:, 3] * 1e-38, 0
+    a[5, 3] = 3.4e38
+    check_gemm(a, b, kernel="bf16x6")
+
+
+@pytest.mark.parametrize("beta", [0, -3])
+def test_bf16x6_in_segments(beta):
+    """Sums of long k are cut into launches that add to each other's in the workspace."""
+    a, b, c = torch.randn(3, 17000), torch.randn(17000, 5), torch.randn(3, 5)
+    check_gemm(a, b, c if beta else None, alpha=2, beta=beta, out=c, kernel="bf16x6")
+    a[0, 3], a[1, 16999] = math.inf, math.nan
+    check_gemm(a, b, c if beta else None, alpha=2, beta=beta, out=c, kernel="bf16x6")
+
+
 @every_layout
 @pytest.mark.parametrize("dtype", [torch.int8, torch.bfloat16, torch.float32], ids=str)
 def test_gemm_of_whole_units(dtype, layout):
@@ -148,13 +172,18 @@ def test_tf32_is_asked_for_and_rounds_to_nearest(kernel):
             fastgemm.matmul(a, a, kernel=kernel, precision=other)
 
 
-def test_level_6_takes_what_it_computes_exactly_enough():
+@pytest.mark.parametrize("precision", ["ieee", "tf32", "bf16x3", "bf16x6", "fp16x3"])
+def test_level_6_has_every_precision(precision):
+    a, b = random_tensor(20, 30, dtype=torch.float32), random_tensor(30, 10, dtype=torch.float32)
+    check_gemm(a, b, level=6, precision=precision)
+
+
+@pytest.mark.parametrize("kernel", ["bf16x3", "fp16x3"])
+def test_less_than_ieee_is_asked_for(kernel):
     a = torch.randn(16, 16)
-    check_gemm(a, a, level=6, precision="tf32")
-    with pytest.raises(RuntimeError, match=r"level 6 cannot run .*tf32.* Levels that can: 1, 2, 3, 4, 5$"):
-        fastgemm.matmul(a, a, level=6)
-    with pytest.raises(RuntimeError, match=r"level 6 cannot run .*does not take int32"):
-        fastgemm.matmul(a.int(), a.int(), level=6)
+    for other in ("ieee", "tf32", "bf16x6"):
+        with pytest.raises(RuntimeError, match=f'cannot run here: .*"{kernel}" alone'):
+            fastgemm.matmul(a, a, kernel=kernel, precision=other)
 
 
 @every_gemm_row

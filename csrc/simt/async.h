@@ -49,6 +49,12 @@ struct TensorMap {
 };
 
 void load_box(void* to_shared, const TensorMap*, Barrier*, int column, int row, int plane);
+// A box that is one row of bytes.
+inline __attribute__((always_inline)) void load_bytes(void* to_shared, const void* from, int bytes,
+                                                      Barrier* barrier) {
+  const TensorMap row{static_cast<const std::byte*>(from), 1, bytes, 1, 1, bytes, bytes, bytes, 1, 0, false};
+  load_box(to_shared, &row, barrier, 0, 0, 0);
+}
 
 // Stores in groups of the calling thread: they read shared memory when the thread waits for that, and write
 // global memory when it waits for all, or at the end of the block.

@@ -30,6 +30,18 @@ void launch_failed(const char* kernel, const LaunchShape& shape, cudaError_t err
       ", dynamic shared memory " + std::to_string(shape.shared_bytes) + " bytes");
 }
 
+cudaError_t launch_kernel(const void* kernel, const LaunchShape& shape, void** arguments,
+                          cudaStream_t stream) {
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = shape.grid, config.blockDim = shape.block;
+  config.dynamicSmemBytes = shape.shared_bytes, config.stream = stream;
+  config.attrs = &overlap, config.numAttrs = shape.overlaps ? 1 : 0;
+  return cudaLaunchKernelExC(&config, kernel, arguments);
+}
+
 void allow_shared_bytes(const void* kernel, const char* name, const LaunchShape& shape, uint64_t& done,
                         const std::source_location& where) {
   const int device = current_device();

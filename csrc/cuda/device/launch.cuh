@@ -15,6 +15,9 @@ struct LaunchShape {
   dim3 grid;
   dim3 block;
   size_t shared_bytes = 0;  // dynamic
+  // Blocks may begin when all of the kernel before have called let_next_kernel_begin() (sync.cuh), as far as
+  // they find room; they call wait_for_kernel_before() before they touch what it writes or reads.
+  bool overlaps = false;
 };
 
 // launch<kernel>("name", {grid, block, shared_bytes}, context)(arguments...);
@@ -26,6 +29,8 @@ struct Launcher;
 // Throws std::runtime_error naming kernel, shape, place, code and text.
 [[noreturn]] void launch_failed(const char* kernel, const LaunchShape&, cudaError_t,
                                 const std::source_location&);
+// cudaLaunchKernel, as the shape says.
+cudaError_t launch_kernel(const void* kernel, const LaunchShape&, void** arguments, cudaStream_t);
 // Above 48 KB a kernel must say so once per device, and must always ask for the same. `done` keeps one bit
 // for each device.
 void allow_shared_bytes(const void* kernel, const char* name, const LaunchShape&, uint64_t& done,
@@ -43,8 +48,7 @@ struct Launcher<kernel> {
     static uint64_t done = 0;
     if (shape.shared_bytes > 48 * 1024) allow_shared_bytes(function, name, shape, done, where);
     void* arguments[] = {&parameters...};
-    const cudaError_t error =
-        cudaLaunchKernel(function, shape.grid, shape.block, arguments, shape.shared_bytes, stream);
+    const cudaError_t error = launch_kernel(function, shape, arguments, stream);
     if (error != cudaSuccess) launch_failed(name, shape, error, where);
   }
 };

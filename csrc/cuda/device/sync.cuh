@@ -57,6 +57,19 @@ __device__ __forceinline__ uint32_t load_acquire(const uint32_t* flag) {
 }
 __device__ __forceinline__ void spin_wait() { __nanosleep(20); }
 
+// Between a kernel and the next one of its stream, where that one was launched to overlap (launch.cuh,
+// sm_90). A block that ends has let it begin. The wait is for the end of all blocks, and for what they wrote.
+__device__ __forceinline__ void let_next_kernel_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void wait_for_kernel_before() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 #else
 
 using simt::claim_registers;
@@ -68,6 +81,8 @@ using simt::release_registers;
 using simt::shared_address;
 using simt::spin_wait;
 using simt::store_release;
+inline void let_next_kernel_begin() {}  // launches run one after the other
+inline void wait_for_kernel_before() {}
 
 __forceinline__ int fresh_lane() { return int(threadIdx.x) % 32; }
 

@@ -57,6 +57,16 @@ __device__ __forceinline__ void load_box(void* to_shared, const TensorMap* map, 
       : "memory");
 }
 
+// Loads `bytes` that lie side by side, a multiple of 16; both addresses are 16-byte aligned (to_shared
+// 128-byte aligned, so that boxes may take its place).
+__device__ __forceinline__ void load_bytes(void* to_shared, const void* from, int bytes, Barrier* b) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+          shared_address(to_shared)),
+      "l"(from), "r"(bytes), "r"(shared_address(b))
+      : "memory");
+}
+
 // Stores a box from shared memory (128-byte aligned); what the tensor does not have is left out. Ordinary
 // writes of the box need fence_async_shared() in the threads that made them and a barrier first. The calling
 // thread's stores up to commit_stores() are a group.
@@ -88,6 +98,7 @@ using simt::commit_stores;
 using simt::fence_barrier_init;
 using simt::init_barrier;
 using simt::load_box;
+using simt::load_bytes;
 using simt::store_box;
 using simt::TensorMap;
 using simt::wait_phase;

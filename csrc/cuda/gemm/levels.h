@@ -15,6 +15,11 @@
   DECLARE(gemm_warp_specialized)     \
   DECLARE(gemm_wgmma)                \
   DECLARE(gemm_wgmma_specialized)    \
+  DECLARE(gemm_bf16x6)               \
+  DECLARE(gemm_fp16x3)               \
+  DECLARE(gemm_bf16x3)               \
+  DECLARE(gemm_int8x10)              \
+  DECLARE(gemm_packed)               \
   DECLARE(gemm_mma_sync)             \
   DECLARE(gemm_wmma)                 \
   DECLARE(gemm_dmma)                 \

@@ -53,6 +53,13 @@ constexpr Kernel tensor_core_row(Kernel k) {
   return k;
 }
 
+// float32 as a sum of planes of fewer bits.
+constexpr Kernel split_row(std::string_view name, std::string_view summary, Gemm gemm, Precision precision) {
+  Kernel k = hopper_row(6, name, dtypes(DType::f32), summary, gemm);
+  k.precision = precision;
+  return k;
+}
+
 constexpr Kernel kRows[] = {
     row(1, "naive", kGemmTypes, "one thread an element of C, a warp along a row of C",
         FASTGEMM_LAUNCHER(gemm_naive)),
@@ -87,6 +94,19 @@ constexpr Kernel kRows[] = {
         hopper_row(6, "wgmma", kTensorCoreTypes,
                    "64 x 128 sums a warpgroup by wgmma from stages that the tensor memory accelerator fills",
                    FASTGEMM_LAUNCHER(gemm_wgmma))),
+    tensor_core_row(hopper_row(6, "packed", kTensorCoreTypes,
+                               "the same from images of shared memory that a pre-pass writes of any operand",
+                               FASTGEMM_LAUNCHER(gemm_packed))),
+    split_row("fp16x3", "float32 as three products of fp16 planes, rows scaled by powers of two",
+              FASTGEMM_LAUNCHER(gemm_fp16x3), Precision::fp16x3),
+    split_row("bf16x3", "float32 as three products of bf16 planes: 16 of 24 bits",
+              FASTGEMM_LAUNCHER(gemm_bf16x3), Precision::bf16x3),
+    split_row("bf16x6",
+              "float32 as six products of bf16 planes, summed in order: more accurate than float32 sums",
+              FASTGEMM_LAUNCHER(gemm_bf16x6), Precision::ieee),
+    hopper_row(6, "int8x10", dtypes(DType::i32),
+               "int32 modulo 2^32 as ten products of byte planes, two sweeps over k",
+               FASTGEMM_LAUNCHER(gemm_int8x10)),
     tensor_core_row(
         large_block_row(6, "mma_sync", kTensorCoreTypes,
                         "64 x 64 sums a warp by mma.sync, swizzled tiles, a ring of asynchronous stages",

@@ -1,0 +1,247 @@
+// The packed engine: GEMM by a scheme (scheme.cuh) that says what to multiply. Three launches:
+//   - pack_kernel cuts A and B into planes and writes them as images of shared memory (pack.cuh);
+//   - gemm_kernel, here, persistent and warp-specialized as in wgmma_specialized. Its producers copy images,
+//     one warp for each ring; no tensor maps, no swizzle, no edges;
+//   - repair_kernel computes again what is not finite (repair.cuh), where a scheme is of floating point.
+// Tiles of the last one to two waves are shared evenly among the blocks (level5_stream_k.cuh), their sums
+// added in a fixed order.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "cuda/gemm/level5_choice.cuh"
+#include "cuda/gemm/level6_blend.cuh"
+#include "cuda/gemm/packed/multiply.cuh"
+#include "cuda/gemm/packed/pack.cuh"
+#include "cuda/gemm/packed/plan.cuh"
+#include "cuda/gemm/packed/repair.cuh"
+#include "cuda/gemm/packed/store.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET::packed {
+
+// One warp fills one ring.
+template <class S, int ring>
+__device__ __forceinline__ void produce(typename S::Shared& shared, const Arguments<S>& g) {
+  constexpr Ring kRing = S::Scheme::kRings[ring];
+  constexpr int kBytesA = kRing.planes * S::kPlaneA, kBytesB = kRing.planes * S::kPlaneB;
+  const bool elected = elect_one();
+  RingPosition<S, ring> at;
+  at.phase = 1;  // a fresh slot counts as emptied
+  Parts parts(g.schedule.work, int(blockIdx.x), int(gridDim.x));
+  Part part;
+  while (parts.next(part)) {
+    const TilePlace<S> place(part.tile, g.schedule);
+    const int64_t tile_a = int64_t(place.batch * g.batch_a) * g.schedule.tiles_m + place.row / S::kM;
+    const int64_t tile_b = int64_t(place.batch * g.batch_b) * g.schedule.tiles_n + place.column / S::kN;
+    const int first = g.segment.first + part.first * kChunk, stages = g.schedule.stages_of(part);
+    const int64_t from_a = tile_a * g.segment.all + first, from_b = tile_b * g.segment.all + first;
+    for (int sweep = 0; sweep < kRing.sweeps; ++sweep) {
+      const unsigned char* a = g.a + from_a * S::kImageA + kRing.first_plane * S::kPlaneA;
+      const unsigned char* b = g.b + from_b * S::kImageB + kRing.first_plane * S::kPlaneB;
+      FASTGEMM_NO_UNROLL
+      for (int i = 0; i < stages; ++i) {
+        wait_phase(at.empty(shared), at.phase);
+        if (elected) {
+          arrive_expecting(at.full(shared), kBytesA + kBytesB);
+          load_bytes(at.bytes(shared), a, kBytesA, at.full(shared));
+          load_bytes(at.bytes(shared) + kBytesA, b, kBytesB, at.full(shared));
+        }
+        a += S::kImageA, b += S::kImageB;
+        at.advance();
+      }
+    }
+  }
+}
+
+template <class S>
+__device__ __forceinline__ void consume(typename S::Shared& shared, const Arguments<S>& g, int warp) {
+  typename S::ConsumerLoop loop(shared, warp);
+  typename S::Acc sum[S::kSums];  // (64, S::kN), a warp 16 rows of them
+  Parts parts(g.schedule.work, int(blockIdx.x), int(gridDim.x));
+  Part part;
+  while (parts.next(part)) {
+    uint32_t scaled = 0;
+    if constexpr (S::Scheme::kLoop == Loop::promoting) scaled = load_scaled(g, part.tile, warp);
+    loop.multiply(sum, g.schedule.stages_of(part));
+    if (part.end != g.schedule.work.steps) {
+      hand_over<S>(g.schedule, sum, warp / 4);
+      continue;
+    }
+    if (part.first != 0) collect<S>(g.schedule, sum, part, warp / 4);
+    finish_strip(g, sum, part.tile, warp, scaled);
+  }
+}
+
+template <class S>
+__global__ void __launch_bounds__(S::kThreads, 1) gemm_kernel(const __grid_constant__ Arguments<S> g) {
+#if FASTGEMM_SM90A
+  FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared);
+  let_next_kernel_begin();
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < S::kSlots; ++i) {
+      init_barrier(&shared->full[i], 1);
+      init_barrier(&shared->empty[i], S::kConsumerWarps);
+    }
+    fence_barrier_init();
+  }
+  __syncthreads();
+  const int warp = warp_index();
+  if (warp >= S::kConsumerWarps) {
+    release_registers<40>();
+    wait_for_kernel_before();
+    [&]<int... ring>(std::integer_sequence<int, ring...>) {
+      ((warp == S::kConsumerWarps + ring ? produce<S, ring>(*shared, g) : void()), ...);
+    }(std::make_integer_sequence<int, S::kRings>{});
+  } else {
+    claim_registers<232>();
+    wait_for_kernel_before();
+    consume<S>(*shared, g, warp);
+  }
+#endif
+}
+
+// The pre-pass of both operands; it also clears `flags`.
+template <class S>
+void launch_pack(const Gemm<typename S::Operand>& p, int batch, uint32_t* flags, int flag_count,
+                 Arguments<S>& g, Context& context) {
+  using Scheme = typename S::Scheme;
+  const int matrices_a = p.a.batch_stride == 0 ? 1 : batch, matrices_b = p.b.batch_stride == 0 ? 1 : batch;
+  PackArguments<typename S::Operand> pack{};
+  pack.a = make_source<Scheme>(p.a.data, p.m, p.k, p.a.row_stride, p.a.col_stride, p.a.batch_stride,
+                               matrices_a, S::kM, context);
+  pack.b = make_source<Scheme>(p.b.data, p.n, p.k, p.b.col_stride, p.b.row_stride, p.b.batch_stride,
+                               matrices_b, S::kN, context);
+  pack.blocks_a = int64_t(matrices_a) * pack.a.blocks();
+  pack.flags = flags, pack.flag_count = flag_count;
+  const int64_t blocks = pack.blocks_a + int64_t(matrices_b) * pack.b.blocks();
+  const int threads = blocks < 2 * multiprocessors() && p.k > 4096 ? kMostPackThreads : kPackThreads;
+  launch<pack_kernel<Scheme>>("pack", {dim3(unsigned(blocks)), dim3(unsigned(threads))}, context)(pack);
+  g.batch_a = matrices_a > 1, g.batch_b = matrices_b > 1;
+  g.a = pack.a.images, g.b = pack.b.images;
+  g.unscale = {pack.a.unscale, pack.b.unscale, pack.a.scaled, pack.b.scaled};
+}
+
+// What all segments of k but the last add to, and that one adds to its own: sums in the workspace.
+template <class T>
+Result<T> plus(Result<T> r, const Result<T>& sums) {
+  r.c = sums.out, r.c_row_stride = sums.row_stride, r.c_col_stride = 1, r.c_batch_stride = sums.batch_stride;
+  r.beta = r.alpha;
+  return r;
+}
+
+// The main kernel, once for each segment of k.
+template <class S>
+void launch_segments(const char* name, const Gemm<typename S::Operand>& p,
+                     const Result<typename S::Operand>& sums, const Plan& plan, int batch, Arguments<S> g,
+                     Context& context) {
+  uint32_t *const flags = g.schedule.flags, *const unfinished = g.unfinished;
+  for (int i = 0; i < plan.segments; ++i) {
+    const bool is_last = i + 1 == plan.segments;
+    g.segment = {plan.first(i), plan.all, is_last};
+    g.result = is_last ? p.result : sums;
+    if (i > 0) g.result = plus(g.result, sums);
+    g.pairs = is_aligned(static_cast<const char*>(g.result.out), size_t(2 * g.result.out_bytes())) &&
+              g.result.row_stride % 2 == 0 && (batch == 1 || g.result.batch_stride % 2 == 0);
+    g.schedule.stages = plan.stages(i), g.schedule.work = plan.work(i);
+    if (flags) g.schedule.flags = flags + i * multiprocessors() * S::kConsumers;
+    if (unfinished) g.unfinished = unfinished + i * plan.tiles * S::kConsumerWarps;
+    launch<gemm_kernel<S>>(
+        name, {dim3(unsigned(plan.blocks(i))), dim3(S::kThreads), sizeof(typename S::Shared), true},
+        context)(g);
+  }
+}
+
+template <class S>
+void launch_packed(const char* name, const Gemm<typename S::Operand>& problem, int batch, Context& context) {
+  using Acc = typename S::Acc;
+  constexpr bool kRepairs = S::Scheme::kLoop == Loop::promoting;
+  const Plan plan = Plan::of<S>(problem, batch);
+  const int64_t strips = plan.tiles * S::kConsumerWarps;
+  const int flags = plan.shares() ? plan.segments * multiprocessors() * S::kConsumers : 0;
+  Gemm<typename S::Operand> p = problem;
+  Result<typename S::Operand> sums{};
+  if constexpr (kRepairs) {
+    if (plan.segments > 1) sums = sums_in_workspace(problem, batch, context);
+  }
+  const bool blends = plan.segments > 1 && problem.result.beta != Acc(0);
+  if (blends) p.result = sums;
+
+  Arguments<S> g{};
+  g.m = int(p.m), g.n = int(p.n);
+  g.schedule.tiles_m = int(ceil_div(p.m, S::kM)), g.schedule.tiles_n = int(ceil_div(p.n, S::kN));
+  const auto allocate = [&]<class T>(T*& p, int64_t count) {
+    if (count > 0) p = static_cast<T*>(context.allocate(size_t(count) * sizeof(T)));
+  };
+  allocate(g.schedule.partials, flags > 0 ? int64_t{multiprocessors()} * S::kM * S::kN : 0);
+  allocate(g.schedule.flags, flags);
+  allocate(g.unfinished, kRepairs ? plan.segments * strips : 0);
+  launch_pack(p, batch, g.schedule.flags, flags, g, context);
+  launch_segments(name, p, sums, plan, batch, g, context);
+  if constexpr (kRepairs) {
+    const int64_t blocks = std::min<int64_t>(strips, 2 * multiprocessors());
+    launch<repair_kernel<S>>("repair", {dim3(unsigned(blocks)), dim3(S::kN), 0, true}, context)(
+        p, g.schedule, g.unfinished, strips, plan.segments);
+    if (blends) blend(problem, sums, batch, context);
+  }
+}
+
+// Bytes of planes that may exist at a time; batches that need more come in pieces, one after the other in the
+// same memory.
+inline constexpr int64_t kMostPlaneBytes = int64_t{1} << 30;
+
+class ReusedWorkspace : public Context {
+ public:
+  explicit ReusedWorkspace(Context& owner) : owner_(owner) {}
+  void begin_again() { next_ = 0; }
+
+  void* stream() const override { return owner_.stream(); }
+  void* allocate(size_t bytes) override {
+    if (next_ == blocks_.size()) blocks_.push_back({});
+    Block& block = blocks_[next_++];
+    if (block.bytes < bytes) block = {owner_.allocate(bytes), bytes};
+    return block.data;
+  }
+  void torch_gemm(const GemmProblem& p) override { owner_.torch_gemm(p); }
+  void torch_transpose(const TransposeProblem& p) override { owner_.torch_transpose(p); }
+
+ private:
+  struct Block {
+    void* data;
+    size_t bytes;
+  };
+  Context& owner_;
+  std::vector<Block> blocks_;
+  size_t next_ = 0;
+};
+
+// A product of any size, a batch in pieces.
+template <class Scheme, class T>
+void gemm_in_pieces(const char* name, const Gemm<T>& g, int batch, Context& context) {
+  using Wide = Shape<Scheme, Scheme::kWideN>;
+  using Narrow = Shape<Scheme, 128>;
+  if (g.k == 0 || std::max({g.m, g.n, g.k}) > int64_t{1} << 28) return gemm_small(g, batch, context);
+  const int64_t rows = ceil_div(g.m, Wide::kM) * Wide::kM + ceil_div(g.n, Wide::kN) * Wide::kN;
+  const int64_t bytes = rows * ceil_div(g.k, Scheme::kStageK) * (Wide::kImageA / Wide::kM);
+  const int piece = int(std::clamp<int64_t>(kMostPlaneBytes / bytes, 1, batch));
+  ReusedWorkspace workspace(context);
+  for (int first = 0; first < batch; first += piece) {
+    workspace.begin_again();
+    const int count = std::min(piece, batch - first);
+    const double narrow = Plan::of<Narrow>(g, count).predicted_time(Scheme::kNarrowTime);
+    narrow < Plan::of<Wide>(g, count).predicted_time(1)
+        ? launch_packed<Narrow>(name, g.at_batch(first), count, workspace)
+        : launch_packed<Wide>(name, g.at_batch(first), count, workspace);
+  }
+}
+
+// The launcher of a scheme's row.
+template <class Scheme>
+void gemm_packed(const char* name, const GemmProblem& problem, Context& context) {
+  run_gemm(problem, [&]<class T>(const Gemm<T>& g, int batch) {
+    if constexpr (std::is_same_v<T, typename Scheme::Operand>)
+      gemm_in_pieces<Scheme>(name, g, batch, context);
+  });
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET::packed

@@ -1,0 +1,252 @@
+// The pre-pass of the packed engine. It cuts both operands into planes, and writes them as images: what a
+// stage of a tile looks like in shared memory, plane by plane, so that the main kernel copies whole images
+// and meets neither strides nor alignments nor edges. Of any view: memory that runs along m or n costs a
+// tenth more than memory that runs along k.
+//
+// Image of a stage of one plane, of a tile with `tile_side` rows of m (columns of n), 16-byte units of k:
+//   (kStageK / kPerUnit units, tile_side, 16 bytes)
+// which is how wgmma reads a tile that is not swizzled (wgmma.cuh), and free of bank conflicts.
+//
+// A block has some rows (of m or n) for all of k, so that it knows their largest magnitudes at the end, and
+// can pack them once more, scaled, where that is needed.
+#pragma once
+
+#include "cuda/device/vector.cuh"
+#include "cuda/gemm/packed/scheme.cuh"
+#include "cuda/gemm/problem.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET::packed {
+
+inline constexpr int kRowGroup = 8;  // rows for which one word says whether they were scaled
+
+// Rows of a block. A warp reads that many neighbours where memory runs along the side: whole sectors.
+template <class T, bool along_k>
+inline constexpr int kRowsOfBlock = along_k || sizeof(T) == 4 ? 8 : 32;
+
+// An operand (side, k), side being m of A and n of B, and where its planes go.
+template <class T>
+struct Source {
+  const T* data;
+  int64_t side_stride, k_stride, batch_stride;
+  int side, k;
+  int tile_side, tiles, stages;  // tiles of a matrix, stages of a tile
+  bool along_k;                  // rows of memory run along k
+  unsigned char* images;         // [matrix][tile][stage][plane]
+  float* unscale;                // [matrix][row]: what its sums must be multiplied by
+  uint32_t* scaled;              // [matrix][row / kRowGroup]: whether any of these is not 1
+
+  __host__ __device__ __forceinline__ int rows() const { return tiles * tile_side; }
+  __host__ __device__ __forceinline__ int block_rows() const {
+    return along_k ? kRowsOfBlock<T, true> : kRowsOfBlock<T, false>;
+  }
+  __host__ __device__ __forceinline__ int blocks() const { return rows() / block_rows(); }  // of a matrix
+};
+
+template <class T>
+struct PackArguments {
+  Source<T> a, b;
+  int64_t blocks_a;
+  uint32_t* flags;  // to be cleared for the main kernel
+  int flag_count;
+};
+
+// Of a block: more where there are few blocks and k is long, so that enough loads are in flight.
+inline constexpr int kPackThreads = 256, kMostPackThreads = 768;
+
+__device__ __forceinline__ uint32_t bits_of(float x) { return __float_as_uint(x); }
+__device__ __forceinline__ uint32_t bits_of(int32_t x) { return uint32_t(x); }
+__device__ __forceinline__ uint32_t bits_of(int8_t x) { return uint8_t(x); }
+__device__ __forceinline__ uint32_t bits_of(Half x) { return x.bits; }
+__device__ __forceinline__ uint32_t bits_of(BFloat16 x) { return x.bits; }
+
+// What one thread does: units of one row. A warp has neighbouring units of the block's rows.
+template <class Scheme, bool along_k>
+class RowPacker {
+  using T = typename Scheme::Operand;
+  static constexpr int kSize = int(sizeof(T)), kPerWord = 4 / kSize;
+  static constexpr int kElements = kPerUnit<Scheme>, kWords = kElements / kPerWord;  // of a unit, in memory
+  static constexpr int kStageUnits = Scheme::kStageK / kElements;
+  static constexpr int kUnits = 32 / kWords;  // of a thread at a time: as many loads in flight as fit
+  static constexpr int kRows = kRowsOfBlock<T, along_k>, kLanes = 32 / kRows;  // lanes side by side along k
+
+ public:
+  __device__ __forceinline__ RowPacker(const Source<T>& s, int matrix, int block)
+      : s_(s),
+        lane_(int(threadIdx.x) % 32),
+        warp_(int(threadIdx.x) / 32),
+        row_(block * kRows + lane_ % kRows) {
+    const int tile = row_ / s.tile_side;
+    plane_bytes_ = s.tile_side * Scheme::kStageK * int(sizeof(typename Scheme::Element));
+    from_ = s.data + matrix * s.batch_stride + row_ * s.side_stride;
+    misaligned_ = int(reinterpret_cast<uintptr_t>(from_) % 16);
+    to_ = s.images + (int64_t(matrix) * s.tiles + tile) * s.stages * (Scheme::kPlanes * plane_bytes_) +
+          (row_ - tile * s.tile_side) * 16;
+  }
+
+  __device__ __forceinline__ int row() const { return row_; }
+
+  // Packs the thread's part of its row, times scale, or only looks at it. Returns the largest magnitude in
+  // it, as bits.
+  __device__ __forceinline__ uint32_t pack(float scale, bool stores = true) const {
+    uint32_t largest = 0;
+    const int units = s_.stages * kStageUnits;
+    const int step = int(blockDim.x) / 32 * kLanes * kUnits;
+    FASTGEMM_NO_UNROLL
+    for (int first = warp_ * kLanes * kUnits; first < units; first += step) {
+      uint32_t words[kUnits][kWords];
+      FASTGEMM_UNROLL
+      for (int u = 0; u < kUnits; ++u) load(words[u], unit(first, u) * kElements);
+      FASTGEMM_UNROLL
+      for (int u = 0; u < kUnits; ++u) {
+        if constexpr (Scheme::kScaling != Scaling::none) {
+          FASTGEMM_UNROLL
+          for (uint32_t& word : words[u]) {
+            largest = max(largest, word & 0x7fffffffu);
+            word = __float_as_uint(__uint_as_float(word) * scale);
+          }
+        }
+        if (stores && unit(first, u) < units) store(words[u], unit(first, u));
+      }
+    }
+    return largest;
+  }
+
+ private:
+  __device__ __forceinline__ int unit(int first, int u) const { return first + kLanes * u + lane_ / kRows; }
+
+  __device__ __forceinline__ void load(uint32_t (&words)[kWords], int k) const {
+    const bool inside = row_ < s_.side;
+    if constexpr (along_k) {
+      const int first = k * kSize - misaligned_;
+      const auto* const from = reinterpret_cast<const unsigned char*>(from_ + k);
+      if (inside && misaligned_ == 0 && k + kElements <= s_.k) return load_vectors(words, from);
+      if (inside && first >= 0 && first + 4 * kWords + 16 <= s_.k * kSize) {
+        uint32_t around[kWords + 4];
+        load_vectors(around, from - misaligned_);
+        return shift(around, words);
+      }
+    }
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kWords; ++i) {
+      words[i] = 0;
+      FASTGEMM_UNROLL
+      for (int j = 0; j < kPerWord; ++j) {
+        const int at = k + kPerWord * i + j;
+        if (inside && at < s_.k)
+          words[i] |= bits_of(from_[at * (along_k ? 1 : s_.k_stride)]) << 8 * kSize * j;
+      }
+    }
+  }
+
+  template <int words>
+  __device__ __forceinline__ static void load_vectors(uint32_t (&to)[words], const unsigned char* from) {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < words; i += 4) {
+      const auto v = load_vector<Vector<uint32_t, 4>>(from + 4 * i);
+      FASTGEMM_UNROLL
+      for (int j = 0; j < 4; ++j) to[i + j] = v[j];
+    }
+  }
+
+  // The words that begin misaligned_ bytes further on.
+  __device__ __forceinline__ void shift(uint32_t (&around)[kWords + 4], uint32_t (&words)[kWords]) const {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kWords + 2; ++i) around[i] = misaligned_ & 8 ? around[i + 2] : around[i];
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kWords + 1; ++i) around[i] = misaligned_ & 4 ? around[i + 1] : around[i];
+    const uint32_t bytes = 0x3210 + (kSize < 4 ? 0x1111 * uint32_t(misaligned_ & 3) : 0);
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kWords; ++i) words[i] = __byte_perm(around[i], around[i + 1], bytes);
+  }
+
+  __device__ __forceinline__ void store(const uint32_t (&words)[kWords], int unit) const {
+    uint32_t planes[Scheme::kPlanes][4];
+    Scheme::cut(words, planes);
+    unsigned char* const to = to_ + int64_t(unit / kStageUnits) * (Scheme::kPlanes * plane_bytes_) +
+                              unit % kStageUnits * (s_.tile_side * 16);
+    FASTGEMM_UNROLL
+    for (int p = 0; p < Scheme::kPlanes; ++p)
+      store_vector(to + p * plane_bytes_,
+                   Vector<uint32_t, 4>{{planes[p][0], planes[p][1], planes[p][2], planes[p][3]}});
+  }
+
+  const Source<T>& s_;
+  int lane_, warp_, row_, plane_bytes_;
+  int misaligned_;  // bytes by which the row begins after a multiple of 16
+  const T* from_;
+  unsigned char* to_;
+};
+
+// The largest of what the block's threads have for their row. Lane by lane: all warps have the same rows.
+template <int rows>
+__device__ __forceinline__ uint32_t largest_of_rows(uint32_t mine) {
+  FASTGEMM_SHARED uint32_t of_warps[kMostPackThreads / 32][32];
+  FASTGEMM_UNROLL
+  for (int lanes = rows; lanes < 32; lanes *= 2) mine = max(mine, __shfl_xor_sync(0xffffffffu, mine, lanes));
+  const int lane = int(threadIdx.x) % 32;
+  of_warps[threadIdx.x / 32][lane] = mine;
+  __syncthreads();
+  const int warps = int(blockDim.x) / 32;
+  for (int w = 0; w < warps; ++w) mine = max(mine, of_warps[w][lane]);
+  return mine;
+}
+
+template <class Scheme, bool along_k>
+__device__ __forceinline__ void pack_rows(const Source<typename Scheme::Operand>& s, int matrix, int block) {
+  const RowPacker<Scheme, along_k> packer(s, matrix, block);
+  if constexpr (Scheme::kScaling == Scaling::none) {
+    packer.pack(1.f);
+  } else {
+    constexpr bool kAll = Scheme::kScaling == Scaling::all_rows;
+    float scale = 1.f;
+    bool any = false;
+    FASTGEMM_NO_UNROLL
+    for (int pass = 0; pass < 2; ++pass) {
+      const uint32_t largest = packer.pack(scale, !kAll || pass == 1);
+      if (pass == 1) break;
+      scale = Scheme::scale_of(largest_of_rows<kRowsOfBlock<typename Scheme::Operand, along_k>>(largest));
+      any = __any_sync(0xffffffffu, scale != 1.f);
+      if (!kAll && !any) break;
+    }
+    if (threadIdx.x >= kRowsOfBlock<typename Scheme::Operand, along_k>) return;
+    const int64_t row = int64_t(matrix) * s.rows() + packer.row();
+    s.unscale[row] = 1.f / scale;
+    if (threadIdx.x % kRowGroup == 0) s.scaled[row / kRowGroup] = any;
+  }
+}
+
+template <class Scheme>
+__global__ void __launch_bounds__(kMostPackThreads, 1)
+    pack_kernel(const __grid_constant__ PackArguments<typename Scheme::Operand> g) {
+  let_next_kernel_begin();
+  if (blockIdx.x == 0)
+    for (int i = int(threadIdx.x); i < g.flag_count; i += int(blockDim.x)) g.flags[i] = 0;
+  const bool is_a = int64_t(blockIdx.x) < g.blocks_a;
+  const Source<typename Scheme::Operand>& s = is_a ? g.a : g.b;
+  const int64_t index = int64_t(blockIdx.x) - (is_a ? 0 : g.blocks_a);
+  const int matrix = int(index / s.blocks()), block = int(index % s.blocks());
+  if (s.along_k)
+    pack_rows<Scheme, true>(s, matrix, block);
+  else
+    pack_rows<Scheme, false>(s, matrix, block);
+}
+
+// The operand whose element (s, k) lies at data + s * side_stride + k * k_stride, with room for its planes.
+template <class Scheme, class T>
+Source<T> make_source(const T* data, int64_t side, int64_t k, int64_t side_stride, int64_t k_stride,
+                      int64_t batch_stride, int matrices, int tile_side, Context& context) {
+  Source<T> s{data, side_stride, k_stride, batch_stride, int(side), int(k), tile_side};
+  s.tiles = int(ceil_div(side, tile_side)), s.stages = int(ceil_div(k, Scheme::kStageK));
+  s.along_k = k == 1 ? side_stride != 1 : k_stride == 1;
+  if (k == 1) s.k_stride = 1;
+  const size_t rows = size_t(matrices) * s.rows();
+  s.images = static_cast<unsigned char*>(context.allocate(
+      rows * s.stages * Scheme::kStageK * Scheme::kPlanes * sizeof(typename Scheme::Element)));
+  if constexpr (Scheme::kScaling != Scaling::none) {
+    s.unscale = static_cast<float*>(context.allocate(rows * sizeof(float)));
+    s.scaled = static_cast<uint32_t*>(context.allocate(rows / kRowGroup * sizeof(uint32_t)));
+  }
+  return s;
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET::packed
