@@ -51,6 +51,12 @@ const char* why_rejected(const Kernel&, const Problem&) {
   return nullptr;
 }
 
+bool is_suited(const Kernel& k, const GemmProblem& p) { return !k.suits || k.suits(p); }
+template <class Problem>
+bool is_suited(const Kernel&, const Problem&) {
+  return true;
+}
+
 // Why this row cannot run this problem in this process; empty when it can.
 template <class Problem>
 std::string obstacle(const Kernel& k, const Problem& p) {
@@ -119,12 +125,15 @@ const Kernel& by_name(const Problem& p, const TuningKey& key, const Choice& choi
 template <class Problem>
 const Kernel& by_level(const Problem& p, const TuningKey& key, int level) {
   std::string reasons;
+  const Kernel* first = nullptr;
   for (const Kernel& k : kernels_for(key.device)) {
     if (k.op != key.op || k.device != key.device || k.level != level || k.role != Role::rung) continue;
     const std::string why = obstacle(k, p);
-    if (why.empty()) return k;
+    if (why.empty() && is_suited(k, p)) return k;
+    if (why.empty() && !first) first = &k;
     reasons += (reasons.empty() ? "" : "; ") + std::string(k.name) + ": " + why;
   }
+  if (first) return *first;
   if (reasons.empty())
     reasons = key.device == Device::simt && level == kLevels
                   ? "it is a library, which the simulator does not run"
@@ -156,7 +165,7 @@ Chosen fastest_known(const Problem& p, const TuningKey& key) {
     if (is_framework(k)) return {&k, by_key};
     if (!highest || k.level > highest->level) highest = &k;
   }
-  if (highest) return {highest, by_key};
+  if (highest) return {&by_level(p, key, highest->level), by_key};
   throw std::runtime_error("no kernel can run " + in_words(key) + " here");
 }
 

@@ -43,6 +43,9 @@ struct Kernel {
   const char* (*unavailable)() = nullptr;
   // Why it cannot take this problem; null when it can, or when it takes every problem of its dtypes.
   const char* (*rejects)(const GemmProblem&) = nullptr;
+  // Whether its level should pick it for this problem, of those that it could run; null: always. Where no row
+  // of a level says so, the first that can runs.
+  bool (*suits)(const GemmProblem&) = nullptr;
 
   const char* why_unavailable() const { return unavailable ? unavailable() : nullptr; }
 };
