@@ -19,7 +19,6 @@ from fastgemm.bench import (
     check,
     instantiate,
     interleave,
-    static_tables,
     using_threads,
 )
 from fastgemm.bench import plots as plot_module
@@ -327,77 +326,3 @@ def test_environment():
     found = describe()
     assert found["cores"] >= 1 and found["date"].endswith("+00:00")
     assert commit() is None or len(commit()) in (12, 13)
-
-
-def test_static_tables_are_generated_from_measurements(tmp_path, monkeypatch):
-    tables = tool("make_static_tables")
-    monkeypatch.setattr(tables, "ROOT", tmp_path)
-    grids = {"gemm": [(1, 8, 8, 8), (1, 16, 1, 16)], "transpose": [(1, 8, 9, 0)], "add": [(1, 1, 8, 0)]}
-    monkeypatch.setattr(tables, "GRIDS", grids)
-    points = tables.measure(["gemm", "transpose", "add"], ["float32", "bits16"], [1], 0.001, 1.0)
-    assert [(p["op"], p["m"], p["dtype"]) for p in points] == [
-        ("gemm", 16, "float32"),
-        ("gemm", 8, "float32"),
-        ("transpose", 8, "bits16"),
-        ("add", 1, "float32"),
-    ]
-    path = tmp_path / "tuning_x.json"
-    tables.write_json(path, tables.merge(path, points))
-    again = [points[0] | {"kernel": "measured_again"}]
-    tables.write_json(path, tables.merge(path, again))
-    kept = json.loads(path.read_text())["points"]
-    assert len(kept) == len(points)
-    text = static_tables.generate([path], tmp_path)
-    assert '{DType::f32, 1, 1, 16, 1, 16, false, false, "measured_again"}' in text
-    assert "Op::transpose" in text and "Op::add" in text and fastgemm.build_info()["cpu_model"] in text
-    assert "return {};" in static_tables.generate([], tmp_path)
-
-
-def test_a_gpu_leaves_torch_where_that_pays():
-    def row(precision=None, **seconds):
-        sizes = {"threads": 1, "batch": 1, "m": 2048, "n": 2048, "k": 2048}
-        point = {"op": "gemm", "dtype": "float32", **sizes, "seconds": seconds}
-        return static_tables.cpp_row(point | ({"precision": precision} if precision else {}))
-
-    assert row(torch=1e-4, own=0.995e-4).endswith('"torch"},')
-    assert row(torch=1e-4, own=0.98e-4).endswith('"own", false},')  # at this size alone
-    assert row(torch=1e-4, own=0.9e-4).endswith('"own"},')
-    assert row("tf32", torch=1e-4, own=0.9e-4).endswith('"own", true, Precision::tf32},')
-    assert row(torch=1e-5, own=0.985e-5).endswith('"torch"},')  # so short a time is noisy
-    assert row(torch=1e-4, cublaslt_3=0.9e-4).endswith('"cublaslt_3", false},')
-    assert row(cublaslt_1=1e-4, cublaslt_2=1.2e-4, own=0.9e-4).endswith('"own"},')
-    assert row(cublaslt_1=1e-4, own=1.1e-4).endswith('"cublaslt_1"},')
-    assert row(own=1e-4, other=2e-4).endswith('"own"},')
-
-
-def test_static_tables_prefer_own_kernels_within_two_per_cent():
-    def pick(**seconds):
-        calls = {name: (lambda name=name: name) for name in seconds}
-        samples = interleave(calls, estimates=seconds, timer=Script(seconds))
-        return static_tables.winner(samples, {"five": 5, "six": 6, "torch": 7}, seconds)
-
-    assert pick(five=1.0, six=1.01, torch=0.99) == "six"
-    assert pick(five=1.0, six=1.1, torch=0.99) == "five"
-    assert pick(five=1.0, six=1.1, torch=0.9) == "torch"
-
-
-def test_static_tables_take_what_a_benchmark_measured(tmp_path):
-    tables = tool("make_static_tables")
-    folder = tmp_path / "h200"
-    folder.mkdir()
-    results = ROOT / "benchmarks" / "results" / "h200"
-    (table,) = results.glob("tuning_*.json")
-    data = json.loads(table.read_text())
-    at = {"m": 16384, "n": 16384, "k": 16384, "dtype": "float32", "precision": "tf32", "b_transposed": True}
-    lacking = [p for p in data["points"] if not at.items() <= p.items()]
-    assert len(lacking) < len(data["points"])
-    (folder / table.name).write_text(json.dumps(data | {"points": lacking}))
-    (folder / "tensor_cores.json").write_text((results / "tensor_cores.json").read_text())
-    tables.add_benchmark(folder / "tensor_cores.json")
-    found = json.loads((folder / table.name).read_text())["points"]
-    assert [p for p in found if at.items() <= p.items()] == [
-        p for p in data["points"] if at.items() <= p.items()
-    ]
-    assert all(
-        {"torch", "wgmma_specialized"} == p["seconds"].keys() for p in found if at.items() <= p.items()
-    )

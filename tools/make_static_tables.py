@@ -3,15 +3,14 @@
     python tools/make_static_tables.py                     measure this processor, then write the C++ table
     python tools/make_static_tables.py --device cuda       the same for this GPU
     python tools/make_static_tables.py --op gemm --dtype float32    measure again only this part of it
+    python tools/make_static_tables.py --device cuda --part skinny --part odd     only these shapes
     python tools/make_static_tables.py --from-bench FILE   add what `fastgemm bench --json FILE` measured
     python tools/make_static_tables.py --from-json         write the C++ table, measure nothing
     python tools/make_static_tables.py --from-json --check fail if the C++ table is not what the JSON gives
 
 Measurements are kept in benchmarks/results/<cpu or GPU>/tuning_<type>.json, one file for each type of processor
-or GPU; the C++ table holds them all. Candidates are the rungs from level 4 up (2 on a GPU) and torch. Noise must
-not decide: on a CPU an own kernel goes before torch, and a higher level before a lower one, when it is within 2 %
-of the fastest. On a GPU, where a point may speak for sizes whose alignment differs, it also says whether leaving
-torch is clearly worth it (gpu_winner); the C++ side asks several neighbours.
+or GPU; the C++ table holds them all. Candidates are the rungs from level 4 up (2 on a GPU) and torch. What a point
+names is decided in fastgemm.bench.static_tables, and for problems between the points in csrc/core/nearest.cpp.
 """
 
 from __future__ import annotations
@@ -25,6 +24,8 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +49,14 @@ from fastgemm.bench.static_tables import (
     BY_WIDTH,
     CPP_TYPES,
     FORMAT,
+    LIBRARIES,
     PRECISIONS,
     Point,
     generate,
     order,
     winner,
 )
+from fastgemm.bench.timing import Interleaved
 from fastgemm.table import KernelInfo
 from rich.progress import track
 
@@ -62,7 +65,11 @@ RESULTS = ROOT / "benchmarks" / "results"
 TARGET = ROOT / "csrc" / "core" / "static_tables.cpp"
 TENSOR_CORES = 6  # the level
 LOWEST_LEVEL = {"cpu": 4, "cuda": 2}
-SLOW = {"cpu": 0.1, "cuda": 0.005}  # seconds from which a kernel far behind is left out
+SLOW = {"cpu": 0.1, "cuda": 0.0005}  # seconds from which a kernel far behind is left out
+HOPELESS = 3  # times as slow as the fastest in its first samples: no more follow
+SUPERSEDED = ("wmma", "wgmma")  # rungs of level 6 that a later one does everything better than
+# Precisions of own kernels alone are timed together with IEEE, whose kernels may serve them as well.
+BESIDE_IEEE = ("bf16x3", "fp16x3")
 
 # What is measured: (batch, m, n, k). Squares, few rows or columns, short and long K, odd sizes, batches.
 SQUARES = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
@@ -100,19 +107,84 @@ def log_uniform(largest: int) -> int:
     return round(2 ** CHANCE.uniform(0, math.log2(largest)))
 
 
+GENERAL = [
+    *(s for s in itertools.product((1,), COARSE, COARSE, COARSE) if s not in TINY),
+    *((1, n, n, n) for n in (192, 256, 384, 512, 768, 1536, 2048, 3072, 6144, 8192, 16384)),
+    *((1, *s) for s in ((257, 129, 511), (513, 1025, 2049), (1000, 777, 3001), (4095, 4097, 4093))),
+    *((1, *s) for s in ((1, 4096, 4096), (4096, 1, 4096), (4096, 4096, 1), (1, 1, 4096), (256, 256, 65536))),
+    *((b, n, n, n) for b, n in ((256, 16), (64, 64), (64, 128), (16, 256), (8, 512), (8, 1024))),
+    *((1, log_uniform(8192), log_uniform(8192), log_uniform(8192)) for _ in range(150)),
+]
+CHANCES = [(1, log_uniform(8192), log_uniform(8192), log_uniform(8192)) for _ in range(150)]
+
+Sizes = tuple[int, int, int, int]
+
+# Weights of a network, as rows and columns, with a few rows of activations before them or a few columns behind.
+FEW = (1, 2, 4, 8, 16, 32, 64)
+WEIGHTS = ((1024, 1024), (4096, 4096), (8192, 8192), (11008, 4096), (4096, 11008))
+SKINNY = [
+    *(((1, m, n, k), layout) for m in FEW for k, n in WEIGHTS for layout in ("NN", "NT")),
+    *(((1, m, n, m), layout) for m, n in ((8, 4096),) for layout in ("NN", "NT")),
+    *(((1, n, m, k), layout) for m in (1, 8, 64) for n, k in WEIGHTS[:3] for layout in ("NN", "TN")),
+    *(
+        ((1, m, n, k), layout)
+        for m in (1, 8, 64)
+        for k, n in ((4095, 4097), (2500, 1003))
+        for layout in ("NN", "NT")
+    ),
+]
+# A small result of a long sum.
+LONG_K = [
+    ((1, m, n, k), layout)
+    for m, n, k in (
+        *((n, n, k) for n in (1, 16, 64, 128, 256) for k in (16384, 65536)),
+        *((512, 512, 16384), (64, 256, 65536), (129, 127, 32771), (33, 7, 20001)),
+    )
+    for layout in ("NN", "NT")
+]
+BATCHES = [
+    ((b, n, n, n), layout)
+    for b, n in (
+        *((1024, 16), (256, 32), (64, 64), (512, 64), (64, 128), (256, 128), (32, 256), (16, 512)),
+        *((512, 17), (128, 33), (64, 65), (64, 127), (32, 255)),
+    )
+    for layout in ("NN", "NT")
+]
+# Rows of A, of B, of the result, or of all of them that do not start at multiples of 16 bytes.
+ODD = [
+    ((1, *sizes), layout)
+    for n in (256, 512, 1024, 2048, 4096)
+    for sizes in ((n - 1, n + 1, n - 3), (n, n + 1, n), (n, n, n + 1))
+    for layout in ("NN", "NT", "TN")
+] + [((1, 1000, 3000, 777), layout) for layout in LAYOUTS]
+
+
+def in_turns(grid: list[Sizes]) -> list[tuple[Sizes, str]]:
+    """Squares from 256 up in every layout, the others in one: by their work, the layouts take turns."""
+    turns = itertools.cycle(LAYOUTS)
+    found = []
+    for sizes in sorted(grid, key=lambda sizes: work_of("gemm", sizes)):
+        square = sizes[0] == 1 and len(set(sizes[1:])) == 1 and sizes[1] >= 256
+        found += [(sizes, layout) for layout in (LAYOUTS if square else (next(turns),))]
+    return found
+
+
+def gpu_parts() -> dict[str, list[tuple[Sizes, str]]]:
+    """The products to measure on a GPU, by the part of the grid that ``--part`` names."""
+    lattice = in_turns([*TINY, *GENERAL])
+    return {
+        "tiny": [point for point in lattice if point[0] in TINY],
+        "general": [point for point in lattice if point[0] not in TINY],
+        "chance": in_turns(CHANCES),
+        "skinny": SKINNY,
+        "long_k": LONG_K,
+        "batches": BATCHES,
+        "odd": ODD,
+    }
+
+
+PARTS = ("tiny", "general", "chance", "skinny", "long_k", "batches", "odd")
 GPU_GRIDS = {
-    "gemm": [
-        *TINY,
-        *(s for s in itertools.product((1,), COARSE, COARSE, COARSE) if s not in TINY),
-        *((1, n, n, n) for n in (192, 256, 384, 512, 768, 1536, 2048, 3072, 6144, 8192, 16384)),
-        *((1, *s) for s in ((257, 129, 511), (513, 1025, 2049), (1000, 777, 3001), (4095, 4097, 4093))),
-        *(
-            (1, *s)
-            for s in ((1, 4096, 4096), (4096, 1, 4096), (4096, 4096, 1), (1, 1, 4096), (256, 256, 65536))
-        ),
-        *((b, n, n, n) for b, n in ((256, 16), (64, 64), (64, 128), (16, 256), (8, 512), (8, 1024))),
-        *((1, log_uniform(8192), log_uniform(8192), log_uniform(8192)) for _ in range(150)),
-    ],
     "transpose": [
         *((1, n, n, 0) for n in (16, 64, 128, 256, 512, 1024, 2048, 4096, 8191, 8192, 16384)),
         *(
@@ -130,21 +202,14 @@ def dtypes_of(op: str) -> dict[str, torch.dtype]:
     return BY_WIDTH if op == "transpose" else ARITHMETIC
 
 
-Sizes = tuple[int, int, int, int]
-
-
-def grid_of(op: str, device: str) -> list[tuple[Sizes, str]]:
+def grid_of(op: str, device: str, parts: list[str] | None = None) -> list[tuple[Sizes, str]]:
     """What to measure, from little work to much: sizes and layout."""
-    grid = sorted((GPU_GRIDS if device == "cuda" else GRIDS)[op], key=lambda sizes: work_of(op, sizes))
-    if device != "cuda" or op != "gemm":
-        return [(sizes, "NN") for sizes in grid]
-    # Squares from 256 up are measured in every layout, the others in one: the layouts take turns.
-    turns = itertools.cycle(LAYOUTS)
-    found = []
-    for sizes in grid:
-        square = sizes[0] == 1 and len(set(sizes[1:])) == 1 and sizes[1] >= 256
-        found += [(sizes, layout) for layout in (LAYOUTS if square else (next(turns),))]
-    return found
+    if (op, device) == ("gemm", "cuda"):
+        named = gpu_parts()
+        grid = list(dict.fromkeys(point for part in parts or PARTS for point in named[part]))
+    else:
+        grid = [(sizes, "NN") for sizes in (GPU_GRIDS if device == "cuda" else GRIDS)[op]]
+    return sorted(grid, key=lambda point: work_of(op, point[0]))
 
 
 def problem_at(op: str, sizes: Sizes, layout: str, dtype: torch.dtype, precision: str | None) -> Problem:
@@ -155,25 +220,20 @@ def problem_at(op: str, sizes: Sizes, layout: str, dtype: torch.dtype, precision
 
 
 def candidates_of(op: str, device: str, dtype: torch.dtype, precision: str | None) -> list[KernelInfo]:
-    """The rungs that may win. Where libraries use tensor cores, of the own ones only what level 6 runs."""
+    """The rungs that may win. A kernel of IEEE precision satisfies every request of float32; the planes of bf16x3
+    and fp16x3 are timed beside it (BESIDE_IEEE)."""
     rows = [row for row in fastgemm.kernels(op, device, dtype) if row.role == "rung" and row.available]
-    if dtype == torch.float32:
-        rows = [row for row in rows if row.level > TENSOR_CORES or row.precision == (precision or "ieee")]
-    first = (
-        next((row for row in rows if row.level == TENSOR_CORES), None)
-        if (op, device) == ("gemm", "cuda")
-        else None
-    )
-    rows = [row for row in rows if first is None or row.level != TENSOR_CORES or row is first]
-    lowest = TENSOR_CORES if first and dtype != torch.int8 else LOWEST_LEVEL[device]
-    return [row for row in rows if row.level >= lowest]
+    rows = [row for row in rows if row.level >= LOWEST_LEVEL[device] and row.name not in SUPERSEDED]
+    if dtype != torch.float32 or device != "cuda":
+        return rows
+    precisions = ("ieee", precision) if precision else ("ieee", *BESIDE_IEEE)
+    return [row for row in rows if row.level > TENSOR_CORES or row.precision in precisions]
 
 
 class Series:
     """The points of one op, dtype, precision and thread count, measured from little work to much.
 
-    torch's float16 product is 100 times slower than its float32 one; a kernel that, by its best rate so far,
-    would take a tenth of a second and three times as long as the best one is left out.
+    A kernel that is HOPELESS, by its best rate so far or on a GPU by its first samples, is left out.
     """
 
     def __init__(
@@ -184,22 +244,35 @@ class Series:
         self.candidates = candidates_of(op, session.device, self.dtype, precision)
         self.rates: dict[str, float] = {}
 
-    def _expected(self, kernel: str, work: float) -> float | None:
-        return work / self.rates[kernel] if kernel in self.rates else None
+    def _hopeless(self, seconds: dict[str, float], least: float = 0.0) -> set[str]:
+        """Kernels of more than ``least`` seconds and HOPELESS times those of the fastest one that is no less
+        precise. The libraries stay on a GPU: there the others' speeds are told beside theirs."""
+        split = {row.name for row in self.candidates if row.precision in BESIDE_IEEE}
+        usual = min((time for name, time in seconds.items() if name not in split), default=math.inf)
+        kept = LIBRARIES if self.session.device == "cuda" else ()
+        return {
+            name
+            for name, time in seconds.items()
+            if name not in kept and time >= max(least, HOPELESS * usual)
+        }
 
-    def _calls(self, instance: Instance) -> dict[str, Any]:
+    def _calls(self, instance: Instance) -> dict[str, Call]:
         work = instance.problem.work
-        known = [self._expected(row.name, work) for row in self.candidates if row.name in self.rates]
-        fastest = min(known, default=0.0)
-        if fastest > self.slowest:
+        known = {name: work / rate for name, rate in self.rates.items()}
+        if min(known.values(), default=0.0) > self.slowest:
             return {}
+        hopeless = self._hopeless(known, SLOW[self.session.device])
         calls = {}
         for row in self.candidates:
-            expected, call = self._expected(row.name, work), instance.ours(kernel=row.name)
-            slow = expected is not None and expected >= max(SLOW[self.session.device], 3 * fastest)
-            if not slow and self._takes(call):
+            call = self._call(instance, row)
+            if row.name not in hopeless and self._takes(call):
                 calls[row.name] = call
         return calls
+
+    def _call(self, instance: Instance, row: KernelInfo) -> Call:
+        if row.precision in BESIDE_IEEE and self.op == "gemm":
+            instance = replace(instance, problem=replace(instance.problem, precision=row.precision))
+        return instance.ours(kernel=row.name)
 
     def _takes(self, call: Call) -> bool:
         """Whether the kernel takes the problem; only libraries on a GPU may refuse one."""
@@ -213,34 +286,49 @@ class Series:
             raise
         return True
 
-    def measure(self, sizes: Sizes, layout: str = "NN") -> Point | None:
-        """The fastest kernel at a point; None where even that would take too long."""
+    def _time(self, calls: dict[str, Call]) -> Interleaved:
+        """On a GPU without those that are hopeless from the start."""
+        first: dict[str, float] = {}
+        if self.session.device == "cuda":
+            sample = self.session.timer.sample
+            first = {name: min(sample(call, 1) for _ in range(2)) for name, call in calls.items()}
+            hopeless = self._hopeless(first)
+            calls = {name: call for name, call in calls.items() if name not in hopeless}
+        options = {"budget": self.budget, "max_rounds": 32, "timer": self.session.timer}
+        return interleave(calls, estimates={name: first[name] for name in calls if name in first}, **options)
+
+    def measure(self, sizes: Sizes, layout: str = "NN") -> list[Point]:
+        """The point, in each precision that its kernels have; none where even the fastest would take too long."""
         problem = problem_at(self.op, sizes, layout, self.dtype, self.precision)
         instance = instantiate(problem, device=self.session.device)
         calls = self._calls(instance)
         if not calls:
-            return None
-        samples = interleave(calls, budget=self.budget, max_rounds=32, timer=self.session.timer)
-        seconds = {name: samples.seconds(name).median for name in calls}
+            return []
+        samples = self._time(calls)
+        seconds = {name: samples.seconds(name).median for name in calls if samples.has(name)}
         for name, time in seconds.items():
             self.rates[name] = max(self.rates.get(name, 0.0), instance.problem.work / time)
-        levels = {row.name: row.level for row in self.candidates}
         batch, m, n, k = sizes
         transposed = {f"{x}_transposed": letter == "T" for x, letter in zip("ab", layout, strict=True)}
         gpu = instance.device == "cuda"
-        return {
-            "op": self.op,
-            "dtype": self.name,
-            "threads": instance.threads,
-            "batch": batch,
-            "m": m,
-            "n": n,
-            "k": k,
-            **(transposed if gpu else {}),
-            **({"precision": self.precision} if self.precision else {}),
-            **({} if gpu else {"kernel": winner(samples, levels, seconds)}),
-            "seconds": {name: float(f"{time:.4g}") for name, time in seconds.items()},
-        }
+        point = {"op": self.op, "dtype": self.name, "threads": instance.threads}
+        point |= {"batch": batch, "m": m, "n": n, "k": k, **(transposed if gpu else {})}
+        if not gpu:
+            levels = {row.name: row.level for row in self.candidates}
+            point["kernel"] = winner(samples, levels, seconds)
+        rounded = {name: float(f"{time:.4g}") for name, time in seconds.items()}
+        return [point | found for found in self._by_precision(rounded)]
+
+    def _by_precision(self, seconds: dict[str, float]) -> Iterator[Point]:
+        """What belongs into the point of each precision; torch has none of the split ones."""
+        of = {row.name: row.precision for row in self.candidates}
+        split = [precision for precision in BESIDE_IEEE if precision in of.values()]
+        named = {"precision": self.precision} if self.precision else {}
+        yield named | {"seconds": {name: time for name, time in seconds.items() if of[name] not in split}}
+        for precision in split:
+            able = (precision, "ieee")
+            found = {name: time for name, time in seconds.items() if of[name] in able and name != "torch"}
+            yield {"precision": precision, "seconds": found}
 
 
 def work_of(op: str, sizes: Sizes) -> float:
@@ -256,6 +344,7 @@ def measure(
     slowest: float,
     device: str = "cpu",
     least_work: float = 0,
+    parts: list[str] | None = None,
 ) -> list[Point]:
     """``dtypes``: names of types, and of precisions of float32."""
     points = []
@@ -263,7 +352,9 @@ def measure(
         for op in ops:
             all_series = [(name, None) for name in dtypes_of(op)]
             if (op, device) == ("gemm", "cuda"):
-                all_series += [("float32", precision) for precision in PRECISIONS]
+                all_series += [
+                    ("float32", precision) for precision in PRECISIONS if precision not in BESIDE_IEEE
+                ]
             for name, precision in all_series:
                 if dtypes and (precision or name) not in dtypes:
                     continue
@@ -272,12 +363,10 @@ def measure(
                     title = f"{op} {precision or name}, " + (
                         f"{count} thread(s)" if device == "cpu" else "GPU"
                     )
-                    grid = [s for s in grid_of(op, device) if work_of(op, s[0]) >= least_work]
+                    grid = [s for s in grid_of(op, device, parts) if work_of(op, s[0]) >= least_work]
                     with using_threads(count):
                         for sizes, layout in track(grid, title, transient=True):
-                            measured = series.measure(sizes, layout)
-                            if measured:
-                                points.append(measured)
+                            points += series.measure(sizes, layout)
     return points
 
 
@@ -343,7 +432,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--op", action="append", choices=list(GRIDS), help="default: all")
-    types = [*CPP_TYPES, *PRECISIONS]
+    parser.add_argument("--part", action="append", choices=PARTS, help="of a GPU's products; default: all")
+    types = [*CPP_TYPES, *(precision for precision in PRECISIONS if precision not in BESIDE_IEEE)]
     parser.add_argument("--dtype", action="append", choices=types, help="default: all")
     parser.add_argument("--least-work", type=float, default=0, help="leave out points of fewer multiply-adds")
     parser.add_argument("--budget", type=float, default=0.06, help="seconds for each kernel at each point")
@@ -386,6 +476,7 @@ def main(arguments: list[str] | None = None) -> int:
             options.slowest,
             options.device,
             options.least_work,
+            options.part,
         )
         write_json(path, merge(path, new, options.device))
         print(f"{len(new)} points measured: {path}")

@@ -153,10 +153,13 @@ Chosen fastest_known(const Problem& p, const TuningKey& key) {
   const auto usable = [&](const Kernel* k) { return k && can_run(*k, p); };
   const Kernel* own = remembered(key);
   if (usable(own)) return {own, true};
-  const Kernel* measured = nearest_measured(key);
-  if (usable(measured)) return {measured, !own};
   // The framework is left out by its flags, which a decision that is kept is checked against.
-  const bool by_key = !own && (!measured || is_framework(*measured));
+  bool by_key = !own;
+  const Candidates measured = measured_candidates(key);
+  for (size_t i = 0; i < measured.count; ++i) {
+    if (usable(measured.kernels[i])) return {measured.kernels[i], by_key};
+    by_key = by_key && is_framework(*measured.kernels[i]);
+  }
 
   // Nothing measured on this type of device: the framework where it has the op, else the highest rung.
   const Kernel* highest = nullptr;

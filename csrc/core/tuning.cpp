@@ -1,15 +1,12 @@
 #include "core/tuning.h"
 
-#include <algorithm>
-#include <array>
 #include <atomic>
-#include <bit>
-#include <limits>
 #include <mutex>
 #include <shared_mutex>
 #include <unordered_map>
 
 #include "core/cpu_features.h"
+#include "core/static_tables.h"
 #include "cuda/available.h"
 
 namespace fastgemm {
@@ -40,8 +37,6 @@ Memory& memory() {
 }
 std::atomic<uint64_t> version{1};
 
-constexpr std::string_view kFramework = "torch";
-
 std::mutex probe_mutex;
 FrameworkProbe framework_probe;
 
@@ -51,52 +46,37 @@ const Kernel* find_row(Op op, Device device, std::string_view name) {
   return nullptr;
 }
 
-// log2(n) up to a constant, linear between powers of two: the bits of a float, read as a number. A decision
-// looks at hundreds of sizes, and std::log2 would take 10 us for them.
-float log_size(int64_t n) { return float(std::bit_cast<uint32_t>(float(n < 1 ? 1 : n))) * 0x1p-23f; }
-
-// Tables are measured with one thread and with all; a point of the same kind of thread count is meant.
-bool same_threads(const TuningKey& key, const Measured& p) {
-  return key.device == Device::cuda || (key.threads == 1) == (p.threads == 1);
+// What 16-byte accesses and the tensor memory accelerator ask of a matrix of rows x cols elements.
+constexpr int64_t kAligned = 16;
+template <class Pointer>
+bool aligned(const BasicMatrix<Pointer>& x, DType type, int64_t batch, int64_t rows, int64_t cols) {
+  const int size = element_size(type);
+  const bool by_rows = x.col_stride == 1 && !(x.row_stride == 1 && cols == 1);  // a column is one line
+  const int64_t lines = by_rows ? rows : cols;
+  const int64_t pitch = by_rows ? x.row_stride : x.row_stride == 1 ? x.col_stride : 1;
+  return (lines <= 1 || pitch * size % kAligned == 0) &&
+         (batch <= 1 || x.batch_stride * size % kAligned == 0) &&
+         reinterpret_cast<uintptr_t>(x.data) % kAligned == 0;
 }
 
-bool same_layout(const TuningKey& key, const Measured& p) {
-  return key.a_transposed == p.a_transposed && key.b_transposed == p.b_transposed;
-}
-bool same_size(const TuningKey& key, const Measured& p) {
-  return key.batch == p.batch && key.m == p.m && key.n == p.n && key.k == p.k;
+Alignment alignment_of(const GemmProblem& p) {
+  return {aligned(p.a, p.type, p.batch, p.m, p.k) && aligned(p.b, p.type, p.batch, p.k, p.n),
+          aligned(p.out, p.out_type, p.batch, p.m, p.n)};
 }
 
-// Squared distance in octaves. Batch counts half: four times the batch is like twice the size. Another layout
-// is like another quarter octave, so that points of the same layout come first.
-float distance(const TuningKey& key, const Measured& p) {
-  const auto d = [](int64_t x, int64_t y) {
-    const float v = log_size(x) - log_size(y);
-    return v * v;
-  };
-  constexpr float kOtherLayout = 0.0625f;
-  return d(key.m, p.m) + d(key.n, p.n) + d(key.k, p.k) + 0.25f * d(key.batch, p.batch) +
-         (key.device == Device::cuda && !same_layout(key, p) ? kOtherLayout : 0.0f);
-}
-
-// The points of one device's table nearest to a key, nearest first.
-constexpr size_t kNeighbours = 5;
-using Neighbours = std::array<const Measured*, kNeighbours>;
-Neighbours neighbours(const TuningKey& key, std::string_view device) {
-  Neighbours found{};
-  std::array<float, kNeighbours> distances;
-  distances.fill(std::numeric_limits<float>::infinity());
-  for (const StaticTable& table : static_tables()) {
-    if (table.op != key.op || table.device != device) continue;
-    for (const Measured& p : table.points) {
-      if (p.type != key.type || p.precision != key.precision || !same_threads(key, p)) continue;
-      float d = distance(key, p);
-      const Measured* point = &p;
-      for (size_t i = 0; i < kNeighbours && point; ++i)
-        if (d < distances[i]) std::swap(d, distances[i]), std::swap(point, found[i]);
+// The rows of the kernel table by the names that the static tables have; null where a name is of another
+// build.
+const Kernel* row_of(const StaticTable& table, uint8_t name) {
+  static const auto rows = [] {
+    std::vector<std::vector<const Kernel*>> all;
+    for (const StaticTable& t : static_tables()) {
+      auto& found = all.emplace_back();
+      for (const std::string_view kernel : t.kernels)
+        found.push_back(find_row(t.op, t.on_gpu() ? Device::cuda : Device::cpu, kernel));
     }
-  }
-  return found;
+    return all;
+  }();
+  return rows[size_t(&table - static_tables().data())][name];
 }
 
 void set_device(TuningKey& k, Device device, int threads) {
@@ -122,6 +102,7 @@ TuningKey tuning_key(const GemmProblem& p, Device device, int threads) {
   k.b_transposed = p.b.col_stride != 1 && p.b.row_stride == 1;
   k.accumulates = p.alpha != 1.0 || p.beta != 0.0;
   k.batch = p.batch, k.m = p.m, k.n = p.n, k.k = p.k;
+  if (device == Device::cuda) k.alignment = alignment_of(p);
   return k;
 }
 
@@ -142,6 +123,17 @@ TuningKey tuning_key(const AddProblem& p, Device device, int threads) {
   return k;
 }
 
+Alignment contiguous_alignment(const TuningKey& key) {
+  if (key.op != Op::gemm || key.device != Device::cuda) return {};
+  const auto rows_of = [&](int64_t rows, int64_t cols, bool transposed, DType type) {
+    const ConstMatrix x{nullptr, transposed ? 1 : cols, transposed ? rows : 1, rows * cols};
+    return aligned(x, type, key.batch, rows, cols);
+  };
+  return {
+      rows_of(key.m, key.k, key.a_transposed, key.type) && rows_of(key.k, key.n, key.b_transposed, key.type),
+      rows_of(key.m, key.n, false, key.out_type)};
+}
+
 const std::string& cpu_model() {
   static const std::string name = [] {
     const CpuFeatures& f = cpu_features();
@@ -152,28 +144,37 @@ const std::string& cpu_model() {
   return name;
 }
 
-const Kernel* nearest_measured(const TuningKey& key) {
+Candidates measured_candidates(const TuningKey& key) {
+  Candidates found;
+  if (key.device == Device::simt) return found;
   const bool gpu = key.device == Device::cuda;
-  const Neighbours near = neighbours(key, gpu ? std::string_view(cuda::device_name()) : cpu_model());
-  if (!near[0]) return nullptr;  // not on this processor, or not in this precision
-  const Kernel* best = find_row(key.op, key.device, near[0]->kernel);
-  if (!gpu || !best) return best;
-  if (same_size(key, *near[0]) && (same_layout(key, *near[0]) || near[0]->clearly)) return best;
-  const auto agrees = [](const Measured* p) { return !p || (p->clearly && p->kernel != kFramework); };
-  return std::all_of(near.begin(), near.end(), agrees) ? best : find_row(key.op, key.device, kFramework);
+  if (const StaticTable* table =
+          static_table_for(key, gpu ? std::string_view(cuda::device_name()) : cpu_model())) {
+    const Ranking ranking = rank(*table, key);
+    for (size_t i = 0; i < ranking.count; ++i)
+      if (const Kernel* row = row_of(*table, ranking.kernels[i])) found.kernels[found.count++] = row;
+  }
+  return found;
 }
+
+namespace {
+TuningKey of_any_alignment(TuningKey key) {
+  key.alignment = {};
+  return key;
+}
+}  // namespace
 
 void remember(const TuningKey& key, std::string_view kernel) {
   const Kernel* row = find_row(key.op, key.device, kernel);
   if (!row) return;  // a file written by another version may name a kernel that is gone
   std::unique_lock lock(memory().mutex);
-  memory().kernels[key] = row;
+  memory().kernels[of_any_alignment(key)] = row;
   ++version;
 }
 
 const Kernel* remembered(const TuningKey& key) {
   std::shared_lock lock(memory().mutex);
-  const auto it = memory().kernels.find(key);
+  const auto it = memory().kernels.find(of_any_alignment(key));
   return it == memory().kernels.end() ? nullptr : it->second;
 }
 

@@ -2,6 +2,7 @@
 // user's own autotuning added. Reading them never measures anything.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -12,6 +13,12 @@
 #include "core/table.h"
 
 namespace fastgemm {
+
+// Whether every row of a matrix starts at a multiple of 16 bytes: of both operands, and of the result.
+struct Alignment {
+  bool inputs = true, out = true;
+  bool operator==(const Alignment&) const = default;
+};
 
 // Everything about a problem that its fastest kernel depends on, besides the device.
 struct TuningKey {
@@ -24,6 +31,7 @@ struct TuningKey {
   int threads = 1;                                  // CPU; 0 on a GPU
   uint64_t gpu = 0;                                 // which GPU: gpu_number() of its name; 0 on a CPU
   int64_t batch = 1, m = 0, n = 0, k = 0;           // transpose, add: m = rows, n = cols, k = 0
+  Alignment alignment;                              // gemm on a GPU
 
   bool operator==(const TuningKey&) const = default;
 };
@@ -32,36 +40,25 @@ TuningKey tuning_key(const GemmProblem&, Device, int threads);
 TuningKey tuning_key(const TransposeProblem&, Device, int threads);
 TuningKey tuning_key(const AddProblem&, Device, int threads);
 
+// That of a key whose matrices are contiguous, each of them and its members.
+Alignment contiguous_alignment(const TuningKey&);
+
 // A number that stands for a GPU's name and size ("NVIDIA H200, 132 multiprocessors"); 0 for "".
 uint64_t gpu_number(std::string_view name);
-
-// One measured point of a static table: the name of the kernel that was fastest there.
-struct Measured {
-  DType type;
-  uint8_t threads;  // 0 on a GPU
-  int64_t batch, m, n, k;
-  bool a_transposed, b_transposed;
-  std::string_view kernel;
-  bool clearly = true;  // faster than the framework by so much that sizes around this one follow
-  Precision precision = Precision::ieee;
-};
-struct StaticTable {
-  std::string_view device;  // what cpu_model() or the GPU calls itself
-  Op op;
-  std::span<const Measured> points;
-};
-std::span<const StaticTable> static_tables();  // generated: core/static_tables.cpp
 
 // "AuthenticAMD-25-17-avx512_bf16": the processor type that a CPU table was measured on.
 const std::string& cpu_model();
 
-// The kernel that a static table of this device names for the nearest measured problem (in the logarithm
-// of its sizes), or nullptr where no table was measured. On a GPU, where the distance between two libraries
-// changes abruptly from size to size, it is the framework unless that clearly lost at each of the nearest few
-// points, or at a point of this very size.
-const Kernel* nearest_measured(const TuningKey&);
+// The kernels that the static tables of this device name for a problem, best first, and how many; none where
+// nothing was measured (core/static_tables.h).
+struct Candidates {
+  std::array<const Kernel*, 17> kernels;
+  size_t count = 0;
+};
+Candidates measured_candidates(const TuningKey&);
 
-// The user's own measurements: exact problems, filled by fastgemm.autotune or from its file at import.
+// The user's own measurements: exact problems of whatever alignment, filled by fastgemm.autotune or from its
+// file at import.
 void remember(const TuningKey&, std::string_view kernel);
 const Kernel* remembered(const TuningKey&);
 size_t remembered_count();

@@ -8,6 +8,7 @@
 
 #include "core/build_info.h"
 #include "core/select.h"
+#include "core/static_tables.h"
 #include "core/tuning.h"
 #include "cpu/peak/peak.h"
 #include "cuda/available.h"
@@ -95,6 +96,19 @@ std::string chosen(const KeyTuple& tuple) {
   return std::string(select(p, key.device, key.threads, {}).name);
 }
 
+// What the static tables of a device say of a problem of contiguous matrices, whether that device is here or
+// not.
+std::vector<std::string> ranked(const KeyTuple& tuple, const std::string& device) {
+  TuningKey key = to_key(tuple);
+  key.alignment = contiguous_alignment(key);
+  std::vector<std::string> names;
+  if (const StaticTable* table = static_table_for(key, device)) {
+    const Ranking ranking = rank(*table, key);
+    for (size_t i = 0; i < ranking.count; ++i) names.emplace_back(table->kernels[ranking.kernels[i]]);
+  }
+  return names;
+}
+
 py::dict info() {
   py::dict d;
   for (const auto& [name, value] : build_info()) d[py::str(name)] = value;
@@ -119,6 +133,8 @@ PYBIND11_MODULE(_introspect, m) {
       py::call_guard<py::gil_scoped_release>(),
       "Multiply-add operations per second of the CPU in a dtype; 0 where it is not measured.");
   m.def("cuda_device", &cuda_device);
+  m.def("ranked", &ranked, py::arg("key"), py::arg("device"),
+        "Names of the kernels that the static tables of a device name for a tuning key, best first.");
   m.def("chosen", &chosen, "Name of the kernel that level=None picks for a tuning key.");
   m.def(
       "remember",

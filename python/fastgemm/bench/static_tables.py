@@ -1,14 +1,16 @@
 """Which kernel a measured point names, and the C++ source of the tables that ``level=None`` reads.
 
 tools/make_static_tables.py measures the points. Noise must not decide: on a CPU an own kernel goes before torch,
-and a higher level before a lower one, when it is within 2 % of the fastest. On a GPU, where a point may speak for
-sizes whose alignment differs, it also says whether leaving torch is clearly worth it.
+and a higher level before a lower one, when it is within 2 % of the fastest. On a GPU a point also says how fast
+each kernel was, which speaks for the sizes around it (csrc/core/static_tables.h has the rule).
 """
 
 from __future__ import annotations
 
 import json
 import math
+from collections import Counter
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +22,12 @@ from .timing import Interleaved
 FORMAT = 1
 OPS = ("gemm", "transpose", "add")
 CLOSE_ENOUGH = 0.98
-LIBRARY = "cublaslt"
-# Own kernels of these types are made for large tiles.
-NEVER_LAUNCH_BOUND = ("float64", "float16", "bfloat16")
-LAUNCH_BOUND, SHORT, HOST_GAIN, HOST_TIME_OF_OURS = 8e-6, 30e-6, 0.4e-6, 0.5e-6  # seconds
-WORTH_LEAVING_TORCH = (1.01, 1.02)  # at this very size; the second for short calls, whose times are noisy
-CLEARLY_WORTH_IT = (1.04, 1.15)  # at sizes around it as well
-ONE_TILE = 32
+LIBRARIES = ("torch", "cublaslt_1")
+LAUNCH_BOUND, SHORT, HOST_GAIN = 8e-6, 30e-6, 0.4e-6  # seconds
+WORTH_LEAVING = (1.01, 1.02)  # the second for short calls, whose times are noisy
+# As in core/static_tables.h.
+MOST_SPEEDS = 16
+NOT_TIMED = -159  # a third as fast as the library, from where a kernel is not timed to the end
 
 # A transpose moves bytes; one dtype stands for each width.
 BY_WIDTH = {
@@ -42,7 +43,8 @@ CPP_TYPES = {
     "int32": "i32",
     **{name: name for name in BY_WIDTH},
 }
-PRECISIONS = ("tf32",)  # of float32 products, that have points of their own on a GPU
+# Of float32 products, besides IEEE, that have points of their own on a GPU; the latter two are own kernels' alone.
+PRECISIONS = ("tf32", "bf16x3", "fp16x3")
 Point = dict[str, Any]
 
 
@@ -53,37 +55,64 @@ def winner(samples: Interleaved, levels: dict[str, int], seconds: dict[str, floa
     return max(close, key=lambda name: (name != "torch", levels[name], -seconds[name]))
 
 
-def gpu_winner(point: Point) -> tuple[str, bool]:
-    """torch, unless another kernel is worth leaving it; and whether it is clearly so, at sizes around it as well.
+def felt(point: Point) -> dict[str, float]:
+    """Seconds of the kernels. A call that the GPU has done in 8 us takes the host about as long, and through torch
+    4 us more than otherwise: there torch has to be faster, not the others."""
+    seconds = dict(point["seconds"])
+    if "torch" in seconds and seconds["torch"] < LAUNCH_BOUND:
+        seconds["torch"] += HOST_GAIN
+    return seconds
 
-    Where torch has no such product, or its flags let it round more than we do, cuBLASLt's first candidate stands
-    for it. The other candidates win at single sizes only, which says nothing of their neighbours. A call that
-    the GPU has done in 8 us takes the host about as long, and through torch 4 us more than otherwise: there torch
-    has to be faster, not the others; and cuBLASLt comes first, because it never loses by much, except up to
-    ONE_TILE, the largest extent that an own kernel does in one step: that takes the host 2 us less.
+
+def gpu_winner(point: Point) -> str:
+    """The library, unless another kernel is worth leaving it at this very problem.
+
+    The library is torch. Where torch has no such product, or its flags let it round more than we do, cuBLASLt's
+    first candidate stands for it. Its others win by chance often, so that where both are close ours goes first.
     """
-    seconds, largest = point["seconds"], max(point["m"], point["n"], point["k"])
-    first_candidate = f"{LIBRARY}_1"
-    default = next((name for name in ("torch", first_candidate) if name in seconds), None)
-    best = min((name for name in seconds if name != default), key=seconds.__getitem__, default=default)
-    if default is None or best is None or best == default:
-        return best or "torch", True
-    time = seconds[default]
-    own = [name for name in seconds if name != "torch" and LIBRARY not in name]
-    if time < LAUNCH_BOUND and default == "torch":
-        if own and largest <= ONE_TILE and point["dtype"] not in NEVER_LAUNCH_BOUND:
-            best = min(own, key=seconds.__getitem__)
-        elif seconds.get(first_candidate, math.inf) < seconds[best] + HOST_TIME_OF_OURS:
-            best = first_candidate
-        return (best, True) if seconds[best] < time + HOST_GAIN else ("torch", True)
-    short = time < SHORT
-    ours = min(own, key=seconds.__getitem__, default=default)
-    if default != "torch" and CLOSE_ENOUGH * seconds[ours] <= min(seconds.values()):
-        best = ours  # torch has no claim here, and other candidates win by chance
-    elif time / seconds[best] < WORTH_LEAVING_TORCH[short]:
-        return default, True
-    clearly = time / seconds[best] >= CLEARLY_WORTH_IT[short]
-    return best, clearly and (best in own or best == first_candidate)
+    seconds = felt(point)
+    library = next((name for name in LIBRARIES if name in seconds), None)
+    best = min(seconds, key=seconds.__getitem__)
+    own = [name for name in seconds if is_own(name)]
+    ours = min(own, key=seconds.__getitem__, default=best)
+    if library != "torch" and CLOSE_ENOUGH * seconds[ours] <= seconds[best]:
+        best = ours  # torch has no claim here
+    elif library and seconds[library] / seconds[best] < WORTH_LEAVING[seconds[library] < SHORT]:
+        return library
+    return best
+
+
+def is_own(kernel: str) -> bool:
+    return kernel != "torch" and not kernel.startswith("cublas")
+
+
+def gpu_columns(points: list[Point]) -> list[str]:
+    """The kernels whose speeds a table of a GPU holds: the libraries, then own ones that are first somewhere."""
+    names = {name for point in points for name in point["seconds"]}
+    first: Counter[str] = Counter()
+    for point in points:
+        seconds = felt(point)
+        own = {name: time for name, time in seconds.items() if is_own(name)}
+        if own:
+            best = min(own, key=own.__getitem__)
+            first[best] += all(seconds[best] < seconds.get(name, math.inf) for name in LIBRARIES)
+    libraries = [name for name in LIBRARIES if name in names]
+    own = [name for name, count in first.most_common() if count or not libraries]
+    return (libraries + own)[:MOST_SPEEDS]
+
+
+def gpu_speeds(point: Point, columns: list[str]) -> list[int]:
+    """How fast these kernels are beside the library, in hundredths of an octave; beside the fastest one where no
+    library takes the problem."""
+    seconds = felt(point)
+    base = next((seconds[name] for name in LIBRARIES if name in seconds), min(seconds.values()))
+
+    def speed(name: str) -> int:
+        if name == "torch" and name not in seconds:
+            name = "cublaslt_1"  # the same library
+        return max(NOT_TIMED, round(100 * math.log2(base / seconds[name]))) if name in seconds else NOT_TIMED
+
+    return [speed(name) for name in columns]
 
 
 def order(point: Point) -> tuple:
@@ -94,15 +123,34 @@ def order(point: Point) -> tuple:
     return (*place, *(point[name] for name in ("batch", "m", "n", "k")), *layout)
 
 
-def cpp_row(p: Point) -> str:
+def series(point: Point) -> tuple[str, str, str]:
+    return point["op"], point["dtype"], point.get("precision", "ieee")
+
+
+def cpp_row(p: Point, kernels: list[str], columns: list[str]) -> str:
     sizes = f"{p['threads']}, {p['batch']}, {p['m']}, {p['n']}, {p['k']}"
     layout = ", ".join(str(p.get(name, False)).lower() for name in ("a_transposed", "b_transposed"))
-    kernel, clearly = (p["kernel"], True) if "kernel" in p else gpu_winner(p)
-    more = [] if clearly else ["false"]
-    if "precision" in p:
-        more = [*(more or ["true"]), f"Precision::{p['precision']}"]
-    rest = ", ".join([f'"{kernel}"', *more])
-    return f"    {{DType::{CPP_TYPES[p['dtype']]}, {sizes}, {layout}, {rest}}},"
+    fastest = kernels.index(p["kernel"] if "kernel" in p else gpu_winner(p))
+    speeds = f", {{{', '.join(map(str, gpu_speeds(p, columns)))}}}" if columns else ""
+    return f"    {{{sizes}, {layout}, {fastest}{speeds}}},"
+
+
+def cpp_table(name: str, model: str, points: list[Point]) -> tuple[str, str]:
+    """The points of one device, op, type and precision as C++: their array, and what the list of tables says."""
+    gpu = "kernel" not in points[0]
+    columns = gpu_columns(points) if gpu else []
+    winners = {p["kernel"] if "kernel" in p else gpu_winner(p) for p in points}
+    kernels = columns + sorted(winners - set(columns))
+    rows = "\n".join(cpp_row(p, kernels, columns) for p in points)
+    names = ", ".join(f'"{kernel}"' for kernel in kernels)
+    array = (
+        f"constexpr std::string_view {name}Kernels[] = {{{names}}};\n"
+        f"constexpr Measured {name}[] = {{\n{rows}\n}};\n"
+    )
+    op, dtype, precision = series(points[0])
+    libraries = sum(kernel in LIBRARIES for kernel in columns)
+    kind = f"Op::{op}, DType::{CPP_TYPES[dtype]}, Precision::{precision}"
+    return array, f'    {{"{model}", {kind}, {libraries}, {len(columns)}, {name}Kernels, {name}}},'
 
 
 def generate(files: list[Path], root: Path) -> str:
@@ -116,15 +164,12 @@ def generate(files: list[Path], root: Path) -> str:
         sources.append(
             f"//   {path.relative_to(root)}: {env['device']}, torch {env['torch']}, {env['date'][:10]}"
         )
-        for op in OPS:
-            points = [p for p in sorted(data["points"], key=order) if p["op"] == op]
-            if not points:
-                continue
-            name = f"k{op.capitalize()}{index}"
-            rows = "\n".join(map(cpp_row, points))
-            arrays.append(f"constexpr Measured {name}[] = {{\n{rows}\n}};\n")
-            model = env["gpu_model"] if env["device_type"] == "cuda" else env["cpu_model"]
-            tables.append(f'    {{"{model}", Op::{op}, {name}}},')
+        model = env["gpu_model"] if env["device_type"] == "cuda" else env["cpu_model"]
+        for kind, points in groupby(sorted(data["points"], key=order), key=series):
+            name = "k" + "".join(part.capitalize() for part in kind) + f"Of{index}"
+            array, table = cpp_table(name, model, list(points))
+            arrays.append(array)
+            tables.append(table)
     listed = "\n".join(sources) or "//   (none yet)"
     body = "\n".join(arrays)
     if tables:
@@ -134,9 +179,8 @@ def generate(files: list[Path], root: Path) -> str:
         result = "{}"
     return (
         "// Generated by `python tools/make_static_tables.py --from-json`; do not edit. Measured:\n"
-        f"{listed}\n//\n// {{type, threads, batch, m, n, k, a and b transposed, fastest kernel, whether\n"
-        "// clearly so, precision}\n"
-        '#include "core/tuning.h"\n\nnamespace fastgemm {\n'
+        f"{listed}\n//\n// {{threads, batch, m, n, k, a and b transposed, fastest kernel, speeds}}\n"
+        '#include "core/static_tables.h"\n\nnamespace fastgemm {\n'
         f"{body}\nstd::span<const StaticTable> static_tables() {{ return {result}; }}\n\n"
         "}  // namespace fastgemm\n"
     )

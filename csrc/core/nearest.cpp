@@ -1,0 +1,109 @@
+#include <cmath>
+#include <limits>
+
+#include "core/static_tables.h"
+
+namespace fastgemm {
+namespace {
+
+constexpr float kClearly = 3;  // hundredths of an octave: two per cent
+
+// Tables are measured with one thread and with all; a point of the same kind of thread count is meant.
+bool same_threads(const TuningKey& key, const Measured& p) {
+  return key.device == Device::cuda || (key.threads == 1) == (p.threads == 1);
+}
+bool same_layout(const TuningKey& key, const Measured& p) {
+  return key.a_transposed == p.a_transposed && key.b_transposed == p.b_transposed;
+}
+bool same_size(const TuningKey& key, const Measured& p) {
+  return key.batch == p.batch && key.m == p.m && key.n == p.n && key.k == p.k;
+}
+
+Alignment alignment_of(const TuningKey& key, const Measured& p) {
+  return {p.input_rows * element_size(key.type) >= 16, p.out_rows * element_size(key.out_type) >= 16};
+}
+
+// Squared distance in octaves. Batch counts half: four times the batch is like twice the size. On a GPU
+// another layout is like another quarter octave, so that points of the same layout come first; and rows that
+// start at multiples of 16 bytes on one side alone are like another octave: there cuBLAS falls to a fifth of
+// its rate for 16-bit types, and the tensor memory accelerator cannot read them.
+struct Distance {
+  const TuningKey& key;
+  const float batch = log_size(key.batch), m = log_size(key.m), n = log_size(key.n), k = log_size(key.k);
+  const bool aligns = key.op == Op::gemm;
+
+  float to(const Measured& p) const {
+    const auto square = [](float x) { return x * x; };
+    float d =
+        square(m - p.log_m) + square(n - p.log_n) + square(k - p.log_k) + 0.25f * square(batch - p.log_batch);
+    if (key.device != Device::cuda) return d;
+    if (!same_layout(key, p)) d += 0.0625f;
+    if (!aligns) return d;
+    const Alignment there = alignment_of(key, p);
+    return d + float(there.inputs != key.alignment.inputs) + float(there.out != key.alignment.out);
+  }
+};
+
+struct Neighbours {
+  static constexpr size_t kMost = 5;
+  std::array<const Measured*, kMost> points{};
+  std::array<float, kMost> distances;
+};
+Neighbours neighbours(const StaticTable& table, const TuningKey& key) {
+  Neighbours found;
+  found.distances.fill(std::numeric_limits<float>::infinity());
+  const Distance distance{key};
+  for (const Measured& p : table.points) {
+    if (!same_threads(key, p)) continue;
+    float d = distance.to(p);
+    if (d >= found.distances.back()) continue;
+    const Measured* point = &p;
+    for (size_t i = 0; i < Neighbours::kMost && point; ++i)
+      if (d < found.distances[i]) std::swap(d, found.distances[i]), std::swap(point, found.points[i]);
+  }
+  return found;
+}
+
+// The speed that a kernel has at the nearest points, for certain.
+float speed_of(size_t kernel, const Neighbours& near) {
+  float weights = 0, sum = 0, squares = 0;
+  for (size_t i = 0; i < Neighbours::kMost && near.points[i]; ++i) {
+    const float weight = 1 / (near.distances[i] + 0.05f), speed = near.points[i]->speeds[kernel];
+    weights += weight, sum += weight * speed, squares += weight * speed * speed;
+  }
+  const float mean = sum / weights;
+  return mean - std::sqrt(std::max(0.0f, squares / weights - mean * mean));
+}
+
+}  // namespace
+
+Ranking rank(const StaticTable& table, const TuningKey& key) {
+  const Neighbours near = neighbours(table, key);
+  Ranking r;
+  if (!near.points[0]) return r;
+  const Measured& nearest = *near.points[0];
+  const bool measured = same_size(key, nearest) && same_layout(key, nearest) &&
+                        (key.op != Op::gemm || alignment_of(key, nearest) == key.alignment);
+  if (measured || table.speeds == 0) r.kernels[r.count++] = nearest.fastest;
+  std::array<float, kMostSpeeds> speeds;
+  for (size_t i = 0; i < table.speeds; ++i) {
+    speeds[i] = speed_of(i, near);
+    if (i < table.libraries) speeds[i] += kClearly;
+    if (!measured || i != nearest.fastest) r.kernels[r.count++] = uint8_t(i);
+  }
+  std::sort(r.kernels.begin() + (measured ? 1 : 0), r.kernels.begin() + r.count,
+            [&](uint8_t x, uint8_t y) { return speeds[x] > speeds[y]; });
+  return r;
+}
+
+const StaticTable* static_table_for(const TuningKey& key, std::string_view device) {
+  const StaticTable* ieee = nullptr;
+  for (const StaticTable& table : static_tables()) {
+    if (table.op != key.op || table.type != key.type || table.device != device) continue;
+    if (table.precision == key.precision) return &table;
+    if (table.precision == Precision::ieee) ieee = &table;
+  }
+  return ieee;
+}
+
+}  // namespace fastgemm

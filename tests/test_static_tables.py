@@ -1,0 +1,202 @@
+"""The tables that level=None reads: how they are measured and written, and what they say."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import fastgemm
+import torch
+from fastgemm import _introspect
+from fastgemm.bench import interleave, static_tables
+from fastgemm.bench.problems import Instance
+from test_bench import ROOT, Script, tool
+
+H200 = json.loads(next((ROOT / "benchmarks/results/h200").glob("tuning_*.json")).read_text())
+
+
+def test_static_tables_are_generated_from_measurements(tmp_path, monkeypatch):
+    tables = tool("make_static_tables")
+    monkeypatch.setattr(tables, "ROOT", tmp_path)
+    grids = {"gemm": [(1, 8, 8, 8), (1, 16, 1, 16)], "transpose": [(1, 8, 9, 0)], "add": [(1, 1, 8, 0)]}
+    monkeypatch.setattr(tables, "GRIDS", grids)
+    points = tables.measure(["gemm", "transpose", "add"], ["float32", "bits16"], [1], 0.001, 1.0)
+    assert [(p["op"], p["m"], p["dtype"]) for p in points] == [
+        ("gemm", 16, "float32"),
+        ("gemm", 8, "float32"),
+        ("transpose", 8, "bits16"),
+        ("add", 1, "float32"),
+    ]
+    path = tmp_path / "tuning_x.json"
+    tables.write_json(path, tables.merge(path, points))
+    again = [points[0] | {"kernel": "measured_again"}]
+    tables.write_json(path, tables.merge(path, again))
+    kept = json.loads(path.read_text())["points"]
+    assert len(kept) == len(points)
+    text = static_tables.generate([path], tmp_path)
+    assert 'Kernels[] = {"' in text and '"measured_again"' in text
+    assert "{1, 1, 16, 1, 16, false, false, " in text
+    assert "Op::transpose" in text and "Op::add" in text and fastgemm.build_info()["cpu_model"] in text
+    assert "return {};" in static_tables.generate([], tmp_path)
+
+
+def gpu_point(**seconds):
+    sizes = {"threads": 0, "batch": 1, "m": 2048, "n": 2048, "k": 2048}
+    return {"op": "gemm", "dtype": "float32", **sizes, "seconds": seconds}
+
+
+def test_a_gpu_leaves_the_library_where_that_pays():
+    def winner(**seconds):
+        return static_tables.gpu_winner(gpu_point(**seconds))
+
+    assert winner(torch=1e-4, own=0.995e-4) == "torch"
+    assert winner(torch=1e-4, own=0.98e-4) == "own"
+    assert winner(torch=1e-5, own=0.985e-5) == "torch"  # so short a time is noisy
+    assert winner(torch=1e-4, cublaslt_3=0.9e-4) == "cublaslt_3"
+    assert winner(torch=5e-6, cublaslt_1=5e-6) == "cublaslt_1"  # which costs the host less
+    assert winner(cublaslt_1=1e-4, cublaslt_2=1.2e-4, own=0.9e-4) == "own"
+    assert winner(cublaslt_1=1e-4, own=1.1e-4) == "cublaslt_1"
+    assert winner(own=1e-4, other=2e-4) == "own"
+
+
+def test_a_table_holds_speeds_of_libraries_and_of_kernels_that_win_somewhere():
+    points = [
+        gpu_point(torch=2e-4, own=1e-4, other=4e-4, never=3e-4),
+        gpu_point(cublaslt_1=1e-4, cublaslt_2=2e-4, other=0.5e-4, own=8e-4),
+    ]
+    columns = static_tables.gpu_columns(points)
+    assert columns == ["torch", "cublaslt_1", "own", "other"]
+    assert static_tables.gpu_speeds(points[0], columns) == [0, -159, 100, -100]
+    assert static_tables.gpu_speeds(points[1], columns) == [0, 0, -159, 100]
+    alone = [gpu_point(own=1e-4, other=2e-4)]
+    assert static_tables.gpu_columns(alone) == ["own"]
+    array, table = static_tables.cpp_table("kX", "a GPU", points)
+    assert '{"torch", "cublaslt_1", "own", "other"}' in array
+    assert "{0, 1, 2048, 2048, 2048, false, false, 2, {0, -159, 100, -100}}," in array
+    assert table.endswith('{"a GPU", Op::gemm, DType::f32, Precision::ieee, 2, 4, kXKernels, kX},')
+
+
+class FakeSession:
+    """A GPU on which each kernel takes a time of its own."""
+
+    device = "cuda"
+
+    def __init__(self, seconds):
+        self.timer = Script(seconds)
+        self.timer.overhead = 0.0
+
+
+def test_a_gpu_point_leaves_out_hopeless_kernels_and_serves_every_precision(monkeypatch):
+    tables = tool("make_static_tables")
+    times = {"torch": 1e-4, "bf16x6": 0.5e-4, "fp16x3": 0.25e-4, "bf16x3": 0.3e-4, "naive_like": 2e-3}
+    levels = {"torch": 7}
+    rows = [
+        SimpleNamespace(
+            name=name, level=levels.get(name, 6), precision=name if name.endswith("x3") else "ieee"
+        )
+        for name in times
+    ]
+    monkeypatch.setattr(tables, "candidates_of", lambda *_: rows)
+    monkeypatch.setattr(
+        tables, "instantiate", lambda p, device: Instance(p, (), SimpleNamespace(device=torch.device("cuda")))
+    )
+    asked = []
+
+    def ours(instance, kernel):
+        asked.append((kernel, instance.problem.precision))
+        return lambda: kernel
+
+    monkeypatch.setattr(Instance, "ours", ours)
+    session = FakeSession(times)
+    points = tables.Series("gemm", "float32", None, session, 0.001, 1.0).measure((1, 64, 64, 64), "TN")
+    assert {("fp16x3", "fp16x3"), ("bf16x3", "bf16x3"), ("bf16x6", None)} <= {*asked}
+    assert session.timer.calls.count("naive_like") == 2
+    assert [p.get("precision") for p in points] == [None, "bf16x3", "fp16x3"]
+    assert [set(p["seconds"]) for p in points] == [
+        {"torch", "bf16x6"},
+        {"bf16x6", "bf16x3"},
+        {"bf16x6", "fp16x3"},
+    ]
+    assert all(p["a_transposed"] and not p["b_transposed"] for p in points)
+
+
+def test_the_parts_of_the_grid():
+    tables = tool("make_static_tables")
+    parts = tables.gpu_parts()
+    assert set(parts) == set(tables.PARTS)
+    everything = tables.grid_of("gemm", "cuda")
+    assert len(everything) == len(set(everything)) == len({p for part in parts.values() for p in part})
+    assert tables.grid_of("gemm", "cuda", ["odd"]) == sorted(
+        parts["odd"], key=lambda p: tables.work_of("gemm", p[0])
+    )
+    # What was measured so far is measured again at the same points.
+    old = {
+        ((p["batch"], p["m"], p["n"], p["k"]), "NT"[p["a_transposed"]] + "NT"[p["b_transposed"]])
+        for p in H200["points"]
+        if p["op"] == "gemm" and p["dtype"] == "bfloat16"
+    }
+    assert len(old & {*everything}) > 0.95 * len(old)
+
+
+def key_of(p):
+    result = "int32" if p["dtype"] == "int8" else p["dtype"]
+    layout = p.get("a_transposed", False), p.get("b_transposed", False)
+    sizes = p["batch"], p["m"], p["n"], p["k"]
+    return (
+        p["op"],
+        "cuda",
+        p["dtype"],
+        result,
+        p.get("precision", "ieee"),
+        *layout,
+        False,
+        p["threads"],
+        *sizes,
+    )
+
+
+def test_a_measured_problem_takes_what_was_fastest():
+    gpu = H200["environment"]["gpu_model"]
+    for p in H200["points"]:
+        assert _introspect.ranked(key_of(p), gpu)[0] == static_tables.gpu_winner(p), p
+
+
+def test_a_precision_without_a_table_takes_that_of_ieee():
+    gpu = H200["environment"]["gpu_model"]
+    p = next(p for p in H200["points"] if p["op"] == "gemm" and p["dtype"] == "float32" and p["m"] == 4096)
+    ranked = _introspect.ranked(key_of(p), gpu)
+    assert _introspect.ranked(key_of(p | {"precision": "bf16x6"}), gpu) == ranked
+    assert _introspect.ranked(key_of(p), "another GPU") == []
+
+
+def test_static_tables_prefer_own_kernels_within_two_per_cent():
+    def pick(**seconds):
+        calls = {name: (lambda name=name: name) for name in seconds}
+        samples = interleave(calls, estimates=seconds, timer=Script(seconds))
+        return static_tables.winner(samples, {"five": 5, "six": 6, "torch": 7}, seconds)
+
+    assert pick(five=1.0, six=1.01, torch=0.99) == "six"
+    assert pick(five=1.0, six=1.1, torch=0.99) == "five"
+    assert pick(five=1.0, six=1.1, torch=0.9) == "torch"
+
+
+def test_static_tables_take_what_a_benchmark_measured(tmp_path):
+    tables = tool("make_static_tables")
+    folder = tmp_path / "h200"
+    folder.mkdir()
+    results = ROOT / "benchmarks" / "results" / "h200"
+    (table,) = results.glob("tuning_*.json")
+    data = json.loads(table.read_text())
+    at = {"m": 16384, "n": 16384, "k": 16384, "dtype": "float32", "precision": "tf32", "b_transposed": True}
+    lacking = [p for p in data["points"] if not at.items() <= p.items()]
+    assert len(lacking) < len(data["points"])
+    (folder / table.name).write_text(json.dumps(data | {"points": lacking}))
+    (folder / "tensor_cores.json").write_text((results / "tensor_cores.json").read_text())
+    tables.add_benchmark(folder / "tensor_cores.json")
+    found = json.loads((folder / table.name).read_text())["points"]
+    assert [p for p in found if at.items() <= p.items()] == [
+        p for p in data["points"] if at.items() <= p.items()
+    ]
+    assert all(
+        {"torch", "wgmma_specialized"} == p["seconds"].keys() for p in found if at.items() <= p.items()
+    )
