@@ -214,14 +214,30 @@ def test_out_of_memory_in_a_workspace_raises_and_leaves_the_library_usable(no_me
             continue
         try:
             fastgemm.matmul(a, b, kernel=row.name, out=out)
-        except RuntimeError as error:
-            assert "out of memory" in str(error)
-            assert "bytes" in str(error)
+        except torch.OutOfMemoryError as error:
+            assert f"kernel '{row.name}' needs a workspace of at least" in str(error)
             failed.append(row.name)
     assert failed, "no level-5 kernel asked for a workspace"
     assert torch.cuda.memory_allocated() == in_use
     torch.cuda.set_per_process_memory_fraction(1.0)
     assert torch.equal(fastgemm.matmul(a, b, level=5, out=out), expected)
+
+
+def test_where_memory_is_short_a_free_choice_takes_a_kernel_that_needs_less(no_memory_left):
+    a, b = torch.randn(4096, 4096), torch.randn(4096, 4096)
+    out = torch.empty(4096, 4096)
+    key = tuning.gemm_key(a, b)
+    try:
+        tuning._remember(key, "bf16x6", tuning.environment("cuda"))
+        assert tuning.chosen_kernel(key) == "bf16x6"
+        no_memory_left()
+        with pytest.raises(torch.OutOfMemoryError):
+            fastgemm.matmul(a, b, kernel="bf16x6", out=out)
+        fastgemm.matmul(a, b, out=out)
+    finally:
+        tuning.clear_cache()
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    torch.testing.assert_close(out, fastgemm.matmul(a, b, level=5))
 
 
 def test_out_of_memory_for_a_result(no_memory_left):

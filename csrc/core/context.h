@@ -26,7 +26,8 @@ class Context {
   }
 
   // Scratch memory, 64-byte aligned, valid until the op returns; reused from call to call. Call it from
-  // the launching thread only, before parallel(). Throws std::bad_alloc.
+  // the launching thread only, before parallel() and before the result is written. Throws OutOfWorkspace
+  // (core/budget.h), which makes level=None take another kernel.
   virtual void* allocate(size_t bytes) = 0;
 
   // The framework's own product and transposed copy (level 7's `torch` rows).

@@ -244,6 +244,23 @@ const Kernel& select(const AddProblem& p, Device d, int threads, const Choice& c
   return select_any(p, d, threads, c);
 }
 
+const Kernel* next_choice(const GemmProblem& p, Device device, int threads,
+                          std::span<const Kernel* const> tried) {
+  const TuningKey key = tuning_key(p, device, threads);
+  const auto left = [&](const Kernel& k) {
+    return std::ranges::find(tried, &k) == tried.end() && can_run(k, p);
+  };
+  const Candidates measured = measured_candidates(key);
+  for (size_t i = 0; i < measured.count; ++i)
+    if (left(*measured.kernels[i])) return measured.kernels[i];
+  const Kernel* best = nullptr;
+  for (const Kernel& k : kernels_for(device)) {
+    if (k.op != Op::gemm || k.device != device || k.role != Role::rung || !left(k)) continue;
+    if (!best || std::pair(k.level, is_suited(k, p)) > std::pair(best->level, is_suited(*best, p))) best = &k;
+  }
+  return best;
+}
+
 std::string nearest_names(std::string_view wrong, std::span<const std::string_view> names) {
   std::vector<std::string_view> sorted(names.begin(), names.end());
   std::stable_sort(sorted.begin(), sorted.end(), [&](std::string_view x, std::string_view y) {

@@ -24,6 +24,11 @@ const Kernel& select(const GemmProblem&, Device, int threads, const Choice&);
 const Kernel& select(const TransposeProblem&, Device, int threads, const Choice&);
 const Kernel& select(const AddProblem&, Device, int threads, const Choice&);
 
+// For a call that leaves the choice to the library (level 0 or 7): the kernel to try after those, none of
+// which got the memory that it asked for. Null when every kernel that can run was tried.
+const Kernel* next_choice(const GemmProblem&, Device, int threads, std::span<const Kernel* const> tried);
+inline bool is_free(const Choice& c) { return c.kernel.empty() && (c.level == 0 || c.level == 7); }
+
 // The given names nearest to a misspelt one: "did you mean ...?" material, comma separated.
 std::string nearest_names(std::string_view wrong, std::span<const std::string_view> names);
 

@@ -4,8 +4,10 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <optional>
 #include <tuple>
 
+#include "core/budget.h"
 #include "core/build_info.h"
 #include "core/select.h"
 #include "core/static_tables.h"
@@ -146,6 +148,8 @@ PYBIND11_MODULE(_introspect, m) {
       py::arg("key"), py::arg("kernel"), py::arg("gpu") = "");
   m.def("gpu", &cuda::device_name, "Name and size of the current GPU as tuning knows it; empty without one.");
   m.def("forget_all", &forget_all);
+  m.def("set_workspace_limit",
+        [](std::optional<size_t> bytes) { set_workspace_limit(bytes.value_or(kNoLimit)); });
   m.def("remembered_count", &remembered_count);
   m.def("set_framework_probe", [](std::function<bool(std::string, std::string, std::string)> probe) {
     // The probe outlives interpreters' normal tear-down order, so it is never destroyed.

@@ -1,10 +1,12 @@
 // torch's side of core/context.h: its thread pool or stream, scratch memory, and its own operators.
 #pragma once
 
-#include "core/context.h"
+#include <optional>
+
 #include "core/simulator.h"
 #include "core/table.h"
 #include "core/workspace.h"
+#include "torch/op_context.h"
 #include "torch/views.h"
 #if FASTGEMM_HAS_CUDA
 #include "torch/cuda_context.h"
@@ -12,18 +14,23 @@
 
 namespace fastgemm::torch_ops {
 
-class CpuContext final : public Context {
+class CpuContext final : public OpContext {
  public:
   CpuContext();
   int threads() const override { return threads_; }
   void parallel(int64_t tasks, const std::function<void(int64_t)>& task) override;
-  void* allocate(size_t bytes) override { return workspace_.allocate(bytes); }
   void torch_gemm(const GemmProblem&) override;
   void torch_transpose(const TransposeProblem&) override;
 
  private:
+  void* obtain(size_t bytes) override { return workspace_->allocate(bytes); }
+  void release() override {
+    workspace_.reset();
+    workspace_.emplace();
+  }
+
   int threads_;
-  Workspace workspace_;
+  std::optional<Workspace> workspace_{std::in_place};
 };
 
 // Calls body(context, device, threads) for the device that the tensor is on; threads is 0 on a GPU, which is

@@ -46,18 +46,18 @@ CudaContext::CudaContext(int device_index) : guard_(device_index), device_index_
   check(torch_cuda().current_stream(device_index, &stream_), "get_current_cuda_stream");
 }
 
-CudaContext::~CudaContext() {
+void CudaContext::release() {
   for (const AtenTensorHandle scratch : scratch_) aoti_torch_delete_tensor_object(scratch);
+  scratch_.clear();
 }
 
-void* CudaContext::allocate(size_t bytes) {
+void* CudaContext::obtain(size_t bytes) {
   constexpr int32_t kUint8 = 0;
   const int64_t size = int64_t(bytes), stride = 1;
   AtenTensorHandle handle;
   if (aoti_torch_empty_strided(1, &size, &stride, kUint8, aoti_torch_device_type_cuda(), device_index_,
                                &handle) != AOTI_TORCH_SUCCESS)
-    throw std::runtime_error("fastgemm: out of memory: a workspace of " + std::to_string(bytes) +
-                             " bytes on cuda:" + std::to_string(device_index_) + " could not be allocated");
+    throw std::bad_alloc();
   void* data = nullptr;
   check(aoti_torch_get_data_ptr(scratch_.emplace_back(handle), &data), "get_data_ptr");
   return data;

@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "core/context.h"
 #include "cuda/available.h"
+#include "torch/op_context.h"
 #include "torch/views.h"
 
 namespace fastgemm::torch_ops {
@@ -13,16 +13,18 @@ namespace fastgemm::torch_ops {
 // memory comes from torch's caching allocator, which hands it to a later call only on the same stream, so
 // that it may go back as soon as the kernels are launched. During graph capture it comes from the graph's own
 // pool.
-class CudaContext final : public Context {
+class CudaContext final : public OpContext {
  public:
   explicit CudaContext(int device_index);
-  ~CudaContext() override;
+  ~CudaContext() override { release(); }
   void* stream() const override { return stream_; }
-  void* allocate(size_t bytes) override;
   void torch_gemm(const GemmProblem&) override;
   void torch_transpose(const TransposeProblem&) override;
 
  private:
+  void* obtain(size_t bytes) override;
+  void release() override;
+
   cuda::DeviceGuard guard_;
   int device_index_;
   void* stream_ = nullptr;

@@ -157,7 +157,29 @@ Pointer advance(Pointer data, int64_t elements, DType type) {
   return data ? (Pointer)((const char*)data + elements * element_size(type)) : nullptr;
 }
 
-void run(const Gemm& g, const Choice& choice, Context& context, Device device, int threads) {
+// Where memory is short, a choice that was left to the library goes on to kernels that need less. Returns the
+// kernel that ran.
+const Kernel& launch(const Kernel& first, const GemmProblem& p, const Choice& choice, OpContext& context,
+                     Device device, int threads) {
+  std::vector<const Kernel*> tried;
+  for (const Kernel* kernel = &first;;) {
+    try {
+      kernel->gemm(p, context);
+      return *kernel;
+    } catch (const OutOfWorkspace& refusal) {
+      tried.push_back(kernel);
+      const Kernel* next = is_free(choice) ? next_choice(p, device, threads, tried) : nullptr;
+      if (!next)
+        throw std::runtime_error("fastgemm: out of memory: kernel '" + std::string(kernel->name) +
+                                 "' needs a workspace of at least " + std::to_string(refusal.needed()) +
+                                 " bytes, and " + refusal.what());
+      context.start_over(refusal.needed() - 1);
+      kernel = next;
+    }
+  }
+}
+
+void run(const Gemm& g, const Choice& choice, OpContext& context, Device device, int threads) {
   const int outer = std::max(g.loops.count - 1, 0);
   GemmProblem whole = g.problem;
   if (g.loops.count > 0) {
@@ -167,14 +189,14 @@ void run(const Gemm& g, const Choice& choice, Context& context, Device device, i
     whole.c.batch_stride = inner.stride[2], whole.out.batch_stride = inner.stride[3];
     merge_batch_into_rows(whole);
   }
-  const Kernel& kernel = select(whole, device, threads, choice);
+  const Kernel* kernel = &select(whole, device, threads, choice);
   for_each_index(g.loops, outer, [&](const std::array<int64_t, 4>& offset) {
     GemmProblem p = whole;
     p.a.data = advance(whole.a.data, offset[0], p.type);
     p.b.data = advance(whole.b.data, offset[1], p.type);
     p.c.data = advance(whole.c.data, offset[2], p.out_type);
     p.out.data = advance(whole.out.data, offset[3], p.out_type);
-    kernel.gemm(p, context);
+    kernel = &launch(*kernel, p, choice, context, device, threads);
   });
 }
 
@@ -219,7 +241,7 @@ Tensor gemm_into(const Arguments& args, const Tensor* given) {
   plan_batches(g, a, b, p.c.data ? &*c : nullptr, o);
   const Choice choice = args.choice();
   with_context(
-      a, [&](Context& context, Device device, int threads) { run(g, choice, context, device, threads); });
+      a, [&](OpContext& context, Device device, int threads) { run(g, choice, context, device, threads); });
   return out;
 }
 

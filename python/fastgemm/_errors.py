@@ -59,6 +59,8 @@ def diagnose(error: Exception, **tensors: Tensor | None) -> None:
         if t.is_quantized:
             raise NotImplementedError(f"fastgemm: {name} is quantized; dequantize it or use int8") from error
     _explain_option(error)
+    if isinstance(error, RuntimeError) and _OUT_OF_MEMORY in str(error):
+        raise torch.OutOfMemoryError(str(error)) from error
     given = {name: t for name, t in tensors.items() if t is not None}
     devices = {name: t.device for name, t in given.items()}
     if len(set(devices.values())) > 1:
@@ -75,6 +77,7 @@ def diagnose(error: Exception, **tensors: Tensor | None) -> None:
 _WRONG_TYPE = re.compile(
     r"Expected a value of type '(.*)' for argument '(\w+)' but instead found type '(.*)'"
 )
+_OUT_OF_MEMORY = "fastgemm: out of memory"
 _PUBLIC = {"impl": "kernel"}  # the ops' name of an argument, and the one that the public functions take
 _KINDS = {
     "Optional[int]": "an int or None",

@@ -139,6 +139,23 @@ def clear_cache(*, disk: bool = False) -> None:
         cache_file().unlink(missing_ok=True)
 
 
+def limit_workspace(size: int | None) -> None:
+    """Bounds the scratch memory of each product from now on, in this process.
+
+    ``level=None`` and ``level=7`` go on to kernels that need less, as they do when the device's memory is short; any
+    other level and a kernel by name raise ``torch.OutOfMemoryError``.
+
+    Args:
+        size: bytes that a call may use besides its operands and its result; ``None``: what is free.
+
+    Raises:
+        ValueError: a negative size.
+    """
+    if size is not None and size < 0:
+        raise ValueError(f"size must be at least 0 bytes or None, got {size}")
+    _introspect.set_workspace_limit(size)
+
+
 @dataclass(frozen=True)
 class Timing:
     """One kernel's time on a problem: the median over ``runs`` calls, in seconds."""

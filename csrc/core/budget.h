@@ -1,0 +1,48 @@
+// How much scratch memory a call may use.
+#pragma once
+
+#include <cstddef>
+#include <limits>
+#include <new>
+#include <string>
+#include <utility>
+
+namespace fastgemm {
+
+inline constexpr size_t kNoLimit = std::numeric_limits<size_t>::max();
+
+// Bytes that any one call may use from now on, in this process.
+size_t workspace_limit();
+void set_workspace_limit(size_t);
+
+// What Context::allocate throws. A launcher lets it pass, having written nothing into the result yet.
+class OutOfWorkspace : public std::bad_alloc {
+ public:
+  OutOfWorkspace(size_t needed, std::string why) : needed_(needed), why_(std::move(why)) {}
+  const char* what() const noexcept override { return why_.c_str(); }
+  size_t needed() const { return needed_; }  // bytes in all, up to the request that was refused
+
+ private:
+  size_t needed_;
+  std::string why_;
+};
+
+// Counts what the kernel of a call asks for.
+class Budget {
+ public:
+  void take(size_t bytes) {
+    taken_ = bytes > kNoLimit - taken_ ? kNoLimit : taken_ + bytes;
+    if (taken_ > limit_)
+      throw OutOfWorkspace(taken_, "no more than " + std::to_string(limit_) + " bytes are allowed");
+  }
+  size_t taken() const { return taken_; }
+  void start_over(size_t limit) {
+    limit_ = limit;
+    taken_ = 0;
+  }
+
+ private:
+  size_t limit_ = workspace_limit(), taken_ = 0;
+};
+
+}  // namespace fastgemm

@@ -1,0 +1,34 @@
+// What the contexts of both devices share: scratch memory within a budget.
+#pragma once
+
+#include "core/budget.h"
+#include "core/context.h"
+
+namespace fastgemm::torch_ops {
+
+class OpContext : public Context {
+ public:
+  void* allocate(size_t bytes) final {
+    budget_.take(bytes);
+    try {
+      return obtain(bytes);
+    } catch (const std::bad_alloc&) {
+      throw OutOfWorkspace(budget_.taken(), "that much memory is not free");
+    }
+  }
+
+  // Takes back what the last kernel was given. The next one may use up to `limit` bytes.
+  void start_over(size_t limit) {
+    budget_.start_over(limit);
+    release();
+  }
+
+ protected:
+  virtual void* obtain(size_t bytes) = 0;  // throws std::bad_alloc
+  virtual void release() = 0;
+
+ private:
+  Budget budget_;
+};
+
+}  // namespace fastgemm::torch_ops
