@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import fastgemm
 import torch
 from fastgemm import _introspect
-from fastgemm.bench import interleave, static_tables
+from fastgemm.bench import interleave, static_tables, tuning_grid, tuning_series
 from fastgemm.bench.problems import Instance
 from test_bench import ROOT, Script, tool
 
@@ -19,8 +19,10 @@ def test_static_tables_are_generated_from_measurements(tmp_path, monkeypatch):
     tables = tool("make_static_tables")
     monkeypatch.setattr(tables, "ROOT", tmp_path)
     grids = {"gemm": [(1, 8, 8, 8), (1, 16, 1, 16)], "transpose": [(1, 8, 9, 0)], "add": [(1, 1, 8, 0)]}
-    monkeypatch.setattr(tables, "GRIDS", grids)
-    points = tables.measure(["gemm", "transpose", "add"], ["float32", "bits16"], [1], 0.001, 1.0)
+    monkeypatch.setattr(tuning_grid, "GRIDS", grids)
+    wanted = tuning_series.Wanted(["gemm", "transpose", "add"], ["float32", "bits16"], [1])
+    assert tuning_series.measure(wanted, 0.001, 1.0, limit=0) == []
+    points = tuning_series.measure(wanted, 0.001, 1.0)
     assert [(p["op"], p["m"], p["dtype"]) for p in points] == [
         ("gemm", 16, "float32"),
         ("gemm", 8, "float32"),
@@ -87,7 +89,6 @@ class FakeSession:
 
 
 def test_a_gpu_point_leaves_out_hopeless_kernels_and_serves_every_precision(monkeypatch):
-    tables = tool("make_static_tables")
     times = {"torch": 1e-4, "bf16x6": 0.5e-4, "fp16x3": 0.25e-4, "bf16x3": 0.3e-4, "naive_like": 2e-3}
     levels = {"torch": 7}
     rows = [
@@ -96,9 +97,11 @@ def test_a_gpu_point_leaves_out_hopeless_kernels_and_serves_every_precision(monk
         )
         for name in times
     ]
-    monkeypatch.setattr(tables, "candidates_of", lambda *_: rows)
+    monkeypatch.setattr(tuning_series, "candidates_of", lambda *_: rows)
     monkeypatch.setattr(
-        tables, "instantiate", lambda p, device: Instance(p, (), SimpleNamespace(device=torch.device("cuda")))
+        tuning_series,
+        "instantiate",
+        lambda p, device: Instance(p, (), SimpleNamespace(device=torch.device("cuda"))),
     )
     asked = []
 
@@ -108,7 +111,7 @@ def test_a_gpu_point_leaves_out_hopeless_kernels_and_serves_every_precision(monk
 
     monkeypatch.setattr(Instance, "ours", ours)
     session = FakeSession(times)
-    points = tables.Series("gemm", "float32", None, session, 0.001, 1.0).measure((1, 64, 64, 64), "TN")
+    points = tuning_series.Series("gemm", "float32", None, session, 0.001, 1.0).measure((1, 64, 64, 64), "TN")
     assert {("fp16x3", "fp16x3"), ("bf16x3", "bf16x3"), ("bf16x6", None)} <= {*asked}
     assert session.timer.calls.count("naive_like") == 2
     assert [p.get("precision") for p in points] == [None, "bf16x3", "fp16x3"]
@@ -121,13 +124,12 @@ def test_a_gpu_point_leaves_out_hopeless_kernels_and_serves_every_precision(monk
 
 
 def test_the_parts_of_the_grid():
-    tables = tool("make_static_tables")
-    parts = tables.gpu_parts()
-    assert set(parts) == set(tables.PARTS)
-    everything = tables.grid_of("gemm", "cuda")
+    parts = tuning_grid.gpu_parts()
+    assert set(parts) == set(tuning_grid.PARTS)
+    everything = tuning_grid.grid_of("gemm", "cuda")
     assert len(everything) == len(set(everything)) == len({p for part in parts.values() for p in part})
-    assert tables.grid_of("gemm", "cuda", ["odd"]) == sorted(
-        parts["odd"], key=lambda p: tables.work_of("gemm", p[0])
+    assert tuning_grid.grid_of("gemm", "cuda", ["odd"]) == sorted(
+        parts["odd"], key=lambda p: tuning_grid.work_of("gemm", p[0])
     )
     # What was measured so far is measured again at the same points.
     old = {

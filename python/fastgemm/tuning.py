@@ -142,8 +142,8 @@ def clear_cache(*, disk: bool = False) -> None:
 def limit_workspace(size: int | None) -> None:
     """Bounds the scratch memory of each product from now on, in this process.
 
-    ``level=None`` and ``level=7`` go on to kernels that need less, as they do when the device's memory is short; any
-    other level and a kernel by name raise ``torch.OutOfMemoryError``.
+    ``level=None`` and ``level=7`` go on to kernels that need less, as they do when the device's memory is short;
+    any other level and a kernel by name raise ``torch.OutOfMemoryError``.
 
     Args:
         size: bytes that a call may use besides its operands and its result; ``None``: what is free.

@@ -1,0 +1,183 @@
+"""Timing every kernel that may be the fastest at the points of the static tables."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from rich.progress import track
+
+from ..table import KernelInfo, kernels
+from .environment import using_threads
+from .problems import Call, Instance, instantiate
+from .session import REFUSAL, Session
+from .static_tables import LIBRARIES, PRECISIONS, Point, winner
+from .timing import Interleaved, interleave
+from .tuning_grid import Sizes, dtypes_of, grid_of, problem_at, work_of
+
+TENSOR_CORES = 6  # the level
+LOWEST_LEVEL = {"cpu": 4, "cuda": 2}
+SLOW = {"cpu": 0.1, "cuda": 0.0005}  # seconds from which a kernel far behind is left out
+HOPELESS = 3  # times as slow as the fastest in its first samples: no more follow
+SUPERSEDED = ("wmma", "wgmma")  # rungs of level 6 that a later one does everything better than
+# Precisions of own kernels alone are timed together with IEEE, whose kernels may serve them as well.
+BESIDE_IEEE = ("bf16x3", "fp16x3")
+
+
+def candidates_of(op: str, device: str, dtype: torch.dtype, precision: str | None) -> list[KernelInfo]:
+    """The rungs that may win. A kernel of IEEE precision satisfies every request of float32; the planes of bf16x3
+    and fp16x3 are timed beside it (BESIDE_IEEE)."""
+    rows = [row for row in kernels(op, device, dtype) if row.role == "rung" and row.available]
+    rows = [row for row in rows if row.level >= LOWEST_LEVEL[device] and row.name not in SUPERSEDED]
+    if dtype != torch.float32 or device != "cuda":
+        return rows
+    precisions = ("ieee", precision) if precision else ("ieee", *BESIDE_IEEE)
+    return [row for row in rows if row.level > TENSOR_CORES or row.precision in precisions]
+
+
+class Series:
+    """The points of one op, dtype, precision and thread count, measured from little work to much.
+
+    A kernel that is HOPELESS, by its best rate so far or on a GPU by its first samples, is left out.
+    """
+
+    def __init__(
+        self, op: str, name: str, precision: str | None, session: Session, budget: float, slowest: float
+    ):
+        self.op, self.name, self.dtype, self.precision = op, name, dtypes_of(op)[name], precision
+        self.session, self.budget, self.slowest = session, budget, slowest
+        self.candidates = candidates_of(op, session.device, self.dtype, precision)
+        self.rates: dict[str, float] = {}
+
+    def _hopeless(self, seconds: dict[str, float], least: float = 0.0) -> set[str]:
+        """Kernels of more than ``least`` seconds and HOPELESS times those of the fastest one that is no less
+        precise. The libraries stay on a GPU: there the others' speeds are told beside theirs."""
+        split = {row.name for row in self.candidates if row.precision in BESIDE_IEEE}
+        usual = min((spent for name, spent in seconds.items() if name not in split), default=math.inf)
+        kept = LIBRARIES if self.session.device == "cuda" else ()
+        return {
+            name
+            for name, spent in seconds.items()
+            if name not in kept and spent >= max(least, HOPELESS * usual)
+        }
+
+    def _calls(self, instance: Instance) -> dict[str, Call]:
+        work = instance.problem.work
+        known = {name: work / rate for name, rate in self.rates.items()}
+        if min(known.values(), default=0.0) > self.slowest:
+            return {}
+        hopeless = self._hopeless(known, SLOW[self.session.device])
+        calls = {}
+        for row in self.candidates:
+            call = self._call(instance, row)
+            if row.name not in hopeless and self._takes(call):
+                calls[row.name] = call
+        return calls
+
+    def _call(self, instance: Instance, row: KernelInfo) -> Call:
+        if row.precision in BESIDE_IEEE and self.op == "gemm":
+            instance = replace(instance, problem=replace(instance.problem, precision=row.precision))
+        return instance.ours(kernel=row.name)
+
+    def _takes(self, call: Call) -> bool:
+        """Whether the kernel takes the problem; only libraries on a GPU may refuse one."""
+        if self.session.device == "cpu":
+            return True
+        try:
+            call()
+        except RuntimeError as refusal:
+            if REFUSAL in str(refusal):
+                return False
+            raise
+        return True
+
+    def _time(self, calls: dict[str, Call]) -> Interleaved:
+        """On a GPU without those that are hopeless from the start."""
+        first: dict[str, float] = {}
+        if self.session.device == "cuda":
+            sample = self.session.timer.sample
+            first = {name: min(sample(call, 1) for _ in range(2)) for name, call in calls.items()}
+            hopeless = self._hopeless(first)
+            calls = {name: call for name, call in calls.items() if name not in hopeless}
+        options = {"budget": self.budget, "max_rounds": 32, "timer": self.session.timer}
+        return interleave(calls, estimates={name: first[name] for name in calls if name in first}, **options)
+
+    def measure(self, sizes: Sizes, layout: str = "NN") -> list[Point]:
+        """The point, in each precision that its kernels have; none where even the fastest would take too long."""
+        problem = problem_at(self.op, sizes, layout, self.dtype, self.precision)
+        instance = instantiate(problem, device=self.session.device)
+        calls = self._calls(instance)
+        if not calls:
+            return []
+        samples = self._time(calls)
+        seconds = {name: samples.seconds(name).median for name in calls if samples.has(name)}
+        for name, spent in seconds.items():
+            self.rates[name] = max(self.rates.get(name, 0.0), instance.problem.work / spent)
+        batch, m, n, k = sizes
+        transposed = {f"{x}_transposed": letter == "T" for x, letter in zip("ab", layout, strict=True)}
+        gpu = instance.device == "cuda"
+        point = {"op": self.op, "dtype": self.name, "threads": instance.threads}
+        point |= {"batch": batch, "m": m, "n": n, "k": k, **(transposed if gpu else {})}
+        if not gpu:
+            levels = {row.name: row.level for row in self.candidates}
+            point["kernel"] = winner(samples, levels, seconds)
+        rounded = {name: float(f"{spent:.4g}") for name, spent in seconds.items()}
+        return [point | found for found in self._by_precision(rounded)]
+
+    def _by_precision(self, seconds: dict[str, float]) -> Iterator[Point]:
+        """What belongs into the point of each precision; torch has none of the split ones."""
+        of = {row.name: row.precision for row in self.candidates}
+        split = [precision for precision in BESIDE_IEEE if precision in of.values()]
+        named = {"precision": self.precision} if self.precision else {}
+        yield named | {"seconds": {name: spent for name, spent in seconds.items() if of[name] not in split}}
+        for precision in split:
+            able = (precision, "ieee")
+            found = {name: spent for name, spent in seconds.items() if of[name] in able and name != "torch"}
+            yield {"precision": precision, "seconds": found}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to measure. ``dtypes``: names of types, and of precisions of float32."""
+
+    ops: list[str]
+    dtypes: list[str] | None
+    threads: list[int]
+    device: str = "cpu"
+    parts: list[str] | None = None
+    least_work: float = 0
+
+    def series(self) -> Iterator[tuple[str, str, str | None, int]]:
+        for op in self.ops:
+            all_series = [(name, None) for name in dtypes_of(op)]
+            if (op, self.device) == ("gemm", "cuda"):
+                all_series += [("float32", p) for p in PRECISIONS if p not in BESIDE_IEEE]
+            for name, precision in all_series:
+                if not self.dtypes or (precision or name) in self.dtypes:
+                    yield from ((op, name, precision, count) for count in self.threads)
+
+    def grid(self, op: str) -> list[tuple[Sizes, str]]:
+        return [p for p in grid_of(op, self.device, self.parts) if work_of(op, p[0]) >= self.least_work]
+
+
+def measure(wanted: Wanted, budget: float, slowest: float, limit: float = math.inf) -> list[Point]:
+    """All points, or as many as ``limit`` seconds allow: then a series ends early, and later ones are missing."""
+    points, start = [], time.monotonic()
+    with Session(wanted.device) as session:
+        for op, name, precision, count in wanted.series():
+            series = Series(op, name, precision, session, budget, slowest)
+            title = f"{op} {precision or name}, " + (
+                f"{count} thread(s)" if wanted.device == "cpu" else "GPU"
+            )
+            grid, began, before = wanted.grid(op), time.monotonic(), len(points)
+            with using_threads(count):
+                for done, (sizes, layout) in enumerate(track(grid, title, transient=True)):
+                    if time.monotonic() - start > limit:
+                        print(f"{title}: out of time after {done} of {len(grid)} problems")
+                        return points
+                    points += series.measure(sizes, layout)
+            print(f"{title}: {len(points) - before} points in {time.monotonic() - began:.0f} s")
+    return points
