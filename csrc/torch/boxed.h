@@ -17,8 +17,12 @@ namespace fastgemm::torch_ops {
 
 using torch::stable::Tensor;
 
+struct TorchError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 inline void check(AOTITorchError error, const char* call) {
-  if (error != AOTI_TORCH_SUCCESS) throw std::runtime_error(std::string("torch: ") + call + " failed");
+  if (error != AOTI_TORCH_SUCCESS) throw TorchError(std::string("torch: ") + call + " failed");
 }
 
 class StackReader {

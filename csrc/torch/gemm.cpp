@@ -157,25 +157,36 @@ Pointer advance(Pointer data, int64_t elements, DType type) {
   return data ? (Pointer)((const char*)data + elements * element_size(type)) : nullptr;
 }
 
-// Where memory is short, a choice that was left to the library goes on to kernels that need less. Returns the
-// kernel that ran.
+std::runtime_error out_of_memory(const Kernel& kernel, const OutOfWorkspace& refusal) {
+  return std::runtime_error("fastgemm: out of memory: kernel '" + std::string(kernel.name) +
+                            "' needs a workspace of at least " + std::to_string(refusal.needed()) +
+                            " bytes, and " + refusal.what());
+}
+
+// Where memory is short, a choice that was left to the library goes on to kernels that need less. So it does
+// where torch's own product fails: cuBLAS's workspace is torch's affair, and torch does not say what it
+// lacked. Returns the kernel that ran.
 const Kernel& launch(const Kernel& first, const GemmProblem& p, const Choice& choice, OpContext& context,
                      Device device, int threads) {
   std::vector<const Kernel*> tried;
+  const auto next = [&](const Kernel* failed) {
+    tried.push_back(failed);
+    return is_free(choice) ? next_choice(p, device, threads, tried) : nullptr;
+  };
   for (const Kernel* kernel = &first;;) {
+    const Kernel* other = nullptr;
     try {
       kernel->gemm(p, context);
       return *kernel;
     } catch (const OutOfWorkspace& refusal) {
-      tried.push_back(kernel);
-      const Kernel* next = is_free(choice) ? next_choice(p, device, threads, tried) : nullptr;
-      if (!next)
-        throw std::runtime_error("fastgemm: out of memory: kernel '" + std::string(kernel->name) +
-                                 "' needs a workspace of at least " + std::to_string(refusal.needed()) +
-                                 " bytes, and " + refusal.what());
+      other = next(kernel);
+      if (!other) throw out_of_memory(*kernel, refusal);
       context.start_over(refusal.needed() - 1);
-      kernel = next;
+    } catch (const TorchError&) {
+      other = next(kernel);
+      if (!other) throw;
     }
+    kernel = other;
   }
 }
 

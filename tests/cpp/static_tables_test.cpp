@@ -22,11 +22,17 @@ constexpr Measured kPoints[] = {
     {0, 1, 1536, 1024, 1024, false, false, 1, {0, kTwice, kHalf}},
     {0, 1, 1024, 1536, 1024, false, false, 1, {0, kTwice, kHalf}},
     {0, 1, 768, 1024, 1024, false, false, 1, {0, kTwice, kHalf}},
+    {0, 1, 1024, 768, 1024, false, false, 1, {0, kTwice, kHalf}},
+    {0, 1, 1024, 1024, 768, false, false, 1, {0, kTwice, kHalf}},
+    {0, 1, 1536, 1536, 1024, false, false, 1, {0, kTwice, kHalf}},
     {0, 1, 1023, 1025, 1021, false, false, 2, {0, kHalf, kTwice}},
-    {0, 1, 767, 1025, 1021, false, false, 2, {0, kHalf, kTwice}},
+    {0, 1, 1023, 1025, 1533, false, false, 2, {0, kHalf, kTwice}},
+    {0, 1, 1535, 1025, 1021, false, false, 2, {0, kHalf, kTwice}},
     {0, 1, 1023, 1537, 1021, false, false, 2, {0, kHalf, kTwice}},
-    {0, 1, 1023, 1025, 1537, false, false, 2, {0, kHalf, kTwice}},
-    {0, 1, 1537, 1025, 1021, false, false, 2, {0, kHalf, kTwice}},
+    {0, 1, 767, 1025, 1021, false, false, 2, {0, kHalf, kTwice}},
+    {0, 1, 1023, 769, 1021, false, false, 2, {0, kHalf, kTwice}},
+    {0, 1, 1023, 1025, 765, false, false, 2, {0, kHalf, kTwice}},
+    {0, 1, 1535, 1537, 1021, false, false, 2, {0, kHalf, kTwice}},
     {0, 1, 64, 64, 64, false, false, 0, {0, kHalf, kHalf}},
     {0, 1, 512, 512, 512, true, false, 3, {0, kTwice, kHalf}},
 };
@@ -82,6 +88,13 @@ constexpr Measured kDoubtful[] = {
     {0, 1, 512, 1024, 1024, false, false, 1, {0, 2 * kTwice}},
     {0, 1, 2048, 1024, 1024, false, false, 0, {0, kHalf}},
 };
+// Twice as fast at most points, clearly slower at one.
+constexpr Measured kRisky[] = {
+    {0, 1, 1024, 1024, 512, false, false, 1, {0, kTwice}},
+    {0, 1, 1024, 512, 1024, false, false, 1, {0, kTwice}},
+    {0, 1, 512, 1024, 1024, false, false, 1, {0, kTwice}},
+    {0, 1, 1024, 1024, 4096, false, false, 0, {0, -20}},
+};
 constexpr Measured kClose[] = {{0, 1, 512, 1024, 1024, false, false, 1, {0, 2}}};
 constexpr Measured kCpu[] = {{1, 1, 64, 64, 64, false, false, 2}, {2, 1, 64, 64, 64, false, false, 1}};
 
@@ -91,6 +104,9 @@ void check_caution() {
   };
   const TuningKey key = key_of(1024, 1024, 1024);
   expect(first(key, with(kDoubtful, 1, 2)) == "library", "points that disagree");
+  expect(first(key, with(kRisky, 1, 2)) == "library", "a kernel that is slow at one of the points");
+  expect(first(key, with(kRisky, 0, 2)) == "own",
+         "a kernel that is slow at one of the points, but no library");
   expect(first(key, with(kClose, 1, 2)) == "library", "less than two per cent");
   expect(first(key, with(kClose, 0, 2)) == "own", "less than two per cent, but no library");
   expect(rank(with({}, 0, 2), key).count == 0, "nothing measured");

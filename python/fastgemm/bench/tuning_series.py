@@ -22,6 +22,8 @@ TENSOR_CORES = 6  # the level
 LOWEST_LEVEL = {"cpu": 4, "cuda": 2}
 SLOW = {"cpu": 0.1, "cuda": 0.0005}  # seconds from which a kernel far behind is left out
 HOPELESS = 3  # times as slow as the fastest in its first samples: no more follow
+# cuBLASLt's other candidates gain nothing in long calls, which take seconds to time.
+OTHER_CANDIDATES, LONG = ("cublaslt_2", "cublaslt_3", "cublaslt_4"), 0.005
 SUPERSEDED = ("wmma", "wgmma")  # rungs of level 6 that a later one does everything better than
 # Precisions of own kernels alone are timed together with IEEE, whose kernels may serve them as well.
 BESIDE_IEEE = ("bf16x3", "fp16x3")
@@ -99,10 +101,17 @@ class Series:
         first: dict[str, float] = {}
         if self.session.device == "cuda":
             sample = self.session.timer.sample
-            first = {name: min(sample(call, 1) for _ in range(2)) for name, call in calls.items()}
-            hopeless = self._hopeless(first)
+            first = {name: sample(call, 1) for name, call in calls.items()}
+            first |= {
+                name: min(spent, sample(calls[name], 1)) for name, spent in first.items() if spent < LONG
+            }
+            hopeless = self._hopeless(first) | {
+                name for name, spent in first.items() if name in OTHER_CANDIDATES and spent > LONG
+            }
             calls = {name: call for name, call in calls.items() if name not in hopeless}
+        long = max(first.values(), default=0.0) > LONG
         options = {"budget": self.budget, "max_rounds": 32, "timer": self.session.timer}
+        options |= {"min_rounds": 2} if long else {}
         return interleave(calls, estimates={name: first[name] for name in calls if name in first}, **options)
 
     def measure(self, sizes: Sizes, layout: str = "NN") -> list[Point]:
