@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the sdist and, from it, a wheel without build isolation, which must run beside this environment's torch;
 # then installs the sdist with pip's defaults into a fresh environment that has torch, which must not fetch another.
+# Both build in one unpacked copy of the sdist, where the second finds the kernels compiled: they need no torch.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=$PWD/.venv/bin/python
@@ -9,7 +10,9 @@ trap 'rm -rf "$work"' EXIT
 
 "$python" -m pip install --quiet build
 "$python" -m build --no-isolation --sdist --outdir "$work" . >/dev/null
-FASTGEMM_CUDA=0 "$python" -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir "$work" "$work"/fastgemm-*.tar.gz
+mkdir "$work/source" && tar -xf "$work"/fastgemm-*.tar.gz -C "$work/source" --strip-components 1
+export FASTGEMM_CUDA=0
+"$python" -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir "$work" "$work/source"
 ls -l "$work"
 
 # The wheel alone in a folder of its own; torch and the other requirements come from the environment's packages.
@@ -25,7 +28,7 @@ PY
 
 "$python" -m venv "$work/venv"
 "$work/venv/bin/python" -m pip install --quiet "${TORCH:-torch==2.13.0}" numpy
-FASTGEMM_CUDA=0 "$work/venv/bin/python" -m pip install "$work"/fastgemm-*.tar.gz | tee "$work/pip.log" | tail -n 1
+"$work/venv/bin/python" -m pip install "$work/source" | tee "$work/pip.log" | tail -n 1
 if grep -E '(Downloading|Collecting) torch\b' "$work/pip.log"; then
   echo "check_packages: pip fetched a torch although the environment has one" >&2
   exit 1
