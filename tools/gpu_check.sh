@@ -9,7 +9,7 @@
 #   PYTEST           more arguments for the tests, such as "-x -k 'not cuda'"
 #   WORKERS          processes that share the tests where pytest-xdist is installed (default: 4)
 #   SANITIZERS       default: memcheck racecheck initcheck
-#   BENCH            any of ladder reference tensor_cores random60 host sizes sweep (default: the first five)
+#   BENCH            any of ladder reference tensor_cores weak_spots random60 host sizes sweep (default: the first six)
 #   TUNE             more arguments for tools/make_static_tables.py, such as "--op gemm --dtype float32"
 #   FASTGEMM_COMMIT  commit to store with the results where there is no git history
 #
@@ -65,12 +65,13 @@ fastgemm() { "$PYTHON" -m fastgemm "$@"; }
 
 stage_bench() {
   local name status=0
-  for name in ${BENCH:-ladder reference tensor_cores random60 host}; do
+  for name in ${BENCH:-ladder reference tensor_cores weak_spots random60 host}; do
     echo "== $name ($SECONDS s)"
     case $name in
       ladder) fastgemm ladder --device cuda --no-files --json "$OUT/ladder.json" ;;
       reference) fastgemm bench --device cuda --preset reference --json "$OUT/reference.json" ;;
       tensor_cores) fastgemm bench --device cuda --preset tensor_cores --budget 0.2 --json "$OUT/tensor_cores.json" ;;
+      weak_spots) fastgemm bench --device cuda --preset weak_spots --budget 0.1 --json "$OUT/weak_spots.json" ;;
       random60) fastgemm bench --device cuda --preset random60 --json "$OUT/random60.json" ;;
       host) fastgemm bench --device cuda --host-time --json "$OUT/host.json" ;;
       sizes) fastgemm bench --device cuda --preset sizes --json "$OUT/sizes.json" ;;
@@ -79,7 +80,7 @@ stage_bench() {
       *) echo "no benchmark $name" >&2 && false ;;
     esac || status=1
   done
-  report bench "$OUT/bench.json" "$OUT"/{ladder,reference,tensor_cores,random60,host,sizes,sweep}.json
+  report bench "$OUT/bench.json" "$OUT"/{ladder,reference,tensor_cores,weak_spots,random60,host,sizes,sweep}.json
   return $status
 }
 

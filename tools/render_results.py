@@ -11,7 +11,8 @@ A marked block is replaced whole:
                               (`fastgemm bench --preset reference --json`)
     <!-- gpu_NAME:begin -->   reference, random60, host, sizes or sweep of GPUs, from results/**/NAME.json
                               (as tools/gpu_check.sh bench writes them); rungs: the first table of reference
-                              tensor_rungs, tensor_cores, tensor_means: from results/**/tensor_cores.json
+                              tensor_rungs, tensor_cores, tensor_means: from results/**/tensor_cores.json;
+                              weak_spots, weak_spots_means, weak_spots_sustained: from results/**/weak_spots.json
     <!-- kernels:begin -->    the kernel table
     <!-- explain:begin -->    `fastgemm explain` of two levels of the transpose, and the picture of their banks,
                               counted by the simulator at this moment
@@ -38,7 +39,14 @@ from pathlib import Path
 import fastgemm
 from fastgemm._explain import markdown as explained
 from fastgemm._explain import plots as access_plots
-from fastgemm.bench import counter_check, gpu_markdown, markdown, plots, tensor_core_markdown
+from fastgemm.bench import (
+    counter_check,
+    gpu_markdown,
+    markdown,
+    plots,
+    tensor_core_markdown,
+    weak_spots_markdown,
+)
 from fastgemm.bench.records import Report, read_report
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -57,6 +65,9 @@ GPU_SECTIONS: dict[str, tuple[str, Callable[[Report], str]]] = {
     "tensor_rungs": ("tensor_cores", tensor_core_markdown.rungs_section),
     "tensor_cores": ("tensor_cores", tensor_core_markdown.squares_section),
     "tensor_means": ("tensor_cores", tensor_core_markdown.means_section),
+    "weak_spots": ("weak_spots", weak_spots_markdown.problems_section),
+    "weak_spots_means": ("weak_spots", weak_spots_markdown.means_section),
+    "weak_spots_sustained": ("weak_spots", weak_spots_markdown.sustained_section),
 }
 PICTURES = {
     "ladder": "Rates of the levels on",

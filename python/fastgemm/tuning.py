@@ -202,9 +202,9 @@ def transpose_key(a: Tensor) -> Key:
     return ("transpose", a.device.type, width, width, "ieee", _column_major(a), False, False, threads, *sizes)
 
 
-def chosen_kernel(key: Key) -> str:
-    """Name of the kernel that ``level=None`` picks for a problem."""
-    return _introspect.chosen(tuple(key))
+def chosen_kernel(key: Key, level: int | None = None) -> str:
+    """Name of the kernel that a level picks for a problem. Raises as the call would where none can run."""
+    return _introspect.chosen(tuple(key), level or 0)
 
 
 def _wall_clock(call: Callable[[], object]) -> float:

@@ -9,7 +9,7 @@ session       the device, timer and sensors of one run
 environment   where and with what it was measured
 records       the rows of a report, as JSON and CSV
 ladder        every level of an operation
-sweep         many problems; presets and gpu_presets name sets of them
+sweep         many problems; presets, gpu_presets and weak_spots name sets of them
 host_time     what a call costs the host
 plots         pictures of both; the files *markdown and formatting, their tables and numbers
 """

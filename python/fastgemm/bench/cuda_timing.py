@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from .telemetry import Telemetry
-from .timing import Call, Interleaved
+from .timing import Call, Interleaved, Timer
 
 FLUSH_BYTES = 256 << 20  # more than any L2 cache: 50 MB on an H200
 
@@ -80,12 +80,26 @@ def sustained_count(sizes: tuple[int, ...]) -> int:
     return max(2, round(1000 * math.exp((1024 - n) / 3100)))
 
 
+BACK_TO_BACK_SECONDS = 1.0
+BACK_TO_BACK = "warm back-to-back calls for 1 s, after as many to warm up, between CUDA events; their mean"
+
+
+def back_to_back_counts(calls: Mapping[str, Call], timer: Timer) -> dict[str, int]:
+    """How many calls to make, so that the second half of them takes a second."""
+    counts = {}
+    for name, call in calls.items():
+        call()
+        counts[name] = 2 * math.ceil(BACK_TO_BACK_SECONDS / timer.sample(call, 1))
+    return counts
+
+
 def sustained(
-    calls: Mapping[str, Call], count: int, telemetry: Telemetry
+    calls: Mapping[str, Call], counts: Mapping[str, int], telemetry: Telemetry
 ) -> tuple[Interleaved, dict[str, dict[str, Any]]]:
     """Seconds of each call by the sustained method, and what the GPU did meanwhile, with joules per call."""
     result, readings = Interleaved([{}]), {}
     for name, call in calls.items():
+        count = counts[name]
         call()
         torch.cuda.synchronize()
         events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
@@ -101,10 +115,10 @@ def sustained(
         after = telemetry.joules()
         seconds = events[0].elapsed_time(events[1]) / 1e3 / (count - count // 2)
         result.rounds[0][name] = seconds
-        reading = telemetry.since(start)
+        reading, window = telemetry.since(start), seconds * (count - count // 2)
         if reading is not None:
             # The energy counter moves every 20 to 100 ms; over a shorter run power times time is nearer.
-            counted = before is not None and after is not None and time.perf_counter() - start > 0.5
+            counted = before is not None and after is not None and window > 0.5
             energy = (after - before) / (count - count // 2) if counted else reading["power_w"] * seconds
-            readings[name] = {**reading, "joules_per_call": energy}
+            readings[name] = {**reading, "seconds": window, "joules_per_call": energy}
     return result, readings

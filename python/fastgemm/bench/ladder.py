@@ -74,17 +74,26 @@ def steps(instance: Instance) -> list[Step]:
     return found
 
 
+def _picked(instance: Instance, level: int) -> str | None:
+    """The kernel that a level runs on the problem; None where it has none."""
+    try:
+        return instance.chosen(level)
+    except RuntimeError:
+        return None
+
+
 def _check_all(
     instance: Instance, session: Session, progress: Progress
 ) -> tuple[dict[str, tuple[Step, Check]], list[str]]:
     """The outcome of each step that takes the problem, and the messages of those that refuse it.
 
-    The first rung of a level that takes the problem is the level's; a second one is an ``alternative``.
+    The rung that a level picks for the problem is the level's; a second one is an ``alternative``.
     """
     reference = Reference(instance)
     outcomes: dict[str, tuple[Step, Check]] = {}
     refused = []
-    rungs = steps(instance)
+    picked = {level: _picked(instance, level) for level in LEVELS}
+    rungs = sorted(steps(instance), key=lambda step: (step.level, step.kernel != picked[step.level]))
     for i, step in enumerate(rungs):
         progress(f"{instance.problem.op}: checking level {step.key}", i / len(rungs))
         try:

@@ -77,7 +77,7 @@ class Measurement:
 
     def timed(self, instance: Instance, samples: Interleaved, name: str, baseline: str) -> None:
         self.seconds = samples.seconds(name)
-        self.rate = instance.problem.work / self.seconds.median / instance.unit[1]
+        self.rate = instance.work / self.seconds.median / instance.unit[1]
         if name != baseline and samples.has(baseline):
             self.speedup = samples.speedup(name, over=baseline)
 

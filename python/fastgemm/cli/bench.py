@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import torch
 
-from ..bench import gpu_presets
+from ..bench import gpu_presets, weak_spots
 from ..bench.host_time import run_host_time
 from ..bench.presets import GPU_PRESETS, PRESETS, Case, from_shape, preset_cases
 from ..bench.problems import LAYOUTS
@@ -50,6 +50,8 @@ def cases_of_preset(
         raise ValueError(f"the preset {preset} is for --device cuda")
     if preset == "tensor_cores":
         return gpu_presets.tensor_cores()
+    if preset == "weak_spots":
+        return weak_spots.cases()
     if preset == "random60":
         return gpu_presets.random_shapes(60, seed)
     make = gpu_presets.sizes if preset == "sizes" else lambda dtype: gpu_presets.sweep(step, dtype)
@@ -106,9 +108,10 @@ def cases_of(
     type=click.Choice([*PRESETS, *GPU_PRESETS]),
     help="A set of shapes; may be repeated. transformers: layers of well-known models, weights stored as "
     "torch.nn.Linear stores them. reference: what the published figures are measured on, with ops and dtypes "
-    "of its own. On a GPU also tensor_cores: level 6 in every type and layout; random60: 60 random shapes in four "
-    "types and all layouts; sizes: every level from 128 to 16384; sweep: level 5 from 1024 to 12800. Default "
-    "without --shape: squares.",
+    "of its own. On a GPU also tensor_cores: level 6 in every type and layout; weak_spots: what libraries do "
+    "badly or not at all (float32 at full accuracy on tensor cores, exact int32, odd, skinny, long and small "
+    "products); random60: 60 random shapes in four types and all layouts; sizes: every level from 128 to 16384; "
+    "sweep: level 5 from 1024 to 12800. Default without --shape: squares.",
 )
 @click.option(
     "--shape", "shapes", multiple=True, type=options.Shape(), help="[Bx]MxNxK, [Bx]RxC; may be repeated."
