@@ -11,7 +11,7 @@ from ..ops import torch_fp32_precision
 from ..table import KernelInfo, kernels
 from .checking import Check, Reference
 from .environment import describe, usable_cores, using_threads
-from .problems import Instance, Problem, instantiate, torch_precision
+from .problems import TORCH_PRECISIONS, Instance, Problem, instantiate, torch_precision
 from .records import Measurement, Report, select
 from .session import BASELINE, COPY, LONGEST_IN_LADDER, Session
 from .timing import Timer, interleave
@@ -42,8 +42,11 @@ def lacks_precision(row: KernelInfo, problem: Problem) -> bool:
 
 def precision_notes(instance: Instance) -> list[str]:
     """Which rows of a level stand aside because of the precision, and which compute in a higher one."""
-    if instance.problem.precision not in (None, "ieee"):
-        return [f"levels 1 to 5 compute in IEEE float32, torch and level 6 in {instance.problem.precision}"]
+    precision = instance.problem.precision
+    if precision not in (None, "ieee"):
+        if precision in TORCH_PRECISIONS:
+            return [f"levels 1 to 5 compute in IEEE float32, torch and level 6 in {precision}"]
+        return [f"levels 1 to 5 and torch compute in IEEE float32, level 6 in {precision}"]
     found: dict[tuple[int, str], list[str]] = {}
     for row in kernels(instance.problem.op, instance.device, instance.problem.dtype):
         if row.available and lacks_precision(row, instance.problem):

@@ -17,8 +17,8 @@ PRODUCTS = {
     "int8x10": (10, "int8"),
 }
 LIMITS = (
-    "Limits are the GPU's: FMA peak, of its multiply-add units at the clock measured meanwhile; tensor-core peak, by "
-    "the data sheet; copy_, a plain copy of the larger operand in the same run."
+    "Limits are the GPU's: FMA peak, of its multiply-add units at the clock measured meanwhile; tensor-core peak, "
+    "by the data sheet; copy_, a plain copy of the larger operand in the same run."
 )
 
 
