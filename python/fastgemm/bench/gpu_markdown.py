@@ -122,9 +122,16 @@ def random_section(report: Report) -> str:
     outliers = report.summary.get("outliers", [])
     again = len(report.summary.get("measured_again", []))
     found = "; ".join(f"{o['problem']} ({ratio(o['settled'])}, `{o['kernel']}`)" for o in outliers) or "none"
+    worst = report.summary.get("against_torch", {}).get("worst")
+    nearest = (
+        f" Worst case: {worst['problem']} (`{worst['kernel']}`), {ratio(worst['speedup'])} times as fast as torch, "
+        f"{percent(worst['of_allowed_time'])} of that time."
+        if worst
+        else ""
+    )
     return (
         f"{text}\n\nMeasured again with 200 pairs: {again}; still slower than max(1.04 torch, torch + 1 us): "
-        f"{found}. Seed {report.method.get('seed')}. {place(report)}"
+        f"{found}.{nearest} Seed {report.method.get('seed')}. {place(report)}"
     )
 
 
