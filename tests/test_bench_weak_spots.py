@@ -232,8 +232,15 @@ def gpu_report() -> Report:
     )
     for row in heated:
         row.telemetry |= {"temperature_c": 60.0, "throttled_by": ["power cap"]}
-    environment = {**GPU, "device": "NVIDIA H200"}
-    return Report("bench", environment, {"text": "as measured", "back_to_back": "warm calls"}, rows + heated)
+    copied = {"limit": 4000.0, "limit_name": "copy_", "share_of_limit": 0.9}
+    rows += trio(Gemm(8, 8192, 8192, BF16), "bfloat16, skinny", "skinny", 3600.0, 3500.0, **copied)
+    method = {
+        "text": "as measured",
+        "back_to_back": "warm calls",
+        "presets": ["weak_spots"],
+        "timer": "cuda events",
+    }
+    return Report("bench", {**GPU, "device": "NVIDIA H200"}, method, rows + heated)
 
 
 def test_tables():
@@ -247,7 +254,7 @@ def test_tables():
     assert "| int32 | `int8x10` | 150 TFLOPS | - | none | - | - | 0.50 | 0.50 |" in means
     problems = problems_section(report)
     assert "| 4096x4096x4096 | `bf16x6` | 120 | 200 % | 73 % | `torch.matmul` | 50.0 | 2.40 |" in problems
-    assert "NVIDIA H200 (driver 580" in problems
+    assert "NVIDIA H200 (driver 580" in problems and "by `fastgemm bench --preset weak_spots`" in problems
     heated = sustained_section(report)
     assert "| level 6 | `bf16x6` | 110 TFLOPS | 2.20 | 1800 | 650 | 60 | 5 | 100.00 | power cap |" in heated
     assert "Warm calls; energy by the GPU's counter." in heated
@@ -267,6 +274,8 @@ def test_rendering_and_the_report_of_a_check(site, capsys):  # noqa: F811
     assert render.main([], root=site) == 0
     text = (site / "README.md").read_text()
     assert text.count("`int8x10`") == 2 and "pJ an operation" in text
+    assert text.count("(docs/img/weak_spots_gpu.svg)") == 1
+    assert render.main(["--check"], root=site) == 0
     capsys.readouterr()
     tool("gpu_report").main("bench", str(site / "out.json"), str(path))
     printed = capsys.readouterr().out

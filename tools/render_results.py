@@ -73,9 +73,12 @@ PICTURES = {
     "ladder": "Rates of the levels on",
     "sizes": "Rates against size on",
     "sweep": "Sustained rates, power and clocks on",
+    "weak_spots": "float32 products and skinny products against torch on",
 }
 
 
+# Blocks without the picture of their file, which stands in another block.
+WITHOUT_PICTURE = ("gpu_weak_spots_means", "gpu_weak_spots_sustained")
 EXPLAINED = "explain_transpose.svg"
 
 
@@ -137,7 +140,7 @@ class Site:
 
     def block(self, name: str, document: Path) -> str:
         def link(file: str, device: str, report: Report) -> str:
-            if file not in PICTURES:
+            if file not in PICTURES or name in WITHOUT_PICTURE:
                 return ""
             picture = os.path.relpath(self.picture(file, device), document.parent)
             return f"![{PICTURES[file]} {report.environment['device']}]({picture})\n\n"

@@ -124,7 +124,7 @@ def random_section(report: Report) -> str:
     found = "; ".join(f"{o['problem']} ({ratio(o['settled'])}, `{o['kernel']}`)" for o in outliers) or "none"
     worst = report.summary.get("against_torch", {}).get("worst")
     nearest = (
-        f" Worst case: {worst['problem']} (`{worst['kernel']}`), {ratio(worst['speedup'])} times as fast as torch, "
+        f" Worst case: {worst['problem']} (`{worst['kernel']}`), {ratio(worst['speedup'])} of torch's rate, "
         f"{percent(worst['of_allowed_time'])} of that time."
         if worst
         else ""

@@ -169,9 +169,12 @@ def _lines(report: Report) -> dict[str, list[Measurement]]:
 
 
 def _draw_lines(
-    axis: Axes, lines: dict[str, list[Measurement]], value: Callable[[Measurement], float]
+    axis: Axes,
+    lines: dict[str, list[Measurement]],
+    value: Callable[[Measurement], float],
+    colours: tuple[str, ...] = (),
 ) -> None:
-    colours = LINES if len(lines) > 2 else (RUNG,)
+    colours = colours or (LINES if len(lines) > 2 else (RUNG,))
     for i, (name, rows) in enumerate(lines.items()):
         style = (
             {"color": TORCH, "linestyle": "--"} if name == "torch" else {"color": colours[i % len(colours)]}
@@ -227,6 +230,54 @@ def sustained_figure(report: Report) -> Figure:
     return figure
 
 
+def _cubes_panel(axis: Axes, rows: list[Measurement]) -> None:
+    """Rates of square float32 products, NN: each precision, torch, and the peak of the multiply-add units."""
+    cubes = [row for row in rows if row.group.startswith("float32") and row.layout == "NN" and not row.joules]
+    cubes = [row for row in cubes if len(row.shape) == 3 and len(set(row.shape)) == 1 and row.rate]
+    own = select(cubes, choice="level 6")
+    series = {}
+    for group in dict.fromkeys(row.group for row in own):
+        found = select(own, group=group)
+        series[", ".join(dict.fromkeys(row.kernel for row in found))] = found
+    torch = {row.shape[0]: row for row in select(cubes, role="baseline")}
+    _draw_lines(axis, {**series, "torch": list(torch.values())}, lambda row: row.rate, (RUNG, LINES[-2]))
+    if limit := max((row.limit for row in cubes if row.limit), default=None):
+        axis.axhline(limit, color=LIMIT, linewidth=1.2, zorder=0, label=f"FMA peak {rate_text(limit)}")
+    axis.set_xscale("log", base=2)
+    axis.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+    axis.set_ylim(bottom=0)
+    axis.set_xlabel("M = N = K")
+    axis.set_ylabel("float32 products, " + next((row.unit for row in own), ""))
+    axis.legend(frameon=False, fontsize=9)
+
+
+def _skinny_panel(axis: Axes, rows: list[Measurement]) -> None:
+    """Share of a plain copy's bandwidth that skinny products with weights stored by rows reach."""
+    own = [
+        row for row in rows if row.limit_name == "copy_" and row.choice == "level 6" and row.share_of_limit
+    ]
+    own = [row for row in own if row.layout == "NN"]
+    for y, row in enumerate(own):
+        axis.barh(y - 0.2, 100 * row.share_of_limit, 0.38, color=RUNG, label="" if y else "level 6")
+        torch = select(rows, role="baseline", group=row.group, label=row.label)
+        if torch and torch[0].share_of_limit:
+            axis.barh(y + 0.2, 100 * torch[0].share_of_limit, 0.38, color=TORCH, label="" if y else "torch")
+    axis.set_yticks(range(len(own)), [f"{row.type_name} {row.label}" for row in own], fontsize=8)
+    axis.invert_yaxis()
+    axis.axvline(100, color=LIMIT, linewidth=1.2, zorder=0)
+    axis.set_xlabel("% of the bandwidth of a plain copy")
+    axis.legend(frameon=False, fontsize=9, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+
+
+def weak_spots_figure(report: Report) -> Figure:
+    plt = _pyplot()
+    figure, axes = plt.subplots(1, 2, figsize=(12.4, 4.9), layout="constrained")
+    _cubes_panel(axes[0], report.results)
+    _skinny_panel(axes[1], report.results)
+    figure.supxlabel(_place(report, report.results), fontsize=8.5, color="#555555")
+    return figure
+
+
 def fingerprint(report: Report) -> str:
     """Identifies the data a picture was drawn from."""
     return hashlib.sha256(report.to_json().encode()).hexdigest()[:16]
@@ -237,6 +288,8 @@ def draw(report: Report) -> Figure:
         return ladder_figure(report)
     if report.method["timer"] == "sustained":
         return sustained_figure(report)
+    if report.method.get("presets") == ["weak_spots"]:
+        return weak_spots_figure(report)
     if all(row.group.startswith("sizes ") for row in report.results):
         return sizes_figure(report)
     return sweep_figure(report)

@@ -209,6 +209,7 @@ def bench(
                     sustained=method == "sustained",
                     progress=progress,
                 )
+            report.method["presets"] = list(presets)
             if "random60" in presets:
                 report.method["seed"] = seed
             if "sweep" in presets:
