@@ -157,7 +157,7 @@ def test_render_results_of_a_gpu(site):
         "| int32 | 8192x8192x8192 | `rung5` | 26.0 TFLOPS | - | - |",
         "| transpose 8192x8192 | float32 | `saturating` | 4000 | 97 % | 1.05 |",
         "still slower than max(1.04 torch, torch + 1 us): float16 3x4x5 (0.90, `slow`). Worst case",
-        "float16 3x4x5 (`slow`), 0.90 times as fast as torch, 107 % of that time. Seed 7.",
+        "float16 3x4x5 (`slow`), 0.90 of torch's rate, 107 % of that time. Seed 7.",
         "| `fastgemm.matmul` | 1000000 | 1.20 |",
         "| level 5 | 40.0 | 40.0 |",
         "(docs/img/sweep_gpu.svg)",
