@@ -9,7 +9,8 @@ from .formatting import percent, rate, ratio
 from .markdown import place, table
 from .records import Measurement, Report, select
 
-# Products of tensor cores, and their type, that one product of float32 or int32 is made of.
+# Products of tensor cores, and their type, that one product of float32 or int32 is made of, by what the names of
+# kernels begin with.
 PRODUCTS = {
     "bf16x6": (6, "bfloat16"),
     "bf16x3": (3, "bfloat16"),
@@ -93,13 +94,17 @@ def means_section(report: Report) -> str:
     return f"{table(header, cells, numbers_from=2)}\n\n{LIMITS} {place(report)}"
 
 
+def _scheme(row: Measurement) -> str:
+    return row.kernel.partition("_")[0]
+
+
 def _tensor_share(row: Measurement, report: Report) -> str:
     """Of the tensor cores' rate by the data sheet, where a product is several of theirs."""
     from .._explain.gpus import find_gpu  # which is made of this package's problems
 
-    if row.kernel not in PRODUCTS:
+    count, kind = PRODUCTS.get(_scheme(row), (0, ""))
+    if not count:
         return "-"
-    count, kind = PRODUCTS[row.kernel]
     try:
         peak = find_gpu(report.environment["device"]).tensor_peaks[kind]
     except ValueError:
@@ -109,7 +114,7 @@ def _tensor_share(row: Measurement, report: Report) -> str:
 
 def _group_table(report: Report, group: str, lines: list[Line]) -> str:
     first = lines[0].own
-    with_share = any(line.own.kernel in PRODUCTS for line in lines)
+    with_share = any(_scheme(line.own) in PRODUCTS and line.own.unit != "GB/s" for line in lines)
     cells = []
     for line in lines:
         own, default, library = line.own, line.default, line.library
