@@ -6,6 +6,7 @@ import statistics
 from dataclasses import dataclass
 
 from .formatting import percent, rate, ratio
+from .gpu_markdown import speedup
 from .markdown import place, table
 from .records import Measurement, Report, select
 
@@ -57,10 +58,6 @@ def _groups(report: Report) -> dict[str, list[Line]]:
 
 def _names(rows: list[Measurement]) -> str:
     return ", ".join(dict.fromkeys(f"`{row.kernel}`" for row in rows))
-
-
-def _speedup(row: Measurement | None) -> str:
-    return ratio(row.speedup.median if row and row.speedup else None)
 
 
 def _of_limit(row: Measurement) -> str:
@@ -123,10 +120,10 @@ def _group_table(report: Report, group: str, lines: list[Line]) -> str:
             [
                 *(own.label, f"`{own.kernel}`", rate(own.rate), percent(own.share_of_limit), *share),
                 *(_names([library]) if library else "none", rate(library.rate if library else None)),
-                _speedup(own),
+                speedup(own),
                 *(
                     f"`{default.kernel}`" if default else "-",
-                    _speedup(default),
+                    speedup(default),
                     ratio(line.default_of_better),
                 ),
             ]
@@ -155,7 +152,7 @@ def sustained_section(report: Report) -> str:
                 row.choice or "library",
                 f"`{row.kernel}`",
                 f"{rate(row.rate)} {row.unit}",
-                _speedup(row) if row.role != "baseline" else "1.00",
+                speedup(row) if row.role != "baseline" else "1.00",
                 f"{reading['sm_clock_mhz']:.0f}",
                 f"{reading['power_w']:.0f}",
                 f"{reading['temperature_c']:.0f}",
