@@ -160,6 +160,20 @@ class FakeClock:
         return {"power_w": 500.0}
 
 
+def test_a_sample_on_a_gpu_encloses_the_call_alone(monkeypatch):
+    done = []
+    timer = object.__new__(cuda_timing.CudaTimer)
+    timer._flush = SimpleNamespace(zero_=lambda: done.append("flush"))
+    timer._start, timer._end = (
+        SimpleNamespace(record=lambda name=name: done.append(name), synchronize=lambda: None)
+        for name in ("start", "end")
+    )
+    timer._start.elapsed_time = lambda end: 3.0
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: done.append("spin"))
+    assert timer.sample(lambda: done.append("call"), 1) == 3e-3
+    assert done == ["spin", "flush", "start", "call", "end"]
+
+
 def test_back_to_back(monkeypatch):
     clock = FakeClock()
     monkeypatch.setattr(torch.cuda, "Event", clock.event)
