@@ -79,6 +79,21 @@ def test_every_case_runs_checked_and_named():
     assert all(share["problems"] for share in report.summary["default_of_best"].values())
 
 
+def test_a_case_that_raises_does_not_lose_the_others(monkeypatch, tmp_path):
+    def torch_(self):
+        if self.problem.m == 3:
+            raise RuntimeError("no room")
+        return None
+
+    monkeypatch.setattr(Instance, "torch", torch_)
+    cubes = [Case(Gemm(n, n, n), "g") for n in (2, 3, 4)]
+    report = run_sweep(cubes, budget=0.001)
+    assert [row.right for row in report.results] == [True, False, True] and not report.right
+    assert report.results[1].message == "raised RuntimeError: no room"
+    (tmp_path / "r.json").write_text(report.to_json())
+    assert report.results[1].shape == (3, 3, 3) and read_report(tmp_path / "r.json") == report
+
+
 def test_bytes_of_a_skinny_product():
     problem = Gemm(2, 30, 20, torch.int8, batch=3)
     assert problem.bytes == 3 * (2 * 20 + 20 * 30 + 4 * 2 * 30)

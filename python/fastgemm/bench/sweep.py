@@ -14,7 +14,7 @@ from .checking import Reference
 from .cuda_timing import BACK_TO_BACK, SUSTAINED, back_to_back_counts, sustained, sustained_count
 from .environment import describe, using_threads
 from .presets import Case, Choice
-from .problems import Instance, instantiate, torch_precision
+from .problems import Instance, dtype_name, instantiate, label, torch_precision
 from .records import Measurement, Report
 from .session import BASELINE, COPY, LONGEST_IN_LADDER, LONGEST_IN_SWEEP, REFUSAL, Session
 from .timing import Interleaved, Timer, geometric_mean, interleave
@@ -144,6 +144,18 @@ def run_case(case: Case, method: Method, *, rounds: int | None = None) -> list[M
     """Checks, then times, every choice of a case and torch, with the threads torch has now."""
     with torch_precision(case.problem):
         return _run_case(case, method, rounds)
+
+
+def run_or_report(case: Case, method: Method) -> list[Measurement]:
+    """The rows of a case; where it raises, a failed one, so that what was measured before is not lost."""
+    try:
+        return run_case(case, method)
+    except RuntimeError as error:
+        problem = case.problem
+        names = problem.op, problem.shape, label(problem), dtype_name(problem.dtype), problem.layout
+        failed = Measurement(*names, threads=0, kernel="", level=None, group=case.group, right=False)
+        failed.message = f"raised {type(error).__name__}: {error}"
+        return [failed]
 
 
 def _run_case(case: Case, method: Method, rounds: int | None) -> list[Measurement]:
@@ -312,7 +324,7 @@ def run_sweep(
         for i, case in enumerate(cases):
             progress(case.group, i / len(cases))
             with using_threads(case.threads):
-                found.append(run_case(case, method))
+                found.append(run_or_report(case, method))
             on_rows(found[-1])
         if any(case.settle_outliers for case in cases):
             progress("outliers again", 1.0)
