@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .accuracy import AccuracyReport
+from .accuracy import figures as accuracy_figures
 from .formatting import rate as rate_text
 from .records import Measurement, Report, select
 
@@ -235,6 +237,8 @@ def fingerprint(report: Report) -> str:
 def draw(report: Report) -> Figure:
     if report.command == "ladder":
         return ladder_figure(report)
+    if isinstance(report, AccuracyReport):
+        return accuracy_figures.FIGURES["normwise"](report)
     if report.method["timer"] == "sustained":
         return sustained_figure(report)
     if all(row.group.startswith("sizes ") for row in report.results):

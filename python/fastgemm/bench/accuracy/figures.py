@@ -1,0 +1,130 @@
+"""Pictures of the study: a panel for each distribution, errors or their ratios against K."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from .markdown import CLOSE, MEASURES, Study, name
+from .records import AccuracyReport
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's colours, told apart with any colour vision; markers besides, and dashes for the library.
+LIBRARY_STYLE = {"color": "#000000", "linestyle": "--", "marker": "None"}
+STYLES = {
+    "ieee": [{"color": "#0072B2", "marker": "o"}, {"color": "#009E73", "marker": "s"}],
+    "fp16x3": [{"color": "#E69F00", "marker": "^"}],
+    "bf16x3": [{"color": "#D55E00", "marker": "v"}],
+    "tf32": [{"color": "#CC79A7", "marker": "D"}],
+}
+MORE = {"color": "#7f7f7f", "marker": "x"}
+TITLES = {
+    "normwise": "Normwise error, ||C - ref|| / ||ref||",
+    "componentwise": "Componentwise error, max |C - ref| / (|A||B|)",
+}
+GREY = "#555555"
+
+
+def _styles(study: Study) -> dict[tuple[str, str], dict[str, str]]:
+    left = {precision: list(styles) for precision, styles in STYLES.items()}
+    found = {}
+    for contender in study.contenders:
+        if contender not in study.rivals:
+            found[contender] = LIBRARY_STYLE
+        elif contender in [c for c in study.contenders if c[0] == "torch.matmul"]:
+            found[contender] = {"color": "#56B4E9", "linestyle": "--", "marker": "None"}
+        else:
+            found[contender] = left[contender[1]].pop(0) if left[contender[1]] else MORE
+    return found
+
+
+def _panels(report: AccuracyReport, title: str) -> tuple[Figure, dict[str, Axes], Study]:
+    from ..plots import _place, _pyplot
+
+    plt = _pyplot()
+    study = Study(report)
+    rows = -(-len(study.distributions) // 3)
+    figure, axes = plt.subplots(
+        rows,
+        3,
+        figsize=(10.4, 1.7 + 2.75 * rows),
+        sharex=True,
+        sharey=True,
+        squeeze=False,
+        layout="constrained",
+    )
+    for axis in axes.flat[len(study.distributions) :]:
+        axis.set_visible(False)
+    m, n = study.sizes[0]
+    figure.suptitle(f"{title}, {m} x K by K x {n}", fontsize=12, fontweight="bold", x=0.01, ha="left")
+    figure.supxlabel(_place(report, report.results), fontsize=8.5, color=GREY)
+    panels = dict(zip(study.distributions, axes.flat, strict=False))
+    for i, (distribution, axis) in enumerate(panels.items()):
+        axis.set_title(distribution, fontsize=10.5, loc="left")
+        axis.set_xscale("log", base=2)
+        axis.set_yscale("log")
+        axis.grid(color="#dddddd", linewidth=0.6)
+        axis.set_axisbelow(True)
+        if i + 3 >= len(panels):
+            axis.set_xlabel("K")
+            axis.xaxis.set_tick_params(labelbottom=True)
+    return figure, panels, study
+
+
+def _legend(figure: Figure, axis: Axes, columns: int) -> None:
+    handles, labels = axis.get_legend_handles_labels()
+    figure.legend(
+        handles, labels, loc="outside upper right", ncols=columns, frameon=False, fontsize=9, handlelength=2.6
+    )
+
+
+def error_figure(report: AccuracyReport, measure: str) -> Figure:
+    """Errors of all contenders."""
+    figure, panels, study = _panels(report, TITLES[measure])
+    styles, shapes = _styles(study), study.shapes[study.sizes[0]]
+    for distribution, axis in panels.items():
+        for contender in study.contenders:
+            values = [getattr(study.error(contender, distribution, shape), measure) for shape in shapes]
+            axis.plot(
+                [shape[2] for shape in shapes],
+                values,
+                label=name(report, *contender),
+                markersize=4,
+                linewidth=1.5,
+                **styles[contender],
+            )
+    _legend(figure, axis, columns=4)
+    return figure
+
+
+def ratio_figure(report: AccuracyReport) -> Figure:
+    """Errors in the library's, of what is about as accurate."""
+    figure, panels, study = _panels(report, "Error in units of the library's")
+    styles, shapes = _styles(study), study.shapes[study.sizes[0]]
+    close = [c for c in study.rivals if c[1] in CLOSE]
+    for distribution, axis in panels.items():
+        axis.axhline(1, **LIBRARY_STYLE, linewidth=1.3, label="library")
+        for contender in close:
+            for measure, line in zip(MEASURES, ("-", ":"), strict=True):
+                values = [study.ratio(contender, distribution, shape, measure) for shape in shapes]
+                axis.plot(
+                    [shape[2] for shape in shapes],
+                    values,
+                    label=f"{name(report, *contender)}, {measure}",
+                    markersize=4,
+                    linewidth=1.5,
+                    linestyle=line,
+                    **styles[contender],
+                )
+    _legend(figure, axis, columns=2)
+    return figure
+
+
+FIGURES: dict[str, Callable[[AccuracyReport], Figure]] = {
+    "normwise": lambda report: error_figure(report, "normwise"),
+    "componentwise": lambda report: error_figure(report, "componentwise"),
+    "ratio": ratio_figure,
+}
