@@ -69,3 +69,9 @@ def contenders(device: str, more: tuple[str, ...] = ()) -> list[Contender]:
         found.append(Contender(LIBRARY, "tf32"))
     found += [Contender(name, table[name].precision) for name in more]
     return list(dict.fromkeys(found))
+
+
+def integer_kernels(device: str) -> list[str]:
+    """The own rungs of int32 products, from level 5 up."""
+    rows = kernels("gemm", device, torch.int32)
+    return [row.name for row in rows if row.available and row.role == "rung" and row.level in (5, 6)]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+Shape = tuple[int, int, int]  # m, n, k
 Operands = tuple[Tensor, Tensor]
 CANCELLATION = 2.0**-10  # what is left of each product of cancelling operands
 SPIKE = 2.0**40
@@ -75,7 +76,7 @@ DISTRIBUTIONS: dict[str, tuple[Callable[[Draw, int, int, int], Operands], str]] 
     "wide": (wide, "standard normal numbers times 2^u, u uniform in [-20, 20): 12 decades in every row"),
     "cancelling": (
         cancelling,
-        "the second half of K takes away all but 2^-10 of the first: A = [A', A' (1 + 2^-10 normal)], B = [B', -B']",
+        "the second half of K takes away all but 2^-10 of the first: A = [X, X (1 + 2^-10 normal)], B = [Y; -Y]",
     ),
     "spiked": (spiked, "normal, but for one number of 2^40 in each row of A, which meets zeros of B"),
 }

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from ..formatting import ratio
 from ..markdown import place, table
 from .contenders import BASELINE, LIBRARY
+from .data import Shape
 from .records import AccuracyReport, Error, IntegerProduct, SpecialValue
 
 # As accurate as float32 arithmetic, or nearly: the errors of others are shown by order of magnitude alone.
 CLOSE = ("ieee", "fp16x3")
 MEASURES = ("normwise", "componentwise")
 SUMMARY_DEPTHS = (64, 1024, 16384)
-Shape = tuple[int, int, int]
 
 
 def library_name(report: AccuracyReport) -> str:

@@ -8,19 +8,16 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from ...table import kernels
 from ... import ops
 from ..checking import integer_product
 from .contenders import PRODUCT_ERROR, Contender
-from .data import Draw, Operands
+from .data import Draw, Operands, Shape
 from .records import IntegerProduct, SpecialValue
 
 SHAPE = (150, 210, 100)  # two tiles of 128 x 192 each way
 FLOAT32 = torch.finfo(torch.float32)
 UNIT_ROUNDOFF = FLOAT32.eps / 2
 SUBNORMAL_UNIT = 2.0**-149
-INTEGER_SHAPES = ((768, 1024, 64), (333, 517, 1023), (768, 1024, 8192))
-SMALL_INTEGER_SHAPES = ((128, 192, 64), (67, 93, 1023))
 
 
 def _normal(draw: Draw) -> Operands:
@@ -126,19 +123,14 @@ def run_special(draw: Draw, rivals: Sequence[Contender]) -> list[SpecialValue]:
     return found
 
 
-def run_integers(draw: Draw, device: str) -> list[IntegerProduct]:
-    """Every own rung of int32 from level 5 up, on numbers from the whole range and its ends."""
-    names = [
-        row.name
-        for row in kernels("gemm", device, torch.int32)
-        if row.available and row.role == "rung" and 5 <= row.level <= 6
-    ]
+def run_integers(draw: Draw, kernels: Sequence[str], shapes: Sequence[Shape]) -> list[IntegerProduct]:
+    """On numbers from the whole range, and its ends."""
     found = []
-    for m, n, k in INTEGER_SHAPES if device == "cuda" else SMALL_INTEGER_SHAPES:
+    for m, n, k in shapes:
         a, b = draw.integers(m, k), draw.integers(k, n)
         a[0], b[:, 0] = torch.iinfo(torch.int32).min, -1
         exact = integer_product(a, b)
-        for name in names:
+        for name in kernels:
             wrong = int((ops.matmul(a, b, kernel=name) != exact).sum())
             found.append(IntegerProduct(name, m, n, k, wrong))
     return found

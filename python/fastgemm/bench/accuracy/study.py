@@ -22,26 +22,36 @@ from torch import Tensor
 
 from ..environment import describe, using_threads
 from ..ladder import Progress
-from .contenders import BASELINE, PRODUCT_ERROR, Contender, contenders
-from .data import DISTRIBUTIONS, Draw
+from .contenders import BASELINE, PRODUCT_ERROR, Contender, contenders, integer_kernels
+from .data import DISTRIBUTIONS, Draw, Shape
 from .records import COMMAND, AccuracyReport, Error
 from .special import run_integers, run_special
 
-Shape = tuple[int, int, int]
 DEPTHS = (40, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
 UNIT_ROUNDOFF = 2.0**-24
 
 # Whole tiles and a last column of partial ones, at every K; nothing that is a multiple of anything; and enough
 # tiles that a library has no reason to split K, whose parts it would sum separately.
-SIZES = {"cuda": (768, 1024), "cpu": (192, 256)}
+SIZES = {"cuda": (768, 1024), "cpu": (96, 128)}
 ODD_SIZES = {"cuda": (333, 517), "cpu": (67, 93)}
 LARGE = ((4096, 3072, 512), (4096, 3072, 4096), (4096, 3072, 16384))
 TRIALS = {"cuda": 3, "cpu": 1}
+INTEGER_DEPTHS = (64, 1024, 8192)
 
 
 def default_shapes(device: str) -> list[Shape]:
     shapes = [(*SIZES[device], k) for k in DEPTHS] + [(*ODD_SIZES[device], k - 1) for k in DEPTHS]
     return shapes + (list(LARGE) if device == "cuda" else [])
+
+
+def integer_shapes(shapes: Sequence[Shape], device: str) -> list[Shape]:
+    """Of the shapes of the study, those that int32 products are checked at."""
+    default = shapes == default_shapes(device)
+    return (
+        [s for s in shapes if s[2] in INTEGER_DEPTHS or s[2] + 1 in INTEGER_DEPTHS]
+        if default
+        else list(shapes)
+    )
 
 
 def bound(precision: str, k: int) -> float:
@@ -137,6 +147,7 @@ def run_accuracy(
     shapes: Sequence[Shape] = (),
     seed: int,
     rivals: Sequence[Contender] | None = None,
+    integers: Sequence[str] | None = None,
     trials: int | None = None,
     threads: int | None = None,
     progress: Progress = lambda text, share: None,
@@ -148,12 +159,14 @@ def run_accuracy(
         shapes: (m, n, k) of the products; default: those of the published tables.
         seed: of all data.
         rivals: what is compared, the library first; default: ``contenders(device)``.
+        integers: kernels of int32 that must be exact; default: ``integer_kernels(device)``.
         trials: draws of each distribution and shape.
         threads: of torch on a CPU.
         progress: receives what is being done and which share of it is.
     """
     shapes = list(shapes) or default_shapes(device)
     rivals = list(contenders(device) if rivals is None else rivals)
+    integers = list(integer_kernels(device) if integers is None else integers)
     trials = trials or TRIALS[device]
     draw = Draw(device, seed)
     method = {
@@ -174,7 +187,7 @@ def run_accuracy(
             report.results += case.errors(count if device == "cpu" else 0)
         progress("special values and int32", 1.0)
         report.special = run_special(draw, rivals)
-        report.integers = run_integers(draw, device)
+        report.integers = run_integers(draw, integers, integer_shapes(shapes, device))
     report.summary["worst_ratios"] = worst_ratios(report.results)
     report.summary["reference_error"] = max(case.reference_share for case in cases)
     return report
