@@ -11,6 +11,7 @@ records       the rows of a report, as JSON and CSV
 ladder        every level of an operation
 sweep         many problems; presets and gpu_presets name sets of them
 host_time     what a call costs the host
+accuracy      errors of float32 products against float64, a study of its own
 plots         pictures of both; the files *markdown and formatting, their tables and numbers
 """
 

@@ -246,9 +246,9 @@ def draw(report: Report) -> Figure:
     return sweep_figure(report)
 
 
-def save(report: Report, path: Path) -> list[Path]:
+def save(report: Report, path: Path, make: Callable[[Any], Figure] = draw) -> list[Path]:
     """Draws a report to ``path``, or, when that has no known suffix, to path.png and path.svg; returns those."""
-    figure = draw(report)
+    figure = make(report)
     paths = (
         [path] if path.suffix in SUFFIXES else [path.with_name(path.name + suffix) for suffix in SUFFIXES[:2]]
     )

@@ -5,10 +5,10 @@ data           the distributions of operands
 study          errors against float64, by distribution and K
 special        infinities, NaN and the ends of float32's range; exact int32 products
 records        the report
-markdown       its tables for docs, figures its pictures, terminal what the command prints
+markdown       its tables for docs; figures: its pictures
 """
 
-from .records import AccuracyReport, read_accuracy
+from .records import COMMAND, AccuracyReport, read_accuracy
 from .study import run_accuracy
 
-__all__ = ["AccuracyReport", "read_accuracy", "run_accuracy"]
+__all__ = ["COMMAND", "AccuracyReport", "read_accuracy", "run_accuracy"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .markdown import CLOSE, MEASURES, Study, name
+from .contenders import LIBRARY
+from .markdown import CLOSE, MEASURES, Study, library_name, name
 from .records import AccuracyReport
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ TITLES = {
     "componentwise": "Componentwise error, max |C - ref| / (|A||B|)",
 }
 GREY = "#555555"
+HIGHEST_RATIO = 4  # of pictures: what lies above is a number
 
 
 def _styles(study: Study) -> dict[tuple[str, str], dict[str, str]]:
@@ -34,14 +36,14 @@ def _styles(study: Study) -> dict[tuple[str, str], dict[str, str]]:
     for contender in study.contenders:
         if contender not in study.rivals:
             found[contender] = LIBRARY_STYLE
-        elif contender in [c for c in study.contenders if c[0] == "torch.matmul"]:
-            found[contender] = {"color": "#56B4E9", "linestyle": "--", "marker": "None"}
+        elif contender[0] == LIBRARY:
+            found[contender] = LIBRARY_STYLE | {"color": "#56B4E9"}
         else:
             found[contender] = left[contender[1]].pop(0) if left[contender[1]] else MORE
     return found
 
 
-def _panels(report: AccuracyReport, title: str) -> tuple[Figure, dict[str, Axes], Study]:
+def _panels(report: AccuracyReport) -> tuple[Figure, dict[str, Axes], Study]:
     from ..plots import _place, _pyplot
 
     plt = _pyplot()
@@ -58,8 +60,6 @@ def _panels(report: AccuracyReport, title: str) -> tuple[Figure, dict[str, Axes]
     )
     for axis in axes.flat[len(study.distributions) :]:
         axis.set_visible(False)
-    m, n = study.sizes[0]
-    figure.suptitle(f"{title}, {m} x K by K x {n}", fontsize=12, fontweight="bold", x=0.01, ha="left")
     figure.supxlabel(_place(report, report.results), fontsize=8.5, color=GREY)
     panels = dict(zip(study.distributions, axes.flat, strict=False))
     for i, (distribution, axis) in enumerate(panels.items()):
@@ -74,16 +74,26 @@ def _panels(report: AccuracyReport, title: str) -> tuple[Figure, dict[str, Axes]
     return figure, panels, study
 
 
-def _legend(figure: Figure, axis: Axes, columns: int) -> None:
+def _legend(figure: Figure, axis: Axes, study: Study, title: str, columns: int) -> None:
+    """Above the panels, under the figure's title."""
+    m, n = study.sizes[0]
     handles, labels = axis.get_legend_handles_labels()
     figure.legend(
-        handles, labels, loc="outside upper right", ncols=columns, frameon=False, fontsize=9, handlelength=2.6
+        *(handles, labels),
+        loc="outside upper left",
+        title=f"{title}; products of {m} x K by K x {n}",
+        title_fontproperties={"weight": "bold", "size": 12},
+        alignment="left",
+        ncols=columns,
+        frameon=False,
+        fontsize=9,
+        handlelength=2.6,
     )
 
 
 def error_figure(report: AccuracyReport, measure: str) -> Figure:
     """Errors of all contenders."""
-    figure, panels, study = _panels(report, TITLES[measure])
+    figure, panels, study = _panels(report)
     styles, shapes = _styles(study), study.shapes[study.sizes[0]]
     for distribution, axis in panels.items():
         for contender in study.contenders:
@@ -96,20 +106,37 @@ def error_figure(report: AccuracyReport, measure: str) -> Figure:
                 linewidth=1.5,
                 **styles[contender],
             )
-    _legend(figure, axis, columns=4)
+    _legend(figure, axis, study, TITLES[measure], columns=4)
     return figure
+
+
+def _note_what_is_above(
+    axis: Axes, report: AccuracyReport, above: dict[tuple[str, str], list[float]]
+) -> None:
+    """Names contenders whose lines lie above the panel."""
+    lines = [
+        f"{name(report, *contender)}: {min(values):.0f} to {max(values):.0f}"
+        for contender, values in above.items()
+        if min(values) > HIGHEST_RATIO
+    ]
+    axis.text(0.98, 0.96, "\n".join(lines), transform=axis.transAxes, ha="right", va="top", fontsize=9)
 
 
 def ratio_figure(report: AccuracyReport) -> Figure:
     """Errors in the library's, of what is about as accurate."""
-    figure, panels, study = _panels(report, "Error in units of the library's")
+    from matplotlib import ticker
+
+    figure, panels, study = _panels(report)
     styles, shapes = _styles(study), study.shapes[study.sizes[0]]
     close = [c for c in study.rivals if c[1] in CLOSE]
+    library = library_name(report)
+    lowest = 0.5
     for distribution, axis in panels.items():
-        axis.axhline(1, **LIBRARY_STYLE, linewidth=1.3, label="library")
+        ratios: dict[tuple[str, str], list[float]] = {contender: [] for contender in close}
         for contender in close:
             for measure, line in zip(MEASURES, ("-", ":"), strict=True):
                 values = [study.ratio(contender, distribution, shape, measure) for shape in shapes]
+                ratios[contender] += values
                 axis.plot(
                     [shape[2] for shape in shapes],
                     values,
@@ -119,7 +146,14 @@ def ratio_figure(report: AccuracyReport) -> Figure:
                     linestyle=line,
                     **styles[contender],
                 )
-    _legend(figure, axis, columns=2)
+        axis.axhline(1, **LIBRARY_STYLE, linewidth=1.3, label=library)
+        lowest = min(lowest, *(min(values) for values in ratios.values()))
+        _note_what_is_above(axis, report, ratios)
+    axis.set_ylim(lowest / 1.25, HIGHEST_RATIO)
+    axis.yaxis.set_major_locator(ticker.LogLocator(base=10, subs=(1, 2, 5)))
+    axis.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
+    axis.yaxis.set_minor_locator(ticker.NullLocator())
+    _legend(figure, axis, study, f"Error in that of {library}", columns=len(close) + 1)
     return figure
 
 
