@@ -59,6 +59,11 @@ def bound(precision: str, k: int) -> float:
     return 2 * UNIT_ROUNDOFF * (math.sqrt(k) + 3) + PRODUCT_ERROR[precision]
 
 
+def _rounded(value: float) -> float:
+    """To the digits that mean something."""
+    return float(f"{value:.4g}")
+
+
 @dataclass
 class _Sums:
     """Squares of a contender's error and of the reference, and the worst component, over trials."""
@@ -109,7 +114,8 @@ class Case:
         return [
             Error(
                 *(self.distribution, *self.shape, threads, contender.kernel, contender.precision),
-                *(sums.normwise, sums.worst, sums.worst / bound(contender.precision, k), sums.repeats),
+                *map(_rounded, (sums.normwise, sums.worst, sums.worst / bound(contender.precision, k))),
+                sums.repeats,
             )
             for contender, sums in self.sums.items()
         ]
@@ -137,7 +143,7 @@ def worst_ratios(results: Iterable[Error]) -> dict[str, dict[str, float]]:
         entry = found.setdefault(f"{e.kernel}, {e.precision}", {"normwise": 0.0, "componentwise": 0.0})
         for measure in entry:
             least = getattr(against, measure) or math.ulp(0.0)
-            entry[measure] = max(entry[measure], getattr(e, measure) / least)
+            entry[measure] = max(entry[measure], _rounded(getattr(e, measure) / least))
     return found
 
 
@@ -189,5 +195,5 @@ def run_accuracy(
         report.special = run_special(draw, rivals)
         report.integers = run_integers(draw, integers, integer_shapes(shapes, device))
     report.summary["worst_ratios"] = worst_ratios(report.results)
-    report.summary["reference_error"] = max(case.reference_share for case in cases)
+    report.summary["reference_error"] = _rounded(max(case.reference_share for case in cases))
     return report
