@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ... import ops
-from ...table import KernelInfo, kernels
+from ...table import kernels
 from ..problems import Gemm, torch_precision
 
 LIBRARY = "torch.matmul"
@@ -20,16 +20,6 @@ LIBRARY = "torch.matmul"
 #   fp16x3  2^-23 of each operand, and p1 q1, up to 2^-11 of each (within its range: 2^-28 of the row's largest)
 #   bf16x6  nothing of the operands; p1 q2, p2 q1 and p2 q2: 2^-24, as much as a rounding of the result
 PRODUCT_ERROR = {"ieee": 2**-24, "tf32": 2**-10, "bf16x3": 2**-15, "fp16x3": 2**-21}
-
-# Kernels of each precision on a GPU, the first of each group that is there. On a CPU all products are IEEE ones,
-# and level 5 sums in the order of level 6.
-CUDA = {
-    "ieee": (("bf16x6",), ("warp_specialized", "cp_async")),
-    "fp16x3": (("fp16x3",),),
-    "bf16x3": (("bf16x3",),),
-    "tf32": (("wgmma_specialized", "mma_sync"),),
-}
-CPU = {"ieee": (("pipelined",),)}
 
 
 @dataclass(frozen=True)
@@ -54,18 +44,24 @@ class Contender:
 BASELINE = Contender(LIBRARY)
 
 
-def _first_available(table: dict[str, KernelInfo], names: tuple[str, ...]) -> list[str]:
-    return [name for name in names if name in table and table[name].available][:1]
-
-
 def contenders(device: str, more: tuple[str, ...] = ()) -> list[Contender]:
-    """The library first; ``more`` names kernels that take part besides."""
+    """The library, every kernel that claims IEEE accuracy on tensor cores beside the one that computes in float32,
+    and the fastest of each other precision; ``more`` names kernels that take part besides.
+
+    On a CPU all products are IEEE ones, and level 5 sums in the order of level 6.
+    """
     table = {row.name: row for row in kernels("gemm", device, torch.float32)}
-    found = [BASELINE]
-    for precision, groups in (CUDA if device == "cuda" else CPU).items():
-        for names in groups:
-            found += [Contender(name, precision) for name in _first_available(table, names)]
+
+    def of(level: int, precision: str) -> list[Contender]:
+        rungs = [row for row in table.values() if row.available and row.role == "rung"]
+        return [Contender(r.name, precision) for r in rungs if (r.level, r.precision) == (level, precision)]
+
+    level6 = of(6, "ieee")
+    found = [BASELINE, *level6[:1]]
     if device == "cuda":
+        found += of(5, "ieee")[:1] + level6[1:]
+        for precision in ("fp16x3", "bf16x3", "tf32"):
+            found += of(6, precision)[:1]
         found.append(Contender(LIBRARY, "tf32"))
     found += [Contender(name, table[name].precision) for name in more]
     return list(dict.fromkeys(found))

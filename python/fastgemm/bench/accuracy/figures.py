@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 # Okabe and Ito's colours, told apart with any colour vision; markers besides, and dashes for the library.
 LIBRARY_STYLE = {"color": "#000000", "linestyle": "--", "marker": "None"}
 STYLES = {
-    "ieee": [{"color": "#0072B2", "marker": "o"}, {"color": "#009E73", "marker": "s"}],
+    "ieee": [
+        {"color": "#0072B2", "marker": "o"},
+        {"color": "#009E73", "marker": "s"},
+        {"color": "#56B4E9", "marker": "P"},
+    ],
     "fp16x3": [{"color": "#E69F00", "marker": "^"}],
     "bf16x3": [{"color": "#D55E00", "marker": "v"}],
     "tf32": [{"color": "#CC79A7", "marker": "D"}],
@@ -37,7 +41,7 @@ def _styles(study: Study) -> dict[tuple[str, str], dict[str, str]]:
         if contender not in study.rivals:
             found[contender] = LIBRARY_STYLE
         elif contender[0] == LIBRARY:
-            found[contender] = LIBRARY_STYLE | {"color": "#56B4E9"}
+            found[contender] = LIBRARY_STYLE | {"color": "#888888"}
         else:
             found[contender] = left[contender[1]].pop(0) if left[contender[1]] else MORE
     return found
