@@ -200,17 +200,12 @@ def bench(
         raise click.UsageError("--method sustained is for --device cuda")
     seed = secrets.randbits(32) if seed is None else seed
     if accuracy:
-        if presets or layouts or levels or host_time or tune or op != "gemm" or dtypes != (torch.float32,):
+        others = presets, layouts, levels, host_time, tune, budget, op != "gemm", dtypes != (torch.float32,)
+        if any(others) or method != METHODS[0]:
             raise click.UsageError(
                 "--accuracy goes with --shape, --kernel, --device, --threads and --seed alone"
             )
-        with failures_as_exit_code():
-            found = accuracy_study.run(device, shapes, names, threads, seed)
-        if str(json) != "-" and str(csv) != "-":
-            accuracy_study.show(found)
-        write_outputs(found, json=json, csv=csv, plot=plot)
-        if not found.right:
-            raise click.ClickException("wrong results:\n" + "\n".join(found.wrong_lines()))
+        accuracy_study.run(device, shapes, names, threads, seed, json=json, csv=csv, plot=plot)
         return
     choices = choices_of(device, op, levels, names)
     cases = cases_of(device, op, presets, shapes, dtypes, layouts, choices, threads, seed, step)
