@@ -62,7 +62,8 @@ def test_errors_are_measured_as_defined():
         assert e.repeats
     found = Study(report)
     assert found.ratio(("exact", "ieee"), "normal", SHAPES[1], "normwise") < 1
-    assert report.summary["worst_ratios"]["one element, ieee"]["componentwise"] > 100
+    ratio, distribution, k = found.worst(("one element", "ieee"), (7, 9), "componentwise")
+    assert ratio > 100 and distribution in DISTRIBUTIONS and k == 41
     assert report.summary["reference_error"] < 1e-3
     assert not report.right and "one element, normal 20x30x40" in report.wrong_lines()[0]
 

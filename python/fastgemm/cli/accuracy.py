@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 import torch
 from rich import box
@@ -11,7 +13,7 @@ from ..bench.accuracy import AccuracyReport, run_accuracy
 from ..bench.accuracy.contenders import Contender, contenders
 from ..bench.accuracy.markdown import MEASURES, Study, name
 from ..table import kernels
-from .console import console, progress_bar
+from .console import console, failures_as_exit_code, progress_bar, write_outputs
 
 
 def _rivals(device: str, names: tuple[str, ...]) -> list[Contender]:
@@ -27,17 +29,30 @@ def _rivals(device: str, names: tuple[str, ...]) -> list[Contender]:
 
 
 def run(
-    device: str, shapes: tuple[tuple[int, ...], ...], names: tuple[str, ...], threads: int | None, seed: int
-) -> AccuracyReport:
-    """Raises click.UsageError."""
+    device: str,
+    shapes: tuple[tuple[int, ...], ...],
+    names: tuple[str, ...],
+    threads: int | None,
+    seed: int,
+    *,
+    json: Path | None,
+    csv: Path | None,
+    plot: Path | None,
+) -> None:
+    """Measures, prints and writes. Raises click.UsageError, and click.ClickException where a result is wrong."""
     sizes = [shape * 3 if len(shape) == 1 else shape for shape in shapes]
     if any(len(shape) != 3 for shape in sizes):
         raise click.UsageError("--accuracy takes shapes MxNxK")
     rivals = _rivals(device, names)
-    with progress_bar() as progress:
-        return run_accuracy(
+    with failures_as_exit_code(), progress_bar() as progress:
+        report = run_accuracy(
             device, shapes=sizes, seed=seed, rivals=rivals, threads=threads, progress=progress
         )
+    if str(json) != "-" and str(csv) != "-":
+        show(report)
+    write_outputs(report, json=json, csv=csv, plot=plot)
+    if not report.right:
+        raise click.ClickException("wrong results:\n" + "\n".join(report.wrong_lines()))
 
 
 def _scientific(value: float) -> str:

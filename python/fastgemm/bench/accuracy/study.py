@@ -14,7 +14,7 @@ opposite order (``summary["reference_error"]``, as a share of the least error of
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ..environment import describe, using_threads
 from ..ladder import Progress
-from .contenders import BASELINE, PRODUCT_ERROR, Contender, contenders, integer_kernels
+from .contenders import PRODUCT_ERROR, Contender, contenders, integer_kernels
 from .data import DISTRIBUTIONS, Draw, Shape
 from .records import COMMAND, AccuracyReport, Error
 from .special import run_integers, run_special
@@ -127,26 +127,6 @@ class Case:
         return self.reference_error / least
 
 
-def worst_ratios(results: Iterable[Error]) -> dict[str, dict[str, float]]:
-    """The largest errors in units of the library's in the same case, by kernel and precision."""
-    results = list(results)
-    base = {
-        (e.distribution, e.m, e.n, e.k): e
-        for e in results
-        if (e.kernel, e.precision) == (BASELINE.kernel, BASELINE.precision)
-    }
-    found: dict[str, dict[str, float]] = {}
-    for e in results:
-        against = base.get((e.distribution, e.m, e.n, e.k))
-        if against is None or e is against:
-            continue
-        entry = found.setdefault(f"{e.kernel}, {e.precision}", {"normwise": 0.0, "componentwise": 0.0})
-        for measure in entry:
-            least = getattr(against, measure) or math.ulp(0.0)
-            entry[measure] = max(entry[measure], _rounded(getattr(e, measure) / least))
-    return found
-
-
 def run_accuracy(
     device: str = "cpu",
     *,
@@ -194,6 +174,5 @@ def run_accuracy(
         progress("special values and int32", 1.0)
         report.special = run_special(draw, rivals)
         report.integers = run_integers(draw, integers, integer_shapes(shapes, device))
-    report.summary["worst_ratios"] = worst_ratios(report.results)
     report.summary["reference_error"] = _rounded(max(case.reference_share for case in cases))
     return report
