@@ -12,7 +12,7 @@ ladder        every level of an operation
 sweep         many problems; presets and gpu_presets name sets of them
 host_time     what a call costs the host
 accuracy      errors of float32 products against float64, a study of its own
-plots         pictures of both; the files *markdown and formatting, their tables and numbers
+plots         pictures of both; drawing: their style; *markdown and formatting: tables and numbers
 """
 
 from .checking import Check, WrongResult, check

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ..drawing import place, pyplot
 from .contenders import LIBRARY
 from .markdown import CLOSE, MEASURES, Study, library_name, name
 from .records import AccuracyReport
@@ -48,9 +49,7 @@ def _styles(study: Study) -> dict[tuple[str, str], dict[str, str]]:
 
 
 def _panels(report: AccuracyReport) -> tuple[Figure, dict[str, Axes], Study]:
-    from ..plots import _place, _pyplot
-
-    plt = _pyplot()
+    plt = pyplot()
     study = Study(report)
     rows = -(-len(study.distributions) // 3)
     figure, axes = plt.subplots(
@@ -64,7 +63,7 @@ def _panels(report: AccuracyReport) -> tuple[Figure, dict[str, Axes], Study]:
     )
     for axis in axes.flat[len(study.distributions) :]:
         axis.set_visible(False)
-    figure.supxlabel(_place(report, report.results), fontsize=8.5, color=GREY)
+    figure.supxlabel(place(report, report.results), fontsize=8.5, color=GREY)
     panels = dict(zip(study.distributions, axes.flat, strict=False))
     for i, (distribution, axis) in enumerate(panels.items()):
         axis.set_title(distribution, fontsize=10.5, loc="left")
