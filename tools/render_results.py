@@ -13,8 +13,8 @@ A marked block is replaced whole:
                               (as tools/gpu_check.sh bench writes them); rungs: the first table of reference
                               tensor_rungs, tensor_cores, tensor_means: from results/**/tensor_cores.json
     <!-- accuracy_NAME:begin -->  from results/**/accuracy.json of GPUs (`fastgemm bench --accuracy --json`): the
-                              tables summary, ratios, sizes, special and integers, and the pictures normwise,
-                              componentwise and ratio; with cpu_accuracy_NAME those of CPUs
+                              tables summary, ratios, sizes, exceptions, special and integers, and the
+                              pictures normwise, componentwise and ratio; cpu_accuracy_NAME: tables of CPUs
     <!-- kernels:begin -->    the kernel table
     <!-- explain:begin -->    `fastgemm explain` of two levels of the transpose, and the picture of their banks,
                               counted by the simulator at this moment

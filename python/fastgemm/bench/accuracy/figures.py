@@ -32,7 +32,7 @@ TITLES = {
     "componentwise": "Componentwise error, max |C - ref| / (|A||B|)",
 }
 GREY = "#555555"
-HIGHEST_RATIO = 4  # of pictures: what lies above is a number
+HIGHEST_RATIO = 6  # of pictures: what lies above is a number
 
 
 def _styles(study: Study) -> dict[tuple[str, str], dict[str, str]]:

@@ -13,6 +13,7 @@ from .records import AccuracyReport, Error, IntegerProduct, SpecialValue
 # As accurate as float32 arithmetic, or nearly: the errors of others are shown by order of magnitude alone.
 CLOSE = ("ieee", "fp16x3")
 MEASURES = ("normwise", "componentwise")
+NOTICEABLE = 1.05  # times the library's error
 SUMMARY_DEPTHS = (64, 1024, 16384)
 
 
@@ -122,6 +123,31 @@ def sizes_section(report: AccuracyReport) -> str:
     return f"{table(header, lines, numbers_from=5)}\n\n{place(report)}"
 
 
+def exceptions_section(report: AccuracyReport) -> str:
+    """Where kernels of "ieee" err noticeably more than the library."""
+    study = Study(report)
+    lines = []
+    for contender in (c for c in study.rivals if c[1] == "ieee" and c[0] != LIBRARY):
+        for distribution in study.distributions:
+            for m, n in study.sizes:
+                ratios = {
+                    k: [study.ratio(contender, distribution, (m, n, k), measure) for measure in MEASURES]
+                    for _, _, k in study.shapes[m, n]
+                }
+                above = {k: pair for k, pair in ratios.items() if max(pair) > NOTICEABLE}
+                if above:
+                    worst = [multiple(max(values)) for values in zip(*above.values(), strict=True)]
+                    depths = ", ".join(map(str, above))
+                    lines.append([f"`{contender[0]}`", distribution, f"{m} x {n}", depths, *worst])
+    said = f"by more than {NOTICEABLE - 1:.0%}".replace("%", " %")
+    library = library_name(report)
+    if not lines:
+        return f'Nowhere does a kernel of `"ieee"` exceed {library}\'s error {said}. {place(report)}'
+    header = ["kernel", "data", "M x N", "K", *(f"worst ratio, {measure}" for measure in MEASURES)]
+    text = table(header, lines, numbers_from=4)
+    return f'{text}\n\nAll cases in which a kernel of `"ieee"` exceeds {library}\'s error {said}. {place(report)}'
+
+
 def summary_section(report: AccuracyReport) -> str:
     """The error itself of every contender on normal data, and the worst of all against the library's."""
     study = Study(report)
@@ -185,6 +211,7 @@ SECTIONS = {
     "accuracy_summary": summary_section,
     "accuracy_ratios": ratios_section,
     "accuracy_sizes": sizes_section,
+    "accuracy_exceptions": exceptions_section,
     "accuracy_special": special_section,
     "accuracy_integers": integers_section,
 }
