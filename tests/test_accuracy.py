@@ -198,8 +198,7 @@ def test_study_of_the_cuda_kernels():
 
 @pytest.mark.skipif("cuda" not in DEVICES, reason="needs a GPU")
 def test_ieee_on_tensor_cores_errs_no_more_than_cublas():
-    """The rule that lets a kernel call itself "ieee". On wide data and short sums one product decides a result, and
-    cuBLAS rounds it once."""
+    """The rule of "ieee". On wide data and short sums one product decides a result, and cuBLAS rounds it once."""
     shapes = [(768, 1024, 64), (768, 1024, 512), (768, 1024, 4096)]
     report = run_accuracy("cuda", shapes=shapes, seed=random.getrandbits(32))
     assert report.right, report.wrong_lines()
