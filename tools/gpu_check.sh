@@ -9,6 +9,7 @@
 #   PYTEST           more arguments for the tests, such as "-x -k 'not cuda'"
 #   WORKERS          processes that share the tests where pytest-xdist is installed (default: 4)
 #   SANITIZERS       default: memcheck racecheck initcheck
+#   SANITIZE         kernels to run under them (default: all), SANITIZE_SECONDS for each tool (default: 150)
 #   BENCH            any of ladder reference tensor_cores random60 host accuracy sizes sweep (default: the first six)
 #   TUNE             more arguments for tools/make_static_tables.py, such as "--op gemm --dtype float32"
 #   FASTGEMM_COMMIT  commit to store with the results where there is no git history
@@ -47,8 +48,9 @@ stage_sanitize() {
   local tool status=0
   local -a found=()
   for tool in ${SANITIZERS:-memcheck racecheck initcheck}; do
-    SANITIZER=$tool PYTORCH_NO_CUDA_MEMORY_CACHING=1 timeout 150 compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 \
-      "$PYTHON" tools/sanitize_cases.py >"$OUT/$tool.txt" 2>&1
+    SANITIZER=$tool PYTORCH_NO_CUDA_MEMORY_CACHING=1 timeout "${SANITIZE_SECONDS:-150}" \
+      compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 \
+      "$PYTHON" tools/sanitize_cases.py ${SANITIZE:-} >"$OUT/$tool.txt" 2>&1
     found+=("$tool=$?=$OUT/$tool.txt")
     [[ ${found[-1]} == "$tool=0="* ]] || status=1
     echo "== $tool"
