@@ -10,7 +10,8 @@
 #   WORKERS          processes that share the tests where pytest-xdist is installed (default: 4)
 #   SANITIZERS       default: memcheck racecheck initcheck
 #   SANITIZE         kernels to run under them (default: all), SANITIZE_SECONDS for each tool (default: 150)
-#   BENCH            any of ladder reference tensor_cores weak_spots random60 host sizes sweep (default: the first six)
+#   BENCH            any of ladder reference tensor_cores weak_spots random60 host accuracy sizes sweep (default: all
+#                    but the last two)
 #   TUNE             more arguments for tools/make_static_tables.py, such as "--op gemm --dtype float32"
 #   FASTGEMM_COMMIT  commit to store with the results where there is no git history
 #
@@ -67,7 +68,7 @@ fastgemm() { "$PYTHON" -m fastgemm "$@"; }
 
 stage_bench() {
   local name status=0
-  for name in ${BENCH:-ladder reference tensor_cores weak_spots random60 host}; do
+  for name in ${BENCH:-ladder reference tensor_cores weak_spots random60 host accuracy}; do
     echo "== $name ($SECONDS s)"
     case $name in
       ladder) fastgemm ladder --device cuda --no-files --json "$OUT/ladder.json" ;;
@@ -76,13 +77,15 @@ stage_bench() {
       weak_spots) fastgemm bench --device cuda --preset weak_spots --budget 0.1 --json "$OUT/weak_spots.json" ;;
       random60) fastgemm bench --device cuda --preset random60 --json "$OUT/random60.json" ;;
       host) fastgemm bench --device cuda --host-time --json "$OUT/host.json" ;;
+      accuracy) fastgemm bench --device cuda --accuracy --json "$OUT/accuracy.json" ;;
       sizes) fastgemm bench --device cuda --preset sizes --json "$OUT/sizes.json" ;;
       sweep) fastgemm bench --device cuda --preset sweep --step "${STEP:-512}" --method sustained \
         --json "$OUT/sweep.json" ;;
       *) echo "no benchmark $name" >&2 && false ;;
     esac || status=1
   done
-  report bench "$OUT/bench.json" "$OUT"/{ladder,reference,tensor_cores,weak_spots,random60,host,sizes,sweep}.json
+  report bench "$OUT/bench.json" \
+    "$OUT"/{ladder,reference,tensor_cores,weak_spots,random60,host,accuracy,sizes,sweep}.json
   return $status
 }
 

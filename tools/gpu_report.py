@@ -18,6 +18,7 @@ from typing import Any
 
 import fastgemm
 from fastgemm.bench import describe
+from fastgemm.bench.accuracy import COMMAND, read_accuracy
 from fastgemm.bench.records import Report, read_report, select
 from fastgemm.bench.tensor_core_markdown import squares_section
 from fastgemm.bench.weak_spots_markdown import problems_section, sustained_section
@@ -103,7 +104,7 @@ def bench(paths: list[Path]) -> dict[str, Any]:
     for path in paths:
         if not path.exists():
             continue
-        report = read_report(path)
+        report = read_accuracy(path) if path.stem == COMMAND else read_report(path)
         found[path.stem] = {"rows": len(report.results), "right": report.right, "summary": report.summary}
         if path.stem == "tensor_cores":
             print(squares_section(report))

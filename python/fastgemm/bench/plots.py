@@ -7,6 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .accuracy import AccuracyReport
+from .accuracy import figures as accuracy_figures
+from .drawing import place as _place
+from .drawing import pyplot as _pyplot
 from .formatting import rate as rate_text
 from .records import Measurement, Report, select
 
@@ -17,35 +21,6 @@ if TYPE_CHECKING:
 RUNG, BESIDE, TORCH, LIMIT = "#2f6f9f", "#b9c6d0", "#c8502d", "#3a3a3a"
 LINES = ("#b9c6d0", "#8fb3cc", "#5f95bc", "#2f6f9f", "#123a5c", "#3f8f5a", "#7a5aa6")
 SUFFIXES = (".png", ".svg", ".pdf")
-
-
-def _pyplot() -> Any:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update(
-        {
-            "font.size": 10,
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            "svg.hashsalt": "fastgemm",
-            "svg.fonttype": "path",  # the same picture whatever fonts the reader has
-            "figure.facecolor": "white",
-        }
-    )
-    return plt
-
-
-def _place(report: Report, rows: list[Measurement]) -> str:
-    if report.environment["device_type"] == "cuda":
-        env = report.environment
-        return f"{env['device']}, CUDA {env['cuda']}, torch {env['torch']}, {env['date'][:10]}"
-    threads = sorted({row.threads for row in rows})
-    count = " and ".join(map(str, threads)) + (" thread" if threads == [1] else " threads")
-    env = report.environment
-    return f"{env['device']} ({env['cpu_model']}), {count}, torch {env['torch']}, {env['date'][:10]}"
 
 
 def _format_gain(gain: float) -> str:
@@ -286,6 +261,8 @@ def fingerprint(report: Report) -> str:
 def draw(report: Report) -> Figure:
     if report.command == "ladder":
         return ladder_figure(report)
+    if isinstance(report, AccuracyReport):
+        return accuracy_figures.FIGURES["normwise"](report)
     if report.method["timer"] == "sustained":
         return sustained_figure(report)
     if report.method.get("presets") == ["weak_spots"]:
@@ -295,9 +272,9 @@ def draw(report: Report) -> Figure:
     return sweep_figure(report)
 
 
-def save(report: Report, path: Path) -> list[Path]:
+def save(report: Report, path: Path, make: Callable[[Any], Figure] = draw) -> list[Path]:
     """Draws a report to ``path``, or, when that has no known suffix, to path.png and path.svg; returns those."""
-    figure = draw(report)
+    figure = make(report)
     paths = (
         [path] if path.suffix in SUFFIXES else [path.with_name(path.name + suffix) for suffix in SUFFIXES[:2]]
     )

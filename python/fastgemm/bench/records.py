@@ -100,6 +100,10 @@ class Report:
     def right(self) -> bool:
         return all(row.right for row in self.results)
 
+    @property
+    def drawable(self) -> bool:
+        return any(row.rate for row in self.results)
+
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n"
 

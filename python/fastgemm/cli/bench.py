@@ -15,6 +15,7 @@ from ..bench.problems import LAYOUTS
 from ..bench.records import Report
 from ..bench.sweep import METHODS, run_sweep
 from ..table import kernels
+from . import accuracy as accuracy_study
 from . import options, tables
 from .console import console, failures_as_exit_code, progress_bar, write_outputs
 
@@ -149,8 +150,16 @@ def cases_of(
 @click.option(
     "--step", type=click.IntRange(min=1), default=128, show_default=True, help="Of the preset sweep."
 )
-@click.option("--seed", type=click.IntRange(min=0), help="Of the preset random60; default: a fresh one.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), help="Of the preset random60 and --accuracy; default: a fresh one."
+)
 @click.option("--host-time", is_flag=True, help="Only the host's time of a call on 16x16, beside torch.mm.")
+@click.option(
+    "--accuracy",
+    is_flag=True,
+    help="Only errors, no times: float32 products of each precision and torch's against float64, by "
+    "distribution of the operands and K, with special values and int32. --shape and --kernel choose others.",
+)
 @click.option(
     "--check/--no-check",
     "checks",
@@ -177,6 +186,7 @@ def bench(
     step: int,
     seed: int | None,
     host_time: bool,
+    accuracy: bool,
     checks: bool,
     tune: bool,
     json: Path | None,
@@ -192,6 +202,14 @@ def bench(
     if method == "sustained" and device != "cuda":
         raise click.UsageError("--method sustained is for --device cuda")
     seed = secrets.randbits(32) if seed is None else seed
+    if accuracy:
+        others = presets, layouts, levels, host_time, tune, budget, op != "gemm", dtypes != (torch.float32,)
+        if any(others) or method != METHODS[0]:
+            raise click.UsageError(
+                "--accuracy goes with --shape, --kernel, --device, --threads and --seed alone"
+            )
+        accuracy_study.run(device, shapes, names, threads, seed, json=json, csv=csv, plot=plot)
+        return
     choices = choices_of(device, op, levels, names)
     cases = cases_of(device, op, presets, shapes, dtypes, layouts, choices, threads, seed, step)
     with failures_as_exit_code():
