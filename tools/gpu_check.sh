@@ -9,7 +9,9 @@
 #   PYTEST           more arguments for the tests, such as "-x -k 'not cuda'"
 #   WORKERS          processes that share the tests where pytest-xdist is installed (default: 4)
 #   SANITIZERS       default: memcheck racecheck initcheck
-#   BENCH            any of ladder reference tensor_cores random60 host sizes sweep (default: the first five)
+#   SANITIZE         kernels to run under them (default: all), SANITIZE_SECONDS for each tool (default: 150)
+#   BENCH            any of ladder reference tensor_cores weak_spots random60 host accuracy sizes sweep (default: all
+#                    but the last two)
 #   TUNE             more arguments for tools/make_static_tables.py, such as "--op gemm --dtype float32"
 #   FASTGEMM_COMMIT  commit to store with the results where there is no git history
 #
@@ -47,8 +49,9 @@ stage_sanitize() {
   local tool status=0
   local -a found=()
   for tool in ${SANITIZERS:-memcheck racecheck initcheck}; do
-    SANITIZER=$tool PYTORCH_NO_CUDA_MEMORY_CACHING=1 timeout 150 compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 \
-      "$PYTHON" tools/sanitize_cases.py >"$OUT/$tool.txt" 2>&1
+    SANITIZER=$tool PYTORCH_NO_CUDA_MEMORY_CACHING=1 timeout "${SANITIZE_SECONDS:-150}" \
+      compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 \
+      "$PYTHON" tools/sanitize_cases.py ${SANITIZE:-} >"$OUT/$tool.txt" 2>&1
     found+=("$tool=$?=$OUT/$tool.txt")
     [[ ${found[-1]} == "$tool=0="* ]] || status=1
     echo "== $tool"
@@ -65,21 +68,24 @@ fastgemm() { "$PYTHON" -m fastgemm "$@"; }
 
 stage_bench() {
   local name status=0
-  for name in ${BENCH:-ladder reference tensor_cores random60 host}; do
+  for name in ${BENCH:-ladder reference tensor_cores weak_spots random60 host accuracy}; do
     echo "== $name ($SECONDS s)"
     case $name in
       ladder) fastgemm ladder --device cuda --no-files --json "$OUT/ladder.json" ;;
       reference) fastgemm bench --device cuda --preset reference --json "$OUT/reference.json" ;;
       tensor_cores) fastgemm bench --device cuda --preset tensor_cores --budget 0.2 --json "$OUT/tensor_cores.json" ;;
+      weak_spots) fastgemm bench --device cuda --preset weak_spots --budget 0.1 --json "$OUT/weak_spots.json" ;;
       random60) fastgemm bench --device cuda --preset random60 --json "$OUT/random60.json" ;;
       host) fastgemm bench --device cuda --host-time --json "$OUT/host.json" ;;
+      accuracy) fastgemm bench --device cuda --accuracy --json "$OUT/accuracy.json" ;;
       sizes) fastgemm bench --device cuda --preset sizes --json "$OUT/sizes.json" ;;
       sweep) fastgemm bench --device cuda --preset sweep --step "${STEP:-512}" --method sustained \
         --json "$OUT/sweep.json" ;;
       *) echo "no benchmark $name" >&2 && false ;;
     esac || status=1
   done
-  report bench "$OUT/bench.json" "$OUT"/{ladder,reference,tensor_cores,random60,host,sizes,sweep}.json
+  report bench "$OUT/bench.json" \
+    "$OUT"/{ladder,reference,tensor_cores,weak_spots,random60,host,accuracy,sizes,sweep}.json
   return $status
 }
 

@@ -18,8 +18,10 @@ from typing import Any
 
 import fastgemm
 from fastgemm.bench import describe
+from fastgemm.bench.accuracy import COMMAND, read_accuracy
 from fastgemm.bench.records import Report, read_report, select
 from fastgemm.bench.tensor_core_markdown import squares_section
+from fastgemm.bench.weak_spots_markdown import problems_section, sustained_section
 from fastgemm.table import build_info
 
 KEPT = 4000  # characters of a failure's message
@@ -78,8 +80,7 @@ def sanitize(runs: list[str]) -> dict[str, Any]:
 
 
 def print_means(report: Report) -> None:
-    """Ratios of all squares, geometric mean and least of every group, and the slowest problems."""
-    print(squares_section(report))
+    """Geometric mean and least of every group, and the slowest problems."""
     for what, means in report.summary.items():
         print(what)
         for name, mean in means.items():
@@ -103,9 +104,13 @@ def bench(paths: list[Path]) -> dict[str, Any]:
     for path in paths:
         if not path.exists():
             continue
-        report = read_report(path)
+        report = read_accuracy(path) if path.stem == COMMAND else read_report(path)
         found[path.stem] = {"rows": len(report.results), "right": report.right, "summary": report.summary}
         if path.stem == "tensor_cores":
+            print(squares_section(report))
+            print_means(report)
+        if path.stem == "weak_spots":
+            print(f"{problems_section(report)}\n\n{sustained_section(report)}")
             print_means(report)
     print("benchmarks: " + (", ".join(found) or "none"))
     return {"benchmarks": found}

@@ -11,7 +11,11 @@ A marked block is replaced whole:
                               (`fastgemm bench --preset reference --json`)
     <!-- gpu_NAME:begin -->   reference, random60, host, sizes or sweep of GPUs, from results/**/NAME.json
                               (as tools/gpu_check.sh bench writes them); rungs: the first table of reference
-                              tensor_rungs, tensor_cores, tensor_means: from results/**/tensor_cores.json
+                              tensor_rungs, tensor_cores, tensor_means: from results/**/tensor_cores.json;
+                              weak_spots, weak_spots_means, weak_spots_sustained: from results/**/weak_spots.json
+    <!-- accuracy_NAME:begin -->  from results/**/accuracy.json of GPUs (`fastgemm bench --accuracy --json`): the
+                              tables summary, ratios, sizes, exceptions, special and integers, and the
+                              pictures normwise, componentwise and ratio; cpu_accuracy_NAME: tables of CPUs
     <!-- kernels:begin -->    the kernel table
     <!-- explain:begin -->    `fastgemm explain` of two levels of the transpose, and the picture of their banks,
                               counted by the simulator at this moment
@@ -38,7 +42,17 @@ from pathlib import Path
 import fastgemm
 from fastgemm._explain import markdown as explained
 from fastgemm._explain import plots as access_plots
-from fastgemm.bench import counter_check, gpu_markdown, markdown, plots, tensor_core_markdown
+from fastgemm.bench import (
+    accuracy,
+    counter_check,
+    gpu_markdown,
+    markdown,
+    plots,
+    tensor_core_markdown,
+    weak_spots_markdown,
+)
+from fastgemm.bench.accuracy import figures as accuracy_figures
+from fastgemm.bench.accuracy import markdown as accuracy_markdown
 from fastgemm.bench.records import Report, read_report
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -57,14 +71,25 @@ GPU_SECTIONS: dict[str, tuple[str, Callable[[Report], str]]] = {
     "tensor_rungs": ("tensor_cores", tensor_core_markdown.rungs_section),
     "tensor_cores": ("tensor_cores", tensor_core_markdown.squares_section),
     "tensor_means": ("tensor_cores", tensor_core_markdown.means_section),
+    "weak_spots": ("weak_spots", weak_spots_markdown.problems_section),
+    "weak_spots_means": ("weak_spots", weak_spots_markdown.means_section),
+    "weak_spots_sustained": ("weak_spots", weak_spots_markdown.sustained_section),
 }
 PICTURES = {
     "ladder": "Rates of the levels on",
     "sizes": "Rates against size on",
     "sweep": "Sustained rates, power and clocks on",
+    "weak_spots": "float32 products and skinny products against torch on",
+}
+ACCURACY_PICTURES = {
+    "normwise": "Normwise errors by distribution and K on",
+    "componentwise": "Componentwise errors by distribution and K on",
+    "ratio": "Errors in those of the library by distribution and K on",
 }
 
 
+# Blocks without the picture of their file, which stands in another block.
+WITHOUT_PICTURE = ("gpu_weak_spots_means", "gpu_weak_spots_sustained")
 EXPLAINED = "explain_transpose.svg"
 
 
@@ -112,7 +137,8 @@ class Site:
 
     def reports(self, name: str, *device_types: str) -> dict[str, Report]:
         """Reports of a file name, by device (the folder that the file is in), those of GPUs first."""
-        found = {path.parent.name: read_report(path) for path in sorted(self.results.glob(f"**/{name}.json"))}
+        read = accuracy.read_accuracy if name == accuracy.COMMAND else read_report
+        found = {path.parent.name: read(path) for path in sorted(self.results.glob(f"**/{name}.json"))}
         order = ("cuda", "cpu")
         return {
             device: report
@@ -126,7 +152,7 @@ class Site:
 
     def block(self, name: str, document: Path) -> str:
         def link(file: str, device: str, report: Report) -> str:
-            if file not in PICTURES:
+            if file not in PICTURES or name in WITHOUT_PICTURE:
                 return ""
             picture = os.path.relpath(self.picture(file, device), document.parent)
             return f"![{PICTURES[file]} {report.environment['device']}]({picture})\n\n"
@@ -146,12 +172,24 @@ class Site:
             counter_check.section(json.loads(path.read_text(encoding="utf-8")))
             for path in sorted(self.results.glob("**/ncu_check.json"))
         )
+        for prefix, device_type in (("", "cuda"), ("cpu_", "cpu")):
+            for block, section in accuracy_markdown.SECTIONS.items():
+                makers[prefix + block] = partial(sections, accuracy.COMMAND, section, device_type)
+        for figure, words in ACCURACY_PICTURES.items():
+            makers[f"accuracy_{figure}"] = partial(self.accuracy_picture, figure, words, document)
         for block, (file, section) in GPU_SECTIONS.items():
             makers[f"gpu_{block}"] = lambda file=file, section=section: sections(file, section, "cuda")
         if name not in makers:
             raise SystemExit(f"{document}: unknown block {name!r}; known: {', '.join(makers)}")
         text = makers[name]()
         return f"{text}\n" if text else ""
+
+    def accuracy_picture(self, figure: str, words: str, document: Path) -> str:
+        return "\n\n".join(
+            f"![{words} {report.environment['device']}]"
+            f"({os.path.relpath(self.picture(f'accuracy_{figure}', device), document.parent)})"
+            for device, report in self.reports(accuracy.COMMAND, "cuda").items()
+        )
 
     def rendered(self, document: Path) -> str:
         text = document.read_text(encoding="utf-8")
@@ -172,6 +210,10 @@ class Site:
             for device, report in self.reports(name).items():
                 path = self.picture(name, device)
                 expect(path, plots.fingerprint(report), partial(plots.save, report))
+        for device, report in self.reports(accuracy.COMMAND, "cuda").items():
+            for name, make in accuracy_figures.FIGURES.items():
+                save = partial(plots.save, report, make=make)
+                expect(self.picture(f"accuracy_{name}", device), plots.fingerprint(report), save)
         if any("<!-- explain:begin -->" in path.read_text(encoding="utf-8") for path in self.documents()):
             drawn = access_plots.fingerprint(explained_levels(), ["shared"])
             expect(self.images / EXPLAINED, drawn, partial(save_banks, drawn))

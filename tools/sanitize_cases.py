@@ -1,6 +1,6 @@
 """Every own row of the kernel table that can run on this GPU, on small odd problems: for compute-sanitizer.
 
-    compute-sanitizer --tool memcheck python tools/sanitize_cases.py
+    compute-sanitizer --tool memcheck python tools/sanitize_cases.py [KERNEL ...]
 
 Results are compared with torch's on the CPU, so that a wrong one fails here as well. Sizes straddle the tiles of
 the kernels, offsets leave no operand aligned, and results with a leading dimension show writes that go astray.
@@ -105,10 +105,10 @@ def run_add(row: fastgemm.KernelInfo, dtype: torch.dtype) -> int:
 RUN = {"gemm": run_gemm, "transpose": run_transpose, "add": run_add}
 
 
-def main() -> int:
+def main(wanted: list[str]) -> int:
     count = 0
     for row in fastgemm.kernels(device="cuda"):
-        if not row.available or row.level == LIBRARY_LEVEL:
+        if not row.available or row.level == LIBRARY_LEVEL or (wanted and row.name not in wanted):
             continue
         for dtype in WIDTHS if row.op == "transpose" else DTYPES:
             if not row.takes(dtype):
@@ -121,4 +121,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

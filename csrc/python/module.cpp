@@ -72,19 +72,21 @@ TuningKey to_key(const KeyTuple& t) {
   return k;
 }
 
-// A problem without data, enough for choosing a kernel: what select() would pick for it.
-std::string chosen(const KeyTuple& tuple) {
+// A problem without data, enough for choosing a kernel: what select() would pick for it at a level; 0: the
+// fastest known.
+std::string chosen(const KeyTuple& tuple, int level) {
   const TuningKey key = to_key(tuple);
+  const Choice choice{.level = level};
   if (key.op == Op::transpose) {
     TransposeProblem p;
     p.type = key.type, p.batch = key.batch, p.rows = key.m, p.cols = key.n;
     p.src.row_stride = key.a_transposed ? 1 : key.n, p.src.col_stride = key.a_transposed ? key.m : 1;
-    return std::string(select(p, key.device, key.threads, {}).name);
+    return std::string(select(p, key.device, key.threads, choice).name);
   }
   if (key.op == Op::add) {
     AddProblem p;
     p.type = key.type, p.rows = key.m, p.cols = key.n;
-    return std::string(select(p, key.device, key.threads, {}).name);
+    return std::string(select(p, key.device, key.threads, choice).name);
   }
   GemmProblem p;
   p.type = key.type, p.out_type = key.out_type, p.precision = key.precision,
@@ -95,7 +97,7 @@ std::string chosen(const KeyTuple& tuple) {
   p.a.batch_stride = key.m * key.k, p.b.batch_stride = key.k * key.n;
   p.out.row_stride = p.c.row_stride = key.n, p.out.col_stride = p.c.col_stride = 1;
   p.out.batch_stride = p.c.batch_stride = key.m * key.n;
-  return std::string(select(p, key.device, key.threads, {}).name);
+  return std::string(select(p, key.device, key.threads, choice).name);
 }
 
 // What the static tables of a device say of a problem of contiguous matrices, whether that device is here or
@@ -137,7 +139,8 @@ PYBIND11_MODULE(_introspect, m) {
   m.def("cuda_device", &cuda_device);
   m.def("ranked", &ranked, py::arg("key"), py::arg("device"),
         "Names of the kernels that the static tables of a device name for a tuning key, best first.");
-  m.def("chosen", &chosen, "Name of the kernel that level=None picks for a tuning key.");
+  m.def("chosen", &chosen, py::arg("key"), py::arg("level") = 0,
+        "Name of the kernel that a level, by default level=None, picks for a tuning key.");
   m.def(
       "remember",
       [](const KeyTuple& tuple, const std::string& kernel, const std::string& gpu) {

@@ -112,8 +112,11 @@ def matmul(
         b: ``(K,)``, ``(K, N)`` or ``(..., K, N)``, of the same dtype and device.
         level: 1 to 7, a rung of the ladder. ``None`` means the fastest kernel known for this problem.
         kernel: the name of one kernel of :func:`fastgemm.kernels`, instead of a level.
-        precision: for float32, ``"ieee"``, ``"tf32"``, ``"bf16x3"``, ``"bf16x6"`` or ``"fp16x3"``; ``None``
-            follows torch on CUDA and is ``"ieee"`` on a CPU.
+        precision: for float32. ``"ieee"``: float32 arithmetic, or tensor cores where their error stays at or below
+            cuBLAS SGEMM's on ordinary data (six products of bf16 planes); ``"bf16x6"``: that without libraries.
+            Less, faster, and on a GPU alone: ``"fp16x3"`` (22 bits, range limited by row), ``"bf16x3"`` (16
+            bits), ``"tf32"`` (11 bits). ``None`` follows torch on CUDA and is ``"ieee"`` on a CPU. See
+            docs/precision.md.
         out: tensor that receives the result; it must have its exact shape, dtype and device and share no
             memory with ``a`` or ``b``.
         out_dtype: ``torch.float32`` for float16 and bfloat16 operands; otherwise the usual one.

@@ -219,9 +219,9 @@ def transpose_key(a: Tensor) -> Key:
     return ("transpose", a.device.type, width, width, "ieee", _column_major(a), False, False, threads, *sizes)
 
 
-def chosen_kernel(key: Key) -> str:
-    """Name of the kernel that ``level=None`` picks for a problem."""
-    return _introspect.chosen(tuple(key))
+def chosen_kernel(key: Key, level: int | None = None) -> str:
+    """Name of the kernel that a level picks for a problem. Raises as the call would where none can run."""
+    return _introspect.chosen(tuple(key), level or 0)
 
 
 def _wall_clock(call: Callable[[], object]) -> float:
@@ -237,6 +237,9 @@ def _gpu_clock(device: torch.device) -> Callable[[Callable[[], object]], float]:
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def clock(call: Callable[[], object]) -> float:
+        torch.cuda._sleep(
+            400_000
+        )  # 0.2 ms in which the host prepares the call, so that the events do not see it
         other_data.zero_()
         begin.record()
         call()

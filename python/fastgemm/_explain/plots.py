@@ -88,7 +88,7 @@ def worst_sites(reports: list[Report], space: str) -> list[Site | None]:
 
 
 def _pyplot() -> Any:
-    from ..bench.plots import _pyplot as shared_style
+    from ..bench.drawing import pyplot as shared_style
 
     return shared_style()
 

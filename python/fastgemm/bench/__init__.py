@@ -9,9 +9,10 @@ session       the device, timer and sensors of one run
 environment   where and with what it was measured
 records       the rows of a report, as JSON and CSV
 ladder        every level of an operation
-sweep         many problems; presets and gpu_presets name sets of them
+sweep         many problems; presets, gpu_presets and weak_spots name sets of them
 host_time     what a call costs the host
-plots         pictures of both; the files *markdown and formatting, their tables and numbers
+accuracy      errors of float32 products against float64, a study of its own
+plots         pictures of both; drawing: their style; *markdown and formatting: tables and numbers
 """
 
 from .checking import Check, WrongResult, check

@@ -3,14 +3,14 @@
 The reference is computed on the CPU in float64, for integers exactly; transposes are compared in place. Each
 component of a product must obey
 
-    |C - ref| <= (2 u (sqrt(K) + 3) + 2 u_in min(1, 16 / sqrt(K))) (|A| |B|)  +  u_out |ref|
+    |C - ref| <= (2 u (sqrt(K) + 3) + e min(1, 16 / sqrt(K))) (|A| |B|)  +  u_out |ref|
 
-with u the unit roundoff of the accumulator, u_in = 2**-11 where float32 operands are rounded to tf32 (0 elsewhere)
-and u_out that of a narrower result. Any order of summation stays within K u; rounding errors being as good as
-random, right kernels stay within a few times sqrt(K) u, and wrong ones do not. Those of the operands do not add
-up from product to product, hence their 16 / sqrt(K): twice what the worst of 2**22 results needs where operands
-are truncated, six times where they are rounded to nearest. NaN fails. The result is poisoned before the call, so
-that an element never written shows.
+with u the unit roundoff of the accumulator, e the relative error of a product of float32 operands that are rounded
+to fewer bits (0 elsewhere) and u_out the unit roundoff of a narrower result. Any order of summation stays within
+K u; rounding errors being as good as random, right kernels stay within a few times sqrt(K) u, and wrong ones do
+not. Those of the operands do not add up from product to product, hence their 16 / sqrt(K): for tf32 twice what the
+worst of 2**22 results needs where operands are truncated, six times where they are rounded to nearest. NaN fails.
+The result is poisoned before the call, so that an element never written shows.
 """
 
 from __future__ import annotations
@@ -28,6 +28,10 @@ from .problems import Call, Instance
 # Above this many products (about 5 s of float64 work on two cores) a sample of rows stands for the whole.
 MAX_PRODUCTS = 2**37
 SAMPLED_ROWS = 96
+
+# tf32 rounds both operands to 11 bits; of two planes a factor the product of the low ones is left out, and each is
+# rounded: bf16 has 8 bits, fp16 11 (scaled, so that none of them is lost to its exponents).
+PRODUCT_ROUNDING = {"tf32": 2 * 2**-11, "bf16x3": 3 * 2**-18, "fp16x3": 3 * 2**-24}
 
 
 class WrongResult(RuntimeError):
@@ -113,8 +117,8 @@ class Reference:
         value, bound = _in_float64(a, b)
         accumulator = torch.float32 if out.itemsize == 2 else out
         relative = 2 * unit_roundoff(accumulator) * (math.sqrt(problem.k) + 3)
-        if problem.precision == "tf32":  # which has as many bits as float16
-            relative += 2 * unit_roundoff(torch.float16) * min(1.0, 16 / math.sqrt(max(problem.k, 1)))
+        rounding = PRODUCT_ROUNDING.get(problem.precision or "", 0.0)
+        relative += rounding * min(1.0, 16 / math.sqrt(max(problem.k, 1)))
         bound.mul_(relative)
         if out != accumulator:
             bound += unit_roundoff(out) * value.abs()

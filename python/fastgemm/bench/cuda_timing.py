@@ -10,31 +10,35 @@ from typing import Any
 import torch
 
 from .telemetry import Telemetry
-from .timing import Call, Interleaved
+from .timing import Call, Interleaved, Timer
 
 FLUSH_BYTES = 256 << 20  # more than any L2 cache: 50 MB on an H200
+SPIN_CYCLES = 400_000  # 0.2 ms
 
 
 class CudaTimer:
     """One call between two events.
 
-    The buffer that is written first evicts what the call reads from the L2 cache, and keeps the GPU busy for the
-    80 us in which the host prepares the call, so that the events enclose the GPU's time alone.
+    The buffer that is written first evicts what the call reads from the L2 cache. That takes the GPU 80 us; a
+    kernel that only spins comes before it, since the host may need more than 100 us to prepare a call of five
+    launches, and the events shall enclose the GPU's time alone.
     """
 
     name = "cuda events"
     method = (
-        "CUDA events around one call, L2 cache cold (256 MiB written before each), interleaved with the baseline "
-        "in one process in changing order; median over rounds, ratios within a round"
+        "CUDA events around one call, L2 cache cold (256 MiB written before each), the GPU busy while the host "
+        "prepares it, interleaved with the baseline in one process in changing order; median over rounds, ratios "
+        "within a round"
     )
     min_sample = 0.0  # a second call in the same sample would find a warm cache
-    overhead = 200e-6
+    overhead = 400e-6
 
     def __init__(self) -> None:
         self._flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
         self._start, self._end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def sample(self, call: Call, repeats: int) -> float:
+        torch.cuda._sleep(SPIN_CYCLES)
         self._flush.zero_()
         self._start.record()
         for _ in range(repeats):
@@ -80,12 +84,26 @@ def sustained_count(sizes: tuple[int, ...]) -> int:
     return max(2, round(1000 * math.exp((1024 - n) / 3100)))
 
 
+BACK_TO_BACK_SECONDS = 1.0
+BACK_TO_BACK = "warm back-to-back calls for 1 s, after as many to warm up, between CUDA events; their mean"
+
+
+def back_to_back_counts(calls: Mapping[str, Call], timer: Timer) -> dict[str, int]:
+    """How many calls to make, so that the second half of them takes a second."""
+    counts = {}
+    for name, call in calls.items():
+        call()
+        counts[name] = 2 * math.ceil(BACK_TO_BACK_SECONDS / timer.sample(call, 1))
+    return counts
+
+
 def sustained(
-    calls: Mapping[str, Call], count: int, telemetry: Telemetry
+    calls: Mapping[str, Call], counts: Mapping[str, int], telemetry: Telemetry
 ) -> tuple[Interleaved, dict[str, dict[str, Any]]]:
     """Seconds of each call by the sustained method, and what the GPU did meanwhile, with joules per call."""
     result, readings = Interleaved([{}]), {}
     for name, call in calls.items():
+        count = counts[name]
         call()
         torch.cuda.synchronize()
         events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
@@ -101,10 +119,10 @@ def sustained(
         after = telemetry.joules()
         seconds = events[0].elapsed_time(events[1]) / 1e3 / (count - count // 2)
         result.rounds[0][name] = seconds
-        reading = telemetry.since(start)
+        reading, window = telemetry.since(start), seconds * (count - count // 2)
         if reading is not None:
             # The energy counter moves every 20 to 100 ms; over a shorter run power times time is nearer.
-            counted = before is not None and after is not None and time.perf_counter() - start > 0.5
+            counted = before is not None and after is not None and window > 0.5
             energy = (after - before) / (count - count // 2) if counted else reading["power_w"] * seconds
-            readings[name] = {**reading, "joules_per_call": energy}
+            readings[name] = {**reading, "seconds": window, "joules_per_call": energy}
     return result, readings

@@ -17,8 +17,8 @@ def ours(rows: Iterable[Measurement]) -> list[Measurement]:
     return [row for row in rows if row.role in OURS]
 
 
-def _speedup(row: Measurement) -> str:
-    return ratio(row.speedup.median if row.speedup else None)
+def speedup(row: Measurement | None) -> str:
+    return ratio(row.speedup.median if row and row.speedup else None)
 
 
 def _torch_rate(report: Report, row: Measurement) -> float | None:
@@ -42,7 +42,7 @@ def rungs_table(report: Report) -> str:
         below = {layout: row.rate for layout, row in rows.items() if row.rate}
         kernels = ", ".join(dict.fromkeys(f"`{row.kernel}`" for row in rows.values()))
         rates, nn = [rate(row.rate) for row in rows.values()], rows["NN"]
-        lines.append([str(level), kernels, *rates, _speedup(nn), percent(nn.share_of_limit), *gains])
+        lines.append([str(level), kernels, *rates, speedup(nn), percent(nn.share_of_limit), *gains])
     torch = [select(found, role="baseline")[0] for found in by_layout.values()]
     share = percent(torch[0].share_of_limit)
     lines.append(["", "`torch.matmul`", *(rate(row.rate) for row in torch), "1.00", share, *[""] * 4])
@@ -60,7 +60,7 @@ def level5_table(report: Report) -> str:
             f"`{row.kernel}`",
             f"{rate(row.rate)} {row.unit}",
             rate(_torch_rate(report, row)),
-            _speedup(row),
+            speedup(row),
             percent(row.speedup.spread if row.speedup else row.seconds.spread if row.seconds else None),
         ]
         for row in rows
@@ -122,9 +122,16 @@ def random_section(report: Report) -> str:
     outliers = report.summary.get("outliers", [])
     again = len(report.summary.get("measured_again", []))
     found = "; ".join(f"{o['problem']} ({ratio(o['settled'])}, `{o['kernel']}`)" for o in outliers) or "none"
+    worst = report.summary.get("against_torch", {}).get("worst")
+    nearest = (
+        f" Worst case: {worst['problem']} (`{worst['kernel']}`), {ratio(worst['speedup'])} of torch's rate, "
+        f"{percent(worst['of_allowed_time'])} of that time."
+        if worst
+        else ""
+    )
     return (
         f"{text}\n\nMeasured again with 200 pairs: {again}; still slower than max(1.04 torch, torch + 1 us): "
-        f"{found}. Seed {report.method.get('seed')}. {place(report)}"
+        f"{found}.{nearest} Seed {report.method.get('seed')}. {place(report)}"
     )
 
 

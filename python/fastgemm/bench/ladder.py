@@ -11,7 +11,7 @@ from ..ops import torch_fp32_precision
 from ..table import KernelInfo, kernels
 from .checking import Check, Reference
 from .environment import describe, usable_cores, using_threads
-from .problems import Instance, Problem, instantiate, torch_precision
+from .problems import TORCH_PRECISIONS, Instance, Problem, instantiate, torch_precision
 from .records import Measurement, Report, select
 from .session import BASELINE, COPY, LONGEST_IN_LADDER, Session
 from .timing import Timer, interleave
@@ -42,8 +42,11 @@ def lacks_precision(row: KernelInfo, problem: Problem) -> bool:
 
 def precision_notes(instance: Instance) -> list[str]:
     """Which rows of a level stand aside because of the precision, and which compute in a higher one."""
-    if instance.problem.precision not in (None, "ieee"):
-        return [f"levels 1 to 5 compute in IEEE float32, torch and level 6 in {instance.problem.precision}"]
+    precision = instance.problem.precision
+    if precision not in (None, "ieee"):
+        if precision in TORCH_PRECISIONS:
+            return [f"levels 1 to 5 compute in IEEE float32, torch and level 6 in {precision}"]
+        return [f"levels 1 to 5 and torch compute in IEEE float32, level 6 in {precision}"]
     found: dict[tuple[int, str], list[str]] = {}
     for row in kernels(instance.problem.op, instance.device, instance.problem.dtype):
         if row.available and lacks_precision(row, instance.problem):
@@ -74,17 +77,26 @@ def steps(instance: Instance) -> list[Step]:
     return found
 
 
+def _picked(instance: Instance, level: int) -> str | None:
+    """The kernel that a level runs on the problem; None where it has none."""
+    try:
+        return instance.chosen(level)
+    except RuntimeError:
+        return None
+
+
 def _check_all(
     instance: Instance, session: Session, progress: Progress
 ) -> tuple[dict[str, tuple[Step, Check]], list[str]]:
     """The outcome of each step that takes the problem, and the messages of those that refuse it.
 
-    The first rung of a level that takes the problem is the level's; a second one is an ``alternative``.
+    The rung that a level picks for the problem is the level's; a second one is an ``alternative``.
     """
     reference = Reference(instance)
     outcomes: dict[str, tuple[Step, Check]] = {}
     refused = []
-    rungs = steps(instance)
+    picked = {level: _picked(instance, level) for level in LEVELS}
+    rungs = sorted(steps(instance), key=lambda step: (step.level, step.kernel != picked[step.level]))
     for i, step in enumerate(rungs):
         progress(f"{instance.problem.op}: checking level {step.key}", i / len(rungs))
         try:

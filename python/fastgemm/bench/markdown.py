@@ -19,7 +19,9 @@ def place(report: Report) -> str:
     """Where, when and with what a report was made, in a sentence."""
     env = report.environment
     commit = f", commit {env['commit']}" if env["commit"] else ""
-    command = {"host-time": "bench --host-time"}.get(report.command, report.command)
+    commands = {"host-time": "bench --host-time", "accuracy": "bench --accuracy"}
+    command = commands.get(report.command, report.command)
+    command += "".join(f" --preset {name}" for name in report.method.get("presets", ()))
     by = f"torch {env['torch']}, {env['date'][:10]}{commit}, by `fastgemm {command}`."
     if env["device_type"] == "cuda":
         versions = f"driver {env['driver']}, CUDA {env['cuda']}, cuBLAS {env['cublas']}"

@@ -7,6 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .accuracy import AccuracyReport
+from .accuracy import figures as accuracy_figures
+from .drawing import place as _place
+from .drawing import pyplot as _pyplot
 from .formatting import rate as rate_text
 from .records import Measurement, Report, select
 
@@ -17,35 +21,6 @@ if TYPE_CHECKING:
 RUNG, BESIDE, TORCH, LIMIT = "#2f6f9f", "#b9c6d0", "#c8502d", "#3a3a3a"
 LINES = ("#b9c6d0", "#8fb3cc", "#5f95bc", "#2f6f9f", "#123a5c", "#3f8f5a", "#7a5aa6")
 SUFFIXES = (".png", ".svg", ".pdf")
-
-
-def _pyplot() -> Any:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update(
-        {
-            "font.size": 10,
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            "svg.hashsalt": "fastgemm",
-            "svg.fonttype": "path",  # the same picture whatever fonts the reader has
-            "figure.facecolor": "white",
-        }
-    )
-    return plt
-
-
-def _place(report: Report, rows: list[Measurement]) -> str:
-    if report.environment["device_type"] == "cuda":
-        env = report.environment
-        return f"{env['device']}, CUDA {env['cuda']}, torch {env['torch']}, {env['date'][:10]}"
-    threads = sorted({row.threads for row in rows})
-    count = " and ".join(map(str, threads)) + (" thread" if threads == [1] else " threads")
-    env = report.environment
-    return f"{env['device']} ({env['cpu_model']}), {count}, torch {env['torch']}, {env['date'][:10]}"
 
 
 def _format_gain(gain: float) -> str:
@@ -169,9 +144,12 @@ def _lines(report: Report) -> dict[str, list[Measurement]]:
 
 
 def _draw_lines(
-    axis: Axes, lines: dict[str, list[Measurement]], value: Callable[[Measurement], float]
+    axis: Axes,
+    lines: dict[str, list[Measurement]],
+    value: Callable[[Measurement], float],
+    colours: tuple[str, ...] = (),
 ) -> None:
-    colours = LINES if len(lines) > 2 else (RUNG,)
+    colours = colours or (LINES if len(lines) > 2 else (RUNG,))
     for i, (name, rows) in enumerate(lines.items()):
         style = (
             {"color": TORCH, "linestyle": "--"} if name == "torch" else {"color": colours[i % len(colours)]}
@@ -227,6 +205,54 @@ def sustained_figure(report: Report) -> Figure:
     return figure
 
 
+def _cubes_panel(axis: Axes, rows: list[Measurement]) -> None:
+    """Rates of square float32 products, NN: each precision, torch, and the peak of the multiply-add units."""
+    cubes = [row for row in rows if row.group.startswith("float32") and row.layout == "NN" and not row.joules]
+    cubes = [row for row in cubes if len(row.shape) == 3 and len(set(row.shape)) == 1 and row.rate]
+    own = select(cubes, choice="level 6")
+    series = {}
+    for group in dict.fromkeys(row.group for row in own):
+        found = select(own, group=group)
+        series[", ".join(dict.fromkeys(row.kernel for row in found))] = found
+    torch = {row.shape[0]: row for row in select(cubes, role="baseline")}
+    _draw_lines(axis, {**series, "torch": list(torch.values())}, lambda row: row.rate, (RUNG, LINES[-2]))
+    if limit := max((row.limit for row in cubes if row.limit), default=None):
+        axis.axhline(limit, color=LIMIT, linewidth=1.2, zorder=0, label=f"FMA peak {rate_text(limit)}")
+    axis.set_xscale("log", base=2)
+    axis.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+    axis.set_ylim(bottom=0)
+    axis.set_xlabel("M = N = K")
+    axis.set_ylabel("float32 products, " + next((row.unit for row in own), ""))
+    axis.legend(frameon=False, fontsize=9)
+
+
+def _skinny_panel(axis: Axes, rows: list[Measurement]) -> None:
+    """Share of a plain copy's bandwidth that skinny products with weights stored by rows reach."""
+    own = [
+        row for row in rows if row.limit_name == "copy_" and row.choice == "level 6" and row.share_of_limit
+    ]
+    own = [row for row in own if row.layout == "NN"]
+    for y, row in enumerate(own):
+        axis.barh(y - 0.2, 100 * row.share_of_limit, 0.38, color=RUNG, label="" if y else "level 6")
+        torch = select(rows, role="baseline", group=row.group, label=row.label)
+        if torch and torch[0].share_of_limit:
+            axis.barh(y + 0.2, 100 * torch[0].share_of_limit, 0.38, color=TORCH, label="" if y else "torch")
+    axis.set_yticks(range(len(own)), [f"{row.type_name} {row.label}" for row in own], fontsize=8)
+    axis.invert_yaxis()
+    axis.axvline(100, color=LIMIT, linewidth=1.2, zorder=0)
+    axis.set_xlabel("% of the bandwidth of a plain copy")
+    axis.legend(frameon=False, fontsize=9, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+
+
+def weak_spots_figure(report: Report) -> Figure:
+    plt = _pyplot()
+    figure, axes = plt.subplots(1, 2, figsize=(12.4, 4.9), layout="constrained")
+    _cubes_panel(axes[0], report.results)
+    _skinny_panel(axes[1], report.results)
+    figure.supxlabel(_place(report, report.results), fontsize=8.5, color="#555555")
+    return figure
+
+
 def fingerprint(report: Report) -> str:
     """Identifies the data a picture was drawn from."""
     return hashlib.sha256(report.to_json().encode()).hexdigest()[:16]
@@ -235,16 +261,20 @@ def fingerprint(report: Report) -> str:
 def draw(report: Report) -> Figure:
     if report.command == "ladder":
         return ladder_figure(report)
+    if isinstance(report, AccuracyReport):
+        return accuracy_figures.FIGURES["normwise"](report)
     if report.method["timer"] == "sustained":
         return sustained_figure(report)
+    if report.method.get("presets") == ["weak_spots"]:
+        return weak_spots_figure(report)
     if all(row.group.startswith("sizes ") for row in report.results):
         return sizes_figure(report)
     return sweep_figure(report)
 
 
-def save(report: Report, path: Path) -> list[Path]:
+def save(report: Report, path: Path, make: Callable[[Any], Figure] = draw) -> list[Path]:
     """Draws a report to ``path``, or, when that has no known suffix, to path.png and path.svg; returns those."""
-    figure = draw(report)
+    figure = make(report)
     paths = (
         [path] if path.suffix in SUFFIXES else [path.with_name(path.name + suffix) for suffix in SUFFIXES[:2]]
     )

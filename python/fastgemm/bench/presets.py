@@ -23,6 +23,8 @@ class Case:
     optional: bool = False  # a choice that cannot run here is left out, not an error
     settle_outliers: bool = False  # if it is slower than torch, it is measured again with many pairs
     slow_rungs: bool = False  # on a GPU: time rungs that take long as well
+    in_bytes: bool = False  # a product whose operands cannot come faster than a copy: GB/s instead of TFLOPS
+    sustained: bool = False  # on a GPU: back to back, with power, clocks and energy
 
 
 def cubes(*sizes: int) -> list[tuple[int, int, int]]:
@@ -70,7 +72,7 @@ TRANSPOSE_SHAPES = {
 }
 ADD_SHAPES = {name: [s for s in shapes if len(s) == 2] for name, shapes in TRANSPOSE_SHAPES.items()}
 PRESETS = ("squares", "small", "skinny", "odd", "transformers", "reference")
-GPU_PRESETS = ("tensor_cores", "random60", "sizes", "sweep")
+GPU_PRESETS = ("tensor_cores", "weak_spots", "random60", "sizes", "sweep")
 
 
 def from_shape(op: str, shape: tuple[int, ...], dtype: torch.dtype, layout: str = "NN") -> Problem:

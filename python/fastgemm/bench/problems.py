@@ -29,6 +29,7 @@ ARITHMETIC = {
 }
 MOVABLE = {**ARITHMETIC, "complex128": torch.complex128}
 LAYOUTS = ("NN", "NT", "TN", "TT")
+TORCH_PRECISIONS = ("ieee", "tf32")  # of float32 products on CUDA
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -47,8 +48,8 @@ def random_matrix(*shape: int, dtype: torch.dtype, device: str = "cpu") -> Tenso
 class Gemm:
     """C (m, n) = A (m, k) @ B (k, n). ``layout`` TN means that A is stored column-major, and so on.
 
-    ``precision`` is that of float32 products, torch's included; None: what torch is set to. ``library`` names
-    another baseline than torch: ``"cublasGemmEx"``, of int8 on a GPU.
+    ``precision`` is that of float32 products; None: what torch is set to. ``library`` names another baseline than
+    torch: ``"cublasGemmEx"``, of int8 on a GPU.
     """
 
     op: ClassVar[str] = "gemm"
@@ -70,6 +71,13 @@ class Gemm:
     def work(self) -> float:
         """Floating-point (integer) operations."""
         return 2.0 * self.batch * self.m * self.n * self.k
+
+    @property
+    def bytes(self) -> float:
+        """Bytes that must move: operands read once, the result written once."""
+        out = torch.int32 if self.dtype == torch.int8 else self.dtype
+        operands = (self.m * self.k + self.k * self.n) * self.dtype.itemsize
+        return float(self.batch * (operands + self.m * self.n * out.itemsize))
 
     @property
     def baseline(self) -> str:
@@ -137,13 +145,14 @@ def label(problem: Problem) -> str:
 
 @contextlib.contextmanager
 def torch_precision(problem: Problem) -> Iterator[None]:
-    """Lets torch compute float32 products in the precision of the problem, where that has one."""
+    """Lets torch compute float32 products in the precision of the problem, where that has one: in IEEE float32
+    where torch has no such precision."""
     matmul = torch.backends.cuda.matmul
     if problem.precision is None:
         yield
         return
     before = matmul.fp32_precision
-    matmul.fp32_precision = problem.precision
+    matmul.fp32_precision = problem.precision if problem.precision in TORCH_PRECISIONS else "ieee"
     try:
         yield
     finally:
@@ -152,13 +161,18 @@ def torch_precision(problem: Problem) -> Iterator[None]:
 
 @dataclass
 class Instance:
-    """A problem with its tensors."""
+    """A problem with its tensors. ``in_bytes``: the rate of a product is that of the bytes that must move, as it
+    always is that of a transpose and a sum."""
 
     problem: Problem
     operands: tuple[Tensor, ...]
     out: Tensor
     allocate: bool = False
     key: tuning.Key = field(default=())
+    in_bytes: bool = False
+
+    def __post_init__(self) -> None:
+        self.in_bytes = self.in_bytes or self.problem.op != "gemm"
 
     @property
     def device(self) -> str:
@@ -172,11 +186,16 @@ class Instance:
     @property
     def unit(self) -> tuple[str, float]:
         """What its rate is shown in, and how much work a second that is."""
-        if self.problem.op != "gemm":
+        if self.in_bytes:
             return "GB/s", 1e9
         if self.device == "cpu":
             return "GFLOPS", 1e9
         return ("TFLOPS" if self.problem.dtype.is_floating_point else "TOPS"), 1e12
+
+    @property
+    def work(self) -> float:
+        """What the rate counts: operations or bytes."""
+        return self.problem.bytes if self.in_bytes and self.problem.op == "gemm" else self.problem.work
 
     @property
     def baseline(self) -> str | None:
@@ -226,13 +245,19 @@ class Instance:
         return problem.dtype != torch.int8 or (problem.m > 16 and problem.n % 8 == 0 and problem.k % 8 == 0)
 
     def copy(self) -> Call:
-        """A plain copy of the first operand: what memory allows a transpose or an addition."""
-        a, out = self.operands[0], self.out.view(self.operands[0].shape)
+        """A plain copy of the largest operand: what memory allows a transpose, an addition or a skinny product."""
+        a = self.copied
+        out = torch.empty_like(a) if self.problem.op == "gemm" else self.out.view(a.shape)
         return lambda: out.copy_(a)
 
-    def chosen(self) -> str:
-        """The kernel that level=None (and level=7) runs."""
-        return tuning.chosen_kernel(self.key)
+    @property
+    def copied(self) -> Tensor:
+        """The operand that :meth:`copy` reads."""
+        return max(self.operands, key=lambda x: x.nbytes)
+
+    def chosen(self, level: int | None = None) -> str:
+        """The kernel that a level runs; that of None and of 7 is the fastest known."""
+        return tuning.chosen_kernel(self.key, level)
 
 
 def _operand(batch: int, rows: int, cols: int, dtype: torch.dtype, transposed: bool, device: str) -> Tensor:
@@ -241,7 +266,9 @@ def _operand(batch: int, rows: int, cols: int, dtype: torch.dtype, transposed: b
     return x.mT if transposed else x
 
 
-def instantiate(problem: Problem, *, device: str = "cpu", allocate: bool = False) -> Instance:
+def instantiate(
+    problem: Problem, *, device: str = "cpu", allocate: bool = False, in_bytes: bool = False
+) -> Instance:
     """Fresh random operands and room for the result."""
     dtype = problem.dtype
     if isinstance(problem, Gemm):
@@ -250,7 +277,7 @@ def instantiate(problem: Problem, *, device: str = "cpu", allocate: bool = False
         kind = torch.int32 if dtype == torch.int8 else dtype
         out = torch.empty(*a.shape[:-1], problem.n, dtype=kind, device=device)
         key = tuning.gemm_key(a, b, precision=problem.precision)
-        return Instance(problem, (a, b), out, allocate, key)
+        return Instance(problem, (a, b), out, allocate, key, in_bytes)
     a = random_matrix(*problem.shape, dtype=dtype, device=device)
     if isinstance(problem, Transpose):
         out = torch.empty(a.mT.shape, dtype=dtype, device=device)

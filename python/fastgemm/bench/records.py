@@ -77,7 +77,7 @@ class Measurement:
 
     def timed(self, instance: Instance, samples: Interleaved, name: str, baseline: str) -> None:
         self.seconds = samples.seconds(name)
-        self.rate = instance.problem.work / self.seconds.median / instance.unit[1]
+        self.rate = instance.work / self.seconds.median / instance.unit[1]
         if name != baseline and samples.has(baseline):
             self.speedup = samples.speedup(name, over=baseline)
 
@@ -99,6 +99,10 @@ class Report:
     @property
     def right(self) -> bool:
         return all(row.right for row in self.results)
+
+    @property
+    def drawable(self) -> bool:
+        return any(row.rate for row in self.results)
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n"

@@ -11,10 +11,10 @@ import torch
 from ..table import kernels
 from ..tuning import autotune
 from .checking import Reference
-from .cuda_timing import SUSTAINED, sustained, sustained_count
+from .cuda_timing import BACK_TO_BACK, SUSTAINED, back_to_back_counts, sustained, sustained_count
 from .environment import describe, using_threads
 from .presets import Case, Choice
-from .problems import Instance, instantiate, torch_precision
+from .problems import Instance, dtype_name, instantiate, label, torch_precision
 from .records import Measurement, Report
 from .session import BASELINE, COPY, LONGEST_IN_LADDER, LONGEST_IN_SWEEP, REFUSAL, Session
 from .timing import Interleaved, Timer, geometric_mean, interleave
@@ -24,23 +24,12 @@ OUTLIER_PAIRS = 200
 
 
 def kernel_name(instance: Instance, choice: Choice) -> str:
-    """The kernel that a choice runs."""
+    """The kernel that a choice runs. Raises RuntimeError where a level has none that can."""
     wanted = dict(choice)
     if "kernel" in wanted:
         return str(wanted["kernel"])
     level = wanted.get("level")
-    if level in (None, 7):
-        return instance.chosen()
-    rows = kernels(instance.problem.op, instance.device, instance.problem.dtype)
-    rungs = [r.name for r in rows if r.level == level and r.role == "rung" and r.available]
-    for name in rungs[:-1]:  # a level runs its first rung that takes the problem
-        try:
-            instance.ours(kernel=name)()
-            return name
-        except RuntimeError as refusal:
-            if REFUSAL not in str(refusal):
-                raise
-    return rungs[-1] if rungs else "none"
+    return instance.chosen(int(level) if level else None)
 
 
 def is_in_table(instance: Instance, choice: Choice) -> bool:
@@ -69,19 +58,31 @@ class Method:
     # Best rates so far, by kernel and dtype: what would take too long is not even checked.
     rates: dict[tuple[str, torch.dtype], float] = field(default_factory=dict)
 
-    def describe(self) -> dict[str, Any]:
-        found = {**self.session.describe(), "budget_seconds": self.budget, "checked": self.checks}
+    def describe(self, cases: Iterable[Case] = ()) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            **self.session.describe(),
+            "budget_seconds": self.budget,
+            "checked": self.checks,
+        }
         if self.sustained:
             found.update(timer="sustained", text=SUSTAINED)
+        if any(case.sustained for case in cases):
+            found["back_to_back"] = BACK_TO_BACK
         return found
 
     def measure(
-        self, instance: Instance, calls: dict[str, Any], estimates: dict[str, float], rounds: int | None
+        self,
+        case: Case,
+        instance: Instance,
+        calls: dict[str, Any],
+        estimates: dict[str, float],
+        rounds: int | None,
     ) -> tuple[Interleaved, dict[str, dict[str, Any] | None]]:
         """Samples of all calls, and what the sensors said of each."""
-        if self.sustained:
-            count = sustained_count(instance.problem.shape[-3:])
-            samples, readings = sustained(calls, count, self.session.telemetry)
+        if self.sustained or case.sustained:
+            usual = dict.fromkeys(calls, sustained_count(instance.problem.shape[-3:]))
+            counts = back_to_back_counts(calls, self.session.timer) if case.sustained else usual
+            samples, readings = sustained(calls, counts, self.session.telemetry)
             return samples, {name: readings.get(name) for name in calls}
         start = self.session.now()
         timer = self.session.timer
@@ -145,9 +146,21 @@ def run_case(case: Case, method: Method, *, rounds: int | None = None) -> list[M
         return _run_case(case, method, rounds)
 
 
+def run_or_report(case: Case, method: Method) -> list[Measurement]:
+    """The rows of a case; where it raises, a failed one, so that what was measured before is not lost."""
+    try:
+        return run_case(case, method)
+    except RuntimeError as error:
+        problem = case.problem
+        names = problem.op, problem.shape, label(problem), dtype_name(problem.dtype), problem.layout
+        failed = Measurement(*names, threads=0, kernel="", level=None, group=case.group, right=False)
+        failed.message = f"raised {type(error).__name__}: {error}"
+        return [failed]
+
+
 def _run_case(case: Case, method: Method, rounds: int | None) -> list[Measurement]:
     problem, session = case.problem, method.session
-    instance = instantiate(problem, device=session.device, allocate=case.allocate)
+    instance = instantiate(problem, device=session.device, allocate=case.allocate, in_bytes=case.in_bytes)
     if method.tune and problem.op != "add":
         autotune(*instance.operands)
     rows, calls, estimates = _prepare(case, instance, method)
@@ -156,9 +169,9 @@ def _run_case(case: Case, method: Method, rounds: int | None) -> list[Measuremen
     torch_call = instance.torch()
     if torch_call is not None:
         calls[BASELINE] = torch_call
-    if problem.op != "gemm":
+    if instance.in_bytes:
         calls[COPY] = instance.copy()
-    samples, readings = method.measure(instance, calls, estimates, rounds)
+    samples, readings = method.measure(case, instance, calls, estimates, rounds)
     for choice, row in rows.items():
         name = choice_text(choice)
         if name in calls:
@@ -170,9 +183,10 @@ def _run_case(case: Case, method: Method, rounds: int | None) -> list[Measuremen
         row = Measurement.of(instance, problem.baseline, None, role="baseline", group=case.group)
         _fill(row, instance, samples, BASELINE, readings, session)
         found.append(row)
-    if problem.op != "gemm" and session.device == "cuda":
+    if instance.in_bytes and session.device == "cuda":
         row = Measurement.of(instance, "copy_", None, role="limit", group=case.group)
         _fill(row, instance, samples, COPY, readings, session)
+        row.rate, row.share_of_limit = row.limit, 1.0
         found.append(row)
     return found
 
@@ -189,10 +203,10 @@ def _fill(
     row.timed(instance, samples, name, BASELINE)
     row.telemetry = readings[name]
     row.joules = row.telemetry.get("joules_per_call") if row.telemetry else None
-    if instance.problem.op == "gemm":
+    if not instance.in_bytes:
         row.against(*session.arithmetic_peak(instance, row.telemetry))
     else:
-        copied = 2 * instance.operands[0].nbytes
+        copied = 2 * instance.copied.nbytes  # read and written
         row.against(copied / samples.seconds(COPY).median / instance.unit[1], "copy_")
 
 
@@ -214,7 +228,7 @@ def group_means(rows: Iterable[Measurement]) -> dict[str, dict[str, float | int]
 
 def default_means(rows: Iterable[Measurement]) -> dict[str, dict[str, float | int]]:
     """What level=None reaches of the best of all that was timed on the same problem: geometric mean and least, by
-    group, where it was not timed alone."""
+    group, where another own kernel was timed too."""
     problems: dict[tuple[str, ...], list[Measurement]] = {}
     for row in rows:
         if row.seconds:
@@ -222,23 +236,30 @@ def default_means(rows: Iterable[Measurement]) -> dict[str, dict[str, float | in
     found: dict[str, list[float]] = {}
     for (group, *_), timed in problems.items():
         default = next((row for row in timed if row.choice == "fastest"), None)
-        others = [row.seconds.median for row in timed if row is not default and row.role != "limit"]
-        if default and len(others) > 1:
-            found.setdefault(group, []).append(min(others) / default.seconds.median)
+        others = [row for row in timed if row is not default and row.role != "limit"]
+        if default and any(row.role != "baseline" for row in others):
+            best = min(row.seconds.median for row in others)
+            found.setdefault(group, []).append(best / default.seconds.median)
     return {
         name: {"share": geometric_mean(values), "least": min(values), "problems": len(values)}
         for name, values in found.items()
     }
 
 
+def share_of_allowed(rows: list[Measurement]) -> float | None:
+    """Time of our kernel on a problem, the slowest where there are several, over what is allowed: the larger of
+    1.04 torch and torch + 1 us. None where one of them was not timed."""
+    torch_row = next((row for row in rows if row.role == "baseline"), None)
+    ours = [row.seconds.median for row in rows if row.role not in ("baseline", "limit") and row.seconds]
+    if torch_row is None or torch_row.seconds is None or not ours:
+        return None
+    return max(ours) / max(1.04 * torch_row.seconds.median, torch_row.seconds.median + 1e-6)
+
+
 def is_outlier(rows: list[Measurement]) -> bool:
     """Whether our kernel is slower than max(1.04 torch, torch + 1 us)."""
-    torch_row = next((row for row in rows if row.role == "baseline"), None)
-    if torch_row is None or torch_row.seconds is None:
-        return False
-    allowed = max(1.04 * torch_row.seconds.median, torch_row.seconds.median + 1e-6)
-    ours = [row for row in rows if row.role not in ("baseline", "limit") and row.seconds]
-    return any(row.seconds.median > allowed for row in ours)
+    share = share_of_allowed(rows)
+    return share is not None and share > 1
 
 
 def _settle_outliers(
@@ -256,7 +277,30 @@ def _settle_outliers(
         again.append(entry)
         if is_outlier(found[i]):
             remaining.append(entry)
-    return {"measured_again": again, "outliers": remaining}
+    settled = [rows for case, rows in zip(cases, found, strict=True) if case.settle_outliers]
+    return {"measured_again": again, "outliers": remaining, "against_torch": against_torch(settled)}
+
+
+def against_torch(found: list[list[Measurement]]) -> dict[str, Any]:
+    """All problems in one: geometric mean of the speedup over torch, and the case that is nearest to, or furthest
+    beyond, the time allowed."""
+    timed = {i: share for i, rows in enumerate(found) if (share := share_of_allowed(rows)) is not None}
+    if not timed:
+        return {"problems": 0}
+    speedups = [found[i][0].speedup.median for i in timed]
+    worst = max(timed, key=lambda i: timed[i])
+    row = found[worst][0]
+    return {
+        "problems": len(timed),
+        "speedup": geometric_mean(speedups),
+        "least": min(speedups),
+        "worst": {
+            "problem": f"{row.dtype} {row.label}",
+            "kernel": row.kernel,
+            "speedup": row.speedup.median,
+            "of_allowed_time": timed[worst],
+        },
+    }
 
 
 def run_sweep(
@@ -275,12 +319,12 @@ def run_sweep(
     """Runs all cases. A case's own thread count goes before ``threads``."""
     with using_threads(threads), Session(device, timer) as session:
         method = Method(session, budget, checks, tune, sustained)
-        report = Report("bench", describe(device), method.describe())
+        report = Report("bench", describe(device), method.describe(cases))
         found = []
         for i, case in enumerate(cases):
             progress(case.group, i / len(cases))
             with using_threads(case.threads):
-                found.append(run_case(case, method))
+                found.append(run_or_report(case, method))
             on_rows(found[-1])
         if any(case.settle_outliers for case in cases):
             progress("outliers again", 1.0)

@@ -8,13 +8,14 @@ from pathlib import Path
 import click
 import torch
 
-from ..bench import gpu_presets
+from ..bench import gpu_presets, weak_spots
 from ..bench.host_time import run_host_time
 from ..bench.presets import GPU_PRESETS, PRESETS, Case, from_shape, preset_cases
 from ..bench.problems import LAYOUTS
 from ..bench.records import Report
 from ..bench.sweep import METHODS, run_sweep
 from ..table import kernels
+from . import accuracy as accuracy_study
 from . import options, tables
 from .console import console, failures_as_exit_code, progress_bar, write_outputs
 
@@ -50,6 +51,8 @@ def cases_of_preset(
         raise ValueError(f"the preset {preset} is for --device cuda")
     if preset == "tensor_cores":
         return gpu_presets.tensor_cores()
+    if preset == "weak_spots":
+        return weak_spots.cases()
     if preset == "random60":
         return gpu_presets.random_shapes(60, seed)
     make = gpu_presets.sizes if preset == "sizes" else lambda dtype: gpu_presets.sweep(step, dtype)
@@ -106,9 +109,10 @@ def cases_of(
     type=click.Choice([*PRESETS, *GPU_PRESETS]),
     help="A set of shapes; may be repeated. transformers: layers of well-known models, weights stored as "
     "torch.nn.Linear stores them. reference: what the published figures are measured on, with ops and dtypes "
-    "of its own. On a GPU also tensor_cores: level 6 in every type and layout; random60: 60 random shapes in four "
-    "types and all layouts; sizes: every level from 128 to 16384; sweep: level 5 from 1024 to 12800. Default "
-    "without --shape: squares.",
+    "of its own. On a GPU also tensor_cores: level 6 in every type and layout; weak_spots: what libraries do "
+    "badly or not at all (float32 at full accuracy on tensor cores, exact int32, odd, skinny, long and small "
+    "products); random60: 60 random shapes in four types and all layouts; sizes: every level from 128 to 16384; "
+    "sweep: level 5 from 1024 to 12800. Default without --shape: squares.",
 )
 @click.option(
     "--shape", "shapes", multiple=True, type=options.Shape(), help="[Bx]MxNxK, [Bx]RxC; may be repeated."
@@ -146,8 +150,16 @@ def cases_of(
 @click.option(
     "--step", type=click.IntRange(min=1), default=128, show_default=True, help="Of the preset sweep."
 )
-@click.option("--seed", type=click.IntRange(min=0), help="Of the preset random60; default: a fresh one.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), help="Of the preset random60 and --accuracy; default: a fresh one."
+)
 @click.option("--host-time", is_flag=True, help="Only the host's time of a call on 16x16, beside torch.mm.")
+@click.option(
+    "--accuracy",
+    is_flag=True,
+    help="Only errors, no times: float32 products of each precision and torch's against float64, by "
+    "distribution of the operands and K, with special values and int32. --shape and --kernel choose others.",
+)
 @click.option(
     "--check/--no-check",
     "checks",
@@ -174,6 +186,7 @@ def bench(
     step: int,
     seed: int | None,
     host_time: bool,
+    accuracy: bool,
     checks: bool,
     tune: bool,
     json: Path | None,
@@ -189,6 +202,14 @@ def bench(
     if method == "sustained" and device != "cuda":
         raise click.UsageError("--method sustained is for --device cuda")
     seed = secrets.randbits(32) if seed is None else seed
+    if accuracy:
+        others = presets, layouts, levels, host_time, tune, budget, op != "gemm", dtypes != (torch.float32,)
+        if any(others) or method != METHODS[0]:
+            raise click.UsageError(
+                "--accuracy goes with --shape, --kernel, --device, --threads and --seed alone"
+            )
+        accuracy_study.run(device, shapes, names, threads, seed, json=json, csv=csv, plot=plot)
+        return
     choices = choices_of(device, op, levels, names)
     cases = cases_of(device, op, presets, shapes, dtypes, layouts, choices, threads, seed, step)
     with failures_as_exit_code():
@@ -206,6 +227,7 @@ def bench(
                     sustained=method == "sustained",
                     progress=progress,
                 )
+            report.method["presets"] = list(presets)
             if "random60" in presets:
                 report.method["seed"] = seed
             if "sweep" in presets:

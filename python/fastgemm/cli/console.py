@@ -58,7 +58,7 @@ def write_outputs(report: Report, *, json: Path | None, csv: Path | None, plot: 
         if csv:
             _write(csv, report.write_csv)
         written += [path for path in (json, csv) if path and str(path) != "-"]
-        if plot and any(row.rate for row in report.results):
+        if plot and report.drawable:
             written += save(report, plot)
     except OSError as error:
         raise click.ClickException(f"cannot write {error.filename}: {error.strerror}") from error

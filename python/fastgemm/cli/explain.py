@@ -119,7 +119,7 @@ def write(reports: list[Report], json: Path | None, csv: Path | None, plot: Path
 @click.option("--dtype", type=options.DType(), default="float32", show_default=True, help="Element type.")
 @click.option("--trans-a", is_flag=True, help="A of gemm is stored transposed.")
 @click.option("--trans-b", is_flag=True, help="B of gemm is stored transposed.")
-@click.option("--precision", help="Of float32 products: ieee (default), tf32, bf16x3, bf16x6, fp16x3.")
+@click.option("--precision", help="Of float32 products: ieee (default), bf16x6, fp16x3, bf16x3, tf32.")
 @click.option(
     "--gpu", default="H200", show_default=True, help=f"For occupancy and roofline: {', '.join(GPUS)}."
 )

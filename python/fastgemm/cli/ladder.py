@@ -95,8 +95,8 @@ def show(report: Report) -> None:
 @click.option("--dtype", type=options.DType(), default="float32", show_default=True, help="Element type.")
 @click.option(
     "--precision",
-    type=click.Choice(["ieee", "tf32"]),
-    help="Of float32 products on a GPU, torch's included. Default: what torch is set to.",
+    type=click.Choice(["ieee", "tf32", "bf16x3", "fp16x3"]),
+    help="Of float32 products on a GPU, torch's included where it has this one. Default: what torch is set to.",
 )
 @options.device
 @options.threads

@@ -155,6 +155,15 @@ def outlier_lines(report: Report) -> list[str]:
         mark = "slower" if entry in remaining else "settled"
         values = f"{ratio(entry['first'])} then {ratio(entry['settled'])}"
         lines.append(f"  {entry['problem']}, {entry['kernel']}: {values}, {mark}")
+    overall = report.summary["against_torch"]
+    if worst := overall.get("worst"):
+        mean = f"geometric mean over torch {ratio(overall['speedup'])}, least {ratio(overall['least'])}"
+        of_allowed = (
+            f"{ratio(worst['speedup'])} of torch, {percent(worst['of_allowed_time'])} of the time allowed"
+        )
+        lines.append(
+            f"{overall['problems']} problems: {mean}; worst: {worst['problem']}, {worst['kernel']}, {of_allowed}"
+        )
     return lines
 
 

@@ -1,0 +1,14 @@
+"""How accurate products are: what ``fastgemm bench --accuracy`` measures.
+
+contenders     what is compared: the library's float32 product and the kernels of each precision
+data           the distributions of operands
+study          errors against float64, by distribution and K
+special        infinities, NaN and the ends of float32's range; exact int32 products
+records        the report
+markdown       its tables for docs; figures: its pictures
+"""
+
+from .records import COMMAND, AccuracyReport, read_accuracy
+from .study import run_accuracy
+
+__all__ = ["COMMAND", "AccuracyReport", "read_accuracy", "run_accuracy"]

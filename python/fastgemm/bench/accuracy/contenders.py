@@ -1,0 +1,73 @@
+"""What the study compares: float32 products of the library, and the kernels of this package by precision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ... import ops
+from ...table import kernels
+from ..problems import Gemm, torch_precision
+
+LIBRARY = "torch.matmul"
+
+# The largest error of one product a * b, relative to |a b|, beyond float32's own rounding: what planes leave of
+# an operand, or rounding it to tf32 does, on either side, and the product of planes that is left out.
+#   tf32    2^-11 of each operand
+#   bf16x3  2^-17 of each operand, and p1 q1, up to 2^-8 of each
+#   fp16x3  2^-23 of each operand, and p1 q1, up to 2^-11 of each (within its range: 2^-28 of the row's largest)
+#   bf16x6  nothing of the operands; p1 q2, p2 q1 and p2 q2: 2^-24, as much as a rounding of the result
+PRODUCT_ERROR = {"ieee": 2**-24, "tf32": 2**-10, "bf16x3": 2**-15, "fp16x3": 2**-21}
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A float32 product: ``kernel`` is a row of the table, or torch.matmul in torch's precision of that name."""
+
+    kernel: str
+    precision: str = "ieee"
+
+    @property
+    def is_library(self) -> bool:
+        return self.kernel == LIBRARY
+
+    def __call__(self, a: Tensor, b: Tensor) -> Tensor:
+        if not self.is_library:
+            return ops.matmul(a, b, kernel=self.kernel, precision=self.precision)
+        precision = self.precision if a.is_cuda else None
+        with torch_precision(Gemm(a.shape[0], b.shape[1], a.shape[1], precision=precision)):
+            return torch.matmul(a, b)
+
+
+BASELINE = Contender(LIBRARY)
+
+
+def contenders(device: str, more: tuple[str, ...] = ()) -> list[Contender]:
+    """The library, every kernel that claims IEEE accuracy on tensor cores beside the one that computes in float32,
+    and the fastest of each other precision; ``more`` names kernels that take part besides.
+
+    On a CPU all products are IEEE ones, and level 5 sums in the order of level 6.
+    """
+    table = {row.name: row for row in kernels("gemm", device, torch.float32)}
+
+    def of(level: int, precision: str) -> list[Contender]:
+        rungs = [row for row in table.values() if row.available and row.role == "rung"]
+        return [Contender(r.name, precision) for r in rungs if (r.level, r.precision) == (level, precision)]
+
+    level6 = of(6, "ieee")
+    found = [BASELINE, *level6[:1]]
+    if device == "cuda":
+        found += of(5, "ieee")[:1] + level6[1:]
+        for precision in ("fp16x3", "bf16x3", "tf32"):
+            found += of(6, precision)[:1]
+        found.append(Contender(LIBRARY, "tf32"))
+    found += [Contender(name, table[name].precision) for name in more]
+    return list(dict.fromkeys(found))
+
+
+def integer_kernels(device: str) -> list[str]:
+    """The own rungs of int32 products, from level 5 up."""
+    rows = kernels("gemm", device, torch.int32)
+    return [row.name for row in rows if row.available and row.role == "rung" and row.level in (5, 6)]

@@ -1,0 +1,136 @@
+"""Whether products of unusual numbers are what float32 arithmetic makes of them, and int32 products exact."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from ... import ops
+from ..checking import integer_product
+from .contenders import PRODUCT_ERROR, Contender
+from .data import Draw, Operands, Shape
+from .records import IntegerProduct, SpecialValue
+
+SHAPE = (150, 210, 100)  # two tiles of 128 x 192 each way
+FLOAT32 = torch.finfo(torch.float32)
+UNIT_ROUNDOFF = FLOAT32.eps / 2
+SUBNORMAL_UNIT = 2.0**-149
+
+
+def _normal(draw: Draw) -> Operands:
+    m, n, k = SHAPE
+    return draw.normal(m, k), draw.normal(k, n)
+
+
+def not_a_number(draw: Draw) -> Operands:
+    a, b = _normal(draw)
+    a[3, 7] = b[11, 200] = math.nan
+    return a, b
+
+
+def infinity(draw: Draw) -> Operands:
+    """Also infinity times zero, and infinities of both signs in one sum."""
+    a, b = _normal(draw)
+    a[2, 5], a[140, 99], b[50, 100] = math.inf, -math.inf, math.inf
+    a[7, 1], a[7, 2] = math.inf, -math.inf
+    b[5, ::3] = 0
+    return a, b
+
+
+def largest(draw: Draw) -> Operands:
+    """3.4e38 rounds to infinity in bf16 and tf32; its products here are finite."""
+    a, b = _normal(draw)
+    a[4, 9], a[149, 0] = 3.4e38, -FLOAT32.max
+    b[9], b[0] = b[9] * 2.0**-20, b[0] * 2.0**-20
+    b[20, 5], a[:, 20] = 3.4e38, a[:, 20] * 2.0**-20
+    return a, b
+
+
+def overflow(draw: Draw) -> Operands:
+    """Sums beyond the range: infinite, of either sign."""
+    a, b = draw.uniform(SHAPE[0], SHAPE[2]) + 0.5, draw.uniform(SHAPE[2], SHAPE[1]) + 0.5
+    a[::3] *= 1e25
+    b[:, ::2] *= -1e25
+    return a, b
+
+
+def subnormal_operands(draw: Draw) -> Operands:
+    """Rows around 1e-40, of 17 bits and fewer, times columns that bring the sums back."""
+    a, b = _normal(draw)
+    a[::2] *= 1e-40
+    b[:, ::3] *= 1e20
+    return a, b
+
+
+def subnormal_results(draw: Draw) -> Operands:
+    a, b = _normal(draw)
+    a[::2] *= 1e-20
+    b[:, ::3] *= 1e-22
+    return a, b
+
+
+def spike(draw: Draw) -> Operands:
+    """Rows with one number of 2^60 that meets zeros: the others decide the result."""
+    a, b = _normal(draw)
+    a[:, 30] = 2.0**60
+    b[30] = 0
+    return a, b
+
+
+def zeros(draw: Draw) -> Operands:
+    """Rows and columns of zeros, of either sign."""
+    a, b = _normal(draw)
+    a[::2], b[:, ::3] = 0, -0.0
+    return a, b
+
+
+CASES: dict[str, Callable[[Draw], Operands]] = {
+    "NaN in an operand": not_a_number,
+    "infinities; infinity times 0; infinity minus infinity": infinity,
+    "numbers of 3.4e38, results in range": largest,
+    "sums that overflow": overflow,
+    "subnormal operands (1e-40)": subnormal_operands,
+    "subnormal results (1e-42)": subnormal_results,
+    "a number of 2^60 that meets zeros": spike,
+    "rows and columns of zeros": zeros,
+}
+
+
+def wrong_elements(result: Tensor, a: Tensor, b: Tensor, product_error: float) -> int:
+    """Elements that are not the exact ones to within the bound; what is not finite must be so exactly."""
+    k = a.shape[1]
+    value, scale = a.double() @ b.double(), a.double().abs() @ b.double().abs()
+    relative = 2 * UNIT_ROUNDOFF * (math.sqrt(k) + 3) + product_error
+    tolerance = relative * scale + (k + 1) * SUBNORMAL_UNIT
+    got = result.double()
+    right = (got - value).abs() <= tolerance
+    right |= got.isinf() & (got.sign() == value.sign()) & (value.abs() + tolerance >= FLOAT32.max)
+    exactly = (got == value) | (got.isnan() & value.isnan())
+    return int((~torch.where(value.isfinite(), right, exactly)).sum())
+
+
+def run_special(draw: Draw, rivals: Sequence[Contender]) -> list[SpecialValue]:
+    found = []
+    for name, make in CASES.items():
+        a, b = make(draw)
+        for contender in rivals:
+            result = contender(a, b)
+            wrong = wrong_elements(result, a, b, PRODUCT_ERROR[contender.precision])
+            found.append(SpecialValue(name, contender.kernel, contender.precision, result.numel(), wrong))
+    return found
+
+
+def run_integers(draw: Draw, kernels: Sequence[str], shapes: Sequence[Shape]) -> list[IntegerProduct]:
+    """On numbers from the whole range, and its ends."""
+    found = []
+    for m, n, k in shapes:
+        a, b = draw.integers(m, k), draw.integers(k, n)
+        a[0], b[:, 0] = torch.iinfo(torch.int32).min, -1
+        exact = integer_product(a, b)
+        for name in kernels:
+            wrong = int((ops.matmul(a, b, kernel=name) != exact).sum())
+            found.append(IntegerProduct(name, m, n, k, wrong))
+    return found

@@ -1,0 +1,178 @@
+"""Errors of float32 products against float64, by distribution and K.
+
+Two measures of C, the result, against ref:
+
+    normwise         ||C - ref|| / ||ref||, Frobenius norms: how good the matrix is as a whole
+    componentwise    the largest |C - ref| / (|A| |B|): how good the worst element is, in units of what any
+                     rounding of its own terms can do to it
+
+The reference is computed in float64 on the same device. Products of two float32 numbers are exact there, and its
+sums round 2^29 times finer than float32's; that this is enough is measured too, by summing over K in the
+opposite order (``summary["reference_error"]``, as a share of the least error of any contender).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..environment import describe, using_threads
+from ..ladder import Progress
+from .contenders import PRODUCT_ERROR, Contender, contenders, integer_kernels
+from .data import DISTRIBUTIONS, Draw, Shape
+from .records import COMMAND, AccuracyReport, Error
+from .special import run_integers, run_special
+
+DEPTHS = (40, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
+UNIT_ROUNDOFF = 2.0**-24
+
+# Whole tiles and a last column of partial ones, at every K; nothing that is a multiple of anything; and enough
+# tiles that a library has no reason to split K, whose parts it would sum separately.
+SIZES = {"cuda": (768, 1024), "cpu": (96, 128)}
+ODD_SIZES = {"cuda": (333, 517), "cpu": (67, 93)}
+LARGE = ((4096, 3072, 512), (4096, 3072, 4096), (4096, 3072, 16384))
+TRIALS = {"cuda": 3, "cpu": 1}
+INTEGER_DEPTHS = (64, 1024, 8192)
+
+
+def default_shapes(device: str) -> list[Shape]:
+    shapes = [(*SIZES[device], k) for k in DEPTHS] + [(*ODD_SIZES[device], k - 1) for k in DEPTHS]
+    return shapes + (list(LARGE) if device == "cuda" else [])
+
+
+def integer_shapes(shapes: Sequence[Shape], device: str) -> list[Shape]:
+    """Of the shapes of the study, those that int32 products are checked at."""
+    default = shapes == default_shapes(device)
+    return (
+        [s for s in shapes if s[2] in INTEGER_DEPTHS or s[2] + 1 in INTEGER_DEPTHS]
+        if default
+        else list(shapes)
+    )
+
+
+def bound(precision: str, k: int) -> float:
+    """Of the componentwise error: rounding errors being as good as random, as the tests have it."""
+    return 2 * UNIT_ROUNDOFF * (math.sqrt(k) + 3) + PRODUCT_ERROR[precision]
+
+
+def _rounded(value: float) -> float:
+    """To the digits that mean something."""
+    return float(f"{value:.4g}")
+
+
+@dataclass
+class _Sums:
+    """Squares of a contender's error and of the reference, and the worst component, over trials."""
+
+    error: float = 0.0
+    norm: float = 0.0
+    worst: float = 0.0
+    repeats: bool = True
+
+    def add(self, result: Tensor, value: Tensor, scale: Tensor) -> None:
+        difference = result.double().sub_(value)
+        self.error += float(difference.square().sum())
+        self.norm += float(value.square().sum())
+        relative = float(difference.abs_().div_(scale).max())  # a NaN comes through
+        self.worst = max(self.worst, math.inf if math.isnan(relative) else relative)
+
+    @property
+    def normwise(self) -> float:
+        relative = math.sqrt(self.error / self.norm)
+        return math.inf if math.isnan(relative) else relative
+
+
+@dataclass
+class Case:
+    """A distribution and a shape: the sums of every contender."""
+
+    distribution: str
+    shape: Shape
+    sums: dict[Contender, _Sums]
+    reference_error: float = 0.0  # componentwise
+
+    def run(self, draw: Draw) -> None:
+        """One more trial."""
+        make, _ = DISTRIBUTIONS[self.distribution]
+        a, b = make(draw, *self.shape)
+        wide_a, wide_b = a.double(), b.double()
+        value, scale = wide_a @ wide_b, wide_a.abs() @ wide_b.abs()
+        if not self.reference_error:
+            other_order = wide_a.flip(1) @ wide_b.flip(0)
+            self.reference_error = float(other_order.sub_(value).abs_().div_(scale).max())
+        for contender, sums in self.sums.items():
+            result = contender(a, b)
+            sums.add(result, value, scale)
+            sums.repeats &= torch.equal(result, contender(a, b))
+
+    def errors(self, threads: int) -> list[Error]:
+        k = self.shape[-1]
+        return [
+            Error(
+                *(self.distribution, *self.shape, threads, contender.kernel, contender.precision),
+                *map(_rounded, (sums.normwise, sums.worst, sums.worst / bound(contender.precision, k))),
+                sums.repeats,
+            )
+            for contender, sums in self.sums.items()
+        ]
+
+    @property
+    def reference_share(self) -> float:
+        """The reference's own error, in that of the most accurate contender."""
+        least = min((sums.worst for sums in self.sums.values() if sums.worst), default=math.inf)
+        return self.reference_error / least
+
+
+def run_accuracy(
+    device: str = "cpu",
+    *,
+    shapes: Sequence[Shape] = (),
+    seed: int,
+    rivals: Sequence[Contender] | None = None,
+    integers: Sequence[str] | None = None,
+    trials: int | None = None,
+    threads: int | None = None,
+    progress: Progress = lambda text, share: None,
+) -> AccuracyReport:
+    """The whole study.
+
+    Args:
+        device: ``"cpu"`` or ``"cuda"``.
+        shapes: (m, n, k) of the products; default: those of the published tables.
+        seed: of all data.
+        rivals: what is compared, the library first; default: ``contenders(device)``.
+        integers: kernels of int32 that must be exact; default: ``integer_kernels(device)``.
+        trials: draws of each distribution and shape.
+        threads: of torch on a CPU.
+        progress: receives what is being done and which share of it is.
+    """
+    shapes = list(shapes) or default_shapes(device)
+    rivals = list(contenders(device) if rivals is None else rivals)
+    integers = list(integer_kernels(device) if integers is None else integers)
+    trials = trials or TRIALS[device]
+    draw = Draw(device, seed)
+    method = {
+        "text": "errors against float64 on the same device; normwise over all trials, componentwise the worst",
+        "distributions": {name: text for name, (_, text) in DISTRIBUTIONS.items()},
+        "trials": trials,
+        "seed": seed,
+    }
+    with using_threads(threads) as count:
+        report = AccuracyReport(COMMAND, describe(device), method)
+        cases = [
+            Case(name, shape, {c: _Sums() for c in rivals}) for name in DISTRIBUTIONS for shape in shapes
+        ]
+        for i, case in enumerate(cases):
+            progress(f"{case.distribution} {'x'.join(map(str, case.shape))}", i / len(cases))
+            for _ in range(trials):
+                case.run(draw)
+            report.results += case.errors(count if device == "cpu" else 0)
+        progress("special values and int32", 1.0)
+        report.special = run_special(draw, rivals)
+        report.integers = run_integers(draw, integers, integer_shapes(shapes, device))
+    report.summary["reference_error"] = _rounded(max(case.reference_share for case in cases))
+    return report

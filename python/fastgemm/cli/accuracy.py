@@ -1,0 +1,111 @@
+"""What ``fastgemm bench --accuracy`` does and prints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import torch
+from rich import box
+from rich.table import Table
+
+from ..bench.accuracy import AccuracyReport, run_accuracy
+from ..bench.accuracy.contenders import Contender, contenders
+from ..bench.accuracy.markdown import MEASURES, Study, name
+from ..table import kernels
+from .console import console, failures_as_exit_code, progress_bar, write_outputs
+
+
+def _rivals(device: str, names: tuple[str, ...]) -> list[Contender]:
+    """The contenders, and kernels that were asked for besides. Raises click.BadParameter."""
+    known = [row.name for row in kernels("gemm", device, torch.float32) if row.available and row.level < 7]
+    for wanted in names:
+        if wanted not in known:
+            raise click.BadParameter(
+                f"{wanted!r} multiplies no float32 on {device} here; known: {', '.join(known)}",
+                param_hint="--kernel",
+            )
+    return contenders(device, names)
+
+
+def run(
+    device: str,
+    shapes: tuple[tuple[int, ...], ...],
+    names: tuple[str, ...],
+    threads: int | None,
+    seed: int,
+    *,
+    json: Path | None,
+    csv: Path | None,
+    plot: Path | None,
+) -> None:
+    """Measures, prints and writes. Raises click.UsageError, and click.ClickException where a result is wrong."""
+    sizes = [shape * 3 if len(shape) == 1 else shape for shape in shapes]
+    if any(len(shape) != 3 for shape in sizes):
+        raise click.UsageError("--accuracy takes shapes MxNxK")
+    rivals = _rivals(device, names)
+    with failures_as_exit_code(), progress_bar() as progress:
+        report = run_accuracy(
+            device, shapes=sizes, seed=seed, rivals=rivals, threads=threads, progress=progress
+        )
+    if str(json) != "-" and str(csv) != "-":
+        show(report)
+    write_outputs(report, json=json, csv=csv, plot=plot)
+    if not report.right:
+        raise click.ClickException("wrong results:\n" + "\n".join(report.wrong_lines()))
+
+
+def _scientific(value: float) -> str:
+    return f"{value:.1e}"
+
+
+def _multiple(value: float) -> str:
+    text = _scientific(value) if value >= 100 else f"{value:.2f}"
+    return f"[red]{text}[/]" if value > 1 else text
+
+
+def _worst_table(report: AccuracyReport, study: Study) -> Table:
+    """A row for each distribution and contender: worst errors over all shapes, and worst ratios."""
+    table = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+    for title in ("distribution", "product", "precision"):
+        table.add_column(title, no_wrap=True)
+    for title in (*MEASURES, *(f"of {name(report, *study.contenders[0])}'s" for _ in MEASURES)):
+        table.add_column(title, justify="right")
+    shapes = [shape for size in study.sizes for shape in study.shapes[size]]
+    for distribution in study.distributions:
+        for contender in study.contenders:
+            errors = [study.error(contender, distribution, shape) for shape in shapes]
+            worst = [_scientific(max(getattr(e, measure) for e in errors)) for measure in MEASURES]
+            ratios = [
+                _multiple(max(study.ratio(contender, distribution, shape, measure) for shape in shapes))
+                for measure in MEASURES
+            ]
+            table.add_row(distribution, name(report, *contender), contender[1], *worst, *ratios)
+        table.add_section()
+    return table
+
+
+def _special_table(report: AccuracyReport) -> Table:
+    table = Table(title="as IEEE float32 arithmetic", title_justify="left", title_style="bold")
+    table.add_column("operands")
+    columns = list(dict.fromkeys((row.kernel, row.precision) for row in report.special))
+    for column in columns:
+        table.add_column(name(report, *column))
+    for case in dict.fromkeys(row.case for row in report.special):
+        found = {(row.kernel, row.precision): row for row in report.special if row.case == case}
+        cells = ["yes" if not found[c].wrong else f"[red]no[/]: {found[c].wrong}" for c in columns]
+        table.add_row(case, *cells)
+    return table
+
+
+def show(report: AccuracyReport) -> None:
+    out = console()
+    study = Study(report)
+    out.print("largest errors over all shapes, and largest multiples of the library's in the same product")
+    out.print(_worst_table(report, study))
+    out.print(_special_table(report))
+    for row in report.integers:
+        exact = "exact" if not row.wrong else f"[red]{row.wrong} elements wrong[/]"
+        out.print(f"int32 {row.m}x{row.n}x{row.k}, {row.kernel}: {exact}")
+    share = report.summary["reference_error"]
+    out.print(f"the float64 reference errs by at most {share:.0e} of any error above", style="dim")
