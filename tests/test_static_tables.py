@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import fastgemm
 import torch
 from fastgemm import _introspect
-from fastgemm.bench import interleave, static_tables, tuning_grid, tuning_series
+from fastgemm.bench import interleave, static_tables, tuning_grid, tuning_series, weak_spots
 from fastgemm.bench.problems import Instance
 from test_bench import ROOT, Script, tool
 
@@ -138,6 +138,14 @@ def test_the_parts_of_the_grid():
         if p["op"] == "gemm" and p["dtype"] == "bfloat16"
     }
     assert len(old & {*everything}) > 0.95 * len(old)
+
+
+def test_the_problems_that_libraries_do_badly_are_points_of_the_grid():
+    points = {*tuning_grid.grid_of("gemm", "cuda")}
+    for case in weak_spots.cases():
+        problem = case.problem
+        sizes = problem.batch, problem.m, problem.n, problem.k
+        assert (sizes, problem.layout) in points, problem
 
 
 def key_of(p):
