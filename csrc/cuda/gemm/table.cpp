@@ -47,6 +47,8 @@ constexpr Kernel large_block_row(int level, std::string_view name, DTypeSet type
 // What tensor cores multiply so far.
 constexpr DTypeSet kTensorCoreTypes = dtypes(DType::f32, DType::f16, DType::bf16, DType::i8);
 
+constexpr DTypeSet kHalfAndByte = dtypes(DType::f16, DType::bf16, DType::i8);
+
 // Tensor cores round float32 operands to tf32.
 constexpr Kernel tensor_core_row(Kernel k) {
   k.precision = Precision::tf32;
@@ -86,6 +88,12 @@ constexpr Kernel kRows[] = {
     row(5, "double_buffer_sync", dtypes(DType::f32),
         "vectorized with double buffers filled through registers: they spill",
         FASTGEMM_LAUNCHER(gemm_double_buffer_sync), Role::pitfall),
+    row(6, "small_tile", kHalfAndByte,
+        "64 x 64 tiles by mma.sync, up to 512 bytes of k asked for at once, operands of any alignment",
+        FASTGEMM_LAUNCHER(gemm_small_tile)),
+    hopper_row(6, "split_k", kHalfAndByte,
+               "k cut into a part for each multiprocessor, wgmma, a second kernel that adds the parts",
+               FASTGEMM_LAUNCHER(gemm_split_k)),
     tensor_core_row(
         hopper_row(6, "wgmma_specialized", kTensorCoreTypes,
                    "a producer warp, two warpgroups of 64 x 256 sums, persistent blocks, asynchronous stores",
