@@ -14,7 +14,7 @@ struct LineOperand {
   const T *data, *end;
   int64_t row_stride, batch_stride;
   int side, k;
-  bool along_k, vectors;  // vectors: rows begin at multiples of 16 bytes
+  bool along_k, aligned;  // aligned: rows begin at multiples of 16 bytes
 };
 
 // The operand whose element (s, k) lies at data + s * side_stride + k * k_stride.
@@ -68,7 +68,8 @@ __device__ __forceinline__ void copy_unaligned(unsigned char* to, const T* from,
 }
 
 // One thread's share of the copies of a tile that is one box: a unit of every (THREADS / 8)th line.
-template <class Tile, class T, int THREADS>
+// `aligned`: both operands' rows begin at multiples of 16 bytes.
+template <class Tile, class T, int THREADS, bool aligned>
 class LineCopy {
   static constexpr int kAtOnce = THREADS / 8, kUnit = kPer16Bytes<T>;
   static_assert(Tile::kLines % kAtOnce == 0 && kAtOnce % Tile::Order::kPeriod == 0);
@@ -78,41 +79,35 @@ class LineCopy {
   // Of the tile at side0, from stage `first` on.
   __device__ __forceinline__ LineCopy(const LineOperand<T>& from, int batch, int side0, int first)
       : operand_(from) {
-    const int line = int(threadIdx.x) / 8, unit = int(threadIdx.x) % 8;
+    const int line = int(threadIdx.x / 8), unit = int(threadIdx.x % 8);
     row_ = (Tile::kAlongK ? side0 : first * Tile::kK) + line;
     column_ = (Tile::kAlongK ? first * Tile::kK : side0) + unit * kUnit;
-    matrix_ = from.data + batch * from.batch_stride;
+    from_ = from.data + batch * from.batch_stride + row_ * from.row_stride + column_;
     to_ = Tile::offset(line, unit);
   }
 
   // The next stage, zeros outside the operand.
   __device__ __forceinline__ void copy(unsigned char* tile) {
-    if (operand_.vectors)
-      copy_units(tile, [](unsigned char* to, const T* from, int valid) {
-        copy_async<16>(to, from, valid * int(sizeof(T)));
-      });
-    else
-      copy_units(tile, [&](unsigned char* to, const T* from, int valid) {
-        copy_unaligned(to, from, valid, operand_);
-      });
-    (Tile::kAlongK ? column_ : row_) += Tile::kK;
-  }
-
- private:
-  template <class CopyUnit>
-  __device__ __forceinline__ void copy_units(unsigned char* tile, CopyUnit&& copy_unit) const {
     const int rows = Tile::kAlongK ? operand_.side : operand_.k;
     const int columns = Tile::kAlongK ? operand_.k : operand_.side;
     const int inside = max(0, min(columns - column_, kUnit));
-    const T* const from = matrix_ + row_ * operand_.row_stride + column_;
+    const T* from = from_;
     FASTGEMM_UNROLL
-    for (int i = 0; i < Tile::kLines / kAtOnce; ++i)
-      copy_unit(tile + to_ + i * kAtOnce * Tile::Order::kPitch, from + i * kAtOnce * operand_.row_stride,
-                row_ + i * kAtOnce < rows ? inside : 0);
+    for (int i = 0; i < Tile::kLines / kAtOnce; ++i, from += kAtOnce * operand_.row_stride) {
+      unsigned char* const to = tile + to_ + i * kAtOnce * Tile::Order::kPitch;
+      const int valid = row_ + i * kAtOnce < rows ? inside : 0;
+      if (aligned || operand_.aligned)
+        copy_async_streaming(to, from, valid * int(sizeof(T)));
+      else
+        copy_unaligned(to, from, valid, operand_);
+    }
+    (Tile::kAlongK ? column_ : row_) += Tile::kK;
+    from_ += Tile::kAlongK ? Tile::kK : Tile::kK * operand_.row_stride;
   }
 
+ private:
   const LineOperand<T>& operand_;
-  const T* matrix_;
+  const T* from_;
   int row_, column_, to_;
 };
 

@@ -19,20 +19,21 @@ using Tiles = TileConfig<64, 64, 32, 32, 4, 3>;
 
 template <class T>
 struct Arguments {
-  Gemm<T> gemm;
   LineOperand<T> a, b;
-  ResultVectors vectors;
-  int tiles, tiles_n;  // of a matrix
-  int stages, batch;
+  unsigned tiles_n;
+  SplitStages stages;
   SplitSums<Accumulator<T>> sums;  // of one split nothing is kept
+  Gemm<T> gemm;
+  ResultVectors vectors;
+  bool plain;  // rows of the result are whole vectors of its type, and beta is 0
 };
 
-template <class C, class T, bool a_along_k, bool b_along_k>
+template <class C, class T, bool a_along_k, bool b_along_k, bool aligned>
 struct Kernel {
   using TileA = LineTile<T, a_along_k, C::BM, SwizzledLines<8>>;  // (BM, 128 bytes)
   using TileB = LineTile<T, b_along_k, C::BN, SwizzledLines<8>>;  // (BN, 128 bytes)
-  using CopyA = LineCopy<TileA, T, C::kThreads>;
-  using CopyB = LineCopy<TileB, T, C::kThreads>;
+  using CopyA = LineCopy<TileA, T, C::kThreads, aligned>;
+  using CopyB = LineCopy<TileB, T, C::kThreads, aligned>;
   using Warp = WarpProduct<C, T, TileA, TileB>;
   static constexpr int kStageBytes = TileA::kBytes + TileB::kBytes;
   union Shared {
@@ -41,54 +42,90 @@ struct Kernel {
   };
 };
 
-// Multiplies what `copy_next` copies in so many stages.
-template <int STAGES, int STAGE_BYTES, class Warp, class CopyNext>
-__device__ __forceinline__ void multiply_all(unsigned char* ring, int stages, Warp& warp,
-                                             CopyNext&& copy_next) {
-  int asked = 0;
+// Multiplies what copy(stage of the ring) copies in so many stages. Half a stage is multiplied while the next
+// one arrives; the first time it is nothing but zeros, and what arrives are the instructions.
+template <class C, class K, class Copy>
+__device__ __forceinline__ void multiply_all(unsigned char* ring, int stages, typename K::Warp& warp,
+                                             Copy&& copy) {
+  constexpr int kStages = C::kStages, kHalf = K::Warp::kSteps / 2;
+  const auto stage_at = [&](int i) { return ring + i % kStages * K::kStageBytes; };
+  typename K::Warp::Fragments fragments[kHalf] = {};
   FASTGEMM_NO_UNROLL
-  for (int stage = 0; stage < stages; ++stage) {
-    FASTGEMM_NO_UNROLL
-    for (; asked < stage + STAGES; ++asked) {
-      if (asked < stages) copy_next(ring + asked % STAGES * STAGE_BYTES);
-      commit_async_copies();  // an empty group too, so that the count of groups is the count of stages
-    }
-    wait_async_copies<STAGES - 1>();
-    __syncthreads();
-    const unsigned char* const from = ring + stage % STAGES * STAGE_BYTES;
-    typename Warp::Fragments fragments[2];
+  for (int half = 0; half <= 2 * stages; ++half) {
+    const int stage = half / 2;
     FASTGEMM_UNROLL
-    for (int step = 0; step <= Warp::kSteps; ++step) {
+    for (int step = 0; step < kHalf; ++step) {
       FASTGEMM_UNROLL
-      for (int i = 0; i < Warp::kM; ++i) {
-        if (step < Warp::kSteps) warp.load(fragments[step % 2], from, step, i);
-        if (step > 0) warp.multiply(fragments[(step + 1) % 2], i);
+      for (int i = 0; i < K::Warp::kM; ++i) warp.multiply(fragments[step], i);
+    }
+    if (half % 2 == 0 && stage < stages) {
+      stage == 0 ? wait_async_copies<kStages - 1>() : wait_async_copies<kStages - 2>();
+      __syncthreads();  // the stage is there for all, and the one before has been read by all
+      if (stage > 0) {
+        if (stage - 1 + kStages < stages) copy(stage_at(stage - 1));
+        commit_async_copies();
       }
     }
-    __syncthreads();  // the stage has been read by all
+    if (stage == stages) continue;
+    FASTGEMM_UNROLL
+    for (int step = 0; step < kHalf; ++step) {
+      FASTGEMM_UNROLL
+      for (int i = 0; i < K::Warp::kM; ++i)
+        warp.load(fragments[step], stage_at(stage), half % 2 * kHalf + step, i);
+    }
   }
 }
 
-template <class C, class T, bool a_along_k, bool b_along_k>
+// alpha times a warp's sums, to rows of whole vectors.
+template <class C, class T>
+__device__ __forceinline__ void store_plain(const Arguments<T>& g, const Accumulator<T>* sums, int pitch,
+                                            int batch, int row0, int column0) {
+  using Out = typename Result<T>::Narrow;
+  constexpr int N = kPer16Bytes<Out>, kAcross = C::WN / N, kDown = 32 / kAcross;
+  const int lane = int(threadIdx.x % 32), column = lane % kAcross * N;
+  if (column0 + column >= g.gemm.n) return;
+  const Result<T>& r = g.gemm.result;
+  int row = lane / kAcross;
+  Out* to =
+      static_cast<Out*>(r.out) + batch * r.batch_stride + (row0 + row) * r.row_stride + column0 + column;
+  FASTGEMM_NO_UNROLL
+  for (; row < C::WM && row0 + row < g.gemm.m; row += kDown, to += kDown * r.row_stride) {
+    Vector16<Out> v;
+    FASTGEMM_UNROLL
+    for (int i = 0; i < N; i += 4) {
+      const auto part = load_vector<Vector16<Accumulator<T>>>(&sums[row * pitch + column + i]);
+      FASTGEMM_UNROLL
+      for (int e = 0; e < 4; ++e) v[i + e] = narrow<Out>(r.alpha * part[e]);
+    }
+    store_vector(to, v);
+  }
+}
+
+template <class C, class T, bool a_along_k, bool b_along_k, bool aligned>
 __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
     gemm_small_tile_kernel(const __grid_constant__ Arguments<T> g) {
-  using K = Kernel<C, T, a_along_k, b_along_k>;
+  using K = Kernel<C, T, a_along_k, b_along_k, aligned>;
   FASTGEMM_DYNAMIC_SHARED(typename K::Shared, shared);
-  let_next_kernel_begin();
-  const int index = int(blockIdx.x) / g.tiles, tile = int(blockIdx.x) % g.tiles;
-  const int split = index / g.batch, batch = index % g.batch;
-  const int row0 = tile / g.tiles_n * C::BM, column0 = tile % g.tiles_n * C::BN;
-  const int begin = begin_of_part(g.stages, split, g.sums.splits);
-  const int stages = begin_of_part(g.stages, split + 1, g.sums.splits) - begin;
+  unsigned column_tile = blockIdx.y, split = 0;
+  if (g.sums.splits > 1) split = column_tile / g.tiles_n, column_tile %= g.tiles_n;
+  const int row0 = int(blockIdx.x) * C::BM, column0 = int(column_tile) * C::BN, batch = int(blockIdx.z);
+  const int begin = g.stages.begin(int(split)), stages = g.stages.begin(int(split) + 1) - begin;
 
   typename K::CopyA a(g.a, batch, row0, begin);
   typename K::CopyB b(g.b, batch, column0, begin);
-  const int w = warp_index(), row = w % C::kWarpsM * C::WM, column = w / C::kWarpsM * C::WN;
-  typename K::Warp warp(row, column);
-  multiply_all<C::kStages, K::kStageBytes>(shared->ring[0], stages, warp, [&](unsigned char* stage) {
+  const auto copy = [&](unsigned char* stage) {
     a.copy(stage);
     b.copy(stage + K::TileA::kBytes);
-  });
+  };
+  FASTGEMM_NO_UNROLL
+  for (int i = 0; i < C::kStages; ++i) {
+    if (i < stages) copy(shared->ring[i]);
+    commit_async_copies();  // an empty group too, so that the count of groups is the count of stages
+  }
+  let_next_kernel_begin();
+  const int w = warp_index(), row = w % C::kWarpsM * C::WM, column = w / C::kWarpsM * C::WN;
+  typename K::Warp warp(row, column);
+  multiply_all<C, K>(shared->ring[0], stages, warp, copy);
 
   if (g.sums.splits > 1) {
     const int lane = int(threadIdx.x) % 32;
@@ -99,17 +136,21 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
         FASTGEMM_UNROLL
         for (int r = 0; r < 4; r += 2) {
           const Position p = MmaLayout<T>::c(lane, r);
-          g.sums.put(split, batch, row0 + row + 16 * i + p.row, column0 + column + 8 * j + p.column,
+          g.sums.put(int(split), batch, row0 + row + 16 * i + p.row, column0 + column + 8 * j + p.column,
                      warp.sum[i][j][r], warp.sum[i][j][r + 1]);
         }
       }
     }
     return;
   }
+  __syncthreads();  // slabs take the place of the ring
   auto& slab = shared->slabs[w];
   slab.put(warp.sum);
   __syncwarp();
-  slab.store(g.gemm.at_batch(batch), g.vectors, row0 + row, column0 + column);
+  if (g.plain)
+    store_plain<C>(g, slab.sums, slab.kPitch, batch, row0 + row, column0 + column);
+  else
+    slab.store(g.gemm.at_batch(batch), g.vectors, row0 + row, column0 + column);
 }
 
 // The operand in place; bytes, which ldmatrix cannot transpose, are copied unless they lie along k.
@@ -133,24 +174,29 @@ inline int plan_splits(int64_t tiles, int stages) {
 
 template <class C, class T>
 void launch_small_tile(const Gemm<T>& g, int batch, Context& context) {
-  const TileGrid tiles = tile_grid(g.m, g.n, C::BM, C::BN, batch);
+  const int64_t tiles_m = ceil_div(g.m, C::BM), tiles_n = ceil_div(g.n, C::BN);
+  const int stages = int(ceil_div(g.k, 128 / int(sizeof(T))));
+  const int splits = plan_splits(batch * tiles_m * tiles_n, stages);
+  const dim3 grid(unsigned(tiles_m), unsigned(tiles_n * splits), unsigned(batch));
+  const ResultVectors vectors = result_vectors(g.result);
   Arguments<T> s{
-      .gemm = g,
       .a = operand_of(g.a.data, g.m, g.k, g.a.row_stride, g.a.col_stride, g.a.batch_stride, batch, context),
       .b = operand_of(g.b.data, g.n, g.k, g.b.col_stride, g.b.row_stride, g.b.batch_stride, batch, context),
-      .vectors = result_vectors(g.result),
-      .tiles = int(tiles.grid.x),
-      .tiles_n = int(tiles.tiles_n),
-      .stages = int(ceil_div(g.k, 128 / int(sizeof(T)))),
-      .batch = batch};
-  const int splits = plan_splits(int64_t{batch} * s.tiles, s.stages);
+      .tiles_n = unsigned(tiles_n),
+      .stages = SplitStages(stages, splits),
+      .gemm = g,
+      .vectors = vectors,
+      .plain = vectors.out && !g.result.wide && g.result.beta == 0 && g.n % kPer16Bytes<T> == 0};
   s.sums.splits = splits;
   if (splits > 1) s.sums = split_sums(g, batch, splits, context);
-  const auto run = [&]<bool a_along_k, bool b_along_k>() {
-    using K = Kernel<C, T, a_along_k, b_along_k>;
-    const LaunchShape shape{dim3(unsigned(s.tiles * batch * splits)), dim3(C::kThreads),
-                            sizeof(typename K::Shared)};
-    launch<gemm_small_tile_kernel<C, T, a_along_k, b_along_k>>("small_tile", shape, context)(s);
+  const auto run_as = [&]<bool aligned, bool a_along_k, bool b_along_k>() {
+    using K = Kernel<C, T, a_along_k, b_along_k, aligned>;
+    const LaunchShape shape{grid, dim3(C::kThreads), sizeof(typename K::Shared)};
+    launch<gemm_small_tile_kernel<C, T, a_along_k, b_along_k, aligned>>("small_tile", shape, context)(s);
+  };
+  const auto run = [&]<bool... along_k>() {
+    s.a.aligned&& s.b.aligned ? run_as.template operator()<true, along_k...>()
+                              : run_as.template operator()<false, along_k...>();
   };
   if constexpr (sizeof(T) == 1) {
     run.template operator()<true, true>();
@@ -167,7 +213,8 @@ void launch_small_tile(const Gemm<T>& g, int batch, Context& context) {
 void gemm_small_tile(const GemmProblem& problem, Context& context) {
   run_gemm(problem, [&]<class T>(const Gemm<T>& g, int batch) {
     if constexpr (sizeof(T) <= 2) {
-      if (!fits_tiles(g)) return gemm_small(g, batch, context);
+      constexpr int64_t kMostColumns = int64_t{Tiles::BN} * 65535;  // gridDim.y
+      if (!fits_tiles(g) || g.n > kMostColumns) return gemm_small(g, batch, context);
       launch_small_tile<Tiles>(g, batch, context);
     }
   });

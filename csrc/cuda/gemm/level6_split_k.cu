@@ -24,7 +24,9 @@ struct Shape {
     unsigned char stage[kStages][kStageBytes];  // (kM, kK) of A, then (kN, kK) of B
     Barrier full[kStages], empty[kStages];
   };
-  static_assert(sizeof(Shared) <= 227 << 10);
+  // More than that, so that the multiprocessor is set up to have room for blocks of the second kernel.
+  static constexpr int kSharedBytes = int(sizeof(Shared)) + (8 << 10);
+  static_assert(kSharedBytes <= 227 << 10);
 };
 using NarrowTile = Shape<128>;  // 6 stages
 using WideTile = Shape<256>;    // 4 stages
@@ -32,8 +34,8 @@ using WideTile = Shape<256>;    // 4 stages
 template <class T>
 struct Arguments {
   SplitSums<Accumulator<T>> sums;
-  int tiles_m, tiles_n;  // of a matrix
-  int stages;            // of k, in all
+  int tiles_n;  // of a matrix
+  SplitStages stages;
   int batch_a, batch_b;  // 0 where the batch shares the operand
 };
 
@@ -45,11 +47,10 @@ struct Part {
 
   template <class T>
   __device__ __forceinline__ explicit Part(const Arguments<T>& g) {
-    const int tiles = g.tiles_m * g.tiles_n, matrix = int(blockIdx.x) / tiles, tile = int(blockIdx.x) % tiles;
-    split = matrix / g.sums.batch, batch = matrix % g.sums.batch;
+    const int tile = int(blockIdx.x);
+    split = int(blockIdx.z), batch = int(blockIdx.y);
     row = tile / g.tiles_n * S::kM, column = tile % g.tiles_n * S::kN;
-    begin = begin_of_part(g.stages, split, g.sums.splits);
-    end = begin_of_part(g.stages, split + 1, g.sums.splits);
+    begin = g.stages.begin(split), end = g.stages.begin(split + 1);
   }
 };
 
@@ -63,22 +64,28 @@ struct RingPosition {
   }
 };
 
+// One thread asks for copies, stage after stage.
 template <class S, class A, class B, class T>
-__device__ __forceinline__ void produce(typename S::Shared& shared, const TensorMap& a, const TensorMap& b,
-                                        const Arguments<T>& g, const Part<S>& part) {
-  const bool elected = elect_one();
+struct Producer {
+  typename S::Shared& shared;
+  const TensorMap &a, &b;
+  const Arguments<T>& g;
+  const Part<S>& part;
+  int step = part.begin;
   RingPosition<S> at{0, 1};  // a fresh stage counts as emptied
-  FASTGEMM_NO_UNROLL
-  for (int step = part.begin; step < part.end; ++step, at.advance()) {
-    wait_phase(&shared.empty[at.stage], at.phase);
-    if (!elected) continue;
-    Barrier* const full = &shared.full[at.stage];
-    unsigned char* const stage = shared.stage[at.stage];
-    arrive_expecting(full, A::kBytes + B::kBytes);
-    A::load(stage, &a, full, part.row, step * A::kK, part.batch * g.batch_a);
-    B::load(stage + A::kBytes, &b, full, part.column, step * B::kK, part.batch * g.batch_b);
+
+  __device__ __forceinline__ void run_to(int end) {
+    FASTGEMM_NO_UNROLL
+    for (; step < end; ++step, at.advance()) {
+      wait_phase(&shared.empty[at.stage], at.phase);
+      Barrier* const full = &shared.full[at.stage];
+      unsigned char* const stage = shared.stage[at.stage];
+      arrive_expecting(full, A::kBytes + B::kBytes);
+      A::template load<true>(stage, &a, full, part.row, step * A::kK, part.batch * g.batch_a);
+      B::template load<true>(stage + A::kBytes, &b, full, part.column, step * B::kK, part.batch * g.batch_b);
+    }
   }
-}
+};
 
 template <class S, class Products, class T>
 __device__ __forceinline__ void consume(typename S::Shared& shared, const Arguments<T>& g,
@@ -116,21 +123,22 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   using A = OperandTile<T, a_major, S::kM>;
   using B = OperandTile<T, b_major, S::kN>;
   FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared);
-  let_next_kernel_begin();
-  if (threadIdx.x == 0) {
+  const int warp = warp_index();
+  const Part<S> part(g);
+  Producer<S, A, B, T> producer{*shared, map_a, map_b, g, part};
+  const bool produces = warp == S::kConsumerWarps && elect_one();
+  if (produces) {
     for (int i = 0; i < S::kStages; ++i) {
       init_barrier(&shared->full[i], 1);
       init_barrier(&shared->empty[i], S::kConsumerWarps);
     }
     fence_barrier_init();
+    producer.run_to(min(part.begin + S::kStages, part.end));  // before anybody else is ready
   }
   __syncthreads();
-  const int warp = warp_index();
-  const Part<S> part(g);
-  if (warp == S::kConsumerWarps)
-    produce<S, A, B>(*shared, map_a, map_b, g, part);
-  else
-    consume<S, SharedOperands<T, A, B, a_major, b_major>>(*shared, g, part, warp);
+  let_next_kernel_begin();
+  if (produces) producer.run_to(part.end);
+  if (warp < S::kConsumerWarps) consume<S, SharedOperands<T, A, B, a_major, b_major>>(*shared, g, part, warp);
 #endif
 }
 
@@ -153,13 +161,13 @@ template <class S, class T>
 void launch_tiles(const Gemm<T>& g, const BoxOperands<T>& operands, int batch, const Plan<S>& plan,
                   int stages, Context& context) {
   const auto sums = split_sums(g, batch, plan.splits, context);
-  const Arguments<T> arguments{
-      sums, plan.tiles_m, plan.tiles_n, stages, operands.a.batch_stride != 0, operands.b.batch_stride != 0};
+  const Arguments<T> arguments{sums, plan.tiles_n, SplitStages(stages, plan.splits),
+                               operands.a.batch_stride != 0, operands.b.batch_stride != 0};
   const TensorMap a = operands.a.map(S::kM), b = operands.b.map(S::kN);
-  const unsigned blocks = unsigned(plan.splits * batch * plan.tiles_m * plan.tiles_n);
+  const dim3 grid(unsigned(plan.tiles_m * plan.tiles_n), unsigned(batch), unsigned(plan.splits));
   operands.with_majors([&]<Major a_major, Major b_major>() {
-    launch<gemm_split_k_kernel<S, T, a_major, b_major>>(
-        "split_k", {dim3(blocks), dim3(S::kThreads), sizeof(typename S::Shared)}, context)(a, b, arguments);
+    launch<gemm_split_k_kernel<S, T, a_major, b_major>>("split_k", {grid, dim3(S::kThreads), S::kSharedBytes},
+                                                        context)(a, b, arguments);
   });
   add_splits(sums, g, context);
 }

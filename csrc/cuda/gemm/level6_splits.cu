@@ -6,8 +6,9 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-// A block has 32 vectors of C, one a lane; its warps share the splits. A thread asks for that many at once.
-constexpr int kWarps = 8, kThreads = 32 * kWarps, kAtOnce = 8;
+// A block has 32 vectors of C, one a lane; its warps share the splits. A thread asks for kAtOnce of them at
+// once, which of 132 splits are all.
+constexpr int kAtOnce = 9, kMostWarps = 16;
 
 template <class T>
 struct AddArguments {
@@ -17,36 +18,45 @@ struct AddArguments {
 };
 
 template <class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(32 * kMostWarps, 2)
     gemm_add_splits_kernel(const __grid_constant__ AddArguments<T> s) {
   using Acc = Accumulator<T>;
   using Sum = Vector16<Acc>;
-  FASTGEMM_SHARED Sum sums[kWarps][32];
-  const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32;
+  FASTGEMM_SHARED Sum sums[kMostWarps][32];
+  const int warp = int(threadIdx.x / 32), lane = int(threadIdx.x % 32), warps = int(blockDim.x / 32);
   const int64_t first = (int64_t(blockIdx.x) * 32 + lane) * 4;  // of a matrix of sums
   const int64_t row = first / s.from.pitch, column = first - row * s.from.pitch;
-  const Acc* const from = s.from.data + blockIdx.z * s.from.matrix + first;
   const int64_t split = s.from.batch * s.from.matrix;
+  const Acc* const from = s.from.data + blockIdx.z * s.from.matrix + first + warp * split;
   const int splits = row < s.from.m ? s.from.splits : 0;
-  wait_for_kernel_before();
   Sum sum{};
-  FASTGEMM_NO_UNROLL
-  for (int i = warp; i < splits; i += kWarps * kAtOnce) {
-    Sum next[kAtOnce] = {};
-    FASTGEMM_UNROLL
-    for (int j = 0; j < kAtOnce; ++j)
-      if (i + j * kWarps < splits) next[j] = load_vector<Sum>(from + (i + j * kWarps) * split);
-    FASTGEMM_UNROLL
-    for (int j = 0; j < kAtOnce; ++j) {
+  const auto add_until = [&](int end) {
+    const Acc* p = from;
+    int i = warp;
+    do {
+      Sum next[kAtOnce] = {};
       FASTGEMM_UNROLL
-      for (int e = 0; e < 4; ++e) sum[e] += next[j][e];
-    }
+      for (int j = 0; j < kAtOnce; ++j, i += warps, p += warps * split)
+        if (i < end) next[j] = load_vector<Sum>(p);
+      FASTGEMM_UNROLL
+      for (int j = 0; j < kAtOnce; ++j) {
+        FASTGEMM_UNROLL
+        for (int e = 0; e < 4; ++e) sum[e] += next[j][e];
+      }
+    } while (i < end);
+  };
+  // Once for nothing: while the kernel before runs, the instructions come.
+  FASTGEMM_NO_UNROLL
+  for (int round = 0; round < 2; ++round) {
+    if (round > 0) wait_for_kernel_before();
+    add_until(round * splits);
   }
   store_vector(&sums[warp][lane], sum);
   __syncthreads();
   if (warp > 0 || splits == 0 || column >= s.from.n) return;
   FASTGEMM_UNROLL
-  for (int i = 1; i < kWarps; ++i) {
+  for (int i = 1; i < kMostWarps; ++i) {
+    if (i >= warps) break;
     const Sum next = load_vector<Sum>(&sums[i][lane]);
     FASTGEMM_UNROLL
     for (int e = 0; e < 4; ++e) sum[e] += next[e];
@@ -63,8 +73,9 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class T>
 void add_splits(const SplitSums<Accumulator<T>>& from, const Gemm<T>& g, Context& context) {
+  const int warps = std::min(int(ceil_div(from.splits, kAtOnce)), kMostWarps);
   const LaunchShape shape{dim3(unsigned(ceil_div(from.matrix, 4 * 32)), 1, unsigned(from.batch)),
-                          dim3(kThreads), 0, true};
+                          dim3(unsigned(32 * warps)), 0, true};
   launch<gemm_add_splits_kernel<T>>("add_splits", shape, context)({from, g, result_vectors(g.result)});
 }
 

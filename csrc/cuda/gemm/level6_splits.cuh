@@ -36,9 +36,13 @@ SplitSums<Accumulator<T>> split_sums(const Gemm<T>& g, int batch, int splits, Co
 template <class T>
 void add_splits(const SplitSums<Accumulator<T>>&, const Gemm<T>&, Context&);
 
-// Part `index` of `count` equal parts of `all`: where it begins.
-__device__ __forceinline__ int begin_of_part(int all, int index, int count) {
-  return int(int64_t(all) * index / count);
-}
+// The stages of k in equal parts: the first `longer` splits have one more.
+struct SplitStages {
+  int share, longer;
+
+  SplitStages() = default;
+  SplitStages(int stages, int splits) : share(stages / splits), longer(stages % splits) {}
+  __device__ __forceinline__ int begin(int split) const { return split * share + min(split, longer); }
+};
 
 }  // namespace fastgemm::FASTGEMM_TARGET
