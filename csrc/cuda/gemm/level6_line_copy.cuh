@@ -68,33 +68,38 @@ __device__ __forceinline__ void copy_unaligned(unsigned char* to, const T* from,
 }
 
 // One thread's share of the copies of a tile that is one box: a unit of every (THREADS / 8)th line.
-// `aligned`: both operands' rows begin at multiples of 16 bytes.
-template <class Tile, class T, int THREADS, bool aligned>
+// Stages follow each other in a ring. `aligned`: both operands' rows begin at multiples of 16 bytes.
+//
+// Where a copy goes is a register of each thread that walks around the ring. Computed from the number of the
+// stage it becomes the sum of such a register and a uniform one, and of that and a cache policy ptxas (13.0)
+// makes a copy that is an illegal instruction.
+template <class Tile, class T, int THREADS, int STAGES, int STAGE_BYTES, bool aligned>
 class LineCopy {
   static constexpr int kAtOnce = THREADS / 8, kUnit = kPer16Bytes<T>;
   static_assert(Tile::kLines % kAtOnce == 0 && kAtOnce % Tile::Order::kPeriod == 0);
   static_assert(Tile::kAlongK || Tile::kSide == Tile::kLine, "one box");
 
  public:
-  // Of the tile at side0, from stage `first` on.
-  __device__ __forceinline__ LineCopy(const LineOperand<T>& from, int batch, int side0, int first)
+  // Of the tile at side0, from stage `first` on, to its place in the first stage of the ring.
+  __device__ __forceinline__ LineCopy(const LineOperand<T>& from, int batch, int side0, int first,
+                                      unsigned char* ring)
       : operand_(from) {
     const int line = int(threadIdx.x / 8), unit = int(threadIdx.x % 8);
     row_ = (Tile::kAlongK ? side0 : first * Tile::kK) + line;
     column_ = (Tile::kAlongK ? first * Tile::kK : side0) + unit * kUnit;
     from_ = from.data + batch * from.batch_stride + row_ * from.row_stride + column_;
-    to_ = Tile::offset(line, unit);
+    to_ = ring + Tile::offset(line, unit);
   }
 
   // The next stage, zeros outside the operand.
-  __device__ __forceinline__ void copy(unsigned char* tile) {
+  __device__ __forceinline__ void copy() {
     const int rows = Tile::kAlongK ? operand_.side : operand_.k;
     const int columns = Tile::kAlongK ? operand_.k : operand_.side;
     const int inside = max(0, min(columns - column_, kUnit));
     const T* from = from_;
     FASTGEMM_UNROLL
     for (int i = 0; i < Tile::kLines / kAtOnce; ++i, from += kAtOnce * operand_.row_stride) {
-      unsigned char* const to = tile + to_ + i * kAtOnce * Tile::Order::kPitch;
+      unsigned char* const to = to_ + i * kAtOnce * Tile::Order::kPitch;
       const int valid = row_ + i * kAtOnce < rows ? inside : 0;
       if (aligned || operand_.aligned)
         copy_async_streaming(to, from, valid * int(sizeof(T)));
@@ -103,12 +108,15 @@ class LineCopy {
     }
     (Tile::kAlongK ? column_ : row_) += Tile::kK;
     from_ += Tile::kAlongK ? Tile::kK : Tile::kK * operand_.row_stride;
+    to_ += STAGE_BYTES;
+    if (++stage_ == STAGES) to_ -= STAGES * STAGE_BYTES, stage_ = 0;
   }
 
  private:
   const LineOperand<T>& operand_;
   const T* from_;
-  int row_, column_, to_;
+  unsigned char* to_;
+  int row_, column_, stage_ = 0;
 };
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -32,21 +32,21 @@ template <class C, class T, bool a_along_k, bool b_along_k, bool aligned>
 struct Kernel {
   using TileA = LineTile<T, a_along_k, C::BM, SwizzledLines<8>>;  // (BM, 128 bytes)
   using TileB = LineTile<T, b_along_k, C::BN, SwizzledLines<8>>;  // (BN, 128 bytes)
-  using CopyA = LineCopy<TileA, T, C::kThreads, aligned>;
-  using CopyB = LineCopy<TileB, T, C::kThreads, aligned>;
   using Warp = WarpProduct<C, T, TileA, TileB>;
   static constexpr int kStageBytes = TileA::kBytes + TileB::kBytes;
+  using CopyA = LineCopy<TileA, T, C::kThreads, C::kStages, kStageBytes, aligned>;
+  using CopyB = LineCopy<TileB, T, C::kThreads, C::kStages, kStageBytes, aligned>;
   union Shared {
     unsigned char ring[C::kStages][kStageBytes];
     WarpSlab<Accumulator<T>, C::WM, C::WN> slabs[C::kWarps];
   };
 };
 
-// Multiplies what copy(stage of the ring) copies in so many stages. Half a stage is multiplied while the next
+// Multiplies what copy_next() copies in so many stages. Half a stage is multiplied while the next
 // one arrives; the first time it is nothing but zeros, and what arrives are the instructions.
-template <class C, class K, class Copy>
+template <class C, class K, class CopyNext>
 __device__ __forceinline__ void multiply_all(unsigned char* ring, int stages, typename K::Warp& warp,
-                                             Copy&& copy) {
+                                             CopyNext&& copy_next) {
   constexpr int kStages = C::kStages, kHalf = K::Warp::kSteps / 2;
   const auto stage_at = [&](int i) { return ring + i % kStages * K::kStageBytes; };
   typename K::Warp::Fragments fragments[kHalf] = {};
@@ -62,7 +62,7 @@ __device__ __forceinline__ void multiply_all(unsigned char* ring, int stages, ty
       stage == 0 ? wait_async_copies<kStages - 1>() : wait_async_copies<kStages - 2>();
       __syncthreads();  // the stage is there for all, and the one before has been read by all
       if (stage > 0) {
-        if (stage - 1 + kStages < stages) copy(stage_at(stage - 1));
+        if (stage - 1 + kStages < stages) copy_next();
         commit_async_copies();
       }
     }
@@ -111,21 +111,18 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
   const int row0 = int(blockIdx.x) * C::BM, column0 = int(column_tile) * C::BN, batch = int(blockIdx.z);
   const int begin = g.stages.begin(int(split)), stages = g.stages.begin(int(split) + 1) - begin;
 
-  typename K::CopyA a(g.a, batch, row0, begin);
-  typename K::CopyB b(g.b, batch, column0, begin);
-  const auto copy = [&](unsigned char* stage) {
-    a.copy(stage);
-    b.copy(stage + K::TileA::kBytes);
-  };
+  typename K::CopyA a(g.a, batch, row0, begin, shared->ring[0]);
+  typename K::CopyB b(g.b, batch, column0, begin, shared->ring[0] + K::TileA::kBytes);
+  const auto copy_next = [&] { a.copy(), b.copy(); };
   FASTGEMM_NO_UNROLL
   for (int i = 0; i < C::kStages; ++i) {
-    if (i < stages) copy(shared->ring[i]);
+    if (i < stages) copy_next();
     commit_async_copies();  // an empty group too, so that the count of groups is the count of stages
   }
   let_next_kernel_begin();
   const int w = warp_index(), row = w % C::kWarpsM * C::WM, column = w / C::kWarpsM * C::WN;
   typename K::Warp warp(row, column);
-  multiply_all<C, K>(shared->ring[0], stages, warp, copy);
+  multiply_all<C, K>(shared->ring[0], stages, warp, copy_next);
 
   if (g.sums.splits > 1) {
     const int lane = int(threadIdx.x) % 32;
