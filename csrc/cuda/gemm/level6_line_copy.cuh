@@ -71,8 +71,8 @@ __device__ __forceinline__ void copy_unaligned(unsigned char* to, const T* from,
 // Stages follow each other in a ring. `aligned`: both operands' rows begin at multiples of 16 bytes.
 //
 // Where a copy goes is a register of each thread that walks around the ring. Computed from the number of the
-// stage it becomes the sum of such a register and a uniform one, and of that and a cache policy ptxas (13.0)
-// makes a copy that is an illegal instruction.
+// stage it becomes the sum of such a register and a uniform one, and where such a copy has a cache policy,
+// ptxas (13.0) names uniform registers that nobody has written: an illegal instruction.
 template <class Tile, class T, int THREADS, int STAGES, int STAGE_BYTES, bool aligned>
 class LineCopy {
   static constexpr int kAtOnce = THREADS / 8, kUnit = kPer16Bytes<T>;
