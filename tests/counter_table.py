@@ -215,6 +215,17 @@ WMMA = by_warps((128, 128), Access("shared load", 2, conflict=1, code="wmma_load
 MMA_SYNC = by_warps(
     (128, 256), Access("shared ldmatrix", 16, requests=Fraction(8, 64 * 64 * 16 // 32), conflict=1)
 )
+# 4 loads for 32 x 32 sums and 16 of k.
+SMALL_TILE = by_warps(
+    (64, 64), Access("shared ldmatrix", 16, requests=Fraction(4, 32 * 32 * 16 // 32), conflict=1)
+)
+
+
+def split_k(s: int) -> list[Access]:
+    """Operands as in wgmma; the sums, in whole sectors, are for the kernel that adds them."""
+    return [BOX_OF_A, BOXES_OF_B, Access("none mma"), Access("global store workspace", 8, sectors=8)]
+
+
 # 24 loads for 64 x 32 sums and 8 of k.
 DMMA = Row(
     "the same of doubles, which come element by element",
@@ -270,6 +281,14 @@ GEMM = {
         all_accesses=False,
         tolerance=0.04,  # one step more is read than multiplied
         in_flight=lambda n: n == 2 * 48 * 1024,
+    ),
+    "small_tile": Row(
+        *("all of k on its way at once", SMALL_TILE, (128, 192, 256), (BF16,), False),
+        in_flight=lambda n: n == 4 * 16 * 1024,
+    ),
+    "split_k": Row(
+        *("sums of many parts of k, written past each other", split_k, (256, 128, 2048), (BF16,)),
+        in_flight=lambda n: n == 4 * 32 * 1024,
     ),
     "dmma": DMMA,
     "dmma_m8n8k4": replace(DMMA, idea="another instruction for the same accesses"),

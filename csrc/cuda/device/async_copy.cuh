@@ -28,6 +28,15 @@ __device__ __forceinline__ void copy_async_prefetching(void* to_shared, const vo
                "l"(from)
                : "memory");
 }
+// 16 bytes that are soon of no use: L2 gives up such lines before others, which it would have to write back.
+__device__ __forceinline__ void copy_async_streaming(void* to_shared, const void* from, int valid) {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile(
+      "cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(shared_address(to_shared)),
+      "l"(from), "r"(valid), "l"(policy)
+      : "memory");
+}
 __device__ __forceinline__ void commit_async_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 // Waits until at most `pending` of this thread's committed groups are in flight.
@@ -41,6 +50,9 @@ __device__ __forceinline__ void wait_async_copies() {
 using simt::commit_async_copies;
 using simt::copy_async;
 using simt::wait_async_copies;
+inline void copy_async_streaming(void* to_shared, const void* from, int valid) {
+  copy_async<16>(to_shared, from, valid);
+}
 inline void copy_async_prefetching(void* to_shared, const void* from) { copy_async<16>(to_shared, from); }
 
 #endif

@@ -3,6 +3,7 @@
 #include <new>
 #include <stdexcept>
 
+#include "cuda/available.h"
 #include "cuda/device/launch.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -38,7 +39,7 @@ cudaError_t launch_kernel(const void* kernel, const LaunchShape& shape, void** a
   cudaLaunchConfig_t config{};
   config.gridDim = shape.grid, config.blockDim = shape.block;
   config.dynamicSmemBytes = shape.shared_bytes, config.stream = stream;
-  config.attrs = &overlap, config.numAttrs = shape.overlaps ? 1 : 0;
+  config.attrs = &overlap, config.numAttrs = shape.overlaps && unavailable_sm90a() == nullptr ? 1 : 0;
   return cudaLaunchKernelExC(&config, kernel, arguments);
 }
 

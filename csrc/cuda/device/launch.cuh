@@ -16,7 +16,8 @@ struct LaunchShape {
   dim3 block;
   size_t shared_bytes = 0;  // dynamic
   // Blocks may begin when all of the kernel before have called let_next_kernel_begin() (sync.cuh), as far as
-  // they find room; they call wait_for_kernel_before() before they touch what it writes or reads.
+  // they find room; they call wait_for_kernel_before() before they touch what it writes or reads. Where code
+  // for sm_90a does not run the kernels follow each other.
   bool overlaps = false;
 };
 

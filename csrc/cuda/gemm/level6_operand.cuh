@@ -33,12 +33,15 @@ struct OperandTile {
   static constexpr int kBoxSide = kInRows ? side : SideBox<T>::kSide, kBoxes = side / kBoxSide;
   static_assert(side % 64 == 0 && side <= 256, "a box has at most 256 rows");
 
+  // `streaming`: other blocks that need the tile need it now.
+  template <bool streaming = false>
   __device__ __forceinline__ static void load(unsigned char* to, const TensorMap* map, Barrier* full,
                                               int first, int k, int plane) {
+    constexpr auto kLoad = streaming ? &load_box_streaming : &load_box;
     FASTGEMM_UNROLL
     for (int i = 0; i < kBoxes; ++i) {
       const int from = first + i * kBoxSide;
-      load_box(to + i * kBoxSide * 128, map, full, kInRows ? k : from, kInRows ? from : k, plane);
+      kLoad(to + i * kBoxSide * 128, map, full, kInRows ? k : from, kInRows ? from : k, plane);
     }
   }
 

@@ -20,7 +20,7 @@ struct LineTile {
   static constexpr int kLines = SIDE;  // SIDE * kK elements, in either direction
   static constexpr int kBoxLines = kAlongK ? SIDE : kK;
   static constexpr int kBytes = Order::template bytes<SIDE>();
-  static_assert(SIDE % kLine == 0, "whole boxes");
+  static_assert(kAlongK || SIDE % kLine == 0, "whole boxes");
 
   // In bytes.
   __device__ __forceinline__ static constexpr int offset(int line, int unit) {

@@ -13,6 +13,9 @@ set(FASTGEMM_CUDA_GEMM
     csrc/cuda/gemm/level6_wgmma_specialized.cu
     csrc/cuda/gemm/level6_dmma.cu
     csrc/cuda/gemm/level6_mma_sync.cu
+    csrc/cuda/gemm/level6_small_tile.cu
+    csrc/cuda/gemm/level6_split_k.cu
+    csrc/cuda/gemm/level6_splits.cu
     csrc/cuda/gemm/level6_wmma.cu
     csrc/cuda/gemm/packed/bf16x3.cu
     csrc/cuda/gemm/packed/bf16x6.cu

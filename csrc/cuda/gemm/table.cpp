@@ -1,6 +1,8 @@
 // The rows of GEMM on CUDA.
 #include "core/table.h"
 
+#include <algorithm>
+
 #include "cuda/available.h"
 #include "cuda/gemm/levels.h"
 
@@ -47,6 +49,8 @@ constexpr Kernel large_block_row(int level, std::string_view name, DTypeSet type
 // What tensor cores multiply so far.
 constexpr DTypeSet kTensorCoreTypes = dtypes(DType::f32, DType::f16, DType::bf16, DType::i8);
 
+constexpr DTypeSet kHalfAndByte = dtypes(DType::f16, DType::bf16, DType::i8);
+
 // Tensor cores round float32 operands to tf32.
 constexpr Kernel tensor_core_row(Kernel k) {
   k.precision = Precision::tf32;
@@ -57,6 +61,31 @@ constexpr Kernel tensor_core_row(Kernel k) {
 constexpr Kernel split_row(std::string_view name, std::string_view summary, Gemm gemm, Precision precision) {
   Kernel k = hopper_row(6, name, dtypes(DType::f32), summary, gemm);
   k.precision = precision;
+  return k;
+}
+
+constexpr int64_t tiles(const GemmProblem& p, int64_t size) {
+  return p.batch * ((p.m + size - 1) / size) * ((p.n + size - 1) / size);
+}
+constexpr int64_t stages(const GemmProblem& p) {  // of 128 bytes of k
+  return (p.k * element_size(p.type) + 127) / 128;
+}
+
+// As far as it was seen to be faster than wgmma_specialized on 132 multiprocessors; at four times as much it
+// is slower. Bytes that do not lie along k it would copy first.
+bool suits_small_tile(const GemmProblem& p) {
+  const bool in_place = p.type != DType::i8 || (p.a.col_stride == 1 && p.b.row_stride == 1);
+  return in_place && tiles(p, 64) * stages(p) <= 1024;
+}
+
+// So many ways to cut k that one block would add for a long time, and so much k that writing and reading the
+// parts does not count.
+bool suits_split_k(const GemmProblem& p) {
+  return tiles(p, 128) <= 64 && stages(p) >= std::max<int64_t>(4 * tiles(p, 128), 64);
+}
+
+constexpr Kernel suited(Kernel k, bool (*suits)(const GemmProblem&)) {
+  k.suits = suits;
   return k;
 }
 
@@ -86,6 +115,14 @@ constexpr Kernel kRows[] = {
     row(5, "double_buffer_sync", dtypes(DType::f32),
         "vectorized with double buffers filled through registers: they spill",
         FASTGEMM_LAUNCHER(gemm_double_buffer_sync), Role::pitfall),
+    suited(row(6, "small_tile", kHalfAndByte,
+               "64 x 64 tiles by mma.sync, up to 512 bytes of k asked for at once, operands of any alignment",
+               FASTGEMM_LAUNCHER(gemm_small_tile)),
+           suits_small_tile),
+    suited(hopper_row(6, "split_k", kHalfAndByte,
+                      "k cut into a part for each multiprocessor, wgmma, a second kernel that adds the parts",
+                      FASTGEMM_LAUNCHER(gemm_split_k)),
+           suits_split_k),
     tensor_core_row(
         hopper_row(6, "wgmma_specialized", kTensorCoreTypes,
                    "a producer warp, two warpgroups of 64 x 256 sums, persistent blocks, asynchronous stores",

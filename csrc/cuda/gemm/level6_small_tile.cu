@@ -1,0 +1,223 @@
+// Level 6 since sm_80 for small products and batches of them. What changes from mma_sync:
+//   - block tiles of 64 x 64, so that 64 products of 128 x 128 x 128 are 256 blocks, and three blocks on a
+//     multiprocessor, which fill each other's waits;
+//   - a block asks for four stages at once, and for k up to 256 (bytes: 512) that is all it will ever need:
+//     one wait, products, one store;
+//   - one launch and nothing before it: no tensor maps, no flags to clear, and operands are read where they
+//     lie, whatever their alignment (level6_line_copy.cuh);
+//   - where there are few tiles and k is long it is cut (level6_splits.cuh).
+// So small a product meets cold caches, that of instructions too: of 4.5 us that 64 products of 128 x 128 x
+// 128 took, 1 went by before the first copies, 1.4 until they had arrived, 0.7 in the products and 0.9
+// in the stores. Hence little code on the way, and operands that L2 need not keep (0.6 us).
+#include "cuda/gemm/level5_choice.cuh"
+#include "cuda/gemm/level6_line_copy.cuh"
+#include "cuda/gemm/level6_splits.cuh"
+#include "cuda/gemm/level6_warp_product.cuh"
+#include "cuda/gemm/levels.h"
+
+namespace fastgemm::FASTGEMM_TARGET {
+namespace {
+
+using Tiles = TileConfig<64, 64, 32, 32, 4, 3>;  // block tile, warp tile, stages, blocks
+
+template <class T>
+struct Arguments {
+  LineOperand<T> a, b;
+  unsigned tiles_n;
+  SplitStages stages;
+  SplitSums<Accumulator<T>> sums;  // of one split nothing is kept
+  Gemm<T> gemm;
+  ResultVectors vectors;
+  bool plain;  // rows of the result are whole vectors of its type, and beta is 0
+};
+
+template <class C, class T, bool a_along_k, bool b_along_k, bool aligned>
+struct Kernel {
+  using TileA = LineTile<T, a_along_k, C::BM, SwizzledLines<8>>;  // (BM, 128 bytes)
+  using TileB = LineTile<T, b_along_k, C::BN, SwizzledLines<8>>;  // (BN, 128 bytes)
+  using Warp = WarpProduct<C, T, TileA, TileB>;
+  static constexpr int kStageBytes = TileA::kBytes + TileB::kBytes;
+  using CopyA = LineCopy<TileA, T, C::kThreads, C::kStages, kStageBytes, aligned>;
+  using CopyB = LineCopy<TileB, T, C::kThreads, C::kStages, kStageBytes, aligned>;
+  union Shared {
+    unsigned char ring[C::kStages][kStageBytes];
+    WarpSlab<Accumulator<T>, C::WM, C::WN> slabs[C::kWarps];
+  };
+};
+
+// Multiplies what copy_next() copies in so many stages, half a stage at a time. The first products are of
+// zeros: while the operands are on their way they bring the instructions.
+template <class C, class K, class CopyNext>
+__device__ __forceinline__ void multiply_all(unsigned char* ring, int stages, typename K::Warp& warp,
+                                             CopyNext&& copy_next) {
+  constexpr int kStages = C::kStages, kHalf = K::Warp::kSteps / 2;
+  const auto stage_at = [&](int i) { return ring + i % kStages * K::kStageBytes; };
+  typename K::Warp::Fragments fragments[kHalf] = {};
+  FASTGEMM_NO_UNROLL
+  for (int half = 0; half <= 2 * stages; ++half) {
+    const int stage = half / 2;
+    FASTGEMM_UNROLL
+    for (int step = 0; step < kHalf; ++step) {
+      FASTGEMM_UNROLL
+      for (int i = 0; i < K::Warp::kM; ++i) warp.multiply(fragments[step], i);
+    }
+    if (half % 2 == 0 && stage < stages) {
+      stage == 0 ? wait_async_copies<kStages - 1>() : wait_async_copies<kStages - 2>();
+      __syncthreads();  // the stage is there for all, and the one before has been read by all
+      if (stage > 0) {
+        if (stage - 1 + kStages < stages) copy_next();
+        commit_async_copies();
+      }
+    }
+    if (stage == stages) continue;
+    FASTGEMM_UNROLL
+    for (int step = 0; step < kHalf; ++step) {
+      FASTGEMM_UNROLL
+      for (int i = 0; i < K::Warp::kM; ++i)
+        warp.load(fragments[step], stage_at(stage), half % 2 * kHalf + step, i);
+    }
+  }
+}
+
+// alpha times a warp's sums, to rows of whole vectors.
+template <class C, class T>
+__device__ __forceinline__ void store_plain(const Arguments<T>& g, const Accumulator<T>* sums, int pitch,
+                                            int batch, int row0, int column0) {
+  using Out = typename Result<T>::Narrow;
+  constexpr int N = kPer16Bytes<Out>, kAcross = C::WN / N, kDown = 32 / kAcross;
+  const int lane = int(threadIdx.x % 32), column = lane % kAcross * N;
+  if (column0 + column >= g.gemm.n) return;
+  const Result<T>& r = g.gemm.result;
+  int row = lane / kAcross;
+  Out* to =
+      static_cast<Out*>(r.out) + batch * r.batch_stride + (row0 + row) * r.row_stride + column0 + column;
+  FASTGEMM_NO_UNROLL
+  for (; row < C::WM && row0 + row < g.gemm.m; row += kDown, to += kDown * r.row_stride) {
+    Vector16<Out> v;
+    FASTGEMM_UNROLL
+    for (int i = 0; i < N; i += 4) {
+      const auto part = load_vector<Vector16<Accumulator<T>>>(&sums[row * pitch + column + i]);
+      FASTGEMM_UNROLL
+      for (int e = 0; e < 4; ++e) v[i + e] = narrow<Out>(r.alpha * part[e]);
+    }
+    store_vector(to, v);
+  }
+}
+
+template <class C, class T, bool a_along_k, bool b_along_k, bool aligned>
+__global__ void __launch_bounds__(C::kThreads, C::kBlocks)
+    gemm_small_tile_kernel(const __grid_constant__ Arguments<T> g) {
+  using K = Kernel<C, T, a_along_k, b_along_k, aligned>;
+  FASTGEMM_DYNAMIC_SHARED(typename K::Shared, shared);
+  unsigned column_tile = blockIdx.y, split = 0;
+  if (g.sums.splits > 1) split = column_tile / g.tiles_n, column_tile %= g.tiles_n;
+  const int row0 = int(blockIdx.x) * C::BM, column0 = int(column_tile) * C::BN, batch = int(blockIdx.z);
+  const int begin = g.stages.begin(int(split)), stages = g.stages.begin(int(split) + 1) - begin;
+
+  typename K::CopyA a(g.a, batch, row0, begin, shared->ring[0]);
+  typename K::CopyB b(g.b, batch, column0, begin, shared->ring[0] + K::TileA::kBytes);
+  const auto copy_next = [&] { a.copy(), b.copy(); };
+  FASTGEMM_NO_UNROLL
+  for (int i = 0; i < C::kStages; ++i) {
+    if (i < stages) copy_next();
+    commit_async_copies();  // an empty group too, so that the count of groups is the count of stages
+  }
+  let_next_kernel_begin();
+  const int w = warp_index(), row = w % C::kWarpsM * C::WM, column = w / C::kWarpsM * C::WN;
+  typename K::Warp warp(row, column);
+  multiply_all<C, K>(shared->ring[0], stages, warp, copy_next);
+
+  if (g.sums.splits > 1) {
+    const int lane = int(threadIdx.x) % 32;
+    FASTGEMM_UNROLL
+    for (int i = 0; i < K::Warp::kM; ++i) {
+      FASTGEMM_UNROLL
+      for (int j = 0; j < K::Warp::kN; ++j) {
+        FASTGEMM_UNROLL
+        for (int r = 0; r < 4; r += 2) {
+          const Position p = MmaLayout<T>::c(lane, r);
+          g.sums.put(int(split), batch, row0 + row + 16 * i + p.row, column0 + column + 8 * j + p.column,
+                     warp.sum[i][j][r], warp.sum[i][j][r + 1]);
+        }
+      }
+    }
+    return;
+  }
+  __syncthreads();  // slabs take the place of the ring
+  auto& slab = shared->slabs[w];
+  slab.put(warp.sum);
+  __syncwarp();
+  if (g.plain)
+    store_plain<C>(g, slab.sums, slab.kPitch, batch, row0 + row, column0 + column);
+  else
+    slab.store(g.gemm.at_batch(batch), g.vectors, row0 + row, column0 + column);
+}
+
+// The operand in place; bytes, which ldmatrix cannot transpose, are copied unless they lie along k.
+template <class T>
+LineOperand<T> operand_of(const T* data, int64_t side, int64_t k, int64_t side_stride, int64_t k_stride,
+                          int64_t batch_stride, int batch, Context& context) {
+  if (sizeof(T) == 1 && k > 1 && k_stride != 1) {
+    const RowsOperand<T> rows =
+        rows_operand<Takes::along_k>(data, side, k, side_stride, k_stride, batch_stride, batch, context);
+    return line_operand(rows.data, side, k, rows.row_stride, 1, rows.batch_stride, batch);
+  }
+  return line_operand(data, side, k, side_stride, k_stride, batch_stride, batch);
+}
+
+// How many ways to cut k: so that every multiprocessor has a block, of at least four stages.
+inline int plan_splits(int64_t tiles, int stages) {
+  constexpr int kLeast = 4, kWorthIt = 16;  // stages; below, a second launch takes longer
+  if (stages < kWorthIt) return 1;
+  return int(std::clamp<int64_t>(multiprocessors() / tiles, 1, stages / kLeast));
+}
+
+template <class C, class T>
+void launch_small_tile(const Gemm<T>& g, int batch, Context& context) {
+  const int64_t tiles_m = ceil_div(g.m, C::BM), tiles_n = ceil_div(g.n, C::BN);
+  const int stages = int(ceil_div(g.k, 128 / int(sizeof(T))));
+  const int splits = plan_splits(batch * tiles_m * tiles_n, stages);
+  const dim3 grid(unsigned(tiles_m), unsigned(tiles_n * splits), unsigned(batch));
+  const ResultVectors vectors = result_vectors(g.result);
+  Arguments<T> s{
+      .a = operand_of(g.a.data, g.m, g.k, g.a.row_stride, g.a.col_stride, g.a.batch_stride, batch, context),
+      .b = operand_of(g.b.data, g.n, g.k, g.b.col_stride, g.b.row_stride, g.b.batch_stride, batch, context),
+      .tiles_n = unsigned(tiles_n),
+      .stages = SplitStages(stages, splits),
+      .gemm = g,
+      .vectors = vectors,
+      .plain = vectors.out && !g.result.wide && g.result.beta == 0 && g.n % kPer16Bytes<T> == 0};
+  s.sums.splits = splits;
+  if (splits > 1) s.sums = split_sums(g, batch, splits, context);
+  const auto run_as = [&]<bool aligned, bool a_along_k, bool b_along_k>() {
+    using K = Kernel<C, T, a_along_k, b_along_k, aligned>;
+    const LaunchShape shape{grid, dim3(C::kThreads), sizeof(typename K::Shared)};
+    launch<gemm_small_tile_kernel<C, T, a_along_k, b_along_k, aligned>>("small_tile", shape, context)(s);
+  };
+  const auto run = [&]<bool... along_k>() {
+    s.a.aligned&& s.b.aligned ? run_as.template operator()<true, along_k...>()
+                              : run_as.template operator()<false, along_k...>();
+  };
+  if constexpr (sizeof(T) == 1) {
+    run.template operator()<true, true>();
+  } else if (s.a.along_k) {
+    s.b.along_k ? run.template operator()<true, true>() : run.template operator()<true, false>();
+  } else {
+    s.b.along_k ? run.template operator()<false, true>() : run.template operator()<false, false>();
+  }
+  if (splits > 1) add_splits(s.sums, g, context);
+}
+
+}  // namespace
+
+void gemm_small_tile(const GemmProblem& problem, Context& context) {
+  run_gemm(problem, [&]<class T>(const Gemm<T>& g, int batch) {
+    if constexpr (sizeof(T) <= 2) {
+      constexpr int64_t kMostColumns = int64_t{Tiles::BN} * 65535;  // gridDim.y
+      if (!fits_tiles(g) || g.n > kMostColumns) return gemm_small(g, batch, context);
+      launch_small_tile<Tiles>(g, batch, context);
+    }
+  });
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET
