@@ -1,6 +1,8 @@
 // The rows of GEMM on CUDA.
 #include "core/table.h"
 
+#include <algorithm>
+
 #include "cuda/available.h"
 #include "cuda/gemm/levels.h"
 
@@ -60,6 +62,20 @@ constexpr Kernel split_row(std::string_view name, std::string_view summary, Gemm
   return k;
 }
 
+// Where bf16x6's pre-pass would take longer than what it saves: C narrow, or small against k, or batches of
+// small matrices.
+bool suits_fused(const GemmProblem& p) {
+  const int64_t narrow = std::min(p.m, p.n), wide = std::max(p.m, p.n);
+  return narrow <= 64 || wide <= 256 || (wide <= 512 && p.k >= 16 * wide);
+}
+constexpr Kernel fused_row() {
+  Kernel k = large_block_row(6, "bf16x6_fused", dtypes(DType::f32),
+                             "the same without a pre-pass, for narrow products, long sums and small batches",
+                             FASTGEMM_LAUNCHER(gemm_bf16x6_fused));
+  k.suits = suits_fused;
+  return k;
+}
+
 constexpr Kernel kRows[] = {
     row(1, "naive", kGemmTypes, "one thread an element of C, a warp along a row of C",
         FASTGEMM_LAUNCHER(gemm_naive)),
@@ -101,6 +117,7 @@ constexpr Kernel kRows[] = {
               FASTGEMM_LAUNCHER(gemm_fp16x3), Precision::fp16x3),
     split_row("bf16x3", "float32 as three products of bf16 planes: 16 of 24 bits",
               FASTGEMM_LAUNCHER(gemm_bf16x3), Precision::bf16x3),
+    fused_row(),
     split_row("bf16x6",
               "float32 as six products of bf16 planes, summed in order: more accurate than float32 sums",
               FASTGEMM_LAUNCHER(gemm_bf16x6), Precision::ieee),
