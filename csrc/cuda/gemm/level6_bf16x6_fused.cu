@@ -1,18 +1,19 @@
-// Level 6, float32 at float32 accuracy without a pre-pass. The products of bf16x6, but the planes are cut on
-// the way from shared memory to the tensor cores, where bf16x6 reads operands, writes planes and reads those:
-// what counts when operands are read about once. So this row is for products with few rows or columns, for
-// long k over a small C, and for batches of small matrices.
+// Level 6, float32 at float32 accuracy without a pre-pass. The products are those of bf16x6, but the planes
+// are cut on the way from shared memory to the tensor cores, where bf16x6 reads operands, writes planes and
+// reads those. That counts when operands are read about once: so this row is for products with few rows or
+// columns, for long k over a small C, and for batches of small matrices.
 //
-//   - The longer side of C is the rows of mma.m16n8k16. They stay in registers: a lane reads the floats that
-//     its fragments are made of, and cuts them; no other lane needs them.
+//   - The longer side of C is the rows of wgmma. They stay in registers: a lane reads the floats that its
+//     fragments are made of, and cuts them; no other lane needs them.
 //   - The shorter side is the columns. All warps need those, so the block cuts them once, a stage ahead, into
-//     fragments in shared memory.
+//     planes in shared memory.
 //   - Sums of 16 products are made in the tensor cores, small ones first, and added to sums in registers,
-//     rounded to nearest: a sum is truncated once a step.
+//     rounded to nearest: a sum is truncated once a step. Meanwhile the next step is cut.
 //   - Operands are multiplied by 2^24 first, so that bf16 holds all bits of the smallest float32; sums that
-//     are not finite are computed again by fused multiply-adds, as in bf16x6 (repair.cuh).
-//   - k is split to fill the device; a second launch adds the sums in order.
-#include "cuda/device/mma.cuh"
+//     are not finite are computed again by fused multiply-adds (level6_float_dot.cuh).
+//   - k is split to fill the device; a second launch adds the sums in order (level6_add_splits.cu).
+#include "cuda/device/wgmma.cuh"
+#include "cuda/gemm/level6_add_splits.cuh"
 #include "cuda/gemm/level6_float_dot.cuh"
 #include "cuda/gemm/level6_float_tile.cuh"
 #include "cuda/gemm/levels.h"
@@ -24,26 +25,34 @@ namespace {
 using Scheme = packed::Bf16x6;
 constexpr int kPlanes = Scheme::kPlanes;
 constexpr float kScale = 16777216.f, kUnscale = 1 / (kScale * kScale);  // 2^24
-constexpr int kWarps = 4, kThreads = 32 * kWarps, kWarpRows = 32, kRows = kWarps * kWarpRows;
+constexpr int kWarps = 4, kThreads = 32 * kWarps;                       // a warpgroup
+constexpr int kHalves = 2, kRows = 64 * kHalves;                        // two wgmma of 64 rows
 constexpr int kSteps = kTileK / 16;
 constexpr int kBlocksAnSM = 2;
 
 template <int columns_, bool rows_along_k_>
 struct Tile {
   static constexpr bool kRowsAlongK = rows_along_k_;
-  static constexpr int kColumns = columns_, kFragments = columns_ / 8;
-  static constexpr int kPairs = (kFragments + 1) / 2, kInPair = kFragments < 2 ? 1 : 2;
+  static constexpr int kColumns = columns_, kFragments = columns_ / 8, kSums = columns_ / 2;
   static constexpr int kStages = columns_ == 64 ? 3 : 4;
   static constexpr int kRowPitch = kLinePitch<kRows, 8>;
   static constexpr int kColumnPitch = kLinePitch < kColumns, rows_along_k_ ? 4 : 8 > ;
   static constexpr int kRowWords = kRowsAlongK ? kRows * kTileK : kTileK * kRowPitch;
-  static constexpr int kColumnWords = kTileK * (kColumnPitch > kColumns ? kColumnPitch : kColumns);
+  static constexpr int kColumnWords = kTileK * kColumnPitch;
 
-  using PairPlane = Vector<uint32_t, 2 * kInPair>;  // of a lane: two registers a fragment
-  struct alignas(128) Shared {
-    float rows[kStages][kRowWords];                    // (kRows, kTileK)
-    float columns[kStages][kColumnWords];              // (kColumns, kTileK)
-    PairPlane planes[2][kSteps][kPairs][kPlanes][32];  // of the columns, by lane
+  // A plane of a step as wgmma reads it: 8 values of k of all columns, then the other 8; 4 words a column.
+  static constexpr int kHalfWords = kColumns * 4, kPlaneWords = 2 * kHalfWords;
+  struct Ring {
+    float rows[kStages][kRowWords];                                 // (kRows, kTileK)
+    float columns[kStages][kColumnWords];                           // (kColumns, kTileK)
+    alignas(128) uint32_t planes[2][kSteps][kPlanes][kPlaneWords];  // of the columns
+  };
+  // The sums on their way to C, whose rows are the tile's columns or its rows.
+  static constexpr int kSlabPitchAlongRows = kLinePitch<kRows, 4>;        // (kColumns, kRows)
+  static constexpr int kSlabPitchAlongColumns = kLinePitch<kColumns, 8>;  // (kRows, kColumns)
+  union Shared {
+    Ring ring;
+    float slab[std::max(kColumns * kSlabPitchAlongRows, kRows* kSlabPitchAlongColumns)];
   };
 };
 
@@ -51,18 +60,12 @@ struct FusedArguments {
   Gemm<float> gemm;
   PanelSource<float> rows, columns;
   int64_t rows_batch_stride, columns_batch_stride;
-  bool rows_are_columns_of_c, columns_along_k;
+  bool along_rows;  // rows of C are columns of the tile
   unsigned column_tiles;
   int64_t split_k;       // of each blockIdx.y
   int64_t split_stride;  // elements of the result between splits
   bool split;
-
-  __device__ __forceinline__ int64_t c_row(int64_t row, int64_t column) const {
-    return rows_are_columns_of_c ? column : row;
-  }
-  __device__ __forceinline__ int64_t c_column(int64_t row, int64_t column) const {
-    return rows_are_columns_of_c ? row : column;
-  }
+  ResultVectors vectors;
 };
 
 // Eight floats as registers of fragments, of each plane.
@@ -73,229 +76,214 @@ __device__ __forceinline__ void cut(const float (&x)[8], uint32_t (&planes)[kPla
   Scheme::cut(bits, planes);
 }
 
-// Rows of C that slot i (0 to 3) of a lane holds, in the warp's 32: slots 0 and 1 are the first fragment's.
+// The row of slot i of a lane among the 32 of its warp: slots 0 and 1 are the first half's, 2 and 3 the
+// other's.
 template <bool rows_along_k>
 __device__ __forceinline__ int row_of_slot(int i) {
   return rows_along_k ? 8 * i + lane_row() : 4 * lane_row() + i;
 }
 
-// The fragments of A of one step: 32 rows.
+using Fragments = uint32_t[kHalves][kPlanes][4];
+
+// The fragments of a step, of the warp's rows.
 template <class T>
-__device__ __forceinline__ void cut_rows(uint32_t (&a)[2][kPlanes][4], const float* tile, int row, int step) {
+__device__ __forceinline__ void cut_rows(Fragments& to, const float* tile, int step) {
   using Four = Vector<float, 4>;
+  const int row = int(threadIdx.x) / 32 * 32;
   float x[4][4];  // slot, k
   FASTGEMM_UNROLL
   for (int i = 0; i < 4; ++i) {
     if constexpr (T::kRowsAlongK) {
-      const int at = row + row_of_slot<true>(i), k = 16 * step + k_of_slot<true>(0);
-      store_vector(x[i], load_vector<Four>(tile + place_along_k(at, k)));
+      const int at = place_along_k(row + lane_row(), 4 * lane_quad()) ^ 16 * step;
+      const Four four = load_vector<Four>(tile + at + 8 * i * kTileK);
+      FASTGEMM_UNROLL
+      for (int k = 0; k < 4; ++k) x[i][k] = four[k];
     } else {
-      const int k = 16 * step + k_of_slot<false>(i);
-      const Four four = load_vector<Four>(tile + k * T::kRowPitch + row + row_of_slot<false>(0));
+      const int k = 16 * step + 4 * i + lane_quad();
+      const Four four = load_vector<Four>(tile + k * T::kRowPitch + row + 4 * lane_row());
       FASTGEMM_UNROLL
       for (int s = 0; s < 4; ++s) x[s][i] = four[s];
     }
   }
   FASTGEMM_UNROLL
-  for (int f = 0; f < 2; ++f) {
-    const float(&low)[4] = x[2 * f], (&high)[4] = x[2 * f + 1];
+  for (int h = 0; h < kHalves; ++h) {
+    const float(&low)[4] = x[2 * h], (&high)[4] = x[2 * h + 1];
     const float fragment[8] = {low[0], low[1], high[0], high[1], low[2], low[3], high[2], high[3]};
-    cut(fragment, a[f]);
+    cut(fragment, to[h]);
   }
 }
 
-// The fragments of B of one stage, by all warps.
+// The planes of a stage's columns, also of one past the last, which nobody reads. A warp takes 8 columns at a
+// time, of both steps.
 template <class T>
-__device__ __forceinline__ void cut_columns(typename T::Shared& s, int stage, int buffer, bool along_k,
-                                            int warp) {
-  const float* tile = s.columns[stage];
+__device__ __forceinline__ void cut_columns(uint32_t (&to)[kSteps][kPlanes][T::kPlaneWords],
+                                            const float* tile, bool along_k) {
+  static_assert(kSteps == 2);
   FASTGEMM_UNROLL
-  for (int first = 0; first < kSteps * T::kPairs; first += kWarps) {
-    const int unit = first + warp, step = unit % kSteps, pair = unit / kSteps;
-    if (kSteps * T::kPairs % kWarps != 0 && unit >= kSteps * T::kPairs) return;
-    float x[8] = {};
-    FASTGEMM_UNROLL
-    for (int i = 0; i < 4 * T::kInPair; ++i) {
-      const int column = 16 * pair + 8 * (i / 4) + lane_row(),
-                k = 16 * step + k_of_slot<T::kRowsAlongK>(i % 4);
-      x[i] = tile[along_k ? place_along_k(column, k) : k * T::kColumnPitch + column];
+  for (int first = 0; first < T::kFragments; first += kWarps) {
+    const int fragment = first + int(threadIdx.x) / 32;
+    if (T::kFragments % kWarps != 0 && fragment >= T::kFragments) return;
+    const int column = 8 * fragment + lane_row();
+    const int k0 = T::kRowsAlongK ? 4 * lane_quad() : lane_quad();
+    constexpr int kNext = T::kRowsAlongK ? 1 : 4;  // k from slot to slot
+    float x[8];
+    if (along_k) {
+      FASTGEMM_UNROLL
+      for (int i = 0; i < 8; ++i)
+        x[i] = load_speculative(tile[place_along_k(column, k0) ^ (16 * (i / 4) + kNext * (i % 4))]);
+    } else {
+      FASTGEMM_UNROLL
+      for (int i = 0; i < 8; ++i)
+        x[i] = load_speculative(tile[(k0 + 16 * (i / 4) + kNext * (i % 4)) * T::kColumnPitch + column]);
     }
     uint32_t planes[kPlanes][4];
     cut(x, planes);
     FASTGEMM_UNROLL
-    for (int p = 0; p < kPlanes; ++p) {
-      typename T::PairPlane to;
-      FASTGEMM_UNROLL
-      for (int i = 0; i < 2 * T::kInPair; ++i) to[i] = planes[p][i];
-      store_vector(&s.planes[buffer][step][pair][p][threadIdx.x % 32][0], to);
-    }
+    for (int i = 0; i < kPlanes * 4; ++i)
+      to[i % 4 / 2][i / 4][i % 2 * T::kHalfWords + 4 * column + lane_quad()] = planes[i / 4][i % 4];
   }
 }
 
-// A warp's sums: 32 rows of all columns of the tile.
+// A thread's sums: 64 rows twice, of all columns of the tile.
 template <class T>
-struct WarpSums {
-  static constexpr int kAtOnce = T::kPairs < 2 ? T::kPairs : 2;  // pairs of fragments of B
-  static constexpr int kInGroup = kAtOnce * T::kInPair;
-  float sum[T::kFragments][2][4] = {};
-
-  template <packed::Product... small>
-  __device__ __forceinline__ void add_step(const uint32_t (&a)[2][kPlanes][4],
-                                           const typename T::PairPlane (&b)[T::kPairs][kPlanes][32],
-                                           packed::Products<small...>) {
+class Sums {
+ public:
+  // Begins the products of a step; the sum of small ones comes first.
+  __device__ __forceinline__ void begin(int half, const Fragments& a,
+                                        const uint32_t (&b)[kPlanes][T::kPlaneWords]) {
+    begin(part_[half], a[half], b, Scheme::Small{});
+  }
+  // Adds what the step gave. `pending` steps have begun since.
+  template <int pending>
+  __device__ __forceinline__ void finish(int half) {
+    wgmma_wait<pending>(part_[half]);
     FASTGEMM_UNROLL
-    for (int first = 0; first < T::kPairs; first += kAtOnce) {
-      typename T::PairPlane planes[kAtOnce][kPlanes];
-      FASTGEMM_UNROLL
-      for (int i = 0; i < kAtOnce * kPlanes; ++i)
-        planes[i / kPlanes][i % kPlanes] =
-            load_vector<typename T::PairPlane>(&b[first + i / kPlanes][i % kPlanes][threadIdx.x % 32][0]);
-      float part[kInGroup][2][4] = {};
-      const auto multiply = [&](int plane_a, int plane_b) {
-        FASTGEMM_UNROLL
-        for (int i = 0; i < kInGroup * 2; ++i) {
-          const int f = i / 2;
-          const auto& pair = planes[f / T::kInPair][plane_b];
-          mma<BFloat16>(part[f][i % 2], a[i % 2][plane_a], pair[f % T::kInPair * 2],
-                        pair[f % T::kInPair * 2 + 1]);
-        }
-      };
-      (multiply(small.a, small.b), ...);
-      multiply(0, 0);
-      FASTGEMM_UNROLL
-      for (int i = 0; i < kInGroup * 8; ++i)
-        sum[first * T::kInPair + i / 8][i / 4 % 2][i % 4] += part[i / 8][i / 4 % 2][i % 4];
-    }
+    for (int i = 0; i < T::kSums; ++i) sum_[half][i] += part_[half][i];
   }
 
-  __device__ __forceinline__ bool all_finite() const {
-    float zero[4] = {};
-    FASTGEMM_UNROLL
-    for (int i = 0; i < T::kFragments * 8; ++i)
-      zero[i % 4] = multiply_add(0.f, sum[i / 8][i / 4 % 2][i % 4], zero[i % 4]);
-    return zero[0] + zero[1] + (zero[2] + zero[3]) == 0;
-  }
-
-  __device__ __forceinline__ void store(const FusedArguments& g, const Result<float>& to, int64_t row0,
-                                        int64_t column0) const {
+  // To the slab, where rows and columns of the tile are that many words apart.
+  __device__ __forceinline__ void store(float* slab, int row_pitch, int column_pitch) const {
     FASTGEMM_UNROLL
     for (int i = 0; i < 4; ++i) {
-      const int64_t row = row0 + row_of_slot<T::kRowsAlongK>(i);
-      if (row >= g.rows.x_extent) continue;
+      const int row = int(threadIdx.x) / 32 * 32 + row_of_slot<T::kRowsAlongK>(i);
+      float* const to = slab + row * row_pitch + 2 * lane_quad() * column_pitch;
       FASTGEMM_UNROLL
-      for (int j = 0; j < T::kFragments * 2; ++j) {
-        const int64_t column = column0 + j / 2 * 8 + lane_quad() * 2 + j % 2;
-        if (column < g.columns.x_extent)
-          to.store(g.c_row(row, column), g.c_column(row, column),
-                   sum[j / 2][i / 2][i % 2 * 2 + j % 2] * kUnscale);
-      }
+      for (int j = 0; j < T::kFragments * 2; ++j)
+        to[(j / 2 * 8 + j % 2) * column_pitch] = sum_[i / 2][j / 2 * 4 + i % 2 * 2 + j % 2] * kUnscale;
     }
   }
+
+ private:
+  template <packed::Product... small>
+  __device__ __forceinline__ static void begin(float (&part)[T::kSums], const uint32_t (&a)[kPlanes][4],
+                                               const uint32_t (&b)[kPlanes][T::kPlaneWords],
+                                               packed::Products<small...>) {
+    const auto columns = matrix_descriptor(b, Swizzle::none, T::kHalfWords * 4, 128);
+    const auto multiply = [&](packed::Product p, bool accumulate) {
+      wgmma<BFloat16>(part, a[p.a], columns.at(p.b * T::kPlaneWords * 4), accumulate);
+    };
+    wgmma_fence(part);
+    bool accumulate = false;
+    ((multiply(small, accumulate), accumulate = true), ...);
+    multiply({0, 0}, true);
+    wgmma_commit();
+  }
+
+  float sum_[kHalves][T::kSums] = {}, part_[kHalves][T::kSums];
 };
+
+// The slab to C, four elements of a row at a time.
+template <class T>
+__device__ __forceinline__ void store_slab(const FusedArguments& g, const Gemm<float>& here,
+                                           const float* slab, int64_t row0, int64_t column0) {
+  const int length = g.along_rows ? kRows : T::kColumns;
+  const int pitch = g.along_rows ? T::kSlabPitchAlongRows : T::kSlabPitchAlongColumns;
+  const int64_t c_row0 = g.along_rows ? column0 : row0, c_column0 = g.along_rows ? row0 : column0;
+  FASTGEMM_NO_UNROLL
+  for (int i = int(threadIdx.x); i < kRows * T::kColumns / 4; i += kThreads) {
+    const int line = i / (length / 4), x = i % (length / 4) * 4;
+    const int64_t row = c_row0 + line, column = c_column0 + x;
+    const int valid = row < here.m ? inside(here.n, column, 4) : 0;
+    auto sums = load_vector<Vector<float, 4>>(slab + line * pitch + x);
+    const bool finite = is_finite(sums[0]) && is_finite(sums[1]) && is_finite(sums[2]) && is_finite(sums[3]);
+    if (!g.split && __any_sync(0xffffffffu, !finite)) {
+      FASTGEMM_NO_UNROLL
+      for (int e = 0; e < 4; ++e) {
+        const float sum = e < 2 ? e < 1 ? sums[0] : sums[1] : e < 3 ? sums[2] : sums[3];
+        const float right = repaired(here, sum, e < valid, [&](int lane) {
+          const int j = i - int(threadIdx.x) % 32 + lane;
+          return Element{c_row0 + j / (length / 4), c_column0 + j % (length / 4) * 4 + e};
+        });
+        if (e < valid) here.result.store(row, column + e, right);
+      }
+    } else if (valid > 0) {
+      store_row_as<float, 4>(here.result, g.vectors, row, column, sums.v, valid);
+    }
+  }
+}
 
 template <class T>
 __global__ void __launch_bounds__(kThreads, kBlocksAnSM)
     gemm_bf16x6_fused_kernel(const __grid_constant__ FusedArguments g) {
+#if FASTGEMM_SM90A
   FASTGEMM_DYNAMIC_SHARED(typename T::Shared, shared);
-  const int warp = warp_index();
+  typename T::Ring& ring = shared->ring;
   const int64_t row0 = int64_t(blockIdx.x / g.column_tiles) * kRows;
   const int64_t column0 = int64_t(blockIdx.x % g.column_tiles) * T::kColumns;
   const int64_t k_begin = blockIdx.y * g.split_k, k_end = min(g.gemm.k, k_begin + g.split_k);
   const int steps = int((k_end - k_begin + kTileK - 1) / kTileK);
-  PanelSource<float> rows = g.rows, columns = g.columns;
-  rows.data += blockIdx.z * g.rows_batch_stride, columns.data += blockIdx.z * g.columns_batch_stride;
-  rows.k_extent = columns.k_extent = k_end;
+  PanelSource<float> from_rows = g.rows, from_columns = g.columns;
+  from_rows.data += blockIdx.z * g.rows_batch_stride, from_rows.k_extent = k_end;
+  from_columns.data += blockIdx.z * g.columns_batch_stride, from_columns.k_extent = k_end;
+  const bool columns_along_k = from_columns.k_stride == 1;
+  TileCopy<kRows, T::kRowPitch, kThreads> rows(from_rows, row0, k_begin);
+  TileCopy<T::kColumns, T::kColumnPitch, kThreads> columns(from_columns, column0, k_begin);
   let_next_kernel_begin();
 
-  const auto copy_rows = [&](int step) {
-    if (step < steps)
-      copy_float_tile<kRows, T::kRowsAlongK, T::kRowPitch, kThreads>(shared->rows[step % T::kStages], rows,
-                                                                     row0, k_begin + int64_t(step) * kTileK);
-  };
-  const auto copy_columns = [&](int step) {
-    if (step >= steps) return;
-    float* to = shared->columns[step % T::kStages];
-    const int64_t k = k_begin + int64_t(step) * kTileK;
-    g.columns_along_k
-        ? copy_float_tile<T::kColumns, true, T::kColumnPitch, kThreads>(to, columns, column0, k)
-        : copy_float_tile<T::kColumns, false, T::kColumnPitch, kThreads>(to, columns, column0, k);
-  };
   // Columns are a stage ahead of rows: they are cut while the stage before is multiplied.
-  copy_columns(0);
-  for (int i = 0; i < T::kStages - 1; ++i) {
-    copy_rows(i);
-    copy_columns(i + 1);
-    commit_async_copies();
-  }
-
-  WarpSums<T> sums;
-  const bool has_rows = row0 + warp * kWarpRows < g.rows.x_extent;
+  Sums<T> sums;
+  int slot = 0;  // of the columns to come and of this stage
   FASTGEMM_NO_UNROLL
-  for (int step = -1; step < steps; ++step) {
+  for (int stage = -T::kStages; stage < steps; ++stage) {
+    const int next_slot = slot + 1 == T::kStages ? 0 : slot + 1;
+    const int before = slot == 0 ? T::kStages - 1 : slot - 1;
     wait_async_copies<T::kStages - 2>();
     __syncthreads();
-    if (step >= 0) {
-      copy_rows(step + T::kStages - 1);
-      copy_columns(step + T::kStages);
-      commit_async_copies();
+    if (stage > -T::kStages) rows.copy(ring.rows[before]);
+    columns.copy(ring.columns[slot]);
+    commit_async_copies();
+    const auto cut_next_columns = [&] {
+      cut_columns<T>(ring.planes[(stage + 1) & 1], ring.columns[next_slot], columns_along_k);
+      fence_async_shared();
+    };
+    if (stage < 0) {
+      if (stage == -1) cut_next_columns();
+    } else {
+      const auto& b = ring.planes[stage & 1];
+      Fragments first, second;
+      cut_rows<T>(first, ring.rows[slot], 0);
+      sums.begin(0, first, b[0]);
+      sums.begin(1, first, b[0]);
+      cut_rows<T>(second, ring.rows[slot], 1);
+      sums.template finish<1>(0);
+      sums.begin(0, second, b[1]);
+      sums.template finish<1>(1);
+      sums.begin(1, second, b[1]);
+      cut_next_columns();
+      sums.template finish<1>(0);
+      sums.template finish<0>(1);
     }
-    if (step + 1 < steps)
-      cut_columns<T>(*shared, (step + 1) % T::kStages, (step + 1) % 2, g.columns_along_k, warp);
-    if (step < 0 || !has_rows) continue;
-    FASTGEMM_UNROLL
-    for (int i = 0; i < kSteps; ++i) {
-      uint32_t a[2][kPlanes][4];
-      cut_rows<T>(a, shared->rows[step % T::kStages], warp * kWarpRows, i);
-      sums.add_step(a, shared->planes[step % 2][i], Scheme::Small{});
-    }
+    slot = next_slot;
   }
   wait_async_copies<0>();
-  if (!has_rows) return;
+  __syncthreads();
+  sums.store(shared->slab, g.along_rows ? 1 : T::kSlabPitchAlongColumns,
+             g.along_rows ? T::kSlabPitchAlongRows : 1);
+  __syncthreads();
   Gemm<float> here = g.gemm.at_batch(blockIdx.z);
   here.result.out = static_cast<float*>(here.result.out) + blockIdx.y * g.split_stride;
-  const int64_t warp_row = row0 + warp * kWarpRows;
-  if (g.split || __all_sync(0xffffffffu, sums.all_finite()))
-    return sums.store(g, here.result, warp_row, column0);
-  FASTGEMM_NO_UNROLL
-  for (int i = 0; i < kWarpRows * T::kColumns; ++i) {
-    const int64_t row = warp_row + i / T::kColumns, column = column0 + i % T::kColumns;
-    if (row >= g.rows.x_extent || column >= g.columns.x_extent) continue;
-    const int64_t c_row = g.c_row(row, column), c_column = g.c_column(row, column);
-    const float sum = warp_dot(here, c_row, c_column);
-    if (threadIdx.x % 32 == 0) here.result.store(c_row, c_column, sum);
-  }
-}
-
-// The second launch where k is split: blocks of `width` elements of C times `groups` shares of the splits.
-constexpr int kAddThreads = 256, kLeastWidth = 32;
-
-__global__ void __launch_bounds__(kAddThreads)
-    gemm_add_splits_kernel(const __grid_constant__ Gemm<float> all, const float* partials, int splits,
-                           int width) {
-  FASTGEMM_SHARED float parts[kAddThreads];
-  wait_for_kernel_before();
-  const int64_t size = all.m * all.n, stride = size * gridDim.z;  // of a split
-  const int groups = kAddThreads / width, group = int(threadIdx.x) / width, x = int(threadIdx.x) % width;
-  const int64_t i = int64_t(blockIdx.x) * width + x;
-  const int share = (splits + groups - 1) / groups, begin = group * share, end = min(begin + share, splits);
-  float sum = 0;
-  if (i < size) {
-    const float* p = partials + blockIdx.z * size + i + begin * stride;
-    for (int s = begin; s < end; ++s, p += stride) sum += *p;
-  }
-  parts[threadIdx.x] = sum;
-  __syncthreads();
-  if (group > 0) return;
-  for (int other = 1; other < groups; ++other) sum += parts[other * width + x];
-  const Gemm<float> g = all.at_batch(blockIdx.z);
-  const uint32_t broken = __ballot_sync(0xffffffffu, i < size && !is_finite(sum));
-  for (int lane = 0; lane < 32 && broken >> lane != 0; ++lane) {
-    if ((broken >> lane & 1) == 0) continue;
-    const int64_t at = i - int(threadIdx.x) % 32 + lane;
-    const float dot = warp_dot(g, at / g.n, at % g.n);
-    if (int(threadIdx.x) % 32 == lane) sum = dot;
-  }
-  if (i < size) g.result.store(i / g.n, i % g.n, sum);
+  store_slab<T>(g, here, shared->slab, row0, column0);
+#endif
 }
 
 // How many ways to split k. In units of a stage of k: filling the ring takes about 3, and so do a second
@@ -328,21 +316,16 @@ void launch_fused(const Gemm<float>& g, FusedArguments arguments, int batch, Con
     arguments.split_stride = g.m * g.n * batch;
     arguments.gemm.result = {partials, g.n, g.m * g.n, nullptr, 0, 0, 0, 1, 0, false};
   }
+  arguments.vectors = result_vectors(arguments.gemm.result);
+  if (ways > 1 && arguments.split_stride % 4 != 0) arguments.vectors.out = false;
   launch<gemm_bf16x6_fused_kernel<T>>(
       "bf16x6_fused", {tiles.grid, dim3(kThreads), sizeof(typename T::Shared)}, context)(arguments);
-  if (ways == 1) return;
-  int width = kAddThreads;
-  while (width > kLeastWidth && kAddThreads / width * 4 < ways) width /= 2;
-  launch<gemm_add_splits_kernel>(
-      "add_splits",
-      {dim3(unsigned(ceil_div(g.m * g.n, width)), 1, unsigned(batch)), dim3(kAddThreads), 0, true},
-      context)(g, static_cast<const float*>(arguments.gemm.result.out), ways, width);
+  if (ways > 1) add_splits(static_cast<const float*>(arguments.gemm.result.out), g, batch, ways, context);
 }
 
 template <bool rows_along_k>
 void launch_columns(const Gemm<float>& g, const FusedArguments& arguments, int batch, Context& context) {
   const int64_t columns = arguments.columns.x_extent;
-  if (columns <= 8) return launch_fused<Tile<8, rows_along_k>>(g, arguments, batch, context);
   if (columns <= 16) return launch_fused<Tile<16, rows_along_k>>(g, arguments, batch, context);
   if (columns <= 32) return launch_fused<Tile<32, rows_along_k>>(g, arguments, batch, context);
   launch_fused<Tile<64, rows_along_k>>(g, arguments, batch, context);
@@ -354,13 +337,12 @@ void gemm_bf16x6_fused(const GemmProblem& problem, Context& context) {
   run_float(problem, [&](const Gemm<float>& g, int batch) {
     const PanelSource<float> a{g.a.data, g.a.row_stride, g.a.col_stride, g.m, g.k, takes_vectors(g.a)};
     const PanelSource<float> b{g.b.data, g.b.col_stride, g.b.row_stride, g.n, g.k, takes_vectors(g.b)};
-    const bool swap = g.n > g.m;
+    const bool along_rows = g.n > g.m;
     FusedArguments f{};
-    f.gemm = g, f.rows_are_columns_of_c = swap;
-    f.rows = swap ? b : a, f.columns = swap ? a : b;
-    f.rows_batch_stride = swap ? g.b.batch_stride : g.a.batch_stride;
-    f.columns_batch_stride = swap ? g.a.batch_stride : g.b.batch_stride;
-    f.columns_along_k = f.columns.k_stride == 1;
+    f.gemm = g, f.along_rows = along_rows;
+    f.rows = along_rows ? b : a, f.columns = along_rows ? a : b;
+    f.rows_batch_stride = along_rows ? g.b.batch_stride : g.a.batch_stride;
+    f.columns_batch_stride = along_rows ? g.a.batch_stride : g.b.batch_stride;
     f.rows.k_stride == 1 ? launch_columns<true>(g, f, batch, context)
                          : launch_columns<false>(g, f, batch, context);
   });

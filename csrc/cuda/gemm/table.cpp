@@ -69,9 +69,9 @@ bool suits_fused(const GemmProblem& p) {
   return narrow <= 64 || wide <= 256 || (wide <= 512 && p.k >= 16 * wide);
 }
 constexpr Kernel fused_row() {
-  Kernel k = large_block_row(6, "bf16x6_fused", dtypes(DType::f32),
-                             "the same without a pre-pass, for narrow products, long sums and small batches",
-                             FASTGEMM_LAUNCHER(gemm_bf16x6_fused));
+  Kernel k = split_row("bf16x6_fused",
+                       "the same without a pre-pass, for narrow products, long sums and small batches",
+                       FASTGEMM_LAUNCHER(gemm_bf16x6_fused), Precision::ieee);
   k.suits = suits_fused;
   return k;
 }
