@@ -27,74 +27,66 @@ __device__ __forceinline__ int place_along_k(int x, int k) {
 template <int X, int banks>
 inline constexpr int kLinePitch = X + (banks + 32 - X % 32) % 32;
 
-// Copies the tiles (X, kTileK) of an operand, k by k, zeros outside; all THREADS threads call it.
+// Copies the tiles (X, kTileK) of an operand, k by k, zeros outside; all THREADS threads call it. A thread's
+// units of 16 bytes (4 where they may not be aligned) lie in the same place of lines at equal distances.
 template <int X, int PITCH, int THREADS>
 class TileCopy {
  public:
   __device__ __forceinline__ TileCopy(const PanelSource<float>& from, int64_t x0, int64_t k0)
-      : from_(from), along_k_(from.k_stride == 1), x_left_(inside(from.x_extent, x0, X)) {
-    data_ = from.data + x0 * from.x_stride + k0 * from.k_stride;
-    k_left_ = from.k_extent - k0;
-    line_stride_ = along_k_ ? from.x_stride : from.k_stride;
-    const Unit first = unit(int(threadIdx.x), 4);
-    next_ = data_ + first.line * line_stride_ + first.i;
-    to_ = first.place;
-    const Unit second = unit(int(threadIdx.x) + THREADS, 4);
-    line_step_ = (second.line - first.line) * line_stride_;
-    to_step_ = second.place - first.place;
+      : vectors_(from.vectors),
+        along_k_(from.k_stride == 1),
+        x_left_(inside(from.x_extent, x0, X)),
+        k_left_(from.k_extent - k0),
+        stage_step_(kTileK * from.k_stride) {
+    const int width = vectors_ ? 4 : 1, in_line = (along_k_ ? kTileK : X) / width;
+    const int64_t stride = along_k_ ? from.k_stride : from.x_stride;
+    const int64_t line_stride = along_k_ ? from.x_stride : from.k_stride;
+    line_ = int(threadIdx.x) / in_line, i_ = int(threadIdx.x) % in_line * width;
+    lines_ = THREADS / in_line;
+    from_ = from.data + x0 * from.x_stride + k0 * from.k_stride + line_ * line_stride + i_ * stride;
+    line_step_ = lines_ * line_stride;
+    to_ = along_k_ ? place_along_k(line_, i_) : line_ * PITCH + i_;
+    to_step_ = lines_ * (along_k_ ? kTileK : PITCH);
   }
 
   __device__ __forceinline__ void copy(float* tile) {
     if (k_left_ <= 0) return;
-    if (from_.vectors && x_left_ == X && k_left_ >= kTileK)
-      copy_whole(tile);
-    else if (from_.vectors)
-      copy_part<4>(tile);
+    if (vectors_)
+      copy_units<4>(tile);
     else
-      copy_part<1>(tile);
-    data_ += kTileK * from_.k_stride;
-    next_ += kTileK * from_.k_stride;
+      copy_units<1>(tile);
+    from_ += stage_step_;
     k_left_ -= kTileK;
   }
 
  private:
-  static constexpr int kUnits = X * kTileK / 4, kCopies = (kUnits + THREADS - 1) / THREADS;
-  struct Unit {
-    int line, i, place;
-  };
-  // Unit `index` of `width` elements.
-  __device__ __forceinline__ Unit unit(int index, int width) const {
-    const int in_line = (along_k_ ? kTileK : X) / width;
-    const int line = index / in_line, i = index % in_line * width;
-    return {line, i, along_k_ ? place_along_k(line, i) : line * PITCH + i};
-  }
-
-  // The units of a thread lie at equal distances: the swizzle repeats after 8 lines.
-  __device__ __forceinline__ void copy_whole(float* tile) const {
-    const float* p = next_;
-    if (kUnits < THREADS && int(threadIdx.x) >= kUnits) return;
-    FASTGEMM_UNROLL
-    for (int i = 0; i < kCopies; ++i, p += line_step_) copy_async<16>(tile + to_ + i * to_step_, p);
-  }
   template <int width>
-  __device__ __forceinline__ void copy_part(float* tile) const {
+  __device__ __forceinline__ void copy_units(float* tile) const {
+    constexpr int kUnits = X * kTileK / width, kCopies = (kUnits + THREADS - 1) / THREADS;
+    if (kUnits < THREADS && int(threadIdx.x) >= kUnits) return;
     const int k_left = int(min(k_left_, int64_t(kTileK)));
     const int lines = along_k_ ? x_left_ : k_left, length = along_k_ ? k_left : x_left_;
-    const int64_t stride = along_k_ ? from_.k_stride : from_.x_stride;
-    FASTGEMM_NO_UNROLL
-    for (int index = int(threadIdx.x); index < X * kTileK / width; index += THREADS) {
-      const Unit u = unit(index, width);
-      const int valid = u.line < lines ? max(0, min(length - u.i, width)) * 4 : 0;
-      const float* p = data_ + u.line * line_stride_ + u.i * stride;
-      copy_async<4 * width>(tile + u.place, valid ? p : from_.data, valid);
+    const int valid = max(0, min(length - i_, width)) * 4;
+    const float* p = from_;
+    const auto copy_unit = [&](int i) {
+      // Four lines on, the swizzle has changed.
+      const int to = (to_ + i * to_step_) ^ (width == 1 && along_k_ && i % 2 != 0 ? 8 : 0);
+      copy_async<4 * width>(tile + to, p, line_ + i * lines_ < lines ? valid : 0);
+      p += line_step_;
+    };
+    if constexpr (width > 1) {
+      FASTGEMM_UNROLL
+      for (int i = 0; i < kCopies; ++i) copy_unit(i);
+    } else {
+      FASTGEMM_NO_UNROLL
+      for (int i = 0; i < kCopies; ++i) copy_unit(i);
     }
   }
 
-  const PanelSource<float>& from_;
-  bool along_k_;
-  int x_left_, to_, to_step_;
-  int64_t k_left_, line_stride_, line_step_;
-  const float *data_, *next_;
+  bool vectors_, along_k_;
+  int x_left_, line_, i_, lines_, to_, to_step_;
+  int64_t k_left_, stage_step_, line_step_;
+  const float* from_;
 };
 
 }  // namespace fastgemm::FASTGEMM_TARGET
