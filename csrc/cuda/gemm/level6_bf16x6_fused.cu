@@ -28,13 +28,12 @@ constexpr float kScale = 16777216.f, kUnscale = 1 / (kScale * kScale);  // 2^24
 constexpr int kWarps = 4, kThreads = 32 * kWarps;                       // a warpgroup
 constexpr int kHalves = 2, kRows = 64 * kHalves;                        // two wgmma of 64 rows
 constexpr int kSteps = kTileK / 16;
-constexpr int kBlocksAnSM = 2;
 
 template <int columns_, bool rows_along_k_>
 struct Tile {
   static constexpr bool kRowsAlongK = rows_along_k_;
   static constexpr int kColumns = columns_, kFragments = columns_ / 8, kSums = columns_ / 2;
-  static constexpr int kStages = columns_ == 64 ? 3 : 4;
+  static constexpr int kStages = columns_ == 32 ? 4 : 3, kBlocksAnSM = columns_ == 16 ? 3 : 2;
   static constexpr int kRowPitch = kLinePitch<kRows, 8>;
   static constexpr int kColumnPitch = kLinePitch < kColumns, rows_along_k_ ? 4 : 8 > ;
   static constexpr int kRowWords = kRowsAlongK ? kRows * kTileK : kTileK * kRowPitch;
@@ -223,7 +222,7 @@ __device__ __forceinline__ void store_slab(const FusedArguments& g, const Gemm<f
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads, kBlocksAnSM)
+__global__ void __launch_bounds__(kThreads, T::kBlocksAnSM)
     gemm_bf16x6_fused_kernel(const __grid_constant__ FusedArguments g) {
 #if FASTGEMM_SM90A
   FASTGEMM_DYNAMIC_SHARED(typename T::Shared, shared);
@@ -236,8 +235,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksAnSM)
   from_rows.data += blockIdx.z * g.rows_batch_stride, from_rows.k_extent = k_end;
   from_columns.data += blockIdx.z * g.columns_batch_stride, from_columns.k_extent = k_end;
   const bool columns_along_k = from_columns.k_stride == 1;
-  TileCopy<kRows, T::kRowPitch, kThreads> rows(from_rows, row0, k_begin);
-  TileCopy<T::kColumns, T::kColumnPitch, kThreads> columns(from_columns, column0, k_begin);
+  TileCopy<float, kRows, T::kRowPitch, kThreads> rows(from_rows, row0, k_begin);
+  TileCopy<float, T::kColumns, T::kColumnPitch, kThreads> columns(from_columns, column0, k_begin);
   let_next_kernel_begin();
 
   // Columns are a stage ahead of rows: they are cut while the stage before is multiplied.
@@ -288,9 +287,9 @@ __global__ void __launch_bounds__(kThreads, kBlocksAnSM)
 
 // How many ways to split k. In units of a stage of k: filling the ring takes about 3, and so do a second
 // launch and the transfer of a block's sums.
-int choose_ways(int64_t tiles, int64_t steps) {
+int choose_ways(int64_t tiles, int64_t steps, int blocks_an_sm) {
   constexpr int kFill = 3, kLeastSteps = 2, kMostWaves = 8;
-  const int64_t slots = int64_t{kBlocksAnSM} * multiprocessors();
+  const int64_t slots = int64_t{blocks_an_sm} * multiprocessors();
   const auto time = [&](int64_t ways) {
     const int64_t waves = ceil_div(tiles * ways, slots);
     return waves * (ceil_div(steps, ways) + kFill + (ways > 1)) + (ways > 1 ? kFill : 0);
@@ -302,11 +301,21 @@ int choose_ways(int64_t tiles, int64_t steps) {
 }
 
 template <class T>
+TileGrid grid_of(const FusedArguments& arguments, int batch) {
+  return tile_grid(arguments.rows.x_extent, arguments.columns.x_extent, kRows, T::kColumns, batch);
+}
+template <class T>
+int ways_of(const FusedArguments& arguments, int batch) {
+  const int64_t tiles = int64_t(grid_of<T>(arguments, batch).grid.x) * batch;
+  return choose_ways(tiles, ceil_div(arguments.gemm.k, kTileK), T::kBlocksAnSM);
+}
+
+template <class T>
 void launch_fused(const Gemm<float>& g, FusedArguments arguments, int batch, Context& context) {
   const int64_t steps = ceil_div(g.k, kTileK);
-  TileGrid tiles = tile_grid(arguments.rows.x_extent, arguments.columns.x_extent, kRows, T::kColumns, batch);
-  const int64_t split_steps = ceil_div(steps, choose_ways(int64_t(tiles.grid.x) * batch, steps));
-  const int ways = int(std::max<int64_t>(ceil_div(steps, std::max<int64_t>(split_steps, 1)), 1));
+  TileGrid tiles = grid_of<T>(arguments, batch);
+  const int64_t split_steps = std::max<int64_t>(ceil_div(steps, ways_of<T>(arguments, batch)), 1);
+  const int ways = int(std::max<int64_t>(ceil_div(steps, split_steps), 1));
   arguments.column_tiles = tiles.tiles_n;
   arguments.split_k = split_steps * kTileK;
   arguments.split = ways > 1;
@@ -327,8 +336,11 @@ template <bool rows_along_k>
 void launch_columns(const Gemm<float>& g, const FusedArguments& arguments, int batch, Context& context) {
   const int64_t columns = arguments.columns.x_extent;
   if (columns <= 16) return launch_fused<Tile<16, rows_along_k>>(g, arguments, batch, context);
-  if (columns <= 32) return launch_fused<Tile<32, rows_along_k>>(g, arguments, batch, context);
-  launch_fused<Tile<64, rows_along_k>>(g, arguments, batch, context);
+  using Wide = Tile<64, rows_along_k>;
+  const bool leaves_room = int64_t(grid_of<Wide>(arguments, batch).grid.x) * batch <= multiprocessors();
+  if (columns <= 32 || (leaves_room && ways_of<Wide>(arguments, batch) == 1))
+    return launch_fused<Tile<32, rows_along_k>>(g, arguments, batch, context);
+  launch_fused<Wide>(g, arguments, batch, context);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Tiles of float32 operands in shared memory, as they lie in global memory, and the elements that a lane
+// Tiles of operands of 4 bytes in shared memory, as they lie in global memory, and the elements that a lane
 // needs of them for wgmma.
 //
 // Which 16 values of k make an instruction's k, and in which order, is free as long as both operands agree.
@@ -29,10 +29,12 @@ inline constexpr int kLinePitch = X + (banks + 32 - X % 32) % 32;
 
 // Copies the tiles (X, kTileK) of an operand, k by k, zeros outside; all THREADS threads call it. A thread's
 // units of 16 bytes (4 where they may not be aligned) lie in the same place of lines at equal distances.
-template <int X, int PITCH, int THREADS>
+template <class T, int X, int PITCH, int THREADS>
 class TileCopy {
+  static_assert(sizeof(T) == 4 && THREADS % 64 == 0);  // whole turns of the swizzle
+
  public:
-  __device__ __forceinline__ TileCopy(const PanelSource<float>& from, int64_t x0, int64_t k0)
+  __device__ __forceinline__ TileCopy(const PanelSource<T>& from, int64_t x0, int64_t k0)
       : vectors_(from.vectors),
         along_k_(from.k_stride == 1),
         x_left_(inside(from.x_extent, x0, X)),
@@ -49,7 +51,7 @@ class TileCopy {
     to_step_ = lines_ * (along_k_ ? kTileK : PITCH);
   }
 
-  __device__ __forceinline__ void copy(float* tile) {
+  __device__ __forceinline__ void copy(T* tile) {
     if (k_left_ <= 0) return;
     if (vectors_)
       copy_units<4>(tile);
@@ -61,32 +63,30 @@ class TileCopy {
 
  private:
   template <int width>
-  __device__ __forceinline__ void copy_units(float* tile) const {
+  __device__ __forceinline__ void copy_units(T* tile) const {
     constexpr int kUnits = X * kTileK / width, kCopies = (kUnits + THREADS - 1) / THREADS;
     if (kUnits < THREADS && int(threadIdx.x) >= kUnits) return;
     const int k_left = int(min(k_left_, int64_t(kTileK)));
     const int lines = along_k_ ? x_left_ : k_left, length = along_k_ ? k_left : x_left_;
     const int valid = max(0, min(length - i_, width)) * 4;
-    const float* p = from_;
-    const auto copy_unit = [&](int i) {
-      // Four lines on, the swizzle has changed.
-      const int to = (to_ + i * to_step_) ^ (width == 1 && along_k_ && i % 2 != 0 ? 8 : 0);
-      copy_async<4 * width>(tile + to, p, line_ + i * lines_ < lines ? valid : 0);
-      p += line_step_;
-    };
-    if constexpr (width > 1) {
+    const T* p = from_;
+    if (width > 1 && lines >= (along_k_ ? X : kTileK) && length >= (along_k_ ? kTileK : X)) {
       FASTGEMM_UNROLL
-      for (int i = 0; i < kCopies; ++i) copy_unit(i);
-    } else {
-      FASTGEMM_NO_UNROLL
-      for (int i = 0; i < kCopies; ++i) copy_unit(i);
+      for (int i = 0; i < kCopies; ++i, p += line_step_) copy_async<4 * width>(tile + to_ + i * to_step_, p);
+      return;
+    }
+    FASTGEMM_NO_UNROLL
+    for (int i = 0; i < kCopies; ++i, p += line_step_) {
+      const int line = line_ + i * lines_;
+      const int to = width == 1 && along_k_ ? place_along_k(line, i_) : to_ + i * to_step_;
+      copy_async<4 * width>(tile + to, p, line < lines ? valid : 0);
     }
   }
 
   bool vectors_, along_k_;
   int x_left_, line_, i_, lines_, to_, to_step_;
   int64_t k_left_, stage_step_, line_step_;
-  const float* from_;
+  const T* from_;
 };
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -17,6 +17,7 @@
   DECLARE(gemm_wgmma_specialized)    \
   DECLARE(gemm_bf16x6)               \
   DECLARE(gemm_bf16x6_fused)         \
+  DECLARE(gemm_batched)              \
   DECLARE(gemm_fp16x3)               \
   DECLARE(gemm_bf16x3)               \
   DECLARE(gemm_int8x10)              \

@@ -76,6 +76,16 @@ constexpr Kernel fused_row() {
   return k;
 }
 
+// Batches of matrices that few blocks have time to begin.
+bool suits_batched(const GemmProblem& p) { return p.batch >= 16 && std::max(p.m, p.n) <= 128 && p.k <= 256; }
+constexpr Kernel batched_row() {
+  Kernel k = row(6, "batched", dtypes(DType::f32, DType::i32),
+                 "a block a tile of a small matrix, all of its k on the way at once",
+                 FASTGEMM_LAUNCHER(gemm_batched));
+  k.suits = suits_batched;
+  return k;
+}
+
 constexpr Kernel kRows[] = {
     row(1, "naive", kGemmTypes, "one thread an element of C, a warp along a row of C",
         FASTGEMM_LAUNCHER(gemm_naive)),
@@ -117,6 +127,7 @@ constexpr Kernel kRows[] = {
               FASTGEMM_LAUNCHER(gemm_fp16x3), Precision::fp16x3),
     split_row("bf16x3", "float32 as three products of bf16 planes: 16 of 24 bits",
               FASTGEMM_LAUNCHER(gemm_bf16x3), Precision::bf16x3),
+    batched_row(),
     fused_row(),
     split_row("bf16x6",
               "float32 as six products of bf16 planes, summed in order: more accurate than float32 sums",
