@@ -17,19 +17,22 @@ template <int block>
 struct Shape {
   static constexpr int kBlock = block, kAcross = block / kThread, kThreads = kAcross * kAcross;
   static constexpr int kLanesM = 4, kLanesN = 8, kWarpsN = kAcross / kLanesN;
+  static constexpr int kSlabPitch = block + 4;
   static constexpr int kPitch = kLinePitch<block, 8>, kWords = kTileK * kPitch;
 };
 
 template <class T, class S>
 struct Stage {
-  alignas(128) T a[S::kWords];  // (kBlock, kTileK)
-  alignas(128) T b[S::kWords];  // (kBlock, kTileK)
+  static_assert(S::kBlock * S::kSlabPitch <= 2 * S::kWords);  // C takes no more on its way
+  alignas(128) T a[S::kWords];                                // (kBlock, kTileK)
+  alignas(128) T b[S::kWords];                                // (kBlock, kTileK)
 };
 
 template <class T>
 struct BatchedArguments {
   Gemm<T> gemm;
   bool vectors_a, vectors_b;
+  ResultVectors vectors_out;
   unsigned tiles_n;
 };
 
@@ -109,15 +112,21 @@ __global__ void __launch_bounds__(S::kThreads)
     for (int e = 0; e < kThread * kThread; ++e)
       sum[e / kThread][e % kThread] += part[e / kThread][e % kThread];
   }
-  wait_async_copies<0>();
+  // Through shared memory, so that C is written in whole lines, by little code.
+  __syncthreads();
+  Acc* const slab = reinterpret_cast<Acc*>(ring);
   FASTGEMM_UNROLL
-  for (int i = 0; i < kThread; ++i) {
-    const int64_t row = row0 + position<S>(a_along_k, m, i);
-    FASTGEMM_UNROLL
-    for (int j = 0; j < kThread; ++j) {
-      const int64_t column = column0 + position<S>(b_along_k, n, j);
-      if (row < g.m && column < g.n) g.result.store(row, column, sum[i][j]);
-    }
+  for (int e = 0; e < kThread * kThread; ++e)
+    slab[position<S>(a_along_k, m, e / kThread) * S::kSlabPitch + position<S>(b_along_k, n, e % kThread)] =
+        sum[e / kThread][e % kThread];
+  __syncthreads();
+  constexpr int kUnits = S::kBlock / 4;
+  FASTGEMM_NO_UNROLL
+  for (int i = int(threadIdx.x); i < S::kBlock * kUnits; i += S::kThreads) {
+    const int64_t row = row0 + i / kUnits, column = column0 + i % kUnits * 4;
+    const int valid = row < g.m ? inside(g.n, column, 4) : 0;
+    const auto sums = load_vector<Vector<Acc, 4>>(slab + i / kUnits * S::kSlabPitch + i % kUnits * 4);
+    if (valid > 0) store_row_as<T, 4>(g.result, arguments.vectors_out, row, column, sums.v, valid);
   }
 }
 
@@ -129,8 +138,8 @@ void launch_batched(const Gemm<T>& g, int batch, Context& context) {
   size_t bytes = kStageBytes * std::clamp<int64_t>(ceil_div(g.k, kTileK), 1, kStages);
   if (bytes > kUnasked) bytes = kStageBytes * kStages;
   const LaunchShape shape{tiles.grid, dim3(S::kThreads), bytes};
-  launch<gemm_batched_kernel<T, S>>("batched", shape, context)(
-      BatchedArguments<T>{g, takes_vectors(g.a), takes_vectors(g.b), tiles.tiles_n});
+  launch<gemm_batched_kernel<T, S>>("batched", shape, context)(BatchedArguments<T>{
+      g, takes_vectors(g.a), takes_vectors(g.b), result_vectors(g.result), tiles.tiles_n});
 }
 
 }  // namespace
