@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(S::kThreads)
   const int m = warp / S::kWarpsN * S::kLanesM + lane / S::kLanesN;
   const int n = warp % S::kWarpsN * S::kLanesN + lane % S::kLanesN;
 
-  Acc sum[kThread][kThread] = {};
+  alignas(16) Acc sum[kThread][kThread] = {};
   FASTGEMM_NO_UNROLL
   for (int step = 1 - kStages; step < steps; ++step) {
     const int slot = (step + kStages) % kStages, free_slot = (step + kStages - 1) % kStages;
@@ -116,9 +116,15 @@ __global__ void __launch_bounds__(S::kThreads)
   __syncthreads();
   Acc* const slab = reinterpret_cast<Acc*>(ring);
   FASTGEMM_UNROLL
-  for (int e = 0; e < kThread * kThread; ++e)
-    slab[position<S>(a_along_k, m, e / kThread) * S::kSlabPitch + position<S>(b_along_k, n, e % kThread)] =
-        sum[e / kThread][e % kThread];
+  for (int i = 0; i < kThread; ++i) {
+    Acc* const row = slab + position<S>(a_along_k, m, i) * S::kSlabPitch;
+    if (b_along_k) {
+      FASTGEMM_UNROLL
+      for (int j = 0; j < kThread; ++j) row[position<S>(true, n, j)] = sum[i][j];
+    } else {
+      store_vector(row + position<S>(false, n, 0), load_vector<Vector<Acc, kThread>>(sum[i]));
+    }
+  }
   __syncthreads();
   constexpr int kUnits = S::kBlock / 4;
   FASTGEMM_NO_UNROLL

@@ -162,13 +162,25 @@ class Sums {
 
   // To the slab, where rows and columns of the tile are that many words apart.
   __device__ __forceinline__ void store(float* slab, int row_pitch, int column_pitch) const {
-    FASTGEMM_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const int row = int(threadIdx.x) / 32 * 32 + row_of_slot<T::kRowsAlongK>(i);
-      float* const to = slab + row * row_pitch + 2 * lane_quad() * column_pitch;
+    const int row = int(threadIdx.x) / 32 * 32;
+    const auto store_columns = [&](auto&& store_rows) {
       FASTGEMM_UNROLL
-      for (int j = 0; j < T::kFragments * 2; ++j)
-        to[(j / 2 * 8 + j % 2) * column_pitch] = sum_[i / 2][j / 2 * 4 + i % 2 * 2 + j % 2] * kUnscale;
+      for (int j = 0; j < T::kFragments * 2; ++j) {
+        Vector<float, 4> rows;
+        FASTGEMM_UNROLL
+        for (int i = 0; i < 4; ++i) rows[i] = sum_[i / 2][j / 2 * 4 + i % 2 * 2 + j % 2] * kUnscale;
+        store_rows(slab + (j / 2 * 8 + lane_quad() * 2 + j % 2) * column_pitch, rows);
+      }
+    };
+    if (!T::kRowsAlongK && row_pitch == 1) {  // four neighbours
+      store_columns([&](float* to, const Vector<float, 4>& rows) {
+        store_vector(to + row + row_of_slot<T::kRowsAlongK>(0), rows);
+      });
+    } else {
+      store_columns([&](float* to, const Vector<float, 4>& rows) {
+        FASTGEMM_UNROLL
+        for (int i = 0; i < 4; ++i) to[(row + row_of_slot<T::kRowsAlongK>(i)) * row_pitch] = rows[i];
+      });
     }
   }
 
