@@ -1,11 +1,11 @@
-// Level 6 for batches of small matrices, where a product is over before a pipeline of it has filled. A block
-// has one tile of one matrix, 64 x 64 or 32 x 32, and all of its k is on the way, as far as shared memory
-// holds it, before the first element is used. The tiles arrive as they lie in global memory
-// (level6_float_tile.cuh); a thread takes 4 x 4 elements of an operand at a time, along whichever direction
-// they run, and adds 4 x 4 sums by fused multiply-adds: 0.27 GFLOP of 64 products of 128 x 128 x 128 take the
-// device 5 us, and nothing is left to repair. k is summed 32 by 32, which keeps the error of long sums below
-// that of one chain.
-#include "cuda/gemm/level6_float_tile.cuh"
+// Level 6 for batches of small matrices, where a product is over before a pipeline of it has filled. What
+// changes from the kernel for small products of level 5: a block has one tile of one matrix, 64 x 64 or 32 x
+// 32, and up to 128 of k are on the way before the first element is used. Tiles arrive as they lie in global
+// memory (level6_raw_tile.cuh); a thread takes 4 x 4 elements of an operand at a time, along whichever
+// direction they run, and adds 4 x 4 sums by fused multiply-adds. Tensor cores would gain little (256
+// products of 64 x 64 x 64 are 2.2 us of multiply-adds at full rate), and this way nothing is left to repair.
+// Sums are made 32 values of k at a time, which keeps the error of long ones below that of one chain.
+#include "cuda/gemm/level6_raw_tile.cuh"
 #include "cuda/gemm/levels.h"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -97,8 +97,9 @@ __global__ void __launch_bounds__(S::kThreads)
     commit_async_copies();
     if (step < 0) continue;
     Acc part[kThread][kThread] = {};
-    FASTGEMM_NO_UNROLL  // little code: a small product meets a cold instruction cache
-        for (int k = 0; k < kTileK; k += 4) {
+    // Not unrolled: a small product meets a cold instruction cache.
+    FASTGEMM_NO_UNROLL
+    for (int k = 0; k < kTileK; k += 4) {
       T a[4][kThread], b[4][kThread];
       load_four<S>(a, ring[slot].a, a_along_k, m, k);
       load_four<S>(b, ring[slot].b, b_along_k, n, k);
