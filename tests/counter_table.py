@@ -240,6 +240,17 @@ DMMA = Row(
     in_flight=lambda n: n == 2 * 32 * 1024,
 )
 
+
+def raw_tiles(bm: int, bn: int, more: tuple[Access, ...]) -> Callable[[int], list[Access]]:
+    """Operands that lie in shared memory as in global memory, each element read once a block tile."""
+    return lambda s: [
+        Access("global cp.async a", 16, requests=Fraction(s, 16) / bn, sectors=16),
+        Access("global cp.async b", 16, requests=Fraction(s, 16) / bm, sectors=16),
+        *(Access(f"shared {kind}", conflict=1) for kind in ("cp.async", "load", "store")),
+        *more,
+    ]
+
+
 SMALL, LEVEL_5 = (128, 128, 64), (640, 640, 640)
 TYPES = (F32, BF16, I8, F64)
 GEMM = {
@@ -299,6 +310,21 @@ GEMM = {
     "wgmma_specialized": Row(
         *("and results go past the LSU, in whole lines", wgmma_specialized, (256, 512, 512), (BF16,)),
         in_flight=lambda n: n == 6 * 32 * 1024,
+    ),
+    # The sums of a part of k go to the workspace.
+    "bf16x6_fused": Row(
+        "float32 is read once, and cut on its way to the tensor cores",
+        raw_tiles(64, 128, (Access("none mma"), Access("global store workspace", 16, sectors=16))),
+        (64, 512, 4096),
+        (F32,),
+        in_flight=lambda n: n >= 40 * 1024,
+    ),
+    "batched": Row(
+        "all of a small k on its way at once",
+        raw_tiles(64, 64, (Access("global store out", 16, requests=Fraction(4, 16), sectors=16),)),
+        (128, 128, 128),
+        (F32, torch.int32),
+        in_flight=lambda n: n == 3 * 16 * 1024,
     ),
     # What blocks hand to each other goes through the workspace as well.
     **{

@@ -118,28 +118,35 @@ def test_gemm_scalars_slices_and_out(kernel, dtype):
 ROUNDS_TO_TF32 = [kernel for kernel, precision in PRECISION.items() if precision == "tf32"]
 
 
-@pytest.mark.parametrize("kernel", ["bf16x6", "bf16x3", "fp16x3"])
+@pytest.mark.parametrize("kernel", ["bf16x6", "bf16x6_fused", "bf16x3", "fp16x3"])
 def test_planes_of_tiny_values(kernel):
     a, b = operands(35, 50, 41, torch.float32, random.choice(LAYOUTS), slack=random.choice((0, 3)))
     check_gemm(a * 2.0**-90, b * 2.0**-30, kernel=kernel)
 
 
-def test_bf16x6_in_range():
+SIX_PRODUCTS = pytest.mark.parametrize("kernel", ["bf16x6", "bf16x6_fused"])
+
+
+@SIX_PRODUCTS
+@pytest.mark.parametrize("k", [70, 700])
+def test_bf16x6_in_range(kernel, k):
     """Rows of tiny values keep all their bits, and what overflows in bf16 or in sums is what float32 has."""
-    a, b = torch.randn(60, 70), torch.randn(70, 200)
+    a, b = torch.randn(60, k), torch.randn(k, 200)
     a[1], a[2], a[3], a[4], a[5] = a[1] * 1e-30, a[2] * 1e-38, a[3] * 1e-43, a[4].abs() * 1e30, 0
     b[:, 1], b[:, 2], b[:, 3], b[:, 4] = b[:, 1] * 1e-30, b[:, 2].abs() * 1e30, b[:, 3] * 1e-38, 0
     a[5, 3] = 3.4e38
-    check_gemm(a, b, kernel="bf16x6")
+    check_gemm(a, b, kernel=kernel)
+    check_gemm(b.t(), a.t(), kernel=kernel)
 
 
+@SIX_PRODUCTS
 @pytest.mark.parametrize("beta", [0, -3])
-def test_bf16x6_in_segments(beta):
-    """Sums of long k are cut into launches that add to each other's in the workspace."""
+def test_bf16x6_of_long_k(kernel, beta):
+    """Sums of long k are cut into parts, which are added in the workspace."""
     a, b, c = torch.randn(3, 17000), torch.randn(17000, 5), torch.randn(3, 5)
-    check_gemm(a, b, c if beta else None, alpha=2, beta=beta, out=c, kernel="bf16x6")
+    check_gemm(a, b, c if beta else None, alpha=2, beta=beta, out=c, kernel=kernel)
     a[0, 3], a[1, 16999] = math.inf, math.nan
-    check_gemm(a, b, c if beta else None, alpha=2, beta=beta, out=c, kernel="bf16x6")
+    check_gemm(a, b, c if beta else None, alpha=2, beta=beta, out=c, kernel=kernel)
 
 
 @every_layout
@@ -161,6 +168,23 @@ def test_gemm_of_whole_units(dtype, layout):
     check_gemm(a, b[0], c, beta=3, **run)
     if dtype == torch.bfloat16:
         check_gemm(a, b, c.float(), beta=1, out_dtype=torch.float32, **run)
+
+
+@pytest.mark.parametrize("beta", [0, -3])
+@pytest.mark.parametrize("kernel", ["bf16x6_fused", "batched"])
+def test_batches_of_special_values(kernel, beta):
+    a, b, c = torch.randn(20, 33, 36), torch.randn(20, 36, 40), torch.randn(20, 33, 40)
+    a[3, 32, 35], a[7, 0, 0], b[9, 5, 39], b[11, 0, 0] = math.inf, math.nan, -math.inf, 3.4e38
+    check_gemm(a, b, c if beta else None, alpha=2, beta=beta, kernel=kernel)
+
+
+@SIX_PRODUCTS
+def test_short_sums_are_exact(kernel):
+    """All 24 bits of both operands count, in every layout of the planes."""
+    x = torch.randint(1, 2**24, (40, 40)).float()
+    for a in (x, x.t()):
+        assert (fastgemm.matmul(a, torch.eye(40), kernel=kernel) == a).all()
+        assert (fastgemm.matmul(torch.eye(40), a, kernel=kernel) == a).all()
 
 
 @pytest.mark.parametrize("kernel", ROUNDS_TO_TF32)

@@ -16,6 +16,8 @@
   DECLARE(gemm_wgmma)                \
   DECLARE(gemm_wgmma_specialized)    \
   DECLARE(gemm_bf16x6)               \
+  DECLARE(gemm_bf16x6_fused)         \
+  DECLARE(gemm_batched)              \
   DECLARE(gemm_fp16x3)               \
   DECLARE(gemm_bf16x3)               \
   DECLARE(gemm_int8x10)              \

@@ -8,6 +8,9 @@ set(FASTGEMM_CUDA_GEMM
     csrc/cuda/gemm/level5_small.cu
     csrc/cuda/gemm/level5_split_k.cu
     csrc/cuda/gemm/level5_warp_specialized.cu
+    csrc/cuda/gemm/level6_add_splits.cu
+    csrc/cuda/gemm/level6_batched.cu
+    csrc/cuda/gemm/level6_bf16x6_fused.cu
     csrc/cuda/gemm/level6_blend.cu
     csrc/cuda/gemm/level6_wgmma.cu
     csrc/cuda/gemm/level6_wgmma_specialized.cu
