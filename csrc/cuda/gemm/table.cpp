@@ -1,6 +1,8 @@
 // The rows of GEMM on CUDA.
 #include "core/table.h"
 
+#include <algorithm>
+
 #include "cuda/available.h"
 #include "cuda/gemm/levels.h"
 
@@ -60,6 +62,20 @@ constexpr Kernel split_row(std::string_view name, std::string_view summary, Gemm
   return k;
 }
 
+// Faster than tiles of C: one operand is read once, in the time that takes.
+bool suits_skinny(const GemmProblem& p) {
+  constexpr double kLeastBytes = 1 << 20;  // of the large operand
+  return std::min(p.m, p.n) <= 64 &&
+         double(std::max(p.m, p.n)) * double(p.k) * element_size(p.type) * double(p.batch) >= kLeastBytes;
+}
+constexpr Kernel skinny_row() {
+  Kernel k = hopper_row(6, "skinny", dtypes(DType::f16, DType::bf16, DType::i8),
+                        "one operand streams by as the tensor cores' rows, all multiprocessors share its k",
+                        FASTGEMM_LAUNCHER(gemm_skinny));
+  k.suits = suits_skinny;
+  return k;
+}
+
 constexpr Kernel kRows[] = {
     row(1, "naive", kGemmTypes, "one thread an element of C, a warp along a row of C",
         FASTGEMM_LAUNCHER(gemm_naive)),
@@ -86,6 +102,7 @@ constexpr Kernel kRows[] = {
     row(5, "double_buffer_sync", dtypes(DType::f32),
         "vectorized with double buffers filled through registers: they spill",
         FASTGEMM_LAUNCHER(gemm_double_buffer_sync), Role::pitfall),
+    skinny_row(),
     tensor_core_row(
         hopper_row(6, "wgmma_specialized", kTensorCoreTypes,
                    "a producer warp, two warpgroups of 64 x 256 sums, persistent blocks, asynchronous stores",
