@@ -57,6 +57,19 @@ __device__ __forceinline__ void load_box(void* to_shared, const TensorMap* map, 
       : "memory");
 }
 
+// The same of what nobody reads again soon: in L2 it makes room first, so that what others left there, and
+// would have to be written to memory, stays.
+__device__ __forceinline__ void load_box_once(void* to_shared, const TensorMap* map, Barrier* b, int column,
+                                              int row, int plane) {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+      "[%1, {%3, %4, %5}], [%2], %6;" ::"r"(shared_address(to_shared)),
+      "l"(map), "r"(shared_address(b)), "r"(column), "r"(row), "r"(plane), "l"(policy)
+      : "memory");
+}
+
 // Loads `bytes` that lie side by side, a multiple of 16; both addresses are 16-byte aligned (to_shared
 // 128-byte aligned, so that boxes may take its place).
 __device__ __forceinline__ void load_bytes(void* to_shared, const void* from, int bytes, Barrier* b) {
@@ -106,6 +119,10 @@ using simt::wait_stores;
 using simt::wait_stores_read;
 
 __forceinline__ void prefetch_map(const TensorMap*) {}
+__forceinline__ void load_box_once(void* to_shared, const TensorMap* map, Barrier* b, int column, int row,
+                                   int plane) {
+  load_box(to_shared, map, b, column, row, plane);
+}
 
 #endif
 

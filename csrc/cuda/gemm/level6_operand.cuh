@@ -33,12 +33,15 @@ struct OperandTile {
   static constexpr int kBoxSide = kInRows ? side : SideBox<T>::kSide, kBoxes = side / kBoxSide;
   static_assert(side % 64 == 0 && side <= 256, "a box has at most 256 rows");
 
+  // With `once` nobody reads it again soon.
+  template <bool once = false>
   __device__ __forceinline__ static void load(unsigned char* to, const TensorMap* map, Barrier* full,
                                               int first, int k, int plane) {
     FASTGEMM_UNROLL
     for (int i = 0; i < kBoxes; ++i) {
       const int from = first + i * kBoxSide;
-      load_box(to + i * kBoxSide * 128, map, full, kInRows ? k : from, kInRows ? from : k, plane);
+      (once ? load_box_once : load_box)(to + i * kBoxSide * 128, map, full, kInRows ? k : from,
+                                        kInRows ? from : k, plane);
     }
   }
 
@@ -120,20 +123,24 @@ BoxOperand<T> operand_in_place(OperandPlace<T> p) {
   return o;
 }
 
-// The operand where it is, or copied. Types but those of 16 bits get k along rows unless `keep_side`.
+// A copy of the operand with `major` along its rows.
 template <class T>
-BoxOperand<T> box_operand(const OperandPlace<T>& p, bool keep_side, Context& context) {
-  BoxOperand<T> o = operand_in_place(p);
-  if (o.major == Major::mn && sizeof(T) != 2 && !keep_side)
-    o.major = Major::k;
-  else if (o.readable())
-    return o;
+BoxOperand<T> copied_along(Major major, const OperandPlace<T>& p, Context& context) {
+  BoxOperand<T> o{p.data, major, p.side, p.k, 0, p.batch_stride, p.batch};
   const auto [row_stride, column_stride] =
-      o.major == Major::k ? std::pair(p.side_stride, p.k_stride) : std::pair(p.k_stride, p.side_stride);
+      major == Major::k ? std::pair(p.side_stride, p.k_stride) : std::pair(p.k_stride, p.side_stride);
   const PackedRows<T> packed =
       pack_rows(p.data, o.rows(), o.columns(), row_stride, column_stride, p.batch_stride, p.batch, context);
   o.data = packed.data, o.row_stride = packed.row_stride, o.batch_stride = packed.batch_stride;
   return o;
+}
+
+// The operand where it is, or copied. Types but those of 16 bits get k along rows unless `keep_side`.
+template <class T>
+BoxOperand<T> box_operand(const OperandPlace<T>& p, bool keep_side, Context& context) {
+  const BoxOperand<T> o = operand_in_place(p);
+  if (o.major == Major::mn && sizeof(T) != 2 && !keep_side) return copied_along(Major::k, p, context);
+  return o.readable() ? o : copied_along(o.major, p, context);
 }
 
 // Both operands of a product, k > 0. Of `transposed` products a is what stands right: C^T = B^T A^T.

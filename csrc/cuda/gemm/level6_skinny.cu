@@ -1,9 +1,10 @@
 // Level 6 where m or n is small and the product is as fast as the large operand can be read. What changes
 // from `wgmma_specialized`:
 //   - the large operand has the 64 rows of wgmma, whichever side it stands on (C^T = B^T A^T), and the other
-//     one, padded to 64 columns, comes along;
-//   - k is shared among all multiprocessors (level6_skinny_sums.cuh), so that they all read until the end;
-//   - what is in flight counts, not what is reused: a ring of 9 stages, 16 KB of the large operand each;
+//     one, padded to 16 or 64 columns, comes along;
+//   - all multiprocessors share k (level6_skinny_sums.cuh), so that they all read until the end;
+//   - what is in flight counts, not what is reused: 112 KB of the large operand, asked for before anything
+//     else is done. In L2 it takes no room from what others left there;
 //   - rows that begin anywhere are read by 8 warps of the block itself (level6_skinny_units.cuh), not copied.
 #include "cuda/gemm/level5_choice.cuh"
 #include "cuda/gemm/level6_products.cuh"
@@ -14,19 +15,15 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-using S = SkinnyShape;
-
-struct Shared {
-  unsigned char stage[S::kStages][S::kStageBytes];  // (kM, kK) of the large operand, (kN, kK) of the other
-  Barrier full[S::kStages], empty[S::kStages];
-};
-static_assert(sizeof(Shared) <= 227 << 10);
+using WideTile = SkinnyShape<128>;   // 7 stages
+using NarrowTile = SkinnyShape<64>;  // 11 stages
 
 struct Maps {
   TensorMap large, narrow;
 };
 
 // Walks around the ring; the phase flips at each turn.
+template <class S>
 struct RingPosition {
   int stage = 0;
   uint32_t phase;
@@ -35,41 +32,49 @@ struct RingPosition {
   }
 };
 
-// One thread asks for boxes.
-template <class A, class B, class T>
-__device__ __forceinline__ void produce(Shared& shared, const Maps& maps, const SkinnyArguments<T>& g,
-                                        Parts parts) {
+// Among consumers and the one producer warp.
+template <class S>
+__device__ __forceinline__ void meet() {
+  named_barrier(1, S::kConsumerThreads + 32);
+}
+
+// One thread asks for boxes. The others of the block come in when the ring is full.
+template <class S, class A, class B, class T>
+__device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& maps,
+                                        const SkinnyArguments<T>& g) {
   const bool elected = elect_one();
-  RingPosition at{0, 1};  // a fresh stage counts as emptied
-  Part part;
-  while (parts.next(part)) {
-    const SkinnyPlace place(part.tile, g);
+  RingPosition<S> at{0, 1};  // a fresh stage counts as emptied
+  int asked = 0;
+  g.shares.each_part(int(blockIdx.x), [&](const TilePart& part) {
+    const SkinnyPlace<S> place(part.tile, g);
     FASTGEMM_NO_UNROLL
     for (int step = part.first; step < part.end; ++step) {
+      if (asked++ == S::kStages) meet<S>();
       wait_phase(&shared.empty[at.stage], at.phase);
       if (elected) {
         Barrier* const full = &shared.full[at.stage];
         unsigned char* const stage = shared.stage[at.stage];
-        arrive_expecting(full, S::kStageBytes);
-        A::load(stage, &maps.large, full, place.row, step * A::kK, place.batch * g.batch_large);
+        arrive_expecting(full, A::kBytes + g.narrow_rows * 128);
+        A::template load<true>(stage, &maps.large, full, place.row, step * A::kK,
+                               place.batch * g.batch_large);
         B::load(stage + A::kBytes, &maps.narrow, full, place.column, step * B::kK,
                 place.batch * g.batch_narrow);
       }
       at.advance();
     }
-  }
+  });
+  if (asked <= S::kStages) meet<S>();
 }
 
-// All threads of the loader warps bring units; those of a stage are on their way before it is free.
-template <class A, class B, class T>
-__device__ __forceinline__ void produce_units(Shared& shared, const SkinnyArguments<T>& g, Parts parts) {
+// All threads of these warps bring units; those of a stage are on their way before it is free.
+template <class S, class A, class B, class T>
+__device__ __forceinline__ void produce_units(typename S::Shared& shared, const SkinnyArguments<T>& g) {
   const int thread = int(threadIdx.x) - S::kConsumerThreads;
-  UnitCopy<T, A, S::kLoaderThreads> large(thread);
-  UnitCopy<T, B, S::kLoaderThreads> narrow(thread);
-  RingPosition at{0, 1};
-  Part part;
-  while (parts.next(part)) {
-    const SkinnyPlace place(part.tile, g);
+  UnitCopy<T, A, S::kUnitThreads> large(thread);
+  UnitCopy<T, B, S::kUnitThreads> narrow(thread);
+  RingPosition<S> at{0, 1};
+  g.shares.each_part(int(blockIdx.x), [&](const TilePart& part) {
+    const SkinnyPlace<S> place(part.tile, g);
     FASTGEMM_NO_UNROLL
     for (int step = part.first; step < part.end; ++step) {
       large.load(g.large, place.row, step * A::kK, place.batch);
@@ -82,17 +87,17 @@ __device__ __forceinline__ void produce_units(Shared& shared, const SkinnyArgume
       if (thread % 32 == 0) arrive(&shared.full[at.stage]);
       at.advance();
     }
-  }
+  });
 }
 
-template <class Products, class T>
-__device__ __forceinline__ void consume(Shared& shared, const SkinnyArguments<T>& g, Parts parts, int warp) {
+// With COLUMNS of the narrow operand.
+template <class S, int COLUMNS, class Products, class T>
+__device__ __forceinline__ void consume(typename S::Shared& shared, const SkinnyArguments<T>& g, int warp) {
   const int lane = int(threadIdx.x) % 32;
   Products products(shared.stage[0], warp);
-  Accumulator<T> sum[S::kSums];  // (64, kN), a warp 16 rows of them
-  RingPosition at{0, 0};
-  Part part;
-  while (parts.next(part)) {
+  Accumulator<T> sum[COLUMNS / 2];  // (64, COLUMNS), a warp 16 rows of them
+  RingPosition<S> at{0, 0};
+  g.shares.each_part(int(blockIdx.x), [&](const TilePart& part) {
     Barrier* before = nullptr;
     FASTGEMM_NO_UNROLL
     for (int step = part.first; step < part.end; ++step) {
@@ -109,16 +114,16 @@ __device__ __forceinline__ void consume(Shared& shared, const SkinnyArguments<T>
     wgmma_wait<0>(sum);
     __syncwarp();
     if (lane == 0) arrive(before);
-    const SkinnyPlace place(part.tile, g);
-    if (part.first == 0 && part.end == g.work.steps)
-      store_sums<typename Products::Rows>(g, sum, place, warp);
+    const SkinnyPlace<S> place(part.tile, g);
+    if (part.first == 0 && part.end == g.shares.steps)
+      store_tile<typename Products::Rows>(g, shared.slab[warp].sum, sum, place, warp);
     else
       hand_over(g, sum, part, place);
-  }
+  });
 }
 
-template <class T, Major large_major, Major narrow_major>
-__global__ void __launch_bounds__(S::kThreads, 1)
+template <class S, class T, Major large_major, Major narrow_major>
+__global__ void __launch_bounds__(S::kConsumerThreads + S::kUnitThreads, 1)
     gemm_skinny_kernel(const __grid_constant__ Maps maps, const __grid_constant__ SkinnyArguments<T> g) {
 #if FASTGEMM_SM90A
   using A = OperandTile<T, large_major, S::kM>;
@@ -126,30 +131,36 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   constexpr bool kRegisters = large_major == Major::mn && sizeof(T) != 2;
   using Products = std::conditional_t<kRegisters, RegisterOperand<T, A, B>,
                                       SharedOperands<T, A, B, large_major, narrow_major>>;
-  FASTGEMM_DYNAMIC_SHARED(Shared, shared);
-  let_next_kernel_begin();
-  if (threadIdx.x == S::kConsumerThreads && !g.by_units)
-    prefetch_map(&maps.large), prefetch_map(&maps.narrow);
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < S::kStages; ++i) {
-      init_barrier(&shared->full[i], g.by_units ? S::kLoaderThreads / 32 : 1);
-      init_barrier(&shared->empty[i], S::kConsumerThreads / 32);
-    }
-    fence_barrier_init();
-  }
-  __syncthreads();
+  FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared);
   const int warp = warp_index();
-  const Parts parts(g.work, int(blockIdx.x), int(gridDim.x));
-  if (warp < S::kConsumerThreads / 32)
-    consume<Products>(*shared, g, parts, warp);
-  else if (g.by_units)
-    produce_units<A, B>(*shared, g, parts);
-  else if (warp == S::kConsumerThreads / 32)
-    produce<A, B>(*shared, maps, g, parts);
+  constexpr int kProducer = S::kConsumerThreads / 32;  // the first warp that is no consumer
+  if (warp == kProducer) {
+    if (elect_one()) {
+      for (int i = 0; i < S::kStages; ++i) {
+        init_barrier(&shared->full[i], g.by_units ? S::kUnitThreads / 32 : 1);
+        init_barrier(&shared->empty[i], kProducer);
+      }
+      fence_barrier_init();
+    }
+    __syncwarp();
+  }
+  let_next_kernel_begin();
+  if (g.by_units) {
+    __syncthreads();
+    if (warp >= kProducer) return produce_units<S, A, B>(*shared, g);
+  } else {
+    if (warp == kProducer) return produce<S, A, B>(*shared, maps, g);
+    meet<S>();
+  }
+  if (g.narrow_rows == 16)
+    consume<S, 16, Products>(*shared, g, warp);
+  else
+    consume<S, 64, Products>(*shared, g, warp);
 #endif
 }
 
-// Both operands, the narrow one copied where that lets the hardware read the large one.
+// Both operands, the narrow one copied where that lets the hardware read the large one, or read it in whole
+// lines: all blocks read it, and those that ask for the same line wait for each other.
 template <class T>
 struct SkinnyOperands {
   BoxOperand<T> large, narrow;
@@ -162,9 +173,11 @@ struct SkinnyOperands {
     if (large_is_b) std::swap(wide, other);
     large = operand_in_place(wide);
     narrow = operand_in_place(other);
-    const bool copies_narrow = sizeof(T) != 2 && narrow.major == Major::mn;
-    if (large.readable() || copies_narrow) narrow = box_operand(other, false, context);
     by_units = !large.readable();
+    if (narrow.major == Major::mn && (sizeof(T) != 2 || (!by_units && other.side < 64)))
+      narrow = copied_along(Major::k, other, context);
+    else if (!by_units && !narrow.readable())
+      narrow = copied_along(narrow.major, other, context);
   }
 
   // Calls body.operator()<large_major, narrow_major>().
@@ -181,35 +194,62 @@ struct SkinnyOperands {
   }
 };
 
-template <class T>
-void gemm_shared_k(const Gemm<T>& problem, int batch, Context& context) {
-  const SkinnyOperands<T> operands(problem, batch, context);
-  const auto& [large, narrow, large_is_b, by_units] = operands;
-  SkinnyArguments<T> g{.gemm = problem,
-                       .large = large,
-                       .narrow = narrow,
-                       .large_is_b = large_is_b,
-                       .by_units = by_units,
-                       .batch_large = large.batch_stride != 0,
-                       .batch_narrow = narrow.batch_stride != 0};
-  const int blocks = g.plan(batch, context);
-  const Maps maps = by_units ? Maps{} : Maps{large.map(S::kM), narrow.map(S::kN)};
-  operands.with_majors([&]<Major large_major, Major narrow_major>() {
-    launch<gemm_skinny_kernel<T, large_major, narrow_major>>(
-        "skinny", {dim3(unsigned(blocks)), dim3(S::kThreads), sizeof(Shared)}, context)(maps, g);
+template <class S, class T>
+void launch_shares(const Gemm<T>& problem, const SkinnyOperands<T>& o, int batch, Context& context) {
+  using Acc = Accumulator<T>;
+  const auto& [large, narrow, large_is_b, by_units] = o;
+  const int tiles_m = int(ceil_div(large.side, S::kM)), tiles_n = int(ceil_div(narrow.side, S::kN));
+  const int64_t tiles = int64_t(batch) * tiles_m * tiles_n, steps = ceil_div(large.k, 128 / int(sizeof(T)));
+  const int64_t stages = tiles * steps, blocks = std::min<int64_t>(multiprocessors(), stages);
+  SkinnyArguments<T> g{problem, large, narrow, large_is_b, by_units};
+  g.narrow_rows = narrow.major == Major::k && narrow.side <= 16 ? 16 : S::kN;
+  g.batch_large = large.batch_stride != 0, g.batch_narrow = narrow.batch_stride != 0;
+  g.tiles_m = tiles_m, g.tiles_n = tiles_n;
+  g.shares = {int(steps), int(stages / blocks), int(stages % blocks)};
+  if (g.shares.longer != 0 || g.shares.share % steps != 0)
+    g.partials = static_cast<Acc*>(context.allocate(size_t(blocks) * 2 * S::kM * S::kN * sizeof(Acc)));
+
+  const Maps maps = by_units ? Maps{} : Maps{large.map(S::kM), narrow.map(g.narrow_rows)};
+  const int threads = S::kConsumerThreads + (by_units ? S::kUnitThreads : 32);
+  const LaunchShape shape{dim3(unsigned(blocks)), dim3(unsigned(threads)), sizeof(typename S::Shared)};
+  const int64_t groups = ceil_div(std::min<int64_t>(narrow.side, S::kN), 8);
+  const LaunchShape add{dim3(unsigned(tiles * S::kConsumers), unsigned(groups)), dim3(128), 0, true};
+  const auto run = [&]<Major large_major, Major narrow_major>() {
+    launch<gemm_skinny_kernel<S, T, large_major, narrow_major>>("skinny", shape, context)(maps, g);
     using Rows = std::conditional_t<large_major == Major::mn && sizeof(T) != 2, Fragments<T>, InOrder>;
-    if (g.partials) add_shares<Rows>(g, batch, context);
+    if (g.partials) launch<gemm_skinny_add_kernel<S, Rows, T>>("skinny_add", add, context)(g);
+  };
+  o.with_majors([&]<Major large_major, Major narrow_major>() {
+    if constexpr (S::takes(large_major, narrow_major, sizeof(T)))
+      run.template operator()<large_major, narrow_major>();
   });
+}
+
+// Narrow tiles where each of almost all blocks has one of its own.
+template <class T>
+void gemm_shares(const Gemm<T>& g, int batch, Context& context) {
+  const SkinnyOperands<T> o(g, batch, context);
+  const int64_t tiles =
+      batch * ceil_div(o.large.side, NarrowTile::kM) * ceil_div(o.narrow.side, NarrowTile::kN);
+  const bool one_each = tiles <= multiprocessors() && 10 * tiles >= 9 * multiprocessors();
+  one_each && !o.by_units && NarrowTile::takes(o.large.major, o.narrow.major, sizeof(T))
+      ? launch_shares<NarrowTile>(g, o, batch, context)
+      : launch_shares<WideTile>(g, o, batch, context);
+}
+
+// Stages are counted in 32 bits.
+template <class T>
+bool fits_shares(const Gemm<T>& g, int batch) {
+  return fits_tiles(g) &&
+         double(ceil_div(g.m, 64)) * double(ceil_div(g.n, 64)) * double(ceil_div(g.k, 64)) * batch < 1 << 30;
 }
 
 }  // namespace
 
 void gemm_skinny(const GemmProblem& problem, Context& context) {
   run_gemm(problem, [&]<class T>(const Gemm<T>& g, int batch) {
-    if constexpr (sizeof(T) <= 2) {
-      if (!fits_tiles(g)) return gemm_small(g, batch, context);
-      gemm_shared_k(g, batch, context);
-    }
+    if constexpr (sizeof(T) <= 2)
+      fits_shares(g, batch) ? gemm_shares(g, batch, context) : gemm_small(g, batch, context);
   });
 }
 

@@ -1,53 +1,90 @@
 // How `skinny` shares its work, and the way of its sums to C.
 //
-// Tiles of the last one to two waves are cut into equal shares of k (level5_stream_k.cuh), so that no
-// multiprocessor is without copies in flight before all are. Sums of C are few here: the blocks leave those
-// of tiles they share in the workspace, and a second kernel, which is there already when they are done, adds
-// them in the order of k.
+// All stages of all tiles, one tile after the other, are cut into equal shares, one a block. What a block has
+// of a tile that others work on too goes to the workspace, and a second kernel adds it up in the order of k.
+// That costs 3 us (of 33 in which 134 MB come by), so tiles are as narrow as lets a block have one of its
+// own, where that is so.
+//
+// After a cold start code costs as much as data: a store for each of a lane's 32 sums, written out, took 8
+// us. So sums go through shared memory and a loop.
 #pragma once
 
-#include "cuda/gemm/level5_stream_k.cuh"
 #include "cuda/gemm/level6_operand.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
+inline constexpr int kSlabRows = 16, kSlabPitch = 20;  // columns of a slab: free of bank conflicts
+
+// Sums of a warp, (16, COLUMNS), column by column.
+template <class Acc, int COLUMNS>
+struct Slab {
+  Acc sum[COLUMNS * kSlabPitch];
+};
+
 // Block tile (kM, kN): rows of the large operand, columns of the narrow one.
+template <int M>
 struct SkinnyShape {
-  static constexpr int kM = 128, kN = 64;
+  static constexpr int kM = M, kN = 64;
   static constexpr int kConsumers = kM / 64, kConsumerThreads = 128 * kConsumers;  // warpgroups of 64 rows
-  static constexpr int kLoaderThreads = 256, kThreads = kConsumerThreads + kLoaderThreads;
-  static constexpr int kSums = kN / 2;  // of a consumer thread
-  static constexpr int kStageBytes = (kM + kN) * 128, kStages = (220 << 10) / kStageBytes;
+  static constexpr int kUnitThreads = 256;  // that bring operands which the hardware cannot read
+  static constexpr int kStageBytes = (kM + kN) * 128, kStages = (180 << 10) / kStageBytes;
+
+  struct Shared {
+    unsigned char stage[kStages][kStageBytes];  // (kM, 128 bytes) of the large operand, (kN, 128 bytes)
+    Slab<uint32_t, kN> slab[kConsumerThreads / 32];
+    Barrier full[kStages], empty[kStages];
+  };
+  static_assert(sizeof(Shared) <= 227 << 10);
+
+  // Boxes of int8 with m or n along rows are 128 wide. What narrow tiles cannot have, or never meet, is not
+  // compiled for them.
+  static constexpr bool takes(Major large, Major narrow, int bytes) {
+    return kM == 128 || (narrow == Major::k && (large == Major::k || bytes == 2));
+  }
+};
+
+// Stages first to end of a tile.
+struct TilePart {
+  int tile, first, end;
+};
+
+// `steps` stages a tile; block b has `share` of all, the first `longer` blocks one more.
+struct Shares {
+  int steps, share, longer;
+
+  __device__ __forceinline__ int begin(int block) const { return block * share + min(block, longer); }
+  __device__ __forceinline__ int block_of(int stage) const {
+    const int in_longer = longer * (share + 1);
+    return stage < in_longer ? stage / (share + 1) : longer + (stage - in_longer) / share;
+  }
+  // Calls body(part) for the parts of a block.
+  template <class Body>
+  __device__ __forceinline__ void each_part(int block, Body&& body) const {
+    int at = begin(block), first = at % steps, tile = at / steps;
+    const int end = begin(block + 1);
+    while (at < end) {
+      const int count = min(steps - first, end - at);
+      body(TilePart{tile, first, first + count});
+      at += count, first = 0, ++tile;
+    }
+  }
 };
 
 template <class T>
 struct SkinnyArguments {
-  using Acc = Accumulator<T>;
   Gemm<T> gemm;
   BoxOperand<T> large, narrow;
   bool large_is_b;
   bool by_units;                  // operands that the hardware cannot read
+  int narrow_rows;                // of the narrow operand's boxes, where k is along rows
   int batch_large, batch_narrow;  // 0 where the batch shares the operand
   int tiles_m, tiles_n;           // along the large and the narrow operand
-  StreamK work;
-  Acc* partials;  // null: no tile is shared
-
-  // How many blocks there are.
-  int plan(int batch, Context& context) {
-    using S = SkinnyShape;
-    tiles_m = int(ceil_div(large.side, S::kM)), tiles_n = int(ceil_div(narrow.side, S::kN));
-    const int64_t tiles = int64_t(batch) * tiles_m * tiles_n;
-    const int steps = int(ceil_div(large.k, 128 / int(sizeof(T))));
-    const int blocks = int(std::min<int64_t>(multiprocessors(), tiles * steps));
-    work = plan_stream_k(tiles, steps, blocks);
-    partials = nullptr;
-    if (work.whole_tiles != tiles)
-      partials = static_cast<Acc*>(context.allocate(size_t(blocks) * 2 * S::kM * S::kN * sizeof(Acc)));
-    return blocks;
-  }
+  Shares shares;
+  Accumulator<T>* partials;  // null: no tile is shared
 };
 
 // Tiles along the narrow operand follow each other: they read the same of the large one.
+template <class S>
 struct SkinnyPlace {
   int batch, row, column;
 
@@ -55,85 +92,119 @@ struct SkinnyPlace {
   __device__ __forceinline__ SkinnyPlace(int tile, const SkinnyArguments<T>& g) {
     const int line = tile / g.tiles_n;
     batch = line / g.tiles_m;
-    row = line % g.tiles_m * SkinnyShape::kM;
-    column = tile % g.tiles_n * SkinnyShape::kN;
+    row = (line - batch * g.tiles_m) * S::kM;
+    column = (tile - line * g.tiles_n) * S::kN;
   }
 };
 
-// R / 4 groups of 8 columns, of each four sums a lane: to C. Reads of c are in flight together, 16 at a time.
-template <class Rows, class Out, class T, int R>
-__device__ __forceinline__ void store_sums_as(const SkinnyArguments<T>& g, const Accumulator<T> (&sum)[R],
-                                              const SkinnyPlace& place, int warp) {
-  const Result<T> result = g.gemm.at_batch(place.batch).result;
+// Four sums of a lane, those of 8 columns from `column` on, to the warp's slab.
+template <class Rows, class Acc>
+__device__ __forceinline__ void put_in_slab(uint32_t* slab, int column, const Acc (&sum)[4]) {
   const int lane = int(threadIdx.x) % 32;
-  constexpr int kAtOnce = R < 16 ? R : 16;
-  Accumulator<T> value[kAtOnce];
   FASTGEMM_UNROLL
-  for (int first = 0; first < R; first += kAtOnce) {
-    const auto each = [&](auto&& body) {
-      FASTGEMM_UNROLL
-      for (int i = 0; i < kAtOnce; ++i) {
-        const int row = place.row + 16 * warp + Rows::row(lane / 4, i / 2 % 2);
-        const int column = place.column + (first + i) / 4 * 8 + lane % 4 * 2 + i % 2;
-        if (row < g.large.side && column < g.narrow.side)
-          g.large_is_b ? body(i, column, row) : body(i, row, column);
-      }
-    };
-    each([&](int i, int row, int column) {
-      value[i] = result.template blend<Out>(row, column, sum[first + i]);
-    });
-    each([&](int i, int row, int column) { result.template put<Out>(row, column, value[i]); });
+  for (int i = 0; i < 4; ++i) {
+    uint32_t bits;
+    if constexpr (std::is_same_v<Acc, float>)
+      bits = __float_as_uint(sum[i]);
+    else
+      bits = sum[i];
+    slab[(column + lane % 4 * 2 + i % 2) * kSlabPitch + Rows::row(lane / 4, i / 2)] = bits;
   }
 }
-template <class Rows, class T, int R>
-__device__ __forceinline__ void store_sums(const SkinnyArguments<T>& g, const Accumulator<T> (&sum)[R],
-                                           const SkinnyPlace& place, int warp) {
-  if constexpr (Result<T>::kMayBeWide) {
-    if (g.gemm.result.wide) return store_sums_as<Rows, float>(g, sum, place, warp);
+
+// The first `columns` of a warp's slab to C, where its first sum belongs at (row, column) of the product of
+// the large and the narrow operand. Lanes follow the rows of C.
+template <class Out, class T>
+__device__ __forceinline__ void store_slab_as(const SkinnyArguments<T>& g, const uint32_t* slab, int batch,
+                                              int row, int column, int columns) {
+  using Acc = Accumulator<T>;
+  const Result<T> result = g.gemm.at_batch(batch).result;
+  const int rows = min(kSlabRows, int(g.large.side) - row);
+  const int log = g.large_is_b ? 4 : columns <= 8 ? 3 : columns <= 16 ? 4 : 6, along = 1 << log;
+  const int across = g.large_is_b ? columns : kSlabRows;
+  constexpr int kAtOnce = 2;  // of a lane, so that reads of c overlap
+  FASTGEMM_NO_UNROLL
+  for (int first = int(threadIdx.x) % 32; first < along * across; first += 32 * kAtOnce) {
+    Acc value[kAtOnce];
+    const auto each = [&](auto&& body) {
+      FASTGEMM_UNROLL
+      for (int j = 0; j < kAtOnce; ++j) {
+        const int i = first + 32 * j, fast = i & (along - 1), slow = i >> log;
+        const int r = g.large_is_b ? fast : slow, c = g.large_is_b ? slow : fast;
+        if (r < rows && c < columns)
+          body(j, r, c, g.large_is_b ? column + c : row + r, g.large_is_b ? row + r : column + c);
+      }
+    };
+    each([&](int j, int r, int c, int64_t to_row, int64_t to_column) {
+      const uint32_t bits = slab[c * kSlabPitch + r];
+      Acc sum;
+      if constexpr (std::is_same_v<Acc, float>)
+        sum = __uint_as_float(bits);
+      else
+        sum = bits;
+      value[j] = result.template blend<Out>(to_row, to_column, sum);
+    });
+    each([&](int j, int, int, int64_t to_row, int64_t to_column) {
+      result.template put<Out>(to_row, to_column, value[j]);
+    });
   }
-  store_sums_as<Rows, typename Result<T>::Narrow>(g, sum, place, warp);
+}
+template <class T>
+__device__ __forceinline__ void store_slab(const SkinnyArguments<T>& g, const uint32_t* slab, int batch,
+                                           int row, int column, int columns) {
+  if constexpr (Result<T>::kMayBeWide) {
+    if (g.gemm.result.wide) return store_slab_as<float>(g, slab, batch, row, column, columns);
+  }
+  store_slab_as<typename Result<T>::Narrow>(g, slab, batch, row, column, columns);
+}
+
+// A finished tile: R sums a lane.
+template <class Rows, class S, class T, int R>
+__device__ __forceinline__ void store_tile(const SkinnyArguments<T>& g, uint32_t* slab,
+                                           const Accumulator<T> (&sum)[R], const SkinnyPlace<S>& place,
+                                           int warp) {
+  const int columns = min(2 * R, int(g.narrow.side) - place.column);
+  FASTGEMM_UNROLL
+  for (int i = 0; i < R; i += 4)
+    if (2 * i < columns) put_in_slab<Rows>(slab, 2 * i, {sum[i], sum[i + 1], sum[i + 2], sum[i + 3]});
+  __syncwarp();
+  store_slab(g, slab, place.batch, place.row + kSlabRows * warp, place.column, columns);
+  __syncwarp();
 }
 
 // A block shares at most two tiles: the one that its share begins in the middle of, and the one that it
 // begins but does not finish. Sums lie in the workspace as [block][which][warpgroup][8 columns][thread][4].
-template <class T>
+template <class S, class T>
 __device__ __forceinline__ Accumulator<T>* share_of(const SkinnyArguments<T>& g, int block, bool begins_tile,
                                                     int warpgroup, int group) {
-  using S = SkinnyShape;
-  const int64_t index = (int64_t(block * 2 + begins_tile) * S::kConsumers + warpgroup) * (S::kN / 8) + group;
+  const int64_t index =
+      ((int64_t{block} * 2 + begins_tile) * S::kConsumers + warpgroup) * (S::kN / 8) + group;
   return g.partials + index * 512 + threadIdx.x % 128 * 4;
 }
 
-template <class T, int R>
+template <class S, class T, int R>
 __device__ __forceinline__ void hand_over(const SkinnyArguments<T>& g, const Accumulator<T> (&sum)[R],
-                                          const Part& part, const SkinnyPlace& place) {
+                                          const TilePart& part, const SkinnyPlace<S>& place) {
   FASTGEMM_UNROLL
   for (int i = 0; i < R; i += 4)
     if (place.column + 2 * i < g.narrow.side)
-      store_vector(share_of(g, int(blockIdx.x), part.first == 0, int(threadIdx.x) / 128, i / 4),
+      store_vector(share_of<S>(g, int(blockIdx.x), part.first == 0, int(threadIdx.x) / 128, i / 4),
                    Vector16<Accumulator<T>>{{sum[i], sum[i + 1], sum[i + 2], sum[i + 3]}});
 }
 
-// The block that has a stage of the shared tiles.
-__device__ __forceinline__ int block_of(const StreamK& work, int64_t stage) {
-  const int64_t longer = work.longer * (work.share + 1);
-  return int(stage < longer ? stage / (work.share + 1) : work.longer + (stage - longer) / work.share);
-}
-
 // Adds what blocks have of a shared tile: 64 rows by 8 columns a block.
-template <class Rows, class T>
+template <class S, class Rows, class T>
 __global__ void __launch_bounds__(128) gemm_skinny_add_kernel(const __grid_constant__ SkinnyArguments<T> g) {
   using Acc = Accumulator<T>;
-  using S = SkinnyShape;
-  const int shared_tile = int(blockIdx.x) / S::kConsumers, warpgroup = int(blockIdx.x) % S::kConsumers;
-  const int group = int(blockIdx.y), tile = g.work.whole_tiles + shared_tile;
-  const int64_t begin = int64_t(shared_tile) * g.work.steps;
-  const int first = block_of(g.work, begin), last = block_of(g.work, begin + g.work.steps - 1);
-  SkinnyPlace place(tile, g);
-  place.row += 64 * warpgroup, place.column += 8 * group;
+  FASTGEMM_SHARED Slab<uint32_t, 8> slab[4];
+  const int tile = int(blockIdx.x) / S::kConsumers, warpgroup = int(blockIdx.x) % S::kConsumers;
+  const int group = int(blockIdx.y), warp = int(threadIdx.x) / 32, begin = tile * g.shares.steps;
+  const int first = g.shares.block_of(begin), last = g.shares.block_of(begin + g.shares.steps - 1);
+  const SkinnyPlace<S> place(tile, g);
+  const int row = place.row + 64 * warpgroup + kSlabRows * warp, column = place.column + 8 * group;
   wait_for_kernel_before();
-  if (first == last || place.row >= g.large.side || place.column >= g.narrow.side) return;
-  constexpr int kAtOnce = 8;  // in flight
+  if (first == last || row >= g.large.side || column >= g.narrow.side) return;
+  constexpr int kAtOnce = 4;  // in flight
   Acc sum[4] = {};
   FASTGEMM_NO_UNROLL
   for (int block = first; block <= last; block += kAtOnce) {
@@ -141,8 +212,8 @@ __global__ void __launch_bounds__(128) gemm_skinny_add_kernel(const __grid_const
     FASTGEMM_UNROLL
     for (int i = 0; i < kAtOnce; ++i)
       if (block + i <= last) {
-        const bool begins_tile = g.work.begin(block + i) <= begin;
-        part[i] = load_vector<Vector16<Acc>>(share_of(g, block + i, begins_tile, warpgroup, group));
+        const bool begins_tile = g.shares.begin(block + i) <= begin;
+        part[i] = load_vector<Vector16<Acc>>(share_of<S>(g, block + i, begins_tile, warpgroup, group));
       }
     FASTGEMM_UNROLL
     for (int i = 0; i < kAtOnce; ++i) {
@@ -151,17 +222,9 @@ __global__ void __launch_bounds__(128) gemm_skinny_add_kernel(const __grid_const
       for (int j = 0; j < 4; ++j) sum[j] += part[i][j];
     }
   }
-  store_sums<Rows>(g, sum, place, int(threadIdx.x) / 32);
-}
-
-template <class Rows, class T>
-void add_shares(const SkinnyArguments<T>& g, int batch, Context& context) {
-  using S = SkinnyShape;
-  const int64_t tiles = int64_t(batch) * g.tiles_m * g.tiles_n - g.work.whole_tiles;
-  const int64_t groups = ceil_div(std::min<int64_t>(g.narrow.side, S::kN), 8);
-  launch<gemm_skinny_add_kernel<Rows, T>>(
-      "skinny_add", {dim3(unsigned(tiles * S::kConsumers), unsigned(groups)), dim3(128), 0, true},
-      context)(g);
+  put_in_slab<Rows>(slab[warp].sum, 0, sum);
+  __syncwarp();
+  store_slab(g, slab[warp].sum, place.batch, row, column, min(8, int(g.narrow.side) - column));
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET
