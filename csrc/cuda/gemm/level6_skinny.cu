@@ -3,7 +3,7 @@
 //   - the large operand has the 64 rows of wgmma, whichever side it stands on (C^T = B^T A^T), and the other
 //     one, padded to 16 or 64 columns, comes along;
 //   - all multiprocessors share k (level6_skinny_sums.cuh), so that they all read until the end;
-//   - what is in flight counts, not what is reused: 112 KB of the large operand, asked for before anything
+//   - what is in flight counts, not what is reused: 128 KB of the large operand, asked for before anything
 //     else is done. In L2 it takes no room from what others left there;
 //   - rows that begin anywhere are read by 8 warps of the block itself (level6_skinny_units.cuh), not copied.
 #include "cuda/gemm/level5_choice.cuh"
@@ -15,8 +15,8 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-using WideTile = SkinnyShape<128>;   // 7 stages
-using NarrowTile = SkinnyShape<64>;  // 11 stages
+using WideTile = SkinnyShape<128>;   // 8 stages
+using NarrowTile = SkinnyShape<64>;  // 13 stages
 
 struct Maps {
   TensorMap large, narrow;
@@ -116,7 +116,7 @@ __device__ __forceinline__ void consume(typename S::Shared& shared, const Skinny
     if (lane == 0) arrive(before);
     const SkinnyPlace<S> place(part.tile, g);
     if (part.first == 0 && part.end == g.shares.steps)
-      store_tile<typename Products::Rows>(g, shared.slab[warp].sum, sum, place, warp);
+      store_tile<typename Products::Rows>(g, shared.slab[warp].word, sum, place, warp);
     else
       hand_over(g, sum, part, place);
   });
@@ -200,7 +200,8 @@ void launch_shares(const Gemm<T>& problem, const SkinnyOperands<T>& o, int batch
   const auto& [large, narrow, large_is_b, by_units] = o;
   const int tiles_m = int(ceil_div(large.side, S::kM)), tiles_n = int(ceil_div(narrow.side, S::kN));
   const int64_t tiles = int64_t(batch) * tiles_m * tiles_n, steps = ceil_div(large.k, 128 / int(sizeof(T)));
-  const int64_t stages = tiles * steps, blocks = std::min<int64_t>(multiprocessors(), stages);
+  const int64_t stages = tiles * steps;
+  const int64_t blocks = S::kM == 64 ? tiles : std::min<int64_t>(multiprocessors(), stages);
   SkinnyArguments<T> g{problem, large, narrow, large_is_b, by_units};
   g.narrow_rows = narrow.major == Major::k && narrow.side <= 16 ? 16 : S::kN;
   g.batch_large = large.batch_stride != 0, g.batch_narrow = narrow.batch_stride != 0;

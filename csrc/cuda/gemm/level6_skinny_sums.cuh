@@ -13,12 +13,18 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-inline constexpr int kSlabRows = 16, kSlabPitch = 20;  // columns of a slab: free of bank conflicts
+inline constexpr int kSlabRows = 16;
 
-// Sums of a warp, (16, COLUMNS), column by column.
-template <class Acc, int COLUMNS>
+// Sums of a warp, (16, COLUMNS), as words: column by column, those of two columns in an order that has 4 x 8
+// of four columns in different banks, as fragments are put there, as well as 2 x 16 and 8 x 4, as lanes take
+// them.
+template <int COLUMNS>
 struct Slab {
-  Acc sum[COLUMNS * kSlabPitch];
+  uint32_t word[COLUMNS * kSlabRows];
+
+  __device__ __forceinline__ static int index(int row, int column) {
+    return column / 2 * 32 + ((column % 2 * 16 + row) ^ column / 2 % 4 * 8);
+  }
 };
 
 // Block tile (kM, kN): rows of the large operand, columns of the narrow one.
@@ -27,11 +33,12 @@ struct SkinnyShape {
   static constexpr int kM = M, kN = 64;
   static constexpr int kConsumers = kM / 64, kConsumerThreads = 128 * kConsumers;  // warpgroups of 64 rows
   static constexpr int kUnitThreads = 256;  // that bring operands which the hardware cannot read
-  static constexpr int kStageBytes = (kM + kN) * 128, kStages = (180 << 10) / kStageBytes;
+  static constexpr int kStageBytes = (kM + kN) * 128;
+  static constexpr int kStages = ((226 << 10) - kConsumerThreads / 32 * int(sizeof(Slab<kN>))) / kStageBytes;
 
   struct Shared {
     unsigned char stage[kStages][kStageBytes];  // (kM, 128 bytes) of the large operand, (kN, 128 bytes)
-    Slab<uint32_t, kN> slab[kConsumerThreads / 32];
+    Slab<kN> slab[kConsumerThreads / 32];
     Barrier full[kStages], empty[kStages];
   };
   static_assert(sizeof(Shared) <= 227 << 10);
@@ -108,7 +115,7 @@ __device__ __forceinline__ void put_in_slab(uint32_t* slab, int column, const Ac
       bits = __float_as_uint(sum[i]);
     else
       bits = sum[i];
-    slab[(column + lane % 4 * 2 + i % 2) * kSlabPitch + Rows::row(lane / 4, i / 2)] = bits;
+    slab[Slab<8>::index(Rows::row(lane / 4, i / 2), column + lane % 4 * 2 + i % 2)] = bits;
   }
 }
 
@@ -136,7 +143,7 @@ __device__ __forceinline__ void store_slab_as(const SkinnyArguments<T>& g, const
       }
     };
     each([&](int j, int r, int c, int64_t to_row, int64_t to_column) {
-      const uint32_t bits = slab[c * kSlabPitch + r];
+      const uint32_t bits = slab[Slab<8>::index(r, c)];
       Acc sum;
       if constexpr (std::is_same_v<Acc, float>)
         sum = __uint_as_float(bits);
@@ -196,7 +203,7 @@ __device__ __forceinline__ void hand_over(const SkinnyArguments<T>& g, const Acc
 template <class S, class Rows, class T>
 __global__ void __launch_bounds__(128) gemm_skinny_add_kernel(const __grid_constant__ SkinnyArguments<T> g) {
   using Acc = Accumulator<T>;
-  FASTGEMM_SHARED Slab<uint32_t, 8> slab[4];
+  FASTGEMM_SHARED Slab<8> slab[4];
   const int tile = int(blockIdx.x) / S::kConsumers, warpgroup = int(blockIdx.x) % S::kConsumers;
   const int group = int(blockIdx.y), warp = int(threadIdx.x) / 32, begin = tile * g.shares.steps;
   const int first = g.shares.block_of(begin), last = g.shares.block_of(begin + g.shares.steps - 1);
@@ -222,9 +229,9 @@ __global__ void __launch_bounds__(128) gemm_skinny_add_kernel(const __grid_const
       for (int j = 0; j < 4; ++j) sum[j] += part[i][j];
     }
   }
-  put_in_slab<Rows>(slab[warp].sum, 0, sum);
+  put_in_slab<Rows>(slab[warp].word, 0, sum);
   __syncwarp();
-  store_slab(g, slab[warp].sum, place.batch, row, column, min(8, int(g.narrow.side) - column));
+  store_slab(g, slab[warp].word, place.batch, row, column, min(8, int(g.narrow.side) - column));
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET
