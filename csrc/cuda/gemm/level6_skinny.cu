@@ -3,7 +3,7 @@
 //   - the large operand has the 64 rows of wgmma, whichever side it stands on (C^T = B^T A^T), and the other
 //     one, padded to 16 or 64 columns, comes along;
 //   - all multiprocessors share k (level6_skinny_sums.cuh), so that they all read until the end;
-//   - what is in flight counts, not what is reused: 128 KB of the large operand, asked for before anything
+//   - what is in flight counts, not what is reused: 112 KB of the large operand, asked for before anything
 //     else is done. In L2 it takes no room from what others left there;
 //   - rows that begin anywhere are read by 8 warps of the block itself (level6_skinny_units.cuh), not copied.
 #include "cuda/gemm/level5_choice.cuh"
@@ -15,7 +15,7 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-using WideTile = SkinnyShape<128>;   // 8 stages
+using WideTile = SkinnyShape<128>;   // 7 stages
 using NarrowTile = SkinnyShape<64>;  // 13 stages
 
 struct Maps {
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(S::kConsumerThreads + S::kUnitThreads, 1)
     __syncwarp();
   }
   let_next_kernel_begin();
-  if (g.by_units) {
+  if (S::kShares && g.by_units) {
     __syncthreads();
     if (warp >= kProducer) return produce_units<S, A, B>(*shared, g);
   } else {
@@ -194,53 +194,69 @@ struct SkinnyOperands {
   }
 };
 
+// How many tiles there are, and how many multiprocessors' time is lost, in bytes of the large operand, where
+// blocks have whole ones.
 template <class S, class T>
-void launch_shares(const Gemm<T>& problem, const SkinnyOperands<T>& o, int batch, Context& context) {
+struct WholeTiles {
+  int64_t m, n, all;
+  double idle_bytes;
+
+  WholeTiles(const SkinnyOperands<T>& o, int batch)
+      : m(ceil_div(o.large.side, S::kM)), n(ceil_div(o.narrow.side, S::kN)), all(batch * m * n) {
+    const int64_t places = ceil_div(all, multiprocessors()) * multiprocessors();
+    idle_bytes = double(places - all) * double(o.large.k) * S::kM * sizeof(T);
+  }
+  // To share tiles costs a second kernel, 3 us; the device reads so much in that time.
+  bool pay() const { return idle_bytes < 10e6; }
+};
+
+template <class S, class T>
+void launch_tiles(const Gemm<T>& problem, const SkinnyOperands<T>& o, const WholeTiles<S, T>& tiles,
+                  Context& context) {
   using Acc = Accumulator<T>;
   const auto& [large, narrow, large_is_b, by_units] = o;
-  const int tiles_m = int(ceil_div(large.side, S::kM)), tiles_n = int(ceil_div(narrow.side, S::kN));
-  const int64_t tiles = int64_t(batch) * tiles_m * tiles_n, steps = ceil_div(large.k, 128 / int(sizeof(T)));
-  const int64_t stages = tiles * steps;
-  const int64_t blocks = S::kM == 64 ? tiles : std::min<int64_t>(multiprocessors(), stages);
+  const int64_t steps = ceil_div(large.k, 128 / int(sizeof(T)));
+  const bool shares = !tiles.pay();
+  const int64_t units = shares ? tiles.all * steps : tiles.all, unit = shares ? 1 : steps;
+  const int64_t blocks = std::min<int64_t>(multiprocessors(), units);
   SkinnyArguments<T> g{problem, large, narrow, large_is_b, by_units};
   g.narrow_rows = narrow.major == Major::k && narrow.side <= 16 ? 16 : S::kN;
   g.batch_large = large.batch_stride != 0, g.batch_narrow = narrow.batch_stride != 0;
-  g.tiles_m = tiles_m, g.tiles_n = tiles_n;
-  g.shares = {int(steps), int(stages / blocks), int(stages % blocks)};
-  if (g.shares.longer != 0 || g.shares.share % steps != 0)
+  g.tiles_m = int(tiles.m), g.tiles_n = int(tiles.n);
+  g.shares = {int(steps), int(units / blocks * unit), int(units % blocks), int(unit)};
+  if (shares)
     g.partials = static_cast<Acc*>(context.allocate(size_t(blocks) * 2 * S::kM * S::kN * sizeof(Acc)));
 
   const Maps maps = by_units ? Maps{} : Maps{large.map(S::kM), narrow.map(g.narrow_rows)};
   const int threads = S::kConsumerThreads + (by_units ? S::kUnitThreads : 32);
   const LaunchShape shape{dim3(unsigned(blocks)), dim3(unsigned(threads)), sizeof(typename S::Shared)};
   const int64_t groups = ceil_div(std::min<int64_t>(narrow.side, S::kN), 8);
-  const LaunchShape add{dim3(unsigned(tiles * S::kConsumers), unsigned(groups)), dim3(128), 0, true};
-  const auto run = [&]<Major large_major, Major narrow_major>() {
-    launch<gemm_skinny_kernel<S, T, large_major, narrow_major>>("skinny", shape, context)(maps, g);
-    using Rows = std::conditional_t<large_major == Major::mn && sizeof(T) != 2, Fragments<T>, InOrder>;
-    if (g.partials) launch<gemm_skinny_add_kernel<S, Rows, T>>("skinny_add", add, context)(g);
-  };
+  const LaunchShape add{dim3(unsigned(tiles.all * S::kConsumers), unsigned(groups)), dim3(128), 0, true};
   o.with_majors([&]<Major large_major, Major narrow_major>() {
-    if constexpr (S::takes(large_major, narrow_major, sizeof(T)))
-      run.template operator()<large_major, narrow_major>();
+    if constexpr (S::takes(large_major, narrow_major, sizeof(T))) {
+      launch<gemm_skinny_kernel<S, T, large_major, narrow_major>>("skinny", shape, context)(maps, g);
+      using Rows = std::conditional_t<large_major == Major::mn && sizeof(T) != 2, Fragments<T>, InOrder>;
+      if constexpr (S::kShares)
+        if (shares) launch<gemm_skinny_add_kernel<S, Rows, T>>("skinny_add", add, context)(g);
+    }
   });
 }
 
-// Narrow tiles where each of almost all blocks has one of its own.
+// Narrow tiles, which read more of the narrow operand, where they save half a microsecond.
 template <class T>
-void gemm_shares(const Gemm<T>& g, int batch, Context& context) {
+void gemm_tiles(const Gemm<T>& g, int batch, Context& context) {
   const SkinnyOperands<T> o(g, batch, context);
-  const int64_t tiles =
-      batch * ceil_div(o.large.side, NarrowTile::kM) * ceil_div(o.narrow.side, NarrowTile::kN);
-  const bool one_each = tiles <= multiprocessors() && 10 * tiles >= 9 * multiprocessors();
-  one_each && !o.by_units && NarrowTile::takes(o.large.major, o.narrow.major, sizeof(T))
-      ? launch_shares<NarrowTile>(g, o, batch, context)
-      : launch_shares<WideTile>(g, o, batch, context);
+  const WholeTiles<WideTile, T> wide(o, batch);
+  const WholeTiles<NarrowTile, T> narrow(o, batch);
+  narrow.pay() && narrow.idle_bytes + 2e6 < wide.idle_bytes && !o.by_units &&
+          NarrowTile::takes(o.large.major, o.narrow.major, sizeof(T))
+      ? launch_tiles(g, o, narrow, context)
+      : launch_tiles(g, o, wide, context);
 }
 
 // Stages are counted in 32 bits.
 template <class T>
-bool fits_shares(const Gemm<T>& g, int batch) {
+bool fits_stages(const Gemm<T>& g, int batch) {
   return fits_tiles(g) &&
          double(ceil_div(g.m, 64)) * double(ceil_div(g.n, 64)) * double(ceil_div(g.k, 64)) * batch < 1 << 30;
 }
@@ -250,7 +266,7 @@ bool fits_shares(const Gemm<T>& g, int batch) {
 void gemm_skinny(const GemmProblem& problem, Context& context) {
   run_gemm(problem, [&]<class T>(const Gemm<T>& g, int batch) {
     if constexpr (sizeof(T) <= 2)
-      fits_shares(g, batch) ? gemm_shares(g, batch, context) : gemm_small(g, batch, context);
+      fits_stages(g, batch) ? gemm_tiles(g, batch, context) : gemm_small(g, batch, context);
   });
 }
 

@@ -34,7 +34,9 @@ struct SkinnyShape {
   static constexpr int kConsumers = kM / 64, kConsumerThreads = 128 * kConsumers;  // warpgroups of 64 rows
   static constexpr int kUnitThreads = 256;  // that bring operands which the hardware cannot read
   static constexpr int kStageBytes = (kM + kN) * 128;
-  static constexpr int kStages = ((226 << 10) - kConsumerThreads / 32 * int(sizeof(Slab<kN>))) / kStageBytes;
+  // Wide tiles leave room for blocks of the second kernel, which wait beside them; narrow tiles need none.
+  static constexpr bool kShares = kM != 64;
+  static constexpr int kStages = kShares ? 7 : 13;
 
   struct Shared {
     unsigned char stage[kStages][kStageBytes];  // (kM, 128 bytes) of the large operand, (kN, 128 bytes)
@@ -55,11 +57,13 @@ struct TilePart {
   int tile, first, end;
 };
 
-// `steps` stages a tile; block b has `share` of all, the first `longer` blocks one more.
+// `steps` stages a tile; block b has `share` of all, the first `longer` blocks `unit` more: one, or where no
+// tile is shared those of a tile.
 struct Shares {
-  int steps, share, longer;
+  int steps, share, longer, unit;
 
-  __device__ __forceinline__ int begin(int block) const { return block * share + min(block, longer); }
+  __device__ __forceinline__ int begin(int block) const { return block * share + min(block, longer) * unit; }
+  // The block that has a stage, of units of one.
   __device__ __forceinline__ int block_of(int stage) const {
     const int in_longer = longer * (share + 1);
     return stage < in_longer ? stage / (share + 1) : longer + (stage - in_longer) / share;
@@ -211,17 +215,19 @@ __global__ void __launch_bounds__(128) gemm_skinny_add_kernel(const __grid_const
   const int row = place.row + 64 * warpgroup + kSlabRows * warp, column = place.column + 8 * group;
   wait_for_kernel_before();
   if (first == last || row >= g.large.side || column >= g.narrow.side) return;
-  constexpr int kAtOnce = 4;  // in flight
+  // The first of the blocks begins the tile, the others are in its middle when they begin.
+  const Acc* from = share_of<S>(g, first, true, warpgroup, group);
+  const Acc* next = share_of<S>(g, first + 1, false, warpgroup, group);
+  constexpr int kAtOnce = 8, kNextBlock = 2 * S::kM * S::kN;
   Acc sum[4] = {};
   FASTGEMM_NO_UNROLL
   for (int block = first; block <= last; block += kAtOnce) {
     Vector16<Acc> part[kAtOnce];
     FASTGEMM_UNROLL
-    for (int i = 0; i < kAtOnce; ++i)
-      if (block + i <= last) {
-        const bool begins_tile = g.shares.begin(block + i) <= begin;
-        part[i] = load_vector<Vector16<Acc>>(share_of<S>(g, block + i, begins_tile, warpgroup, group));
-      }
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (block + i <= last) part[i] = load_vector<Vector16<Acc>>(from);
+      from = next, next += kNextBlock;
+    }
     FASTGEMM_UNROLL
     for (int i = 0; i < kAtOnce; ++i) {
       if (block + i > last) continue;

@@ -62,11 +62,12 @@ constexpr Kernel split_row(std::string_view name, std::string_view summary, Gemm
   return k;
 }
 
-// Faster than tiles of C: one operand is read once, in the time that takes.
+// Where reading one operand takes longer than all else: not where it is small (4 MB take 1 us), C is as
+// large, or few rows of it have a long k.
 bool suits_skinny(const GemmProblem& p) {
-  constexpr double kLeastBytes = 1 << 20;  // of the large operand
-  return std::min(p.m, p.n) <= 64 &&
-         double(std::max(p.m, p.n)) * double(p.k) * element_size(p.type) * double(p.batch) >= kLeastBytes;
+  const int64_t narrow = std::min(p.m, p.n), side = std::max(p.m, p.n);
+  return narrow <= 64 && side >= 256 && p.k >= 16 * narrow &&
+         double(p.batch) * double(side) * double(p.k) * element_size(p.type) >= 4 << 20;
 }
 constexpr Kernel skinny_row() {
   Kernel k = hopper_row(6, "skinny", dtypes(DType::f16, DType::bf16, DType::i8),
