@@ -183,6 +183,18 @@ def wgmma_specialized(s: int) -> list[Access]:
     ]
 
 
+def skinny(s: int) -> list[Access]:
+    """As wgmma_specialized for the columns of C; 16 neighbours of C leave together, in two rows by turns."""
+    return [
+        Access("global tma load a", 2048, requests=Fraction(32, 16 * 64 * 64), sectors=64),
+        Access("global tma load b", 8192, requests=Fraction(32, 16 * 64 * 64), sectors=256),
+        Access("none mma"),
+        Access("shared store", 4, conflict=1),
+        Access("shared load", 4, conflict=1),
+        Access("global store out", s, requests=1, sectors=s),
+    ]
+
+
 def packed(s: int) -> list[Access]:
     """Whole images come past the threads; four lanes store 8 neighbours of C, in two rows by turns."""
     return [Access("global tma load workspace"), Access("none mma"), Access("global store out", sectors=8)]
@@ -325,6 +337,10 @@ GEMM = {
         (128, 128, 128),
         (F32, torch.int32),
         in_flight=lambda n: n == 3 * 16 * 1024,
+    ),
+    "skinny": Row(
+        *("nothing but one operand moves, 13 boxes of it at a time", skinny, (16, 8192, 1024), (BF16,)),
+        in_flight=lambda n: n == 13 * (8 + 2) * 1024,
     ),
     # What blocks hand to each other goes through the workspace as well.
     **{

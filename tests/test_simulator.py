@@ -150,6 +150,22 @@ def test_bf16x6_of_long_k(kernel, beta):
 
 
 @every_layout
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("size", [(20, 300, 5000), (300, 9, 800), (16, 8000, 250)], ids=str)
+def test_skinny_on_many_multiprocessors(size, dtype, layout):
+    """Tiles that blocks share, of which they have one stage or two, and for each block one of its own."""
+
+    def check():
+        with fastgemm.simulate("h200"):
+            a, b = operands(*size, dtype, layout, slack=random.choice((0, 0, 3, 16)))
+            c = random_tensor(size[0], size[1], dtype=result_dtype(dtype))
+            check_gemm(a, b, c, alpha=-1, beta=2, kernel="skinny")
+
+    with ThreadPoolExecutor(1) as other_thread:  # simulations do not nest
+        other_thread.submit(check).result()
+
+
+@every_layout
 @pytest.mark.parametrize("dtype", [torch.int8, torch.bfloat16, torch.float32], ids=str)
 def test_gemm_of_whole_units(dtype, layout):
     """Rows of whole 16 bytes everywhere: the tensor memory accelerator reads all matrices where they are."""

@@ -57,8 +57,8 @@ __device__ __forceinline__ void load_box(void* to_shared, const TensorMap* map, 
       : "memory");
 }
 
-// The same for boxes that are soon of no use: L2 gives up their lines before others, which it would have to
-// write back.
+// The same of what nobody reads again soon: L2 gives up its lines first, so that what others left there, and
+// would have to be written to memory, stays.
 __device__ __forceinline__ void load_box_streaming(void* to_shared, const TensorMap* map, Barrier* b,
                                                    int column, int row, int plane) {
   uint64_t policy;

@@ -33,7 +33,7 @@ struct OperandTile {
   static constexpr int kBoxSide = kInRows ? side : SideBox<T>::kSide, kBoxes = side / kBoxSide;
   static_assert(side % 64 == 0 && side <= 256, "a box has at most 256 rows");
 
-  // `streaming`: other blocks that need the tile need it now.
+  // `streaming`: nobody reads the tile again soon.
   template <bool streaming = false>
   __device__ __forceinline__ static void load(unsigned char* to, const TensorMap* map, Barrier* full,
                                               int first, int k, int plane) {
@@ -64,34 +64,39 @@ __device__ __forceinline__ void multiply_tiles(Accumulator<T> (&sum)[R], MatrixD
     wgmma<T, a_major, b_major>(sum, a.at(A::step(i)), b.at(B::step(i)), accumulate || i > 0);
 }
 
-// An operand that the hardware can read: rows of memory along `major`.
-template <class T>
-struct BoxOperand {
-  const T* data;
-  Major major;
-  int64_t side, k;
-  int64_t row_stride;    // in elements, a multiple of 16 bytes
-  int64_t batch_stride;  // likewise; 0 where all matrices of the batch share the operand
-  int batch;
-
-  TensorMap map(int tile_side) const {
-    const bool in_rows = major == Major::k;
-    const int64_t rows = in_rows ? side : k, bytes = sizeof(T);
-    constexpr int kK = 128 / int(sizeof(T));
-    return make_tensor_map({data, int(bytes), in_rows ? k : side, rows, batch_stride == 0 ? 1 : batch,
-                            row_stride * bytes,
-                            (batch_stride == 0 ? rows * row_stride : batch_stride) * bytes,
-                            in_rows ? kK : SideBox<T>::kSide, in_rows ? tile_side : kK,
-                            in_rows ? Swizzle::bytes128 : SideBox<T>::kSwizzle, std::is_same_v<T, float>});
-  }
-};
-
 // Whether boxes of a matrix can be read: its rows begin at multiples of 16 bytes and do not overlap.
 template <class T>
 bool boxes_readable(const T* data, int64_t columns, int64_t row_stride, int64_t batch_stride) {
   return rows_aligned(PackedRows<T>{data, row_stride, batch_stride}) && row_stride >= columns &&
          batch_stride >= 0;
 }
+
+// An operand in rows of memory along `major`.
+template <class T>
+struct BoxOperand {
+  const T* data;
+  Major major;
+  int64_t side, k;
+  int64_t row_stride;    // in elements
+  int64_t batch_stride;  // likewise; 0 where all matrices of the batch share the operand
+  int batch;
+
+  int64_t rows() const { return major == Major::k ? side : k; }
+  int64_t columns() const { return major == Major::k ? k : side; }
+
+  // Whether the hardware can read it: then it has a map.
+  bool readable() const { return boxes_readable(data, columns(), row_stride, batch_stride); }
+  TensorMap map(int tile_side) const {
+    const bool in_rows = major == Major::k;
+    const int64_t bytes = sizeof(T);
+    constexpr int kK = 128 / int(sizeof(T));
+    return make_tensor_map({data, int(bytes), columns(), rows(), batch_stride == 0 ? 1 : batch,
+                            row_stride * bytes,
+                            (batch_stride == 0 ? rows() * row_stride : batch_stride) * bytes,
+                            in_rows ? kK : SideBox<T>::kSide, in_rows ? tile_side : kK,
+                            in_rows ? Swizzle::bytes128 : SideBox<T>::kSwizzle, std::is_same_v<T, float>});
+  }
+};
 
 // Where an operand lies: element (s, k) at data + s * side_stride + k * k_stride.
 template <class T>
@@ -106,27 +111,36 @@ struct OperandPlace {
   }
 };
 
-// The operand where it is, or copied. Types but those of 16 bits get k along rows unless `keep_side`.
+// The operand where it is, whether the hardware can read it or not.
 template <class T>
-BoxOperand<T> box_operand(OperandPlace<T> p, bool keep_side, Context& context) {
+BoxOperand<T> operand_in_place(OperandPlace<T> p) {
   constexpr int64_t kUnit = kPer16Bytes<T>;
-  const auto round_up = [](int64_t x) { return ceil_div(x, kUnit) * kUnit; };
-  const auto& [data, side, k, side_stride, k_stride, batch_stride, batch] = p;
-  if (side == 1) p.side_stride = 1;
-  if (k == 1) p.k_stride = 1;
-  const bool in_rows = k_stride == 1 && (side_stride != 1 || k > 1);
-  const bool readable = in_rows || sizeof(T) == 2 || keep_side;
-  BoxOperand<T> o{data, in_rows || !readable ? Major::k : Major::mn, side, k, 0, batch_stride, batch};
-  const int64_t columns = o.major == Major::k ? k : side, rows = o.major == Major::k ? side : k;
-  o.row_stride = rows == 1 ? round_up(columns) : in_rows ? side_stride : k_stride;
-  if (readable && boxes_readable(data, columns, o.row_stride, o.batch_stride)) return o;
+  if (p.side == 1) p.side_stride = 1;
+  if (p.k == 1) p.k_stride = 1;
+  const bool in_rows = p.k_stride == 1 && (p.side_stride != 1 || p.k > 1);
+  BoxOperand<T> o{p.data, in_rows ? Major::k : Major::mn, p.side, p.k, 0, p.batch_stride, p.batch};
+  o.row_stride = o.rows() == 1 ? ceil_div(o.columns(), kUnit) * kUnit : in_rows ? p.side_stride : p.k_stride;
+  return o;
+}
 
+// A copy of the operand with `major` along its rows.
+template <class T>
+BoxOperand<T> copied_along(Major major, const OperandPlace<T>& p, Context& context) {
+  BoxOperand<T> o{p.data, major, p.side, p.k, 0, p.batch_stride, p.batch};
   const auto [row_stride, column_stride] =
-      o.major == Major::k ? std::pair(side_stride, k_stride) : std::pair(k_stride, side_stride);
+      major == Major::k ? std::pair(p.side_stride, p.k_stride) : std::pair(p.k_stride, p.side_stride);
   const PackedRows<T> packed =
-      pack_rows(data, rows, columns, row_stride, column_stride, batch_stride, batch, context);
+      pack_rows(p.data, o.rows(), o.columns(), row_stride, column_stride, p.batch_stride, p.batch, context);
   o.data = packed.data, o.row_stride = packed.row_stride, o.batch_stride = packed.batch_stride;
   return o;
+}
+
+// The operand where it is, or copied. Types but those of 16 bits get k along rows unless `keep_side`.
+template <class T>
+BoxOperand<T> box_operand(const OperandPlace<T>& p, bool keep_side, Context& context) {
+  const BoxOperand<T> o = operand_in_place(p);
+  if (o.major == Major::mn && sizeof(T) != 2 && !keep_side) return copied_along(Major::k, p, context);
+  return o.readable() ? o : copied_along(o.major, p, context);
 }
 
 // Both operands of a product, k > 0. Of `transposed` products a is what stands right: C^T = B^T A^T.

@@ -15,6 +15,7 @@
   DECLARE(gemm_warp_specialized)     \
   DECLARE(gemm_wgmma)                \
   DECLARE(gemm_wgmma_specialized)    \
+  DECLARE(gemm_skinny)               \
   DECLARE(gemm_bf16x6)               \
   DECLARE(gemm_bf16x6_fused)         \
   DECLARE(gemm_batched)              \

@@ -12,6 +12,7 @@ set(FASTGEMM_CUDA_GEMM
     csrc/cuda/gemm/level6_batched.cu
     csrc/cuda/gemm/level6_bf16x6_fused.cu
     csrc/cuda/gemm/level6_blend.cu
+    csrc/cuda/gemm/level6_skinny.cu
     csrc/cuda/gemm/level6_wgmma.cu
     csrc/cuda/gemm/level6_wgmma_specialized.cu
     csrc/cuda/gemm/level6_dmma.cu

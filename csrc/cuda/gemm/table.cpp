@@ -114,6 +114,21 @@ constexpr Kernel batched_row() {
   return k;
 }
 
+// Where reading one operand takes longer than all else: not where it is small (4 MB take 1 us), C is as
+// large, or few rows of it have a long k.
+bool suits_skinny(const GemmProblem& p) {
+  const int64_t narrow = std::min(p.m, p.n), side = std::max(p.m, p.n);
+  return narrow <= 64 && side >= 256 && p.k >= 16 * narrow &&
+         double(p.batch) * double(side) * double(p.k) * element_size(p.type) >= 4 << 20;
+}
+constexpr Kernel skinny_row() {
+  Kernel k = hopper_row(6, "skinny", dtypes(DType::f16, DType::bf16, DType::i8),
+                        "one operand streams by as the tensor cores' rows, all multiprocessors share its k",
+                        FASTGEMM_LAUNCHER(gemm_skinny));
+  k.suits = suits_skinny;
+  return k;
+}
+
 constexpr Kernel kRows[] = {
     row(1, "naive", kGemmTypes, "one thread an element of C, a warp along a row of C",
         FASTGEMM_LAUNCHER(gemm_naive)),
@@ -148,6 +163,7 @@ constexpr Kernel kRows[] = {
                       "k cut into a part for each multiprocessor, wgmma, a second kernel that adds the parts",
                       FASTGEMM_LAUNCHER(gemm_split_k)),
            suits_split_k),
+    skinny_row(),
     tensor_core_row(
         hopper_row(6, "wgmma_specialized", kTensorCoreTypes,
                    "a producer warp, two warpgroups of 64 x 256 sums, persistent blocks, asynchronous stores",
