@@ -3,14 +3,15 @@
 //
 // wgmma multiplies 16-bit operands whichever of their indices runs along the rows of memory; the other types
 // need k there, or one operand in registers (level6_fragments.cuh). Such operands are read in place; so are
-// edges, which the hardware fills with zeros. What it cannot read (two operands of another type with m and n
-// along rows, rows that do not begin at multiples of 16 bytes) is copied into the workspace by fastgemm's
-// transpose.
+// edges, which the hardware fills with zeros. Rows that do not begin at multiples of 16 bytes are copied as
+// they are (level6_row_copies.cuh), and of two operands of another type with m and n along rows one is
+// transposed by fastgemm's transpose.
 #pragma once
 
 #include "cuda/device/tma.cuh"
 #include "cuda/device/wgmma.cuh"
 #include "cuda/gemm/level6_packed_operand.cuh"
+#include "cuda/gemm/level6_row_copies.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
@@ -97,15 +98,12 @@ struct OperandPlace {
   int64_t side, k, side_stride, k_stride, batch_stride;  // batch_stride 0: all matrices share it
   int batch;
 
-  // m or n runs along rows that the hardware can read.
-  bool side_in_rows() const {
-    return side_stride == 1 && k_stride != 1 && boxes_readable(data, side, k_stride, batch_stride);
-  }
+  bool side_in_rows() const { return side_stride == 1 && k_stride != 1; }  // m or n runs along rows
 };
 
 // The operand where it is, or copied. Types but those of 16 bits get k along rows unless `keep_side`.
 template <class T>
-BoxOperand<T> box_operand(OperandPlace<T> p, bool keep_side, Context& context) {
+BoxOperand<T> box_operand(OperandPlace<T> p, bool keep_side, RowCopies& copies, Context& context) {
   constexpr int64_t kUnit = kPer16Bytes<T>;
   const auto round_up = [](int64_t x) { return ceil_div(x, kUnit) * kUnit; };
   const auto& [data, side, k, side_stride, k_stride, batch_stride, batch] = p;
@@ -121,7 +119,8 @@ BoxOperand<T> box_operand(OperandPlace<T> p, bool keep_side, Context& context) {
   const auto [row_stride, column_stride] =
       o.major == Major::k ? std::pair(side_stride, k_stride) : std::pair(k_stride, side_stride);
   const PackedRows<T> packed =
-      pack_rows(data, rows, columns, row_stride, column_stride, batch_stride, batch, context);
+      readable ? copies.add(data, rows, columns, o.row_stride, 1, batch_stride, batch, context)
+               : pack_rows(data, rows, columns, row_stride, column_stride, batch_stride, batch, context);
   o.data = packed.data, o.row_stride = packed.row_stride, o.batch_stride = packed.batch_stride;
   return o;
 }
@@ -133,7 +132,8 @@ struct BoxOperands {
   bool transposed = false;
 
   // With `registers` a may be of any type and have m along rows: then it is to be multiplied from registers.
-  BoxOperands(const Gemm<T>& g, int batch, Context& context, bool registers = false) {
+  // The operands are there after copies.launch().
+  BoxOperands(const Gemm<T>& g, int batch, RowCopies& copies, Context& context, bool registers = false) {
     const auto stride = [&](int64_t batch_stride) { return batch > 1 ? batch_stride : 0; };
     const OperandPlace<T> left{g.a.data, g.m, g.k, g.a.row_stride, g.a.col_stride, stride(g.a.batch_stride),
                                batch},
@@ -141,8 +141,8 @@ struct BoxOperands {
     const bool keep = registers && sizeof(T) != 2;
     const bool keep_left = keep && left.side_in_rows(), keep_right = keep && right.side_in_rows();
     transposed = keep_right && !(keep_left && g.m >= g.n);  // of two, the smaller one is copied
-    a = box_operand(transposed ? right : left, keep_left || keep_right, context);
-    b = box_operand(transposed ? left : right, false, context);
+    a = box_operand(transposed ? right : left, keep_left || keep_right, copies, context);
+    b = box_operand(transposed ? left : right, false, copies, context);
   }
 
   // Calls body.operator()<a_major, b_major>().

@@ -7,6 +7,9 @@
 // the first products of the next tile. (bf16 at 4096 and 8192: 5 % faster than storing all boxes before
 // them.)
 //
+// Rows of C that do not begin at multiples of 16 bytes cannot be stored so. Then warps that have nothing else
+// to do take the boxes and store them row by row, a line at a time.
+//
 // Each warp has boxes of its own, so no warp waits for another.
 //
 // A warp's 16 rows may be rows of C in another order, or columns of C: then it holds C^T.
@@ -27,9 +30,13 @@ struct InOrder {
   __device__ __forceinline__ static constexpr int row(int group, int half) { return group + 8 * half; }
 };
 
-// One box that the hardware reads, one to write meanwhile.
+// One box that the hardware or another warp reads, one to write meanwhile.
 struct alignas(1024) StagingBoxes {
   unsigned char box[2][kBoxBytes];  // (16, 128 bytes), swizzled
+};
+// Where another warp reads them: full, empty.
+struct BoxBarriers {
+  Barrier full[2], empty[2];
 };
 
 // A box of elements of Out, which have 2 or 4 bytes: of C, (16, 128 bytes), or transposed (32, 64 bytes).
@@ -44,6 +51,49 @@ struct BoxShape {
 struct RowsPlace {
   int row, column, plane;  // of C
 };
+
+// C, where its rows begin anywhere.
+struct ResultRows {
+  void* data;  // null: boxes can be stored
+  int64_t row_stride, batch_stride;
+  int m, n;
+};
+
+// Stores a box by the lanes of a warp, each a word of a row. Where a row of 16-bit elements begins in the
+// middle of a word, that takes the halves of two words of the box.
+template <class Out, class Shape>
+__device__ __forceinline__ void store_rows(const unsigned char* box, const ResultRows& out,
+                                           const RowsPlace& at) {
+  constexpr int kRowBytes = int(Shape::kSwizzle), kLanes = kRowBytes / 4, kAtOnce = 32 / kLanes,
+                kInFlight = 4;
+  const int lane = fresh_lane(), word = lane % kLanes;
+  const int columns = min(out.n - at.column, Shape::kColumns), rows = min(out.m - at.row, Shape::kRows);
+  if (columns <= 0) return;
+  int row = lane / kLanes;
+  Out* to =
+      static_cast<Out*>(out.data) + at.plane * out.batch_stride + (at.row + row) * out.row_stride + at.column;
+  FASTGEMM_NO_UNROLL
+  for (int i = 0; i < Shape::kRows; i += kAtOnce * kInFlight) {
+    FASTGEMM_UNROLL
+    for (int j = 0; j < kInFlight; ++j, row += kAtOnce, to += kAtOnce * out.row_stride) {
+      const uint32_t value =
+          load_vector<uint32_t>(box + swizzled<Shape::kSwizzle>(uint32_t(row * kRowBytes + word * 4)));
+      if constexpr (sizeof(Out) == 4) {
+        if (row < rows && word < columns) store_vector(to + word, value);
+      } else {
+        const uint32_t next = __shfl_down_sync(0xffffffffu, value, 1);
+        const int odd = !is_aligned(to, 4), column = 2 * word + odd;
+        const uint32_t pair = odd ? __byte_perm(value, next, 0x5432) : value;
+        if (row >= rows) continue;
+        if (column + 1 < columns)
+          store_vector(to + column, pair);
+        else if (column < columns)
+          to[column] = Out{uint16_t(pair)};
+        if (odd && word == 0) to[0] = Out{uint16_t(value)};
+      }
+    }
+  }
+}
 
 // A box in registers, and its way to shared memory and from there, in pieces of 8 columns of the sums. Eight
 // 16-byte units in eight different groups of banks at a time: 16-bit elements meet no conflicts.
@@ -130,34 +180,41 @@ struct Box {
   }
 };
 
-// The two boxes of a warp and what stores them: `out` maps C in boxes.
+// The two boxes of a warp and their way to C: `out` maps it in boxes; where it is null, the warp that waits
+// at `barriers` stores them.
 class BoxStore {
  public:
-  __device__ __forceinline__ BoxStore(StagingBoxes& staging, const TensorMap* out)
-      : staging_(staging), out_(out), elected_(elect_one()) {}
+  __device__ __forceinline__ BoxStore(StagingBoxes& staging, BoxBarriers& barriers, const TensorMap* out)
+      : staging_(staging), barriers_(barriers), out_(out), elected_(elect_one()) {}
 
-  // Box `index` of a row of boxes, or transposed of a column.
+  // Box `index` of a row of boxes, or transposed of a column: 0, 1, ... in turn, an even number of them.
   template <class Out, class Rows, bool transposed>
   __device__ __forceinline__ void store(const Box<Out, Rows, transposed>& box, int index,
-                                        const RowsPlace& to) const {
+                                        const RowsPlace& to) {
     using Shape = BoxShape<Out, transposed>;
     unsigned char* const shared = staging_.box[index % 2];
-    wait_stores_read<1>();  // by the elected lane: of its stores only the last may still read
+    if (out_ != nullptr)
+      wait_stores_read<1>();  // by the elected lane: of its stores only the last may still read
+    else
+      wait_phase(&barriers_.empty[index % 2], phase_);
     __syncwarp();
     box.write(shared);
     fence_async_shared();
     __syncwarp();
-    if (elected_) {
-      store_box(out_, shared, to.column + (transposed ? 0 : index * Shape::kColumns),
-                to.row + (transposed ? index * Shape::kRows : 0), to.plane);
-      commit_stores();
-    }
+    if (index % 2 == 1) phase_ ^= 1;
+    if (!elected_) return;
+    if (out_ == nullptr) return arrive(&barriers_.full[index % 2]);
+    store_box(out_, shared, to.column + (transposed ? 0 : index * Shape::kColumns),
+              to.row + (transposed ? index * Shape::kRows : 0), to.plane);
+    commit_stores();
   }
 
  private:
   StagingBoxes& staging_;
+  BoxBarriers& barriers_;
   const TensorMap* out_;
   bool elected_;
+  uint32_t phase_ = 1;  // a fresh box counts as emptied
 };
 
 // A tile of R sums a lane on its way to C. The last boxes, all of 16-bit results and half of others, are kept

@@ -9,6 +9,7 @@ set(FASTGEMM_CUDA_GEMM
     csrc/cuda/gemm/level5_split_k.cu
     csrc/cuda/gemm/level5_warp_specialized.cu
     csrc/cuda/gemm/level6_blend.cu
+    csrc/cuda/gemm/level6_row_copies.cu
     csrc/cuda/gemm/level6_wgmma.cu
     csrc/cuda/gemm/level6_wgmma_specialized.cu
     csrc/cuda/gemm/level6_dmma.cu
