@@ -11,8 +11,11 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// Matrices (rows, columns), all strides in bytes. `to` begins at 16 bytes and so do its rows, with room for
-// whole 16 bytes at their ends.
+// Rows of copies begin at multiples of that: of boxes whose rows of 128 bytes lie across two lines L2
+// delivers two thirds (bf16 at 4096: 282 us in place of 175).
+inline constexpr int64_t kLineBytes = 128;
+
+// Matrices (rows, columns), all strides in bytes.
 struct RowCopy {
   const unsigned char* from;
   unsigned char* to;
@@ -34,8 +37,8 @@ class RowCopies {
   template <class T>
   PackedRows<T> add(const T* data, int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride,
                     int64_t batch_stride, int batch, Context& context) {
-    constexpr int64_t kSize = sizeof(T), kUnit = kPer16Bytes<T>;
-    const int64_t pitch = ceil_div(columns, kUnit) * kUnit, plane = rows * pitch;
+    constexpr int64_t kSize = sizeof(T), kLine = kLineBytes / kSize;
+    const int64_t pitch = ceil_div(columns, kLine) * kLine, plane = rows * pitch;
     const int matrices = batch_stride == 0 ? 1 : batch;
     auto* const to = static_cast<T*>(context.allocate(size_t(matrices * plane * kSize)));
     add({reinterpret_cast<const unsigned char*>(data), reinterpret_cast<unsigned char*>(to),

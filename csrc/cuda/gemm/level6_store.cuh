@@ -59,39 +59,47 @@ struct ResultRows {
   int m, n;
 };
 
-// Stores a box by the lanes of a warp, each a word of a row. Where a row of 16-bit elements begins in the
-// middle of a word, that takes the halves of two words of the box.
+// Stores the word of a box that belongs at `to`, where so many bytes are left of the row of C; `next` is the
+// word behind. Where the row of C begins in the middle of a word, words are made of halves; what lies before
+// the first of them is left to the lane that `begins` the row.
+template <class Out>
+__device__ __forceinline__ void store_word(unsigned char* to, int bytes, bool begins, uint32_t value,
+                                           uint32_t next) {
+  if constexpr (sizeof(Out) == 4) {
+    if (bytes > 0) store_vector(to, value);
+  } else {
+    const uint32_t skipped = uint32_t(reinterpret_cast<uintptr_t>(to)) & 2;
+    const uint32_t word = __byte_perm(value, next, 0x3210 + 0x1111 * skipped);
+    if (bytes > int(skipped) + 2) store_vector(to + skipped, word);
+    if (bytes == int(skipped) + 2) store_vector(to + skipped, uint16_t(word));
+    if (skipped != 0 && begins) store_vector(to, uint16_t(value));
+  }
+}
+
+// Stores a box by the lanes of a warp, each a word of a row; many rows are on their way at a time.
 template <class Out, class Shape>
 __device__ __forceinline__ void store_rows(const unsigned char* box, const ResultRows& out,
                                            const RowsPlace& at) {
-  constexpr int kRowBytes = int(Shape::kSwizzle), kLanes = kRowBytes / 4, kAtOnce = 32 / kLanes,
-                kInFlight = 4;
-  const int lane = fresh_lane(), word = lane % kLanes;
-  const int columns = min(out.n - at.column, Shape::kColumns), rows = min(out.m - at.row, Shape::kRows);
-  if (columns <= 0) return;
-  int row = lane / kLanes;
-  Out* to =
-      static_cast<Out*>(out.data) + at.plane * out.batch_stride + (at.row + row) * out.row_stride + at.column;
+  constexpr int kSize = sizeof(Out), kRowBytes = int(Shape::kSwizzle), kLanes = kRowBytes / 4;
+  constexpr int kAtOnce = 32 / kLanes, kInFlight = 8;
+  const int lane = fresh_lane(), first_byte = lane % kLanes * 4;
+  const int bytes = min(out.n - at.column, Shape::kColumns) * kSize - first_byte;
+  const int64_t stride = out.row_stride * kSize;
+  int row = at.row + lane / kLanes;
+  unsigned char* to = static_cast<unsigned char*>(out.data) + row * stride + first_byte +
+                      (at.plane * out.batch_stride + at.column) * kSize;
   FASTGEMM_NO_UNROLL
-  for (int i = 0; i < Shape::kRows; i += kAtOnce * kInFlight) {
+  for (int first = lane / kLanes; first < Shape::kRows; first += kAtOnce * kInFlight) {
+    uint32_t value[kInFlight], next[kInFlight];
     FASTGEMM_UNROLL
-    for (int j = 0; j < kInFlight; ++j, row += kAtOnce, to += kAtOnce * out.row_stride) {
-      const uint32_t value =
-          load_vector<uint32_t>(box + swizzled<Shape::kSwizzle>(uint32_t(row * kRowBytes + word * 4)));
-      if constexpr (sizeof(Out) == 4) {
-        if (row < rows && word < columns) store_vector(to + word, value);
-      } else {
-        const uint32_t next = __shfl_down_sync(0xffffffffu, value, 1);
-        const int odd = !is_aligned(to, 4), column = 2 * word + odd;
-        const uint32_t pair = odd ? __byte_perm(value, next, 0x5432) : value;
-        if (row >= rows) continue;
-        if (column + 1 < columns)
-          store_vector(to + column, pair);
-        else if (column < columns)
-          to[column] = Out{uint16_t(pair)};
-        if (odd && word == 0) to[0] = Out{uint16_t(value)};
-      }
-    }
+    for (int i = 0; i < kInFlight; ++i)
+      value[i] = load_vector<uint32_t>(
+          box + swizzled<Shape::kSwizzle>(uint32_t((first + i * kAtOnce) * kRowBytes + first_byte)));
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kInFlight; ++i) next[i] = kSize == 4 ? 0 : __shfl_down_sync(0xffffffffu, value[i], 1);
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kInFlight; ++i, row += kAtOnce, to += kAtOnce * stride)
+      if (row < out.m) store_word<Out>(to, bytes, first_byte == 0 && bytes > 0, value[i], next[i]);
   }
 }
 
