@@ -59,47 +59,50 @@ struct ResultRows {
   int m, n;
 };
 
-// Stores the word of a box that belongs at `to`, where so many bytes are left of the row of C; `next` is the
-// word behind. Where the row of C begins in the middle of a word, words are made of halves; what lies before
-// the first of them is left to the lane that `begins` the row.
-template <class Out>
-__device__ __forceinline__ void store_word(unsigned char* to, int bytes, bool begins, uint32_t value,
-                                           uint32_t next) {
-  if constexpr (sizeof(Out) == 4) {
-    if (bytes > 0) store_vector(to, value);
-  } else {
-    const uint32_t skipped = uint32_t(reinterpret_cast<uintptr_t>(to)) & 2;
-    const uint32_t word = __byte_perm(value, next, 0x3210 + 0x1111 * skipped);
-    if (bytes > int(skipped) + 2) store_vector(to + skipped, word);
-    if (bytes == int(skipped) + 2) store_vector(to + skipped, uint16_t(word));
-    if (skipped != 0 && begins) store_vector(to, uint16_t(value));
-  }
-}
-
-// Stores a box by the lanes of a warp, each a word of a row; many rows are on their way at a time.
+// Stores a box by the lanes of a warp, each a word of a row. Rows come by turns, first those of one parity,
+// then those of the other: words of C throughout, or 16-bit elements that begin in the middle of a word
+// throughout. There words are made of halves of two, and the first and the last element are left over. (Few
+// instructions matter: three warps are to keep up with the tensor cores.)
 template <class Out, class Shape>
 __device__ __forceinline__ void store_rows(const unsigned char* box, const ResultRows& out,
                                            const RowsPlace& at) {
   constexpr int kSize = sizeof(Out), kRowBytes = int(Shape::kSwizzle), kLanes = kRowBytes / 4;
-  constexpr int kAtOnce = 32 / kLanes, kInFlight = 8;
-  const int lane = fresh_lane(), first_byte = lane % kLanes * 4;
-  const int bytes = min(out.n - at.column, Shape::kColumns) * kSize - first_byte;
-  const int64_t stride = out.row_stride * kSize;
-  int row = at.row + lane / kLanes;
-  unsigned char* to = static_cast<unsigned char*>(out.data) + row * stride + first_byte +
-                      (at.plane * out.batch_stride + at.column) * kSize;
+  constexpr int kAtOnce = 32 / kLanes, kHalf = Shape::kRows / kAtOnce / 2;
+  const int lane = fresh_lane(), byte = lane % kLanes * 4;
+  const int end = min(out.n - at.column, Shape::kColumns) * kSize;  // of a row, in bytes
+  if (end <= 0) return;
+  const int64_t stride = out.row_stride * kSize, step = 2 * kAtOnce * stride;
   FASTGEMM_NO_UNROLL
-  for (int first = lane / kLanes; first < Shape::kRows; first += kAtOnce * kInFlight) {
-    uint32_t value[kInFlight], next[kInFlight];
+  for (int half = 0; half < 2; ++half) {
+    const int first = lane / kLanes + half * kAtOnce, rows = out.m - at.row - first;
+    unsigned char* to = static_cast<unsigned char*>(out.data) + (at.row + first) * stride + byte +
+                        (at.plane * out.batch_stride + at.column) * kSize;
+    uint32_t value[kHalf];
     FASTGEMM_UNROLL
-    for (int i = 0; i < kInFlight; ++i)
+    for (int i = 0; i < kHalf; ++i)
       value[i] = load_vector<uint32_t>(
-          box + swizzled<Shape::kSwizzle>(uint32_t((first + i * kAtOnce) * kRowBytes + first_byte)));
+          box + swizzled<Shape::kSwizzle>(uint32_t((first + 2 * i * kAtOnce) * kRowBytes + byte)));
+    const auto store = [&](unsigned char* row, auto&& element) {
+      FASTGEMM_UNROLL
+      for (int i = 0; i < kHalf; ++i, row += step)
+        if (2 * i * kAtOnce < rows) store_vector(row, element(value[i]));
+    };
+    const auto low = [](uint32_t word) { return uint16_t(word); };
+    if (kSize == 4 || is_aligned(to, 4)) {
+      if (byte + 4 <= end)
+        store(to, [](uint32_t word) { return word; });
+      else if (byte < end)
+        store(to, low);
+      continue;
+    }
+    if (byte == 0) store(to, low);
     FASTGEMM_UNROLL
-    for (int i = 0; i < kInFlight; ++i) next[i] = kSize == 4 ? 0 : __shfl_down_sync(0xffffffffu, value[i], 1);
-    FASTGEMM_UNROLL
-    for (int i = 0; i < kInFlight; ++i, row += kAtOnce, to += kAtOnce * stride)
-      if (row < out.m) store_word<Out>(to, bytes, first_byte == 0 && bytes > 0, value[i], next[i]);
+    for (int i = 0; i < kHalf; ++i)
+      value[i] = __byte_perm(value[i], __shfl_down_sync(0xffffffffu, value[i], 1), 0x5432);
+    if (byte + 6 <= end)
+      store(to + 2, [](uint32_t word) { return word; });
+    else if (byte + 4 <= end)
+      store(to + 2, low);
   }
 }
 
