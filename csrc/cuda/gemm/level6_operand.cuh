@@ -97,16 +97,29 @@ struct OperandPlace {
   const T* data;
   int64_t side, k, side_stride, k_stride, batch_stride;  // batch_stride 0: all matrices share it
   int batch;
+  int64_t other_side;  // of the other operand
 
   bool side_in_rows() const { return side_stride == 1 && k_stride != 1; }  // m or n runs along rows
 };
+
+// Whether to copy what could be read. Boxes whose rows begin in the middle of sectors of 32 bytes come slowly
+// (bf16 at 3072: 163 us, aligned 85; at 4096: 290 and 176; int8 152 and 98; tf32, which is slower anyway, 395
+// and 345), and every tile pays for it, but for the copy (40 us of both operands at 4096) only large
+// products.
+template <class T>
+bool pays_to_align(const OperandPlace<T>& p, const BoxOperand<T>& o) {
+  constexpr int64_t kLarge = 3072, kSector = 32 / int64_t(sizeof(T));
+  const bool splits_sectors =
+      !is_aligned(o.data, 32) || o.row_stride % kSector != 0 || o.batch_stride % kSector != 0;
+  return sizeof(T) <= 2 && splits_sectors && std::min({p.side, p.other_side, p.k}) >= kLarge;
+}
 
 // The operand where it is, or copied. Types but those of 16 bits get k along rows unless `keep_side`.
 template <class T>
 BoxOperand<T> box_operand(OperandPlace<T> p, bool keep_side, RowCopies& copies, Context& context) {
   constexpr int64_t kUnit = kPer16Bytes<T>;
   const auto round_up = [](int64_t x) { return ceil_div(x, kUnit) * kUnit; };
-  const auto& [data, side, k, side_stride, k_stride, batch_stride, batch] = p;
+  const auto& [data, side, k, side_stride, k_stride, batch_stride, batch, other_side] = p;
   if (side == 1) p.side_stride = 1;
   if (k == 1) p.k_stride = 1;
   const bool in_rows = k_stride == 1 && (side_stride != 1 || k > 1);
@@ -114,7 +127,8 @@ BoxOperand<T> box_operand(OperandPlace<T> p, bool keep_side, RowCopies& copies, 
   BoxOperand<T> o{data, in_rows || !readable ? Major::k : Major::mn, side, k, 0, batch_stride, batch};
   const int64_t columns = o.major == Major::k ? k : side, rows = o.major == Major::k ? side : k;
   o.row_stride = rows == 1 ? round_up(columns) : in_rows ? side_stride : k_stride;
-  if (readable && boxes_readable(data, columns, o.row_stride, o.batch_stride)) return o;
+  if (readable && boxes_readable(data, columns, o.row_stride, o.batch_stride) && !pays_to_align(p, o))
+    return o;
 
   const auto [row_stride, column_stride] =
       o.major == Major::k ? std::pair(side_stride, k_stride) : std::pair(k_stride, side_stride);
@@ -136,8 +150,8 @@ struct BoxOperands {
   BoxOperands(const Gemm<T>& g, int batch, RowCopies& copies, Context& context, bool registers = false) {
     const auto stride = [&](int64_t batch_stride) { return batch > 1 ? batch_stride : 0; };
     const OperandPlace<T> left{g.a.data, g.m, g.k, g.a.row_stride, g.a.col_stride, stride(g.a.batch_stride),
-                               batch},
-        right{g.b.data, g.n, g.k, g.b.col_stride, g.b.row_stride, stride(g.b.batch_stride), batch};
+                               batch,    g.n},
+        right{g.b.data, g.n, g.k, g.b.col_stride, g.b.row_stride, stride(g.b.batch_stride), batch, g.m};
     const bool keep = registers && sizeof(T) != 2;
     const bool keep_left = keep && left.side_in_rows(), keep_right = keep && right.side_in_rows();
     transposed = keep_right && !(keep_left && g.m >= g.n);  // of two, the smaller one is copied

@@ -19,7 +19,6 @@
   DECLARE(gemm_fp16x3)               \
   DECLARE(gemm_bf16x3)               \
   DECLARE(gemm_int8x10)              \
-  DECLARE(gemm_packed)               \
   DECLARE(gemm_mma_sync)             \
   DECLARE(gemm_wmma)                 \
   DECLARE(gemm_dmma)                 \

@@ -19,6 +19,5 @@ set(FASTGEMM_CUDA_GEMM
     csrc/cuda/gemm/packed/bf16x6.cu
     csrc/cuda/gemm/packed/fp16x3.cu
     csrc/cuda/gemm/packed/int8x10.cu
-    csrc/cuda/gemm/packed/one_plane.cu
     csrc/cuda/gemm/pitfall_double_buffer.cu
     csrc/cuda/gemm/pitfall_float4_padded65.cu)
