@@ -350,7 +350,7 @@ GEMM = {
             in_flight=lambda n: n >= 128 * 1024,
         )
         for name, dtype in (
-            *(("packed", BF16), ("bf16x6", F32), ("bf16x3", F32)),
+            *(("bf16x6", F32), ("bf16x3", F32)),
             *(("fp16x3", F32), ("int8x10", torch.int32)),
         )
     },

@@ -47,8 +47,5 @@ void blend(const Gemm<T>& g, const Result<T>& sums, int batch, Context& context)
 }
 
 template void blend(const Gemm<float>&, const Result<float>&, int, Context&);
-template void blend(const Gemm<Half>&, const Result<Half>&, int, Context&);
-template void blend(const Gemm<BFloat16>&, const Result<BFloat16>&, int, Context&);
-template void blend(const Gemm<int8_t>&, const Result<int8_t>&, int, Context&);
 
 }  // namespace fastgemm::FASTGEMM_TARGET

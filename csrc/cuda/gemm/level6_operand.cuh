@@ -3,14 +3,15 @@
 //
 // wgmma multiplies 16-bit operands whichever of their indices runs along the rows of memory; the other types
 // need k there, or one operand in registers (level6_fragments.cuh). Such operands are read in place; so are
-// edges, which the hardware fills with zeros. What it cannot read (two operands of another type with m and n
-// along rows, rows that do not begin at multiples of 16 bytes) is copied into the workspace by fastgemm's
-// transpose.
+// edges, which the hardware fills with zeros. Rows that do not begin at multiples of 16 bytes are copied as
+// they are (level6_row_copies.cuh), and of two operands of another type with m and n along rows one is
+// transposed by fastgemm's transpose.
 #pragma once
 
 #include "cuda/device/tma.cuh"
 #include "cuda/device/wgmma.cuh"
 #include "cuda/gemm/level6_packed_operand.cuh"
+#include "cuda/gemm/level6_row_copies.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
@@ -104,11 +105,9 @@ struct OperandPlace {
   const T* data;
   int64_t side, k, side_stride, k_stride, batch_stride;  // batch_stride 0: all matrices share it
   int batch;
+  int64_t other_side;  // of the other operand
 
-  // m or n runs along rows that the hardware can read.
-  bool side_in_rows() const {
-    return side_stride == 1 && k_stride != 1 && boxes_readable(data, side, k_stride, batch_stride);
-  }
+  bool side_in_rows() const { return side_stride == 1 && k_stride != 1; }  // m or n runs along rows
 };
 
 // The operand where it is, whether the hardware can read it or not.
@@ -135,12 +134,28 @@ BoxOperand<T> copied_along(Major major, const OperandPlace<T>& p, Context& conte
   return o;
 }
 
+// Whether to copy what could be read. Boxes whose rows begin in the middle of sectors of 32 bytes come slowly
+// (bf16 at 3072: 163 us, aligned 85; at 4096: 290 and 176; int8 152 and 98; tf32, which is slower anyway, 395
+// and 345), and every tile pays for it, but for the copy (40 us of both operands at 4096) only large
+// products.
+template <class T>
+bool pays_to_align(const OperandPlace<T>& p, const BoxOperand<T>& o) {
+  constexpr int64_t kLarge = 3072, kSector = 32 / int64_t(sizeof(T));
+  const bool splits_sectors =
+      !is_aligned(o.data, 32) || o.row_stride % kSector != 0 || o.batch_stride % kSector != 0;
+  return sizeof(T) <= 2 && splits_sectors && std::min({p.side, p.other_side, p.k}) >= kLarge;
+}
+
 // The operand where it is, or copied. Types but those of 16 bits get k along rows unless `keep_side`.
 template <class T>
-BoxOperand<T> box_operand(const OperandPlace<T>& p, bool keep_side, Context& context) {
-  const BoxOperand<T> o = operand_in_place(p);
+BoxOperand<T> box_operand(const OperandPlace<T>& p, bool keep_side, RowCopies& copies, Context& context) {
+  BoxOperand<T> o = operand_in_place(p);
   if (o.major == Major::mn && sizeof(T) != 2 && !keep_side) return copied_along(Major::k, p, context);
-  return o.readable() ? o : copied_along(o.major, p, context);
+  if (o.readable() && !pays_to_align(p, o)) return o;
+  const PackedRows<T> copy =
+      copies.add(p.data, o.rows(), o.columns(), o.row_stride, 1, p.batch_stride, p.batch, context);
+  o.data = copy.data, o.row_stride = copy.row_stride, o.batch_stride = copy.batch_stride;
+  return o;
 }
 
 // Both operands of a product, k > 0. Of `transposed` products a is what stands right: C^T = B^T A^T.
@@ -150,16 +165,17 @@ struct BoxOperands {
   bool transposed = false;
 
   // With `registers` a may be of any type and have m along rows: then it is to be multiplied from registers.
-  BoxOperands(const Gemm<T>& g, int batch, Context& context, bool registers = false) {
+  // The operands are there after copies.launch().
+  BoxOperands(const Gemm<T>& g, int batch, RowCopies& copies, Context& context, bool registers = false) {
     const auto stride = [&](int64_t batch_stride) { return batch > 1 ? batch_stride : 0; };
     const OperandPlace<T> left{g.a.data, g.m, g.k, g.a.row_stride, g.a.col_stride, stride(g.a.batch_stride),
-                               batch},
-        right{g.b.data, g.n, g.k, g.b.col_stride, g.b.row_stride, stride(g.b.batch_stride), batch};
+                               batch,    g.n},
+        right{g.b.data, g.n, g.k, g.b.col_stride, g.b.row_stride, stride(g.b.batch_stride), batch, g.m};
     const bool keep = registers && sizeof(T) != 2;
     const bool keep_left = keep && left.side_in_rows(), keep_right = keep && right.side_in_rows();
     transposed = keep_right && !(keep_left && g.m >= g.n);  // of two, the smaller one is copied
-    a = box_operand(transposed ? right : left, keep_left || keep_right, context);
-    b = box_operand(transposed ? left : right, false, context);
+    a = box_operand(transposed ? right : left, keep_left || keep_right, copies, context);
+    b = box_operand(transposed ? left : right, false, copies, context);
   }
 
   // Calls body.operator()<a_major, b_major>().

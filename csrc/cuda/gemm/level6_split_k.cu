@@ -180,7 +180,9 @@ void gemm_split_k(const GemmProblem& problem, Context& context) {
   run_gemm(problem, [&]<class T>(const Gemm<T>& g, int batch) {
     if constexpr (sizeof(T) <= 2) {
       if (!fits_tiles(g)) return gemm_small(g, batch, context);
-      const BoxOperands<T> operands(g, batch, context);
+      RowCopies copies;
+      const BoxOperands<T> operands(g, batch, copies, context);
+      copies.launch({}, context);
       const int stages = int(ceil_div(g.k, 128 / int(sizeof(T))));
       const Plan<NarrowTile> narrow(g.m, g.n, batch, stages);
       const Plan<WideTile> wide(g.m, g.n, batch, stages);

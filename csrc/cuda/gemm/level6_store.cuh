@@ -7,6 +7,9 @@
 // the first products of the next tile. (bf16 at 4096 and 8192: 5 % faster than storing all boxes before
 // them.)
 //
+// Rows of C that do not begin at multiples of 16 bytes cannot be stored so. Then warps that have nothing else
+// to do take the boxes and store them row by row, a line at a time.
+//
 // Each warp has boxes of its own, so no warp waits for another.
 //
 // A warp's 16 rows may be rows of C in another order, or columns of C: then it holds C^T.
@@ -27,9 +30,13 @@ struct InOrder {
   __device__ __forceinline__ static constexpr int row(int group, int half) { return group + 8 * half; }
 };
 
-// One box that the hardware reads, one to write meanwhile.
+// One box that the hardware or another warp reads, one to write meanwhile.
 struct alignas(1024) StagingBoxes {
   unsigned char box[2][kBoxBytes];  // (16, 128 bytes), swizzled
+};
+// Where another warp reads them: full, empty.
+struct BoxBarriers {
+  Barrier full[2], empty[2];
 };
 
 // A box of elements of Out, which have 2 or 4 bytes: of C, (16, 128 bytes), or transposed (32, 64 bytes).
@@ -44,6 +51,60 @@ struct BoxShape {
 struct RowsPlace {
   int row, column, plane;  // of C
 };
+
+// C, where its rows begin anywhere.
+struct ResultRows {
+  void* data;  // null: boxes can be stored
+  int64_t row_stride, batch_stride;
+  int m, n;
+};
+
+// Stores a box by the lanes of a warp, each a word of a row. Rows come by turns, first those of one parity,
+// then those of the other: words of C throughout, or 16-bit elements that begin in the middle of a word
+// throughout. There words are made of halves of two, and the first and the last element are left over. (Few
+// instructions matter: three warps are to keep up with the tensor cores.)
+template <class Out, class Shape>
+__device__ __forceinline__ void store_rows(const unsigned char* box, const ResultRows& out,
+                                           const RowsPlace& at) {
+  constexpr int kSize = sizeof(Out), kRowBytes = int(Shape::kSwizzle), kLanes = kRowBytes / 4;
+  constexpr int kAtOnce = 32 / kLanes, kHalf = Shape::kRows / kAtOnce / 2;
+  const int lane = fresh_lane(), byte = lane % kLanes * 4;
+  const int end = min(out.n - at.column, Shape::kColumns) * kSize;  // of a row, in bytes
+  if (end <= 0) return;
+  const int64_t stride = out.row_stride * kSize, step = 2 * kAtOnce * stride;
+  FASTGEMM_NO_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const int first = lane / kLanes + half * kAtOnce, rows = out.m - at.row - first;
+    unsigned char* to = static_cast<unsigned char*>(out.data) + (at.row + first) * stride + byte +
+                        (at.plane * out.batch_stride + at.column) * kSize;
+    uint32_t value[kHalf];
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kHalf; ++i)
+      value[i] = load_vector<uint32_t>(
+          box + swizzled<Shape::kSwizzle>(uint32_t((first + 2 * i * kAtOnce) * kRowBytes + byte)));
+    const auto store = [&](unsigned char* row, auto&& element) {
+      FASTGEMM_UNROLL
+      for (int i = 0; i < kHalf; ++i, row += step)
+        if (2 * i * kAtOnce < rows) store_vector(row, element(value[i]));
+    };
+    const auto low = [](uint32_t word) { return uint16_t(word); };
+    if (kSize == 4 || is_aligned(to, 4)) {
+      if (byte + 4 <= end)
+        store(to, [](uint32_t word) { return word; });
+      else if (byte < end)
+        store(to, low);
+      continue;
+    }
+    if (byte == 0) store(to, low);
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kHalf; ++i)
+      value[i] = __byte_perm(value[i], __shfl_down_sync(0xffffffffu, value[i], 1), 0x5432);
+    if (byte + 6 <= end)
+      store(to + 2, [](uint32_t word) { return word; });
+    else if (byte + 4 <= end)
+      store(to + 2, low);
+  }
+}
 
 // A box in registers, and its way to shared memory and from there, in pieces of 8 columns of the sums. Eight
 // 16-byte units in eight different groups of banks at a time: 16-bit elements meet no conflicts.
@@ -130,34 +191,41 @@ struct Box {
   }
 };
 
-// The two boxes of a warp and what stores them: `out` maps C in boxes.
+// The two boxes of a warp and their way to C: `out` maps it in boxes; where it is null, the warp that waits
+// at `barriers` stores them.
 class BoxStore {
  public:
-  __device__ __forceinline__ BoxStore(StagingBoxes& staging, const TensorMap* out)
-      : staging_(staging), out_(out), elected_(elect_one()) {}
+  __device__ __forceinline__ BoxStore(StagingBoxes& staging, BoxBarriers& barriers, const TensorMap* out)
+      : staging_(staging), barriers_(barriers), out_(out), elected_(elect_one()) {}
 
-  // Box `index` of a row of boxes, or transposed of a column.
+  // Box `index` of a row of boxes, or transposed of a column: 0, 1, ... in turn, an even number of them.
   template <class Out, class Rows, bool transposed>
   __device__ __forceinline__ void store(const Box<Out, Rows, transposed>& box, int index,
-                                        const RowsPlace& to) const {
+                                        const RowsPlace& to) {
     using Shape = BoxShape<Out, transposed>;
     unsigned char* const shared = staging_.box[index % 2];
-    wait_stores_read<1>();  // by the elected lane: of its stores only the last may still read
+    if (out_ != nullptr)
+      wait_stores_read<1>();  // by the elected lane: of its stores only the last may still read
+    else
+      wait_phase(&barriers_.empty[index % 2], phase_);
     __syncwarp();
     box.write(shared);
     fence_async_shared();
     __syncwarp();
-    if (elected_) {
-      store_box(out_, shared, to.column + (transposed ? 0 : index * Shape::kColumns),
-                to.row + (transposed ? index * Shape::kRows : 0), to.plane);
-      commit_stores();
-    }
+    if (index % 2 == 1) phase_ ^= 1;
+    if (!elected_) return;
+    if (out_ == nullptr) return arrive(&barriers_.full[index % 2]);
+    store_box(out_, shared, to.column + (transposed ? 0 : index * Shape::kColumns),
+              to.row + (transposed ? index * Shape::kRows : 0), to.plane);
+    commit_stores();
   }
 
  private:
   StagingBoxes& staging_;
+  BoxBarriers& barriers_;
   const TensorMap* out_;
   bool elected_;
+  uint32_t phase_ = 1;  // a fresh box counts as emptied
 };
 
 // A tile of R sums a lane on its way to C. The last boxes, all of 16-bit results and half of others, are kept

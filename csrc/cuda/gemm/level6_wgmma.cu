@@ -89,7 +89,9 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 template <class T>
 void launch_tiles(const Gemm<T>& g, int batch, Context& context) {
-  const BoxOperands<T> operands(g, batch, context);
+  RowCopies copies;
+  const BoxOperands<T> operands(g, batch, copies, context);
+  copies.launch({}, context);
   const TileGrid tiles = tile_grid(g.m, g.n, kTile, kTile, batch);
   const Arguments<T> arguments{g, tiles.tiles_n, int(ceil_div(g.k, 128 / int(sizeof(T)))),
                                operands.a.batch_stride != 0, operands.b.batch_stride != 0};

@@ -10,13 +10,15 @@
 //     last wave are shared evenly where that pays (level6_schedule.cuh);
 //   - tf32 and int8 operands with m or n along rows are multiplied from registers (level6_fragments.cuh), as
 //     A, or as B in C^T = B^T A^T. Of two such operands the smaller one is copied;
-//   - with beta the tiles of c come through the ring like operands, so that nobody waits for them.
+//   - with beta the tiles of c come through the ring like operands, so that nobody waits for them;
+//   - rows that do not begin at multiples of 16 bytes cost one launch that copies them
+//   (level6_row_copies.cuh)
+//     for A, B and c, and for C three more warps beside the producer's, which store the boxes.
 // The pipeline's position lives in uniform registers, which costs nothing to keep and 3 % to lose: no branch
 // of the main loop may depend on how long a part is, hence chunks of at least four stages.
 // On an H200 the tensor cores are busy in 99 % of all cycles from 4096 on, at 1.36 to 1.55 GHz of 1.98: the
 // limit is power (docs/tensor_cores.md).
 #include "cuda/gemm/level5_choice.cuh"
-#include "cuda/gemm/level6_blend.cuh"
 #include "cuda/gemm/level6_operand.cuh"
 #include "cuda/gemm/level6_products.cuh"
 #include "cuda/gemm/level6_schedule.cuh"
@@ -41,6 +43,7 @@ struct Shape {
     unsigned char stage[kStages][kStageBytes];  // (kM, kK) of A, then (kN, kK) of B
     StagingBoxes staging[kConsumerWarps];
     Barrier full[kStages], empty[kStages];
+    BoxBarriers boxes[kConsumerWarps];
   };
   static_assert(sizeof(Shared) <= 227 << 10);
   static_assert(kSums % 4 == 0, "partial sums are handed over 16 bytes at a time");
@@ -54,6 +57,7 @@ struct Arguments {
   int out_bytes;         // of an element
   bool adds;             // beta is not 0
   int batch_a, batch_b;  // 0 where the batch shares the operand
+  ResultRows rows;       // where C cannot be stored in boxes
   Schedule<Accumulator<T>> schedule;
 };
 
@@ -145,14 +149,14 @@ __device__ __forceinline__ void finish_tile(typename S::Shared& shared, const Ar
 }
 
 template <class S, class Products, class Out, bool transposed, class T>
-__device__ __forceinline__ void consume(typename S::Shared& shared, const TensorMap& out,
+__device__ __forceinline__ void consume(typename S::Shared& shared, const TensorMap* out,
                                         const Arguments<T>& g, Parts parts, int warp) {
   const int warpgroup = warp / 4, lane = int(threadIdx.x) % 32;
   const auto place_of = [&](int tile) {
     return place_of_box<transposed>(TilePlace<S>(tile, g.schedule), warp, 0, int(sizeof(Out)));
   };
   HeldBoxes<Box<Out, typename Products::Rows, transposed>, S::kSums, decltype(place_of)> boxes(
-      BoxStore(shared.staging[warp], &out), place_of);
+      BoxStore(shared.staging[warp], shared.boxes[warp], out), place_of);
   Products products(shared.stage[0], warp);
   Accumulator<T> sum[S::kSums];  // (64, S::kN), a warp 16 rows of them
   RingPosition<S> at{0, 0};
@@ -188,6 +192,34 @@ __device__ __forceinline__ void consume(typename S::Shared& shared, const Tensor
   wait_stores_read<0>();
 }
 
+// Stores the boxes of every kRowStorers-th consumer warp where the hardware does not.
+inline constexpr int kRowStorers = 3;
+template <class S, class Out, bool transposed, class T>
+__device__ __forceinline__ void store_boxes(typename S::Shared& shared, const Arguments<T>& g, Parts parts,
+                                            int first_warp) {
+  constexpr int kBoxes = S::kM * S::kN / S::kConsumerWarps * int(sizeof(Out)) / kBoxBytes;
+  uint32_t phase = 0;
+  Part part;
+  while (parts.next(part)) {
+    if (part.end != g.schedule.work.steps) continue;
+    const TilePlace<S> tile(part.tile, g.schedule);
+    FASTGEMM_NO_UNROLL
+    for (int index = 0; index < kBoxes; ++index) {
+      FASTGEMM_NO_UNROLL
+      for (int warp = first_warp; warp < S::kConsumerWarps; warp += kRowStorers) {
+        BoxBarriers& barriers = shared.boxes[warp];
+        wait_phase(&barriers.full[index % 2], phase);
+        store_rows<Out, BoxShape<Out, transposed>>(
+            shared.staging[warp].box[index % 2], g.rows,
+            place_of_box<transposed>(tile, warp, index, int(sizeof(Out))));
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) arrive(&barriers.empty[index % 2]);
+      }
+      if (index % 2 == 1) phase ^= 1;
+    }
+  }
+}
+
 template <class S, class T, Major a_major, Major b_major, bool transposed>
 __global__ void __launch_bounds__(S::kThreads, 1)
     gemm_wgmma_specialized_kernel(const __grid_constant__ Maps maps, const __grid_constant__ Arguments<T> g) {
@@ -206,29 +238,34 @@ __global__ void __launch_bounds__(S::kThreads, 1)
       init_barrier(&shared->full[i], 1);
       init_barrier(&shared->empty[i], S::kConsumerWarps);
     }
+    for (BoxBarriers& b : shared->boxes)
+      for (int i = 0; i < 2; ++i) init_barrier(&b.full[i], 1), init_barrier(&b.empty[i], 1);
     fence_barrier_init();
   }
   __syncthreads();
   const int warp = warp_index();
   const Parts parts(g.schedule.work, int(blockIdx.x), int(gridDim.x));
-  if (warp >= S::kConsumerWarps) {
-    release_registers<40>();
-    if (warp == S::kConsumerWarps) produce<S, A, B, transposed>(*shared, maps, g, parts);
-  } else {
-    claim_registers<232>();
-    const auto consume_to = [&]<class Out>() {
-      consume<S, Products, Out, transposed>(*shared, maps.out, g, parts, warp);
-    };
+  const auto with_result = [&](auto&& body) {
     if constexpr (Result<T>::kMayBeWide) {
-      if (g.out_bytes == 4) return consume_to.template operator()<float>();
+      if (g.out_bytes == 4) return body.template operator()<float>();
     }
-    consume_to.template operator()<typename Result<T>::Narrow>();
+    body.template operator()<typename Result<T>::Narrow>();
+  };
+  if (warp < S::kConsumerWarps) {
+    claim_registers<232>();
+    wait_for_kernel_before();
+    with_result([&]<class Out>() {
+      consume<S, Products, Out, transposed>(*shared, g.rows.data ? nullptr : &maps.out, g, parts, warp);
+    });
+    return;
   }
+  release_registers<40>();
+  wait_for_kernel_before();
+  if (warp == S::kConsumerWarps) return produce<S, A, B, transposed>(*shared, maps, g, parts);
+  if (g.rows.data == nullptr) return;
+  with_result(
+      [&]<class Out>() { store_boxes<S, Out, transposed>(*shared, g, parts, warp - S::kConsumerWarps - 1); });
 #endif
-}
-
-__global__ void clear_flags_kernel(uint32_t* flags, int count) {
-  for (int i = int(threadIdx.x); i < count; i += int(blockDim.x)) flags[i] = 0;
 }
 
 template <class S, class T>
@@ -243,43 +280,76 @@ Schedule<Accumulator<T>> make_schedule(int64_t rows, int64_t columns, int64_t k,
   blocks = int(std::min<int64_t>(multiprocessors(), tiles * chunks));
   s.work = plan_last_wave(tiles, chunks, blocks);
   if (s.work.whole_tiles == tiles) return s;
-  const int flags = blocks * S::kConsumers;
   s.partials = static_cast<Accumulator<T>*>(context.allocate(size_t(blocks) * S::kM * S::kN * 4));
-  s.flags = static_cast<uint32_t*>(context.allocate(size_t(flags) * 4));
-  launch<clear_flags_kernel>("clear_flags", {dim3(1), dim3(256)}, context)(s.flags, flags);
+  s.flags = static_cast<uint32_t*>(context.allocate(size_t(blocks) * S::kConsumers * 4));
   return s;
 }
 
-// C in boxes.
+// C, or the c that is added, in boxes.
+struct Boxes {
+  const void* data;
+  int64_t row_stride, batch_stride;
+
+  // Whether the tensor memory accelerator reaches them.
+  template <class T>
+  bool reachable(const Gemm<T>& g, int batch) const {
+    const int64_t unit = 16 / g.result.out_bytes();
+    return is_aligned(static_cast<const char*>(data), 16) && row_stride % unit == 0 && row_stride >= g.n &&
+           (batch == 1 || (batch_stride % unit == 0 && batch_stride > 0));
+  }
+  template <class T>
+  TensorMap map(const Gemm<T>& g, int batch, bool transposed) const {
+    const int bytes = g.result.out_bytes();
+    const int64_t plane = batch == 1 ? g.m * row_stride : batch_stride;
+    const Swizzle width = transposed ? Swizzle::bytes64 : Swizzle::bytes128;
+    return make_tensor_map({data, bytes, g.n, g.m, batch, row_stride * bytes, plane * bytes,
+                            int(width) / bytes, kBoxBytes / int(width), width});
+  }
+};
+
+// The c that is added where boxes of it can be read, or a copy.
 template <class T>
-TensorMap map_of(const Gemm<T>& g, const void* data, int64_t row_stride, int64_t batch_stride, int batch,
-                 bool transposed) {
-  const int bytes = g.result.out_bytes();
-  const int64_t plane = batch == 1 ? g.m * row_stride : batch_stride;
-  const Swizzle width = transposed ? Swizzle::bytes64 : Swizzle::bytes128;
-  return make_tensor_map({data, bytes, g.n, g.m, batch, row_stride * bytes, plane * bytes, int(width) / bytes,
-                          kBoxBytes / int(width), width});
+Boxes boxes_of_c(const Gemm<T>& g, int batch, RowCopies& copies, Context& context) {
+  const Result<T>& r = g.result;
+  const Boxes c{r.c, r.c_row_stride, r.c_batch_stride};
+  if (r.c_col_stride == 1 && c.reachable(g, batch)) return c;
+  const auto copy = [&]<class Out>(const Out* data) {
+    // All the batch has boxes of its own, whether it shares c or not.
+    const PackedRows<Out> rows =
+        copies.add(data, g.m, g.n, r.c_row_stride, r.c_col_stride, r.c_batch_stride, batch, context);
+    return Boxes{rows.data, rows.row_stride, rows.batch_stride};
+  };
+  if constexpr (Result<T>::kMayBeWide) {
+    if (r.wide) return copy(static_cast<const float*>(r.c));
+  }
+  return copy(static_cast<const typename Result<T>::Narrow*>(r.c));
 }
 
 template <class S, class T>
-void launch_tiles(const Gemm<T>& g, const BoxOperands<T>& operands, int batch, Context& context) {
+void launch_tiles(const Gemm<T>& g, const BoxOperands<T>& operands, int batch, RowCopies& copies,
+                  Context& context) {
   int blocks = 0;
   const auto [a, b, transposed] = operands;
   const Result<T>& r = g.result;
-  const Arguments<T> arguments{r.alpha,
-                               r.beta,
-                               r.out_bytes(),
-                               r.beta != Accumulator<T>(0),
-                               a.batch_stride != 0,
-                               b.batch_stride != 0,
-                               make_schedule<S, T>(a.side, b.side, g.k, batch, blocks, context)};
-  const TensorMap out = map_of(g, r.out, r.row_stride, r.batch_stride, batch, transposed);
-  const TensorMap c =
-      arguments.adds ? map_of(g, r.c, r.c_row_stride, r.c_batch_stride, batch, transposed) : out;
-  const Maps maps{a.map(S::kM), b.map(S::kN), c, out};
+  const Boxes result{r.out, r.row_stride, r.batch_stride};
+  const bool in_boxes = result.reachable(g, batch);
+  Arguments<T> arguments{r.alpha,
+                         r.beta,
+                         r.out_bytes(),
+                         r.beta != Accumulator<T>(0),
+                         a.batch_stride != 0,
+                         b.batch_stride != 0,
+                         {in_boxes ? nullptr : r.out, r.row_stride, r.batch_stride, int(g.m), int(g.n)},
+                         make_schedule<S, T>(a.side, b.side, g.k, batch, blocks, context)};
+  Maps maps{a.map(S::kM), b.map(S::kN), {}, {}};
+  if (in_boxes) maps.out = result.map(g, batch, transposed);
+  if (arguments.adds) maps.c = boxes_of_c(g, batch, copies, context).map(g, batch, transposed);
+  const size_t flags = arguments.schedule.flags ? size_t(blocks) * S::kConsumers : 0;
+  const bool after_copies = copies.launch(std::span(arguments.schedule.flags, flags), context);
   const auto run = [&]<Major a_major, Major b_major, bool transposed = false>() {
     launch<gemm_wgmma_specialized_kernel<S, T, a_major, b_major, transposed>>(
-        "wgmma_specialized", {dim3(unsigned(blocks)), dim3(S::kThreads), sizeof(typename S::Shared)},
+        "wgmma_specialized",
+        {dim3(unsigned(blocks)), dim3(S::kThreads), sizeof(typename S::Shared), after_copies},
         context)(maps, arguments);
   };
   if constexpr (sizeof(T) != 2) {
@@ -290,8 +360,11 @@ void launch_tiles(const Gemm<T>& g, const BoxOperands<T>& operands, int batch, C
 }
 
 // Whether narrow tiles leave so many more multiprocessors at work that they are done first.
-inline bool suits_narrow(int64_t rows, int64_t columns, int batch) {
-  constexpr double kNarrowTime = 0.56;  // of a wide tile
+template <class T>
+bool suits_narrow(int64_t rows, int64_t columns, int batch) {
+  // Of a wide tile. (tf32 at 4095 x 4097 x 4093: 8 waves of narrow ones take 485 us, from registers 550; 4 of
+  // wide ones 366.)
+  constexpr double kNarrowTime = sizeof(T) == 4 ? 0.7 : 0.56;
   const auto waves = [&](int64_t m, int64_t n) {
     return double(ceil_div(batch * ceil_div(rows, m) * ceil_div(columns, n), multiprocessors()));
   };
@@ -300,15 +373,13 @@ inline bool suits_narrow(int64_t rows, int64_t columns, int batch) {
 
 template <class T>
 void gemm_tiles(const Gemm<T>& problem, int batch, Context& context) {
-  const BoxOperands<T> operands(problem, batch, context, true);
+  RowCopies copies;
+  const BoxOperands<T> operands(problem, batch, copies, context, true);
   Gemm<T> g = problem;
   if (g.m == 1) g.result.row_stride = ceil_div(g.n, 16) * 16;
-  const bool boxes = takes_boxes(g, batch);
-  if (!boxes) g.result = sums_in_workspace(problem, batch, context);
-  suits_narrow(operands.a.side, operands.b.side, batch)
-      ? launch_tiles<NarrowTile>(g, operands, batch, context)
-      : launch_tiles<WideTile>(g, operands, batch, context);
-  if (!boxes) blend(problem, g.result, batch, context);
+  suits_narrow<T>(operands.a.side, operands.b.side, batch)
+      ? launch_tiles<NarrowTile>(g, operands, batch, copies, context)
+      : launch_tiles<WideTile>(g, operands, batch, copies, context);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@ set(FASTGEMM_CUDA_GEMM
     csrc/cuda/gemm/level6_batched.cu
     csrc/cuda/gemm/level6_bf16x6_fused.cu
     csrc/cuda/gemm/level6_blend.cu
+    csrc/cuda/gemm/level6_row_copies.cu
     csrc/cuda/gemm/level6_skinny.cu
     csrc/cuda/gemm/level6_wgmma.cu
     csrc/cuda/gemm/level6_wgmma_specialized.cu
@@ -25,6 +26,5 @@ set(FASTGEMM_CUDA_GEMM
     csrc/cuda/gemm/packed/bf16x6.cu
     csrc/cuda/gemm/packed/fp16x3.cu
     csrc/cuda/gemm/packed/int8x10.cu
-    csrc/cuda/gemm/packed/one_plane.cu
     csrc/cuda/gemm/pitfall_double_buffer.cu
     csrc/cuda/gemm/pitfall_float4_padded65.cu)

@@ -18,36 +18,6 @@ __device__ __forceinline__ void multiply_all(Products<products...>, const Operan
    ...);
 }
 
-// Everything in one sum, as wgmma_specialized does.
-template <class S>
-class PlainLoop {
- public:
-  __device__ __forceinline__ PlainLoop(typename S::Shared& shared, int warp)
-      : shared_(shared), operands_(shared, warp / 4), leader_(threadIdx.x % 32 == 0) {}
-
-  // sum = the product of `stages` stages.
-  __device__ __forceinline__ void multiply(typename S::Acc (&sum)[S::kSums], int stages) {
-    FASTGEMM_NO_UNROLL
-    for (int i = 0; i < stages; ++i) {
-      wait_phase(ring_.full(shared_), ring_.phase);
-      wgmma_fence(sum);
-      multiply_all<S>(Products<Product{0, 0}>{}, operands_, sum, {ring_.slot}, i > 0);
-      wgmma_commit();
-      wgmma_wait<1>();
-      if (leader_ && i > 0) arrive(ring_.empty_before(shared_));
-      ring_.advance();
-    }
-    wgmma_wait<0>(sum);
-    if (leader_) arrive(ring_.empty_before(shared_));
-  }
-
- private:
-  typename S::Shared& shared_;
-  Operands<S> operands_;
-  bool leader_;  // of its warp: arrives for it
-  RingPosition<S, 0> ring_;
-};
-
 // Sums of short chunks of k, each added to the tile's sums in registers: for schemes whose products are
 // rounded. Ring 0 has plane 0, ring 1 the others.
 template <class S>

@@ -8,7 +8,6 @@
 //   Bf16x3    2 x bf16, 16 bits            3 of 4: below 2^-16
 //   Fp16x3    2 x fp16, 22 bits            3 of 4: below 2^-22
 //   Int8x10   4 x unsigned byte, 32 bits   10 of 16: those left out are multiples of 2^32
-//   OnePlane  1 of the type itself         1: for operands that nothing but the pre-pass can read
 #pragma once
 
 #include "cuda/device/fragment.cuh"
@@ -32,7 +31,7 @@ struct Ring {
 };
 
 // What a consumer does with the stages of a tile (multiply.cuh).
-enum class Loop { plain, promoting, sweeping };
+enum class Loop { promoting, sweeping };
 
 // Which rows of A and columns of B are multiplied by powers of two before they are cut.
 enum class Scaling { none, tiny_rows, all_rows };
@@ -41,8 +40,7 @@ enum class Scaling { none, tiny_rows, all_rows };
 template <class Scheme>
 inline constexpr int kPerUnit = 16 / int(sizeof(typename Scheme::Element));
 
-// Every scheme also says kNarrowTime, a narrow tile's time in that of a wide one: measured at 8192, but for
-// OnePlane, which has that of wgmma_specialized.
+// Every scheme also says kNarrowTime, a narrow tile's time in that of a wide one: measured at 8192.
 
 // float32 as a sum of planes of 16 bits, x = p0 + p1 / step + p2 / step^2, each plane the nearest to what the
 // ones before leave.
@@ -150,26 +148,6 @@ struct Int8x10 {
       planes[0][i] = __byte_perm(low01, low23, 0x5410), planes[1][i] = __byte_perm(low01, low23, 0x7632);
       planes[2][i] = __byte_perm(high01, high23, 0x5410), planes[3][i] = __byte_perm(high01, high23, 0x7632);
     }
-  }
-
-  static constexpr Scaling kScaling = Scaling::none;
-};
-
-// T as it is, float as tf32: the same tensor cores, sums and tiles as wgmma_specialized, for rows that begin
-// anywhere and types that wgmma does not transpose.
-template <class T>
-struct OnePlane {
-  using Operand = T;
-  using Element = std::conditional_t<std::is_same_v<T, float>, Tf32, T>;
-  static constexpr int kPlanes = 1, kStageK = 128 / int(sizeof(T)), kWideN = 256;
-  static constexpr Loop kLoop = Loop::plain;
-  static constexpr Ring kRings[] = {{0, 1, 1, 4, 6}};
-  static constexpr double kNarrowTime = 0.56;
-
-  __device__ __forceinline__ static void cut(const uint32_t (&x)[4], uint32_t (&plane)[1][4]) {
-    FASTGEMM_UNROLL
-    for (int i = 0; i < 4; ++i)
-      plane[0][i] = std::is_same_v<T, float> ? to_tf32(__uint_as_float(x[i])).bits : x[i];
   }
 
   static constexpr Scaling kScaling = Scaling::none;

@@ -11,8 +11,6 @@ namespace fastgemm::FASTGEMM_TARGET::packed {
 
 // The consumers' main loops (multiply.cuh).
 template <class S>
-class PlainLoop;
-template <class S>
 class PromotingLoop;
 template <class S>
 class SweepingLoop;
@@ -32,9 +30,8 @@ struct Shape {
   static constexpr int kConsumers = kM / 64, kConsumerWarps = 4 * kConsumers;  // warpgroups
   static constexpr int kConsumerThreads = 128 * kConsumers, kThreads = kConsumerThreads + 128;
   static constexpr int kSums = kN / 2;  // of a consumer thread
-  using ConsumerLoop = std::conditional_t<
-      Scheme::kLoop == Loop::plain, PlainLoop<Shape>,
-      std::conditional_t<Scheme::kLoop == Loop::promoting, PromotingLoop<Shape>, SweepingLoop<Shape>>>;
+  using ConsumerLoop =
+      std::conditional_t<Scheme::kLoop == Loop::promoting, PromotingLoop<Shape>, SweepingLoop<Shape>>;
 
   // A stage of one plane, and of all.
   static constexpr int kPlaneA = kM * Scheme::kStageK * int(sizeof(Element));
