@@ -41,6 +41,10 @@ enum class Scaling { none, tiny_rows, all_rows };
 template <class Scheme>
 inline constexpr int kPerUnit = 16 / int(sizeof(typename Scheme::Element));
 
+// The shortest sums that a scheme is for.
+template <class Scheme>
+inline constexpr int kLeastK = 1;
+
 // Every scheme also says kNarrowTime, a narrow tile's time in that of a wide one: measured at 8192, but for
 // OnePlane, which has that of wgmma_specialized.
 
@@ -90,17 +94,22 @@ struct FloatPlanes {
 struct Bf16x6 : FloatPlanes<BFloat16, 3, 1> {
   static constexpr Ring kRings[] = {{0, 1, 1, 5, 7}, {1, 2, 1, 3, 3}};
   static constexpr double kNarrowTime = 0.71;
-  static constexpr int kChunk = 2;    // stages
+  static constexpr int kMostChunk = 3;
   static constexpr int kStagger = 1;  // stages by which the second warpgroup's chunks are ahead: it
                                       // multiplies while the first one adds (1 % at 8192)
+  static int chunk(int stages, double waves) { return stages <= 14 ? 1 : waves < 4 ? 2 : 3; }
   using Small = Products<Product{2, 0}, Product{0, 2}, Product{1, 1}, Product{1, 0}, Product{0, 1}>;
 };
+
+template <>
+inline constexpr int kLeastK<Bf16x6> = 80;
 
 // Half the work, with 16 bits: an error of 2^-16 of |A||B| a product.
 struct Bf16x3 : FloatPlanes<BFloat16, 2, 1> {
   static constexpr Ring kRings[] = {{0, 1, 1, 7, 8}, {1, 1, 1, 4, 5}};
   static constexpr double kNarrowTime = 0.77;
-  static constexpr int kChunk = 4, kStagger = 2;
+  static constexpr int kMostChunk = 4, kStagger = 2;
+  static int chunk(int, double) { return kMostChunk; }
   using Small = Products<Product{1, 0}, Product{0, 1}>;
 };
 
@@ -109,7 +118,8 @@ struct Bf16x3 : FloatPlanes<BFloat16, 2, 1> {
 struct Fp16x3 : FloatPlanes<Half, 2, 1 << 11> {
   static constexpr Ring kRings[] = {{0, 1, 1, 7, 8}, {1, 1, 1, 4, 5}};
   static constexpr double kNarrowTime = 0.77;
-  static constexpr int kChunk = 4, kStagger = 2;
+  static constexpr int kMostChunk = 4, kStagger = 2;
+  static int chunk(int, double) { return kMostChunk; }
   using Small = Products<Product{1, 0}, Product{0, 1}>;
 
   static constexpr Scaling kScaling = Scaling::all_rows;
