@@ -4,7 +4,8 @@
 //     one warp for each ring; no tensor maps, no swizzle, no edges;
 //   - repair_kernel computes again what is not finite (repair.cuh), where a scheme is of floating point.
 // Tiles of the last one to two waves are shared evenly among the blocks (level5_stream_k.cuh), their sums
-// added in a fixed order.
+// added in a fixed order. Long k comes in segments (plan.cuh), C in panels where the planes of all of A and B
+// would take more than 2 GiB (panels.cuh).
 #pragma once
 
 #include <utility>

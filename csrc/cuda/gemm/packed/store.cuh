@@ -121,7 +121,7 @@ __device__ __forceinline__ void store_strip_as(const Arguments<S>& g, const type
   const bool inside = tile.row + S::kM <= g.m && tile.column + S::kN <= g.n;
   if (g.neighbours > 1 && inside && result.beta == typename S::Acc(0)) {
     Out* const to = static_cast<Out*>(result.out) + row * result.row_stride + tile.column;
-    if constexpr (S::kSums <= 96) {  // more leave no registers for it
+    if constexpr (S::Scheme::kLoop != Loop::plain) {
       if (g.neighbours == 4) return store_fours<S>(result, sum, to);
     }
     FASTGEMM_UNROLL
