@@ -195,9 +195,14 @@ def skinny(s: int) -> list[Access]:
     ]
 
 
-def packed(s: int) -> list[Access]:
-    """Whole images come past the threads; four lanes store 8 neighbours of C, in two rows by turns."""
-    return [Access("global tma load workspace"), Access("none mma"), Access("global store out", sectors=8)]
+def images(sectors: int) -> Callable[[int], list[Access]]:
+    """Whole images come past the threads; four lanes store 8 or 16 neighbours of C, in two rows by turns."""
+
+    def accesses(s: int) -> list[Access]:
+        stores = Access("global store out", sectors=sectors)
+        return [Access("global tma load workspace"), Access("none mma"), stores]
+
+    return accesses
 
 
 def by_warps(tile: tuple[int, int], fragments: Access) -> Callable[[int], list[Access]]:
@@ -345,13 +350,13 @@ GEMM = {
     # What blocks hand to each other goes through the workspace as well.
     **{
         name: Row(
-            *("operands lie as shared memory has them", packed, (256, 384, 512), (dtype,)),
+            *("operands lie as shared memory has them", images(sectors), (256, 384, 512), (dtype,)),
             all_accesses=False,
             in_flight=lambda n: n >= 128 * 1024,
         )
-        for name, dtype in (
-            *(("bf16x6", F32), ("bf16x3", F32)),
-            *(("fp16x3", F32), ("int8x10", torch.int32)),
+        for name, dtype, sectors in (
+            *(("bf16x6", F32, 16), ("bf16x3", F32, 16)),
+            *(("fp16x3", F32, 16), ("int8x10", torch.int32, 16)),
         )
     },
 }

@@ -35,7 +35,7 @@ UNIT_ROUNDOFF = {torch.float64: 2**-53, torch.float32: 2**-24, torch.float16: 2*
 SENTINEL = 0x5A
 # The error of one product of float32 operands, relative to |a| |b|, where it is not rounded once: tf32 has
 # float16's 11 bits of each; planes do not hold all of a and b, and the product of the last ones is left out.
-OPERAND_ROUNDING = {"tf32": 2 * 2**-11, "bf16x3": 3 * 2**-18, "fp16x3": 3 * 2**-24}
+OPERAND_ROUNDING = {"tf32": 2 * 2**-11, "bf16x3": 3 * 2**-16, "fp16x3": 3 * 2**-22}
 
 
 def accumulator(dtype: torch.dtype) -> torch.dtype:

@@ -91,6 +91,7 @@ inline uint32_t __ballot_sync(uint32_t mask, int predicate) {
 }
 inline int __any_sync(uint32_t mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
 inline int __all_sync(uint32_t mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
+inline int __popc(uint32_t x) { return std::popcount(x); }
 
 inline void __threadfence() {}
 inline void __nanosleep(unsigned) { fastgemm::simt::runtime::yield(); }

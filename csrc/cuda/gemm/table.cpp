@@ -1,10 +1,9 @@
 // The rows of GEMM on CUDA.
 #include "core/table.h"
 
-#include <algorithm>
-
 #include "cuda/available.h"
 #include "cuda/gemm/levels.h"
+#include "cuda/gemm/suits.h"
 
 namespace fastgemm {
 namespace {
@@ -46,7 +45,7 @@ constexpr Kernel large_block_row(int level, std::string_view name, DTypeSet type
   return k;
 }
 
-// What tensor cores multiply so far.
+// What tensor cores multiply as it is, or rounded to tf32.
 constexpr DTypeSet kTensorCoreTypes = dtypes(DType::f32, DType::f16, DType::bf16, DType::i8);
 
 constexpr DTypeSet kHalfAndByte = dtypes(DType::f16, DType::bf16, DType::i8);
@@ -64,68 +63,8 @@ constexpr Kernel split_row(std::string_view name, std::string_view summary, Gemm
   return k;
 }
 
-constexpr int64_t tiles(const GemmProblem& p, int64_t size) {
-  return p.batch * ((p.m + size - 1) / size) * ((p.n + size - 1) / size);
-}
-constexpr int64_t stages(const GemmProblem& p) {  // of 128 bytes of k
-  return (p.k * element_size(p.type) + 127) / 128;
-}
-
-// As far as it was seen to be faster than wgmma_specialized on 132 multiprocessors; at four times as much it
-// is slower. Bytes that do not lie along k it would copy first.
-bool suits_small_tile(const GemmProblem& p) {
-  const bool in_place = p.type != DType::i8 || (p.a.col_stride == 1 && p.b.row_stride == 1);
-  return in_place && tiles(p, 64) * stages(p) <= 1024;
-}
-
-// So many ways to cut k that one block would add for a long time, and so much k that writing and reading the
-// parts does not count.
-bool suits_split_k(const GemmProblem& p) {
-  return tiles(p, 128) <= 64 && stages(p) >= std::max<int64_t>(4 * tiles(p, 128), 64);
-}
-
 constexpr Kernel suited(Kernel k, bool (*suits)(const GemmProblem&)) {
   k.suits = suits;
-  return k;
-}
-
-// Where bf16x6's pre-pass would take longer than what it saves: C narrow, or small against k, or small
-// matrices. (At 384 x 384 x 384 and 1024 x 1024 x 1024 bf16x6 is the faster one by 1.3 and 1.4, at 512 x 512
-// x 2048 this one by 1.15, at 128 x 8192 x 8192 by 1.4.)
-bool suits_fused(const GemmProblem& p) {
-  const int64_t narrow = std::min(p.m, p.n), wide = std::max(p.m, p.n);
-  return narrow <= 128 || wide <= 256 || (wide <= 512 && p.k >= 4 * wide);
-}
-constexpr Kernel fused_row() {
-  Kernel k = split_row("bf16x6_fused",
-                       "the same without a pre-pass, for narrow products, long sums and small batches",
-                       FASTGEMM_LAUNCHER(gemm_bf16x6_fused), Precision::ieee);
-  k.suits = suits_fused;
-  return k;
-}
-
-// Batches of matrices so small that tiles for tensor cores would be mostly empty.
-bool suits_batched(const GemmProblem& p) { return p.batch >= 16 && std::max(p.m, p.n) <= 64 && p.k <= 128; }
-constexpr Kernel batched_row() {
-  Kernel k = row(6, "batched", dtypes(DType::f32, DType::i32),
-                 "a block a tile of a small matrix, all of its k on the way at once",
-                 FASTGEMM_LAUNCHER(gemm_batched));
-  k.suits = suits_batched;
-  return k;
-}
-
-// Where reading one operand takes longer than all else: not where it is small (4 MB take 1 us), C is as
-// large, or few rows of it have a long k.
-bool suits_skinny(const GemmProblem& p) {
-  const int64_t narrow = std::min(p.m, p.n), side = std::max(p.m, p.n);
-  return narrow <= 64 && side >= 256 && p.k >= 16 * narrow &&
-         double(p.batch) * double(side) * double(p.k) * element_size(p.type) >= 4 << 20;
-}
-constexpr Kernel skinny_row() {
-  Kernel k = hopper_row(6, "skinny", dtypes(DType::f16, DType::bf16, DType::i8),
-                        "one operand streams by as the tensor cores' rows, all multiprocessors share its k",
-                        FASTGEMM_LAUNCHER(gemm_skinny));
-  k.suits = suits_skinny;
   return k;
 }
 
@@ -159,11 +98,14 @@ constexpr Kernel kRows[] = {
                "64 x 64 tiles by mma.sync, up to 512 bytes of k asked for at once, operands of any alignment",
                FASTGEMM_LAUNCHER(gemm_small_tile)),
            suits_small_tile),
+    suited(hopper_row(6, "skinny", kHalfAndByte,
+                      "one operand streams by as the tensor cores' rows, all multiprocessors share its k",
+                      FASTGEMM_LAUNCHER(gemm_skinny)),
+           suits_skinny),
     suited(hopper_row(6, "split_k", kHalfAndByte,
                       "k cut into a part for each multiprocessor, wgmma, a second kernel that adds the parts",
                       FASTGEMM_LAUNCHER(gemm_split_k)),
            suits_split_k),
-    skinny_row(),
     tensor_core_row(
         hopper_row(6, "wgmma_specialized", kTensorCoreTypes,
                    "a producer warp, two warpgroups of 64 x 256 sums, persistent blocks, asynchronous stores",
@@ -176,8 +118,14 @@ constexpr Kernel kRows[] = {
               FASTGEMM_LAUNCHER(gemm_fp16x3), Precision::fp16x3),
     split_row("bf16x3", "float32 as three products of bf16 planes: 16 of 24 bits",
               FASTGEMM_LAUNCHER(gemm_bf16x3), Precision::bf16x3),
-    batched_row(),
-    fused_row(),
+    suited(row(6, "batched", dtypes(DType::f32, DType::i32),
+               "a block a tile of a small matrix, all of its k on the way at once",
+               FASTGEMM_LAUNCHER(gemm_batched)),
+           suits_batched),
+    suited(split_row("bf16x6_fused",
+                     "the same without a pre-pass, for narrow products, long sums and small batches",
+                     FASTGEMM_LAUNCHER(gemm_bf16x6_fused), Precision::ieee),
+           suits_fused),
     split_row("bf16x6",
               "float32 as six products of bf16 planes, summed in order: more accurate than float32 sums",
               FASTGEMM_LAUNCHER(gemm_bf16x6), Precision::ieee),

@@ -2,8 +2,9 @@
 // the sums more accurate than float32 ones (scheme.cuh). Infinities, NaN and sums that overflow come out as
 // in IEEE arithmetic (repair.cuh).
 //
-// Measured on an H200, cold L2, the pre-pass included, against cuBLAS SGEMM in the same run: 1.75 at
-// 1024, 2.0 at 2048, 2.45 at 4096, 2.6 at 8192 and 1.8 to 1.9 at 16384 (93 to 122 TFLOPS from 2048 up).
+// Measured on an H200, cold L2, the pre-pass included, against cuBLAS SGEMM in the same run: 1.85 at 1024,
+// 2.05 at 2048, 2.45 at 4096, 2.7 at 8192, 2.6 at 16384 (59, 101, 122, 129 and 134 TFLOPS). With B along n
+// 1.76, 2.03 and 2.43 at 1024 to 4096, with A along m 1.55, 1.98 and 2.39.
 #include "cuda/gemm/levels.h"
 #include "cuda/gemm/packed/engine.cuh"
 

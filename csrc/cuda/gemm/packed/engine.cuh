@@ -4,16 +4,18 @@
 //     one warp for each ring; no tensor maps, no swizzle, no edges;
 //   - repair_kernel computes again what is not finite (repair.cuh), where a scheme is of floating point.
 // Tiles of the last one to two waves are shared evenly among the blocks (level5_stream_k.cuh), their sums
-// added in a fixed order.
+// added in a fixed order. Long k comes in segments (plan.cuh), C in panels where the planes of all of A and B
+// would take more than 2 GiB (panels.cuh).
 #pragma once
 
 #include <utility>
-#include <vector>
 
 #include "cuda/gemm/level5_choice.cuh"
 #include "cuda/gemm/level6_blend.cuh"
 #include "cuda/gemm/packed/multiply.cuh"
+#include "cuda/gemm/packed/pace.cuh"
 #include "cuda/gemm/packed/pack.cuh"
+#include "cuda/gemm/packed/panels.cuh"
 #include "cuda/gemm/packed/plan.cuh"
 #include "cuda/gemm/packed/repair.cuh"
 #include "cuda/gemm/packed/store.cuh"
@@ -28,6 +30,7 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Argume
   const bool elected = elect_one();
   RingPosition<S, ring> at;
   at.phase = 1;  // a fresh slot counts as emptied
+  Pace pace(ring == 0 ? g.progress : nullptr);
   Parts parts(g.schedule.work, int(blockIdx.x), int(gridDim.x));
   Part part;
   while (parts.next(part)) {
@@ -41,6 +44,7 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Argume
       const unsigned char* b = g.b + from_b * S::kImageB + kRing.first_plane * S::kPlaneB;
       FASTGEMM_NO_UNROLL
       for (int i = 0; i < stages; ++i) {
+        if constexpr (ring == 0) pace.step();
         wait_phase(at.empty(shared), at.phase);
         if (elected) {
           arrive_expecting(at.full(shared), kBytesA + kBytesB);
@@ -56,7 +60,7 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Argume
 
 template <class S>
 __device__ __forceinline__ void consume(typename S::Shared& shared, const Arguments<S>& g, int warp) {
-  typename S::ConsumerLoop loop(shared, warp);
+  typename S::ConsumerLoop loop(shared, warp, g.chunk);
   typename S::Acc sum[S::kSums];  // (64, S::kN), a warp 16 rows of them
   Parts parts(g.schedule.work, int(blockIdx.x), int(gridDim.x));
   Part part;
@@ -101,25 +105,34 @@ __global__ void __launch_bounds__(S::kThreads, 1) gemm_kernel(const __grid_const
 #endif
 }
 
-// The pre-pass of both operands; it also clears `flags`.
+// Both operands' stages [first, first + stages) of k, with room for their planes.
 template <class S>
-void launch_pack(const Gemm<typename S::Operand>& p, int batch, uint32_t* flags, int flag_count,
-                 Arguments<S>& g, Context& context) {
+PackArguments<typename S::Operand> pack_of(const Gemm<typename S::Operand>& p, int batch, int first,
+                                           int stages, Context& context) {
   using Scheme = typename S::Scheme;
   const int matrices_a = p.a.batch_stride == 0 ? 1 : batch, matrices_b = p.b.batch_stride == 0 ? 1 : batch;
+  const int64_t k = int64_t{first} * Scheme::kStageK;
+  const int64_t length = std::min(p.k - k, int64_t{stages} * Scheme::kStageK);
   PackArguments<typename S::Operand> pack{};
-  pack.a = make_source<Scheme>(p.a.data, p.m, p.k, p.a.row_stride, p.a.col_stride, p.a.batch_stride,
-                               matrices_a, S::kM, context);
-  pack.b = make_source<Scheme>(p.b.data, p.n, p.k, p.b.col_stride, p.b.row_stride, p.b.batch_stride,
-                               matrices_b, S::kN, context);
-  pack.blocks_a = int64_t(matrices_a) * pack.a.blocks();
-  pack.flags = flags, pack.flag_count = flag_count;
-  const int64_t blocks = pack.blocks_a + int64_t(matrices_b) * pack.b.blocks();
-  const int threads = blocks < 2 * multiprocessors() && p.k > 4096 ? kMostPackThreads : kPackThreads;
-  launch<pack_kernel<Scheme>>("pack", {dim3(unsigned(blocks)), dim3(unsigned(threads))}, context)(pack);
-  g.batch_a = matrices_a > 1, g.batch_b = matrices_b > 1;
+  pack.a = make_source<Scheme>(p.a.data + k * p.a.col_stride, p.m, length, p.a.row_stride, p.a.col_stride,
+                               p.a.batch_stride, matrices_a, S::kM, context);
+  pack.b = make_source<Scheme>(p.b.data + k * p.b.row_stride, p.n, length, p.b.col_stride, p.b.row_stride,
+                               p.b.batch_stride, matrices_b, S::kN, context);
+  pack.matrices_a = matrices_a, pack.matrices_b = matrices_b;
+  return pack;
+}
+
+// The pre-pass of the operands that are `made`; it also clears the flags.
+template <class S>
+void launch_pack(PackArguments<typename S::Operand> pack, Made made, Arguments<S>& g, Context& context) {
+  g.batch_a = pack.matrices_a > 1, g.batch_b = pack.matrices_b > 1;
   g.a = pack.a.images, g.b = pack.b.images;
   g.unscale = {pack.a.unscale, pack.b.unscale, pack.a.scaled, pack.b.scaled};
+  pack.blocks_a = made.a ? int64_t{pack.matrices_a} * pack.a.blocks() : 0;
+  const int64_t blocks = pack.blocks_a + (made.b ? int64_t{pack.matrices_b} * pack.b.blocks() : 0);
+  const int threads = blocks < 2 * multiprocessors() && pack.a.k > 4096 ? kMostPackThreads : kPackThreads;
+  launch<pack_kernel<typename S::Scheme>>("pack", {dim3(unsigned(blocks)), dim3(unsigned(threads))},
+                                          context)(pack);
 }
 
 // What all segments of k but the last add to, and that one adds to its own: sums in the workspace.
@@ -130,21 +143,32 @@ Result<T> plus(Result<T> r, const Result<T>& sums) {
   return r;
 }
 
-// The main kernel, once for each segment of k.
+template <class T>
+int neighbours_of(const Result<T>& r, int batch) {
+  for (int count : {4, 2})
+    if (is_aligned(static_cast<const char*>(r.out), size_t(count * r.out_bytes())) &&
+        r.row_stride % count == 0 && (batch == 1 || r.batch_stride % count == 0))
+      return count;
+  return 1;
+}
+
+// The main kernel, once for each segment of k from `begin` on.
 template <class S>
 void launch_segments(const char* name, const Gemm<typename S::Operand>& p,
-                     const Result<typename S::Operand>& sums, const Plan& plan, int batch, Arguments<S> g,
-                     Context& context) {
-  uint32_t *const flags = g.schedule.flags, *const unfinished = g.unfinished;
-  for (int i = 0; i < plan.segments; ++i) {
+                     const Result<typename S::Operand>& sums, const Plan& plan, int begin, int end, int batch,
+                     Arguments<S> g, Context& context) {
+  uint32_t *const flags = g.schedule.flags, *const progress = g.progress, *const unfinished = g.unfinished;
+  for (int i = begin; i < end; ++i) {
     const bool is_last = i + 1 == plan.segments;
-    g.segment = {plan.first(i), plan.all, is_last};
+    g.segment = {plan.first(i) - plan.first(begin), plan.first(end) - plan.first(begin), is_last};
     g.result = is_last ? p.result : sums;
     if (i > 0) g.result = plus(g.result, sums);
-    g.pairs = is_aligned(static_cast<const char*>(g.result.out), size_t(2 * g.result.out_bytes())) &&
-              g.result.row_stride % 2 == 0 && (batch == 1 || g.result.batch_stride % 2 == 0);
+    g.neighbours = neighbours_of(g.result, batch);
     g.schedule.stages = plan.stages(i), g.schedule.work = plan.work(i);
+    if constexpr (S::Scheme::kLoop == Loop::promoting)
+      g.chunk = S::Scheme::chunk(plan.all, double(plan.tiles) / multiprocessors());
     if (flags) g.schedule.flags = flags + i * multiprocessors() * S::kConsumers;
+    if (progress) g.progress = progress + i * multiprocessors();
     if (unfinished) g.unfinished = unfinished + i * plan.tiles * S::kConsumerWarps;
     launch<gemm_kernel<S>>(
         name, {dim3(unsigned(plan.blocks(i))), dim3(S::kThreads), sizeof(typename S::Shared), true},
@@ -152,17 +176,22 @@ void launch_segments(const char* name, const Gemm<typename S::Operand>& p,
   }
 }
 
+// A product of which the planes of all of m and n exist at a time, of k those of some segments.
 template <class S>
-void launch_packed(const char* name, const Gemm<typename S::Operand>& problem, int batch, Context& context) {
+void launch_packed(const char* name, const Gemm<typename S::Operand>& problem, int batch, Made made,
+                   ReusedWorkspace& workspace) {
   using Acc = typename S::Acc;
   constexpr bool kRepairs = S::Scheme::kLoop == Loop::promoting;
   const Plan plan = Plan::of<S>(problem, batch);
-  const int64_t strips = plan.tiles * S::kConsumerWarps;
-  const int flags = plan.shares() ? plan.segments * multiprocessors() * S::kConsumers : 0;
+  const int group = plan.segments_at_a_time<S>(problem, batch);
+  if (group < plan.segments) made = {true, true};
+  workspace.begin_again();  // the planes first: they are where they were for the panel before
+  auto pack = pack_of<S>(problem, batch, 0, plan.first(group), workspace);
+
   Gemm<typename S::Operand> p = problem;
   Result<typename S::Operand> sums{};
   if constexpr (kRepairs) {
-    if (plan.segments > 1) sums = sums_in_workspace(problem, batch, context);
+    if (plan.segments > 1) sums = sums_in_workspace(problem, batch, workspace);
   }
   const bool blends = plan.segments > 1 && problem.result.beta != Acc(0);
   if (blends) p.result = sums;
@@ -171,67 +200,62 @@ void launch_packed(const char* name, const Gemm<typename S::Operand>& problem, i
   g.m = int(p.m), g.n = int(p.n);
   g.schedule.tiles_m = int(ceil_div(p.m, S::kM)), g.schedule.tiles_n = int(ceil_div(p.n, S::kN));
   const auto allocate = [&]<class T>(T*& p, int64_t count) {
-    if (count > 0) p = static_cast<T*>(context.allocate(size_t(count) * sizeof(T)));
+    if (count > 0) p = static_cast<T*>(workspace.allocate(size_t(count) * sizeof(T)));
   };
-  allocate(g.schedule.partials, flags > 0 ? int64_t{multiprocessors()} * S::kM * S::kN : 0);
-  allocate(g.schedule.flags, flags);
+  const int64_t strips = plan.tiles * S::kConsumerWarps;
+  const int handed_over = plan.shares() ? plan.segments * multiprocessors() * S::kConsumers : 0;
+  const int progress = plan.paces() ? plan.segments * multiprocessors() : 0;
+  pack.flag_count = handed_over + progress;
+  allocate(pack.flags, pack.flag_count);
+  if (handed_over > 0) g.schedule.flags = pack.flags;
+  if (progress > 0) g.progress = pack.flags + handed_over;
+  allocate(g.schedule.partials, handed_over > 0 ? int64_t{multiprocessors()} * S::kM * S::kN : 0);
   allocate(g.unfinished, kRepairs ? plan.segments * strips : 0);
-  launch_pack(p, batch, g.schedule.flags, flags, g, context);
-  launch_segments(name, p, sums, plan, batch, g, context);
+  for (int begin = 0; begin < plan.segments; begin += group) {
+    const int end = std::min(begin + group, plan.segments);
+    if (begin > 0) {
+      workspace.begin_again();
+      pack = pack_of<S>(problem, batch, plan.first(begin), plan.first(end) - plan.first(begin), workspace);
+    }
+    launch_pack(pack, made, g, workspace);
+    launch_segments(name, p, sums, plan, begin, end, batch, g, workspace);
+  }
   if constexpr (kRepairs) {
     const int64_t blocks = std::min<int64_t>(strips, 2 * multiprocessors());
-    launch<repair_kernel<S>>("repair", {dim3(unsigned(blocks)), dim3(S::kN), 0, true}, context)(
+    launch<repair_kernel<S>>("repair", {dim3(unsigned(blocks)), dim3(S::kN), 0, true}, workspace)(
         p, g.schedule, g.unfinished, strips, plan.segments);
-    if (blends) blend(problem, sums, batch, context);
+    if (blends) blend(problem, sums, batch, workspace);
   }
 }
 
-// Bytes of planes that may exist at a time; batches that need more come in pieces, one after the other in the
-// same memory.
-inline constexpr int64_t kMostPlaneBytes = int64_t{1} << 30;
-
-class ReusedWorkspace : public Context {
- public:
-  explicit ReusedWorkspace(Context& owner) : owner_(owner) {}
-  void begin_again() { next_ = 0; }
-
-  void* stream() const override { return owner_.stream(); }
-  void* allocate(size_t bytes) override {
-    if (next_ == blocks_.size()) blocks_.push_back({});
-    Block& block = blocks_[next_++];
-    if (block.bytes < bytes) block = {owner_.allocate(bytes), bytes};
-    return block.data;
-  }
-  void torch_gemm(const GemmProblem& p) override { owner_.torch_gemm(p); }
-  void torch_transpose(const TransposeProblem& p) override { owner_.torch_transpose(p); }
-
- private:
-  struct Block {
-    void* data;
-    size_t bytes;
-  };
-  Context& owner_;
-  std::vector<Block> blocks_;
-  size_t next_ = 0;
-};
+// C panel by panel.
+template <class S, class T>
+void launch_panels(const char* name, const Gemm<T>& g, int batch, ReusedWorkspace& workspace) {
+  const Panels panels = Panels::of<S>(g, batch);
+  for (int i = 0; i < panels.outer.parts; ++i)
+    for (int j = 0; j < panels.inner.parts; ++j)
+      launch_packed<S>(name, panels.at<S>(g, i, j), batch, panels.made(j), workspace);
+}
 
 // A product of any size, a batch in pieces.
 template <class Scheme, class T>
 void gemm_in_pieces(const char* name, const Gemm<T>& g, int batch, Context& context) {
   using Wide = Shape<Scheme, Scheme::kWideN>;
   using Narrow = Shape<Scheme, 128>;
-  if (g.k == 0 || std::max({g.m, g.n, g.k}) > int64_t{1} << 28) return gemm_small(g, batch, context);
-  const int64_t rows = ceil_div(g.m, Wide::kM) * Wide::kM + ceil_div(g.n, Wide::kN) * Wide::kN;
-  const int64_t bytes = rows * ceil_div(g.k, Scheme::kStageK) * (Wide::kImageA / Wide::kM);
-  const int piece = int(std::clamp<int64_t>(kMostPlaneBytes / bytes, 1, batch));
+  if (g.k == 0 || std::max({g.m, g.n, g.k}) > int64_t{1} << 28 || !Panels::exist<Wide>(g))
+    return gemm_small(g, batch, context);
+  if constexpr (kLeastK<Scheme> > 1) {
+    if (g.k < kLeastK<Scheme>)
+      return is_small(g, batch) ? gemm_small(g, batch, context) : gemm_panels(g, batch, context);
+  }
+  const int piece = int(std::clamp<int64_t>(kMostPlaneBytes / Panels::bytes<Wide>(g), 1, batch));
   ReusedWorkspace workspace(context);
   for (int first = 0; first < batch; first += piece) {
-    workspace.begin_again();
     const int count = std::min(piece, batch - first);
     const double narrow = Plan::of<Narrow>(g, count).predicted_time(Scheme::kNarrowTime);
     narrow < Plan::of<Wide>(g, count).predicted_time(1)
-        ? launch_packed<Narrow>(name, g.at_batch(first), count, workspace)
-        : launch_packed<Wide>(name, g.at_batch(first), count, workspace);
+        ? launch_panels<Narrow>(name, g.at_batch(first), count, workspace)
+        : launch_panels<Wide>(name, g.at_batch(first), count, workspace);
   }
 }
 

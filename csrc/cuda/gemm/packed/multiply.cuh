@@ -25,10 +25,11 @@ class PromotingLoop {
   using Scheme = typename S::Scheme;
 
  public:
-  __device__ __forceinline__ PromotingLoop(typename S::Shared& shared, int warp)
+  __device__ __forceinline__ PromotingLoop(typename S::Shared& shared, int warp, const int& chunk)
       : shared_(shared),
         operands_(shared, warp / 4),
-        first_wanted_(Scheme::kChunk - Scheme::kStagger * (warp / 4)),
+        chunk_(chunk),
+        ahead_(Scheme::kStagger * (warp / 4)),
         leader_(threadIdx.x % 32 == 0) {}
 
   // sum = the product of `stages` stages.
@@ -36,22 +37,22 @@ class PromotingLoop {
     float chunk[S::kSums];
     FASTGEMM_UNROLL
     for (int i = 0; i < S::kSums; ++i) sum[i] = 0;
-    int wanted = first_wanted_;
-    while (stages > 0) {
-      const int count = min(wanted, stages);
+    int count = min(max(chunk_ - ahead_, 1), stages);
+    while (true) {
       multiply_chunk(chunk, count);
       FASTGEMM_UNROLL
       for (int i = 0; i < S::kSums; ++i) sum[i] += chunk[i];
       stages -= count;
-      wanted = Scheme::kChunk;
+      if (stages <= 0) return;
+      count = min(chunk_, stages);
     }
   }
 
  private:
   __device__ __forceinline__ void multiply_chunk(float (&chunk)[S::kSums], int stages) {
-    static_assert(S::slots(0) >= Scheme::kChunk + Scheme::kStagger, "plane 0 of a chunk stays until its end");
+    static_assert(S::slots(0) >= Scheme::kMostChunk + Scheme::kStagger,
+                  "plane 0 of a chunk stays until its end");
     constexpr bool kSameUnit = Scheme::kSmallUnit == 1.f;
-    RingPosition<S, 0> again = plane0_;
     FASTGEMM_NO_UNROLL
     for (int i = 0; i < stages; ++i) {
       wait_phase(plane0_.full(shared_), plane0_.phase);
@@ -68,6 +69,7 @@ class PromotingLoop {
       FASTGEMM_UNROLL
       for (int i = 0; i < S::kSums; ++i) chunk[i] *= Scheme::kSmallUnit;
     }
+    RingPosition<S, 0> again = plane0_.back(stages);
     FASTGEMM_NO_UNROLL
     for (int i = 0; i < stages; ++i) {
       wgmma_fence(chunk);
@@ -83,7 +85,8 @@ class PromotingLoop {
 
   typename S::Shared& shared_;
   Operands<S> operands_;
-  int first_wanted_;  // stages of a tile's first chunk
+  const int& chunk_;  // stages
+  int ahead_;         // stages that a tile's first chunk has less
   bool leader_;       // of the warp: arrives for it
   RingPosition<S, 0> plane0_;
   RingPosition<S, 1> others_;
@@ -96,7 +99,7 @@ class SweepingLoop {
   using Sums = uint32_t[S::kSums];
 
  public:
-  __device__ __forceinline__ SweepingLoop(typename S::Shared& shared, int warp)
+  __device__ __forceinline__ SweepingLoop(typename S::Shared& shared, int warp, int /*chunk*/)
       : shared_(shared), operands_(shared, warp / 4), leader_(threadIdx.x % 32 == 0) {}
 
   // sum = the product of `stages` stages.

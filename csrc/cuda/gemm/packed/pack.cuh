@@ -45,6 +45,7 @@ struct Source {
 template <class T>
 struct PackArguments {
   Source<T> a, b;
+  int matrices_a, matrices_b;
   int64_t blocks_a;
   uint32_t* flags;  // to be cleared for the main kernel
   int flag_count;
@@ -126,14 +127,18 @@ class RowPacker {
         return shift(around, words);
       }
     }
+    const int64_t stride = along_k ? 1 : s_.k_stride;
+    const T* const begin = from_ + k * stride;
     FASTGEMM_UNROLL
     for (int i = 0; i < kWords; ++i) {
       words[i] = 0;
       FASTGEMM_UNROLL
       for (int j = 0; j < kPerWord; ++j) {
         const int at = k + kPerWord * i + j;
-        if (inside && at < s_.k)
-          words[i] |= bits_of(from_[at * (along_k ? 1 : s_.k_stride)]) << 8 * kSize * j;
+        // One product for a unit, and sums: 800 instructions less a thread. Of narrower types, which have
+        // more loads in flight, that takes more registers than there are.
+        const T* const from = kSize == 4 ? begin + i * stride : from_ + at * stride;
+        if (inside && at < s_.k) words[i] |= bits_of(*from) << 8 * kSize * j;
       }
     }
   }

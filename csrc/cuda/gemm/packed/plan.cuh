@@ -3,9 +3,25 @@
 #pragma once
 
 #include "cuda/gemm/level6_schedule.cuh"
+#include "cuda/gemm/packed/pace.cuh"
 #include "cuda/gemm/packed/shape.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET::packed {
+
+// The planes that exist at a time take at most 2 GiB, whatever the product's size: a larger product is
+// computed in panels of C (panels.cuh), its k some segments at a time, a batch in pieces. Where one tile's
+// planes alone would take more (int32 from k = 1.7 million on, float32 as tf32 from 1.4 million on) level 5
+// computes it. Besides, a product of k > 16384 has the sums of a panel of C in the workspace.
+inline constexpr int64_t kMostPlaneBytes = int64_t{2} << 30;
+
+// `total` in parts of equal size, the first ones longer by 1.
+struct Split {
+  int64_t total;
+  int parts;
+
+  int64_t begin(int i) const { return i * (total / parts) + std::min<int64_t>(i, total % parts); }
+  int64_t length(int i) const { return begin(i + 1) - begin(i); }
+};
 
 inline constexpr double kHandOver = 3;  // chunks: what it costs to hand sums over and to add them
 
@@ -42,12 +58,20 @@ struct Plan {
     return p;
   }
 
-  int first(int segment) const { return int(int64_t(segment) * all / segments); }
+  int first(int segment) const { return int(Split{all, segments}.begin(segment)); }
   int stages(int segment) const { return first(segment + 1) - first(segment); }
+  // So many that their planes, at least those of one, take no more than kMostPlaneBytes.
+  template <class S, class T>
+  int segments_at_a_time(const Gemm<T>& g, int batch) const {
+    const int64_t rows = ceil_div(g.m, S::kM) * S::kImageA + ceil_div(g.n, S::kN) * S::kImageB;
+    return int(std::clamp<int64_t>(kMostPlaneBytes / (batch * rows * stages(0)), 1, segments));
+  }
   // Units of work: at least one of a tile, the last one of up to 7 stages.
   int chunks(int segment) const { return std::max(stages(segment) / kChunk, 1); }
   int blocks(int segment) const { return count_blocks(tiles, chunks(segment)); }
   StreamK work(int segment) const { return plan_waves(tiles, chunks(segment), blocks(segment)); }
+  // Whether blocks would drift apart.
+  bool paces() const { return blocks(0) > 1 && tiles * stages(0) / blocks(0) >= Pace::kWorth; }
   bool shares() const { return work(0).whole_tiles < tiles || work(segments - 1).whole_tiles < tiles; }
 
   // Of the block that has most to do in the first segment, in chunks of a wide tile.

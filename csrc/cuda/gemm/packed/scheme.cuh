@@ -40,14 +40,19 @@ enum class Scaling { none, tiny_rows, all_rows };
 template <class Scheme>
 inline constexpr int kPerUnit = 16 / int(sizeof(typename Scheme::Element));
 
+// The shortest sums that a scheme is for; shorter ones are left to level 5.
+template <class Scheme>
+inline constexpr int kLeastK = 1;
+
 // Every scheme also says kNarrowTime, a narrow tile's time in that of a wide one: measured at 8192.
 
 // float32 as a sum of planes of 16 bits, x = p0 + p1 / step + p2 / step^2, each plane the nearest to what the
 // ones before leave.
 //
 // The tensor cores truncate the sum at each step, which biases it by about 2^-25.6 of its size. So a sum
-// never gets long there: every kChunk stages it is added to sums in registers, rounded to nearest. And of a
-// chunk the small products come first and p0 * p0 last: only the steps of the latter see a sum of full size.
+// never gets long there: after a chunk of few stages it is added to sums in registers, rounded to nearest.
+// And of a chunk the small products come first and p0 * p0 last: only the steps of the latter see a sum of
+// full size.
 template <class Plane, int planes, int step>
 struct FloatPlanes {
   using Operand = float;
@@ -79,26 +84,40 @@ struct FloatPlanes {
   }
 };
 
-// float32 at float32 accuracy: the planes hold all of x. Normwise error against cuBLAS SGEMM's on an H200, at
-// k = 40, 512 and 8192: normal data 0.55, 0.33, 0.30; uniform 0.67, 0.56, 0.75; and 0.14 at 4096 x 3072 x
-// 4096, where cuBLAS does not split k. Componentwise it is lower still. (Magnitudes over 12 decades: 1.35 at
-// 40, 0.87 at 512.) With chunks of 3 stages positive data would be at 1.03 at 8192, for 1 to 3 % of the time;
-// with the products of a stage in turn normal data would be at 2.4 at 512, and with all of k summed in the
-// tensor cores at 10 and more.
+// float32 at float32 accuracy: the planes hold all of x. Normwise error against cuBLAS SGEMM's on an H200,
+// the worst of three seeds of 768 x 1024:
+//
+//   k                               80    128   448   512   2048  8192  16384 65536
+//   normal                          0.41  0.35  0.34  0.34  0.29  0.30  0.18  0.20
+//   positive                        0.48  0.38  0.50  0.55  0.72  0.85  0.34  0.66
+//   magnitudes over 12 decades      0.97  0.94  0.80  0.89  0.77  0.73  0.46  0.48
+//
+// Componentwise it is at most 0.87. Magnitudes over 12 decades are the hardest, because few terms make up a
+// sum, and rounding to nearest hardly errs there: hence chunks of one stage for short k (with two 1.3 at
+// 128), and no chunks but float32 arithmetic for shorter ones still (1.1 at 64). Chunks of 3 stages take 3 %
+// less time than of 2; where C is large cuBLAS does not split k and errs more (0.81 at worst at 4096 x 4096 x
+// 512, 0.37 at 4096 x 4096 x 4096). With the products of a stage in turn normal data would be at 2.4 at 512,
+// and with all of k summed in the tensor cores at 10 and more.
 struct Bf16x6 : FloatPlanes<BFloat16, 3, 1> {
   static constexpr Ring kRings[] = {{0, 1, 1, 5, 7}, {1, 2, 1, 3, 3}};
   static constexpr double kNarrowTime = 0.71;
-  static constexpr int kChunk = 2;    // stages
+  static constexpr int kMostChunk = 3;
   static constexpr int kStagger = 1;  // stages by which the second warpgroup's chunks are ahead: it
                                       // multiplies while the first one adds (1 % at 8192)
+  // Of sums of so many stages, for so many tiles a multiprocessor.
+  static int chunk(int stages, double waves) { return stages <= 14 ? 1 : waves < 4 ? 2 : 3; }
   using Small = Products<Product{2, 0}, Product{0, 2}, Product{1, 1}, Product{1, 0}, Product{0, 1}>;
 };
+
+template <>
+inline constexpr int kLeastK<Bf16x6> = 80;
 
 // Half the work, with 16 bits: an error of 2^-16 of |A||B| a product.
 struct Bf16x3 : FloatPlanes<BFloat16, 2, 1> {
   static constexpr Ring kRings[] = {{0, 1, 1, 7, 8}, {1, 1, 1, 4, 5}};
   static constexpr double kNarrowTime = 0.77;
-  static constexpr int kChunk = 4, kStagger = 2;
+  static constexpr int kMostChunk = 4, kStagger = 2;
+  static int chunk(int, double) { return kMostChunk; }
   using Small = Products<Product{1, 0}, Product{0, 1}>;
 };
 
@@ -107,7 +126,8 @@ struct Bf16x3 : FloatPlanes<BFloat16, 2, 1> {
 struct Fp16x3 : FloatPlanes<Half, 2, 1 << 11> {
   static constexpr Ring kRings[] = {{0, 1, 1, 7, 8}, {1, 1, 1, 4, 5}};
   static constexpr double kNarrowTime = 0.77;
-  static constexpr int kChunk = 4, kStagger = 2;
+  static constexpr int kMostChunk = 4, kStagger = 2;
+  static int chunk(int, double) { return kMostChunk; }
   using Small = Products<Product{1, 0}, Product{0, 1}>;
 
   static constexpr Scaling kScaling = Scaling::all_rows;

@@ -82,6 +82,10 @@ struct RingPosition {
   __device__ __forceinline__ void advance() {
     if (++slot == kSlots) slot = 0, phase ^= 1;
   }
+  // The slot of `count` stages before, at most kSlots.
+  __device__ __forceinline__ RingPosition back(int count) const {
+    return {slot >= count ? slot - count : slot - count + kSlots};
+  }
   __device__ __forceinline__ Barrier* full(typename S::Shared& shared) const {
     return &shared.full[S::first_slot(ring) + slot];
   }

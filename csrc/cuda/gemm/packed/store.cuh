@@ -1,5 +1,5 @@
-// From a consumer's sums to C: plain stores of pairs, 32 bytes of a row by four lanes. That takes 2.5 us a
-// tile, of 190 at k = 4096; the shared memory that better ones need would cost the rings slots.
+// From a consumer's sums to C: plain stores, 64 bytes of a row by four lanes. The shared memory that boxes
+// need would cost the rings slots.
 #pragma once
 
 #include "cuda/device/vector.cuh"
@@ -28,12 +28,14 @@ template <class S>
 struct Arguments {
   Result<typename S::Operand> result;
   int m, n;
-  bool pairs;                  // two neighbours of C can be stored at once
+  int neighbours;              // of C that can be stored at once: 4, 2 or 1
   int batch_a, batch_b;        // 0 where the batch shares the operand
   const unsigned char *a, *b;  // images
   Schedule<typename S::Acc> schedule;
   Unscale unscale;
   Segment segment;
+  int chunk;             // stages of which the tensor cores make sums (multiply.cuh)
+  uint32_t* progress;    // [block] (pace.cuh)
   uint32_t* unfinished;  // [strip]: 1 where sums are not finite, and C was not written
 };
 
@@ -66,7 +68,7 @@ template <class S>
 __device__ __forceinline__ void unscale_strip(const Arguments<S>& g, float (&sum)[S::kSums],
                                               const TilePlace<S>& tile, int warp) {
   const ScalePlace<S> at(g, tile, warp);
-  const int lane = int(threadIdx.x) % 32;
+  const int lane = fresh_lane();
   const float* const rows = g.unscale.a + at.row + lane / 4;
   const float* const columns = g.unscale.b + at.column + lane % 4 * 2;
   FASTGEMM_UNROLL
@@ -81,21 +83,49 @@ __device__ __forceinline__ bool all_finite(const float (&sum)[R]) {
   return zero[0] + zero[1] + (zero[2] + zero[3]) == 0;
 }
 
+// Four neighbours a lane, 64 bytes of a row by four lanes: of each two groups of 8 columns the even lanes get
+// the first, the odd ones the second, from each other.
+template <class S, class Out>
+__device__ __forceinline__ void store_fours(const Result<typename S::Operand>& result,
+                                            const typename S::Acc (&sum)[S::kSums], Out* to) {
+  const int lane = fresh_lane();
+  const bool odd = lane % 2 != 0;
+  to += lane % 4 / 2 * 4 + (odd ? 8 : 0);
+  FASTGEMM_UNROLL
+  for (int i = 0; i < S::kSums; i += 8) {
+    __syncwarp();  // keeps the compiler from exchanging all of them first, which takes too many registers
+    FASTGEMM_UNROLL
+    for (int j = i; j < i + 4; j += 2) {
+      typename S::Acc own[2], other[2];
+      FASTGEMM_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        own[e] = result.alpha * (odd ? sum[j + e + 4] : sum[j + e]);
+        other[e] = result.alpha * __shfl_xor_sync(0xffffffffu, odd ? sum[j + e] : sum[j + e + 4], 1);
+      }
+      store_vector(
+          to + j % 4 / 2 * 8 * result.row_stride + i / 4 * 8,
+          Vector<Out, 4>{{narrow<Out>(odd ? other[0] : own[0]), narrow<Out>(odd ? other[1] : own[1]),
+                          narrow<Out>(odd ? own[0] : other[0]), narrow<Out>(odd ? own[1] : other[1])}});
+    }
+  }
+}
+
 template <class S, class Out>
 __device__ __forceinline__ void store_strip_as(const Arguments<S>& g, const typename S::Acc (&sum)[S::kSums],
                                                const TilePlace<S>& tile, int warp) {
   Result<typename S::Operand> result = g.result;
   result.out = static_cast<Out*>(result.out) + tile.batch * result.batch_stride;
   result.c = static_cast<const Out*>(result.c) + tile.batch * result.c_batch_stride;
-  const int lane = int(threadIdx.x) % 32;
+  const int lane = fresh_lane();
   const int row = tile.row + kStripRows * warp + lane / 4, column = tile.column + lane % 4 * 2;
   const bool inside = tile.row + S::kM <= g.m && tile.column + S::kN <= g.n;
-  if (g.pairs && inside && result.beta == typename S::Acc(0)) {
-    Out* const to = static_cast<Out*>(result.out) + row * result.row_stride + column;
+  if (g.neighbours > 1 && inside && result.beta == typename S::Acc(0)) {
+    Out* const to = static_cast<Out*>(result.out) + row * result.row_stride + tile.column;
+    if (g.neighbours == 4) return store_fours<S>(result, sum, to);
     FASTGEMM_UNROLL
     for (int i = 0; i < S::kSums; i += 2)
       store_vector(
-          to + i / 2 % 2 * 8 * result.row_stride + i / 4 * 8,
+          to + i / 2 % 2 * 8 * result.row_stride + lane % 4 * 2 + i / 4 * 8,
           Vector<Out, 2>{{narrow<Out>(result.alpha * sum[i]), narrow<Out>(result.alpha * sum[i + 1])}});
     return;
   }
@@ -125,7 +155,7 @@ __device__ __forceinline__ void finish_strip(const Arguments<S>& g, typename S::
   if constexpr (S::Scheme::kLoop == Loop::promoting) {
     if (__any_sync(0xffffffffu, scaled != 0)) unscale_strip(g, sum, place, warp);
     const bool unfinished = __any_sync(0xffffffffu, !all_finite(sum));
-    if (threadIdx.x % 32 == 0) g.unfinished[int64_t(tile) * S::kConsumerWarps + warp] = unfinished;
+    if (fresh_lane() == 0) g.unfinished[int64_t(tile) * S::kConsumerWarps + warp] = unfinished;
     if (unfinished && g.segment.is_last) return;
   }
   store_strip(g, sum, place, warp);

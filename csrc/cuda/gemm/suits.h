@@ -1,0 +1,52 @@
+// Which problems the kernels for special shapes suit: where they were seen to be faster than the ones for
+// large products, on an H200 (132 multiprocessors). A level picks them there; by name they take every
+// problem.
+#pragma once
+
+#include <algorithm>
+
+#include "core/problem.h"
+
+namespace fastgemm {
+
+inline int64_t tiles(const GemmProblem& p, int64_t size) {
+  return p.batch * ((p.m + size - 1) / size) * ((p.n + size - 1) / size);
+}
+inline int64_t stages(const GemmProblem& p) {  // of 128 bytes of k
+  return (p.k * element_size(p.type) + 127) / 128;
+}
+
+// At four times as much wgmma_specialized is faster. Bytes that do not lie along k would have to be copied.
+inline bool suits_small_tile(const GemmProblem& p) {
+  const bool in_place = p.type != DType::i8 || (p.a.col_stride == 1 && p.b.row_stride == 1);
+  return in_place && tiles(p, 64) * stages(p) <= 1024;
+}
+
+// Where reading one operand takes longer than all else: not where it is small (4 MB take 1 us), C is as
+// large, or few rows of it have a long k.
+inline bool suits_skinny(const GemmProblem& p) {
+  const int64_t narrow = std::min(p.m, p.n), side = std::max(p.m, p.n);
+  return narrow <= 64 && side >= 256 && p.k >= 16 * narrow &&
+         double(p.batch) * double(side) * double(p.k) * element_size(p.type) >= 4 << 20;
+}
+
+// So many ways to cut k that one block would add for a long time, and so much k that writing and reading the
+// parts does not count.
+inline bool suits_split_k(const GemmProblem& p) {
+  return tiles(p, 128) <= 64 && stages(p) >= std::max<int64_t>(4 * tiles(p, 128), 64);
+}
+
+// Where bf16x6's pre-pass would take longer than what it saves: C narrow, or small against k, or small
+// matrices. (At 384 x 384 x 384 and 1024 x 1024 x 1024 bf16x6 is the faster one by 1.3 and 1.4, at 512 x 512
+// x 2048 this one by 1.15, at 128 x 8192 x 8192 by 1.4.)
+inline bool suits_fused(const GemmProblem& p) {
+  const int64_t narrow = std::min(p.m, p.n), wide = std::max(p.m, p.n);
+  return narrow <= 128 || wide <= 256 || (wide <= 512 && p.k >= 4 * wide);
+}
+
+// Batches of matrices so small that tiles for tensor cores would be mostly empty.
+inline bool suits_batched(const GemmProblem& p) {
+  return p.batch >= 16 && std::max(p.m, p.n) <= 64 && p.k <= 128;
+}
+
+}  // namespace fastgemm
