@@ -203,6 +203,31 @@ def test_short_sums_are_exact(kernel):
         assert (fastgemm.matmul(torch.eye(40), a, kernel=kernel) == a).all()
 
 
+@every_layout
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bfloat16, torch.float32], ids=str)
+def test_gemm_of_rows_that_begin_anywhere(dtype, layout):
+    """Operands and c are copied; boxes inside C and over its edges are stored row by row."""
+    run = {"kernel": "wgmma_specialized"}
+    result = result_dtype(dtype)
+    m, n, k = 150, 335, 77
+    a, b = operands(m, n, k, dtype, layout, slack=random.choice((0, 1, 2)))
+    check_gemm(a, b, **run)
+    check_gemm(a, b, out=poisoned(m, n + 2, dtype=result)[:, 1:-1], **run)
+    wide = random_tensor(n, 3 * n, dtype=result)
+    for c in (
+        wide[:m, :n],
+        wide[:m, 1 : n + 1],
+        wide[: 2 * m : 2, ::3],
+        wide[:n, :m].t(),
+        wide[:m, :1],
+        wide[:1, :n],
+    ):
+        check_gemm(a, b, c, alpha=-3, beta=2, **run)
+    check_gemm(a, b, out=poisoned(n, m, dtype=result).t(), **run)
+    if dtype == torch.bfloat16:
+        check_gemm(a, b, wide[:m, :n].float(), beta=1, out_dtype=torch.float32, **run)
+
+
 @pytest.mark.parametrize("kernel", ROUNDS_TO_TF32)
 def test_tf32_is_asked_for_and_rounds_to_nearest(kernel):
     a = torch.full((16, 16), 1 + 2**-11 + 2**-12)
