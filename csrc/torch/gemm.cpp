@@ -217,6 +217,16 @@ bool is_empty(const Gemm& g) {
   return false;
 }
 
+// Kernels read rows or columns of operands.
+bool is_scattered(const ConstMatrix& m, int64_t rows, int64_t cols) {
+  return rows > 1 && cols > 1 && m.row_stride != 1 && m.col_stride != 1;
+}
+Tensor contiguous_copy(const Tensor& from, const View& view) {
+  Tensor copy = empty_contiguous(view.shape(), view.dtype, view);
+  check(aoti_torch_copy_(copy.get(), from.get(), 0), "copy_");
+  return copy;
+}
+
 // Computes into `given`, or into a new tensor when there is none; returns the tensor that holds the result.
 Tensor gemm_into(const Arguments& args, const Tensor* given) {
   const View a(args.a), b(args.b);
@@ -248,6 +258,13 @@ Tensor gemm_into(const Arguments& args, const Tensor* given) {
     const Tensor result = gemm_into(args, nullptr);
     check(aoti_torch_copy_(out.get(), result.get(), 0), "copy_");
     return out;
+  }
+  const bool copies_a = is_scattered(p.a, p.m, p.k), copies_b = is_scattered(p.b, p.k, p.n);
+  if (copies_a || copies_b) {
+    Arguments again = args;
+    if (copies_a) again.a = contiguous_copy(args.a, a);
+    if (copies_b) again.b = contiguous_copy(args.b, b);
+    return gemm_into(again, &out);
   }
   plan_batches(g, a, b, p.c.data ? &*c : nullptr, o);
   const Choice choice = args.choice();

@@ -290,12 +290,17 @@ struct Boxes {
   const void* data;
   int64_t row_stride, batch_stride;
 
-  // Whether the tensor memory accelerator reaches them.
+  // Whether the tensor memory accelerator can read them.
   template <class T>
-  bool reachable(const Gemm<T>& g, int batch) const {
+  bool readable(const Gemm<T>& g, int batch) const {
     const int64_t unit = 16 / g.result.out_bytes();
     return is_aligned(static_cast<const char*>(data), 16) && row_stride % unit == 0 && row_stride >= g.n &&
            (batch == 1 || (batch_stride % unit == 0 && batch_stride > 0));
+  }
+  // And write: the last 16 bytes of a row it writes as a whole, and what lies behind the row with them.
+  template <class T>
+  bool writable(const Gemm<T>& g, int batch) const {
+    return readable(g, batch) && g.n * g.result.out_bytes() % 16 == 0;
   }
   template <class T>
   TensorMap map(const Gemm<T>& g, int batch, bool transposed) const {
@@ -312,7 +317,7 @@ template <class T>
 Boxes boxes_of_c(const Gemm<T>& g, int batch, RowCopies& copies, Context& context) {
   const Result<T>& r = g.result;
   const Boxes c{r.c, r.c_row_stride, r.c_batch_stride};
-  if (r.c_col_stride == 1 && c.reachable(g, batch)) return c;
+  if (r.c_col_stride == 1 && c.readable(g, batch)) return c;
   const auto copy = [&]<class Out>(const Out* data) {
     // All the batch has boxes of its own, whether it shares c or not.
     const PackedRows<Out> rows =
@@ -332,7 +337,7 @@ void launch_tiles(const Gemm<T>& g, const BoxOperands<T>& operands, int batch, R
   const auto [a, b, transposed] = operands;
   const Result<T>& r = g.result;
   const Boxes result{r.out, r.row_stride, r.batch_stride};
-  const bool in_boxes = result.reachable(g, batch);
+  const bool in_boxes = result.writable(g, batch);
   Arguments<T> arguments{r.alpha,
                          r.beta,
                          r.out_bytes(),
