@@ -55,10 +55,11 @@ def from_benchmark(report: Report, known: list[Point]) -> list[Point]:
             or not (row.choice == "level 6" or row.kernel == "torch.matmul")
         ):
             continue
-        m, n, k = row.shape
-        point = {"op": "gemm", "dtype": row.dtype, "threads": 0, "batch": 1, "m": m, "n": n, "k": k}
+        *batch, m, n, k = row.shape
+        point = {"op": "gemm", "dtype": row.dtype, "threads": 0, "batch": math.prod(batch)}
+        point |= {"m": m, "n": n, "k": k}
         point |= {f"{x}_transposed": letter == "T" for x, letter in zip("ab", row.layout, strict=True)}
-        point |= {"precision": row.precision} if row.precision else {}
+        point |= {"precision": row.precision} if row.precision not in ("", "ieee") else {}
         seconds = points.setdefault(order(point), point | {"seconds": {}})["seconds"]
         seconds["torch" if row.kernel == "torch.matmul" else row.kernel] = float(f"{row.seconds.median:.4g}")
     there = {order(point) for point in known}
