@@ -14,11 +14,12 @@ import pytest
 import torch
 from click.testing import CliRunner
 from fastgemm.bench.accuracy import read_accuracy, run_accuracy, special, study
-from fastgemm.bench.accuracy.contenders import BASELINE, PRODUCT_ERROR, Contender, contenders, integer_kernels
+from fastgemm.bench.accuracy.contenders import BASELINE, Contender, contenders, integer_kernels
 from fastgemm.bench.accuracy.data import CANCELLATION, DISTRIBUTIONS, SPIKE, Draw
 from fastgemm.bench.accuracy.figures import FIGURES
 from fastgemm.bench.accuracy.markdown import SECTIONS, Study, multiple
 from fastgemm.bench.accuracy.records import IntegerProduct, SpecialValue
+from fastgemm.bench.checking import PRODUCT_ERROR
 from fastgemm.cli import main
 from reference import DEVICES, needs_simulator
 from test_bench import tool

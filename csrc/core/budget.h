@@ -36,6 +36,7 @@ class Budget {
       throw OutOfWorkspace(taken_, "no more than " + std::to_string(limit_) + " bytes are allowed");
   }
   size_t taken() const { return taken_; }
+  void start_over() { taken_ = 0; }
   void start_over(size_t limit) {
     limit_ = limit;
     taken_ = 0;

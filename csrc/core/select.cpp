@@ -166,9 +166,9 @@ Chosen fastest_known(const Problem& p, const TuningKey& key) {
   for (const Kernel& k : kernels_for(key.device)) {
     if (k.op != key.op || k.device != key.device || k.role != Role::rung || !usable(&k)) continue;
     if (is_framework(k)) return {&k, by_key};
-    if (!highest || k.level > highest->level) highest = &k;
+    if (is_suited(k, p) && (!highest || k.level > highest->level)) highest = &k;
   }
-  if (highest) return {&by_level(p, key, highest->level), by_key};
+  if (highest) return {highest, by_key};
   throw std::runtime_error("no kernel can run " + in_words(key) + " here");
 }
 
@@ -256,7 +256,7 @@ const Kernel* next_choice(const GemmProblem& p, Device device, int threads,
   const Kernel* best = nullptr;
   for (const Kernel& k : kernels_for(device)) {
     if (k.op != Op::gemm || k.device != device || k.role != Role::rung || !left(k)) continue;
-    if (!best || std::pair(k.level, is_suited(k, p)) > std::pair(best->level, is_suited(*best, p))) best = &k;
+    if (!best || std::pair(is_suited(k, p), k.level) > std::pair(is_suited(*best, p), best->level)) best = &k;
   }
   return best;
 }

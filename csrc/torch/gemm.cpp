@@ -207,6 +207,7 @@ void run(const Gemm& g, const Choice& choice, OpContext& context, Device device,
     p.b.data = advance(whole.b.data, offset[1], p.type);
     p.c.data = advance(whole.c.data, offset[2], p.out_type);
     p.out.data = advance(whole.out.data, offset[3], p.out_type);
+    context.start_over();
     kernel = &launch(*kernel, p, choice, context, device, threads);
   });
 }

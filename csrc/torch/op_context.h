@@ -17,7 +17,12 @@ class OpContext : public Context {
     }
   }
 
-  // Takes back what the last kernel was given. The next one may use up to `limit` bytes.
+  // Takes back what the last kernel was given, for the next one of the same call.
+  void start_over() {
+    budget_.start_over();
+    release();
+  }
+  // And that one may use up to `limit` bytes.
   void start_over(size_t limit) {
     budget_.start_over(limit);
     release();

@@ -113,7 +113,7 @@ def matmul(
         level: 1 to 7, a rung of the ladder. ``None`` means the fastest kernel known for this problem.
         kernel: the name of one kernel of :func:`fastgemm.kernels`, instead of a level.
         precision: for float32. ``"ieee"``: float32 arithmetic, or tensor cores where their error stays at or below
-            cuBLAS SGEMM's on ordinary data (six products of bf16 planes); ``"bf16x6"``: that without libraries.
+            cuBLAS SGEMM's on ordinary data (six products of bf16 planes); ``"bf16x6"``: the same without torch.
             Less, faster, and on a GPU alone: ``"fp16x3"`` (22 bits, range limited by row), ``"bf16x3"`` (16
             bits), ``"tf32"`` (11 bits). ``None`` follows torch on CUDA and is ``"ieee"`` on a CPU. See
             docs/precision.md.

@@ -33,18 +33,19 @@ struct RowCopy {
 class RowCopies {
  public:
   // A copy in the workspace of the matrices whose element (r, c) lies at data + r * row_stride + c *
-  // column_stride; it is there after launch().
+  // column_stride; it is there after launch(). One that the batch shares (batch_stride 0) stays one, unless
+  // `to_each`.
   template <class T>
   PackedRows<T> add(const T* data, int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride,
-                    int64_t batch_stride, int batch, Context& context) {
+                    int64_t batch_stride, int batch, Context& context, bool to_each = false) {
     constexpr int64_t kSize = sizeof(T), kLine = kLineBytes / kSize;
     const int64_t pitch = ceil_div(columns, kLine) * kLine, plane = rows * pitch;
-    const int matrices = batch_stride == 0 ? 1 : batch;
+    const int matrices = batch_stride == 0 && !to_each ? 1 : batch;
     auto* const to = static_cast<T*>(context.allocate(size_t(matrices * plane * kSize)));
     add({reinterpret_cast<const unsigned char*>(data), reinterpret_cast<unsigned char*>(to),
          row_stride * kSize, column_stride * kSize, batch_stride * kSize, pitch * kSize, plane * kSize, rows,
          columns * kSize, int(kSize), matrices});
-    return {to, pitch, batch_stride == 0 ? 0 : plane};
+    return {to, pitch, batch_stride == 0 && !to_each ? 0 : plane};
   }
 
   // False where there is nothing to do.

@@ -321,7 +321,7 @@ Boxes boxes_of_c(const Gemm<T>& g, int batch, RowCopies& copies, Context& contex
   const auto copy = [&]<class Out>(const Out* data) {
     // All the batch has boxes of its own, whether it shares c or not.
     const PackedRows<Out> rows =
-        copies.add(data, g.m, g.n, r.c_row_stride, r.c_col_stride, r.c_batch_stride, batch, context);
+        copies.add(data, g.m, g.n, r.c_row_stride, r.c_col_stride, r.c_batch_stride, batch, context, true);
     return Boxes{rows.data, rows.row_stride, rows.batch_stride};
   };
   if constexpr (Result<T>::kMayBeWide) {

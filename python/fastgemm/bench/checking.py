@@ -29,9 +29,13 @@ from .problems import Call, Instance
 MAX_PRODUCTS = 2**37
 SAMPLED_ROWS = 96
 
-# tf32 rounds both operands to 11 bits; of two planes a factor the product of the low ones is left out, and each is
-# rounded: bf16 has 8 bits, fp16 11 (scaled, so that none of them is lost to its exponents).
-PRODUCT_ROUNDING = {"tf32": 2 * 2**-11, "bf16x3": 3 * 2**-18, "fp16x3": 3 * 2**-24}
+# The largest error of one product a * b, relative to |a b|, beyond float32's own rounding: what planes leave of
+# an operand, or rounding it to tf32 does, on either side, and the product of planes that is left out.
+#   tf32    2^-11 of each operand
+#   bf16x3  2^-17 of each operand, and p1 q1, up to 2^-8 of each
+#   fp16x3  2^-23 of each operand, and p1 q1, up to 2^-11 of each (within its range: 2^-28 of the row's largest)
+#   bf16x6  nothing of the operands; p1 q2, p2 q1 and p2 q2: 2^-24, as much as a rounding of the result
+PRODUCT_ERROR = {"ieee": 2**-24, "tf32": 2**-10, "bf16x3": 2**-15, "fp16x3": 2**-21}
 
 
 class WrongResult(RuntimeError):
@@ -117,7 +121,7 @@ class Reference:
         value, bound = _in_float64(a, b)
         accumulator = torch.float32 if out.itemsize == 2 else out
         relative = 2 * unit_roundoff(accumulator) * (math.sqrt(problem.k) + 3)
-        rounding = PRODUCT_ROUNDING.get(problem.precision or "", 0.0)
+        rounding = PRODUCT_ERROR.get(problem.precision or "", 0.0)
         relative += rounding * min(1.0, 16 / math.sqrt(max(problem.k, 1)))
         bound.mul_(relative)
         if out != accumulator:

@@ -2,8 +2,11 @@
 // other in the same workspace.
 #pragma once
 
+#include <stdexcept>
+#include <string>
 #include <vector>
 
+#include "core/budget.h"
 #include "cuda/gemm/packed/plan.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET::packed {
@@ -76,13 +79,13 @@ struct Panels {
 class ReusedWorkspace : public Context {
  public:
   explicit ReusedWorkspace(Context& owner) : owner_(owner) {}
-  void begin_again() { next_ = 0; }
+  void begin_again() { next_ = 0, ++begun_; }
 
   void* stream() const override { return owner_.stream(); }
   void* allocate(size_t bytes) override {
     if (next_ == blocks_.size()) blocks_.push_back({});
     Block& block = blocks_[next_++];
-    if (block.bytes < bytes) block = {owner_.allocate(bytes), bytes};
+    if (block.bytes < bytes) block = {more(bytes), bytes};
     return block.data;
   }
   void torch_gemm(const GemmProblem& p) override { owner_.torch_gemm(p); }
@@ -93,9 +96,22 @@ class ReusedWorkspace : public Context {
     void* data;
     size_t bytes;
   };
+
+  // Once a part of the result is written no other kernel may begin anew: out may be the c that is added.
+  void* more(size_t bytes) {
+    try {
+      return owner_.allocate(bytes);
+    } catch (const OutOfWorkspace& refusal) {
+      if (begun_ <= 1) throw;
+      throw std::runtime_error("fastgemm: out of memory: " + std::string(refusal.what()) +
+                               "; a part of the result is written");
+    }
+  }
+
   Context& owner_;
   std::vector<Block> blocks_;
   size_t next_ = 0;
+  int begun_ = 0;
 };
 
 }  // namespace fastgemm::FASTGEMM_TARGET::packed

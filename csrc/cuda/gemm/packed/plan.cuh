@@ -10,8 +10,8 @@ namespace fastgemm::FASTGEMM_TARGET::packed {
 
 // The planes that exist at a time take at most 2 GiB, whatever the product's size: a larger product is
 // computed in panels of C (panels.cuh), its k some segments at a time, a batch in pieces. Where one tile's
-// planes alone would take more (int32 from k = 1.7 million on, float32 as tf32 from 1.4 million on) level 5
-// computes it. Besides, a product of k > 16384 has the sums of a panel of C in the workspace.
+// planes alone would take more (int32 from k = 1.7 million on) level 5 computes it. Besides, a product of k >
+// 16384 has the sums of a panel of C in the workspace.
 inline constexpr int64_t kMostPlaneBytes = int64_t{2} << 30;
 
 // `total` in parts of equal size, the first ones longer by 1.

@@ -13,14 +13,6 @@ from ..problems import Gemm, torch_precision
 
 LIBRARY = "torch.matmul"
 
-# The largest error of one product a * b, relative to |a b|, beyond float32's own rounding: what planes leave of
-# an operand, or rounding it to tf32 does, on either side, and the product of planes that is left out.
-#   tf32    2^-11 of each operand
-#   bf16x3  2^-17 of each operand, and p1 q1, up to 2^-8 of each
-#   fp16x3  2^-23 of each operand, and p1 q1, up to 2^-11 of each (within its range: 2^-28 of the row's largest)
-#   bf16x6  nothing of the operands; p1 q2, p2 q1 and p2 q2: 2^-24, as much as a rounding of the result
-PRODUCT_ERROR = {"ieee": 2**-24, "tf32": 2**-10, "bf16x3": 2**-15, "fp16x3": 2**-21}
-
 
 @dataclass(frozen=True)
 class Contender:
@@ -45,7 +37,7 @@ BASELINE = Contender(LIBRARY)
 
 
 def contenders(device: str, more: tuple[str, ...] = ()) -> list[Contender]:
-    """The library, every kernel that claims IEEE accuracy on tensor cores beside the one that computes in float32,
+    """The library, every kernel of level 6 that claims IEEE accuracy beside the one that computes in float32,
     and the fastest of each other precision; ``more`` names kernels that take part besides.
 
     On a CPU all products are IEEE ones, and level 5 sums in the order of level 6.

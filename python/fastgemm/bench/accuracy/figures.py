@@ -143,7 +143,7 @@ def ratio_figure(report: AccuracyReport) -> Figure:
                 axis.plot(
                     [shape[2] for shape in shapes],
                     values,
-                    label=f"{name(report, *contender)}, {measure}",
+                    label=name(report, *contender) if line == "-" else None,
                     markersize=4,
                     linewidth=1.5,
                     linestyle=line,
@@ -156,7 +156,8 @@ def ratio_figure(report: AccuracyReport) -> Figure:
     axis.yaxis.set_major_locator(ticker.LogLocator(base=10, subs=(1, 2, 5)))
     axis.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
     axis.yaxis.set_minor_locator(ticker.NullLocator())
-    _legend(figure, axis, study, f"Error in that of {library}", columns=len(close) + 1)
+    title = f"Error in that of {library}, normwise (solid) and componentwise (dotted)"
+    _legend(figure, axis, study, title, columns=len(close) + 1)
     return figure
 
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ... import ops
-from ..checking import integer_product
-from .contenders import PRODUCT_ERROR, Contender
+from ..checking import PRODUCT_ERROR, integer_product
+from .contenders import Contender
 from .data import Draw, Operands, Shape
 from .records import IntegerProduct, SpecialValue
 

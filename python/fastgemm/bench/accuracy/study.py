@@ -20,9 +20,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..checking import PRODUCT_ERROR
 from ..environment import describe, using_threads
 from ..ladder import Progress
-from .contenders import PRODUCT_ERROR, Contender, contenders, integer_kernels
+from .contenders import Contender, contenders, integer_kernels
 from .data import DISTRIBUTIONS, Draw, Shape
 from .records import COMMAND, AccuracyReport, Error
 from .special import run_integers, run_special
