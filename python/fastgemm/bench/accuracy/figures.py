@@ -156,7 +156,7 @@ def ratio_figure(report: AccuracyReport) -> Figure:
     axis.yaxis.set_major_locator(ticker.LogLocator(base=10, subs=(1, 2, 5)))
     axis.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
     axis.yaxis.set_minor_locator(ticker.NullLocator())
-    title = f"Error in that of {library}, normwise (solid) and componentwise (dotted)"
+    title = f"Errors in {library}'s, normwise solid, componentwise dotted"
     _legend(figure, axis, study, title, columns=len(close) + 1)
     return figure
 
