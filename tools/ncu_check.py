@@ -19,7 +19,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -108,15 +108,15 @@ LARGE = {
 # Tensor cores: several tiles and steps, every type and both ways that operands run, and a size that fits none.
 TENSOR_CORES = (
     *(Gemm(256, 512, 256, BF16, layout) for layout in ("NN", "TT")),
-    *(Gemm(256, 512, 256, dtype, "NT") for dtype in (I8, F64)),
-    *(Gemm(256, 512, 256, F32, layout, precision="tf32") for layout in ("NT", "NN")),
+    *(Gemm(256, 512, 256, dtype, "NT") for dtype in (I8, torch.int32, F64)),
+    *(Gemm(256, 512, 256, F32, layout) for layout in ("NT", "NN")),
     Gemm(300, 265, 264, BF16),
 )
 
 
 def problems_of(row: fastgemm.KernelInfo) -> tuple[Problem, ...]:
     if (row.op, row.level) == ("gemm", 6):
-        return TENSOR_CORES
+        return tuple(replace(p, precision=row.precision) if p.dtype == F32 else p for p in TENSOR_CORES)
     return LARGE.get(row.name, {"gemm": GEMM, "transpose": TRANSPOSE, "add": ADD}[row.op])
 
 
