@@ -80,7 +80,7 @@ template <class Problem>
 std::string levels_that_can(const Problem& p, const TuningKey& key) {
   std::array<bool, kLevels + 1> can{};
   for (const Kernel& k : kernels_for(key.device))
-    if (k.op == key.op && k.device == key.device && k.role == Role::rung && can_run(k, p))
+    if (k.op == key.op && k.device == key.device && k.role == Role::rung && can_run(k, p) && is_suited(k, p))
       can[k.level] = true;
   std::string text;
   for (int level = 1; level <= kLevels; ++level)
@@ -125,15 +125,13 @@ const Kernel& by_name(const Problem& p, const TuningKey& key, const Choice& choi
 template <class Problem>
 const Kernel& by_level(const Problem& p, const TuningKey& key, int level) {
   std::string reasons;
-  const Kernel* first = nullptr;
   for (const Kernel& k : kernels_for(key.device)) {
     if (k.op != key.op || k.device != key.device || k.level != level || k.role != Role::rung) continue;
-    const std::string why = obstacle(k, p);
+    std::string why = obstacle(k, p);
     if (why.empty() && is_suited(k, p)) return k;
-    if (why.empty() && !first) first = &k;
+    if (why.empty()) why = "it is made for other shapes, and takes this one by name only";
     reasons += (reasons.empty() ? "" : "; ") + std::string(k.name) + ": " + why;
   }
-  if (first) return *first;
   if (reasons.empty())
     reasons = key.device == Device::simt && level == kLevels
                   ? "it is a library, which the simulator does not run"

@@ -43,8 +43,8 @@ struct Kernel {
   const char* (*unavailable)() = nullptr;
   // Why it cannot take this problem; null when it can, or when it takes every problem of its dtypes.
   const char* (*rejects)(const GemmProblem&) = nullptr;
-  // Whether its level should pick it for this problem, of those that it could run; null: always. Where no row
-  // of a level says so, the first that can runs.
+  // Whether its level may pick it for this problem, of those that it could run; null: always. By name it
+  // takes the others as well.
   bool (*suits)(const GemmProblem&) = nullptr;
 
   const char* why_unavailable() const { return unavailable ? unavailable() : nullptr; }
