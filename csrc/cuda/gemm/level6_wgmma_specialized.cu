@@ -5,25 +5,25 @@
 //   - 64 x 256 sums a warpgroup. The tensor cores take 128 cycles for such an instruction, which reads 10 KB
 //     of shared memory; 64 x 128 sums need 12 KB in that time, and the block a third more of L2;
 //   - one block a multiprocessor stays for all its tiles. A finished tile is rounded, kept in registers and
-//     stored between the first products of the next one, asynchronously (level6_store.cuh);
+//     stored between the first products of the next one, asynchronously (wgmma/store.cuh);
 //   - tiles come in bands, so that those under way share rows of A and columns of B in L2, and those of the
-//     last wave are shared evenly where that pays (level6_schedule.cuh);
-//   - tf32 and int8 operands with m or n along rows are multiplied from registers (level6_fragments.cuh), as
+//     last wave are shared evenly where that pays (wgmma/schedule.cuh);
+//   - tf32 and int8 operands with m or n along rows are multiplied from registers (wgmma/fragments.cuh), as
 //     A, or as B in C^T = B^T A^T. Of two such operands the smaller one is copied;
 //   - with beta the tiles of c come through the ring like operands, so that nobody waits for them;
 //   - rows that do not begin at multiples of 16 bytes cost A, B and c one launch that copies them
-//     (level6_row_copies.cuh), and C three more warps beside the producer's, which store the boxes (bf16 4095
-//     x 4097 x 4093 takes 270 to 280 us, 40 of them the copies; cuBLAS takes 870 to 1000).
+//     (operands/row_copies.cuh), and C three more warps beside the producer's, which store the boxes (bf16
+//     4095 x 4097 x 4093 takes 270 to 280 us, 40 of them the copies; cuBLAS takes 870 to 1000).
 // The pipeline's position lives in uniform registers, which costs nothing to keep and 3 % to lose: no branch
 // of the main loop may depend on how long a part is, hence chunks of at least four stages.
 // On an H200 the tensor cores are busy in 99 % of all cycles from 4096 on, at 1.36 to 1.55 GHz of 1.98: the
 // limit is power (docs/tensor_cores.md).
-#include "cuda/gemm/level5_choice.cuh"
-#include "cuda/gemm/level6_operand.cuh"
-#include "cuda/gemm/level6_products.cuh"
-#include "cuda/gemm/level6_schedule.cuh"
-#include "cuda/gemm/level6_store.cuh"
+#include "cuda/gemm/level5/choice.cuh"
 #include "cuda/gemm/levels.h"
+#include "cuda/gemm/wgmma/operand.cuh"
+#include "cuda/gemm/wgmma/products.cuh"
+#include "cuda/gemm/wgmma/schedule.cuh"
+#include "cuda/gemm/wgmma/store.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {

@@ -1,15 +1,15 @@
 // Level 6 on Hopper for few tiles with long k: split-K. What changes from wgmma_specialized:
 //   - k is cut so that every multiprocessor has a part of a tile, and one part is all that a block computes;
 //   - nobody waits for anybody: sums go to the workspace as matrices, and a second kernel, launched
-//     meanwhile, adds them (level6_splits.cuh);
+//     meanwhile, adds them (sums/splits.cuh);
 //   - the first copies are under way before the block has met;
 //   - without stores between products there is nothing for which registers would have to be given up.
 // What is left is mostly bytes: a plain kernel reads 64 MB in 25 us when L2 is full of lines to write back,
 // 256 x 256 x 65536 in bf16 takes 33 (narrow tiles; 37 with wide ones, whose sums are twice as many).
-#include "cuda/gemm/level5_choice.cuh"
-#include "cuda/gemm/level6_products.cuh"
-#include "cuda/gemm/level6_splits.cuh"
+#include "cuda/gemm/level5/choice.cuh"
 #include "cuda/gemm/levels.h"
+#include "cuda/gemm/sums/splits.cuh"
+#include "cuda/gemm/wgmma/products.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {

@@ -1,10 +1,10 @@
-// Tiles of lines (level6_ring.cuh) of operands that lie anywhere: rows that begin at multiples of 16 bytes
+// Tiles of lines (mma/ring.cuh) of operands that lie anywhere: rows that begin at multiples of 16 bytes
 // come by cp.async, others through registers, where two aligned vectors become one that is not. A copy into
 // the workspace, which is what the rungs for large products make of such an operand, would be a launch of its
 // own and take longer than a small product.
 #pragma once
 
-#include "cuda/gemm/level6_ring.cuh"
+#include "cuda/gemm/mma/ring.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 

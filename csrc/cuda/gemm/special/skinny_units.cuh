@@ -4,7 +4,7 @@
 #pragma once
 
 #include "cuda/device/vector.cuh"
-#include "cuda/gemm/level6_operand.cuh"
+#include "cuda/gemm/wgmma/operand.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
