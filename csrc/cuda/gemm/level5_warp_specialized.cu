@@ -14,6 +14,7 @@
 #include "cuda/gemm/level5/stream_k.cuh"
 #include "cuda/gemm/level5/warp_tile.cuh"
 #include "cuda/gemm/levels.h"
+#include "cuda/gemm/ring_position.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
@@ -65,16 +66,6 @@ struct Arguments {
   Word* partials;   // a block's sums of the tile that it could not finish
   uint32_t* flags;  // 1: they are there
   Word zero;
-};
-
-// Walks around the ring; the phase flips at each turn.
-template <int stages>
-struct RingPosition {
-  int stage = 0;
-  uint32_t phase;
-  __device__ __forceinline__ void advance() {
-    if (++stage == stages) stage = 0, phase ^= 1;
-  }
 };
 
 // One warp asks for the copies of all parts, in order. At the end it adds a stage from beyond the matrix,

@@ -20,6 +20,7 @@
 // limit is power (docs/tensor_cores.md).
 #include "cuda/gemm/level5/choice.cuh"
 #include "cuda/gemm/levels.h"
+#include "cuda/gemm/ring_position.cuh"
 #include "cuda/gemm/wgmma/operand.cuh"
 #include "cuda/gemm/wgmma/products.cuh"
 #include "cuda/gemm/wgmma/schedule.cuh"
@@ -61,16 +62,6 @@ struct Arguments {
   Schedule<Accumulator<T>> schedule;
 };
 
-// Walks around the ring; the phase flips at each turn.
-template <class S>
-struct RingPosition {
-  int stage = 0;
-  uint32_t phase;
-  __device__ __forceinline__ void advance() {
-    if (++stage == S::kStages) stage = 0, phase ^= 1;
-  }
-};
-
 // Of operands, of the matrix c that beta times is added, and of the result. c and out come in boxes.
 struct Maps {
   TensorMap a, b, c, out;
@@ -89,7 +80,7 @@ template <class S, class A, class B, bool transposed, class T>
 __device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& maps, const Arguments<T>& g,
                                         Parts parts) {
   const bool elected = elect_one();
-  RingPosition<S> at{0, 1};  // a fresh stage counts as emptied
+  RingPosition<S::kStages> at{0, 1};  // a fresh stage counts as emptied
   Part part;
   while (parts.next(part)) {
     const TilePlace<S> place(part.tile, g.schedule);
@@ -130,7 +121,7 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& 
 template <class S, class Boxes, class T>
 __device__ __forceinline__ void finish_tile(typename S::Shared& shared, const Arguments<T>& g, int tile,
                                             const Accumulator<T> (&sum)[S::kSums], Boxes& boxes,
-                                            RingPosition<S>& at, int warp) {
+                                            RingPosition<S::kStages>& at, int warp) {
   using Acc = Accumulator<T>;
   // Without a factor 16-bit results take half the instructions. Others have to be moved anyway.
   if (Boxes::kPacked == 2 && !g.adds && g.alpha == Acc(1))
@@ -159,7 +150,7 @@ __device__ __forceinline__ void consume(typename S::Shared& shared, const Tensor
       BoxStore(shared.staging[warp], shared.boxes[warp], out), place_of);
   Products products(shared.stage[0], warp);
   Accumulator<T> sum[S::kSums];  // (64, S::kN), a warp 16 rows of them
-  RingPosition<S> at{0, 0};
+  RingPosition<S::kStages> at{0, 0};
   Part part;
   while (parts.next(part)) {
     Barrier* before = nullptr;

@@ -15,6 +15,7 @@
 // 1.02). After L2 was filled by reading: 3.5 to 3.65, where cuBLAS has 3.7 to 3.9 and a copy 4.15.
 #include "cuda/gemm/level5/choice.cuh"
 #include "cuda/gemm/levels.h"
+#include "cuda/gemm/ring_position.cuh"
 #include "cuda/gemm/special/skinny_sums.cuh"
 #include "cuda/gemm/special/skinny_units.cuh"
 #include "cuda/gemm/wgmma/products.cuh"
@@ -29,16 +30,6 @@ struct Maps {
   TensorMap large, narrow;
 };
 
-// Walks around the ring; the phase flips at each turn.
-template <class S>
-struct RingPosition {
-  int stage = 0;
-  uint32_t phase;
-  __device__ __forceinline__ void advance() {
-    if (++stage == S::kStages) stage = 0, phase ^= 1;
-  }
-};
-
 // Among consumers and the one producer warp.
 template <class S>
 __device__ __forceinline__ void meet() {
@@ -50,7 +41,7 @@ template <class S, class A, class B, class T>
 __device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& maps,
                                         const SkinnyArguments<T>& g) {
   const bool elected = elect_one();
-  RingPosition<S> at{0, 1};  // a fresh stage counts as emptied
+  RingPosition<S::kStages> at{0, 1};  // a fresh stage counts as emptied
   int asked = 0;
   g.shares.each_part(int(blockIdx.x), [&](const TilePart& part) {
     const SkinnyPlace<S> place(part.tile, g);
@@ -79,7 +70,7 @@ __device__ __forceinline__ void produce_units(typename S::Shared& shared, const 
   const int thread = int(threadIdx.x) - S::kConsumerThreads;
   UnitCopy<T, A, S::kUnitThreads> large(thread);
   UnitCopy<T, B, S::kUnitThreads> narrow(thread);
-  RingPosition<S> at{0, 1};
+  RingPosition<S::kStages> at{0, 1};
   g.shares.each_part(int(blockIdx.x), [&](const TilePart& part) {
     const SkinnyPlace<S> place(part.tile, g);
     FASTGEMM_NO_UNROLL
@@ -103,7 +94,7 @@ __device__ __forceinline__ void consume(typename S::Shared& shared, const Skinny
   const int lane = int(threadIdx.x) % 32;
   Products products(shared.stage[0], warp);
   Accumulator<T> sum[COLUMNS / 2];  // (64, COLUMNS), a warp 16 rows of them
-  RingPosition<S> at{0, 0};
+  RingPosition<S::kStages> at{0, 0};
   g.shares.each_part(int(blockIdx.x), [&](const TilePart& part) {
     Barrier* before = nullptr;
     FASTGEMM_NO_UNROLL
