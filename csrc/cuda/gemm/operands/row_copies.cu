@@ -2,7 +2,6 @@
 // units that hold them.
 #include "cuda/device/sync.cuh"
 #include "cuda/gemm/operands/row_copies.cuh"
-#include "cuda/transpose/tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
