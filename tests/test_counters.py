@@ -11,7 +11,9 @@ from itertools import pairwise
 import fastgemm
 import pytest
 import torch
-from counter_table import F32, GEMM, TABLE, Access, Row
+from counter_model import F32, Access, Row
+from counter_table import TABLE
+from counter_table_gemm import GEMM
 from fastgemm._explain.report import Launch, Report, Site
 from reference import by_name, needs_simulator
 

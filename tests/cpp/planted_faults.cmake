@@ -11,7 +11,7 @@ endfunction()
 
 # The check, and kernels that other kernels launch.
 add_library(planted_check OBJECT cuda_on_host_test.cpp check.cpp planted_launchers.cpp)
-set(helpers gemm/level5_panel.cu gemm/level5_small.cu gemm/level5_split_k.cu transpose/copy.cu transpose/flat.cu)
+set(helpers gemm/level5/panel.cu gemm/level5/small.cu gemm/level5/split_k.cu transpose/copy.cu transpose/flat.cu)
 list(TRANSFORM helpers PREPEND ${planted_cuda}/)
 fastgemm_add_planted_objects(planted_helpers ${helpers})
 fastgemm_add_planted_objects(planted_cp_async ${planted_cuda}/gemm/level5_cp_async.cu)
@@ -83,7 +83,7 @@ fastgemm_plant(copies_not_waited_for ROW gemm_cp_async float32 KERNEL gemm/level
                BY [[wait_async_copies<S::kStages - 1>();]]
                FINDING "in flight: .*level5_cp_async.cu:")
 fastgemm_plant(fragment_index_wrong ROW gemm_cp_async float32 KERNEL gemm/level5_cp_async.cu
-               HEADER gemm/level5_warp_tile.cuh
+               HEADER gemm/level5/warp_tile.cuh
                TEXT [[sum[i][j] = multiply_add(f.a[i], f.b[j], sum[i][j]);]]
                BY [[sum[i][j] = multiply_add(f.a[i ^ 1], f.b[j], sum[i][j]);]]
                FINDING "wrong at")

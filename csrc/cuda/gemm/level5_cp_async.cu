@@ -1,14 +1,14 @@
 // Level 5 on any GPU since sm_80: registers, occupancy, latency. What changes from level 4:
-//   - operands are packed into panels first (level5_panel.cuh), so that every copy moves 16 aligned bytes;
+//   - operands are packed into panels first (level5/panel.cuh), so that every copy moves 16 aligned bytes;
 //   - panels come by cp.async, past the registers: two stages are on their way while a third is multiplied;
 //   - the 8 x 8 sums of 32 threads make a warp tile of 64 x 32, and the fragment of the next k is read while
 //     this one is multiplied;
-//   - k is split where C has too few tiles for the device (level5_split_k.cuh).
+//   - k is split where C has too few tiles for the device (level5/split_k.cuh).
 // Measured on an H200 in fp32: 47 to 48 TFLOPS at 4096 and 8192, 0.92 to 0.94 times cuBLAS, packing included.
 #include "cuda/device/async_copy.cuh"
-#include "cuda/gemm/level5_choice.cuh"
-#include "cuda/gemm/level5_split_k.cuh"
-#include "cuda/gemm/level5_warp_tile.cuh"
+#include "cuda/gemm/level5/choice.cuh"
+#include "cuda/gemm/level5/split_k.cuh"
+#include "cuda/gemm/level5/warp_tile.cuh"
 #include "cuda/gemm/levels.h"
 
 namespace fastgemm::FASTGEMM_TARGET {

@@ -5,15 +5,16 @@
 //     accelerator fills up to 128 rows of k ahead. A separate warp asks for the copies, so that no computing
 //     warp ever does (6 % faster than an elected thread of a computing warp). Its warpgroup gives its
 //     registers up to the computing ones (setmaxnreg), which take 240 each;
-//   - the last waves of tiles are shared evenly (level5_stream_k.cuh), up to 3 % at 2048 to 8192.
+//   - the last waves of tiles are shared evenly (level5/stream_k.cuh), up to 3 % at 2048 to 8192.
 // In fp32 the loop holds one stage of 8 k steps: 1024 FFMA, 48 LDS.128 and 25 others, 17 KB of code. 16 steps
 // are 2 % slower, and 32, which outgrow the instruction cache, 8 %. Measured on an H200 in fp32: 57 to 59
 // TFLOPS at 4096 to 16384, 1.10 to 1.15 times cuBLAS, the packing of A included.
 #include "cuda/device/tma.cuh"
-#include "cuda/gemm/level5_choice.cuh"
-#include "cuda/gemm/level5_stream_k.cuh"
-#include "cuda/gemm/level5_warp_tile.cuh"
+#include "cuda/gemm/level5/choice.cuh"
+#include "cuda/gemm/level5/stream_k.cuh"
+#include "cuda/gemm/level5/warp_tile.cuh"
 #include "cuda/gemm/levels.h"
+#include "cuda/gemm/ring_position.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
@@ -65,16 +66,6 @@ struct Arguments {
   Word* partials;   // a block's sums of the tile that it could not finish
   uint32_t* flags;  // 1: they are there
   Word zero;
-};
-
-// Walks around the ring; the phase flips at each turn.
-template <int stages>
-struct RingPosition {
-  int stage = 0;
-  uint32_t phase;
-  __device__ __forceinline__ void advance() {
-    if (++stage == stages) stage = 0, phase ^= 1;
-  }
 };
 
 // One warp asks for the copies of all parts, in order. At the end it adds a stage from beyond the matrix,

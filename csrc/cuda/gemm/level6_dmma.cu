@@ -8,9 +8,9 @@
 // Hopper has instructions of 16 rows, of which m16n8k8 is the fastest (62 TFLOPS from registers on an H200;
 // k16 60, k4 55); m8n8k4, the one shape of sm_80, reaches half of that there: companion `dmma_m8n8k4`.
 #include "cuda/device/mma.cuh"
-#include "cuda/gemm/level5_choice.cuh"
-#include "cuda/gemm/level6_tile.cuh"
+#include "cuda/gemm/level5/choice.cuh"
 #include "cuda/gemm/levels.h"
+#include "cuda/gemm/mma/tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {

@@ -7,12 +7,12 @@
 //   - a lane has one address for all fragments of a step, where wmma computes one for each: 245 instructions
 //     a stage instead of 315, of which 128 multiply;
 //   - blocks of 128 x 256 need a quarter less of the L2 cache's bandwidth;
-//   - they are persistent, and share the last tiles evenly (level5_stream_k.cuh).
+//   - they are persistent, and share the last tiles evenly (level5/stream_k.cuh).
 // mma.sync reaches two thirds of what wgmma does on Hopper: m16n8k16 takes 6 cycles there, and the tensor
 // cores work on it four fifths of the time (bf16, 8192).
-#include "cuda/gemm/level5_choice.cuh"
-#include "cuda/gemm/level6_warp_product.cuh"
+#include "cuda/gemm/level5/choice.cuh"
 #include "cuda/gemm/levels.h"
+#include "cuda/gemm/mma/warp_product.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {

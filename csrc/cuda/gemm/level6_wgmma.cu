@@ -8,10 +8,10 @@
 // Block tile 128 x 128, two warpgroups of 64 x 128. One thread asks for the copies of a stage as soon as the
 // block has done with what it held; the products of one stage are under way while it does. Three stages of
 // 32 KB leave room for two blocks on a multiprocessor, which fill each other's waits.
-#include "cuda/gemm/level5_choice.cuh"
-#include "cuda/gemm/level6_operand.cuh"
+#include "cuda/gemm/level5/choice.cuh"
 #include "cuda/gemm/levels.h"
 #include "cuda/gemm/tile.cuh"
+#include "cuda/gemm/wgmma/operand.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {

@@ -5,25 +5,27 @@
 //   - 64 x 256 sums a warpgroup. The tensor cores take 128 cycles for such an instruction, which reads 10 KB
 //     of shared memory; 64 x 128 sums need 12 KB in that time, and the block a third more of L2;
 //   - one block a multiprocessor stays for all its tiles. A finished tile is rounded, kept in registers and
-//     stored between the first products of the next one, asynchronously (level6_store.cuh);
+//     stored between the first products of the next one, asynchronously (wgmma/store.cuh);
 //   - tiles come in bands, so that those under way share rows of A and columns of B in L2, and those of the
-//     last wave are shared evenly where that pays (level6_schedule.cuh);
-//   - tf32 and int8 operands with m or n along rows are multiplied from registers (level6_fragments.cuh), as
+//     last wave are shared evenly where that pays (wgmma/schedule.cuh);
+//   - tf32 and int8 operands with m or n along rows are multiplied from registers (wgmma/fragments.cuh), as
 //     A, or as B in C^T = B^T A^T. Of two such operands the smaller one is copied;
 //   - with beta the tiles of c come through the ring like operands, so that nobody waits for them;
 //   - rows that do not begin at multiples of 16 bytes cost A, B and c one launch that copies them
-//     (level6_row_copies.cuh), and C three more warps beside the producer's, which store the boxes (bf16 4095
-//     x 4097 x 4093 takes 270 to 280 us, 40 of them the copies; cuBLAS takes 870 to 1000).
+//     (operands/row_copies.cuh), and C three more warps beside the producer's, which store the boxes (bf16
+//     4095 x 4097 x 4093 takes 270 to 280 us, 40 of them the copies; cuBLAS takes 870 to 1000).
 // The pipeline's position lives in uniform registers, which costs nothing to keep and 3 % to lose: no branch
 // of the main loop may depend on how long a part is, hence chunks of at least four stages.
 // On an H200 the tensor cores are busy in 99 % of all cycles from 4096 on, at 1.36 to 1.55 GHz of 1.98: the
 // limit is power (docs/tensor_cores.md).
-#include "cuda/gemm/level5_choice.cuh"
-#include "cuda/gemm/level6_operand.cuh"
-#include "cuda/gemm/level6_products.cuh"
-#include "cuda/gemm/level6_schedule.cuh"
-#include "cuda/gemm/level6_store.cuh"
+#include "cuda/gemm/level5/choice.cuh"
 #include "cuda/gemm/levels.h"
+#include "cuda/gemm/ring_position.cuh"
+#include "cuda/gemm/wgmma/boxes.cuh"
+#include "cuda/gemm/wgmma/operand.cuh"
+#include "cuda/gemm/wgmma/products.cuh"
+#include "cuda/gemm/wgmma/schedule.cuh"
+#include "cuda/gemm/wgmma/store.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
@@ -61,16 +63,6 @@ struct Arguments {
   Schedule<Accumulator<T>> schedule;
 };
 
-// Walks around the ring; the phase flips at each turn.
-template <class S>
-struct RingPosition {
-  int stage = 0;
-  uint32_t phase;
-  __device__ __forceinline__ void advance() {
-    if (++stage == S::kStages) stage = 0, phase ^= 1;
-  }
-};
-
 // Of operands, of the matrix c that beta times is added, and of the result. c and out come in boxes.
 struct Maps {
   TensorMap a, b, c, out;
@@ -89,7 +81,7 @@ template <class S, class A, class B, bool transposed, class T>
 __device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& maps, const Arguments<T>& g,
                                         Parts parts) {
   const bool elected = elect_one();
-  RingPosition<S> at{0, 1};  // a fresh stage counts as emptied
+  RingPosition<S::kStages> at{0, 1};  // a fresh stage counts as emptied
   Part part;
   while (parts.next(part)) {
     const TilePlace<S> place(part.tile, g.schedule);
@@ -130,7 +122,7 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& 
 template <class S, class Boxes, class T>
 __device__ __forceinline__ void finish_tile(typename S::Shared& shared, const Arguments<T>& g, int tile,
                                             const Accumulator<T> (&sum)[S::kSums], Boxes& boxes,
-                                            RingPosition<S>& at, int warp) {
+                                            RingPosition<S::kStages>& at, int warp) {
   using Acc = Accumulator<T>;
   // Without a factor 16-bit results take half the instructions. Others have to be moved anyway.
   if (Boxes::kPacked == 2 && !g.adds && g.alpha == Acc(1))
@@ -159,7 +151,7 @@ __device__ __forceinline__ void consume(typename S::Shared& shared, const Tensor
       BoxStore(shared.staging[warp], shared.boxes[warp], out), place_of);
   Products products(shared.stage[0], warp);
   Accumulator<T> sum[S::kSums];  // (64, S::kN), a warp 16 rows of them
-  RingPosition<S> at{0, 0};
+  RingPosition<S::kStages> at{0, 0};
   Part part;
   while (parts.next(part)) {
     Barrier* before = nullptr;
@@ -283,51 +275,6 @@ Schedule<Accumulator<T>> make_schedule(int64_t rows, int64_t columns, int64_t k,
   s.partials = static_cast<Accumulator<T>*>(context.allocate(size_t(blocks) * S::kM * S::kN * 4));
   s.flags = static_cast<uint32_t*>(context.allocate(size_t(blocks) * S::kConsumers * 4));
   return s;
-}
-
-// C, or the c that is added, in boxes.
-struct Boxes {
-  const void* data;
-  int64_t row_stride, batch_stride;
-
-  // Whether the tensor memory accelerator can read them.
-  template <class T>
-  bool readable(const Gemm<T>& g, int batch) const {
-    const int64_t unit = 16 / g.result.out_bytes();
-    return is_aligned(static_cast<const char*>(data), 16) && row_stride % unit == 0 && row_stride >= g.n &&
-           (batch == 1 || (batch_stride % unit == 0 && batch_stride > 0));
-  }
-  // And write: the last 16 bytes of a row it writes as a whole, and what lies behind the row with them.
-  template <class T>
-  bool writable(const Gemm<T>& g, int batch) const {
-    return readable(g, batch) && g.n * g.result.out_bytes() % 16 == 0;
-  }
-  template <class T>
-  TensorMap map(const Gemm<T>& g, int batch, bool transposed) const {
-    const int bytes = g.result.out_bytes();
-    const int64_t plane = batch == 1 ? g.m * row_stride : batch_stride;
-    const Swizzle width = transposed ? Swizzle::bytes64 : Swizzle::bytes128;
-    return make_tensor_map({data, bytes, g.n, g.m, batch, row_stride * bytes, plane * bytes,
-                            int(width) / bytes, kBoxBytes / int(width), width});
-  }
-};
-
-// The c that is added where boxes of it can be read, or a copy.
-template <class T>
-Boxes boxes_of_c(const Gemm<T>& g, int batch, RowCopies& copies, Context& context) {
-  const Result<T>& r = g.result;
-  const Boxes c{r.c, r.c_row_stride, r.c_batch_stride};
-  if (r.c_col_stride == 1 && c.readable(g, batch)) return c;
-  const auto copy = [&]<class Out>(const Out* data) {
-    // All the batch has boxes of its own, whether it shares c or not.
-    const PackedRows<Out> rows =
-        copies.add(data, g.m, g.n, r.c_row_stride, r.c_col_stride, r.c_batch_stride, batch, context, true);
-    return Boxes{rows.data, rows.row_stride, rows.batch_stride};
-  };
-  if constexpr (Result<T>::kMayBeWide) {
-    if (r.wide) return copy(static_cast<const float*>(r.c));
-  }
-  return copy(static_cast<const typename Result<T>::Narrow*>(r.c));
 }
 
 template <class S, class T>

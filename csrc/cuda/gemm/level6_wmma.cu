@@ -5,12 +5,12 @@
 // Block tile 128 x 128, four warps of 64 x 64, so that a fragment from shared memory is used four times; two
 // blocks on a multiprocessor, each busy while the other waits. Lines of 128 bytes are padded by 16, or 8
 // lines of one column would share their banks. cp.async fills two of three stages while the third is
-// multiplied, and fragments are loaded a step of k ahead (level6_ring.cuh). fp64, whose sums take twice the
+// multiplied, and fragments are loaded a step of k ahead (mma/ring.cuh). fp64, whose sums take twice the
 // registers, has 64 x 64 and 32 x 32.
 #include "cuda/device/wmma.cuh"
-#include "cuda/gemm/level5_choice.cuh"
-#include "cuda/gemm/level6_tile.cuh"
+#include "cuda/gemm/level5/choice.cuh"
 #include "cuda/gemm/levels.h"
+#include "cuda/gemm/mma/tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {

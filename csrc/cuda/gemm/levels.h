@@ -1,5 +1,16 @@
 // The launchers of GEMM on CUDA, one for each row of the table. Compiled by nvcc into namespace cuda, by g++
 // for csrc/simt into namespace simt.
+//
+// The ladder is read in the files level1_*.cu to level6_*.cu here. What they are built from:
+//   problem.cuh, tile.cuh, vector_tile.cuh   what every kernel is given; tiles of levels 2 to 4
+//   level5/    panels, warp tiles, split-K and stream-K; small products
+//   mma/       wmma, mma_sync, dmma and small_tile: swizzled tiles, the ring of stages that cp.async fills
+//   wgmma/     wgmma, wgmma_specialized, split_k and skinny: tiles that the tensor memory accelerator brings,
+//              the products of a warpgroup, the way of its sums to C, who computes what
+//   operands/  matrices that the tensor cores cannot read where they are
+//   sums/      the second launch of products whose sums go to the workspace first
+//   special/   kernels that level 6 takes for special shapes (suits.h)
+//   packed/    products of planes: float32 and int32 on the tensor cores
 #pragma once
 
 #include "core/context.h"

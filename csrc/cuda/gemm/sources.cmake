@@ -1,30 +1,31 @@
+# The rungs, in order; then their parts, and the kernels for special shapes and precisions.
 set(FASTGEMM_CUDA_GEMM
     csrc/cuda/gemm/level1_naive.cu
     csrc/cuda/gemm/level2_tiled.cu
     csrc/cuda/gemm/level3_thread_tile.cu
     csrc/cuda/gemm/level4_vectorized.cu
     csrc/cuda/gemm/level5_cp_async.cu
-    csrc/cuda/gemm/level5_panel.cu
-    csrc/cuda/gemm/level5_small.cu
-    csrc/cuda/gemm/level5_split_k.cu
     csrc/cuda/gemm/level5_warp_specialized.cu
-    csrc/cuda/gemm/level6_add_splits.cu
-    csrc/cuda/gemm/level6_batched.cu
-    csrc/cuda/gemm/level6_bf16x6_fused.cu
-    csrc/cuda/gemm/level6_blend.cu
-    csrc/cuda/gemm/level6_row_copies.cu
-    csrc/cuda/gemm/level6_skinny.cu
+    csrc/cuda/gemm/level6_wmma.cu
+    csrc/cuda/gemm/level6_mma_sync.cu
+    csrc/cuda/gemm/level6_dmma.cu
     csrc/cuda/gemm/level6_wgmma.cu
     csrc/cuda/gemm/level6_wgmma_specialized.cu
-    csrc/cuda/gemm/level6_dmma.cu
-    csrc/cuda/gemm/level6_mma_sync.cu
-    csrc/cuda/gemm/level6_small_tile.cu
-    csrc/cuda/gemm/level6_split_k.cu
-    csrc/cuda/gemm/level6_splits.cu
-    csrc/cuda/gemm/level6_wmma.cu
+    csrc/cuda/gemm/pitfall_double_buffer.cu
+    csrc/cuda/gemm/pitfall_float4_padded65.cu
+    csrc/cuda/gemm/level5/panel.cu
+    csrc/cuda/gemm/level5/small.cu
+    csrc/cuda/gemm/level5/split_k.cu
+    csrc/cuda/gemm/operands/row_copies.cu
+    csrc/cuda/gemm/sums/add_splits.cu
+    csrc/cuda/gemm/sums/blend.cu
+    csrc/cuda/gemm/sums/splits.cu
+    csrc/cuda/gemm/special/batched.cu
+    csrc/cuda/gemm/special/bf16x6_fused.cu
+    csrc/cuda/gemm/special/skinny.cu
+    csrc/cuda/gemm/special/small_tile.cu
+    csrc/cuda/gemm/special/split_k.cu
     csrc/cuda/gemm/packed/bf16x3.cu
     csrc/cuda/gemm/packed/bf16x6.cu
     csrc/cuda/gemm/packed/fp16x3.cu
-    csrc/cuda/gemm/packed/int8x10.cu
-    csrc/cuda/gemm/pitfall_double_buffer.cu
-    csrc/cuda/gemm/pitfall_float4_padded65.cu)
+    csrc/cuda/gemm/packed/int8x10.cu)

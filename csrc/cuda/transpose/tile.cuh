@@ -6,7 +6,6 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-using Unit = Vector<uint32_t, 4>;   // 16 bytes of a row
 inline constexpr int kSector = 32;  // what L2 and DRAM exchange
 template <int Size>
 inline constexpr int kPerUnit = 16 / Size;
@@ -37,23 +36,6 @@ __device__ __forceinline__ void transpose_block(Unit (&rows)[kPerUnit<Size>]) {
       }
     }
   }
-}
-
-// The 16 bytes that start `offset` (0 to 15) bytes into low:high. Size: what offset is a multiple of.
-template <int Size>
-__device__ __forceinline__ Unit bytes_at(const Unit& low, const Unit& high, int offset) {
-  uint32_t w[8] = {low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]};
-  FASTGEMM_UNROLL
-  for (int i = 0; i < 6; ++i) w[i] = offset & 8 ? w[i + 2] : w[i];
-  if constexpr (Size <= 4) {
-    FASTGEMM_UNROLL
-    for (int i = 0; i < 5; ++i) w[i] = offset & 4 ? w[i + 1] : w[i];
-  }
-  Unit out;
-  FASTGEMM_UNROLL
-  for (int i = 0; i < 4; ++i)
-    out[i] = Size <= 2 ? uint32_t(((uint64_t(w[i + 1]) << 32) | w[i]) >> (8 * (offset & 3))) : w[i];
-  return out;
 }
 
 template <int Size>

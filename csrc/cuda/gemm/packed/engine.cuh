@@ -3,15 +3,14 @@
 //   - gemm_kernel, here, persistent and warp-specialized as in wgmma_specialized. Its producers copy images,
 //     one warp for each ring; no tensor maps, no swizzle, no edges;
 //   - repair_kernel computes again what is not finite (repair.cuh), where a scheme is of floating point.
-// Tiles of the last one to two waves are shared evenly among the blocks (level5_stream_k.cuh), their sums
+// Tiles of the last one to two waves are shared evenly among the blocks (level5/stream_k.cuh), their sums
 // added in a fixed order. Long k comes in segments (plan.cuh), C in panels where the planes of all of A and B
 // would take more than 2 GiB (panels.cuh).
 #pragma once
 
 #include <utility>
 
-#include "cuda/gemm/level5_choice.cuh"
-#include "cuda/gemm/level6_blend.cuh"
+#include "cuda/gemm/level5/choice.cuh"
 #include "cuda/gemm/packed/multiply.cuh"
 #include "cuda/gemm/packed/pace.cuh"
 #include "cuda/gemm/packed/pack.cuh"
@@ -19,6 +18,7 @@
 #include "cuda/gemm/packed/plan.cuh"
 #include "cuda/gemm/packed/repair.cuh"
 #include "cuda/gemm/packed/store.cuh"
+#include "cuda/gemm/sums/blend.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET::packed {
 

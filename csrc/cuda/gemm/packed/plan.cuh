@@ -2,9 +2,9 @@
 // blocks.
 #pragma once
 
-#include "cuda/gemm/level6_schedule.cuh"
 #include "cuda/gemm/packed/pace.cuh"
 #include "cuda/gemm/packed/shape.cuh"
+#include "cuda/gemm/wgmma/schedule.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET::packed {
 

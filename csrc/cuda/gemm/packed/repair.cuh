@@ -4,8 +4,8 @@
 // read their part of the flags and end: no host is asked.
 #pragma once
 
-#include "cuda/gemm/level6_schedule.cuh"
 #include "cuda/gemm/packed/store.cuh"
+#include "cuda/gemm/wgmma/schedule.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET::packed {
 

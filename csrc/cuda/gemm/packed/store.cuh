@@ -3,9 +3,9 @@
 #pragma once
 
 #include "cuda/device/vector.cuh"
-#include "cuda/gemm/level6_schedule.cuh"
 #include "cuda/gemm/packed/pack.cuh"
 #include "cuda/gemm/packed/shape.cuh"
+#include "cuda/gemm/wgmma/schedule.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET::packed {
 

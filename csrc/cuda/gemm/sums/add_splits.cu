@@ -1,8 +1,8 @@
 // Adds the sums of a float32 product whose k was split. A block has `width` elements of C, and 256 / width
 // threads for each of them, so that many splits of few elements are read at once.
 #include "cuda/device/sync.cuh"
-#include "cuda/gemm/level6_add_splits.cuh"
-#include "cuda/gemm/level6_float_dot.cuh"
+#include "cuda/gemm/sums/add_splits.cuh"
+#include "cuda/gemm/sums/float_dot.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {

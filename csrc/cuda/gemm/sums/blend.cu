@@ -1,5 +1,5 @@
-// The second launch where a product goes to the workspace first (level6_blend.cuh).
-#include "cuda/gemm/level6_blend.cuh"
+// The second launch where a product goes to the workspace first (sums/blend.cuh).
+#include "cuda/gemm/sums/blend.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {

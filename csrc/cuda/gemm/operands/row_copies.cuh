@@ -7,7 +7,7 @@
 #include <span>
 
 #include "cuda/device/vector.cuh"
-#include "cuda/gemm/level6_packed_operand.cuh"
+#include "cuda/gemm/operands/packed_operand.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 

@@ -1,5 +1,5 @@
 // The second launch of split-K.
-#include "cuda/gemm/level5_split_k.cuh"
+#include "cuda/gemm/level5/split_k.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {

@@ -1,6 +1,6 @@
 // The second launch of split-K on tensor cores.
 #include "cuda/device/sync.cuh"
-#include "cuda/gemm/level6_splits.cuh"
+#include "cuda/gemm/sums/splits.cuh"
 #include "cuda/gemm/vector_tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {

@@ -2,7 +2,7 @@
 // cp.async moves whole units, read where they are or copied.
 #pragma once
 
-#include "cuda/gemm/level6_packed_operand.cuh"
+#include "cuda/gemm/operands/packed_operand.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 

@@ -4,16 +4,16 @@
 //   - a block asks for four stages at once, and for k up to 256 (bytes: 512) that is all it will ever need:
 //     one wait, products, one store;
 //   - one launch and nothing before it: no tensor maps, no flags to clear, and operands are read where they
-//     lie, whatever their alignment (level6_line_copy.cuh);
-//   - where there are few tiles and k is long it is cut (level6_splits.cuh).
+//     lie, whatever their alignment (mma/line_copy.cuh);
+//   - where there are few tiles and k is long it is cut (sums/splits.cuh).
 // So small a product meets cold caches, that of instructions too: of 4.5 us that 64 products of 128 x 128 x
 // 128 took, 1 went by before the first copies, 1.4 until they had arrived, 0.7 in the products and 0.9
 // in the stores. Hence little code on the way, and operands that L2 need not keep (0.6 us).
-#include "cuda/gemm/level5_choice.cuh"
-#include "cuda/gemm/level6_line_copy.cuh"
-#include "cuda/gemm/level6_splits.cuh"
-#include "cuda/gemm/level6_warp_product.cuh"
+#include "cuda/gemm/level5/choice.cuh"
 #include "cuda/gemm/levels.h"
+#include "cuda/gemm/mma/line_copy.cuh"
+#include "cuda/gemm/mma/warp_product.cuh"
+#include "cuda/gemm/sums/splits.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {

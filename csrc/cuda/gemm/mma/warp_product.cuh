@@ -1,10 +1,10 @@
-// A warp's tile of C by mma.sync from swizzled tiles of lines (level6_ring.cuh): a lane has one address for
+// A warp's tile of C by mma.sync from swizzled tiles of lines (mma/ring.cuh): a lane has one address for
 // all fragments of a step, and an operand that runs along m or n is transposed by ldmatrix on its way.
 #pragma once
 
 #include "cuda/device/ldmatrix.cuh"
 #include "cuda/device/mma.cuh"
-#include "cuda/gemm/level6_tile.cuh"
+#include "cuda/gemm/mma/tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 

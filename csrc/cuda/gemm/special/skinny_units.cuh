@@ -4,7 +4,7 @@
 #pragma once
 
 #include "cuda/device/vector.cuh"
-#include "cuda/gemm/level6_operand.cuh"
+#include "cuda/gemm/wgmma/operand.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
@@ -13,8 +13,6 @@ namespace fastgemm::FASTGEMM_TARGET {
 template <class T>
 class ShiftedUnit {
  public:
-  using Words = Vector<uint32_t, 4>;
-
   // From p on, of which `valid` elements count, in a matrix that lies in [begin, end).
   __device__ __forceinline__ void load(const T* p, int valid, const T* begin, const T* end) {
     constexpr int kUnit = kPer16Bytes<T>;
@@ -22,24 +20,11 @@ class ShiftedUnit {
     const T* const aligned = p - offset_ / int(sizeof(T));
     if (valid < kUnit || aligned < begin || aligned + (offset_ ? 2 * kUnit : kUnit) > end)
       return load_elements(p, valid);
-    low_ = load_vector<Words>(aligned);
-    if (offset_) high_ = load_vector<Words>(aligned + kUnit);
+    low_ = load_vector<Unit>(aligned);
+    if (offset_) high_ = load_vector<Unit>(aligned + kUnit);
   }
 
-  __device__ __forceinline__ Words take() const {
-    uint32_t word[8];
-    FASTGEMM_UNROLL
-    for (int i = 0; i < 4; ++i) word[i] = low_[i], word[i + 4] = high_[i];
-    FASTGEMM_UNROLL
-    for (int i = 0; i < 6; ++i) word[i] = offset_ & 8 ? word[i + 2] : word[i];
-    FASTGEMM_UNROLL
-    for (int i = 0; i < 5; ++i) word[i] = offset_ & 4 ? word[i + 1] : word[i];
-    const uint32_t bytes = 0x3210 + 0x1111 * uint32_t(offset_ % 4);
-    Words unit;
-    FASTGEMM_UNROLL
-    for (int i = 0; i < 4; ++i) unit[i] = __byte_perm(word[i], word[i + 1], bytes);
-    return unit;
-  }
+  __device__ __forceinline__ Unit take() const { return bytes_at<sizeof(T)>(low_, high_, offset_); }
 
  private:
   // At the ends of rows, beyond which nothing counts, and of the matrix, beyond which nothing is read.
@@ -56,7 +41,7 @@ class ShiftedUnit {
     offset_ = 0;
   }
 
-  Words low_, high_{};
+  Unit low_, high_{};
   int offset_;  // bytes before those that count
 };
 

@@ -1,10 +1,10 @@
-// Tiles of lines (level6_ring.cuh) of operands that lie anywhere: rows that begin at multiples of 16 bytes
+// Tiles of lines (mma/ring.cuh) of operands that lie anywhere: rows that begin at multiples of 16 bytes
 // come by cp.async, others through registers, where two aligned vectors become one that is not. A copy into
 // the workspace, which is what the rungs for large products make of such an operand, would be a launch of its
 // own and take longer than a small product.
 #pragma once
 
-#include "cuda/gemm/level6_ring.cuh"
+#include "cuda/gemm/mma/ring.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
@@ -33,32 +33,18 @@ LineOperand<T> line_operand(const T* data, int64_t side, int64_t k, int64_t side
 template <class T>
 __device__ __forceinline__ void copy_unaligned(unsigned char* to, const T* from, int valid,
                                                const LineOperand<T>& operand) {
-  using Words = Vector<uint32_t, 4>;
   constexpr int kUnit = kPer16Bytes<T>;
   const int beyond = int(reinterpret_cast<uintptr_t>(from) % 16), skipped = beyond / int(sizeof(T));
   const T* const aligned = from - skipped;
   if (valid > 0 && aligned >= operand.data && operand.end - aligned >= 2 * kUnit) {
-    uint32_t words[8];
-    FASTGEMM_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      const auto v = load_vector<Words>(reinterpret_cast<const uint32_t*>(aligned + half * kUnit));
-      FASTGEMM_UNROLL
-      for (int i = 0; i < 4; ++i) words[4 * half + i] = v[i];
-    }
-    FASTGEMM_UNROLL
-    for (int bit = 2; bit > 0; bit /= 2) {
-      FASTGEMM_UNROLL
-      for (int i = 0; i < 8 - bit; ++i) words[i] = beyond / 4 & bit ? words[i + bit] : words[i];
-    }
-    const uint32_t bytes = 0x3210 + uint32_t(beyond % 4) * 0x1111;
-    Words v;
+    const Unit low = load_vector<Unit>(aligned), high = load_vector<Unit>(aligned + kUnit);
+    Unit unit = bytes_at<sizeof(T)>(low, high, beyond);
     FASTGEMM_UNROLL
     for (int i = 0; i < 4; ++i) {
       const int left = valid * int(sizeof(T)) - 4 * i;
-      const uint32_t word = __byte_perm(words[i], words[i + 1], bytes);
-      v[i] = left >= 4 ? word : left > 0 ? word & ((1u << 8 * left) - 1) : 0;
+      unit[i] = left >= 4 ? unit[i] : left > 0 ? unit[i] & ((1u << 8 * left) - 1) : 0;
     }
-    store_vector(reinterpret_cast<uint32_t*>(to), v);
+    store_vector(to, unit);
   } else {
     Vector16<T> v;
     FASTGEMM_UNROLL

@@ -3,9 +3,9 @@
 // stage before are done; one stage at least is always under way.
 #pragma once
 
-#include "cuda/gemm/level6_fragments.cuh"
-#include "cuda/gemm/level6_operand.cuh"
-#include "cuda/gemm/level6_store.cuh"
+#include "cuda/gemm/wgmma/fragments.cuh"
+#include "cuda/gemm/wgmma/operand.cuh"
+#include "cuda/gemm/wgmma/store.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 

@@ -2,16 +2,16 @@
 // memory accelerator swizzles on the way, and the tensor maps that bring them there.
 //
 // wgmma multiplies 16-bit operands whichever of their indices runs along the rows of memory; the other types
-// need k there, or one operand in registers (level6_fragments.cuh). Such operands are read in place; so are
+// need k there, or one operand in registers (wgmma/fragments.cuh). Such operands are read in place; so are
 // edges, which the hardware fills with zeros. Rows that do not begin at multiples of 16 bytes are copied as
-// they are (level6_row_copies.cuh), and of two operands of another type with m and n along rows one is
+// they are (operands/row_copies.cuh), and of two operands of another type with m and n along rows one is
 // transposed by fastgemm's transpose.
 #pragma once
 
 #include "cuda/device/tma.cuh"
 #include "cuda/device/wgmma.cuh"
-#include "cuda/gemm/level6_packed_operand.cuh"
-#include "cuda/gemm/level6_row_copies.cuh"
+#include "cuda/gemm/operands/packed_operand.cuh"
+#include "cuda/gemm/operands/row_copies.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 

@@ -3,9 +3,9 @@
 #pragma once
 
 #include "cuda/device/fragment.cuh"
-#include "cuda/gemm/level5_stream_k.cuh"
-#include "cuda/gemm/level5_warp_tile.cuh"
-#include "cuda/gemm/level6_ring.cuh"
+#include "cuda/gemm/level5/stream_k.cuh"
+#include "cuda/gemm/level5/warp_tile.cuh"
+#include "cuda/gemm/mma/ring.cuh"
 #include "cuda/gemm/vector_tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {

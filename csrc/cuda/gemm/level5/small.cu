@@ -2,8 +2,8 @@
 // lie. The pieces are those of level 4; what is new is that the panels of the next k are on their way, in
 // registers, while those in shared memory are multiplied (two buffers, one barrier a panel), and that k is
 // split where there are fewer tiles than multiprocessors.
-#include "cuda/gemm/level5_choice.cuh"
-#include "cuda/gemm/level5_split_k.cuh"
+#include "cuda/gemm/level5/choice.cuh"
+#include "cuda/gemm/level5/split_k.cuh"
 #include "cuda/gemm/vector_tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {

@@ -1,13 +1,13 @@
 // Which parts of which tiles a persistent block of level 6 computes, and in what order.
 //
 // Whole waves of tiles are dealt out tile by tile. The tiles of the last wave, where it is far from full, are
-// cut into equal shares as in level 5 (level5_stream_k.cuh); of one wave only, because blocks that work on
+// cut into equal shares as in level 5 (level5/stream_k.cuh); of one wave only, because blocks that work on
 // different k find less of each other's operands in L2. At 8192 on 132 multiprocessors, 15.5 waves of
 // 128 x 256 tiles: 2 % faster.
 #pragma once
 
 #include "cuda/device/vector.cuh"
-#include "cuda/gemm/level5_stream_k.cuh"
+#include "cuda/gemm/level5/stream_k.cuh"
 #include "cuda/gemm/problem.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {

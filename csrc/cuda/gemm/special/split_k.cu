@@ -1,15 +1,16 @@
 // Level 6 on Hopper for few tiles with long k: split-K. What changes from wgmma_specialized:
 //   - k is cut so that every multiprocessor has a part of a tile, and one part is all that a block computes;
 //   - nobody waits for anybody: sums go to the workspace as matrices, and a second kernel, launched
-//     meanwhile, adds them (level6_splits.cuh);
+//     meanwhile, adds them (sums/splits.cuh);
 //   - the first copies are under way before the block has met;
 //   - without stores between products there is nothing for which registers would have to be given up.
 // What is left is mostly bytes: a plain kernel reads 64 MB in 25 us when L2 is full of lines to write back,
 // 256 x 256 x 65536 in bf16 takes 33 (narrow tiles; 37 with wide ones, whose sums are twice as many).
-#include "cuda/gemm/level5_choice.cuh"
-#include "cuda/gemm/level6_products.cuh"
-#include "cuda/gemm/level6_splits.cuh"
+#include "cuda/gemm/level5/choice.cuh"
 #include "cuda/gemm/levels.h"
+#include "cuda/gemm/ring_position.cuh"
+#include "cuda/gemm/sums/splits.cuh"
+#include "cuda/gemm/wgmma/products.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
@@ -56,16 +57,6 @@ struct Part {
   }
 };
 
-// Walks around the ring; the phase flips at each turn.
-template <class S>
-struct RingPosition {
-  int stage = 0;
-  uint32_t phase;
-  __device__ __forceinline__ void advance() {
-    if (++stage == S::kStages) stage = 0, phase ^= 1;
-  }
-};
-
 // One thread asks for copies, stage after stage.
 template <class S, class A, class B, class T>
 struct Producer {
@@ -74,7 +65,7 @@ struct Producer {
   const Arguments<T>& g;
   const Part<S>& part;
   int step = part.begin;
-  RingPosition<S> at{0, 1};  // a fresh stage counts as emptied
+  RingPosition<S::kStages> at{0, 1};  // a fresh stage counts as emptied
 
   __device__ __forceinline__ void run_to(int end) {
     FASTGEMM_NO_UNROLL
@@ -97,7 +88,7 @@ __device__ __forceinline__ void consume(typename S::Shared& shared, const Argume
   Products products(shared.stage[0], warp);
   Acc sum[S::kSums];  // (64, S::kN) of the warpgroup
   Barrier* before = nullptr;
-  RingPosition<S> at{0, 0};
+  RingPosition<S::kStages> at{0, 0};
   FASTGEMM_NO_UNROLL
   for (int step = part.begin; step < part.end; ++step, at.advance()) {
     wait_phase(&shared.full[at.stage], at.phase);

@@ -11,7 +11,7 @@
 
 #include "cuda/device/ldmatrix.cuh"
 #include "cuda/device/vector.cuh"
-#include "cuda/gemm/level6_operand.cuh"
+#include "cuda/gemm/wgmma/operand.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cuda/device/async_copy.cuh"
-#include "cuda/gemm/level6_operand_rows.cuh"
+#include "cuda/gemm/mma/operand_rows.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 

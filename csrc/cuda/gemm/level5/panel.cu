@@ -1,7 +1,7 @@
-// Level 5, first half: bring operands into the form of level5_panel.cuh. One launch packs both, and zeroes
+// Level 5, first half: bring operands into the form of level5/panel.cuh. One launch packs both, and zeroes
 // the flags that the main kernel's blocks hand partial sums over with.
 #include "cuda/device/vector.cuh"
-#include "cuda/gemm/level5_panel.cuh"
+#include "cuda/gemm/level5/panel.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {

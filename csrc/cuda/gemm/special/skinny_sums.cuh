@@ -9,7 +9,7 @@
 // (measured at 32000 x 512). So sums go through shared memory and a loop.
 #pragma once
 
-#include "cuda/gemm/level6_operand.cuh"
+#include "cuda/gemm/wgmma/operand.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 

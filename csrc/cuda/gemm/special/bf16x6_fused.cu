@@ -10,19 +10,19 @@
 //   - Sums of 16 products are made in the tensor cores, small ones first, and added to sums in registers,
 //     rounded to nearest: a sum is truncated once a step. Meanwhile the next step is cut.
 //   - Operands are multiplied by 2^24 first, so that bf16 holds all bits of the smallest float32; sums that
-//     are not finite are computed again by fused multiply-adds (level6_float_dot.cuh).
-//   - k is split to fill the device; a second launch adds the sums in order (level6_add_splits.cu).
+//     are not finite are computed again by fused multiply-adds (sums/float_dot.cuh).
+//   - k is split to fill the device; a second launch adds the sums in order (sums/add_splits.cu).
 //
 // Measured on an H200, cold L2, against cuBLAS SGEMM in the same run (NT, NN): with 8192 x 8192 weights 1.6
 // and 1.5 at m = 8, 1.6 and 1.7 at 16, 2.1 and 1.9 at 32, 1.5 and 1.4 at 64, but 1.1 and 0.85 at 1; 256 x 256
 // x 65536 1.5 and 1.4; 64 products of 128 x 128 x 128 1.1 and 1.04. At m = 8 operands pass at 3.1 TB/s; at 64
 // the tensor cores take a third of the time.
 #include "cuda/device/wgmma.cuh"
-#include "cuda/gemm/level6_add_splits.cuh"
-#include "cuda/gemm/level6_float_dot.cuh"
-#include "cuda/gemm/level6_raw_tile.cuh"
 #include "cuda/gemm/levels.h"
 #include "cuda/gemm/packed/scheme.cuh"
+#include "cuda/gemm/special/raw_tile.cuh"
+#include "cuda/gemm/sums/add_splits.cuh"
+#include "cuda/gemm/sums/float_dot.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {

@@ -1,8 +1,7 @@
 // Level 6, first half, for rows that begin anywhere. A lane makes 16 bytes of a row from the two aligned
 // units that hold them.
 #include "cuda/device/sync.cuh"
-#include "cuda/gemm/level6_row_copies.cuh"
-#include "cuda/transpose/tile.cuh"
+#include "cuda/gemm/operands/row_copies.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {

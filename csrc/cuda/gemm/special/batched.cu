@@ -1,12 +1,12 @@
 // Level 6 for batches of small matrices, where a product is over before a pipeline of it has filled. What
 // changes from the kernel for small products of level 5: a block has one tile of one matrix, 64 x 64 or 32 x
 // 32, and up to 128 of k are on the way before the first element is used. Tiles arrive as they lie in global
-// memory (level6_raw_tile.cuh); a thread takes 4 x 4 elements of an operand at a time, along whichever
+// memory (special/raw_tile.cuh); a thread takes 4 x 4 elements of an operand at a time, along whichever
 // direction they run, and adds 4 x 4 sums by fused multiply-adds. Tensor cores would gain little (256
 // products of 64 x 64 x 64 are 2.2 us of multiply-adds at full rate), and this way nothing is left to repair.
 // Sums are made 32 values of k at a time, which keeps the error of long ones below that of one chain.
-#include "cuda/gemm/level6_raw_tile.cuh"
 #include "cuda/gemm/levels.h"
+#include "cuda/gemm/special/raw_tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {

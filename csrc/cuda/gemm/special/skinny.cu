@@ -3,20 +3,22 @@
 //   - the large operand has the 64 rows of wgmma, whichever side it stands on (C^T = B^T A^T), and the other
 //     one, padded to 16 or 64 columns, comes along;
 //   - all multiprocessors read until the end, with tiles narrow enough for one each, or sharing k
-//     (level6_skinny_sums.cuh);
+//     (special/skinny_sums.cuh);
 //   - what is in flight counts, not what is reused: 104 KB of the large operand, asked for before anything
 //     else is done;
 //   - in L2 that operand makes room for itself. Where a kernel before left L2 full of what it wrote, this
 //     saves most of writing it to memory meanwhile: 4 of 49 us;
-//   - rows that begin anywhere are read by 8 warps of the block itself (level6_skinny_units.cuh), not copied.
+//   - rows that begin anywhere are read by 8 warps of the block itself (special/skinny_units.cuh), not
+//   copied.
 // On an H200 with 8192 x 8192 weights in bf16, other operands and results of 1, 8, 16 and 64 rows, after
 // 256 MB of zeros were written: 3.2 to 3.4 TB/s up to 16 rows, 1.06 to 1.08 of cuBLAS, 3.1 at 64 (1.00 to
 // 1.02). After L2 was filled by reading: 3.5 to 3.65, where cuBLAS has 3.7 to 3.9 and a copy 4.15.
-#include "cuda/gemm/level5_choice.cuh"
-#include "cuda/gemm/level6_products.cuh"
-#include "cuda/gemm/level6_skinny_sums.cuh"
-#include "cuda/gemm/level6_skinny_units.cuh"
+#include "cuda/gemm/level5/choice.cuh"
 #include "cuda/gemm/levels.h"
+#include "cuda/gemm/ring_position.cuh"
+#include "cuda/gemm/special/skinny_sums.cuh"
+#include "cuda/gemm/special/skinny_units.cuh"
+#include "cuda/gemm/wgmma/products.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
@@ -26,16 +28,6 @@ using NarrowTile = SkinnyShape<64>;  // 13 stages
 
 struct Maps {
   TensorMap large, narrow;
-};
-
-// Walks around the ring; the phase flips at each turn.
-template <class S>
-struct RingPosition {
-  int stage = 0;
-  uint32_t phase;
-  __device__ __forceinline__ void advance() {
-    if (++stage == S::kStages) stage = 0, phase ^= 1;
-  }
 };
 
 // Among consumers and the one producer warp.
@@ -49,7 +41,7 @@ template <class S, class A, class B, class T>
 __device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& maps,
                                         const SkinnyArguments<T>& g) {
   const bool elected = elect_one();
-  RingPosition<S> at{0, 1};  // a fresh stage counts as emptied
+  RingPosition<S::kStages> at{0, 1};  // a fresh stage counts as emptied
   int asked = 0;
   g.shares.each_part(int(blockIdx.x), [&](const TilePart& part) {
     const SkinnyPlace<S> place(part.tile, g);
@@ -78,7 +70,7 @@ __device__ __forceinline__ void produce_units(typename S::Shared& shared, const 
   const int thread = int(threadIdx.x) - S::kConsumerThreads;
   UnitCopy<T, A, S::kUnitThreads> large(thread);
   UnitCopy<T, B, S::kUnitThreads> narrow(thread);
-  RingPosition<S> at{0, 1};
+  RingPosition<S::kStages> at{0, 1};
   g.shares.each_part(int(blockIdx.x), [&](const TilePart& part) {
     const SkinnyPlace<S> place(part.tile, g);
     FASTGEMM_NO_UNROLL
@@ -102,7 +94,7 @@ __device__ __forceinline__ void consume(typename S::Shared& shared, const Skinny
   const int lane = int(threadIdx.x) % 32;
   Products products(shared.stage[0], warp);
   Accumulator<T> sum[COLUMNS / 2];  // (64, COLUMNS), a warp 16 rows of them
-  RingPosition<S> at{0, 0};
+  RingPosition<S::kStages> at{0, 0};
   g.shares.each_part(int(blockIdx.x), [&](const TilePart& part) {
     Barrier* before = nullptr;
     FASTGEMM_NO_UNROLL

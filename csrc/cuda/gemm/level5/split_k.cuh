@@ -2,7 +2,7 @@
 // write their sums as matrices of their own, and a second launch adds those in order.
 #pragma once
 
-#include "cuda/gemm/level5_panel.cuh"
+#include "cuda/gemm/level5/panel.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 

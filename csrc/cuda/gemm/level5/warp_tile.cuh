@@ -4,7 +4,7 @@
 
 #include "cuda/device/sync.cuh"
 #include "cuda/device/vector.cuh"
-#include "cuda/gemm/level5_panel.cuh"
+#include "cuda/gemm/level5/panel.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 

@@ -1,0 +1,302 @@
+"""The rows of GEMM in counter_table.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+
+import torch
+from counter_model import BF16, F32, F64, I8, TYPES, Access, Row
+
+
+def sum_of(size: int) -> int:
+    """Bytes of the accumulator: what shared tiles of levels 2 to 4 hold, and int8's results."""
+    return max(size, 4)
+
+
+def out_of(size: int) -> int:
+    return 4 if size == 1 else size
+
+
+def naive(strided: bool) -> Callable[[int], list[Access]]:
+    """Lanes along a row of C share the element of A, those down a column share that of B."""
+    return lambda s: [
+        Access("global load a", s, requests=1, sectors=32 if strided else 1),
+        Access("global load b", s, requests=1, sectors=1 if strided else s),
+        Access("global store out", out_of(s), requests=1, sectors=32 if strided else out_of(s)),
+    ]
+
+
+def tiled(s: int) -> list[Access]:
+    """Of a tile 32 wide, an element that was read once serves 32 multiply-adds; each still reads two from it."""
+    return [
+        Access("global load a", s, requests=Fraction(1, 32), sectors=s),
+        Access("global load b", s, requests=Fraction(1, 32), sectors=s),
+        Access("shared store", sum_of(s), requests=Fraction(2, 32), conflict=1),
+        Access("shared load", sum_of(s), requests=2, conflict=1),
+        Access("global store out", out_of(s), requests=1, sectors=out_of(s)),
+    ]
+
+
+def thread_tile(padded: bool) -> Callable[[int], list[Access]]:
+    """4 + 4 values serve 16 multiply-adds. Lanes stand in 4 rows of A, which share a bank unless padded."""
+    return lambda s: [
+        Access("global load a", s, requests=Fraction(1, 64), sectors=s),
+        Access("global load b", s, requests=Fraction(1, 64), sectors=s),
+        Access("shared store", sum_of(s), requests=Fraction(2, 64), conflict=1),
+        Access(
+            "shared load", sum_of(s), requests=Fraction(4, 16), conflict=1 if padded else 4, code="a[i] = "
+        ),
+        Access("shared load", sum_of(s), requests=Fraction(4, 16), conflict=1, code="b[j] = "),
+        Access("global store out", out_of(s), requests=1, sectors=max(4, out_of(s))),  # 4 rows of 8
+    ]
+
+
+def wide(s: int) -> list[Access]:
+    """16 bytes an access: 8 + 8 values serve 64 multiply-adds.
+
+    B widens on its way to shared memory: of lanes side by side, each writes the first of that many vectors.
+    """
+    widened = sum_of(s) // s
+    return [
+        Access("global load a", 16, requests=Fraction(s, 16 * 128), sectors=16),
+        Access("global load b", 16, requests=Fraction(s, 16 * 128), sectors=16),
+        Access(
+            "shared store", 16, requests=Fraction(sum_of(s), 16 * 128), code="store_vector", conflict=widened
+        ),
+        Access("shared store", sum_of(s), requests=Fraction(1, 128), code="to[e * kPitch]"),
+        Access("shared load", 16, requests=Fraction(16, 64) * sum_of(s) / 16, conflict=1),
+        Access("global store out", None, code="store_vector", sectors=4 * out_of(s) if s != 8 else 16),
+    ]
+
+
+def float4(whole: bool) -> Callable[[int], list[Access]]:
+    """4 + 4 values for 16 multiply-adds, as 2 vectors or as 8 words (of which nvcc joins some)."""
+    return lambda s: [
+        Access("global load a", 4, requests=Fraction(1, 64), sectors=4),
+        Access("global load b", 4, requests=Fraction(1, 64), sectors=4),
+        # A is turned on its way: rows of 68 words meet in 4 banks.
+        Access("shared store", 4, requests=Fraction(2, 64), conflict=(4 + 1) / 2 if whole else 1),
+        Access("shared load", 16 if whole else 4, requests=Fraction(2 if whole else 8, 16), conflict=1),
+        Access("global store out", 4, requests=1, sectors=16),
+    ]
+
+
+def cp_async(s: int) -> list[Access]:
+    """Level 4's ratio, but panels come past the registers."""
+    return [
+        Access("global cp.async workspace", 16, requests=Fraction(s, 16 * 128), sectors=16),
+        Access("global cp.async b", 16, requests=Fraction(s, 16 * 128), sectors=16),
+        Access("shared cp.async", 16, requests=Fraction(2 * s, 16 * 128), conflict=1),
+        Access("shared load", 16, requests=Fraction(16, 64) * s / 16, conflict=1, code="load_vector"),
+    ]
+
+
+def warp_specialized(s: int) -> list[Access]:
+    """8 + 16 values for 128 multiply-adds. A warp asks for boxes of panels; no other reads A or B."""
+    return [
+        Access("global tma load workspace"),
+        Access("global tma load b"),
+        Access("shared load", 16, requests=Fraction(24, 128) * s / 16, conflict=1, code="load_vector"),
+    ]
+
+
+BOX_OF_A = Access("global tma load a", 16384, requests=Fraction(32, 128 * 128 * 64), sectors=512)
+BOXES_OF_B = Access("global tma load b", 8192, requests=Fraction(2 * 32, 128 * 128 * 64), sectors=256)
+
+
+def wgmma(s: int) -> list[Access]:
+    """One box of A and two of the row-major B for 128 x 128 x 64 multiply-adds; no thread reads an operand."""
+    store = Access("global store out", s, requests=1, sectors=8)  # 8 rows of 16 bytes: half of each sector
+    return [BOX_OF_A, BOXES_OF_B, Access("none mma"), store]
+
+
+def wgmma_specialized(s: int) -> list[Access]:
+    """Results leave in boxes of 16 rows, whole lines, and get there without conflicts."""
+    staged = Access("shared stmatrix", 16, conflict=1)
+    return [
+        BOX_OF_A,
+        BOXES_OF_B,
+        Access("none mma"),
+        staged,
+        Access("global tma store out", 2048, sectors=64),
+    ]
+
+
+def skinny(s: int) -> list[Access]:
+    """As wgmma_specialized for the columns of C; 16 neighbours of C leave together, in two rows by turns."""
+    return [
+        Access("global tma load a", 2048, requests=Fraction(32, 16 * 64 * 64), sectors=64),
+        Access("global tma load b", 8192, requests=Fraction(32, 16 * 64 * 64), sectors=256),
+        Access("none mma"),
+        Access("shared store", 4, conflict=1),
+        Access("shared load", 4, conflict=1),
+        Access("global store out", s, requests=1, sectors=s),
+    ]
+
+
+def images(sectors: int) -> Callable[[int], list[Access]]:
+    """Whole images come past the threads; four lanes store 8 or 16 neighbours of C, in two rows by turns."""
+
+    def accesses(s: int) -> list[Access]:
+        stores = Access("global store out", sectors=sectors)
+        return [Access("global tma load workspace"), Access("none mma"), stores]
+
+    return accesses
+
+
+def by_warps(tile: tuple[int, int], fragments: Access) -> Callable[[int], list[Access]]:
+    """Operands of a block tile come past the registers, without conflicts like the fragments of a warp tile.
+
+    Sums go through shared memory, so that results leave in whole lines.
+    """
+
+    def accesses(s: int) -> list[Access]:
+        (bm, bn), units = tile, Fraction(s, 16)
+        return [
+            Access("global cp.async a", 16, requests=units / bn, sectors=16),
+            Access("global cp.async b", 16, requests=units / bm, sectors=16),
+            # A stage more than there are is asked for, and one step more is read.
+            Access("shared cp.async", 16, conflict=1),
+            fragments,
+            Access("none mma"),
+            Access("global store out", 16, requests=Fraction(s, 16), sectors=16),
+        ]
+
+    return accesses
+
+
+# wmma leaves it to the compiler how a fragment is loaded; the simulator does it element by element.
+WMMA = by_warps((128, 128), Access("shared load", 2, conflict=1, code="wmma_load_shared"))
+# 8 loads for 64 x 64 sums and 16 of k.
+MMA_SYNC = by_warps(
+    (128, 256), Access("shared ldmatrix", 16, requests=Fraction(8, 64 * 64 * 16 // 32), conflict=1)
+)
+# 4 loads for 32 x 32 sums and 16 of k.
+SMALL_TILE = by_warps(
+    (64, 64), Access("shared ldmatrix", 16, requests=Fraction(4, 32 * 32 * 16 // 32), conflict=1)
+)
+
+
+def split_k(s: int) -> list[Access]:
+    """Operands as in wgmma; the sums, in whole sectors, are for the kernel that adds them."""
+    return [BOX_OF_A, BOXES_OF_B, Access("none mma"), Access("global store workspace", 8, sectors=8)]
+
+
+# 24 loads for 64 x 32 sums and 8 of k.
+DMMA = Row(
+    "the same of doubles, which come element by element",
+    by_warps(
+        (128, 128),
+        Access("shared load", 8, requests=Fraction(24, 64 * 32 * 8 // 32), conflict=1, code="const double*"),
+    ),
+    (256, 256, 256),
+    (F64,),
+    all_accesses=False,
+    tolerance=0.04,  # one step more is read than multiplied
+    in_flight=lambda n: n == 2 * 32 * 1024,
+)
+
+
+def raw_tiles(bm: int, bn: int, more: tuple[Access, ...]) -> Callable[[int], list[Access]]:
+    """Operands that lie in shared memory as in global memory, each element read once a block tile."""
+    return lambda s: [
+        Access("global cp.async a", 16, requests=Fraction(s, 16) / bn, sectors=16),
+        Access("global cp.async b", 16, requests=Fraction(s, 16) / bm, sectors=16),
+        *(Access(f"shared {kind}", conflict=1) for kind in ("cp.async", "load", "store")),
+        *more,
+    ]
+
+
+SMALL, LEVEL_5 = (128, 128, 64), (640, 640, 640)
+GEMM = {
+    "naive": Row("coalesced: B in whole sectors, A by broadcast", naive(strided=False), SMALL, TYPES),
+    "naive_uncoalesced": Row("its opposite: a sector for each lane", naive(strided=True), SMALL, TYPES),
+    "tiled": Row("a 32nd of the global reads; shared ones instead", tiled, SMALL, TYPES),
+    "thread_tile": Row(
+        "a quarter of the shared reads, no conflicts", thread_tile(padded=True), SMALL, (F32, BF16, I8)
+    ),
+    "thread_tile_unpadded": Row(
+        "the same with 4-way conflicts", thread_tile(padded=False), SMALL, (F32, BF16, I8)
+    ),
+    "vectorized": Row("16 bytes an access on all ways", wide, SMALL, TYPES),
+    "float4_padded68": Row("vectors from rows that keep them aligned", float4(whole=True), SMALL, (F32,)),
+    "float4_padded65": Row("rows that do not: four words for a vector", float4(whole=False), SMALL, (F32,)),
+    "double_buffer_sync": Row("as vectorized; nothing flies but through registers", wide, SMALL, (F32,)),
+    "cp_async": Row(
+        *("two stages of 16 KB on their way while one is multiplied", cp_async, LEVEL_5, (F32,), False),
+        in_flight=lambda n: n == 2 * 16 * 1024,
+    ),
+    "warp_specialized": Row(
+        *(
+            "the fewest shared reads, the most bytes in flight",
+            warp_specialized,
+            (1024, 768, 272),
+            (F32,),
+            False,
+        ),
+        in_flight=lambda n: n >= 3 * 32 * 1024,
+        tolerance=0.03,  # stream-K: blocks begin and end in the middle of tiles
+    ),
+    "wmma": Row(
+        *("four warps of 64 x 64 sums from padded tiles", WMMA, (256, 512, 512), (BF16,)),
+        all_accesses=False,
+        in_flight=lambda n: n == 2 * 32 * 1024,
+    ),
+    "mma_sync": Row(
+        *("swizzled tiles that ldmatrix reads", MMA_SYNC, (256, 512, 512), (BF16,)),
+        all_accesses=False,
+        tolerance=0.04,  # one step more is read than multiplied
+        in_flight=lambda n: n == 2 * 48 * 1024,
+    ),
+    "small_tile": Row(
+        *("all of k on its way at once", SMALL_TILE, (128, 192, 256), (BF16,), False),
+        in_flight=lambda n: n == 4 * 16 * 1024,
+    ),
+    "split_k": Row(
+        *("sums of many parts of k, written past each other", split_k, (256, 128, 2048), (BF16,)),
+        in_flight=lambda n: n == 4 * 32 * 1024,
+    ),
+    "dmma": DMMA,
+    "dmma_m8n8k4": replace(DMMA, idea="another instruction for the same accesses"),
+    "wgmma": Row(
+        *("operands reach the tensor cores past the threads", wgmma, (256, 512, 256), (BF16,)),
+        in_flight=lambda n: n == 3 * 32 * 1024,
+    ),
+    "wgmma_specialized": Row(
+        *("and results go past the LSU, in whole lines", wgmma_specialized, (256, 512, 512), (BF16,)),
+        in_flight=lambda n: n == 6 * 32 * 1024,
+    ),
+    # The sums of a part of k go to the workspace.
+    "bf16x6_fused": Row(
+        "float32 is read once, and cut on its way to the tensor cores",
+        raw_tiles(64, 128, (Access("none mma"), Access("global store workspace", 16, sectors=16))),
+        (64, 512, 4096),
+        (F32,),
+        in_flight=lambda n: n >= 40 * 1024,
+    ),
+    "batched": Row(
+        "all of a small k on its way at once",
+        raw_tiles(64, 64, (Access("global store out", 16, requests=Fraction(4, 16), sectors=16),)),
+        (128, 128, 128),
+        (F32, torch.int32),
+        in_flight=lambda n: n == 3 * 16 * 1024,
+    ),
+    "skinny": Row(
+        *("nothing but one operand moves, 13 boxes of it at a time", skinny, (16, 8192, 1024), (BF16,)),
+        in_flight=lambda n: n == 13 * (8 + 2) * 1024,
+    ),
+    # What blocks hand to each other goes through the workspace as well.
+    **{
+        name: Row(
+            *("operands lie as shared memory has them", images(sectors), (256, 384, 512), (dtype,)),
+            all_accesses=False,
+            in_flight=lambda n: n >= 128 * 1024,
+        )
+        for name, dtype, sectors in (
+            *(("bf16x6", F32, 16), ("bf16x3", F32, 16)),
+            *(("fp16x3", F32, 16), ("int8x10", torch.int32, 16)),
+        )
+    },
+}
