@@ -41,7 +41,7 @@ __device__ __forceinline__ float repaired(const Gemm<float>& g, float sum, bool 
   return sum;
 }
 
-// Of the sums that a second launch has added up (splits.cuh).
+// Of the sums that a second launch has added up (sums/splits.cuh).
 struct Repaired {
   // place(lane): of the first of a lane's sums in C.
   template <class Sums, class Place>

@@ -42,7 +42,7 @@ Result<T> result_in(const SplitSums<Accumulator<T>>& sums) {
 }
 
 // What a lane's sums become before they are stored: what they are, or for products of planes what Repaired
-// (float_dot.cuh) makes of them.
+// (sums/float_dot.cuh) makes of them.
 struct AsAdded {
   template <class T, class Sums, class Place>
   __device__ __forceinline__ static void finish(Sums&, const Gemm<T>&, int, Place&&) {}
