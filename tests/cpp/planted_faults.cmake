@@ -11,7 +11,7 @@ endfunction()
 
 # The check, and kernels that other kernels launch.
 add_library(planted_check OBJECT cuda_on_host_test.cpp check.cpp planted_launchers.cpp)
-set(helpers gemm/level5/panel.cu gemm/level5/small.cu gemm/level5/split_k.cu transpose/copy.cu transpose/flat.cu)
+set(helpers gemm/level5/panel.cu gemm/level5/small.cu gemm/sums/splits.cu transpose/copy.cu transpose/flat.cu)
 list(TRANSFORM helpers PREPEND ${planted_cuda}/)
 fastgemm_add_planted_objects(planted_helpers ${helpers})
 fastgemm_add_planted_objects(planted_cp_async ${planted_cuda}/gemm/level5_cp_async.cu)

@@ -125,13 +125,18 @@ void gemm_panels(const Gemm<T>& problem, int batch, Context& context) {
   int splits = choose_splits(int64_t(tiles) * batch, int64_t(g.steps) * S::kK, 8 * S::kK);
   g.split_steps = int(ceil_div(g.steps, splits));
   splits = int(ceil_div(g.steps, g.split_steps));
-  const Output<Word> out = output_of(problem);
-  g.out = splits > 1 ? partial_output<Word>(g.m, g.n, int64_t(splits) * batch, context) : out;
+  SplitSums<Accumulator<T>> sums{};
+  Gemm<T> part = problem;
+  if (splits > 1) {
+    sums = split_sums(problem, batch, splits, context);
+    part.result = result_in<T>(sums), g.n = sums.pitch;
+  }
+  g.out = output_of(part);
   g.zero = 0;
   const LaunchShape shape{dim3(unsigned(tiles), unsigned(splits), unsigned(batch)), dim3(S::kThreads),
                           sizeof(typename S::Shared)};
   launch<gemm_cp_async_kernel<Word, kDot4>>("cp_async", shape, context)(g);
-  if (splits > 1) add_partials(g.out, out, g.m, g.n, batch, splits, context);
+  if (splits > 1) add_splits(sums, problem, context);
 }
 
 template void gemm_panels(const Gemm<double>&, int, Context&);

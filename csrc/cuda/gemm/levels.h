@@ -2,7 +2,9 @@
 // for csrc/simt into namespace simt.
 //
 // The ladder is read in the files level1_*.cu to level6_*.cu here. What they are built from:
-//   problem.cuh, tile.cuh, vector_tile.cuh   what every kernel is given; tiles of levels 2 to 4
+//   problem.cuh                what every kernel is given
+//   tile.cuh, vector_tile.cuh  tiles of levels 2 to 4 in shared memory
+//   ring_position.cuh          where a warp is in a ring of stages
 //   level5/    panels, warp tiles, split-K and stream-K; small products
 //   mma/       wmma, mma_sync, dmma and small_tile: swizzled tiles, the ring of stages that cp.async fills
 //   wgmma/     wgmma, wgmma_specialized, split_k and skinny: tiles that the tensor memory accelerator brings,

@@ -15,9 +15,7 @@ set(FASTGEMM_CUDA_GEMM
     csrc/cuda/gemm/pitfall_float4_padded65.cu
     csrc/cuda/gemm/level5/panel.cu
     csrc/cuda/gemm/level5/small.cu
-    csrc/cuda/gemm/level5/split_k.cu
     csrc/cuda/gemm/operands/row_copies.cu
-    csrc/cuda/gemm/sums/add_splits.cu
     csrc/cuda/gemm/sums/blend.cu
     csrc/cuda/gemm/sums/splits.cu
     csrc/cuda/gemm/special/batched.cu

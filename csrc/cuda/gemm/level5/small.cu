@@ -30,6 +30,7 @@ struct SmallArguments {
   unsigned tiles_n;
   int64_t k_split;       // of each blockIdx.y
   int64_t split_stride;  // matrices of the result between splits
+  int64_t columns;       // of the result: also those beyond n that fill a row of sums
   bool vectors_a, vectors_b;
   ResultVectors vectors_out;
 };
@@ -70,6 +71,7 @@ __global__ void __launch_bounds__(kThreads) gemm_small_kernel(const __grid_const
       }
     }
   }
+  g.n = s.columns;
   store_thread_tile(g, s.vectors_out, sums, tile, place);
 }
 
@@ -77,25 +79,26 @@ __global__ void __launch_bounds__(kThreads) gemm_small_kernel(const __grid_const
 
 template <class T>
 void gemm_small(const Gemm<T>& g, int batch, Context& context) {
-  using Word = PanelWord<T>;
   const TileGrid tiles = tile_grid(g.m, g.n, kBlock, kBlock, batch);
   constexpr int kLeastSplit = 2 * kBK<T>, kLeastK = 4 * kLeastSplit;  // below, a second launch costs more
   const int splits = g.k < kLeastK ? 1 : choose_splits(int64_t(tiles.grid.x) * batch, g.k, kLeastSplit);
-  SmallArguments<T> s{g,     tiles.tiles_n,      ceil_div(ceil_div(g.k, splits), kBK<T>) * kBK<T>,
-                      batch, takes_vectors(g.a), takes_vectors(g.b),
-                      {}};
+  SmallArguments<T> s{.gemm = g,
+                      .tiles_n = tiles.tiles_n,
+                      .k_split = ceil_div(ceil_div(g.k, splits), kBK<T>) * kBK<T>,
+                      .split_stride = batch,
+                      .columns = g.n,
+                      .vectors_a = takes_vectors(g.a),
+                      .vectors_b = takes_vectors(g.b)};
   LaunchShape shape{tiles.grid, dim3(kThreads), sizeof(Buffers<T>)};
-  const Output<Word> out = output_of(g);
-  Output<Word> partials{};
+  SplitSums<Accumulator<T>> sums{};
   if (splits > 1) {
     shape.grid.y = unsigned(splits);
-    partials = partial_output<Word>(g.m, g.n, int64_t(splits) * batch, context);
-    Result<T>& r = s.gemm.result;
-    r = {partials.result.out, g.n, g.m * g.n, nullptr, 0, 0, 0, Word(1), Word(0), sizeof(T) == 2};
+    sums = split_sums(g, batch, splits, context);
+    s.gemm.result = result_in<T>(sums), s.columns = sums.pitch;
   }
   s.vectors_out = result_vectors(s.gemm.result);
   launch<gemm_small_kernel<T>>("small", shape, context)(s);
-  if (splits > 1) add_partials(partials, out, g.m, g.n, batch, splits, context);
+  if (splits > 1) add_splits(sums, g, context);
 }
 
 template void gemm_small(const Gemm<double>&, int, Context&);

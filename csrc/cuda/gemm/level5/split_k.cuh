@@ -1,8 +1,9 @@
-// Deterministic split-K: when C has too few tiles to occupy the device, several blocks share the k of a tile,
-// write their sums as matrices of their own, and a second launch adds those in order.
+// Whether level 5 splits k, and how: when C has too few tiles to occupy the device, several blocks share the
+// k of a tile, write their sums as matrices of their own, and a second launch adds those in a fixed order
+// (sums/splits.cuh).
 #pragma once
 
-#include "cuda/gemm/level5/panel.cuh"
+#include "cuda/gemm/sums/splits.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
@@ -22,22 +23,5 @@ inline int choose_splits(int64_t tiles, int64_t k, int64_t least) {
   }
   return best;
 }
-
-// The output of the split products: splits x batch matrices of m x n sums, in the workspace.
-template <class Word>
-Output<Word> partial_output(int64_t m, int64_t n, int64_t matrices, Context& context) {
-  Output<Word> o{};
-  o.result.out = context.allocate(size_t(m * n * matrices) * sizeof(Word));
-  o.result.row_stride = n;
-  o.result.batch_stride = m * n;
-  o.result.alpha = 1;
-  o.stored = sizeof(Word) == 8 ? DType::f64 : std::is_same_v<Word, float> ? DType::f32 : DType::i32;
-  return o;
-}
-
-// out = alpha * (the sum of the partial matrices) + beta * c.
-template <class Word>
-void add_partials(const Output<Word>& partials, const Output<Word>& out, int64_t m, int64_t n, int batch,
-                  int splits, Context&);
 
 }  // namespace fastgemm::FASTGEMM_TARGET

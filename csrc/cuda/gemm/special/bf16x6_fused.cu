@@ -3,64 +3,28 @@
 // reads those. That counts when operands are read about once: so this row is for products with few rows or
 // columns, for long k over a small C, and for batches of small matrices.
 //
-//   - The longer side of C is the rows of wgmma. They stay in registers: a lane reads the floats that its
-//     fragments are made of, and cuts them; no other lane needs them.
-//   - The shorter side is the columns. All warps need those, so the block cuts them once, a stage ahead, into
-//     planes in shared memory.
+//   - The longer side of C is the rows of wgmma, which are cut in registers; the shorter one is the columns,
+//     which are cut into planes in shared memory (special/fused_planes.cuh).
 //   - Sums of 16 products are made in the tensor cores, small ones first, and added to sums in registers,
 //     rounded to nearest: a sum is truncated once a step. Meanwhile the next step is cut.
 //   - Operands are multiplied by 2^24 first, so that bf16 holds all bits of the smallest float32; sums that
 //     are not finite are computed again by fused multiply-adds (sums/float_dot.cuh).
-//   - k is split to fill the device; a second launch adds the sums in order (sums/add_splits.cu).
+//   - k is split to fill the device; a second launch adds the sums in order (sums/splits.cuh).
 //
 // Measured on an H200, cold L2, against cuBLAS SGEMM in the same run (NT, NN): with 8192 x 8192 weights 1.6
 // and 1.5 at m = 8, 1.6 and 1.7 at 16, 2.1 and 1.9 at 32, 1.5 and 1.4 at 64, but 1.1 and 0.85 at 1; 256 x 256
 // x 65536 1.5 and 1.4; 64 products of 128 x 128 x 128 1.1 and 1.04. At m = 8 operands pass at 3.1 TB/s; at 64
 // the tensor cores take a third of the time.
-#include "cuda/device/wgmma.cuh"
 #include "cuda/gemm/levels.h"
-#include "cuda/gemm/packed/scheme.cuh"
-#include "cuda/gemm/special/raw_tile.cuh"
-#include "cuda/gemm/sums/add_splits.cuh"
+#include "cuda/gemm/special/fused_planes.cuh"
 #include "cuda/gemm/sums/float_dot.cuh"
+#include "cuda/gemm/sums/splits.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
+namespace fused {
 namespace {
 
-using Scheme = packed::Bf16x6;
-constexpr int kPlanes = Scheme::kPlanes;
-constexpr float kScale = 16777216.f, kUnscale = 1 / (kScale * kScale);  // 2^24
-constexpr int kWarps = 4, kThreads = 32 * kWarps;                       // a warpgroup
-constexpr int kHalves = 2, kRows = 64 * kHalves;                        // two wgmma of 64 rows
-constexpr int kSteps = kTileK / 16;
-
-template <int columns_, bool rows_along_k_>
-struct Tile {
-  static constexpr bool kRowsAlongK = rows_along_k_;
-  static constexpr int kColumns = columns_, kFragments = columns_ / 8, kSums = columns_ / 2;
-  static constexpr int kStages = columns_ == 32 ? 4 : 3, kBlocksAnSM = columns_ == 16 ? 3 : 2;
-  static constexpr int kRowPitch = kLinePitch<kRows, 8>;
-  static constexpr int kColumnPitch = kLinePitch < kColumns, rows_along_k_ ? 4 : 8 > ;
-  static constexpr int kRowWords = kRowsAlongK ? kRows * kTileK : kTileK * kRowPitch;
-  static constexpr int kColumnWords = kTileK * kColumnPitch;
-
-  // A plane of a step as wgmma reads it: 8 values of k of all columns, then the other 8; 4 words a column.
-  static constexpr int kHalfWords = kColumns * 4, kPlaneWords = 2 * kHalfWords;
-  struct Ring {
-    float rows[kStages][kRowWords];                                 // (kRows, kTileK)
-    float columns[kStages][kColumnWords];                           // (kColumns, kTileK)
-    alignas(128) uint32_t planes[2][kSteps][kPlanes][kPlaneWords];  // of the columns
-  };
-  // The sums on their way to C, whose rows are the tile's columns or its rows.
-  static constexpr int kSlabPitchAlongRows = kLinePitch<kRows, 4>;        // (kColumns, kRows)
-  static constexpr int kSlabPitchAlongColumns = kLinePitch<kColumns, 8>;  // (kRows, kColumns)
-  union Shared {
-    Ring ring;
-    float slab[std::max(kColumns * kSlabPitchAlongRows, kRows* kSlabPitchAlongColumns)];
-  };
-};
-
-struct FusedArguments {
+struct Arguments {
   Gemm<float> gemm;
   PanelSource<float> rows, columns;
   int64_t rows_batch_stride, columns_batch_stride;
@@ -71,82 +35,6 @@ struct FusedArguments {
   bool split;
   ResultVectors vectors;
 };
-
-// Eight floats as registers of fragments, of each plane.
-__device__ __forceinline__ void cut(const float (&x)[8], uint32_t (&planes)[kPlanes][4]) {
-  uint32_t bits[8];
-  FASTGEMM_UNROLL
-  for (int i = 0; i < 8; ++i) bits[i] = __float_as_uint(x[i] * kScale);
-  Scheme::cut(bits, planes);
-}
-
-// The row of slot i of a lane among the 32 of its warp: slots 0 and 1 are the first half's, 2 and 3 the
-// other's.
-template <bool rows_along_k>
-__device__ __forceinline__ int row_of_slot(int i) {
-  return rows_along_k ? 8 * i + lane_row() : 4 * lane_row() + i;
-}
-
-using Fragments = uint32_t[kHalves][kPlanes][4];
-
-// The fragments of a step, of the warp's rows.
-template <class T>
-__device__ __forceinline__ void cut_rows(Fragments& to, const float* tile, int step) {
-  using Four = Vector<float, 4>;
-  const int row = int(threadIdx.x) / 32 * 32;
-  float x[4][4];  // slot, k
-  FASTGEMM_UNROLL
-  for (int i = 0; i < 4; ++i) {
-    if constexpr (T::kRowsAlongK) {
-      const int at = place_along_k(row + lane_row(), 4 * lane_quad()) ^ 16 * step;
-      const Four four = load_vector<Four>(tile + at + 8 * i * kTileK);
-      FASTGEMM_UNROLL
-      for (int k = 0; k < 4; ++k) x[i][k] = four[k];
-    } else {
-      const int k = 16 * step + 4 * i + lane_quad();
-      const Four four = load_vector<Four>(tile + k * T::kRowPitch + row + 4 * lane_row());
-      FASTGEMM_UNROLL
-      for (int s = 0; s < 4; ++s) x[s][i] = four[s];
-    }
-  }
-  FASTGEMM_UNROLL
-  for (int h = 0; h < kHalves; ++h) {
-    const float(&low)[4] = x[2 * h], (&high)[4] = x[2 * h + 1];
-    const float fragment[8] = {low[0], low[1], high[0], high[1], low[2], low[3], high[2], high[3]};
-    cut(fragment, to[h]);
-  }
-}
-
-// The planes of a stage's columns, also of one past the last, which nobody reads. A warp takes 8 columns at a
-// time, of both steps.
-template <class T>
-__device__ __forceinline__ void cut_columns(uint32_t (&to)[kSteps][kPlanes][T::kPlaneWords],
-                                            const float* tile, bool along_k) {
-  static_assert(kSteps == 2);
-  FASTGEMM_UNROLL
-  for (int first = 0; first < T::kFragments; first += kWarps) {
-    const int fragment = first + int(threadIdx.x) / 32;
-    if (T::kFragments % kWarps != 0 && fragment >= T::kFragments) return;
-    const int column = 8 * fragment + lane_row();
-    const int k0 = T::kRowsAlongK ? 4 * lane_quad() : lane_quad();
-    constexpr int kNext = T::kRowsAlongK ? 1 : 4;  // k from slot to slot
-    float x[8];
-    if (along_k) {
-      FASTGEMM_UNROLL
-      for (int i = 0; i < 8; ++i)
-        x[i] = load_speculative(tile[place_along_k(column, k0) ^ (16 * (i / 4) + kNext * (i % 4))]);
-    } else {
-      FASTGEMM_UNROLL
-      for (int i = 0; i < 8; ++i)
-        x[i] = load_speculative(tile[(k0 + 16 * (i / 4) + kNext * (i % 4)) * T::kColumnPitch + column]);
-    }
-    uint32_t planes[kPlanes][4];
-    cut(x, planes);
-    FASTGEMM_UNROLL
-    for (int i = 0; i < kPlanes * 4; ++i)
-      to[i % 4 / 2][i / 4][i % 2 * T::kHalfWords + 4 * column + lane_quad()] = planes[i / 4][i % 4];
-  }
-}
 
 // A thread's sums: 64 rows twice, of all columns of the tile.
 template <class T>
@@ -230,8 +118,8 @@ __device__ __forceinline__ void multiply_stage(Sums<T>& sums, const float* rows,
 
 // The slab to C, four elements of a row at a time.
 template <class T>
-__device__ __forceinline__ void store_slab(const FusedArguments& g, const Gemm<float>& here,
-                                           const float* slab, int64_t row0, int64_t column0) {
+__device__ __forceinline__ void store_slab(const Arguments& g, const Gemm<float>& here, const float* slab,
+                                           int64_t row0, int64_t column0) {
   const int length = g.along_rows ? kRows : T::kColumns;
   const int pitch = g.along_rows ? T::kSlabPitchAlongRows : T::kSlabPitchAlongColumns;
   const int64_t c_row0 = g.along_rows ? column0 : row0, c_column0 = g.along_rows ? row0 : column0;
@@ -259,8 +147,7 @@ __device__ __forceinline__ void store_slab(const FusedArguments& g, const Gemm<f
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads, T::kBlocksAnSM)
-    gemm_bf16x6_fused_kernel(const __grid_constant__ FusedArguments g) {
+__global__ void __launch_bounds__(kThreads, T::kBlocksAnSM) gemm_kernel(const __grid_constant__ Arguments g) {
 #if FASTGEMM_SM90A
   FASTGEMM_DYNAMIC_SHARED(typename T::Shared, shared);
   typename T::Ring& ring = shared->ring;
@@ -326,17 +213,17 @@ int choose_ways(int64_t tiles, int64_t steps, int blocks_an_sm) {
 }
 
 template <class T>
-TileGrid grid_of(const FusedArguments& arguments, int batch) {
+TileGrid grid_of(const Arguments& arguments, int batch) {
   return tile_grid(arguments.rows.x_extent, arguments.columns.x_extent, kRows, T::kColumns, batch);
 }
 template <class T>
-int ways_of(const FusedArguments& arguments, int batch) {
+int ways_of(const Arguments& arguments, int batch) {
   const int64_t tiles = int64_t(grid_of<T>(arguments, batch).grid.x) * batch;
   return choose_ways(tiles, ceil_div(arguments.gemm.k, kTileK), T::kBlocksAnSM);
 }
 
 template <class T>
-void launch_fused(const Gemm<float>& g, FusedArguments arguments, int batch, Context& context) {
+void launch_fused(const Gemm<float>& g, Arguments arguments, int batch, Context& context) {
   const int64_t steps = ceil_div(g.k, kTileK);
   TileGrid tiles = grid_of<T>(arguments, batch);
   const int64_t split_steps = std::max<int64_t>(ceil_div(steps, ways_of<T>(arguments, batch)), 1);
@@ -345,20 +232,21 @@ void launch_fused(const Gemm<float>& g, FusedArguments arguments, int batch, Con
   arguments.split_k = split_steps * kTileK;
   arguments.split = ways > 1;
   tiles.grid.y = unsigned(ways);
+  SplitSums<float> sums{};
   if (ways > 1) {
-    auto* partials = static_cast<float*>(context.allocate(size_t(g.m * g.n * batch * ways) * sizeof(float)));
-    arguments.split_stride = g.m * g.n * batch;
-    arguments.gemm.result = {partials, g.n, g.m * g.n, nullptr, 0, 0, 0, 1, 0, false};
+    sums = split_sums(g, batch, ways, context);
+    arguments.split_stride = sums.matrix * batch;
+    arguments.gemm.result = result_in<float>(sums);
+    arguments.gemm.n = sums.pitch;
   }
   arguments.vectors = result_vectors(arguments.gemm.result);
-  if (ways > 1 && arguments.split_stride % 4 != 0) arguments.vectors.out = false;
-  launch<gemm_bf16x6_fused_kernel<T>>(
-      "bf16x6_fused", {tiles.grid, dim3(kThreads), sizeof(typename T::Shared)}, context)(arguments);
-  if (ways > 1) add_splits(static_cast<const float*>(arguments.gemm.result.out), g, batch, ways, context);
+  launch<gemm_kernel<T>>("bf16x6_fused", {tiles.grid, dim3(kThreads), sizeof(typename T::Shared)},
+                         context)(arguments);
+  if (ways > 1) add_splits<Repaired>(sums, g, context);
 }
 
 template <bool rows_along_k>
-void launch_columns(const Gemm<float>& g, const FusedArguments& arguments, int batch, Context& context) {
+void launch_columns(const Gemm<float>& g, const Arguments& arguments, int batch, Context& context) {
   const int64_t columns = arguments.columns.x_extent;
   if (columns <= 16) return launch_fused<Tile<16, rows_along_k>>(g, arguments, batch, context);
   // Narrower tiles where wide ones would leave half of each multiprocessor idle.
@@ -370,19 +258,20 @@ void launch_columns(const Gemm<float>& g, const FusedArguments& arguments, int b
 }
 
 }  // namespace
+}  // namespace fused
 
 void gemm_bf16x6_fused(const GemmProblem& problem, Context& context) {
   run_float(problem, [&](const Gemm<float>& g, int batch) {
     const PanelSource<float> a{g.a.data, g.a.row_stride, g.a.col_stride, g.m, g.k, takes_vectors(g.a)};
     const PanelSource<float> b{g.b.data, g.b.col_stride, g.b.row_stride, g.n, g.k, takes_vectors(g.b)};
     const bool along_rows = g.n > g.m;
-    FusedArguments f{};
+    fused::Arguments f{};
     f.gemm = g, f.along_rows = along_rows;
     f.rows = along_rows ? b : a, f.columns = along_rows ? a : b;
     f.rows_batch_stride = along_rows ? g.b.batch_stride : g.a.batch_stride;
     f.columns_batch_stride = along_rows ? g.a.batch_stride : g.b.batch_stride;
-    f.rows.k_stride == 1 ? launch_columns<true>(g, f, batch, context)
-                         : launch_columns<false>(g, f, batch, context);
+    f.rows.k_stride == 1 ? fused::launch_columns<true>(g, f, batch, context)
+                         : fused::launch_columns<false>(g, f, batch, context);
   });
 }
 

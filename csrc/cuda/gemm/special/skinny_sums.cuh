@@ -9,6 +9,7 @@
 // (measured at 32000 x 512). So sums go through shared memory and a loop.
 #pragma once
 
+#include "cuda/gemm/sums/splits.cuh"
 #include "cuda/gemm/wgmma/operand.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -219,23 +220,13 @@ __global__ void __launch_bounds__(128) gemm_skinny_add_kernel(const __grid_const
   const Acc* from = share_of<S>(g, first, true, warpgroup, group);
   const Acc* next = share_of<S>(g, first + 1, false, warpgroup, group);
   constexpr int kAtOnce = 8, kNextBlock = 2 * S::kM * S::kN;
-  Acc sum[4] = {};
-  FASTGEMM_NO_UNROLL
-  for (int block = first; block <= last; block += kAtOnce) {
-    Vector16<Acc> part[kAtOnce];
-    FASTGEMM_UNROLL
-    for (int i = 0; i < kAtOnce; ++i) {
-      if (block + i <= last) part[i] = load_vector<Vector16<Acc>>(from);
-      from = next, next += kNextBlock;
-    }
-    FASTGEMM_UNROLL
-    for (int i = 0; i < kAtOnce; ++i) {
-      if (block + i > last) continue;
-      FASTGEMM_UNROLL
-      for (int j = 0; j < 4; ++j) sum[j] += part[i][j];
-    }
-  }
-  put_in_slab<Rows>(slab[warp].word, 0, sum);
+  Vector16<Acc> sum{};
+  add_vectors<kAtOnce>(sum, last - first + 1, 1, [&] {
+    const Acc* const here = from;
+    from = next, next += kNextBlock;
+    return here;
+  });
+  put_in_slab<Rows>(slab[warp].word, 0, sum.v);
   __syncwarp();
   store_slab(g, slab[warp].word, place.batch, row, column, min(8, int(g.narrow.side) - column));
 }

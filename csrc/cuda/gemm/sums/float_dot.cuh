@@ -2,6 +2,7 @@
 // sums beyond the range of scaled planes).
 #pragma once
 
+#include "cuda/device/vector.cuh"
 #include "cuda/gemm/problem.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -39,5 +40,19 @@ __device__ __forceinline__ float repaired(const Gemm<float>& g, float sum, bool 
   }
   return sum;
 }
+
+// Of the sums that a second launch has added up (sums/splits.cuh).
+struct Repaired {
+  // place(lane): of the first of a lane's sums in C.
+  template <class Sums, class Place>
+  __device__ __forceinline__ static void finish(Sums& sum, const Gemm<float>& g, int valid, Place&& place) {
+    FASTGEMM_UNROLL
+    for (int e = 0; e < kPer16Bytes<float>; ++e)
+      sum[e] = repaired(g, sum[e], e < valid, [&](int lane) {
+        const Element first = place(lane);
+        return Element{first.row, first.column + e};
+      });
+  }
+};
 
 }  // namespace fastgemm::FASTGEMM_TARGET

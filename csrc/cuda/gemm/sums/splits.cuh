@@ -1,7 +1,7 @@
-// Split-K of the tensor-core rungs: when C has too few tiles to occupy the device, several blocks share the k
-// of a tile. Each writes its sums as a matrix of its own, and a second kernel adds those in a fixed order. It
-// is launched while the first still runs and asks for all of its operands at once. (256 x 256 x 65536 in
-// bf16: 33 us, where wgmma_specialized, one block of which adds the sums of 32 others in turn, takes 57.)
+// Split-K: when C has too few tiles to occupy the device, several blocks share the k of a tile. Each writes
+// its sums as a matrix of its own, and a second kernel adds those in a fixed order. It is launched while the
+// first still runs and asks for all of its operands at once. (256 x 256 x 65536 in bf16: 33 us, where
+// wgmma_specialized, one block of which adds the sums of 32 others in turn, takes 57.)
 #pragma once
 
 #include "cuda/device/vector.cuh"
@@ -9,7 +9,8 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// Matrices of sums (m, pitch) in the workspace: [split][batch]. The pitch is a multiple of 4.
+// Matrices of sums (m, pitch) in the workspace: [split][batch]. Rows are whole vectors of 16 bytes, all of
+// which is written and read: behind the n-th column anything.
 template <class Acc>
 struct SplitSums {
   Acc* data;
@@ -27,14 +28,52 @@ struct SplitSums {
 
 template <class T>
 SplitSums<Accumulator<T>> split_sums(const Gemm<T>& g, int batch, int splits, Context& context) {
-  const int64_t pitch = ceil_div(g.n, 4) * 4, matrix = g.m * pitch;
-  void* const data = context.allocate(sizeof(Accumulator<T>) * size_t(splits) * size_t(batch * matrix));
-  return {static_cast<Accumulator<T>*>(data), pitch, matrix, int(g.m), int(g.n), batch, splits};
+  using Acc = Accumulator<T>;
+  const int64_t pitch = ceil_div(g.n, kPer16Bytes<Acc>) * kPer16Bytes<Acc>, matrix = g.m * pitch;
+  void* const data = context.allocate(sizeof(Acc) * size_t(splits) * size_t(batch * matrix));
+  return {static_cast<Acc*>(data), pitch, matrix, int(g.m), int(g.n), batch, splits};
 }
 
-// out = alpha * (the sum of the splits) + beta * c, behind a kernel that has called let_next_kernel_begin().
+// The same as the result of a kernel: that of split s of matrix i is number s * batch + i, its rows as long
+// as the pitch.
 template <class T>
+Result<T> result_in(const SplitSums<Accumulator<T>>& sums) {
+  return {sums.data, sums.pitch, sums.matrix, nullptr, 0, 0, 0, 1, 0, Result<T>::kMayBeWide};
+}
+
+// What a lane's sums become before they are stored: what they are, or for products of planes what Repaired
+// (sums/float_dot.cuh) makes of them.
+struct AsAdded {
+  template <class T, class Sums, class Place>
+  __device__ __forceinline__ static void finish(Sums&, const Gemm<T>&, int, Place&&) {}
+};
+
+// out = alpha * (the sum of the splits) + beta * c. The kernel before may have called
+// let_next_kernel_begin().
+template <class Finish = AsAdded, class T>
 void add_splits(const SplitSums<Accumulator<T>>&, const Gemm<T>&, Context&);
+
+// Adds vectors to `sum` in order: while `left`, less `step` for each, is positive, from where next() says.
+// AT_ONCE of them are on their way at a time. The loop also runs once for nothing.
+template <int AT_ONCE, class Acc, class Next>
+__device__ __forceinline__ void add_vectors(Vector16<Acc>& sum, int left, int step, Next&& next) {
+  FASTGEMM_NO_UNROLL
+  do {
+    Vector16<Acc> read[AT_ONCE];
+    FASTGEMM_UNROLL
+    for (int i = 0; i < AT_ONCE; ++i) {
+      const Acc* const from = next();
+      if (i * step < left) read[i] = load_vector<Vector16<Acc>>(from);
+    }
+    FASTGEMM_UNROLL
+    for (int i = 0; i < AT_ONCE; ++i) {
+      if (i * step >= left) continue;
+      FASTGEMM_UNROLL
+      for (int e = 0; e < kPer16Bytes<Acc>; ++e) sum[e] += read[i][e];
+    }
+    left -= AT_ONCE * step;
+  } while (left > 0);
+}
 
 // The stages of k in equal parts: the first `longer` splits have one more.
 struct SplitStages {
