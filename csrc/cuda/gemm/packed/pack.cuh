@@ -7,8 +7,8 @@
 //   (kStageK / kPerUnit units, tile_side, 16 bytes)
 // which is how wgmma reads a tile that is not swizzled (wgmma.cuh), and free of bank conflicts.
 //
-// A block has some rows (of m or n) for all of k, so that it knows their largest magnitudes at the end, and
-// can pack them once more, scaled, where that is needed.
+// A block has some rows (of m or n) for all of k, so that it knows their largest and smallest magnitudes at
+// the end, and can pack them once more, scaled, where that is needed.
 #pragma once
 
 #include "cuda/device/vector.cuh"
@@ -86,10 +86,9 @@ class RowPacker {
 
   __device__ __forceinline__ int row() const { return row_; }
 
-  // Packs the thread's part of its row, times scale, or only looks at it. Returns the largest magnitude in
-  // it, as bits.
-  __device__ __forceinline__ uint32_t pack(float scale, bool stores = true) const {
-    uint32_t largest = 0;
+  // Packs the thread's part of its row, times scale, or only looks at it. Returns the magnitudes in it.
+  __device__ __forceinline__ Magnitudes pack(float scale, bool stores = true) const {
+    Magnitudes magnitudes;
     const int units = s_.stages * kStageUnits;
     const int step = int(blockDim.x) / 32 * kLanes * kUnits;
     FASTGEMM_NO_UNROLL
@@ -102,14 +101,14 @@ class RowPacker {
         if constexpr (Scheme::kScaling != Scaling::none) {
           FASTGEMM_UNROLL
           for (uint32_t& word : words[u]) {
-            largest = max(largest, word & 0x7fffffffu);
+            magnitudes.add(word);
             word = __float_as_uint(__uint_as_float(word) * scale);
           }
         }
         if (stores && unit(first, u) < units) store(words[u], unit(first, u));
       }
     }
-    return largest;
+    return magnitudes;
   }
 
  private:
@@ -182,17 +181,19 @@ class RowPacker {
   unsigned char* to_;
 };
 
-// The largest of what the block's threads have for their row. Lane by lane: all warps have the same rows.
+// Of all of a row, from what the block's threads have of it. Lane by lane: all warps have the same rows.
 template <int rows>
-__device__ __forceinline__ uint32_t largest_of_rows(uint32_t mine) {
-  FASTGEMM_SHARED uint32_t of_warps[kMostPackThreads / 32][32];
+__device__ __forceinline__ Magnitudes magnitudes_of_rows(Magnitudes mine) {
+  FASTGEMM_SHARED uint32_t largest[kMostPackThreads / 32][32], smallest_less_1[kMostPackThreads / 32][32];
   FASTGEMM_UNROLL
-  for (int lanes = rows; lanes < 32; lanes *= 2) mine = max(mine, __shfl_xor_sync(0xffffffffu, mine, lanes));
-  const int lane = int(threadIdx.x) % 32;
-  of_warps[threadIdx.x / 32][lane] = mine;
+  for (int lanes = rows; lanes < 32; lanes *= 2)
+    mine.add({__shfl_xor_sync(0xffffffffu, mine.largest, lanes),
+              __shfl_xor_sync(0xffffffffu, mine.smallest_less_1, lanes)});
+  const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
+  largest[warp][lane] = mine.largest, smallest_less_1[warp][lane] = mine.smallest_less_1;
   __syncthreads();
   const int warps = int(blockDim.x) / 32;
-  for (int w = 0; w < warps; ++w) mine = max(mine, of_warps[w][lane]);
+  for (int w = 0; w < warps; ++w) mine.add({largest[w][lane], smallest_less_1[w][lane]});
   return mine;
 }
 
@@ -207,9 +208,10 @@ __device__ __forceinline__ void pack_rows(const Source<typename Scheme::Operand>
     bool any = false;
     FASTGEMM_NO_UNROLL
     for (int pass = 0; pass < 2; ++pass) {
-      const uint32_t largest = packer.pack(scale, !kAll || pass == 1);
+      const Magnitudes magnitudes = packer.pack(scale, !kAll || pass == 1);
       if (pass == 1) break;
-      scale = Scheme::scale_of(largest_of_rows<kRowsOfBlock<typename Scheme::Operand, along_k>>(largest));
+      scale =
+          Scheme::scale_of(magnitudes_of_rows<kRowsOfBlock<typename Scheme::Operand, along_k>>(magnitudes));
       any = __any_sync(0xffffffffu, scale != 1.f);
       if (!kAll && !any) break;
     }

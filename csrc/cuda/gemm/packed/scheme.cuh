@@ -34,7 +34,22 @@ struct Ring {
 enum class Loop { promoting, sweeping };
 
 // Which rows of A and columns of B are multiplied by powers of two before they are cut.
-enum class Scaling { none, tiny_rows, all_rows };
+enum class Scaling { none, small_elements, all_rows };
+
+// The magnitudes in a row, as bits. The smallest is that of all but zeros: less 1, zero is the largest number
+// there is.
+struct Magnitudes {
+  uint32_t largest = 0, smallest_less_1 = ~0u;
+
+  __device__ __forceinline__ void add(uint32_t bits) {
+    const uint32_t magnitude = bits & 0x7fffffffu;
+    add({magnitude, magnitude - 1});
+  }
+  __device__ __forceinline__ void add(const Magnitudes& other) {
+    largest = max(largest, other.largest);
+    smallest_less_1 = min(smallest_less_1, other.smallest_less_1);
+  }
+};
 
 // Elements of a plane in the 16 bytes that a thread packs at a time.
 template <class Scheme>
@@ -74,13 +89,19 @@ struct FloatPlanes {
     }
   }
 
-  // bf16 has float32's range, but the last bits of x lie 2^-23 below the first, and bf16 ends at 2^-133: a
-  // row whose largest magnitude is below 2^-86 would lose some, or some of their products.
-  static constexpr Scaling kScaling = Scaling::tiny_rows;
-  __device__ __forceinline__ static float scale_of(uint32_t largest_bits) {
-    constexpr float kUp = 18446744073709551616.f;  // 2^64
-    constexpr uint32_t kTiny = uint32_t(127 - 86) << 23;
-    return largest_bits != 0 && largest_bits < kTiny ? kUp : 1.f;
+  // bf16 has float32's range, but the last bits of x lie 2^-23 below the first, and bf16 ends at 2^-133: an
+  // element below 2^-110 would lose some, which decide wherever the larger ones of its row meet zeros. Times
+  // 2^24 the smallest float32 is 2^-125. A row all below 2^-86 is taken further up, or products of its planes
+  // would lose bits, float32 ending at 2^-149. Where a row spans so much that no power of two fits, NaN says
+  // so: all its sums become NaN, and repair_kernel computes them (repair.cuh).
+  static constexpr Scaling kScaling = Scaling::small_elements;
+  __device__ __forceinline__ static float scale_of(const Magnitudes& row) {
+    constexpr float kUp = 16777216.f, kFarUp = 18446744073709551616.f;  // 2^24, 2^64
+    constexpr uint32_t kTiny = uint32_t(127 - 86) << 23, kSmall = uint32_t(127 - 110) << 23;
+    constexpr uint32_t kLarge = uint32_t(127 + 103) << 23, kNaN = 0x7fffffffu;
+    if (row.largest < kTiny) return row.largest != 0 ? kFarUp : 1.f;
+    if (row.smallest_less_1 >= kSmall - 1) return 1.f;
+    return row.largest < kLarge ? kUp : __uint_as_float(kNaN);
   }
 };
 
@@ -131,10 +152,10 @@ struct Fp16x3 : FloatPlanes<Half, 2, 1 << 11> {
   using Small = Products<Product{1, 0}, Product{0, 1}>;
 
   static constexpr Scaling kScaling = Scaling::all_rows;
-  __device__ __forceinline__ static float scale_of(uint32_t largest_bits) {
-    const int exponent = 14 + 127 - int(largest_bits >> 23);
+  __device__ __forceinline__ static float scale_of(const Magnitudes& row) {
+    const int exponent = 14 + 127 - int(row.largest >> 23);
     const int representable = max(min(exponent, 126), -112);
-    return largest_bits == 0 ? 1.f : __uint_as_float(uint32_t(127 + representable) << 23);
+    return row.largest == 0 ? 1.f : __uint_as_float(uint32_t(127 + representable) << 23);
   }
 };
 
