@@ -41,9 +41,11 @@ enum class Scaling { none, small_elements, all_rows };
 struct Magnitudes {
   uint32_t largest = 0, smallest_less_1 = ~0u;
 
+  template <bool smallest>
   __device__ __forceinline__ void add(uint32_t bits) {
     const uint32_t magnitude = bits & 0x7fffffffu;
-    add({magnitude, magnitude - 1});
+    largest = max(largest, magnitude);
+    if constexpr (smallest) smallest_less_1 = min(smallest_less_1, magnitude - 1);
   }
   __device__ __forceinline__ void add(const Magnitudes& other) {
     largest = max(largest, other.largest);
