@@ -117,10 +117,19 @@ struct FloatPlanes {
 //
 // Componentwise it is at most 0.87. Magnitudes over 12 decades are the hardest, because few terms make up a
 // sum, and rounding to nearest hardly errs there: hence chunks of one stage for short k (with two 1.3 at
-// 128), and no chunks but float32 arithmetic for shorter ones still (1.1 at 64). Chunks of 3 stages take 3 %
-// less time than of 2; where C is large cuBLAS does not split k and errs more (0.81 at worst at 4096 x 4096 x
-// 512, 0.37 at 4096 x 4096 x 4096). With the products of a stage in turn normal data would be at 2.4 at 512,
-// and with all of k summed in the tensor cores at 10 and more.
+// 128), and no chunks but float32 arithmetic for shorter ones still (1.1 at 64).
+//
+// What cuBLAS makes of a short k depends on m and n as well: where C has few tiles it splits k, and the
+// shorter the parts, the less it errs. With chunks of two stages 333 x 517 is at 1.08, 1.03 and 1.13 of its
+// error (uniform, positive, wide) at 511, at 0.84, 0.83 and 0.91 at 1023, and lower beyond. By how the errors
+// grow from 127 to 255, chunks of one stage make that 0.96 (uniform) and 0.98 (wide) at 511: an estimate. They
+// take up to 9 % more time a stage, three times what lies between chunks of 3 and of 2: 1.4 of 36 us at 1024 x
+// 1024 x 1024, where a multiprocessor has 15 stages, 0.2 us at 333 x 517 x 511, where it has 2. The limit of
+// 12 includes 768 x 1024 up to 1024.
+//
+// Chunks of 3 stages take 3 % less time than of 2; where C is large cuBLAS does not split k and errs more
+// (0.81 at worst at 4096 x 4096 x 512, 0.37 at 4096 x 4096 x 4096). With the products of a stage in turn
+// normal data would be at 2.4 at 512, and with all of k summed in the tensor cores at 10 and more.
 struct Bf16x6 : FloatPlanes<BFloat16, 3, 1> {
   static constexpr Ring kRings[] = {{0, 1, 1, 5, 7}, {1, 2, 1, 3, 3}};
   static constexpr double kNarrowTime = 0.71;
@@ -128,7 +137,10 @@ struct Bf16x6 : FloatPlanes<BFloat16, 3, 1> {
   static constexpr int kStagger = 1;  // stages by which the second warpgroup's chunks are ahead: it
                                       // multiplies while the first one adds (1 % at 8192)
   // Of sums of so many stages, for so many tiles a multiprocessor.
-  static int chunk(int stages, double waves) { return stages <= 14 ? 1 : waves < 4 ? 2 : 3; }
+  static int chunk(int stages, double waves) {
+    const bool is_small = stages <= 32 && stages * waves <= 12;  // cuBLAS splits k
+    return stages <= 14 || is_small ? 1 : waves < 4 ? 2 : 3;
+  }
   using Small = Products<Product{2, 0}, Product{0, 2}, Product{1, 1}, Product{1, 0}, Product{0, 1}>;
 };
 
