@@ -122,10 +122,10 @@ struct FloatPlanes {
 // What cuBLAS makes of a short k depends on m and n as well: where C has few tiles it splits k, and the
 // shorter the parts, the less it errs. With chunks of two stages 333 x 517 is at 1.08, 1.03 and 1.13 of its
 // error (uniform, positive, wide) at 511, at 0.84, 0.83 and 0.91 at 1023, and lower beyond. By how the errors
-// grow from 127 to 255, chunks of one stage make that 0.96 (uniform) and 0.98 (wide) at 511: an estimate. They
-// take up to 9 % more time a stage, three times what lies between chunks of 3 and of 2: 1.4 of 36 us at 1024 x
-// 1024 x 1024, where a multiprocessor has 15 stages, 0.2 us at 333 x 517 x 511, where it has 2. The limit of
-// 12 includes 768 x 1024 up to 1024.
+// grow from 127 to 255, chunks of one stage make that 0.96 (uniform) and 0.98 (wide) at 511: an estimate.
+// They take up to 9 % more time a stage, three times what lies between chunks of 3 and of 2: 1.4 of 36 us at
+// 1024 x 1024 x 1024, where a multiprocessor has 15 stages, 0.2 us at 333 x 517 x 511, where it has 2. The
+// limit of 12 includes 768 x 1024 up to 1024.
 //
 // Chunks of 3 stages take 3 % less time than of 2; where C is large cuBLAS does not split k and errs more
 // (0.81 at worst at 4096 x 4096 x 512, 0.37 at 4096 x 4096 x 4096). With the products of a stage in turn
