@@ -248,7 +248,7 @@ void gemm_in_pieces(const char* name, const Gemm<T>& g, int batch, Context& cont
     if (g.k < kLeastK<Scheme>)
       return is_small(g, batch) ? gemm_small(g, batch, context) : gemm_panels(g, batch, context);
   }
-  const int piece = int(std::clamp<int64_t>(kMostPlaneBytes / Panels::bytes<Wide>(g), 1, batch));
+  const int piece = int(std::clamp<int64_t>(most_plane_bytes() / Panels::bytes<Wide>(g), 1, batch));
   ReusedWorkspace workspace(context);
   for (int first = 0; first < batch; first += piece) {
     const int count = std::min(piece, batch - first);

@@ -7,21 +7,20 @@
 //   (kStageK / kPerUnit units, tile_side, 16 bytes)
 // which is how wgmma reads a tile that is not swizzled (wgmma.cuh), and free of bank conflicts.
 //
-// A block has some rows (of m or n) for all of k, so that it knows their largest magnitudes at the end, and
-// can pack them once more, scaled, where that is needed.
+// A block has some rows (of m or n) for all of k, so that it knows their largest and smallest magnitudes at
+// the end, and can pack them once more, scaled, where that is needed.
 #pragma once
 
+#include "cuda/device/sync.cuh"
 #include "cuda/device/vector.cuh"
 #include "cuda/gemm/packed/scheme.cuh"
 #include "cuda/gemm/problem.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET::packed {
 
-inline constexpr int kRowGroup = 8;  // rows for which one word says whether they were scaled
-
-// Rows of a block. A warp reads that many neighbours where memory runs along the side: whole sectors.
-template <class T, bool along_k>
-inline constexpr int kRowsOfBlock = along_k || sizeof(T) == 4 ? 8 : 32;
+// Rows of a block. A warp reads that many neighbours where memory runs along the side: whole sectors. One
+// word says whether any of them was scaled.
+inline constexpr int kRowGroup = 8;
 
 // An operand (side, k), side being m of A and n of B, and where its planes go.
 template <class T>
@@ -36,10 +35,7 @@ struct Source {
   uint32_t* scaled;              // [matrix][row / kRowGroup]: whether any of these is not 1
 
   __host__ __device__ __forceinline__ int rows() const { return tiles * tile_side; }
-  __host__ __device__ __forceinline__ int block_rows() const {
-    return along_k ? kRowsOfBlock<T, true> : kRowsOfBlock<T, false>;
-  }
-  __host__ __device__ __forceinline__ int blocks() const { return rows() / block_rows(); }  // of a matrix
+  __host__ __device__ __forceinline__ int blocks() const { return rows() / kRowGroup; }  // of a matrix
 };
 
 template <class T>
@@ -56,45 +52,41 @@ inline constexpr int kPackThreads = 256, kMostPackThreads = 768;
 
 __device__ __forceinline__ uint32_t bits_of(float x) { return __float_as_uint(x); }
 __device__ __forceinline__ uint32_t bits_of(int32_t x) { return uint32_t(x); }
-__device__ __forceinline__ uint32_t bits_of(int8_t x) { return uint8_t(x); }
-__device__ __forceinline__ uint32_t bits_of(Half x) { return x.bits; }
-__device__ __forceinline__ uint32_t bits_of(BFloat16 x) { return x.bits; }
 
 // What one thread does: units of one row. A warp has neighbouring units of the block's rows.
 template <class Scheme, bool along_k>
 class RowPacker {
   using T = typename Scheme::Operand;
-  static constexpr int kSize = int(sizeof(T)), kPerWord = 4 / kSize;
-  static constexpr int kElements = kPerUnit<Scheme>, kWords = kElements / kPerWord;  // of a unit, in memory
+  static_assert(sizeof(T) == 4, "an element is a word");
+  static constexpr int kElements = kPerUnit<Scheme>;  // of a unit
   static constexpr int kStageUnits = Scheme::kStageK / kElements;
-  static constexpr int kUnits = 32 / kWords;  // of a thread at a time: as many loads in flight as fit
-  static constexpr int kRows = kRowsOfBlock<T, along_k>, kLanes = 32 / kRows;  // lanes side by side along k
+  static constexpr int kUnits = 32 / kElements;  // of a thread at a time: as many loads in flight as fit
+  static constexpr int kLanes = 32 / kRowGroup;  // side by side along k
 
  public:
   __device__ __forceinline__ RowPacker(const Source<T>& s, int matrix, int block)
       : s_(s),
         lane_(int(threadIdx.x) % 32),
         warp_(int(threadIdx.x) / 32),
-        row_(block * kRows + lane_ % kRows) {
+        row_(block * kRowGroup + lane_ % kRowGroup) {
     const int tile = row_ / s.tile_side;
     plane_bytes_ = s.tile_side * Scheme::kStageK * int(sizeof(typename Scheme::Element));
     from_ = s.data + matrix * s.batch_stride + row_ * s.side_stride;
-    misaligned_ = int(reinterpret_cast<uintptr_t>(from_) % 16);
+    misaligned_ = int(reinterpret_cast<uintptr_t>(from_) % 16 / sizeof(T));
     to_ = s.images + (int64_t(matrix) * s.tiles + tile) * s.stages * (Scheme::kPlanes * plane_bytes_) +
           (row_ - tile * s.tile_side) * 16;
   }
 
   __device__ __forceinline__ int row() const { return row_; }
 
-  // Packs the thread's part of its row, times scale, or only looks at it. Returns the largest magnitude in
-  // it, as bits.
-  __device__ __forceinline__ uint32_t pack(float scale, bool stores = true) const {
-    uint32_t largest = 0;
+  // Packs the thread's part of its row, times scale, or only looks at it. Returns the magnitudes in it.
+  __device__ __forceinline__ Magnitudes pack(float scale, bool stores = true) const {
+    Magnitudes magnitudes;
     const int units = s_.stages * kStageUnits;
     const int step = int(blockDim.x) / 32 * kLanes * kUnits;
     FASTGEMM_NO_UNROLL
     for (int first = warp_ * kLanes * kUnits; first < units; first += step) {
-      uint32_t words[kUnits][kWords];
+      uint32_t words[kUnits][kElements];
       FASTGEMM_UNROLL
       for (int u = 0; u < kUnits; ++u) load(words[u], unit(first, u) * kElements);
       FASTGEMM_UNROLL
@@ -102,69 +94,62 @@ class RowPacker {
         if constexpr (Scheme::kScaling != Scaling::none) {
           FASTGEMM_UNROLL
           for (uint32_t& word : words[u]) {
-            largest = max(largest, word & 0x7fffffffu);
+            magnitudes.template add<Scheme::kScaling == Scaling::small_elements>(word);
             word = __float_as_uint(__uint_as_float(word) * scale);
           }
         }
         if (stores && unit(first, u) < units) store(words[u], unit(first, u));
       }
     }
-    return largest;
+    return magnitudes;
   }
 
  private:
-  __device__ __forceinline__ int unit(int first, int u) const { return first + kLanes * u + lane_ / kRows; }
+  __device__ __forceinline__ int unit(int first, int u) const {
+    return first + kLanes * u + lane_ / kRowGroup;
+  }
 
-  __device__ __forceinline__ void load(uint32_t (&words)[kWords], int k) const {
+  __device__ __forceinline__ void load(uint32_t (&words)[kElements], int k) const {
     const bool inside = row_ < s_.side;
     if constexpr (along_k) {
-      const int first = k * kSize - misaligned_;
-      const auto* const from = reinterpret_cast<const unsigned char*>(from_ + k);
-      if (inside && misaligned_ == 0 && k + kElements <= s_.k) return load_vectors(words, from);
-      if (inside && first >= 0 && first + 4 * kWords + 16 <= s_.k * kSize) {
-        uint32_t around[kWords + 4];
-        load_vectors(around, from - misaligned_);
+      const int first = k - misaligned_;
+      if (inside && misaligned_ == 0 && k + kElements <= s_.k) return load_vectors(words, from_ + k);
+      if (inside && first >= 0 && first + kElements + 4 <= s_.k) {
+        uint32_t around[kElements + 4];
+        load_vectors(around, from_ + first);
         return shift(around, words);
       }
     }
     const int64_t stride = along_k ? 1 : s_.k_stride;
     const T* const begin = from_ + k * stride;
     FASTGEMM_UNROLL
-    for (int i = 0; i < kWords; ++i) {
-      words[i] = 0;
-      FASTGEMM_UNROLL
-      for (int j = 0; j < kPerWord; ++j) {
-        const int at = k + kPerWord * i + j;
-        // One product for a unit, and sums: 800 instructions less a thread. Of narrower types, which have
-        // more loads in flight, that takes more registers than there are.
-        const T* const from = kSize == 4 ? begin + i * stride : from_ + at * stride;
-        if (inside && at < s_.k) words[i] |= bits_of(*from) << 8 * kSize * j;
-      }
+    for (int i = 0; i < kElements; ++i) {
+      const T* const from =
+          begin + i * stride;  // out of the condition: inside it takes registers, and spills
+      words[i] = inside && k + i < s_.k ? bits_of(*from) : 0;
     }
   }
 
   template <int words>
-  __device__ __forceinline__ static void load_vectors(uint32_t (&to)[words], const unsigned char* from) {
+  __device__ __forceinline__ static void load_vectors(uint32_t (&to)[words], const T* from) {
     FASTGEMM_UNROLL
     for (int i = 0; i < words; i += 4) {
-      const auto v = load_vector<Vector<uint32_t, 4>>(from + 4 * i);
+      const auto v = load_vector<Vector<uint32_t, 4>>(from + i);
       FASTGEMM_UNROLL
       for (int j = 0; j < 4; ++j) to[i + j] = v[j];
     }
   }
 
-  // The words that begin misaligned_ bytes further on.
-  __device__ __forceinline__ void shift(uint32_t (&around)[kWords + 4], uint32_t (&words)[kWords]) const {
+  // The words that begin misaligned_ further on.
+  __device__ __forceinline__ void shift(uint32_t (&around)[kElements + 4],
+                                        uint32_t (&words)[kElements]) const {
     FASTGEMM_UNROLL
-    for (int i = 0; i < kWords + 2; ++i) around[i] = misaligned_ & 8 ? around[i + 2] : around[i];
+    for (int i = 0; i < kElements + 2; ++i) around[i] = misaligned_ & 2 ? around[i + 2] : around[i];
     FASTGEMM_UNROLL
-    for (int i = 0; i < kWords + 1; ++i) around[i] = misaligned_ & 4 ? around[i + 1] : around[i];
-    const uint32_t bytes = 0x3210 + (kSize < 4 ? 0x1111 * uint32_t(misaligned_ & 3) : 0);
-    FASTGEMM_UNROLL
-    for (int i = 0; i < kWords; ++i) words[i] = __byte_perm(around[i], around[i + 1], bytes);
+    for (int i = 0; i < kElements; ++i) words[i] = misaligned_ & 1 ? around[i + 1] : around[i];
   }
 
-  __device__ __forceinline__ void store(const uint32_t (&words)[kWords], int unit) const {
+  __device__ __forceinline__ void store(const uint32_t (&words)[kElements], int unit) const {
     uint32_t planes[Scheme::kPlanes][4];
     Scheme::cut(words, planes);
     unsigned char* const to = to_ + int64_t(unit / kStageUnits) * (Scheme::kPlanes * plane_bytes_) +
@@ -177,22 +162,23 @@ class RowPacker {
 
   const Source<T>& s_;
   int lane_, warp_, row_, plane_bytes_;
-  int misaligned_;  // bytes by which the row begins after a multiple of 16
+  int misaligned_;  // elements by which the row begins after a multiple of 16 bytes
   const T* from_;
   unsigned char* to_;
 };
 
-// The largest of what the block's threads have for their row. Lane by lane: all warps have the same rows.
-template <int rows>
-__device__ __forceinline__ uint32_t largest_of_rows(uint32_t mine) {
-  FASTGEMM_SHARED uint32_t of_warps[kMostPackThreads / 32][32];
+// Of all of a row, from what the block's threads have of it. Lane by lane: all warps have the same rows.
+__device__ __forceinline__ Magnitudes magnitudes_of_rows(Magnitudes mine) {
+  FASTGEMM_SHARED uint32_t largest[kMostPackThreads / 32][32], smallest_less_1[kMostPackThreads / 32][32];
   FASTGEMM_UNROLL
-  for (int lanes = rows; lanes < 32; lanes *= 2) mine = max(mine, __shfl_xor_sync(0xffffffffu, mine, lanes));
-  const int lane = int(threadIdx.x) % 32;
-  of_warps[threadIdx.x / 32][lane] = mine;
+  for (int lanes = kRowGroup; lanes < 32; lanes *= 2)
+    mine.add({__shfl_xor_sync(0xffffffffu, mine.largest, lanes),
+              __shfl_xor_sync(0xffffffffu, mine.smallest_less_1, lanes)});
+  const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
+  largest[warp][lane] = mine.largest, smallest_less_1[warp][lane] = mine.smallest_less_1;
   __syncthreads();
   const int warps = int(blockDim.x) / 32;
-  for (int w = 0; w < warps; ++w) mine = max(mine, of_warps[w][lane]);
+  for (int w = 0; w < warps; ++w) mine.add({largest[w][lane], smallest_less_1[w][lane]});
   return mine;
 }
 
@@ -207,16 +193,16 @@ __device__ __forceinline__ void pack_rows(const Source<typename Scheme::Operand>
     bool any = false;
     FASTGEMM_NO_UNROLL
     for (int pass = 0; pass < 2; ++pass) {
-      const uint32_t largest = packer.pack(scale, !kAll || pass == 1);
+      const Magnitudes magnitudes = packer.pack(scale, !kAll || pass == 1);
       if (pass == 1) break;
-      scale = Scheme::scale_of(largest_of_rows<kRowsOfBlock<typename Scheme::Operand, along_k>>(largest));
+      scale = Scheme::scale_of(magnitudes_of_rows(magnitudes));
       any = __any_sync(0xffffffffu, scale != 1.f);
       if (!kAll && !any) break;
     }
-    if (threadIdx.x >= kRowsOfBlock<typename Scheme::Operand, along_k>) return;
+    if (threadIdx.x >= kRowGroup) return;
     const int64_t row = int64_t(matrix) * s.rows() + packer.row();
     s.unscale[row] = 1.f / scale;
-    if (threadIdx.x % kRowGroup == 0) s.scaled[row / kRowGroup] = any;
+    if (threadIdx.x == 0) s.scaled[row / kRowGroup] = any;
   }
 }
 

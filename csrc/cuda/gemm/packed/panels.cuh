@@ -36,7 +36,7 @@ struct Panels {
   // Whether one tile fits.
   template <class S, class T>
   static bool exist(const Gemm<T>& g) {
-    return (S::kImageA + S::kImageB) * stages<S>(g) <= kMostPlaneBytes;
+    return (S::kImageA + S::kImageB) * stages<S>(g) <= most_plane_bytes();
   }
 
   template <class S, class T>
@@ -45,14 +45,15 @@ struct Panels {
     const int64_t a = S::kImageA * stages<S>(g), b = S::kImageB * stages<S>(g);  // bytes of a tile's planes
     const bool a_is_outer = tiles_m * a <= tiles_n * b;
     const int64_t outer_tiles = a_is_outer ? tiles_m : tiles_n, inner_tiles = a_is_outer ? tiles_n : tiles_m;
-    if (batch > 1 || bytes<S>(g) <= kMostPlaneBytes) return {a_is_outer, {outer_tiles, 1}, {inner_tiles, 1}};
+    const int64_t room = most_plane_bytes();
+    if (batch > 1 || bytes<S>(g) <= room) return {a_is_outer, {outer_tiles, 1}, {inner_tiles, 1}};
     const int64_t outer = a_is_outer ? a : b, inner = a_is_outer ? b : a;
     const auto parts = [](int64_t tiles, int64_t most) {
       return int(ceil_div(tiles, std::max(most, int64_t{1})));
     };
     Panels p{a_is_outer, {outer_tiles, 1}, {inner_tiles, 1}};
-    p.outer.parts = parts(outer_tiles, std::min(kMostPlaneBytes / 8 * 7, kMostPlaneBytes - inner) / outer);
-    p.inner.parts = parts(inner_tiles, (kMostPlaneBytes - p.outer.length(0) * outer) / inner);
+    p.outer.parts = parts(outer_tiles, std::min(room / 8 * 7, room - inner) / outer);
+    p.inner.parts = parts(inner_tiles, (room - p.outer.length(0) * outer) / inner);
     return p;
   }
 

@@ -14,6 +14,16 @@ namespace fastgemm::FASTGEMM_TARGET::packed {
 // 16384 has the sums of a panel of C in the workspace.
 inline constexpr int64_t kMostPlaneBytes = int64_t{2} << 30;
 
+#if defined(__CUDACC__)
+inline int64_t most_plane_bytes() { return kMostPlaneBytes; }
+#else
+// The simulator's module exports it: tests lower it, so that small products have panels, pieces and groups.
+extern "C" {
+[[gnu::visibility("default"), gnu::used]] inline int64_t fastgemm_most_plane_bytes = kMostPlaneBytes;
+}
+inline int64_t most_plane_bytes() { return fastgemm_most_plane_bytes; }
+#endif
+
 // `total` in parts of equal size, the first ones longer by 1.
 struct Split {
   int64_t total;
@@ -60,11 +70,11 @@ struct Plan {
 
   int first(int segment) const { return int(Split{all, segments}.begin(segment)); }
   int stages(int segment) const { return first(segment + 1) - first(segment); }
-  // So many that their planes, at least those of one, take no more than kMostPlaneBytes.
+  // So many that their planes, at least those of one, take no more than most_plane_bytes().
   template <class S, class T>
   int segments_at_a_time(const Gemm<T>& g, int batch) const {
     const int64_t rows = ceil_div(g.m, S::kM) * S::kImageA + ceil_div(g.n, S::kN) * S::kImageB;
-    return int(std::clamp<int64_t>(kMostPlaneBytes / (batch * rows * stages(0)), 1, segments));
+    return int(std::clamp<int64_t>(most_plane_bytes() / (batch * rows * stages(0)), 1, segments));
   }
   // Units of work: at least one of a tile, the last one of up to 7 stages.
   int chunks(int segment) const { return std::max(stages(segment) / kChunk, 1); }

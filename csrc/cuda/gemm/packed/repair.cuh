@@ -1,7 +1,7 @@
 // What the tensor cores could not compute as IEEE arithmetic does. Infinities and NaN, values that round to
-// infinity in a plane, and sums that overflow all leave sums that are not finite; the strips that have any
-// are computed again here, from the operands as they came, with fused multiply-adds. Without any, the blocks
-// read their part of the flags and end: no host is asked.
+// infinity in a plane, sums that overflow, and rows of too large a range (scale_of() in scheme.cuh) all leave
+// sums that are not finite; the strips that have any are computed again here, from the operands as they came,
+// with fused multiply-adds. Without any, the blocks read their part of the flags and end: no host is asked.
 #pragma once
 
 #include "cuda/gemm/packed/store.cuh"

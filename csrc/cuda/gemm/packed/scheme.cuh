@@ -34,7 +34,24 @@ struct Ring {
 enum class Loop { promoting, sweeping };
 
 // Which rows of A and columns of B are multiplied by powers of two before they are cut.
-enum class Scaling { none, tiny_rows, all_rows };
+enum class Scaling { none, small_elements, all_rows };
+
+// The magnitudes in a row, as bits. The smallest is that of all but zeros: less 1, zero is the largest number
+// there is.
+struct Magnitudes {
+  uint32_t largest = 0, smallest_less_1 = ~0u;
+
+  template <bool smallest>
+  __device__ __forceinline__ void add(uint32_t bits) {
+    const uint32_t magnitude = bits & 0x7fffffffu;
+    largest = max(largest, magnitude);
+    if constexpr (smallest) smallest_less_1 = min(smallest_less_1, magnitude - 1);
+  }
+  __device__ __forceinline__ void add(const Magnitudes& other) {
+    largest = max(largest, other.largest);
+    smallest_less_1 = min(smallest_less_1, other.smallest_less_1);
+  }
+};
 
 // Elements of a plane in the 16 bytes that a thread packs at a time.
 template <class Scheme>
@@ -74,13 +91,19 @@ struct FloatPlanes {
     }
   }
 
-  // bf16 has float32's range, but the last bits of x lie 2^-23 below the first, and bf16 ends at 2^-133: a
-  // row whose largest magnitude is below 2^-86 would lose some, or some of their products.
-  static constexpr Scaling kScaling = Scaling::tiny_rows;
-  __device__ __forceinline__ static float scale_of(uint32_t largest_bits) {
-    constexpr float kUp = 18446744073709551616.f;  // 2^64
-    constexpr uint32_t kTiny = uint32_t(127 - 86) << 23;
-    return largest_bits != 0 && largest_bits < kTiny ? kUp : 1.f;
+  // bf16 has float32's range, but the last bits of x lie 2^-23 below the first, and bf16 ends at 2^-133: an
+  // element below 2^-110 would lose some, which decide wherever the larger ones of its row meet zeros. Times
+  // 2^24 the smallest float32 is 2^-125. A row all below 2^-86 is taken further up, or products of its planes
+  // would lose bits, float32 ending at 2^-149. Where a row spans so much that no power of two fits, NaN says
+  // so: all its sums become NaN, and repair_kernel computes them (repair.cuh).
+  static constexpr Scaling kScaling = Scaling::small_elements;
+  __device__ __forceinline__ static float scale_of(const Magnitudes& row) {
+    constexpr float kUp = 16777216.f, kFarUp = 18446744073709551616.f;  // 2^24, 2^64
+    constexpr uint32_t kTiny = uint32_t(127 - 86) << 23, kSmall = uint32_t(127 - 110) << 23;
+    constexpr uint32_t kLarge = uint32_t(127 + 103) << 23, kNaN = 0x7fffffffu;
+    if (row.largest < kTiny) return row.largest != 0 ? kFarUp : 1.f;
+    if (row.smallest_less_1 >= kSmall - 1) return 1.f;
+    return row.largest < kLarge ? kUp : __uint_as_float(kNaN);
   }
 };
 
@@ -94,10 +117,19 @@ struct FloatPlanes {
 //
 // Componentwise it is at most 0.87. Magnitudes over 12 decades are the hardest, because few terms make up a
 // sum, and rounding to nearest hardly errs there: hence chunks of one stage for short k (with two 1.3 at
-// 128), and no chunks but float32 arithmetic for shorter ones still (1.1 at 64). Chunks of 3 stages take 3 %
-// less time than of 2; where C is large cuBLAS does not split k and errs more (0.81 at worst at 4096 x 4096 x
-// 512, 0.37 at 4096 x 4096 x 4096). With the products of a stage in turn normal data would be at 2.4 at 512,
-// and with all of k summed in the tensor cores at 10 and more.
+// 128), and no chunks but float32 arithmetic for shorter ones still (1.1 at 64).
+//
+// What cuBLAS makes of a short k depends on m and n as well: where C has few tiles it splits k, and the
+// shorter the parts, the less it errs. With chunks of two stages 333 x 517 is at 1.08, 1.03 and 1.13 of its
+// error (uniform, positive, wide) at 511, at 0.84, 0.83 and 0.91 at 1023, and lower beyond. By how the errors
+// grow from 127 to 255, chunks of one stage make that 0.96 (uniform) and 0.98 (wide) at 511: an estimate.
+// They take up to 9 % more time a stage, three times what lies between chunks of 3 and of 2: 1.4 of 36 us at
+// 1024 x 1024 x 1024, where a multiprocessor has 15 stages, 0.2 us at 333 x 517 x 511, where it has 2. The
+// limit of 12 includes 768 x 1024 up to 1024.
+//
+// Chunks of 3 stages take 3 % less time than of 2; where C is large cuBLAS does not split k and errs more
+// (0.81 at worst at 4096 x 4096 x 512, 0.37 at 4096 x 4096 x 4096). With the products of a stage in turn
+// normal data would be at 2.4 at 512, and with all of k summed in the tensor cores at 10 and more.
 struct Bf16x6 : FloatPlanes<BFloat16, 3, 1> {
   static constexpr Ring kRings[] = {{0, 1, 1, 5, 7}, {1, 2, 1, 3, 3}};
   static constexpr double kNarrowTime = 0.71;
@@ -105,7 +137,10 @@ struct Bf16x6 : FloatPlanes<BFloat16, 3, 1> {
   static constexpr int kStagger = 1;  // stages by which the second warpgroup's chunks are ahead: it
                                       // multiplies while the first one adds (1 % at 8192)
   // Of sums of so many stages, for so many tiles a multiprocessor.
-  static int chunk(int stages, double waves) { return stages <= 14 ? 1 : waves < 4 ? 2 : 3; }
+  static int chunk(int stages, double waves) {
+    const bool is_small = stages <= 32 && stages * waves <= 12;  // cuBLAS splits k
+    return stages <= 14 || is_small ? 1 : waves < 4 ? 2 : 3;
+  }
   using Small = Products<Product{2, 0}, Product{0, 2}, Product{1, 1}, Product{1, 0}, Product{0, 1}>;
 };
 
@@ -131,10 +166,10 @@ struct Fp16x3 : FloatPlanes<Half, 2, 1 << 11> {
   using Small = Products<Product{1, 0}, Product{0, 1}>;
 
   static constexpr Scaling kScaling = Scaling::all_rows;
-  __device__ __forceinline__ static float scale_of(uint32_t largest_bits) {
-    const int exponent = 14 + 127 - int(largest_bits >> 23);
+  __device__ __forceinline__ static float scale_of(const Magnitudes& row) {
+    const int exponent = 14 + 127 - int(row.largest >> 23);
     const int representable = max(min(exponent, 126), -112);
-    return largest_bits == 0 ? 1.f : __uint_as_float(uint32_t(127 + representable) << 23);
+    return row.largest == 0 ? 1.f : __uint_as_float(uint32_t(127 + representable) << 23);
   }
 };
 

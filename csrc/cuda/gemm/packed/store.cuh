@@ -85,9 +85,10 @@ __device__ __forceinline__ bool all_finite(const float (&sum)[R]) {
 
 // Four neighbours a lane, 64 bytes of a row by four lanes: of each two groups of 8 columns the even lanes get
 // the first, the odd ones the second, from each other.
-template <class S, class Out>
+template <class S>
 __device__ __forceinline__ void store_fours(const Result<typename S::Operand>& result,
-                                            const typename S::Acc (&sum)[S::kSums], Out* to) {
+                                            const typename S::Acc (&sum)[S::kSums], typename S::Operand* to) {
+  using Out = typename S::Operand;
   const int lane = fresh_lane();
   const bool odd = lane % 2 != 0;
   to += lane % 4 / 2 * 4 + (odd ? 8 : 0);
@@ -110,10 +111,11 @@ __device__ __forceinline__ void store_fours(const Result<typename S::Operand>& r
   }
 }
 
-template <class S, class Out>
-__device__ __forceinline__ void store_strip_as(const Arguments<S>& g, const typename S::Acc (&sum)[S::kSums],
-                                               const TilePlace<S>& tile, int warp) {
-  Result<typename S::Operand> result = g.result;
+template <class S>
+__device__ __forceinline__ void store_strip(const Arguments<S>& g, const typename S::Acc (&sum)[S::kSums],
+                                            const TilePlace<S>& tile, int warp) {
+  using Out = typename S::Operand;
+  Result<Out> result = g.result;
   result.out = static_cast<Out*>(result.out) + tile.batch * result.batch_stride;
   result.c = static_cast<const Out*>(result.c) + tile.batch * result.c_batch_stride;
   const int lane = fresh_lane();
@@ -132,18 +134,8 @@ __device__ __forceinline__ void store_strip_as(const Arguments<S>& g, const type
   FASTGEMM_UNROLL
   for (int i = 0; i < S::kSums; ++i) {
     const int at_row = row + i / 2 % 2 * 8, at_column = column + i / 4 * 8 + i % 2;
-    if (at_row < g.m && at_column < g.n) result.template store_as<Out>(at_row, at_column, sum[i]);
+    if (at_row < g.m && at_column < g.n) result.store(at_row, at_column, sum[i]);
   }
-}
-
-template <class S>
-__device__ __forceinline__ void store_strip(const Arguments<S>& g, const typename S::Acc (&sum)[S::kSums],
-                                            const TilePlace<S>& tile, int warp) {
-  using R = Result<typename S::Operand>;
-  if constexpr (R::kMayBeWide) {
-    if (g.result.wide) return store_strip_as<S, float>(g, sum, tile, warp);
-  }
-  store_strip_as<S, typename R::Narrow>(g, sum, tile, warp);
 }
 
 // A sum that is not finite may be what the planes made of an infinity (Inf - Inf), or of a value that only

@@ -80,6 +80,20 @@ def spike(draw: Draw) -> Operands:
     return a, b
 
 
+def small_beside_large(draw: Draw) -> Operands:
+    """In rows of A numbers of 1e-36 and 1e-40 beside such of 1 and 1e35, in columns of B the same; the large ones
+    meet zeros, the small ones bring sums of 1e-6 or so."""
+    a, b = _normal(draw)
+    of_a, of_b = slice(0, 30), slice(30, 60)  # along k
+    a[:, of_a], b[of_a] = a[:, of_a] * 1e-36, b[of_a] * 1e30
+    a[::4, of_a], b[of_a, ::2] = a[::4, of_a] * 1e-4, b[of_a, ::2] * 1e4
+    a[:, of_b], b[of_b] = a[:, of_b] * 1e30, b[of_b] * 1e-36
+    a[::2, of_b], b[of_b, ::4] = a[::2, of_b] * 1e4, b[of_b, ::4] * 1e-4
+    a[:, 60:80], b[80:] = 0, 0
+    a[5::50, 99], b[79, 7::70] = 1e35, 1e35  # so large that no power of two makes room for both ends
+    return a, b
+
+
 def zeros(draw: Draw) -> Operands:
     """Rows and columns of zeros, of either sign."""
     a, b = _normal(draw)
@@ -95,6 +109,7 @@ CASES: dict[str, Callable[[Draw], Operands]] = {
     "subnormal operands (1e-40)": subnormal_operands,
     "subnormal results (1e-42)": subnormal_results,
     "a number of 2^60 that meets zeros": spike,
+    "numbers of 1e-36 and 1e-40 beside larger ones that meet zeros": small_beside_large,
     "rows and columns of zeros": zeros,
 }
 

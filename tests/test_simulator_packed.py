@@ -1,0 +1,114 @@
+"""How the packed engine divides a product whose planes take too much memory, on the simulator: into panels of C,
+pieces of a batch and groups of segments of k."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import math
+import random
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from fastgemm._explain.run import load_simulator
+from reference import check_gemm, needs_simulator, random_tensor, result_dtype
+from test_simulator import LAYOUTS, SCHEMES, operands
+
+pytestmark = needs_simulator
+
+
+@contextlib.contextmanager
+def room_for_planes(count):
+    """The packed engine divides products whose planes take more than 2 GiB: here, more than ``count`` bytes."""
+    library = ctypes.CDLL(load_simulator().path())
+    room = ctypes.c_int64.in_dll(library, "fastgemm_most_plane_bytes")
+    before, room.value = room.value, int(count)
+    try:
+        yield
+    finally:
+        room.value = before
+
+
+def divided(count, a, b, c=None, *, in_place=False, **choice):
+    """What check_gemm() finds right with so much room for planes, and the kernels that were launched."""
+
+    def run():
+        simulator = load_simulator()
+        simulator.begin(count=True, raise_problems=True, multiprocessors=3, max_blocks=0)
+        try:
+            out = None if c is None or not in_place else c.clone()
+            result = check_gemm(a, b, c if out is None else out, out=out, **choice)
+        finally:
+            launches = [launch["kernel"] for launch in simulator.end()]
+        return result, launches
+
+    with ThreadPoolExecutor(1) as other_thread, room_for_planes(count):  # simulations do not nest
+        return other_thread.submit(run).result()
+
+
+ALL_ROOM = 2**31
+every_scheme = pytest.mark.parametrize("kernel", SCHEMES)
+
+
+def bytes_of_planes(kernel, k):
+    """Of 128 rows: what a tile has of A; of B it has that, or one and a half times as much."""
+    return 128 * -(-k // 32) * 32 * {"bf16x6": 6, "bf16x3": 4, "fp16x3": 4, "int8x10": 4}[kernel]
+
+
+@every_scheme
+@pytest.mark.parametrize("in_place", [False, True], ids=["", "in_place"])
+@pytest.mark.parametrize(("m", "n", "panels"), [(300, 420, 6), (420, 300, 4)])
+def test_panels(kernel, m, n, panels, in_place):
+    """Of m and of n. No tile is shared here, so that each element is summed as it is in a single panel."""
+    dtype, k = SCHEMES[kernel], 101
+    a, b = operands(m, n, k, dtype, random.choice(LAYOUTS), slack=random.choice((0, 3)))
+    if kernel == "bf16x6":
+        a[2, 100], b[0, n - 1], a[m - 1, 3] = math.inf, math.nan, 1e-40
+    c = random_tensor(m, n, dtype=result_dtype(dtype))
+    run = {"alpha": 2, "beta": -3, "in_place": in_place, "kernel": kernel}
+    whole, launches = divided(ALL_ROOM, a, b, c, **run)
+    assert launches.count(kernel) == launches.count("pack") == 1
+    parts, launches = divided(3.5 * bytes_of_planes(kernel, k), a, b, c, **run)
+    assert launches.count(kernel) == launches.count("pack") >= panels
+    assert (
+        torch.equal(whole.nan_to_num(7), parts.nan_to_num(7))
+        if dtype.is_floating_point
+        else whole.equal(parts)
+    )
+    assert kernel not in divided(1000, a[:20], b[:, :30], c[:20, :30], **run)[1]  # level 5 needs no room
+
+
+@every_scheme
+@pytest.mark.parametrize("shared", [False, True], ids=["", "shared"])
+def test_batches_in_pieces(kernel, shared):
+    dtype, k = SCHEMES[kernel], 101
+    a, b = random_tensor(5, 130, k, dtype=dtype), random_tensor(5, k, 200, dtype=dtype)
+    if shared:
+        a = a[0]
+    c = random_tensor(5, 130, 200, dtype=result_dtype(dtype))
+    for of_c in ({}, {"c": c, "beta": 2, "in_place": True}):
+        whole, launches = divided(ALL_ROOM, a, b, kernel=kernel, **of_c)
+        assert launches.count(kernel) == 1
+        parts, launches = divided(11 * bytes_of_planes(kernel, k), a, b, kernel=kernel, **of_c)
+        assert launches.count(kernel) == launches.count("pack") == 3
+        assert parts.equal(whole)
+    few = {"a": a if shared else a[:2], "b": b[:2], "kernel": kernel}
+    _, launches = divided(3.5 * bytes_of_planes(kernel, k), **few)
+    assert launches.count(kernel) >= 2 * 2  # a matrix at a time, in panels
+
+
+@pytest.mark.parametrize("kernel", ["bf16x6", "fp16x3"])
+@pytest.mark.parametrize(("groups", "in_place"), [(2, False), (3, True)])
+def test_segments_in_groups(kernel, groups, in_place):
+    """Long k comes in three segments; the planes of all of them, of two or of one exist at a time."""
+    k = 16500
+    a, b, c = torch.randn(3, k), torch.randn(k, 5), torch.randn(3, 5)
+    a[1, 16400] = math.inf
+    run = {"alpha": 2, "beta": -3 if in_place else 0, "in_place": in_place, "kernel": kernel}
+    whole, launches = divided(ALL_ROOM, a, b, c, **run)
+    assert launches.count(kernel) == 3 and launches.count("pack") == 1
+    parts, launches = divided(2.6 * bytes_of_planes(kernel, k / 3) * (4 - groups), a, b, c, **run)
+    assert launches.count(kernel) == 3 and launches.count("pack") == groups
+    if kernel == "bf16x6":  # fp16x3 scales a row by its largest magnitude in the group
+        assert torch.equal(whole.nan_to_num(7), parts.nan_to_num(7))
