@@ -87,13 +87,6 @@ void set_device(TuningKey& k, Device device, int threads) {
 
 }  // namespace
 
-uint64_t gpu_number(std::string_view name) {
-  if (name.empty()) return 0;
-  uint64_t h = 0xcbf29ce484222325u;  // FNV-1a
-  for (const char c : name) h = (h ^ uint8_t(c)) * 0x100000001b3u;
-  return h;
-}
-
 TuningKey tuning_key(const GemmProblem& p, Device device, int threads) {
   TuningKey k;
   k.op = Op::gemm, k.type = p.type, k.out_type = p.out_type, k.precision = p.precision;

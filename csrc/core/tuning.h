@@ -44,7 +44,12 @@ TuningKey tuning_key(const AddProblem&, Device, int threads);
 Alignment contiguous_alignment(const TuningKey&);
 
 // A number that stands for a GPU's name and size ("NVIDIA H200, 132 multiprocessors"); 0 for "".
-uint64_t gpu_number(std::string_view name);
+inline uint64_t gpu_number(std::string_view name) {
+  if (name.empty()) return 0;
+  uint64_t h = 0xcbf29ce484222325u;  // FNV-1a
+  for (const char c : name) h = (h ^ uint8_t(c)) * 0x100000001b3u;
+  return h;
+}
 
 // "AuthenticAMD-25-17-avx512_bf16": the processor type that a CPU table was measured on.
 const std::string& cpu_model();
