@@ -64,7 +64,8 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& 
   if (asked <= S::kStages) meet<S>();
 }
 
-// All threads of these warps bring units; those of a stage are on their way before it is free.
+// All threads of these warps bring units; those of a stage are on their way before it is free. Each reports
+// its own: compute-sanitizer follows no order from lanes through __syncwarp() to one that reports for all.
 template <class S, class A, class B, class T>
 __device__ __forceinline__ void produce_units(typename S::Shared& shared, const SkinnyArguments<T>& g) {
   const int thread = int(threadIdx.x) - S::kConsumerThreads;
@@ -81,8 +82,7 @@ __device__ __forceinline__ void produce_units(typename S::Shared& shared, const 
       large.store(shared.stage[at.stage]);
       narrow.store(shared.stage[at.stage] + A::kBytes);
       fence_async_shared();
-      __syncwarp();
-      if (thread % 32 == 0) arrive(&shared.full[at.stage]);
+      arrive(&shared.full[at.stage]);
       at.advance();
     }
   });
@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(S::kConsumerThreads + S::kUnitThreads, 1)
   if (warp == kProducer) {
     if (elect_one()) {
       for (int i = 0; i < S::kStages; ++i) {
-        init_barrier(&shared->full[i], g.by_units ? S::kUnitThreads / 32 : 1);
+        init_barrier(&shared->full[i], g.by_units ? S::kUnitThreads : 1);
         init_barrier(&shared->empty[i], kProducer);
       }
       fence_barrier_init();
