@@ -55,7 +55,7 @@ GENERAL = [
     *((b, n, n, n) for b, n in ((256, 16), (64, 64), (64, 128), (16, 256), (8, 512), (8, 1024))),
     *((1, log_uniform(8192), log_uniform(8192), log_uniform(8192)) for _ in range(150)),
 ]
-CHANCES = [(1, log_uniform(8192), log_uniform(8192), log_uniform(8192)) for _ in range(150)]
+CHANCES = [(1, log_uniform(8192), log_uniform(8192), log_uniform(8192)) for _ in range(900)]
 
 Sizes = tuple[int, int, int, int]
 
