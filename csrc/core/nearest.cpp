@@ -7,9 +7,7 @@ namespace fastgemm {
 namespace {
 
 // In hundredths of an octave.
-constexpr float kClearly = 3;    // two per cent
-constexpr float kSlow = -14;     // ten per cent slower
-constexpr float kLast = -10000;  // after all others
+constexpr float kClearly = 3;  // two per cent
 
 // Tables are measured with one thread and with all; a point of the same kind of thread count is meant.
 bool same_threads(const TuningKey& key, const Measured& p) {
@@ -26,10 +24,10 @@ Alignment alignment_of(const TuningKey& key, const Measured& p) {
   return {p.input_rows * element_size(key.type) >= 16, p.out_rows * element_size(key.out_type) >= 16};
 }
 
-// Squared distance in octaves. Batch counts half: four times the batch is like twice the size. On a GPU
-// another layout is like another quarter octave, so that points of the same layout come first; and rows that
-// start at multiples of 16 bytes on one side alone are like 1.4 octaves: there cuBLAS falls to a fifth of
-// its rate for 16-bit types, and the tensor memory accelerator cannot read them.
+// Squared distance in octaves. Batch counts half: four times the batch is like twice the size. On a GPU an
+// operand in another layout is like two octaves, and rows that start at multiples of 16 bytes on one side
+// alone are like 1.4: there cuBLAS falls to a fifth of its rate for 16-bit types, and the tensor memory
+// accelerator cannot read them.
 struct Distance {
   const TuningKey& key;
   const float batch = log_size(key.batch), m = log_size(key.m), n = log_size(key.n), k = log_size(key.k);
@@ -40,7 +38,7 @@ struct Distance {
     float d =
         square(m - p.log_m) + square(n - p.log_n) + square(k - p.log_k) + 0.25f * square(batch - p.log_batch);
     if (key.device != Device::cuda) return d;
-    if (!same_layout(key, p)) d += 0.0625f;
+    d += 4.0f * float((key.a_transposed != p.a_transposed) + (key.b_transposed != p.b_transposed));
     if (!aligns) return d;
     const Alignment there = alignment_of(key, p);
     return d + 2.0f * float(there.inputs != key.alignment.inputs) +
@@ -49,7 +47,7 @@ struct Distance {
 };
 
 struct Neighbours {
-  static constexpr size_t kMost = 7;
+  static constexpr size_t kMost = 9;
   std::array<const Measured*, kMost> points{};
   std::array<float, kMost> distances;
 };
@@ -68,20 +66,15 @@ Neighbours neighbours(const StaticTable& table, const TuningKey& key) {
   return found;
 }
 
-// The speed that a kernel has around here, for certain, and whether it is slow at one of the points.
-struct Speed {
-  float sure;
-  bool risky;
-};
-Speed speed_of(size_t kernel, const Neighbours& near) {
-  float weights = 0, sum = 0, squares = 0, least = 0;
+// The speed that a kernel has around here, for certain.
+float speed_of(size_t kernel, const Neighbours& near) {
+  float weights = 0, sum = 0, squares = 0;
   for (size_t i = 0; i < Neighbours::kMost && near.points[i]; ++i) {
     const float weight = 1 / (near.distances[i] + 0.05f), speed = near.points[i]->speeds[kernel];
     weights += weight, sum += weight * speed, squares += weight * speed * speed;
-    least = std::min(least, speed);
   }
   const float mean = sum / weights;
-  return {mean - 0.5f * std::sqrt(std::max(0.0f, squares / weights - mean * mean)), least < kSlow};
+  return mean - 0.5f * std::sqrt(std::max(0.0f, squares / weights - mean * mean));
 }
 
 }  // namespace
@@ -96,10 +89,8 @@ Ranking rank(const StaticTable& table, const TuningKey& key) {
   if (measured || table.speeds == 0) r.kernels[r.count++] = nearest.fastest;
   std::array<float, kMostSpeeds> speeds;
   for (size_t i = 0; i < table.speeds; ++i) {
-    const Speed speed = speed_of(i, near);
-    speeds[i] = speed.sure;
+    speeds[i] = speed_of(i, near);
     if (i < table.libraries) speeds[i] += kClearly;
-    if (i >= table.libraries && table.libraries > 0 && speed.risky) speeds[i] += kLast;
     if (!measured || i != nearest.fastest) r.kernels[r.count++] = uint8_t(i);
   }
   std::sort(r.kernels.begin() + (measured ? 1 : 0), r.kernels.begin() + r.count,

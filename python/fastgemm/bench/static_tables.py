@@ -87,18 +87,21 @@ def is_own(kernel: str) -> bool:
 
 
 def gpu_columns(points: list[Point]) -> list[str]:
-    """The kernels whose speeds a table of a GPU holds: the libraries, then own ones that are first somewhere."""
+    """The kernels whose speeds a table of a GPU holds: the libraries, then others that are faster somewhere, of
+    all or of our own."""
     names = {name for point in points for name in point["seconds"]}
     first: Counter[str] = Counter()
     for point in points:
         seconds = felt(point)
-        own = {name: time for name, time in seconds.items() if is_own(name)}
-        if own:
-            best = min(own, key=own.__getitem__)
-            first[best] += all(seconds[best] < seconds.get(name, math.inf) for name in LIBRARIES)
+        library = min((seconds[name] for name in LIBRARIES if name in seconds), default=math.inf)
+        others = [name for name in seconds if name not in LIBRARIES]
+        for group in (others, list(filter(is_own, others))):
+            if group:
+                best = min(group, key=seconds.__getitem__)
+                first[best] += seconds[best] < library
     libraries = [name for name in LIBRARIES if name in names]
-    own = [name for name, count in first.most_common() if count or not libraries]
-    return (libraries + own)[:MOST_SPEEDS]
+    others = [name for name, count in first.most_common() if count or not libraries]
+    return (libraries + others)[:MOST_SPEEDS]
 
 
 def gpu_speeds(point: Point, columns: list[str]) -> list[int]:
