@@ -214,6 +214,17 @@ def test_batches_of_special_values(kernel, beta):
     check_gemm(a, b, c if beta else None, alpha=2, beta=beta, kernel=kernel)
 
 
+@every_layout
+@pytest.mark.parametrize("size", [(250, 190, 200), (60, 251, 700)], ids=str)
+def test_bf16x6_fused_with_tall_tiles(size, layout):
+    """Three tiles of 256 rows, of A or of columns of B, and one whose k three blocks share."""
+    a, b = operands(*size, torch.float32, layout, slack=random.choice((0, 0, 3, 16)))
+    c = torch.randn(size[0], size[1])
+    check_gemm(a, b, kernel="bf16x6_fused")
+    a[-1, 0] = math.inf
+    check_gemm(a, b, c, alpha=-1, beta=2, kernel="bf16x6_fused")
+
+
 @SIX_PRODUCTS
 def test_short_sums_are_exact(kernel):
     """All 24 bits of both operands count, in every layout of the planes."""
