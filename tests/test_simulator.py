@@ -171,6 +171,14 @@ def test_bf16x6_of_long_k(kernel, beta):
 
 @every_layout
 @pytest.mark.parametrize("dtype", [torch.int8, torch.bfloat16], ids=str)
+def test_small_tile_of_whole_tiles(dtype, layout):
+    """Both operands, one of them, and none of whole tiles; k that is cut."""
+    for m, n, k in [(64, 128, 256), (64, 100, 128), (33, 192, 128), (128, 64, 130), (64, 64, 2048)]:
+        check_gemm(*operands(m, n, k, dtype, layout, slack=random.choice((0, 16))), kernel="small_tile")
+
+
+@every_layout
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("size", [(20, 300, 5000), (300, 9, 800), (16, 8000, 250)], ids=str)
 def test_skinny_on_many_multiprocessors(size, dtype, layout):
     """Tiles that blocks share, of which they have one stage or two, and for each block one of its own."""
