@@ -295,8 +295,8 @@ GEMM = {
             in_flight=lambda n: n >= 128 * 1024,
         )
         for name, dtype, sectors in (
-            *(("bf16x6", F32, 16), ("bf16x3", F32, 16)),
-            *(("fp16x3", F32, 16), ("int8x10", torch.int32, 16)),
+            *(("bf16x6", F32, 8), ("bf16x3", F32, 8)),
+            *(("fp16x3", F32, 8), ("int8x10", torch.int32, 8)),
         )
     },
 }

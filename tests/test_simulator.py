@@ -171,6 +171,14 @@ def test_bf16x6_of_long_k(kernel, beta):
 
 @every_layout
 @pytest.mark.parametrize("dtype", [torch.int8, torch.bfloat16], ids=str)
+def test_small_tile_of_whole_tiles(dtype, layout):
+    """Both operands, one of them, and none of whole tiles; k that is cut."""
+    for m, n, k in [(64, 128, 256), (64, 100, 128), (33, 192, 128), (128, 64, 130), (64, 64, 2048)]:
+        check_gemm(*operands(m, n, k, dtype, layout, slack=random.choice((0, 16))), kernel="small_tile")
+
+
+@every_layout
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("size", [(20, 300, 5000), (300, 9, 800), (16, 8000, 250)], ids=str)
 def test_skinny_on_many_multiprocessors(size, dtype, layout):
     """Tiles that blocks share, of which they have one stage or two, and for each block one of its own."""
@@ -212,6 +220,17 @@ def test_batches_of_special_values(kernel, beta):
     a, b, c = torch.randn(20, 33, 36), torch.randn(20, 36, 40), torch.randn(20, 33, 40)
     a[3, 32, 35], a[7, 0, 0], b[9, 5, 39], b[11, 0, 0] = math.inf, math.nan, -math.inf, 3.4e38
     check_gemm(a, b, c if beta else None, alpha=2, beta=beta, kernel=kernel)
+
+
+@every_layout
+@pytest.mark.parametrize("size", [(250, 190, 200), (60, 251, 700)], ids=str)
+def test_bf16x6_fused_with_tall_tiles(size, layout):
+    """Three tiles of 256 rows, of A or of columns of B, and one whose k three blocks share."""
+    a, b = operands(*size, torch.float32, layout, slack=random.choice((0, 0, 3, 16)))
+    c = torch.randn(size[0], size[1])
+    check_gemm(a, b, kernel="bf16x6_fused")
+    a[-1, 0] = math.inf
+    check_gemm(a, b, c, alpha=-1, beta=2, kernel="bf16x6_fused")
 
 
 @SIX_PRODUCTS

@@ -15,6 +15,7 @@ struct LineOperand {
   int64_t row_stride, batch_stride;
   int side, k;
   bool along_k, aligned;  // aligned: rows begin at multiples of 16 bytes
+  bool whole = false;     // of whole tiles, wherever they are copied
 };
 
 // The operand whose element (s, k) lies at data + s * side_stride + k * k_stride.
@@ -83,14 +84,20 @@ class LineCopy {
     const int columns = Tile::kAlongK ? operand_.k : operand_.side;
     const int inside = max(0, min(columns - column_, kUnit));
     const T* from = from_;
-    FASTGEMM_UNROLL
-    for (int i = 0; i < Tile::kLines / kAtOnce; ++i, from += kAtOnce * operand_.row_stride) {
-      unsigned char* const to = to_ + i * kAtOnce * Tile::Order::kPitch;
-      const int valid = row_ + i * kAtOnce < rows ? inside : 0;
-      if (aligned || operand_.aligned)
-        copy_async_streaming(to, from, valid * int(sizeof(T)));
-      else
-        copy_unaligned(to, from, valid, operand_);
+    const auto copy_lines = [&](auto&& copy_unit) {
+      FASTGEMM_UNROLL
+      for (int i = 0; i < Tile::kLines / kAtOnce; ++i, from += kAtOnce * operand_.row_stride)
+        copy_unit(to_ + i * kAtOnce * Tile::Order::kPitch, row_ + i * kAtOnce < rows ? inside : 0);
+    };
+    if (aligned && operand_.whole) {  // fewer instructions before the first copies
+      copy_lines([&](unsigned char* to, int) { copy_async_streaming(to, from, 16); });
+    } else {
+      copy_lines([&](unsigned char* to, int valid) {
+        if (aligned || operand_.aligned)
+          copy_async_streaming(to, from, valid * int(sizeof(T)));
+        else
+          copy_unaligned(to, from, valid, operand_);
+      });
     }
     (Tile::kAlongK ? column_ : row_) += Tile::kK;
     from_ += Tile::kAlongK ? Tile::kK : Tile::kK * operand_.row_stride;

@@ -48,6 +48,8 @@ class RowCopies {
     return {to, pitch, batch_stride == 0 && !to_each ? 0 : plane};
   }
 
+  bool empty() const { return count_ == 0; }
+
   // False where there is nothing to do.
   bool launch(std::span<uint32_t> flags, Context&) const;
 

@@ -46,6 +46,8 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Argume
       for (int i = 0; i < stages; ++i) {
         if constexpr (ring == 0) pace.step();
         wait_phase(at.empty(shared), at.phase);
+        // Not sooner: on cold caches what comes before the first copy takes more than a microsecond.
+        wait_for_kernel_before();
         if (elected) {
           arrive_expecting(at.full(shared), kBytesA + kBytesB);
           load_bytes(at.bytes(shared), a, kBytesA, at.full(shared));
@@ -93,7 +95,6 @@ __global__ void __launch_bounds__(S::kThreads, 1) gemm_kernel(const __grid_const
   const int warp = warp_index();
   if (warp >= S::kConsumerWarps) {
     release_registers<40>();
-    wait_for_kernel_before();
     [&]<int... ring>(std::integer_sequence<int, ring...>) {
       ((warp == S::kConsumerWarps + ring ? produce<S, ring>(*shared, g) : void()), ...);
     }(std::make_integer_sequence<int, S::kRings>{});
@@ -128,11 +129,15 @@ void launch_pack(PackArguments<typename S::Operand> pack, Made made, Arguments<S
   g.batch_a = pack.matrices_a > 1, g.batch_b = pack.matrices_b > 1;
   g.a = pack.a.images, g.b = pack.b.images;
   g.unscale = {pack.a.unscale, pack.b.unscale, pack.a.scaled, pack.b.scaled};
-  pack.blocks_a = made.a ? int64_t{pack.matrices_a} * pack.a.blocks() : 0;
-  const int64_t blocks = pack.blocks_a + (made.b ? int64_t{pack.matrices_b} * pack.b.blocks() : 0);
-  const int threads = blocks < 2 * multiprocessors() && pack.a.k > 4096 ? kMostPackThreads : kPackThreads;
-  launch<pack_kernel<typename S::Scheme>>("pack", {dim3(unsigned(blocks)), dim3(unsigned(threads))},
-                                          context)(pack);
+  pack.blocks_a = made.a ? pack.matrices_a * pack.a.blocks() : 0;
+  const int blocks = pack.blocks_a + (made.b ? pack.matrices_b * pack.b.blocks() : 0);
+  const bool few_blocks = blocks <= 2 * multiprocessors();
+  const auto run = [&]<int words>(int threads) {
+    launch<pack_kernel<typename S::Scheme, words>>("pack", {dim3(unsigned(blocks)), dim3(unsigned(threads))},
+                                                   context)(pack);
+  };
+  if (!few_blocks && pack.a.k > 512) return run.template operator()<kManyWords>(256);
+  run.template operator()<kFewWords>(!few_blocks ? 256 : pack.a.k > 4096 ? 1024 : 512);
 }
 
 // What all segments of k but the last add to, and that one adds to its own: sums in the workspace.
@@ -144,9 +149,9 @@ Result<T> plus(Result<T> r, const Result<T>& sums) {
 }
 
 template <class T>
-int neighbours_of(const Result<T>& r, int batch) {
+int neighbours_of(const Result<T>& r, int batch, int most) {
   for (int count : {4, 2})
-    if (is_aligned(static_cast<const char*>(r.out), size_t(count * r.out_bytes())) &&
+    if (count <= most && is_aligned(static_cast<const char*>(r.out), size_t(count * r.out_bytes())) &&
         r.row_stride % count == 0 && (batch == 1 || r.batch_stride % count == 0))
       return count;
   return 1;
@@ -163,7 +168,8 @@ void launch_segments(const char* name, const Gemm<typename S::Operand>& p,
     g.segment = {plan.first(i) - plan.first(begin), plan.first(end) - plan.first(begin), is_last};
     g.result = is_last ? p.result : sums;
     if (i > 0) g.result = plus(g.result, sums);
-    g.neighbours = neighbours_of(g.result, batch);
+    // Of few tiles the instructions that store come from DRAM once for each: pairs take a third as many.
+    g.neighbours = neighbours_of(g.result, batch, plan.tiles <= multiprocessors() ? 2 : 4);
     g.schedule.stages = plan.stages(i), g.schedule.work = plan.work(i);
     if constexpr (S::Scheme::kLoop == Loop::promoting)
       g.chunk = S::Scheme::chunk(plan.all, double(plan.tiles) / multiprocessors());

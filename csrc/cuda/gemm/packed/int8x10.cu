@@ -1,8 +1,8 @@
 // Level 6, int32 modulo 2^32 from tensor cores: ten products of unsigned byte planes, bit for bit
 // (scheme.cuh).
 //
-// Measured on an H200, cold L2, the pre-pass included: 69 TOPS at 1024, 128 at 2048, 151 at 4096, 143 at
-// 8192; with B along n 62, 121, 150 and 140. The limit of 32-bit multiply-adds is 33.
+// Measured on an H200, cold L2, the pre-pass included: 75 TOPS at 1024, 133 at 2048, 151 at 4096, 143 at
+// 8192; with B along n 74, 132, 150 and 140. The limit of 32-bit multiply-adds is 33.
 #include "cuda/gemm/levels.h"
 #include "cuda/gemm/packed/engine.cuh"
 

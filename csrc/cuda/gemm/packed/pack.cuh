@@ -42,26 +42,31 @@ template <class T>
 struct PackArguments {
   Source<T> a, b;
   int matrices_a, matrices_b;
-  int64_t blocks_a;
+  int blocks_a;
   uint32_t* flags;  // to be cleared for the main kernel
   int flag_count;
 };
 
-// Of a block: more where there are few blocks and k is long, so that enough loads are in flight.
-inline constexpr int kPackThreads = 256, kMostPackThreads = 768;
+// Words that a thread loads at a time: as many as fit, and half of them. With few blocks, or short k, cold
+// caches decide: the instructions come from DRAM too, and of half as many units they are half as many, run by
+// twice the threads (512 x 512 x 2048: 3 of 37 us).
+inline constexpr int kManyWords = 32, kFewWords = 16;
+inline constexpr int kMostPackThreads = 1024;
+template <int words>
+inline constexpr int kPackThreads = words == kManyWords ? 256 : kMostPackThreads;
 
 __device__ __forceinline__ uint32_t bits_of(float x) { return __float_as_uint(x); }
 __device__ __forceinline__ uint32_t bits_of(int32_t x) { return uint32_t(x); }
 
 // What one thread does: units of one row. A warp has neighbouring units of the block's rows.
-template <class Scheme, bool along_k>
+template <class Scheme, bool along_k, int words_at_a_time>
 class RowPacker {
   using T = typename Scheme::Operand;
   static_assert(sizeof(T) == 4, "an element is a word");
   static constexpr int kElements = kPerUnit<Scheme>;  // of a unit
   static constexpr int kStageUnits = Scheme::kStageK / kElements;
-  static constexpr int kUnits = 32 / kElements;  // of a thread at a time: as many loads in flight as fit
-  static constexpr int kLanes = 32 / kRowGroup;  // side by side along k
+  static constexpr int kUnits = words_at_a_time / kElements;  // of a thread at a time
+  static constexpr int kLanes = 32 / kRowGroup;               // side by side along k
 
  public:
   __device__ __forceinline__ RowPacker(const Source<T>& s, int matrix, int block)
@@ -130,10 +135,10 @@ class RowPacker {
     }
   }
 
-  template <int words>
-  __device__ __forceinline__ static void load_vectors(uint32_t (&to)[words], const T* from) {
+  template <int count>
+  __device__ __forceinline__ static void load_vectors(uint32_t (&to)[count], const T* from) {
     FASTGEMM_UNROLL
-    for (int i = 0; i < words; i += 4) {
+    for (int i = 0; i < count; i += 4) {
       const auto v = load_vector<Vector<uint32_t, 4>>(from + i);
       FASTGEMM_UNROLL
       for (int j = 0; j < 4; ++j) to[i + j] = v[j];
@@ -182,9 +187,19 @@ __device__ __forceinline__ Magnitudes magnitudes_of_rows(Magnitudes mine) {
   return mine;
 }
 
-template <class Scheme, bool along_k>
+// Whether this is true of all of the block.
+__device__ __forceinline__ bool true_of_all(bool mine) {
+  FASTGEMM_SHARED uint32_t of_warp[kMostPackThreads / 32];
+  const int lane = int(threadIdx.x) % 32;
+  const bool here = __all_sync(0xffffffffu, mine);
+  if (lane == 0) of_warp[threadIdx.x / 32] = here;
+  __syncthreads();
+  return __all_sync(0xffffffffu, lane >= int(blockDim.x) / 32 || of_warp[lane] != 0);
+}
+
+template <class Scheme, bool along_k, int words>
 __device__ __forceinline__ void pack_rows(const Source<typename Scheme::Operand>& s, int matrix, int block) {
-  const RowPacker<Scheme, along_k> packer(s, matrix, block);
+  const RowPacker<Scheme, along_k, words> packer(s, matrix, block);
   if constexpr (Scheme::kScaling == Scaling::none) {
     packer.pack(1.f);
   } else {
@@ -195,6 +210,9 @@ __device__ __forceinline__ void pack_rows(const Source<typename Scheme::Operand>
     for (int pass = 0; pass < 2; ++pass) {
       const Magnitudes magnitudes = packer.pack(scale, !kAll || pass == 1);
       if (pass == 1) break;
+      if constexpr (!kAll) {
+        if (true_of_all(Scheme::needs_no_scale(magnitudes))) break;
+      }
       scale = Scheme::scale_of(magnitudes_of_rows(magnitudes));
       any = __any_sync(0xffffffffu, scale != 1.f);
       if (!kAll && !any) break;
@@ -206,20 +224,20 @@ __device__ __forceinline__ void pack_rows(const Source<typename Scheme::Operand>
   }
 }
 
-template <class Scheme>
-__global__ void __launch_bounds__(kMostPackThreads, 1)
+template <class Scheme, int words>
+__global__ void __launch_bounds__(kPackThreads<words>, words == kManyWords ? 3 : 1)
     pack_kernel(const __grid_constant__ PackArguments<typename Scheme::Operand> g) {
   let_next_kernel_begin();
   if (blockIdx.x == 0)
     for (int i = int(threadIdx.x); i < g.flag_count; i += int(blockDim.x)) g.flags[i] = 0;
-  const bool is_a = int64_t(blockIdx.x) < g.blocks_a;
+  const bool is_a = int(blockIdx.x) < g.blocks_a;
   const Source<typename Scheme::Operand>& s = is_a ? g.a : g.b;
-  const int64_t index = int64_t(blockIdx.x) - (is_a ? 0 : g.blocks_a);
-  const int matrix = int(index / s.blocks()), block = int(index % s.blocks());
+  const int index = int(blockIdx.x) - (is_a ? 0 : g.blocks_a);
+  const int matrix = index / s.blocks(), block = index % s.blocks();
   if (s.along_k)
-    pack_rows<Scheme, true>(s, matrix, block);
+    pack_rows<Scheme, true, words>(s, matrix, block);
   else
-    pack_rows<Scheme, false>(s, matrix, block);
+    pack_rows<Scheme, false, words>(s, matrix, block);
 }
 
 // The operand whose element (s, k) lies at data + s * side_stride + k * k_stride, with room for its planes.

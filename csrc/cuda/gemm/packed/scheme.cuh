@@ -97,13 +97,17 @@ struct FloatPlanes {
   // would lose bits, float32 ending at 2^-149. Where a row spans so much that no power of two fits, NaN says
   // so: all its sums become NaN, and repair_kernel computes them (repair.cuh).
   static constexpr Scaling kScaling = Scaling::small_elements;
+  static constexpr uint32_t kTiny = uint32_t(127 - 86) << 23, kSmall = uint32_t(127 - 110) << 23;
   __device__ __forceinline__ static float scale_of(const Magnitudes& row) {
     constexpr float kUp = 16777216.f, kFarUp = 18446744073709551616.f;  // 2^24, 2^64
-    constexpr uint32_t kTiny = uint32_t(127 - 86) << 23, kSmall = uint32_t(127 - 110) << 23;
     constexpr uint32_t kLarge = uint32_t(127 + 103) << 23, kNaN = 0x7fffffffu;
     if (row.largest < kTiny) return row.largest != 0 ? kFarUp : 1.f;
     if (row.smallest_less_1 >= kSmall - 1) return 1.f;
     return row.largest < kLarge ? kUp : __uint_as_float(kNaN);
+  }
+  // True of all parts of a row: its scale is 1.
+  __device__ __forceinline__ static bool needs_no_scale(const Magnitudes& part) {
+    return part.smallest_less_1 >= kSmall - 1 && (part.largest >= kTiny || part.largest == 0);
   }
 };
 

@@ -14,15 +14,17 @@ namespace fastgemm::FASTGEMM_TARGET::fused {
 using Scheme = packed::Bf16x6;
 inline constexpr int kPlanes = Scheme::kPlanes;
 inline constexpr float kScale = 16777216.f, kUnscale = 1 / (kScale * kScale);  // 2^24
-inline constexpr int kWarps = 4, kThreads = 32 * kWarps;                       // a warpgroup
-inline constexpr int kHalves = 2, kRows = 64 * kHalves;                        // two wgmma of 64 rows
+inline constexpr int kHalves = 2;                                              // two wgmma of 64 rows
 inline constexpr int kSteps = kTileK / 16;
 
-template <int columns_, bool rows_along_k_>
+// Block tile (kRows, kColumns), 128 rows of it a warpgroup.
+template <int columns_, bool rows_along_k_, int warpgroups = 1>
 struct Tile {
   static constexpr bool kRowsAlongK = rows_along_k_;
+  static constexpr int kWarps = 4 * warpgroups, kThreads = 32 * kWarps, kRows = 64 * kHalves * warpgroups;
   static constexpr int kColumns = columns_, kFragments = columns_ / 8, kSums = columns_ / 2;
-  static constexpr int kStages = columns_ == 32 ? 4 : 3, kBlocksAnSM = columns_ == 16 ? 3 : 2;
+  static constexpr int kStages = columns_ == 32 ? 4 : 3;
+  static constexpr int kBlocksAnSM = warpgroups == 2 ? 1 : columns_ == 16 ? 3 : 2;
   static constexpr int kRowPitch = kLinePitch<kRows, 8>;
   static constexpr int kColumnPitch = kLinePitch < kColumns, rows_along_k_ ? 4 : 8 > ;
   static constexpr int kRowWords = kRowsAlongK ? kRows * kTileK : kTileK * kRowPitch;
@@ -96,9 +98,9 @@ __device__ __forceinline__ void cut_columns(uint32_t (&to)[kSteps][kPlanes][T::k
                                             const float* tile, bool along_k) {
   static_assert(kSteps == 2);
   FASTGEMM_UNROLL
-  for (int first = 0; first < T::kFragments; first += kWarps) {
+  for (int first = 0; first < T::kFragments; first += T::kWarps) {
     const int fragment = first + int(threadIdx.x) / 32;
-    if (T::kFragments % kWarps != 0 && fragment >= T::kFragments) return;
+    if (T::kFragments % T::kWarps != 0 && fragment >= T::kFragments) return;
     const int column = 8 * fragment + lane_row();
     const int k0 = T::kRowsAlongK ? 4 * lane_quad() : lane_quad();
     constexpr int kNext = T::kRowsAlongK ? 1 : 4;  // k from slot to slot
