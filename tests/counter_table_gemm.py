@@ -136,6 +136,16 @@ def skinny(s: int) -> list[Access]:
     ]
 
 
+def narrow(s: int) -> list[Access]:
+    """B in whole lines straight to registers, each element once for the four rows of A; one round of sums."""
+    return [
+        Access("global load b", 16, requests=Fraction(s, 16) / 4, sectors=16),
+        Access("shared store", s, conflict=1),
+        Access("shared load", s, conflict=1),
+        Access("global store out", s),
+    ]
+
+
 def images(sectors: int) -> Callable[[int], list[Access]]:
     """Whole images come past the threads; four lanes store 8 or 16 neighbours of C, in two rows by turns."""
 
@@ -286,6 +296,10 @@ GEMM = {
     "skinny": Row(
         *("nothing but one operand moves, 13 boxes of it at a time", skinny, (16, 8192, 1024), (BF16,)),
         in_flight=lambda n: n == 13 * (8 + 2) * 1024,
+    ),
+    "narrow": Row(
+        *("one operand is read once, four sums for each element", narrow, (4, 4096, 64), (F32,)),
+        all_accesses=False,  # A comes from the caches
     ),
     # What blocks hand to each other goes through the workspace as well.
     **{

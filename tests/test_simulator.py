@@ -194,6 +194,24 @@ def test_skinny_on_many_multiprocessors(size, dtype, layout):
 
 
 @every_layout
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.int8], ids=str)
+@pytest.mark.parametrize(
+    "size", [(3, 2, 60000), (2, 5, 49999), (1, 1, 4097), (1000, 8, 40), (16, 333, 1)], ids=str
+)
+def test_narrow_on_many_multiprocessors(size, dtype, layout):
+    """Blocks that share k, of which the last has less; threads along rows only, along k only, and both."""
+
+    def check():
+        with fastgemm.simulate("h200"):
+            a, b = operands(*size, dtype, layout, slack=random.choice((0, 0, 3, 16)))
+            c = random_tensor(size[0], size[1], dtype=result_dtype(dtype))
+            check_gemm(a, b, c, alpha=-1, beta=2, kernel="narrow")
+
+    with ThreadPoolExecutor(1) as other_thread:  # simulations do not nest
+        other_thread.submit(check).result()
+
+
+@every_layout
 @pytest.mark.parametrize("dtype", [torch.int8, torch.bfloat16, torch.float32], ids=str)
 def test_gemm_of_whole_units(dtype, layout):
     """Rows of whole 16 bytes everywhere: the tensor memory accelerator reads all matrices where they are."""

@@ -29,6 +29,7 @@
   DECLARE(gemm_wgmma)                \
   DECLARE(gemm_wgmma_specialized)    \
   DECLARE(gemm_skinny)               \
+  DECLARE(gemm_narrow)               \
   DECLARE(gemm_bf16x6)               \
   DECLARE(gemm_bf16x6_fused)         \
   DECLARE(gemm_batched)              \

@@ -30,6 +30,9 @@ inline bool suits_skinny(const GemmProblem& p) {
          double(p.batch) * double(side) * double(p.k) * element_size(p.type) >= 4 << 20;
 }
 
+// What skinny does not take of products with a side of at most 16.
+inline bool suits_narrow(const GemmProblem& p) { return std::min(p.m, p.n) <= 16; }
+
 // So many ways to cut k that one block would add for a long time, and so much k that writing and reading the
 // parts does not count.
 inline bool suits_split_k(const GemmProblem& p) {

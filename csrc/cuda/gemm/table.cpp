@@ -98,6 +98,11 @@ constexpr Kernel kRows[] = {
                "64 x 64 tiles by mma.sync, up to 512 bytes of k asked for at once, operands of any alignment",
                FASTGEMM_LAUNCHER(gemm_small_tile)),
            suits_small_tile),
+    suited(row(6, "narrow", kGemmTypes,
+               "rows of one operand against up to 8 of the other, straight from global memory, one round of "
+               "sums",
+               FASTGEMM_LAUNCHER(gemm_narrow)),
+           suits_narrow),
     suited(hopper_row(6, "skinny", kHalfAndByte,
                       "one operand streams by as the tensor cores' rows, all multiprocessors share its k",
                       FASTGEMM_LAUNCHER(gemm_skinny)),
