@@ -189,6 +189,21 @@ SMALL_TILE = by_warps(
 )
 
 
+def direct(s: int) -> list[Access]:
+    """Each element once for a tile of 32 x 32, in whole sectors along rows of B, half of them down columns of A.
+
+    Only sums pass through shared memory, those of four warps for each result.
+    """
+    return [
+        Access("global load a", s, requests=Fraction(1, 32), sectors=s),
+        Access("global load b", s, requests=Fraction(1, 32), sectors=s),
+        Access("shared store", 16, conflict=1),
+        Access("shared load", 8, conflict=1),
+        Access("none mma"),
+        Access("global store out", s, requests=1, sectors=s),
+    ]
+
+
 def split_k(s: int) -> list[Access]:
     """Operands as in wgmma; the sums, in whole sectors, are for the kernel that adds them."""
     return [BOX_OF_A, BOXES_OF_B, Access("none mma"), Access("global store workspace", 8, sectors=8)]
@@ -263,6 +278,9 @@ GEMM = {
     "small_tile": Row(
         *("all of k on its way at once", SMALL_TILE, (128, 192, 256), (BF16,), False),
         in_flight=lambda n: n == 4 * 16 * 1024,
+    ),
+    "direct": Row(
+        *("operands go straight to the tensor cores' registers", direct, (128, 128, 64), (F64, F32)),
     ),
     "split_k": Row(
         *("sums of many parts of k, written past each other", split_k, (256, 128, 2048), (BF16,)),

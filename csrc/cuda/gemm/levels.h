@@ -36,6 +36,7 @@
   DECLARE(gemm_fp16x3)               \
   DECLARE(gemm_bf16x3)               \
   DECLARE(gemm_int8x10)              \
+  DECLARE(gemm_direct)               \
   DECLARE(gemm_small_tile)           \
   DECLARE(gemm_split_k)              \
   DECLARE(gemm_mma_sync)             \

@@ -21,6 +21,7 @@ set(FASTGEMM_CUDA_GEMM
     csrc/cuda/gemm/special/batched.cu
     csrc/cuda/gemm/special/bf16x6_fused.cu
     csrc/cuda/gemm/special/narrow.cu
+    csrc/cuda/gemm/special/direct.cu
     csrc/cuda/gemm/special/skinny.cu
     csrc/cuda/gemm/special/small_tile.cu
     csrc/cuda/gemm/special/split_k.cu

@@ -16,6 +16,13 @@ inline int64_t stages(const GemmProblem& p) {  // of 128 bytes of k
   return (p.k * element_size(p.type) + 127) / 128;
 }
 
+// A short k, and so few products that what counts is how soon the first operands are asked for. float64 has
+// no other kernel without a pre-pass: there a longer k, or one cut into parts, is still no loss.
+inline bool suits_direct(const GemmProblem& p) {
+  const bool scalars = p.type == DType::f64 || p.type == DType::f32;
+  return p.k > 0 && std::min(p.m, p.n) > 16 && p.k <= (scalars ? 128 : 64) && tiles(p, 32) <= 1024;
+}
+
 // At four times as much wgmma_specialized is faster. Bytes that do not lie along k would have to be copied.
 inline bool suits_small_tile(const GemmProblem& p) {
   const bool in_place = p.type != DType::i8 || (p.a.col_stride == 1 && p.b.row_stride == 1);

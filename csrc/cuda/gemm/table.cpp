@@ -48,6 +48,8 @@ constexpr Kernel large_block_row(int level, std::string_view name, DTypeSet type
 // What tensor cores multiply as it is, or rounded to tf32.
 constexpr DTypeSet kTensorCoreTypes = dtypes(DType::f32, DType::f16, DType::bf16, DType::i8);
 
+constexpr DTypeSet kDirectTypes = dtypes(DType::f64, DType::f32, DType::f16, DType::bf16, DType::i8);
+
 constexpr DTypeSet kHalfAndByte = dtypes(DType::f16, DType::bf16, DType::i8);
 
 // Tensor cores round float32 operands to tf32.
@@ -94,6 +96,10 @@ constexpr Kernel kRows[] = {
     row(5, "double_buffer_sync", dtypes(DType::f32),
         "vectorized with double buffers filled through registers: they spill",
         FASTGEMM_LAUNCHER(gemm_double_buffer_sync), Role::pitfall),
+    suited(row(6, "direct", kDirectTypes,
+               "32 x 32 tiles by mma.sync, fragments straight from global memory, float32 in fp64",
+               FASTGEMM_LAUNCHER(gemm_direct)),
+           suits_direct),
     suited(row(6, "small_tile", kHalfAndByte,
                "64 x 64 tiles by mma.sync, up to 512 bytes of k asked for at once, operands of any alignment",
                FASTGEMM_LAUNCHER(gemm_small_tile)),
