@@ -137,7 +137,7 @@ def skinny(s: int) -> list[Access]:
 
 
 def narrow(s: int) -> list[Access]:
-    """B in whole lines straight to registers, each element once for the four rows of A; one round of sums."""
+    """B in whole lines straight to registers, each element once for four rows of A; one round of sums."""
     return [
         Access("global load b", 16, requests=Fraction(s, 16) / 4, sectors=16),
         Access("shared store", s, conflict=1),
@@ -316,7 +316,7 @@ GEMM = {
         in_flight=lambda n: n == 13 * (8 + 2) * 1024,
     ),
     "narrow": Row(
-        *("one operand is read once, four sums for each element", narrow, (4, 4096, 64), (F32,)),
+        *("one operand straight to registers, four sums for each element", narrow, (8, 4096, 64), (F32, F64)),
         all_accesses=False,  # A comes from the caches
     ),
     # What blocks hand to each other goes through the workspace as well.

@@ -39,10 +39,10 @@ __device__ __forceinline__ void add_and_store(const NarrowArguments<T>& g, const
   using Acc = Accumulator<T>;
   constexpr int kValues = Thread::kRows * Thread::kNarrow, kWarps = kNarrowThreads / 32;
   constexpr int kMost = sizeof(Acc) == 8 ? 8 : 16, kSlab = kValues < kMost ? kValues : kMost;
-  // Of each value a matrix (threads along k, threads along rows), its rows an odd pitch apart: no conflicts.
+  // Of each value a matrix (threads along k, threads along rows), written along either without conflicts.
   FASTGEMM_SHARED Acc slab[kSlab][kNarrowThreads * 3 / 2];
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
-  const int threads = 1 << g.log_rows, pitch = threads | 1;
+  const int threads = 1 << g.log_rows, pitch = g.k_first ? threads | 1 : threads;
   const int at_once = max(32 >> g.log_rows, 1);  // rows of the matrix that a warp reads at once
   FASTGEMM_UNROLL
   for (int first = 0; first < kValues; first += kSlab) {
