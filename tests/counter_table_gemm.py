@@ -190,12 +190,12 @@ SMALL_TILE = by_warps(
 
 
 def direct(s: int) -> list[Access]:
-    """Each element once for a tile of 32 x 32, in whole sectors along rows of B, half of them down columns of A.
+    """Each element once for a tile of 32 x 32: of 8 rows of A four neighbours, of 4 rows of B eight.
 
-    Only sums pass through shared memory, those of four warps for each result.
+    Only sums pass through shared memory.
     """
     return [
-        Access("global load a", s, requests=Fraction(1, 32), sectors=s),
+        Access("global load a", s, requests=Fraction(1, 32), sectors=8),
         Access("global load b", s, requests=Fraction(1, 32), sectors=s),
         Access("shared store", 16, conflict=1),
         Access("shared load", 8, conflict=1),

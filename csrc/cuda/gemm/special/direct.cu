@@ -1,14 +1,14 @@
 // Level 6 for products that are over before anything has warmed up: few elements, or a short k. Such a call
-// is a chain of latencies: launch, instructions that no cache holds, one or two rounds to DRAM, stores. What
-// changes from small_tile:
+// is a chain of latencies: launch, instructions that no cache holds, one or two rounds to DRAM, stores. On an
+// H200 with cold caches an empty kernel takes 2.8 us, one load and one store of it 3.6, 24 x 29 x 1 here 4.3.
+// What changes from small_tile:
 //   - no shared memory before the products: a lane reads its fragments of A and B in place, at any stride,
-//   all
-//     of them independent and in flight at once (special/direct.cuh), so nothing is staged, and no layout or
-//     alignment needs code of its own;
-//   - block tiles of 32 x 32, so that 100 x 100 is 16 blocks, whose warps share k: warp w takes steps w, w +
-//     kWarps, ...; their sums meet in shared memory, in a fixed order;
-//   - little code, each line of it fetched once: while the first operands are on their way the instructions
-//     of the loop run on zeros.
+//     all of a step independent and in flight at once (special/direct.cuh). Nothing is staged, and no layout
+//     or alignment needs code of its own;
+//   - block tiles of 32 x 32, so that 100 x 100 is 16 blocks. Where there are few, up to 12 warps share the k
+//     of a tile and their sums meet in shared memory, in a fixed order, and then blocks do (sums/splits.cuh);
+//     where there are many, a warp has a tile alone;
+//   - two depths of a step: for k up to 8 elements (16-bit types: 16) half the loads and registers.
 // float32 is multiplied in fp64, where its products are exact.
 #include "cuda/gemm/level5/choice.cuh"
 #include "cuda/gemm/levels.h"
@@ -19,6 +19,7 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
+// values: of a slot of a fragment in a step, 2 or 4.
 template <class T, class O, bool word_a, bool word_b, int values>
 struct Config {
   using Type = T;
@@ -53,9 +54,8 @@ template <class C>
 using Slab = typename C::Sum[C::BM * C::kPitch];  // (BM, BN)
 
 // The warp's sums, to a slab or added to what it holds.
-template <class C>
-__device__ __forceinline__ void put(Slab<C>& slab, const typename C::Sum (&sum)[C::BM / 16][C::BN / 8][4],
-                                    bool add) {
+template <bool add, class C>
+__device__ __forceinline__ void put(Slab<C>& slab, const typename C::Sum (&sum)[C::BM / 16][C::BN / 8][4]) {
   using Pair = Vector<typename C::Sum, 2>;
   const int lane = int(threadIdx.x) % 32;
   FASTGEMM_UNROLL
@@ -66,7 +66,7 @@ __device__ __forceinline__ void put(Slab<C>& slab, const typename C::Sum (&sum)[
       for (int half = 0; half < 2; ++half) {
         auto* const to = &slab[(16 * i + 8 * half + lane / 4) * C::kPitch + 8 * j + 2 * (lane % 4)];
         Pair pair{sum[i][j][2 * half], sum[i][j][2 * half + 1]};
-        if (add) {
+        if constexpr (add) {
           const Pair before = load_vector<Pair>(to);
           pair[0] += before[0], pair[1] += before[1];
         }
@@ -74,6 +74,28 @@ __device__ __forceinline__ void put(Slab<C>& slab, const typename C::Sum (&sum)[
       }
     }
   }
+}
+
+// The sums of all warps, to slabs. Warps for which there is none add to those of others, the last ones first.
+template <class C>
+__device__ __forceinline__ void put_all(Slab<C>* slabs,
+                                        const typename C::Sum (&sum)[C::BM / 16][C::BN / 8][4], int w,
+                                        bool has_sums, int busy) {
+  if constexpr (C::kWarps > C::kSlabs) {
+    FASTGEMM_NO_UNROLL
+    for (int turn = (busy - 1) / C::kSlabs; turn > 0; --turn) {
+      if (w / C::kSlabs == turn && has_sums)
+        w + C::kSlabs < busy ? put<true, C>(slabs[w % C::kSlabs], sum)
+                             : put<false, C>(slabs[w % C::kSlabs], sum);
+      __syncthreads();
+    }
+    if (w < C::kSlabs && w + C::kSlabs < busy) {
+      put<true, C>(slabs[w], sum);
+      has_sums = false;
+    }
+  }
+  if (w < C::kSlabs && has_sums) put<false, C>(slabs[w], sum);
+  __syncthreads();
 }
 
 // Rows `first`, first + step, ... of a tile, a quarter of it, summed over `count` slabs.
@@ -137,12 +159,7 @@ __global__ void __launch_bounds__(32 * C::kWarps, C::kBlocks)
   }
   let_next_kernel_begin();
 
-  // Warps for which there is no slab add to those of the first ones, the last ones first.
-  FASTGEMM_NO_UNROLL
-  for (int turn = (max(together, 4) - 1) / C::kSlabs; turn >= 0; --turn) {
-    if (w / C::kSlabs == turn && part < busy) put<C>(slabs[w % C::kSlabs], sum, part + C::kSlabs < busy);
-    __syncthreads();
-  }
+  put_all<C>(slabs, sum, w, part < busy, busy);
   if (w >= 4) return;
   Result<T> r = g.result;
   r.out = static_cast<char*>(r.out) + blockIdx.z * r.batch_stride * r.out_bytes();
@@ -231,7 +248,7 @@ void launch_depth(const Gemm<T>& g, int batch, Context& context) {
 // Offsets inside a tile and a step have 32 bits unless strides are huge.
 template <class T>
 void choose_direct(const Gemm<T>& g, int batch, Context& context) {
-  constexpr int64_t kMostStride = int64_t{1} << 22;  // of 32 rows, or 256 along k
+  constexpr int64_t kMostStride = int64_t{1} << 21;  // of 32 rows, or 512 along k
   const int64_t stride = std::max(std::max(std::abs(g.a.row_stride), std::abs(g.a.col_stride)),
                                   std::max(std::abs(g.b.row_stride), std::abs(g.b.col_stride)));
   if (stride > kMostStride) return launch_direct<Config<T, int64_t, false, false, 2>>(g, batch, context);
