@@ -25,8 +25,12 @@ SOURCES := $(shell find csrc -type f 2>/dev/null) CMakeLists.txt setup.py pyproj
 ladder: $(VENV)/.installed
 	$(PINNED) $(BIN)/fastgemm ladder $(ARGS)
 
+# Processes that share the tests; a part of them is not worth a second. Threads that wait sleep, or they would take
+# the other process's cores.
+WORKERS ?= $(if $(ARGS),0,2)
+
 test: $(VENV)/.installed $(if $(ARGS),,faults)
-	$(BIN)/python -m pytest $(ARGS)
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 # What the simulator must find: kernels that commit faults, and faults planted in copies of those of csrc/cuda.
 faults: export PATH := $(CURDIR)/$(BIN):$(PATH)
