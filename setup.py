@@ -106,7 +106,8 @@ class CMakeBuild(build_ext):
         subprocess.run([cmake, "--build", str(build), "--parallel", jobs], check=True, env=environment)
         subprocess.run([cmake, "--install", str(build)], check=True, env=environment)
         if not self.editable_mode:  # `fastgemm explain` shows the kernels' source
-            shutil.copytree(ROOT / "csrc" / "cuda", package / "csrc" / "cuda", dirs_exist_ok=True)
+            source, target = (folder / "csrc" / "cuda" for folder in (ROOT, package))
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.cmake"), dirs_exist_ok=True)
 
     def get_source_files(self) -> list[str]:
         return []
