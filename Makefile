@@ -49,9 +49,10 @@ sim: $(VENV)/.installed
 bench: $(VENV)/.installed
 	$(PINNED) $(BIN)/fastgemm bench $(ARGS)
 
-# The site, in build/site: needs neither torch nor a build of the package. Any warning fails it (mkdocs.yml).
+# The site, in build/site: needs neither torch nor a build of the package. Any warning fails it (mkdocs.yml), but only if
+# it is printed: no --quiet.
 docs: $(VENV)/.docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	@echo "$(CURDIR)/build/site/index.html"
 
 lint: $(VENV)/.lint
