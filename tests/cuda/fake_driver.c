@@ -1,5 +1,6 @@
-/* A libcuda.so.1 that answers as drivers of other machines do: FAKE_VERSION is the CUDA version that it is for
- * (13000 for 13.0), FAKE_INIT what cuInit returns (100: no GPU). tools/check_cuda_messages.py loads it. */
+/* A libcuda.so.1 that answers as drivers of other machines do: FAKE_VERSION is the CUDA version that it is
+ * for (13000 for 13.0), FAKE_INIT what cuInit returns (100: no GPU). tools/check_cuda_messages.py loads it.
+ */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
