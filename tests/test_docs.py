@@ -30,7 +30,7 @@ def documented(text: str, section: str) -> set[str]:
 
 
 def test_the_api_reference_has_every_public_name():
-    reference = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    reference = re.sub(r"<!--.*?-->", "", (ROOT / "docs" / "api.md").read_text(encoding="utf-8"), flags=re.S)
     shown = re.findall(r"^::: fastgemm\.(\w+)$", reference, re.M)
     assert len(shown) == len(set(shown))
     assert set(fastgemm.__all__) <= set(shown)

@@ -3,7 +3,7 @@
     python tools/check_distributions.py dist/fastgemm-*.tar.gz dist/fastgemm-*.whl
 
 The sdist holds every file of the repository (where there is a git history to tell) and nothing else; the wheel
-holds the package, its libraries and the sources of its CUDA kernels, is tagged for this interpreter and platform,
+holds the package, its libraries and the sources of its kernels, is tagged for this interpreter and platform,
 and its metadata are those of pyproject.toml. Exits with 1 and a line for each fault.
 """
 
@@ -76,7 +76,12 @@ def wheel_faults(path: Path) -> Iterator[str]:
         for pattern in ("*.py", "py.typed", "_explain/*.json")
         for file in (ROOT / "python/fastgemm").rglob(pattern)
     }
-    kernels = {f"fastgemm/{file.relative_to(ROOT)}" for file in (ROOT / "csrc/cuda").rglob("*.cu*")}
+    kernels = {
+        f"fastgemm/{file.relative_to(ROOT)}"
+        for folder in ("csrc/cpu", "csrc/cuda")
+        for file in (ROOT / folder).rglob("*.c*")
+        if file.suffix != ".cmake"
+    }
     for name in missing(package | kernels, there, ()):
         yield f"the wheel lacks {name}"
     for pattern in LIBRARIES:
