@@ -20,13 +20,17 @@ PINNED := OMP_PROC_BIND=true
 # What the compiled libraries are made of: a change of any of them builds again.
 SOURCES := $(shell find csrc -type f 2>/dev/null) CMakeLists.txt setup.py pyproject.toml tools/build_backend.py
 
-.PHONY: ladder test faults sim bench lint format clean
+.PHONY: ladder test faults sim bench docs lint format clean
 
 ladder: $(VENV)/.installed
 	$(PINNED) $(BIN)/fastgemm ladder $(ARGS)
 
+# Processes that share the tests; a part of them is not worth a second. Threads that wait sleep, or they would take
+# the other process's cores.
+WORKERS ?= $(if $(ARGS),0,2)
+
 test: $(VENV)/.installed $(if $(ARGS),,faults)
-	$(BIN)/python -m pytest $(ARGS)
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 # What the simulator must find: kernels that commit faults, and faults planted in copies of those of csrc/cuda.
 faults: export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -45,6 +49,12 @@ sim: $(VENV)/.installed
 bench: $(VENV)/.installed
 	$(PINNED) $(BIN)/fastgemm bench $(ARGS)
 
+# The site, in build/site: needs neither torch nor a build of the package. Any warning fails it (mkdocs.yml), but only if
+# it is printed: no --quiet.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+	@echo "$(CURDIR)/build/site/index.html"
+
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -60,8 +70,15 @@ format: $(VENV)/.lint
 clean:
 	rm -rf $(VENV) build dist python/*.egg-info python/fastgemm/*.so
 
-$(VENV)/.torch:
+$(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.docs: docs/requirements.txt | $(VENV)/.made
+	$(BIN)/python -m pip install --quiet -r docs/requirements.txt
+	@touch $@
+
+$(VENV)/.torch: | $(VENV)/.made
 	$(BIN)/python -m pip install --quiet '$(TORCH)' numpy
 	@touch $@
 

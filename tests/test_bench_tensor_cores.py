@@ -110,7 +110,7 @@ def test_a_ladder_leaves_out_what_lacks_precision(monkeypatch):
         (Gemm(40, 48, 56, precision="fp16x3"), {"fp16x3", "bf16x6"}),
         (Gemm(40, 48, 56, torch.int32), {"int8x10"}),
     ],
-    ids=str,
+    ids=["bf16", "tf32", "fp64", "fp32", "fp16x3", "int32"],  # the same in every process
 )
 def test_ladder_of_the_cuda_kernels(monkeypatch, problem, highest):
     here = [replace(row, unavailable=None) for row in fastgemm.kernels("gemm", "cuda") if row.level < 7]

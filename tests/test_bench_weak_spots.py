@@ -291,7 +291,7 @@ def test_tables():
 
 
 def test_rendering_and_the_report_of_a_check(site, capsys):  # noqa: F811
-    names = ("weak_spots", "weak_spots_means", "weak_spots_sustained")
+    names = ("weak_spots", "weak_spots_means", "weak_spots_sustained", "gains")
     blocks = "".join(f"<!-- gpu_{name}:begin -->\n<!-- gpu_{name}:end -->\n" for name in names)
     (site / "README.md").write_text(blocks)
     render = tool("render_results")
@@ -302,6 +302,7 @@ def test_rendering_and_the_report_of_a_check(site, capsys):  # noqa: F811
     assert read_report(path) == gpu_report()
     assert render.main([], root=site) == 0
     text = (site / "README.md").read_text()
+    assert "| float32 | 130 TFLOPS | `torch.matmul` | 2.50 | 2.40 |" in text, "the gains, in short"
     assert text.count("`int8x10`") == 2 and "pJ an operation" in text
     assert text.count("(docs/img/weak_spots_gpu.svg)") == 1
     assert render.main(["--check"], root=site) == 0

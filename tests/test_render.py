@@ -9,7 +9,7 @@ from fastgemm.bench import Gemm, Transpose
 from fastgemm.bench.gpu_presets import RUNGS_GROUP
 from fastgemm.bench.ladder import run_ladder
 from fastgemm.bench.problems import LAYOUTS, label
-from fastgemm.bench.records import Measurement, Report
+from fastgemm.bench.records import Measurement, Report, read_report
 from fastgemm.bench.sweep import default_means, group_means
 from fastgemm.bench.timing import Summary
 from test_bench import small_sweep, tool
@@ -131,6 +131,20 @@ def gpu_reports() -> dict[str, Report]:
         report.summary["geometric_means"] = group_means(report.results)
         report.summary["default_of_best"] = default_means(report.results)
     return found
+
+
+def test_the_picture_of_the_ladder_alone(site):
+    (site / "README.md").write_text("<!-- ladder_picture:begin -->\n<!-- ladder_picture:end -->\n")
+    of_cpu = read_report(site / "benchmarks" / "results" / "cpu" / "ladder.json")
+    folder = site / "benchmarks" / "results" / "gpu"
+    folder.mkdir()
+    (folder / "ladder.json").write_text(Report("ladder", GPU, of_cpu.method, of_cpu.results).to_json())
+    render = tool("render_results")
+    assert render.main([], root=site) == 0
+    text = (site / "README.md").read_text()
+    assert "(docs/img/ladder_gpu.svg)" in text and "Measured on NVIDIA Test" in text
+    assert "ladder_cpu.svg" not in text and "| level |" not in text
+    assert (site / "docs" / "img" / "ladder_gpu.svg").exists()
 
 
 def test_render_results_of_a_gpu(site):

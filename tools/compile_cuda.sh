@@ -32,14 +32,15 @@ fi
   -DFASTGEMM_TORCH_DIR="$("$python" -c 'import importlib.util as u; print(u.find_spec("torch").submodule_search_locations[0])')" \
   >/dev/null
 "$(dirname "$python")/cmake" --build "$build" --parallel "$(nproc)" 2>&1 | tee "$log"
+rm -rf "$build/package" && mkdir "$build/package" && cp -r python/fastgemm "$build/package/"
+rm -f "$build"/package/fastgemm/*.so  # of an editable install
 "$(dirname "$python")/cmake" --install "$build" >/dev/null
 
 if grep -E 'C75(08|10|18)' "$log"; then
   echo "compile_cuda: the lines above name serialized or ignored instructions" >&2
   exit 1
 fi
-cp python/fastgemm/*.py "$build/package/fastgemm/"
-cp -r python/fastgemm/{cli,bench,_explain} "$build/package/fastgemm/"
+PYTHONPATH="$build/package" "$python" tools/check_cuda_messages.py
 cd "$build" && PYTHONPATH="$build/package" "$python" - <<'PY'
 import fastgemm
 info = fastgemm.build_info()

@@ -7,12 +7,14 @@ A marked block is replaced whole:
 
     <!-- ladder:begin -->     picture and tables of the rungs, from results/**/ladder.json
     <!-- ladder:end -->       (`fastgemm ladder --json`), those of GPUs first
+    <!-- ladder_picture:begin --> the picture alone, of GPUs
     <!-- reference:begin -->  geometric means against torch on CPUs, from results/**/reference.json
                               (`fastgemm bench --preset reference --json`)
     <!-- gpu_NAME:begin -->   reference, random60, host, sizes or sweep of GPUs, from results/**/NAME.json
                               (as tools/gpu_check.sh bench writes them); rungs: the first table of reference
                               tensor_rungs, tensor_cores, tensor_means: from results/**/tensor_cores.json;
-                              weak_spots, weak_spots_means, weak_spots_sustained: from results/**/weak_spots.json
+                              weak_spots, weak_spots_means, weak_spots_sustained, gains: from
+                              results/**/weak_spots.json
     <!-- accuracy_NAME:begin -->  from results/**/accuracy.json of GPUs (`fastgemm bench --accuracy --json`): the
                               tables summary, ratios, sizes, exceptions, special and integers, and the
                               pictures normwise, componentwise and ratio; cpu_accuracy_NAME: tables of CPUs
@@ -72,6 +74,7 @@ GPU_SECTIONS: dict[str, tuple[str, Callable[[Report], str]]] = {
     "tensor_cores": ("tensor_cores", tensor_core_markdown.squares_section),
     "tensor_means": ("tensor_cores", tensor_core_markdown.means_section),
     "weak_spots": ("weak_spots", weak_spots_markdown.problems_section),
+    "gains": ("weak_spots", weak_spots_markdown.gains_section),
     "weak_spots_means": ("weak_spots", weak_spots_markdown.means_section),
     "weak_spots_sustained": ("weak_spots", weak_spots_markdown.sustained_section),
 }
@@ -89,7 +92,7 @@ ACCURACY_PICTURES = {
 
 
 # Blocks without the picture of their file, which stands in another block.
-WITHOUT_PICTURE = ("gpu_weak_spots_means", "gpu_weak_spots_sustained")
+WITHOUT_PICTURE = ("gpu_gains", "gpu_weak_spots_means", "gpu_weak_spots_sustained")
 EXPLAINED = "explain_transpose.svg"
 
 
@@ -163,6 +166,7 @@ class Site:
 
         makers: dict[str, Callable[[], str]] = {
             "ladder": lambda: sections("ladder", markdown.ladder_section),
+            "ladder_picture": lambda: sections("ladder", markdown.place, "cuda"),
             "reference": lambda: sections("reference", markdown.means_section, "cpu"),
             "kernels": lambda: markdown.kernel_section(fastgemm.kernels()),
             "explain": lambda: explain_section(os.path.relpath(self.images / EXPLAINED, document.parent)),

@@ -31,6 +31,7 @@ std::vector<std::pair<std::string, std::string>> build_info() {
   return {{"version", FASTGEMM_VERSION},
           {"compiler", compiler},
           {"torch_abi", "stable, 2.11 and later"},
+          {"torch_at_build", FASTGEMM_TORCH_VERSION},
           {"cuda_archs", FASTGEMM_CUDA_ARCHS},
           {"cpu", cpu_features().brand},
           {"cpu_model", cpu_model()},

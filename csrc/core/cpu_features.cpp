@@ -93,7 +93,7 @@ CpuFeatures detect() { return {}; }
 #endif
 
 CpuFeatures capped() {
-  CpuFeatures f = detect();
+  CpuFeatures f = detected_cpu_features();
   const char* cap = std::getenv("FASTGEMM_CPU_ISA");
   if (!cap || !*cap || std::string_view(cap) == "native") return f;
   const std::string_view name(cap);
@@ -133,6 +133,11 @@ std::string CpuFeatures::list() const {
     text += name;
   }
   return text.empty() ? "baseline" : text;
+}
+
+const CpuFeatures& detected_cpu_features() {
+  static const CpuFeatures found = detect();
+  return found;
 }
 
 const CpuFeatures& cpu_features() {

@@ -28,6 +28,9 @@ struct CpuFeatures {
 // without the bf16, VNNI and AMX units, or native). Read once; tests use it to run every variant.
 const CpuFeatures& cpu_features();
 
+// The features found, whatever that variable says.
+const CpuFeatures& detected_cpu_features();
+
 struct CpuCaches {
   size_t l1d = 32 << 10, l2 = 512 << 10, l3 = 8 << 20;  // bytes; l1d and l2 per core
 };

@@ -59,9 +59,8 @@ const Known& current() {
   static std::array<Known, kMostDevices> known;
   static const Known none = [] {
     Known k;
-    int count = 0;
-    const cudaError_t e = cudaGetDeviceCount(&count);
-    k.library = "no CUDA device: " + (e == cudaSuccess ? std::string("none was found") : error_text(e));
+    const std::string why = no_device();
+    k.library = "no CUDA device: " + (why.empty() ? "the current one cannot be used" : why);
     k.sm80 = k.sm90a = k.library;
     return k;
   }();

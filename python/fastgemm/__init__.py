@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch  # first: loads libtorch, which the op library below binds to
 
-from . import _introspect  # loads the op library and registers torch.ops.fastgemm
+# The first loads the op library, which registers torch.ops.fastgemm, or says why it cannot.
+from . import _compatibility, _introspect  # noqa: F401
 from ._autograd import register as _register_autograd
 from ._fake import register as _register_fake
 from .ops import add, add_, gemm, matmul, torch_fp32_precision, transpose

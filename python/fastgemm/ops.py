@@ -127,10 +127,12 @@ def matmul(
         2**32. NaN and infinity behave as in IEEE arithmetic.
 
     Raises:
-        TypeError: an operand is no dense tensor, or its dtype is not supported.
+        TypeError: an operand is no tensor, or its dtype is not supported.
+        NotImplementedError: an operand is sparse or quantized, or its device has no kernels.
         ValueError: shapes, dtypes or devices do not go together; unknown ``kernel``, ``level``, ``precision``.
         RuntimeError: the level or kernel asked for cannot run here (the message says why and what can), or
-            ``out`` is given while a gradient is required.
+            ``out`` is given while a gradient is
+            required.
     """
     try:
         a_dim, b_dim = a.dim(), b.dim()
@@ -202,14 +204,23 @@ def gemm(
         beta: scale of ``c``; 1 when ``c`` is given, else 0. With 0, ``c`` is never read.
         trans_a: use the transpose of the last two dimensions of ``a``.
         trans_b: use the transpose of the last two dimensions of ``b``.
-        level: see :func:`matmul`, as for ``kernel``, ``precision`` and ``out_dtype``.
-        out: receives the result; may be exactly ``c``.
+        level: 1 to 7, a rung of the ladder, or ``None`` for the fastest kernel known.
+        kernel: the name of one kernel, instead of a level.
+        precision: for float32; see :func:`matmul`.
+        out: receives the result, of its exact shape, dtype and device; may be exactly ``c``, and shares no memory
+            with an operand otherwise.
+        out_dtype: ``torch.float32`` for float16 and bfloat16 operands; otherwise the usual one.
 
     Returns:
-        ``(..., M, N)``. With K = 0 it is ``beta * c``, or zeros.
+        ``(..., M, N)``, of the dtype that :func:`matmul` returns. With K = 0 it is ``beta * c``, or zeros.
 
     Raises:
-        As :func:`matmul`.
+        TypeError: an operand is no tensor, or its dtype is not supported.
+        NotImplementedError: an operand is sparse or quantized, or its device has no kernels.
+        ValueError: shapes, dtypes or devices do not go together; ``alpha`` or ``beta`` is not whole for integers;
+            unknown ``kernel``, ``level`` or ``precision``.
+        RuntimeError: the level or kernel asked for cannot run here, or ``out`` is given while a gradient is
+            required.
     """
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
         raise _errors.not_a_tensor(a=a, b=b)
@@ -240,7 +251,11 @@ def transpose(
         ``(..., C, R)``, contiguous unless ``out`` is given.
 
     Raises:
-        As :func:`matmul`.
+        TypeError: ``a`` is no tensor.
+        NotImplementedError: ``a`` is sparse or quantized.
+        ValueError: fewer than two dimensions; an ``out`` that does not fit; unknown ``kernel`` or ``level``.
+        RuntimeError: the level or kernel asked for cannot run here, or ``out`` is given while a gradient is
+            required.
     """
     if not isinstance(a, Tensor):
         raise _errors.not_a_tensor(a=a)
@@ -289,7 +304,12 @@ def add(
         integers wrap.
 
     Raises:
-        As :func:`matmul`.
+        TypeError: an operand is no tensor, or its dtype is not supported.
+        NotImplementedError: an operand is sparse or quantized, or its device has no kernels.
+        ValueError: shapes, dtypes or devices do not go together; ``alpha`` is not whole for integers; unknown
+            ``kernel`` or ``level``.
+        RuntimeError: the level or kernel asked for cannot run here, or ``out`` is given while a gradient is
+            required.
     """
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
         raise _errors.not_a_tensor(a=a, b=b)
@@ -317,7 +337,21 @@ def add(
 def add_(
     a: Tensor, b: Tensor, *, alpha: float = 1.0, level: int | None = None, kernel: str | None = None
 ) -> Tensor:
-    """``a += alpha * b`` in place; ``b`` broadcasts to the shape of ``a``. Returns ``a``. See :func:`add`."""
+    """``a += alpha * b`` in place.
+
+    Args:
+        a: receives the sum; dtypes as for :func:`add`.
+        b: a shape that broadcasts to that of ``a``; same dtype and device. May be exactly ``a``.
+        alpha: scale of ``b``; a whole number for integers.
+        level: 1, 2, 4 or 5, or ``None`` for the fastest kernel known.
+        kernel: the name of one kernel, instead of a level.
+
+    Returns:
+        ``a``.
+
+    Raises:
+        RuntimeError: ``a`` is a leaf that requires a gradient; else, as for the other errors, see :func:`add`.
+    """
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
         raise _errors.not_a_tensor(a=a, b=b)
     wants_gradient = torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)

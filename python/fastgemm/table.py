@@ -72,6 +72,10 @@ def kernels(
         device: keep the rows of ``"cpu"`` or ``"cuda"``.
         dtype: keep the rows that take operands of this dtype.
 
+    Returns:
+        Every row of the table that fits, those that cannot run here included: ``available`` and ``unavailable``
+        tell.
+
     Raises:
         ValueError: unknown op or device.
     """
@@ -88,5 +92,12 @@ def kernels(
 
 
 def build_info() -> dict[str, Any]:
-    """What this build is: version, compiler, CUDA architectures, CPU features found, torch ABI."""
+    """What this build is, and what it found on this machine.
+
+    Returns:
+        ``version`` and ``compiler``; ``torch`` here, ``torch_at_build``, and ``torch_abi``, which says under what
+        torch the same binary runs; ``cuda_kernels``, whether they were built, and for which ``cuda_archs``;
+        ``cuda_device``, the first GPU or why there is none; ``cpu``, ``cpu_model`` and ``cpu_features``;
+        ``cublas``, the version found; ``table_hash`` of the kernel table, by which measurements are remembered.
+    """
     return {**_introspect.build_info(), "cuda_device": _introspect.cuda_device(), "torch": torch.__version__}

@@ -285,7 +285,8 @@ def autotune(
         a: an operand of the problem, with its real shape, strides, dtype and device; 2-D or 3-D.
         b: the second operand of a product; without it the problem is ``transpose(a)``.
         op: ``"gemm"`` or ``"transpose"``, if it should not follow from ``b``.
-        out_dtype: as for :func:`fastgemm.matmul`, like ``precision``.
+        out_dtype: of the result, as for :func:`fastgemm.matmul`.
+        precision: of float32 products, as for :func:`fastgemm.matmul`.
         budget: seconds to spend on the kernels that are within 3 times of the fastest.
         save: also write the result to the cache file, for later processes.
 

@@ -66,17 +66,27 @@ Kernel row(int level, std::string_view name, DTypeSet types, std::string_view ne
 #define FASTGEMM_UNIT(kernel) nullptr
 #endif
 
+// Why the kernels of a unit cannot run: the processor lacks it, or was told not to use it.
+const char* lacking(bool CpuFeatures::*unit, const char* absent, const char* left_out) {
+  if (cpu_features().*unit) return nullptr;
+  return detected_cpu_features().*unit ? left_out : absent;
+}
+
 const char* without_amx_bf16() {
-  return cpu_features().amx_bf16 ? nullptr : "this processor has no AMX tile unit for bfloat16";
+  return lacking(&CpuFeatures::amx_bf16, "this processor has no AMX tile unit for bfloat16",
+                 "FASTGEMM_CPU_ISA leaves out this processor's AMX tile unit");
 }
 const char* without_amx_int8() {
-  return cpu_features().amx_int8 ? nullptr : "this processor has no AMX tile unit for int8";
+  return lacking(&CpuFeatures::amx_int8, "this processor has no AMX tile unit for int8",
+                 "FASTGEMM_CPU_ISA leaves out this processor's AMX tile unit");
 }
 const char* without_dot_bf16() {
-  return cpu_features().avx512_bf16 ? nullptr : "this processor has no AVX512-BF16";
+  return lacking(&CpuFeatures::avx512_bf16, "this processor has no AVX512-BF16",
+                 "FASTGEMM_CPU_ISA leaves out this processor's AVX512-BF16");
 }
 const char* without_dot_int8() {
-  return cpu_features().avx512_vnni ? nullptr : "this processor has no AVX512-VNNI";
+  return lacking(&CpuFeatures::avx512_vnni, "this processor has no AVX512-VNNI",
+                 "FASTGEMM_CPU_ISA leaves out this processor's AVX512-VNNI");
 }
 
 }  // namespace

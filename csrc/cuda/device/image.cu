@@ -14,13 +14,18 @@ __global__ void write_arch(int* arch) {
 #endif
 }
 
+std::string version(int number) {  // 13000 is 13.0
+  return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
+}
+
+std::string text(const char* call, cudaError_t e) {
+  return std::string(call) + ": " + cudaGetErrorName(e) + " (" + cudaGetErrorString(e) + ")";
+}
+
 std::string run(DeviceImage& found) {
-  const auto text = [](const char* call, cudaError_t e) {
-    return std::string(call) + ": " + cudaGetErrorName(e) + " (" + cudaGetErrorString(e) + ")";
-  };
+  if (const std::string reason = no_device(); !reason.empty()) return reason;
   if (const cudaError_t e = cudaGetDeviceCount(&found.device_count); e != cudaSuccess)
     return text("cudaGetDeviceCount", e);
-  if (found.device_count == 0) return "no CUDA device";
   cudaDeviceProp properties;
   if (const cudaError_t e = cudaGetDeviceProperties(&properties, 0); e != cudaSuccess)
     return text("cudaGetDeviceProperties", e);
@@ -38,6 +43,22 @@ std::string run(DeviceImage& found) {
 }
 
 }  // namespace
+
+std::string no_device() {
+  int count = 0, driver = 0;
+  const cudaError_t e = cudaGetDeviceCount(&count);
+  if (e == cudaSuccess && count > 0) return "";
+  if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0)
+    return "no NVIDIA driver is installed (libcuda.so.1 was not found)";
+  if (e == cudaErrorInsufficientDriver)
+    return "the NVIDIA driver is for CUDA " + version(driver) + ", older than this build's CUDA " +
+           version(CUDART_VERSION) + ": update the driver, or build with an older toolkit";
+  if (e != cudaSuccess && e != cudaErrorNoDevice) return text("cudaGetDeviceCount", e);
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  return visible
+             ? "CUDA_VISIBLE_DEVICES=\"" + std::string(visible) + "\" hides every GPU there is, or names none"
+             : std::string("the NVIDIA driver finds no GPU");
+}
 
 bool has_image(std::string_view architectures, int capability) {
   while (!architectures.empty()) {

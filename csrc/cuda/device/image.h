@@ -10,6 +10,10 @@ namespace fastgemm::cuda {
 // 90-virtual") holds code for a GPU of this compute capability (10 * major + minor).
 bool has_image(std::string_view architectures, int capability);
 
+// Why no GPU can be used, as a user can mend it: no driver, one that is too old, no GPU, or none that is
+// visible. Empty where there is one.
+std::string no_device();
+
 struct DeviceImage {
   int device_count = 0;
   std::string device;   // name of device 0

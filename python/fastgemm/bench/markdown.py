@@ -83,8 +83,11 @@ def means_section(report: Report) -> str:
 
 def kernel_section(rows: list[KernelInfo]) -> str:
     """The kernel table; it does not depend on the machine."""
+
+    def idea(row: KernelInfo) -> str:
+        return row.summary.rstrip(".").replace("[", r"\[")  # or [i][j] is a link to i
+
     lines = [
-        [row.op, row.device, str(row.level), f"`{row.name}`", row.role, row.needs, row.summary.rstrip(".")]
-        for row in rows
+        [row.op, row.device, str(row.level), f"`{row.name}`", row.role, row.needs, idea(row)] for row in rows
     ]
     return table(["op", "device", "level", "kernel", "role", "needs", "idea"], lines, numbers_from=9)

@@ -65,24 +65,53 @@ def _of_limit(row: Measurement) -> str:
     return f"{percent(row.share_of_limit)} of {row.limit_name}" if row.share_of_limit else "-"
 
 
+@dataclass(frozen=True)
+class Gain:
+    """What level 6 reaches in a group of problems, and how it compares with the library, ready for a table."""
+
+    most: Measurement
+    libraries: str
+    mean: str
+    least: str
+
+
+def _gain(lines: list[Line]) -> Gain:
+    ratios = [line.own.speedup.median for line in lines if line.own.speedup]
+    return Gain(
+        most=max((line.own for line in lines), key=lambda row: row.rate),
+        libraries=_names([line.library for line in lines if line.library]) or "none",
+        mean=ratio(statistics.geometric_mean(ratios) if ratios else None),
+        least=ratio(min(ratios, default=None)),
+    )
+
+
+def gains_section(report: Report) -> str:
+    """A row for each group, for a reader in a hurry."""
+    gains = {group: _gain(lines) for group, lines in _groups(report).items()}
+    cells = [
+        [group, f"{rate(gain.most.rate)} {gain.most.unit}", gain.libraries, gain.mean, gain.least]
+        for group, gain in gains.items()
+    ]
+    header = ["products", "at most", "library", "times as fast, geometric mean", "least"]
+    return f"{table(header, cells)}\n\n{place(report)}"
+
+
 def means_section(report: Report) -> str:
     """A row for each group: the most that level 6 reaches, how it compares with the library, and what level=None
     makes of both."""
     cells = []
     for group, lines in _groups(report).items():
-        most = max((line.own for line in lines), key=lambda row: row.rate)
-        ratios = [line.own.speedup.median for line in lines if line.own.speedup]
+        gain = _gain(lines)
         shares = [share for line in lines if (share := line.default_of_better)]
-        libraries = [line.library for line in lines if line.library]
         cells.append(
             [
                 group,
                 _names([line.own for line in lines]),
-                f"{rate(most.rate)} {most.unit}",
-                _of_limit(most),
-                _names(libraries) or "none",
-                ratio(statistics.geometric_mean(ratios) if ratios else None),
-                ratio(min(ratios, default=None)),
+                f"{rate(gain.most.rate)} {gain.most.unit}",
+                _of_limit(gain.most),
+                gain.libraries,
+                gain.mean,
+                gain.least,
                 ratio(statistics.geometric_mean(shares) if shares else None),
                 ratio(min(shares, default=None)),
             ]

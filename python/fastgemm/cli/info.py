@@ -11,6 +11,7 @@ import torch
 from rich.table import Table
 
 from .. import _introspect, tuning
+from .._compatibility import cuda_obstacles
 from ..bench.environment import usable_cores
 from ..table import build_info, kernels
 from .console import console
@@ -24,6 +25,7 @@ def gather() -> dict[str, Any]:
         "cores": usable_cores(),
         "threads": torch.get_num_threads(),
         "cuda_devices": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        "cuda_obstacles": cuda_obstacles(),
         "autotune_cache": str(tuning.cache_file()),
         "tuned_problems": _introspect.remembered_count(),
         "kernels": [asdict(row) for row in kernels()],
@@ -69,7 +71,11 @@ def _kernel_table(rows: list[dict[str, Any]], reasons: list[str]) -> Table:
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def info(as_json: bool) -> None:
-    """Show the build, the devices, the autotune cache and the kernel table."""
+    """Show the build, the devices, the autotune cache and the kernel table.
+
+    A kernel that cannot run here has the number of its reason, and where CUDA cannot be used, everything that
+    stands in the way is listed.
+    """
     found = gather()
     if as_json:
         click.echo(json_module.dumps(found, indent=1))
@@ -79,4 +85,8 @@ def info(as_json: bool) -> None:
     reasons = list(dict.fromkeys(row["unavailable"] for row in found["kernels"] if row["unavailable"]))
     out.print(_kernel_table(found["kernels"], reasons))
     for number, reason in enumerate(reasons, 1):
-        out.print(f"({number}) {reason}", style="dim")
+        out.print(f"({number}) {reason}", style="dim", highlight=False)
+    if found["cuda_obstacles"]:
+        out.print("What keeps CUDA from being used here:", style="bold")
+    for obstacle in found["cuda_obstacles"]:
+        out.print(f"- {obstacle}", highlight=False)

@@ -1,0 +1,69 @@
+"""What a process needs besides the package: a torch that is new enough, libraries that load, and for CUDA more.
+
+Importing this module loads the op library, or raises ImportError that says why it cannot be loaded.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import platform
+from pathlib import Path
+
+import torch
+
+OLDEST_TORCH = (2, 11)  # TORCH_TARGET_VERSION in CMakeLists.txt
+TORCH_WITH_CUDA = "https://pytorch.org/get-started/locally/"
+
+
+def _load_libraries() -> None:
+    # Older torch lacks functions that the op library binds to, and the loader would name one of them.
+    release = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    if release < OLDEST_TORCH:
+        oldest = ".".join(map(str, OLDEST_TORCH))
+        raise ImportError(
+            f"fastgemm needs torch {oldest} or later, and this is torch {torch.__version__} in "
+            f"{Path(torch.__file__).parent}; pip install 'torch>={oldest}'"
+        )
+    try:
+        importlib.import_module("fastgemm._introspect")
+    except ModuleNotFoundError as error:
+        if error.name != "fastgemm._introspect":
+            raise
+        raise ImportError(
+            f"fastgemm in {Path(__file__).parent} has no compiled libraries for Python "
+            f"{platform.python_version()} ({platform.machine()}); build it with: pip install ."
+        ) from error
+    except ImportError as error:
+        raise ImportError(f"fastgemm's compiled libraries cannot be loaded: {error}") from error
+
+
+_load_libraries()
+
+
+def _has_driver() -> bool:
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
+def cuda_obstacles() -> list[str]:
+    """All that stands between this process and the CUDA kernels, each with what to do; [] where nothing does."""
+    from .table import build_info, kernels
+
+    found = []
+    naive = kernels("gemm", "cuda")[0]  # needs least: what stops it stops all
+    if naive.unavailable is not None:
+        found.append(naive.unavailable)
+    if not build_info()["cuda_kernels"] and not _has_driver():
+        found.append("no NVIDIA driver is installed (libcuda.so.1 was not found)")
+    if torch.version.hip is not None:
+        found.append(f"torch {torch.__version__} is a build for ROCm, and the kernels are CUDA's")
+    elif torch.version.cuda is None:
+        found.append(
+            f"torch {torch.__version__} is a build without CUDA, which holds no tensors on a GPU "
+            f"(install another: {TORCH_WITH_CUDA})"
+        )
+    return found

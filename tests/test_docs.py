@@ -1,0 +1,98 @@
+"""The documentation as a whole: the API reference names everything public, and docstrings everything they take.
+
+Links, images, anchors and cross-references are checked by `make docs`, where every warning is an error.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import shlex
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+
+import fastgemm
+import pytest
+import torch
+from fastgemm.cli import main
+
+ROOT = Path(__file__).resolve().parent.parent
+FUNCTIONS = [name for name in fastgemm.__all__ if inspect.isfunction(getattr(fastgemm, name))]
+
+
+def documented(text: str, section: str) -> set[str]:
+    """Names that a section of a docstring in Google's style lists."""
+    found = re.search(rf"^\s*{section}:\n((?:\s{{4,}}.*\n|\s*\n)+)", inspect.cleandoc(text) + "\n", re.M)
+    if not found:
+        return set()
+    names = re.findall(r"^    ((?:\w+(?:, )?)+):", found.group(1), re.M)
+    return {name for line in names for name in line.split(", ")}
+
+
+def test_the_api_reference_has_every_public_name():
+    reference = re.sub(r"<!--.*?-->", "", (ROOT / "docs" / "api.md").read_text(encoding="utf-8"), flags=re.S)
+    shown = re.findall(r"^::: fastgemm\.(\w+)$", reference, re.M)
+    assert len(shown) == len(set(shown))
+    assert set(fastgemm.__all__) <= set(shown)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_docstrings_describe_each_parameter_and_result(name):
+    function = getattr(fastgemm, name)
+    signature = inspect.signature(function)
+    assert documented(function.__doc__, "Args") == set(signature.parameters)
+    assert "Raises:" in function.__doc__ or name == "build_info"
+    yields = inspect.isgeneratorfunction(inspect.unwrap(function))
+    assert "Returns:" in function.__doc__ or yields
+
+
+@pytest.mark.parametrize("name", [n for n in fastgemm.__all__ if is_dataclass(getattr(fastgemm, n))])
+def test_docstrings_describe_each_field(name):
+    record = getattr(fastgemm, name)
+    described = documented(record.__doc__, "Attributes")
+    mentioned = {field.name for field in fields(record) if f"``{field.name}``" in record.__doc__}
+    assert described | mentioned == {field.name for field in fields(record)}
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", path.read_text(encoding="utf-8"), re.M | re.S)
+
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+COMMANDS = sorted(
+    {
+        line.removeprefix("$ ").removeprefix(".venv/bin/")
+        for page in PAGES
+        for block in blocks(page, "(?:sh)?")
+        for line in block.splitlines()
+        if re.match(r"(\$ |\.venv/bin/)?fastgemm \w", line)
+    }
+)
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_commands_shown_are_accepted(line):
+    _, name, *arguments = shlex.split(line, comments=True)
+    main.commands[name].make_context(name, arguments)  # parses and checks the arguments, and runs nothing
+
+
+def test_the_examples_of_the_readme_run():
+    first, ten_lines = blocks(ROOT / "README.md", "python")
+    names: dict = {}
+    exec(first.replace('"cuda"', '"cpu"').replace("1000", "10").replace("3001", "31"), names)
+    a, b = torch.randn(8, 12), torch.randn(12, 16)
+    names.update(a=a, b=b, c=torch.randn(8, 16), x=torch.randn(2, 3, 5), h=a.half(), w=b.half())
+    names.update(a8=a.to(torch.int8), b8=b.to(torch.int8))
+    assert len(ten_lines.splitlines()) == 10
+    for line in ten_lines.splitlines():
+        if "trans_b" in line:
+            names["b"] = b.T.contiguous()
+        exec(line, names)
+        names["b"] = b
+
+
+def test_the_version_has_an_entry_in_the_changelog():
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    version = re.search(r'^version = "(.*)"', project, re.M).group(1)
+    assert version in re.search(r"^## \[.*?(?=^## |\Z)", changelog, re.M | re.S).group(0)  # the newest entry
