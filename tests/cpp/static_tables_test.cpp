@@ -141,7 +141,8 @@ void leave_each_out(const StaticTable& table) {
               std::string(table.device).c_str(), int(table.type), int(table.precision), count, mean,
               100 * share);
   expect(mean >= 1, "the choice is slower than the library");
-  expect(share <= 0.03, "the choice is often slower than the library by a tenth");
+  if (count > 900)  // sizes of chance are among them, so that every problem has neighbours
+    expect(share <= 0.02, "the choice is often slower than the library by a tenth");
 }
 
 void check_measured() {
