@@ -1,0 +1,114 @@
+"""Processes that run checks together, as the ranks of a torch.distributed process group.
+
+They are started once and kept, since starting them takes seconds. A rank that fails or does not answer ends all
+of them: the others may wait for it in a collective. The next check starts new ones.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+
+START_SECONDS = 90  # a busy machine imports torch slowly
+CHECK_SECONDS = 40
+GRACE_SECONDS = 3  # for the other ranks, once one has failed
+
+
+def _loopback() -> str | None:
+    """gloo looks up the host's own name otherwise, which a machine without a network cannot."""
+    return next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None)
+
+
+def _serve(rank: int, count: int, device: str, store: str, pipe: Any) -> None:
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    if device == "cuda":
+        torch.cuda.set_device(rank)
+    elif _loopback():
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", _loopback())
+    dist.init_process_group(
+        "nccl" if device == "cuda" else "gloo",
+        init_method=f"file://{store}",
+        rank=rank,
+        world_size=count,
+        timeout=timedelta(seconds=CHECK_SECONDS),
+    )
+    pipe.send(None)
+    while (task := pipe.recv()) is not None:
+        check, arguments, seed = task
+        torch.manual_seed(seed)  # the same data on every rank
+        try:
+            check(*arguments)
+            pipe.send(None)
+        except BaseException:
+            pipe.send(traceback.format_exc())
+    dist.destroy_process_group()
+
+
+class Ranks:
+    """``count`` processes on one kind of device; ``run`` calls a module's function on all of them."""
+
+    def __init__(self, count: int, device: str):
+        self.count, self.device = count, device
+        self._folder = tempfile.TemporaryDirectory(prefix="fastgemm-ranks-")
+        self._processes: list[Any] = []
+        self._pipes: list[Any] = []
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        store = os.path.join(self._folder.name, str(time.monotonic_ns()))
+        for rank in range(self.count):
+            pipe, other = context.Pipe()
+            process = context.Process(
+                target=_serve, args=(rank, self.count, self.device, store, other), daemon=True
+            )
+            process.start()
+            self._processes.append(process)
+            self._pipes.append(pipe)
+        self._collect(START_SECONDS)
+
+    def run(self, check: Callable[..., None], *arguments: Any) -> None:
+        """Calls ``check(*arguments)`` on every rank; raises AssertionError with what the ranks that failed say."""
+        if not self._processes:
+            self._start()
+        for pipe in self._pipes:
+            pipe.send((check, arguments, torch.initial_seed()))
+        self._collect(CHECK_SECONDS)
+
+    def _collect(self, seconds: float) -> None:
+        deadline, failures = time.monotonic() + seconds, []
+        for rank, pipe in enumerate(self._pipes):
+            try:
+                answered = pipe.poll(max(0.0, deadline - time.monotonic()))
+                said = pipe.recv() if answered else f"no answer within {seconds} s\n"
+            except EOFError:
+                said = "the process has ended\n"
+            if said is not None:
+                failures.append(f"rank {rank}: {said}")
+                deadline = min(deadline, time.monotonic() + GRACE_SECONDS)
+        if failures:
+            self.stop(kill=True)
+            raise AssertionError("\n".join(failures))
+
+    def stop(self, kill: bool = False) -> None:
+        for process, pipe in zip(self._processes, self._pipes, strict=True):
+            if kill:
+                process.kill()
+            else:
+                pipe.send(None)
+        for process in self._processes:
+            process.join(GRACE_SECONDS)
+            if process.is_alive():
+                process.kill()
+                process.join()
+        self._processes, self._pipes = [], []
