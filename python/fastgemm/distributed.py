@@ -20,8 +20,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -36,8 +35,6 @@ __all__ = ["register"]
 
 _DTENSOR = "torch.distributed.tensor"
 _LINEAR = ("sum", "avg")  # reductions that a linear function may be applied before
-_lock = threading.Lock()
-_registered = False
 
 
 def register() -> None:
@@ -45,29 +42,24 @@ def register() -> None:
 
     Nobody has to call it: it runs by itself once both fastgemm and ``torch.distributed.tensor`` are imported.
     """
-    global _registered
-    with _lock:
-        if _registered:
-            return
-        ops = torch.ops.fastgemm
-        _register([ops._matmul.default, ops._gemm.default, ops.gemm.default], _gemm_rules)
-        _register([ops._transpose.default, ops.transpose.default], _transpose_rules)
-        _register([ops._add.default, ops.add.default], _add_rules)
-        _register([ops.add_.default], _add_in_place_rules)
-        _registered = True
-
-
-def _register(ops: list[torch._ops.OpOverload], rules: Callable[..., Iterator[Rule]]) -> None:
     from torch.distributed.tensor import DTensor
     from torch.distributed.tensor.experimental import register_sharding
 
-    register_sharding(ops)(lambda *args, **options: list(rules(*args, **options)))
-    # torch remembers what the rules said by the operands' shapes and placements and by these keyword arguments.
-    # register_sharding names only those of type int: a product with trans_a=True, or with another out_dtype,
-    # would be given what was remembered of one without.
+    ops = torch.ops.fastgemm
+    rules = {
+        _gemm_rules: [ops._matmul.default, ops._gemm.default, ops.gemm.default],
+        _transpose_rules: [ops._transpose.default, ops.transpose.default],
+        _add_rules: [ops._add.default, ops.add.default],
+        _add_in_place_rules: [ops.add_.default],
+    }
     known = DTensor._op_dispatcher.sharding_propagator.op_to_schema_info
-    for op in ops:
-        known[op].static_kwargkey = [a.name for a in op._schema.arguments if a.kwarg_only]
+    for rule, overloads in rules.items():
+        register_sharding(overloads)(rule)
+        # torch remembers what a rule said by the operands' shapes and placements and by these keyword arguments.
+        # register_sharding names only those of type int: a product with trans_a=True, or with another
+        # out_dtype, would be given what was remembered of one without.
+        for op in overloads:
+            known[op].static_kwargkey = [a.name for a in op._schema.arguments if a.kwarg_only]
 
 
 def register_on_import() -> None:
