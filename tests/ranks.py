@@ -1,12 +1,13 @@
 """Processes that run checks together, as the ranks of a torch.distributed process group.
 
-They are started once and kept, since starting them takes seconds. A rank that fails or does not answer ends all
-of them: the others may wait for it in a collective. The next check starts new ones.
+They are started once and kept, since starting them takes seconds. A rank that does not answer ends all of them: it
+may wait in a collective for one that has failed. The next check starts new ones.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import multiprocessing.connection
 import os
 import socket
 import tempfile
@@ -86,18 +87,25 @@ class Ranks:
         self._collect(CHECK_SECONDS)
 
     def _collect(self, seconds: float) -> None:
-        deadline, failures = time.monotonic() + seconds, []
-        for rank, pipe in enumerate(self._pipes):
-            try:
-                answered = pipe.poll(max(0.0, deadline - time.monotonic()))
-                said = pipe.recv() if answered else f"no answer within {seconds} s\n"
-            except EOFError:
-                said = "the process has ended\n"
-            if said is not None:
-                failures.append(f"rank {rank}: {said}")
-                deadline = min(deadline, time.monotonic() + GRACE_SECONDS)
-        if failures:
+        start, deadline = time.monotonic(), time.monotonic() + seconds
+        waiting, failures, in_step = dict(enumerate(self._pipes)), [], True
+        while waiting and time.monotonic() < deadline:
+            multiprocessing.connection.wait(waiting.values(), deadline - time.monotonic())
+            for rank, pipe in list(waiting.items()):
+                if not pipe.poll():
+                    continue
+                del waiting[rank]
+                try:
+                    said = pipe.recv()
+                except EOFError:
+                    said, in_step = "the process has ended\n", False
+                if said is not None:
+                    failures.append(f"rank {rank}: {said}")
+                    deadline = min(deadline, time.monotonic() + GRACE_SECONDS)
+        failures += [f"rank {rank}: no answer in {time.monotonic() - start:.0f} s" for rank in waiting]
+        if waiting or not in_step:
             self.stop(kill=True)
+        if failures:
             raise AssertionError("\n".join(failures))
 
     def stop(self, kill: bool = False) -> None:

@@ -37,7 +37,7 @@ def mesh_of(*shape: int) -> DeviceMesh:
 
 
 def place(full: Tensor, mesh: DeviceMesh, where: str) -> DTensor:
-    """``full``, which every rank has, as a DTensor. The parts of a Partial sum are disjoint, so that it is exact."""
+    """``full``, which every rank has, as a DTensor. Parts of a Partial sum are disjoint, so that it is exact."""
     local, pending = full, []
     for dim, placement in enumerate(placements(where)):
         pending.append(placement if placement.is_partial() else Replicate())
@@ -172,7 +172,7 @@ def check_gradients(
     """Gradients of a product and their placements are those of torch's products of the same operands."""
     on = mesh_of(2)
     values = [torch.randn(shape, dtype=torch.float64) for shape in shapes]
-    seed = torch.randn(torch.broadcast_shapes(values[0].shape[:-2], values[1].shape[:-2]) + (7, 5)).double()
+    seed = torch.randn(7, 5, dtype=torch.float64)
 
     def gradients(product: Callable[..., Any], *operands: Tensor) -> list[Tensor]:
         leaves = [operand.detach().requires_grad_() for operand in operands]
@@ -211,7 +211,7 @@ def check_gradients_of_transpose_and_add() -> None:
 
 
 def check_choice(sizes: Sequence[int]) -> None:
-    """Every rank's part comes from the kernel that was asked for: bit by bit what that kernel makes of the parts."""
+    """Every rank's part is, bit by bit, what the kernel that was asked for makes of the operands' parts."""
     m, k, n = sizes
     on = mesh_of(2)
     a, b = place(torch.randn(m, k), on, "S1"), place(torch.randn(k, n), on, "S0")

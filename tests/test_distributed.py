@@ -1,4 +1,4 @@
-"""Sharded operands (DTensor) on two processes: values against float64 of one process, placements, communication."""
+"""Sharded operands (DTensor) on two processes: values against float64, placements, communication."""
 
 from __future__ import annotations
 
