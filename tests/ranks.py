@@ -22,11 +22,8 @@ import torch
 START_SECONDS = 90  # a busy machine imports torch slowly
 CHECK_SECONDS = 40
 GRACE_SECONDS = 3  # for the other ranks, once one has failed
-
-
-def _loopback() -> str | None:
-    """gloo looks up the host's own name otherwise, which a machine without a network cannot."""
-    return next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None)
+# gloo looks up the host's own name otherwise, which a machine without a network cannot.
+LOOPBACK = next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None)
 
 
 def _serve(rank: int, count: int, device: str, store: str, pipe: Any) -> None:
@@ -35,8 +32,8 @@ def _serve(rank: int, count: int, device: str, store: str, pipe: Any) -> None:
     torch.set_num_threads(1)
     if device == "cuda":
         torch.cuda.set_device(rank)
-    elif _loopback():
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", _loopback())
+    elif LOOPBACK:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
     dist.init_process_group(
         "nccl" if device == "cuda" else "gloo",
         init_method=f"file://{store}",

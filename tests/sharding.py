@@ -61,6 +61,7 @@ def assert_result(result: DTensor, expected: Expected, where: str | None) -> Non
     if where is not None:
         assert list(result.placements) == placements(where), f"{result.placements} instead of {where}"
     assert result.dtype == result.to_local().dtype == expected.dtype
+    assert result._spec.tensor_meta.dtype == expected.dtype, "what torch remembers of the result"
     assert result.shape == expected.value.shape
     assert_right(result.full_tensor(), expected, str(result.placements))
 
@@ -103,15 +104,14 @@ def check_product(
 
 def check_products_that_differ_in_one_argument() -> None:
     """What torch remembers of one product must not be used for another, of the same shapes and placements."""
-    square = [(8, 8)] * 2
+    square, half = [(8, 8)] * 2, {"dtype": torch.bfloat16}
     for _ in range(2):
-        check_product(("S0", "R"), "S0", square)
-        check_product(("S1", "R"), "P", square, trans_a=False)
+        check_product(("S1", "R"), "P", square, trans_b=True)  # a is cut along its last dimension in both
         check_product(("S0", "R"), "S0", square, trans_a=True)
+        check_product(("R", "S0"), "P", square, trans_a=True)  # and b along its first
         check_product(("R", "S1"), "S1", square, trans_b=True)
-        check_product(("S1", "S0"), "P", square, dtype=torch.bfloat16, out_dtype=torch.float32)
-        check_product(("S0", "R"), "S0", square, dtype=torch.bfloat16)
-        check_product(("S0", "R"), "S0", square, dtype=torch.bfloat16, out_dtype=torch.float32)
+        check_product(("S0", "R"), "S0", square, alpha=2, **half)
+        check_product(("S0", "R"), "S0", square, out_dtype=torch.float32, **half)
 
 
 def check_overloads(sizes: Sequence[int]) -> None:
