@@ -329,3 +329,14 @@ def test_import_leaves_dtensor_alone():
 )
 def test_rules_are_there_whatever_is_imported_first(imports):
     assert run_python(["-c", PROBE.format(imports=imports, loaded=True)]).stdout == "True\n"
+
+
+def test_a_torch_without_register_sharding_is_left_alone():
+    code = """
+import sys, fastgemm
+sys.modules["torch.distributed.tensor.experimental"] = None
+import torch.distributed.tensor
+print("imported")
+"""
+    done = run_python(["-c", code])
+    assert done.stdout == "imported\n" and "no rules for sharded operands" in done.stderr

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -55,23 +56,34 @@ def register() -> None:
     known = DTensor._op_dispatcher.sharding_propagator.op_to_schema_info
     for rule, overloads in rules.items():
         register_sharding(overloads)(rule)
-        # torch remembers what a rule said by the operands' shapes and placements and by these keyword arguments.
-        # register_sharding names only those of type int: a product with trans_a=True, or with another
-        # out_dtype, would be given what was remembered of one without.
         for op in overloads:
+            # torch remembers what a rule said by the operands' shapes and placements and by these keyword
+            # arguments. register_sharding names only those of type int: a product with trans_a=True would be
+            # given what was remembered of one without.
             known[op].static_kwargkey = [a.name for a in op._schema.arguments if a.kwarg_only]
+            # Nor do the arguments hold lists of tensors, which torch 2.11 takes 80 us to look for.
+            known[op].needs_pytree = False
 
 
 def register_on_import() -> None:
     """Calls :func:`register` now if ``torch.distributed.tensor`` is there, else when somebody imports it."""
     if _DTENSOR in sys.modules:
-        register()
+        _register_or_warn()
     else:
         sys.meta_path.insert(0, _RegisterAfterImport())
 
 
+def _register_or_warn() -> None:
+    """torch may change what it calls experimental; who imports DTensor, as torch.compile does, may not need it."""
+    try:
+        register()
+    except (ImportError, AttributeError, KeyError) as error:
+        message = f"fastgemm: no rules for sharded operands (DTensor) in torch {torch.__version__}: {error!r}"
+        warnings.warn(message, stacklevel=2)
+
+
 class _RegisterAfterImport:
-    """A finder that takes itself away at the one import it waits for, and lets that end with :func:`register`."""
+    """A finder that takes itself away at the one import it waits for, and lets that end with the rules."""
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> Any:
         if name != _DTENSOR:
@@ -83,7 +95,7 @@ class _RegisterAfterImport:
 
             def execute_and_register(module: Any) -> None:
                 execute(module)
-                register()
+                _register_or_warn()
 
             spec.loader.exec_module = execute_and_register
         return spec
