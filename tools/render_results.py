@@ -15,6 +15,8 @@ A marked block is replaced whole:
                               tensor_rungs, tensor_cores, tensor_means: from results/**/tensor_cores.json;
                               weak_spots, weak_spots_means, weak_spots_sustained, gains: from
                               results/**/weak_spots.json
+                              scale, scale_cuts, scale_planned: from results/**/tensor_parallel.json
+                              (examples/tensor_parallel.py --json)
     <!-- accuracy_NAME:begin -->  from results/**/accuracy.json of GPUs (`fastgemm bench --accuracy --json`): the
                               tables summary, ratios, sizes, exceptions, special and integers, and the
                               pictures normwise, componentwise and ratio; cpu_accuracy_NAME: tables of CPUs
@@ -50,6 +52,7 @@ from fastgemm.bench import (
     gpu_markdown,
     markdown,
     plots,
+    scale_markdown,
     tensor_core_markdown,
     weak_spots_markdown,
 )
@@ -77,6 +80,9 @@ GPU_SECTIONS: dict[str, tuple[str, Callable[[Report], str]]] = {
     "gains": ("weak_spots", weak_spots_markdown.gains_section),
     "weak_spots_means": ("weak_spots", weak_spots_markdown.means_section),
     "weak_spots_sustained": ("weak_spots", weak_spots_markdown.sustained_section),
+    "scale": ("tensor_parallel", scale_markdown.scaling_section),
+    "scale_cuts": ("tensor_parallel", scale_markdown.cuts_section),
+    "scale_planned": ("tensor_parallel", scale_markdown.planned_section),
 }
 PICTURES = {
     "ladder": "Rates of the levels on",

@@ -16,6 +16,7 @@ import torch  # first: loads libtorch, which the op library below binds to
 from . import _compatibility, _introspect  # noqa: F401
 from ._autograd import register as _register_autograd
 from ._fake import register as _register_fake
+from .distributed import register_on_import as _register_sharding_rules
 from .ops import add, add_, gemm, matmul, torch_fp32_precision, transpose
 from .table import KernelInfo, build_info, kernels
 from .tuning import autotune, load_cache
@@ -74,4 +75,5 @@ def _torch_computes(device: str, dtype: str, precision: str) -> bool:
 _introspect.set_framework_probe(_torch_computes)
 _register_fake()
 _register_autograd()
+_register_sharding_rules()
 load_cache()

@@ -1,0 +1,190 @@
+"""Sharded operands: how gemm, transpose and add run on DTensors.
+
+A ``torch.distributed.tensor.DTensor`` is a tensor cut up over a mesh of devices. The rules below tell torch which
+pieces an op can be computed on without communication, and what the pieces of the result then are; torch moves
+operands that fit no rule (``redistribute``) and runs the op on what each device holds. So
+
+>>> mesh = init_device_mesh("cuda", (2,))                              # doctest: +SKIP
+>>> x, w = distribute_tensor(x, mesh, [Replicate()]), distribute_tensor(w, mesh, [Shard(1)])  # doctest: +SKIP
+>>> fastgemm.matmul(x, w, level=5)      # every device multiplies by its columns: Shard(1)   # doctest: +SKIP
+
+needs no further call: the rules are registered as soon as ``torch.distributed.tensor`` is imported, which
+``import fastgemm`` does not do (it takes a second). Gradients follow, since they are gemm, transpose and add
+themselves. Placements are those of torch's own products; docs/scale.md says what each costs.
+
+A product over a sharded K is a ``Partial`` sum, rounded to the result's dtype on every device before it is added
+up: ``out_dtype=torch.float32`` keeps the sum of float16 and bfloat16 products in float32.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import Placement
+    from torch.distributed.tensor._dtensor_spec import DTensorSpec
+
+    Rule = tuple[list[Placement], list[Placement]]  # of the results, of the tensors among the arguments
+
+__all__ = ["register"]
+
+_DTENSOR = "torch.distributed.tensor"
+_LINEAR = ("sum", "avg")  # reductions that a linear function may be applied before
+
+
+def register() -> None:
+    """Registers the sharding rules with torch; again is harmless. Raises ImportError in a torch without DTensor.
+
+    Nobody has to call it: it runs by itself once both fastgemm and ``torch.distributed.tensor`` are imported.
+    """
+    from torch.distributed.tensor import DTensor
+    from torch.distributed.tensor.experimental import register_sharding
+
+    ops = torch.ops.fastgemm
+    rules = {
+        _gemm_rules: [ops._matmul.default, ops._gemm.default, ops.gemm.default],
+        _transpose_rules: [ops._transpose.default, ops.transpose.default],
+        _add_rules: [ops._add.default, ops.add.default],
+        _add_in_place_rules: [ops.add_.default],
+    }
+    known = DTensor._op_dispatcher.sharding_propagator.op_to_schema_info
+    for rule, overloads in rules.items():
+        register_sharding(overloads)(rule)
+        for op in overloads:
+            # torch remembers what a rule said by the operands' shapes and placements and by these keyword
+            # arguments. register_sharding names only those of type int: a product with trans_a=True would be
+            # given what was remembered of one without.
+            known[op].static_kwargkey = [a.name for a in op._schema.arguments if a.kwarg_only]
+            # Nor do the arguments hold lists of tensors, which torch 2.11 takes 80 us to look for.
+            known[op].needs_pytree = False
+
+
+def register_on_import() -> None:
+    """Calls :func:`register` now if ``torch.distributed.tensor`` is there, else when somebody imports it."""
+    if _DTENSOR in sys.modules:
+        _register_or_warn()
+    else:
+        sys.meta_path.insert(0, _RegisterAfterImport())
+
+
+def _register_or_warn() -> None:
+    """torch may change what it calls experimental; who imports DTensor, as torch.compile does, may not need it."""
+    try:
+        register()
+    except (ImportError, AttributeError, KeyError) as error:
+        message = f"fastgemm: no rules for sharded operands (DTensor) in torch {torch.__version__}: {error!r}"
+        warnings.warn(message, stacklevel=2)
+
+
+class _RegisterAfterImport:
+    """A finder that takes itself away at the one import it waits for, and lets that end with the rules."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> Any:
+        if name != _DTENSOR:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_register(module: Any) -> None:
+                execute(module)
+                _register_or_warn()
+
+            spec.loader.exec_module = execute_and_register
+        return spec
+
+
+def _aligned(operand: DTensorSpec, shape: Sequence[int], dim: int) -> Placement:
+    """What an operand that broadcasts to ``shape`` must be where the result is sharded along ``dim``."""
+    from torch.distributed.tensor import Replicate, Shard
+
+    own = dim - (len(shape) - operand.ndim)
+    return Shard(own) if own >= 0 and operand.shape[own] == shape[dim] else Replicate()
+
+
+def _may_be_partial(operand: DTensorSpec) -> bool:
+    """Whether torch may be told to take ``operand`` as a Partial sum.
+
+    It makes one of a replicated tensor by dividing by the number of devices, which integers do not survive.
+    """
+    return operand.tensor_meta.dtype.is_floating_point or all(p.is_partial() for p in operand.placements)
+
+
+def _gemm_rules(
+    a: DTensorSpec,
+    b: DTensorSpec,
+    c: DTensorSpec | None = None,
+    *,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    **_: Any,
+) -> Iterator[Rule]:
+    """alpha * op(a) @ op(b) + beta * c. The first of several rules that need no communication is taken."""
+    from torch.distributed.tensor import Partial, Replicate, Shard
+
+    m_of_a, k_of_a = (a.ndim - 1, a.ndim - 2) if trans_a else (a.ndim - 2, a.ndim - 1)
+    k_of_b, n_of_b = (b.ndim - 1, b.ndim - 2) if trans_b else (b.ndim - 2, b.ndim - 1)
+    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    shape = (*batch, a.shape[m_of_a], b.shape[n_of_b])
+    m, n = len(batch), len(batch) + 1
+
+    def rule(result: Placement, of_a: Placement, of_b: Placement, of_c: Placement) -> Rule:
+        return [result], [of_a, of_b] if c is None else [of_a, of_b, of_c]
+
+    def sharded(dim: int, of_a: Placement, of_b: Placement) -> Rule:
+        return rule(Shard(dim), of_a, of_b, Replicate() if c is None else _aligned(c, shape, dim))
+
+    yield rule(Replicate(), Replicate(), Replicate(), Replicate())
+    yield sharded(m, Shard(m_of_a), Replicate())
+    yield sharded(n, Replicate(), Shard(n_of_b))
+    for dim in range(m):
+        if shape[dim] != 1:
+            yield sharded(dim, _aligned(a, shape, dim), _aligned(b, shape, dim))
+    if c is not None and not _may_be_partial(c):
+        return
+    # The summands' parts of c must add up to c, so c is Partial too and not what each device would add again.
+    yield rule(Partial(), Shard(k_of_a), Shard(k_of_b), Partial())
+    for pending in map(Partial, _LINEAR):
+        if _may_be_partial(a):
+            yield rule(pending, pending, Replicate(), pending)
+        if _may_be_partial(b):
+            yield rule(pending, Replicate(), pending, pending)
+
+
+def _transpose_rules(a: DTensorSpec, **_: Any) -> Iterator[Rule]:
+    from torch.distributed.tensor import Replicate, Shard
+
+    yield [Replicate()], [Replicate()]
+    rows, columns = a.ndim - 2, a.ndim - 1
+    for dim in range(a.ndim):
+        yield [Shard({rows: columns, columns: rows}.get(dim, dim))], [Shard(dim)]
+    for pending in a.placements:  # elements only move, whatever becomes of them
+        if pending.is_partial():
+            yield [pending], [pending]
+
+
+def _add_rules(a: DTensorSpec, b: DTensorSpec, **_: Any) -> Iterator[Rule]:
+    """a + alpha * b."""
+    from torch.distributed.tensor import Partial, Replicate, Shard
+
+    shape = torch.broadcast_shapes(a.shape, b.shape)
+    yield [Replicate()], [Replicate(), Replicate()]
+    for dim, size in enumerate(shape):
+        if size != 1:
+            yield [Shard(dim)], [_aligned(a, shape, dim), _aligned(b, shape, dim)]
+    if _may_be_partial(a) and _may_be_partial(b):
+        for pending in map(Partial, _LINEAR):
+            yield [pending], [pending, pending]
+
+
+def _add_in_place_rules(a: DTensorSpec, b: DTensorSpec, **_: Any) -> Iterator[Rule]:
+    """The op returns nothing, and torch leaves out the rules that would move ``a``."""
+    for _result, operands in _add_rules(a, b):
+        yield [], operands
