@@ -15,6 +15,8 @@ import torch  # first: loads libtorch, which the op library below binds to
 from . import _introspect  # loads the op library and registers torch.ops.fastgemm
 from ._autograd import register as _register_autograd
 from ._fake import register as _register_fake
+from . import nn
+from ._patch import patch
 from .ops import add, add_, gemm, matmul, torch_fp32_precision, transpose
 from .table import KernelInfo, build_info, kernels
 from .tuning import autotune, load_cache
@@ -34,6 +36,8 @@ __all__ = [
     "gemm",
     "kernels",
     "matmul",
+    "nn",
+    "patch",
     "simulate",
     "transpose",
 ]
