@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch  # first: loads libtorch, which the op library below binds to
 
-from . import _introspect  # loads the op library and registers torch.ops.fastgemm
+from . import _introspect, nn  # _introspect loads the op library and registers torch.ops.fastgemm
 from ._autograd import register as _register_autograd
 from ._fake import register as _register_fake
-from . import nn
 from ._patch import patch
 from .ops import add, add_, gemm, matmul, torch_fp32_precision, transpose
 from .table import KernelInfo, build_info, kernels

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Any
 
 Row = tuple[str, str]  # an op of torch, and the kernel that computed it or the reason why none did
 _KEPT = 4096  # signatures; beyond that they are looked up again
 
 
-class _Count:
+class Count:
     """A number that several threads raise."""
 
     __slots__ = ("value",)
@@ -29,27 +29,25 @@ class Routed:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._routed: dict[Row, _Count] = {}
-        self._passed_on: dict[Row, _Count] = {}
-        self._by_signature: dict[Hashable, _Count] = {}
+        self._counts: dict[Row, Count] = {}
+        self._passed_on: dict[Row, Count] = {}
+        self._routes: dict[Hashable, Any] = {}  # by signature of a call, what the patch found out about it
 
-    def _add_routed(self, signature: Hashable, describe: Callable[[], Row]) -> None:
-        """Counts a call. ``describe`` is asked where no call of this signature came before."""
-        count = self._by_signature.get(signature)
-        if count is None:
-            row = describe()
-            with self._lock:
-                if len(self._by_signature) >= _KEPT:
-                    self._by_signature.clear()
-                count = self._by_signature[signature] = self._routed.setdefault(row, _Count())
+    def _keep(self, signature: Hashable, route: Any) -> None:
         with self._lock:
-            count.value += 1
+            if len(self._routes) >= _KEPT:
+                self._routes.clear()
+            self._routes[signature] = route
+
+    def _count_of(self, op: str, kernel: str) -> Count:
+        with self._lock:
+            return self._counts.setdefault((op, kernel), Count())
 
     def _add_passed_on(self, op: str, reason: str) -> None:
         with self._lock:
-            self._passed_on.setdefault((op, reason), _Count()).value += 1
+            self._passed_on.setdefault((op, reason), Count()).value += 1
 
-    def _totals(self, rows: dict[Row, _Count], column: int) -> Counter[str]:
+    def _totals(self, rows: dict[Row, Count], column: int) -> Counter[str]:
         totals: Counter[str] = Counter()
         with self._lock:
             for row, count in rows.items():
@@ -59,12 +57,12 @@ class Routed:
     @property
     def ops(self) -> Counter[str]:
         """Routed calls by op: ``{"mm": 3, "addmm": 1}``."""
-        return self._totals(self._routed, 0)
+        return self._totals(self._counts, 0)
 
     @property
     def kernels(self) -> Counter[str]:
         """Routed calls by kernel; ``"torch"`` is torch's own product, chosen because it was measured faster."""
-        return self._totals(self._routed, 1)
+        return self._totals(self._counts, 1)
 
     @property
     def passed_on(self) -> Counter[Row]:

@@ -70,7 +70,7 @@ def _choose(module: Linear, level: int | None, kernel: str | None, precision: st
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, **choice: Any) -> Tensor:
-    """``torch.nn.functional.linear`` by :func:`fastgemm.gemm`: ``input (..., K) @ weight (N, K).T + bias (N,)``."""
+    """``torch.nn.functional.linear`` by :func:`fastgemm.gemm`: ``(..., K) @ (N, K).T + (N,)``."""
     if input.dim() == 0 or input.shape[-1] != weight.shape[1] or input.device != weight.device:
         functional.linear(input, weight, bias)  # says what is wrong
     # One matrix product, also for gradients: that of the weight would else be a sum over a batch of products.
