@@ -177,9 +177,8 @@ def _refusal(error: Exception, *tensors: Tensor | None) -> str | None:
     for x in tensors:
         if x is not None and x.layout is not torch.strided:
             return f"layout {str(x.layout).removeprefix('torch.')}"
-        if x is not None and any(name is not None for name in x.names):
-            return "a tensor with named dimensions"
-    refused = isinstance(error, (ValueError, NotImplementedError)) or "cannot run" in str(error)
+    unknown_to_torch = isinstance(error, NotImplementedError) or "named tensors" in str(error)
+    refused = unknown_to_torch or isinstance(error, ValueError) or "cannot run" in str(error)
     return str(error).splitlines()[0] if refused else None
 
 
@@ -224,9 +223,10 @@ def _fits_int32(scale: float) -> bool:
 
 def _composite(mode: _Mode, func: Any, args: Arguments, kwargs: Keywords) -> Any:
     """An op that torch defines by others: under torch.inference_mode it comes here before it is taken apart."""
+    if not torch.is_inference_mode_enabled():
+        return func(*args, **kwargs)
     with mode:
-        result = func.decompose(*args, **kwargs)
-    return func(*args, **kwargs) if result is NotImplemented else result
+        return func.decompose(*args, **kwargs)
 
 
 def _call(mode: _Mode, func: Any, args: Arguments, kwargs: Keywords) -> Any:
@@ -286,18 +286,14 @@ def _first_sight(mode: _Mode, func: Any, args: Arguments, kwargs: Keywords) -> A
     handler: Handler | None = None
     if type(func) is not OpOverload:
         handler = _call
-    elif func.namespace == "aten" and _name(func) in _NOT_ROUTED:
-        handler = _noted(_NOT_ROUTED[_name(func)])
-    elif func._can_decompose():
-        handler = _composite
+    elif func.namespace == "aten":
+        if _name(func) in _NOT_ROUTED:
+            handler = _noted(_NOT_ROUTED[_name(func)])
+        elif func._can_decompose():
+            handler = _composite
     _KEPT_ALIVE.append(func)
     _HANDLERS[id(func)] = handler
     return (handler or _call)(mode, func, args, kwargs)
-
-
-if set_code_exec_strategy is not None:
-    _SKIP = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)  # this frame, and what it calls
-    set_code_exec_strategy(_Mode.__torch_dispatch__.__code__, _SKIP)
 
 
 class _Entered(threading.local):
@@ -340,6 +336,8 @@ class patch(contextlib.ContextDecorator):  # named like the function that it is 
     def __init__(
         self, level: int | None = None, *, kernel: str | None = None, precision: str | None = None
     ) -> None:
+        if torch.compiler.is_dynamo_compiling():
+            torch._dynamo.graph_break("enter fastgemm.patch around the call of compiled code, not in it")
         _check_choice(level, kernel, precision)
         options = {"level": level, "impl": kernel}
         self._options = {name: value for name, value in options.items() if value is not None}
@@ -379,3 +377,9 @@ def _check_choice(level: int | None, kernel: str | None, precision: str | None) 
             )
         if level is not None and all(row.level != level for row in rows):
             raise ValueError(f"fastgemm: kernel {kernel!r} is of level {rows[0].level}, not {level}")
+
+
+if set_code_exec_strategy is not None:
+    _SKIP = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)  # a frame, and those it calls
+    for _function in (_Mode.__torch_dispatch__, patch.__enter__, patch.__exit__):
+        set_code_exec_strategy(_function.__code__, _SKIP)
