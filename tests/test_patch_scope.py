@@ -171,7 +171,7 @@ def test_a_patch_inside_compiled_code(device):
     torch.testing.assert_close(torch.compile(function, backend="eager")(x), function(x))
     assert [routed.ops for routed in counts] == [{"mm": 1}, {"mm": 1}]
     torch.compiler.reset()
-    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"enter fastgemm\.patch around"):
+    with pytest.raises(torch._dynamo.exc.Unsupported):
         torch.compile(function, backend="eager", fullgraph=True)(x)
     assert modes() == 0
 

@@ -336,8 +336,6 @@ class patch(contextlib.ContextDecorator):  # named like the function that it is 
     def __init__(
         self, level: int | None = None, *, kernel: str | None = None, precision: str | None = None
     ) -> None:
-        if torch.compiler.is_dynamo_compiling():
-            torch._dynamo.graph_break("enter fastgemm.patch around the call of compiled code, not in it")
         _check_choice(level, kernel, precision)
         options = {"level": level, "impl": kernel}
         self._options = {name: value for name, value in options.items() if value is not None}
@@ -381,5 +379,5 @@ def _check_choice(level: int | None, kernel: str | None, precision: str | None) 
 
 if set_code_exec_strategy is not None:
     _SKIP = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)  # a frame, and those it calls
-    for _function in (_Mode.__torch_dispatch__, patch.__enter__, patch.__exit__):
+    for _function in (_Mode.__torch_dispatch__, patch.__init__, patch.__enter__, patch.__exit__):
         set_code_exec_strategy(_function.__code__, _SKIP)
