@@ -71,12 +71,22 @@ def _choose(module: Linear, level: int | None, kernel: str | None, precision: st
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, **choice: Any) -> Tensor:
     """``torch.nn.functional.linear`` by :func:`fastgemm.gemm`: ``(..., K) @ (N, K).T + (N,)``."""
-    if input.dim() == 0 or input.shape[-1] != weight.shape[1] or input.device != weight.device:
-        functional.linear(input, weight, bias)  # says what is wrong
+    if not _go_together(input, weight):
+        functional.linear(input, weight, bias)  # says what is wrong; where it does not, gemm will
     # One matrix product, also for gradients: that of the weight would else be a sum over a batch of products.
     rows = input.reshape(-1, input.shape[-1]) if input.dim() != 2 else input
     out = gemm(rows, weight, bias, trans_b=True, **choice)
     return out if input.dim() == 2 else out.reshape(*input.shape[:-1], weight.shape[0])
+
+
+def _go_together(input: Tensor, weight: Tensor) -> bool:
+    return (
+        isinstance(input, Tensor)
+        and input.dim() > 0
+        and input.shape[-1] == weight.shape[1]
+        and input.device == weight.device
+        and (input.dtype == weight.dtype or torch.is_autocast_enabled(input.device.type))
+    )
 
 
 def convert(
