@@ -16,6 +16,7 @@ from . import _introspect, nn  # _introspect loads the op library and registers 
 from ._autograd import register as _register_autograd
 from ._fake import register as _register_fake
 from ._patch import patch
+from ._routed import Routed
 from .ops import add, add_, gemm, matmul, torch_fp32_precision, transpose
 from .table import KernelInfo, build_info, kernels
 from .tuning import autotune, load_cache
@@ -27,6 +28,7 @@ __version__: str = _introspect.build_info()["version"]
 __all__ = [
     "KernelInfo",
     "Report",
+    "Routed",
     "add",
     "add_",
     "autotune",
