@@ -94,7 +94,10 @@ def test_a_precision_is_kept_and_only_of_float32(device):
     assert_right(results[0], expected_gemm(a, a.t(), precision="bf16x3"))
     assert_right(results[1], expected_gemm(a.double(), a.t().double()))
     if device == "cuda":  # a CPU has no reduced precision
-        assert not torch.equal(results[0], fastgemm.matmul(a, a.t()))
+        with fastgemm.patch(level=6, precision="bf16x3"):
+            result = a @ a.t()
+        assert torch.equal(result, fastgemm.matmul(a, a.t(), level=6, precision="bf16x3"))
+        assert not torch.equal(result, fastgemm.matmul(a, a.t(), level=6))
 
 
 def test_on_a_gpu_float32_follows_torchs_flag(device, monkeypatch):

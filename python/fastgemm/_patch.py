@@ -36,6 +36,7 @@ PRECISIONS = ("ieee", "tf32", "bf16x3", "bf16x6", "fp16x3")
 # products to int8.
 _SAME_TYPE = frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int32})
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
+_NAMES = hasattr(Tensor, "has_names")  # torch 2.11 has named tensors, 2.13 no longer
 
 Arguments = tuple[Any, ...]
 Keywords = dict[str, Any]
@@ -107,6 +108,8 @@ def _product(
     if type(a) not in _PLAIN or type(b) not in _PLAIN:
         odd = a if type(a) not in _PLAIN else b
         return mode.pass_on(func, args, kwargs, f"a tensor of type {type(odd).__name__}")
+    if _NAMES and (a.has_names() or b.has_names()):
+        return mode.pass_on(func, args, kwargs, "named tensors")
     flag = None
     if a.is_cuda and a.dtype is torch.float32 and mode.precision is None:
         flag = torch_fp32_precision()
@@ -177,8 +180,7 @@ def _refusal(error: Exception, *tensors: Tensor | None) -> str | None:
     for x in tensors:
         if x is not None and x.layout is not torch.strided:
             return f"layout {str(x.layout).removeprefix('torch.')}"
-    unknown_to_torch = isinstance(error, NotImplementedError) or "named tensors" in str(error)
-    refused = unknown_to_torch or isinstance(error, ValueError) or "cannot run" in str(error)
+    refused = isinstance(error, (ValueError, NotImplementedError)) or "cannot run" in str(error)
     return str(error).splitlines()[0] if refused else None
 
 
