@@ -62,7 +62,7 @@ class Config:
 
 CONFIGS = {
     "tiny": Config(layers=2, width=32, heads=2, vocabulary=61, batch=2, length=16),
-    "cpu": Config(layers=4, width=256, heads=4, vocabulary=4096, batch=8, length=128),
+    "cpu": Config(layers=3, width=256, heads=4, vocabulary=2048, batch=4, length=128),
     "cuda": Config(layers=6, width=1024, heads=16, vocabulary=8192, batch=8, length=1024),
 }
 

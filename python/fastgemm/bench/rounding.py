@@ -13,7 +13,8 @@ SIAM J. Sci. Comput. 41(5), 2019, doi 10.1137/18M1226312). The error is hence ta
     (u sqrt(K) + e) (|c| + (sum of (a b)^2)^(1/2))  +  u_out |c|
 
 u and u_out are the unit roundoffs of accumulator and result, e is the relative error of a product of operands that
-are rounded first (checking.PRODUCT_ERROR). Other ops that compute get u_out |x|.
+are rounded first (checking.PRODUCT_ERROR). The sums in a loss and in the gradients of layer norm, which torch may
+add up in the type of the result, get the same with u_out for u; other ops that compute get u_out |x|.
 """
 
 from __future__ import annotations
@@ -74,6 +75,11 @@ class Disturbed(TorchDispatchMode):
         if func in PRODUCTS:
             first = PRODUCTS[func]
             return self._disturb(result, self._error(result, args[first], args[first + 1]))
+        if func is aten.nll_loss_forward.default:
+            loss, weight = result
+            return self._disturb(loss, self._rounding * math.sqrt(args[1].numel()) * loss.abs()), weight
+        if func is aten.native_layer_norm_backward.default:
+            return self._layer_norm_backward(result, *args[:2], *args[3:5])
         if isinstance(result, (tuple, list)):
             return tuple(self._disturb(x) for x in result)
         return self._disturb(result)
@@ -82,6 +88,19 @@ class Disturbed(TorchDispatchMode):
         size = c.abs() + torch.matmul(a.square(), b.square()).sqrt_()
         error = (self._accumulator * math.sqrt(a.shape[-1]) + self._operands) * size
         return error + self._rounding * c.abs() if self._narrow else error
+
+    def _layer_norm_backward(
+        self, result: tuple[Tensor, ...], grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor
+    ) -> tuple[Tensor, ...]:
+        """The gradients of weight and bias are sums over all rows."""
+        rows, width = mean.numel(), x.shape[-1]
+
+        def summed(c: Tensor, terms: Tensor) -> Tensor:
+            size = c.abs() + terms.reshape(rows, width).square().sum(0).sqrt_()
+            return self._disturb(c, self._rounding * math.sqrt(rows) * size)
+
+        of_x, of_weight, of_bias = result
+        return self._disturb(of_x), summed(of_weight, grad * (x - mean) * rstd), summed(of_bias, grad)
 
     def _disturb(self, x: Any, error: Tensor | None = None) -> Any:
         if not isinstance(x, Tensor) or x.dtype is not torch.float64:
