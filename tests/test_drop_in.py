@@ -16,6 +16,7 @@ from fastgemm.bench.records import read_report
 from fastgemm.bench.session import Session
 
 ROOT = Path(__file__).resolve().parent.parent
+TINY = ["--device", "cpu", "--size", "tiny", "--threads", "1", "--budget", "0.001"]
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +89,8 @@ def test_the_patched_transformer_is_within_rounding(example, dtype):
     found, routed = run_of(example, dtype, tied=True).compare()
     assert {d.kind for d in found} == {"loss", "logits", "gradient", "weight"}
     assert max(d.of_bound for d in found) <= 1
-    assert max(d.of_bound for d in found) > 0
+    if dtype != torch.bfloat16:  # in which results are often rounded to the same number
+        assert max(d.of_bound for d in found) > 0
     assert set(routed.kernels) == {"naive"}
     for d in found:
         assert max(d.errors) <= 2  # half the bound is how far the exact result may be
@@ -131,7 +133,7 @@ def faulty(fault, gemm):
 def test_a_wrong_result_exits_with_1(example, monkeypatch):
     wrong = faulty(lambda mm: lambda a, b: mm(a, b) * 1.01, fastgemm._patch._gemm_bare)
     monkeypatch.setattr(fastgemm._patch, "_gemm_bare", wrong)
-    command = ["--device", "cpu", "--size", "tiny", "--threads", "1", "--budget", "0.001"]
+    command = [*TINY, "--level", "5"]
     done = CliRunner().invoke(example.main, [*command, "--dtype", "float32", "--attention", "matmul"])
     assert done.exit_code == 1
     assert "times what rounding explains" in done.output

@@ -184,6 +184,21 @@ def test_export(device):
     torch.testing.assert_close(program.module()(x), model(x))
 
 
+def test_a_cuda_graph_is_captured_under_a_patch_and_replayed_without(device):
+    if device == "cpu":
+        pytest.skip("needs a GPU")
+    a, b = torch.randn(64, 96), torch.randn(96, 32)
+    graph = torch.cuda.CUDAGraph()
+    with fastgemm.patch(kernel="naive") as routed:
+        a @ b  # loads the kernel
+        with torch.cuda.graph(graph):
+            out = a @ b
+    assert routed.ops == {"mm": 2}
+    a.normal_()
+    graph.replay()
+    assert torch.equal(out, fastgemm.matmul(a, b, kernel="naive"))
+
+
 def test_an_exception_ends_the_patch(device):
     a = torch.randn(4, 4)
     patch = fastgemm.patch()
