@@ -322,6 +322,7 @@ def test_inference_mode(device):
         lambda: torch.addmm(torch.randn(3, 3), torch.randn(2, 3), torch.randn(3, 5)),
         lambda: torch.addmm(torch.randn(5).double(), torch.randn(2, 3), torch.randn(3, 5)),
         lambda: torch.mm(torch.randn(2, 3), torch.randn(3, 5), out=torch.empty(2, 5).double()),
+        lambda: torch.mm(torch.ones(2, 3, dtype=torch.bool), torch.ones(3, 5, dtype=torch.bool)),
         lambda: torch.randn(5).addmm_(torch.randn(2, 3), torch.randn(3, 5)),
     ],
 )

@@ -254,7 +254,7 @@ def test_the_innermost_patch_decides(device):
 
 
 def test_how_a_nested_patch_computes_is_none_of_the_others_business(device):
-    """torch's own kernel calls torch.mm, which the outer patch must not see."""
+    """The kernel called torch multiplies by torch's functions, which the outer patch must not see."""
     a = torch.randn(40, 40)
     outer, inner = fastgemm.patch(kernel="naive"), fastgemm.patch(kernel="torch")
     with outer, inner:

@@ -49,12 +49,11 @@ class _Mode(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
-    def __init__(self, options: Keywords, precision: str | None, routed: Routed, nested: bool) -> None:
+    def __init__(self, options: Keywords, precision: str | None, routed: Routed) -> None:
         super().__init__()
         self.options = options  # of the op; without the precision, which only float32 takes
         self.precision = precision
         self.routed = routed
-        self.nested = nested  # inside another patch, which must not see how this one computes
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -120,32 +119,26 @@ def _product(
         if route is None:
             route = _route(mode, func, a, b, flag, dict(scales))
             mode.routed._keep(signature, route)
-        if type(route) is str:
-            return mode.pass_on(func, args, kwargs, route)
-        options, count = route
-        if mode.nested:
-            with torch._C._DisableTorchDispatch():
-                result = _run(a, b, c, out, options)
-        elif out is None:
-            result = _gemm_bare(a, b, c, **options) if options or c is not None else _matmul_bare(a, b)
-        else:
+        if type(route) is not str:
+            options, count = route
             result = _run(a, b, c, out, options)
+            with mode.routed._lock:
+                count.value += 1
+            return result
+        reason: str | None = route
     except (ValueError, RuntimeError) as error:
         reason = _refusal(error, a, b, c, out)
         if reason is None:
             _errors.diagnose(error, a=a, b=b, c=c, out=out)
             raise
-        return mode.pass_on(func, args, kwargs, reason)
-    with mode.routed._lock:
-        count.value += 1
-    return result
+    return mode.pass_on(func, args, kwargs, reason)  # here, since what torch raises is not fastgemm's failure
 
 
 def _run(a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, options: Keywords) -> Tensor:
-    if out is None:
-        return _gemm_bare(a, b, c, **options)
-    _gemm_out(a, b, c, **options, out=out)
-    return out
+    if out is not None:
+        _gemm_out(a, b, c, **options, out=out)
+        return out
+    return _gemm_bare(a, b, c, **options) if options or c is not None else _matmul_bare(a, b)
 
 
 def _route(
@@ -346,9 +339,7 @@ class patch(contextlib.ContextDecorator):  # named like the function that it is 
         self.routed = Routed()
 
     def __enter__(self) -> Routed:
-        stack = (torch._C._get_dispatch_stack_at(i) for i in range(torch._C._len_torch_dispatch_stack()))
-        nested = any(isinstance(mode, _Mode) for mode in stack)
-        mode = _Mode(self._options, self._precision, self.routed, nested)
+        mode = _Mode(self._options, self._precision, self.routed)
         mode.__enter__()
         self._entered.modes.append(mode)
         return self.routed
