@@ -9,6 +9,7 @@ import fastgemm
 import pytest
 import torch
 from reference import assert_right, every_device, expected_gemm
+from test_leaks import ALLOWED, CALLS, growth
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -319,3 +320,18 @@ def test_threads_share_a_patch(device):
         assert depths == [1] * 4
         assert all(pool.map(lambda _: modes() == 0, range(4)))
     assert patch.routed.ops == {"mm": 4 * count}
+
+
+def test_calls_leave_no_memory_behind(device):
+    if device == "cuda":
+        pytest.skip("the memory measured is the host's, and other tests measure it on a GPU")
+    patch, bias = fastgemm.patch(level=2), torch.randn(3)
+    a, b = torch.randn(4, 5), torch.randn(5, 3)
+
+    def enter() -> None:
+        with patch:
+            pass
+
+    assert growth(patch(lambda: torch.addmm(bias, a, b, alpha=2)), CALLS // 2) < ALLOWED
+    assert growth(patch(lambda: torch.mv(a, b[:, 0])), CALLS // 10) < ALLOWED
+    assert growth(enter, CALLS // 2) < ALLOWED
