@@ -297,6 +297,19 @@ def test_fused_attention_is_passed_on_and_the_mathematical_form_routed(device):
     torch.testing.assert_close(fused, mathematical)
 
 
+def test_multihead_attention(device):
+    attention, x = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(3, 5, 8)
+    expected = attention(x, x, x)[0]
+    with fastgemm.patch() as routed:
+        torch.testing.assert_close(attention(x, x, x)[0], expected)
+    assert routed.total == 4  # projections in and out, scores, and values
+    assert not routed.passed_on
+    with fastgemm.patch() as routed, torch.no_grad():
+        torch.testing.assert_close(attention.eval()(x, x, x)[0], expected)
+    assert not routed.total
+    assert [op for op, _ in routed.passed_on] == ["_native_multi_head_attention"]
+
+
 def test_inference_mode(device):
     x, w, bias = torch.randn(2, 6, 8), torch.randn(5, 8), torch.randn(5)
     with torch.inference_mode(), fastgemm.patch() as routed:
