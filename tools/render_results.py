@@ -20,6 +20,7 @@ A marked block is replaced whole:
     <!-- accuracy_NAME:begin -->  from results/**/accuracy.json of GPUs (`fastgemm bench --accuracy --json`): the
                               tables summary, ratios, sizes, exceptions, special and integers, and the
                               pictures normwise, componentwise and ratio; cpu_accuracy_NAME: tables of CPUs
+    <!-- transformer:begin -->  from results/**/transformer.json (`python examples/transformer.py --json`)
     <!-- kernels:begin -->    the kernel table
     <!-- explain:begin -->    `fastgemm explain` of two levels of the transpose, and the picture of their banks,
                               counted by the simulator at this moment
@@ -54,6 +55,7 @@ from fastgemm.bench import (
     plots,
     scale_markdown,
     tensor_core_markdown,
+    transformer_markdown,
     weak_spots_markdown,
 )
 from fastgemm.bench.accuracy import figures as accuracy_figures
@@ -174,6 +176,7 @@ class Site:
             "ladder": lambda: sections("ladder", markdown.ladder_section),
             "ladder_picture": lambda: sections("ladder", markdown.place, "cuda"),
             "reference": lambda: sections("reference", markdown.means_section, "cpu"),
+            "transformer": lambda: sections("transformer", transformer_markdown.section),
             "kernels": lambda: markdown.kernel_section(fastgemm.kernels()),
             "explain": lambda: explain_section(os.path.relpath(self.images / EXPLAINED, document.parent)),
         }

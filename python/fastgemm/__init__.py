@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 import torch  # first: loads libtorch, which the op library below binds to
 
 # The first loads the op library, which registers torch.ops.fastgemm, or says why it cannot.
-from . import _compatibility, _introspect  # noqa: F401
+from . import _compatibility, _introspect, nn  # noqa: F401
 from ._autograd import register as _register_autograd
 from ._fake import register as _register_fake
+from ._patch import patch
+from ._routed import Routed
 from .distributed import register_on_import as _register_sharding_rules
 from .ops import add, add_, gemm, matmul, torch_fp32_precision, transpose
 from .table import KernelInfo, build_info, kernels
@@ -28,6 +30,7 @@ __version__: str = _introspect.build_info()["version"]
 __all__ = [
     "KernelInfo",
     "Report",
+    "Routed",
     "add",
     "add_",
     "autotune",
@@ -36,6 +39,8 @@ __all__ = [
     "gemm",
     "kernels",
     "matmul",
+    "nn",
+    "patch",
     "simulate",
     "transpose",
 ]

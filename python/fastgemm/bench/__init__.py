@@ -11,6 +11,7 @@ records       the rows of a report, as JSON and CSV
 ladder        every level of an operation
 sweep         many problems; presets, gpu_presets and weak_spots name sets of them
 host_time     what a call costs the host
+rounding      what rounding errors may do to the results of a whole network
 accuracy      errors of float32 products against float64, a study of its own
 plots         pictures of both; drawing: their style; *markdown and formatting: tables and numbers
 """

@@ -22,7 +22,8 @@ def place(report: Report) -> str:
     commands = {"host-time": "bench --host-time", "accuracy": "bench --accuracy"}
     command = commands.get(report.command, report.command)
     command += "".join(f" --preset {name}" for name in report.method.get("presets", ()))
-    by = f"torch {env['torch']}, {env['date'][:10]}{commit}, by `fastgemm {command}`."
+    program = "python examples/transformer.py" if command == "transformer" else f"fastgemm {command}"
+    by = f"torch {env['torch']}, {env['date'][:10]}{commit}, by `{program}`."
     if env["device_type"] == "cuda":
         versions = f"driver {env['driver']}, CUDA {env['cuda']}, cuBLAS {env['cublas']}"
         return f"Measured on {env['device']} ({versions}), {by}"

@@ -1,0 +1,375 @@
+"""A small transformer, trained one step by torch alone and by torch under ``fastgemm.patch``, side by side.
+
+    python examples/transformer.py                                  # CPU, float32; a GPU where there is one
+    python examples/transformer.py --device cuda --dtype bfloat16 --json transformer.json
+
+The model is written with torch alone and random weights, with attention by products and softmax or by
+``scaled_dot_product_attention``. Loss, logits, gradients and the weights after a step of AdamW are compared with
+those of torch, and held against what rounding may do to them (fastgemm.bench.rounding). Then both are timed in
+turn.
+
+Exit codes: 0 fine, 1 a difference is larger than rounding explains, 2 usage.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+import fastgemm
+import torch
+from fastgemm.bench.cuda_timing import HostTimer
+from fastgemm.bench.environment import describe, using_threads
+from fastgemm.bench.problems import dtype_name
+from fastgemm.bench.records import Measurement, Report
+from fastgemm.bench.rounding import Difference, Values, adamw_bound, by_kind, spread
+from fastgemm.bench.session import Session
+from fastgemm.bench.timing import Call, Interleaved, interleave
+from fastgemm.cli import options
+from fastgemm.cli.console import console, failures_as_exit_code, write_outputs
+from rich.table import Table
+from torch import Tensor, nn
+from torch.nn import functional
+
+LEARNING_RATE, EPSILON = 1e-3, 1e-8
+ATTENTIONS = ("matmul", "sdpa")
+PHASES = ("forward", "forward and backward", "training step")
+
+
+@dataclass(frozen=True)
+class Config:
+    """Sizes of a model and of what it is given."""
+
+    layers: int
+    width: int
+    heads: int
+    vocabulary: int
+    batch: int
+    length: int
+    attention: str = "matmul"
+    tied: bool = False
+
+    @property
+    def label(self) -> str:
+        return f"{self.layers} layers of {self.width}, {self.batch} x {self.length} tokens"
+
+
+CONFIGS = {
+    "tiny": Config(layers=2, width=32, heads=2, vocabulary=61, batch=2, length=16),
+    "cpu": Config(layers=3, width=256, heads=4, vocabulary=2048, batch=4, length=128),
+    "cuda": Config(layers=6, width=1024, heads=16, vocabulary=8192, batch=8, length=1024),
+}
+
+
+class Attention(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.heads, self.kind = config.heads, config.attention
+        self.qkv = nn.Linear(config.width, 3 * config.width)
+        self.out = nn.Linear(config.width, config.width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        q, k, v = self.qkv(x).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        if self.kind == "sdpa":
+            y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        else:
+            scores = q @ k.mT / math.sqrt(q.shape[-1])
+            later = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
+            y = scores.masked_fill(later, -math.inf).softmax(-1) @ v
+        return self.out(y.transpose(1, 2).reshape(batch, length, width))
+
+
+class Block(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        width = config.width
+        self.before_attention, self.attention = nn.LayerNorm(width), Attention(config)
+        self.before_mlp = nn.LayerNorm(width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.before_attention(x))
+        return x + self.mlp(self.before_mlp(x))
+
+
+class Transformer(nn.Module):
+    """A decoder: token and position embeddings, blocks, and a head that may share the token embedding's weight."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(config.vocabulary, config.width)
+        self.positions = nn.Embedding(config.length, config.width)
+        self.blocks = nn.Sequential(*(Block(config) for _ in range(config.layers)))
+        self.norm = nn.LayerNorm(config.width)
+        self.head = nn.Linear(config.width, config.vocabulary, bias=False)
+        if config.tied:
+            self.head.weight = self.tokens.weight
+        for parameter in self.parameters():
+            if parameter.dim() == 2:
+                nn.init.normal_(parameter, std=0.02)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        here = torch.arange(tokens.shape[1], device=tokens.device)
+        return self.head(self.norm(self.blocks(self.tokens(tokens) + self.positions(here))))
+
+
+def loss_of(model: nn.Module, data: Tensor) -> tuple[Tensor, Tensor]:
+    """Cross-entropy of the next token, and the logits."""
+    logits = model(data[:, :-1])
+    return functional.cross_entropy(logits.flatten(0, 1), data[:, 1:].flatten()), logits
+
+
+def gradients(model: nn.Module, data: Tensor) -> Values:
+    """Loss, logits and gradients."""
+    model.zero_grad()
+    loss, logits = loss_of(model, data)
+    loss.backward()
+    values = {f"gradient of {name}": p.grad.clone() for name, p in model.named_parameters()}
+    return {"loss": loss.detach(), "logits": logits.detach(), **values}
+
+
+def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, eps=EPSILON)
+
+
+def one_step(model: nn.Module, data: Tensor) -> Values:
+    """Loss, logits, gradients, and the weights after a step; ``model`` is left as it was."""
+    model = copy.deepcopy(model)
+    values = gradients(model, data)
+    optimizer_of(model).step()
+    return values | {f"weight of {name}": p.detach() for name, p in model.named_parameters()}
+
+
+def differences(
+    torchs: Values, own: Values, exact: Values, half_bounds: dict[str, float], dtype: torch.dtype
+) -> list[Difference]:
+    """How far the patched run is from torch's, by kind of value, held against what rounding explains."""
+    found = []
+    for name, theirs in torchs.items():
+        kind, _, of = name.partition(" of ")
+        if kind == "weight":
+            gradient = f"gradient of {of}"
+            bound = adamw_bound(exact[gradient], half_bounds[gradient], theirs, LEARNING_RATE, EPSILON, dtype)
+            found.append(Difference.of(kind, theirs, own[name], bound))
+        else:
+            found.append(Difference.of(kind, theirs, own[name], 2 * half_bounds[name], exact[name]))
+    return by_kind(found)
+
+
+def phases(model: nn.Module, data: Tensor) -> dict[str, Call]:
+    """What is timed; all of it leaves the model's shape and the data as they are."""
+    optimizer = optimizer_of(model)
+
+    def forward() -> None:
+        with torch.no_grad():
+            loss_of(model, data)
+
+    def backward() -> None:
+        model.zero_grad()
+        loss_of(model, data)[0].backward()
+
+    def step() -> None:
+        backward()
+        optimizer.step()
+
+    return dict(zip(PHASES, (forward, backward, step), strict=True))
+
+
+@contextlib.contextmanager
+def float32_precision(name: str) -> Iterator[None]:
+    """torch's own float32 products on a GPU; a patch follows them."""
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = name
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
+
+
+@dataclass
+class Run:
+    """One model in one type, its data, and what the patch is to use."""
+
+    config: Config
+    dtype: torch.dtype
+    precision: str
+    choice: dict[str, Any]
+    session: Session
+
+    def __post_init__(self) -> None:
+        c, device = self.config, self.session.device
+        self.model = Transformer(c).to(device, self.dtype)
+        self.data = torch.randint(c.vocabulary, (c.batch, c.length + 1), device=device)
+
+    def exact(self) -> tuple[Values, dict[str, float]]:
+        """What the model computes in float64, and how far rounding errors move it."""
+        # Attention by products in any case: it computes the same, and its products can be disturbed.
+        model = Transformer(replace(self.config, attention="matmul")).to(self.session.device)
+        model.load_state_dict(self.model.state_dict())
+        model = model.double()
+        return spread(lambda: gradients(model, self.data), self.dtype, self.precision, self.session.device)
+
+    def compare(self) -> tuple[list[Difference], fastgemm.Routed]:
+        """Differences between torch and the patched run, and what was routed in a training step."""
+        exact, half_bounds = self.exact()
+        with float32_precision(self.precision):
+            torchs = one_step(self.model, self.data)
+            with fastgemm.patch(**self.choice) as routed:
+                own = one_step(self.model, self.data)
+        return differences(torchs, own, exact, half_bounds, self.dtype), routed
+
+    def row(self, phase: str, kernel: str, **more: Any) -> Measurement:
+        c = self.config
+        return Measurement(
+            op=phase,
+            shape=(c.layers, c.width, c.heads, c.vocabulary, c.batch, c.length),
+            label=c.label,
+            dtype=dtype_name(self.dtype),
+            layout="",
+            threads=torch.get_num_threads() if self.session.device == "cpu" else 0,
+            kernel=kernel,
+            level=self.choice["level"],
+            group=f"attention by {c.attention}, {'tied' if c.tied else 'untied'} head",
+            baseline="torch",
+            precision=self.precision if self.dtype == torch.float32 else "",
+            **more,
+        )
+
+    def measure(self, report: Report, budget: float) -> None:
+        """Compares both, times them in turn, and adds the rows."""
+        found, routed = self.compare()
+        worst = max(found, key=lambda d: d.of_bound)
+        right = worst.of_bound <= 1
+        outcome = {
+            "worst_error": worst.of_bound,
+            "right": right,
+            "message": "" if right else f"{worst.kind}: {worst.of_bound:.3g} times what rounding explains",
+        }
+        patch = fastgemm.patch(**self.choice)
+        for phase, call in phases(self.model, self.data).items():
+            samples = self.time(call, patch, budget)
+            own = samples.seconds("fastgemm"), samples.speedup("fastgemm", over="torch")
+            report.results += [
+                self.row(phase, "torch", role="baseline", seconds=samples.seconds("torch")),
+                self.row(phase, "fastgemm", seconds=own[0], speedup=own[1], **outcome),
+            ]
+        row = report.results[-1]
+        report.summary["runs"].append(
+            {"group": row.group, "dtype": row.dtype, "precision": row.precision}
+            | {"differences": [asdict(d) for d in found], "routed_in_a_step": routed.as_dict()}
+        )
+
+    def time(self, call: Call, patch: fastgemm.patch, budget: float) -> Interleaved:
+        def patched() -> None:
+            with patch:
+                call()
+
+        with float32_precision(self.precision):
+            return interleave({"torch": call, "fastgemm": patched}, budget=budget, timer=self.session.timer)
+
+
+class BatchTimer(HostTimer):
+    BATCH = 1  # the calls are batches themselves
+
+
+def overhead(device: str) -> dict[str, float]:
+    """Microseconds of host time that calls on 16 x 16 matrices take, median of 100 batches of 200."""
+    a, b = torch.randn(2, 16, 16, device=device)
+    calls = {"torch.mm": lambda: torch.mm(a, b), "torch.add": lambda: torch.add(a, b)}
+
+    def batch(call: Call) -> Call:
+        return lambda: [call() for _ in range(HostTimer.BATCH)]
+
+    batches = {name: batch(call) for name, call in calls.items()}
+    batches |= {f"{name}, patched": fastgemm.patch()(batch(call)) for name, call in calls.items()}
+    batches["fastgemm.matmul"] = batch(lambda: fastgemm.matmul(a, b))
+    samples = interleave(batches, rounds=100, timer=BatchTimer(device))
+    return {name: samples.seconds(name).median / HostTimer.BATCH * 1e6 for name in batches}
+
+
+def show(report: Report) -> None:
+    table = Table("model", "dtype", "phase", "torch ms", "fastgemm ms", "times as fast", box=None)
+    for theirs, own in zip(report.results[::2], report.results[1::2], strict=True):
+        times = f"{theirs.seconds.median * 1e3:.2f}", f"{own.seconds.median * 1e3:.2f}"
+        table.add_row(own.group, own.type_name, own.op, *times, f"{own.speedup.median:.2f}")
+    out = console()
+    out.print(table)
+    for run in report.summary["runs"]:
+        name = run["precision"] if run["precision"] == "tf32" else run["dtype"]
+        out.print(
+            f"{run['group']}, {name}: largest differences to torch, and share of what rounding explains"
+        )
+        for d in run["differences"]:
+            out.print(f"  {d['kind']:<9} {d['largest']:.2g} of {d['scale']:.2g} ({d['of_bound']:.2f})")
+        out.print(f"  routed: {run['routed_in_a_step']}", style="dim")
+    out.print("host time in us: " + ", ".join(f"{n} {t:.2f}" for n, t in report.summary["host_us"].items()))
+
+
+def types_of(device: str, dtypes: tuple[torch.dtype, ...]) -> list[tuple[torch.dtype, str]]:
+    """Types and precisions of float32: on a GPU float32 stands for ieee and tf32."""
+    return [
+        (dtype, precision)
+        for dtype in dtypes
+        for precision in (("ieee", "tf32") if device == "cuda" and dtype == torch.float32 else ("ieee",))
+    ]
+
+
+@click.command()
+@click.option("--size", type=click.Choice(list(CONFIGS)), help="Default: that of the device.")
+@click.option(
+    "--dtype",
+    "dtypes",
+    multiple=True,
+    type=options.DType(),
+    default=["float32", "bfloat16"],
+    show_default=True,
+)
+@click.option("--attention", "attentions", multiple=True, type=click.Choice(ATTENTIONS), default=ATTENTIONS)
+@click.option("--tied/--untied", default=False, show_default=True, help="The head and the token embedding.")
+@click.option(
+    "--level", type=click.IntRange(1, 7), help="Of the products; default: the fastest kernel known."
+)
+@options.device
+@options.threads
+@options.budget
+@options.outputs
+def main(
+    size: str | None,
+    dtypes: tuple[torch.dtype, ...],
+    attentions: tuple[str, ...],
+    tied: bool,
+    level: int | None,
+    device: str | None,
+    threads: int | None,
+    budget: float | None,
+    json: Path | None,
+    csv: Path | None,
+    plot: Path | None,
+) -> None:
+    """Train a small transformer one step by torch and under fastgemm.patch, and compare both."""
+    device = options.chosen_device(device)
+    config = replace(CONFIGS[size or device], tied=tied)
+    with failures_as_exit_code(), using_threads(threads), Session(device) as session:
+        report = Report("transformer", describe(device), session.describe())
+        report.summary.update(runs=[], host_us=overhead(device))
+        for dtype, precision in types_of(device, dtypes):
+            for attention in attentions:
+                run = Run(replace(config, attention=attention), dtype, precision, {"level": level}, session)
+                run.measure(report, budget or 0.5)
+        if str(json) != "-" and str(csv) != "-":
+            show(report)
+    write_outputs(report, json=json, csv=csv, plot=plot)
+    if not report.right:
+        wrong = [row.message for row in report.results if not row.right]
+        raise click.ClickException("differences larger than rounding explains:\n" + "\n".join(wrong))
+
+
+if __name__ == "__main__":
+    main()

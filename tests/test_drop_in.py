@@ -1,0 +1,158 @@
+"""docs/drop_in.md, examples/transformer.py, and the bounds that it holds results against."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+
+import fastgemm
+import pytest
+import torch
+from click.testing import CliRunner
+from fastgemm.bench import rounding, transformer_markdown
+from fastgemm.bench.records import read_report
+from fastgemm.bench.session import Session
+
+ROOT = Path(__file__).resolve().parent.parent
+TINY = ["--device", "cpu", "--size", "tiny", "--threads", "1", "--budget", "0.001"]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """More would only wait for each other on products this small; conftest.py resets the number."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def example():
+    spec = importlib.util.spec_from_file_location("transformer", ROOT / "examples" / "transformer.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["transformer"] = module  # where dataclasses look their module up
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules["transformer"]
+
+
+def test_the_snippets_of_the_document():
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "drop_in.md").read_text("utf-8"), re.DOTALL)
+    assert len(blocks) >= 6
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(block, names)  # each goes on from the one before
+
+
+@pytest.mark.parametrize("arguments", [[], ["--tied", "--level", "5"]])
+def test_the_example(example, arguments, tmp_path):
+    path = tmp_path / "transformer.json"
+    command = [
+        "--device",
+        "cpu",
+        "--size",
+        "tiny",
+        "--threads",
+        "1",
+        "--budget",
+        "0.001",
+        "--json",
+        str(path),
+        *arguments,
+    ]
+    done = CliRunner().invoke(example.main, command)
+    assert done.exit_code == 0, done.output
+    assert "times as fast" in done.output
+    report = read_report(path)
+    assert len(report.results) == 2 * 2 * 3 * 2  # types, kinds of attention, phases, torch and patched
+    assert all(row.seconds.median > 0 for row in report.results)
+    by_products, fused = (run["routed_in_a_step"] for run in report.summary["runs"][:2])
+    layers = 2
+    # Of each layer four linears forward, two products for the gradients of each; the head has no bias.
+    assert by_products["ops"] == {"addmm": 4 * layers, "mm": 8 * layers + 3, "bmm": 6 * layers}
+    assert not by_products["passed_on"]
+    assert fused["ops"] == {"addmm": 4 * layers, "mm": 8 * layers + 3}
+    assert [call["calls"] for call in fused["passed_on"]] == [layers]
+    assert set(report.summary["host_us"]) >= {"torch.mm", "torch.mm, patched", "torch.add, patched"}
+    section = transformer_markdown.section(report)
+    assert "python examples/transformer.py" in section
+    assert section.count("| float32 | attention by matmul") == 2
+
+
+def run_of(example, dtype=torch.float32, **config):
+    sizes = example.replace(example.CONFIGS["tiny"], width=64, length=48, **config)
+    return example.Run(sizes, dtype, "ieee", {"level": 1}, Session("cpu"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+def test_the_patched_transformer_is_within_rounding(example, dtype):
+    """Level 1 sums in another order than torch, so that there are differences."""
+    found, routed = run_of(example, dtype, tied=True).compare()
+    assert {d.kind for d in found} == {"loss", "logits", "gradient", "weight"}
+    assert max(d.of_bound for d in found) <= 1
+    if dtype != torch.bfloat16:  # in which results are often rounded to the same number
+        assert max(d.of_bound for d in found) > 0
+    assert set(routed.kernels) == {"naive"}
+    for d in found:
+        assert max(d.errors) <= 2  # half the bound is how far the exact result may be
+
+
+@pytest.mark.parametrize(
+    ("what", "fault"),
+    [
+        ("float32 operands cut to bfloat16", lambda mm: lambda a, b: mm(a.bfloat16().float(), b)),
+        ("float32 operands cut to tf32", lambda mm: lambda a, b: mm(tf32(a), b)),
+        ("the last term left out", lambda mm: lambda a, b: mm(a[:, :-1], b[:-1])),
+        ("one row not written", lambda mm: lambda a, b: mm(a, b).index_fill(0, torch.tensor(0), 0.0)),
+    ],
+)
+def test_faulty_products_are_found(example, what, fault, monkeypatch):
+    run = run_of(example)
+    monkeypatch.setattr(fastgemm._patch, "_gemm_bare", faulty(fault, fastgemm._patch._gemm_bare))
+    found, _ = run.compare()
+    assert max(d.of_bound for d in found) > 1, what
+    monkeypatch.undo()
+    assert max(d.of_bound for d in run.compare()[0]) <= 1
+
+
+def tf32(x):
+    """x without the 13 last bits."""
+    return (x.view(torch.int32) & ~0x1FFF).view(torch.float32)
+
+
+def faulty(fault, gemm):
+    """The op with a fault in matrix products; batches and products with a bias stay right."""
+
+    def run(a, b, c=None, **options):
+        if a.dim() == 2 and c is None:
+            return fault(lambda x, y: gemm(x.contiguous(), y.contiguous(), **options))(a, b)
+        return gemm(a, b, c, **options)
+
+    return run
+
+
+def test_a_wrong_result_exits_with_1(example, monkeypatch):
+    wrong = faulty(lambda mm: lambda a, b: mm(a, b) * 1.01, fastgemm._patch._gemm_bare)
+    monkeypatch.setattr(fastgemm._patch, "_gemm_bare", wrong)
+    command = [*TINY, "--level", "5"]
+    done = CliRunner().invoke(example.main, [*command, "--dtype", "float32", "--attention", "matmul"])
+    assert done.exit_code == 1
+    assert "times what rounding explains" in done.output
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_the_spread_of_a_product_covers_its_rounding_errors(dtype):
+    a, b = (torch.randn(40, 40).to(dtype) for _ in range(2))
+
+    def chain(x, y):
+        return {"product": torch.tanh(x @ y) @ y.t()}
+
+    exact, half_bounds = rounding.spread(lambda: chain(a.double(), b.double()), dtype, "ieee", "cpu")
+    error = (chain(a, b)["product"].double() - exact["product"]).abs().max().item()
+    assert 0.01 < error / half_bounds["product"] < 1
+
+
+def test_the_bound_of_a_step_is_two_learning_rates_where_the_sign_is_open():
+    gradient, weight = torch.tensor([0.0, 1.0]), torch.zeros(2)
+    bound = rounding.adamw_bound(gradient, 1e-3, weight, lr=0.1, eps=1e-8, dtype=torch.float32)
+    assert bound[0] == pytest.approx(0.2, rel=1e-4)
+    assert bound[1] < 1e-6

@@ -1,0 +1,232 @@
+"""fastgemm.nn.Linear in the place of torch.nn.Linear, and convert."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+
+import fastgemm
+import pytest
+import torch
+from fastgemm import nn
+from reference import assert_right, every_device, expected_gemm, name_of
+from torch.nn.utils import parametrize
+
+pytestmark = every_device
+
+
+def draw(*shape, dtype=torch.float32):
+    return torch.randn(*shape, dtype=torch.float64).to(dtype)
+
+
+def test_the_constructor_is_torchs(device):
+    torchs = list(inspect.signature(torch.nn.Linear).parameters.values())
+    own = list(inspect.signature(nn.Linear).parameters.values())
+    assert [(p.name, p.default) for p in own[: len(torchs)]] == [(p.name, p.default) for p in torchs]
+    assert all(p.kind is p.KEYWORD_ONLY for p in own[len(torchs) :])
+    layer = nn.Linear(3, 2, False, "meta", torch.float64)
+    assert layer.weight.is_meta
+    assert layer.weight.dtype == torch.float64
+    assert layer.bias is None
+    assert layer(torch.empty(4, 3, device="meta", dtype=torch.float64)).shape == (4, 2)
+
+
+def test_initialization_is_torchs(device):
+    seed = torch.seed()
+    own = nn.Linear(7, 5)
+    torch.manual_seed(seed)
+    torchs = torch.nn.Linear(7, 5)
+    assert torch.equal(own.weight, torchs.weight)
+    assert torch.equal(own.bias, torchs.bias)
+
+
+def test_state_dict(device):
+    own, torchs = nn.Linear(7, 5, level=2), torch.nn.Linear(7, 5)
+    own.load_state_dict(torchs.state_dict())
+    x = draw(3, 7)
+    torch.testing.assert_close(own(x), torchs(x))
+    again = torch.nn.Linear(7, 5)
+    again.load_state_dict(own.state_dict())
+    assert torch.equal(again(x), torchs(x))
+
+
+def test_repr(device):
+    assert repr(nn.Linear(7, 5)) == repr(torch.nn.Linear(7, 5))
+    text = repr(nn.Linear(7, 5, bias=False, level=3, precision="ieee"))
+    assert text == "Linear(in_features=7, out_features=5, bias=False, level=3, precision='ieee')"
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=name_of)
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(70,), (1, 70), (33, 70), (2, 5, 70), (2, 3, 4, 70), (0, 70)])
+def test_values(shape, bias, dtype, device):
+    layer = nn.Linear(70, 11, bias, dtype=dtype)
+    x = draw(*shape, dtype=dtype).to(device)
+    out = layer(x)
+    c = layer.bias.detach().broadcast_to(*shape[:-1], 11) if bias else None
+    assert_right(out.detach(), expected_gemm(x, layer.weight.detach().t(), c))
+    torchs = torch.nn.Linear.forward(layer, x)
+    assert (out.dtype, out.shape, out.stride()) == (torchs.dtype, torchs.shape, torchs.stride())
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element")
+def test_no_features(device):
+    layer = nn.Linear(0, 3)
+    torch.nn.init.normal_(layer.bias)
+    assert torch.equal(layer(draw(2, 0)), layer.bias.expand(2, 3))
+
+
+def test_strided_input(device):
+    layer = nn.Linear(8, 5)
+    x = draw(8, 6, 4).to(device).permute(2, 1, 0)[:, ::2]
+    assert_right(
+        layer(x).detach(), expected_gemm(x, layer.weight.detach().t(), layer.bias.detach().expand(4, 3, 5))
+    )
+
+
+@pytest.mark.parametrize("level", [1, 5, 7])
+def test_the_level_is_used_forward_and_backward(level, device):
+    layer = nn.Linear(40, 30, level=level)
+    x, grad = draw(3, 7, 40).to(device).requires_grad_(), draw(3, 7, 30).to(device)
+    out = layer(x)
+    out.backward(grad)
+    x2, g2, w = x.detach().reshape(21, 40), grad.reshape(21, 30), layer.weight.detach()
+
+    def product(*operands, **options):
+        return fastgemm.gemm(*operands, level=level, **options)
+
+    assert torch.equal(out.detach().reshape(21, 30), product(x2, w, layer.bias.detach(), trans_b=True))
+    assert torch.equal(x.grad.reshape(21, 40), product(g2, w))
+    assert torch.equal(layer.weight.grad, product(g2, x2, trans_a=True))
+    assert_right(layer.bias.grad[None], expected_gemm(torch.ones(1, 21), g2))
+
+
+def test_gradients_of_gradients(device):
+    layer = nn.Linear(4, 3, dtype=torch.float64)
+    x = draw(2, 5, 4, dtype=torch.float64).to(device).requires_grad_()
+
+    def call(x, weight, bias):
+        return torch.func.functional_call(layer, {"weight": weight, "bias": bias}, (x,))
+
+    inputs = (x, *layer.parameters())
+    assert torch.autograd.gradcheck(call, inputs, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(call, inputs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=name_of)
+def test_autocast(dtype, device):
+    layer, x = nn.Linear(40, 30), draw(7, 40).to(device)
+    with torch.autocast(device, dtype=dtype):
+        out = layer(x)
+        assert out.dtype == torch.nn.Linear.forward(layer, x).dtype == dtype
+    out.float().sum().backward()
+    assert layer.weight.grad.dtype == torch.float32
+    weight, bias = layer.weight.detach().to(dtype), layer.bias.detach().to(dtype)
+    assert_right(out.detach(), expected_gemm(x.to(dtype), weight.t(), bias.expand(7, 30)))
+
+
+def test_compiled(device):
+    torch.compiler.reset()
+    model = torch.nn.Sequential(nn.Linear(8, 16, level=5), torch.nn.GELU(), nn.Linear(16, 4))
+    compiled = torch.compile(model, fullgraph=True, dynamic=True)
+    for shape in ((3, 8), (5, 8), (2, 7, 8)):
+        x = draw(*shape).to(device)
+        torch.testing.assert_close(compiled(x), model(x))
+    compiled(x).sum().backward()
+    assert model[0].weight.grad is not None
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        lambda: torch.randn(2, 6),
+        lambda: torch.randn(6),
+        lambda: torch.randn(()),
+        lambda: torch.randn(2, 7, dtype=torch.float64),
+        lambda: torch.randn(2, 7, dtype=torch.bfloat16),
+        lambda: torch.ones(2, 7, dtype=torch.int32),
+        lambda: torch.randn(2, 7, device="meta"),
+        lambda: [1.0] * 7,
+    ],
+)
+def test_errors_are_torchs_own(x, device):
+    torchs = torch.nn.Linear(7, 5)
+    own = nn.convert(copy.deepcopy(torchs))
+    with pytest.raises(Exception) as expected:
+        torchs(x())
+    with pytest.raises(expected.type) as error:
+        own(x())
+    assert str(error.value) == str(expected.value)
+
+
+def test_bad_arguments(device):
+    with pytest.raises(TypeError) as expected:
+        torch.nn.Linear(3)
+    with pytest.raises(TypeError) as error:
+        nn.Linear(3)
+    assert str(error.value) == str(expected.value)
+    with pytest.raises(ValueError, match="level must be 1 to 7"):
+        nn.Linear(3, 4, level=9)
+    with pytest.raises(ValueError, match="no gemm kernel"):
+        nn.convert(torch.nn.Linear(3, 4), kernel="nothing")
+
+
+def test_copies(device):
+    layer = nn.Linear(7, 5, level=2)
+    x = draw(3, 7).to(device)
+    for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert repr(other) == repr(layer)
+        assert torch.equal(other(x), layer(x))
+
+
+def model():
+    layers = torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Sequential(torch.nn.Linear(16, 16))
+    return torch.nn.Sequential(*layers, torch.nn.Linear(16, 4))
+
+
+def linears(module):
+    return [layer for layer in module.modules() if isinstance(layer, torch.nn.Linear)]
+
+
+def test_convert_keeps_what_hangs_on_the_layers(device):
+    module, calls = model(), []
+    module[3].register_forward_hook(lambda *_: calls.append("hook"))
+    parameters, layers = list(module.parameters()), linears(module)
+    x = draw(5, 8).to(device)
+    expected, keys = module(x), list(module.state_dict())
+    assert nn.convert(module, level=5) is module
+    assert linears(module) == layers
+    assert all(type(layer) is nn.Linear and layer.level == 5 for layer in layers)
+    assert all(p is q for p, q in zip(parameters, module.parameters(), strict=True))
+    assert list(module.state_dict()) == keys
+    torch.testing.assert_close(module(x), expected)
+    assert calls == ["hook"] * 2
+
+
+def test_convert_routes_the_products(device):
+    module = nn.convert(model(), kernel="naive")
+    with fastgemm.patch() as routed:  # which sees no product of torch
+        module(draw(5, 8).to(device)).sum().backward()
+    assert not routed.total
+
+
+def test_convert_of_one_layer_and_again(device):
+    layer = torch.nn.Linear(3, 4)
+    assert nn.convert(layer, level=3) is layer
+    assert layer.level == 3
+    nn.convert(layer)
+    assert layer.level is None
+
+
+def test_convert_only(device):
+    module = nn.convert(model(), only=lambda name, layer: name == "2.0" and layer.in_features == 16)
+    assert [type(layer) is nn.Linear for layer in linears(module)] == [False, True, False]
+
+
+def test_convert_leaves_other_kinds_alone(device):
+    attention = torch.nn.MultiheadAttention(8, 2)
+    parametrized = parametrize.register_parametrization(torch.nn.Linear(3, 3), "weight", torch.nn.Softplus())
+    kinds = type(attention.out_proj), type(parametrized)
+    nn.convert(torch.nn.ModuleList([attention, parametrized]))
+    assert (type(attention.out_proj), type(parametrized)) == kinds

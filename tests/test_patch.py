@@ -1,0 +1,403 @@
+"""fastgemm.patch: torch's products are computed by fastgemm, or by torch, and which of both is told."""
+
+from __future__ import annotations
+
+import math
+
+import fastgemm
+import pytest
+import torch
+from reference import INTEGERS, assert_right, every_device, expected_gemm, name_of, random_tensor
+from torch.nn import functional
+
+pytestmark = every_device
+ROUTED_TYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int32]
+each_type = pytest.mark.parametrize("dtype", ROUTED_TYPES, ids=name_of)
+
+
+@pytest.fixture
+def routed():
+    """A patch that is active during the test, and its counts."""
+    with fastgemm.patch() as counts:
+        yield counts
+
+
+def same_form(result, torchs):
+    """Everything about a result but its values."""
+    return (result.dtype, result.shape, result.stride(), result.device) == (
+        torchs.dtype,
+        torchs.shape,
+        torchs.stride(),
+        torchs.device,
+    )
+
+
+PRODUCTS = {
+    "mm": (torch.mm, (37, 65), (65, 21), "mm"),
+    "mm long": (torch.mm, (5, 4097), (4097, 9), "mm"),
+    "matmul": (torch.matmul, (37, 65), (65, 21), "mm"),
+    "operator": (lambda a, b: a @ b, (4, 37, 65), (65, 21), "mm"),
+    "bmm": (torch.bmm, (3, 37, 65), (3, 65, 21), "bmm"),
+    "broadcast": (torch.matmul, (2, 1, 7, 30), (3, 30, 9), "bmm"),
+    "einsum": (lambda a, b: torch.einsum("bij,bjk->bik", a, b), (3, 8, 40), (3, 40, 7), "bmm"),
+    "tensordot": (lambda a, b: torch.tensordot(a, b, 1), (3, 8, 40), (40, 7), "mm"),
+    "linear": (lambda a, b: functional.linear(a, b.t()), (37, 65), (65, 21), "mm"),
+    "linear 3-D": (lambda a, b: functional.linear(a, b.t()), (2, 37, 65), (65, 21), "mm"),
+    "nothing to add": (torch.mm, (4, 0), (0, 5), "mm"),
+    "no rows": (torch.mm, (0, 4), (4, 5), "mm"),
+    "no batch": (torch.bmm, (0, 4, 3), (0, 3, 5), "bmm"),
+}
+
+
+@each_type
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_products(product, dtype, device):
+    function, a_shape, b_shape, op = PRODUCTS[product]
+    a, b = random_tensor(*a_shape, dtype=dtype).to(device), random_tensor(*b_shape, dtype=dtype).to(device)
+    with fastgemm.patch() as routed:
+        result = function(a, b)
+    assert_right(result, expected_gemm(a, b), product)
+    assert routed.ops == {op: 1}
+    assert not routed.passed_on
+    if device == "cpu" or dtype != torch.int32:  # of which torch has no product on a GPU
+        assert same_form(result, function(a, b))
+
+
+@each_type
+@pytest.mark.parametrize("level", [1, 5, 7])
+def test_a_level_is_kept(level, dtype, device):
+    a, b = random_tensor(33, 70, dtype=dtype).to(device), random_tensor(70, 40, dtype=dtype).to(device)
+    with fastgemm.patch(level=level) as routed:
+        result = a @ b
+    assert_right(result, expected_gemm(a, b))
+    ((kernel, calls),) = routed.kernels.items()
+    assert calls == 1
+    level_of = {row.name: row.level for row in fastgemm.kernels("gemm", device)}
+    assert level == 7 or level_of[kernel] == level
+    assert torch.equal(fastgemm.matmul(a, b, kernel=kernel), fastgemm.matmul(a, b, level=level))
+
+
+def test_a_kernel_is_kept(device):
+    a = torch.randn(20, 30)
+    with fastgemm.patch(kernel="naive") as routed:
+        result = a @ a.t()
+    assert torch.equal(result, fastgemm.matmul(a, a.t(), kernel="naive"))
+    assert routed.kernels == {"naive": 1}
+
+
+def test_a_precision_is_kept_and_only_of_float32(device):
+    a = torch.randn(64, 4096)
+    with fastgemm.patch(precision="bf16x3") as routed:
+        results = a @ a.t(), a.double() @ a.t().double()
+    assert routed.ops == {"mm": 2}
+    assert torch.equal(results[0], fastgemm.matmul(a, a.t(), precision="bf16x3"))
+    assert_right(results[0], expected_gemm(a, a.t(), precision="bf16x3"))
+    assert_right(results[1], expected_gemm(a.double(), a.t().double()))
+    if device == "cuda":  # a CPU has no reduced precision
+        with fastgemm.patch(level=6, precision="bf16x3"):
+            result = a @ a.t()
+        assert torch.equal(result, fastgemm.matmul(a, a.t(), level=6, precision="bf16x3"))
+        assert not torch.equal(result, fastgemm.matmul(a, a.t(), level=6))
+
+
+def test_on_a_gpu_float32_follows_torchs_flag(device, monkeypatch):
+    if device == "cpu":
+        pytest.skip("a CPU has no tf32")
+    a = torch.randn(256, 512)
+    with fastgemm.patch() as routed:
+        before = a @ a.t()
+        monkeypatch.setattr(torch.backends.cuda.matmul, "fp32_precision", "tf32")
+        after = a @ a.t()
+    assert routed.ops == {"mm": 2}
+    assert torch.equal(after, fastgemm.matmul(a, a.t(), precision="tf32"))
+    assert not torch.equal(before, after)
+    assert_right(before, expected_gemm(a, a.t()))
+
+
+def test_a_kernel_of_another_device_is_passed_on(device):
+    a = torch.randn(20, 20)
+    kernel = {"cpu": "warp_specialized", "cuda": "microkernel"}[device]
+    with fastgemm.patch(kernel=kernel) as routed:
+        result = a @ a
+    assert torch.equal(result, a @ a)
+    assert not routed.total
+    ((op, reason),) = routed.passed_on
+    assert op == "mm"
+    assert kernel in reason
+
+
+def scales_of(dtype):
+    return (2, -3) if dtype in INTEGERS else (1.5, -0.25)
+
+
+@each_type
+@pytest.mark.parametrize("c_shape", [(6, 5), (5,), (1, 5), (6, 1), (1, 1), ()])
+@pytest.mark.parametrize("k", [0, 130])
+def test_addmm(c_shape, k, dtype, device):
+    a, b = random_tensor(6, k, dtype=dtype).to(device), random_tensor(k, 5, dtype=dtype).to(device)
+    c = random_tensor(*c_shape, dtype=dtype).to(device)
+    alpha, beta = scales_of(dtype)
+    for scales in ({}, {"alpha": alpha}, {"beta": beta}, {"alpha": alpha, "beta": beta}, {"beta": 0}):
+        with fastgemm.patch() as routed:
+            result = torch.addmm(c, a, b, **scales)
+        assert routed.ops == {"addmm": 1}, scales
+        expected = expected_gemm(a, b, c.broadcast_to(6, 5), **{"alpha": 1, "beta": 1} | scales)
+        assert_right(result, expected, str(scales))
+        if device == "cpu" or dtype != torch.int32:
+            assert same_form(result, torch.addmm(c, a, b, **scales))
+
+
+@each_type
+@pytest.mark.parametrize("c_shape", [(3, 6, 5), (6, 5), (5,), (3, 1, 1), (1, 6, 1)])
+def test_baddbmm(c_shape, dtype, device):
+    a, b = random_tensor(3, 6, 70, dtype=dtype).to(device), random_tensor(3, 70, 5, dtype=dtype).to(device)
+    c = random_tensor(*c_shape, dtype=dtype).to(device)
+    alpha, beta = scales_of(dtype)
+    with fastgemm.patch() as routed:
+        result = torch.baddbmm(c, a, b, alpha=alpha, beta=beta)
+    assert routed.ops == {"baddbmm": 1}
+    assert_right(result, expected_gemm(a, b, c.broadcast_to(3, 6, 5), alpha=alpha, beta=beta))
+    if device == "cpu" or dtype != torch.int32:
+        assert same_form(result, torch.baddbmm(c, a, b, alpha=alpha, beta=beta))
+
+
+def test_what_beta_0_leaves_unread_may_be_nan(routed):
+    a = torch.randn(3, 4)
+    result = torch.addmm(torch.full((3, 3), math.nan), a, a.t(), beta=0)
+    assert result.isfinite().all()
+    assert routed.ops == {"addmm": 1}
+
+
+def test_what_alpha_0_leaves_unread_may_be_nan(routed):
+    a = torch.full((3, 4), math.nan)
+    assert torch.equal(torch.addmm(torch.ones(3, 3), a, a.t(), alpha=0), torch.ones(3, 3))
+    assert routed.passed_on == {("addmm", "alpha = 0"): 1}
+
+
+def test_float16_is_rounded_once(device, routed):
+    """1 + 2048 * 2**-12, which a sum in float16 would leave at 1."""
+    a, b = torch.ones(8, 2049, dtype=torch.float16), torch.full((2049, 8), 2.0**-12, dtype=torch.float16)
+    b[0] = 1
+    assert torch.equal(a @ b, torch.full((8, 8), 1.5, dtype=torch.float16))
+    assert routed.ops == {"mm": 1}
+
+
+def test_strides_and_offsets(device):
+    whole = torch.randn(41, 90, dtype=torch.float64)
+    for a in (whole[1:, 3:50], whole[::2, 1::3], whole.t()[2:40, 1:]):
+        b = torch.randn(9, a.shape[1], dtype=torch.float64).t()
+        with fastgemm.patch() as routed:
+            result = a @ b
+        assert_right(result, expected_gemm(a, b))
+        assert routed.ops == {"mm": 1}
+
+
+@pytest.mark.parametrize("op", ["mm", "bmm", "addmm", "baddbmm"])
+def test_out(op, device):
+    batch = (3,) if "bmm" in op else ()
+    a, b = torch.randn(*batch, 6, 33), torch.randn(*batch, 33, 5)
+    c = torch.randn(*batch, 6, 5)
+    operands = (c, a, b) if "add" in op else (a, b)
+    expected = expected_gemm(a, b, c if "add" in op else None)
+    for out in (torch.full_like(c, math.nan), torch.full_like(c.mT.contiguous(), math.nan).mT):
+        memory, version = out.data_ptr(), out._version
+        with fastgemm.patch() as routed:
+            assert getattr(torch, op)(*operands, out=out) is out
+        assert routed.ops == {op: 1}
+        assert out.data_ptr() == memory
+        assert out._version > version
+        assert_right(out, expected)
+
+
+@pytest.mark.parametrize("op", ["addmm_", "baddbmm_"])
+def test_in_place(op, device):
+    batch = (3,) if "bmm" in op else ()
+    a, b, c = torch.randn(*batch, 6, 33), torch.randn(*batch, 33, 5), torch.randn(*batch, 6, 5)
+    expected = expected_gemm(a, b, c.clone(), alpha=0.5, beta=2)
+    with fastgemm.patch() as routed:
+        assert getattr(c, op)(a, b, alpha=0.5, beta=2) is c
+    assert_right(c, expected)
+    assert routed.ops == {op: 1}
+
+
+def test_an_out_that_torch_resizes(device):
+    a = torch.randn(6, 7)
+    out = torch.empty(0)
+    with fastgemm.patch() as routed:
+        torch.mm(a, a.t(), out=out)
+    assert_right(out, expected_gemm(a, a.t()))
+    assert not routed.total  # fastgemm does not resize
+    assert len(routed.passed_on) == 1
+
+
+def named():
+    if not hasattr(torch.Tensor, "names"):
+        pytest.skip("this torch has no named tensors")
+    return torch.randn(3, 4).refine_names("row", "column"), torch.randn(4, 3)
+
+
+def fake():
+    mode = torch._subclasses.FakeTensorMode()
+    return mode.from_tensor(torch.randn(3, 4)), mode.from_tensor(torch.randn(4, 3))
+
+
+class Own(torch.Tensor):
+    pass
+
+
+PASSED_ON = {
+    "complex64": lambda: (torch.randn(3, 4, dtype=torch.complex64), torch.randn(4, 3, dtype=torch.complex64)),
+    "int8": lambda: (random_tensor(3, 4, dtype=torch.int8), random_tensor(4, 3, dtype=torch.int8)),
+    "int64": lambda: (torch.ones(3, 4, dtype=torch.int64), torch.ones(4, 3, dtype=torch.int64)),
+    "sparse_coo": lambda: (torch.randn(3, 4).to_sparse(), torch.randn(4, 3)),
+    "sparse_csr": lambda: (torch.randn(3, 4).to_sparse_csr(), torch.randn(4, 3)),
+    "meta": lambda: (torch.randn(3, 4, device="meta"), torch.randn(4, 3, device="meta")),
+    "FakeTensor": fake,
+    "Own": lambda: (torch.randn(3, 4).as_subclass(Own), torch.randn(4, 3)),
+    "named tensors": named,
+    "a matrix and a vector": lambda: (torch.randn(3, 4), torch.randn(4)),
+    "two vectors": lambda: (torch.randn(4), torch.randn(4)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Named tensors", "ignore:Sparse CSR")
+@pytest.mark.parametrize("why", PASSED_ON)
+def test_what_is_passed_on(why, device):
+    if device == "cuda" and why in ("int8", "int64"):
+        pytest.skip("torch has no such product on a GPU")
+    a, b = PASSED_ON[why]()
+    torchs = a @ b
+    with fastgemm.patch() as routed:
+        result = a @ b
+    assert type(result) is type(torchs)
+    assert result.dtype == torchs.dtype
+    assert result.layout == torchs.layout
+    if why not in ("meta", "FakeTensor"):
+        assert torch.equal(result.to_dense(), torchs.to_dense())
+    assert not routed.total
+    ((_, reason),) = routed.passed_on
+    assert why in reason
+
+
+def test_fused_attention_is_passed_on_and_the_mathematical_form_routed(device):
+    q = torch.randn(2, 3, 16, 8)
+    attention = functional.scaled_dot_product_attention
+    with fastgemm.patch() as routed:
+        fused = attention(q, q, q)
+    assert not routed.total
+    ((op, reason),) = routed.passed_on
+    assert "attention" in op
+    assert "sdpa_kernel" in reason
+    with (
+        fastgemm.patch() as routed,
+        torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
+    ):
+        mathematical = attention(q, q, q)
+    assert routed.ops == {"bmm": 2}
+    torch.testing.assert_close(fused, mathematical)
+
+
+def test_multihead_attention(device):
+    attention, x = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(3, 5, 8)
+    expected = attention(x, x, x)[0]
+    with fastgemm.patch() as routed:
+        torch.testing.assert_close(attention(x, x, x)[0], expected)
+    assert routed.total == 4  # projections in and out, scores, and values
+    assert not routed.passed_on
+    with fastgemm.patch() as routed, torch.no_grad():
+        torch.testing.assert_close(attention.eval()(x, x, x)[0], expected)
+    assert not routed.total
+    assert [op for op, _ in routed.passed_on] == ["_native_multi_head_attention"]
+
+
+def test_inference_mode(device):
+    x, w, bias = torch.randn(2, 6, 8), torch.randn(5, 8), torch.randn(5)
+    with torch.inference_mode(), fastgemm.patch() as routed:
+        result = functional.linear(x, w, bias)
+        product = x @ w.t()
+        attention = torch.einsum("bij,bkj->bik", x, x)
+    assert routed.total == 3
+    assert not routed.passed_on
+    assert result.is_inference()
+    assert_right(result, expected_gemm(x, w.t(), bias.broadcast_to(2, 6, 5)))
+    assert_right(product, expected_gemm(x, w.t()))
+    assert_right(attention, expected_gemm(x, x.mT))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: torch.mm(torch.randn(2, 3), torch.randn(4, 5)),
+        lambda: torch.mm(torch.randn(1, 2, 3), torch.randn(3, 5)),
+        lambda: torch.bmm(torch.randn(1, 2, 3), torch.randn(4, 3, 5)),
+        lambda: torch.bmm(torch.randn(2, 3), torch.randn(3, 5)),
+        lambda: torch.mm(torch.randn(2, 3), torch.randn(3, 5, dtype=torch.float64)),
+        lambda: torch.addmm(torch.randn(3, 3), torch.randn(2, 3), torch.randn(3, 5)),
+        lambda: torch.addmm(torch.randn(5).double(), torch.randn(2, 3), torch.randn(3, 5)),
+        lambda: torch.mm(torch.randn(2, 3), torch.randn(3, 5), out=torch.empty(2, 5).double()),
+        lambda: torch.mm(torch.ones(2, 3, dtype=torch.bool), torch.ones(3, 5, dtype=torch.bool)),
+        lambda: torch.randn(5).addmm_(torch.randn(2, 3), torch.randn(3, 5)),
+    ],
+)
+def test_errors_are_torchs_own(call, device):
+    with pytest.raises(Exception) as torchs:
+        call()
+    with fastgemm.patch() as routed, pytest.raises(torchs.type) as error:
+        call()
+    assert str(error.value) == str(torchs.value)
+    assert not routed.total
+
+
+def test_a_failure_of_fastgemm_is_not_hidden(device):
+    kernel = {"cpu": "microkernel", "cuda": "bf16x6"}[device]
+    a = torch.randn(600, 600)
+    fastgemm.tuning.limit_workspace(0)
+    try:
+        with pytest.raises(torch.OutOfMemoryError, match=kernel), fastgemm.patch(kernel=kernel):
+            a @ a
+    finally:
+        fastgemm.tuning.limit_workspace(None)
+
+
+def test_counts_as_text_and_data(device, routed):
+    a = torch.randn(30, 40)
+    assert str(routed) == "routed 0"
+    for _ in range(3):
+        a @ a.t()
+    torch.bmm(a[None], a.t()[None])
+    a @ torch.randn(40)
+    ops, kernels, passed_on = str(routed).splitlines()
+    assert ops == "routed 4: mm 3, bmm 1"
+    assert kernels.startswith("kernels: ")
+    assert passed_on == "passed on 1 mv: a matrix and a vector"
+    data = routed.as_dict()
+    assert data["ops"] == {"mm": 3, "bmm": 1}
+    assert sum(data["kernels"].values()) == routed.total == 4
+    assert data["passed_on"] == [{"op": "mv", "reason": "a matrix and a vector", "calls": 1}]
+
+
+def test_many_signatures_are_counted_and_not_kept(device, monkeypatch):
+    monkeypatch.setattr("fastgemm._routed._KEPT", 8)
+    b = torch.randn(5, 4)
+    with fastgemm.patch() as routed:
+        for rows in (*range(1, 30), *range(1, 30)):
+            torch.mm(torch.randn(rows, 5), b)
+    assert routed.ops == {"mm": 58}
+    assert len(routed._routes) <= 8
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"level": 8}, ValueError, "level must be 1 to 7"),
+        ({"level": 0}, ValueError, "level must be 1 to 7"),
+        ({"level": "5"}, TypeError, "level must be an int"),
+        ({"level": True}, TypeError, "level must be an int"),
+        ({"precision": "fp8"}, ValueError, "precision must be one of"),
+        ({"kernel": "nothing"}, ValueError, "no gemm kernel 'nothing'"),
+        ({"kernel": "naive", "level": 2}, ValueError, "of level 1, not 2"),
+    ],
+)
+def test_bad_arguments(arguments, error, message):
+    with pytest.raises(error, match=message):
+        fastgemm.patch(**arguments)
