@@ -105,8 +105,9 @@ class CMakeBuild(build_ext):
         jobs = os.environ.get("MAX_JOBS") or str(os.cpu_count() or 1)
         subprocess.run([cmake, "--build", str(build), "--parallel", jobs], check=True, env=environment)
         subprocess.run([cmake, "--install", str(build)], check=True, env=environment)
-        if not self.editable_mode:  # `fastgemm explain` shows the kernels' source
-            shutil.copytree(ROOT / "csrc" / "cuda", package / "csrc" / "cuda", dirs_exist_ok=True)
+        if not self.editable_mode:  # `fastgemm explain` and the notebooks show the kernels' source
+            for device in ("cpu", "cuda"):
+                shutil.copytree(ROOT / "csrc" / device, package / "csrc" / device, dirs_exist_ok=True)
 
     def get_source_files(self) -> list[str]:
         return []
