@@ -20,7 +20,9 @@ from types import ModuleType
 from typing import Any
 
 import fastgemm
-from fastgemm._explain.run import kernels_of
+from fastgemm._explain.run import kernels_of, load_simulator
+from fastgemm.bench import Problem, check, instantiate
+from fastgemm.bench.checking import Reference
 from torch import Tensor
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -45,6 +47,16 @@ class OwnKernels:
         """The product by one of them."""
         with self.simulate():
             return fastgemm.matmul(a, b, kernel=kernel or self.names[0])
+
+    def check(self, problem: Problem, kernel: str | None = None) -> str:
+        """What comes of a problem: "right" by the bound of fastgemm.bench, wrong and where, or the simulator's fault."""
+        instance = instantiate(problem)
+        with self.simulate():
+            try:
+                outcome = check(instance.ours(kernel=kernel or self.names[0]), Reference(instance))
+            except RuntimeError as fault:
+                return str(fault)
+        return f"right, {outcome.worst:.2f} of the bound" if outcome.right else f"wrong: {outcome.message}"
 
     def explain(self, op: str = "gemm", kernel: str | None = None, **problem: Any) -> fastgemm.Report:
         """As ``fastgemm.explain``: counters by line, and in ``problems`` what the checks found."""
@@ -112,7 +124,7 @@ def compile_kernels(file: str, source: str) -> OwnKernels:
     spec = importlib.util.spec_from_file_location(f"{name}._simt", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    fastgemm._explain.run.load_simulator().install()  # loading the module has put its kernels there
+    load_simulator().install()  # loading the module has put its kernels there
     return OwnKernels(module, tuple(kernel for _, kernel in found))
 
 
