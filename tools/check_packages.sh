@@ -19,7 +19,11 @@ ls -l "$work"
 "$python" -m pip install --quiet --no-deps --target "$work/site" "$work"/fastgemm-*.whl
 cd "$work" && PYTHONPATH="$work/site" "$python" - <<'PY'
 import torch, fastgemm
-assert "site" in fastgemm.__file__, fastgemm.__file__
+from pathlib import Path
+package = Path(fastgemm.__file__).parent
+assert "site" in package.parts, package
+for source in ("cpu/gemm/level1_naive.cpp", "cuda/gemm/level1_naive.cu"):  # `fastgemm explain`, notebooks
+    assert (package / "csrc" / source).is_file(), source
 a, b = torch.randn(65, 33), torch.randn(33, 17)
 for level in range(1, 8):
     torch.testing.assert_close(fastgemm.matmul(a, b, level=level), a @ b)

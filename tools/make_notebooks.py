@@ -2,9 +2,9 @@
 
     python tools/make_notebooks.py [NAME ...]   all of notebooks/*.ipynb, or those that begin with a name
 
-Cells run in order in a fresh kernel, and a notebook is written only when all of them have run. What depends on when
-and where it ran (times, versions of the kernel, identifiers of cells) is not kept, so that a change shows in the
-difference and nothing else does. CI executes them too, and keeps nothing (`pytest --nbmake notebooks`).
+Cells run in order in a fresh kernel, and a notebook is written only when all of them have run. What depends on
+when and where it ran (times, versions of the kernel, identifiers of cells) is not kept, so that a change shows in
+the difference and nothing else does. CI executes them too, and keeps nothing (`make test-notebooks`).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from fastgemm._explain.gpus import BANK_BYTES, BANKS
 from fastgemm._explain.plots import access_figure
 from fastgemm.bench import Gemm, Transpose, markdown, plots
 from fastgemm.bench.accuracy import AccuracyReport, read_accuracy
-from fastgemm.bench.formatting import ratio
+from fastgemm.bench.formatting import percent, rate, ratio
 from fastgemm.bench.ladder import run_ladder
 from fastgemm.bench.records import Report, read_report, select
 from IPython.display import Image, Markdown, display
@@ -164,17 +164,22 @@ def _gain(report: Report, level: int) -> str:
 def gain(op: str, level: int, size: int) -> None:
     """What a level buys: on this CPU, in one run, and on the H200."""
     cpu, gpu = here(op, size), h200("ladder", op)
-    problem, machine = (
-        (select(report.results, level=1)[0].label for report in (cpu, gpu)),
-        gpu.environment["device"],
+    size_here, size_there = (select(report.results, level=1)[0].label for report in (cpu, gpu))
+    in_words = (
+        f"{_gain(cpu, level)} on this CPU ({cpu.environment['device']}, {size_here})",
+        f"{_gain(gpu, level)} on an {gpu.environment['device']} ({size_there})",
     )
-    (size_here, size_there) = problem
-    display(
-        Markdown(
-            f"**Level {level}** is {_gain(cpu, level)} on this CPU ({cpu.environment['device']}, {size_here}), and "
-            f"{_gain(gpu, level)} on an {machine} ({size_there})."
-        )
-    )
+    display(Markdown(f"**Level {level}** is {in_words[0]}, and {in_words[1]}."))
+
+
+def rates_of(*kernels: str) -> None:
+    """What these kernels of gemm reach on the H200, in float32."""
+    report = h200("ladder", "gemm")
+    rows = [row for kernel in kernels for row in select(report.results, kernel=kernel) if row.level != 7]
+    cells = [[f"`{row.kernel}`", row.role, rate(row.rate), percent(row.share_of_limit)] for row in rows]
+    header = ["kernel", "role", rows[0].unit, f"of {rows[0].limit_name}"]
+    text = markdown.table(header, cells, numbers_from=2)
+    display(Markdown(f"**gemm, {rows[0].dtype} {rows[0].label}**\n\n{text}\n\n{markdown.place(report)}"))
 
 
 def ladder_table(report: Report) -> None:

@@ -1,7 +1,7 @@
 """Kernels written in a notebook, compiled for the simulator and run beside those of the package.
 
-They are files as csrc/cuda has them (CONTRIBUTING.md, "A CUDA kernel, on a laptop"), but outside of it: nothing of the
-package is changed or compiled again. It needs this repository, a C++ compiler, cmake, ninja and pybind11; no GPU.
+They are files as csrc/cuda has them (CONTRIBUTING.md, "A CUDA kernel, on a laptop"), but outside of it: nothing of
+the package is changed or compiled again. It needs this repository, a C++ compiler, cmake, ninja and pybind11.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class OwnKernels:
             return fastgemm.matmul(a, b, kernel=kernel or self.names[0])
 
     def check(self, problem: Problem, kernel: str | None = None) -> str:
-        """What comes of a problem: "right" by the bound of fastgemm.bench, wrong and where, or the simulator's fault."""
+        """What comes of a problem: right by the bound of fastgemm.bench, or wrong and where, or the fault."""
         instance = instantiate(problem)
         with self.simulate():
             try:
@@ -100,7 +100,7 @@ def _run(*command: str) -> None:
 
 
 def compile_kernels(file: str, source: str) -> OwnKernels:
-    """Compiles a file of CUDA kernels for the simulator. The first time takes as long as the simulator's own code does.
+    """Compiles a file of CUDA kernels for the simulator, and the first time the simulator's own code with it.
 
     Args:
         file: its name, such as ``level2_mine.cu``: what reports call it.

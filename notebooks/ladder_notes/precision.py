@@ -51,17 +51,16 @@ def rates_against_errors() -> Figure:
     table = rates_and_errors().reset_index()
     figure = Figure(figsize=(9, 4.4), layout="constrained")
     axis = figure.subplots()
-    for row in table.itertuples():
-        colour = drawings.ORANGE if row.kernel.startswith("torch") else drawings.BLUE
-        axis.plot(row.TFLOPS, float(row.error), "o", color=colour, markersize=8)
-        name = row.kernel if row.precision in row.kernel else f"{row.kernel}, {row.precision}"
-        left = row.TFLOPS > 0.6 * table["TFLOPS"].max()
+    fastest = table["TFLOPS"].max()
+    for kernel, asked, rate, error in table.itertuples(index=False):
+        is_torch, at_right = kernel.startswith("torch"), rate > 0.6 * fastest
+        axis.plot(rate, float(error), "o", color=drawings.ORANGE if is_torch else drawings.BLUE, markersize=8)
         axis.annotate(
-            name,
-            (row.TFLOPS, float(row.error)),
-            xytext=(-8 if left else 8, 9 if row.kernel.startswith("torch") else -9),
+            kernel if asked in kernel else f"{kernel}, {asked}",
+            (rate, float(error)),
+            xytext=(-8 if at_right else 8, 9 if is_torch else -9),
             textcoords="offset points",
-            ha="right" if left else "left",
+            ha="right" if at_right else "left",
             va="center",
             fontsize=9,
         )

@@ -46,14 +46,14 @@ def load_simulator() -> ModuleType:
 def kernels_of(module: ModuleType) -> Iterator[None]:
     """Simulations run the kernels of another module that was built like ``fastgemm._simt``, for all threads."""
     global _other
-    own = load_simulator()
-    before, _other = _other, module
+    outer, running = _other, load_simulator()
+    _other = module
     module.install()
     try:
         yield
     finally:
-        _other = before
-        own.install()
+        _other = outer
+        running.install()
 
 
 @contextlib.contextmanager
