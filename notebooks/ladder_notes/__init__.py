@@ -30,7 +30,7 @@ from matplotlib.figure import Figure
 from . import drawings
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-H200 = REPOSITORY / "benchmarks" / "results" / "h200"
+RESULTS = REPOSITORY / "benchmarks" / "results"
 DPI, COLOURS = 80, 64  # of pictures: a notebook stays small, and its text as large as the page's
 # Seconds for each kernel: a notebook wants the order of magnitude, `fastgemm ladder` takes more.
 BUDGET = 0.2
@@ -139,17 +139,25 @@ def problems(report: fastgemm.Report) -> pd.DataFrame:
 
 @cache
 def here(op: str, size: int) -> Report:
-    """The ladder of this machine's CPU: every level checked, then timed in turn with the others."""
+    """The ladder of this machine's CPU: every level checked, then timed in turn with the others.
+
+    On one thread: two that wait for each other show what else the machine does rather than what a rung does.
+    """
     problem = Gemm(size, size, size) if op == "gemm" else Transpose(size, size)
-    return run_ladder([problem], budget=BUDGET)
+    return run_ladder([problem], budget=BUDGET, threads=1)
 
 
 @cache
-def h200(name: str, op: str | None = None) -> Report | AccuracyReport:
-    """What was measured on an H200: benchmarks/results/h200/``name``.json, or its rows of one op."""
-    path = H200 / f"{name}.json"
+def kept(device: str, name: str, op: str | None = None) -> Report | AccuracyReport:
+    """What was measured before: benchmarks/results/``device``/``name``.json, or its rows of one op."""
+    path = RESULTS / device / f"{name}.json"
     report = read_accuracy(path) if name == "accuracy" else read_report(path)
     return replace(report, results=select(report.results, op=op)) if op else report
+
+
+def h200(name: str, op: str | None = None) -> Report | AccuracyReport:
+    """What was measured on an H200."""
+    return kept("h200", name, op)
 
 
 def _gain(report: Report, level: int) -> str:
@@ -166,7 +174,7 @@ def gain(op: str, level: int, size: int) -> None:
     cpu, gpu = here(op, size), h200("ladder", op)
     size_here, size_there = (select(report.results, level=1)[0].label for report in (cpu, gpu))
     in_words = (
-        f"{_gain(cpu, level)} on this CPU ({cpu.environment['device']}, {size_here})",
+        f"{_gain(cpu, level)} on this CPU ({cpu.environment['device']}, one thread, {size_here})",
         f"{_gain(gpu, level)} on an {gpu.environment['device']} ({size_there})",
     )
     display(Markdown(f"**Level {level}** is {in_words[0]}, and {in_words[1]}."))
@@ -223,7 +231,7 @@ def _bytes_for(reports: list[fastgemm.Report], unit: str, least: float | None = 
         "global memory": lambda totals: totals.bytes_moved,
         "shared memory": lambda totals: totals.wavefronts * BANKS * BANK_BYTES,
     }
-    names = [f"{report.level}  {report.kernel}" for report in reports]
+    names = [f"{report.level or ''}  {report.kernel}" for report in reports]
     for axis, (name, moved) in zip(figure.subplots(1, 2, sharey=True), panels.items(), strict=True):
         # Work is 2 M N K operations, or the bytes read and those written.
         values = [moved(report.totals) / (report.roofline.work / 2) for report in reports]
@@ -234,7 +242,7 @@ def _bytes_for(reports: list[fastgemm.Report], unit: str, least: float | None = 
             axis.axvline(least, color=drawings.ORANGE, linestyle="--", linewidth=1.2)
             axis.set_title(f"dashed: {least:g}, the least possible", fontsize=9, loc="left")
         axis.set_xlim(0, 1.2 * max(values))
-        axis.set_xlabel(f"bytes of {name} for one {unit} (simulator)")
+        axis.set_xlabel(f"{name}: bytes for one {unit}")
         axis.spines[["top", "right"]].set_visible(False)
     figure.axes[0].invert_yaxis()
     return figure
