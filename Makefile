@@ -29,11 +29,11 @@ test: $(VENV)/.installed $(if $(ARGS),,faults)
 	$(BIN)/python -m pytest $(ARGS)
 
 # Runs the notebooks and writes their outputs (ARGS=02: one of them), or runs them and writes nothing.
-notebooks: $(VENV)/.notebooks
+notebooks: $(VENV)/.installed
 	$(BIN)/python tools/make_notebooks.py $(ARGS)
 
-test-notebooks: $(VENV)/.notebooks
-	$(BIN)/python -m pytest --nbmake --nbmake-timeout=120 --durations=0 --durations-min=1 notebooks
+test-notebooks: $(VENV)/.installed
+	$(BIN)/python -m pytest --nbmake --nbmake-timeout=300 --durations=0 --durations-min=1 notebooks
 
 # What the simulator must find: kernels that commit faults, and faults planted in copies of those of csrc/cuda.
 faults: export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -75,10 +75,6 @@ $(VENV)/.torch:
 $(VENV)/.installed: $(VENV)/.torch $(SOURCES)
 	$(BIN)/python -m pip install --quiet 'setuptools>=70' 'cmake>=3.24' ninja 'pybind11>=2.13'
 	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[test]'
-	@touch $@
-
-$(VENV)/.notebooks: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[notebooks]'
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.installed

@@ -19,7 +19,7 @@ from nbclient import NotebookClient
 from nbformat import NotebookNode
 
 NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
-CELL_SECONDS = 120  # as in `make test-notebooks`
+CELL_SECONDS = 300  # as in `make test-notebooks`
 MOST_BYTES = 500_000
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 

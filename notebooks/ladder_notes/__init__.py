@@ -31,7 +31,7 @@ from . import drawings
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RESULTS = REPOSITORY / "benchmarks" / "results"
-DPI, COLOURS = 80, 64  # of pictures: a notebook stays small, and its text as large as the page's
+DPI, COLOURS = 80, 128  # of pictures: a notebook stays small, and its text as large as the page's
 # Seconds for each kernel: a notebook wants the order of magnitude, `fastgemm ladder` takes more.
 BUDGET = 0.2
 
@@ -160,24 +160,19 @@ def h200(name: str, op: str | None = None) -> Report | AccuracyReport:
     return kept("h200", name, op)
 
 
-def _gain(report: Report, level: int) -> str:
-    rows = select(report.results, level=level, role="rung")
-    return (
-        f"{ratio(rows[0].gain)} times level {level - 1} (`{rows[0].kernel}`)"
-        if rows and rows[0].gain
-        else "-"
-    )
-
-
 def gain(op: str, level: int, size: int) -> None:
-    """What a level buys: on this CPU, in one run, and on the H200."""
-    cpu, gpu = here(op, size), h200("ladder", op)
-    size_here, size_there = (select(report.results, level=1)[0].label for report in (cpu, gpu))
-    in_words = (
-        f"{_gain(cpu, level)} on this CPU ({cpu.environment['device']}, one thread, {size_here})",
-        f"{_gain(gpu, level)} on an {gpu.environment['device']} ({size_there})",
-    )
-    display(Markdown(f"**Level {level}** is {in_words[0]}, and {in_words[1]}."))
+    """What a level buys over the one below: here, in a longer run on a CPU, and on the H200."""
+    runs = {"this machine, now": here(op, size), "kept": kept("cpu", "ladder", op), "": h200("ladder", op)}
+    cells = []
+    for what, report in runs.items():
+        row = next(iter(select(report.results, level=level, role="rung")), None)
+        if row is not None:
+            threads = f"{row.threads} thread{'s' if row.threads > 1 else ''}" if row.threads else ""
+            where = ", ".join(filter(None, (report.environment["device"], threads, what)))
+            gained = f"{ratio(row.gain)}x" if row.gain else "-"
+            cells.append([where, row.label, f"`{row.kernel}`", f"{rate(row.rate)} {row.unit}", gained])
+    header = ["where", "size", f"level {level}", "rate", f"over level {level - 1}"]
+    display(Markdown(markdown.table(header, cells, numbers_from=3)))
 
 
 def rates_of(*kernels: str) -> None:
@@ -255,4 +250,4 @@ def bytes_a_multiply_add(reports: list[fastgemm.Report]) -> Figure:
 
 def bytes_a_byte(reports: list[fastgemm.Report]) -> Figure:
     """What transposes ask of either memory for one byte of the matrix, beside the least that is possible."""
-    return _bytes_for(reports, "byte moved", least=2)
+    return _bytes_for(reports, "byte of the matrix", least=2)

@@ -1,7 +1,8 @@
 """Kernels written in a notebook, compiled for the simulator and run beside those of the package.
 
 They are files as csrc/cuda has them (CONTRIBUTING.md, "A CUDA kernel, on a laptop"), but outside of it: nothing of
-the package is changed or compiled again. It needs this repository, a C++ compiler, cmake, ninja and pybind11.
+the package is changed or compiled again. It needs this repository, of the version that is installed, and a C++
+compiler, cmake, ninja and pybind11.
 """
 
 from __future__ import annotations
@@ -91,12 +92,12 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
 
 
-def _run(*command: str) -> None:
+def _run(failure: str, *command: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         lines = (done.stdout + done.stderr).splitlines()
         errors = [line for line in lines if "error" in line.lower()] or lines[-20:]
-        raise RuntimeError("the kernel does not compile:\n" + "\n".join(errors))
+        raise RuntimeError(f"{failure}:\n" + "\n".join(errors))
 
 
 def compile_kernels(file: str, source: str) -> OwnKernels:
@@ -107,8 +108,12 @@ def compile_kernels(file: str, source: str) -> OwnKernels:
         source: its text, with one or more launchers ``void gemm_NAME(const GemmProblem&, Context&)``.
 
     Raises:
-        RuntimeError: it does not compile, or a tool is missing.
+        RuntimeError: it does not compile, or a tool or the repository is missing.
     """
+    if not (REPOSITORY / "csrc" / "simt").is_dir():
+        raise RuntimeError(
+            "kernels are compiled against csrc: run this notebook in a clone of the repository"
+        )
     found = LAUNCHER.findall(source)
     if not found:
         raise RuntimeError(f"{file} has no launcher: void gemm_NAME(const GemmProblem&, Context&)")
@@ -132,10 +137,14 @@ def _build(target: str) -> None:
     import pybind11
 
     modules, library = BUILD / "modules", Path(fastgemm.__file__).parent / "libfastgemm.so"
-    _run(
-        _tool("cmake"), "-S", str(Path(__file__).parent / "own"), "-B", str(modules), "-G", "Ninja",
-        f"-DCMAKE_MAKE_PROGRAM={_tool('ninja')}", f"-DOWN_KERNELS={BUILD / 'kernels'}",
-        f"-DFASTGEMM_LIBRARY={library}", f"-Dpybind11_DIR={pybind11.get_cmake_dir()}",
-        f"-DPython_EXECUTABLE={sys.executable}",
-    )  # fmt: skip
-    _run(_tool("cmake"), "--build", str(modules), "--target", target)
+    settings = {
+        "CMAKE_MAKE_PROGRAM": _tool("ninja"),
+        "OWN_KERNELS": BUILD / "kernels",
+        "FASTGEMM_LIBRARY": library,
+        "Python_EXECUTABLE": sys.executable,
+        "pybind11_DIR": pybind11.get_cmake_dir(),
+    }
+    places = ("-S", str(Path(__file__).parent / "own"), "-B", str(modules), "-G", "Ninja")
+    chosen = [f"-D{name}={value}" for name, value in settings.items()]
+    _run("cmake cannot set up the simulator", _tool("cmake"), *places, *chosen)
+    _run("the kernel does not compile", _tool("cmake"), "--build", str(modules), "--target", target)

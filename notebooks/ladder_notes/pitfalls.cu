@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(kThreads) product(Gemm<T> batch, unsigned tile
   if (mistake == Mistake::early_return && (row >= g.m || col >= g.n)) return;
 
   // tiles_n is what gridDim.x is in a grid of two dimensions: the tiles along N.
-  const int64_t tiles = mistake == Mistake::loop_to_grid ? tiles_n : ceil_div(g.k, kTile);
+  const int64_t tiles = mistake == Mistake::loop_to_grid ? tiles_n : (g.k + kTile - 1) / kTile;
   Acc sum = 0;
   for (int64_t k0 = 0; k0 < tiles * kTile; k0 += kTile) {
     a[y][x] = row < g.m && k0 + x < g.k ? widen(*g.a.at(row, k0 + x)) : Acc(0);

@@ -65,6 +65,7 @@ def rates_against_errors() -> Figure:
             fontsize=9,
         )
     axis.set_yscale("log")
+    axis.margins(y=0.12)
     axis.set_xlim(left=0)
     axis.set_xlabel(f"TFLOPS, {SIZE} x {SIZE} x {SIZE}, operands stored by rows")
     axis.set_ylabel(f"error of the product, relative,\nK = {SIZE}, normal numbers")
