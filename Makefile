@@ -20,7 +20,7 @@ PINNED := OMP_PROC_BIND=true
 # What the compiled libraries are made of: a change of any of them builds again.
 SOURCES := $(shell find csrc -type f 2>/dev/null) CMakeLists.txt setup.py pyproject.toml tools/build_backend.py
 
-.PHONY: ladder test faults sim bench docs lint format clean
+.PHONY: ladder test faults notebooks test-notebooks sim bench docs lint format clean
 
 ladder: $(VENV)/.installed
 	$(PINNED) $(BIN)/fastgemm ladder $(ARGS)
@@ -31,6 +31,13 @@ WORKERS ?= $(if $(ARGS),0,2)
 
 test: $(VENV)/.installed $(if $(ARGS),,faults)
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+# Runs the notebooks and writes their outputs (ARGS=02: one of them), or runs them and writes nothing.
+notebooks: $(VENV)/.installed
+	$(BIN)/python tools/make_notebooks.py $(ARGS)
+
+test-notebooks: $(VENV)/.installed
+	$(BIN)/python -m pytest --nbmake --nbmake-timeout=300 --durations=0 --durations-min=1 notebooks
 
 # What the simulator must find: kernels that commit faults, and faults planted in copies of those of csrc/cuda.
 faults: export PATH := $(CURDIR)/$(BIN):$(PATH)

@@ -63,6 +63,8 @@ void begin(bool count, bool raise_problems, int multiprocessors, int64_t max_blo
   set_simulating(true);
 }
 
+void install() { install_simulator(simt::rows()); }
+
 py::list end() {
   set_simulating(false);
   py::list launches;
@@ -75,7 +77,9 @@ py::list end() {
 
 PYBIND11_MODULE(_simt, m) {
   m.doc() = "Runs the CUDA kernels on the CPU, counts and checks what they do to memory.";
-  install_simulator(simt::rows());
+  install();
+  m.def("install", &install,
+        "Makes the kernels of this module those that simulations run; loading it does so, too.");
   m.def("begin", &begin, py::arg("count"), py::arg("raise_problems"), py::arg("multiprocessors"),
         py::arg("max_blocks"), "From here on, ops on CPU tensors in this thread run simulated CUDA kernels.");
   m.def("end", &end, "Ends it, and returns what was seen of each kernel launch.");

@@ -83,11 +83,17 @@ void set_launcher(Kernel& k, void (*)(const AddProblem&, Context&)) {
   k.add = simulate<launcher, AddProblem>;
 }
 
+// A launcher that the table does not have: it runs by name, on whatever its kernel was written for.
+Kernel without_row(Op op, std::string_view name) {
+  const DTypeSet types = op == Op::transpose ? kTransposeTypes : kGemmTypes;
+  return {.op = op, .level = 0, .name = name, .dtypes = types, .role = Role::companion};
+}
+
 template <auto launcher>
 Kernel row(Op op, std::string_view launcher_name, std::span<const Kernel> table) {
   const std::string_view name = launcher_name.substr(to_string(op).size() + 1);
   const auto found = std::ranges::find(table, name, &Kernel::name);
-  Kernel k = found != table.end() ? *found : Kernel{.op = op, .level = 0, .name = name};
+  Kernel k = found != table.end() ? *found : without_row(op, name);
   k.device = Device::simt, k.unavailable = nullptr;
   k.gemm = nullptr, k.transpose = nullptr, k.add = nullptr;
   set_launcher<launcher>(k, launcher);

@@ -203,17 +203,21 @@ def _panel_rows(reports: list[Report], spaces: Iterable[str]) -> list[tuple[Draw
     return [(draw, sites) for draw, sites in found if any(sites)]
 
 
-def access_figure(reports: list[Report], spaces: Iterable[str] = ("global", "shared")) -> Figure:
-    """A column for each report: its worst access to global memory, and below it that to shared memory."""
+def access_figure(
+    reports: list[Report], spaces: Iterable[str] = ("global", "shared"), stacked: bool = False
+) -> Figure:
+    """A column for each report, or a row if ``stacked``: its worst access to global memory, and below it that to
+    shared memory."""
     plt = _pyplot()
     rows = _panel_rows(reports, spaces)
     counts = [max(_height(site) for site in sites if site) for _, sites in rows] or [1]
-    heights = [0.75 + 0.2 * count for count in counts]
-    figure = plt.figure(figsize=(8.4 * len(reports), 0.4 + sum(heights)), layout="constrained")
-    columns = figure.subfigures(1, len(reports), squeeze=False)[0]
-    for i, (column, report) in enumerate(zip(columns, reports, strict=True)):
-        column.suptitle(report.title, fontsize=11, fontweight="bold", x=0.01, ha="left")
-        axes = column.subplots(len(counts), 1, squeeze=False, height_ratios=counts)[:, 0]
+    width, height = 8.4, 0.4 + sum(0.75 + 0.2 * count for count in counts)
+    down, across = (len(reports), 1) if stacked else (1, len(reports))
+    figure = plt.figure(figsize=(width * across, height * down), layout="constrained")
+    parts = figure.subfigures(down, across, squeeze=False).flat
+    for i, (part, report) in enumerate(zip(parts, reports, strict=True)):
+        part.suptitle(report.title, fontsize=11, fontweight="bold", x=0.01, ha="left")
+        axes = part.subplots(len(counts), 1, squeeze=False, height_ratios=counts)[:, 0]
         for axis in axes:
             axis.set_axis_off()
         for axis, (draw, sites), count in zip(axes, rows, counts, strict=False):

@@ -27,14 +27,33 @@ RANKS = {"gemm": ("M, N, K", 3), "transpose": ("R, C", 2), "add": ("R, C", 2)}
 COUNTED_BLOCKS = 64
 
 
+_other: ModuleType | None = None  # whose kernels run in place of those of the package
+
+
 def load_simulator() -> ModuleType:
     """The module that holds the simulated kernels. Raises RuntimeError where it was not built."""
+    if _other is not None:
+        return _other
     try:
         return importlib.import_module("fastgemm._simt")
     except ModuleNotFoundError as error:
         raise RuntimeError(
             "fastgemm was built without the simulator of its CUDA kernels; install it without FASTGEMM_SIMT=0"
         ) from error
+
+
+@contextlib.contextmanager
+def kernels_of(module: ModuleType) -> Iterator[None]:
+    """Simulations run the kernels of another module that was built like ``fastgemm._simt``, for all threads."""
+    global _other
+    outer, running = _other, load_simulator()
+    _other = module
+    module.install()
+    try:
+        yield
+    finally:
+        _other = outer
+        running.install()
 
 
 @contextlib.contextmanager

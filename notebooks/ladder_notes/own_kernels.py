@@ -1,0 +1,150 @@
+"""Kernels written in a notebook, compiled for the simulator and run beside those of the package.
+
+They are files as csrc/cuda has them (CONTRIBUTING.md, "A CUDA kernel, on a laptop"), but outside of it: nothing of
+the package is changed or compiled again. It needs this repository, of the version that is installed, and a C++
+compiler, cmake, ninja and pybind11.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import fastgemm
+from fastgemm._explain.run import kernels_of, load_simulator
+from fastgemm.bench import Problem, check, instantiate
+from fastgemm.bench.checking import Reference
+from torch import Tensor
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+BUILD = REPOSITORY / "build" / "notebooks"
+LAUNCHER = re.compile(r"^void (gemm|transpose|add)_(\w+)\(const (?:Gemm|Transpose|Add)Problem", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class OwnKernels:
+    """The compiled kernels of one file; ``names`` is what ``kernel=`` takes."""
+
+    module: ModuleType
+    names: tuple[str, ...]
+
+    @contextmanager
+    def simulate(self) -> Iterator[None]:
+        """As ``fastgemm.simulate()``, with these kernels alone. A fault raises RuntimeError."""
+        with kernels_of(self.module), fastgemm.simulate():
+            yield
+
+    def matmul(self, a: Tensor, b: Tensor, kernel: str | None = None) -> Tensor:
+        """The product by one of them."""
+        with self.simulate():
+            return fastgemm.matmul(a, b, kernel=kernel or self.names[0])
+
+    def check(self, problem: Problem, kernel: str | None = None) -> str:
+        """What comes of a problem: right by the bound of fastgemm.bench, or wrong and where, or the fault."""
+        instance = instantiate(problem)
+        with self.simulate():
+            try:
+                outcome = check(instance.ours(kernel=kernel or self.names[0]), Reference(instance))
+            except RuntimeError as fault:
+                return str(fault)
+        return f"right, {outcome.worst:.2f} of the bound" if outcome.right else f"wrong: {outcome.message}"
+
+    def explain(self, op: str = "gemm", kernel: str | None = None, **problem: Any) -> fastgemm.Report:
+        """As ``fastgemm.explain``: counters by line, and in ``problems`` what the checks found."""
+        with kernels_of(self.module):
+            return fastgemm.explain(op, kernel=kernel or self.names[0], **problem)
+
+
+def _tool(name: str) -> str:
+    """Of this environment, whether or not it is activated."""
+    path = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
+    if path is None:
+        raise RuntimeError(f"to compile kernels this notebook needs {name}: pip install cmake ninja pybind11")
+    return path
+
+
+def _levels(op: str, launchers: list[str]) -> str:
+    """The list of an op's launchers: the package's header, with these in place of its own."""
+    listed = "".join(f" DECLARE({launcher})" for launcher in launchers)
+    problem = f"const {op.capitalize()}Problem&"
+    declared = "".join(f"void {launcher}({problem}, Context&);\n" for launcher in launchers)
+    return (
+        f'#pragma once\n#include "{REPOSITORY}/csrc/cuda/{op}/levels.h"\n'
+        f"#undef FASTGEMM_CUDA_{op.upper()}\n#define FASTGEMM_CUDA_{op.upper()}(DECLARE){listed}\n"
+        f"namespace fastgemm::simt {{\n{declared}}}\n"
+    )
+
+
+def _write(path: Path, text: str) -> None:
+    """Leaves an unchanged file alone, so that it is not compiled again."""
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def _run(failure: str, *command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = (done.stdout + done.stderr).splitlines()
+        errors = [line for line in lines if "error" in line.lower()] or lines[-20:]
+        raise RuntimeError(f"{failure}:\n" + "\n".join(errors))
+
+
+def compile_kernels(file: str, source: str) -> OwnKernels:
+    """Compiles a file of CUDA kernels for the simulator, and the first time the simulator's own code with it.
+
+    Args:
+        file: its name, such as ``level2_mine.cu``: what reports call it.
+        source: its text, with one or more launchers ``void gemm_NAME(const GemmProblem&, Context&)``.
+
+    Raises:
+        RuntimeError: it does not compile, or a tool or the repository is missing.
+    """
+    if not (REPOSITORY / "csrc" / "simt").is_dir():
+        raise RuntimeError(
+            "kernels are compiled against csrc: run this notebook in a clone of the repository"
+        )
+    found = LAUNCHER.findall(source)
+    if not found:
+        raise RuntimeError(f"{file} has no launcher: void gemm_NAME(const GemmProblem&, Context&)")
+    # A module that is loaded cannot be loaded again from the same place: each text has a place of its own.
+    name = f"{Path(file).stem}_{hashlib.sha256(source.encode()).hexdigest()[:8]}"
+    folder = BUILD / "kernels" / name / "csrc" / "cuda"
+    _write(folder / found[0][0] / file, source)
+    for op in ("gemm", "transpose", "add"):
+        _write(folder / op / "levels.h", _levels(op, [f"{op}_{kernel}" for of, kernel in found if of == op]))
+    _build(name)
+    (path,) = (BUILD / "modules" / name).glob("_simt*.so")
+    # The entry is PyInit__simt, whatever stands before the dot; pybind11 keeps one module for each name.
+    spec = importlib.util.spec_from_file_location(f"{name}._simt", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    load_simulator().install()  # loading the module has put its kernels there
+    return OwnKernels(module, tuple(kernel for _, kernel in found))
+
+
+def _build(target: str) -> None:
+    import pybind11
+
+    modules, library = BUILD / "modules", Path(fastgemm.__file__).parent / "libfastgemm.so"
+    settings = {
+        "CMAKE_MAKE_PROGRAM": _tool("ninja"),
+        "OWN_KERNELS": BUILD / "kernels",
+        "FASTGEMM_LIBRARY": library,
+        "Python_EXECUTABLE": sys.executable,
+        "pybind11_DIR": pybind11.get_cmake_dir(),
+    }
+    places = ("-S", str(Path(__file__).parent / "own"), "-B", str(modules), "-G", "Ninja")
+    chosen = [f"-D{name}={value}" for name, value in settings.items()]
+    _run("cmake cannot set up the simulator", _tool("cmake"), *places, *chosen)
+    _run("the kernel does not compile", _tool("cmake"), "--build", str(modules), "--target", target)
