@@ -8,11 +8,13 @@ torch.Size([512, 128])
 torch.Size([512, 128])
 """
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import torch  # first: loads libtorch, which the op library below binds to
 
 from . import _introspect  # loads the op library and registers torch.ops.fastgemm
+from ._autocast import register as _register_autocast
 from ._autograd import register as _register_autograd
 from ._fake import register as _register_fake
 from .ops import add, add_, gemm, matmul, torch_fp32_precision, transpose
@@ -59,8 +61,15 @@ def __dir__() -> list[str]:
 def _torch_computes(device: str, dtype: str, precision: str) -> bool:
     """Whether torch's products are what was asked for under its global flags: only then may one be chosen.
 
-    By default torch lets cuBLAS round the partial sums of 16-bit products to 16 bits where it splits K.
+    By default torch lets cuBLAS round the partial sums of 16-bit products to 16 bits where it splits K. In
+    deterministic mode it refuses cuBLAS unless the environment makes cuBLAS's workspaces reproducible.
     """
+    if (
+        device == "cuda"
+        and torch.are_deterministic_algorithms_enabled()
+        and os.environ.get("CUBLAS_WORKSPACE_CONFIG") not in (":4096:8", ":16:8")
+    ):
+        return False
     if dtype == "float16":
         return not torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction
     if dtype == "bfloat16":
@@ -73,4 +82,5 @@ def _torch_computes(device: str, dtype: str, precision: str) -> bool:
 _introspect.set_framework_probe(_torch_computes)
 _register_fake()
 _register_autograd()
+_register_autocast()
 load_cache()
