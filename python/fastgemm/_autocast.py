@@ -56,7 +56,7 @@ def _kernel(op: torch._ops.OpOverload) -> Callable[..., Tensor]:
 
 
 def register() -> None:
-    """Gives the ops their autocast kernels: what torch.compile traces, and eager calls without a gradient reach."""
+    """Gives the ops autocast kernels, which torch.compile and eager calls without a gradient go through."""
     global _library
     _library = torch.library.Library("fastgemm", "IMPL")  # the registrations last as long as this object
     for name in _OPS:

@@ -38,7 +38,9 @@ _transpose_bare = _ops._transpose.default._op
 _add_bare = _ops._add.default._op
 
 
-def _overridden(function: Callable[..., Tensor], tensors: tuple[Any, ...], *given: Any, **options: Any) -> Any:
+def _overridden(
+    function: Callable[..., Tensor], tensors: tuple[Any, ...], *given: Any, **options: Any
+) -> Any:
     """Hands a call on to the ``__torch_function__`` that one of its tensors, or a mode, has."""
     return handle_torch_function(
         function, tensors, *given, **{name: value for name, value in options.items() if value is not None}
@@ -105,9 +107,13 @@ def _options(
         options["impl"] = kernel
     if precision is not None:
         options["precision"] = precision
-    elif a.is_cuda and a.dtype is torch.float32 and torch_fp32_precision() == "tf32":
-        if out is not None or not _autocast.is_enabled("cuda"):
-            options["precision"] = "tf32"
+    elif (
+        a.is_cuda
+        and a.dtype is torch.float32
+        and torch_fp32_precision() == "tf32"
+        and not (out is None and _autocast.is_enabled("cuda"))  # then it will not be a float32 product
+    ):
+        options["precision"] = "tf32"
     if out_dtype is not None:
         options["out_dtype"] = out_dtype
     return options
@@ -152,7 +158,13 @@ def matmul(
             ``out`` is given while a gradient is required.
     """
     if has_torch_function_variadic(a, b, out):
-        options = {"level": level, "kernel": kernel, "precision": precision, "out": out, "out_dtype": out_dtype}
+        options = {
+            "level": level,
+            "kernel": kernel,
+            "precision": precision,
+            "out": out,
+            "out_dtype": out_dtype,
+        }
         return _overridden(matmul, (a, b, out), a, b, **options)
     try:
         a_dim, b_dim = a.dim(), b.dim()
@@ -235,7 +247,13 @@ def gemm(
     """
     if has_torch_function_variadic(a, b, c, out):
         scales = {"alpha": alpha, "beta": beta, "trans_a": trans_a, "trans_b": trans_b}
-        options = {"level": level, "kernel": kernel, "precision": precision, "out": out, "out_dtype": out_dtype}
+        options = {
+            "level": level,
+            "kernel": kernel,
+            "precision": precision,
+            "out": out,
+            "out_dtype": out_dtype,
+        }
         return _overridden(gemm, (a, b, c, out), a, b, c, **scales, **options)
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
         raise _errors.not_a_tensor(a=a, b=b)

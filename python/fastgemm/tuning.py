@@ -157,7 +157,7 @@ def limit_workspace(size: int | None) -> None:
 
 
 def _alert_not_deterministic() -> None:
-    """What torch does where an op has no deterministic implementation: raise, or warn if the user asked for that."""
+    """As torch where an op has no deterministic implementation: raises, or warns if the user asked for that."""
     if not torch.are_deterministic_algorithms_enabled():
         return
     text = (
