@@ -43,7 +43,7 @@ def test_every_product_repeats_its_bits(device, kernel, dtype):
                 continue  # torch's own product, refused as torch refuses it
             load = torch.randn(300, 300)
             for _ in range(3):
-                load = load @ load / 20
+                load = load.sin()
                 assert torch.equal(fastgemm.matmul(a, b, **choice), first)
 
 

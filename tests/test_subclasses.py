@@ -1,6 +1,8 @@
-"""Tensor subclasses, modes and layouts: honoured as torch.matmul honours them, or refused by the argument's name."""
+"""Tensor subclasses, modes and layouts: honoured as torch.matmul honours them, or refused by name."""
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 import fastgemm
 import pytest
@@ -27,7 +29,7 @@ class Plain(Tensor):
 class Meters(Tensor):
     """Overrides __torch_function__, and keeps what it saw."""
 
-    seen: list[tuple[object, tuple[object, ...], dict[str, object]]] = []
+    seen: ClassVar[list[tuple[object, tuple[object, ...], dict[str, object]]]] = []
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
@@ -61,7 +63,7 @@ def test_an_override_sees_one_call_of_the_public_function(function):
     a, b = torch.randn(4, 4), torch.randn(4, 4)
     Meters.seen.clear()
     CALLS[function](a.as_subclass(Meters), b)
-    func, args, kwargs = Meters.seen[0]
+    _, args, kwargs = Meters.seen[0]
     assert [f for f, *_ in Meters.seen] == [function]
     assert type(args[0]) is Meters
     wanted = {fastgemm.matmul: ("level", 2), fastgemm.gemm: ("beta", 2.0), fastgemm.add: ("alpha", 3.0)}
