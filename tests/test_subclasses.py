@@ -192,8 +192,26 @@ def test_lazy_negation_and_conjugation_are_resolved():
     z = torch.randn(4, 5, dtype=torch.complex64)
     assert z.conj().is_conj()
     assert torch.equal(fastgemm.transpose(z.conj()), z.conj().t().resolve_conj())
-    with pytest.raises(NotImplementedError, match="out is a lazily"):
-        fastgemm.matmul(a, b, out=torch._neg_view(torch.empty(4, 3)))
+
+
+@every_device
+def test_lazily_negated_and_conjugated_tensors_can_be_written():
+    """What such a view shows is the result; its memory holds the negative or conjugate."""
+    a, b = torch.randn(4, 5), torch.randn(5, 3)
+    out = torch._neg_view(torch.empty(4, 3))
+    assert fastgemm.matmul(a, b, out=out) is out
+    assert out.is_neg() and torch.equal(out, fastgemm.matmul(a, b))
+    assert torch.equal(fastgemm.matmul(torch._neg_view(a), b, out=torch.empty(4, 3)), fastgemm.matmul(-a, b))
+    assert torch.equal(fastgemm.add(a, a, out=torch._neg_view(torch.empty(4, 5))), 2 * a)
+    negative = torch._neg_view(a.clone())
+    fastgemm.add_(negative, a, alpha=3.0)
+    assert negative.is_neg() and torch.equal(negative, 2 * a)
+    assert torch.equal(fastgemm.add_(a.clone(), torch._neg_view(a)), torch.zeros(4, 5))
+    z = torch.randn(4, 5, dtype=torch.complex64)
+    out = torch.empty(5, 4, dtype=torch.complex64).conj()
+    assert torch.equal(fastgemm.transpose(z.conj(), out=out), z.conj().t())
+    with pytest.raises(ValueError, match="out"):
+        fastgemm.matmul(a, b, out=torch._neg_view(torch.empty(4, 4)))
 
 
 NESTED = {

@@ -17,6 +17,7 @@ from . import _introspect  # loads the op library and registers torch.ops.fastge
 from ._autocast import register as _register_autocast
 from ._autograd import register as _register_autograd
 from ._fake import register as _register_fake
+from ._lazy import register as _register_lazy
 from .ops import add, add_, gemm, matmul, torch_fp32_precision, transpose
 from .table import KernelInfo, build_info, kernels
 from .tuning import autotune, load_cache
@@ -83,4 +84,5 @@ _introspect.set_framework_probe(_torch_computes)
 _register_fake()
 _register_autograd()
 _register_autocast()
+_register_lazy()
 load_cache()
