@@ -16,6 +16,8 @@ A marked block is replaced whole:
     <!-- accuracy_NAME:begin -->  from results/**/accuracy.json of GPUs (`fastgemm bench --accuracy --json`): the
                               tables summary, ratios, sizes, exceptions, special and integers, and the
                               pictures normwise, componentwise and ratio; cpu_accuracy_NAME: tables of CPUs
+    <!-- overhead:begin -->   host time of a small product, compiled and not, from results/**/overhead.json
+                              (`fastgemm bench --overhead --json`)
     <!-- kernels:begin -->    the kernel table
     <!-- explain:begin -->    `fastgemm explain` of two levels of the transpose, and the picture of their banks,
                               counted by the simulator at this moment
@@ -164,6 +166,7 @@ class Site:
         makers: dict[str, Callable[[], str]] = {
             "ladder": lambda: sections("ladder", markdown.ladder_section),
             "reference": lambda: sections("reference", markdown.means_section, "cpu"),
+            "overhead": lambda: sections("overhead", markdown.overhead_section),
             "kernels": lambda: markdown.kernel_section(fastgemm.kernels()),
             "explain": lambda: explain_section(os.path.relpath(self.images / EXPLAINED, document.parent)),
         }
