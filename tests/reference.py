@@ -19,7 +19,8 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import fastgemm
@@ -124,6 +125,14 @@ def refusal_allowed(op: str, device: str, kernel: object) -> Iterator[None]:
 
 def row_id(value: object) -> str | None:
     return name_of(value) if isinstance(value, torch.dtype) else None
+
+
+def kernels_that_ran(call: Callable[[], object], op: str = "gemm") -> list[str]:
+    """The names of the kernels that the calls of ``op`` inside ``call`` ran, as torch's profiler reports them."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        call()
+    found = [re.fullmatch(rf"fastgemm\.{op}\[(\w+)\]", event.name) for event in profile.events()]
+    return [match[1] for match in found if match]
 
 
 def random_tensor(*shape: int, dtype: torch.dtype) -> Tensor:

@@ -1,4 +1,4 @@
-"""Gradients: reverse, double backward, forward mode and torch.func."""
+"""Gradients: reverse mode and double backward, at every level and precision."""
 
 from __future__ import annotations
 
@@ -7,10 +7,24 @@ import itertools
 import fastgemm
 import pytest
 import torch
-from reference import every_device
-from torch.autograd import forward_ad, gradcheck, gradgradcheck
-
-pytestmark = every_device
+from reference import (
+    DEVICES,
+    FLOATS,
+    LEVEL,
+    LIBRARY_LEVEL,
+    OPERAND_ROUNDING,
+    UNIT_ROUNDOFF,
+    by_name,
+    every_device,
+    kernels_that_ran,
+    levels,
+    refusal_allowed,
+    row_id,
+    rows,
+)
+from torch import Tensor
+from torch.autograd import gradcheck, gradgradcheck
+from torch.utils._python_dispatch import TorchDispatchMode
 
 
 def draw(*shape, dtype=torch.float64):
@@ -22,6 +36,7 @@ def both_checks(function, *inputs):
     assert gradgradcheck(function, inputs)
 
 
+@every_device
 @pytest.mark.parametrize(("trans_a", "trans_b"), list(itertools.product((False, True), repeat=2)))
 def test_gemm(trans_a, trans_b):
     a, b = draw(*((4, 3) if trans_a else (3, 4))), draw(*((2, 4) if trans_b else (4, 2)))
@@ -33,6 +48,7 @@ def test_gemm(trans_a, trans_b):
     both_checks(lambda a, b: fastgemm.gemm(a, b, trans_a=trans_a, trans_b=trans_b, level=1), a, b)
 
 
+@every_device
 @pytest.mark.parametrize(
     ("a_shape", "b_shape", "c_shape"),
     [
@@ -48,6 +64,7 @@ def test_gemm_broadcasting(a_shape, b_shape, c_shape):
     )
 
 
+@every_device
 @pytest.mark.parametrize(
     ("a_shape", "b_shape"), [((4,), (4,)), ((4,), (4, 2)), ((3, 4), (4,)), ((2, 3, 4), (4,))]
 )
@@ -55,6 +72,7 @@ def test_matmul_of_vectors(a_shape, b_shape):
     both_checks(fastgemm.matmul, draw(*a_shape), draw(*b_shape))
 
 
+@every_device
 def test_only_some_inputs_need_a_gradient():
     a, b, c = draw(3, 4), draw(4, 2), draw(3, 2)
     for needs in itertools.product((False, True), repeat=3):
@@ -74,6 +92,7 @@ def test_only_some_inputs_need_a_gradient():
                 torch.testing.assert_close(x.grad, gradient.detach())
 
 
+@every_device
 def test_transpose_and_add():
     both_checks(fastgemm.transpose, draw(2, 3, 4))
     both_checks(lambda a: fastgemm.transpose(a, level=2), draw(3, 4))
@@ -81,6 +100,7 @@ def test_transpose_and_add():
     both_checks(lambda a, b: fastgemm.add(a, b), draw(1, 4), draw(3, 1))
 
 
+@every_device
 def test_add_in_place():
     both_checks(lambda a, b: fastgemm.add_(a.clone(), b, alpha=2), draw(3, 4), draw(4))
     leaf = draw(3)
@@ -94,6 +114,7 @@ def test_add_in_place():
         square.sum().backward()
 
 
+@every_device
 def test_in_place_without_gradients_is_noticed_too():
     """An in-place op must count as a change of its argument, or autograd would use stale values."""
     a = torch.ones(3)
@@ -109,6 +130,7 @@ def test_in_place_without_gradients_is_noticed_too():
         product.sum().backward()
 
 
+@every_device
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_out_dtype(dtype):
     a, b = draw(5, 7, dtype=dtype), draw(7, 3, dtype=dtype)
@@ -125,6 +147,7 @@ def test_out_dtype(dtype):
     )
 
 
+@every_device
 def test_the_backward_pass_uses_the_same_kernel():
     a, b = draw(40, 50, dtype=torch.float32), draw(50, 30, dtype=torch.float32)
     gradient = torch.randn(40, 30)
@@ -133,86 +156,7 @@ def test_the_backward_pass_uses_the_same_kernel():
     assert torch.equal(b.grad, fastgemm.gemm(a.detach(), gradient, trans_a=True, kernel="naive"))
 
 
-def test_forward_mode():
-    a, b, c = torch.randn(3, 4).double(), torch.randn(4, 2).double(), torch.randn(2).double()
-    da, db, dc = (torch.randn_like(x) for x in (a, b, c))
-
-    def tangent(function, *pairs):
-        with forward_ad.dual_level():
-            result = function(*[forward_ad.make_dual(x, dx) if dx is not None else x for x, dx in pairs])
-            return forward_ad.unpack_dual(result).tangent
-
-    def product(a, b, c):
-        return fastgemm.gemm(a, b, c, alpha=2, beta=3)
-
-    exact = 2 * (da @ b + a @ db) + 3 * dc
-    torch.testing.assert_close(tangent(product, (a, da), (b, db), (c, dc)), exact)
-    torch.testing.assert_close(tangent(product, (a, da), (b, None), (c, None)), 2 * da @ b)
-    torch.testing.assert_close(tangent(product, (a, None), (b, None), (c, dc)), (3 * dc).expand(3, 2))
-    torch.testing.assert_close(tangent(fastgemm.transpose, (a, da)), da.t())
-    torch.testing.assert_close(
-        tangent(lambda x, y: fastgemm.add(x, y, alpha=-2), (a, None), (a, da)), -2 * da
-    )
-    torch.testing.assert_close(tangent(lambda x, y: fastgemm.add_(x.clone(), y), (a, da), (a, da)), 2 * da)
-    torch.testing.assert_close(tangent(fastgemm.matmul, (a[0], da[0]), (b, db)), da[0] @ b + a[0] @ db)
-
-
-def test_torch_func():
-    a, b, c = torch.randn(3, 4).double(), torch.randn(4, 2).double(), torch.randn(3, 2).double()
-
-    def loss(product):
-        return lambda a, b, c: (product(a, b, c) ** 2).sum()
-
-    ours = loss(
-        lambda a, b, c: fastgemm.add(fastgemm.transpose(fastgemm.gemm(a, b, c, beta=2)), c.t(), alpha=3)
-    )
-    theirs = loss(lambda a, b, c: (a @ b + 2 * c).t() + 3 * c.t())
-    all_arguments = (0, 1, 2)
-    for transform in (torch.func.grad, torch.func.jacfwd, torch.func.jacrev, torch.func.hessian):
-        got, expected = transform(ours, all_arguments)(a, b, c), transform(theirs, all_arguments)(a, b, c)
-        torch.testing.assert_close(got, expected)
-    _, tangent = torch.func.jvp(ours, (a, b, c), (a, b, c))
-    torch.testing.assert_close(tangent, torch.func.jvp(theirs, (a, b, c), (a, b, c))[1])
-
-
-@pytest.mark.parametrize(
-    "in_dims",
-    [(0, None, None), (None, 0, None), (None, None, 0), (0, 0, 0), (1, 2, None), (2, None, 1), (-1, 0, -1)],
-)
-def test_vmap(in_dims):
-    def batched(shape, dim):
-        return torch.randn(shape).double() if dim is None else torch.randn(5, *shape).double().movedim(0, dim)
-
-    a, b, c = (batched(shape, dim) for shape, dim in zip([(3, 4), (4, 2), (3, 2)], in_dims, strict=True))
-    got = torch.func.vmap(lambda a, b, c: fastgemm.gemm(a, b, c, alpha=2), in_dims)(a, b, c)
-    expected = torch.func.vmap(lambda a, b, c: 2 * a @ b + c, in_dims)(a, b, c)
-    torch.testing.assert_close(got, expected)
-
-
-def test_vmap_of_batches_vectors_transpose_and_add():
-    a, b = torch.randn(5, 2, 3, 4).double(), torch.randn(5, 4, 2).double()
-    vmap = torch.func.vmap
-    torch.testing.assert_close(vmap(fastgemm.matmul)(a, b), vmap(torch.matmul)(a, b))
-    torch.testing.assert_close(vmap(fastgemm.matmul, (0, None))(a, b[0]), a @ b[0])
-    torch.testing.assert_close(vmap(fastgemm.matmul)(b, b[:, 0]), vmap(torch.matmul)(b, b[:, 0]))
-    torch.testing.assert_close(vmap(fastgemm.transpose, 1, 1)(a), a.mT)
-    torch.testing.assert_close(vmap(fastgemm.add, (0, None))(b, b[0]), b + b[0])
-    torch.testing.assert_close(vmap(vmap(fastgemm.matmul), (0, None))(a, a[0].mT), a @ a[0].mT)
-    torch.testing.assert_close(vmap(lambda a, b: fastgemm.gemm(a, b, trans_a=True))(b, b), b.mT @ b)
-
-
-def test_per_sample_gradients():
-    weight, samples = torch.randn(4, 2).double(), torch.randn(6, 3, 4).double()
-
-    def loss(product, weight, x):
-        return product(x, weight).sin().sum()
-
-    def per_sample(product):
-        return torch.func.vmap(torch.func.grad(lambda w, x: loss(product, w, x)), (None, 0))(weight, samples)
-
-    torch.testing.assert_close(per_sample(fastgemm.matmul), per_sample(torch.matmul))
-
-
+@every_device
 def test_saved_tensors_are_those_of_torch_matmul():
     """Only the operands are kept for the backward pass, not copies of them."""
     saved = []
@@ -220,3 +164,94 @@ def test_saved_tensors_are_those_of_torch_matmul():
     with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.data_ptr()) or t, lambda t: t):
         fastgemm.matmul(a, b).sum()
     assert sorted(saved) == sorted([a.data_ptr(), b.data_ptr()])
+
+
+# Every level and precision
+
+
+def first_and_second_gradients(product, a: Tensor, b: Tensor) -> list[Tensor]:
+    """Gradients of sum(sin(product)) and those of a sum of these gradients; six products in all."""
+    a, b = a.detach().requires_grad_(), b.detach().requires_grad_()
+    once = torch.autograd.grad(product(a, b).double().sin().sum(), (a, b), create_graph=True)
+    return [*once, *torch.autograd.grad(sum(g.double().cos().sum() for g in once), (a, b))]
+
+
+def assert_near(got: list[Tensor], a: Tensor, b: Tensor, precision: str = "ieee") -> None:
+    """Against float64; what a rounding error of an operand does to a gradient is at most a few times itself."""
+    exact = first_and_second_gradients(torch.matmul, a.double(), b.double())
+    u = max(UNIT_ROUNDOFF[a.dtype], OPERAND_ROUNDING.get(precision, 0))
+    for x, y in zip(got, exact, strict=True):
+        assert x.dtype == a.dtype
+        error = (x.double() - y).abs().max() / y.abs().max()
+        assert error < 64 * u, error
+
+
+def operands(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Small enough that float16 rounds the angles to a few hundredths."""
+    return torch.randn(24, 40).to(dtype) / 8, torch.randn(40, 16).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=row_id)
+@pytest.mark.parametrize(
+    ("device", "level"), [(device, level) for device in DEVICES for level in levels("gemm", device)]
+)
+def test_every_level_twice(device, level, dtype):
+    """All six products, of first and second order, run on the level asked for."""
+    a, b = operands(dtype)
+    results = []
+    ran = kernels_that_ran(
+        lambda: results.extend(
+            first_and_second_gradients(lambda x, y: fastgemm.matmul(x, y, level=level), a, b)
+        )
+    )
+    assert_near(results, a, b)
+    assert len(ran) >= 6
+    if level != LIBRARY_LEVEL:  # which picks from all
+        assert {LEVEL["gemm", device, name] for name in ran} == {level}
+
+
+@pytest.mark.parametrize(
+    ("device", "kernel"), [(device, name) for device, name, dtype in rows("gemm") if dtype == torch.float32]
+)
+def test_every_kernel_of_float32_twice(device, kernel):
+    a, b = operands(torch.float32)
+    choice = by_name(kernel, torch.float32)
+    with refusal_allowed("gemm", device, kernel):
+        got = first_and_second_gradients(lambda x, y: fastgemm.matmul(x, y, **choice), a, b)
+        assert_near(got, a, b, choice.get("precision", "ieee"))
+
+
+class CallsSeen(TorchDispatchMode):
+    """Keeps the keyword arguments of every product."""
+
+    def __init__(self):
+        super().__init__()
+        self.options = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.namespace == "fastgemm":
+            self.options.append(kwargs)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("precision", ["ieee", "tf32", "bf16x3", "bf16x6", "fp16x3"])
+def test_precision_and_level_reach_every_gradient(precision):
+    """On meta tensors, so that precisions without a kernel on this machine are tried too."""
+    a, b = (torch.empty(8, 8, device="meta") for _ in range(2))
+    with CallsSeen() as seen:
+        first_and_second_gradients(lambda x, y: fastgemm.matmul(x, y, level=6, precision=precision), a, b)
+    assert len(seen.options) >= 6
+    assert all((o["precision"], o["level"]) == (precision, 6) for o in seen.options)
+
+
+@pytest.mark.parametrize(
+    ("device", "level"), [(device, level) for device in DEVICES for level in levels("transpose", device)]
+)
+def test_every_level_of_transpose(device, level):
+    a = draw(5, 3, dtype=torch.float32)
+    ran = kernels_that_ran(
+        lambda: fastgemm.transpose(a, level=level).backward(torch.randn(3, 5)), "transpose"
+    )
+    assert len(ran) == 2
+    if level != LIBRARY_LEVEL:
+        assert {LEVEL["transpose", device, name] for name in ran} == {level}

@@ -12,6 +12,8 @@ import fastgemm
 import pytest
 import torch
 from click.testing import CliRunner
+from fastgemm.bench.markdown import overhead_section
+from fastgemm.bench.records import read_report
 from fastgemm.cli import main
 from reference import DEVICES
 
@@ -175,6 +177,19 @@ def test_host_time(run):
     report = json.loads(Path("h.json").read_text())
     assert report["command"] == "host-time"
     assert report["summary"]["relative_to_torch_mm"]["torch.mm"] == 1
+
+
+def test_overhead(run, monkeypatch):
+    monkeypatch.setattr("fastgemm.bench.overhead.BATCHES", 2)
+    result = run("bench", "--overhead", "--device", "cpu", "--json", "o.json")
+    for text in ("torch.matmul, compiled", "fastgemm.matmul, compiled", "16 in a call", "ns a product"):
+        assert text in result.stdout
+    report = read_report(Path("o.json"))
+    assert report.command == "overhead" and report.right
+    assert [row.seconds.median > 0 for row in report.results] == [True] * 8
+    section = overhead_section(report)
+    assert "| `fastgemm.matmul, compiled` |" in section
+    assert "by `fastgemm bench --overhead`" in section
 
 
 def test_bench_tune_remembers(run):

@@ -1,7 +1,8 @@
-"""100 000 calls of each op without growth of memory."""
+"""100 000 calls of each op, and of each way of torch to it, without growth of memory."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 import fastgemm
 import pytest
 import torch
+from reference import DEVICES
 
 CALLS = 100_000
 PAGE = 4096
@@ -79,6 +81,77 @@ def test_calls(name):
 @pytest.mark.parametrize("name", DEAR)
 def test_errors(name):
     assert growth(DEAR[name], CALLS // 10) < ALLOWED // 4
+
+
+class Plain(torch.Tensor):
+    pass
+
+
+SUBCLASS, NEGATED, SQUARES = A.as_subclass(Plain), torch._neg_view(OUT), torch.randn(2, 4, 4)
+
+
+@contextlib.contextmanager
+def everything_on():
+    with torch.autocast("cpu", torch.bfloat16), torch.device("cpu"):
+        yield
+
+
+# Through Python: 10 to 50 us a call, where each kept object would be 50 bytes and more.
+BY_TORCH = {
+    "autocast and a torch function mode": lambda: fastgemm.matmul(A, B),
+    "subclass": lambda: fastgemm.matmul(SUBCLASS, B),
+    "lazily negated out": lambda: fastgemm.matmul(A, B, out=NEGATED),
+    "vmap of grad": lambda: torch.vmap(torch.func.grad(lambda x: fastgemm.matmul(x, x).sum()))(SQUARES),
+    "the op with a formula": lambda: torch.ops.fastgemm.gemm(A, B, alpha=2.0),
+}
+
+
+@pytest.mark.parametrize("name", BY_TORCH)
+def test_ways_of_torch(name):
+    with everything_on() if "autocast" in name else contextlib.nullcontext():
+        assert growth(BY_TORCH[name], CALLS // 20) < ALLOWED // 4
+
+
+def test_compiled_and_profiled():
+    compiled = torch.compile(lambda a, b: fastgemm.transpose(fastgemm.matmul(a, b)), fullgraph=True)
+    assert growth(lambda: compiled(A, B), CALLS // 5) < ALLOWED // 2
+
+
+def test_no_tensor_outlives_its_call():
+    """By torch's own count of live tensors, over every call above."""
+    calls = [*CHEAP.values(), *DEAR.values(), *BY_TORCH.values()]
+
+    def alive() -> int:
+        gc.collect()
+        return sum(isinstance(o, torch.Tensor) for o in gc.get_objects())
+
+    for call in calls:
+        call()
+    before = alive()
+    for call in calls * 20:
+        call()
+    assert alive() == before
+
+
+@pytest.mark.skipif("cuda" not in DEVICES, reason="needs a GPU")
+def test_memory_of_a_gpu():
+    """torch's allocator counts every byte, so that a handful of calls shows a leak; 100 000 of the cheapest."""
+    a, b = torch.randn(64, 64, device="cuda", requires_grad=True), torch.randn(64, 64, device="cuda")
+
+    def step(level: int | None) -> None:
+        fastgemm.add(fastgemm.transpose(fastgemm.matmul(a, b, level=level)), b, level=None).sum().backward()
+        a.grad = None
+
+    levels = [None, 1, 2, 3, 4, 5, 6, 7]
+    for level in levels:
+        step(level)
+    before = torch.cuda.memory_allocated()
+    for level in levels * 20:
+        step(level)
+    plain = a.detach()
+    for _ in range(CALLS):
+        fastgemm.matmul(plain, b)
+    assert torch.cuda.memory_allocated() == before
 
 
 def test_gradients():

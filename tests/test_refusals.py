@@ -68,13 +68,6 @@ def test_vmap_does_not_lend_its_dimension():
         torch.vmap(lambda x: fastgemm.gemm(x, b))(torch.randn(3, 4))
 
 
-def test_out_as_a_lazily_negated_view_raises():
-    a = torch.randn(3, 3)
-    out = torch.zeros(3, 3, dtype=torch.complex64).conj().imag
-    with pytest.raises(NotImplementedError, match="out is a lazily"):
-        fastgemm.matmul(a, a, out=out)
-
-
 def test_meta_tensors_are_checked_like_real_ones():
     def meta(*shape, dtype=torch.float32):
         return torch.empty(shape, dtype=dtype, device="meta")

@@ -21,6 +21,8 @@ A marked block is replaced whole:
                               tables summary, ratios, sizes, exceptions, special and integers, and the
                               pictures normwise, componentwise and ratio; cpu_accuracy_NAME: tables of CPUs
     <!-- transformer:begin -->  from results/**/transformer.json (`python examples/transformer.py --json`)
+    <!-- overhead:begin -->   host time of a small product, compiled and not, from results/**/overhead.json
+                              (`fastgemm bench --overhead --json`)
     <!-- kernels:begin -->    the kernel table
     <!-- explain:begin -->    `fastgemm explain` of two levels of the transpose, and the picture of their banks,
                               counted by the simulator at this moment
@@ -177,6 +179,7 @@ class Site:
             "ladder_picture": lambda: sections("ladder", markdown.place, "cuda"),
             "reference": lambda: sections("reference", markdown.means_section, "cpu"),
             "transformer": lambda: sections("transformer", transformer_markdown.section),
+            "overhead": lambda: sections("overhead", markdown.overhead_section),
             "kernels": lambda: markdown.kernel_section(fastgemm.kernels()),
             "explain": lambda: explain_section(os.path.relpath(self.images / EXPLAINED, document.parent)),
         }

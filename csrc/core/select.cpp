@@ -40,11 +40,13 @@ const char* why_rejected(const Kernel& k, const GemmProblem& p) {
   if (framework_computes(k.device, p.type, p.precision)) return nullptr;
   if (p.type != DType::f32)
     return "torch's global flags let it round partial sums to 16 bits "
-           "(torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction and its bf16 sibling)";
+           "(torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction and its bf16 sibling), or let "
+           "it refuse (torch.use_deterministic_algorithms without CUBLAS_WORKSPACE_CONFIG)";
   return k.device == Device::cpu ? "torch's global flags let it round float32 operands "
                                    "(torch.backends.mkldnn.matmul.fp32_precision)"
                                  : "torch's global flags give its float32 products another precision "
-                                   "(torch.backends.cuda.matmul.fp32_precision)";
+                                   "(torch.backends.cuda.matmul.fp32_precision), or let it refuse "
+                                   "(torch.use_deterministic_algorithms without CUBLAS_WORKSPACE_CONFIG)";
 }
 template <class Problem>
 const char* why_rejected(const Kernel&, const Problem&) {

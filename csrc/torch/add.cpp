@@ -5,6 +5,7 @@
 
 #include "core/select.h"
 #include "torch/context.h"
+#include "torch/kernel_range.h"
 #include "torch/ops.h"
 
 namespace fastgemm::torch_ops {
@@ -76,6 +77,7 @@ void run(AddProblem p, const Loops& loops, const Choice& choice, Context& contex
     q.a.data = (const char*)p.a.data + offset[0] * size;
     q.b.data = (const char*)p.b.data + offset[1] * size;
     q.out.data = (char*)p.out.data + offset[2] * size;
+    const KernelRange range(kernel);
     kernel.add(q, context);
   });
 }

@@ -6,6 +6,7 @@
 
 #include "core/select.h"
 #include "torch/context.h"
+#include "torch/kernel_range.h"
 #include "torch/ops.h"
 
 namespace fastgemm::torch_ops {
@@ -176,6 +177,7 @@ const Kernel& launch(const Kernel& first, const GemmProblem& p, const Choice& ch
   for (const Kernel* kernel = &first;;) {
     const Kernel* other = nullptr;
     try {
+      const KernelRange range(*kernel);
       kernel->gemm(p, context);
       return *kernel;
     } catch (const OutOfWorkspace& refusal) {

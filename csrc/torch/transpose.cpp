@@ -4,6 +4,7 @@
 
 #include "core/select.h"
 #include "torch/context.h"
+#include "torch/kernel_range.h"
 #include "torch/ops.h"
 
 namespace fastgemm::torch_ops {
@@ -52,6 +53,7 @@ void run(TransposeProblem whole, const Loops& loops, const Choice& choice, Conte
     TransposeProblem p = whole;
     p.src.data = (const char*)whole.src.data + offset[0] * element_size(p.type);
     p.dst.data = (char*)whole.dst.data + offset[1] * element_size(p.type);
+    const KernelRange range(kernel);
     kernel.transpose(p, context);
   });
 }

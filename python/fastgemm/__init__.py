@@ -8,14 +8,17 @@ torch.Size([512, 128])
 torch.Size([512, 128])
 """
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import torch  # first: loads libtorch, which the op library below binds to
 
 # The first loads the op library, which registers torch.ops.fastgemm, or says why it cannot.
 from . import _compatibility, _introspect, nn  # noqa: F401
+from ._autocast import register as _register_autocast
 from ._autograd import register as _register_autograd
 from ._fake import register as _register_fake
+from ._lazy import register as _register_lazy
 from ._patch import patch
 from ._routed import Routed
 from .distributed import register_on_import as _register_sharding_rules
@@ -66,8 +69,15 @@ def __dir__() -> list[str]:
 def _torch_computes(device: str, dtype: str, precision: str) -> bool:
     """Whether torch's products are what was asked for under its global flags: only then may one be chosen.
 
-    By default torch lets cuBLAS round the partial sums of 16-bit products to 16 bits where it splits K.
+    By default torch lets cuBLAS round the partial sums of 16-bit products to 16 bits where it splits K. In
+    deterministic mode it refuses cuBLAS unless the environment makes cuBLAS's workspaces reproducible.
     """
+    if (
+        device == "cuda"
+        and torch.are_deterministic_algorithms_enabled()
+        and os.environ.get("CUBLAS_WORKSPACE_CONFIG") not in (":4096:8", ":16:8")
+    ):
+        return False
     if dtype == "float16":
         return not torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction
     if dtype == "bfloat16":
@@ -81,4 +91,6 @@ _introspect.set_framework_probe(_torch_computes)
 _register_fake()
 _register_autograd()
 _register_sharding_rules()
+_register_autocast()
+_register_lazy()
 load_cache()

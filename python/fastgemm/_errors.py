@@ -54,8 +54,8 @@ def diagnose(error: Exception, **tensors: Tensor | None) -> None:
             raise NotImplementedError(
                 f"fastgemm: {name} has layout {t.layout}; only dense (strided) tensors are supported"
             ) from error
-        if name == "out" and (t.is_conj() or t.is_neg()):
-            raise NotImplementedError("fastgemm: out is a lazily conjugated or negated view") from error
+        if t.is_nested:
+            raise NotImplementedError(f"fastgemm: {name} is a nested tensor; unbind it or pad it") from error
         if t.is_quantized:
             raise NotImplementedError(f"fastgemm: {name} is quantized; dequantize it or use int8") from error
     _explain_option(error)

@@ -6,10 +6,14 @@ A call takes one of four ways, because each feature of torch has its price per c
 - ``torch.func`` transforms, forward-mode AD and eager calls that need a gradient use an autograd.Function;
 - ``out=`` uses the out overload;
 - everything else, the common case, calls the bare op ``_gemm``.
+
+Before that, tensor subclasses, torch function modes and fx proxies get to see the call, as they do for torch's own
+functions.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,8 +21,9 @@ from torch import Tensor
 from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling, is_dynamo_compiling
+from torch.overrides import handle_torch_function, has_torch_function_variadic
 
-from . import _errors
+from . import _autocast, _errors
 from ._autograd import AddFunction, GemmFunction, TransposeFunction
 
 _compiler = torch.compiler
@@ -31,6 +36,15 @@ _matmul_bare = _ops._matmul.default._op
 _gemm_bare = _ops._gemm.default._op
 _transpose_bare = _ops._transpose.default._op
 _add_bare = _ops._add.default._op
+
+
+def _overridden(
+    function: Callable[..., Tensor], tensors: tuple[Any, ...], *given: Any, **options: Any
+) -> Any:
+    """Hands a call on to the ``__torch_function__`` that one of its tensors, or a mode, has."""
+    return handle_torch_function(
+        function, tensors, *given, **{name: value for name, value in options.items() if value is not None}
+    )
 
 
 def _needs_function(a: Tensor, b: Tensor, c: Tensor | None = None) -> bool:
@@ -67,6 +81,7 @@ def _product(a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, options
             _increment_version((out,))
             return out
         if _needs_function(a, b, c):
+            a, b, c = _autocast.operands(a, b, c, options)  # here, so that autograd sees the casts
             return GemmFunction.apply(a, b, c, options)
         if options or c is not None:
             return _gemm_bare(a, b, c, **options)
@@ -77,7 +92,12 @@ def _product(a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, options
 
 
 def _options(
-    a: Tensor, level: int | None, kernel: str | None, precision: str | None, out_dtype: torch.dtype | None
+    a: Tensor,
+    level: int | None,
+    kernel: str | None,
+    precision: str | None,
+    out: Tensor | None,
+    out_dtype: torch.dtype | None,
 ) -> dict[str, Any]:
     """The arguments that matmul and gemm share, without those left at their defaults: each costs 0.2 us."""
     options: dict[str, Any] = {}
@@ -87,8 +107,13 @@ def _options(
         options["impl"] = kernel
     if precision is not None:
         options["precision"] = precision
-    elif a.is_cuda and a.dtype is torch.float32:
-        options["precision"] = torch_fp32_precision()
+    elif (
+        a.is_cuda
+        and a.dtype is torch.float32
+        and torch_fp32_precision() == "tf32"
+        and not (out is None and _autocast.is_enabled("cuda"))  # then it will not be a float32 product
+    ):
+        options["precision"] = "tf32"
     if out_dtype is not None:
         options["out_dtype"] = out_dtype
     return options
@@ -131,9 +156,17 @@ def matmul(
         NotImplementedError: an operand is sparse or quantized, or its device has no kernels.
         ValueError: shapes, dtypes or devices do not go together; unknown ``kernel``, ``level``, ``precision``.
         RuntimeError: the level or kernel asked for cannot run here (the message says why and what can), or
-            ``out`` is given while a gradient is
-            required.
+            ``out`` is given while a gradient is required.
     """
+    if has_torch_function_variadic(a, b, out):
+        options = {
+            "level": level,
+            "kernel": kernel,
+            "precision": precision,
+            "out": out,
+            "out_dtype": out_dtype,
+        }
+        return _overridden(matmul, (a, b, out), a, b, **options)
     try:
         a_dim, b_dim = a.dim(), b.dim()
         if (
@@ -156,7 +189,7 @@ def matmul(
     except (AttributeError, RuntimeError, ValueError, TypeError) as error:
         _errors.diagnose(error, a=a, b=b)
         raise
-    options = _options(a, level, kernel, precision, out_dtype)
+    options = _options(a, level, kernel, precision, out, out_dtype)
     if a_dim >= 2 and b_dim >= 2:
         return _product(a, b, None, out, options)
     if a_dim == 0 or b_dim == 0:
@@ -222,9 +255,19 @@ def gemm(
         RuntimeError: the level or kernel asked for cannot run here, or ``out`` is given while a gradient is
             required.
     """
+    if has_torch_function_variadic(a, b, c, out):
+        scales = {"alpha": alpha, "beta": beta, "trans_a": trans_a, "trans_b": trans_b}
+        options = {
+            "level": level,
+            "kernel": kernel,
+            "precision": precision,
+            "out": out,
+            "out_dtype": out_dtype,
+        }
+        return _overridden(gemm, (a, b, c, out), a, b, c, **scales, **options)
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
         raise _errors.not_a_tensor(a=a, b=b)
-    options = _options(a, level, kernel, precision, out_dtype)
+    options = _options(a, level, kernel, precision, out, out_dtype)
     if alpha != 1.0:
         options["alpha"] = alpha
     if beta is not None:
@@ -257,6 +300,8 @@ def transpose(
         RuntimeError: the level or kernel asked for cannot run here, or ``out`` is given while a gradient is
             required.
     """
+    if has_torch_function_variadic(a, out):
+        return _overridden(transpose, (a, out), a, level=level, kernel=kernel, out=out)
     if not isinstance(a, Tensor):
         raise _errors.not_a_tensor(a=a)
     if is_compiling():
@@ -311,6 +356,8 @@ def add(
         RuntimeError: the level or kernel asked for cannot run here, or ``out`` is given while a gradient is
             required.
     """
+    if has_torch_function_variadic(a, b, out):
+        return _overridden(add, (a, b, out), a, b, alpha=alpha, level=level, kernel=kernel, out=out)
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
         raise _errors.not_a_tensor(a=a, b=b)
     if is_compiling():
@@ -352,6 +399,8 @@ def add_(
     Raises:
         RuntimeError: ``a`` is a leaf that requires a gradient; else, as for the other errors, see :func:`add`.
     """
+    if has_torch_function_variadic(a, b):
+        return _overridden(add_, (a, b), a, b, alpha=alpha, level=level, kernel=kernel)
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
         raise _errors.not_a_tensor(a=a, b=b)
     wants_gradient = torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)

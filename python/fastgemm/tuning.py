@@ -156,6 +156,19 @@ def limit_workspace(size: int | None) -> None:
     _introspect.set_workspace_limit(size)
 
 
+def _alert_not_deterministic() -> None:
+    """As torch where an op has no deterministic implementation: raises, or warns if the user asked for that."""
+    if not torch.are_deterministic_algorithms_enabled():
+        return
+    text = (
+        "fastgemm.autotune chooses by measured time, so what it chooses, and with it the last bits of results, "
+        "can differ from run to run; tune before torch.use_deterministic_algorithms(True), or in a run of its own"
+    )
+    if not torch.is_deterministic_algorithms_warn_only_enabled():
+        raise RuntimeError(text)
+    warnings.warn(text, UserWarning, stacklevel=3)
+
+
 @dataclass(frozen=True)
 class Timing:
     """One kernel's time on a problem: the median over ``runs`` calls, in seconds."""
@@ -296,9 +309,11 @@ def autotune(
 
     Raises:
         ValueError: operands that are no matrices or batches of matrices.
-        RuntimeError: a CUDA graph is being captured.
+        RuntimeError: a CUDA graph is being captured, or ``torch.use_deterministic_algorithms(True)`` holds.
     """
     from .ops import matmul, transpose
+
+    _alert_not_deterministic()
 
     op = op or ("gemm" if b is not None else "transpose")
     if op not in ("gemm", "transpose") or (op == "gemm") != (b is not None):

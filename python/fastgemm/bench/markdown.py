@@ -19,7 +19,7 @@ def place(report: Report) -> str:
     """Where, when and with what a report was made, in a sentence."""
     env = report.environment
     commit = f", commit {env['commit']}" if env["commit"] else ""
-    commands = {"host-time": "bench --host-time", "accuracy": "bench --accuracy"}
+    commands = {name: f"bench --{name}" for name in ("host-time", "overhead", "accuracy")}
     command = commands.get(report.command, report.command)
     command += "".join(f" --preset {name}" for name in report.method.get("presets", ()))
     program = "python examples/transformer.py" if command == "transformer" else f"fastgemm {command}"
@@ -30,6 +30,24 @@ def place(report: Report) -> str:
     threads = sorted({row.threads for row in report.results})
     counts = " and ".join(map(str, threads)) + (" thread" if threads == [1] else " threads")
     return f"Measured on {env['device']} ({env['cpu_model']}), {counts}, {by}"
+
+
+def overhead_section(report: Report) -> str:
+    """Host time of a small product in each way of calling it; groups are numbers of products in a call."""
+    groups = list(dict.fromkeys(row.group for row in report.results))
+    by = {(row.kernel, row.group): row for row in report.results}
+    lines = []
+    for name in dict.fromkeys(row.kernel for row in report.results):
+        cells = []
+        for group in groups:
+            row = by[name, group]
+            cells += [f"{row.seconds.median * 1e9:.0f}", ratio(row.speedup.median if row.speedup else 1.0)]
+        lines.append([f"`{name}`", *cells])
+    first = report.results[0]
+    header = [f"{first.dtype} {first.label}"]
+    for group in groups:
+        header += [f"ns a product, {group}", f"rate over `{first.baseline}`"]
+    return table(header, lines) + "\n\n" + place(report)
 
 
 def ladder_table(rows: list[Measurement]) -> str:

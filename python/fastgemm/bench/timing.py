@@ -66,6 +66,12 @@ class Summary:
         q1, _, q3 = statistics.quantiles(values, n=4, method="inclusive")
         return cls(statistics.median(values), q1, q3, min(values), len(values))
 
+    def scaled(self, factor: float) -> Summary:
+        """The summary of ``factor`` times the samples."""
+        return Summary(
+            *(factor * value for value in (self.median, self.q1, self.q3, self.least)), count=self.count
+        )
+
     @property
     def spread(self) -> float:
         """Half the distance of the quartiles, as a share of the median."""

@@ -10,6 +10,7 @@ import torch
 
 from ..bench import gpu_presets, weak_spots
 from ..bench.host_time import run_host_time
+from ..bench.overhead import run_overhead
 from ..bench.presets import GPU_PRESETS, PRESETS, Case, from_shape, preset_cases
 from ..bench.problems import LAYOUTS
 from ..bench.records import Report
@@ -155,6 +156,11 @@ def cases_of(
 )
 @click.option("--host-time", is_flag=True, help="Only the host's time of a call on 16x16, beside torch.mm.")
 @click.option(
+    "--overhead",
+    is_flag=True,
+    help="Only the host's time of a 64x64 product, eager and under torch.compile, beside torch.matmul.",
+)
+@click.option(
     "--accuracy",
     is_flag=True,
     help="Only errors, no times: float32 products of each precision and torch's against float64, by "
@@ -186,6 +192,7 @@ def bench(
     step: int,
     seed: int | None,
     host_time: bool,
+    overhead: bool,
     accuracy: bool,
     checks: bool,
     tune: bool,
@@ -203,7 +210,17 @@ def bench(
         raise click.UsageError("--method sustained is for --device cuda")
     seed = secrets.randbits(32) if seed is None else seed
     if accuracy:
-        others = presets, layouts, levels, host_time, tune, budget, op != "gemm", dtypes != (torch.float32,)
+        others = (
+            presets,
+            layouts,
+            levels,
+            host_time,
+            overhead,
+            tune,
+            budget,
+            op != "gemm",
+            dtypes != (torch.float32,),
+        )
         if any(others) or method != METHODS[0]:
             raise click.UsageError(
                 "--accuracy goes with --shape, --kernel, --device, --threads and --seed alone"
@@ -215,6 +232,8 @@ def bench(
     with failures_as_exit_code():
         if host_time:
             report = run_host_time(device)
+        elif overhead:
+            report = run_overhead(device)
         else:
             with progress_bar() as progress:
                 report = run_sweep(
@@ -243,6 +262,9 @@ def show(report: Report) -> None:
     out = console()
     if report.command == "host-time":
         out.print(tables.host_table(report))
+        return
+    if report.command == "overhead":
+        out.print(tables.overhead_table(report))
         return
     out.print(tables.bench_table(report.results))
     out.print(tables.means_table(report))

@@ -144,6 +144,21 @@ def host_table(report: Report) -> Table:
     return table
 
 
+def overhead_table(report: Report) -> Table:
+    rows, device = report.results, report.environment["device"]
+    title = f"host time of a product, {rows[0].label}, {device}"
+    table = Table(title=title, title_justify="left", title_style="bold")
+    table.add_column("call")
+    table.add_column("products")
+    for name in ("ns a product", "spread", f"rate over {rows[0].baseline}"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        faster = ratio(row.speedup.median if row.speedup else 1.0)
+        spread = f"{100 * row.seconds.spread:.0f} %"
+        table.add_row(row.kernel, row.group, f"{row.seconds.median * 1e9:.0f}", spread, faster)
+    return table
+
+
 def outlier_lines(report: Report) -> list[str]:
     """What the settling of outliers found; nothing where none were looked for."""
     again = report.summary.get("measured_again")

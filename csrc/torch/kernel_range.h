@@ -1,0 +1,39 @@
+// Tells torch's profiler which kernel runs: a RecordFunction named "fastgemm.gemm[microkernel]" around it.
+// What listens to those shows it: torch.profiler, and as an NVTX range torch.autograd.profiler.emit_nvtx.
+// With no listener, the usual case, a range costs 0.08 us.
+#pragma once
+
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+
+#include <array>
+#include <string_view>
+
+#include "core/names.h"
+#include "core/table.h"
+
+namespace fastgemm::torch_ops {
+
+class KernelRange {
+ public:
+  explicit KernelRange(const Kernel& kernel) {
+    // Written without the heap, which would double the cost. A longer name than any of the table is cut off.
+    std::array<char, 96> name;
+    char* end = name.data();
+    for (const std::string_view part : {std::string_view("fastgemm."), to_string(kernel.op),
+                                        std::string_view("["), kernel.name, std::string_view("]")})
+      end += part.copy(end, size_t(name.data() + name.size() - 1 - end));
+    *end = '\0';
+    // What is not recorded is no reason to fail: the handle then stays null.
+    aoti_record_function_start(name.data(), nullptr, nullptr, 0, &handle_);
+  }
+  ~KernelRange() {
+    if (handle_) aoti_record_function_end(handle_);
+  }
+  KernelRange(const KernelRange&) = delete;
+  KernelRange& operator=(const KernelRange&) = delete;
+
+ private:
+  AtenRecordFunctionHandle handle_ = nullptr;
+};
+
+}  // namespace fastgemm::torch_ops

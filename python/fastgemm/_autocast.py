@@ -1,0 +1,64 @@
+"""torch.autocast: products run in its lower precision, as torch.matmul, addmm and baddbmm do.
+
+As for those, out= variants are not cast, nor are transpose and add, which compute in the type of their operands:
+https://docs.pytorch.org/docs/stable/amp.html#autocast-op-reference
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_KEYS = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA"}
+_OPS = ("gemm", "_gemm", "_matmul")
+
+is_enabled = torch.is_autocast_enabled
+
+
+def _lower(x: Tensor, device_type: str, dtype: torch.dtype) -> Tensor:
+    """What autocast does to an operand: float64 and integers keep their type, as does another device's tensor."""
+    if x.device.type != device_type or not x.dtype.is_floating_point or x.dtype is torch.float64:
+        return x
+    return x.to(dtype)
+
+
+def operands(
+    a: Tensor, b: Tensor, c: Tensor | None, options: dict[str, Any]
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The operands of a product in the types that autocast, if it is enabled for their device, gives them.
+
+    A ``precision`` that was asked for says how float32 operands are multiplied, so they stay float32. c takes the
+    type of the result.
+    """
+    device_type = a.device.type
+    if device_type not in _KEYS or options.get("precision") is not None or not is_enabled(device_type):
+        return a, b, c
+    dtype = torch.get_autocast_dtype(device_type)
+    a, b = _lower(a, device_type, dtype), _lower(b, device_type, dtype)
+    if c is not None:
+        c = _lower(c, device_type, options.get("out_dtype") or dtype)
+    return a, b, c
+
+
+def _kernel(op: torch._ops.OpOverload) -> Callable[..., Tensor]:
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+    keys = keys | torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
+
+    def run(a: Tensor, b: Tensor, c: Tensor | None = None, **options: Any) -> Tensor:
+        a, b, c = operands(a, b, c, options)
+        with torch._C._ExcludeDispatchKeyGuard(keys):
+            return op(a, b, **options) if c is None else op(a, b, c, **options)
+
+    return run
+
+
+def register() -> None:
+    """Gives the ops autocast kernels, which torch.compile and eager calls without a gradient go through."""
+    global _library
+    _library = torch.library.Library("fastgemm", "IMPL")  # the registrations last as long as this object
+    for name in _OPS:
+        for key in _KEYS.values():
+            _library.impl(name, _kernel(getattr(torch.ops.fastgemm, name).default), key)

@@ -1,0 +1,48 @@
+"""Lazily negated and conjugated tensors (``torch._neg_view``, ``conj()``) as arguments of the ops that write.
+
+torch resolves such arguments for any op, but where one is written it takes the op's result from the stack; these
+ops return nothing, as torch.compile needs, and what torch would read there is no tensor, nor memory of the stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def _resolved(x: Any) -> Any:
+    return x.resolve_conj().resolve_neg() if isinstance(x, Tensor) else x
+
+
+def _writes_out(op: torch._ops.OpOverload) -> Callable[..., None]:
+    def run(*operands: Any, out: Tensor, **options: Any) -> None:
+        target = _resolved(out)  # out itself, or a copy
+        op(*map(_resolved, operands), **options, out=target)
+        if target is not out:
+            out.copy_(target)
+
+    return run
+
+
+def _writes_first(op: torch._ops.OpOverload) -> Callable[..., None]:
+    def run(a: Tensor, b: Tensor, **options: Any) -> None:
+        target = _resolved(a)
+        op(target, _resolved(b), **options)
+        if target is not a:
+            a.copy_(target)
+
+    return run
+
+
+def register() -> None:
+    """Gives the ops that write kernels of their own for such arguments; other calls do not come by them."""
+    global _library
+    _library = torch.library.Library("fastgemm", "IMPL")  # the registrations last as long as this object
+    ops = torch.ops.fastgemm
+    kernels = {f"{name}.out": _writes_out(getattr(ops, name).out) for name in ("gemm", "transpose", "add")}
+    for name, kernel in {**kernels, "add_": _writes_first(ops.add_.default)}.items():
+        for key in ("Conjugate", "Negative"):
+            _library.impl(name, kernel, key)

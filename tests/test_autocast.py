@@ -1,0 +1,177 @@
+"""torch.autocast: products are cast where torch.matmul's operands are, and nothing else is."""
+
+from __future__ import annotations
+
+import fastgemm
+import pytest
+import torch
+from reference import DEVICES, every_device
+
+LOWER = {"cpu": (torch.bfloat16, torch.float16), "cuda": (torch.float16, torch.bfloat16)}
+CASES = [(device, dtype) for device in DEVICES for dtype in LOWER[device]]
+each_lower = pytest.mark.parametrize(("device", "dtype"), CASES)
+
+PRODUCTS = {
+    "matmul": lambda m, a, b: m(a, b),
+    "vector and matrix": lambda m, a, b: m(a[0], b),
+    "matrix and vector": lambda m, a, b: m(a, b[:, 0]),
+    "batch": lambda m, a, b: m(a.expand(3, *a.shape), b),
+}
+
+
+@each_lower
+@pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.parametrize("gradient", [False, True], ids=["plain", "requires_grad"])
+def test_products_are_cast_like_those_of_torch(device, dtype, name, gradient):
+    a, b = torch.randn(5, 7, requires_grad=gradient), torch.randn(7, 4)
+    call = PRODUCTS[name]
+    with torch.autocast(device, dtype):
+        ours, theirs = call(fastgemm.matmul, a, b), call(torch.matmul, a, b)
+        leveled = call(lambda x, y: fastgemm.matmul(x, y, level=2), a, b)
+    assert ours.dtype == leveled.dtype == theirs.dtype == dtype
+    torch.testing.assert_close(ours, theirs, rtol=2**-6, atol=2**-6)
+    assert torch.equal(ours, call(fastgemm.matmul, a.to(dtype), b.to(dtype)))
+
+
+@each_lower
+def test_c_is_cast_to_the_type_of_the_result(device, dtype):
+    a, b, c = torch.randn(5, 7), torch.randn(7, 4), torch.randn(4)
+    low = [x.to(dtype) for x in (a, b, c)]
+    with torch.autocast(device, dtype):
+        assert torch.equal(fastgemm.gemm(a, b, c, beta=0.5), fastgemm.gemm(*low, beta=0.5))
+        wide = fastgemm.gemm(a, b, c, out_dtype=torch.float32)
+        assert torch.addmm(c, a, b).dtype == dtype
+    assert torch.equal(wide, fastgemm.gemm(*low[:2], c, out_dtype=torch.float32))
+
+
+@each_lower
+def test_operands_of_two_types_meet_in_the_lower_one(device, dtype):
+    a, b = torch.randn(5, 7), torch.randn(7, 4).to(dtype)
+    with torch.autocast(device, dtype):
+        assert fastgemm.matmul(a, b).dtype == torch.matmul(a, b).dtype == dtype
+    with pytest.raises(ValueError, match="dtype"):
+        fastgemm.matmul(a, b)
+
+
+@each_lower
+def test_what_autocast_leaves_alone(device, dtype):
+    a, b = torch.randn(5, 5), torch.randn(5, 5)
+    integers = torch.randint(-9, 9, (5, 5), dtype=torch.int32)
+    with torch.autocast(device, dtype):
+        assert fastgemm.matmul(a.double(), b.double()).dtype == torch.matmul(a.double(), b.double()).dtype
+        assert fastgemm.matmul(integers, integers).dtype == torch.int32
+        assert fastgemm.add(a, b).dtype == torch.add(a, b).dtype == torch.float32
+        assert fastgemm.add_(a.clone(), b).dtype == fastgemm.transpose(a).dtype == torch.float32
+        out = torch.empty(5, 5)
+        assert torch.equal(fastgemm.matmul(a, b, out=out), fastgemm.gemm(a, b, precision="ieee"))
+        assert torch.matmul(a, b, out=torch.empty(5, 5)).dtype == out.dtype == torch.float32
+        assert fastgemm.matmul(a, b, precision="ieee").dtype == torch.float32  # float32 was asked for
+        with torch.autocast(device, enabled=False):
+            assert fastgemm.matmul(a, b).dtype == torch.float32
+    assert fastgemm.matmul(a, b).dtype == torch.float32
+
+
+@pytest.mark.skipif("cuda" not in DEVICES, reason="needs two kinds of devices")
+def test_each_device_has_its_own():
+    a = torch.randn(4, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert fastgemm.matmul(a.cuda(), a.cuda()).dtype == torch.float32
+        assert fastgemm.matmul(a, a).dtype == torch.bfloat16
+    with torch.autocast("cuda", torch.float16):
+        assert fastgemm.matmul(a, a).dtype == torch.float32
+        assert fastgemm.matmul(a.cuda(), a.cuda()).dtype == torch.float16
+
+
+@pytest.mark.skipif("cuda" not in DEVICES, reason="float32 follows torch's tf32 setting on a GPU alone")
+@pytest.mark.parametrize("device", ["cuda"])
+def test_tf32_does_not_keep_operands_wide(device, monkeypatch):
+    monkeypatch.setattr(torch.backends.cuda.matmul, "fp32_precision", "tf32")
+    a = torch.randn(64, 64)
+    with torch.autocast("cuda", torch.bfloat16):
+        assert fastgemm.matmul(a, a).dtype == fastgemm.matmul(a, a, level=6).dtype == torch.bfloat16
+
+
+@each_lower
+def test_gradients_have_the_types_of_the_operands(device, dtype):
+    grads = []
+    a0, b0, t = torch.randn(5, 7), torch.randn(7, 4), torch.randn(5, 4)
+    for product in (fastgemm.matmul, torch.matmul):
+        a, b = a0.clone().requires_grad_(), b0.clone().requires_grad_()
+        with torch.autocast(device, dtype):
+            y = product(a, b)
+        assert y.dtype == dtype
+        y.backward(t.to(dtype))
+        assert a.grad.dtype == b.grad.dtype == torch.float32
+        grads.append((a.grad, b.grad))
+    torch.testing.assert_close(*grads, rtol=2**-6, atol=2**-5)
+
+
+@each_lower
+def test_transforms(device, dtype):
+    a, b = torch.randn(3, 5, 7), torch.randn(7, 4)
+    with torch.autocast(device, dtype):
+        assert torch.vmap(lambda x: fastgemm.matmul(x, b))(a).dtype == dtype
+        gradient = torch.func.grad(lambda x: fastgemm.matmul(x, b).float().sum())(a)
+        _, tangent = torch.func.jvp(lambda x: fastgemm.matmul(x, b), (a,), (a,))
+    assert gradient.dtype == torch.float32
+    assert tangent.dtype == dtype
+
+
+@each_lower
+def test_the_ops_themselves(device, dtype):
+    """A graph that torch.export made calls them."""
+    a, b = torch.randn(5, 7), torch.randn(7, 4)
+    for op in (torch.ops.fastgemm.gemm, torch.ops.fastgemm._gemm, torch.ops.fastgemm._matmul):
+        with torch.autocast(device, dtype):
+            assert op(a, b).dtype == dtype
+        assert op(a, b).dtype == torch.float32
+
+
+@each_lower
+@pytest.mark.parametrize("inside", [True, False], ids=["inside", "outside"])
+def test_compiled(device, dtype, inside):
+    """autocast inside the compiled function, and around its call."""
+
+    def function(a, b):
+        with torch.autocast(device, dtype, enabled=inside or torch.is_autocast_enabled(device)):
+            return fastgemm.matmul(a, b, level=5).float().sin()
+
+    torch._dynamo.reset()
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    a, b = torch.randn(5, 7, requires_grad=True), torch.randn(7, 4)
+    with torch.autocast(device, dtype, enabled=not inside):
+        got, exact = compiled(a, b), function(a, b)
+    assert torch.equal(got, exact)
+    assert not torch.equal(got, fastgemm.matmul(a, b, level=5, precision="ieee").sin())
+    (gradient,) = torch.autograd.grad(got.sum(), a)
+    torch.testing.assert_close(gradient, torch.autograd.grad(exact.sum(), a)[0])
+    assert torch.equal(compiled(a, b), function(a, b))  # compiled anew, or still cast
+
+
+@each_lower
+def test_exported(device, dtype):
+    class Layer(torch.nn.Module):
+        def forward(self, a, b):
+            with torch.autocast(device, dtype):
+                return fastgemm.matmul(a, b)
+
+    a, b = torch.randn(5, 7), torch.randn(7, 4)
+    for strict in (False, True):
+        program = torch.export.export(Layer(), (a, b), strict=strict)
+        assert program.module()(a, b).dtype == dtype
+
+
+@every_device
+def test_nothing_is_paid_where_autocast_is_off(device):
+    """The autocast kernels are Python; a call without autocast must not come by them."""
+    a, calls = torch.randn(4, 4), []
+    original = fastgemm._autocast.operands
+    fastgemm._autocast.operands = lambda *args: calls.append(1) or original(*args)
+    try:
+        fastgemm.matmul(a, a), fastgemm.gemm(a, a, level=2)
+        assert not calls
+        with torch.autocast(device, torch.bfloat16):
+            fastgemm.matmul(a, a), fastgemm.gemm(a, a, level=2)
+        assert len(calls) == 2
+    finally:
+        fastgemm._autocast.operands = original

@@ -1,0 +1,32 @@
+"""docs/pytorch.md: every snippet runs as it stands, in a process of its own, and every file it names exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from test_isa import run_python
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "pytorch.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+SECTIONS = re.findall(r"^## (.+?)$(.*?)(?=^## |\Z)", TEXT, re.MULTILINE | re.DOTALL)
+SNIPPETS = {
+    title: code
+    for title, body in SECTIONS
+    for code in re.findall(r"^```python\n(.*?)^```", body, re.M | re.S)
+}
+
+
+@pytest.mark.parametrize("title", SNIPPETS)
+def test_snippet(title):
+    done = run_python(["-c", SNIPPETS[title]])
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_each_feature_has_a_snippet_and_a_test():
+    for title, body in SECTIONS:
+        assert title in SNIPPETS or title == "Memory"
+        files = re.findall(r"\((\.\./tests/\w+\.py)\)", body)
+        assert files, title
+        assert all((PAGE.parent / file).is_file() for file in files)

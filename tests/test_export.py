@@ -1,0 +1,91 @@
+"""torch.export, strict and not, saved and loaded; and AOTInductor, which runs an op without Python."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import fastgemm
+import pytest
+import torch
+from reference import every_device
+
+
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(4, 6))
+        self.register_buffer("bias", torch.randn(4))
+
+    def forward(self, x):
+        y = fastgemm.gemm(x, self.weight, self.bias, beta=0.5, trans_b=True, level=5)
+        return fastgemm.add(fastgemm.transpose(y), fastgemm.matmul(self.weight, x.mT, precision="ieee"))
+
+
+ROWS = torch.export.Dim("rows", min=2, max=1000)
+
+
+def exported(strict: bool) -> tuple[Layer, torch.export.ExportedProgram]:
+    layer = Layer()
+    example = torch.randn(5, 6)
+    return layer, torch.export.export(layer, (example,), dynamic_shapes=({0: ROWS},), strict=strict)
+
+
+@every_device
+@pytest.mark.parametrize("strict", [False, True])
+def test_the_graph_holds_our_ops_and_takes_other_sizes(strict):
+    layer, program = exported(strict)
+    targets = {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
+    ours = {f"fastgemm.{op}.default" for op in ("gemm", "transpose", "add")}
+    assert ours == {target for target in targets if "fastgemm" in target}
+    for rows in (2, 11, 700):
+        x = torch.randn(rows, 6)
+        assert torch.equal(program.module()(x), layer(x))
+
+
+@every_device
+def test_an_exported_program_can_be_trained(strict=False):
+    layer, program = exported(strict)
+    module, x = program.module(), torch.randn(7, 6)
+    module(x).square().sum().backward()
+    layer(x).square().sum().backward()
+    torch.testing.assert_close(module.weight.grad, layer.weight.grad)
+
+
+@every_device
+def test_saved_and_loaded(tmp_path):
+    layer, program = exported(strict=False)
+    torch.export.save(program, tmp_path / "layer.pt2")
+    x = torch.randn(3, 6)
+    assert torch.equal(torch.export.load(tmp_path / "layer.pt2").module()(x), layer(x))
+
+
+def test_decompositions_keep_our_ops():
+    _, program = exported(strict=False)
+    targets = {str(n.target) for n in program.run_decompositions().graph.nodes if n.op == "call_function"}
+    assert {"fastgemm._gemm.default", "fastgemm._transpose.default", "fastgemm._add.default"} <= targets
+
+
+LOAD = """
+import sys, torch, fastgemm
+package, data = sys.argv[1:]
+run = torch._inductor.aoti_load_package(package)
+with torch.no_grad():
+    for x, expected in torch.load(data):
+        assert torch.equal(run(x), expected), (run(x) - expected).abs().max()
+print("right")
+"""
+
+
+def test_aot_inductor_package(tmp_path):
+    """Compiled ahead of time here; loaded and run in a process that never sees the model, at other sizes."""
+    layer, program = exported(strict=False)
+    quickly = {"aot_inductor.compile_wrapper_opt_level": "O0"}  # half the time, which is all the compiler's
+    path = str(tmp_path / "layer.pt2")
+    package = torch._inductor.aoti_compile_and_package(program, package_path=path, inductor_configs=quickly)
+    inputs = [torch.randn(rows, 6) for rows in (2, 5, 90)]
+    with torch.no_grad():
+        torch.save([(x, layer(x)) for x in inputs], tmp_path / "data.pt")
+    command = [sys.executable, "-c", LOAD, package, str(tmp_path / "data.pt")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip().endswith("right"), done.stderr[-2000:]

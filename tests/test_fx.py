@@ -1,0 +1,97 @@
+"""FX: symbolic_trace and make_fx see the calls, keep their arguments, and make graphs that run."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import fastgemm
+import pytest
+import torch
+from reference import every_device
+from torch.fx.experimental.proxy_tensor import make_fx
+
+
+class Block(torch.nn.Module):
+    """Every public operation once."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(6, 6))
+
+    def forward(self, x, c):
+        y = fastgemm.gemm(x, self.weight, c, alpha=0.5, trans_b=True, level=3)
+        z = fastgemm.add(fastgemm.transpose(y, kernel="blocked"), x.mT, alpha=2.0)
+        fastgemm.add_(z, c.mT)
+        return fastgemm.matmul(z, x, precision="ieee", out_dtype=torch.float32)
+
+
+def test_symbolic_trace():
+    block = Block()
+    traced = torch.fx.symbolic_trace(block)
+    calls = {n.target: n.kwargs for n in traced.graph.nodes if n.op == "call_function"}
+    del calls[getattr]  # x.mT
+    assert set(calls) == {fastgemm.gemm, fastgemm.add, fastgemm.add_, fastgemm.transpose, fastgemm.matmul}
+    assert (calls[fastgemm.gemm]["level"], calls[fastgemm.gemm]["alpha"]) == (3, 0.5)
+    assert calls[fastgemm.transpose] == {"kernel": "blocked"}
+    assert calls[fastgemm.matmul] == {"precision": "ieee", "out_dtype": torch.float32}
+    x, c = torch.randn(6, 6), torch.randn(6, 6)
+    assert torch.equal(traced(x, c), block(x, c))
+    traced(x, c).sum().backward()
+    assert block.weight.grad is not None
+
+
+def test_a_traced_module_is_code_that_can_be_copied_pickled_and_traced_again():
+    block = Block()
+    traced = torch.fx.symbolic_trace(block)
+    x, c = torch.randn(6, 6), torch.randn(6, 6)
+    again = torch.fx.symbolic_trace(traced)
+    for other in (copy.deepcopy(traced), pickle.loads(pickle.dumps(traced)), again):
+        assert torch.equal(other(x, c), block(x, c))
+    assert "fastgemm" in traced.code
+
+
+def test_a_transformer_can_change_the_calls():
+    class OtherLevel(torch.fx.Transformer):
+        def call_function(self, target, args, kwargs):
+            return super().call_function(target, args, kwargs | {"level": 5})
+
+    traced = torch.fx.symbolic_trace(lambda a, b: fastgemm.matmul(a, b))
+    a, b = torch.randn(5, 6), torch.randn(6, 4)
+    assert torch.equal(OtherLevel(traced).transform()(a, b), fastgemm.matmul(a, b, level=5))
+
+
+def test_out_may_be_traced():
+    traced = torch.fx.symbolic_trace(lambda a, b, out: fastgemm.matmul(a, b, out=out))
+    a, b, out = torch.randn(5, 6), torch.randn(6, 4), torch.empty(5, 4)
+    traced(a, b, out)
+    assert torch.equal(out, fastgemm.matmul(a, b))
+
+
+@every_device
+@pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
+def test_make_fx(mode):
+    """The dispatcher's view: one node an op; symbolic sizes stay symbolic."""
+
+    def function(a, b):
+        return fastgemm.add(fastgemm.matmul(a, b, level=2), fastgemm.transpose(fastgemm.matmul(b.mT, a.mT)))
+
+    a, b = torch.randn(5, 6), torch.randn(6, 4)
+    graph = make_fx(function, tracing_mode=mode)(a, b)
+    names = [str(n.target) for n in graph.graph.nodes if "fastgemm" in str(n.target)]
+    assert len(names) == 4
+    torch.testing.assert_close(graph(a, b), function(a, b))
+    if mode == "symbolic":
+        a, b = torch.randn(9, 3), torch.randn(3, 8)
+        torch.testing.assert_close(graph(a, b), function(a, b))
+
+
+def test_make_fx_of_a_gradient():
+    def gradient(a, b):
+        return torch.func.grad(lambda a: fastgemm.matmul(a, b, level=3).sin().sum())(a)
+
+    a, b = torch.randn(5, 6), torch.randn(6, 4)
+    graph = make_fx(gradient)(a, b)
+    ours = [n for n in graph.graph.nodes if "fastgemm" in str(n.target)]
+    assert len(ours) == 2 and all(n.kwargs["level"] == 3 for n in ours)
+    torch.testing.assert_close(graph(a, b), (a @ b).cos() @ b.t())

@@ -1,0 +1,240 @@
+"""Tensor subclasses, modes and layouts: honoured as torch.matmul honours them, or refused by name."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import fastgemm
+import pytest
+import torch
+from reference import every_device
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+CALLS = {
+    fastgemm.matmul: lambda a, b: fastgemm.matmul(a, b, level=2),
+    fastgemm.gemm: lambda a, b: fastgemm.gemm(a, b, b, beta=2.0),
+    fastgemm.transpose: lambda a, b: fastgemm.transpose(a),
+    fastgemm.add: lambda a, b: fastgemm.add(a, b, alpha=3.0),
+    fastgemm.add_: lambda a, b: fastgemm.add_(a, b),
+}
+each_call = pytest.mark.parametrize("function", CALLS, ids=lambda f: f.__name__)
+
+
+class Plain(Tensor):
+    """Inherits Tensor.__torch_function__: results become of its class."""
+
+
+class Meters(Tensor):
+    """Overrides __torch_function__, and keeps what it saw."""
+
+    seen: ClassVar[list[tuple[object, tuple[object, ...], dict[str, object]]]] = []
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        cls.seen.append((func, args, kwargs or {}))
+        return super().__torch_function__(func, types, args, kwargs)
+
+
+class Seen(TorchFunctionMode):
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.calls.append((func, kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+@every_device
+@each_call
+def test_results_of_a_subclass_are_of_the_subclass(function):
+    a, b = torch.randn(4, 4), torch.randn(4, 4)
+    expected = CALLS[function](a.clone(), b)
+    result = CALLS[function](a.as_subclass(Plain), b.as_subclass(Plain))
+    assert type(result) is Plain
+    assert torch.equal(result.as_subclass(Tensor), expected)
+    assert type(fastgemm.matmul(a, b.as_subclass(Plain))) is type(torch.matmul(a, b.as_subclass(Plain)))
+
+
+@each_call
+def test_an_override_sees_one_call_of_the_public_function(function):
+    a, b = torch.randn(4, 4), torch.randn(4, 4)
+    Meters.seen.clear()
+    CALLS[function](a.as_subclass(Meters), b)
+    _, args, kwargs = Meters.seen[0]
+    assert [f for f, *_ in Meters.seen] == [function]
+    assert type(args[0]) is Meters
+    wanted = {fastgemm.matmul: ("level", 2), fastgemm.gemm: ("beta", 2.0), fastgemm.add: ("alpha", 3.0)}
+    if function in wanted:
+        name, value = wanted[function]
+        assert kwargs[name] == value
+
+
+@every_device
+@each_call
+def test_a_mode_sees_one_call_of_the_public_function(function):
+    a, b = torch.randn(4, 4), torch.randn(4, 4)
+    with Seen() as mode:
+        CALLS[function](a, b)
+    assert [f for f, _ in mode.calls] == [function]
+    with Seen() as mode:
+        torch.matmul(a, b)
+    assert len(mode.calls) == 1  # as for torch's own functions
+
+
+def test_out_may_be_of_a_subclass():
+    a, out = torch.randn(4, 4), torch.empty(4, 4).as_subclass(Plain)
+    assert fastgemm.matmul(a, a, out=out) is out
+    assert torch.equal(out.as_subclass(Tensor), fastgemm.matmul(a, a))
+
+
+def test_an_override_may_refuse():
+    class Refuses(Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            return NotImplemented
+
+    a = torch.randn(4, 4).as_subclass(Refuses)
+    for product in (fastgemm.matmul, torch.matmul):
+        with pytest.raises(TypeError, match="matmul"):
+            product(a, a)
+
+
+class Doubled(Tensor):
+    """A tensor that is a pair of others and has no data of its own: all it knows is __torch_dispatch__."""
+
+    @staticmethod
+    def __new__(cls, low, high):
+        return Tensor._make_wrapper_subclass(
+            cls, low.shape, strides=low.stride(), dtype=low.dtype, device=low.device
+        )
+
+    def __init__(self, low, high):
+        self.pair = low, high
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        def half(i):
+            pick = torch.utils._pytree.tree_map_only(Doubled, lambda x: x.pair[i], (args, kwargs or {}))
+            return func(*pick[0], **pick[1])
+
+        return cls(half(0), half(1))
+
+
+@every_device
+def test_wrapper_subclasses_are_dispatched():
+    """Their memory must not be read: there is none."""
+    low, high, b = torch.randn(4, 5), torch.randn(4, 5), torch.randn(5, 3)
+    a = Doubled(low, high)
+    result = fastgemm.transpose(fastgemm.matmul(a, b, level=3))
+    result = fastgemm.add(result, result, alpha=2.0)
+    for half, source in zip(result.pair, (low, high), strict=True):
+        torch.testing.assert_close(half, 3 * (source @ b).t(), rtol=1e-4, atol=1e-4)
+    assert isinstance(fastgemm.matmul(a, b.requires_grad_()), Doubled)  # by way of an autograd.Function
+
+
+def test_a_dispatch_mode_sees_the_ops():
+    class Names(TorchDispatchMode):
+        def __init__(self):
+            super().__init__()
+            self.names = []
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            self.names.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    a = torch.randn(4, 4)
+    with Names() as mode:
+        fastgemm.matmul(a, a)
+        fastgemm.transpose(a, level=1)
+    assert mode.names == ["fastgemm._matmul.default", "fastgemm._transpose.default"]
+
+
+@every_device
+def test_parameters_and_buffers():
+    weight = torch.nn.Parameter(torch.randn(4, 4))
+    result = fastgemm.matmul(torch.randn(2, 4), weight)
+    assert type(result) is Tensor and result.requires_grad
+    result.sum().backward()
+    assert type(weight.grad) is Tensor
+    frozen = torch.nn.Parameter(torch.randn(4, 4), requires_grad=False)
+    assert not fastgemm.matmul(frozen, frozen).requires_grad
+    assert not fastgemm.matmul(torch.nn.Buffer(torch.randn(4, 4)), frozen).requires_grad
+
+
+@every_device
+def test_memory_formats():
+    """channels_last operands are read as they lie; results are contiguous, as torch.matmul's are."""
+    x = torch.randn(2, 3, 8, 6).to(memory_format=torch.channels_last)
+    y = torch.randn(6, 5)
+    result = fastgemm.matmul(x, y)
+    torch.testing.assert_close(result, torch.matmul(x, y), rtol=1e-4, atol=1e-4)
+    assert result.stride() == torch.matmul(x, y).stride()
+    assert torch.equal(fastgemm.transpose(x), x.mT.contiguous())
+    out = torch.empty(2, 3, 8, 5).to(memory_format=torch.channels_last)
+    assert torch.equal(fastgemm.matmul(x, y, out=out), result)
+    assert out.is_contiguous(memory_format=torch.channels_last)
+
+
+@every_device
+def test_lazy_negation_and_conjugation_are_resolved():
+    a, b = torch.randn(4, 5), torch.randn(5, 3)
+    lazy = torch._neg_view(a)
+    assert lazy.is_neg()
+    for level in (None, 1, 5):
+        assert torch.equal(fastgemm.matmul(lazy, b, level=level), fastgemm.matmul(-a, b, level=level))
+    assert torch.equal(fastgemm.transpose(lazy), -a.t())
+    assert torch.equal(fastgemm.add(lazy, a), torch.zeros(4, 5))
+    z = torch.randn(4, 5, dtype=torch.complex64)
+    assert z.conj().is_conj()
+    assert torch.equal(fastgemm.transpose(z.conj()), z.conj().t().resolve_conj())
+
+
+@every_device
+def test_lazily_negated_and_conjugated_tensors_can_be_written():
+    """What such a view shows is the result; its memory holds the negative or conjugate."""
+    a, b = torch.randn(4, 5), torch.randn(5, 3)
+    out = torch._neg_view(torch.empty(4, 3))
+    assert fastgemm.matmul(a, b, out=out) is out
+    assert out.is_neg() and torch.equal(out, fastgemm.matmul(a, b))
+    assert torch.equal(fastgemm.matmul(torch._neg_view(a), b, out=torch.empty(4, 3)), fastgemm.matmul(-a, b))
+    assert torch.equal(fastgemm.add(a, a, out=torch._neg_view(torch.empty(4, 5))), 2 * a)
+    negative = torch._neg_view(a.clone())
+    fastgemm.add_(negative, a, alpha=3.0)
+    assert negative.is_neg() and torch.equal(negative, 2 * a)
+    assert torch.equal(fastgemm.add_(a.clone(), torch._neg_view(a)), torch.zeros(4, 5))
+    z = torch.randn(4, 5, dtype=torch.complex64)
+    out = torch.empty(5, 4, dtype=torch.complex64).conj()
+    assert torch.equal(fastgemm.transpose(z.conj(), out=out), z.conj().t())
+    with pytest.raises(ValueError, match="out"):
+        fastgemm.matmul(a, b, out=torch._neg_view(torch.empty(4, 4)))
+
+
+NESTED = {
+    "nested": (torch.strided, "a is a nested tensor"),
+    "jagged": (torch.jagged, r"a has layout torch\.jagged"),
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_are_refused_by_name(name):
+    layout, message = NESTED[name]
+    a = torch.nested.nested_tensor([torch.randn(3, 4), torch.randn(5, 4)], layout=layout)
+    for call in (lambda: fastgemm.matmul(a, torch.randn(4, 2)), lambda: fastgemm.transpose(a)):
+        with pytest.raises(NotImplementedError, match=message):
+            call()
+
+
+@every_device
+def test_compiled_with_a_subclass_and_inside_a_mode():
+    low, high, b = torch.randn(4, 5), torch.randn(4, 5), torch.randn(5, 3)
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x, y: fastgemm.matmul(x, y), fullgraph=True, backend="aot_eager")
+    with torch.device(b.device):  # a torch function mode
+        torch.testing.assert_close(compiled(low, b), low @ b, rtol=1e-4, atol=1e-4)
+    assert torch.equal(fastgemm.matmul(Doubled(low, high), b).pair[1], fastgemm.matmul(high, b))
