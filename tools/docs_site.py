@@ -120,6 +120,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     here = page.file.src_uri
     parts, end = [], 0
     for link, path in linked(markdown, path_of(here)):
+        if path in files.src_uris:  # a picture out of a notebook: the link is as the site has it
+            continue
         target = page_of(path)
         if target is None:
             log.warning("%s links to %s, which does not exist", path_of(here), path)
