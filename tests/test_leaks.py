@@ -29,7 +29,7 @@ def resident() -> int:
 
 
 def growth(call: Callable[[], object], calls: int) -> int:
-    for _ in range(2000):
+    for _ in range(min(calls, 2000)):
         call()
     before = resident()
     for _ in range(calls):
@@ -109,7 +109,8 @@ BY_TORCH = {
 @pytest.mark.parametrize("name", BY_TORCH)
 def test_ways_of_torch(name):
     with everything_on() if "autocast" in name else contextlib.nullcontext():
-        assert growth(BY_TORCH[name], CALLS // 20) < ALLOWED // 4
+        calls = CALLS // (200 if "vmap" in name else 20)  # a vmap of a gradient takes half a millisecond
+        assert growth(BY_TORCH[name], calls) < ALLOWED // 4
 
 
 def test_compiled_and_profiled():

@@ -1,6 +1,6 @@
 // Tells torch's profiler which kernel runs: a RecordFunction named "fastgemm.gemm[microkernel]" around it.
 // What listens to those shows it: torch.profiler, and as an NVTX range torch.autograd.profiler.emit_nvtx.
-// With no listener, the usual case, a range costs 0.08 us.
+// With no listener, the usual case, a range costs 0.1 us.
 #pragma once
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
