@@ -326,6 +326,8 @@ def test_import_leaves_dtensor_alone():
         "import fastgemm, torch.distributed.tensor",
         "import torch.distributed.tensor, fastgemm",
         "import fastgemm.distributed; fastgemm.distributed.register(); fastgemm.distributed.register()",
+        "import fastgemm, importlib.util; importlib.util.find_spec('torch.distributed.tensor')\n"
+        "import torch.distributed.tensor",
     ],
 )
 def test_rules_are_there_whatever_is_imported_first(imports):

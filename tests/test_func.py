@@ -5,7 +5,7 @@ from __future__ import annotations
 import fastgemm
 import pytest
 import torch
-from reference import every_device
+from reference import every_device, kernels_that_ran
 from torch.autograd import forward_ad
 
 pytestmark = every_device
@@ -33,6 +33,14 @@ def test_forward_mode():
     )
     torch.testing.assert_close(tangent(lambda x, y: fastgemm.add_(x.clone(), y), (a, da), (a, da)), 2 * da)
     torch.testing.assert_close(tangent(fastgemm.matmul, (a[0], da[0]), (b, db)), da[0] @ b + a[0] @ db)
+
+
+def test_a_tangent_that_beta_leaves_out():
+    """With beta = 0 neither c nor its tangent is read."""
+    a, b, c = torch.ones(2, 3), torch.ones(3, 2), torch.zeros(2, 2)
+    tangents = torch.zeros(2, 3), torch.zeros(3, 2), torch.full((2, 2), torch.inf)
+    _, tangent = torch.func.jvp(lambda a, b, c: fastgemm.gemm(a, b, c, beta=0), (a, b, c), tangents)
+    assert torch.equal(tangent, torch.zeros(2, 2))
 
 
 def test_torch_func():
@@ -102,8 +110,17 @@ def test_transforms_compose(level):
 
         return torch.func.vmap(torch.func.jacrev(torch.func.grad(energy)), (0, None))(x, w)
 
-    ours = flow(lambda a, b: fastgemm.matmul(a, b, level=level))
-    torch.testing.assert_close(ours, flow(torch.matmul))
+    found = []
+    ran = kernels_that_ran(lambda: found.append(flow(lambda a, b: fastgemm.matmul(a, b, level=level))))
+    torch.testing.assert_close(found[0], flow(torch.matmul))
+    if level is not None:
+        kind = x.device.type
+        assert set(ran) <= {row.name for row in fastgemm.kernels("gemm", kind) if row.level == level}
+
+
+def test_vmap_is_one_product():
+    a, b = torch.randn(5, 3, 4), torch.randn(5, 4, 2)
+    assert len(kernels_that_ran(lambda: torch.func.vmap(fastgemm.matmul)(a, b))) == 1
 
 
 def test_vjp():

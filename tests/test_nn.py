@@ -71,10 +71,11 @@ def test_values(shape, bias, dtype, device):
 
 
 @pytest.mark.filterwarnings("ignore:Initializing zero-element")
-def test_no_features(device):
+@pytest.mark.parametrize("shape", [(2, 0), (2, 3, 0), (0,)], ids=str)
+def test_no_features(device, shape):
     layer = nn.Linear(0, 3)
     torch.nn.init.normal_(layer.bias)
-    assert torch.equal(layer(draw(2, 0)), layer.bias.expand(2, 3))
+    assert torch.equal(layer(draw(*shape)), layer.bias.expand(*shape[:-1], 3))
 
 
 def test_strided_input(device):

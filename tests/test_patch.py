@@ -376,6 +376,15 @@ def test_counts_as_text_and_data(device, routed):
     assert data["passed_on"] == [{"op": "mv", "reason": "a matrix and a vector", "calls": 1}]
 
 
+def test_a_call_that_torch_refuses_says_nothing_of_the_next(device):
+    a, complex_b = torch.randn(4, 5), torch.randn(5, 6, dtype=torch.complex64)
+    with fastgemm.patch() as routed:
+        with pytest.raises(RuntimeError):
+            torch.mm(a, complex_b)
+        torch.mm(a, complex_b.real.contiguous())
+    assert routed.ops == {"mm": 1}
+
+
 def test_many_signatures_are_counted_and_not_kept(device, monkeypatch):
     monkeypatch.setattr("fastgemm._routed._KEPT", 8)
     b = torch.randn(5, 4)

@@ -230,14 +230,20 @@ def test_decorator(device):
     assert modes() == 0
 
 
-def test_a_generator_cannot_be_decorated():
+def test_only_plain_functions_can_be_decorated():
     def rows(a):
         yield from a
 
     async def product(a):
         return a @ a
 
-    for function in (rows, product):
+    async def products(a):
+        yield a @ a
+
+    class Model:
+        pass
+
+    for function in (rows, product, products, Model):
         with pytest.raises(TypeError, match="plain functions"):
             fastgemm.patch()(function)
 

@@ -84,7 +84,8 @@ def test_results_while_measurements_come_and_go(device):
     with ThreadPoolExecutor(8) as pool:
         changers = [pool.submit(change) for _ in range(2)]
         try:
-            results = [pool.submit(multiply, i).result(timeout=120) for i in range(6)]
+            multipliers = [pool.submit(multiply, i) for i in range(6)]
+            results = [each.result(timeout=120) for each in multipliers]
         finally:
             stop.set()
         assert results == list(range(6))

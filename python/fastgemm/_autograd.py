@@ -112,7 +112,7 @@ class GemmFunction(torch.autograd.Function):
         if b_t is not None:
             terms.append(gemm(a, b_t, **how))
         if c_t is not None:
-            scaled = c_t if beta is None else beta * c_t
+            scaled = c_t if beta is None else torch.zeros_like(c_t) if beta == 0 else beta * c_t
             terms.append(scaled.expand(ctx.out_shape))
         total = terms[0]
         for term in terms[1:]:

@@ -114,7 +114,7 @@ def _product(
         flag = torch_fp32_precision()
     try:
         sizes = a.shape, b.shape, a.stride(), b.stride()
-        signature = id(func), a.dtype, a.device, sizes, flag, scales
+        signature = id(func), a.dtype, b.dtype, a.device, b.device, sizes, flag, scales
         route = mode.routed._routes.get(signature)
         if route is None:
             route = _route(mode, func, a, b, flag, dict(scales))
@@ -298,6 +298,10 @@ class _Entered(threading.local):
         self.modes: list[_Mode] = []
 
 
+# What they return runs after the decorated call has ended.
+_NOT_PLAIN = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+
+
 class patch(contextlib.ContextDecorator):  # named like the function that it is used as, as in torch.no_grad
     """Computes torch's matrix products by fastgemm, in a ``with`` block or in a function that it decorates.
 
@@ -348,7 +352,7 @@ class patch(contextlib.ContextDecorator):  # named like the function that it is 
         self._entered.modes.pop().__exit__(*error)
 
     def __call__(self, function: F) -> F:
-        if inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function):
+        if inspect.isclass(function) or any(is_kind(function) for is_kind in _NOT_PLAIN):
             raise TypeError("fastgemm.patch decorates plain functions: use it as a context manager inside")
         return super().__call__(function)
 

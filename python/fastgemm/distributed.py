@@ -18,10 +18,10 @@ up: ``out_dtype=torch.float32`` keeps the sum of float16 and bfloat16 products i
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
+from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -83,18 +83,19 @@ def _register_or_warn() -> None:
 
 
 class _RegisterAfterImport:
-    """A finder that takes itself away at the one import it waits for, and lets that end with the rules."""
+    """A finder that lets the one import it waits for end with the rules, and then takes itself away."""
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> Any:
         if name != _DTENSOR:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        spec = PathFinder.find_spec(name, path, target)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
             def execute_and_register(module: Any) -> None:
                 execute(module)
+                if self in sys.meta_path:
+                    sys.meta_path.remove(self)
                 _register_or_warn()
 
             spec.loader.exec_module = execute_and_register

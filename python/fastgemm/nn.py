@@ -74,7 +74,9 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, **choice: 
     if not _go_together(input, weight):
         functional.linear(input, weight, bias)  # says what is wrong; where it does not, gemm will
     # One matrix product, also for gradients: that of the weight would else be a sum over a batch of products.
-    rows = input.reshape(-1, input.shape[-1]) if input.dim() != 2 else input
+    rows = input
+    if input.dim() != 2:
+        rows = input.unsqueeze(0) if input.dim() == 1 else input.flatten(0, -2)
     out = gemm(rows, weight, bias, trans_b=True, **choice)
     return out if input.dim() == 2 else out.reshape(*input.shape[:-1], weight.shape[0])
 
@@ -101,7 +103,9 @@ def convert(
 
     The layers stay the same objects: parameters (shared ones, too), hooks, buffers and an optimizer's references
     hold. Subclasses of ``torch.nn.Linear``, which have a forward of their own (parametrized and quantization-aware
-    ones), and the projections that ``torch.nn.MultiheadAttention`` uses without calling them are left alone.
+    ones), and the projections that ``torch.nn.MultiheadAttention`` uses without calling them are left alone. The
+    fused path that ``torch.nn.TransformerEncoderLayer`` takes in inference calls no layers at all;
+    ``torch.backends.mha.set_fastpath_enabled(False)`` turns it off.
 
     Args:
         module: a tree; a ``torch.nn.Linear`` itself is converted too.
