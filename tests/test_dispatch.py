@@ -290,4 +290,7 @@ def test_torch_set_num_threads_holds(name):
     call = PARALLEL[name]
     for count in (1, 2):
         with threads(count):
-            assert busy_threads(lambda: call(a)) == count
+            found = [busy_threads(lambda: call(a))]
+            while found[-1] < count and len(found) < 5:  # another process may have had the second core
+                found.append(busy_threads(lambda: call(a)))
+            assert found[-1] == count, found

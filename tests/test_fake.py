@@ -90,17 +90,32 @@ def test_transforms_and_autocast():
 
 ERRORS = {
     "inner sizes": (ValueError, "inner sizes differ", lambda e: fastgemm.matmul(e(2, 3), e(4, 5))),
-    "batches": ((ValueError, RuntimeError), "", lambda e: fastgemm.matmul(e(2, 3, 3), e(4, 3, 3))),
+    "batches": (RuntimeError, "broadcast", lambda e: fastgemm.matmul(e(2, 3, 3), e(4, 3, 3))),
     "dtypes": (ValueError, "dtypes differ", lambda e: fastgemm.matmul(e(2, 3), e(3, 2).double())),
     "complex": (TypeError, "not supported", lambda e: fastgemm.matmul(*[e(3, 3).to(torch.complex64)] * 2)),
     "rank": (ValueError, "at least 2 dimensions", lambda e: fastgemm.transpose(e(3))),
-    "c": ((ValueError, RuntimeError), "", lambda e: fastgemm.gemm(e(2, 3), e(3, 2), e(4, 4))),
+    "c": (RuntimeError, "expanded size", lambda e: fastgemm.gemm(e(2, 3), e(3, 2), e(4, 4))),
+    "dtype of c": (ValueError, "c has dtype", lambda e: fastgemm.gemm(e(2, 3), e(3, 2), e(2, 2).half())),
+    "level": (ValueError, "level must be", lambda e: fastgemm.add(e(2), e(2), level=9)),
+    "alpha": (ValueError, "whole number", lambda e: fastgemm.gemm(e(2, 2).int(), e(2, 2).int(), alpha=1.5)),
+    "out_dtype": (
+        ValueError,
+        "out_dtype=torch.float16 is not",
+        lambda e: fastgemm.matmul(e(2, 2), e(2, 2), out_dtype=torch.float16),
+    ),
+    "shape of out": (
+        ValueError,
+        "out has shape",
+        lambda e: fastgemm.matmul(e(2, 3), e(3, 4), out=e(2, 2)),
+    ),
+    "dtype of out": (ValueError, "out has dtype", lambda e: fastgemm.transpose(e(2, 3), out=e(3, 2).half())),
+    "in place": (ValueError, "out has shape", lambda e: fastgemm.add_(e(3), e(2, 3))),
 }
 
 
 @pytest.mark.parametrize("name", ERRORS)
 @pytest.mark.parametrize("kind", ["meta", "fake"])
-def test_bad_shapes_are_refused_without_data(name, kind):
+def test_bad_calls_are_refused_without_data(name, kind):
     error, match, call = ERRORS[name]
     with FakeTensorMode() if kind == "fake" else torch.device("meta"), pytest.raises(error, match=match):
         call(torch.empty)

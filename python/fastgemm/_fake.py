@@ -1,4 +1,6 @@
-"""Fake kernels: shape and dtype of each result, for torch.compile, torch.export and meta tensors."""
+"""Fake kernels: shape and dtype of each result, for torch.compile, torch.export and meta tensors. What real calls
+refuse by shapes and types they refuse, too; which kernels can run is known when a call has data.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,44 @@ from torch import Tensor
 
 from ._errors import ARITHMETIC
 
+HALF = (torch.float16, torch.bfloat16)
+
 
 def _result_dtype(dtype: torch.dtype, out_dtype: torch.dtype | None) -> torch.dtype:
-    if out_dtype is not None:
-        return out_dtype
-    return torch.int32 if dtype == torch.int8 else dtype
+    usual = torch.int32 if dtype == torch.int8 else dtype
+    accepted = (usual, torch.float32) if dtype in HALF else (usual,)
+    torch._check_value(
+        out_dtype is None or out_dtype in accepted,
+        lambda: f"fastgemm.gemm: out_dtype={out_dtype} is not available for {dtype} operands",
+    )
+    return usual if out_dtype is None else out_dtype
+
+
+def _check_level(level: int | None) -> None:
+    torch._check_value(
+        level is None or 1 <= level <= 7, lambda: f"fastgemm: level must be 1 to 7 or None, got {level}"
+    )
+
+
+def _check_scales(dtype: torch.dtype, **scales: float | None) -> None:
+    for name, value in scales.items():
+        torch._check_value(
+            dtype.is_floating_point or value is None or value == int(value),
+            lambda name=name, value=value: (
+                f"fastgemm: {name} must be a whole number for integer operands, got {value}"
+            ),
+        )
+
+
+def _check_out(out: Tensor, expected: Tensor) -> None:
+    torch._check_value(
+        out.dim() == expected.dim() and all(x == y for x, y in zip(out.shape, expected.shape, strict=True)),
+        lambda: f"fastgemm: out has shape {tuple(out.shape)}, expected {tuple(expected.shape)}",
+    )
+    torch._check_value(
+        out.dtype == expected.dtype,
+        lambda: f"fastgemm: out has dtype {out.dtype}, expected {expected.dtype}",
+    )
 
 
 def _check_devices(*tensors: Tensor | None) -> None:
@@ -54,28 +89,46 @@ def _gemm(
     _check_devices(a, b, c)
     _check_dtypes(a, b)
     shape = _gemm_shape(a, b, trans_a, trans_b)
+    dtype = _result_dtype(a.dtype, out_dtype)
+    _check_level(level)
+    _check_scales(a.dtype, alpha=alpha, beta=beta)
     if c is not None:
         torch._check_value(
             c.dim() <= len(shape), lambda: f"fastgemm.gemm: c of shape {c.shape} does not broadcast"
         )
-        torch.broadcast_shapes(c.shape, shape)
-    return a.new_empty(shape, dtype=_result_dtype(a.dtype, out_dtype))
+        torch._check_value(
+            c.dtype == dtype, lambda: f"fastgemm.gemm: c has dtype {c.dtype}, expected {dtype}"
+        )
+        c.expand(shape)
+    return a.new_empty(shape, dtype=dtype)
 
 
 def _transpose(a, *, level=None, impl=None):
     torch._check_value(a.dim() >= 2, lambda: "fastgemm.transpose: a must have at least 2 dimensions")
+    _check_level(level)
     return a.new_empty([*a.shape[:-2], a.shape[-1], a.shape[-2]])
 
 
 def _add(a, b, *, alpha=1.0, level=None, impl=None):
     _check_devices(a, b)
     _check_dtypes(a, b)
+    _check_level(level)
+    _check_scales(a.dtype, alpha=alpha)
     return a.new_empty(torch.broadcast_shapes(a.shape, b.shape))
 
 
-def _in_place(*tensors, out=None, **options):
-    """For ops that write into an argument and return ()."""
-    _check_devices(*tensors, out)
+def _add_in_place(a, b, **options):
+    _check_out(a, _add(a, b, **options))
+
+
+def _into(fake):
+    """The out= overload of an op: writes into an argument and returns ()."""
+
+    def check(*operands, out, **options):
+        _check_devices(*operands, out)
+        _check_out(out, fake(*operands, **options))
+
+    return check
 
 
 def register() -> None:
@@ -83,6 +136,6 @@ def register() -> None:
     for name, fake in fakes.items():
         torch.library.register_fake(f"fastgemm::{name}", fake)
         torch.library.register_fake(f"fastgemm::_{name}", fake)
-        torch.library.register_fake(f"fastgemm::{name}.out", _in_place)
+        torch.library.register_fake(f"fastgemm::{name}.out", _into(fake))
     torch.library.register_fake("fastgemm::_matmul", _gemm)
-    torch.library.register_fake("fastgemm::add_", _in_place)
+    torch.library.register_fake("fastgemm::add_", _add_in_place)
