@@ -256,7 +256,7 @@ def test_calls_from_several_python_threads_at_once(device):
 
 
 def busy_threads(call) -> int:
-    """Threads of this process that work while ``call`` is repeated: a third as much as the busiest, or more."""
+    """Threads of this process that work while ``call`` is repeated: a sixth as much as the busiest, or more."""
 
     def ticks() -> dict[str, int]:
         files = Path("/proc/self/task").glob("*/stat")
@@ -269,7 +269,7 @@ def busy_threads(call) -> int:
         spent = {name: count - before.get(name, 0) for name, count in ticks().items()}
         if max(spent.values()) >= 15:  # of 10 ms each
             break
-    return sum(count >= max(spent.values()) / 3 for count in spent.values())
+    return sum(count >= max(spent.values()) / 6 for count in spent.values())
 
 
 PARALLEL = {
@@ -286,7 +286,7 @@ PARALLEL = {
 
 @pytest.mark.parametrize("name", PARALLEL)
 def test_torch_set_num_threads_holds(name):
-    a = torch.randn(1024, 1024)
+    a = torch.randn(2048, 2048)  # short calls are over before a second thread has a core
     call = PARALLEL[name]
     for count in (1, 2):
         with threads(count):
