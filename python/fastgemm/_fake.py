@@ -22,12 +22,6 @@ def _result_dtype(dtype: torch.dtype, out_dtype: torch.dtype | None) -> torch.dt
     return usual if out_dtype is None else out_dtype
 
 
-def _check_level(level: int | None) -> None:
-    torch._check_value(
-        level is None or 1 <= level <= 7, lambda: f"fastgemm: level must be 1 to 7 or None, got {level}"
-    )
-
-
 def _check_scales(dtype: torch.dtype, **scales: float | None) -> None:
     for name, value in scales.items():
         torch._check_value(
@@ -90,7 +84,6 @@ def _gemm(
     _check_dtypes(a, b)
     shape = _gemm_shape(a, b, trans_a, trans_b)
     dtype = _result_dtype(a.dtype, out_dtype)
-    _check_level(level)
     _check_scales(a.dtype, alpha=alpha, beta=beta)
     if c is not None:
         torch._check_value(
@@ -105,14 +98,12 @@ def _gemm(
 
 def _transpose(a, *, level=None, impl=None):
     torch._check_value(a.dim() >= 2, lambda: "fastgemm.transpose: a must have at least 2 dimensions")
-    _check_level(level)
     return a.new_empty([*a.shape[:-2], a.shape[-1], a.shape[-2]])
 
 
 def _add(a, b, *, alpha=1.0, level=None, impl=None):
     _check_devices(a, b)
     _check_dtypes(a, b)
-    _check_level(level)
     _check_scales(a.dtype, alpha=alpha)
     return a.new_empty(torch.broadcast_shapes(a.shape, b.shape))
 
