@@ -119,6 +119,17 @@ def _options(
     return options
 
 
+def _named(
+    level: int | None,
+    kernel: str | None,
+    precision: str | None,
+    out: Tensor | None,
+    out_dtype: torch.dtype | None,
+) -> dict[str, Any]:
+    """The keyword arguments that matmul and gemm share, for whoever overrides them."""
+    return {"level": level, "kernel": kernel, "precision": precision, "out": out, "out_dtype": out_dtype}
+
+
 def matmul(
     a: Tensor,
     b: Tensor,
@@ -159,13 +170,7 @@ def matmul(
             ``out`` is given while a gradient is required.
     """
     if has_torch_function_variadic(a, b, out):
-        options = {
-            "level": level,
-            "kernel": kernel,
-            "precision": precision,
-            "out": out,
-            "out_dtype": out_dtype,
-        }
+        options = _named(level, kernel, precision, out, out_dtype)
         return _overridden(matmul, (a, b, out), a, b, **options)
     try:
         a_dim, b_dim = a.dim(), b.dim()
@@ -257,13 +262,7 @@ def gemm(
     """
     if has_torch_function_variadic(a, b, c, out):
         scales = {"alpha": alpha, "beta": beta, "trans_a": trans_a, "trans_b": trans_b}
-        options = {
-            "level": level,
-            "kernel": kernel,
-            "precision": precision,
-            "out": out,
-            "out_dtype": out_dtype,
-        }
+        options = _named(level, kernel, precision, out, out_dtype)
         return _overridden(gemm, (a, b, c, out), a, b, c, **scales, **options)
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
         raise _errors.not_a_tensor(a=a, b=b)

@@ -141,8 +141,9 @@ void leave_each_out(const StaticTable& table) {
               std::string(table.device).c_str(), int(table.type), int(table.precision), count, mean,
               100 * share);
   expect(mean >= 1, "the choice is slower than the library");
-  if (count > 900)  // sizes of chance are among them, so that every problem has neighbours
-    expect(share <= 0.02, "the choice is often slower than the library by a tenth");
+  // Where sizes of chance were measured every problem has neighbours. int8 has none, and kernels that refuse
+  // its layouts: 0.096.
+  expect(share <= (count > 900 ? 0.02 : 0.1), "the choice is often slower than the library by a tenth");
 }
 
 void check_measured() {
