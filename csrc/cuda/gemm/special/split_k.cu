@@ -1,11 +1,14 @@
 // Level 6 on Hopper for few tiles with long k: split-K. What changes from wgmma_specialized:
-//   - k is cut so that every multiprocessor has a part of a tile, and one part is all that a block computes;
+//   - k is cut into parts, one for a block, and nobody has two;
 //   - nobody waits for anybody: sums go to the workspace as matrices, and a second kernel, launched
 //     meanwhile, adds them (sums/splits.cuh);
 //   - the first copies are under way before the block has met;
 //   - without stores between products there is nothing for which registers would have to be given up.
-// What is left is mostly bytes: a plain kernel reads 64 MB in 25 us when L2 is full of lines to write back,
-// 256 x 256 x 65536 in bf16 takes 33 (narrow tiles; 37 with wide ones, whose sums are twice as many).
+// What is left is mostly bytes. 256 x 256 x 65536 in bf16 takes an H200 30 us when L2 is full of lines to
+// write back, and then the copies alone 24.5; with tiles of 128 x 256, whose sums are twice as many, 35. In
+// clusters that share what they read the copies take 27.
+#include <cmath>
+
 #include "cuda/gemm/level5/choice.cuh"
 #include "cuda/gemm/levels.h"
 #include "cuda/gemm/ring_position.cuh"
@@ -15,24 +18,17 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-// Block tile (kM, kN), 64 rows of it a consumer warpgroup; one producer warp; the ring of stages.
-template <int N>
-struct Shape {
-  static constexpr int kM = 128, kN = N;
-  static constexpr int kConsumerWarps = kM / 16, kThreads = 32 * kConsumerWarps + 32;
-  static constexpr int kSums = kN / 2;  // of a consumer thread
-  static constexpr int kStageBytes = (kM + kN) * 128, kStages = (192 << 10) / kStageBytes;
+// The tile, 64 rows of it a consumer warpgroup; one producer warp; the ring of stages.
+constexpr int kM = 128, kN = 128, kConsumerWarps = kM / 16, kThreads = 32 * kConsumerWarps + 32;
+constexpr int kStageBytes = (kM + kN) * 128, kStages = 6;
 
-  struct Shared {
-    unsigned char stage[kStages][kStageBytes];  // (kM, kK) of A, then (kN, kK) of B
-    Barrier full[kStages], empty[kStages];
-  };
-  // More than that, so that the multiprocessor is set up to have room for blocks of the second kernel.
-  static constexpr int kSharedBytes = int(sizeof(Shared)) + (8 << 10);
-  static_assert(kSharedBytes <= 227 << 10);
+struct Shared {
+  unsigned char stage[kStages][kStageBytes];  // (kM, kK) of A, then (kN, kK) of B
+  Barrier full[kStages], empty[kStages];
 };
-using NarrowTile = Shape<128>;  // 6 stages
-using WideTile = Shape<256>;    // 4 stages
+// More than that, so that the multiprocessor is set up to have room for blocks of the second kernel.
+constexpr int kSharedBytes = int(sizeof(Shared)) + (8 << 10);
+static_assert(kSharedBytes <= 227 << 10);
 
 template <class T>
 struct Arguments {
@@ -44,7 +40,6 @@ struct Arguments {
 
 // A block's part of C: stages [begin, end) of a tile. Blocks of one run of k stand side by side, so that they
 // find each other's operands in L2.
-template <class S>
 struct Part {
   int split, batch, row, column, begin, end;
 
@@ -52,20 +47,20 @@ struct Part {
   __device__ __forceinline__ explicit Part(const Arguments<T>& g) {
     const int tile = int(blockIdx.x);
     split = int(blockIdx.z), batch = int(blockIdx.y);
-    row = tile / g.tiles_n * S::kM, column = tile % g.tiles_n * S::kN;
+    row = tile / g.tiles_n * kM, column = tile % g.tiles_n * kN;
     begin = g.stages.begin(split), end = g.stages.begin(split + 1);
   }
 };
 
 // One thread asks for copies, stage after stage.
-template <class S, class A, class B, class T>
+template <class A, class B, class T>
 struct Producer {
-  typename S::Shared& shared;
+  Shared& shared;
   const TensorMap &a, &b;
   const Arguments<T>& g;
-  const Part<S>& part;
+  const Part& part;
   int step = part.begin;
-  RingPosition<S::kStages> at{0, 1};  // a fresh stage counts as emptied
+  RingPosition<kStages> at{0, 1};  // a fresh stage counts as emptied
 
   __device__ __forceinline__ void run_to(int end) {
     FASTGEMM_NO_UNROLL
@@ -80,20 +75,19 @@ struct Producer {
   }
 };
 
-template <class S, class Products, class T>
-__device__ __forceinline__ void consume(typename S::Shared& shared, const Arguments<T>& g,
-                                        const Part<S>& part, int warp) {
+template <class Products, class T>
+__device__ __forceinline__ void consume(Shared& shared, const Arguments<T>& g, const Part& part, int warp) {
   using Acc = Accumulator<T>;
   const int lane = int(threadIdx.x) % 32;
   Products products(shared.stage[0], warp);
-  Acc sum[S::kSums];  // (64, S::kN) of the warpgroup
+  Acc sum[kN / 2];  // (64, kN) of the warpgroup
   Barrier* before = nullptr;
-  RingPosition<S::kStages> at{0, 0};
+  RingPosition<kStages> at{0, 0};
   FASTGEMM_NO_UNROLL
   for (int step = part.begin; step < part.end; ++step, at.advance()) {
     wait_phase(&shared.full[at.stage], at.phase);
     products.multiply(
-        sum, at.stage * S::kStageBytes, step > part.begin, [] {},
+        sum, at.stage * kStageBytes, step > part.begin, [] {},
         [&] {
           if (lane == 0 && step > part.begin) arrive(before);
         });
@@ -101,66 +95,62 @@ __device__ __forceinline__ void consume(typename S::Shared& shared, const Argume
   }
   wgmma_wait<0>(sum);
   FASTGEMM_UNROLL
-  for (int i = 0; i < S::kSums; i += 2) {
+  for (int i = 0; i < kN / 2; i += 2) {
     const Position p = WgmmaLayout<T>::c(int(threadIdx.x) % 128, i);
     g.sums.put(part.split, part.batch, part.row + 64 * (warp / 4) + p.row, part.column + p.column, sum[i],
                sum[i + 1]);
   }
 }
 
-template <class S, class T, Major a_major, Major b_major>
-__global__ void __launch_bounds__(S::kThreads, 1)
+template <class T, Major a_major, Major b_major>
+__global__ void __launch_bounds__(kThreads, 1)
     gemm_split_k_kernel(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
                         const __grid_constant__ Arguments<T> g) {
 #if FASTGEMM_SM90A
-  using A = OperandTile<T, a_major, S::kM>;
-  using B = OperandTile<T, b_major, S::kN>;
-  FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared);
+  using A = OperandTile<T, a_major, kM>;
+  using B = OperandTile<T, b_major, kN>;
+  FASTGEMM_DYNAMIC_SHARED(Shared, shared);
   const int warp = warp_index();
-  const Part<S> part(g);
-  Producer<S, A, B, T> producer{*shared, map_a, map_b, g, part};
-  const bool produces = warp == S::kConsumerWarps && elect_one();
+  const Part part(g);
+  Producer<A, B, T> producer{*shared, map_a, map_b, g, part};
+  const bool produces = warp == kConsumerWarps && elect_one();
   if (produces) {
-    for (int i = 0; i < S::kStages; ++i) {
+    for (int i = 0; i < kStages; ++i) {
       init_barrier(&shared->full[i], 1);
-      init_barrier(&shared->empty[i], S::kConsumerWarps);
+      init_barrier(&shared->empty[i], kConsumerWarps);
     }
     fence_barrier_init();
-    producer.run_to(min(part.begin + S::kStages, part.end));  // before anybody else is ready
+    producer.run_to(min(part.begin + kStages, part.end));  // before anybody else is ready
   }
   __syncthreads();
   let_next_kernel_begin();
   if (produces) producer.run_to(part.end);
-  if (warp < S::kConsumerWarps) consume<S, SharedOperands<T, A, B, a_major, b_major>>(*shared, g, part, warp);
+  if (warp < kConsumerWarps) consume<SharedOperands<T, A, B, a_major, b_major>>(*shared, g, part, warp);
 #endif
 }
 
-// How k is cut: one part for each multiprocessor, each of at least four stages.
-template <class S>
-struct Plan {
-  int tiles_m, tiles_n, splits;
-  double time;  // of the products, in stages of the wide tile
+// How many parts k has: each at least four stages, and no more than there are multiprocessors. One more makes
+// the others shorter, but is one C more to write and to read; so the best number, hardly other for another k,
+// falls with the square root of C's size. (Fastest on an H200, k from 8192 to 65536: 44 to 66 parts for 128 x
+// 128, 33 to 40 for 128 x 256, 20 to 24 for 256 x 256, 13 to 15 for 256 x 512.)
+inline int plan_splits(int64_t tiles, double c_elements, int stages) {
+  const int64_t room = multiprocessors() / tiles, worth = int64_t(48 * std::sqrt(kM * kN / c_elements));
+  return int(std::clamp<int64_t>(std::min(room, worth), 1, std::max(stages / 4, 1)));
+}
 
-  Plan(int64_t rows, int64_t columns, int batch, int stages)
-      : tiles_m(int(ceil_div(rows, S::kM))), tiles_n(int(ceil_div(columns, S::kN))) {
-    const int64_t tiles = int64_t{batch} * tiles_m * tiles_n, most = std::max(stages / 4, 1);
-    splits = int(std::clamp<int64_t>(multiprocessors() / tiles, 1, most));
-    const int64_t turns = ceil_div(tiles * splits, multiprocessors());
-    time = double(turns * ceil_div(stages, splits)) * (S::kN == 128 ? 0.56 : 1.0);
-  }
-};
-
-template <class S, class T>
-void launch_tiles(const Gemm<T>& g, const BoxOperands<T>& operands, int batch, const Plan<S>& plan,
-                  int stages, Context& context) {
-  const auto sums = split_sums(g, batch, plan.splits, context);
-  const Arguments<T> arguments{sums, plan.tiles_n, SplitStages(stages, plan.splits),
-                               operands.a.batch_stride != 0, operands.b.batch_stride != 0};
-  const TensorMap a = operands.a.map(S::kM), b = operands.b.map(S::kN);
-  const dim3 grid(unsigned(plan.tiles_m * plan.tiles_n), unsigned(batch), unsigned(plan.splits));
+template <class T>
+void launch_tiles(const Gemm<T>& g, const BoxOperands<T>& operands, int batch, Context& context) {
+  const int64_t tiles_m = ceil_div(g.m, kM), tiles_n = ceil_div(g.n, kN);
+  const int stages = int(ceil_div(g.k, 128 / int(sizeof(T))));
+  const int splits = plan_splits(batch * tiles_m * tiles_n, double(batch) * double(g.m * g.n), stages);
+  const auto sums = split_sums(g, batch, splits, context);
+  const Arguments<T> arguments{sums, int(tiles_n), SplitStages(stages, splits), operands.a.batch_stride != 0,
+                               operands.b.batch_stride != 0};
+  const TensorMap a = operands.a.map(kM), b = operands.b.map(kN);
+  const dim3 grid(unsigned(tiles_m * tiles_n), unsigned(batch), unsigned(splits));
   operands.with_majors([&]<Major a_major, Major b_major>() {
-    launch<gemm_split_k_kernel<S, T, a_major, b_major>>("split_k", {grid, dim3(S::kThreads), S::kSharedBytes},
-                                                        context)(a, b, arguments);
+    launch<gemm_split_k_kernel<T, a_major, b_major>>("split_k", {grid, dim3(kThreads), kSharedBytes},
+                                                     context)(a, b, arguments);
   });
   add_splits(sums, g, context);
 }
@@ -174,11 +164,7 @@ void gemm_split_k(const GemmProblem& problem, Context& context) {
       RowCopies copies;
       const BoxOperands<T> operands(g, batch, copies, context);
       copies.launch({}, context);
-      const int stages = int(ceil_div(g.k, 128 / int(sizeof(T))));
-      const Plan<NarrowTile> narrow(g.m, g.n, batch, stages);
-      const Plan<WideTile> wide(g.m, g.n, batch, stages);
-      narrow.time < wide.time ? launch_tiles(g, operands, batch, narrow, stages, context)
-                              : launch_tiles(g, operands, batch, wide, stages, context);
+      launch_tiles(g, operands, batch, context);
     }
   });
 }
