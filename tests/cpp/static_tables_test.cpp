@@ -141,9 +141,9 @@ void leave_each_out(const StaticTable& table) {
               std::string(table.device).c_str(), int(table.type), int(table.precision), count, mean,
               100 * share);
   expect(mean >= 1, "the choice is slower than the library");
-  // Where sizes of chance were measured every problem has neighbours. int8 has none, and kernels that refuse
-  // its layouts: 0.096.
-  expect(share <= (count > 900 ? 0.02 : 0.1), "the choice is often slower than the library by a tenth");
+  // int8 is held against the fastest kernel wherever cuBLAS has none: at two of three points.
+  const bool beside_own = table.type == DType::i8;
+  expect(share <= (beside_own ? 0.05 : 0.02), "the choice is often slower than the library by a tenth");
 }
 
 void check_measured() {
