@@ -11,8 +11,10 @@
 //   - rows that begin anywhere are read by 8 warps of the block itself (special/skinny_units.cuh), not
 //   copied.
 // On an H200 with 8192 x 8192 weights in bf16, other operands and results of 1, 8, 16 and 64 rows, after
-// 256 MB of zeros were written: 3.2 to 3.4 TB/s up to 16 rows, 1.06 to 1.08 of cuBLAS, 3.1 at 64 (1.00 to
-// 1.02). After L2 was filled by reading: 3.5 to 3.65, where cuBLAS has 3.7 to 3.9 and a copy 4.15.
+// 256 MB of zeros were written: 3.3 to 3.4 TB/s up to 16 rows, 1.06 to 1.09 of cuBLAS, 3.1 at 64 (1.01 to
+// 1.04). Little is left: these copies without a product take 37.3 us (k along rows 38.8), with one 39.7
+// (40.8), and with plain loads 37.9. After L2 was filled by reading: 3.5 to 3.65 TB/s, where cuBLAS has 3.7
+// to 3.9, these copies 4.1 and a copy in memory 4.15.
 #include "cuda/gemm/level5/choice.cuh"
 #include "cuda/gemm/levels.h"
 #include "cuda/gemm/ring_position.cuh"
