@@ -114,7 +114,7 @@ constexpr Kernel kRows[] = {
                       FASTGEMM_LAUNCHER(gemm_skinny)),
            suits_skinny),
     suited(hopper_row(6, "split_k", kHalfAndByte,
-                      "k cut into a part for each multiprocessor, wgmma, a second kernel that adds the parts",
+                      "k cut into parts, wgmma, a second kernel that adds the parts",
                       FASTGEMM_LAUNCHER(gemm_split_k)),
            suits_split_k),
     tensor_core_row(
