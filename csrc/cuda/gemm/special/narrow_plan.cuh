@@ -70,17 +70,16 @@ bool lines_along_k(const NarrowProblem<T>& p) {
 template <class Thread, class T>
 NarrowPlan narrow_plan(const NarrowProblem<T>& p) {
   constexpr double kStep = 0.55, kBlock = 0.7, kSums = 0.12, kBytes = 40e3, kSecondLaunch = 1.8;
-  constexpr int64_t kAll = kNarrowThreads, kMostPart = 1 << 30, kLongestChain = 1024, kMostRows = 64;
+  constexpr int64_t kAll = kNarrowThreads, kMostPart = 1 << 30, kLongestChain = 512, kMostRows = 64;
   constexpr int kStepK = Thread::kPerLoadK * Thread::kUnroll;
   const auto power = [](int64_t x) { return int64_t(std::bit_ceil(uint64_t(std::max<int64_t>(x, 1)))); };
   const bool along_k = lines_along_k<Thread>(p);
   const int64_t rows = ceil_div(p.wide, Thread::kRows);
-  // Neighbouring threads read whole lines. Chains of about 1024 values bound the error of float32 sums: at
-  // their worst, around k = 8192 with a chain for every eighth of k, 11 u for uniform numbers (emulated; 5.5
-  // with 512).
+  // Neighbouring threads read whole lines. A thread adds 512 values one after another, or a 256th of k, which
+  // bounds the error of float32 sums: around k = 8192 to 6 u for uniform numbers (emulated; 11 u with 1024).
   constexpr int64_t kLine = Thread::kPerLoad > 1 ? 8 : 32;
   const int64_t most_k = std::min(power(ceil_div(p.k, kStepK)), kAll);
-  const int64_t least_k = std::min(power(p.k / kLongestChain), kAll);
+  const int64_t least_k = std::min(power(ceil_div(p.k, kLongestChain)), kAll);
   int64_t most = std::min({power(rows), kMostRows, kAll / least_k});
   if (along_k) most = std::min(most, kAll / std::min(most_k, kLine));
   int64_t least = std::min(most, kAll / most_k);
