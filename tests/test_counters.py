@@ -151,3 +151,17 @@ def test_odd_rows_are_read_by_lines():
     )
     assert elements >= rows * cols / 32, "level 5 reads them one by one"
     assert copies < elements / 2
+
+
+@pytest.mark.parametrize("dtype", [F32, torch.bfloat16, torch.int8], ids=str)
+@pytest.mark.parametrize(("shape", "layout"), [((64, 1, 512), "NN"), ((1, 64, 512), "NT")], ids=str)
+def test_narrow_reads_vectors_beside_a_single_column(shape, layout, dtype):
+    """A column's own stride, which no address has a part in, does not keep both from whole 16 bytes along k."""
+    trans_a, trans_b = (mark == "T" for mark in layout)
+    report = fastgemm.explain(
+        "gemm", kernel="narrow", shape=shape, dtype=dtype, trans_a=trans_a, trans_b=trans_b
+    )
+    (launch,) = report.launches
+    read = {(s.buffer, s.bytes) for s in launch.sites if s.space == "global" and s.kind == "load"}
+    wanted = min(16, 8 * dtype.itemsize)
+    assert read == {("a", wanted), ("b", wanted)}

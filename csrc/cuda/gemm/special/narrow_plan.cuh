@@ -110,23 +110,29 @@ NarrowPlan narrow_plan(const NarrowProblem<T>& p) {
   return best;
 }
 
-// Whether loads of `count` elements meet all of them: whole vectors from aligned places.
+// One of the sides of a matrix that loads do not go along.
+struct OtherSide {
+  int64_t extent, stride;
+};
+
+// Whether loads of `count` elements along a side meet all of it: whole vectors from aligned places.
 template <class T>
-bool whole_vectors(const T* data, int64_t extent, int count, std::initializer_list<int64_t> strides) {
+bool whole_vectors(const T* data, int64_t extent, int count, std::initializer_list<OtherSide> others) {
   if (extent % count != 0 || !is_aligned(data, count * sizeof(T))) return false;
-  return std::all_of(strides.begin(), strides.end(), [&](int64_t s) { return s % count == 0; });
+  return std::ranges::all_of(others, [&](OtherSide o) { return o.extent == 1 || o.stride % count == 0; });
 }
 
 template <class T>
 bool reads_along_k(const NarrowProblem<T>& p) {
   constexpr int kCount = NarrowThread<T, 1, Reads::along_k>::kPerLoad;
-  return p.x_k == 1 && p.y_k == 1 && whole_vectors(p.x, p.k, kCount, {p.x_row, p.x_batch}) &&
-         whole_vectors(p.y, p.k, kCount, {p.y_row, p.y_batch});
+  return p.x_k == 1 && p.y_k == 1 &&
+         whole_vectors(p.x, p.k, kCount, {{p.wide, p.x_row}, {p.batch, p.x_batch}}) &&
+         whole_vectors(p.y, p.k, kCount, {{p.narrow, p.y_row}, {p.batch, p.y_batch}});
 }
 template <class T>
 bool reads_along_rows(const NarrowProblem<T>& p) {
   constexpr int kCount = NarrowThread<T, 1, Reads::along_rows>::kPerLoad;
-  return p.x_row == 1 && whole_vectors(p.x, p.wide, kCount, {p.x_k, p.x_batch});
+  return p.x_row == 1 && whole_vectors(p.x, p.wide, kCount, {{p.k, p.x_k}, {p.batch, p.x_batch}});
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET
