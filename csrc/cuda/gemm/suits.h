@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/problem.h"
+#include "cuda/available.h"
 
 namespace fastgemm {
 
@@ -18,8 +19,9 @@ inline int64_t stages(const GemmProblem& p) {  // of 128 bytes of k
 
 // Mostly what cuBLAS takes less than 15 us for: of 404 sizes of chance another own kernel is faster by a
 // tenth at 44 in float32 (few columns, k of some hundreds) and at 63 in bf16 (a large C of short sums).
-// Batches and bytes were not compared.
+// Batches and bytes were not compared. float32 is multiplied in fp64, which must be fast.
 inline bool suits_direct(const GemmProblem& p) {
+  if (p.type == DType::f32 && !cuda::has_fast_float64()) return false;
   return p.batch == 1 && p.type != DType::i8 && std::min(p.m, p.n) > 16 && tiles(p, 32) * p.k <= 96 << 10;
 }
 
