@@ -1,5 +1,5 @@
-// Level 6 for products one side of which is at most 16 long: one operand, X (wide, k), is read once and has
-// little to do for each element, the other, Y (narrow, k), stays in the caches. What changes from the tiles
+// Level 6 for products one side of which is narrow (up to 4, in few products up to 32): one operand, X (wide,
+// k), is read once and has little to do for each element, the other, Y (narrow, k), stays in the caches. What changes from the tiles
 // of the other rungs: no operand goes through shared memory, and no barrier stands before the sums. The
 // threads of a block lie in a grid over rows of X and over k that the host lays out to fit the shape
 // (narrow_plan.cuh); all loads of a thread's step are independent, of 16 bytes where the operand allows it,
