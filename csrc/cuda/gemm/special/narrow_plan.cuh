@@ -11,6 +11,7 @@
 namespace fastgemm::FASTGEMM_TARGET {
 
 inline constexpr int kNarrowThreads = 256;
+inline constexpr int64_t kMostNarrowPart = 1 << 30;  // of k, for a block
 
 // X: (wide, k), the operand with more rows; Y: (narrow, k). C or its transpose is X times the transpose of Y.
 template <class T>
@@ -29,6 +30,13 @@ struct NarrowProblem {
     std::swap(wide, narrow);
   }
 };
+
+// Whether matrices of the batch, and the parts that the k of each is cut into, are no more than gridDim.z may
+// be.
+template <class T>
+bool fits_grid(const NarrowProblem<T>& p) {
+  return p.batch * ceil_div(p.k, kMostNarrowPart) <= 65535;
+}
 
 // What a load of X brings: one element; neighbours along k, and then of Y as well; or neighbouring rows.
 enum class Reads : uint8_t { elements, along_k, along_rows };
@@ -70,7 +78,7 @@ bool lines_along_k(const NarrowProblem<T>& p) {
 template <class Thread, class T>
 NarrowPlan narrow_plan(const NarrowProblem<T>& p) {
   constexpr double kStep = 0.55, kBlock = 0.7, kSums = 0.12, kBytes = 40e3, kSecondLaunch = 1.8;
-  constexpr int64_t kAll = kNarrowThreads, kMostPart = 1 << 30, kLongestChain = 512, kMostRows = 64;
+  constexpr int64_t kAll = kNarrowThreads, kLongestChain = 512, kMostRows = 64;
   constexpr int kStepK = Thread::kPerLoadK * Thread::kUnroll;
   const auto power = [](int64_t x) { return int64_t(std::bit_ceil(uint64_t(std::max<int64_t>(x, 1)))); };
   const bool along_k = lines_along_k<Thread>(p);
@@ -91,7 +99,7 @@ NarrowPlan narrow_plan(const NarrowProblem<T>& p) {
     const int64_t tiles = p.batch * ceil_div(rows, threads) * ceil_div(p.narrow, Thread::kNarrow);
     const int64_t room =
         std::min<int64_t>({steps, 64, std::max<int64_t>(Thread::kResident * sms / tiles, 1)});
-    const int64_t least_splits = ceil_div(p.k, kMostPart);
+    const int64_t least_splits = ceil_div(p.k, kMostNarrowPart);
     for (const int64_t wanted : {least_splits, std::max(least_splits, room)}) {
       const int64_t part_steps = ceil_div(steps, std::max<int64_t>(wanted, 1));
       const int64_t splits = ceil_div(steps, part_steps), blocks = tiles * splits;
