@@ -15,7 +15,8 @@ from counter_model import F32, Access, Row
 from counter_table import TABLE
 from counter_table_gemm import GEMM
 from fastgemm._explain.report import Launch, Report, Site
-from reference import by_name, needs_simulator
+from fastgemm._explain.run import load_simulator
+from reference import by_name, check_gemm, needs_simulator
 
 pytestmark = needs_simulator
 
@@ -151,3 +152,35 @@ def test_odd_rows_are_read_by_lines():
     )
     assert elements >= rows * cols / 32, "level 5 reads them one by one"
     assert copies < elements / 2
+
+
+@pytest.mark.parametrize("dtype", [F32, torch.bfloat16, torch.int8], ids=str)
+@pytest.mark.parametrize(("shape", "layout"), [((64, 1, 512), "NN"), ((1, 64, 512), "NT")], ids=str)
+def test_narrow_reads_vectors_beside_a_single_column(shape, layout, dtype):
+    """A column's own stride, which no address has a part in, does not keep both from whole 16 bytes along k."""
+    trans_a, trans_b = (mark == "T" for mark in layout)
+    report = fastgemm.explain(
+        "gemm", kernel="narrow", shape=shape, dtype=dtype, trans_a=trans_a, trans_b=trans_b
+    )
+    (launch,) = report.launches
+    read = {(s.buffer, s.bytes) for s in launch.sites if s.space == "global" and s.kind == "load"}
+    wanted = min(16, 8 * dtype.itemsize)
+    assert read == {("a", wanted), ("b", wanted)}
+
+
+@pytest.mark.parametrize(
+    ("slack", "n", "columns"),
+    [(0, 1920, 128), (1, 1920, 128), (0, 1919, 256)],
+    ids=["in place", "A copied", "C by warps"],
+)
+def test_columns_of_a_tile_depend_on_how_c_is_stored(slack, n, columns):
+    """On three multiprocessors, five waves of narrow tiles against three of wide ones."""
+    a, b = torch.randn(128, 64 + slack).bfloat16()[:, :64], torch.randn(n, 64).bfloat16().t()
+    simulator = load_simulator()
+    simulator.begin(count=True, raise_problems=True, multiprocessors=3, max_blocks=0)
+    try:
+        check_gemm(a, b, kernel="wgmma_specialized")
+    finally:
+        launches = simulator.end()
+    assert [launch["kernel"] for launch in launches] == ["row_copies"] * slack + ["wgmma_specialized"]
+    assert f"Shape<{columns}>" in launches[-1]["function"]

@@ -20,10 +20,13 @@ from reference import (
     FLOATS,
     PRECISION,
     SENTINEL,
+    UNIT_ROUNDOFF,
     assert_right,
     by_name,
     check_gemm,
+    exact_product,
     expected_gemm,
+    largest_relative_error,
     needs_simulator,
     poisoned,
     random_tensor,
@@ -209,6 +212,17 @@ def test_narrow_on_many_multiprocessors(size, dtype, layout):
 
     with ThreadPoolExecutor(1) as other_thread:  # simulations do not nest
         other_thread.submit(check).result()
+
+
+@every_layout
+@pytest.mark.parametrize("size", [(8192, 1, 8200), (1, 8192, 8200)], ids=str)
+def test_narrow_adds_short_chains(size, layout):
+    """Of 512 numbers one after another, then of those sums: 4.5 u in 28 runs, and 9 u with chains of 1024."""
+    m, n, k = size
+    a = torch.rand(k, m).t() if layout[0] else torch.rand(m, k)
+    b = torch.rand(n, k).t() if layout[1] else torch.rand(k, n)
+    result = fastgemm.matmul(a, b, kernel="narrow")
+    assert largest_relative_error(result, exact_product(a, b)) <= 6 * UNIT_ROUNDOFF[torch.float32]
 
 
 @every_layout

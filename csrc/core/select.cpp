@@ -131,7 +131,7 @@ const Kernel& by_level(const Problem& p, const TuningKey& key, int level) {
     if (k.op != key.op || k.device != key.device || k.level != level || k.role != Role::rung) continue;
     std::string why = obstacle(k, p);
     if (why.empty() && is_suited(k, p)) return k;
-    if (why.empty()) why = "it is made for other shapes, and takes this one by name only";
+    if (why.empty()) why = "it is made for other shapes or GPUs, and takes this problem by name only";
     reasons += (reasons.empty() ? "" : "; ") + std::string(k.name) + ": " + why;
   }
   if (reasons.empty())

@@ -11,6 +11,7 @@ std::vector<Kernel>& rows() {
 }
 
 thread_local bool active = false;
+thread_local int capability = 0;
 
 }  // namespace
 
@@ -19,5 +20,7 @@ std::span<const Kernel> simulated_kernels() { return rows(); }
 
 bool simulating() { return active; }
 void set_simulating(bool on) { active = on; }
+int simulated_capability() { return capability; }
+void set_simulated_capability(int x) { capability = x; }
 
 }  // namespace fastgemm

@@ -16,6 +16,9 @@ std::span<const Kernel> simulated_kernels();
 // Of the calling thread.
 bool simulating();
 void set_simulating(bool);
+// The compute capability of the GPU that it simulates, 90 for 9.0: on it depends what levels suit.
+int simulated_capability();
+void set_simulated_capability(int);
 
 // The rows that a problem on this device may choose from, and others.
 inline std::span<const Kernel> kernels_for(Device device) {

@@ -59,11 +59,6 @@ bool aligned(const BasicMatrix<Pointer>& x, DType type, int64_t batch, int64_t r
          reinterpret_cast<uintptr_t>(x.data) % kAligned == 0;
 }
 
-Alignment alignment_of(const GemmProblem& p) {
-  return {aligned(p.a, p.type, p.batch, p.m, p.k) && aligned(p.b, p.type, p.batch, p.k, p.n),
-          aligned(p.out, p.out_type, p.batch, p.m, p.n)};
-}
-
 // The rows of the kernel table by the names that the static tables have; null where a name is of another
 // build.
 const Kernel* row_of(const StaticTable& table, uint8_t name) {
@@ -86,6 +81,11 @@ void set_device(TuningKey& k, Device device, int threads) {
 }
 
 }  // namespace
+
+Alignment alignment_of(const GemmProblem& p) {
+  return {aligned(p.a, p.type, p.batch, p.m, p.k) && aligned(p.b, p.type, p.batch, p.k, p.n),
+          aligned(p.out, p.out_type, p.batch, p.m, p.n)};
+}
 
 TuningKey tuning_key(const GemmProblem& p, Device device, int threads) {
   TuningKey k;

@@ -19,6 +19,7 @@ struct Alignment {
   bool inputs = true, out = true;
   bool operator==(const Alignment&) const = default;
 };
+Alignment alignment_of(const GemmProblem&);
 
 // Everything about a problem that its fastest kernel depends on, besides the device.
 struct TuningKey {

@@ -1,5 +1,7 @@
 #include "cuda/available.h"
 
+#include "core/simulator.h"
+
 #if FASTGEMM_HAS_CUDA
 
 #include <cuda_runtime_api.h>
@@ -18,6 +20,7 @@ namespace {
 struct Known {
   std::string name, library, sm80, sm90a;  // empty reason: available
   size_t shared_bytes = 0;                 // a block's most
+  int capability = 0;                      // 10 * major + minor
   uint64_t number = 0;
 };
 
@@ -36,7 +39,7 @@ Known examine(int device) {
            " multiprocessors";
   k.number = gpu_number(k.name);
   k.shared_bytes = properties.sharedMemPerBlockOptin;
-  const int capability = 10 * properties.major + properties.minor;
+  const int capability = k.capability = 10 * properties.major + properties.minor;
   const std::string here = std::string(properties.name) + " has compute capability " +
                            std::to_string(capability / 10) + "." + std::to_string(capability % 10);
   const std::string archs = FASTGEMM_CUDA_ARCHS;
@@ -83,6 +86,9 @@ const char* unavailable_sm80(int shared_bytes, const char* too_little) {
   return reason || current().shared_bytes >= size_t(shared_bytes) ? reason : too_little;
 }
 const char* unavailable_sm90a() { return or_null(current().sm90a); }
+bool has_fast_float64() {
+  return has_fast_float64(simulating() ? simulated_capability() : current().capability);
+}
 const char* unavailable_library() { return or_null(current().library); }
 const char* device_name() { return current().name.c_str(); }
 uint64_t device_number() { return current().number; }
@@ -112,6 +118,7 @@ const char* unavailable_sm80() {
 }
 const char* unavailable_sm80(int, const char*) { return unavailable_sm80(); }
 const char* unavailable_sm90a() { return unavailable_sm80(); }
+bool has_fast_float64() { return simulating() && has_fast_float64(simulated_capability()); }
 const char* unavailable_library() { return unavailable_sm80(); }
 const char* device_name() { return ""; }
 uint64_t device_number() { return 0; }

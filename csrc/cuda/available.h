@@ -18,6 +18,14 @@ const char* unavailable_sm80();
 const char* unavailable_sm80(int shared_bytes, const char* too_little);
 const char* unavailable_sm90a();  // wgmma, setmaxnreg: compute capability 9.0 exactly
 
+// Whether float64 runs at half the rate of float32, and not at 1/32 or 1/64 of it: on the current device, or
+// on the one that this thread simulates. (CUDA C++ Programming Guide, "Throughput of Native Arithmetic
+// Instructions": 32 or 64 results a cycle and multiprocessor, or 2.)
+bool has_fast_float64();
+constexpr bool has_fast_float64(int capability) {
+  return capability == 80 || capability == 90 || capability == 100;
+}
+
 const char* unavailable_library();  // what vendor libraries need: a build with CUDA, and a GPU
 
 // The current device as the tuning tables know it ("NVIDIA H200, 132 multiprocessors"), and the number that

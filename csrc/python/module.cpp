@@ -61,7 +61,7 @@ using KeyTuple = std::tuple<std::string, std::string, std::string, std::string, 
 TuningKey to_key(const KeyTuple& t) {
   TuningKey k;
   k.op = parse<Op>(std::get<0>(t), 3, "op");
-  k.device = parse<Device>(std::get<1>(t), 2, "device");
+  k.device = parse<Device>(std::get<1>(t), 3, "device");
   k.type = parse<DType>(std::get<2>(t), 11, "dtype");
   k.out_type = parse<DType>(std::get<3>(t), 11, "dtype");
   k.precision = parse<Precision>(std::get<4>(t), 5, "precision");

@@ -277,13 +277,18 @@ Schedule<Accumulator<T>> make_schedule(int64_t rows, int64_t columns, int64_t k,
   return s;
 }
 
+template <class T>
+Boxes boxes_of_result(const Gemm<T>& g) {
+  return {g.result.out, g.result.row_stride, g.result.batch_stride};
+}
+
 template <class S, class T>
 void launch_tiles(const Gemm<T>& g, const BoxOperands<T>& operands, int batch, RowCopies& copies,
                   Context& context) {
   int blocks = 0;
   const auto [a, b, transposed] = operands;
   const Result<T>& r = g.result;
-  const Boxes result{r.out, r.row_stride, r.batch_stride};
+  const Boxes result = boxes_of_result(g);
   const bool in_boxes = result.writable(g, batch);
   Arguments<T> arguments{r.alpha,
                          r.beta,
@@ -311,14 +316,15 @@ void launch_tiles(const Gemm<T>& g, const BoxOperands<T>& operands, int batch, R
   operands.with_majors(run);
 }
 
-// Whether narrow tiles leave so many more multiprocessors at work that they are done first.
+// Whether narrow tiles leave so many more multiprocessors at work that they are done first. Where C is not
+// stored in boxes, warps store it, and a tile's last sums wait for those, however few columns it has (bf16 at
+// 4095 x 4097 x 4093: 8 waves of narrow tiles take 268 us, 5 of wide ones 241; 3001 x 2999 x 3003: 5 take
+// 120, 3 take 118).
 template <class T>
-bool suits_narrow(int64_t rows, int64_t columns, int batch, bool copied) {
+bool narrow_tiles_win(int64_t rows, int64_t columns, int batch, bool in_boxes) {
   // Of a wide tile. (tf32 at 4095 x 4097 x 4093: 8 waves of narrow ones take 485 us, from registers 550; 4 of
-  // wide ones 366.) Results whose rows are not aligned, as those of copied operands, are stored by warps, and
-  // a tile's last sums wait for those, however few columns it has (bf16 at 4095 x 4097 x 4093: 8 waves of
-  // narrow tiles take 268 us, 5 of wide ones 241; 3001 x 2999 x 3003: 5 take 120, 3 take 118).
-  const double kNarrowTime = sizeof(T) == 4 ? 0.7 : copied ? 0.63 : 0.56;
+  // wide ones 366.)
+  const double kNarrowTime = sizeof(T) == 4 ? 0.7 : in_boxes ? 0.56 : 0.63;
   const auto waves = [&](int64_t m, int64_t n) {
     return double(ceil_div(batch * ceil_div(rows, m) * ceil_div(columns, n), multiprocessors()));
   };
@@ -331,7 +337,8 @@ void gemm_tiles(const Gemm<T>& problem, int batch, Context& context) {
   const BoxOperands<T> operands(problem, batch, copies, context, true);
   Gemm<T> g = problem;
   if (g.m == 1) g.result.row_stride = ceil_div(g.n, 16) * 16;
-  suits_narrow<T>(operands.a.side, operands.b.side, batch, !copies.empty())
+  const bool in_boxes = boxes_of_result(g).writable(g, batch);
+  narrow_tiles_win<T>(operands.a.side, operands.b.side, batch, in_boxes)
       ? launch_tiles<NarrowTile>(g, operands, batch, copies, context)
       : launch_tiles<WideTile>(g, operands, batch, copies, context);
 }

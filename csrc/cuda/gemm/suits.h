@@ -6,6 +6,8 @@
 #include <algorithm>
 
 #include "core/problem.h"
+#include "core/tuning.h"
+#include "cuda/available.h"
 
 namespace fastgemm {
 
@@ -16,16 +18,37 @@ inline int64_t stages(const GemmProblem& p) {  // of 128 bytes of k
   return (p.k * element_size(p.type) + 127) / 128;
 }
 
-// Mostly what cuBLAS takes less than 15 us for: of 404 sizes of chance another own kernel is faster by a
-// tenth at 44 in float32 (few columns, k of some hundreds) and at 63 in bf16 (a large C of short sums).
-// Batches and bytes were not compared.
-inline bool suits_direct(const GemmProblem& p) {
-  return p.batch == 1 && p.type != DType::i8 && std::min(p.m, p.n) > 16 && tiles(p, 32) * p.k <= 96 << 10;
+inline double products(const GemmProblem& p) {
+  return double(p.batch) * double(p.m) * double(p.n) * double(p.k);
 }
 
-// At four times as much wgmma_specialized is faster. Bytes that do not lie along k would have to be copied.
+// Where other kernels have few tiles, or would have to copy operands. float64: one tile of dmma on each
+// multiprocessor takes as long as 1000 of these, and dmma does not split k. float32 is multiplied in fp64,
+// which must be fast. 16-bit types: not where C is large, which wgmma_specialized stores faster. Bytes were
+// not compared.
+inline bool suits_direct(const GemmProblem& p) {
+  constexpr int64_t kMultiprocessors = 132, kTilesOfAWave = 1000, kMostElements = 16 << 20;
+  const int64_t own = tiles(p, 32), work = own * p.k;
+  switch (p.type) {
+    case DType::f64:
+      return work <= 768 << 10 ||
+             own <= (tiles(p, 128) + kMultiprocessors - 1) / kMultiprocessors * kTilesOfAWave;
+    case DType::f32:
+      return cuda::has_fast_float64() && (p.batch == 1 ? work <= 384 << 10 : work <= 64 << 10 && own < 1024);
+    case DType::f16:
+    case DType::bf16:
+      return (p.k < 8 || !alignment_of(p).inputs) && work <= (p.batch == 1 ? 384 : 64) << 10 &&
+             p.batch * p.m * p.n <= kMostElements;
+    default:
+      return false;
+  }
+}
+
+// At four times as much wgmma_specialized is faster. Operands that would have to be copied are left to direct
+// (16-bit types), to wgmma_specialized (bytes that do not lie along k).
 inline bool suits_small_tile(const GemmProblem& p) {
-  const bool in_place = p.type != DType::i8 || (p.a.col_stride == 1 && p.b.row_stride == 1);
+  const bool along_k = p.a.col_stride == 1 && p.b.row_stride == 1;
+  const bool in_place = p.type == DType::i8 ? along_k : alignment_of(p).inputs;
   return in_place && tiles(p, 64) * stages(p) <= 1024;
 }
 
@@ -37,23 +60,23 @@ inline bool suits_skinny(const GemmProblem& p) {
          double(p.batch) * double(side) * double(p.k) * element_size(p.type) >= 4 << 20;
 }
 
-// Where the launch and the first misses decide: X small against what tensor cores gain by reading it once for
-// all of the narrow side (16-bit types and bytes), or by summing for free (float32, as six products). int32
-// has nothing faster here; float64 has at 53 of 459 sizes of chance, direct where the narrow side is above 8.
-// (float32 NT: 1 x 8192 x 8192 77 us, bf16x6_fused 85; 2103 x 6 x 3882 27 against 35; 16 x 8192 x 8192 125
-// against 88.)
+// Where the launch and the first misses decide, so that plain multiply-adds are enough: few products; with up
+// to 4 rows of the narrow side any number, but that 16-bit types gain by tensor cores where there are many.
+// (float32 1 x 8192 x 8192: 77 us, bf16x6_fused 85.) int32 has nothing but int8x10, which first cuts its
+// operands into planes. Bytes were not compared.
 inline bool suits_narrow(const GemmProblem& p) {
   const int64_t narrow = std::min(p.m, p.n);
-  if (narrow > 16 || p.batch >= 16) return false;
-  if (p.type == DType::f64 || p.type == DType::i32) return true;
-  const int64_t most = int64_t{narrow <= 4 ? 16 : narrow <= 8 ? 4 : 1} << (p.type == DType::f32 ? 24 : 20);
-  return double(p.batch) * double(std::max(p.m, p.n)) * double(p.k) * element_size(p.type) <= double(most);
+  if (p.batch >= 16) return false;
+  if (p.type == DType::i32) return narrow <= 16 || products(p) <= 16 << 20;
+  if (p.type == DType::i8) return narrow <= 16 && products(p) <= 16 << 20;
+  if (narrow <= 4) return element_size(p.type) >= 4 || products(p) <= 8 << 20;
+  return narrow <= 32 && products(p) <= 2 << 20;
 }
 
 // So many ways to cut k that one block would add for a long time, and so much k that writing and reading the
 // parts does not count.
 inline bool suits_split_k(const GemmProblem& p) {
-  return tiles(p, 128) <= 64 && stages(p) >= std::max<int64_t>(4 * tiles(p, 128), 64);
+  return tiles(p, 128) <= 64 && stages(p) >= std::max<int64_t>(2 * tiles(p, 128), 40);
 }
 
 // Where bf16x6's pre-pass would take longer than what it saves: C narrow, or small against k, or small
@@ -63,6 +86,9 @@ inline bool suits_fused(const GemmProblem& p) {
   const int64_t narrow = std::min(p.m, p.n), wide = std::max(p.m, p.n);
   return narrow <= 128 || wide <= 256 || (wide <= 512 && p.k >= 4 * wide);
 }
+
+// The same for three products of planes. bf16x6_fused is no less precise.
+inline bool suits_three_planes(const GemmProblem& p) { return !suits_fused(p); }
 
 // Batches of matrices so small that tiles for tensor cores would be mostly empty.
 inline bool suits_batched(const GemmProblem& p) {

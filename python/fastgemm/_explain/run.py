@@ -56,6 +56,11 @@ def kernels_of(module: ModuleType) -> Iterator[None]:
         running.install()
 
 
+def _facts(gpu: GPU) -> dict[str, int]:
+    """What the simulator knows of a GPU."""
+    return {"multiprocessors": gpu.multiprocessors, "capability": int(gpu.capability.replace(".", ""))}
+
+
 @contextlib.contextmanager
 def simulate(gpu: str | None = None) -> Iterator[None]:
     """CPU tensors run the CUDA kernels, on a simulated GPU with all checks.
@@ -68,16 +73,18 @@ def simulate(gpu: str | None = None) -> Iterator[None]:
     Ctrl-C acts when the op returns.
 
     Args:
-        gpu: whose number of multiprocessors persistent kernels see; ``None`` means a few, so that their blocks
-            take several turns on small problems.
+        gpu: whose number of multiprocessors persistent kernels see, and for which a level picks its kernel;
+            ``None`` is an H200 of a few multiprocessors, so that blocks take several turns on small problems.
 
     Raises:
         ValueError: unknown ``gpu``.
         RuntimeError: nested, or the package was built without the simulator.
     """
-    multiprocessors = find_gpu(gpu).multiprocessors if gpu is not None else 3
+    options = _facts(find_gpu(DEFAULT_GPU if gpu is None else gpu))
+    if gpu is None:
+        options["multiprocessors"] = 3
     simulator = load_simulator()
-    simulator.begin(count=False, raise_problems=True, multiprocessors=multiprocessors, max_blocks=0)
+    simulator.begin(count=False, raise_problems=True, max_blocks=0, **options)
     try:
         yield
     finally:
@@ -148,8 +155,7 @@ def _notes(launches: tuple[Launch, ...], row: KernelInfo | None, gpu: GPU) -> It
 
 def _count(simulator: ModuleType, gpu: GPU, call: Callable[[], Tensor]) -> tuple[list[dict], str | None]:
     """What the simulator saw of a call, and the message it ended with, if a kernel's fault stopped it."""
-    options = {"multiprocessors": gpu.multiprocessors, "max_blocks": COUNTED_BLOCKS}
-    simulator.begin(count=True, raise_problems=False, **options)
+    simulator.begin(count=True, raise_problems=False, max_blocks=COUNTED_BLOCKS, **_facts(gpu))
     error = None
     try:
         call()
@@ -188,7 +194,8 @@ def explain(
         trans_a: the first operand of gemm is stored transposed, ``(K, M)``.
         trans_b: the second is stored as ``(N, K)``.
         precision: of float32 products, as for :func:`fastgemm.matmul`; ``None`` is ``"ieee"``.
-        gpu: the GPU for occupancy and roofline: A100, H100, H200, L40S or RTX 4090.
+        gpu: the GPU for occupancy and roofline, and for which a level picks its kernel: A100, H100, H200, L40S or
+            RTX 4090.
 
     Returns:
         A :class:`Report`, with what the checks found in ``problems``.

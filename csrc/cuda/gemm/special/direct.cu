@@ -9,7 +9,9 @@
 //     of a tile and their sums meet in shared memory, in a fixed order, and then blocks do (sums/splits.cuh);
 //     where there are many, a warp has a tile alone;
 //   - two depths of a step: for k up to 8 elements (16-bit types: 16) half the loads and registers.
-// float32 is multiplied in fp64, where its products are exact.
+// float32 is multiplied in fp64, where its products are exact; level 6 leaves it to GPUs whose fp64 is fast.
+// What grows out of it is in suits.h: float64 whose large tiles would be few, 16-bit operands whose rows begin
+// anywhere, which tiles of shared memory would have to be copied for.
 #include "cuda/gemm/level5/choice.cuh"
 #include "cuda/gemm/levels.h"
 #include "cuda/gemm/operands/packed_operand.cuh"

@@ -11,6 +11,7 @@
 namespace fastgemm::FASTGEMM_TARGET {
 
 inline constexpr int kNarrowThreads = 256;
+inline constexpr int64_t kMostNarrowPart = 1 << 30;  // of k, for a block
 
 // X: (wide, k), the operand with more rows; Y: (narrow, k). C or its transpose is X times the transpose of Y.
 template <class T>
@@ -29,6 +30,13 @@ struct NarrowProblem {
     std::swap(wide, narrow);
   }
 };
+
+// Whether matrices of the batch, and the parts that the k of each is cut into, are no more than gridDim.z may
+// be.
+template <class T>
+bool fits_grid(const NarrowProblem<T>& p) {
+  return p.batch * ceil_div(p.k, kMostNarrowPart) <= 65535;
+}
 
 // What a load of X brings: one element; neighbours along k, and then of Y as well; or neighbouring rows.
 enum class Reads : uint8_t { elements, along_k, along_rows };
@@ -70,17 +78,16 @@ bool lines_along_k(const NarrowProblem<T>& p) {
 template <class Thread, class T>
 NarrowPlan narrow_plan(const NarrowProblem<T>& p) {
   constexpr double kStep = 0.55, kBlock = 0.7, kSums = 0.12, kBytes = 40e3, kSecondLaunch = 1.8;
-  constexpr int64_t kAll = kNarrowThreads, kMostPart = 1 << 30, kLongestChain = 1024, kMostRows = 64;
+  constexpr int64_t kAll = kNarrowThreads, kLongestChain = 512, kMostRows = 64;
   constexpr int kStepK = Thread::kPerLoadK * Thread::kUnroll;
   const auto power = [](int64_t x) { return int64_t(std::bit_ceil(uint64_t(std::max<int64_t>(x, 1)))); };
   const bool along_k = lines_along_k<Thread>(p);
   const int64_t rows = ceil_div(p.wide, Thread::kRows);
-  // Neighbouring threads read whole lines. Chains of about 1024 values bound the error of float32 sums: at
-  // their worst, around k = 8192 with a chain for every eighth of k, 11 u for uniform numbers (emulated; 5.5
-  // with 512).
+  // Neighbouring threads read whole lines. A thread adds 512 values one after another, or a 256th of k, which
+  // bounds the error of float32 sums: around k = 8192 to 6 u for uniform numbers (emulated; 11 u with 1024).
   constexpr int64_t kLine = Thread::kPerLoad > 1 ? 8 : 32;
   const int64_t most_k = std::min(power(ceil_div(p.k, kStepK)), kAll);
-  const int64_t least_k = std::min(power(p.k / kLongestChain), kAll);
+  const int64_t least_k = std::min(power(ceil_div(p.k, kLongestChain)), kAll);
   int64_t most = std::min({power(rows), kMostRows, kAll / least_k});
   if (along_k) most = std::min(most, kAll / std::min(most_k, kLine));
   int64_t least = std::min(most, kAll / most_k);
@@ -92,7 +99,7 @@ NarrowPlan narrow_plan(const NarrowProblem<T>& p) {
     const int64_t tiles = p.batch * ceil_div(rows, threads) * ceil_div(p.narrow, Thread::kNarrow);
     const int64_t room =
         std::min<int64_t>({steps, 64, std::max<int64_t>(Thread::kResident * sms / tiles, 1)});
-    const int64_t least_splits = ceil_div(p.k, kMostPart);
+    const int64_t least_splits = ceil_div(p.k, kMostNarrowPart);
     for (const int64_t wanted : {least_splits, std::max(least_splits, room)}) {
       const int64_t part_steps = ceil_div(steps, std::max<int64_t>(wanted, 1));
       const int64_t splits = ceil_div(steps, part_steps), blocks = tiles * splits;
@@ -111,23 +118,29 @@ NarrowPlan narrow_plan(const NarrowProblem<T>& p) {
   return best;
 }
 
-// Whether loads of `count` elements meet all of them: whole vectors from aligned places.
+// One of the sides of a matrix that loads do not go along.
+struct OtherSide {
+  int64_t extent, stride;
+};
+
+// Whether loads of `count` elements along a side meet all of it: whole vectors from aligned places.
 template <class T>
-bool whole_vectors(const T* data, int64_t extent, int count, std::initializer_list<int64_t> strides) {
+bool whole_vectors(const T* data, int64_t extent, int count, std::initializer_list<OtherSide> others) {
   if (extent % count != 0 || !is_aligned(data, count * sizeof(T))) return false;
-  return std::all_of(strides.begin(), strides.end(), [&](int64_t s) { return s % count == 0; });
+  return std::ranges::all_of(others, [&](OtherSide o) { return o.extent == 1 || o.stride % count == 0; });
 }
 
 template <class T>
 bool reads_along_k(const NarrowProblem<T>& p) {
   constexpr int kCount = NarrowThread<T, 1, Reads::along_k>::kPerLoad;
-  return p.x_k == 1 && p.y_k == 1 && whole_vectors(p.x, p.k, kCount, {p.x_row, p.x_batch}) &&
-         whole_vectors(p.y, p.k, kCount, {p.y_row, p.y_batch});
+  return p.x_k == 1 && p.y_k == 1 &&
+         whole_vectors(p.x, p.k, kCount, {{p.wide, p.x_row}, {p.batch, p.x_batch}}) &&
+         whole_vectors(p.y, p.k, kCount, {{p.narrow, p.y_row}, {p.batch, p.y_batch}});
 }
 template <class T>
 bool reads_along_rows(const NarrowProblem<T>& p) {
   constexpr int kCount = NarrowThread<T, 1, Reads::along_rows>::kPerLoad;
-  return p.x_row == 1 && whole_vectors(p.x, p.wide, kCount, {p.x_k, p.x_batch});
+  return p.x_row == 1 && whole_vectors(p.x, p.wide, kCount, {{p.k, p.x_k}, {p.batch, p.x_batch}});
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -1,0 +1,90 @@
+// How narrow products are laid out over threads and blocks, at sizes that nothing runs here.
+#include <cstdio>
+#include <random>
+#include <stdexcept>
+#include <string>
+
+#include "support.h"
+
+// After the standard library's: nvcc's __noinline__ is a macro there.
+#include "cuda/gemm/levels.h"
+#include "cuda/gemm/special/narrow_plan.cuh"
+#include "simt/session.h"
+
+namespace fastgemm::simt {
+namespace {
+
+int failures = 0;
+void expect(bool right, const std::string& what) {
+  if (!right) ++failures, std::printf("wrong: %s\n", what.c_str());
+}
+
+constexpr int64_t kMostBlocksZ = 65535;
+
+// batch matrices (wide, k) times (k, narrow), both operands along k.
+GemmProblem problem_of(int64_t wide, int64_t narrow, int64_t k, int64_t batch) {
+  GemmProblem p;
+  p.m = wide, p.n = narrow, p.k = k, p.batch = batch;
+  p.a = {nullptr, k, 1, wide * k}, p.b = {nullptr, 1, k, narrow * k};
+  p.out = {nullptr, narrow, 1, wide * narrow};
+  return p;
+}
+
+template <class Thread>
+void check_plan(const NarrowProblem<float>& p, const std::string& what) {
+  const NarrowPlan plan = narrow_plan<Thread>(p);
+  expect(int64_t{plan.splits} * plan.part >= p.k, what + ": all of k has a block");
+  expect(int64_t{plan.splits - 1} * plan.part < std::max<int64_t>(p.k, 1), what + ": no block is idle");
+  expect(p.batch * int64_t{plan.splits} <= kMostBlocksZ, what + ": gridDim.z");
+  const int64_t step = Thread::kPerLoadK * Thread::kUnroll, threads_k = kNarrowThreads / plan.threads_rows;
+  const int64_t chain = ceil_div(std::min<int64_t>(plan.part, p.k), threads_k);
+  const int64_t longest = std::max<int64_t>(512, ceil_div(p.k, kNarrowThreads));
+  expect(threads_k * plan.threads_rows == kNarrowThreads, what + ": every thread has a place");
+  expect(chain <= longest + step, what + ": values that a thread adds one after another");
+}
+
+void plans() {
+  std::mt19937 random(std::random_device{}());
+  const auto size = [&](int bits) { return int64_t(1 + random() % (1u << (random() % unsigned(bits) + 1))); };
+  for (int i = 0; i < 2000; ++i) {
+    session().options.multiprocessors = random() % 2 ? 132 : 3;
+    const int64_t wide = size(14), narrow = size(4), k = size(31), batch = size(16);
+    const NarrowProblem<float> p(gemm_of<float>(problem_of(wide, narrow, k, batch)), int(batch));
+    const std::string what = std::to_string(batch) + " x " + std::to_string(wide) + " x " +
+                             std::to_string(narrow) + " x " + std::to_string(k);
+    if (!fits_grid(p)) continue;
+    check_plan<NarrowThread<float, 1, Reads::along_k>>(p, what);
+    check_plan<NarrowThread<float, 1, Reads::elements>>(p, what);
+    check_plan<NarrowThread<float, 4, Reads::along_rows>>(p, what);
+    check_plan<NarrowThread<float, 8, Reads::elements>>(p, what);
+  }
+}
+
+// The name of the kernel whose first access, to nothing, ends the simulation.
+std::string ran(int64_t k, int64_t batch) {
+  test::ThreadContext context(1);
+  try {
+    gemm_narrow(problem_of(1, 1, k, batch), context);
+  } catch (const std::exception& fault) {
+    return fault.what();
+  }
+  return "nothing";
+}
+
+void more_blocks_than_a_grid_has() {
+  const auto expect_in = [](const std::string& fault, const char* kernel) {
+    expect(fault.find(kernel) != std::string::npos, fault);
+  };
+  expect_in(ran(kMostNarrowPart + 8, kMostBlocksZ / 2), "'narrow'");
+  expect_in(ran(kMostNarrowPart + 8, kMostBlocksZ / 2 + 1), "'small'");
+}
+
+}  // namespace
+}  // namespace fastgemm::simt
+
+int main() {
+  fastgemm::simt::plans();
+  fastgemm::simt::more_blocks_than_a_grid_has();
+  std::printf("%d failures\n", fastgemm::simt::failures);
+  return fastgemm::simt::failures ? 1 : 0;
+}
