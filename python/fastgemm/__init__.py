@@ -12,6 +12,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import torch  # first: loads libtorch, which the op library below binds to
+from torch import _C
 
 # The first loads the op library, which registers torch.ops.fastgemm, or says why it cannot.
 from . import _compatibility, _introspect, nn  # noqa: F401
@@ -71,20 +72,22 @@ def _torch_computes(device: str, dtype: str, precision: str) -> bool:
 
     By default torch lets cuBLAS round the partial sums of 16-bit products to 16 bits where it splits K. In
     deterministic mode it refuses cuBLAS unless the environment makes cuBLAS's workspaces reproducible.
+
+    Small products ask on every call, so the flags are read by the functions of torch._C that torch.backends and
+    torch.are_deterministic_algorithms_enabled call: 0.3 us in place of 1.1.
     """
-    if (
-        device == "cuda"
-        and torch.are_deterministic_algorithms_enabled()
-        and os.environ.get("CUBLAS_WORKSPACE_CONFIG") not in (":4096:8", ":16:8")
+    if device == "cpu":
+        return precision == "ieee" and _C._get_fp32_precision_getter("mkldnn", "matmul") in ("none", "ieee")
+    if _C._get_deterministic_algorithms() and os.environ.get("CUBLAS_WORKSPACE_CONFIG") not in (
+        ":4096:8",
+        ":16:8",
     ):
         return False
+    if dtype == "float32":
+        return precision == torch_fp32_precision()
     if dtype == "float16":
         return not torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction
-    if dtype == "bfloat16":
-        return not torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
-    if device == "cuda":
-        return precision == torch_fp32_precision()
-    return precision == "ieee" and torch.backends.mkldnn.matmul.fp32_precision in ("none", "ieee")
+    return not torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
 
 
 _introspect.set_framework_probe(_torch_computes)
