@@ -8,6 +8,7 @@ import warnings
 import fastgemm
 import pytest
 import torch
+from fastgemm import _flags
 from reference import (
     DEVICES,
     by_name,
@@ -105,7 +106,7 @@ def test_torchs_cublas_counts_only_where_it_is_deterministic(monkeypatch):
     """torch refuses cuBLAS in this mode unless CUBLAS_WORKSPACE_CONFIG makes it reproducible."""
 
     def computes():
-        return fastgemm._torch_computes("cuda", "float32", fastgemm.ops.torch_fp32_precision())
+        return _flags.torch_computes("cuda", "float32", _flags.torch_fp32_precision())
 
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     assert not computes()
@@ -115,7 +116,7 @@ def test_torchs_cublas_counts_only_where_it_is_deterministic(monkeypatch):
     torch.use_deterministic_algorithms(False)
     assert computes()
     torch.use_deterministic_algorithms(True)
-    assert fastgemm._torch_computes("cpu", "float32", "ieee")
+    assert _flags.torch_computes("cpu", "float32", "ieee")
 
 
 @pytest.mark.skipif("cuda" not in DEVICES, reason="needs a GPU")

@@ -25,12 +25,11 @@ from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from . import _autocast, _errors
 from ._autograd import AddFunction, GemmFunction, TransposeFunction
+from ._flags import torch_fp32_precision
 
 _compiler = torch.compiler
 _is_grad_enabled = torch.is_grad_enabled
 _increment_version = torch._C._increment_version  # so that autograd notices what the ops wrote; 0.16 us
-# What torch.backends.cuda.matmul.fp32_precision calls; going through those objects takes 0.7 us more.
-_fp32_precision = torch._C._get_fp32_precision_getter
 _ops = torch.ops.fastgemm
 
 # What OpOverload.__call__ calls; skipping that Python frame saves 0.4 us of about 3.
@@ -56,15 +55,6 @@ def _needs_function(a: Tensor, b: Tensor, c: Tensor | None = None) -> bool:
     ):
         return True
     return forward_ad._current_level >= 0 or peek_interpreter_stack() is not None
-
-
-def torch_fp32_precision() -> str:
-    """The precision torch's own float32 products have on CUDA, as a name that the ops take."""
-    return "tf32" if _fp32_precision("cuda", "matmul") == "tf32" else "ieee"
-
-
-# What torch.compiler.assume_constant_result sets; calling it would import torch._dynamo, which takes 1 s.
-torch_fp32_precision._dynamo_marked_constant = True
 
 
 def _product(a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, options: dict[str, Any]) -> Tensor:

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from . import _introspect
-from .ops import torch_fp32_precision
+from ._flags import torch_fp32_precision
 from .table import WIDTH_NAMES, KernelInfo, kernels
 
 FORMAT = 1
