@@ -245,7 +245,7 @@ def gemm(
         ``(..., M, N)``, of the dtype that :func:`matmul` returns. With K = 0 it is ``beta * c``, or zeros.
 
     Raises:
-        TypeError: an operand is no tensor, or its dtype is not supported.
+        TypeError: an operand is no tensor, or its dtype is not supported; a scale is a tensor.
         NotImplementedError: an operand is sparse or quantized, or its device has no kernels.
         ValueError: shapes, dtypes or devices do not go together; ``alpha`` or ``beta`` is not whole for integers;
             unknown ``kernel``, ``level`` or ``precision``.
@@ -258,6 +258,7 @@ def gemm(
         return _overridden(gemm, (a, b, c, out), a, b, c, **scales, **options)
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
         raise _errors.not_a_tensor(a=a, b=b)
+    _errors.refuse_tensor_scales(alpha=alpha, beta=beta)
     options = _options(a, level, kernel, precision, out, out_dtype)
     if alpha != 1.0:
         options["alpha"] = alpha
@@ -340,7 +341,7 @@ def add(
         integers wrap.
 
     Raises:
-        TypeError: an operand is no tensor, or its dtype is not supported.
+        TypeError: an operand is no tensor, or its dtype is not supported; a scale is a tensor.
         NotImplementedError: an operand is sparse or quantized, or its device has no kernels.
         ValueError: shapes, dtypes or devices do not go together; ``alpha`` is not whole for integers; unknown
             ``kernel`` or ``level``.
@@ -351,6 +352,7 @@ def add(
         return _overridden(add, (a, b, out), a, b, alpha=alpha, level=level, kernel=kernel, out=out)
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
         raise _errors.not_a_tensor(a=a, b=b)
+    _errors.refuse_tensor_scales(alpha=alpha)
     if is_compiling():
         if out is None:
             return _ops.add.default(a, b, alpha=alpha, level=level, impl=kernel)
@@ -394,6 +396,7 @@ def add_(
         return _overridden(add_, (a, b), a, b, alpha=alpha, level=level, kernel=kernel)
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
         raise _errors.not_a_tensor(a=a, b=b)
+    _errors.refuse_tensor_scales(alpha=alpha)
     wants_gradient = torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)
     if is_compiling() and not wants_gradient:
         _ops.add_.default(a, b, alpha=alpha, level=level, impl=kernel)
