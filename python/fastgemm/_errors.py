@@ -31,8 +31,8 @@ def refuse_tensor_scales(**scales: object) -> None:
     for name, value in scales.items():
         if isinstance(value, Tensor):
             raise TypeError(
-                f"fastgemm: {name} must be a number, got a tensor, which would get no gradient: pass {name}.item(), "
-                "or multiply an operand or the result by it"
+                f"fastgemm: {name} must be a number, got a tensor, which would get no gradient: "
+                f"pass {name}.item(), or multiply an operand or the result by it"
             )
 
 

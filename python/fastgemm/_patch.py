@@ -119,7 +119,7 @@ def _product(
         signature = id(func), a.dtype, b.dtype, a.device, b.device, sizes, flags, scales
         route = mode.routed._routes.get(signature)
         if route is None:
-            route = _route(mode, func, a, b, dict(scales))
+            route = _route(mode, func, a, b, c is not None, dict(scales))
             mode.routed._keep(signature, route)
         if type(route) is not str and not route.is_torchs:
             result = _run(a, b, c, out, route.options)
@@ -152,7 +152,7 @@ class _Route(NamedTuple):
     count: Count
 
 
-def _route(mode: _Mode, func: Any, a: Tensor, b: Tensor, scales: Keywords) -> _Route | str:
+def _route(mode: _Mode, func: Any, a: Tensor, b: Tensor, adds: bool, scales: Keywords) -> _Route | str:
     """How a product of this signature is computed, or why fastgemm does not take it."""
     rank = 3 if "bmm" in _name(func) else 2
     for x in (a, b):
@@ -165,7 +165,7 @@ def _route(mode: _Mode, func: Any, a: Tensor, b: Tensor, scales: Keywords) -> _R
     if rank == 3 and a.shape[0] != b.shape[0]:
         return "batches of different sizes"  # torch does, too
     options = mode.options_for(a, scales)
-    kernel = _kernel(a, b, options)
+    kernel = _kernel(a, b, options, adds)
     is_torchs = "impl" not in options and _is_torchs(kernel, a, options.get("precision", "ieee"))
     return _Route(is_torchs, options, mode.routed._count_of(_name(func), "torch" if is_torchs else kernel))
 
@@ -183,12 +183,14 @@ def _is_torchs(kernel: str, a: Tensor, precision: str) -> bool:
     return a.dtype is not torch.float32 or precision == torch_fp32_precision()
 
 
-def _kernel(a: Tensor, b: Tensor, options: Keywords) -> str:
+def _kernel(a: Tensor, b: Tensor, options: Keywords, adds: bool) -> str:
     if "impl" in options:
         return options["impl"]
     if 0 in a.shape or 0 in b.shape:
         return "none: nothing to multiply"
-    key = tuning.gemm_key(a, b, options.get("out_dtype"), options.get("precision", "ieee"))
+    accumulates = adds or "alpha" in options
+    types = options.get("out_dtype"), options.get("precision", "ieee")
+    key = tuning.gemm_key(a, b, *types, accumulates=accumulates)
     return tuning.chosen_kernel(key, options.get("level"))
 
 
