@@ -8,7 +8,7 @@ import warnings
 import fastgemm
 import pytest
 import torch
-from fastgemm import _flags
+from fastgemm import _flags, tuning
 from reference import (
     DEVICES,
     by_name,
@@ -100,6 +100,16 @@ def test_autotune_refuses():
         warnings.simplefilter("error")
         fastgemm.autotune(a, a, budget=0, save=False)
     fastgemm.tuning.clear_cache()
+
+
+@every_device
+def test_what_was_measured_before_is_used():
+    a = torch.randn(40, 40)
+    key = tuning.gemm_key(a, a)
+    for kernel in ("naive", "tiled" if a.is_cuda else "blocked"):
+        tuning._remember(key, kernel, tuning.environment(a.device))
+        assert kernels_that_ran(lambda: fastgemm.matmul(a, a)) == [kernel]
+    tuning.clear_cache()
 
 
 def test_torchs_cublas_counts_only_where_it_is_deterministic(monkeypatch):
