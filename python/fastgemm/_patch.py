@@ -133,8 +133,9 @@ def _product(
     # What torch does, it does here, since what it raises is not fastgemm's failure.
     if type(route) is str:
         return mode.pass_on(func, args, kwargs, route)
+    result = func._op(*args, **kwargs)
     mode.routed._add(route.count)
-    return func._op(*args, **kwargs)
+    return result
 
 
 def _run(a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, options: Keywords) -> Tensor:
