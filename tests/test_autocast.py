@@ -6,6 +6,7 @@ import fastgemm
 import pytest
 import torch
 from reference import DEVICES, every_device
+from torch.utils._python_dispatch import TorchDispatchMode
 
 LOWER = {"cpu": (torch.bfloat16, torch.float16), "cuda": (torch.float16, torch.bfloat16)}
 CASES = [(device, dtype) for device in DEVICES for dtype in LOWER[device]]
@@ -115,6 +116,29 @@ def test_what_is_kept_for_the_backward_pass_is_in_the_lower_type(device, dtype):
     with torch.autocast(device, dtype), hooks:
         fastgemm.matmul(a, b)
     assert kept == [dtype, dtype]
+
+
+class Casts(TorchDispatchMode):
+    """Counts the conversions to another dtype."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func is torch.ops.aten._to_copy.default
+        return func(*args, **(kwargs or {}))
+
+
+@each_lower
+@pytest.mark.parametrize(
+    ("matmul", "casts"), [(torch.matmul, 1), (fastgemm.matmul, 2)], ids=["torch", "fastgemm"]
+)
+def test_a_weight_is_cast_in_each_call(device, dtype, matmul, casts):
+    """torch keeps the copy of a parameter until autocast ends."""
+    weight = torch.randn(8, 8, device=device, requires_grad=True)
+    x = torch.randn(4, 8, device=device, dtype=dtype)
+    with torch.autocast(device, dtype), Casts() as seen:
+        matmul(x, weight), matmul(x, weight)
+    assert seen.count == casts
 
 
 @each_lower

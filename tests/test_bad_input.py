@@ -6,7 +6,8 @@ import fastgemm
 import pytest
 import torch
 
-A, B = torch.ones(3, 4), torch.ones(4, 5)
+A, B, ROW = torch.ones(3, 4), torch.ones(4, 5), torch.ones(5)
+SCALE = torch.tensor(2.0, requires_grad=True)  # torch would convert it to a number, and lose its gradient
 COMPLEX, INT64 = torch.complex64, torch.int64
 
 
@@ -223,6 +224,30 @@ BAD_GEMM = [
         r"alpha must be a whole number",
     ),
     ("alpha a string", lambda: fastgemm.gemm(A, B, alpha="2"), TypeError, r"alpha"),
+    (
+        "alpha a tensor",
+        lambda: fastgemm.gemm(A, B, alpha=SCALE),
+        TypeError,
+        r"alpha must be.*alpha\.item\(\)",
+    ),
+    (
+        "beta a tensor",
+        lambda: fastgemm.gemm(A, B, ROW, beta=SCALE),
+        TypeError,
+        r"beta must be.*beta\.item\(\)",
+    ),
+    (
+        "alpha a tensor, a gradient required",
+        lambda: fastgemm.gemm(A.clone().requires_grad_(), B, alpha=SCALE),
+        TypeError,
+        r"alpha must be a number",
+    ),
+    (
+        "alpha a tensor, out=",
+        lambda: fastgemm.gemm(A, B, alpha=SCALE.detach(), out=torch.empty(4, 5)),
+        TypeError,
+        r"alpha must be a number",
+    ),
 ]
 
 
@@ -298,6 +323,7 @@ BAD_ADD = [
     ("no tensor", lambda f: f(A, 1.0), TypeError, r"b must be a torch\.Tensor, got float"),
     ("sparse", lambda f: f(sparse(), A), NotImplementedError, r"a has layout"),
     ("alpha", lambda f: f(A.int(), A.int(), alpha=0.5), ValueError, r"alpha must be a whole number"),
+    ("alpha a tensor", lambda f: f(A.clone(), A, alpha=SCALE), TypeError, r"alpha must be.*alpha\.item\(\)"),
     ("level", lambda f: f(A, A, level=9), ValueError, r"level must be 1 to 7 or None, got 9"),
     ("kernel", lambda f: f(A, A, kernel="naiv"), ValueError, r"unknown kernel 'naiv'.*'naive"),
     ("device", lambda f: f(A, A.to("meta")), ValueError, r"one device"),

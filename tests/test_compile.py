@@ -8,9 +8,10 @@ import re
 import fastgemm
 import pytest
 import torch
-from reference import every_device
+from reference import DEVICES, every_device
 from torch._inductor.utils import run_and_get_code, run_fw_bw_and_get_code
 from torch.library import opcheck
+from torch.profiler import ProfilerActivity, profile
 
 ops = torch.ops.fastgemm
 
@@ -264,3 +265,27 @@ def test_no_graph_break_and_nothing_but_our_op():
     assert {t for t in targets if "fastgemm" in t} == {
         f"fastgemm.{op}.default" for op in ("gemm", "transpose", "add")
     }
+
+
+@pytest.mark.skipif("cuda" not in DEVICES, reason="needs a GPU")
+@pytest.mark.parametrize("device", ["cuda"])
+def test_reduced_overhead_is_one_launch_of_a_graph(device):
+    torch._dynamo.reset()
+
+    def chain(a, b):
+        for _ in range(3):
+            a = fastgemm.matmul(a, b).relu()
+        return a
+
+    a, b = torch.randn(32, 32), torch.randn(32, 32)
+    compiled = torch.compile(chain, fullgraph=True, mode="reduce-overhead")
+    with torch.no_grad():
+        for _ in range(4):  # warms up, records, replays
+            result = compiled(a, b).clone()
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as recorded:
+            compiled(a, b)
+            torch.cuda.synchronize()
+    torch.testing.assert_close(result, chain(a, b), rtol=1e-4, atol=1e-3)
+    launches = [e.name for e in recorded.events() if "Launch" in e.name]
+    assert sum("GraphLaunch" in name for name in launches) == 1, launches
+    assert not any("LaunchKernel" in name for name in launches), launches

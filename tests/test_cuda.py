@@ -57,6 +57,27 @@ def check(op: str, result: Tensor, a: Tensor, b: Tensor) -> None:
         assert torch.equal(result, a.mT if op == "transpose" else a + a)
 
 
+# Libraries
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+def test_cublaslt_adds_a_bias_row(dtype):
+    """In its epilogue; a plan is kept for the next call, the row's address is not."""
+    a, b = random_tensor(6, 70, 48, dtype=dtype), random_tensor(48, 96, dtype=dtype)
+    run = {"kernel": "cublaslt_1"}
+    for _ in range(2):
+        row = random_tensor(96, dtype=dtype)
+        check_gemm(a[0], b, row, **run)
+        check_gemm(a[0], b, row[None], alpha=-3, **run)
+        check_gemm(a, b, row, **run)
+        check_gemm(a[:, ::2], b, row, **run)
+    if dtype != torch.float32:
+        check_gemm(a[0], b, torch.randn(96), out_dtype=torch.float32, **run)
+    for c, scales in ((row, {"beta": 2}), (random_tensor(192, dtype=dtype)[::2], {})):
+        with pytest.raises(RuntimeError, match="a row as c with beta = 1"):
+            fastgemm.gemm(a[0], b, c, **scales, **run)
+
+
 # Streams
 
 

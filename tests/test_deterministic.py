@@ -8,6 +8,7 @@ import warnings
 import fastgemm
 import pytest
 import torch
+from fastgemm import _flags, tuning
 from reference import (
     DEVICES,
     by_name,
@@ -101,11 +102,21 @@ def test_autotune_refuses():
     fastgemm.tuning.clear_cache()
 
 
+@every_device
+def test_what_was_measured_before_is_used():
+    a = torch.randn(40, 40)
+    key = tuning.gemm_key(a, a)
+    for kernel in ("naive", "tiled" if a.is_cuda else "blocked"):
+        tuning._remember(key, kernel, tuning.environment(a.device))
+        assert kernels_that_ran(lambda: fastgemm.matmul(a, a)) == [kernel]
+    tuning.clear_cache()
+
+
 def test_torchs_cublas_counts_only_where_it_is_deterministic(monkeypatch):
     """torch refuses cuBLAS in this mode unless CUBLAS_WORKSPACE_CONFIG makes it reproducible."""
 
     def computes():
-        return fastgemm._torch_computes("cuda", "float32", fastgemm.ops.torch_fp32_precision())
+        return _flags.torch_computes("cuda", "float32", _flags.torch_fp32_precision())
 
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     assert not computes()
@@ -115,7 +126,7 @@ def test_torchs_cublas_counts_only_where_it_is_deterministic(monkeypatch):
     torch.use_deterministic_algorithms(False)
     assert computes()
     torch.use_deterministic_algorithms(True)
-    assert fastgemm._torch_computes("cpu", "float32", "ieee")
+    assert _flags.torch_computes("cpu", "float32", "ieee")
 
 
 @pytest.mark.skipif("cuda" not in DEVICES, reason="needs a GPU")

@@ -93,3 +93,8 @@ def test_aot_inductor_package(tmp_path):
     command = [sys.executable, "-c", LOAD, package, str(tmp_path / "data.pt")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.stdout.strip().endswith("right"), done.stderr[-2000:]
+    # The ops are fastgemm's: without it the package has none to call.
+    without = [sys.executable, "-c", LOAD.replace(", fastgemm", "")]
+    done = subprocess.run([*without, *command[3:]], capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0
+    assert "fastgemm" in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import random
 import threading
@@ -131,3 +132,31 @@ def test_backward_from_many_threads(threads):
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(lambda x: fastgemm.matmul(x, weight, level=2).sum().backward(), inputs))
     torch.testing.assert_close(weight.grad, sum(x.sum(0)[:, None].expand(6, 6) for x in inputs))
+
+
+def others_at_work(call) -> int:
+    """Steps that this thread takes while another one is inside ``call``."""
+    inside: list[float] = []
+
+    def work() -> None:
+        inside.append(time.perf_counter())
+        call()
+        inside.append(time.perf_counter())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    steps = []
+    while thread.is_alive():
+        steps.append(time.perf_counter())
+        time.sleep(1e-4)
+    begin, end = inside
+    assert end - begin > 0.05
+    return sum(begin + 0.01 < step < end - 0.01 for step in steps)  # before and after, the lock changes hands
+
+
+def test_calls_release_the_interpreters_lock():
+    a = torch.randn(700, 700)
+    fastgemm.matmul(a[:8, :8], a[:8, :8], level=1)
+    assert others_at_work(lambda: fastgemm.matmul(a, a, level=1)) > 10
+    keeps_the_lock = ctypes.PyDLL(None).usleep
+    assert others_at_work(lambda: keeps_the_lock(100_000)) <= 1

@@ -179,6 +179,23 @@ def test_a_precision_without_a_table_takes_that_of_ieee():
     assert _introspect.ranked(key_of(p), "another GPU") == []
 
 
+def test_a_large_c_gives_libraries_a_head_start():
+    """They add it in their epilogues; own kernels keep only leads that are larger than what reading it costs."""
+    gpu = H200["environment"]["gpu_model"]
+
+    def ranked(dtype, m, n, k, adds):
+        names = _introspect.ranked(
+            ("gemm", "cuda", dtype, dtype, "ieee", False, True, adds, 0, 1, m, n, k), gpu
+        )
+        return [name if name in ("torch", "cublaslt_1") else "own" for name in names]
+
+    linear = 8192, 3072, 1024
+    assert ranked("bfloat16", *linear, True)[0] != "own"
+    assert ranked("bfloat16", *linear, False).index("own") <= ranked("bfloat16", *linear, True).index("own")
+    assert ranked("float32", *linear, True)[0] == "own"  # twice as fast
+    assert ranked("bfloat16", 256, 256, 1024, True) == ranked("bfloat16", 256, 256, 1024, False)
+
+
 def test_static_tables_prefer_own_kernels_within_two_per_cent():
     def pick(**seconds):
         calls = {name: (lambda name=name: name) for name in seconds}

@@ -21,6 +21,7 @@ A marked block is replaced whole:
                               tables summary, ratios, sizes, exceptions, special and integers, and the
                               pictures normwise, componentwise and ratio; cpu_accuracy_NAME: tables of CPUs
     <!-- transformer:begin -->  from results/**/transformer.json (`python examples/transformer.py --json`)
+    <!-- transformer_wide:begin -->  from results/**/transformer_wide.json (the same with `--size cuda-wide`)
     <!-- overhead:begin -->   host time of a small product, compiled and not, from results/**/overhead.json
                               (`fastgemm bench --overhead --json`)
     <!-- kernels:begin -->    the kernel table
@@ -179,6 +180,7 @@ class Site:
             "ladder_picture": lambda: sections("ladder", markdown.place, "cuda"),
             "reference": lambda: sections("reference", markdown.means_section, "cpu"),
             "transformer": lambda: sections("transformer", transformer_markdown.section),
+            "transformer_wide": lambda: sections("transformer_wide", transformer_markdown.section),
             "overhead": lambda: sections("overhead", markdown.overhead_section),
             "kernels": lambda: markdown.kernel_section(fastgemm.kernels()),
             "explain": lambda: explain_section(os.path.relpath(self.images / EXPLAINED, document.parent)),

@@ -32,10 +32,19 @@ const char* rounds_to(Precision precision) {
   }
 }
 
-const char* why_rejected(const Kernel& k, const GemmProblem& p) {
+// Why a row does not take a problem, whatever the framework's flags say.
+const char* why_unfit(const Kernel& k, const GemmProblem& p) {
   if (p.type == DType::f32 && k.precision != Precision::ieee && k.precision != p.precision)
     return rounds_to(k.precision);
-  if (const char* why = k.rejects ? k.rejects(p) : nullptr) return why;
+  return k.rejects ? k.rejects(p) : nullptr;
+}
+template <class Problem>
+const char* why_unfit(const Kernel&, const Problem&) {
+  return nullptr;
+}
+
+// Why the framework's flags rule its row out.
+const char* why_flagged(const Kernel& k, const GemmProblem& p) {
   if (!is_framework(k) || !depends_on_flags(k.op, k.device, p.type)) return nullptr;
   if (framework_computes(k.device, p.type, p.precision)) return nullptr;
   if (p.type != DType::f32)
@@ -49,7 +58,7 @@ const char* why_rejected(const Kernel& k, const GemmProblem& p) {
                                    "(torch.use_deterministic_algorithms without CUBLAS_WORKSPACE_CONFIG)";
 }
 template <class Problem>
-const char* why_rejected(const Kernel&, const Problem&) {
+const char* why_flagged(const Kernel&, const Problem&) {
   return nullptr;
 }
 
@@ -64,13 +73,20 @@ template <class Problem>
 std::string obstacle(const Kernel& k, const Problem& p) {
   if (const char* why = k.why_unavailable()) return why;
   if (!contains(k.dtypes, p.type)) return "it does not take " + std::string(to_string(p.type));
-  if (const char* why = why_rejected(k, p)) return why;
+  if (const char* why = why_unfit(k, p)) return why;
+  if (const char* why = why_flagged(k, p)) return why;
   return {};
 }
 
+// Whether a row can run a problem if the framework's flags allow its product, or if they do not.
+template <class Problem>
+bool can_run(const Kernel& k, const Problem& p, bool flags_allow) {
+  return (flags_allow || !is_framework(k) || !depends_on_flags(k.op, k.device, p.type)) &&
+         !k.why_unavailable() && contains(k.dtypes, p.type) && !why_unfit(k, p);
+}
 template <class Problem>
 bool can_run(const Kernel& k, const Problem& p) {
-  return !k.why_unavailable() && contains(k.dtypes, p.type) && !why_rejected(k, p);
+  return can_run(k, p, true) && !why_flagged(k, p);
 }
 
 std::string in_words(const TuningKey& key) {
@@ -142,23 +158,23 @@ const Kernel& by_level(const Problem& p, const TuningKey& key, int level) {
                            reasons + ". Levels that can: " + levels_that_can(p, key));
 }
 
-// A choice, and whether it is the one of the key: not when what the key names rejects this very problem.
+// A choice, null where there is none, and whether it is the one of the key: not when what the key names
+// rejects this very problem.
 struct Chosen {
-  const Kernel* kernel;
-  bool by_key;
+  const Kernel* kernel = nullptr;
+  bool by_key = true;
 };
 
 template <class Problem>
-Chosen fastest_known(const Problem& p, const TuningKey& key) {
-  const auto usable = [&](const Kernel* k) { return k && can_run(*k, p); };
+Chosen choose(const Problem& p, const TuningKey& key, const Candidates& measured, bool flags_allow) {
+  const auto usable = [&](const Kernel* k) { return k && can_run(*k, p, flags_allow); };
   const Kernel* own = remembered(key);
   if (usable(own)) return {own, true};
-  // The framework is left out by its flags, which a decision that is kept is checked against.
-  bool by_key = !own;
-  const Candidates measured = measured_candidates(key);
+  const auto ruled_out_by_flags = [&](const Kernel* k) { return !flags_allow && is_framework(*k); };
+  bool by_key = !own || ruled_out_by_flags(own);
   for (size_t i = 0; i < measured.count; ++i) {
     if (usable(measured.kernels[i])) return {measured.kernels[i], by_key};
-    by_key = by_key && is_framework(*measured.kernels[i]);
+    by_key = by_key && ruled_out_by_flags(measured.kernels[i]);
   }
 
   // Nothing measured on this type of device: the framework where it has the op, else the highest rung.
@@ -168,36 +184,56 @@ Chosen fastest_known(const Problem& p, const TuningKey& key) {
     if (is_framework(k)) return {&k, by_key};
     if (is_suited(k, p) && (!highest || k.level > highest->level)) highest = &k;
   }
-  if (highest) return {highest, by_key};
-  throw std::runtime_error("no kernel can run " + in_words(key) + " here");
+  return {highest, by_key};
+}
+
+// What is chosen for a key under either state of the framework's flags. To ask for them takes the
+// interpreter's lock, so that it is done only where they decide.
+struct Decision {
+  std::array<const Kernel*, 2> by_flags{};  // [1]: they allow the framework's product
+  bool by_key = true;
+
+  const Kernel* kernel(const TuningKey& key) const {
+    if (by_flags[0] == by_flags[1]) return by_flags[0];
+    return by_flags[framework_computes(key.device, key.type, key.precision)];
+  }
+};
+
+template <class Problem>
+Decision decide(const Problem& p, const TuningKey& key) {
+  const Candidates measured = measured_candidates(key);
+  Decision made;
+  for (const bool flags_allow : {false, true}) {
+    const Chosen chosen = choose(p, key, measured, flags_allow);
+    made.by_flags[flags_allow] = chosen.kernel;
+    made.by_key = made.by_key && chosen.by_key;
+  }
+  return made;
 }
 
 // A decision costs 1 us and more (a lock and a scan of the static table), which counts beside a 32 x 32
-// product, so each thread keeps its last ones; with those that torch's flags had a part in, while they last.
+// product, so each thread keeps its last ones.
 template <class Problem>
-const Kernel& fastest_known_cached(const Problem& p, const TuningKey& key) {
+const Kernel& fastest_known(const Problem& p, const TuningKey& key) {
   struct Slot {
     TuningKey key;
     uint64_t version = 0;
-    const Kernel* kernel = nullptr;
-    bool framework_counted = true;  // whether torch's float32 product was among the candidates
+    Decision decision;
   };
   static constexpr size_t kSlots = 64;
   thread_local std::array<Slot, kSlots> slots;
   Slot& slot = slots[size_t(key.m * 31 + key.n * 17 + key.k * 7 + key.batch + int(key.type)) % kSlots];
   const uint64_t version = tuning_version();
-  const auto framework_counts = [&] {
-    return !depends_on_flags(key.op, key.device, key.type) ||
-           framework_computes(key.device, key.type, key.precision);
-  };
-  // A key says nothing of leading dimensions, by which a kernel may reject another problem of the same key,
-  // nor of the GPU, which another call may have changed.
-  const bool kept = slot.kernel && slot.version == version && slot.key == key;
-  if (kept && can_run(*slot.kernel, p) && (slot.framework_counted || !framework_counts()))
-    return *slot.kernel;
-  const Chosen chosen = fastest_known(p, key);
-  if (chosen.by_key) slot = {key, version, chosen.kernel, framework_counts()};
-  return *chosen.kernel;
+  if (slot.version == version && slot.key == key) {
+    // A key says nothing of leading dimensions, by which a kernel may reject another problem of the same key,
+    // nor of the GPU, which another call may have changed.
+    const Kernel* kept = slot.decision.kernel(key);
+    if (kept && can_run(*kept, p, true)) return *kept;
+  }
+  const Decision decision = decide(p, key);
+  if (decision.by_key) slot = {key, version, decision};
+  if (const Kernel* kernel = decision.kernel(key)) return *kernel;
+  throw std::runtime_error("no kernel can run " + in_words(key) + " here");
 }
 
 // Whether level 7 exists for this op; elementwise addition has no library rung.
@@ -214,7 +250,7 @@ const Kernel& select_any(const Problem& p, Device device, int threads, const Cho
   const TuningKey key = tuning_key(p, device, threads);
   if (!choice.kernel.empty()) return by_name(p, key, choice);
   const bool any_level = choice.level == 0 || (choice.level == kLevels && has_library(key));
-  return any_level ? fastest_known_cached(p, key) : by_level(p, key, choice.level);
+  return any_level ? fastest_known(p, key) : by_level(p, key, choice.level);
 }
 
 size_t edit_distance(std::string_view a, std::string_view b) {

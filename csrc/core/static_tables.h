@@ -85,7 +85,9 @@ struct Ranking {
 // - a problem that was measured, its rows aligned as they were then, takes what was fastest;
 // - for any other, the speed of a kernel is the mean of its speeds at the nine nearest points, near ones
 //   counting more, less half their standard deviation: where neighbours disagree nobody knows;
-// - the library's kernel comes first unless another is faster by two per cent after that.
+// - the library's kernel comes first unless another is faster by two per cent after that, by more where there
+// is
+//   a c to add.
 //
 // tests/cpp/static_tables_test.cpp leaves out each point in turn and holds what the others say of it against
 // what was measured there.

@@ -37,8 +37,7 @@ Memory& memory() {
 }
 std::atomic<uint64_t> version{1};
 
-std::mutex probe_mutex;
-FrameworkProbe framework_probe;
+std::atomic<FrameworkProbe> framework_probe{nullptr};
 
 const Kernel* find_row(Op op, Device device, std::string_view name) {
   for (const Kernel& k : kernels())
@@ -184,17 +183,10 @@ void forget_all() {
 
 uint64_t tuning_version() { return version.load(std::memory_order_acquire); }
 
-void set_framework_probe(FrameworkProbe probe) {
-  std::lock_guard lock(probe_mutex);
-  framework_probe = std::move(probe);
-}
+void set_framework_probe(FrameworkProbe probe) { framework_probe.store(probe, std::memory_order_release); }
 
 bool framework_computes(Device device, DType type, Precision precision) {
-  FrameworkProbe probe;
-  {
-    std::lock_guard lock(probe_mutex);
-    probe = framework_probe;
-  }
+  const FrameworkProbe probe = framework_probe.load(std::memory_order_acquire);
   return probe ? probe(device, type, precision) : precision == Precision::ieee;
 }
 

@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -75,7 +74,7 @@ uint64_t tuning_version();
 
 // Whether the framework's own product of these operands is what was asked for under its global flags: float32
 // in this precision, 16-bit types with sums in float32 to the end. Without a probe it is taken to be IEEE.
-using FrameworkProbe = std::function<bool(Device, DType, Precision)>;
+using FrameworkProbe = bool (*)(Device, DType, Precision);
 void set_framework_probe(FrameworkProbe);
 bool framework_computes(Device, DType, Precision);
 

@@ -109,6 +109,13 @@ Types types_of(const GemmProblem& p) {
   }
 }
 
+// Whether c is one row, added to every row of the result: cuBLASLt's epilogue adds it, which costs no pass
+// over a matrix of the result's size. It has none for float64 and integers.
+bool is_bias(const GemmProblem& p) {
+  const bool row = p.c.row_stride == 0 && p.c.batch_stride == 0 && (p.c.col_stride == 1 || p.n == 1);
+  return p.beta == 1.0 && row && p.type != DType::f64 && !is_integer(p.type);
+}
+
 // Everything that the choice of an algorithm depends on.
 using Key = std::array<int64_t, 22>;
 
@@ -118,29 +125,29 @@ int64_t alignment_of(const void* p) {  // the heuristics look at no more than 25
 }
 
 Key key_of(const GemmProblem& p) {
-  return {
-      current_cuda_device(),
-      int64_t(p.type) | int64_t(p.out_type) << 8 | int64_t(p.precision) << 16 | int64_t(p.beta != 0) << 24,
-      p.batch,
-      p.m,
-      p.n,
-      p.k,
-      p.a.row_stride,
-      p.a.col_stride,
-      p.a.batch_stride,
-      p.b.row_stride,
-      p.b.col_stride,
-      p.b.batch_stride,
-      p.out.row_stride,
-      p.out.col_stride,
-      p.out.batch_stride,
-      p.beta != 0 ? p.c.row_stride : 0,
-      p.beta != 0 ? p.c.col_stride : 0,
-      p.beta != 0 ? p.c.batch_stride : 0,
-      alignment_of(p.a.data),
-      alignment_of(p.b.data),
-      alignment_of(p.out.data),
-      p.beta != 0 ? alignment_of(p.c.data) : 256};
+  return {current_cuda_device(),
+          int64_t(p.type) | int64_t(p.out_type) << 8 | int64_t(p.precision) << 16 |
+              int64_t(p.beta != 0) << 24 | int64_t(is_bias(p)) << 25,
+          p.batch,
+          p.m,
+          p.n,
+          p.k,
+          p.a.row_stride,
+          p.a.col_stride,
+          p.a.batch_stride,
+          p.b.row_stride,
+          p.b.col_stride,
+          p.b.batch_stride,
+          p.out.row_stride,
+          p.out.col_stride,
+          p.out.batch_stride,
+          p.beta != 0 ? p.c.row_stride : 0,
+          p.beta != 0 ? p.c.col_stride : 0,
+          p.beta != 0 ? p.c.batch_stride : 0,
+          alignment_of(p.a.data),
+          alignment_of(p.b.data),
+          alignment_of(p.out.data),
+          p.beta != 0 ? alignment_of(p.c.data) : 256};
 }
 struct KeyHash {
   size_t operator()(const Key& key) const {
@@ -168,8 +175,10 @@ class Plan {
   void run(const GemmProblem& p, Context& context, int candidate) const {
     const cublasLtMatmulHeuristicResult_t& algorithm = found_[size_t(candidate)];
     void* workspace = algorithm.workspaceSize ? context.allocate(algorithm.workspaceSize) : nullptr;
-    const Scalar alpha(p.alpha, p.type), beta(p.beta, p.type);
-    const void* c = p.beta != 0 ? p.c.data : p.out.data;
+    const bool reads_c = p.beta != 0 && !bias_;
+    const Scalar alpha(p.alpha, p.type), beta(reads_c ? p.beta : 0.0, p.type);
+    const void* c = reads_c ? p.c.data : p.out.data;
+    if (bias_) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.c.data);
     check_vendor(lt().matmul(handle_of(current_cuda_device()), desc_, alpha.bytes, p.b.data, b_, p.a.data, a_,
                              beta.bytes, c, c_, p.out.data, out_, &algorithm.algo, workspace,
                              algorithm.workspaceSize, static_cast<cudaStream_t>(context.stream())),
@@ -192,7 +201,7 @@ class Plan {
   };
 
   template <class T>
-  void set(cublasLtMatmulDescAttributes_t name, T value) {
+  void set(cublasLtMatmulDescAttributes_t name, T value) const {
     check_vendor(lt().desc_set(desc_, name, &value, sizeof(value)), "cublasLtMatmulDescSetAttribute");
   }
   static cublasLtMatrixLayout_t layout(cudaDataType_t type, int64_t rows, int64_t cols, int64_t ld,
@@ -214,10 +223,13 @@ class Plan {
   void build(const GemmProblem& p) {
     const auto a = storage_of(p.a, p.m, p.k), b = storage_of(p.b, p.k, p.n),
                out = storage_of(p.out, p.m, p.n);
-    const auto c = p.beta != 0 ? storage_of(p.c, p.m, p.n) : out;
+    bias_ = is_bias(p);
+    const bool reads_c = p.beta != 0 && !bias_;
+    const auto c = reads_c ? storage_of(p.c, p.m, p.n) : out;
     if (!a || !b) return void(problem = "cuBLASLt takes row-major and column-major operands only");
     if (!out || !out->transposed || !c || !c->transposed)
-      return void(problem = "cuBLASLt takes c and out with contiguous rows only");
+      return void(problem =
+                      "cuBLASLt takes c and out with contiguous rows only, and a row as c with beta = 1");
     const Types t = types_of(p);
     check_vendor(lt().desc_create(&desc_, t.compute, t.scale), "cublasLtMatmulDescCreate");
     // Stored by rows is what a column-major reader calls the transpose, which is what out^T = b^T a^T wants.
@@ -226,7 +238,11 @@ class Plan {
     b_ = operand(t.in, *b, p.k, p.n, p, p.b.batch_stride);
     a_ = operand(t.in, *a, p.m, p.k, p, p.a.batch_stride);
     out_ = operand(t.out, *out, p.m, p.n, p, p.out.batch_stride);
-    c_ = operand(t.out, *c, p.m, p.n, p, p.beta != 0 ? p.c.batch_stride : p.out.batch_stride);
+    c_ = operand(t.out, *c, p.m, p.n, p, reads_c ? p.c.batch_stride : p.out.batch_stride);
+    if (bias_) {
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE, cublasLtEpilogue_t{CUBLASLT_EPILOGUE_BIAS});
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.c.data);
+    }
     ask(p);
     if (found_.empty()) problem = "cuBLASLt has no algorithm for it";
   }
@@ -243,7 +259,7 @@ class Plan {
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, uint32_t(alignment_of(p.b.data)));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, uint32_t(alignment_of(p.a.data)));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
-        uint32_t(p.beta != 0 ? alignment_of(p.c.data) : alignment_of(p.out.data)));
+        uint32_t(p.beta != 0 && !bias_ ? alignment_of(p.c.data) : alignment_of(p.out.data)));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, uint32_t(alignment_of(p.out.data)));
     found_.resize(kCublasLtCandidates);
     int count = 0;
@@ -253,6 +269,7 @@ class Plan {
     found_.resize(status == CUBLAS_STATUS_SUCCESS ? size_t(count) : 0);
   }
 
+  bool bias_ = false;
   cublasLtMatmulDesc_t desc_ = nullptr;
   cublasLtMatrixLayout_t a_ = nullptr, b_ = nullptr, c_ = nullptr, out_ = nullptr;
   std::vector<cublasLtMatmulHeuristicResult_t> found_;

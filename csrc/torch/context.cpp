@@ -29,7 +29,7 @@ void CpuContext::parallel(int64_t tasks, const std::function<void(int64_t)>& tas
   });
 }
 
-void CpuContext::torch_gemm(const GemmProblem& p) { framework_gemm(cpu_backend(), 0, p); }
+void CpuContext::torch_gemm(const GemmProblem& p) { framework_gemm(cpu_backend(), operands(), p); }
 void CpuContext::torch_transpose(const TransposeProblem& p) { framework_transpose(cpu_backend(), 0, p); }
 
 }  // namespace fastgemm::torch_ops

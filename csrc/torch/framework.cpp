@@ -1,15 +1,114 @@
 #include "torch/framework.h"
 
+#include <algorithm>
+
 namespace fastgemm::torch_ops {
 namespace {
 
-// Wraps memory that a problem owns as torch tensors. data is not written through the const views.
+using Sizes = std::initializer_list<int64_t>;
+
+// A matrix, or a batch of them, as the tensor that the op was given, or as a view of it, which knows nothing
+// of gradients. A tensor made of the memory alone would cost 0.6 us more, and on a GPU torch would ask the
+// driver whose memory it is.
+class TensorView {
+ public:
+  TensorView(const Operand& of, const void* data, DType type, Sizes shape, Sizes strides) {
+    const View& whole = *of.view;
+    if (!of.copied && data == whole.data && std::ranges::equal(shape, whole.shape()) &&
+        std::ranges::equal(strides, std::span(whole.strides, size_t(whole.dim)))) {
+      handle_ = of.tensor;
+      return;
+    }
+    const int64_t offset =
+        (static_cast<const char*>(data) - static_cast<const char*>(whole.data)) / element_size(type);
+    check(aoti_torch__reinterpret_tensor(of.tensor, int64_t(shape.size()), shape.begin(), strides.begin(),
+                                         offset, &handle_),
+          "_reinterpret_tensor");
+    owned_ = true;
+  }
+  ~TensorView() {
+    if (owned_) aoti_torch_delete_tensor_object(handle_);
+  }
+  TensorView(const TensorView&) = delete;
+  TensorView& operator=(const TensorView&) = delete;
+
+  AtenTensorHandle get() const { return handle_; }
+
+ private:
+  AtenTensorHandle handle_ = nullptr;
+  bool owned_ = false;
+};
+template <class M>
+TensorView matrix(const Operand& of, const M& m, DType type, int64_t rows, int64_t cols) {
+  return {of, m.data, type, {rows, cols}, {m.row_stride, m.col_stride}};
+}
+template <class M>
+TensorView matrices(const Operand& of, const M& m, DType type, int64_t batch, int64_t rows, int64_t cols) {
+  return {of, m.data, type, {batch, rows, cols}, {m.batch_stride, m.row_stride, m.col_stride}};
+}
+
+// torch 2.13's _int_mm gives wrong sums when the only row of an operand has a leading dimension below its
+// length, which a transposed column vector has.
+TensorView int8_operand(const Operand& of, const ConstMatrix& m, int64_t index, int64_t rows, int64_t cols) {
+  ConstMatrix member = m;
+  member.data = static_cast<const char*>(m.data) + index * m.batch_stride;
+  if (rows == 1 && m.col_stride == 1) member.row_stride = cols;
+  return matrix(of, member, DType::i8, rows, cols);
+}
+
+// _int_mm knows only contiguous results; the table's row rejects others.
+void int8_product(const Backend& backend, const Operands& t, const GemmProblem& p) {
+  for (int64_t i = 0; i < p.batch; ++i) {
+    const auto* first = static_cast<int32_t*>(p.out.data) + i * p.out.batch_stride;
+    const TensorView out(t.out, first, DType::i32, {p.m, p.n}, {p.n, 1});
+    check(backend.int_mm(out.get(), int8_operand(t.a, p.a, i, p.m, p.k).get(),
+                         int8_operand(t.b, p.b, i, p.k, p.n).get()),
+          "_int_mm");
+  }
+}
+
+// In torch 2.11, oneDNN's bfloat16 product on a processor with AMX reads the old result although beta is 0,
+// so that a NaN in it stays. Writing zeros first costs 1 % of a large product.
+void clear_result(const Backend& backend, const GemmProblem& p, const TensorView& out) {
+  constexpr uint64_t kTorch213 = 0x020d000000000000;
+  const bool on_cpu = backend.device_type == aoti_torch_device_type_cpu();
+  if (on_cpu && p.type == DType::bf16 && p.beta == 0.0 && aoti_torch_abi_version() < kTorch213)
+    check(aoti_torch_zero_(out.get()), "zero_");
+}
+
+void single_product(const Backend& backend, const Operands& t, const GemmProblem& p) {
+  const TensorView a = matrix(t.a, p.a, p.type, p.m, p.k), b = matrix(t.b, p.b, p.type, p.k, p.n),
+                   out = matrix(t.out, p.out, p.out_type, p.m, p.n);
+  clear_result(backend, p, out);
+  if (p.alpha == 1.0 && p.beta == 0.0) return check(backend.mm(out.get(), a.get(), b.get()), "mm");
+  if (!p.c.data)
+    return check(backend.addmm(out.get(), out.get(), a.get(), b.get(), p.beta, p.alpha), "addmm");
+  // A bias row as such, which torch's libraries add in their epilogues; a matrix it would copy first.
+  const bool is_row = p.c.row_stride == 0 && p.c.col_stride == 1;
+  const TensorView c =
+      is_row ? TensorView(t.c, p.c.data, p.out_type, {p.n}, {1}) : matrix(t.c, p.c, p.out_type, p.m, p.n);
+  check(backend.addmm(out.get(), c.get(), a.get(), b.get(), p.beta, p.alpha), "addmm");
+}
+
+void batched_product(const Backend& backend, const Operands& t, const GemmProblem& p) {
+  const TensorView a = matrices(t.a, p.a, p.type, p.batch, p.m, p.k),
+                   b = matrices(t.b, p.b, p.type, p.batch, p.k, p.n),
+                   out = matrices(t.out, p.out, p.out_type, p.batch, p.m, p.n);
+  clear_result(backend, p, out);
+  if (p.alpha == 1.0 && p.beta == 0.0) return check(backend.bmm(out.get(), a.get(), b.get()), "bmm");
+  if (!p.c.data)
+    return check(backend.baddbmm(out.get(), out.get(), a.get(), b.get(), p.beta, p.alpha), "baddbmm");
+  const TensorView c = matrices(t.c, p.c, p.out_type, p.batch, p.m, p.n);
+  check(backend.baddbmm(out.get(), c.get(), a.get(), b.get(), p.beta, p.alpha), "baddbmm");
+}
+
+// Wraps memory that a problem owns as torch tensors, of whatever dtype. data is not written through the const
+// views.
 struct Wrapper {
   const Backend& backend;
   int32_t device_index;
 
-  Tensor wrap(const void* data, int32_t dtype, std::initializer_list<int64_t> shape,
-              std::initializer_list<int64_t> strides) const {
+  Tensor wrap(const void* data, int32_t dtype, Sizes shape, Sizes strides) const {
     AtenTensorHandle h;
     check(
         aoti_torch_create_tensor_from_blob(const_cast<void*>(data), int64_t(shape.size()), shape.begin(),
@@ -25,61 +124,13 @@ struct Wrapper {
   Tensor matrices(const M& m, int32_t dtype, int64_t batch, int64_t rows, int64_t cols) const {
     return wrap(m.data, dtype, {batch, rows, cols}, {m.batch_stride, m.row_stride, m.col_stride});
   }
-  // torch 2.13's _int_mm gives wrong sums when the only row of an operand has a leading dimension below its
-  // length, which a transposed column vector has.
-  Tensor int8_operand(const ConstMatrix& m, int64_t index, int64_t rows, int64_t cols) const {
-    ConstMatrix member = m;
-    member.data = static_cast<const char*>(m.data) + index * m.batch_stride;
-    if (rows == 1 && m.col_stride == 1) member.row_stride = cols;
-    return matrix(member, torch_dtype(DType::i8), rows, cols);
-  }
 };
-
-// _int_mm knows only contiguous results; the table's row rejects others.
-void int8_product(const Wrapper& w, const GemmProblem& p) {
-  for (int64_t i = 0; i < p.batch; ++i) {
-    const Tensor out = w.wrap(static_cast<int32_t*>(p.out.data) + i * p.out.batch_stride,
-                              torch_dtype(DType::i32), {p.m, p.n}, {p.n, 1});
-    check(w.backend.int_mm(out.get(), w.int8_operand(p.a, i, p.m, p.k).get(),
-                           w.int8_operand(p.b, i, p.k, p.n).get()),
-          "_int_mm");
-  }
-}
-
-// In torch 2.11, oneDNN's bfloat16 product on a processor with AMX reads the old result although beta is 0,
-// so that a NaN in it stays. Writing zeros first costs 1 % of a large product.
-void clear_result(const Wrapper& w, const GemmProblem& p, const Tensor& out) {
-  constexpr uint64_t kTorch213 = 0x020d000000000000;
-  const bool on_cpu = w.backend.device_type == aoti_torch_device_type_cpu();
-  if (on_cpu && p.type == DType::bf16 && p.beta == 0.0 && aoti_torch_abi_version() < kTorch213)
-    check(aoti_torch_zero_(out.get()), "zero_");
-}
-
-void single_product(const Wrapper& w, const GemmProblem& p, int32_t type) {
-  const Tensor a = w.matrix(p.a, type, p.m, p.k), b = w.matrix(p.b, type, p.k, p.n),
-               out = w.matrix(p.out, type, p.m, p.n);
-  clear_result(w, p, out);
-  if (p.alpha == 1.0 && p.beta == 0.0) return check(w.backend.mm(out.get(), a.get(), b.get()), "mm");
-  const Tensor c = p.c.data ? w.matrix(p.c, type, p.m, p.n) : out;
-  check(w.backend.addmm(out.get(), c.get(), a.get(), b.get(), p.beta, p.alpha), "addmm");
-}
-
-void batched_product(const Wrapper& w, const GemmProblem& p, int32_t type) {
-  const Tensor a = w.matrices(p.a, type, p.batch, p.m, p.k), b = w.matrices(p.b, type, p.batch, p.k, p.n),
-               out = w.matrices(p.out, type, p.batch, p.m, p.n);
-  clear_result(w, p, out);
-  if (p.alpha == 1.0 && p.beta == 0.0) return check(w.backend.bmm(out.get(), a.get(), b.get()), "bmm");
-  const Tensor c = p.c.data ? w.matrices(p.c, type, p.batch, p.m, p.n) : out;
-  check(w.backend.baddbmm(out.get(), c.get(), a.get(), b.get(), p.beta, p.alpha), "baddbmm");
-}
 
 }  // namespace
 
-void framework_gemm(const Backend& backend, int32_t device_index, const GemmProblem& p) {
-  const Wrapper w{backend, device_index};
-  if (p.type == DType::i8) return int8_product(w, p);
-  const int32_t type = torch_dtype(p.type);
-  p.batch == 1 ? single_product(w, p, type) : batched_product(w, p, type);
+void framework_gemm(const Backend& backend, const Operands& t, const GemmProblem& p) {
+  if (p.type == DType::i8) return int8_product(backend, t, p);
+  p.batch == 1 ? single_product(backend, t, p) : batched_product(backend, t, p);
 }
 
 void framework_transpose(const Backend& backend, int32_t device_index, const TransposeProblem& p) {

@@ -16,7 +16,18 @@ struct Backend {
   Out3 addmm, baddbmm;
 };
 
-void framework_gemm(const Backend&, int32_t device_index, const GemmProblem&);
+// A tensor of the call, with what is known of it; null where there is none.
+struct Operand {
+  AtenTensorHandle tensor = nullptr;
+  const View* view = nullptr;
+  bool copied = false;  // torch copies it into the result: were it not a view, autograd would record that
+};
+struct Operands {
+  Operand a, b, c, out;
+};
+
+// The matrices of the problem lie in these tensors.
+void framework_gemm(const Backend&, const Operands&, const GemmProblem&);
 void framework_transpose(const Backend&, int32_t device_index, const TransposeProblem&);
 
 }  // namespace fastgemm::torch_ops

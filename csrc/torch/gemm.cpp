@@ -271,8 +271,11 @@ Tensor gemm_into(const Arguments& args, const Tensor* given) {
   }
   plan_batches(g, a, b, p.c.data ? &*c : nullptr, o);
   const Choice choice = args.choice();
-  with_context(
-      a, [&](OpContext& context, Device device, int threads) { run(g, choice, context, device, threads); });
+  with_context(a, [&](OpContext& context, Device device, int threads) {
+    const Operand addend = c ? Operand{args.c->get(), &*c, true} : Operand{};
+    context.set_operands({{args.a.get(), &a}, {args.b.get(), &b}, addend, {out.get(), &o}});
+    run(g, choice, context, device, threads);
+  });
   return out;
 }
 

@@ -1,13 +1,17 @@
-// What the contexts of both devices share: scratch memory within a budget.
+// What the contexts of both devices share: scratch memory within a budget, and the tensors of the call.
 #pragma once
 
 #include "core/budget.h"
 #include "core/context.h"
+#include "torch/framework.h"
 
 namespace fastgemm::torch_ops {
 
 class OpContext : public Context {
  public:
+  // The tensors of a product, which must outlive the context; for torch_gemm.
+  void set_operands(const Operands& operands) { operands_ = operands; }
+
   void* allocate(size_t bytes) final {
     budget_.take(bytes);
     try {
@@ -29,11 +33,13 @@ class OpContext : public Context {
   }
 
  protected:
+  const Operands& operands() const { return operands_; }
   virtual void* obtain(size_t bytes) = 0;  // throws std::bad_alloc
   virtual void release() = 0;
 
  private:
   Budget budget_;
+  Operands operands_;
 };
 
 }  // namespace fastgemm::torch_ops

@@ -8,21 +8,21 @@ torch.Size([512, 128])
 torch.Size([512, 128])
 """
 
-import os
 from typing import TYPE_CHECKING, Any
 
-import torch  # first: loads libtorch, which the op library below binds to
+import torch  # noqa: F401  first: loads libtorch, which the op library below binds to
 
 # The first loads the op library, which registers torch.ops.fastgemm, or says why it cannot.
 from . import _compatibility, _introspect, nn  # noqa: F401
 from ._autocast import register as _register_autocast
 from ._autograd import register as _register_autograd
 from ._fake import register as _register_fake
+from ._flags import torch_computes as _torch_computes
 from ._lazy import register as _register_lazy
 from ._patch import patch
 from ._routed import Routed
 from .distributed import register_on_import as _register_sharding_rules
-from .ops import add, add_, gemm, matmul, torch_fp32_precision, transpose
+from .ops import add, add_, gemm, matmul, transpose
 from .table import KernelInfo, build_info, kernels
 from .tuning import autotune, load_cache
 
@@ -64,27 +64,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_LOADED_ON_FIRST_USE})
-
-
-def _torch_computes(device: str, dtype: str, precision: str) -> bool:
-    """Whether torch's products are what was asked for under its global flags: only then may one be chosen.
-
-    By default torch lets cuBLAS round the partial sums of 16-bit products to 16 bits where it splits K. In
-    deterministic mode it refuses cuBLAS unless the environment makes cuBLAS's workspaces reproducible.
-    """
-    if (
-        device == "cuda"
-        and torch.are_deterministic_algorithms_enabled()
-        and os.environ.get("CUBLAS_WORKSPACE_CONFIG") not in (":4096:8", ":16:8")
-    ):
-        return False
-    if dtype == "float16":
-        return not torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction
-    if dtype == "bfloat16":
-        return not torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
-    if device == "cuda":
-        return precision == torch_fp32_precision()
-    return precision == "ieee" and torch.backends.mkldnn.matmul.fp32_precision in ("none", "ieee")
 
 
 _introspect.set_framework_probe(_torch_computes)

@@ -26,6 +26,16 @@ def not_a_tensor(**arguments: object) -> TypeError:
     raise AssertionError("every argument is a tensor")
 
 
+def refuse_tensor_scales(**scales: object) -> None:
+    """alpha and beta are numbers: torch would convert a tensor of one element, and its gradient would be lost."""
+    for name, value in scales.items():
+        if isinstance(value, Tensor):
+            raise TypeError(
+                f"fastgemm: {name} must be a number, got a tensor, which would get no gradient: "
+                f"pass {name}.item(), or multiply an operand or the result by it"
+            )
+
+
 def refuse_gradient_into_out(*tensors: Tensor | None) -> None:
     if torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in tensors):
         raise RuntimeError(

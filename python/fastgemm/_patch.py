@@ -11,16 +11,17 @@ import contextlib
 import inspect
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import _errors, tuning
+from . import _errors, _flags, tuning
+from ._flags import torch_fp32_precision
 from ._routed import Count, Routed
-from .ops import _gemm_bare, _matmul_bare, torch_fp32_precision
+from .ops import _gemm_bare, _matmul_bare
 from .table import kernels
 
 try:  # what torch._dynamo.eval_frame.skip_code calls, without importing torch._dynamo, which takes 1 s
@@ -77,11 +78,14 @@ class _Mode(TorchDispatchMode):
         self.routed._add_passed_on(_name(func), reason)
         return func(*args, **kwargs)
 
-    def options_for(self, dtype: torch.dtype, flag: str | None, scales: Keywords) -> Keywords:
+    def options_for(self, a: Tensor, scales: Keywords) -> Keywords:
         """The op's keyword arguments, without those left at their defaults: each costs 0.2 us."""
-        precision = (flag or self.precision or "ieee") if dtype is torch.float32 else "ieee"
         options = {**self.options, **scales}
-        return options if precision == "ieee" else {**options, "precision": precision}
+        if a.dtype is torch.float32:
+            precision = self.precision or (torch_fp32_precision() if a.is_cuda else "ieee")
+            if precision != "ieee":
+                options["precision"] = precision
+        return options
 
 
 def _name(func: Any) -> str:
@@ -109,29 +113,29 @@ def _product(
         return mode.pass_on(func, args, kwargs, f"a tensor of type {type(odd).__name__}")
     if _NAMES and (a.has_names() or b.has_names()):
         return mode.pass_on(func, args, kwargs, "named tensors")
-    flag = None
-    if a.is_cuda and a.dtype is torch.float32 and mode.precision is None:
-        flag = torch_fp32_precision()
     try:
+        flags = _flags.of_products(a.dtype, a.is_cuda)
         sizes = a.shape, b.shape, a.stride(), b.stride()
-        signature = id(func), a.dtype, b.dtype, a.device, b.device, sizes, flag, scales
+        signature = id(func), a.dtype, b.dtype, a.device, b.device, sizes, flags, scales
         route = mode.routed._routes.get(signature)
         if route is None:
-            route = _route(mode, func, a, b, flag, dict(scales))
+            route = _route(mode, func, a, b, c is not None, dict(scales))
             mode.routed._keep(signature, route)
-        if type(route) is not str:
-            options, count = route
-            result = _run(a, b, c, out, options)
-            with mode.routed._lock:
-                count.value += 1
+        if type(route) is not str and not route.is_torchs:
+            result = _run(a, b, c, out, route.options)
+            mode.routed._add(route.count)
             return result
-        reason: str | None = route
     except (ValueError, RuntimeError) as error:
-        reason = _refusal(error, a, b, c, out)
-        if reason is None:
+        route = _refusal(error, a, b, c, out)
+        if route is None:
             _errors.diagnose(error, a=a, b=b, c=c, out=out)
             raise
-    return mode.pass_on(func, args, kwargs, reason)  # here, since what torch raises is not fastgemm's failure
+    # What torch does, it does here, since what it raises is not fastgemm's failure.
+    if type(route) is str:
+        return mode.pass_on(func, args, kwargs, route)
+    result = func._op(*args, **kwargs)
+    mode.routed._add(route.count)
+    return result
 
 
 def _run(a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, options: Keywords) -> Tensor:
@@ -141,10 +145,16 @@ def _run(a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, options: Ke
     return _gemm_bare(a, b, c, **options) if options or c is not None else _matmul_bare(a, b)
 
 
-def _route(
-    mode: _Mode, func: Any, a: Tensor, b: Tensor, flag: str | None, scales: Keywords
-) -> tuple[Keywords, Count] | str:
-    """How a product of this signature is computed: the op's options and where it is counted, or why it is not."""
+class _Route(NamedTuple):
+    """How a product is computed: by torch's own op, or by fastgemm's with these options; and where it counts."""
+
+    is_torchs: bool
+    options: Keywords
+    count: Count
+
+
+def _route(mode: _Mode, func: Any, a: Tensor, b: Tensor, adds: bool, scales: Keywords) -> _Route | str:
+    """How a product of this signature is computed, or why fastgemm does not take it."""
     rank = 3 if "bmm" in _name(func) else 2
     for x in (a, b):
         if x.device.type not in ("cpu", "cuda"):
@@ -155,16 +165,33 @@ def _route(
             return f"a tensor of {x.dim()} dimensions"  # torch says what is wrong with it
     if rank == 3 and a.shape[0] != b.shape[0]:
         return "batches of different sizes"  # torch does, too
-    options = mode.options_for(a.dtype, flag, scales)
-    return options, mode.routed._count_of(_name(func), _kernel(a, b, options))
+    options = mode.options_for(a, scales)
+    kernel = _kernel(a, b, options, adds)
+    is_torchs = "impl" not in options and _is_torchs(kernel, a, options.get("precision", "ieee"))
+    return _Route(is_torchs, options, mode.routed._count_of(_name(func), "torch" if is_torchs else kernel))
 
 
-def _kernel(a: Tensor, b: Tensor, options: Keywords) -> str:
+def _is_torchs(kernel: str, a: Tensor, precision: str) -> bool:
+    """Whether torch's own op is the same product as the kernel chosen, so that it need not take a detour.
+
+    cuBLASLt's first candidate is what torch runs, unless its flags ask for something else. Under those about the
+    partial sums of 16-bit products a patch leaves torch's op what it is without the patch.
+    """
+    if kernel == "torch":
+        return True
+    if kernel != "cublaslt_1" or _flags.torch_refuses_cublas():
+        return False
+    return a.dtype is not torch.float32 or precision == torch_fp32_precision()
+
+
+def _kernel(a: Tensor, b: Tensor, options: Keywords, adds: bool) -> str:
     if "impl" in options:
         return options["impl"]
     if 0 in a.shape or 0 in b.shape:
         return "none: nothing to multiply"
-    key = tuning.gemm_key(a, b, options.get("out_dtype"), options.get("precision", "ieee"))
+    accumulates = adds or "alpha" in options
+    types = options.get("out_dtype"), options.get("precision", "ieee")
+    key = tuning.gemm_key(a, b, *types, accumulates=accumulates)
     return tuning.chosen_kernel(key, options.get("level"))
 
 

@@ -43,6 +43,10 @@ class Routed:
         with self._lock:
             return self._counts.setdefault((op, kernel), Count())
 
+    def _add(self, count: Count) -> None:
+        with self._lock:
+            count.value += 1
+
     def _add_passed_on(self, op: str, reason: str) -> None:
         with self._lock:
             self._passed_on.setdefault((op, reason), Count()).value += 1
@@ -61,7 +65,7 @@ class Routed:
 
     @property
     def kernels(self) -> Counter[str]:
-        """Routed calls by kernel; ``"torch"`` is torch's own product, chosen because it was measured faster."""
+        """Routed calls by kernel; ``"torch"`` is torch's own op: nothing was measured to be faster."""
         return self._totals(self._counts, 1)
 
     @property

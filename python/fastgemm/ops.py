@@ -25,6 +25,7 @@ from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from . import _autocast, _errors
 from ._autograd import AddFunction, GemmFunction, TransposeFunction
+from ._flags import torch_fp32_precision
 
 _compiler = torch.compiler
 _is_grad_enabled = torch.is_grad_enabled
@@ -54,15 +55,6 @@ def _needs_function(a: Tensor, b: Tensor, c: Tensor | None = None) -> bool:
     ):
         return True
     return forward_ad._current_level >= 0 or peek_interpreter_stack() is not None
-
-
-def torch_fp32_precision() -> str:
-    """The precision torch's own float32 products have on CUDA, as a name that the ops take."""
-    return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"
-
-
-# What torch.compiler.assume_constant_result sets; calling it would import torch._dynamo, which takes 1 s.
-torch_fp32_precision._dynamo_marked_constant = True
 
 
 def _product(a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, options: dict[str, Any]) -> Tensor:
@@ -253,7 +245,7 @@ def gemm(
         ``(..., M, N)``, of the dtype that :func:`matmul` returns. With K = 0 it is ``beta * c``, or zeros.
 
     Raises:
-        TypeError: an operand is no tensor, or its dtype is not supported.
+        TypeError: an operand is no tensor, or its dtype is not supported; a scale is a tensor.
         NotImplementedError: an operand is sparse or quantized, or its device has no kernels.
         ValueError: shapes, dtypes or devices do not go together; ``alpha`` or ``beta`` is not whole for integers;
             unknown ``kernel``, ``level`` or ``precision``.
@@ -266,6 +258,7 @@ def gemm(
         return _overridden(gemm, (a, b, c, out), a, b, c, **scales, **options)
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
         raise _errors.not_a_tensor(a=a, b=b)
+    _errors.refuse_tensor_scales(alpha=alpha, beta=beta)
     options = _options(a, level, kernel, precision, out, out_dtype)
     if alpha != 1.0:
         options["alpha"] = alpha
@@ -348,7 +341,7 @@ def add(
         integers wrap.
 
     Raises:
-        TypeError: an operand is no tensor, or its dtype is not supported.
+        TypeError: an operand is no tensor, or its dtype is not supported; a scale is a tensor.
         NotImplementedError: an operand is sparse or quantized, or its device has no kernels.
         ValueError: shapes, dtypes or devices do not go together; ``alpha`` is not whole for integers; unknown
             ``kernel`` or ``level``.
@@ -359,6 +352,7 @@ def add(
         return _overridden(add, (a, b, out), a, b, alpha=alpha, level=level, kernel=kernel, out=out)
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
         raise _errors.not_a_tensor(a=a, b=b)
+    _errors.refuse_tensor_scales(alpha=alpha)
     if is_compiling():
         if out is None:
             return _ops.add.default(a, b, alpha=alpha, level=level, impl=kernel)
@@ -402,6 +396,7 @@ def add_(
         return _overridden(add_, (a, b), a, b, alpha=alpha, level=level, kernel=kernel)
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
         raise _errors.not_a_tensor(a=a, b=b)
+    _errors.refuse_tensor_scales(alpha=alpha)
     wants_gradient = torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)
     if is_compiling() and not wants_gradient:
         _ops.add_.default(a, b, alpha=alpha, level=level, impl=kernel)

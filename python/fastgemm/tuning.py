@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from . import _introspect
-from .ops import torch_fp32_precision
+from ._flags import torch_fp32_precision
 from .table import WIDTH_NAMES, KernelInfo, kernels
 
 FORMAT = 1
@@ -204,8 +204,18 @@ def _column_major(x: Tensor) -> bool:
     return col_stride != 1 and row_stride == 1
 
 
-def gemm_key(a: Tensor, b: Tensor, out_dtype: torch.dtype | None = None, precision: str | None = None) -> Key:
-    """The tuning key of ``matmul(a, b)`` for 2-D or 3-D operands, as the op library sees them."""
+def gemm_key(
+    a: Tensor,
+    b: Tensor,
+    out_dtype: torch.dtype | None = None,
+    precision: str | None = None,
+    *,
+    accumulates: bool = False,
+) -> Key:
+    """The tuning key of ``matmul(a, b)`` for 2-D or 3-D operands, as the op library sees them.
+
+    ``accumulates``: it is scaled, or something is added to it.
+    """
 
     def name(dtype: torch.dtype) -> str:
         return str(dtype).removeprefix("torch.")
@@ -220,7 +230,8 @@ def gemm_key(a: Tensor, b: Tensor, out_dtype: torch.dtype | None = None, precisi
     if precision is None:
         precision = torch_fp32_precision() if a.is_cuda and a.dtype == torch.float32 else "ieee"
     types = name(a.dtype), name(out_dtype or usual), precision
-    return ("gemm", a.device.type, *types, _column_major(a), _column_major(b), False, threads, batch, m, n, k)
+    layouts = _column_major(a), _column_major(b)
+    return ("gemm", a.device.type, *types, *layouts, accumulates, threads, batch, m, n, k)
 
 
 def transpose_key(a: Tensor) -> Key:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ..ops import torch_fp32_precision
+from .._flags import torch_fp32_precision
 from ..table import KernelInfo, kernels
 from .checking import Check, Reference
 from .environment import describe, usable_cores, using_threads

@@ -1,0 +1,247 @@
+"""fastgemm.patch: what it leaves to torch, and why; what went where is told; errors stay torch's own."""
+
+from __future__ import annotations
+
+import fastgemm
+import pytest
+import torch
+from fastgemm import tuning
+from reference import assert_right, every_device, expected_gemm, kernels_that_ran, random_tensor
+from torch.nn import functional
+
+pytestmark = every_device
+
+
+def named():
+    if not hasattr(torch.Tensor, "names"):
+        pytest.skip("this torch has no named tensors")
+    return torch.randn(3, 4).refine_names("row", "column"), torch.randn(4, 3)
+
+
+def fake():
+    mode = torch._subclasses.FakeTensorMode()
+    return mode.from_tensor(torch.randn(3, 4)), mode.from_tensor(torch.randn(4, 3))
+
+
+class Own(torch.Tensor):
+    pass
+
+
+PASSED_ON = {
+    "complex64": lambda: (torch.randn(3, 4, dtype=torch.complex64), torch.randn(4, 3, dtype=torch.complex64)),
+    "int8": lambda: (random_tensor(3, 4, dtype=torch.int8), random_tensor(4, 3, dtype=torch.int8)),
+    "int64": lambda: (torch.ones(3, 4, dtype=torch.int64), torch.ones(4, 3, dtype=torch.int64)),
+    "sparse_coo": lambda: (torch.randn(3, 4).to_sparse(), torch.randn(4, 3)),
+    "sparse_csr": lambda: (torch.randn(3, 4).to_sparse_csr(), torch.randn(4, 3)),
+    "meta": lambda: (torch.randn(3, 4, device="meta"), torch.randn(4, 3, device="meta")),
+    "FakeTensor": fake,
+    "Own": lambda: (torch.randn(3, 4).as_subclass(Own), torch.randn(4, 3)),
+    "named tensors": named,
+    "a matrix and a vector": lambda: (torch.randn(3, 4), torch.randn(4)),
+    "two vectors": lambda: (torch.randn(4), torch.randn(4)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Named tensors", "ignore:Sparse CSR")
+@pytest.mark.parametrize("why", PASSED_ON)
+def test_what_is_passed_on(why, device):
+    if device == "cuda" and why in ("int8", "int64"):
+        pytest.skip("torch has no such product on a GPU")
+    a, b = PASSED_ON[why]()
+    torchs = a @ b
+    with fastgemm.patch() as routed:
+        result = a @ b
+    assert type(result) is type(torchs)
+    assert result.dtype == torchs.dtype
+    assert result.layout == torchs.layout
+    if why not in ("meta", "FakeTensor"):
+        assert torch.equal(result.to_dense(), torchs.to_dense())
+    assert not routed.total
+    ((_, reason),) = routed.passed_on
+    assert why in reason
+
+
+def test_fused_attention_is_passed_on_and_the_mathematical_form_routed(device):
+    q = torch.randn(2, 3, 16, 8)
+    attention = functional.scaled_dot_product_attention
+    with fastgemm.patch() as routed:
+        fused = attention(q, q, q)
+    assert not routed.total
+    ((op, reason),) = routed.passed_on
+    assert "attention" in op
+    assert "sdpa_kernel" in reason
+    with (
+        fastgemm.patch() as routed,
+        torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
+    ):
+        mathematical = attention(q, q, q)
+    assert routed.ops == {"bmm": 2}
+    torch.testing.assert_close(fused, mathematical)
+
+
+def test_multihead_attention(device):
+    attention, x = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(3, 5, 8)
+    expected = attention(x, x, x)[0]
+    with fastgemm.patch() as routed:
+        torch.testing.assert_close(attention(x, x, x)[0], expected)
+    assert routed.total == 4  # projections in and out, scores, and values
+    assert not routed.passed_on
+    with fastgemm.patch() as routed, torch.no_grad():
+        torch.testing.assert_close(attention.eval()(x, x, x)[0], expected)
+    assert not routed.total
+    assert [op for op, _ in routed.passed_on] == ["_native_multi_head_attention"]
+
+
+def test_inference_mode(device):
+    x, w, bias = torch.randn(2, 6, 8), torch.randn(5, 8), torch.randn(5)
+    with torch.inference_mode(), fastgemm.patch() as routed:
+        result = functional.linear(x, w, bias)
+        product = x @ w.t()
+        attention = torch.einsum("bij,bkj->bik", x, x)
+    assert routed.total == 3
+    assert not routed.passed_on
+    assert result.is_inference()
+    assert_right(result, expected_gemm(x, w.t(), bias.broadcast_to(2, 6, 5)))
+    assert_right(product, expected_gemm(x, w.t()))
+    assert_right(attention, expected_gemm(x, x.mT))
+
+
+@pytest.fixture
+def measured():
+    """Makes the tuning cache say that a kernel is the fastest for a product."""
+
+    def remember(kernel, a, b, **key):
+        tuning._remember(tuning.gemm_key(a, b, **key), kernel, tuning.environment(a.device))
+
+    yield remember
+    tuning.clear_cache()
+
+
+def test_a_product_that_the_tables_give_to_torch_is_torchs_own_op(device, measured):
+    a, b, bias = torch.randn(30, 40), torch.randn(40, 20), torch.randn(20)
+    measured("torch", a, b)
+    measured("torch", a, b, accumulates=True)
+    out = torch.empty(30, 20)
+    with fastgemm.patch() as routed:
+        ran = kernels_that_ran(lambda: (a @ b, torch.mm(a, b, out=out), torch.addmm(bias, a, b)))
+        results = a @ b, torch.addmm(bias, a, b, alpha=2)
+    assert ran == []
+    assert routed.ops == {"mm": 3, "addmm": 2}
+    assert routed.kernels == {"torch": 5}
+    assert not routed.passed_on
+    assert torch.equal(results[0], a @ b)
+    assert torch.equal(results[1], torch.addmm(bias, a, b, alpha=2))
+    assert torch.equal(out, a @ b)
+
+
+def test_a_kernel_by_name_runs_even_if_it_is_torchs(device):
+    a = torch.randn(30, 30)
+    with fastgemm.patch(kernel="torch"):
+        assert kernels_that_ran(lambda: a @ a) == ["torch"]
+
+
+def test_torchs_op_is_taken_only_while_its_flags_give_what_was_asked_for(device, measured):
+    a = torch.randn(30, 40)
+    b = torch.randn(40, 20)
+    measured("torch", a, b)
+    matmul = torch.backends.cuda.matmul if device == "cuda" else torch.backends.mkldnn.matmul
+    lower = "tf32" if device == "cuda" else "bf16"
+    with fastgemm.patch(precision="ieee") as routed:
+        assert kernels_that_ran(lambda: a @ b) == []
+        before, matmul.fp32_precision = matmul.fp32_precision, lower
+        try:
+            (kernel,) = kernels_that_ran(lambda: a @ b)
+        finally:
+            matmul.fp32_precision = before
+        assert kernel != "torch"
+        assert kernels_that_ran(lambda: a @ b) == []
+    assert routed.kernels == {"torch": 2, kernel: 1}
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: torch.mm(torch.randn(2, 3), torch.randn(4, 5)),
+        lambda: torch.mm(torch.randn(1, 2, 3), torch.randn(3, 5)),
+        lambda: torch.bmm(torch.randn(1, 2, 3), torch.randn(4, 3, 5)),
+        lambda: torch.bmm(torch.randn(2, 3), torch.randn(3, 5)),
+        lambda: torch.mm(torch.randn(2, 3), torch.randn(3, 5, dtype=torch.float64)),
+        lambda: torch.addmm(torch.randn(3, 3), torch.randn(2, 3), torch.randn(3, 5)),
+        lambda: torch.addmm(torch.randn(5).double(), torch.randn(2, 3), torch.randn(3, 5)),
+        lambda: torch.mm(torch.randn(2, 3), torch.randn(3, 5), out=torch.empty(2, 5).double()),
+        lambda: torch.mm(torch.ones(2, 3, dtype=torch.bool), torch.ones(3, 5, dtype=torch.bool)),
+        lambda: torch.randn(5).addmm_(torch.randn(2, 3), torch.randn(3, 5)),
+    ],
+)
+def test_errors_are_torchs_own(call, device):
+    with pytest.raises(Exception) as torchs:
+        call()
+    with fastgemm.patch() as routed, pytest.raises(torchs.type) as error:
+        call()
+    assert str(error.value) == str(torchs.value)
+    assert not routed.total
+
+
+def test_a_failure_of_fastgemm_is_not_hidden(device):
+    kernel = {"cpu": "microkernel", "cuda": "bf16x6"}[device]
+    a = torch.randn(600, 600)
+    fastgemm.tuning.limit_workspace(0)
+    try:
+        with pytest.raises(torch.OutOfMemoryError, match=kernel), fastgemm.patch(kernel=kernel):
+            a @ a
+    finally:
+        fastgemm.tuning.limit_workspace(None)
+
+
+def test_counts_as_text_and_data(device):
+    a = torch.randn(30, 40)
+    with fastgemm.patch() as routed:
+        assert str(routed) == "routed 0"
+        for _ in range(3):
+            a @ a.t()
+        torch.bmm(a[None], a.t()[None])
+        a @ torch.randn(40)
+    ops, kernels, passed_on = str(routed).splitlines()
+    assert ops == "routed 4: mm 3, bmm 1"
+    assert kernels.startswith("kernels: ")
+    assert passed_on == "passed on 1 mv: a matrix and a vector"
+    data = routed.as_dict()
+    assert data["ops"] == {"mm": 3, "bmm": 1}
+    assert sum(data["kernels"].values()) == routed.total == 4
+    assert data["passed_on"] == [{"op": "mv", "reason": "a matrix and a vector", "calls": 1}]
+
+
+def test_a_call_that_torch_refuses_says_nothing_of_the_next(device):
+    a, complex_b = torch.randn(4, 5), torch.randn(5, 6, dtype=torch.complex64)
+    with fastgemm.patch() as routed:
+        with pytest.raises(RuntimeError):
+            torch.mm(a, complex_b)
+        torch.mm(a, complex_b.real.contiguous())
+    assert routed.ops == {"mm": 1}
+
+
+def test_many_signatures_are_counted_and_not_kept(device, monkeypatch):
+    monkeypatch.setattr("fastgemm._routed._KEPT", 8)
+    b = torch.randn(5, 4)
+    with fastgemm.patch() as routed:
+        for rows in (*range(1, 30), *range(1, 30)):
+            torch.mm(torch.randn(rows, 5), b)
+    assert routed.ops == {"mm": 58}
+    assert len(routed._routes) <= 8
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"level": 8}, ValueError, "level must be 1 to 7"),
+        ({"level": 0}, ValueError, "level must be 1 to 7"),
+        ({"level": "5"}, TypeError, "level must be an int"),
+        ({"level": True}, TypeError, "level must be an int"),
+        ({"precision": "fp8"}, ValueError, "precision must be one of"),
+        ({"kernel": "nothing"}, ValueError, "no gemm kernel 'nothing'"),
+        ({"kernel": "naive", "level": 2}, ValueError, "of level 1, not 2"),
+    ],
+)
+def test_bad_arguments(arguments, error, message):
+    with pytest.raises(error, match=message):
+        fastgemm.patch(**arguments)
