@@ -22,10 +22,16 @@ inline double products(const GemmProblem& p) {
   return double(p.batch) * double(p.m) * double(p.n) * double(p.k);
 }
 
+// Whether other kernels can read operands of at most 16 bits where they are: rows of whole 16 bytes, and of
+// bytes along k.
+inline bool reads_in_place(const GemmProblem& p) {
+  const bool along_k = p.a.col_stride == 1 && p.b.row_stride == 1;
+  return alignment_of(p).inputs && (p.type != DType::i8 || along_k);
+}
+
 // Where other kernels have few tiles, or would have to copy operands. float64: one tile of dmma on each
 // multiprocessor takes as long as 1000 of these, and dmma does not split k. float32 is multiplied in fp64,
-// which must be fast. 16-bit types: not where C is large, which wgmma_specialized stores faster. Bytes were
-// not compared.
+// which must be fast. Smaller types: not where C is large, which wgmma_specialized stores faster.
 inline bool suits_direct(const GemmProblem& p) {
   constexpr int64_t kMultiprocessors = 132, kTilesOfAWave = 1000, kMostElements = 16 << 20;
   const int64_t own = tiles(p, 32), work = own * p.k;
@@ -37,19 +43,17 @@ inline bool suits_direct(const GemmProblem& p) {
       return cuda::has_fast_float64() && (p.batch == 1 ? work <= 384 << 10 : work <= 64 << 10 && own < 1024);
     case DType::f16:
     case DType::bf16:
-      return (p.k < 8 || !alignment_of(p).inputs) && work <= (p.batch == 1 ? 384 : 64) << 10 &&
+    case DType::i8:
+      return (p.k < 8 || !reads_in_place(p)) && work <= (p.batch == 1 ? 384 : 64) << 10 &&
              p.batch * p.m * p.n <= kMostElements;
     default:
       return false;
   }
 }
 
-// At four times as much wgmma_specialized is faster. Operands that would have to be copied are left to direct
-// (16-bit types), to wgmma_specialized (bytes that do not lie along k).
+// At four times as much wgmma_specialized is faster.
 inline bool suits_small_tile(const GemmProblem& p) {
-  const bool along_k = p.a.col_stride == 1 && p.b.row_stride == 1;
-  const bool in_place = p.type == DType::i8 ? along_k : alignment_of(p).inputs;
-  return in_place && tiles(p, 64) * stages(p) <= 1024;
+  return reads_in_place(p) && tiles(p, 64) * stages(p) <= 1024;
 }
 
 // Where reading one operand takes longer than all else: not where it is small (4 MB take 1 us), C is as
@@ -61,14 +65,13 @@ inline bool suits_skinny(const GemmProblem& p) {
 }
 
 // Where the launch and the first misses decide, so that plain multiply-adds are enough: few products; with up
-// to 4 rows of the narrow side any number, but that 16-bit types gain by tensor cores where there are many.
+// to 4 rows of the narrow side any number, but that small types gain by tensor cores where there are many.
 // (float32 1 x 8192 x 8192: 77 us, bf16x6_fused 85.) int32 has nothing but int8x10, which first cuts its
-// operands into planes. Bytes were not compared.
+// operands into planes.
 inline bool suits_narrow(const GemmProblem& p) {
   const int64_t narrow = std::min(p.m, p.n);
   if (p.batch >= 16) return false;
   if (p.type == DType::i32) return narrow <= 16 || products(p) <= 16 << 20;
-  if (p.type == DType::i8) return narrow <= 16 && products(p) <= 16 << 20;
   if (narrow <= 4) return element_size(p.type) >= 4 || products(p) <= 8 << 20;
   return narrow <= 32 && products(p) <= 2 << 20;
 }
