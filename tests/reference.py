@@ -26,6 +26,7 @@ from dataclasses import dataclass
 import fastgemm
 import pytest
 import torch
+from fastgemm._explain.run import load_simulator
 from torch import Tensor
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -65,6 +66,19 @@ LEVEL = {(row.op, row.device, row.name): row.level for row in fastgemm.kernels()
 needs_simulator = pytest.mark.skipif(
     os.environ.get("FASTGEMM_SIMT") == "0", reason="built with FASTGEMM_SIMT=0"
 )
+
+
+@contextlib.contextmanager
+def simulated_launches(multiprocessors: int = 3) -> Iterator[list[dict]]:
+    """As ``fastgemm.simulate()``; afterwards the list holds what was launched."""
+    simulator = load_simulator()
+    simulator.begin(count=True, raise_problems=True, multiprocessors=multiprocessors, max_blocks=0)
+    launches: list[dict] = []
+    try:
+        yield launches
+    finally:
+        launches += simulator.end()
+
 
 # The test makes its tensors on each device in turn (conftest.py).
 every_device = pytest.mark.parametrize("device", DEVICES)

@@ -15,8 +15,7 @@ from counter_model import F32, Access, Row
 from counter_table import TABLE
 from counter_table_gemm import GEMM
 from fastgemm._explain.report import Launch, Report, Site
-from fastgemm._explain.run import load_simulator
-from reference import by_name, check_gemm, needs_simulator
+from reference import by_name, check_gemm, needs_simulator, simulated_launches
 
 pytestmark = needs_simulator
 
@@ -176,11 +175,7 @@ def test_narrow_reads_vectors_beside_a_single_column(shape, layout, dtype):
 def test_columns_of_a_tile_depend_on_how_c_is_stored(slack, n, columns):
     """On three multiprocessors, five waves of narrow tiles against three of wide ones."""
     a, b = torch.randn(128, 64 + slack).bfloat16()[:, :64], torch.randn(n, 64).bfloat16().t()
-    simulator = load_simulator()
-    simulator.begin(count=True, raise_problems=True, multiprocessors=3, max_blocks=0)
-    try:
+    with simulated_launches() as launches:
         check_gemm(a, b, kernel="wgmma_specialized")
-    finally:
-        launches = simulator.end()
     assert [launch["kernel"] for launch in launches] == ["row_copies"] * slack + ["wgmma_specialized"]
     assert f"Shape<{columns}>" in launches[-1]["function"]

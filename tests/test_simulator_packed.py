@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from fastgemm._explain.run import load_simulator
-from reference import check_gemm, needs_simulator, random_tensor, result_dtype
+from reference import check_gemm, needs_simulator, random_tensor, result_dtype, simulated_launches
 from test_simulator import LAYOUTS, SCHEMES, operands
 
 pytestmark = needs_simulator
@@ -34,14 +34,10 @@ def divided(count, a, b, c=None, *, in_place=False, **choice):
     """What check_gemm() finds right with so much room for planes, and the kernels that were launched."""
 
     def run():
-        simulator = load_simulator()
-        simulator.begin(count=True, raise_problems=True, multiprocessors=3, max_blocks=0)
-        try:
+        with simulated_launches() as launches:
             out = None if c is None or not in_place else c.clone()
             result = check_gemm(a, b, c if out is None else out, out=out, **choice)
-        finally:
-            launches = [launch["kernel"] for launch in simulator.end()]
-        return result, launches
+        return result, [launch["kernel"] for launch in launches]
 
     with ThreadPoolExecutor(1) as other_thread, room_for_planes(count):  # simulations do not nest
         return other_thread.submit(run).result()

@@ -56,8 +56,9 @@ def winner(samples: Interleaved, levels: dict[str, int], seconds: dict[str, floa
 
 
 def felt(point: Point) -> dict[str, float]:
-    """Seconds of the kernels. A call that the GPU has done in 8 us takes the host about as long, and through torch
-    4 us more than otherwise: there torch has to be faster, not the others."""
+    """Seconds of the kernels as choices weigh them. A call that the GPU has done in LAUNCH_BOUND takes the host
+    about as long, and through torch some microseconds more. Calls that keep the GPU busy hide that, so that only a
+    part of it counts, HOST_GAIN: so much faster torch has to be there."""
     seconds = dict(point["seconds"])
     if "torch" in seconds and seconds["torch"] < LAUNCH_BOUND:
         seconds["torch"] += HOST_GAIN

@@ -234,10 +234,11 @@ Ways choose_ways(const Arguments& arguments, int batch) {
 }
 
 template <class T>
-void launch_fused(const Gemm<float>& g, Arguments arguments, int batch, Context& context) {
+void launch_fused(const Gemm<float>& g, Arguments arguments, int batch, const Ways& chosen,
+                  Context& context) {
   const int64_t steps = ceil_div(g.k, kTileK);
   TileGrid tiles = grid_of<T>(arguments, batch);
-  const int64_t split_steps = std::max<int64_t>(ceil_div(steps, choose_ways<T>(arguments, batch).count), 1);
+  const int64_t split_steps = std::max<int64_t>(ceil_div(steps, chosen.count), 1);
   const int ways = int(std::max<int64_t>(ceil_div(steps, split_steps), 1));
   arguments.column_tiles = tiles.tiles_n;
   arguments.split_k = split_steps * kTileK;
@@ -256,19 +257,26 @@ void launch_fused(const Gemm<float>& g, Arguments arguments, int batch, Context&
   if (ways > 1) add_splits<Repaired>(sums, g, context);
 }
 
+template <class T>
+void launch_fused(const Gemm<float>& g, const Arguments& arguments, int batch, Context& context) {
+  launch_fused<T>(g, arguments, batch, choose_ways<T>(arguments, batch), context);
+}
+
 template <bool rows_along_k>
 void launch_columns(const Gemm<float>& g, const Arguments& arguments, int batch, Context& context) {
   const int64_t columns = arguments.columns.x_extent;
   if (columns <= 16) return launch_fused<Tile<16, rows_along_k>>(g, arguments, batch, context);
+  if (columns <= 32) return launch_fused<Tile<32, rows_along_k>>(g, arguments, batch, context);
   using Wide = Tile<64, rows_along_k>;
   using Tall = Tile<64, rows_along_k, 2>;
   const Ways wide = choose_ways<Wide>(arguments, batch);
   // Narrower tiles where wide ones would leave half of each multiprocessor idle.
   const bool leaves_room = int64_t(grid_of<Wide>(arguments, batch).grid.x) * batch <= multiprocessors();
-  if (columns <= 32 || (leaves_room && wide.count == 1))
+  if (leaves_room && wide.count == 1)
     return launch_fused<Tile<32, rows_along_k>>(g, arguments, batch, context);
-  choose_ways<Tall>(arguments, batch).time < wide.time ? launch_fused<Tall>(g, arguments, batch, context)
-                                                       : launch_fused<Wide>(g, arguments, batch, context);
+  const Ways tall = choose_ways<Tall>(arguments, batch);
+  tall.time < wide.time ? launch_fused<Tall>(g, arguments, batch, tall, context)
+                        : launch_fused<Wide>(g, arguments, batch, wide, context);
 }
 
 }  // namespace
