@@ -7,6 +7,7 @@ import itertools
 import fastgemm
 import pytest
 import torch
+from fastgemm.table import PRECISIONS
 from reference import (
     DEVICES,
     FLOATS,
@@ -234,7 +235,7 @@ class CallsSeen(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("precision", ["ieee", "tf32", "bf16x3", "bf16x6", "fp16x3"])
+@pytest.mark.parametrize("precision", PRECISIONS)
 def test_precision_and_level_reach_every_gradient(precision):
     """On meta tensors, so that precisions without a kernel on this machine are tried too."""
     a, b = (torch.empty(8, 8, device="meta") for _ in range(2))

@@ -9,14 +9,13 @@ import inspect
 import re
 import shlex
 from dataclasses import fields, is_dataclass
-from pathlib import Path
 
 import fastgemm
 import pytest
 import torch
 from fastgemm.cli import main
+from pages import PAGES, ROOT, snippets
 
-ROOT = Path(__file__).resolve().parent.parent
 FUNCTIONS = [name for name in fastgemm.__all__ if inspect.isfunction(getattr(fastgemm, name))]
 
 
@@ -54,16 +53,11 @@ def test_docstrings_describe_each_field(name):
     assert described | mentioned == {field.name for field in fields(record)}
 
 
-def blocks(path: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", path.read_text(encoding="utf-8"), re.M | re.S)
-
-
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMANDS = sorted(
     {
         line.removeprefix("$ ").removeprefix(".venv/bin/")
         for page in PAGES
-        for block in blocks(page, "(?:sh)?")
+        for block in snippets(page.read_text(encoding="utf-8"), "(?:sh)?")
         for line in block.splitlines()
         if re.match(r"(\$ |\.venv/bin/)?fastgemm \w", line)
     }
@@ -77,7 +71,7 @@ def test_commands_shown_are_accepted(line):
 
 
 def test_the_examples_of_the_readme_run():
-    first, ten_lines = blocks(ROOT / "README.md", "python")
+    first, ten_lines = snippets((ROOT / "README.md").read_text(encoding="utf-8"))
     names: dict = {}
     exec(first.replace('"cuda"', '"cpu"').replace("1000", "10").replace("3001", "31"), names)
     a, b = torch.randn(8, 12), torch.randn(12, 16)

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
+from pages import ROOT, snippets
 from test_isa import run_python
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "pytorch.md"
+PAGE = ROOT / "docs" / "pytorch.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 SECTIONS = re.findall(r"^## (.+?)$(.*?)(?=^## |\Z)", TEXT, re.MULTILINE | re.DOTALL)
-SNIPPETS = {
-    title: code
-    for title, body in SECTIONS
-    for code in re.findall(r"^```python\n(.*?)^```", body, re.M | re.S)
-}
+SNIPPETS = {title: code for title, body in SECTIONS for code in snippets(body)}
 
 
 @pytest.mark.parametrize("title", SNIPPETS)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 import sys
-from pathlib import Path
 
 import fastgemm
 import pytest
@@ -14,8 +12,8 @@ from click.testing import CliRunner
 from fastgemm.bench import rounding, transformer_markdown
 from fastgemm.bench.records import read_report
 from fastgemm.bench.session import Session
+from pages import ROOT, snippets
 
-ROOT = Path(__file__).resolve().parent.parent
 TINY = ["--device", "cpu", "--size", "tiny", "--threads", "1", "--budget", "0.001"]
 
 
@@ -36,7 +34,7 @@ def example():
 
 
 def test_the_snippets_of_the_document():
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "drop_in.md").read_text("utf-8"), re.DOTALL)
+    blocks = snippets((ROOT / "docs" / "drop_in.md").read_text("utf-8"))
     assert len(blocks) >= 6
     names: dict[str, object] = {}
     for block in blocks:
@@ -107,7 +105,7 @@ def test_the_patched_transformer_is_within_rounding(example, dtype):
 )
 def test_faulty_products_are_found(example, what, fault, monkeypatch):
     run = run_of(example)
-    monkeypatch.setattr(fastgemm._patch, "_gemm_bare", faulty(fault, fastgemm._patch._gemm_bare))
+    monkeypatch.setattr(fastgemm._patch, "gemm_bare", faulty(fault, fastgemm._patch.gemm_bare))
     found, _ = run.compare()
     assert max(d.of_bound for d in found) > 1, what
     monkeypatch.undo()
@@ -131,8 +129,8 @@ def faulty(fault, gemm):
 
 
 def test_a_wrong_result_exits_with_1(example, monkeypatch):
-    wrong = faulty(lambda mm: lambda a, b: mm(a, b) * 1.01, fastgemm._patch._gemm_bare)
-    monkeypatch.setattr(fastgemm._patch, "_gemm_bare", wrong)
+    wrong = faulty(lambda mm: lambda a, b: mm(a, b) * 1.01, fastgemm._patch.gemm_bare)
+    monkeypatch.setattr(fastgemm._patch, "gemm_bare", wrong)
     command = [*TINY, "--level", "5"]
     done = CliRunner().invoke(example.main, [*command, "--dtype", "float32", "--attention", "matmul"])
     assert done.exit_code == 1

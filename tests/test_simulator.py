@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import fastgemm
 import pytest
 import torch
+from fastgemm.table import PRECISIONS
 from reference import (
     DTYPES,
     FLOATS,
@@ -318,7 +319,7 @@ def test_tf32_is_asked_for_and_rounds_to_nearest(kernel):
             fastgemm.matmul(a, a, kernel=kernel, precision=other)
 
 
-@pytest.mark.parametrize("precision", ["ieee", "tf32", "bf16x3", "bf16x6", "fp16x3"])
+@pytest.mark.parametrize("precision", PRECISIONS)
 def test_level_6_has_every_precision(precision):
     a, b = random_tensor(20, 30, dtype=torch.float32), random_tensor(30, 10, dtype=torch.float32)
     check_gemm(a, b, level=6, precision=precision)

@@ -28,9 +28,10 @@ from typing import Any
 from fastgemm.bench import describe
 from fastgemm.bench.environment import usable_cores
 from fastgemm.bench.records import Report, read_report
-from fastgemm.bench.static_tables import CPP_TYPES, FORMAT, PRECISIONS, Point, generate, order
+from fastgemm.bench.static_tables import CPP_TYPES, FORMAT, Point, generate, order
 from fastgemm.bench.tuning_grid import GRIDS, PARTS
 from fastgemm.bench.tuning_series import BESIDE_IEEE, Wanted, measure
+from fastgemm.table import LOWER_PRECISIONS
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -101,7 +102,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--op", action="append", choices=list(GRIDS), help="default: all")
     parser.add_argument("--part", action="append", choices=PARTS, help="of a GPU's products; default: all")
-    types = [*CPP_TYPES, *(precision for precision in PRECISIONS if precision not in BESIDE_IEEE)]
+    types = [*CPP_TYPES, *(precision for precision in LOWER_PRECISIONS if precision not in BESIDE_IEEE)]
     parser.add_argument("--dtype", action="append", choices=types, help="default: all")
     parser.add_argument("--least-work", type=float, default=0, help="leave out points of fewer multiply-adds")
     parser.add_argument("--budget", type=float, default=0.06, help="seconds for each kernel at each point")

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ._library import library
+
 _KEYS = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA"}
 _OPS = ("gemm", "_gemm", "_matmul")
 
@@ -57,8 +59,6 @@ def _kernel(op: torch._ops.OpOverload) -> Callable[..., Tensor]:
 
 def register() -> None:
     """Gives the ops autocast kernels, which torch.compile and eager calls without a gradient go through."""
-    global _library
-    _library = torch.library.Library("fastgemm", "IMPL")  # the registrations last as long as this object
     for name in _OPS:
         for key in _KEYS.values():
-            _library.impl(name, _kernel(getattr(torch.ops.fastgemm, name).default), key)
+            library.impl(name, _kernel(getattr(torch.ops.fastgemm, name).default), key)

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ._library import library
+
 _SCHEMA = {"impl": "kernel"}  # names that differ between the ops and the public functions
 
 
@@ -213,8 +215,6 @@ def register() -> None:
     What those functions call has no formula of its own, so that the code which torch.compile makes calls it
     without a detour through Python: 4 us less a call than with torch.library.register_autograd.
     """
-    global _library
-    _library = torch.library.Library("fastgemm", "IMPL")  # the registrations last as long as this object
 
     def gemm(a: Tensor, b: Tensor, c: Tensor | None = None, **options: Any) -> Tensor:
         return GemmFunction.apply(a, b, c, options)
@@ -228,4 +228,4 @@ def register() -> None:
         return AddFunction.apply(a, b, alpha, level, impl)
 
     for function in (gemm, transpose, add):
-        _library.impl(function.__name__, function, "Autograd")
+        library.impl(function.__name__, function, "Autograd")

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ._library import library
+
 
 def _resolved(x: Any) -> Any:
     return x.resolve_conj().resolve_neg() if isinstance(x, Tensor) else x
@@ -39,10 +41,8 @@ def _writes_first(op: torch._ops.OpOverload) -> Callable[..., None]:
 
 def register() -> None:
     """Gives the ops that write kernels of their own for such arguments; other calls do not come by them."""
-    global _library
-    _library = torch.library.Library("fastgemm", "IMPL")  # the registrations last as long as this object
     ops = torch.ops.fastgemm
     kernels = {f"{name}.out": _writes_out(getattr(ops, name).out) for name in ("gemm", "transpose", "add")}
     for name, kernel in {**kernels, "add_": _writes_first(ops.add_.default)}.items():
         for key in ("Conjugate", "Negative"):
-            _library.impl(name, kernel, key)
+            library.impl(name, kernel, key)

@@ -19,10 +19,10 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import _errors, _flags, tuning
+from ._calls import gemm_bare, matmul_bare
 from ._flags import torch_fp32_precision
 from ._routed import Count, Routed
-from .ops import _gemm_bare, _matmul_bare
-from .table import kernels
+from .table import check_product_choice
 
 try:  # what torch._dynamo.eval_frame.skip_code calls, without importing torch._dynamo, which takes 1 s
     from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
@@ -31,7 +31,6 @@ except ImportError:
 
 aten = torch.ops.aten
 _gemm_out = torch.ops.fastgemm.gemm.out._op
-PRECISIONS = ("ieee", "tf32", "bf16x3", "bf16x6", "fp16x3")
 
 # Types whose products torch computes in the same type, as fastgemm does. int8 is none of them: torch wraps its
 # products to int8.
@@ -142,7 +141,7 @@ def _run(a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, options: Ke
     if out is not None:
         _gemm_out(a, b, c, **options, out=out)
         return out
-    return _gemm_bare(a, b, c, **options) if options or c is not None else _matmul_bare(a, b)
+    return gemm_bare(a, b, c, **options) if options or c is not None else matmul_bare(a, b)
 
 
 class _Route(NamedTuple):
@@ -362,7 +361,7 @@ class patch(contextlib.ContextDecorator):  # named like the function that it is 
     def __init__(
         self, level: int | None = None, *, kernel: str | None = None, precision: str | None = None
     ) -> None:
-        _check_choice(level, kernel, precision)
+        check_product_choice(level, kernel, precision)
         options = {"level": level, "impl": kernel}
         self._options = {name: value for name, value in options.items() if value is not None}
         self._precision = precision
@@ -382,23 +381,6 @@ class patch(contextlib.ContextDecorator):  # named like the function that it is 
         if inspect.isclass(function) or any(is_kind(function) for is_kind in _NOT_PLAIN):
             raise TypeError("fastgemm.patch decorates plain functions: use it as a context manager inside")
         return super().__call__(function)
-
-
-def _check_choice(level: int | None, kernel: str | None, precision: str | None) -> None:
-    if level is not None and (not isinstance(level, int) or isinstance(level, bool)):
-        raise TypeError(f"fastgemm: level must be an int or None, got {type(level).__name__}")
-    if level is not None and not 1 <= level <= 7:
-        raise ValueError(f"fastgemm: level must be 1 to 7 or None, got {level}")
-    if precision is not None and precision not in PRECISIONS:
-        raise ValueError(f"fastgemm: precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
-    if kernel is not None:
-        rows = [row for row in kernels("gemm") if row.name == kernel]
-        if not rows:
-            raise ValueError(
-                f"fastgemm: there is no gemm kernel {kernel!r}; fastgemm.kernels('gemm') has all"
-            )
-        if level is not None and all(row.level != level for row in rows):
-            raise ValueError(f"fastgemm: kernel {kernel!r} is of level {rows[0].level}, not {level}")
 
 
 if set_code_exec_strategy is not None:

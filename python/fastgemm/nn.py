@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ._patch import _check_choice
 from .ops import gemm
+from .table import check_product_choice
 
 __all__ = ["Linear", "convert"]
 
@@ -65,7 +65,7 @@ class Linear(torch.nn.Linear):
 
 
 def _choose(module: Linear, level: int | None, kernel: str | None, precision: str | None) -> None:
-    _check_choice(level, kernel, precision)
+    check_product_choice(level, kernel, precision)
     module.level, module.kernel, module.precision = level, kernel, precision
 
 
@@ -115,7 +115,7 @@ def convert(
     Returns:
         ``module``.
     """
-    _check_choice(level, kernel, precision)
+    check_product_choice(level, kernel, precision)
     for name, layer in module.named_modules():
         if type(layer) in (torch.nn.Linear, Linear) and only(name, layer):
             layer.__class__ = Linear

@@ -1,125 +1,32 @@
-"""The public operations: argument handling in Python, everything else in ``torch.ops.fastgemm``.
-
-A call takes one of four ways, because each feature of torch has its price per call:
-
-- ``torch.compile`` and ``torch.export`` see ``torch.ops.fastgemm.gemm``, which has an autograd formula;
-- ``torch.func`` transforms, forward-mode AD and eager calls that need a gradient use an autograd.Function;
-- ``out=`` uses the out overload;
-- everything else, the common case, calls the bare op ``_gemm``.
-
-Before that, tensor subclasses, torch function modes and fx proxies get to see the call, as they do for torch's own
-functions.
-"""
+"""The public operations: what each takes and returns. How their calls go on stands in _calls.py."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling, is_dynamo_compiling
-from torch.overrides import handle_torch_function, has_torch_function_variadic
+from torch.overrides import has_torch_function_variadic
 
-from . import _autocast, _errors
-from ._autograd import AddFunction, GemmFunction, TransposeFunction
+from . import _errors
+from ._autograd import AddFunction, TransposeFunction
+from ._calls import (
+    add_bare,
+    increment_version,
+    matmul_bare,
+    named,
+    needs_function,
+    ops,
+    options_of,
+    overridden,
+    product,
+    transpose_bare,
+)
 from ._flags import torch_fp32_precision
 
 _compiler = torch.compiler
 _is_grad_enabled = torch.is_grad_enabled
-_increment_version = torch._C._increment_version  # so that autograd notices what the ops wrote; 0.16 us
-_ops = torch.ops.fastgemm
-
-# What OpOverload.__call__ calls; skipping that Python frame saves 0.4 us of about 3.
-_matmul_bare = _ops._matmul.default._op
-_gemm_bare = _ops._gemm.default._op
-_transpose_bare = _ops._transpose.default._op
-_add_bare = _ops._add.default._op
-
-
-def _overridden(
-    function: Callable[..., Tensor], tensors: tuple[Any, ...], *given: Any, **options: Any
-) -> Any:
-    """Hands a call on to the ``__torch_function__`` that one of its tensors, or a mode, has."""
-    return handle_torch_function(
-        function, tensors, *given, **{name: value for name, value in options.items() if value is not None}
-    )
-
-
-def _needs_function(a: Tensor, b: Tensor, c: Tensor | None = None) -> bool:
-    """Whether this eager call must go through an autograd.Function."""
-    if torch.is_grad_enabled() and (
-        a.requires_grad or b.requires_grad or (c is not None and c.requires_grad)
-    ):
-        return True
-    return forward_ad._current_level >= 0 or peek_interpreter_stack() is not None
-
-
-def _product(a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, options: dict[str, Any]) -> Tensor:
-    """Runs a product; ``options`` holds the schema's keyword arguments that differ from their defaults."""
-    if is_compiling():
-        if out is None:
-            return _ops.gemm.default(a, b, c, **options)
-        _errors.refuse_gradient_into_out(a, b, c, out)
-        _ops.gemm.out(a, b, c, **options, out=out)
-        return out
-    try:
-        if out is not None:
-            _errors.refuse_gradient_into_out(a, b, c, out)
-            _errors.refuse_transform_into_out(a, b, c, out)
-            _ops.gemm.out(a, b, c, **options, out=out)
-            _increment_version((out,))
-            return out
-        if _needs_function(a, b, c):
-            a, b, c = _autocast.operands(a, b, c, options)  # here, so that autograd sees the casts
-            return GemmFunction.apply(a, b, c, options)
-        if options or c is not None:
-            return _gemm_bare(a, b, c, **options)
-        return _matmul_bare(a, b)
-    except (AttributeError, RuntimeError, ValueError, TypeError) as error:
-        _errors.diagnose(error, a=a, b=b, c=c, out=out)
-        raise
-
-
-def _options(
-    a: Tensor,
-    level: int | None,
-    kernel: str | None,
-    precision: str | None,
-    out: Tensor | None,
-    out_dtype: torch.dtype | None,
-) -> dict[str, Any]:
-    """The arguments that matmul and gemm share, without those left at their defaults: each costs 0.2 us."""
-    options: dict[str, Any] = {}
-    if level is not None:
-        options["level"] = level
-    if kernel is not None:
-        options["impl"] = kernel
-    if precision is not None:
-        options["precision"] = precision
-    elif (
-        a.is_cuda
-        and a.dtype is torch.float32
-        and torch_fp32_precision() == "tf32"
-        and not (out is None and _autocast.is_enabled("cuda"))  # then it will not be a float32 product
-    ):
-        options["precision"] = "tf32"
-    if out_dtype is not None:
-        options["out_dtype"] = out_dtype
-    return options
-
-
-def _named(
-    level: int | None,
-    kernel: str | None,
-    precision: str | None,
-    out: Tensor | None,
-    out_dtype: torch.dtype | None,
-) -> dict[str, Any]:
-    """The keyword arguments that matmul and gemm share, for whoever overrides them."""
-    return {"level": level, "kernel": kernel, "precision": precision, "out": out, "out_dtype": out_dtype}
 
 
 def matmul(
@@ -162,8 +69,8 @@ def matmul(
             ``out`` is given while a gradient is required.
     """
     if has_torch_function_variadic(a, b, out):
-        options = _named(level, kernel, precision, out, out_dtype)
-        return _overridden(matmul, (a, b, out), a, b, **options)
+        options = named(level, kernel, precision, out, out_dtype)
+        return overridden(matmul, (a, b, out), a, b, **options)
     try:
         a_dim, b_dim = a.dim(), b.dim()
         if (
@@ -182,13 +89,13 @@ def matmul(
             and not (_is_grad_enabled() and (a.requires_grad or b.requires_grad))
         ):
             # The common case, written out: 0.6 us of Python, where the general way below takes 1 us.
-            return _matmul_bare(a, b)
+            return matmul_bare(a, b)
     except (AttributeError, RuntimeError, ValueError, TypeError) as error:
         _errors.diagnose(error, a=a, b=b)
         raise
-    options = _options(a, level, kernel, precision, out, out_dtype)
+    options = options_of(a, level, kernel, precision, out, out_dtype)
     if a_dim >= 2 and b_dim >= 2:
-        return _product(a, b, None, out, options)
+        return product(a, b, None, out, options)
     if a_dim == 0 or b_dim == 0:
         raise ValueError(f"fastgemm.matmul: operands must have at least 1 dimension, got {a_dim} and {b_dim}")
     view = out
@@ -199,7 +106,7 @@ def matmul(
     if out is not None:
         view = out.unsqueeze(-1) if b_dim == 1 else out
         view = view.unsqueeze(-2) if a_dim == 1 else view
-    result = _product(a, b, None, view, options)
+    result = product(a, b, None, view, options)
     if out is not None:
         return out
     if b_dim == 1:
@@ -254,12 +161,12 @@ def gemm(
     """
     if has_torch_function_variadic(a, b, c, out):
         scales = {"alpha": alpha, "beta": beta, "trans_a": trans_a, "trans_b": trans_b}
-        options = _named(level, kernel, precision, out, out_dtype)
-        return _overridden(gemm, (a, b, c, out), a, b, c, **scales, **options)
+        options = named(level, kernel, precision, out, out_dtype)
+        return overridden(gemm, (a, b, c, out), a, b, c, **scales, **options)
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
         raise _errors.not_a_tensor(a=a, b=b)
     _errors.refuse_tensor_scales(alpha=alpha, beta=beta)
-    options = _options(a, level, kernel, precision, out, out_dtype)
+    options = options_of(a, level, kernel, precision, out, out_dtype)
     if alpha != 1.0:
         options["alpha"] = alpha
     if beta is not None:
@@ -268,7 +175,7 @@ def gemm(
         options["trans_a"] = True
     if trans_b:
         options["trans_b"] = True
-    return _product(a, b, c, out, options)
+    return product(a, b, c, out, options)
 
 
 def transpose(
@@ -293,25 +200,25 @@ def transpose(
             required.
     """
     if has_torch_function_variadic(a, out):
-        return _overridden(transpose, (a, out), a, level=level, kernel=kernel, out=out)
+        return overridden(transpose, (a, out), a, level=level, kernel=kernel, out=out)
     if not isinstance(a, Tensor):
         raise _errors.not_a_tensor(a=a)
     if is_compiling():
         if out is None:
-            return _ops.transpose.default(a, level=level, impl=kernel)
+            return ops.transpose.default(a, level=level, impl=kernel)
         _errors.refuse_gradient_into_out(a, out)
-        _ops.transpose.out(a, level=level, impl=kernel, out=out)
+        ops.transpose.out(a, level=level, impl=kernel, out=out)
         return out
     try:
         if out is not None:
             _errors.refuse_gradient_into_out(a, out)
             _errors.refuse_transform_into_out(a, out)
-            _ops.transpose.out(a, level=level, impl=kernel, out=out)
-            _increment_version((out,))
+            ops.transpose.out(a, level=level, impl=kernel, out=out)
+            increment_version((out,))
             return out
-        if _needs_function(a, a):
+        if needs_function(a, a):
             return TransposeFunction.apply(a, level, kernel)
-        return _transpose_bare(a, level=level, impl=kernel)
+        return transpose_bare(a, level=level, impl=kernel)
     except (RuntimeError, ValueError, TypeError) as error:
         _errors.diagnose(error, a=a, out=out)
         raise
@@ -349,26 +256,26 @@ def add(
             required.
     """
     if has_torch_function_variadic(a, b, out):
-        return _overridden(add, (a, b, out), a, b, alpha=alpha, level=level, kernel=kernel, out=out)
+        return overridden(add, (a, b, out), a, b, alpha=alpha, level=level, kernel=kernel, out=out)
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
         raise _errors.not_a_tensor(a=a, b=b)
     _errors.refuse_tensor_scales(alpha=alpha)
     if is_compiling():
         if out is None:
-            return _ops.add.default(a, b, alpha=alpha, level=level, impl=kernel)
+            return ops.add.default(a, b, alpha=alpha, level=level, impl=kernel)
         _errors.refuse_gradient_into_out(a, b, out)
-        _ops.add.out(a, b, alpha=alpha, level=level, impl=kernel, out=out)
+        ops.add.out(a, b, alpha=alpha, level=level, impl=kernel, out=out)
         return out
     try:
         if out is not None:
             _errors.refuse_gradient_into_out(a, b, out)
             _errors.refuse_transform_into_out(a, b, out)
-            _ops.add.out(a, b, alpha=alpha, level=level, impl=kernel, out=out)
-            _increment_version((out,))
+            ops.add.out(a, b, alpha=alpha, level=level, impl=kernel, out=out)
+            increment_version((out,))
             return out
-        if _needs_function(a, b):
+        if needs_function(a, b):
             return AddFunction.apply(a, b, alpha, level, kernel)
-        return _add_bare(a, b, alpha=alpha, level=level, impl=kernel)
+        return add_bare(a, b, alpha=alpha, level=level, impl=kernel)
     except (RuntimeError, ValueError, TypeError) as error:
         _errors.diagnose(error, a=a, b=b, out=out)
         raise
@@ -393,20 +300,20 @@ def add_(
         RuntimeError: ``a`` is a leaf that requires a gradient; else, as for the other errors, see :func:`add`.
     """
     if has_torch_function_variadic(a, b):
-        return _overridden(add_, (a, b), a, b, alpha=alpha, level=level, kernel=kernel)
+        return overridden(add_, (a, b), a, b, alpha=alpha, level=level, kernel=kernel)
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
         raise _errors.not_a_tensor(a=a, b=b)
     _errors.refuse_tensor_scales(alpha=alpha)
     wants_gradient = torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)
     if is_compiling() and not wants_gradient:
-        _ops.add_.default(a, b, alpha=alpha, level=level, impl=kernel)
+        ops.add_.default(a, b, alpha=alpha, level=level, impl=kernel)
         return a
-    if wants_gradient or _needs_function(a, b):
+    if wants_gradient or needs_function(a, b):
         # copy_ records the change of `a` for autograd; the op itself would change it behind autograd's back.
         return a.copy_(add(a, b, alpha=alpha, level=level, kernel=kernel))
     try:
-        _ops.add_.default(a, b, alpha=alpha, level=level, impl=kernel)
-        _increment_version((a,))
+        ops.add_.default(a, b, alpha=alpha, level=level, impl=kernel)
+        increment_version((a,))
     except (RuntimeError, ValueError, TypeError) as error:
         _errors.diagnose(error, a=a, b=b)
         raise

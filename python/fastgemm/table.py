@@ -10,6 +10,10 @@ import torch
 
 from . import _introspect
 
+# Of float32 products; those of the second list may err more than IEEE arithmetic.
+PRECISIONS = ("ieee", "tf32", "bf16x3", "bf16x6", "fp16x3")
+LOWER_PRECISIONS = ("tf32", "bf16x3", "fp16x3")
+
 WIDTH_NAMES = {1: "bits8", 2: "bits16", 4: "bits32", 8: "bits64", 16: "bits128"}
 
 
@@ -101,3 +105,21 @@ def build_info() -> dict[str, Any]:
         ``cublas``, the version found; ``table_hash`` of the kernel table, by which measurements are remembered.
     """
     return {**_introspect.build_info(), "cuda_device": _introspect.cuda_device(), "torch": torch.__version__}
+
+
+def check_product_choice(level: int | None, kernel: str | None, precision: str | None) -> None:
+    """Raises TypeError or ValueError where no product could be computed so, whatever its operands."""
+    if level is not None and (not isinstance(level, int) or isinstance(level, bool)):
+        raise TypeError(f"fastgemm: level must be an int or None, got {type(level).__name__}")
+    if level is not None and not 1 <= level <= 7:
+        raise ValueError(f"fastgemm: level must be 1 to 7 or None, got {level}")
+    if precision is not None and precision not in PRECISIONS:
+        raise ValueError(f"fastgemm: precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
+    if kernel is not None:
+        rows = [row for row in kernels("gemm") if row.name == kernel]
+        if not rows:
+            raise ValueError(
+                f"fastgemm: there is no gemm kernel {kernel!r}; fastgemm.kernels('gemm') has all"
+            )
+        if level is not None and all(row.level != level for row in rows):
+            raise ValueError(f"fastgemm: kernel {kernel!r} is of level {rows[0].level}, not {level}")

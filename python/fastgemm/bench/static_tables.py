@@ -43,8 +43,6 @@ CPP_TYPES = {
     "int32": "i32",
     **{name: name for name in BY_WIDTH},
 }
-# Of float32 products, besides IEEE, that have points of their own on a GPU; the latter two are own kernels' alone.
-PRECISIONS = ("tf32", "bf16x3", "fp16x3")
 Point = dict[str, Any]
 
 

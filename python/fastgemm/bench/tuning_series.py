@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 import torch
 from rich.progress import track
 
-from ..table import KernelInfo, kernels
+from ..table import LOWER_PRECISIONS, KernelInfo, kernels
 from .environment import using_threads
 from .problems import Call, Instance, instantiate
 from .session import REFUSAL, Session
-from .static_tables import LIBRARIES, PRECISIONS, Point, winner
+from .static_tables import LIBRARIES, Point, winner
 from .timing import Interleaved, interleave
 from .tuning_grid import Sizes, dtypes_of, grid_of, problem_at, work_of
 
@@ -163,7 +163,7 @@ class Wanted:
         for op in self.ops:
             all_series = [(name, None) for name in dtypes_of(op)]
             if (op, self.device) == ("gemm", "cuda"):
-                all_series += [("float32", p) for p in PRECISIONS if p not in BESIDE_IEEE]
+                all_series += [("float32", p) for p in LOWER_PRECISIONS if p not in BESIDE_IEEE]
             for name, precision in all_series:
                 if not self.dtypes or (precision or name) in self.dtypes:
                     yield from ((op, name, precision, count) for count in self.threads)
