@@ -293,6 +293,21 @@ def _time_all(
     return times
 
 
+def _accepted(calls: dict[str, Callable[[], object]]) -> dict[str, Callable[[], object]]:
+    """Those whose kernels take the problem. Each is called once."""
+
+    def runs(call: Callable[[], object]) -> bool:
+        try:
+            call()
+        except RuntimeError as refusal:
+            if "cannot run here" not in str(refusal):
+                raise
+            return False
+        return True
+
+    return {name: call for name, call in calls.items() if runs(call)}
+
+
 def autotune(
     a: Tensor,
     b: Tensor | None = None,
@@ -350,15 +365,7 @@ def autotune(
         candidates = {
             row.name: row for row in kernels(op, a.device, a.dtype) if row.role == "rung" and row.available
         }
-        calls = {}
-        for name, row in candidates.items():
-            try:
-                call(row)()
-            except RuntimeError as refusal:
-                if "cannot run here" not in str(refusal):
-                    raise
-                continue  # the kernel does not take this problem
-            calls[name] = call(row)
+        calls = _accepted({name: call(row) for name, row in candidates.items()})
         clock = _gpu_clock(a.device) if a.is_cuda else _wall_clock
         times = _time_all(calls, budget, clock)
     timings = sorted(

@@ -1,24 +1,15 @@
 // The rows of add on CUDA.
-#include "core/table.h"
-
 #include "cuda/add/levels.h"
-#include "cuda/available.h"
+#include "cuda/rows.h"
 
 namespace fastgemm {
 namespace {
 
 constexpr Kernel row(int level, std::string_view name, std::string_view summary,
                      void (*launch)(const AddProblem&, Context&), Role role = Role::rung) {
-  return {.op = Op::add,
-          .device = Device::cuda,
-          .level = level,
-          .name = name,
-          .dtypes = kAddTypes,
-          .needs = "sm_80",
-          .summary = summary,
-          .role = role,
-          .add = launch,
-          .unavailable = cuda::unavailable_sm80};
+  Kernel k = cuda::portable_row(Op::add, level, name, kAddTypes, summary, role);
+  k.add = launch;
+  return k;
 }
 
 constexpr Kernel kRows[] = {

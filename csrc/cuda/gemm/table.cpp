@@ -1,9 +1,7 @@
 // The rows of GEMM on CUDA.
-#include "core/table.h"
-
-#include "cuda/available.h"
 #include "cuda/gemm/levels.h"
 #include "cuda/gemm/suits.h"
+#include "cuda/rows.h"
 
 namespace fastgemm {
 namespace {
@@ -12,16 +10,9 @@ using Gemm = void (*)(const GemmProblem&, Context&);
 
 constexpr Kernel row(int level, std::string_view name, DTypeSet types, std::string_view summary, Gemm gemm,
                      Role role = Role::rung) {
-  return {.op = Op::gemm,
-          .device = Device::cuda,
-          .level = level,
-          .name = name,
-          .dtypes = types,
-          .needs = "sm_80",
-          .summary = summary,
-          .role = role,
-          .gemm = gemm,
-          .unavailable = cuda::unavailable_sm80};
+  Kernel k = cuda::portable_row(Op::gemm, level, name, types, summary, role);
+  k.gemm = gemm;
+  return k;
 }
 
 constexpr Kernel hopper_row(int level, std::string_view name, DTypeSet types, std::string_view summary,

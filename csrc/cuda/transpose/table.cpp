@@ -1,7 +1,5 @@
 // The rows of transpose on CUDA.
-#include "core/table.h"
-
-#include "cuda/available.h"
+#include "cuda/rows.h"
 #include "cuda/transpose/levels.h"
 
 namespace fastgemm {
@@ -9,16 +7,9 @@ namespace {
 
 constexpr Kernel row(int level, std::string_view name, std::string_view summary,
                      void (*launch)(const TransposeProblem&, Context&), Role role = Role::rung) {
-  return {.op = Op::transpose,
-          .device = Device::cuda,
-          .level = level,
-          .name = name,
-          .dtypes = kTransposeTypes,
-          .needs = "sm_80",
-          .summary = summary,
-          .role = role,
-          .transpose = launch,
-          .unavailable = cuda::unavailable_sm80};
+  Kernel k = cuda::portable_row(Op::transpose, level, name, kTransposeTypes, summary, role);
+  k.transpose = launch;
+  return k;
 }
 
 constexpr Kernel kRows[] = {

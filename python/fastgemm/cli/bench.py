@@ -210,18 +210,8 @@ def bench(
         raise click.UsageError("--method sustained is for --device cuda")
     seed = secrets.randbits(32) if seed is None else seed
     if accuracy:
-        others = (
-            presets,
-            layouts,
-            levels,
-            host_time,
-            overhead,
-            tune,
-            budget,
-            op != "gemm",
-            dtypes != (torch.float32,),
-        )
-        if any(others) or method != METHODS[0]:
+        others = (presets, layouts, levels, host_time, overhead, tune, budget)
+        if any(others) or op != "gemm" or dtypes != (torch.float32,) or method != METHODS[0]:
             raise click.UsageError(
                 "--accuracy goes with --shape, --kernel, --device, --threads and --seed alone"
             )

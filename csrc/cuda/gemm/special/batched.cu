@@ -66,6 +66,42 @@ __device__ __forceinline__ void load_four(T (&to)[4][kThread], const T* tile, bo
   }
 }
 
+// part (4, 4 elements of a thread) += the product of a stage: rows of place m, columns of place n.
+template <class S, class T>
+__device__ __forceinline__ void multiply_stage(Accumulator<T> (&part)[kThread][kThread],
+                                               const Stage<T, S>& stage, bool a_along_k, bool b_along_k,
+                                               int m, int n) {
+  using Acc = Accumulator<T>;
+  // Not unrolled: a small product meets a cold instruction cache.
+  FASTGEMM_NO_UNROLL
+  for (int k = 0; k < kTileK; k += 4) {
+    T a[4][kThread], b[4][kThread];
+    load_four<S>(a, stage.a, a_along_k, m, k);
+    load_four<S>(b, stage.b, b_along_k, n, k);
+    FASTGEMM_UNROLL
+    for (int e = 0; e < 4 * kThread * kThread; ++e) {
+      const int i = e / kThread % kThread, j = e % kThread;
+      part[i][j] = multiply_add(Acc(a[e / 16][i]), Acc(b[e / 16][j]), part[i][j]);
+    }
+  }
+}
+
+// A thread's sums, to (kBlock, kSlabPitch).
+template <class S, class Acc>
+__device__ __forceinline__ void put(Acc* slab, const Acc (&sum)[kThread][kThread], bool a_along_k,
+                                    bool b_along_k, int m, int n) {
+  FASTGEMM_UNROLL
+  for (int i = 0; i < kThread; ++i) {
+    Acc* const row = slab + position<S>(a_along_k, m, i) * S::kSlabPitch;
+    if (b_along_k) {
+      FASTGEMM_UNROLL
+      for (int j = 0; j < kThread; ++j) row[position<S>(true, n, j)] = sum[i][j];
+    } else {
+      store_vector(row + position<S>(false, n, 0), load_vector<Vector<Acc, kThread>>(sum[i]));
+    }
+  }
+}
+
 template <class T, class S>
 __global__ void __launch_bounds__(S::kThreads)
     gemm_batched_kernel(const __grid_constant__ BatchedArguments<T> arguments) {
@@ -97,18 +133,7 @@ __global__ void __launch_bounds__(S::kThreads)
     commit_async_copies();
     if (step < 0) continue;
     Acc part[kThread][kThread] = {};
-    // Not unrolled: a small product meets a cold instruction cache.
-    FASTGEMM_NO_UNROLL
-    for (int k = 0; k < kTileK; k += 4) {
-      T a[4][kThread], b[4][kThread];
-      load_four<S>(a, ring[slot].a, a_along_k, m, k);
-      load_four<S>(b, ring[slot].b, b_along_k, n, k);
-      FASTGEMM_UNROLL
-      for (int e = 0; e < 4 * kThread * kThread; ++e) {
-        const int i = e / kThread % kThread, j = e % kThread;
-        part[i][j] = multiply_add(Acc(a[e / 16][i]), Acc(b[e / 16][j]), part[i][j]);
-      }
-    }
+    multiply_stage<S, T>(part, ring[slot], a_along_k, b_along_k, m, n);
     FASTGEMM_UNROLL
     for (int e = 0; e < kThread * kThread; ++e)
       sum[e / kThread][e % kThread] += part[e / kThread][e % kThread];
@@ -116,16 +141,7 @@ __global__ void __launch_bounds__(S::kThreads)
   // Through shared memory, so that C is written in whole lines, by little code.
   __syncthreads();
   Acc* const slab = reinterpret_cast<Acc*>(ring);
-  FASTGEMM_UNROLL
-  for (int i = 0; i < kThread; ++i) {
-    Acc* const row = slab + position<S>(a_along_k, m, i) * S::kSlabPitch;
-    if (b_along_k) {
-      FASTGEMM_UNROLL
-      for (int j = 0; j < kThread; ++j) row[position<S>(true, n, j)] = sum[i][j];
-    } else {
-      store_vector(row + position<S>(false, n, 0), load_vector<Vector<Acc, kThread>>(sum[i]));
-    }
-  }
+  put<S>(slab, sum, a_along_k, b_along_k, m, n);
   __syncthreads();
   constexpr int kUnits = S::kBlock / 4;
   FASTGEMM_NO_UNROLL

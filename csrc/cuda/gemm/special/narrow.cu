@@ -80,12 +80,44 @@ __device__ __forceinline__ void add_and_store(const NarrowArguments<T>& g, const
   }
 }
 
+// A thread's next values of k, all of them asked for before the first is used: rows of X against as many of Y
+// as there are, up to row `last` of them; zeros from `left` values on.
 template <class Thread, class T>
-__global__ void __launch_bounds__(kNarrowThreads, 2)
-    gemm_narrow_kernel(const __grid_constant__ NarrowArguments<T> g) {
+__device__ __forceinline__ void multiply_step(const NarrowArguments<T>& g,
+                                              const T* const (&row)[Thread::kRowLoads], const T* y, int last,
+                                              int left,
+                                              Accumulator<T> (&sum)[Thread::kRows][Thread::kNarrow]) {
   using Acc = Accumulator<T>;
   using XVector = Vector<T, Thread::kPerLoad>;
   using YVector = Vector<T, Thread::kPerLoadK>;
+  XVector a[Thread::kUnroll][Thread::kRowLoads] = {};
+  FASTGEMM_UNROLL
+  for (int u = 0; u < Thread::kUnroll; ++u) {
+    FASTGEMM_UNROLL
+    for (int r = 0; r < Thread::kRowLoads; ++r)
+      if (u * g.apart < left) a[u][r] = load_vector<XVector>(row[r] + u * g.x_apart);
+  }
+  FASTGEMM_UNROLL
+  for (int u = 0; u < Thread::kUnroll; ++u) {
+    YVector b[Thread::kNarrow] = {};
+    FASTGEMM_UNROLL
+    for (int j = 0; j < Thread::kNarrow; ++j)
+      if (u * g.apart < left) b[j] = load_vector<YVector>(y + min(j, last) * g.y_row + u * g.y_apart);
+    FASTGEMM_UNROLL
+    for (int v = 0; v < Thread::kPerLoadK; ++v) {
+      FASTGEMM_UNROLL
+      for (int r = 0; r < Thread::kRows; ++r) {
+        const Acc wide = widen(Thread::kVectorRows ? a[u][0][r] : a[u][r % Thread::kRowLoads][v]);
+        FASTGEMM_UNROLL
+        for (int j = 0; j < Thread::kNarrow; ++j) sum[r][j] = multiply_add(wide, widen(b[j][v]), sum[r][j]);
+      }
+    }
+  }
+}
+
+template <class Thread, class T>
+__global__ void __launch_bounds__(kNarrowThreads, 2)
+    gemm_narrow_kernel(const __grid_constant__ NarrowArguments<T> g) {
   let_next_kernel_begin();
   const int log_first = g.k_first ? g.log_k : g.log_rows;
   const int low = int(threadIdx.x) & ((1 << log_first) - 1), high = int(threadIdx.x) >> log_first;
@@ -112,32 +144,10 @@ __global__ void __launch_bounds__(kNarrowThreads, 2)
     else
       row[r] = x + min(first_row + place.row + (r << g.log_rows), g.wide - 1) * g.x_row;
   }
-  Acc sum[Thread::kRows][Thread::kNarrow] = {};
+  Accumulator<T> sum[Thread::kRows][Thread::kNarrow] = {};
   FASTGEMM_NO_UNROLL
   do {
-    XVector a[Thread::kUnroll][Thread::kRowLoads] = {};
-    FASTGEMM_UNROLL
-    for (int u = 0; u < Thread::kUnroll; ++u) {
-      FASTGEMM_UNROLL
-      for (int r = 0; r < Thread::kRowLoads; ++r)
-        if (u * g.apart < left) a[u][r] = load_vector<XVector>(row[r] + u * g.x_apart);
-    }
-    FASTGEMM_UNROLL
-    for (int u = 0; u < Thread::kUnroll; ++u) {
-      YVector b[Thread::kNarrow] = {};
-      FASTGEMM_UNROLL
-      for (int j = 0; j < Thread::kNarrow; ++j)
-        if (u * g.apart < left) b[j] = load_vector<YVector>(y + min(j, last) * g.y_row + u * g.y_apart);
-      FASTGEMM_UNROLL
-      for (int v = 0; v < Thread::kPerLoadK; ++v) {
-        FASTGEMM_UNROLL
-        for (int r = 0; r < Thread::kRows; ++r) {
-          const Acc wide = widen(Thread::kVectorRows ? a[u][0][r] : a[u][r % Thread::kRowLoads][v]);
-          FASTGEMM_UNROLL
-          for (int j = 0; j < Thread::kNarrow; ++j) sum[r][j] = multiply_add(wide, widen(b[j][v]), sum[r][j]);
-        }
-      }
-    }
+    multiply_step<Thread>(g, row, y, last, left, sum);
     FASTGEMM_UNROLL
     for (int r = 0; r < Thread::kRowLoads; ++r) row[r] += Thread::kUnroll * g.x_apart;
     y += Thread::kUnroll * g.y_apart;
