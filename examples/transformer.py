@@ -19,6 +19,7 @@ import copy
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -213,21 +214,30 @@ class Run:
     session: Session
 
     def __post_init__(self) -> None:
-        c, device = self.config, self.session.device
-        self.model = Transformer(c).to(device, self.dtype)
-        self.data = torch.randint(c.vocabulary, (c.batch, c.length + 1), device=device)
+        c = self.config
+        with torch.device(self.session.device):
+            self.model = Transformer(c).to(self.dtype)
+            self.data = torch.randint(c.vocabulary, (c.batch, c.length + 1))
 
+    def attend_by(self, kind: str) -> None:
+        self.config = replace(self.config, attention=kind)
+        for layer in self.model.modules():
+            if isinstance(layer, Attention):
+                layer.kind = kind
+
+    @cached_property
     def exact(self) -> tuple[Values, dict[str, float]]:
-        """What the model computes in float64, and how far rounding errors move it."""
-        # Attention by products in any case: it computes the same, and its products can be disturbed.
-        model = Transformer(replace(self.config, attention="matmul")).to(self.session.device)
+        """What the model computes in float64, however it attends, and how far rounding errors move it."""
+        # By products in any case, which can be disturbed.
+        with torch.device(self.session.device):
+            model = Transformer(replace(self.config, attention="matmul"))
         model.load_state_dict(self.model.state_dict())
         model = model.double()
         return spread(lambda: gradients(model, self.data), self.dtype, self.precision, self.session.device)
 
     def compare(self) -> tuple[list[Difference], fastgemm.Routed]:
         """Differences between torch and the patched run, and what was routed in a training step."""
-        exact, half_bounds = self.exact()
+        exact, half_bounds = self.exact
         with float32_precision(self.precision):
             torchs = one_step(self.model, self.data)
             with fastgemm.patch(**self.choice) as routed:
@@ -366,8 +376,9 @@ def main(
         report = Report("transformer", describe(device), session.describe())
         report.summary.update(runs=[], host_us=overhead(device))
         for dtype, precision in types_of(device, dtypes):
+            run = Run(config, dtype, precision, {"level": level}, session)
             for attention in attentions:
-                run = Run(replace(config, attention=attention), dtype, precision, {"level": level}, session)
+                run.attend_by(attention)
                 run.measure(report, budget or 0.5)
         if str(json) != "-" and str(csv) != "-":
             show(report)
