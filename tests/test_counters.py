@@ -179,3 +179,19 @@ def test_columns_of_a_tile_depend_on_how_c_is_stored(slack, n, columns):
         check_gemm(a, b, kernel="wgmma_specialized")
     assert [launch["kernel"] for launch in launches] == ["row_copies"] * slack + ["wgmma_specialized"]
     assert f"Shape<{columns}>" in launches[-1]["function"]
+
+
+def test_narrow_stores_a_column_as_it_does_a_row():
+    """Of blocks that share k, too: no row of one element is filled up to 16 bytes in the workspace."""
+
+    def launched(a, b):
+        with simulated_launches(multiprocessors=132) as launches:
+            check_gemm(a, b, kernel="narrow")
+        return [(x["kernel"], x["grid"], [(y["name"], y["bytes"]) for y in x["buffers"]]) for x in launches]
+
+    a, b = torch.randn(12, 60_000), torch.randn(60_000, 1)
+    column, row = launched(a, b), launched(b.t(), a.t())
+    assert [kernel for kernel, *_ in column] == ["narrow", "add_splits"]
+    for of_column, of_row in zip(column, row, strict=True):
+        assert of_column[:2] == of_row[:2]
+        assert sorted(size for _, size in of_column[2]) == sorted(size for _, size in of_row[2])

@@ -71,8 +71,8 @@ inline bool suits_skinny(const GemmProblem& p) {
 inline bool suits_narrow(const GemmProblem& p) {
   const int64_t narrow = std::min(p.m, p.n);
   if (p.batch >= 16) return false;
-  if (p.type == DType::i32) return narrow <= 16 || products(p) <= 16 << 20;
-  if (narrow <= 4) return element_size(p.type) >= 4 || products(p) <= 8 << 20;
+  if (p.type == DType::i32) return narrow <= 16 || products(p) <= 32 << 20;
+  if (narrow <= 4) return element_size(p.type) >= 4 || products(p) <= 16 << 20;
   return narrow <= 32 && products(p) <= 2 << 20;
 }
 

@@ -203,7 +203,10 @@ void launch_best(const Gemm<T>& g, const NarrowProblem<T>& p, Context& context) 
 }  // namespace
 
 void gemm_narrow(const GemmProblem& problem, Context& context) {
-  run_gemm(problem, [&]<class T>(const Gemm<T>& g, int batch) {
+  // A column that lies like a row is computed as one: rows of one element would each fill 16 bytes of the
+  // workspace.
+  const bool column = problem.n == 1 && problem.out.row_stride == 1;
+  run_gemm(column ? problem.transposed() : problem, [&]<class T>(const Gemm<T>& g, int batch) {
     const NarrowProblem<T> p(g, batch);
     if (!fits_grid(p)) return gemm_small(g, batch, context);
     if (reads_along_k(p))
