@@ -218,8 +218,11 @@ class Run:
         with torch.device(self.session.device):
             self.model = Transformer(c).to(self.dtype)
             self.data = torch.randint(c.vocabulary, (c.batch, c.length + 1))
+        self.weights = copy.deepcopy(self.model.state_dict())
 
     def attend_by(self, kind: str) -> None:
+        """Starts afresh from the first weights, which the steps that are timed change."""
+        self.model.load_state_dict(self.weights)
         self.config = replace(self.config, attention=kind)
         for layer in self.model.modules():
             if isinstance(layer, Attention):
@@ -231,7 +234,7 @@ class Run:
         # By products in any case, which can be disturbed.
         with torch.device(self.session.device):
             model = Transformer(replace(self.config, attention="matmul"))
-        model.load_state_dict(self.model.state_dict())
+        model.load_state_dict(self.weights)
         model = model.double()
         return spread(lambda: gradients(model, self.data), self.dtype, self.precision, self.session.device)
 

@@ -288,4 +288,4 @@ def test_reduced_overhead_is_one_launch_of_a_graph(device):
     torch.testing.assert_close(result, chain(a, b), rtol=1e-4, atol=1e-3)
     launches = [e.name for e in recorded.events() if "Launch" in e.name]
     assert sum("GraphLaunch" in name for name in launches) == 1, launches
-    assert len(launches) <= 2, f"besides the graph one kernel may copy the inputs: {launches}"
+    assert len(launches) <= 2  # six kernels in the graph; torch copies the operands into its memory before

