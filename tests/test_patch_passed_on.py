@@ -47,11 +47,8 @@ def test_what_is_passed_on(why, device):
     assert type(result) is type(torchs)
     assert result.dtype == torchs.dtype
     assert result.layout == torchs.layout
-    if why == "named tensors":
-        assert result.names == torchs.names
-        result, torchs = result.rename(None), torchs.rename(None)
     if why not in ("meta", "FakeTensor"):
-        torch.testing.assert_close(result.to_dense(), torchs.to_dense())
+        assert torch.equal(result.to_dense(), torchs.to_dense())
     assert not routed.total
     ((_, reason),) = routed.passed_on
     assert why in reason
@@ -96,11 +93,8 @@ def test_multihead_attention(device):
         return  # torch.device(), in which these tests run there, keeps torch from the path below
     with fastgemm.patch() as routed, torch.no_grad():
         torch.testing.assert_close(attention.eval()(x, x, x)[0], expected)
-    ops = [op for op, _ in routed.passed_on]
-    if device == "cuda" and not ops:
-        assert routed.total == 4  # some versions of torch do without their one operator on a GPU
-    else:
-        assert (routed.total, ops) == (0, ["_native_multi_head_attention"])
+    assert not routed.total
+    assert [op for op, _ in routed.passed_on] == ["_native_multi_head_attention"]
 
 
 def test_inference_mode(device):
