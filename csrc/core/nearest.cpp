@@ -35,7 +35,7 @@ Alignment alignment_of(const TuningKey& key, const Measured& p) {
 
 // Squared distance in octaves. Batch counts half: four times the batch is like twice the size. On a GPU an
 // operand in another layout is like two octaves, and rows that start at multiples of 16 bytes on one side
-// alone are like 1.4: there cuBLAS falls to a fifth of its rate for 16-bit types, and the tensor memory
+// alone are like 2.4: there cuBLAS falls to a fifth of its rate for 16-bit types, and the tensor memory
 // accelerator cannot read them.
 struct Distance {
   const TuningKey& key;
@@ -50,8 +50,8 @@ struct Distance {
     d += 4.0f * float((key.a_transposed != p.a_transposed) + (key.b_transposed != p.b_transposed));
     if (!aligns) return d;
     const Alignment there = alignment_of(key, p);
-    return d + 2.0f * float(there.inputs != key.alignment.inputs) +
-           2.0f * float(there.out != key.alignment.out);
+    return d + 6.0f * float(there.inputs != key.alignment.inputs) +
+           6.0f * float(there.out != key.alignment.out);
   }
 };
 
