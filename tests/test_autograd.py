@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import warnings
 
 import fastgemm
 import pytest
@@ -158,6 +160,18 @@ def test_the_backward_pass_uses_the_same_kernel():
 
 
 @every_device
+def test_torchs_own_product_leaves_no_part_of_a_graph():
+    """The bare op has no gradient; torch's copy of c into the result must not look like one."""
+    a, c = torch.randn(3, 4), torch.randn(3, 3, requires_grad=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = torch.ops.fastgemm._gemm(a, a.t(), c, impl="torch")
+        assert "Copy" not in type(result.grad_fn).__name__ + str(result.grad_fn)
+        with contextlib.suppress(RuntimeError):
+            result.sum().backward()
+    assert c.grad is None
+
+
 def test_saved_tensors_are_those_of_torch_matmul():
     """Only the operands are kept for the backward pass, not copies of them."""
     saved = []

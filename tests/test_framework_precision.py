@@ -3,7 +3,8 @@
 import fastgemm
 import pytest
 import torch
-from reference import DEVICES, check_gemm
+from fastgemm import tuning
+from reference import DEVICES, check_gemm, kernels_that_ran
 
 
 @pytest.fixture
@@ -35,6 +36,51 @@ def test_float64_does_not_depend_on_the_flags(reduced_precision):
 def test_the_torch_row_runs_again_when_the_flags_are_reset():
     a = torch.randn(64, 64)
     torch.testing.assert_close(fastgemm.matmul(a, a, kernel="torch"), a @ a)
+
+
+@pytest.fixture
+def asked():
+    """How often the library asks for torch's flags, which takes the interpreter's lock."""
+    calls = []
+
+    def computes(*what: str) -> bool:
+        calls.append(what)
+        return fastgemm._torch_computes(*what)
+
+    fastgemm._introspect.set_framework_probe(computes)
+    yield calls
+    fastgemm._introspect.set_framework_probe(fastgemm._torch_computes)
+
+
+def test_flags_are_asked_for_only_where_they_decide(asked):
+    a, b = torch.randn(40, 30), torch.randn(30, 20)
+    key = tuning.gemm_key(a, b)
+    try:
+        for kernel, times in (("naive", 0), ("torch", 1)):
+            tuning._remember(key, kernel)
+            fastgemm.matmul(a, b)  # decides
+            asked.clear()
+            for _ in range(5):
+                fastgemm.matmul(a, b)
+            assert len(asked) == 5 * times, kernel
+    finally:
+        tuning.clear_cache()
+
+
+def test_a_decision_that_was_kept_follows_the_flags():
+    a, b = torch.randn(40, 30), torch.randn(30, 20)
+    tuning._remember(tuning.gemm_key(a, b), "torch")
+    matmul = torch.backends.mkldnn.matmul
+    before = matmul.fp32_precision
+    try:
+        assert kernels_that_ran(lambda: [fastgemm.matmul(a, b) for _ in range(2)]) == ["torch", "torch"]
+        matmul.fp32_precision = "bf16"
+        assert "torch" not in kernels_that_ran(lambda: fastgemm.matmul(a, b))
+        matmul.fp32_precision = before
+        assert kernels_that_ran(lambda: fastgemm.matmul(a, b)) == ["torch"]
+    finally:
+        matmul.fp32_precision = before
+        tuning.clear_cache()
 
 
 def test_addition_has_no_level_seven():

@@ -139,6 +139,16 @@ def test_a_product_that_the_tables_give_to_torch_is_torchs_own_op(device, measur
     assert torch.equal(out, a @ b)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+def test_on_a_gpu_torch_may_not_sum_16_bit_products_in_16_bits(device, dtype, measured):
+    if device == "cpu":
+        pytest.skip("torch's flags are of GPUs")
+    a, b = torch.randn(64, 64, dtype=dtype), torch.randn(64, 64, dtype=dtype)
+    measured("cublaslt_1", a, b)
+    with fastgemm.patch():
+        assert kernels_that_ran(lambda: a @ b) == ([] if dtype == torch.float32 else ["cublaslt_1"])
+
+
 def test_a_kernel_by_name_runs_even_if_it_is_torchs(device):
     a = torch.randn(30, 30)
     with fastgemm.patch(kernel="torch"):

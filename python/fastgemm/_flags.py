@@ -44,10 +44,8 @@ def torch_computes(device: str, dtype: str, precision: str) -> bool:
 
 
 def of_products(dtype: torch.dtype, on_cuda: bool) -> tuple[bool, str]:
-    """The flags that decide which kernel takes a product, to compare with those of another time.
-
-    Without those about partial sums, by which torch's op may differ from what ``level=None`` promises.
-    """
+    """The flags that decide which kernel takes a float32 product, and whether torch takes any on a GPU, to compare
+    with those of another time."""
     backend = "cuda" if on_cuda else "mkldnn"
     precision = _get_fp32_precision_getter(backend, "matmul") if dtype is torch.float32 else ""
     return on_cuda and _get_deterministic_algorithms(), precision

@@ -174,9 +174,11 @@ def _route(mode: _Mode, func: Any, a: Tensor, b: Tensor, adds: bool, scales: Key
 def _is_torchs(kernel: str, a: Tensor, precision: str) -> bool:
     """Whether torch's own op is the same product as the kernel chosen, so that it need not take a detour.
 
-    cuBLASLt's first candidate is what torch runs, unless its flags ask for something else. Under those about the
-    partial sums of 16-bit products a patch leaves torch's op what it is without the patch.
+    cuBLASLt's first candidate is what torch runs, if its flags ask for the same. 16-bit products on a GPU never
+    are torch's: by default its flags let cuBLAS round partial sums to 16 bits.
     """
+    if a.is_cuda and a.dtype in (torch.float16, torch.bfloat16):
+        return False
     if kernel == "torch":
         return True
     if kernel != "cublaslt_1" or _flags.torch_refuses_cublas():
@@ -335,7 +337,8 @@ class patch(contextlib.ContextDecorator):  # named like the function that it is 
     ``torch.matmul``, ``@``, ``mm``, ``bmm``, ``addmm``, ``baddbmm``, ``linear`` and what is made of them are
     routed: their values agree to within rounding, dtype, shape, strides and device are torch's, gradients work,
     and a backward pass inside the block is routed too. Calls that fastgemm does not take (vectors, complex,
-    sparse, quantized, int8, fake and meta tensors, subclasses, fused attention) go to torch.
+    sparse, quantized, int8, fake and meta tensors, subclasses, fused attention) go to torch, and so do products at
+    which nothing was measured to be faster.
 
     The patch holds in the thread that entered it, and in autograd's threads for a backward pass started there.
     It may be entered again, nested and shared by threads. In nested patches the innermost decides; what it

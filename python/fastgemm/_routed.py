@@ -24,7 +24,8 @@ class Routed:
     """Counts of a :class:`fastgemm.patch`, live while it is active.
 
     A kernel is counted under the name that the kernel tables choose for the sizes, dtype and orientation of the
-    operands, as they stood when the patch first met them.
+    operands, as they stood when the patch first met them. float32 and float64 products for which that is
+    ``cublaslt_1``, which is what torch runs, are left to torch and counted as ``torch``.
     """
 
     def __init__(self) -> None:
