@@ -1,7 +1,9 @@
 // Vectors that one instruction loads or stores: at most 16 bytes, aligned to their size.
 #pragma once
 
-#include "cuda/device/platform.cuh"
+#include <cstring>
+
+#include "cuda/device/sync.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
@@ -40,6 +42,33 @@ __device__ __forceinline__ void store_vector(T* p, const V& v) {
   *reinterpret_cast<V*>(p) = v;
 }
 
+// The same beside a branch that stores elements: there nvcc takes a plain vector apart, which the other
+// branch then stores too, in four times as many requests.
+template <class V, class T>
+__device__ __forceinline__ void store_vector_whole(T* global, const V& v) {
+  uint32_t w[sizeof(V) / 4];
+  std::memcpy(w, &v, sizeof v);
+  if constexpr (sizeof(V) == 16) {
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(global)),
+                 "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3])
+                 : "memory");
+  } else {
+    static_assert(sizeof(V) == 8);
+    asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(global)), "r"(w[0]),
+                 "r"(w[1])
+                 : "memory");
+  }
+}
+template <class V, class T>
+__device__ __forceinline__ void store_vector_whole_shared(T* shared, const V& v) {
+  static_assert(sizeof(V) == 16);
+  uint32_t w[4];
+  std::memcpy(w, &v, sizeof v);
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(shared)), "r"(w[0]), "r"(w[1]),
+               "r"(w[2]), "r"(w[3])
+               : "memory");
+}
+
 #else
 
 using simt::load_speculative;
@@ -54,6 +83,14 @@ __forceinline__ V load_vector(const T* p) {
 template <class V, class T>
 __forceinline__ void store_vector(T* p, const V& v) {
   *reinterpret_cast<volatile simt::Word<sizeof(V)>*>(p) = std::bit_cast<simt::Word<sizeof(V)>>(v);
+}
+template <class V, class T>
+__forceinline__ void store_vector_whole(T* p, const V& v) {
+  store_vector(p, v);
+}
+template <class V, class T>
+__forceinline__ void store_vector_whole_shared(T* p, const V& v) {
+  store_vector(p, v);
 }
 
 #endif

@@ -169,7 +169,7 @@ __device__ __forceinline__ void store_row_as(const Result<T>& r, ResultVectors v
   }
   Out* out = static_cast<Out*>(r.out) + row * r.row_stride + col;
   if (vectors.out && valid >= N) {
-    store_vector(out, result);
+    store_vector_whole(out, result);
   } else {
     FASTGEMM_UNROLL
     for (int e = 0; e < N; ++e)

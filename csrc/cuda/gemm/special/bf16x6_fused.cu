@@ -69,7 +69,7 @@ class Sums {
     };
     if (!T::kRowsAlongK && row_pitch == 1) {  // four neighbours
       store_columns([&](float* to, const Vector<float, 4>& rows) {
-        store_vector(to + row + row_of_slot<T::kRowsAlongK>(0), rows);
+        store_vector_whole_shared(to + row + row_of_slot<T::kRowsAlongK>(0), rows);
       });
     } else {
       store_columns([&](float* to, const Vector<float, 4>& rows) {
