@@ -86,8 +86,7 @@ struct Ranking {
 // - for any other, the speed of a kernel is the mean of its speeds at the nine nearest points, near ones
 //   counting more, less half their standard deviation: where neighbours disagree nobody knows;
 // - the library's kernel comes first unless another is faster by two per cent after that, by more where there
-// is
-//   a c to add.
+//   is a c to add.
 //
 // tests/cpp/static_tables_test.cpp leaves out each point in turn and holds what the others say of it against
 // what was measured there.
