@@ -104,10 +104,10 @@ constexpr Kernel kRows[] = {
                       "one operand streams by as the tensor cores' rows, all multiprocessors share its k",
                       FASTGEMM_LAUNCHER(gemm_skinny)),
            suits_skinny),
-    suited(hopper_row(6, "split_k", kHalfAndByte,
-                      "k cut into parts, wgmma, a second kernel that adds the parts",
-                      FASTGEMM_LAUNCHER(gemm_split_k)),
-           suits_split_k),
+    suited(
+        hopper_row(6, "split_k", kHalfAndByte, "k cut into parts, wgmma, a second kernel that adds the parts",
+                   FASTGEMM_LAUNCHER(gemm_split_k)),
+        suits_split_k),
     tensor_core_row(
         hopper_row(6, "wgmma_specialized", kTensorCoreTypes,
                    "a producer warp, two warpgroups of 64 x 256 sums, persistent blocks, asynchronous stores",
