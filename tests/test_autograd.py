@@ -172,6 +172,7 @@ def test_torchs_own_product_leaves_no_part_of_a_graph():
     assert c.grad is None
 
 
+@every_device
 def test_saved_tensors_are_those_of_torch_matmul():
     """Only the operands are kept for the backward pass, not copies of them."""
     saved = []

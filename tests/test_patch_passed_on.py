@@ -111,66 +111,10 @@ def test_inference_mode(device):
     assert_right(attention, expected_gemm(x, x.mT))
 
 
-@pytest.fixture
-def measured():
-    """Makes the tuning cache say that a kernel is the fastest for a product."""
-
-    def remember(kernel, a, b, **key):
-        tuning._remember(tuning.gemm_key(a, b, **key), kernel, tuning.environment(a.device))
-
-    yield remember
-    tuning.clear_cache()
-
-
-def test_a_product_that_the_tables_give_to_torch_is_torchs_own_op(device, measured):
-    a, b, bias = torch.randn(30, 40), torch.randn(40, 20), torch.randn(20)
-    measured("torch", a, b)
-    measured("torch", a, b, accumulates=True)
-    out = torch.empty(30, 20)
-    with fastgemm.patch() as routed:
-        ran = kernels_that_ran(lambda: (a @ b, torch.mm(a, b, out=out), torch.addmm(bias, a, b)))
-        results = a @ b, torch.addmm(bias, a, b, alpha=2)
-    assert ran == []
-    assert routed.ops == {"mm": 3, "addmm": 2}
-    assert routed.kernels == {"torch": 5}
-    assert not routed.passed_on
-    assert torch.equal(results[0], a @ b)
-    assert torch.equal(results[1], torch.addmm(bias, a, b, alpha=2))
-    assert torch.equal(out, a @ b)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
-def test_on_a_gpu_torch_may_not_sum_16_bit_products_in_16_bits(device, dtype, measured):
-    if device == "cpu":
-        pytest.skip("torch's flags are of GPUs")
-    a, b = torch.randn(64, 64, dtype=dtype), torch.randn(64, 64, dtype=dtype)
-    measured("cublaslt_1", a, b)
-    with fastgemm.patch():
-        assert kernels_that_ran(lambda: a @ b) == ([] if dtype == torch.float32 else ["cublaslt_1"])
-
-
 def test_a_kernel_by_name_runs_even_if_it_is_torchs(device):
     a = torch.randn(30, 30)
     with fastgemm.patch(kernel="torch"):
         assert kernels_that_ran(lambda: a @ a) == ["torch"]
-
-
-def test_torchs_op_is_taken_only_while_its_flags_give_what_was_asked_for(device, measured):
-    a = torch.randn(30, 40)
-    b = torch.randn(40, 20)
-    measured("torch", a, b)
-    matmul = torch.backends.cuda.matmul if device == "cuda" else torch.backends.mkldnn.matmul
-    lower = "tf32" if device == "cuda" else "bf16"
-    with fastgemm.patch(precision="ieee") as routed:
-        assert kernels_that_ran(lambda: a @ b) == []
-        before, matmul.fp32_precision = matmul.fp32_precision, lower
-        try:
-            (kernel,) = kernels_that_ran(lambda: a @ b)
-        finally:
-            matmul.fp32_precision = before
-        assert kernel != "torch"
-        assert kernels_that_ran(lambda: a @ b) == []
-    assert routed.kernels == {"torch": 2, kernel: 1}
 
 
 @pytest.mark.parametrize(

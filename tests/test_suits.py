@@ -49,7 +49,7 @@ def ran(gpu: str, dtype: torch.dtype = torch.float32, **choice: object) -> str:
 )
 def test_level_6_picks_what_was_measured_to_be_fast(dtype, precision, allowed):
     """On average over all measured points, beside the fastest own kernel of any level."""
-    slower = []
+    slower, left_out = [], 0
     with fastgemm.simulate("H200"):
         for point in H200["points"]:
             of_series = (point["op"], point["dtype"], point.get("precision")) == ("gemm", dtype, precision)
@@ -57,11 +57,12 @@ def test_level_6_picks_what_was_measured_to_be_fast(dtype, precision, allowed):
             seconds = point["seconds"]
             # Some were measured before there was this kernel.
             if kernel is None or (kernel == "direct" and "direct" not in seconds):
+                left_out += kernel is not None
                 continue
             own = [spent for name, spent in seconds.items() if is_own(name)]
             library = min((spent for name, spent in seconds.items() if not is_own(name)), default=min(own))
             slower.append(seconds.get(kernel, max(*own, GIVEN_UP * library)) / min(own))
-    assert len(slower) > 300
+    assert len(slower) > max(300, 20 * left_out)
     assert math.exp(sum(map(math.log, slower)) / len(slower)) < allowed
 
 

@@ -9,12 +9,13 @@ namespace {
 // In hundredths of an octave.
 constexpr float kClearly = 3;  // two per cent
 
-// The tables hold products alone. Own kernels that also read a large c take longer, the shorter the sums are,
-// while a library does so in its epilogue: on an H200, 8192 x 3072 x 1024 with a bias row, wgmma_specialized
-// falls behind cuBLASLt by 28 % in bf16 and 40 % in tf32, and 8192 x 1024 x 4096 by 9 %.
+// The tables hold products alone, and a key does not tell a c from an alpha. On a GPU own kernels that also
+// read a large c take longer, the shorter the sums are, while a library does so in its epilogue: on an H200,
+// 8192 x 3072 x 1024 with a bias row, wgmma_specialized falls behind cuBLASLt by 28 % in bf16 and 40 % in
+// tf32, and 8192 x 1024 x 4096 by 9 %.
 float head_start_of_libraries(const TuningKey& key) {
   constexpr int64_t kLargeC = 1 << 20;
-  if (!key.accumulates || key.batch * key.m * key.n < kLargeC) return kClearly;
+  if (key.device != Device::cuda || !key.accumulates || key.batch * key.m * key.n < kLargeC) return kClearly;
   return kClearly + std::min(50.0f, 100 * std::log2(1 + 800.0f / float(std::max<int64_t>(key.k, 1))));
 }
 

@@ -227,7 +227,8 @@ const Kernel& fastest_known(const Problem& p, const TuningKey& key) {
   if (slot.version == version && slot.key == key) {
     // A key says nothing of leading dimensions, by which a kernel may reject another problem of the same key,
     // nor of the GPU, which another call may have changed.
-    const Kernel* kept = slot.decision.kernel(key);
+    const Decision decision = slot.decision;  // to ask for flags may run Python code that multiplies, too
+    const Kernel* kept = decision.kernel(key);
     if (kept && can_run(*kept, p, true)) return *kept;
   }
   const Decision decision = decide(p, key);

@@ -144,9 +144,10 @@ bool ask_probe(Device device, DType type, Precision precision) {
   PyObject* arguments[] = {name_of(device), name_of(type), name_of(precision)};
   PyObject* answer = PyObject_Vectorcall(kept_probe(), arguments, std::size(arguments), nullptr);
   if (!answer) throw py::error_already_set();
-  const bool yes = answer == Py_True;
+  const int yes = PyObject_IsTrue(answer);
   Py_DECREF(answer);
-  return yes;
+  if (yes < 0) throw py::error_already_set();
+  return yes != 0;
 }
 
 }  // namespace

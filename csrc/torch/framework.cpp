@@ -84,7 +84,7 @@ void single_product(const Backend& backend, const Operands& t, const GemmProblem
   if (!p.c.data)
     return check(backend.addmm(out.get(), out.get(), a.get(), b.get(), p.beta, p.alpha), "addmm");
   // A bias row as such, which torch's libraries add in their epilogues; a matrix it would copy first.
-  const bool is_row = p.c.row_stride == 0 && p.c.col_stride == 1;
+  const bool is_row = p.c.row_stride == 0 && p.c.col_stride == 1 && p.c.data != p.out.data;
   const TensorView c =
       is_row ? TensorView(t.c, p.c.data, p.out_type, {p.n}, {1}) : matrix(t.c, p.c, p.out_type, p.m, p.n);
   check(backend.addmm(out.get(), c.get(), a.get(), b.get(), p.beta, p.alpha), "addmm");

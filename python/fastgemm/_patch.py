@@ -121,7 +121,7 @@ def _product(
         if route is None:
             route = _route(mode, func, a, b, c is not None, dict(scales))
             mode.routed._keep(signature, route)
-        if type(route) is not str and not route.is_torchs:
+        if type(route) is not str:
             result = _run(a, b, c, out, route.options)
             mode.routed._add(route.count)
             return result
@@ -130,12 +130,8 @@ def _product(
         if route is None:
             _errors.diagnose(error, a=a, b=b, c=c, out=out)
             raise
-    # What torch does, it does here, since what it raises is not fastgemm's failure.
-    if type(route) is str:
-        return mode.pass_on(func, args, kwargs, route)
-    result = func._op(*args, **kwargs)
-    mode.routed._add(route.count)
-    return result
+    # Here, since what torch raises is not fastgemm's failure.
+    return mode.pass_on(func, args, kwargs, route)
 
 
 def _run(a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, options: Keywords) -> Tensor:
@@ -146,9 +142,8 @@ def _run(a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, options: Ke
 
 
 class _Route(NamedTuple):
-    """How a product is computed: by torch's own op, or by fastgemm's with these options; and where it counts."""
+    """The options with which a product is computed, and where it counts."""
 
-    is_torchs: bool
     options: Keywords
     count: Count
 
@@ -166,24 +161,7 @@ def _route(mode: _Mode, func: Any, a: Tensor, b: Tensor, adds: bool, scales: Key
     if rank == 3 and a.shape[0] != b.shape[0]:
         return "batches of different sizes"  # torch does, too
     options = mode.options_for(a, scales)
-    kernel = _kernel(a, b, options, adds)
-    is_torchs = "impl" not in options and _is_torchs(kernel, a, options.get("precision", "ieee"))
-    return _Route(is_torchs, options, mode.routed._count_of(_name(func), "torch" if is_torchs else kernel))
-
-
-def _is_torchs(kernel: str, a: Tensor, precision: str) -> bool:
-    """Whether torch's own op is the same product as the kernel chosen, so that it need not take a detour.
-
-    cuBLASLt's first candidate is what torch runs, if its flags ask for the same. 16-bit products on a GPU never
-    are torch's: by default its flags let cuBLAS round partial sums to 16 bits.
-    """
-    if a.is_cuda and a.dtype in (torch.float16, torch.bfloat16):
-        return False
-    if kernel == "torch":
-        return True
-    if kernel != "cublaslt_1" or _flags.torch_refuses_cublas():
-        return False
-    return a.dtype is not torch.float32 or precision == torch_fp32_precision()
+    return _Route(options, mode.routed._count_of(_name(func), _kernel(a, b, options, adds)))
 
 
 def _kernel(a: Tensor, b: Tensor, options: Keywords, adds: bool) -> str:
@@ -191,7 +169,7 @@ def _kernel(a: Tensor, b: Tensor, options: Keywords, adds: bool) -> str:
         return options["impl"]
     if 0 in a.shape or 0 in b.shape:
         return "none: nothing to multiply"
-    accumulates = adds or "alpha" in options
+    accumulates = (adds and options.get("beta", 1) != 0) or "alpha" in options
     types = options.get("out_dtype"), options.get("precision", "ieee")
     key = tuning.gemm_key(a, b, *types, accumulates=accumulates)
     return tuning.chosen_kernel(key, options.get("level"))

@@ -24,8 +24,7 @@ class Routed:
     """Counts of a :class:`fastgemm.patch`, live while it is active.
 
     A kernel is counted under the name that the kernel tables choose for the sizes, dtype and orientation of the
-    operands, as they stood when the patch first met them. float32 and float64 products for which that is
-    ``cublaslt_1``, which is what torch runs, are left to torch and counted as ``torch``.
+    operands, as they stood when the patch first met them.
     """
 
     def __init__(self) -> None:
@@ -66,7 +65,7 @@ class Routed:
 
     @property
     def kernels(self) -> Counter[str]:
-        """Routed calls by kernel; ``"torch"`` is torch's own op: nothing was measured to be faster."""
+        """Routed calls by kernel; ``"torch"`` is torch's own product, called by fastgemm."""
         return self._totals(self._counts, 1)
 
     @property

@@ -44,7 +44,9 @@ void check_plan(const NarrowProblem<float>& p, const std::string& what) {
 }
 
 void plans() {
-  std::mt19937 random(std::random_device{}());
+  const unsigned seed = std::random_device{}();
+  std::printf("seed %u\n", seed);
+  std::mt19937 random(seed);
   const auto size = [&](int bits) { return int64_t(1 + random() % (1u << (random() % unsigned(bits) + 1))); };
   for (int i = 0; i < 2000; ++i) {
     session().options.multiprocessors = random() % 2 ? 132 : 3;

@@ -67,7 +67,7 @@ inline bool suits_skinny(const GemmProblem& p) {
 // Where the launch and the first misses decide, so that plain multiply-adds are enough: few products; with up
 // to 4 rows of the narrow side any number, but that small types gain by tensor cores where there are many.
 // (float32 1 x 8192 x 8192: 77 us, bf16x6_fused 85.) int32 has nothing but int8x10, which first cuts its
-// operands into planes.
+// operands into planes: there the side does not count where there are few products.
 inline bool suits_narrow(const GemmProblem& p) {
   const int64_t narrow = std::min(p.m, p.n);
   if (p.batch >= 16) return false;

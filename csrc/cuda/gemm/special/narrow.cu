@@ -1,11 +1,12 @@
-// Level 6 for products one side of which is narrow (up to 4, in few products up to 32): one operand, X (wide,
-// k), is read once and has little to do for each element, the other, Y (narrow, k), stays in the caches. What
-// changes from the tiles of the other rungs: no operand goes through shared memory, and no barrier stands
-// before the sums. The threads of a block lie in a grid over rows of X and over k that the host lays out to
-// fit the shape (narrow_plan.cuh); all loads of a thread's step are independent, of 16 bytes where the
-// operand allows it, and the first step is all there is where k is short. Most such products are over in the
-// time of a launch and two misses: what is before the first load is a few instructions. The sums of the
-// threads that share rows meet once in shared memory, in a fixed order.
+// Level 6 for products one side of which is narrow (up to 4, in few products up to 32; int32 up to 16, and
+// all small products): one operand, X (wide, k), is read once and has little to do for each element, the
+// other, Y (narrow, k), stays in the caches. What changes from the tiles of the other rungs: no operand goes
+// through shared memory, and no barrier stands before the sums. The threads of a block lie in a grid over
+// rows of X and over k that the host lays out to fit the shape (narrow_plan.cuh); all loads of a thread's
+// step are independent, of 16 bytes where the operand allows it, and the first step is all there is where k
+// is short. Most such products are over in the time of a launch and two misses: what is before the first load
+// is a few instructions. The sums of the threads that share rows meet once in shared memory, in a fixed
+// order.
 #include "cuda/device/sync.cuh"
 #include "cuda/gemm/level5/choice.cuh"
 #include "cuda/gemm/levels.h"
