@@ -78,15 +78,6 @@ def test_cublaslt_adds_a_bias_row(dtype):
             fastgemm.gemm(a[0], b, c, **scales, **run)
 
 
-@pytest.mark.parametrize("kernel", ["cublaslt_1", "torch", None])
-def test_a_single_row_is_added_to_in_place(kernel):
-    """Then c is the result, and no bias that a library reads while it writes."""
-    a, b, row = torch.randn(1, 48), torch.randn(48, 96), torch.randn(1, 96)
-    expected = expected_gemm(a, b, row)
-    fastgemm.gemm(a, b, row, kernel=kernel, out=row)
-    assert_right(row, expected)
-
-
 # Streams
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import check_gemm, every_device, expected_gemm, random_tensor
+from reference import assert_right, check_gemm, every_device, expected_gemm, random_tensor
 
 SIZES = st.integers(0, 5)
 A, B = torch.ones(3, 4), torch.ones(4, 5)
@@ -111,6 +111,20 @@ def test_out_must_not_overlap_an_operand(name):
         with pytest.raises(ValueError, match=f"out overlaps {name} in memory"):
             fastgemm.matmul(a, b, out=out)
     check_gemm(a, b, out=memory[16:32].view(4, 4))
+
+
+@every_device
+@pytest.mark.parametrize("kernel", ["torch", "cublaslt_1", None])
+@pytest.mark.parametrize("shape", [(1, 48, 96), (40, 9, 1), (3, 1, 48, 96), (3, 6, 7, 8)])
+def test_libraries_add_to_a_result_in_place(shape, kernel, device):
+    """Also to one row, which is no bias that a library may read while it writes."""
+    if device == "cpu" and kernel == "cublaslt_1":
+        pytest.skip("cuBLASLt is for GPUs")
+    *batch, m, k, n = shape
+    a, b, c = torch.randn(*batch, m, k), torch.randn(*batch, k, n), torch.randn(*batch, m, n)
+    expected = expected_gemm(a, b, c)
+    fastgemm.gemm(a, b, c, kernel=kernel, out=c)
+    assert_right(c, expected)
 
 
 @every_device

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fastgemm
 import pytest
 import torch
-from fastgemm import tuning
 from reference import assert_right, every_device, expected_gemm, kernels_that_ran, random_tensor
 from torch.nn import functional
 

@@ -76,15 +76,24 @@ void clear_result(const Backend& backend, const GemmProblem& p, const TensorView
     check(aoti_torch_zero_(out.get()), "zero_");
 }
 
+// Whether nothing is added but what stands in the result. (Where there is one row, or one column, c has
+// another stride, by which torch would take it for something that overlaps the result.)
+bool adds_to_result(const GemmProblem& p) {
+  if (!p.c.data) return true;
+  return p.c.data == p.out.data && (p.m == 1 || p.c.row_stride == p.out.row_stride) &&
+         (p.n == 1 || p.c.col_stride == p.out.col_stride) &&
+         (p.batch == 1 || p.c.batch_stride == p.out.batch_stride);
+}
+
 void single_product(const Backend& backend, const Operands& t, const GemmProblem& p) {
   const TensorView a = matrix(t.a, p.a, p.type, p.m, p.k), b = matrix(t.b, p.b, p.type, p.k, p.n),
                    out = matrix(t.out, p.out, p.out_type, p.m, p.n);
   clear_result(backend, p, out);
   if (p.alpha == 1.0 && p.beta == 0.0) return check(backend.mm(out.get(), a.get(), b.get()), "mm");
-  if (!p.c.data)
+  if (adds_to_result(p))
     return check(backend.addmm(out.get(), out.get(), a.get(), b.get(), p.beta, p.alpha), "addmm");
   // A bias row as such, which torch's libraries add in their epilogues; a matrix it would copy first.
-  const bool is_row = p.c.row_stride == 0 && p.c.col_stride == 1 && p.c.data != p.out.data;
+  const bool is_row = p.c.row_stride == 0 && p.c.col_stride == 1;
   const TensorView c =
       is_row ? TensorView(t.c, p.c.data, p.out_type, {p.n}, {1}) : matrix(t.c, p.c, p.out_type, p.m, p.n);
   check(backend.addmm(out.get(), c.get(), a.get(), b.get(), p.beta, p.alpha), "addmm");
@@ -96,7 +105,7 @@ void batched_product(const Backend& backend, const Operands& t, const GemmProble
                    out = matrices(t.out, p.out, p.out_type, p.batch, p.m, p.n);
   clear_result(backend, p, out);
   if (p.alpha == 1.0 && p.beta == 0.0) return check(backend.bmm(out.get(), a.get(), b.get()), "bmm");
-  if (!p.c.data)
+  if (adds_to_result(p))
     return check(backend.baddbmm(out.get(), out.get(), a.get(), b.get(), p.beta, p.alpha), "baddbmm");
   const TensorView c = matrices(t.c, p.c, p.out_type, p.batch, p.m, p.n);
   check(backend.baddbmm(out.get(), c.get(), a.get(), b.get(), p.beta, p.alpha), "baddbmm");
