@@ -36,9 +36,9 @@ Alignment alignment_of(const TuningKey& key, const Measured& p) {
 
 // Squared distance in octaves. Batch counts half: four times the batch is like twice the size. On a GPU sizes
 // beyond 4096 count a quarter: what wins there goes on to win, and few points lie beyond 8192. An operand in
-// another layout is like two octaves, and rows that start at multiples of 16 bytes on one side
-// alone are like 2.4: there cuBLAS falls to a fifth of its rate for 16-bit types, and the tensor memory
-// accelerator cannot read them.
+// another layout is like two octaves, and rows that start at multiples of 16 bytes on one side alone are like
+// 2.4: there cuBLAS falls to a fifth of its rate for 16-bit types, and the tensor memory accelerator cannot
+// read them.
 struct Distance {
   const TuningKey& key;
   const float batch = log_size(key.batch), m = log_size(key.m), n = log_size(key.n), k = log_size(key.k);

@@ -14,8 +14,10 @@ GLOBAL = ("load requests", "load sectors", "store requests", "store sectors", "b
 SHARED = ("shared loads", "shared load wavefronts", "shared stores", "shared store wavefronts")
 
 # Why counters of a kernel differ, each seen in the machine code (cuobjdump -sass): a kernel, counters, the reason.
+# Of measurements before kernels called store_vector_whole; to be dropped with the next ones.
 _MERGED_STORES = (
-    "nvcc joins the path that stores C by vectors with the one that stores elements: `STG.E` alone"
+    "nvcc joined the path that stores C by vectors with the one that stores elements: `STG.E` alone"
+    " (since then `STG.E.128`, not counted yet)"
 )
 EXPLAINED: tuple[tuple[str, str, str], ...] = (
     (r"gemm_tiled_kernel", "shared load", "nvcc reads four k of a row of A with one `LDS.128`"),

@@ -10,8 +10,8 @@
 //     where there are many, a warp has a tile alone;
 //   - two depths of a step: for k up to 8 elements (16-bit types: 16) half the loads and registers.
 // float32 is multiplied in fp64, where its products are exact; level 6 leaves it to GPUs whose fp64 is fast.
-// It takes this kernel for float64 where large tiles would be few as well, and for 16-bit operands whose rows
-// begin anywhere, which other kernels copy first (suits.h).
+// It takes this kernel for float64 where large tiles would be few as well, and for smaller types where other
+// kernels would copy operands first (suits.h).
 #include "cuda/gemm/level5/choice.cuh"
 #include "cuda/gemm/levels.h"
 #include "cuda/gemm/operands/packed_operand.cuh"
