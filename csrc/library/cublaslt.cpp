@@ -81,9 +81,9 @@ struct Storage {
 };
 template <class M>
 std::optional<Storage> storage_of(const M& m, int64_t rows, int64_t cols) {
-  if (m.col_stride == 1 && (rows == 1 || m.row_stride >= cols))
+  if ((cols == 1 || m.col_stride == 1) && (rows == 1 || m.row_stride >= cols))
     return Storage{true, std::max(m.row_stride, cols)};
-  if (m.row_stride == 1 && (cols == 1 || m.col_stride >= rows))
+  if ((rows == 1 || m.row_stride == 1) && (cols == 1 || m.col_stride >= rows))
     return Storage{false, std::max(m.col_stride, rows)};
   return std::nullopt;
 }

@@ -14,11 +14,6 @@ GLOBAL = ("load requests", "load sectors", "store requests", "store sectors", "b
 SHARED = ("shared loads", "shared load wavefronts", "shared stores", "shared store wavefronts")
 
 # Why counters of a kernel differ, each seen in the machine code (cuobjdump -sass): a kernel, counters, the reason.
-# Of measurements before kernels called store_vector_whole; to be dropped with the next ones.
-_MERGED_STORES = (
-    "nvcc joined the path that stores C by vectors with the one that stores elements: `STG.E` alone"
-    " (since then `STG.E.128`, not counted yet)"
-)
 EXPLAINED: tuple[tuple[str, str, str], ...] = (
     (r"gemm_tiled_kernel", "shared load", "nvcc reads four k of a row of A with one `LDS.128`"),
     (
@@ -33,8 +28,14 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
         *(r"gemm_wmma_kernel", "load sectors"),
         "a padded line lies in two rows of banks, so that `cp.async` writes it in two passes with sectors each",
     ),
-    (r"gemm_(vectorized|small|double_buffer|mma_sync|wmma|dmma)_kernel", "store", _MERGED_STORES),
-    (r"gemm_warp_specialized_kernel", "load", "blocks ask for each other's flags until they are set"),
+    (
+        *(r"(gemm_warp_specialized|packed::gemm)_kernel", "load"),
+        "blocks ask for each other's flags until they are set",
+    ),
+    (
+        *(r"gemm_small_tile_kernel", "shared load wavefronts"),
+        "at the edge of C two lanes of four load sums, and the simulator lets two quarters of a warp go at once",
+    ),
     (
         # 20 sectors for 512 bytes instead of 17, in each of three problems
         *(r"gemm_cp_async_kernel", "load sectors"),
