@@ -57,6 +57,17 @@ def test_the_first_calls_of_a_process_may_race(device):
         assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr[-2000:]
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="tensor maps of a GPU's driver")
+def test_a_thread_may_begin_with_a_tensor_map_cuda():
+    """CUDA's runtime makes its context a thread's own at the first call that needs it; encoding a tensor map does
+    not, and with memory from torch's cache nothing comes before it."""
+    a = torch.randn(256, 256, device="cuda", dtype=torch.bfloat16)
+    expected = fastgemm.matmul(a, a, kernel="wgmma_specialized").cpu()
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(lambda: fastgemm.matmul(a, a, kernel="wgmma_specialized")).result()
+    assert torch.equal(found.cpu(), expected)
+
+
 @every_device
 def test_results_while_measurements_come_and_go(device):
     """Threads multiply while others add to the tuning cache and clear it: the choice may change, values not."""

@@ -58,10 +58,16 @@ TensorMap make_tensor_map(const TensorShape& s) {
   const cuuint64_t strides[] = {cuuint64_t(s.row_stride_bytes), cuuint64_t(s.plane_stride_bytes)};
   const cuuint32_t box[] = {cuuint32_t(s.box_columns), cuuint32_t(s.box_rows), 1};
   const cuuint32_t element_strides[] = {1, 1, 1};
-  const CUresult result =
-      encode_function()(&map, type_of(s), 3, const_cast<void*>(s.data), sizes, strides, box, element_strides,
-                        CU_TENSOR_MAP_INTERLEAVE_NONE, mode_of(s.swizzle), CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const auto encode = [&] {
+    return encode_function()(&map, type_of(s), 3, const_cast<void*>(s.data), sizes, strides, box,
+                             element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE, mode_of(s.swizzle),
+                             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  };
+  CUresult result = encode();
+  if (result == CUDA_ERROR_INVALID_CONTEXT) {  // a thread that asked the runtime for nothing yet
+    int device = 0;
+    if (cudaGetDevice(&device) == cudaSuccess && cudaSetDevice(device) == cudaSuccess) result = encode();
+  }
   if (result != CUDA_SUCCESS)
     throw std::runtime_error("fastgemm: cuTensorMapEncodeTiled failed with code " +
                              std::to_string(int(result)));

@@ -82,7 +82,8 @@ __device__ __forceinline__ void add_and_store(const NarrowArguments<T>& g, const
 }
 
 // A thread's next values of k, all of them asked for before the first is used: rows of X against as many of Y
-// as there are, up to row `last` of them; zeros from `left` values on.
+// as there are, up to row `last` of them; zeros from `left` values on. float32 sums of a step are added to
+// those before it when they are complete, so that errors grow with steps and not with k.
 template <class Thread, class T>
 __device__ __forceinline__ void multiply_step(const NarrowArguments<T>& g,
                                               const T* const (&row)[Thread::kRowLoads], const T* y, int last,
@@ -91,6 +92,7 @@ __device__ __forceinline__ void multiply_step(const NarrowArguments<T>& g,
   using Acc = Accumulator<T>;
   using XVector = Vector<T, Thread::kPerLoad>;
   using YVector = Vector<T, Thread::kPerLoadK>;
+  constexpr bool kApart = std::is_same_v<Acc, float>;
   XVector a[Thread::kUnroll][Thread::kRowLoads] = {};
   FASTGEMM_UNROLL
   for (int u = 0; u < Thread::kUnroll; ++u) {
@@ -98,6 +100,7 @@ __device__ __forceinline__ void multiply_step(const NarrowArguments<T>& g,
     for (int r = 0; r < Thread::kRowLoads; ++r)
       if (u * g.apart < left) a[u][r] = load_vector<XVector>(row[r] + u * g.x_apart);
   }
+  Acc part[Thread::kRows][Thread::kNarrow] = {};
   FASTGEMM_UNROLL
   for (int u = 0; u < Thread::kUnroll; ++u) {
     YVector b[Thread::kNarrow] = {};
@@ -105,19 +108,23 @@ __device__ __forceinline__ void multiply_step(const NarrowArguments<T>& g,
     for (int j = 0; j < Thread::kNarrow; ++j)
       if (u * g.apart < left) b[j] = load_vector<YVector>(y + min(j, last) * g.y_row + u * g.y_apart);
     FASTGEMM_UNROLL
-    for (int v = 0; v < Thread::kPerLoadK; ++v) {
+    for (int r = 0; r < Thread::kRows; ++r) {
       FASTGEMM_UNROLL
-      for (int r = 0; r < Thread::kRows; ++r) {
-        const Acc wide = widen(Thread::kVectorRows ? a[u][0][r] : a[u][r % Thread::kRowLoads][v]);
+      for (int j = 0; j < Thread::kNarrow; ++j) {
+        Acc& to = kApart ? part[r][j] : sum[r][j];
         FASTGEMM_UNROLL
-        for (int j = 0; j < Thread::kNarrow; ++j) sum[r][j] = multiply_add(wide, widen(b[j][v]), sum[r][j]);
+        for (int v = 0; v < Thread::kPerLoadK; ++v) {
+          const T x = Thread::kVectorRows ? a[u][0][r] : a[u][r % Thread::kRowLoads][v];
+          to = multiply_add(Acc(widen(x)), Acc(widen(b[j][v])), to);
+        }
+        if (kApart && u == Thread::kUnroll - 1) sum[r][j] += to;
       }
     }
   }
 }
 
 template <class Thread, class T>
-__global__ void __launch_bounds__(kNarrowThreads, 2)
+__global__ void __launch_bounds__(kNarrowThreads, sizeof(T) == 8 ? 2 : Thread::kResident)
     gemm_narrow_kernel(const __grid_constant__ NarrowArguments<T> g) {
   let_next_kernel_begin();
   const int log_first = g.k_first ? g.log_k : g.log_rows;

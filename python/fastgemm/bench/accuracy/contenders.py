@@ -12,11 +12,13 @@ from ...table import kernels
 from ..problems import Gemm, torch_precision
 
 LIBRARY = "torch.matmul"
+LEVEL = "level="
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A float32 product: ``kernel`` is a row of the table, or torch.matmul in torch's precision of that name."""
+    """A float32 product: ``kernel`` is a row of the table, ``"level=6"`` for what that level takes, or torch.matmul
+    in torch's precision of that name."""
 
     kernel: str
     precision: str = "ieee"
@@ -26,6 +28,9 @@ class Contender:
         return self.kernel == LIBRARY
 
     def __call__(self, a: Tensor, b: Tensor) -> Tensor:
+        if self.kernel.startswith(LEVEL):
+            level = int(self.kernel.removeprefix(LEVEL))
+            return ops.matmul(a, b, level=level, precision=self.precision)
         if not self.is_library:
             return ops.matmul(a, b, kernel=self.kernel, precision=self.precision)
         precision = self.precision if a.is_cuda else None
@@ -37,8 +42,8 @@ BASELINE = Contender(LIBRARY)
 
 
 def contenders(device: str, more: tuple[str, ...] = ()) -> list[Contender]:
-    """The library, every kernel of level 6 that claims IEEE accuracy beside the one that computes in float32,
-    and the fastest of each other precision; ``more`` names kernels that take part besides.
+    """The library, what level 6 takes, every kernel of level 6 that claims IEEE accuracy beside the one that
+    computes in float32, and the fastest of each other precision; ``more`` names kernels that take part besides.
 
     On a CPU all products are IEEE ones, and level 5 sums in the order of level 6.
     """
@@ -49,8 +54,10 @@ def contenders(device: str, more: tuple[str, ...] = ()) -> list[Contender]:
         return [Contender(r.name, precision) for r in rungs if (r.level, r.precision) == (level, precision)]
 
     level6 = of(6, "ieee")
-    found = [BASELINE, *level6[:1]]
-    if device == "cuda":
+    if device == "cpu":
+        found = [BASELINE, *level6[:1]]
+    else:
+        found = [BASELINE, Contender(f"{LEVEL}6"), *level6[:1]]
         found += of(5, "ieee")[:1] + level6[1:]
         for precision in ("fp16x3", "bf16x3", "tf32"):
             found += of(6, precision)[:1]

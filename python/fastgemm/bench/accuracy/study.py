@@ -31,18 +31,19 @@ from .special import run_integers, run_special
 DEPTHS = (40, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
 UNIT_ROUNDOFF = 2.0**-24
 
-# Whole tiles and a last column of partial ones, at every K; nothing that is a multiple of anything; and enough
-# tiles that a library has no reason to split K, whose parts it would sum separately.
+# Whole tiles and a last column of partial ones, at every K; nothing that is a multiple of anything; enough tiles
+# that a library has no reason to split K, whose parts it would sum separately; and so few rows that it does.
 SIZES = {"cuda": (768, 1024), "cpu": (96, 128)}
 ODD_SIZES = {"cuda": (333, 517), "cpu": (67, 93)}
-LARGE = ((4096, 3072, 512), (4096, 3072, 4096), (4096, 3072, 16384))
+LARGE = tuple((4096, 3072, k) for k in (512, 4096, 16384))
+NARROW = tuple((m, 4096, k) for m in (1, 4) for k in (500, 1000, 2048, 8192, 32768))
 TRIALS = {"cuda": 3, "cpu": 1}
 INTEGER_DEPTHS = (64, 1024, 8192)
 
 
 def default_shapes(device: str) -> list[Shape]:
     shapes = [(*SIZES[device], k) for k in DEPTHS] + [(*ODD_SIZES[device], k - 1) for k in DEPTHS]
-    return shapes + (list(LARGE) if device == "cuda" else [])
+    return shapes + ([*LARGE, *NARROW] if device == "cuda" else [])
 
 
 def integer_shapes(shapes: Sequence[Shape], device: str) -> list[Shape]:
@@ -96,10 +97,12 @@ class Case:
     sums: dict[Contender, _Sums]
     reference_error: float = 0.0  # componentwise
 
-    def run(self, draw: Draw) -> None:
-        """One more trial."""
+    def run(self, draw: Draw, by_columns: bool = False) -> None:
+        """One more trial; B may be stored by columns."""
         make, _ = DISTRIBUTIONS[self.distribution]
         a, b = make(draw, *self.shape)
+        if by_columns:
+            b = b.t().contiguous().t()
         wide_a, wide_b = a.double(), b.double()
         value, scale = wide_a @ wide_b, wide_a.abs() @ wide_b.abs()
         if not self.reference_error:
@@ -157,7 +160,8 @@ def run_accuracy(
     trials = trials or TRIALS[device]
     draw = Draw(device, seed)
     method = {
-        "text": "errors against float64 on the same device; normwise over all trials, componentwise the worst",
+        "text": "errors against float64 on the same device, every second draw with B stored by columns; normwise "
+        "over all draws, componentwise the worst",
         "distributions": {name: text for name, (_, text) in DISTRIBUTIONS.items()},
         "trials": trials,
         "seed": seed,
@@ -169,8 +173,8 @@ def run_accuracy(
         ]
         for i, case in enumerate(cases):
             progress(f"{case.distribution} {'x'.join(map(str, case.shape))}", i / len(cases))
-            for _ in range(trials):
-                case.run(draw)
+            for trial in range(trials):
+                case.run(draw, by_columns=trial % 2 == 1)
             report.results += case.errors(count if device == "cpu" else 0)
         progress("special values and int32", 1.0)
         report.special = run_special(draw, rivals)
