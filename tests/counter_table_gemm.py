@@ -183,10 +183,8 @@ WMMA = by_warps((128, 128), Access("shared load", 2, conflict=1, code="wmma_load
 MMA_SYNC = by_warps(
     (128, 256), Access("shared ldmatrix", 16, requests=Fraction(8, 64 * 64 * 16 // 32), conflict=1)
 )
-# 4 loads for 32 x 32 sums and 16 of k.
-SMALL_TILE = by_warps(
-    (64, 64), Access("shared ldmatrix", 16, requests=Fraction(4, 32 * 32 * 16 // 32), conflict=1)
-)
+# No fragments: wgmma reads the tiles itself. Of sums, each request brings 4 a lane.
+SMALL_TILE = by_warps((64, 64), Access("shared load", 16, conflict=1))
 
 
 def direct(s: int) -> list[Access]:

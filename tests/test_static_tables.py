@@ -43,6 +43,17 @@ def test_static_tables_are_generated_from_measurements(tmp_path, monkeypatch):
     assert "return {};" in static_tables.generate([], tmp_path)
 
 
+def test_kernels_that_are_measured_alone_are_scaled_by_the_library(tmp_path):
+    tables = tool("make_static_tables")
+    path = tmp_path / "tuning.json"
+    tables.write_json(
+        path, {"format": static_tables.FORMAT, "points": [gpu_point(torch=2e-5, own=3e-5, new=1e-5)]}
+    )
+    now = [gpu_point(torch=1e-5, own=1e-5), gpu_point(own=9.0) | {"m": 4096}]
+    (point,) = tables.merge_kernels(path, now, ["own", "other"])["points"]
+    assert point["seconds"] == {"torch": 2e-5, "own": 2e-5, "new": 1e-5}
+
+
 def gpu_point(**seconds):
     sizes = {"threads": 0, "batch": 1, "m": 2048, "n": 2048, "k": 2048}
     return {"op": "gemm", "dtype": "float32", **sizes, "seconds": seconds}

@@ -4,6 +4,7 @@
     python tools/make_static_tables.py --device cuda       the same for this GPU
     python tools/make_static_tables.py --op gemm --dtype float32    measure again only this part of it
     python tools/make_static_tables.py --device cuda --part skinny --part odd     only these shapes
+    python tools/make_static_tables.py --device cuda --kernel small_tile     only this kernel of them
     python tools/make_static_tables.py --from-bench FILE   add what `fastgemm bench --json FILE` measured
     python tools/make_static_tables.py --from-json         write the C++ table, measure nothing
     python tools/make_static_tables.py --from-json --check fail if the C++ table is not what the JSON gives
@@ -30,7 +31,7 @@ from fastgemm.bench.environment import usable_cores
 from fastgemm.bench.records import Report, read_report
 from fastgemm.bench.static_tables import CPP_TYPES, FORMAT, Point, generate, order
 from fastgemm.bench.tuning_grid import GRIDS, PARTS
-from fastgemm.bench.tuning_series import BESIDE_IEEE, Wanted, measure
+from fastgemm.bench.tuning_series import BESIDE_IEEE, YARDSTICKS, Wanted, measure
 from fastgemm.table import LOWER_PRECISIONS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -44,6 +45,18 @@ def merge(path: Path, new: list[Point], device: str = "cpu") -> dict[str, Any]:
     replaced = {order(p) for p in new}
     kept = [p for p in old if order(p) not in replaced]
     return {"format": FORMAT, "environment": describe(device), "points": sorted(kept + new, key=order)}
+
+
+def merge_kernels(path: Path, new: list[Point], kernels: list[str]) -> dict[str, Any]:
+    """The file's points with the named kernels as measured now, in the time that a library took when the point was
+    measured: what counts is how kernels compare."""
+    data = json.loads(path.read_text())
+    found = {order(p): p["seconds"] for p in new}
+    for point in data["points"]:
+        then, now = point["seconds"], found.get(order(point), {})
+        scale = next((then[name] / now[name] for name in YARDSTICKS if name in then and name in now), 1.0)
+        then |= {name: float(f"{now[name] * scale:.4g}") for name in kernels if name in now}
+    return data
 
 
 def from_benchmark(report: Report, known: list[Point]) -> list[Point]:
@@ -102,6 +115,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--op", action="append", choices=list(GRIDS), help="default: all")
     parser.add_argument("--part", action="append", choices=PARTS, help="of a GPU's products; default: all")
+    parser.add_argument("--kernel", action="append", help="of a GPU's, beside libraries; default: all")
     types = [*CPP_TYPES, *(precision for precision in LOWER_PRECISIONS if precision not in BESIDE_IEEE)]
     parser.add_argument("--dtype", action="append", choices=types, help="default: all")
     parser.add_argument("--least-work", type=float, default=0, help="leave out points of fewer multiply-adds")
@@ -145,9 +159,14 @@ def main(arguments: list[str] | None = None) -> int:
             options.device,
             options.part,
             options.least_work,
+            options.kernel,
         )
         new = measure(wanted, options.budget, options.slowest, options.limit)
-        write_json(path, merge(path, new, options.device))
+        known = file_for(options.device)
+        write_json(
+            path,
+            merge_kernels(known, new, options.kernel) if options.kernel else merge(path, new, options.device),
+        )
         print(f"{len(new)} points measured: {path}")
         if options.no_cpp:
             return 0

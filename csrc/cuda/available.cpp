@@ -86,6 +86,7 @@ const char* unavailable_sm80(int shared_bytes, const char* too_little) {
   return reason || current().shared_bytes >= size_t(shared_bytes) ? reason : too_little;
 }
 const char* unavailable_sm90a() { return or_null(current().sm90a); }
+bool has_wgmma() { return simulating() ? simulated_capability() == 90 : unavailable_sm90a() == nullptr; }
 bool has_fast_float64() {
   return has_fast_float64(simulating() ? simulated_capability() : current().capability);
 }
@@ -118,6 +119,7 @@ const char* unavailable_sm80() {
 }
 const char* unavailable_sm80(int, const char*) { return unavailable_sm80(); }
 const char* unavailable_sm90a() { return unavailable_sm80(); }
+bool has_wgmma() { return simulating() && simulated_capability() == 90; }
 bool has_fast_float64() { return simulating() && has_fast_float64(simulated_capability()); }
 const char* unavailable_library() { return unavailable_sm80(); }
 const char* device_name() { return ""; }

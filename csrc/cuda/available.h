@@ -18,6 +18,10 @@ const char* unavailable_sm80();
 const char* unavailable_sm80(int shared_bytes, const char* too_little);
 const char* unavailable_sm90a();  // wgmma, setmaxnreg: compute capability 9.0 exactly
 
+// Whether a kernel that has code for it may use wgmma, on the current device or on the one that this thread
+// simulates.
+bool has_wgmma();
+
 // Whether float64 runs at half the rate of float32, and not at 1/32 or 1/64 of it: on the current device, or
 // on the one that this thread simulates. (CUDA C++ Programming Guide, "Throughput of Native Arithmetic
 // Instructions": 32 or 64 results a cycle and multiprocessor, or 2.)

@@ -97,7 +97,8 @@ constexpr Kernel kRows[] = {
                FASTGEMM_LAUNCHER(gemm_direct)),
            suits_direct),
     suited(row(6, "small_tile", kHalfAndByte,
-               "64 x 64 tiles by mma.sync, up to 512 bytes of k asked for at once, operands of any alignment",
+               "64 x 64 tiles by mma.sync or wgmma, up to 512 bytes of k asked for at once, operands of any "
+               "alignment",
                FASTGEMM_LAUNCHER(gemm_small_tile)),
            suits_small_tile),
     suited(hopper_row(6, "skinny", kHalfAndByte,

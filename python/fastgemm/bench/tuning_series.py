@@ -24,6 +24,7 @@ SLOW = {"cpu": 0.1, "cuda": 0.0005}  # seconds from which a kernel far behind is
 HOPELESS = 3  # times as slow as the fastest in its first samples: no more follow
 # cuBLASLt's other candidates gain nothing in long calls, which take seconds to time.
 OTHER_CANDIDATES, LONG = ("cublaslt_2", "cublaslt_3", "cublaslt_4"), 0.005
+YARDSTICKS = ("torch", "cublaslt_1")  # what kernels that are measured alone are measured beside
 SUPERSEDED = ("wmma", "wgmma")  # rungs of level 6 that a later one does everything better than
 # Precisions of own kernels alone are timed together with IEEE, whose kernels may serve them as well.
 BESIDE_IEEE = ("bf16x3", "fp16x3")
@@ -47,11 +48,19 @@ class Series:
     """
 
     def __init__(
-        self, op: str, name: str, precision: str | None, session: Session, budget: float, slowest: float
+        self,
+        op: str,
+        name: str,
+        precision: str | None,
+        session: Session,
+        budget: float,
+        slowest: float,
+        only: list[str] | None = None,
     ):
         self.op, self.name, self.dtype, self.precision = op, name, dtypes_of(op)[name], precision
         self.session, self.budget, self.slowest = session, budget, slowest
-        self.candidates = candidates_of(op, session.device, self.dtype, precision)
+        rows = candidates_of(op, session.device, self.dtype, precision)
+        self.candidates = [row for row in rows if not only or row.name in (*only, *YARDSTICKS)]
         self.rates: dict[str, float] = {}
 
     def _hopeless(self, seconds: dict[str, float], least: float = 0.0) -> set[str]:
@@ -150,7 +159,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to measure. ``dtypes``: names of types, and of precisions of float32."""
+    """What to measure. ``dtypes``: names of types, and of precisions of float32; ``kernels``: None for all."""
 
     ops: list[str]
     dtypes: list[str] | None
@@ -158,6 +167,7 @@ class Wanted:
     device: str = "cpu"
     parts: list[str] | None = None
     least_work: float = 0
+    kernels: list[str] | None = None
 
     def series(self) -> Iterator[tuple[str, str, str | None, int]]:
         for op in self.ops:
@@ -177,7 +187,7 @@ def measure(wanted: Wanted, budget: float, slowest: float, limit: float = math.i
     points, start = [], time.monotonic()
     with Session(wanted.device) as session:
         for op, name, precision, count in wanted.series():
-            series = Series(op, name, precision, session, budget, slowest)
+            series = Series(op, name, precision, session, budget, slowest, wanted.kernels)
             title = f"{op} {precision or name}, " + (
                 f"{count} thread(s)" if wanted.device == "cpu" else "GPU"
             )

@@ -5,21 +5,26 @@
 //     one wait, products, one store;
 //   - one launch and nothing before it: no tensor maps, no flags to clear, and operands are read where they
 //     lie, whatever their alignment (mma/line_copy.cuh);
+//   - on Hopper the same stages are multiplied by wgmma (special/small_tile_products.cuh): 5 to 20 % faster;
 //   - where there are few tiles and k is long it is cut (sums/splits.cuh).
-// So small a product meets cold caches, that of instructions too: of 4.5 us that 64 products of 128 x 128 x
-// 128 took, 1 went by before the first copies, 1.4 until they had arrived, 0.7 in the products and 0.9
-// in the stores. Hence little code on the way, less still for operands of whole tiles (0.1 us), and operands
-// that L2 need not keep (0.6 us). On an H200, cold L2, those take 7.2 us, and in cuBLAS 6.9.
+// So small a product meets cold caches, that of instructions too. Of the 6.7 us that 64 products of 128 x 128
+// x 128 take an H200 (cold L2; cuBLAS 7.1) an empty kernel would be 2.9, the copies alone 6.0 (5.5 with each
+// operand read once), the products and the stores 0.35 each. Hence little code on the way, less still for
+// operands of whole tiles (0.1 us), and operands that L2 need not keep (0.6 us).
+#include "cuda/available.h"
 #include "cuda/gemm/level5/choice.cuh"
 #include "cuda/gemm/levels.h"
-#include "cuda/gemm/mma/line_copy.cuh"
-#include "cuda/gemm/mma/warp_product.cuh"
+#include "cuda/gemm/special/small_tile_products.cuh"
 #include "cuda/gemm/sums/splits.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-using Tiles = TileConfig<64, 64, 32, 32, 4, 3>;  // block tile, warp tile, stages, blocks
+// Block tile, warp tile, stages, blocks.
+using MmaTiles = TileConfig<64, 64, 32, 32, 4, 3>;
+using WgmmaTiles = TileConfig<64, 64, 16, 64, 4, 3>;
+template <class C>
+constexpr bool kByWgmma = std::is_same_v<C, WgmmaTiles>;
 
 // What the first copies need comes first: these are cold too.
 template <class T>
@@ -38,7 +43,8 @@ template <class C, class T, bool a_along_k, bool b_along_k, bool aligned>
 struct Kernel {
   using TileA = LineTile<T, a_along_k, C::BM, SwizzledLines<8>>;  // (BM, 128 bytes)
   using TileB = LineTile<T, b_along_k, C::BN, SwizzledLines<8>>;  // (BN, 128 bytes)
-  using Warp = WarpProduct<C, T, TileA, TileB>;
+  using Products =
+      std::conditional_t<kByWgmma<C>, WgmmaProducts<C, T, TileA, TileB>, MmaProducts<C, T, TileA, TileB>>;
   static constexpr int kStageBytes = TileA::kBytes + TileB::kBytes;
   using CopyA = LineCopy<TileA, T, C::kThreads, C::kStages, kStageBytes, aligned>;
   using CopyB = LineCopy<TileB, T, C::kThreads, C::kStages, kStageBytes, aligned>;
@@ -48,38 +54,20 @@ struct Kernel {
   };
 };
 
-// Multiplies what copy_next() copies in so many stages, half a stage at a time. The first products are of
-// zeros: while the operands are on their way they bring the instructions.
-template <class C, class K, class CopyNext>
-__device__ __forceinline__ void multiply_all(unsigned char* ring, int stages, typename K::Warp& warp,
-                                             CopyNext&& copy_next) {
-  constexpr int kStages = C::kStages, kHalf = K::Warp::kSteps / 2;
-  const auto stage_at = [&](int i) { return ring + i % kStages * K::kStageBytes; };
-  typename K::Warp::Fragments fragments[kHalf] = {};
-  FASTGEMM_NO_UNROLL
-  for (int half = 0; half <= 2 * stages; ++half) {
-    const int stage = half / 2;
-    FASTGEMM_UNROLL
-    for (int step = 0; step < kHalf; ++step) {
-      FASTGEMM_UNROLL
-      for (int i = 0; i < K::Warp::kM; ++i) warp.multiply(fragments[step], i);
-    }
-    if (half % 2 == 0 && stage < stages) {
-      stage == 0 ? wait_async_copies<kStages - 1>() : wait_async_copies<kStages - 2>();
-      __syncthreads();  // the stage is there for all, and the one before has been read by all
-      if (stage > 0) {
-        if (stage - 1 + kStages < stages) copy_next();
-        commit_async_copies();
-      }
-    }
-    if (stage == stages) continue;
-    FASTGEMM_UNROLL
-    for (int step = 0; step < kHalf; ++step) {
-      FASTGEMM_UNROLL
-      for (int i = 0; i < K::Warp::kM; ++i)
-        warp.load(fragments[step], stage_at(stage), half % 2 * kHalf + step, i);
-    }
-  }
+// COUNT sums from a row of the slab. Where they are two vectors, lanes 32 words apart begin with different
+// ones: they would meet in the same banks.
+template <int COUNT, class Acc>
+__device__ __forceinline__ void load_sums(Acc (&to)[COUNT], const Acc* from, int lane) {
+  using Four = Vector<Acc, 4>;
+  constexpr int kVectors = COUNT / 4;
+  static_assert(kVectors <= 2);
+  const int second_first = kVectors == 2 ? lane / 4 % 2 : 0;
+  Four part[kVectors];
+  FASTGEMM_UNROLL
+  for (int i = 0; i < kVectors; ++i) part[i] = load_vector<Four>(from + 4 * (i ^ second_first));
+  FASTGEMM_UNROLL
+  for (int i = 0; i < COUNT; ++i)
+    to[i] = second_first ? part[kVectors - 1 - i / 4][i % 4] : part[i / 4][i % 4];
 }
 
 // alpha times a warp's sums, to rows of whole vectors.
@@ -88,7 +76,7 @@ __device__ __forceinline__ void store_plain(const Arguments<T>& g, const Accumul
                                             int batch, int row0, int column0) {
   using Out = typename Result<T>::Narrow;
   constexpr int N = kPer16Bytes<Out>, kAcross = C::WN / N, kDown = 32 / kAcross;
-  const int lane = int(threadIdx.x % 32), column = lane % kAcross * N;
+  const int lane = int(threadIdx.x) % 32, column = lane % kAcross * N;
   if (column0 + column >= g.gemm.n) return;
   const Result<T>& r = g.gemm.result;
   int row = lane / kAcross;
@@ -96,21 +84,17 @@ __device__ __forceinline__ void store_plain(const Arguments<T>& g, const Accumul
       static_cast<Out*>(r.out) + batch * r.batch_stride + (row0 + row) * r.row_stride + column0 + column;
   FASTGEMM_NO_UNROLL
   for (; row < C::WM && row0 + row < g.gemm.m; row += kDown, to += kDown * r.row_stride) {
+    Accumulator<T> sum[N];
+    load_sums(sum, sums + row * pitch + column, lane);
     Vector16<Out> v;
     FASTGEMM_UNROLL
-    for (int i = 0; i < N; i += 4) {
-      const auto part = load_vector<Vector16<Accumulator<T>>>(&sums[row * pitch + column + i]);
-      FASTGEMM_UNROLL
-      for (int e = 0; e < 4; ++e) v[i + e] = narrow<Out>(r.alpha * part[e]);
-    }
+    for (int i = 0; i < N; ++i) v[i] = narrow<Out>(r.alpha * sum[i]);
     store_vector(to, v);
   }
 }
 
-template <class C, class T, bool a_along_k, bool b_along_k, bool aligned>
-__global__ void __launch_bounds__(C::kThreads, C::kBlocks)
-    gemm_small_tile_kernel(const __grid_constant__ Arguments<T> g) {
-  using K = Kernel<C, T, a_along_k, b_along_k, aligned>;
+template <class C, class K, class T>
+__device__ __forceinline__ void multiply_tile(const Arguments<T>& g) {
   FASTGEMM_DYNAMIC_SHARED(typename K::Shared, shared);
   unsigned column_tile = blockIdx.y, split = 0;
   if (g.splits > 1) split = column_tile / g.tiles_n, column_tile %= g.tiles_n;
@@ -127,20 +111,20 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
   }
   let_next_kernel_begin();
   const int w = warp_index(), row = w % C::kWarpsM * C::WM, column = w / C::kWarpsM * C::WN;
-  typename K::Warp warp(row, column);
-  multiply_all<C, K>(shared->ring[0], stages, warp, copy_next);
+  typename K::Products products(shared->ring[0], row, column);
+  products.multiply(stages, copy_next);
 
   if (g.splits > 1) {
     const int lane = int(threadIdx.x) % 32;
     FASTGEMM_UNROLL
-    for (int i = 0; i < K::Warp::kM; ++i) {
+    for (int i = 0; i < K::Products::kM; ++i) {
       FASTGEMM_UNROLL
-      for (int j = 0; j < K::Warp::kN; ++j) {
+      for (int j = 0; j < K::Products::kN; ++j) {
         FASTGEMM_UNROLL
         for (int r = 0; r < 4; r += 2) {
-          const Position p = MmaLayout<T>::c(lane, r);
+          const Position p = MmaLayout<float>::c(lane, r);  // the same for all types
           g.sums.put(int(split), batch, row0 + row + 16 * i + p.row, column0 + column + 8 * j + p.column,
-                     warp.sum[i][j][r], warp.sum[i][j][r + 1]);
+                     products.sum()[i][j][r], products.sum()[i][j][r + 1]);
         }
       }
     }
@@ -148,12 +132,19 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
   }
   __syncthreads();  // slabs take the place of the ring
   auto& slab = shared->slabs[w];
-  slab.put(warp.sum);
+  slab.put(products.sum());
   __syncwarp();
   if (g.plain)
     store_plain<C>(g, slab.sums, slab.kPitch, batch, row0 + row, column0 + column);
   else
     slab.store(g.gemm.at_batch(batch), g.vectors, row0 + row, column0 + column);
+}
+
+template <class C, class T, bool a_along_k, bool b_along_k, bool aligned>
+__global__ void __launch_bounds__(C::kThreads, C::kBlocks)
+    gemm_small_tile_kernel(const __grid_constant__ Arguments<T> g) {
+  if constexpr (FASTGEMM_SM90A || !kByWgmma<C>)
+    multiply_tile<C, Kernel<C, T, a_along_k, b_along_k, aligned>>(g);
 }
 
 // The operand in place; bytes, which ldmatrix cannot transpose, are copied unless they lie along k.
@@ -218,9 +209,10 @@ void launch_small_tile(const Gemm<T>& g, int batch, Context& context) {
 void gemm_small_tile(const GemmProblem& problem, Context& context) {
   run_gemm(problem, [&]<class T>(const Gemm<T>& g, int batch) {
     if constexpr (sizeof(T) <= 2) {
-      constexpr int64_t kMostColumns = int64_t{Tiles::BN} * 65535;  // gridDim.y
+      constexpr int64_t kMostColumns = int64_t{MmaTiles::BN} * 65535;  // gridDim.y
       if (!fits_tiles(g) || g.n > kMostColumns) return gemm_small(g, batch, context);
-      launch_small_tile<Tiles>(g, batch, context);
+      cuda::has_wgmma() ? launch_small_tile<WgmmaTiles>(g, batch, context)
+                        : launch_small_tile<MmaTiles>(g, batch, context);
     }
   });
 }
