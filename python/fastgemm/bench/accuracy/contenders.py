@@ -17,8 +17,8 @@ LEVEL = "level="
 
 @dataclass(frozen=True)
 class Contender:
-    """A float32 product: ``kernel`` is a row of the table, ``"level=6"`` for what that level takes, or torch.matmul
-    in torch's precision of that name."""
+    """A float32 product: ``kernel`` is a row of the table, ``"level=6"`` for what that level takes, or
+    torch.matmul in torch's precision of that name."""
 
     kernel: str
     precision: str = "ieee"
