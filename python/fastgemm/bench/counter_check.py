@@ -33,10 +33,6 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
         "blocks ask for each other's flags until they are set",
     ),
     (
-        *(r"gemm_small_tile_kernel", "shared load wavefronts"),
-        "at the edge of C two lanes of four load sums, and the simulator lets two quarters of a warp go at once",
-    ),
-    (
         # 20 sectors for 512 bytes instead of 17, in each of three problems
         *(r"gemm_cp_async_kernel", "load sectors"),
         "where rows begin in the middle of a sector, each quarter of a warp copies with sectors of its own",

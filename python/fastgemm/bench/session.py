@@ -16,6 +16,7 @@ from .timing import CpuTimer, Timer
 
 BASELINE, COPY = "torch", "copy"
 REFUSAL = "cannot run"  # in the error of a kernel or level that does not take a problem
+LONG = 0.01  # seconds, of an estimate that is checked by another
 
 # On a GPU a kernel of a sweep is timed up to this many seconds a run, or for as long as torch takes; the ladder
 # of one problem has more patience.
@@ -52,9 +53,11 @@ class Session:
             return Check(False, 0.0, 0, reference.rows, 0.0, f"raised {type(error).__name__}: {error}")
 
     def estimate(self, call: Call, checked: Check | None) -> float | None:
-        """Seconds of a call, known before it is timed; None: unknown. A GPU's first call also loads its code."""
+        """Seconds of a call, known before it is timed; None: unknown. A GPU's first call also loads its code, and
+        one that seems to be long may have waited for a busy host."""
         if self.device == "cuda":
-            return self.timer.sample(call, 1)
+            first = self.timer.sample(call, 1)
+            return first if first < LONG else min(first, self.timer.sample(call, 1))
         return checked.seconds if checked else None
 
     def baseline_seconds(self, instance: Instance) -> float:

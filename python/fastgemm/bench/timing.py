@@ -8,6 +8,7 @@ in changing order, and what is reported is the median of the ratios within a rou
 from __future__ import annotations
 
 import math
+import random
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -149,9 +150,13 @@ def interleave(
     done = 0.0
     result = Interleaved()
     for r in range(total):
-        # A call with fewer samples takes part in every 2^j-th round, so that all of them meet the baseline.
-        # Within a round the order follows the Thue-Morse sequence: any such subset sees both orders equally.
-        order = names if r.bit_count() % 2 == 0 else names[::-1]
+        # A call with fewer samples takes part in every 2^j-th round, so that all of them meet the baseline. The
+        # order is another one every two rounds, there and back: what ran before leaves its mark, in address
+        # translation for one. Which way comes first follows the Thue-Morse sequence, so that such a subset sees
+        # both equally.
+        order = random.Random(r // 2).sample(names, len(names))
+        if r.bit_count() % 2:
+            order.reverse()
         taken: dict[str, float] = {}
         for name in order:
             if r % (total // counts[name]):
