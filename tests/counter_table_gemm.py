@@ -310,8 +310,8 @@ GEMM = {
         in_flight=lambda n: n == 3 * 16 * 1024,
     ),
     "skinny": Row(
-        *("nothing but one operand moves, 13 boxes of it at a time", skinny, (16, 8192, 1024), (BF16,)),
-        in_flight=lambda n: n == 13 * (8 + 2) * 1024,
+        *("nothing but one operand moves, 8 boxes of it at a time", skinny, (16, 8192, 1024), (BF16,)),
+        in_flight=lambda n: n == 8 * (8 + 2) * 1024,
     ),
     "narrow": Row(
         *("one operand straight to registers, four sums for each element", narrow, (8, 4096, 64), (F32, F64)),

@@ -4,8 +4,8 @@
 //     one, padded to 16 or 64 columns, comes along;
 //   - all multiprocessors read until the end, with tiles narrow enough for one each, or sharing k
 //     (special/skinny_sums.cuh);
-//   - what is in flight counts, not what is reused: 104 KB of the large operand, asked for before anything
-//     else is done;
+//   - what is in flight counts, not what is reused: 64 or 80 KB of the large operand, asked for before
+//     anything else is done;
 //   - in L2 that operand makes room for itself. Where a kernel before left L2 full of what it wrote, this
 //     saves most of writing it to memory meanwhile: 4 of 49 us;
 //   - rows that begin anywhere are read by 8 warps of the block itself (special/skinny_units.cuh), not
@@ -25,8 +25,8 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-using WideTile = SkinnyShape<128>;   // 7 stages
-using NarrowTile = SkinnyShape<64>;  // 13 stages
+using WideTile = SkinnyShape<128>;   // 5 stages
+using NarrowTile = SkinnyShape<64>;  // 8 stages
 
 struct Maps {
   TensorMap large, narrow;

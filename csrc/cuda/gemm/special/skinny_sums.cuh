@@ -35,9 +35,10 @@ struct SkinnyShape {
   static constexpr int kConsumers = kM / 64, kConsumerThreads = 128 * kConsumers;  // warpgroups of 64 rows
   static constexpr int kUnitThreads = 256;  // that bring operands which the hardware cannot read
   static constexpr int kStageBytes = (kM + kN) * 128;
-  // Wide tiles leave room for blocks of the second kernel, which wait beside them; narrow tiles need none.
-  static constexpr bool kShares = kM != 64;
-  static constexpr int kStages = kShares ? 7 : 13;
+  static constexpr bool kShares = kM != 64;  // tiles among blocks, whose sums a second kernel adds
+  // 80 or 64 KB of the large operand on their way: on an H200 less is slower (64, 48) and more as well, by 1
+  // to 4 % (112) or 1 % (104).
+  static constexpr int kStages = kShares ? 5 : 8;
 
   struct Shared {
     unsigned char stage[kStages][kStageBytes];  // (kM, 128 bytes) of the large operand, (kN, 128 bytes)
