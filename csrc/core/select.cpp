@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <stdexcept>
+#include <unordered_map>
 
 #include "core/simulator.h"
 
@@ -199,8 +200,11 @@ struct Decision {
   }
 };
 
+thread_local uint64_t decisions_count = 0;
+
 template <class Problem>
 Decision decide(const Problem& p, const TuningKey& key) {
+  ++decisions_count;
   const Candidates measured = measured_candidates(key);
   Decision made;
   for (const bool flags_allow : {false, true}) {
@@ -211,28 +215,39 @@ Decision decide(const Problem& p, const TuningKey& key) {
   return made;
 }
 
-// A decision costs 1 us and more (a lock and a scan of the static table), which counts beside a 32 x 32
-// product, so each thread keeps its last ones.
+// A decision costs 1 us and more (a lock and a scan of the static table; on a GPU 12 us, since vendor
+// libraries are asked what they take), which counts beside a 32 x 32 product, so each thread keeps its
+// decisions: of more problems than a model has.
+class Decisions {
+ public:
+  const Decision* find(const TuningKey& key) {
+    if (const uint64_t now = tuning_version(); version_ != now) made_.clear(), version_ = now;
+    const auto it = made_.find(key);
+    return it == made_.end() ? nullptr : &it->second;
+  }
+  void keep(const TuningKey& key, const Decision& decision) {
+    if (made_.size() >= kMost) made_.clear();
+    made_.insert_or_assign(key, decision);
+  }
+
+ private:
+  static constexpr size_t kMost = 4096;
+  std::unordered_map<TuningKey, Decision, TuningKeyHash> made_;
+  uint64_t version_ = 0;
+};
+
 template <class Problem>
 const Kernel& fastest_known(const Problem& p, const TuningKey& key) {
-  struct Slot {
-    TuningKey key;
-    uint64_t version = 0;
-    Decision decision;
-  };
-  static constexpr size_t kSlots = 64;
-  thread_local std::array<Slot, kSlots> slots;
-  Slot& slot = slots[size_t(key.m * 31 + key.n * 17 + key.k * 7 + key.batch + int(key.type)) % kSlots];
-  const uint64_t version = tuning_version();
-  if (slot.version == version && slot.key == key) {
+  thread_local Decisions decisions;
+  if (const Decision* kept = decisions.find(key)) {
     // A key says nothing of leading dimensions, by which a kernel may reject another problem of the same key,
     // nor of the GPU, which another call may have changed.
-    const Decision decision = slot.decision;  // to ask for flags may run Python code that multiplies, too
-    const Kernel* kept = decision.kernel(key);
-    if (kept && can_run(*kept, p, true)) return *kept;
+    const Decision decision = *kept;  // to ask for flags may run Python code that multiplies, too
+    const Kernel* kernel = decision.kernel(key);
+    if (kernel && can_run(*kernel, p, true)) return *kernel;
   }
   const Decision decision = decide(p, key);
-  if (decision.by_key) slot = {key, version, decision};
+  if (decision.by_key) decisions.keep(key, decision);
   if (const Kernel* kernel = decision.kernel(key)) return *kernel;
   throw std::runtime_error("no kernel can run " + in_words(key) + " here");
 }
@@ -280,6 +295,8 @@ const Kernel& select(const TransposeProblem& p, Device d, int threads, const Cho
 const Kernel& select(const AddProblem& p, Device d, int threads, const Choice& c) {
   return select_any(p, d, threads, c);
 }
+
+uint64_t decisions_made() { return decisions_count; }
 
 const Kernel* next_choice(const GemmProblem& p, Device device, int threads,
                           std::span<const Kernel* const> tried) {

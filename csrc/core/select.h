@@ -24,6 +24,10 @@ const Kernel& select(const GemmProblem&, Device, int threads, const Choice&);
 const Kernel& select(const TransposeProblem&, Device, int threads, const Choice&);
 const Kernel& select(const AddProblem&, Device, int threads, const Choice&);
 
+// How often this thread had to find out what is the fastest known, and could not take what it had found
+// before.
+uint64_t decisions_made();
+
 // For a call that leaves the choice to the library (level 0 or 7): the kernel to try after those, none of
 // which got the memory that it asked for. Null when every kernel that can run was tried.
 const Kernel* next_choice(const GemmProblem&, Device, int threads, std::span<const Kernel* const> tried);

@@ -12,24 +12,9 @@
 namespace fastgemm {
 namespace {
 
-struct KeyHash {
-  size_t operator()(const TuningKey& k) const {
-    uint64_t h = 0xcbf29ce484222325u;
-    const auto mix = [&h](uint64_t v) {
-      h = (h ^ v) * 0x100000001b3u;
-      h ^= h >> 29;
-    };
-    mix(uint64_t(k.op) | uint64_t(k.device) << 4 | uint64_t(k.type) << 8 | uint64_t(k.out_type) << 12 |
-        uint64_t(k.precision) << 16 | uint64_t(k.a_transposed) << 20 | uint64_t(k.b_transposed) << 21 |
-        uint64_t(k.accumulates) << 22 | uint64_t(k.threads) << 32);
-    mix(k.gpu), mix(uint64_t(k.batch)), mix(uint64_t(k.m)), mix(uint64_t(k.n)), mix(uint64_t(k.k));
-    return h;
-  }
-};
-
 struct Memory {
   std::shared_mutex mutex;
-  std::unordered_map<TuningKey, const Kernel*, KeyHash> kernels;
+  std::unordered_map<TuningKey, const Kernel*, TuningKeyHash> kernels;
 };
 Memory& memory() {
   static Memory m;
@@ -80,6 +65,20 @@ void set_device(TuningKey& k, Device device, int threads) {
 }
 
 }  // namespace
+
+size_t TuningKeyHash::operator()(const TuningKey& k) const {
+  uint64_t h = 0xcbf29ce484222325u;
+  const auto mix = [&h](uint64_t v) {
+    h = (h ^ v) * 0x100000001b3u;
+    h ^= h >> 29;
+  };
+  mix(uint64_t(k.op) | uint64_t(k.device) << 4 | uint64_t(k.type) << 8 | uint64_t(k.out_type) << 12 |
+      uint64_t(k.precision) << 16 | uint64_t(k.a_transposed) << 20 | uint64_t(k.b_transposed) << 21 |
+      uint64_t(k.accumulates) << 22 | uint64_t(k.alignment.inputs) << 23 | uint64_t(k.alignment.out) << 24 |
+      uint64_t(k.threads) << 32);
+  mix(k.gpu), mix(uint64_t(k.batch)), mix(uint64_t(k.m)), mix(uint64_t(k.n)), mix(uint64_t(k.k));
+  return h;
+}
 
 Alignment alignment_of(const GemmProblem& p) {
   return {aligned(p.a, p.type, p.batch, p.m, p.k) && aligned(p.b, p.type, p.batch, p.k, p.n),

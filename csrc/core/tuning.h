@@ -35,6 +35,9 @@ struct TuningKey {
 
   bool operator==(const TuningKey&) const = default;
 };
+struct TuningKeyHash {
+  size_t operator()(const TuningKey&) const;
+};
 
 TuningKey tuning_key(const GemmProblem&, Device, int threads);
 TuningKey tuning_key(const TransposeProblem&, Device, int threads);
