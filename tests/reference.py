@@ -225,6 +225,8 @@ def expected_gemm(
         return Expected(wrap32(value), None, k, dtype, torch.int32)
     flushes = a.dtype == torch.bfloat16
     a, b = a.double(), b.double()
+    if alpha == 0:  # as in BLAS, the operands are not read
+        a, b = torch.zeros_like(a), torch.zeros_like(b)
     value, scale = alpha * (a @ b), abs(alpha) * (a.abs() @ b.abs())
     if beta:
         value, scale = value + beta * c.double(), scale + abs(beta) * c.double().abs()

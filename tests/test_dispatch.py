@@ -10,7 +10,7 @@ from pathlib import Path
 import fastgemm
 import pytest
 import torch
-from fastgemm import tuning
+from fastgemm import _introspect, tuning
 from reference import (
     DTYPES,
     UNIT_ROUNDOFF,
@@ -116,6 +116,27 @@ def test_level_7_and_none_choose_alike(dtype):
         result = fastgemm.matmul(a, b)
         assert torch.equal(result, fastgemm.matmul(a, b, level=7))
         assert torch.equal(result, fastgemm.matmul(a, b, kernel=tuning.chosen_kernel(tuning.gemm_key(a, b))))
+
+
+@every_device
+def test_a_decision_is_made_once(device):
+    """However many shapes alternate, as the layers of a model do, most of them multiples of 64."""
+    sizes = [(m, n, k) for m in (1, 8, 64, 128) for n in range(64, 641, 64) for k in range(64, 513, 64)]
+    operands = {(m, k): torch.zeros(m, k) for m, _, k in sizes} | {
+        (k, n): torch.zeros(k, n) for _, n, k in sizes
+    }
+
+    def multiply_all():
+        before = _introspect.decisions_made()
+        for m, n, k in sizes:
+            fastgemm.matmul(operands[m, k], operands[k, n])
+        return _introspect.decisions_made() - before
+
+    tuning.clear_cache()
+    assert multiply_all() == len(sizes)
+    assert multiply_all() == 0
+    tuning.clear_cache()  # what was measured in the meantime may change every choice
+    assert multiply_all() == len(sizes)
 
 
 def test_a_level_picks_its_own_rung():

@@ -35,13 +35,27 @@ def test_nan_and_infinity_land_where_ieee_puts_them(kernel, dtype):
 
 
 @every(only(FLOATS, OWN_ROWS))
-def test_nan_in_c_and_alpha(kernel, dtype):
+def test_nan_in_c(kernel, dtype):
     a, b = operands(9, 17, 5, dtype)
     c = random_tensor(9, 17, dtype=dtype)
     c[4, 6], c[0, 0] = math.nan, -math.inf
     check_gemm(a, b, c, kernel=kernel)
-    a[2, 1] = math.inf
-    check_gemm(a, b, alpha=0, kernel=kernel)  # zero times infinity is NaN: alpha is no shortcut
+
+
+@every(only(FLOATS, OWN_ROWS))
+def test_alpha_0_reads_no_operand(kernel, dtype):
+    """As in BLAS: NaN and infinity in a and b do not count; those in c do."""
+    for batch in ((), (3,)):
+        a, b = random_tensor(*batch, 9, 5, dtype=dtype), random_tensor(*batch, 5, 17, dtype=dtype)
+        a[..., 2, 1], b[..., 3, 4] = math.inf, math.nan
+        c = random_tensor(9, 17, dtype=dtype)
+        c[4, 6] = math.nan
+        check_gemm(a, b, alpha=0, kernel=kernel)
+        check_gemm(a, b, c, alpha=0, beta=-2, kernel=kernel)
+        check_gemm(a.mT, b.mT, alpha=0, trans_a=True, trans_b=True, kernel=kernel)
+        with torch.no_grad():
+            scattered = a.repeat_interleave(2, -1).repeat_interleave(2, -2)[..., ::2, ::2]
+        check_gemm(scattered, b, c, alpha=0, beta=0, kernel=kernel)
 
 
 @every_float_row

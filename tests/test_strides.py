@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fastgemm
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,6 +67,37 @@ def test_batched_gemm(device, data, dtype, batch, sizes, seed):
     b = data.draw(operands(*batch[data.draw(st.integers(0, len(batch))) :], k, n, dtype=dtype))
     out = data.draw(outputs(*batch, m, n, dtype=result_dtype(dtype)))
     check_gemm(a, b, out=out, level=data.draw(st.sampled_from([None, *levels("gemm", device)])))
+
+
+def bytes_allocated(call) -> int:
+    """What torch's allocators hand out while ``call`` runs, freed again or not."""
+    with torch.profiler.profile(profile_memory=True) as profile:
+        call()
+    events = profile.profiler.kineto_results.events()
+    return sum(max(event.nbytes(), 0) for event in events if event.name() == "[memory]")
+
+
+@every_device
+@pytest.mark.parametrize("batch", [(64,), (4, 16)], ids=str)
+@pytest.mark.parametrize("repeats", [True, False])
+def test_what_repeats_is_copied_once(batch, repeats):
+    """Operands without a unit stride are copied; of an expanded batch what is expanded, not what it becomes."""
+    members = 1 if repeats else batch[0]
+    rows, cols = 150, 130
+    a = torch.randn(members, *[1] * (len(batch) - 1), 2 * rows, 2 * cols)[..., ::2, ::2].expand(
+        *batch, -1, -1
+    )
+    b = torch.randn(2 * cols, 40)[::2, ::2]
+    copies = 4 * (members * rows * cols + b.numel())
+    for call in (
+        lambda: fastgemm.matmul(a, b, level=1),
+        lambda: fastgemm.matmul(b.mT, a.mT, level=1),
+        lambda: fastgemm.transpose(a, level=1),
+    ):
+        result = call()
+        assert bytes_allocated(call) <= result.nbytes + copies + 4096
+    torch.testing.assert_close(fastgemm.matmul(a, b), a @ b, rtol=1e-4, atol=1e-3)
+    assert torch.equal(fastgemm.transpose(a), a.mT)
 
 
 @every_device

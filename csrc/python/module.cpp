@@ -15,6 +15,7 @@
 #include "cpu/peak/peak.h"
 #include "cuda/available.h"
 #include "library/rows.h"
+#include "torch/asked.h"
 
 namespace py = pybind11;
 using namespace fastgemm;
@@ -58,6 +59,23 @@ py::list table() {
 using KeyTuple = std::tuple<std::string, std::string, std::string, std::string, std::string, bool, bool, bool,
                             int, int64_t, int64_t, int64_t, int64_t>;
 
+KeyTuple from_key(const TuningKey& k) {
+  const auto text = [](auto value) { return std::string(to_string(value)); };
+  return {text(k.op),
+          text(k.device),
+          text(k.type),
+          text(k.out_type),
+          text(k.precision),
+          k.a_transposed,
+          k.b_transposed,
+          k.accumulates,
+          k.threads,
+          k.batch,
+          k.m,
+          k.n,
+          k.k};
+}
+
 TuningKey to_key(const KeyTuple& t) {
   TuningKey k;
   k.op = parse<Op>(std::get<0>(t), 3, "op");
@@ -98,6 +116,24 @@ std::string chosen(const KeyTuple& tuple, int level) {
   p.out.row_stride = p.c.row_stride = key.n, p.out.col_stride = p.c.col_stride = 1;
   p.out.batch_stride = p.c.batch_stride = key.m * key.n;
   return std::string(select(p, key.device, key.threads, choice).name);
+}
+
+// A tensor as Python describes it: (address, sizes, strides).
+using LayoutTuple = std::tuple<uintptr_t, std::vector<int64_t>, std::vector<int64_t>>;
+torch_ops::Layout to_layout(LayoutTuple t) {
+  return {std::get<0>(t), std::move(std::get<1>(t)), std::move(std::get<2>(t))};
+}
+std::optional<torch_ops::Layout> to_layout(std::optional<LayoutTuple> t) {
+  return t ? std::optional(to_layout(std::move(*t))) : std::nullopt;
+}
+
+GemmProblem gemm_problem(LayoutTuple a, LayoutTuple b, std::optional<LayoutTuple> c,
+                         std::optional<LayoutTuple> out, const std::array<std::string, 3>& types,
+                         double alpha, double beta) {
+  return torch_ops::problem_of({to_layout(std::move(a)), to_layout(std::move(b)), to_layout(std::move(c)),
+                                to_layout(std::move(out)), parse<DType>(types[0], 11, "dtype"),
+                                parse<DType>(types[1], 11, "dtype"),
+                                parse<Precision>(types[2], 5, "precision"), alpha, beta});
 }
 
 // What the static tables of a device say of a problem of contiguous matrices, whether that device is here or
@@ -169,6 +205,34 @@ PYBIND11_MODULE(_introspect, m) {
         "Names of the kernels that the static tables of a device name for a tuning key, best first.");
   m.def("chosen", &chosen, py::arg("key"), py::arg("level") = 0,
         "Name of the kernel that a level, by default level=None, picks for a tuning key.");
+  m.def("decisions_made", &decisions_made,
+        "How often this thread had to find the fastest known kernel anew.");
+  m.def(
+      "gemm_key",
+      [](const std::string& device, int threads, LayoutTuple a, LayoutTuple b, std::optional<LayoutTuple> c,
+         std::optional<LayoutTuple> out, const std::array<std::string, 3>& types, double alpha, double beta) {
+        const GemmProblem p = gemm_problem(a, b, c, out, types, alpha, beta);
+        return from_key(tuning_key(p, parse<Device>(device, 3, "device"), threads));
+      },
+      "The tuning key of a product, on the current GPU or so many CPU threads; operands as (address, sizes, "
+      "strides); types: of operands and result, and the precision.");
+  m.def(
+      "gemm_kernel",
+      [](int level, const std::string& device, int threads, LayoutTuple a, LayoutTuple b,
+         std::optional<LayoutTuple> c, std::optional<LayoutTuple> out,
+         const std::array<std::string, 3>& types, double alpha, double beta) {
+        const GemmProblem p = gemm_problem(a, b, c, out, types, alpha, beta);
+        return std::string(select(p, parse<Device>(device, 3, "device"), threads, {.level = level}).name);
+      },
+      "Name of the kernel that a level, 0 for level=None, picks for a product; arguments as for gemm_key.");
+  m.def(
+      "transpose_key",
+      [](const std::string& device, int threads, LayoutTuple a, const std::string& width) {
+        const TransposeProblem p =
+            torch_ops::problem_of(to_layout(std::move(a)), parse<DType>(width, 11, "dtype"));
+        return from_key(tuning_key(p, parse<Device>(device, 3, "device"), threads));
+      },
+      "The tuning key of a transposition.");
   m.def(
       "remember",
       [](const KeyTuple& tuple, const std::string& kernel, const std::string& gpu) {

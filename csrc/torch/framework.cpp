@@ -47,12 +47,15 @@ TensorView matrices(const Operand& of, const M& m, DType type, int64_t batch, in
   return {of, m.data, type, {batch, rows, cols}, {m.batch_stride, m.row_stride, m.col_stride}};
 }
 
-// torch 2.13's _int_mm gives wrong sums when the only row of an operand has a leading dimension below its
-// length, which a transposed column vector has.
+// torch 2.13's _int_mm gives wrong sums, or writes none, when the only row (column) of an operand has a
+// leading dimension below its length.
 TensorView int8_operand(const Operand& of, const ConstMatrix& m, int64_t index, int64_t rows, int64_t cols) {
   ConstMatrix member = m;
   member.data = static_cast<const char*>(m.data) + index * m.batch_stride;
-  if (rows == 1 && m.col_stride == 1) member.row_stride = cols;
+  if (rows == 1 && m.col_stride == 1)
+    member.row_stride = cols;
+  else if (cols == 1 && m.row_stride == 1)
+    member.col_stride = rows;
   return matrix(of, member, DType::i8, rows, cols);
 }
 

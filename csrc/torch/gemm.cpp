@@ -6,6 +6,7 @@
 
 #include "core/select.h"
 #include "torch/context.h"
+#include "torch/gemm_plan.h"
 #include "torch/kernel_range.h"
 #include "torch/ops.h"
 
@@ -43,16 +44,6 @@ struct Arguments {
         out_dtype(s.optional_dtype()) {}
 };
 
-// A gemm whose operands were checked. Shapes are those after trans_a and trans_b.
-struct Gemm {
-  GemmProblem problem;  // everything but the batch
-  Loops loops;          // batch dimensions; operands a, b, c, out
-  std::array<int64_t, kMaxDims> shape;
-  size_t dim;
-
-  std::span<const int64_t> result_shape() const { return {shape.data(), dim}; }
-};
-
 Precision precision_of(const std::optional<std::string>& given, DType type) {
   const std::string name = given.value_or("ieee");
   if (name == "ieee") return Precision::ieee;
@@ -74,83 +65,11 @@ DType result_type(DType type, const std::optional<int32_t>& asked) {
             " operands; accepted: " + dtype_text(torch_dtype(usual)) + (half ? " and torch.float32" : ""));
 }
 
-void check_operand(const char* name, const View& v) {
-  if (v.dim < 2)
-    bad_value(std::string(name) + " must have at least 2 dimensions, got shape " + shape_text(v.shape()));
-}
-
 double whole(const char* name, double value, DType type) {
   if (is_integer(type) && (value != std::nearbyint(value) || std::abs(value) >= 0x1p53))
     bad_value(std::string(name) + " must be a whole number for integer operands, got " +
               std::to_string(value));
   return value;
-}
-
-// The size of batch dimension d counted from the end (3 is the innermost), 1 where v has no such dimension.
-int64_t batch_size(const View& v, int64_t d) { return d <= v.dim ? v.size(d) : 1; }
-int64_t batch_stride(const View& v, int64_t d) { return d <= v.dim && v.size(d) != 1 ? v.stride(d) : 0; }
-
-Gemm describe(const View& a, const View& b, const Arguments& args) {
-  check_operand("a", a), check_operand("b", b);
-  require_same_device("b", b, "a", a);
-  Gemm g;
-  GemmProblem& p = g.problem;
-  p.type = arithmetic_type("a", a.dtype);
-  if (b.dtype != a.dtype)
-    bad_value("b has dtype " + dtype_text(b.dtype) + ", but a has " + dtype_text(a.dtype) +
-              "; they must be equal");
-  p.out_type = result_type(p.type, args.out_dtype);
-  p.precision = precision_of(args.precision, p.type);
-  p.a = matrix_of<ConstMatrix>(a, args.trans_a), p.b = matrix_of<ConstMatrix>(b, args.trans_b);
-  p.m = a.size(args.trans_a ? 1 : 2), p.k = a.size(args.trans_a ? 2 : 1), p.n = b.size(args.trans_b ? 2 : 1);
-  if (b.size(args.trans_b ? 1 : 2) != p.k)
-    bad_value("inner sizes differ: a" + std::string(args.trans_a ? " (transposed)" : "") + " is " +
-              shape_text(a.shape()) + ", b" + (args.trans_b ? " (transposed)" : "") + " is " +
-              shape_text(b.shape()));
-
-  g.dim = size_t(std::max(a.dim, b.dim));
-  for (size_t d = 0; d + 2 < g.dim; ++d) {
-    const auto from_end = int64_t(g.dim - d);
-    const int64_t x = batch_size(a, from_end), y = batch_size(b, from_end);
-    if (x != y && x != 1 && y != 1)
-      bad_value("batch dimensions of a " + shape_text(a.shape()) + " and b " + shape_text(b.shape()) +
-                " do not broadcast");
-    g.shape[d] = x == 1 ? y : x;
-  }
-  g.shape[g.dim - 2] = p.m, g.shape[g.dim - 1] = p.n;
-  return g;
-}
-
-// c may be the result's shape or any shape that broadcasts to it (a bias row, say).
-void add_c(Gemm& g, const View& c, const View& a) {
-  require_same_device("c", c, "a", a);
-  if (c.dtype != torch_dtype(g.problem.out_type))
-    bad_value("c has dtype " + dtype_text(c.dtype) + ", expected that of the result, " +
-              dtype_text(torch_dtype(g.problem.out_type)));
-  bool fits = size_t(c.dim) <= g.dim;
-  for (int64_t d = 1; fits && d <= c.dim; ++d)
-    fits = c.size(d) == 1 || c.size(d) == g.shape[g.dim - size_t(d)];
-  if (!fits)
-    bad_value("c has shape " + shape_text(c.shape()) + ", which does not broadcast to " +
-              shape_text(g.result_shape()));
-  g.problem.c = {c.data, batch_stride(c, 2), batch_stride(c, 1), 0};
-}
-
-void plan_batches(Gemm& g, const View& a, const View& b, const View* c, const View& out) {
-  for (size_t d = 0; d + 2 < g.dim; ++d) {
-    const auto from_end = int64_t(g.dim - d);
-    g.loops.push({g.shape[d],
-                  {batch_stride(a, from_end), batch_stride(b, from_end), c ? batch_stride(*c, from_end) : 0,
-                   batch_stride(out, from_end)}});
-  }
-}
-
-// One b for the whole batch, and rows that go on evenly from one member to the next: that is one tall matrix.
-void merge_batch_into_rows(GemmProblem& p) {
-  const auto even = [&p](const auto& m) { return !m.data || m.batch_stride == m.row_stride * p.m; };
-  if (p.batch == 1 || p.b.batch_stride != 0 || !even(p.a) || !even(p.c) || !even(p.out)) return;
-  p.m *= p.batch;
-  p.batch = 1;
 }
 
 template <class Pointer>
@@ -194,14 +113,7 @@ const Kernel& launch(const Kernel& first, const GemmProblem& p, const Choice& ch
 
 void run(const Gemm& g, const Choice& choice, OpContext& context, Device device, int threads) {
   const int outer = std::max(g.loops.count - 1, 0);
-  GemmProblem whole = g.problem;
-  if (g.loops.count > 0) {
-    const Loops::Dim& inner = g.loops.dims[size_t(outer)];
-    whole.batch = inner.size;
-    whole.a.batch_stride = inner.stride[0], whole.b.batch_stride = inner.stride[1];
-    whole.c.batch_stride = inner.stride[2], whole.out.batch_stride = inner.stride[3];
-    merge_batch_into_rows(whole);
-  }
+  const GemmProblem whole = g.innermost();
   const Kernel* kernel = &select(whole, device, threads, choice);
   for_each_index(g.loops, outer, [&](const std::array<int64_t, 4>& offset) {
     GemmProblem p = whole;
@@ -210,6 +122,8 @@ void run(const Gemm& g, const Choice& choice, OpContext& context, Device device,
     p.c.data = advance(whole.c.data, offset[2], p.out_type);
     p.out.data = advance(whole.out.data, offset[3], p.out_type);
     context.start_over();
+    // further members of the batch may be aligned otherwise
+    if (outer > 0 && kernel->rejects && kernel->rejects(p)) kernel = &select(p, device, threads, choice);
     kernel = &launch(*kernel, p, choice, context, device, threads);
   });
 }
@@ -220,27 +134,19 @@ bool is_empty(const Gemm& g) {
   return false;
 }
 
-// Kernels read rows or columns of operands.
-bool is_scattered(const ConstMatrix& m, int64_t rows, int64_t cols) {
-  return rows > 1 && cols > 1 && m.row_stride != 1 && m.col_stride != 1;
-}
-Tensor contiguous_copy(const Tensor& from, const View& view) {
-  Tensor copy = empty_contiguous(view.shape(), view.dtype, view);
-  check(aoti_torch_copy_(copy.get(), from.get(), 0), "copy_");
-  return copy;
-}
-
 // Computes into `given`, or into a new tensor when there is none; returns the tensor that holds the result.
 Tensor gemm_into(const Arguments& args, const Tensor* given) {
   const View a(args.a), b(args.b);
-  Gemm g = describe(a, b, args);
+  Gemm g = describe(a, b, args.trans_a, args.trans_b);
   GemmProblem& p = g.problem;
-  p.alpha = whole("alpha", args.alpha, p.type);
-  p.beta = whole("beta", args.beta.value_or(args.c ? 1.0 : 0.0), p.type);
-  if (!args.c && p.beta != 0.0) bad_value("beta is " + std::to_string(p.beta) + " but there is no c");
+  p.out_type = result_type(p.type, args.out_dtype);
+  p.precision = precision_of(args.precision, p.type);
+  const double alpha = whole("alpha", args.alpha, p.type),
+               beta = whole("beta", args.beta.value_or(args.c ? 1.0 : 0.0), p.type);
+  if (!args.c && beta != 0.0) bad_value("beta is " + std::to_string(beta) + " but there is no c");
   std::optional<View> c;
   if (args.c) add_c(g, c.emplace(*args.c), a);
-  if (p.beta == 0.0) p.c.data = nullptr;
+  set_scales(p, alpha, beta);
 
   const Tensor out = given ? *given : empty_contiguous(g.result_shape(), torch_dtype(p.out_type), a);
   const View o(out);
@@ -265,8 +171,8 @@ Tensor gemm_into(const Arguments& args, const Tensor* given) {
   const bool copies_a = is_scattered(p.a, p.m, p.k), copies_b = is_scattered(p.b, p.k, p.n);
   if (copies_a || copies_b) {
     Arguments again = args;
-    if (copies_a) again.a = contiguous_copy(args.a, a);
-    if (copies_b) again.b = contiguous_copy(args.b, b);
+    if (copies_a) again.a = contiguous_matrices(args.a, a);
+    if (copies_b) again.b = contiguous_matrices(args.b, b);
     return gemm_into(again, &out);
   }
   plan_batches(g, a, b, p.c.data ? &*c : nullptr, o);

@@ -89,11 +89,8 @@ Tensor transpose_into(const Arguments& args, const Tensor* given) {
   if (!unit_source || p.dst.col_stride != 1) {
     // A source or out of other strides goes through a contiguous tensor.
     Arguments again = args;
-    if (!unit_source) {
-      again.a = empty_contiguous(a.shape(), a.dtype, a);
-      check(aoti_torch_copy_(again.a.get(), args.a.get(), 0), "copy_");
-    }
-    if (p.dst.col_stride == 1) return transpose_into(again, given);
+    if (!unit_source) again.a = contiguous_matrices(args.a, a);
+    if (p.dst.col_stride == 1) return transpose_into(again, &out);
     check(aoti_torch_copy_(out.get(), transpose_into(again, nullptr).get(), 0), "copy_");
     return out;
   }

@@ -167,4 +167,32 @@ Tensor empty_contiguous(std::span<const int64_t> shape, int32_t dtype, const Vie
   return Tensor(handle);
 }
 
+ContiguousMatrices::ContiguousMatrices(const View& v) {
+  int64_t step = 1;
+  for (int64_t d = v.dim; d-- > 0;) {
+    const auto i = size_t(d);
+    const bool repeats = d + 2 < v.dim && v.strides[d] == 0;
+    kept[i] = repeats ? 1 : v.sizes[d];
+    strides[i] = repeats ? 0 : step;
+    step *= std::max<int64_t>(kept[i], 1);
+  }
+}
+
+namespace {
+Tensor viewed(const Tensor& t, const View& v, const int64_t* sizes, const int64_t* strides) {
+  AtenTensorHandle handle;
+  check(aoti_torch__reinterpret_tensor(t.get(), v.dim, sizes, strides, 0, &handle), "_reinterpret_tensor");
+  return Tensor(handle);
+}
+}  // namespace
+
+Tensor contiguous_matrices(const Tensor& from, const View& view) {
+  const ContiguousMatrices plan(view);
+  const Tensor copy = empty_contiguous({plan.kept.data(), size_t(view.dim)}, view.dtype, view);
+  const bool repeats = !std::equal(view.sizes, view.sizes + view.dim, plan.kept.begin());
+  const Tensor source = repeats ? viewed(from, view, plan.kept.data(), view.strides) : from;
+  check(aoti_torch_copy_(copy.get(), source.get(), 0), "copy_");
+  return repeats ? viewed(copy, view, view.sizes, plan.strides.data()) : copy;
+}
+
 }  // namespace fastgemm::torch_ops

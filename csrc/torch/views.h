@@ -21,6 +21,7 @@ struct View {
   int32_t dtype = 0;  // c10::ScalarType
   int32_t device_type = 0, device_index = 0;
 
+  View() = default;
   explicit View(const Tensor&);
   std::span<const int64_t> shape() const { return {sizes, size_t(dim)}; }
   int64_t size(int64_t from_end) const { return sizes[dim - from_end]; }
@@ -35,17 +36,22 @@ std::string dtype_text(int32_t dtype);                   // "torch.float32"
 DType arithmetic_type(const char* argument, int32_t dtype);
 int32_t torch_dtype(DType);
 
-// The last two dimensions as a matrix, exchanged if `transposed`. A dimension of size 1 gets a stride that
-// makes the matrix row-major or column-major if it can be.
+// A dimension of size 1 gets a stride that makes a matrix row-major or column-major if it can be.
+template <class M>
+void settle_strides(M& m, int64_t rows, int64_t cols) {
+  if (cols == 1)
+    m.col_stride = 1;
+  else if (rows == 1)
+    m.row_stride = m.col_stride == 1 ? cols : 1;
+}
+
+// The last two dimensions as a matrix, exchanged if `transposed`.
 template <class M>
 M matrix_of(const View& v, bool transposed) {
   M m;
   m.data = v.data;
   m.row_stride = v.stride(2), m.col_stride = v.stride(1);
-  if (v.size(1) == 1)
-    m.col_stride = 1;
-  else if (v.size(2) == 1)
-    m.row_stride = m.col_stride == 1 ? v.size(1) : 1;
+  settle_strides(m, v.size(2), v.size(1));
   if (transposed) std::swap(m.row_stride, m.col_stride);
   return m;
 }
@@ -94,5 +100,13 @@ bool same_view(const View&, const View&);
 void require_no_overlap(const View& out, const char* name, const View& in);
 
 Tensor empty_contiguous(std::span<const int64_t> shape, int32_t dtype, const View& like);
+
+// What contiguous_matrices makes of a view: its matrices row by row, one after another. A batch dimension
+// along which nothing changes (stride 0) stays one, and takes no memory.
+struct ContiguousMatrices {
+  std::array<int64_t, kMaxDims> kept, strides;  // sizes of what is copied; strides of what comes of it
+  explicit ContiguousMatrices(const View&);
+};
+Tensor contiguous_matrices(const Tensor& from, const View& view);
 
 }  // namespace fastgemm::torch_ops

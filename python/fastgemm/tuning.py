@@ -187,21 +187,32 @@ class Tuned:
     timings: tuple[Timing, ...]
 
 
-def _strides(x: Tensor) -> tuple[int, int]:
-    """Row and column stride as the op library reads them (matrix_of in csrc/torch/views.h): where a dimension
-    has size 1 its stride is free, and is chosen so that the matrix is row-major or column-major."""
-    rows, cols = x.shape[-2:]
-    row_stride, col_stride = x.stride(-2), x.stride(-1)
-    if cols == 1:
-        return row_stride, 1
-    if rows == 1:
-        return (cols if col_stride == 1 else 1), col_stride
-    return row_stride, col_stride
+def _layout(x: Tensor) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    return x.data_ptr(), tuple(x.shape), x.stride()
 
 
-def _column_major(x: Tensor) -> bool:
-    row_stride, col_stride = _strides(x)
-    return col_stride != 1 and row_stride == 1
+def _where(x: Tensor) -> tuple[str, int]:
+    """The device as the kernel tables call it, and the number of threads; 0 on a GPU."""
+    return ("cuda", 0) if x.is_cuda else ("cpu", torch.get_num_threads())
+
+
+def _product(
+    a: Tensor,
+    b: Tensor,
+    out_dtype: torch.dtype | None,
+    precision: str | None,
+    c: Tensor | None = None,
+    out: Tensor | None = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+) -> tuple[Any, ...]:
+    """What the op library needs to know of a product to say how it would run it."""
+    usual = torch.int32 if a.dtype == torch.int8 else a.dtype
+    if precision is None:
+        precision = torch_fp32_precision() if a.is_cuda and a.dtype == torch.float32 else "ieee"
+    names = [str(dtype).removeprefix("torch.") for dtype in (a.dtype, out_dtype or usual)]
+    layouts = [x if x is None else _layout(x) for x in (a, b, c, out)]
+    return *_where(a), *layouts, [*names, precision], alpha, beta
 
 
 def gemm_key(
@@ -212,35 +223,35 @@ def gemm_key(
     *,
     accumulates: bool = False,
 ) -> Key:
-    """The tuning key of ``matmul(a, b)`` for 2-D or 3-D operands, as the op library sees them.
+    """The tuning key of ``matmul(a, b)``, as the op library sees its operands: a batch of them may be one product.
 
     ``accumulates``: it is scaled, or something is added to it.
     """
+    alpha = 2.0 if accumulates else 1.0  # any but 0 and 1
+    return _introspect.gemm_key(*_product(a, b, out_dtype, precision, alpha=alpha))
 
-    def name(dtype: torch.dtype) -> str:
-        return str(dtype).removeprefix("torch.")
 
-    usual = torch.int32 if a.dtype == torch.int8 else a.dtype
-    m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
-    batch = max(a.shape[0] if a.dim() == 3 else 1, b.shape[0] if b.dim() == 3 else 1)
-    one_b = b.dim() == 2 or b.shape[0] == 1 or b.stride(0) == 0
-    if a.dim() == 3 and one_b and a.stride(0) == m * _strides(a)[0]:
-        m, batch = m * batch, 1  # the op merges an evenly spaced batch into the rows
-    threads = torch.get_num_threads() if a.device.type == "cpu" else 0
-    if precision is None:
-        precision = torch_fp32_precision() if a.is_cuda and a.dtype == torch.float32 else "ieee"
-    types = name(a.dtype), name(out_dtype or usual), precision
-    layouts = _column_major(a), _column_major(b)
-    return ("gemm", a.device.type, *types, *layouts, accumulates, threads, batch, m, n, k)
+def gemm_kernel(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    out: Tensor | None = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    level: int | None = None,
+    precision: str | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> str:
+    """Name of the kernel that a level picks for this very product. Raises as the call would where none can run."""
+    product = _product(a, b, out_dtype, precision, c, out, alpha, beta)
+    with torch.cuda.device_of(a):
+        return _introspect.gemm_kernel(level or 0, *product)
 
 
 def transpose_key(a: Tensor) -> Key:
-    """The tuning key of ``transpose(a)`` for a 2-D or 3-D tensor."""
-    width = WIDTH_NAMES[a.dtype.itemsize]
-    threads = torch.get_num_threads() if a.device.type == "cpu" else 0
-    batch = a.shape[0] if a.dim() == 3 else 1
-    sizes = batch, a.shape[-2], a.shape[-1], 0
-    return ("transpose", a.device.type, width, width, "ieee", _column_major(a), False, False, threads, *sizes)
+    """The tuning key of ``transpose(a)``."""
+    return _introspect.transpose_key(*_where(a), _layout(a), WIDTH_NAMES[a.dtype.itemsize])
 
 
 def chosen_kernel(key: Key, level: int | None = None) -> str:

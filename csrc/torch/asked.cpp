@@ -1,0 +1,82 @@
+#include "torch/asked.h"
+
+#include <algorithm>
+
+#include "torch/gemm_plan.h"
+
+namespace fastgemm::torch_ops {
+namespace {
+
+// torch's allocators align at least so; which address an allocation will have is not known before.
+constexpr uintptr_t kAllocated = 512;
+
+View view_of(const Layout& layout, int32_t dtype) {
+  View v;
+  v.data = reinterpret_cast<void*>(layout.address);
+  v.sizes = layout.sizes.data(), v.strides = layout.strides.data();
+  v.dim = int64_t(layout.sizes.size());
+  v.dtype = dtype;
+  return v;
+}
+
+void make_contiguous(Layout& layout) {
+  const ContiguousMatrices plan(view_of(layout, 0));
+  layout.strides.assign(plan.strides.begin(), plan.strides.begin() + int64_t(layout.sizes.size()));
+  layout.address = kAllocated;
+}
+
+Layout allocated(std::span<const int64_t> shape) {
+  Layout layout{kAllocated, {shape.begin(), shape.end()}, std::vector<int64_t>(shape.size())};
+  int64_t step = 1;
+  for (size_t d = shape.size(); d-- > 0; step *= std::max<int64_t>(shape[d], 1)) layout.strides[d] = step;
+  return layout;
+}
+
+bool needs_copy(const View& v) {
+  return is_scattered(matrix_of<ConstMatrix>(v, false), v.size(2), v.size(1));
+}
+
+}  // namespace
+
+GemmProblem problem_of(const GemmCall& asked) {
+  GemmCall call = asked;
+  const int32_t type = torch_dtype(call.type), out_type = torch_dtype(call.out_type);
+  Gemm g = describe(view_of(call.a, type), view_of(call.b, type), false, false);
+  for (Layout* operand : {&call.a, &call.b})
+    if (needs_copy(view_of(*operand, type))) make_contiguous(*operand);
+  if (!call.out || needs_copy(view_of(*call.out, out_type))) call.out = allocated(g.result_shape());
+
+  const View a = view_of(call.a, type), b = view_of(call.b, type), out = view_of(*call.out, out_type);
+  g = describe(a, b, false, false);
+  GemmProblem& p = g.problem;
+  p.out_type = call.out_type, p.precision = call.precision;
+  std::optional<View> c;
+  if (call.c) add_c(g, c.emplace(view_of(*call.c, out_type)), a);
+  set_scales(p, call.alpha, call.beta);
+  p.out = matrix_of<Matrix>(out, false);
+  plan_batches(g, a, b, p.c.data ? &*c : nullptr, out);
+  return g.innermost();
+}
+
+TransposeProblem problem_of(const Layout& a, DType width) {
+  Layout source = a;
+  if (needs_copy(view_of(source, 0))) make_contiguous(source);
+  const View v = view_of(source, 0);
+  TransposeProblem p;
+  p.type = width, p.rows = v.size(2), p.cols = v.size(1);
+  p.src = matrix_of<ConstMatrix>(v, false);
+  std::vector<int64_t> shape = source.sizes;
+  std::swap(shape[shape.size() - 1], shape[shape.size() - 2]);
+  const Layout result = allocated(shape);
+  const View out = view_of(result, 0);
+  p.dst = matrix_of<Matrix>(out, false);
+  Loops loops;
+  for (int64_t d = 0; d + 2 < v.dim; ++d) loops.push({v.sizes[d], {v.strides[d], out.strides[d], 0, 0}});
+  if (loops.count > 0) {
+    const Loops::Dim& inner = loops.dims[size_t(loops.count - 1)];
+    p.batch = inner.size, p.src.batch_stride = inner.stride[0], p.dst.batch_stride = inner.stride[1];
+  }
+  return p;
+}
+
+}  // namespace fastgemm::torch_ops

@@ -1,0 +1,118 @@
+#include "torch/gemm_plan.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace fastgemm::torch_ops {
+namespace {
+
+[[noreturn]] void bad_value(const std::string& text) {
+  throw std::invalid_argument("fastgemm.gemm: " + text);
+}
+
+void check_operand(const char* name, const View& v) {
+  if (v.dim < 2)
+    bad_value(std::string(name) + " must have at least 2 dimensions, got shape " + shape_text(v.shape()));
+}
+
+// The size of batch dimension d counted from the end (3 is the innermost), 1 where v has no such dimension.
+int64_t batch_size(const View& v, int64_t d) { return d <= v.dim ? v.size(d) : 1; }
+int64_t batch_stride(const View& v, int64_t d) { return d <= v.dim && v.size(d) != 1 ? v.stride(d) : 0; }
+
+// One b for the whole batch, and rows that go on evenly from one member to the next: that is one tall matrix.
+// Where each member has one row, any step between members is even.
+void merge_batch_into_rows(GemmProblem& p) {
+  if (p.batch == 1 || p.b.batch_stride != 0) return;
+  GemmProblem tall = p;
+  tall.m *= p.batch;
+  tall.batch = 1;
+  const auto goes_on = [&](auto& m, int64_t cols) {
+    if (p.m == 1 && m.batch_stride >= cols) m.row_stride = m.batch_stride;
+    if (m.batch_stride != m.row_stride * p.m) return false;
+    settle_strides(m, tall.m, cols);
+    return m.row_stride == 1 || m.col_stride == 1;
+  };
+  if (!goes_on(tall.a, p.k) || !goes_on(tall.out, p.n)) return;
+  if (p.c.data) {
+    if (p.m == 1) tall.c.row_stride = p.c.batch_stride;
+    if (p.c.batch_stride != tall.c.row_stride * p.m) return;
+  }
+  p = tall;
+}
+
+}  // namespace
+
+Gemm describe(const View& a, const View& b, bool trans_a, bool trans_b) {
+  check_operand("a", a), check_operand("b", b);
+  require_same_device("b", b, "a", a);
+  Gemm g;
+  GemmProblem& p = g.problem;
+  p.type = arithmetic_type("a", a.dtype);
+  if (b.dtype != a.dtype)
+    bad_value("b has dtype " + dtype_text(b.dtype) + ", but a has " + dtype_text(a.dtype) +
+              "; they must be equal");
+  p.a = matrix_of<ConstMatrix>(a, trans_a), p.b = matrix_of<ConstMatrix>(b, trans_b);
+  p.m = a.size(trans_a ? 1 : 2), p.k = a.size(trans_a ? 2 : 1), p.n = b.size(trans_b ? 2 : 1);
+  if (b.size(trans_b ? 1 : 2) != p.k)
+    bad_value("inner sizes differ: a" + std::string(trans_a ? " (transposed)" : "") + " is " +
+              shape_text(a.shape()) + ", b" + (trans_b ? " (transposed)" : "") + " is " +
+              shape_text(b.shape()));
+
+  g.dim = size_t(std::max(a.dim, b.dim));
+  for (size_t d = 0; d + 2 < g.dim; ++d) {
+    const auto from_end = int64_t(g.dim - d);
+    const int64_t x = batch_size(a, from_end), y = batch_size(b, from_end);
+    if (x != y && x != 1 && y != 1)
+      bad_value("batch dimensions of a " + shape_text(a.shape()) + " and b " + shape_text(b.shape()) +
+                " do not broadcast");
+    g.shape[d] = x == 1 ? y : x;
+  }
+  g.shape[g.dim - 2] = p.m, g.shape[g.dim - 1] = p.n;
+  return g;
+}
+
+void add_c(Gemm& g, const View& c, const View& a) {
+  require_same_device("c", c, "a", a);
+  if (c.dtype != torch_dtype(g.problem.out_type))
+    bad_value("c has dtype " + dtype_text(c.dtype) + ", expected that of the result, " +
+              dtype_text(torch_dtype(g.problem.out_type)));
+  bool fits = size_t(c.dim) <= g.dim;
+  for (int64_t d = 1; fits && d <= c.dim; ++d)
+    fits = c.size(d) == 1 || c.size(d) == g.shape[g.dim - size_t(d)];
+  if (!fits)
+    bad_value("c has shape " + shape_text(c.shape()) + ", which does not broadcast to " +
+              shape_text(g.result_shape()));
+  g.problem.c = {c.data, batch_stride(c, 2), batch_stride(c, 1), 0};
+}
+
+void set_scales(GemmProblem& p, double alpha, double beta) {
+  p.alpha = alpha, p.beta = beta;
+  if (beta == 0.0) p.c.data = nullptr;
+  if (alpha == 0.0) p.k = 0;  // an empty sum
+}
+
+void plan_batches(Gemm& g, const View& a, const View& b, const View* c, const View& out) {
+  for (size_t d = 0; d + 2 < g.dim; ++d) {
+    const auto from_end = int64_t(g.dim - d);
+    g.loops.push({g.shape[d],
+                  {batch_stride(a, from_end), batch_stride(b, from_end), c ? batch_stride(*c, from_end) : 0,
+                   batch_stride(out, from_end)}});
+  }
+}
+
+GemmProblem Gemm::innermost() const {
+  GemmProblem p = problem;
+  if (loops.count == 0) return p;
+  const Loops::Dim& inner = loops.dims[size_t(loops.count - 1)];
+  p.batch = inner.size;
+  p.a.batch_stride = inner.stride[0], p.b.batch_stride = inner.stride[1];
+  p.c.batch_stride = inner.stride[2], p.out.batch_stride = inner.stride[3];
+  merge_batch_into_rows(p);
+  return p;
+}
+
+bool is_scattered(const ConstMatrix& m, int64_t rows, int64_t cols) {
+  return rows > 1 && cols > 1 && m.row_stride != 1 && m.col_stride != 1;
+}
+
+}  // namespace fastgemm::torch_ops

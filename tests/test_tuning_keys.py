@@ -1,0 +1,92 @@
+"""What is asked about a product before it runs is what happens then, whatever its strides, sizes and batch."""
+
+from __future__ import annotations
+
+import random
+
+import fastgemm
+import pytest
+import torch
+from fastgemm import tuning
+from reference import every_device, kernels_that_ran, levels, name_of
+from vendor_rows import BATCHES, INNER, SIZES, addend, operand, spread
+
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=name_of)
+CASES = 150
+
+
+@pytest.fixture(autouse=True)
+def no_measurements():
+    tuning.clear_cache()
+    yield
+    tuning.clear_cache()
+
+
+def random_operands(dtype, batches=BATCHES):
+    batch, m, n, k = random.choice(batches), random.choice(SIZES), random.choice(SIZES), random.choice(INNER)
+    return operand(batch, (m, k), dtype), operand(batch, (k, n), dtype)
+
+
+def described(*tensors):
+    return [(tuple(t.shape), t.stride()) for t in tensors if t is not None]
+
+
+@every_device
+@DTYPES
+def test_the_named_kernel_runs(device, dtype):
+    for _ in range(CASES):
+        a, b = random_operands(dtype)
+        shape = (*torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
+        c = addend(shape[:-2], *shape[-2:], dtype)
+        out = spread(shape, lambda size: torch.empty(size, dtype=dtype)) if random.random() < 0.3 else None
+        level = random.choice([None, *levels("gemm", device)])
+        scales = {
+            "alpha": random.choice([1.0, 2.0, 0.0]),
+            "beta": 0.0 if c is None else random.choice([1.0, -2.0, 0.0]),
+        }
+        named = tuning.gemm_kernel(a, b, c, out=out, level=level, **scales)
+        ran = kernels_that_ran(lambda: fastgemm.gemm(a, b, c, out=out, level=level, **scales))  # noqa: B023
+        assert set(ran) == {named}, (level, scales, described(a, b, c, out))
+
+
+@every_device
+@DTYPES
+def test_what_was_measured_is_used(device, dtype):
+    """autotune remembers under the key that the op looks under: also where a copy or a merged batch changes it."""
+    for _ in range(CASES):
+        a, b = random_operands(dtype, [(), (), (2,), (3,)])
+        tuning._remember(tuning.gemm_key(a, b), "naive", tuning.environment(device))
+        assert set(kernels_that_ran(lambda: fastgemm.matmul(a, b))) == {"naive"}, described(a, b)  # noqa: B023
+
+
+@every_device
+def test_what_was_measured_of_transpositions_is_used(device):
+    for _ in range(CASES):
+        a, _ = random_operands(torch.float32, [(), (2,), (3,)])
+        tuning._remember(tuning.transpose_key(a), "naive", tuning.environment(device))
+        ran = kernels_that_ran(lambda: fastgemm.transpose(a), op="transpose")  # noqa: B023
+        assert set(ran) == {"naive"}, described(a)
+
+
+@pytest.mark.parametrize(
+    "a",
+    [
+        torch.randn(4, 16, 12)[:, ::2, ::2],
+        torch.randn(4, 16, 12)[:, :1],
+        torch.randn(4, 9, 12)[:, :, :1],
+        torch.randn(9, 4, 12).transpose(0, 1),
+    ],
+    ids=["scattered", "one row", "one column", "rows of several members"],
+)
+def test_a_batch_times_one_matrix_is_tuned(a):
+    b = torch.randn(a.shape[-1], 7)
+    tuned = fastgemm.autotune(a, b, budget=0.01, save=False)
+    assert set(kernels_that_ran(lambda: fastgemm.matmul(a, b))) == {tuned.kernel}
+
+
+def test_one_row_of_each_member_is_one_product():
+    """The last token of every sequence, times the weights: as many rows as there are sequences."""
+    hidden, weights = torch.randn(5, 9, 16), torch.randn(16, 7)
+    for a in (hidden[:, -1:], hidden[:, :1].expand(-1, 1, -1), torch.randn(1, 16, 5).permute(2, 0, 1)):
+        assert tuning.gemm_key(a, weights)[-4:] == (1, 5, 7, 16)
+        torch.testing.assert_close(fastgemm.matmul(a, weights), a @ weights, rtol=1e-4, atol=1e-4)

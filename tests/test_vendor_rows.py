@@ -1,0 +1,70 @@
+"""Rows of vendors' libraries over poisoned results: every type, stride, batch and size of 1 they may be given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import fastgemm
+import pytest
+import torch
+from reference import check_gemm, every_device, name_of, poisoned, random_tensor, row_id
+from test_isa import EXPECTED, run_python
+from vendor_rows import check_free_choice, check_row, library_rows
+
+CASES = 250
+ROWS = pytest.mark.parametrize(("device", "kernel", "dtype"), library_rows(), ids=row_id)
+
+
+@ROWS
+def test_random_products(kernel, dtype):
+    taken = check_row(kernel, dtype, CASES)
+    # int8 products are refused wherever a library has no such layout, and cuBLASLt's later candidates may be none.
+    assert taken > (0.5 if dtype != torch.int8 and kernel == "torch" else -1) * CASES
+
+
+@every_device
+@pytest.mark.parametrize("dtype", {row[2] for row in library_rows()}, ids=name_of)
+def test_free_choice(dtype):
+    check_free_choice(dtype, CASES)
+
+
+@pytest.mark.parametrize("isa", EXPECTED)
+def test_every_instruction_set(isa):
+    """Without a table measured for it, level=None takes torch's product, and else other kernels."""
+    if not set(EXPECTED[isa].split()) - {"baseline"} <= set(fastgemm.build_info()["cpu_features"].split()):
+        pytest.skip(f"this processor has no {isa}: {fastgemm.build_info()['cpu_features']}")
+    done = run_python([str(Path(__file__).with_name("vendor_rows.py"))], FASTGEMM_CPU_ISA=isa)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.split("\n")[0] == EXPECTED[isa]
+
+
+@ROWS
+@pytest.mark.parametrize("flags", [(False, False), (True, False), (False, True), (True, True)])
+def test_sizes_of_one(kernel, dtype, flags):
+    """A dimension of size 1 has a stride that means nothing, whichever it is, and whatever a batch makes of it."""
+    trans_a, trans_b = flags
+    for m, n, k in [
+        (7, 16, 1),
+        (1, 16, 7),
+        (7, 1, 16),
+        (1, 1, 7),
+        (7, 1, 1),
+        (1, 16, 1),
+        (1, 1, 1),
+        (24, 16, 8),
+    ]:
+        for batch_a, batch_b in [((), ()), ((2,), ()), ((2,), (2,)), ((), (2,)), ((3, 2), ())]:
+            a = random_tensor(*batch_a, *((k, m) if trans_a else (m, k)), dtype=dtype)
+            b = random_tensor(*batch_b, *((n, k) if trans_b else (k, n)), dtype=dtype)
+            for views in (a, b), (a.mT.contiguous().mT, b), (a, b.mT.contiguous().mT):
+                try:
+                    check_gemm(*views, trans_a=trans_a, trans_b=trans_b, kernel=kernel)
+                except RuntimeError as refusal:
+                    assert f"kernel '{kernel}' cannot run here: " in str(refusal)
+
+
+def test_poison_shows():
+    """What the checks above rest on: a result that nobody wrote does not pass for a product."""
+    a, b = random_tensor(3, 2, dtype=torch.int8), random_tensor(2, 4, dtype=torch.int8)
+    untouched = poisoned(3, 4, dtype=torch.int32)
+    assert not torch.equal(untouched, a.int() @ b.int())
