@@ -90,6 +90,23 @@ BATCHES = [
     )
     for layout in ("NN", "NT")
 ]
+
+
+def rectangles(count: int) -> list[tuple[Sizes, str]]:
+    """Batches of matrices of any proportions, half of them with sides in multiples of 32, as networks have."""
+    chance, turns = random.Random(1), itertools.cycle(LAYOUTS)
+    found = []
+    while len(found) < count:
+        step = 32 if len(found) // len(LAYOUTS) % 2 else 1
+        batch, m, n, k = (
+            round(2 ** chance.uniform(*range_)) for range_ in ((1, 9), (5, 11), (5, 11), (5, 11))
+        )
+        m, n, k = (-(-side // step) * step for side in (m, n, k))
+        if batch * m * n * k <= 1 << 34 and batch * max(m * n, m * k, k * n) <= 1 << 27:
+            found.append(((batch, m, n, k), next(turns)))
+    return found
+
+
 # Rows of A, of B, of the result, or of all of them that do not start at multiples of 16 bytes.
 ODD = [
     ((1, *sizes), layout)
@@ -119,11 +136,12 @@ def gpu_parts() -> dict[str, list[tuple[Sizes, str]]]:
         "skinny": SKINNY,
         "long_k": LONG_K,
         "batches": BATCHES,
+        "rectangles": rectangles(72),
         "odd": ODD,
     }
 
 
-PARTS = ("tiny", "general", "chance", "skinny", "long_k", "batches", "odd")
+PARTS = ("tiny", "general", "chance", "skinny", "long_k", "batches", "rectangles", "odd")
 GPU_GRIDS = {
     "transpose": [
         *((1, n, n, 0) for n in (16, 64, 128, 256, 512, 1024, 2048, 4096, 8191, 8192, 16384)),
