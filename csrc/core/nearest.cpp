@@ -34,11 +34,12 @@ Alignment alignment_of(const TuningKey& key, const Measured& p) {
   return {p.input_rows * element_size(key.type) >= 16, p.out_rows * element_size(key.out_type) >= 16};
 }
 
-// Squared distance in octaves. Batch counts half: four times the batch is like twice the size. On a GPU sizes
-// beyond 4096 count a quarter: what wins there goes on to win, and few points lie beyond 8192. An operand in
-// another layout is like two octaves, and rows that start at multiples of 16 bytes on one side alone are like
-// 2.4: there cuBLAS falls to a fifth of its rate for 16-bit types, and the tensor memory accelerator cannot
-// read them.
+// Squared distance in octaves. Batch counts half: four times the batch is like twice the size. On a GPU what
+// counts of a batch is the size of all results together, which says how many blocks there are to share out,
+// and sizes beyond 4096 count a quarter: what wins there goes on to win, and few points lie beyond 8192. An
+// operand in another layout is like two octaves, and rows that start at multiples of 16 bytes on one side
+// alone are like 2.4: there cuBLAS falls to a fifth of its rate for 16-bit types, and the tensor memory
+// accelerator cannot read them.
 struct Distance {
   const TuningKey& key;
   const float batch = log_size(key.batch), m = log_size(key.m), n = log_size(key.n), k = log_size(key.k);
@@ -50,8 +51,11 @@ struct Distance {
     const auto square = [](float x) { return x * x; };
     const auto seen = [&](float x) { return gpu && x > kLarge ? kLarge + 0.25f * (x - kLarge) : x; };
     const auto apart = [&](float x, float y) { return square(seen(x) - seen(y)); };
-    float d = apart(m, p.log_m) + apart(n, p.log_n) + apart(k, p.log_k) + 0.25f * square(batch - p.log_batch);
-    if (!gpu) return d;
+    const float sides = apart(m, p.log_m) + apart(n, p.log_n), members = square(batch - p.log_batch);
+    if (!gpu) return sides + apart(k, p.log_k) + 0.25f * members;
+    float d = sides + apart(k, p.log_k);
+    if (key.batch > 1 || p.batch > 1)
+      d += 0.1f * members - 0.5f * sides + square(batch + m + n - p.log_batch - p.log_m - p.log_n);
     d += 4.0f * float((key.a_transposed != p.a_transposed) + (key.b_transposed != p.b_transposed));
     if (!aligns) return d;
     const Alignment there = alignment_of(key, p);

@@ -126,7 +126,6 @@ void leave_each_out(const StaticTable& table) {
   std::vector<Measured> others(table.points.begin(), table.points.end());
   for (size_t i = 0; i < others.size(); ++i) {
     const Measured left_out = others[i];
-    if (left_out.batch > 1) continue;  // few, and far from each other
     others[i] = others.back(), others.pop_back();
     StaticTable rest = table;
     rest.points = others;
