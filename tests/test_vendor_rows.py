@@ -7,7 +7,7 @@ from pathlib import Path
 import fastgemm
 import pytest
 import torch
-from reference import check_gemm, every_device, name_of, poisoned, random_tensor, row_id
+from reference import DTYPES, check_gemm, every_device, name_of, poisoned, random_tensor, row_id
 from test_isa import EXPECTED, run_python
 from vendor_rows import check_free_choice, check_row, library_rows
 
@@ -23,7 +23,7 @@ def test_random_products(kernel, dtype):
 
 
 @every_device
-@pytest.mark.parametrize("dtype", {row[2] for row in library_rows()}, ids=name_of)
+@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_free_choice(dtype):
     check_free_choice(dtype, CASES)
 
