@@ -110,7 +110,7 @@ def test_an_unwritable_output_exits_with_1(run, monkeypatch):
     def fail(*_, **__):
         raise OSError(28, "No space left on device", "r.json")
 
-    monkeypatch.setattr("fastgemm.cli.console._write", fail)
+    monkeypatch.setattr("fastgemm.bench.records.Report.to_json", fail)
     assert "No space left" in run("bench", "--shape", "4x4x4", "--json", "r.json", *QUICK, code=1).stderr
 
 

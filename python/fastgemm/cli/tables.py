@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rich import box
+from rich.markup import escape
 from rich.table import Table
 
 from ..bench.formatting import percent, rate, ratio
@@ -17,7 +18,7 @@ def spread(row: Measurement) -> str:
 
 def error(row: Measurement) -> str:
     if not row.right:
-        return "[bold red]WRONG[/]"
+        return "[bold red]FAILED[/]" if row.failed else "[bold red]WRONG[/]"
     if row.role in ("baseline", "limit"):
         return ""
     return "exact" if row.worst_error == 0 else ratio(row.worst_error)
@@ -78,7 +79,7 @@ def beside_table(rows: list[Measurement], summaries: dict[str, str]) -> Table | 
     table.add_column("what it shows")
     for row in beside:
         faster = ratio(row.speedup and row.speedup.median)
-        shown = summaries.get(row.kernel, "")
+        shown = escape(summaries.get(row.kernel, ""))
         table.add_row(str(row.level), row.kernel, row.role, rate(row.rate), faster, error(row), shown)
     return table
 
@@ -186,9 +187,16 @@ def untimed_lines(rows: list[Measurement]) -> list[str]:
     return [f"{row.op} {row.label}, {row.kernel}: {row.message}" for row in rows if row.right and row.message]
 
 
-def wrong_rows(report: Report) -> list[str]:
-    return [
-        f"{row.op} {row.type_name} {row.label}, kernel {row.kernel}: {row.message}"
-        for row in report.results
-        if not row.right
-    ]
+def failures(report: Report) -> str:
+    """What makes a report not right: kernels that returned something wrong, and calls that failed."""
+
+    def listed(heading: str, rows: list[Measurement]) -> list[str]:
+        lines = [f"{row.op} {row.type_name} {row.label}, {of_kernel(row)}{row.message}" for row in rows]
+        return [f"{heading}:", *lines] if rows else []
+
+    def of_kernel(row: Measurement) -> str:
+        return f"kernel {row.kernel}: " if row.kernel else ""
+
+    not_right = [row for row in report.results if not row.right]
+    wrong = listed("wrong results", [row for row in not_right if not row.failed])
+    return "\n".join([*wrong, *listed("failed", [row for row in not_right if row.failed])])
