@@ -79,7 +79,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     (tmp_path / "loop").symlink_to("loop")
-    for module in ("host_time", "overhead"):
+    for module in ("host_time", "overhead", "turns"):
         monkeypatch.setattr(f"fastgemm.bench.{module}.BATCHES", 2)
     return tmp_path
 

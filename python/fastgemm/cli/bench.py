@@ -151,11 +151,17 @@ def cases_of(
     type=click.IntRange(0, 2**64 - 1),
     help="Of the preset random60 and --accuracy; default: a fresh one.",
 )
-@click.option("--host-time", is_flag=True, help="Only the host's time of a call on 16x16, beside torch.mm.")
+@click.option(
+    "--host-time",
+    is_flag=True,
+    help="Only the host's time of a call: on 16x16 beside torch.mm, and on the layers of a model in turn, beside "
+    "each of them alone.",
+)
 @click.option(
     "--overhead",
     is_flag=True,
-    help="Only the host's time of a 64x64 product, eager and under torch.compile, beside torch.matmul.",
+    help="Only the host's time of a 64x64 product, eager and under torch.compile, beside torch.matmul, and of the "
+    "layers of a model in turn.",
 )
 @click.option(
     "--accuracy",
@@ -249,9 +255,11 @@ def show(report: Report) -> None:
     out = console()
     if report.command == "host-time":
         out.print(tables.host_table(report))
+        out.print(tables.turns_table(report))
         return
     if report.command == "overhead":
         out.print(tables.overhead_table(report))
+        out.print(tables.turns_table(report))
         return
     out.print(tables.bench_table(report.results))
     out.print(tables.means_table(report))

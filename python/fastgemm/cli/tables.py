@@ -6,6 +6,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from ..bench import turns
 from ..bench.formatting import percent, rate, ratio
 from ..bench.records import Measurement, Report, select
 
@@ -137,7 +138,7 @@ def host_table(report: Report) -> Table:
     table.add_column("call")
     for name in ("ns a call", "spread", "of torch.mm"):
         table.add_column(name, justify="right")
-    for row in rows:
+    for row in turns.without(rows):
         relative = ratio(report.summary["relative_to_torch_mm"][row.kernel])
         table.add_row(
             row.kernel, f"{row.seconds.median * 1e9:.0f}", f"{100 * row.seconds.spread:.0f} %", relative
@@ -153,10 +154,31 @@ def overhead_table(report: Report) -> Table:
     table.add_column("products")
     for name in ("ns a product", "spread", f"rate over {rows[0].baseline}"):
         table.add_column(name, justify="right")
-    for row in rows:
+    for row in turns.without(rows):
         faster = ratio(row.speedup.median if row.speedup else 1.0)
         spread = f"{100 * row.seconds.spread:.0f} %"
         table.add_row(row.kernel, row.group, f"{row.seconds.median * 1e9:.0f}", spread, faster)
+    return table
+
+
+def turns_table(report: Report) -> Table:
+    """The layers of a model, called in turn and each alone."""
+    sizes = dict.fromkeys(row.shape[1:] for row in select(report.results, choice=turns.ALONE))
+    layers = ", ".join(f"{n}x{k}" for n, k in sizes)
+    title = f"host time of a product among layers of {layers} weights, {report.environment['device']}"
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for name in ("type", "rows", "call"):
+        table.add_column(name)
+    for name in ("ns, in turn", "rate over torch", "ns, each alone", "in turn / alone"):
+        table.add_column(name, justify="right")
+    section = None
+    for line in turns.lines(report.results):
+        if section not in (None, (line.dtype, line.rows)):
+            table.add_section()
+        section = line.dtype, line.rows
+        alone = f"{min(line.alone):.0f} to {max(line.alone):.0f}"
+        values = f"{line.in_turn:.0f}", ratio(line.speedup), alone, ratio(line.dearer)
+        table.add_row(line.dtype, line.rows, line.way, *values)
     return table
 
 
