@@ -319,7 +319,7 @@ def _accepted(calls: dict[str, Callable[[], object]]) -> dict[str, Callable[[], 
 
 
 def _check_problem(op: str, a: Tensor, b: Tensor | None) -> None:
-    """Raises where the operands are none that :func:`autotune` has a problem for."""
+    """Raises where :func:`autotune` has no problem to measure, or cannot measure now."""
     operands = {"a": a} if b is None else {"a": a, "b": b}
     if any(not isinstance(x, Tensor) for x in operands.values()):
         raise _errors.not_a_tensor(**operands)
@@ -332,6 +332,10 @@ def _check_problem(op: str, a: Tensor, b: Tensor | None) -> None:
             )
         if x.dim() not in (2, 3):
             raise ValueError(f"autotune takes 2-D or 3-D operands, got shape {tuple(x.shape)}")
+    if a.is_cuda and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError("autotune cannot measure while a CUDA graph is being captured")
+    if peek_interpreter_stack() is not None:
+        raise RuntimeError("autotune does not work inside torch.func transforms (vmap, grad, jvp)")
 
 
 def autotune(
@@ -378,10 +382,6 @@ def autotune(
         raise ValueError("autotune takes out_dtype and precision for op='gemm' alone")
     if not budget >= 0:
         raise ValueError(f"autotune: budget must be at least 0 seconds, got {budget}")
-    if a.is_cuda and torch.cuda.is_current_stream_capturing():
-        raise RuntimeError("autotune cannot measure while a CUDA graph is being captured")
-    if peek_interpreter_stack() is not None:
-        raise RuntimeError("autotune does not work inside torch.func transforms (vmap, grad, jvp)")
     options = {"out_dtype": out_dtype, "precision": precision}
     with torch.no_grad():  # what the operation refuses ends here, with its own error
         matmul(a, b, **options) if op == "gemm" else transpose(a)
