@@ -51,6 +51,7 @@ def _serve(rank: int, count: int, device: str, store: str, pipe: Any) -> None:
         except BaseException:
             pipe.send(traceback.format_exc())
     dist.destroy_process_group()
+    os._exit(0)  # as examples/tensor_parallel.py does, for the same reason
 
 
 class Ranks:

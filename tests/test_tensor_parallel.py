@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -21,12 +22,17 @@ EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "tensor_parallel
 SMALL = ["--size", "24", "32", "64", "--rounds", "2"]
 
 
+def run_two(*program: str) -> subprocess.CompletedProcess:
+    """A program on two processes that torchrun starts, without GPUs."""
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    network = {"GLOO_SOCKET_IFNAME": LOOPBACK} if LOOPBACK else {}
+    return run_python([*launch, *program], OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="", **network)
+
+
 def test_run_by_torchrun(tmp_path):
     file = tmp_path / "report.json"
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(EXAMPLE)]
-    network = {"GLOO_SOCKET_IFNAME": LOOPBACK} if LOOPBACK else {}
     types = ["--type", "float32", "--type", "bfloat16", "--json", str(file)]
-    done = run_python([*launch, *SMALL, *types], OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="", **network)
+    done = run_two(str(EXAMPLE), *SMALL, *types)
     assert done.returncode == 0, done.stderr[-3000:]
     report = read_report(file)
     assert report.right and report.environment["devices"] == 2 and report.environment["commit"] != ""
@@ -34,6 +40,51 @@ def test_run_by_torchrun(tmp_path):
     choices = "one device", "compute", "all-reduce", "by hand", "whole", "one product", "columns", "inner"
     assert timed == {(kind, choice) for kind in ("float32", "bfloat16") for choice in choices}
     assert "24x32x64" in done.stdout and scale_markdown.scaling_table(report) in done.stdout
+
+
+# Runs a program so that a thread of gloo is the last to hold a tensor when the interpreter ends, and waits for it:
+# what a busy machine does now and then. Only the sleep at the very end lets the thread go on.
+LATE_THREAD = """
+import atexit, os, runpy, sys, time
+
+class SleepsWhenModulesAreCleared:
+    def __del__(self, sleep=time.sleep):
+        sleep(0.1)
+
+groups, sys.last_of_all = [], SleepsWhenModulesAreCleared()
+
+def compute(seconds):
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+def leave_a_thread_behind():
+    sys.setswitchinterval(1e3)
+    compute(0.2 * int(os.environ["RANK"]))  # so that the other rank's collective ends after its caller has gone on
+    groups[0].allreduce([torch.ones(4)])
+    compute(0.5)
+
+atexit.register(leave_a_thread_behind)  # before all others, hence run after them
+
+import torch
+import torch.distributed as dist
+
+def destroy_and_keep(destroy=dist.destroy_process_group):
+    groups.append(dist.group.WORLD)
+    destroy()
+
+dist.destroy_process_group = destroy_and_keep
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_ends_well_while_a_thread_holds_a_tensor(tmp_path):
+    late = tmp_path / "late.py"
+    late.write_text(LATE_THREAD)
+    done = run_two(str(late), str(EXAMPLE), *SMALL, "--type", "float32")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "24x32x64" in done.stdout
 
 
 def test_says_how_to_start_it():

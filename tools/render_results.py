@@ -22,8 +22,8 @@ A marked block is replaced whole:
                               pictures normwise, componentwise and ratio; cpu_accuracy_NAME: tables of CPUs
     <!-- transformer:begin -->  from results/**/transformer.json (`python examples/transformer.py --json`)
     <!-- transformer_wide:begin -->  from results/**/transformer_wide.json (the same with `--size cuda-wide`)
-    <!-- overhead:begin -->   host time of a small product, compiled and not, from results/**/overhead.json
-                              (`fastgemm bench --overhead --json`)
+    <!-- overhead:begin -->   host time of a small product, compiled and not, and of layers in turn, from
+                              results/**/overhead.json (`fastgemm bench --overhead --json`)
     <!-- kernels:begin -->    the kernel table
     <!-- explain:begin -->    `fastgemm explain` of two levels of the transpose, and the picture of their banks,
                               counted by the simulator at this moment

@@ -23,8 +23,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import peek_interpreter_stack
+from torch._subclasses.fake_tensor import FakeTensor
 
-from . import _introspect
+from . import _errors, _introspect
 from ._flags import torch_fp32_precision
 from .table import WIDTH_NAMES, KernelInfo, kernels
 
@@ -64,8 +66,8 @@ def _read(path: Path) -> Sets:
         if data["format"] != FORMAT:
             raise ValueError(f"its format is {data['format']!r}, not {FORMAT}")
         return {
-            name: {_key(key): str(kernel) for key, kernel in entries}
-            for name, entries in data["sets"].items()
+            _name(where): {_key(key): _name(kernel) for key, kernel in entries}
+            for where, entries in data["sets"].items()
         }
     except FileNotFoundError:
         return {}
@@ -78,6 +80,14 @@ def _key(values: list[Any]) -> Key:
     key = tuple(values)
     _introspect.remember(key, "")  # checks the key, and remembers nothing: no kernel has an empty name
     return key
+
+
+def _name(value: Any) -> str:
+    """A name from JSON, where a string need not be text. Raises TypeError or ValueError for what is none."""
+    if not isinstance(value, str):
+        raise TypeError(f"expected a name, got {value!r}")
+    value.encode()  # a lone surrogate has no bytes to give to the op library
+    return value
 
 
 def _remember(key: Key, kernel: str, where: str = "") -> None:
@@ -319,6 +329,26 @@ def _accepted(calls: dict[str, Callable[[], object]]) -> dict[str, Callable[[], 
     return {name: call for name, call in calls.items() if runs(call)}
 
 
+def _check_problem(op: str, a: Tensor, b: Tensor | None) -> None:
+    """Raises where :func:`autotune` has no problem to measure, or cannot measure now."""
+    operands = {"a": a} if b is None else {"a": a, "b": b}
+    if any(not isinstance(x, Tensor) for x in operands.values()):
+        raise _errors.not_a_tensor(**operands)
+    if op not in ("gemm", "transpose") or (op == "gemm") != (b is not None):
+        raise ValueError("autotune takes two operands for op='gemm', one for op='transpose'")
+    for name, x in operands.items():
+        if x.device.type == "meta" or isinstance(x, FakeTensor):
+            raise NotImplementedError(
+                f"autotune: {name} has no data (meta or fake): there is nothing to measure"
+            )
+        if x.dim() not in (2, 3):
+            raise ValueError(f"autotune takes 2-D or 3-D operands, got shape {tuple(x.shape)}")
+    if a.is_cuda and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError("autotune cannot measure while a CUDA graph is being captured")
+    if peek_interpreter_stack() is not None:
+        raise RuntimeError("autotune does not work inside torch.func transforms (vmap, grad, jvp)")
+
+
 def autotune(
     a: Tensor,
     b: Tensor | None = None,
@@ -345,32 +375,38 @@ def autotune(
         layout and thread count.
 
     Raises:
-        ValueError: operands that are no matrices or batches of matrices.
-        RuntimeError: a CUDA graph is being captured, or ``torch.use_deterministic_algorithms(True)`` holds.
+        TypeError: an operand is no tensor, or there is no product of its dtype.
+        NotImplementedError: an operand is sparse, nested, quantized or without data (meta, fake), or its device
+            has no kernels.
+        ValueError: operands that are no matrices or batches of matrices, or do not go together; ``op`` and what is
+            given for it do not; ``budget`` is negative or NaN; unknown ``precision``.
+        RuntimeError: a CUDA graph is being captured, a transform of torch.func is under way, or
+            ``torch.use_deterministic_algorithms(True)`` holds.
     """
     from .ops import matmul, transpose
 
     _alert_not_deterministic()
 
     op = op or ("gemm" if b is not None else "transpose")
-    if op not in ("gemm", "transpose") or (op == "gemm") != (b is not None):
-        raise ValueError("autotune takes two operands for op='gemm', one for op='transpose'")
-    for x in (a, b):
-        if x is not None and x.dim() not in (2, 3):
-            raise ValueError(f"autotune takes 2-D or 3-D operands, got shape {tuple(x.shape)}")
+    _check_problem(op, a, b)
+    if op == "transpose" and (out_dtype, precision) != (None, None):
+        raise ValueError("autotune takes out_dtype and precision for op='gemm' alone")
+    if not budget >= 0:
+        raise ValueError(f"autotune: budget must be at least 0 seconds, got {budget}")
+    options = {"out_dtype": out_dtype, "precision": precision}
+    with torch.no_grad():  # what the operation refuses ends here, with its own error
+        matmul(a, b, **options) if op == "gemm" else transpose(a)
     if op == "gemm":
         key = gemm_key(a, b, out_dtype, precision)
 
         def call(row: KernelInfo) -> Callable[[], object]:
-            return lambda: matmul(a, b, kernel=row.name, out_dtype=out_dtype, precision=precision)
+            return lambda: matmul(a, b, kernel=row.name, **options)
     else:
         key = transpose_key(a)
 
         def call(row: KernelInfo) -> Callable[[], object]:
             return lambda: transpose(a, kernel=row.name)
 
-    if a.is_cuda and torch.cuda.is_current_stream_capturing():
-        raise RuntimeError("autotune cannot measure while a CUDA graph is being captured")
     here = torch.cuda.device(a.device) if a.is_cuda else contextlib.nullcontext()
     with torch.no_grad(), here:
         candidates = {

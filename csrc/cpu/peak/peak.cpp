@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <stdexcept>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -61,9 +64,14 @@ double measure_peak(DType type, int threads, double seconds) {
   const Burst burst = burst_for(type);
   if (!burst) return 0;
   std::vector<double> rates(size_t(std::max(threads, 1)));
-  std::vector<std::thread> pool;
-  for (double& rate : rates) pool.emplace_back([&rate, burst, seconds] { rate = best_rate(burst, seconds); });
-  for (std::thread& t : pool) t.join();
+  try {
+    std::vector<std::jthread> pool;  // joined where the block ends, also when not all of them start
+    for (double& rate : rates)
+      pool.emplace_back([&rate, burst, seconds] { rate = best_rate(burst, seconds); });
+  } catch (const std::system_error& error) {
+    throw std::runtime_error("cannot start " + std::to_string(rates.size()) +
+                             " threads to measure the peak of multiply-adds: " + error.what());
+  }
   double total = 0;
   for (const double rate : rates) total += rate;
   return total;

@@ -10,7 +10,7 @@ environment   where and with what it was measured
 records       the rows of a report, as JSON and CSV
 ladder        every level of an operation
 sweep         many problems; presets, gpu_presets and weak_spots name sets of them
-host_time     what a call costs the host; overhead: what torch.compile makes of that
+host_time     what a call costs the host; overhead: what torch.compile makes of that; turns: where layers alternate
 rounding      what rounding errors may do to the results of a whole network
 accuracy      errors of float32 products against float64, a study of its own
 plots         pictures of both; drawing: their style; *markdown and formatting: tables and numbers

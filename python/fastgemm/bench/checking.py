@@ -38,6 +38,13 @@ SAMPLED_ROWS = 96
 PRODUCT_ERROR = {"ieee": 2**-24, "tf32": 2**-10, "bf16x3": 2**-15, "fp16x3": 2**-21}
 
 
+RAISED = "raised "  # how the message of a call that raised begins
+
+
+def raised(error: Exception) -> str:
+    return f"{RAISED}{type(error).__name__}: {error}"
+
+
 class WrongResult(RuntimeError):
     """A kernel returned something other than the product, transpose or sum."""
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable
 
+from . import turns
 from .formatting import percent, rate, ratio
-from .markdown import place, table
+from .markdown import place, table, turns_table
 from .problems import LAYOUTS
 from .records import Measurement, Report, select
 
@@ -139,9 +140,10 @@ def host_section(report: Report) -> str:
     relative = report.summary["relative_to_torch_mm"]
     lines = [
         [f"`{row.kernel}`", f"{row.seconds.median * 1e9:.0f}", ratio(relative[row.kernel])]
-        for row in report.results
+        for row in turns.without(report.results)
     ]
-    return table(["call", "ns on the host", "of `torch.mm`"], lines) + "\n\n" + place(report)
+    found = [table(["call", "ns on the host", "of `torch.mm`"], lines), *turns_table(report), place(report)]
+    return "\n\n".join(found)
 
 
 def sizes_section(report: Report) -> str:

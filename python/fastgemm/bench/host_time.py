@@ -1,4 +1,7 @@
-"""What one call costs the host, beside torch: on 16 x 16 operands the product itself is nothing."""
+"""What one call costs the host, beside torch: on 16 x 16 operands the product itself is nothing.
+
+Beside one shape repeated stand the layers of a model in turn, by which decisions made anew at every call are seen.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ import torch
 
 from .. import ops
 from .cuda_timing import HostTimer
-from .environment import describe
+from .environment import describe, using_threads
 from .problems import Call, Gemm, Instance, instantiate
 from .records import Measurement, Report
 from .timing import interleave
+from .turns import TurnTimer, measure_turns
 
 BATCHES = 400
 SIZE = 16
@@ -32,6 +36,7 @@ def run_host_time(device: str, dtype: torch.dtype = torch.float32) -> Report:
     with torch.no_grad():
         samples = interleave(contenders(instance), rounds=BATCHES, timer=timer)
     method = {"timer": timer.name, "text": timer.method, "batches": BATCHES, "calls_a_batch": timer.BATCH}
+    method["in_turn"] = TurnTimer.method
     report = Report("host-time", describe(device), method)
     for name in contenders(instance):
         row = Measurement.of(instance, name, None, role="rung" if "fastgemm" in name else "baseline")
@@ -42,4 +47,6 @@ def run_host_time(device: str, dtype: torch.dtype = torch.float32) -> Report:
     report.summary["relative_to_torch_mm"] = {
         row.kernel: row.seconds.median / report.results[0].seconds.median for row in report.results
     }
+    with using_threads(1):
+        report.results += measure_turns(device)
     return report

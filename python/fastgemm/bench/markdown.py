@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..table import KernelInfo
+from . import turns
 from .formatting import percent, rate, ratio
 from .records import Measurement, Report, select
 
@@ -34,10 +35,11 @@ def place(report: Report) -> str:
 
 def overhead_section(report: Report) -> str:
     """Host time of a small product in each way of calling it; groups are numbers of products in a call."""
-    groups = list(dict.fromkeys(row.group for row in report.results))
-    by = {(row.kernel, row.group): row for row in report.results}
+    repeated = turns.without(report.results)
+    groups = list(dict.fromkeys(row.group for row in repeated))
+    by = {(row.kernel, row.group): row for row in repeated}
     lines = []
-    for name in dict.fromkeys(row.kernel for row in report.results):
+    for name in dict.fromkeys(row.kernel for row in repeated):
         cells = []
         for group in groups:
             row = by[name, group]
@@ -47,7 +49,26 @@ def overhead_section(report: Report) -> str:
     header = [f"{first.dtype} {first.label}"]
     for group in groups:
         header += [f"ns a product, {group}", f"rate over `{first.baseline}`"]
-    return table(header, lines) + "\n\n" + place(report)
+    return "\n\n".join([table(header, lines), *turns_table(report), place(report)])
+
+
+def turns_table(report: Report) -> list[str]:
+    """Host time of layers in turn and of each alone; nothing where a report holds none."""
+    found = turns.lines(report.results)
+    header = ["layers in turn", "call", "ns a product, in turn", "of `torch.matmul`'s rate", "ns, each alone"]
+    header.append("in turn, of the mean alone")
+    cells = [
+        [
+            *(f"{line.dtype}, {line.rows}", f"`{line.way}`", f"{line.in_turn:.0f}", ratio(line.speedup)),
+            *(f"{min(line.alone):.0f} to {max(line.alone):.0f}", ratio(line.dearer)),
+        ]
+        for line in found
+    ]
+    if not found:
+        return []
+    sizes = dict.fromkeys(row.shape[1:] for row in select(report.results, choice=turns.ALONE))
+    layers = ", ".join(f"{n}x{k}" for n, k in sizes)
+    return [f"Layers with weights of {layers}, in turn and each alone:", table(header, cells, numbers_from=2)]
 
 
 def ladder_table(rows: list[Measurement]) -> str:

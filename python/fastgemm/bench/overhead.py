@@ -1,7 +1,8 @@
 """What torch.compile adds to, or takes from, a small call: 64 x 64 products, compiled and not, beside torch.
 
 One compiled call of one product shows what entering compiled code costs (guards, arguments); a compiled function
-of several products in a row shows what each costs inside, where no Python of ours runs.
+of several products in a row shows what each costs inside, where no Python of ours runs. Beside one shape repeated
+stand the layers of a model in turn, by which decisions made anew at every call are seen.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from .environment import describe, using_threads
 from .problems import Call, Gemm, instantiate
 from .records import Measurement, Report
 from .timing import interleave
+from .turns import TurnTimer, measure_turns
 
 SIZE = 64
 CHAIN = 16
@@ -82,7 +84,7 @@ def _compiling_anew() -> Iterator[None]:
 
 
 def run_overhead(device: str, batches: int | None = None) -> Report:
-    """Seconds of host time a product, without gradients: alone, and as one of 16 in a compiled function.
+    """Seconds of host time a product, without gradients: alone, as one of 16 in a compiled function, and in turn.
 
     Args:
         device: ``"cpu"``, where the time holds the product itself, on one thread, or ``"cuda"``, where it runs
@@ -102,6 +104,7 @@ def _measure(device: str, batches: int) -> Report:
         "batches": batches,
         "calls_a_batch": timer.BATCH,
         "chain": CHAIN,
+        "in_turn": TurnTimer.method,
     }
     report = Report("overhead", describe(device), method)
     for length in (1, CHAIN):
@@ -118,4 +121,5 @@ def _measure(device: str, batches: int) -> Report:
             if name != BASELINE:
                 row.speedup = samples.speedup(name, over=BASELINE)
             report.results.append(row)
+    report.results += measure_turns(device, batches)
     return report

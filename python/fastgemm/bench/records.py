@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from .checking import Check
+from .checking import RAISED, Check
 from .problems import Instance, dtype_name, label
 from .timing import Interleaved, Summary
 
@@ -65,6 +65,11 @@ class Measurement:
             precision=problem.precision or "",
             **more,
         )
+
+    @property
+    def failed(self) -> bool:
+        """Whether it is not right because the call raised, and no result is known to be wrong."""
+        return not self.right and self.message.startswith(RAISED)
 
     @property
     def type_name(self) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .checking import Check, Reference, check
+from .checking import Check, Reference, check, raised
 from .cuda_timing import CudaTimer
 from .limits import fma_peak, gpu_fma_peak, gpu_tensor_peak
 from .problems import Call, Instance
@@ -47,10 +47,10 @@ class Session:
         """Checks a call; an error that it raises is an outcome too, but a refusal of the problem is passed on."""
         try:
             return check(call, reference)
-        except (RuntimeError, ValueError) as error:
+        except (RuntimeError, ValueError, MemoryError) as error:
             if REFUSAL in str(error):
                 raise
-            return Check(False, 0.0, 0, reference.rows, 0.0, f"raised {type(error).__name__}: {error}")
+            return Check(False, 0.0, 0, reference.rows, 0.0, raised(error))
 
     def estimate(self, call: Call, checked: Check | None) -> float | None:
         """Seconds of a call, known before it is timed; None: unknown. A GPU's first call also loads its code, and

@@ -10,7 +10,7 @@ import torch
 
 from ..table import kernels
 from ..tuning import autotune
-from .checking import Reference
+from .checking import Reference, raised
 from .cuda_timing import BACK_TO_BACK, SUSTAINED, back_to_back_counts, sustained, sustained_count
 from .environment import describe, using_threads
 from .presets import Case, Choice
@@ -125,7 +125,7 @@ def _prepare(
         except (RuntimeError, ValueError) as refusal:
             if case.optional and REFUSAL in str(refusal):
                 continue
-            row.right, row.message = False, f"raised {type(refusal).__name__}: {refusal}"
+            row.right, row.message = False, raised(refusal)
             outcome = None
         rows[choice] = row
         if outcome:
@@ -150,11 +150,11 @@ def run_or_report(case: Case, method: Method) -> list[Measurement]:
     """The rows of a case; where it raises, a failed one, so that what was measured before is not lost."""
     try:
         return run_case(case, method)
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError) as error:
         problem = case.problem
         names = problem.op, problem.shape, label(problem), dtype_name(problem.dtype), problem.layout
         failed = Measurement(*names, threads=0, kernel="", level=None, group=case.group, right=False)
-        failed.message = f"raised {type(error).__name__}: {error}"
+        failed.message = raised(error)
         return [failed]
 
 

@@ -13,6 +13,7 @@ from ..bench.accuracy import AccuracyReport, run_accuracy
 from ..bench.accuracy.contenders import Contender, contenders
 from ..bench.accuracy.markdown import MEASURES, Study, name
 from ..table import kernels
+from . import options
 from .console import console, failures_as_exit_code, progress_bar, write_outputs
 
 
@@ -20,11 +21,7 @@ def _rivals(device: str, names: tuple[str, ...]) -> list[Contender]:
     """The contenders, and kernels that were asked for besides. Raises click.BadParameter."""
     known = [row.name for row in kernels("gemm", device, torch.float32) if row.available and row.level < 7]
     for wanted in names:
-        if wanted not in known:
-            raise click.BadParameter(
-                f"{wanted!r} multiplies no float32 on {device} here; known: {', '.join(known)}",
-                param_hint="--kernel",
-            )
+        options.check_kernel(wanted, known, "--kernel", f"multiplies no float32 on {device} here")
     return contenders(device, names)
 
 

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
+import sys
+from typing import Any
+
 import click
 
 from .. import __version__
@@ -11,7 +17,32 @@ from .info import info
 from .ladder import ladder
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+class _Commands(click.Group):
+    def main(self, *arguments: Any, **options: Any) -> Any:
+        """As every command's, and with exit code 1 and a message where standard output cannot be written."""
+        if hasattr(sys.stdout, "reconfigure"):
+            sys.stdout.reconfigure(errors="backslashreplace")  # the name of a file need not be text
+        try:
+            try:
+                return super().main(*arguments, **options)
+            finally:
+                sys.stdout.flush()
+        except OSError as error:
+            _discard_output()
+            if error.errno != errno.EPIPE:  # the reader of a pipe has seen enough
+                click.echo(f"Error: cannot write stdout: {error.strerror or error}", err=True)
+            sys.exit(1)
+
+
+def _discard_output() -> None:
+    """Leaves what cannot be written behind, which the interpreter would try to write once more as it ends."""
+    with contextlib.suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
+
+
+@click.group(
+    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
 @click.version_option(__version__, prog_name="fastgemm")
 def main() -> None:
     """GEMM and transpose as a ladder of optimization levels.

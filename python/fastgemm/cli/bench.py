@@ -25,10 +25,7 @@ def choices_of(device: str, op: str, levels: tuple[int, ...], names: tuple[str, 
     """What to ask for on each problem: levels, kernels, or the fastest known. Raises click.BadParameter."""
     known = [row.name for row in kernels(op, device)]
     for name in names:
-        if name not in known:
-            raise click.BadParameter(
-                f"{name!r} is no kernel of {op} on {device}; known: {', '.join(known)}", param_hint="--kernel"
-            )
+        options.check_kernel(name, known, "--kernel", f"is no kernel of {op} on {device}")
     return (*((("level", n),) for n in levels), *((("kernel", name),) for name in names)) or ((),)
 
 
@@ -148,17 +145,23 @@ def cases_of(
     show_default=True,
     help="sustained (GPU): warm back-to-back calls, the mean of the second half, with joules per call.",
 )
+@click.option("--step", type=options.Count(), default=128, show_default=True, help="Of the preset sweep.")
 @click.option(
-    "--step", type=click.IntRange(min=1), default=128, show_default=True, help="Of the preset sweep."
+    "--seed",
+    type=click.IntRange(0, 2**64 - 1),
+    help="Of the preset random60 and --accuracy; default: a fresh one.",
 )
 @click.option(
-    "--seed", type=click.IntRange(min=0), help="Of the preset random60 and --accuracy; default: a fresh one."
+    "--host-time",
+    is_flag=True,
+    help="Only the host's time of a call: on 16x16 beside torch.mm, and on the layers of a model in turn, beside "
+    "each of them alone.",
 )
-@click.option("--host-time", is_flag=True, help="Only the host's time of a call on 16x16, beside torch.mm.")
 @click.option(
     "--overhead",
     is_flag=True,
-    help="Only the host's time of a 64x64 product, eager and under torch.compile, beside torch.matmul.",
+    help="Only the host's time of a 64x64 product, eager and under torch.compile, beside torch.matmul, and of the "
+    "layers of a model in turn.",
 )
 @click.option(
     "--accuracy",
@@ -241,24 +244,26 @@ def bench(
                 report.method["seed"] = seed
             if "sweep" in presets:
                 report.method["step"] = step
-        if str(json) != "-" and str(csv) != "-":
-            show(report)
+    if str(json) != "-" and str(csv) != "-":
+        show(report)
     write_outputs(report, json=json, csv=csv, plot=plot)
     if not report.right:
-        raise click.ClickException("wrong results:\n" + "\n".join(tables.wrong_rows(report)))
+        raise click.ClickException(tables.failures(report))
 
 
 def show(report: Report) -> None:
     out = console()
     if report.command == "host-time":
         out.print(tables.host_table(report))
+        out.print(tables.turns_table(report))
         return
     if report.command == "overhead":
         out.print(tables.overhead_table(report))
+        out.print(tables.turns_table(report))
         return
     out.print(tables.bench_table(report.results))
     out.print(tables.means_table(report))
     for line in [*tables.outlier_lines(report), *tables.untimed_lines(report.results)]:
-        out.print(line)
+        out.print(line, markup=False)
     if report.environment["device_type"] == "cuda":
         out.print(f"{report.environment['device']}: {tables.gpu_state(report.results)}", style="dim")

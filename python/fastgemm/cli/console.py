@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TextIO
 
 import click
 from rich.console import Console
@@ -41,35 +43,54 @@ def progress_bar() -> Iterator[Callable[[str, float], None]]:
         yield lambda text, share: bar.update(task, description=text, completed=share)
 
 
-def _write(path: Path, write: Callable[..., None]) -> None:
-    if str(path) == "-":
-        write(sys.stdout)
-        return
-    with path.open("w", encoding="utf-8", newline="") as file:
-        write(file)
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Where a file cannot be written, the command ends with exit code 1 and names it, as a full disk does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            raise  # the reader of a pipe has seen enough: no error
+        target = "stdout" if str(path) == "-" else error.filename or path
+        raise click.ClickException(f"cannot write {target}: {error.strerror or error}") from error
+
+
+def write_file(path: Path, write: Callable[[TextIO], object]) -> None:
+    """Hands an open file to ``write``; - is stdout. Raises click.ClickException (exit code 1)."""
+    with writing(path):
+        if str(path) == "-":
+            write(sys.stdout)
+            sys.stdout.flush()
+            return
+        with path.open("w", encoding="utf-8", newline="") as file:
+            write(file)
+
+
+def say_written(paths: Iterable[Path | None]) -> None:
+    written = [str(path) for path in paths if path and str(path) != "-"]
+    if written:
+        console(stderr=True).print("written: " + ", ".join(written), soft_wrap=True, markup=False)
 
 
 def write_outputs(report: Report, *, json: Path | None, csv: Path | None, plot: Path | None) -> None:
     """Writes what was asked for and says where it went. Raises click.ClickException (exit code 1)."""
-    written: list[Path] = []
-    try:
-        if json:
-            _write(json, lambda file: file.write(report.to_json()))
-        if csv:
-            _write(csv, report.write_csv)
-        written += [path for path in (json, csv) if path and str(path) != "-"]
-        if plot and report.drawable:
-            written += save(report, plot)
-    except OSError as error:
-        raise click.ClickException(f"cannot write {error.filename}: {error.strerror}") from error
-    if written:
-        console(stderr=True).print("written: " + ", ".join(map(str, written)), soft_wrap=True)
+    drawn: list[Path] = []
+    if json:
+        write_file(json, lambda file: file.write(report.to_json()))
+    if csv:
+        write_file(csv, report.write_csv)
+    if plot and report.drawable:
+        with writing(plot):
+            drawn = save(report, plot)
+    elif plot:
+        console(stderr=True).print("no plot: the report has no rates", style="yellow")
+    say_written([json, csv, *drawn])
 
 
 @contextlib.contextmanager
 def failures_as_exit_code() -> Iterator[None]:
-    """What a kernel or torch raises while measuring ends the command with exit code 1 and its message."""
+    """What a kernel, torch or the system raises while measuring ends the command: exit code 1, and its message."""
     try:
         yield
-    except (RuntimeError, MemoryError) as error:
+    except (RuntimeError, MemoryError, OSError) as error:
         raise click.ClickException(f"{type(error).__name__}: {error}") from error

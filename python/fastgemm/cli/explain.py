@@ -16,10 +16,11 @@ from .._explain.gpus import GPUS
 from .._explain.report import Report
 from ..bench.problems import dtype_name
 from . import options
-from .console import console
+from .console import console, say_written, write_file, writing
 
 SIDE_BY_SIDE = 2 * 120  # columns of a terminal that shows two sources beside each other
 SUFFIXES = (".svg", ".png", ".pdf")
+LEVELS = [str(level) for level in range(1, 8)]
 
 
 def sizes_of(op: str, shape: tuple[int, ...] | None, more: tuple[int, ...]) -> tuple[int, ...]:
@@ -36,8 +37,21 @@ def sizes_of(op: str, shape: tuple[int, ...] | None, more: tuple[int, ...]) -> t
 
 
 def _choice(text_of_it: str) -> dict[str, Any]:
-    """--compare takes a level or the name of a kernel."""
-    return {"level": int(text_of_it)} if text_of_it.isdigit() else {"kernel": text_of_it}
+    """--compare takes a level or the name of a kernel. Raises click.BadParameter."""
+    if not text_of_it.isdecimal():
+        return {"kernel": _kernel(text_of_it, "--compare")}
+    if text_of_it not in LEVELS:
+        raise click.BadParameter(
+            f"{text_of_it} is no level: {LEVELS[0]} to {LEVELS[-1]}", param_hint="--compare"
+        )
+    return {"level": int(text_of_it)}
+
+
+def _kernel(name: str, option: str) -> str:
+    """An empty name would be as good as none. Raises click.BadParameter."""
+    if not name:
+        raise click.BadParameter("the name is empty", param_hint=option)
+    return name
 
 
 def _reports(op: str, choices: list[dict[str, Any]], problem: dict[str, Any]) -> list[Report]:
@@ -45,8 +59,8 @@ def _reports(op: str, choices: list[dict[str, Any]], problem: dict[str, Any]) ->
         return [_explain.explain(op, **choice, **problem) for choice in choices]
     except (ValueError, TypeError, NotImplementedError) as error:
         raise click.UsageError(str(error)) from error
-    except (RuntimeError, MemoryError) as error:
-        raise click.ClickException(str(error)) from error
+    except (RuntimeError, MemoryError, OSError) as error:
+        raise click.ClickException(str(error) or type(error).__name__) from error
 
 
 def _out() -> Console:
@@ -71,40 +85,30 @@ def show_both(before: Report, after: Report) -> None:
     out.print(text.metrics_table([before, after]))
     out.print(f"from {before.kernel} to {after.kernel}:", style="bold")
     for change in figures.largest_changes(before, after):
-        out.print(f"  {change}")
+        out.print(f"  {change}", markup=False)
     for report in (before, after):
         for part in text.limits(report):
             out.print(part)
 
 
 def write(reports: list[Report], json: Path | None, csv: Path | None, plot: Path | None) -> None:
-    """Writes what was asked for and says where it went."""
-    try:
-        if json:
-            found = {"command": "explain", "reports": [report.to_dict() for report in reports]}
-            with click.open_file(str(json), "w", encoding="utf-8") as file:
-                file.write(json_module.dumps(found, indent=1) + "\n")
-        if csv:
-            with click.open_file(str(csv), "w", encoding="utf-8") as file:
-                serialize.write_csv(reports, file)
-        paths: list[Path] = []
-        if plot and plot.suffix and plot.suffix not in SUFFIXES:
-            raise click.UsageError(f"--plot writes {', '.join(SUFFIXES)}, not {plot.suffix}")
-        if plot:
-            paths = (
-                [plot] if plot.suffix in SUFFIXES else [plot.with_name(plot.name + s) for s in SUFFIXES[:2]]
-            )
-            plots.save(plots.access_figure(reports), *paths)
-    except OSError as error:
-        raise click.ClickException(f"cannot write {error.filename}: {error.strerror}") from error
-    written = [path for path in (json, csv) if path and str(path) != "-"] + paths
-    if written:
-        console(stderr=True).print("written: " + ", ".join(map(str, written)), soft_wrap=True)
+    """Writes what was asked for and says where it went. Raises click.ClickException (exit code 1)."""
+    if json:
+        found = {"command": "explain", "reports": [report.to_dict() for report in reports]}
+        write_file(json, lambda file: file.write(json_module.dumps(found, indent=1) + "\n"))
+    if csv:
+        write_file(csv, lambda file: serialize.write_csv(reports, file))
+    drawn: list[Path] = []
+    if plot:
+        drawn = [plot] if plot.suffix else [plot.with_name(plot.name + s) for s in SUFFIXES[:2]]
+        with writing(plot):
+            plots.save(plots.access_figure(reports), *drawn)
+    say_written([json, csv, *drawn])
 
 
 @click.command()
 @click.argument("op", type=click.Choice(["gemm", "transpose", "add"]))
-@click.argument("more", nargs=-1, type=click.IntRange(min=1), metavar="")
+@click.argument("more", nargs=-1, type=options.Count(), metavar="")
 @click.option(
     "--level", type=click.IntRange(1, 7), help="A rung of the ladder on CUDA; default: the highest."
 )
@@ -149,19 +153,21 @@ def explain(
     fastgemm explain gemm --level 3 --shape 512 512 512
     fastgemm explain transpose --level 3 --compare 2 --shape 1024 1024 --plot banks.svg
     """
-    if level is not None and kernel:
+    if level is not None and kernel is not None:
         raise click.UsageError("--level and --kernel exclude each other")
+    if plot and plot.suffix and plot.suffix not in SUFFIXES:
+        raise click.UsageError(f"--plot writes {', '.join(SUFFIXES)}, not {plot.suffix}")
     options.check_dtype(op, dtype)
-    chosen = {"kernel": kernel} if kernel else {"level": level}
-    choices = [*([_choice(compare)] if compare else []), chosen]
+    chosen = {"level": level} if kernel is None else {"kernel": _kernel(kernel, "--kernel")}
+    choices = [*([] if compare is None else [_choice(compare)]), chosen]
     problem = {"shape": sizes_of(op, shape, more), "dtype": dtype, "gpu": gpu}
     if op == "gemm":
         problem |= {"trans_a": trans_a, "trans_b": trans_b, "precision": precision}
-    elif trans_a or trans_b or precision:
+    elif trans_a or trans_b or precision is not None:
         raise click.UsageError(f"--trans-a, --trans-b and --precision belong to gemm, not to {op}")
     reports = _reports(op, choices, problem)
     if "-" not in (str(json), str(csv)):
-        show_both(*reports) if compare else show(*reports)
+        show_both(*reports) if compare is not None else show(*reports)
     write(reports, json, csv, plot)
     if any(report.problems or report.error for report in reports):
         found = sum(len(report.problems) for report in reports)

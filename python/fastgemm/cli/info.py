@@ -85,8 +85,8 @@ def info(as_json: bool) -> None:
     reasons = list(dict.fromkeys(row["unavailable"] for row in found["kernels"] if row["unavailable"]))
     out.print(_kernel_table(found["kernels"], reasons))
     for number, reason in enumerate(reasons, 1):
-        out.print(f"({number}) {reason}", style="dim", highlight=False)
+        out.print(f"({number}) {reason}", style="dim", markup=False)
     if found["cuda_obstacles"]:
         out.print("What keeps CUDA from being used here:", style="bold")
     for obstacle in found["cuda_obstacles"]:
-        out.print(f"- {obstacle}", highlight=False)
+        out.print(f"- {obstacle}", markup=False)

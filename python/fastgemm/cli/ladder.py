@@ -65,9 +65,9 @@ def show(report: Report) -> None:
         if beside:
             out.print(beside)
         for text in report.summary[op]["order_violations"]:
-            out.print(f"note: {text} in this run", style="yellow")
+            out.print(f"note: {text} in this run", style="yellow", markup=False)
         for text in [*report.summary[op]["refused"], *tables.untimed_lines(rows)]:
-            out.print(f"note: {text}", style="dim")
+            out.print(f"note: {text}", style="dim", markup=False)
         out.print()
     env = report.environment
     more = env["cpu_features"] if env["device_type"] == "cpu" else tables.gpu_state(report.results)
@@ -86,7 +86,7 @@ def show(report: Report) -> None:
 )
 @click.option(
     "--size",
-    type=click.IntRange(min=1),
+    type=options.Count(),
     help="Rows, columns and K. Default: gemm 1024, others 4096; on a GPU 4096 and 8192.",
 )
 @click.option(
@@ -127,12 +127,11 @@ def ladder(
     problems = problems_of(device, ops or ("gemm", "transpose"), size, shape, dtype, precision, quick)
     if not no_files:
         json, plot = json or Path(f"{DEFAULT_NAME}.json"), plot or Path(DEFAULT_NAME)
-    with failures_as_exit_code():
-        with progress_bar() as progress:
-            seconds = budget or (QUICK_BUDGET if quick else BUDGET)
-            report = run_ladder(problems, device=device, threads=threads, budget=seconds, progress=progress)
-        if str(json) != "-" and str(csv) != "-":
-            show(report)
+    with failures_as_exit_code(), progress_bar() as progress:
+        seconds = budget or (QUICK_BUDGET if quick else BUDGET)
+        report = run_ladder(problems, device=device, threads=threads, budget=seconds, progress=progress)
+    if str(json) != "-" and str(csv) != "-":
+        show(report)
     write_outputs(report, json=json, csv=csv, plot=plot)
     if not report.right:
-        raise click.ClickException("wrong results:\n" + "\n".join(tables.wrong_rows(report)))
+        raise click.ClickException(tables.failures(report))

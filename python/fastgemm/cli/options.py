@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,30 @@ ALIASES = {
     "i8": "int8",
     "i32": "int32",
 }
+
+
+MOST_THREADS = 4096
+MOST_SIZE = 2**40  # of a dimension; products of such sizes are refused by torch, where they cannot be stored
+
+
+class Count(click.IntRange):
+    """A whole number of something: 1 to ``most``."""
+
+    def __init__(self, most: int = MOST_SIZE) -> None:
+        super().__init__(min=1, max=most)
+
+
+class Seconds(click.FloatRange):
+    """More than 0, and a number: NaN is neither below nor above any bound."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0, min_open=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        seconds = super().convert(value, param, ctx)
+        if not math.isfinite(seconds):
+            self.fail(f"{value!r} is no number of seconds", param, ctx)
+        return seconds
 
 
 class DType(click.ParamType):
@@ -51,6 +77,8 @@ class Shape(click.ParamType):
             sizes = ()
         if not sizes or min(sizes) < 1:
             self.fail(f"{value!r} is no list of positive sizes such as 1000x777x3001", param, ctx)
+        if max(sizes) > MOST_SIZE:
+            self.fail(f"{max(sizes)} is more than {MOST_SIZE}, the largest size", param, ctx)
         return sizes
 
 
@@ -61,10 +89,35 @@ class OutputPath(click.Path):
         super().__init__(dir_okay=False, writable=True, allow_dash=dash, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        path = super().convert(value, param, ctx)
-        if str(path) != "-" and not path.absolute().parent.is_dir():
-            self.fail(f"the folder {str(path.absolute().parent)!r} does not exist", param, ctx)
+        if value in ("", b""):
+            self.fail("the path is empty", param, ctx)
+        try:
+            path = super().convert(value, param, ctx)
+            obstacle = "" if str(path) == "-" else _obstacle(path)
+        except (OSError, ValueError) as error:  # too long, a link to itself, a null byte
+            self.fail(f"{value!r}: {error}", param, ctx)
+        if obstacle:
+            self.fail(obstacle, param, ctx)
         return path
+
+
+def _obstacle(path: Path) -> str:
+    """What keeps a file from being made; empty where nothing does. Raises OSError for what cannot be a path."""
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        return f"the folder {str(folder)!r} does not exist"
+    try:
+        path.stat()
+    except FileNotFoundError:
+        if not os.access(folder, os.W_OK | os.X_OK):
+            return f"nothing can be written to the folder {str(folder)!r}"
+    return ""
+
+
+def check_kernel(name: str, known: list[str], option: str, what: str) -> None:
+    """Raises click.BadParameter for the name of a kernel that is none of ``known``."""
+    if name not in known:
+        raise click.BadParameter(f"{name!r} {what}; known: {', '.join(known)}", param_hint=option)
 
 
 def check_dtype(op: str, dtype: torch.dtype) -> None:
@@ -104,11 +157,11 @@ device = click.option(
 )
 threads = click.option(
     "--threads",
-    type=click.IntRange(min=1),
+    type=Count(MOST_THREADS),
     help="CPU threads; default: as many as torch takes (OMP_NUM_THREADS).",
 )
 budget = click.option(
     "--budget",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Seconds(),
     help="Seconds to time each kernel of a problem for.",
 )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from rich import box
+from rich.markup import escape
 from rich.table import Table
 
+from ..bench import turns
 from ..bench.formatting import percent, rate, ratio
 from ..bench.records import Measurement, Report, select
 
@@ -17,7 +19,7 @@ def spread(row: Measurement) -> str:
 
 def error(row: Measurement) -> str:
     if not row.right:
-        return "[bold red]WRONG[/]"
+        return "[bold red]FAILED[/]" if row.failed else "[bold red]WRONG[/]"
     if row.role in ("baseline", "limit"):
         return ""
     return "exact" if row.worst_error == 0 else ratio(row.worst_error)
@@ -78,7 +80,7 @@ def beside_table(rows: list[Measurement], summaries: dict[str, str]) -> Table | 
     table.add_column("what it shows")
     for row in beside:
         faster = ratio(row.speedup and row.speedup.median)
-        shown = summaries.get(row.kernel, "")
+        shown = escape(summaries.get(row.kernel, ""))
         table.add_row(str(row.level), row.kernel, row.role, rate(row.rate), faster, error(row), shown)
     return table
 
@@ -136,7 +138,7 @@ def host_table(report: Report) -> Table:
     table.add_column("call")
     for name in ("ns a call", "spread", "of torch.mm"):
         table.add_column(name, justify="right")
-    for row in rows:
+    for row in turns.without(rows):
         relative = ratio(report.summary["relative_to_torch_mm"][row.kernel])
         table.add_row(
             row.kernel, f"{row.seconds.median * 1e9:.0f}", f"{100 * row.seconds.spread:.0f} %", relative
@@ -152,10 +154,31 @@ def overhead_table(report: Report) -> Table:
     table.add_column("products")
     for name in ("ns a product", "spread", f"rate over {rows[0].baseline}"):
         table.add_column(name, justify="right")
-    for row in rows:
+    for row in turns.without(rows):
         faster = ratio(row.speedup.median if row.speedup else 1.0)
         spread = f"{100 * row.seconds.spread:.0f} %"
         table.add_row(row.kernel, row.group, f"{row.seconds.median * 1e9:.0f}", spread, faster)
+    return table
+
+
+def turns_table(report: Report) -> Table:
+    """The layers of a model, called in turn and each alone."""
+    sizes = dict.fromkeys(row.shape[1:] for row in select(report.results, choice=turns.ALONE))
+    layers = ", ".join(f"{n}x{k}" for n, k in sizes)
+    title = f"host time of a product among layers of {layers} weights, {report.environment['device']}"
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for name in ("type", "rows", "call"):
+        table.add_column(name)
+    for name in ("ns, in turn", "rate over torch", "ns, each alone", "in turn / alone"):
+        table.add_column(name, justify="right")
+    section = None
+    for line in turns.lines(report.results):
+        if section not in (None, (line.dtype, line.rows)):
+            table.add_section()
+        section = line.dtype, line.rows
+        alone = f"{min(line.alone):.0f} to {max(line.alone):.0f}"
+        values = f"{line.in_turn:.0f}", ratio(line.speedup), alone, ratio(line.dearer)
+        table.add_row(line.dtype, line.rows, line.way, *values)
     return table
 
 
@@ -186,9 +209,16 @@ def untimed_lines(rows: list[Measurement]) -> list[str]:
     return [f"{row.op} {row.label}, {row.kernel}: {row.message}" for row in rows if row.right and row.message]
 
 
-def wrong_rows(report: Report) -> list[str]:
-    return [
-        f"{row.op} {row.type_name} {row.label}, kernel {row.kernel}: {row.message}"
-        for row in report.results
-        if not row.right
-    ]
+def failures(report: Report) -> str:
+    """What makes a report not right: kernels that returned something wrong, and calls that failed."""
+
+    def listed(heading: str, rows: list[Measurement]) -> list[str]:
+        lines = [f"{row.op} {row.type_name} {row.label}, {of_kernel(row)}{row.message}" for row in rows]
+        return [f"{heading}:", *lines] if rows else []
+
+    def of_kernel(row: Measurement) -> str:
+        return f"kernel {row.kernel}: " if row.kernel else ""
+
+    not_right = [row for row in report.results if not row.right]
+    wrong = listed("wrong results", [row for row in not_right if not row.failed])
+    return "\n".join([*wrong, *listed("failed", [row for row in not_right if row.failed])])

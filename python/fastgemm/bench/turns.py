@@ -1,0 +1,205 @@
+"""What a call costs the host where the layers of a model follow each other, beside each of them alone.
+
+One shape, repeated, finds what was decided for it a moment ago. A model asks for another one at every call, and a
+decision that is forgotten between two calls of a layer is made anew each time. That costs the host, and repeated
+calls do not show it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import ops
+from .._patch import patch
+from .cuda_timing import HostTimer
+from .problems import Gemm, Instance, instantiate
+from .records import Measurement
+from .timing import Interleaved, interleave
+
+ROWS = (1, 8, 32)
+DTYPES = (torch.bfloat16, torch.float32)
+# hidden, and the inner size of two feed-forward layers: those of Llama models of 1.1 and 1.2 billion parameters. A
+# CPU has finished a product when the call returns, so there they are small enough for the host's time to be seen:
+# multiples of 64 all the same, as layers are.
+SIZES = {"cuda": (2048, 5632, 8192), "cpu": (64, 192, 256)}
+BATCHES = 40
+BASELINE = "torch.matmul"
+IN_TURN, ALONE = "in turn", "alone"
+
+
+class TurnTimer(HostTimer):
+    """Batches of turns, short enough for a GPU's queue of launches: a full one would make the host wait."""
+
+    BATCH = 20
+    method = (
+        "wall clock of batches of 20 turns of asynchronous calls, a turn calling each layer once, or one of them "
+        "as often, synchronized between batches, contenders in changing order; median over batches"
+    )
+
+    def sample(self, call: Turn, repeats: int) -> float:
+        with call.inside():
+            return super().sample(call, repeats)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Products one after the other. ``inside``: the context of a whole batch, entered before the clock starts."""
+
+    product: Callable[[Tensor, Tensor], Tensor]
+    operands: list[tuple[Tensor, Tensor]]
+    inside: Callable[[], Any] = field(default=contextlib.nullcontext)
+
+    def __call__(self) -> None:
+        product = self.product
+        for a, b in self.operands:
+            product(a, b)
+
+    def results(self) -> list[Tensor]:
+        with self.inside():
+            return [self.product(a, b) for a, b in self.operands]
+
+
+WAYS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[[], Any]]] = {
+    BASELINE: (torch.matmul, contextlib.nullcontext),
+    "torch.ops.fastgemm._matmul": (torch.ops.fastgemm._matmul.default, contextlib.nullcontext),
+    "fastgemm.matmul": (ops.matmul, contextlib.nullcontext),
+    "torch.matmul in a patch": (torch.matmul, patch),
+}
+
+
+def layers(device: str, rows: int, dtype: torch.dtype) -> list[Gemm]:
+    """The products of a model's layers, weights stored as torch.nn.Linear stores them: six shapes."""
+    hidden, inner, wide = SIZES[device]
+    sizes = [(hidden, hidden), (inner, hidden), (hidden, inner), (wide, hidden), (hidden, wide), (wide, wide)]
+    return [Gemm(rows, n, k, dtype, "NT") for n, k in sizes]
+
+
+def key(way: str, layer: int | None = None) -> str:
+    """Names a contender; None: all layers in turn."""
+    return way if layer is None else f"{way}, layer {layer}"
+
+
+def contenders(instances: list[Instance]) -> dict[str, Turn]:
+    pairs = [(a, b) for a, b in (instance.operands for instance in instances)]
+    found = {}
+    for way, (product, inside) in WAYS.items():
+        found[key(way)] = Turn(product, pairs, inside)
+        for i, pair in enumerate(pairs):
+            found[key(way, i)] = Turn(product, [pair] * len(pairs), inside)
+    return found
+
+
+def wrong_results(instances: list[Instance], turns: dict[str, Turn]) -> dict[str, str]:
+    """What is wrong with a way's results, in turn. Errors are relative to the largest element."""
+    allowed = 1e-4 if instances[0].problem.dtype == torch.float32 else 2e-2
+    wrong = {}
+    for way in WAYS:
+        for instance, result in zip(instances, turns[key(way)].results(), strict=True):
+            a, b = instance.operands
+            exact = a.double() @ b.double()
+            error = ((result.double() - exact).abs().max() / exact.abs().max()).item()
+            if not error < allowed:
+                wrong[way] = f"{instance.problem.shape}: off by {error:.1e} of the largest element"
+    return wrong
+
+
+def measure_turns(device: str, batches: int | None = None) -> list[Measurement]:
+    """Host time a product of each way of calling, with the threads torch has now.
+
+    Args:
+        device: ``"cpu"``, where the time holds the product itself, or ``"cuda"``, where it runs meanwhile.
+        batches: samples of each contender.
+
+    Returns:
+        For each dtype and number of rows, a row for the layers in turn and one for each of them alone: ``choice``
+        says which, ``group`` the number of rows, ``kernel`` the way of calling.
+    """
+    found = []
+    for dtype in DTYPES:
+        for rows in ROWS:
+            found += _measure(device, rows, dtype, batches or BATCHES)
+    return found
+
+
+def _measure(device: str, rows: int, dtype: torch.dtype, batches: int) -> list[Measurement]:
+    instances = [instantiate(p, device=device, allocate=True) for p in layers(device, rows, dtype)]
+    with torch.no_grad():
+        turns = contenders(instances)
+        wrong = wrong_results(instances, turns)
+        samples = interleave(turns, rounds=batches, timer=TurnTimer(device))
+    return [
+        _row(instances, way, layer, samples, wrong.get(way, ""))
+        for way in WAYS
+        for layer in (None, *range(len(instances)))
+    ]
+
+
+def _row(
+    instances: list[Instance], way: str, layer: int | None, samples: Interleaved, message: str
+) -> Measurement:
+    rows = instances[0].problem.m
+    row = Measurement.of(
+        instances[layer or 0],
+        way,
+        None,
+        role="baseline" if way == BASELINE else "rung",
+        group=f"{rows} row{'s' if rows > 1 else ''}",
+        choice=IN_TURN if layer is None else ALONE,
+        right=not message,
+        message=message,
+    )
+    if layer is None:
+        row.shape, row.label = (), f"{len(instances)} layers"
+    row.seconds, row.baseline = samples.seconds(key(way, layer)).scaled(1 / len(instances)), BASELINE
+    if way != BASELINE:
+        row.speedup = samples.speedup(key(way, layer), over=key(BASELINE, layer))
+    return row
+
+
+def without(found: list[Measurement]) -> list[Measurement]:
+    """The rows of a report that have nothing to do with layers in turn."""
+    return [row for row in found if row.choice not in (IN_TURN, ALONE)]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A way of calling with a dtype and a number of rows: nanoseconds a call."""
+
+    dtype: str
+    rows: str
+    way: str
+    in_turn: float
+    alone: list[float]  # of each layer
+    speedup: float  # in turn, over torch.matmul
+
+    @property
+    def mean_alone(self) -> float:
+        return sum(self.alone) / len(self.alone)
+
+    @property
+    def dearer(self) -> float:
+        """How many times what the layers cost alone they cost in turn."""
+        return self.in_turn / self.mean_alone
+
+
+def lines(found: list[Measurement]) -> list[Line]:
+    """What the tables show of a report; rows that were not measured in turn are passed over."""
+    alone: dict[tuple[str, str, str], list[float]] = {}
+    for row in found:
+        if row.choice == ALONE:
+            alone.setdefault((row.dtype, row.group, row.kernel), []).append(row.seconds.median * 1e9)
+    return [
+        Line(
+            *(row.dtype, row.group, row.kernel, row.seconds.median * 1e9),
+            alone[row.dtype, row.group, row.kernel],
+            row.speedup.median if row.speedup else 1.0,
+        )
+        for row in found
+        if row.choice == IN_TURN
+    ]

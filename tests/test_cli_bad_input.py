@@ -1,0 +1,298 @@
+"""Whatever a command line says, and whatever the system refuses: exit code 0, 1 or 2, and no traceback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import click
+import pytest
+import torch
+from click.testing import CliRunner, Result
+from fastgemm.bench import problems
+from fastgemm.cli import main
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+FULL = "/dev/full"
+needs_full = pytest.mark.skipif(not os.path.exists(FULL), reason="there is no /dev/full")
+
+# Each command in its quickest form. What a test adds stands behind, and so goes before what is here.
+QUICK = {
+    "ladder": ["--op", "add", "--size", "8", "--budget", "0.001", "--no-files", "--device", "cpu"],
+    "bench": ["--op", "add", "--shape", "4x4", "--budget", "0.001", "--device", "cpu"],
+    "explain": ["add", "--shape", "8x8"],
+    "info": [],
+}
+BAD_NUMBERS = ["nan", "inf", "-inf", "-1", "0", "1e400", "1e-400", "0x10", "9" * 30, "9" * 5000, str(2**63)]
+BAD_DIGITS = ["²", "१", "\uff11", "Ⅷ", "½", "²x²", "१x१", "\uff14x\uff14"]
+BAD_NAMES = [
+    "",
+    " ",
+    "-",
+    "--",
+    ".",
+    "..",
+    "[/]",
+    "[bold]",
+    "%s",
+    "{0}",
+    "None",
+    "naïve",
+    "\ud800",
+    "a\x00b",
+    "x" * 5000,
+]
+BAD_PATHS = [
+    "/",
+    "/nowhere/a.json",
+    "/dev/null/a.svg",
+    "/proc/a.png",
+    FULL,
+    "x/",
+    "loop",
+    "folder",
+    "folder/a",
+]
+BAD = [*BAD_NUMBERS, *BAD_DIGITS, *BAD_NAMES, *BAD_PATHS]
+
+
+def parameters(kind: type[click.Parameter]) -> Iterator[tuple[str, click.Parameter]]:
+    for name, command in main.commands.items():
+        yield from ((name, parameter) for parameter in command.params if isinstance(parameter, kind))
+
+
+OPTIONS = [(command, p.opts[-1]) for command, p in parameters(click.Option) if not p.is_flag]
+FLAGS = [
+    (command, name)
+    for command, p in parameters(click.Option)
+    if p.is_flag
+    for name in p.opts + p.secondary_opts
+]
+ARGUMENTS = [(command, p.name) for command, p in parameters(click.Argument)]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "loop").symlink_to("loop")
+    for module in ("host_time", "overhead", "turns"):
+        monkeypatch.setattr(f"fastgemm.bench.{module}.BATCHES", 2)
+    return tmp_path
+
+
+@pytest.fixture
+def quick_pictures(monkeypatch):
+    """Files of plots, without the second that drawing one takes."""
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda _, path, **__: path.write_bytes(b"drawn"))
+
+
+def run(*arguments: str) -> Result:
+    threads = torch.get_num_threads()
+    result = CliRunner().invoke(main, list(arguments))
+    torch.set_num_threads(threads)
+    shown = f"{arguments}: {result.output[-2000:]} {result.exception!r}"
+    assert result.exit_code in (0, 1, 2), shown
+    assert result.exception is None or isinstance(result.exception, SystemExit), shown
+    assert "Traceback" not in result.output, shown
+    assert (result.exit_code == 0) != ("Error:" in result.stderr), shown
+    return result
+
+
+def test_every_command_and_option_is_here():
+    assert set(QUICK) == set(main.commands)
+    for command in QUICK:
+        assert run(command, *QUICK[command]).exit_code == 0
+    assert len(OPTIONS) > 30 and len(FLAGS) > 8
+
+
+@pytest.mark.parametrize(("command", "option"), OPTIONS, ids=str)
+def test_bad_values_of_every_option(command, option, quick_pictures):
+    for value in BAD:
+        run(command, *QUICK[command], option, value)
+    assert run(command, *QUICK[command], option).exit_code == 2
+
+
+@pytest.mark.parametrize(("command", "option"), OPTIONS, ids=str)
+@settings(max_examples=15)
+@given(value=st.text(st.characters(exclude_categories=()), max_size=6) | st.floats().map(str))
+def test_any_text_as_the_value_of_every_option(command, option, value, quick_pictures):
+    run(command, *QUICK[command], f"{option}={value}")
+
+
+@pytest.mark.parametrize(("command", "flag"), FLAGS, ids=str)
+def test_every_flag(command, flag, quick_pictures):
+    run(command, *QUICK[command], flag)
+    assert run(command, *QUICK[command], f"{flag}=1").exit_code == 2
+
+
+@pytest.mark.parametrize(("command", "argument"), ARGUMENTS, ids=str)
+def test_bad_values_of_every_argument(command, argument):
+    for value in BAD:
+        run(command, *QUICK[command], value)
+        run(command, value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["bench", "--budget", "nan"], 2),
+        (["ladder", "--budget", "inf"], 2),
+        (["ladder", "--threads", "40000"], 2),
+        (["bench", "--shape", f"4x{2**70}"], 2),
+        (["bench", "--seed", str(2**64)], 2),
+        (["bench", "--plot", ""], 2),
+        (["bench", "--json", ""], 2),
+        (["bench", "--csv", "loop"], 2),
+        (["bench", "--csv", "x" * 5000], 2),
+        (["explain", "--plot", ""], 2),
+        (["explain", "--plot", "a.txt"], 2),
+        (["explain", "--compare", "²"], 2),
+        (["explain", "--compare", ""], 2),
+        (["explain", "--compare", "8"], 2),
+        (["explain", "--kernel", ""], 2),
+        (["explain", "--precision", ""], 2),
+        (["ladder", "--size", str(2**35)], 1),  # more than there is memory
+        (["ladder", "--size", str(2**40)], 1),  # more elements than can be counted
+    ],
+)
+def test_what_is_refused_before_it_runs(arguments, code):
+    command, *rest = arguments
+    assert run(command, *QUICK[command], *rest).exit_code == code
+
+
+@settings(max_examples=30)
+@given(name=st.text(st.characters(exclude_characters="/\x00"), min_size=1, max_size=20))
+@example(name="[bold].json")
+def test_a_file_of_any_name_is_written_and_named(name, tmp_path):
+    if name in (".", "..", "-", "folder", "loop") or len(name.encode(errors="surrogateescape")) > 200:
+        return
+    result = run("bench", *QUICK["bench"], f"--json={name}")
+    if result.exit_code == 0:
+        assert (tmp_path / name).exists()
+        assert f"written: {name}" in result.stderr or not name.isprintable()
+
+
+# What the system refuses.
+
+
+def separately(*arguments: str, **options) -> subprocess.CompletedProcess:
+    """In a process of its own, which ends as one of a user does."""
+    command = [sys.executable, "-m", "fastgemm", *arguments]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return subprocess.run(
+        command, env=environment, stderr=subprocess.PIPE, timeout=120, check=False, **options
+    )
+
+
+@needs_full
+@pytest.mark.parametrize("option", ["--json", "--csv"])
+@pytest.mark.parametrize("command", ["ladder", "bench", "explain"])
+def test_a_full_disk_is_named(command, option):
+    result = run(command, *QUICK[command], option, FULL)
+    assert result.exit_code == 1
+    assert f"cannot write {FULL}: No space left on device" in result.stderr
+
+
+@needs_full
+@pytest.mark.parametrize("command", ["ladder", "bench", "explain"])
+def test_a_full_disk_is_named_for_a_plot(command, folder):
+    (folder / "full.svg").symlink_to(FULL)
+    result = run(command, *QUICK[command], "--plot", "full.svg")
+    assert result.exit_code == 1
+    assert "cannot write full.svg: No space left on device" in result.stderr
+
+
+@needs_full
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(["--help"], ["--version"], ["info"], ["info", "--json"], ["explain", *QUICK["explain"]]),
+        *(
+            ["bench", *QUICK["bench"]],
+            ["bench", *QUICK["bench"], "--json", "-"],
+            ["ladder", *QUICK["ladder"]],
+        ),
+    ],
+    ids=" ".join,
+)
+def test_a_full_disk_behind_stdout(arguments):
+    with open(FULL, "wb") as full:
+        done = separately(*arguments, stdout=full)
+    errors = done.stderr.decode()
+    assert (done.returncode, errors.count("\n")) == (1, 1), errors
+    assert "Error: cannot write stdout: No space left on device" in errors
+
+
+def test_a_reader_that_has_seen_enough():
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = separately("info", stdout=writer)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_what_stdout_cannot_encode():
+    ascii_only = {"PYTHONIOENCODING": "ascii", "FASTGEMM_CACHE_DIR": "cache\udcff"}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in ascii_only.items():
+            patch.setenv(name, value)
+        for arguments in (["info"], ["explain", *QUICK["explain"]]):
+            done = separately(*arguments, stdout=subprocess.PIPE)
+            assert done.returncode == 0, done.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")], ids=repr
+)
+def test_out_of_memory_is_no_wrong_result(monkeypatch, error):
+    real, calls = problems.ops.matmul, []
+
+    def short_of_memory(a, b, **options):
+        calls.append(a)
+        if options.get("level") == 2 and len(a) == 9:
+            raise error
+        return real(a, b, **options)
+
+    monkeypatch.setattr(problems.ops, "matmul", short_of_memory)
+    options = ["--op", "gemm", "--level", "2", "--json", "r.json"]
+    result = run("bench", *options, "--shape", "9x8x8", "--shape", "8x8x8", "--budget", "0.001")
+    assert result.exit_code == 1 and calls
+    assert f"failed:\ngemm float32 9x8x8, kernel blocked: raised {type(error).__name__}" in result.stderr
+    assert "wrong results" not in result.stderr and "WRONG" not in result.stdout
+    assert "FAILED" in result.stdout and os.path.getsize("r.json") > 0
+
+
+def test_wrong_results_and_failures_stand_apart(monkeypatch):
+    real = problems.ops.matmul
+
+    def faulty(a, b, **options):
+        if options.get("level") == 3:
+            raise RuntimeError("no memory")
+        out = real(a, b, **options)
+        return out.add_(1) if options.get("level") == 2 else out
+
+    monkeypatch.setattr(problems.ops, "matmul", faulty)
+    result = run(
+        "ladder", "--op", "gemm", "--size", "8", "--budget", "0.001", "--no-files", "--device", "cpu"
+    )
+    wrong, failed = result.stderr.split("failed:\n")
+    assert result.exit_code == 1 and "wrong results:\ngemm float32 8x8x8, kernel blocked" in wrong
+    assert "raised RuntimeError: no memory" in failed and "blocked" not in failed
+
+
+@pytest.mark.parametrize("error", [OSError(11, "Resource temporarily unavailable"), MemoryError()], ids=repr)
+def test_what_the_system_refuses_while_measuring(monkeypatch, error):
+    def refuse(*_, **__):
+        raise error
+
+    for command, target in (
+        ("ladder", "run_ladder"),
+        ("bench", "run_sweep"),
+        ("explain", "_explain.explain"),
+    ):
+        monkeypatch.setattr(f"fastgemm.cli.{command}.{target}", refuse)
+        assert run(command, *QUICK[command]).exit_code == 1
