@@ -26,12 +26,16 @@ def _directly(make: Make, function: Call, plain: Sequence[Tensor]) -> Any:
 
 @dataclass(frozen=True)
 class Kind:
-    """``make`` turns a plain tensor into one of the kind, for those ``ranks`` that the kind has."""
+    """``make`` turns a plain tensor into one of the kind, for those ``ranks`` that the kind has.
+
+    Without values, what results hold is not defined, whatever their own kind is.
+    """
 
     make: Make
     ranks: tuple[int, ...] = (2, 3)
     devices: tuple[str, ...] = ("cpu", "cuda")
     enter: Callable[[Make, Call, Sequence[Tensor]], Any] = _directly
+    has_values: bool = True
 
     def call(self, function: Call, *plain: Tensor) -> Any:
         """What ``function`` returns for tensors of the kind made of ``plain``."""
@@ -169,7 +173,7 @@ STRIDED = {
     "negative view": Kind(torch._neg_view),
     "negative view with gradient": Kind(lambda x: torch._neg_view(leaf(x))),
     "imaginary part": Kind(lambda x: complex_of(x).conj().imag),
-    "meta": Kind(lambda x: x.to("meta")),
+    "meta": Kind(lambda x: x.to("meta"), has_values=False),
 }
 COMPLEX = {
     "complex64": Kind(complex_of),
@@ -239,7 +243,7 @@ SUBCLASSES = {
 if hasattr(Tensor, "refine_names"):
     SUBCLASSES["named"] = Kind(lambda x: x.clone().refine_names(*"abc"[: x.dim()]))
 TRANSFORMED = {
-    "fake": Kind(itself, enter=fake),
+    "fake": Kind(itself, enter=fake, has_values=False),
     "in vmap": Kind(itself, enter=batched),
     "in vjp": Kind(itself, enter=differentiated),
     "in jvp": Kind(itself, enter=with_tangent),
