@@ -107,7 +107,7 @@ def test_the_patched_transformer_is_within_rounding(example, dtype):
 )
 def test_faulty_products_are_found(example, what, fault, monkeypatch):
     run = run_of(example)
-    monkeypatch.setattr(fastgemm._patch, "gemm_bare", faulty(fault, fastgemm._patch.gemm_bare))
+    monkeypatch.setattr(fastgemm._mode, "gemm_bare", faulty(fault, fastgemm._mode.gemm_bare))
     found, _ = run.compare()
     assert max(d.of_bound for d in found) > 1, what
     monkeypatch.undo()
@@ -131,8 +131,8 @@ def faulty(fault, gemm):
 
 
 def test_a_wrong_result_exits_with_1(example, monkeypatch):
-    wrong = faulty(lambda mm: lambda a, b: mm(a, b) * 1.01, fastgemm._patch.gemm_bare)
-    monkeypatch.setattr(fastgemm._patch, "gemm_bare", wrong)
+    wrong = faulty(lambda mm: lambda a, b: mm(a, b) * 1.01, fastgemm._mode.gemm_bare)
+    monkeypatch.setattr(fastgemm._mode, "gemm_bare", wrong)
     command = [*TINY, "--level", "5"]
     done = CliRunner().invoke(example.main, [*command, "--dtype", "float32", "--attention", "matmul"])
     assert done.exit_code == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import fastgemm
 import pytest
 import torch
@@ -51,6 +53,19 @@ def test_what_is_passed_on(why, device):
     assert not routed.total
     ((_, reason),) = routed.passed_on
     assert why in reason
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested")
+def test_batches_of_unequal_matrices(device):
+    a = torch.nested.nested_tensor([torch.randn(3, 4), torch.randn(5, 4)])
+    b, dense = torch.nested.nested_tensor([torch.randn(4, 2), torch.randn(4, 6)]), torch.randn(2, 4, 3)
+    for operands in ((a, b), (a, dense)):
+        torchs = torch.bmm(*operands)
+        with fastgemm.patch() as routed:
+            result = torch.bmm(*operands)
+        assert result.is_nested
+        assert all(map(torch.equal, result.unbind(), torchs.unbind()))
+        assert routed.passed_on == {("bmm", "a nested tensor"): 1}
 
 
 def test_names_are_torchs_affair(device):
@@ -129,15 +144,63 @@ def test_a_kernel_by_name_runs_even_if_it_is_torchs(device):
         lambda: torch.mm(torch.randn(2, 3), torch.randn(3, 5), out=torch.empty(2, 5).double()),
         lambda: torch.mm(torch.ones(2, 3, dtype=torch.bool), torch.ones(3, 5, dtype=torch.bool)),
         lambda: torch.randn(5).addmm_(torch.randn(2, 3), torch.randn(3, 5)),
+        lambda: torch.addmm(torch.randn(5), torch.randn(2, 3), torch.randn(3, 5), alpha=1j),
+        lambda: torch.addmm(torch.randn(5), torch.randn(2, 3), torch.randn(3, 5), beta=1e40),
+        lambda: torch.baddbmm(torch.randn(5), torch.randn(1, 2, 3), torch.randn(1, 3, 5), alpha=-1e40),
+        lambda: torch.addmm(
+            torch.randn(5).half(), torch.ones(2, 3).half(), torch.ones(3, 5).half(), beta=1e40
+        ),
+        lambda: torch.ones(2, 5).addmm_(torch.ones(2, 3), torch.ones(3, 5), alpha=2 - 1j),
+        lambda: torch.matmul(torch.randn(2, 3), torch.randn(3, 5), out=torch.empty(2, 5).double()),
+        lambda: torch.matmul(torch.randn(4, 2, 3), torch.randn(3, 5), out=torch.empty(4, 2, 5).half()),
+        lambda: torch.matmul(torch.randn(2, 3), torch.randn(3), out=torch.empty(2).double()),
+        lambda: torch.linalg.multi_dot([torch.ones(2, 3), torch.ones(3, 4)], out=torch.empty(2, 4).int()),
     ],
 )
-def test_errors_are_torchs_own(call, device):
-    with pytest.raises(Exception) as torchs:
-        call()
-    with fastgemm.patch() as routed, pytest.raises(torchs.type) as error:
-        call()
+@pytest.mark.parametrize("inference", [False, True], ids=["", "inference mode"])
+def test_errors_are_torchs_own(call, inference, device):
+    with torch.inference_mode(inference):
+        with pytest.raises(Exception) as torchs:
+            call()
+        with fastgemm.patch() as routed, pytest.raises(torchs.type) as error:
+            call()
     assert str(error.value) == str(torchs.value)
     assert not routed.total
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.int32], ids=str)
+@pytest.mark.parametrize(
+    "scale",
+    [2 + 0j, 0j, True, 2**31 - 1, -(2**31), 3e38, 1e-46, 1e-30, math.inf, -math.inf, math.nan],
+    ids=str,
+)
+@pytest.mark.parametrize("name", ["alpha", "beta"])
+def test_scales_of_every_kind(name, scale, dtype, device):
+    """Values as torch's, or its error."""
+    if device == "cuda" and dtype is torch.int32:
+        pytest.skip("torch has no such product on a GPU")
+    # Whole numbers, so that only the scaling rounds, and of one sign, so that nothing cancels.
+    a, b, c = (torch.randint(0, 4, shape).to(dtype) for shape in ((3, 4), (4, 5), (3, 5)))
+    try:
+        expected = torch.addmm(c, a, b, **{name: scale})
+    except RuntimeError as torchs:
+        with fastgemm.patch(), pytest.raises(type(torchs)) as error:
+            torch.addmm(c, a, b, **{name: scale})
+        assert str(error.value) == str(torchs)
+        return
+    with fastgemm.patch():
+        result = torch.addmm(c, a, b, **{name: scale})
+    torch.testing.assert_close(result, expected, equal_nan=True)
+
+
+def test_inference_tensors_outside_of_inference_mode(device):
+    """torch does not take their products apart before a patch sees them."""
+    with torch.inference_mode():
+        x, w = torch.randn(2, 6, 8), torch.randn(5, 8)
+    with fastgemm.patch() as routed:
+        result = functional.linear(x, w)
+    assert routed.total == 1
+    assert_right(result, expected_gemm(x, w.t()))
 
 
 def test_a_failure_of_fastgemm_is_not_hidden(device):
@@ -167,6 +230,22 @@ def test_counts_as_text_and_data(device):
     assert data["ops"] == {"mm": 3, "bmm": 1}
     assert sum(data["kernels"].values()) == routed.total == 4
     assert data["passed_on"] == [{"op": "mv", "reason": "a matrix and a vector", "calls": 1}]
+
+
+def test_what_was_passed_on_is_not_listed_as_routed(device):
+    a = torch.randn(6, 7)
+    elsewhere = {"cpu": "warp_specialized", "cuda": "microkernel"}[device]
+    with fastgemm.patch(kernel=elsewhere) as routed:
+        torch.mm(a, a.t())
+        torch.bmm(a[None], a.t()[None])
+    assert list(routed.ops) == list(routed.kernels) == []
+    assert routed.as_dict()["ops"] == routed.as_dict()["kernels"] == {}
+    assert str(routed).startswith("routed 0\npassed on")
+    with fastgemm.patch() as routed:
+        torch.bmm(a[None], a.t()[None])
+        with pytest.raises(RuntimeError):
+            torch.mm(a, a)
+    assert list(routed.ops) == ["bmm"]
 
 
 def test_a_call_that_torch_refuses_says_nothing_of_the_next(device):

@@ -18,6 +18,7 @@ from ._autocast import register as _register_autocast
 from ._autograd import register as _register_autograd
 from ._fake import register as _register_fake
 from ._flags import torch_computes as _torch_computes
+from ._flops import register as _register_flop_formulas
 from ._lazy import register as _register_lazy
 from ._patch import patch
 from ._routed import Routed
@@ -72,4 +73,5 @@ _register_autograd()
 _register_sharding_rules()
 _register_autocast()
 _register_lazy()
+_register_flop_formulas()
 load_cache()

@@ -16,15 +16,15 @@ class Count:
 
     __slots__ = ("value",)
 
-    def __init__(self) -> None:
-        self.value = 0
+    def __init__(self, value: int = 0) -> None:
+        self.value = value
 
 
 class Routed:
     """Counts of a :class:`fastgemm.patch`, live while it is active.
 
     A kernel is counted under the name that the kernel tables choose for the sizes, dtype and orientation of the
-    operands, as they stood when the patch first met them.
+    operands, as they stood when the patch first met them. A copy, pickled or not, holds the counts of its moment.
     """
 
     def __init__(self) -> None:
@@ -32,6 +32,17 @@ class Routed:
         self._counts: dict[Row, Count] = {}
         self._passed_on: dict[Row, Count] = {}
         self._routes: dict[Hashable, Any] = {}  # by signature of a call, what the patch found out about it
+
+    def __getstate__(self) -> dict[str, dict[Row, int]]:
+        """The counts; what was found out about signatures belongs to this process and its kernels."""
+        with self._lock:
+            rows = {"counts": self._counts, "passed_on": self._passed_on}
+            return {name: {row: n.value for row, n in counts.items()} for name, counts in rows.items()}
+
+    def __setstate__(self, state: dict[str, dict[Row, int]]) -> None:
+        self.__init__()
+        self._counts = {row: Count(value) for row, value in state["counts"].items()}
+        self._passed_on = {row: Count(value) for row, value in state["passed_on"].items()}
 
     def _keep(self, signature: Hashable, route: Any) -> None:
         with self._lock:
@@ -55,7 +66,8 @@ class Routed:
         totals: Counter[str] = Counter()
         with self._lock:
             for row, count in rows.items():
-                totals[row[column]] += count.value
+                if count.value:  # else a route that was found and then refused
+                    totals[row[column]] += count.value
         return totals
 
     @property

@@ -18,13 +18,13 @@ up: ``out_dtype=torch.float32`` keeps the sum of float16 and bfloat16 products i
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Any
 
 import torch
+
+from ._on_import import call_after_import
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import Placement
@@ -67,10 +67,7 @@ def register() -> None:
 
 def register_on_import() -> None:
     """Calls :func:`register` now if ``torch.distributed.tensor`` is there, else when somebody imports it."""
-    if _DTENSOR in sys.modules:
-        _register_or_warn()
-    else:
-        sys.meta_path.insert(0, _RegisterAfterImport())
+    call_after_import(_DTENSOR, _register_or_warn)
 
 
 def _register_or_warn() -> None:
@@ -80,26 +77,6 @@ def _register_or_warn() -> None:
     except (ImportError, AttributeError, KeyError) as error:
         message = f"fastgemm: no rules for sharded operands (DTensor) in torch {torch.__version__}: {error!r}"
         warnings.warn(message, stacklevel=2)
-
-
-class _RegisterAfterImport:
-    """A finder that lets the one import it waits for end with the rules, and then takes itself away."""
-
-    def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> Any:
-        if name != _DTENSOR:
-            return None
-        spec = PathFinder.find_spec(name, path, target)
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-
-            def execute_and_register(module: Any) -> None:
-                execute(module)
-                if self in sys.meta_path:
-                    sys.meta_path.remove(self)
-                _register_or_warn()
-
-            spec.loader.exec_module = execute_and_register
-        return spec
 
 
 def _aligned(operand: DTensorSpec, shape: Sequence[int], dim: int) -> Placement:

@@ -1,0 +1,49 @@
+"""How many operations a product is, for ``torch.utils.flop_counter.FlopCounterMode``.
+
+It counts the ops that reach it: fastgemm's own, forward and backward, and those that a patch inside it makes of
+torch's. As for torch's products, what is added to one is not counted.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ._on_import import call_after_import
+
+_COUNTER = "torch.utils.flop_counter"
+_OPS = ("gemm", "_gemm", "_matmul")  # each with its out variant
+
+
+def _product(
+    a_shape: Sequence[int],
+    b_shape: Sequence[int],
+    *_: Any,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    **__: Any,
+) -> int:
+    """2 M N K for each product of the batch."""
+    m, k = a_shape[-2:] if not trans_a else (a_shape[-1], a_shape[-2])
+    n = b_shape[-2] if trans_b else b_shape[-1]
+    return 2 * math.prod(torch.broadcast_shapes(a_shape[:-2], b_shape[:-2])) * m * n * k
+
+
+def _register() -> None:
+    """A torch that counts otherwise is no reason to fail for whoever imports its counter."""
+    try:
+        from torch.utils.flop_counter import register_flop_formula
+
+        register_flop_formula([getattr(torch.ops.fastgemm, name) for name in _OPS])(_product)
+    except (ImportError, TypeError, ValueError, RuntimeError) as error:
+        message = f"fastgemm: its products are not counted by torch {torch.__version__}: {error!r}"
+        warnings.warn(message, stacklevel=2)
+
+
+def register() -> None:
+    """Adds the formulas as soon as torch's counter is imported, which with Triton takes up to a second."""
+    call_after_import(_COUNTER, _register)
