@@ -8,8 +8,8 @@ import fastgemm
 import pytest
 import torch
 from fastgemm import tuning
-from reference import every_device, kernels_that_ran, levels, name_of
-from vendor_rows import BATCHES, INNER, SIZES, addend, operand, spread
+from reference import every_device, kernels_that_ran, levels, name_of, random_tensor
+from vendor_rows import BATCHES, INNER, SIZES, operand
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=name_of)
 CASES = 150
@@ -33,20 +33,16 @@ def described(*tensors):
 
 @every_device
 @DTYPES
-def test_the_named_kernel_runs(device, dtype):
+def test_a_patch_counts_what_ran(device, dtype):
     for _ in range(CASES):
-        a, b = random_operands(dtype)
-        shape = (*torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
-        c = addend(shape[:-2], *shape[-2:], dtype)
-        out = spread(shape, lambda size: torch.empty(size, dtype=dtype)) if random.random() < 0.3 else None
+        batch = random.choice([(), (3,)])
+        a, b = (x.expand(*batch, -1, -1) for x in random_operands(dtype, [batch]))
+        c = random_tensor(b.shape[-1], dtype=dtype).expand(*a.shape[:-1], -1)
+        op = random.choice([None, torch.baddbmm if batch else torch.addmm])
         level = random.choice([None, *levels("gemm", device)])
-        scales = {
-            "alpha": random.choice([1.0, 2.0, 0.0]),
-            "beta": 0.0 if c is None else random.choice([1.0, -2.0, 0.0]),
-        }
-        named = tuning.gemm_kernel(a, b, c, out=out, level=level, **scales)
-        ran = kernels_that_ran(lambda: fastgemm.gemm(a, b, c, out=out, level=level, **scales))  # noqa: B023
-        assert set(ran) == {named}, (level, scales, described(a, b, c, out))
+        with fastgemm.patch(level) as routed:
+            ran = kernels_that_ran(lambda: op(c, a, b) if op else a @ b)  # noqa: B023
+        assert set(routed.kernels) == set(ran), (level, op, described(a, b, c))
 
 
 @every_device

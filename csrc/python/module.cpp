@@ -123,19 +123,6 @@ using LayoutTuple = std::tuple<uintptr_t, std::vector<int64_t>, std::vector<int6
 torch_ops::Layout to_layout(LayoutTuple t) {
   return {std::get<0>(t), std::move(std::get<1>(t)), std::move(std::get<2>(t))};
 }
-std::optional<torch_ops::Layout> to_layout(std::optional<LayoutTuple> t) {
-  return t ? std::optional(to_layout(std::move(*t))) : std::nullopt;
-}
-
-GemmProblem gemm_problem(LayoutTuple a, LayoutTuple b, std::optional<LayoutTuple> c,
-                         std::optional<LayoutTuple> out, const std::array<std::string, 3>& types,
-                         double alpha, double beta) {
-  return torch_ops::problem_of({to_layout(std::move(a)), to_layout(std::move(b)), to_layout(std::move(c)),
-                                to_layout(std::move(out)), parse<DType>(types[0], 11, "dtype"),
-                                parse<DType>(types[1], 11, "dtype"),
-                                parse<Precision>(types[2], 5, "precision"), alpha, beta});
-}
-
 // What the static tables of a device say of a problem of contiguous matrices, whether that device is here or
 // not.
 std::vector<std::string> ranked(const KeyTuple& tuple, const std::string& device) {
@@ -207,24 +194,21 @@ PYBIND11_MODULE(_introspect, m) {
         "Name of the kernel that a level, by default level=None, picks for a tuning key.");
   m.def("decisions_made", &decisions_made,
         "How often this thread had to find the fastest known kernel anew.");
+  m.def("last_gemm_kernel", &torch_ops::last_gemm_kernel,
+        "The kernel that this thread's last product ran; empty where there was nothing to multiply.");
   m.def(
       "gemm_key",
-      [](const std::string& device, int threads, LayoutTuple a, LayoutTuple b, std::optional<LayoutTuple> c,
-         std::optional<LayoutTuple> out, const std::array<std::string, 3>& types, double alpha, double beta) {
-        const GemmProblem p = gemm_problem(a, b, c, out, types, alpha, beta);
+      [](const std::string& device, int threads, LayoutTuple a, LayoutTuple b,
+         const std::array<std::string, 3>& types, bool accumulates) {
+        GemmProblem p = torch_ops::problem_of(to_layout(std::move(a)), to_layout(std::move(b)),
+                                              parse<DType>(types[0], 11, "dtype"));
+        p.out_type = parse<DType>(types[1], 11, "dtype"),
+        p.precision = parse<Precision>(types[2], 5, "precision");
+        p.beta = accumulates ? 1.0 : 0.0;
         return from_key(tuning_key(p, parse<Device>(device, 3, "device"), threads));
       },
       "The tuning key of a product, on the current GPU or so many CPU threads; operands as (address, sizes, "
       "strides); types: of operands and result, and the precision.");
-  m.def(
-      "gemm_kernel",
-      [](int level, const std::string& device, int threads, LayoutTuple a, LayoutTuple b,
-         std::optional<LayoutTuple> c, std::optional<LayoutTuple> out,
-         const std::array<std::string, 3>& types, double alpha, double beta) {
-        const GemmProblem p = gemm_problem(a, b, c, out, types, alpha, beta);
-        return std::string(select(p, parse<Device>(device, 3, "device"), threads, {.level = level}).name);
-      },
-      "Name of the kernel that a level, 0 for level=None, picks for a product; arguments as for gemm_key.");
   m.def(
       "transpose_key",
       [](const std::string& device, int threads, LayoutTuple a, const std::string& width) {

@@ -38,23 +38,17 @@ bool needs_copy(const View& v) {
 
 }  // namespace
 
-GemmProblem problem_of(const GemmCall& asked) {
-  GemmCall call = asked;
-  const int32_t type = torch_dtype(call.type), out_type = torch_dtype(call.out_type);
-  Gemm g = describe(view_of(call.a, type), view_of(call.b, type), false, false);
-  for (Layout* operand : {&call.a, &call.b})
-    if (needs_copy(view_of(*operand, type))) make_contiguous(*operand);
-  if (!call.out || needs_copy(view_of(*call.out, out_type))) call.out = allocated(g.result_shape());
-
-  const View a = view_of(call.a, type), b = view_of(call.b, type), out = view_of(*call.out, out_type);
-  g = describe(a, b, false, false);
-  GemmProblem& p = g.problem;
-  p.out_type = call.out_type, p.precision = call.precision;
-  std::optional<View> c;
-  if (call.c) add_c(g, c.emplace(view_of(*call.c, out_type)), a);
-  set_scales(p, call.alpha, call.beta);
-  p.out = matrix_of<Matrix>(out, false);
-  plan_batches(g, a, b, p.c.data ? &*c : nullptr, out);
+GemmProblem problem_of(const Layout& a, const Layout& b, DType type) {
+  const int32_t code = torch_dtype(type);
+  Layout operands[] = {a, b};
+  for (Layout& operand : operands)
+    if (needs_copy(view_of(operand, code))) make_contiguous(operand);
+  const View x = view_of(operands[0], code), y = view_of(operands[1], code);
+  Gemm g = describe(x, y, false, false);
+  const Layout result = allocated(g.result_shape());
+  const View out = view_of(result, code);
+  g.problem.out = matrix_of<Matrix>(out, false);
+  plan_batches(g, x, y, nullptr, out);
   return g.innermost();
 }
 

@@ -1,9 +1,10 @@
-// The problem that a call would hand to a kernel, for whoever asks before there is a call: which kernel would
-// run it, and under which tuning key it is remembered. Without torch's headers, for csrc/python.
+// What is asked about products without a call of an op: the problem that one would hand to a kernel, under
+// whose tuning key it is remembered, and which kernel the last one ran. Without torch's headers, for
+// csrc/python.
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <string_view>
 #include <vector>
 
 #include "core/problem.h"
@@ -16,16 +17,13 @@ struct Layout {
   std::vector<int64_t> sizes, strides;
 };
 
-struct GemmCall {
-  Layout a, b;
-  std::optional<Layout> c, out;  // without an out, one is allocated
-  DType type = DType::f32, out_type = DType::f32;
-  Precision precision = Precision::ieee;
-  double alpha = 1.0, beta = 0.0;
-};
-
-// These throw std::invalid_argument as the op would.
-GemmProblem problem_of(const GemmCall&);
+// Of a @ b into a new tensor, and of the transposition of a. They throw std::invalid_argument as the ops
+// would.
+GemmProblem problem_of(const Layout& a, const Layout& b, DType type);
 TransposeProblem problem_of(const Layout& a, DType width);
+
+// The kernel that this thread's last product ran, of a batch that of its last member; empty where none had
+// to.
+std::string_view last_gemm_kernel();
 
 }  // namespace fastgemm::torch_ops

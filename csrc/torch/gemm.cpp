@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "core/select.h"
+#include "torch/asked.h"
 #include "torch/context.h"
 #include "torch/gemm_plan.h"
 #include "torch/kernel_range.h"
@@ -77,6 +78,8 @@ Pointer advance(Pointer data, int64_t elements, DType type) {
   return data ? (Pointer)((const char*)data + elements * element_size(type)) : nullptr;
 }
 
+thread_local std::string_view last_kernel;
+
 std::runtime_error out_of_memory(const Kernel& kernel, const OutOfWorkspace& refusal) {
   return std::runtime_error("fastgemm: out of memory: kernel '" + std::string(kernel.name) +
                             "' needs a workspace of at least " + std::to_string(refusal.needed()) +
@@ -98,6 +101,7 @@ const Kernel& launch(const Kernel& first, const GemmProblem& p, const Choice& ch
     try {
       const KernelRange range(*kernel);
       kernel->gemm(p, context);
+      last_kernel = kernel->name;
       return *kernel;
     } catch (const OutOfWorkspace& refusal) {
       other = next(kernel);
@@ -157,6 +161,7 @@ Tensor gemm_into(const Arguments& args, const Tensor* given) {
     if (c && !same_view(*c, o)) require_no_overlap(o, "c", *c);
   }
   if (is_empty(g)) {
+    last_kernel = {};
     // a wrong level or kernel is wrong here too
     with_context(a, [&](Context&, Device device, int threads) { select(p, device, threads, args.choice()); });
     return out;
@@ -186,6 +191,8 @@ Tensor gemm_into(const Arguments& args, const Tensor* given) {
 }
 
 }  // namespace
+
+std::string_view last_gemm_kernel() { return last_kernel; }
 
 void gemm(StableIValue* stack, uint64_t, uint64_t) {
   const Arguments args{StackReader(stack)};

@@ -18,9 +18,10 @@ from torch._C import _dispatch_tls_set_dispatch_key_excluded as set_excluded
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import _errors, _flags, tuning
+from . import _errors, _flags
 from ._calls import gemm_bare, matmul_bare
 from ._flags import torch_fp32_precision
+from ._introspect import last_gemm_kernel
 from ._routed import Count, Routed
 
 try:  # what torch._dynamo.eval_frame.skip_code calls, without importing torch._dynamo, which takes 1 s
@@ -155,11 +156,11 @@ def _product(
         signature = id(func), a.dtype, b.dtype, a.device, b.device, sizes, flags, scales
         route = mode.routed._routes.get(signature)
         if route is None:
-            route = _route(mode, func, a, b, c is not None, dict(scales))
+            route = _route(mode, func, a, b, dict(scales))
             mode.routed._keep(signature, route)
         if type(route) is not str:
             result = _run(a, b, c, out, route.options)
-            mode.routed._add(route.count)
+            _add(mode.routed, route)
             return result
     except (ValueError, RuntimeError) as error:
         route = _refusal(error, a, b, c, out)
@@ -178,13 +179,14 @@ def _run(a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, options: Ke
 
 
 class _Route(NamedTuple):
-    """The options with which a product is computed, and where it counts."""
+    """The options with which a product is computed, and where it counts, by the kernel that ran."""
 
     options: Keywords
-    count: Count
+    op: str
+    counts: dict[str, Count]
 
 
-def _route(mode: Mode, func: Any, a: Tensor, b: Tensor, adds: bool, scales: Keywords) -> _Route | str:
+def _route(mode: Mode, func: Any, a: Tensor, b: Tensor, scales: Keywords) -> _Route | str:
     """How a product of this signature is computed, or why fastgemm does not take it."""
     rank = 3 if "bmm" in _name(func) else 2
     for x in (a, b):
@@ -196,19 +198,16 @@ def _route(mode: Mode, func: Any, a: Tensor, b: Tensor, adds: bool, scales: Keyw
             return f"a tensor of {x.dim()} dimensions"  # torch says what is wrong with it
     if rank == 3 and a.shape[0] != b.shape[0]:
         return "batches of different sizes"  # torch does, too
-    options = mode.options_for(a, scales)
-    return _Route(options, mode.routed._count_of(_name(func), _kernel(a, b, options, adds)))
+    return _Route(mode.options_for(a, scales), _name(func), {})
 
 
-def _kernel(a: Tensor, b: Tensor, options: Keywords, adds: bool) -> str:
-    if "impl" in options:
-        return options["impl"]
-    if 0 in a.shape or 0 in b.shape:
-        return "none: nothing to multiply"
-    accumulates = (adds and options.get("beta", 1) != 0) or "alpha" in options
-    types = options.get("out_dtype"), options.get("precision", "ieee")
-    key = tuning.gemm_key(a, b, *types, accumulates=accumulates)
-    return tuning.chosen_kernel(key, options.get("level"))
+def _add(routed: Routed, route: _Route) -> None:
+    """Counts a product that was just computed."""
+    kernel = last_gemm_kernel()
+    count = route.counts.get(kernel)
+    if count is None:
+        count = route.counts[kernel] = routed._count_of(route.op, kernel or "none: nothing to multiply")
+    routed._add(count)
 
 
 def _refusal(error: Exception, *tensors: Tensor | None) -> str | None:

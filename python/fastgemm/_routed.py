@@ -23,8 +23,8 @@ class Count:
 class Routed:
     """Counts of a :class:`fastgemm.patch`, live while it is active.
 
-    A kernel is counted under the name that the kernel tables choose for the sizes, dtype and orientation of the
-    operands, as they stood when the patch first met them. A copy, pickled or not, holds the counts of its moment.
+    A kernel is counted where it ran; for a batch that takes several launches, that of its last member. A copy,
+    pickled or not, holds the counts of its moment.
     """
 
     def __init__(self) -> None:

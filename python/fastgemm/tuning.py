@@ -206,25 +206,6 @@ def _where(x: Tensor) -> tuple[str, int]:
     return ("cuda", 0) if x.is_cuda else ("cpu", torch.get_num_threads())
 
 
-def _product(
-    a: Tensor,
-    b: Tensor,
-    out_dtype: torch.dtype | None,
-    precision: str | None,
-    c: Tensor | None = None,
-    out: Tensor | None = None,
-    alpha: float = 1.0,
-    beta: float = 0.0,
-) -> tuple[Any, ...]:
-    """What the op library needs to know of a product to say how it would run it."""
-    usual = torch.int32 if a.dtype == torch.int8 else a.dtype
-    if precision is None:
-        precision = torch_fp32_precision() if a.is_cuda and a.dtype == torch.float32 else "ieee"
-    names = [str(dtype).removeprefix("torch.") for dtype in (a.dtype, out_dtype or usual)]
-    layouts = [x if x is None else _layout(x) for x in (a, b, c, out)]
-    return *_where(a), *layouts, [*names, precision], alpha, beta
-
-
 def gemm_key(
     a: Tensor,
     b: Tensor,
@@ -237,26 +218,11 @@ def gemm_key(
 
     ``accumulates``: it is scaled, or something is added to it.
     """
-    alpha = 2.0 if accumulates else 1.0  # any but 0 and 1
-    return _introspect.gemm_key(*_product(a, b, out_dtype, precision, alpha=alpha))
-
-
-def gemm_kernel(
-    a: Tensor,
-    b: Tensor,
-    c: Tensor | None = None,
-    *,
-    out: Tensor | None = None,
-    alpha: float = 1.0,
-    beta: float = 0.0,
-    level: int | None = None,
-    precision: str | None = None,
-    out_dtype: torch.dtype | None = None,
-) -> str:
-    """Name of the kernel that a level picks for this very product. Raises as the call would where none can run."""
-    product = _product(a, b, out_dtype, precision, c, out, alpha, beta)
-    with torch.cuda.device_of(a):
-        return _introspect.gemm_kernel(level or 0, *product)
+    usual = torch.int32 if a.dtype == torch.int8 else a.dtype
+    if precision is None:
+        precision = torch_fp32_precision() if a.is_cuda and a.dtype == torch.float32 else "ieee"
+    types = [*(str(dtype).removeprefix("torch.") for dtype in (a.dtype, out_dtype or usual)), precision]
+    return _introspect.gemm_key(*_where(a), _layout(a), _layout(b), types, accumulates)
 
 
 def transpose_key(a: Tensor) -> Key:
