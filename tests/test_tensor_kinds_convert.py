@@ -111,7 +111,8 @@ def pair(layer: str) -> tuple[Module, Module]:
     make, finish = LAYERS[layer]
     torchs = make()
     own = nn.convert(copy.deepcopy(torchs))
-    seed = torch.seed()
+    seed = int(torch.randint(2**31, ()))
+    torch.manual_seed(seed)
     torchs = finish(torchs)
     torch.manual_seed(seed)
     return torchs, finish(own)
@@ -245,11 +246,12 @@ def test_parameters(names, gradients, device):
     # A weight without data beside an input with data: torch reads memory that is not there.
     without = ("meta",) if names == ("weight",) else ()
     without += () if gradients else ("in jvp",)
+    without += () if device == "cpu" else ("int32",)  # fastgemm has such a product on a GPU, and torch has not
     different = []
     for name, kind in KINDS.items():
         if device in kind.devices and 2 in kind.ranks and name not in without:
             tensors = [torch.randn(N, N) for _ in names]
-            seed = torch.seed()
+            seed = int(torch.randint(2**31, ()))
             results = []
             for module in (torchs, own):
                 torch.manual_seed(seed)

@@ -167,10 +167,9 @@ def linear(
     try:
         out = product(rows, weight, bias, None, options)
     except (ValueError, TypeError, NotImplementedError):
-        if (
-            input.is_meta or not weight.is_meta
-        ):  # else torch would read memory that a meta tensor does not have
-            functional.linear(input, weight, bias)  # says what is wrong as torch does
+        # torch says what is wrong; but beside an input with data it reads memory that a meta weight does not have.
+        if input.is_meta or not weight.is_meta:
+            functional.linear(input, weight, bias)
         raise
     return out if rank == 2 else out.reshape(*input.shape[:-1], weight.shape[0])
 
@@ -304,7 +303,8 @@ def revert(module: torch.nn.Module) -> torch.nn.Module:
     """Turns each :class:`Linear` of a module tree into a ``torch.nn.Linear``, in place: undoes :func:`convert`.
 
     It is for tools that look layers up by their exact type, such as ``torch.ao.quantization``, and for processes
-    without fastgemm. The layers stay the same objects here, too.
+    without fastgemm. The layers stay the same objects here, too; those that were parametrized after they were
+    converted are of another class and left alone.
 
     Args:
         module: a tree; a :class:`Linear` itself is reverted too.
