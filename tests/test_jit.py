@@ -110,8 +110,18 @@ def test_under_autocast(compiled, device):
             assert script(x).dtype == torch.bfloat16
             torch.testing.assert_close(script(x), model(x), rtol=0.03, atol=0.03)
             torch.testing.assert_close(script(x.bfloat16()), model(x.bfloat16()), rtol=0.03, atol=0.03)
-        with_casts = compiled(model)
-        assert with_casts(x).dtype == torch.bfloat16
+
+
+def test_a_trace_made_under_autocast_keeps_the_casts(device):
+    torchs, x = Model(), torch.randn(5, 6)
+    own = nn.convert(copy.deepcopy(torchs))
+    with torch.autocast(device, torch.bfloat16, cache_enabled=False):
+        torchs, own = by_trace(torchs), by_trace(own)
+    assert own(x).dtype == torchs(x).dtype == torch.bfloat16
+    torch.testing.assert_close(own(x), torchs(x), rtol=0.03, atol=0.03)
+    for left, right in zip(gradients(own, x), gradients(torchs, x), strict=True):
+        assert left.dtype == right.dtype == torch.float32
+        torch.testing.assert_close(left, right, rtol=0.05, atol=0.05)
 
 
 def test_frozen_for_inference(device):

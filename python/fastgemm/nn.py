@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import has_torch_function_variadic
 
+from . import _autocast
 from ._calls import options_of, overridden, product
 from .table import check_product_choice
 
@@ -152,9 +153,7 @@ def linear(
     if has_torch_function_variadic(input, weight, bias):
         return _overridden(input, weight, bias, level=level, kernel=kernel, precision=precision)
     if _tracing_state() is not None:
-        # The flags of torch that hold now, as in a graph of torch.compile.
-        precision = options_of(input, None, None, precision, None, None).get("precision")
-        return _scripted()(input, weight, bias, level, kernel, precision)
+        return _traced(input, weight, bias, level, kernel, precision)
     if not _takes(input, weight, bias):
         return functional.linear(input, weight, bias)
     if precision is not None and (input.dtype is not torch.float32 or weight.dtype is not torch.float32):
@@ -265,6 +264,20 @@ linear.__prepare_scriptable__ = lambda: _linear_in_script  # what torch.jit.scri
 def _scripted() -> Callable[..., Tensor]:
     """A trace keeps the call of a scripted function with its branches, so that it takes inputs of any rank."""
     return torch.jit.script(_linear_in_script)
+
+
+def _traced(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    level: int | None,
+    kernel: str | None,
+    precision: str | None,
+) -> Tensor:
+    """What torch.jit.trace records: with torch's flags and the casts of autocast as they are now."""
+    options = options_of(input, level, kernel, precision, None, None)
+    operands = _autocast.operands(input, weight, bias, options)
+    return _scripted()(*operands, level, kernel, options.get("precision"))
 
 
 def convert(
