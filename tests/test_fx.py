@@ -8,6 +8,7 @@ import pickle
 import fastgemm
 import pytest
 import torch
+from fastgemm import nn
 from reference import every_device
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -95,3 +96,54 @@ def test_make_fx_of_a_gradient():
     ours = [n for n in graph.graph.nodes if "fastgemm" in str(n.target)]
     assert len(ours) == 2 and all(n.kwargs["level"] == 3 for n in ours)
     torch.testing.assert_close(graph(a, b), (a @ b).cos() @ b.t())
+
+
+def model():
+    return torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4, bias=False))
+
+
+def test_symbolic_trace_of_converted_layers():
+    """Sizes are known when the graph runs: what a layer decides by them must not be decided before."""
+    converted = nn.convert(model(), level=5)
+    traced = torch.fx.symbolic_trace(converted)
+    calls = [n for n in traced.graph.nodes if n.target is nn.linear]
+    assert [call.kwargs for call in calls] == [{"level": 5}] * 2
+    for shape in ((6,), (3, 6), (2, 3, 6), (0, 6)):
+        x = torch.randn(*shape)
+        assert torch.equal(traced(x), converted(x))
+    x = torch.randn(3, 6)
+    traced(x).square().sum().backward()
+    gradients = [parameter.grad.clone() for parameter in converted.parameters()]
+    converted.zero_grad()
+    converted(x).square().sum().backward()
+    assert all(torch.equal(g, p.grad) for g, p in zip(gradients, converted.parameters(), strict=True))
+
+
+def test_a_traced_model_is_code_that_can_be_copied_pickled_traced_and_scripted():
+    converted = nn.convert(model(), kernel="naive")
+    traced = torch.fx.symbolic_trace(converted)
+    again = torch.fx.symbolic_trace(traced)
+    others = copy.deepcopy(traced), pickle.loads(pickle.dumps(traced)), again, torch.jit.script(traced)
+    x = torch.randn(2, 3, 6)
+    for other in others:
+        assert torch.equal(other(x), converted(x))
+
+
+def test_a_traced_model_can_be_converted():
+    """fx keeps torch's layers as they are, as modules of the graph."""
+    torchs = model()
+    traced = torch.fx.symbolic_trace(torchs)
+    x, expected = torch.randn(3, 6), torchs(torch.ones(1, 6))
+    nn.convert(traced, level=2)
+    torch.testing.assert_close(traced(torch.ones(1, 6)), expected)
+    assert torch.equal(traced(x), nn.convert(torchs, level=2)(x))
+
+
+@pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
+def test_make_fx_of_converted_layers(mode):
+    converted = nn.convert(model(), level=2)
+    graph = make_fx(converted, tracing_mode=mode, _allow_non_fake_inputs=True)(torch.randn(2, 3, 6))
+    ours = [n for n in graph.graph.nodes if "fastgemm" in str(n.target)]
+    assert len(ours) == 2 and all(n.kwargs["level"] == 2 for n in ours)
+    x = torch.randn(2, 3, 6)
+    torch.testing.assert_close(graph(x), converted(x))

@@ -127,6 +127,51 @@ def test_autocast(dtype, device):
     assert_right(out.detach(), expected_gemm(x.to(dtype), weight.t(), bias.expand(7, 30)))
 
 
+def test_autocast_of_several_types(device):
+    """torch casts what is float32 or has 16 bits, and refuses float64 and integers beside it."""
+    torchs = torch.nn.Linear(40, 30)
+    for choice in ({}, {"precision": "ieee"}, {"precision": "bf16x6"}):
+        own = nn.convert(copy.deepcopy(torchs), **choice)
+        with torch.autocast(device, dtype=torch.bfloat16):
+            for dtype in (torch.bfloat16, torch.float16):
+                x = draw(2, 7, 40, dtype=dtype).to(device)
+                expected, out = torchs(x), own(x)
+                assert out.dtype == expected.dtype == torch.bfloat16
+                torch.testing.assert_close(out, expected, rtol=0.03, atol=0.03)
+            for x in (draw(7, 40, dtype=torch.float64).to(device), torch.ones(7, 40, dtype=torch.int64)):
+                with pytest.raises(RuntimeError) as refused:
+                    torchs(x)
+                with pytest.raises(RuntimeError) as error:
+                    own(x)
+                assert str(error.value) == str(refused.value)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16], ids=name_of)
+def test_a_precision_is_of_float32_products(dtype, device):
+    layer = nn.Linear(40, 30, precision="bf16x6").to(dtype)
+    x = draw(7, 40, dtype=dtype).to(device)
+    c = layer.bias.detach().expand(7, 30)
+    assert_right(layer(x).detach(), expected_gemm(x, layer.weight.detach().t(), c))
+
+
+@pytest.mark.parametrize("needed", [(x, w, b) for x in (0, 1) for w in (0, 1) for b in (0, 1)], ids=str)
+def test_what_is_kept_for_gradients_is_what_torch_keeps(needed, device):
+    """A frozen layer, for one, does not keep its input."""
+    torchs = torch.nn.Linear(6, 4)
+    x = draw(5, 6).to(device).requires_grad_(bool(needed[0]))
+    torchs.weight.requires_grad_(bool(needed[1]))
+    torchs.bias.requires_grad_(bool(needed[2]))
+    kept: dict[torch.nn.Module, list[int]] = {}
+    for layer in (torchs, nn.convert(copy.deepcopy(torchs))):
+        sizes = kept.setdefault(layer, [])
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda t, n=sizes: n.append(t.numel()) or t, lambda t: t
+        ):
+            layer(x)
+    expected, own = kept.values()
+    assert sorted(own) == sorted(expected)
+
+
 def test_compiled(device):
     torch.compiler.reset()
     model = torch.nn.Sequential(nn.Linear(8, 16, level=5), torch.nn.GELU(), nn.Linear(16, 4))
@@ -136,6 +181,23 @@ def test_compiled(device):
         torch.testing.assert_close(compiled(x), model(x))
     compiled(x).sum().backward()
     assert model[0].weight.grad is not None
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_compiled_and_exported_graphs_hold_our_op(strict, device):
+    torch.compiler.reset()
+    layer, x, seen = nn.Linear(8, 4, level=3), draw(2, 5, 8).to(device), []
+
+    def backend(graph, inputs):
+        seen.extend(graph.graph.nodes)
+        return graph
+
+    torch.compile(layer, backend=backend, fullgraph=True)(x)
+    program = torch.export.export(layer, (x,), strict=strict)
+    for nodes in (seen, program.graph.nodes):
+        (ours,) = (node for node in nodes if "fastgemm" in str(node.target))
+        assert ours.kwargs["level"] == 3
+    torch.testing.assert_close(program.module()(x), layer(x))
 
 
 @pytest.mark.parametrize(
@@ -231,3 +293,62 @@ def test_convert_leaves_other_kinds_alone(device):
     kinds = type(attention.out_proj), type(parametrized)
     nn.convert(torch.nn.ModuleList([attention, parametrized]))
     assert (type(attention.out_proj), type(parametrized)) == kinds
+
+
+def test_revert_undoes_convert(device):
+    module = model()
+    text, layers, parameters, x = (
+        repr(module),
+        linears(module),
+        list(module.parameters()),
+        draw(5, 8).to(device),
+    )
+    expected = module(x)
+    assert nn.revert(nn.convert(module, level=3)) is module
+    assert linears(module) == layers
+    assert all(type(layer) is torch.nn.Linear for layer in layers)
+    assert all(p is q for p, q in zip(parameters, module.parameters(), strict=True))
+    assert repr(module) == text
+    assert torch.equal(module(x), expected)
+    assert set(vars(layers[0])) == set(
+        vars(torch.nn.Linear(3, 4))
+    )  # can be pickled for where fastgemm is not
+    assert type(nn.revert(nn.Linear(3, 4))) is torch.nn.Linear
+
+
+@pytest.fixture
+def quantization(device):
+    if device == "cuda":
+        pytest.skip("torch quantizes layers on a CPU")
+    return pytest.importorskip("torch.ao.quantization")
+
+
+quantizes = pytest.mark.filterwarnings("ignore:torch.ao.quantization is deprecated", "ignore:torch.quantize")
+
+
+@quantizes
+def test_quantized_after_it_was_reverted(quantization, device):
+    module, x = model(), draw(5, 8)
+    expected = quantization.quantize_dynamic(module)
+    own = quantization.quantize_dynamic(nn.revert(nn.convert(module)))
+    assert repr(own) == repr(expected)
+    assert torch.equal(own(x), expected(x))
+
+
+@quantizes
+def test_quantization_that_passes_a_converted_layer_by_says_so(quantization, device):
+    module, x = nn.convert(model()), draw(5, 8)
+    with pytest.warns(UserWarning, match="fastgemm.nn.revert"):
+        result = quantization.quantize_dynamic(module, inplace=True)
+    assert torch.equal(result(x), module(x))
+    again = quantization.quantize_dynamic(nn.revert(module))
+    assert not linears(again)
+
+
+@quantizes
+def test_convert_leaves_quantized_layers_alone(quantization, device):
+    module, x = quantization.quantize_dynamic(model()), draw(5, 8)
+    expected, text = module(x), repr(module)
+    nn.convert(module)
+    assert repr(module) == text
+    assert torch.equal(module(x), expected)

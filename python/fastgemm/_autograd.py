@@ -21,16 +21,17 @@ def _public(options: dict[str, Any]) -> dict[str, Any]:
 
 def _gemm_gradients(
     grad: Tensor,
-    a: Tensor,
-    b: Tensor,
-    c_shape: torch.Size | None,
+    a: Tensor | None,
+    b: Tensor | None,
+    shapes: tuple[torch.Size, torch.Size, torch.Size | None],
+    narrow: torch.dtype,
     options: dict[str, Any],
     needs: tuple[bool, ...],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Gradients of ``alpha * op(a) @ op(b) + beta * c`` with respect to a, b and c.
+    """Gradients of ``alpha * op(a) @ op(b) + beta * c`` with respect to a, b and c, of these shapes.
 
-    With out_dtype=float32 the incoming gradient is float32 and the half-precision operands are widened, so
-    that nothing overflows on the way.
+    a is None where b needs no gradient, and b where a needs none. With out_dtype=float32 the incoming gradient is
+    float32 and the half-precision operands are widened, so that nothing overflows on the way.
     """
     from .ops import gemm
 
@@ -38,9 +39,9 @@ def _gemm_gradients(
         {name: options[name] for name in ("alpha", "level", "impl", "precision") if name in options}
     )
     trans_a, trans_b, beta = options.get("trans_a", False), options.get("trans_b", False), options.get("beta")
-    narrow = a.dtype
+    a_shape, b_shape, c_shape = shapes
     if grad.dtype != narrow:
-        a, b = a.to(grad.dtype), b.to(grad.dtype)
+        a, b = (None if x is None else x.to(grad.dtype) for x in (a, b))
         how.pop("kernel", None)  # a kernel of the narrow type need not take the wide one
     grad_a = grad_b = grad_c = None
     if needs[0]:
@@ -48,13 +49,13 @@ def _gemm_gradients(
             grad_a = gemm(b, grad, trans_a=trans_b, trans_b=True, **how)
         else:
             grad_a = gemm(grad, b, trans_b=not trans_b, **how)
-        grad_a = grad_a.sum_to_size(a.shape).to(narrow)
+        grad_a = grad_a.sum_to_size(a_shape).to(narrow)
     if needs[1]:
         if trans_b:
             grad_b = gemm(grad, a, trans_a=True, trans_b=trans_a, **how)
         else:
             grad_b = gemm(a, grad, trans_a=not trans_a, **how)
-        grad_b = grad_b.sum_to_size(b.shape).to(narrow)
+        grad_b = grad_b.sum_to_size(b_shape).to(narrow)
     if needs[2] and c_shape is not None:
         # With beta = 0, c is not read, so not even an infinite gradient reaches it.
         scaled = grad if beta is None else torch.zeros_like(grad) if beta == 0 else beta * grad
@@ -63,8 +64,11 @@ def _gemm_gradients(
 
 
 def _save_gemm(ctx: Any, a: Tensor, b: Tensor, c: Tensor | None, options: dict[str, Any]) -> None:
-    ctx.save_for_backward(a, b)
-    ctx.c_shape = None if c is None else c.shape
+    # As torch does: what no gradient is made of is not kept, such as the input of a frozen layer.
+    needs_a, needs_b = ctx.needs_input_grad[:2]
+    ctx.save_for_backward(a if needs_b else None, b if needs_a else None)
+    ctx.shapes = a.shape, b.shape, None if c is None else c.shape
+    ctx.dtype = a.dtype
     ctx.options = options
 
 
@@ -99,7 +103,7 @@ class GemmFunction(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         a, b = ctx.saved_tensors
-        return *_gemm_gradients(grad, a, b, ctx.c_shape, ctx.options, ctx.needs_input_grad), None
+        return *_gemm_gradients(grad, a, b, ctx.shapes, ctx.dtype, ctx.options, ctx.needs_input_grad), None
 
     @staticmethod
     def jvp(ctx, a_t, b_t, c_t, _):

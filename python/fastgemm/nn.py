@@ -2,17 +2,60 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.overrides import has_torch_function_variadic
 
-from .ops import gemm
+from . import _autocast
+from ._calls import options_of, overridden, product
 from .table import check_product_choice
 
-__all__ = ["Linear", "convert"]
+__all__ = ["Linear", "convert", "linear", "revert"]
+
+_tracing_state = torch._C._get_tracing_state  # what torch.jit.is_tracing asks
+
+# Types whose products torch computes in the same type, as fastgemm does. int8 is none of them: torch wraps its
+# products to int8.
+_SAME_TYPE = frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int32})
+_DENSE = torch.strided
+_PLAIN = frozenset({Tensor, torch.nn.Parameter})
+_NAMES = hasattr(Tensor, "has_names")  # torch had named tensors
+_IGNORED = torch._C._disabled_torch_function_impl
+# Subclasses that hand fastgemm's ops on to their own rules, or to the tensors inside.
+_KNOW_THE_OPS = frozenset(
+    {
+        "torch._subclasses.fake_tensor.FakeTensor",
+        "torch._subclasses.functional_tensor.FunctionalTensor",
+        "torch.distributed._functional_collectives.AsyncCollectiveTensor",
+        "torch.distributed.tensor.DTensor",
+    }
+)
+
+
+class _LeftUnquantized:
+    """The ``qconfig`` that torch.ao.quantization assigns to a layer, and a warning that nothing comes of it."""
+
+    def __get__(self, layer: Linear | None, owner: type) -> Any:
+        if layer is None or "qconfig" not in layer.__dict__:
+            raise AttributeError("qconfig")
+        return layer.__dict__["qconfig"]
+
+    def __set__(self, layer: Linear, value: Any) -> None:
+        warnings.warn(
+            "torch.ao.quantization goes by the exact type of a layer and leaves a fastgemm.nn.Linear in its type; "
+            "call fastgemm.nn.revert(model) before",
+            stacklevel=3,
+        )
+        layer.__dict__["qconfig"] = value
+
+    def __delete__(self, layer: Linear) -> None:
+        del layer.__dict__["qconfig"]
 
 
 class Linear(torch.nn.Linear):
@@ -20,21 +63,29 @@ class Linear(torch.nn.Linear):
 
     Parameters, initialization and ``state_dict`` are those of ``torch.nn.Linear``, which it is a kind of.
 
+    What fastgemm does not take is multiplied by ``torch.nn.functional.linear``, with its result or its error:
+    nested, sparse, quantized, mkldnn, named and complex tensors, int8 and other types that :func:`linear` does not
+    list, operands that are not of one dtype (but those that autocast casts to one), other devices than CPU and
+    CUDA, and tensor subclasses that override ``__torch_function__`` or ``__torch_dispatch__`` (but ``DTensor``).
+
     Args:
         in_features: K, the size of the last dimension of the input.
         out_features: N, that of the output.
         bias: whether a vector of N is added.
         device: of the parameters.
         dtype: of the parameters.
-        level: see :func:`fastgemm.matmul`, as for ``kernel`` and ``precision``; may be changed later.
+        level: see :func:`fastgemm.matmul`, as for ``kernel``; may be changed later, as may ``precision``.
+        precision: of float32 products, see :func:`fastgemm.matmul`; others are computed without it.
 
-    Shapes: ``(..., K)`` to ``(..., N)``; dtypes and errors of :func:`fastgemm.gemm`, but where sizes, dtypes or
-    devices do not go together torch's own error is raised.
+    Shapes: ``(..., K)`` to ``(..., N)``. Errors are those of ``torch.nn.Linear``, and those of
+    :func:`fastgemm.gemm` where the level or kernel asked for cannot run.
     """
 
+    __constants__ = (*torch.nn.Linear.__constants__, "level", "kernel", "precision")  # for torch.jit.script
     level: int | None = None  # also of a module that was pickled as a torch.nn.Linear
     kernel: str | None = None
     precision: str | None = None
+    qconfig = _LeftUnquantized()
 
     def __init__(
         self,
@@ -69,26 +120,164 @@ def _choose(module: Linear, level: int | None, kernel: str | None, precision: st
     module.level, module.kernel, module.precision = level, kernel, precision
 
 
-def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, **choice: Any) -> Tensor:
-    """``torch.nn.functional.linear`` by :func:`fastgemm.gemm`: ``(..., K) @ (N, K).T + (N,)``."""
-    if not _go_together(input, weight):
-        functional.linear(input, weight, bias)  # says what is wrong; where it does not, gemm will
+def linear(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    level: int | None = None,
+    kernel: str | None = None,
+    precision: str | None = None,
+) -> Tensor:
+    """``torch.nn.functional.linear`` by :func:`fastgemm.gemm`: what :class:`Linear` calls.
+
+    ``torch.fx.symbolic_trace`` of a layer keeps this call; ``torch.jit.trace`` and ``torch.jit.script`` keep the
+    op, ``torch.ops.fastgemm.gemm``.
+
+    Args:
+        input: ``(..., K)``; float64, float32, float16, bfloat16 or int32. What becomes of others says
+            :class:`Linear`.
+        weight: ``(N, K)``, of the same dtype and device.
+        bias: ``(N,)``, of the same dtype and device, or None.
+        level: see :func:`fastgemm.matmul`, as for ``kernel``.
+        precision: of float32 products, see :func:`fastgemm.matmul`; others are computed without it.
+
+    Returns:
+        ``(..., N)``, of the dtype that ``torch.nn.functional.linear`` returns.
+
+    Raises:
+        RuntimeError: the level or kernel asked for cannot run here. Shapes, dtypes and devices that do not go
+            together raise torch's own errors.
+        ValueError: unknown ``level``, ``kernel`` or ``precision``.
+    """
+    if has_torch_function_variadic(input, weight, bias):
+        return _overridden(input, weight, bias, level=level, kernel=kernel, precision=precision)
+    if _tracing_state() is not None:
+        return _traced(input, weight, bias, level, kernel, precision)
+    if not _takes(input, weight, bias):
+        return functional.linear(input, weight, bias)
+    if precision is not None and (input.dtype is not torch.float32 or weight.dtype is not torch.float32):
+        precision = None
+    options = options_of(input, level, kernel, precision, None, None)
+    options["trans_b"] = True
+    rank = input.dim()
     # One matrix product, also for gradients: that of the weight would else be a sum over a batch of products.
-    rows = input
-    if input.dim() != 2:
-        rows = input.unsqueeze(0) if input.dim() == 1 else input.flatten(0, -2)
-    out = gemm(rows, weight, bias, trans_b=True, **choice)
-    return out if input.dim() == 2 else out.reshape(*input.shape[:-1], weight.shape[0])
+    rows = input if rank == 2 else input.unsqueeze(0) if rank == 1 else input.flatten(0, -2)
+    try:
+        out = product(rows, weight, bias, None, options)
+    except (ValueError, TypeError, NotImplementedError):
+        # torch says what is wrong; but beside an input with data it reads memory that a meta weight does not have.
+        if input.is_meta or not weight.is_meta:
+            functional.linear(input, weight, bias)
+        raise
+    return out if rank == 2 else out.reshape(*input.shape[:-1], weight.shape[0])
 
 
-def _go_together(input: Tensor, weight: Tensor) -> bool:
+def _takes(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    """Whether operands are of kinds that fastgemm multiplies. Whether their sizes go together, the op says."""
+    dtype = weight.dtype
+    alike = isinstance(input, Tensor) and input.dtype is dtype and (bias is None or bias.dtype is dtype)
     return (
-        isinstance(input, Tensor)
+        (alike or _cast_alike(input, weight, bias))
+        and dtype in _SAME_TYPE
+        and input.layout is _DENSE
+        and weight.layout is _DENSE
+        and not input.is_nested
+        and (input.is_cpu or input.is_cuda or (input.is_meta and weight.is_meta))
         and input.dim() > 0
-        and input.shape[-1] == weight.shape[1]
-        and input.device == weight.device
-        and (input.dtype == weight.dtype or torch.is_autocast_enabled(input.device.type))
+        and weight.dim() == 2
+        and (bias is None or bias.dim() == 1)
+        and (type(input) is Tensor or _knows_the_ops(type(input)))
+        and (type(weight) in _PLAIN or _knows_the_ops(type(weight)))
+        and not (_NAMES and input.has_names())
     )
+
+
+def _cast_alike(*operands: Any) -> bool:
+    """Whether autocast gives operands of several dtypes one: it leaves float64 and integers as they are."""
+    device_type = operands[1].device.type
+    return (
+        device_type in ("cpu", "cuda")
+        and torch.is_autocast_enabled(device_type)
+        and all(
+            x is None
+            or (
+                isinstance(x, Tensor)
+                and x.device.type == device_type
+                and x.is_floating_point()
+                and x.dtype is not torch.float64
+            )
+            for x in operands
+        )
+    )
+
+
+def _knows_the_ops(kind: type) -> bool:
+    """Whether tensors of a subclass have memory to read, or hand fastgemm's ops on to what has."""
+    if kind.__torch_dispatch__ is Tensor.__torch_dispatch__:
+        return True
+    return any(f"{base.__module__}.{base.__qualname__}" in _KNOW_THE_OPS for base in kind.__mro__)
+
+
+def _overridden(input: Any, weight: Any, bias: Any, **choice: Any) -> Any:
+    """A call that a mode, an fx proxy or a subclass gets to see.
+
+    A subclass with a ``__torch_function__`` of its own knows torch's functions, and is asked for torch's.
+    """
+    if any(_overrides(type(x)) for x in (input, weight, bias)):
+        return functional.linear(input, weight, bias)
+    return overridden(linear, (input, weight, bias), input, weight, bias, **choice)
+
+
+def _overrides(kind: type) -> bool:
+    function = getattr(kind, "__torch_function__", _IGNORED)
+    inherited = getattr(function, "__func__", None) is Tensor.__torch_function__.__func__
+    return not (function is _IGNORED or inherited or issubclass(kind, torch.fx.Proxy))
+
+
+def _linear_in_script(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    level: int | None = None,
+    kernel: str | None = None,
+    precision: str | None = None,
+) -> Tensor:
+    """:func:`linear` in TorchScript, for inputs of any rank. What needs a cast by autocast is left to torch."""
+    dtype, dense = weight.dtype, input.layout == torch.strided and weight.layout == torch.strided
+    known = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int32]
+    if not dense or input.is_nested or input.dtype != dtype or dtype not in known or input.dim() == 0:
+        return functional.linear(input, weight, bias)
+    if dtype != torch.float32:
+        precision = None
+    rows = input.unsqueeze(0) if input.dim() == 1 else input.flatten(0, -2)
+    out = torch.ops.fastgemm.gemm(
+        rows, weight, bias, trans_b=True, level=level, impl=kernel, precision=precision
+    )
+    return out.reshape(input.shape[:-1] + weight.shape[:1])
+
+
+linear.__prepare_scriptable__ = lambda: _linear_in_script  # what torch.jit.script compiles in its place
+
+
+@cache
+def _scripted() -> Callable[..., Tensor]:
+    """A trace keeps the call of a scripted function with its branches, so that it takes inputs of any rank."""
+    return torch.jit.script(_linear_in_script)
+
+
+def _traced(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    level: int | None,
+    kernel: str | None,
+    precision: str | None,
+) -> Tensor:
+    """What torch.jit.trace records: with torch's flags and the casts of autocast as they are now."""
+    options = options_of(input, level, kernel, precision, None, None)
+    operands = _autocast.operands(input, weight, bias, options)
+    return _scripted()(*operands, level, kernel, options.get("precision"))
 
 
 def convert(
@@ -120,4 +309,25 @@ def convert(
         if type(layer) in (torch.nn.Linear, Linear) and only(name, layer):
             layer.__class__ = Linear
             _choose(layer, level, kernel, precision)
+    return module
+
+
+def revert(module: torch.nn.Module) -> torch.nn.Module:
+    """Turns each :class:`Linear` of a module tree into a ``torch.nn.Linear``, in place: undoes :func:`convert`.
+
+    It is for tools that look layers up by their exact type, such as ``torch.ao.quantization``, and for processes
+    without fastgemm. The layers stay the same objects here, too; those that were parametrized after they were
+    converted are of another class and left alone.
+
+    Args:
+        module: a tree; a :class:`Linear` itself is reverted too.
+
+    Returns:
+        ``module``.
+    """
+    for layer in module.modules():
+        if type(layer) is Linear:
+            layer.__class__ = torch.nn.Linear
+            for name in ("level", "kernel", "precision"):
+                layer.__dict__.pop(name, None)
     return module

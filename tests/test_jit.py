@@ -1,0 +1,156 @@
+"""TorchScript: converted layers traced and scripted, saved, loaded in another process, and trained there."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+import warnings
+
+import pytest
+import torch
+from fastgemm import nn
+from reference import every_device
+
+pytestmark = [every_device, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+SHAPES = (6,), (1, 6), (5, 6), (2, 3, 6), (2, 1, 3, 6), (0, 6)
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(6, 8)
+        self.rest = torch.nn.Sequential(torch.nn.GELU(), torch.nn.Linear(8, 4, bias=False))
+
+    def forward(self, x):
+        return self.rest(self.first(x))
+
+
+def by_trace(module):
+    return torch.jit.trace(module, torch.randn(5, 6))
+
+
+def by_trace_without_gradients(module):
+    with torch.no_grad():
+        return torch.jit.trace(module, torch.randn(5, 6))
+
+
+each_way = pytest.mark.parametrize("compiled", [by_trace, by_trace_without_gradients, torch.jit.script])
+
+
+def gradients(module, x):
+    x = x.clone().requires_grad_()
+    return torch.autograd.grad(module(x).square().sum(), (x, *module.parameters()))
+
+
+def assert_same(own, expected):
+    for shape in SHAPES:
+        x = torch.randn(*shape)
+        for _ in range(3):  # TorchScript optimizes what it has run twice
+            assert torch.equal(own(x), expected(x))
+            for left, right in zip(gradients(own, x), gradients(expected, x), strict=True):
+                torch.testing.assert_close(left, right)
+
+
+@each_way
+def test_the_graph_holds_our_op_and_takes_inputs_of_any_rank(compiled, device):
+    model = nn.convert(Model(), level=5)
+    script = compiled(model)
+    assert len(script.inlined_graph.findAllNodes("fastgemm::gemm")) == 2
+    assert_same(script, model)
+    assert type(model.first) is nn.Linear  # the model itself stays as it was
+
+
+@each_way
+def test_no_warning_that_python_values_were_recorded(compiled, device):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        compiled(nn.convert(Model()))
+    assert not [w for w in caught if not issubclass(w.category, DeprecationWarning)]
+
+
+LOAD = """
+import sys, torch, fastgemm
+script = torch.jit.load(sys.argv[1])
+x, expected, gradients = torch.load(sys.argv[2])
+result = script(x)
+result.square().sum().backward()
+torch.testing.assert_close(result, expected)
+for parameter, gradient in zip(script.parameters(), gradients, strict=True):
+    torch.testing.assert_close(parameter.grad, gradient)
+print("right")
+"""
+
+
+@each_way
+def test_saved_loaded_in_another_process_and_trained(compiled, tmp_path, device):
+    model, x = nn.convert(Model(), level=5), torch.randn(2, 3, 6)
+    compiled(model).save(tmp_path / "model.pt")
+    torch.save((x, model(x).detach(), gradients(model, x)[1:]), tmp_path / "data.pt")
+    command = [sys.executable, "-c", LOAD, str(tmp_path / "model.pt"), str(tmp_path / "data.pt")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "right", done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("script", [True, False], ids=["script", "trace"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16], ids=str)
+def test_other_dtypes(dtype, script, device):
+    model = nn.convert(torch.nn.Linear(6, 4, dtype=dtype), precision="bf16x6")  # of float32 products alone
+    x = torch.randn(2, 5, 6).to(dtype)
+    compiled = torch.jit.script(model) if script else torch.jit.trace(model, x)
+    assert torch.equal(compiled(x), model(x))
+
+
+@each_way
+def test_under_autocast(compiled, device):
+    model = nn.convert(Model())
+    script, x = compiled(model), torch.randn(5, 6)
+    with torch.autocast(device, torch.bfloat16, cache_enabled=False):
+        for _ in range(3):
+            assert script(x).dtype == torch.bfloat16
+            torch.testing.assert_close(script(x), model(x), rtol=0.03, atol=0.03)
+            torch.testing.assert_close(script(x.bfloat16()), model(x.bfloat16()), rtol=0.03, atol=0.03)
+
+
+def test_a_trace_made_under_autocast_keeps_the_casts(device):
+    torchs, x = Model(), torch.randn(5, 6)
+    own = nn.convert(copy.deepcopy(torchs))
+    with torch.autocast(device, torch.bfloat16, cache_enabled=False):
+        torchs, own = by_trace(torchs), by_trace(own)
+    assert own(x).dtype == torchs(x).dtype == torch.bfloat16
+    torch.testing.assert_close(own(x), torchs(x), rtol=0.03, atol=0.03)
+    for left, right in zip(gradients(own, x), gradients(torchs, x), strict=True):
+        assert left.dtype == right.dtype == torch.float32
+        torch.testing.assert_close(left, right, rtol=0.05, atol=0.05)
+
+
+def test_frozen_for_inference(device):
+    model = nn.convert(Model().eval(), level=3)
+    frozen = torch.jit.freeze(torch.jit.script(model))
+    assert not list(frozen.parameters())
+    for shape in SHAPES:
+        x = torch.randn(*shape)
+        torch.testing.assert_close(frozen(x), model(x))
+
+
+def test_a_scripted_function_may_call_linear(device):
+    def function(x, weight):
+        return nn.linear(x, weight, level=2) + 1
+
+    x, weight = torch.randn(2, 3, 6), torch.randn(4, 6)
+    assert torch.equal(torch.jit.script(function)(x, weight), function(x, weight))
+
+
+@each_way
+def test_what_fastgemm_does_not_take_is_torchs_affair(compiled, device):
+    """A graph made with one kind of tensor may be given another."""
+    torchs = torch.nn.Linear(6, 4)
+    script = compiled(nn.convert(copy.deepcopy(torchs)))
+    with torch.jit.optimized_execution(False):
+        x = torch.randn(5, 6).to_sparse()
+        torch.testing.assert_close(script(x), torchs(x))
+        for x in (torch.randn(5, 7), torch.randn(5, 6, dtype=torch.float64), torch.randn(())):
+            with pytest.raises(RuntimeError):
+                torchs(x)
+            with pytest.raises(RuntimeError):
+                script(x)

@@ -1,0 +1,286 @@
+"""Converted layers of every kind on tensors of every kind: what torch's layer gives, or its type of error."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import tensor_kinds
+import torch
+from fastgemm import nn
+from reference import every_device
+from tensor_kinds import KINDS, Kind, dense_of, form_of
+from torch import Tensor
+from torch._C._functorch import peek_interpreter_stack
+from torch.nn.utils import parametrizations, parametrize, prune
+from torch.utils._pytree import tree_leaves
+
+pytestmark = [every_device, pytest.mark.filterwarnings("ignore")]  # torch warns of most kinds
+
+N = 6
+FAMILIES = ("STRIDED", "COMPLEX", "NESTED", "SPARSE", "OPAQUE", "SUBCLASSES", "TRANSFORMED", "OF_DTYPE")
+Module = torch.nn.Module
+
+
+def linear(**options: Any) -> Module:
+    return torch.nn.Linear(N, N, **options)
+
+
+def sequential() -> Module:
+    return torch.nn.Sequential(linear(), torch.nn.ReLU(), torch.nn.Sequential(linear(bias=False)))
+
+
+def encoder() -> Module:
+    return torch.nn.TransformerEncoderLayer(N, 2, 8, dropout=0.0, batch_first=True)
+
+
+class Attention(Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = torch.nn.MultiheadAttention(N, 2, batch_first=True)
+        self.projection = linear()
+
+    def forward(self, x):
+        return self.attention(x, x, self.projection(x))
+
+
+def as_it_is(module: Module) -> Module:
+    return module
+
+
+def normalized(module: Module) -> Module:
+    return parametrizations.weight_norm(module)
+
+
+def softened(module: Module) -> Module:
+    return parametrize.register_parametrization(module, "weight", torch.nn.Softplus())
+
+
+def pruned(module: Module) -> Module:
+    return prune.l1_unstructured(module, "weight", amount=0.5)
+
+
+def traced(module: Module) -> Module:
+    return torch.jit.trace(module, torch.randn(4, N))
+
+
+class Called(Module):
+    """A module that is called with parameters from elsewhere."""
+
+    def __init__(self, module: Module):
+        super().__init__()
+        self.other = copy.deepcopy(module)
+        self.module = [module]
+
+    def forward(self, x):
+        parameters = dict(self.other.named_parameters())
+        return torch.func.functional_call(self.module[0], parameters, (x,))
+
+
+# Layers of torch's, and what becomes of them after they were converted.
+LAYERS: dict[str, tuple[Callable[[], Module], Callable[[Module], Module]]] = {
+    "linear": (linear, as_it_is),
+    "without bias": (lambda: linear(bias=False), as_it_is),
+    "float64": (lambda: linear(dtype=torch.float64), as_it_is),
+    "float16": (lambda: linear(dtype=torch.float16), as_it_is),
+    "bfloat16": (lambda: linear(dtype=torch.bfloat16), as_it_is),
+    "complex64": (lambda: linear(dtype=torch.complex64), as_it_is),
+    "frozen": (lambda: linear().requires_grad_(False), as_it_is),
+    "sequential": (sequential, as_it_is),
+    "attention": (Attention, as_it_is),
+    "encoder, training": (encoder, as_it_is),
+    "encoder, inference": (lambda: encoder().eval(), as_it_is),
+    "parametrized before": (lambda: softened(linear()), as_it_is),
+    "parametrized": (linear, softened),
+    "weight_norm": (linear, normalized),
+    "pruned": (linear, pruned),
+    "pickled": (linear, lambda module: pickle.loads(pickle.dumps(module))),
+    "copied": (sequential, copy.deepcopy),
+    "functional_call": (linear, Called),
+    "scripted": (sequential, torch.jit.script),
+    "traced": (sequential, traced),
+    "fx": (sequential, torch.fx.symbolic_trace),
+}
+
+
+def pair(layer: str) -> tuple[Module, Module]:
+    """A module of torch's and the same one converted."""
+    make, finish = LAYERS[layer]
+    torchs = make()
+    own = nn.convert(copy.deepcopy(torchs))
+    seed = int(torch.randint(2**31, ()))
+    torch.manual_seed(seed)
+    torchs = finish(torchs)
+    torch.manual_seed(seed)
+    return torchs, finish(own)
+
+
+def outcome(kind: Kind, function: Callable[..., Any], parameters: list[Tensor], *plain: Tensor) -> Any:
+    """Forms and values of a call's results and of the gradients of all that requires one; or its error."""
+    asked: list[Tensor] = list(parameters)
+
+    def call(*tensors: Tensor) -> Any:
+        if peek_interpreter_stack() is None:
+            asked.extend(x for x in tensors if x.requires_grad)
+        return function(*tensors)
+
+    try:
+        results = [x for x in tree_leaves(kind.call(call, *plain)) if isinstance(x, Tensor)]
+        found = [(form_of(x), dense_of(x)) for x in results]
+        for result in (x for x in results if x.requires_grad):
+            gradients = torch.autograd.grad(
+                result, asked, result.detach(), retain_graph=True, allow_unused=True
+            )
+            found.extend((x.layout, dense_of(x)) for x in gradients if x is not None)
+    except Exception as error:
+        return error
+    return found
+
+
+def difference(expected: Any, result: Any, autocast: bool = False) -> str | None:
+    """What two outcomes differ by beyond rounding."""
+    if isinstance(expected, Exception) or isinstance(result, Exception):
+        alike = type(expected) is type(result)
+        return None if alike else f"torch: {str(expected)[:300]!r}, fastgemm: {str(result)[-300:]!r}"
+    forms = [form for form, _ in expected], [form for form, _ in result]
+    if forms[0] != forms[1]:
+        return f"torch: {forms[0]}, fastgemm: {forms[1]}"
+    for right, value in zip(tree_leaves(expected), tree_leaves(result), strict=True):
+        if not isinstance(right, Tensor) or not right.numel():
+            continue
+        # A 16-bit result is rounded, and so may be what it was made of.
+        share = 0.03 if autocast or right.dtype in (torch.float16, torch.bfloat16) else 1e-4
+        right, value = (x if x.is_complex() else x.double() for x in (right, value))
+        scale = right[right.isfinite()].abs().max().item() if right.isfinite().any() else 0.0
+        try:
+            torch.testing.assert_close(value, right, rtol=share, atol=share * scale, equal_nan=True)
+        except AssertionError as error:
+            return str(error)
+    return None
+
+
+def plain(rank: int) -> Tensor:
+    return torch.randn(4, N) if rank == 2 else torch.randn(3, 4, N)
+
+
+def differences(
+    family: str, device: str, torchs: Module, own: Module, without: tuple[str, ...] = ()
+) -> list[str]:
+    """What two modules make of every kind of a family, where it is not the same."""
+    found = []
+    autocast = torch.is_autocast_enabled(device)
+    for name, kind in getattr(tensor_kinds, family).items():
+        if device not in kind.devices or name in without:
+            continue
+        for rank in kind.ranks:
+            x = plain(rank)
+            results = [outcome(kind, module, list(module.parameters()), x) for module in (torchs, own)]
+            why = difference(*results, autocast)
+            found += [f"{name}, rank {rank}: {why}"] if why else []
+    return found
+
+
+def test_the_families_are_all_kinds(device):
+    assert [name for family in FAMILIES for name in getattr(tensor_kinds, family)] == list(KINDS)
+
+
+def unoptimized():
+    """TorchScript without its optimizer, whose formulas of gradients fail for kinds that autograd's take."""
+    return torch.jit.optimized_execution(False)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("layer", LAYERS)
+def test_inputs(layer, family, device):
+    with unoptimized():
+        different = differences(family, device, *pair(layer))
+    assert not different, "\n".join(different)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("layer", ["linear", "encoder, inference", "functional_call", "traced", "fx"])
+def test_inputs_without_gradients(layer, family, device):
+    # In jvp torch gives what an autograd.Function returns a gradient under no_grad, too.
+    with unoptimized(), torch.no_grad():
+        different = differences(family, device, *pair(layer), without=("in jvp",))
+    assert not different, "\n".join(different)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "layer", ["linear", "without bias", "float64", "float16", "scripted", "traced", "fx"]
+)
+def test_inputs_under_autocast(layer, family, device):
+    # In vmap torch's result is float32 where there is a bias, and else of autocast's type.
+    with unoptimized(), torch.autocast(device, torch.bfloat16, cache_enabled=False):
+        different = differences(family, device, *pair(layer), without=("in vmap",))
+    assert not different, "\n".join(different)
+
+
+def called_with(*names: str) -> Callable[[Module], Callable[..., Tensor]]:
+    """A layer as a function of some of its input and parameters, which come as matrices."""
+
+    def of(layer: Module) -> Callable[..., Tensor]:
+        x, kept = torch.randn(4, N), dict(layer.named_parameters())
+
+        def call(*tensors: Tensor) -> Tensor:
+            given = dict(zip(names, tensors, strict=True))
+            if "bias" in given:
+                given["bias"] = given["bias"][0]
+            return torch.func.functional_call(layer, {**kept, **given}, (given.pop("input", x),))
+
+        return call
+
+    return of
+
+
+@pytest.mark.parametrize("gradients", [True, False], ids=["grad", "no_grad"])
+@pytest.mark.parametrize(
+    "names", [("weight",), ("bias",), ("input", "weight"), ("input", "weight", "bias")], ids="-".join
+)
+def test_parameters(names, gradients, device):
+    torchs, own = pair("linear")
+    # A weight without data beside an input with data: torch reads memory that is not there.
+    without = ("meta",) if names == ("weight",) else ()
+    without += () if gradients else ("in jvp",)
+    if device == "cuda":  # where torch has no such product, and fastgemm has
+        without += ("int32",)
+    different = []
+    for name, kind in KINDS.items():
+        if device in kind.devices and 2 in kind.ranks and name not in without:
+            tensors = [torch.randn(N, N) for _ in names]
+            seed = int(torch.randint(2**31, ()))
+            results = []
+            for module in (torchs, own):
+                torch.manual_seed(seed)
+                with torch.set_grad_enabled(gradients):
+                    results.append(
+                        outcome(kind, called_with(*names)(module), list(module.parameters()), *tensors)
+                    )
+            why = difference(*results)
+            different += [f"{name}: {why}"] if why else []
+    assert not different, "\n".join(different)
+
+
+COMPILED = [
+    "transposed", "negative view", "complex64", "conjugate view", "nested", "jagged", "jagged with gradient",
+    "sparse coo", "sparse csr", "masked", "quantized", "mkldnn", "subclass", "subclass with __torch_function__",
+    "subclass with __torch_dispatch__", "parameter of a subclass", "in vmap", "int64", "float64", "float16",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [name for name in COMPILED if name in KINDS])
+def test_compiled(name, device):
+    kind, rank = KINDS[name], max(KINDS[name].ranks)
+    if device not in kind.devices:
+        pytest.skip("not a kind of this device")
+    x = plain(rank)
+    results = []
+    for module in pair("linear"):
+        torch.compiler.reset()
+        compiled = torch.compile(module, backend="aot_eager")
+        results.append(outcome(kind, compiled, list(module.parameters()), x))
+    assert difference(*results) is None
