@@ -7,6 +7,7 @@ import pytest
 import torch
 from reference import every_device, kernels_that_ran
 from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import make_fx
 
 pytestmark = every_device
 
@@ -121,6 +122,53 @@ def test_transforms_compose(level):
 def test_vmap_is_one_product():
     a, b = torch.randn(5, 3, 4), torch.randn(5, 4, 2)
     assert len(kernels_that_ran(lambda: torch.func.vmap(fastgemm.matmul)(a, b))) == 1
+
+
+BARE = {
+    "gemm": lambda a, b: torch.ops.fastgemm.gemm(a, b),
+    "_gemm": lambda a, b: torch.ops.fastgemm._gemm(a, b, alpha=1.0, level=5),
+    "_matmul": lambda a, b: torch.ops.fastgemm._matmul(a, b),
+    "_transpose": lambda a, b: torch.ops.fastgemm._transpose(a) @ a @ b,
+    "_add": lambda a, b: torch.ops.fastgemm._add(a @ b, a @ b, alpha=2.0),
+}
+
+
+@pytest.mark.parametrize("name", BARE)
+@pytest.mark.parametrize("traced", [False, True])
+def test_the_ops_are_transformed_like_the_functions(name, traced):
+    """A graph of torch.fx holds the ops, and may be transformed again."""
+    a, b = torch.randn(3, 4).double(), torch.randn(4, 2).double()
+    function = make_fx(BARE[name])(a, b) if traced else BARE[name]
+    exact = {"_transpose": lambda a, b: a.mT @ a @ b, "_add": lambda a, b: 3 * a @ b}.get(name, torch.matmul)
+    results = [
+        (
+            torch.func.jacrev(f, (0, 1))(a, b),
+            torch.func.jvp(f, (a, b), (a, b)),
+            torch.func.hessian(lambda a, f=f: f(a, b).sin().sum())(a),
+            torch.func.vmap(f, (None, 0))(a, torch.stack([b, 2 * b])),
+        )
+        for f in (function, exact)
+    ]
+    torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("remove", ["mutations", "mutations_and_views"])
+def test_functionalize(remove):
+    """Alone, and as torch.fx records it."""
+
+    def step(a, b):
+        y = fastgemm.gemm(a, b, fastgemm.matmul(a[0], b), alpha=2)
+        fastgemm.add_(y, torch.ones_like(y))
+        return fastgemm.add(fastgemm.transpose(y), y.t())
+
+    a, b = torch.randn(3, 4).double(), torch.randn(4, 2).double()
+    functional = torch.func.functionalize(step, remove=remove)
+    torch.testing.assert_close(functional(a, b), step(a, b))
+    torch.testing.assert_close(make_fx(functional)(a, b)(a, b), step(a, b))
+    torch.testing.assert_close(
+        torch.func.vmap(functional, (0, None))(torch.stack([a, 2 * a]), b),
+        torch.stack([step(a, b), step(2 * a, b)]),
+    )
 
 
 def test_vjp():

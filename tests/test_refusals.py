@@ -6,6 +6,7 @@ import fastgemm
 import pytest
 import torch
 from fastgemm import _errors, _introspect
+from reference import every_device
 from test_isa import run_python
 from torch.autograd import forward_ad
 
@@ -58,6 +59,62 @@ def test_out_under_forward_mode_raises():
 def test_out_inside_torch_func_raises(op):
     with pytest.raises(RuntimeError, match=r"torch\.func"):
         torch.func.jvp(lambda x: op(x, x, out=torch.empty(2, 2)), (torch.ones(2, 2),), (torch.ones(2, 2),))
+
+
+def written(shape=(3, 3), mode=True):
+    with torch.inference_mode(mode):
+        return torch.ones(shape)
+
+
+@pytest.mark.parametrize(
+    ("level", "error"), [(True, TypeError), (False, TypeError), (2**64, ValueError), (-(2**63), ValueError)]
+)
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda level: fastgemm.patch(level),
+        lambda level: fastgemm.nn.Linear(2, 2, level=level),
+        lambda level: fastgemm.nn.convert(torch.nn.Linear(2, 2), level=level),
+        lambda level: torch.func.grad(lambda x: fastgemm.matmul(x, x, level=level).sum())(torch.ones(2, 2)),
+        lambda level: fastgemm.matmul(torch.ones(2, requires_grad=True), torch.ones(2), level=level),
+        lambda level: fastgemm.transpose(torch.ones(2, 2, requires_grad=True), level=level),
+        lambda level: fastgemm.add_(torch.ones(2), torch.ones(2, requires_grad=True), level=level),
+    ],
+)
+def test_what_is_no_level_is_refused_wherever_it_is_given(use, level, error):
+    with pytest.raises(error, match="level must be"):
+        use(level)
+
+
+WRITES = {
+    "matmul": lambda out: fastgemm.matmul(torch.eye(3), torch.ones(3, 3), out=out),
+    "matmul of a vector": lambda out: fastgemm.matmul(torch.eye(3), torch.ones(3), out=out[0]),
+    "gemm": lambda out: fastgemm.gemm(torch.eye(3), torch.ones(3, 3), level=2, out=out),
+    "gemm onto c": lambda out: fastgemm.gemm(torch.zeros(3, 3), torch.ones(3, 3), out, out=out),
+    "gemm into a view": lambda out: fastgemm.gemm(torch.eye(3), torch.ones(3, 3), out=out.t()),
+    "transpose": lambda out: fastgemm.transpose(torch.ones(3, 3), out=out),
+    "add": lambda out: fastgemm.add(torch.zeros(3, 3), torch.ones(3, 3), out=out),
+    "add to out": lambda out: fastgemm.add(out, torch.zeros(3, 3), out=out),
+    "add_": lambda out: fastgemm.add_(out, torch.zeros(3)),
+    "add_ of a gradient": lambda out: fastgemm.add_(out, torch.zeros(3, requires_grad=True)),
+}
+
+
+@every_device
+@pytest.mark.parametrize("name", WRITES)
+def test_an_inference_tensor_is_written_in_inference_mode_alone(name, device):
+    """Elsewhere nothing counts its versions, and torch refuses."""
+    write, out = WRITES[name], written()
+    before = out.clone()
+    with pytest.raises(RuntimeError, match="Inplace update to inference tensor outside InferenceMode"):
+        write(out)
+    assert torch.equal(out, before)
+    with pytest.raises(RuntimeError, match="Inplace update to inference tensor outside InferenceMode"):
+        written().add_(1)
+    with torch.inference_mode():
+        write(out)
+        write(written(mode=False))
+    write(written(mode=False))
 
 
 def test_vmap_does_not_lend_its_dimension():

@@ -22,6 +22,7 @@ from ._flops import register as _register_flop_formulas
 from ._lazy import register as _register_lazy
 from ._patch import patch
 from ._routed import Routed
+from ._transforms import register as _register_transforms
 from .distributed import register_on_import as _register_sharding_rules
 from .ops import add, add_, gemm, matmul, transpose
 from .table import KernelInfo, build_info, kernels
@@ -70,6 +71,7 @@ def __dir__() -> list[str]:
 _introspect.set_framework_probe(_torch_computes)
 _register_fake()
 _register_autograd()
+_register_transforms()
 _register_sharding_rules()
 _register_autocast()
 _register_lazy()

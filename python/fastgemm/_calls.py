@@ -2,7 +2,8 @@
 
 A call takes one of four ways, because each feature of torch has its price per call:
 
-- ``torch.compile`` and ``torch.export`` see ``torch.ops.fastgemm.gemm``, which has an autograd formula;
+- ``torch.compile`` and ``torch.export`` see ``torch.ops.fastgemm.gemm``, which has an autograd formula and what
+  ``torch.func`` transforms need (_transforms.py);
 - ``torch.func`` transforms, forward-mode AD and eager calls that need a gradient use an autograd.Function;
 - ``out=`` uses the out overload;
 - everything else, the common case, calls the bare op ``_gemm``.
@@ -18,7 +19,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import peek_interpreter_stack
+from torch._C._functorch import TransformType, peek_interpreter_stack
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 from torch.overrides import handle_torch_function
@@ -53,6 +54,12 @@ def needs_function(a: Tensor, b: Tensor, c: Tensor | None = None) -> bool:
     return forward_ad._current_level >= 0 or peek_interpreter_stack() is not None
 
 
+def functionalizes() -> bool:
+    """Whether torch.func.functionalize is the innermost transform: autograd functions have no rule for it."""
+    transform = peek_interpreter_stack()
+    return transform is not None and transform.key() == TransformType.Functionalize
+
+
 def product(a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, options: dict[str, Any]) -> Tensor:
     """Runs a product; ``options`` holds the schema's keyword arguments that differ from their defaults."""
     if is_compiling():
@@ -65,10 +72,13 @@ def product(a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, options:
         if out is not None:
             _errors.refuse_gradient_into_out(a, b, c, out)
             _errors.refuse_transform_into_out(a, b, c, out)
+            _errors.refuse_inference_tensor(out)
             ops.gemm.out(a, b, c, **options, out=out)
             increment_version((out,))
             return out
         if needs_function(a, b, c):
+            if functionalizes():
+                return ops.gemm.default(a, b, c, **options)
             a, b, c = _autocast.operands(a, b, c, options)  # here, so that autograd sees the casts
             return GemmFunction.apply(a, b, c, options)
         if options or c is not None:
@@ -90,6 +100,7 @@ def options_of(
     """The arguments that matmul and gemm share, without those left at their defaults: each costs 0.2 us."""
     options: dict[str, Any] = {}
     if level is not None:
+        _errors.refuse_level(level)
         options["level"] = level
     if kernel is not None:
         options["impl"] = kernel

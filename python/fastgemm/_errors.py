@@ -53,6 +53,28 @@ def refuse_transform_into_out(*tensors: Tensor | None) -> None:
         raise RuntimeError("fastgemm: out= does not support forward-mode automatic differentiation")
 
 
+def refuse_level(level: object) -> None:
+    """What the ops cannot refuse: for torch a bool is an int, and an int of more than 64 bits is none."""
+    if isinstance(level, bool):
+        raise TypeError("fastgemm: level must be an int or None, got bool")
+    if isinstance(level, int) and not 1 <= level <= 7:
+        raise ValueError(f"fastgemm: level must be 1 to 7 or None, got {level}")
+
+
+def refuse_inference_tensor(out: Tensor) -> None:
+    """Autograd keeps no version of an inference tensor, so that nothing could notice the change."""
+    if isinstance(out, Tensor) and out.is_inference() and not torch.is_inference_mode_enabled():
+        raise RuntimeError(
+            "fastgemm: Inplace update to inference tensor outside InferenceMode is not allowed; clone it to get a "
+            "normal tensor, or write to it inside torch.inference_mode()"
+        )
+
+
+def refuse_shape(out: Tensor, expected: torch.Size) -> None:
+    if out.shape != expected:
+        raise ValueError(f"fastgemm: out has shape {tuple(out.shape)}, expected {tuple(expected)}")
+
+
 def diagnose(error: Exception, **tensors: Tensor | None) -> None:
     """Raises a more telling exception than ``error`` if the arguments explain it; otherwise returns."""
     for name, t in tensors.items():

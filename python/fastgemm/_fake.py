@@ -1,15 +1,26 @@
-"""Fake kernels: shape and dtype of each result, for torch.compile, torch.export and meta tensors. What real calls
-refuse by shapes and types they refuse, too; which kernels can run is known when a call has data.
+"""Fake kernels: shape and dtype of each result, for torch.compile, torch.export and meta tensors.
+
+They refuse what real calls refuse, with the same type of exception, so far as no data is needed to know it. It is
+left to real calls whether a kernel is available, and whether it takes these sizes and strides under torch's flags.
+The checks are those of csrc/torch/gemm.cpp, transpose.cpp and add.cpp.
 """
 
 from __future__ import annotations
 
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+
 import torch
 from torch import Tensor
 
+from ._aliasing import may_overlap, same_view, shares_elements
 from ._errors import ARITHMETIC
+from .table import check_choice, check_precision
 
 HALF = (torch.float16, torch.bfloat16)
+MOST_DIMENSIONS = 64
+WIDTHS = (1, 2, 4, 8, 16)  # bytes
 
 
 def _result_dtype(dtype: torch.dtype, out_dtype: torch.dtype | None) -> torch.dtype:
@@ -25,9 +36,29 @@ def _result_dtype(dtype: torch.dtype, out_dtype: torch.dtype | None) -> torch.dt
 def _check_scales(dtype: torch.dtype, **scales: float | None) -> None:
     for name, value in scales.items():
         torch._check_value(
-            dtype.is_floating_point or value is None or value == int(value),
+            dtype.is_floating_point or value is None or _is_whole(value),
             lambda name=name, value=value: (
                 f"fastgemm: {name} must be a whole number for integer operands, got {value}"
+            ),
+        )
+
+
+def _is_whole(value: float) -> bool:
+    return math.isfinite(value) and value == int(value) and abs(value) < 2**53
+
+
+def _check_tensors(*tensors: Tensor | None) -> None:
+    for t in tensors:
+        if t is None:
+            continue
+        torch._check_not_implemented(
+            t.layout is torch.strided,
+            lambda t=t: f"fastgemm: only dense (strided) tensors are supported, got layout {t.layout}",
+        )
+        torch._check_value(
+            t.dim() <= MOST_DIMENSIONS,
+            lambda t=t: (
+                f"fastgemm: a tensor has {t.dim()} dimensions; at most {MOST_DIMENSIONS} are supported"
             ),
         )
 
@@ -41,6 +72,19 @@ def _check_out(out: Tensor, expected: Tensor) -> None:
         out.dtype == expected.dtype,
         lambda: f"fastgemm: out has dtype {out.dtype}, expected {expected.dtype}",
     )
+    torch._check_value(
+        not shares_elements(out),
+        lambda: "fastgemm: out has elements that share memory (an expanded tensor?)",
+    )
+
+
+def _check_overlap(out: Tensor, may_be_out: str, **operands: Tensor | None) -> None:
+    """``may_be_out`` names the operands that out may be exactly."""
+    for name, x in operands.items():
+        torch._check_value(
+            x is None or (name in may_be_out and same_view(x, out)) or not may_overlap(out, x),
+            lambda name=name: f"fastgemm: out overlaps {name} in memory; pass a separate tensor",
+        )
 
 
 def _check_devices(*tensors: Tensor | None) -> None:
@@ -56,14 +100,37 @@ def _check_dtypes(a: Tensor, b: Tensor) -> None:
     torch._check_type(a.dtype in ARITHMETIC, lambda: f"fastgemm: dtype {a.dtype} is not supported")
 
 
+@contextlib.contextmanager
+def _shapes_go_together(text: Callable[[], str]) -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        if type(error) is not RuntimeError:  # of symbolic sizes, which torch means to catch itself
+            raise
+        raise ValueError(f"fastgemm: {text()}") from error
+
+
+def _broadcast(what: str, x: torch.Size, y: torch.Size) -> torch.Size:
+    with _shapes_go_together(lambda: f"{what} {tuple(x)} and {tuple(y)} do not broadcast"):
+        return torch.broadcast_shapes(x, y)
+
+
 def _gemm_shape(a: Tensor, b: Tensor, trans_a: bool, trans_b: bool) -> list[int]:
     torch._check_value(
-        a.dim() >= 2 and b.dim() >= 2, lambda: "fastgemm.gemm: a and b must be matrices or batches"
+        a.dim() >= 2 and b.dim() >= 2, lambda: "fastgemm.gemm: a and b must have at least 2 dimensions"
     )
     m, k = (a.shape[-1], a.shape[-2]) if trans_a else (a.shape[-2], a.shape[-1])
     n, k_of_b = (b.shape[-2], b.shape[-1]) if trans_b else (b.shape[-1], b.shape[-2])
     torch._check_value(k == k_of_b, lambda: f"fastgemm.gemm: inner sizes differ: {k} and {k_of_b}")
-    return [*torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]), m, n]
+    return [*_broadcast("batches of", a.shape[:-2], b.shape[:-2]), m, n]
+
+
+def _check_c(c: Tensor, shape: list[int], dtype: torch.dtype) -> None:
+    torch._check_value(c.dtype == dtype, lambda: f"fastgemm.gemm: c has dtype {c.dtype}, expected {dtype}")
+    with _shapes_go_together(
+        lambda: f"c has shape {tuple(c.shape)}, which does not broadcast to {tuple(shape)}"
+    ):
+        c.expand(shape)
 
 
 def _gemm(
@@ -80,53 +147,73 @@ def _gemm(
     precision=None,
     out_dtype=None,
 ):
+    _check_tensors(a, b, c)
     _check_devices(a, b, c)
     _check_dtypes(a, b)
-    shape = _gemm_shape(a, b, trans_a, trans_b)
     dtype = _result_dtype(a.dtype, out_dtype)
+    check_precision(precision, a.dtype)
+    shape = _gemm_shape(a, b, trans_a, trans_b)
     _check_scales(a.dtype, alpha=alpha, beta=beta)
+    torch._check_value(
+        c is not None or beta is None or beta == 0, lambda: f"fastgemm.gemm: beta is {beta} but there is no c"
+    )
     if c is not None:
-        torch._check_value(
-            c.dim() <= len(shape), lambda: f"fastgemm.gemm: c of shape {c.shape} does not broadcast"
-        )
-        torch._check_value(
-            c.dtype == dtype, lambda: f"fastgemm.gemm: c has dtype {c.dtype}, expected {dtype}"
-        )
-        c.expand(shape)
+        _check_c(c, shape, dtype)
+    check_choice("gemm", a.device, a.dtype, level, impl, precision)
     return a.new_empty(shape, dtype=dtype)
 
 
 def _transpose(a, *, level=None, impl=None):
+    _check_tensors(a)
     torch._check_value(a.dim() >= 2, lambda: "fastgemm.transpose: a must have at least 2 dimensions")
+    torch._check_value(
+        a.itemsize in WIDTHS, lambda: f"fastgemm.transpose: elements of {a.dtype} are not accepted"
+    )
+    check_choice("transpose", a.device, a.dtype, level, impl)
     return a.new_empty([*a.shape[:-2], a.shape[-1], a.shape[-2]])
 
 
 def _add(a, b, *, alpha=1.0, level=None, impl=None):
+    _check_tensors(a, b)
     _check_devices(a, b)
     _check_dtypes(a, b)
     _check_scales(a.dtype, alpha=alpha)
-    return a.new_empty(torch.broadcast_shapes(a.shape, b.shape))
+    shape = _broadcast("shapes", a.shape, b.shape)
+    check_choice("add", a.device, a.dtype, level, impl)
+    return a.new_empty(shape)
+
+
+def _gemm_out(a, b, c=None, *, out, **options):
+    _check_tensors(out)
+    _check_devices(a, b, c, out)
+    _check_out(out, _gemm(a, b, c, **options))
+    _check_overlap(out, "c", a=a, b=b, c=c)
+
+
+def _transpose_out(a, *, out, **options):
+    _check_tensors(out)
+    _check_devices(a, out)
+    _check_out(out, _transpose(a, **options))
+    _check_overlap(out, "", a=a)
+
+
+def _add_out(a, b, *, out, **options):
+    _check_tensors(out)
+    _check_devices(a, b, out)
+    _check_out(out, _add(a, b, **options))
+    _check_overlap(out, "ab", a=a, b=b)
 
 
 def _add_in_place(a, b, **options):
-    _check_out(a, _add(a, b, **options))
-
-
-def _into(fake):
-    """The out= overload of an op: writes into an argument and returns ()."""
-
-    def check(*operands, out, **options):
-        _check_devices(*operands, out)
-        _check_out(out, fake(*operands, **options))
-
-    return check
+    _add_out(a, b, out=a, **options)
 
 
 def register() -> None:
     fakes = {"gemm": _gemm, "transpose": _transpose, "add": _add}
+    into = {"gemm": _gemm_out, "transpose": _transpose_out, "add": _add_out}
     for name, fake in fakes.items():
         torch.library.register_fake(f"fastgemm::{name}", fake)
         torch.library.register_fake(f"fastgemm::_{name}", fake)
-        torch.library.register_fake(f"fastgemm::{name}.out", _into(fake))
+        torch.library.register_fake(f"fastgemm::{name}.out", into[name])
     torch.library.register_fake("fastgemm::_matmul", _gemm)
     torch.library.register_fake("fastgemm::add_", _add_in_place)

@@ -13,6 +13,7 @@ from . import _errors
 from ._autograd import AddFunction, TransposeFunction
 from ._calls import (
     add_bare,
+    functionalizes,
     increment_version,
     matmul_bare,
     named,
@@ -66,7 +67,8 @@ def matmul(
         NotImplementedError: an operand is sparse or quantized, or its device has no kernels.
         ValueError: shapes, dtypes or devices do not go together; unknown ``kernel``, ``level``, ``precision``.
         RuntimeError: the level or kernel asked for cannot run here (the message says why and what can), or
-            ``out`` is given while a gradient is required.
+            ``out`` is given while a gradient is required or inside a torch.func transform, or is an inference
+            tensor outside inference mode.
     """
     if has_torch_function_variadic(a, b, out):
         options = named(level, kernel, precision, out, out_dtype)
@@ -156,8 +158,8 @@ def gemm(
         NotImplementedError: an operand is sparse or quantized, or its device has no kernels.
         ValueError: shapes, dtypes or devices do not go together; ``alpha`` or ``beta`` is not whole for integers;
             unknown ``kernel``, ``level`` or ``precision``.
-        RuntimeError: the level or kernel asked for cannot run here, or ``out`` is given while a gradient is
-            required.
+        RuntimeError: the level or kernel asked for cannot run here, or ``out`` cannot be written to; see
+            :func:`matmul`.
     """
     if has_torch_function_variadic(a, b, c, out):
         scales = {"alpha": alpha, "beta": beta, "trans_a": trans_a, "trans_b": trans_b}
@@ -196,13 +198,15 @@ def transpose(
         TypeError: ``a`` is no tensor.
         NotImplementedError: ``a`` is sparse or quantized.
         ValueError: fewer than two dimensions; an ``out`` that does not fit; unknown ``kernel`` or ``level``.
-        RuntimeError: the level or kernel asked for cannot run here, or ``out`` is given while a gradient is
-            required.
+        RuntimeError: the level or kernel asked for cannot run here, or ``out`` cannot be written to; see
+            :func:`matmul`.
     """
     if has_torch_function_variadic(a, out):
         return overridden(transpose, (a, out), a, level=level, kernel=kernel, out=out)
     if not isinstance(a, Tensor):
         raise _errors.not_a_tensor(a=a)
+    if level is not None:
+        _errors.refuse_level(level)
     if is_compiling():
         if out is None:
             return ops.transpose.default(a, level=level, impl=kernel)
@@ -213,10 +217,13 @@ def transpose(
         if out is not None:
             _errors.refuse_gradient_into_out(a, out)
             _errors.refuse_transform_into_out(a, out)
+            _errors.refuse_inference_tensor(out)
             ops.transpose.out(a, level=level, impl=kernel, out=out)
             increment_version((out,))
             return out
         if needs_function(a, a):
+            if functionalizes():
+                return ops.transpose.default(a, level=level, impl=kernel)
             return TransposeFunction.apply(a, level, kernel)
         return transpose_bare(a, level=level, impl=kernel)
     except (RuntimeError, ValueError, TypeError) as error:
@@ -252,14 +259,16 @@ def add(
         NotImplementedError: an operand is sparse or quantized, or its device has no kernels.
         ValueError: shapes, dtypes or devices do not go together; ``alpha`` is not whole for integers; unknown
             ``kernel`` or ``level``.
-        RuntimeError: the level or kernel asked for cannot run here, or ``out`` is given while a gradient is
-            required.
+        RuntimeError: the level or kernel asked for cannot run here, or ``out`` cannot be written to; see
+            :func:`matmul`.
     """
     if has_torch_function_variadic(a, b, out):
         return overridden(add, (a, b, out), a, b, alpha=alpha, level=level, kernel=kernel, out=out)
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
         raise _errors.not_a_tensor(a=a, b=b)
     _errors.refuse_tensor_scales(alpha=alpha)
+    if level is not None:
+        _errors.refuse_level(level)
     if is_compiling():
         if out is None:
             return ops.add.default(a, b, alpha=alpha, level=level, impl=kernel)
@@ -270,10 +279,13 @@ def add(
         if out is not None:
             _errors.refuse_gradient_into_out(a, b, out)
             _errors.refuse_transform_into_out(a, b, out)
+            _errors.refuse_inference_tensor(out)
             ops.add.out(a, b, alpha=alpha, level=level, impl=kernel, out=out)
             increment_version((out,))
             return out
         if needs_function(a, b):
+            if functionalizes():
+                return ops.add.default(a, b, alpha=alpha, level=level, impl=kernel)
             return AddFunction.apply(a, b, alpha, level, kernel)
         return add_bare(a, b, alpha=alpha, level=level, impl=kernel)
     except (RuntimeError, ValueError, TypeError) as error:
@@ -297,21 +309,27 @@ def add_(
         ``a``.
 
     Raises:
-        RuntimeError: ``a`` is a leaf that requires a gradient; else, as for the other errors, see :func:`add`.
+        RuntimeError: ``a`` is a leaf that requires a gradient, or an inference tensor outside inference mode;
+            else, as for the other errors, see :func:`add`.
     """
     if has_torch_function_variadic(a, b):
         return overridden(add_, (a, b), a, b, alpha=alpha, level=level, kernel=kernel)
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
         raise _errors.not_a_tensor(a=a, b=b)
     _errors.refuse_tensor_scales(alpha=alpha)
+    if level is not None:
+        _errors.refuse_level(level)
     wants_gradient = torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)
     if is_compiling() and not wants_gradient:
         ops.add_.default(a, b, alpha=alpha, level=level, impl=kernel)
         return a
     if wants_gradient or needs_function(a, b):
         # copy_ records the change of `a` for autograd; the op itself would change it behind autograd's back.
-        return a.copy_(add(a, b, alpha=alpha, level=level, kernel=kernel))
+        total = add(a, b, alpha=alpha, level=level, kernel=kernel)
+        _errors.refuse_shape(a, total.shape)
+        return a.copy_(total)
     try:
+        _errors.refuse_inference_tensor(a)
         ops.add_.default(a, b, alpha=alpha, level=level, impl=kernel)
         increment_version((a,))
     except (RuntimeError, ValueError, TypeError) as error:

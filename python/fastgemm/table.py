@@ -111,15 +111,70 @@ def check_product_choice(level: int | None, kernel: str | None, precision: str |
     """Raises TypeError or ValueError where no product could be computed so, whatever its operands."""
     if level is not None and (not isinstance(level, int) or isinstance(level, bool)):
         raise TypeError(f"fastgemm: level must be an int or None, got {type(level).__name__}")
+    _check_level(level)
+    check_precision(precision)
+    if kernel is not None:
+        _rows_of_choice("gemm", None, level, kernel)
+
+
+def _check_level(level: int | None) -> None:
     if level is not None and not 1 <= level <= 7:
         raise ValueError(f"fastgemm: level must be 1 to 7 or None, got {level}")
+
+
+def check_precision(precision: str | None, dtype: torch.dtype = torch.float32) -> None:
+    """Raises ValueError where products of this dtype have no such precision."""
     if precision is not None and precision not in PRECISIONS:
         raise ValueError(f"fastgemm: precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
-    if kernel is not None:
-        rows = [row for row in kernels("gemm") if row.name == kernel]
-        if not rows:
-            raise ValueError(
-                f"fastgemm: there is no gemm kernel {kernel!r}; fastgemm.kernels('gemm') has all"
-            )
-        if level is not None and all(row.level != level for row in rows):
-            raise ValueError(f"fastgemm: kernel {kernel!r} is of level {rows[0].level}, not {level}")
+    if precision not in (None, "ieee") and dtype != torch.float32:
+        raise ValueError(f"fastgemm: precision={precision!r} is for float32 operands only, got {dtype}")
+
+
+def check_choice(
+    op: str,
+    device: torch.device,
+    dtype: torch.dtype,
+    level: int | None,
+    kernel: str | None,
+    precision: str | None = None,
+) -> None:
+    """Raises what a call of an op with this level and kernel raises, so far as the kernel table tells: ValueError
+    where there is none, RuntimeError where none takes the dtype. Which kernels can run is a matter of the machine.
+
+    On a device without kernels of its own, as ``meta``, those of all devices count.
+    """
+    if level is None and kernel is None:
+        return
+    kind = device.type if device.type in ("cpu", "cuda") else None
+    rows = _rows_of_choice(op, kind, level, kernel)
+    if any(row.takes(dtype) and _multiplies_so(row, dtype, precision or "ieee") for row in rows):
+        return
+    asked = f"level {level}" if kernel is None else f"kernel {kernel!r}"
+    raise RuntimeError(
+        f"fastgemm: {asked} cannot run {op} on {device.type} in {str(dtype).removeprefix('torch.')}"
+        + (f" with precision {precision!r}" if precision else "")
+    )
+
+
+def _multiplies_so(row: KernelInfo, dtype: torch.dtype, precision: str) -> bool:
+    return dtype != torch.float32 or row.precision in ("ieee", precision)
+
+
+def _rows_of_choice(op: str, device: str | None, level: int | None, kernel: str | None) -> list[KernelInfo]:
+    """The rows that a level, or a kernel's name, leaves. Raises ValueError where the two make no sense."""
+    _check_level(level)
+    rows = kernels(op, device)
+    if kernel is None:
+        if level is None or (level == 7 and any(row.level == 7 for row in rows)):
+            return rows  # the fastest of all
+        return [row for row in rows if row.level == level and row.role == "rung"]
+    named = [row for row in rows if row.name == kernel]
+    if not named:
+        where = f" on {device}" if device else ""
+        raise ValueError(
+            f"fastgemm: there is no {op} kernel {kernel!r}{where}; fastgemm.kernels({op!r}) has all"
+        )
+    of_level = [row for row in named if level in (None, row.level)]
+    if not of_level:
+        raise ValueError(f"fastgemm: kernel {kernel!r} is of level {named[0].level}, not {level}")
+    return of_level

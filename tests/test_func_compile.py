@@ -1,0 +1,317 @@
+"""torch.func inside torch.compile(fullgraph=True): the values of torch.matmul in eager mode, by fastgemm's ops
+alone, and for a vmap one product, no loop.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import fastgemm
+import pytest
+import torch
+from reference import every_device
+from torch import Tensor, func
+from torch._dynamo.backends.common import aot_autograd
+
+pytestmark = every_device
+
+Function = Callable[..., Any]
+
+
+def double(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+@contextmanager
+def no_warnings() -> Iterator[None]:
+    """Of dynamo's own deprecated calls, torch's are left aside."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        warnings.filterwarnings("ignore", category=FutureWarning)
+        yield
+
+
+def compiled(function: Function, backend: Any = "aot_eager", **options: Any) -> Function:
+    torch._dynamo.reset()
+    return torch.compile(function, fullgraph=True, backend=backend, **options)
+
+
+def graph_of(function: Function, *arguments: Any) -> tuple[Any, list[torch.fx.Node]]:
+    """The result of compiled code, and the calls of its graph, forward and backward."""
+    calls: list[torch.fx.Node] = []
+
+    def keep(graph: torch.fx.GraphModule, inputs: Any) -> Function:
+        calls.extend(node for node in graph.graph.nodes if node.op == "call_function")
+        return graph.forward
+
+    return compiled(function, aot_autograd(fw_compiler=keep, bw_compiler=keep))(*arguments), calls
+
+
+TORCH_PRODUCTS = {f"aten.{name}" for name in ("mm", "bmm", "addmm", "baddbmm", "mv", "dot", "matmul")}
+
+
+def ops(calls: list[torch.fx.Node]) -> Counter[str]:
+    """How often each of fastgemm's ops is called; torch's products count as well, since there should be none."""
+    names = [str(node.target).rpartition(".")[0] for node in calls]
+    found = [name for name in names if name.startswith("fastgemm.") or name in TORCH_PRODUCTS]
+    return Counter(name.removeprefix("fastgemm.").strip("_") for name in found)
+
+
+# (fastgemm's function, torch's, shapes of the arguments)
+FUNCTIONS: dict[str, tuple[Function, Function, tuple[tuple[int, ...], ...]]] = {
+    "matmul": (fastgemm.matmul, torch.matmul, ((3, 4), (4, 2))),
+    "batches and vectors": (
+        lambda a, b, v: fastgemm.matmul(fastgemm.matmul(a, b), v),
+        lambda a, b, v: torch.matmul(torch.matmul(a, b), v),
+        ((2, 3, 4), (4, 2), (2,)),
+    ),
+    "gemm": (
+        lambda a, b, c: fastgemm.gemm(a, b, c, alpha=2, beta=-0.5, level=5),
+        lambda a, b, c: 2 * a @ b - 0.5 * c,
+        ((3, 4), (4, 2), (2,)),
+    ),
+    "gemm of transposes": (
+        lambda a, b, c: fastgemm.gemm(a, b, c, trans_a=True, trans_b=True),
+        lambda a, b, c: a.mT @ b.mT + c,
+        ((4, 3), (2, 4), (3, 2)),
+    ),
+    "transpose": (fastgemm.transpose, lambda a: a.mT, ((3, 4),)),
+    "add": (lambda a, b: fastgemm.add(a, b, alpha=3), lambda a, b: a + 3 * b, ((3, 4), (4,))),
+    "add_": (
+        lambda a, b: fastgemm.add_(a.clone(), b, alpha=3),
+        lambda a, b: a + 3 * b,
+        ((3, 4), (4,)),
+    ),
+}
+
+LINEAR = ("transpose", "add", "add_")
+
+
+def squares(function: Function) -> Function:
+    """A scalar whose second derivatives do not vanish."""
+    return lambda *x: function(*x).sin().square().sum()
+
+
+def every(x: tuple[Tensor, ...]) -> tuple[int, ...]:
+    return tuple(range(len(x)))
+
+
+TRANSFORMS: dict[str, Callable[[Function], Function]] = {
+    "grad": lambda f: lambda *x: func.grad(squares(f), every(x))(*x),
+    "vjp": lambda f: lambda *x: (lambda y, pull: pull(y.cos()))(*func.vjp(f, *x)),
+    "jvp": lambda f: lambda *x: func.jvp(f, x, tuple(t.cos() for t in x)),
+    "jvp of one": lambda f: lambda *x: func.jvp(lambda t: f(*x[:-1], t), (x[-1],), (x[-1].cos(),)),
+    "jacrev": lambda f: lambda *x: func.jacrev(f, every(x))(*x),
+    "jacfwd": lambda f: lambda *x: func.jacfwd(f)(*x),
+    "hessian": lambda f: lambda *x: func.hessian(squares(f))(*x),
+    "grad of grad": lambda f: lambda *x: func.grad(squares(func.grad(squares(f))))(*x),
+    "third derivative": lambda f: (
+        lambda *x: func.grad(squares(func.grad(squares(func.grad(squares(f))))))(*x)
+    ),
+    "vmap": lambda f: lambda *x: func.vmap(f)(*more(x)),
+    "vmap of grad": lambda f: lambda *x: func.vmap(func.grad(squares(f), every(x)))(*more(x)),
+    "vmap of jvp": lambda f: lambda *x: func.vmap(lambda *y: func.jvp(f, y, y)[1])(*more(x)),
+    "vmap of jacfwd": lambda f: lambda *x: func.vmap(func.jacfwd(f))(*more(x)),
+    "vmap of jacrev of grad": lambda f: lambda *x: func.vmap(func.jacrev(func.grad(squares(f))))(*more(x)),
+    "grad of vmap": lambda f: lambda *x: func.grad(squares(func.vmap(f)), every(x))(*more(x)),
+    "jvp of vmap": lambda f: lambda *x: func.jvp(func.vmap(f), more(x), more(x)),
+    "vmap of vmap": lambda f: lambda *x: func.vmap(func.vmap(f))(*more(more(x))),
+    "vmap of grad of vmap": (
+        lambda f: lambda *x: func.vmap(func.grad(squares(func.vmap(f)), every(x)))(*more(more(x)))
+    ),
+}
+
+
+def more(x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """A batch of three of each argument."""
+    return tuple(torch.stack([t, 2 * t, t.cos()]) for t in x)
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_values_and_ops(function, transform, capfd):
+    ours, theirs, shapes = FUNCTIONS[function]
+    arguments = [double(*shape) for shape in shapes]
+    with no_warnings():
+        got, calls = graph_of(TRANSFORMS[transform](ours), *arguments)
+    torch.testing.assert_close(got, TRANSFORMS[transform](theirs)(*arguments))
+    assert TORCH_PRODUCTS.isdisjoint(ops(calls))
+    constant = function in LINEAR and transform in ("jacrev", "jacfwd", "vmap of jacfwd", "vmap of jvp")
+    assert ops(calls) or constant, calls
+    assert "batching rule" not in capfd.readouterr().err  # torch's warning of a loop, from C++
+
+
+def test_inductor():
+    """Every function and several transforms in one graph."""
+
+    def ours(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+        y = fastgemm.gemm(a, b, c, alpha=2, trans_b=True, level=5)
+        return fastgemm.add(fastgemm.transpose(y), fastgemm.matmul(b, a.mT), alpha=0.5)
+
+    def theirs(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+        return (2 * a @ b.mT + c).mT + 0.5 * b @ a.mT
+
+    def several(f: Function) -> Function:
+        chosen = ("grad", "jvp", "jacrev", "hessian", "vmap of grad of vmap")
+        return lambda *x: [TRANSFORMS[name](f)(*x) for name in chosen]
+
+    arguments = double(3, 4), double(2, 4), double(2)
+    torch.testing.assert_close(compiled(several(ours), "inductor")(*arguments), several(theirs)(*arguments))
+
+
+# What vmap is told: in_dims, out_dims; and where the batch of 5 lies in a and b.
+@pytest.mark.parametrize(
+    ("in_dims", "out_dims"),
+    [((0, 0), 0), ((0, None), 0), ((None, 0), 1), ((1, 2), 2), ((2, None), -1), ((-1, 0), 0), ((None, 1), 2)],
+)
+@pytest.mark.parametrize("chunk_size", [None, 2])
+def test_dimensions_of_a_vmap(in_dims, out_dims, chunk_size):
+    def batched(shape: tuple[int, ...], dim: int | None) -> Tensor:
+        return double(*shape) if dim is None else double(5, *shape).movedim(0, dim)
+
+    a, b = batched((3, 4), in_dims[0]), batched((4, 2), in_dims[1])
+    options = {"in_dims": in_dims, "out_dims": out_dims, "chunk_size": chunk_size}
+    got, calls = graph_of(lambda a, b: func.vmap(fastgemm.matmul, **options)(a, b), a, b)
+    torch.testing.assert_close(got, func.vmap(torch.matmul, **options)(a, b))
+    assert ops(calls) == {"matmul": 1 if chunk_size is None else 3}
+
+
+def test_a_batch_in_c_alone():
+    a, b, c = double(3, 4), double(4, 2), double(5, 3, 2)
+    got, calls = graph_of(lambda a, b, c: func.vmap(fastgemm.gemm, (None, None, 0))(a, b, c), a, b, c)
+    torch.testing.assert_close(got, a @ b + c)
+    assert ops(calls) == {"gemm": 1}
+
+
+def test_a_vmap_is_one_product_however_large_the_batch():
+    a, b = torch.randn(256, 3, 4), torch.randn(256, 4, 2)
+    _, calls = graph_of(lambda a, b: func.vmap(fastgemm.matmul)(a, b), a, b)
+    assert ops(calls) == {"matmul": 1}
+    _, calls = graph_of(lambda a: func.vmap(fastgemm.transpose)(a), a)
+    assert ops(calls) == {"transpose": 1}
+    _, calls = graph_of(lambda a: func.vmap(fastgemm.add, (0, None))(a, a[0]), a)
+    assert ops(calls) == {"add": 1}
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_per_sample_gradients(backend):
+    """As many products as for the whole batch at once, of the level that was asked for."""
+    weights = double(4, 5), double(5, 2)
+    samples, targets = double(64, 4), double(64, 2)
+
+    def per_sample(product: Function) -> Function:
+        def loss(weights: tuple[Tensor, Tensor], x: Tensor, y: Tensor) -> Tensor:
+            return (product(product(x, weights[0]).tanh(), weights[1]) - y).square().sum()
+
+        return lambda w, x, y: func.vmap(func.grad(loss), (None, 0, 0))(w, x, y)
+
+    ours = per_sample(lambda a, b: fastgemm.matmul(a, b, level=3))
+    expected = per_sample(torch.matmul)(weights, samples, targets)
+    torch.testing.assert_close(compiled(ours, backend)(weights, samples, targets), expected)
+    _, calls = graph_of(ours, weights, samples, targets)
+    assert ops(calls) == {"gemm": 5}
+    assert all(node.kwargs["level"] == 3 for node in calls if "fastgemm" in str(node.target))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_sizes_compile_once(backend):
+    def step(weight: Tensor, samples: Tensor) -> tuple[Tensor, Tensor]:
+        gradients = func.vmap(func.grad(lambda w, x: fastgemm.matmul(x, w).sin().sum()), (None, 0))
+        return gradients(weight, samples), func.vmap(fastgemm.matmul, (0, None))(samples, weight)
+
+    run = compiled(step, backend, dynamic=True)
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        for batch, m, k, n in [(5, 7, 6, 3), (9, 4, 12, 8), (30, 2, 10, 5)]:
+            weight, samples = double(k, n), double(batch, m, k)
+            gradients, products = run(weight, samples)
+            torch.testing.assert_close(products, samples @ weight)
+            torch.testing.assert_close(gradients, samples.mT @ (samples @ weight).cos())
+
+
+@pytest.mark.parametrize("transform", ["vmap", "vmap of grad", "jvp", "grad of vmap"])
+def test_a_backward_pass_through_what_was_transformed(transform):
+    """Autograd around the transforms, whose gradients are a graph of their own."""
+    function = TRANSFORMS[transform]
+
+    def gradients(run: Function, *arguments: Tensor) -> Any:
+        leaves = [x.clone().requires_grad_() for x in arguments]
+        results = torch.utils._pytree.tree_leaves(run(*leaves))
+        return torch.autograd.grad(sum(squares(torch.clone)(y) for y in results), leaves)
+
+    arguments = double(3, 4), double(4, 2)
+    calls: list[torch.fx.Node] = []
+
+    def run(*leaves: Tensor) -> Any:
+        result, found = graph_of(function(fastgemm.matmul), *leaves)
+        calls.extend(found)
+        return result
+
+    torch.testing.assert_close(gradients(run, *arguments), gradients(function(torch.matmul), *arguments))
+    assert TORCH_PRODUCTS.isdisjoint(ops(calls))
+
+
+def test_an_ensemble_of_modules():
+    """functional_call over stacked parameters: one batched product for all members' layers."""
+    members = [fastgemm.nn.Linear(4, 3, dtype=torch.float64) for _ in range(6)]
+    parameters, buffers = func.stack_module_state(members)
+
+    def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
+        return func.functional_call(members[0], (parameters, buffers), (x,))
+
+    x = double(7, 4)
+    got, calls = graph_of(lambda p, x: func.vmap(one, (0, 0, None))(p, buffers, x), parameters, x)
+    torch.testing.assert_close(got, torch.stack([member(x) for member in members]))
+    assert ops(calls) == {"gemm": 1}
+
+
+def test_autocast():
+    """Products are cast before they are transformed, as in eager mode."""
+
+    def step(product: Function) -> Function:
+        def run(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+            with torch.autocast(a.device.type, torch.bfloat16):
+                gradient = func.vmap(func.grad(lambda a: product(a, b).float().sin().sum()))(a)
+                return func.vmap(product, (0, None))(a, b), gradient
+
+        return run
+
+    a, b = torch.randn(5, 3, 4), torch.randn(4, 2)
+    got = compiled(step(fastgemm.matmul))(a, b)
+    assert [x.dtype for x in got] == [torch.bfloat16, torch.float32]
+    torch.testing.assert_close(got, step(torch.matmul)(a, b), rtol=2e-2, atol=2e-2)
+    torch.testing.assert_close(got, step(fastgemm.matmul)(a, b))
+
+
+@pytest.mark.parametrize(
+    "op", [fastgemm.matmul, fastgemm.add, lambda a, b, out: fastgemm.transpose(a, out=out)]
+)
+@pytest.mark.parametrize("transform", [func.grad, func.vmap, lambda f: lambda x: func.jvp(f, (x,), (x,))[1]])
+def test_out_is_refused(op, transform):
+    """What is written there no transform sees: gradients and tangents would be zero."""
+
+    def total(x: Tensor) -> Tensor:
+        out = x.new_empty(4, 4)
+        op(x, x, out=out)
+        return out.sum()
+
+    with pytest.raises(Exception, match=r"out= does not work inside torch\.func transforms"):
+        compiled(lambda x: transform(total)(x))(
+            torch.randn(4, 4, 4) if transform is func.vmap else torch.eye(4)
+        )
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_exported_vmap_is_no_loop(strict, capfd):
+    class Layer(torch.nn.Module):
+        def forward(self, x: Tensor, w: Tensor) -> Tensor:
+            return func.vmap(fastgemm.matmul, (0, None))(x, w)
+
+    x, w = double(5, 3, 4), double(4, 2)
+    program = torch.export.export(Layer(), (x, w), strict=strict)
+    torch.testing.assert_close(program.module()(x, w), x @ w)
+    assert "batching rule" not in capfd.readouterr().err
