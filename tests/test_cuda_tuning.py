@@ -104,11 +104,9 @@ def test_bench_on_the_gpu():
     assert "outliers" in report.summary
     assert run_sweep(gpu_presets.sweep(12_000)[:1], device="cuda", sustained=True).right
     host = run_host_time("cuda")
-    assert [row.kernel for row in host.results] == [
-        "torch.mm",
-        "torch.ops.fastgemm._matmul",
-        "fastgemm.matmul",
-    ]
+    small = [row for row in host.results if row.choice not in ("in turn", "alone")]
+    assert [row.kernel for row in small] == ["torch.mm", "torch.ops.fastgemm._matmul", "fastgemm.matmul"]
+    assert len(host.results) > len(small)  # the layers of a model
     assert all(1e-7 < row.seconds.median < 1e-3 for row in host.results)
 
 

@@ -22,8 +22,21 @@ pytestmark = every_device
 Function = Callable[..., Any]
 
 
+DEVICE = "cpu"
+
+
+@pytest.fixture(autouse=True)
+def tensors_are_made_on_the_device(device, monkeypatch):
+    """By name, and not as torch's default, under which dynamo of torch 2.11 cannot trace what jacfwd calls."""
+    monkeypatch.setitem(globals(), "DEVICE", device)
+
+
+def randn(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(*shape, dtype=dtype, device=DEVICE)
+
+
 def double(*shape: int) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64)
+    return randn(*shape, dtype=torch.float64)
 
 
 @contextmanager
@@ -189,7 +202,7 @@ def test_a_batch_in_c_alone():
 
 
 def test_a_vmap_is_one_product_however_large_the_batch():
-    a, b = torch.randn(256, 3, 4), torch.randn(256, 4, 2)
+    a, b = randn(256, 3, 4), randn(256, 4, 2)
     _, calls = graph_of(lambda a, b: func.vmap(fastgemm.matmul)(a, b), a, b)
     assert ops(calls) == {"matmul": 1}
     _, calls = graph_of(lambda a: func.vmap(fastgemm.transpose)(a), a)
@@ -257,7 +270,7 @@ def test_a_backward_pass_through_what_was_transformed(transform):
 
 def test_an_ensemble_of_modules():
     """functional_call over stacked parameters: one batched product for all members' layers."""
-    members = [fastgemm.nn.Linear(4, 3, dtype=torch.float64) for _ in range(6)]
+    members = [fastgemm.nn.Linear(4, 3, dtype=torch.float64, device=DEVICE) for _ in range(6)]
     parameters, buffers = func.stack_module_state(members)
 
     def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
@@ -280,7 +293,7 @@ def test_autocast():
 
         return run
 
-    a, b = torch.randn(5, 3, 4), torch.randn(4, 2)
+    a, b = randn(5, 3, 4), randn(4, 2)
     got = compiled(step(fastgemm.matmul))(a, b)
     assert [x.dtype for x in got] == [torch.bfloat16, torch.float32]
     torch.testing.assert_close(got, step(torch.matmul)(a, b), rtol=2e-2, atol=2e-2)
@@ -301,7 +314,7 @@ def test_out_is_refused(op, transform):
 
     with pytest.raises(Exception, match=r"out= does not work inside torch\.func transforms"):
         compiled(lambda x: transform(total)(x))(
-            torch.randn(4, 4, 4) if transform is func.vmap else torch.eye(4)
+            randn(4, 4, 4) if transform is func.vmap else torch.eye(4, device=DEVICE)
         )
 
 

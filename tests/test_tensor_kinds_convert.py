@@ -155,8 +155,10 @@ def difference(expected: Any, result: Any, autocast: bool = False) -> str | None
         share = 0.03 if autocast or right.dtype in (torch.float16, torch.bfloat16) else 1e-4
         right, value = (x if x.is_complex() else x.double() for x in (right, value))
         scale = right[right.isfinite()].abs().max().item() if right.isfinite().any() else 0.0
+        # Gradients of what is normalized cancel: then rounding is all that is there, of terms near 1.
+        least = 1e-5
         try:
-            torch.testing.assert_close(value, right, rtol=share, atol=share * scale, equal_nan=True)
+            torch.testing.assert_close(value, right, rtol=share, atol=share * scale + least, equal_nan=True)
         except AssertionError as error:
             return str(error)
     return None

@@ -19,7 +19,7 @@ ROWS = pytest.mark.parametrize(("device", "kernel", "dtype"), library_rows(), id
 def test_random_products(kernel, dtype):
     taken = check_row(kernel, dtype, CASES)
     # int8 products are refused wherever a library has no such layout, and cuBLASLt's later candidates may be none.
-    assert taken > (0.5 if dtype != torch.int8 and kernel == "torch" else -1) * CASES
+    assert taken > (0.2 if dtype != torch.int8 and kernel == "torch" else -1) * CASES
 
 
 @every_device

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/context.h"
+#include "core/tuning.h"
 
 namespace fastgemm {
 
@@ -13,6 +14,20 @@ inline constexpr int kCublasLtCandidates = 4;
 void cublaslt(const GemmProblem&, Context&, int candidate);
 const char* cublaslt_rejects(const GemmProblem&, int candidate);  // null: it takes the problem
 const char* cublaslt_unavailable();
+
+// cuBLAS reads int8 matrices in words of 4 bytes, of whatever size their rows are.
+inline bool starts_at_word(const ConstMatrix& m) { return reinterpret_cast<uintptr_t>(m.data) % 4 == 0; }
+
+// Seen with cuBLAS 13.1: a product of 16-bit types is rounded before its epilogue adds a bias row where rows
+// do not all start at multiples of 16 bytes (107 of 224 such sizes in bfloat16, none of 640 others).
+inline constexpr const char* kRoundsBeforeBias =
+    "cuBLAS may round a 16-bit product before it adds a bias row where rows do not start at multiples of 16 "
+    "bytes";
+inline bool rounds_before_bias(const GemmProblem& p) {
+  const Alignment aligned = alignment_of(p);
+  const bool half = p.type == DType::f16 || p.type == DType::bf16;
+  return half && p.out_type == p.type && !(aligned.inputs && aligned.out);
+}
 
 // "13.0.2": the version that torch has loaded; "none" without one.
 std::string cublas_version();

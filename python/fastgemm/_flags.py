@@ -7,9 +7,14 @@ torch.are_deterministic_algorithms_enabled call: 0.3 us in place of 1.1.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import torch
+from torch import Tensor
 from torch._C import _get_deterministic_algorithms, _get_fp32_precision_getter
+
+has_names: Callable[[Tensor], bool] = getattr(Tensor, "has_names", lambda x: False)
+"""Whether a tensor's dimensions have names, as they could until torch 2.12."""
 
 
 def torch_fp32_precision() -> str:

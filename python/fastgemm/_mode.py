@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import _errors, _flags
 from ._calls import gemm_bare, matmul_bare
-from ._flags import torch_fp32_precision
+from ._flags import has_names, torch_fp32_precision
 from ._introspect import last_gemm_kernel
 from ._routed import Count, Routed
 
@@ -281,10 +281,10 @@ def _composite(mode: Mode, func: Any, args: Arguments, kwargs: Keywords) -> Any:
 
 
 def _is_dense(argument: Any) -> bool:
-    """Whether the tensors of an argument, if it has any, are plain memory with strides."""
+    """Whether the tensors of an argument, if it has any, are plain memory with strides (and without names)."""
     if isinstance(argument, Tensor):
         plain = type(argument) in _PLAIN and argument.layout is _DENSE
-        return plain and not argument.is_nested and not argument.is_quantized
+        return plain and not (argument.is_nested or argument.is_quantized or has_names(argument))
     return not isinstance(argument, (list, tuple)) or all(map(_is_dense, argument))
 
 

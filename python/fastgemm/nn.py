@@ -9,11 +9,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 from torch.nn import functional
 from torch.overrides import has_torch_function_variadic
 
 from . import _autocast
 from ._calls import options_of, overridden, product
+from ._flags import has_names
 from .table import check_product_choice
 
 __all__ = ["Linear", "convert", "linear", "revert"]
@@ -25,7 +27,6 @@ _tracing_state = torch._C._get_tracing_state  # what torch.jit.is_tracing asks
 _SAME_TYPE = frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int32})
 _DENSE = torch.strided
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
-_NAMES = hasattr(Tensor, "has_names")  # torch had named tensors
 _IGNORED = torch._C._disabled_torch_function_impl
 # Subclasses that hand fastgemm's ops on to their own rules, or to the tensors inside.
 _KNOW_THE_OPS = frozenset(
@@ -189,8 +190,13 @@ def _takes(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         and (bias is None or bias.dim() == 1)
         and (type(input) is Tensor or _knows_the_ops(type(input)))
         and (type(weight) in _PLAIN or _knows_the_ops(type(weight)))
-        and not (_NAMES and input.has_names())
+        and not _is_named(input, weight, bias)
     )
+
+
+def _is_named(*tensors: Tensor | None) -> bool:
+    """Whether dimensions have names, of which torch.compile knows nothing."""
+    return not is_compiling() and any(x is not None and has_names(x) for x in tensors)
 
 
 def _cast_alike(*operands: Any) -> bool:
