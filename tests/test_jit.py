@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import io
 import subprocess
 import sys
 import warnings
 
+import fastgemm
 import pytest
 import torch
 from fastgemm import nn
@@ -154,3 +156,39 @@ def test_what_fastgemm_does_not_take_is_torchs_affair(compiled, device):
                 torchs(x)
             with pytest.raises(RuntimeError):
                 script(x)
+
+
+@pytest.mark.parametrize("gradients", [True, False])
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (lambda a, b: fastgemm.matmul(a, b, level=4), torch.matmul),
+        (lambda a, b: fastgemm.matmul(a[0], b), lambda a, b: a[0] @ b),
+        (
+            lambda a, b: fastgemm.gemm(a, b, a.sum() * torch.ones_like(b), alpha=2.0),
+            lambda a, b: 2 * a @ b + a.sum(),
+        ),
+        (lambda a, b: fastgemm.transpose(a), lambda a, b: a.mT),
+        (lambda a, b: fastgemm.add(a, b, alpha=3.0), lambda a, b: a + 3 * b),
+        (lambda a, b: fastgemm.add_(a * 1, b), lambda a, b: a + b),
+    ],
+    ids=["matmul", "vector", "gemm", "transpose", "add", "add_"],
+)
+def test_a_traced_call_keeps_its_gradients(ours, theirs, gradients):
+    """Whether they were wanted while it was traced or not, and after it was saved."""
+    a, b = torch.randn(6, 6, requires_grad=True), torch.randn(6, 6, requires_grad=True)
+    with torch.set_grad_enabled(gradients):
+        traced = torch.jit.trace(ours, (torch.randn(6, 6), torch.randn(6, 6)))
+    stored = io.BytesIO()
+    torch.jit.save(traced, stored)
+    stored.seek(0)
+    result, expected = torch.jit.load(stored)(a, b), theirs(a, b)
+    torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4)
+    for got, right in zip(
+        torch.autograd.grad(result.square().sum(), (a, b), allow_unused=True),
+        torch.autograd.grad(expected.square().sum(), (a, b), allow_unused=True),
+        strict=True,
+    ):
+        assert (got is None) == (right is None)
+        if right is not None:
+            torch.testing.assert_close(got, right, rtol=1e-3, atol=1e-3)

@@ -2,8 +2,8 @@
 
 A call takes one of four ways, because each feature of torch has its price per call:
 
-- ``torch.compile`` and ``torch.export`` see ``torch.ops.fastgemm.gemm``, which has an autograd formula and what
-  ``torch.func`` transforms need (_transforms.py);
+- ``torch.compile``, ``torch.export`` and ``torch.jit.trace`` see ``torch.ops.fastgemm.gemm``, which has an autograd
+  formula and what ``torch.func`` transforms need (_transforms.py);
 - ``torch.func`` transforms, forward-mode AD and eager calls that need a gradient use an autograd.Function;
 - ``out=`` uses the out overload;
 - everything else, the common case, calls the bare op ``_gemm``.
@@ -29,6 +29,7 @@ from ._autograd import GemmFunction
 from ._flags import torch_fp32_precision
 
 increment_version = torch._C._increment_version  # so that autograd notices what the ops wrote; 0.16 us
+tracing_state = torch._C._get_tracing_state  # what torch.jit.is_tracing asks
 ops = torch.ops.fastgemm
 
 # What OpOverload.__call__ calls; skipping that Python frame saves 0.4 us of about 3.
@@ -43,6 +44,11 @@ def overridden(function: Callable[..., Tensor], tensors: tuple[Any, ...], *given
     return handle_torch_function(
         function, tensors, *given, **{name: value for name, value in options.items() if value is not None}
     )
+
+
+def is_recorded() -> bool:
+    """Whether a call becomes part of a graph, whose ops have gradients, wanted now or not."""
+    return is_compiling() or tracing_state() is not None
 
 
 def needs_function(a: Tensor, b: Tensor, c: Tensor | None = None) -> bool:
@@ -62,7 +68,7 @@ def functionalizes() -> bool:
 
 def product(a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, options: dict[str, Any]) -> Tensor:
     """Runs a product; ``options`` holds the schema's keyword arguments that differ from their defaults."""
-    if is_compiling():
+    if is_recorded():
         if out is None:
             return ops.gemm.default(a, b, c, **options)
         _errors.refuse_gradient_into_out(a, b, c, out)

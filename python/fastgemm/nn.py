@@ -14,13 +14,12 @@ from torch.nn import functional
 from torch.overrides import has_torch_function_variadic
 
 from . import _autocast
-from ._calls import options_of, overridden, product
+from ._calls import options_of, overridden, product, tracing_state
 from ._flags import has_names
 from .table import check_product_choice
 
 __all__ = ["Linear", "convert", "linear", "revert"]
 
-_tracing_state = torch._C._get_tracing_state  # what torch.jit.is_tracing asks
 
 # Types whose products torch computes in the same type, as fastgemm does. int8 is none of them: torch wraps its
 # products to int8.
@@ -153,7 +152,7 @@ def linear(
     """
     if has_torch_function_variadic(input, weight, bias):
         return _overridden(input, weight, bias, level=level, kernel=kernel, precision=precision)
-    if _tracing_state() is not None:
+    if tracing_state() is not None:
         return _traced(input, weight, bias, level, kernel, precision)
     if not _takes(input, weight, bias):
         return functional.linear(input, weight, bias)

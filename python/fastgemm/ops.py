@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
-from torch.compiler import is_compiling, is_dynamo_compiling
+from torch.compiler import is_dynamo_compiling
 from torch.overrides import has_torch_function_variadic
 
 from . import _errors
@@ -15,6 +15,7 @@ from ._calls import (
     add_bare,
     functionalizes,
     increment_version,
+    is_recorded,
     matmul_bare,
     named,
     needs_function,
@@ -22,6 +23,7 @@ from ._calls import (
     options_of,
     overridden,
     product,
+    tracing_state,
     transpose_bare,
 )
 from ._flags import torch_fp32_precision
@@ -85,6 +87,7 @@ def matmul(
             and b_dim >= 2
             and not is_dynamo_compiling()
             and not _compiler._is_compiling_flag
+            and tracing_state() is None
             and (a.dtype is not torch.float32 or not a.is_cuda or torch_fp32_precision() == "ieee")
             and forward_ad._current_level < 0
             and peek_interpreter_stack() is None
@@ -207,7 +210,7 @@ def transpose(
         raise _errors.not_a_tensor(a=a)
     if level is not None:
         _errors.refuse_level(level)
-    if is_compiling():
+    if is_recorded():
         if out is None:
             return ops.transpose.default(a, level=level, impl=kernel)
         _errors.refuse_gradient_into_out(a, out)
@@ -269,7 +272,7 @@ def add(
     _errors.refuse_tensor_scales(alpha=alpha)
     if level is not None:
         _errors.refuse_level(level)
-    if is_compiling():
+    if is_recorded():
         if out is None:
             return ops.add.default(a, b, alpha=alpha, level=level, impl=kernel)
         _errors.refuse_gradient_into_out(a, b, out)
@@ -320,7 +323,7 @@ def add_(
     if level is not None:
         _errors.refuse_level(level)
     wants_gradient = torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)
-    if is_compiling() and not wants_gradient:
+    if is_recorded() and not wants_gradient:
         ops.add_.default(a, b, alpha=alpha, level=level, impl=kernel)
         return a
     if wants_gradient or needs_function(a, b):
