@@ -2,8 +2,8 @@
 
 A call takes one of four ways, because each feature of torch has its price per call:
 
-- ``torch.compile``, ``torch.export`` and ``torch.jit.trace`` see ``torch.ops.fastgemm.gemm``, which has an autograd
-  formula and what ``torch.func`` transforms need (_transforms.py);
+- ``torch.compile``, ``torch.export`` and ``torch.jit.trace`` see ``torch.ops.fastgemm.gemm``, which has an
+  autograd formula and what ``torch.func`` transforms need (_transforms.py);
 - ``torch.func`` transforms, forward-mode AD and eager calls that need a gradient use an autograd.Function;
 - ``out=`` uses the out overload;
 - everything else, the common case, calls the bare op ``_gemm``.

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
-from torch.compiler import is_dynamo_compiling
+from torch.compiler import is_compiling, is_dynamo_compiling
 from torch.overrides import has_torch_function_variadic
 
 from . import _errors
@@ -323,10 +323,10 @@ def add_(
     if level is not None:
         _errors.refuse_level(level)
     wants_gradient = torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)
-    if is_recorded() and not wants_gradient:
+    if is_compiling() and not wants_gradient:
         ops.add_.default(a, b, alpha=alpha, level=level, impl=kernel)
         return a
-    if wants_gradient or needs_function(a, b):
+    if wants_gradient or tracing_state() is not None or needs_function(a, b):
         # copy_ records the change of `a` for autograd; the op itself would change it behind autograd's back.
         total = add(a, b, alpha=alpha, level=level, kernel=kernel)
         _errors.refuse_shape(a, total.shape)
