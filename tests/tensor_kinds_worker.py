@@ -233,19 +233,25 @@ def cases(kind: Kind, device: str) -> Iterator[tuple[str, Callable[..., Any], li
                 yield f"{name}, {rank}-D{', inference mode' * inference}", op, plain, inference
 
 
+# What torch says of calls that it has outside of every mode alone.
+OUTSIDE_OF_MODES = "INTERNAL ASSERT", "Named tensors are currently unsupported"
+
+
 def differences(device: str, kind: Kind, left_out: list[str]) -> dict[str, str]:
     """What differs, by case."""
     torch_has_none = device == "cuda" and kind is KINDS["int32"]  # products on a GPU, which fastgemm has
+    # Several members of a batch in one place, which a GPU writes in any order.
+    overlaps = device == "cuda" and kind in (KINDS["expanded"], KINDS["overlapping"])
     found = {}
     for name, op, plain, inference in cases(kind, device):
-        if name in left_out:
+        if name in left_out or (overlaps and name.startswith("x.")):
             continue
         with torch.inference_mode(inference):
             print(json.dumps({"torch alone": name}), flush=True)
             torchs = outcome(kind, op, plain, contextlib.nullcontext)
             print(json.dumps({"patched": name}), flush=True)
             result = outcome(kind, op, plain, fastgemm.patch)
-            broken = isinstance(result, Raised) and "INTERNAL ASSERT" in result.message
+            broken = isinstance(result, Raised) and any(text in result.message for text in OUTSIDE_OF_MODES)
             if broken and outcome(kind, op, plain, Idle) == result:
                 continue  # torch does not have this call inside any mode
         why = difference(result, torchs)

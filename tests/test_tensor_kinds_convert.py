@@ -197,8 +197,10 @@ def unoptimized():
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("layer", LAYERS)
 def test_inputs(layer, family, device):
+    # What is normalized is zero to within rounding, and becomes 300 times as large.
+    without = ("zero tensor",) if "encoder" in layer else ()
     with unoptimized():
-        different = differences(family, device, *pair(layer))
+        different = differences(family, device, *pair(layer), without)
     assert not different, "\n".join(different)
 
 
@@ -207,7 +209,7 @@ def test_inputs(layer, family, device):
 def test_inputs_without_gradients(layer, family, device):
     # In jvp torch gives what an autograd.Function returns a gradient under no_grad, too.
     with unoptimized(), torch.no_grad():
-        different = differences(family, device, *pair(layer), without=("in jvp",))
+        different = differences(family, device, *pair(layer), without=("in jvp", "zero tensor"))
     assert not different, "\n".join(different)
 
 

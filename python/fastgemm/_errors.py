@@ -77,6 +77,9 @@ def refuse_shape(out: Tensor, expected: torch.Size) -> None:
 
 def diagnose(error: Exception, **tensors: Tensor | None) -> None:
     """Raises a more telling exception than ``error`` if the arguments explain it; otherwise returns."""
+    refused = error.__cause__  # DTensor wraps what the fake kernels raise
+    if isinstance(refused, (ValueError, TypeError)) and str(refused).startswith("fastgemm"):
+        raise refused
     for name, t in tensors.items():
         if t is None and name not in ("a", "b"):
             continue
