@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -186,6 +187,22 @@ def separately(*arguments: str, **options) -> subprocess.CompletedProcess:
     return subprocess.run(
         command, env=environment, stderr=subprocess.PIPE, timeout=120, check=False, **options
     )
+
+
+def test_no_standard_output_at_all():
+    done = separately("--version", preexec_fn=lambda: os.close(1))
+    assert b"Traceback" not in done.stderr and done.returncode in (0, 1)
+
+
+def test_what_is_not_about_output_keeps_its_name(monkeypatch):
+    from fastgemm.cli import info
+
+    def fail() -> None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "/no/such/file")
+
+    monkeypatch.setattr(info, "build_info", fail)
+    with pytest.raises(FileNotFoundError):
+        main(["info"], standalone_mode=False)
 
 
 @needs_full

@@ -139,6 +139,18 @@ def test_a_decision_is_made_once(device):
     assert multiply_all() == len(sizes)
 
 
+@every_device
+def test_a_row_to_add_and_a_matrix_are_two_decisions(device):
+    """Libraries take the one and refuse the other, in turn."""
+    a, b = (torch.randn(64, 64).bfloat16() for _ in range(2))
+    tuning.clear_cache()
+    before = _introspect.decisions_made()
+    for _ in range(5):
+        fastgemm.gemm(a, b, a)
+        fastgemm.gemm(a, b, a[0])
+    assert _introspect.decisions_made() - before == 2
+
+
 def test_a_level_picks_its_own_rung():
     a, b = differ_by_bits()
     for level in range(1, 7):

@@ -192,3 +192,20 @@ def test_a_traced_call_keeps_its_gradients(ours, theirs, gradients):
         assert (got is None) == (right is None)
         if right is not None:
             torch.testing.assert_close(got, right, rtol=1e-3, atol=1e-3)
+
+
+def test_a_traced_call_is_checked_as_any_other():
+    a, out = torch.randn(4, 4), torch.empty(4, 4)
+    with torch.inference_mode():
+        fixed = torch.empty(4, 4)
+
+    def into(target):
+        return torch.jit.trace(lambda x: fastgemm.matmul(x, x, out=target), a, check_trace=False)
+
+    version = out._version
+    into(out)
+    assert out._version > version
+    with pytest.raises(RuntimeError, match="inference tensor"):
+        into(fixed)
+    with pytest.raises(TypeError, match="int64"):
+        torch.jit.trace(lambda x: fastgemm.matmul(x.long(), x.long()), a, check_trace=False)

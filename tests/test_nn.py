@@ -352,3 +352,12 @@ def test_convert_leaves_quantized_layers_alone(quantization, device):
     nn.convert(module)
     assert repr(module) == text
     assert torch.equal(module(x), expected)
+
+
+def test_unknown_choices_are_refused_whoever_computes():
+    half, numbers = torch.randn(3, 3).half(), torch.randn(3, 3, dtype=torch.complex64)
+    for x in (half, numbers):
+        with pytest.raises(ValueError, match="precision"):
+            nn.linear(x, x, precision="no such precision")
+        with pytest.raises(ValueError, match="kernel"):
+            nn.linear(x, x, kernel="no such kernel")

@@ -12,12 +12,14 @@ from test_isa import EXPECTED, run_python
 from vendor_rows import check_free_choice, check_row, library_rows
 
 CASES = 250
+HALF = torch.float16, torch.bfloat16
 ROWS = pytest.mark.parametrize(("device", "kernel", "dtype"), library_rows(), ids=row_id)
 
 
 @ROWS
 def test_random_products(kernel, dtype):
     taken = check_row(kernel, dtype, CASES)
+    assert taken > 0 or kernel not in ("torch", "cublaslt_1")
     # int8 products are refused wherever a library has no such layout, and cuBLASLt's later candidates may be none.
     assert taken > (0.2 if dtype != torch.int8 and kernel == "torch" else -1) * CASES
 
@@ -61,6 +63,25 @@ def test_sizes_of_one(kernel, dtype, flags):
                     check_gemm(*views, trans_a=trans_a, trans_b=trans_b, kernel=kernel)
                 except RuntimeError as refusal:
                     assert f"kernel '{kernel}' cannot run here: " in str(refusal)
+
+
+@pytest.mark.parametrize(
+    ("device", "kernel", "dtype"), [row for row in library_rows() if row[2] in HALF], ids=row_id
+)
+def test_a_sum_is_rounded_once(kernel, dtype):
+    """What is added almost cancels the product, so that a rounding of the product alone is all that is left."""
+    for m, n, k in [(64, 64, 64), (128, 1024, 256), (33, 40, 64), (64, 33, 33), (32, 1, 64), (1, 64, 64)]:
+        for batch in ((), (3,)):
+            a, b = random_tensor(*batch, m, k, dtype=dtype), random_tensor(*batch, k, n, dtype=dtype)
+            a[..., :] = a[..., :1, :]  # so that one row of c cancels every row of the product
+            product = (a.double() @ b.double()).to(dtype)
+            first = product[(0,) * len(batch)]
+            for c in (-product, -product[..., :1, :], -first[0], -first[:1, :1], -first[:, :1]):
+                for beta in (None, -1.0, 0.5):
+                    try:
+                        check_gemm(a, b, c, beta=beta, kernel=kernel)
+                    except RuntimeError as refusal:
+                        assert f"kernel '{kernel}' cannot run here: " in str(refusal)
 
 
 def test_poison_shows():

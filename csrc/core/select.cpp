@@ -220,12 +220,13 @@ Decision decide(const Problem& p, const TuningKey& key) {
 // decisions: of more problems than a model has.
 class Decisions {
  public:
-  const Decision* find(const TuningKey& key) {
-    if (const uint64_t now = tuning_version(); version_ != now) made_.clear(), version_ = now;
+  const Decision* find(const TuningKey& key, uint64_t version) {
+    if (version_ != version) made_.clear(), version_ = version;
     const auto it = made_.find(key);
     return it == made_.end() ? nullptr : &it->second;
   }
-  void keep(const TuningKey& key, const Decision& decision) {
+  void keep(const TuningKey& key, const Decision& decision, uint64_t version) {
+    if (version_ != version) return;  // measurements have changed since, in a call within this one
     if (made_.size() >= kMost) made_.clear();
     made_.insert_or_assign(key, decision);
   }
@@ -239,7 +240,8 @@ class Decisions {
 template <class Problem>
 const Kernel& fastest_known(const Problem& p, const TuningKey& key) {
   thread_local Decisions decisions;
-  if (const Decision* kept = decisions.find(key)) {
+  const uint64_t version = tuning_version();
+  if (const Decision* kept = decisions.find(key, version)) {
     // A key says nothing of leading dimensions, by which a kernel may reject another problem of the same key,
     // nor of the GPU, which another call may have changed.
     const Decision decision = *kept;  // to ask for flags may run Python code that multiplies, too
@@ -247,7 +249,7 @@ const Kernel& fastest_known(const Problem& p, const TuningKey& key) {
     if (kernel && can_run(*kernel, p, true)) return *kernel;
   }
   const Decision decision = decide(p, key);
-  if (decision.by_key) decisions.keep(key, decision);
+  if (decision.by_key) decisions.keep(key, decision, version);
   if (const Kernel* kernel = decision.kernel(key)) return *kernel;
   throw std::runtime_error("no kernel can run " + in_words(key) + " here");
 }

@@ -75,7 +75,7 @@ size_t TuningKeyHash::operator()(const TuningKey& k) const {
   mix(uint64_t(k.op) | uint64_t(k.device) << 4 | uint64_t(k.type) << 8 | uint64_t(k.out_type) << 12 |
       uint64_t(k.precision) << 16 | uint64_t(k.a_transposed) << 20 | uint64_t(k.b_transposed) << 21 |
       uint64_t(k.accumulates) << 22 | uint64_t(k.alignment.inputs) << 23 | uint64_t(k.alignment.out) << 24 |
-      uint64_t(k.threads) << 32);
+      uint64_t(k.adds_row) << 25 | uint64_t(k.threads) << 32);
   mix(k.gpu), mix(uint64_t(k.batch)), mix(uint64_t(k.m)), mix(uint64_t(k.n)), mix(uint64_t(k.k));
   return h;
 }
@@ -92,6 +92,7 @@ TuningKey tuning_key(const GemmProblem& p, Device device, int threads) {
   k.a_transposed = p.a.col_stride != 1 && p.a.row_stride == 1;
   k.b_transposed = p.b.col_stride != 1 && p.b.row_stride == 1;
   k.accumulates = p.alpha != 1.0 || p.beta != 0.0;
+  k.adds_row = p.beta != 0.0 && p.c.row_stride == 0 && p.c.batch_stride == 0;
   k.batch = p.batch, k.m = p.m, k.n = p.n, k.k = p.k;
   if (device == Device::cuda) k.alignment = alignment_of(p);
   return k;
@@ -149,8 +150,8 @@ Candidates measured_candidates(const TuningKey& key) {
 }
 
 namespace {
-TuningKey of_any_alignment(TuningKey key) {
-  key.alignment = {};
+TuningKey as_remembered(TuningKey key) {
+  key.alignment = {}, key.adds_row = false;
   return key;
 }
 }  // namespace
@@ -159,13 +160,13 @@ void remember(const TuningKey& key, std::string_view kernel) {
   const Kernel* row = find_row(key.op, key.device, kernel);
   if (!row) return;  // a file written by another version may name a kernel that is gone
   std::unique_lock lock(memory().mutex);
-  memory().kernels[of_any_alignment(key)] = row;
+  memory().kernels[as_remembered(key)] = row;
   ++version;
 }
 
 const Kernel* remembered(const TuningKey& key) {
   std::shared_lock lock(memory().mutex);
-  const auto it = memory().kernels.find(of_any_alignment(key));
+  const auto it = memory().kernels.find(as_remembered(key));
   return it == memory().kernels.end() ? nullptr : it->second;
 }
 

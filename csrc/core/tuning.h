@@ -32,6 +32,7 @@ struct TuningKey {
   uint64_t gpu = 0;                                 // which GPU: gpu_number() of its name; 0 on a CPU
   int64_t batch = 1, m = 0, n = 0, k = 0;           // transpose, add: m = rows, n = cols, k = 0
   Alignment alignment;                              // gemm on a GPU
+  bool adds_row = false;                            // c is one row, which libraries take in another way
 
   bool operator==(const TuningKey&) const = default;
 };

@@ -112,8 +112,7 @@ Types types_of(const GemmProblem& p) {
 // Whether c is one row, added to every row of the result: cuBLASLt's epilogue adds it, which costs no pass
 // over a matrix of the result's size. It has none for float64 and integers, and may not write what it reads.
 bool is_bias(const GemmProblem& p) {
-  const bool row = p.c.row_stride == 0 && p.c.batch_stride == 0 && (p.c.col_stride == 1 || p.n == 1);
-  return p.beta == 1.0 && row && p.c.data != p.out.data && p.type != DType::f64 && !is_integer(p.type);
+  return is_bias_row(p) && p.c.data != p.out.data && p.type != DType::f64 && !is_integer(p.type);
 }
 
 // Everything that the choice of an algorithm depends on.

@@ -18,6 +18,11 @@ const char* cublaslt_unavailable();
 // cuBLAS reads int8 matrices in words of 4 bytes, of whatever size their rows are.
 inline bool starts_at_word(const ConstMatrix& m) { return reinterpret_cast<uintptr_t>(m.data) % 4 == 0; }
 
+// Whether c is one contiguous row, which the epilogues of libraries add to every row of the result.
+inline bool is_bias_row(const GemmProblem& p) {
+  return p.beta == 1.0 && p.c.row_stride == 0 && p.c.batch_stride == 0 && (p.c.col_stride == 1 || p.n == 1);
+}
+
 // Seen with cuBLAS 13.1: a product of 16-bit types is rounded before its epilogue adds a bias row where rows
 // do not all start at multiples of 16 bytes (107 of 224 such sizes in bfloat16, none of 640 others).
 inline constexpr const char* kRoundsBeforeBias =

@@ -43,8 +43,8 @@ bool in_words(const ConstMatrix& m) {
 // the product of 16-bit types is rounded before that is added.
 const char* half_rejects(const GemmProblem& p) {
   if (p.beta == 0.0 || (p.type != DType::f16 && p.type != DType::bf16)) return nullptr;
-  const bool row = p.c.row_stride == 0 && p.c.batch_stride == 0;
-  if (!row) return "torch's 16-bit product is rounded before a matrix is added";
+  const bool bias = is_bias_row(p) && p.c.col_stride == 1 && p.batch == 1;  // all others torch expands
+  if (!bias) return "torch's 16-bit product is rounded before a matrix is added";
   return rounds_before_bias(p) ? kRoundsBeforeBias : nullptr;
 }
 

@@ -194,8 +194,9 @@ PYBIND11_MODULE(_introspect, m) {
         "Name of the kernel that a level, by default level=None, picks for a tuning key.");
   m.def("decisions_made", &decisions_made,
         "How often this thread had to find the fastest known kernel anew.");
-  m.def("last_gemm_kernel", &torch_ops::last_gemm_kernel,
-        "The kernel that this thread's last product ran; empty where there was nothing to multiply.");
+  m.def("take_last_gemm_kernel", &torch_ops::take_last_gemm_kernel,
+        "The kernel that this thread's last product ran, once; empty when asked again, or if nothing was "
+        "multiplied.");
   m.def(
       "gemm_key",
       [](const std::string& device, int threads, LayoutTuple a, LayoutTuple b,

@@ -1,6 +1,8 @@
 #include "torch/asked.h"
 
 #include <algorithm>
+#include <stdexcept>
+#include <string>
 
 #include "torch/gemm_plan.h"
 
@@ -11,6 +13,10 @@ namespace {
 constexpr uintptr_t kAllocated = 512;
 
 View view_of(const Layout& layout, int32_t dtype) {
+  const size_t dim = layout.sizes.size();
+  if (dim < 2 || dim > size_t(kMaxDims) || layout.strides.size() != dim)
+    throw std::invalid_argument("a product takes operands of 2 to " + std::to_string(kMaxDims) +
+                                " dimensions");
   View v;
   v.data = reinterpret_cast<void*>(layout.address);
   v.sizes = layout.sizes.data(), v.strides = layout.strides.data();

@@ -22,8 +22,8 @@ struct Layout {
 GemmProblem problem_of(const Layout& a, const Layout& b, DType type);
 TransposeProblem problem_of(const Layout& a, DType width);
 
-// The kernel that this thread's last product ran, of a batch that of its last member; empty where none had
-// to.
-std::string_view last_gemm_kernel();
+// The kernel that this thread's last product ran, of a batch that of its last member, once: empty when asked
+// again, and where there was nothing to multiply.
+std::string_view take_last_gemm_kernel();
 
 }  // namespace fastgemm::torch_ops

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
+#include <utility>
 
 #include "core/select.h"
 #include "torch/asked.h"
@@ -126,8 +127,9 @@ void run(const Gemm& g, const Choice& choice, OpContext& context, Device device,
     p.c.data = advance(whole.c.data, offset[2], p.out_type);
     p.out.data = advance(whole.out.data, offset[3], p.out_type);
     context.start_over();
-    // further members of the batch may be aligned otherwise
-    if (outer > 0 && kernel->rejects && kernel->rejects(p)) kernel = &select(p, device, threads, choice);
+    // Further members of the batch may be aligned otherwise.
+    const bool first = p.a.data == whole.a.data && p.b.data == whole.b.data && p.out.data == whole.out.data;
+    if (!first && kernel->rejects && kernel->rejects(p)) kernel = &select(p, device, threads, choice);
     kernel = &launch(*kernel, p, choice, context, device, threads);
   });
 }
@@ -192,7 +194,7 @@ Tensor gemm_into(const Arguments& args, const Tensor* given) {
 
 }  // namespace
 
-std::string_view last_gemm_kernel() { return last_kernel; }
+std::string_view take_last_gemm_kernel() { return std::exchange(last_kernel, {}); }
 
 void gemm(StableIValue* stack, uint64_t, uint64_t) {
   const Arguments args{StackReader(stack)};

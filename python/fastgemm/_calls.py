@@ -46,11 +46,6 @@ def overridden(function: Callable[..., Tensor], tensors: tuple[Any, ...], *given
     )
 
 
-def is_recorded() -> bool:
-    """Whether a call becomes part of a graph, whose ops have gradients, wanted now or not."""
-    return is_compiling() or tracing_state() is not None
-
-
 def needs_function(a: Tensor, b: Tensor, c: Tensor | None = None) -> bool:
     """Whether this eager call must go through an autograd.Function."""
     if torch.is_grad_enabled() and (
@@ -68,7 +63,7 @@ def functionalizes() -> bool:
 
 def product(a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, options: dict[str, Any]) -> Tensor:
     """Runs a product; ``options`` holds the schema's keyword arguments that differ from their defaults."""
-    if is_recorded():
+    if is_compiling():
         if out is None:
             return ops.gemm.default(a, b, c, **options)
         _errors.refuse_gradient_into_out(a, b, c, out)
@@ -82,6 +77,8 @@ def product(a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, options:
             ops.gemm.out(a, b, c, **options, out=out)
             increment_version((out,))
             return out
+        if tracing_state() is not None:
+            return ops.gemm.default(a, b, c, **options)
         if needs_function(a, b, c):
             if functionalizes():
                 return ops.gemm.default(a, b, c, **options)

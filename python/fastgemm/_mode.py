@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from . import _errors, _flags
 from ._calls import gemm_bare, matmul_bare
 from ._flags import has_names, torch_fp32_precision
-from ._introspect import last_gemm_kernel
+from ._introspect import take_last_gemm_kernel
 from ._routed import Count, Routed
 
 try:  # what torch._dynamo.eval_frame.skip_code calls, without importing torch._dynamo, which takes 1 s
@@ -203,10 +203,10 @@ def _route(mode: Mode, func: Any, a: Tensor, b: Tensor, scales: Keywords) -> _Ro
 
 def _add(routed: Routed, route: _Route) -> None:
     """Counts a product that was just computed."""
-    kernel = last_gemm_kernel()
+    kernel = take_last_gemm_kernel()
     count = route.counts.get(kernel)
     if count is None:
-        count = route.counts[kernel] = routed._count_of(route.op, kernel or "none: nothing to multiply")
+        count = route.counts[kernel] = routed._count_of(route.op, kernel or "none: nothing was multiplied")
     routed._add(count)
 
 

@@ -47,6 +47,7 @@ class _LeftUnquantized:
         return layer.__dict__["qconfig"]
 
     def __set__(self, layer: Linear, value: Any) -> None:
+        # None, too, which is what it assigns to layers of types that it does not know.
         warnings.warn(
             "torch.ao.quantization goes by the exact type of a layer and leaves a fastgemm.nn.Linear in its type; "
             "call fastgemm.nn.revert(model) before",
@@ -155,8 +156,10 @@ def linear(
     if tracing_state() is not None:
         return _traced(input, weight, bias, level, kernel, precision)
     if not _takes(input, weight, bias):
+        check_product_choice(level, kernel, precision)
         return functional.linear(input, weight, bias)
     if precision is not None and (input.dtype is not torch.float32 or weight.dtype is not torch.float32):
+        check_product_choice(None, None, precision)
         precision = None
     options = options_of(input, level, kernel, precision, None, None)
     options["trans_b"] = True
@@ -251,7 +254,9 @@ def _linear_in_script(
     """:func:`linear` in TorchScript, for inputs of any rank. What needs a cast by autocast is left to torch."""
     dtype, dense = weight.dtype, input.layout == torch.strided and weight.layout == torch.strided
     known = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int32]
-    if not dense or input.is_nested or input.dtype != dtype or dtype not in known or input.dim() == 0:
+    alike = input.dtype == dtype and (bias is None or (bias.dtype == dtype and bias.dim() == 1))
+    placed = (input.is_cpu or input.is_cuda) and input.dim() > 0 and weight.dim() == 2
+    if not dense or input.is_nested or not alike or not placed or dtype not in known:
         return functional.linear(input, weight, bias)
     if dtype != torch.float32:
         precision = None

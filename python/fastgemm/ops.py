@@ -15,7 +15,6 @@ from ._calls import (
     add_bare,
     functionalizes,
     increment_version,
-    is_recorded,
     matmul_bare,
     named,
     needs_function,
@@ -210,7 +209,7 @@ def transpose(
         raise _errors.not_a_tensor(a=a)
     if level is not None:
         _errors.refuse_level(level)
-    if is_recorded():
+    if is_compiling():
         if out is None:
             return ops.transpose.default(a, level=level, impl=kernel)
         _errors.refuse_gradient_into_out(a, out)
@@ -224,6 +223,8 @@ def transpose(
             ops.transpose.out(a, level=level, impl=kernel, out=out)
             increment_version((out,))
             return out
+        if tracing_state() is not None:
+            return ops.transpose.default(a, level=level, impl=kernel)
         if needs_function(a, a):
             if functionalizes():
                 return ops.transpose.default(a, level=level, impl=kernel)
@@ -272,7 +273,7 @@ def add(
     _errors.refuse_tensor_scales(alpha=alpha)
     if level is not None:
         _errors.refuse_level(level)
-    if is_recorded():
+    if is_compiling():
         if out is None:
             return ops.add.default(a, b, alpha=alpha, level=level, impl=kernel)
         _errors.refuse_gradient_into_out(a, b, out)
@@ -286,6 +287,8 @@ def add(
             ops.add.out(a, b, alpha=alpha, level=level, impl=kernel, out=out)
             increment_version((out,))
             return out
+        if tracing_state() is not None:
+            return ops.add.default(a, b, alpha=alpha, level=level, impl=kernel)
         if needs_function(a, b):
             if functionalizes():
                 return ops.add.default(a, b, alpha=alpha, level=level, impl=kernel)

@@ -16,6 +16,9 @@ from .explain import explain
 from .info import info
 from .ladder import ladder
 
+# Why output cannot be written: the disk is full, nobody reads it, the device fails, it was closed.
+_OF_OUTPUT = errno.ENOSPC, errno.EPIPE, errno.EIO, errno.EBADF
+
 
 class _Commands(click.Group):
     def main(self, *arguments: Any, **options: Any) -> Any:
@@ -26,8 +29,11 @@ class _Commands(click.Group):
             try:
                 return super().main(*arguments, **options)
             finally:
-                sys.stdout.flush()
+                if sys.stdout is not None:  # it may have been closed before the program began
+                    sys.stdout.flush()
         except OSError as error:
+            if error.filename is not None or error.errno not in _OF_OUTPUT:
+                raise
             _discard_output()
             if error.errno != errno.EPIPE:  # the reader of a pipe has seen enough
                 click.echo(f"Error: cannot write stdout: {error.strerror or error}", err=True)
