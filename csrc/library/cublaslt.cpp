@@ -123,6 +123,14 @@ int64_t alignment_of(const void* p) {  // the heuristics look at no more than 25
   return address == 0 ? 256 : int64_t(std::min<uintptr_t>(address & (~address + 1), 256));
 }
 
+// Of every member of a batch, each of which starts where the one before it does plus the batch's stride: one
+// row of 24 elements every 25, say.
+template <class M>
+uint32_t member_alignment(const M& m, DType type, int64_t batch) {
+  const int64_t first = alignment_of(m.data), step = batch > 1 ? m.batch_stride * element_size(type) : 0;
+  return uint32_t(step == 0 ? first : std::min(first, alignment_of(reinterpret_cast<const void*>(step))));
+}
+
 Key key_of(const GemmProblem& p) {
   return {current_cuda_device(),
           int64_t(p.type) | int64_t(p.out_type) << 8 | int64_t(p.precision) << 16 |
@@ -260,11 +268,13 @@ class Plan {
     set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kWorkspace});
     // Partial sums stay in the compute type, so that a result is rounded once.
     set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
-    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, uint32_t(alignment_of(p.b.data)));
-    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, uint32_t(alignment_of(p.a.data)));
+    const uint32_t out = member_alignment(p.out, p.out_type, p.batch);
+    const bool reads_c = p.beta != 0 && !bias_;
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, member_alignment(p.b, p.type, p.batch));
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, member_alignment(p.a, p.type, p.batch));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
-        uint32_t(p.beta != 0 && !bias_ ? alignment_of(p.c.data) : alignment_of(p.out.data)));
-    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, uint32_t(alignment_of(p.out.data)));
+        reads_c ? member_alignment(p.c, p.out_type, p.batch) : out);
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, out);
     found_.resize(kCublasLtCandidates);
     int count = 0;
     const cublasStatus_t status = lt().heuristic(handle_of(current_cuda_device()), desc_, b_, a_, c_, out_,
