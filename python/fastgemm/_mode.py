@@ -19,7 +19,7 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import _errors, _flags
-from ._calls import gemm_bare, matmul_bare
+from ._calls import DENSE, PLAIN, SAME_TYPE, gemm_bare, matmul_bare
 from ._flags import has_names, torch_fp32_precision
 from ._introspect import take_last_gemm_kernel
 from ._routed import Count, Routed
@@ -41,11 +41,6 @@ def hide_from_dynamo(*functions: Any) -> None:
 aten = torch.ops.aten
 _gemm_out = torch.ops.fastgemm.gemm.out._op
 
-# Types whose products torch computes in the same type, as fastgemm does. int8 is none of them: torch wraps its
-# products to int8.
-_SAME_TYPE = frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int32})
-_PLAIN = frozenset({Tensor, torch.nn.Parameter})
-_DENSE = torch.strided
 _COMPOSITE = DispatchKey.CompositeImplicitAutograd
 _CONJUGATE, _NEGATIVE, _ZERO = DispatchKey.Conjugate, DispatchKey.Negative, DispatchKey.ZeroTensor
 
@@ -144,11 +139,11 @@ def _product(
     out again.
     """
     a, b = operands
-    if type(a) not in _PLAIN or type(b) not in _PLAIN:
-        odd = a if type(a) not in _PLAIN else b
+    if type(a) not in PLAIN or type(b) not in PLAIN:
+        odd = a if type(a) not in PLAIN else b
         return mode.pass_on(func, args, kwargs, f"a tensor of type {type(odd).__name__}")
-    if a.layout is not _DENSE or b.layout is not _DENSE:
-        odd = a if a.layout is not _DENSE else b
+    if a.layout is not DENSE or b.layout is not DENSE:
+        odd = a if a.layout is not DENSE else b
         return mode.pass_on(func, args, kwargs, f"layout {str(odd.layout).removeprefix('torch.')}")
     try:
         flags = _flags.of_products(a.dtype, a.is_cuda)
@@ -192,7 +187,7 @@ def _route(mode: Mode, func: Any, a: Tensor, b: Tensor, scales: Keywords) -> _Ro
     for x in (a, b):
         if x.device.type not in ("cpu", "cuda"):
             return f"a tensor on {x.device.type}"
-        if x.dtype not in _SAME_TYPE:
+        if x.dtype not in SAME_TYPE:
             return f"dtype {str(x.dtype).removeprefix('torch.')}"
         if x.dim() != rank:
             return f"a tensor of {x.dim()} dimensions"  # torch says what is wrong with it
@@ -213,7 +208,7 @@ def _add(routed: Routed, route: _Route) -> None:
 def _refusal(error: Exception, *tensors: Tensor | None) -> str | None:
     """Why fastgemm does not take a call, in words; None: it took it and failed."""
     for x in tensors:
-        if x is not None and x.layout is not _DENSE:
+        if x is not None and x.layout is not DENSE:
             return f"layout {str(x.layout).removeprefix('torch.')}"
         if x is not None and x.is_nested:
             return "a nested tensor"
@@ -243,7 +238,7 @@ def _onto_c(mode: Mode, func: Any, args: Arguments, kwargs: Keywords) -> Any:
 
 def _scaled(mode: Mode, func: Any, args: Arguments, kwargs: Keywords, out: Tensor | None) -> Any:
     c, a, b = args
-    if type(c) not in _PLAIN:
+    if type(c) not in PLAIN:
         return mode.pass_on(func, args, kwargs, f"a tensor of type {type(c).__name__}")
     if not kwargs:
         return _product(mode, func, args, kwargs, (a, b), c, out, ())
@@ -283,7 +278,7 @@ def _composite(mode: Mode, func: Any, args: Arguments, kwargs: Keywords) -> Any:
 def _is_dense(argument: Any) -> bool:
     """Whether the tensors of an argument, if it has any, are plain memory with strides (and without names)."""
     if isinstance(argument, Tensor):
-        plain = type(argument) in _PLAIN and argument.layout is _DENSE
+        plain = type(argument) in PLAIN and argument.layout is DENSE
         return plain and not (argument.is_nested or argument.is_quantized or has_names(argument))
     return not isinstance(argument, (list, tuple)) or all(map(_is_dense, argument))
 

@@ -14,18 +14,12 @@ from torch.nn import functional
 from torch.overrides import has_torch_function_variadic
 
 from . import _autocast
-from ._calls import options_of, overridden, product, tracing_state
+from ._calls import DENSE, PLAIN, SAME_TYPE, options_of, overridden, product, tracing_state
 from ._flags import has_names
 from .table import check_product_choice
 
 __all__ = ["Linear", "convert", "linear", "revert"]
 
-
-# Types whose products torch computes in the same type, as fastgemm does. int8 is none of them: torch wraps its
-# products to int8.
-_SAME_TYPE = frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int32})
-_DENSE = torch.strided
-_PLAIN = frozenset({Tensor, torch.nn.Parameter})
 _IGNORED = torch._C._disabled_torch_function_impl
 # Subclasses that hand fastgemm's ops on to their own rules, or to the tensors inside.
 _KNOW_THE_OPS = frozenset(
@@ -182,16 +176,16 @@ def _takes(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     alike = isinstance(input, Tensor) and input.dtype is dtype and (bias is None or bias.dtype is dtype)
     return (
         (alike or _cast_alike(input, weight, bias))
-        and dtype in _SAME_TYPE
-        and input.layout is _DENSE
-        and weight.layout is _DENSE
+        and dtype in SAME_TYPE
+        and input.layout is DENSE
+        and weight.layout is DENSE
         and not input.is_nested
         and (input.is_cpu or input.is_cuda or (input.is_meta and weight.is_meta))
         and input.dim() > 0
         and weight.dim() == 2
         and (bias is None or bias.dim() == 1)
         and (type(input) is Tensor or _knows_the_ops(type(input)))
-        and (type(weight) in _PLAIN or _knows_the_ops(type(weight)))
+        and (type(weight) in PLAIN or _knows_the_ops(type(weight)))
         and not _is_named(input, weight, bias)
     )
 

@@ -141,7 +141,8 @@ def gemm(
         b: ``(..., K, N)``, or ``(..., N, K)`` with ``trans_b``.
         c: added to the product; the shape of the result, or one that broadcasts to it. Its dtype is that of
             the result.
-        alpha: scale of the product; a whole number for integer operands. With 0, ``a`` and ``b`` are never read.
+        alpha: scale of the product; a whole number for integer operands. With 0, ``a`` and ``b`` are not read, as
+            if K were 0.
         beta: scale of ``c``; 1 when ``c`` is given, else 0. With 0, ``c`` is never read.
         trans_a: use the transpose of the last two dimensions of ``a``.
         trans_b: use the transpose of the last two dimensions of ``b``.
