@@ -7,6 +7,7 @@
 #include <optional>
 #include <tuple>
 
+#include "core/asked.h"
 #include "core/budget.h"
 #include "core/build_info.h"
 #include "core/select.h"
@@ -15,7 +16,6 @@
 #include "cpu/peak/peak.h"
 #include "cuda/available.h"
 #include "library/rows.h"
-#include "torch/asked.h"
 
 namespace py = pybind11;
 using namespace fastgemm;

@@ -1,4 +1,4 @@
-#include "torch/asked.h"
+#include "core/asked.h"
 
 #include <algorithm>
 #include <stdexcept>

@@ -5,8 +5,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "core/asked.h"
 #include "core/select.h"
-#include "torch/asked.h"
 #include "torch/context.h"
 #include "torch/gemm_plan.h"
 #include "torch/kernel_range.h"
