@@ -131,8 +131,8 @@ const Kernel& by_name(const Problem& p, const TuningKey& key, const Choice& choi
       throw std::invalid_argument("kernel '" + name + "' is of level " + std::to_string(k.level) + ", not " +
                                   std::to_string(choice.level));
     if (const std::string why = obstacle(k, p); !why.empty())
-      throw std::runtime_error("kernel '" + name + "' cannot run here: " + why + " (" + in_words(key) +
-                               "; levels that can: " + levels_that_can(p, key) + ")");
+      throw CannotRun("kernel '" + name + "' cannot run here: " + why + " (" + in_words(key) +
+                      "; levels that can: " + levels_that_can(p, key) + ")");
     return k;
   }
   throw std::invalid_argument("unknown kernel '" + std::string(choice.kernel) + "' for " +
@@ -155,8 +155,8 @@ const Kernel& by_level(const Problem& p, const TuningKey& key, int level) {
     reasons = key.device == Device::simt && level == kLevels
                   ? "it is a library, which the simulator does not run"
                   : "there is no such rung";
-  throw std::runtime_error("level " + std::to_string(level) + " cannot run " + in_words(key) + ": " +
-                           reasons + ". Levels that can: " + levels_that_can(p, key));
+  throw CannotRun("level " + std::to_string(level) + " cannot run " + in_words(key) + ": " + reasons +
+                  ". Levels that can: " + levels_that_can(p, key));
 }
 
 // A choice, null where there is none, and whether it is the one of the key: not when what the key names
@@ -188,25 +188,20 @@ Chosen choose(const Problem& p, const TuningKey& key, const Candidates& measured
   return {highest, by_key};
 }
 
-// What is chosen for a key under either state of the framework's flags. To ask for them takes the
-// interpreter's lock, so that it is done only where they decide.
-struct Decision {
-  std::array<const Kernel*, 2> by_flags{};  // [1]: they allow the framework's product
+// That of a key, if it is: not when what the key names rejects this very problem.
+struct KeyDecision : Decision {
   bool by_key = true;
 
-  const Kernel* kernel(const TuningKey& key) const {
-    if (by_flags[0] == by_flags[1]) return by_flags[0];
-    return by_flags[framework_computes(key.device, key.type, key.precision)];
-  }
+  const Kernel* of(const TuningKey& key) const { return kernel(key.device, key.type, key.precision); }
 };
 
 thread_local uint64_t decisions_count = 0;
 
 template <class Problem>
-Decision decide(const Problem& p, const TuningKey& key) {
+KeyDecision find_fastest(const Problem& p, const TuningKey& key) {
   ++decisions_count;
   const Candidates measured = measured_candidates(key);
-  Decision made;
+  KeyDecision made;
   for (const bool flags_allow : {false, true}) {
     const Chosen chosen = choose(p, key, measured, flags_allow);
     made.by_flags[flags_allow] = chosen.kernel;
@@ -220,12 +215,12 @@ Decision decide(const Problem& p, const TuningKey& key) {
 // decisions: of more problems than a model has.
 class Decisions {
  public:
-  const Decision* find(const TuningKey& key, uint64_t version) {
+  const KeyDecision* find(const TuningKey& key, uint64_t version) {
     if (version_ != version) made_.clear(), version_ = version;
     const auto it = made_.find(key);
     return it == made_.end() ? nullptr : &it->second;
   }
-  void keep(const TuningKey& key, const Decision& decision, uint64_t version) {
+  void keep(const TuningKey& key, const KeyDecision& decision, uint64_t version) {
     if (version_ != version) return;  // measurements have changed since, in a call within this one
     if (made_.size() >= kMost) made_.clear();
     made_.insert_or_assign(key, decision);
@@ -233,25 +228,29 @@ class Decisions {
 
  private:
   static constexpr size_t kMost = 4096;
-  std::unordered_map<TuningKey, Decision, TuningKeyHash> made_;
+  std::unordered_map<TuningKey, KeyDecision, TuningKeyHash> made_;
   uint64_t version_ = 0;
 };
 
+CannotRun none_can_run(const TuningKey& key) {
+  return CannotRun("no kernel can run " + in_words(key) + " here");
+}
+
 template <class Problem>
-const Kernel& fastest_known(const Problem& p, const TuningKey& key) {
+Decision fastest_known(const Problem& p, const TuningKey& key) {
   thread_local Decisions decisions;
   const uint64_t version = tuning_version();
-  if (const Decision* kept = decisions.find(key, version)) {
+  if (const KeyDecision* kept = decisions.find(key, version)) {
     // A key says nothing of leading dimensions, by which a kernel may reject another problem of the same key,
     // nor of the GPU, which another call may have changed.
-    const Decision decision = *kept;  // to ask for flags may run Python code that multiplies, too
-    const Kernel* kernel = decision.kernel(key);
-    if (kernel && can_run(*kernel, p, true)) return *kernel;
+    const KeyDecision decision = *kept;  // to ask for flags may run Python code that multiplies, too
+    const Kernel* kernel = decision.of(key);
+    if (kernel && can_run(*kernel, p, true)) return decision;
   }
-  const Decision decision = decide(p, key);
+  const KeyDecision decision = find_fastest(p, key);
   if (decision.by_key) decisions.keep(key, decision, version);
-  if (const Kernel* kernel = decision.kernel(key)) return *kernel;
-  throw std::runtime_error("no kernel can run " + in_words(key) + " here");
+  if (!decision.of(key)) throw none_can_run(key);
+  return decision;
 }
 
 // Whether level 7 exists for this op; elementwise addition has no library rung.
@@ -262,13 +261,24 @@ bool has_library(const TuningKey& key) {
 }
 
 template <class Problem>
-const Kernel& select_any(const Problem& p, Device device, int threads, const Choice& choice) {
+Decision decide_any(const Problem& p, Device device, int threads, const Choice& choice) {
   if (choice.level < 0 || choice.level > kLevels)
     throw std::invalid_argument("level must be 1 to 7 or None, got " + std::to_string(choice.level));
   const TuningKey key = tuning_key(p, device, threads);
-  if (!choice.kernel.empty()) return by_name(p, key, choice);
+  const auto only = [&](const Kernel& k) {
+    return Decision{{&k, &k}, !is_framework(k) || !depends_on_flags(k.op, k.device, key.type)};
+  };
+  if (!choice.kernel.empty()) return only(by_name(p, key, choice));
   const bool any_level = choice.level == 0 || (choice.level == kLevels && has_library(key));
-  return any_level ? fastest_known(p, key) : by_level(p, key, choice.level);
+  return any_level ? fastest_known(p, key) : only(by_level(p, key, choice.level));
+}
+
+template <class Problem>
+const Kernel& select_any(const Problem& p, Device device, int threads, const Choice& choice) {
+  const TuningKey key = tuning_key(p, device, threads);
+  const Kernel* kernel = decide_any(p, device, threads, choice).kernel(device, key.type, key.precision);
+  if (!kernel) throw none_can_run(key);
+  return *kernel;
 }
 
 size_t edit_distance(std::string_view a, std::string_view b) {
@@ -288,6 +298,14 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
+const Kernel* Decision::kernel(Device device, DType type, Precision precision) const {
+  if (by_flags[0] == by_flags[1]) return by_flags[0];
+  return by_flags[framework_computes(device, type, precision)];
+}
+
+Decision decide(const GemmProblem& p, Device d, int threads, const Choice& c) {
+  return decide_any(p, d, threads, c);
+}
 const Kernel& select(const GemmProblem& p, Device d, int threads, const Choice& c) {
   return select_any(p, d, threads, c);
 }

@@ -1,6 +1,8 @@
 // Choosing a kernel: by name, by level, or the fastest known.
 #pragma once
 
+#include <array>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 
@@ -16,13 +18,32 @@ struct Choice {
   std::string_view kernel;
 };
 
+// A level or kernel that was asked for does not take a problem, or does not run here; the text says why and
+// what can.
+struct CannotRun : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 // Returns a kernel that can run this problem here. Throws std::invalid_argument (a level outside 1..7, an
-// unknown kernel, a kernel that is not of the level) or std::runtime_error (cannot run here; says why and
-// what can). Level 7, where the op has it, and "none given" mean the fastest
-// known (where the op has a level 7).
+// unknown kernel, a kernel that is not of the level) or CannotRun. Level 7, where the op has it, and "none
+// given" mean the fastest known (where the op has a level 7).
 const Kernel& select(const GemmProblem&, Device, int threads, const Choice&);
 const Kernel& select(const TransposeProblem&, Device, int threads, const Choice&);
 const Kernel& select(const AddProblem&, Device, int threads, const Choice&);
+
+// A choice for callers that keep it for a problem of just these sizes, strides, alignments and types, for as
+// long as tuning_version() stays.
+class Decision {
+ public:
+  // The row, null where none can run. Asks for the framework's flags where they decide: to ask for them may
+  // take the interpreter's lock.
+  const Kernel* kernel(Device, DType, Precision) const;
+
+  std::array<const Kernel*, 2> by_flags{};  // [1]: they allow the framework's product
+  bool keeps = true;                        // false: it was made for the flags of the moment
+};
+// Throws as select() does.
+Decision decide(const GemmProblem&, Device, int threads, const Choice&);
 
 // How often this thread had to find out what is the fastest known, and could not take what it had found
 // before.

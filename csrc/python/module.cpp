@@ -10,6 +10,7 @@
 #include "core/asked.h"
 #include "core/budget.h"
 #include "core/build_info.h"
+#include "core/patch.h"
 #include "core/select.h"
 #include "core/static_tables.h"
 #include "core/tuning.h"
@@ -173,10 +174,64 @@ bool ask_probe(Device device, DType type, Precision precision) {
   return yes != 0;
 }
 
+using Frame = std::shared_ptr<const PatchFrame>;
+
+Frame make_frame(int level, std::string kernel, const std::optional<std::string>& precision,
+                 std::shared_ptr<Counts> counts, const py::object& outer) {
+  auto frame = std::make_shared<PatchFrame>();
+  frame->level = level, frame->kernel = std::move(kernel), frame->counts = std::move(counts);
+  if (precision) frame->precision = parse<Precision>(*precision, 5, "precision");
+  if (!outer.is_none()) frame->outer = *py::reinterpret_borrow<py::capsule>(outer).get_pointer<Frame>();
+  return frame;
+}
+
+// What stands in the slot of torch's thread-local state, and holds a frame alive.
+py::capsule capsule_of(Frame frame) {
+  return py::capsule(new Frame(std::move(frame)), kPatchSlot, [](PyObject* capsule) {
+    delete static_cast<Frame*>(PyCapsule_GetPointer(capsule, kPatchSlot));
+  });
+}
+
+void define_patches(py::module_& m) {
+  m.attr("PATCH_SLOT") = kPatchSlot;
+  py::class_<Counts, std::shared_ptr<Counts>>(m, "Counts")
+      .def(py::init<>())
+      .def(
+          "add",
+          [](Counts& c, bool routed, std::string_view op, std::string_view by, uint64_t n) {
+            c.add(routed ? Counts::What::routed : Counts::What::passed_on, op, by, n);
+          },
+          py::arg("routed"), py::arg("op"), py::arg("by"), py::arg("calls") = 1)
+      .def("rows", [](const Counts& c, bool routed) {
+        py::dict rows;
+        for (const auto& [op, by] : c.rows(routed ? Counts::What::routed : Counts::What::passed_on))
+          for (const auto& [name, calls] : by) rows[py::make_tuple(op, name)] = calls;
+        return rows;
+      });
+  m.def(
+      "patch_frame",
+      [](int level, std::string kernel, const std::optional<std::string>& precision,
+         std::shared_ptr<Counts> counts, const py::object& outer) {
+        return capsule_of(make_frame(level, std::move(kernel), precision, std::move(counts), outer));
+      },
+      "One entry of a patch, in a capsule: level 0 and an empty kernel leave the choice open; counts may be "
+      "None; "
+      "outer is the capsule of the entry that gets what this one passes on, or None.");
+  m.def(
+      "set_everywhere",
+      [](bool by_environment, const py::object& frame) {
+        Frame made;
+        if (!frame.is_none()) made = *py::reinterpret_borrow<py::capsule>(frame).get_pointer<Frame>();
+        set_everywhere(by_environment ? Everywhere::environment : Everywhere::enabled, std::move(made));
+      },
+      "Puts an entry in force for the whole process, or with None out of force.");
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_introspect, m) {
   m.doc() = "Kernel table, tuning memory and build information of the fastgemm op library.";
+  define_patches(m);
   m.def("table", &table, "Rows of the kernel table, as dictionaries.");
   m.def("build_info", &info);
   m.def(

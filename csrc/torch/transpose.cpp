@@ -89,7 +89,7 @@ Tensor transpose_into(const Arguments& args, const Tensor* given) {
   if (!unit_source || p.dst.col_stride != 1) {
     // A source or out of other strides goes through a contiguous tensor.
     Arguments again = args;
-    if (!unit_source) again.a = contiguous_matrices(args.a, a);
+    if (!unit_source) again.a = contiguous_matrices(args.a.get(), a);
     if (p.dst.col_stride == 1) return transpose_into(again, &out);
     check(aoti_torch_copy_(out.get(), transpose_into(again, nullptr).get(), 0), "copy_");
     return out;

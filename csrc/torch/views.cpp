@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "torch/hooks.h"
+
 namespace fastgemm::torch_ops {
 namespace {
 
@@ -153,6 +155,21 @@ void require_out(const View& out, std::span<const int64_t> shape, int32_t dtype)
   }
 }
 
+namespace {
+Hooks hooks;  // set before any product, or by a thread that holds the interpreter's lock
+}  // namespace
+
+void set_hooks(const Hooks& given) { hooks = given; }
+
+AtenTensorHandle empty_tensor(const View& v) {
+  if (hooks.empty)
+    if (const AtenTensorHandle made = hooks.empty(v)) return made;
+  AtenTensorHandle handle;
+  check(aoti_torch_empty_strided(v.dim, v.sizes, v.strides, v.dtype, v.device_type, v.device_index, &handle),
+        "empty_strided (out of memory?)");
+  return handle;
+}
+
 Tensor empty_contiguous(std::span<const int64_t> shape, int32_t dtype, const View& like) {
   std::array<int64_t, kMaxDims> strides;
   int64_t step = 1;
@@ -160,11 +177,10 @@ Tensor empty_contiguous(std::span<const int64_t> shape, int32_t dtype, const Vie
     strides[d] = step;
     step *= std::max<int64_t>(shape[d], 1);
   }
-  AtenTensorHandle handle;
-  check(aoti_torch_empty_strided(int64_t(shape.size()), shape.data(), strides.data(), dtype, like.device_type,
-                                 like.device_index, &handle),
-        "empty_strided (out of memory?)");
-  return Tensor(handle);
+  View v = like;
+  v.sizes = shape.data(), v.strides = strides.data(), v.dim = int64_t(shape.size());
+  v.dtype = dtype;
+  return Tensor(empty_tensor(v));
 }
 
 ContiguousMatrices::ContiguousMatrices(const View& v) {
@@ -179,20 +195,21 @@ ContiguousMatrices::ContiguousMatrices(const View& v) {
 }
 
 namespace {
-Tensor viewed(const Tensor& t, const View& v, const int64_t* sizes, const int64_t* strides) {
+Tensor viewed(AtenTensorHandle t, const View& v, const int64_t* sizes, const int64_t* strides) {
   AtenTensorHandle handle;
-  check(aoti_torch__reinterpret_tensor(t.get(), v.dim, sizes, strides, 0, &handle), "_reinterpret_tensor");
+  check(aoti_torch__reinterpret_tensor(t, v.dim, sizes, strides, 0, &handle), "_reinterpret_tensor");
   return Tensor(handle);
 }
 }  // namespace
 
-Tensor contiguous_matrices(const Tensor& from, const View& view) {
+Tensor contiguous_matrices(AtenTensorHandle from, const View& view) {
   const ContiguousMatrices plan(view);
   const Tensor copy = empty_contiguous({plan.kept.data(), size_t(view.dim)}, view.dtype, view);
   const bool repeats = !std::equal(view.sizes, view.sizes + view.dim, plan.kept.begin());
-  const Tensor source = repeats ? viewed(from, view, plan.kept.data(), view.strides) : from;
-  check(aoti_torch_copy_(copy.get(), source.get(), 0), "copy_");
-  return repeats ? viewed(copy, view, view.sizes, plan.strides.data()) : copy;
+  std::optional<Tensor> once;
+  if (repeats) once.emplace(viewed(from, view, plan.kept.data(), view.strides));
+  check(aoti_torch_copy_(copy.get(), once ? once->get() : from, 0), "copy_");
+  return repeats ? viewed(copy.get(), view, view.sizes, plan.strides.data()) : copy;
 }
 
 }  // namespace fastgemm::torch_ops

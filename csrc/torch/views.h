@@ -107,6 +107,6 @@ struct ContiguousMatrices {
   std::array<int64_t, kMaxDims> kept, strides;  // sizes of what is copied; strides of what comes of it
   explicit ContiguousMatrices(const View&);
 };
-Tensor contiguous_matrices(const Tensor& from, const View& view);
+Tensor contiguous_matrices(AtenTensorHandle from, const View& view);
 
 }  // namespace fastgemm::torch_ops

@@ -8,7 +8,7 @@ and so do the products of a backward pass.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ from . import _errors, _flags
 from ._calls import DENSE, PLAIN, SAME_TYPE, gemm_bare, matmul_bare
 from ._flags import has_names, torch_fp32_precision
 from ._introspect import take_last_gemm_kernel
-from ._routed import Count, Routed
+from ._routed import Routed
 
 try:  # what torch._dynamo.eval_frame.skip_code calls, without importing torch._dynamo, which takes 1 s
     from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
@@ -154,8 +154,8 @@ def _product(
             route = _route(mode, func, a, b, dict(scales))
             mode.routed._keep(signature, route)
         if type(route) is not str:
-            result = _run(a, b, c, out, route.options)
-            _add(mode.routed, route)
+            result = _run(a, b, c, out, route)
+            mode.routed._add(_name(func), take_last_gemm_kernel())
             return result
     except (ValueError, RuntimeError) as error:
         route = _refusal(error, a, b, c, out)
@@ -173,16 +173,8 @@ def _run(a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, options: Ke
     return gemm_bare(a, b, c, **options) if options or c is not None else matmul_bare(a, b)
 
 
-class _Route(NamedTuple):
-    """The options with which a product is computed, and where it counts, by the kernel that ran."""
-
-    options: Keywords
-    op: str
-    counts: dict[str, Count]
-
-
-def _route(mode: Mode, func: Any, a: Tensor, b: Tensor, scales: Keywords) -> _Route | str:
-    """How a product of this signature is computed, or why fastgemm does not take it."""
+def _route(mode: Mode, func: Any, a: Tensor, b: Tensor, scales: Keywords) -> Keywords | str:
+    """The options with which a product of this signature is computed, or why fastgemm does not take it."""
     rank = 3 if "bmm" in _name(func) else 2
     for x in (a, b):
         if x.device.type not in ("cpu", "cuda"):
@@ -193,16 +185,7 @@ def _route(mode: Mode, func: Any, a: Tensor, b: Tensor, scales: Keywords) -> _Ro
             return f"a tensor of {x.dim()} dimensions"  # torch says what is wrong with it
     if rank == 3 and a.shape[0] != b.shape[0]:
         return "batches of different sizes"  # torch does, too
-    return _Route(mode.options_for(a, scales), _name(func), {})
-
-
-def _add(routed: Routed, route: _Route) -> None:
-    """Counts a product that was just computed."""
-    kernel = take_last_gemm_kernel()
-    count = route.counts.get(kernel)
-    if count is None:
-        count = route.counts[kernel] = routed._count_of(route.op, kernel or "none: nothing was multiplied")
-    routed._add(count)
+    return mode.options_for(a, scales)
 
 
 def _refusal(error: Exception, *tensors: Tensor | None) -> str | None:

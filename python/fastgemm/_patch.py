@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from . import _overrides
 from ._mode import Keywords, Mode, hide_from_dynamo
 from ._routed import Routed
+from ._scope import Choice, Entry, enter, leave
 from .table import check_product_choice
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Entered(threading.local):
-    """The modes that a patch has pushed in this thread, innermost last."""
+    """What a patch has entered in this thread, innermost last."""
 
     def __init__(self) -> None:
-        self.modes: list[Mode] = []
+        self.entries: list[Entry | Mode] = []
+
+
+@functools.cache
+def _without_library() -> bool:
+    """Whether patches are modes here; says so at the first one."""
+    if _overrides.register():
+        return False
+    message = (
+        f"fastgemm.patch: {_overrides.load()[1]}; every op inside of a patch costs some microseconds more"
+    )
+    warnings.warn(message, stacklevel=4)
+    return True
 
 
 # What they return runs after the decorated call has ended.
@@ -59,12 +75,16 @@ class patch(contextlib.ContextDecorator):  # named like the function that it is 
     """
 
     def __init__(
-        self, level: int | None = None, *, kernel: str | None = None, precision: str | None = None
+        self,
+        level: int | None = None,
+        *,
+        kernel: str | None = None,
+        precision: str | None = None,
+        count: bool = True,
     ) -> None:
         check_product_choice(level, kernel, precision)
-        options = {"level": level, "impl": kernel}
-        self._options = {name: value for name, value in options.items() if value is not None}
-        self._precision = precision
+        self._level, self._kernel, self._precision = level, kernel, precision
+        self._counts = count
         self._entered = _Entered()
         self.routed = Routed()
 
@@ -75,13 +95,24 @@ class patch(contextlib.ContextDecorator):  # named like the function that it is 
         self.__dict__.update(state, _entered=_Entered())
 
     def __enter__(self) -> Routed:
-        mode = Mode(self._options, self._precision, self.routed)
-        mode.__enter__()
-        self._entered.modes.append(mode)
+        self._entered.entries.append(self._enter_mode() if _without_library() else enter(self._choice()))
         return self.routed
 
     def __exit__(self, *error: Any) -> None:
-        self._entered.modes.pop().__exit__(*error)
+        entry = self._entered.entries.pop()
+        if isinstance(entry, Mode):
+            entry.__exit__(*error)
+        else:
+            leave(entry)
+
+    def _choice(self) -> Choice:
+        counts = self.routed._counts if self._counts else None
+        return Choice(self._level, self._kernel, self._precision, counts)
+
+    def _enter_mode(self) -> Mode:
+        options = {"level": self._level, "impl": self._kernel}
+        given = {name: value for name, value in options.items() if value is not None}
+        return Mode(given, self._precision, self.routed).__enter__()
 
     def __call__(self, function: F) -> F:
         if inspect.isclass(function) or any(is_kind(function) for is_kind in _NOT_PLAIN):

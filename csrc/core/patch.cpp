@@ -1,0 +1,43 @@
+#include "core/patch.h"
+
+#include <array>
+#include <atomic>
+#include <vector>
+
+namespace fastgemm {
+namespace {
+
+std::array<std::atomic<const PatchFrame*>, 2> frames{};
+
+}  // namespace
+
+void Counts::add(What what, std::string_view op, std::string_view by, uint64_t calls) {
+  std::lock_guard lock(mutex_);
+  Rows& rows = rows_[size_t(what)];
+  auto row = rows.find(op);
+  if (row == rows.end()) row = rows.try_emplace(std::string(op)).first;
+  const auto count = row->second.find(by);
+  if (count != row->second.end())
+    count->second += calls;
+  else
+    row->second.emplace(by, calls);
+}
+
+Counts::Rows Counts::rows(What what) const {
+  std::lock_guard lock(mutex_);
+  return rows_[size_t(what)];
+}
+
+void set_everywhere(Everywhere where, std::shared_ptr<const PatchFrame> frame) {
+  static std::mutex mutex;
+  static auto* kept = new std::vector<std::shared_ptr<const PatchFrame>>;
+  std::lock_guard lock(mutex);
+  frames[size_t(where)].store(frame.get(), std::memory_order_release);
+  if (frame) kept->push_back(std::move(frame));
+}
+
+const PatchFrame* everywhere(Everywhere where) {
+  return frames[size_t(where)].load(std::memory_order_acquire);
+}
+
+}  // namespace fastgemm

@@ -1,0 +1,39 @@
+// torch's tensors as the op library takes them.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+#include "torch/product.h"
+
+namespace fastgemm::override {
+
+// The C shim's handles are pointers to tensors (torch/csrc/inductor/aoti_torch/utils.h).
+inline AtenTensorHandle handle_of(const at::Tensor& t) {
+  return reinterpret_cast<AtenTensorHandle>(const_cast<at::Tensor*>(&t));
+}
+
+// A tensor whose owner the caller is.
+inline at::Tensor take(AtenTensorHandle handle) {
+  const std::unique_ptr<at::Tensor> owned(reinterpret_cast<at::Tensor*>(handle));
+  return std::move(*owned);
+}
+
+inline torch_ops::TensorRef ref_of(const at::Tensor& t, void* data) {
+  torch_ops::TensorRef r{handle_of(t), {}};
+  torch_ops::View& v = r.view;
+  v.data = data;
+  v.sizes = t.sizes().data(), v.strides = t.strides().data();
+  v.dim = t.dim();
+  v.dtype = int32_t(t.scalar_type());
+  v.device_type = int32_t(t.device().type()), v.device_index = int32_t(t.device().index());
+  return r;
+}
+// To be read: what shares its memory until one is written goes on doing so.
+inline torch_ops::TensorRef read(const at::Tensor& t) {
+  return ref_of(t, const_cast<void*>(t.const_data_ptr()));
+}
+inline torch_ops::TensorRef written(const at::Tensor& t) { return ref_of(t, t.mutable_data_ptr()); }
+
+}  // namespace fastgemm::override

@@ -1,0 +1,36 @@
+# The library that puts fastgemm's products in the place of torch's own. It uses torch's C++ interface, which changes
+# from one minor version to the next, so there is one library for each (with or without CUDA), and Python loads that of
+# the torch it finds.
+#
+#   FASTGEMM_OVERRIDE_TORCHES  folders of further versions of torch, or of their headers: <folder>/version.py and
+#                              <folder>/include. (tools/torch_headers.py fetches those of wheels.)
+
+# Stand in for torch's libraries where there are only headers: the loader finds the real ones by these names, among
+# those that `import torch` has loaded.
+foreach(name torch_cpu c10)
+  file(WRITE ${CMAKE_BINARY_DIR}/stubs/${name}.cpp "")
+  add_library(fastgemm_stub_${name} SHARED ${CMAKE_BINARY_DIR}/stubs/${name}.cpp)
+  set_target_properties(fastgemm_stub_${name} PROPERTIES OUTPUT_NAME ${name}
+                        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/stubs)
+endforeach()
+
+function(fastgemm_add_override torch_dir)
+  file(STRINGS ${torch_dir}/version.py line REGEX "^__version__")
+  string(REGEX REPLACE ".*'([0-9]+)\\.([0-9]+).*" "\\1_\\2" version "${line}")
+  set(name fastgemm_override_${version})
+  if(TARGET ${name})
+    return()
+  endif()
+  add_library(${name} SHARED csrc/override/flags.cpp csrc/override/overrides.cpp csrc/override/route.cpp
+                             csrc/override/scope.cpp)
+  string(REPLACE "_" "." version ${version})
+  target_compile_definitions(${name} PRIVATE FASTGEMM_TORCH_VERSION="${version}")
+  target_include_directories(${name} SYSTEM PRIVATE ${torch_dir}/include ${torch_dir}/include/torch/csrc/api/include)
+  target_link_libraries(${name} PRIVATE fastgemm -Wl,--no-as-needed fastgemm_stub_torch_cpu fastgemm_stub_c10)
+  set_target_properties(${name} PROPERTIES SKIP_BUILD_RPATH OFF BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN")
+  install(TARGETS ${name} LIBRARY DESTINATION .)
+endfunction()
+
+foreach(torch_dir ${FASTGEMM_TORCH_DIR} ${FASTGEMM_OVERRIDE_TORCHES})
+  fastgemm_add_override(${torch_dir})
+endforeach()

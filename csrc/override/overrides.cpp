@@ -1,0 +1,120 @@
+// Kernels for torch's products on the CPU and CUDA keys, in front of torch's own. Below autograd, autocast
+// and torch.func, where all that is left to do is to compute: matmul, linear, einsum, cdist and the
+// mathematical form of attention arrive as mm, bmm, addmm and baddbmm, and so do the products of a backward
+// pass and those that torch makes inside of C++.
+//
+// Registered once, and never taken back: torch's dispatcher reads its tables without a lock.
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty_ops.h>
+#include <c10/util/Exception.h>
+#include <torch/library.h>
+
+#include <atomic>
+#include <mutex>
+
+#include "core/asked.h"
+#include "override/convert.h"
+#include "override/flags.h"
+#include "override/route.h"
+#include "override/scope.h"
+#include "torch/hooks.h"
+
+namespace fastgemm::override {
+namespace {
+
+// One op on one key.
+class Override final : public c10::OperatorKernel {
+ public:
+  // What was there before: torch's own kernel, or somebody else's in front of it.
+  Override(const Product& product, c10::SafeKernelFunction before)
+      : product_(product), before_(std::move(before)) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    Frames frames;
+    if (!frames.get()) [[likely]]
+      return before_.callBoxed(op, keys, stack);
+    if (std::optional<at::Tensor> result = route(frames, *stack)) {
+      torch::jit::drop(*stack, size_t(product_.arguments));
+      return torch::jit::push(*stack, std::move(*result));
+    }
+    const Computing computing;
+    before_.callBoxed(op, keys, stack);
+  }
+
+ private:
+  std::optional<at::Tensor> route(Frames& frames, torch::jit::Stack& stack) const {
+    const auto arguments = torch::jit::last(stack, size_t(product_.arguments));
+    const std::optional<std::string> why = why_passed_on(product_, arguments);
+    for (; frames.get(); frames.next()) {
+      const PatchFrame& frame = *frames.get();
+      std::string reason;
+      if (why)
+        reason = *why;
+      else if (std::optional<at::Tensor> result = compute(product_, arguments, frame, reason)) {
+        count(frame, Counts::What::routed, torch_ops::take_last_gemm_kernel());
+        return result;
+      }
+      count(frame, Counts::What::passed_on, reason);
+    }
+    return std::nullopt;
+  }
+  void count(const PatchFrame& frame, Counts::What what, std::string_view by) const {
+    if (!frame.counts) return;
+    frame.counts->add(what, product_.name, by.empty() ? "none: nothing was multiplied" : by);
+  }
+
+  const Product& product_;
+  c10::SafeKernelFunction before_;
+};
+
+// torch warns of kernels that are replaced, once for all who do so; of these it need not.
+class Quietly final : public c10::WarningHandler {
+  void process(const c10::Warning&) override {}
+};
+
+void register_on(c10::DispatchKey key) {
+  auto* library = new torch::Library(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);  // for ever
+  for (const Product& product : kProducts) {
+    const auto op =
+        c10::Dispatcher::singleton().findSchema({std::string("aten::") + product.name, product.overload});
+    if (!op || !op->hasKernelForDispatchKey(key)) continue;
+    const std::string name = std::string(product.name) + (*product.overload ? "." : "") + product.overload;
+    auto kernel = std::make_unique<Override>(product, op->getComputedKernelForDispatchKey(key));
+    library->impl(name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
+  }
+}
+
+AtenTensorHandle empty(const torch_ops::View& v) {
+  const c10::Device device(c10::DeviceType(v.device_type), c10::DeviceIndex(v.device_index));
+  const auto key = device.is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU;
+  auto made = std::make_unique<at::Tensor>(at::_ops::empty_memory_format::redispatch(
+      c10::DispatchKeySet(key), c10::fromIntArrayRefSlow(at::IntArrayRef(v.sizes, size_t(v.dim))),
+      at::ScalarType(v.dtype), at::kStrided, device, std::nullopt, std::nullopt));
+  return handle_of(*made.release());
+}
+
+}  // namespace
+}  // namespace fastgemm::override
+
+// What Python calls, by ctypes (python/fastgemm/_overrides.py).
+extern "C" {
+
+// The version of torch that this library was made for.
+const char* fastgemm_override_torch() { return FASTGEMM_TORCH_VERSION; }
+
+// Faster ways for the op library.
+void fastgemm_override_hooks() {
+  fastgemm::torch_ops::set_hooks({.empty = &fastgemm::override::empty});
+  fastgemm::set_framework_probe(&fastgemm::override::torch_computes);
+}
+
+void fastgemm_override_register() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    fastgemm::override::Quietly handler;
+    const c10::WarningUtils::WarningHandlerGuard guard(&handler);
+    for (const auto key : {c10::DispatchKey::CPU, c10::DispatchKey::CUDA})
+      fastgemm::override::register_on(key);
+  });
+}
+}

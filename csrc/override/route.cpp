@@ -1,0 +1,110 @@
+#include "override/route.h"
+
+#include <ATen/Functions.h>
+
+#include <cmath>
+#include <stdexcept>
+
+#include "override/convert.h"
+#include "override/flags.h"
+#include "override/scope.h"
+
+namespace fastgemm::override {
+namespace {
+
+using Arguments = at::ArrayRef<c10::IValue>;
+
+const at::Tensor& tensor_at(Arguments arguments, int i) { return arguments[size_t(i)].toTensor(); }
+
+bool is_taken(at::ScalarType t) {
+  return t == at::kDouble || t == at::kFloat || t == at::kHalf || t == at::kBFloat16 || t == at::kInt;
+}
+
+std::string name_of(at::ScalarType t) {
+  return torch_ops::dtype_text(int32_t(t)).substr(sizeof("torch.") - 1);
+}
+
+// Why an operand is not multiplied here; what is wrong with it torch says.
+std::optional<std::string> why_not(const at::Tensor& t, int rank) {
+  if (!t.device().is_cpu() && !t.device().is_cuda()) return "a tensor on " + t.device().str();
+  if (!is_taken(t.scalar_type())) return "dtype " + name_of(t.scalar_type());
+  if (t.dim() != rank) return "a tensor of " + std::to_string(t.dim()) + " dimensions";
+  if (t.layout() != at::kStrided || !t.has_storage()) return "a tensor without memory of its own";
+  if (t.is_neg()) return "a negative view";
+  return std::nullopt;
+}
+
+// Whether products of a type can be scaled by a number; torch refuses most others, each in its own words.
+// Beyond these magnitudes it would be rounded to 0 or to infinity in the type that a product is scaled in.
+bool holds(at::ScalarType type, const at::Scalar& scale) {
+  if (scale.isComplex()) return false;
+  const double x = std::abs(scale.to<double>());
+  if (x == 0) return true;
+  if (type == at::kDouble) return x >= 0x1p-1074 && x <= std::numeric_limits<double>::max();
+  if (type == at::kInt) return x <= 2147483647.0 && x == std::nearbyint(x);
+  return x >= 0x1p-149 && x <= double(std::numeric_limits<float>::max());
+}
+
+torch_ops::ProductCall product_of(const Product& op, Arguments arguments, const PatchFrame& frame) {
+  torch_ops::ProductCall call{.a = read(tensor_at(arguments, op.a)), .b = read(tensor_at(arguments, op.b))};
+  if (op.out >= 0) call.out = written(tensor_at(arguments, op.out));
+  if (op.c >= 0) {
+    call.c = read(tensor_at(arguments, op.c));
+    call.alpha = arguments[size_t(op.alpha)].toScalar().to<double>();
+    call.beta = arguments[size_t(op.beta)].toScalar().to<double>();
+  }
+  if (op.out_dtype >= 0) call.out_dtype = int32_t(arguments[size_t(op.out_dtype)].toScalarType());
+  call.choice = {frame.level, frame.kernel};
+  const at::Tensor& a = tensor_at(arguments, op.a);
+  if (a.scalar_type() == at::kFloat)
+    call.precision = frame.precision.value_or(a.is_cuda() ? torch_float32_precision() : Precision::ieee);
+  return call;
+}
+
+// As torch's own kernels, which take the tanh form of gelu on a GPU: that is the one in cuBLASLt's epilogue.
+void activate(at::Tensor& result, bool use_gelu) {
+  if (use_gelu)
+    at::gelu_(result, result.is_cuda() ? "tanh" : "none");
+  else
+    at::relu_(result);
+}
+
+std::string first_line(const char* text) {
+  const std::string_view all(text);
+  return std::string(all.substr(0, all.find('\n')));
+}
+
+}  // namespace
+
+std::optional<std::string> why_passed_on(const Product& op, Arguments arguments) {
+  const at::Tensor &a = tensor_at(arguments, op.a), &b = tensor_at(arguments, op.b);
+  for (const at::Tensor* t : {&a, &b})
+    if (auto why = why_not(*t, op.rank)) return why;
+  if (op.rank == 3 && a.size(0) != b.size(0)) return "batches of different sizes";
+  if (op.c < 0) return std::nullopt;
+  const auto scale = [&](int i) { return arguments[size_t(i)].toScalar(); };
+  if (!scale(op.alpha).isComplex() && scale(op.alpha).to<double>() == 0) return "alpha = 0";
+  if (!holds(a.scalar_type(), scale(op.alpha)) || !holds(a.scalar_type(), scale(op.beta)))
+    return "scales that " + name_of(a.scalar_type()) + " does not hold";
+  if (op.use_gelu >= 0 && (a.scalar_type() == at::kHalf || a.scalar_type() == at::kBFloat16))
+    return "a product with its activation";  // in one kernel, without a pass over the result
+  return std::nullopt;
+}
+
+std::optional<at::Tensor> compute(const Product& op, Arguments arguments, const PatchFrame& frame,
+                                  std::string& reason) {
+  try {
+    const Computing computing;
+    const AtenTensorHandle made = torch_ops::multiply(product_of(op, arguments, frame));
+    at::Tensor result = made ? take(made) : tensor_at(arguments, op.out);
+    if (op.use_gelu >= 0) activate(result, arguments[size_t(op.use_gelu)].toBool());
+    return result;
+  } catch (const std::invalid_argument& refusal) {
+    reason = first_line(refusal.what());
+  } catch (const CannotRun& refusal) {
+    reason = first_line(refusal.what());
+  }
+  return std::nullopt;
+}
+
+}  // namespace fastgemm::override

@@ -1,0 +1,22 @@
+// One call of a product of torch's, computed by fastgemm.
+#pragma once
+
+#include <ATen/core/stack.h>
+
+#include <optional>
+#include <string>
+
+#include "core/patch.h"
+#include "override/products.h"
+
+namespace fastgemm::override {
+
+// Why no patch takes a call, or none: then `call` is what to compute. The arguments stay on the stack.
+std::optional<std::string> why_passed_on(const Product&, at::ArrayRef<c10::IValue> arguments);
+
+// The result by a frame's choice, in `out` where the op has one; none where the choice does not take it, with
+// the reason.
+std::optional<at::Tensor> compute(const Product&, at::ArrayRef<c10::IValue> arguments, const PatchFrame&,
+                                  std::string& reason);
+
+}  // namespace fastgemm::override

@@ -1,0 +1,58 @@
+// Where a patch stands: torch's ThreadLocalPythonObjects, under a name of its own. That is one of the things
+// which torch hands on to autograd's threads for a backward pass (ATen/ThreadLocalState.h), as a thread_local
+// would not be; and others that use it, under their names, do not meet it. ThreadLocalDebugInfo, which is
+// handed on, too, is a stack: a profiler that is stopped inside of a patch that was entered after it would
+// find the patch on top.
+#include "override/scope.h"
+
+#include <ATen/ThreadLocalPythonObjects.h>
+
+#include <string>
+
+// Of Python's stable ABI. The interpreter that loaded this library has them, whichever version it is.
+extern "C" {
+int PyCapsule_IsValid(PyObject*, const char*);
+void* PyCapsule_GetPointer(PyObject*, const char*);
+}
+
+namespace fastgemm::override {
+namespace {
+
+thread_local bool computing = false;
+
+// The slot holds a reference to the capsule, which holds one to the frame: it lives until this thread changes
+// the slot. A capsule is read without the interpreter's lock: nobody changes one.
+const PatchFrame* innermost() {
+  using at::impl::ThreadLocalPythonObjects;
+  static const auto& slot = *new std::string(kPatchSlot);
+  if (!ThreadLocalPythonObjects::contains(slot)) return nullptr;
+  const auto& object = ThreadLocalPythonObjects::get(slot);
+  PyObject* capsule = object->ptr(&object->pyinterpreter());
+  if (!PyCapsule_IsValid(capsule, kPatchSlot)) return nullptr;  // None, outside of every patch
+  return static_cast<std::shared_ptr<const PatchFrame>*>(PyCapsule_GetPointer(capsule, kPatchSlot))->get();
+}
+
+}  // namespace
+
+Frames::Frames() {
+  if (!computing) take(From::patches);
+}
+
+void Frames::next() {
+  frame_ = frame_->outer.get();
+  if (!frame_ && from_ != From::environment) take(From(int(from_) + 1));
+}
+
+void Frames::take(From from) {
+  for (from_ = from;; from_ = From(int(from_) + 1)) {
+    frame_ = from_ == From::patches   ? innermost()
+             : from_ == From::enabled ? everywhere(Everywhere::enabled)
+                                      : everywhere(Everywhere::environment);
+    if (frame_ || from_ == From::environment) return;
+  }
+}
+
+Computing::Computing() : before_(computing) { computing = true; }
+Computing::~Computing() { computing = before_; }
+
+}  // namespace fastgemm::override

@@ -1,0 +1,156 @@
+#include "torch/plans.h"
+
+#include <cmath>
+#include <stdexcept>
+#include <unordered_map>
+
+#include "core/simulator.h"
+
+namespace fastgemm::torch_ops {
+namespace {
+
+[[noreturn]] void bad_value(const std::string& text) {
+  throw std::invalid_argument("fastgemm.gemm: " + text);
+}
+
+DType result_type(DType type, const std::optional<int32_t>& asked) {
+  const DType usual = type == DType::i8 ? DType::i32 : type;
+  if (!asked || *asked == torch_dtype(usual)) return usual;
+  const bool half = type == DType::f16 || type == DType::bf16;
+  if (half && *asked == torch_dtype(DType::f32)) return DType::f32;
+  bad_value("out_dtype=" + dtype_text(*asked) + " is not available for " + std::string(to_string(type)) +
+            " operands; accepted: " + dtype_text(torch_dtype(usual)) + (half ? " and torch.float32" : ""));
+}
+
+double whole(const char* name, double value, DType type) {
+  if (is_integer(type) && (value != std::nearbyint(value) || std::abs(value) >= 0x1p53))
+    bad_value(std::string(name) + " must be a whole number for integer operands, got " +
+              std::to_string(value));
+  return value;
+}
+
+// Alignments beyond this are what allocators give anyway, and nobody asks for more.
+int64_t alignment_of(const void* p) {
+  constexpr uintptr_t kMost = 256;
+  const auto address = reinterpret_cast<uintptr_t>(p);
+  return address == 0 ? int64_t(kMost) : int64_t(std::min(address & (~address + 1), kMost));
+}
+
+void check_precision(Precision precision, DType type) {
+  if (precision != Precision::ieee && type != DType::f32)
+    bad_value("precision='" + std::string(to_string(precision)) + "' is for float32 operands only");
+}
+
+void require_result(const ProductCall& call, const Plan& plan, DType out_type) {
+  require_same_device("out", call.out.view, "a", call.a.view);
+  require_out(call.out.view, plan.shape, torch_dtype(out_type));
+}
+
+// The result as it will be where none is given. Allocators align it better than anybody asks for.
+View allocated_result(Plan& plan, const View& like, int32_t dtype) {
+  plan.strides.resize(plan.shape.size());
+  int64_t step = 1;
+  for (size_t d = plan.shape.size(); d-- > 0; step *= std::max<int64_t>(plan.shape[d], 1))
+    plan.strides[d] = step;
+  View v = like;
+  v.data = nullptr;
+  v.sizes = plan.shape.data(), v.strides = plan.strides.data();
+  v.dim = int64_t(plan.shape.size());
+  v.dtype = dtype;
+  return v;
+}
+
+std::shared_ptr<const Plan> make_plan(const ProductCall& call, Device device, int threads) {
+  auto plan = std::make_shared<Plan>();
+  const View &a = call.a.view, &b = call.b.view;
+  Gemm g = describe(a, b, call.trans_a, call.trans_b);
+  GemmProblem& p = g.problem;
+  p.out_type = result_type(p.type, call.out_dtype);
+  check_precision(p.precision = call.precision, p.type);
+  const double alpha = whole("alpha", call.alpha, p.type),
+               beta = whole("beta", call.beta.value_or(call.c ? 1.0 : 0.0), p.type);
+  if (!call.c && beta != 0.0) bad_value("beta is " + std::to_string(beta) + " but there is no c");
+  if (call.c) add_c(g, call.c.view, a);
+  set_scales(p, alpha, beta);
+  plan->shape.assign(g.result_shape().begin(), g.result_shape().end());
+  if (call.out) require_result(call, *plan, p.out_type);
+
+  if (std::ranges::find(plan->shape, 0) != plan->shape.end()) plan->way = Plan::Way::nothing;
+  const View out = call.out ? call.out.view : allocated_result(*plan, a, torch_dtype(p.out_type));
+  p.out = matrix_of<Matrix>(out, false);
+  plan->copies_a = is_scattered(p.a, p.m, p.k), plan->copies_b = is_scattered(p.b, p.k, p.n);
+  if (plan->way == Plan::Way::nothing) {
+    plan->decision = decide(p, device, threads, call.choice);  // a wrong level or kernel is wrong here too
+  } else if (p.out.row_stride != 1 && p.out.col_stride != 1) {
+    plan->way = Plan::Way::copy_result;
+  } else if (plan->copies_a || plan->copies_b) {
+    plan->way = Plan::Way::copy_operands;
+  } else {
+    plan_batches(g, a, b, p.c.data ? &call.c.view : nullptr, out);
+    p = g.innermost();
+    plan->decision = decide(p, device, threads, call.choice);
+    if (g.loops.count > 1) plan->outer = std::make_unique<Loops>(g.loops);
+  }
+  plan->problem = p;
+  return plan;
+}
+
+struct Hash {
+  size_t operator()(const Signature& s) const { return s.hash(); }
+};
+
+thread_local uint64_t planned = 0;
+
+}  // namespace
+
+Signature::Signature(const ProductCall& call, Device device, int threads) {
+  const bool onto_c = call.c && call.c.view.data == call.out.view.data;
+  add(int64_t(device) | int64_t(call.trans_a) << 8 | int64_t(call.trans_b) << 9 | int64_t(onto_c) << 10 |
+      int64_t(call.beta.has_value()) << 11 | int64_t(call.precision) << 12 |
+      int64_t(call.choice.level) << 16 | int64_t(call.out_dtype.value_or(-1)) << 32);
+  add(int64_t(threads) | int64_t(device == Device::simt ? simulated_capability() : 0) << 32);
+  add(int64_t(tuning_version()));
+  add(int64_t(call.choice.kernel.empty() ? 0 : std::hash<std::string_view>{}(call.choice.kernel)));
+  int64_t bits;
+  std::memcpy(&bits, &call.alpha, sizeof(bits)), add(bits);
+  const double beta = call.beta.value_or(0.0);
+  std::memcpy(&bits, &beta, sizeof(bits)), add(bits);
+  for (const TensorRef* t : {&call.a, &call.b, &call.c, &call.out}) add(*t);
+}
+
+void Signature::add(const TensorRef& t) {
+  if (!t) return add(-1);
+  const View& v = t.view;
+  add(v.dim | int64_t(v.dtype) << 8 | int64_t(v.device_type) << 16 | int64_t(uint8_t(v.device_index)) << 24 |
+      alignment_of(v.data) << 32);
+  for (int64_t d = 0; d < v.dim; ++d) add(v.sizes[d]), add(v.strides[d]);
+}
+
+size_t Signature::hash() const {
+  uint64_t h = count_;
+  for (size_t i = 0; i < count_; ++i) {
+    h = (h ^ uint64_t(words_[i])) * 0x9e3779b97f4a7c15u;
+    h ^= h >> 32;
+  }
+  return h;
+}
+
+std::shared_ptr<const Plan> plan_of(const ProductCall& call, Device device, int threads) {
+  constexpr size_t kMost = 4096;  // more than a model has
+  thread_local std::unordered_map<Signature, std::shared_ptr<const Plan>, Hash> plans;
+  const Signature signature(call, device, threads);
+  if (!signature.fits()) return ++planned, make_plan(call, device, threads);
+  if (const auto it = plans.find(signature); it != plans.end()) return it->second;
+  const uint64_t version = tuning_version();
+  ++planned;
+  auto plan = make_plan(call, device, threads);
+  // To choose may run Python code, which may multiply or measure, too.
+  if (!plan->decision.keeps || version != tuning_version()) return plan;
+  if (plans.size() >= kMost) plans.clear();
+  plans.insert_or_assign(signature, plan);
+  return plan;
+}
+
+uint64_t products_planned() { return planned; }
+
+}  // namespace fastgemm::torch_ops

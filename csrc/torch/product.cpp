@@ -1,0 +1,154 @@
+#include "torch/product.h"
+
+#include <stdexcept>
+#include <utility>
+
+#include "torch/context.h"
+#include "torch/hooks.h"
+#include "torch/kernel_range.h"
+#include "torch/plans.h"
+
+namespace fastgemm::torch_ops {
+namespace {
+
+thread_local std::string_view last_kernel;
+
+template <class Pointer>
+Pointer advance(Pointer data, int64_t elements, DType type) {
+  return data ? (Pointer)((const char*)data + elements * element_size(type)) : nullptr;
+}
+
+std::runtime_error out_of_memory(const Kernel& kernel, const OutOfWorkspace& refusal) {
+  return std::runtime_error("fastgemm: out of memory: kernel '" + std::string(kernel.name) +
+                            "' needs a workspace of at least " + std::to_string(refusal.needed()) +
+                            " bytes, and " + refusal.what());
+}
+
+// Where a call runs.
+struct Place {
+  OpContext& context;
+  Device device;
+  int threads;
+};
+
+// Where memory is short, a choice that was left to the library goes on to kernels that need less. So it does
+// where torch's own product fails: cuBLAS's workspace is torch's affair, and torch does not say what it
+// lacked. Returns the kernel that ran.
+const Kernel& launch(const Kernel& first, const GemmProblem& p, const Choice& choice, const Place& at) {
+  std::vector<const Kernel*> tried;
+  const auto next = [&](const Kernel* failed) {
+    tried.push_back(failed);
+    return is_free(choice) ? next_choice(p, at.device, at.threads, tried) : nullptr;
+  };
+  for (const Kernel* kernel = &first;;) {
+    const Kernel* other = nullptr;
+    try {
+      const KernelRange range(*kernel);
+      kernel->gemm(p, at.context);
+      last_kernel = kernel->name;
+      return *kernel;
+    } catch (const OutOfWorkspace& refusal) {
+      other = next(kernel);
+      if (!other) throw out_of_memory(*kernel, refusal);
+      at.context.start_over(refusal.needed() - 1);
+    } catch (const TorchError&) {
+      other = next(kernel);
+      if (!other) throw;
+    }
+    kernel = other;
+  }
+}
+
+// Batch dimensions that no kernel takes in one go are walked.
+void walk(const Loops& loops, const GemmProblem& whole, const Kernel* kernel, const Choice& choice,
+          const Place& at) {
+  for_each_index(loops, loops.count - 1, [&](const std::array<int64_t, 4>& offset) {
+    GemmProblem p = whole;
+    p.a.data = advance(whole.a.data, offset[0], p.type);
+    p.b.data = advance(whole.b.data, offset[1], p.type);
+    p.c.data = advance(whole.c.data, offset[2], p.out_type);
+    p.out.data = advance(whole.out.data, offset[3], p.out_type);
+    at.context.start_over();
+    // Further members of the batch may be aligned otherwise.
+    const bool first = p.a.data == whole.a.data && p.b.data == whole.b.data && p.out.data == whole.out.data;
+    if (!first && kernel->rejects && kernel->rejects(p)) kernel = &select(p, at.device, at.threads, choice);
+    kernel = &launch(*kernel, p, choice, at);
+  });
+}
+
+void run(const Plan& plan, const ProductCall& call, const TensorRef& out, const Place& at) {
+  GemmProblem p = plan.problem;
+  p.a.data = call.a.view.data, p.b.data = call.b.view.data, p.out.data = out.view.data;
+  if (p.c.data) p.c.data = call.c.view.data;
+  const Kernel* kernel = plan.decision.kernel(at.device, p.type, p.precision);
+  if (!kernel) kernel = &select(p, at.device, at.threads, call.choice);  // says what is wrong
+  const Operand addend = call.c ? Operand{call.c.tensor, &call.c.view, true} : Operand{};
+  at.context.set_operands(
+      {{call.a.tensor, &call.a.view}, {call.b.tensor, &call.b.view}, addend, {out.tensor, &out.view}});
+  if (plan.outer)
+    walk(*plan.outer, p, kernel, call.choice, at);
+  else
+    launch(*kernel, p, call.choice, at);
+}
+
+void require_apart(const ProductCall& call) {
+  const View& out = call.out.view;
+  require_no_overlap(out, "a", call.a.view), require_no_overlap(out, "b", call.b.view);
+  if (call.c && !same_view(call.c.view, out)) require_no_overlap(out, "c", call.c.view);
+}
+
+// The result that a plan allocates.
+TensorRef new_result(const Plan& plan, const View& a) {
+  TensorRef r;
+  View& v = r.view = a;
+  v.dtype = torch_dtype(plan.problem.out_type), v.dim = int64_t(plan.shape.size());
+  v.sizes = plan.shape.data(), v.strides = plan.strides.data();
+  r.tensor = empty_tensor(v);
+  check(aoti_torch_get_data_ptr(r.tensor, &v.data), "get_data_ptr");
+  return r;
+}
+
+void multiply_copies(const ProductCall& call, const Plan& plan, const TensorRef& out) {
+  ProductCall again = call;
+  again.out = out;
+  std::optional<Tensor> a, b;
+  if (plan.copies_a) again.a = viewed(a.emplace(contiguous_matrices(call.a.tensor, call.a.view)));
+  if (plan.copies_b) again.b = viewed(b.emplace(contiguous_matrices(call.b.tensor, call.b.view)));
+  multiply(again);
+}
+
+void copy_product(const ProductCall& call) {
+  ProductCall again = call;
+  again.out = {};
+  const Tensor result(multiply(again));
+  check(aoti_torch_copy_(call.out.tensor, result.get(), 0), "copy_");
+}
+
+// A tensor that is deleted unless it is handed on.
+struct Held {
+  AtenTensorHandle tensor = nullptr;
+  ~Held() {
+    if (tensor) aoti_torch_delete_tensor_object(tensor);
+  }
+};
+
+}  // namespace
+
+AtenTensorHandle multiply(const ProductCall& call) {
+  Held made;
+  with_context(call.a.view, [&](OpContext& context, Device device, int threads) {
+    const std::shared_ptr<const Plan> plan = plan_of(call, device, threads);
+    if (call.out) require_apart(call);
+    if (plan->way == Plan::Way::copy_result) return copy_product(call);
+    const TensorRef out = call.out ? call.out : new_result(*plan, call.a.view);
+    if (!call.out) made.tensor = out.tensor;
+    if (plan->way == Plan::Way::nothing) return void(last_kernel = {});
+    if (plan->way == Plan::Way::copy_operands) return multiply_copies(call, *plan, out);
+    run(*plan, call, out, {context, device, threads});
+  });
+  return std::exchange(made.tensor, nullptr);
+}
+
+std::string_view take_last_gemm_kernel() { return std::exchange(last_kernel, {}); }
+
+}  // namespace fastgemm::torch_ops

@@ -1,0 +1,40 @@
+// A product of tensors: what the ops of library.cpp and the overrides of torch's own products (csrc/override)
+// run. The tensors belong to the caller.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "core/asked.h"
+#include "core/select.h"
+#include "torch/views.h"
+
+namespace fastgemm::torch_ops {
+
+// A tensor and what was read from it; no tensor where there is none.
+struct TensorRef {
+  AtenTensorHandle tensor = nullptr;
+  View view;
+  explicit operator bool() const { return tensor != nullptr; }
+};
+inline TensorRef viewed(const Tensor& t) { return {t.get(), View(t)}; }
+
+struct ProductCall {
+  TensorRef a, b, c, out;
+  double alpha = 1.0;
+  std::optional<double> beta;  // none: 1 with c, else 0
+  bool trans_a = false, trans_b = false;
+  Choice choice;
+  Precision precision = Precision::ieee;
+  std::optional<int32_t> out_dtype;
+};
+
+// Computes into out, or into a new tensor, which it returns, where there is no out; null otherwise. What ran,
+// take_last_gemm_kernel() says. Throws std::invalid_argument where operands or scales do not go together,
+// CannotRun where the level or kernel asked for does not take them.
+AtenTensorHandle multiply(const ProductCall&);
+
+// How many products of this thread were planned, and not found among those planned before.
+uint64_t products_planned();
+
+}  // namespace fastgemm::torch_ops

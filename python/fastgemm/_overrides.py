@@ -1,0 +1,58 @@
+"""The library that puts fastgemm's products in the place of torch's own, in C++: below Python, and at no cost for
+other ops.
+
+It uses torch's C++ interface, which changes from one minor version to the next, so there is one for each; it is
+loaded with the package, and takes torch's products over at the first patch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from pathlib import Path
+
+import torch
+
+_FOLDER = Path(__file__).parent
+TORCH = ".".join(torch.__version__.split(".")[:2])
+
+
+def path() -> Path:
+    """Where the library for this torch is, or would be."""
+    return _FOLDER / f"libfastgemm_override_{TORCH.replace('.', '_')}.so"
+
+
+def versions() -> list[str]:
+    """The versions of torch for which there is one here."""
+    found = _FOLDER.glob("libfastgemm_override_*.so")
+    return sorted(f.stem.removeprefix("libfastgemm_override_").replace("_", ".") for f in found)
+
+
+@functools.cache
+def load() -> tuple[ctypes.PyDLL | None, str]:
+    """The library for this torch, and why there is none."""
+    if not path().exists():
+        there = ", ".join(versions()) or "none"
+        return None, f"this build of fastgemm has no library for torch {TORCH} (but for: {there})"
+    try:
+        library = ctypes.PyDLL(str(path()))  # one that holds the interpreter's lock
+    except OSError as error:
+        return None, f"{path().name} cannot be loaded: {error}"
+    library.fastgemm_override_torch.restype = ctypes.c_char_p
+    return library, ""
+
+
+def use_hooks() -> None:
+    """Lets the op library use what is faster in torch's own C++ interface."""
+    library, _ = load()
+    if library is not None:
+        library.fastgemm_override_hooks()
+
+
+@functools.cache
+def register() -> bool:
+    """Takes torch's products over, once for the process. Whether there is a library that can."""
+    library, _ = load()
+    if library is not None:
+        library.fastgemm_override_register()
+    return library is not None

@@ -1,0 +1,64 @@
+"""Where a patch holds: entries of patches in torch's thread-local state, and for the whole process.
+
+The innermost entry of a thread stands in a slot of torch's own, which autograd hands on to its threads for a
+backward pass. An entry never changes; one that leaves out of turn is cut out, and those inside of it are made anew.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ._introspect import PATCH_SLOT, Counts, patch_frame
+
+_is_set, _get, _set = torch._C._is_key_in_tls, torch._C._get_obj_in_tls, torch._C._stash_obj_in_tls
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How a patch computes products. ``counts``: None counts nothing."""
+
+    level: int | None
+    kernel: str | None
+    precision: str | None
+    counts: Counts | None
+
+    def frame(self, outer: Any = None) -> Any:
+        return patch_frame(self.level or 0, self.kernel or "", self.precision, self.counts, outer)
+
+
+@dataclass(eq=False)
+class Entry:
+    choice: Choice
+
+
+@dataclass
+class _Entries(threading.local):
+    """Of this thread, innermost last; ``outside``: what stood in the slot before the first of them."""
+
+    inside: list[Entry] = field(default_factory=list)
+    outside: Any = None
+
+
+_entries = _Entries()
+
+
+def enter(choice: Choice) -> Entry:
+    if not _entries.inside:
+        _entries.outside = _get(PATCH_SLOT) if _is_set(PATCH_SLOT) else None
+    entry = Entry(choice)
+    outer = _get(PATCH_SLOT) if _is_set(PATCH_SLOT) else None
+    _entries.inside.append(entry)
+    _set(PATCH_SLOT, choice.frame(outer))
+    return entry
+
+
+def leave(entry: Entry) -> None:
+    _entries.inside.remove(entry)
+    frame = _entries.outside
+    for left in _entries.inside:
+        frame = left.choice.frame(frame)
+    _set(PATCH_SLOT, frame)
