@@ -91,6 +91,13 @@ def differences(
     )
 
 
+def outcome(parts: list[Difference]) -> dict[str, Any]:
+    worst = max(parts, key=lambda d: d.of_bound)
+    right = worst.of_bound <= 1
+    message = "" if right else f"{worst.kind}: {worst.of_bound:.3g} times what rounding explains"
+    return {"worst_error": worst.of_bound, "right": right, "message": message}
+
+
 @dataclass
 class Bench:
     """Checks and times cases, and adds their rows to a report."""
@@ -153,18 +160,8 @@ class Bench:
         samples = interleave(steps, timer=self.session.timer, **self.timing)
         rows = [self.row(case, TORCH, seconds=samples.seconds(TORCH))]
         for way, parts in found.items():
-            worst = max(parts, key=lambda d: d.of_bound)
-            rows.append(
-                self.row(
-                    case,
-                    way,
-                    seconds=samples.seconds(way),
-                    speedup=samples.speedup(way, over=TORCH),
-                    worst_error=worst.of_bound,
-                    right=worst.of_bound <= 1,
-                    message="" if worst.of_bound <= 1 else f"{worst.kind}: {worst.of_bound:.3g} times as far",
-                )
-            )
+            times = {"seconds": samples.seconds(way), "speedup": samples.speedup(way, over=TORCH)}
+            rows.append(self.row(case, way, **times, **outcome(parts)))
         self.report.results += rows
         of = {"name": case.name, "group": case.group, "label": case.label, "dtype": rows[0].dtype}
         far = {way: [asdict(d) for d in parts] for way, parts in found.items()}
@@ -267,7 +264,7 @@ def show(report: Report) -> None:
     for found in report.summary["runs"]:
         routed, of = found["routed"], f"{found['label']}, {found['dtype']}, {found['group']}"
         kernels = ", ".join(f"{name} {n}" for name, n in routed["kernels"].items())
-        out.print(f"{of}: routed {routed['total']}: {kernels}", style="dim", soft_wrap=True)
+        out.print(f"{of}: routed {kernels or 'nothing'}", style="dim", soft_wrap=True)
 
 
 @click.command()

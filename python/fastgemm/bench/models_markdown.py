@@ -61,19 +61,16 @@ def _models(lines: list[Line], first: str) -> str:
 
 
 def _kernels(routed: dict[str, Any]) -> str:
-    return ", ".join(f"`{name}` {n}" for name, n in routed["kernels"].items()) or "-"
+    return ", ".join(f"`{name}` {n}" for name, n in routed["kernels"].items()) or "none"
 
 
 def _chains(lines: list[Line], runs: list[dict[str, Any]]) -> str:
-    routed = {run["label"]: run["routed"] for run in runs if run["group"] == CHAIN}
-    none = {"total": "-", "kernels": {}}
-    cells = []
-    for line in lines:
-        counts = routed.get(line.label, none)
-        cells.append([line.label, _kernels(counts), str(counts["total"]), line.milliseconds])
-        cells[-1].append(line.times_as_fast(PATCH))
-    header = ["call, float32", "by kernel", "products routed", "torch ms", "patch"]
-    return table(header, cells, numbers_from=2)
+    routed = {run["label"]: _kernels(run["routed"]) for run in runs if run["group"] == CHAIN}
+    cells = [
+        [line.label, routed.get(line.label, "-"), line.milliseconds, line.times_as_fast(PATCH)]
+        for line in lines
+    ]
+    return table(["call, float32", "products routed, by kernel", "torch ms", "patch"], cells, numbers_from=2)
 
 
 def _farthest(report: Report) -> str:
