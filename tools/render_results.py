@@ -20,6 +20,7 @@ A marked block is replaced whole:
     <!-- accuracy_NAME:begin -->  from results/**/accuracy.json of GPUs (`fastgemm bench --accuracy --json`): the
                               tables summary, ratios, sizes, exceptions, special and integers, and the
                               pictures normwise, componentwise and ratio; cpu_accuracy_NAME: tables of CPUs
+    <!-- models:begin -->    from results/**/models.json (`python examples/models.py --json`)
     <!-- transformer:begin -->  from results/**/transformer.json (`python examples/transformer.py --json`)
     <!-- transformer_wide:begin -->  from results/**/transformer_wide.json (the same with `--size cuda-wide`)
     <!-- overhead:begin -->   host time of a small product, compiled and not, and of layers in turn, from
@@ -55,6 +56,7 @@ from fastgemm.bench import (
     counter_check,
     gpu_markdown,
     markdown,
+    models_markdown,
     plots,
     scale_markdown,
     tensor_core_markdown,
@@ -179,6 +181,7 @@ class Site:
             "ladder": lambda: sections("ladder", markdown.ladder_section),
             "ladder_picture": lambda: sections("ladder", markdown.place, "cuda"),
             "reference": lambda: sections("reference", markdown.means_section, "cpu"),
+            "models": lambda: sections("models", models_markdown.section),
             "transformer": lambda: sections("transformer", transformer_markdown.section),
             "transformer_wide": lambda: sections("transformer_wide", transformer_markdown.section),
             "overhead": lambda: sections("overhead", markdown.overhead_section),

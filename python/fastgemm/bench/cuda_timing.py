@@ -73,6 +73,26 @@ class HostTimer:
         return seconds / self.BATCH
 
 
+class WallTimer:
+    """How long a user waits for a call on a GPU: what takes the host longer than the GPU shows as what it is."""
+
+    name = "wall clock"
+    method = (
+        "wall clock from an idle GPU until the call has finished, interleaved with the baseline in one process in "
+        "changing order; median over rounds, ratios within a round"
+    )
+    min_sample = 0.0  # calls are whole steps of models
+    overhead = 20e-6
+
+    def sample(self, call: Call, repeats: int) -> float:
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(repeats):
+            call()
+        torch.cuda.synchronize()
+        return (time.perf_counter() - start) / repeats
+
+
 SUSTAINED = (
     "warm back-to-back calls, 1000*exp((1024-n)/3100) of them for a problem of size n (geometric mean of its "
     "dimensions), between CUDA events; mean of the second half"

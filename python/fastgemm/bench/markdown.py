@@ -23,8 +23,10 @@ def place(report: Report) -> str:
     commands = {name: f"bench --{name}" for name in ("host-time", "overhead", "accuracy")}
     command = commands.get(report.command, report.command)
     command += "".join(f" --preset {name}" for name in report.method.get("presets", ()))
-    program = "python examples/transformer.py" if command == "transformer" else f"fastgemm {command}"
-    by = f"torch {env['torch']}, {env['date'][:10]}{commit}, by `{program}`."
+    examples = ("transformer", "models")
+    program = f"python examples/{command}.py" if command in examples else f"fastgemm {command}"
+    library = f", transformers {env['transformers']}" if env.get("transformers") else ""
+    by = f"torch {env['torch']}{library}, {env['date'][:10]}{commit}, by `{program}`."
     if env["device_type"] == "cuda":
         versions = f"driver {env['driver']}, CUDA {env['cuda']}, cuBLAS {env['cublas']}"
         return f"Measured on {env['device']} ({versions}), {by}"

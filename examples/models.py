@@ -1,0 +1,331 @@
+"""Models as they are used, by torch alone, under ``fastgemm.patch`` and converted, side by side.
+
+    pip install 'transformers>=4.50'
+    python examples/models.py                                    # a GPU where there is one; 4 minutes on an H200
+    python examples/models.py --device cpu --dtype float32 --model bert --model gpt2
+    python examples/models.py --json models.json
+
+Llama, BERT, GPT-2 and ViT of the transformers library, made from configs with random weights, nothing downloaded;
+the prefill of Llama under torch.compile as well; and torch.cdist, torch.cov and Muon's Newton-Schulz iteration,
+which multiply without a layer. Outputs and, in training, gradients are compared with torch's at the sizes that are
+timed, and may differ by what rounding explains (fastgemm.bench.rounding). Then all ways are timed in turn.
+
+Exit codes: 0 fine, 1 a difference is larger than rounding explains or a model cannot run, 2 usage, or the
+transformers library is missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import click
+import fastgemm
+import torch
+from fastgemm.bench.checking import raised
+from fastgemm.bench.cuda_timing import WallTimer
+from fastgemm.bench.environment import describe, using_threads
+from fastgemm.bench.formatting import ratio
+from fastgemm.bench.models_markdown import CHAIN, COMPILED, CONVERT, MODEL, PATCH, TORCH, lines_of
+from fastgemm.bench.problems import dtype_name
+from fastgemm.bench.records import Measurement, Report
+from fastgemm.bench.rounding import Difference, Values, by_kind, spread
+from fastgemm.bench.session import Session
+from fastgemm.bench.timing import interleave
+from fastgemm.cli import options
+from fastgemm.cli.console import console, failures_as_exit_code, progress_bar, write_outputs
+from networks import (
+    CHAINS,
+    SCALES,
+    STEPS,
+    Family,
+    Forward,
+    Products,
+    Scale,
+    chain_of,
+    in_float64,
+    transformers,
+    work_of,
+)
+from rich.table import Table
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+TO_COMPILE = "llama-prefill"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A line of a table in one type: the same work in several ways.
+
+    Attributes:
+        contenders: makes what is called in each way, torch's first.
+        reference: computes the values in float64, and how far rounding errors move each tensor.
+        facts: for the summary.
+    """
+
+    name: str
+    group: str
+    label: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    work: Forward
+    contenders: Callable[[], dict[str, Any]]
+    reference: Callable[[], tuple[Values, dict[str, float]]]
+    facts: Callable[[], dict[str, Any]] = dict
+
+
+def differences(
+    torchs: Values, own: Values, exact: Values, half_bounds: dict[str, float]
+) -> list[Difference]:
+    """By kind of value, held against what rounding explains: twice what it moves one right computation by."""
+    return by_kind(
+        [
+            Difference.of(name.partition(" of ")[0], theirs, own[name], 2 * half_bounds[name], exact[name])
+            for name, theirs in torchs.items()
+        ]
+    )
+
+
+def outcome(parts: list[Difference]) -> dict[str, Any]:
+    worst = max(parts, key=lambda d: d.of_bound)
+    right = worst.of_bound <= 1
+    message = "" if right else f"{worst.kind}: {worst.of_bound:.3g} times what rounding explains"
+    return {"worst_error": worst.of_bound, "right": right, "message": message}
+
+
+@dataclass
+class Bench:
+    """Checks and times cases, and adds their rows to a report."""
+
+    report: Report
+    session: Session
+    level: int | None
+    timing: dict[str, Any]
+
+    def patch(self) -> fastgemm.patch:
+        return fastgemm.patch(level=self.level)
+
+    def products(self, way: str) -> Products:
+        return self.patch() if way == PATCH else contextlib.nullcontext()
+
+    def compare(self, case: Case, contenders: dict[str, Any]) -> dict[str, list[Difference]]:
+        exact, half_bounds = case.reference()
+        torchs = case.work.values(contenders[TORCH])
+        found = {}
+        for way in list(contenders)[1:]:
+            with self.products(way):
+                own = case.work.values(contenders[way])
+            found[way] = differences(torchs, own, exact, half_bounds)
+        return found
+
+    def routed(self, case: Case, contenders: dict[str, Any]) -> dict[str, Any]:
+        """What one step asks of a patch."""
+        patch = self.patch()
+        case.work.step(contenders[PATCH], patch)()
+        return {"total": patch.routed.total, **patch.routed.as_dict()}
+
+    def row(self, case: Case, way: str, **more: Any) -> Measurement:
+        return Measurement(
+            op=case.name,
+            shape=case.shape,
+            label=case.label,
+            dtype=dtype_name(case.dtype),
+            layout="",
+            threads=torch.get_num_threads() if self.session.device == "cpu" else 0,
+            kernel=way,
+            level=self.level,
+            role="baseline" if way == TORCH else "rung",
+            group=case.group,
+            baseline=TORCH,
+            **more,
+        )
+
+    def measure(self, case: Case) -> None:
+        """An error of one model leaves the others: time on a GPU is dear, and libraries change."""
+        try:
+            self._measure(case)
+        except Exception as error:
+            self.report.results.append(self.row(case, TORCH, right=False, message=raised(error)))
+
+    def _measure(self, case: Case) -> None:
+        contenders = case.contenders()
+        found = self.compare(case, contenders)
+        routed = self.routed(case, contenders)
+        steps = {way: case.work.step(network, self.products(way)) for way, network in contenders.items()}
+        samples = interleave(steps, timer=self.session.timer, **self.timing)
+        rows = [self.row(case, TORCH, seconds=samples.seconds(TORCH))]
+        for way, parts in found.items():
+            times = {"seconds": samples.seconds(way), "speedup": samples.speedup(way, over=TORCH)}
+            rows.append(self.row(case, way, **times, **outcome(parts)))
+        self.report.results += rows
+        of = {"name": case.name, "group": case.group, "label": case.label, "dtype": rows[0].dtype}
+        far = {way: [asdict(d) for d in parts] for way, parts in found.items()}
+        self.report.summary["runs"].append({**of, "routed": routed, "differences": far, **case.facts()})
+
+
+def step_case(name: str, family: Family, scale: Scale) -> Case:
+    batch, length = scale.steps[name]
+    s = family.sizes
+    words = STEPS[name].format(batch, length, length)
+    work = work_of(name, s, batch, length, family.device).to(family.dtype)
+    return Case(
+        name=name,
+        group=MODEL,
+        label=f"{words} ({s.layers} layers of {s.width})",
+        shape=(s.layers, s.width, s.heads, s.inner, s.vocabulary, batch, length),
+        dtype=family.dtype,
+        work=work,
+        contenders=family.contenders,
+        reference=cache(
+            lambda: spread(lambda: in_float64(work, family.exact), family.dtype, "ieee", family.device)
+        ),
+        facts=family.layers,
+    )
+
+
+def chain_case(name: str, scale: Scale, device: str) -> Case:
+    sizes = scale.chains[name]
+    work, call, exact = chain_of(name, sizes, device)
+    wide = work.to(torch.float64)
+    return Case(
+        name=name,
+        group=CHAIN,
+        label=CHAINS[name].format(*sizes),
+        shape=sizes,
+        dtype=torch.float32,
+        work=work,
+        contenders=lambda: {TORCH: call, PATCH: call},
+        reference=lambda: spread(lambda: wide.values(exact), torch.float32, "ieee", device),
+    )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run."""
+
+    names: tuple[str, ...]
+    dtypes: tuple[torch.dtype, ...]
+    scale: Scale
+    compiled: bool
+
+    @property
+    def steps(self) -> list[str]:
+        return [name for name in STEPS if name in self.names]
+
+    def cases(self, device: str, level: int | None) -> Iterator[Case]:
+        """One at a time, and those of a network in turn: its weights go before the next one's come."""
+        for dtype in self.dtypes:
+            for kind, steps in groupby(self.steps, key=lambda name: name.partition("-")[0]):
+                family = Family(kind, self.scale.networks[kind], dtype, device, level)
+                for name in steps:
+                    case = step_case(name, family, self.scale)
+                    yield case
+                    if self.compiled and name == TO_COMPILE:
+                        yield replace(case, group=COMPILED, contenders=family.compiled)
+        if torch.float32 in self.dtypes:
+            yield from (chain_case(name, self.scale, device) for name in CHAINS if name in self.names)
+
+    @property
+    def count(self) -> int:
+        of_type = len(self.steps) + (self.compiled and TO_COMPILE in self.names)
+        chains = len(set(CHAINS).intersection(self.names)) if torch.float32 in self.dtypes else 0
+        return of_type * len(self.dtypes) + chains
+
+
+def run(plan: Plan, session: Session, level: int | None, timing: dict[str, Any]) -> Report:
+    report = Report("models", describe(session.device), session.describe())
+    report.summary["runs"] = []
+    if plan.steps:
+        report.environment["transformers"] = transformers().__version__
+    bench = Bench(report, session, level, timing)
+    with progress_bar() as progress:
+        for done, case in enumerate(plan.cases(session.device, level)):
+            progress(f"{case.name}, {dtype_name(case.dtype)}, {case.group}", done / plan.count)
+            bench.measure(case)
+    return report
+
+
+def show(report: Report) -> None:
+    out = console()
+    table = Table(box=None)
+    for name in ("call", "dtype", "", "torch ms", "patch", "convert", "difference of allowed"):
+        table.add_column(name, no_wrap=name == "call")
+    for line in lines_of(report.results):
+        own = [line.rows.get(way) for way in (PATCH, CONVERT)]
+        cells = [ratio(row.speedup.median) if row else "-" for row in own]
+        far = ", ".join(f"{row.worst_error:.2f}" for row in own if row)
+        table.add_row(line.label, line.dtype, line.group, line.milliseconds, *cells, far)
+    out.print(table)
+    for found in report.summary["runs"]:
+        routed, of = found["routed"], f"{found['label']}, {found['dtype']}, {found['group']}"
+        kernels = ", ".join(f"{name} {n}" for name, n in routed["kernels"].items())
+        out.print(f"{of}: routed {kernels or 'nothing'}", style="dim", soft_wrap=True)
+
+
+@click.command()
+@click.option(
+    "--model",
+    "names",
+    multiple=True,
+    type=click.Choice([*STEPS, *CHAINS]),
+    help="What to run; may be given again. Default: everything.",
+)
+@click.option(
+    "--dtype",
+    "dtypes",
+    multiple=True,
+    type=click.Choice(list(DTYPES)),
+    default=["float32", "bfloat16"],
+    show_default=True,
+)
+@click.option("--size", type=click.Choice(list(SCALES)), help="Default: that of the device.")
+@click.option(
+    "--compiled/--no-compiled", default=True, show_default=True, help=f"{TO_COMPILE} compiled, too."
+)
+@click.option(
+    "--level", type=click.IntRange(1, 7), help="Of the products; default: the fastest kernel known."
+)
+@click.option("--rounds", type=options.Count(1000), help="Samples of each way; default: as --budget allows.")
+@options.device
+@options.threads
+@options.budget
+@options.outputs
+def main(
+    names: tuple[str, ...],
+    dtypes: tuple[str, ...],
+    size: str | None,
+    compiled: bool,
+    level: int | None,
+    rounds: int | None,
+    device: str | None,
+    threads: int | None,
+    budget: float | None,
+    json: Path | None,
+    csv: Path | None,
+    plot: Path | None,
+) -> None:
+    """Time models of the transformers library in torch, under fastgemm.patch and converted."""
+    device = options.chosen_device(device)
+    types = tuple(dict.fromkeys(DTYPES[name] for name in dtypes))
+    plan = Plan(names or (*STEPS, *CHAINS), types, SCALES[size or device], compiled)
+    timing = {"budget": budget or (1.0 if device == "cuda" else 0.5), "rounds": rounds}
+    timer = WallTimer() if device == "cuda" else None
+    with failures_as_exit_code(), using_threads(threads), Session(device, timer) as session:
+        report = run(plan, session, level, timing)
+    if str(json) != "-" and str(csv) != "-":
+        show(report)
+    write_outputs(report, json=json, csv=csv, plot=plot)
+    if not report.right:
+        wrong = [
+            f"{r.label}, {r.dtype}, {r.group}, {r.kernel}: {r.message}" for r in report.results if not r.right
+        ]
+        raise click.ClickException("wrong, or not run:\n" + "\n".join(wrong))
+
+
+if __name__ == "__main__":
+    main()
