@@ -270,11 +270,12 @@ class Plan {
     set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
     const uint32_t out = member_alignment(p.out, p.out_type, p.batch);
     const bool reads_c = p.beta != 0 && !bias_;
+    const uint32_t written = bias_ ? std::min(out, uint32_t(alignment_of(p.c.data))) : out;
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, member_alignment(p.b, p.type, p.batch));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, member_alignment(p.a, p.type, p.batch));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
         reads_c ? member_alignment(p.c, p.out_type, p.batch) : out);
-    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, out);
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, written);  // there is none for the row of the epilogue
     found_.resize(kCublasLtCandidates);
     int count = 0;
     const cublasStatus_t status = lt().heuristic(handle_of(current_cuda_device()), desc_, b_, a_, c_, out_,

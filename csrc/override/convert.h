@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
 
 #include <memory>
 
@@ -35,5 +36,14 @@ inline torch_ops::TensorRef read(const at::Tensor& t) {
   return ref_of(t, const_cast<void*>(t.const_data_ptr()));
 }
 inline torch_ops::TensorRef written(const at::Tensor& t) { return ref_of(t, t.mutable_data_ptr()); }
+
+// torch_ops::multiply with torch's type of error for memory.
+inline AtenTensorHandle product_of(const torch_ops::ProductCall& call) {
+  try {
+    return torch_ops::multiply(call);
+  } catch (const torch_ops::OutOfMemory& error) {
+    TORCH_CHECK_WITH(OutOfMemoryError, false, error.what());
+  }
+}
 
 }  // namespace fastgemm::override

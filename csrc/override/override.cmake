@@ -21,7 +21,8 @@ function(fastgemm_add_override torch_dir)
   if(TARGET ${name})
     return()
   endif()
-  add_library(${name} SHARED csrc/override/flags.cpp csrc/override/overrides.cpp csrc/override/route.cpp
+  add_library(${name} SHARED csrc/override/eager.cpp csrc/override/flags.cpp csrc/override/gradients.cpp
+                             csrc/override/layer.cpp csrc/override/overrides.cpp csrc/override/route.cpp
                              csrc/override/scope.cpp)
   string(REPLACE "_" "." version ${version})
   target_compile_definitions(${name} PRIVATE FASTGEMM_TORCH_VERSION="${version}")

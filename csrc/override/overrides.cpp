@@ -14,6 +14,7 @@
 
 #include "core/asked.h"
 #include "override/convert.h"
+#include "override/eager.h"
 #include "override/flags.h"
 #include "override/route.h"
 #include "override/scope.h"
@@ -102,11 +103,21 @@ extern "C" {
 // The version of torch that this library was made for.
 const char* fastgemm_override_torch() { return FASTGEMM_TORCH_VERSION; }
 
-// Faster ways for the op library.
-void fastgemm_override_hooks() {
-  fastgemm::torch_ops::set_hooks({.empty = &fastgemm::override::empty});
-  fastgemm::set_framework_probe(&fastgemm::override::torch_computes);
+// Faster ways for the op library, and its ops for eager mode.
+void fastgemm_override_eager() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    fastgemm::torch_ops::set_hooks({.empty = &fastgemm::override::empty});
+    fastgemm::set_framework_probe(&fastgemm::override::torch_computes);
+    fastgemm::override::Quietly handler;
+    const c10::WarningUtils::WarningHandlerGuard guard(&handler);
+    fastgemm::override::register_eager();
+    fastgemm::override::register_layer();
+  });
 }
+
+// Makes a capsule (core/patch.h) that of the innermost patch of this thread; with None there is no patch.
+void fastgemm_override_enter(PyObject* capsule) { fastgemm::override::set_innermost(capsule); }
 
 void fastgemm_override_register() {
   static std::once_flag once;

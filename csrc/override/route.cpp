@@ -45,7 +45,7 @@ bool holds(at::ScalarType type, const at::Scalar& scale) {
   return x >= 0x1p-149 && x <= double(std::numeric_limits<float>::max());
 }
 
-torch_ops::ProductCall product_of(const Product& op, Arguments arguments, const PatchFrame& frame) {
+torch_ops::ProductCall call_of(const Product& op, Arguments arguments, const PatchFrame& frame) {
   torch_ops::ProductCall call{.a = read(tensor_at(arguments, op.a)), .b = read(tensor_at(arguments, op.b))};
   if (op.out >= 0) call.out = written(tensor_at(arguments, op.out));
   if (op.c >= 0) {
@@ -95,7 +95,7 @@ std::optional<at::Tensor> compute(const Product& op, Arguments arguments, const 
                                   std::string& reason) {
   try {
     const Computing computing;
-    const AtenTensorHandle made = torch_ops::multiply(product_of(op, arguments, frame));
+    const AtenTensorHandle made = product_of(call_of(op, arguments, frame));
     at::Tensor result = made ? take(made) : tensor_at(arguments, op.out);
     if (op.use_gelu >= 0) activate(result, arguments[size_t(op.use_gelu)].toBool());
     return result;

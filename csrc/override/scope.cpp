@@ -6,6 +6,7 @@
 #include "override/scope.h"
 
 #include <ATen/ThreadLocalPythonObjects.h>
+#include <c10/core/impl/PyInterpreterHooks.h>
 
 #include <string>
 
@@ -13,6 +14,7 @@
 extern "C" {
 int PyCapsule_IsValid(PyObject*, const char*);
 void* PyCapsule_GetPointer(PyObject*, const char*);
+void Py_IncRef(PyObject*);
 }
 
 namespace fastgemm::override {
@@ -20,19 +22,31 @@ namespace {
 
 thread_local bool computing = false;
 
+const std::string& slot() {
+  static const auto& name = *new std::string(kPatchSlot);
+  return name;
+}
+
 // The slot holds a reference to the capsule, which holds one to the frame: it lives until this thread changes
 // the slot. A capsule is read without the interpreter's lock: nobody changes one.
 const PatchFrame* innermost() {
   using at::impl::ThreadLocalPythonObjects;
-  static const auto& slot = *new std::string(kPatchSlot);
-  if (!ThreadLocalPythonObjects::contains(slot)) return nullptr;
-  const auto& object = ThreadLocalPythonObjects::get(slot);
+  if (!ThreadLocalPythonObjects::contains(slot())) return nullptr;
+  const auto& object = ThreadLocalPythonObjects::get(slot());
   PyObject* capsule = object->ptr(&object->pyinterpreter());
   if (!PyCapsule_IsValid(capsule, kPatchSlot)) return nullptr;  // None, outside of every patch
   return static_cast<std::shared_ptr<const PatchFrame>*>(PyCapsule_GetPointer(capsule, kPatchSlot))->get();
 }
 
 }  // namespace
+
+// torch._C._stash_obj_in_tls would do it, but until torch 2.12 it takes no reference to the object, and gives
+// one back.
+void set_innermost(PyObject* capsule) {
+  Py_IncRef(capsule);
+  at::impl::ThreadLocalPythonObjects::set(
+      slot(), std::make_shared<c10::SafePyObject>(capsule, c10::impl::getGlobalPyInterpreter()));
+}
 
 Frames::Frames() {
   if (!computing) take(From::patches);

@@ -1,6 +1,8 @@
 // Which patch holds for a call.
 #pragma once
 
+#include <c10/util/python_stub.h>
+
 #include "core/patch.h"
 
 namespace fastgemm::override {
@@ -21,6 +23,9 @@ class Frames {
   const PatchFrame* frame_ = nullptr;
   From from_ = From::patches;
 };
+
+// The capsule of the innermost patch of this thread, or None.
+void set_innermost(PyObject* capsule);
 
 // No frames in this thread while it lives.
 class Computing {

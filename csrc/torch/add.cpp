@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "core/select.h"
+#include "torch/choices.h"
 #include "torch/context.h"
 #include "torch/kernel_range.h"
 #include "torch/ops.h"
@@ -16,14 +17,14 @@ namespace {
 struct Arguments {
   Tensor a, b;
   double alpha;
-  int64_t level;
+  std::optional<int64_t> level;
   std::optional<std::string> kernel;
-  Choice choice() const { return {level_of(level), kernel_of(kernel)}; }
+  Choice choice() const { return choice_of(level, kernel); }
   explicit Arguments(StackReader s)
       : a(s.tensor()),
         b(s.tensor()),
         alpha(s.number()),
-        level(s.integer(kNoLevel)),
+        level(s.optional_integer()),
         kernel(s.optional_string()) {}
 };
 

@@ -34,7 +34,7 @@ class StackReader {
   double number() { return as<double>(*next_++); }
   std::optional<double> optional_number() { return take_optional(as<double>); }
   bool flag() { return as<bool>(*next_++); }
-  int64_t integer(int64_t if_none) { return take_optional(as<int64_t>).value_or(if_none); }
+  std::optional<int64_t> optional_integer() { return take_optional(as<int64_t>); }
   std::optional<int32_t> optional_dtype() { return take_optional(as<int32_t>); }
   std::optional<std::string> optional_string() { return take_optional(take_string); }
 

@@ -1,22 +1,12 @@
 // torch.ops.fastgemm.gemm and its kin: what the stack of a boxed call holds, as a product.
-#include <stdexcept>
 #include <utility>
 
+#include "torch/choices.h"
 #include "torch/ops.h"
 #include "torch/product.h"
 
 namespace fastgemm::torch_ops {
 namespace {
-
-Precision precision_of(const std::optional<std::string>& given) {
-  if (!given) return Precision::ieee;
-  constexpr std::string_view names[] = {"ieee", "tf32", "bf16x3", "bf16x6", "fp16x3"};
-  for (int i = 0; i < 5; ++i)
-    if (*given == names[i]) return static_cast<Precision>(i);
-  throw std::invalid_argument(
-      "fastgemm.gemm: precision must be 'ieee', 'tf32', 'bf16x3', 'bf16x6', 'fp16x3' or None, got '" +
-      *given + "'");
-}
 
 struct Arguments {
   Tensor a, b;
@@ -24,7 +14,7 @@ struct Arguments {
   double alpha = 1.0;
   std::optional<double> beta;
   bool trans_a = false, trans_b = false;
-  int64_t level = kNoLevel;
+  std::optional<int64_t> level;
   std::optional<std::string> kernel, precision;
   std::optional<int32_t> out_dtype;
 
@@ -37,7 +27,7 @@ struct Arguments {
         beta(s.optional_number()),
         trans_a(s.flag()),
         trans_b(s.flag()),
-        level(s.integer(kNoLevel)),
+        level(s.optional_integer()),
         kernel(s.optional_string()),
         precision(s.optional_string()),
         out_dtype(s.optional_dtype()) {}
@@ -48,7 +38,7 @@ struct Arguments {
     if (c) p.c = viewed(*c);
     p.alpha = alpha, p.beta = beta;
     p.trans_a = trans_a, p.trans_b = trans_b;
-    p.choice = {level_of(level), kernel_of(kernel)};
+    p.choice = choice_of(level, kernel);
     p.precision = precision_of(precision);
     p.out_dtype = out_dtype;
     return p;

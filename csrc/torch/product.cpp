@@ -18,10 +18,10 @@ Pointer advance(Pointer data, int64_t elements, DType type) {
   return data ? (Pointer)((const char*)data + elements * element_size(type)) : nullptr;
 }
 
-std::runtime_error out_of_memory(const Kernel& kernel, const OutOfWorkspace& refusal) {
-  return std::runtime_error("fastgemm: out of memory: kernel '" + std::string(kernel.name) +
-                            "' needs a workspace of at least " + std::to_string(refusal.needed()) +
-                            " bytes, and " + refusal.what());
+OutOfMemory out_of_memory(const Kernel& kernel, const OutOfWorkspace& refusal) {
+  return OutOfMemory("fastgemm: out of memory: kernel '" + std::string(kernel.name) +
+                     "' needs a workspace of at least " + std::to_string(refusal.needed()) + " bytes, and " +
+                     refusal.what());
 }
 
 // Where a call runs.

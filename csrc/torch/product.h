@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <stdexcept>
 #include <string_view>
 
 #include "core/asked.h"
@@ -19,6 +20,10 @@ struct TensorRef {
 };
 inline TensorRef viewed(const Tensor& t) { return {t.get(), View(t)}; }
 
+struct OutOfMemory : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 struct ProductCall {
   TensorRef a, b, c, out;
   double alpha = 1.0;
@@ -31,7 +36,7 @@ struct ProductCall {
 
 // Computes into out, or into a new tensor, which it returns, where there is no out; null otherwise. What ran,
 // take_last_gemm_kernel() says. Throws std::invalid_argument where operands or scales do not go together,
-// CannotRun where the level or kernel asked for does not take them.
+// CannotRun where the level or kernel asked for does not take them, OutOfMemory.
 AtenTensorHandle multiply(const ProductCall&);
 
 // How many products of this thread were planned, and not found among those planned before.

@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include "core/select.h"
+#include "torch/choices.h"
 #include "torch/context.h"
 #include "torch/kernel_range.h"
 #include "torch/ops.h"
@@ -16,11 +17,11 @@ namespace {
 
 struct Arguments {
   Tensor a;
-  int64_t level;
+  std::optional<int64_t> level;
   std::optional<std::string> kernel;
-  Choice choice() const { return {level_of(level), kernel_of(kernel)}; }
+  Choice choice() const { return choice_of(level, kernel); }
   explicit Arguments(StackReader s)
-      : a(s.tensor()), level(s.integer(kNoLevel)), kernel(s.optional_string()) {}
+      : a(s.tensor()), level(s.optional_integer()), kernel(s.optional_string()) {}
 };
 
 DType width_of(int32_t dtype) {

@@ -20,7 +20,6 @@ from ._fake import register as _register_fake
 from ._flags import torch_computes as _torch_computes
 from ._flops import register as _register_flop_formulas
 from ._lazy import register as _register_lazy
-from ._overrides import use_hooks as _use_hooks
 from ._patch import patch
 from ._routed import Routed
 from ._transforms import register as _register_transforms
@@ -70,7 +69,6 @@ def __dir__() -> list[str]:
 
 
 _introspect.set_framework_probe(_torch_computes)
-_use_hooks()
 _register_fake()
 _register_autograd()
 _register_transforms()

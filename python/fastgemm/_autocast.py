@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import _overrides
 from ._library import library
 
 _KEYS = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA"}
@@ -59,6 +60,7 @@ def _kernel(op: torch._ops.OpOverload) -> Callable[..., Tensor]:
 
 def register() -> None:
     """Gives the ops autocast kernels, which torch.compile and eager calls without a gradient go through."""
-    for name in _OPS:
+    in_c = ("_gemm", "_matmul") if _overrides.use_in_eager_mode() else ()
+    for name in (op for op in _OPS if op not in in_c):
         for key in _KEYS.values():
             library.impl(name, _kernel(getattr(torch.ops.fastgemm, name).default), key)

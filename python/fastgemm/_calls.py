@@ -1,12 +1,13 @@
 """How a call of a public function reaches ``torch.ops.fastgemm``.
 
-A call takes one of four ways, because each feature of torch has its price per call:
+A call takes one of these ways, because each feature of torch has its price per call:
 
 - ``torch.compile``, ``torch.export`` and ``torch.jit.trace`` see ``torch.ops.fastgemm.gemm``, which has an
   autograd formula and what ``torch.func`` transforms need (_transforms.py);
-- ``torch.func`` transforms, forward-mode AD and eager calls that need a gradient use an autograd.Function;
 - ``out=`` uses the out overload;
-- everything else, the common case, calls the bare op ``_gemm``.
+- everything else, the common case, calls the bare op ``_gemm``. With the library of csrc/override it finds out
+  itself whether a gradient is wanted, in C++. Without it ``torch.func`` transforms, forward-mode AD and eager
+  calls that need a gradient use an autograd.Function before.
 
 Before that, tensor subclasses, torch function modes and fx proxies get to see the call, as they do for torch's own
 functions.
@@ -24,7 +25,7 @@ from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 from torch.overrides import handle_torch_function
 
-from . import _autocast, _errors
+from . import _autocast, _errors, _overrides
 from ._autograd import GemmFunction
 from ._flags import torch_fp32_precision
 
@@ -43,6 +44,14 @@ matmul_bare = ops._matmul.default._op
 gemm_bare = ops._gemm.default._op
 transpose_bare = ops._transpose.default._op
 add_bare = ops._add.default._op
+
+
+FINDS_GRADIENTS = _overrides.load()[0] is not None
+"""Whether the bare ops of products are differentiable, on a CPU and a GPU."""
+EAGER_LINEAR = None
+"""``torch.ops.fastgemm._linear``, where there is one."""
+if _overrides.use_in_eager_mode():
+    EAGER_LINEAR = ops._linear.default._op
 
 
 def overridden(function: Callable[..., Tensor], tensors: tuple[Any, ...], *given: Any, **options: Any) -> Any:
@@ -85,7 +94,7 @@ def product(a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, options:
             return out
         if tracing_state() is not None:
             return ops.gemm.default(a, b, c, **options)
-        if needs_function(a, b, c):
+        if not (FINDS_GRADIENTS and (a.is_cpu or a.is_cuda)) and needs_function(a, b, c):
             if functionalizes():
                 return ops.gemm.default(a, b, c, **options)
             a, b, c = _autocast.operands(a, b, c, options)  # here, so that autograd sees the casts

@@ -39,14 +39,18 @@ def load() -> tuple[ctypes.PyDLL | None, str]:
     except OSError as error:
         return None, f"{path().name} cannot be loaded: {error}"
     library.fastgemm_override_torch.restype = ctypes.c_char_p
+    library.fastgemm_override_enter.argtypes = [ctypes.py_object]
+    library.fastgemm_override_enter.restype = None
     return library, ""
 
 
-def use_hooks() -> None:
-    """Lets the op library use what is faster in torch's own C++ interface."""
+@functools.cache
+def use_in_eager_mode() -> bool:
+    """Gives the ops for eager mode kernels, gradients and autocast without Python. Whether there is a library."""
     library, _ = load()
     if library is not None:
-        library.fastgemm_override_hooks()
+        library.fastgemm_override_eager()
+    return library is not None
 
 
 @functools.cache

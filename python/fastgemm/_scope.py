@@ -1,7 +1,8 @@
 """Where a patch holds: entries of patches in torch's thread-local state, and for the whole process.
 
 The innermost entry of a thread stands in a slot of torch's own, which autograd hands on to its threads for a
-backward pass. An entry never changes; one that leaves out of turn is cut out, and those inside of it are made anew.
+backward pass. An entry never changes; one that leaves out of turn is cut out, and those inside of it are made
+anew.
 """
 
 from __future__ import annotations
@@ -12,9 +13,8 @@ from typing import Any
 
 import torch
 
+from . import _overrides
 from ._introspect import PATCH_SLOT, Counts, patch_frame
-
-_is_set, _get, _set = torch._C._is_key_in_tls, torch._C._get_obj_in_tls, torch._C._stash_obj_in_tls
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,8 @@ class Choice:
 
 @dataclass(eq=False)
 class Entry:
+    """One ``with`` of a patch."""
+
     choice: Choice
 
 
@@ -46,13 +48,28 @@ class _Entries(threading.local):
 _entries = _Entries()
 
 
+def innermost() -> Any:
+    """The capsule of the entry that holds in this thread: in one of autograd's that which it was given."""
+    return torch._C._get_obj_in_tls(PATCH_SLOT) if torch._C._is_key_in_tls(PATCH_SLOT) else None
+
+
+def _set_innermost(frame: Any) -> None:
+    library, _ = _overrides.load()
+    library.fastgemm_override_enter(frame)
+
+
+def depth() -> int:
+    """How many patches this thread is in."""
+    return len(_entries.inside)
+
+
 def enter(choice: Choice) -> Entry:
+    outer = innermost()
     if not _entries.inside:
-        _entries.outside = _get(PATCH_SLOT) if _is_set(PATCH_SLOT) else None
+        _entries.outside = outer
     entry = Entry(choice)
-    outer = _get(PATCH_SLOT) if _is_set(PATCH_SLOT) else None
     _entries.inside.append(entry)
-    _set(PATCH_SLOT, choice.frame(outer))
+    _set_innermost(choice.frame(outer))
     return entry
 
 
@@ -61,4 +78,4 @@ def leave(entry: Entry) -> None:
     frame = _entries.outside
     for left in _entries.inside:
         frame = left.choice.frame(frame)
-    _set(PATCH_SLOT, frame)
+    _set_innermost(frame)

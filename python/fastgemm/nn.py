@@ -13,8 +13,8 @@ from torch.compiler import is_compiling
 from torch.nn import functional
 from torch.overrides import has_torch_function_variadic
 
-from . import _autocast
-from ._calls import DENSE, PLAIN, SAME_TYPE, options_of, overridden, product, tracing_state
+from . import _autocast, _errors
+from ._calls import DENSE, EAGER_LINEAR, PLAIN, SAME_TYPE, options_of, overridden, product, tracing_state
 from ._flags import has_names
 from .table import check_product_choice
 
@@ -145,18 +145,58 @@ def linear(
             together raise torch's own errors.
         ValueError: unknown ``level``, ``kernel`` or ``precision``.
     """
+    return _layer(linear, input, weight, bias, level, kernel, precision)
+
+
+def conv1d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    level: int | None = None,
+    kernel: str | None = None,
+    precision: str | None = None,
+) -> Tensor:
+    """:func:`linear` with a ``weight`` of ``(K, N)``, as ``transformers.pytorch_utils.Conv1D`` stores it."""
+    return _layer(conv1d, input, weight, bias, level, kernel, precision)
+
+
+def _by_torch(function: Callable[..., Tensor], input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return functional.linear(input, weight if function is linear else weight.t(), bias)
+
+
+def _layer(
+    function: Callable[..., Tensor],
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    level: int | None,
+    kernel: str | None,
+    precision: str | None,
+) -> Tensor:
+    """What :func:`linear` and :func:`conv1d` have in common."""
     if has_torch_function_variadic(input, weight, bias):
-        return _overridden(input, weight, bias, level=level, kernel=kernel, precision=precision)
+        return _overridden(function, input, weight, bias, level=level, kernel=kernel, precision=precision)
     if tracing_state() is not None:
-        return _traced(input, weight, bias, level, kernel, precision)
+        return _traced(function, input, weight, bias, level, kernel, precision)
+    if EAGER_LINEAR is not None and type(input) is Tensor and type(weight) in PLAIN and not is_compiling():
+        if level is None and kernel is None and precision is None:
+            return EAGER_LINEAR(input, weight, bias, function is linear)  # looks itself at what it is given
+        check_product_choice(level, kernel, precision)
+        try:
+            return EAGER_LINEAR(input, weight, bias, function is linear, level, kernel, precision)
+        except RuntimeError as error:
+            _errors.diagnose(error, a=input, b=weight, c=bias)
+            raise
     if not _takes(input, weight, bias):
         check_product_choice(level, kernel, precision)
-        return functional.linear(input, weight, bias)
+        return _by_torch(function, input, weight, bias)
     if precision is not None and (input.dtype is not torch.float32 or weight.dtype is not torch.float32):
         check_product_choice(None, None, precision)
         precision = None
     options = options_of(input, level, kernel, precision, None, None)
-    options["trans_b"] = True
+    if function is linear:
+        options["trans_b"] = True
     rank = input.dim()
     # One matrix product, also for gradients: that of the weight would else be a sum over a batch of products.
     rows = input if rank == 2 else input.unsqueeze(0) if rank == 1 else input.flatten(0, -2)
@@ -165,9 +205,9 @@ def linear(
     except (ValueError, TypeError, NotImplementedError):
         # torch says what is wrong; but beside an input with data it reads memory that a meta weight does not have.
         if input.is_meta or not weight.is_meta:
-            functional.linear(input, weight, bias)
+            _by_torch(function, input, weight, bias)
         raise
-    return out if rank == 2 else out.reshape(*input.shape[:-1], weight.shape[0])
+    return out if rank == 2 else out.reshape(*input.shape[:-1], weight.shape[0 if function is linear else 1])
 
 
 def _takes(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
@@ -221,14 +261,14 @@ def _knows_the_ops(kind: type) -> bool:
     return any(f"{base.__module__}.{base.__qualname__}" in _KNOW_THE_OPS for base in kind.__mro__)
 
 
-def _overridden(input: Any, weight: Any, bias: Any, **choice: Any) -> Any:
+def _overridden(function: Callable[..., Tensor], input: Any, weight: Any, bias: Any, **choice: Any) -> Any:
     """A call that a mode, an fx proxy or a subclass gets to see.
 
     A subclass with a ``__torch_function__`` of its own knows torch's functions, and is asked for torch's.
     """
     if any(_overrides(type(x)) for x in (input, weight, bias)):
-        return functional.linear(input, weight, bias)
-    return overridden(linear, (input, weight, bias), input, weight, bias, **choice)
+        return _by_torch(function, input, weight, bias)
+    return overridden(function, (input, weight, bias), input, weight, bias, **choice)
 
 
 def _overrides(kind: type) -> bool:
@@ -271,6 +311,7 @@ def _scripted() -> Callable[..., Tensor]:
 
 
 def _traced(
+    function: Callable[..., Tensor],
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None,
@@ -281,7 +322,35 @@ def _traced(
     """What torch.jit.trace records: with torch's flags and the casts of autocast as they are now."""
     options = options_of(input, level, kernel, precision, None, None)
     operands = _autocast.operands(input, weight, bias, options)
-    return _scripted()(*operands, level, kernel, options.get("precision"))
+    input, weight, bias = operands
+    weight = weight if function is linear else weight.t()
+    return _scripted()(input, weight, bias, level, kernel, options.get("precision"))
+
+
+def __getattr__(name: str) -> Any:
+    """``Conv1D``, a kind of that of transformers: importing it takes a while, and not everybody has it."""
+    if name != "Conv1D":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from transformers.pytorch_utils import Conv1D as Base
+
+    def forward(self: Any, x: Tensor) -> Tensor:
+        choice = {"level": self.level, "kernel": self.kernel, "precision": self.precision}
+        return conv1d(x, self.weight, self.bias, **choice)
+
+    body = {
+        "__module__": __name__,
+        "__doc__": "A Conv1D of transformers by :func:`conv1d`.",
+        "forward": forward,
+    }
+    made = type("Conv1D", (Base,), {**body, "level": None, "kernel": None, "precision": None})
+    return globals().setdefault("Conv1D", made)
+
+
+def _is_conv1d(kind: type) -> bool:
+    return (kind.__module__, kind.__qualname__) in (
+        ("transformers.pytorch_utils", "Conv1D"),
+        (__name__, "Conv1D"),
+    )
 
 
 def convert(
@@ -292,7 +361,8 @@ def convert(
     precision: str | None = None,
     only: Callable[[str, torch.nn.Module], bool] = lambda name, layer: True,
 ) -> torch.nn.Module:
-    """Turns each ``torch.nn.Linear`` of a module tree into a :class:`Linear`, in place.
+    """Turns each ``torch.nn.Linear`` of a module tree into a :class:`Linear`, in place; and each ``Conv1D`` of
+    transformers, which GPT-2 is made of, into a kind of it that fastgemm multiplies.
 
     The layers stay the same objects: parameters (shared ones, too), hooks, buffers and an optimizer's references
     hold. Subclasses of ``torch.nn.Linear``, which have a forward of their own (parametrized and quantization-aware
@@ -313,6 +383,9 @@ def convert(
         if type(layer) in (torch.nn.Linear, Linear) and only(name, layer):
             layer.__class__ = Linear
             _choose(layer, level, kernel, precision)
+        elif _is_conv1d(type(layer)) and only(name, layer):
+            layer.__class__ = __getattr__("Conv1D")
+            _choose(layer, level, kernel, precision)
     return module
 
 
@@ -330,8 +403,9 @@ def revert(module: torch.nn.Module) -> torch.nn.Module:
         ``module``.
     """
     for layer in module.modules():
-        if type(layer) is Linear:
-            layer.__class__ = torch.nn.Linear
+        kind = type(layer)
+        if kind is Linear or (kind.__module__ == __name__ and _is_conv1d(kind)):
+            layer.__class__ = kind.__base__
             for name in ("level", "kernel", "precision"):
                 layer.__dict__.pop(name, None)
     return module

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch._C._functorch import peek_interpreter_stack
-from torch.autograd import forward_ad
 from torch.compiler import is_compiling, is_dynamo_compiling
 from torch.overrides import has_torch_function_variadic
 
 from . import _errors
 from ._autograd import AddFunction, TransposeFunction
 from ._calls import (
+    FINDS_GRADIENTS,
     add_bare,
     functionalizes,
     increment_version,
@@ -28,7 +27,6 @@ from ._calls import (
 from ._flags import torch_fp32_precision
 
 _compiler = torch.compiler
-_is_grad_enabled = torch.is_grad_enabled
 
 
 def matmul(
@@ -87,12 +85,12 @@ def matmul(
             and not is_dynamo_compiling()
             and not _compiler._is_compiling_flag
             and tracing_state() is None
-            and (a.dtype is not torch.float32 or not a.is_cuda or torch_fp32_precision() == "ieee")
-            and forward_ad._current_level < 0
-            and peek_interpreter_stack() is None
-            and not (_is_grad_enabled() and (a.requires_grad or b.requires_grad))
+            and (
+                (a.dtype is not torch.float32 or torch_fp32_precision() == "ieee") if a.is_cuda else a.is_cpu
+            )
+            and (FINDS_GRADIENTS or not needs_function(a, b))
         ):
-            # The common case, written out: 0.6 us of Python, where the general way below takes 1 us.
+            # The common case, written out: half of the Python that the general way below takes.
             return matmul_bare(a, b)
     except (AttributeError, RuntimeError, ValueError, TypeError) as error:
         _errors.diagnose(error, a=a, b=b)

@@ -1,0 +1,125 @@
+#include "override/eager.h"
+
+#include <ATen/autocast_mode.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <torch/library.h>
+
+#include "override/convert.h"
+#include "override/flags.h"
+#include "override/gemm_op.h"
+#include "torch/choices.h"
+
+namespace fastgemm::override {
+namespace {
+
+template <class Signature>
+c10::TypedOperatorHandle<Signature> find(const char* name) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
+}
+
+// On the CPU and CUDA keys.
+
+at::Tensor gemm(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c, double alpha,
+                std::optional<double> beta, bool trans_a, bool trans_b, std::optional<int64_t> level,
+                OptionalText kernel, OptionalText precision, std::optional<at::ScalarType> out_dtype) {
+  torch_ops::ProductCall call{.a = read(a), .b = read(b)};
+  if (c) call.c = read(*c);
+  call.alpha = alpha, call.beta = beta;
+  call.trans_a = trans_a, call.trans_b = trans_b;
+  call.choice = torch_ops::choice_of(level, kernel);
+  call.precision = torch_ops::precision_of(precision);
+  if (out_dtype) call.out_dtype = int32_t(*out_dtype);
+  return take(product_of(call));
+}
+
+at::Tensor matmul(const at::Tensor& a, const at::Tensor& b) {
+  return take(product_of({.a = read(a), .b = read(b)}));
+}
+
+// On the Autograd keys.
+
+at::Tensor gemm_autograd(c10::DispatchKeySet keys, const at::Tensor& a, const at::Tensor& b,
+                         const OptionalTensor& c, double alpha, std::optional<double> beta, bool trans_a,
+                         bool trans_b, std::optional<int64_t> level, OptionalText kernel,
+                         OptionalText precision, std::optional<at::ScalarType> out_dtype) {
+  if (needs_python(a, b, c))
+    return public_gemm().call(a, b, c, alpha, beta, trans_a, trans_b, level, kernel, precision, out_dtype);
+  if (needs_gradient(a, b, c))
+    return differentiable_gemm(a, b, c, alpha, beta, trans_a, trans_b, level, kernel, precision, out_dtype);
+  const at::AutoDispatchBelowADInplaceOrView below;
+  return bare_gemm().redispatch(keys & c10::after_ADInplaceOrView_keyset, a, b, c, alpha, beta, trans_a,
+                                trans_b, level, kernel, precision, out_dtype);
+}
+
+at::Tensor matmul_autograd(c10::DispatchKeySet keys, const at::Tensor& a, const at::Tensor& b) {
+  if (needs_gradient(a, b, {}) || needs_python(a, b, {}))
+    return gemm_autograd(keys, a, b, {}, 1.0, {}, false, false, {}, {}, {}, {});
+  const at::AutoDispatchBelowADInplaceOrView below;
+  return bare_matmul().redispatch(keys & c10::after_ADInplaceOrView_keyset, a, b);
+}
+
+// On the autocast keys, as python/fastgemm/_autocast.py.
+
+at::Tensor lower(const at::Tensor& t, c10::DeviceType device, at::ScalarType type) {
+  const bool is_cast = t.device().type() == device && t.is_floating_point() && t.scalar_type() != at::kDouble;
+  return is_cast ? at::autocast::cached_cast(type, t, device) : t;
+}
+
+template <c10::DeviceType device>
+at::Tensor gemm_autocast(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c, double alpha,
+                         std::optional<double> beta, bool trans_a, bool trans_b, std::optional<int64_t> level,
+                         OptionalText kernel, OptionalText precision,
+                         std::optional<at::ScalarType> out_dtype) {
+  const c10::impl::ExcludeDispatchKeyGuard once(
+      at::autocast::get_autocast_dispatch_key_from_device_type(device));
+  const auto type = at::autocast::get_autocast_dtype(device);
+  if (precision)  // says how float32 operands are multiplied, so they stay float32
+    return bare_gemm().call(a, b, c, alpha, beta, trans_a, trans_b, level, kernel, precision, out_dtype);
+  OptionalTensor addend = c;
+  if (c) addend = lower(*c, device, out_dtype.value_or(type));
+  return bare_gemm().call(lower(a, device, type), lower(b, device, type), addend, alpha, beta, trans_a,
+                          trans_b, level, kernel, precision, out_dtype);
+}
+
+template <c10::DeviceType device>
+at::Tensor matmul_autocast(const at::Tensor& a, const at::Tensor& b) {
+  const c10::impl::ExcludeDispatchKeyGuard once(
+      at::autocast::get_autocast_dispatch_key_from_device_type(device));
+  const auto type = at::autocast::get_autocast_dtype(device);
+  return bare_matmul().call(lower(a, device, type), lower(b, device, type));
+}
+
+template <c10::DeviceType device>
+void register_on(c10::DispatchKey backend, c10::DispatchKey autograd, c10::DispatchKey autocast) {
+  const auto library = [](c10::DispatchKey key) {
+    return new torch::Library(torch::Library::IMPL, "fastgemm", key, __FILE__, __LINE__);  // for ever
+  };
+  library(backend)->impl("_gemm", TORCH_FN(gemm)).impl("_matmul", TORCH_FN(matmul));
+  library(autograd)->impl("_gemm", TORCH_FN(gemm_autograd)).impl("_matmul", TORCH_FN(matmul_autograd));
+  library(autocast)
+      ->impl("_gemm", TORCH_FN(gemm_autocast<device>))
+      .impl("_matmul", TORCH_FN(matmul_autocast<device>));
+}
+
+}  // namespace
+
+const c10::TypedOperatorHandle<GemmSignature>& bare_gemm() {
+  static const auto op = find<GemmSignature>("fastgemm::_gemm");
+  return op;
+}
+const c10::TypedOperatorHandle<GemmSignature>& public_gemm() {
+  static const auto op = find<GemmSignature>("fastgemm::gemm");
+  return op;
+}
+const c10::TypedOperatorHandle<MatmulSignature>& bare_matmul() {
+  static const auto op = find<MatmulSignature>("fastgemm::_matmul");
+  return op;
+}
+
+void register_eager() {
+  using c10::DispatchKey;
+  register_on<c10::DeviceType::CPU>(DispatchKey::CPU, DispatchKey::AutogradCPU, DispatchKey::AutocastCPU);
+  register_on<c10::DeviceType::CUDA>(DispatchKey::CUDA, DispatchKey::AutogradCUDA, DispatchKey::AutocastCUDA);
+}
+
+}  // namespace fastgemm::override

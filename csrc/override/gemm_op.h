@@ -1,0 +1,43 @@
+// torch.ops.fastgemm._gemm as C++ calls it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <optional>
+#include <string_view>
+
+namespace fastgemm::override {
+
+using OptionalTensor = std::optional<at::Tensor>;
+using OptionalText = std::optional<std::string_view>;
+
+using GemmSignature = at::Tensor(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c,
+                                 double alpha, std::optional<double> beta, bool trans_a, bool trans_b,
+                                 std::optional<int64_t> level, OptionalText kernel, OptionalText precision,
+                                 std::optional<at::ScalarType> out_dtype);
+using MatmulSignature = at::Tensor(const at::Tensor& a, const at::Tensor& b);
+
+// `_gemm`, which has no formula of its own below this library's, and `gemm`, whose formula in Python serves
+// forward mode and torch.func.
+const c10::TypedOperatorHandle<GemmSignature>& bare_gemm();
+const c10::TypedOperatorHandle<GemmSignature>& public_gemm();
+const c10::TypedOperatorHandle<MatmulSignature>& bare_matmul();
+
+// alpha op(a) op(b) + beta c with gradients, for arguments above autograd.
+at::Tensor differentiable_gemm(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c,
+                               double alpha, std::optional<double> beta, bool trans_a, bool trans_b,
+                               std::optional<int64_t> level, OptionalText kernel, OptionalText precision,
+                               std::optional<at::ScalarType> out_dtype);
+
+// The product of a layer: of all rows of an input of any rank, (..., K), in one node of autograd. weight: (N,
+// K) if `transposed`, else (K, N).
+at::Tensor linear_rows(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
+                       bool transposed, std::optional<int64_t> level, OptionalText kernel,
+                       OptionalText precision);
+
+// Whether a call must be seen by autograd, and whether by its Python part.
+bool needs_gradient(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c);
+bool needs_python(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c);
+
+}  // namespace fastgemm::override

@@ -1,0 +1,161 @@
+// Gradients of a product, in terms of the op itself, so that they differentiate again.
+#include <ATen/ExpandUtils.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/core/AutogradState.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "override/gemm_op.h"
+
+namespace fastgemm::override {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// How a product is computed, beside its operands. Texts are owned: a backward pass comes later.
+struct Options : torch::CustomClassHolder {
+  double alpha = 1.0;
+  std::optional<double> beta;
+  bool trans_a = false, trans_b = false;
+  std::optional<int64_t> level;
+  std::optional<std::string> kernel, precision;
+  std::optional<at::ScalarType> out_dtype;
+
+  bool by_rows = false;  // a has any number of dimensions, of which the last one is K
+
+  at::ScalarType narrow = at::kFloat;  // of a and b
+  std::vector<int64_t> a_shape, b_shape, c_shape;
+};
+
+OptionalText text(const std::optional<std::string>& owned) {
+  return owned ? OptionalText(*owned) : std::nullopt;
+}
+
+// A product of gradients: with the choice of the one that is differentiated, but for what holds for narrow
+// operands.
+at::Tensor product(const Options& o, const at::Tensor& a, const at::Tensor& b, bool trans_a, bool trans_b) {
+  const bool same = a.scalar_type() == o.narrow;
+  return bare_gemm().call(a, b, std::nullopt, o.alpha, std::nullopt, trans_a, trans_b, o.level,
+                          same ? text(o.kernel) : std::nullopt, text(o.precision), std::nullopt);
+}
+
+at::Tensor reduced(const at::Tensor& gradient, at::IntArrayRef shape, at::ScalarType type) {
+  return at::sum_to(gradient, shape).to(type);
+}
+
+at::Tensor gradient_of_a(const Options& o, const at::Tensor& grad, const at::Tensor& b) {
+  const at::Tensor g =
+      o.trans_a ? product(o, b, grad, o.trans_b, true) : product(o, grad, b, false, !o.trans_b);
+  return o.by_rows ? g.view(o.a_shape) : reduced(g, o.a_shape, o.narrow);
+}
+at::Tensor gradient_of_b(const Options& o, const at::Tensor& grad, const at::Tensor& a) {
+  const at::Tensor g =
+      o.trans_b ? product(o, grad, a, true, o.trans_a) : product(o, a, grad, !o.trans_a, false);
+  return reduced(g, o.b_shape, o.narrow);
+}
+// With beta = 0 c is not read, so not even an infinite gradient reaches it.
+at::Tensor gradient_of_c(const Options& o, const at::Tensor& grad) {
+  const at::Tensor scaled = !o.beta || *o.beta == 1.0 ? grad
+                            : *o.beta == 0.0          ? at::zeros_like(grad)
+                                                      : grad.mul(*o.beta);
+  return at::sum_to(scaled, o.c_shape);
+}
+
+// (..., K) as a matrix.
+at::Tensor rows_of(const at::Tensor& t) {
+  if (t.dim() == 2) return t;
+  int64_t rows = 1;
+  for (int64_t d = 0; d + 1 < t.dim(); ++d) rows *= t.size(d);
+  return t.reshape({rows, t.size(-1)});
+}
+
+at::Tensor forward_product(const Options& o, const at::Tensor& a, const at::Tensor& b,
+                           const OptionalTensor& c) {
+  return bare_gemm().call(a, b, c, o.alpha, o.beta, o.trans_a, o.trans_b, o.level, text(o.kernel),
+                          text(o.precision), o.out_dtype);
+}
+
+at::Tensor forward_rows(const Options& o, const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c) {
+  if (a.dim() == 2) return forward_product(o, a, b, c);
+  auto shape = a.sizes().vec();
+  shape.back() = b.size(o.trans_b ? 0 : 1);
+  return forward_product(o, rows_of(a), b, c).view(shape);
+}
+
+class GemmFunction : public torch::autograd::Function<GemmFunction> {
+ public:
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& a, const at::Tensor& b,
+                            const OptionalTensor& c, const c10::intrusive_ptr<Options>& o) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    o->narrow = a.scalar_type();
+    o->a_shape = a.sizes().vec(), o->b_shape = b.sizes().vec();
+    if (c) o->c_shape = c->sizes().vec();
+    // As torch does: what no gradient is made of is not kept, such as the input of a frozen layer.
+    ctx->save_for_backward({b.requires_grad() ? a : at::Tensor(), a.requires_grad() ? b : at::Tensor()});
+    ctx->saved_data["options"] = c10::IValue::make_capsule(o);
+    return o->by_rows ? forward_rows(*o, a, b, c) : forward_product(*o, a, b, c);
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto capsule = ctx->saved_data["options"].toCapsule();
+    const auto& o = *static_cast<const Options*>(capsule.get());
+    const variable_list saved = ctx->get_saved_variables();
+    if (!grads[0].defined()) return variable_list(4);
+    const at::Tensor grad = o.by_rows ? rows_of(grads[0]) : grads[0];
+    // With a wide result the gradient is wide, too, and so are the operands, so that nothing overflows on the
+    // way.
+    const auto widened = [&](const at::Tensor& x) {
+      return grad.scalar_type() == o.narrow ? x : x.to(grad.scalar_type());
+    };
+    variable_list found(4);
+    if (ctx->needs_input_grad(0)) found[0] = gradient_of_a(o, grad, widened(saved[1]));
+    if (ctx->needs_input_grad(1))
+      found[1] = gradient_of_b(o, grad, widened(o.by_rows ? rows_of(saved[0]) : saved[0]));
+    if (!o.c_shape.empty() && ctx->needs_input_grad(2)) found[2] = gradient_of_c(o, grad);
+    return found;
+  }
+};
+
+}  // namespace
+
+bool needs_gradient(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c) {
+  return at::GradMode::is_enabled() && (a.requires_grad() || b.requires_grad() || (c && c->requires_grad()));
+}
+
+// A tangent of forward mode, which an autograd function in C++ cannot have; an active transform, under which
+// it raises.
+bool needs_python(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c) {
+  if (c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerBackMode))
+    return needs_gradient(a, b, c);
+  if (!c10::AutogradState::get_tls_state().get_fw_grad_mode()) return false;
+  const auto dual = [](const at::Tensor& t) { return t.defined() && t._fw_grad(0).defined(); };
+  return dual(a) || dual(b) || (c && dual(*c));
+}
+
+at::Tensor differentiable_gemm(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c,
+                               double alpha, std::optional<double> beta, bool trans_a, bool trans_b,
+                               std::optional<int64_t> level, OptionalText kernel, OptionalText precision,
+                               std::optional<at::ScalarType> out_dtype) {
+  auto o = c10::make_intrusive<Options>();
+  o->alpha = alpha, o->beta = beta;
+  o->trans_a = trans_a, o->trans_b = trans_b;
+  o->level = level, o->out_dtype = out_dtype;
+  if (kernel) o->kernel = *kernel;
+  if (precision) o->precision = *precision;
+  return GemmFunction::apply(a, b, c, o);
+}
+
+at::Tensor linear_rows(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
+                       bool transposed, std::optional<int64_t> level, OptionalText kernel,
+                       OptionalText precision) {
+  auto o = c10::make_intrusive<Options>();
+  o->by_rows = true, o->trans_b = transposed, o->level = level;
+  if (kernel) o->kernel = *kernel;
+  if (precision) o->precision = *precision;
+  const bool by_function = needs_gradient(input, weight, bias) && !needs_python(input, weight, bias);
+  return by_function ? GemmFunction::apply(input, weight, bias, o) : forward_rows(*o, input, weight, bias);
+}
+
+}  // namespace fastgemm::override

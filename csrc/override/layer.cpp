@@ -1,0 +1,88 @@
+// torch.ops.fastgemm._linear: what fastgemm.nn.linear calls in eager mode. Made of other ops, so that it
+// needs no formula of its own where the Python dispatcher, torch.func or a tensor subclass looks on.
+#include <ATen/autocast_mode.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/linear.h>
+#include <torch/library.h>
+
+#include "override/eager.h"
+#include "override/flags.h"
+#include "override/gemm_op.h"
+
+namespace fastgemm::override {
+namespace {
+
+bool is_multiplied(at::ScalarType t) {
+  return t == at::kDouble || t == at::kFloat || t == at::kHalf || t == at::kBFloat16 || t == at::kInt;
+}
+
+// Whether dimensions have names, as they could until torch 2.12.
+template <class T>
+bool has_names(const T& t) {
+  if constexpr (requires { t.has_names(); }) return t.has_names();
+  return false;
+}
+
+bool is_plain(const at::Tensor& t) {
+  return t.layout() == at::kStrided && !t.is_nested() && !t.is_quantized() && !has_names(t) &&
+         (t.is_cpu() || t.is_cuda());
+}
+
+// weight: (N, K), or (K, N) where it is not transposed. Whatever else torch makes of a layer, torch does.
+bool takes(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias, bool transposed) {
+  const auto type = weight.scalar_type();
+  if (!is_multiplied(type) || input.scalar_type() != type || input.device() != weight.device()) return false;
+  if (!is_plain(input) || !is_plain(weight) || input.dim() < 1 || weight.dim() != 2) return false;
+  if (input.size(-1) != weight.size(transposed ? 1 : 0)) return false;
+  return !bias || (bias->scalar_type() == type && bias->device() == weight.device() && is_plain(*bias) &&
+                   bias->dim() == 1 && bias->size(0) == weight.size(transposed ? 0 : 1));
+}
+
+at::Tensor by_torch(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
+                    bool transposed) {
+  if (transposed) return at::linear(input, weight, bias);
+  auto shape = input.sizes().vec();
+  shape.back() = weight.size(1);
+  const at::Tensor rows = input.reshape({-1, input.size(-1)});
+  return (bias ? at::addmm(*bias, rows, weight) : at::mm(rows, weight)).view(shape);
+}
+
+// What autocast does to an operand.
+at::Tensor cast(const at::Tensor& t, c10::DeviceType device, at::ScalarType type) {
+  const bool is_cast = t.device().type() == device && t.is_floating_point() && t.scalar_type() != at::kDouble;
+  return is_cast ? at::autocast::cached_cast(type, t, device) : t;
+}
+
+at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
+                  bool transposed, std::optional<int64_t> level, OptionalText kernel,
+                  OptionalText precision) {
+  const auto device = weight.device().type();
+  const bool known = device == c10::DeviceType::CPU || device == c10::DeviceType::CUDA;
+  if (known && !precision && at::autocast::is_autocast_enabled(device)) {
+    const auto type = at::autocast::get_autocast_dtype(device);
+    const at::Tensor x = cast(input, device, type), w = cast(weight, device, type);
+    const OptionalTensor b = bias ? OptionalTensor(cast(*bias, device, type)) : std::nullopt;
+    const c10::impl::ExcludeDispatchKeyGuard once(
+        at::autocast::get_autocast_dispatch_key_from_device_type(device));
+    if (takes(x, w, b, transposed)) return linear_rows(x, w, b, transposed, level, kernel, precision);
+  } else if (takes(input, weight, bias, transposed)) {
+    if (weight.scalar_type() != at::kFloat)
+      precision.reset();
+    else if (!precision && weight.is_cuda() && torch_float32_precision() == Precision::tf32)
+      precision = "tf32";
+    return linear_rows(input, weight, bias, transposed, level, kernel, precision);
+  }
+  return by_torch(input, weight, bias, transposed);
+}
+
+}  // namespace
+
+void register_layer() {
+  auto* library = new torch::Library(torch::Library::FRAGMENT, "fastgemm", std::nullopt, __FILE__, __LINE__);
+  library->def(
+      "_linear(Tensor input, Tensor weight, Tensor? bias=None, bool transposed=True, int? level=None, "
+      "str? impl=None, str? precision=None) -> Tensor",
+      torch::dispatch(c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(linear)));
+}
+
+}  // namespace fastgemm::override
