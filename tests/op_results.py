@@ -1,15 +1,15 @@
 """What an op gives for a sample, in a patch and by torch alone, and whether both may be right.
 
-How far two right results may be apart depends on the op: a product in float32 is good to a few eps, a gradient of
-a pseudo-inverse is not. So each call is also made in float64 (complex128), torch's distance from that is measured,
-and how far the float64 result moves when each operand moves by its type's unit roundoff u. All of these grow with
-the length of the sums and with the condition of the problem. A patched result is right within
+How far two right results may be apart depends on the op: a product in float32 is good to a few eps, a
+gradient of a pseudo-inverse is not. So each call is also made in float64 (complex128). Torch's distance from
+that is measured, and how far the float64 result moves when each operand moves by its type's unit roundoff u.
+Both grow with the length of the sums and with the condition of the problem. A patched result is right within
 
     4 (torch's largest error)  +  16 (the largest move)  +  16 u max |reference|
 
-per tensor: torch's error is 0 by chance, and nothing moves an operand that is 0. The factors are twice what 30 000
-comparisons needed; results in 16 bits, of which no op is ill-conditioned, need a factor of 1 and get 2 throughout.
-Integers are torch's exactly.
+per tensor: torch's error is 0 by chance, and nothing moves an operand that is 0. The factors are about twice
+what 30 000 comparisons needed. Results in 16 bits, of which no op is ill-conditioned, needed 1, 1, 2 and get
+2, 2, 2. Integers are torch's exactly.
 """
 
 from __future__ import annotations

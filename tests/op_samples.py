@@ -44,7 +44,7 @@ BACKWARD = (
     *("linalg.inv", "linalg.inv_ex", "linalg.solve", "linalg.solve_ex", "linalg.solve_triangular"),
     *("triangular_solve", "linalg.tensorinv", "linalg.tensorsolve"),
 )
-# Those that reach none, or ones of sparse matrices (sampled_addmm) and complex ones (eig), which are passed on.
+# Those that reach none, or sparse ones (sampled_addmm) and complex ones (eig), which a patch passes on.
 PASSED_ON = (
     *("mv", "addmv", "dot", "vdot", "addr", "inner", "outer", "kron", "linalg.vecdot", "linalg.eig"),
     *("nn.functional.bilinear", "sparse.mm.reduce", "sparse.sampled_addmm"),
@@ -59,7 +59,7 @@ Arguments = tuple[Any, tuple[Any, ...], dict[str, Any]]  # a sample's input, arg
 
 @functools.cache
 def op_db() -> dict[str, Any]:
-    """Every OpInfo by its full name. The import takes seconds, so it waits for the first test that needs it."""
+    """Every OpInfo by its full name. The import takes seconds and waits for the first test that needs it."""
     pytest.importorskip("expecttest", reason="torch's samples need expecttest (the extra 'test')")
     before = dict(os.environ)
     from torch.testing._internal.common_methods_invocations import op_db as ops
@@ -91,7 +91,7 @@ def arguments_of(sample: Any) -> Arguments:
 
 
 def samples_of(op: Any, device: str, dtype: torch.dtype, requires_grad: bool, most: int) -> list[Any]:
-    """At most so many samples, spread evenly over those that are small; of a complex type conjugated ones, too.
+    """At most so many samples, spread evenly over the small ones; of a complex type conjugated ones, too.
 
     Every second one is not contiguous.
     """
