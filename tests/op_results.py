@@ -1,0 +1,219 @@
+"""What an op gives for a sample, in a patch and by torch alone, and whether both may be right.
+
+How far two right results may be apart depends on the op: a product in float32 is good to a few eps, a
+gradient of a pseudo-inverse is not. So each call is also made in float64 (complex128). Torch's distance from
+that is measured, and how far the float64 result moves when each operand moves by its type's unit roundoff u.
+Both grow with the length of the sums and with the condition of the problem. A patched result is right within
+
+    4 (torch's largest error)  +  16 (the largest move)  +  16 u max |reference|
+
+per tensor: torch's error is 0 by chance, and nothing moves an operand that is 0. The factors are about twice
+what 30 000 comparisons needed. Results in 16 bits, of which no op is ill-conditioned, needed 1, 1, 2 and get
+2, 2, 2. Integers are torch's exactly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from op_samples import Arguments, arguments_of, call, mapped, tensors_of
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+DRAWS = 2  # of operands that are moved
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    if dtype.is_complex:
+        return torch.complex128
+    return torch.float64 if dtype.is_floating_point else dtype
+
+
+def widened(x: Any) -> Any:
+    if isinstance(x, torch.dtype):
+        return wide(x)
+    return x.detach().to(wide(x.dtype)).requires_grad_(x.requires_grad)
+
+
+def inexact(x: Any) -> bool:
+    return isinstance(x, Tensor) and (x.dtype.is_floating_point or x.dtype.is_complex)
+
+
+def moved(dtype: torch.dtype) -> Callable[[Any], Any]:
+    """Widens, and moves each element by the unit roundoff of a type, up or down."""
+
+    def change(x: Any) -> Any:
+        x = widened(x)
+        if not inexact(x) or x.layout is not torch.strided:
+            return x
+        signs = torch.empty(x.shape, dtype=torch.float64).bernoulli_(0.5) * 2 - 1
+        by = 1 + torch.finfo(dtype).eps / 2 * signs
+        return (x.detach() * by).requires_grad_(x.requires_grad)
+
+    return change
+
+
+def values_of(result: Any) -> list[Any]:
+    leaves = [x.detach() if isinstance(x, Tensor) else x for x in tree_leaves(result)]
+    return [x.to_dense() if isinstance(x, Tensor) and x.layout is not torch.strided else x for x in leaves]
+
+
+def form_of(x: Any) -> Any:
+    """Everything but values."""
+    if not isinstance(x, Tensor):
+        return type(x)
+    return x.dtype, tuple(x.shape), x.device, x.stride() if x.layout is torch.strided else x.layout
+
+
+def forms_of(result: Any) -> list[Any]:
+    return [form_of(x) for x in tree_leaves(result)]
+
+
+def same(x: Any, y: Any) -> bool:
+    """Whether two values are the same, bit by bit but for NaN."""
+    if not isinstance(x, Tensor) or not isinstance(y, Tensor):
+        return type(x) is type(y) and x == y
+    return x.shape == y.shape and torch.equal(x.isnan(), y.isnan()) and torch.equal(filled(x), filled(y))
+
+
+def filled(x: Tensor) -> Tensor:
+    return x.masked_fill(x.isnan(), 0) if inexact(x) else x
+
+
+def largest(x: Tensor) -> float:
+    return x.abs().nan_to_num(math.inf, math.inf).max().item() if x.numel() else 0.0
+
+
+@dataclass
+class Expected:
+    """What torch returns for a call in its own type, in float64, and in float64 of moved operands."""
+
+    torchs: list[Any]
+    exact: list[Any]
+    moved: list[list[Any]]
+    dtype: torch.dtype
+
+    def difference(self, values: list[Any]) -> str | None:
+        for at, (value, torchs) in enumerate(zip(values, self.torchs, strict=True)):
+            if inexact(value) and inexact(torchs):
+                why = self._too_far(value, torchs, self.exact[at], [draw[at] for draw in self.moved])
+            else:
+                why = None if same(value, torchs) else f"{value}, by torch {torchs}"
+            if why is not None:
+                return f"value {at}: {why}"
+        return None
+
+    def _too_far(self, value: Tensor, torchs: Tensor, exact: Tensor, moved: list[Tensor]) -> str | None:
+        types = [x for x in (self.dtype, torchs.dtype) if x.is_floating_point or x.is_complex]
+        u = max(torch.finfo(x).eps / 2 for x in types)
+        narrow = torchs.dtype in (torch.float16, torch.bfloat16)
+        value, torchs = value.to(exact.dtype), torchs.to(exact.dtype)
+        finite = torchs.isfinite() & exact.isfinite()
+        if not same(value[~finite], torchs[~finite]):
+            return f"other infinities or NaN: {value}, by torch {torchs}"
+        error, torchs_error, *moves = (largest((x - exact)[finite]) for x in (value, torchs, *moved))
+        of_torch, of_move, of_u = (2, 2, 2) if narrow else (4, 16, 16)
+        bound = (
+            of_torch * torchs_error + of_move * max(moves, default=0.0) + of_u * u * largest(exact[finite])
+        )
+        if error <= bound:
+            return None
+        return f"off by {error:.3g} > {bound:.3g}; torch by {torchs_error:.3g}; {u:.3g} moves {moves}"
+
+
+Compute = Callable[[Arguments], list[Any]]
+
+
+def expected(compute: Compute, arguments: Arguments, torchs: list[Any], dtype: torch.dtype) -> Expected:
+    if not (dtype.is_floating_point or dtype.is_complex):
+        return Expected(torchs, torchs, [], dtype)
+    draws = [compute(mapped(arguments, moved(dtype))) for _ in range(DRAWS)]
+    return Expected(torchs, compute(mapped(arguments, widened)), draws, dtype)
+
+
+Difference = Callable[
+    [Any, Any, torch.dtype, Any], "str | None"
+]  # of an OpInfo and a sample of a type in a patch
+
+
+def forward_difference(op: Any, sample: Any, dtype: torch.dtype, patch: Any) -> str | None:
+    """What is wrong with the patched result of a sample."""
+    arguments = arguments_of(sample)
+    torchs = call(op, arguments)
+    with patch:
+        patched = call(op, arguments)
+    if forms_of(patched) != forms_of(torchs):
+        return f"{forms_of(patched)}, by torch {forms_of(torchs)}"
+    return value_difference(op, sample, dtype, patched, torchs)
+
+
+def value_difference(op: Any, sample: Any, dtype: torch.dtype, patched: Any, torchs: Any) -> str | None:
+    def determined(result: Any) -> list[Any]:
+        return values_of(
+            sample.output_process_fn_grad(result)
+        )  # leaves out signs of singular vectors and the like
+
+    arguments = arguments_of(sample)
+    right = expected(lambda changed: determined(call(op, changed)), arguments, determined(torchs), dtype)
+    return right.difference(determined(patched))
+
+
+def gradients(op: Any, sample: Any, arguments: Arguments, of_roots: list[Tensor]) -> list[Any]:
+    """The gradients of all operands; ``of_roots``: those of the results, made where there are none yet."""
+    result = sample.output_process_fn_grad(call(op, arguments))
+    roots = [x for x in tensors_of(result) if x.requires_grad]
+    operands = [*{id(x): x for x in tensors_of(arguments) if x.requires_grad}.values()]
+    if not roots or not operands:
+        return []
+    of_roots += [torch.randn_like(root) for root in roots[len(of_roots) :]]
+    directions = [x.to(root.dtype) for x, root in zip(of_roots, roots, strict=True)]
+    return list(torch.autograd.grad(roots, operands, directions, allow_unused=True))
+
+
+def gradient_difference(op: Any, sample: Any, dtype: torch.dtype, patch: Any) -> str | None:
+    """What is wrong with the gradients of a sample whose forward and backward pass are patched."""
+    arguments, of_roots = arguments_of(sample), []
+    torchs = gradients(op, sample, arguments, of_roots)
+    with patch:
+        patched = gradients(op, sample, arguments, of_roots)
+    if forms_of(patched) != forms_of(torchs):
+        return f"{forms_of(patched)}, by torch {forms_of(torchs)}"
+
+    def compute(changed: Arguments) -> list[Any]:
+        return values_of(gradients(op, sample, changed, of_roots))
+
+    return expected(compute, arguments, values_of(torchs), dtype).difference(values_of(patched))
+
+
+@dataclass
+class Outcome:
+    """What a call returned or raised, and of what it warned."""
+
+    result: Any
+    error: tuple[type[Exception], str] | None
+    warnings: list[str]
+
+    def difference(self, torchs: Outcome) -> str | None:
+        """In all but values."""
+        mine, torch_s = ((x.error, x.warnings, forms_of(x.result)) for x in (self, torchs))
+        return None if mine == torch_s else f"{mine}, by torch {torch_s}"
+
+
+def outcome(function: Callable[[], Any], inside: Any) -> Outcome:
+    with warnings.catch_warnings(record=True) as said, contextlib.ExitStack() as stack:
+        warnings.simplefilter("always")
+        stack.callback(torch.set_warn_always, torch.is_warn_always_enabled())
+        torch.set_warn_always(True)
+        result = error = None
+        try:
+            with inside:
+                result = function()
+        except Exception as raised:
+            error = type(raised), str(raised)
+    return Outcome(result, error, [str(warning.message) for warning in said])

@@ -1,0 +1,152 @@
+"""The samples of torch's own tests (``op_db``) for every op that reaches a matrix product.
+
+torch ships them without a promise to keep them: an op that another version lacks is skipped by name, and
+test_op_db.py finds out which ops reach a product, so that one that is new there does not go unnoticed.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+PRODUCTS = frozenset({"mm", "bmm", "addmm", "baddbmm"})
+
+# By OpInfo.full_name: name and variant. Those whose forward pass reaches one of PRODUCTS in float32 on a CPU.
+FORWARD = (
+    *("mm", "bmm", "bmm.triton_optimized", "addmm", "addmm.decomposed", "baddbmm", "matmul", "__rmatmul__"),
+    *("einsum", "tensordot", "linalg.multi_dot", "linalg.matrix_power", "linalg.pinv.singular"),
+    *("cov", "corrcoef", "svd_lowrank", "pca_lowrank"),
+    *(
+        "nn.functional.linear",
+        "nn.functional.linear_cross_entropy",
+        "nn.functional.linear_cross_entropy.chunked",
+    ),
+    *("nn.functional.linear_cross_entropy.chunked_none", "nn.functional.multi_head_attention_forward"),
+    "nn.functional.scaled_dot_product_attention",
+)
+# Those that reach one in their gradients alone.
+BACKWARD = (
+    *("addbmm", "cdist", "norm.nuc", "pinverse", "linalg.pinv", "linalg.pinv.hermitian"),
+    *("cholesky", "cholesky_inverse", "cholesky_solve", "linalg.cholesky", "linalg.cholesky_ex"),
+    *("lu", "lu_solve", "linalg.lu", "linalg.lu_factor", "linalg.lu_factor_ex", "linalg.lu_solve"),
+    *("qr", "ormqr", "linalg.qr", "linalg.householder_product", "linalg.lstsq", "linalg.lstsq.grad_oriented"),
+    *("svd", "linalg.svd", "linalg.svdvals", "linalg.eigh", "linalg.eigvalsh", "linalg.cond"),
+    *("linalg.norm", "linalg.norm.subgradients_at_zero", "linalg.matrix_norm"),
+    *("linalg.inv", "linalg.inv_ex", "linalg.solve", "linalg.solve_ex", "linalg.solve_triangular"),
+    *("triangular_solve", "linalg.tensorinv", "linalg.tensorsolve"),
+)
+# Those that reach none, or sparse ones (sampled_addmm) and complex ones (eig), which a patch passes on.
+PASSED_ON = (
+    *("mv", "addmv", "dot", "vdot", "addr", "inner", "outer", "kron", "linalg.vecdot", "linalg.eig"),
+    *("nn.functional.bilinear", "sparse.mm.reduce", "sparse.sampled_addmm"),
+)
+NAMES = FORWARD + BACKWARD + PASSED_ON
+IN_PLACE = ("addmm", "addbmm", "baddbmm", "addmv", "addr")
+
+MOST_ELEMENTS = 4096  # of a tensor in a sample; more would time products rather than test how they are called
+
+Arguments = tuple[Any, tuple[Any, ...], dict[str, Any]]  # a sample's input, args, kwargs
+
+
+@functools.cache
+def op_db() -> dict[str, Any]:
+    """Every OpInfo by its full name. The import takes seconds and waits for the first test that needs it."""
+    pytest.importorskip("expecttest", reason="torch's samples need expecttest (the extra 'test')")
+    before = dict(os.environ)
+    from torch.testing._internal.common_methods_invocations import op_db as ops
+
+    for name in os.environ.keys() - before.keys():  # it names a cache folder of inductor for all later tests
+        del os.environ[name]
+    return {op.full_name: op for op in ops}
+
+
+def find(name: str) -> Any:
+    """The OpInfo of a name; skips the test where this torch has none."""
+    if name not in op_db():
+        pytest.skip(f"torch {torch.__version__} has no samples of {name}")
+    return op_db()[name]
+
+
+def spread_evenly(items: list[Any], most: int) -> list[Any]:
+    if len(items) <= most:
+        return items
+    return [items[round(i * (len(items) - 1) / (most - 1))] for i in range(most)]
+
+
+def tensors_of(tree: Any) -> list[Tensor]:
+    return [x for x in tree_leaves(tree) if isinstance(x, Tensor)]
+
+
+def arguments_of(sample: Any) -> Arguments:
+    return sample.input, tuple(sample.args), dict(sample.kwargs)
+
+
+def samples_of(op: Any, device: str, dtype: torch.dtype, requires_grad: bool, most: int) -> list[Any]:
+    """At most so many samples, spread evenly over the small ones; of a complex type conjugated ones, too.
+
+    Every second one is not contiguous.
+    """
+    # set_seed=False: torch would seed every sample with a constant; tests draw fresh data (conftest.py).
+    every = list(op.reference_inputs(device, dtype, requires_grad, set_seed=False))
+    if dtype.is_complex and op.test_conjugated_samples:
+        every += op.conjugate_sample_inputs(device, dtype, requires_grad, set_seed=False)
+    small = [s for s in every if all(x.numel() <= MOST_ELEMENTS for x in tensors_of(arguments_of(s)))]
+    chosen = spread_evenly(small, most)
+    return [
+        sample.noncontiguous() if at % 2 and is_dense(arguments_of(sample)) else sample
+        for at, sample in enumerate(chosen)
+    ]
+
+
+def is_dense(tree: Any) -> bool:
+    return all(x.layout is torch.strided for x in tensors_of(tree))
+
+
+def call(op: Callable[..., Any], arguments: Arguments, **more: Any) -> Any:
+    first, args, kwargs = arguments
+    return op(first, *args, **kwargs, **more)
+
+
+def mapped(arguments: Arguments, change: Callable[[Any], Any]) -> Arguments:
+    """``change`` applied to tensors and dtypes; a tensor in two places stays one: attention asks for that."""
+    seen: dict[int, Any] = {}
+
+    def once(x: Any) -> Any:
+        if not isinstance(x, (Tensor, torch.dtype)):
+            return x
+        return seen.setdefault(id(x), change(x))
+
+    return tree_map(once, arguments)
+
+
+class Recorder(TorchDispatchMode):
+    """Counts the products that torch alone is asked for below autograd."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__.rstrip("_")
+        if name in PRODUCTS:
+            self.seen[name] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def both_passes(op: Any, samples: list[Any], forward: Any, backward: Any) -> None:
+    """Computes samples and their gradients, each pass inside a context."""
+    for sample in samples:
+        with forward:
+            result = call(op, arguments_of(sample))
+        roots = [x for x in tensors_of(sample.output_process_fn_grad(result)) if x.requires_grad]
+        with backward:
+            torch.autograd.backward(roots, [torch.ones_like(root) for root in roots])
