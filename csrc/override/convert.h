@@ -27,6 +27,7 @@ inline torch_ops::TensorRef ref_of(const at::Tensor& t, void* data) {
   v.data = data;
   v.sizes = t.sizes().data(), v.strides = t.strides().data();
   v.dim = t.dim();
+  torch_ops::require_dimensions(v.dim);
   v.dtype = int32_t(t.scalar_type());
   v.device_type = int32_t(t.device().type()), v.device_index = int32_t(t.device().index());
   return r;

@@ -125,10 +125,13 @@ bool needs_gradient(const at::Tensor& a, const at::Tensor& b, const OptionalTens
 }
 
 // A tangent of forward mode, which an autograd function in C++ cannot have; an active transform, under which
-// it raises.
+// it raises; tensors that are traced, whose sizes may be symbols.
 bool needs_python(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c) {
-  if (c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerBackMode))
-    return needs_gradient(a, b, c);
+  const auto in_python = [](const at::Tensor& t) { return t.key_set().has(c10::DispatchKey::Python); };
+  if (in_python(a) || in_python(b) || (c && in_python(*c))) return needs_gradient(a, b, c);
+  for (const auto key :
+       {c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::FuncTorchDynamicLayerBackMode})
+    if (c10::impl::tls_is_dispatch_key_included(key)) return needs_gradient(a, b, c);
   if (!c10::AutogradState::get_tls_state().get_fw_grad_mode()) return false;
   const auto dual = [](const at::Tensor& t) { return t.defined() && t._fw_grad(0).defined(); };
   return dual(a) || dual(b) || (c && dual(*c));

@@ -52,6 +52,10 @@ View::View(const Tensor& t) {
   check(aoti_torch_get_device_type(h, &device_type), "get_device_type");
   check(aoti_torch_get_device_index(h, &device_index), "get_device_index");
   sizes = size, strides = stride;
+  require_dimensions(dim);
+}
+
+void require_dimensions(int64_t dim) {
   if (dim > kMaxDims)
     bad_value("a tensor has " + std::to_string(dim) + " dimensions; at most " + std::to_string(kMaxDims) +
               " are supported");

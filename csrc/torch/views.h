@@ -92,6 +92,9 @@ void for_each_index(const Loops& loops, int count, const Body& body) {
   }
 }
 
+// Throws std::invalid_argument where a tensor has more than kMaxDims.
+void require_dimensions(int64_t dim);
+
 // Errors shared by the ops; each throws std::invalid_argument with the argument's name.
 void require_same_device(const char* name, const View&, const char* first_name, const View& first);
 void require_out(const View& out, std::span<const int64_t> shape, int32_t dtype);
