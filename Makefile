@@ -20,7 +20,7 @@ PINNED := OMP_PROC_BIND=true
 # What the compiled libraries are made of: a change of any of them builds again.
 SOURCES := $(shell find csrc -type f 2>/dev/null) CMakeLists.txt setup.py pyproject.toml tools/build_backend.py
 
-.PHONY: ladder test faults notebooks test-notebooks sim bench docs lint format clean
+.PHONY: ladder test faults notebooks test-notebooks sim bench wheel docs lint format clean
 
 ladder: $(VENV)/.installed
 	$(PINNED) $(BIN)/fastgemm ladder $(ARGS)
@@ -55,6 +55,14 @@ sim: $(VENV)/.installed
 
 bench: $(VENV)/.installed
 	$(PINNED) $(BIN)/fastgemm bench $(ARGS)
+
+# A wheel for release, in dist: it patches every torch that tools/torch_headers.py names, without a compiler. The first
+# time pip downloads those but the installed one, 530 MB each.
+wheel: $(VENV)/.installed
+	rm -f dist/fastgemm-*.whl
+	torches=$$($(BIN)/python tools/torch_headers.py) && FASTGEMM_OVERRIDE_TORCHES=$$torches \
+	  $(BIN)/python -m pip wheel --no-build-isolation --no-deps --wheel-dir dist .
+	$(BIN)/python tools/check_distributions.py --release dist/fastgemm-*.whl
 
 # The site, in build/site: needs neither torch nor a build of the package. Any warning fails it (mkdocs.yml), but only if
 # it is printed: no --quiet.

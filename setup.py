@@ -5,6 +5,10 @@ Environment:
                          is installed and the torch found is a CUDA build or a GPU is visible.
     FASTGEMM_CUDA_ARCHS  as CMAKE_CUDA_ARCHITECTURES; default: the GPUs found, else 80-real;90a-real;90-virtual.
     FASTGEMM_SIMT        0 leaves out the simulator of the CUDA kernels (default 1).
+    FASTGEMM_OVERRIDE_TORCHES
+                         folders of further versions of torch, or of their headers, separated by ';': a library of
+                         overrides (csrc/override) is built for each, besides that for the torch found.
+                         tools/torch_headers.py prints those of a release.
     MAX_JOBS             parallel compile jobs.
 
 torch is found without importing it: its headers are all that the stable ABI needs.
@@ -70,7 +74,7 @@ def cuda_options(torch: Path) -> list[str]:
 
 
 class CMakeBuild(build_ext):
-    """Runs CMake once for both libraries and puts them into the package."""
+    """Runs CMake once for all libraries and puts them into the package."""
 
     def run(self) -> None:
         import pybind11
@@ -92,6 +96,7 @@ class CMakeBuild(build_ext):
             f"-DFASTGEMM_TORCH_DIR={torch}",
             f"-DFASTGEMM_VERSION={self.distribution.get_version()}",
             f"-DFASTGEMM_SIMT={'OFF' if os.environ.get('FASTGEMM_SIMT') == '0' else 'ON'}",
+            f"-DFASTGEMM_OVERRIDE_TORCHES={os.environ.get('FASTGEMM_OVERRIDE_TORCHES', '')}",
             *cuda_options(torch),
         ]
         # cmake and ninja of this environment come first, whether or not it is activated: older ones than CMake
@@ -104,6 +109,9 @@ class CMakeBuild(build_ext):
         subprocess.run(configure, check=True, env=environment)
         jobs = os.environ.get("MAX_JOBS") or str(os.cpu_count() or 1)
         subprocess.run([cmake, "--build", str(build), "--parallel", jobs], check=True, env=environment)
+        # One for a torch that this build is not for would be loaded under that torch, into another libfastgemm.
+        for stale in package.glob("libfastgemm_override_*.so"):
+            stale.unlink()
         subprocess.run([cmake, "--install", str(build)], check=True, env=environment)
         if not self.editable_mode:  # `fastgemm explain` and the notebooks show the kernels' source
             for device in ("cpu", "cuda"):

@@ -77,6 +77,8 @@ def test_build_info():
         "torch_abi",
         "cuda_kernels",
         "table_hash",
+        "override_library",
+        "override_torches",
     } <= set(info)
     assert info["version"] == fastgemm.__version__
     assert info["torch"] == torch.__version__

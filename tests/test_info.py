@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import shutil
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import fastgemm
 import pytest
 import torch
-from fastgemm import _compatibility
+from fastgemm import _compatibility, _overrides
 from test_isa import run_python
 
 INFO = "from fastgemm.cli import main; main(['info', '--json'])"
@@ -91,6 +92,25 @@ def test_info_lists_nothing_where_cuda_works(monkeypatch):
 def test_build_info_says_whether_cuda_kernels_were_built():
     built = fastgemm.build_info()
     assert built["cuda_kernels"] == bool(built["cuda_archs"])
+
+
+def test_info_names_the_override_library_or_why_there_is_none():
+    built = info()["build"]
+    torches = built["override_torches"].split()
+    assert built["override_library"] == (
+        f"libfastgemm_override_{_overrides.TORCH.replace('.', '_')}.so"
+        if _overrides.TORCH in torches
+        else f"none: this build of fastgemm has no library for torch {_overrides.TORCH}"
+        f" (but for: {', '.join(torches) or 'none'})"
+    )
+
+
+def test_a_torch_newer_than_every_override_library_is_named():
+    done = run_python(["-c", OTHER_TORCH.format(version="3.0.0") + "print(fastgemm.build_info())"])
+    built = ast.literal_eval(done.stdout)
+    there = built["override_torches"].replace(" ", ", ") or "none"
+    why = f"none: this build of fastgemm has no library for torch 3.0 (but for: {there})"
+    assert built["override_library"] == why
 
 
 @pytest.mark.parametrize(("cap", "unit"), [("avx512", "AVX512-BF16"), ("avx2", "AVX512-VNNI")])

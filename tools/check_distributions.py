@@ -1,14 +1,16 @@
 """Checks what an sdist and a wheel hold, and what they say about themselves.
 
-    python tools/check_distributions.py dist/fastgemm-*.tar.gz dist/fastgemm-*.whl
+    python tools/check_distributions.py [--release] dist/fastgemm-*.tar.gz dist/fastgemm-*.whl
 
 The sdist holds every file of the repository (where there is a git history to tell) and nothing else; the wheel
 holds the package, its libraries and the sources of its kernels, is tagged for this interpreter and platform,
-and its metadata are those of pyproject.toml. Exits with 1 and a line for each fault.
+and its metadata are those of pyproject.toml. It has a library of overrides for the torch installed here, with
+--release one for each version that tools/torch_headers.py names. Exits with 1 and a line for each fault.
 """
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 import sysconfig
@@ -18,7 +20,10 @@ from collections.abc import Iterator
 from email.message import Message
 from email.parser import Parser
 from fnmatch import fnmatch
+from importlib.metadata import version
 from pathlib import Path, PurePosixPath
+
+from torch_headers import TORCHES, minor
 
 ROOT = Path(__file__).resolve().parent.parent
 ONLY_IN_REPOSITORY = (".ci/*", ".gitignore")
@@ -58,7 +63,7 @@ def metadata_faults(metadata: Message) -> Iterator[str]:
             yield f"the metadata lack {field}"
 
 
-def wheel_faults(path: Path) -> Iterator[str]:
+def wheel_faults(path: Path, torches: set[str]) -> Iterator[str]:
     with zipfile.ZipFile(path) as archive:
         there = set(archive.namelist())
         info = next(name for name in there if name.endswith(".dist-info/METADATA")).rpartition("/")[0]
@@ -84,7 +89,8 @@ def wheel_faults(path: Path) -> Iterator[str]:
     }
     for name in missing(package | kernels, there, ()):
         yield f"the wheel lacks {name}"
-    for pattern in LIBRARIES:
+    overrides = [f"fastgemm/libfastgemm_override_{each.replace('.', '_')}.so" for each in sorted(torches)]
+    for pattern in (*LIBRARIES, *overrides):
         if not any(fnmatch(name, pattern) for name in there):
             yield f"the wheel lacks {pattern}"
     for name in sorted(there):
@@ -92,12 +98,19 @@ def wheel_faults(path: Path) -> Iterator[str]:
             yield f"the wheel holds {name}"
 
 
-def main(sdist: str, wheel: str) -> int:
-    faults = [*sdist_faults(Path(sdist)), *wheel_faults(Path(wheel))]
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--release", action="store_true", help="the wheel serves every supported torch")
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="sdists and wheels")
+    arguments = parser.parse_args()
+    torches = {minor(each) for each in (TORCHES if arguments.release else (version("torch"),))}
+    faults = []
+    for path in arguments.files:
+        faults += wheel_faults(path, torches) if path.suffix == ".whl" else sdist_faults(path)
     for fault in faults:
         print(f"check_distributions: {fault}", file=sys.stderr)
     return 1 if faults else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main())

@@ -36,9 +36,17 @@ assert "venv" in fastgemm.__file__, fastgemm.__file__
 a, b = torch.randn(65, 33), torch.randn(33, 17)
 for level in range(1, 8):
     torch.testing.assert_close(fastgemm.matmul(a, b, level=level), a @ b)
+with fastgemm.patch(level=5) as routed:
+    a @ b
+assert routed.ops == {"mm": 1}, routed
+info = fastgemm.build_info()
+here, built_with = (".".join(info[name].split(".")[:2]) for name in ("torch", "torch_at_build"))
+torches = info["override_torches"].split()
+library = f"libfastgemm_override_{here.replace('.', '_')}.so" if here in torches else "none: "
+assert built_with in torches and info["override_library"].startswith(library), info
 print("the wheel works:", fastgemm.__version__, fastgemm.__file__)
 PY
-"$fresh/fastgemm" info >/dev/null
+"$fresh/fastgemm" info | grep 'override library'
 "$fresh/fastgemm" explain transpose --level 3 --shape 64 64 | grep -F 'staged[x][j]'  # with the source
 "$fresh/python" -m pip uninstall --quiet --yes fastgemm
 

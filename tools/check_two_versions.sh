@@ -5,6 +5,9 @@
 #
 #   tools/check_two_versions.sh path/to/libfastgemm.so [more arguments for pytest]
 #
+# Libraries of overrides (make wheel builds one for each version) are taken from beside it; without that of the other
+# torch, patches are modes there.
+#
 #   PYTHON   interpreter of an environment with the other torch, pybind11 and pytest (default: python3)
 #   TESTS    what to run (default: the ops, their errors, gradients and opcheck, on every device that is here)
 #
@@ -21,6 +24,7 @@ trap 'rm -rf "$work"' EXIT
 cp -r python/fastgemm "$work/"
 rm -f "$work"/fastgemm/*.so
 cp "$library" "$work/fastgemm/libfastgemm.so"
+find "$(dirname "$library")" -maxdepth 1 -name 'libfastgemm_override_*.so' -exec cp {} "$work/fastgemm/" ';'
 suffix=$("$python" -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')
 # The words of pybind11's flags are meant to be split.
 # shellcheck disable=SC2046
@@ -33,6 +37,7 @@ import sys, torch, fastgemm
 assert fastgemm.__file__.startswith(sys.argv[1]), fastgemm.__file__
 info = fastgemm.build_info()
 print(f"built against torch {info['torch_at_build']}, running under torch {info['torch']} ({info['cuda_device']})")
+print("override library:", info["override_library"])
 if info["torch_at_build"].partition("+")[0] == info["torch"].partition("+")[0]:
     sys.exit("check_two_versions: both are the same version, so nothing is shown")
 PY

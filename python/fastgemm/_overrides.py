@@ -44,6 +44,13 @@ def load() -> tuple[ctypes.PyDLL | None, str]:
     return library, ""
 
 
+def info() -> dict[str, str]:
+    """What ``fastgemm.build_info()`` says of it."""
+    library, why_not = load()
+    loaded = path().name if library is not None else f"none: {why_not}"
+    return {"override_library": loaded, "override_torches": " ".join(versions())}
+
+
 @functools.cache
 def use_in_eager_mode() -> bool:
     """Gives the ops for eager mode kernels, gradients and autocast without Python. Whether there is a library."""

@@ -34,7 +34,7 @@ def _without_library() -> bool:
     message = (
         f"fastgemm.patch: {_overrides.load()[1]}; every op inside of a patch costs some microseconds more"
     )
-    warnings.warn(message, stacklevel=4)
+    warnings.warn(message, stacklevel=3)
     return True
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import torch
 
-from . import _introspect
+from . import _introspect, _overrides
 
 # Of float32 products; those of the second list may err more than IEEE arithmetic.
 PRECISIONS = ("ieee", "tf32", "bf16x3", "bf16x6", "fp16x3")
@@ -102,9 +102,12 @@ def build_info() -> dict[str, Any]:
         ``version`` and ``compiler``; ``torch`` here, ``torch_at_build``, and ``torch_abi``, which says under what
         torch the same binary runs; ``cuda_kernels``, whether they were built, and for which ``cuda_archs``;
         ``cuda_device``, the first GPU or why there is none; ``cpu``, ``cpu_model`` and ``cpu_features``;
-        ``cublas``, the version found; ``table_hash`` of the kernel table, by which measurements are remembered.
+        ``cublas``, the version found; ``table_hash`` of the kernel table, by which measurements are remembered;
+        ``override_library``, by which patches compute torch's products, or why there is none, and
+        ``override_torches``, the versions of torch for which this build has one.
     """
-    return {**_introspect.build_info(), "cuda_device": _introspect.cuda_device(), "torch": torch.__version__}
+    here = {"cuda_device": _introspect.cuda_device(), "torch": torch.__version__}
+    return {**_introspect.build_info(), **here, **_overrides.info()}
 
 
 def check_product_choice(level: int | None, kernel: str | None, precision: str | None) -> None:

@@ -1,0 +1,98 @@
+"""Fetches the headers of the versions of torch for which a wheel holds a library of overrides (csrc/override).
+
+    python tools/torch_headers.py                 # of all that a release supports
+    python tools/torch_headers.py 2.12.0          # of one
+
+Prints their folders, separated by ';', as FASTGEMM_OVERRIDE_TORCHES takes them: the installed torch where it
+is that version, else <folder>/<version> with version.py and include/. pip downloads the whole wheel (530 MB, of
+which 39 MB of headers are kept) from the index that it is set up with. What is there is not fetched again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+
+# Of each minor version that a release supports, the first: 2.12.1 has the same headers.
+TORCHES = ("2.11.0", "2.12.0", "2.13.0")
+FOLDER = Path(__file__).resolve().parent.parent / "build" / "torch-headers"
+
+
+def minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+def version_in(folder: Path) -> str | None:
+    """Of the torch whose package folder this is, without its local part: 2.13.0 of 2.13.0+cpu."""
+    with contextlib.suppress(OSError):
+        found = re.search(r"^__version__ = '([^'+]+)", (folder / "version.py").read_text(), re.MULTILINE)
+        return found and found.group(1)
+
+
+def installed() -> Path | None:
+    spec = find_spec("torch")
+    folders = (spec and spec.submodule_search_locations) or []
+    return next(map(Path, folders), None)
+
+
+def download(version: str, to: Path) -> Path:
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-cache-dir", "--no-deps"]
+    command = [*pip, "--only-binary", ":all:", "--dest", str(to), f"torch=={version}"]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        said = [line for line in done.stderr.splitlines() if line.startswith("ERROR:")]
+        why = "\n".join(said) or done.stderr.strip() or f"exit status {done.returncode}"
+        raise SystemExit(
+            f"torch_headers: pip cannot download torch {version}; can it reach its package index?\n{why}"
+        )
+    return next(to.glob("torch-*.whl"))
+
+
+def fetch(version: str, folder: Path) -> Path:
+    """The headers of a version, complete or not there at all."""
+    target = folder / version
+    if version_in(target) == version:
+        return target
+    started = time.monotonic()
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        wheel = download(version, Path(temporary))
+        with zipfile.ZipFile(wheel) as archive:
+            kept = [n for n in archive.namelist() if n.startswith(("torch/version.py", "torch/include/"))]
+            archive.extractall(temporary, kept)
+        size = wheel.stat().st_size
+        shutil.rmtree(target, ignore_errors=True)
+        (Path(temporary) / "torch").rename(target)
+    if version_in(target) != version:
+        raise SystemExit(f"torch_headers: {target} holds torch {version_in(target)} instead of {version}")
+    seconds = time.monotonic() - started
+    print(f"torch {version}: {size / 1e6:.0f} MB downloaded, {seconds:.1f} s", file=sys.stderr)
+    return target
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("versions", nargs="*", default=TORCHES, metavar="VERSION")
+    parser.add_argument(
+        "--folder", type=Path, default=FOLDER, help="where to keep them (default: %(default)s)"
+    )
+    arguments = parser.parse_args()
+    here = installed()
+    available = version_in(here) if here else None
+    folders = [here if v == available else fetch(v, arguments.folder.resolve()) for v in arguments.versions]
+    print(";".join(map(str, folders)))
+
+
+if __name__ == "__main__":
+    main()
