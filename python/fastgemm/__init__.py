@@ -16,6 +16,8 @@ import torch  # noqa: F401  first: loads libtorch, which the op library below bi
 from . import _compatibility, _introspect, nn  # noqa: F401
 from ._autocast import register as _register_autocast
 from ._autograd import register as _register_autograd
+from ._everywhere import disable, enable
+from ._everywhere import enable_by_environment as _enable_by_environment
 from ._fake import register as _register_fake
 from ._flags import torch_computes as _torch_computes
 from ._flops import register as _register_flop_formulas
@@ -40,6 +42,8 @@ __all__ = [
     "add_",
     "autotune",
     "build_info",
+    "disable",
+    "enable",
     "explain",
     "gemm",
     "kernels",
@@ -77,3 +81,4 @@ _register_autocast()
 _register_lazy()
 _register_flop_formulas()
 load_cache()
+_enable_by_environment()

@@ -61,6 +61,7 @@ class patch(contextlib.ContextDecorator):  # named like the function that it is 
             the level cannot compute goes to torch.
         kernel: the name of one kernel, instead of a level.
         precision: of float32 products, see :func:`fastgemm.matmul`. ``None`` follows torch.
+        count: whether ``routed`` counts, which takes some 0.05 us a product.
 
     Raises:
         TypeError: ``level`` is no int, or a generator or coroutine function is decorated.

@@ -1,0 +1,70 @@
+"""``fastgemm.enable``: torch's products by fastgemm in the whole process, or by the environment."""
+
+from __future__ import annotations
+
+import os
+import warnings
+
+from . import _overrides
+from ._introspect import set_everywhere
+from ._routed import Routed
+from ._scope import Choice
+from .table import check_product_choice
+
+VARIABLE = "FASTGEMM_PATCH"
+
+
+def enable(
+    level: int | None = None,
+    *,
+    kernel: str | None = None,
+    precision: str | None = None,
+    count: bool = True,
+) -> Routed:
+    """Computes torch's matrix products by fastgemm in the whole process, in every thread, until :func:`disable`.
+
+    A :class:`fastgemm.patch` goes before it; what that passes on comes here. Called again, the new choice replaces
+    the old one.
+
+    Args:
+        level: as for :class:`fastgemm.patch`, as for ``kernel``, ``precision`` and ``count``.
+
+    Returns:
+        What is routed from now on, live.
+
+    Raises:
+        RuntimeError: there is no library for this torch (``fastgemm info`` says so).
+        TypeError: ``level`` is no int.
+        ValueError: an unknown level, kernel or precision.
+
+    >>> import torch, fastgemm
+    >>> routed = fastgemm.enable()
+    >>> c = torch.randn(64, 32) @ torch.randn(32, 48)
+    >>> fastgemm.disable()
+    >>> routed.ops
+    Counter({'mm': 1})
+    """
+    check_product_choice(level, kernel, precision)
+    if not _overrides.register():
+        raise RuntimeError(f"fastgemm.enable: {_overrides.load()[1]}; use fastgemm.patch")
+    routed = Routed()
+    set_everywhere(False, Choice(level, kernel, precision, routed._counts if count else None).frame())
+    return routed
+
+
+def disable() -> None:
+    """Ends :func:`enable`. Patches that are entered, and ``FASTGEMM_PATCH=1``, go on."""
+    set_everywhere(False, None)
+
+
+def enable_by_environment() -> None:
+    """``FASTGEMM_PATCH=1`` does what :func:`enable` does, without counts."""
+    wanted = os.environ.get(VARIABLE, "")
+    if wanted in ("", "0"):
+        return
+    if wanted != "1":
+        warnings.warn(f"fastgemm: {VARIABLE} must be 1 or 0, got {wanted!r}: ignored", stacklevel=2)
+    elif _overrides.register():
+        set_everywhere(True, Choice(None, None, None, None).frame())
+    else:
+        warnings.warn(f"fastgemm: {VARIABLE}=1, but {_overrides.load()[1]}", stacklevel=2)
