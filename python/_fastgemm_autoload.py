@@ -1,5 +1,5 @@
 """What ``import torch`` calls at its end, by the entry point group ``torch.backends``: with ``FASTGEMM_PATCH=1``
-programs that do not import fastgemm are patched. Outside of the package, since importing that is not for nothing."""
+programs that do not import fastgemm are patched. Outside of the package, whose import is not for nothing."""
 
 import os
 import sys

@@ -131,6 +131,15 @@ uint32_t member_alignment(const M& m, DType type, int64_t batch) {
   return uint32_t(step == 0 ? first : std::min(first, alignment_of(reinterpret_cast<const void*>(step))));
 }
 
+// Of every row of c or out, up to what an algorithm may read in one go.
+template <class M>
+int64_t row_alignment(const M& m, int64_t ld, const GemmProblem& p) {
+  constexpr int64_t kMost = 16;
+  const int64_t step = p.m > 1 ? ld * element_size(p.out_type) : kMost;
+  return std::min({kMost, int64_t(member_alignment(m, p.out_type, p.batch)),
+                   alignment_of(reinterpret_cast<const void*>(step))});
+}
+
 Key key_of(const GemmProblem& p) {
   return {current_cuda_device(),
           int64_t(p.type) | int64_t(p.out_type) << 8 | int64_t(p.precision) << 16 |
@@ -242,6 +251,10 @@ class Plan {
     if (!out || !out->transposed || !c || !c->transposed)
       return void(problem =
                       "cuBLASLt takes c and out with contiguous rows only, and a row as c with beta = 1");
+    // Seen in cuBLAS 13.1: with c's rows at multiples of 16 bytes and those of out elsewhere, its heuristics
+    // name algorithms that write to misaligned addresses.
+    if (reads_c && row_alignment(p.c, c->ld, p) != row_alignment(p.out, out->ld, p))
+      return void(problem = "cuBLASLt takes c and out whose rows are aligned alike");
     const Types t = types_of(p);
     check_vendor(lt().desc_create(&desc_, t.compute, t.scale), "cublasLtMatmulDescCreate");
     // Stored by rows is what a column-major reader calls the transpose, which is what out^T = b^T a^T wants.

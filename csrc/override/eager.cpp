@@ -1,5 +1,3 @@
-#include "override/eager.h"
-
 #include <ATen/autocast_mode.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/library.h>
@@ -7,15 +5,11 @@
 #include "override/convert.h"
 #include "override/flags.h"
 #include "override/gemm_op.h"
+#include "override/registration.h"
 #include "torch/choices.h"
 
 namespace fastgemm::override {
 namespace {
-
-template <class Signature>
-c10::TypedOperatorHandle<Signature> find(const char* name) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
-}
 
 // On the CPU and CUDA keys.
 
@@ -104,15 +98,15 @@ void register_on(c10::DispatchKey backend, c10::DispatchKey autograd, c10::Dispa
 }  // namespace
 
 const c10::TypedOperatorHandle<GemmSignature>& bare_gemm() {
-  static const auto op = find<GemmSignature>("fastgemm::_gemm");
+  static const auto op = find_op<GemmSignature>("fastgemm::_gemm");
   return op;
 }
 const c10::TypedOperatorHandle<GemmSignature>& public_gemm() {
-  static const auto op = find<GemmSignature>("fastgemm::gemm");
+  static const auto op = find_op<GemmSignature>("fastgemm::gemm");
   return op;
 }
 const c10::TypedOperatorHandle<MatmulSignature>& bare_matmul() {
-  static const auto op = find<MatmulSignature>("fastgemm::_matmul");
+  static const auto op = find_op<MatmulSignature>("fastgemm::_matmul");
   return op;
 }
 

@@ -16,6 +16,9 @@ using GemmSignature = at::Tensor(const at::Tensor& a, const at::Tensor& b, const
                                  double alpha, std::optional<double> beta, bool trans_a, bool trans_b,
                                  std::optional<int64_t> level, OptionalText kernel, OptionalText precision,
                                  std::optional<at::ScalarType> out_dtype);
+using LayerSignature = at::Tensor(const at::Tensor& input, const at::Tensor& weight,
+                                  const OptionalTensor& bias, bool transposed, std::optional<int64_t> level,
+                                  OptionalText kernel, OptionalText precision);
 using MatmulSignature = at::Tensor(const at::Tensor& a, const at::Tensor& b);
 
 // `_gemm`, which has no formula of its own below this library's, and `gemm`, whose formula in Python serves
@@ -23,6 +26,12 @@ using MatmulSignature = at::Tensor(const at::Tensor& a, const at::Tensor& b);
 const c10::TypedOperatorHandle<GemmSignature>& bare_gemm();
 const c10::TypedOperatorHandle<GemmSignature>& public_gemm();
 const c10::TypedOperatorHandle<MatmulSignature>& bare_matmul();
+const c10::TypedOperatorHandle<LayerSignature>& layer();
+
+template <class Signature>
+c10::TypedOperatorHandle<Signature> find_op(const char* name) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
+}
 
 // alpha op(a) op(b) + beta c with gradients, for arguments above autograd.
 at::Tensor differentiable_gemm(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c,

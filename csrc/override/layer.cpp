@@ -5,9 +5,9 @@
 #include <ATen/ops/linear.h>
 #include <torch/library.h>
 
-#include "override/eager.h"
 #include "override/flags.h"
 #include "override/gemm_op.h"
+#include "override/registration.h"
 
 namespace fastgemm::override {
 namespace {
@@ -76,6 +76,11 @@ at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const Optio
 }
 
 }  // namespace
+
+const c10::TypedOperatorHandle<LayerSignature>& layer() {
+  static const auto op = find_op<LayerSignature>("fastgemm::_linear");
+  return op;
+}
 
 void register_layer() {
   auto* library = new torch::Library(torch::Library::FRAGMENT, "fastgemm", std::nullopt, __FILE__, __LINE__);

@@ -7,7 +7,7 @@
 
 # Stand in for torch's libraries where there are only headers: the loader finds the real ones by these names, among
 # those that `import torch` has loaded.
-foreach(name torch_cpu c10)
+foreach(name torch_cpu torch_python c10)
   file(WRITE ${CMAKE_BINARY_DIR}/stubs/${name}.cpp "")
   add_library(fastgemm_stub_${name} SHARED ${CMAKE_BINARY_DIR}/stubs/${name}.cpp)
   set_target_properties(fastgemm_stub_${name} PROPERTIES OUTPUT_NAME ${name}
@@ -22,12 +22,13 @@ function(fastgemm_add_override torch_dir)
     return()
   endif()
   add_library(${name} SHARED csrc/override/eager.cpp csrc/override/flags.cpp csrc/override/gradients.cpp
-                             csrc/override/layer.cpp csrc/override/overrides.cpp csrc/override/route.cpp
+                             csrc/override/layer.cpp csrc/override/module.cpp csrc/override/overrides.cpp csrc/override/route.cpp
                              csrc/override/scope.cpp)
   string(REPLACE "_" "." version ${version})
   target_compile_definitions(${name} PRIVATE FASTGEMM_TORCH_VERSION="${version}")
   target_include_directories(${name} SYSTEM PRIVATE ${torch_dir}/include ${torch_dir}/include/torch/csrc/api/include)
-  target_link_libraries(${name} PRIVATE fastgemm -Wl,--no-as-needed fastgemm_stub_torch_cpu fastgemm_stub_c10)
+  target_link_libraries(${name} PRIVATE fastgemm -Wl,--no-as-needed fastgemm_stub_torch_cpu fastgemm_stub_torch_python
+                        fastgemm_stub_c10 Python::Module)
   set_target_properties(${name} PROPERTIES SKIP_BUILD_RPATH OFF BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN")
   install(TARGETS ${name} LIBRARY DESTINATION .)
 endfunction()

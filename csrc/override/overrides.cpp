@@ -5,20 +5,14 @@
 //
 // Registered once, and never taken back: torch's dispatcher reads its tables without a lock.
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/ops/empty_ops.h>
-#include <c10/util/Exception.h>
 #include <torch/library.h>
 
-#include <atomic>
 #include <mutex>
 
 #include "core/asked.h"
-#include "override/convert.h"
-#include "override/eager.h"
-#include "override/flags.h"
+#include "override/registration.h"
 #include "override/route.h"
 #include "override/scope.h"
-#include "torch/hooks.h"
 
 namespace fastgemm::override {
 namespace {
@@ -68,11 +62,6 @@ class Override final : public c10::OperatorKernel {
   c10::SafeKernelFunction before_;
 };
 
-// torch warns of kernels that are replaced, once for all who do so; of these it need not.
-class Quietly final : public c10::WarningHandler {
-  void process(const c10::Warning&) override {}
-};
-
 void register_on(c10::DispatchKey key) {
   auto* library = new torch::Library(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);  // for ever
   for (const Product& product : kProducts) {
@@ -85,47 +74,14 @@ void register_on(c10::DispatchKey key) {
   }
 }
 
-AtenTensorHandle empty(const torch_ops::View& v) {
-  const c10::Device device(c10::DeviceType(v.device_type), c10::DeviceIndex(v.device_index));
-  const auto key = device.is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU;
-  auto made = std::make_unique<at::Tensor>(at::_ops::empty_memory_format::redispatch(
-      c10::DispatchKeySet(key), c10::fromIntArrayRefSlow(at::IntArrayRef(v.sizes, size_t(v.dim))),
-      at::ScalarType(v.dtype), at::kStrided, device, std::nullopt, std::nullopt));
-  return handle_of(*made.release());
-}
-
 }  // namespace
+
+void register_overrides() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    const Quietly quietly;
+    for (const auto key : {c10::DispatchKey::CPU, c10::DispatchKey::CUDA}) register_on(key);
+  });
+}
+
 }  // namespace fastgemm::override
-
-// What Python calls, by ctypes (python/fastgemm/_overrides.py).
-extern "C" {
-
-// The version of torch that this library was made for.
-const char* fastgemm_override_torch() { return FASTGEMM_TORCH_VERSION; }
-
-// Faster ways for the op library, and its ops for eager mode.
-void fastgemm_override_eager() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    fastgemm::torch_ops::set_hooks({.empty = &fastgemm::override::empty});
-    fastgemm::set_framework_probe(&fastgemm::override::torch_computes);
-    fastgemm::override::Quietly handler;
-    const c10::WarningUtils::WarningHandlerGuard guard(&handler);
-    fastgemm::override::register_eager();
-    fastgemm::override::register_layer();
-  });
-}
-
-// Makes a capsule (core/patch.h) that of the innermost patch of this thread; with None there is no patch.
-void fastgemm_override_enter(PyObject* capsule) { fastgemm::override::set_innermost(capsule); }
-
-void fastgemm_override_register() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    fastgemm::override::Quietly handler;
-    const c10::WarningUtils::WarningHandlerGuard guard(&handler);
-    for (const auto key : {c10::DispatchKey::CPU, c10::DispatchKey::CUDA})
-      fastgemm::override::register_on(key);
-  });
-}
-}

@@ -1,6 +1,7 @@
 #include "override/route.h"
 
-#include <ATen/Functions.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/relu.h>
 
 #include <cmath>
 #include <stdexcept>

@@ -46,12 +46,20 @@ transpose_bare = ops._transpose.default._op
 add_bare = ops._add.default._op
 
 
-FINDS_GRADIENTS = _overrides.load()[0] is not None
+FINDS_GRADIENTS = _overrides.use_in_eager_mode()
 """Whether the bare ops of products are differentiable, on a CPU and a GPU."""
-EAGER_LINEAR = None
-"""``torch.ops.fastgemm._linear``, where there is one."""
-if _overrides.use_in_eager_mode():
-    EAGER_LINEAR = ops._linear.default._op
+
+
+def _not_here(*_: Any) -> Any:
+    return NotImplemented
+
+
+_library, _ = _overrides.load()
+# A product and a layer with the choice left open. NotImplemented for what only Python knows how to hand on: tensor
+# subclasses, modes, traces, vectors, other devices.
+matmul_at_once: Callable[..., Any] = _library.matmul if _library else _not_here
+linear_at_once: Callable[..., Any] = _library.linear if _library else _not_here
+linear_bare: Callable[..., Tensor] | None = ops._linear.default._op if _library else None
 
 
 def overridden(function: Callable[..., Tensor], tensors: tuple[Any, ...], *given: Any, **options: Any) -> Any:

@@ -7,9 +7,11 @@ loaded with the package, and takes torch's products over at the first patch.
 
 from __future__ import annotations
 
-import ctypes
 import functools
+from importlib.machinery import ExtensionFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
+from types import ModuleType
 
 import torch
 
@@ -29,19 +31,19 @@ def versions() -> list[str]:
 
 
 @functools.cache
-def load() -> tuple[ctypes.PyDLL | None, str]:
-    """The library for this torch, and why there is none."""
+def load() -> tuple[ModuleType | None, str]:
+    """The library for this torch, as a module of Python, and why there is none."""
     if not path().exists():
         there = ", ".join(versions()) or "none"
         return None, f"this build of fastgemm has no library for torch {TORCH} (but for: {there})"
+    name = f"{__package__}._override"
+    loader = ExtensionFileLoader(name, str(path()))
     try:
-        library = ctypes.PyDLL(str(path()))  # one that holds the interpreter's lock
-    except OSError as error:
+        module = module_from_spec(spec_from_loader(name, loader))
+        loader.exec_module(module)
+    except ImportError as error:
         return None, f"{path().name} cannot be loaded: {error}"
-    library.fastgemm_override_torch.restype = ctypes.c_char_p
-    library.fastgemm_override_enter.argtypes = [ctypes.py_object]
-    library.fastgemm_override_enter.restype = None
-    return library, ""
+    return module, ""
 
 
 def info() -> dict[str, str]:
@@ -56,7 +58,7 @@ def use_in_eager_mode() -> bool:
     """Gives the ops for eager mode kernels, gradients and autocast without Python. Whether there is a library."""
     library, _ = load()
     if library is not None:
-        library.fastgemm_override_eager()
+        library.use_in_eager_mode()
     return library is not None
 
 
@@ -65,5 +67,5 @@ def register() -> bool:
     """Takes torch's products over, once for the process. Whether there is a library that can."""
     library, _ = load()
     if library is not None:
-        library.fastgemm_override_register()
+        library.take_over()
     return library is not None

@@ -55,7 +55,7 @@ def innermost() -> Any:
 
 def _set_innermost(frame: Any) -> None:
     library, _ = _overrides.load()
-    library.fastgemm_override_enter(frame)
+    library.enter(frame)
 
 
 def depth() -> int:

@@ -14,7 +14,17 @@ from torch.nn import functional
 from torch.overrides import has_torch_function_variadic
 
 from . import _autocast, _errors
-from ._calls import DENSE, EAGER_LINEAR, PLAIN, SAME_TYPE, options_of, overridden, product, tracing_state
+from ._calls import (
+    DENSE,
+    PLAIN,
+    SAME_TYPE,
+    linear_at_once,
+    linear_bare,
+    options_of,
+    overridden,
+    product,
+    tracing_state,
+)
 from ._flags import has_names
 from .table import check_product_choice
 
@@ -175,16 +185,19 @@ def _layer(
     precision: str | None,
 ) -> Tensor:
     """What :func:`linear` and :func:`conv1d` have in common."""
+    compiling = is_compiling()
+    if level is None and kernel is None and precision is None and not compiling:
+        result = linear_at_once(input, weight, bias, function is linear)  # looks itself at what it is given
+        if result is not NotImplemented:
+            return result
     if has_torch_function_variadic(input, weight, bias):
         return _overridden(function, input, weight, bias, level=level, kernel=kernel, precision=precision)
     if tracing_state() is not None:
         return _traced(function, input, weight, bias, level, kernel, precision)
-    if EAGER_LINEAR is not None and type(input) is Tensor and type(weight) in PLAIN and not is_compiling():
-        if level is None and kernel is None and precision is None:
-            return EAGER_LINEAR(input, weight, bias, function is linear)  # looks itself at what it is given
+    if linear_bare is not None and type(input) is Tensor and type(weight) in PLAIN and not compiling:
         check_product_choice(level, kernel, precision)
         try:
-            return EAGER_LINEAR(input, weight, bias, function is linear, level, kernel, precision)
+            return linear_bare(input, weight, bias, function is linear, level, kernel, precision)
         except RuntimeError as error:
             _errors.diagnose(error, a=input, b=weight, c=bias)
             raise

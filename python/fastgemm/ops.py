@@ -10,11 +10,10 @@ from torch.overrides import has_torch_function_variadic
 from . import _errors
 from ._autograd import AddFunction, TransposeFunction
 from ._calls import (
-    FINDS_GRADIENTS,
     add_bare,
     functionalizes,
     increment_version,
-    matmul_bare,
+    matmul_at_once,
     named,
     needs_function,
     ops,
@@ -24,9 +23,6 @@ from ._calls import (
     tracing_state,
     transpose_bare,
 )
-from ._flags import torch_fp32_precision
-
-_compiler = torch.compiler
 
 
 def matmul(
@@ -69,32 +65,27 @@ def matmul(
             ``out`` is given while a gradient is required or inside a torch.func transform, or is an inference
             tensor outside inference mode.
     """
+    if (
+        level is None
+        and kernel is None
+        and precision is None
+        and out is None
+        and out_dtype is None
+        and not is_dynamo_compiling()
+    ):
+        try:
+            result = matmul_at_once(a, b)
+        except (RuntimeError, ValueError) as error:
+            _errors.diagnose(error, a=a, b=b)
+            raise
+        if result is not NotImplemented:
+            return result
     if has_torch_function_variadic(a, b, out):
         options = named(level, kernel, precision, out, out_dtype)
         return overridden(matmul, (a, b, out), a, b, **options)
-    try:
-        a_dim, b_dim = a.dim(), b.dim()
-        if (
-            level is None
-            and kernel is None
-            and precision is None
-            and out is None
-            and out_dtype is None
-            and a_dim >= 2
-            and b_dim >= 2
-            and not is_dynamo_compiling()
-            and not _compiler._is_compiling_flag
-            and tracing_state() is None
-            and (
-                (a.dtype is not torch.float32 or torch_fp32_precision() == "ieee") if a.is_cuda else a.is_cpu
-            )
-            and (FINDS_GRADIENTS or not needs_function(a, b))
-        ):
-            # The common case, written out: half of the Python that the general way below takes.
-            return matmul_bare(a, b)
-    except (AttributeError, RuntimeError, ValueError, TypeError) as error:
-        _errors.diagnose(error, a=a, b=b)
-        raise
+    if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
+        raise _errors.not_a_tensor(a=a, b=b)
+    a_dim, b_dim = a.dim(), b.dim()
     options = options_of(a, level, kernel, precision, out, out_dtype)
     if a_dim >= 2 and b_dim >= 2:
         return product(a, b, None, out, options)
