@@ -58,6 +58,8 @@ at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const Optio
                   OptionalText precision) {
   const auto device = weight.device().type();
   const bool known = device == c10::DeviceType::CPU || device == c10::DeviceType::CUDA;
+  if (input.scalar_type() != at::kFloat || weight.scalar_type() != at::kFloat) precision.reset();
+  // A precision says how float32 operands are multiplied, so they stay float32.
   if (known && !precision && at::autocast::is_autocast_enabled(device)) {
     const auto type = at::autocast::get_autocast_dtype(device);
     const at::Tensor x = cast(input, device, type), w = cast(weight, device, type);
@@ -66,10 +68,8 @@ at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const Optio
         at::autocast::get_autocast_dispatch_key_from_device_type(device));
     if (takes(x, w, b, transposed)) return linear_rows(x, w, b, transposed, level, kernel, precision);
   } else if (takes(input, weight, bias, transposed)) {
-    if (weight.scalar_type() != at::kFloat)
-      precision.reset();
-    else if (!precision && weight.is_cuda() && torch_float32_precision() == Precision::tf32)
-      precision = "tf32";
+    const bool follows = !precision && weight.is_cuda() && weight.scalar_type() == at::kFloat;
+    if (follows && torch_float32_precision() == Precision::tf32) precision = "tf32";
     return linear_rows(input, weight, bias, transposed, level, kernel, precision);
   }
   return by_torch(input, weight, bias, transposed);

@@ -13,7 +13,7 @@ from torch.compiler import is_compiling
 from torch.nn import functional
 from torch.overrides import has_torch_function_variadic
 
-from . import _autocast, _errors
+from . import _autocast
 from ._calls import (
     DENSE,
     PLAIN,
@@ -196,11 +196,7 @@ def _layer(
         return _traced(function, input, weight, bias, level, kernel, precision)
     if linear_bare is not None and type(input) is Tensor and type(weight) in PLAIN and not compiling:
         check_product_choice(level, kernel, precision)
-        try:
-            return linear_bare(input, weight, bias, function is linear, level, kernel, precision)
-        except RuntimeError as error:
-            _errors.diagnose(error, a=input, b=weight, c=bias)
-            raise
+        return linear_bare(input, weight, bias, function is linear, level, kernel, precision)
     if not _takes(input, weight, bias):
         check_product_choice(level, kernel, precision)
         return _by_torch(function, input, weight, bias)
