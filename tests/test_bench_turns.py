@@ -25,7 +25,7 @@ LAYERS = 6
 
 def measured_with(monkeypatch, product, inside=contextlib.nullcontext, device="cpu"):
     """One more way of calling, beside torch."""
-    ways = {turns.BASELINE: turns.WAYS[turns.BASELINE], "other": (product, inside)}
+    ways = {turns.BASELINE: turns.WAYS[turns.BASELINE], "other": turns.Way(product, inside)}
     monkeypatch.setattr(turns, "WAYS", ways)
     monkeypatch.setattr(turns, "ROWS", (8,))
     monkeypatch.setattr(turns, "DTYPES", (torch.float32,))

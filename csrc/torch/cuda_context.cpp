@@ -13,6 +13,8 @@ namespace {
 // as well. Python loads libraries locally: a handle finds its symbols, RTLD_DEFAULT does not.
 struct TorchCuda {
   AOTITorchError (*current_stream)(int32_t device_index, void** stream);
+  AOTITorchError (*allocate)(uint64_t bytes, void** data);
+  AOTITorchError (*free)(void* data);
   Backend backend;
 };
 
@@ -29,6 +31,8 @@ const TorchCuda& torch_cuda() {
       throw std::runtime_error("fastgemm: libtorch_cuda.so is not loaded; is this a CUDA build of torch?");
     TorchCuda t;
     find(library, "aoti_torch_get_current_cuda_stream", t.current_stream);
+    find(library, "aoti_torch_cuda_caching_allocator_raw_alloc", t.allocate);
+    find(library, "aoti_torch_cuda_caching_allocator_raw_delete", t.free);
     t.backend.device_type = aoti_torch_device_type_cuda();
     find(library, "aoti_torch_cuda_mm_out", t.backend.mm);
     find(library, "aoti_torch_cuda_bmm_out", t.backend.bmm);
@@ -47,19 +51,15 @@ CudaContext::CudaContext(int device_index) : guard_(device_index), device_index_
 }
 
 void CudaContext::release() {
-  for (const AtenTensorHandle scratch : scratch_) aoti_torch_delete_tensor_object(scratch);
+  for (void* scratch : scratch_) torch_cuda().free(scratch);
   scratch_.clear();
 }
 
 void* CudaContext::obtain(size_t bytes) {
-  constexpr int32_t kUint8 = 0;
-  const int64_t size = int64_t(bytes), stride = 1;
-  AtenTensorHandle handle;
-  if (aoti_torch_empty_strided(1, &size, &stride, kUint8, aoti_torch_device_type_cuda(), device_index_,
-                               &handle) != AOTI_TORCH_SUCCESS)
-    throw std::bad_alloc();
+  scratch_.reserve(scratch_.size() + 1);  // else what was allocated would be lost if that failed
   void* data = nullptr;
-  check(aoti_torch_get_data_ptr(scratch_.emplace_back(handle), &data), "get_data_ptr");
+  if (bytes > 0 && torch_cuda().allocate(bytes, &data) != AOTI_TORCH_SUCCESS) throw std::bad_alloc();
+  if (data) scratch_.push_back(data);
   return data;
 }
 

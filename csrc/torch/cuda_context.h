@@ -28,7 +28,7 @@ class CudaContext final : public OpContext {
   cuda::DeviceGuard guard_;
   int device_index_;
   void* stream_ = nullptr;
-  std::vector<AtenTensorHandle> scratch_;
+  std::vector<void*> scratch_;
 };
 
 }  // namespace fastgemm::torch_ops

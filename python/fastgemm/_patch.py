@@ -113,7 +113,7 @@ class patch(contextlib.ContextDecorator):  # named like the function that it is 
     def _enter_mode(self) -> Mode:
         options = {"level": self._level, "impl": self._kernel}
         given = {name: value for name, value in options.items() if value is not None}
-        return Mode(given, self._precision, self.routed).__enter__()
+        return Mode(given, self._precision, self.routed if self._counts else Routed()).__enter__()
 
     def __call__(self, function: F) -> F:
         if inspect.isclass(function) or any(is_kind(function) for is_kind in _NOT_PLAIN):

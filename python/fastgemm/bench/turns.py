@@ -8,14 +8,14 @@ calls do not show it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .. import ops
+from .. import nn, ops
 from .._patch import patch
 from .cuda_timing import HostTimer
 from .problems import Gemm, Instance, instantiate
@@ -28,12 +28,21 @@ DTYPES = (torch.bfloat16, torch.float32)
 # CPU has finished a product when the call returns, so there they are small enough for the host's time to be seen:
 # multiples of 64 all the same, as layers are.
 SIZES = {"cuda": (2048, 5632, 8192), "cpu": (64, 192, 256)}
-BATCHES = 40
+BATCHES = 30
 BASELINE = "torch.matmul"
+LAYER, TRAINED = "torch.nn.functional.linear", "functional.linear, forward and backward"
 IN_TURN, ALONE = "in turn", "alone"
 
 
-class TurnTimer(HostTimer):
+class ContextTimer(HostTimer):
+    """Enters the context of a call once a batch, before the clock starts."""
+
+    def sample(self, call: Turn, repeats: int) -> float:
+        with call.inside():
+            return super().sample(call, repeats)
+
+
+class TurnTimer(ContextTimer):
     """Batches of turns, short enough for a GPU's queue of launches: a full one would make the host wait."""
 
     BATCH = 20
@@ -42,34 +51,87 @@ class TurnTimer(HostTimer):
         "as often, synchronized between batches, contenders in changing order; median over batches"
     )
 
-    def sample(self, call: Turn, repeats: int) -> float:
-        with call.inside():
-            return super().sample(call, repeats)
-
 
 @dataclass(frozen=True)
 class Turn:
     """Products one after the other. ``inside``: the context of a whole batch, entered before the clock starts."""
 
-    product: Callable[[Tensor, Tensor], Tensor]
-    operands: list[tuple[Tensor, Tensor]]
+    product: Callable[..., Tensor]
+    operands: list[tuple[Tensor, ...]]
     inside: Callable[[], Any] = field(default=contextlib.nullcontext)
 
     def __call__(self) -> None:
         product = self.product
-        for a, b in self.operands:
-            product(a, b)
+        for operands in self.operands:
+            product(*operands)
 
     def results(self) -> list[Tensor]:
         with self.inside():
-            return [self.product(a, b) for a, b in self.operands]
+            return [self.product(*operands).detach() for operands in self.operands]
 
 
-WAYS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[[], Any]]] = {
-    BASELINE: (torch.matmul, contextlib.nullcontext),
-    "torch.ops.fastgemm._matmul": (torch.ops.fastgemm._matmul.default, contextlib.nullcontext),
-    "fastgemm.matmul": (ops.matmul, contextlib.nullcontext),
-    "torch.matmul in a patch": (torch.matmul, patch),
+Operands = tuple[Tensor, ...]
+
+
+def _of_product(a: Tensor, weight: Tensor, bias: Tensor) -> Operands:
+    return a, weight.t()
+
+
+def _of_layer(a: Tensor, weight: Tensor, bias: Tensor) -> Operands:
+    return a, weight, bias
+
+
+def _wanting_gradients(*operands: Tensor) -> Operands:
+    return tuple(x.detach().requires_grad_() for x in operands)
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way of calling a layer's product: with what operands, in what context, and what it is compared with."""
+
+    product: Callable[..., Tensor]
+    inside: Callable[[], Any] = contextlib.nullcontext
+    baseline: str = BASELINE
+    operands: Callable[[Tensor, Tensor, Tensor], Operands] = _of_product
+
+
+def _bare_layer(a: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return _bare(a, weight, bias, trans_b=True)
+
+
+def _trained(layer: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def step(*operands: Tensor) -> Tensor:
+        out = layer(*operands)
+        torch.autograd.grad(out, operands, out)
+        return out
+
+    return step
+
+
+@contextlib.contextmanager
+def _patched_with_gradients() -> Iterator[None]:
+    with torch.enable_grad(), patch():
+        yield
+
+
+_bare = torch.ops.fastgemm._gemm.default
+_linear = torch.nn.functional.linear
+WAYS: dict[str, Way] = {
+    BASELINE: Way(torch.matmul),
+    "torch.ops.fastgemm._matmul": Way(torch.ops.fastgemm._matmul.default),
+    "fastgemm.matmul": Way(ops.matmul),
+    "torch.matmul in a patch": Way(torch.matmul, patch),
+    LAYER: Way(_linear, baseline=LAYER, operands=_of_layer),
+    "torch.ops.fastgemm._gemm": Way(_bare_layer, baseline=LAYER, operands=_of_layer),
+    "fastgemm.nn.linear": Way(nn.linear, baseline=LAYER, operands=_of_layer),
+    "functional.linear in a patch": Way(_linear, patch, LAYER, _of_layer),
+    TRAINED: Way(_trained(_linear), torch.enable_grad, TRAINED, _wanting_gradients),
+    "nn.linear, forward and backward": Way(
+        _trained(nn.linear), torch.enable_grad, TRAINED, _wanting_gradients
+    ),
+    "functional.linear in a patch, forward and backward": Way(
+        _trained(_linear), _patched_with_gradients, TRAINED, _wanting_gradients
+    ),
 }
 
 
@@ -86,12 +148,14 @@ def key(way: str, layer: int | None = None) -> str:
 
 
 def contenders(instances: list[Instance]) -> dict[str, Turn]:
-    pairs = [(a, b) for a, b in (instance.operands for instance in instances)]
+    """Weights are those of the instances, which are stored transposed; each layer has a bias of random numbers."""
+    stored = [(a, b.t(), torch.randn_like(b[0])) for a, b in (instance.operands for instance in instances)]
     found = {}
-    for way, (product, inside) in WAYS.items():
-        found[key(way)] = Turn(product, pairs, inside)
-        for i, pair in enumerate(pairs):
-            found[key(way, i)] = Turn(product, [pair] * len(pairs), inside)
+    for name, way in WAYS.items():
+        operands = [way.operands(*layer) for layer in stored]
+        found[key(name)] = Turn(way.product, operands, way.inside)
+        for i, layer in enumerate(operands):
+            found[key(name, i)] = Turn(way.product, [layer] * len(operands), way.inside)
     return found
 
 
@@ -99,13 +163,16 @@ def wrong_results(instances: list[Instance], turns: dict[str, Turn]) -> dict[str
     """What is wrong with a way's results, in turn. Errors are relative to the largest element."""
     allowed = 1e-4 if instances[0].problem.dtype == torch.float32 else 2e-2
     wrong = {}
-    for way in WAYS:
-        for instance, result in zip(instances, turns[key(way)].results(), strict=True):
+    for name, way in WAYS.items():
+        turn = turns[key(name)]
+        for instance, operands, result in zip(instances, turn.operands, turn.results(), strict=True):
             a, b = instance.operands
             exact = a.double() @ b.double()
+            if way.operands is not _of_product:
+                exact += operands[2].detach().double()
             error = ((result.double() - exact).abs().max() / exact.abs().max()).item()
             if not error < allowed:
-                wrong[way] = f"{instance.problem.shape}: off by {error:.1e} of the largest element"
+                wrong[name] = f"{instance.problem.shape}: off by {error:.1e} of the largest element"
     return wrong
 
 
@@ -148,7 +215,7 @@ def _row(
         instances[layer or 0],
         way,
         None,
-        role="baseline" if way == BASELINE else "rung",
+        role="baseline" if way == WAYS[way].baseline else "rung",
         group=f"{rows} row{'s' if rows > 1 else ''}",
         choice=IN_TURN if layer is None else ALONE,
         right=not message,
@@ -156,9 +223,10 @@ def _row(
     )
     if layer is None:
         row.shape, row.label = (), f"{len(instances)} layers"
-    row.seconds, row.baseline = samples.seconds(key(way, layer)).scaled(1 / len(instances)), BASELINE
-    if way != BASELINE:
-        row.speedup = samples.speedup(key(way, layer), over=key(BASELINE, layer))
+    row.seconds = samples.seconds(key(way, layer)).scaled(1 / len(instances))
+    row.baseline = baseline = WAYS[way].baseline
+    if way != baseline:
+        row.speedup = samples.speedup(key(way, layer), over=key(baseline, layer))
     return row
 
 
@@ -176,7 +244,7 @@ class Line:
     way: str
     in_turn: float
     alone: list[float]  # of each layer
-    speedup: float  # in turn, over torch.matmul
+    speedup: float  # in turn, over what the way is compared with
 
     @property
     def mean_alone(self) -> float:
