@@ -5,6 +5,7 @@ Environment:
                          is installed and the torch found is a CUDA build or a GPU is visible.
     FASTGEMM_CUDA_ARCHS  as CMAKE_CUDA_ARCHITECTURES; default: the GPUs found, else 80-real;90a-real;90-virtual.
     FASTGEMM_SIMT        0 leaves out the simulator of the CUDA kernels (default 1).
+    FASTGEMM_OVERRIDE    0 leaves out the library of overrides: for a torch whose C++ interface it does not know.
     FASTGEMM_OVERRIDE_TORCHES
                          folders of further versions of torch, or of their headers, separated by ';': a library of
                          overrides (csrc/override) is built for each, besides that for the torch found.
@@ -95,6 +96,7 @@ class CMakeBuild(build_ext):
             f"-Dpybind11_DIR={pybind11.get_cmake_dir()}",
             f"-DFASTGEMM_TORCH_DIR={torch}",
             f"-DFASTGEMM_VERSION={self.distribution.get_version()}",
+            f"-DFASTGEMM_OVERRIDE={'OFF' if os.environ.get('FASTGEMM_OVERRIDE') == '0' else 'ON'}",
             f"-DFASTGEMM_SIMT={'OFF' if os.environ.get('FASTGEMM_SIMT') == '0' else 'ON'}",
             f"-DFASTGEMM_OVERRIDE_TORCHES={os.environ.get('FASTGEMM_OVERRIDE_TORCHES', '')}",
             *cuda_options(torch),

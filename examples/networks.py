@@ -204,8 +204,8 @@ class Family:
 
     def layers(self) -> dict[str, int]:
         """How many layers were converted, of all that multiply by a matrix of weights."""
-        of = [m for m in self.plain.modules() if type(m).__name__ in ("Linear", "Conv1D")]
-        return {"layers": len(of), "converted": sum(type(m) is nn.Linear for m in of)}
+        of = [m for m in self.converted.modules() if type(m).__name__ in ("Linear", "Conv1D")]
+        return {"layers": len(of), "converted": sum(type(m).__module__ == "fastgemm.nn" for m in of)}
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ DTYPES = (torch.bfloat16, torch.float32)
 # CPU has finished a product when the call returns, so there they are small enough for the host's time to be seen:
 # multiples of 64 all the same, as layers are.
 SIZES = {"cuda": (2048, 5632, 8192), "cpu": (64, 192, 256)}
-BATCHES = 30
+BATCHES = 15
 BASELINE = "torch.matmul"
 LAYER, TRAINED = "torch.nn.functional.linear", "functional.linear, forward and backward"
 IN_TURN, ALONE = "in turn", "alone"
