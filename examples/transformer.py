@@ -171,8 +171,8 @@ def phases(
 ) -> dict[str, Call]:
     """What is timed; all of it leaves the model's shape and the data as they are.
 
-    ``products`` is around what multiplies matrices. The optimizer, which does not, stays outside: a patch would
-    cost the host some time for each of its ops.
+    ``products`` is around what multiplies matrices. The optimizer, which does not, stays outside: where a patch is
+    a mode, it would cost the host some time for each of its ops.
     """
     optimizer = optimizer_of(model)
 

@@ -45,16 +45,17 @@ _NOT_PLAIN = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.
 class patch(contextlib.ContextDecorator):  # named like the function that it is used as, as in torch.no_grad
     """Computes torch's matrix products by fastgemm, in a ``with`` block or in a function that it decorates.
 
-    ``torch.matmul``, ``@``, ``mm``, ``bmm``, ``addmm``, ``baddbmm``, ``linear`` and what is made of them are
-    routed: their values agree to within rounding, dtype, shape, strides and device are torch's, gradients work,
-    and a backward pass inside the block is routed too. Calls that fastgemm does not take (vectors, complex,
-    sparse, quantized, int8, fake and meta tensors, subclasses, fused attention) go to torch, and so do products at
-    which nothing was measured to be faster.
+    ``mm``, ``bmm``, ``addmm``, ``baddbmm`` and what torch makes of them, in Python and inside of C++
+    (``torch.matmul``, ``@``, ``linear``, ``einsum``, ``cdist``), are routed: their values agree to within
+    rounding, dtype, shape, strides and device are torch's, gradients work, and a backward pass inside the block is
+    routed too. Products of types that fastgemm does not take as torch does (complex, int8, int64) go to torch, as
+    do those that a level or kernel does not take. Other ops never come by: vectors, convolutions, fused attention;
+    sparse, nested, fake and meta tensors.
 
-    The patch holds in the thread that entered it, and in autograd's threads for a backward pass started there.
-    It may be entered again, nested and shared by threads. In nested patches the innermost decides; what it
-    passes on reaches the next one. A copy, pickled or deep, is entered nowhere and goes on counting by itself from
-    where the original stands; ``copy.copy`` shares the counts.
+    The patch holds in the thread that entered it, and in autograd's threads for a backward pass started there;
+    :func:`enable` holds in the whole process. A patch may be entered again, nested and shared by threads. In
+    nested patches the innermost decides; what it passes on reaches the next one. A copy, pickled or deep, is
+    entered nowhere and goes on counting by itself from where the original stands; ``copy.copy`` shares the counts.
 
     Args:
         level: 1 to 7, a rung of the ladder; ``None``: the fastest kernel known for each problem. A product that

@@ -167,7 +167,22 @@ def conv1d(
     kernel: str | None = None,
     precision: str | None = None,
 ) -> Tensor:
-    """:func:`linear` with a ``weight`` of ``(K, N)``, as ``transformers.pytorch_utils.Conv1D`` stores it."""
+    """:func:`linear` with a ``weight`` of ``(K, N)``, as ``transformers.pytorch_utils.Conv1D`` stores it.
+
+    Args:
+        input: as for :func:`linear`.
+        weight: ``(K, N)``, of the same dtype and device.
+        bias: ``(N,)``, of the same dtype and device, or None.
+        level: see :func:`fastgemm.matmul`, as for ``kernel``.
+        precision: of float32 products, see :func:`fastgemm.matmul`; others are computed without it.
+
+    Returns:
+        ``(..., N)``, of the dtype that torch's product has.
+
+    Raises:
+        RuntimeError: as for :func:`linear`.
+        ValueError: as for :func:`linear`.
+    """
     return _layer(conv1d, input, weight, bias, level, kernel, precision)
 
 
@@ -399,14 +414,15 @@ def convert(
 
 
 def revert(module: torch.nn.Module) -> torch.nn.Module:
-    """Turns each :class:`Linear` of a module tree into a ``torch.nn.Linear``, in place: undoes :func:`convert`.
+    """Turns each :class:`Linear` of a module tree into a ``torch.nn.Linear``, and each ``Conv1D`` into that of
+    transformers, in place: undoes :func:`convert`.
 
     It is for tools that look layers up by their exact type, such as ``torch.ao.quantization``, and for processes
     without fastgemm. The layers stay the same objects here, too; those that were parametrized after they were
     converted are of another class and left alone.
 
     Args:
-        module: a tree; a :class:`Linear` itself is reverted too.
+        module: a tree; a layer itself is reverted too.
 
     Returns:
         ``module``.
