@@ -28,7 +28,7 @@ from ._calls import (
 from ._flags import has_names
 from .table import check_product_choice
 
-__all__ = ["Linear", "convert", "linear", "revert"]
+__all__ = ["Linear", "conv1d", "convert", "linear", "revert"]
 
 _IGNORED = torch._C._disabled_torch_function_impl
 # Subclasses that hand fastgemm's ops on to their own rules, or to the tensors inside.
@@ -358,8 +358,8 @@ def __getattr__(name: str) -> Any:
     from transformers.pytorch_utils import Conv1D as Base
 
     def forward(self: Any, x: Tensor) -> Tensor:
-        choice = {"level": self.level, "kernel": self.kernel, "precision": self.precision}
-        return conv1d(x, self.weight, self.bias, **choice)
+        choice = self.level, self.kernel, self.precision
+        return _layer(conv1d, x, self.weight, self.bias, *choice)
 
     body = {
         "__module__": __name__,

@@ -1,0 +1,101 @@
+"""The layers of GPT-2: transformers' Conv1D, converted and not. Without transformers, one as it defines it."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import sys
+import types
+
+import fastgemm
+import pytest
+import torch
+from fastgemm import nn
+from reference import assert_right, every_device, expected_gemm, kernels_that_ran
+from torch.nn import Parameter
+
+
+def _forward(self, x):
+    shape = (*x.size()[:-1], self.nf)
+    return torch.addmm(self.bias, x.view(-1, x.size(-1)), self.weight).view(shape)
+
+
+def _init(self, nf, nx):
+    torch.nn.Module.__init__(self)
+    self.nf, self.nx = nf, nx
+    self.weight, self.bias = Parameter(torch.randn(nx, nf)), Parameter(torch.randn(nf))
+
+
+@pytest.fixture(params=["transformers", "a stand-in"])
+def conv1d(request, monkeypatch):
+    """The class, and fastgemm's kind of it made anew."""
+    monkeypatch.delitem(vars(nn), "Conv1D", raising=False)
+    if request.param == "transformers":
+        yield pytest.importorskip("transformers.pytorch_utils").Conv1D
+    else:
+        name = "transformers.pytorch_utils"
+        module = types.ModuleType(name)
+        body = {"__module__": name, "__qualname__": "Conv1D", "__init__": _init, "forward": _forward}
+        module.Conv1D = type("Conv1D", (torch.nn.Module,), body)
+        monkeypatch.setitem(sys.modules, "transformers", types.ModuleType("transformers"))
+        monkeypatch.setitem(sys.modules, name, module)
+        yield module.Conv1D
+    vars(nn).pop("Conv1D", None)
+
+
+@every_device
+@pytest.mark.parametrize("shape", [(7, 24), (2, 5, 24), (24,), (0, 24)], ids=str)
+def test_values_and_gradients(conv1d, shape):
+    layer = conv1d(40, 24)
+    torch.nn.init.normal_(layer.weight)
+    own = nn.convert(copy.deepcopy(layer))
+    assert type(own) is nn.Conv1D and isinstance(own, conv1d)
+    x = torch.randn(shape, requires_grad=True)
+    if shape == (24,):  # torch's has no such view of the result
+        assert own(x).shape == (40,)
+        return
+    out, expected = own(x), layer(x)
+    rows = x.detach().reshape(-1, 24)
+    assert out.shape == expected.shape
+    exact = expected_gemm(rows, layer.weight.detach(), layer.bias.detach().expand(len(rows), 40))
+    assert_right(out.detach().reshape(-1, 40), exact)
+    gradient = torch.randn_like(out)
+    for g, e in zip(
+        torch.autograd.grad(out, (x, own.weight, own.bias), gradient),
+        torch.autograd.grad(expected, (x, layer.weight, layer.bias), gradient),
+        strict=True,
+    ):
+        torch.testing.assert_close(g, e, rtol=1e-4, atol=1e-4)
+
+
+def test_a_choice_holds_and_can_be_undone(conv1d):
+    model = torch.nn.Sequential(conv1d(40, 24), torch.nn.Linear(40, 8), conv1d(5, 8))
+    nn.convert(model, level=2, only=lambda name, layer: name != "2")
+    assert [type(layer) for layer in model] == [nn.Conv1D, nn.Linear, conv1d]
+    assert kernels_that_ran(lambda: model[0](torch.randn(3, 24))) == ["blocked"]
+    nn.revert(model)
+    assert [type(layer) for layer in model] == [conv1d, torch.nn.Linear, conv1d]
+    assert "level" not in vars(model[0])
+    with pytest.raises(ValueError, match="level must be 1 to 7"):
+        nn.convert(model, level=9)
+
+
+def test_copied_pickled_and_compiled(conv1d):
+    layer = nn.convert(conv1d(40, 24))
+    x = torch.randn(3, 24)
+    for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert type(other) is nn.Conv1D and torch.equal(other(x), layer(x))
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), layer(x))
+    traced = torch.jit.trace(layer, x)
+    torch.testing.assert_close(traced(x[:2]), layer(x[:2]))
+
+
+def test_what_is_no_such_layer_is_left_alone():
+    class Conv1D(torch.nn.Module):
+        pass
+
+    layer = Conv1D()
+    assert type(nn.convert(layer)) is Conv1D
+    with pytest.raises(AttributeError, match="Conv2D"):
+        _ = fastgemm.nn.Conv2D
