@@ -27,7 +27,10 @@ def enable(
     the old one.
 
     Args:
-        level: as for :class:`fastgemm.patch`, as for ``kernel``, ``precision`` and ``count``.
+        level: as for :class:`fastgemm.patch`.
+        kernel: as there.
+        precision: as there.
+        count: as there.
 
     Returns:
         What is routed from now on, live.
@@ -53,7 +56,14 @@ def enable(
 
 
 def disable() -> None:
-    """Ends :func:`enable`. Patches that are entered, and ``FASTGEMM_PATCH=1``, go on."""
+    """Ends :func:`enable`. Patches that are entered, and ``FASTGEMM_PATCH=1``, go on.
+
+    Returns:
+        None.
+
+    Raises:
+        Nothing: where nothing is enabled there is nothing to end.
+    """
     set_everywhere(False, None)
 
 
