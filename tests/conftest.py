@@ -14,6 +14,7 @@ import tempfile
 _cache = tempfile.TemporaryDirectory(prefix="fastgemm-tests-")
 os.environ["FASTGEMM_CACHE_DIR"] = _cache.name
 
+import fastgemm  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
@@ -48,6 +49,16 @@ def fresh_random_data(request):
 def device() -> str:
     """Where a test makes its tensors; tests over the kernel table are parametrized over it."""
     return "cpu"
+
+
+@pytest.fixture(params=["library", "mode"])
+def each_way(request, monkeypatch):
+    """fastgemm.patch by the library of overrides for this torch, and as the mode that it is without one."""
+    if request.param == "mode":
+        monkeypatch.setattr("fastgemm._patch._without_library", lambda: True)
+    elif not fastgemm._overrides.register():
+        pytest.skip("there is no library for this torch")
+    return request.param
 
 
 @pytest.fixture(autouse=True)

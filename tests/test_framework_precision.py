@@ -5,6 +5,7 @@ import pytest
 import torch
 from fastgemm import tuning
 from reference import DEVICES, check_gemm, kernels_that_ran
+from test_isa import run_python
 
 
 @pytest.fixture
@@ -65,6 +66,28 @@ def test_flags_are_asked_for_only_where_they_decide(asked):
             assert len(asked) == 5 * times, kernel
     finally:
         tuning.clear_cache()
+
+
+WITHOUT_PYTHON = """
+import sys, threading, torch, fastgemm
+from fastgemm import tuning
+a, b = torch.randn(40, 30), torch.randn(30, 20)
+tuning._remember(tuning.gemm_key(a, b), "torch")
+seen = []
+sys.setprofile(lambda frame, event, _: seen.append(frame.f_code.co_name))
+with fastgemm.patch() as routed:
+    c = a @ b, fastgemm.matmul(a, b)
+sys.setprofile(None)
+assert routed.kernels == {"torch": 1}, routed
+assert "matmul" in seen and "torch_computes" not in seen, seen
+"""
+
+
+@pytest.mark.skipif(not fastgemm._overrides.use_in_eager_mode(), reason="there is no library for this torch")
+def test_the_library_of_overrides_reads_the_flags_without_python():
+    """In a process of its own: in this one a test above has set another answer."""
+    done = run_python(["-c", WITHOUT_PYTHON])
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_a_decision_that_was_kept_follows_the_flags():

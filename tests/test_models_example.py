@@ -69,12 +69,12 @@ def test_the_models(run):
         linears = 7 * LAYERS + 1
         assert forward["routed"]["ops"]["mm"] == decode["routed"]["ops"]["mm"] == linears
         assert training["routed"]["ops"]["mm"] == 3 * linears
-        assert [call["calls"] for call in forward["routed"]["passed_on"]] == [LAYERS]  # fused attention
+        assert not forward["routed"]["passed_on"]  # fused attention multiplies by itself
         assert {d["kind"] for d in training["differences"]["convert"]} == {"loss", "logits", "gradient"}
         assert (forward["layers"], forward["converted"]) == (linears, linears)
         assert runs["gpt2", dtype]["converted"] == 1  # the head: the other layers are transformers' own
         assert runs["bert", dtype]["routed"]["ops"] == {"addmm": 6 * LAYERS + 1}
-        assert {call["op"] for call in runs["vit", dtype]["routed"]["passed_on"]} > {"convolution"}
+        assert not runs["vit", dtype]["routed"]["passed_on"]  # nor is its convolution a product
     moved = {row.kernel for row in report.results if row.dtype == "float32" and (row.worst_error or 0) > 0}
     assert moved == {"patch", "convert"}
     section = models_markdown.section(report)
@@ -95,8 +95,7 @@ def test_the_models(run):
 def test_a_wrong_model_is_found(run, model, way, monkeypatch):
     pytest.importorskip("transformers")
     if way == "patch":
-        wrong = faulty(lambda mm: lambda a, b: mm(a, b) * 1.01, fastgemm._mode.gemm_bare)
-        monkeypatch.setattr(fastgemm._mode, "gemm_bare", wrong)
+        monkeypatch.setattr(fastgemm, "patch", faulty(lambda mm: lambda a, b: mm(a, b) * 1.01))
         arguments = ["--level", "5"]
     else:
         linear = fastgemm.nn.Linear.forward
@@ -147,8 +146,7 @@ def test_the_chains(run):
 
 
 def test_a_wrong_product_in_a_chain_is_found(run, monkeypatch):
-    wrong = faulty(lambda mm: lambda a, b: mm(a, b) * 1.001, fastgemm._mode.gemm_bare)
-    monkeypatch.setattr(fastgemm._mode, "gemm_bare", wrong)
+    monkeypatch.setattr(fastgemm, "patch", faulty(lambda mm: lambda a, b: mm(a, b) * 1.001))
     code, output, _ = run("--model", "newton-schulz", "--level", "5")
     assert code == 1 and "times what rounding explains" in output
 

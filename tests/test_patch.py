@@ -10,13 +10,13 @@ import torch
 from reference import INTEGERS, assert_right, every_device, expected_gemm, name_of, random_tensor
 from torch.nn import functional
 
-pytestmark = every_device
+pytestmark = [every_device, pytest.mark.usefixtures("each_way")]
 ROUTED_TYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int32]
 each_type = pytest.mark.parametrize("dtype", ROUTED_TYPES, ids=name_of)
 
 
 @pytest.fixture
-def routed():
+def routed(each_way):
     """A patch that is active during the test, and its counts."""
     with fastgemm.patch() as counts:
         yield counts

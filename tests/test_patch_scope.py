@@ -8,16 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 import fastgemm
 import pytest
 import torch
+from patches import entered
 from reference import assert_right, every_device, expected_gemm
 from test_leaks import CALLS, keeps_nothing
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
-pytestmark = every_device
-
-
-def modes():
-    return torch._C._len_torch_dispatch_stack()
+pytestmark = [every_device, pytest.mark.usefixtures("each_way")]
 
 
 def test_a_backward_pass_inside_is_routed(device):
@@ -174,7 +171,7 @@ def test_a_patch_inside_compiled_code(device):
     torch.compiler.reset()
     with pytest.raises(torch._dynamo.exc.Unsupported):
         torch.compile(function, backend="eager", fullgraph=True)(x)
-    assert modes() == 0
+    assert entered() == 0
 
 
 def test_export(device):
@@ -207,10 +204,10 @@ def test_an_exception_ends_the_patch(device):
         with pytest.raises(ZeroDivisionError), patch:
             a @ a
             raise ZeroDivisionError
-        assert modes() == 0
+        assert entered() == 0
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"), patch:
         torch.mm(a, torch.randn(3, 3))
-    assert modes() == 0
+    assert entered() == 0
     a @ a
     assert patch.routed.ops == {"mm": 2}
 
@@ -227,7 +224,7 @@ def test_decorator(device):
     assert power.__doc__ == "a to the n."
     torch.testing.assert_close(power(a, 4), a @ a @ a @ a)
     assert patch.routed.kernels == {next(r.name for r in fastgemm.kernels("gemm", device) if r.level == 2): 3}
-    assert modes() == 0
+    assert entered() == 0
 
 
 def test_only_plain_functions_can_be_decorated():
@@ -284,7 +281,7 @@ def test_the_same_patch_again(device):
     patch = fastgemm.patch()
     with patch, patch as routed:
         a @ a
-    assert modes() == 0
+    assert entered() == 0
     with patch:
         a @ a
     assert routed.ops == {"mm": 2}
@@ -316,15 +313,15 @@ def test_threads_share_a_patch(device):
         together.wait()
         for _ in range(count):
             torch.testing.assert_close(a @ a, expected)
-        depth = modes()
+        depth = entered()
         with patch:
-            assert modes() == depth + 1
-        return modes()
+            assert entered() == depth + 1
+        return entered()
 
     with ThreadPoolExecutor(4) as pool:
         depths = [task.result() for task in [pool.submit(work) for _ in range(4)]]
         assert depths == [1] * 4
-        assert all(pool.map(lambda _: modes() == 0, range(4)))
+        assert all(pool.map(lambda _: entered() == 0, range(4)))
     assert patch.routed.ops == {"mm": 4 * count}
 
 

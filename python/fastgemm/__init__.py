@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch  # noqa: F401  first: loads libtorch, which the op library below binds to
 
 # The first loads the op library, which registers torch.ops.fastgemm, or says why it cannot.
-from . import _compatibility, _introspect, nn  # noqa: F401
+from . import _compatibility, _introspect, _overrides, nn  # noqa: F401
 from ._autocast import register as _register_autocast
 from ._autograd import register as _register_autograd
 from ._everywhere import disable, enable
@@ -72,7 +72,8 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *_LOADED_ON_FIRST_USE})
 
 
-_introspect.set_framework_probe(_torch_computes)
+if not _overrides.use_in_eager_mode():  # which answers in C++
+    _introspect.set_framework_probe(_torch_computes)
 _register_fake()
 _register_autograd()
 _register_transforms()

@@ -354,4 +354,4 @@ def _handler_of(func: Any) -> Handler | None:
     return None if func.is_view or elementary or not takes_tensors else _call
 
 
-hide_from_dynamo(Mode.__torch_dispatch__)
+hide_from_dynamo(Mode.__torch_dispatch__, _flags.torch_computes)
