@@ -1,7 +1,10 @@
 #include "core/patch.h"
 
+#include <pthread.h>
+
 #include <array>
 #include <atomic>
+#include <mutex>
 #include <vector>
 
 namespace fastgemm {
@@ -9,10 +12,20 @@ namespace {
 
 std::array<std::atomic<const PatchFrame*>, 2> frames{};
 
+// Of all counts: a process that is forked while another thread counts must not find it locked, as it would
+// for ever.
+std::mutex& counting() {
+  static auto& mutex = *new std::mutex;
+  static const int registered =
+      pthread_atfork([] { mutex.lock(); }, [] { mutex.unlock(); }, [] { mutex.unlock(); });
+  static_cast<void>(registered);
+  return mutex;
+}
+
 }  // namespace
 
 void Counts::add(What what, std::string_view op, std::string_view by, uint64_t calls) {
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(counting());
   Rows& rows = rows_[size_t(what)];
   auto row = rows.find(op);
   if (row == rows.end()) row = rows.try_emplace(std::string(op)).first;
@@ -24,7 +37,7 @@ void Counts::add(What what, std::string_view op, std::string_view by, uint64_t c
 }
 
 Counts::Rows Counts::rows(What what) const {
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(counting());
   return rows_[size_t(what)];
 }
 

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,7 +24,6 @@ class Counts {
   Rows rows(What) const;
 
  private:
-  mutable std::mutex mutex_;
   Rows rows_[2];
 };
 

@@ -244,8 +244,9 @@ Decision fastest_known(const Problem& p, const TuningKey& key) {
     // A key says nothing of leading dimensions, by which a kernel may reject another problem of the same key,
     // nor of the GPU, which another call may have changed.
     const KeyDecision decision = *kept;  // to ask for flags may run Python code that multiplies, too
-    const Kernel* kernel = decision.of(key);
-    if (kernel && can_run(*kernel, p, true)) return decision;
+    const auto fits = [&](const Kernel* k) { return !k || can_run(*k, p, true); };
+    const auto [without, with] = decision.by_flags;
+    if (decision.of(key) && fits(with) && (without == with || fits(without))) return decision;
   }
   const KeyDecision decision = find_fastest(p, key);
   if (decision.by_key) decisions.keep(key, decision, version);

@@ -1,10 +1,10 @@
-#include <ATen/autocast_mode.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/library.h>
 
 #include "override/convert.h"
 #include "override/flags.h"
 #include "override/gemm_op.h"
+#include "override/kinds.h"
 #include "override/registration.h"
 #include "torch/choices.h"
 
@@ -54,11 +54,6 @@ at::Tensor matmul_autograd(c10::DispatchKeySet keys, const at::Tensor& a, const 
 
 // On the autocast keys, as python/fastgemm/_autocast.py.
 
-at::Tensor lower(const at::Tensor& t, c10::DeviceType device, at::ScalarType type) {
-  const bool is_cast = t.device().type() == device && t.is_floating_point() && t.scalar_type() != at::kDouble;
-  return is_cast ? at::autocast::cached_cast(type, t, device) : t;
-}
-
 template <c10::DeviceType device>
 at::Tensor gemm_autocast(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c, double alpha,
                          std::optional<double> beta, bool trans_a, bool trans_b, std::optional<int64_t> level,
@@ -70,9 +65,9 @@ at::Tensor gemm_autocast(const at::Tensor& a, const at::Tensor& b, const Optiona
   if (precision)  // says how float32 operands are multiplied, so they stay float32
     return bare_gemm().call(a, b, c, alpha, beta, trans_a, trans_b, level, kernel, precision, out_dtype);
   OptionalTensor addend = c;
-  if (c) addend = lower(*c, device, out_dtype.value_or(type));
-  return bare_gemm().call(lower(a, device, type), lower(b, device, type), addend, alpha, beta, trans_a,
-                          trans_b, level, kernel, precision, out_dtype);
+  if (c) addend = cast(*c, device, out_dtype.value_or(type));
+  return bare_gemm().call(cast(a, device, type), cast(b, device, type), addend, alpha, beta, trans_a, trans_b,
+                          level, kernel, precision, out_dtype);
 }
 
 template <c10::DeviceType device>
@@ -80,7 +75,7 @@ at::Tensor matmul_autocast(const at::Tensor& a, const at::Tensor& b) {
   const c10::impl::ExcludeDispatchKeyGuard once(
       at::autocast::get_autocast_dispatch_key_from_device_type(device));
   const auto type = at::autocast::get_autocast_dtype(device);
-  return bare_matmul().call(lower(a, device, type), lower(b, device, type));
+  return bare_matmul().call(cast(a, device, type), cast(b, device, type));
 }
 
 template <c10::DeviceType device>

@@ -1,6 +1,7 @@
 // Gradients of a product, in terms of the op itself, so that they differentiate again.
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_unsafe_view.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/AutogradState.h>
@@ -15,7 +16,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 // How a product is computed, beside its operands. Texts are owned: a backward pass comes later.
-struct Options : torch::CustomClassHolder {
+struct Options {
   double alpha = 1.0;
   std::optional<double> beta;
   bool trans_a = false, trans_b = false;
@@ -26,8 +27,48 @@ struct Options : torch::CustomClassHolder {
   bool by_rows = false;  // a has any number of dimensions, of which the last one is K
 
   at::ScalarType narrow = at::kFloat;  // of a and b
-  std::vector<int64_t> a_shape, b_shape, c_shape;
+  std::vector<int64_t> a_shape, b_shape;
+  std::optional<std::vector<int64_t>> c_shape;  // none: there is no c
+
+  c10::IValue packed() const;
+  static Options of(const c10::IValue&);
 };
+
+// As a tuple of numbers and texts, which compiled autograd takes for constants. out_dtype is the gradient's
+// type.
+c10::IValue Options::packed() const {
+  const int64_t flags = trans_a | trans_b << 1 | by_rows << 2 | c_shape.has_value() << 3;
+  std::vector<c10::IValue> all{alpha,
+                               beta,
+                               flags,
+                               level,
+                               kernel,
+                               precision,
+                               int64_t(narrow),
+                               int64_t(a_shape.size()),
+                               int64_t(b_shape.size())};
+  all.insert(all.end(), a_shape.begin(), a_shape.end());
+  all.insert(all.end(), b_shape.begin(), b_shape.end());
+  if (c_shape) all.insert(all.end(), c_shape->begin(), c_shape->end());
+  return c10::ivalue::Tuple::create(std::move(all));
+}
+
+Options Options::of(const c10::IValue& packed) {
+  const at::ArrayRef<c10::IValue> all = packed.toTupleRef().elements().asArrayRef();
+  Options o;
+  o.alpha = all[0].toDouble(), o.beta = all[1].toOptional<double>();
+  const int64_t flags = all[2].toInt();
+  o.trans_a = flags & 1, o.trans_b = flags >> 1 & 1, o.by_rows = flags >> 2 & 1;
+  o.level = all[3].toOptional<int64_t>();
+  o.kernel = all[4].toOptional<std::string>(), o.precision = all[5].toOptional<std::string>();
+  o.narrow = at::ScalarType(all[6].toInt());
+  size_t next = 9;
+  for (int64_t n = all[7].toInt(); n > 0; --n) o.a_shape.push_back(all[next++].toInt());
+  for (int64_t n = all[8].toInt(); n > 0; --n) o.b_shape.push_back(all[next++].toInt());
+  if (flags >> 3 & 1)
+    for (o.c_shape.emplace(); next < all.size();) o.c_shape->push_back(all[next++].toInt());
+  return o;
+}
 
 OptionalText text(const std::optional<std::string>& owned) {
   return owned ? OptionalText(*owned) : std::nullopt;
@@ -60,15 +101,25 @@ at::Tensor gradient_of_c(const Options& o, const at::Tensor& grad) {
   const at::Tensor scaled = !o.beta || *o.beta == 1.0 ? grad
                             : *o.beta == 0.0          ? at::zeros_like(grad)
                                                       : grad.mul(*o.beta);
-  return at::sum_to(scaled, o.c_shape);
+  return at::sum_to(scaled, *o.c_shape);
 }
 
-// (..., K) as a matrix.
-at::Tensor rows_of(const at::Tensor& t) {
-  if (t.dim() == 2) return t;
+int64_t rows_in(const at::Tensor& t) {
   int64_t rows = 1;
   for (int64_t d = 0; d + 1 < t.dim(); ++d) rows *= t.size(d);
-  return t.reshape({rows, t.size(-1)});
+  return rows;
+}
+
+// (..., K) as a matrix: a view, where it can be one.
+at::Tensor rows_of(const at::Tensor& t) {
+  if (t.dim() == 2) return t;
+  return t.is_contiguous() ? t.view({rows_in(t), t.size(-1)}) : t.reshape({rows_in(t), t.size(-1)});
+}
+
+std::vector<int64_t> layer_shape(const at::Tensor& input, const at::Tensor& weight, bool transposed) {
+  auto shape = input.sizes().vec();
+  shape.back() = weight.size(transposed ? 0 : 1);
+  return shape;
 }
 
 at::Tensor forward_product(const Options& o, const at::Tensor& a, const at::Tensor& b,
@@ -77,43 +128,41 @@ at::Tensor forward_product(const Options& o, const at::Tensor& a, const at::Tens
                           text(o.precision), o.out_dtype);
 }
 
+// The result is no view, as torch's is none.
 at::Tensor forward_rows(const Options& o, const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c) {
   if (a.dim() == 2) return forward_product(o, a, b, c);
-  auto shape = a.sizes().vec();
-  shape.back() = b.size(o.trans_b ? 0 : 1);
-  return forward_product(o, rows_of(a), b, c).view(shape);
+  return at::_unsafe_view(forward_product(o, rows_of(a), b, c), layer_shape(a, b, o.trans_b));
 }
 
 class GemmFunction : public torch::autograd::Function<GemmFunction> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& a, const at::Tensor& b,
-                            const OptionalTensor& c, const c10::intrusive_ptr<Options>& o) {
+                            const OptionalTensor& c, Options& o) {
     const at::AutoDispatchBelowADInplaceOrView below;
-    o->narrow = a.scalar_type();
-    o->a_shape = a.sizes().vec(), o->b_shape = b.sizes().vec();
-    if (c) o->c_shape = c->sizes().vec();
+    o.narrow = a.scalar_type();
+    o.a_shape = a.sizes().vec(), o.b_shape = b.sizes().vec();
+    if (c) o.c_shape = c->sizes().vec();
     // As torch does: what no gradient is made of is not kept, such as the input of a frozen layer.
     ctx->save_for_backward({b.requires_grad() ? a : at::Tensor(), a.requires_grad() ? b : at::Tensor()});
-    ctx->saved_data["options"] = c10::IValue::make_capsule(o);
-    return o->by_rows ? forward_rows(*o, a, b, c) : forward_product(*o, a, b, c);
+    ctx->saved_data["options"] = o.packed();
+    return o.by_rows ? forward_rows(o, a, b, c) : forward_product(o, a, b, c);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto capsule = ctx->saved_data["options"].toCapsule();
-    const auto& o = *static_cast<const Options*>(capsule.get());
+    variable_list found(4);  // of a, b, c and the options
+    if (!grads[0].defined()) return found;
+    const Options o = Options::of(ctx->saved_data["options"]);
     const variable_list saved = ctx->get_saved_variables();
-    if (!grads[0].defined()) return variable_list(4);
     const at::Tensor grad = o.by_rows ? rows_of(grads[0]) : grads[0];
     // With a wide result the gradient is wide, too, and so are the operands, so that nothing overflows on the
     // way.
     const auto widened = [&](const at::Tensor& x) {
       return grad.scalar_type() == o.narrow ? x : x.to(grad.scalar_type());
     };
-    variable_list found(4);
     if (ctx->needs_input_grad(0)) found[0] = gradient_of_a(o, grad, widened(saved[1]));
     if (ctx->needs_input_grad(1))
       found[1] = gradient_of_b(o, grad, widened(o.by_rows ? rows_of(saved[0]) : saved[0]));
-    if (!o.c_shape.empty() && ctx->needs_input_grad(2)) found[2] = gradient_of_c(o, grad);
+    if (o.c_shape && ctx->needs_input_grad(2)) found[2] = gradient_of_c(o, grad);
     return found;
   }
 };
@@ -141,24 +190,24 @@ at::Tensor differentiable_gemm(const at::Tensor& a, const at::Tensor& b, const O
                                double alpha, std::optional<double> beta, bool trans_a, bool trans_b,
                                std::optional<int64_t> level, OptionalText kernel, OptionalText precision,
                                std::optional<at::ScalarType> out_dtype) {
-  auto o = c10::make_intrusive<Options>();
-  o->alpha = alpha, o->beta = beta;
-  o->trans_a = trans_a, o->trans_b = trans_b;
-  o->level = level, o->out_dtype = out_dtype;
-  if (kernel) o->kernel = *kernel;
-  if (precision) o->precision = *precision;
+  Options o{.alpha = alpha, .beta = beta, .trans_a = trans_a, .trans_b = trans_b, .level = level};
+  o.out_dtype = out_dtype;
+  if (kernel) o.kernel = *kernel;
+  if (precision) o.precision = *precision;
   return GemmFunction::apply(a, b, c, o);
 }
 
 at::Tensor linear_rows(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
                        bool transposed, std::optional<int64_t> level, OptionalText kernel,
                        OptionalText precision) {
-  auto o = c10::make_intrusive<Options>();
-  o->by_rows = true, o->trans_b = transposed, o->level = level;
-  if (kernel) o->kernel = *kernel;
-  if (precision) o->precision = *precision;
+  Options o{.trans_b = transposed, .level = level, .by_rows = true};
+  if (kernel) o.kernel = *kernel;
+  if (precision) o.precision = *precision;
   const bool by_function = needs_gradient(input, weight, bias) && !needs_python(input, weight, bias);
-  return by_function ? GemmFunction::apply(input, weight, bias, o) : forward_rows(*o, input, weight, bias);
+  if (!by_function) return forward_rows(o, input, weight, bias);
+  if (input.dim() == 2 || input.is_contiguous()) return GemmFunction::apply(input, weight, bias, o);
+  // Where rows have to be copied autograd sees it, and keeps the copy, as torch does.
+  return GemmFunction::apply(rows_of(input), weight, bias, o).view(layer_shape(input, weight, transposed));
 }
 
 }  // namespace fastgemm::override

@@ -1,20 +1,16 @@
 // torch.ops.fastgemm._linear: what fastgemm.nn.linear calls in eager mode. Made of other ops, so that it
 // needs no formula of its own where the Python dispatcher, torch.func or a tensor subclass looks on.
-#include <ATen/autocast_mode.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/linear.h>
 #include <torch/library.h>
 
 #include "override/flags.h"
 #include "override/gemm_op.h"
+#include "override/kinds.h"
 #include "override/registration.h"
 
 namespace fastgemm::override {
 namespace {
-
-bool is_multiplied(at::ScalarType t) {
-  return t == at::kDouble || t == at::kFloat || t == at::kHalf || t == at::kBFloat16 || t == at::kInt;
-}
 
 // Whether dimensions have names, as they could until torch 2.12.
 template <class T>
@@ -23,7 +19,7 @@ bool has_names(const T& t) {
   return false;
 }
 
-bool is_plain(const at::Tensor& t) {
+bool is_dense(const at::Tensor& t) {
   return t.layout() == at::kStrided && !t.is_nested() && !t.is_quantized() && !has_names(t) &&
          (t.is_cpu() || t.is_cuda());
 }
@@ -32,25 +28,19 @@ bool is_plain(const at::Tensor& t) {
 bool takes(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias, bool transposed) {
   const auto type = weight.scalar_type();
   if (!is_multiplied(type) || input.scalar_type() != type || input.device() != weight.device()) return false;
-  if (!is_plain(input) || !is_plain(weight) || input.dim() < 1 || weight.dim() != 2) return false;
+  if (!is_dense(input) || !is_dense(weight) || input.dim() < 1 || weight.dim() != 2) return false;
   if (input.size(-1) != weight.size(transposed ? 1 : 0)) return false;
-  return !bias || (bias->scalar_type() == type && bias->device() == weight.device() && is_plain(*bias) &&
+  return !bias || (bias->scalar_type() == type && bias->device() == weight.device() && is_dense(*bias) &&
                    bias->dim() == 1 && bias->size(0) == weight.size(transposed ? 0 : 1));
 }
 
 at::Tensor by_torch(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
                     bool transposed) {
   if (transposed) return at::linear(input, weight, bias);
+  const at::Tensor rows = input.reshape({-1, input.size(-1)});  // of a scalar torch says what is wrong
   auto shape = input.sizes().vec();
   shape.back() = weight.size(1);
-  const at::Tensor rows = input.reshape({-1, input.size(-1)});
   return (bias ? at::addmm(*bias, rows, weight) : at::mm(rows, weight)).view(shape);
-}
-
-// What autocast does to an operand.
-at::Tensor cast(const at::Tensor& t, c10::DeviceType device, at::ScalarType type) {
-  const bool is_cast = t.device().type() == device && t.is_floating_point() && t.scalar_type() != at::kDouble;
-  return is_cast ? at::autocast::cached_cast(type, t, device) : t;
 }
 
 at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,

@@ -31,7 +31,7 @@ AtenTensorHandle empty(const torch_ops::View& v) {
 }
 
 // Nothing that torch hands on to others before it computes: subclasses, modes, traces.
-bool is_plain(PyObject* object) { return THPVariable_CheckTypeExact(Py_TYPE(object)); }
+bool is_exact(PyObject* object) { return THPVariable_CheckTypeExact(Py_TYPE(object)); }
 bool is_watched() { return at::impl::torch_function_mode_enabled() || torch::jit::tracer::isTracing(); }
 
 // Without the interpreter's lock, which autograd's threads may need.
@@ -58,7 +58,7 @@ PyObject* tensor_of(const Body& body) {
 }
 
 PyObject* matmul(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  if (count != 2 || !is_plain(given[0]) || !is_plain(given[1]) || is_watched()) Py_RETURN_NOTIMPLEMENTED;
+  if (count != 2 || !is_exact(given[0]) || !is_exact(given[1]) || is_watched()) Py_RETURN_NOTIMPLEMENTED;
   const at::Tensor &a = THPVariable_Unpack(given[0]), &b = THPVariable_Unpack(given[1]);
   const bool known = (a.is_cpu() || a.is_cuda()) && a.dim() >= 2 && b.dim() >= 2;
   if (!known || a.layout() != at::kStrided || b.layout() != at::kStrided) Py_RETURN_NOTIMPLEMENTED;
@@ -71,7 +71,7 @@ PyObject* matmul(PyObject*, PyObject* const* given, Py_ssize_t count) {
 PyObject* linear(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 4 || is_watched()) Py_RETURN_NOTIMPLEMENTED;
   const bool has_bias = given[2] != Py_None;
-  if (!is_plain(given[0]) || !is_plain(given[1]) || (has_bias && !is_plain(given[2])))
+  if (!is_exact(given[0]) || !is_exact(given[1]) || (has_bias && !is_exact(given[2])))
     Py_RETURN_NOTIMPLEMENTED;
   const at::Tensor &input = THPVariable_Unpack(given[0]), &weight = THPVariable_Unpack(given[1]);
   const OptionalTensor bias = has_bias ? OptionalTensor(THPVariable_Unpack(given[2])) : std::nullopt;
@@ -109,13 +109,13 @@ PyObject* enter(PyObject*, PyObject* capsule) {
 }
 
 template <class Function>
-PyCFunction plain(Function* function) {
+PyCFunction as_method(Function* function) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
 }
 
 PyMethodDef methods[] = {
-    {"matmul", plain(&matmul), METH_FASTCALL, "a @ b, or NotImplemented for what Python has to look at."},
-    {"linear", plain(&linear), METH_FASTCALL, "A layer's product, or NotImplemented."},
+    {"matmul", as_method(&matmul), METH_FASTCALL, "a @ b, or NotImplemented for what Python has to look at."},
+    {"linear", as_method(&linear), METH_FASTCALL, "A layer's product, or NotImplemented."},
     {"use_in_eager_mode", &use_in_eager_mode, METH_NOARGS,
      "Gives the ops for eager mode kernels in C++, once."},
     {"take_over", &take_over, METH_NOARGS, "Registers kernels in front of torch's products, once."},

@@ -21,8 +21,8 @@ namespace {
 class Override final : public c10::OperatorKernel {
  public:
   // What was there before: torch's own kernel, or somebody else's in front of it.
-  Override(const Product& product, c10::SafeKernelFunction before)
-      : product_(product), before_(std::move(before)) {}
+  Override(Product product, c10::SafeKernelFunction before)
+      : product_(std::move(product)), before_(std::move(before)) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
     Frames frames;
@@ -58,20 +58,28 @@ class Override final : public c10::OperatorKernel {
     frame.counts->add(what, product_.name, by.empty() ? "none: nothing was multiplied" : by);
   }
 
-  const Product& product_;
+  const Product product_;
   c10::SafeKernelFunction before_;
 };
 
-void register_on(c10::DispatchKey key) {
-  auto* library = new torch::Library(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);  // for ever
-  for (const Product& product : kProducts) {
-    const auto op =
-        c10::Dispatcher::singleton().findSchema({std::string("aten::") + product.name, product.overload});
-    if (!op || !op->hasKernelForDispatchKey(key)) continue;
-    const std::string name = std::string(product.name) + (*product.overload ? "." : "") + product.overload;
-    auto kernel = std::make_unique<Override>(product, op->getComputedKernelForDispatchKey(key));
-    library->impl(name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
-  }
+struct Replacement {
+  c10::DispatchKey key;
+  std::string op;
+  std::unique_ptr<Override> kernel;
+};
+
+// All that a torch has of them, before any is replaced: what was there before is then torch's.
+std::vector<Replacement> replacements() {
+  std::vector<Replacement> found;
+  for (const auto key : {c10::DispatchKey::CPU, c10::DispatchKey::CUDA})
+    for (const auto& [name, overload] : kProducts) {
+      const auto op = c10::Dispatcher::singleton().findSchema({name, overload});
+      if (!op || !op->hasKernelForDispatchKey(key)) continue;
+      found.push_back(
+          {key, toString(op->operator_name()),
+           std::make_unique<Override>(Product(op->schema()), op->getComputedKernelForDispatchKey(key))});
+    }
+  return found;
 }
 
 }  // namespace
@@ -80,7 +88,11 @@ void register_overrides() {
   static std::once_flag once;
   std::call_once(once, [] {
     const Quietly quietly;
-    for (const auto key : {c10::DispatchKey::CPU, c10::DispatchKey::CUDA}) register_on(key);
+    for (Replacement& r : replacements()) {
+      auto* library =
+          new torch::Library(torch::Library::IMPL, "aten", r.key, __FILE__, __LINE__);  // for ever
+      library->impl(r.op.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::move(r.kernel)));
+    }
   });
 }
 

@@ -8,6 +8,7 @@
 
 #include "override/convert.h"
 #include "override/flags.h"
+#include "override/kinds.h"
 #include "override/scope.h"
 
 namespace fastgemm::override {
@@ -17,10 +18,6 @@ using Arguments = at::ArrayRef<c10::IValue>;
 
 const at::Tensor& tensor_at(Arguments arguments, int i) { return arguments[size_t(i)].toTensor(); }
 
-bool is_taken(at::ScalarType t) {
-  return t == at::kDouble || t == at::kFloat || t == at::kHalf || t == at::kBFloat16 || t == at::kInt;
-}
-
 std::string name_of(at::ScalarType t) {
   return torch_ops::dtype_text(int32_t(t)).substr(sizeof("torch.") - 1);
 }
@@ -28,7 +25,7 @@ std::string name_of(at::ScalarType t) {
 // Why an operand is not multiplied here; what is wrong with it torch says.
 std::optional<std::string> why_not(const at::Tensor& t, int rank) {
   if (!t.device().is_cpu() && !t.device().is_cuda()) return "a tensor on " + t.device().str();
-  if (!is_taken(t.scalar_type())) return "dtype " + name_of(t.scalar_type());
+  if (!is_multiplied(t.scalar_type())) return "dtype " + name_of(t.scalar_type());
   if (t.dim() != rank) return "a tensor of " + std::to_string(t.dim()) + " dimensions";
   if (t.layout() != at::kStrided || !t.has_storage()) return "a tensor without memory of its own";
   if (t.is_neg()) return "a negative view";
@@ -76,6 +73,19 @@ std::string first_line(const char* text) {
 }
 
 }  // namespace
+
+Product::Product(const c10::FunctionSchema& schema)
+    : name(schema.name().substr(sizeof("aten::") - 1)), arguments(int(schema.arguments().size())) {
+  const auto at = [&](const char* argument) { return schema.argumentIndexWithName(argument).value_or(-1); };
+  const bool batched = name.find("bmm") != std::string::npos, adds = at("beta") >= 0;
+  rank = batched ? 3 : 2;
+  a = !adds ? at("self") : at(batched ? "batch1" : "mat1");
+  b = at(adds && batched ? "batch2" : "mat2");
+  if (adds) c = at("self");
+  if (b < 0 && !adds) b = 1;
+  beta = at("beta"), alpha = at("alpha"), out_dtype = at("out_dtype"), use_gelu = at("use_gelu");
+  out = name.back() == '_' ? c : at("out");
+}
 
 std::optional<std::string> why_passed_on(const Product& op, Arguments arguments) {
   const at::Tensor &a = tensor_at(arguments, op.a), &b = tensor_at(arguments, op.b);

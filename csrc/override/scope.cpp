@@ -43,9 +43,16 @@ const PatchFrame* innermost() {
 // torch._C._stash_obj_in_tls would do it, but until torch 2.12 it takes no reference to the object, and gives
 // one back.
 void set_innermost(PyObject* capsule) {
-  Py_IncRef(capsule);
-  at::impl::ThreadLocalPythonObjects::set(
-      slot(), std::make_shared<c10::SafePyObject>(capsule, c10::impl::getGlobalPyInterpreter()));
+  const auto holder = [](PyObject* object) {
+    Py_IncRef(object);
+    return std::make_shared<c10::SafePyObject>(object, c10::impl::getGlobalPyInterpreter());
+  };
+  if (PyCapsule_IsValid(capsule, kPatchSlot))
+    return at::impl::ThreadLocalPythonObjects::set(slot(), holder(capsule));
+  // None stays in the slot for the thread's life: held for ever, since a thread that ends when the
+  // interpreter has must not give a reference back.
+  static const auto& none = *new std::shared_ptr<c10::SafePyObject>(holder(capsule));
+  at::impl::ThreadLocalPythonObjects::set(slot(), none);
 }
 
 Frames::Frames() {

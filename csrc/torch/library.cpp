@@ -1,7 +1,8 @@
 // The ops as torch sees them. Three things about the schemas were learned by probing torch 2.13:
 // - an argument called `kernel` breaks inductor, so kernels are named by `impl`;
 // - an out= or in-place op must return (), because a returned alias fails opcheck and torch.compile;
-// - the ops with a leading underscore have no autograd formula in Python: eager calls use them, since one costs
+// - the ops with a leading underscore have no autograd formula in Python: eager calls use them, since one
+// costs
 //   4 us a call even when no gradient is wanted. csrc/override gives them one in C++.
 #include "torch/ops.h"
 

@@ -166,8 +166,7 @@ Hooks hooks;  // set before any product, or by a thread that holds the interpret
 void set_hooks(const Hooks& given) { hooks = given; }
 
 AtenTensorHandle empty_tensor(const View& v) {
-  if (hooks.empty)
-    if (const AtenTensorHandle made = hooks.empty(v)) return made;
+  if (hooks.empty) return hooks.empty(v);
   AtenTensorHandle handle;
   check(aoti_torch_empty_strided(v.dim, v.sizes, v.strides, v.dtype, v.device_type, v.device_index, &handle),
         "empty_strided (out of memory?)");
@@ -199,7 +198,7 @@ ContiguousMatrices::ContiguousMatrices(const View& v) {
 }
 
 namespace {
-Tensor viewed(AtenTensorHandle t, const View& v, const int64_t* sizes, const int64_t* strides) {
+Tensor reshaped(AtenTensorHandle t, const View& v, const int64_t* sizes, const int64_t* strides) {
   AtenTensorHandle handle;
   check(aoti_torch__reinterpret_tensor(t, v.dim, sizes, strides, 0, &handle), "_reinterpret_tensor");
   return Tensor(handle);
@@ -211,9 +210,9 @@ Tensor contiguous_matrices(AtenTensorHandle from, const View& view) {
   const Tensor copy = empty_contiguous({plan.kept.data(), size_t(view.dim)}, view.dtype, view);
   const bool repeats = !std::equal(view.sizes, view.sizes + view.dim, plan.kept.begin());
   std::optional<Tensor> once;
-  if (repeats) once.emplace(viewed(from, view, plan.kept.data(), view.strides));
+  if (repeats) once.emplace(reshaped(from, view, plan.kept.data(), view.strides));
   check(aoti_torch_copy_(copy.get(), once ? once->get() : from, 0), "copy_");
-  return repeats ? viewed(copy.get(), view, view.sizes, plan.strides.data()) : copy;
+  return repeats ? reshaped(copy.get(), view, view.sizes, plan.strides.data()) : copy;
 }
 
 }  // namespace fastgemm::torch_ops

@@ -209,6 +209,8 @@ def _layer(
         return _overridden(function, input, weight, bias, level=level, kernel=kernel, precision=precision)
     if tracing_state() is not None:
         return _traced(function, input, weight, bias, level, kernel, precision)
+    if not all(isinstance(x, Tensor) for x in (input, weight, *([] if bias is None else [bias]))):
+        return _by_torch(function, input, weight, bias)  # which says what is wrong
     if linear_bare is not None and type(input) is Tensor and type(weight) in PLAIN and not compiling:
         check_product_choice(level, kernel, precision)
         return linear_bare(input, weight, bias, function is linear, level, kernel, precision)
@@ -355,6 +357,15 @@ def __getattr__(name: str) -> Any:
     """``Conv1D``, a kind of that of transformers: importing it takes a while, and not everybody has it."""
     if name != "Conv1D":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return _conv1d_class()
+    except ImportError as error:
+        raise AttributeError(f"{__name__}.{name} needs the transformers library") from error
+
+
+def _conv1d_class() -> type:
+    if "Conv1D" in globals():
+        return globals()["Conv1D"]
     from transformers.pytorch_utils import Conv1D as Base
 
     def forward(self: Any, x: Tensor) -> Tensor:
@@ -408,7 +419,7 @@ def convert(
             layer.__class__ = Linear
             _choose(layer, level, kernel, precision)
         elif _is_conv1d(type(layer)) and only(name, layer):
-            layer.__class__ = __getattr__("Conv1D")
+            layer.__class__ = _conv1d_class()
             _choose(layer, level, kernel, precision)
     return module
 
