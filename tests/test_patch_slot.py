@@ -699,7 +699,6 @@ def test_another_kernel_that_is_taken_back_again():
     assert done.returncode == 0, done.stderr[-2500:]
 
 
-@pytest.mark.xfail(reason="in torch's slot stands None, which is given back when the interpreter may be gone")
 def test_a_thread_that_was_in_a_patch_ends_with_the_process():
     """Its thread-local state goes when it has been joined, while the process ends."""
     for _ in range(5):
