@@ -152,7 +152,7 @@ def test_dynamo_does_not_compile_the_handlers(device):
     assert routed.ops == {"mm": 1}
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error:.*Dynamo")  # what it meets of a patch, it must not trace
 def test_a_patch_inside_compiled_code(device):
     """torch.compile leaves a function with such a block to Python, where it is routed, or says that it would."""
     torch.compiler.reset()
