@@ -95,7 +95,9 @@ def wheel_faults(path: Path, torches: set[str]) -> Iterator[str]:
         if not any(fnmatch(name, pattern) for name in there):
             yield f"the wheel lacks {pattern}"
     for name in sorted(there):
-        if any(fnmatch(name, pattern) for pattern in LITTER) or not name.startswith(("fastgemm/", info, AUTOLOAD)):
+        if any(fnmatch(name, pattern) for pattern in LITTER) or not name.startswith(
+            ("fastgemm/", info, AUTOLOAD)
+        ):
             yield f"the wheel holds {name}"
 
 
