@@ -21,6 +21,7 @@ A marked block is replaced whole:
                               tables summary, ratios, sizes, exceptions, special and integers, and the
                               pictures normwise, componentwise and ratio; cpu_accuracy_NAME: tables of CPUs
     <!-- models:begin -->    from results/**/models.json (`python examples/models.py --json`)
+    <!-- models_best:begin --> the same in a sentence
     <!-- transformer:begin -->  from results/**/transformer.json (`python examples/transformer.py --json`)
     <!-- transformer_wide:begin -->  from results/**/transformer_wide.json (the same with `--size cuda-wide`)
     <!-- overhead:begin -->   host time of a small product, compiled and not, and of layers in turn, from
@@ -182,6 +183,7 @@ class Site:
             "ladder_picture": lambda: sections("ladder", markdown.place, "cuda"),
             "reference": lambda: sections("reference", markdown.means_section, "cpu"),
             "models": lambda: sections("models", models_markdown.section),
+            "models_best": lambda: sections("models", models_markdown.best),
             "transformer": lambda: sections("transformer", transformer_markdown.section),
             "transformer_wide": lambda: sections("transformer_wide", transformer_markdown.section),
             "overhead": lambda: sections("overhead", markdown.overhead_section),

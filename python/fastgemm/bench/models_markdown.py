@@ -84,6 +84,24 @@ def _farthest(report: Report) -> str:
     )
 
 
+def best(report: Report) -> str:
+    """The model that a patch makes fastest, and the range of all of them, in a sentence."""
+    patched = [
+        (line.rows[PATCH].speedup.median, line)
+        for line in lines_of(report.results)
+        if line.group == MODEL and PATCH in line.rows and line.rows[PATCH].speedup
+    ]
+    if not patched:
+        return ""
+    gain, line = max(patched, key=lambda each: each[0])
+    least = min(each for each, _ in patched)
+    range_of_all = f"{ratio(least)} to {ratio(gain)}"
+    return (
+        f"Inside `fastgemm.patch()`, models of the transformers library run {range_of_all} times as fast as by "
+        f"torch: {line.label}, {line.dtype}, {line.milliseconds} ms by torch, {ratio(gain)}. {place(report)}"
+    )
+
+
 def section(report: Report) -> str:
     lines = lines_of(report.results)
     models, compiled, chains = (
