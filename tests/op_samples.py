@@ -105,9 +105,6 @@ def samples_of(op: Any, device: str, dtype: torch.dtype, requires_grad: bool, mo
     if dtype.is_complex and op.test_conjugated_samples:
         every += op.conjugate_sample_inputs(device, dtype, requires_grad, set_seed=False)
     small = [s for s in every if all(x.numel() <= MOST_ELEMENTS for x in tensors_of(arguments_of(s)))]
-    if op.name == "corrcoef" and requires_grad:
-        # Of two observations each correlation is 1 or -1 whatever they are: a gradient of 0, all of it rounding.
-        small = [s for s in small if s.input.dim() != 2 or s.input.shape[1] > 2]
     chosen = spread_evenly(small, most)
     return [
         sample.noncontiguous() if at % 2 and is_dense(arguments_of(sample)) else sample
