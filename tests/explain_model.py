@@ -12,7 +12,7 @@ from fastgemm._explain import run, symbols
 from fastgemm._explain.symbols import Frame
 
 ROOT = Path(__file__).resolve().parent.parent
-NAIVE, TILE = "csrc/cuda/gemm/level1_naive.cu", "csrc/cuda/transpose/shared_tile.cuh"
+NAIVE, TILE = "csrc/cuda/gemm/ladder/level1_naive.cu", "csrc/cuda/transpose/shared_tile.cuh"
 
 
 def sectors(offsets: list[int], width: int) -> int:

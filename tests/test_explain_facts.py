@@ -158,9 +158,9 @@ ADDR2LINE = """0x000000000000000f
 fastgemm::simt::load_vector<float>(float const*)
 /x/fastgemm/csrc/cuda/device/vector.cuh:41
 fastgemm::simt::Tile::read(int) const
-/x/fastgemm/csrc/cuda/gemm/tile.cuh:79 (discriminator 3)
+/x/fastgemm/csrc/cuda/gemm/parts/tile.cuh:79 (discriminator 3)
 void fastgemm::simt::gemm_tiled_kernel<float>(fastgemm::simt::Gemm<float>)
-/x/fastgemm/csrc/cuda/gemm/level2_tiled.cu:44
+/x/fastgemm/csrc/cuda/gemm/ladder/level2_tiled.cu:44
 operator()
 /x/fastgemm/csrc/cuda/device/launch.cuh:101
 std::_Function_handler<void ()>::_M_invoke(std::_Any_data const&)
@@ -183,8 +183,8 @@ def test_frames_of_the_device_layer_are_skipped(monkeypatch):
     found = symbols.locate("/x/_simt.so", [0x20, 0x10])
     assert asked["input"].split() == ["0xf", "0x1f"], "the instruction before the return address"
     assert [str(frame) for frame in found[0x10]] == [
-        "csrc/cuda/gemm/tile.cuh:79",
-        "csrc/cuda/gemm/level2_tiled.cu:44",
+        "csrc/cuda/gemm/parts/tile.cuh:79",
+        "csrc/cuda/gemm/ladder/level2_tiled.cu:44",
     ]
     assert found[0x10][0].function == "Tile::read" and found[0x10][1].function == "gemm_tiled_kernel<float>"
     assert str(found[0x20][0]) == "_simt.so+0x1f:0"
@@ -208,7 +208,7 @@ def test_a_package_brings_its_own_copy_of_the_source(monkeypatch, tmp_path):
     copy.parent.mkdir(parents=True)
     copy.write_text("first line\nsecond line\n")
     monkeypatch.setattr(symbols, "files", lambda package: tmp_path)
-    built_elsewhere = Frame("kernel", model.NAIVE, 2, "/nowhere/csrc/cuda/gemm/level1_naive.cu")
+    built_elsewhere = Frame("kernel", model.NAIVE, 2, "/nowhere/csrc/cuda/gemm/ladder/level1_naive.cu")
     assert symbols.source_lines(built_elsewhere) == ["first line", "second line"]
 
 

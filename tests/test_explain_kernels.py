@@ -47,7 +47,7 @@ def test_naive_gemm_is_coalesced_and_its_companion_is_not():
     assert only(strided, kind="store").sectors_per_request == 32
     for report in (coalesced, strided):
         a = only(report, buffer="a")
-        assert a.file == "csrc/cuda/gemm/level1_naive.cu" and a.function.startswith("gemm_naive_kernel<float")
+        assert a.file == "csrc/cuda/gemm/ladder/level1_naive.cu" and a.function.startswith("gemm_naive_kernel<float")
         assert a.requests == 128 * 128 // 32 * 128 and a.lanes_per_request == 32
         assert "multiply_add" in str(report)
 

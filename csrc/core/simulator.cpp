@@ -11,7 +11,7 @@ std::vector<Kernel>& rows() {
 }
 
 thread_local bool active = false;
-thread_local int capability = 0;
+thread_local int capability = 0, multiprocessors = 1;
 
 }  // namespace
 
@@ -21,6 +21,7 @@ std::span<const Kernel> simulated_kernels() { return rows(); }
 bool simulating() { return active; }
 void set_simulating(bool on) { active = on; }
 int simulated_capability() { return capability; }
-void set_simulated_capability(int x) { capability = x; }
+int simulated_multiprocessors() { return multiprocessors; }
+void set_simulated_gpu(int c, int m) { capability = c, multiprocessors = m; }
 
 }  // namespace fastgemm

@@ -16,9 +16,10 @@ std::span<const Kernel> simulated_kernels();
 // Of the calling thread.
 bool simulating();
 void set_simulating(bool);
-// The compute capability of the GPU that it simulates, 90 for 9.0: on it depends what levels suit.
-int simulated_capability();
-void set_simulated_capability(int);
+// The GPU that it simulates: what rows suit depends on it.
+int simulated_capability();  // 90 for compute capability 9.0
+int simulated_multiprocessors();
+void set_simulated_gpu(int capability, int multiprocessors);
 
 // The rows that a problem on this device may choose from, and others.
 inline std::span<const Kernel> kernels_for(Device device) {

@@ -21,6 +21,7 @@ struct Known {
   std::string name, library, sm80, sm90a;  // empty reason: available
   size_t shared_bytes = 0;                 // a block's most
   int capability = 0;                      // 10 * major + minor
+  int multiprocessors = 1;
   uint64_t number = 0;
 };
 
@@ -39,6 +40,7 @@ Known examine(int device) {
            " multiprocessors";
   k.number = gpu_number(k.name);
   k.shared_bytes = properties.sharedMemPerBlockOptin;
+  k.multiprocessors = properties.multiProcessorCount;
   const int capability = k.capability = 10 * properties.major + properties.minor;
   const std::string here = std::string(properties.name) + " has compute capability " +
                            std::to_string(capability / 10) + "." + std::to_string(capability % 10);
@@ -87,6 +89,7 @@ const char* unavailable_sm80(int shared_bytes, const char* too_little) {
 }
 const char* unavailable_sm90a() { return or_null(current().sm90a); }
 bool has_wgmma() { return simulating() ? simulated_capability() == 90 : unavailable_sm90a() == nullptr; }
+int multiprocessors_here() { return simulating() ? simulated_multiprocessors() : current().multiprocessors; }
 bool has_fast_float64() {
   return has_fast_float64(simulating() ? simulated_capability() : current().capability);
 }
@@ -120,6 +123,7 @@ const char* unavailable_sm80() {
 const char* unavailable_sm80(int, const char*) { return unavailable_sm80(); }
 const char* unavailable_sm90a() { return unavailable_sm80(); }
 bool has_wgmma() { return simulating() && simulated_capability() == 90; }
+int multiprocessors_here() { return simulating() ? simulated_multiprocessors() : 1; }
 bool has_fast_float64() { return simulating() && has_fast_float64(simulated_capability()); }
 const char* unavailable_library() { return unavailable_sm80(); }
 const char* device_name() { return ""; }

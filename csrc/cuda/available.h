@@ -22,6 +22,9 @@ const char* unavailable_sm90a();  // wgmma, setmaxnreg: compute capability 9.0 e
 // simulates.
 bool has_wgmma();
 
+// Multiprocessors of the current device, or of the one that this thread simulates; 1 without either.
+int multiprocessors_here();
+
 // Whether float64 runs at half the rate of float32, and not at 1/32 or 1/64 of it: on the current device, or
 // on the one that this thread simulates. (CUDA C++ Programming Guide, "Throughput of Native Arithmetic
 // Instructions": 32 or 64 results a cycle and multiprocessor, or 2.)

@@ -3,8 +3,8 @@
 set(FASTGEMM_CUDA_TABLES csrc/cuda/available.cpp csrc/cuda/add/table.cpp csrc/cuda/gemm/table.cpp
                          csrc/cuda/transpose/table.cpp)
 
-# One file a rung; csrc/simt compiles the same list as C++.
-include(csrc/cuda/gemm/sources.cmake)
+# One file a kernel; csrc/simt compiles the same list as C++.
+file(GLOB_RECURSE FASTGEMM_CUDA_GEMM RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/csrc/cuda/gemm/*.cu)
 include(csrc/cuda/transpose/sources.cmake)
 include(csrc/cuda/add/sources.cmake)
 set(FASTGEMM_CUDA_KERNELS ${FASTGEMM_CUDA_GEMM} ${FASTGEMM_CUDA_TRANSPOSE} ${FASTGEMM_CUDA_ADD})

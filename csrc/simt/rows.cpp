@@ -5,7 +5,7 @@
 
 #include "core/names.h"
 #include "cuda/add/levels.h"
-#include "cuda/gemm/levels.h"
+#include "cuda/gemm/launchers.h"
 #include "cuda/transpose/levels.h"
 #include "simt/memory.h"
 
@@ -105,10 +105,11 @@ Kernel row(Op op, std::string_view launcher_name, std::span<const Kernel> table)
 
 std::vector<Kernel> rows() {
   std::vector<Kernel> all;
-#define FASTGEMM_GEMM(name) all.push_back(row<&name>(Op::gemm, #name, cuda_gemm_kernels()));
+#define FASTGEMM_ROW(name, ...) \
+  all.push_back(row<&gemm_##name>(Op::gemm, "gemm_" #name, cuda_gemm_kernels()));
+#include "cuda/gemm/rows.def"
 #define FASTGEMM_TRANSPOSE(name) all.push_back(row<&name>(Op::transpose, #name, cuda_transpose_kernels()));
 #define FASTGEMM_ADD(name) all.push_back(row<&name>(Op::add, #name, cuda_add_kernels()));
-  FASTGEMM_CUDA_GEMM(FASTGEMM_GEMM)
   FASTGEMM_CUDA_TRANSPOSE(FASTGEMM_TRANSPOSE)
   FASTGEMM_CUDA_ADD(FASTGEMM_ADD)
   // In the order of the table, in which the preferred row of a level comes first.

@@ -14,7 +14,7 @@ const std::string& path();
 uintptr_t base();
 bool in_image(uintptr_t address);  // its code and constants
 
-// "csrc/cuda/gemm/level2_tiled.cu:41": the innermost line outside cuda/device and the standard library.
+// "csrc/cuda/gemm/ladder/level2_tiled.cu:41": the innermost line outside cuda/device and the standard library.
 // Without binutils' addr2line, or debug information, the program counter.
 std::string source_line(uint32_t pc);
 

@@ -104,11 +104,12 @@ thread_local uint64_t planned = 0;
 }  // namespace
 
 Signature::Signature(const ProductCall& call, Device device, int threads) {
+  const int64_t simulated_gpu = simulated_capability() | int64_t(simulated_multiprocessors()) << 8;
   const bool onto_c = call.c && call.c.view.data == call.out.view.data;
   add(int64_t(device) | int64_t(call.trans_a) << 8 | int64_t(call.trans_b) << 9 | int64_t(onto_c) << 10 |
       int64_t(call.beta.has_value()) << 11 | int64_t(call.precision) << 12 |
       int64_t(call.choice.level) << 16 | int64_t(call.out_dtype.value_or(-1)) << 32);
-  add(int64_t(threads) | int64_t(device == Device::simt ? simulated_capability() : 0) << 32);
+  add(int64_t(threads) | (device == Device::simt ? simulated_gpu : 0) << 32);
   add(int64_t(tuning_version()));
   add(int64_t(call.choice.kernel.empty() ? 0 : std::hash<std::string_view>{}(call.choice.kernel)));
   int64_t bits;

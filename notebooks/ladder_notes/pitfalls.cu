@@ -3,7 +3,7 @@
 #include "cuda/device/mma.cuh"
 #include "cuda/device/vector.cuh"
 #include "cuda/gemm/levels.h"
-#include "cuda/gemm/tile.cuh"
+#include "cuda/gemm/parts/tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {

@@ -11,10 +11,10 @@ endfunction()
 
 # The check, and kernels that other kernels launch.
 add_library(planted_check OBJECT cuda_on_host_test.cpp check.cpp planted_launchers.cpp)
-set(helpers gemm/level5/panel.cu gemm/level5/small.cu gemm/sums/splits.cu transpose/copy.cu transpose/flat.cu)
+set(helpers gemm/parts/panels.cu gemm/fast/small.cu gemm/parts/split_k.cu transpose/copy.cu transpose/flat.cu)
 list(TRANSFORM helpers PREPEND ${planted_cuda}/)
 fastgemm_add_planted_objects(planted_helpers ${helpers})
-fastgemm_add_planted_objects(planted_cp_async ${planted_cuda}/gemm/level5_cp_async.cu)
+fastgemm_add_planted_objects(planted_cp_async ${planted_cuda}/gemm/ladder/level5_cp_async.cu)
 
 # A program that checks the kernels of these libraries.
 function(fastgemm_add_planted_program NAME)
@@ -62,37 +62,37 @@ function(fastgemm_plant NAME)
   set_property(GLOBAL APPEND PROPERTY planted_rows ${row})
 endfunction()
 
-fastgemm_plant(guard_off_by_one ROW gemm_naive float32 KERNEL gemm/level1_naive.cu
+fastgemm_plant(guard_off_by_one ROW gemm_naive float32 KERNEL gemm/ladder/level1_naive.cu
                TEXT [[if (row >= g.m || col >= g.n) return;]]
                BY [[if (row > g.m || col >= g.n) return;]]
                FINDING "out of bounds: .*level1_naive.cu:")
-fastgemm_plant(barrier_dropped ROW gemm_tiled float32 KERNEL gemm/level2_tiled.cu
+fastgemm_plant(barrier_dropped ROW gemm_tiled float32 KERNEL gemm/ladder/level2_tiled.cu
                TEXT [[    __syncthreads();  // everybody is done with them
 ]]
                FINDING "race: .*level2_tiled.cu:")
-fastgemm_plant(edge_off_by_one ROW gemm_tiled float32 KERNEL gemm/level2_tiled.cu HEADER gemm/tile.cuh
+fastgemm_plant(edge_off_by_one ROW gemm_tiled float32 KERNEL gemm/ladder/level2_tiled.cu HEADER gemm/parts/tile.cuh
                TEXT [[i < inside_rows && j < inside_cols ?]]
                BY [[i <= inside_rows && j < inside_cols ?]]
                FINDING "out of bounds: .*tile.cuh:")
-fastgemm_plant(panel_misplaced ROW gemm_vectorized float64 KERNEL gemm/level4_vectorized.cu HEADER gemm/vector_tile.cuh
+fastgemm_plant(panel_misplaced ROW gemm_vectorized float64 KERNEL gemm/ladder/level4_vectorized.cu HEADER gemm/parts/vector_tile.cuh
                TEXT [[return along_k ? index / 2 % WIDTH : index % (WIDTH / kVector) * kVector;]]
                BY [[return along_k ? index % WIDTH : index % (WIDTH / kVector) * kVector;]]
                FINDING "race: .*vector_tile.cuh:")
-fastgemm_plant(copies_not_waited_for ROW gemm_cp_async float32 KERNEL gemm/level5_cp_async.cu
+fastgemm_plant(copies_not_waited_for ROW gemm_cp_async float32 KERNEL gemm/ladder/level5_cp_async.cu
                TEXT [[wait_async_copies<S::kStages - 2>();]]
                BY [[wait_async_copies<S::kStages - 1>();]]
                FINDING "in flight: .*level5_cp_async.cu:")
-fastgemm_plant(fragment_index_wrong ROW gemm_cp_async float32 KERNEL gemm/level5_cp_async.cu
-               HEADER gemm/level5/warp_tile.cuh
+fastgemm_plant(fragment_index_wrong ROW gemm_cp_async float32 KERNEL gemm/ladder/level5_cp_async.cu
+               HEADER gemm/parts/warp_tile.cuh
                TEXT [[sum[i][j] = multiply_add(f.a[i], f.b[j], sum[i][j]);]]
                BY [[sum[i][j] = multiply_add(f.a[i ^ 1], f.b[j], sum[i][j]);]]
                FINDING "wrong at")
-fastgemm_plant(phase_not_waited_for ROW gemm_warp_specialized float64 KERNEL gemm/level5_warp_specialized.cu
+fastgemm_plant(phase_not_waited_for ROW gemm_warp_specialized float64 KERNEL gemm/fast/warp_specialized.cu
                NEEDS planted_cp_async
                TEXT [[      wait_phase(&shared.full[at.stage], at.phase);
 ]]
                FINDING "race: .*level5_warp_specialized.cu:")
-fastgemm_plant(stage_released_early ROW gemm_warp_specialized float64 KERNEL gemm/level5_warp_specialized.cu
+fastgemm_plant(stage_released_early ROW gemm_warp_specialized float64 KERNEL gemm/fast/warp_specialized.cu
                NEEDS planted_cp_async
                TEXT [[init_barrier(&shared.empty[i], S::kWarps);]]
                BY [[init_barrier(&shared.empty[i], S::kWarps - 1);]]
@@ -110,7 +110,7 @@ fastgemm_plant(wait_dropped ROW transpose_pipelined bits32 KERNEL transpose/leve
 # The unchanged kernels pass the same checks.
 get_property(kernels GLOBAL PROPERTY planted_kernels)
 list(REMOVE_DUPLICATES kernels)
-list(REMOVE_ITEM kernels ${planted_cuda}/gemm/level5_cp_async.cu)
+list(REMOVE_ITEM kernels ${planted_cuda}/gemm/ladder/level5_cp_async.cu)
 fastgemm_add_planted_objects(planted_nothing_kernels ${kernels})
 fastgemm_add_planted_program(planted_nothing planted_nothing_kernels planted_cp_async)
 get_property(rows GLOBAL PROPERTY planted_rows)
@@ -123,7 +123,7 @@ foreach(row ${rows})
 endforeach()
 
 # The fp64 rungs with any two registers of a fragment exchanged, in one copy that is told which.
-set(dmma ${planted_cuda}/gemm/level6_dmma.cu)
+set(dmma ${planted_cuda}/gemm/fast/dmma.cu)
 set(product [[multiply_tile<tall>(sum[i][j], f.a[i], f.b[j / 2][j % 2], f.b[j / 2][j % 2 + 2]);]])
 set(exchanged [[test::multiply_exchanged(sum[i][j], f.a[i], f.b[j / 2][j % 2], f.b[j / 2][j % 2 + 2],
                                [](auto&... x) { multiply_tile<tall>(x...); });]])

@@ -2,7 +2,7 @@
 #include <stdexcept>
 
 #include "cuda/add/levels.h"
-#include "cuda/gemm/levels.h"
+#include "cuda/gemm/launchers.h"
 #include "cuda/transpose/levels.h"
 
 namespace fastgemm::simt {
@@ -11,10 +11,10 @@ namespace fastgemm::simt {
   [[gnu::weak]] void name(const Problem&, Context&) {        \
     throw std::logic_error(#name " is not in this program"); \
   }
-#define FASTGEMM_GEMM(name) FASTGEMM_LEFT_OUT(name, GemmProblem)
 #define FASTGEMM_TRANSPOSE(name) FASTGEMM_LEFT_OUT(name, TransposeProblem)
 #define FASTGEMM_ADD(name) FASTGEMM_LEFT_OUT(name, AddProblem)
-FASTGEMM_CUDA_GEMM(FASTGEMM_GEMM)
+#define FASTGEMM_ROW(name, ...) FASTGEMM_LEFT_OUT(gemm_##name, GemmProblem)
+#include "cuda/gemm/rows.def"
 FASTGEMM_CUDA_TRANSPOSE(FASTGEMM_TRANSPOSE)
 FASTGEMM_CUDA_ADD(FASTGEMM_ADD)
 

@@ -4,7 +4,8 @@
 #include "core/problem.h"
 #include "cuda/device/launch.cuh"
 #include "cuda/device/vector.cuh"
-#include "cuda/gemm/problem.cuh"
+#include "cuda/device/dispatch.cuh"
+#include "cuda/device/launch.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
@@ -37,7 +38,7 @@ template <class Launch>
 void run_add(const AddProblem& problem, Launch&& launch_one) {
   if (problem.rows <= 0 || problem.cols <= 0) return;
   const AddProblem p = problem.with_long_rows();
-  with_element(p.type, [&]<class T>() {
+  with_any_element(p.type, [&]<class T>() {
     launch_one.template operator()<T>(
         Add<T>{p.rows,
                p.cols,

@@ -141,9 +141,6 @@ def _notes(launches: tuple[Launch, ...], row: KernelInfo | None, gpu: GPU) -> It
         if launch.sampled:
             counted = f"{launch.blocks_counted} of {launch.blocks} blocks"
             yield f"{launch.kernel}: counted in {counted}, then scaled up to the grid"
-    if row and row.name not in {launch.kernel for launch in launches}:
-        helpers = " and ".join(dict.fromkeys(launch.kernel for launch in launches))
-        yield f"{row.name} leaves a problem of this size to {helpers}"
     if row and row.needs == "sm_90a" and gpu.capability != "9.0":
         yield f"{row.name} needs {row.needs}: an {gpu.name} cannot run it"
     if any(launch.occupancy.registers is None for launch in launches):

@@ -1,0 +1,36 @@
+// From the element type of a problem to the type that kernels are instantiated for.
+#pragma once
+
+#include "core/problem.h"
+#include "cuda/device/numeric.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+
+template <class T>
+inline constexpr DType kDType = std::is_same_v<T, double>     ? DType::f64
+                                : std::is_same_v<T, float>    ? DType::f32
+                                : std::is_same_v<T, Half>     ? DType::f16
+                                : std::is_same_v<T, BFloat16> ? DType::bf16
+                                : std::is_same_v<T, int8_t>   ? DType::i8
+                                                              : DType::i32;
+
+// Calls body.operator()<T>() with the one of the types T that this is.
+template <class... T, class Body>
+void with_element(DType type, Body&& body) {
+  ((type == kDType<T> ? body.template operator()<T>() : void()), ...);
+}
+template <class Body>
+void with_any_element(DType type, Body&& body) {
+  with_element<double, float, Half, BFloat16, int8_t, int32_t>(type, body);
+}
+
+// Scalars arrive as doubles; for integers they are whole numbers, taken modulo 2^32.
+template <class Acc>
+Acc scalar_of(double x) {
+  if constexpr (std::is_same_v<Acc, uint32_t>)
+    return uint32_t(int64_t(x));
+  else
+    return Acc(x);
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET

@@ -1,0 +1,272 @@
+// Level 6 for products that are over before anything has warmed up: few elements, or a short k. Such a call
+// is a chain of latencies: launch, instructions that no cache holds, one or two rounds to DRAM, stores. On an
+// H200 with cold caches an empty kernel takes 2.8 us, one load and one store of it 3.6, 24 x 29 x 1 here 4.3.
+// What changes from small_tile:
+//   - no shared memory before the products: a lane reads its fragments of A and B in place, at any stride,
+//     all of a step independent and in flight at once (fast/direct.cuh). Nothing is staged, and no layout
+//     or alignment needs code of its own;
+//   - block tiles of 32 x 32, so that 100 x 100 is 16 blocks. Where there are few, up to 12 warps share the k
+//     of a tile and their sums meet in shared memory, in a fixed order, and then blocks do
+//     (parts/split_k.cuh); where there are many, a warp has a tile alone;
+//   - two depths of a step: for k up to 8 elements (16-bit types: 16) half the loads and registers.
+// float32 is multiplied in fp64, where its products are exact; level 6 leaves it to GPUs whose fp64 is fast.
+// It takes this kernel for float64 where large tiles would be few as well, and for smaller types where other
+// kernels would copy operands first (suits.h).
+#include "cuda/gemm/fast/direct.cuh"
+#include "cuda/gemm/parts/copied_operand.cuh"
+#include "cuda/gemm/parts/split_k.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+namespace {
+
+// values: of a slot of a fragment in a step, 2 or 4.
+template <class T, class O, bool word_a, bool word_b, int values>
+struct Config {
+  using Type = T;
+  using Offset = O;
+  using Sum = typename DirectType<T>::Sum;
+  static constexpr bool kWordsA = word_a, kWordsB = word_b;
+  static constexpr int BM = 32, BN = 32;
+  static constexpr int kValues = values;
+  static constexpr int kWarps = values < 4 ? 4 : sizeof(T) == 1 ? 8 : 12;  // at most
+  static constexpr int kBlocks = values == 4 || sizeof(O) == 8 ? 1 : sizeof(T) == 2 ? 5 : 4;
+  static constexpr int kDepth = 4 * DirectType<T>::kPacked * kValues;  // a step of a warp along k
+  static constexpr int kPitch = BN + 8;                                // conflict-free in both directions
+  static constexpr int kSlabs = values == 4 ? 32 / int(sizeof(Sum)) : 4;
+};
+
+template <class C>
+struct Arguments {
+  using T = typename C::Type;
+  DirectOperand<T, typename C::Offset> a, b;
+  int64_t a_batch, b_batch;
+  int m, n, k;
+  int together;    // warps that share a tile: 1, 2, or all 4 to 12 of the block
+  int tiles_log2;  // of a block, side by side along x
+  bool x_is_rows;  // of tiles; gridDim.x may be larger than gridDim.y
+  int steps, batch;
+  SplitStages split;
+  Result<T> result;
+  int columns;  // of the result, to be written
+};
+
+template <class C>
+using Slab = typename C::Sum[C::BM * C::kPitch];  // (BM, BN)
+
+// The warp's sums, to a slab or added to what it holds.
+template <bool add, class C>
+__device__ __forceinline__ void put(Slab<C>& slab, const typename C::Sum (&sum)[C::BM / 16][C::BN / 8][4]) {
+  using Pair = Vector<typename C::Sum, 2>;
+  const int lane = int(threadIdx.x) % 32;
+  FASTGEMM_UNROLL
+  for (int i = 0; i < C::BM / 16; ++i) {
+    FASTGEMM_UNROLL
+    for (int j = 0; j < C::BN / 8; ++j) {
+      FASTGEMM_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        auto* const to = &slab[(16 * i + 8 * half + lane / 4) * C::kPitch + 8 * j + 2 * (lane % 4)];
+        Pair pair{sum[i][j][2 * half], sum[i][j][2 * half + 1]};
+        if constexpr (add) {
+          const Pair before = load_vector<Pair>(to);
+          pair[0] += before[0], pair[1] += before[1];
+        }
+        store_vector(to, pair);
+      }
+    }
+  }
+}
+
+// The sums of all warps, to slabs. Warps for which there is none add to those of others, the last ones first.
+template <class C>
+__device__ __forceinline__ void put_all(Slab<C>* slabs,
+                                        const typename C::Sum (&sum)[C::BM / 16][C::BN / 8][4], int w,
+                                        bool has_sums, int busy) {
+  if constexpr (C::kWarps > C::kSlabs) {
+    FASTGEMM_NO_UNROLL
+    for (int turn = (busy - 1) / C::kSlabs; turn > 0; --turn) {
+      if (w / C::kSlabs == turn && has_sums)
+        w + C::kSlabs < busy ? put<true, C>(slabs[w % C::kSlabs], sum)
+                             : put<false, C>(slabs[w % C::kSlabs], sum);
+      __syncthreads();
+    }
+    if (w < C::kSlabs && w + C::kSlabs < busy) {
+      put<true, C>(slabs[w], sum);
+      has_sums = false;
+    }
+  }
+  if (w < C::kSlabs && has_sums) put<false, C>(slabs[w], sum);
+  __syncthreads();
+}
+
+// Rows `first`, first + step, ... of a tile, a quarter of it, summed over `count` slabs.
+template <class Out, class C>
+__device__ __forceinline__ void store_rows(const Arguments<C>& g, const Result<typename C::Type>& r,
+                                           const Slab<C>* slabs, int count, int first, int step, int row0,
+                                           int column0) {
+  constexpr int kRows = C::BM / 4;
+  const int lane = int(threadIdx.x) % 32, column = column0 + lane;
+  const auto at = [&](int s, int i) { return slabs[s][(first + i * step) * C::kPitch + lane]; };
+  typename C::Sum sum[kRows];
+  FASTGEMM_UNROLL
+  for (int i = 0; i < kRows; ++i) sum[i] = at(0, i);
+  FASTGEMM_NO_UNROLL
+  for (int s = 1; s < count; ++s) {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kRows; ++i) sum[i] += at(s, i);
+  }
+  if (column >= g.columns) return;
+  int row = row0 + first;
+  Out* to = static_cast<Out*>(r.out) + row * r.row_stride + column;
+  FASTGEMM_UNROLL
+  for (int i = 0; i < kRows; ++i, row += step, to += step * r.row_stride) {
+    if (row < g.m)
+      *to = narrow<Out>(r.template blend<Out>(row, column, Accumulator<typename C::Type>(sum[i])));
+  }
+}
+
+template <class C>
+__global__ void __launch_bounds__(32 * C::kWarps, C::kBlocks)
+    gemm_direct_kernel(const __grid_constant__ Arguments<C> g) {
+  using T = typename C::Type;
+  using Value = typename DirectType<T>::Value;
+  FASTGEMM_SHARED Slab<C> slabs[C::kSlabs];
+  const int w = warp_index(), together = g.together, part = together < 4 ? w & (together - 1) : w;
+  const int x = int(blockIdx.x << g.tiles_log2) + ((w - part) >> (2 - g.tiles_log2));
+  const int y = int(blockIdx.y);
+  const int row0 = (g.x_is_rows ? x : y) * C::BM, column0 = (g.x_is_rows ? y : x) * C::BN;
+  int step = 0, end = g.steps, matrix = int(blockIdx.z);
+  if (g.split.share > 0) {  // k is split over blocks
+    const int split = matrix / g.batch;
+    matrix -= split * g.batch, step = g.split.begin(split), end = g.split.begin(split + 1);
+  }
+  const int busy = max(1, min(end - step, together));  // warps that have sums
+  step += part;
+  typename C::Sum sum[C::BM / 16][C::BN / 8][4] = {};
+  if (step < end && row0 < g.m && column0 < g.n) {
+    const int first_k = step * C::kDepth, apart = together * C::kDepth;
+    DirectFragment<T, typename C::Offset, C::BM / 8, C::kValues, C::kWordsA> from_a(g.a, matrix * g.a_batch,
+                                                                                    row0, g.m, first_k);
+    DirectFragment<T, typename C::Offset, C::BN / 8, C::kValues, C::kWordsB> from_b(g.b, matrix * g.b_batch,
+                                                                                    column0, g.n, first_k);
+    int left = g.k - first_k - int(threadIdx.x) % 4 * DirectType<T>::kPacked;
+    FASTGEMM_NO_UNROLL
+    for (; step < end; step += together, left -= apart) {
+      Value a[C::BM / 8][C::kValues], b[C::BN / 8][C::kValues];
+      from_a.load(a, left, apart);
+      from_b.load(b, left, apart);
+      multiply_direct<T, C::BM / 16, C::BN / 8, C::kValues>(sum, a, b);
+    }
+  }
+  let_next_kernel_begin();
+
+  put_all<C>(slabs, sum, w, part < busy, busy);
+  if (w >= 4) return;
+  Result<T> r = g.result;
+  r.out = static_cast<char*>(r.out) + blockIdx.z * r.batch_stride * r.out_bytes();
+  r.c = static_cast<const char*>(r.c) + blockIdx.z * r.c_batch_stride * r.out_bytes();
+  const auto store_as = [&]<class Out>() {
+    const Slab<C>* const from = &slabs[w - part];
+    const int count = min(busy, C::kSlabs), stores = min(together, 4);
+    FASTGEMM_NO_UNROLL
+    for (int quarter = 0; quarter < 4; quarter += stores)
+      store_rows<Out, C>(g, r, from, count, C::BM / 4 * quarter + part, stores, row0, column0);
+  };
+  if constexpr (Result<T>::kMayBeWide) {
+    if (r.wide) return store_as.template operator()<float>();
+  }
+  store_as.template operator()<typename Result<T>::Narrow>();
+}
+
+// Words of k can be read where they lie: they are next to each other, and begin and end where words do.
+template <class T>
+bool has_words(const T* data, int64_t side_stride, int64_t k_stride, int64_t batch_stride, int64_t k) {
+  constexpr int kPacked = DirectType<T>::kPacked;
+  return k_stride == 1 && is_aligned(data, 4) && side_stride % kPacked == 0 && batch_stride % kPacked == 0 &&
+         k % kPacked == 0;
+}
+
+// Warps that share a tile, and blocks that share its k.
+struct Plan {
+  int together, splits;
+};
+
+// A multiprocessor holds 12 warps. A round of those of a tile along k takes 1 us; a second launch, which
+// blocks that share k need, takes 2.
+inline Plan plan_direct(int64_t tiles, int64_t steps, int most_warps) {
+  constexpr int kWarps = 12, kWorthIt = 5, kRounds = 2;
+  const int64_t blocks = multiprocessors(), room = kWarps / 4 * blocks, rounds = ceil_div(steps, 4);
+  if (tiles > room) return {steps > 1 && tiles * 2 <= kWarps * blocks ? 2 : 1, 1};
+  if (rounds >= kWorthIt && tiles * 2 <= room) return {4, int(std::min(room / tiles, rounds / kRounds))};
+  if (rounds > 1 && tiles <= blocks) return {int(std::min<int64_t>(most_warps, 4 * rounds)), 1};
+  return {4, 1};
+}
+
+template <class C, class T>
+void launch_direct(const Gemm<T>& g, int batch, Context& context) {
+  using O = typename C::Offset;
+  const int64_t tiles_m = ceil_div(g.m, C::BM), tiles_n = ceil_div(g.n, C::BN);
+  const int64_t steps = ceil_div(g.k, C::kDepth);
+  Plan plan = plan_direct(batch * tiles_m * tiles_n, steps, C::kWarps);
+  if (plan.splits * int64_t{batch} > 65535) plan.splits = 1;  // gridDim.z
+  const int64_t x = std::max(tiles_m, tiles_n), y = std::min(tiles_m, tiles_n);
+  const int tiles_log2 = plan.together == 1 ? 2 : plan.together == 2 ? 1 : 0;
+  const dim3 grid(unsigned(ceil_div(x, 1 << tiles_log2)), unsigned(y), unsigned(batch * plan.splits));
+  Arguments<C> arguments{.a = {g.a.data, O(g.a.row_stride), O(g.a.col_stride)},
+                         .b = {g.b.data, O(g.b.col_stride), O(g.b.row_stride)},
+                         .a_batch = g.a.batch_stride,
+                         .b_batch = g.b.batch_stride,
+                         .m = int(g.m),
+                         .n = int(g.n),
+                         .k = int(g.k),
+                         .together = plan.together,
+                         .tiles_log2 = tiles_log2,
+                         .x_is_rows = tiles_m > tiles_n,
+                         .steps = int(steps),
+                         .batch = batch,
+                         .split = SplitStages(0, 1),
+                         .result = g.result,
+                         .columns = int(g.n)};
+  SplitSums<Accumulator<T>> sums{};
+  if (plan.splits > 1) {
+    sums = split_sums(g, batch, plan.splits, context);
+    arguments.split = SplitStages(int(steps), plan.splits);
+    arguments.result = result_in<T>(sums);
+    arguments.columns = int(sums.pitch);
+  }
+  launch<gemm_direct_kernel<C>>("direct", {grid, dim3(32 * unsigned(std::max(plan.together, 4)))},
+                                context)(arguments);
+  if (plan.splits > 1) add_splits(sums, g, context);
+}
+
+template <class T, class Offset, bool word_a, bool word_b>
+void launch_depth(const Gemm<T>& g, int batch, Context& context) {
+  using Short = Config<T, Offset, word_a, word_b, 2>;
+  if (g.k <= Short::kDepth) return launch_direct<Short>(g, batch, context);
+  launch_direct<Config<T, Offset, word_a, word_b, 4>>(g, batch, context);
+}
+
+// Offsets inside a tile and a step have 32 bits unless strides are huge.
+template <class T>
+void choose_direct(const Gemm<T>& g, int batch, Context& context) {
+  constexpr int64_t kMostStride = int64_t{1} << 21;  // of 32 rows, or 512 along k
+  const int64_t stride = std::max(std::max(std::abs(g.a.row_stride), std::abs(g.a.col_stride)),
+                                  std::max(std::abs(g.b.row_stride), std::abs(g.b.col_stride)));
+  if (stride > kMostStride) return launch_direct<Config<T, int64_t, false, false, 2>>(g, batch, context);
+  if constexpr (DirectType<T>::kPacked > 1) {
+    const bool a = has_words(g.a.data, g.a.row_stride, g.a.col_stride, g.a.batch_stride, g.k);
+    const bool b = has_words(g.b.data, g.b.col_stride, g.b.row_stride, g.b.batch_stride, g.k);
+    if (a && b) return launch_depth<T, int, true, true>(g, batch, context);
+    if (a) return launch_depth<T, int, true, false>(g, batch, context);
+    if (b) return launch_depth<T, int, false, true>(g, batch, context);
+  }
+  launch_depth<T, int, false, false>(g, batch, context);
+}
+
+}  // namespace
+
+void gemm_direct(const GemmProblem& problem, Context& context) {
+  run_gemm<double, float, Half, BFloat16, int8_t>(
+      problem, context, [&](const auto& g, int batch) { choose_direct(g, batch, context); });
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET

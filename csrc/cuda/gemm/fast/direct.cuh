@@ -1,0 +1,139 @@
+// Fragments of the tensor cores' instructions straight from global memory, for kernels that end before
+// shared memory would pay. A lane reads what it multiplies, at any stride: neighbours along either direction
+// fill whole sectors (fp64: 8 x 8 bytes or 4 x 8). Sums of float64 and float32 are made in fp64.
+#pragma once
+
+#include "cuda/device/mma.cuh"
+#include "cuda/device/sync.cuh"
+#include "cuda/device/vector.cuh"
+#include "cuda/gemm/parts/problem.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+
+// How elements of T are multiplied. Value: what a register (or two) of a fragment holds, kPacked elements.
+template <class T>
+struct DirectType {
+  using Value = uint32_t;
+  using Sum = Accumulator<T>;
+  static constexpr int kPacked = 4 / int(sizeof(T)), kDeep = 2;  // values along k in one instruction
+};
+template <>
+struct DirectType<double> {
+  using Value = double;
+  using Sum = double;
+  static constexpr int kPacked = 1, kDeep = 4;
+};
+// Products of float32 are exact in fp64, and on GPUs of data centers its tensor cores are as fast as fp32.
+template <>
+struct DirectType<float> {
+  using Value = float;
+  using Sum = double;
+  static constexpr int kPacked = 1, kDeep = 4;
+};
+
+// One matrix of the batch as (side, k).
+template <class T, class Offset>
+struct DirectOperand {
+  const T* data;
+  Offset side_stride, k_stride;  // where `words`, k_stride is 1 and words of k are aligned and whole
+};
+
+// What a lane has of (8 * SLOTS, kDepth) elements: from each slot of 8 rows the one of its group of lanes,
+// and of it values c, c + 4, ... where c is its place in the group.
+template <class T, class Offset, int SLOTS, int VALUES, bool words>
+struct DirectFragment {
+  using Type = DirectType<T>;
+  using Value = typename Type::Value;
+  static constexpr int kPacked = Type::kPacked, kDepth = 4 * kPacked * VALUES;
+
+  // Where the lane's elements are, rows past the last one being that one.
+  __device__ __forceinline__ DirectFragment(const DirectOperand<T, Offset>& o, int64_t batch_offset, int row0,
+                                            int rows, int first_k)
+      : k_stride_(o.k_stride) {
+    const int lane = int(threadIdx.x) % 32;
+    const T* const from = o.data + batch_offset + int64_t(row0) * o.side_stride +
+                          int64_t(first_k + lane % 4 * kPacked) * o.k_stride;
+    FASTGEMM_UNROLL
+    for (int s = 0; s < SLOTS; ++s)
+      from_[s] = from + Offset(min(lane / 4 + 8 * s, rows - 1 - row0)) * o.side_stride;
+  }
+
+  // The values at the current place, zeros from `left` elements on; then goes `elements` further along k.
+  __device__ __forceinline__ void load(Value (&to)[SLOTS][VALUES], int left, int elements) {
+    FASTGEMM_UNROLL
+    for (int s = 0; s < SLOTS; ++s) {
+      FASTGEMM_UNROLL
+      for (int v = 0; v < VALUES; ++v) to[s][v] = value(s, 4 * kPacked * v, left);
+      from_[s] += elements * k_stride_;
+    }
+  }
+
+ private:
+  __device__ __forceinline__ Value value(int s, int k, int left) const {
+    if constexpr (kPacked == 1) {
+      return k < left ? FASTGEMM_LDG(from_[s] + k * k_stride_) : Value(0);
+    } else if constexpr (words) {
+      return k < left ? FASTGEMM_LDG(reinterpret_cast<const uint32_t*>(from_[s] + k)) : 0u;
+    } else {
+      using Bits = std::conditional_t<sizeof(T) == 1, uint8_t, uint16_t>;
+      uint32_t word = 0;
+      FASTGEMM_UNROLL
+      for (int e = 0; e < kPacked; ++e) {
+        const auto* p = reinterpret_cast<const Bits*>(from_[s] + (k + e) * k_stride_);
+        word |= uint32_t(k + e < left ? FASTGEMM_LDG(p) : Bits(0)) << (8 * int(sizeof(T)) * e);
+      }
+      return word;
+    }
+  }
+
+  const T* from_[SLOTS];
+  Offset k_stride_;
+};
+
+// d (16, 8) += a (16, K) * b (K, 8) in fp64, K = 4 * DEEP.
+template <int DEEP>
+__device__ __forceinline__ void multiply_f64(double (&d)[4], const double (&a)[2 * DEEP],
+                                             const double (&b)[DEEP]) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+  FASTGEMM_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    double sum[2] = {d[2 * half], d[2 * half + 1]};
+    FASTGEMM_UNROLL
+    for (int v = 0; v < DEEP; ++v) mma_f64<8, 4>(sum, {a[2 * v + half]}, {b[v]});
+    d[2 * half] = sum[0], d[2 * half + 1] = sum[1];
+  }
+#else
+  mma_f64<16, 4 * DEEP>(d, a, b);
+#endif
+}
+
+// The sums of a warp: (16 * TILES_M, 8 * TILES_N).
+template <class T, int TILES_M, int TILES_N, int VALUES>
+__device__ __forceinline__ void multiply_direct(typename DirectType<T>::Sum (&sum)[TILES_M][TILES_N][4],
+                                                const typename DirectType<T>::Value (&a)[2 * TILES_M][VALUES],
+                                                const typename DirectType<T>::Value (&b)[TILES_N][VALUES]) {
+  using Type = DirectType<T>;
+  constexpr int kDeep = VALUES < Type::kDeep ? VALUES : Type::kDeep;
+  static_assert(VALUES % kDeep == 0);
+  FASTGEMM_UNROLL
+  for (int v = 0; v < VALUES; v += kDeep) {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < TILES_M; ++i) {
+      FASTGEMM_UNROLL
+      for (int j = 0; j < TILES_N; ++j) {
+        if constexpr (Type::kPacked == 1) {
+          double rows[2 * kDeep], columns[kDeep];
+          FASTGEMM_UNROLL
+          for (int e = 0; e < kDeep; ++e)
+            rows[2 * e] = a[2 * i][v + e], rows[2 * e + 1] = a[2 * i + 1][v + e], columns[e] = b[j][v + e];
+          multiply_f64<kDeep>(sum[i][j], rows, columns);
+        } else {
+          mma<T>(sum[i][j], {a[2 * i][v], a[2 * i + 1][v], a[2 * i][v + 1], a[2 * i + 1][v + 1]}, b[j][v],
+                 b[j][v + 1]);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET

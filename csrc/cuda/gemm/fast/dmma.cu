@@ -1,0 +1,138 @@
+// Level 6 in fp64, since sm_80: tensor cores at twice the rate of the other units. The loop is
+// that of mma_sync; what differs is how fragments are read, because ldmatrix moves 4 bytes at most. They come
+// element by element, 8 bytes a lane, each to the register that the instruction wants: 16-byte loads would
+// bring neighbours along k or along m of which one belongs elsewhere, and the moves cost 15 % (measured).
+// Units are swizzled so that the 16 lanes that are served together meet all banks, whichever way the operand
+// runs.
+//
+// Hopper has instructions of 16 rows, of which m16n8k8 is the fastest (62 TFLOPS from registers on an H200;
+// k16 60, k4 55); m8n8k4, the one shape of sm_80, reaches half of that there: companion `dmma_m8n8k4`.
+#include "cuda/device/mma.cuh"
+#include "cuda/gemm/parts/mma_pipeline.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+namespace {
+
+// Reads fragments of 16 positions of the side and 8 of k, as mma has A: element [h + 2 * q] is at
+// (lane / 4 + 8 * h, lane % 4 + 4 * q). Of B they are two fragments, one for each h.
+template <class Tile>
+class FragmentReader {
+  static_assert(Tile::kLine == 16, "as many positions in a box as in a fragment");
+
+ public:
+  // `first` position of the side in the tile.
+  __device__ __forceinline__ explicit FragmentReader(int first) {
+    const int lane = int(threadIdx.x) % 32, side = lane / 4, k = lane % 4;
+    const int line = Tile::kAlongK ? side : k, column = Tile::kAlongK ? k : side;
+    lane_ = Tile::offset(line, column / 2) + column % 2 * 8 + first * 128;
+  }
+
+  // Positions [16 i, 16 i + 16) after the first one, in a step of k.
+  __device__ __forceinline__ void load(double (&to)[4], const unsigned char* tile, int i, int step) const {
+    FASTGEMM_UNROLL
+    for (int e = 0; e < 4; ++e) {
+      const int h = e % 2, k = 8 * step + e / 2 * 4;
+      const int line = 16 * i + (Tile::kAlongK ? 8 * h : k), unit = Tile::kAlongK ? k / 2 : 4 * h;
+      to[e] = *reinterpret_cast<const double*>(tile + (lane_ ^ unit * 16) + line * 128);
+    }
+  }
+
+ private:
+  int lane_;
+};
+
+// sum (16, 8) += a (16, 8) * b (8, 8), by an instruction of 16 rows or by four of m8n8k4.
+template <bool tall>
+__device__ __forceinline__ void multiply_tile(double (&sum)[4], const double (&a)[4], double b0, double b1) {
+  if constexpr (tall) {
+    mma_f64<16, 8>(sum, a, {b0, b1});
+  } else {
+    auto& rows = reinterpret_cast<double(&)[2][2]>(sum);  // 0 to 7, and 8 to 15
+    mma_f64<8, 4>(rows[0], {a[0]}, {b0});
+    mma_f64<8, 4>(rows[1], {a[1]}, {b0});
+    mma_f64<8, 4>(rows[0], {a[2]}, {b1});
+    mma_f64<8, 4>(rows[1], {a[3]}, {b1});
+  }
+}
+
+// A warp's tile of C.
+template <class C, bool tall, class TileA, class TileB>
+struct WarpProduct {
+  static constexpr int kSteps = 2, kM = C::WM / 16, kN = C::WN / 8;  // steps of a stage, fragments
+  static constexpr int kFirstLoad = kM - 1, kCopyEvery = 1;          // rows
+  static_assert(C::WN % 16 == 0);
+  struct Fragments {
+    double a[kM][4], b[kN / 2][4];
+  };
+  FragmentReader<TileA> a;
+  FragmentReader<TileB> b;
+  double sum[kM][kN][4] = {};
+
+  __device__ __forceinline__ WarpProduct(int row, int column) : a(row), b(column) {}
+
+  // A step's fragments, all of them before the last row is multiplied: any earlier they take registers that
+  // are not there.
+  __device__ __forceinline__ void load(Fragments& f, const unsigned char* stage, int step, int part) const {
+    if (part != kFirstLoad) return;
+    FASTGEMM_UNROLL
+    for (int j = 0; j < kN / 2; ++j) b.load(f.b[j], stage + TileA::kBytes, j, step);
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kM; ++i) a.load(f.a[i], stage, i, step);
+  }
+  __device__ __forceinline__ void multiply(const Fragments& f, int i) {
+    FASTGEMM_UNROLL
+    for (int step = 0; step < kN; ++step) {
+      const int j = i % 2 ? kN - 1 - step : step;  // there and back: one operand is the last one's
+      multiply_tile<tall>(sum[i][j], f.a[i], f.b[j / 2][j % 2], f.b[j / 2][j % 2 + 2]);
+    }
+  }
+};
+
+template <class C, bool tall, bool a_along_k, bool b_along_k>
+struct Kernel {
+  using Config = C;
+  using TileA = LineTile<double, a_along_k, C::BM, SwizzledLines<4>>;  // (BM, 16)
+  using TileB = LineTile<double, b_along_k, C::BN, SwizzledLines<4>>;  // (BN, 16)
+  using Warp = WarpProduct<C, tall, TileA, TileB>;
+  static constexpr int kStageBytes = TileA::kBytes + TileB::kBytes;
+  union Shared {
+    unsigned char ring[C::kStages][kStageBytes];
+    WarpSlab<double, C::WM, C::WN> slabs[C::kWarps];
+  };
+};
+
+template <class C, bool tall, bool a_along_k, bool b_along_k>
+__global__ void __launch_bounds__(C::kThreads, C::kBlocks)
+    gemm_dmma_kernel(const __grid_constant__ TileArguments<double> arguments) {
+  multiply_parts<Kernel<C, tall && FASTGEMM_SM90A, a_along_k, b_along_k>>(arguments);
+}
+
+template <class C, bool tall>
+void launch_dmma(const Gemm<double>& g, int batch, Context& context) {
+  const auto arguments =
+      tile_arguments<Takes::any>(g, batch, C::BM, C::BN, 16, C::kBlocks * multiprocessors(), context);
+  arguments.operands.template with_directions<Takes::any>([&]<bool a_along_k, bool b_along_k>() {
+    using K = Kernel<C, tall, a_along_k, b_along_k>;
+    static_assert(sizeof(typename K::Shared) <= kLargeBlockBytes);
+    const LaunchShape shape{dim3(unsigned(arguments.blocks)), dim3(C::kThreads), sizeof(typename K::Shared)};
+    launch<gemm_dmma_kernel<C, tall, a_along_k, b_along_k>>(tall ? "dmma" : "dmma_m8n8k4", shape,
+                                                            context)(arguments);
+  });
+}
+
+using DoubleTiles = TileConfig<128, 128, 64, 32, 3, 1>;
+
+}  // namespace
+
+void gemm_dmma(const GemmProblem& problem, Context& context) {
+  run_gemm<double>(problem, context, [&](const Gemm<double>& g, int batch) {
+    launch_dmma<DoubleTiles, true>(g, batch, context);
+  });
+}
+void gemm_dmma_m8n8k4(const GemmProblem& problem, Context& context) {
+  run_gemm<double>(problem, context, [&](const Gemm<double>& g, int batch) {
+    launch_dmma<DoubleTiles, false>(g, batch, context);
+  });
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET

@@ -1,0 +1,235 @@
+// How `skinny` shares its work, and the way of its sums to C.
+//
+// Blocks have whole tiles where that leaves few multiprocessors idle. Else all stages of all tiles, one tile
+// after the other, are cut into equal shares, one a block: what a block has of a tile that others work on too
+// goes to the workspace, and a second kernel adds it up in the order of k. That costs 3 us or more, in which
+// 12 MB could be read.
+//
+// After a cold start code costs as much as data: a store for each of a lane's 32 sums, written out, took 8 us
+// (measured at 32000 x 512). So sums go through shared memory and a loop.
+#pragma once
+
+#include "cuda/gemm/parts/split_k.cuh"
+#include "cuda/gemm/parts/wgmma_operand.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+
+inline constexpr int kSlabRows = 16;
+
+// Sums of a warp, (16, COLUMNS), as words: column by column, those of two columns in an order that has 4 x 8
+// of four columns in different banks, as fragments are put there, as well as 2 x 16 and 8 x 4, as lanes take
+// them.
+template <int COLUMNS>
+struct Slab {
+  uint32_t word[COLUMNS * kSlabRows];
+
+  __device__ __forceinline__ static int index(int row, int column) {
+    return column / 2 * 32 + ((column % 2 * 16 + row) ^ column / 2 % 4 * 8);
+  }
+};
+
+// Block tile (kM, kN): rows of the large operand, columns of the narrow one.
+template <int M>
+struct SkinnyShape {
+  static constexpr int kM = M, kN = 64;
+  static constexpr int kConsumers = kM / 64, kConsumerThreads = 128 * kConsumers;  // warpgroups of 64 rows
+  static constexpr int kUnitThreads = 256;  // that bring operands which the hardware cannot read
+  static constexpr int kStageBytes = (kM + kN) * 128;
+  static constexpr bool kShares = kM != 64;  // tiles among blocks, whose sums a second kernel adds
+  // 80 or 64 KB of the large operand on their way: on an H200 less is slower (64, 48) and more as well, by 1
+  // to 4 % (112) or 1 % (104).
+  static constexpr int kStages = kShares ? 5 : 8;
+
+  struct Shared {
+    unsigned char stage[kStages][kStageBytes];  // (kM, 128 bytes) of the large operand, (kN, 128 bytes)
+    Slab<kN> slab[kConsumerThreads / 32];
+    Barrier full[kStages], empty[kStages];
+  };
+  static_assert(sizeof(Shared) <= 227 << 10);
+
+  // Boxes of int8 with m or n along rows are 128 wide. What narrow tiles cannot have, or never meet, is not
+  // compiled for them.
+  static constexpr bool takes(Major large, Major narrow, int bytes) {
+    return kM == 128 || (narrow == Major::k && (large == Major::k || bytes == 2));
+  }
+};
+
+// Stages first to end of a tile.
+struct TilePart {
+  int tile, first, end;
+};
+
+// `steps` stages a tile; block b has `share` of all, the first `longer` blocks `unit` more: one, or where no
+// tile is shared those of a tile.
+struct Shares {
+  int steps, share, longer, unit;
+
+  __device__ __forceinline__ int begin(int block) const { return block * share + min(block, longer) * unit; }
+  // The block that has a stage, of units of one.
+  __device__ __forceinline__ int block_of(int stage) const {
+    const int in_longer = longer * (share + 1);
+    return stage < in_longer ? stage / (share + 1) : longer + (stage - in_longer) / share;
+  }
+  // Calls body(part) for the parts of a block.
+  template <class Body>
+  __device__ __forceinline__ void each_part(int block, Body&& body) const {
+    int at = begin(block), first = at % steps, tile = at / steps;
+    const int end = begin(block + 1);
+    while (at < end) {
+      const int count = min(steps - first, end - at);
+      body(TilePart{tile, first, first + count});
+      at += count, first = 0, ++tile;
+    }
+  }
+};
+
+template <class T>
+struct SkinnyArguments {
+  Gemm<T> gemm;
+  BoxOperand<T> large, narrow;
+  bool large_is_b;
+  bool by_units;                  // operands that the hardware cannot read
+  int narrow_rows;                // of the narrow operand's boxes, where k is along rows
+  int batch_large, batch_narrow;  // 0 where the batch shares the operand
+  int tiles_m, tiles_n;           // along the large and the narrow operand
+  Shares shares;
+  Accumulator<T>* partials;  // null: no tile is shared
+};
+
+// Tiles along the narrow operand follow each other: they read the same of the large one.
+template <class S>
+struct SkinnyPlace {
+  int batch, row, column;
+
+  template <class T>
+  __device__ __forceinline__ SkinnyPlace(int tile, const SkinnyArguments<T>& g) {
+    const int line = tile / g.tiles_n;
+    batch = line / g.tiles_m;
+    row = (line - batch * g.tiles_m) * S::kM;
+    column = (tile - line * g.tiles_n) * S::kN;
+  }
+};
+
+// Four sums of a lane, those of 8 columns from `column` on, to the warp's slab.
+template <class Rows, class Acc>
+__device__ __forceinline__ void put_in_slab(uint32_t* slab, int column, const Acc (&sum)[4]) {
+  const int lane = int(threadIdx.x) % 32;
+  FASTGEMM_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    uint32_t bits;
+    if constexpr (std::is_same_v<Acc, float>)
+      bits = __float_as_uint(sum[i]);
+    else
+      bits = sum[i];
+    slab[Slab<8>::index(Rows::row(lane / 4, i / 2), column + lane % 4 * 2 + i % 2)] = bits;
+  }
+}
+
+// The first `columns` of a warp's slab to C, where its first sum belongs at (row, column) of the product of
+// the large and the narrow operand. Lanes follow the rows of C.
+template <class Out, class T>
+__device__ __forceinline__ void store_slab_as(const SkinnyArguments<T>& g, const uint32_t* slab, int batch,
+                                              int row, int column, int columns) {
+  using Acc = Accumulator<T>;
+  const Result<T> result = g.gemm.at_batch(batch).result;
+  const int rows = min(kSlabRows, int(g.large.side) - row);
+  const int log = g.large_is_b ? 4 : columns <= 8 ? 3 : columns <= 16 ? 4 : 6, along = 1 << log;
+  const int across = g.large_is_b ? columns : kSlabRows;
+  constexpr int kAtOnce = 2;  // of a lane, so that reads of c overlap
+  FASTGEMM_NO_UNROLL
+  for (int first = int(threadIdx.x) % 32; first < along * across; first += 32 * kAtOnce) {
+    Acc value[kAtOnce];
+    const auto each = [&](auto&& body) {
+      FASTGEMM_UNROLL
+      for (int j = 0; j < kAtOnce; ++j) {
+        const int i = first + 32 * j, fast = i & (along - 1), slow = i >> log;
+        const int r = g.large_is_b ? fast : slow, c = g.large_is_b ? slow : fast;
+        if (r < rows && c < columns)
+          body(j, r, c, g.large_is_b ? column + c : row + r, g.large_is_b ? row + r : column + c);
+      }
+    };
+    each([&](int j, int r, int c, int64_t to_row, int64_t to_column) {
+      const uint32_t bits = slab[Slab<8>::index(r, c)];
+      Acc sum;
+      if constexpr (std::is_same_v<Acc, float>)
+        sum = __uint_as_float(bits);
+      else
+        sum = bits;
+      value[j] = result.template blend<Out>(to_row, to_column, sum);
+    });
+    each([&](int j, int, int, int64_t to_row, int64_t to_column) {
+      result.template put<Out>(to_row, to_column, value[j]);
+    });
+  }
+}
+template <class T>
+__device__ __forceinline__ void store_slab(const SkinnyArguments<T>& g, const uint32_t* slab, int batch,
+                                           int row, int column, int columns) {
+  if constexpr (Result<T>::kMayBeWide) {
+    if (g.gemm.result.wide) return store_slab_as<float>(g, slab, batch, row, column, columns);
+  }
+  store_slab_as<typename Result<T>::Narrow>(g, slab, batch, row, column, columns);
+}
+
+// A finished tile: R sums a lane.
+template <class Rows, class S, class T, int R>
+__device__ __forceinline__ void store_tile(const SkinnyArguments<T>& g, uint32_t* slab,
+                                           const Accumulator<T> (&sum)[R], const SkinnyPlace<S>& place,
+                                           int warp) {
+  const int columns = min(2 * R, int(g.narrow.side) - place.column);
+  FASTGEMM_UNROLL
+  for (int i = 0; i < R; i += 4)
+    if (2 * i < columns) put_in_slab<Rows>(slab, 2 * i, {sum[i], sum[i + 1], sum[i + 2], sum[i + 3]});
+  __syncwarp();
+  store_slab(g, slab, place.batch, place.row + kSlabRows * warp, place.column, columns);
+  __syncwarp();
+}
+
+// A block shares at most two tiles: the one that its share begins in the middle of, and the one that it
+// begins but does not finish. Sums lie in the workspace as [block][which][warpgroup][8 columns][thread][4].
+template <class S, class T>
+__device__ __forceinline__ Accumulator<T>* share_of(const SkinnyArguments<T>& g, int block, bool begins_tile,
+                                                    int warpgroup, int group) {
+  const int64_t index =
+      ((int64_t{block} * 2 + begins_tile) * S::kConsumers + warpgroup) * (S::kN / 8) + group;
+  return g.partials + index * 512 + threadIdx.x % 128 * 4;
+}
+
+template <class S, class T, int R>
+__device__ __forceinline__ void hand_over(const SkinnyArguments<T>& g, const Accumulator<T> (&sum)[R],
+                                          const TilePart& part, const SkinnyPlace<S>& place) {
+  FASTGEMM_UNROLL
+  for (int i = 0; i < R; i += 4)
+    if (place.column + 2 * i < g.narrow.side)
+      store_vector(share_of<S>(g, int(blockIdx.x), part.first == 0, int(threadIdx.x) / 128, i / 4),
+                   Vector16<Accumulator<T>>{{sum[i], sum[i + 1], sum[i + 2], sum[i + 3]}});
+}
+
+// Adds what blocks have of a shared tile: 64 rows by 8 columns a block.
+template <class S, class Rows, class T>
+__global__ void __launch_bounds__(128) gemm_skinny_add_kernel(const __grid_constant__ SkinnyArguments<T> g) {
+  using Acc = Accumulator<T>;
+  FASTGEMM_SHARED Slab<8> slab[4];
+  const int tile = int(blockIdx.x) / S::kConsumers, warpgroup = int(blockIdx.x) % S::kConsumers;
+  const int group = int(blockIdx.y), warp = int(threadIdx.x) / 32, begin = tile * g.shares.steps;
+  const int first = g.shares.block_of(begin), last = g.shares.block_of(begin + g.shares.steps - 1);
+  const SkinnyPlace<S> place(tile, g);
+  const int row = place.row + 64 * warpgroup + kSlabRows * warp, column = place.column + 8 * group;
+  wait_for_kernel_before();
+  if (first == last || row >= g.large.side || column >= g.narrow.side) return;
+  // The first of the blocks begins the tile, the others are in its middle when they begin.
+  const Acc* from = share_of<S>(g, first, true, warpgroup, group);
+  const Acc* next = share_of<S>(g, first + 1, false, warpgroup, group);
+  constexpr int kAtOnce = 8, kNextBlock = 2 * S::kM * S::kN;
+  Vector16<Acc> sum{};
+  add_vectors<kAtOnce>(sum, last - first + 1, 1, [&] {
+    const Acc* const here = from;
+    from = next, next += kNextBlock;
+    return here;
+  });
+  put_in_slab<Rows>(slab[warp].word, 0, sum.v);
+  __syncwarp();
+  store_slab(g, slab[warp].word, place.batch, row, column, min(8, int(g.narrow.side) - column));
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET

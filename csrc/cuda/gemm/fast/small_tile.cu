@@ -1,0 +1,214 @@
+// Level 6 since sm_80 for small products and batches of them. What changes from mma_sync:
+//   - block tiles of 64 x 64, so that 64 products of 128 x 128 x 128 are 256 blocks, and three blocks on a
+//     multiprocessor, which fill each other's waits;
+//   - a block asks for four stages at once, and for k up to 256 (bytes: 512) that is all it will ever need:
+//     one wait, products, one store;
+//   - one launch and nothing before it: no tensor maps, no flags to clear, and operands are read where they
+//     lie, whatever their alignment (parts/line_copy.cuh);
+//   - on Hopper the same stages are multiplied by wgmma (fast/small_tile_products.cuh): 5 to 20 % faster;
+//   - where there are few tiles and k is long it is cut (parts/split_k.cuh).
+// So small a product meets cold caches, that of instructions too. Of the 6.7 us that 64 products of 128 x 128
+// x 128 take an H200 (cold L2; cuBLAS 7.1) an empty kernel would be 2.9, the copies alone 6.0 (5.5 with each
+// operand read once), the products and the stores 0.35 each. Hence little code on the way, less still for
+// operands of whole tiles (0.1 us), and operands that L2 need not keep (0.6 us).
+#include "cuda/available.h"
+#include "cuda/gemm/fast/small_tile_products.cuh"
+#include "cuda/gemm/parts/split_k.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+namespace {
+
+// Block tile, warp tile, stages, blocks.
+using MmaTiles = TileConfig<64, 64, 32, 32, 4, 3>;
+using WgmmaTiles = TileConfig<64, 64, 16, 64, 4, 3>;
+template <class C>
+constexpr bool kByWgmma = std::is_same_v<C, WgmmaTiles>;
+
+// What the first copies need comes first: these are cold too.
+template <class T>
+struct Arguments {
+  int splits;
+  unsigned tiles_n;
+  SplitStages stages;
+  LineOperand<T> a, b;
+  SplitSums<Accumulator<T>> sums;  // of several splits
+  Gemm<T> gemm;
+  ResultVectors vectors;
+  bool plain;  // rows of the result are whole vectors of its type, and beta is 0
+};
+
+template <class C, class T, bool a_along_k, bool b_along_k, bool aligned>
+struct Kernel {
+  using TileA = LineTile<T, a_along_k, C::BM, SwizzledLines<8>>;  // (BM, 128 bytes)
+  using TileB = LineTile<T, b_along_k, C::BN, SwizzledLines<8>>;  // (BN, 128 bytes)
+  using Products =
+      std::conditional_t<kByWgmma<C>, WgmmaProducts<C, T, TileA, TileB>, MmaProducts<C, T, TileA, TileB>>;
+  static constexpr int kStageBytes = TileA::kBytes + TileB::kBytes;
+  using CopyA = LineCopy<TileA, T, C::kThreads, C::kStages, kStageBytes, aligned>;
+  using CopyB = LineCopy<TileB, T, C::kThreads, C::kStages, kStageBytes, aligned>;
+  union Shared {
+    unsigned char ring[C::kStages][kStageBytes];
+    WarpSlab<Accumulator<T>, C::WM, C::WN> slabs[C::kWarps];
+  };
+};
+
+// COUNT sums from a row of the slab. Where they are two vectors, lanes 32 words apart begin with different
+// ones: they would meet in the same banks.
+template <int COUNT, class Acc>
+__device__ __forceinline__ void load_sums(Acc (&to)[COUNT], const Acc* from, int lane) {
+  using Four = Vector<Acc, 4>;
+  constexpr int kVectors = COUNT / 4;
+  static_assert(kVectors <= 2);
+  const int second_first = kVectors == 2 ? lane / 4 % 2 : 0;
+  Four part[kVectors];
+  FASTGEMM_UNROLL
+  for (int i = 0; i < kVectors; ++i) part[i] = load_vector<Four>(from + 4 * (i ^ second_first));
+  FASTGEMM_UNROLL
+  for (int i = 0; i < COUNT; ++i)
+    to[i] = second_first ? part[kVectors - 1 - i / 4][i % 4] : part[i / 4][i % 4];
+}
+
+// alpha times a warp's sums, to rows of whole vectors.
+template <class C, class T>
+__device__ __forceinline__ void store_plain(const Arguments<T>& g, const Accumulator<T>* sums, int pitch,
+                                            int batch, int row0, int column0) {
+  using Out = typename Result<T>::Narrow;
+  constexpr int N = kPer16Bytes<Out>, kAcross = C::WN / N, kDown = 32 / kAcross;
+  const int lane = int(threadIdx.x) % 32, column = lane % kAcross * N;
+  if (column0 + column >= g.gemm.n) return;
+  const Result<T>& r = g.gemm.result;
+  int row = lane / kAcross;
+  Out* to =
+      static_cast<Out*>(r.out) + batch * r.batch_stride + (row0 + row) * r.row_stride + column0 + column;
+  FASTGEMM_NO_UNROLL
+  for (; row < C::WM && row0 + row < g.gemm.m; row += kDown, to += kDown * r.row_stride) {
+    Accumulator<T> sum[N];
+    load_sums(sum, sums + row * pitch + column, lane);
+    Vector16<Out> v;
+    FASTGEMM_UNROLL
+    for (int i = 0; i < N; ++i) v[i] = narrow<Out>(r.alpha * sum[i]);
+    store_vector(to, v);
+  }
+}
+
+template <class C, class K, class T>
+__device__ __forceinline__ void multiply_tile(const Arguments<T>& g) {
+  FASTGEMM_DYNAMIC_SHARED(typename K::Shared, shared);
+  unsigned column_tile = blockIdx.y, split = 0;
+  if (g.splits > 1) split = column_tile / g.tiles_n, column_tile %= g.tiles_n;
+  const int row0 = int(blockIdx.x) * C::BM, column0 = int(column_tile) * C::BN, batch = int(blockIdx.z);
+  const int begin = g.stages.begin(int(split)), stages = g.stages.begin(int(split) + 1) - begin;
+
+  typename K::CopyA a(g.a, batch, row0, begin, shared->ring[0]);
+  typename K::CopyB b(g.b, batch, column0, begin, shared->ring[0] + K::TileA::kBytes);
+  const auto copy_next = [&] { a.copy(), b.copy(); };
+  FASTGEMM_NO_UNROLL
+  for (int i = 0; i < C::kStages; ++i) {
+    if (i < stages) copy_next();
+    commit_async_copies();  // an empty group too, so that the count of groups is the count of stages
+  }
+  let_next_kernel_begin();
+  const int w = warp_index(), row = w % C::kWarpsM * C::WM, column = w / C::kWarpsM * C::WN;
+  typename K::Products products(shared->ring[0], row, column);
+  products.multiply(stages, copy_next);
+
+  if (g.splits > 1) {
+    const int lane = int(threadIdx.x) % 32;
+    FASTGEMM_UNROLL
+    for (int i = 0; i < K::Products::kM; ++i) {
+      FASTGEMM_UNROLL
+      for (int j = 0; j < K::Products::kN; ++j) {
+        FASTGEMM_UNROLL
+        for (int r = 0; r < 4; r += 2) {
+          const Position p = MmaLayout<float>::c(lane, r);  // the same for all types
+          g.sums.put(int(split), batch, row0 + row + 16 * i + p.row, column0 + column + 8 * j + p.column,
+                     products.sum()[i][j][r], products.sum()[i][j][r + 1]);
+        }
+      }
+    }
+    return;
+  }
+  __syncthreads();  // slabs take the place of the ring
+  auto& slab = shared->slabs[w];
+  slab.put(products.sum());
+  __syncwarp();
+  if (g.plain)
+    store_plain<C>(g, slab.sums, slab.kPitch, batch, row0 + row, column0 + column);
+  else
+    slab.store(g.gemm.at_batch(batch), g.vectors, row0 + row, column0 + column);
+}
+
+template <class C, class T, bool a_along_k, bool b_along_k, bool aligned>
+__global__ void __launch_bounds__(C::kThreads, C::kBlocks)
+    gemm_small_tile_kernel(const __grid_constant__ Arguments<T> g) {
+  if constexpr (FASTGEMM_SM90A || !kByWgmma<C>)
+    multiply_tile<C, Kernel<C, T, a_along_k, b_along_k, aligned>>(g);
+}
+
+// The operand in place; bytes, which ldmatrix cannot transpose, are copied unless they lie along k.
+template <class T>
+LineOperand<T> operand_of(const T* data, int64_t side, int64_t k, int64_t side_stride, int64_t k_stride,
+                          int64_t batch_stride, int batch, Context& context) {
+  if (sizeof(T) == 1 && k > 1 && k_stride != 1) {
+    const RowsOperand<T> rows =
+        rows_operand<Takes::along_k>(data, side, k, side_stride, k_stride, batch_stride, batch, context);
+    return line_operand(rows.data, side, k, rows.row_stride, 1, rows.batch_stride, batch);
+  }
+  return line_operand(data, side, k, side_stride, k_stride, batch_stride, batch);
+}
+
+// How many ways to cut k: so that every multiprocessor has a block, of at least four stages.
+inline int plan_splits(int64_t tiles, int stages) {
+  constexpr int kLeast = 4, kWorthIt = 16;  // stages; below, a second launch takes longer
+  if (stages < kWorthIt) return 1;
+  return int(std::clamp<int64_t>(multiprocessors() / tiles, 1, stages / kLeast));
+}
+
+template <class C, class T>
+void launch_small_tile(const Gemm<T>& g, int batch, Context& context) {
+  const int64_t tiles_m = ceil_div(g.m, C::BM), tiles_n = ceil_div(g.n, C::BN);
+  const int stages = int(ceil_div(g.k, 128 / int(sizeof(T))));
+  const int splits = plan_splits(batch * tiles_m * tiles_n, stages);
+  const dim3 grid(unsigned(tiles_m), unsigned(tiles_n * splits), unsigned(batch));
+  const ResultVectors vectors = result_vectors(g.result);
+  Arguments<T> s{
+      .splits = splits,
+      .tiles_n = unsigned(tiles_n),
+      .stages = SplitStages(stages, splits),
+      .a = operand_of(g.a.data, g.m, g.k, g.a.row_stride, g.a.col_stride, g.a.batch_stride, batch, context),
+      .b = operand_of(g.b.data, g.n, g.k, g.b.col_stride, g.b.row_stride, g.b.batch_stride, batch, context),
+      .gemm = g,
+      .vectors = vectors,
+      .plain = vectors.out && !g.result.wide && g.result.beta == 0 && g.n % kPer16Bytes<T> == 0};
+  const bool whole_k = g.k % (128 / int(sizeof(T))) == 0;
+  s.a.whole = whole_k && g.m % C::BM == 0, s.b.whole = whole_k && g.n % C::BN == 0;
+  if (splits > 1) s.sums = split_sums(g, batch, splits, context);
+  const auto run_as = [&]<bool aligned, bool a_along_k, bool b_along_k>() {
+    using K = Kernel<C, T, a_along_k, b_along_k, aligned>;
+    const LaunchShape shape{grid, dim3(C::kThreads), sizeof(typename K::Shared)};
+    launch<gemm_small_tile_kernel<C, T, a_along_k, b_along_k, aligned>>("small_tile", shape, context)(s);
+  };
+  const auto run = [&]<bool... along_k>() {
+    s.a.aligned&& s.b.aligned ? run_as.template operator()<true, along_k...>()
+                              : run_as.template operator()<false, along_k...>();
+  };
+  if constexpr (sizeof(T) == 1) {
+    run.template operator()<true, true>();
+  } else if (s.a.along_k) {
+    s.b.along_k ? run.template operator()<true, true>() : run.template operator()<true, false>();
+  } else {
+    s.b.along_k ? run.template operator()<false, true>() : run.template operator()<false, false>();
+  }
+  if (splits > 1) add_splits(s.sums, g, context);
+}
+
+}  // namespace
+
+void gemm_small_tile(const GemmProblem& problem, Context& context) {
+  run_gemm<Half, BFloat16, int8_t>(problem, context, [&](const auto& g, int batch) {
+    cuda::has_wgmma() ? launch_small_tile<WgmmaTiles>(g, batch, context)
+                      : launch_small_tile<MmaTiles>(g, batch, context);
+  });
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET

@@ -1,0 +1,113 @@
+// The two ways in which small_tile multiplies the stages of its ring: a stage holds a tile of A and, behind
+// it, one of B, in lines of 128 bytes that are swizzled as ldmatrix likes them and wgmma asks for. Both ask
+// for the next stage by copy_next() when a stage has been read, and leave sums as fragments of mma.
+#pragma once
+
+#include "cuda/gemm/parts/line_copy.cuh"
+#include "cuda/gemm/parts/warp_product.cuh"
+#include "cuda/gemm/parts/wgmma_operand.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+
+// Waits for copies of the stage, the last but `kStages` - 1 that were asked for or, first of all, the first
+// of kStages.
+template <int kStages>
+__device__ __forceinline__ void wait_for_stage(int stage) {
+  stage == 0 ? wait_async_copies<kStages - 1>() : wait_async_copies<kStages - 2>();
+}
+
+// When stage - 1 has been read by all.
+template <int kStages, class CopyNext>
+__device__ __forceinline__ void refill(int stage, int stages, CopyNext&& copy_next) {
+  if (stage == 0) return;
+  if (stage - 1 + kStages < stages) copy_next();
+  commit_async_copies();  // an empty group too, so that the count of groups is the count of stages
+}
+
+// By mma.sync, a warp's tile of C::WM x C::WN, half a stage at a time. The first products are of zeros: while
+// the operands are on their way they bring the instructions.
+template <class C, class T, class TileA, class TileB>
+class MmaProducts {
+ public:
+  using Warp = WarpProduct<C, T, TileA, TileB>;
+  static constexpr int kM = Warp::kM, kN = Warp::kN;
+
+  __device__ __forceinline__ MmaProducts(const unsigned char* ring, int row, int column)
+      : ring_(ring), warp_(row, column) {}
+
+  template <class CopyNext>
+  __device__ __forceinline__ void multiply(int stages, CopyNext&& copy_next) {
+    constexpr int kHalf = Warp::kSteps / 2;
+    typename Warp::Fragments fragments[kHalf] = {};
+    FASTGEMM_NO_UNROLL
+    for (int half = 0; half <= 2 * stages; ++half) {
+      const int stage = half / 2;
+      FASTGEMM_UNROLL
+      for (int step = 0; step < kHalf; ++step) {
+        FASTGEMM_UNROLL
+        for (int i = 0; i < kM; ++i) warp_.multiply(fragments[step], i);
+      }
+      if (half % 2 == 0 && stage < stages) {
+        wait_for_stage<C::kStages>(stage);
+        __syncthreads();  // the stage is there for all, and the one before has been read by all
+        refill<C::kStages>(stage, stages, copy_next);
+      }
+      if (stage == stages) continue;
+      const unsigned char* const at = ring_ + stage % C::kStages * (TileA::kBytes + TileB::kBytes);
+      FASTGEMM_UNROLL
+      for (int step = 0; step < kHalf; ++step) {
+        FASTGEMM_UNROLL
+        for (int i = 0; i < kM; ++i) warp_.load(fragments[step], at, half % 2 * kHalf + step, i);
+      }
+    }
+  }
+  __device__ __forceinline__ const Accumulator<T> (&sum() const)[kM][kN][4] { return warp_.sum; }
+
+ private:
+  const unsigned char* ring_;
+  Warp warp_;
+};
+
+// By wgmma: the block's warpgroup has all 64 rows, a warp 16 of them. No fragments pass through registers,
+// and 64 x 64 x 64 products are four instructions: for small products that counts more than that the tensor
+// cores idle while the next stage is made visible to them.
+template <class C, class T, class TileA, class TileB>
+class WgmmaProducts {
+  static constexpr Major kMajorA = TileA::kAlongK ? Major::k : Major::mn;
+  static constexpr Major kMajorB = TileB::kAlongK ? Major::k : Major::mn;
+  using A = OperandTile<T, kMajorA, C::BM>;
+  using B = OperandTile<T, kMajorB, C::BN>;
+  static_assert(A::kBytes == TileA::kBytes && B::kBytes == TileB::kBytes);
+  static_assert(C::BM == 64 && C::WM == 16 && C::WN == C::BN && C::kWarps == 4);
+
+ public:
+  static constexpr int kM = 1, kN = C::BN / 8;
+
+  __device__ __forceinline__ WgmmaProducts(const unsigned char* ring, int /*row*/, int /*column*/)
+      : a_(A::descriptor(ring)), b_(B::descriptor(ring + A::kBytes)) {}
+
+  template <class CopyNext>
+  __device__ __forceinline__ void multiply(int stages, CopyNext&& copy_next) {
+    auto& sum = reinterpret_cast<Accumulator<T>(&)[4 * kN]>(sum_);
+    FASTGEMM_NO_UNROLL
+    for (int stage = 0; stage < stages; ++stage) {
+      wait_for_stage<C::kStages>(stage);
+      fence_async_shared();
+      wgmma_wait<0>(sum);
+      __syncthreads();  // the stage is there for all, and the one before has been read by all
+      refill<C::kStages>(stage, stages, copy_next);
+      const int at = stage % C::kStages * (A::kBytes + B::kBytes);
+      wgmma_fence(sum);
+      multiply_tiles<T, A, B, kMajorA, kMajorB>(sum, a_.at(at), b_.at(at), true);
+      wgmma_commit();
+    }
+    wgmma_wait<0>(sum);
+  }
+  __device__ __forceinline__ const Accumulator<T> (&sum() const)[kM][kN][4] { return sum_; }
+
+ private:
+  MatrixDescriptor a_, b_;
+  Accumulator<T> sum_[kM][kN][4] = {};
+};
+
+}  // namespace fastgemm::FASTGEMM_TARGET

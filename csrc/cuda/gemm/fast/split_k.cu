@@ -1,0 +1,167 @@
+// Level 6 on Hopper for few tiles with long k: split-K. What changes from wgmma_specialized:
+//   - k is cut into parts, one for a block, and nobody has two;
+//   - nobody waits for anybody: sums go to the workspace as matrices, and a second kernel, launched
+//     meanwhile, adds them (parts/split_k.cuh);
+//   - the first copies are under way before the block has met;
+//   - without stores between products there is nothing for which registers would have to be given up.
+// What is left is mostly bytes. 256 x 256 x 65536 in bf16 takes an H200 30 us when L2 is full of lines to
+// write back, and then the copies alone 24.5; with tiles of 128 x 256, whose sums are twice as many, 35. In
+// clusters that share what they read the copies take 27.
+#include <cmath>
+
+#include "cuda/gemm/parts/ring.cuh"
+#include "cuda/gemm/parts/split_k.cuh"
+#include "cuda/gemm/parts/wgmma_products.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+namespace {
+
+// The tile, 64 rows of it a consumer warpgroup; one producer warp; the ring of stages.
+constexpr int kM = 128, kN = 128, kConsumerWarps = kM / 16, kThreads = 32 * kConsumerWarps + 32;
+constexpr int kStageBytes = (kM + kN) * 128, kStages = 6;
+
+struct Shared {
+  unsigned char stage[kStages][kStageBytes];  // (kM, kK) of A, then (kN, kK) of B
+  Barrier full[kStages], empty[kStages];
+};
+// More than that, so that the multiprocessor is set up to have room for blocks of the second kernel.
+constexpr int kSharedBytes = int(sizeof(Shared)) + (8 << 10);
+static_assert(kSharedBytes <= 227 << 10);
+
+template <class T>
+struct Arguments {
+  SplitSums<Accumulator<T>> sums;
+  int tiles_n;  // of a matrix
+  SplitStages stages;
+  int batch_a, batch_b;  // 0 where the batch shares the operand
+};
+
+// A block's part of C: stages [begin, end) of a tile. Blocks of one run of k stand side by side, so that they
+// find each other's operands in L2.
+struct Part {
+  int split, batch, row, column, begin, end;
+
+  template <class T>
+  __device__ __forceinline__ explicit Part(const Arguments<T>& g) {
+    const int tile = int(blockIdx.x);
+    split = int(blockIdx.z), batch = int(blockIdx.y);
+    row = tile / g.tiles_n * kM, column = tile % g.tiles_n * kN;
+    begin = g.stages.begin(split), end = g.stages.begin(split + 1);
+  }
+};
+
+// One thread asks for copies, stage after stage.
+template <class A, class B, class T>
+struct Producer {
+  Shared& shared;
+  const TensorMap &a, &b;
+  const Arguments<T>& g;
+  const Part& part;
+  int step = part.begin;
+  RingPosition<kStages> at{0, 1};  // a fresh stage counts as emptied
+
+  __device__ __forceinline__ void run_to(int end) {
+    FASTGEMM_NO_UNROLL
+    for (; step < end; ++step, at.advance()) {
+      wait_phase(&shared.empty[at.stage], at.phase);
+      Barrier* const full = &shared.full[at.stage];
+      unsigned char* const stage = shared.stage[at.stage];
+      arrive_expecting(full, A::kBytes + B::kBytes);
+      A::template load<true>(stage, &a, full, part.row, step * A::kK, part.batch * g.batch_a);
+      B::template load<true>(stage + A::kBytes, &b, full, part.column, step * B::kK, part.batch * g.batch_b);
+    }
+  }
+};
+
+template <class Products, class T>
+__device__ __forceinline__ void consume(Shared& shared, const Arguments<T>& g, const Part& part, int warp) {
+  using Acc = Accumulator<T>;
+  const int lane = int(threadIdx.x) % 32;
+  Products products(shared.stage[0], warp);
+  Acc sum[kN / 2];  // (64, kN) of the warpgroup
+  Barrier* before = nullptr;
+  RingPosition<kStages> at{0, 0};
+  FASTGEMM_NO_UNROLL
+  for (int step = part.begin; step < part.end; ++step, at.advance()) {
+    wait_phase(&shared.full[at.stage], at.phase);
+    products.multiply(
+        sum, at.stage * kStageBytes, step > part.begin, [] {},
+        [&] {
+          if (lane == 0 && step > part.begin) arrive(before);
+        });
+    before = &shared.empty[at.stage];
+  }
+  wgmma_wait<0>(sum);
+  FASTGEMM_UNROLL
+  for (int i = 0; i < kN / 2; i += 2) {
+    const Position p = WgmmaLayout<T>::c(int(threadIdx.x) % 128, i);
+    g.sums.put(part.split, part.batch, part.row + 64 * (warp / 4) + p.row, part.column + p.column, sum[i],
+               sum[i + 1]);
+  }
+}
+
+template <class T, Major a_major, Major b_major>
+__global__ void __launch_bounds__(kThreads, 1)
+    gemm_split_k_kernel(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
+                        const __grid_constant__ Arguments<T> g) {
+#if FASTGEMM_SM90A
+  using A = OperandTile<T, a_major, kM>;
+  using B = OperandTile<T, b_major, kN>;
+  FASTGEMM_DYNAMIC_SHARED(Shared, shared);
+  const int warp = warp_index();
+  const Part part(g);
+  Producer<A, B, T> producer{*shared, map_a, map_b, g, part};
+  const bool produces = warp == kConsumerWarps && elect_one();
+  if (produces) {
+    for (int i = 0; i < kStages; ++i) {
+      init_barrier(&shared->full[i], 1);
+      init_barrier(&shared->empty[i], kConsumerWarps);
+    }
+    fence_barrier_init();
+    producer.run_to(min(part.begin + kStages, part.end));  // before anybody else is ready
+  }
+  __syncthreads();
+  let_next_kernel_begin();
+  if (produces) producer.run_to(part.end);
+  if (warp < kConsumerWarps) consume<SharedOperands<T, A, B, a_major, b_major>>(*shared, g, part, warp);
+#endif
+}
+
+// How many parts k has: each at least four stages, and no more than there are multiprocessors. One more makes
+// the others shorter, but is one C more to write and to read; so the best number, hardly other for another k,
+// falls with the square root of C's size. (Fastest on an H200, k from 8192 to 65536: 44 to 66 parts for 128 x
+// 128, 33 to 40 for 128 x 256, 20 to 24 for 256 x 256, 13 to 15 for 256 x 512.)
+inline int plan_splits(int64_t tiles, double c_elements, int stages) {
+  const int64_t room = multiprocessors() / tiles, worth = int64_t(48 * std::sqrt(kM * kN / c_elements));
+  return int(std::clamp<int64_t>(std::min(room, worth), 1, std::max(stages / 4, 1)));
+}
+
+template <class T>
+void launch_tiles(const Gemm<T>& g, const BoxOperands<T>& operands, int batch, Context& context) {
+  const int64_t tiles_m = ceil_div(g.m, kM), tiles_n = ceil_div(g.n, kN);
+  const int stages = int(ceil_div(g.k, 128 / int(sizeof(T))));
+  const int splits = plan_splits(batch * tiles_m * tiles_n, double(batch) * double(g.m * g.n), stages);
+  const auto sums = split_sums(g, batch, splits, context);
+  const Arguments<T> arguments{sums, int(tiles_n), SplitStages(stages, splits), operands.a.batch_stride != 0,
+                               operands.b.batch_stride != 0};
+  const TensorMap a = operands.a.map(kM), b = operands.b.map(kN);
+  const dim3 grid(unsigned(tiles_m * tiles_n), unsigned(batch), unsigned(splits));
+  operands.with_majors([&]<Major a_major, Major b_major>() {
+    launch<gemm_split_k_kernel<T, a_major, b_major>>("split_k", {grid, dim3(kThreads), kSharedBytes},
+                                                     context)(a, b, arguments);
+  });
+  add_splits(sums, g, context);
+}
+
+}  // namespace
+
+void gemm_split_k(const GemmProblem& problem, Context& context) {
+  run_gemm<Half, BFloat16, int8_t>(problem, context, [&]<class T>(const Gemm<T>& g, int batch) {
+    RowCopies copies;
+    const BoxOperands<T> operands(g, batch, copies, context);
+    copies.launch({}, context);
+    launch_tiles(g, operands, batch, context);
+  });
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET

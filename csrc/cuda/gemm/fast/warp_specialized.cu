@@ -1,0 +1,266 @@
+// Level 5 on Hopper: registers, occupancy, latency. What changes from level 4:
+//   - every thread keeps 8 x 16 sums in registers, and a warp 64 x 64: 128 multiply-adds for 6 loads, where
+//     8 x 8 has 64 for 4. Loads cost issue slots that multiply-adds need; here they take 4 % of them;
+//   - one block a multiprocessor, most of its shared memory a ring of stages that the tensor memory
+//     accelerator fills up to 128 rows of k ahead. A separate warp asks for the copies, so that no computing
+//     warp ever does (6 % faster than an elected thread of a computing warp). Its warpgroup gives its
+//     registers up to the computing ones (setmaxnreg), which take 240 each;
+//   - the last waves of tiles are shared evenly (parts/stream_k.cuh), up to 3 % at 2048 to 8192.
+// In fp32 the loop holds one stage of 8 k steps: 1024 FFMA, 48 LDS.128 and 25 others, 17 KB of code. 16 steps
+// are 2 % slower, and 32, which outgrow the instruction cache, 8 %. Measured on an H200 in fp32: 57 to 59
+// TFLOPS at 4096 to 16384, 1.10 to 1.15 times cuBLAS, the packing of A included.
+#include "cuda/device/tma.cuh"
+#include "cuda/gemm/parts/ring.cuh"
+#include "cuda/gemm/parts/stream_k.cuh"
+#include "cuda/gemm/parts/warp_tile.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+namespace {
+
+// Block tile, thread tile, and the ring. A sum of fp64 takes two registers, hence 8 x 8 of them a thread.
+//
+// In fp64 the register file limits. A DFMA takes two cycles of its scheduler, in which two operands of 64
+// bits can be read, and the third has to come from the operand cache; whatever else reads registers costs a
+// cycle of arithmetic, the address of a load too (inferred from timed variants). Hence warps
+// of 1 x 32 lanes, all on the same rows of C:
+//   - loads of A take their address from a uniform register, which leaves 4 loads that read the register
+//     file for 64 DFMA, where 8 x 4 lanes have 8 (2 % faster at 4096);
+//   - what they return is uniform too. Where it lives across a branch, the compiler moves it to uniform
+//     registers, and a DFMA reads it without the register file. So the loop is short, 2 steps: every other
+//     step multiplies from uniform registers (3 % faster than all 24 steps of a stage, 4 % than 4 steps).
+// In all 27.6 -> 29.1 TFLOPS at 4096, of 33.4; 28.6 where both operands are packed.
+template <class Word, bool dot4>
+struct Shape {
+  static constexpr bool kDouble = sizeof(Word) == 8;
+  using Tile = WarpTile<Word, 8, kDouble ? 8 : 16, dot4, kDouble ? 1 : 8>;
+  static constexpr int kWarpsM = kDouble ? 8 : 2, kWarpsN = kDouble ? 1 : 4, kWarps = kWarpsM * kWarpsN;
+  static constexpr int kM = kWarpsM * Tile::kM, kN = kWarpsN * Tile::kN;  // 128 x 256, fp64 64 x 256
+  static constexpr int kK = kDouble ? 24 : 8;                             // rows of k in a stage
+  static constexpr int kSteps = kDouble ? 2 : kK;                         // of them, in the loop's body
+  static_assert(kSteps % 2 == 0 && kK % kSteps == 0, "fragments[0] begins and ends a pass of the loop");
+  static constexpr int kStageWords = kK * (kM + kN);  // (kK, kM) of A, then (kK, kN) of B
+  static constexpr int kStageBytes = kStageWords * int(sizeof(Word));
+  static constexpr int kStages = (192 << 10) / kStageBytes;
+  static constexpr int kComputeThreads = 32 * kWarps;
+  static constexpr int kThreads = kComputeThreads + 128;  // and a warpgroup, of which one warp produces
+  static constexpr int kSums = kM * kN;
+  static_assert(kM <= 256 && kN <= 256, "a box has at most 256 elements a side");
+
+  struct Shared {
+    Word ring[kStages][kStageWords];
+    Word slabs[kWarps][Tile::kSlabWords];
+    Barrier full[kStages], empty[kStages];
+  };
+  static_assert(sizeof(Shared) <= 227 << 10);
+};
+
+template <class Word>
+struct Arguments {
+  Output<Word> out;
+  int64_t m, n;
+  int tiles_m, tiles_n;
+  int batch_a, batch_b;  // 0 where the batch shares the operand
+  StreamK work;
+  Word* partials;   // a block's sums of the tile that it could not finish
+  uint32_t* flags;  // 1: they are there
+  Word zero;
+};
+
+// One warp asks for the copies of all parts, in order. At the end it adds a stage from beyond the matrix,
+// which the hardware fills with zeros: the computing warps always fetch the first row of the next stage
+// early, and so need no test for the last one.
+template <class S, class Word>
+__device__ __forceinline__ void produce(typename S::Shared& shared, const TensorMap& a, const TensorMap& b,
+                                        const Arguments<Word>& g, Parts parts) {
+  const bool elected = elect_one();
+  RingPosition<S::kStages> at{0, 1};  // a fresh slot counts as emptied
+  const auto fill = [&](int row, int column, int k, int batch) {
+    wait_phase(&shared.empty[at.stage], at.phase);
+    if (elected) {
+      Barrier* const full = &shared.full[at.stage];
+      Word* const slot = shared.ring[at.stage];
+      arrive_expecting(full, S::kStageBytes);
+      load_box(slot, &a, full, row, k, batch * g.batch_a);
+      load_box(slot + S::kK * S::kM, &b, full, column, k, batch * g.batch_b);
+    }
+    at.advance();
+  };
+  Part part;
+  while (parts.next(part)) {
+    const Place place(part.tile, g.tiles_m, g.tiles_n);
+    FASTGEMM_NO_UNROLL
+    for (int step = part.first; step < part.end; ++step)
+      fill(place.row * S::kM, place.column * S::kN, step * S::kK, place.batch);
+  }
+  fill(0, 0, g.work.steps * S::kK, 0);
+}
+
+// Sums lie in the workspace as [register][thread]: every access is a full line, and scalar (see
+// WarpTile::store).
+template <class S, class Word>
+__device__ __forceinline__ void hand_over(const typename S::Tile& tile, const Arguments<Word>& g) {
+  using Tile = typename S::Tile;
+  Word* to = g.partials + int64_t(blockIdx.x) * S::kSums + threadIdx.x;
+  constexpr int kTN = Tile::kN / Tile::kLanesN;
+  FASTGEMM_UNROLL
+  for (int i = 0; i < S::kSums / S::kComputeThreads; ++i)
+    to[i * S::kComputeThreads] = tile.sum[i / kTN][i % kTN];
+  named_barrier(1, S::kComputeThreads);
+  // By all lanes of a warp: after a branch on one lane the compiler would take the warp for divergent, keep
+  // the pipeline's state in ordinary registers, and lose 3 % in the main loop.
+  if (warp_index() == 0) store_release(&g.flags[blockIdx.x], 1);
+}
+template <class S, class Word>
+__device__ __forceinline__ void collect(typename S::Tile& tile, const Arguments<Word>& g, const Part& part) {
+  using Tile = typename S::Tile;
+  constexpr int kTN = Tile::kN / Tile::kLanesN;
+  const int64_t tile_begin = int64_t(part.tile - g.work.whole_tiles) * g.work.steps;
+  int block = int(blockIdx.x);
+  do {
+    --block;
+    while (__any_sync(0xffffffffu, load_acquire(&g.flags[block]) == 0)) spin_wait();
+    const Word* from = g.partials + int64_t(block) * S::kSums + threadIdx.x;
+    FASTGEMM_UNROLL
+    for (int i = 0; i < S::kSums / S::kComputeThreads; ++i)
+      tile.sum[i / kTN][i % kTN] += from[i * S::kComputeThreads];
+  } while (g.work.begin(block) > tile_begin);
+}
+
+// kSteps steps of k: the next fragment is loaded while one is multiplied, the last time from `next`.
+template <class S, class Word>
+__device__ __forceinline__ void multiply_steps(typename S::Tile& tile,
+                                               typename S::Tile::Fragment (&fragments)[2], const Word* a,
+                                               const Word* b, const Word* next_a, const Word* next_b) {
+  FASTGEMM_UNROLL
+  for (int k = 0; k < S::kSteps; ++k) {
+    if (k + 1 < S::kSteps)
+      S::Tile::load(fragments[(k + 1) % 2], a + (k + 1) * S::kM, b + (k + 1) * S::kN);
+    else
+      S::Tile::load(fragments[0], next_a, next_b);
+    tile.multiply(fragments[k % 2]);
+  }
+}
+
+template <class S, class Word>
+__device__ __forceinline__ void compute(typename S::Shared& shared, const Arguments<Word>& g, Parts parts,
+                                        int warp) {
+  using Tile = typename S::Tile;
+  const int lane = int(threadIdx.x) % 32;
+  const int row = warp % S::kWarpsM * Tile::kM,
+            column = warp / S::kWarpsM * Tile::kN;  // of the warp in the tile
+  const Word* a = shared.ring[0] + row + Tile::row(0);
+  const Word* b = shared.ring[0] + S::kK * S::kM + column + Tile::column(0);
+  RingPosition<S::kStages> at{0, 0};
+  typename Tile::Fragment fragments[2];
+  Tile tile;
+
+  wait_phase(&shared.full[0], 0);
+  Tile::load(fragments[0], a, b);
+  Part part;
+  while (parts.next(part)) {
+    tile.clear(g.zero);
+    FASTGEMM_NO_UNROLL
+    for (int step = part.first; step < part.end; ++step) {
+      Barrier* const empty = &shared.empty[at.stage];
+      const Word *next_a = a + S::kStageWords, *next_b = b + S::kStageWords;
+      at.advance();
+      if (at.stage == 0) next_a -= S::kStages * S::kStageWords, next_b -= S::kStages * S::kStageWords;
+      wait_phase(&shared.full[at.stage], at.phase);
+      FASTGEMM_NO_UNROLL
+      for (int k = S::kSteps; k < S::kK; k += S::kSteps) {
+        const Word *here_a = a, *here_b = b;
+        a += S::kSteps * S::kM, b += S::kSteps * S::kN;
+        multiply_steps<S>(tile, fragments, here_a, here_b, a, b);
+      }
+      multiply_steps<S>(tile, fragments, a, b, next_a, next_b);
+      __syncwarp();
+      if (lane == 0) arrive(empty);
+      a = next_a, b = next_b;
+    }
+    if (part.end != g.work.steps) {
+      hand_over<S>(tile, g);
+      continue;
+    }
+    if (part.first != 0) collect<S>(tile, g, part);
+    const Place place(part.tile, g.tiles_m, g.tiles_n);
+    tile.store(g.out.at_batch(place.batch), shared.slabs[warp], int64_t(place.row) * S::kM + row,
+               int64_t(place.column) * S::kN + column, g.m, g.n);
+  }
+}
+
+template <class Word, bool dot4>
+__global__ void __launch_bounds__(Shape<Word, dot4>::kThreads, 1)
+    gemm_warp_specialized_kernel(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b,
+                                 const __grid_constant__ Arguments<Word> g) {
+#if FASTGEMM_SM90A
+  using S = Shape<Word, dot4>;
+  FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared_memory);
+  typename S::Shared& shared = *shared_memory;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < S::kStages; ++i) {
+      init_barrier(&shared.full[i], 1);
+      init_barrier(&shared.empty[i], S::kWarps);
+    }
+    fence_barrier_init();
+  }
+  __syncthreads();
+  const int warp = warp_index();
+  const Parts parts(g.work, int(blockIdx.x), int(gridDim.x));
+  if (warp >= S::kWarps) {
+    release_registers<24>();
+    if (warp == S::kWarps) produce<S>(shared, a, b, g, parts);
+  } else {
+    claim_registers<240>();
+    compute<S>(shared, g, parts, warp);
+  }
+#endif
+}
+
+template <class Word>
+TensorMap map_of(const Panel<Word>& p, int batch, int box_columns, int box_rows) {
+  const bool shared = p.batch_stride == 0;
+  const int64_t bytes = sizeof(Word), plane = shared ? p.rows * p.row_stride : p.batch_stride;
+  return make_tensor_map({p.data, int(bytes), p.columns, p.rows, shared ? 1 : batch, p.row_stride * bytes,
+                          plane * bytes, box_columns, box_rows});
+}
+
+// One block a multiprocessor; where every tile has several, the same number each, if that leaves few idle: no
+// tile is then finished late because its parts straddle its neighbours' (4 % at 1024).
+int count_blocks(int64_t tiles, int64_t steps) {
+  const int64_t processors = multiprocessors(), each = processors / tiles;
+  const bool even = each >= 2 && each * tiles * 10 >= processors * 9;
+  return int(std::min(even ? each * tiles : processors, tiles * steps));
+}
+
+template <class T>
+void launch_tiles(const Gemm<T>& problem, int batch, Context& context) {
+  using Word = PanelWord<T>;
+  constexpr bool kDot4 = std::is_same_v<T, int8_t>;
+  using S = Shape<Word, kDot4>;
+  Arguments<Word> g;
+  g.out = output_of(problem);
+  g.m = problem.m, g.n = problem.n;
+  g.tiles_m = int(ceil_div(problem.m, S::kM)), g.tiles_n = int(ceil_div(problem.n, S::kN));
+  const int64_t tiles = int64_t(batch) * g.tiles_m * g.tiles_n;
+  const int steps = int(ceil_div(ceil_div(problem.k, kPerWord<T>), S::kK));
+  const int blocks = count_blocks(tiles, steps);
+  g.work = plan_stream_k(tiles, steps, blocks);
+  const bool shares = g.work.whole_tiles < tiles;
+  g.partials =
+      shares ? static_cast<Word*>(context.allocate(size_t(blocks) * S::kSums * sizeof(Word))) : nullptr;
+  g.flags = shares ? static_cast<uint32_t*>(context.allocate(size_t(blocks) * 4)) : nullptr;
+  g.zero = 0;
+  const Panels<Word> panels = make_panels(problem, batch, {g.flags, size_t(shares ? blocks : 0)}, context);
+  g.batch_a = panels.a.batch_stride != 0, g.batch_b = panels.b.batch_stride != 0;
+  launch<gemm_warp_specialized_kernel<Word, kDot4>>(
+      "warp_specialized", {dim3(unsigned(blocks)), dim3(S::kThreads), sizeof(typename S::Shared)}, context)(
+      map_of(panels.a, batch, S::kM, S::kK), map_of(panels.b, batch, S::kN, S::kK), g);
+}
+
+}  // namespace
+
+void gemm_warp_specialized(const GemmProblem& problem, Context& context) {
+  run_every_type(problem, context, [&](const auto& g, int batch) { launch_tiles(g, batch, context); });
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET

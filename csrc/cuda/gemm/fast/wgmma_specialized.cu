@@ -1,0 +1,351 @@
+// Level 6 on Hopper at full speed. What changes from `wgmma`:
+//   - warps have roles. One producer warp does nothing but ask for copies, a whole ring of stages ahead, and
+//     two consumer warpgroups do nothing but multiply. Each stage has two barriers, full and empty, so that
+//     nobody waits for the whole block. The producers give their registers to the consumers (setmaxnreg);
+//   - 64 x 256 sums a warpgroup. The tensor cores take 128 cycles for such an instruction, which reads 10 KB
+//     of shared memory; 64 x 128 sums need 12 KB in that time, and the block a third more of L2;
+//   - one block a multiprocessor stays for all its tiles. A finished tile is rounded, kept in registers and
+//     stored between the first products of the next one, asynchronously (parts/box_store.cuh);
+//   - tiles come in bands, so that those under way share rows of A and columns of B in L2, and those of the
+//     last wave are shared evenly where that pays (parts/wgmma_schedule.cuh);
+//   - tf32 and int8 operands with m or n along rows are multiplied from registers (parts/fragments.cuh), as
+//     A, or as B in C^T = B^T A^T. Of two such operands the smaller one is copied;
+//   - with beta the tiles of c come through the ring like operands, so that nobody waits for them;
+//   - rows that do not begin at multiples of 16 bytes cost A, B and c one launch that copies them
+//     (parts/row_copies.cuh), and C three more warps beside the producer's, which store the boxes (bf16
+//     4095 x 4097 x 4093 takes 240 to 255 us, 40 of them the copies; cuBLAS takes 870 to 1000).
+// The pipeline's position lives in uniform registers, which costs nothing to keep and 3 % to lose: no branch
+// of the main loop may depend on how long a part is, hence chunks of at least four stages.
+// On an H200 the tensor cores are busy in 99 % of all cycles from 4096 on, at 1.36 to 1.55 GHz of 1.98: the
+// limit is power (docs/tensor_cores.md).
+#include "cuda/gemm/parts/box_store.cuh"
+#include "cuda/gemm/parts/boxes.cuh"
+#include "cuda/gemm/parts/ring.cuh"
+#include "cuda/gemm/parts/wgmma_operand.cuh"
+#include "cuda/gemm/parts/wgmma_products.cuh"
+#include "cuda/gemm/parts/wgmma_schedule.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+namespace {
+
+// Block tile (kM, kN), 64 rows of it a consumer warpgroup, and the ring of stages. The narrow tile is 10 %
+// slower, and there for products that have wide ones for few multiprocessors (1024: 0.75 of cuBLAS, not
+// 0.53).
+template <int N>
+struct Shape {
+  static constexpr int kM = 128, kN = N;
+  static constexpr int kConsumers = kM / 64, kConsumerWarps = 4 * kConsumers;  // warpgroups
+  static constexpr int kConsumerThreads = 128 * kConsumers, kThreads = kConsumerThreads + 128;
+  static constexpr int kSums = kN / 2;  // of a consumer thread
+  static constexpr int kStageBytes = (kM + kN) * 128, kStages = (192 << 10) / kStageBytes;
+
+  struct Shared {
+    unsigned char stage[kStages][kStageBytes];  // (kM, kK) of A, then (kN, kK) of B
+    StagingBoxes staging[kConsumerWarps];
+    Barrier full[kStages], empty[kStages];
+    BoxBarriers boxes[kConsumerWarps];
+  };
+  static_assert(sizeof(Shared) <= 227 << 10);
+  static_assert(kSums % 4 == 0, "partial sums are handed over 16 bytes at a time");
+};
+using WideTile = Shape<256>;    // 4 stages
+using NarrowTile = Shape<128>;  // 6 stages
+
+template <class T>
+struct Arguments {
+  Accumulator<T> alpha, beta;
+  int out_bytes;         // of an element
+  bool adds;             // beta is not 0
+  int batch_a, batch_b;  // 0 where the batch shares the operand
+  ResultRows rows;       // where C cannot be stored in boxes
+  Schedule<Accumulator<T>> schedule;
+};
+
+// Of operands, of the matrix c that beta times is added, and of the result. c and out come in boxes.
+struct Maps {
+  TensorMap a, b, c, out;
+};
+
+// Where box `index` of a warp's rows of a tile lies in C, whose elements have so many bytes.
+template <bool transposed, class S>
+__device__ __forceinline__ RowsPlace place_of_box(const TilePlace<S>& tile, int warp, int index, int bytes) {
+  const int row = tile.row + kWarpRows * warp;
+  const int column = tile.column + index * (transposed ? kBoxBytes / 64 : 128 / bytes);
+  return {transposed ? column : row, transposed ? row : column, tile.batch};
+}
+
+// c comes through the ring too, behind the last stage of a tile: two boxes of each warp at a time.
+template <class S, class A, class B, bool transposed, class T>
+__device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& maps, const Arguments<T>& g,
+                                        Parts parts) {
+  const bool elected = elect_one();
+  RingPosition<S::kStages> at{0, 1};  // a fresh stage counts as emptied
+  Part part;
+  while (parts.next(part)) {
+    const TilePlace<S> place(part.tile, g.schedule);
+    const int first = part.first * kChunk, end = first + g.schedule.stages_of(part);
+    FASTGEMM_NO_UNROLL
+    for (int step = first; step < end; ++step) {
+      wait_phase(&shared.empty[at.stage], at.phase);
+      if (elected) {
+        Barrier* const full = &shared.full[at.stage];
+        unsigned char* const stage = shared.stage[at.stage];
+        arrive_expecting(full, A::kBytes + B::kBytes);
+        A::load(stage, &maps.a, full, place.row, step * A::kK, place.batch * g.batch_a);
+        B::load(stage + A::kBytes, &maps.b, full, place.column, step * B::kK, place.batch * g.batch_b);
+      }
+      at.advance();
+    }
+    if (!g.adds || part.end != g.schedule.work.steps) continue;
+    constexpr int kBoxes = 2 * S::kConsumerWarps;
+    static_assert(kBoxes * kBoxBytes <= S::kStageBytes);
+    FASTGEMM_NO_UNROLL
+    for (int first_box = 0; first_box < S::kN * g.out_bytes / 128; first_box += 2) {
+      wait_phase(&shared.empty[at.stage], at.phase);
+      if (elected) {
+        Barrier* const full = &shared.full[at.stage];
+        arrive_expecting(full, kBoxes * kBoxBytes);
+        FASTGEMM_NO_UNROLL
+        for (int i = 0; i < kBoxes; ++i) {
+          const RowsPlace from = place_of_box<transposed>(place, i / 2, first_box + i % 2, g.out_bytes);
+          load_box(shared.stage[at.stage] + i * kBoxBytes, &maps.c, full, from.column, from.row, from.plane);
+        }
+      }
+      at.advance();
+    }
+  }
+}
+
+// alpha * sums + beta * c of a tile. Boxes of c are in the ring from `at` on.
+template <class S, class Boxes, class T>
+__device__ __forceinline__ void finish_tile(typename S::Shared& shared, const Arguments<T>& g, int tile,
+                                            const Accumulator<T> (&sum)[S::kSums], Boxes& boxes,
+                                            RingPosition<S::kStages>& at, int warp) {
+  using Acc = Accumulator<T>;
+  // Without a factor 16-bit results take half the instructions. Others have to be moved anyway.
+  if (Boxes::kPacked == 2 && !g.adds && g.alpha == Acc(1))
+    return boxes.take(sum, tile, [](Acc x) { return x; });
+  if (!g.adds) return boxes.take(sum, tile, [&](Acc x) { return g.alpha * x; });
+  const auto next_two = [&] {
+    wait_phase(&shared.full[at.stage], at.phase);
+    return shared.stage[at.stage] + warp * 2 * kBoxBytes;
+  };
+  const auto done = [&] {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) arrive(&shared.empty[at.stage]);
+    at.advance();
+  };
+  boxes.take(sum, tile, [&](Acc x, Acc c) { return g.alpha * x + g.beta * c; }, next_two, done);
+}
+
+template <class S, class Products, class Out, bool transposed, class T>
+__device__ __forceinline__ void consume(typename S::Shared& shared, const TensorMap* out,
+                                        const Arguments<T>& g, Parts parts, int warp) {
+  const int warpgroup = warp / 4, lane = int(threadIdx.x) % 32;
+  const auto place_of = [&](int tile) {
+    return place_of_box<transposed>(TilePlace<S>(tile, g.schedule), warp, 0, int(sizeof(Out)));
+  };
+  HeldBoxes<Box<Out, typename Products::Rows, transposed>, S::kSums, decltype(place_of)> boxes(
+      BoxStore(shared.staging[warp], shared.boxes[warp], out), place_of);
+  Products products(shared.stage[0], warp);
+  Accumulator<T> sum[S::kSums];  // (64, S::kN), a warp 16 rows of them
+  RingPosition<S::kStages> at{0, 0};
+  Part part;
+  while (parts.next(part)) {
+    Barrier* before = nullptr;
+    const auto multiply = [&](bool accumulate, auto&& meanwhile) {
+      wait_phase(&shared.full[at.stage], at.phase);
+      products.multiply(sum, at.stage * S::kStageBytes, accumulate, meanwhile, [&] {
+        if (lane == 0 && accumulate) arrive(before);
+      });
+      before = &shared.empty[at.stage];
+      at.advance();
+    };
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kChunk; ++i)
+      multiply(i > 0, [&] {
+        if (i < boxes.kHeld) boxes.store(i);
+      });
+    FASTGEMM_NO_UNROLL
+    for (int left = g.schedule.stages_of(part) - kChunk; left > 0; --left) multiply(true, [] {});
+    wgmma_wait<0>(sum);
+    __syncwarp();
+    if (lane == 0) arrive(before);
+    if (part.end != g.schedule.work.steps) {
+      hand_over<S>(g.schedule, sum, warpgroup);
+      continue;
+    }
+    if (part.first != 0) collect<S>(g.schedule, sum, part, warpgroup);
+    finish_tile<S>(shared, g, part.tile, sum, boxes, at, warp);
+  }
+  boxes.store_all();
+  wait_stores_read<0>();
+}
+
+// Stores the boxes of every kRowStorers-th consumer warp where the hardware does not.
+inline constexpr int kRowStorers = 3;
+template <class S, class Out, bool transposed, class T>
+__device__ __forceinline__ void store_boxes(typename S::Shared& shared, const Arguments<T>& g, Parts parts,
+                                            int first_warp) {
+  constexpr int kBoxes = S::kM * S::kN / S::kConsumerWarps * int(sizeof(Out)) / kBoxBytes;
+  uint32_t phase = 0;
+  Part part;
+  while (parts.next(part)) {
+    if (part.end != g.schedule.work.steps) continue;
+    const TilePlace<S> tile(part.tile, g.schedule);
+    FASTGEMM_NO_UNROLL
+    for (int index = 0; index < kBoxes; ++index) {
+      FASTGEMM_NO_UNROLL
+      for (int warp = first_warp; warp < S::kConsumerWarps; warp += kRowStorers) {
+        BoxBarriers& barriers = shared.boxes[warp];
+        wait_phase(&barriers.full[index % 2], phase);
+        store_rows<Out, BoxShape<Out, transposed>>(
+            shared.staging[warp].box[index % 2], g.rows,
+            place_of_box<transposed>(tile, warp, index, int(sizeof(Out))));
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) arrive(&barriers.empty[index % 2]);
+      }
+      if (index % 2 == 1) phase ^= 1;
+    }
+  }
+}
+
+template <class S, class T, Major a_major, Major b_major, bool transposed>
+__global__ void __launch_bounds__(S::kThreads, 1)
+    gemm_wgmma_specialized_kernel(const __grid_constant__ Maps maps, const __grid_constant__ Arguments<T> g) {
+#if FASTGEMM_SM90A
+  using E = TensorCoreElement<T>;
+  using A = OperandTile<E, a_major, S::kM>;
+  using B = OperandTile<E, b_major, S::kN>;
+  constexpr bool kRegisters = a_major == Major::mn && sizeof(T) != 2;
+  using Products =
+      std::conditional_t<kRegisters, RegisterOperand<E, A, B>, SharedOperands<E, A, B, a_major, b_major>>;
+  FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared);
+  if (threadIdx.x == S::kConsumerThreads)
+    prefetch_map(&maps.a), prefetch_map(&maps.b), prefetch_map(&maps.out);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < S::kStages; ++i) {
+      init_barrier(&shared->full[i], 1);
+      init_barrier(&shared->empty[i], S::kConsumerWarps);
+    }
+    for (BoxBarriers& b : shared->boxes)
+      for (int i = 0; i < 2; ++i) init_barrier(&b.full[i], 1), init_barrier(&b.empty[i], 1);
+    fence_barrier_init();
+  }
+  __syncthreads();
+  const int warp = warp_index();
+  const Parts parts(g.schedule.work, int(blockIdx.x), int(gridDim.x));
+  const auto with_result = [&](auto&& body) {
+    if constexpr (Result<T>::kMayBeWide) {
+      if (g.out_bytes == 4) return body.template operator()<float>();
+    }
+    body.template operator()<typename Result<T>::Narrow>();
+  };
+  if (warp < S::kConsumerWarps) {
+    claim_registers<232>();
+    wait_for_kernel_before();
+    with_result([&]<class Out>() {
+      consume<S, Products, Out, transposed>(*shared, g.rows.data ? nullptr : &maps.out, g, parts, warp);
+    });
+    return;
+  }
+  release_registers<40>();
+  wait_for_kernel_before();
+  if (warp == S::kConsumerWarps) return produce<S, A, B, transposed>(*shared, maps, g, parts);
+  if (g.rows.data == nullptr) return;
+  with_result(
+      [&]<class Out>() { store_boxes<S, Out, transposed>(*shared, g, parts, warp - S::kConsumerWarps - 1); });
+#endif
+}
+
+template <class S, class T>
+Schedule<Accumulator<T>> make_schedule(int64_t rows, int64_t columns, int64_t k, int batch, int& blocks,
+                                       Context& context) {
+  Schedule<Accumulator<T>> s{};
+  s.tiles_m = int(ceil_div(rows, S::kM)), s.tiles_n = int(ceil_div(columns, S::kN));
+  const int64_t tiles = int64_t(batch) * s.tiles_m * s.tiles_n;
+  // At least a chunk: the hardware reads zeros beyond k.
+  s.stages = int(std::max<int64_t>(ceil_div(k, 128 / int(sizeof(T))), kChunk));
+  const int chunks = s.stages / kChunk;
+  blocks = int(std::min<int64_t>(multiprocessors(), tiles * chunks));
+  s.work = plan_last_wave(tiles, chunks, blocks);
+  if (s.work.whole_tiles == tiles) return s;
+  s.partials = static_cast<Accumulator<T>*>(context.allocate(size_t(blocks) * S::kM * S::kN * 4));
+  s.flags = static_cast<uint32_t*>(context.allocate(size_t(blocks) * S::kConsumers * 4));
+  return s;
+}
+
+template <class T>
+Boxes boxes_of_result(const Gemm<T>& g) {
+  return {g.result.out, g.result.row_stride, g.result.batch_stride};
+}
+
+template <class S, class T>
+void launch_tiles(const Gemm<T>& g, const BoxOperands<T>& operands, int batch, RowCopies& copies,
+                  Context& context) {
+  int blocks = 0;
+  const auto [a, b, transposed] = operands;
+  const Result<T>& r = g.result;
+  const Boxes result = boxes_of_result(g);
+  const bool in_boxes = result.writable(g, batch);
+  Arguments<T> arguments{r.alpha,
+                         r.beta,
+                         r.out_bytes(),
+                         r.beta != Accumulator<T>(0),
+                         a.batch_stride != 0,
+                         b.batch_stride != 0,
+                         {in_boxes ? nullptr : r.out, r.row_stride, r.batch_stride, int(g.m), int(g.n)},
+                         make_schedule<S, T>(a.side, b.side, g.k, batch, blocks, context)};
+  Maps maps{a.map(S::kM), b.map(S::kN), {}, {}};
+  if (in_boxes) maps.out = result.map(g, batch, transposed);
+  if (arguments.adds) maps.c = boxes_of_c(g, batch, copies, context).map(g, batch, transposed);
+  const size_t flags = arguments.schedule.flags ? size_t(blocks) * S::kConsumers : 0;
+  const bool after_copies = copies.launch(std::span(arguments.schedule.flags, flags), context);
+  const auto run = [&]<Major a_major, Major b_major, bool transposed = false>() {
+    launch<gemm_wgmma_specialized_kernel<S, T, a_major, b_major, transposed>>(
+        "wgmma_specialized",
+        {dim3(unsigned(blocks)), dim3(S::kThreads), sizeof(typename S::Shared), after_copies},
+        context)(maps, arguments);
+  };
+  if constexpr (sizeof(T) != 2) {
+    if (transposed) return run.template operator()<Major::mn, Major::k, true>();
+    if (a.major == Major::mn) return run.template operator()<Major::mn, Major::k>();
+  }
+  operands.with_majors(run);
+}
+
+// Whether narrow tiles leave so many more multiprocessors at work that they are done first. Where C is not
+// stored in boxes, warps store it, and a tile's last sums wait for those, however few columns it has (bf16 at
+// 4095 x 4097 x 4093: 8 waves of narrow tiles take 268 us, 5 of wide ones 241; 3001 x 2999 x 3003: 5 take
+// 120, 3 take 118).
+template <class T>
+bool narrow_tiles_win(int64_t rows, int64_t columns, int batch, bool in_boxes) {
+  // Of a wide tile. (tf32 at 4095 x 4097 x 4093: 8 waves of narrow ones take 485 us, from registers 550; 4 of
+  // wide ones 366.)
+  const double kNarrowTime = sizeof(T) == 4 ? 0.7 : in_boxes ? 0.56 : 0.63;
+  const auto waves = [&](int64_t m, int64_t n) {
+    return double(ceil_div(batch * ceil_div(rows, m) * ceil_div(columns, n), multiprocessors()));
+  };
+  return kNarrowTime * waves(NarrowTile::kM, NarrowTile::kN) < waves(WideTile::kM, WideTile::kN);
+}
+
+template <class T>
+void gemm_tiles(const Gemm<T>& problem, int batch, Context& context) {
+  RowCopies copies;
+  const BoxOperands<T> operands(problem, batch, copies, context, true);
+  Gemm<T> g = problem;
+  if (g.m == 1) g.result.row_stride = ceil_div(g.n, 16) * 16;
+  const bool in_boxes = boxes_of_result(g).writable(g, batch);
+  narrow_tiles_win<T>(operands.a.side, operands.b.side, batch, in_boxes)
+      ? launch_tiles<NarrowTile>(g, operands, batch, copies, context)
+      : launch_tiles<WideTile>(g, operands, batch, copies, context);
+}
+
+}  // namespace
+
+void gemm_wgmma_specialized(const GemmProblem& problem, Context& context) {
+  run_gemm<float, Half, BFloat16, int8_t>(problem, context,
+                                          [&](const auto& g, int batch) { gemm_tiles(g, batch, context); });
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET

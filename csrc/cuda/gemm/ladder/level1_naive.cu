@@ -1,0 +1,54 @@
+// Level 1: parallelism. One thread computes one element of C; the threads of a warp stand side by side in a
+// row of C, so that a warp reads 32 neighbouring elements of B at a time (for row-major B: 128 contiguous
+// bytes, 4 sectors a request) and one broadcast element of A.
+//
+// The companion naive_uncoalesced differs in one line: its warp walks down a column of C. The 32 lanes read A
+// and write C at the distance of a whole row: 32 sectors a request, of which 4 bytes each are used.
+//
+// Every element of A is read n times and every element of B m times: two loads a multiply-add, which is what
+// level 2 removes.
+#include "cuda/gemm/parts/tile.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+
+namespace {
+
+constexpr int kLanes = 32, kWarps = 8;
+
+// A block covers 8 x 32 elements of C, or 32 x 8.
+template <bool coalesced>
+constexpr int kBM = coalesced ? kWarps : kLanes;
+template <bool coalesced>
+constexpr int kBN = coalesced ? kLanes : kWarps;
+
+template <class T, bool coalesced>
+__global__ void __launch_bounds__(kLanes* kWarps) gemm_naive_kernel(Gemm<T> batch, unsigned tiles_n) {
+  const Gemm<T> g = batch.at_batch(blockIdx.z);
+  const BlockTile tile = block_tile<kBM<coalesced>, kBN<coalesced>>(tiles_n);
+  const int lane = int(threadIdx.x) % kLanes, warp = int(threadIdx.x) / kLanes;
+  const int64_t row = tile.row + (coalesced ? warp : lane);
+  const int64_t col = tile.col + (coalesced ? lane : warp);
+  if (row >= g.m || col >= g.n) return;  // no barrier follows, so a thread may leave
+
+  Accumulator<T> sum = 0;
+  for (int64_t k = 0; k < g.k; ++k) sum = multiply_add(widen(*g.a.at(row, k)), widen(*g.b.at(k, col)), sum);
+  g.result.store(row, col, sum);
+}
+
+template <bool coalesced>
+void launch_naive(const char* name, const GemmProblem& problem, Context& context) {
+  run_every_type(problem, context, [&]<class T>(const Gemm<T>& g, int batch) {
+    const TileGrid tiles = tile_grid(g.m, g.n, kBM<coalesced>, kBN<coalesced>, batch);
+    launch<gemm_naive_kernel<T, coalesced>>(name, {tiles.grid, dim3(kLanes * kWarps)}, context)(
+        g, tiles.tiles_n);
+  });
+}
+
+}  // namespace
+
+void gemm_naive(const GemmProblem& p, Context& c) { launch_naive<true>("naive", p, c); }
+void gemm_naive_uncoalesced(const GemmProblem& p, Context& c) {
+  launch_naive<false>("naive_uncoalesced", p, c);
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET

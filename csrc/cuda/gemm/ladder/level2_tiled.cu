@@ -1,0 +1,56 @@
+// Level 2: reuse in fast memory. Still one thread an element of C, but the block of 32 x 32 threads walks
+// along K together: it copies a 32 x 32 tile of A and one of B into shared memory, and every thread takes its
+// 32 multiply-adds from there. An element is read from global memory once for 32 uses instead of once for
+// each: global traffic falls 32-fold, and both operands are read in whole sectors in every layout.
+//
+// What is left is a shared read of B for each multiply-add, and one of A for four, which nvcc merges.
+#include "cuda/gemm/parts/tile.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+
+namespace {
+
+constexpr int kTile = 32, kThreads = kTile * kTile;
+
+// The pitches matter only to the copy of an operand whose columns are contiguous: its warp writes down a
+// column of the tile, at pitch 32 all into one bank (32 wavefronts). 33 needs 1; 36 needs 4, and leaves the
+// rows of A 16-byte aligned, so that a thread reads four of its k in one instruction.
+constexpr int kPitchA = kTile + 4, kPitchB = kTile + 1;
+
+template <class Acc>
+struct alignas(16) Tiles {
+  Acc a[kTile * kPitchA];  // (32, 32): m, k
+  Acc b[kTile * kPitchB];  // (32, 32): k, n
+};
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) gemm_tiled_kernel(Gemm<T> batch, unsigned tiles_n) {
+  FASTGEMM_SHARED Tiles<Accumulator<T>> tiles;
+  const Gemm<T> g = batch.at_batch(blockIdx.z);
+  const BlockTile tile = block_tile<kTile, kTile>(tiles_n);
+  const int y = int(threadIdx.x) / kTile, x = int(threadIdx.x) % kTile;
+
+  Accumulator<T> sum = 0;
+  for (int64_t k0 = 0; k0 < g.k; k0 += kTile) {
+    load_tile<kTile, kTile, kPitchA, kThreads>(tiles.a, g.a, tile.row, k0, g.m, g.k);
+    load_tile<kTile, kTile, kPitchB, kThreads>(tiles.b, g.b, k0, tile.col, g.k, g.n);
+    __syncthreads();  // the tiles are complete
+    FASTGEMM_UNROLL
+    for (int k = 0; k < kTile; ++k)
+      sum = multiply_add(tiles.a[y * kPitchA + k], tiles.b[k * kPitchB + x], sum);
+    __syncthreads();  // everybody is done with them
+  }
+  // Threads outside C have filled tiles and stood at every barrier; only the store is not theirs.
+  if (tile.row + y < g.m && tile.col + x < g.n) g.result.store(tile.row + y, tile.col + x, sum);
+}
+
+}  // namespace
+
+void gemm_tiled(const GemmProblem& problem, Context& context) {
+  run_every_type(problem, context, [&]<class T>(const Gemm<T>& g, int batch) {
+    const TileGrid tiles = tile_grid(g.m, g.n, kTile, kTile, batch);
+    launch<gemm_tiled_kernel<T>>("tiled", {tiles.grid, dim3(kThreads)}, context)(g, tiles.tiles_n);
+  });
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET

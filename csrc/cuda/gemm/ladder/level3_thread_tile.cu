@@ -1,0 +1,89 @@
+// Level 3: several outputs a thread, from conflict-free shared memory. A thread computes 4 x 4 elements of a
+// 64 x 64 block tile: for each k it reads 4 + 4 values and does 16 multiply-adds, 0.5 shared reads each
+// instead of 1.25. Now the lanes of a warp stand in different rows of the tile of A, and where its rows are
+// 32 words apart, all of them begin in bank 0. One word of padding moves each row on by a bank:
+//
+//   bank of A(row, k) = (row * pitch + k) mod 32        pitch 32: k for every row      pitch 33: row + k
+//
+// The companion thread_tile_unpadded differs in the padding alone: a read of A by four rows of lanes takes 4
+// wavefronts instead of 1 (20 a k step instead of 8), and a warp that copies a transposed operand writes all
+// 32 words into one bank.
+#include "cuda/gemm/parts/tile.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+
+namespace {
+
+constexpr int kBM = 64, kBN = 64, kBK = 32;  // block tile
+constexpr int kTM = 4, kTN = 4;              // thread tile
+constexpr int kThreads = 256, kStep = 16;    // 16 x 16 threads; a thread's elements are 16 apart
+static_assert(kBM == kTM * kStep && kBN == kTN * kStep && kThreads == kStep * kStep);
+
+template <class Acc, int padding>
+struct Tiles {
+  static constexpr int kPitchA = kBK + padding, kPitchB = kBN + padding;
+  Acc a[kBM * kPitchA];  // (64, 32): m, k
+  Acc b[kBK * kPitchB];  // (32, 64): k, n
+};
+
+// 3 blocks an SM: left alone, nvcc keeps so much of the copy in flight that 100 registers leave room for 2.
+template <class T, int padding>
+__global__ void __launch_bounds__(kThreads, 3) gemm_thread_tile_kernel(Gemm<T> batch, unsigned tiles_n) {
+  using Acc = Accumulator<T>;
+  using Shared = Tiles<Acc, padding>;
+  FASTGEMM_SHARED Shared tiles;
+  const Gemm<T> g = batch.at_batch(blockIdx.z);
+  const BlockTile tile = block_tile<kBM, kBN>(tiles_n);
+  const ThreadPlace place = thread_place();
+
+  Acc sum[kTM][kTN] = {};
+  for (int64_t k0 = 0; k0 < g.k; k0 += kBK) {
+    load_tile<kBM, kBK, Shared::kPitchA, kThreads>(tiles.a, g.a, tile.row, k0, g.m, g.k);
+    load_tile<kBK, kBN, Shared::kPitchB, kThreads>(tiles.b, g.b, k0, tile.col, g.k, g.n);
+    __syncthreads();
+    // Not unrolled: nvcc would merge four k of the unpadded tile into one 16-byte read, which is level 4's
+    // idea.
+    FASTGEMM_NO_UNROLL
+    for (int k = 0; k < kBK; ++k) {
+      Acc a[kTM], b[kTN];
+      FASTGEMM_UNROLL
+      for (int i = 0; i < kTM; ++i) a[i] = tiles.a[(place.m + kStep * i) * Shared::kPitchA + k];
+      FASTGEMM_UNROLL
+      for (int j = 0; j < kTN; ++j) b[j] = tiles.b[k * Shared::kPitchB + place.n + kStep * j];
+      FASTGEMM_UNROLL
+      for (int i = 0; i < kTM; ++i) {
+        FASTGEMM_UNROLL
+        for (int j = 0; j < kTN; ++j) sum[i][j] = multiply_add(a[i], b[j], sum[i][j]);
+      }
+    }
+    __syncthreads();
+  }
+
+  FASTGEMM_UNROLL
+  for (int i = 0; i < kTM; ++i) {
+    const int64_t row = tile.row + place.m + kStep * i;
+    FASTGEMM_UNROLL
+    for (int j = 0; j < kTN; ++j) {
+      const int64_t col = tile.col + place.n + kStep * j;
+      if (row < g.m && col < g.n) g.result.store(row, col, sum[i][j]);
+    }
+  }
+}
+
+template <int padding>
+void launch_thread_tile(const char* name, const GemmProblem& problem, Context& context) {
+  run_every_type(problem, context, [&]<class T>(const Gemm<T>& g, int batch) {
+    const TileGrid tiles = tile_grid(g.m, g.n, kBM, kBN, batch);
+    launch<gemm_thread_tile_kernel<T, padding>>(name, {tiles.grid, dim3(kThreads)}, context)(g,
+                                                                                             tiles.tiles_n);
+  });
+}
+
+}  // namespace
+
+void gemm_thread_tile(const GemmProblem& p, Context& c) { launch_thread_tile<1>("thread_tile", p, c); }
+void gemm_thread_tile_unpadded(const GemmProblem& p, Context& c) {
+  launch_thread_tile<0>("thread_tile_unpadded", p, c);
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET

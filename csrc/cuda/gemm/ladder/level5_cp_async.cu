@@ -1,0 +1,144 @@
+// Level 5 on any GPU since sm_80: registers, occupancy, latency. What changes from level 4:
+//   - operands are packed into panels first (parts/panels.cuh), so that every copy moves 16 aligned bytes;
+//   - panels come by cp.async, past the registers: two stages are on their way while a third is multiplied;
+//   - the 8 x 8 sums of 32 threads make a warp tile of 64 x 32, and the fragment of the next k is read while
+//     this one is multiplied;
+//   - k is split where C has too few tiles for the device (parts/choose_splits.cuh).
+// Measured on an H200 in fp32: 47 to 48 TFLOPS at 4096 and 8192, 0.92 to 0.94 times cuBLAS, packing included.
+#include "cuda/device/async_copy.cuh"
+#include "cuda/gemm/parts/choose_splits.cuh"
+#include "cuda/gemm/parts/warp_tile.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+namespace {
+
+template <class Word, bool dot4>
+struct Shape {
+  static constexpr bool kDouble = sizeof(Word) == 8;
+  using Tile = WarpTile<Word, kDouble ? 4 : 8, 8, dot4>;
+  static constexpr int kWarpsM = 2, kWarpsN = 4, kWarps = kWarpsM * kWarpsN, kThreads = 32 * kWarps;
+  static constexpr int kM = kWarpsM * Tile::kM, kN = kWarpsN * Tile::kN;  // 128 x 128, fp64 64 x 128
+  static constexpr int kK = 16, kStages = 3;
+  static constexpr int kStageWords = kK * (kM + kN);  // (kK, kM) of A, then (kK, kN) of B
+  static constexpr int kBlocksAnSM = kDouble ? 1 : 2;
+
+  union Shared {
+    Word ring[kStages][kStageWords];
+    Word slabs[kWarps][Tile::kSlabWords];  // once the ring is done with
+  };
+};
+
+template <class Word>
+struct Arguments {
+  Panels<Word> panels;
+  Output<Word> out;  // of split s of matrix i: number s * batch + i
+  int64_t m, n;
+  int tiles_m, tiles_n;
+  int steps, split_steps;  // stages of k, and of a split
+  Word zero;
+};
+
+// Copies the (rows, WIDTH) part of a panel at (row0, column0), zeros outside.
+template <int ROWS, int WIDTH, int THREADS, class Word>
+__device__ __forceinline__ void copy_panel(Word* to, const Panel<Word>& panel, const Word* from, int64_t row0,
+                                           int64_t column0) {
+  constexpr int kRun = kPer16Bytes<Word>, kRuns = WIDTH / kRun, kStep = THREADS / kRuns;
+  static_assert(THREADS % kRuns == 0 && ROWS % kStep == 0);
+  const int column = int(threadIdx.x) % kRuns * kRun;
+  const int inside =
+      int(max(int64_t(0), min(panel.columns - column0 - column, int64_t(kRun)))) * int(sizeof(Word));
+  FASTGEMM_UNROLL
+  for (int i = 0; i < ROWS; i += kStep) {
+    const int row = int(threadIdx.x) / kRuns + i;
+    const int valid = row0 + row < panel.rows ? inside : 0;
+    const Word* p = valid ? from + (row0 + row) * panel.row_stride + column0 + column : from;
+    copy_async<16>(to + row * WIDTH + column, p, valid);
+  }
+}
+
+template <class Word, bool dot4>
+__global__ void __launch_bounds__(Shape<Word, dot4>::kThreads, Shape<Word, dot4>::kBlocksAnSM)
+    gemm_cp_async_kernel(const __grid_constant__ Arguments<Word> g) {
+  using S = Shape<Word, dot4>;
+  using Tile = typename S::Tile;
+  FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared);
+  const Place place(int(blockIdx.x), g.tiles_m, g.tiles_n);
+  const int64_t row0 = int64_t(place.row) * S::kM, column0 = int64_t(place.column) * S::kN;
+  const Word* a = g.panels.a.data + blockIdx.z * g.panels.a.batch_stride;
+  const Word* b = g.panels.b.data + blockIdx.z * g.panels.b.batch_stride;
+  const int first = int(blockIdx.y) * g.split_steps, end = min(first + g.split_steps, g.steps);
+  const auto copy_stage = [&](int step, int slot) {
+    if (step < end) {
+      copy_panel<S::kK, S::kM, S::kThreads>(shared->ring[slot], g.panels.a, a, int64_t(step) * S::kK, row0);
+      copy_panel<S::kK, S::kN, S::kThreads>(shared->ring[slot] + S::kK * S::kM, g.panels.b, b,
+                                            int64_t(step) * S::kK, column0);
+    }
+    commit_async_copies();  // an empty group too, so that the count of groups is the count of steps
+  };
+
+  const int warp = warp_index();
+  const int row = warp % S::kWarpsM * Tile::kM,
+            column = warp / S::kWarpsM * Tile::kN;  // of the warp in the tile
+  Tile tile;
+  tile.clear(g.zero);
+  for (int i = 0; i < S::kStages - 1; ++i) copy_stage(first + i, i);
+  int slot = 0, free_slot = S::kStages - 1;
+  FASTGEMM_NO_UNROLL
+  for (int step = first; step < end; ++step) {
+    wait_async_copies<S::kStages - 2>();
+    __syncthreads();  // this stage is there for all, and the one before it has been read by all
+    copy_stage(step + S::kStages - 1, free_slot);
+    const Word* rows = shared->ring[slot] + row + Tile::row(0);
+    const Word* columns = shared->ring[slot] + S::kK * S::kM + column + Tile::column(0);
+    typename Tile::Fragment fragments[2];
+    Tile::load(fragments[0], rows, columns);
+    FASTGEMM_UNROLL
+    for (int k = 0; k < S::kK; ++k) {
+      if (k + 1 < S::kK)
+        Tile::load(fragments[(k + 1) % 2], rows + (k + 1) * S::kM, columns + (k + 1) * S::kN);
+      tile.multiply(fragments[k % 2]);
+    }
+    free_slot = slot;
+    if (++slot == S::kStages) slot = 0;
+  }
+  wait_async_copies<0>();
+  __syncthreads();
+  tile.store(g.out.at_batch(int64_t(blockIdx.y) * gridDim.z + blockIdx.z), shared->slabs[warp], row0 + row,
+             column0 + column, g.m, g.n);
+}
+
+template <class T>
+void launch_cp_async(const Gemm<T>& problem, int batch, Context& context) {
+  using Word = PanelWord<T>;
+  constexpr bool kDot4 = std::is_same_v<T, int8_t>;
+  using S = Shape<Word, kDot4>;
+  Arguments<Word> g;
+  g.panels = make_panels(problem, batch, {}, context);
+  g.m = problem.m, g.n = problem.n;
+  g.tiles_m = int(ceil_div(g.m, S::kM)), g.tiles_n = int(ceil_div(g.n, S::kN));
+  g.steps = int(ceil_div(g.panels.a.rows, S::kK));
+  const int tiles = g.tiles_m * g.tiles_n;
+  int splits = choose_splits(int64_t(tiles) * batch, int64_t(g.steps) * S::kK, 8 * S::kK);
+  g.split_steps = int(ceil_div(g.steps, splits));
+  splits = int(ceil_div(g.steps, g.split_steps));
+  SplitSums<Accumulator<T>> sums{};
+  Gemm<T> part = problem;
+  if (splits > 1) {
+    sums = split_sums(problem, batch, splits, context);
+    part.result = result_in<T>(sums), g.n = sums.pitch;
+  }
+  g.out = output_of(part);
+  g.zero = 0;
+  const LaunchShape shape{dim3(unsigned(tiles), unsigned(splits), unsigned(batch)), dim3(S::kThreads),
+                          sizeof(typename S::Shared)};
+  launch<gemm_cp_async_kernel<Word, kDot4>>("cp_async", shape, context)(g);
+  if (splits > 1) add_splits(sums, problem, context);
+}
+
+}  // namespace
+
+void gemm_cp_async(const GemmProblem& problem, Context& context) {
+  run_every_type(problem, context, [&](const auto& g, int batch) { launch_cp_async(g, batch, context); });
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET

@@ -1,0 +1,157 @@
+// Level 6 since sm_80, first step: tensor cores through CUDA's own interface. What changes from
+// level 5: a warp multiplies 16 x 16 x 16 elements an instruction (two of them in machine code) out of
+// fragments whose inside it need not know, and operands stay as narrow as they are in memory.
+//
+// Block tile 128 x 128, four warps of 64 x 64, so that a fragment from shared memory is used four times; two
+// blocks on a multiprocessor, each busy while the other waits. Lines of 128 bytes are padded by 16, or 8
+// lines of one column would share their banks. cp.async fills two of three stages while the third is
+// multiplied, and fragments are loaded a step of k ahead (parts/line_tile.cuh). fp64, whose sums take twice
+// the registers, has 64 x 64 and 32 x 32.
+#include "cuda/device/wmma.cuh"
+#include "cuda/gemm/parts/mma_pipeline.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+namespace {
+
+constexpr int kStages = 3, kWarpsM = 2, kWarps = 4, kThreads = 32 * kWarps;
+
+struct Padded {
+  static constexpr int kPitch = 144, kPeriod = 1;
+  template <int SIDE>
+  static constexpr int bytes() {
+    return SIDE * kPitch;
+  }
+  template <int SIDE>
+  __device__ __forceinline__ static constexpr int offset(int line, int unit) {
+    return line * kPitch + unit * 16;
+  }
+};
+
+// For int8, whose fragments are one unit wide and have to begin at multiples of 32 bytes: the first units of
+// all lines, then the second ones.
+struct ByUnits {
+  static constexpr int kPitch = 16, kPeriod = 1;
+  template <int SIDE>
+  static constexpr int bytes() {
+    return 8 * (SIDE * kPitch + 32);
+  }
+  template <int SIDE>
+  __device__ __forceinline__ static constexpr int offset(int line, int unit) {
+    return unit * (SIDE * kPitch + 32) + line * kPitch;
+  }
+};
+
+// A warp's tile of C.
+template <class E, class A, class B, class TileA, class TileB, int SIDE>
+struct WarpProduct {
+  using Shape = WmmaShape<E>;
+  using Element = typename Shape::Element;
+  static constexpr int kSteps = TileA::kK / Shape::kK;                // of a stage
+  static constexpr int kM = SIDE / Shape::kM, kN = SIDE / Shape::kN;  // fragments
+  static constexpr int kFirstLoad = 0, kCopyEvery = 2;                // rows
+  struct Fragments {
+    A a[kM];
+    B b[kN];
+  };
+  int row, column;  // in the block's tile
+  WmmaC<E> sum[kM][kN];
+
+  __device__ __forceinline__ WarpProduct(int row, int column) : row(row), column(column) {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kM; ++i) {
+      FASTGEMM_UNROLL
+      for (int j = 0; j < kN; ++j) wmma_fill(sum[i][j], 0);
+    }
+  }
+
+  // A step's fragments, in kM parts: those of B, which all rows need, in the first half of them.
+  __device__ __forceinline__ void load(Fragments& f, const unsigned char* stage, int step, int part) const {
+    FASTGEMM_UNROLL
+    for (int j = 2 * part; j < 2 * part + 2 && j < kN; ++j)
+      load_fragment<TileB>(f.b[j], stage + TileA::kBytes, column + j * Shape::kN, step * Shape::kK);
+    load_fragment<TileA>(f.a[part], stage, row + part * Shape::kM, step * Shape::kK);
+  }
+  __device__ __forceinline__ void multiply(const Fragments& f, int i) {
+    FASTGEMM_UNROLL
+    for (int j = 0; j < kN; ++j) wmma_multiply(sum[i][j], f.a[i], f.b[j]);
+  }
+
+ private:
+  // The fragment at (side, k) of a tile.
+  template <class Tile, class Fragment>
+  __device__ __forceinline__ static void load_fragment(Fragment& to, const unsigned char* tile, int side,
+                                                       int k) {
+    const int line = Tile::kAlongK ? side : side / Tile::kLine * Tile::kK + k;
+    const int byte = (Tile::kAlongK ? k : side % Tile::kLine) * int(sizeof(Element));
+    wmma_load_shared(to, reinterpret_cast<const Element*>(tile + Tile::offset(line, byte / 16)),
+                     Tile::Order::kPitch / int(sizeof(Element)));
+  }
+};
+
+template <class T, bool a_along_k, bool b_along_k>
+struct Kernel {
+  using E = TensorCoreElement<T>;
+  using LineOrder = std::conditional_t<sizeof(T) == 1, ByUnits, Padded>;
+  static constexpr int kWarpTile = sizeof(T) == 8 ? 32 : 64, kBlockTile = 2 * kWarpTile;
+  using TileA = LineTile<T, a_along_k, kBlockTile, LineOrder>;  // (kBlockTile, 128 bytes)
+  using TileB = LineTile<T, b_along_k, kBlockTile, LineOrder>;  // (kBlockTile, 128 bytes)
+  static constexpr int kStageBytes = TileA::kBytes + TileB::kBytes;
+  using A = WmmaA<E, a_along_k ? Order::row_major : Order::column_major>;
+  using B = WmmaB<E, b_along_k ? Order::column_major : Order::row_major>;
+  using Warp = WarpProduct<E, A, B, TileA, TileB, kWarpTile>;
+  using Slab = WarpSlab<Accumulator<E>, kWarpTile, kWarpTile>;
+  union Shared {
+    unsigned char ring[kStages][kStageBytes];
+    Slab slabs[kWarps];
+  };
+};
+
+template <class T, bool a_along_k, bool b_along_k>
+__global__ void __launch_bounds__(kThreads, 2) gemm_wmma_kernel(const __grid_constant__ TileArguments<T> g) {
+  using K = Kernel<T, a_along_k, b_along_k>;
+  using Shape = typename K::Warp::Shape;
+  FASTGEMM_DYNAMIC_SHARED(typename K::Shared, shared);
+  const Place place(int(blockIdx.x), g.tiles_m, g.tiles_n);
+  const int row0 = place.row * K::kBlockTile, column0 = place.column * K::kBlockTile;
+  const int index = warp_index();
+  const int row = index % kWarpsM * K::kWarpTile, column = index / kWarpsM * K::kWarpTile;
+  StageCopy copies(TileCopy<typename K::TileA, T, kThreads>(g.operands.a, place.batch, row0),
+                   TileCopy<typename K::TileB, T, kThreads>(g.operands.b, place.batch, column0),
+                   g.work.steps + 1);
+  typename K::Warp warp(row, column);
+  multiply_stages<kStages, K::kStageBytes>(shared->ring[0], g.work.steps, copies, warp);
+
+  typename K::Slab& slab = shared->slabs[index];
+  FASTGEMM_UNROLL
+  for (int i = 0; i < K::Warp::kM; ++i) {
+    FASTGEMM_UNROLL
+    for (int j = 0; j < K::Warp::kN; ++j)
+      wmma_store<Order::row_major>(&slab.sums[i * Shape::kM * K::Slab::kPitch + j * Shape::kN],
+                                   warp.sum[i][j], K::Slab::kPitch);
+  }
+  __syncwarp();
+  slab.store(g.gemm.at_batch(place.batch), g.vectors, int64_t(row0) + row, int64_t(column0) + column);
+}
+
+template <class T>
+void launch_wmma(const Gemm<T>& g, int batch, Context& context) {
+  constexpr Takes kTakes = sizeof(T) == 2 ? Takes::any : Takes::along_k;
+  constexpr int kTile = Kernel<T, true, true>::kBlockTile;
+  const auto arguments =  // a block for every tile
+      tile_arguments<kTakes>(g, batch, kTile, kTile, 128 / int(sizeof(T)), INT32_MAX, context);
+  arguments.operands.template with_directions<kTakes>([&]<bool a_along_k, bool b_along_k>() {
+    using K = Kernel<T, a_along_k, b_along_k>;
+    static_assert(sizeof(typename K::Shared) <= kLargeBlockBytes);
+    const LaunchShape shape{dim3(unsigned(arguments.blocks)), dim3(kThreads), sizeof(typename K::Shared)};
+    launch<gemm_wmma_kernel<T, a_along_k, b_along_k>>("wmma", shape, context)(arguments);
+  });
+}
+
+}  // namespace
+
+void gemm_wmma(const GemmProblem& problem, Context& context) {
+  run_gemm<double, float, Half, BFloat16, int8_t>(
+      problem, context, [&](const auto& g, int batch) { launch_wmma(g, batch, context); });
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET

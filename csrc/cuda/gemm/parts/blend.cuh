@@ -1,0 +1,25 @@
+// Products whose sums go to the workspace first; a second launch makes C of them.
+#pragma once
+
+#include "cuda/device/vector.cuh"
+#include "cuda/gemm/parts/problem.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+
+// A result of plain sums in the workspace, rows of whole 16 bytes.
+template <class T>
+Result<T> sums_in_workspace(const Gemm<T>& g, int batch, Context& context) {
+  Result<T> r{};
+  r.row_stride = ceil_div(g.n, 4) * 4;
+  r.batch_stride = g.m * r.row_stride;
+  r.out = context.allocate(size_t(batch * r.batch_stride) * sizeof(Accumulator<T>));
+  r.alpha = 1;
+  r.wide = Result<T>::kMayBeWide;
+  return r;
+}
+
+// g.result = alpha * sums + beta * c.
+template <class T>
+void blend(const Gemm<T>& g, const Result<T>& sums, int batch, Context&);
+
+}  // namespace fastgemm::FASTGEMM_TARGET

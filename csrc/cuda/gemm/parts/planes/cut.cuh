@@ -1,0 +1,261 @@
+// The pre-pass of the packed engine. It cuts both operands into planes, and writes them as images: what a
+// stage of a tile looks like in shared memory, plane by plane, so that the main kernel copies whole images
+// and meets neither strides nor alignments nor edges. Of any view: memory that runs along m or n costs a
+// tenth more than memory that runs along k.
+//
+// Image of a stage of one plane, of a tile with `tile_side` rows of m (columns of n), 16-byte units of k:
+//   (kStageK / kPerUnit units, tile_side, 16 bytes)
+// which is how wgmma reads a tile that is not swizzled (wgmma.cuh), and free of bank conflicts.
+//
+// A block has some rows (of m or n) for all of k, so that it knows their largest and smallest magnitudes at
+// the end, and can pack them once more, scaled, where that is needed.
+#pragma once
+
+#include "cuda/device/sync.cuh"
+#include "cuda/device/vector.cuh"
+#include "cuda/gemm/parts/planes/scheme.cuh"
+#include "cuda/gemm/parts/problem.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET::planes {
+
+// Rows of a block. A warp reads that many neighbours where memory runs along the side: whole sectors. One
+// word says whether any of them was scaled.
+inline constexpr int kRowGroup = 8;
+
+// An operand (side, k), side being m of A and n of B, and where its planes go.
+template <class T>
+struct Source {
+  const T* data;
+  int64_t side_stride, k_stride, batch_stride;
+  int side, k;
+  int tile_side, tiles, stages;  // tiles of a matrix, stages of a tile
+  bool along_k;                  // rows of memory run along k
+  unsigned char* images;         // [matrix][tile][stage][plane]
+  float* unscale;                // [matrix][row]: what its sums must be multiplied by
+  uint32_t* scaled;              // [matrix][row / kRowGroup]: whether any of these is not 1
+
+  __host__ __device__ __forceinline__ int rows() const { return tiles * tile_side; }
+  __host__ __device__ __forceinline__ int blocks() const { return rows() / kRowGroup; }  // of a matrix
+};
+
+template <class T>
+struct PackArguments {
+  Source<T> a, b;
+  int matrices_a, matrices_b;
+  int blocks_a;
+  uint32_t* flags;  // to be cleared for the main kernel
+  int flag_count;
+};
+
+// Words that a thread loads at a time: as many as fit, and half of them. With few blocks, or short k, cold
+// caches decide: the instructions come from DRAM too, and of half as many units they are half as many, run by
+// twice the threads (512 x 512 x 2048: 3 of 37 us).
+inline constexpr int kManyWords = 32, kFewWords = 16;
+inline constexpr int kMostPackThreads = 1024;
+template <int words>
+inline constexpr int kPackThreads = words == kManyWords ? 256 : kMostPackThreads;
+
+__device__ __forceinline__ uint32_t bits_of(float x) { return __float_as_uint(x); }
+__device__ __forceinline__ uint32_t bits_of(int32_t x) { return uint32_t(x); }
+
+// What one thread does: units of one row. A warp has neighbouring units of the block's rows.
+template <class Scheme, bool along_k, int words_at_a_time>
+class RowPacker {
+  using T = typename Scheme::Operand;
+  static_assert(sizeof(T) == 4, "an element is a word");
+  static constexpr int kElements = kPerUnit<Scheme>;  // of a unit
+  static constexpr int kStageUnits = Scheme::kStageK / kElements;
+  static constexpr int kUnits = words_at_a_time / kElements;  // of a thread at a time
+  static constexpr int kLanes = 32 / kRowGroup;               // side by side along k
+
+ public:
+  __device__ __forceinline__ RowPacker(const Source<T>& s, int matrix, int block)
+      : s_(s),
+        lane_(int(threadIdx.x) % 32),
+        warp_(int(threadIdx.x) / 32),
+        row_(block * kRowGroup + lane_ % kRowGroup) {
+    const int tile = row_ / s.tile_side;
+    plane_bytes_ = s.tile_side * Scheme::kStageK * int(sizeof(typename Scheme::Element));
+    from_ = s.data + matrix * s.batch_stride + row_ * s.side_stride;
+    misaligned_ = int(reinterpret_cast<uintptr_t>(from_) % 16 / sizeof(T));
+    to_ = s.images + (int64_t(matrix) * s.tiles + tile) * s.stages * (Scheme::kPlanes * plane_bytes_) +
+          (row_ - tile * s.tile_side) * 16;
+  }
+
+  __device__ __forceinline__ int row() const { return row_; }
+
+  // Packs the thread's part of its row, times scale, or only looks at it. Returns the magnitudes in it.
+  __device__ __forceinline__ Magnitudes pack(float scale, bool stores = true) const {
+    Magnitudes magnitudes;
+    const int units = s_.stages * kStageUnits;
+    const int step = int(blockDim.x) / 32 * kLanes * kUnits;
+    FASTGEMM_NO_UNROLL
+    for (int first = warp_ * kLanes * kUnits; first < units; first += step) {
+      uint32_t words[kUnits][kElements];
+      FASTGEMM_UNROLL
+      for (int u = 0; u < kUnits; ++u) load(words[u], unit(first, u) * kElements);
+      FASTGEMM_UNROLL
+      for (int u = 0; u < kUnits; ++u) {
+        if constexpr (Scheme::kScaling != Scaling::none) {
+          FASTGEMM_UNROLL
+          for (uint32_t& word : words[u]) {
+            magnitudes.template add<Scheme::kScaling == Scaling::small_elements>(word);
+            word = __float_as_uint(__uint_as_float(word) * scale);
+          }
+        }
+        if (stores && unit(first, u) < units) store(words[u], unit(first, u));
+      }
+    }
+    return magnitudes;
+  }
+
+ private:
+  __device__ __forceinline__ int unit(int first, int u) const {
+    return first + kLanes * u + lane_ / kRowGroup;
+  }
+
+  __device__ __forceinline__ void load(uint32_t (&words)[kElements], int k) const {
+    const bool inside = row_ < s_.side;
+    if constexpr (along_k) {
+      const int first = k - misaligned_;
+      if (inside && misaligned_ == 0 && k + kElements <= s_.k) return load_vectors(words, from_ + k);
+      if (inside && first >= 0 && first + kElements + 4 <= s_.k) {
+        uint32_t around[kElements + 4];
+        load_vectors(around, from_ + first);
+        return shift(around, words);
+      }
+    }
+    const int64_t stride = along_k ? 1 : s_.k_stride;
+    const T* const begin = from_ + k * stride;
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kElements; ++i) {
+      const T* const from =
+          begin + i * stride;  // out of the condition: inside it takes registers, and spills
+      words[i] = inside && k + i < s_.k ? bits_of(*from) : 0;
+    }
+  }
+
+  template <int count>
+  __device__ __forceinline__ static void load_vectors(uint32_t (&to)[count], const T* from) {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < count; i += 4) {
+      const auto v = load_vector<Vector<uint32_t, 4>>(from + i);
+      FASTGEMM_UNROLL
+      for (int j = 0; j < 4; ++j) to[i + j] = v[j];
+    }
+  }
+
+  // The words that begin misaligned_ further on.
+  __device__ __forceinline__ void shift(uint32_t (&around)[kElements + 4],
+                                        uint32_t (&words)[kElements]) const {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kElements + 2; ++i) around[i] = misaligned_ & 2 ? around[i + 2] : around[i];
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kElements; ++i) words[i] = misaligned_ & 1 ? around[i + 1] : around[i];
+  }
+
+  __device__ __forceinline__ void store(const uint32_t (&words)[kElements], int unit) const {
+    uint32_t planes[Scheme::kPlanes][4];
+    Scheme::cut(words, planes);
+    unsigned char* const to = to_ + int64_t(unit / kStageUnits) * (Scheme::kPlanes * plane_bytes_) +
+                              unit % kStageUnits * (s_.tile_side * 16);
+    FASTGEMM_UNROLL
+    for (int p = 0; p < Scheme::kPlanes; ++p)
+      store_vector(to + p * plane_bytes_,
+                   Vector<uint32_t, 4>{{planes[p][0], planes[p][1], planes[p][2], planes[p][3]}});
+  }
+
+  const Source<T>& s_;
+  int lane_, warp_, row_, plane_bytes_;
+  int misaligned_;  // elements by which the row begins after a multiple of 16 bytes
+  const T* from_;
+  unsigned char* to_;
+};
+
+// Of all of a row, from what the block's threads have of it. Lane by lane: all warps have the same rows.
+__device__ __forceinline__ Magnitudes magnitudes_of_rows(Magnitudes mine) {
+  FASTGEMM_SHARED uint32_t largest[kMostPackThreads / 32][32], smallest_less_1[kMostPackThreads / 32][32];
+  FASTGEMM_UNROLL
+  for (int lanes = kRowGroup; lanes < 32; lanes *= 2)
+    mine.add({__shfl_xor_sync(0xffffffffu, mine.largest, lanes),
+              __shfl_xor_sync(0xffffffffu, mine.smallest_less_1, lanes)});
+  const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
+  largest[warp][lane] = mine.largest, smallest_less_1[warp][lane] = mine.smallest_less_1;
+  __syncthreads();
+  const int warps = int(blockDim.x) / 32;
+  for (int w = 0; w < warps; ++w) mine.add({largest[w][lane], smallest_less_1[w][lane]});
+  return mine;
+}
+
+// Whether this is true of all of the block.
+__device__ __forceinline__ bool true_of_all(bool mine) {
+  FASTGEMM_SHARED uint32_t of_warp[kMostPackThreads / 32];
+  const int lane = int(threadIdx.x) % 32;
+  const bool here = __all_sync(0xffffffffu, mine);
+  if (lane == 0) of_warp[threadIdx.x / 32] = here;
+  __syncthreads();
+  return __all_sync(0xffffffffu, lane >= int(blockDim.x) / 32 || of_warp[lane] != 0);
+}
+
+template <class Scheme, bool along_k, int words>
+__device__ __forceinline__ void pack_rows(const Source<typename Scheme::Operand>& s, int matrix, int block) {
+  const RowPacker<Scheme, along_k, words> packer(s, matrix, block);
+  if constexpr (Scheme::kScaling == Scaling::none) {
+    packer.pack(1.f);
+  } else {
+    constexpr bool kAll = Scheme::kScaling == Scaling::all_rows;
+    float scale = 1.f;
+    bool any = false;
+    FASTGEMM_NO_UNROLL
+    for (int pass = 0; pass < 2; ++pass) {
+      const Magnitudes magnitudes = packer.pack(scale, !kAll || pass == 1);
+      if (pass == 1) break;
+      if constexpr (!kAll) {
+        if (true_of_all(Scheme::needs_no_scale(magnitudes))) break;
+      }
+      scale = Scheme::scale_of(magnitudes_of_rows(magnitudes));
+      any = __any_sync(0xffffffffu, scale != 1.f);
+      if (!kAll && !any) break;
+    }
+    if (threadIdx.x >= kRowGroup) return;
+    const int64_t row = int64_t(matrix) * s.rows() + packer.row();
+    s.unscale[row] = 1.f / scale;
+    if (threadIdx.x == 0) s.scaled[row / kRowGroup] = any;
+  }
+}
+
+template <class Scheme, int words>
+__global__ void __launch_bounds__(kPackThreads<words>, words == kManyWords ? 3 : 1)
+    pack_kernel(const __grid_constant__ PackArguments<typename Scheme::Operand> g) {
+  let_next_kernel_begin();
+  if (blockIdx.x == 0)
+    for (int i = int(threadIdx.x); i < g.flag_count; i += int(blockDim.x)) g.flags[i] = 0;
+  const bool is_a = int(blockIdx.x) < g.blocks_a;
+  const Source<typename Scheme::Operand>& s = is_a ? g.a : g.b;
+  const int index = int(blockIdx.x) - (is_a ? 0 : g.blocks_a);
+  const int matrix = index / s.blocks(), block = index % s.blocks();
+  if (s.along_k)
+    pack_rows<Scheme, true, words>(s, matrix, block);
+  else
+    pack_rows<Scheme, false, words>(s, matrix, block);
+}
+
+// The operand whose element (s, k) lies at data + s * side_stride + k * k_stride, with room for its planes.
+template <class Scheme, class T>
+Source<T> make_source(const T* data, int64_t side, int64_t k, int64_t side_stride, int64_t k_stride,
+                      int64_t batch_stride, int matrices, int tile_side, Context& context) {
+  Source<T> s{data, side_stride, k_stride, batch_stride, int(side), int(k), tile_side};
+  s.tiles = int(ceil_div(side, tile_side)), s.stages = int(ceil_div(k, Scheme::kStageK));
+  s.along_k = k == 1 ? side_stride != 1 : k_stride == 1;
+  if (k == 1) s.k_stride = 1;
+  const size_t rows = size_t(matrices) * s.rows();
+  s.images = static_cast<unsigned char*>(context.allocate(
+      rows * s.stages * Scheme::kStageK * Scheme::kPlanes * sizeof(typename Scheme::Element)));
+  if constexpr (Scheme::kScaling != Scaling::none) {
+    s.unscale = static_cast<float*>(context.allocate(rows * sizeof(float)));
+    s.scaled = static_cast<uint32_t*>(context.allocate(rows / kRowGroup * sizeof(uint32_t)));
+  }
+  return s;
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET::planes

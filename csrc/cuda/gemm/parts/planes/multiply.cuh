@@ -1,0 +1,155 @@
+// The consumers' main loops: how the stages of a tile become its sums. A loop waits for a stage, issues all
+// its products, waits for those of the stage before and gives that one's slots back, so that the tensor cores
+// always have a stage of work ahead of them.
+#pragma once
+
+#include "cuda/gemm/parts/planes/shape.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET::planes {
+
+// All products of a list, in order, from these slots of the rings.
+template <class S, Product... products>
+__device__ __forceinline__ void multiply_all(Products<products...>, const Operands<S>& operands,
+                                             typename S::Acc (&sum)[S::kSums], const int (&slot)[S::kRings],
+                                             bool accumulate) {
+  ((operands.template multiply<products>(sum, slot[S::ring_of(products.a)], slot[S::ring_of(products.b)],
+                                         accumulate),
+    accumulate = true),
+   ...);
+}
+
+// Sums of short chunks of k, each added to the tile's sums in registers: for schemes whose products are
+// rounded. Ring 0 has plane 0, ring 1 the others.
+template <class S>
+class PromotingLoop {
+  using Scheme = typename S::Scheme;
+
+ public:
+  __device__ __forceinline__ PromotingLoop(typename S::Shared& shared, int warp, const int& chunk)
+      : shared_(shared),
+        operands_(shared, warp / 4),
+        chunk_(chunk),
+        ahead_(Scheme::kStagger * (warp / 4)),
+        leader_(threadIdx.x % 32 == 0) {}
+
+  // sum = the product of `stages` stages.
+  __device__ __forceinline__ void multiply(float (&sum)[S::kSums], int stages) {
+    float chunk[S::kSums];
+    FASTGEMM_UNROLL
+    for (int i = 0; i < S::kSums; ++i) sum[i] = 0;
+    int count = min(max(chunk_ - ahead_, 1), stages);
+    while (true) {
+      multiply_chunk(chunk, count);
+      FASTGEMM_UNROLL
+      for (int i = 0; i < S::kSums; ++i) sum[i] += chunk[i];
+      stages -= count;
+      if (stages <= 0) return;
+      count = min(chunk_, stages);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void multiply_chunk(float (&chunk)[S::kSums], int stages) {
+    static_assert(S::slots(0) >= Scheme::kMostChunk + Scheme::kStagger,
+                  "plane 0 of a chunk stays until its end");
+    constexpr bool kSameUnit = Scheme::kSmallUnit == 1.f;
+    FASTGEMM_NO_UNROLL
+    for (int i = 0; i < stages; ++i) {
+      wait_phase(plane0_.full(shared_), plane0_.phase);
+      wait_phase(others_.full(shared_), others_.phase);
+      wgmma_fence(chunk);
+      multiply_all<S>(typename Scheme::Small{}, operands_, chunk, {plane0_.slot, others_.slot}, i > 0);
+      wgmma_commit();
+      wgmma_wait<1>();
+      if (leader_ && i > 0) arrive(others_.empty_before(shared_));
+      plane0_.advance(), others_.advance();
+    }
+    if constexpr (!kSameUnit) {
+      wgmma_wait<0>(chunk);
+      FASTGEMM_UNROLL
+      for (int i = 0; i < S::kSums; ++i) chunk[i] *= Scheme::kSmallUnit;
+    }
+    RingPosition<S, 0> again = plane0_.back(stages);
+    FASTGEMM_NO_UNROLL
+    for (int i = 0; i < stages; ++i) {
+      wgmma_fence(chunk);
+      multiply_all<S>(Products<Product{0, 0}>{}, operands_, chunk, {again.slot, 0}, true);
+      wgmma_commit();
+      wgmma_wait<1>();
+      if (leader_) arrive(i == 0 ? others_.empty_before(shared_) : again.empty_before(shared_));
+      again.advance();
+    }
+    wgmma_wait<0>(chunk);
+    if (leader_) arrive(again.empty_before(shared_));
+  }
+
+  typename S::Shared& shared_;
+  Operands<S> operands_;
+  const int& chunk_;  // stages
+  int ahead_;         // stages that a tile's first chunk has less
+  bool leader_;       // of the warp: arrives for it
+  RingPosition<S, 0> plane0_;
+  RingPosition<S, 1> others_;
+};
+
+// Two sweeps over k with two sums, exact modulo 2^32: Int8x10.
+template <class S>
+class SweepingLoop {
+  using Scheme = typename S::Scheme;
+  using Sums = uint32_t[S::kSums];
+
+ public:
+  __device__ __forceinline__ SweepingLoop(typename S::Shared& shared, int warp, int /*chunk*/)
+      : shared_(shared), operands_(shared, warp / 4), leader_(threadIdx.x % 32 == 0) {}
+
+  // sum = the product of `stages` stages.
+  __device__ __forceinline__ void multiply(Sums& sum, int stages) {
+    Sums other;
+    sweep(
+        sum, other, stages,
+        [&](const int(&slot)[S::kRings], int i) {
+          multiply_all<S>(typename Scheme::S3{}, operands_, sum, slot, i > 0);
+          multiply_all<S>(typename Scheme::S2{}, operands_, other, slot, i > 0);
+        },
+        plane0_, plane1_, plane2_, plane3_);
+    FASTGEMM_UNROLL
+    for (int i = 0; i < S::kSums; ++i) sum[i] = ((sum[i] << 8) + other[i]) << 8;
+    sweep(
+        sum, other, stages,
+        [&](const int(&slot)[S::kRings], int i) {
+          multiply_all<S>(typename Scheme::S1{}, operands_, sum, slot, true);
+          multiply_all<S>(typename Scheme::S0{}, operands_, other, slot, i > 0);
+        },
+        plane0_, plane1_);
+    FASTGEMM_UNROLL
+    for (int i = 0; i < S::kSums; ++i) sum[i] = (sum[i] << 8) + other[i];
+  }
+
+ private:
+  template <class Issue, class... Positions>
+  __device__ __forceinline__ void sweep(Sums& sum, Sums& other, int stages, const Issue& issue,
+                                        Positions&... rings) {
+    FASTGEMM_NO_UNROLL
+    for (int i = 0; i < stages; ++i) {
+      (wait_phase(rings.full(shared_), rings.phase), ...);
+      wgmma_fence(sum, other);
+      issue({plane0_.slot, plane1_.slot, plane2_.slot, plane3_.slot}, i);
+      wgmma_commit();
+      wgmma_wait<1>();
+      if (leader_ && i > 0) (arrive(rings.empty_before(shared_)), ...);
+      (rings.advance(), ...);
+    }
+    wgmma_wait<0>(sum, other);
+    if (leader_) (arrive(rings.empty_before(shared_)), ...);
+  }
+
+  typename S::Shared& shared_;
+  Operands<S> operands_;
+  bool leader_;
+  RingPosition<S, 0> plane0_;
+  RingPosition<S, 1> plane1_;
+  RingPosition<S, 2> plane2_;
+  RingPosition<S, 3> plane3_;
+};
+
+}  // namespace fastgemm::FASTGEMM_TARGET::planes

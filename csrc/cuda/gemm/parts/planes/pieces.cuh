@@ -1,0 +1,112 @@
+// How a product whose planes would take too much memory is divided: into panels of C, computed one after the
+// other in the same workspace.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "core/budget.h"
+#include "cuda/gemm/parts/planes/plan.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET::planes {
+
+// Whether the planes of A and of B are made for a panel, or are still those of the panel before.
+struct Made {
+  bool a, b;
+};
+
+// One operand's planes stay for as many panels as the other one has, which come one after the other: at
+// 16384 all of A (1.6 GB) and a quarter of B at a time, nothing is packed twice.
+struct Panels {
+  bool a_is_outer;
+  Split outer, inner;  // tiles
+
+  // Stages of k whose planes exist at a time, at least.
+  template <class S, class T>
+  static int64_t stages(const Gemm<T>& g) {
+    const Plan plan = Plan::of<S>(g, 1);
+    return plan.stages(0);
+  }
+  // Of the planes of all of m and n.
+  template <class S, class T>
+  static int64_t bytes(const Gemm<T>& g) {
+    return (ceil_div(g.m, S::kM) * S::kImageA + ceil_div(g.n, S::kN) * S::kImageB) * stages<S>(g);
+  }
+  template <class S, class T>
+  static Panels of(const Gemm<T>& g, int batch) {
+    const int64_t tiles_m = ceil_div(g.m, S::kM), tiles_n = ceil_div(g.n, S::kN);
+    const int64_t a = S::kImageA * stages<S>(g), b = S::kImageB * stages<S>(g);  // bytes of a tile's planes
+    const bool a_is_outer = tiles_m * a <= tiles_n * b;
+    const int64_t outer_tiles = a_is_outer ? tiles_m : tiles_n, inner_tiles = a_is_outer ? tiles_n : tiles_m;
+    const int64_t room = most_plane_bytes();
+    if (batch > 1 || bytes<S>(g) <= room) return {a_is_outer, {outer_tiles, 1}, {inner_tiles, 1}};
+    const int64_t outer = a_is_outer ? a : b, inner = a_is_outer ? b : a;
+    const auto parts = [](int64_t tiles, int64_t most) {
+      return int(ceil_div(tiles, std::max(most, int64_t{1})));
+    };
+    Panels p{a_is_outer, {outer_tiles, 1}, {inner_tiles, 1}};
+    p.outer.parts = parts(outer_tiles, std::min(room / 8 * 7, room - inner) / outer);
+    p.inner.parts = parts(inner_tiles, (room - p.outer.length(0) * outer) / inner);
+    return p;
+  }
+
+  Made made(int j) const { return {!a_is_outer || j == 0, a_is_outer || j == 0}; }
+
+  template <class S, class T>
+  Gemm<T> at(const Gemm<T>& all, int i, int j) const {
+    const int of_m = a_is_outer ? i : j, of_n = a_is_outer ? j : i;
+    const Split &m = a_is_outer ? outer : inner, &n = a_is_outer ? inner : outer;
+    const int64_t row = m.begin(of_m) * S::kM, column = n.begin(of_n) * S::kN;
+    Gemm<T> g = all;
+    g.m = std::min(all.m - row, m.length(of_m) * S::kM),
+    g.n = std::min(all.n - column, n.length(of_n) * S::kN);
+    g.a.data += row * all.a.row_stride, g.b.data += column * all.b.col_stride;
+    Result<T>& r = g.result;
+    r.out = static_cast<char*>(r.out) + (row * r.row_stride + column) * r.out_bytes();
+    r.c = static_cast<const char*>(r.c) + (row * r.c_row_stride + column * r.c_col_stride) * r.out_bytes();
+    return g;
+  }
+};
+
+// Workspace that panels and pieces of a batch use one after the other: allocations after begin_again() are
+// those before it, in the same order, as long as none is larger.
+class ReusedWorkspace : public Context {
+ public:
+  explicit ReusedWorkspace(Context& owner) : owner_(owner) {}
+  void begin_again() { next_ = 0, ++begun_; }
+
+  void* stream() const override { return owner_.stream(); }
+  void* allocate(size_t bytes) override {
+    if (next_ == blocks_.size()) blocks_.push_back({});
+    Block& block = blocks_[next_++];
+    if (block.bytes < bytes) block = {more(bytes), bytes};
+    return block.data;
+  }
+  void torch_gemm(const GemmProblem& p) override { owner_.torch_gemm(p); }
+  void torch_transpose(const TransposeProblem& p) override { owner_.torch_transpose(p); }
+
+ private:
+  struct Block {
+    void* data;
+    size_t bytes;
+  };
+
+  // Once a part of the result is written no other kernel may begin anew: out may be the c that is added.
+  void* more(size_t bytes) {
+    try {
+      return owner_.allocate(bytes);
+    } catch (const OutOfWorkspace& refusal) {
+      if (begun_ <= 1) throw;
+      throw std::runtime_error("fastgemm: out of memory: " + std::string(refusal.what()) +
+                               "; a part of the result is written");
+    }
+  }
+
+  Context& owner_;
+  std::vector<Block> blocks_;
+  size_t next_ = 0;
+  int begun_ = 0;
+};
+
+}  // namespace fastgemm::FASTGEMM_TARGET::planes

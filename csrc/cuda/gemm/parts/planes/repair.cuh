@@ -1,0 +1,72 @@
+// What the tensor cores could not compute as IEEE arithmetic does. Infinities and NaN, values that round to
+// infinity in a plane, sums that overflow, and rows of too large a range (scale_of() in scheme.cuh) all leave
+// sums that are not finite; the strips that have any are computed again here, from the operands as they came,
+// with fused multiply-adds. Without any, the blocks read their part of the flags and end: no host is asked.
+#pragma once
+
+#include "cuda/gemm/parts/planes/store.cuh"
+#include "cuda/gemm/parts/wgmma_schedule.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET::planes {
+
+// A thread has a column of the strip (16, kN).
+template <class S>
+__device__ __forceinline__ void repair_strip(const Gemm<float>& all, const TilePlace<S>& place,
+                                             int first_row) {
+  constexpr int kK = 32;
+  FASTGEMM_SHARED float a[kK][kStripRows];  // of A, transposed
+  const Gemm<float> g = all.at_batch(place.batch);
+  const int64_t column = place.column + int(threadIdx.x);
+  float sum[kStripRows] = {};
+  for (int64_t first = 0; first < g.k; first += kK) {
+    const int count = int(min(g.k - first, int64_t{kK}));
+    for (int i = int(threadIdx.x); i < kK * kStripRows; i += S::kN) {
+      const int64_t row = first_row + i % kStripRows, k = first + i / kStripRows;
+      a[i / kStripRows][i % kStripRows] = row < g.m && k < g.k ? *g.a.at(row, k) : 0.f;
+    }
+    __syncthreads();
+    if (column < g.n) {
+      float part[kStripRows] = {};
+      for (int k = 0; k < count; ++k) {
+        const float b = *g.b.at(first + k, column);
+        FASTGEMM_UNROLL
+        for (int i = 0; i < kStripRows; ++i) part[i] = multiply_add(a[k][i], b, part[i]);
+      }
+      FASTGEMM_UNROLL
+      for (int i = 0; i < kStripRows; ++i) sum[i] += part[i];
+    }
+    __syncthreads();
+  }
+  if (column >= g.n) return;
+  FASTGEMM_UNROLL
+  for (int i = 0; i < kStripRows; ++i)
+    if (first_row + i < g.m) g.result.store(first_row + i, column, sum[i]);
+}
+
+template <class S>
+__global__ void __launch_bounds__(S::kN, 2)
+    repair_kernel(const __grid_constant__ Gemm<float> g, const __grid_constant__ Schedule<float> schedule,
+                  const uint32_t* unfinished /* [segment][strip] */, int64_t strips, int segments) {
+  wait_for_kernel_before();
+  FASTGEMM_SHARED uint32_t found[S::kN / 32];
+  for (int64_t first = blockIdx.x; first < strips; first += int64_t(gridDim.x) * S::kN) {
+    const int64_t mine = first + int64_t(threadIdx.x) * gridDim.x;
+    bool is_unfinished = false;
+    for (int i = 0; i < segments; ++i) is_unfinished |= mine < strips && unfinished[i * strips + mine] != 0;
+    const uint32_t votes = __ballot_sync(0xffffffffu, is_unfinished);
+    if (threadIdx.x % 32 == 0) found[threadIdx.x / 32] = votes;
+    __syncthreads();
+    for (int i = 0; i < S::kN; ++i) {
+      const uint32_t bits = found[i / 32];
+      if (bits == 0) i |= 31;
+      if (!(bits >> i % 32 & 1)) continue;
+      const int64_t strip = first + int64_t(i) * gridDim.x;
+      const TilePlace<S> place(int(strip / S::kConsumerWarps), schedule);
+      const int row = place.row + int(strip % S::kConsumerWarps) * kStripRows;
+      if (row < g.m) repair_strip<S>(g, place, row);
+    }
+    __syncthreads();
+  }
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET::planes

@@ -1,0 +1,130 @@
+// The main kernel's block tile, its rings in shared memory, and where in them a plane lies.
+#pragma once
+
+#include <iterator>
+
+#include "cuda/device/tma.cuh"
+#include "cuda/device/wgmma.cuh"
+#include "cuda/gemm/parts/planes/scheme.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET::planes {
+
+// The consumers' main loops (multiply.cuh).
+template <class S>
+class PromotingLoop;
+template <class S>
+class SweepingLoop;
+
+// Block tile (kM, kN), 64 rows of it a consumer warpgroup. Where sums are promoted, wide tiles have 192
+// columns: the most of which all sums and those of a chunk fit in registers. With the 128 of narrow ones
+// shared memory limits, because the copies into it count as well; they are for products that have wide tiles
+// for few multiprocessors.
+template <class Scheme_, int N>
+struct Shape {
+  using Scheme = Scheme_;
+  using Operand = typename Scheme::Operand;
+  using Element = typename Scheme::Element;
+  using Acc = Accumulator<Element>;
+  static constexpr int kM = 128, kN = N;
+  static_assert(kN == Scheme::kWideN || kN == 128);
+  static constexpr int kConsumers = kM / 64, kConsumerWarps = 4 * kConsumers;  // warpgroups
+  static constexpr int kConsumerThreads = 128 * kConsumers, kThreads = kConsumerThreads + 128;
+  static constexpr int kSums = kN / 2;  // of a consumer thread
+  using ConsumerLoop =
+      std::conditional_t<Scheme::kLoop == Loop::promoting, PromotingLoop<Shape>, SweepingLoop<Shape>>;
+
+  // A stage of one plane, and of all.
+  static constexpr int kPlaneA = kM * Scheme::kStageK * int(sizeof(Element));
+  static constexpr int kPlaneB = kN * Scheme::kStageK * int(sizeof(Element));
+  static constexpr int kImageA = Scheme::kPlanes * kPlaneA, kImageB = Scheme::kPlanes * kPlaneB;
+  static constexpr int kSteps = Scheme::kStageK * int(sizeof(Element)) / 32;  // instructions along k
+
+  // Slot of a ring: its planes of A, then those of B. The rings lie one behind the other.
+  static constexpr int kRings = int(std::size(Scheme::kRings));
+  static_assert(kRings <= 4, "each has a warp of the producers' warpgroup");
+  __host__ __device__ static constexpr int slots(int ring) {
+    return kN == Scheme::kWideN ? Scheme::kRings[ring].slots : Scheme::kRings[ring].narrow_slots;
+  }
+  static constexpr int kSlotUnit = kPlaneA + kPlaneB;  // bytes a plane
+  template <int ring>
+  static constexpr int kSlotBytes = Scheme::kRings[ring].planes * kSlotUnit;
+  __host__ __device__ static constexpr int first_slot(int ring) {
+    int first = 0;
+    for (int r = 0; r < ring; ++r) first += slots(r);
+    return first;
+  }
+  __host__ __device__ static constexpr int ring_begin(int ring) {
+    int bytes = 0;
+    for (int r = 0; r < ring; ++r) bytes += slots(r) * Scheme::kRings[r].planes * kSlotUnit;
+    return bytes;
+  }
+  __host__ __device__ static constexpr int ring_of(int plane) {
+    int ring = 0;
+    while (plane >= Scheme::kRings[ring].first_plane + Scheme::kRings[ring].planes) ++ring;
+    return ring;
+  }
+  static constexpr int kSlots = first_slot(kRings);
+
+  struct alignas(1024) Shared {
+    unsigned char slots[ring_begin(kRings)];
+    Barrier full[kSlots], empty[kSlots];
+  };
+  static_assert(sizeof(Shared) <= 227 << 10);
+};
+
+// Where a producer or a consumer is in one ring; the phase flips at each turn.
+template <class S, int ring>
+struct RingPosition {
+  static constexpr int kSlots = S::slots(ring);
+  int slot = 0;
+  uint32_t phase = 0;
+
+  __device__ __forceinline__ void advance() {
+    if (++slot == kSlots) slot = 0, phase ^= 1;
+  }
+  // The slot of `count` stages before, at most kSlots.
+  __device__ __forceinline__ RingPosition back(int count) const {
+    return {slot >= count ? slot - count : slot - count + kSlots};
+  }
+  __device__ __forceinline__ Barrier* full(typename S::Shared& shared) const {
+    return &shared.full[S::first_slot(ring) + slot];
+  }
+  __device__ __forceinline__ Barrier* empty(typename S::Shared& shared) const {
+    return &shared.empty[S::first_slot(ring) + slot];
+  }
+  __device__ __forceinline__ Barrier* empty_before(typename S::Shared& shared) const {
+    return &shared.empty[S::first_slot(ring) + (slot == 0 ? kSlots : slot) - 1];
+  }
+  __device__ __forceinline__ unsigned char* bytes(typename S::Shared& shared) const {
+    return shared.slots + S::ring_begin(ring) + slot * S::template kSlotBytes<ring>;
+  }
+};
+
+// The operands of all products: descriptors of the first plane in the first slot of the first ring.
+template <class S>
+struct Operands {
+  MatrixDescriptor a, b;
+
+  __device__ __forceinline__ Operands(const typename S::Shared& shared, int warpgroup)
+      : a(box_descriptor<Major::k, Swizzle::none>(shared.slots + warpgroup * (64 * 16), S::kM)),
+        b(box_descriptor<Major::k, Swizzle::none>(shared.slots, S::kN)) {}
+
+  // sum (64, kN) += a stage of one plane of A times one of B, from these slots of their rings.
+  template <Product p>
+  __device__ __forceinline__ void multiply(typename S::Acc (&sum)[S::kSums], int slot_a, int slot_b,
+                                           bool accumulate) const {
+    constexpr int kRingA = S::ring_of(p.a), kRingB = S::ring_of(p.b);
+    constexpr Ring kA = S::Scheme::kRings[kRingA], kB = S::Scheme::kRings[kRingB];
+    constexpr int kFromA = S::ring_begin(kRingA) + (p.a - kA.first_plane) * S::kPlaneA;
+    constexpr int kFromB =
+        S::ring_begin(kRingB) + kB.planes * S::kPlaneA + (p.b - kB.first_plane) * S::kPlaneB;
+    const MatrixDescriptor from_a = a.at(kFromA + slot_a * S::template kSlotBytes<kRingA>);
+    const MatrixDescriptor from_b = b.at(kFromB + slot_b * S::template kSlotBytes<kRingB>);
+    FASTGEMM_UNROLL
+    for (int i = 0; i < S::kSteps; ++i)
+      wgmma<typename S::Element>(sum, from_a.at(box_step<Major::k, Swizzle::none>(S::kM, i)),
+                                 from_b.at(box_step<Major::k, Swizzle::none>(S::kN, i)), accumulate || i > 0);
+  }
+};
+
+}  // namespace fastgemm::FASTGEMM_TARGET::planes

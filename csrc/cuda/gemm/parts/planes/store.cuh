@@ -1,0 +1,156 @@
+// From a consumer's sums to C: plain stores, 64 bytes of a row by four lanes. The shared memory that boxes
+// need would cost the rings slots.
+#pragma once
+
+#include "cuda/device/vector.cuh"
+#include "cuda/gemm/parts/planes/cut.cuh"
+#include "cuda/gemm/parts/planes/shape.cuh"
+#include "cuda/gemm/parts/wgmma_schedule.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET::planes {
+
+// Strips (16, kN): what one warp has of a tile. Strip tile * kConsumerWarps + warp.
+inline constexpr int kStripRows = 16;
+
+// What sums must be multiplied by where rows or columns were scaled.
+struct Unscale {
+  const float *a, *b;                   // [matrix][row]
+  const uint32_t *scaled_a, *scaled_b;  // [matrix][row / kRowGroup]
+};
+
+// The stages of k that a launch sums.
+struct Segment {
+  int first, all;
+  bool is_last;
+};
+
+template <class S>
+struct Arguments {
+  Result<typename S::Operand> result;
+  int m, n;
+  int neighbours;              // of C that can be stored at once: 4, 2 or 1
+  int batch_a, batch_b;        // 0 where the batch shares the operand
+  const unsigned char *a, *b;  // images
+  Schedule<typename S::Acc> schedule;
+  Unscale unscale;
+  Segment segment;
+  int chunk;             // stages of which the tensor cores make sums (multiply.cuh)
+  uint32_t* progress;    // [block] (pace.cuh)
+  uint32_t* unfinished;  // [strip]: 1 where sums are not finite, and C was not written
+};
+
+// A lane has columns 2 (lane % 4) + 8 i + {0, 1} of rows lane / 4 and lane / 4 + 8 of its warp's strip.
+
+// A warp's strip in the arrays of Unscale.
+template <class S>
+struct ScalePlace {
+  int64_t row, column;
+
+  __device__ __forceinline__ ScalePlace(const Arguments<S>& g, const TilePlace<S>& tile, int warp)
+      : row(int64_t(tile.batch * g.batch_a) * g.schedule.tiles_m * S::kM + tile.row + kStripRows * warp),
+        column(int64_t(tile.batch * g.batch_b) * g.schedule.tiles_n * S::kN + tile.column) {}
+};
+
+// Whether the lane's share of the strip's rows and columns was scaled. To be loaded before the sums are made,
+// so that nobody waits for it after.
+template <class S>
+__device__ __forceinline__ uint32_t load_scaled(const Arguments<S>& g, int tile, int warp) {
+  constexpr int kGroupsB = S::kN / kRowGroup, kGroupsA = kStripRows / kRowGroup;
+  static_assert(kGroupsA + kGroupsB <= 32);
+  const ScalePlace<S> at(g, TilePlace<S>(tile, g.schedule), warp);
+  const int lane = int(threadIdx.x) % 32;
+  if (lane < kGroupsB) return g.unscale.scaled_b[at.column / kRowGroup + lane];
+  if (lane < kGroupsB + kGroupsA) return g.unscale.scaled_a[at.row / kRowGroup + lane - kGroupsB];
+  return 0;
+}
+
+template <class S>
+__device__ __forceinline__ void unscale_strip(const Arguments<S>& g, float (&sum)[S::kSums],
+                                              const TilePlace<S>& tile, int warp) {
+  const ScalePlace<S> at(g, tile, warp);
+  const int lane = fresh_lane();
+  const float* const rows = g.unscale.a + at.row + lane / 4;
+  const float* const columns = g.unscale.b + at.column + lane % 4 * 2;
+  FASTGEMM_UNROLL
+  for (int i = 0; i < S::kSums; ++i) sum[i] = sum[i] * rows[i / 2 % 2 * 8] * columns[i / 4 * 8 + i % 2];
+}
+
+template <int R>
+__device__ __forceinline__ bool all_finite(const float (&sum)[R]) {
+  float zero[4] = {};
+  FASTGEMM_UNROLL
+  for (int i = 0; i < R; ++i) zero[i % 4] = multiply_add(0.f, sum[i], zero[i % 4]);
+  return zero[0] + zero[1] + (zero[2] + zero[3]) == 0;
+}
+
+// Four neighbours a lane, 64 bytes of a row by four lanes: of each two groups of 8 columns the even lanes get
+// the first, the odd ones the second, from each other.
+template <class S>
+__device__ __forceinline__ void store_fours(const Result<typename S::Operand>& result,
+                                            const typename S::Acc (&sum)[S::kSums], typename S::Operand* to) {
+  using Out = typename S::Operand;
+  const int lane = fresh_lane();
+  const bool odd = lane % 2 != 0;
+  to += lane % 4 / 2 * 4 + (odd ? 8 : 0);
+  FASTGEMM_UNROLL
+  for (int i = 0; i < S::kSums; i += 8) {
+    __syncwarp();  // keeps the compiler from exchanging all of them first, which takes too many registers
+    FASTGEMM_UNROLL
+    for (int j = i; j < i + 4; j += 2) {
+      typename S::Acc own[2], other[2];
+      FASTGEMM_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        own[e] = result.alpha * (odd ? sum[j + e + 4] : sum[j + e]);
+        other[e] = result.alpha * __shfl_xor_sync(0xffffffffu, odd ? sum[j + e] : sum[j + e + 4], 1);
+      }
+      store_vector(
+          to + j % 4 / 2 * 8 * result.row_stride + i / 4 * 8,
+          Vector<Out, 4>{{narrow<Out>(odd ? other[0] : own[0]), narrow<Out>(odd ? other[1] : own[1]),
+                          narrow<Out>(odd ? own[0] : other[0]), narrow<Out>(odd ? own[1] : other[1])}});
+    }
+  }
+}
+
+template <class S>
+__device__ __forceinline__ void store_strip(const Arguments<S>& g, const typename S::Acc (&sum)[S::kSums],
+                                            const TilePlace<S>& tile, int warp) {
+  using Out = typename S::Operand;
+  Result<Out> result = g.result;
+  result.out = static_cast<Out*>(result.out) + tile.batch * result.batch_stride;
+  result.c = static_cast<const Out*>(result.c) + tile.batch * result.c_batch_stride;
+  const int lane = fresh_lane();
+  const int row = tile.row + kStripRows * warp + lane / 4, column = tile.column + lane % 4 * 2;
+  const bool inside = tile.row + S::kM <= g.m && tile.column + S::kN <= g.n;
+  if (g.neighbours > 1 && inside && result.beta == typename S::Acc(0)) {
+    Out* const to = static_cast<Out*>(result.out) + row * result.row_stride + tile.column;
+    if (g.neighbours == 4) return store_fours<S>(result, sum, to);
+    FASTGEMM_UNROLL
+    for (int i = 0; i < S::kSums; i += 2)
+      store_vector(
+          to + i / 2 % 2 * 8 * result.row_stride + lane % 4 * 2 + i / 4 * 8,
+          Vector<Out, 2>{{narrow<Out>(result.alpha * sum[i]), narrow<Out>(result.alpha * sum[i + 1])}});
+    return;
+  }
+  FASTGEMM_UNROLL
+  for (int i = 0; i < S::kSums; ++i) {
+    const int at_row = row + i / 2 % 2 * 8, at_column = column + i / 4 * 8 + i % 2;
+    if (at_row < g.m && at_column < g.n) result.store(at_row, at_column, sum[i]);
+  }
+}
+
+// A sum that is not finite may be what the planes made of an infinity (Inf - Inf), or of a value that only
+// overflows with the products in this order. All of the strip is then left to repair_kernel (repair.cuh).
+template <class S>
+__device__ __forceinline__ void finish_strip(const Arguments<S>& g, typename S::Acc (&sum)[S::kSums],
+                                             int tile, int warp, uint32_t scaled) {
+  const TilePlace<S> place(tile, g.schedule);
+  if constexpr (S::Scheme::kLoop == Loop::promoting) {
+    if (__any_sync(0xffffffffu, scaled != 0)) unscale_strip(g, sum, place, warp);
+    const bool unfinished = __any_sync(0xffffffffu, !all_finite(sum));
+    if (fresh_lane() == 0) g.unfinished[int64_t(tile) * S::kConsumerWarps + warp] = unfinished;
+    if (unfinished && g.segment.is_last) return;
+  }
+  store_strip(g, sum, place, warp);
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET::planes

@@ -1,0 +1,140 @@
+// What every GEMM kernel is given, and the dispatch from a GemmProblem to a kernel's element type.
+#pragma once
+
+#include <algorithm>
+
+#include "cuda/device/dispatch.cuh"
+#include "cuda/device/launch.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+
+// One matrix of a batch, read in place. One of the strides is 1, unless the matrix is a single row or column.
+template <class T>
+struct Operand {
+  const T* data;
+  int64_t row_stride, col_stride, batch_stride;
+
+  __device__ __forceinline__ const T* at(int64_t row, int64_t col) const {
+    return data + row * row_stride + col * col_stride;
+  }
+};
+
+// out = alpha * sum + beta * c, rounded once. Rows of out are contiguous (run_gemm sees to it). For 16-bit
+// operands `wide` says that c and out are float32.
+template <class T>
+struct Result {
+  using Acc = Accumulator<T>;
+  using Narrow = std::conditional_t<std::is_same_v<Acc, uint32_t>, int32_t, T>;
+  static constexpr bool kMayBeWide = sizeof(T) == 2;
+
+  void* out;
+  int64_t row_stride, batch_stride;
+  const void* c;  // read only where beta != 0
+  int64_t c_row_stride, c_col_stride, c_batch_stride;
+  Acc alpha, beta;
+  bool wide;
+
+  // alpha * sum + beta * c, and its rounding into memory.
+  template <class Out>
+  __device__ __forceinline__ Acc blend(int64_t row, int64_t col, Acc sum) const {
+    Acc value = alpha * sum;
+    if (beta != Acc(0))
+      value += beta * widen(static_cast<const Out*>(c)[row * c_row_stride + col * c_col_stride]);
+    return value;
+  }
+  template <class Out>
+  __device__ __forceinline__ void put(int64_t row, int64_t col, Acc value) const {
+    static_cast<Out*>(out)[row * row_stride + col] = narrow<Out>(value);
+  }
+  template <class Out>
+  __device__ __forceinline__ void store_as(int64_t row, int64_t col, Acc sum) const {
+    put<Out>(row, col, blend<Out>(row, col, sum));
+  }
+  __device__ __forceinline__ void store(int64_t row, int64_t col, Acc sum) const {
+    if constexpr (kMayBeWide) {
+      if (wide) return store_as<float>(row, col, sum);
+    }
+    store_as<Narrow>(row, col, sum);
+  }
+  __host__ __device__ __forceinline__ int out_bytes() const {
+    return kMayBeWide && wide ? 4 : int(sizeof(Narrow));
+  }
+};
+
+// An operand by its two sides: element (s, k) lies at data + s * side_stride + k * k_stride, s being m of A
+// or n of B. What holds for one operand then holds for the other.
+template <class T>
+struct Side {
+  const T* data;
+  int64_t side, k, side_stride, k_stride, batch_stride;
+};
+
+// The problem as kernels get it. blockIdx.z counts the matrices of the batch; at_batch() points at one.
+template <class T>
+struct Gemm {
+  using Acc = Accumulator<T>;
+  int64_t m, n, k;
+  Operand<T> a, b;
+  Result<T> result;
+
+  Side<T> side_a() const { return {a.data, m, k, a.row_stride, a.col_stride, a.batch_stride}; }
+  Side<T> side_b() const { return {b.data, n, k, b.col_stride, b.row_stride, b.batch_stride}; }
+
+  __host__ __device__ __forceinline__ Gemm at_batch(int64_t index) const {
+    Gemm g = *this;
+    g.a.data += index * a.batch_stride;
+    g.b.data += index * b.batch_stride;
+    g.result.out = static_cast<char*>(result.out) + index * result.batch_stride * result.out_bytes();
+    g.result.c = static_cast<const char*>(result.c) + index * result.c_batch_stride * result.out_bytes();
+    return g;
+  }
+};
+
+template <class T>
+Gemm<T> gemm_of(const GemmProblem& p) {
+  using Acc = Accumulator<T>;
+  Gemm<T> g;
+  g.m = p.m, g.n = p.n, g.k = p.k;
+  g.a = {static_cast<const T*>(p.a.data), p.a.row_stride, p.a.col_stride, p.a.batch_stride};
+  g.b = {static_cast<const T*>(p.b.data), p.b.row_stride, p.b.col_stride, p.b.batch_stride};
+  g.result = {p.out.data,
+              p.out.row_stride,
+              p.out.batch_stride,
+              p.c.data,
+              p.c.row_stride,
+              p.c.col_stride,
+              p.c.batch_stride,
+              scalar_of<Acc>(p.alpha),
+              scalar_of<Acc>(p.beta),
+              p.out_type == DType::f32 && sizeof(T) == 2};
+  return g;
+}
+
+// out = beta * c, which is all that a product with k = 0 is.
+template <class T>
+void scale_c(const Gemm<T>&, int batch, Context&);
+
+// What lies between the table and every kernel, which is instantiated for element types T: empty results and
+// k = 0 are done with here, a C in columns is computed as its transpose, and a batch larger than gridDim.z
+// may be comes in pieces. launch(const Gemm<T>&, int batch) launches the kernel for `batch` matrices.
+template <class... T, class Launch>
+void run_gemm(const GemmProblem& problem, Context& context, Launch&& launch) {
+  if (problem.batch <= 0 || problem.m <= 0 || problem.n <= 0) return;
+  const bool in_rows = problem.out.col_stride == 1 || problem.n == 1;
+  const GemmProblem p = in_rows ? problem : problem.transposed();
+  with_element<T...>(p.type, [&]<class Element>() {
+    constexpr int64_t kMostBlocksZ = 65535;
+    const Gemm<Element> all = gemm_of<Element>(p);
+    for (int64_t first = 0; first < p.batch; first += kMostBlocksZ) {
+      const Gemm<Element> g = all.at_batch(first);
+      const int batch = int(std::min(kMostBlocksZ, p.batch - first));
+      g.k > 0 ? launch(g, batch) : scale_c(g, batch, context);
+    }
+  });
+}
+template <class Launch>
+void run_every_type(const GemmProblem& problem, Context& context, Launch&& launch) {
+  run_gemm<double, float, Half, BFloat16, int8_t, int32_t>(problem, context, launch);
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET

@@ -1,0 +1,74 @@
+// What the tiled rungs share: the grid of block tiles over C, the places of the threads, and a cooperative
+// copy of an operand's tile into shared memory. Shared tiles hold accumulators: an element is widened once,
+// on its way in, and not again by each thread that reads it, so the inner loop is the same for every element
+// type.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+#include "cuda/gemm/parts/problem.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+
+// Block tiles are numbered along the rows of C in blockIdx.x, which counts to 2^31 - 1 (y ends at 65535).
+struct TileGrid {
+  dim3 grid;
+  unsigned tiles_n;  // in a row of C
+};
+
+inline TileGrid tile_grid(int64_t m, int64_t n, int bm, int bn, int batch) {
+  const int64_t tiles_n = ceil_div(n, bn), tiles = ceil_div(m, bm) * tiles_n;
+  if (tiles > INT32_MAX)
+    throw std::length_error("fastgemm: a result of " + std::to_string(m) + " x " + std::to_string(n) +
+                            " takes " + std::to_string(tiles) + " blocks, more than a grid has");
+  return {dim3(unsigned(tiles), 1, unsigned(batch)), unsigned(tiles_n)};
+}
+
+// The first row and column of this block's tile of C.
+struct BlockTile {
+  int64_t row, col;
+};
+
+template <int BM, int BN>
+__device__ __forceinline__ BlockTile block_tile(unsigned tiles_n) {
+  return {int64_t(blockIdx.x / tiles_n) * BM, int64_t(blockIdx.x % tiles_n) * BN};
+}
+
+// 256 threads as 16 x 16, a warp being 4 x 8 of them: eight lanes side by side fill a 32-byte sector of C
+// with 4-byte results, and a warp reads 4 + 8 values of the tiles, where 1 x 32 lanes would read 1 + 32.
+struct ThreadPlace {
+  int m, n;
+};
+
+__device__ __forceinline__ ThreadPlace thread_place() {
+  const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
+  return {warp / 2 * 4 + lane / 8, warp % 2 * 8 + lane % 8};
+}
+
+// How many of `tile` positions that begin at `first` lie below `extent`.
+__device__ __forceinline__ int inside(int64_t extent, int64_t first, int tile) {
+  return int(min(extent - first, int64_t(tile)));
+}
+
+// Copies the tile of `from` at (first_row, first_col) to shared memory: element (i, j) to tile[i * PITCH +
+// j], zero where it lies outside rows x cols. Consecutive threads walk along the direction that is contiguous
+// in memory, whichever it is, so that every layout is read in whole sectors. All threads of the block call
+// it.
+template <int ROWS, int COLS, int PITCH, int THREADS, class T>
+__device__ __forceinline__ void load_tile(Accumulator<T>* tile /* (ROWS, COLS) */, const Operand<T>& from,
+                                          int64_t first_row, int64_t first_col, int64_t rows, int64_t cols) {
+  static_assert(THREADS % ROWS == 0 && THREADS % COLS == 0 && ROWS * COLS % THREADS == 0);
+  const bool along_row = from.col_stride == 1;
+  const int t = int(threadIdx.x);
+  int i = along_row ? t / COLS : t % ROWS, j = along_row ? t % COLS : t / ROWS;
+  const int step_i = along_row ? THREADS / COLS : 0, step_j = along_row ? 0 : THREADS / ROWS;
+  const int inside_rows = inside(rows, first_row, ROWS), inside_cols = inside(cols, first_col, COLS);
+  const T* p = from.at(first_row + i, first_col + j);
+  const int64_t step = step_i * from.row_stride + step_j * from.col_stride;
+  FASTGEMM_UNROLL
+  for (int e = 0; e < ROWS * COLS / THREADS; ++e, i += step_i, j += step_j, p += step)
+    tile[i * PITCH + j] = i < inside_rows && j < inside_cols ? widen(*p) : Accumulator<T>(0);
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET
