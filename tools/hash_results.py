@@ -1,4 +1,4 @@
-"""Hashes what every CUDA kernel of a build computes, so that two builds can be held against each other bit for bit.
+"""Hashes what the CUDA kernels of a build compute, so that two builds can be held against each other bit for bit.
 
     python tools/hash_results.py OUT.json                 every row, on simulated GPUs
     python tools/hash_results.py OUT.json --device cuda   on the GPU

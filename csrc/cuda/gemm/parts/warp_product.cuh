@@ -8,18 +8,18 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-enum class Side { a, b };
+enum class Which { a, b };
 
 // Where a lane's addresses for ldmatrix lie in a tile. One load brings four matrices of 8 x 8: 16 positions
 // of the side, 32 bytes of k. Their order is that of the registers: for A along the side first, for B, where
 // they are two fragments, along k.
-template <Side side, class Tile>
+template <Which which, class Tile>
 class FragmentReader {
  public:
   // `first` position of the side in the tile.
   __device__ __forceinline__ explicit FragmentReader(int first) {
     const int lane = int(threadIdx.x) % 32, low = lane / 8 % 2, high = lane / 16;
-    const int side8 = side == Side::a ? low : high, k16 = side == Side::a ? high : low;
+    const int side8 = which == Which::a ? low : high, k16 = which == Which::a ? high : low;
     const int line = lane % 8 + 8 * (Tile::kAlongK ? side8 : k16);
     const int unit = (Tile::kAlongK ? k16 : side8) + (Tile::kAlongK ? 0 : first % Tile::kLine / 8);
     const int lines = Tile::kAlongK ? first : first / Tile::kLine * Tile::kK;
@@ -51,8 +51,8 @@ struct WarpProduct {
   struct Fragments {
     uint32_t a[kM][4], b[kN / 2][4];
   };
-  FragmentReader<Side::a, TileA> a;
-  FragmentReader<Side::b, TileB> b;
+  FragmentReader<Which::a, TileA> a;
+  FragmentReader<Which::b, TileB> b;
   Accumulator<E> sum[kM][kN][4] = {};
 
   __device__ __forceinline__ WarpProduct(int row, int column) : a(row), b(column) {}
