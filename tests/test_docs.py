@@ -85,6 +85,24 @@ def test_the_examples_of_the_readme_run():
         names["b"] = b
 
 
+GLOSSARY = ROOT / "docs" / "glossary.md"
+TERMS = re.findall(r"^### (.+)$", GLOSSARY.read_text(encoding="utf-8"), re.M)
+ANCHORS = {re.sub(r"[^\w -]", "", term.lower()).replace(" ", "-") for term in TERMS}
+
+
+def test_the_glossary_is_in_alphabetical_order():
+    assert sorted(TERMS, key=str.casefold) == TERMS
+    assert len(ANCHORS) == len(TERMS)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_glossary_links_lead_to_terms_and_stand_once_on_a_page(page):
+    file = "" if page == GLOSSARY else r"[\w/.]*glossary\.md"
+    linked = re.findall(rf"\]\({file}#([\w-]+)\)", page.read_text(encoding="utf-8"))
+    assert set(linked) <= ANCHORS
+    assert page == GLOSSARY or len(linked) == len(set(linked))
+
+
 def test_the_version_has_an_entry_in_the_changelog():
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
