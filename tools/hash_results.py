@@ -104,14 +104,14 @@ def result(row: fastgemm.KernelInfo, name: str, case: Case, device: str) -> dict
     return {"bits": digest, "launches": names}
 
 
-def measure(device: str) -> dict[str, dict[str, object]]:
+def measure(device: str, only: list[str]) -> dict[str, dict[str, object]]:
     from fastgemm._explain.run import load_simulator
 
     if device == "cpu":
         load_simulator()
     found = {}
     for row in fastgemm.kernels("gemm", "cuda"):
-        if row.level == 7 or (device == "cuda" and row.unavailable):
+        if row.level == 7 or (only and row.name not in only) or (device == "cuda" and row.unavailable):
             continue
         for name in row.dtypes:
             for case in cases(device):
@@ -124,7 +124,8 @@ def measure(device: str) -> dict[str, dict[str, object]]:
 def compare(old: Path, new: Path) -> int:
     before, after = json.loads(old.read_text()), json.loads(new.read_text())
     counts: Counter[str] = Counter()
-    for case in sorted(before.keys() | after.keys()):
+    rows = {case.split()[0] for case in after}
+    for case in sorted(case for case in before.keys() | after.keys() if case.split()[0] in rows):
         if case not in before or case not in after:
             counts["in one build only"] += 1
         elif before[case]["launches"] != after[case]["launches"]:
@@ -144,11 +145,12 @@ def main() -> None:
     )
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--kernel", action="append", default=[], help="only this row; may be repeated")
     parser.add_argument("--compare", action="store_true")
     args = parser.parse_args()
     if args.compare:
         sys.exit(compare(*args.files))
-    args.files[0].write_text(json.dumps(measure(args.device), indent=0))
+    args.files[0].write_text(json.dumps(measure(args.device, args.kernel), indent=0))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@
 #include "cuda/gemm/fast/skinny_sums.cuh"
 #include "cuda/gemm/parts/ring.cuh"
 #include "cuda/gemm/parts/unaligned_tile.cuh"
-#include "cuda/gemm/parts/wgmma_products.cuh"
+#include "cuda/gemm/parts/wgmma_consumer.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
@@ -48,17 +48,11 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& 
     FASTGEMM_NO_UNROLL
     for (int step = part.first; step < part.end; ++step) {
       if (asked++ == S::kStages) meet<S>();
-      wait_phase(&shared.empty[at.stage], at.phase);
-      if (elected) {
-        Barrier* const full = &shared.full[at.stage];
-        unsigned char* const stage = shared.stage[at.stage];
-        arrive_expecting(full, A::kBytes + g.narrow_rows * 128);
-        A::template load<true>(stage, &maps.large, full, place.row, step * A::kK,
-                               place.batch * g.batch_large);
-        B::load(stage + A::kBytes, &maps.narrow, full, place.column, step * B::kK,
-                place.batch * g.batch_narrow);
-      }
-      at.advance();
+      shared.ring.fill(at, elected, A::kBytes + g.narrow_rows * 128, [&](int stage, Barrier* full) {
+        unsigned char* const to = shared.stage[stage];
+        A::template load<true>(to, &maps.large, full, place.row, step * A::kK, place.batch * g.batch_large);
+        B::load(to + A::kBytes, &maps.narrow, full, place.column, step * B::kK, place.batch * g.batch_narrow);
+      });
     }
   });
   if (asked <= S::kStages) meet<S>();
@@ -78,11 +72,11 @@ __device__ __forceinline__ void produce_units(typename S::Shared& shared, const 
     for (int step = part.first; step < part.end; ++step) {
       large.load(g.large, place.row, step * A::kK, place.batch);
       narrow.load(g.narrow, place.column, step * B::kK, place.batch);
-      wait_phase(&shared.empty[at.stage], at.phase);
+      wait_phase(&shared.ring.empty[at.stage], at.phase);
       large.store(shared.stage[at.stage]);
       narrow.store(shared.stage[at.stage] + A::kBytes);
       fence_async_shared();
-      arrive(&shared.full[at.stage]);
+      arrive(&shared.ring.full[at.stage]);
       at.advance();
     }
   });
@@ -91,27 +85,12 @@ __device__ __forceinline__ void produce_units(typename S::Shared& shared, const 
 // With COLUMNS of the narrow operand.
 template <class S, int COLUMNS, class Products, class T>
 __device__ __forceinline__ void consume(typename S::Shared& shared, const SkinnyArguments<T>& g, int warp) {
-  const int lane = int(threadIdx.x) % 32;
-  Products products(shared.stage[0], warp);
+  WgmmaConsumer<S::kStages, S::kStageBytes, Products> consumer(shared.ring, shared.stage[0], warp);
   Accumulator<T> sum[COLUMNS / 2];  // (64, COLUMNS), a warp 16 rows of them
-  RingPosition<S::kStages> at{0, 0};
   g.shares.each_part(int(blockIdx.x), [&](const TilePart& part) {
-    Barrier* before = nullptr;
     FASTGEMM_NO_UNROLL
-    for (int step = part.first; step < part.end; ++step) {
-      const bool accumulate = step > part.first;
-      wait_phase(&shared.full[at.stage], at.phase);
-      products.multiply(
-          sum, at.stage * S::kStageBytes, accumulate, [] {},
-          [&] {
-            if (lane == 0 && accumulate) arrive(before);
-          });
-      before = &shared.empty[at.stage];
-      at.advance();
-    }
-    wgmma_wait<0>(sum);
-    __syncwarp();
-    if (lane == 0) arrive(before);
+    for (int step = part.first; step < part.end; ++step) consumer.multiply(sum, step > part.first, [] {});
+    consumer.finish(sum);
     const SkinnyPlace<S> place(part.tile, g);
     if (part.first == 0 && part.end == g.shares.steps)
       store_tile<typename Products::Rows>(g, shared.slab[warp].word, sum, place, warp);
@@ -134,10 +113,7 @@ __global__ void __launch_bounds__(S::kConsumerThreads + S::kUnitThreads, 1)
   constexpr int kProducer = S::kConsumerThreads / 32;  // the first warp that is no consumer
   if (warp == kProducer) {
     if (elect_one()) {
-      for (int i = 0; i < S::kStages; ++i) {
-        init_barrier(&shared->full[i], g.by_units ? S::kUnitThreads : 1);
-        init_barrier(&shared->empty[i], kProducer);
-      }
+      shared->ring.init(g.by_units ? S::kUnitThreads : 1, kProducer);
       fence_barrier_init();
     }
     __syncwarp();
@@ -165,17 +141,15 @@ struct SkinnyOperands {
   bool large_is_b, by_units;
 
   SkinnyOperands(const Gemm<T>& g, int batch, Context& context) : large_is_b(g.n > g.m) {
-    const auto stride = [&](int64_t batch_stride) { return batch > 1 ? batch_stride : 0; };
-    OperandPlace<T> wide{g.a.data, g.m, g.k, g.a.row_stride, g.a.col_stride, stride(g.a.batch_stride), batch},
-        other{g.b.data, g.n, g.k, g.b.col_stride, g.b.row_stride, stride(g.b.batch_stride), batch};
+    Side<T> wide = g.side_a(batch), other = g.side_b(batch);
     if (large_is_b) std::swap(wide, other);
-    large = operand_in_place(wide);
-    narrow = operand_in_place(other);
+    large = operand_in_place(wide, batch);
+    narrow = operand_in_place(other, batch);
     by_units = !large.readable();
     if (narrow.major == Major::mn && (sizeof(T) != 2 || (!by_units && other.side < 64)))
-      narrow = copied_along(Major::k, other, context);
+      narrow = copied_along(Major::k, other, batch, context);
     else if (!by_units && !narrow.readable())
-      narrow = copied_along(narrow.major, other, context);
+      narrow = copied_along(narrow.major, other, batch, context);
   }
 
   // Calls body.operator()<large_major, narrow_major>().

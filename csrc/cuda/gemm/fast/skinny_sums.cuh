@@ -9,6 +9,7 @@
 // (measured at 32000 x 512). So sums go through shared memory and a loop.
 #pragma once
 
+#include "cuda/gemm/parts/ring.cuh"
 #include "cuda/gemm/parts/split_k.cuh"
 #include "cuda/gemm/parts/wgmma_operand.cuh"
 
@@ -43,7 +44,7 @@ struct SkinnyShape {
   struct Shared {
     unsigned char stage[kStages][kStageBytes];  // (kM, 128 bytes) of the large operand, (kN, 128 bytes)
     Slab<kN> slab[kConsumerThreads / 32];
-    Barrier full[kStages], empty[kStages];
+    RingBarriers<kStages> ring;
   };
   static_assert(sizeof(Shared) <= 227 << 10);
 

@@ -9,9 +9,8 @@
 // clusters that share what they read the copies take 27.
 #include <cmath>
 
-#include "cuda/gemm/parts/ring.cuh"
 #include "cuda/gemm/parts/split_k.cuh"
-#include "cuda/gemm/parts/wgmma_products.cuh"
+#include "cuda/gemm/parts/wgmma_consumer.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
@@ -22,7 +21,7 @@ constexpr int kStageBytes = (kM + kN) * 128, kStages = 6;
 
 struct Shared {
   unsigned char stage[kStages][kStageBytes];  // (kM, kK) of A, then (kN, kK) of B
-  Barrier full[kStages], empty[kStages];
+  RingBarriers<kStages> ring;
 };
 // More than that, so that the multiprocessor is set up to have room for blocks of the second kernel.
 constexpr int kSharedBytes = int(sizeof(Shared)) + (8 << 10);
@@ -38,11 +37,11 @@ struct Arguments {
 
 // A block's part of C: stages [begin, end) of a tile. Blocks of one run of k stand side by side, so that they
 // find each other's operands in L2.
-struct Part {
+struct Share {
   int split, batch, row, column, begin, end;
 
   template <class T>
-  __device__ __forceinline__ explicit Part(const Arguments<T>& g) {
+  __device__ __forceinline__ explicit Share(const Arguments<T>& g) {
     const int tile = int(blockIdx.x);
     split = int(blockIdx.z), batch = int(blockIdx.y);
     row = tile / g.tiles_n * kM, column = tile % g.tiles_n * kN;
@@ -56,42 +55,29 @@ struct Producer {
   Shared& shared;
   const TensorMap &a, &b;
   const Arguments<T>& g;
-  const Part& part;
+  const Share& part;
   int step = part.begin;
   RingPosition<kStages> at{0, 1};  // a fresh stage counts as emptied
 
   __device__ __forceinline__ void run_to(int end) {
     FASTGEMM_NO_UNROLL
-    for (; step < end; ++step, at.advance()) {
-      wait_phase(&shared.empty[at.stage], at.phase);
-      Barrier* const full = &shared.full[at.stage];
-      unsigned char* const stage = shared.stage[at.stage];
-      arrive_expecting(full, A::kBytes + B::kBytes);
-      A::template load<true>(stage, &a, full, part.row, step * A::kK, part.batch * g.batch_a);
-      B::template load<true>(stage + A::kBytes, &b, full, part.column, step * B::kK, part.batch * g.batch_b);
-    }
+    for (; step < end; ++step)
+      shared.ring.fill(at, true, A::kBytes + B::kBytes, [&](int stage, Barrier* full) {
+        unsigned char* const to = shared.stage[stage];
+        A::template load<true>(to, &a, full, part.row, step * A::kK, part.batch * g.batch_a);
+        B::template load<true>(to + A::kBytes, &b, full, part.column, step * B::kK, part.batch * g.batch_b);
+      });
   }
 };
 
 template <class Products, class T>
-__device__ __forceinline__ void consume(Shared& shared, const Arguments<T>& g, const Part& part, int warp) {
+__device__ __forceinline__ void consume(Shared& shared, const Arguments<T>& g, const Share& part, int warp) {
   using Acc = Accumulator<T>;
-  const int lane = int(threadIdx.x) % 32;
-  Products products(shared.stage[0], warp);
+  WgmmaConsumer<kStages, kStageBytes, Products> consumer(shared.ring, shared.stage[0], warp);
   Acc sum[kN / 2];  // (64, kN) of the warpgroup
-  Barrier* before = nullptr;
-  RingPosition<kStages> at{0, 0};
   FASTGEMM_NO_UNROLL
-  for (int step = part.begin; step < part.end; ++step, at.advance()) {
-    wait_phase(&shared.full[at.stage], at.phase);
-    products.multiply(
-        sum, at.stage * kStageBytes, step > part.begin, [] {},
-        [&] {
-          if (lane == 0 && step > part.begin) arrive(before);
-        });
-    before = &shared.empty[at.stage];
-  }
-  wgmma_wait<0>(sum);
+  for (int step = part.begin; step < part.end; ++step) consumer.multiply(sum, step > part.begin, [] {});
+  consumer.finish(sum);
   FASTGEMM_UNROLL
   for (int i = 0; i < kN / 2; i += 2) {
     const Position p = WgmmaLayout<T>::c(int(threadIdx.x) % 128, i);
@@ -109,14 +95,11 @@ __global__ void __launch_bounds__(kThreads, 1)
   using B = OperandTile<T, b_major, kN>;
   FASTGEMM_DYNAMIC_SHARED(Shared, shared);
   const int warp = warp_index();
-  const Part part(g);
+  const Share part(g);
   Producer<A, B, T> producer{*shared, map_a, map_b, g, part};
   const bool produces = warp == kConsumerWarps && elect_one();
   if (produces) {
-    for (int i = 0; i < kStages; ++i) {
-      init_barrier(&shared->full[i], 1);
-      init_barrier(&shared->empty[i], kConsumerWarps);
-    }
+    shared->ring.init(1, kConsumerWarps);
     fence_barrier_init();
     producer.run_to(min(part.begin + kStages, part.end));  // before anybody else is ready
   }

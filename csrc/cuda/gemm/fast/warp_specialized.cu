@@ -46,10 +46,12 @@ struct Shape {
   static constexpr int kSums = kM * kN;
   static_assert(kM <= 256 && kN <= 256, "a box has at most 256 elements a side");
 
+  using PartialSums = fastgemm::FASTGEMM_TARGET::PartialSums<kComputeThreads, 1>;  // scalar: WarpTile::store
+
   struct Shared {
     Word ring[kStages][kStageWords];
     Word slabs[kWarps][Tile::kSlabWords];
-    Barrier full[kStages], empty[kStages];
+    RingBarriers<kStages> barriers;
   };
   static_assert(sizeof(Shared) <= 227 << 10);
 };
@@ -58,11 +60,8 @@ template <class Word>
 struct Arguments {
   Output<Word> out;
   int64_t m, n;
-  int tiles_m, tiles_n;
   int batch_a, batch_b;  // 0 where the batch shares the operand
-  StreamK work;
-  Word* partials;   // a block's sums of the tile that it could not finish
-  uint32_t* flags;  // 1: they are there
+  Schedule<Word> schedule;
   Word zero;
 };
 
@@ -75,55 +74,20 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Tensor
   const bool elected = elect_one();
   RingPosition<S::kStages> at{0, 1};  // a fresh slot counts as emptied
   const auto fill = [&](int row, int column, int k, int batch) {
-    wait_phase(&shared.empty[at.stage], at.phase);
-    if (elected) {
-      Barrier* const full = &shared.full[at.stage];
-      Word* const slot = shared.ring[at.stage];
-      arrive_expecting(full, S::kStageBytes);
+    shared.barriers.fill(at, elected, S::kStageBytes, [&](int stage, Barrier* full) {
+      Word* const slot = shared.ring[stage];
       load_box(slot, &a, full, row, k, batch * g.batch_a);
       load_box(slot + S::kK * S::kM, &b, full, column, k, batch * g.batch_b);
-    }
-    at.advance();
+    });
   };
   Part part;
   while (parts.next(part)) {
-    const Place place(part.tile, g.tiles_m, g.tiles_n);
+    const TilePlace<8> place(part.tile, g.schedule.tiles_m, g.schedule.tiles_n);
     FASTGEMM_NO_UNROLL
     for (int step = part.first; step < part.end; ++step)
       fill(place.row * S::kM, place.column * S::kN, step * S::kK, place.batch);
   }
-  fill(0, 0, g.work.steps * S::kK, 0);
-}
-
-// Sums lie in the workspace as [register][thread]: every access is a full line, and scalar (see
-// WarpTile::store).
-template <class S, class Word>
-__device__ __forceinline__ void hand_over(const typename S::Tile& tile, const Arguments<Word>& g) {
-  using Tile = typename S::Tile;
-  Word* to = g.partials + int64_t(blockIdx.x) * S::kSums + threadIdx.x;
-  constexpr int kTN = Tile::kN / Tile::kLanesN;
-  FASTGEMM_UNROLL
-  for (int i = 0; i < S::kSums / S::kComputeThreads; ++i)
-    to[i * S::kComputeThreads] = tile.sum[i / kTN][i % kTN];
-  named_barrier(1, S::kComputeThreads);
-  // By all lanes of a warp: after a branch on one lane the compiler would take the warp for divergent, keep
-  // the pipeline's state in ordinary registers, and lose 3 % in the main loop.
-  if (warp_index() == 0) store_release(&g.flags[blockIdx.x], 1);
-}
-template <class S, class Word>
-__device__ __forceinline__ void collect(typename S::Tile& tile, const Arguments<Word>& g, const Part& part) {
-  using Tile = typename S::Tile;
-  constexpr int kTN = Tile::kN / Tile::kLanesN;
-  const int64_t tile_begin = int64_t(part.tile - g.work.whole_tiles) * g.work.steps;
-  int block = int(blockIdx.x);
-  do {
-    --block;
-    while (__any_sync(0xffffffffu, load_acquire(&g.flags[block]) == 0)) spin_wait();
-    const Word* from = g.partials + int64_t(block) * S::kSums + threadIdx.x;
-    FASTGEMM_UNROLL
-    for (int i = 0; i < S::kSums / S::kComputeThreads; ++i)
-      tile.sum[i / kTN][i % kTN] += from[i * S::kComputeThreads];
-  } while (g.work.begin(block) > tile_begin);
+  fill(0, 0, g.schedule.work.steps * S::kK, 0);
 }
 
 // kSteps steps of k: the next fragment is loaded while one is multiplied, the last time from `next`.
@@ -153,19 +117,21 @@ __device__ __forceinline__ void compute(typename S::Shared& shared, const Argume
   RingPosition<S::kStages> at{0, 0};
   typename Tile::Fragment fragments[2];
   Tile tile;
+  using Sums = typename S::PartialSums;
+  auto& sum = reinterpret_cast<Word(&)[S::kSums / S::kComputeThreads]>(tile.sum);
 
-  wait_phase(&shared.full[0], 0);
+  wait_phase(&shared.barriers.full[0], 0);
   Tile::load(fragments[0], a, b);
   Part part;
   while (parts.next(part)) {
     tile.clear(g.zero);
     FASTGEMM_NO_UNROLL
     for (int step = part.first; step < part.end; ++step) {
-      Barrier* const empty = &shared.empty[at.stage];
+      Barrier* const empty = &shared.barriers.empty[at.stage];
       const Word *next_a = a + S::kStageWords, *next_b = b + S::kStageWords;
       at.advance();
       if (at.stage == 0) next_a -= S::kStages * S::kStageWords, next_b -= S::kStages * S::kStageWords;
-      wait_phase(&shared.full[at.stage], at.phase);
+      wait_phase(&shared.barriers.full[at.stage], at.phase);
       FASTGEMM_NO_UNROLL
       for (int k = S::kSteps; k < S::kK; k += S::kSteps) {
         const Word *here_a = a, *here_b = b;
@@ -177,12 +143,13 @@ __device__ __forceinline__ void compute(typename S::Shared& shared, const Argume
       if (lane == 0) arrive(empty);
       a = next_a, b = next_b;
     }
-    if (part.end != g.work.steps) {
-      hand_over<S>(tile, g);
+    if (part.end != g.schedule.work.steps) {
+      hand_over<Sums>(g.schedule, sum, S::kSums, int(blockIdx.x), warp_index() == 0,
+                      [] { named_barrier(1, S::kComputeThreads); });
       continue;
     }
-    if (part.first != 0) collect<S>(tile, g, part);
-    const Place place(part.tile, g.tiles_m, g.tiles_n);
+    if (part.first != 0) collect<Sums>(g.schedule, sum, part, S::kSums);
+    const TilePlace<8> place(part.tile, g.schedule.tiles_m, g.schedule.tiles_n);
     tile.store(g.out.at_batch(place.batch), shared.slabs[warp], int64_t(place.row) * S::kM + row,
                int64_t(place.column) * S::kN + column, g.m, g.n);
   }
@@ -197,15 +164,12 @@ __global__ void __launch_bounds__(Shape<Word, dot4>::kThreads, 1)
   FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared_memory);
   typename S::Shared& shared = *shared_memory;
   if (threadIdx.x == 0) {
-    for (int i = 0; i < S::kStages; ++i) {
-      init_barrier(&shared.full[i], 1);
-      init_barrier(&shared.empty[i], S::kWarps);
-    }
+    shared.barriers.init(1, S::kWarps);
     fence_barrier_init();
   }
   __syncthreads();
   const int warp = warp_index();
-  const Parts parts(g.work, int(blockIdx.x), int(gridDim.x));
+  const Parts parts(g.schedule.work, int(blockIdx.x), int(gridDim.x));
   if (warp >= S::kWarps) {
     release_registers<24>();
     if (warp == S::kWarps) produce<S>(shared, a, b, g, parts);
@@ -224,14 +188,6 @@ TensorMap map_of(const Panel<Word>& p, int batch, int box_columns, int box_rows)
                           plane * bytes, box_columns, box_rows});
 }
 
-// One block a multiprocessor; where every tile has several, the same number each, if that leaves few idle: no
-// tile is then finished late because its parts straddle its neighbours' (4 % at 1024).
-int count_blocks(int64_t tiles, int64_t steps) {
-  const int64_t processors = multiprocessors(), each = processors / tiles;
-  const bool even = each >= 2 && each * tiles * 10 >= processors * 9;
-  return int(std::min(even ? each * tiles : processors, tiles * steps));
-}
-
 template <class T>
 void launch_tiles(const Gemm<T>& problem, int batch, Context& context) {
   using Word = PanelWord<T>;
@@ -240,17 +196,14 @@ void launch_tiles(const Gemm<T>& problem, int batch, Context& context) {
   Arguments<Word> g;
   g.out = output_of(problem);
   g.m = problem.m, g.n = problem.n;
-  g.tiles_m = int(ceil_div(problem.m, S::kM)), g.tiles_n = int(ceil_div(problem.n, S::kN));
-  const int64_t tiles = int64_t(batch) * g.tiles_m * g.tiles_n;
+  Schedule<Word>& schedule = g.schedule;
+  schedule.tiles_m = int(ceil_div(problem.m, S::kM)), schedule.tiles_n = int(ceil_div(problem.n, S::kN));
+  const int64_t tiles = int64_t(batch) * schedule.tiles_m * schedule.tiles_n;
   const int steps = int(ceil_div(ceil_div(problem.k, kPerWord<T>), S::kK));
   const int blocks = count_blocks(tiles, steps);
-  g.work = plan_stream_k(tiles, steps, blocks);
-  const bool shares = g.work.whole_tiles < tiles;
-  g.partials =
-      shares ? static_cast<Word*>(context.allocate(size_t(blocks) * S::kSums * sizeof(Word))) : nullptr;
-  g.flags = shares ? static_cast<uint32_t*>(context.allocate(size_t(blocks) * 4)) : nullptr;
+  const std::span<uint32_t> flags = share(schedule, tiles, steps, blocks, {2}, S::kSums, 1, context);
   g.zero = 0;
-  const Panels<Word> panels = make_panels(problem, batch, {g.flags, size_t(shares ? blocks : 0)}, context);
+  const Panels<Word> panels = make_panels(problem, batch, flags, context);
   g.batch_a = panels.a.batch_stride != 0, g.batch_b = panels.b.batch_stride != 0;
   launch<gemm_warp_specialized_kernel<Word, kDot4>>(
       "warp_specialized", {dim3(unsigned(blocks)), dim3(S::kThreads), sizeof(typename S::Shared)}, context)(

@@ -7,7 +7,7 @@
 //   - one block a multiprocessor stays for all its tiles. A finished tile is rounded, kept in registers and
 //     stored between the first products of the next one, asynchronously (parts/box_store.cuh);
 //   - tiles come in bands, so that those under way share rows of A and columns of B in L2, and those of the
-//     last wave are shared evenly where that pays (parts/wgmma_schedule.cuh);
+//     last wave are shared evenly where that pays (parts/chunks.cuh);
 //   - tf32 and int8 operands with m or n along rows are multiplied from registers (parts/fragments.cuh), as
 //     A, or as B in C^T = B^T A^T. Of two such operands the smaller one is copied;
 //   - with beta the tiles of c come through the ring like operands, so that nobody waits for them;
@@ -20,10 +20,10 @@
 // limit is power (docs/tensor_cores.md).
 #include "cuda/gemm/parts/box_store.cuh"
 #include "cuda/gemm/parts/boxes.cuh"
+#include "cuda/gemm/parts/chunks.cuh"
 #include "cuda/gemm/parts/ring.cuh"
+#include "cuda/gemm/parts/wgmma_consumer.cuh"
 #include "cuda/gemm/parts/wgmma_operand.cuh"
-#include "cuda/gemm/parts/wgmma_products.cuh"
-#include "cuda/gemm/parts/wgmma_schedule.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
@@ -42,7 +42,7 @@ struct Shape {
   struct Shared {
     unsigned char stage[kStages][kStageBytes];  // (kM, kK) of A, then (kN, kK) of B
     StagingBoxes staging[kConsumerWarps];
-    Barrier full[kStages], empty[kStages];
+    RingBarriers<kStages> ring;
     BoxBarriers boxes[kConsumerWarps];
   };
   static_assert(sizeof(Shared) <= 227 << 10);
@@ -58,7 +58,7 @@ struct Arguments {
   bool adds;             // beta is not 0
   int batch_a, batch_b;  // 0 where the batch shares the operand
   ResultRows rows;       // where C cannot be stored in boxes
-  Schedule<Accumulator<T>> schedule;
+  ChunkSchedule<Accumulator<T>> schedule;
 };
 
 // Of operands, of the matrix c that beta times is added, and of the result. c and out come in boxes.
@@ -68,7 +68,7 @@ struct Maps {
 
 // Where box `index` of a warp's rows of a tile lies in C, whose elements have so many bytes.
 template <bool transposed, class S>
-__device__ __forceinline__ RowsPlace place_of_box(const TilePlace<S>& tile, int warp, int index, int bytes) {
+__device__ __forceinline__ RowsPlace place_of_box(const TileOrigin<S>& tile, int warp, int index, int bytes) {
   const int row = tile.row + kWarpRows * warp;
   const int column = tile.column + index * (transposed ? kBoxBytes / 64 : 128 / bytes);
   return {transposed ? column : row, transposed ? row : column, tile.batch};
@@ -82,36 +82,28 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& 
   RingPosition<S::kStages> at{0, 1};  // a fresh stage counts as emptied
   Part part;
   while (parts.next(part)) {
-    const TilePlace<S> place(part.tile, g.schedule);
+    const TileOrigin<S> place(part.tile, g.schedule);
     const int first = part.first * kChunk, end = first + g.schedule.stages_of(part);
     FASTGEMM_NO_UNROLL
     for (int step = first; step < end; ++step) {
-      wait_phase(&shared.empty[at.stage], at.phase);
-      if (elected) {
-        Barrier* const full = &shared.full[at.stage];
-        unsigned char* const stage = shared.stage[at.stage];
-        arrive_expecting(full, A::kBytes + B::kBytes);
-        A::load(stage, &maps.a, full, place.row, step * A::kK, place.batch * g.batch_a);
-        B::load(stage + A::kBytes, &maps.b, full, place.column, step * B::kK, place.batch * g.batch_b);
-      }
-      at.advance();
+      shared.ring.fill(at, elected, A::kBytes + B::kBytes, [&](int stage, Barrier* full) {
+        unsigned char* const to = shared.stage[stage];
+        A::load(to, &maps.a, full, place.row, step * A::kK, place.batch * g.batch_a);
+        B::load(to + A::kBytes, &maps.b, full, place.column, step * B::kK, place.batch * g.batch_b);
+      });
     }
     if (!g.adds || part.end != g.schedule.work.steps) continue;
     constexpr int kBoxes = 2 * S::kConsumerWarps;
     static_assert(kBoxes * kBoxBytes <= S::kStageBytes);
     FASTGEMM_NO_UNROLL
     for (int first_box = 0; first_box < S::kN * g.out_bytes / 128; first_box += 2) {
-      wait_phase(&shared.empty[at.stage], at.phase);
-      if (elected) {
-        Barrier* const full = &shared.full[at.stage];
-        arrive_expecting(full, kBoxes * kBoxBytes);
+      shared.ring.fill(at, elected, kBoxes * kBoxBytes, [&](int stage, Barrier* full) {
         FASTGEMM_NO_UNROLL
         for (int i = 0; i < kBoxes; ++i) {
           const RowsPlace from = place_of_box<transposed>(place, i / 2, first_box + i % 2, g.out_bytes);
-          load_box(shared.stage[at.stage] + i * kBoxBytes, &maps.c, full, from.column, from.row, from.plane);
+          load_box(shared.stage[stage] + i * kBoxBytes, &maps.c, full, from.column, from.row, from.plane);
         }
-      }
-      at.advance();
+      });
     }
   }
 }
@@ -127,12 +119,12 @@ __device__ __forceinline__ void finish_tile(typename S::Shared& shared, const Ar
     return boxes.take(sum, tile, [](Acc x) { return x; });
   if (!g.adds) return boxes.take(sum, tile, [&](Acc x) { return g.alpha * x; });
   const auto next_two = [&] {
-    wait_phase(&shared.full[at.stage], at.phase);
+    wait_phase(&shared.ring.full[at.stage], at.phase);
     return shared.stage[at.stage] + warp * 2 * kBoxBytes;
   };
   const auto done = [&] {
     __syncwarp();
-    if (threadIdx.x % 32 == 0) arrive(&shared.empty[at.stage]);
+    if (threadIdx.x % 32 == 0) arrive(&shared.ring.empty[at.stage]);
     at.advance();
   };
   boxes.take(sum, tile, [&](Acc x, Acc c) { return g.alpha * x + g.beta * c; }, next_two, done);
@@ -141,42 +133,26 @@ __device__ __forceinline__ void finish_tile(typename S::Shared& shared, const Ar
 template <class S, class Products, class Out, bool transposed, class T>
 __device__ __forceinline__ void consume(typename S::Shared& shared, const TensorMap* out,
                                         const Arguments<T>& g, Parts parts, int warp) {
-  const int warpgroup = warp / 4, lane = int(threadIdx.x) % 32;
   const auto place_of = [&](int tile) {
-    return place_of_box<transposed>(TilePlace<S>(tile, g.schedule), warp, 0, int(sizeof(Out)));
+    return place_of_box<transposed>(TileOrigin<S>(tile, g.schedule), warp, 0, int(sizeof(Out)));
   };
   HeldBoxes<Box<Out, typename Products::Rows, transposed>, S::kSums, decltype(place_of)> boxes(
       BoxStore(shared.staging[warp], shared.boxes[warp], out), place_of);
-  Products products(shared.stage[0], warp);
+  WgmmaConsumer<S::kStages, S::kStageBytes, Products> consumer(shared.ring, shared.stage[0], warp);
   Accumulator<T> sum[S::kSums];  // (64, S::kN), a warp 16 rows of them
-  RingPosition<S::kStages> at{0, 0};
   Part part;
   while (parts.next(part)) {
-    Barrier* before = nullptr;
-    const auto multiply = [&](bool accumulate, auto&& meanwhile) {
-      wait_phase(&shared.full[at.stage], at.phase);
-      products.multiply(sum, at.stage * S::kStageBytes, accumulate, meanwhile, [&] {
-        if (lane == 0 && accumulate) arrive(before);
-      });
-      before = &shared.empty[at.stage];
-      at.advance();
-    };
     FASTGEMM_UNROLL
     for (int i = 0; i < kChunk; ++i)
-      multiply(i > 0, [&] {
+      consumer.multiply(sum, i > 0, [&] {
         if (i < boxes.kHeld) boxes.store(i);
       });
     FASTGEMM_NO_UNROLL
-    for (int left = g.schedule.stages_of(part) - kChunk; left > 0; --left) multiply(true, [] {});
-    wgmma_wait<0>(sum);
-    __syncwarp();
-    if (lane == 0) arrive(before);
-    if (part.end != g.schedule.work.steps) {
-      hand_over<S>(g.schedule, sum, warpgroup);
-      continue;
-    }
-    if (part.first != 0) collect<S>(g.schedule, sum, part, warpgroup);
-    finish_tile<S>(shared, g, part.tile, sum, boxes, at, warp);
+    for (int left = g.schedule.stages_of(part) - kChunk; left > 0; --left)
+      consumer.multiply(sum, true, [] {});
+    consumer.finish(sum);
+    if (finishes<S>(g.schedule, sum, part, warp / 4))
+      finish_tile<S>(shared, g, part.tile, sum, boxes, consumer.at, warp);
   }
   boxes.store_all();
   wait_stores_read<0>();
@@ -192,7 +168,7 @@ __device__ __forceinline__ void store_boxes(typename S::Shared& shared, const Ar
   Part part;
   while (parts.next(part)) {
     if (part.end != g.schedule.work.steps) continue;
-    const TilePlace<S> tile(part.tile, g.schedule);
+    const TileOrigin<S> tile(part.tile, g.schedule);
     FASTGEMM_NO_UNROLL
     for (int index = 0; index < kBoxes; ++index) {
       FASTGEMM_NO_UNROLL
@@ -224,10 +200,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   if (threadIdx.x == S::kConsumerThreads)
     prefetch_map(&maps.a), prefetch_map(&maps.b), prefetch_map(&maps.out);
   if (threadIdx.x == 0) {
-    for (int i = 0; i < S::kStages; ++i) {
-      init_barrier(&shared->full[i], 1);
-      init_barrier(&shared->empty[i], S::kConsumerWarps);
-    }
+    shared->ring.init(1, S::kConsumerWarps);
     for (BoxBarriers& b : shared->boxes)
       for (int i = 0; i < 2; ++i) init_barrier(&b.full[i], 1), init_barrier(&b.empty[i], 1);
     fence_barrier_init();
@@ -258,22 +231,9 @@ __global__ void __launch_bounds__(S::kThreads, 1)
 #endif
 }
 
-template <class S, class T>
-Schedule<Accumulator<T>> make_schedule(int64_t rows, int64_t columns, int64_t k, int batch, int& blocks,
-                                       Context& context) {
-  Schedule<Accumulator<T>> s{};
-  s.tiles_m = int(ceil_div(rows, S::kM)), s.tiles_n = int(ceil_div(columns, S::kN));
-  const int64_t tiles = int64_t(batch) * s.tiles_m * s.tiles_n;
-  // At least a chunk: the hardware reads zeros beyond k.
-  s.stages = int(std::max<int64_t>(ceil_div(k, 128 / int(sizeof(T))), kChunk));
-  const int chunks = s.stages / kChunk;
-  blocks = int(std::min<int64_t>(multiprocessors(), tiles * chunks));
-  s.work = plan_last_wave(tiles, chunks, blocks);
-  if (s.work.whole_tiles == tiles) return s;
-  s.partials = static_cast<Accumulator<T>*>(context.allocate(size_t(blocks) * S::kM * S::kN * 4));
-  s.flags = static_cast<uint32_t*>(context.allocate(size_t(blocks) * S::kConsumers * 4));
-  return s;
-}
+// Sharing the last wave alone: blocks that work on different k find less of each other's operands in L2. At a
+// tie whole tiles win.
+inline constexpr Sharing kLastWave{1, 2.0001, 1};
 
 template <class T>
 Boxes boxes_of_result(const Gemm<T>& g) {
@@ -283,7 +243,6 @@ Boxes boxes_of_result(const Gemm<T>& g) {
 template <class S, class T>
 void launch_tiles(const Gemm<T>& g, const BoxOperands<T>& operands, int batch, RowCopies& copies,
                   Context& context) {
-  int blocks = 0;
   const auto [a, b, transposed] = operands;
   const Result<T>& r = g.result;
   const Boxes result = boxes_of_result(g);
@@ -294,13 +253,19 @@ void launch_tiles(const Gemm<T>& g, const BoxOperands<T>& operands, int batch, R
                          r.beta != Accumulator<T>(0),
                          a.batch_stride != 0,
                          b.batch_stride != 0,
-                         {in_boxes ? nullptr : r.out, r.row_stride, r.batch_stride, int(g.m), int(g.n)},
-                         make_schedule<S, T>(a.side, b.side, g.k, batch, blocks, context)};
+                         {in_boxes ? nullptr : r.out, r.row_stride, r.batch_stride, int(g.m), int(g.n)}};
+  auto& schedule = arguments.schedule;
+  schedule.tiles_m = int(ceil_div(a.side, S::kM)), schedule.tiles_n = int(ceil_div(b.side, S::kN));
+  // At least a chunk: the hardware reads zeros beyond k.
+  schedule.stages = int(std::max<int64_t>(ceil_div(g.k, 128 / int(sizeof(T))), kChunk));
+  const int64_t tiles = int64_t(batch) * schedule.tiles_m * schedule.tiles_n;
+  const int chunks = schedule.stages / kChunk;
+  const int blocks = int(std::min<int64_t>(multiprocessors(), tiles * chunks));
+  const auto flags = share(schedule, tiles, chunks, blocks, kLastWave, S::kM * S::kN, S::kConsumers, context);
   Maps maps{a.map(S::kM), b.map(S::kN), {}, {}};
   if (in_boxes) maps.out = result.map(g, batch, transposed);
   if (arguments.adds) maps.c = boxes_of_c(g, batch, copies, context).map(g, batch, transposed);
-  const size_t flags = arguments.schedule.flags ? size_t(blocks) * S::kConsumers : 0;
-  const bool after_copies = copies.launch(std::span(arguments.schedule.flags, flags), context);
+  const bool after_copies = copies.launch(flags, context);
   const auto run = [&]<Major a_major, Major b_major, bool transposed = false>() {
     launch<gemm_wgmma_specialized_kernel<S, T, a_major, b_major, transposed>>(
         "wgmma_specialized",

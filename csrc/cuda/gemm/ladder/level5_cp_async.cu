@@ -7,6 +7,7 @@
 // Measured on an H200 in fp32: 47 to 48 TFLOPS at 4096 and 8192, 0.92 to 0.94 times cuBLAS, packing included.
 #include "cuda/device/async_copy.cuh"
 #include "cuda/gemm/parts/choose_splits.cuh"
+#include "cuda/gemm/parts/stream_k.cuh"
 #include "cuda/gemm/parts/warp_tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -62,7 +63,7 @@ __global__ void __launch_bounds__(Shape<Word, dot4>::kThreads, Shape<Word, dot4>
   using S = Shape<Word, dot4>;
   using Tile = typename S::Tile;
   FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared);
-  const Place place(int(blockIdx.x), g.tiles_m, g.tiles_n);
+  const TilePlace<8> place(int(blockIdx.x), g.tiles_m, g.tiles_n);
   const int64_t row0 = int64_t(place.row) * S::kM, column0 = int64_t(place.column) * S::kN;
   const Word* a = g.panels.a.data + blockIdx.z * g.panels.a.batch_stride;
   const Word* b = g.panels.b.data + blockIdx.z * g.panels.b.batch_stride;

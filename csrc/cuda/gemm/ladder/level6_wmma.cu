@@ -111,15 +111,15 @@ __global__ void __launch_bounds__(kThreads, 2) gemm_wmma_kernel(const __grid_con
   using K = Kernel<T, a_along_k, b_along_k>;
   using Shape = typename K::Warp::Shape;
   FASTGEMM_DYNAMIC_SHARED(typename K::Shared, shared);
-  const Place place(int(blockIdx.x), g.tiles_m, g.tiles_n);
+  const TilePlace<8> place(int(blockIdx.x), g.schedule.tiles_m, g.schedule.tiles_n);
   const int row0 = place.row * K::kBlockTile, column0 = place.column * K::kBlockTile;
   const int index = warp_index();
   const int row = index % kWarpsM * K::kWarpTile, column = index / kWarpsM * K::kWarpTile;
   StageCopy copies(TileCopy<typename K::TileA, T, kThreads>(g.operands.a, place.batch, row0),
                    TileCopy<typename K::TileB, T, kThreads>(g.operands.b, place.batch, column0),
-                   g.work.steps + 1);
+                   g.schedule.work.steps + 1);
   typename K::Warp warp(row, column);
-  multiply_stages<kStages, K::kStageBytes>(shared->ring[0], g.work.steps, copies, warp);
+  multiply_stages<kStages, K::kStageBytes>(shared->ring[0], g.schedule.work.steps, copies, warp);
 
   typename K::Slab& slab = shared->slabs[index];
   FASTGEMM_UNROLL

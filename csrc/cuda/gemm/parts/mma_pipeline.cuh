@@ -67,10 +67,8 @@ struct TileArguments {
   Gemm<T> gemm;
   RowsOperands<T> operands;
   ResultVectors vectors;
-  int tiles_m, tiles_n, blocks;
-  StreamK work;              // the tiles of all matrices, shared among persistent blocks
-  Accumulator<T>* partials;  // a block's sums of the tile that it could not finish
-  uint32_t* flags;           // 1: they are there
+  int blocks;
+  Schedule<Accumulator<T>> schedule;
 };
 
 // Block tile, warp tile, stages of 128 bytes of k, blocks on a multiprocessor.
@@ -88,73 +86,15 @@ static __global__ void clear_flags_kernel(uint32_t* flags, int count) {
 template <Takes takes, class T>
 TileArguments<T> tile_arguments(const Gemm<T>& g, int batch, int bm, int bn, int bk, int at_a_time,
                                 Context& context) {
-  TileArguments<T> t{.gemm = g,
-                     .operands = rows_operands<takes>(g, batch, context),
-                     .vectors = result_vectors(g.result),
-                     .tiles_m = int(ceil_div(g.m, bm)),
-                     .tiles_n = int(ceil_div(g.n, bn))};
+  TileArguments<T> t{
+      .gemm = g, .operands = rows_operands<takes>(g, batch, context), .vectors = result_vectors(g.result)};
+  t.schedule.tiles_m = int(ceil_div(g.m, bm)), t.schedule.tiles_n = int(ceil_div(g.n, bn));
   const int64_t tiles = int64_t{tile_grid(g.m, g.n, bm, bn, batch).grid.x} * batch;
   t.blocks = int(std::min<int64_t>(tiles, at_a_time));
-  t.work = plan_stream_k(tiles, int(ceil_div(g.k, bk)), t.blocks);
-  if (t.work.whole_tiles == tiles) return t;
-  t.partials = static_cast<Accumulator<T>*>(
-      context.allocate(sizeof(Accumulator<T>) * size_t(t.blocks) * size_t(bm) * size_t(bn)));
-  t.flags = static_cast<uint32_t*>(context.allocate(sizeof(uint32_t) * size_t(t.blocks)));
-  launch<clear_flags_kernel>("clear_flags", {dim3(1), dim3(256)}, context)(t.flags, t.blocks);
+  const auto flags = share(t.schedule, tiles, int(ceil_div(g.k, bk)), t.blocks, {2}, bm * bn, 1, context);
+  if (!flags.empty())
+    launch<clear_flags_kernel>("clear_flags", {dim3(1), dim3(256)}, context)(t.schedule.flags, t.blocks);
   return t;
-}
-
-// Sums of a tile that another block finishes, as [register][thread]: every access is a full line.
-template <class K, class T, class Sum>
-__device__ __forceinline__ void hand_over(const TileArguments<T>& g, const Sum& sum) {
-  using C = typename K::Config;
-  Accumulator<T>* to = g.partials + int64_t(blockIdx.x) * C::BM * C::BN + threadIdx.x;
-  FASTGEMM_UNROLL
-  for (int i = 0; i < C::WM / 16; ++i) {
-    FASTGEMM_UNROLL
-    for (int j = 0; j < C::WN / 8; ++j) {
-      FASTGEMM_UNROLL
-      for (int r = 0; r < 4; ++r) to[((i * C::WN / 8 + j) * 4 + r) * C::kThreads] = sum[i][j][r];
-    }
-  }
-  __syncthreads();
-  if (threadIdx.x == 0) store_release(&g.flags[blockIdx.x], 1);
-}
-template <class K, class T, class Sum>
-__device__ __forceinline__ void collect(const TileArguments<T>& g, Sum& sum, const Part& part) {
-  using C = typename K::Config;
-  const int64_t tile_begin = int64_t(part.tile - g.work.whole_tiles) * g.work.steps;
-  int block = int(blockIdx.x);
-  do {
-    --block;
-    while (__any_sync(0xffffffffu, load_acquire(&g.flags[block]) == 0)) spin_wait();
-    const Accumulator<T>* from = g.partials + int64_t(block) * C::BM * C::BN + threadIdx.x;
-    FASTGEMM_UNROLL
-    for (int i = 0; i < C::WM / 16; ++i) {
-      FASTGEMM_UNROLL
-      for (int j = 0; j < C::WN / 8; ++j) {
-        FASTGEMM_UNROLL
-        for (int r = 0; r < 4; ++r) sum[i][j][r] += from[((i * C::WN / 8 + j) * 4 + r) * C::kThreads];
-      }
-    }
-  } while (g.work.begin(block) > tile_begin);
-}
-
-// Part i of a block, as Parts counts them, without state that would cost registers in the main loop; false
-// after the last one.
-__device__ __forceinline__ bool part_of(const StreamK& plan, int i, Part& part) {
-  const int block = int(blockIdx.x), blocks = int(gridDim.x), whole = block + i * blocks;
-  if (whole < plan.whole_tiles) {
-    part = {whole, 0, plan.steps};
-    return true;
-  }
-  const int64_t begin = plan.begin(block), end = plan.begin(block + 1);
-  if (begin == end) return false;  // no share
-  const int last = int((end - 1) / plan.steps), tile = last - (i - plan.whole_tiles / blocks);
-  if (tile < int(begin / plan.steps)) return false;
-  part = {plan.whole_tiles + tile, int(max(begin - int64_t(tile) * plan.steps, int64_t(0))),
-          tile == last ? int((end - 1) % plan.steps) + 1 : plan.steps};
-  return true;
 }
 
 // A block's parts of C by mma: shapes, warps and their products as K has them.
@@ -164,8 +104,8 @@ __device__ __forceinline__ void multiply_parts(const TileArguments<T>& g) {
   FASTGEMM_DYNAMIC_SHARED(typename K::Shared, shared);
   const int index = warp_index(), row = index % C::kWarpsM * C::WM, column = index / C::kWarpsM * C::WN;
   Part part;
-  for (int i = 0; part_of(g.work, i, part); ++i) {
-    const Place place(part.tile, g.tiles_m, g.tiles_n);
+  for (int i = 0; part_of(g.schedule.work, i, part); ++i) {
+    const TilePlace<8> place(part.tile, g.schedule.tiles_m, g.schedule.tiles_n);
     const int row0 = place.row * C::BM, column0 = place.column * C::BN;
     using CopyA = TileCopy<typename K::TileA, T, C::kThreads>;
     using CopyB = TileCopy<typename K::TileB, T, C::kThreads>;
@@ -175,11 +115,13 @@ __device__ __forceinline__ void multiply_parts(const TileArguments<T>& g) {
                      CopyB(g.operands.b, place.batch, column0, part.first), steps + 1);
     typename K::Warp warp(row, column);
     multiply_stages<C::kStages, K::kStageBytes>(shared->ring[0], steps, copies, warp);
-    if (part.end != g.work.steps) {
-      hand_over<K>(g, warp.sum);
+    using Sums = PartialSums<C::kThreads, 1>;
+    auto& sum = reinterpret_cast<Accumulator<T>(&)[C::WM * C::WN / 32]>(warp.sum);
+    if (part.end != g.schedule.work.steps) {
+      hand_over<Sums>(g.schedule, sum, C::BM * C::BN, int(blockIdx.x), index == 0, [] { __syncthreads(); });
       continue;
     }
-    if (part.first != 0) collect<K>(g, warp.sum, part);
+    if (part.first != 0) collect<Sums>(g.schedule, sum, part, C::BM * C::BN);
     auto& slab = shared->slabs[index];
     slab.put(warp.sum);
     __syncwarp();

@@ -62,11 +62,16 @@ struct Result {
 };
 
 // An operand by its two sides: element (s, k) lies at data + s * side_stride + k * k_stride, s being m of A
-// or n of B. What holds for one operand then holds for the other.
+// or n of B, so that what holds for one operand holds for the other.
 template <class T>
 struct Side {
   const T* data;
   int64_t side, k, side_stride, k_stride, batch_stride;
+
+  // Values [first, first + length) of k.
+  Side part_of_k(int64_t first, int64_t length) const {
+    return {data + first * k_stride, side, length, side_stride, k_stride, batch_stride};
+  }
 };
 
 // The problem as kernels get it. blockIdx.z counts the matrices of the batch; at_batch() points at one.
@@ -77,8 +82,13 @@ struct Gemm {
   Operand<T> a, b;
   Result<T> result;
 
-  Side<T> side_a() const { return {a.data, m, k, a.row_stride, a.col_stride, a.batch_stride}; }
-  Side<T> side_b() const { return {b.data, n, k, b.col_stride, b.row_stride, b.batch_stride}; }
+  // For a batch of so many matrices; batch_stride is 0 where they share the operand.
+  Side<T> side_a(int batch) const {
+    return {a.data, m, k, a.row_stride, a.col_stride, batch > 1 ? a.batch_stride : 0};
+  }
+  Side<T> side_b(int batch) const {
+    return {b.data, n, k, b.col_stride, b.row_stride, batch > 1 ? b.batch_stride : 0};
+  }
 
   __host__ __device__ __forceinline__ Gemm at_batch(int64_t index) const {
     Gemm g = *this;

@@ -1,23 +1,33 @@
-// How the rows of level 5 divide their work among persistent blocks.
+// Stream-K (Osama et al., PPoPP 2023): how persistent blocks divide tiles of C among them, and how a block
+// hands the sums of a tile to the one that finishes it. Results are reproducible: the order of all sums is
+// fixed.
 //
-// Tiles of equal work on 132 multiprocessors come in waves, and the last wave is seldom full: 512 tiles take
-// the time of 528. So only whole waves are dealt out tile by tile; the tiles of the last one to two waves are
-// cut into equal shares of stages (runs of k), one a block. A share may begin or end inside a tile. The block
-// that has a tile's last stage adds the sums that the blocks before it left in the workspace, always in the
-// same order, and writes C.
+// Tiles of equal work come in waves, one tile a block, and the last wave is seldom full: 512 tiles on 132
+// multiprocessors take the time of 528. So only whole waves are dealt out tile by tile; the tiles of the last
+// wave or two are cut into equal shares of steps (stages of k, or chunks of them), one share a block:
 //
-// A block walks its share backwards: it begins with the tile that it cannot finish and ends with the one that
-// it finishes for others, so whom it waits for has long been done. It waits for blocks of lower index only.
+//   block 0  | tile 0 | tile 3 | 6 6 6 6 |       a digit is a step of that shared tile
+//   block 1  | tile 1 | tile 4 | 6 6 7 7 |       block 1 finishes tile 6, with block 0's sums,
+//   block 2  | tile 2 | tile 5 | 7 7 7 7 |       and block 2 tile 7, with block 1's
+//
+// The block that has a tile's last step adds the sums that the blocks before it left in the workspace, in
+// order, and writes C. A block walks its share backwards: it begins with the tile that it cannot finish and
+// ends with the one that it finishes for others, so the sums that it waits for have long been there. It waits
+// for blocks of lower index only.
 #pragma once
 
+#include <algorithm>
+#include <span>
+
 #include "cuda/device/launch.cuh"
+#include "cuda/device/vector.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
 struct StreamK {
   int whole_tiles;  // the first tiles, a multiple of the blocks; the others are shared
-  int steps;        // stages of a tile
-  int64_t share;    // stages of a block; the first `longer` blocks have one more
+  int steps;        // of a tile
+  int64_t share;    // steps of a block; the first `longer` blocks have one more
   int longer;
 
   __device__ __forceinline__ int64_t begin(int block) const {
@@ -25,18 +35,36 @@ struct StreamK {
   }
 };
 
-inline StreamK plan_stream_k(int64_t tiles, int steps, int blocks) {
-  const int64_t waves = tiles / blocks;
+// Which waves are shared, and from when on that pays: what handing over costs, in steps, and what each block
+// that has a part of a tile costs the one that adds up.
+struct Sharing {
+  int waves;  // 1: the last one; 2: also the one before it
+  double hand_over = 0, collect = 0;
+};
+
+inline StreamK plan_stream_k(int64_t tiles, int steps, int blocks, Sharing sharing) {
+  const int64_t waves = tiles / blocks, left = tiles % blocks;
+  const double cost = sharing.hand_over + sharing.collect * blocks / double(left);
+  const bool pays = left > 0 && double(left) * steps / blocks + cost <= steps;
+  const int64_t whole_waves = std::max<int64_t>(waves - sharing.waves + 1, 0);
   StreamK s;
-  s.whole_tiles = int(tiles % blocks == 0 ? tiles : waves > 1 ? (waves - 1) * blocks : 0);
+  s.whole_tiles = int(pays ? whole_waves * blocks : tiles);
   s.steps = steps;
-  const int64_t stages = (tiles - s.whole_tiles) * steps;
-  s.share = stages / blocks;
-  s.longer = int(stages % blocks);
+  const int64_t shared = (tiles - s.whole_tiles) * steps;
+  s.share = shared / blocks;
+  s.longer = int(shared % blocks);
   return s;
 }
 
-// A run of stages of one tile.
+// One block a multiprocessor; where every tile has several, the same number each, if that leaves few idle: no
+// tile is then finished late because its parts straddle its neighbours'.
+inline int count_blocks(int64_t tiles, int64_t steps) {
+  const int64_t processors = multiprocessors(), each = processors / tiles;
+  const bool even = each >= 2 && each * tiles * 10 >= processors * 9;
+  return int(std::min(even ? each * tiles : processors, tiles * steps));
+}
+
+// A run of steps of one tile.
 struct Part {
   int tile, first, end;
 };
@@ -70,7 +98,117 @@ class Parts {
  private:
   int steps_, stride_, whole_, whole_end_;
   int tile_ = -1, last_tile_ = 0;  // the share, from its last tile down to its first
-  int first_ = 0, end_ = 0;        // the first stage in last_tile_, the end in tile_
+  int first_ = 0, end_ = 0;        // the first step in last_tile_, the end in tile_
 };
+
+// Part i of a block, as Parts counts them, without state that would cost registers in the main loop; false
+// after the last one.
+__device__ __forceinline__ bool part_of(const StreamK& plan, int i, Part& part) {
+  const int block = int(blockIdx.x), blocks = int(gridDim.x), whole = block + i * blocks;
+  if (whole < plan.whole_tiles) {
+    part = {whole, 0, plan.steps};
+    return true;
+  }
+  const int64_t begin = plan.begin(block), end = plan.begin(block + 1);
+  if (begin == end) return false;  // no share
+  const int last = int((end - 1) / plan.steps), tile = last - (i - plan.whole_tiles / blocks);
+  if (tile < int(begin / plan.steps)) return false;
+  part = {plan.whole_tiles + tile, int(max(begin - int64_t(tile) * plan.steps, int64_t(0))),
+          tile == last ? int((end - 1) % plan.steps) + 1 : plan.steps};
+  return true;
+}
+
+// The tiles of all matrices of a batch, dealt out to blocks, and the workspace of those that share.
+template <class Acc>
+struct Schedule {
+  int tiles_m, tiles_n;  // of a matrix
+  StreamK work;
+  Acc* partials;    // [block]: its sums of the tile that it could not finish
+  uint32_t* flags;  // [block][group of warps], 1: they are there
+};
+
+// Plans the work of a schedule whose tiles are counted, and its workspace; returns the flags, which must be
+// zero before the kernel begins.
+template <class Acc>
+std::span<uint32_t> share(Schedule<Acc>& s, int64_t tiles, int steps, int blocks, Sharing sharing,
+                          int tile_sums, int groups, Context& context) {
+  s.work = plan_stream_k(tiles, steps, blocks, sharing);
+  s.partials = nullptr, s.flags = nullptr;
+  if (s.work.whole_tiles == tiles) return {};
+  const size_t flags = size_t(blocks) * size_t(groups);
+  s.partials = static_cast<Acc*>(context.allocate(size_t(blocks) * size_t(tile_sums) * sizeof(Acc)));
+  s.flags = static_cast<uint32_t*>(context.allocate(flags * sizeof(uint32_t)));
+  return {s.flags, flags};
+}
+
+// A tile's place in tiles of C. Tiles are numbered in bands of BAND tile rows, down each column of a band, so
+// that those under way share rows of A and columns of B in L2:
+//
+//   0 2 4      BAND = 2, 5 x 3 tiles
+//   1 3 5
+//   6 8 10
+//   7 9 11
+//   12 13 14
+template <int BAND>
+struct TilePlace {
+  int batch, row, column;
+
+  __device__ __forceinline__ TilePlace(int tile, int tiles_m, int tiles_n) {
+    batch = tile / (tiles_m * tiles_n);
+    const int within = tile - batch * tiles_m * tiles_n, band = within / (BAND * tiles_n);
+    const int rows = min(tiles_m - band * BAND, BAND), in_band = within - band * BAND * tiles_n;
+    column = in_band / rows;
+    row = band * BAND + in_band - column * rows;
+  }
+};
+
+// How a group of THREADS threads (whole warps) passes the N sums of each on: as [WIDTH registers][thread], so
+// that every access of a warp is full lines.
+template <int THREADS, int WIDTH>
+struct PartialSums {
+  template <class Acc, int N>
+  __device__ __forceinline__ static void put(Acc* to, const Acc (&sum)[N]) {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < N; i += WIDTH) {
+      Vector<Acc, WIDTH> v;
+      FASTGEMM_UNROLL
+      for (int e = 0; e < WIDTH; ++e) v[e] = sum[i + e];
+      store_vector(to + i * THREADS + threadIdx.x * WIDTH, v);
+    }
+  }
+  template <class Acc, int N>
+  __device__ __forceinline__ static void add(Acc (&sum)[N], const Acc* from) {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < N; i += WIDTH) {
+      const auto v = load_vector<Vector<Acc, WIDTH>>(from + i * THREADS + threadIdx.x * WIDTH);
+      FASTGEMM_UNROLL
+      for (int e = 0; e < WIDTH; ++e) sum[i + e] += v[e];
+    }
+  }
+};
+
+// Hands a thread's sums over to the block that finishes the tile. sync() is a barrier of the threads that
+// share the flag. All lanes of their first warp set it: after a branch on one lane the compiler would take
+// the warp for divergent, and keep the pipeline's state in ordinary registers.
+template <class Sums, class Acc, int N, class Sync>
+__device__ __forceinline__ void hand_over(const Schedule<Acc>& g, const Acc (&sum)[N], int tile_sums,
+                                          int flag, bool first_warp, Sync&& sync) {
+  Sums::put(g.partials + int64_t(blockIdx.x) * tile_sums, sum);
+  sync();
+  if (first_warp) store_release(&g.flags[flag], 1);
+}
+
+// Adds what the blocks before this one have of the tile that it finishes, one after the other.
+template <class Sums, class Acc, int N>
+__device__ __forceinline__ void collect(const Schedule<Acc>& g, Acc (&sum)[N], const Part& part,
+                                        int tile_sums, int groups = 1, int group = 0) {
+  const int64_t tile_begin = int64_t(part.tile - g.work.whole_tiles) * g.work.steps;
+  int block = int(blockIdx.x);
+  do {
+    --block;
+    while (__any_sync(0xffffffffu, load_acquire(&g.flags[block * groups + group]) == 0)) spin_wait();
+    Sums::add(sum, g.partials + int64_t(block) * tile_sums);
+  } while (g.work.begin(block) > tile_begin);
+}
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -99,61 +99,50 @@ struct BoxOperand {
   }
 };
 
-// Where an operand lies: element (s, k) at data + s * side_stride + k * k_stride.
-template <class T>
-struct OperandPlace {
-  const T* data;
-  int64_t side, k, side_stride, k_stride, batch_stride;  // batch_stride 0: all matrices share it
-  int batch;
-  int64_t other_side;  // of the other operand
-
-  bool side_in_rows() const { return side_stride == 1 && k_stride != 1; }  // m or n runs along rows
-};
-
 // The operand where it is, whether the hardware can read it or not.
 template <class T>
-BoxOperand<T> operand_in_place(OperandPlace<T> p) {
+BoxOperand<T> operand_in_place(Side<T> s, int batch) {
   constexpr int64_t kUnit = kPer16Bytes<T>;
-  if (p.side == 1) p.side_stride = 1;
-  if (p.k == 1) p.k_stride = 1;
-  const bool in_rows = p.k_stride == 1 && (p.side_stride != 1 || p.k > 1);
-  BoxOperand<T> o{p.data, in_rows ? Major::k : Major::mn, p.side, p.k, 0, p.batch_stride, p.batch};
-  o.row_stride = o.rows() == 1 ? ceil_div(o.columns(), kUnit) * kUnit : in_rows ? p.side_stride : p.k_stride;
+  if (s.side == 1) s.side_stride = 1;
+  if (s.k == 1) s.k_stride = 1;
+  const bool in_rows = s.k_stride == 1 && (s.side_stride != 1 || s.k > 1);
+  BoxOperand<T> o{s.data, in_rows ? Major::k : Major::mn, s.side, s.k, 0, s.batch_stride, batch};
+  o.row_stride = o.rows() == 1 ? ceil_div(o.columns(), kUnit) * kUnit : in_rows ? s.side_stride : s.k_stride;
   return o;
 }
 
 // A copy of the operand with `major` along its rows.
 template <class T>
-BoxOperand<T> copied_along(Major major, const OperandPlace<T>& p, Context& context) {
-  BoxOperand<T> o{p.data, major, p.side, p.k, 0, p.batch_stride, p.batch};
+BoxOperand<T> copied_along(Major major, const Side<T>& s, int batch, Context& context) {
+  BoxOperand<T> o{s.data, major, s.side, s.k, 0, s.batch_stride, batch};
   const auto [row_stride, column_stride] =
-      major == Major::k ? std::pair(p.side_stride, p.k_stride) : std::pair(p.k_stride, p.side_stride);
+      major == Major::k ? std::pair(s.side_stride, s.k_stride) : std::pair(s.k_stride, s.side_stride);
   const PackedRows<T> packed =
-      pack_rows(p.data, o.rows(), o.columns(), row_stride, column_stride, p.batch_stride, p.batch, context);
+      pack_rows(s.data, o.rows(), o.columns(), row_stride, column_stride, s.batch_stride, batch, context);
   o.data = packed.data, o.row_stride = packed.row_stride, o.batch_stride = packed.batch_stride;
   return o;
 }
 
-// Whether to copy what could be read. Boxes whose rows begin in the middle of sectors of 32 bytes come slowly
-// (bf16 at 3072: 163 us, aligned 85; at 4096: 290 and 176; int8 152 and 98; tf32, which is slower anyway, 395
-// and 345), and every tile pays for it, but for the copy (40 us of both operands at 4096) only large
-// products.
+// Whether to copy what could be read: boxes whose rows begin in the middle of sectors of 32 bytes come at
+// half the rate, and every tile pays for it, but for the copy only products do whose `extents` are all large.
 template <class T>
-bool pays_to_align(const OperandPlace<T>& p, const BoxOperand<T>& o) {
+bool pays_to_align(const BoxOperand<T>& o, int64_t extents) {
   constexpr int64_t kLarge = 3072, kSector = 32 / int64_t(sizeof(T));
   const bool splits_sectors =
       !is_aligned(o.data, 32) || o.row_stride % kSector != 0 || o.batch_stride % kSector != 0;
-  return sizeof(T) <= 2 && splits_sectors && std::min({p.side, p.other_side, p.k}) >= kLarge;
+  return sizeof(T) <= 2 && splits_sectors && extents >= kLarge;
 }
 
-// The operand where it is, or copied. Types but those of 16 bits get k along rows unless `keep_side`.
+// The operand where it is, or copied. Types but those of 16 bits get k along rows unless `keep_side`;
+// `extents` is the least of m, n and k.
 template <class T>
-BoxOperand<T> box_operand(const OperandPlace<T>& p, bool keep_side, RowCopies& copies, Context& context) {
-  BoxOperand<T> o = operand_in_place(p);
-  if (o.major == Major::mn && sizeof(T) != 2 && !keep_side) return copied_along(Major::k, p, context);
-  if (o.readable() && !pays_to_align(p, o)) return o;
+BoxOperand<T> box_operand(const Side<T>& s, int batch, int64_t extents, bool keep_side, RowCopies& copies,
+                          Context& context) {
+  BoxOperand<T> o = operand_in_place(s, batch);
+  if (o.major == Major::mn && sizeof(T) != 2 && !keep_side) return copied_along(Major::k, s, batch, context);
+  if (o.readable() && !pays_to_align(o, extents)) return o;
   const PackedRows<T> copy =
-      copies.add(p.data, o.rows(), o.columns(), o.row_stride, 1, p.batch_stride, p.batch, context);
+      copies.add(s.data, o.rows(), o.columns(), o.row_stride, 1, s.batch_stride, batch, context);
   o.data = copy.data, o.row_stride = copy.row_stride, o.batch_stride = copy.batch_stride;
   return o;
 }
@@ -167,15 +156,14 @@ struct BoxOperands {
   // With `registers` a may be of any type and have m along rows: then it is to be multiplied from registers.
   // The operands are there after copies.launch().
   BoxOperands(const Gemm<T>& g, int batch, RowCopies& copies, Context& context, bool registers = false) {
-    const auto stride = [&](int64_t batch_stride) { return batch > 1 ? batch_stride : 0; };
-    const OperandPlace<T> left{g.a.data, g.m, g.k, g.a.row_stride, g.a.col_stride, stride(g.a.batch_stride),
-                               batch,    g.n},
-        right{g.b.data, g.n, g.k, g.b.col_stride, g.b.row_stride, stride(g.b.batch_stride), batch, g.m};
+    const Side<T> left = g.side_a(batch), right = g.side_b(batch);
+    const auto has_side_in_rows = [](const Side<T>& s) { return s.side_stride == 1 && s.k_stride != 1; };
     const bool keep = registers && sizeof(T) != 2;
-    const bool keep_left = keep && left.side_in_rows(), keep_right = keep && right.side_in_rows();
+    const bool keep_left = keep && has_side_in_rows(left), keep_right = keep && has_side_in_rows(right);
     transposed = keep_right && !(keep_left && g.m >= g.n);  // of two, the smaller one is copied
-    a = box_operand(transposed ? right : left, keep_left || keep_right, copies, context);
-    b = box_operand(transposed ? left : right, false, copies, context);
+    const int64_t extents = std::min({g.m, g.n, g.k});
+    a = box_operand(transposed ? right : left, batch, extents, keep_left || keep_right, copies, context);
+    b = box_operand(transposed ? left : right, batch, extents, false, copies, context);
   }
 
   // Calls body.operator()<a_major, b_major>().

@@ -240,14 +240,14 @@ __global__ void __launch_bounds__(kPackThreads<words>, words == kManyWords ? 3 :
     pack_rows<Scheme, false, words>(s, matrix, block);
 }
 
-// The operand whose element (s, k) lies at data + s * side_stride + k * k_stride, with room for its planes.
+// The operand with room for its planes.
 template <class Scheme, class T>
-Source<T> make_source(const T* data, int64_t side, int64_t k, int64_t side_stride, int64_t k_stride,
-                      int64_t batch_stride, int matrices, int tile_side, Context& context) {
-  Source<T> s{data, side_stride, k_stride, batch_stride, int(side), int(k), tile_side};
-  s.tiles = int(ceil_div(side, tile_side)), s.stages = int(ceil_div(k, Scheme::kStageK));
-  s.along_k = k == 1 ? side_stride != 1 : k_stride == 1;
-  if (k == 1) s.k_stride = 1;
+Source<T> make_source(const Side<T>& from, int matrices, int tile_side, Context& context) {
+  Source<T> s{from.data,      from.side_stride, from.k_stride, from.batch_stride,
+              int(from.side), int(from.k),      tile_side};
+  s.tiles = int(ceil_div(from.side, tile_side)), s.stages = int(ceil_div(from.k, Scheme::kStageK));
+  s.along_k = s.k == 1 ? s.side_stride != 1 : s.k_stride == 1;
+  if (s.k == 1) s.k_stride = 1;
   const size_t rows = size_t(matrices) * s.rows();
   s.images = static_cast<unsigned char*>(context.allocate(
       rows * s.stages * Scheme::kStageK * Scheme::kPlanes * sizeof(typename Scheme::Element)));

@@ -33,7 +33,7 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Argume
   Parts parts(g.schedule.work, int(blockIdx.x), int(gridDim.x));
   Part part;
   while (parts.next(part)) {
-    const TilePlace<S> place(part.tile, g.schedule);
+    const TileOrigin<S> place(part.tile, g.schedule);
     const int64_t tile_a = int64_t(place.batch * g.batch_a) * g.schedule.tiles_m + place.row / S::kM;
     const int64_t tile_b = int64_t(place.batch * g.batch_b) * g.schedule.tiles_n + place.column / S::kN;
     const int first = g.segment.first + part.first * kChunk, stages = g.schedule.stages_of(part);
@@ -69,12 +69,7 @@ __device__ __forceinline__ void consume(typename S::Shared& shared, const Argume
     uint32_t scaled = 0;
     if constexpr (S::Scheme::kLoop == Loop::promoting) scaled = load_scaled(g, part.tile, warp);
     loop.multiply(sum, g.schedule.stages_of(part));
-    if (part.end != g.schedule.work.steps) {
-      hand_over<S>(g.schedule, sum, warp / 4);
-      continue;
-    }
-    if (part.first != 0) collect<S>(g.schedule, sum, part, warp / 4);
-    finish_strip(g, sum, part.tile, warp, scaled);
+    if (finishes<S>(g.schedule, sum, part, warp / 4)) finish_strip(g, sum, part.tile, warp, scaled);
   }
 }
 
@@ -114,10 +109,8 @@ PackArguments<typename S::Operand> pack_of(const Gemm<typename S::Operand>& p, i
   const int64_t k = int64_t{first} * Scheme::kStageK;
   const int64_t length = std::min(p.k - k, int64_t{stages} * Scheme::kStageK);
   PackArguments<typename S::Operand> pack{};
-  pack.a = make_source<Scheme>(p.a.data + k * p.a.col_stride, p.m, length, p.a.row_stride, p.a.col_stride,
-                               p.a.batch_stride, matrices_a, S::kM, context);
-  pack.b = make_source<Scheme>(p.b.data + k * p.b.row_stride, p.n, length, p.b.col_stride, p.b.row_stride,
-                               p.b.batch_stride, matrices_b, S::kN, context);
+  pack.a = make_source<Scheme>(p.side_a(batch).part_of_k(k, length), matrices_a, S::kM, context);
+  pack.b = make_source<Scheme>(p.side_b(batch).part_of_k(k, length), matrices_b, S::kN, context);
   pack.matrices_a = matrices_a, pack.matrices_b = matrices_b;
   return pack;
 }

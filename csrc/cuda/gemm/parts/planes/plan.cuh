@@ -2,9 +2,9 @@
 // blocks.
 #pragma once
 
+#include "cuda/gemm/parts/chunks.cuh"
 #include "cuda/gemm/parts/planes/pace.cuh"
 #include "cuda/gemm/parts/planes/shape.cuh"
-#include "cuda/gemm/parts/wgmma_schedule.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET::planes {
 
@@ -35,21 +35,6 @@ struct Split {
 
 inline constexpr double kHandOver = 3;  // chunks: what it costs to hand sums over and to add them
 
-// One block a multiprocessor; where every tile has several, the same number each, if that leaves few idle.
-inline int count_blocks(int64_t tiles, int chunks) {
-  const int64_t processors = multiprocessors(), each = processors / tiles;
-  const bool even = each >= 2 && each * tiles * 10 >= processors * 9;
-  return int(std::min(even ? each * tiles : processors, tiles * chunks));
-}
-
-// The tiles of the last one to two waves are shared, unless the last wave is so full that this costs more.
-inline StreamK plan_waves(int64_t tiles, int chunks, int blocks) {
-  StreamK s = plan_stream_k(tiles, chunks, blocks);
-  const double whole = double(ceil_div(tiles, blocks)) * chunks;
-  if (double(tiles) * chunks / blocks + kHandOver > whole) s.whole_tiles = int(tiles), s.share = s.longer = 0;
-  return s;
-}
-
 // A long sum comes in segments, because what it loses with each promotion grows with all that came before: at
 // k = 65536 the error on uniform data is 1.35 times cuBLAS's without segments, 0.78 with them.
 struct Plan {
@@ -79,7 +64,9 @@ struct Plan {
   // Units of work: at least one of a tile, the last one of up to 7 stages.
   int chunks(int segment) const { return std::max(stages(segment) / kChunk, 1); }
   int blocks(int segment) const { return count_blocks(tiles, chunks(segment)); }
-  StreamK work(int segment) const { return plan_waves(tiles, chunks(segment), blocks(segment)); }
+  StreamK work(int segment) const {
+    return plan_stream_k(tiles, chunks(segment), blocks(segment), {2, kHandOver});
+  }
   // Whether blocks would drift apart.
   bool paces() const { return blocks(0) > 1 && tiles * stages(0) / blocks(0) >= Pace::kWorth; }
   bool shares() const { return work(0).whole_tiles < tiles || work(segments - 1).whole_tiles < tiles; }

@@ -4,14 +4,14 @@
 // with fused multiply-adds. Without any, the blocks read their part of the flags and end: no host is asked.
 #pragma once
 
+#include "cuda/gemm/parts/chunks.cuh"
 #include "cuda/gemm/parts/planes/store.cuh"
-#include "cuda/gemm/parts/wgmma_schedule.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET::planes {
 
 // A thread has a column of the strip (16, kN).
 template <class S>
-__device__ __forceinline__ void repair_strip(const Gemm<float>& all, const TilePlace<S>& place,
+__device__ __forceinline__ void repair_strip(const Gemm<float>& all, const TileOrigin<S>& place,
                                              int first_row) {
   constexpr int kK = 32;
   FASTGEMM_SHARED float a[kK][kStripRows];  // of A, transposed
@@ -45,7 +45,8 @@ __device__ __forceinline__ void repair_strip(const Gemm<float>& all, const TileP
 
 template <class S>
 __global__ void __launch_bounds__(S::kN, 2)
-    repair_kernel(const __grid_constant__ Gemm<float> g, const __grid_constant__ Schedule<float> schedule,
+    repair_kernel(const __grid_constant__ Gemm<float> g,
+                  const __grid_constant__ ChunkSchedule<float> schedule,
                   const uint32_t* unfinished /* [segment][strip] */, int64_t strips, int segments) {
   wait_for_kernel_before();
   FASTGEMM_SHARED uint32_t found[S::kN / 32];
@@ -61,7 +62,7 @@ __global__ void __launch_bounds__(S::kN, 2)
       if (bits == 0) i |= 31;
       if (!(bits >> i % 32 & 1)) continue;
       const int64_t strip = first + int64_t(i) * gridDim.x;
-      const TilePlace<S> place(int(strip / S::kConsumerWarps), schedule);
+      const TileOrigin<S> place(int(strip / S::kConsumerWarps), schedule);
       const int row = place.row + int(strip % S::kConsumerWarps) * kStripRows;
       if (row < g.m) repair_strip<S>(g, place, row);
     }

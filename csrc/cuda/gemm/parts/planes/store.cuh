@@ -3,9 +3,9 @@
 #pragma once
 
 #include "cuda/device/vector.cuh"
+#include "cuda/gemm/parts/chunks.cuh"
 #include "cuda/gemm/parts/planes/cut.cuh"
 #include "cuda/gemm/parts/planes/shape.cuh"
-#include "cuda/gemm/parts/wgmma_schedule.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET::planes {
 
@@ -31,7 +31,7 @@ struct Arguments {
   int neighbours;              // of C that can be stored at once: 4, 2 or 1
   int batch_a, batch_b;        // 0 where the batch shares the operand
   const unsigned char *a, *b;  // images
-  Schedule<typename S::Acc> schedule;
+  ChunkSchedule<typename S::Acc> schedule;
   Unscale unscale;
   Segment segment;
   int chunk;             // stages of which the tensor cores make sums (multiply.cuh)
@@ -46,7 +46,7 @@ template <class S>
 struct ScalePlace {
   int64_t row, column;
 
-  __device__ __forceinline__ ScalePlace(const Arguments<S>& g, const TilePlace<S>& tile, int warp)
+  __device__ __forceinline__ ScalePlace(const Arguments<S>& g, const TileOrigin<S>& tile, int warp)
       : row(int64_t(tile.batch * g.batch_a) * g.schedule.tiles_m * S::kM + tile.row + kStripRows * warp),
         column(int64_t(tile.batch * g.batch_b) * g.schedule.tiles_n * S::kN + tile.column) {}
 };
@@ -57,7 +57,7 @@ template <class S>
 __device__ __forceinline__ uint32_t load_scaled(const Arguments<S>& g, int tile, int warp) {
   constexpr int kGroupsB = S::kN / kRowGroup, kGroupsA = kStripRows / kRowGroup;
   static_assert(kGroupsA + kGroupsB <= 32);
-  const ScalePlace<S> at(g, TilePlace<S>(tile, g.schedule), warp);
+  const ScalePlace<S> at(g, TileOrigin<S>(tile, g.schedule), warp);
   const int lane = int(threadIdx.x) % 32;
   if (lane < kGroupsB) return g.unscale.scaled_b[at.column / kRowGroup + lane];
   if (lane < kGroupsB + kGroupsA) return g.unscale.scaled_a[at.row / kRowGroup + lane - kGroupsB];
@@ -66,7 +66,7 @@ __device__ __forceinline__ uint32_t load_scaled(const Arguments<S>& g, int tile,
 
 template <class S>
 __device__ __forceinline__ void unscale_strip(const Arguments<S>& g, float (&sum)[S::kSums],
-                                              const TilePlace<S>& tile, int warp) {
+                                              const TileOrigin<S>& tile, int warp) {
   const ScalePlace<S> at(g, tile, warp);
   const int lane = fresh_lane();
   const float* const rows = g.unscale.a + at.row + lane / 4;
@@ -113,7 +113,7 @@ __device__ __forceinline__ void store_fours(const Result<typename S::Operand>& r
 
 template <class S>
 __device__ __forceinline__ void store_strip(const Arguments<S>& g, const typename S::Acc (&sum)[S::kSums],
-                                            const TilePlace<S>& tile, int warp) {
+                                            const TileOrigin<S>& tile, int warp) {
   using Out = typename S::Operand;
   Result<Out> result = g.result;
   result.out = static_cast<Out*>(result.out) + tile.batch * result.batch_stride;
@@ -143,7 +143,7 @@ __device__ __forceinline__ void store_strip(const Arguments<S>& g, const typenam
 template <class S>
 __device__ __forceinline__ void finish_strip(const Arguments<S>& g, typename S::Acc (&sum)[S::kSums],
                                              int tile, int warp, uint32_t scaled) {
-  const TilePlace<S> place(tile, g.schedule);
+  const TileOrigin<S> place(tile, g.schedule);
   if constexpr (S::Scheme::kLoop == Loop::promoting) {
     if (__any_sync(0xffffffffu, scaled != 0)) unscale_strip(g, sum, place, warp);
     const bool unfinished = __any_sync(0xffffffffu, !all_finite(sum));

@@ -5,6 +5,7 @@
 
 #include "cuda/gemm/parts/box_store.cuh"
 #include "cuda/gemm/parts/fragments.cuh"
+#include "cuda/gemm/parts/ring.cuh"
 #include "cuda/gemm/parts/wgmma_operand.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -72,6 +73,41 @@ class RegisterOperand {
   Fragments<E> fragments_;
   MatrixDescriptor b_;
   uint32_t a_[2][kHalf][4];
+};
+
+// A warp of a consumer warpgroup on its way through the ring: a stage is released when the products of the
+// next one have been issued and its own are done.
+template <int STAGES, int STAGE_BYTES, class Products>
+class WgmmaConsumer {
+ public:
+  RingPosition<STAGES> at{0, 0};
+
+  __device__ __forceinline__ WgmmaConsumer(RingBarriers<STAGES>& ring, const unsigned char* stages, int warp)
+      : ring_(ring), products_(stages, warp), leader_(threadIdx.x % 32 == 0) {}
+
+  // sum = or += the products of the next stage; meanwhile() runs while the tensor cores do.
+  template <class Acc, int R, class Meanwhile>
+  __device__ __forceinline__ void multiply(Acc (&sum)[R], bool accumulate, Meanwhile&& meanwhile) {
+    wait_phase(&ring_.full[at.stage], at.phase);
+    products_.multiply(sum, at.stage * STAGE_BYTES, accumulate, meanwhile, [&] {
+      if (leader_ && accumulate) arrive(before_);
+    });
+    before_ = &ring_.empty[at.stage];
+    at.advance();
+  }
+  // The sums are complete, and the last stage is released.
+  template <class Acc, int R>
+  __device__ __forceinline__ void finish(Acc (&sum)[R]) {
+    wgmma_wait<0>(sum);
+    __syncwarp();
+    if (leader_) arrive(before_);
+  }
+
+ private:
+  RingBarriers<STAGES>& ring_;
+  Products products_;
+  Barrier* before_ = nullptr;
+  bool leader_;  // arrives for the warp
 };
 
 }  // namespace fastgemm::FASTGEMM_TARGET
