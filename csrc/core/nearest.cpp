@@ -1,7 +1,8 @@
+#include "core/nearest.h"
+
+#include <algorithm>
 #include <cmath>
 #include <limits>
-
-#include "core/static_tables.h"
 
 namespace fastgemm {
 namespace {

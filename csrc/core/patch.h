@@ -1,5 +1,5 @@
 // What a fastgemm.patch computes torch's products by, and what it counts. Python makes them (csrc/python),
-// the overrides of torch's products read them (csrc/override).
+// the overrides of torch's products read them (csrc/torch/override).
 #pragma once
 
 #include <cstdint>

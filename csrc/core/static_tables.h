@@ -1,5 +1,5 @@
-// What was measured and ships with the library: which kernel was fastest for some hundred problems of each
-// kind, how fast the others were, and the rule by which that speaks for all other problems.
+// The measurements that ship with the library: which kernel was fastest for some hundred problems of each
+// kind, and how fast the others were. core/nearest.h has the rule by which they speak for all other problems.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 #include <span>
 #include <string_view>
 
-#include "core/tuning.h"
+#include "core/table.h"
 
 namespace fastgemm {
 
@@ -73,27 +73,5 @@ struct StaticTable {
   bool on_gpu() const { return speeds > 0; }
 };
 std::span<const StaticTable> static_tables();  // generated: core/static_tables.cpp
-
-// Kernels of a table in the order in which they should be tried: indices into StaticTable::kernels.
-struct Ranking {
-  std::array<uint8_t, kMostSpeeds + 1> kernels;
-  size_t count = 0;
-};
-
-// On a CPU: the kernel of the nearest point. On a GPU:
-//
-// - a problem that was measured, its rows aligned as they were then, takes what was fastest;
-// - for any other, the speed of a kernel is the mean of its speeds at the nine nearest points, near ones
-//   counting more, less half their standard deviation: where neighbours disagree nobody knows;
-// - the library's kernel comes first unless another is faster by two per cent after that, by more where there
-//   is a c to add.
-//
-// tests/cpp/static_tables_test.cpp leaves out each point in turn and holds what the others say of it against
-// what was measured there.
-Ranking rank(const StaticTable&, const TuningKey&);
-
-// The table for a problem, or null where none was measured. A precision of float32 without a table of its own
-// takes that of IEEE, whose kernels are good enough for every precision.
-const StaticTable* static_table_for(const TuningKey&, std::string_view device);
 
 }  // namespace fastgemm

@@ -6,8 +6,7 @@
 #include <unordered_map>
 
 #include "core/cpu_features.h"
-#include "core/static_tables.h"
-#include "cuda/available.h"
+#include "core/nearest.h"
 
 namespace fastgemm {
 namespace {
@@ -61,7 +60,7 @@ const Kernel* row_of(const StaticTable& table, uint8_t name) {
 void set_device(TuningKey& k, Device device, int threads) {
   k.device = device;
   k.threads = threads;
-  k.gpu = device == Device::cuda ? cuda::device_number() : 0;
+  k.gpu = device == Device::cuda ? current_gpu_number() : 0;
 }
 
 }  // namespace
@@ -141,7 +140,7 @@ Candidates measured_candidates(const TuningKey& key) {
   if (key.device == Device::simt) return found;
   const bool gpu = key.device == Device::cuda;
   if (const StaticTable* table =
-          static_table_for(key, gpu ? std::string_view(cuda::device_name()) : cpu_model())) {
+          static_table_for(key, gpu ? std::string_view(current_gpu_name()) : cpu_model())) {
     const Ranking ranking = rank(*table, key);
     for (size_t i = 0; i < ranking.count; ++i)
       if (const Kernel* row = row_of(*table, ranking.kernels[i])) found.kernels[found.count++] = row;

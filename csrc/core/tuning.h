@@ -55,6 +55,11 @@ inline uint64_t gpu_number(std::string_view name) {
   return h;
 }
 
+// The current GPU as the tables name it ("NVIDIA H200, 132 multiprocessors"), and its gpu_number(); "" and 0
+// without a GPU. csrc/cuda defines both, as it defines its part of the kernel table.
+const char* current_gpu_name();
+uint64_t current_gpu_number();
+
 // "AuthenticAMD-25-17-avx512_bf16": the processor type that a CPU table was measured on.
 const std::string& cpu_model();
 

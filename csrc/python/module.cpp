@@ -7,16 +7,15 @@
 #include <optional>
 #include <tuple>
 
-#include "core/asked.h"
 #include "core/budget.h"
-#include "core/build_info.h"
+#include "core/nearest.h"
 #include "core/patch.h"
 #include "core/select.h"
-#include "core/static_tables.h"
 #include "core/tuning.h"
 #include "cpu/peak/peak.h"
-#include "cuda/available.h"
 #include "library/rows.h"
+#include "torch/build_info.h"
+#include "torch/queries.h"
 
 namespace py = pybind11;
 using namespace fastgemm;
@@ -281,7 +280,7 @@ PYBIND11_MODULE(_introspect, m) {
         remember(key, kernel);
       },
       py::arg("key"), py::arg("kernel"), py::arg("gpu") = "");
-  m.def("gpu", &cuda::device_name, "Name and size of the current GPU as tuning knows it; empty without one.");
+  m.def("gpu", &current_gpu_name, "Name and size of the current GPU as tuning knows it; empty without one.");
   m.def("forget_all", &forget_all);
   m.def("set_workspace_limit",
         [](std::optional<size_t> bytes) { set_workspace_limit(bytes.value_or(kNoLimit)); });

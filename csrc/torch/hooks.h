@@ -1,5 +1,5 @@
-// What the stable ABI does in more time than torch's own C++ interface. The library of csrc/override, which
-// is made for one version of torch, brings faster ways where it is loaded.
+// What the stable ABI does in more time than torch's own C++ interface. The library of csrc/torch/override,
+// which is made for one version of torch, brings faster ways where it is loaded.
 #pragma once
 
 #include "torch/views.h"

@@ -3,7 +3,7 @@
 // - an out= or in-place op must return (), because a returned alias fails opcheck and torch.compile;
 // - the ops with a leading underscore have no autograd formula in Python: eager calls use them, since one
 // costs
-//   4 us a call even when no gradient is wanted. csrc/override gives them one in C++.
+//   4 us a call even when no gradient is wanted. csrc/torch/override gives them one in C++.
 #include "torch/ops.h"
 
 #define GEMM_ARGUMENTS                                                                              \

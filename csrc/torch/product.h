@@ -1,13 +1,13 @@
-// A product of tensors: what the ops of library.cpp and the overrides of torch's own products (csrc/override)
-// run. The tensors belong to the caller.
+// A product of tensors: what the ops of library.cpp and the overrides of torch's own products
+// (csrc/torch/override) run. The tensors belong to the caller.
 #pragma once
 
 #include <optional>
 #include <stdexcept>
 #include <string_view>
 
-#include "core/asked.h"
 #include "core/select.h"
+#include "torch/queries.h"
 #include "torch/views.h"
 
 namespace fastgemm::torch_ops {

@@ -9,10 +9,10 @@
 
 #include <mutex>
 
-#include "core/asked.h"
-#include "override/registration.h"
-#include "override/route.h"
-#include "override/scope.h"
+#include "torch/override/registration.h"
+#include "torch/override/route.h"
+#include "torch/override/scope.h"
+#include "torch/queries.h"
 
 namespace fastgemm::override {
 namespace {

@@ -11,12 +11,12 @@
 #include <mutex>
 #include <stdexcept>
 
-#include "override/convert.h"
-#include "override/flags.h"
-#include "override/gemm_op.h"
-#include "override/registration.h"
-#include "override/scope.h"
 #include "torch/hooks.h"
+#include "torch/override/convert.h"
+#include "torch/override/flags.h"
+#include "torch/override/gemm_op.h"
+#include "torch/override/registration.h"
+#include "torch/override/scope.h"
 
 namespace fastgemm::override {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "core/patch.h"
-#include "override/products.h"
+#include "torch/override/products.h"
 
 namespace fastgemm::override {
 

@@ -7,7 +7,7 @@
 #include <c10/core/AutogradState.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "override/gemm_op.h"
+#include "torch/override/gemm_op.h"
 
 namespace fastgemm::override {
 namespace {

@@ -3,7 +3,7 @@
 // would not be; and others that use it, under their names, do not meet it. ThreadLocalDebugInfo, which is
 // handed on, too, is a stack: a profiler that is stopped inside of a patch that was entered after it would
 // find the patch on top.
-#include "override/scope.h"
+#include "torch/override/scope.h"
 
 #include <ATen/ThreadLocalPythonObjects.h>
 #include <c10/core/impl/PyInterpreterHooks.h>

@@ -1,4 +1,4 @@
-#include "override/route.h"
+#include "torch/override/route.h"
 
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/relu.h>
@@ -6,10 +6,10 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "override/convert.h"
-#include "override/flags.h"
-#include "override/kinds.h"
-#include "override/scope.h"
+#include "torch/override/convert.h"
+#include "torch/override/flags.h"
+#include "torch/override/kinds.h"
+#include "torch/override/scope.h"
 
 namespace fastgemm::override {
 namespace {

@@ -1,12 +1,12 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/library.h>
 
-#include "override/convert.h"
-#include "override/flags.h"
-#include "override/gemm_op.h"
-#include "override/kinds.h"
-#include "override/registration.h"
 #include "torch/choices.h"
+#include "torch/override/convert.h"
+#include "torch/override/flags.h"
+#include "torch/override/gemm_op.h"
+#include "torch/override/kinds.h"
+#include "torch/override/registration.h"
 
 namespace fastgemm::override {
 namespace {

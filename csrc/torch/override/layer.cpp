@@ -4,10 +4,10 @@
 #include <ATen/ops/linear.h>
 #include <torch/library.h>
 
-#include "override/flags.h"
-#include "override/gemm_op.h"
-#include "override/kinds.h"
-#include "override/registration.h"
+#include "torch/override/flags.h"
+#include "torch/override/gemm_op.h"
+#include "torch/override/kinds.h"
+#include "torch/override/registration.h"
 
 namespace fastgemm::override {
 namespace {

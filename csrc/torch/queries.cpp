@@ -1,4 +1,4 @@
-#include "core/asked.h"
+#include "torch/queries.h"
 
 #include <algorithm>
 #include <stdexcept>
