@@ -1,10 +1,9 @@
 // fastgemm._simt: the simulator for Python. Loading it makes the CUDA kernels available to CPU tensors;
 // begin() and end() enclose the calls that run on it.
-#include "core/simulator.h"
-
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "core/simulator.h"
 #include "simt/rows.h"
 #include "simt/session.h"
 #include "simt/symbols.h"
