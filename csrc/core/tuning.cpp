@@ -29,7 +29,8 @@ const Kernel* find_row(Op op, Device device, std::string_view name) {
   return nullptr;
 }
 
-// What 16-byte accesses and the tensor memory accelerator ask of a matrix of rows x cols elements.
+// Whether a matrix of rows x cols elements can be read by 16-byte accesses and by TMA: every line along its
+// unit stride starts at a multiple of 16 bytes.
 constexpr int64_t kAligned = 16;
 template <class Pointer>
 bool aligned(const BasicMatrix<Pointer>& x, DType type, int64_t batch, int64_t rows, int64_t cols) {
@@ -42,8 +43,7 @@ bool aligned(const BasicMatrix<Pointer>& x, DType type, int64_t batch, int64_t r
          reinterpret_cast<uintptr_t>(x.data) % kAligned == 0;
 }
 
-// The rows of the kernel table by the names that the static tables have; null where a name is of another
-// build.
+// The row of the kernel table that a static table names; null where this build has no kernel of that name.
 const Kernel* row_of(const StaticTable& table, uint8_t name) {
   static const auto rows = [] {
     std::vector<std::vector<const Kernel*>> all;

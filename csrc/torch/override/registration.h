@@ -1,21 +1,21 @@
-// What this library registers with torch's dispatcher, each once and for ever.
+// The registrations with torch's dispatcher. Each is made once and lasts as long as the process.
 #pragma once
 
 #include <c10/util/Exception.h>
 
 namespace fastgemm::override {
 
-// Kernels in front of torch's own products.
+// Registers kernels in front of torch's own products.
 void register_overrides();
 
-// Kernels of the ops for eager mode, in torch's own C++ interface: no handles on the way to a kernel, and
-// gradients, autocast and layers without Python. What has none here keeps that in Python: torch.func, forward
-// mode, tracing.
+// Register kernels of the ops for eager mode, in torch's own C++ interface: a call allocates no handles on
+// its way to a kernel, and gradients, autocast and layers run without Python. torch.func, forward mode and
+// tracing keep their kernels in Python.
 void register_eager();
 void register_layer();
 
-// torch warns of kernels that are replaced, once for all who do so; of these it need not, while one of these
-// lives.
+// Suppresses torch's warning about replaced kernels during its lifetime. torch gives that warning once in a
+// process, so other libraries' replacements are still reported.
 class Quietly {
   struct Handler final : c10::WarningHandler {
     void process(const c10::Warning&) override {}
