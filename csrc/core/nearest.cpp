@@ -20,8 +20,8 @@ float library_margin(const TuningKey& key) {
   return kLibraryMargin + std::min(50.0f, 100 * std::log2(1 + 800.0f / float(std::max<int64_t>(key.k, 1))));
 }
 
-// Tables are measured with one thread and with all threads; a problem is compared with points of its own
-// kind.
+// Tables are measured with one thread and with all threads; a
+// problem is compared with points of its own kind.
 bool same_threads(const TuningKey& key, const Measured& p) {
   return key.device == Device::cuda || (key.threads == 1) == (p.threads == 1);
 }

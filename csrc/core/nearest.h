@@ -1,5 +1,5 @@
-// Which kernel the static tables name for a problem: the rule by which the nearest measured points speak for
-// it.
+// Which kernel the static tables name for a problem: the rule
+// by which the nearest measured points speak for it.
 #pragma once
 
 #include <array>

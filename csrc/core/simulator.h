@@ -16,8 +16,8 @@ std::span<const Kernel> simulated_kernels();
 // Whether the calling thread simulates.
 bool simulating();
 void set_simulating(bool);
-// The compute capability of the GPU that it simulates, 90 for 9.0. Which kernels a level may pick depends on
-// it.
+// The compute capability of the GPU that it simulates, 90 for
+// 9.0. Which kernels a level may pick depends on it.
 int simulated_capability();
 void set_simulated_capability(int);
 

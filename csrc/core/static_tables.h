@@ -22,8 +22,8 @@ constexpr float log_size(int64_t n) {
   return float(std::bit_cast<uint32_t>(float(n < 1 ? 1 : n))) * 0x1p-23f;
 }
 
-// The largest power of two, up to 16, that divides the offset of every row of a contiguous matrix, in
-// elements.
+// The largest power of two, up to 16, that divides the offset
+// of every row of a contiguous matrix, in elements.
 constexpr int64_t row_alignment(int64_t batch, int64_t rows, int64_t cols, bool transposed) {
   const bool one_line = rows <= 1 || cols <= 1;
   const int64_t steps = (one_line ? 0 : transposed ? rows : cols) | (batch > 1 ? rows * cols : 0) | 16;

@@ -61,8 +61,8 @@ const Lt& lt() {
   return functions;
 }
 
-// Threads may share a handle. There is one for each device, created while that is current and never
-// destroyed.
+// Threads may share a handle. There is one for each device,
+// created while that is current and never destroyed.
 cublasLtHandle_t handle_of(int device) {
   static std::mutex mutex;
   static auto* handles = new std::array<cublasLtHandle_t, 64>{};
@@ -244,8 +244,8 @@ class Plan {
     const bool reads_c = p.beta != 0 && !bias_;
     const auto c = reads_c ? storage_of(p.c, p.m, p.n) : out;
     if (!a || !b) return void(problem = "cuBLASLt takes row-major and column-major operands only");
-    // Seen in cuBLAS 13.1: its heuristics name an algorithm, which then refuses with
-    // CUBLAS_STATUS_NOT_SUPPORTED.
+    // Seen in cuBLAS 13.1: its heuristics name an algorithm, which
+    // then refuses with CUBLAS_STATUS_NOT_SUPPORTED.
     if (p.type == DType::i8 && !(starts_at_word(p.a) && starts_at_word(p.b)))
       return void(problem = "cuBLASLt reads int8 matrices in words of 4 bytes");
     if (bias_ && rounds_before_bias(p)) return void(problem = kRoundsBeforeBias);

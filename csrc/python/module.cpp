@@ -160,8 +160,8 @@ PyObject* name_of(Enum value) {
   return name;
 }
 
-// Calls through CPython's API in 0.2 us instead of 0.6 us by pybind11, since every small product may have to
-// ask.
+// Calls through CPython's API in 0.2 us instead of 0.6 us by
+// pybind11, since every small product may have to ask.
 bool ask_probe(Device device, DType type, Precision precision) {
   const py::gil_scoped_acquire held;
   PyObject* arguments[] = {name_of(device), name_of(type), name_of(precision)};

@@ -95,8 +95,8 @@ void single_product(const Backend& backend, const Operands& t, const GemmProblem
   if (p.alpha == 1.0 && p.beta == 0.0) return check(backend.mm(out.get(), a.get(), b.get()), "mm");
   if (adds_to_result(p))
     return check(backend.addmm(out.get(), out.get(), a.get(), b.get(), p.beta, p.alpha), "addmm");
-  // A bias row is passed as a vector, which torch's libraries add in their epilogues; torch would copy a
-  // matrix.
+  // A bias row is passed as a vector, which torch's libraries
+  // add in their epilogues; torch would copy a matrix.
   const bool is_row = p.c.row_stride == 0 && p.c.col_stride == 1;
   const TensorView c =
       is_row ? TensorView(t.c, p.c.data, p.out_type, {p.n}, {1}) : matrix(t.c, p.c, p.out_type, p.m, p.n);

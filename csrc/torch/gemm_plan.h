@@ -13,8 +13,8 @@ struct Gemm {
   size_t dim;
 
   std::span<const int64_t> result_shape() const { return {shape.data(), dim}; }
-  // The product over the innermost batch dimension, which one kernel computes; loops run over those further
-  // out.
+  // The product over the innermost batch dimension, which one
+  // kernel computes; loops run over those further out.
   GemmProblem innermost() const;
 };
 
@@ -25,8 +25,8 @@ Gemm describe(const View& a, const View& b, bool trans_a, bool trans_b);
 // c may have the result's shape or any shape that broadcasts to it (a bias row, say), and has out_type.
 void add_c(Gemm&, const View& c, const View& a);
 
-// With beta = 0 c is not read, and with alpha = 0, as in BLAS, neither are a and b: a NaN in them does not
-// count.
+// With beta = 0 c is not read, and with alpha = 0, as in BLAS,
+// neither are a and b: a NaN in them does not count.
 void set_scales(GemmProblem&, double alpha, double beta);
 
 // c: null where none is read.

@@ -7,8 +7,8 @@
 namespace fastgemm::torch_ops {
 
 struct Hooks {
-  // Returns a new tensor of a view's type, device, sizes and strides, which the caller owns; null where that
-  // failed.
+  // Returns a new tensor of a view's type, device, sizes and
+  // strides, which the caller owns; null where that failed.
   AtenTensorHandle (*empty)(const View&) = nullptr;
 };
 void set_hooks(const Hooks&);

@@ -1,5 +1,5 @@
-// Plans products: checks them, describes their layout and chooses a kernel, once for all calls of one
-// signature.
+// Plans products: checks them, describes their layout and
+// chooses a kernel, once for all calls of one signature.
 #pragma once
 
 #include <cstring>

@@ -31,8 +31,8 @@ struct View {
 std::string shape_text(std::span<const int64_t> shape);  // "(3, 4)"
 std::string dtype_text(int32_t dtype);                   // "torch.float32"
 
-// The arithmetic type of a torch dtype. Throws std::invalid_argument, naming the argument and what is
-// accepted.
+// The arithmetic type of a torch dtype. Throws
+// std::invalid_argument, naming the argument and what is accepted.
 DType arithmetic_type(const char* argument, int32_t dtype);
 int32_t torch_dtype(DType);
 

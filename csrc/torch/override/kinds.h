@@ -6,8 +6,8 @@
 
 namespace fastgemm::override {
 
-// Whether fastgemm computes torch's products of a type. It does not for int8, whose result torch wraps to
-// int8.
+// Whether fastgemm computes torch's products of a type. It
+// does not for int8, whose result torch wraps to int8.
 inline bool is_multiplied(at::ScalarType t) {
   return t == at::kDouble || t == at::kFloat || t == at::kHalf || t == at::kBFloat16 || t == at::kInt;
 }

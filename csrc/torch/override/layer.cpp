@@ -78,8 +78,8 @@ void register_layer() {
       "_linear(Tensor input, Tensor weight, Tensor? bias=None, bool transposed=True, int? level=None, "
       "str? impl=None, str? precision=None) -> Tensor",
       torch::dispatch(c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(linear)));
-  // torch.func takes it apart before any transform, so that each sees a product
-  // (python/fastgemm/_transforms.py).
+  // torch.func takes it apart before any transform, so that each
+  // sees a product (python/fastgemm/_transforms.py).
   library->impl("_linear",
                 torch::dispatch(c10::DispatchKey::FuncTorchDynamicLayerFrontMode, TORCH_FN(linear)));
 }

@@ -60,8 +60,8 @@ torch_ops::ProductCall call_of(const Product& op, Arguments arguments, const Pat
   return call;
 }
 
-// Computes what torch's own kernels do. On a GPU they take the tanh form of gelu, as cuBLASLt's epilogue
-// does.
+// Computes what torch's own kernels do. On a GPU they take the
+// tanh form of gelu, as cuBLASLt's epilogue does.
 void activate(at::Tensor& result, bool use_gelu) {
   if (use_gelu)
     at::gelu_(result, result.is_cuda() ? "tanh" : "none");
@@ -100,8 +100,7 @@ std::optional<std::string> why_passed_on(const Product& op, Arguments arguments)
   if (!holds(a.scalar_type(), scale(op.alpha)) || !holds(a.scalar_type(), scale(op.beta)))
     return "scales that " + name_of(a.scalar_type()) + " does not hold";
   if (op.use_gelu >= 0 && (a.scalar_type() == at::kHalf || a.scalar_type() == at::kBFloat16))
-    return "a product with its activation";  // torch computes both in one kernel, without another pass over
-                                             // the result
+    return "a product with its activation";  // torch has one kernel for both
   return std::nullopt;
 }
 

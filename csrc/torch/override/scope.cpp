@@ -10,8 +10,8 @@
 
 #include <string>
 
-// Declarations of Python's stable ABI, which the interpreter that loaded this library has, whatever its
-// version.
+// Declarations of Python's stable ABI, which the interpreter
+// that loaded this library has, whatever its version.
 extern "C" {
 int PyCapsule_IsValid(PyObject*, const char*);
 void* PyCapsule_GetPointer(PyObject*, const char*);
