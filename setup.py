@@ -8,7 +8,7 @@ Environment:
     FASTGEMM_OVERRIDE    0 leaves out the library of overrides: for a torch whose C++ interface it does not know.
     FASTGEMM_OVERRIDE_TORCHES
                          folders of further versions of torch, or of their headers, separated by ';': a library of
-                         overrides (csrc/override) is built for each, besides that for the torch found.
+                         overrides (csrc/torch/override) is built for each, besides that for the torch found.
                          tools/torch_headers.py prints those of a release.
     MAX_JOBS             parallel compile jobs.
 

@@ -20,8 +20,6 @@ import argparse
 import json
 import math
 import re
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -89,15 +87,6 @@ def write_json(path: Path, data: dict[str, Any]) -> None:
     path.write_text(text)
 
 
-def clang_format(text: str) -> str:
-    beside = Path(sys.executable).parent / "clang-format"
-    program = str(beside) if beside.exists() else shutil.which("clang-format")
-    if program is None:
-        raise SystemExit("clang-format not found: pip install '.[lint]'")
-    command = [program, f"--style=file:{ROOT / '.clang-format'}", "--assume-filename=static_tables.cpp"]
-    return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
-
-
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -109,9 +98,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--check", action="store_true", help="write nothing; fail if the C++ table is out of date"
     )
-    parser.add_argument(
-        "--no-cpp", action="store_true", help="only measure, where clang-format is not installed"
-    )
+    parser.add_argument("--no-cpp", action="store_true", help="only measure, leave the C++ table as it is")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--op", action="append", choices=list(GRIDS), help="default: all")
     parser.add_argument("--part", action="append", choices=PARTS, help="of a GPU's products; default: all")
@@ -170,7 +157,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{len(new)} points measured: {path}")
         if options.no_cpp:
             return 0
-    text = clang_format(generate(sorted(RESULTS.glob("**/tuning_*.json")), ROOT))
+    text = generate(sorted(RESULTS.glob("**/tuning_*.json")), ROOT)
     if options.check:
         if TARGET.read_text() != text:
             print(

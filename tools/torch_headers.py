@@ -1,4 +1,4 @@
-"""Fetches the headers of the versions of torch for which a wheel holds a library of overrides (csrc/override).
+"""Fetches the headers of the versions of torch for which a wheel holds overrides (csrc/torch/override).
 
     python tools/torch_headers.py                 # of all that a release supports
     python tools/torch_headers.py 2.12.0          # of one

@@ -11,11 +11,12 @@ namespace fastgemm {
 
 inline constexpr size_t kNoLimit = std::numeric_limits<size_t>::max();
 
-// Bytes that any one call may use from now on, in this process.
+// The bytes of scratch memory that any one call in this process may use from now on.
 size_t workspace_limit();
 void set_workspace_limit(size_t);
 
-// What Context::allocate throws. A launcher lets it pass, having written nothing into the result yet.
+// Context::allocate throws it. Launchers do not catch it, and they allocate before they write into the
+// result, so that another kernel may still be tried.
 class OutOfWorkspace : public std::bad_alloc {
  public:
   OutOfWorkspace(size_t needed, std::string why) : needed_(needed), why_(std::move(why)) {}
@@ -27,7 +28,7 @@ class OutOfWorkspace : public std::bad_alloc {
   std::string why_;
 };
 
-// Counts what the kernel of a call asks for.
+// Adds up the memory that the kernel of a call requests, and refuses what exceeds the limit.
 class Budget {
  public:
   void take(size_t bytes) {

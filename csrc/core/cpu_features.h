@@ -1,4 +1,4 @@
-// What this processor can do, read once by CPUID, and how many levels of it to use.
+// The instruction sets and caches of this processor, read once by CPUID, and the instruction set to use.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// How operations, devices and types are called.
+// The names of operations, devices, types and precisions, as messages and Python spell them.
 #pragma once
 
 #include <string_view>

@@ -1,25 +1,27 @@
+#include "core/nearest.h"
+
+#include <algorithm>
 #include <cmath>
 #include <limits>
-
-#include "core/static_tables.h"
 
 namespace fastgemm {
 namespace {
 
-// In hundredths of an octave.
-constexpr float kClearly = 3;  // two per cent
+// How much faster than a library's an own kernel has to be to replace it, in hundredths of an octave.
+constexpr float kLibraryMargin = 3;  // two per cent
 
-// The tables hold products alone, and a key does not tell a c from an alpha. On a GPU own kernels that also
-// read a large c take longer, the shorter the sums are, while a library does so in its epilogue: on an H200,
-// 8192 x 3072 x 1024 with a bias row, wgmma_specialized falls behind cuBLASLt by 28 % in bf16 and 40 % in
-// tf32, and 8192 x 1024 x 4096 by 9 %.
-float head_start_of_libraries(const TuningKey& key) {
+// The tables hold products without a c, and a key does not tell c from alpha. On a GPU an own kernel takes
+// longer if it also reads a large c, relatively the longer the shorter its sums are, while a library hides
+// that in its epilogue. So the margin grows as k shrinks.
+float library_margin(const TuningKey& key) {
   constexpr int64_t kLargeC = 1 << 20;
-  if (key.device != Device::cuda || !key.accumulates || key.batch * key.m * key.n < kLargeC) return kClearly;
-  return kClearly + std::min(50.0f, 100 * std::log2(1 + 800.0f / float(std::max<int64_t>(key.k, 1))));
+  if (key.device != Device::cuda || !key.accumulates || key.batch * key.m * key.n < kLargeC)
+    return kLibraryMargin;
+  return kLibraryMargin + std::min(50.0f, 100 * std::log2(1 + 800.0f / float(std::max<int64_t>(key.k, 1))));
 }
 
-// Tables are measured with one thread and with all; a point of the same kind of thread count is meant.
+// Tables are measured with one thread and with all threads; a
+// problem is compared with points of its own kind.
 bool same_threads(const TuningKey& key, const Measured& p) {
   return key.device == Device::cuda || (key.threads == 1) == (p.threads == 1);
 }
@@ -34,12 +36,12 @@ Alignment alignment_of(const TuningKey& key, const Measured& p) {
   return {p.input_rows * element_size(key.type) >= 16, p.out_rows * element_size(key.out_type) >= 16};
 }
 
-// Squared distance in octaves. Batch counts half: four times the batch is like twice the size. On a GPU what
-// counts of a batch is the size of all results together, which says how many blocks there are to share out,
-// and sizes beyond 4096 count a quarter: what wins there goes on to win, and few points lie beyond 8192. An
-// operand in another layout is like two octaves, and rows that start at multiples of 16 bytes on one side
-// alone are like 2.4: there cuBLAS falls to a fifth of its rate for 16-bit types, and the tensor memory
-// accelerator cannot read them.
+// The squared distance between a problem and a point, in octaves. The batch counts half: four times the batch
+// is like twice the size. On a GPU the size of all results of a batch together counts instead, since it says
+// how many blocks there are to share out, and sizes beyond 4096 count a quarter, since the kernel that wins
+// there goes on to win, and few points lie beyond 8192. An operand in another layout is like two octaves.
+// Rows that start at multiples of 16 bytes for one of the two alone are like 2.4 octaves, since other rows
+// cannot be read by TMA and slow cuBLAS down in 16-bit types.
 struct Distance {
   const TuningKey& key;
   const float batch = log_size(key.batch), m = log_size(key.m), n = log_size(key.n), k = log_size(key.k);
@@ -84,7 +86,7 @@ Neighbours neighbours(const StaticTable& table, const TuningKey& key) {
   return found;
 }
 
-// The speed that a kernel has around here, for certain.
+// A cautious estimate of a kernel's speed from its speeds at the neighbours.
 float speed_of(size_t kernel, const Neighbours& near) {
   float weights = 0, sum = 0, squares = 0;
   for (size_t i = 0; i < Neighbours::kMost && near.points[i]; ++i) {
@@ -106,11 +108,11 @@ Ranking rank(const StaticTable& table, const TuningKey& key) {
                         same_layout(key, nearest) &&
                         (key.op != Op::gemm || alignment_of(key, nearest) == key.alignment);
   if (measured || table.speeds == 0) r.kernels[r.count++] = nearest.fastest;
-  const float head_start = head_start_of_libraries(key);
+  const float margin = library_margin(key);
   std::array<float, kMostSpeeds> speeds;
   for (size_t i = 0; i < table.speeds; ++i) {
     speeds[i] = speed_of(i, near);
-    if (i < table.libraries) speeds[i] += head_start;
+    if (i < table.libraries) speeds[i] += margin;
     if (!measured || i != nearest.fastest) r.kernels[r.count++] = uint8_t(i);
   }
   std::sort(r.kernels.begin() + (measured ? 1 : 0), r.kernels.begin() + r.count,

@@ -12,8 +12,8 @@ namespace {
 
 std::array<std::atomic<const PatchFrame*>, 2> frames{};
 
-// Of all counts: a process that is forked while another thread counts must not find it locked, as it would
-// for ever.
+// Guards all counts. fork() waits for it, because a child process that is forked while another thread holds
+// the mutex would find it locked for ever.
 std::mutex& counting() {
   static auto& mutex = *new std::mutex;
   static const int registered =

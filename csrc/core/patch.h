@@ -1,5 +1,5 @@
-// What a fastgemm.patch computes torch's products by, and what it counts. Python makes them (csrc/python),
-// the overrides of torch's products read them (csrc/override).
+// The settings of a fastgemm.patch, which replaces torch's products, and the calls that it counts.
+// csrc/python makes both, and the overrides of torch's products (csrc/torch/override) read them.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@
 
 namespace fastgemm {
 
-// Calls by op, and the kernel that computed them or the reason why none did. Shared by threads.
+// Counts calls by op, and by the kernel that computed them or the reason why they were passed on to torch.
+// Threads share it.
 class Counts {
  public:
   enum class What : uint8_t { routed, passed_on };
@@ -27,21 +28,22 @@ class Counts {
   Rows rows_[2];
 };
 
-// One entry of a patch. Never changed once it is made.
+// The settings of one patch. They never change once the frame is made.
 struct PatchFrame {
   int level = 0;
   std::string kernel;
-  std::optional<Precision> precision;       // of float32 products; none: torch's own
+  std::optional<Precision> precision;       // for float32 products; none: torch's own
   std::shared_ptr<Counts> counts;           // null: nothing is counted
-  std::shared_ptr<const PatchFrame> outer;  // gets what this one passes on
+  std::shared_ptr<const PatchFrame> outer;  // the patch around it, which gets what this one passes on
 };
 
-// The name of the capsules around a std::shared_ptr<const PatchFrame>, and of the slot of torch's
-// thread-local state in which that of the innermost patch stands.
+// Names the capsules that hold a std::shared_ptr<const PatchFrame>, and the slot of torch's thread-local
+// state that holds the capsule of the innermost patch.
 inline constexpr char kPatchSlot[] = "fastgemm.patch";
 
-// Frames of the whole process: of fastgemm.enable(), and of the environment, which comes after it. Null:
-// none. What was set once lives as long as the process, since other threads may be reading it.
+// The frames that hold for the whole process: that of fastgemm.enable(), and after it that of the environment
+// variable; null where there is none. A frame that was set once lives as long as the process, since other
+// threads may be reading it.
 enum class Everywhere : uint8_t { enabled, environment };
 void set_everywhere(Everywhere, std::shared_ptr<const PatchFrame>);
 const PatchFrame* everywhere(Everywhere);

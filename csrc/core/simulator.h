@@ -1,5 +1,5 @@
-// CUDA kernels on a CPU. The simulator is a module of its own (csrc/simt); when it is loaded it puts its rows
-// here, and while a thread simulates, the ops run those for tensors on the CPU.
+// How CUDA kernels run on a CPU. The simulator is a module of its own (csrc/simt). When it is loaded it
+// installs its rows here, and while a thread simulates, the ops run those rows for tensors on the CPU.
 #pragma once
 
 #include <span>
@@ -13,15 +13,15 @@ namespace fastgemm {
 void install_simulator(std::vector<Kernel> rows);
 std::span<const Kernel> simulated_kernels();
 
-// Of the calling thread.
+// Whether the calling thread simulates.
 bool simulating();
 void set_simulating(bool);
-// The GPU that it simulates: what rows suit depends on it.
+// The GPU that the calling thread simulates: which kernels a level may pick depends on it.
 int simulated_capability();  // 90 for compute capability 9.0
 int simulated_multiprocessors();
 void set_simulated_gpu(int capability, int multiprocessors);
 
-// The rows that a problem on this device may choose from, and others.
+// The table that holds the rows for problems on this device, among those of other devices.
 inline std::span<const Kernel> kernels_for(Device device) {
   return device == Device::simt ? simulated_kernels() : kernels();
 }

@@ -1,5 +1,5 @@
-// What was measured and ships with the library: which kernel was fastest for some hundred problems of each
-// kind, how fast the others were, and the rule by which that speaks for all other problems.
+// The measurements that ship with the library: which kernel was fastest for some hundred problems of each
+// kind, and how fast the others were. core/nearest.h has the rule by which they speak for all other problems.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 #include <span>
 #include <string_view>
 
-#include "core/tuning.h"
+#include "core/table.h"
 
 namespace fastgemm {
 
@@ -22,7 +22,8 @@ constexpr float log_size(int64_t n) {
   return float(std::bit_cast<uint32_t>(float(n < 1 ? 1 : n))) * 0x1p-23f;
 }
 
-// The largest power of two that all rows of a contiguous matrix start at multiples of, in elements.
+// The largest power of two, up to 16, that divides the offset
+// of every row of a contiguous matrix, in elements.
 constexpr int64_t row_alignment(int64_t batch, int64_t rows, int64_t cols, bool transposed) {
   const bool one_line = rows <= 1 || cols <= 1;
   const int64_t steps = (one_line ? 0 : transposed ? rows : cols) | (batch > 1 ? rows * cols : 0) | 16;
@@ -52,48 +53,27 @@ struct Measured {
 
   int64_t batch, m, n, k;
   float log_batch, log_m, log_n, log_k;
-  std::array<int16_t, kMostSpeeds> speeds;  // of the table's first kernels
+  std::array<int16_t, kMostSpeeds> speeds;  // one for each of the table's first kernels
   uint8_t threads;                          // 0 on a GPU
-  uint8_t fastest;                          // of the table's kernels, for this very problem
+  uint8_t fastest;                          // an index into the table's kernels, for this very problem
   uint8_t input_rows, out_rows;             // their alignment, in elements
   bool a_transposed, b_transposed;
 };
 
-// All points of one device, operation, type and precision.
+// All measured points of one device, operation, type and precision.
 struct StaticTable {
-  std::string_view device;  // what cpu_model() or the GPU calls itself
+  std::string_view device;  // as cpu_model() or current_gpu_name() spells it
   Op op;
   DType type;
   Precision precision;
-  uint8_t libraries;  // this many first kernels are of libraries, which only what is clearly faster replaces
-  uint8_t speeds;     // how many kernels have speeds: none on a CPU, where the nearest point alone decides
+  uint8_t
+      libraries;   // so many of the first kernels are libraries', which only a clearly faster kernel replaces
+  uint8_t speeds;  // how many kernels have speeds: none on a CPU, where the nearest point alone decides
   std::span<const std::string_view> kernels;
   std::span<const Measured> points;
 
   bool on_gpu() const { return speeds > 0; }
 };
 std::span<const StaticTable> static_tables();  // generated: core/static_tables.cpp
-
-// Kernels of a table in the order in which they should be tried: indices into StaticTable::kernels.
-struct Ranking {
-  std::array<uint8_t, kMostSpeeds + 1> kernels;
-  size_t count = 0;
-};
-
-// On a CPU: the kernel of the nearest point. On a GPU:
-//
-// - a problem that was measured, its rows aligned as they were then, takes what was fastest;
-// - for any other, the speed of a kernel is the mean of its speeds at the nine nearest points, near ones
-//   counting more, less half their standard deviation: where neighbours disagree nobody knows;
-// - the library's kernel comes first unless another is faster by two per cent after that, by more where there
-//   is a c to add.
-//
-// tests/cpp/static_tables_test.cpp leaves out each point in turn and holds what the others say of it against
-// what was measured there.
-Ranking rank(const StaticTable&, const TuningKey&);
-
-// The table for a problem, or null where none was measured. A precision of float32 without a table of its own
-// takes that of IEEE, whose kernels are good enough for every precision.
-const StaticTable* static_table_for(const TuningKey&, std::string_view device);
 
 }  // namespace fastgemm

@@ -6,8 +6,7 @@
 #include <unordered_map>
 
 #include "core/cpu_features.h"
-#include "core/static_tables.h"
-#include "cuda/available.h"
+#include "core/nearest.h"
 
 namespace fastgemm {
 namespace {
@@ -30,7 +29,8 @@ const Kernel* find_row(Op op, Device device, std::string_view name) {
   return nullptr;
 }
 
-// What 16-byte accesses and the tensor memory accelerator ask of a matrix of rows x cols elements.
+// Whether a matrix of rows x cols elements can be read by 16-byte accesses and by TMA: every line along its
+// unit stride starts at a multiple of 16 bytes.
 constexpr int64_t kAligned = 16;
 template <class Pointer>
 bool aligned(const BasicMatrix<Pointer>& x, DType type, int64_t batch, int64_t rows, int64_t cols) {
@@ -43,8 +43,7 @@ bool aligned(const BasicMatrix<Pointer>& x, DType type, int64_t batch, int64_t r
          reinterpret_cast<uintptr_t>(x.data) % kAligned == 0;
 }
 
-// The rows of the kernel table by the names that the static tables have; null where a name is of another
-// build.
+// The row of the kernel table that a static table names; null where this build has no kernel of that name.
 const Kernel* row_of(const StaticTable& table, uint8_t name) {
   static const auto rows = [] {
     std::vector<std::vector<const Kernel*>> all;
@@ -61,7 +60,7 @@ const Kernel* row_of(const StaticTable& table, uint8_t name) {
 void set_device(TuningKey& k, Device device, int threads) {
   k.device = device;
   k.threads = threads;
-  k.gpu = device == Device::cuda ? cuda::device_number() : 0;
+  k.gpu = device == Device::cuda ? current_gpu_number() : 0;
 }
 
 }  // namespace
@@ -141,7 +140,7 @@ Candidates measured_candidates(const TuningKey& key) {
   if (key.device == Device::simt) return found;
   const bool gpu = key.device == Device::cuda;
   if (const StaticTable* table =
-          static_table_for(key, gpu ? std::string_view(cuda::device_name()) : cpu_model())) {
+          static_table_for(key, gpu ? std::string_view(current_gpu_name()) : cpu_model())) {
     const Ranking ranking = rank(*table, key);
     for (size_t i = 0; i < ranking.count; ++i)
       if (const Kernel* row = row_of(*table, ranking.kernels[i])) found.kernels[found.count++] = row;

@@ -13,14 +13,14 @@
 
 namespace fastgemm {
 
-// Whether every row of a matrix starts at a multiple of 16 bytes: of both operands, and of the result.
+// Whether every row starts at a multiple of 16 bytes, in both operands and in the result.
 struct Alignment {
   bool inputs = true, out = true;
   bool operator==(const Alignment&) const = default;
 };
 Alignment alignment_of(const GemmProblem&);
 
-// Everything about a problem that its fastest kernel depends on, besides the device.
+// The properties of a problem and of its device on which the fastest kernel depends.
 struct TuningKey {
   Op op = Op::gemm;
   Device device = Device::cpu;
@@ -32,7 +32,7 @@ struct TuningKey {
   uint64_t gpu = 0;                                 // which GPU: gpu_number() of its name; 0 on a CPU
   int64_t batch = 1, m = 0, n = 0, k = 0;           // transpose, add: m = rows, n = cols, k = 0
   Alignment alignment;                              // gemm on a GPU
-  bool adds_row = false;                            // c is one row, which libraries take in another way
+  bool adds_row = false;                            // c is one row, which libraries add in their epilogue
 
   bool operator==(const TuningKey&) const = default;
 };
@@ -44,7 +44,7 @@ TuningKey tuning_key(const GemmProblem&, Device, int threads);
 TuningKey tuning_key(const TransposeProblem&, Device, int threads);
 TuningKey tuning_key(const AddProblem&, Device, int threads);
 
-// That of a key whose matrices are contiguous, each of them and its members.
+// The alignment that the matrices of a key have where they are contiguous and start at an aligned address.
 Alignment contiguous_alignment(const TuningKey&);
 
 // A number that stands for a GPU's name and size ("NVIDIA H200, 132 multiprocessors"); 0 for "".
@@ -55,29 +55,35 @@ inline uint64_t gpu_number(std::string_view name) {
   return h;
 }
 
+// The current GPU as the tables name it ("NVIDIA H200, 132 multiprocessors"), and its gpu_number(); "" and 0
+// without a GPU. csrc/cuda defines both, as it defines its part of the kernel table.
+const char* current_gpu_name();
+uint64_t current_gpu_number();
+
 // "AuthenticAMD-25-17-avx512_bf16": the processor type that a CPU table was measured on.
 const std::string& cpu_model();
 
-// The kernels that the static tables of this device name for a problem, best first, and how many; none where
-// nothing was measured (core/static_tables.h).
+// The kernels that the static tables of this device name for a problem, best first (core/nearest.h); none
+// where nothing was measured.
 struct Candidates {
   std::array<const Kernel*, 17> kernels;
   size_t count = 0;
 };
 Candidates measured_candidates(const TuningKey&);
 
-// The user's own measurements: exact problems of whatever alignment, filled by fastgemm.autotune or from its
-// file at import.
+// The user's own measurements, each of one exact problem, whatever its alignment. fastgemm.autotune adds
+// them, as does the import of the package from the file that autotune keeps.
 void remember(const TuningKey&, std::string_view kernel);
 const Kernel* remembered(const TuningKey&);
 size_t remembered_count();
 void forget_all();
 
-// Counts every change of the above, so that a caller may keep a decision until the count moves.
+// Counts the changes of the above: a caller may keep a decision for as long as the count stays.
 uint64_t tuning_version();
 
-// Whether the framework's own product of these operands is what was asked for under its global flags: float32
-// in this precision, 16-bit types with sums in float32 to the end. Without a probe it is taken to be IEEE.
+// Whether the framework's own product is as precise as was asked for, under its global flags: float32
+// products have this precision, and those of 16-bit types are summed in float32 to the end. Without a probe,
+// the framework is taken to compute IEEE products.
 using FrameworkProbe = bool (*)(Device, DType, Precision);
 void set_framework_probe(FrameworkProbe);
 bool framework_computes(Device, DType, Precision);

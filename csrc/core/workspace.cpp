@@ -1,10 +1,7 @@
 #include "core/workspace.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
-
-#include "core/budget.h"
 
 namespace fastgemm {
 namespace {
@@ -24,16 +21,12 @@ struct Block {
   size_t next = 0;    // the size that the last calls would have fitted into
 };
 thread_local Block block;
-std::atomic<size_t> limit{kNoLimit};
 
 std::unique_ptr<std::byte[]> fresh(size_t bytes) {
   return std::make_unique_for_overwrite<std::byte[]>(bytes + kAlign);
 }
 
 }  // namespace
-
-size_t workspace_limit() { return limit.load(std::memory_order_relaxed); }
-void set_workspace_limit(size_t bytes) { limit.store(bytes, std::memory_order_relaxed); }
 
 Workspace::Workspace() : mark_(block.used) {}
 

@@ -1,6 +1,7 @@
 #include "cuda/available.h"
 
 #include "core/simulator.h"
+#include "core/tuning.h"
 
 #if FASTGEMM_HAS_CUDA
 
@@ -11,7 +12,6 @@
 #include <stdexcept>
 #include <string>
 
-#include "core/tuning.h"
 #include "cuda/device/image.h"
 
 namespace fastgemm::cuda {
@@ -94,8 +94,6 @@ bool has_fast_float64() {
   return has_fast_float64(simulating() ? simulated_capability() : current().capability);
 }
 const char* unavailable_library() { return or_null(current().library); }
-const char* device_name() { return current().name.c_str(); }
-uint64_t device_number() { return current().number; }
 
 DeviceGuard::DeviceGuard(int device) {
   int now = 0;
@@ -113,6 +111,9 @@ DeviceGuard::~DeviceGuard() {
 
 }  // namespace fastgemm::cuda
 
+const char* fastgemm::current_gpu_name() { return fastgemm::cuda::current().name.c_str(); }
+uint64_t fastgemm::current_gpu_number() { return fastgemm::cuda::current().number; }
+
 #else
 
 namespace fastgemm::cuda {
@@ -126,9 +127,10 @@ bool has_wgmma() { return simulating() && simulated_capability() == 90; }
 int multiprocessors_here() { return simulating() ? simulated_multiprocessors() : 1; }
 bool has_fast_float64() { return simulating() && has_fast_float64(simulated_capability()); }
 const char* unavailable_library() { return unavailable_sm80(); }
-const char* device_name() { return ""; }
-uint64_t device_number() { return 0; }
 
 }  // namespace fastgemm::cuda
+
+const char* fastgemm::current_gpu_name() { return ""; }
+uint64_t fastgemm::current_gpu_number() { return 0; }
 
 #endif

@@ -35,11 +35,6 @@ constexpr bool has_fast_float64(int capability) {
 
 const char* unavailable_library();  // what vendor libraries need: a build with CUDA, and a GPU
 
-// The current device as the tuning tables know it ("NVIDIA H200, 132 multiprocessors"), and the number that
-// stands for it in a tuning key; empty and 0 without a GPU.
-const char* device_name();
-uint64_t device_number();
-
 // Makes a device current for its lifetime; throws std::runtime_error.
 class DeviceGuard {
  public:

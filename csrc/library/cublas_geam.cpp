@@ -56,7 +56,7 @@ int as_int(int64_t x, const char* what) {
   return int(x);
 }
 
-// cuBLAS is column-major: what it writes as a (rows x cols) matrix is dst's (cols x rows) in rows.
+// cuBLAS is column-major: the (rows x cols) matrix that it writes is dst, (cols x rows), in row-major order.
 template <class T, class Geam>
 void geam(Geam function, cublasHandle_t handle, const TransposeProblem& p) {
   const bool transposes = p.src.col_stride == 1;

@@ -1,4 +1,4 @@
-// cuBLASLt: the product as a description, for which its heuristics name candidate algorithms.
+// cuBLASLt: a product is described to it, and its heuristics name candidate algorithms.
 //
 // cuBLASLt is column-major, so that it computes out^T = b^T a^T: its first operand is b, its second a.
 #include <cublasLt.h>
@@ -61,7 +61,8 @@ const Lt& lt() {
   return functions;
 }
 
-// A handle may be shared between threads; one for each device, made while that is current, never destroyed.
+// Threads may share a handle. There is one for each device,
+// created while that is current and never destroyed.
 cublasLtHandle_t handle_of(int device) {
   static std::mutex mutex;
   static auto* handles = new std::array<cublasLtHandle_t, 64>{};
@@ -93,7 +94,7 @@ struct Types {
   cublasComputeType_t compute;
 };
 Types types_of(const GemmProblem& p) {
-  const bool tf32 = p.precision == Precision::tf32;  // IEEE's is good enough for all others
+  const bool tf32 = p.precision == Precision::tf32;  // IEEE products are good enough for all others
   const auto out_of = [&](cudaDataType_t same) { return p.out_type == DType::f32 ? CUDA_R_32F : same; };
   switch (p.type) {
     case DType::f64:
@@ -123,15 +124,15 @@ int64_t alignment_of(const void* p) {  // the heuristics look at no more than 25
   return address == 0 ? 256 : int64_t(std::min<uintptr_t>(address & (~address + 1), 256));
 }
 
-// Of every member of a batch, each of which starts where the one before it does plus the batch's stride: one
-// row of 24 elements every 25, say.
+// The alignment that every member of a batch has. Members start a batch stride apart, which may be aligned
+// less than the first one: one row of 24 elements every 25, for example.
 template <class M>
 uint32_t member_alignment(const M& m, DType type, int64_t batch) {
   const int64_t first = alignment_of(m.data), step = batch > 1 ? m.batch_stride * element_size(type) : 0;
   return uint32_t(step == 0 ? first : std::min(first, alignment_of(reinterpret_cast<const void*>(step))));
 }
 
-// Of every row of c or out, up to what an algorithm may read in one go.
+// The alignment that every row of c or out has, up to the widest access of an algorithm.
 template <class M>
 int64_t row_alignment(const M& m, int64_t ld, const GemmProblem& p) {
   constexpr int64_t kMost = 16;
@@ -173,7 +174,7 @@ struct KeyHash {
   }
 };
 
-// The descriptors of a problem and the algorithms for it; `problem` says why there are none.
+// The descriptors of a problem and the algorithms for it. `problem` is the reason where there are none.
 class Plan {
  public:
   explicit Plan(const GemmProblem& p) { build(p); }
@@ -230,7 +231,7 @@ class Plan {
     lt().layout_set(made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &batch_stride, sizeof(batch_stride));
     return made;
   }
-  // An operand as cuBLASLt sees it, and whether it has to transpose it.
+  // The layout of an operand as cuBLASLt sees it.
   static cublasLtMatrixLayout_t operand(cudaDataType_t type, const Storage& s, int64_t rows, int64_t cols,
                                         const GemmProblem& p, int64_t batch_stride) {
     return layout(type, s.transposed ? cols : rows, s.transposed ? rows : cols, s.ld, p.batch, batch_stride);
@@ -243,8 +244,8 @@ class Plan {
     const bool reads_c = p.beta != 0 && !bias_;
     const auto c = reads_c ? storage_of(p.c, p.m, p.n) : out;
     if (!a || !b) return void(problem = "cuBLASLt takes row-major and column-major operands only");
-    // Seen in cuBLAS 13.1: its heuristics name an algorithm, which then refuses with
-    // CUBLAS_STATUS_NOT_SUPPORTED.
+    // Seen in cuBLAS 13.1: its heuristics name an algorithm, which
+    // then refuses with CUBLAS_STATUS_NOT_SUPPORTED.
     if (p.type == DType::i8 && !(starts_at_word(p.a) && starts_at_word(p.b)))
       return void(problem = "cuBLASLt reads int8 matrices in words of 4 bytes");
     if (bias_ && rounds_before_bias(p)) return void(problem = kRoundsBeforeBias);
@@ -257,7 +258,7 @@ class Plan {
       return void(problem = "cuBLASLt takes c and out whose rows are aligned alike");
     const Types t = types_of(p);
     check_vendor(lt().desc_create(&desc_, t.compute, t.scale), "cublasLtMatmulDescCreate");
-    // Stored by rows is what a column-major reader calls the transpose, which is what out^T = b^T a^T wants.
+    // A column-major reader sees a row-major matrix as its transpose, which out^T = b^T a^T needs.
     set(CUBLASLT_MATMUL_DESC_TRANSA, b->transposed ? CUBLAS_OP_N : CUBLAS_OP_T);
     set(CUBLASLT_MATMUL_DESC_TRANSB, a->transposed ? CUBLAS_OP_N : CUBLAS_OP_T);
     b_ = operand(t.in, *b, p.k, p.n, p, p.b.batch_stride);
@@ -288,7 +289,8 @@ class Plan {
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, member_alignment(p.a, p.type, p.batch));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
         reads_c ? member_alignment(p.c, p.out_type, p.batch) : out);
-    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, written);  // there is none for the row of the epilogue
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
+        written);  // the epilogue's bias row has no attribute of its own
     found_.resize(kCublasLtCandidates);
     int count = 0;
     const cublasStatus_t status = lt().heuristic(handle_of(current_cuda_device()), desc_, b_, a_, c_, out_,
@@ -303,7 +305,7 @@ class Plan {
   std::vector<cublasLtMatmulHeuristicResult_t> found_;
 };
 
-// Asking the heuristics costs 20 us and more, so each thread keeps its last plans.
+// The heuristics take 20 us and more, so each thread keeps its last plans.
 const Plan& plan_of(const GemmProblem& p) {
   constexpr size_t kMostPlans = 1024;
   thread_local std::unordered_map<Key, Plan, KeyHash> plans;
@@ -313,7 +315,7 @@ const Plan& plan_of(const GemmProblem& p) {
   return plans.try_emplace(key, p).first->second;
 }
 
-// Rows of out are contiguous, or those of its transpose.
+// The problem itself if rows of out are contiguous, else its transpose.
 GemmProblem by_rows(const GemmProblem& p) { return p.out.col_stride == 1 || p.n == 1 ? p : p.transposed(); }
 
 }  // namespace

@@ -15,7 +15,7 @@ void cublaslt(const GemmProblem&, Context&, int candidate);
 const char* cublaslt_rejects(const GemmProblem&, int candidate);  // null: it takes the problem
 const char* cublaslt_unavailable();
 
-// cuBLAS reads int8 matrices in words of 4 bytes, of whatever size their rows are.
+// cuBLAS reads int8 matrices in words of 4 bytes, so they must start at one.
 inline bool starts_at_word(const ConstMatrix& m) { return reinterpret_cast<uintptr_t>(m.data) % 4 == 0; }
 
 // Whether c is one contiguous row, which the epilogues of libraries add to every row of the result.
@@ -23,8 +23,8 @@ inline bool is_bias_row(const GemmProblem& p) {
   return p.beta == 1.0 && p.c.row_stride == 0 && p.c.batch_stride == 0 && (p.c.col_stride == 1 || p.n == 1);
 }
 
-// Seen with cuBLAS 13.1: a product of 16-bit types is rounded before its epilogue adds a bias row where rows
-// do not all start at multiples of 16 bytes (107 of 224 such sizes in bfloat16, none of 640 others).
+// Seen with cuBLAS 13.1: a product of 16-bit types may be rounded before its epilogue adds a bias row where
+// rows do not all start at multiples of 16 bytes, and never elsewhere (docs/precision.md).
 inline constexpr const char* kRoundsBeforeBias =
     "cuBLAS may round a 16-bit product before it adds a bias row where rows do not start at multiples of 16 "
     "bytes";

@@ -33,17 +33,18 @@ const char* torch_cpu_rejects(const GemmProblem& p) {
   return nullptr;
 }
 
-// cuBLAS reads int8 matrices in words of 4 bytes.
+// Whether an int8 matrix consists of whole words of 4 bytes, in which cuBLAS reads it.
 bool in_words(const ConstMatrix& m) {
   const int64_t ld = m.col_stride == 1 ? m.row_stride : m.col_stride;
   return ld % 4 == 0 && m.batch_stride % 4 == 0 && starts_at_word(m);
 }
 
-// Seen with cuBLAS 13.1 under torch 2.11, at every size where rows are aligned: with a whole matrix to add,
-// the product of 16-bit types is rounded before that is added.
+// Seen with cuBLAS 13.1 under torch 2.11, at every size where rows are aligned: a product of 16-bit types is
+// rounded before a whole matrix is added.
 const char* half_rejects(const GemmProblem& p) {
   if (p.beta == 0.0 || (p.type != DType::f16 && p.type != DType::bf16)) return nullptr;
-  const bool bias = is_bias_row(p) && p.c.col_stride == 1 && p.batch == 1;  // all others torch expands
+  const bool bias =
+      is_bias_row(p) && p.c.col_stride == 1 && p.batch == 1;  // torch expands all others to a matrix
   if (!bias) return "torch's 16-bit product is rounded before a matrix is added";
   return rounds_before_bias(p) ? kRoundsBeforeBias : nullptr;
 }
@@ -131,7 +132,7 @@ constexpr Kernel rows[] = {
     FASTGEMM_CUBLASLT_ROW(2, "cublaslt_3", "cuBLASLt's third candidate"),
     FASTGEMM_CUBLASLT_ROW(3, "cublaslt_4", "cuBLASLt's fourth candidate"),
     torch_transpose_row(Device::cuda, "a CUDA build of torch", cuda::unavailable_library),
-    // geam is arithmetic: what it does to the bits of NaNs is cuBLAS's affair, so it is not a rung.
+    // geam computes with the values and may change the bits of a NaN, so it is not a rung.
     Kernel{.op = Op::transpose,
            .device = Device::cuda,
            .level = 7,

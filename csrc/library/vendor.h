@@ -1,5 +1,5 @@
-// Vendor libraries are taken from those that torch has loaded: the same version, nothing to link, nothing to
-// find. Compiled only where their headers were found.
+// Finds functions in the vendor libraries that torch has loaded: they have torch's version, and nothing has
+// to be linked or located. This header is used only where the libraries' headers were found.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -7,16 +7,15 @@
 #include <optional>
 #include <tuple>
 
-#include "core/asked.h"
 #include "core/budget.h"
-#include "core/build_info.h"
+#include "core/nearest.h"
 #include "core/patch.h"
 #include "core/select.h"
-#include "core/static_tables.h"
 #include "core/tuning.h"
 #include "cpu/peak/peak.h"
-#include "cuda/available.h"
 #include "library/rows.h"
+#include "torch/build_info.h"
+#include "torch/queries.h"
 
 namespace py = pybind11;
 using namespace fastgemm;
@@ -91,8 +90,7 @@ TuningKey to_key(const KeyTuple& t) {
   return k;
 }
 
-// A problem without data, enough for choosing a kernel: what select() would pick for it at a level; 0: the
-// fastest known.
+// The kernel that select() picks at a level (0: the fastest known) for a problem without data.
 std::string chosen(const KeyTuple& tuple, int level) {
   const TuningKey key = to_key(tuple);
   const Choice choice{.level = level};
@@ -124,8 +122,8 @@ using LayoutTuple = std::tuple<uintptr_t, std::vector<int64_t>, std::vector<int6
 torch_ops::Layout to_layout(LayoutTuple t) {
   return {std::get<0>(t), std::move(std::get<1>(t)), std::move(std::get<2>(t))};
 }
-// What the static tables of a device say of a problem of contiguous matrices, whether that device is here or
-// not.
+// The kernels that the static tables of a device name for a problem of contiguous matrices. The device need
+// not be present.
 std::vector<std::string> ranked(const KeyTuple& tuple, const std::string& device) {
   TuningKey key = to_key(tuple);
   key.alignment = contiguous_alignment(key);
@@ -162,7 +160,8 @@ PyObject* name_of(Enum value) {
   return name;
 }
 
-// By CPython's own call, since every small product may have to ask: 0.2 us, by pybind11 0.6 us.
+// Calls through CPython's API in 0.2 us instead of 0.6 us by
+// pybind11, since every small product may have to ask.
 bool ask_probe(Device device, DType type, Precision precision) {
   const py::gil_scoped_acquire held;
   PyObject* arguments[] = {name_of(device), name_of(type), name_of(precision)};
@@ -185,7 +184,7 @@ Frame make_frame(int level, std::string kernel, const std::optional<std::string>
   return frame;
 }
 
-// What stands in the slot of torch's thread-local state, and holds a frame alive.
+// The capsule that is put into the slot of torch's thread-local state; it keeps a frame alive.
 py::capsule capsule_of(Frame frame) {
   return py::capsule(new Frame(std::move(frame)), kPatchSlot, [](PyObject* capsule) {
     delete static_cast<Frame*>(PyCapsule_GetPointer(capsule, kPatchSlot));
@@ -281,7 +280,7 @@ PYBIND11_MODULE(_introspect, m) {
         remember(key, kernel);
       },
       py::arg("key"), py::arg("kernel"), py::arg("gpu") = "");
-  m.def("gpu", &cuda::device_name, "Name and size of the current GPU as tuning knows it; empty without one.");
+  m.def("gpu", &current_gpu_name, "Name and size of the current GPU as tuning knows it; empty without one.");
   m.def("forget_all", &forget_all);
   m.def("set_workspace_limit",
         [](std::optional<size_t> bytes) { set_workspace_limit(bytes.value_or(kNoLimit)); });

@@ -106,7 +106,7 @@ Tensor add_into(const Arguments& args, const Tensor* given) {
   }
   const Choice choice = args.choice();
   if (shape.empty) {
-    // a wrong level or kernel is wrong here too
+    // a wrong level or kernel raises here too
     with_context(a, [&](Context&, Device device, int threads) { select(p, device, threads, choice); });
     return out;
   }

@@ -7,9 +7,9 @@ namespace {
 
 using Sizes = std::initializer_list<int64_t>;
 
-// A matrix, or a batch of them, as the tensor that the op was given, or as a view of it, which knows nothing
-// of gradients. A tensor made of the memory alone would cost 0.6 us more, and on a GPU torch would ask the
-// driver whose memory it is.
+// A matrix, or a batch of them, as a tensor: the one that the op was given where that is the same, else a
+// view of it that does not track gradients. A tensor made from the address alone would cost 0.6 us more, and
+// on a GPU torch would query the driver about the address.
 class TensorView {
  public:
   TensorView(const Operand& of, const void* data, DType type, Sizes shape, Sizes strides) {
@@ -59,7 +59,7 @@ TensorView int8_operand(const Operand& of, const ConstMatrix& m, int64_t index, 
   return matrix(of, member, DType::i8, rows, cols);
 }
 
-// _int_mm knows only contiguous results; the table's row rejects others.
+// _int_mm writes contiguous results only; the table's row rejects others.
 void int8_product(const Backend& backend, const Operands& t, const GemmProblem& p) {
   for (int64_t i = 0; i < p.batch; ++i) {
     const auto* first = static_cast<int32_t*>(p.out.data) + i * p.out.batch_stride;
@@ -79,8 +79,8 @@ void clear_result(const Backend& backend, const GemmProblem& p, const TensorView
     check(aoti_torch_zero_(out.get()), "zero_");
 }
 
-// Whether nothing is added but what stands in the result. (Where there is one row, or one column, c has
-// another stride, by which torch would take it for something that overlaps the result.)
+// Whether c is the result itself. (With one row or one column, c may have another stride than out, and torch
+// would reject it as a tensor that overlaps the result.)
 bool adds_to_result(const GemmProblem& p) {
   if (!p.c.data) return true;
   return p.c.data == p.out.data && (p.m == 1 || p.c.row_stride == p.out.row_stride) &&
@@ -95,7 +95,8 @@ void single_product(const Backend& backend, const Operands& t, const GemmProblem
   if (p.alpha == 1.0 && p.beta == 0.0) return check(backend.mm(out.get(), a.get(), b.get()), "mm");
   if (adds_to_result(p))
     return check(backend.addmm(out.get(), out.get(), a.get(), b.get(), p.beta, p.alpha), "addmm");
-  // A bias row as such, which torch's libraries add in their epilogues; a matrix it would copy first.
+  // A bias row is passed as a vector, which torch's libraries
+  // add in their epilogues; torch would copy a matrix.
   const bool is_row = p.c.row_stride == 0 && p.c.col_stride == 1;
   const TensorView c =
       is_row ? TensorView(t.c, p.c.data, p.out_type, {p.n}, {1}) : matrix(t.c, p.c, p.out_type, p.m, p.n);
@@ -114,8 +115,7 @@ void batched_product(const Backend& backend, const Operands& t, const GemmProble
   check(backend.baddbmm(out.get(), c.get(), a.get(), b.get(), p.beta, p.alpha), "baddbmm");
 }
 
-// Wraps memory that a problem owns as torch tensors, of whatever dtype. data is not written through the const
-// views.
+// Wraps the memory of a problem as torch tensors of any dtype. Nothing is written through the const views.
 struct Wrapper {
   const Backend& backend;
   int32_t device_index;

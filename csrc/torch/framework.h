@@ -16,11 +16,11 @@ struct Backend {
   Out3 addmm, baddbmm;
 };
 
-// A tensor of the call, with what is known of it; null where there is none.
+// A tensor of the call and its view; null where the call has no such operand.
 struct Operand {
   AtenTensorHandle tensor = nullptr;
   const View* view = nullptr;
-  bool copied = false;  // torch copies it into the result: were it not a view, autograd would record that
+  bool copied = false;  // torch copies it into the result, which autograd would record if it were not a view
 };
 struct Operands {
   Operand a, b, c, out;

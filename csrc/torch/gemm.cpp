@@ -1,4 +1,4 @@
-// torch.ops.fastgemm.gemm and its kin: what the stack of a boxed call holds, as a product.
+// torch.ops.fastgemm.gemm, matmul and the out= variant: read the stack of a boxed call and multiply.
 #include <utility>
 
 #include "torch/choices.h"
@@ -32,7 +32,7 @@ struct Arguments {
         precision(s.optional_string()),
         out_dtype(s.optional_dtype()) {}
 
-  // Valid as long as the arguments.
+  // The call refers to these arguments, and is valid as long as they live.
   ProductCall call() const {
     ProductCall p{.a = viewed(a), .b = viewed(b)};
     if (c) p.c = viewed(*c);
@@ -45,7 +45,7 @@ struct Arguments {
   }
 };
 
-// A new tensor, which becomes the caller's.
+// Returns a new tensor and its ownership to the caller.
 void return_new(StableIValue* stack, AtenTensorHandle tensor) {
   stack[0] = torch::stable::detail::from(tensor);
 }

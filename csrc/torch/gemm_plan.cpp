@@ -19,8 +19,8 @@ void check_operand(const char* name, const View& v) {
 int64_t batch_size(const View& v, int64_t d) { return d <= v.dim ? v.size(d) : 1; }
 int64_t batch_stride(const View& v, int64_t d) { return d <= v.dim && v.size(d) != 1 ? v.stride(d) : 0; }
 
-// One b for the whole batch, and rows that go on evenly from one member to the next: that is one tall matrix.
-// Where each member has one row, any step between members is even.
+// Turns a batch into one tall matrix where all members share b and the row stride goes on from one member to
+// the next. Where each member has one row, the batch stride becomes the row stride.
 void merge_batch_into_rows(GemmProblem& p) {
   if (p.batch == 1 || p.b.batch_stride != 0) return;
   GemmProblem tall = p;

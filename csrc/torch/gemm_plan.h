@@ -1,4 +1,4 @@
-// What the shapes and strides of a call's operands make of it: one matrix product, or a batch of them.
+// Turns the shapes and strides of a call's operands into one matrix product or a batch of them.
 #pragma once
 
 #include "torch/views.h"
@@ -13,24 +13,26 @@ struct Gemm {
   size_t dim;
 
   std::span<const int64_t> result_shape() const { return {shape.data(), dim}; }
-  // The product of the innermost batch dimension, which a kernel gets; those further out are walked.
+  // The product over the innermost batch dimension, which one
+  // kernel computes; loops run over those further out.
   GemmProblem innermost() const;
 };
 
-// Type, sizes and operands of a product. Throws std::invalid_argument where a and b do not go together.
+// Fills in type, sizes and operands of a product. Throws std::invalid_argument where the types or inner sizes
+// of a and b differ.
 Gemm describe(const View& a, const View& b, bool trans_a, bool trans_b);
 
 // c may have the result's shape or any shape that broadcasts to it (a bias row, say), and has out_type.
 void add_c(Gemm&, const View& c, const View& a);
 
-// With beta = 0 c is not read, and with alpha = 0, as in BLAS, neither are a and b: a NaN in them does not
-// count.
+// With beta = 0 c is not read, and with alpha = 0, as in BLAS,
+// neither are a and b: a NaN in them does not count.
 void set_scales(GemmProblem&, double alpha, double beta);
 
 // c: null where none is read.
 void plan_batches(Gemm&, const View& a, const View& b, const View* c, const View& out);
 
-// Whether a matrix has neither rows nor columns to read in one go; such operands are copied first.
+// Whether a matrix has a unit stride along neither side; such operands are copied first.
 bool is_scattered(const ConstMatrix&, int64_t rows, int64_t cols);
 
 }  // namespace fastgemm::torch_ops

@@ -1,5 +1,5 @@
-// What the stable ABI does in more time than torch's own C++ interface. The library of csrc/override, which
-// is made for one version of torch, brings faster ways where it is loaded.
+// Functions that torch's own C++ interface offers at a lower cost than the stable ABI. The library of
+// csrc/torch/override, which is made for one version of torch, provides them where it is loaded.
 #pragma once
 
 #include "torch/views.h"
@@ -7,13 +7,13 @@
 namespace fastgemm::torch_ops {
 
 struct Hooks {
-  // A new tensor of a view's type, device, sizes and strides, whose owner is the caller; null where that
-  // failed.
+  // Returns a new tensor of a view's type, device, sizes and
+  // strides, which the caller owns; null where that failed.
   AtenTensorHandle (*empty)(const View&) = nullptr;
 };
 void set_hooks(const Hooks&);
 
-// The same; throws TorchError.
+// Does the same by the hook, or without one by the stable ABI. Throws TorchError.
 AtenTensorHandle empty_tensor(const View&);
 
 }  // namespace fastgemm::torch_ops

@@ -1,6 +1,6 @@
-// Tells torch's profiler which kernel runs: a RecordFunction named "fastgemm.gemm[microkernel]" around it.
-// What listens to those shows it: torch.profiler, and as an NVTX range torch.autograd.profiler.emit_nvtx.
-// With no listener, the usual case, a range costs 0.1 us.
+// Tells torch's profiler which kernel runs, by a RecordFunction named "fastgemm.gemm[microkernel]" around it.
+// torch.profiler shows it, and torch.autograd.profiler.emit_nvtx makes an NVTX range of it. A range costs 0.1
+// us where no profiler listens, as is usual.
 #pragma once
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
@@ -23,7 +23,7 @@ class KernelRange {
                                         std::string_view("["), kernel.name, std::string_view("]")})
       end += part.copy(end, size_t(name.data() + name.size() - 1 - end));
     *end = '\0';
-    // What is not recorded is no reason to fail: the handle then stays null.
+    // A call does not fail because it could not be recorded; the handle then stays null.
     aoti_record_function_start(name.data(), nullptr, nullptr, 0, &handle_);
   }
   ~KernelRange() {

@@ -1,9 +1,9 @@
 // The ops as torch sees them. Three things about the schemas were learned by probing torch 2.13:
 // - an argument called `kernel` breaks inductor, so kernels are named by `impl`;
 // - an out= or in-place op must return (), because a returned alias fails opcheck and torch.compile;
-// - the ops with a leading underscore have no autograd formula in Python: eager calls use them, since one
-// costs
-//   4 us a call even when no gradient is wanted. csrc/override gives them one in C++.
+// - the ops with a leading underscore have no autograd formula in Python, which would cost 4 us a call even
+// when
+//   no gradient is wanted: eager calls use them, and csrc/torch/override gives them a formula in C++.
 #include "torch/ops.h"
 
 #define GEMM_ARGUMENTS                                                                              \
@@ -28,7 +28,7 @@ STABLE_TORCH_LIBRARY(fastgemm, m) {
 
 namespace {
 
-// The same functions serve both devices: they look where their tensors are.
+// The same functions serve both devices: each reads the device from its tensors.
 template <class Library>
 void implement(Library& m) {
   using namespace fastgemm::torch_ops;

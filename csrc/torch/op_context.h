@@ -1,4 +1,4 @@
-// What the contexts of both devices share: scratch memory within a budget, and the tensors of the call.
+// The part that the contexts of both devices share: scratch memory within a budget, and the call's tensors.
 #pragma once
 
 #include "core/budget.h"
@@ -21,12 +21,12 @@ class OpContext : public Context {
     }
   }
 
-  // Takes back what the last kernel was given, for the next one of the same call.
+  // Frees the scratch memory of the last kernel, before another kernel of the same call is tried.
   void start_over() {
     budget_.start_over();
     release();
   }
-  // And that one may use up to `limit` bytes.
+  // Does the same, and lets the next kernel use up to `limit` bytes.
   void start_over(size_t limit) {
     budget_.start_over(limit);
     release();

@@ -29,7 +29,7 @@ double whole(const char* name, double value, DType type) {
   return value;
 }
 
-// Alignments beyond this are what allocators give anyway, and nobody asks for more.
+// The alignment of an address, up to the most that a kernel requires and that allocators guarantee.
 int64_t alignment_of(const void* p) {
   constexpr uintptr_t kMost = 256;
   const auto address = reinterpret_cast<uintptr_t>(p);
@@ -46,7 +46,7 @@ void require_result(const ProductCall& call, const Plan& plan, DType out_type) {
   require_out(call.out.view, plan.shape, torch_dtype(out_type));
 }
 
-// The result as it will be where none is given. Allocators align it better than anybody asks for.
+// The result as it will be allocated where none is given, aligned better than any kernel requires.
 View allocated_result(Plan& plan, const View& like, int32_t dtype) {
   plan.strides.resize(plan.shape.size());
   int64_t step = 1;
@@ -80,7 +80,7 @@ std::shared_ptr<const Plan> make_plan(const ProductCall& call, Device device, in
   p.out = matrix_of<Matrix>(out, false);
   plan->copies_a = is_scattered(p.a, p.m, p.k), plan->copies_b = is_scattered(p.b, p.k, p.n);
   if (plan->way == Plan::Way::nothing) {
-    plan->decision = decide(p, device, threads, call.choice);  // a wrong level or kernel is wrong here too
+    plan->decision = decide(p, device, threads, call.choice);  // a wrong level or kernel raises here too
   } else if (p.out.row_stride != 1 && p.out.col_stride != 1) {
     plan->way = Plan::Way::copy_result;
   } else if (plan->copies_a || plan->copies_b) {
@@ -145,7 +145,7 @@ std::shared_ptr<const Plan> plan_of(const ProductCall& call, Device device, int 
   const uint64_t version = tuning_version();
   ++planned;
   auto plan = make_plan(call, device, threads);
-  // To choose may run Python code, which may multiply or measure, too.
+  // The choice may run Python code, which may itself multiply or measure.
   if (!plan->decision.keeps || version != tuning_version()) return plan;
   if (plans.size() >= kMost) plans.clear();
   plans.insert_or_assign(signature, plan);

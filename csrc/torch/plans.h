@@ -1,4 +1,5 @@
-// Products of one signature are planned once: checked, laid out, and a kernel chosen for them.
+// Plans products: checks them, describes their layout and
+// chooses a kernel, once for all calls of one signature.
 #pragma once
 
 #include <cstring>
@@ -10,13 +11,13 @@
 
 namespace fastgemm::torch_ops {
 
-// Everything about a call that a plan depends on, in words that compare as they are: operands but for their
-// addresses, of which the alignment counts, and the state of the library.
+// Everything about a call that its plan depends on, as words that are compared bit by bit: the operands, of
+// whose addresses the alignment alone counts, and the state of the library.
 class Signature {
  public:
   Signature(const ProductCall&, Device, int threads);
 
-  // Of tensors of so many dimensions that they do not fit, nothing is kept.
+  // Plans are not kept for tensors of so many dimensions that they do not fit.
   bool fits() const { return count_ <= words_.size(); }
   size_t hash() const;
   bool operator==(const Signature& other) const {
@@ -35,23 +36,23 @@ class Signature {
   size_t count_ = 0;
 };
 
-// Without addresses: those of a call are put in when it runs.
+// A planned call. It holds no addresses: those of each call are filled in when it runs.
 struct Plan {
   enum class Way : uint8_t {
     launch,
     nothing,        // the result has no elements
-    copy_operands,  // one that has neither rows nor columns to read in one go is copied first
-    copy_result,    // out has neither, and takes a copy of a contiguous result
+    copy_operands,  // an operand without a unit stride is copied first
+    copy_result,    // out has no unit stride, and takes a copy of a contiguous result
   };
   Way way = Way::launch;
   bool copies_a = false, copies_b = false;
   GemmProblem problem;  // of the innermost batch dimension
   Decision decision;
   std::vector<int64_t> shape, strides;  // of the result; strides where there is no out
-  std::unique_ptr<const Loops> outer;   // null: one launch does it all
+  std::unique_ptr<const Loops> outer;   // null: one launch computes everything
 };
 
-// Throws as multiply() does. The plan stays as it is; a thread keeps its last ones.
+// Throws as multiply() does. A plan never changes, and each thread keeps its last ones.
 std::shared_ptr<const Plan> plan_of(const ProductCall&, Device, int threads);
 
 }  // namespace fastgemm::torch_ops

@@ -24,16 +24,16 @@ OutOfMemory out_of_memory(const Kernel& kernel, const OutOfWorkspace& refusal) {
                      refusal.what());
 }
 
-// Where a call runs.
+// The device that a call runs on, and its context.
 struct Place {
   OpContext& context;
   Device device;
   int threads;
 };
 
-// Where memory is short, a choice that was left to the library goes on to kernels that need less. So it does
-// where torch's own product fails: cuBLAS's workspace is torch's affair, and torch does not say what it
-// lacked. Returns the kernel that ran.
+// Launches the kernel and returns the one that ran. Where memory is short and the choice was left to the
+// library, kernels that need less are tried next. They are tried as well where torch's own product fails,
+// because torch allocates cuBLAS's workspace itself and does not say whether memory was what it lacked.
 const Kernel& launch(const Kernel& first, const GemmProblem& p, const Choice& choice, const Place& at) {
   std::vector<const Kernel*> tried;
   const auto next = [&](const Kernel* failed) {
@@ -59,7 +59,7 @@ const Kernel& launch(const Kernel& first, const GemmProblem& p, const Choice& ch
   }
 }
 
-// Batch dimensions that no kernel takes in one go are walked.
+// Loops over the batch dimensions that no kernel takes in one launch.
 void walk(const Loops& loops, const GemmProblem& whole, const Kernel* kernel, const Choice& choice,
           const Place& at) {
   for_each_index(loops, loops.count - 1, [&](const std::array<int64_t, 4>& offset) {
@@ -69,7 +69,7 @@ void walk(const Loops& loops, const GemmProblem& whole, const Kernel* kernel, co
     p.c.data = advance(whole.c.data, offset[2], p.out_type);
     p.out.data = advance(whole.out.data, offset[3], p.out_type);
     at.context.start_over();
-    // Further members of the batch may be aligned otherwise.
+    // Later members of the batch may be aligned differently.
     const bool first = p.a.data == whole.a.data && p.b.data == whole.b.data && p.out.data == whole.out.data;
     if (!first && kernel->rejects && kernel->rejects(p)) kernel = &select(p, at.device, at.threads, choice);
     kernel = &launch(*kernel, p, choice, at);
@@ -81,7 +81,7 @@ void run(const Plan& plan, const ProductCall& call, const TensorRef& out, const 
   p.a.data = call.a.view.data, p.b.data = call.b.view.data, p.out.data = out.view.data;
   if (p.c.data) p.c.data = call.c.view.data;
   const Kernel* kernel = plan.decision.kernel(at.device, p.type, p.precision);
-  if (!kernel) kernel = &select(p, at.device, at.threads, call.choice);  // says what is wrong
+  if (!kernel) kernel = &select(p, at.device, at.threads, call.choice);  // throws the reason
   const Operand addend = call.c ? Operand{call.c.tensor, &call.c.view, true} : Operand{};
   at.context.set_operands(
       {{call.a.tensor, &call.a.view}, {call.b.tensor, &call.b.view}, addend, {out.tensor, &out.view}});
@@ -124,7 +124,7 @@ void copy_product(const ProductCall& call) {
   check(aoti_torch_copy_(call.out.tensor, result.get(), 0), "copy_");
 }
 
-// A tensor that is deleted unless it is handed on.
+// Deletes a tensor unless it is released to the caller.
 struct Held {
   AtenTensorHandle tensor = nullptr;
   ~Held() {

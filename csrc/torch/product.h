@@ -1,18 +1,18 @@
-// A product of tensors: what the ops of library.cpp and the overrides of torch's own products (csrc/override)
-// run. The tensors belong to the caller.
+// Multiplies tensors, for the ops of library.cpp and for the overrides of torch's own products
+// (csrc/torch/override). The tensors belong to the caller.
 #pragma once
 
 #include <optional>
 #include <stdexcept>
 #include <string_view>
 
-#include "core/asked.h"
 #include "core/select.h"
+#include "torch/queries.h"
 #include "torch/views.h"
 
 namespace fastgemm::torch_ops {
 
-// A tensor and what was read from it; no tensor where there is none.
+// A tensor and its view; both are empty where the call has no such operand.
 struct TensorRef {
   AtenTensorHandle tensor = nullptr;
   View view;
@@ -34,12 +34,12 @@ struct ProductCall {
   std::optional<int32_t> out_dtype;
 };
 
-// Computes into out, or into a new tensor, which it returns, where there is no out; null otherwise. What ran,
-// take_last_gemm_kernel() says. Throws std::invalid_argument where operands or scales do not go together,
-// CannotRun where the level or kernel asked for does not take them, OutOfMemory.
+// Computes into out and returns null, or into a new tensor, which it returns, where there is no out.
+// take_last_gemm_kernel() tells which kernel ran. Throws std::invalid_argument where operands or scales do
+// not fit each other, CannotRun where the level or kernel asked for does not take them, and OutOfMemory.
 AtenTensorHandle multiply(const ProductCall&);
 
-// How many products of this thread were planned, and not found among those planned before.
+// How many products this thread had to plan because no earlier plan had their signature.
 uint64_t products_planned();
 
 }  // namespace fastgemm::torch_ops

@@ -81,14 +81,14 @@ Tensor transpose_into(const Arguments& args, const Tensor* given) {
   const Choice choice = args.choice();
   for (const int64_t n : shape) {
     if (n != 0) continue;
-    // a wrong level or kernel is wrong here too
+    // a wrong level or kernel raises here too
     with_context(a, [&](Context&, Device device, int threads) { select(p, device, threads, choice); });
     return out;
   }
   p.dst = matrix_of<Matrix>(o, false);
   const bool unit_source = p.src.row_stride == 1 || p.src.col_stride == 1;
   if (!unit_source || p.dst.col_stride != 1) {
-    // A source or out of other strides goes through a contiguous tensor.
+    // Operands without a unit stride go through a contiguous tensor.
     Arguments again = args;
     if (!unit_source) again.a = contiguous_matrices(args.a.get(), a);
     if (p.dst.col_stride == 1) return transpose_into(again, &out);

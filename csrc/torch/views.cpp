@@ -27,8 +27,8 @@ ByteRange bytes_of(const View& v) {
   return {begin, begin + uintptr_t((last + 1) * size)};
 }
 
-// Two row-major blocks of one larger matrix (equal leading dimension): they share nothing when their
-// columns, counted modulo the leading dimension, do not meet.
+// Whether two row-major blocks with the same leading dimension share no element, because their columns,
+// counted modulo the leading dimension, do not overlap.
 bool disjoint_columns(const View& x, const View& y) {
   if (x.dim != 2 || y.dim != 2 || x.strides[1] != 1 || y.strides[1] != 1 || x.strides[0] != y.strides[0])
     return false;

@@ -1,4 +1,4 @@
-// What an op reads from a tensor, taken once, and the batch arithmetic over several such views.
+// Views: what the ops read from a tensor, queried once; and the loops over the batch dimensions of several.
 #pragma once
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
@@ -31,12 +31,12 @@ struct View {
 std::string shape_text(std::span<const int64_t> shape);  // "(3, 4)"
 std::string dtype_text(int32_t dtype);                   // "torch.float32"
 
-// The arithmetic type of a torch dtype. Throws std::invalid_argument, naming the argument and what is
-// accepted.
+// The arithmetic type of a torch dtype. Throws
+// std::invalid_argument, naming the argument and what is accepted.
 DType arithmetic_type(const char* argument, int32_t dtype);
 int32_t torch_dtype(DType);
 
-// A dimension of size 1 gets a stride that makes a matrix row-major or column-major if it can be.
+// Gives a dimension of size 1 the stride that makes the matrix row-major or column-major, if one does.
 template <class M>
 void settle_strides(M& m, int64_t rows, int64_t cols) {
   if (cols == 1)
@@ -58,8 +58,8 @@ M matrix_of(const View& v, bool transposed) {
 
 inline constexpr int kMaxDims = 64;  // more than any use; View refuses tensors with more
 
-// Loop dimensions shared by up to four operands (stride 0 where one is broadcast), outermost first.
-// Neighbouring dimensions that every operand walks as one are merged.
+// The loops over the dimensions that up to four operands share (stride 0 where one is broadcast), outermost
+// first. Neighbouring dimensions that one loop can cover for every operand are merged.
 struct Loops {
   struct Dim {
     int64_t size = 1;
@@ -104,10 +104,10 @@ void require_no_overlap(const View& out, const char* name, const View& in);
 
 Tensor empty_contiguous(std::span<const int64_t> shape, int32_t dtype, const View& like);
 
-// What contiguous_matrices makes of a view: its matrices row by row, one after another. A batch dimension
-// along which nothing changes (stride 0) stays one, and takes no memory.
+// The layout that contiguous_matrices gives to a view: row-major matrices, one after another. A broadcast
+// batch dimension (stride 0) stays broadcast and takes no memory.
 struct ContiguousMatrices {
-  std::array<int64_t, kMaxDims> kept, strides;  // sizes of what is copied; strides of what comes of it
+  std::array<int64_t, kMaxDims> kept, strides;  // sizes of the copy; strides of the result
   explicit ContiguousMatrices(const View&);
 };
 Tensor contiguous_matrices(AtenTensorHandle from, const View& view);

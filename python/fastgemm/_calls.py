@@ -5,8 +5,8 @@ A call takes one of these ways, because each feature of torch has its price per 
 - ``torch.compile``, ``torch.export`` and ``torch.jit.trace`` see ``torch.ops.fastgemm.gemm``, which has an
   autograd formula and what ``torch.func`` transforms need (_transforms.py);
 - ``out=`` uses the out overload;
-- a product or layer of plain tensors with the choice left open is one function of the library of csrc/override
-  (``matmul_at_once``, ``linear_at_once``);
+- a product or layer of plain tensors with the choice left open is one function of the library of
+  csrc/torch/override (``matmul_at_once``, ``linear_at_once``);
 - everything else calls the bare op ``_gemm``. With that library it finds out itself whether a gradient is wanted,
   in C++. Without it ``torch.func`` transforms, forward-mode AD and eager calls that need a gradient use an
   autograd.Function before.

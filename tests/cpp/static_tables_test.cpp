@@ -1,9 +1,9 @@
 // The rule by which measured points speak for other problems, on small tables.
-#include "core/static_tables.h"
-
 #include <cmath>
 #include <cstdio>
 #include <vector>
+
+#include "core/nearest.h"
 
 namespace fastgemm {
 namespace {

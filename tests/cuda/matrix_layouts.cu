@@ -10,7 +10,7 @@
 //     tests/cpp/matrix_kernels.cu csrc/cuda/device/launch.cu csrc/cuda/device/tma.cu
 //   g++ -std=c++20 -O2 -fno-strict-aliasing -Icsrc -Itests/cpp -x c++ -c tests/cpp/matrix_kernels.cu -o
 //   simt.o
-//   g++ ... csrc/simt/*.cpp (without module.cpp and rows.cpp) tests/cpp/matrix_check.cpp \
+//   g++ ... csrc/simt/*.cpp (without rows.cpp) tests/cpp/matrix_check.cpp \
 //     tests/cpp/matrix_simulated.cpp; link all with cudart
 #include <cuda_runtime.h>
 

@@ -1,7 +1,7 @@
-// Level 5: enough bytes in flight. By Little's law 4 TB/s at some 700 ns take 21 KB on their way on each of
-// 132 multiprocessors. A thread asks for two vectors of each operand, or four single elements, before it uses
-// the first. On an H200 level 4's 2048 threads ask for 64 KB already: the two are within 1 % of each other,
-// and of the bus. Single elements (odd rows beside even ones, strided operands) gain 14 %.
+// Level 5: enough bytes in flight. By Little's law a multiprocessor must have its share of bandwidth times
+// latency in flight. A thread loads two vectors of each operand, or four single elements, before
+// it uses the first. Level 4's 2048 threads have 64 KB in flight already, enough for Hopper, so vectors gain
+// nothing; single elements (odd rows beside even ones, strided operands) do.
 #include "cuda/add/levels.h"
 #include "cuda/add/vectors.cuh"
 

@@ -1,4 +1,4 @@
-// What every add kernel is given, and how one thread moves the elements that 16 bytes hold.
+// The parameters of the add kernels, and the host code that prepares them.
 #pragma once
 
 #include "core/problem.h"
@@ -9,7 +9,7 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// An operand by element strides: 0 where it is broadcast.
+// An operand and its strides in elements, 0 where it is broadcast.
 template <class T>
 struct AddSide {
   T* data;

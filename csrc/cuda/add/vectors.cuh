@@ -7,7 +7,7 @@
 namespace fastgemm::FASTGEMM_TARGET {
 
 // Elements of T that are added together: words of 32 bits hold two halves or four bytes. Vectors stay packed
-// as words until then, because 16 bytes that wait for their turn one by one take 16 registers instead of 4.
+// as words until then, because 16 unpacked bytes would take 16 registers instead of 4.
 template <class T>
 struct Packed {
   using Word = T;
@@ -64,7 +64,7 @@ struct AddVectors {
     const int64_t row = add.rows == 1 ? 0 : index / per_row, col = (index - row * per_row) * V - lead;
     return {row, col, col >= 0 && col + V <= add.cols};
   }
-  // Only whole vectors, of stride 1 or 0 within a row.
+  // Loads whole vectors only, of stride 1 or 0 within a row.
   __device__ __forceinline__ Values load(const AddSide<const T>& side, const Place& p) const {
     const T* const from = side.at(p.row, p.col);
     if (side.col_stride != 0) return load_vector<Values>(from);
@@ -80,7 +80,7 @@ struct AddVectors {
     for (int i = 0; i < kWords; ++i) v[i] = Pack::sum(add, a[i], b[i]);
     store_vector(add.out.at(p.row, p.col), v);
   }
-  // What a vector at the end of a row has of it.
+  // Adds the elements of an incomplete vector at an end of a row.
   __device__ __forceinline__ void add_elements(const Place& p) const {
     const int64_t end = min(p.col + V, add.cols);
     FASTGEMM_NO_UNROLL
@@ -116,7 +116,7 @@ struct AddVectors<T, 1> {
   __device__ __forceinline__ void add_elements(const Place&) const {}
 };
 
-// One thread for `Unroll` vectors, all of them loaded before the first is stored.
+// Each thread adds `Unroll` vectors, and loads all of them before it stores the first.
 template <class T, int V, int Threads, int Unroll>
 __global__ void __launch_bounds__(Threads, 1024 / Threads) add_vectors_kernel(AddVectors<T, V> vectors) {
   const int64_t first = int64_t(blockIdx.x) * (Threads * Unroll) + threadIdx.x;

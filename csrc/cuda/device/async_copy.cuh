@@ -21,14 +21,14 @@ __device__ __forceinline__ void copy_async(void* to_shared, const void* from, in
                  "n"(bytes), "r"(valid)
                  : "memory");
 }
-// 16 bytes, with which L2 fetches the 256 that they lie in: for copies that together read all of them, but
-// not at the same time.
+// Copies 16 bytes and has L2 prefetch the 256 bytes around them, which later copies will read.
 __device__ __forceinline__ void copy_async_prefetching(void* to_shared, const void* from) {
   asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(shared_address(to_shared)),
                "l"(from)
                : "memory");
 }
-// 16 bytes that are soon of no use: L2 gives up such lines before others, which it would have to write back.
+// Copies 16 bytes with the L2 eviction priority evict-first:
+// the data is not read again soon, and other lines stay.
 __device__ __forceinline__ void copy_async_streaming(void* to_shared, const void* from, int valid) {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));

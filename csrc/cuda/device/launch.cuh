@@ -15,9 +15,10 @@ struct LaunchShape {
   dim3 grid;
   dim3 block;
   size_t shared_bytes = 0;  // dynamic
-  // Blocks may begin when all of the kernel before have called let_next_kernel_begin() (sync.cuh), as far as
-  // they find room; they call wait_for_kernel_before() before they touch what it writes or reads. Where code
-  // for sm_90a does not run the kernels follow each other.
+  // Programmatic dependent launch: blocks may begin as soon as all blocks of the kernel before have called
+  // let_next_kernel_begin() (sync.cuh) and there is room for them. They call wait_for_kernel_before() before
+  // they read what that kernel writes or write what it reads. On other GPUs than sm_90a the kernels run one
+  // by one.
   bool overlaps = false;
 };
 
@@ -30,10 +31,10 @@ struct Launcher;
 // Throws std::runtime_error naming kernel, shape, place, code and text.
 [[noreturn]] void launch_failed(const char* kernel, const LaunchShape&, cudaError_t,
                                 const std::source_location&);
-// cudaLaunchKernel, as the shape says.
+// Launches with the attributes that the shape asks for.
 cudaError_t launch_kernel(const void* kernel, const LaunchShape&, void** arguments, cudaStream_t);
-// Above 48 KB a kernel must say so once per device, and must always ask for the same. `done` keeps one bit
-// for each device.
+// More than 48 KB of dynamic shared memory must be allowed once per kernel and device, and the amount must
+// always be the same. `done` keeps one bit for each device.
 void allow_shared_bytes(const void* kernel, const char* name, const LaunchShape&, uint64_t& done,
                         const std::source_location&);
 
@@ -81,7 +82,7 @@ Launcher<kernel> launch(const char* name, const LaunchShape& shape, Context&) {
 
 #endif
 
-// Multiprocessors of the current device: what a persistent grid needs.
+// The multiprocessors of the current device, by which a persistent grid is sized.
 int multiprocessors();
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }

@@ -1,6 +1,6 @@
 // Matrices of 8 x 8 16-bit elements (or 8 rows of 16 bytes of any type) between shared memory and the
-// fragments of mma: ldmatrix (sm_75+) and stmatrix (sm_90). Element by element that takes 8 instructions for
-// what one does here, and bank conflicts on the way; here 8 rows in 8 different groups of 4 banks have none.
+// fragments of mma: ldmatrix (sm_75+) and stmatrix (sm_90). Element by element the same takes 8
+// instructions and has bank conflicts; here 8 rows in 8 different groups of 4 banks have none.
 #pragma once
 
 #include "cuda/device/fragment.cuh"
@@ -23,9 +23,9 @@ struct MatrixMode<true> {
   static constexpr char kText[] = ".trans";
 };
 
-// Loads 1, 2 or 4 matrices into a register each: matrix_element() says what a lane gets of one. Lane 8 * j +
-// r gives the address of row r of matrix j, 16-byte aligned; addresses of lanes past the last matrix are
-// ignored.
+// Loads 1, 2 or 4 matrices into a register each: matrix_element() says what
+// a lane gets of one. Lane 8 * j + r gives the address of row r of matrix
+// j, 16-byte aligned; addresses of lanes past the last matrix are ignored.
 template <int matrices, bool transposed = false>
 __device__ __forceinline__ void load_matrices(uint32_t (&to)[matrices], const void* row) {
   static_assert(matrices == 1 || matrices == 2 || matrices == 4);
@@ -48,7 +48,7 @@ __device__ __forceinline__ void load_matrices(uint32_t (&to)[matrices], const vo
                  : "memory");
 }
 
-// The way back.
+// Stores matrices from registers, as load_matrices() loads them.
 template <int matrices, bool transposed = false>
 __device__ __forceinline__ void store_matrices(void* row, const uint32_t (&from)[matrices]) {
   static_assert(matrices == 1 || matrices == 2 || matrices == 4);

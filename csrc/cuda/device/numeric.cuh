@@ -1,4 +1,4 @@
-// Element types as bits in memory, what they are computed in, and the conversions between the two.
+// Element types as bits in memory, their accumulator types, and the conversions between the two.
 #pragma once
 
 #include "cuda/device/platform.cuh"
@@ -17,8 +17,8 @@ struct BFloat16 {
   uint16_t bits;
 };
 
-// What products of T are summed in. Integers wrap modulo 2^32, so they are summed unsigned, where C++ says
-// so.
+// The type in which products of T are accumulated. Integers wrap modulo 2^32, which C++ defines for unsigned
+// types only.
 template <class T>
 struct AccumulatorOf {
   using type = T;
@@ -75,7 +75,7 @@ __device__ __forceinline__ BFloat16 narrow<BFloat16>(float x) {
 #endif
 }
 
-// Two neighbours in one register, the first one lowest.
+// Rounds two neighbouring elements into one register, the first one in the low half.
 template <class Out>
 __device__ __forceinline__ uint32_t narrow_pair(float first, float second) {
 #if defined(__CUDACC__)

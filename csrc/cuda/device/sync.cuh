@@ -34,7 +34,7 @@ __device__ __forceinline__ void claim_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
 }
 
-// threadIdx.x % 32, read anew at each call: what depends on it takes no registers in between.
+// threadIdx.x % 32, read again at each call, so that no register has to hold it in between.
 __device__ __forceinline__ int fresh_lane() {
   int lane;
   asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
@@ -46,7 +46,7 @@ __device__ __forceinline__ void fence_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// Flags in global memory by which blocks hand results to each other.
+// Flags in global memory, by which one block tells another that its results are written.
 __device__ __forceinline__ void store_release(uint32_t* flag, uint32_t value) {
   asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
 }
@@ -57,8 +57,9 @@ __device__ __forceinline__ uint32_t load_acquire(const uint32_t* flag) {
 }
 __device__ __forceinline__ void spin_wait() { __nanosleep(20); }
 
-// Between a kernel and the next one of its stream, where that one was launched to overlap (launch.cuh,
-// sm_90). A block that ends has let it begin. The wait is for the end of all blocks, and for what they wrote.
+// Programmatic dependent launch (sm_90), where the dependent kernel was launched with LaunchShape::overlaps
+// (launch.cuh). The first call lets the dependent kernel of the stream begin once every block has made it or
+// ended. The second waits until all blocks of the kernel before have ended and their writes are visible.
 __device__ __forceinline__ void let_next_kernel_begin() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

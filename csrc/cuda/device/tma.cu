@@ -7,7 +7,7 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-// Of the driver; looked up at first use, so that the library needs none to load.
+// Looks up a driver function at first use, so that the library loads without a driver.
 template <class Function>
 Function driver_function(const char* name) {
   void* function = nullptr;
@@ -60,7 +60,7 @@ TensorMap encode(const TensorShape& s) {
                         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   };
   CUresult result = encoded();
-  if (result == CUDA_ERROR_INVALID_CONTEXT) {  // a thread that asked the runtime for nothing yet
+  if (result == CUDA_ERROR_INVALID_CONTEXT) {  // this thread has not called the runtime yet
     int device = 0;
     if (cudaGetDevice(&device) == cudaSuccess && cudaSetDevice(device) == cudaSuccess) result = encoded();
   }
@@ -70,7 +70,8 @@ TensorMap encode(const TensorShape& s) {
   return map;
 }
 
-// A map holds an address, which another call of the same layer changes, and a layout, which it does not.
+// A TMA descriptor holds an address, which changes from call
+// to call of a layer, and a layout, which does not.
 struct Known {
   TensorShape shape{};
   TensorMap map;
@@ -97,7 +98,7 @@ size_t slot_of(const TensorShape& s, size_t slots) {
 TensorMap make_tensor_map(const TensorShape& s) {
   if (s.swizzle != Swizzle::none && s.box_columns * s.element_bytes != int(s.swizzle))
     throw std::runtime_error("fastgemm: a tensor map needs rows of the box as long as its swizzle says");
-  thread_local std::array<Known, 256> kept;  // of a model's layers
+  thread_local std::array<Known, 256> kept;  // as many as a model's layers need
   Known& known = kept[slot_of(s, kept.size())];
   if (known.shape.data == nullptr || !same_layout(known.shape, s)) {
     known.map = encode(s);

@@ -16,7 +16,7 @@ namespace fastgemm::FASTGEMM_TARGET {
 using TensorMap = CUtensorMap;
 using Barrier = uint64_t;  // 8-byte aligned, in shared memory
 
-// One thread initializes; then fence_barrier_init() and __syncthreads() before anyone uses it.
+// One thread initializes; then fence_barrier_init() and __syncthreads() before any thread uses it.
 __device__ __forceinline__ void init_barrier(Barrier* b, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(arrivals) : "memory");
 }
@@ -42,7 +42,7 @@ __device__ __forceinline__ void wait_phase(Barrier* b, uint32_t parity) {
       : "memory");
 }
 
-// Brings the map, a kernel's parameter, nearer, while the block still prepares.
+// Prefetches the TMA descriptor, a kernel parameter, during the prologue.
 __device__ __forceinline__ void prefetch_map(const TensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
@@ -57,8 +57,8 @@ __device__ __forceinline__ void load_box(void* to_shared, const TensorMap* map, 
       : "memory");
 }
 
-// The same of what nobody reads again soon: L2 gives up its lines first, so that what others left there, and
-// would have to be written to memory, stays.
+// Does the same with the L2 eviction priority evict-first, for data that is not read again soon, so that
+// lines which would have to be written back to memory stay in L2.
 __device__ __forceinline__ void load_box_streaming(void* to_shared, const TensorMap* map, Barrier* b,
                                                    int column, int row, int plane) {
   uint64_t policy;
@@ -80,9 +80,9 @@ __device__ __forceinline__ void load_bytes(void* to_shared, const void* from, in
       : "memory");
 }
 
-// Stores a box from shared memory (128-byte aligned); what the tensor does not have is left out. Ordinary
-// writes of the box need fence_async_shared() in the threads that made them and a barrier first. The calling
-// thread's stores up to commit_stores() are a group.
+// Stores a box from shared memory (128-byte aligned); elements outside of the tensor are not written.
+// Ordinary writes of the box need fence_async_shared() in the threads that made them and a barrier first. The
+// calling thread's stores up to commit_stores() are a group.
 __device__ __forceinline__ void store_box(const TensorMap* map, const void* from_shared, int column, int row,
                                           int plane) {
   asm volatile(
@@ -91,8 +91,9 @@ __device__ __forceinline__ void store_box(const TensorMap* map, const void* from
       : "memory");
 }
 __device__ __forceinline__ void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-// Waits until at most `pending` groups still write; or read: then the shared memory of the others is free. A
-// block must wait for the reads at least before it ends.
+// The first waits until at most `pending` groups have not finished writing, the second until at most
+// `pending` have not finished reading shared memory, which may then be reused. A block must wait for the
+// reads before it ends.
 template <int pending>
 __device__ __forceinline__ void wait_stores() {
   asm volatile("cp.async.bulk.wait_group %0;" ::"n"(pending) : "memory");
@@ -126,9 +127,9 @@ __forceinline__ void load_box_streaming(void* to_shared, const TensorMap* map, B
 
 #endif
 
-// Host side (tma.cu): a map of planes x rows x columns elements of `element_bytes` (1, 2, 4 or 8; 4 and 8 are
-// moved as bits) whose box is box_rows x box_columns x 1. Strides in bytes, multiples of 16; `data` 16-byte
-// aligned. Throws std::runtime_error with the driver's code.
+// Host side (tma.cu): the TMA descriptor of planes x rows x columns elements of `element_bytes` (1, 2, 4 or
+// 8; 4 and 8 are moved as bits) whose box is box_rows x box_columns x 1. Strides in bytes, multiples of 16;
+// `data` 16-byte aligned. Throws std::runtime_error with the driver's code.
 struct TensorShape {
   const void* data;
   int element_bytes;

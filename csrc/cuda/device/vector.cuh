@@ -24,8 +24,9 @@ using Unit = Vector16<uint32_t>;
 
 #if defined(__CUDACC__)
 
-// A read of shared memory whose value only counts where something was written: at the edges of a matrix it is
-// cheaper to read a whole tile than to ask what of it is there. The simulator lets no other read do that.
+// Reads shared memory that may be uninitialized; the value is used only where it was written. At the edges of
+// a matrix it is cheaper to read a whole tile than to test each element. The simulator reports every other
+// such read.
 template <class T>
 __device__ __forceinline__ T load_speculative(const T& x) {
   return x;
@@ -42,8 +43,8 @@ __device__ __forceinline__ void store_vector(T* p, const V& v) {
   *reinterpret_cast<V*>(p) = v;
 }
 
-// The same beside a branch that stores elements: there nvcc takes a plain vector apart, which the other
-// branch then stores too, in four times as many requests.
+// Does the same where another branch stores single elements: there nvcc would split a plain vector store into
+// four, to share them with that branch.
 template <class V, class T>
 __device__ __forceinline__ void store_vector_whole(T* global, const V& v) {
   uint32_t w[sizeof(V) / 4];
@@ -95,7 +96,7 @@ __forceinline__ void store_vector_whole_shared(T* p, const V& v) {
 
 #endif
 
-// The 16 bytes that start `offset` (0 to 15) bytes into low:high. Size: what offset is a multiple of.
+// The 16 bytes that start `offset` (0 to 15) bytes into low:high. The offset is a multiple of Size.
 template <int Size>
 __device__ __forceinline__ Unit bytes_at(const Unit& low, const Unit& high, int offset) {
   uint32_t w[8] = {low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]};

@@ -29,12 +29,12 @@ namespace fastgemm::FASTGEMM_TARGET {
 // Only 16-bit types may have the second.
 enum class Major { k, mn };
 
-// Where an operand lies in shared memory: first byte >> 4 (14 bits) and leading >> 4 (14 bits from 16 on),
-// then stride >> 4 (14 bits) and the swizzle (2 bits from 30 on).
+// The descriptor of an operand in shared memory: first byte >> 4 (14 bits) and leading >> 4 (14 bits from 16
+// on), then stride >> 4 (14 bits) and the swizzle (2 bits from 30 on).
 struct MatrixDescriptor {
   uint32_t low, high;
 
-  // Of what begins `bytes` further on, a multiple of 16.
+  // The descriptor of the matrix that begins `bytes` further on, a multiple of 16.
   __device__ __forceinline__ MatrixDescriptor at(int bytes) const {
     return {low + uint32_t(bytes) / 16, high};
   }
@@ -121,7 +121,7 @@ struct WgmmaText<uint8_t, majors...> {
   static constexpr char kTypes[] = "k32.s32.u8.u8", kTail[] = "";
 };
 
-// Keeps ptxas from moving what uses the registers past this place.
+// Keeps ptxas from moving instructions that use the registers across this point.
 template <int R>
 __device__ __forceinline__ void tie_registers(float (&d)[R]) {
   FASTGEMM_UNROLL
@@ -133,7 +133,7 @@ __device__ __forceinline__ void tie_registers(uint32_t (&d)[R]) {
   for (int i = 0; i < R; ++i) asm volatile("" : "+r"(d[i])::"memory");
 }
 
-// Name all accumulators that the products to come use, and registers of a.
+// The arguments are all accumulators of the products that follow, and the registers of a.
 template <class... Registers>
 __device__ __forceinline__ void wgmma_fence(Registers&... registers) {
   (tie_registers(registers), ...);
@@ -142,8 +142,8 @@ __device__ __forceinline__ void wgmma_fence(Registers&... registers) {
 __device__ __forceinline__ void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-// Waits until at most `pending` groups are under way. Name the accumulators, so that nothing reads them
-// before.
+// Waits until at most `pending` groups are in flight. The arguments are the accumulators, so that the
+// compiler moves no read of them before the wait.
 template <int pending, class... Registers>
 __device__ __forceinline__ void wgmma_wait(Registers&... registers) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");

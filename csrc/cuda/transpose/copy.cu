@@ -1,18 +1,19 @@
 // The transpose of a column-major src is a copy of its columns, which are the rows of dst; every level uses
-// it. Each aligned window of 16 bytes of a row of dst is shifted together from the one or two aligned units
-// of src that hold it, so that rows move by 16 bytes wherever they begin; what is left of a window at their
-// ends is copied by elements.
+// it. Each aligned window of 16 bytes of a row of dst is assembled by shifting from the one or two aligned
+// units of src that hold it, so that rows move by 16 bytes wherever they begin. The incomplete windows at the
+// ends of a row are copied element by element.
 #include "cuda/transpose/tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-struct RowCopy {
+// Copies rows of `bytes` bytes whose starts lie a pitch apart, as cudaMemcpy3D does.
+struct PitchedCopy {
   const char* src;
   char* dst;
-  int64_t matrices, rows, bytes;  // of a row
+  int64_t matrices, rows, bytes;  // bytes: in one row
   int64_t src_stride, dst_stride, src_batch_stride, dst_batch_stride;
 
-  // A row of dst touches at most as many windows.
+  // The most windows that a row of dst touches.
   __host__ __device__ __forceinline__ int64_t windows() const { return (bytes + 30) / 16; }
 };
 
@@ -20,7 +21,7 @@ constexpr int kCopyThreads = 256, kCopyUnroll = 4;
 
 // 32-bit indices divide five times as fast as 64-bit ones.
 template <int Size, class Index>
-__global__ void __launch_bounds__(kCopyThreads) transpose_copy_kernel(RowCopy c) {
+__global__ void __launch_bounds__(kCopyThreads) transpose_copy_kernel(PitchedCopy c) {
   const Index windows = Index(c.windows()), count = Index(c.matrices * c.rows * c.windows());
   Unit low[kCopyUnroll], high[kCopyUnroll];
   int shift[kCopyUnroll];
@@ -60,16 +61,16 @@ bool is_row_copy(const TransposeProblem& p) { return p.src.row_stride == 1 || p.
 
 void copy_rows(const TransposeProblem& p, Context& context) {
   const int64_t size = element_size(p.type);
-  RowCopy c{static_cast<const char*>(p.src.data),
-            static_cast<char*>(p.dst.data),
-            p.batch,
-            p.cols,
-            p.rows * size,
-            p.src.col_stride * size,
-            p.dst.row_stride * size,
-            p.src.batch_stride * size,
-            p.dst.batch_stride * size};
-  // Rows without gaps on either side are one long row, and so are such matrices.
+  PitchedCopy c{static_cast<const char*>(p.src.data),
+                static_cast<char*>(p.dst.data),
+                p.batch,
+                p.cols,
+                p.rows * size,
+                p.src.col_stride * size,
+                p.dst.row_stride * size,
+                p.src.batch_stride * size,
+                p.dst.batch_stride * size};
+  // Rows without gaps on both sides are one long row, and matrices without gaps are one matrix.
   if (c.rows == 1 || (c.src_stride == c.bytes && c.dst_stride == c.bytes)) {
     c.bytes *= c.rows, c.rows = 1;
     if (c.matrices == 1 || (c.src_batch_stride == c.bytes && c.dst_batch_stride == c.bytes))

@@ -1,6 +1,6 @@
-// Narrow matrices, 3 x 10^7 or a batch of 4 x 4, one element a time, in the order of the side whose rows are
-// short: that side is then contiguous, and the other has so few rows that L1 and L2 keep their lines until
-// they are used up. Every level from 4 up uses it.
+// Narrow matrices, such as 3 x 10^7 or a batch of 4 x 4, are moved one element at a time in the order of the
+// side whose rows are short. That side is then accessed contiguously, and the other has so few rows that L1
+// and L2 keep their lines until every element of them is used. Every level from 4 up uses it.
 #include "cuda/transpose/problem.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kFlatThreads) transpose_flat_kernel(Flat f) {
     if (first + u * kFlatThreads < count) *reinterpret_cast<T*>(f.dst + target[u]) = value[u];
 }
 
-// What a 16-byte element is that starts at a multiple of 8.
+// A 16-byte element that is aligned to 8 bytes only.
 struct Halves {
   uint64_t half[2];
 };
@@ -57,7 +57,7 @@ void launch_flat(const Flat& f, Context& context) {
     launch<transpose_flat_kernel<T, int64_t>>("transpose_flat", shape, context)(f);
 }
 
-// Less than two sectors of a row on either side.
+// Rows of src or of dst are shorter than two sectors.
 bool is_narrow(const TransposeProblem& p) { return std::min(p.rows, p.cols) * element_size(p.type) < 64; }
 
 void transpose_flat(const TransposeProblem& p, Context& context) {

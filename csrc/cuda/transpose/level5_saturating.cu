@@ -1,7 +1,8 @@
-// Level 5: enough bytes in flight. Level 4 with tiles of 256 bytes a row on either side and 256 threads, each
-// with at least 32 bytes on their way, in the order that DRAM likes: consecutive blocks walk down src, so
-// that they write neighbouring pieces of the same rows of dst while those rows are open (2 % at 8192 over
-// walking along). Plain loads and stores: on an H200 st.global.cs costs 5 %, L1::no_allocate loads 2 %.
+// Level 5: enough bytes in flight. Level 4 with tiles of 256 bytes a row on either side
+// and 256 threads, each with at least 32 bytes on their way, in the order that DRAM
+// likes: consecutive blocks walk down src, so that they write neighbouring pieces of the
+// same rows of dst while those DRAM pages are open. Loads and stores are plain ones: the
+// streaming hints st.global.cs and L1::no_allocate were measured to be slower on Hopper.
 #include "cuda/transpose/levels.h"
 #include "cuda/transpose/tile.cuh"
 
@@ -15,9 +16,8 @@ inline constexpr int kBlocksAcross = Size < 16 ? 16 : 64;
 template <int Size>
 using SaturatingTile = Tile<Size, kBlocksDown<Size>, kBlocksAcross<Size>, 256>;
 
-// Tiles from top to bottom of a band. 16-byte elements whose rows lie 128 KB apart on both sides want bands
-// of 1024 rows: 0.95 of a copy at 8192, and 0.92 without. Everywhere else bands cost 2 to 4 % (16 bytes at
-// 4096, 6144, 8000 and 10240 to 20480, 8 bytes at 8192 and 16384).
+// The number of tiles from top to bottom of a band. 16-byte elements whose rows lie 128 KB apart on both
+// sides are faster in bands of 1024 rows. Everywhere else bands cost time.
 template <int Size>
 uint32_t band_for(const Transpose& t) {
   constexpr int64_t kResonance = 128 * 1024;

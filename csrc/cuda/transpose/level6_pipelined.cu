@@ -1,14 +1,13 @@
 // Level 6: asynchrony. cp.async brings tiles into shared memory past registers: bytes in flight need no more
 // than the place that they go to, and the blocks on a multiprocessor form a pipeline, in which some wait for
-// their tile, some transpose and some write. The tile goes to registers and back to the same place. Two or
-// four tiles a block, each with a place of its own, are 1 and 2 % slower at 8192 words, and blocks that stay
-// for the whole problem 7 %: they drift apart, and no longer write neighbouring pieces at the same time.
+// their tile, some transpose and some write. The tile is transposed in registers and written back to the
+// same buffer. Two or four tiles a block, each with a buffer of its own, are slower, and persistent blocks
+// even more so: they drift apart, and no longer write neighbouring pieces at the same time.
 //
 // Aligned rows gain nothing over level 5, which has enough bytes in flight. What asynchrony buys is the rows
 // that do not begin at multiples of 16 bytes: the aligned units that cover them, one more than a tile is
-// wide, wait in shared memory until they are shifted in registers, for every element width (8191 x 8193
-// words: 0.90 of aligned ones). Elements of 8 bytes arrive one by one. (A tensor map would need rows
-// that begin at multiples of 16 bytes.)
+// wide, wait in shared memory until they are shifted in registers. Elements of 8 bytes are copied one by
+// one. (A TMA descriptor would need rows that begin at multiples of 16 bytes.)
 #include "cuda/device/async_copy.cuh"
 #include "cuda/transpose/levels.h"
 #include "cuda/transpose/tile.cuh"
@@ -55,7 +54,7 @@ struct Arrival {
   }
 
   // 8 threads copy a line of 128 bytes, or what the part has of it. Tiles side by side share the sector and
-  // the line in which one ends and the other begins: that L2 fetches both at once is worth 3 %.
+  // the line in which one ends and the other begins, so L2 is asked to prefetch both at once.
   __device__ __forceinline__ void fetch_lines(const char* first, int64_t stride) const {
     constexpr int kApart = kThreads / 8;
     const int lane = int(threadIdx.x) % 8, above = int(threadIdx.x) / 8;
@@ -72,8 +71,9 @@ struct Arrival {
   }
 
   // Where a tile reaches the beginning or the end of rows of src, pieces of which not all is theirs come by
-  // elements: the bytes around a row may be nobody's. (cp.async can leave out the end of a piece, but how it
-  // does is taken for a read of all of it by compute-sanitizer.) What the matrix lacks stays as it was.
+  // elements: the bytes around a row may not belong to the matrix. (cp.async can leave out the end of a
+  // piece, but how it does is taken for a read of all of it by compute-sanitizer.) What the matrix lacks
+  // stays as it was.
   __device__ __forceinline__ void fetch_at_edge(const Transpose& t, const Part& part) const {
     constexpr int kPieces = kPitch * 16 / kWidth;
     FASTGEMM_NO_UNROLL
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(Shape::kThreads,
     arrival.take(t, part, down + n * kBlocksApart, across, block[n]);
     transpose_block<Size>(block[n]);
   }
-  __syncthreads();  // everyone has taken: the tile replaces what arrived
+  __syncthreads();  // all threads have read their blocks, so the tile may overwrite them
   const Shape tile{units};
   FASTGEMM_UNROLL
   for (int n = 0; n < Shape::kBlocks; ++n) tile.put(down + n * kBlocksApart, across, block[n]);

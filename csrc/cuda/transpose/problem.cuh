@@ -1,5 +1,5 @@
-// What every transpose kernel is given, and what lies between the table and the kernels: matrices as bytes,
-// the numbering of tiles, and the problems that need no tiles.
+// The parameters of the transpose kernels and the host code that launches them: matrices as bytes, the
+// numbering of tiles, and the problems that need no tiles.
 #pragma once
 
 #include <algorithm>
@@ -84,11 +84,11 @@ struct Tiles {
   }
 };
 
-// copy.cu: the transpose of a column-major src is a copy of its columns.
+// Defined in copy.cu: the transpose of a column-major src is a copy of its columns.
 bool is_row_copy(const TransposeProblem&);
 void copy_rows(const TransposeProblem&, Context&);
 
-// flat.cu: matrices so narrow that a tile would be mostly empty.
+// Defined in flat.cu, for matrices so narrow that a tile would be mostly empty.
 bool is_narrow(const TransposeProblem&);
 void transpose_flat(const TransposeProblem&, Context&);
 
@@ -135,9 +135,9 @@ struct TileSize {
   int rows, cols, overlap = 0;
 };
 
-// Cuts the batch into launches of fewer than 2^31 tiles. One matrix that has more (bytes, 8 x 32 tiles, above
-// 32 GB) throws std::length_error.
-// launch_some(const Transpose& first, Tiles, unsigned tiles) launches one of them.
+// Splits the batch into launches of fewer than 2^31 tiles. Throws std::length_error where one matrix has
+// more, as a matrix of bytes above 32 GB in tiles of 8 x 32. launch_some(const Transpose& first, Tiles,
+// unsigned tiles) launches one of them.
 template <class Launch>
 void launch_tiles(const Transpose& t, int64_t batch, const TileSize& size, Launch&& launch_some,
                   uint32_t band = UINT32_MAX) {

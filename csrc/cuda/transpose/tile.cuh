@@ -1,12 +1,12 @@
-// Moving 16 bytes at a time: the V x V elements (V of them to 16 bytes) that one thread transposes in its
-// registers, and the tile of such blocks that waits in shared memory to be written. Levels 4 to 6 share it.
+// Accesses of 16 bytes: the block of V x V elements (16 bytes hold V) that one thread transposes in its
+// registers, and the tile of such blocks that is staged in shared memory. Levels 4 to 6 share it.
 #pragma once
 
 #include "cuda/transpose/problem.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-inline constexpr int kSector = 32;  // what L2 and DRAM exchange
+inline constexpr int kSector = 32;  // bytes that L2 and DRAM exchange at least
 template <int Size>
 inline constexpr int kPerUnit = 16 / Size;
 
@@ -138,8 +138,8 @@ struct Tile {
 
   // Writes the part to dst, by aligned windows of 16 bytes: where rows of dst begin in the middle of one, it
   // is shifted together from two units. Of every row the tile writes the sectors that begin in its first
-  // `step` elements, because a sector written in part costs DRAM a read as well (8193 x 8192 words: 0.79 of a
-  // copy, so 0.95; by single words 0.73). What a row's ends have of a window is written by single elements.
+  // `step` elements, because a sector that is written in part costs DRAM a read as well. The incomplete
+  // windows at the ends of a row are written element by element.
   __device__ __forceinline__ void store(const Transpose& t, const Part& part, int step) const {
     if (Size <= 2 && is_aligned(t.dst, 16) && t.dst_stride % 16 == 0)
       store_windows<false>(t, part, step);
@@ -177,7 +177,7 @@ struct Tile {
   }
 };
 
-// For matrices of which one side fits into 128 bytes.
+// The tile for matrices of which one side fits into 128 bytes.
 template <int Size>
 using ShortTile = Tile<Size, 8, 8, 64>;
 inline bool is_short(const TransposeProblem& p) {

@@ -1,4 +1,4 @@
-// torch's products as this library sees them: where in their arguments what stands.
+// The ops that are torch's products, and the positions of their arguments.
 #pragma once
 
 #include <ATen/core/function_schema.h>
@@ -8,16 +8,16 @@
 
 namespace fastgemm::override {
 
-// Positions on the stack of a call; -1: it has no such argument.
+// One op, with the positions of its arguments on the stack of a call; -1 where it has no such argument.
 struct Product {
   explicit Product(const c10::FunctionSchema&);
 
-  std::string name;  // of the op, without namespace and overload
+  std::string name;  // the op's, without namespace and overload
   int rank;          // dimensions of each operand
   int arguments;
   int a, b, c = -1;
   int beta, alpha, out_dtype, use_gelu;
-  int out;  // of an in-place op c itself
+  int out;  // c itself for an in-place op
 };
 
 inline constexpr struct {

@@ -1,17 +1,17 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/library.h>
 
-#include "override/convert.h"
-#include "override/flags.h"
-#include "override/gemm_op.h"
-#include "override/kinds.h"
-#include "override/registration.h"
 #include "torch/choices.h"
+#include "torch/override/convert.h"
+#include "torch/override/flags.h"
+#include "torch/override/gemm_op.h"
+#include "torch/override/kinds.h"
+#include "torch/override/registration.h"
 
 namespace fastgemm::override {
 namespace {
 
-// On the CPU and CUDA keys.
+// Kernels for the CPU and CUDA keys.
 
 at::Tensor gemm(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c, double alpha,
                 std::optional<double> beta, bool trans_a, bool trans_b, std::optional<int64_t> level,
@@ -30,7 +30,7 @@ at::Tensor matmul(const at::Tensor& a, const at::Tensor& b) {
   return take(product_of({.a = read(a), .b = read(b)}));
 }
 
-// On the Autograd keys.
+// Kernels for the Autograd keys.
 
 at::Tensor gemm_autograd(c10::DispatchKeySet keys, const at::Tensor& a, const at::Tensor& b,
                          const OptionalTensor& c, double alpha, std::optional<double> beta, bool trans_a,
@@ -52,7 +52,7 @@ at::Tensor matmul_autograd(c10::DispatchKeySet keys, const at::Tensor& a, const 
   return bare_matmul().redispatch(keys & c10::after_ADInplaceOrView_keyset, a, b);
 }
 
-// On the autocast keys, as python/fastgemm/_autocast.py.
+// Kernels for the autocast keys; they do what python/fastgemm/_autocast.py does.
 
 template <c10::DeviceType device>
 at::Tensor gemm_autocast(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c, double alpha,
@@ -62,7 +62,7 @@ at::Tensor gemm_autocast(const at::Tensor& a, const at::Tensor& b, const Optiona
   const c10::impl::ExcludeDispatchKeyGuard once(
       at::autocast::get_autocast_dispatch_key_from_device_type(device));
   const auto type = at::autocast::get_autocast_dtype(device);
-  if (precision)  // says how float32 operands are multiplied, so they stay float32
+  if (precision)  // applies to float32 operands, so they are not cast
     return bare_gemm().call(a, b, c, alpha, beta, trans_a, trans_b, level, kernel, precision, out_dtype);
   OptionalTensor addend = c;
   if (c) addend = cast(*c, device, out_dtype.value_or(type));

@@ -1,4 +1,4 @@
-// torch.ops.fastgemm._gemm as C++ calls it.
+// Calls torch.ops.fastgemm._gemm and gemm from C++, with gradients.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,8 +21,8 @@ using LayerSignature = at::Tensor(const at::Tensor& input, const at::Tensor& wei
                                   OptionalText kernel, OptionalText precision);
 using MatmulSignature = at::Tensor(const at::Tensor& a, const at::Tensor& b);
 
-// `_gemm`, which has no formula of its own below this library's, and `gemm`, whose formula in Python serves
-// forward mode and torch.func.
+// `_gemm` has no autograd formula but that of this library; the formula of `gemm`, in Python, serves forward
+// mode and torch.func.
 const c10::TypedOperatorHandle<GemmSignature>& bare_gemm();
 const c10::TypedOperatorHandle<GemmSignature>& public_gemm();
 const c10::TypedOperatorHandle<MatmulSignature>& bare_matmul();
@@ -39,13 +39,13 @@ at::Tensor differentiable_gemm(const at::Tensor& a, const at::Tensor& b, const O
                                std::optional<int64_t> level, OptionalText kernel, OptionalText precision,
                                std::optional<at::ScalarType> out_dtype);
 
-// The product of a layer: of all rows of an input of any rank, (..., K), in one node of autograd. weight: (N,
-// K) if `transposed`, else (K, N).
+// The product of a layer: all rows of an input of any rank, (..., K), in one node of the autograd graph.
+// weight is (N, K) if `transposed`, else (K, N).
 at::Tensor linear_rows(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
                        bool transposed, std::optional<int64_t> level, OptionalText kernel,
                        OptionalText precision);
 
-// Whether a call must be seen by autograd, and whether by its Python part.
+// Whether autograd must record a call, and whether its Python formula must do so.
 bool needs_gradient(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c);
 bool needs_python(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c);
 

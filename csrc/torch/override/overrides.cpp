@@ -1,26 +1,26 @@
-// Kernels for torch's products on the CPU and CUDA keys, in front of torch's own. Below autograd, autocast
-// and torch.func, where all that is left to do is to compute: matmul, linear, einsum, cdist and the
-// mathematical form of attention arrive as mm, bmm, addmm and baddbmm, and so do the products of a backward
-// pass and those that torch makes inside of C++.
+// Kernels for torch's products on the CPU and CUDA keys, in front of torch's own. These keys lie below
+// autograd, autocast and torch.func, so that only the computation is left to do. matmul, linear, einsum,
+// cdist and the mathematical form of attention arrive there as mm, bmm, addmm and baddbmm, and so do the
+// products of a backward pass and those that torch makes inside of C++.
 //
-// Registered once, and never taken back: torch's dispatcher reads its tables without a lock.
+// They are registered once and stay registered, because torch's dispatcher reads its tables without a lock.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
 #include <mutex>
 
-#include "core/asked.h"
-#include "override/registration.h"
-#include "override/route.h"
-#include "override/scope.h"
+#include "torch/override/registration.h"
+#include "torch/override/route.h"
+#include "torch/override/scope.h"
+#include "torch/queries.h"
 
 namespace fastgemm::override {
 namespace {
 
-// One op on one key.
+// The override of one op for one dispatch key.
 class Override final : public c10::OperatorKernel {
  public:
-  // What was there before: torch's own kernel, or somebody else's in front of it.
+  // `before` is the kernel that was registered until now: torch's own, or another library's in front of it.
   Override(Product product, c10::SafeKernelFunction before)
       : product_(std::move(product)), before_(std::move(before)) {}
 
@@ -68,7 +68,7 @@ struct Replacement {
   std::unique_ptr<Override> kernel;
 };
 
-// All that a torch has of them, before any is replaced: what was there before is then torch's.
+// Collects the products that this torch has before any is replaced, so that each kernel found is torch's own.
 std::vector<Replacement> replacements() {
   std::vector<Replacement> found;
   for (const auto key : {c10::DispatchKey::CPU, c10::DispatchKey::CUDA})

@@ -1,4 +1,4 @@
-// Which patch holds for a call.
+// Finds the patches that apply to a call.
 #pragma once
 
 #include <c10/util/python_stub.h>
@@ -7,9 +7,9 @@
 
 namespace fastgemm::override {
 
-// The frames to try, innermost first: those of the patches that this thread, or the one that started a
-// backward pass, has entered, then that of fastgemm.enable(), then the environment's. None while a product is
-// computed: what torch's own product is made of is not routed again.
+// The frames to try, innermost first: those of the patches that this thread, or the one that started the
+// backward pass, has entered, then that of fastgemm.enable(), then the environment's. There are none while a
+// product is computed, so that the ops inside torch's own product are not routed again.
 class Frames {
  public:
   Frames();
@@ -27,7 +27,7 @@ class Frames {
 // The capsule of the innermost patch of this thread, or None.
 void set_innermost(PyObject* capsule);
 
-// No frames in this thread while it lives.
+// Disables all frames in this thread during its lifetime.
 class Computing {
  public:
   Computing();

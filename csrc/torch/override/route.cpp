@@ -1,4 +1,4 @@
-#include "override/route.h"
+#include "torch/override/route.h"
 
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/relu.h>
@@ -6,10 +6,10 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "override/convert.h"
-#include "override/flags.h"
-#include "override/kinds.h"
-#include "override/scope.h"
+#include "torch/override/convert.h"
+#include "torch/override/flags.h"
+#include "torch/override/kinds.h"
+#include "torch/override/scope.h"
 
 namespace fastgemm::override {
 namespace {
@@ -22,7 +22,7 @@ std::string name_of(at::ScalarType t) {
   return torch_ops::dtype_text(int32_t(t)).substr(sizeof("torch.") - 1);
 }
 
-// Why an operand is not multiplied here; what is wrong with it torch says.
+// Why an operand is not multiplied here; where it is invalid, torch raises the error.
 std::optional<std::string> why_not(const at::Tensor& t, int rank) {
   if (!t.device().is_cpu() && !t.device().is_cuda()) return "a tensor on " + t.device().str();
   if (!is_multiplied(t.scalar_type())) return "dtype " + name_of(t.scalar_type());
@@ -32,8 +32,9 @@ std::optional<std::string> why_not(const at::Tensor& t, int rank) {
   return std::nullopt;
 }
 
-// Whether products of a type can be scaled by a number; torch refuses most others, each in its own words.
-// Beyond these magnitudes it would be rounded to 0 or to infinity in the type that a product is scaled in.
+// Whether products of a type can be scaled by a number. torch refuses most others with an error of its own.
+// Outside these magnitudes the number would be rounded to 0 or to infinity in the type that a product is
+// scaled in.
 bool holds(at::ScalarType type, const at::Scalar& scale) {
   if (scale.isComplex()) return false;
   const double x = std::abs(scale.to<double>());
@@ -59,7 +60,8 @@ torch_ops::ProductCall call_of(const Product& op, Arguments arguments, const Pat
   return call;
 }
 
-// As torch's own kernels, which take the tanh form of gelu on a GPU: that is the one in cuBLASLt's epilogue.
+// Computes what torch's own kernels do. On a GPU they take the
+// tanh form of gelu, as cuBLASLt's epilogue does.
 void activate(at::Tensor& result, bool use_gelu) {
   if (use_gelu)
     at::gelu_(result, result.is_cuda() ? "tanh" : "none");
@@ -98,7 +100,7 @@ std::optional<std::string> why_passed_on(const Product& op, Arguments arguments)
   if (!holds(a.scalar_type(), scale(op.alpha)) || !holds(a.scalar_type(), scale(op.beta)))
     return "scales that " + name_of(a.scalar_type()) + " does not hold";
   if (op.use_gelu >= 0 && (a.scalar_type() == at::kHalf || a.scalar_type() == at::kBFloat16))
-    return "a product with its activation";  // in one kernel, without a pass over the result
+    return "a product with its activation";  // torch has one kernel for both
   return std::nullopt;
 }
 

@@ -6,10 +6,10 @@
 
 namespace fastgemm::override {
 
-// Of torch's float32 products on a GPU.
+// The precision of torch's float32 products on a GPU.
 Precision torch_float32_precision();
 
-// Whether torch's products are what was asked for (core/tuning.h, FrameworkProbe).
+// The FrameworkProbe of core/tuning.h: whether torch's products are as precise as was asked for.
 bool torch_computes(Device, DType, Precision);
 
 }  // namespace fastgemm::override

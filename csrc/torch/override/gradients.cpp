@@ -1,4 +1,4 @@
-// Gradients of a product, in terms of the op itself, so that they differentiate again.
+// The gradients of a product, computed by the op itself, so that they can be differentiated again.
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_unsafe_view.h>
@@ -7,7 +7,7 @@
 #include <c10/core/AutogradState.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "override/gemm_op.h"
+#include "torch/override/gemm_op.h"
 
 namespace fastgemm::override {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// How a product is computed, beside its operands. Texts are owned: a backward pass comes later.
+// The arguments of a product besides its operands. It owns its strings, since the backward pass comes later.
 struct Options {
   double alpha = 1.0;
   std::optional<double> beta;
@@ -34,8 +34,8 @@ struct Options {
   static Options of(const c10::IValue&);
 };
 
-// As a tuple of numbers and texts, which compiled autograd takes for constants. out_dtype is the gradient's
-// type.
+// Packs the options into a tuple of numbers and strings, which compiled autograd treats as constants.
+// out_dtype is the gradient's type.
 c10::IValue Options::packed() const {
   const int64_t flags = trans_a | trans_b << 1 | by_rows << 2 | c_shape.has_value() << 3;
   std::vector<c10::IValue> all{alpha,
@@ -74,8 +74,8 @@ OptionalText text(const std::optional<std::string>& owned) {
   return owned ? OptionalText(*owned) : std::nullopt;
 }
 
-// A product of gradients: with the choice of the one that is differentiated, but for what holds for narrow
-// operands.
+// A product with a gradient. It takes the level, kernel and precision of the product that is differentiated,
+// except for the kernel where its operands are wider than that product's.
 at::Tensor product(const Options& o, const at::Tensor& a, const at::Tensor& b, bool trans_a, bool trans_b) {
   const bool same = a.scalar_type() == o.narrow;
   return bare_gemm().call(a, b, std::nullopt, o.alpha, std::nullopt, trans_a, trans_b, o.level,
@@ -110,7 +110,7 @@ int64_t rows_in(const at::Tensor& t) {
   return rows;
 }
 
-// (..., K) as a matrix: a view, where it can be one.
+// (..., K) as a matrix, as a view where its strides allow one.
 at::Tensor rows_of(const at::Tensor& t) {
   if (t.dim() == 2) return t;
   return t.is_contiguous() ? t.view({rows_in(t), t.size(-1)}) : t.reshape({rows_in(t), t.size(-1)});
@@ -128,7 +128,7 @@ at::Tensor forward_product(const Options& o, const at::Tensor& a, const at::Tens
                           text(o.precision), o.out_dtype);
 }
 
-// The result is no view, as torch's is none.
+// As with torch, the result is not a view.
 at::Tensor forward_rows(const Options& o, const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c) {
   if (a.dim() == 2) return forward_product(o, a, b, c);
   return at::_unsafe_view(forward_product(o, rows_of(a), b, c), layer_shape(a, b, o.trans_b));
@@ -142,7 +142,7 @@ class GemmFunction : public torch::autograd::Function<GemmFunction> {
     o.narrow = a.scalar_type();
     o.a_shape = a.sizes().vec(), o.b_shape = b.sizes().vec();
     if (c) o.c_shape = c->sizes().vec();
-    // As torch does: what no gradient is made of is not kept, such as the input of a frozen layer.
+    // As torch does, keeps only what a gradient needs: not the input of a frozen layer, for example.
     ctx->save_for_backward({b.requires_grad() ? a : at::Tensor(), a.requires_grad() ? b : at::Tensor()});
     ctx->saved_data["options"] = o.packed();
     return o.by_rows ? forward_rows(o, a, b, c) : forward_product(o, a, b, c);
@@ -154,8 +154,8 @@ class GemmFunction : public torch::autograd::Function<GemmFunction> {
     const Options o = Options::of(ctx->saved_data["options"]);
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor grad = o.by_rows ? rows_of(grads[0]) : grads[0];
-    // With a wide result the gradient is wide, too, and so are the operands, so that nothing overflows on the
-    // way.
+    // The gradient of a float32 result is float32, too, and its operands are widened, so that no intermediate
+    // value overflows.
     const auto widened = [&](const at::Tensor& x) {
       return grad.scalar_type() == o.narrow ? x : x.to(grad.scalar_type());
     };
@@ -173,8 +173,8 @@ bool needs_gradient(const at::Tensor& a, const at::Tensor& b, const OptionalTens
   return at::GradMode::is_enabled() && (a.requires_grad() || b.requires_grad() || (c && c->requires_grad()));
 }
 
-// A tangent of forward mode, which an autograd function in C++ cannot have; an active transform, under which
-// it raises; tensors that are traced, whose sizes may be symbols.
+// An autograd function in C++ cannot propagate tangents of forward mode, raises under an active transform of
+// torch.func, and cannot take tensors that are traced, whose sizes may be symbols.
 bool needs_python(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c) {
   const auto in_python = [](const at::Tensor& t) { return t.key_set().has(c10::DispatchKey::Python); };
   if (in_python(a) || in_python(b) || (c && in_python(*c))) return needs_gradient(a, b, c);
@@ -206,7 +206,7 @@ at::Tensor linear_rows(const at::Tensor& input, const at::Tensor& weight, const 
   const bool by_function = needs_gradient(input, weight, bias) && !needs_python(input, weight, bias);
   if (!by_function) return forward_rows(o, input, weight, bias);
   if (input.dim() == 2 || input.is_contiguous()) return GemmFunction::apply(input, weight, bias, o);
-  // Where rows have to be copied autograd sees it, and keeps the copy, as torch does.
+  // Where rows have to be copied, autograd records the copy and keeps it, as with torch.
   return GemmFunction::apply(rows_of(input), weight, bias, o).view(layer_shape(input, weight, transposed));
 }
 

@@ -1,4 +1,4 @@
-#include "core/asked.h"
+#include "torch/queries.h"
 
 #include <algorithm>
 #include <stdexcept>
@@ -9,7 +9,7 @@
 namespace fastgemm::torch_ops {
 namespace {
 
-// torch's allocators align at least so; which address an allocation will have is not known before.
+// An address that stands for one not allocated yet: torch's allocators align to at least 512 bytes on a GPU.
 constexpr uintptr_t kAllocated = 512;
 
 View view_of(const Layout& layout, int32_t dtype) {

@@ -1,4 +1,4 @@
-// What this build is.
+// Describes this build of the library.
 #pragma once
 
 #include <string>
@@ -11,10 +11,10 @@ namespace fastgemm {
 std::vector<std::pair<std::string, std::string>> build_info();
 
 // The GPU that would run the CUDA kernels and which of the compiled images it takes, or why there is none.
-// Runs a one-thread kernel, so it is asked for by name only.
+// It runs a one-thread kernel, so it is no part of build_info().
 std::string cuda_device();
 
-// A hash of the kernel table's rows: tuning results of another table do not apply.
+// A hash of the kernel table's rows. Tuning results that were measured with another table do not apply.
 std::string table_hash();
 
 }  // namespace fastgemm

@@ -1,4 +1,4 @@
-#include "core/build_info.h"
+#include "torch/build_info.h"
 
 #include "core/cpu_features.h"
 #include "core/table.h"

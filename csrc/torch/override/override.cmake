@@ -21,9 +21,9 @@ function(fastgemm_add_override torch_dir)
   if(TARGET ${name})
     return()
   endif()
-  add_library(${name} SHARED csrc/override/eager.cpp csrc/override/flags.cpp csrc/override/gradients.cpp
-                             csrc/override/layer.cpp csrc/override/module.cpp csrc/override/overrides.cpp csrc/override/route.cpp
-                             csrc/override/scope.cpp)
+  set(sources eager.cpp flags.cpp gradients.cpp layer.cpp module.cpp overrides.cpp route.cpp scope.cpp)
+  list(TRANSFORM sources PREPEND csrc/torch/override/)
+  add_library(${name} SHARED ${sources})
   string(REPLACE "_" "." version ${version})
   target_compile_definitions(${name} PRIVATE FASTGEMM_TORCH_VERSION="${version}")
   target_include_directories(${name} SYSTEM PRIVATE ${torch_dir}/include ${torch_dir}/include/torch/csrc/api/include)

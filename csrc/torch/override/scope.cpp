@@ -1,16 +1,17 @@
-// Where a patch stands: torch's ThreadLocalPythonObjects, under a name of its own. That is one of the things
-// which torch hands on to autograd's threads for a backward pass (ATen/ThreadLocalState.h), as a thread_local
-// would not be; and others that use it, under their names, do not meet it. ThreadLocalDebugInfo, which is
-// handed on, too, is a stack: a profiler that is stopped inside of a patch that was entered after it would
+// The innermost patch of a thread is kept in torch's ThreadLocalPythonObjects, under a name of its own. torch
+// passes them on to autograd's threads for a backward pass (ATen/ThreadLocalState.h), which it would not do
+// with a thread_local, and other users of the same mechanism have other names. ThreadLocalDebugInfo, which is
+// passed on, too, is a stack: a profiler that is stopped inside of a patch that was entered after it would
 // find the patch on top.
-#include "override/scope.h"
+#include "torch/override/scope.h"
 
 #include <ATen/ThreadLocalPythonObjects.h>
 #include <c10/core/impl/PyInterpreterHooks.h>
 
 #include <string>
 
-// Of Python's stable ABI. The interpreter that loaded this library has them, whichever version it is.
+// Declarations of Python's stable ABI, which the interpreter
+// that loaded this library has, whatever its version.
 extern "C" {
 int PyCapsule_IsValid(PyObject*, const char*);
 void* PyCapsule_GetPointer(PyObject*, const char*);
@@ -27,8 +28,8 @@ const std::string& slot() {
   return name;
 }
 
-// The slot holds a reference to the capsule, which holds one to the frame: it lives until this thread changes
-// the slot. A capsule is read without the interpreter's lock: nobody changes one.
+// The slot holds a reference to the capsule, which holds one to the frame, so the frame lives until this
+// thread changes the slot. A capsule never changes, so it is read without the interpreter's lock.
 const PatchFrame* innermost() {
   using at::impl::ThreadLocalPythonObjects;
   if (!ThreadLocalPythonObjects::contains(slot())) return nullptr;
@@ -49,8 +50,8 @@ void set_innermost(PyObject* capsule) {
   };
   if (PyCapsule_IsValid(capsule, kPatchSlot))
     return at::impl::ThreadLocalPythonObjects::set(slot(), holder(capsule));
-  // None stays in the slot for the thread's life: held for ever, since a thread that ends when the
-  // interpreter has must not give a reference back.
+  // None stays in the slot for the rest of the thread's life. This reference to it is never released, because
+  // a thread that ends after the interpreter must not release one.
   static const auto& none = *new std::shared_ptr<c10::SafePyObject>(holder(capsule));
   at::impl::ThreadLocalPythonObjects::set(slot(), none);
 }

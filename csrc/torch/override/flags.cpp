@@ -1,4 +1,4 @@
-#include "override/flags.h"
+#include "torch/override/flags.h"
 
 #include <ATen/Context.h>
 

@@ -1,18 +1,18 @@
-// torch.ops.fastgemm._linear: what fastgemm.nn.linear calls in eager mode. Made of other ops, so that it
-// needs no formula of its own where the Python dispatcher, torch.func or a tensor subclass looks on.
+// torch.ops.fastgemm._linear, which fastgemm.nn.linear calls in eager mode. It is composed of other ops, so
+// that it needs no formula of its own under the Python dispatcher, torch.func or a tensor subclass.
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/linear.h>
 #include <torch/library.h>
 
-#include "override/flags.h"
-#include "override/gemm_op.h"
-#include "override/kinds.h"
-#include "override/registration.h"
+#include "torch/override/flags.h"
+#include "torch/override/gemm_op.h"
+#include "torch/override/kinds.h"
+#include "torch/override/registration.h"
 
 namespace fastgemm::override {
 namespace {
 
-// Whether dimensions have names, as they could until torch 2.12.
+// Whether the dimensions have names, which torch supports up to 2.12.
 template <class T>
 bool has_names(const T& t) {
   if constexpr (requires { t.has_names(); }) return t.has_names();
@@ -24,7 +24,7 @@ bool is_dense(const at::Tensor& t) {
          (t.is_cpu() || t.is_cuda());
 }
 
-// weight: (N, K), or (K, N) where it is not transposed. Whatever else torch makes of a layer, torch does.
+// Whether a layer is computed here; torch computes all others. weight is (N, K) if `transposed`, else (K, N).
 bool takes(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias, bool transposed) {
   const auto type = weight.scalar_type();
   if (!is_multiplied(type) || input.scalar_type() != type || input.device() != weight.device()) return false;
@@ -37,7 +37,7 @@ bool takes(const at::Tensor& input, const at::Tensor& weight, const OptionalTens
 at::Tensor by_torch(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
                     bool transposed) {
   if (transposed) return at::linear(input, weight, bias);
-  const at::Tensor rows = input.reshape({-1, input.size(-1)});  // of a scalar torch says what is wrong
+  const at::Tensor rows = input.reshape({-1, input.size(-1)});  // torch raises for a scalar
   auto shape = input.sizes().vec();
   shape.back() = weight.size(1);
   return (bias ? at::addmm(*bias, rows, weight) : at::mm(rows, weight)).view(shape);
@@ -49,7 +49,7 @@ at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const Optio
   const auto device = weight.device().type();
   const bool known = device == c10::DeviceType::CPU || device == c10::DeviceType::CUDA;
   if (input.scalar_type() != at::kFloat || weight.scalar_type() != at::kFloat) precision.reset();
-  // A precision says how float32 operands are multiplied, so they stay float32.
+  // A given precision applies to float32 operands, so they are not cast.
   if (known && !precision && at::autocast::is_autocast_enabled(device)) {
     const auto type = at::autocast::get_autocast_dtype(device);
     const at::Tensor x = cast(input, device, type), w = cast(weight, device, type);
@@ -78,8 +78,8 @@ void register_layer() {
       "_linear(Tensor input, Tensor weight, Tensor? bias=None, bool transposed=True, int? level=None, "
       "str? impl=None, str? precision=None) -> Tensor",
       torch::dispatch(c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(linear)));
-  // torch.func takes it apart before any transform, so that each sees a product
-  // (python/fastgemm/_transforms.py).
+  // torch.func takes it apart before any transform, so that each
+  // sees a product (python/fastgemm/_transforms.py).
   library->impl("_linear",
                 torch::dispatch(c10::DispatchKey::FuncTorchDynamicLayerFrontMode, TORCH_FN(linear)));
 }

@@ -1,4 +1,4 @@
-// torch's tensors as the op library takes them.
+// Conversions between torch's tensors and those that the op library takes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,7 +15,7 @@ inline AtenTensorHandle handle_of(const at::Tensor& t) {
   return reinterpret_cast<AtenTensorHandle>(const_cast<at::Tensor*>(&t));
 }
 
-// A tensor whose owner the caller is.
+// Wraps a handle that the caller owns, and takes it over.
 inline at::Tensor take(AtenTensorHandle handle) {
   const std::unique_ptr<at::Tensor> owned(reinterpret_cast<at::Tensor*>(handle));
   return std::move(*owned);
@@ -32,13 +32,13 @@ inline torch_ops::TensorRef ref_of(const at::Tensor& t, void* data) {
   v.device_type = int32_t(t.device().type()), v.device_index = int32_t(t.device().index());
   return r;
 }
-// To be read: what shares its memory until one is written goes on doing so.
+// An operand that is only read: a lazy copy that shares its memory goes on sharing it.
 inline torch_ops::TensorRef read(const at::Tensor& t) {
   return ref_of(t, const_cast<void*>(t.const_data_ptr()));
 }
 inline torch_ops::TensorRef written(const at::Tensor& t) { return ref_of(t, t.mutable_data_ptr()); }
 
-// torch_ops::multiply with torch's type of error for memory.
+// torch_ops::multiply, throwing torch's own error where memory is short.
 inline AtenTensorHandle product_of(const torch_ops::ProductCall& call) {
   try {
     return torch_ops::multiply(call);
