@@ -22,10 +22,10 @@ from ._calls import (
     linear_bare,
     options_of,
     overridden,
-    product,
     tracing_state,
 )
 from ._flags import has_names
+from ._gemm import product
 from .table import check_product_choice
 
 __all__ = ["Linear", "conv1d", "convert", "linear", "revert"]
