@@ -8,7 +8,7 @@
 Llama, BERT, GPT-2 and ViT of the transformers library, made from configs with random weights, nothing downloaded;
 the prefill of Llama under torch.compile as well; and torch.cdist, torch.cov and Muon's Newton-Schulz iteration,
 which multiply without a layer. Outputs and, in training, gradients are compared with torch's at the sizes that are
-timed, and may differ by what rounding explains (fastgemm.bench.rounding). Then all ways are timed in turn.
+timed, and may differ by what rounding explains (rounding.py). Then all ways are timed in turn.
 
 Exit codes: 0 fine, 1 a difference is larger than rounding explains or a model cannot run, 2 usage, or the
 transformers library is missing.
@@ -26,15 +26,14 @@ from typing import Any
 
 import click
 import fastgemm
+import repository  # noqa: F401
 import torch
 from fastgemm.bench.checking import raised
 from fastgemm.bench.cuda_timing import WallTimer
 from fastgemm.bench.environment import describe, using_threads
 from fastgemm.bench.formatting import ratio
-from fastgemm.bench.models_markdown import CHAIN, COMPILED, CONVERT, MODEL, PATCH, TORCH, lines_of
 from fastgemm.bench.problems import dtype_name
 from fastgemm.bench.records import Measurement, Report
-from fastgemm.bench.rounding import Difference, Values, by_kind, spread
 from fastgemm.bench.session import Session
 from fastgemm.bench.timing import interleave
 from fastgemm.cli import options
@@ -52,7 +51,9 @@ from networks import (
     transformers,
     work_of,
 )
+from render.models import CHAIN, COMPILED, CONVERT, MODEL, PATCH, TORCH, lines_of
 from rich.table import Table
+from rounding import Difference, Values, by_kind, spread
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 TO_COMPILE = "llama-prefill"

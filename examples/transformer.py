@@ -6,7 +6,7 @@
 
 The model is written with torch alone and random weights, with attention by products and softmax or by
 ``scaled_dot_product_attention``. Loss, logits, gradients and the weights after a step of AdamW are compared with
-those of torch, and held against what rounding may do to them (fastgemm.bench.rounding). Then both are timed in
+those of torch, and held against what rounding may do to them (rounding.py). Then both are timed in
 turn.
 
 Exit codes: 0 fine, 1 a difference is larger than rounding explains, 2 usage.
@@ -30,12 +30,12 @@ from fastgemm.bench.cuda_timing import HostTimer
 from fastgemm.bench.environment import describe, using_threads
 from fastgemm.bench.problems import dtype_name
 from fastgemm.bench.records import Measurement, Report
-from fastgemm.bench.rounding import Difference, Values, adamw_bound, by_kind, spread
 from fastgemm.bench.session import Session
 from fastgemm.bench.timing import Call, Interleaved, interleave
 from fastgemm.cli import options
 from fastgemm.cli.console import console, failures_as_exit_code, write_outputs
 from rich.table import Table
+from rounding import Difference, Values, adamw_bound, by_kind, spread
 from torch import Tensor, nn
 from torch.nn import functional
 

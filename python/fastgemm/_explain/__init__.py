@@ -1,7 +1,7 @@
 """What a CUDA kernel does to memory, counted on the simulator: ``fastgemm.explain``.
 
 run.py runs an operation on the simulator (csrc/simt); symbols.py and build.py turn its program counters into
-source lines; occupancy.py and roofline.py hold the result against a GPU of gpus.py; text.py, html.py and plots.py
+source lines; occupancy.py and roofline.py hold the result against a GPU of _gpus.py; text.py, html.py and plots.py
 show the report.
 """
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .gpus import SECTOR
+from .._gpus import SECTOR
 from .report import Report, Site
 
 

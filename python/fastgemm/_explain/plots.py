@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .._gpus import BANK_BYTES, BANKS, SECTOR
 from .figures import number
-from .gpus import BANK_BYTES, BANKS, SECTOR
 from .report import Report, Site
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .gpus import BANK_BYTES, BANKS, SECTOR
+from .._gpus import BANK_BYTES, BANKS, SECTOR
 from .occupancy import Occupancy
 from .symbols import Frame
 

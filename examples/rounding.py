@@ -25,10 +25,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from fastgemm.bench.checking import PRODUCT_ERROR, unit_roundoff
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-
-from .checking import PRODUCT_ERROR, unit_roundoff
 
 aten = torch.ops.aten
 PRODUCTS = {aten.mm.default: 0, aten.bmm.default: 0, aten.addmm.default: 1, aten.baddbmm.default: 1}
