@@ -7,8 +7,8 @@ from typing import Any
 
 from .._gpus import GPU
 from . import symbols
+from .counts import Buffer, Launch, Problem, Site
 from .occupancy import Occupancy, occupancy
-from .report import Buffer, Launch, Problem, Site
 from .resources import resources
 from .symbols import Frame
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .._gpus import GPU
-from .report import Launch, add_up
+from .counts import Launch, add_up
 
 # Operand types in the names of matrix instructions, and how a GPU's rates call them.
 _TENSOR_TYPES = {

@@ -17,7 +17,8 @@ from ..bench import presets, problems
 from ..bench.problems import Problem as BenchProblem
 from ..table import KernelInfo, kernels
 from .build import build_launches
-from .report import Launch, Report
+from .counts import Launch
+from .report import Report
 from .resources import architecture
 from .roofline import roofline
 
