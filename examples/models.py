@@ -28,6 +28,7 @@ import click
 import fastgemm
 import repository  # noqa: F401
 import torch
+from comparing import common_options, hand_over, row
 from fastgemm.bench.checking import raised
 from fastgemm.bench.cuda_timing import WallTimer
 from fastgemm.bench.environment import describe, using_threads
@@ -37,7 +38,7 @@ from fastgemm.bench.records import Measurement, Report
 from fastgemm.bench.session import Session
 from fastgemm.bench.timing import interleave
 from fastgemm.cli import options
-from fastgemm.cli.console import console, failures_as_exit_code, progress_bar, write_outputs
+from fastgemm.cli.console import console, failures_as_exit_code, progress_bar
 from networks import (
     CHAINS,
     SCALES,
@@ -53,7 +54,7 @@ from networks import (
 )
 from render.models import CHAIN, COMPILED, CONVERT, MODEL, PATCH, TORCH, lines_of
 from rich.table import Table
-from rounding import Difference, Values, by_kind, spread
+from rounding import Difference, Values, by_kind, differences, outcome, spread
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 TO_COMPILE = "llama-prefill"
@@ -80,25 +81,6 @@ class Case:
     facts: Callable[[], dict[str, Any]] = dict
 
 
-def differences(
-    torchs: Values, own: Values, exact: Values, half_bounds: dict[str, float]
-) -> list[Difference]:
-    """By kind of value, held against what rounding explains: twice what it moves one right computation by."""
-    return by_kind(
-        [
-            Difference.of(name.partition(" of ")[0], theirs, own[name], 2 * half_bounds[name], exact[name])
-            for name, theirs in torchs.items()
-        ]
-    )
-
-
-def outcome(parts: list[Difference]) -> dict[str, Any]:
-    worst = max(parts, key=lambda d: d.of_bound)
-    right = worst.of_bound <= 1
-    message = "" if right else f"{worst.kind}: {worst.of_bound:.3g} times what rounding explains"
-    return {"worst_error": worst.of_bound, "right": right, "message": message}
-
-
 @dataclass
 class Bench:
     """Checks and times cases, and adds their rows to a report."""
@@ -121,7 +103,7 @@ class Bench:
         for way in list(contenders)[1:]:
             with self.products(way):
                 own = case.work.values(contenders[way])
-            found[way] = differences(torchs, own, exact, half_bounds)
+            found[way] = by_kind(differences(torchs, own, exact, half_bounds))
         return found
 
     def routed(self, case: Case, contenders: dict[str, Any]) -> dict[str, Any]:
@@ -131,18 +113,16 @@ class Bench:
         return {"total": patch.routed.total, **patch.routed.as_dict()}
 
     def row(self, case: Case, way: str, **more: Any) -> Measurement:
-        return Measurement(
+        return row(
+            self.session,
+            case.dtype,
             op=case.name,
             shape=case.shape,
             label=case.label,
-            dtype=dtype_name(case.dtype),
-            layout="",
-            threads=torch.get_num_threads() if self.session.device == "cpu" else 0,
             kernel=way,
             level=self.level,
             role="baseline" if way == TORCH else "rung",
             group=case.group,
-            baseline=TORCH,
             **more,
         )
 
@@ -288,14 +268,8 @@ def show(report: Report) -> None:
 @click.option(
     "--compiled/--no-compiled", default=True, show_default=True, help=f"{TO_COMPILE} compiled, too."
 )
-@click.option(
-    "--level", type=click.IntRange(1, 7), help="Of the products; default: the fastest kernel known."
-)
 @click.option("--rounds", type=options.Count(1000), help="Samples of each way; default: as --budget allows.")
-@options.device
-@options.threads
-@options.budget
-@options.outputs
+@common_options
 def main(
     names: tuple[str, ...],
     dtypes: tuple[str, ...],
@@ -318,14 +292,7 @@ def main(
     timer = WallTimer() if device == "cuda" else None
     with failures_as_exit_code(), using_threads(threads), Session(device, timer) as session:
         report = run(plan, session, level, timing)
-    if str(json) != "-" and str(csv) != "-":
-        show(report)
-    write_outputs(report, json=json, csv=csv, plot=plot)
-    if not report.right:
-        wrong = [
-            f"{r.label}, {r.dtype}, {r.group}, {r.kernel}: {r.message}" for r in report.results if not r.right
-        ]
-        raise click.ClickException("wrong, or not run:\n" + "\n".join(wrong))
+    hand_over(report, show, "wrong, or not run", json=json, csv=csv, plot=plot)
 
 
 if __name__ == "__main__":
