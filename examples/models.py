@@ -8,7 +8,7 @@
 Llama, BERT, GPT-2 and ViT of the transformers library, made from configs with random weights, nothing downloaded;
 the prefill of Llama under torch.compile as well; and torch.cdist, torch.cov and Muon's Newton-Schulz iteration,
 which multiply without a layer. Outputs and, in training, gradients are compared with torch's at the sizes that are
-timed, and may differ by what rounding explains (fastgemm.bench.rounding). Then all ways are timed in turn.
+timed, and may differ by what rounding explains (rounding.py). Then all ways are timed in turn.
 
 Exit codes: 0 fine, 1 a difference is larger than rounding explains or a model cannot run, 2 usage, or the
 transformers library is missing.
@@ -26,19 +26,19 @@ from typing import Any
 
 import click
 import fastgemm
+import repository  # noqa: F401
 import torch
+from comparing import common_options, hand_over, row
 from fastgemm.bench.checking import raised
 from fastgemm.bench.cuda_timing import WallTimer
 from fastgemm.bench.environment import describe, using_threads
 from fastgemm.bench.formatting import ratio
-from fastgemm.bench.models_markdown import CHAIN, COMPILED, CONVERT, MODEL, PATCH, TORCH, lines_of
 from fastgemm.bench.problems import dtype_name
 from fastgemm.bench.records import Measurement, Report
-from fastgemm.bench.rounding import Difference, Values, by_kind, spread
 from fastgemm.bench.session import Session
 from fastgemm.bench.timing import interleave
 from fastgemm.cli import options
-from fastgemm.cli.console import console, failures_as_exit_code, progress_bar, write_outputs
+from fastgemm.cli.console import console, failures_as_exit_code, progress_bar
 from networks import (
     CHAINS,
     SCALES,
@@ -52,7 +52,9 @@ from networks import (
     transformers,
     work_of,
 )
+from render.models import CHAIN, COMPILED, CONVERT, MODEL, PATCH, TORCH, lines_of
 from rich.table import Table
+from rounding import Difference, Values, by_kind, differences, outcome, spread
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 TO_COMPILE = "llama-prefill"
@@ -79,25 +81,6 @@ class Case:
     facts: Callable[[], dict[str, Any]] = dict
 
 
-def differences(
-    torchs: Values, own: Values, exact: Values, half_bounds: dict[str, float]
-) -> list[Difference]:
-    """By kind of value, held against what rounding explains: twice what it moves one right computation by."""
-    return by_kind(
-        [
-            Difference.of(name.partition(" of ")[0], theirs, own[name], 2 * half_bounds[name], exact[name])
-            for name, theirs in torchs.items()
-        ]
-    )
-
-
-def outcome(parts: list[Difference]) -> dict[str, Any]:
-    worst = max(parts, key=lambda d: d.of_bound)
-    right = worst.of_bound <= 1
-    message = "" if right else f"{worst.kind}: {worst.of_bound:.3g} times what rounding explains"
-    return {"worst_error": worst.of_bound, "right": right, "message": message}
-
-
 @dataclass
 class Bench:
     """Checks and times cases, and adds their rows to a report."""
@@ -120,7 +103,7 @@ class Bench:
         for way in list(contenders)[1:]:
             with self.products(way):
                 own = case.work.values(contenders[way])
-            found[way] = differences(torchs, own, exact, half_bounds)
+            found[way] = by_kind(differences(torchs, own, exact, half_bounds))
         return found
 
     def routed(self, case: Case, contenders: dict[str, Any]) -> dict[str, Any]:
@@ -130,18 +113,16 @@ class Bench:
         return {"total": patch.routed.total, **patch.routed.as_dict()}
 
     def row(self, case: Case, way: str, **more: Any) -> Measurement:
-        return Measurement(
+        return row(
+            self.session,
+            case.dtype,
             op=case.name,
             shape=case.shape,
             label=case.label,
-            dtype=dtype_name(case.dtype),
-            layout="",
-            threads=torch.get_num_threads() if self.session.device == "cpu" else 0,
             kernel=way,
             level=self.level,
             role="baseline" if way == TORCH else "rung",
             group=case.group,
-            baseline=TORCH,
             **more,
         )
 
@@ -287,14 +268,8 @@ def show(report: Report) -> None:
 @click.option(
     "--compiled/--no-compiled", default=True, show_default=True, help=f"{TO_COMPILE} compiled, too."
 )
-@click.option(
-    "--level", type=click.IntRange(1, 7), help="Of the products; default: the fastest kernel known."
-)
 @click.option("--rounds", type=options.Count(1000), help="Samples of each way; default: as --budget allows.")
-@options.device
-@options.threads
-@options.budget
-@options.outputs
+@common_options
 def main(
     names: tuple[str, ...],
     dtypes: tuple[str, ...],
@@ -317,14 +292,7 @@ def main(
     timer = WallTimer() if device == "cuda" else None
     with failures_as_exit_code(), using_threads(threads), Session(device, timer) as session:
         report = run(plan, session, level, timing)
-    if str(json) != "-" and str(csv) != "-":
-        show(report)
-    write_outputs(report, json=json, csv=csv, plot=plot)
-    if not report.right:
-        wrong = [
-            f"{r.label}, {r.dtype}, {r.group}, {r.kernel}: {r.message}" for r in report.results if not r.right
-        ]
-        raise click.ClickException("wrong, or not run:\n" + "\n".join(wrong))
+    hand_over(report, show, "wrong, or not run", json=json, csv=csv, plot=plot)
 
 
 if __name__ == "__main__":

@@ -17,9 +17,10 @@ from typing import Any
 
 import click
 import fastgemm
+import repository  # noqa: F401
 import torch
-from fastgemm.bench.models_markdown import CONVERT, PATCH, TORCH
-from fastgemm.bench.rounding import Values
+from render.models import CONVERT, PATCH, TORCH
+from rounding import Values
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel

@@ -25,12 +25,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import fastgemm
+import repository  # noqa: F401
 import torch
 import torch.distributed as dist
 from fastgemm.bench import CpuTimer, Interleaved, Timer, describe, interleave
 from fastgemm.bench.cuda_timing import CudaTimer
 from fastgemm.bench.records import Measurement, Report
-from fastgemm.bench.scale_markdown import scaling_table
+from render.scale import scaling_table
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_module, distribute_tensor

@@ -6,7 +6,7 @@
 
 The model is written with torch alone and random weights, with attention by products and softmax or by
 ``scaled_dot_product_attention``. Loss, logits, gradients and the weights after a step of AdamW are compared with
-those of torch, and held against what rounding may do to them (fastgemm.bench.rounding). Then both are timed in
+those of torch, and held against what rounding may do to them (rounding.py). Then both are timed in
 turn.
 
 Exit codes: 0 fine, 1 a difference is larger than rounding explains, 2 usage.
@@ -26,16 +26,16 @@ from typing import Any
 import click
 import fastgemm
 import torch
+from comparing import common_options, hand_over, row
 from fastgemm.bench.cuda_timing import HostTimer
 from fastgemm.bench.environment import describe, using_threads
-from fastgemm.bench.problems import dtype_name
 from fastgemm.bench.records import Measurement, Report
-from fastgemm.bench.rounding import Difference, Values, adamw_bound, by_kind, spread
 from fastgemm.bench.session import Session
 from fastgemm.bench.timing import Call, Interleaved, interleave
 from fastgemm.cli import options
-from fastgemm.cli.console import console, failures_as_exit_code, write_outputs
+from fastgemm.cli.console import console, failures_as_exit_code
 from rich.table import Table
+from rounding import Difference, Values, adamw_bound, by_kind, differences, outcome, spread
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -142,28 +142,24 @@ def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, eps=EPSILON)
 
 
-def one_step(model: nn.Module, data: Tensor) -> Values:
+def one_step(model: nn.Module, data: Tensor) -> tuple[Values, Values]:
     """Loss, logits, gradients, and the weights after a step; ``model`` is left as it was."""
     model = copy.deepcopy(model)
     values = gradients(model, data)
     optimizer_of(model).step()
-    return values | {f"weight of {name}": p.detach() for name, p in model.named_parameters()}
+    return values, {f"weight of {name}": p.detach() for name, p in model.named_parameters()}
 
 
-def differences(
+def weight_differences(
     torchs: Values, own: Values, exact: Values, half_bounds: dict[str, float], dtype: torch.dtype
 ) -> list[Difference]:
-    """How far the patched run is from torch's, by kind of value, held against what rounding explains."""
+    """Of the weights after a step, whose bounds follow from those of the gradients."""
     found = []
     for name, theirs in torchs.items():
-        kind, _, of = name.partition(" of ")
-        if kind == "weight":
-            gradient = f"gradient of {of}"
-            bound = adamw_bound(exact[gradient], half_bounds[gradient], theirs, LEARNING_RATE, EPSILON, dtype)
-            found.append(Difference.of(kind, theirs, own[name], bound))
-        else:
-            found.append(Difference.of(kind, theirs, own[name], 2 * half_bounds[name], exact[name]))
-    return by_kind(found)
+        gradient = f"gradient{name.removeprefix('weight')}"
+        bound = adamw_bound(exact[gradient], half_bounds[gradient], theirs, LEARNING_RATE, EPSILON, dtype)
+        found.append(Difference.of("weight", theirs, own[name], bound))
+    return found
 
 
 def phases(
@@ -242,24 +238,24 @@ class Run:
         """Differences between torch and the patched run, and what was routed in a training step."""
         exact, half_bounds = self.exact
         with float32_precision(self.precision):
-            torchs = one_step(self.model, self.data)
+            torchs, torchs_weights = one_step(self.model, self.data)
             with fastgemm.patch(**self.choice) as routed:
-                own = one_step(self.model, self.data)
-        return differences(torchs, own, exact, half_bounds, self.dtype), routed
+                own, own_weights = one_step(self.model, self.data)
+        found = differences(torchs, own, exact, half_bounds)
+        found += weight_differences(torchs_weights, own_weights, exact, half_bounds, self.dtype)
+        return by_kind(found), routed
 
     def row(self, phase: str, kernel: str, **more: Any) -> Measurement:
         c = self.config
-        return Measurement(
+        return row(
+            self.session,
+            self.dtype,
             op=phase,
             shape=(c.layers, c.width, c.heads, c.vocabulary, c.batch, c.length),
             label=c.label,
-            dtype=dtype_name(self.dtype),
-            layout="",
-            threads=torch.get_num_threads() if self.session.device == "cpu" else 0,
             kernel=kernel,
             level=self.choice["level"],
             group=f"attention by {c.attention}, {'tied' if c.tied else 'untied'} head",
-            baseline="torch",
             precision=self.precision if self.dtype == torch.float32 else "",
             **more,
         )
@@ -267,13 +263,6 @@ class Run:
     def measure(self, report: Report, budget: float) -> None:
         """Compares both, times them in turn, and adds the rows."""
         found, routed = self.compare()
-        worst = max(found, key=lambda d: d.of_bound)
-        right = worst.of_bound <= 1
-        outcome = {
-            "worst_error": worst.of_bound,
-            "right": right,
-            "message": "" if right else f"{worst.kind}: {worst.of_bound:.3g} times what rounding explains",
-        }
         torchs = phases(self.model, self.data, contextlib.nullcontext())
         patched = phases(self.model, self.data, fastgemm.patch(**self.choice))
         for phase in PHASES:
@@ -281,11 +270,11 @@ class Run:
             own = samples.seconds("fastgemm"), samples.speedup("fastgemm", over="torch")
             report.results += [
                 self.row(phase, "torch", role="baseline", seconds=samples.seconds("torch")),
-                self.row(phase, "fastgemm", seconds=own[0], speedup=own[1], **outcome),
+                self.row(phase, "fastgemm", seconds=own[0], speedup=own[1], **outcome(found)),
             ]
-        row = report.results[-1]
+        last = report.results[-1]
         report.summary["runs"].append(
-            {"group": row.group, "dtype": row.dtype, "precision": row.precision}
+            {"group": last.group, "dtype": last.dtype, "precision": last.precision}
             | {"differences": [asdict(d) for d in found], "routed_in_a_step": routed.as_dict()}
         )
 
@@ -352,13 +341,7 @@ def types_of(device: str, dtypes: tuple[torch.dtype, ...]) -> list[tuple[torch.d
 )
 @click.option("--attention", "attentions", multiple=True, type=click.Choice(ATTENTIONS), default=ATTENTIONS)
 @click.option("--tied/--untied", default=False, show_default=True, help="The head and the token embedding.")
-@click.option(
-    "--level", type=click.IntRange(1, 7), help="Of the products; default: the fastest kernel known."
-)
-@options.device
-@options.threads
-@options.budget
-@options.outputs
+@common_options
 def main(
     size: str | None,
     dtypes: tuple[torch.dtype, ...],
@@ -383,12 +366,7 @@ def main(
             for attention in attentions:
                 run.attend_by(attention)
                 run.measure(report, budget or 0.5)
-        if str(json) != "-" and str(csv) != "-":
-            show(report)
-    write_outputs(report, json=json, csv=csv, plot=plot)
-    if not report.right:
-        wrong = [row.message for row in report.results if not row.right]
-        raise click.ClickException("differences larger than rounding explains:\n" + "\n".join(wrong))
+    hand_over(report, show, "differences larger than rounding explains", json=json, csv=csv, plot=plot)
 
 
 if __name__ == "__main__":

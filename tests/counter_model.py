@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import torch
-from fastgemm._explain.report import Site
+from fastgemm._explain.counts import Site
 from fastgemm._explain.symbols import source_lines
 
 F32, F64, BF16, I8, C128 = torch.float32, torch.float64, torch.bfloat16, torch.int8, torch.complex128

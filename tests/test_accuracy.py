@@ -17,11 +17,12 @@ from fastgemm.bench.accuracy import read_accuracy, run_accuracy, special, study
 from fastgemm.bench.accuracy.contenders import BASELINE, Contender, contenders, integer_kernels
 from fastgemm.bench.accuracy.data import CANCELLATION, DISTRIBUTIONS, SPIKE, Draw
 from fastgemm.bench.accuracy.figures import FIGURES
-from fastgemm.bench.accuracy.markdown import SECTIONS, Study, multiple
+from fastgemm.bench.accuracy.lookup import Study
 from fastgemm.bench.accuracy.records import IntegerProduct, SpecialValue
 from fastgemm.bench.checking import PRODUCT_ERROR
 from fastgemm.cli import main
 from reference import DEVICES, needs_simulator
+from render.accuracy import SECTIONS, multiple
 from test_bench import tool
 
 SHAPES = [(20, 30, 40), (20, 30, 500), (7, 9, 41)]

@@ -11,13 +11,13 @@ import pytest
 import torch
 from fastgemm.bench import turns
 from fastgemm.bench.cuda_timing import HostTimer
-from fastgemm.bench.gpu_markdown import host_section
 from fastgemm.bench.host_time import run_host_time
-from fastgemm.bench.markdown import overhead_section, turns_table
 from fastgemm.bench.overhead import run_overhead
 from fastgemm.bench.records import read_report, select
 from fastgemm.cli import tables
 from reference import DEVICES
+from render.gpu import host_section
+from render.markdown import overhead_section, turns_table
 from test_bench import ROOT
 
 LAYERS = 6

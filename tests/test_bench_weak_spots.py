@@ -20,10 +20,10 @@ from fastgemm.bench.problems import Instance, torch_precision
 from fastgemm.bench.records import Measurement, Report, read_report, select
 from fastgemm.bench.sweep import against_torch, kernel_name, run_sweep, share_of_allowed
 from fastgemm.bench.timing import Summary
-from fastgemm.bench.weak_spots_markdown import lines_of, means_section, problems_section, sustained_section
 from fastgemm.cli.bench import cases_of_preset
 from fastgemm.cli.tables import outlier_lines
 from reference import needs_simulator
+from render.weak_spots import lines_of, means_section, problems_section, sustained_section
 from test_bench import tool
 from test_render import GPU, gpu_row, site  # noqa: F401 (a fixture)
 

@@ -12,10 +12,10 @@ import fastgemm
 import pytest
 import torch
 from click.testing import CliRunner
-from fastgemm.bench.markdown import overhead_section
 from fastgemm.bench.records import read_report, select
 from fastgemm.cli import main
 from reference import DEVICES
+from render.markdown import overhead_section
 
 QUICK = ["--budget", "0.001"]
 

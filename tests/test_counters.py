@@ -14,7 +14,8 @@ import torch
 from counter_model import F32, Access, Row
 from counter_table import TABLE
 from counter_table_gemm import GEMM
-from fastgemm._explain.report import Launch, Report, Site
+from fastgemm._explain.counts import Launch, Site
+from fastgemm._explain.report import Report
 from reference import by_name, check_gemm, needs_simulator, simulated_launches
 
 pytestmark = needs_simulator

@@ -7,12 +7,13 @@ import sys
 
 import fastgemm
 import pytest
+import rounding
 import torch
 from click.testing import CliRunner
-from fastgemm.bench import rounding, transformer_markdown
 from fastgemm.bench.records import read_report
 from fastgemm.bench.session import Session
 from pages import ROOT, snippets
+from render import transformer as transformer_markdown
 from torch.utils._python_dispatch import TorchDispatchMode
 
 TINY = ["--device", "cpu", "--size", "tiny", "--threads", "1", "--budget", "0.001"]

@@ -8,8 +8,8 @@ import explain_model as model
 import fastgemm
 import pytest
 from fastgemm._explain import build, figures, run
-from fastgemm._explain.gpus import find_gpu
 from fastgemm._explain.roofline import roofline
+from fastgemm._gpus import find_gpu
 from test_isa import run_python
 
 

@@ -11,10 +11,10 @@ import explain_model as model
 import fastgemm
 import pytest
 from fastgemm._explain import symbols
-from fastgemm._explain.gpus import GPUS, find_gpu
 from fastgemm._explain.kernel_names import short_name
 from fastgemm._explain.occupancy import occupancy
 from fastgemm._explain.symbols import Frame
+from fastgemm._gpus import GPUS, find_gpu
 
 
 @pytest.fixture

@@ -250,7 +250,7 @@ def test_cli_usage_errors(invoke, arguments):
 
 def test_cli_exits_with_1_when_the_kernel_is_at_fault(invoke, monkeypatch):
     from fastgemm import _explain
-    from fastgemm._explain.report import Problem
+    from fastgemm._explain.counts import Problem
 
     real = _explain.explain
 

@@ -12,10 +12,10 @@ import fastgemm
 import pytest
 import torch
 from click.testing import CliRunner
-from fastgemm.bench import models_markdown
 from fastgemm.bench.records import Measurement, Report, read_report
 from fastgemm.bench.timing import Summary
 from pages import ROOT
+from render import models as models_markdown
 from test_bench import tool
 from test_drop_in import faulty
 from test_render import GPU

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 
+import counter_check
 import fastgemm
 import pytest
-from fastgemm.bench import Gemm, Transpose, counter_check
+from fastgemm.bench import Gemm, Transpose
 from reference import needs_simulator
 from test_bench import ROOT, tool
 

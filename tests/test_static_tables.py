@@ -9,8 +9,11 @@ import fastgemm
 import pytest
 import torch
 from fastgemm import _introspect
-from fastgemm.bench import interleave, static_tables, tuning_grid, tuning_series, weak_spots
+from fastgemm.bench import interleave, weak_spots
 from fastgemm.bench.problems import Instance
+from static_tables import generate as static_tables
+from static_tables import grid as tuning_grid
+from static_tables import series as tuning_series
 from test_bench import ROOT, Script, tool
 
 H200 = json.loads(next((ROOT / "benchmarks/results/h200").glob("tuning_*.json")).read_text())

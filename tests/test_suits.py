@@ -8,8 +8,8 @@ import fastgemm
 import pytest
 import torch
 from fastgemm import tuning
-from fastgemm.bench.static_tables import is_own
 from reference import assert_right, expected_gemm, needs_simulator
+from static_tables.generate import is_own
 from test_static_tables import H200
 
 pytestmark = needs_simulator

@@ -13,9 +13,10 @@ if not torch.distributed.is_available():
     pytest.skip("this torch is built without torch.distributed", allow_module_level=True)
 
 import fastgemm
-from fastgemm.bench import Summary, scale_markdown
+from fastgemm.bench import Summary
 from fastgemm.bench.records import Measurement, Report, read_report
 from ranks import LOOPBACK, Ranks
+from render import scale as scale_markdown
 from test_isa import run_python
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "tensor_parallel.py"

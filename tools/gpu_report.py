@@ -20,9 +20,9 @@ import fastgemm
 from fastgemm.bench import describe
 from fastgemm.bench.accuracy import COMMAND, read_accuracy
 from fastgemm.bench.records import Report, read_report, select
-from fastgemm.bench.tensor_core_markdown import squares_section
-from fastgemm.bench.weak_spots_markdown import problems_section, sustained_section
 from fastgemm.table import build_info
+from render.tensor_cores import squares_section
+from render.weak_spots import problems_section, sustained_section
 
 KEPT = 4000  # characters of a failure's message
 

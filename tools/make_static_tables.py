@@ -11,7 +11,7 @@
 
 Measurements are kept in benchmarks/results/<cpu or GPU>/tuning_<type>.json, one file for each type of processor
 or GPU; the C++ table holds them all. Candidates are the rungs from level 4 up (2 on a GPU) and torch. What a point
-names is decided in fastgemm.bench.static_tables, and for problems between the points in csrc/core/nearest.cpp.
+names is decided in static_tables.generate, and for problems between the points in csrc/core/nearest.cpp.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from typing import Any
 from fastgemm.bench import describe
 from fastgemm.bench.environment import usable_cores
 from fastgemm.bench.records import Report, read_report
-from fastgemm.bench.static_tables import CPP_TYPES, FORMAT, Point, generate, order
-from fastgemm.bench.tuning_grid import GRIDS, PARTS
-from fastgemm.bench.tuning_series import BESIDE_IEEE, YARDSTICKS, Wanted, measure
 from fastgemm.table import LOWER_PRECISIONS
+from static_tables.generate import CPP_TYPES, FORMAT, Point, generate, order
+from static_tables.grid import GRIDS, PARTS
+from static_tables.series import BESIDE_IEEE, YARDSTICKS, Wanted, measure
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"

@@ -4,7 +4,7 @@
 
 Every own CUDA row of the kernel table runs twice on the same problems: on the simulator, every block counted, and
 on the GPU under Nsight Compute. Needs `ncu` on the PATH, and a package built with CUDA kernels and simulator.
-Fails if a counter differs for which fastgemm/bench/counter_check.py has no reason; tools/render_results.py makes a
+Fails if a counter differs for which tools/counter_check.py has no reason; tools/render_results.py makes a
 table of the file.
 """
 
@@ -23,10 +23,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import counter_check
 import fastgemm
 import torch
 from fastgemm._explain.kernel_names import short_name
-from fastgemm.bench import counter_check, describe
+from fastgemm.bench import describe
 from fastgemm.bench.problems import Add, Gemm, Problem, Transpose, dtype_name, label, random_matrix
 from torch import Tensor
 

@@ -49,24 +49,15 @@ from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 
+import counter_check
 import fastgemm
-from fastgemm._explain import markdown as explained
 from fastgemm._explain import plots as access_plots
-from fastgemm.bench import (
-    accuracy,
-    counter_check,
-    gpu_markdown,
-    markdown,
-    models_markdown,
-    plots,
-    scale_markdown,
-    tensor_core_markdown,
-    transformer_markdown,
-    weak_spots_markdown,
-)
+from fastgemm.bench import accuracy, plots
 from fastgemm.bench.accuracy import figures as accuracy_figures
-from fastgemm.bench.accuracy import markdown as accuracy_markdown
 from fastgemm.bench.records import Report, read_report
+from render import accuracy as accuracy_tables
+from render import explain as explained
+from render import gpu, markdown, models, scale, tensor_cores, transformer, weak_spots
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"(<!-- (\w+):begin -->\n)(.*?)(<!-- \2:end -->)", re.DOTALL)
@@ -75,22 +66,22 @@ MARKER = re.compile(r"<!-- (\w+):(?:begin|end) -->")
 
 # Block gpu_NAME: the file it is made from, and how.
 GPU_SECTIONS: dict[str, tuple[str, Callable[[Report], str]]] = {
-    "rungs": ("reference", gpu_markdown.rungs_section),
-    "reference": ("reference", gpu_markdown.reference_section),
-    "random60": ("random60", gpu_markdown.random_section),
-    "host": ("host", gpu_markdown.host_section),
-    "sizes": ("sizes", gpu_markdown.sizes_section),
-    "sweep": ("sweep", gpu_markdown.sweep_section),
-    "tensor_rungs": ("tensor_cores", tensor_core_markdown.rungs_section),
-    "tensor_cores": ("tensor_cores", tensor_core_markdown.squares_section),
-    "tensor_means": ("tensor_cores", tensor_core_markdown.means_section),
-    "weak_spots": ("weak_spots", weak_spots_markdown.problems_section),
-    "gains": ("weak_spots", weak_spots_markdown.gains_section),
-    "weak_spots_means": ("weak_spots", weak_spots_markdown.means_section),
-    "weak_spots_sustained": ("weak_spots", weak_spots_markdown.sustained_section),
-    "scale": ("tensor_parallel", scale_markdown.scaling_section),
-    "scale_cuts": ("tensor_parallel", scale_markdown.cuts_section),
-    "scale_planned": ("tensor_parallel", scale_markdown.planned_section),
+    "rungs": ("reference", gpu.rungs_section),
+    "reference": ("reference", gpu.reference_section),
+    "random60": ("random60", gpu.random_section),
+    "host": ("host", gpu.host_section),
+    "sizes": ("sizes", gpu.sizes_section),
+    "sweep": ("sweep", gpu.sweep_section),
+    "tensor_rungs": ("tensor_cores", tensor_cores.rungs_section),
+    "tensor_cores": ("tensor_cores", tensor_cores.squares_section),
+    "tensor_means": ("tensor_cores", tensor_cores.means_section),
+    "weak_spots": ("weak_spots", weak_spots.problems_section),
+    "gains": ("weak_spots", weak_spots.gains_section),
+    "weak_spots_means": ("weak_spots", weak_spots.means_section),
+    "weak_spots_sustained": ("weak_spots", weak_spots.sustained_section),
+    "scale": ("tensor_parallel", scale.scaling_section),
+    "scale_cuts": ("tensor_parallel", scale.cuts_section),
+    "scale_planned": ("tensor_parallel", scale.planned_section),
 }
 PICTURES = {
     "ladder": "Rates of the levels on",
@@ -182,10 +173,10 @@ class Site:
             "ladder": lambda: sections("ladder", markdown.ladder_section),
             "ladder_picture": lambda: sections("ladder", markdown.place, "cuda"),
             "reference": lambda: sections("reference", markdown.means_section, "cpu"),
-            "models": lambda: sections("models", models_markdown.section),
-            "models_best": lambda: sections("models", models_markdown.best),
-            "transformer": lambda: sections("transformer", transformer_markdown.section),
-            "transformer_wide": lambda: sections("transformer_wide", transformer_markdown.section),
+            "models": lambda: sections("models", models.section),
+            "models_best": lambda: sections("models", models.best),
+            "transformer": lambda: sections("transformer", transformer.section),
+            "transformer_wide": lambda: sections("transformer_wide", transformer.section),
             "overhead": lambda: sections("overhead", markdown.overhead_section),
             "kernels": lambda: markdown.kernel_section(fastgemm.kernels()),
             "explain": lambda: explain_section(os.path.relpath(self.images / EXPLAINED, document.parent)),
@@ -196,7 +187,7 @@ class Site:
             for path in sorted(self.results.glob("**/ncu_check.json"))
         )
         for prefix, device_type in (("", "cuda"), ("cpu_", "cpu")):
-            for block, section in accuracy_markdown.SECTIONS.items():
+            for block, section in accuracy_tables.SECTIONS.items():
                 makers[prefix + block] = partial(sections, accuracy.COMMAND, section, device_type)
         for figure, words in ACCURACY_PICTURES.items():
             makers[f"accuracy_{figure}"] = partial(self.accuracy_picture, figure, words, document)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import re
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
@@ -17,9 +18,9 @@ import fastgemm
 import pandas as pd
 import PIL.Image
 from fastgemm._explain import figures
-from fastgemm._explain.gpus import BANK_BYTES, BANKS
 from fastgemm._explain.plots import access_figure
-from fastgemm.bench import Gemm, Transpose, markdown, plots
+from fastgemm._gpus import BANK_BYTES, BANKS
+from fastgemm.bench import Gemm, Transpose, plots
 from fastgemm.bench.accuracy import AccuracyReport, read_accuracy
 from fastgemm.bench.formatting import percent, rate, ratio
 from fastgemm.bench.ladder import run_ladder
@@ -27,9 +28,12 @@ from fastgemm.bench.records import Report, read_report, select
 from IPython.display import Image, Markdown, display
 from matplotlib.figure import Figure
 
-from . import drawings
-
 REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path.append(str(REPOSITORY / "tools"))
+from render import markdown  # noqa: E402
+
+from . import drawings  # noqa: E402
+
 RESULTS = REPOSITORY / "benchmarks" / "results"
 DPI, COLOURS = 80, 128  # of pictures: a notebook stays small, and its text as large as the page's
 # Seconds for each kernel: a notebook wants the order of magnitude, `fastgemm ladder` takes more.

@@ -1,6 +1,6 @@
 """Pictures of ideas: where data live, who does what, and when. Nothing here is measured.
 
-Numbers in them come from the tables of fastgemm._explain.gpus (NVIDIA's data sheets and programming guide).
+Numbers in them come from the tables of fastgemm._gpus (NVIDIA's data sheets and programming guide).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import matplotlib.pyplot as plt
-from fastgemm._explain.gpus import BANK_BYTES, BANKS, SECTOR, WARP, find_gpu
+from fastgemm._gpus import BANK_BYTES, BANKS, SECTOR, WARP, find_gpu
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle

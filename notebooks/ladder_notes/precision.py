@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pandas as pd
-from fastgemm._explain.gpus import find_gpu
+from fastgemm._gpus import find_gpu
 from fastgemm.bench.drawing import place
 from fastgemm.bench.records import Measurement
 from matplotlib.figure import Figure

@@ -24,11 +24,9 @@ import torch
 from torch import Tensor
 from torch._C._functorch import TransformType, peek_interpreter_stack
 from torch.autograd import forward_ad
-from torch.compiler import is_compiling
 from torch.overrides import handle_torch_function
 
 from . import _autocast, _errors, _overrides
-from ._autograd import GemmFunction
 from ._flags import torch_fp32_precision
 
 increment_version = torch._C._increment_version  # so that autograd notices what the ops wrote; 0.16 us
@@ -84,37 +82,6 @@ def functionalizes() -> bool:
     """Whether torch.func.functionalize is the innermost transform: autograd functions have no rule for it."""
     transform = peek_interpreter_stack()
     return transform is not None and transform.key() == TransformType.Functionalize
-
-
-def product(a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, options: dict[str, Any]) -> Tensor:
-    """Runs a product; ``options`` holds the schema's keyword arguments that differ from their defaults."""
-    if is_compiling():
-        if out is None:
-            return ops.gemm.default(a, b, c, **options)
-        _errors.refuse_gradient_into_out(a, b, c, out)
-        ops.gemm.out(a, b, c, **options, out=out)
-        return out
-    try:
-        if out is not None:
-            _errors.refuse_gradient_into_out(a, b, c, out)
-            _errors.refuse_transform_into_out(a, b, c, out)
-            _errors.refuse_inference_tensor(out)
-            ops.gemm.out(a, b, c, **options, out=out)
-            increment_version((out,))
-            return out
-        if tracing_state() is not None:
-            return ops.gemm.default(a, b, c, **options)
-        if not (FINDS_GRADIENTS and (a.is_cpu or a.is_cuda)) and needs_function(a, b, c):
-            if functionalizes():
-                return ops.gemm.default(a, b, c, **options)
-            a, b, c = _autocast.operands(a, b, c, options)  # here, so that autograd sees the casts
-            return GemmFunction.apply(a, b, c, options)
-        if options or c is not None:
-            return gemm_bare(a, b, c, **options)
-        return matmul_bare(a, b)
-    except (AttributeError, RuntimeError, ValueError, TypeError) as error:
-        _errors.diagnose(error, a=a, b=b, c=c, out=out)
-        raise
 
 
 def options_of(

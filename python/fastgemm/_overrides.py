@@ -53,19 +53,21 @@ def info() -> dict[str, str]:
     return {"override_library": loaded, "override_torches": " ".join(versions())}
 
 
+def _call(name: str) -> bool:
+    """Calls a function of the library. Whether there is a library."""
+    library, _ = load()
+    if library is not None:
+        getattr(library, name)()
+    return library is not None
+
+
 @functools.cache
 def use_in_eager_mode() -> bool:
     """Gives the ops for eager mode kernels, gradients and autocast without Python. Whether there is a library."""
-    library, _ = load()
-    if library is not None:
-        library.use_in_eager_mode()
-    return library is not None
+    return _call("use_in_eager_mode")
 
 
 @functools.cache
 def register() -> bool:
     """Takes torch's products over, once for the process. Whether there is a library that can."""
-    library, _ = load()
-    if library is not None:
-        library.take_over()
-    return library is not None
+    return _call("take_over")

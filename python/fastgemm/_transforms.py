@@ -1,9 +1,10 @@
 """torch.func transforms: grad, vjp, jvp, vmap and all that is made of them, eager and compiled.
 
 While a transform is active torch calls an op's kernel of the key FuncTorchDynamicLayerFrontMode first, before any
-transform has taken the arguments apart. The ops' kernels there apply the autograd functions of _autograd.py, whose
-formulas serve every transform: gradients, tangents, and one product for the whole batch of a vmap. Without them
-torch would call an op once for each member of a batch, and could not differentiate it.
+transform has taken the arguments apart. The ops' kernels there apply the autograd functions of _gemm.py,
+_transpose.py and _add.py, whose formulas serve every transform: gradients, tangents, and one product for the
+whole batch of a vmap. Without them torch would call an op once for each member of a batch, and could not
+differentiate it.
 
 torch.compile records calls of the ops, and runs what it recorded under the same transforms. Eager calls of the
 public functions apply the autograd functions themselves, which saves 8 us of 150.
@@ -20,7 +21,7 @@ from torch._C._functorch import TransformType, peek_interpreter_stack
 from torch._ops import OpOverload
 
 from . import _autocast, _errors
-from ._autograd import AddFunction, GemmFunction, TransposeFunction
+from ._autograd import add, gemm, transpose
 from ._library import library
 
 _KEY = "FuncTorchDynamicLayerFrontMode"
@@ -28,17 +29,7 @@ _KEY = "FuncTorchDynamicLayerFrontMode"
 
 def _gemm(a: Tensor, b: Tensor, c: Tensor | None = None, **options: Any) -> Tensor:
     a, b, c = _autocast.operands(a, b, c, options)  # autocast's own kernels come after this one
-    return GemmFunction.apply(a, b, c, options)
-
-
-def _transpose(a: Tensor, *, level: int | None = None, impl: str | None = None) -> Tensor:
-    return TransposeFunction.apply(a, level, impl)
-
-
-def _add(
-    a: Tensor, b: Tensor, *, alpha: float = 1.0, level: int | None = None, impl: str | None = None
-) -> Tensor:
-    return AddFunction.apply(a, b, alpha, level, impl)
+    return gemm(a, b, c, **options)
 
 
 def _add_in_place(a: Tensor, b: Tensor, **options: Any) -> None:
@@ -77,7 +68,7 @@ def register() -> None:
     ops = torch.ops.fastgemm
     for name in ("gemm", "_gemm", "_matmul"):
         library.impl(name, _kernel(getattr(ops, name).default, _gemm), _KEY)
-    for name, function in (("transpose", _transpose), ("add", _add)):
+    for name, function in (("transpose", transpose), ("add", add)):
         for op in (name, f"_{name}"):
             library.impl(op, _kernel(getattr(ops, op).default, function), _KEY)
     for name in ("gemm", "transpose", "add"):

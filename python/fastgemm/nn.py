@@ -4,42 +4,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.compiler import is_compiling
-from torch.nn import functional
-from torch.overrides import has_torch_function_variadic
 
-from . import _autocast
-from ._calls import (
-    DENSE,
-    PLAIN,
-    SAME_TYPE,
-    linear_at_once,
-    linear_bare,
-    options_of,
-    overridden,
-    product,
-    tracing_state,
-)
-from ._flags import has_names
+from ._linear import _layer, conv1d, linear
 from .table import check_product_choice
 
 __all__ = ["Linear", "conv1d", "convert", "linear", "revert"]
 
-_IGNORED = torch._C._disabled_torch_function_impl
-# Subclasses that hand fastgemm's ops on to their own rules, or to the tensors inside.
-_KNOW_THE_OPS = frozenset(
-    {
-        "torch._subclasses.fake_tensor.FakeTensor",
-        "torch._subclasses.functional_tensor.FunctionalTensor",
-        "torch.distributed._functional_collectives.AsyncCollectiveTensor",
-        "torch.distributed.tensor.DTensor",
-    }
-)
+for _function in (conv1d, linear):
+    _function.__module__ = __name__  # where graphs of torch.fx look for them
 
 
 class _LeftUnquantized:
@@ -125,234 +101,6 @@ def _choose(module: Linear, level: int | None, kernel: str | None, precision: st
     module.level, module.kernel, module.precision = level, kernel, precision
 
 
-def linear(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    *,
-    level: int | None = None,
-    kernel: str | None = None,
-    precision: str | None = None,
-) -> Tensor:
-    """``torch.nn.functional.linear`` by :func:`fastgemm.gemm`: what :class:`Linear` calls.
-
-    ``torch.fx.symbolic_trace`` of a layer keeps this call; ``torch.jit.trace`` and ``torch.jit.script`` keep the
-    op, ``torch.ops.fastgemm.gemm``.
-
-    Args:
-        input: ``(..., K)``; float64, float32, float16, bfloat16 or int32. What becomes of others says
-            :class:`Linear`.
-        weight: ``(N, K)``, of the same dtype and device.
-        bias: ``(N,)``, of the same dtype and device, or None.
-        level: see :func:`fastgemm.matmul`, as for ``kernel``.
-        precision: of float32 products, see :func:`fastgemm.matmul`; others are computed without it.
-
-    Returns:
-        ``(..., N)``, of the dtype that ``torch.nn.functional.linear`` returns.
-
-    Raises:
-        RuntimeError: the level or kernel asked for cannot run here. Shapes, dtypes and devices that do not go
-            together raise torch's own errors.
-        ValueError: unknown ``level``, ``kernel`` or ``precision``.
-    """
-    return _layer(linear, input, weight, bias, level, kernel, precision)
-
-
-def conv1d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    *,
-    level: int | None = None,
-    kernel: str | None = None,
-    precision: str | None = None,
-) -> Tensor:
-    """:func:`linear` with a ``weight`` of ``(K, N)``, as ``transformers.pytorch_utils.Conv1D`` stores it.
-
-    Args:
-        input: as for :func:`linear`.
-        weight: ``(K, N)``, of the same dtype and device.
-        bias: ``(N,)``, of the same dtype and device, or None.
-        level: see :func:`fastgemm.matmul`, as for ``kernel``.
-        precision: of float32 products, see :func:`fastgemm.matmul`; others are computed without it.
-
-    Returns:
-        ``(..., N)``, of the dtype that torch's product has.
-
-    Raises:
-        RuntimeError: as for :func:`linear`.
-        ValueError: as for :func:`linear`.
-    """
-    return _layer(conv1d, input, weight, bias, level, kernel, precision)
-
-
-def _by_torch(function: Callable[..., Tensor], input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return functional.linear(input, weight if function is linear else weight.t(), bias)
-
-
-def _layer(
-    function: Callable[..., Tensor],
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    level: int | None,
-    kernel: str | None,
-    precision: str | None,
-) -> Tensor:
-    """What :func:`linear` and :func:`conv1d` have in common."""
-    compiling = is_compiling()
-    if level is None and kernel is None and precision is None and not compiling:
-        result = linear_at_once(input, weight, bias, function is linear)  # looks itself at what it is given
-        if result is not NotImplemented:
-            return result
-    if has_torch_function_variadic(input, weight, bias):
-        return _overridden(function, input, weight, bias, level=level, kernel=kernel, precision=precision)
-    if tracing_state() is not None:
-        return _traced(function, input, weight, bias, level, kernel, precision)
-    if not all(isinstance(x, Tensor) for x in (input, weight, *([] if bias is None else [bias]))):
-        return _by_torch(function, input, weight, bias)  # which says what is wrong
-    if linear_bare is not None and type(input) is Tensor and type(weight) in PLAIN and not compiling:
-        check_product_choice(level, kernel, precision)
-        return linear_bare(input, weight, bias, function is linear, level, kernel, precision)
-    if not _takes(input, weight, bias):
-        check_product_choice(level, kernel, precision)
-        return _by_torch(function, input, weight, bias)
-    if precision is not None and (input.dtype is not torch.float32 or weight.dtype is not torch.float32):
-        check_product_choice(None, None, precision)
-        precision = None
-    options = options_of(input, level, kernel, precision, None, None)
-    if function is linear:
-        options["trans_b"] = True
-    rank = input.dim()
-    # One matrix product, also for gradients: that of the weight would else be a sum over a batch of products.
-    rows = input if rank == 2 else input.unsqueeze(0) if rank == 1 else input.flatten(0, -2)
-    try:
-        out = product(rows, weight, bias, None, options)
-    except (ValueError, TypeError, NotImplementedError):
-        # torch says what is wrong; but beside an input with data it reads memory that a meta weight does not have.
-        if input.is_meta or not weight.is_meta:
-            _by_torch(function, input, weight, bias)
-        raise
-    return out if rank == 2 else out.reshape(*input.shape[:-1], weight.shape[0 if function is linear else 1])
-
-
-def _takes(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-    """Whether operands are of kinds that fastgemm multiplies. Whether their sizes go together, the op says."""
-    dtype = weight.dtype
-    alike = isinstance(input, Tensor) and input.dtype is dtype and (bias is None or bias.dtype is dtype)
-    return (
-        (alike or _cast_alike(input, weight, bias))
-        and dtype in SAME_TYPE
-        and input.layout is DENSE
-        and weight.layout is DENSE
-        and not input.is_nested
-        and (input.is_cpu or input.is_cuda or (input.is_meta and weight.is_meta))
-        and input.dim() > 0
-        and weight.dim() == 2
-        and (bias is None or bias.dim() == 1)
-        and (type(input) is Tensor or _knows_the_ops(type(input)))
-        and (type(weight) in PLAIN or _knows_the_ops(type(weight)))
-        and not _is_named(input, weight, bias)
-    )
-
-
-def _is_named(*tensors: Tensor | None) -> bool:
-    """Whether dimensions have names, of which torch.compile knows nothing."""
-    return not is_compiling() and any(x is not None and has_names(x) for x in tensors)
-
-
-def _cast_alike(*operands: Any) -> bool:
-    """Whether autocast gives operands of several dtypes one: it leaves float64 and integers as they are."""
-    device_type = operands[1].device.type
-    return (
-        device_type in ("cpu", "cuda")
-        and torch.is_autocast_enabled(device_type)
-        and all(
-            x is None
-            or (
-                isinstance(x, Tensor)
-                and x.device.type == device_type
-                and x.is_floating_point()
-                and x.dtype is not torch.float64
-            )
-            for x in operands
-        )
-    )
-
-
-def _knows_the_ops(kind: type) -> bool:
-    """Whether tensors of a subclass have memory to read, or hand fastgemm's ops on to what has."""
-    if kind.__torch_dispatch__ is Tensor.__torch_dispatch__:
-        return True
-    return any(f"{base.__module__}.{base.__qualname__}" in _KNOW_THE_OPS for base in kind.__mro__)
-
-
-def _overridden(function: Callable[..., Tensor], input: Any, weight: Any, bias: Any, **choice: Any) -> Any:
-    """A call that a mode, an fx proxy or a subclass gets to see.
-
-    A subclass with a ``__torch_function__`` of its own knows torch's functions, and is asked for torch's.
-    """
-    if any(_overrides(type(x)) for x in (input, weight, bias)):
-        return _by_torch(function, input, weight, bias)
-    return overridden(function, (input, weight, bias), input, weight, bias, **choice)
-
-
-def _overrides(kind: type) -> bool:
-    function = getattr(kind, "__torch_function__", _IGNORED)
-    inherited = getattr(function, "__func__", None) is Tensor.__torch_function__.__func__
-    return not (function is _IGNORED or inherited or issubclass(kind, torch.fx.Proxy))
-
-
-def _linear_in_script(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    level: int | None = None,
-    kernel: str | None = None,
-    precision: str | None = None,
-) -> Tensor:
-    """:func:`linear` in TorchScript, for inputs of any rank. What needs a cast by autocast is left to torch."""
-    dtype, dense = weight.dtype, input.layout == torch.strided and weight.layout == torch.strided
-    known = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int32]
-    alike = input.dtype == dtype and (bias is None or (bias.dtype == dtype and bias.dim() == 1))
-    placed = (input.is_cpu or input.is_cuda) and input.dim() > 0 and weight.dim() == 2
-    if not dense or input.is_nested or not alike or not placed or dtype not in known:
-        return functional.linear(input, weight, bias)
-    if dtype != torch.float32:
-        precision = None
-    rows = input.unsqueeze(0) if input.dim() == 1 else input.flatten(0, -2)
-    out = torch.ops.fastgemm.gemm(
-        rows, weight, bias, trans_b=True, level=level, impl=kernel, precision=precision
-    )
-    return out.reshape(input.shape[:-1] + weight.shape[:1])
-
-
-linear.__prepare_scriptable__ = lambda: _linear_in_script  # what torch.jit.script compiles in its place
-
-
-@cache
-def _scripted() -> Callable[..., Tensor]:
-    """A trace keeps the call of a scripted function with its branches, so that it takes inputs of any rank."""
-    return torch.jit.script(_linear_in_script)
-
-
-def _traced(
-    function: Callable[..., Tensor],
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    level: int | None,
-    kernel: str | None,
-    precision: str | None,
-) -> Tensor:
-    """What torch.jit.trace records: with torch's flags and the casts of autocast as they are now."""
-    options = options_of(input, level, kernel, precision, None, None)
-    operands = _autocast.operands(input, weight, bias, options)
-    input, weight, bias = operands
-    weight = weight if function is linear else weight.t()
-    return _scripted()(input, weight, bias, level, kernel, options.get("precision"))
-
-
 def __getattr__(name: str) -> Any:
     """``Conv1D``, a kind of that of transformers: importing it takes a while, and not everybody has it."""
     if name != "Conv1D":
@@ -369,8 +117,7 @@ def _conv1d_class() -> type:
     from transformers.pytorch_utils import Conv1D as Base
 
     def forward(self: Any, x: Tensor) -> Tensor:
-        choice = self.level, self.kernel, self.precision
-        return _layer(conv1d, x, self.weight, self.bias, *choice)
+        return _layer(conv1d, x, self.weight, self.bias, self.level, self.kernel, self.precision)
 
     body = {
         "__module__": __name__,

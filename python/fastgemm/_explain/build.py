@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from .._gpus import GPU
 from . import symbols
-from .gpus import GPU
+from .counts import Buffer, Launch, Problem, Site
 from .occupancy import Occupancy, occupancy
-from .report import Buffer, Launch, Problem, Site
 from .resources import resources
 from .symbols import Frame
 

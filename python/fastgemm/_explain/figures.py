@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .gpus import SECTOR
-from .report import Report, Site
+from .._gpus import SECTOR
+from .counts import Site
+from .findings import Findings
 
 
 def count(value: float | None) -> str:
@@ -49,7 +50,7 @@ def rate(value: float | None, unit: str) -> str:
     return "-" if value is None else f"{_three_digits(value, ' ')}{unit}"
 
 
-def operations(report: Report) -> str:
+def operations(report: Findings) -> str:
     """What work is counted in."""
     if report.op != "gemm":
         return "B/s"
@@ -69,7 +70,7 @@ class Metric:
         return "-" if self.value is None else self.show(self.value)
 
 
-def metrics(report: Report) -> list[Metric]:
+def metrics(report: Findings) -> list[Metric]:
     """The figures of the whole operation, then what a multiprocessor holds of its main kernel."""
     totals, held, main, roof = report.totals, report.occupancy, report.main, report.roofline
     return [
@@ -131,12 +132,12 @@ class Change:
         return f"{self.before.name} {self.before.text} -> {self.after.text} ({self.text})"
 
 
-def changes(before: Report, after: Report) -> list[Change]:
+def changes(before: Findings, after: Findings) -> list[Change]:
     pairs = zip(metrics(before), metrics(after), strict=True)
     return [Change(*pair) for pair in pairs if any(metric.value for metric in pair)]
 
 
-def largest_changes(before: Report, after: Report, count: int = 6) -> list[Change]:
+def largest_changes(before: Findings, after: Findings, count: int = 6) -> list[Change]:
     """What matters most: the largest factors first."""
     found = [change for change in changes(before, after) if change.matters]
     found.sort(key=lambda change: abs(math.log(change.factor)) if change.factor else math.inf, reverse=True)

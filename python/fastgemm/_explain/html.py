@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
+from .counts import Site
 from .figures import count, metrics, number, percent, wastes
-from .report import Report, Site
+from .findings import Findings
 from .symbols import source_lines
 from .text import (
     LEGEND,
@@ -79,14 +80,14 @@ def _source(file: str, lines: dict[int, list[Site]]) -> str:
     return f'<h4>{escape(file)}</h4><div class="wide">{table}</div>'
 
 
-def _roofline(report: Report) -> Iterator[str]:
+def _roofline(report: Findings) -> Iterator[str]:
     if report.roofline:
         rows = [list(row) for row in roofline_rows(report)]
         table = _table(["limit", "at most", "from"], rows, left=(0, 2))
         yield f"<h4>Roofline of an {escape(report.gpu)}</h4>{table}"
 
 
-def _parts(report: Report) -> Iterator[str]:
+def _parts(report: Findings) -> Iterator[str]:
     yield f"<h4>{escape(report.title)}</h4>"
     yield f'<div class="dim">{escape(report.idea)}</div>'
     yield from (f"<div>{escape(launch_line(launch))}</div>" for launch in report.launches)
@@ -100,5 +101,5 @@ def _parts(report: Report) -> Iterator[str]:
     yield from (f'<div class="dim">note: {escape(note)}</div>' for note in report.notes)
 
 
-def as_html(report: Report) -> str:
+def as_html(report: Findings) -> str:
     return f'<div class="fg-report"><style>{STYLE}</style>{"".join(_parts(report))}</div>'

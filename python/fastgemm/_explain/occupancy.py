@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .gpus import GPU, WARP
+from .._gpus import GPU, WARP
 
 REGISTER_UNIT = 256  # of a warp's registers
 MAX_REGISTERS = 255  # of a thread

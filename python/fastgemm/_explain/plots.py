@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .._gpus import BANK_BYTES, BANKS, SECTOR
+from ..bench.drawing import pyplot
+from .counts import Site
 from .figures import number
-from .gpus import BANK_BYTES, BANKS, SECTOR
-from .report import Report, Site
+from .findings import Findings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,7 +76,7 @@ def _badness(site: Site) -> tuple[float, int]:
     return round(site.sectors / max(site.requests, site.bytes_used / SECTOR), 1), site.requests
 
 
-def worst_sites(reports: list[Report], space: str) -> list[Site | None]:
+def worst_sites(reports: list[Findings], space: str) -> list[Site | None]:
     """For each report a site to draw: the worst of all, and in the others the one that does the same."""
     drawn = [
         [s for s in r.sites if s.space == space and any(o is not None for o in s.example)] for r in reports
@@ -85,12 +87,6 @@ def worst_sites(reports: list[Report], space: str) -> list[Site | None]:
         return site is worst, site.kind == worst.kind, site.buffer == worst.buffer, _badness(site)
 
     return [max(sites, key=likeness, default=None) for sites in drawn]
-
-
-def _pyplot() -> Any:
-    from ..bench.drawing import pyplot as shared_style
-
-    return shared_style()
 
 
 def _lanes_text(lanes: tuple[int, ...]) -> str:
@@ -196,7 +192,7 @@ def _height(site: Site) -> int:
     return min(len(rows), MAX_ROWS + 1)
 
 
-def _panel_rows(reports: list[Report], spaces: Iterable[str]) -> list[tuple[Draw, list[Site | None]]]:
+def _panel_rows(reports: list[Findings], spaces: Iterable[str]) -> list[tuple[Draw, list[Site | None]]]:
     """A row for each space that any report accesses: how to draw it, and the site of each report."""
     draw = {"global": draw_sectors, "shared": draw_banks}
     found = [(draw[space], worst_sites(reports, space)) for space in spaces]
@@ -204,11 +200,11 @@ def _panel_rows(reports: list[Report], spaces: Iterable[str]) -> list[tuple[Draw
 
 
 def access_figure(
-    reports: list[Report], spaces: Iterable[str] = ("global", "shared"), stacked: bool = False
+    reports: list[Findings], spaces: Iterable[str] = ("global", "shared"), stacked: bool = False
 ) -> Figure:
     """A column for each report, or a row if ``stacked``: its worst access to global memory, and below it that to
     shared memory."""
-    plt = _pyplot()
+    plt = pyplot()
     rows = _panel_rows(reports, spaces)
     counts = [max(_height(site) for site in sites if site) for _, sites in rows] or [1]
     width, height = 8.4, 0.4 + sum(0.75 + 0.2 * count for count in counts)
@@ -227,7 +223,7 @@ def access_figure(
     return figure
 
 
-def fingerprint(reports: list[Report], spaces: Iterable[str] = ("global", "shared")) -> str:
+def fingerprint(reports: list[Findings], spaces: Iterable[str] = ("global", "shared")) -> str:
     """Identifies what a picture was drawn from."""
     drawn = [[report.title for report in reports]]
     for space in spaces:
@@ -243,4 +239,4 @@ def save(figure: Figure, *paths: Path, description: str = "") -> None:
         if path.suffix == ".svg":
             metadata |= {"Date": None, "Description": description}
         figure.savefig(path, dpi=150, metadata=metadata)
-    _pyplot().close(figure)
+    pyplot().close(figure)

@@ -1,193 +1,18 @@
-"""What the simulator counted, by source line: the data of a report, and where it comes from."""
+"""A report: what was found, and the views of it, each of which is imported where it is asked for."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .gpus import BANK_BYTES, BANKS, SECTOR
-from .occupancy import Occupancy
-from .symbols import Frame
+from .findings import Findings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from .roofline import Roofline
 
-
-@dataclass(frozen=True)
-class Site:
-    """A source line's accesses of one kind and width to one buffer.
-
-    Counts are of warp-wide requests of the whole grid: one load, store or matrix instruction of up to 32 lanes.
-
-    Attributes:
-        file, line, function: the innermost line outside csrc/cuda/device.
-        frames: that line, and those that the calls to it were inlined into.
-        callers: file and line of the kernel's own calls, where the line is a helper's.
-        space: "global", "shared", or "none" for arithmetic of a matrix unit.
-        kind: "load", "store", "cp.async", "tma load", "ldmatrix", "mma" and so on.
-        instruction: which matrix instruction.
-        buffer: the argument or shared variable that it touches.
-        bytes: that one lane moves.
-        lanes: active ones, over all requests.
-        sectors: of 32 bytes, that the requests touch in global memory.
-        wavefronts, ideal_wavefronts: passes over the banks of shared memory, and the fewest that these bytes need.
-        bytes_used: distinct bytes that the lanes asked for.
-        example: offset in the buffer for each lane of the costliest request; None where a lane was inactive.
-    """
-
-    frames: tuple[Frame, ...]
-    callers: tuple[tuple[str, int], ...]
-    space: str
-    kind: str
-    instruction: str
-    buffer: str
-    bytes: int
-    requests: int
-    lanes: int
-    sectors: int
-    wavefronts: int
-    ideal_wavefronts: int
-    bytes_used: int
-    flops: int
-    example: tuple[int | None, ...]
-
-    @property
-    def file(self) -> str:
-        return self.frames[0].file
-
-    @property
-    def line(self) -> int:
-        return self.frames[0].line
-
-    @property
-    def function(self) -> str:
-        return self.frames[0].function
-
-    @property
-    def what(self) -> str:
-        """The access in a few words: ``load a, 16 B``."""
-        if self.kind == "mma":
-            return self.instruction or self.kind
-        return f"{self.kind} {self.buffer.removesuffix(' shared memory')}, {self.bytes} B"
-
-    @property
-    def lanes_per_request(self) -> float:
-        return self.lanes / self.requests
-
-    @property
-    def sectors_per_request(self) -> float | None:
-        """Of global memory; None elsewhere. A warp that reads 32 neighbouring floats touches 4."""
-        return self.sectors / self.requests if self.space == "global" else None
-
-    @property
-    def bytes_moved(self) -> int:
-        """Whole sectors, or whole wavefronts of 32 banks."""
-        return self.sectors * SECTOR if self.space == "global" else self.wavefronts * BANKS * BANK_BYTES
-
-    @property
-    def used(self) -> float | None:
-        """Bytes that a lane asked for, over bytes moved between global memory and the multiprocessor."""
-        return self.bytes_used / self.bytes_moved if self.space == "global" and self.sectors else None
-
-    @property
-    def conflict(self) -> float | None:
-        """Wavefronts over the fewest possible, in shared memory: 1.0 is free of bank conflicts; None elsewhere."""
-        if self.space != "shared" or not self.ideal_wavefronts:
-            return None
-        return self.wavefronts / self.ideal_wavefronts
-
-
-@dataclass(frozen=True)
-class Problem:
-    """A mistake that the simulator caught: a race, an access out of bounds, a barrier not all threads reach."""
-
-    check: str
-    message: str
-    places: tuple[str, ...]
-    block: tuple[int, ...]
-    thread: tuple[int, ...]
-    count: int
-
-    def __str__(self) -> str:
-        where = f" at {' and '.join(self.places)}" if self.places else ""
-        times = f", {self.count} times" if self.count > 1 else ""
-        block, thread = (",".join(map(str, index)) for index in (self.block, self.thread))
-        return f"{self.check}: {self.message}{where} (block {block}, thread {thread}{times})"
-
-
-@dataclass(frozen=True)
-class Buffer:
-    """Global memory that a launch used: its size, and the distinct bytes that counted blocks touched."""
-
-    name: str
-    bytes: int
-    bytes_touched: int
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One kernel launch."""
-
-    kernel: str
-    function: str
-    grid: tuple[int, ...]
-    block: tuple[int, ...]
-    blocks: int
-    blocks_counted: int
-    dynamic_shared: int
-    static_shared: int
-    bytes_in_flight: int
-    barriers: int
-    buffers: tuple[Buffer, ...]
-    sites: tuple[Site, ...]
-    problems: tuple[Problem, ...]
-    occupancy: Occupancy
-
-    @property
-    def sampled(self) -> bool:
-        return self.blocks_counted < self.blocks
-
-    @property
-    def threads(self) -> int:
-        x, y, z = self.block
-        return x * y * z
-
-
-@dataclass(frozen=True)
-class Totals:
-    """Over all sites of all launches."""
-
-    global_requests: int
-    sectors: int
-    bytes_moved: int
-    bytes_used: int
-    shared_requests: int
-    wavefronts: int
-    ideal_wavefronts: int
-    matrix_instructions: int
-    matrix_flops: int
-    barriers: int
-
-    @property
-    def sectors_per_request(self) -> float | None:
-        return self.sectors / self.global_requests if self.global_requests else None
-
-    @property
-    def used(self) -> float | None:
-        return self.bytes_used / self.bytes_moved if self.bytes_moved else None
-
-    @property
-    def conflict(self) -> float | None:
-        return self.wavefronts / self.ideal_wavefronts if self.ideal_wavefronts else None
-
-
-@dataclass(frozen=True, repr=False)
-class Report:
+class Report(Findings):
     """What a kernel does to memory, by source line. Prints as text, shows as tables in a notebook.
 
     Attributes:
@@ -199,49 +24,6 @@ class Report:
         notes: what a reader of the figures must know.
         error: why the operation ended early, or None.
     """
-
-    op: str
-    shape: tuple[int, ...]
-    dtype: str
-    layout: str
-    level: int | None
-    kernel: str
-    idea: str
-    gpu: str
-    launches: tuple[Launch, ...]
-    roofline: Roofline | None
-    notes: tuple[str, ...]
-    error: str | None
-
-    @property
-    def title(self) -> str:
-        sizes = "x".join(map(str, self.shape))
-        layout = f" {self.layout}" if set(self.layout) > {"N"} or "T" in self.layout else ""
-        level = f"level {self.level}, " if self.level else ""
-        return f"{self.op} {self.dtype} {sizes}{layout}: {level}{self.kernel}"
-
-    @property
-    def sites(self) -> tuple[Site, ...]:
-        """Of all launches, in the order of the source."""
-        return tuple(site for launch in self.launches for site in launch.sites)
-
-    @property
-    def problems(self) -> tuple[Problem, ...]:
-        return tuple(problem for launch in self.launches for problem in launch.problems)
-
-    @property
-    def main(self) -> Launch | None:
-        """The launch that does most of the work: the one with most requests."""
-        return max(self.launches, key=lambda each: sum(site.requests for site in each.sites), default=None)
-
-    @property
-    def occupancy(self) -> Occupancy | None:
-        """Of the main launch."""
-        return self.main.occupancy if self.main else None
-
-    @property
-    def totals(self) -> Totals:
-        return add_up(self.launches)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, with the derived figures, ready for JSON."""
@@ -277,23 +59,3 @@ class Report:
         from .html import as_html
 
         return as_html(self)
-
-
-def add_up(launches: Iterable[Launch]) -> Totals:
-    launches = list(launches)
-    sites = [site for launch in launches for site in launch.sites]
-    in_global = [site for site in sites if site.space == "global"]
-    in_shared = [site for site in sites if site.space == "shared"]
-    matrix = [site for site in sites if site.kind == "mma"]
-    return Totals(
-        global_requests=sum(site.requests for site in in_global),
-        sectors=sum(site.sectors for site in in_global),
-        bytes_moved=sum(site.bytes_moved for site in in_global),
-        bytes_used=sum(site.bytes_used for site in in_global),
-        shared_requests=sum(site.requests for site in in_shared),
-        wavefronts=sum(site.wavefronts for site in in_shared),
-        ideal_wavefronts=sum(site.ideal_wavefronts for site in in_shared),
-        matrix_instructions=sum(site.requests for site in matrix),
-        matrix_flops=sum(site.flops for site in matrix),
-        barriers=sum(launch.barriers for launch in launches),
-    )

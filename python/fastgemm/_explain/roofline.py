@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .gpus import GPU
-from .report import Launch, add_up
+from .._gpus import GPU
+from .counts import Launch, add_up
 
 # Operand types in the names of matrix instructions, and how a GPU's rates call them.
 _TENSOR_TYPES = {

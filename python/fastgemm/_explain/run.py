@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 
 from .. import ops
+from .._gpus import GPU, find_gpu
 from ..bench import presets, problems
 from ..bench.problems import Problem as BenchProblem
 from ..table import KernelInfo, kernels
 from .build import build_launches
-from .gpus import GPU, find_gpu
-from .report import Launch, Report
+from .counts import Launch
+from .report import Report
 from .resources import architecture
 from .roofline import roofline
 

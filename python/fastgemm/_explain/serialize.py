@@ -6,7 +6,9 @@ import csv
 from dataclasses import asdict
 from typing import Any, TextIO
 
-from .report import Launch, Report, Site
+from .. import _introspect
+from .counts import Launch, Site
+from .findings import Findings
 
 COLUMNS = (
     "op", "level", "kernel", "shape", "dtype", "layout", "launch", "file", "line", "function", "space", "kind",
@@ -31,11 +33,9 @@ def _launch_as_dict(launch: Launch) -> dict[str, Any]:
     }
 
 
-def as_dict(report: Report) -> dict[str, Any]:
-    from .. import __version__
-
+def as_dict(report: Findings) -> dict[str, Any]:
     totals = report.totals
-    found: dict[str, Any] = {"fastgemm": __version__}
+    found: dict[str, Any] = {"fastgemm": _introspect.build_info()["version"]}
     for name in ("op", "shape", "dtype", "layout", "level", "kernel", "idea", "gpu", "notes", "error"):
         found[name] = getattr(report, name)
     found["launches"] = [_launch_as_dict(launch) for launch in report.launches]
@@ -57,7 +57,7 @@ def as_dict(report: Report) -> dict[str, Any]:
     return found
 
 
-def write_csv(reports: list[Report], file: TextIO) -> None:
+def write_csv(reports: list[Findings], file: TextIO) -> None:
     """A row for each site."""
     writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
     writer.writeheader()

@@ -11,8 +11,9 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
+from .counts import Launch, Site
 from .figures import changes, count, metrics, number, operations, percent, rate, size, wastes
-from .report import Launch, Report, Site
+from .findings import Findings
 from .roofline import ARITHMETIC, MEMORY, SHARED
 from .symbols import source_lines
 
@@ -38,7 +39,7 @@ def _blank(text: str) -> str:
     return "" if text == "-" else text
 
 
-def by_file(report: Report) -> dict[str, dict[int, list[Site]]]:
+def by_file(report: Findings) -> dict[str, dict[int, list[Site]]]:
     """Sites by file and line; the file with most requests first, line 0 where no line is known."""
     files: dict[str, dict[int, list[Site]]] = {}
     for site in report.sites:
@@ -120,7 +121,7 @@ def source_table(file: str, lines: dict[int, list[Site]], context: int = CONTEXT
     return table
 
 
-def metrics_table(reports: list[Report]) -> Table:
+def metrics_table(reports: list[Findings]) -> Table:
     """The figures of one report, or of two with what changed."""
     table = _table("totals")
     table.add_column("")
@@ -157,7 +158,7 @@ def _distinct(launches: tuple[Launch, ...]) -> list[Launch]:
     return found
 
 
-def occupancy_lines(report: Report) -> Iterator[str]:
+def occupancy_lines(report: Findings) -> Iterator[str]:
     for launch in _distinct(report.launches):
         held = launch.occupancy
         registers = "unknown" if held.registers is None else str(held.registers)
@@ -173,7 +174,7 @@ def occupancy_lines(report: Report) -> Iterator[str]:
             yield f"  asynchronous copies: at most {block} in flight a block, {everywhere} a multiprocessor"
 
 
-def roofline_rows(report: Report) -> list[tuple[str, str, str]]:
+def roofline_rows(report: Findings) -> list[tuple[str, str, str]]:
     """Each limit: its name, the rate it allows, and where that comes from. The lowest is marked."""
     roof, unit = report.roofline, operations(report)
     if roof is None:
@@ -198,7 +199,7 @@ def _a_byte(intensity: float | None) -> str:
     return f", {number(intensity)} operations a byte" if intensity else ""
 
 
-def roofline_table(report: Report) -> Table:
+def roofline_table(report: Findings) -> Table:
     table = _table(f"roofline of an {report.gpu}")
     table.add_column("limit")
     table.add_column("at most", justify="right")
@@ -208,13 +209,13 @@ def roofline_table(report: Report) -> Table:
     return table
 
 
-def problem_lines(report: Report) -> Iterator[str]:
+def problem_lines(report: Findings) -> Iterator[str]:
     if report.error:
         yield f"stopped: {report.error}"
     yield from map(str, report.problems)
 
 
-def heading(report: Report) -> Iterator[RenderableType]:
+def heading(report: Findings) -> Iterator[RenderableType]:
     yield Text(report.title, style="bold")
     if report.idea:
         yield Text(report.idea, style="dim")
@@ -222,7 +223,7 @@ def heading(report: Report) -> Iterator[RenderableType]:
     yield from (Text(line, style="bold red") for line in problem_lines(report))
 
 
-def limits(report: Report) -> Iterator[RenderableType]:
+def limits(report: Findings) -> Iterator[RenderableType]:
     """Occupancy, roofline and notes."""
     yield Text(f"\noccupancy of an {report.gpu}", style="bold")
     yield from map(Text, occupancy_lines(report))
@@ -231,12 +232,12 @@ def limits(report: Report) -> Iterator[RenderableType]:
     yield from (Text(f"note: {note}", style="dim") for note in report.notes)
 
 
-def source_tables(report: Report) -> Iterator[RenderableType]:
+def source_tables(report: Findings) -> Iterator[RenderableType]:
     for file, lines in by_file(report).items():
         yield from ("", source_table(file, lines))
 
 
-def side_by_side(before: Report, after: Report) -> RenderableType:
+def side_by_side(before: Findings, after: Findings) -> RenderableType:
     both = Table.grid(padding=(0, 2), expand=True)
     both.add_column(ratio=1)
     both.add_column(ratio=1)
@@ -244,12 +245,12 @@ def side_by_side(before: Report, after: Report) -> RenderableType:
     return both
 
 
-def one_by_one(before: Report, after: Report) -> RenderableType:
+def one_by_one(before: Findings, after: Findings) -> RenderableType:
     parts = [part for report in (before, after) for part in (*heading(report), *source_tables(report), "")]
     return Group(*parts)
 
 
-def renderables(report: Report) -> Iterator[RenderableType]:
+def renderables(report: Findings) -> Iterator[RenderableType]:
     """The whole report, part by part."""
     yield from heading(report)
     yield from source_tables(report)
@@ -258,7 +259,7 @@ def renderables(report: Report) -> Iterator[RenderableType]:
     yield from limits(report)
 
 
-def as_text(report: Report) -> str:
+def as_text(report: Findings) -> str:
     console = Console(file=io.StringIO(), width=WIDTH, color_system=None, force_terminal=False)
     for part in renderables(report):
         console.print(part)

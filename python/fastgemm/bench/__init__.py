@@ -1,4 +1,4 @@
-"""How this project measures: shared by ``fastgemm ladder``, ``fastgemm bench``, benchmarks/ and tools/.
+"""How this project measures: shared by ``fastgemm ladder``, ``fastgemm bench``, benchmarks/, examples/ and tools/.
 
 problems      what is run: operands, the call, torch's call for the same thing
 checking      the result against float64 (exact for integers), before anything is timed
@@ -11,9 +11,8 @@ records       the rows of a report, as JSON and CSV
 ladder        every level of an operation
 sweep         many problems; presets, gpu_presets and weak_spots name sets of them
 host_time     what a call costs the host; overhead: what torch.compile makes of that; turns: where layers alternate
-rounding      what rounding errors may do to the results of a whole network
 accuracy      errors of float32 products against float64, a study of its own
-plots         pictures of both; drawing: their style; *markdown and formatting: tables and numbers
+plots         pictures of both; drawing: their style; formatting: numbers
 """
 
 from .checking import Check, WrongResult, check

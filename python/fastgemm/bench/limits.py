@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from .. import _introspect
+from .._gpus import find_gpu
 from .problems import Problem, dtype_name
 
 # Multiply-adds of a Hopper multiprocessor in a cycle, without its tensor cores. 16-bit types are computed in
@@ -40,8 +41,6 @@ def gpu_tensor_peak(problem: Problem) -> float | None:
     """Operations a second of the tensor cores by the GPU's data sheet; None where it is not known to have any
     that compute the product in the precision wanted: those of float32 and int32 are the multiply-add units'.
     """
-    from .._explain.gpus import find_gpu  # which is made of this package's problems
-
     kind = problem.precision if problem.precision == "tf32" else dtype_name(problem.dtype)
     try:
         return find_gpu(torch.cuda.get_device_name()).tensor_peaks.get(kind)

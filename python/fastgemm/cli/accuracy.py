@@ -11,7 +11,7 @@ from rich.table import Table
 
 from ..bench.accuracy import AccuracyReport, run_accuracy
 from ..bench.accuracy.contenders import Contender, contenders
-from ..bench.accuracy.markdown import MEASURES, Study, name
+from ..bench.accuracy.lookup import MEASURES, Study, name
 from ..table import kernels
 from . import options
 from .console import console, failures_as_exit_code, progress_bar, write_outputs

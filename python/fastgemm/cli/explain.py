@@ -12,8 +12,8 @@ from rich.console import Console
 
 from .. import _explain
 from .._explain import figures, plots, serialize, text
-from .._explain.gpus import GPUS
 from .._explain.report import Report
+from .._gpus import GPUS
 from ..bench.problems import dtype_name
 from . import options
 from .console import console, say_written, write_file, writing

@@ -5,7 +5,7 @@ data           the distributions of operands
 study          errors against float64, by distribution and K
 special        infinities, NaN and the ends of float32's range; exact int32 products
 records        the report
-markdown       its tables for docs; figures: its pictures
+lookup         its errors, looked up; figures: its pictures
 """
 
 from .records import COMMAND, AccuracyReport, read_accuracy

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..drawing import place, pyplot
 from .contenders import LIBRARY
-from .markdown import CLOSE, MEASURES, Study, library_name, name
+from .lookup import CLOSE, MEASURES, Study, library_name, name
 from .records import AccuracyReport
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from .markdown import table
+from render.markdown import table
 
 Record = dict[str, Any]  # one launch; its "counts" hold [simulator, hardware] by counter
 

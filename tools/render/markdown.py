@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..table import KernelInfo
-from . import turns
-from .formatting import percent, rate, ratio
-from .records import Measurement, Report, select
+from fastgemm.bench import turns
+from fastgemm.bench.formatting import percent, rate, ratio
+from fastgemm.bench.records import Measurement, Report, select
+from fastgemm.table import KernelInfo
 
 
 def table(header: list[str], rows: Iterable[list[str]], numbers_from: int = 1) -> str:

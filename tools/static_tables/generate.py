@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-
-from ..table import WIDTH_NAMES
-from .timing import Interleaved
+from fastgemm.bench.timing import Interleaved
+from fastgemm.table import WIDTH_NAMES
 
 FORMAT = 1
 OPS = ("gemm", "transpose", "add")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
-from .formatting import percent, rate, ratio
-from .gpu_markdown import speedup
+from fastgemm._gpus import find_gpu
+from fastgemm.bench.formatting import percent, rate, ratio
+from fastgemm.bench.records import Measurement, Report, select
+
+from .gpu import speedup
 from .markdown import place, table
-from .records import Measurement, Report, select
 
 # Products of tensor cores, and their type, that one product of float32 or int32 is made of, by what the names of
 # kernels begin with.
@@ -127,8 +129,6 @@ def _scheme(row: Measurement) -> str:
 
 def _tensor_share(row: Measurement, report: Report) -> str:
     """Of the tensor cores' rate by the data sheet, where a product is several of theirs."""
-    from .._explain.gpus import find_gpu  # which is made of this package's problems
-
     count, kind = PRODUCTS.get(_scheme(row), (0, ""))
     if not count:
         return "-"

@@ -6,11 +6,11 @@ import io
 import math
 from collections.abc import Iterable
 
+from fastgemm._explain.counts import Site
+from fastgemm._explain.figures import largest_changes, operations, rate
+from fastgemm._explain.report import Report
+from fastgemm._explain.text import WIDTH, by_file, source_table
 from rich.console import Console
-
-from .figures import largest_changes, operations, rate
-from .report import Report, Site
-from .text import WIDTH, by_file, source_table
 
 
 def comparison(before: Report, after: Report, command: str) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from fastgemm.bench.formatting import percent, rate
+from fastgemm.bench.records import Measurement, Report
 
-from .formatting import percent, rate
 from .markdown import place, table
-from .records import Measurement, Report
 
 
 def _milliseconds(row: Measurement) -> str:

@@ -4,68 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..formatting import ratio
-from ..markdown import place, table
-from .contenders import BASELINE, LIBRARY
-from .data import Shape
-from .records import AccuracyReport, Error, IntegerProduct, SpecialValue
+from fastgemm.bench.accuracy.contenders import LIBRARY
+from fastgemm.bench.accuracy.lookup import CLOSE, MEASURES, Study, library_name, name
+from fastgemm.bench.accuracy.records import AccuracyReport, IntegerProduct, SpecialValue
+from fastgemm.bench.formatting import ratio
 
-# As accurate as float32 arithmetic, or nearly: the errors of others are shown by order of magnitude alone.
-CLOSE = ("ieee", "fp16x3")
-MEASURES = ("normwise", "componentwise")
+from .markdown import place, table
+
 NOTICEABLE = 1.05  # times the library's error
 SUMMARY_DEPTHS = (64, 1024, 16384)
-
-
-def library_name(report: AccuracyReport) -> str:
-    return "cuBLAS SGEMM" if report.environment["device_type"] == "cuda" else LIBRARY
-
-
-def name(report: AccuracyReport, kernel: str, precision: str) -> str:
-    """A contender, as tables and pictures call it."""
-    if kernel != LIBRARY:
-        return f"{kernel} (tf32)" if precision == "tf32" else kernel
-    return library_name(report) if precision == "ieee" else f"cuBLAS, {precision}"
-
-
-class Study:
-    """The errors of a report, to be looked up."""
-
-    def __init__(self, report: AccuracyReport):
-        self.report = report
-        self._errors = {(e.kernel, e.precision, e.distribution, (e.m, e.n, e.k)): e for e in report.results}
-        self.contenders = list(dict.fromkeys((e.kernel, e.precision) for e in report.results))
-        self.distributions = list(dict.fromkeys(e.distribution for e in report.results))
-        shapes = list(dict.fromkeys((e.m, e.n, e.k) for e in report.results))
-        self.sizes = list(
-            dict.fromkeys((m, n) for m, n, _ in shapes)
-        )  # the first: of pictures and main tables
-        self.shapes: dict[tuple[int, int], list[Shape]] = {
-            size: [shape for shape in shapes if shape[:2] == size] for size in self.sizes
-        }
-
-    @property
-    def rivals(self) -> list[tuple[str, str]]:
-        return [c for c in self.contenders if c != (BASELINE.kernel, BASELINE.precision)]
-
-    def error(self, contender: tuple[str, str], distribution: str, shape: Shape) -> Error:
-        return self._errors[(*contender, distribution, shape)]
-
-    def ratio(self, contender: tuple[str, str], distribution: str, shape: Shape, measure: str) -> float:
-        """The error in that of the library."""
-        ours = getattr(self.error(contender, distribution, shape), measure)
-        theirs = getattr(self.error((BASELINE.kernel, BASELINE.precision), distribution, shape), measure)
-        return ours / theirs if theirs else 1.0 if not ours else float("inf")
-
-    def worst(
-        self, contender: tuple[str, str], size: tuple[int, int], measure: str
-    ) -> tuple[float, str, int]:
-        """The largest ratio of a size, with its distribution and K."""
-        return max(
-            (self.ratio(contender, distribution, shape, measure), distribution, shape[2])
-            for distribution in self.distributions
-            for shape in self.shapes[size]
-        )
 
 
 def multiple(value: float) -> str:

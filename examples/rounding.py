@@ -25,10 +25,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from fastgemm.bench.checking import PRODUCT_ERROR, unit_roundoff
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-
-from .checking import PRODUCT_ERROR, unit_roundoff
 
 aten = torch.ops.aten
 PRODUCTS = {aten.mm.default: 0, aten.bmm.default: 0, aten.addmm.default: 1, aten.baddbmm.default: 1}
@@ -184,9 +183,30 @@ def adamw_bound(
     return lr * (high - low + 16 * u) + 4 * u * weight.double().abs()
 
 
-def by_kind(differences: list[Difference]) -> list[Difference]:
+def differences(
+    first: Values, second: Values, exact: Values, half_bounds: dict[str, float]
+) -> list[Difference]:
+    """Of each value of two runs, held against what rounding explains: twice what it moves one right run by.
+
+    What comes before "of" in a value's name is its kind.
+    """
+    return [
+        Difference.of(name.partition(" of ")[0], value, second[name], 2 * half_bounds[name], exact[name])
+        for name, value in first.items()
+    ]
+
+
+def by_kind(found: list[Difference]) -> list[Difference]:
     """One difference for each kind."""
-    found: dict[str, Difference] = {}
-    for d in differences:
-        found[d.kind] = found[d.kind].joined(d) if d.kind in found else d
-    return list(found.values())
+    kinds: dict[str, Difference] = {}
+    for d in found:
+        kinds[d.kind] = kinds[d.kind].joined(d) if d.kind in kinds else d
+    return list(kinds.values())
+
+
+def outcome(found: list[Difference]) -> dict[str, Any]:
+    """What the row of a report says of them."""
+    worst = max(found, key=lambda d: d.of_bound)
+    right = worst.of_bound <= 1
+    message = "" if right else f"{worst.kind}: {worst.of_bound:.3g} times what rounding explains"
+    return {"worst_error": worst.of_bound, "right": right, "message": message}

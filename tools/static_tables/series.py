@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
+from fastgemm.bench.environment import using_threads
+from fastgemm.bench.problems import Call, Instance, instantiate
+from fastgemm.bench.session import REFUSAL, Session
+from fastgemm.bench.timing import Interleaved, interleave
+from fastgemm.table import LOWER_PRECISIONS, KernelInfo, kernels
 from rich.progress import track
 
-from ..table import LOWER_PRECISIONS, KernelInfo, kernels
-from .environment import using_threads
-from .problems import Call, Instance, instantiate
-from .session import REFUSAL, Session
-from .static_tables import LIBRARIES, Point, winner
-from .timing import Interleaved, interleave
-from .tuning_grid import Sizes, dtypes_of, grid_of, problem_at, work_of
+from .generate import LIBRARIES, Point, winner
+from .grid import Sizes, dtypes_of, grid_of, problem_at, work_of
 
 TENSOR_CORES = 6  # the level
 LOWEST_LEVEL = {"cpu": 4, "cuda": 2}

@@ -7,9 +7,9 @@ import math
 import random
 
 import torch
+from fastgemm.bench.problems import ARITHMETIC, LAYOUTS, Add, Gemm, Problem, Transpose
 
-from .problems import ARITHMETIC, LAYOUTS, Add, Gemm, Problem, Transpose
-from .static_tables import BY_WIDTH
+from .generate import BY_WIDTH
 
 # What is measured: (batch, m, n, k). Squares, few rows or columns, short and long K, odd sizes, batches.
 SQUARES = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)

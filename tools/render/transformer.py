@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .formatting import rate, ratio
+from fastgemm.bench.formatting import rate, ratio
+from fastgemm.bench.records import Measurement, Report
+
 from .markdown import place, table
-from .records import Measurement, Report
 
 
 def _type(run: dict[str, Any]) -> str:

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from .formatting import rate, ratio
+from fastgemm.bench.formatting import rate, ratio
+from fastgemm.bench.records import Measurement, Report
+
 from .markdown import place, table
-from .records import Measurement, Report
 
 TORCH, PATCH, CONVERT = "torch", "patch", "convert"  # kernels of the rows: the ways of running a model
 MODEL, COMPILED, CHAIN = "eager", "compiled", "chain"  # groups of the rows

@@ -6,11 +6,12 @@ import statistics
 from functools import cache
 
 import torch
+from fastgemm._explain.run import explain
+from fastgemm.bench.formatting import percent, rate, ratio
+from fastgemm.bench.gpu_presets import RUNGS_GROUP, TENSOR_CORE_RUNGS
+from fastgemm.bench.records import Measurement, Report, select
 
-from .formatting import percent, rate, ratio
-from .gpu_presets import RUNGS_GROUP, TENSOR_CORE_RUNGS
 from .markdown import place, table
-from .records import Measurement, Report, select
 
 # Two waves of tiles in bfloat16: every rung computes it by the instantiation that it has for large products.
 LIKE_LARGE = (4096, 2048, 64)
@@ -19,8 +20,6 @@ LIKE_LARGE = (4096, 2048, 64)
 @cache
 def compiled(kernel: str) -> tuple[int | None, int]:
     """Registers of a thread (None: nvcc has not compiled it yet) and bytes of shared memory of a block."""
-    from .._explain.run import explain  # which is made of this package's problems
-
     launch = explain("gemm", kernel=kernel, shape=LIKE_LARGE, dtype=torch.bfloat16).main
     return launch.occupancy.registers, launch.dynamic_shared + launch.static_shared
 

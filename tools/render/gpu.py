@@ -5,11 +5,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable
 
-from . import turns
-from .formatting import percent, rate, ratio
+from fastgemm.bench import turns
+from fastgemm.bench.formatting import percent, rate, ratio
+from fastgemm.bench.problems import LAYOUTS
+from fastgemm.bench.records import Measurement, Report, select
+
 from .markdown import place, table, turns_table
-from .problems import LAYOUTS
-from .records import Measurement, Report, select
 
 OURS = ("rung", "companion", "pitfall", "alternative")
 

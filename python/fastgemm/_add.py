@@ -1,0 +1,166 @@
+"""Sums: the public functions and their gradient."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.compiler import is_compiling
+from torch.overrides import has_torch_function_variadic
+
+from . import _errors
+from ._calls import (
+    add_bare,
+    functionalizes,
+    increment_version,
+    needs_function,
+    ops,
+    overridden,
+    tracing_state,
+)
+from ._vmap import batch_first, rank_of
+
+
+def add(
+    a: Tensor,
+    b: Tensor,
+    *,
+    alpha: float = 1.0,
+    level: int | None = None,
+    kernel: str | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
+    """``a + alpha * b``, elementwise, with broadcasting.
+
+    Args:
+        a: any shape; float64, float32, float16, bfloat16, int8 or int32.
+        b: a shape that broadcasts with that of ``a``; same dtype and device.
+        alpha: scale of ``b``; a whole number for integers.
+        level: 1, 2, 4 or 5; other levels have no rung for an elementwise operation and raise.
+        kernel: the name of one kernel, instead of a level.
+        out: receives the result; may be exactly ``a`` or ``b``.
+
+    Returns:
+        The broadcast shape, same dtype. float16 and bfloat16 are computed in float32 and rounded once;
+        integers wrap.
+
+    Raises:
+        TypeError: an operand is no tensor, or its dtype is not supported; a scale is a tensor.
+        NotImplementedError: an operand is sparse or quantized, or its device has no kernels.
+        ValueError: shapes, dtypes or devices do not go together; ``alpha`` is not whole for integers; unknown
+            ``kernel`` or ``level``.
+        RuntimeError: the level or kernel asked for cannot run here, or ``out`` cannot be written to; see
+            :func:`matmul`.
+    """
+    if has_torch_function_variadic(a, b, out):
+        return overridden(add, (a, b, out), a, b, alpha=alpha, level=level, kernel=kernel, out=out)
+    if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
+        raise _errors.not_a_tensor(a=a, b=b)
+    _errors.refuse_tensor_scales(alpha=alpha)
+    if level is not None:
+        _errors.refuse_level(level)
+    if is_compiling():
+        if out is None:
+            return ops.add.default(a, b, alpha=alpha, level=level, impl=kernel)
+        _errors.refuse_gradient_into_out(a, b, out)
+        ops.add.out(a, b, alpha=alpha, level=level, impl=kernel, out=out)
+        return out
+    try:
+        if out is not None:
+            _errors.refuse_gradient_into_out(a, b, out)
+            _errors.refuse_transform_into_out(a, b, out)
+            _errors.refuse_inference_tensor(out)
+            ops.add.out(a, b, alpha=alpha, level=level, impl=kernel, out=out)
+            increment_version((out,))
+            return out
+        if tracing_state() is not None:
+            return ops.add.default(a, b, alpha=alpha, level=level, impl=kernel)
+        if needs_function(a, b):
+            if functionalizes():
+                return ops.add.default(a, b, alpha=alpha, level=level, impl=kernel)
+            return AddFunction.apply(a, b, alpha, level, kernel)
+        return add_bare(a, b, alpha=alpha, level=level, impl=kernel)
+    except (RuntimeError, ValueError, TypeError) as error:
+        _errors.diagnose(error, a=a, b=b, out=out)
+        raise
+
+
+def add_(
+    a: Tensor, b: Tensor, *, alpha: float = 1.0, level: int | None = None, kernel: str | None = None
+) -> Tensor:
+    """``a += alpha * b`` in place.
+
+    Args:
+        a: receives the sum; dtypes as for :func:`add`.
+        b: a shape that broadcasts to that of ``a``; same dtype and device. May be exactly ``a``.
+        alpha: scale of ``b``; a whole number for integers.
+        level: 1, 2, 4 or 5, or ``None`` for the fastest kernel known.
+        kernel: the name of one kernel, instead of a level.
+
+    Returns:
+        ``a``.
+
+    Raises:
+        RuntimeError: ``a`` is a leaf that requires a gradient, or an inference tensor outside inference mode;
+            else, as for the other errors, see :func:`add`.
+    """
+    if has_torch_function_variadic(a, b):
+        return overridden(add_, (a, b), a, b, alpha=alpha, level=level, kernel=kernel)
+    if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
+        raise _errors.not_a_tensor(a=a, b=b)
+    _errors.refuse_tensor_scales(alpha=alpha)
+    if level is not None:
+        _errors.refuse_level(level)
+    wants_gradient = torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)
+    if is_compiling() and not wants_gradient:
+        ops.add_.default(a, b, alpha=alpha, level=level, impl=kernel)
+        return a
+    if wants_gradient or tracing_state() is not None or needs_function(a, b):
+        # copy_ records the change of `a` for autograd; the op itself would change it behind autograd's back.
+        total = add(a, b, alpha=alpha, level=level, kernel=kernel)
+        _errors.refuse_shape(a, total.shape)
+        return a.copy_(total)
+    try:
+        _errors.refuse_inference_tensor(a)
+        ops.add_.default(a, b, alpha=alpha, level=level, impl=kernel)
+        increment_version((a,))
+    except (RuntimeError, ValueError, TypeError) as error:
+        _errors.diagnose(error, a=a, b=b)
+        raise
+    return a
+
+
+class AddFunction(torch.autograd.Function):
+    """add for eager gradients, torch.func transforms and forward-mode AD."""
+
+    @staticmethod
+    def forward(a, b, alpha, level, impl):
+        return torch.ops.fastgemm._add.default(a, b, alpha=alpha, level=level, impl=impl)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        a, b, ctx.alpha, _, _ = inputs
+        ctx.shapes = a.shape, b.shape
+        ctx.out_shape = output.shape
+
+    @staticmethod
+    def backward(ctx, grad):
+        return *_add_gradients(grad, ctx.shapes, ctx.alpha), None, None, None
+
+    @staticmethod
+    def jvp(ctx, a_t, b_t, *_):
+        total = None if a_t is None else a_t
+        if b_t is not None:
+            total = ctx.alpha * b_t if total is None else total + ctx.alpha * b_t
+        return total.expand(ctx.out_shape).clone()
+
+    @staticmethod
+    def vmap(info, in_dims, a, b, alpha, level, impl):
+        rank = max(rank_of(a, in_dims[0]), rank_of(b, in_dims[1]))
+        a, b = batch_first(a, in_dims[0], rank), batch_first(b, in_dims[1], rank)
+        return add(a, b, alpha=alpha, level=level, kernel=impl), 0
+
+
+def _add_gradients(
+    grad: Tensor, shapes: tuple[torch.Size, torch.Size], alpha: float
+) -> tuple[Tensor, Tensor]:
+    return grad.sum_to_size(shapes[0]), (alpha * grad).sum_to_size(shapes[1])

@@ -1,0 +1,235 @@
+"""The general product: the public function, how its calls go on, and its gradient.
+
+The three are one module, because the gradient of a product is made of products: it is written in terms of the
+public function, so that it differentiates again, and serves eager mode, torch.compile and torch.func alike.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.compiler import is_compiling
+from torch.overrides import has_torch_function_variadic
+
+from . import _autocast, _errors
+from ._calls import (
+    FINDS_GRADIENTS,
+    functionalizes,
+    gemm_bare,
+    increment_version,
+    matmul_bare,
+    named,
+    needs_function,
+    ops,
+    options_of,
+    overridden,
+    tracing_state,
+)
+from ._vmap import batch_first, rank_of
+
+
+def gemm(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float | None = None,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    level: int | None = None,
+    kernel: str | None = None,
+    precision: str | None = None,
+    out: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """``alpha * op(a) @ op(b) + beta * c``, as in BLAS.
+
+    Args:
+        a: ``(..., M, K)``, or ``(..., K, M)`` with ``trans_a``; dtypes and strides as for :func:`matmul`.
+        b: ``(..., K, N)``, or ``(..., N, K)`` with ``trans_b``.
+        c: added to the product; the shape of the result, or one that broadcasts to it. Its dtype is that of
+            the result.
+        alpha: scale of the product; a whole number for integer operands. With 0, ``a`` and ``b`` are not read, as
+            if K were 0.
+        beta: scale of ``c``; 1 when ``c`` is given, else 0. With 0, ``c`` is never read.
+        trans_a: use the transpose of the last two dimensions of ``a``.
+        trans_b: use the transpose of the last two dimensions of ``b``.
+        level: 1 to 7, a rung of the ladder, or ``None`` for the fastest kernel known.
+        kernel: the name of one kernel, instead of a level.
+        precision: for float32; see :func:`matmul`.
+        out: receives the result, of its exact shape, dtype and device; may be exactly ``c``, and shares no memory
+            with an operand otherwise.
+        out_dtype: ``torch.float32`` for float16 and bfloat16 operands; otherwise the usual one.
+
+    Returns:
+        ``(..., M, N)``, of the dtype that :func:`matmul` returns. With K = 0 it is ``beta * c``, or zeros.
+
+    Raises:
+        TypeError: an operand is no tensor, or its dtype is not supported; a scale is a tensor.
+        NotImplementedError: an operand is sparse or quantized, or its device has no kernels.
+        ValueError: shapes, dtypes or devices do not go together; ``alpha`` or ``beta`` is not whole for integers;
+            unknown ``kernel``, ``level`` or ``precision``.
+        RuntimeError: the level or kernel asked for cannot run here, or ``out`` cannot be written to; see
+            :func:`matmul`.
+    """
+    if has_torch_function_variadic(a, b, c, out):
+        scales = {"alpha": alpha, "beta": beta, "trans_a": trans_a, "trans_b": trans_b}
+        options = named(level, kernel, precision, out, out_dtype)
+        return overridden(gemm, (a, b, c, out), a, b, c, **scales, **options)
+    if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
+        raise _errors.not_a_tensor(a=a, b=b)
+    _errors.refuse_tensor_scales(alpha=alpha, beta=beta)
+    options = options_of(a, level, kernel, precision, out, out_dtype)
+    if alpha != 1.0:
+        options["alpha"] = alpha
+    if beta is not None:
+        options["beta"] = beta
+    if trans_a:
+        options["trans_a"] = True
+    if trans_b:
+        options["trans_b"] = True
+    return product(a, b, c, out, options)
+
+
+def product(a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, options: dict[str, Any]) -> Tensor:
+    """Runs a product; ``options`` holds the schema's keyword arguments that differ from their defaults."""
+    if is_compiling():
+        if out is None:
+            return ops.gemm.default(a, b, c, **options)
+        _errors.refuse_gradient_into_out(a, b, c, out)
+        ops.gemm.out(a, b, c, **options, out=out)
+        return out
+    try:
+        if out is not None:
+            _errors.refuse_gradient_into_out(a, b, c, out)
+            _errors.refuse_transform_into_out(a, b, c, out)
+            _errors.refuse_inference_tensor(out)
+            ops.gemm.out(a, b, c, **options, out=out)
+            increment_version((out,))
+            return out
+        if tracing_state() is not None:
+            return ops.gemm.default(a, b, c, **options)
+        if not (FINDS_GRADIENTS and (a.is_cpu or a.is_cuda)) and needs_function(a, b, c):
+            if functionalizes():
+                return ops.gemm.default(a, b, c, **options)
+            a, b, c = _autocast.operands(a, b, c, options)  # here, so that autograd sees the casts
+            return GemmFunction.apply(a, b, c, options)
+        if options or c is not None:
+            return gemm_bare(a, b, c, **options)
+        return matmul_bare(a, b)
+    except (AttributeError, RuntimeError, ValueError, TypeError) as error:
+        _errors.diagnose(error, a=a, b=b, c=c, out=out)
+        raise
+
+
+class GemmFunction(torch.autograd.Function):
+    """gemm for eager gradients, torch.func transforms and forward-mode AD."""
+
+    @staticmethod
+    def forward(a, b, c, options):
+        if c is None and not options:
+            return torch.ops.fastgemm._matmul.default(a, b)
+        return torch.ops.fastgemm._gemm.default(a, b, c, **options)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        a, b, c, options = inputs
+        _save_gemm(ctx, a, b, c, options)
+        ctx.save_for_forward(a, b)
+        ctx.out_shape = output.shape
+
+    @staticmethod
+    def backward(ctx, grad):
+        a, b = ctx.saved_tensors
+        return *_gemm_gradients(grad, a, b, ctx.shapes, ctx.dtype, ctx.options, ctx.needs_input_grad), None
+
+    @staticmethod
+    def jvp(ctx, a_t, b_t, c_t, _):
+        a, b = ctx.saved_tensors
+        how = _public(ctx.options)
+        beta = how.pop("beta", None)
+        terms = []
+        if a_t is not None:
+            terms.append(gemm(a_t, b, **how))
+        if b_t is not None:
+            terms.append(gemm(a, b_t, **how))
+        if c_t is not None:
+            scaled = c_t if beta is None else torch.zeros_like(c_t) if beta == 0 else beta * c_t
+            terms.append(scaled.expand(ctx.out_shape))
+        total = terms[0]
+        for term in terms[1:]:
+            total = total + term
+        return total
+
+    @staticmethod
+    def vmap(info, in_dims, a, b, c, options):
+        if rank_of(a, in_dims[0]) < 2 or rank_of(b, in_dims[1]) < 2:
+            raise ValueError("fastgemm.gemm: a and b must have at least 2 dimensions inside vmap")
+        rank = max(rank_of(a, in_dims[0]), rank_of(b, in_dims[1]))
+        a, b = batch_first(a, in_dims[0], rank), batch_first(b, in_dims[1], rank)
+        if c is not None:
+            c = batch_first(c, in_dims[2], rank)
+        if (
+            in_dims[0] is None and in_dims[1] is None
+        ):  # only c is batched: the product must grow the dimension
+            a = a.expand((info.batch_size,) + (1,) * (rank - a.dim()) + a.shape)
+        return gemm(a, b, c, **_public(options)), 0
+
+
+def _save_gemm(ctx: Any, a: Tensor, b: Tensor, c: Tensor | None, options: dict[str, Any]) -> None:
+    # As torch does: what no gradient is made of is not kept, such as the input of a frozen layer.
+    needs_a, needs_b = ctx.needs_input_grad[:2]
+    ctx.save_for_backward(a if needs_b else None, b if needs_a else None)
+    ctx.shapes = a.shape, b.shape, None if c is None else c.shape
+    ctx.dtype = a.dtype
+    ctx.options = options
+
+
+def _public(options: dict[str, Any]) -> dict[str, Any]:
+    """The op's keyword arguments under the names that fastgemm.gemm takes."""
+    return {"kernel" if name == "impl" else name: value for name, value in options.items()}
+
+
+def _gemm_gradients(
+    grad: Tensor,
+    a: Tensor | None,
+    b: Tensor | None,
+    shapes: tuple[torch.Size, torch.Size, torch.Size | None],
+    narrow: torch.dtype,
+    options: dict[str, Any],
+    needs: tuple[bool, ...],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Gradients of ``alpha * op(a) @ op(b) + beta * c`` with respect to a, b and c, of these shapes.
+
+    a is None where b needs no gradient, and b where a needs none. With out_dtype=float32 the incoming gradient is
+    float32 and the half-precision operands are widened, so that nothing overflows on the way.
+    """
+    how = _public(
+        {name: options[name] for name in ("alpha", "level", "impl", "precision") if name in options}
+    )
+    trans_a, trans_b, beta = options.get("trans_a", False), options.get("trans_b", False), options.get("beta")
+    a_shape, b_shape, c_shape = shapes
+    if grad.dtype != narrow:
+        a, b = (None if x is None else x.to(grad.dtype) for x in (a, b))
+        how.pop("kernel", None)  # a kernel of the narrow type need not take the wide one
+    grad_a = grad_b = grad_c = None
+    if needs[0]:
+        if trans_a:
+            grad_a = gemm(b, grad, trans_a=trans_b, trans_b=True, **how)
+        else:
+            grad_a = gemm(grad, b, trans_b=not trans_b, **how)
+        grad_a = grad_a.sum_to_size(a_shape).to(narrow)
+    if needs[1]:
+        if trans_b:
+            grad_b = gemm(grad, a, trans_a=True, trans_b=trans_a, **how)
+        else:
+            grad_b = gemm(a, grad, trans_a=not trans_a, **how)
+        grad_b = grad_b.sum_to_size(b_shape).to(narrow)
+    if needs[2] and c_shape is not None:
+        # With beta = 0, c is not read, so not even an infinite gradient reaches it.
+        scaled = grad if beta is None else torch.zeros_like(grad) if beta == 0 else beta * grad
+        grad_c = scaled.sum_to_size(c_shape)
+    return grad_a, grad_b, grad_c

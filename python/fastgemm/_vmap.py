@@ -1,0 +1,17 @@
+"""What the vmap rules of the autograd functions share."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+
+def batch_first(x: Tensor, dim: int | None, rank: int) -> Tensor:
+    """Moves vmap's dimension to the front and pads the others to ``rank``, so that batches broadcast."""
+    if dim is None:
+        return x
+    x = x.movedim(dim, 0)
+    return x.reshape(x.shape[:1] + (1,) * (rank + 1 - x.dim()) + x.shape[1:])
+
+
+def rank_of(x: Tensor | None, dim: int | None) -> int:
+    return 0 if x is None else x.dim() - (dim is not None)

@@ -1,0 +1,27 @@
+"""How the modules of the package import each other: late imports and those for type checkers count."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+
+import grimp
+import pytest
+
+GRAPH = grimp.build_graph("fastgemm", cache_dir=None)
+OF_THE_PACKAGE = GRAPH.find_modules_that_directly_import("fastgemm") & GRAPH.find_upstream_modules("fastgemm")
+
+
+@pytest.mark.parametrize("package", sorted(m for m in GRAPH.modules if GRAPH.find_children(m)))
+def test_no_circle_of_imports_in(package):
+    """Between the modules and packages that lie side by side in it."""
+    assert GRAPH.nominate_cycle_breakers(package) == set()  # imports whose removal would break the circles
+
+
+@pytest.mark.parametrize("importer", sorted(OF_THE_PACKAGE))
+def test_what_the_package_imports_does_not_import_the_package(importer):
+    """But for its compiled modules, which grimp does not know: it takes their import for one of the package."""
+    for found in GRAPH.get_import_details(importer=importer, imported="fastgemm"):
+        names = re.sub(r"#.*|.*\bimport\b", "", found["line_contents"])
+        for name in re.split(r"[\s,]+", names.strip()):
+            assert importlib.util.find_spec(f"fastgemm.{name}"), found
