@@ -22,7 +22,7 @@ from fastgemm.bench.accuracy.records import IntegerProduct, SpecialValue
 from fastgemm.bench.checking import PRODUCT_ERROR
 from fastgemm.cli import main
 from reference import DEVICES, needs_simulator
-from test_bench import tool
+from scripts import tool
 
 SHAPES = [(20, 30, 40), (20, 30, 500), (7, 9, 41)]
 

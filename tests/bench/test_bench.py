@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import itertools
 import json
 import math
-import sys
-from pathlib import Path
 
 import fastgemm
 import pytest
@@ -28,19 +25,12 @@ from fastgemm.bench.environment import commit, describe
 from fastgemm.bench.ladder import order_violations, run_ladder, steps
 from fastgemm.bench.presets import PRESETS, from_shape, preset_cases, reference
 from fastgemm.bench.problems import ARITHMETIC, LAYOUTS, label
-from fastgemm.bench.records import Measurement, Report, read_report, select
+from fastgemm.bench.records import Measurement, read_report, select
 from fastgemm.bench.sweep import group_means, run_sweep
 from fastgemm.bench.timing import Summary, geometric_mean
+from reports import Script, small_sweep
 
-ROOT = Path(__file__).resolve().parent.parent
 DTYPES = list(ARITHMETIC.values())
-
-
-def tool(name: str):
-    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
 
 
 # --- checking
@@ -127,20 +117,6 @@ def test_integer_product_wraps_like_int32():
 
 
 # --- timing
-
-
-class Script:
-    """A timer whose samples are given, and that records the order of the calls."""
-
-    name = method = "script"
-    min_sample, overhead = 200e-6, 0.0
-
-    def __init__(self, seconds):
-        self.seconds, self.calls = seconds, []
-
-    def sample(self, call, repeats):
-        self.calls.append(call())
-        return self.seconds[call()]
 
 
 def test_interleave_changes_the_order_there_and_back():
@@ -261,12 +237,6 @@ def test_from_shape():
     assert label(from_shape("gemm", (2, 3, 4), torch.float32, "TN")) == "2x3x4 TN"
     with pytest.raises(ValueError, match="MxNxK"):
         from_shape("gemm", (2, 3), torch.float32)
-
-
-def small_sweep() -> Report:
-    choices = ((), (("level", 5),), (("kernel", "naive"),))
-    cases = preset_cases("small", "gemm", [torch.float32], ["NN"], choices, 1)[:2]
-    return run_sweep(cases, budget=0.002)
 
 
 def test_sweep_and_its_means():

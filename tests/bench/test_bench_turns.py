@@ -17,8 +17,8 @@ from fastgemm.bench.markdown import overhead_section, turns_table
 from fastgemm.bench.overhead import run_overhead
 from fastgemm.bench.records import read_report, select
 from fastgemm.cli import tables
+from pages import ROOT
 from reference import DEVICES
-from test_bench import ROOT
 
 LAYERS = 6
 

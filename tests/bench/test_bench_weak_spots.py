@@ -24,8 +24,8 @@ from fastgemm.bench.weak_spots_markdown import lines_of, means_section, problems
 from fastgemm.cli.bench import cases_of_preset
 from fastgemm.cli.tables import outlier_lines
 from reference import needs_simulator
-from test_bench import tool
-from test_render import GPU, gpu_row, site  # noqa: F401 (a fixture)
+from reports import GPU, gpu_row, make_site
+from scripts import tool
 
 BF16 = torch.bfloat16
 
@@ -290,7 +290,12 @@ def test_tables():
     assert sustained_section(Report("bench", GPU, {}, [])) == ""
 
 
-def test_rendering_and_the_report_of_a_check(site, capsys):  # noqa: F811
+@pytest.fixture
+def site(tmp_path):
+    return make_site(tmp_path)
+
+
+def test_rendering_and_the_report_of_a_check(site, capsys):
     names = ("weak_spots", "weak_spots_means", "weak_spots_sustained", "gains")
     blocks = "".join(f"<!-- gpu_{name}:begin -->\n<!-- gpu_{name}:end -->\n" for name in names)
     (site / "README.md").write_text(blocks)

@@ -11,7 +11,9 @@ import torch
 from fastgemm import _introspect
 from fastgemm.bench import interleave, static_tables, tuning_grid, tuning_series, weak_spots
 from fastgemm.bench.problems import Instance
-from test_bench import ROOT, Script, tool
+from pages import ROOT
+from reports import Script
+from scripts import tool
 
 H200 = json.loads(next((ROOT / "benchmarks/results/h200").glob("tuning_*.json")).read_text())
 

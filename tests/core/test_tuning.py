@@ -12,7 +12,7 @@ import fastgemm
 import pytest
 import torch
 from fastgemm import tuning
-from test_isa import run_python
+from processes import run_python
 
 WRITERS, KEYS_EACH = 5, 12
 

@@ -13,8 +13,8 @@ import torch
 from fastgemm import tuning
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from processes import run_python
 from reference import DEVICES
-from test_isa import run_python
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 

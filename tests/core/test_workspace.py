@@ -9,8 +9,16 @@ import fastgemm
 import pytest
 import torch
 from fastgemm import tuning
-from reference import DTYPES, by_name, check_gemm, needs_simulator, random_tensor, result_dtype, row_id
-from test_simulator import rows as simulated_rows
+from reference import (
+    DTYPES,
+    by_name,
+    check_gemm,
+    needs_simulator,
+    random_tensor,
+    result_dtype,
+    row_id,
+    simulated_rows,
+)
 
 CPU_ROWS = [
     (row.name, dtype)

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
-import fastgemm
 import pytest
+from processes import INSTRUCTION_SETS, run_python, run_with_instruction_set
 
 HERE = Path(__file__).parent
-EXPECTED = {"baseline": "baseline", "avx2": "avx2", "avx512": "avx2 avx512"}
 
 
-def run_python(code_or_file: list[str], **environment: str) -> subprocess.CompletedProcess:
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, sys.path)]), **environment}
-    return subprocess.run(
-        [sys.executable, *code_or_file], env=env, capture_output=True, text=True, timeout=140
-    )
-
-
-@pytest.mark.parametrize("isa", EXPECTED)
+@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
 def test_every_row_right(isa):
-    if not set(EXPECTED[isa].split()) - {"baseline"} <= set(fastgemm.build_info()["cpu_features"].split()):
-        pytest.skip(f"this processor has no {isa}: {fastgemm.build_info()['cpu_features']}")
-    done = run_python([str(HERE / "isa_worker.py")], FASTGEMM_CPU_ISA=isa)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.split("\n")[-2] == EXPECTED[isa]
+    done = run_with_instruction_set(isa, HERE / "isa_worker.py")
+    assert done.stdout.split("\n")[-2] == INSTRUCTION_SETS[isa]
 
 
 def test_an_unknown_instruction_set_is_refused():

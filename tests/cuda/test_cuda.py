@@ -6,6 +6,7 @@ import fastgemm
 import pytest
 import torch
 from fastgemm import tuning
+from processes import run_python
 from reference import (
     DEVICES,
     LEVEL,
@@ -22,7 +23,6 @@ from reference import (
     rows,
     wrap32,
 )
-from test_isa import run_python
 from torch import Tensor
 
 if "cuda" not in DEVICES:

@@ -10,8 +10,8 @@ import fastgemm
 import pytest
 import torch
 from fastgemm import tuning
+from processes import run_python
 from reference import DEVICES, levels
-from test_isa import run_python
 
 if "cuda" not in DEVICES:
     pytest.skip("no GPU that a CUDA kernel of this build can use", allow_module_level=True)

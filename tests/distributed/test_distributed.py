@@ -10,8 +10,8 @@ if not torch.distributed.is_available():
 
 import fastgemm
 import sharding
+from processes import run_python
 from ranks import Ranks
-from test_isa import run_python
 
 M, K, N = SIZES = 7, 11, 5  # none of them even: the devices' parts differ
 PRODUCT = [(M, K), (K, N)]

@@ -6,7 +6,7 @@ import re
 
 import pytest
 from pages import ROOT, snippets
-from test_isa import run_python
+from processes import run_python
 
 PAGE = ROOT / "docs" / "pytorch.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -23,6 +23,6 @@ def test_snippet(title):
 def test_each_feature_has_a_snippet_and_a_test():
     for title, body in SECTIONS:
         assert title in SNIPPETS or title == "Memory"
-        files = re.findall(r"\((\.\./tests/\w+\.py)\)", body)
+        files = re.findall(r"\((\.\./tests/[\w/]+\.py)\)", body)
         assert files, title
         assert all((PAGE.parent / file).is_file() for file in files)

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 from fastgemm._explain import run
+from pages import ROOT
 
-NOTEBOOKS = sorted((Path(__file__).resolve().parent.parent / "notebooks").glob("*.ipynb"))
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 MOST_BYTES = 500_000
 # Paths of a machine, addresses of objects.
 TRACES = re.compile(

@@ -16,9 +16,9 @@ from fastgemm.bench import models_markdown
 from fastgemm.bench.records import Measurement, Report, read_report
 from fastgemm.bench.timing import Summary
 from pages import ROOT
-from test_bench import tool
+from reports import GPU
+from scripts import tool
 from test_drop_in import faulty
-from test_render import GPU
 
 TINY = ["--device", "cpu", "--size", "tiny", "--threads", "1", "--rounds", "2", "--no-compiled"]
 CHAINS = ["--model", "cdist", "--model", "cov", "--model", "newton-schulz"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,10 +14,11 @@ if not torch.distributed.is_available():
 import fastgemm
 from fastgemm.bench import Summary, scale_markdown
 from fastgemm.bench.records import Measurement, Report, read_report
+from pages import ROOT
+from processes import run_python
 from ranks import LOOPBACK, Ranks
-from test_isa import run_python
 
-EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "tensor_parallel.py"
+EXAMPLE = ROOT / "examples" / "tensor_parallel.py"
 SMALL = ["--size", "24", "32", "64", "--rounds", "2"]
 
 

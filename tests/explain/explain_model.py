@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import fastgemm
 import pytest
 from fastgemm._explain import run, symbols
 from fastgemm._explain.symbols import Frame
+from pages import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 NAIVE, TILE = "csrc/cuda/gemm/level1_naive.cu", "csrc/cuda/transpose/shared_tile.cuh"
 
 

@@ -10,7 +10,7 @@ import pytest
 from fastgemm._explain import build, figures, run
 from fastgemm._explain.gpus import find_gpu
 from fastgemm._explain.roofline import roofline
-from test_isa import run_python
+from processes import run_python
 
 
 @pytest.fixture

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import fastgemm
 import pytest
 import torch
+import vendor_rows
+from processes import INSTRUCTION_SETS, run_with_instruction_set
 from reference import DTYPES, check_gemm, every_device, name_of, poisoned, random_tensor, row_id
-from test_isa import EXPECTED, run_python
 from vendor_rows import check_free_choice, check_row, library_rows
 
 CASES = 250
@@ -30,14 +30,11 @@ def test_free_choice(dtype):
     check_free_choice(dtype, CASES)
 
 
-@pytest.mark.parametrize("isa", EXPECTED)
+@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
 def test_every_instruction_set(isa):
     """Without a table measured for it, level=None takes torch's product, and else other kernels."""
-    if not set(EXPECTED[isa].split()) - {"baseline"} <= set(fastgemm.build_info()["cpu_features"].split()):
-        pytest.skip(f"this processor has no {isa}: {fastgemm.build_info()['cpu_features']}")
-    done = run_python([str(Path(__file__).with_name("vendor_rows.py"))], FASTGEMM_CPU_ISA=isa)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.split("\n")[0] == EXPECTED[isa]
+    done = run_with_instruction_set(isa, Path(vendor_rows.__file__))
+    assert done.stdout.split("\n")[0] == INSTRUCTION_SETS[isa]
 
 
 @ROWS

@@ -10,7 +10,7 @@ from importlib.resources import files
 
 import fastgemm
 import torch
-from test_isa import run_python
+from processes import run_python
 
 TIMED_IMPORT = """
 import time, torch

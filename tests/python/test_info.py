@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ast
 import json
-import shutil
 from pathlib import Path
 
 import fastgemm
 import pytest
 import torch
 from fastgemm import _compatibility, _overrides
-from test_isa import run_python
+from processes import copy_of_package, run_python
 
 INFO = "from fastgemm.cli import main; main(['info', '--json'])"
 OTHER_TORCH = """
@@ -39,16 +38,6 @@ def test_an_older_torch_is_named(version):
 
 def test_later_torch_is_accepted():
     assert run_python(["-c", OTHER_TORCH.format(version="3.0.0a0+git1234")]).returncode == 0
-
-
-def copy_of_package(folder: Path, *libraries: str) -> Path:
-    """The package's Python files, with only the libraries named."""
-    source = Path(fastgemm.__file__).parent
-    target = folder / "fastgemm"
-    shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.so", "__pycache__", "csrc"))
-    for library in libraries:
-        shutil.copy(next(source.glob(library)), target)
-    return folder
 
 
 def import_from(folder: Path) -> str:

@@ -17,7 +17,6 @@ import pytest
 import torch
 from fastgemm.table import PRECISIONS
 from reference import (
-    DTYPES,
     FLOATS,
     PRECISION,
     SENTINEL,
@@ -33,28 +32,12 @@ from reference import (
     random_tensor,
     result_dtype,
     row_id,
+    simulated_rows,
 )
 
 pytestmark = needs_simulator
 
-LIBRARIES = ("torch", "cublas", "cublaslt")
-
-
-def rows(op):
-    """(kernel, dtype) of every CUDA row that is a kernel of this project, whether or not there is a GPU."""
-    return [
-        (row.name, dtype)
-        for row in fastgemm.kernels(op, "cuda")
-        if not row.name.startswith(LIBRARIES)
-        for dtype in (TRANSPOSED if op == "transpose" else DTYPES)
-        if row.takes(dtype)
-    ]
-
-
-# One dtype for each width of an element.
-TRANSPOSED = (torch.int8, torch.bfloat16, torch.float32, torch.float64, torch.complex128)
-
-every_gemm_row = pytest.mark.parametrize(("kernel", "dtype"), rows("gemm"), ids=row_id)
+every_gemm_row = pytest.mark.parametrize(("kernel", "dtype"), simulated_rows("gemm"), ids=row_id)
 LAYOUTS = list(itertools.product((False, True), repeat=2))
 every_layout = pytest.mark.parametrize("layout", LAYOUTS, ids=["NN", "NT", "TN", "TT"])
 
@@ -78,7 +61,7 @@ def operands(m, n, k, dtype, layout, slack=0):
 
 def test_every_kernel_of_the_table_is_simulated():
     for op in ("gemm", "transpose", "add"):
-        assert len({kernel for kernel, _ in rows(op)}) >= 5, op
+        assert len({kernel for kernel, _ in simulated_rows(op)}) >= 5, op
 
 
 @every_gemm_row
@@ -353,7 +336,9 @@ def test_gemm_batches_and_empty(kernel, dtype):
     check_gemm(*operands(130, 400, 0, dtype, (False, False)), kernel=kernel)  # a wave of tiles, and some more
 
 
-@pytest.mark.parametrize(("kernel", "dtype"), [r for r in rows("gemm") if r[1] in FLOATS], ids=row_id)
+@pytest.mark.parametrize(
+    ("kernel", "dtype"), [r for r in simulated_rows("gemm") if r[1] in FLOATS], ids=row_id
+)
 def test_gemm_nan_and_infinity(kernel, dtype):
     a, b = random_tensor(40, 23, dtype=dtype), random_tensor(23, 37, dtype=dtype)
     a[3, 5], a[17, 22], b[0, 36], b[7, 0] = math.inf, math.nan, -math.inf, math.nan

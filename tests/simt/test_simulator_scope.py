@@ -7,13 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 import fastgemm
 import pytest
 import torch
-from reference import assert_right, expected_gemm, needs_simulator, random_tensor, row_id
-from test_simulator import on_the_simulator, rows  # noqa: F401  the first is a fixture
+from reference import assert_right, expected_gemm, needs_simulator, random_tensor, row_id, simulated_rows
+from test_simulator import on_the_simulator  # noqa: F401  a fixture
 
 pytestmark = needs_simulator
 
-every_transpose_row = pytest.mark.parametrize(("kernel", "dtype"), rows("transpose"), ids=row_id)
-every_add_row = pytest.mark.parametrize(("kernel", "dtype"), rows("add"), ids=row_id)
+every_transpose_row = pytest.mark.parametrize(("kernel", "dtype"), simulated_rows("transpose"), ids=row_id)
+every_add_row = pytest.mark.parametrize(("kernel", "dtype"), simulated_rows("add"), ids=row_id)
 
 
 @every_transpose_row

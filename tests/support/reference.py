@@ -95,6 +95,22 @@ def rows(op: str, *only: str) -> list[tuple[str, str, torch.dtype]]:
     ]
 
 
+LIBRARIES = ("torch", "cublas", "cublaslt")
+# One dtype for each width of an element.
+TRANSPOSED = (torch.int8, torch.bfloat16, torch.float32, torch.float64, torch.complex128)
+
+
+def simulated_rows(op: str) -> list[tuple[str, torch.dtype]]:
+    """(kernel, dtype) of every CUDA row that is a kernel of this project, whether or not there is a GPU."""
+    return [
+        (row.name, dtype)
+        for row in fastgemm.kernels(op, "cuda")
+        if not row.name.startswith(LIBRARIES)
+        for dtype in (TRANSPOSED if op == "transpose" else DTYPES)
+        if row.takes(dtype)
+    ]
+
+
 PRECISION = {row.name: row.precision for row in fastgemm.kernels("gemm", "cuda")}
 
 

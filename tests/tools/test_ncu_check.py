@@ -7,8 +7,9 @@ import json
 import fastgemm
 import pytest
 from fastgemm.bench import Gemm, Transpose, counter_check
+from pages import ROOT
 from reference import needs_simulator
-from test_bench import ROOT, tool
+from scripts import tool
 
 pytestmark = needs_simulator
 

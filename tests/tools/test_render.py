@@ -7,29 +7,16 @@ import pytest
 import torch
 from fastgemm.bench import Gemm, Transpose
 from fastgemm.bench.gpu_presets import RUNGS_GROUP
-from fastgemm.bench.ladder import run_ladder
-from fastgemm.bench.problems import LAYOUTS, label
-from fastgemm.bench.records import Measurement, Report, read_report
+from fastgemm.bench.problems import LAYOUTS
+from fastgemm.bench.records import Report, read_report
 from fastgemm.bench.sweep import default_means, group_means
-from fastgemm.bench.timing import Summary
-from test_bench import small_sweep, tool
+from reports import GPU, gpu_row, make_site
+from scripts import tool
 
 
 @pytest.fixture
 def site(tmp_path):
-    results = tmp_path / "benchmarks" / "results" / "cpu"
-    results.mkdir(parents=True)
-    (results / "ladder.json").write_text(
-        run_ladder([Gemm(16, 16, 16), Transpose(16, 16)], budget=0.001).to_json()
-    )
-    (results / "reference.json").write_text(small_sweep().to_json())
-    (tmp_path / "docs").mkdir()
-    blocks = "".join(
-        f"<!-- {n}:begin -->\nold\n<!-- {n}:end -->\n" for n in ("ladder", "reference", "kernels")
-    )
-    (tmp_path / "README.md").write_text(f"before\n{blocks}after\n")
-    (tmp_path / "docs" / "a.md").write_text("<!-- ladder:begin -->\n<!-- ladder:end -->\n")
-    return tmp_path
+    return make_site(tmp_path)
 
 
 def test_render_results(site, capsys):
@@ -45,40 +32,6 @@ def test_render_results(site, capsys):
     assert fastgemm.build_info()["cpu_model"] in readme, "every figure says where it was measured"
     (site / "docs" / "img" / "ladder_cpu.svg").write_text("<svg/>")
     assert render.main(["--check"], root=site) == 1
-
-
-GPU = {
-    "device": "NVIDIA Test",
-    "device_type": "cuda",
-    "driver": "580",
-    "cuda": "13.0",
-    "cublas": "13.0.2",
-    "torch": "2.11.0",
-    "date": "2026-01-01T00:00:00+00:00",
-    "commit": "0123456789ab",
-}
-
-
-def gpu_row(problem, group, kernel, rate, level=None, role="rung", **more) -> Measurement:
-    """A row as a GPU gives it; torch reaches a rate of 50 and takes 1 ms."""
-    choice = "" if role == "baseline" else f"level {level}" if level else "fastest"
-    row = Measurement(
-        *(
-            problem.op,
-            problem.shape,
-            label(problem),
-            str(problem.dtype).removeprefix("torch."),
-            problem.layout,
-        ),
-        *(0, kernel, level, role, group, choice, "TFLOPS", rate),
-        baseline=problem.baseline,
-        precision=problem.precision or "",
-        **more,
-    )
-    row.seconds = Summary.of([0.05 / rate])
-    row.speedup = Summary.of([rate / 50]) if role == "rung" else None
-    row.telemetry = {"sm_clock_mhz": 1800.0, "power_w": 650.0, "power_most_w": 700.0, "throttled_by": []}
-    return row
 
 
 def gpu_reports() -> dict[str, Report]:

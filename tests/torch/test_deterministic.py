@@ -9,6 +9,7 @@ import fastgemm
 import pytest
 import torch
 from fastgemm import _flags, tuning
+from processes import run_python
 from reference import (
     DEVICES,
     by_name,
@@ -19,7 +20,6 @@ from reference import (
     row_id,
     rows,
 )
-from test_isa import run_python
 
 
 @pytest.fixture(autouse=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import fastgemm
 import pytest
 import torch
+from processes import run_python
 from reference import every_device
-from test_isa import run_python
 from torch.utils.flop_counter import FlopCounterMode
 
 pytestmark = every_device

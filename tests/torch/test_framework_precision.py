@@ -4,8 +4,8 @@ import fastgemm
 import pytest
 import torch
 from fastgemm import tuning
+from processes import run_python
 from reference import DEVICES, check_gemm, kernels_that_ran
-from test_isa import run_python
 
 
 @pytest.fixture

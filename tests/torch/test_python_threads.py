@@ -13,8 +13,8 @@ import fastgemm
 import pytest
 import torch
 from fastgemm import tuning
+from processes import run_python
 from reference import every_device
-from test_isa import run_python
 
 FIRST_CALLS = """
 import sys, threading, torch

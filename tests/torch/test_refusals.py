@@ -6,8 +6,8 @@ import fastgemm
 import pytest
 import torch
 from fastgemm import _errors, _introspect
+from processes import run_python
 from reference import every_device
-from test_isa import run_python
 from torch.autograd import forward_ad
 
 

@@ -8,8 +8,8 @@ import fastgemm
 import pytest
 import torch
 from fastgemm import nn
+from processes import run_python
 from reference import every_device
-from test_isa import run_python
 from torch.nn import functional
 
 

@@ -10,7 +10,7 @@ import fastgemm
 import pytest
 import torch
 from patches import entered
-from test_isa import run_python
+from processes import run_python
 
 CLONES = {"pickle": lambda x: pickle.loads(pickle.dumps(x)), "deepcopy": copy.deepcopy}
 each_clone = pytest.mark.parametrize("clone", CLONES.values(), ids=CLONES)

@@ -12,9 +12,8 @@ import pytest
 import torch
 from pages import ROOT
 from patches import entered
+from processes import copy_of_package, run_python
 from reference import assert_right, every_device, expected_gemm, kernels_that_ran
-from test_info import copy_of_package
-from test_isa import run_python
 from torch.nn import functional
 
 pytestmark = pytest.mark.skipif(

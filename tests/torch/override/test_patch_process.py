@@ -7,7 +7,7 @@ Each case runs in a process of its own.
 from __future__ import annotations
 
 import pytest
-from test_isa import run_python
+from processes import run_python
 
 SETUP = """
 import warnings; warnings.simplefilter("ignore")

@@ -8,8 +8,8 @@ import itertools
 import fastgemm
 import pytest
 import torch
+from processes import run_python
 from reference import assert_right, every_device, expected_gemm, name_of
-from test_isa import run_python
 
 pytestmark = [
     every_device,

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import fastgemm
 import pytest
 import torch
+from memory_meter import CALLS, keeps_nothing
 from patches import entered
 from reference import assert_right, every_device, expected_gemm
-from test_leaks import CALLS, keeps_nothing
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 

@@ -19,10 +19,10 @@ import fastgemm
 import pytest
 import torch
 from fastgemm import _scope
+from memory_meter import keeps_nothing
 from patches import entered
+from processes import run_python
 from reference import DEVICES, every_device, kernels_that_ran
-from test_isa import run_python
-from test_leaks import keeps_nothing
 from torch.utils.checkpoint import checkpoint
 
 pytestmark = pytest.mark.skipif(

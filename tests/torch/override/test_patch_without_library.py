@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_info import copy_of_package
-from test_isa import run_python
+from processes import copy_of_package, run_python
 
 HERE = Path(__file__).parent
 TORCH = ".".join(torch.__version__.split(".")[:2])
