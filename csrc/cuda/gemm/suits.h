@@ -1,6 +1,6 @@
 // Which problems the kernels for special shapes suit: where they were seen to be faster than the ones for
 // large products, on an H200 (132 multiprocessors). A level picks them there, the first of the table that
-// suits; by name they take every problem. tests/test_suits.py holds the rules against the measured points.
+// suits; by name they take every problem. tests/core/test_suits.py holds the rules against the measured points.
 #pragma once
 
 #include <algorithm>

@@ -266,7 +266,7 @@ FOREIGN = [object() for _ in range(64)]  # for ever: torch 2.11 gives back a ref
 
 
 def test_others_that_keep_python_objects_there(device):
-    key, first, second, *_ = ["tests/test_patch_slot.py", *FOREIGN]
+    key, first, second, *_ = ["tests/torch/override/test_patch_slot.py", *FOREIGN]
     get, put = torch._C._get_obj_in_tls, torch._C._stash_obj_in_tls
 
     def work():
