@@ -7,6 +7,7 @@ import math
 import fastgemm
 import pytest
 import torch
+from patches import BAD_CHOICES, ELSEWHERE
 from reference import assert_right, every_device, expected_gemm, kernels_that_ran, random_tensor
 from torch.nn import functional
 
@@ -36,17 +37,25 @@ PASSED_ON = {
 }
 
 
+def not_routed(a, b, has_values=True):
+    """The counts of a patch in which a @ b is of torch's type and torch's alone."""
+    torchs = a @ b
+    with fastgemm.patch() as routed:
+        result = a @ b
+    assert type(result) is type(torchs)
+    assert result.dtype == torchs.dtype
+    assert result.layout == torchs.layout
+    if has_values:
+        assert torch.equal(result.to_dense(), torchs.to_dense())
+    assert not routed.total
+    return routed
+
+
 @pytest.mark.parametrize("why", PASSED_ON)
 def test_what_is_passed_on(why, device):
     if device == "cuda" and "int" in why:
         pytest.skip("torch has no such product on a GPU")
-    a, b = PASSED_ON[why]()
-    torchs = a @ b
-    with fastgemm.patch() as routed:
-        result = a @ b
-    assert torch.equal(result, torchs)
-    assert result.dtype == torchs.dtype
-    assert not routed.total
+    routed = not_routed(*PASSED_ON[why]())
     assert routed.passed_on == {("mm", why): 1}
 
 
@@ -64,16 +73,7 @@ NEVER_SEEN = {
 @pytest.mark.filterwarnings("ignore:Sparse CSR")
 @pytest.mark.parametrize("what", NEVER_SEEN)
 def test_what_no_patch_sees(what, device):
-    a, b = NEVER_SEEN[what]()
-    torchs = a @ b
-    with fastgemm.patch() as routed:
-        result = a @ b
-    assert type(result) is type(torchs)
-    assert result.dtype == torchs.dtype
-    assert result.layout == torchs.layout
-    if what not in ("meta", "FakeTensor"):
-        assert torch.equal(result.to_dense(), torchs.to_dense())
-    assert not routed.total
+    routed = not_routed(*NEVER_SEEN[what](), has_values=what not in ("meta", "FakeTensor"))
     assert not routed.passed_on
 
 
@@ -88,12 +88,16 @@ def test_a_subclass_that_is_a_plain_tensor_inside_is_routed(device):
     assert routed.kernels == {"naive": 1}
 
 
+def batches_of_unequal_matrices():
+    a = torch.nested.nested_tensor([torch.randn(3, 4), torch.randn(5, 4)])
+    b, dense = torch.nested.nested_tensor([torch.randn(4, 2), torch.randn(4, 6)]), torch.randn(2, 4, 3)
+    return (a, b), (a, dense)
+
+
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested")
 def test_batches_of_unequal_matrices(device):
     """On a CPU torch multiplies one after the other, and each of these products is routed."""
-    a = torch.nested.nested_tensor([torch.randn(3, 4), torch.randn(5, 4)])
-    b, dense = torch.nested.nested_tensor([torch.randn(4, 2), torch.randn(4, 6)]), torch.randn(2, 4, 3)
-    for operands in ((a, b), (a, dense)):
+    for operands in batches_of_unequal_matrices():
         torchs = torch.bmm(*operands)
         with fastgemm.patch() as routed:
             result = torch.bmm(*operands)
@@ -122,25 +126,14 @@ PASSED_ON_BY_A_MODE = {
 def test_what_a_mode_passes_on(why, device, as_mode):
     if device == "cuda" and why in ("int8", "int64"):
         pytest.skip("torch has no such product on a GPU")
-    a, b = PASSED_ON_BY_A_MODE[why]()
-    torchs = a @ b
-    with fastgemm.patch() as routed:
-        result = a @ b
-    assert type(result) is type(torchs)
-    assert result.dtype == torchs.dtype
-    assert result.layout == torchs.layout
-    if why not in ("meta", "FakeTensor"):
-        assert torch.equal(result.to_dense(), torchs.to_dense())
-    assert not routed.total
+    routed = not_routed(*PASSED_ON_BY_A_MODE[why](), has_values=why not in ("meta", "FakeTensor"))
     ((_, reason),) = routed.passed_on
     assert why in reason
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested")
 def test_nested_tensors_in_a_mode(device, as_mode):
-    a = torch.nested.nested_tensor([torch.randn(3, 4), torch.randn(5, 4)])
-    b, dense = torch.nested.nested_tensor([torch.randn(4, 2), torch.randn(4, 6)]), torch.randn(2, 4, 3)
-    for operands in ((a, b), (a, dense)):
+    for operands in batches_of_unequal_matrices():
         torchs = torch.bmm(*operands)
         with fastgemm.patch() as routed:
             result = torch.bmm(*operands)
@@ -336,8 +329,7 @@ def test_counts_as_text_and_data(device, each_way):
 
 def test_what_was_passed_on_is_not_listed_as_routed(device, each_way):
     a = torch.randn(6, 7)
-    elsewhere = {"cpu": "warp_specialized", "cuda": "microkernel"}[device]
-    with fastgemm.patch(kernel=elsewhere) as routed:
+    with fastgemm.patch(kernel=ELSEWHERE[device]) as routed:
         torch.mm(a, a.t())
         torch.bmm(a[None], a.t()[None])
     assert list(routed.ops) == list(routed.kernels) == []
@@ -371,15 +363,7 @@ def test_many_signatures_are_counted_and_not_kept(device, monkeypatch, as_mode):
 
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
-    [
-        ({"level": 8}, ValueError, "level must be 1 to 7"),
-        ({"level": 0}, ValueError, "level must be 1 to 7"),
-        ({"level": "5"}, TypeError, "level must be an int"),
-        ({"level": True}, TypeError, "level must be an int"),
-        ({"precision": "fp8"}, ValueError, "precision must be one of"),
-        ({"kernel": "nothing"}, ValueError, "no gemm kernel 'nothing'"),
-        ({"kernel": "naive", "level": 2}, ValueError, "of level 1, not 2"),
-    ],
+    [*BAD_CHOICES, ({"level": 0}, ValueError, "level must be 1 to 7")],
 )
 def test_bad_arguments(arguments, error, message):
     with pytest.raises(error, match=message):

@@ -8,17 +8,11 @@ import itertools
 import fastgemm
 import pytest
 import torch
+from patches import kernel_of, needs_library
 from processes import run_python
 from reference import assert_right, every_device, expected_gemm, name_of
 
-pytestmark = [
-    every_device,
-    pytest.mark.skipif(not fastgemm._overrides.register(), reason="there is no library for this torch"),
-]
-
-
-def kernel_of(level: int, device: str) -> str:
-    return next(row.name for row in fastgemm.kernels("gemm", device) if row.level == level)
+pytestmark = [every_device, needs_library]
 
 
 # A product with its activation

@@ -9,7 +9,7 @@ import fastgemm
 import pytest
 import torch
 from memory_meter import CALLS, keeps_nothing
-from patches import entered
+from patches import ELSEWHERE, entered
 from reference import assert_right, every_device, expected_gemm
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
@@ -269,8 +269,8 @@ def test_how_a_nested_patch_computes_is_none_of_the_others_business(device):
 
 
 def test_the_next_patch_takes_what_the_innermost_passes_on(device):
-    a, elsewhere = torch.randn(20, 20), {"cpu": "warp_specialized", "cuda": "microkernel"}[device]
-    with fastgemm.patch() as outer, fastgemm.patch(kernel=elsewhere) as inner:
+    a = torch.randn(20, 20)
+    with fastgemm.patch() as outer, fastgemm.patch(kernel=ELSEWHERE[device]) as inner:
         a @ a
     assert not inner.total
     assert outer.ops == {"mm": 1}
