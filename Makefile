@@ -50,7 +50,7 @@ OP     ?= gemm
 SHAPE  ?= $(if $(filter gemm,$(OP)),256 256 256,512 512)
 sim: $(VENV)/.installed
 	@test -n '$(KERNEL)' || { echo "make sim KERNEL=name [OP=gemm|transpose|add]"; exit 2; }
-	$(BIN)/python -m pytest -q tests/test_simulator.py -k 'test_$(OP) and $(KERNEL)'
+	$(BIN)/python -m pytest -q tests/simt/test_simulator*.py -k 'test_$(OP) and $(KERNEL)'
 	$(BIN)/fastgemm explain $(OP) --kernel $(KERNEL) --shape $(SHAPE) $(ARGS)
 
 bench: $(VENV)/.installed

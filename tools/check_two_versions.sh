@@ -43,5 +43,5 @@ if info["torch_at_build"].partition("+")[0] == info["torch"].partition("+")[0]:
 PY
 # shellcheck disable=SC2086
 "$python" -m pytest -q -p no:cacheprovider \
-  ${TESTS:-tests/test_matmul_semantics.py tests/test_bad_input.py tests/test_autograd.py tests/test_compile.py \
-  tests/test_strides.py tests/test_transpose.py tests/test_add.py tests/test_gemm_values.py tests/test_cuda.py} "$@"
+  ${TESTS:-$(echo tests/torch/test_{matmul_semantics,bad_input,autograd,compile}.py \
+    tests/kernels/test_{strides,transpose,add,gemm_values}.py tests/cuda/test_cuda.py)} "$@"

@@ -103,7 +103,7 @@ double product_error(Precision precision) {
   }
 }
 
-// The bound of tests/reference.py; errors of products do not add up from one to the next.
+// The bound of tests/support/reference.py; errors of products do not add up from one to the next.
 bool right(const GemmCase& g, Precision precision, const Element& e, double c, double got) {
   if (is_integer(g.type)) {
     const uint32_t want =

@@ -1,6 +1,6 @@
 // What the rows of rows.def reject, with the reason, and which problems they suit. A level picks the first
 // row that suits; by name a row takes every problem that it does not reject. Rows suit where they were
-// measured to be faster than the others, on an H200 (132 multiprocessors); tests/test_suits.py holds the
+// measured to be faster than the others, on an H200 (132 multiprocessors); tests/core/test_suits.py holds the
 // rules against the measured points.
 #pragma once
 

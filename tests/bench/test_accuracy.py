@@ -1,0 +1,369 @@
+"""The accuracy study: its measures, its data, the report, the command and the tables."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import random
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import fastgemm
+import pytest
+import torch
+from click.testing import CliRunner
+from fastgemm.bench.accuracy import read_accuracy, run_accuracy, special, study
+from fastgemm.bench.accuracy.contenders import BASELINE, Contender, contenders, integer_kernels
+from fastgemm.bench.accuracy.data import CANCELLATION, DISTRIBUTIONS, SPIKE, Draw
+from fastgemm.bench.accuracy.figures import FIGURES
+from fastgemm.bench.accuracy.lookup import Study
+from fastgemm.bench.accuracy.records import IntegerProduct, SpecialValue
+from fastgemm.bench.checking import PRODUCT_ERROR
+from fastgemm.cli import main
+from reference import DEVICES, needs_simulator
+from render.accuracy import SECTIONS, multiple
+from scripts import tool
+
+SHAPES = [(20, 30, 40), (20, 30, 500), (7, 9, 41)]
+
+
+@dataclass(frozen=True)
+class Spoiled(Contender):
+    """The library's product, in float64 and rounded once, with an error."""
+
+    relative: float = 0.0
+    at_random: bool = False
+
+    def __call__(self, a, b):
+        out = (a.double() @ b.double()).float()
+        out[1, 2] += self.relative * (a.double().abs() @ b.double().abs())[1, 2]
+        if self.at_random:
+            out[0, 0] += torch.rand(())
+        return out
+
+
+def small(*rivals: Contender, shapes=SHAPES, **more):
+    return run_accuracy("cpu", shapes=shapes, seed=1, rivals=[BASELINE, *rivals], **more)
+
+
+# --- measures
+
+
+def test_errors_are_measured_as_defined():
+    rivals = [Spoiled("exact"), Spoiled("one element", relative=1e-3)]
+    report = small(*rivals, trials=2)
+    for e in report.results:
+        if e.kernel == "exact":
+            assert e.normwise < 2**-24 and e.componentwise <= 2**-24 and e.right
+        elif e.kernel == "one element":
+            assert e.componentwise == pytest.approx(1e-3, rel=1e-3)
+            assert e.of_bound > 100 and not e.right
+            assert "of the bound" in e.message
+        else:
+            assert 2**-27 < e.componentwise < 2**-20 and e.right
+        assert e.repeats
+    found = Study(report)
+    assert found.ratio(("exact", "ieee"), "normal", SHAPES[1], "normwise") < 1
+    ratio, distribution, k = found.worst(("one element", "ieee"), (7, 9), "componentwise")
+    assert ratio > 100 and distribution in DISTRIBUTIONS and k == 41
+    assert report.summary["reference_error"] < 1e-3
+    assert not report.right and "one element, normal 20x30x40" in report.wrong_lines()[0]
+
+
+def test_a_nan_and_other_bits_are_errors():
+    nan = small(Spoiled("nan", relative=math.nan), shapes=SHAPES[:1]).results[1]
+    assert nan.componentwise == nan.normwise == math.inf and not nan.right
+    assert not small(Spoiled("random", at_random=True), shapes=SHAPES[:1]).results[1].repeats
+
+
+def test_what_is_less_than_ieee_promises_less():
+    rough = Spoiled("rough", "fp16x3", relative=1e-3)
+    report = small(rough, shapes=SHAPES[:1])
+    errors = [e for e in report.results if e.kernel == "rough"]
+    assert all(e.of_bound > 1 and e.right for e in errors), "outside its range it promises nothing"
+    assert study.bound("ieee", 100) < study.bound("fp16x3", 100) < study.bound("tf32", 100)
+
+
+def test_a_seed_gives_the_same_study_again():
+    first, second, other = (
+        run_accuracy("cpu", shapes=SHAPES[:1], seed=seed, rivals=[BASELINE]) for seed in (5, 5, 6)
+    )
+    assert first.results == second.results != other.results
+
+
+# --- data
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+@pytest.mark.parametrize("k", [1, 2, 41, 400])
+def test_distributions(name, k):
+    make, text = DISTRIBUTIONS[name]
+    a, b = make(Draw("cpu", 3), 50, 60, k)
+    assert a.shape == (50, k) and b.shape == (k, 60)
+    assert a.dtype == b.dtype == torch.float32
+    assert a.isfinite().all() and b.isfinite().all() and len(text) > 10
+
+
+def test_distributions_are_what_they_say():
+    def drawn(name, k=2000):
+        a, b = DISTRIBUTIONS[name][0](Draw("cpu", 3), 50, 60, k)
+        return a.double(), b.double()
+
+    a, b = drawn("wide")
+    assert (a.abs().max() / a.abs().median()) > 2**18
+    a, b = drawn("positive")
+    assert (a > 0).all() and (b > 0).all()
+    a, b = drawn("cancelling")
+    halves = (a[:, :1000] @ b[:1000]).norm()
+    assert (a @ b).norm() / halves == pytest.approx(CANCELLATION, rel=0.2)
+    a, b = drawn("spiked")
+    assert (a.max(dim=1).values == SPIKE).all() and (a @ b).abs().max() < 1000
+
+
+# --- special values
+
+
+def test_special_values_are_judged_as_ieee():
+    draw = Draw("cpu", 4)
+    for name, make in special.CASES.items():
+        a, b = make(draw)
+        value = a.double() @ b.double()
+        exact = value.float()
+        assert special.wrong_elements(exact, a, b, 0) == 0, name
+        assert special.wrong_elements(torch.full_like(exact, 12345.0), a, b, 0) > 0, name
+        if not value.isfinite().all():
+            assert special.wrong_elements(exact.nan_to_num(), a, b, 0) == int((~value.isfinite()).sum()), name
+    a, b = special.subnormal_results(draw)
+    flushed = (a.double() @ b.double()).float()
+    flushed[flushed.abs() < torch.finfo(torch.float32).smallest_normal] = 0
+    assert special.wrong_elements(flushed, a, b, 0) > 100
+    a, b = special.overflow(draw)
+    saturated = (a.double() @ b.double()).clamp(-3.4e38, 3.4e38).float()
+    assert special.wrong_elements(saturated, a, b, 0) > 100
+
+
+def test_rows_that_promise_make_a_report_wrong():
+    assert not SpecialValue("NaN", "bf16x6", "ieee", 10, 1).right
+    assert SpecialValue("NaN", "fp16x3", "fp16x3", 10, 1).right
+    assert SpecialValue("NaN", "torch.matmul", "ieee", 10, 1).right
+    assert not IntegerProduct("int8x10", 1, 2, 3, 1).right
+    report = small(shapes=SHAPES[:1])
+    report.special.append(SpecialValue("NaN", "bf16x6", "ieee", 10, 1))
+    report.integers.append(IntegerProduct("int8x10", 1, 2, 3, 4))
+    assert report.wrong_lines() == [
+        "bf16x6, NaN: 1 of 10 elements wrong",
+        "int8x10, int32 1x2x3: 4 elements wrong",
+    ]
+
+
+# --- contenders
+
+
+def test_contenders_of_a_gpu(monkeypatch):
+    table = [replace(row, unavailable=None) for row in fastgemm.kernels("gemm", "cuda")]
+    module = "fastgemm.bench.accuracy.contenders.kernels"
+    monkeypatch.setattr(module, lambda op, device, dtype: [row for row in table if row.takes(dtype)])
+    found = [(c.kernel, c.precision) for c in contenders("cuda", ("tiled", "bf16x6"))]
+    assert found[0] == ("torch.matmul", "ieee")
+    assert {("bf16x6", "ieee"), ("fp16x3", "fp16x3"), ("bf16x3", "bf16x3"), ("wgmma_specialized", "tf32")} < {
+        *found
+    }
+    assert found[-2:] == [("torch.matmul", "tf32"), ("tiled", "ieee")]
+    assert len({*found}) == len(found)
+    assert "int8x10" in integer_kernels("cuda")
+    table[:] = [replace(row, unavailable="no Hopper") if "90" in row.needs else row for row in table]
+    found = [(c.kernel, c.precision) for c in contenders("cuda")]
+    assert ("cp_async", "ieee") in found and ("mma_sync", "tf32") in found
+    assert not {"bf16x6", "fp16x3"} & {kernel for kernel, _ in found}
+
+
+@needs_simulator
+def test_study_of_the_cuda_kernels():
+    """The simulator's tensor cores do not truncate, so this shows planes and order, not a GPU's errors."""
+    rivals = [Contender("bf16x6"), Contender("fp16x3", "fp16x3")]
+    with fastgemm.simulate():
+        report = small(*rivals, shapes=[(20, 30, 100), (33, 17, 63)], integers=["int8x10"])
+    assert report.right, report.wrong_lines()
+    found = Study(report)
+    for distribution in DISTRIBUTIONS:
+        for shape in found.shapes[20, 30]:
+            bf16x6 = found.error(("bf16x6", "ieee"), distribution, shape)
+            fp16x3 = found.error(("fp16x3", "fp16x3"), distribution, shape)
+            assert bf16x6.of_bound < 0.5
+            assert (fp16x3.of_bound < 0.5) == (distribution != "spiked"), distribution
+    bad = {(row.kernel, row.case) for row in report.special if row.wrong}
+    assert ("fp16x3", "a number of 2^60 that meets zeros") in bad
+    assert "bf16x6" not in {kernel for kernel, _ in bad}
+    assert [row.wrong for row in report.integers] == [0, 0]
+
+
+@pytest.mark.skipif("cuda" not in DEVICES, reason="needs a GPU")
+def test_ieee_on_tensor_cores_errs_no_more_than_cublas():
+    """The rule of "ieee". On wide data and short sums one product decides a result, and cuBLAS rounds it once."""
+    shapes = [(768, 1024, 64), (768, 1024, 512), (768, 1024, 4096)]
+    report = run_accuracy("cuda", shapes=shapes, seed=random.getrandbits(32))
+    assert report.right, report.wrong_lines()
+    found = Study(report)
+    level6 = {row.name for row in fastgemm.kernels("gemm", "cuda", torch.float32) if row.level == 6}
+    for contender in (c for c in found.rivals if c[1] == "ieee" and c[0] in level6):
+        for distribution in DISTRIBUTIONS:
+            for shape in shapes:
+                assert found.ratio(contender, distribution, shape, "componentwise") < 1.25, (contender, shape)
+                allowed = 1.75 if distribution == "wide" else 1.25
+                assert found.ratio(contender, distribution, shape, "normwise") < allowed, (contender, shape)
+
+
+# --- report, command, docs
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def invoke(*arguments: str, code: int = 0):
+        result = CliRunner().invoke(main, ["bench", "--accuracy", "--device", "cpu", *arguments])
+        assert result.exit_code == code, result.output + repr(result.exception)
+        return result
+
+    return invoke
+
+
+def test_command(run):
+    shapes = ["--shape", "20x30x40", "--shape", "20x30x80"]
+    files = ["--json", "a.json", "--csv", "a.csv", "--plot", "a"]
+    result = run(*shapes, "--kernel", "naive", "--seed", "7", "--threads", "1", *files)
+    for text in ("torch.matmul", "pipelined", "naive", "cancelling", "NaN in an operand", "exact"):
+        assert text in result.stdout
+    report = read_accuracy(Path("a.json"))
+    assert report.right and report.method["seed"] == 7
+    assert report.to_json() == Path("a.json").read_text()
+    assert {e.k for e in report.results} == {40, 80} and {e.threads for e in report.results} == {1}
+    rows = list(csv.DictReader(Path("a.csv").read_text().splitlines()))
+    assert len(rows) == len(report.results) and float(rows[0]["normwise"]) == report.results[0].normwise
+    assert Path("a.png").stat().st_size > 1000 and Path("a.svg").exists()
+    assert json.loads(run("--shape", "8", "--json", "-").stdout)["command"] == "accuracy"
+
+
+def test_command_fails_on_a_wrong_product(run, monkeypatch):
+    real = fastgemm.ops.matmul
+
+    def wrong(a, b, **options):
+        out = real(a, b, **options)
+        out[0, 0] += 1
+        return out
+
+    monkeypatch.setattr("fastgemm.ops.matmul", wrong)
+    result = run("--shape", "8x8x8", "--json", "a.json", code=1)
+    assert "pipelined, normal 8x8x8" in result.stderr and "int32 8x8x8" in result.stderr
+    assert not read_accuracy(Path("a.json")).right
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--preset", "squares"], "--accuracy goes with"),
+        (["--dtype", "fp64"], "--accuracy goes with"),
+        (["--host-time"], "--accuracy goes with"),
+        (["--shape", "2x8x8x8"], "shapes MxNxK"),
+        (["--kernel", "wgmma"], "multiplies no float32 on cpu here"),
+    ],
+)
+def test_usage_errors(run, arguments, message):
+    assert message in run(*arguments, code=2).stderr
+
+
+def test_reports_of_other_commands_are_refused(tmp_path):
+    (tmp_path / "r.json").write_text('{"format": 1, "command": "ladder"}')
+    with pytest.raises(ValueError, match="not an accuracy report"):
+        read_accuracy(tmp_path / "r.json")
+
+
+def gpu_report():
+    """As a GPU gives it: the errors of a CPU under the names of a GPU's kernels."""
+    rivals = [Contender("bf16x6"), Contender("fp16x3", "fp16x3"), Contender("torch.matmul", "tf32")]
+    report = run_accuracy("cpu", shapes=SHAPES, seed=2, rivals=[BASELINE], integers=[])
+    base = list(report.results)
+    report.special = [SpecialValue("NaN", "torch.matmul", "ieee", 50, 0)]
+    for rival, factor in zip(rivals, (0.5, 1.25, 2000.0), strict=True):
+        report.results += [
+            replace(
+                e,
+                kernel=rival.kernel,
+                precision=rival.precision,
+                threads=0,
+                normwise=e.normwise * factor,
+                componentwise=e.componentwise * factor,
+            )
+            for e in base
+        ]
+        report.special.append(SpecialValue("NaN", rival.kernel, rival.precision, 50, int(factor == 1.25)))
+    report.integers = [IntegerProduct("int8x10", 3, 4, 5, 0)]
+    report.environment |= {
+        "device": "NVIDIA Test",
+        "device_type": "cuda",
+        "driver": "580",
+        "cuda": "13.0",
+        "cublas": "13.0.2",
+    }
+    return report
+
+
+def test_render_results(tmp_path):
+    blocks = [*SECTIONS, *(f"accuracy_{name}" for name in FIGURES), "cpu_accuracy_ratios"]
+    text = "".join(f"<!-- {name}:begin -->\n<!-- {name}:end -->\n" for name in blocks)
+    (tmp_path / "docs").mkdir()
+    document = tmp_path / "docs" / "precision.md"
+    document.write_text(text)
+    (tmp_path / "README.md").write_text("")
+    render = tool("render_results")
+    assert render.main([], root=tmp_path) == 0
+    assert document.read_text() == text, "blocks without a file stay empty"
+    for device, report in (("gpu", gpu_report()), ("cpu", small())):
+        folder = tmp_path / "benchmarks" / "results" / device
+        folder.mkdir(parents=True)
+        (folder / "accuracy.json").write_text(report.to_json())
+    assert render.main([], root=tmp_path) == 0
+    text = document.read_text()
+    for part in (
+        "| normwise, K = | kernel | 40 | 500 |",
+        "| normal | `bf16x6` | 0.50 | 0.50 |",
+        "| spiked | `fp16x3` | **1.25** | **1.25** |",
+        "| `fp16x3` | 7 x 9 | 41 | **1.25** (",
+        'Nowhere does a kernel of `"ieee"` exceed cuBLAS SGEMM\'s error by more than 5 %.',
+        "| cuBLAS SGEMM | ieee |",
+        "| cuBLAS, tf32 | tf32 |",
+        "**2e+03**",
+        "| NaN | yes | yes | **no**: 1 of 50 | yes |",
+        "| `int8x10` | 3x4x5 | 0 | 12 |",
+        "(img/accuracy_ratio_gpu.svg)",
+        "by `fastgemm bench --accuracy`.",
+        "in units of torch.matmul's",
+    ):
+        assert part in text, part
+    assert (tmp_path / "docs" / "img" / "accuracy_normwise_gpu.svg").exists()
+    assert render.main(["--check"], root=tmp_path) == 0
+
+
+def test_exceptions_are_listed():
+    report = gpu_report()
+    report.results = [
+        replace(e, componentwise=4 * e.componentwise)
+        if (e.kernel, e.distribution) == ("bf16x6", "wide") and e.k < 100
+        else e
+        for e in report.results
+    ]
+    text = SECTIONS["accuracy_exceptions"](report)
+    assert "| `bf16x6` | wide | 20 x 30 | 40 | 0.50 | **2.00** |" in text
+    assert "| `bf16x6` | wide | 7 x 9 | 41 | 0.50 | **2.00** |" in text
+    assert text.count("| `") == 2
+
+
+def test_multiples_are_bold_above_the_library():
+    assert [multiple(v) for v in (0.5, 1.0, 1.004, 1.01, 12.34, 345.6, 6789.0)] == [
+        *("0.50", "1.00", "1.00", "**1.01**", "**12.3**", "**346**", "**7e+03**")
+    ]
+
+
+def test_every_precision_of_the_table_has_a_bound():
+    assert {row.precision for row in fastgemm.kernels("gemm")} == set(PRODUCT_ERROR)

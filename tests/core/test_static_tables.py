@@ -1,0 +1,263 @@
+"""The tables that level=None reads: how they are measured and written, and what they say."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import fastgemm
+import pytest
+import torch
+from fastgemm import _introspect
+from fastgemm.bench import interleave, weak_spots
+from fastgemm.bench.problems import Instance
+from pages import ROOT
+from reports import Script
+from scripts import tool
+from static_tables import generate as static_tables
+from static_tables import grid as tuning_grid
+from static_tables import series as tuning_series
+
+H200 = json.loads(next((ROOT / "benchmarks/results/h200").glob("tuning_*.json")).read_text())
+
+
+def test_static_tables_are_generated_from_measurements(tmp_path, monkeypatch):
+    tables = tool("make_static_tables")
+    monkeypatch.setattr(tables, "ROOT", tmp_path)
+    grids = {"gemm": [(1, 8, 8, 8), (1, 16, 1, 16)], "transpose": [(1, 8, 9, 0)], "add": [(1, 1, 8, 0)]}
+    monkeypatch.setattr(tuning_grid, "GRIDS", grids)
+    wanted = tuning_series.Wanted(["gemm", "transpose", "add"], ["float32", "bits16"], [1])
+    assert tuning_series.measure(wanted, 0.001, 1.0, limit=0) == []
+    points = tuning_series.measure(wanted, 0.001, 1.0)
+    assert [(p["op"], p["m"], p["dtype"]) for p in points] == [
+        ("gemm", 16, "float32"),
+        ("gemm", 8, "float32"),
+        ("transpose", 8, "bits16"),
+        ("add", 1, "float32"),
+    ]
+    path = tmp_path / "tuning_x.json"
+    tables.write_json(path, tables.merge(path, points))
+    again = [points[0] | {"kernel": "measured_again"}]
+    tables.write_json(path, tables.merge(path, again))
+    kept = json.loads(path.read_text())["points"]
+    assert len(kept) == len(points)
+    text = static_tables.generate([path], tmp_path)
+    assert 'Kernels[] = {"' in text and '"measured_again"' in text
+    assert "{1, 1, 16, 1, 16, false, false, " in text
+    assert "Op::transpose" in text and "Op::add" in text and fastgemm.build_info()["cpu_model"] in text
+    assert "return {};" in static_tables.generate([], tmp_path)
+
+
+def test_kernels_that_are_measured_alone_are_scaled_by_the_library(tmp_path):
+    tables = tool("make_static_tables")
+    path = tmp_path / "tuning.json"
+    tables.write_json(
+        path, {"format": static_tables.FORMAT, "points": [gpu_point(torch=2e-5, own=3e-5, new=1e-5)]}
+    )
+    now = [gpu_point(torch=1e-5, own=1e-5), gpu_point(own=9.0) | {"m": 4096}]
+    (point,) = tables.merge_kernels(path, now, ["own", "other"])["points"]
+    assert point["seconds"] == {"torch": 2e-5, "own": 2e-5, "new": 1e-5}
+
+
+def gpu_point(**seconds):
+    sizes = {"threads": 0, "batch": 1, "m": 2048, "n": 2048, "k": 2048}
+    return {"op": "gemm", "dtype": "float32", **sizes, "seconds": seconds}
+
+
+def test_a_gpu_leaves_the_library_where_that_pays():
+    def winner(**seconds):
+        return static_tables.gpu_winner(gpu_point(**seconds))
+
+    assert winner(torch=1e-4, own=0.995e-4) == "torch"
+    assert winner(torch=1e-4, own=0.98e-4) == "own"
+    assert winner(torch=1e-5, own=0.985e-5) == "torch"  # so short a time is noisy
+    assert winner(torch=1e-4, cublaslt_3=0.9e-4) == "cublaslt_3"
+    assert winner(torch=5e-6, cublaslt_1=5e-6) == "cublaslt_1"  # which costs the host less
+    assert winner(cublaslt_1=1e-4, cublaslt_2=1.2e-4, own=0.9e-4) == "own"
+    assert winner(cublaslt_1=1e-4, own=1.1e-4) == "cublaslt_1"
+    assert winner(own=1e-4, other=2e-4) == "own"
+
+
+def test_a_table_holds_speeds_of_libraries_and_of_kernels_that_win_somewhere():
+    points = [
+        gpu_point(torch=2e-4, own=1e-4, other=4e-4, never=3e-4),
+        gpu_point(cublaslt_1=1e-4, cublaslt_2=2e-4, other=0.5e-4, own=8e-4),
+    ]
+    columns = static_tables.gpu_columns(points)
+    assert columns == ["torch", "cublaslt_1", "own", "other"]
+    assert static_tables.gpu_speeds(points[0], columns) == [0, -159, 100, -100]
+    assert static_tables.gpu_speeds(points[1], columns) == [0, 0, -159, 100]
+    alone = [gpu_point(own=1e-4, other=2e-4)]
+    assert static_tables.gpu_columns(alone) == ["own"]
+    array, table = static_tables.cpp_table("kX", "a GPU", points)
+    assert '{"torch", "cublaslt_1", "own", "other"}' in array
+    assert "{0, 1, 2048, 2048, 2048, false, false, 2, {0, -159, 100, -100}}," in array
+    assert table.endswith('{"a GPU", Op::gemm, DType::f32, Precision::ieee, 2, 4, kXKernels, kX},')
+
+
+class FakeSession:
+    """A GPU on which each kernel takes a time of its own."""
+
+    device = "cuda"
+
+    def __init__(self, seconds):
+        self.timer = Script(seconds)
+        self.timer.overhead = 0.0
+
+
+def test_a_gpu_point_leaves_out_hopeless_kernels_and_serves_every_precision(monkeypatch):
+    times = {"torch": 1e-4, "bf16x6": 0.5e-4, "fp16x3": 0.25e-4, "bf16x3": 0.3e-4, "naive_like": 2e-3}
+    levels = {"torch": 7}
+    rows = [
+        SimpleNamespace(
+            name=name, level=levels.get(name, 6), precision=name if name.endswith("x3") else "ieee"
+        )
+        for name in times
+    ]
+    monkeypatch.setattr(tuning_series, "candidates_of", lambda *_: rows)
+    monkeypatch.setattr(
+        tuning_series,
+        "instantiate",
+        lambda p, device: Instance(p, (), SimpleNamespace(device=torch.device("cuda"))),
+    )
+    asked = []
+
+    def ours(instance, kernel):
+        asked.append((kernel, instance.problem.precision))
+        return lambda: kernel
+
+    monkeypatch.setattr(Instance, "ours", ours)
+    session = FakeSession(times)
+    points = tuning_series.Series("gemm", "float32", None, session, 0.001, 1.0).measure((1, 64, 64, 64), "TN")
+    assert {("fp16x3", "fp16x3"), ("bf16x3", "bf16x3"), ("bf16x6", None)} <= {*asked}
+    assert session.timer.calls.count("naive_like") == 2
+    assert [p.get("precision") for p in points] == [None, "bf16x3", "fp16x3"]
+    assert [set(p["seconds"]) for p in points] == [
+        {"torch", "bf16x6"},
+        {"bf16x6", "bf16x3"},
+        {"bf16x6", "fp16x3"},
+    ]
+    assert all(p["a_transposed"] and not p["b_transposed"] for p in points)
+
+
+def test_the_parts_of_the_grid():
+    parts = tuning_grid.gpu_parts()
+    assert set(parts) == set(tuning_grid.PARTS)
+    everything = tuning_grid.grid_of("gemm", "cuda")
+    assert len(everything) == len(set(everything)) == len({p for part in parts.values() for p in part})
+    assert tuning_grid.grid_of("gemm", "cuda", ["odd"]) == sorted(
+        parts["odd"], key=lambda p: tuning_grid.work_of("gemm", p[0])
+    )
+    # What was measured so far is measured again at the same points.
+    old = {
+        ((p["batch"], p["m"], p["n"], p["k"]), "NT"[p["a_transposed"]] + "NT"[p["b_transposed"]])
+        for p in H200["points"]
+        if p["op"] == "gemm" and p["dtype"] == "bfloat16"
+    }
+    assert len(old & {*everything}) > 0.95 * len(old)
+
+
+def test_the_problems_that_libraries_do_badly_are_points_of_the_grid():
+    points = {*tuning_grid.grid_of("gemm", "cuda")}
+    for case in weak_spots.cases():
+        problem = case.problem
+        sizes = problem.batch, problem.m, problem.n, problem.k
+        assert (sizes, problem.layout) in points, problem
+
+
+def key_of(p):
+    result = "int32" if p["dtype"] == "int8" else p["dtype"]
+    layout = p.get("a_transposed", False), p.get("b_transposed", False)
+    sizes = p["batch"], p["m"], p["n"], p["k"]
+    return (
+        p["op"],
+        "cuda",
+        p["dtype"],
+        result,
+        p.get("precision", "ieee"),
+        *layout,
+        False,
+        p["threads"],
+        *sizes,
+    )
+
+
+def test_a_measured_problem_takes_what_was_fastest():
+    gpu = H200["environment"]["gpu_model"]
+    for p in H200["points"]:
+        assert _introspect.ranked(key_of(p), gpu)[0] == static_tables.gpu_winner(p), p
+
+
+def test_a_precision_without_a_table_takes_that_of_ieee():
+    gpu = H200["environment"]["gpu_model"]
+    p = next(p for p in H200["points"] if p["op"] == "gemm" and p["dtype"] == "float32" and p["m"] == 4096)
+    ranked = _introspect.ranked(key_of(p), gpu)
+    assert _introspect.ranked(key_of(p | {"precision": "bf16x6"}), gpu) == ranked
+    assert _introspect.ranked(key_of(p), "another GPU") == []
+
+
+def test_a_large_c_gives_libraries_a_head_start():
+    """They add it in their epilogues; own kernels keep only leads that are larger than what reading it costs."""
+    gpu = H200["environment"]["gpu_model"]
+
+    def ranked(dtype, m, n, k, adds):
+        names = _introspect.ranked(
+            ("gemm", "cuda", dtype, dtype, "ieee", False, True, adds, 0, 1, m, n, k), gpu
+        )
+        return [name if name in ("torch", "cublaslt_1") else "own" for name in names]
+
+    linear = 8192, 3072, 1024
+    assert ranked("bfloat16", *linear, True)[0] != "own"
+    assert ranked("bfloat16", *linear, False).index("own") <= ranked("bfloat16", *linear, True).index("own")
+    assert ranked("float32", *linear, True)[0] == "own"  # twice as fast
+    assert ranked("bfloat16", 256, 256, 1024, True) == ranked("bfloat16", 256, 256, 1024, False)
+
+
+@pytest.mark.parametrize(
+    "sizes", [(1024, 28672, 8192), (1024, 8192, 28672), (2048, 2048, 65536), (20000,) * 3]
+)
+def test_larger_problems_go_by_the_largest_that_were_measured(sizes):
+    """bf16x6 is 2.3 times as fast as the library where all sizes are large, bf16x6_fused 1.6 times, and skinny
+    products, by bf16x6 at half the rate, must not speak for these."""
+    key = ("gemm", "cuda", "float32", "float32", "ieee", False, False, False, 0, 1, *sizes)
+    assert _introspect.ranked(key, H200["environment"]["gpu_model"])[0] == "bf16x6"
+
+
+def test_static_tables_prefer_own_kernels_within_two_per_cent():
+    def pick(**seconds):
+        calls = {name: (lambda name=name: name) for name in seconds}
+        samples = interleave(calls, estimates=seconds, timer=Script(seconds))
+        return static_tables.winner(samples, {"five": 5, "six": 6, "torch": 7}, seconds)
+
+    assert pick(five=1.0, six=1.01, torch=0.99) == "six"
+    assert pick(five=1.0, six=1.1, torch=0.99) == "five"
+    assert pick(five=1.0, six=1.1, torch=0.9) == "torch"
+
+
+def test_static_tables_take_what_a_benchmark_measured(tmp_path):
+    tables = tool("make_static_tables")
+    folder = tmp_path / "h200"
+    folder.mkdir()
+    results = ROOT / "benchmarks" / "results" / "h200"
+    (table,) = results.glob("tuning_*.json")
+    data = json.loads(table.read_text())
+    at = {"m": 16384, "n": 16384, "k": 16384, "dtype": "float32", "precision": "tf32"}
+    at |= {"a_transposed": False, "b_transposed": True}
+    lacking = [p for p in data["points"] if not at.items() <= p.items()]
+    assert len(lacking) < len(data["points"])
+    (folder / table.name).write_text(json.dumps(data | {"points": lacking}))
+    (folder / "tensor_cores.json").write_text((results / "tensor_cores.json").read_text())
+    tables.add_benchmark(folder / "tensor_cores.json")
+    found = json.loads((folder / table.name).read_text())["points"]
+    (added,) = (p for p in found if at.items() <= p.items())
+    measured = {
+        row["kernel"]: row["seconds"]["median"]
+        for row in json.loads((results / "tensor_cores.json").read_text())["results"]
+        if (row["dtype"], row["precision"], row["layout"]) == ("float32", "tf32", "NT")
+        and row["shape"] == [16384] * 3
+        and row["kernel"] in ("torch.matmul", "wgmma_specialized")
+    }
+    assert added["seconds"] == {
+        "torch": pytest.approx(measured["torch.matmul"], rel=1e-3),
+        "wgmma_specialized": pytest.approx(measured["wgmma_specialized"], rel=1e-3),
+    }

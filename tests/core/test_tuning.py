@@ -1,0 +1,252 @@
+"""Autotuning and its file: survives damage, lack of permission and other writers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+
+import fastgemm
+import pytest
+import torch
+from fastgemm import tuning
+from processes import run_python
+
+WRITERS, KEYS_EACH = 5, 12
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("FASTGEMM_CACHE_DIR", str(tmp_path))
+    tuning.clear_cache()
+    yield tmp_path / "autotune.json"
+    tuning.clear_cache()
+
+
+@pytest.fixture
+def blocked_wins(monkeypatch):
+    """Timings in which the kernel `blocked` is the fastest, so that tuning changes the choice."""
+    monkeypatch.setattr(
+        tuning, "_time_all", lambda calls, budget, clock: {n: [1.0 if n == "blocked" else 2.0] for n in calls}
+    )
+
+
+def operands():
+    return torch.randn(30, 900), torch.randn(900, 20)
+
+
+def chosen(a, b):
+    return tuning.chosen_kernel(tuning.gemm_key(a, b))
+
+
+def expect_one_warning(call, message):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = call()
+    assert [w.category for w in caught] == [RuntimeWarning], [str(w.message) for w in caught]
+    assert message in str(caught[0].message)
+    return result
+
+
+def test_autotune_measures_and_ranks_every_kernel():
+    a, b = torch.randn(64, 64), torch.randn(64, 64)
+    tuned = fastgemm.autotune(a, b, budget=0.05)
+    expected = {
+        r.name for r in fastgemm.kernels("gemm", "cpu", torch.float32) if r.available and r.role == "rung"
+    }
+    assert {t.kernel for t in tuned.timings} == expected
+    seconds = [t.seconds for t in tuned.timings]
+    assert seconds == sorted(seconds)
+    assert seconds[0] > 0
+    assert tuned.kernel == tuned.timings[0].kernel == chosen(a, b)
+
+
+def test_autotune_changes_the_choice_and_writes_the_file(blocked_wins, cache):
+    a, b = operands()
+    assert chosen(a, b) != "blocked"
+    assert fastgemm.autotune(a, b).kernel == "blocked"
+    assert chosen(a, b) == "blocked"
+    assert torch.equal(fastgemm.matmul(a, b), fastgemm.matmul(a, b, kernel="blocked"))
+    assert not torch.equal(fastgemm.matmul(a, b), fastgemm.matmul(a, b, kernel="simd"))
+    assert chosen(a, b[:, :19]) != "blocked"
+    data = json.loads(cache.read_text())
+    assert data["sets"][tuning.environment()] == [[list(tuning.gemm_key(a, b)), "blocked"]]
+
+
+def test_autotune_without_saving(blocked_wins, cache):
+    a, b = operands()
+    fastgemm.autotune(a, b, save=False)
+    assert chosen(a, b) == "blocked"
+    assert not cache.exists()
+
+
+def test_autotune_of_transpose_and_other_dtypes(blocked_wins, cache):
+    a = torch.randn(300, 200)
+    assert fastgemm.autotune(a).kernel == "blocked"
+    assert tuning.chosen_kernel(tuning.transpose_key(a)) == "blocked"
+    half = torch.randn(40, 30).half()
+    fastgemm.autotune(half, half.t(), out_dtype=torch.float32)
+    assert tuning.chosen_kernel(tuning.gemm_key(half, half.t(), torch.float32)) == "blocked"
+    assert tuning.chosen_kernel(tuning.gemm_key(half, half.t())) != "blocked"
+    assert len(json.loads(cache.read_text())["sets"][tuning.environment()]) == 2
+
+
+def test_autotune_refuses_what_it_cannot_key():
+    for bad in [(torch.ones(4),), (torch.ones(2, 2, 2, 2), torch.ones(2, 2))]:
+        with pytest.raises(ValueError, match="2-D or 3-D"):
+            fastgemm.autotune(*bad)
+    with pytest.raises(ValueError, match="two operands for op='gemm'"):
+        fastgemm.autotune(torch.ones(2, 2), op="gemm")
+
+
+def test_a_later_process_reads_the_file(blocked_wins, cache):
+    a, b = operands()
+    fastgemm.autotune(a, b)
+    code = (
+        "import torch, fastgemm; from fastgemm import tuning;"
+        f"torch.set_num_threads({torch.get_num_threads()});"
+        "print(tuning.chosen_kernel(tuning.gemm_key(torch.ones(30, 900), torch.ones(900, 20))))"
+    )
+    done = run_python(["-c", code])
+    assert (done.stdout, done.stderr) == ("blocked\n", "")
+
+
+def test_the_default_place_is_the_platforms_cache_folder(monkeypatch, tmp_path):
+    import platformdirs
+
+    monkeypatch.delenv("FASTGEMM_CACHE_DIR")
+    assert tuning.cache_file().parent == platformdirs.user_cache_path("fastgemm")
+
+
+ENVIRONMENT = tuning.environment()
+KEY = list(tuning.gemm_key(*operands()))
+DAMAGED = {
+    "empty": b"",
+    "cut off": b'{"format": 1, "sets": {"x": [[[',
+    "not an object": b"[1, 2]",
+    "another format": b'{"format": 99, "sets": {}}',
+    "no sets": b'{"format": 1}',
+    "sets a list": b'{"format": 1, "sets": []}',
+    "not UTF-8": b"\xff\xfe\x00{}",
+    "binary": bytes(range(256)),
+    "nested too deep": b"[" * 200_000,
+    "entries a number": json.dumps({"format": 1, "sets": {ENVIRONMENT: 5}}).encode(),
+    "an entry too short": json.dumps({"format": 1, "sets": {ENVIRONMENT: [["x"]]}}).encode(),
+    "a key of the wrong length": json.dumps(
+        {"format": 1, "sets": {ENVIRONMENT: [[[1, 2], "naive"]]}}
+    ).encode(),
+    "a key a number": json.dumps({"format": 1, "sets": {ENVIRONMENT: [[7, "naive"]]}}).encode(),
+    "an unknown op": json.dumps(
+        {"format": 1, "sets": {ENVIRONMENT: [[["conv", *KEY[1:]], "naive"]]}}
+    ).encode(),
+    "a size beyond int64": json.dumps(
+        {"format": 1, "sets": {ENVIRONMENT: [[[*KEY[:-1], 2**70], "naive"]]}}
+    ).encode(),
+    "unhashable key": json.dumps({"format": 1, "sets": {ENVIRONMENT: [[[[1], *KEY[1:]], "naive"]]}}).encode(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_file_is_ignored_with_one_warning_and_replaced(blocked_wins, cache, damage):
+    cache.write_bytes(DAMAGED[damage])
+    expect_one_warning(tuning.load_cache, f"ignoring the autotune cache {cache}")
+    a, b = operands()
+    torch.testing.assert_close(fastgemm.matmul(a, b), a @ b, rtol=1e-3, atol=1e-3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fastgemm.autotune(a, b)
+        tuning.clear_cache()
+        tuning.load_cache()
+    assert chosen(a, b) == "blocked"
+
+
+def test_a_damaged_file_does_not_stop_the_import(cache):
+    for content in (DAMAGED["cut off"], DAMAGED["nested too deep"], DAMAGED["an entry too short"]):
+        cache.write_bytes(content)
+        done = run_python(["-c", "import fastgemm; print('imported')"])
+        assert done.stdout == "imported\n", done.stderr
+        assert done.stderr.count("Warning") == 1
+
+
+def test_a_kernel_that_is_gone_is_passed_over(cache):
+    cache.write_text(json.dumps({"format": 1, "sets": {ENVIRONMENT: [[KEY, "kernel_of_yesterday"]]}}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert tuning.load_cache() == 0
+
+
+def test_measurements_of_another_environment_are_kept_but_not_used(blocked_wins, cache):
+    other = {"AnotherCPU|torch 9.9|table 0": [[KEY, "naive"]]}
+    cache.write_text(json.dumps({"format": 1, "sets": other}))
+    assert tuning.load_cache() == 0
+    a, b = operands()
+    fastgemm.autotune(a, b)
+    sets = json.loads(cache.read_text())["sets"]
+    assert set(sets) == {*other, tuning.environment()}
+    assert sets["AnotherCPU|torch 9.9|table 0"] == [[KEY, "naive"]]
+
+
+def test_the_environment_names_processor_torch_and_table():
+    info = fastgemm.build_info()
+    for part in (info["cpu_model"], torch.__version__, info["table_hash"]):
+        assert part in tuning.environment()
+
+
+def unwritable_places(tmp_path):
+    (tmp_path / "a_file").write_text("")
+    (tmp_path / "with_folder" / "autotune.json").mkdir(parents=True)
+    return [tmp_path / "a_file" / "below", tmp_path / "with_folder", "/proc/fastgemm"]
+
+
+def test_an_unwritable_place_costs_one_warning(blocked_wins, tmp_path, monkeypatch):
+    a, b = operands()
+    for place in unwritable_places(tmp_path):
+        monkeypatch.setenv("FASTGEMM_CACHE_DIR", str(place))
+        tuned = expect_one_warning(lambda: fastgemm.autotune(a, b), "cannot write the autotune cache")
+        assert tuned.kernel == chosen(a, b) == "blocked"  # in memory it holds
+        tuning.clear_cache()
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_scratch_files(blocked_wins, cache, monkeypatch):
+    a, b = operands()
+    fastgemm.autotune(a, b)
+    before = cache.read_bytes()
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", fail)
+        expect_one_warning(lambda: fastgemm.autotune(a[:5], b), "disk full")
+    assert cache.read_bytes() == before
+    assert {p.name for p in cache.parent.iterdir()} <= {"autotune.json", "autotune.json.lock"}
+
+
+WRITER = f"""
+import sys, warnings
+from fastgemm import tuning
+writer = int(sys.argv[1])
+warnings.simplefilter("error")
+for i in range({KEYS_EACH}):
+    key = ("gemm", "cpu", "float32", "float32", "ieee", False, False, False, 1, 1, writer + 1, i + 1, 8)
+    tuning._save({{key: "naive"}})
+    tuning.load_cache()
+"""
+
+
+def test_concurrent_writers_lose_nothing(cache):
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(i)], env=env, stderr=subprocess.PIPE, text=True)
+        for i in range(WRITERS)
+    ]
+    for writer in writers:
+        _, errors = writer.communicate(timeout=120)
+        assert writer.returncode == 0, errors
+    entries = json.loads(cache.read_text())["sets"][tuning.environment()]
+    assert {tuple(key[10:12]) for key, _ in entries} == {
+        (w + 1, i + 1) for w in range(WRITERS) for i in range(KEYS_EACH)
+    }
+    assert tuning.load_cache() == WRITERS * KEYS_EACH

@@ -1,0 +1,24 @@
+"""Every instruction set that the kernels are compiled for, whatever this processor is."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from processes import INSTRUCTION_SETS, run_python, run_with_instruction_set
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+def test_every_row_right(isa):
+    done = run_with_instruction_set(isa, HERE / "isa_worker.py")
+    assert done.stdout.split("\n")[-2] == INSTRUCTION_SETS[isa]
+
+
+def test_an_unknown_instruction_set_is_refused():
+    wrong = f"avx{random.randint(600, 999)}"
+    done = run_python(["-c", "import fastgemm; fastgemm.build_info()"], FASTGEMM_CPU_ISA=wrong)
+    assert done.returncode != 0
+    assert f"FASTGEMM_CPU_ISA={wrong}: expected baseline, avx2, avx512 or native" in done.stderr

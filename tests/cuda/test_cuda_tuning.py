@@ -1,0 +1,121 @@
+"""Tuning and measuring on a GPU."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+
+import fastgemm
+import pytest
+import torch
+from fastgemm import tuning
+from processes import run_python
+from reference import DEVICES, levels
+
+if "cuda" not in DEVICES:
+    pytest.skip("no GPU that a CUDA kernel of this build can use", allow_module_level=True)
+
+pytestmark = pytest.mark.parametrize("device", ["cuda"])
+
+
+# Tuning
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("FASTGEMM_CACHE_DIR", str(tmp_path))
+    tuning.clear_cache()
+    yield tmp_path / "autotune.json"
+    tuning.clear_cache()
+
+
+def test_autotune_measures_stores_and_is_used(cache):
+    a, b = torch.randn(256, 512), torch.randn(512, 128)
+    tuned = fastgemm.autotune(a, b, budget=0.05)
+    names = {row.name for row in fastgemm.kernels("gemm", "cuda", torch.float32) if row.role == "rung"}
+    assert {timing.kernel for timing in tuned.timings} <= names
+    assert len(tuned.timings) >= 5
+    assert 1e-7 < tuned.timings[0].seconds < 1e-3
+    key = tuning.gemm_key(a, b)
+    assert tuning.chosen_kernel(key) == tuned.kernel
+    stored = json.loads(cache.read_text())["sets"]
+    assert stored == {tuning.environment("cuda"): [[list(key), tuned.kernel]]}
+    assert torch.cuda.get_device_name() in tuning.environment("cuda")
+    tuning.clear_cache()
+    assert tuning.load_cache() == 1
+    assert tuning.chosen_kernel(key) == tuned.kernel
+
+
+def test_autotune_changes_the_choice(cache, monkeypatch):
+    def naive_wins(calls, *_):
+        return {name: [1.0 if name == "naive" else 2.0] for name in calls}
+
+    monkeypatch.setattr(tuning, "_time_all", naive_wins)
+    a, b = torch.randn(60, 3000), torch.randn(3000, 50)
+    naive = fastgemm.matmul(a, b, kernel="naive")
+    for view_a, view_b in itertools.product((a, a.t().contiguous().t()), (b, b.t().contiguous().t())):
+        assert not torch.equal(fastgemm.matmul(view_a, view_b, level=5), naive)
+        fastgemm.autotune(view_a, view_b)
+        assert torch.equal(fastgemm.matmul(view_a, view_b), naive)
+        assert torch.equal(fastgemm.matmul(view_a, view_b, level=7), naive)
+    fastgemm.autotune(a)
+    assert tuning.chosen_kernel(tuning.transpose_key(a)) == "naive"
+
+
+def test_a_new_process_uses_what_was_tuned(cache):
+    a = torch.randn(48, 40)
+    tuning._save({tuning.transpose_key(a): "naive"}, tuning.environment("cuda"))
+    code = (
+        "import torch, fastgemm; from fastgemm import tuning; a = torch.randn(48, 40, device='cuda');"
+        "fastgemm.transpose(a); print(tuning.chosen_kernel(tuning.transpose_key(a)))"
+    )
+    done = run_python(["-c", code])
+    assert done.stdout == "naive\n", done.stderr
+
+
+# Measuring
+
+
+def test_ladder_on_the_gpu():
+    from fastgemm.bench import Add, Gemm, Transpose
+    from fastgemm.bench.ladder import run_ladder
+    from fastgemm.bench.records import select
+
+    problems = [Gemm(257, 300, 129), Gemm(256, 256, 256, torch.int32), Transpose(300, 500), Add(300, 500)]
+    report = run_ladder(problems, device="cuda", budget=0.01)
+    assert report.right
+    assert report.environment["device"] == torch.cuda.get_device_name()
+    rungs = select(report.results, role="rung", op="gemm", dtype="float32")
+    assert [row.level for row in rungs] == levels("gemm", "cuda")
+    assert all(row.unit == "TFLOPS" and row.rate > 0 and row.speedup.median > 0 for row in rungs)
+    integers = select(report.results, dtype="int32")
+    assert integers and all(row.speedup is None for row in integers)
+
+
+def test_bench_on_the_gpu():
+    from fastgemm.bench import gpu_presets
+    from fastgemm.bench.host_time import run_host_time
+    from fastgemm.bench.sweep import run_sweep
+
+    cases = gpu_presets.random_shapes(4, random.getrandbits(32))
+    report = run_sweep(cases, device="cuda", budget=0.01)
+    assert report.right
+    assert "outliers" in report.summary
+    assert run_sweep(gpu_presets.sweep(12_000)[:1], device="cuda", sustained=True).right
+    host = run_host_time("cuda")
+    small = [row for row in host.results if row.choice not in ("in turn", "alone")]
+    assert [row.kernel for row in small] == ["torch.mm", "torch.ops.fastgemm._matmul", "fastgemm.matmul"]
+    assert len(host.results) > len(small)  # the layers of a model
+    assert all(1e-7 < row.seconds.median < 1e-3 for row in host.results)
+
+
+def test_the_command_line_measures_on_the_gpu_by_default(tmp_path, monkeypatch):
+    from click.testing import CliRunner
+    from fastgemm.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, ["ladder", "--quick", "--size", "256", "--json", "l.json"])
+    assert result.exit_code == 0, result.output
+    assert torch.cuda.get_device_name() in result.stdout
+    assert json.loads((tmp_path / "l.json").read_text())["environment"]["device_type"] == "cuda"

@@ -1,0 +1,225 @@
+"""examples/models.py at its smallest size, and the tables that are made of its reports."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import warnings
+
+import fastgemm
+import pytest
+import torch
+from click.testing import CliRunner
+from fastgemm.bench.records import Measurement, Report, read_report
+from fastgemm.bench.timing import Summary
+from pages import ROOT
+from render import models as models_markdown
+from reports import GPU
+from scripts import tool
+from test_drop_in import faulty
+
+TINY = ["--device", "cpu", "--size", "tiny", "--threads", "1", "--rounds", "2", "--no-compiled"]
+CHAINS = ["--model", "cdist", "--model", "cov", "--model", "newton-schulz"]
+LAYERS = 2
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """More would only wait for each other on products this small; conftest.py resets the number."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def example():
+    sys.path.insert(0, str(ROOT / "examples"))
+    yield importlib.import_module("models")
+    sys.path.remove(str(ROOT / "examples"))
+    for name in ("models", "networks"):
+        del sys.modules[name]
+
+
+@pytest.fixture
+def run(example, tmp_path):
+    """Runs the program; gives its exit code, its output and its report, if it wrote one."""
+
+    def run(*arguments: str):
+        path = tmp_path / "models.json"
+        done = CliRunner().invoke(example.main, [*TINY, "--json", str(path), *arguments])
+        return done.exit_code, done.output, read_report(path) if path.exists() else None
+
+    return run
+
+
+def test_the_models(run):
+    pytest.importorskip("transformers")
+    # Level 1 sums in another order than torch, so that there are differences.
+    code, output, report = run("--level", "1")
+    assert code == 0, output
+    assert "Llama prefill, 2 x 8 tokens (2 layers of 32)" in output and "routed naive" in output
+    assert len(report.results) == 2 * 6 * 3 + 3 * 2  # types, steps and ways, and chains without a layer
+    assert all(row.right and row.seconds.median > 0 for row in report.results)
+    assert report.environment["transformers"]
+    runs = {(run["name"], run["dtype"]): run for run in report.summary["runs"]}
+    for dtype in ("float32", "bfloat16"):
+        forward, decode, training = (
+            runs[f"llama-{phase}", dtype] for phase in ("prefill", "decode", "training")
+        )
+        linears = 7 * LAYERS + 1
+        assert forward["routed"]["ops"]["mm"] == decode["routed"]["ops"]["mm"] == linears
+        assert training["routed"]["ops"]["mm"] == 3 * linears
+        assert not forward["routed"]["passed_on"]  # fused attention multiplies by itself
+        assert {d["kind"] for d in training["differences"]["convert"]} == {"loss", "logits", "gradient"}
+        assert (forward["layers"], forward["converted"]) == (linears, linears)
+        assert runs["gpt2", dtype]["converted"] == 1  # the head: the other layers are transformers' own
+        assert runs["bert", dtype]["routed"]["ops"] == {"addmm": 6 * LAYERS + 1}
+        assert not runs["vit", dtype]["routed"]["passed_on"]  # nor is its convolution a product
+    moved = {row.kernel for row in report.results if row.dtype == "float32" and (row.worst_error or 0) > 0}
+    assert moved == {"patch", "convert"}
+    section = models_markdown.section(report)
+    assert "| model | float32, torch ms | patch | convert | bfloat16, torch ms | patch | convert |" in section
+    assert "`naive` 15" in section and "python examples/models.py" in section and "transformers" in section
+
+
+@pytest.mark.parametrize(
+    ("model", "way"),
+    [
+        ("llama-decode", "patch"),
+        ("llama-decode", "convert"),
+        ("llama-training", "patch"),
+        ("llama-training", "convert"),
+        ("vit", "convert"),
+    ],
+)
+def test_a_wrong_model_is_found(run, model, way, monkeypatch):
+    pytest.importorskip("transformers")
+    if way == "patch":
+        monkeypatch.setattr(fastgemm, "patch", faulty(lambda mm: lambda a, b: mm(a, b) * 1.01))
+        arguments = ["--level", "5"]
+    else:
+        linear = fastgemm.nn.Linear.forward
+        monkeypatch.setattr(fastgemm.nn.Linear, "forward", lambda self, x: linear(self, x) * 1.01)
+        arguments = []
+    code, output, report = run("--model", model, "--dtype", "float32", *arguments)
+    assert code == 1 and "times what rounding explains" in output
+    assert {row.kernel for row in report.results if not row.right} == {way}
+
+
+def test_the_models_need_transformers(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)  # import raises
+    code, output, report = run()
+    assert code == 2 and report is None
+    assert "pip install 'transformers>=4.50'" in output
+    code, output, report = run(*CHAINS)
+    assert code == 0, output
+    assert "transformers" not in report.environment
+
+
+def test_warnings_at_the_import_do_not_count(example, tmp_path, monkeypatch):
+    folder = tmp_path / "transformers"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(
+        "import os, types, warnings\n"
+        "warnings.warn('something else is missing', FutureWarning)\n"
+        "offline = os.environ['HF_HUB_OFFLINE']\n"
+        "logging = types.SimpleNamespace(set_verbosity_error=lambda: None)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "transformers", raising=False)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        library = example.transformers()
+    assert library.offline == "1" and library.__file__.startswith(os.fspath(folder))
+    monkeypatch.delitem(sys.modules, "transformers")
+
+
+def test_the_chains(run):
+    code, output, report = run(*CHAINS, "--level", "1")
+    assert code == 0, output
+    routed = {run["name"]: run["routed"]["total"] for run in report.summary["runs"]}
+    assert routed["cov"] == 1 and routed["newton-schulz"] == 15
+    assert {row.kernel for row in report.results} == {"torch", "patch"}
+    code, output, report = run(*CHAINS, "--dtype", "bfloat16")
+    assert code == 0 and not report.results  # they are float32's
+
+
+def test_a_wrong_product_in_a_chain_is_found(run, monkeypatch):
+    monkeypatch.setattr(fastgemm, "patch", faulty(lambda mm: lambda a, b: mm(a, b) * 1.001))
+    code, output, _ = run("--model", "newton-schulz", "--level", "5")
+    assert code == 1 and "times what rounding explains" in output
+
+
+def test_a_call_that_raises_leaves_the_others(run, example, monkeypatch):
+    def broken(**operands):
+        raise TypeError("not of this version")
+
+    made = example.chain_of
+
+    def chain_of(name, *rest):
+        work, call, exact = made(name, *rest)
+        return work, broken if name == "cdist" else call, exact
+
+    monkeypatch.setattr(example, "chain_of", chain_of)
+    code, output, report = run(*CHAINS)
+    assert code == 1 and "raised TypeError: not of this version" in output
+    failed, *others = report.results
+    assert failed.failed and failed.seconds is None
+    assert {row.op for row in others} == {"cov", "newton-schulz"} and all(row.right for row in others)
+    assert "| - | - | - |" in models_markdown.section(report)
+
+
+def row(label, dtype, kernel, group, milliseconds, **more) -> Measurement:
+    """A row as an H200 gives it; torch takes 4 ms."""
+    found = Measurement("step", (1,), label, dtype, "", 0, kernel, None, group=group, **more)
+    found.seconds = Summary.of([milliseconds / 1e3])
+    if kernel != "torch":
+        found.speedup, found.worst_error = Summary.of([4 / milliseconds]), 0.25
+    return found
+
+
+def made_up(device: str = "NVIDIA Test") -> Report:
+    rows = []
+    for group in (models_markdown.MODEL, models_markdown.COMPILED):
+        for dtype, patched in (("float32", 2.0), ("bfloat16", 5.0)):
+            times = {"torch": 4.0, "patch": patched, "convert": 3.2}
+            rows += [row("Llama", dtype, way, group, time) for way, time in times.items()]
+    rows += [
+        row("`torch.cov`", "float32", way, models_markdown.CHAIN, time)
+        for way, time in (("torch", 4.0), ("patch", 1.6))
+    ]
+    routed = {"total": 1, "ops": {"mm": 1}, "kernels": {"bf16x6": 1}, "passed_on": []}
+    runs = [{"label": "`torch.cov`", "group": models_markdown.CHAIN, "routed": routed}]
+    environment = {**GPU, "device": device, "transformers": "5.0.0"}
+    return Report("models", environment, {"timer": "wall clock"}, rows, {"runs": runs})
+
+
+def test_the_tables_of_a_report():
+    section = models_markdown.section(made_up())
+    lines = section.splitlines()
+    assert lines.count("| Llama | 4.0 | 2.00 | 1.25 | 4.0 | 0.80 | 1.25 |") == 2
+    assert "| `torch.cov` | `bf16x6` 1 | 4.0 | 2.50 |" in lines
+    assert "what rounding explains: 0.25" in section
+    assert lines[-1].startswith("Measured on NVIDIA Test") and "transformers 5.0.0" in lines[-1]
+    assert lines[-1].endswith("by `python examples/models.py`.")
+
+
+def test_the_page_shows_every_report_those_of_gpus_first(tmp_path):
+    for folder, kind in (("a_cpu", "cpu"), ("h200", "cuda")):
+        report = made_up(f"Device {kind}")
+        report.environment.update(device_type=kind, cpu_model="x86")
+        path = tmp_path / "benchmarks" / "results" / folder / "models.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(report.to_json())
+    (tmp_path / "docs").mkdir()
+    page = tmp_path / "docs" / "drop_in.md"
+    page.write_text("<!-- models:begin -->\n<!-- models:end -->\n")
+    assert tool("render_results").main([], root=tmp_path) == 0
+    text = page.read_text()
+    assert 0 < text.index("Device cuda") < text.index("Device cpu")
+
+
+def test_the_report_is_json_alone_on_stdout(example):
+    done = CliRunner().invoke(example.main, [*TINY, "--model", "cov", "--json", "-"])
+    assert done.exit_code == 0 and json.loads(done.stdout)["command"] == "models"

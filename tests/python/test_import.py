@@ -1,0 +1,103 @@
+"""What importing costs and needs, and what the package says about itself."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import subprocess
+import sys
+from importlib.resources import files
+
+import fastgemm
+import torch
+from processes import run_python
+
+TIMED_IMPORT = """
+import time, torch
+start = time.perf_counter()
+import fastgemm
+print(time.perf_counter() - start)
+"""
+
+
+def test_import_adds_less_than_100_ms_to_torch():
+    best = min(float(run_python(["-c", TIMED_IMPORT]).stdout) for _ in range(4))
+    assert best < 0.1
+
+
+def test_import_leaves_the_heavy_dependencies_alone():
+    code = (
+        "import torch, sys; before = set(sys.modules); import fastgemm; print(*(set(sys.modules) - before))"
+    )
+    loaded = {name.split(".")[0] for name in run_python(["-c", code]).stdout.split()}
+    assert "fastgemm" in loaded
+    assert not loaded & {"matplotlib", "rich", "click", "filelock", "numpy"}
+
+
+def test_import_works_without_a_gpu_or_driver():
+    code = "import torch, fastgemm; print(fastgemm.matmul(torch.ones(2, 3), torch.ones(3, 2)).sum().item())"
+    done = run_python(["-c", code], CUDA_VISIBLE_DEVICES="", LD_LIBRARY_PATH="")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "12.0\n", "")
+
+
+def test_libraries_need_no_cuda_and_bind_to_torch_only():
+    for library in files("fastgemm").iterdir():
+        if not library.name.endswith(".so"):
+            continue
+        dynamic = subprocess.run(
+            ["readelf", "-d", str(library)], capture_output=True, text=True, check=True
+        ).stdout
+        needed = set(re.findall(r"NEEDED.*\[(.*)\]", dynamic))
+        allowed = {
+            "libtorch_cpu.so",
+            "libtorch.so",
+            "libc10.so",
+            "libfastgemm.so",
+            "libstdc++.so.6",
+            "libgcc_s.so.1",
+        }
+        allowed |= {
+            "libc.so.6",
+            "libm.so.6",
+            "ld-linux-x86-64.so.2",
+            "libpthread.so.0",
+            "libdl.so.2",
+            "librt.so.1",
+        }
+        if "override" in library.name:  # made for one torch, and for one Python
+            allowed.add("libtorch_python.so")
+        assert needed <= allowed, needed - allowed
+
+
+def test_build_info():
+    info = fastgemm.build_info()
+    assert {
+        "version",
+        "compiler",
+        "cuda_archs",
+        "cpu_features",
+        "torch_abi",
+        "cuda_kernels",
+        "table_hash",
+        "override_library",
+        "override_torches",
+    } <= set(info)
+    assert info["version"] == fastgemm.__version__
+    assert info["torch"] == torch.__version__
+    assert re.fullmatch(r"[0-9a-f]{16}", info["table_hash"])
+    assert isinstance(info["cuda_kernels"], bool)
+
+
+def test_package_metadata():
+    meta = importlib.metadata.metadata("fastgemm")
+    assert meta["Version"] == fastgemm.__version__
+    assert any(line.startswith("torch>=2.11") for line in meta.get_all("Requires-Dist"))
+    assert files("fastgemm").joinpath("py.typed").is_file()
+    assert "fastgemm" in {e.name for e in importlib.metadata.entry_points(group="console_scripts")}
+
+
+def test_public_names_are_documented():
+    for name in fastgemm.__all__:
+        assert getattr(fastgemm, name).__doc__, name
+        assert name in dir(fastgemm)
+    assert sys.modules["fastgemm"].__doc__

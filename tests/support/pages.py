@@ -1,0 +1,14 @@
+"""README and the pages of docs/, as tests read them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def snippets(text: str, language: str = "python") -> list[str]:
+    """The fenced blocks of a language, a regular expression."""
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)

@@ -1,0 +1,43 @@
+"""Programs that tests run in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import fastgemm
+import pytest
+
+# What a program that imports fastgemm may be told to use, and what its rows are then built for.
+INSTRUCTION_SETS = {"baseline": "baseline", "avx2": "avx2", "avx512": "avx2 avx512"}
+
+
+def run_python(code_or_file: list[str], **environment: str) -> subprocess.CompletedProcess:
+    """A process of Python's own that imports what this one can import."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **environment}
+    return subprocess.run(
+        [sys.executable, *code_or_file], env=env, capture_output=True, text=True, timeout=140
+    )
+
+
+def run_with_instruction_set(isa: str, program: Path) -> subprocess.CompletedProcess:
+    """Runs a program whose kernels are those of an instruction set, or skips where the processor lacks it."""
+    features = fastgemm.build_info()["cpu_features"]
+    if not set(INSTRUCTION_SETS[isa].split()) - {"baseline"} <= set(features.split()):
+        pytest.skip(f"this processor has no {isa}: {features}")
+    done = run_python([str(program)], FASTGEMM_CPU_ISA=isa)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done
+
+
+def copy_of_package(folder: Path, *libraries: str) -> Path:
+    """The package's Python files, with only the libraries named."""
+    source = Path(fastgemm.__file__).parent
+    target = folder / "fastgemm"
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.so", "__pycache__", "csrc"))
+    for library in libraries:
+        shutil.copy(next(source.glob(library)), target)
+    return folder

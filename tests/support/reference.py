@@ -1,0 +1,335 @@
+"""What a right result is.
+
+References are computed on the CPU in float64, or exactly modulo 2**32 for integers. A floating-point result is
+right when every component obeys
+
+    |result - reference| <= (2 u (sqrt(K) + 3) + 2 u_in min(1, 16 / sqrt(K))) (|alpha| |A| |B| + |beta| |C|)
+                            + u_out |reference|
+
+where u is the unit roundoff of the accumulator, u_in is 2**-11 where float32 operands are rounded to tf32 (and
+0 elsewhere), and the last term is there when the result is rounded to a narrower type. Errors of a sum of K
+terms in any order stay within K u; rounding errors being as good as random, a few times sqrt(K) u is what right
+kernels need and wrong ones miss. Those of operands do not add up from product to product, hence their
+16 / sqrt(K), without which one term left out of 20 000 is not noticed. A NaN is wrong unless the reference has
+one there; so is an infinity.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import fastgemm
+import pytest
+import torch
+from fastgemm._explain.run import load_simulator
+from torch import Tensor
+
+FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+INTEGERS = (torch.int8, torch.int32)
+DTYPES = FLOATS + INTEGERS
+
+UNIT_ROUNDOFF = {torch.float64: 2**-53, torch.float32: 2**-24, torch.float16: 2**-11, torch.bfloat16: 2**-8}
+SENTINEL = 0x5A
+# The error of one product of float32 operands, relative to |a| |b|, where it is not rounded once: tf32 has
+# float16's 11 bits of each; planes do not hold all of a and b, and the product of the last ones is left out.
+OPERAND_ROUNDING = {"tf32": 2 * 2**-11, "bf16x3": 3 * 2**-16, "fp16x3": 3 * 2**-22}
+
+
+def accumulator(dtype: torch.dtype) -> torch.dtype:
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
+def result_dtype(dtype: torch.dtype) -> torch.dtype:
+    return torch.int32 if dtype == torch.int8 else dtype
+
+
+def name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def devices() -> list[str]:
+    """The devices that tests over the kernel table run on: ``cpu``, and ``cuda`` where a kernel can use it."""
+    usable = torch.cuda.is_available() and any(row.available for row in fastgemm.kernels(device="cuda"))
+    return ["cpu", "cuda"] if usable else ["cpu"]
+
+
+DEVICES = devices()
+LIBRARY_LEVEL = 7
+LEVEL = {(row.op, row.device, row.name): row.level for row in fastgemm.kernels()}
+
+# A build that has lost the simulator by accident fails its tests; one that was told to do without skips them.
+needs_simulator = pytest.mark.skipif(
+    os.environ.get("FASTGEMM_SIMT") == "0", reason="built with FASTGEMM_SIMT=0"
+)
+
+
+@contextlib.contextmanager
+def simulated_launches(multiprocessors: int = 3) -> Iterator[list[dict]]:
+    """As ``fastgemm.simulate()``; afterwards the list holds what was launched."""
+    simulator = load_simulator()
+    simulator.begin(count=True, raise_problems=True, multiprocessors=multiprocessors, max_blocks=0)
+    launches: list[dict] = []
+    try:
+        yield launches
+    finally:
+        launches += simulator.end()
+
+
+# The test makes its tensors on each device in turn (conftest.py).
+every_device = pytest.mark.parametrize("device", DEVICES)
+
+
+def rows(op: str, *only: str) -> list[tuple[str, str, torch.dtype]]:
+    """(device, kernel, dtype) for every row of the table that can run here, of dtypes that arithmetic works on."""
+    return [
+        (device, row.name, dtype)
+        for device in only or DEVICES
+        for row in fastgemm.kernels(op, device)
+        for dtype in DTYPES
+        if row.available and row.takes(dtype)
+    ]
+
+
+LIBRARIES = ("torch", "cublas", "cublaslt")
+# One dtype for each width of an element.
+TRANSPOSED = (torch.int8, torch.bfloat16, torch.float32, torch.float64, torch.complex128)
+
+
+def simulated_rows(op: str) -> list[tuple[str, torch.dtype]]:
+    """(kernel, dtype) of every CUDA row that is a kernel of this project, whether or not there is a GPU."""
+    return [
+        (row.name, dtype)
+        for row in fastgemm.kernels(op, "cuda")
+        if not row.name.startswith(LIBRARIES)
+        for dtype in (TRANSPOSED if op == "transpose" else DTYPES)
+        if row.takes(dtype)
+    ]
+
+
+PRECISION = {row.name: row.precision for row in fastgemm.kernels("gemm", "cuda")}
+
+
+def by_name(kernel: str, dtype: torch.dtype) -> dict[str, str]:
+    """The arguments that choose a GEMM row: its name, and the precision without which it takes no float32."""
+    precision = PRECISION.get(kernel, "ieee")
+    return {"kernel": kernel} | (
+        {} if dtype != torch.float32 or precision == "ieee" else {"precision": precision}
+    )
+
+
+def levels(op: str, device: str) -> list[int]:
+    """The levels that can run here, whatever the dtype, at torch's default precision.
+
+    Level 7 takes what its libraries do not from others.
+    """
+    taken: dict[int, set[torch.dtype]] = {}
+    for row in fastgemm.kernels(op, device):
+        if row.available and row.role == "rung":
+            exact = [dtype for dtype in DTYPES if dtype != torch.float32 or row.precision == "ieee"]
+            dtypes = {dtype for dtype in exact if row.takes(dtype)}
+            taken[row.level] = taken.get(row.level, set()) | dtypes
+    every = set().union(*taken.values())
+    return sorted(level for level, dtypes in taken.items() if dtypes == every or level == LIBRARY_LEVEL)
+
+
+def is_library(op: str, device: str, kernel: str) -> bool:
+    """Whether a row is a vendor's library or torch, which need not take every problem."""
+    return LEVEL[op, device, kernel] == LIBRARY_LEVEL
+
+
+@contextlib.contextmanager
+def refusal_allowed(op: str, device: str, kernel: object) -> Iterator[None]:
+    """Ends its block where a library on a GPU says that it does not take the problem (int8 and odd sizes, say)."""
+    try:
+        yield
+    except RuntimeError as refusal:
+        said = f"kernel '{kernel}' cannot run here: " in str(refusal)
+        if device == "cpu" or not said or not is_library(op, device, str(kernel)):
+            raise
+
+
+def row_id(value: object) -> str | None:
+    return name_of(value) if isinstance(value, torch.dtype) else None
+
+
+def kernels_that_ran(call: Callable[[], object], op: str = "gemm") -> list[str]:
+    """The names of the kernels that the calls of ``op`` inside ``call`` ran, as torch's profiler reports them."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        call()
+    found = [re.fullmatch(rf"fastgemm\.{op}\[(\w+)\]", event.name) for event in profile.events()]
+    return [match[1] for match in found if match]
+
+
+def random_tensor(*shape: int, dtype: torch.dtype) -> Tensor:
+    """Normal numbers, or integers over the whole range of the type."""
+    if dtype.is_floating_point:
+        return torch.randn(shape, dtype=torch.float64).to(dtype)
+    info = torch.iinfo(dtype)
+    return torch.randint(info.min, info.max + 1, shape, dtype=torch.int64).to(dtype)
+
+
+def poisoned(*shape: int, dtype: torch.dtype) -> Tensor:
+    """A tensor in which an element that was never written shows."""
+    if dtype.is_floating_point:
+        return torch.full(shape, math.nan, dtype=dtype)
+    return torch.full(shape, SENTINEL, dtype=dtype)
+
+
+def wrap32(x: Tensor) -> Tensor:
+    """int64 to int32 modulo 2**32."""
+    return ((x + 2**31) % 2**32 - 2**31).to(torch.int32)
+
+
+def integer_product(a: Tensor, b: Tensor) -> Tensor:
+    """a @ b modulo 2**32 as int64. float64 products of 16-bit halves are exact up to K = 2**20."""
+    assert a.shape[-1] <= 2**20
+    a, b = a.long(), b.long()
+    a_lo, b_lo = a & 0xFFFF, b & 0xFFFF
+    a_hi, a_lo, b_hi, b_lo = (x.double() for x in (a >> 16, a_lo, b >> 16, b_lo))
+    cross = (a_hi @ b_lo).long() + (a_lo @ b_hi).long()
+    return ((cross % 2**16) * 2**16 + (a_lo @ b_lo).long()) % 2**32
+
+
+@dataclass
+class Expected:
+    value: Tensor  # float64, or int32
+    scale: Tensor | None  # |alpha| |A| |B| + |beta| |C|; None for integers
+    k: int
+    dtype: torch.dtype  # of the result
+    accumulator: torch.dtype
+    flushes: bool = False  # of bfloat16 operands
+    precision: str = "ieee"  # of float32
+
+    def bound(self) -> Tensor:
+        u = UNIT_ROUNDOFF[self.accumulator]
+        rounding = OPERAND_ROUNDING.get(self.precision, 0)
+        in_sum = rounding * min(1, 16 / math.sqrt(max(self.k, 1)))
+        bound = (2 * u * (math.sqrt(self.k) + 3) + in_sum) * self.scale
+        if self.dtype != self.accumulator:
+            bound = bound + UNIT_ROUNDOFF[self.dtype] * self.value.abs()
+        smallest = torch.finfo(self.dtype).smallest_normal * UNIT_ROUNDOFF[self.dtype]
+        # vdpbf16ps and the AMX unit flush subnormal sums to zero; tf32 has fewer subnormal numbers.
+        lost = 1 if self.flushes else max(u, rounding)
+        underflow = torch.finfo(self.accumulator).smallest_normal * lost
+        return bound + smallest + (self.k + 1) * underflow
+
+
+def expected_gemm(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    alpha: float = 1,
+    beta: float | None = None,
+    out_dtype: torch.dtype | None = None,
+    precision: object = None,
+) -> Expected:
+    """alpha * a @ b + beta * c of operands that are already transposed as wanted."""
+    beta = beta if beta is not None else (0 if c is None else 1)
+    a, b, c = a.cpu(), b.cpu(), None if c is None else c.cpu()
+    dtype = out_dtype or result_dtype(a.dtype)
+    k = a.shape[-1]
+    if not a.dtype.is_floating_point:
+        value = integer_product(a, b) * int(alpha)
+        if beta:
+            value = value + int(beta) * c.long()
+        return Expected(wrap32(value), None, k, dtype, torch.int32)
+    flushes = a.dtype == torch.bfloat16
+    a, b = a.double(), b.double()
+    if alpha == 0:  # as in BLAS, the operands are not read
+        a, b = torch.zeros_like(a), torch.zeros_like(b)
+    value, scale = alpha * (a @ b), abs(alpha) * (a.abs() @ b.abs())
+    if beta:
+        value, scale = value + beta * c.double(), scale + abs(beta) * c.double().abs()
+    return Expected(value, scale, k, dtype, accumulator(dtype), flushes, str(precision))
+
+
+def _where(wrong: Tensor, result: Tensor, value: Tensor) -> str:
+    at = tuple(wrong.nonzero()[0].tolist())
+    return (
+        f"{int(wrong.sum())} of {wrong.numel()} elements wrong in {tuple(result.shape)} {result.dtype}, "
+        f"first at {at}: got {result[at].item()!r}, expected {value[at].item()!r}"
+    )
+
+
+def assert_right(result: Tensor, expected: Expected, what: str = "") -> None:
+    """Raises AssertionError naming the first wrong element."""
+    value, result = expected.value, result.cpu()
+    assert result.dtype == expected.dtype, f"{what}: dtype {result.dtype}, expected {expected.dtype}"
+    assert result.shape == value.shape, f"{what}: shape {tuple(result.shape)}, expected {tuple(value.shape)}"
+    if not result.dtype.is_floating_point:
+        wrong = result != value
+        assert not wrong.any(), f"{what}: {_where(wrong, result, value)}"
+        return
+    got, bound = result.double(), expected.bound()
+    right = (got - value).abs() <= bound
+    # Where the exact value (almost) exceeds the type's range, infinity is its rounding.
+    largest = torch.finfo(result.dtype).max
+    right |= got.isinf() & (got.sign() == value.sign()) & (value.abs() + bound >= largest)
+    special = ~value.isfinite()
+    right = torch.where(special, (got == value) | (got.isnan() & value.isnan()), right)
+    if not right.all():
+        finite = ~special & got.isfinite()
+        excess = ((got - value).abs() / bound)[finite]
+        worst = f"; largest error {excess.max().item():.3g} of the bound" if excess.numel() else ""
+        raise AssertionError(f"{what}: {_where(~right, result, value)}{worst}")
+
+
+def check_gemm(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    alpha: float = 1,
+    beta: float | None = None,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    out: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    **choice: object,
+) -> Tensor | None:
+    """Runs fastgemm.gemm into poisoned memory and checks every element. ``choice``: level=, kernel=, precision=;
+    a kernel is asked for the precision that it has.
+
+    Returns the result; None where a library on a GPU refused the problem.
+    """
+    op_a, op_b = (a.mT if trans_a else a), (b.mT if trans_b else b)
+    if "kernel" in choice:
+        choice = by_name(str(choice["kernel"]), a.dtype) | choice
+    rounding = {"out_dtype": out_dtype, "precision": choice.get("precision")}
+    expected = expected_gemm(op_a, op_b, c, alpha=alpha, beta=beta, **rounding)
+    if out is None:
+        out = poisoned(*expected.value.shape, dtype=expected.dtype).to(a.device)
+    shown = (
+        f"{choice} {tuple(op_a.shape)}/{op_a.stride()} @ {tuple(op_b.shape)}/{op_b.stride()} {alpha=} {beta=}"
+    )
+    options = {"alpha": alpha, "beta": beta, "trans_a": trans_a, "trans_b": trans_b, "out_dtype": out_dtype}
+    with refusal_allowed("gemm", a.device.type, choice.get("kernel")):
+        returned = fastgemm.gemm(a, b, c, out=out, **options, **choice)
+        assert returned is out
+        assert_right(out, expected, shown)
+        return out
+    return None
+
+
+def exact_product(a: Tensor, b: Tensor) -> Tensor:
+    return a.cpu().double() @ b.cpu().double()
+
+
+def largest_relative_error(result: Tensor, exact: Tensor) -> float:
+    return ((result.cpu().double() - exact).abs() / exact.abs()).max().item()
+
+
+@contextlib.contextmanager
+def threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,126 @@
+"""tools/ncu_check.py without a GPU: what it makes of a profiler's output, and of differences."""
+
+from __future__ import annotations
+
+import json
+
+import counter_check
+import fastgemm
+import pytest
+from fastgemm.bench import Gemm, Transpose
+from pages import ROOT
+from reference import needs_simulator
+from scripts import tool
+
+pytestmark = needs_simulator
+
+ncu_check = tool("ncu_check")
+PADDED = ncu_check.Case(Transpose(64, 96), "padded")
+ENVIRONMENT = {
+    "device": "NVIDIA Test",
+    "driver": "580",
+    "cuda": "13.0",
+    "ncu": "2025.3",
+    "torch": "2.11.0",
+    "date": "2026-01-01T00:00:00+00:00",
+    "commit": "0123456789ab",
+}
+
+
+def as_ncu_prints(launch, changes=()) -> str:
+    """The output of ncu for a launch that counted what the simulator did, but for some counters."""
+    counts = {**launch.counts, **dict(changes)}
+    columns = {"ID": "0", "Kernel Name": f"void unnamed>::{launch.function}(Transpose, Tiles)"}
+    columns |= {"Block Size": str(launch.block), "Grid Size": str(launch.grid)}
+    for name, (*_, metrics) in ncu_check.COUNTERS.items():
+        columns |= {f"{metric}.sum": "0" for metric in metrics}
+        columns[f"{metrics[0]}.sum"] = f"{counts[name]:,}"
+    lines = [
+        [f'"{name}"' for name in columns],
+        ['""'] * len(columns),
+        [f'"{text}"' for text in columns.values()],
+    ]
+    return "==PROF== Connected to process 1\n" + "\n".join(",".join(line) for line in lines)
+
+
+def records(changes=()):
+    (launch,) = ncu_check.simulate(PADDED, 132)
+    return ncu_check.compared([(PADDED, launch)], ncu_check.parse(as_ncu_prints(launch, changes)))
+
+
+COMMITTED = json.loads((ROOT / "benchmarks/results/h200/ncu_check.json").read_text())["launches"]
+
+
+@pytest.mark.parametrize("row", sorted({(launch["op"], launch["row"]) for launch in COMMITTED}), ids="-".join)
+def test_the_committed_counters_are_those_of_todays_kernels(row):
+    """A kernel that accesses memory otherwise than when ncu looked makes the table in docs/explain.md old."""
+    names = ncu_check.COUNTERS
+    today = [
+        {**case.about, "kernel": launch.function, "grid": list(launch.grid), "block": list(launch.block)}
+        | {"counts": {name: launch.counts[name] for name in names}}
+        for case in ncu_check.cases()
+        if (case.problem.op, case.kernel) == row
+        for launch in ncu_check.simulate(case, 132)
+    ]
+    then = [
+        {**launch, "counts": {name: launch["counts"].get(name, [0])[0] for name in names}}
+        for launch in COMMITTED
+        if (launch["op"], launch["row"]) == row
+    ]
+    # Copies into the workspace count by where in a line it begins, which differs from process to process.
+    today, then = (
+        [one for one in counted if not one["kernel"].startswith("transpose_copy_kernel")]
+        for counted in (today, then)
+    )
+    assert today == then, "measure again on a GPU: python tools/ncu_check.py --json ..."
+
+
+def test_every_own_row_is_checked():
+    own = {
+        (row.op, row.name) for row in fastgemm.kernels(device="cuda") if row.level != ncu_check.LIBRARY_LEVEL
+    }
+    assert {(case.problem.op, case.kernel) for case in ncu_check.cases()} == own
+
+
+def test_equal_counters():
+    found = records()
+    # 6 tiles of 32 x 32, a warp-wide request for each row, on both sides.
+    assert found[0]["counts"]["load requests"] == [192, 192] and found[0]["grid"] == (6, 1, 1)
+    assert found[0]["counts"]["shared load wavefronts"] == [192, 192]
+    assert not counter_check.differences(found[0])
+    assert ncu_check.report_unexplained(found) == 0
+    data = {"environment": ENVIRONMENT, "launches": found}
+    text = counter_check.section(json.loads(ncu_check.as_json(data)))
+    assert "| transpose | `padded` | `transpose_shared` | 1 | 384 | 1,536 | 384 |  |" in text
+    assert "equal in 1 of 1 launches" in text and "NVIDIA Test" in text
+
+
+def test_a_difference_without_a_reason_fails(capsys):
+    found = records({"shared load wavefronts": 6144}.items())
+    assert counter_check.differences(found[0]) == {"shared load wavefronts": None}
+    assert ncu_check.report_unexplained(found) == 1
+    assert "shared load wavefronts: 192 simulated, 6,144 on the GPU" in capsys.readouterr().err
+    text = counter_check.section({"environment": ENVIRONMENT, "launches": found})
+    assert "**384 / 6,336**" in text and "not explained" in text
+
+
+def test_a_difference_with_a_reason(capsys):
+    case = ncu_check.Case(Gemm(32, 32, 32), "tiled")
+    (launch,) = ncu_check.simulate(case, 132)
+    output = as_ncu_prints(launch, {"shared loads": launch.counts["shared loads"] // 2}.items())
+    found = ncu_check.compared([(case, launch)], ncu_check.parse(output))
+    assert ncu_check.report_unexplained(found) == 0
+    assert "LDS.128" in counter_check.section({"environment": ENVIRONMENT, "launches": found})
+
+
+def test_launches_must_be_the_same():
+    (launch,) = ncu_check.simulate(PADDED, 132)
+    with pytest.raises(SystemExit, match="1 launches simulated, 2 on the GPU"):
+        ncu_check.compared([(PADDED, launch)], ncu_check.parse(as_ncu_prints(launch)) * 2)
+    other = ncu_check.Launch("transpose_naive_kernel<4, true>", launch.grid, launch.block, launch.counts)
+    with pytest.raises(SystemExit, match="transpose_naive_kernel"):
+        ncu_check.compared([(PADDED, launch)], [other])
+    with pytest.raises(SystemExit, match="no table"):
+        ncu_check.parse(
+            "==ERROR== The user does not have permission to access NVIDIA GPU Performance Counters"
+        )

@@ -1,0 +1,78 @@
+"""What several tests of fastgemm.patch and fastgemm.enable use."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import fastgemm
+import pytest
+import torch
+from fastgemm import _scope
+
+needs_library = pytest.mark.skipif(
+    not fastgemm._overrides.register(), reason="there is no library for this torch"
+)
+ELSEWHERE = {"cpu": "warp_specialized", "cuda": "microkernel"}  # takes nothing on a device
+DEEPER_THAN_A_THREAD_GOES = 70  # re-entrant backward passes: from 60 on torch starts another thread
+BAD_CHOICES = [  # (arguments, error, message)
+    ({"level": 8}, ValueError, "level must be 1 to 7"),
+    ({"level": "5"}, TypeError, "level must be an int"),
+    ({"level": True}, TypeError, "level must be an int"),
+    ({"precision": "fp8"}, ValueError, "precision must be one of"),
+    ({"kernel": "nothing"}, ValueError, "no gemm kernel 'nothing'"),
+    ({"kernel": "naive", "level": 2}, ValueError, "of level 1, not 2"),
+]
+
+
+def entered() -> int:
+    """How many patches this thread is in, modes included; in none of them torch's slot holds nothing."""
+    depth = _scope.depth()
+    assert (_scope.innermost() is None) == (depth == 0)
+    return depth + torch._C._len_torch_dispatch_stack()
+
+
+def kernel_of(level: int, device: str) -> str:
+    return next(row.name for row in fastgemm.kernels("gemm", device) if row.level == level)
+
+
+def draw(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def in_a_thread(function):
+    """What a function returns in a new thread, whose thread-local state ends with it."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function).result()
+
+
+class Deep(torch.autograd.Function):
+    """A backward pass that starts another one, and so on; the innermost calls ``function``."""
+
+    @staticmethod
+    def forward(ctx, x, depth, function):
+        ctx.depth, ctx.function = depth, function
+        ctx.save_for_backward(x)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        if ctx.depth == 0:
+            return ctx.function(grad, x), None, None
+        with torch.enable_grad():
+            leaf = x.detach().requires_grad_()
+            Deep.apply(leaf, ctx.depth - 1, ctx.function).backward(grad)
+        return leaf.grad, None, None
+
+
+def backward_in_another_thread(function, x):
+    """Calls function(grad, x) in a thread of autograd's, of a backward pass that starts in this thread."""
+    threads = []
+
+    def noting(grad, x):
+        threads.append(threading.get_ident())
+        return function(grad, x)
+
+    Deep.apply(x, DEEPER_THAN_A_THREAD_GOES, noting).backward(torch.ones_like(x))
+    assert threads and threading.get_ident() not in threads

@@ -1,0 +1,223 @@
+"""fastgemm.enable and disable: a patch of a whole process."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import fastgemm
+import pytest
+import torch
+from patches import BAD_CHOICES, ELSEWHERE, draw, entered, kernel_of, needs_library
+from reference import assert_right, every_device, expected_gemm, kernels_that_ran
+from torch.nn import functional
+
+pytestmark = needs_library
+
+
+@pytest.fixture(autouse=True)
+def disabled_afterwards():
+    yield
+    fastgemm.disable()
+    assert entered() == 0
+
+
+@every_device
+def test_every_thread_is_patched_until_it_is_disabled(device):
+    """Those that were there before, and new ones."""
+    a, go = draw(9, 9), threading.Event()
+
+    def work():
+        go.wait()
+        return a @ a
+
+    with ThreadPoolExecutor(2) as before:
+        early = [before.submit(work) for _ in range(2)]
+        a @ a
+        routed = fastgemm.enable(level=1)
+        assert isinstance(routed, fastgemm.Routed)
+        go.set()
+        results = [task.result() for task in early]
+    with ThreadPoolExecutor(1) as after:
+        results += [after.submit(work).result(), a @ a]
+        fastgemm.disable()
+        a @ a, after.submit(work).result()
+    assert all(torch.equal(result, fastgemm.matmul(a, a, level=1)) for result in results)
+    assert routed.kernels == {kernel_of(1, device): 4}
+    assert kernels_that_ran(lambda: a @ a) == []
+
+
+@every_device
+def test_products_and_gradients(device):
+    x, w, bias = draw(2, 6, 40).requires_grad_(), draw(5, 40).requires_grad_(), draw(5)
+    grad = draw(2, 6, 5)
+    routed = fastgemm.enable(level=2)
+    result = functional.linear(x, w, bias)
+    result.backward(grad)
+    fastgemm.disable()
+    assert_right(result.detach(), expected_gemm(x.detach(), w.detach().t(), bias.broadcast_to(2, 6, 5)))
+    assert_right(x.grad, expected_gemm(grad, w.detach()))
+    assert_right(w.grad, expected_gemm(grad.flatten(0, 1).t(), x.detach().flatten(0, 1)))
+    assert routed.ops.total() == 3
+    assert routed.kernels == {kernel_of(2, device): 3}
+
+
+@every_device
+def test_a_patch_goes_first(device):
+    a = draw(9, 9)
+    routed = fastgemm.enable(level=1)
+    a @ a
+    with fastgemm.patch(level=2) as inside:
+        a @ a
+        with ThreadPoolExecutor(1) as pool:  # in which there is no patch
+            pool.submit(lambda: a @ a).result()
+    a @ a
+    assert routed.kernels == {kernel_of(1, device): 3}
+    assert inside.kernels == {kernel_of(2, device): 1}
+
+
+@every_device
+def test_what_patches_pass_on_is_taken(device):
+    a = draw(9, 9)
+    routed = fastgemm.enable(level=1)
+    with fastgemm.patch(kernel=ELSEWHERE[device]) as outer, fastgemm.patch(kernel=ELSEWHERE[device]) as inner:
+        result = a @ a
+    assert torch.equal(result, fastgemm.matmul(a, a, level=1))
+    for patch in (outer, inner):
+        assert not patch.total
+        assert [op for op, _ in patch.passed_on] == ["mm"]
+    assert routed.kernels == {kernel_of(1, device): 1}
+    assert not routed.passed_on
+
+
+@every_device
+def test_what_nobody_takes_is_torchs_and_told_by_all(device):
+    a = torch.randn(4, 4, dtype=torch.complex64)
+    routed = fastgemm.enable()
+    with fastgemm.patch() as inside:
+        result = a @ a
+    fastgemm.disable()
+    assert torch.equal(result, a @ a)
+    assert routed.passed_on == inside.passed_on == {("mm", "dtype complex64"): 1}
+    assert not routed.total
+
+
+@every_device
+def test_what_is_enabled_inside_of_a_patch_stays(device):
+    a = draw(9, 9)
+    with fastgemm.patch(level=2) as inside:
+        routed = fastgemm.enable(level=1)
+        a @ a
+    a @ a
+    assert inside.kernels == {kernel_of(2, device): 1}
+    assert routed.kernels == {kernel_of(1, device): 1}
+
+
+@every_device
+def test_disabled_inside_of_a_patch_the_patch_goes_on(device):
+    a = draw(9, 9)
+    routed = fastgemm.enable(level=1)
+    with fastgemm.patch(level=2) as inside:
+        fastgemm.disable()
+        a @ a
+    assert kernels_that_ran(lambda: a @ a) == []
+    assert inside.total == 1
+    assert not routed.total
+
+
+@every_device
+def test_called_again_it_replaces_the_choice(device):
+    a = draw(9, 9)
+    first = fastgemm.enable(level=1)
+    a @ a
+    second = fastgemm.enable(kernel=kernel_of(2, device))
+    a @ a
+    a @ a
+    assert first is not second
+    assert first.kernels == {kernel_of(1, device): 1}
+    assert second.kernels == {kernel_of(2, device): 2}
+    fastgemm.disable()  # both
+    assert kernels_that_ran(lambda: a @ a) == []
+
+
+def test_disable_without_enable():
+    fastgemm.disable()
+    fastgemm.disable()
+    assert kernels_that_ran(lambda: torch.ones(3, 3) @ torch.ones(3, 3)) == []
+
+
+@every_device
+@pytest.mark.parametrize(("arguments", "error", "message"), BAD_CHOICES)
+def test_bad_arguments_change_nothing(arguments, error, message, device):
+    a = draw(9, 9)
+    with pytest.raises(error, match=message):
+        fastgemm.enable(**arguments)
+    assert kernels_that_ran(lambda: a @ a) == []
+    routed = fastgemm.enable(level=1)
+    with pytest.raises(error, match=message):
+        fastgemm.enable(**arguments)
+    a @ a
+    assert routed.kernels == {kernel_of(1, device): 1}
+
+
+@every_device
+def test_a_precision_is_kept(device):
+    a = torch.randn(64, 4096)
+    routed = fastgemm.enable(precision="bf16x3")
+    result = a @ a.t()
+    assert torch.equal(result, fastgemm.matmul(a, a.t(), precision="bf16x3"))
+    assert routed.ops == {"mm": 1}
+
+
+@every_device
+@pytest.mark.parametrize("start", ["enable", "patch"])
+def test_without_counting(start, device):
+    a = draw(9, 9)
+    if start == "enable":
+        routed = fastgemm.enable(level=1, count=False)
+        ran = kernels_that_ran(lambda: (a @ a, (a + 0j) @ (a + 0j)))
+    else:
+        with fastgemm.patch(level=1, count=False) as routed:
+            ran = kernels_that_ran(lambda: (a @ a, (a + 0j) @ (a + 0j)))
+    assert ran == [kernel_of(1, device)]
+    assert not routed.total
+    assert not routed.passed_on
+    assert str(routed) == "routed 0"
+
+
+@every_device
+def test_compiled_code(device):
+    torch.compiler.reset()
+    model, x = torch.nn.Linear(16, 8).to(device), torch.randn(6, 16)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    routed = fastgemm.enable(level=1)
+    torch.testing.assert_close(compiled(x), model(x))
+    assert routed.kernels == {kernel_of(1, device): 2}
+
+
+@every_device
+def test_threads_multiply_while_it_is_switched(device):
+    """Each product is right, whatever holds when it is computed, and counted once or not at all."""
+    a, stop, wrong = draw(12, 12), threading.Event(), []
+    expected, calls = a @ a, [0] * 3
+
+    def work(number):
+        while not stop.is_set():
+            if not torch.allclose(a @ a, expected):
+                wrong.append(number)
+            calls[number] += 1
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    counts = []
+    for level in itertools.islice(itertools.cycle([1, 2, 3]), 150):
+        counts.append(fastgemm.enable(level=level))
+        if level == 3:
+            fastgemm.disable()
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert sum(routed.total for routed in counts) <= sum(calls)

@@ -1,0 +1,156 @@
+"""fastgemm.patch and what torch leaves to be done later: conjugation, negation, zeros without memory.
+
+Ops that take adjoints, and those that are made of others, find such tensors resolved as they do without a patch.
+"""
+
+from __future__ import annotations
+
+import fastgemm
+import pytest
+import torch
+from processes import run_python
+from reference import every_device
+
+pytestmark = [every_device, pytest.mark.usefixtures("each_way")]
+
+
+def draw(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, dtype=torch.complex128)
+
+
+def hermitian(n: int) -> torch.Tensor:
+    a = draw(n, n)
+    return a @ a.mH + torch.eye(n)
+
+
+TAKE_ADJOINTS = {
+    "pinv": lambda: torch.linalg.pinv(draw(5, 3)),
+    "pinv of a hermitian": lambda: torch.linalg.pinv(hermitian(4), hermitian=True),
+    "pinverse": lambda: torch.pinverse(draw(2, 4, 3)),
+    "lstsq": lambda: torch.linalg.lstsq(draw(5, 3), draw(5, 2), driver="gels")[:2],  # solution and residuals
+    "lstsq, batch": lambda: torch.linalg.lstsq(draw(2, 5, 3), draw(2, 5, 2), driver="gels")[:2],
+    "vecdot": lambda: torch.linalg.vecdot(draw(4, 5), draw(4, 5)),
+    "vdot": lambda: torch.vdot(draw(5), draw(5)),
+    "hfft": lambda: torch.fft.hfft(draw(9)),
+    "hfft2": lambda: torch.fft.hfft2(draw(4, 5)),
+    "hfftn": lambda: torch.fft.hfftn(draw(3, 4, 5)),
+    "ihfft": lambda: torch.fft.ihfft(draw(9).real),
+    "matrix_norm": lambda: torch.linalg.matrix_norm(draw(4, 5), ord=2),
+    "lu_solve": lambda: torch.linalg.lu_solve(*torch.linalg.lu_factor(draw(4, 4)), draw(4, 2), adjoint=True),
+    "cholesky_solve": lambda: torch.cholesky_solve(draw(4, 2), torch.linalg.cholesky(hermitian(4))),
+    "solve_triangular": lambda: torch.linalg.solve_triangular(hermitian(4).mH.triu(), draw(4, 2), upper=True),
+    "householder_product": lambda: torch.linalg.householder_product(*torch.geqrf(draw(5, 3))),
+    "product of a conjugate transpose": lambda: draw(4, 5) @ draw(6, 5).mH,
+    "einsum of a conjugate": lambda: torch.einsum("bij,bjk->bik", draw(2, 3, 4).conj(), draw(2, 4, 5)),
+    "cov": lambda: torch.cov(draw(3, 7)),
+    "product of an imaginary part": lambda: draw(4, 5).conj().imag @ draw(5, 6).real,
+    "half of an imaginary part": lambda: draw(4, 5).conj().imag.half(),
+    "batch of imaginary parts": lambda: draw(2, 3, 4).conj().imag @ draw(4, 5).conj().imag,
+}
+
+
+@pytest.mark.parametrize("inference", [False, True], ids=["", "inference mode"])
+@pytest.mark.parametrize("call", TAKE_ADJOINTS)
+def test_adjoints(call, inference, device):
+    seed = torch.initial_seed()
+    with torch.inference_mode(inference):
+        torch.manual_seed(seed)
+        expected = TAKE_ADJOINTS[call]()
+        torch.manual_seed(seed)
+        with fastgemm.patch():
+            result = TAKE_ADJOINTS[call]()
+    torch.testing.assert_close(result, expected)
+
+
+@pytest.mark.parametrize("call", ["pinv", "lstsq", "vecdot", "hfft", "product of a conjugate transpose"])
+def test_adjoints_by_what_they_are(call, device):
+    """Not by comparison with torch: a right inverse, and products by the definition."""
+    a, b = draw(5, 3), draw(5, 3)
+    with fastgemm.patch():
+        if call == "pinv":
+            torch.testing.assert_close(torch.linalg.pinv(a) @ a, torch.eye(3, dtype=a.dtype))
+        elif call == "lstsq":
+            solution, residuals, *_ = torch.linalg.lstsq(a, b, driver="gels")
+            rest = torch.view_as_real(a @ solution - b)
+            torch.testing.assert_close(residuals, rest.square().sum((0, 2)))
+        elif call == "vecdot":
+            by_hand = (a.real * b.real + a.imag * b.imag).sum(-1)
+            torch.testing.assert_close(torch.linalg.vecdot(a, b).real, by_hand)
+        elif call == "hfft":
+            torch.testing.assert_close(torch.fft.ihfft(torch.fft.hfft(a[:, 0].real + 0j)).real, a[:, 0].real)
+        else:
+            torch.testing.assert_close((a @ b.mH).imag, a.imag @ b.real.mT - a.real @ b.imag.mT)
+
+
+def test_gradients_of_what_takes_adjoints(device):
+    a = draw(5, 3).requires_grad_()
+    (expected,) = torch.autograd.grad(torch.linalg.pinv(a).abs().sum(), a)
+    with fastgemm.patch():
+        (grad,) = torch.autograd.grad(torch.linalg.pinv(a).abs().sum(), a)
+    torch.testing.assert_close(grad, expected)
+
+
+WRITE = {
+    "mm": lambda out, a, b: torch.mm(a, b, out=out),
+    "matmul": lambda out, a, b: torch.matmul(a, b, out=out),
+    "addmm": lambda out, a, b: torch.addmm(out, a, b, alpha=2, beta=3, out=out),
+    "addmm_": lambda out, a, b: out.addmm_(a, b, beta=2),
+    "copy_": lambda out, a, b: out.copy_(a),
+    "mul_": lambda out, a, b: out.mul_(3),
+    "index_copy_": lambda out, a, b: out.index_copy_(0, torch.arange(2), a[:2]),
+    "triu_": lambda out, a, b: out.triu_(),
+}
+LAZY = {
+    "negative": lambda x: torch._neg_view(x),
+    "imaginary part of a conjugate": lambda x: torch.complex(x, x).conj().imag,
+    "conjugate": lambda x: torch.complex(x, 2 * x).conj(),
+    "negative conjugate": lambda x: torch._neg_view(torch.complex(x, 2 * x).conj()),
+}
+
+
+@pytest.mark.parametrize("inference", [False, True], ids=["", "inference mode"])
+@pytest.mark.parametrize("lazy", LAZY)
+@pytest.mark.parametrize("op", WRITE)
+def test_what_is_written_is_written_through_the_view(op, lazy, inference, device):
+    """The view shows the result; the tensor that it is a view of holds the negative or conjugate of it."""
+    start, a, b = (torch.randn(4, 4, dtype=torch.float64) for _ in range(3))
+    shown, memory = [], []
+    with torch.inference_mode(inference):
+        for patched in (False, True):
+            out = LAZY[lazy](start.clone())
+            operands = [x.to(out.dtype) for x in (a, b)]
+            if patched:
+                with fastgemm.patch():
+                    WRITE[op](out, *operands)
+            else:
+                WRITE[op](out, *operands)
+            assert out.is_neg() or out.is_conj()
+            shown.append(out.resolve_conj().resolve_neg())
+            base = torch._neg_view(out) if out.is_neg() else out
+            memory.append(base.conj() if base.is_conj() else base)
+    torch.testing.assert_close(shown[1], shown[0])
+    torch.testing.assert_close(memory[1], memory[0])
+
+
+FORWARD_MODE = """
+import torch, fastgemm
+from torch.autograd import forward_ad
+if {as_mode}:
+    fastgemm._patch._without_library = lambda: True
+a, b, c = (torch.randn(4, 4, device="{device}") for _ in range(3))
+tangent = torch.randn_like(a)
+def product(a):
+    return torch.addmm(c, a, b, alpha=2, beta=3)
+with fastgemm.patch():
+    _, by_func = torch.func.jvp(product, (a,), (tangent,))
+    with forward_ad.dual_level():
+        by_dual = forward_ad.unpack_dual(product(forward_ad.make_dual(a, tangent))).tangent
+for result in (by_func, by_dual):
+    torch.testing.assert_close(result, 2 * tangent @ b)
+"""
+
+
+def test_forward_mode_meets_zeros_without_memory(device, each_way):
+    """The tangent of a constant is such a zero, and beta scales it."""
+    done = run_python(["-c", FORWARD_MODE.format(device=device, as_mode=each_way == "mode")])
+    assert done.returncode == 0, done.stderr[-2000:]

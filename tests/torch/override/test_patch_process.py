@@ -1,0 +1,122 @@
+"""Nothing that Python does for torch's C++ ends the process: what a patch, a kernel or a callback raises arrives
+at the caller, and what torch asks a subclass is passed on.
+
+Each case runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import pytest
+from processes import run_python
+
+SETUP = """
+import warnings; warnings.simplefilter("ignore")
+import pytest, torch, fastgemm
+from torch.nn import functional
+parts = [torch.randn(3, 4), torch.randn(5, 4)]
+a, b = torch.randn(6, 7), torch.randn(7, 5)
+
+class Stop(Exception):
+    pass
+
+def stop(*_):
+    raise Stop
+"""
+LIVES = {
+    "an op on a jagged tensor with a gradient": """
+x = torch.nested.nested_tensor(parts, layout=torch.jagged, requires_grad=True)
+with fastgemm.patch():
+    y = x.sin()
+    assert y.shape[0] == 2 and y.stride()[-1] == 1 and y.numel() == 32 and y.is_contiguous()
+    y.values().sum().backward()
+assert x.grad is not None
+""",
+    "a layer with a gradient, of a jagged tensor": """
+x = torch.nested.nested_tensor(parts, layout=torch.jagged)
+layer = torch.nn.Linear(4, 2)
+expected = layer(x)
+with fastgemm.patch() as routed:
+    result = layer(x)
+    result.values().sum().backward()
+torch.testing.assert_close(result.values(), expected.values())
+assert layer.weight.grad is not None
+""",
+    "sizes of every kind, first seen by a patch": """
+x = torch.nested.nested_tensor(parts, layout=torch.jagged, requires_grad=True)
+with fastgemm.patch(), fastgemm.patch():
+    for ask in ("sym_size", "sym_stride", "sym_numel", "sym_storage_offset", "is_contiguous",
+                "is_strides_like_format", "is_non_overlapping_and_dense"):
+        getattr(torch.ops.aten, ask).default
+    str(x.shape), str(x.stride()), x.numel(), x.storage_offset(), x.dim(), x.device, x.layout
+    x.is_contiguous(memory_format=torch.contiguous_format), x.is_pinned(), repr(x), x.sum(), x.unbind()
+""",
+    "the answer about torch's flags raises": """
+from fastgemm import _introspect
+_introspect.set_framework_probe(stop)
+a.requires_grad_()
+for call in (lambda: fastgemm.matmul(a.detach(), b), lambda: fastgemm.gemm(a, b)):
+    with pytest.raises(Stop):
+        call()
+with fastgemm.patch(), pytest.raises(Stop):
+    torch.mm(a, b)
+_introspect.set_framework_probe(lambda *_: True)
+out = fastgemm.matmul(a, torch.randn(7, 9))
+_introspect.set_framework_probe(stop)
+with pytest.raises(Stop):  # in a thread of autograd's, or in this one
+    out.sum().backward()
+_introspect.set_framework_probe(lambda *_: 1 / 0)
+with pytest.raises(ZeroDivisionError):
+    fastgemm.matmul(torch.randn(8, 9), torch.randn(9, 10))
+""",
+    "a kernel that autocast calls raises": """
+from fastgemm import _autocast
+_autocast.operands = stop
+with torch.autocast("cpu"), pytest.raises(Stop):
+    torch.ops.fastgemm.gemm(a, b)  # the bare ops have kernels in C++ where there is a library for this torch
+""",
+    "a kernel for negative views raises": """
+from fastgemm import _lazy
+_lazy._resolved = stop
+with pytest.raises(Stop):
+    fastgemm.matmul(a, b, out=torch._neg_view(torch.empty(6, 5)))
+with pytest.raises(Stop):
+    fastgemm.add_(torch._neg_view(a), a)
+""",
+    "a gradient's formula raises": """
+from fastgemm import _gemm
+_gemm._gemm_gradients = stop
+a.requires_grad_()
+transform = torch.func.grad(lambda a: fastgemm.matmul(a, b).sum())
+with fastgemm.patch():
+    for call in (lambda: torch.ops.fastgemm.gemm(a, b).sum().backward(), lambda: transform(a.detach())):
+        with pytest.raises(Stop):
+            call()
+""",
+    "a gradient in C++ raises": """
+a, b = torch.randn(600, 600, requires_grad=True), torch.randn(600, 600)
+def fails(c):
+    fastgemm.tuning.limit_workspace(0)
+    with pytest.raises(torch.OutOfMemoryError, match="microkernel"):
+        c.sum().backward()
+    fastgemm.tuning.limit_workspace(None)
+    assert a.grad is None
+fails(fastgemm.matmul(a, b, kernel="microkernel"))
+with fastgemm.patch(kernel="microkernel"):
+    fails(a @ b)
+""",
+    "counting by a mode raises": """
+fastgemm._patch._without_library = lambda: True
+with fastgemm.patch() as routed:
+    routed._add = routed._add_passed_on = stop
+    for call in (lambda: a @ b, lambda: a @ b[:, 0], lambda: torch.func.jvp(lambda a: a @ b, (a,), (a,))):
+        with pytest.raises(Stop):
+            call()
+assert torch._C._len_torch_dispatch_stack() == 0
+""",
+}
+
+
+@pytest.mark.parametrize("case", LIVES)
+def test_the_process_lives(case):
+    done = run_python(["-c", SETUP + LIVES[case] + "\nprint('alive')"])
+    assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr[-2500:]

@@ -1,0 +1,322 @@
+"""fastgemm.patch and products that few write: with an activation, of another type, into an operand, of sharded
+tensors, and those that torch makes inside of other ops."""
+
+from __future__ import annotations
+
+import itertools
+
+import fastgemm
+import pytest
+import torch
+from patches import kernel_of, needs_library
+from processes import run_python
+from reference import assert_right, every_device, expected_gemm, name_of
+
+pytestmark = [every_device, needs_library]
+
+
+# A product with its activation
+
+
+@pytest.mark.parametrize("use_gelu", [False, True], ids=["relu", "gelu"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=name_of)
+@pytest.mark.parametrize("scales", [{}, {"alpha": 1.5, "beta": -0.5}], ids=["", "scaled"])
+def test_an_activation_behind_a_product(scales, dtype, use_gelu, device):
+    a, b, c = (torch.randn(*shape, dtype=dtype) for shape in ((6, 33), (33, 5), (5,)))
+    torchs = torch._addmm_activation(c, a, b, use_gelu=use_gelu, **scales)
+    out = torch.full((6, 5), torch.nan, dtype=dtype)
+    with fastgemm.patch(level=1) as routed:
+        result = torch._addmm_activation(c, a, b, use_gelu=use_gelu, **scales)
+        written = torch._addmm_activation(c, a, b, use_gelu=use_gelu, **scales, out=out)
+    torch.testing.assert_close(result, torchs)
+    assert written is out
+    assert torch.equal(out, result)
+    assert result.stride() == torchs.stride()
+    assert routed.ops == {"_addmm_activation": 2}
+    assert routed.kernels == {kernel_of(1, device): 2}
+    product = fastgemm.gemm(a, b, c, level=1, **scales)
+    gelu = torch.nn.functional.gelu(product, approximate="tanh" if device == "cuda" else "none")
+    assert torch.equal(result, gelu if use_gelu else product.relu())
+
+
+@pytest.mark.parametrize("use_gelu", [False, True], ids=["relu", "gelu"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=name_of)
+def test_of_16_bits_torch_has_both_in_one_kernel(dtype, use_gelu, device):
+    a, b, c = (torch.randn(*shape).to(dtype) for shape in ((6, 33), (33, 5), (5,)))
+    torchs = torch._addmm_activation(c, a, b, use_gelu=use_gelu)
+    with fastgemm.patch() as routed:
+        result = torch._addmm_activation(c, a, b, use_gelu=use_gelu)
+    assert torch.equal(result, torchs)
+    assert not routed.total
+    assert routed.passed_on == {("_addmm_activation", "a product with its activation"): 1}
+
+
+def test_an_activation_that_torch_lacks(device):
+    a, b, c = (torch.ones(shape, dtype=torch.int32) for shape in ((6, 33), (33, 5), (5,)))
+    with pytest.raises(RuntimeError) as torchs:
+        torch._addmm_activation(c, a, b, use_gelu=True)
+    with fastgemm.patch() as routed, pytest.raises(RuntimeError) as error:
+        torch._addmm_activation(c, a, b, use_gelu=True)
+    assert device == "cuda" or str(error.value) == str(torchs.value)
+    assert not routed.total
+
+
+def test_what_is_fused_for_inference_multiplies_by_these(device):
+    """nn.TransformerEncoderLayer in its fast path: one op for Python."""
+    if device != "cpu":
+        pytest.skip("torch.device(), in which these tests run there, keeps torch from that path")
+    layer, x = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval(), torch.randn(3, 5, 8)
+    with torch.no_grad():
+        torchs = layer(x)
+        with fastgemm.patch(level=1) as routed:
+            result = layer(x)
+    torch.testing.assert_close(result, torchs)
+    assert routed.ops["_addmm_activation"] == 1
+    assert routed.total == 6
+    assert not routed.passed_on
+
+
+# Results of another type
+
+
+WIDE = {
+    "mm": ((6, 33), (33, 5), None),
+    "bmm": ((3, 6, 33), (3, 33, 5), None),
+    "addmm": ((6, 33), (33, 5), (6, 5)),
+    "baddbmm": ((3, 6, 33), (3, 33, 5), (3, 6, 5)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=name_of)
+@pytest.mark.parametrize("op", WIDE)
+def test_a_result_in_float32_of_16_bit_operands(op, dtype, device):
+    """torch has it on a GPU; where it does not, its own error is raised."""
+    a_shape, b_shape, c_shape = WIDE[op]
+    a, b = torch.randn(a_shape).to(dtype), torch.randn(b_shape).to(dtype)
+    c = [torch.randn(c_shape)] if c_shape else []
+
+    def product(**out):
+        return getattr(torch, op)(*c, a, b, out_dtype=torch.float32, **out)
+
+    try:
+        torchs = product()
+    except (RuntimeError, NotImplementedError) as refused:
+        with fastgemm.patch() as routed, pytest.raises(type(refused)) as error:
+            product()
+        assert str(error.value) == str(refused)
+        assert not routed.total
+        return
+    out = torch.full_like(torchs, torch.nan)
+    with fastgemm.patch(level=2) as routed:
+        result = product()
+        assert product(out=out) is out
+    assert result.dtype == torch.float32
+    assert_right(result, expected_gemm(a.float(), b.float(), *c))
+    assert torch.equal(out, result)
+    assert routed.ops == {op: 2}
+    assert routed.kernels == {kernel_of(2, device): 2}
+
+
+# out= in the memory of an operand
+
+
+ALIASED = {
+    "mm into a": lambda x, a, b: torch.mm(x, b, out=x),
+    "mm into b": lambda x, a, b: torch.mm(a, x, out=x),
+    "mm into both": lambda x, a, b: torch.mm(x, x, out=x),
+    "mm into a transposed": lambda x, a, b: torch.mm(x.t(), b, out=x),
+    "addmm into c": lambda x, a, b: torch.addmm(x, a, b, beta=0.5, out=x),
+    "addmm into c transposed": lambda x, a, b: torch.addmm(x.t(), a, b, out=x),
+    "addmm into a row that is added": lambda x, a, b: torch.addmm(x[0], a, b, out=x),
+    "addmm into a": lambda x, a, b: torch.addmm(b, x, a, out=x),
+    "addmm_ by itself": lambda x, a, b: x.addmm_(x, b),
+    "addmm_ twice by itself": lambda x, a, b: x.addmm_(x, x, alpha=2, beta=3),
+    "bmm into a": lambda x, a, b: torch.bmm(x[None], b[None], out=x[None]),
+    "baddbmm into c": lambda x, a, b: torch.baddbmm(x[None], a[None], b[None], out=x[None]),
+    "baddbmm_ by itself": lambda x, a, b: x[None].baddbmm_(x[None], b[None]),
+}
+REFUSED = "refused"
+
+
+def aliased(call, x, a, b):
+    x = x.clone()
+    try:
+        call(x, a, b)
+    except RuntimeError as error:
+        return REFUSED, str(error)
+    return x, None
+
+
+@pytest.mark.parametrize("way", ALIASED)
+def test_out_that_is_an_operand(way, device):
+    """What torch makes of it, its error or what it leaves in memory: such calls are its own, but for c itself."""
+    x, a, b = (torch.randn(8, 8, dtype=torch.float64) for _ in range(3))
+    torchs, error = aliased(ALIASED[way], x, a, b)
+    with fastgemm.patch(level=1) as routed:
+        result, own_error = aliased(ALIASED[way], x, a, b)
+    assert own_error == error
+    # A GPU reads such operands while it writes them.
+    assert error is not None or device == "cuda" or torch.allclose(result, torchs)
+    if way in ("addmm into c", "baddbmm into c"):
+        assert routed.kernels == {kernel_of(1, device): 1}
+        scale = 0.5 if way == "addmm into c" else 1
+        assert torch.equal(result, fastgemm.gemm(a, b, x, beta=scale, level=1))
+    else:
+        assert not routed.total
+        assert all("overlaps" in reason for _, reason in routed.passed_on)
+
+
+# Inside of other ops
+
+
+def positive(n: int) -> torch.Tensor:
+    x = torch.randn(n, n, dtype=torch.float64)
+    return x @ x.mT / n + torch.eye(n)
+
+
+INSIDE = {
+    "cdist": (lambda x: torch.cdist(x, x.flip(0)), 1),
+    "cov": (torch.cov, 1),
+    "corrcoef": (torch.corrcoef, 1),
+    "pinverse": (torch.pinverse, 1),
+    "matrix_power": (lambda x: torch.linalg.matrix_power(x, 5), 3),
+    "matrix_exp": (lambda x: torch.linalg.matrix_exp(x / 30), 1),
+    "multi_dot": (lambda x: torch.linalg.multi_dot([x, x, x]), 2),
+    "chain of a batch": (lambda x: torch.einsum("bij,bjk,bkl->bil", *[x.expand(2, *x.shape)] * 3), 2),
+    "addbmm": (lambda x: torch.addbmm(x, x.expand(2, *x.shape), x.expand(2, *x.shape)), 1),
+    "bilinear": (lambda x: torch.nn.functional.bilinear(x, x, x.expand(3, *x.shape)), 1),
+    "inverse, gradient": (lambda x: torch.autograd.functional.vjp(torch.linalg.inv, x, x)[1], 2),
+    "solve, gradient": (
+        lambda x: torch.autograd.functional.vjp(lambda y: torch.linalg.solve(y, x), x, x)[1],
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_products_inside_of_other_ops(name, device):
+    call, least = INSIDE[name]
+    x = positive(30)
+    torchs = call(x)
+    with fastgemm.patch(level=1) as routed:
+        result = call(x)
+    torch.testing.assert_close(result, torchs)
+    assert routed.total >= least
+    assert set(routed.kernels) == {kernel_of(1, device)}
+    assert not routed.passed_on
+
+
+@pytest.mark.parametrize("kind", [torch.nn.RNN, torch.nn.GRU, torch.nn.LSTM], ids=lambda kind: kind.__name__)
+def test_recurrent_layers(kind, device):
+    if device == "cuda":
+        pytest.skip("there they are cuDNN's")
+    torch.manual_seed(torch.initial_seed())
+    model, x = kind(6, 5).double(), torch.randn(7, 3, 6, dtype=torch.float64)
+    torchs = model(x)[0]
+    with fastgemm.patch(level=1) as routed:
+        result = model(x)[0]
+    torch.testing.assert_close(result, torchs)
+    assert routed.total >= 7  # one for each step at least
+    assert not routed.passed_on
+
+
+# Modes of torch's
+
+
+def test_deterministic_mode(device, monkeypatch):
+    """torch refuses cuBLAS in it unless the environment says otherwise; a patch has other kernels."""
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    a, b = torch.randn(70, 300), torch.randn(300, 40)
+    torch.use_deterministic_algorithms(True)
+    try:
+        with fastgemm.patch() as routed:
+            results = [a @ b for _ in range(3)]
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert all(torch.equal(result, results[0]) for result in results)
+    assert_right(results[0], expected_gemm(a, b))
+    assert routed.ops == {"mm": 3}
+    assert device == "cpu" or "torch" not in routed.kernels
+
+
+def test_inference_tensors_in_place_and_into_out(device):
+    with torch.inference_mode():
+        a, c = torch.randn(5, 5, dtype=torch.float64), torch.randn(5, 5, dtype=torch.float64)
+        expected = fastgemm.gemm(a, a, c, level=1)
+        with fastgemm.patch(level=1) as routed:
+            out = torch.addmm(c, a, a, out=torch.empty_like(c))
+            c.addmm_(a, a)
+    assert torch.equal(out, expected)
+    assert torch.equal(c, expected)
+    assert routed.ops == {"addmm": 1, "addmm_": 1}
+
+
+@pytest.mark.parametrize(("outer", "inner"), [*itertools.product(["vmap", "grad", "jvp"], repeat=2)])
+def test_transforms_of_transforms_inside(outer, inner, device):
+    w = torch.randn(4, 4, dtype=torch.float64)
+    transforms = {
+        "vmap": lambda f: lambda x: torch.func.vmap(f)(torch.stack([x, 2 * x])).sum(0),
+        "grad": lambda f: torch.func.grad(lambda x: f(x).sin().sum()),
+        "jvp": lambda f: lambda x: torch.func.jvp(f, (x,), (x.cos(),))[1],
+    }
+
+    def layers(x):
+        return torch.tanh(x @ w) @ w
+
+    function = transforms[outer](transforms[inner](layers))
+    x = torch.randn(3, 4, dtype=torch.float64)
+    torchs = function(x)
+    with fastgemm.patch(level=1) as routed:
+        result = function(x)
+    torch.testing.assert_close(result, torchs)
+    assert routed.total >= 2
+    assert set(routed.kernels) <= {kernel_of(1, device), "none: nothing was multiplied"}
+
+
+SHARDED = """
+import os, torch, fastgemm, torch.distributed as dist
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
+device = {device!r}
+if device == "cpu":
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+dist.init_process_group("gloo" if device == "cpu" else "nccl", store=dist.HashStore(), rank=0, world_size=1)
+mesh = init_device_mesh(device, (1,))
+a, b = torch.randn(8, 6, device=device), torch.randn(6, 4, device=device)
+x, w = distribute_tensor(a, mesh, [Shard(0)]), distribute_tensor(b, mesh, [Replicate()]).requires_grad_()
+with fastgemm.patch(kernel="naive") as routed:
+    y = x @ w
+    y.sum().backward()
+assert type(y).__name__ == type(w.grad).__name__ == "DTensor"
+assert torch.equal(y.full_tensor(), fastgemm.matmul(a, b, kernel="naive"))
+torch.testing.assert_close(w.grad.full_tensor(), a.sum(0)[:, None].expand(6, 4))
+assert routed.kernels == {{"naive": 2}}, routed
+dist.destroy_process_group()
+os._exit(0)
+"""
+
+
+def test_sharded_tensors(device):
+    """A DTensor multiplies its local parts, which are plain."""
+    done = run_python(["-c", SHARDED.format(device=device)])
+    assert done.returncode == 0, done.stderr[-2500:]
+
+
+def test_a_cuda_graph_captured_while_it_is_enabled(device):
+    if device == "cpu":
+        pytest.skip("needs a GPU")
+    a, b, bias = torch.randn(64, 96), torch.randn(96, 32), torch.randn(32)
+    graph = torch.cuda.CUDAGraph()
+    routed = fastgemm.enable(kernel="naive")
+    try:
+        torch.addmm(bias, a, b)  # loads the kernel
+        with torch.cuda.graph(graph):
+            out = torch.addmm(bias, a, b)
+            activated = torch._addmm_activation(bias, a, b)
+    finally:
+        fastgemm.disable()
+    assert routed.ops == {"addmm": 2, "_addmm_activation": 1}
+    a.normal_()
+    graph.replay()
+    expected = fastgemm.gemm(a, b, bias, kernel="naive")
+    assert torch.equal(out, expected)
+    assert torch.equal(activated, expected.relu())

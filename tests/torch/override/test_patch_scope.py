@@ -1,0 +1,340 @@
+"""Where a fastgemm.patch holds: gradients, transforms, compiled code, threads, nesting, exceptions."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import fastgemm
+import pytest
+import torch
+from memory_meter import CALLS, keeps_nothing
+from patches import ELSEWHERE, entered
+from reference import assert_right, every_device, expected_gemm
+from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
+
+pytestmark = [every_device, pytest.mark.usefixtures("each_way")]
+
+
+def test_a_backward_pass_inside_is_routed(device):
+    a, b = torch.randn(9, 300, requires_grad=True), torch.randn(300, 7, requires_grad=True)
+    grad = torch.randn(9, 7)
+    with fastgemm.patch() as routed:
+        (a @ b).backward(grad)
+    assert routed.ops == {"mm": 3}
+    assert_right(a.grad, expected_gemm(grad, b.detach().t()))
+    assert_right(b.grad, expected_gemm(a.detach().t(), grad))
+
+
+def test_a_backward_pass_outside_is_torchs(device):
+    a, b = torch.randn(9, 30, requires_grad=True), torch.randn(30, 7, requires_grad=True)
+    with fastgemm.patch() as routed:
+        out = a @ b
+    out.sum().backward()
+    assert routed.ops == {"mm": 1}
+    grad = torch.ones(9, 7)
+    assert torch.equal(a.grad, grad @ b.detach().t())
+
+
+def test_only_the_backward_pass_inside(device):
+    a, b = torch.randn(9, 30, requires_grad=True), torch.randn(30, 7, requires_grad=True)
+    out = a @ b
+    with fastgemm.patch() as routed:
+        out.sum().backward()
+    assert routed.ops == {"mm": 2}
+
+
+def test_gradcheck(device):
+    def draw(*shape):
+        return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+    with fastgemm.patch() as routed:
+        inputs = draw(4), draw(3, 5), draw(5, 4)
+        assert torch.autograd.gradcheck(torch.addmm, inputs, check_forward_ad=True)
+        assert torch.autograd.gradgradcheck(torch.addmm, inputs)
+    assert routed.ops["addmm"] > 10
+    assert routed.ops["mm"] > 10
+
+
+def test_transforms(device):
+    w, x = torch.randn(5, 4, dtype=torch.float64), torch.randn(3, 4, dtype=torch.float64)
+
+    def loss(w, x):
+        return (w @ torch.outer(x, x)).square().sum()
+
+    def per_sample(w, x):
+        return torch.func.vmap(torch.func.grad(loss), (None, 0))(w, x)
+
+    torchs = per_sample(w, x)
+    hessian = torch.func.hessian(loss)(w, x[0])
+    with fastgemm.patch() as routed:
+        torch.testing.assert_close(per_sample(w, x), torchs)
+        torch.testing.assert_close(torch.func.hessian(loss)(w, x[0]), hessian)
+    assert routed.total >= 4
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_autocast(dtype, device):
+    x, w = torch.randn(6, 8), torch.randn(5, 8)
+    with fastgemm.patch() as routed, torch.autocast(device, dtype=dtype):
+        result = functional.linear(x, w)
+    assert_right(result, expected_gemm(x.to(dtype), w.to(dtype).t()))
+    assert routed.ops == {"mm": 1}
+
+
+def test_checkpoint_computes_again_by_fastgemm(device):
+    w, x = torch.randn(8, 8, requires_grad=True), torch.randn(4, 8)
+    with fastgemm.patch() as routed:
+        out = torch.utils.checkpoint.checkpoint(lambda x: torch.relu(x @ w) @ w, x, use_reentrant=False)
+        out.sum().backward()
+    assert routed.total == 2 + 1 + 3  # forward, forward again as far as it is needed, backward
+
+
+def model_of(device):
+    layers = torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.Linear(32, 8)
+    return torch.nn.Sequential(*layers).to(device)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compiled_code_is_routed(backend, device):
+    if device == "cuda" and backend == "inductor":
+        pytest.importorskip("triton")
+    torch.compiler.reset()
+    model, x = model_of(device), torch.randn(6, 16)
+    expected = model(x)
+    compiled = torch.compile(model, backend=backend, fullgraph=True)
+    torch.testing.assert_close(compiled(x), expected)
+    with fastgemm.patch() as routed:
+        result = compiled(x)
+        result.sum().backward()
+    torch.testing.assert_close(result, expected)
+    assert routed.ops["addmm"] == 2  # forward
+    assert routed.ops["mm"] == 3  # backward; x needs no gradient
+    assert not routed.passed_on
+
+
+def test_compiling_inside_is_compiling(device):
+    """Without what the mode says of itself, torch.compile would run the model uncompiled."""
+    torch.compiler.reset()
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph
+
+    with fastgemm.patch() as routed:
+        torch.compile(model_of(device), backend=backend)(torch.randn(6, 16))
+    assert len(graphs) == 1
+    assert routed.ops == {"addmm": 2}
+
+
+def test_dynamo_does_not_compile_the_handlers(device):
+    """Between two graphs torch.compile looks at every Python frame, also that of the mode."""
+    torch.compiler.reset()
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph
+
+    @torch._dynamo.disable
+    def eager(x):
+        return x @ x
+
+    def function(x):
+        y = torch.sin(x)
+        return torch.cos(eager(y))
+
+    with fastgemm.patch() as routed:
+        torch.compile(function, backend=backend)(torch.randn(4, 4))
+    assert len(graphs) == 2
+    assert routed.ops == {"mm": 1}
+
+
+@pytest.mark.filterwarnings("error:.*Dynamo")  # what it meets of a patch, it must not trace
+def test_a_patch_inside_compiled_code(device):
+    """torch.compile leaves a function with such a block to Python, where it is routed, or says that it would."""
+    torch.compiler.reset()
+    counts = []
+
+    def function(x):
+        y = torch.sin(x)
+        with fastgemm.patch() as routed:
+            y = y @ y
+        counts.append(routed)
+        return torch.cos(y)
+
+    x = torch.randn(5, 5)
+    torch.testing.assert_close(torch.compile(function, backend="eager")(x), function(x))
+    assert [routed.ops for routed in counts] == [{"mm": 1}, {"mm": 1}]
+    torch.compiler.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        torch.compile(function, backend="eager", fullgraph=True)(x)
+    assert entered() == 0
+
+
+def test_export(device):
+    model, x = model_of(device), torch.randn(6, 16)
+    with fastgemm.patch():
+        program = torch.export.export(model, (x,))
+    assert not [node for node in program.graph.nodes if "fastgemm" in str(node.target)]
+    torch.testing.assert_close(program.module()(x), model(x))
+
+
+def test_a_cuda_graph_is_captured_under_a_patch_and_replayed_without(device):
+    if device == "cpu":
+        pytest.skip("needs a GPU")
+    a, b = torch.randn(64, 96), torch.randn(96, 32)
+    graph = torch.cuda.CUDAGraph()
+    with fastgemm.patch(kernel="naive") as routed:
+        a @ b  # loads the kernel
+        with torch.cuda.graph(graph):
+            out = a @ b
+    assert routed.ops == {"mm": 2}
+    a.normal_()
+    graph.replay()
+    assert torch.equal(out, fastgemm.matmul(a, b, kernel="naive"))
+
+
+def test_an_exception_ends_the_patch(device):
+    a = torch.randn(4, 4)
+    patch = fastgemm.patch()
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError), patch:
+            a @ a
+            raise ZeroDivisionError
+        assert entered() == 0
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"), patch:
+        torch.mm(a, torch.randn(3, 3))
+    assert entered() == 0
+    a @ a
+    assert patch.routed.ops == {"mm": 2}
+
+
+def test_decorator(device):
+    patch = fastgemm.patch(level=2)
+
+    @patch
+    def power(a, n):
+        """a to the n."""
+        return a if n == 1 else a @ power(a, n - 1)
+
+    a = torch.randn(6, 6, dtype=torch.float64)
+    assert power.__doc__ == "a to the n."
+    torch.testing.assert_close(power(a, 4), a @ a @ a @ a)
+    assert patch.routed.kernels == {next(r.name for r in fastgemm.kernels("gemm", device) if r.level == 2): 3}
+    assert entered() == 0
+
+
+def test_only_plain_functions_can_be_decorated():
+    def rows(a):
+        yield from a
+
+    async def product(a):
+        return a @ a
+
+    async def products(a):
+        yield a @ a
+
+    class Model:
+        pass
+
+    for function in (rows, product, products, Model):
+        with pytest.raises(TypeError, match="plain functions"):
+            fastgemm.patch()(function)
+
+
+def test_the_innermost_patch_decides(device):
+    a = torch.randn(40, 40)
+    outer, inner = fastgemm.patch(kernel="naive"), fastgemm.patch(level=7)
+    with outer:
+        a @ a
+        with inner:
+            a @ a
+        a @ a
+    assert (outer.routed.total, inner.routed.total) == (2, 1)
+    assert outer.routed.kernels == {"naive": 2}
+
+
+def test_how_a_nested_patch_computes_is_none_of_the_others_business(device):
+    """The kernel called torch multiplies by torch's functions, which the outer patch must not see."""
+    a = torch.randn(40, 40)
+    outer, inner = fastgemm.patch(kernel="naive"), fastgemm.patch(kernel="torch")
+    with outer, inner:
+        result = a @ a
+    assert torch.equal(result, a @ a)
+    assert not outer.routed.total
+    assert not outer.routed.passed_on
+
+
+def test_the_next_patch_takes_what_the_innermost_passes_on(device):
+    a = torch.randn(20, 20)
+    with fastgemm.patch() as outer, fastgemm.patch(kernel=ELSEWHERE[device]) as inner:
+        a @ a
+    assert not inner.total
+    assert outer.ops == {"mm": 1}
+
+
+def test_the_same_patch_again(device):
+    a = torch.randn(4, 4)
+    patch = fastgemm.patch()
+    with patch, patch as routed:
+        a @ a
+    assert entered() == 0
+    with patch:
+        a @ a
+    assert routed.ops == {"mm": 2}
+
+
+def test_other_modes_see_torchs_op(device):
+    a = torch.randn(8, 8)
+    with fastgemm.patch() as routed, FlopCounterMode(display=False) as flops:
+        a @ a
+    assert flops.get_total_flops() == 2 * 8**3
+    assert routed.ops == {"mm": 1}
+
+
+def test_another_thread_is_not_patched(device):
+    a = torch.randn(4, 4)
+    with fastgemm.patch() as routed, ThreadPoolExecutor(1) as pool:
+        pool.submit(lambda: a @ a).result()
+    assert not routed.total
+
+
+def test_threads_share_a_patch(device):
+    patch, count = fastgemm.patch(), 200
+    together = threading.Barrier(4)
+    a = torch.randn(8, 8)
+    expected = a @ a
+
+    @patch
+    def work():
+        together.wait()
+        for _ in range(count):
+            torch.testing.assert_close(a @ a, expected)
+        depth = entered()
+        with patch:
+            assert entered() == depth + 1
+        return entered()
+
+    with ThreadPoolExecutor(4) as pool:
+        depths = [task.result() for task in [pool.submit(work) for _ in range(4)]]
+        assert depths == [1] * 4
+        assert all(pool.map(lambda _: entered() == 0, range(4)))
+    assert patch.routed.ops == {"mm": 4 * count}
+
+
+def test_calls_leave_no_memory_behind(device):
+    if device == "cuda":
+        pytest.skip("the memory measured is the host's, and other tests measure it on a GPU")
+    patch, bias = fastgemm.patch(level=2), torch.randn(3)
+    a, b = torch.randn(4, 5), torch.randn(5, 3)
+
+    def enter() -> None:
+        with patch:
+            pass
+
+    assert keeps_nothing(patch(lambda: torch.addmm(bias, a, b, alpha=2)), CALLS // 10)
+    assert keeps_nothing(patch(lambda: torch.mv(a, b[:, 0])), CALLS // 10)
+    assert keeps_nothing(enter, CALLS // 2)

@@ -1,0 +1,173 @@
+"""Many Python threads: first calls that race, and the tuning cache under readers and writers."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import random
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import fastgemm
+import pytest
+import torch
+from fastgemm import tuning
+from processes import run_python
+from reference import every_device
+
+FIRST_CALLS = """
+import sys, threading, torch
+device, threads = sys.argv[1], 16
+torch.manual_seed(0)
+a, b = torch.randn(70, 90).to(device), torch.randn(90, 50).to(device)
+exact = (a.double() @ b.double()).float()  # also creates torch's handles, which is torch's affair
+import fastgemm
+barrier, wrong = threading.Barrier(threads), []
+
+def work(index):
+    barrier.wait()
+    try:
+        x = a.clone().requires_grad_(index % 4 == 3)
+        level = (None, 1, 2, 3, 4, 5, 6, 7)[index % 8]
+        got = fastgemm.matmul(x, b, level=level)
+        if (got - exact).abs().max() > 1e-3 or not torch.equal(fastgemm.transpose(a), a.t()):
+            wrong.append((index, "values"))
+        if x.requires_grad:
+            got.sum().backward()
+        if not torch.equal(fastgemm.add(a, a, level=1), 2 * a):
+            wrong.append((index, "add"))
+        if len(fastgemm.kernels("gemm")) == 0:
+            wrong.append((index, "table"))
+    except BaseException as error:
+        wrong.append((index, repr(error)))
+
+all_threads = [threading.Thread(target=work, args=(i,)) for i in range(threads)]
+[t.start() for t in all_threads]
+[t.join() for t in all_threads]
+print(wrong)
+"""
+
+
+@every_device
+def test_the_first_calls_of_a_process_may_race(device):
+    """Tables, handles, attributes of kernels and scratch memory are made at first use, once."""
+    for _ in range(2):
+        done = run_python(["-c", FIRST_CALLS, device])
+        assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr[-2000:]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="tensor maps of a GPU's driver")
+def test_a_thread_may_begin_with_a_tensor_map_cuda():
+    """CUDA's runtime makes its context a thread's own at the first call that needs it; encoding a tensor map does
+    not, and with memory from torch's cache nothing comes before it."""
+    a = torch.randn(256, 256, device="cuda", dtype=torch.bfloat16)
+    expected = fastgemm.matmul(a, a, kernel="wgmma_specialized").cpu()
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(lambda: fastgemm.matmul(a, a, kernel="wgmma_specialized")).result()
+    assert torch.equal(found.cpu(), expected)
+
+
+@every_device
+def test_results_while_measurements_come_and_go(device):
+    """Threads multiply while others add to the tuning cache and clear it: the choice may change, values not."""
+    a, b = torch.randn(40, 60), torch.randn(60, 20)
+    exact = (a.double() @ b.double()).float()
+    key = tuning.gemm_key(a, b)
+    names = [row.name for row in fastgemm.kernels("gemm", device, a.dtype) if row.available]
+    stop = threading.Event()
+
+    def change() -> int:
+        done = 0
+        while not stop.is_set():
+            tuning._remember(key, random.choice(names), tuning.environment(device))
+            done += 1
+            time.sleep(1e-4)  # or this loop would keep the interpreter's lock to itself
+            if done % 50 == 0:
+                tuning.clear_cache()
+        return done
+
+    def multiply(index: int) -> int:
+        for _ in range(100):
+            result = fastgemm.matmul(a, b)
+            assert (result - exact).abs().max() < 1e-3
+        return index
+
+    with ThreadPoolExecutor(8) as pool:
+        changers = [pool.submit(change) for _ in range(2)]
+        try:
+            multipliers = [pool.submit(multiply, i) for i in range(6)]
+            results = [each.result(timeout=120) for each in multipliers]
+        finally:
+            stop.set()
+        assert results == list(range(6))
+        assert all(c.result() > 0 for c in changers)
+    tuning.clear_cache()
+
+
+def test_threads_that_tune_lose_nothing(tmp_path, monkeypatch):
+    """Each measures problems of its own and saves them to one file."""
+    monkeypatch.setenv("FASTGEMM_CACHE_DIR", str(tmp_path))
+
+    def tune(index: int) -> None:
+        for step in range(4):
+            a, b = torch.randn(8 + index, 4 + step), torch.randn(4 + step, 5)
+            fastgemm.autotune(a, b, budget=0)
+
+    with ThreadPoolExecutor(6) as pool:
+        for done in [pool.submit(tune, i) for i in range(6)]:
+            done.result(timeout=120)
+    (entries,) = json.loads((tmp_path / "autotune.json").read_text())["sets"].values()
+    assert len(entries) == 24
+    assert not list(tmp_path.glob("*.tmp"))
+    tuning.clear_cache()
+
+
+def test_grad_mode_and_autocast_are_a_threads_own():
+    a = torch.randn(4, 4, requires_grad=True)
+
+    def other() -> tuple[bool, torch.dtype]:
+        y = fastgemm.matmul(a, a)
+        return y.requires_grad, y.dtype
+
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16), ThreadPoolExecutor(1) as pool:
+        assert pool.submit(other).result() == (True, torch.float32)
+        assert other() == (False, torch.bfloat16)
+
+
+@pytest.mark.parametrize("threads", [8])
+def test_backward_from_many_threads(threads):
+    """One graph each, one weight for all; gradients add up."""
+    weight = torch.randn(6, 6, dtype=torch.float64, requires_grad=True)
+    inputs = [torch.randn(5, 6, dtype=torch.float64) for _ in range(threads)]
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(lambda x: fastgemm.matmul(x, weight, level=2).sum().backward(), inputs))
+    torch.testing.assert_close(weight.grad, sum(x.sum(0)[:, None].expand(6, 6) for x in inputs))
+
+
+def others_at_work(call) -> int:
+    """Steps that this thread takes while another one is inside ``call``."""
+    inside: list[float] = []
+
+    def work() -> None:
+        inside.append(time.perf_counter())
+        call()
+        inside.append(time.perf_counter())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    steps = []
+    while thread.is_alive():
+        steps.append(time.perf_counter())
+        time.sleep(1e-4)
+    begin, end = inside
+    assert end - begin > 0.05
+    return sum(begin + 0.01 < step < end - 0.01 for step in steps)  # before and after, the lock changes hands
+
+
+def test_calls_release_the_interpreters_lock():
+    a = torch.randn(700, 700)
+    fastgemm.matmul(a[:8, :8], a[:8, :8], level=1)
+    assert others_at_work(lambda: fastgemm.matmul(a, a, level=1)) > 10
+    keeps_the_lock = ctypes.PyDLL(None).usleep
+    assert others_at_work(lambda: keeps_the_lock(100_000)) <= 1
