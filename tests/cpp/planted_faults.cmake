@@ -11,10 +11,9 @@ endfunction()
 
 # The check, and kernels that other kernels launch.
 add_library(planted_check OBJECT cuda_on_host_test.cpp check.cpp planted_launchers.cpp)
-set(helpers gemm/parts/panels.cu gemm/fast/small.cu gemm/parts/split_k.cu transpose/copy.cu transpose/flat.cu)
+set(helpers gemm/parts/panels.cu gemm/parts/scale_c.cu gemm/parts/split_k.cu transpose/copy.cu transpose/flat.cu)
 list(TRANSFORM helpers PREPEND ${planted_cuda}/)
 fastgemm_add_planted_objects(planted_helpers ${helpers})
-fastgemm_add_planted_objects(planted_cp_async ${planted_cuda}/gemm/ladder/level5_cp_async.cu)
 
 # A program that checks the kernels of these libraries.
 function(fastgemm_add_planted_program NAME)
@@ -27,10 +26,10 @@ function(fastgemm_add_planted_program NAME)
   add_dependencies(instrumented ${NAME})
 endfunction()
 
-# fastgemm_plant(name ROW launcher type KERNEL file [HEADER of it, to be changed instead] [NEEDS library]
+# fastgemm_plant(name ROW launcher type KERNEL file [HEADER of it, to be changed instead]
 #                TEXT that is there once [BY what replaces it] FINDING what the check says)
 function(fastgemm_plant NAME)
-  cmake_parse_arguments(PARSE_ARGV 1 plant "" "KERNEL;HEADER;NEEDS;TEXT;BY;FINDING" "ROW")
+  cmake_parse_arguments(PARSE_ARGV 1 plant "" "KERNEL;HEADER;TEXT;BY;FINDING" "ROW")
   set(file ${plant_KERNEL})
   if(plant_HEADER)
     set(file ${plant_HEADER})
@@ -54,7 +53,7 @@ function(fastgemm_plant NAME)
   endif()
   fastgemm_add_planted_objects(planted_${NAME}_kernel ${kernel})
   target_include_directories(planted_${NAME}_kernel BEFORE PRIVATE ${copy})
-  fastgemm_add_planted_program(planted_${NAME} planted_${NAME}_kernel ${plant_NEEDS})
+  fastgemm_add_planted_program(planted_${NAME} planted_${NAME}_kernel)
   add_test(NAME planted_${NAME} COMMAND planted_${NAME} ${plant_ROW})
   set_tests_properties(planted_${NAME} PROPERTIES LABELS instrumented PASS_REGULAR_EXPRESSION "${plant_FINDING}")
   set_property(GLOBAL APPEND PROPERTY planted_kernels ${planted_cuda}/${plant_KERNEL})
@@ -88,15 +87,13 @@ fastgemm_plant(fragment_index_wrong ROW gemm_cp_async float32 KERNEL gemm/ladder
                BY [[sum[i][j] = multiply_add(f.a[i ^ 1], f.b[j], sum[i][j]);]]
                FINDING "wrong at")
 fastgemm_plant(phase_not_waited_for ROW gemm_warp_specialized float64 KERNEL gemm/fast/warp_specialized.cu
-               NEEDS planted_cp_async
-               TEXT [[      wait_phase(&shared.full[at.stage], at.phase);
+               TEXT [[      wait_phase(&shared.barriers.full[at.stage], at.phase);
 ]]
-               FINDING "race: .*level5_warp_specialized.cu:")
+               FINDING "race: .*warp_specialized.cu:")
 fastgemm_plant(stage_released_early ROW gemm_warp_specialized float64 KERNEL gemm/fast/warp_specialized.cu
-               NEEDS planted_cp_async
-               TEXT [[init_barrier(&shared.empty[i], S::kWarps);]]
-               BY [[init_barrier(&shared.empty[i], S::kWarps - 1);]]
-               FINDING "race: .*level5_warp_specialized.cu:")
+               TEXT [[shared.barriers.init(1, S::kWarps);]]
+               BY [[shared.barriers.init(1, S::kWarps - 1);]]
+               FINDING "race: .*warp_specialized.cu:")
 fastgemm_plant(swizzle_not_one_to_one ROW transpose_saturating bits32 KERNEL transpose/level5_saturating.cu
                HEADER transpose/tile.cuh
                TEXT [[u ^ (j / V % 8)]]
@@ -110,9 +107,8 @@ fastgemm_plant(wait_dropped ROW transpose_pipelined bits32 KERNEL transpose/leve
 # The unchanged kernels pass the same checks.
 get_property(kernels GLOBAL PROPERTY planted_kernels)
 list(REMOVE_DUPLICATES kernels)
-list(REMOVE_ITEM kernels ${planted_cuda}/gemm/ladder/level5_cp_async.cu)
 fastgemm_add_planted_objects(planted_nothing_kernels ${kernels})
-fastgemm_add_planted_program(planted_nothing planted_nothing_kernels planted_cp_async)
+fastgemm_add_planted_program(planted_nothing planted_nothing_kernels)
 get_property(rows GLOBAL PROPERTY planted_rows)
 list(REMOVE_DUPLICATES rows)
 foreach(row ${rows})
