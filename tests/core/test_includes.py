@@ -10,7 +10,7 @@ CSRC = ROOT / "csrc"
 if not CSRC.is_dir():
     pytest.skip("the sources are not here", allow_module_level=True)
 
-SOURCES = [path for path in CSRC.rglob("*") if path.suffix in (".h", ".cpp", ".cu", ".cuh")]
+SOURCES = [path for path in CSRC.rglob("*") if path.suffix in (".h", ".cpp", ".cu", ".cuh", ".def")]
 OWN = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 FOREIGN = re.compile(r"^\s*#\s*include\s*<((?:torch|ATen|c10|pybind11)/[^>]+|Python\.h)>", re.MULTILINE)
 INCLUDES = {str(path.relative_to(CSRC)): OWN.findall(path.read_text(encoding="utf-8")) for path in SOURCES}
