@@ -8,6 +8,7 @@
 //         +-------+                               +---------+
 #pragma once
 
+#include "cuda/device/vector.cuh"
 #include "cuda/gemm/parts/problem.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -21,5 +22,15 @@ struct Sides {
     if (swapped) std::swap(wide, narrow);
   }
 };
+
+// Whether loads of `count` elements, along k or along the side, meet all of an operand: neighbours lie next
+// to each other, and lines of them begin and end where loads do.
+template <class T>
+bool takes_loads_of(int count, bool along_k, const Side<T>& s, int batch) {
+  const int64_t step = along_k ? s.k_stride : s.side_stride, length = along_k ? s.k : s.side;
+  const int64_t pitch = along_k ? s.side_stride : s.k_stride, lines = along_k ? s.side : s.k;
+  return step == 1 && length % count == 0 && is_aligned(s.data, count * sizeof(T)) &&
+         (lines == 1 || pitch % count == 0) && (batch == 1 || s.batch_stride % count == 0);
+}
 
 }  // namespace fastgemm::FASTGEMM_TARGET
