@@ -72,11 +72,20 @@ def wide(s: int) -> list[Access]:
 
 
 def small_tiles(side: int) -> Callable[[int], list[Access]]:
-    """Level 4's accesses, each element once for a block tile; a thread has 4 + 4 values for 16 multiply-adds."""
+    """Level 4's accesses, each element once for a block tile; a thread has 4 + 4 values for 16 multiply-adds.
+
+    What widens on its way to shared memory takes twice as many wavefronts as its bytes.
+    """
     return lambda s: [
         Access("global load a", 16, requests=Fraction(s, 16 * side), sectors=16),
         Access("global load b", 16, requests=Fraction(s, 16 * side), sectors=16),
-        *wide(s)[2:4],
+        Access("shared store", sum_of(s), requests=Fraction(1, side), conflict=1 + (s < 4), code="to["),
+        Access(
+            *("shared store", 16),
+            requests=Fraction(sum_of(s), 16 * side),
+            conflict=1 + (s < 4),
+            code="store_vector",
+        ),
         Access("shared load", 16, requests=Fraction(8, 16) * sum_of(s) / 16, conflict=1),
         Access("global store out", None, code="store_vector"),
     ]
