@@ -30,7 +30,7 @@ struct Config {
   static constexpr int kValues = values;
   static constexpr int kWarps = values < 4 ? 4 : sizeof(T) == 1 ? 8 : 12;  // at most
   static constexpr int kBlocks = values == 4 || sizeof(O) == 8 ? 1 : sizeof(T) == 2 ? 5 : 4;
-  static constexpr int kDepth = 4 * DirectType<T>::kPacked * kValues;  // of a warp's step, along k
+  static constexpr int kDepth = 4 * DirectType<T>::kPacked * kValues;  // values of k in a warp's step
   static constexpr int kPitch = BN + 8;                                // conflict-free in both directions
   static constexpr int kSlabs = values == 4 ? 32 / int(sizeof(Sum)) : 4;
 };
@@ -204,11 +204,18 @@ void launch_direct(const Gemm<T>& g, int batch, Context& context) {
   const LaunchShape shape{grid, dim3(32 * unsigned(std::max(plan.together, 4)))};
   launch_splits(g, batch, plan.splits, context, [&](const Result<T>& result, int64_t columns) {
     const auto split = plan.splits > 1 ? SplitStages(int(steps), plan.splits) : SplitStages(0, 1);
-    using Operand = decltype(Arguments<C>::a);
-    const Arguments<C> arguments{
-        Operand(g.side_a()), Operand(g.side_b()), int(g.k), plan.together, tiles_log2,
-        tiles_m > tiles_n,   int(steps),          batch,    split,         result,
-        int(columns)};
+    using Offset = typename C::Offset;
+    const Arguments<C> arguments{.a = direct_operand<Offset>(g.side_a()),
+                                 .b = direct_operand<Offset>(g.side_b()),
+                                 .k = int(g.k),
+                                 .together = plan.together,
+                                 .tiles_log2 = tiles_log2,
+                                 .x_is_rows = tiles_m > tiles_n,
+                                 .steps = int(steps),
+                                 .batch = batch,
+                                 .split = split,
+                                 .result = result,
+                                 .columns = int(columns)};
     launch<gemm_direct_kernel<C>>("direct", shape, context)(arguments);
   });
 }
@@ -216,7 +223,7 @@ void launch_direct(const Gemm<T>& g, int batch, Context& context) {
 // Offsets inside a tile and a step have 32 bits unless strides are huge.
 template <class T>
 void choose_direct(const Gemm<T>& g, int batch, Context& context) {
-  constexpr int64_t kMostStride = int64_t{1} << 21;  // of 32 rows, or 512 along k
+  constexpr int64_t kMostStride = int64_t{1} << 21;  // so that 32 rows, or 512 values of k, stay below 2^31
   const auto is_huge = [](int64_t stride) { return std::abs(stride) > kMostStride; };
   if (is_huge(g.a.row_stride) || is_huge(g.a.col_stride) || is_huge(g.b.row_stride) ||
       is_huge(g.b.col_stride))

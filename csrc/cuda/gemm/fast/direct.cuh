@@ -37,14 +37,11 @@ struct DirectOperand {
   Offset side_stride, k_stride;  // where `words`, k_stride is 1 and words of k are aligned and whole
   int side;
   int64_t batch_stride;
-
-  explicit DirectOperand(const Side<T>& s)
-      : data(s.data),
-        side_stride(Offset(s.side_stride)),
-        k_stride(Offset(s.k_stride)),
-        side(int(s.side)),
-        batch_stride(s.batch_stride) {}
 };
+template <class Offset, class T>
+DirectOperand<T, Offset> direct_operand(const Side<T>& s) {
+  return {s.data, Offset(s.side_stride), Offset(s.k_stride), int(s.side), s.batch_stride};
+}
 
 // A lane's part of (8 * SLOTS, kDepth) elements: of each slot of 8 rows it has row lane / 4, and of that row
 // the values lane % 4, lane % 4 + 4, ...

@@ -25,7 +25,7 @@ struct NarrowArguments : Sides<T> {
 };
 
 struct Place {
-  int row, k;  // of a thread in its block
+  int row, k;  // where a thread stands in its block
 };
 
 // Adds the sums of all threads that share a row, one warp for each of a thread's values, and stores them.

@@ -43,7 +43,7 @@ struct NarrowThread {
 };
 
 struct NarrowPlan {
-  int threads_rows = 1;      // of the block's threads, along rows; the others share k
+  int threads_rows = 1;      // threads of a block along rows; the others share k
   int splits = 1, part = 0;  // blocks that share k, and how many values of it each has
   double microseconds = 0;   // predicted, without the launch
 };

@@ -37,16 +37,17 @@ template <class T>
 struct SmallArguments {
   Gemm<T> gemm;
   unsigned tiles_n;
-  int64_t k_split;       // of each blockIdx.y
+  int64_t k_split;       // values of k that each blockIdx.y has
   int64_t split_stride;  // matrices of the result between splits
-  int64_t columns;       // of the result: also those beyond n that fill a row of sums
+  int64_t columns;       // that are written: beyond n those that fill a row of sums
   bool vectors_a, vectors_b;
   ResultVectors vectors_out;
 };
 
-template <class C, class T = typename C::Type>
+template <class C>
 __global__ void __launch_bounds__(C::kThreads)
-    gemm_small_kernel(const __grid_constant__ SmallArguments<T> s) {
+    gemm_small_kernel(const __grid_constant__ SmallArguments<typename C::Type> s) {
+  using T = typename C::Type;
   using Acc = Accumulator<T>;
   constexpr int kPitch = C::Panel::kPitch, kBK = C::kBK;
   FASTGEMM_DYNAMIC_SHARED(typename C::Buffers, buffers);

@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kThreads) row_copies_kernel(const __grid_const
 
 void RowCopies::add(RowCopy c) {
   const int64_t units = ceil_div(c.row_bytes, 16);
-  c.element_log = c.element_bytes / 2;  // of 1, 2 and 4
+  c.element_log = c.element_bytes / 2;  // 1, 2, 4 bytes: 0, 1, 2
   c.lanes = 1;
   while (c.lanes < 32 && c.lanes < units) c.lanes *= 2;
   c.pieces = ceil_div(units, c.lanes);

@@ -42,7 +42,7 @@ class UnitCopy {
   }
 
  private:
-  static constexpr int kLines = THREADS / 8;  // of 128 bytes, at a time
+  static constexpr int kLines = THREADS / 8;  // lines of 128 bytes that the threads bring at a time
   static constexpr int kBoxLines = Tile::kInRows ? Tile::kBoxSide : Tile::kK;
 
   int line_, unit_;
