@@ -9,6 +9,7 @@
 // After the standard library's: nvcc's __noinline__ is a macro there.
 #include "cuda/gemm/launchers.h"
 #include "cuda/gemm/fast/narrow_plan.cuh"
+#include "cuda/gemm/rules.h"
 #include "simt/session.h"
 
 namespace fastgemm::simt {
@@ -33,12 +34,13 @@ GemmProblem problem_of(int64_t wide, int64_t narrow, int64_t k, int64_t batch) {
 template <class Thread>
 void check_plan(const NarrowProblem<float>& p, const std::string& what) {
   const NarrowPlan plan = narrow_plan<Thread>(p);
-  expect(int64_t{plan.splits} * plan.part >= p.k, what + ": all of k has a block");
-  expect(int64_t{plan.splits - 1} * plan.part < std::max<int64_t>(p.k, 1), what + ": no block is idle");
+  const int64_t k = p.wide.k;
+  expect(int64_t{plan.splits} * plan.part >= k, what + ": all of k has a block");
+  expect(int64_t{plan.splits - 1} * plan.part < std::max<int64_t>(k, 1), what + ": no block is idle");
   expect(p.batch * int64_t{plan.splits} <= kMostBlocksZ, what + ": gridDim.z");
   const int64_t step = Thread::kPerLoadK * Thread::kUnroll, threads_k = kNarrowThreads / plan.threads_rows;
-  const int64_t chain = ceil_div(std::min<int64_t>(plan.part, p.k), threads_k);
-  const int64_t longest = std::max<int64_t>(512, ceil_div(p.k, kNarrowThreads));
+  const int64_t chain = ceil_div(std::min<int64_t>(plan.part, k), threads_k);
+  const int64_t longest = std::max<int64_t>(512, ceil_div(k, kNarrowThreads));
   expect(threads_k * plan.threads_rows == kNarrowThreads, what + ": every thread has a place");
   expect(chain <= longest + step, what + ": values that a thread adds one after another");
 }
@@ -51,10 +53,11 @@ void plans() {
   for (int i = 0; i < 2000; ++i) {
     session().options.multiprocessors = random() % 2 ? 132 : 3;
     const int64_t wide = size(14), narrow = size(4), k = size(31), batch = size(16);
-    const NarrowProblem<float> p(gemm_of<float>(problem_of(wide, narrow, k, batch)), int(batch));
+    const GemmProblem problem = problem_of(wide, narrow, k, batch);
+    const NarrowProblem<float> p(gemm_of<float>(problem), int(batch));
     const std::string what = std::to_string(batch) + " x " + std::to_string(wide) + " x " +
                              std::to_string(narrow) + " x " + std::to_string(k);
-    if (!fits_grid(p)) continue;
+    if (beyond_narrow_parts(problem)) continue;
     check_plan<NarrowThread<float, 1, Reads::along_k>>(p, what);
     check_plan<NarrowThread<float, 1, Reads::elements>>(p, what);
     check_plan<NarrowThread<float, 4, Reads::along_rows>>(p, what);
@@ -74,11 +77,11 @@ std::string ran(int64_t k, int64_t batch) {
 }
 
 void more_blocks_than_a_grid_has() {
-  const auto expect_in = [](const std::string& fault, const char* kernel) {
-    expect(fault.find(kernel) != std::string::npos, fault);
-  };
-  expect_in(ran(kMostNarrowPart + 8, kMostBlocksZ / 2), "'narrow'");
-  expect_in(ran(kMostNarrowPart + 8, kMostBlocksZ / 2 + 1), "'small'");
+  const int64_t k = kMostNarrowPart + 8;
+  const std::string fault = ran(k, kMostBlocksZ / 2);
+  expect(fault.find("'narrow'") != std::string::npos, fault);
+  expect(!beyond_narrow_parts(problem_of(1, 1, k, kMostBlocksZ / 2)), "as many blocks as the grid has");
+  expect(beyond_narrow_parts(problem_of(1, 1, k, kMostBlocksZ / 2 + 1)), "more blocks than the grid has");
 }
 
 }  // namespace

@@ -71,6 +71,26 @@ def wide(s: int) -> list[Access]:
     ]
 
 
+def small_tiles(side: int) -> Callable[[int], list[Access]]:
+    """Level 4's accesses, each element once for a block tile; a thread has 4 + 4 values for 16 multiply-adds.
+
+    What widens on its way to shared memory takes twice as many wavefronts as its bytes.
+    """
+    return lambda s: [
+        Access("global load a", 16, requests=Fraction(s, 16 * side), sectors=16),
+        Access("global load b", 16, requests=Fraction(s, 16 * side), sectors=16),
+        Access("shared store", sum_of(s), requests=Fraction(1, side), conflict=1 + (s < 4), code="to["),
+        Access(
+            *("shared store", 16),
+            requests=Fraction(sum_of(s), 16 * side),
+            conflict=1 + (s < 4),
+            code="store_vector",
+        ),
+        Access("shared load", 16, requests=Fraction(8, 16) * sum_of(s) / 16, conflict=1),
+        Access("global store out", None, code="store_vector"),
+    ]
+
+
 def float4(whole: bool) -> Callable[[int], list[Access]]:
     """4 + 4 values for 16 multiply-adds, as 2 vectors or as 8 words (of which nvcc joins some)."""
     return lambda s: [
@@ -247,6 +267,7 @@ GEMM = {
     "float4_padded68": Row("vectors from rows that keep them aligned", float4(whole=True), SMALL, (F32,)),
     "float4_padded65": Row("rows that do not: four words for a vector", float4(whole=False), SMALL, (F32,)),
     "double_buffer_sync": Row("as vectorized; nothing flies but through registers", wide, SMALL, (F32,)),
+    "small": Row("the next panels come into registers meanwhile", small_tiles(64), SMALL, TYPES),
     "cp_async": Row(
         *("two stages of 16 KB on their way while one is multiplied", cp_async, LEVEL_5, (F32,), False),
         in_flight=lambda n: n == 2 * 16 * 1024,
@@ -302,13 +323,7 @@ GEMM = {
         (F32,),
         in_flight=lambda n: n >= 40 * 1024,
     ),
-    "batched": Row(
-        "all of a small k on its way at once",
-        raw_tiles(64, 64, (Access("global store out", 16, requests=Fraction(4, 16), sectors=16),)),
-        (128, 128, 128),
-        (F32, torch.int32),
-        in_flight=lambda n: n == 3 * 16 * 1024,
-    ),
+    "batched": Row("tiles that small matrices fill", small_tiles(32), (128, 128, 128), (F32, torch.int32)),
     "skinny": Row(
         *("nothing but one operand moves, 8 boxes of it at a time", skinny, (16, 8192, 1024), (BF16,)),
         in_flight=lambda n: n == 8 * (8 + 2) * 1024,

@@ -11,15 +11,13 @@
 //     are not finite are computed again by fused multiply-adds (parts/float_dot.cuh).
 //   - k is split to fill the device; a second launch adds the sums in order (parts/split_k.cuh).
 //   - Where there is work enough for tiles of 256 rows, two warpgroups share the columns, which are cut once
-//     for both: 5 to 12 % faster, the same sums.
+//     for both; the sums are the same.
 //
-// Measured on an H200, cold L2, against cuBLAS SGEMM in the same run (NT, NN): with 8192 x 8192 weights 1.6
-// and 1.5 at m = 8, 1.7 and 1.8 at 16, 2.1 and 2.0 at 32, 1.7 and 1.5 at 64, 1.6 and 1.45 at 128, but 1.1 and
-// 0.85 at 1; 256 x 256 x 65536 1.65 and 1.55; 512 x 512 x 32768 1.6; 64 products of 128 x 128 x 128 1.1 and
-// 1.04. At m = 8 operands pass at 3.1 TB/s; at 64 the tensor cores take a third of the time.
+// What it gains over cuBLAS SGEMM is in docs/img and benchmarks/results/h200/weak_spots.json.
 #include "cuda/gemm/fast/fused_planes.cuh"
 #include "cuda/gemm/parts/float_dot.cuh"
-#include "cuda/gemm/parts/split_k.cuh"
+#include "cuda/gemm/parts/launch_splits.cuh"
+#include "cuda/gemm/parts/sides.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace fused {
@@ -29,24 +27,24 @@ struct Arguments {
   Gemm<float> gemm;
   PanelSource<float> rows, columns;
   int64_t rows_batch_stride, columns_batch_stride;
-  bool along_rows;  // rows of C are columns of the tile
+  bool swapped;  // rows of C are columns of the tile
   unsigned column_tiles;
-  int64_t split_k;       // of each blockIdx.y
+  int64_t split_k;       // values of k of each blockIdx.y
   int64_t split_stride;  // elements of the result between splits
   bool split;
   ResultVectors vectors;
 };
 
-// A thread's sums: 64 rows twice, of all columns of the tile.
+// A thread's sums: of 64 rows twice, for all columns of the tile.
 template <class T>
 class Sums {
  public:
-  // Begins the products of a step; the sum of small ones comes first.
+  // Begins the products of a step, small ones first.
   __device__ __forceinline__ void begin(int half, const Fragments& a,
                                         const uint32_t (&b)[kPlanes][T::kPlaneWords]) {
     begin(part_[half], a[half], b, Scheme::Small{});
   }
-  // Adds what the step gave. `pending` steps have begun since.
+  // Adds a step's products to the sums. `pending` steps have begun since.
   template <int pending>
   __device__ __forceinline__ void finish(int half) {
     wgmma_wait<pending>(part_[half]);
@@ -54,7 +52,7 @@ class Sums {
     for (int i = 0; i < T::kSums; ++i) sum_[half][i] += part_[half][i];
   }
 
-  // To the slab, where rows and columns of the tile are that many words apart.
+  // Writes the sums to the slab, in which rows and columns of the tile are that many words apart.
   __device__ __forceinline__ void store(float* slab, int row_pitch, int column_pitch) const {
     const int row = int(threadIdx.x) / 32 * 32;
     const auto store_columns = [&](auto&& store_rows) {
@@ -97,8 +95,8 @@ class Sums {
   float sum_[kHalves][T::kSums] = {}, part_[kHalves][T::kSums];
 };
 
-// A stage's two steps. While the tensor cores work, the rows of the second step are cut, and then the columns
-// of the next stage.
+// Multiplies a stage's two steps. While the tensor cores work, the rows of the second step are cut, and then
+// the columns of the next stage.
 template <class T, class Cut>
 __device__ __forceinline__ void multiply_stage(Sums<T>& sums, const float* rows,
                                                const uint32_t (&columns)[kSteps][kPlanes][T::kPlaneWords],
@@ -117,13 +115,13 @@ __device__ __forceinline__ void multiply_stage(Sums<T>& sums, const float* rows,
   sums.template finish<0>(1);
 }
 
-// The slab to C, four elements of a row at a time.
+// Stores the slab to C, four elements of a row at a time.
 template <class T>
 __device__ __forceinline__ void store_slab(const Arguments& g, const Gemm<float>& here, const float* slab,
                                            int64_t row0, int64_t column0) {
-  const int length = g.along_rows ? T::kRows : T::kColumns;
-  const int pitch = g.along_rows ? T::kSlabPitchAlongRows : T::kSlabPitchAlongColumns;
-  const int64_t c_row0 = g.along_rows ? column0 : row0, c_column0 = g.along_rows ? row0 : column0;
+  const int length = g.swapped ? T::kRows : T::kColumns;
+  const int pitch = g.swapped ? T::kSlabPitchAlongRows : T::kSlabPitchAlongColumns;
+  const int64_t c_row0 = g.swapped ? column0 : row0, c_column0 = g.swapped ? row0 : column0;
   FASTGEMM_NO_UNROLL
   for (int i = int(threadIdx.x); i < T::kRows * T::kColumns / 4; i += T::kThreads) {
     const int line = i / (length / 4), x = i % (length / 4) * 4;
@@ -161,13 +159,13 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocksAnSM)
   from_rows.data += blockIdx.z * g.rows_batch_stride, from_rows.k_extent = k_end;
   from_columns.data += blockIdx.z * g.columns_batch_stride, from_columns.k_extent = k_end;
   const bool columns_along_k = from_columns.k_stride == 1;
-  TileCopy<float, T::kRows, T::kRowPitch, T::kThreads> rows(from_rows, row0, k_begin);
-  TileCopy<float, T::kColumns, T::kColumnPitch, T::kThreads> columns(from_columns, column0, k_begin);
+  RawTileCopy<float, T::kRows, T::kRowPitch, T::kThreads> rows(from_rows, row0, k_begin);
+  RawTileCopy<float, T::kColumns, T::kColumnPitch, T::kThreads> columns(from_columns, column0, k_begin);
   let_next_kernel_begin();
 
   // Columns are a stage ahead of rows: they are cut while the stage before is multiplied.
   Sums<T> sums;
-  int slot = 0;  // of the columns to come and of this stage
+  int slot = 0;  // the place in the ring of this stage, which the columns to come take as well
   FASTGEMM_NO_UNROLL
   for (int stage = -T::kStages; stage < steps; ++stage) {
     const int next_slot = slot + 1 == T::kStages ? 0 : slot + 1;
@@ -190,8 +188,7 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocksAnSM)
   }
   wait_async_copies<0>();
   __syncthreads();
-  sums.store(shared->slab, g.along_rows ? 1 : T::kSlabPitchAlongColumns,
-             g.along_rows ? T::kSlabPitchAlongRows : 1);
+  sums.store(shared->slab, g.swapped ? 1 : T::kSlabPitchAlongColumns, g.swapped ? T::kSlabPitchAlongRows : 1);
   __syncthreads();
   Gemm<float> here = g.gemm.at_batch(blockIdx.z);
   here.result.out = static_cast<float*>(here.result.out) + blockIdx.y * g.split_stride;
@@ -199,9 +196,9 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocksAnSM)
 #endif
 }
 
-// How to split k, and the time that takes, in the time that a multiprocessor needs for a stage of 128 x 64
-// tiles. Filling the ring takes about 3 of those, and so do a second launch and the transfer of a block's
-// sums.
+// How many ways to split k, and the time that takes. Its unit is a multiprocessor's time for a stage of
+// 128 x 64 tiles: filling the ring takes about 3 of those, and so do a second launch and the transfer of a
+// block's sums.
 struct Ways {
   int count;
   double time;
@@ -215,7 +212,7 @@ TileGrid grid_of(const Arguments& arguments, int batch) {
 template <class T>
 Ways choose_ways(const Arguments& arguments, int batch) {
   // Tall tiles cut the columns once for twice as many rows, but a multiprocessor has only one, and nothing to
-  // do while it is filled (512 x 512 x 2048: 5 % less time, 256 x 256 x 1024: 6 % more).
+  // do while its ring is filled: they gain where k is long.
   constexpr double kStage = T::kWarps == 8 ? 0.92 : 1, kFill = T::kWarps == 8 ? 3.3 : 3;
   constexpr int kLeastSteps = 2, kMostWaves = 8;
   const int64_t tiles = int64_t(grid_of<T>(arguments, batch).grid.x) * batch;
@@ -233,27 +230,21 @@ Ways choose_ways(const Arguments& arguments, int batch) {
 }
 
 template <class T>
-void launch_fused(const Gemm<float>& g, Arguments arguments, int batch, const Ways& chosen,
+void launch_fused(const Gemm<float>& g, const Arguments& arguments, int batch, const Ways& chosen,
                   Context& context) {
   const int64_t steps = ceil_div(g.k, kTileK);
-  TileGrid tiles = grid_of<T>(arguments, batch);
   const int64_t split_steps = std::max<int64_t>(ceil_div(steps, chosen.count), 1);
   const int ways = int(std::max<int64_t>(ceil_div(steps, split_steps), 1));
-  arguments.column_tiles = tiles.tiles_n;
-  arguments.split_k = split_steps * kTileK;
-  arguments.split = ways > 1;
-  tiles.grid.y = unsigned(ways);
-  SplitSums<float> sums{};
-  if (ways > 1) {
-    sums = split_sums(g, batch, ways, context);
-    arguments.split_stride = sums.matrix * batch;
-    arguments.gemm.result = result_in<float>(sums);
-    arguments.gemm.n = sums.pitch;
-  }
-  arguments.vectors = result_vectors(arguments.gemm.result);
-  launch<gemm_kernel<T>>("bf16x6_fused", {tiles.grid, dim3(T::kThreads), sizeof(typename T::Shared)},
-                         context)(arguments);
-  if (ways > 1) add_splits<Repaired>(sums, g, context);
+  const TileGrid tiles = grid_of<T>(arguments, batch);
+  const dim3 grid(tiles.grid.x, unsigned(ways), tiles.grid.z);
+  launch_splits<Repaired>(g, batch, ways, context, [&](const Result<float>& result, int64_t columns) {
+    Arguments f = arguments;
+    f.gemm.result = result, f.gemm.n = columns;
+    f.column_tiles = tiles.tiles_n, f.split_k = split_steps * kTileK;
+    f.split = ways > 1, f.split_stride = result.batch_stride * batch;
+    f.vectors = result_vectors(result);
+    launch<gemm_kernel<T>>("bf16x6_fused", {grid, dim3(T::kThreads), sizeof(typename T::Shared)}, context)(f);
+  });
 }
 
 template <class T>
@@ -283,14 +274,18 @@ void launch_columns(const Gemm<float>& g, const Arguments& arguments, int batch,
 
 void gemm_bf16x6_fused(const GemmProblem& problem, Context& context) {
   run_gemm<float>(problem, context, [&](const Gemm<float>& g, int batch) {
-    const PanelSource<float> a{g.a.data, g.a.row_stride, g.a.col_stride, g.m, g.k, takes_vectors(g.a)};
-    const PanelSource<float> b{g.b.data, g.b.col_stride, g.b.row_stride, g.n, g.k, takes_vectors(g.b)};
-    const bool along_rows = g.n > g.m;
-    fused::Arguments f{};
-    f.gemm = g, f.along_rows = along_rows;
-    f.rows = along_rows ? b : a, f.columns = along_rows ? a : b;
-    f.rows_batch_stride = along_rows ? g.b.batch_stride : g.a.batch_stride;
-    f.columns_batch_stride = along_rows ? g.a.batch_stride : g.b.batch_stride;
+    const auto source = [](const Side<float>& s) {
+      return PanelSource<float>{s.data,     s.side_stride,
+                                s.k_stride, s.side,
+                                s.k,        takes_vectors(s.data, s.side_stride, s.k_stride, s.batch_stride)};
+    };
+    const Sides<float> sides(g);
+    fused::Arguments f{g,
+                       source(sides.wide),
+                       source(sides.narrow),
+                       sides.wide.batch_stride,
+                       sides.narrow.batch_stride,
+                       sides.swapped};
     f.rows.k_stride == 1 ? fused::launch_columns<true>(g, f, batch, context)
                          : fused::launch_columns<false>(g, f, batch, context);
   });

@@ -1,25 +1,25 @@
-// Level 6 for products that are over before anything has warmed up: few elements, or a short k. Such a call
-// is a chain of latencies: launch, instructions that no cache holds, one or two rounds to DRAM, stores. On an
-// H200 with cold caches an empty kernel takes 2.8 us, one load and one store of it 3.6, 24 x 29 x 1 here 4.3.
-// What changes from small_tile:
-//   - no shared memory before the products: a lane reads its fragments of A and B in place, at any stride,
-//     all of a step independent and in flight at once (fast/direct.cuh). Nothing is staged, and no layout
-//     or alignment needs code of its own;
-//   - block tiles of 32 x 32, so that 100 x 100 is 16 blocks. Where there are few, up to 12 warps share the k
+// Level 6 for products that end before anything has warmed up: few elements, or a short k. Such a call is a
+// chain of latencies: launch, instructions that no cache holds, one or two rounds to DRAM, stores. What
+// changes from small_tile:
+//   - nothing goes through shared memory before the products: a lane reads its fragments of A and B in place,
+//     at any stride, and all loads of a step are independent and in flight at once (fast/direct.cuh). No
+//     layout or alignment needs code of its own;
+//   - block tiles are 32 x 32, so that 100 x 100 is 16 blocks. Where there are few, up to 12 warps share the
+//   k
 //     of a tile and their sums meet in shared memory, in a fixed order, and then blocks do
-//     (parts/split_k.cuh); where there are many, a warp has a tile alone;
-//   - two depths of a step: for k up to 8 elements (16-bit types: 16) half the loads and registers.
+//     (parts/split_k.cuh); where there are many, each warp has a tile of its own;
+//   - a step has two depths: for k up to 8 elements (16-bit types: 16) half the loads and registers.
 // float32 is multiplied in fp64, where its products are exact; level 6 leaves it to GPUs whose fp64 is fast.
 // It takes this kernel for float64 where large tiles would be few as well, and for smaller types where other
-// kernels would copy operands first (suits.h).
+// kernels would copy operands first (rules.h). `narrow` multiplies by fused multiply-adds what has up to
+// about 16 rows or columns; neither covers the other (tuning_*.json of benchmarks/results/h200).
 #include "cuda/gemm/fast/direct.cuh"
-#include "cuda/gemm/parts/copied_operand.cuh"
-#include "cuda/gemm/parts/split_k.cuh"
+#include "cuda/gemm/parts/launch_splits.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-// values: of a slot of a fragment in a step, 2 or 4.
+// A step has `values` values of each slot of a fragment, 2 or 4.
 template <class T, class O, bool word_a, bool word_b, int values>
 struct Config {
   using Type = T;
@@ -30,7 +30,7 @@ struct Config {
   static constexpr int kValues = values;
   static constexpr int kWarps = values < 4 ? 4 : sizeof(T) == 1 ? 8 : 12;  // at most
   static constexpr int kBlocks = values == 4 || sizeof(O) == 8 ? 1 : sizeof(T) == 2 ? 5 : 4;
-  static constexpr int kDepth = 4 * DirectType<T>::kPacked * kValues;  // a step of a warp along k
+  static constexpr int kDepth = 4 * DirectType<T>::kPacked * kValues;  // values of k in a warp's step
   static constexpr int kPitch = BN + 8;                                // conflict-free in both directions
   static constexpr int kSlabs = values == 4 ? 32 / int(sizeof(Sum)) : 4;
 };
@@ -39,21 +39,20 @@ template <class C>
 struct Arguments {
   using T = typename C::Type;
   DirectOperand<T, typename C::Offset> a, b;
-  int64_t a_batch, b_batch;
-  int m, n, k;
+  int k;
   int together;    // warps that share a tile: 1, 2, or all 4 to 12 of the block
-  int tiles_log2;  // of a block, side by side along x
-  bool x_is_rows;  // of tiles; gridDim.x may be larger than gridDim.y
+  int tiles_log2;  // 1 << tiles_log2 tiles of a block lie side by side along x
+  bool x_is_rows;  // x counts rows of tiles; gridDim.x may be larger than gridDim.y
   int steps, batch;
   SplitStages split;
   Result<T> result;
-  int columns;  // of the result, to be written
+  int columns;  // that are written of the result
 };
 
 template <class C>
 using Slab = typename C::Sum[C::BM * C::kPitch];  // (BM, BN)
 
-// The warp's sums, to a slab or added to what it holds.
+// Writes the warp's sums to a slab, or adds them to what it holds.
 template <bool add, class C>
 __device__ __forceinline__ void put(Slab<C>& slab, const typename C::Sum (&sum)[C::BM / 16][C::BN / 8][4]) {
   using Pair = Vector<typename C::Sum, 2>;
@@ -76,7 +75,8 @@ __device__ __forceinline__ void put(Slab<C>& slab, const typename C::Sum (&sum)[
   }
 }
 
-// The sums of all warps, to slabs. Warps for which there is none add to those of others, the last ones first.
+// Brings the sums of all warps to slabs. Warps that have none of their own add to those of others, the last
+// warps first.
 template <class C>
 __device__ __forceinline__ void put_all(Slab<C>* slabs,
                                         const typename C::Sum (&sum)[C::BM / 16][C::BN / 8][4], int w,
@@ -98,7 +98,7 @@ __device__ __forceinline__ void put_all(Slab<C>* slabs,
   __syncthreads();
 }
 
-// Rows `first`, first + step, ... of a tile, a quarter of it, summed over `count` slabs.
+// Stores a quarter of a tile, rows `first`, first + step, ..., summed over `count` slabs.
 template <class Out, class C>
 __device__ __forceinline__ void store_rows(const Arguments<C>& g, const Result<typename C::Type>& r,
                                            const Slab<C>* slabs, int count, int first, int step, int row0,
@@ -119,7 +119,7 @@ __device__ __forceinline__ void store_rows(const Arguments<C>& g, const Result<t
   Out* to = static_cast<Out*>(r.out) + row * r.row_stride + column;
   FASTGEMM_UNROLL
   for (int i = 0; i < kRows; ++i, row += step, to += step * r.row_stride) {
-    if (row < g.m)
+    if (row < g.a.side)
       *to = narrow<Out>(r.template blend<Out>(row, column, Accumulator<typename C::Type>(sum[i])));
   }
 }
@@ -142,12 +142,11 @@ __global__ void __launch_bounds__(32 * C::kWarps, C::kBlocks)
   const int busy = max(1, min(end - step, together));  // warps that have sums
   step += part;
   typename C::Sum sum[C::BM / 16][C::BN / 8][4] = {};
-  if (step < end && row0 < g.m && column0 < g.n) {
+  if (step < end && row0 < g.a.side && column0 < g.b.side) {
     const int first_k = step * C::kDepth, apart = together * C::kDepth;
-    DirectFragment<T, typename C::Offset, C::BM / 8, C::kValues, C::kWordsA> from_a(g.a, matrix * g.a_batch,
-                                                                                    row0, g.m, first_k);
-    DirectFragment<T, typename C::Offset, C::BN / 8, C::kValues, C::kWordsB> from_b(g.b, matrix * g.b_batch,
-                                                                                    column0, g.n, first_k);
+    using Offset = typename C::Offset;
+    DirectFragment<T, Offset, C::BM / 8, C::kValues, C::kWordsA> from_a(g.a, matrix, row0, first_k);
+    DirectFragment<T, Offset, C::BN / 8, C::kValues, C::kWordsB> from_b(g.b, matrix, column0, first_k);
     int left = g.k - first_k - int(threadIdx.x) % 4 * DirectType<T>::kPacked;
     FASTGEMM_NO_UNROLL
     for (; step < end; step += together, left -= apart) {
@@ -177,21 +176,13 @@ __global__ void __launch_bounds__(32 * C::kWarps, C::kBlocks)
   store_as.template operator()<typename Result<T>::Narrow>();
 }
 
-// Words of k can be read where they lie: they are next to each other, and begin and end where words do.
-template <class T>
-bool has_words(const T* data, int64_t side_stride, int64_t k_stride, int64_t batch_stride, int64_t k) {
-  constexpr int kPacked = DirectType<T>::kPacked;
-  return k_stride == 1 && is_aligned(data, 4) && side_stride % kPacked == 0 && batch_stride % kPacked == 0 &&
-         k % kPacked == 0;
-}
-
-// Warps that share a tile, and blocks that share its k.
+// How many warps share a tile, and how many blocks its k.
 struct Plan {
   int together, splits;
 };
 
-// A multiprocessor holds 12 warps. A round of those of a tile along k takes 1 us; a second launch, which
-// blocks that share k need, takes 2.
+// A multiprocessor holds 12 warps. The second launch that blocks which share k need takes as long as two
+// rounds of a tile's warps along k.
 inline Plan plan_direct(int64_t tiles, int64_t steps, int most_warps) {
   constexpr int kWarps = 12, kWorthIt = 5, kRounds = 2;
   const int64_t blocks = multiprocessors(), room = kWarps / 4 * blocks, rounds = ceil_div(steps, 4);
@@ -203,7 +194,6 @@ inline Plan plan_direct(int64_t tiles, int64_t steps, int most_warps) {
 
 template <class C, class T>
 void launch_direct(const Gemm<T>& g, int batch, Context& context) {
-  using O = typename C::Offset;
   const int64_t tiles_m = ceil_div(g.m, C::BM), tiles_n = ceil_div(g.n, C::BN);
   const int64_t steps = ceil_div(g.k, C::kDepth);
   Plan plan = plan_direct(batch * tiles_m * tiles_n, steps, C::kWarps);
@@ -211,55 +201,46 @@ void launch_direct(const Gemm<T>& g, int batch, Context& context) {
   const int64_t x = std::max(tiles_m, tiles_n), y = std::min(tiles_m, tiles_n);
   const int tiles_log2 = plan.together == 1 ? 2 : plan.together == 2 ? 1 : 0;
   const dim3 grid(unsigned(ceil_div(x, 1 << tiles_log2)), unsigned(y), unsigned(batch * plan.splits));
-  Arguments<C> arguments{.a = {g.a.data, O(g.a.row_stride), O(g.a.col_stride)},
-                         .b = {g.b.data, O(g.b.col_stride), O(g.b.row_stride)},
-                         .a_batch = g.a.batch_stride,
-                         .b_batch = g.b.batch_stride,
-                         .m = int(g.m),
-                         .n = int(g.n),
-                         .k = int(g.k),
-                         .together = plan.together,
-                         .tiles_log2 = tiles_log2,
-                         .x_is_rows = tiles_m > tiles_n,
-                         .steps = int(steps),
-                         .batch = batch,
-                         .split = SplitStages(0, 1),
-                         .result = g.result,
-                         .columns = int(g.n)};
-  SplitSums<Accumulator<T>> sums{};
-  if (plan.splits > 1) {
-    sums = split_sums(g, batch, plan.splits, context);
-    arguments.split = SplitStages(int(steps), plan.splits);
-    arguments.result = result_in<T>(sums);
-    arguments.columns = int(sums.pitch);
-  }
-  launch<gemm_direct_kernel<C>>("direct", {grid, dim3(32 * unsigned(std::max(plan.together, 4)))},
-                                context)(arguments);
-  if (plan.splits > 1) add_splits(sums, g, context);
-}
-
-template <class T, class Offset, bool word_a, bool word_b>
-void launch_depth(const Gemm<T>& g, int batch, Context& context) {
-  using Short = Config<T, Offset, word_a, word_b, 2>;
-  if (g.k <= Short::kDepth) return launch_direct<Short>(g, batch, context);
-  launch_direct<Config<T, Offset, word_a, word_b, 4>>(g, batch, context);
+  const LaunchShape shape{grid, dim3(32 * unsigned(std::max(plan.together, 4)))};
+  launch_splits(g, batch, plan.splits, context, [&](const Result<T>& result, int64_t columns) {
+    const auto split = plan.splits > 1 ? SplitStages(int(steps), plan.splits) : SplitStages(0, 1);
+    using Offset = typename C::Offset;
+    const Arguments<C> arguments{.a = direct_operand<Offset>(g.side_a()),
+                                 .b = direct_operand<Offset>(g.side_b()),
+                                 .k = int(g.k),
+                                 .together = plan.together,
+                                 .tiles_log2 = tiles_log2,
+                                 .x_is_rows = tiles_m > tiles_n,
+                                 .steps = int(steps),
+                                 .batch = batch,
+                                 .split = split,
+                                 .result = result,
+                                 .columns = int(columns)};
+    launch<gemm_direct_kernel<C>>("direct", shape, context)(arguments);
+  });
 }
 
 // Offsets inside a tile and a step have 32 bits unless strides are huge.
 template <class T>
 void choose_direct(const Gemm<T>& g, int batch, Context& context) {
-  constexpr int64_t kMostStride = int64_t{1} << 21;  // of 32 rows, or 512 along k
-  const int64_t stride = std::max(std::max(std::abs(g.a.row_stride), std::abs(g.a.col_stride)),
-                                  std::max(std::abs(g.b.row_stride), std::abs(g.b.col_stride)));
-  if (stride > kMostStride) return launch_direct<Config<T, int64_t, false, false, 2>>(g, batch, context);
-  if constexpr (DirectType<T>::kPacked > 1) {
-    const bool a = has_words(g.a.data, g.a.row_stride, g.a.col_stride, g.a.batch_stride, g.k);
-    const bool b = has_words(g.b.data, g.b.col_stride, g.b.row_stride, g.b.batch_stride, g.k);
-    if (a && b) return launch_depth<T, int, true, true>(g, batch, context);
-    if (a) return launch_depth<T, int, true, false>(g, batch, context);
-    if (b) return launch_depth<T, int, false, true>(g, batch, context);
+  constexpr int64_t kMostStride = int64_t{1} << 21;  // so that 32 rows, or 512 values of k, stay below 2^31
+  const auto is_huge = [](int64_t stride) { return std::abs(stride) > kMostStride; };
+  if (is_huge(g.a.row_stride) || is_huge(g.a.col_stride) || is_huge(g.b.row_stride) ||
+      is_huge(g.b.col_stride))
+    return launch_direct<Config<T, int64_t, false, false, 2>>(g, batch, context);
+  const auto run = [&]<bool word_a, bool word_b>() {
+    using Short = Config<T, int, word_a, word_b, 2>;
+    g.k <= Short::kDepth ? launch_direct<Short>(g, batch, context)
+                         : launch_direct<Config<T, int, word_a, word_b, 4>>(g, batch, context);
+  };
+  if constexpr (constexpr int kPacked = DirectType<T>::kPacked; kPacked > 1) {
+    const bool a = takes_loads_of(kPacked, true, g.side_a(), batch);
+    const bool b = takes_loads_of(kPacked, true, g.side_b(), batch);
+    if (a && b) return run.template operator()<true, true>();
+    if (a) return run.template operator()<true, false>();
+    if (b) return run.template operator()<false, true>();
   }
-  launch_depth<T, int, false, false>(g, batch, context);
+  run.template operator()<false, false>();
 }
 
 }  // namespace

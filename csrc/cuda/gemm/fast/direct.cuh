@@ -1,16 +1,15 @@
 // Fragments of the tensor cores' instructions straight from global memory, for kernels that end before
-// shared memory would pay. A lane reads what it multiplies, at any stride: neighbours along either direction
-// fill whole sectors (fp64: 8 x 8 bytes or 4 x 8). Sums of float64 and float32 are made in fp64.
+// staging in shared memory would pay. A lane reads what it multiplies, at any stride: neighbours along either
+// direction fill whole sectors. Sums of float64 and float32 are made in fp64.
 #pragma once
 
 #include "cuda/device/mma.cuh"
 #include "cuda/device/sync.cuh"
-#include "cuda/device/vector.cuh"
-#include "cuda/gemm/parts/problem.cuh"
+#include "cuda/gemm/parts/sides.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// How elements of T are multiplied. Value: what a register (or two) of a fragment holds, kPacked elements.
+// How elements of T are multiplied. A Value is kPacked elements, in one register of a fragment or two.
 template <class T>
 struct DirectType {
   using Value = uint32_t;
@@ -31,34 +30,41 @@ struct DirectType<float> {
   static constexpr int kPacked = 1, kDeep = 4;
 };
 
-// One matrix of the batch as (side, k).
+// A Side whose offsets inside a tile and a step fit Offset, which saves registers.
 template <class T, class Offset>
 struct DirectOperand {
   const T* data;
   Offset side_stride, k_stride;  // where `words`, k_stride is 1 and words of k are aligned and whole
+  int side;
+  int64_t batch_stride;
 };
+template <class Offset, class T>
+DirectOperand<T, Offset> direct_operand(const Side<T>& s) {
+  return {s.data, Offset(s.side_stride), Offset(s.k_stride), int(s.side), s.batch_stride};
+}
 
-// What a lane has of (8 * SLOTS, kDepth) elements: from each slot of 8 rows the one of its group of lanes,
-// and of it values c, c + 4, ... where c is its place in the group.
+// A lane's part of (8 * SLOTS, kDepth) elements: of each slot of 8 rows it has row lane / 4, and of that row
+// the values lane % 4, lane % 4 + 4, ...
 template <class T, class Offset, int SLOTS, int VALUES, bool words>
 struct DirectFragment {
   using Type = DirectType<T>;
   using Value = typename Type::Value;
   static constexpr int kPacked = Type::kPacked, kDepth = 4 * kPacked * VALUES;
 
-  // Where the lane's elements are, rows past the last one being that one.
-  __device__ __forceinline__ DirectFragment(const DirectOperand<T, Offset>& o, int64_t batch_offset, int row0,
-                                            int rows, int first_k)
+  // Begins at (row0, first_k) of a matrix. For rows past the last one the last one is read.
+  __device__ __forceinline__ DirectFragment(const DirectOperand<T, Offset>& o, int matrix, int row0,
+                                            int first_k)
       : k_stride_(o.k_stride) {
     const int lane = int(threadIdx.x) % 32;
-    const T* const from = o.data + batch_offset + int64_t(row0) * o.side_stride +
+    const T* const from = o.data + matrix * o.batch_stride + int64_t(row0) * o.side_stride +
                           int64_t(first_k + lane % 4 * kPacked) * o.k_stride;
     FASTGEMM_UNROLL
     for (int s = 0; s < SLOTS; ++s)
-      from_[s] = from + Offset(min(lane / 4 + 8 * s, rows - 1 - row0)) * o.side_stride;
+      from_[s] = from + Offset(min(lane / 4 + 8 * s, o.side - 1 - row0)) * o.side_stride;
   }
 
-  // The values at the current place, zeros from `left` elements on; then goes `elements` further along k.
+  // Loads the values at the current place, zeros from `left` elements on, and goes `elements` further along
+  // k.
   __device__ __forceinline__ void load(Value (&to)[SLOTS][VALUES], int left, int elements) {
     FASTGEMM_UNROLL
     for (int s = 0; s < SLOTS; ++s) {
@@ -90,7 +96,7 @@ struct DirectFragment {
   Offset k_stride_;
 };
 
-// d (16, 8) += a (16, K) * b (K, 8) in fp64, K = 4 * DEEP.
+// Computes d (16, 8) += a (16, K) * b (K, 8) in fp64, K = 4 * DEEP.
 template <int DEEP>
 __device__ __forceinline__ void multiply_f64(double (&d)[4], const double (&a)[2 * DEEP],
                                              const double (&b)[DEEP]) {
@@ -107,7 +113,7 @@ __device__ __forceinline__ void multiply_f64(double (&d)[4], const double (&a)[2
 #endif
 }
 
-// The sums of a warp: (16 * TILES_M, 8 * TILES_N).
+// Adds a step's products to the sums of a warp, (16 * TILES_M, 8 * TILES_N).
 template <class T, int TILES_M, int TILES_N, int VALUES>
 __device__ __forceinline__ void multiply_direct(typename DirectType<T>::Sum (&sum)[TILES_M][TILES_N][4],
                                                 const typename DirectType<T>::Value (&a)[2 * TILES_M][VALUES],

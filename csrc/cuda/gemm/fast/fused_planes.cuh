@@ -1,13 +1,15 @@
 // The tile of bf16x6_fused, and how its operands become planes between shared memory and the tensor cores.
 //
-// The rows stay in registers: a lane reads the floats that its fragments are made of, and cuts them; no other
-// lane needs them. All warps need the columns, so the block cuts those once, a stage ahead, into planes in
-// shared memory.
+//   rows     (shared memory, float32) --> registers: cut by the lane that multiplies them -----> wgmma
+//   columns  (shared memory, float32) --> cut by the block, a stage ahead --> shared planes ---> wgmma
+//
+// The planes of the rows stay in registers, since no other lane needs them. All warps need the columns, so
+// the block cuts those once.
 #pragma once
 
 #include "cuda/device/wgmma.cuh"
+#include "cuda/gemm/fast/raw_tile.cuh"
 #include "cuda/gemm/parts/planes/scheme.cuh"
-#include "cuda/gemm/parts/raw_tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET::fused {
 
@@ -17,7 +19,7 @@ inline constexpr float kScale = 16777216.f, kUnscale = 1 / (kScale * kScale);  /
 inline constexpr int kHalves = 2;                                              // two wgmma of 64 rows
 inline constexpr int kSteps = kTileK / 16;
 
-// Block tile (kRows, kColumns), 128 rows of it a warpgroup.
+// The block tile (kRows, kColumns), of which a warpgroup has 128 rows.
 template <int columns_, bool rows_along_k_, int warpgroups = 1>
 struct Tile {
   static constexpr bool kRowsAlongK = rows_along_k_;
@@ -35,7 +37,7 @@ struct Tile {
   struct Ring {
     float rows[kStages][kRowWords];                                 // (kRows, kTileK)
     float columns[kStages][kColumnWords];                           // (kColumns, kTileK)
-    alignas(128) uint32_t planes[2][kSteps][kPlanes][kPlaneWords];  // of the columns
+    alignas(128) uint32_t planes[2][kSteps][kPlanes][kPlaneWords];  // the columns', of two stages
   };
   // The sums on their way to C, whose rows are the tile's columns or its rows.
   static constexpr int kSlabPitchAlongRows = kLinePitch<kRows, 4>;        // (kColumns, kRows)
@@ -46,7 +48,7 @@ struct Tile {
   };
 };
 
-// Eight floats as registers of fragments, of each plane.
+// Cuts eight floats into registers of fragments, for each plane.
 __device__ __forceinline__ void cut(const float (&x)[8], uint32_t (&planes)[kPlanes][4]) {
   uint32_t bits[8];
   FASTGEMM_UNROLL
@@ -54,8 +56,8 @@ __device__ __forceinline__ void cut(const float (&x)[8], uint32_t (&planes)[kPla
   Scheme::cut(bits, planes);
 }
 
-// The row of slot i of a lane among the 32 of its warp: slots 0 and 1 are the first half's, 2 and 3 the
-// other's.
+// The row of a lane's slot i among the 32 of its warp: slots 0 and 1 belong to the first half, 2 and 3 to the
+// second.
 template <bool rows_along_k>
 __device__ __forceinline__ int row_of_slot(int i) {
   return rows_along_k ? 8 * i + lane_row() : 4 * lane_row() + i;
@@ -63,7 +65,7 @@ __device__ __forceinline__ int row_of_slot(int i) {
 
 using Fragments = uint32_t[kHalves][kPlanes][4];
 
-// The fragments of a step, of the warp's rows.
+// Cuts the fragments of a step from the warp's rows.
 template <class T>
 __device__ __forceinline__ void cut_rows(Fragments& to, const float* tile, int step) {
   using Four = Vector<float, 4>;
@@ -91,8 +93,8 @@ __device__ __forceinline__ void cut_rows(Fragments& to, const float* tile, int s
   }
 }
 
-// The planes of a stage's columns, also of one past the last, which nobody reads. A warp takes 8 columns at a
-// time, of both steps.
+// Cuts the planes of a stage's columns. It is also called for the stage past the last one, whose planes are
+// not read. A warp takes 8 columns at a time, for both steps.
 template <class T>
 __device__ __forceinline__ void cut_columns(uint32_t (&to)[kSteps][kPlanes][T::kPlaneWords],
                                             const float* tile, bool along_k) {

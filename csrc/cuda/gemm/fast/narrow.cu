@@ -1,37 +1,34 @@
 // Level 6 for products one side of which is narrow (up to 4, in few products up to 32; int32 up to 16, and
-// all small products): one operand, X (wide, k), is read once and has little to do for each element, the
+// all small products). One operand, X (wide, k), is read once and each of its elements has little to do; the
 // other, Y (narrow, k), stays in the caches. What changes from the tiles of the other rungs: no operand goes
-// through shared memory, and no barrier stands before the sums. The threads of a block lie in a grid over
-// rows of X and over k that the host lays out to fit the shape (narrow_plan.cuh); all loads of a thread's
-// step are independent, of 16 bytes where the operand allows it, and the first step is all there is where k
-// is short. Most such products are over in the time of a launch and two misses: what is before the first load
-// is a few instructions. The sums of the threads that share rows meet once in shared memory, in a fixed
-// order.
+// through shared memory, and no barrier comes before the sums. The host lays a block's threads out over rows
+// of X and over k, to fit the shape (narrow_plan.cuh). All loads of a thread's step are independent, of 16
+// bytes where the operand allows it, and where k is short there is one step. Most such products end in the
+// time of a launch and two misses, so only a few instructions come before the first load. The sums of the
+// threads that share rows meet once in shared memory, in a fixed order.
 #include "cuda/device/sync.cuh"
 #include "cuda/gemm/fast/narrow_plan.cuh"
-#include "cuda/gemm/parts/split_k.cuh"
+#include "cuda/gemm/parts/launch_splits.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
 template <class T>
-struct NarrowArguments {
-  const T *x, *y;
-  int64_t x_row, x_k, y_row, y_k, x_batch, y_batch;  // strides
-  int64_t x_apart, y_apart;                          // elements from one load of a thread along k to the next
-  int64_t wide, columns_written;
-  int narrow, batch, apart;  // apart: values of k from one load of a thread to the next
+struct NarrowArguments : Sides<T> {
+  int64_t x_apart, y_apart;  // elements from one load of a thread along k to the next
+  int64_t columns_written;
+  int y_rows, batch, apart;  // apart: values of k from one load of a thread to the next
   int log_rows, log_k;       // threads of a block along rows and along k
   int part, last_part;       // values of k of a block, of the last one that shares it
-  bool k_first, swapped;     // neighbouring threads are neighbours along k; rows of X are columns of C
+  bool k_first;              // neighbouring threads are neighbours along k
   Result<T> result;
 };
 
 struct Place {
-  int row, k;  // of a thread in its block
+  int row, k;  // where a thread stands in its block
 };
 
-// Adds the sums of all threads that share a row, a warp for each of a thread's values, and stores them.
+// Adds the sums of all threads that share a row, one warp for each of a thread's values, and stores them.
 template <class Thread, class T>
 __device__ __forceinline__ void add_and_store(const NarrowArguments<T>& g, const Result<T>& result,
                                               Place place, int64_t first_row, int first_narrow,
@@ -39,7 +36,7 @@ __device__ __forceinline__ void add_and_store(const NarrowArguments<T>& g, const
   using Acc = Accumulator<T>;
   constexpr int kValues = Thread::kRows * Thread::kNarrow, kWarps = kNarrowThreads / 32;
   constexpr int kMost = sizeof(Acc) == 8 ? 8 : 16, kSlab = kValues < kMost ? kValues : kMost;
-  // Of each value a matrix (threads along k, threads along rows), written along either without conflicts.
+  // Each value has a matrix (threads along k, threads along rows), written along either without conflicts.
   FASTGEMM_SHARED Acc slab[kSlab][kNarrowThreads * 3 / 2];
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
   const int threads = 1 << g.log_rows, pitch = g.k_first ? threads | 1 : threads;
@@ -63,15 +60,14 @@ __device__ __forceinline__ void add_and_store(const NarrowArguments<T>& g, const
           const int k = (lane >> g.log_rows) + q * at_once;
           if (k >> g.log_k == 0) total += slab[e][k * pitch + i];
         }
-
         for (int other = 16; other >= threads; other /= 2) total += __shfl_xor_sync(~0u, total, other);
         const int64_t wide =
             first_row + (Thread::kVectorRows ? i * Thread::kRows + r : i + (r << g.log_rows));
-        if (lane >= threads || wide >= g.wide || narrow >= g.narrow) continue;
+        if (lane >= threads || wide >= g.wide.side || narrow >= g.y_rows) continue;
         const int64_t row = g.swapped ? narrow : wide, column = g.swapped ? wide : narrow;
         result.store(row, column, total);
         // Rows of the workspace are whole vectors.
-        if (column != (g.swapped ? g.wide : g.narrow) - 1) continue;
+        if (column != (g.swapped ? g.wide.side : g.y_rows) - 1) continue;
         FASTGEMM_NO_UNROLL
         for (int64_t pad = column + 1; pad < g.columns_written; ++pad) result.store(row, pad, Acc(0));
       }
@@ -79,9 +75,9 @@ __device__ __forceinline__ void add_and_store(const NarrowArguments<T>& g, const
   }
 }
 
-// A thread's next values of k, all of them asked for before the first is used: rows of X against as many of Y
-// as there are, up to row `last` of them; zeros from `left` values on. float32 sums of a step are added to
-// those before it when they are complete, so that errors grow with steps and not with k.
+// Multiplies a thread's next values of k, all loads of which are issued before the first is used: its rows of
+// X by those of Y up to row `last`, with zeros from `left` values on. The float32 sums of a step are complete
+// before they are added to earlier ones, so that errors grow with steps and not with k.
 template <class Thread, class T>
 __device__ __forceinline__ void multiply_step(const NarrowArguments<T>& g,
                                               const T* const (&row)[Thread::kRowLoads], const T* y, int last,
@@ -104,7 +100,8 @@ __device__ __forceinline__ void multiply_step(const NarrowArguments<T>& g,
     YVector b[Thread::kNarrow] = {};
     FASTGEMM_UNROLL
     for (int j = 0; j < Thread::kNarrow; ++j)
-      if (u * g.apart < left) b[j] = load_vector<YVector>(y + min(j, last) * g.y_row + u * g.y_apart);
+      if (u * g.apart < left)
+        b[j] = load_vector<YVector>(y + min(j, last) * g.narrow.side_stride + u * g.y_apart);
     FASTGEMM_UNROLL
     for (int r = 0; r < Thread::kRows; ++r) {
       FASTGEMM_UNROLL
@@ -130,25 +127,27 @@ __global__ void __launch_bounds__(kNarrowThreads, sizeof(T) == 8 ? 2 : Thread::k
   const Place place = g.k_first ? Place{high, low} : Place{low, high};
   const int at_k = place.k * Thread::kPerLoadK;
   const int64_t first_row = (int64_t(blockIdx.x) * Thread::kRows) << g.log_rows;
-  const int first_narrow = int(blockIdx.y) * Thread::kNarrow, last = g.narrow - 1 - first_narrow;
-  const T *x = g.x + at_k * g.x_k, *y = g.y + first_narrow * g.y_row + at_k * g.y_k;
+  const int first_narrow = int(blockIdx.y) * Thread::kNarrow, last = g.y_rows - 1 - first_narrow;
+  const T* x = g.wide.data + at_k * g.wide.k_stride;
+  const T* y = g.narrow.data + first_narrow * g.narrow.side_stride + at_k * g.narrow.k_stride;
   Result<T> result = g.result;
   if (gridDim.z > 1) {  // parts of k, and matrices of the batch
     const int split = int(blockIdx.z) / g.batch, matrix = int(blockIdx.z) % g.batch;
     const int64_t k0 = int64_t(split) * g.part;
-    x += matrix * g.x_batch + k0 * g.x_k, y += matrix * g.y_batch + k0 * g.y_k;
+    x += matrix * g.wide.batch_stride + k0 * g.wide.k_stride;
+    y += matrix * g.narrow.batch_stride + k0 * g.narrow.k_stride;
     result.out = static_cast<char*>(result.out) + blockIdx.z * result.batch_stride * result.out_bytes();
     result.c = static_cast<const char*>(result.c) + matrix * result.c_batch_stride * result.out_bytes();
   }
   int left = (int(blockIdx.z) < int(gridDim.z) - g.batch ? g.part : g.last_part) - at_k;
-  // Rows behind the last one are read as the last one, and not stored.
+  // For rows beyond the last one the last one is read, and nothing is stored.
   const T* row[Thread::kRowLoads];
   FASTGEMM_UNROLL
   for (int r = 0; r < Thread::kRowLoads; ++r) {
     if constexpr (Thread::kVectorRows)
-      row[r] = x + min(first_row + place.row * Thread::kRows, g.wide - Thread::kRows);
+      row[r] = x + min(first_row + place.row * Thread::kRows, g.wide.side - Thread::kRows);
     else
-      row[r] = x + min(first_row + place.row + (r << g.log_rows), g.wide - 1) * g.x_row;
+      row[r] = x + min(first_row + place.row + (r << g.log_rows), g.wide.side - 1) * g.wide.side_stride;
   }
   Accumulator<T> sum[Thread::kRows][Thread::kNarrow] = {};
   FASTGEMM_NO_UNROLL
@@ -165,43 +164,43 @@ __global__ void __launch_bounds__(kNarrowThreads, sizeof(T) == 8 ? 2 : Thread::k
 template <class Thread, class T>
 void launch_narrow(const Gemm<T>& g, const NarrowProblem<T>& p, const NarrowPlan& plan, Context& context) {
   const int apart = kNarrowThreads / plan.threads_rows * Thread::kPerLoadK;
-  NarrowArguments<T> s{p.x, p.y, p.x_row, p.x_k, p.y_row, p.y_k, p.x_batch, p.y_batch};
-  s.x_apart = apart * p.x_k, s.y_apart = apart * p.y_k;
-  s.wide = p.wide, s.columns_written = g.n;
-  s.narrow = int(p.narrow), s.batch = p.batch, s.apart = apart;
-  s.log_rows = std::countr_zero(unsigned(plan.threads_rows));
-  s.log_k = std::countr_zero(unsigned(kNarrowThreads)) - s.log_rows;
-  s.k_first = lines_along_k<Thread>(p);
-
-  s.part = plan.part, s.last_part = int(p.k - int64_t(plan.splits - 1) * plan.part);
-  s.swapped = p.swapped, s.result = g.result;
-  const auto run = [&] {
-    const LaunchShape shape{
-        dim3(unsigned(ceil_div(p.wide, int64_t(Thread::kRows) * plan.threads_rows)),
-             unsigned(ceil_div(p.narrow, Thread::kNarrow)), unsigned(p.batch * plan.splits)),
-        dim3(kNarrowThreads)};
+  const int log_rows = std::countr_zero(unsigned(plan.threads_rows));
+  const LaunchShape shape{
+      dim3(unsigned(ceil_div(p.wide.side, int64_t(Thread::kRows) * plan.threads_rows)),
+           unsigned(ceil_div(p.narrow.side, Thread::kNarrow)), unsigned(p.batch * plan.splits)),
+      dim3(kNarrowThreads)};
+  launch_splits(g, p.batch, plan.splits, context, [&](const Result<T>& result, int64_t columns) {
+    const NarrowArguments<T> s{p,
+                               apart * p.wide.k_stride,
+                               apart * p.narrow.k_stride,
+                               columns,
+                               int(p.narrow.side),
+                               p.batch,
+                               apart,
+                               log_rows,
+                               std::countr_zero(unsigned(kNarrowThreads)) - log_rows,
+                               plan.part,
+                               int(p.wide.k - int64_t(plan.splits - 1) * plan.part),
+                               lines_along_k<Thread>(p),
+                               result};
     launch<gemm_narrow_kernel<Thread, T>>("narrow", shape, context)(s);
-  };
-  if (plan.splits == 1) return run();
-  const auto sums = split_sums(g, p.batch, plan.splits, context);
-  s.columns_written = sums.pitch, s.result = result_in<T>(sums);
-  run();
-  add_splits(sums, g, context);
+  });
 }
 
-// With one row of Y a thread the blocks are many and little, with eight X is read least.
+// With one row of Y in a thread the blocks are many and small, with eight X is read the fewest times.
 template <Reads reads, class T>
 void launch_best(const Gemm<T>& g, const NarrowProblem<T>& p, Context& context) {
   using One = NarrowThread<T, 1, reads>;
   using Four = NarrowThread<T, 4, reads>;
   using Eight = NarrowThread<T, 8, reads>;
   constexpr int64_t kMostBlocksY = 65535;
+  const int64_t narrow = p.narrow.side;
   const NarrowPlan one = narrow_plan<One>(p);
-  if (p.narrow == 1) return launch_narrow<One>(g, p, one, context);
-  const NarrowPlan four = narrow_plan<Four>(p), eight = p.narrow > 4 ? narrow_plan<Eight>(p) : four;
-  if (p.narrow <= kMostBlocksY && one.microseconds <= std::min(four.microseconds, eight.microseconds))
+  if (narrow == 1) return launch_narrow<One>(g, p, one, context);
+  const NarrowPlan four = narrow_plan<Four>(p), eight = narrow > 4 ? narrow_plan<Eight>(p) : four;
+  if (narrow <= kMostBlocksY && one.microseconds <= std::min(four.microseconds, eight.microseconds))
     return launch_narrow<One>(g, p, one, context);
-  if (p.narrow <= 4 || (p.narrow <= kMostBlocksY && four.microseconds <= eight.microseconds))
+  if (narrow <= 4 || (narrow <= kMostBlocksY && four.microseconds <= eight.microseconds))
     return launch_narrow<Four>(g, p, four, context);
   launch_narrow<Eight>(g, p, eight, context);
 }
@@ -209,8 +208,8 @@ void launch_best(const Gemm<T>& g, const NarrowProblem<T>& p, Context& context) 
 }  // namespace
 
 void gemm_narrow(const GemmProblem& problem, Context& context) {
-  // A column that lies like a row is computed as one: rows of one element would each fill 16 bytes of the
-  // workspace.
+  // A column whose elements are neighbours is computed as a row: rows of one element would each fill 16 bytes
+  // of the workspace.
   const bool column = problem.n == 1 && problem.out.row_stride == 1;
   run_every_type(column ? problem.transposed() : problem, context, [&]<class T>(const Gemm<T>& g, int batch) {
     const NarrowProblem<T> p(g, batch);

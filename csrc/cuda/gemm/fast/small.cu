@@ -1,66 +1,81 @@
-// Level 5 for products too small to fill large tiles: one launch, 64 x 64 tiles, operands read where they
-// lie. The pieces are those of level 4; what is new is that the panels of the next k are on their way, in
-// registers, while those in shared memory are multiplied (two buffers, one barrier a panel), and that k is
-// split where there are fewer tiles than multiprocessors.
+// Level 5 for products too small to fill large tiles: one launch, and operands are read where they lie. The
+// pieces are those of level 4. What is new is that the panels of the next k are on their way, in registers,
+// while those in shared memory are multiplied (two buffers, one barrier a panel), and that k is split where
+// there are fewer tiles than multiprocessors.
+//
+// `small` has block tiles of 64 x 64. `batched` is the same kernel with tiles of 32 x 32, which matrices of
+// at most that size fill: more blocks share a multiprocessor and hide each other's latencies. It is the row
+// of level 6 for batches, since of int32 nothing else of that level comes near (the tuning_*.json of
+// benchmarks/results/h200).
 #include "cuda/gemm/parts/choose_splits.cuh"
+#include "cuda/gemm/parts/launch_splits.cuh"
 #include "cuda/gemm/parts/vector_tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-constexpr int kBlock = 64, kThread = 4, kThreads = 256;  // block tile 64 x 64, thread tile 4 x 4
-static_assert(kBlock / kThread * (kBlock / kThread) == kThreads);
+constexpr int kThread = 4;     // thread tile 4 x 4
+constexpr int kUnrolledK = 8;  // little code: a small product meets a cold instruction cache
 
-template <class T>
-constexpr int kBK = sizeof(T) == 1 ? 64 : 32;  // one 16-byte load an operand and thread, at least
-constexpr int kUnrolledK = 8;                  // little code: a small product meets a cold instruction cache
-template <class T>
-using BlockPanel = PanelCopy<T, kBlock, kBK<T>, kThreads>;
-
-template <class T>
-struct alignas(16) Buffers {
-  Accumulator<T> a[2][kBK<T> * BlockPanel<T>::kPitch];  // (BK, 64): k, m
-  Accumulator<T> b[2][kBK<T> * BlockPanel<T>::kPitch];  // (BK, 64): k, n
+template <class T, int BLOCK>
+struct Config {
+  using Type = T;
+  static constexpr int kBlock = BLOCK, kAcross = kBlock / kThread, kThreads = kAcross * kAcross;
+  static constexpr int kBK = sizeof(T) == 1 ? 64 : 32;  // one 16-byte load an operand and thread, at least
+  static constexpr int kWarpsN = kAcross / 8;           // a warp is 4 x 8 threads, as in thread_place()
+  static constexpr bool kOftenOnePanel = BLOCK == 32;   // so that a branch around the next loads pays
+  // Groups of a thread's positions are 16 vectors apart (ThreadTile): there is one group, or they fit.
+  static_assert(kAcross == 16 || kPer16Bytes<Accumulator<T>> == kThread);
+  using Panel = PanelCopy<T, kBlock, kBK, kThreads>;
+  struct alignas(16) Buffers {
+    Accumulator<T> a[2][kBK * Panel::kPitch];  // (BK, kBlock): k, m
+    Accumulator<T> b[2][kBK * Panel::kPitch];  // (BK, kBlock): k, n
+  };
 };
 
 template <class T>
 struct SmallArguments {
   Gemm<T> gemm;
   unsigned tiles_n;
-  int64_t k_split;       // of each blockIdx.y
+  int64_t k_split;       // values of k that each blockIdx.y has
   int64_t split_stride;  // matrices of the result between splits
-  int64_t columns;       // of the result: also those beyond n that fill a row of sums
+  int64_t columns;       // that are written: beyond n those that fill a row of sums
   bool vectors_a, vectors_b;
   ResultVectors vectors_out;
 };
 
-template <class T>
-__global__ void __launch_bounds__(kThreads) gemm_small_kernel(const __grid_constant__ SmallArguments<T> s) {
+template <class C>
+__global__ void __launch_bounds__(C::kThreads)
+    gemm_small_kernel(const __grid_constant__ SmallArguments<typename C::Type> s) {
+  using T = typename C::Type;
   using Acc = Accumulator<T>;
-  constexpr int kPitch = BlockPanel<T>::kPitch;
-  FASTGEMM_DYNAMIC_SHARED(Buffers<T>, buffers);
+  constexpr int kPitch = C::Panel::kPitch, kBK = C::kBK;
+  FASTGEMM_DYNAMIC_SHARED(typename C::Buffers, buffers);
   Gemm<T> g = s.gemm.at_batch(blockIdx.z);
   g.result.out = static_cast<char*>(g.result.out) +
                  blockIdx.y * s.split_stride * g.result.batch_stride * g.result.out_bytes();
-  const BlockTile tile = block_tile<kBlock, kBlock>(s.tiles_n);
-  const ThreadPlace place = thread_place();
+  const BlockTile tile = block_tile<C::kBlock, C::kBlock>(s.tiles_n);
+  const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
+  const ThreadPlace place{warp / C::kWarpsN * 4 + lane / 8, warp % C::kWarpsN * 8 + lane % 8};
   const int64_t k_begin = blockIdx.y * s.k_split, k_end = min(g.k, k_begin + s.k_split);
   const PanelSource<T> from_a{g.a.data, g.a.row_stride, g.a.col_stride, g.m, k_end, s.vectors_a};
   const PanelSource<T> from_b{g.b.data, g.b.col_stride, g.b.row_stride, g.n, k_end, s.vectors_b};
 
   ThreadTile<T, kThread> sums;
-  BlockPanel<T> a, b;
+  typename C::Panel a, b;
   a.load(from_a, tile.row, k_begin);
   b.load(from_b, tile.col, k_begin);
   int current = 0;
-  for (int64_t k0 = k_begin; k0 < k_end; k0 += kBK<T>, current ^= 1) {
+  for (int64_t k0 = k_begin; k0 < k_end; k0 += kBK, current ^= 1) {
     a.store(buffers->a[current]);
     b.store(buffers->b[current]);
     __syncthreads();  // and the other buffer has been read by all
-    a.load(from_a, tile.row, min(k0 + kBK<T>, k_end));
-    b.load(from_b, tile.col, min(k0 + kBK<T>, k_end));
+    if (!C::kOftenOnePanel || k0 + kBK < k_end) {
+      a.load(from_a, tile.row, min(k0 + kBK, k_end));
+      b.load(from_b, tile.col, min(k0 + kBK, k_end));
+    }
     FASTGEMM_NO_UNROLL
-    for (int k1 = 0; k1 < kBK<T>; k1 += kUnrolledK) {
+    for (int k1 = 0; k1 < kBK; k1 += kUnrolledK) {
       FASTGEMM_UNROLL
       for (int k = k1; k < k1 + kUnrolledK; ++k) {
         Acc rows[kThread], cols[kThread];
@@ -74,34 +89,38 @@ __global__ void __launch_bounds__(kThreads) gemm_small_kernel(const __grid_const
   store_thread_tile(g, s.vectors_out, sums, tile, place);
 }
 
-template <class T>
-void launch_small(const Gemm<T>& g, int batch, Context& context) {
-  const TileGrid tiles = tile_grid(g.m, g.n, kBlock, kBlock, batch);
-  constexpr int kLeastSplit = 2 * kBK<T>, kLeastK = 4 * kLeastSplit;  // below, a second launch costs more
+template <class C, class T>
+void launch_small(const char* name, const Gemm<T>& g, int batch, Context& context) {
+  const TileGrid tiles = tile_grid(g.m, g.n, C::kBlock, C::kBlock, batch);
+  constexpr int kLeastSplit = 2 * C::kBK, kLeastK = 4 * kLeastSplit;  // below, a second launch costs more
   const int splits = g.k < kLeastK ? 1 : choose_splits(int64_t(tiles.grid.x) * batch, g.k, kLeastSplit);
-  SmallArguments<T> s{.gemm = g,
-                      .tiles_n = tiles.tiles_n,
-                      .k_split = ceil_div(ceil_div(g.k, splits), kBK<T>) * kBK<T>,
-                      .split_stride = batch,
-                      .columns = g.n,
-                      .vectors_a = takes_vectors(g.a),
-                      .vectors_b = takes_vectors(g.b)};
-  LaunchShape shape{tiles.grid, dim3(kThreads), sizeof(Buffers<T>)};
-  SplitSums<Accumulator<T>> sums{};
-  if (splits > 1) {
-    shape.grid.y = unsigned(splits);
-    sums = split_sums(g, batch, splits, context);
-    s.gemm.result = result_in<T>(sums), s.columns = sums.pitch;
-  }
-  s.vectors_out = result_vectors(s.gemm.result);
-  launch<gemm_small_kernel<T>>("small", shape, context)(s);
-  if (splits > 1) add_splits(sums, g, context);
+  launch_splits(g, batch, splits, context, [&](const Result<T>& result, int64_t columns) {
+    SmallArguments<T> s{.gemm = g,
+                        .tiles_n = tiles.tiles_n,
+                        .k_split = ceil_div(ceil_div(g.k, splits), C::kBK) * C::kBK,
+                        .split_stride = batch,
+                        .columns = columns,
+                        .vectors_a = takes_vectors(g.a),
+                        .vectors_b = takes_vectors(g.b),
+                        .vectors_out = result_vectors(result)};
+    s.gemm.result = result;
+    const dim3 grid(tiles.grid.x, unsigned(splits), tiles.grid.z);
+    launch<gemm_small_kernel<C>>(name, {grid, dim3(C::kThreads), sizeof(typename C::Buffers)}, context)(s);
+  });
 }
 
 }  // namespace
 
 void gemm_small(const GemmProblem& problem, Context& context) {
-  run_every_type(problem, context, [&](const auto& g, int batch) { launch_small(g, batch, context); });
+  run_every_type(problem, context, [&]<class T>(const Gemm<T>& g, int batch) {
+    launch_small<Config<T, 64>>("small", g, batch, context);
+  });
+}
+
+void gemm_batched(const GemmProblem& problem, Context& context) {
+  run_gemm<float, int32_t>(problem, context, [&]<class T>(const Gemm<T>& g, int batch) {
+    launch_small<Config<T, 32>>("batched", g, batch, context);
+  });
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

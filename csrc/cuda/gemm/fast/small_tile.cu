@@ -1,16 +1,15 @@
 // Level 6 since sm_80 for small products and batches of them. What changes from mma_sync:
 //   - block tiles of 64 x 64, so that 64 products of 128 x 128 x 128 are 256 blocks, and three blocks on a
-//     multiprocessor, which fill each other's waits;
+//     multiprocessor, which hide each other's latencies;
 //   - a block asks for four stages at once, and for k up to 256 (bytes: 512) that is all it will ever need:
 //     one wait, products, one store;
-//   - one launch and nothing before it: no tensor maps, no flags to clear, and operands are read where they
-//     lie, whatever their alignment (parts/line_copy.cuh);
-//   - on Hopper the same stages are multiplied by wgmma (fast/small_tile_products.cuh): 5 to 20 % faster;
-//   - where there are few tiles and k is long it is cut (parts/split_k.cuh).
-// So small a product meets cold caches, that of instructions too. Of the 6.7 us that 64 products of 128 x 128
-// x 128 take an H200 (cold L2; cuBLAS 7.1) an empty kernel would be 2.9, the copies alone 6.0 (5.5 with each
-// operand read once), the products and the stores 0.35 each. Hence little code on the way, less still for
-// operands of whole tiles (0.1 us), and operands that L2 need not keep (0.6 us).
+//   - there is one launch and nothing before it: no TMA descriptors, no flags to clear, and operands are read
+//     where they lie, whatever their alignment (parts/line_copy.cuh);
+//   - on Hopper the same stages are multiplied by wgmma (fast/small_tile_products.cuh);
+//   - where there are few tiles and k is long, it is split (parts/split_k.cuh).
+// So small a product meets cold caches, that of instructions too: most of its time is the launch and the
+// copies. Hence there is little code on the way, less still for operands of whole tiles, and operands are
+// loaded evict-first, which leaves L2 to the data that is used again.
 #include "cuda/available.h"
 #include "cuda/gemm/fast/small_tile_products.cuh"
 #include "cuda/gemm/parts/split_k.cuh"
@@ -24,14 +23,14 @@ using WgmmaTiles = TileConfig<64, 64, 16, 64, 4, 3>;
 template <class C>
 constexpr bool kByWgmma = std::is_same_v<C, WgmmaTiles>;
 
-// What the first copies need comes first: these are cold too.
+// What the first copies need comes first: the constant bank is cold too.
 template <class T>
 struct Arguments {
   int splits;
   unsigned tiles_n;
   SplitStages stages;
   LineOperand<T> a, b;
-  SplitSums<Accumulator<T>> sums;  // of several splits
+  SplitSums<Accumulator<T>> sums;  // where there are several splits
   Gemm<T> gemm;
   ResultVectors vectors;
   bool plain;  // rows of the result are whole vectors of its type, and beta is 0
@@ -52,8 +51,8 @@ struct Kernel {
   };
 };
 
-// COUNT sums from a row of the slab. Where they are two vectors, lanes 32 words apart begin with different
-// ones: they would meet in the same banks.
+// Loads COUNT sums from a row of the slab. Where they are two vectors, lanes whose sums are 32 words apart
+// begin with different ones, since they would meet in the same banks.
 template <int COUNT, class Acc>
 __device__ __forceinline__ void load_sums(Acc (&to)[COUNT], const Acc* from, int lane) {
   using Four = Vector<Acc, 4>;
@@ -68,7 +67,7 @@ __device__ __forceinline__ void load_sums(Acc (&to)[COUNT], const Acc* from, int
     to[i] = second_first ? part[kVectors - 1 - i / 4][i % 4] : part[i / 4][i % 4];
 }
 
-// alpha times a warp's sums, to rows of whole vectors.
+// Stores alpha times a warp's sums to rows of whole vectors.
 template <class C, class T>
 __device__ __forceinline__ void store_plain(const Arguments<T>& g, const Accumulator<T>* sums, int pitch,
                                             int batch, int row0, int column0) {
@@ -105,7 +104,7 @@ __device__ __forceinline__ void multiply_tile(const Arguments<T>& g) {
   FASTGEMM_NO_UNROLL
   for (int i = 0; i < C::kStages; ++i) {
     if (i < stages) copy_next();
-    commit_async_copies();  // an empty group too, so that the count of groups is the count of stages
+    commit_async_copies();  // an empty group too, so that groups are counted as stages are
   }
   let_next_kernel_begin();
   const int w = warp_index(), row = w % C::kWarpsM * C::WM, column = w / C::kWarpsM * C::WN;
@@ -145,19 +144,18 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
     multiply_tile<C, Kernel<C, T, a_along_k, b_along_k, aligned>>(g);
 }
 
-// The operand in place; bytes, which ldmatrix cannot transpose, are copied unless they lie along k.
+// Returns the operand in place; bytes, which ldmatrix cannot transpose, are copied unless they lie along k.
 template <class T>
-LineOperand<T> operand_of(const T* data, int64_t side, int64_t k, int64_t side_stride, int64_t k_stride,
-                          int64_t batch_stride, int batch, Context& context) {
-  if (sizeof(T) == 1 && k > 1 && k_stride != 1) {
-    const RowsOperand<T> rows =
-        rows_operand<Takes::along_k>(data, side, k, side_stride, k_stride, batch_stride, batch, context);
-    return line_operand(rows.data, side, k, rows.row_stride, 1, rows.batch_stride, batch);
+LineOperand<T> operand_of(Side<T> s, int batch, Context& context) {
+  if (sizeof(T) == 1 && s.k > 1 && s.k_stride != 1) {
+    const RowsOperand<T> rows = rows_operand<Takes::along_k>(s.data, s.side, s.k, s.side_stride, s.k_stride,
+                                                             s.batch_stride, batch, context);
+    s = {rows.data, s.side, s.k, rows.row_stride, 1, rows.batch_stride};
   }
-  return line_operand(data, side, k, side_stride, k_stride, batch_stride, batch);
+  return line_operand(s, batch);
 }
 
-// How many ways to cut k: so that every multiprocessor has a block, of at least four stages.
+// Splits k so that every multiprocessor has a block, of at least four stages.
 inline int plan_splits(int64_t tiles, int stages) {
   constexpr int kLeast = 4, kWorthIt = 16;  // stages; below, a second launch takes longer
   if (stages < kWorthIt) return 1;
@@ -171,34 +169,27 @@ void launch_small_tile(const Gemm<T>& g, int batch, Context& context) {
   const int splits = plan_splits(batch * tiles_m * tiles_n, stages);
   const dim3 grid(unsigned(tiles_m), unsigned(tiles_n * splits), unsigned(batch));
   const ResultVectors vectors = result_vectors(g.result);
-  Arguments<T> s{
-      .splits = splits,
-      .tiles_n = unsigned(tiles_n),
-      .stages = SplitStages(stages, splits),
-      .a = operand_of(g.a.data, g.m, g.k, g.a.row_stride, g.a.col_stride, g.a.batch_stride, batch, context),
-      .b = operand_of(g.b.data, g.n, g.k, g.b.col_stride, g.b.row_stride, g.b.batch_stride, batch, context),
-      .gemm = g,
-      .vectors = vectors,
-      .plain = vectors.out && !g.result.wide && g.result.beta == 0 && g.n % kPer16Bytes<T> == 0};
+  Arguments<T> s{.splits = splits,
+                 .tiles_n = unsigned(tiles_n),
+                 .stages = SplitStages(stages, splits),
+                 .a = operand_of(g.side_a(), batch, context),
+                 .b = operand_of(g.side_b(), batch, context),
+                 .gemm = g,
+                 .vectors = vectors,
+                 .plain = vectors.out && !g.result.wide && g.result.beta == 0 && g.n % kPer16Bytes<T> == 0};
   const bool whole_k = g.k % (128 / int(sizeof(T))) == 0;
   s.a.whole = whole_k && g.m % C::BM == 0, s.b.whole = whole_k && g.n % C::BN == 0;
   if (splits > 1) s.sums = split_sums(g, batch, splits, context);
-  const auto run_as = [&]<bool aligned, bool a_along_k, bool b_along_k>() {
-    using K = Kernel<C, T, a_along_k, b_along_k, aligned>;
+  const auto run = [&]<bool aligned, bool... along_k>() {
+    using K = Kernel<C, T, along_k..., aligned>;
     const LaunchShape shape{grid, dim3(C::kThreads), sizeof(typename K::Shared)};
-    launch<gemm_small_tile_kernel<C, T, a_along_k, b_along_k, aligned>>("small_tile", shape, context)(s);
+    launch<gemm_small_tile_kernel<C, T, along_k..., aligned>>("small_tile", shape, context)(s);
   };
-  const auto run = [&]<bool... along_k>() {
-    s.a.aligned&& s.b.aligned ? run_as.template operator()<true, along_k...>()
-                              : run_as.template operator()<false, along_k...>();
-  };
-  if constexpr (sizeof(T) == 1) {
-    run.template operator()<true, true>();
-  } else if (s.a.along_k) {
-    s.b.along_k ? run.template operator()<true, true>() : run.template operator()<true, false>();
-  } else {
-    s.b.along_k ? run.template operator()<false, true>() : run.template operator()<false, false>();
-  }
+  constexpr Takes kTakes = sizeof(T) == 1 ? Takes::along_k : Takes::any;
+  RowsOperands<T>{s.a, s.b}.template with_directions<kTakes>([&]<bool... along_k>() {
+    s.a.aligned&& s.b.aligned ? run.template operator()<true, along_k...>()
+                              : run.template operator()<false, along_k...>();
+  });
   if (splits > 1) add_splits(s.sums, g, context);
 }
 

@@ -1,6 +1,7 @@
-// The two ways in which small_tile multiplies the stages of its ring: a stage holds a tile of A and, behind
-// it, one of B, in lines of 128 bytes that are swizzled as ldmatrix likes them and wgmma asks for. Both ask
-// for the next stage by copy_next() when a stage has been read, and leave sums as fragments of mma.
+// The two ways in which small_tile multiplies the stages of its ring, by mma.sync and by wgmma. A stage holds
+// a tile of A and, behind it, one of B, in lines of 128 bytes whose swizzle suits ldmatrix and is the one
+// that wgmma asks for. Both ask for the next stage by copy_next() when a stage has been read, and leave sums
+// as fragments of mma.
 #pragma once
 
 #include "cuda/gemm/parts/line_copy.cuh"
@@ -9,23 +10,23 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// Waits for copies of the stage, the last but `kStages` - 1 that were asked for or, first of all, the first
-// of kStages.
+// Waits for the copies of a stage. Of the groups committed so far it is the last but kStages - 2 or, for the
+// first stage, the first of kStages.
 template <int kStages>
 __device__ __forceinline__ void wait_for_stage(int stage) {
   stage == 0 ? wait_async_copies<kStages - 1>() : wait_async_copies<kStages - 2>();
 }
 
-// When stage - 1 has been read by all.
+// Refills the place of stage - 1, which all threads have read.
 template <int kStages, class CopyNext>
 __device__ __forceinline__ void refill(int stage, int stages, CopyNext&& copy_next) {
   if (stage == 0) return;
   if (stage - 1 + kStages < stages) copy_next();
-  commit_async_copies();  // an empty group too, so that the count of groups is the count of stages
+  commit_async_copies();  // an empty group too, so that groups are counted as stages are
 }
 
-// By mma.sync, a warp's tile of C::WM x C::WN, half a stage at a time. The first products are of zeros: while
-// the operands are on their way they bring the instructions.
+// Multiplies a warp's tile of C::WM x C::WN by mma.sync, half a stage at a time. The first products are of
+// zeros: they fetch the loop's instructions while the operands are on their way.
 template <class C, class T, class TileA, class TileB>
 class MmaProducts {
  public:
@@ -68,9 +69,9 @@ class MmaProducts {
   Warp warp_;
 };
 
-// By wgmma: the block's warpgroup has all 64 rows, a warp 16 of them. No fragments pass through registers,
-// and 64 x 64 x 64 products are four instructions: for small products that counts more than that the tensor
-// cores idle while the next stage is made visible to them.
+// Multiplies by wgmma: the block's warpgroup has all 64 rows, a warp 16 of them. No fragments pass through
+// registers, and 64 x 64 x 64 products are four instructions. For small products that counts more than the
+// tensor cores' idle time while the next stage is made visible to them.
 template <class C, class T, class TileA, class TileB>
 class WgmmaProducts {
   static constexpr Major kMajorA = TileA::kAlongK ? Major::k : Major::mn;

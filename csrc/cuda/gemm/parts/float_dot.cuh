@@ -1,5 +1,5 @@
-// Elements of a float32 product by fused multiply-adds: what sums of planes cannot give (infinities, NaN,
-// sums beyond the range of scaled planes).
+// Repairs the elements of a float32 product that sums of planes cannot give (infinities, NaN, sums beyond the
+// range of scaled planes): repaired() computes those that came out not finite again by fused multiply-adds.
 #pragma once
 
 #include "cuda/device/vector.cuh"
@@ -15,7 +15,7 @@ struct Element {
   int64_t row, column;
 };
 
-// The element of A * B, by a whole warp: every lane returns it.
+// The element c of A * B, computed by a whole warp and returned to every lane (a warp-shuffle reduction).
 __device__ __forceinline__ float warp_dot(const Gemm<float>& g, Element c) {
   float sum = 0;
   FASTGEMM_NO_UNROLL
@@ -26,7 +26,7 @@ __device__ __forceinline__ float warp_dot(const Gemm<float>& g, Element c) {
   return sum;
 }
 
-// Each lane's sum, or where it is not finite the element of C that place(lane) names, computed again. The
+// Returns each lane's sum or, where it is not finite, the element that place(lane) names, computed again. The
 // whole warp calls it; `there` says whether a lane has an element.
 template <class Place>
 __device__ __forceinline__ float repaired(const Gemm<float>& g, float sum, bool there, Place&& place) {
@@ -41,9 +41,9 @@ __device__ __forceinline__ float repaired(const Gemm<float>& g, float sum, bool 
   return sum;
 }
 
-// Of the sums that a second launch has added up (parts/split_k.cuh).
+// Repairs the sums that the second launch of a split k has added (parts/split_k.cuh).
 struct Repaired {
-  // place(lane): of the first of a lane's sums in C.
+  // place(lane) is where the first of a lane's sums lies in C.
   template <class Sums, class Place>
   __device__ __forceinline__ static void finish(Sums& sum, const Gemm<float>& g, int valid, Place&& place) {
     FASTGEMM_UNROLL

@@ -1,65 +1,61 @@
-// Tiles of lines (parts/line_tile.cuh) of operands that lie anywhere: rows that begin at multiples of 16
-// bytes come by cp.async, others through registers, where two aligned vectors become one that is not. A copy
-// into the workspace, which is what the rungs for large products make of such an operand, would be a launch
-// of its own and take longer than a small product.
+// One thread's share of a tile of lines (parts/line_tile.cuh) from an operand whose rows begin anywhere:
+// units at multiples of 16 bytes come by cp.async, others through registers (parts/unaligned.cuh), and
+// elements outside the operand are zeros. Nothing is copied to the workspace first: for a small product that
+// launch would take longer than the product.
+//
+//   threads 0 .. 7    line 0   |unit 0|unit 1| ... |unit 7|      a line is 128 bytes, swizzled; a thread
+//   threads 8 .. 15   line 1   |unit 0|unit 1| ... |unit 7|      brings the same unit of every
+//         ...                                                    (THREADS / 8)th line
 #pragma once
 
 #include "cuda/gemm/parts/line_tile.cuh"
+#include "cuda/gemm/parts/unaligned.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// An operand (side, k) as in RowsOperand, its rows anywhere. [data, end) is what it occupies in memory.
+// A RowsOperand whose rows may begin anywhere. It occupies [data, end) in memory.
 template <class T>
-struct LineOperand {
-  const T *data, *end;
-  int64_t row_stride, batch_stride;
-  int side, k;
-  bool along_k, aligned;  // aligned: rows begin at multiples of 16 bytes
-  bool whole = false;     // of whole tiles, wherever they are copied
+struct LineOperand : RowsOperand<T> {
+  const T* end;
+  bool aligned;        // rows begin at multiples of 16 bytes
+  bool whole = false;  // it consists of whole tiles
 };
 
-// The operand whose element (s, k) lies at data + s * side_stride + k * k_stride.
 template <class T>
-LineOperand<T> line_operand(const T* data, int64_t side, int64_t k, int64_t side_stride, int64_t k_stride,
-                            int64_t batch_stride, int batch) {
-  const bool along_k = k == 1 || k_stride == 1;
-  const int64_t rows = along_k ? side : k, columns = along_k ? k : side;
-  PackedRows<T> p{data, rows == 1 ? 0 : along_k ? side_stride : k_stride, batch == 1 ? 0 : batch_stride};
-  const T* const end = data + (batch - 1) * p.batch_stride + (rows - 1) * p.row_stride + columns;
-  return {data, end, p.row_stride, p.batch_stride, int(side), int(k), along_k, rows_aligned(p)};
+LineOperand<T> line_operand(const Side<T>& s, int batch) {
+  const bool along_k = s.k == 1 || s.k_stride == 1;
+  const int64_t rows = along_k ? s.side : s.k, columns = along_k ? s.k : s.side;
+  const PackedRows<T> p{s.data,
+                        rows == 1 ? 0
+                        : along_k ? s.side_stride
+                                  : s.k_stride,
+                        batch == 1 ? 0 : s.batch_stride};
+  const T* const end = s.data + (batch - 1) * p.batch_stride + (rows - 1) * p.row_stride + columns;
+  return {{s.data, p.row_stride, p.batch_stride, int(s.side), int(s.k), along_k}, end, rows_aligned(p)};
 }
 
-// 16 bytes from anywhere: `valid` elements, then zeros. What lies around them in memory is read where it
-// belongs to the operand.
+// Stores 16 bytes from anywhere: `valid` elements, then zeros.
 template <class T>
 __device__ __forceinline__ void copy_unaligned(unsigned char* to, const T* from, int valid,
                                                const LineOperand<T>& operand) {
-  constexpr int kUnit = kPer16Bytes<T>;
-  const int beyond = int(reinterpret_cast<uintptr_t>(from) % 16), skipped = beyond / int(sizeof(T));
-  const T* const aligned = from - skipped;
-  if (valid > 0 && aligned >= operand.data && operand.end - aligned >= 2 * kUnit) {
-    const Unit low = load_vector<Unit>(aligned), high = load_vector<Unit>(aligned + kUnit);
-    Unit unit = bytes_at<sizeof(T)>(low, high, beyond);
-    FASTGEMM_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const int left = valid * int(sizeof(T)) - 4 * i;
-      unit[i] = left >= 4 ? unit[i] : left > 0 ? unit[i] & ((1u << 8 * left) - 1) : 0;
-    }
-    store_vector(to, unit);
-  } else {
-    Vector16<T> v;
-    FASTGEMM_UNROLL
-    for (int e = 0; e < kUnit; ++e) v[e] = e < valid ? from[e] : T{};
-    store_vector(reinterpret_cast<T*>(to), v);
+  UnalignedUnit<sizeof(T)> around;
+  if (valid <= 0 || !around.load(from, operand.data, operand.end))
+    return store_vector(to, first_elements(from, valid));
+  Unit unit = around.take();
+  FASTGEMM_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    const int left = valid * int(sizeof(T)) - 4 * i;
+    unit[i] = left >= 4 ? unit[i] : left > 0 ? unit[i] & ((1u << 8 * left) - 1) : 0;
   }
+  store_vector(to, unit);
 }
 
-// One thread's share of the copies of a tile that is one box: a unit of every (THREADS / 8)th line.
-// Stages follow each other in a ring. `aligned`: both operands' rows begin at multiples of 16 bytes.
+// Copies the stages of a tile that is one box into a ring, one after the other. `aligned`: the rows of both
+// operands begin at multiples of 16 bytes.
 //
-// Where a copy goes is a register of each thread that walks around the ring. Computed from the number of the
-// stage it becomes the sum of such a register and a uniform one, and where such a copy has a cache policy,
-// ptxas (13.0) names uniform registers that nobody has written: an illegal instruction.
+// Each thread keeps the place that it writes to in a register that walks around the ring. Computed from the
+// stage's number that place would be the sum of a register and a uniform one, and for such copies with a
+// cache policy ptxas 13.0 emits uniform registers that no instruction has written: an illegal instruction.
 template <class Tile, class T, int THREADS, int STAGES, int STAGE_BYTES, bool aligned>
 class LineCopy {
   static constexpr int kAtOnce = THREADS / 8, kUnit = kPer16Bytes<T>;
@@ -67,7 +63,7 @@ class LineCopy {
   static_assert(Tile::kAlongK || Tile::kSide == Tile::kLine, "one box");
 
  public:
-  // Of the tile at side0, from stage `first` on, to its place in the first stage of the ring.
+  // Begins with stage `first` of the tile at side0. `ring` is the tile's place in the ring's first stage.
   __device__ __forceinline__ LineCopy(const LineOperand<T>& from, int batch, int side0, int first,
                                       unsigned char* ring)
       : operand_(from) {
@@ -78,7 +74,7 @@ class LineCopy {
     to_ = ring + Tile::offset(line, unit);
   }
 
-  // The next stage, zeros outside the operand.
+  // Copies the next stage, zeros outside the operand.
   __device__ __forceinline__ void copy() {
     const int rows = Tile::kAlongK ? operand_.side : operand_.k;
     const int columns = Tile::kAlongK ? operand_.k : operand_.side;

@@ -1,7 +1,8 @@
-// Level 6, first half, for rows that begin anywhere. A lane makes 16 bytes of a row from the two aligned
-// units that hold them.
+// The launch before a kernel of level 6 that copies rows which begin anywhere: a lane makes 16 bytes of a row
+// from the two aligned units that hold them.
 #include "cuda/device/sync.cuh"
 #include "cuda/gemm/parts/row_copies.cuh"
+#include "cuda/gemm/parts/unaligned.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
@@ -15,7 +16,7 @@ struct Arguments {
   int flag_count;
 };
 
-// Byte by byte: at the ends of a matrix, and where columns do not lie side by side.
+// A unit byte by byte: for the ends of a matrix, and where columns do not lie side by side.
 __device__ __forceinline__ Unit gather(const RowCopy& c, const unsigned char* row, int64_t first) {
   Unit unit{};
   FASTGEMM_UNROLL
@@ -28,8 +29,8 @@ __device__ __forceinline__ Unit gather(const RowCopy& c, const unsigned char* ro
   return unit;
 }
 
-// Units of a thread: one of each of some rows. All loads come before the stores, so that they are in flight
-// together. Units that hang over the ends of a row may be read, but none over those of the matrix.
+// Copies a thread's units, one of each of some rows. All loads come before the stores, so that they are in
+// flight together. What a unit reads behind the end of its row does not count.
 __device__ __forceinline__ void copy_piece(const RowCopy& c, int matrix, int64_t block) {
   const int lane = int(threadIdx.x) % c.lanes, apart = kThreads / c.lanes;
   const int64_t unit = block % c.pieces * c.lanes + lane, first = unit * 16;
@@ -38,28 +39,20 @@ __device__ __forceinline__ void copy_piece(const RowCopy& c, int matrix, int64_t
   const unsigned char* const begin = c.from + matrix * c.from_batch_stride;
   const unsigned char* const end = begin + (c.rows - 1) * c.from_stride + c.row_bytes;
   const bool side_by_side = c.from_column_stride == c.element_bytes;
-  Unit low[kRowsOfThread], high[kRowsOfThread];
-  int shift[kRowsOfThread];
+  UnalignedUnit<1> units[kRowsOfThread];
   FASTGEMM_UNROLL
   for (int i = 0; i < kRowsOfThread; ++i) {
     const int64_t row = row0 + i * apart;
     if (row >= c.rows) break;
-    const unsigned char* const from = begin + row * c.from_stride + first;
-    shift[i] = int(reinterpret_cast<uintptr_t>(from) % 16);
-    const unsigned char* const aligned = from - shift[i];
-    if (side_by_side && aligned >= begin && aligned + (shift[i] ? 32 : 16) <= end) {
-      low[i] = load_vector<Unit>(aligned);
-      if (shift[i]) high[i] = load_vector<Unit>(aligned + 16);
-    } else {
-      low[i] = gather(c, begin + row * c.from_stride, first), shift[i] = 0;
-    }
+    const unsigned char* const from = begin + row * c.from_stride;
+    if (!side_by_side || !units[i].load(from + first, begin, end)) units[i].set(gather(c, from, first));
   }
   unsigned char* const to = c.to + matrix * c.to_batch_stride + first;
   FASTGEMM_UNROLL
   for (int i = 0; i < kRowsOfThread; ++i) {
     const int64_t row = row0 + i * apart;
     if (row >= c.rows) break;
-    store_vector(to + row * c.to_stride, shift[i] ? bytes_at<1>(low[i], high[i], shift[i]) : low[i]);
+    store_vector(to + row * c.to_stride, units[i].take());
   }
 }
 
@@ -79,7 +72,7 @@ __global__ void __launch_bounds__(kThreads) row_copies_kernel(const __grid_const
 
 void RowCopies::add(RowCopy c) {
   const int64_t units = ceil_div(c.row_bytes, 16);
-  c.element_log = c.element_bytes / 2;  // of 1, 2 and 4
+  c.element_log = c.element_bytes / 2;  // 1, 2, 4 bytes: 0, 1, 2
   c.lanes = 1;
   while (c.lanes < 32 && c.lanes < units) c.lanes *= 2;
   c.pieces = ceil_div(units, c.lanes);

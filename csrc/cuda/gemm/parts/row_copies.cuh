@@ -1,6 +1,10 @@
-// Matrices whose rows the tensor memory accelerator cannot read where they are, because they do not begin at
-// multiples of 16 bytes: one launch before the main kernel copies all of a product, at the speed of memory,
-// to rows that do. The main kernel may begin meanwhile (LaunchShape::overlaps).
+// Copies of matrices that the tensor memory accelerator cannot read in place, because their rows do not begin
+// at multiples of 16 bytes. add() plans one, and launch() makes all of a product's in one kernel, at the
+// speed of memory, beside which the main kernel may begin (programmatic dependent launch,
+// LaunchShape::overlaps).
+//
+//   rows in memory begin anywhere:   |==|#### row_bytes ####|=====|#### row_bytes ####|===
+//   those of the copy at lines:      |#### row_bytes ####|.....|#### row_bytes ####|.....|
 #pragma once
 
 #include <algorithm>
@@ -11,30 +15,30 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// Rows of copies begin at multiples of that: of boxes whose rows of 128 bytes lie across two lines L2
-// delivers two thirds (bf16 at 4096: 282 us in place of 175).
+// Rows of copies begin at multiples of a line: L2 delivers only two thirds as fast where the 128-byte rows of
+// a box lie across two lines.
 inline constexpr int64_t kLineBytes = 128;
 
-// Matrices (rows, columns), all strides in bytes.
+// A copy of `matrices` matrices (rows, columns). All strides are in bytes.
 struct RowCopy {
   const unsigned char* from;
   unsigned char* to;
   int64_t from_stride, from_column_stride, from_batch_stride, to_stride, to_batch_stride;
   int64_t rows, row_bytes;
   int element_bytes, matrices;
-  int element_log;  // 1 << element_log bytes
-  // A block copies a piece of some rows: lanes (a power of two, at most 32) have a 16-byte unit each of a
-  // row.
+  int element_log;  // element_bytes == 1 << element_log
+  // A block copies a piece of some rows: `lanes` threads, a power of two up to 32, have a unit of 16 bytes
+  // each of a row.
   int lanes;
   int64_t pieces, blocks;  // pieces of a row, blocks of a matrix
 };
 
-// What is to be copied, and flags to be cleared for the main kernel.
+// What one launch copies before the main kernel, and the flags that it clears for it.
 class RowCopies {
  public:
-  // A copy in the workspace of the matrices whose element (r, c) lies at data + r * row_stride + c *
-  // column_stride; it is there after launch(). One that the batch shares (batch_stride 0) stays one, unless
-  // `to_each`.
+  // Plans a copy in the workspace of the matrices whose element (r, c) lies at data + r * row_stride + c *
+  // column_stride; launch() fills it. A matrix that the batch shares (batch_stride 0) has one copy, or with
+  // `to_each` one for each matrix of the batch.
   template <class T>
   PackedRows<T> add(const T* data, int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride,
                     int64_t batch_stride, int batch, Context& context, bool to_each = false) {
@@ -50,7 +54,7 @@ class RowCopies {
 
   bool empty() const { return count_ == 0; }
 
-  // False where there is nothing to do.
+  // Launches the copies; returns false where there was nothing to do.
   bool launch(std::span<uint32_t> flags, Context&) const;
 
  private:
