@@ -169,7 +169,7 @@ __device__ __forceinline__ void store_slab(const SkinnyArguments<T>& g, const ui
   if constexpr (Result<T>::kMayBeWide) {
     if (g.gemm.result.wide) return store_slab_as<float>(g, slab, batch, row, column, columns);
   }
-  store_slab_as<typename Result<T>::Narrow>(g, slab, batch, row, column, columns);
+  store_slab_as<typename Result<T>::Stored>(g, slab, batch, row, column, columns);
 }
 
 // A finished tile: R sums a lane.

@@ -115,7 +115,7 @@ __device__ __forceinline__ void finish_tile(typename S::Shared& shared, const Ar
                                             RingPosition<S::kStages>& at, int warp) {
   using Acc = Accumulator<T>;
   // Without a factor 16-bit results take half the instructions. Others have to be moved anyway.
-  if (Boxes::kPacked == 2 && !g.adds && g.alpha == Acc(1))
+  if (Boxes::kPerRegister == 2 && !g.adds && g.alpha == Acc(1))
     return boxes.take(sum, tile, [](Acc x) { return x; });
   if (!g.adds) return boxes.take(sum, tile, [&](Acc x) { return g.alpha * x; });
   const auto next_two = [&] {
@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
     if constexpr (Result<T>::kMayBeWide) {
       if (g.out_bytes == 4) return body.template operator()<float>();
     }
-    body.template operator()<typename Result<T>::Narrow>();
+    body.template operator()<typename Result<T>::Stored>();
   };
   if (warp < S::kConsumerWarps) {
     claim_registers<232>();
