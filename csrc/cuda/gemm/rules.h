@@ -140,10 +140,9 @@ inline bool suits_skinny(const GemmProblem& p) {
 }
 
 // Suits where the launch and the first cache misses take most of the time, so that plain multiply-adds are
-// enough: for few products of any shape that is not too wide; and with up to 4 rows on the short side for
-// any number, unless a small type gains by tensor cores. The only other tensor-core kernel for int32 is
-// int8x10, which first cuts its operands into planes: for few products of int32 the short side does not
-// count.
+// enough: for few products; and with up to 4 rows on the short side for any number, unless a small type
+// gains by tensor cores. int32 has no other kernel of level 6 than int8x10, which first cuts its operands
+// into planes: for few products of int32 the short side does not count.
 inline bool suits_narrow(const GemmProblem& p) {
   const int64_t short_side = std::min(p.m, p.n);
   if (beyond_coordinates(p) || beyond_planes(p)) return true;  // all other rows may reject it

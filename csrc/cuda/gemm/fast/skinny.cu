@@ -6,8 +6,8 @@
 //     (fast/skinny_sums.cuh);
 //   - bytes in flight count, not reuse: 64 or 80 KB of the large operand are requested before anything
 //     else is done;
-//   - the large operand is loaded evict-first. Where the kernel before left L2 full of modified lines,
-//     this delays most of their write-back until after the product;
+//   - the large operand is loaded evict-first. Where the kernel before left L2 full of modified lines, they
+//     stay there, and most of their write-back does not compete with the product's loads;
 //   - rows that begin at any address are read by 8 warps of the block itself (parts/unaligned_tile.cuh),
 //     and are not copied.
 //

@@ -42,7 +42,7 @@ struct SkinnyShape {
   static constexpr int kUnitThreads = 256;  // load operands that the TMA cannot read
   static constexpr int kStageBytes = (kM + kN) * 128;
   static constexpr bool kShares = kM != 64;  // blocks may share tiles, whose sums a second kernel adds
-  // 80 or 64 KB of the large operand are in flight: both less and more is slower on an H200.
+  // 80 or 64 KB of the large operand are in flight: less was slower, and so was more.
   static constexpr int kStages = kShares ? 5 : 8;
 
   struct Shared {
