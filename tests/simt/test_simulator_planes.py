@@ -1,4 +1,4 @@
-"""How a product is divided whose planes take too much memory, on the simulator: into panels of C,
+"""How a product whose planes take too much memory is divided, on the simulator: into panels of C,
 pieces of a batch and groups of segments of k."""
 
 from __future__ import annotations
