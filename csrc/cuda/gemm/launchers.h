@@ -4,7 +4,7 @@
 
 #include "core/context.h"
 
-// The shared memory that a block of a row with needs = kLargeBlock takes at most.
+// The most shared memory that a block takes in rows with needs = kLargeBlock.
 namespace fastgemm {
 inline constexpr int kLargeBlockBytes = 144 << 10;
 }

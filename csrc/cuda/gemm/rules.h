@@ -1,7 +1,7 @@
 // What the rows of rows.def reject, with the reason, and which problems they suit. A level picks the first
-// row that suits; by name a row takes every problem that it does not reject. Rows suit where they were
-// measured to be faster than the others, on an H200 (132 multiprocessors); tests/core/test_suits.py holds the
-// rules against the measured points.
+// row that suits a problem; called by name, a row takes every problem that it does not reject. A row suits
+// where it was measured to be faster than the others, on an H200; tests/core/test_suits.py holds the rules
+// against the measured points.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace fastgemm {
 inline int64_t tiles(const GemmProblem& p, int64_t size) {
   return p.batch * ((p.m + size - 1) / size) * ((p.n + size - 1) / size);
 }
-inline int64_t stages(const GemmProblem& p) {  // of 128 bytes of k
+inline int64_t stages(const GemmProblem& p) {  // 128 bytes of k each
   return (p.k * element_size(p.type) + 127) / 128;
 }
 
@@ -25,12 +25,13 @@ inline double products(const GemmProblem& p) {
 
 inline int64_t longest(const GemmProblem& p) { return std::max({p.m, p.n, p.k}); }
 
-// The problem as kernels compute it: they write rows of C, and read a C in columns as its transpose.
+// The problem as kernels compute it: they write rows of C, and compute a C that lies by columns as its
+// transpose.
 inline GemmProblem by_rows(const GemmProblem& p) {
   return p.out.col_stride == 1 || p.n == 1 ? p : p.transposed();
 }
 
-// Coordinates of tiles and boxes have 32 bits.
+// Kernels count tiles and TMA boxes with coordinates of 32 bits.
 inline const char* beyond_coordinates(const GemmProblem& p) {
   return longest(p) > int64_t{1} << 30 ? "m, n or k is above 2^30, the largest of its 32-bit coordinates"
                                        : nullptr;
@@ -62,7 +63,7 @@ inline const char* beyond_planes(const GemmProblem& p) {
                                        : nullptr;
 }
 
-// Sums of planes err less than float32 sums only from there on (scheme.cuh).
+// From this k on sums of planes err less than float32 sums (parts/planes/scheme.cuh).
 inline constexpr int64_t kLeastBf16x6 = 80;
 inline const char* beyond_bf16x6(const GemmProblem& p) {
   if (p.k < kLeastBf16x6)
@@ -70,39 +71,40 @@ inline const char* beyond_bf16x6(const GemmProblem& p) {
   return beyond_planes(p);
 }
 
-// The planes of one tile in all of k: 4 of (128 + 192) bytes for each.
+// The planes of one tile for all of k: 4 of (128 + 192) bytes for each value of k.
 inline const char* beyond_int8x10(const GemmProblem& p) {
   constexpr int64_t kMostK = (int64_t{2} << 30) / (4 * (128 + 192));
   if (p.k > kMostK) return "k is above 1,677,721: the planes of one tile would take more than 2 GiB";
   return beyond_planes(p);
 }
 
-// Up to about 600 x 600 x 600 on 132 multiprocessors, and where most of a large tile would lie outside C.
-inline bool is_no_small_product(const GemmProblem& p) {
-  constexpr int64_t kNarrow = 64;
+// Larger products than about 600 x 600 x 600 (on 132 multiprocessors), but for those so skinny that most
+// of a large tile would lie outside C.
+inline bool is_large_product(const GemmProblem& p) {
+  constexpr int64_t kSkinny = 64;
   constexpr double kProducts = 1.6e6;  // a multiprocessor
-  return products(p) >= kProducts * cuda::multiprocessors_here() && std::min(p.m, p.n) > kNarrow;
+  return products(p) >= kProducts * cuda::multiprocessors_here() && std::min(p.m, p.n) > kSkinny;
 }
 
-// A block adds the sums of a tile's other blocks one after the other, so a tile should not have many; and a C
-// that fills these large tiles badly leaves more to the 128 x 128 tiles of cp_async.
+// A block adds the partial sums of a tile's other blocks one after the other, so a tile should not have
+// many; and a C that fills these large tiles badly is left to the 128 x 128 tiles of cp_async.
 inline bool fills_warp_specialized(const GemmProblem& problem) {
   const GemmProblem p = by_rows(problem);
   const int64_t tile_m = p.type == DType::f64 ? 64 : 128, tile_n = 256;
   const int64_t tiles = p.batch * ((p.m + tile_m - 1) / tile_m) * ((p.n + tile_n - 1) / tile_n);
-  return is_no_small_product(p) && tiles * 6 >= cuda::multiprocessors_here() &&
+  return is_large_product(p) && tiles * 6 >= cuda::multiprocessors_here() &&
          double(tiles * tile_m * tile_n) <= 1.4 * double(p.m) * double(p.n) * double(p.batch);
 }
 
-// Whether other kernels can read operands of at most 16 bits where they are: rows of whole 16 bytes, and of
-// bytes along k.
+// Whether other kernels can read operands of at most 16 bits in place: rows are whole multiples of 16
+// bytes, and bytes lie along k.
 inline bool reads_in_place(const GemmProblem& p) {
   const bool along_k = p.a.col_stride == 1 && p.b.row_stride == 1;
   return alignment_of(p).inputs && (p.type != DType::i8 || along_k);
 }
 
-// Where other kernels have few tiles, or would have to copy operands. float64: one tile of dmma on each
-// multiprocessor takes as long as 1000 of these, and dmma does not split k. float32 is multiplied in fp64,
+// Suits where other kernels have few tiles, or would have to copy operands. float64: a wave of dmma's
+// tiles takes as long as kTilesOfAWave of these, and dmma does not split k. float32 is multiplied in fp64,
 // which must be fast. Smaller types: not where C is large, which wgmma_specialized stores faster.
 inline bool suits_direct(const GemmProblem& p) {
   constexpr int64_t kMultiprocessors = 132, kTilesOfAWave = 1000, kMostElements = 16 << 20;
@@ -124,52 +126,52 @@ inline bool suits_direct(const GemmProblem& p) {
   }
 }
 
-// At four times as much wgmma_specialized is faster.
+// For larger products wgmma_specialized is faster.
 inline bool suits_small_tile(const GemmProblem& p) {
   return reads_in_place(p) && tiles(p, 64) * stages(p) <= 1024;
 }
 
-// Where reading one operand takes longer than all else: not where it is small (4 MB take 1 us), C is as
-// large, or few rows of it have a long k.
+// Suits where the time is that of reading one operand: not where that operand is small, C is as large, or
+// few rows of it have a long k.
 inline bool suits_skinny(const GemmProblem& p) {
-  const int64_t narrow = std::min(p.m, p.n), side = std::max(p.m, p.n);
-  return narrow <= 64 && side >= 256 && p.k >= 16 * narrow &&
-         double(p.batch) * double(side) * double(p.k) * element_size(p.type) >= 4 << 20;
+  const int64_t short_side = std::min(p.m, p.n), long_side = std::max(p.m, p.n);
+  return short_side <= 64 && long_side >= 256 && p.k >= 16 * short_side &&
+         double(p.batch) * double(long_side) * double(p.k) * element_size(p.type) >= 4 << 20;
 }
 
-// Where the launch and the first misses decide, so that plain multiply-adds are enough: few products; with up
-// to 4 rows of the narrow side any number, but that small types gain by tensor cores where there are many.
-// (float32 1 x 8192 x 8192: 77 us, bf16x6_fused 85.) int32 has nothing but int8x10, which first cuts its
-// operands into planes: there the side does not count where there are few products.
+// Suits where the launch and the first cache misses take most of the time, so that plain multiply-adds are
+// enough: for few products; and with up to 4 rows on the short side for any number, unless a small type
+// gains by tensor cores. int32 has no other kernel of level 6 than int8x10, which first cuts its operands
+// into planes: for few products of int32 the short side does not count.
 inline bool suits_narrow(const GemmProblem& p) {
-  const int64_t narrow = std::min(p.m, p.n);
-  if (beyond_coordinates(p) || beyond_planes(p)) return true;  // as all others may
+  const int64_t short_side = std::min(p.m, p.n);
+  if (beyond_coordinates(p) || beyond_planes(p)) return true;  // all other rows may reject it
   if (p.type == DType::i32 && beyond_int8x10(p)) return true;
   if (p.batch >= 16) return false;
-  if (p.type == DType::i32) return narrow <= 16 || products(p) <= 32 << 20;
-  if (narrow <= 4) return element_size(p.type) >= 4 || products(p) <= 16 << 20;
-  return narrow <= 32 && products(p) <= 2 << 20;
+  if (p.type == DType::i32) return short_side <= 16 || products(p) <= 32 << 20;
+  if (short_side <= 4) return element_size(p.type) >= 4 || products(p) <= 16 << 20;
+  return short_side <= 32 && products(p) <= 2 << 20;
 }
 
-// So many ways to cut k that one block would add for a long time, and so much k that writing and reading the
-// parts does not count.
+// Suits where k has so many parts that in stream-K one block would add partial sums for a long time, and
+// is so long that writing and reading the partial sums hardly counts.
 inline bool suits_split_k(const GemmProblem& p) {
   return tiles(p, 128) <= 64 && stages(p) >= std::max<int64_t>(2 * tiles(p, 128), 40);
 }
 
-// Where bf16x6's pre-pass would take longer than what it saves: C narrow, or small against k, or small
-// matrices. (At 384 x 384 x 384 and 1024 x 1024 x 1024 bf16x6 is the faster one by 1.3 and 1.4, at 512 x 512
-// x 2048 this one by 1.15, at 128 x 8192 x 8192 by 1.4.)
+// Suits where bf16x6's pre-pass would take longer than it saves: C is skinny, or small against k, or the
+// matrices are small.
 inline bool suits_fused(const GemmProblem& p) {
-  const int64_t narrow = std::min(p.m, p.n), wide = std::max(p.m, p.n);
-  return narrow <= 128 || wide <= 256 || (wide <= 512 && p.k >= 4 * wide);
+  const int64_t short_side = std::min(p.m, p.n), long_side = std::max(p.m, p.n);
+  return short_side <= 128 || long_side <= 256 || (long_side <= 512 && p.k >= 4 * long_side);
 }
 
-// The same for three products of planes. bf16x6_fused is no less precise.
+// The rule for three products of planes: where their pre-pass does not pay, bf16x6_fused, no less precise,
+// is taken.
 inline bool suits_three_planes(const GemmProblem& p) { return !suits_fused(p); }
 
-// Batches of matrices so small that tiles for tensor cores would be mostly empty. (float32 comes here where
-// direct does not suit.)
+// Suits batches of matrices so small that tiles for tensor cores would be mostly empty; float32 comes here where
+// `direct` does not suit.
 inline bool suits_batched(const GemmProblem& p) {
   return p.batch >= 16 && std::max(p.m, p.n) <= 64 && p.k <= 128;
 }

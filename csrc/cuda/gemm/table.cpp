@@ -1,4 +1,4 @@
-// The rows of GEMM on CUDA (rows.def) as the kernel table has them.
+// The entries of the kernel table for GEMM on CUDA, made of rows.def.
 #include "cuda/gemm/launchers.h"
 #include "cuda/gemm/rules.h"
 #include "cuda/rows.h"
@@ -8,7 +8,7 @@ namespace {
 
 constexpr DTypeSet kFloat64 = dtypes(DType::f64), kFloat32 = dtypes(DType::f32), kInt32 = dtypes(DType::i32);
 constexpr DTypeSet kHalfAndByte = dtypes(DType::f16, DType::bf16, DType::i8);
-// What tensor cores multiply as it is, or rounded to tf32.
+// The types that tensor cores multiply in place, float32 rounded to tf32.
 constexpr DTypeSet kTensorCoreTypes = kFloat32 | kHalfAndByte;
 
 // What a GPU must have.
@@ -30,7 +30,7 @@ struct Row {
   DTypeSet types = kGemmTypes;
   Needs needs = kAmpere;
   Role role = Role::rung;
-  Precision precision = Precision::ieee;                 // of float32 products
+  Precision precision = Precision::ieee;                 // what it makes of float32 products
   const char* (*rejects)(const GemmProblem&) = nullptr;  // null: takes every problem
   bool (*suits)(const GemmProblem&) = nullptr;           // null: its level may pick it for every problem
   std::string_view summary;

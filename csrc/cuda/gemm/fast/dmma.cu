@@ -1,33 +1,34 @@
-// Level 6 in fp64, since sm_80: tensor cores at twice the rate of the other units. The loop is
-// that of mma_sync; what differs is how fragments are read, because ldmatrix moves 4 bytes at most. They come
-// element by element, 8 bytes a lane, each to the register that the instruction wants: 16-byte loads would
-// bring neighbours along k or along m of which one belongs elsewhere, and the moves cost 15 % (measured).
-// Units are swizzled so that the 16 lanes that are served together meet all banks, whichever way the operand
-// runs.
+// Level 6 in fp64, since sm_80: tensor cores at twice the rate of the other units. The loop is that of
+// mma_sync; what differs is how fragments are read, because ldmatrix moves at most 4 bytes an element.
+// They are read element by element, 8 bytes a lane, each to the register that the instruction wants:
+// 16-byte loads would bring neighbours along k or along m of which one belongs to another register, and
+// the moves cost more than the loads save. Units are swizzled so that the 16 lanes that are served
+// together meet all banks, whichever way the operand runs.
 //
-// Hopper has instructions of 16 rows, of which m16n8k8 is the fastest (62 TFLOPS from registers on an H200;
-// k16 60, k4 55); m8n8k4, the one shape of sm_80, reaches half of that there: companion `dmma_m8n8k4`.
+// Hopper has instructions of 16 rows, of which m16n8k8 is the fastest; m8n8k4, the one shape of sm_80,
+// reaches half its rate there: companion `dmma_m8n8k4`.
 #include "cuda/device/mma.cuh"
 #include "cuda/gemm/parts/mma_pipeline.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-// Reads fragments of 16 positions of the side and 8 of k, as mma has A: element [h + 2 * q] is at
-// (lane / 4 + 8 * h, lane % 4 + 4 * q). Of B they are two fragments, one for each h.
+// Reads fragments of 16 positions of the side (m or n) and 8 of k, in the layout that mma has for A:
+// element [h + 2 * q] is at (lane / 4 + 8 * h, lane % 4 + 4 * q). A fragment of A serves as two of B, one
+// for each h.
 template <class Tile>
 class FragmentReader {
   static_assert(Tile::kLine == 16, "as many positions in a box as in a fragment");
 
  public:
-  // `first` position of the side in the tile.
+  // `first` is the fragment's first position of the side in the tile.
   __device__ __forceinline__ explicit FragmentReader(int first) {
     const int lane = int(threadIdx.x) % 32, side = lane / 4, k = lane % 4;
     const int line = Tile::kAlongK ? side : k, column = Tile::kAlongK ? k : side;
     lane_ = Tile::offset(line, column / 2) + column % 2 * 8 + first * 128;
   }
 
-  // Positions [16 i, 16 i + 16) after the first one, in a step of k.
+  // Loads positions [16 i, 16 i + 16) after the first one, in a step of k.
   __device__ __forceinline__ void load(double (&to)[4], const unsigned char* tile, int i, int step) const {
     FASTGEMM_UNROLL
     for (int e = 0; e < 4; ++e) {
@@ -41,7 +42,7 @@ class FragmentReader {
   int lane_;
 };
 
-// sum (16, 8) += a (16, 8) * b (8, 8), by an instruction of 16 rows or by four of m8n8k4.
+// sum (16, 8) += a (16, 8) * b (8, 8), by one instruction of 16 rows or by four of m8n8k4.
 template <bool tall>
 __device__ __forceinline__ void multiply_tile(double (&sum)[4], const double (&a)[4], double b0, double b1) {
   if constexpr (tall) {
@@ -70,8 +71,8 @@ struct WarpProduct {
 
   __device__ __forceinline__ WarpProduct(int row, int column) : a(row), b(column) {}
 
-  // A step's fragments, all of them before the last row is multiplied: any earlier they take registers that
-  // are not there.
+  // Loads all fragments of a step before the last row of the step before is multiplied: loaded any earlier
+  // they would need more registers than there are.
   __device__ __forceinline__ void load(Fragments& f, const unsigned char* stage, int step, int part) const {
     if (part != kFirstLoad) return;
     FASTGEMM_UNROLL
@@ -82,7 +83,7 @@ struct WarpProduct {
   __device__ __forceinline__ void multiply(const Fragments& f, int i) {
     FASTGEMM_UNROLL
     for (int step = 0; step < kN; ++step) {
-      const int j = i % 2 ? kN - 1 - step : step;  // there and back: one operand is the last one's
+      const int j = i % 2 ? kN - 1 - step : step;  // serpentine order: neighbours share an operand
       multiply_tile<tall>(sum[i][j], f.a[i], f.b[j / 2][j % 2], f.b[j / 2][j % 2 + 2]);
     }
   }

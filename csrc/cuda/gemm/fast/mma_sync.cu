@@ -1,15 +1,16 @@
-// Level 6 since sm_80, second step: tensor cores by the warp, with control over every register.
-// What changes from wmma:
-//   - shared tiles are swizzled instead of padded: the units of 16 bytes in a line of 128 change places by
-//     the line's number, so that ldmatrix reads 8 lines of one unit, and cp.async writes the units of one
-//     line, without bank conflicts and without waste. An operand that runs along m or n is transposed by
-//     ldmatrix on its way;
-//   - a lane has one address for all fragments of a step, where wmma computes one for each: 245 instructions
-//     a stage instead of 315, of which 128 multiply;
+// Level 6 since sm_80, second step: tensor cores by the warp, with control over every register. What
+// changes from wmma:
+//   - shared tiles are swizzled instead of padded: the units of 16 bytes in a line of 128 are permuted by
+//     the line's number, so that both ldmatrix, which reads 8 lines of one unit, and cp.async, which
+//     writes the units of one line, have no bank conflicts and no space is lost. An operand that runs
+//     along m or n is transposed by ldmatrix on its way;
+//   - a lane computes one address for all fragments of a step, where wmma computes one for each, which
+//     saves a quarter of the instructions of a stage;
 //   - blocks of 128 x 256 need a quarter less of the L2 cache's bandwidth;
-//   - they are persistent, and share the last tiles evenly (parts/stream_k.cuh).
-// mma.sync reaches two thirds of what wgmma does on Hopper: m16n8k16 takes 6 cycles there, and the tensor
-// cores work on it four fifths of the time (bf16, 8192).
+//   - the kernel is persistent, and stream-K shares the last tiles evenly (parts/stream_k.cuh).
+//
+// On Hopper mma.sync reaches about two thirds of wgmma's rate, however it is fed
+// (docs/tensor_cores.md).
 #include "cuda/gemm/parts/warp_product.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {

@@ -1,12 +1,17 @@
-// How `skinny` shares its work, and the way of its sums to C.
+// How `skinny` shares its work among blocks, and its epilogue. Contract: Shares::each_part() gives the
+// parts of a block; store_tile() stores a finished tile, hand_over() the partial sums of a shared one, and
+// gemm_skinny_add_kernel adds those in the order of k.
 //
-// Blocks have whole tiles where that leaves few multiprocessors idle. Else all stages of all tiles, one tile
-// after the other, are cut into equal shares, one a block: what a block has of a tile that others work on too
-// goes to the workspace, and a second kernel adds it up in the order of k. That costs 3 us or more, in which
-// 12 MB could be read.
+//   all stages of all tiles   | tile 0      | tile 1      | tile 2      |
+//   block                     | 0       | 1       | 2       | 3       |     equal shares
+//   in the workspace            0         1 1       2 2       3             a block shares at most two tiles
 //
-// After a cold start code costs as much as data: a store for each of a lane's 32 sums, written out, took 8 us
-// (measured at 32000 x 512). So sums go through shared memory and a loop.
+// Blocks have whole tiles where that leaves few multiprocessors idle. Otherwise all stages of all tiles,
+// one tile after the other, are cut into equal shares, one for each block: the partial sums of a tile that
+// several blocks work on go to the workspace, and a second kernel adds them.
+//
+// On cold caches code costs as much time as data: an unrolled store for each of a lane's 32 sums takes
+// microseconds to fetch. So sums go through shared memory and a loop.
 #pragma once
 
 #include "cuda/gemm/parts/ring.cuh"
@@ -17,9 +22,9 @@ namespace fastgemm::FASTGEMM_TARGET {
 
 inline constexpr int kSlabRows = 16;
 
-// Sums of a warp, (16, COLUMNS), as words: column by column, those of two columns in an order that has 4 x 8
-// of four columns in different banks, as fragments are put there, as well as 2 x 16 and 8 x 4, as lanes take
-// them.
+// A warp's sums (16, COLUMNS) as 32-bit words, staged in shared memory column by column. The words of two
+// columns are permuted so that three patterns have no bank conflicts: 4 x 8 words of four columns, as
+// fragments are written, and 2 x 16 and 8 x 4, as lanes read them.
 template <int COLUMNS>
 struct Slab {
   uint32_t word[COLUMNS * kSlabRows];
@@ -29,16 +34,15 @@ struct Slab {
   }
 };
 
-// Block tile (kM, kN): rows of the large operand, columns of the narrow one.
+// Block tile (kM, kN): rows of the large operand, columns of the skinny one.
 template <int M>
 struct SkinnyShape {
   static constexpr int kM = M, kN = 64;
   static constexpr int kConsumers = kM / 64, kConsumerThreads = 128 * kConsumers;  // warpgroups of 64 rows
-  static constexpr int kUnitThreads = 256;  // that bring operands which the hardware cannot read
+  static constexpr int kUnitThreads = 256;  // load operands that the TMA cannot read
   static constexpr int kStageBytes = (kM + kN) * 128;
-  static constexpr bool kShares = kM != 64;  // tiles among blocks, whose sums a second kernel adds
-  // 80 or 64 KB of the large operand on their way: on an H200 less is slower (64, 48) and more as well, by 1
-  // to 4 % (112) or 1 % (104).
+  static constexpr bool kShares = kM != 64;  // blocks may share tiles, whose sums a second kernel adds
+  // 80 or 64 KB of the large operand are in flight: less was slower, and so was more.
   static constexpr int kStages = kShares ? 5 : 8;
 
   struct Shared {
@@ -48,25 +52,26 @@ struct SkinnyShape {
   };
   static_assert(sizeof(Shared) <= 227 << 10);
 
-  // Boxes of int8 with m or n along rows are 128 wide. What narrow tiles cannot have, or never meet, is not
-  // compiled for them.
-  static constexpr bool takes(Major large, Major narrow, int bytes) {
-    return kM == 128 || (narrow == Major::k && (large == Major::k || bytes == 2));
+  // Which operands are compiled for these tiles. Boxes of int8 with m or n along rows are 128 wide, too
+  // wide for narrow tiles; other combinations are left out because gemm_tiles() never picks narrow tiles
+  // for them.
+  static constexpr bool takes(Major large, Major skinny, int bytes) {
+    return kM == 128 || (skinny == Major::k && (large == Major::k || bytes == 2));
   }
 };
 
-// Stages first to end of a tile.
+// Stages [first, end) of a tile.
 struct TilePart {
   int tile, first, end;
 };
 
-// `steps` stages a tile; block b has `share` of all, the first `longer` blocks `unit` more: one, or where no
-// tile is shared those of a tile.
+// A tile has `steps` stages. A block has `share` stages, and the first `longer` blocks have `unit` more,
+// which is 1, or all stages of a tile where no tile is shared.
 struct Shares {
   int steps, share, longer, unit;
 
   __device__ __forceinline__ int begin(int block) const { return block * share + min(block, longer) * unit; }
-  // The block that has a stage, of units of one.
+  // The block that has this stage, where unit is 1.
   __device__ __forceinline__ int block_of(int stage) const {
     const int in_longer = longer * (share + 1);
     return stage < in_longer ? stage / (share + 1) : longer + (stage - in_longer) / share;
@@ -87,17 +92,18 @@ struct Shares {
 template <class T>
 struct SkinnyArguments {
   Gemm<T> gemm;
-  BoxOperand<T> large, narrow;
+  BoxOperand<T> large, skinny;
   bool large_is_b;
-  bool by_units;                  // operands that the hardware cannot read
-  int narrow_rows;                // of the narrow operand's boxes, where k is along rows
-  int batch_large, batch_narrow;  // 0 where the batch shares the operand
-  int tiles_m, tiles_n;           // along the large and the narrow operand
+  bool by_units;                  // the TMA cannot read the operands
+  int skinny_rows;                // of the skinny operand's boxes, where k is along rows
+  int batch_large, batch_skinny;  // 0 where the batch shares the operand
+  int tiles_m, tiles_n;           // along the large and the skinny operand
   Shares shares;
   Accumulator<T>* partials;  // null: no tile is shared
 };
 
-// Tiles along the narrow operand follow each other: they read the same of the large one.
+// The place of a tile. Tiles along the skinny operand are neighbours, because they read the same rows of
+// the large one.
 template <class S>
 struct SkinnyPlace {
   int batch, row, column;
@@ -111,7 +117,7 @@ struct SkinnyPlace {
   }
 };
 
-// Four sums of a lane, those of 8 columns from `column` on, to the warp's slab.
+// Writes four sums of a lane, of the 8 columns from `column` on, to the warp's slab.
 template <class Rows, class Acc>
 __device__ __forceinline__ void put_in_slab(uint32_t* slab, int column, const Acc (&sum)[4]) {
   const int lane = int(threadIdx.x) % 32;
@@ -126,8 +132,8 @@ __device__ __forceinline__ void put_in_slab(uint32_t* slab, int column, const Ac
   }
 }
 
-// The first `columns` of a warp's slab to C, where its first sum belongs at (row, column) of the product of
-// the large and the narrow operand. Lanes follow the rows of C.
+// Stores the first `columns` of a warp's slab to C; its first sum belongs at (row, column) of the product
+// of the large and the skinny operand. Neighbouring lanes store neighbouring elements of C's rows.
 template <class Out, class T>
 __device__ __forceinline__ void store_slab_as(const SkinnyArguments<T>& g, const uint32_t* slab, int batch,
                                               int row, int column, int columns) {
@@ -136,7 +142,7 @@ __device__ __forceinline__ void store_slab_as(const SkinnyArguments<T>& g, const
   const int rows = min(kSlabRows, int(g.large.side) - row);
   const int log = g.large_is_b ? 4 : columns <= 8 ? 3 : columns <= 16 ? 4 : 6, along = 1 << log;
   const int across = g.large_is_b ? columns : kSlabRows;
-  constexpr int kAtOnce = 2;  // of a lane, so that reads of c overlap
+  constexpr int kAtOnce = 2;  // elements a lane, so that loads of c overlap
   FASTGEMM_NO_UNROLL
   for (int first = int(threadIdx.x) % 32; first < along * across; first += 32 * kAtOnce) {
     Acc value[kAtOnce];
@@ -169,15 +175,15 @@ __device__ __forceinline__ void store_slab(const SkinnyArguments<T>& g, const ui
   if constexpr (Result<T>::kMayBeWide) {
     if (g.gemm.result.wide) return store_slab_as<float>(g, slab, batch, row, column, columns);
   }
-  store_slab_as<typename Result<T>::Narrow>(g, slab, batch, row, column, columns);
+  store_slab_as<typename Result<T>::Stored>(g, slab, batch, row, column, columns);
 }
 
-// A finished tile: R sums a lane.
+// Stores a finished tile, R sums a lane.
 template <class Rows, class S, class T, int R>
 __device__ __forceinline__ void store_tile(const SkinnyArguments<T>& g, uint32_t* slab,
                                            const Accumulator<T> (&sum)[R], const SkinnyPlace<S>& place,
                                            int warp) {
-  const int columns = min(2 * R, int(g.narrow.side) - place.column);
+  const int columns = min(2 * R, int(g.skinny.side) - place.column);
   FASTGEMM_UNROLL
   for (int i = 0; i < R; i += 4)
     if (2 * i < columns) put_in_slab<Rows>(slab, 2 * i, {sum[i], sum[i + 1], sum[i + 2], sum[i + 3]});
@@ -186,8 +192,9 @@ __device__ __forceinline__ void store_tile(const SkinnyArguments<T>& g, uint32_t
   __syncwarp();
 }
 
-// A block shares at most two tiles: the one that its share begins in the middle of, and the one that it
-// begins but does not finish. Sums lie in the workspace as [block][which][warpgroup][8 columns][thread][4].
+// A block shares at most two tiles: the one in whose middle its share begins, and the one that it begins
+// but does not finish. Partial sums lie in the workspace as [block][which of the two][warpgroup][8
+// columns][thread][4].
 template <class S, class T>
 __device__ __forceinline__ Accumulator<T>* share_of(const SkinnyArguments<T>& g, int block, bool begins_tile,
                                                     int warpgroup, int group) {
@@ -201,12 +208,12 @@ __device__ __forceinline__ void hand_over(const SkinnyArguments<T>& g, const Acc
                                           const TilePart& part, const SkinnyPlace<S>& place) {
   FASTGEMM_UNROLL
   for (int i = 0; i < R; i += 4)
-    if (place.column + 2 * i < g.narrow.side)
+    if (place.column + 2 * i < g.skinny.side)
       store_vector(share_of<S>(g, int(blockIdx.x), part.first == 0, int(threadIdx.x) / 128, i / 4),
                    Vector16<Accumulator<T>>{{sum[i], sum[i + 1], sum[i + 2], sum[i + 3]}});
 }
 
-// Adds what blocks have of a shared tile: 64 rows by 8 columns a block.
+// The fix-up kernel: adds the partial sums of shared tiles, 64 rows by 8 columns a block.
 template <class S, class Rows, class T>
 __global__ void __launch_bounds__(128) gemm_skinny_add_kernel(const __grid_constant__ SkinnyArguments<T> g) {
   using Acc = Accumulator<T>;
@@ -217,8 +224,8 @@ __global__ void __launch_bounds__(128) gemm_skinny_add_kernel(const __grid_const
   const SkinnyPlace<S> place(tile, g);
   const int row = place.row + 64 * warpgroup + kSlabRows * warp, column = place.column + 8 * group;
   wait_for_kernel_before();
-  if (first == last || row >= g.large.side || column >= g.narrow.side) return;
-  // The first of the blocks begins the tile, the others are in its middle when they begin.
+  if (first == last || row >= g.large.side || column >= g.skinny.side) return;
+  // The first block begins the tile; the tile is the first one of every later block.
   const Acc* from = share_of<S>(g, first, true, warpgroup, group);
   const Acc* next = share_of<S>(g, first + 1, false, warpgroup, group);
   constexpr int kAtOnce = 8, kNextBlock = 2 * S::kM * S::kN;
@@ -230,7 +237,7 @@ __global__ void __launch_bounds__(128) gemm_skinny_add_kernel(const __grid_const
   });
   put_in_slab<Rows>(slab[warp].word, 0, sum.v);
   __syncwarp();
-  store_slab(g, slab[warp].word, place.batch, row, column, min(8, int(g.narrow.side) - column));
+  store_slab(g, slab[warp].word, place.batch, row, column, min(8, int(g.skinny.side) - column));
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

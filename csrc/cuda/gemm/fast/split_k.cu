@@ -1,12 +1,12 @@
 // Level 6 on Hopper for few tiles with long k: split-K. What changes from wgmma_specialized:
-//   - k is cut into parts, one for a block, and nobody has two;
-//   - nobody waits for anybody: sums go to the workspace as matrices, and a second kernel, launched
-//     meanwhile, adds them (parts/split_k.cuh);
-//   - the first copies are under way before the block has met;
-//   - without stores between products there is nothing for which registers would have to be given up.
-// What is left is mostly bytes. 256 x 256 x 65536 in bf16 takes an H200 30 us when L2 is full of lines to
-// write back, and then the copies alone 24.5; with tiles of 128 x 256, whose sums are twice as many, 35. In
-// clusters that share what they read the copies take 27.
+//   - k is cut into parts, and each block computes one part of one tile;
+//   - no block waits for another: partial sums go to the workspace as matrices, and a second kernel,
+//     started early by programmatic dependent launch, adds them (parts/split_k.cuh);
+//   - the first copies are issued before the block's first barrier;
+//   - there are no stores between products, so that no registers have to be moved between warpgroups.
+//
+// What is left is mostly the time to read the operands. Tiles of 128 x 256 are slower, because their
+// partial sums are twice as many bytes, and so are clusters that share operands.
 #include <cmath>
 
 #include "cuda/gemm/parts/split_k.cuh"
@@ -15,7 +15,7 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-// The tile, 64 rows of it a consumer warpgroup; one producer warp; the ring of stages.
+// The block tile, 64 rows of it for each consumer warpgroup; one producer warp; the ring of stages.
 constexpr int kM = 128, kN = 128, kConsumerWarps = kM / 16, kThreads = 32 * kConsumerWarps + 32;
 constexpr int kStageBytes = (kM + kN) * 128, kStages = 6;
 
@@ -23,7 +23,8 @@ struct Shared {
   unsigned char stage[kStages][kStageBytes];  // (kM, kK) of A, then (kN, kK) of B
   RingBarriers<kStages> ring;
 };
-// More than that, so that the multiprocessor is set up to have room for blocks of the second kernel.
+// More than Shared needs, so that the carve-out of shared memory leaves room for blocks of the second
+// kernel.
 constexpr int kSharedBytes = int(sizeof(Shared)) + (8 << 10);
 static_assert(kSharedBytes <= 227 << 10);
 
@@ -35,8 +36,8 @@ struct Arguments {
   int batch_a, batch_b;  // 0 where the batch shares the operand
 };
 
-// A block's part of C: stages [begin, end) of a tile. Blocks of one run of k stand side by side, so that they
-// find each other's operands in L2.
+// A block's work: stages [begin, end) of a tile. Blocks of one part of k are neighbours in the grid, so
+// that they find each other's operands in L2.
 struct Share {
   int split, batch, row, column, begin, end;
 
@@ -49,7 +50,7 @@ struct Share {
   }
 };
 
-// One thread asks for copies, stage after stage.
+// One thread issues the copies, stage after stage.
 template <class A, class B, class T>
 struct Producer {
   Shared& shared;
@@ -74,7 +75,7 @@ template <class Products, class T>
 __device__ __forceinline__ void consume(Shared& shared, const Arguments<T>& g, const Share& part, int warp) {
   using Acc = Accumulator<T>;
   WgmmaConsumer<kStages, kStageBytes, Products> consumer(shared.ring, shared.stage[0], warp);
-  Acc sum[kN / 2];  // (64, kN) of the warpgroup
+  Acc sum[kN / 2];  // (64, kN) a warpgroup
   FASTGEMM_NO_UNROLL
   for (int step = part.begin; step < part.end; ++step) consumer.multiply(sum, step > part.begin, [] {});
   consumer.finish(sum);
@@ -101,7 +102,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (produces) {
     shared->ring.init(1, kConsumerWarps);
     fence_barrier_init();
-    producer.run_to(min(part.begin + kStages, part.end));  // before anybody else is ready
+    producer.run_to(min(part.begin + kStages, part.end));  // before the block's barrier
   }
   __syncthreads();
   let_next_kernel_begin();
@@ -110,10 +111,9 @@ __global__ void __launch_bounds__(kThreads, 1)
 #endif
 }
 
-// How many parts k has: each at least four stages, and no more than there are multiprocessors. One more makes
-// the others shorter, but is one C more to write and to read; so the best number, hardly other for another k,
-// falls with the square root of C's size. (Fastest on an H200, k from 8192 to 65536: 44 to 66 parts for 128 x
-// 128, 33 to 40 for 128 x 256, 20 to 24 for 256 x 256, 13 to 15 for 256 x 512.)
+// The number of parts of k: each has at least four stages, and there are no more than multiprocessors. One
+// more part makes the others shorter, but is one more C to write and to read; so the best number falls
+// with the square root of C's size, and hardly depends on k.
 inline int plan_splits(int64_t tiles, double c_elements, int stages) {
   const int64_t room = multiprocessors() / tiles, worth = int64_t(48 * std::sqrt(kM * kN / c_elements));
   return int(std::clamp<int64_t>(std::min(room, worth), 1, std::max(stages / 4, 1)));

@@ -1,14 +1,14 @@
 // Level 5 on Hopper: registers, occupancy, latency. What changes from level 4:
-//   - every thread keeps 8 x 16 sums in registers, and a warp 64 x 64: 128 multiply-adds for 6 loads, where
-//     8 x 8 has 64 for 4. Loads cost issue slots that multiply-adds need; here they take 4 % of them;
-//   - one block a multiprocessor, most of its shared memory a ring of stages that the tensor memory
-//     accelerator fills up to 128 rows of k ahead. A separate warp asks for the copies, so that no computing
-//     warp ever does (6 % faster than an elected thread of a computing warp). Its warpgroup gives its
-//     registers up to the computing ones (setmaxnreg), which take 240 each;
-//   - the last waves of tiles are shared evenly (parts/stream_k.cuh), up to 3 % at 2048 to 8192.
-// In fp32 the loop holds one stage of 8 k steps: 1024 FFMA, 48 LDS.128 and 25 others, 17 KB of code. 16 steps
-// are 2 % slower, and 32, which outgrow the instruction cache, 8 %. Measured on an H200 in fp32: 57 to 59
-// TFLOPS at 4096 to 16384, 1.10 to 1.15 times cuBLAS, the packing of A included.
+//   - every thread keeps 8 x 16 sums in registers, and a warp 64 x 64: 128 multiply-adds for 6 loads,
+//     where 8 x 8 has 64 for 4. Loads take issue slots that multiply-adds need;
+//   - one block a multiprocessor, most of its shared memory a ring of stages that the TMA fills up to 128
+//     rows of k ahead. A separate producer warp issues the copies, which is faster than an elected thread
+//     of a computing warp. Its warpgroup gives its registers to the computing ones (setmaxnreg), which
+//     take 240 each;
+//   - stream-K shares the last waves of tiles evenly (parts/stream_k.cuh).
+//
+// In fp32 the loop holds one stage of 8 steps of k, about 17 KB of code: longer loops are slower, and
+// those that outgrow the instruction cache much slower. docs/ladder.md has its speed.
 #include "cuda/device/tma.cuh"
 #include "cuda/gemm/parts/ring.cuh"
 #include "cuda/gemm/parts/stream_k.cuh"
@@ -20,15 +20,14 @@ namespace {
 // Block tile, thread tile, and the ring. A sum of fp64 takes two registers, hence 8 x 8 of them a thread.
 //
 // In fp64 the register file limits. A DFMA takes two cycles of its scheduler, in which two operands of 64
-// bits can be read, and the third has to come from the operand cache; whatever else reads registers costs a
-// cycle of arithmetic, the address of a load too (inferred from timed variants). Hence warps
-// of 1 x 32 lanes, all on the same rows of C:
+// bits can be read, and the third has to come from the operand cache; whatever else reads registers costs
+// a cycle of arithmetic, the address of a load too (inferred from timed variants). Hence warps of 1 x 32
+// lanes, all on the same rows of C:
 //   - loads of A take their address from a uniform register, which leaves 4 loads that read the register
-//     file for 64 DFMA, where 8 x 4 lanes have 8 (2 % faster at 4096);
-//   - what they return is uniform too. Where it lives across a branch, the compiler moves it to uniform
+//     file for 64 DFMA, where 8 x 4 lanes have 8;
+//   - what they return is uniform, too. Where it lives across a branch, the compiler moves it to uniform
 //     registers, and a DFMA reads it without the register file. So the loop is short, 2 steps: every other
-//     step multiplies from uniform registers (3 % faster than all 24 steps of a stage, 4 % than 4 steps).
-// In all 27.6 -> 29.1 TFLOPS at 4096, of 33.4; 28.6 where both operands are packed.
+//     step multiplies from uniform registers.
 template <class Word, bool dot4>
 struct Shape {
   static constexpr bool kDouble = sizeof(Word) == 8;
@@ -36,13 +35,13 @@ struct Shape {
   static constexpr int kWarpsM = kDouble ? 8 : 2, kWarpsN = kDouble ? 1 : 4, kWarps = kWarpsM * kWarpsN;
   static constexpr int kM = kWarpsM * Tile::kM, kN = kWarpsN * Tile::kN;  // 128 x 256, fp64 64 x 256
   static constexpr int kK = kDouble ? 24 : 8;                             // rows of k in a stage
-  static constexpr int kSteps = kDouble ? 2 : kK;                         // of them, in the loop's body
+  static constexpr int kSteps = kDouble ? 2 : kK;                         // rows of k in the loop's body
   static_assert(kSteps % 2 == 0 && kK % kSteps == 0, "fragments[0] begins and ends a pass of the loop");
   static constexpr int kStageWords = kK * (kM + kN);  // (kK, kM) of A, then (kK, kN) of B
   static constexpr int kStageBytes = kStageWords * int(sizeof(Word));
   static constexpr int kStages = (192 << 10) / kStageBytes;
   static constexpr int kComputeThreads = 32 * kWarps;
-  static constexpr int kThreads = kComputeThreads + 128;  // and a warpgroup, of which one warp produces
+  static constexpr int kThreads = kComputeThreads + 128;  // and the producer warp's warpgroup
   static constexpr int kSums = kM * kN;
   static_assert(kM <= 256 && kN <= 256, "a box has at most 256 elements a side");
 
@@ -65,9 +64,9 @@ struct Arguments {
   Word zero;
 };
 
-// One warp asks for the copies of all parts, in order. At the end it adds a stage from beyond the matrix,
-// which the hardware fills with zeros: the computing warps always fetch the first row of the next stage
-// early, and so need no test for the last one.
+// One warp issues the copies of all parts, in order. At the end it adds a stage from beyond the matrix,
+// which the TMA fills with zeros: the computing warps always load the first row of the next stage early,
+// and so need no test for the last one.
 template <class S, class Word>
 __device__ __forceinline__ void produce(typename S::Shared& shared, const TensorMap& a, const TensorMap& b,
                                         const Arguments<Word>& g, Parts parts) {
@@ -90,7 +89,8 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Tensor
   fill(0, 0, g.schedule.work.steps * S::kK, 0);
 }
 
-// kSteps steps of k: the next fragment is loaded while one is multiplied, the last time from `next`.
+// Multiplies kSteps steps of k. The next fragment is loaded while one is multiplied (double buffering), at
+// the last step from `next`.
 template <class S, class Word>
 __device__ __forceinline__ void multiply_steps(typename S::Tile& tile,
                                                typename S::Tile::Fragment (&fragments)[2], const Word* a,

@@ -1,22 +1,24 @@
 // Level 6 on Hopper at full speed. What changes from `wgmma`:
-//   - warps have roles. One producer warp does nothing but ask for copies, a whole ring of stages ahead, and
-//     two consumer warpgroups do nothing but multiply. Each stage has two barriers, full and empty, so that
-//     nobody waits for the whole block. The producers give their registers to the consumers (setmaxnreg);
-//   - 64 x 256 sums a warpgroup. The tensor cores take 128 cycles for such an instruction, which reads 10 KB
-//     of shared memory; 64 x 128 sums need 12 KB in that time, and the block a third more of L2;
-//   - one block a multiprocessor stays for all its tiles. A finished tile is rounded, kept in registers and
-//     stored between the first products of the next one, asynchronously (parts/box_store.cuh);
-//   - tiles come in bands, so that those under way share rows of A and columns of B in L2, and those of the
-//     last wave are shared evenly where that pays (parts/chunks.cuh);
-//   - tf32 and int8 operands with m or n along rows are multiplied from registers (parts/fragments.cuh), as
-//     A, or as B in C^T = B^T A^T. Of two such operands the smaller one is copied;
-//   - with beta the tiles of c come through the ring like operands, so that nobody waits for them;
+//   - warps are specialized. One producer warp only issues TMA copies, a whole ring of stages ahead, and
+//     two consumer warpgroups only multiply. Each stage has two mbarriers, full and empty, so that no warp
+//     waits for the whole block. The producers give their registers to the consumers (setmaxnreg);
+//   - 64 x 256 sums a warpgroup. Such an instruction takes the tensor cores 128 cycles and reads 10 KB of
+//     shared memory; with 64 x 128 sums 12 KB are read in that time, and a block loads a third more from
+//     L2;
+//   - the kernel is persistent: one block a multiprocessor computes tile after tile. A finished tile is
+//     rounded, kept in registers and stored between the first products of the next one, asynchronously
+//     (parts/box_store.cuh);
+//   - tiles come in bands, so that those in flight share rows of A and columns of B in L2, and stream-K
+//     shares the tiles of the last wave evenly where that pays (parts/chunks.cuh);
+//   - tf32 and int8 operands with m or n along rows are multiplied from registers (parts/fragments.cuh),
+//     as A, or as B in C^T = B^T A^T. Of two such operands the smaller one is copied;
+//   - with beta, boxes of c come through the ring as operands do, so that their latency is hidden;
 //   - rows that do not begin at multiples of 16 bytes cost A, B and c one launch that copies them
-//     (parts/row_copies.cuh), and C three more warps beside the producer's, which store the boxes (bf16
-//     4095 x 4097 x 4093 takes 240 to 255 us, 40 of them the copies; cuBLAS takes 870 to 1000).
-// The pipeline's position lives in uniform registers, which costs nothing to keep and 3 % to lose: no branch
-// of the main loop may depend on how long a part is, hence chunks of at least four stages.
-// On an H200 the tensor cores are busy in 99 % of all cycles from 4096 on, at 1.36 to 1.55 GHz of 1.98: the
+//     (parts/row_copies.cuh), and C three more warps beside the producer's, which store the boxes.
+//
+// The position in the pipeline lives in uniform registers, which are free while ordinary ones are scarce.
+// The compiler keeps it there only if no branch of the main loop depends on how long a part is, hence
+// chunks of at least four stages. From 4096 on the tensor cores are busy nearly all of the time and the
 // limit is power (docs/tensor_cores.md).
 #include "cuda/gemm/parts/box_store.cuh"
 #include "cuda/gemm/parts/boxes.cuh"
@@ -28,15 +30,14 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-// Block tile (kM, kN), 64 rows of it a consumer warpgroup, and the ring of stages. The narrow tile is 10 %
-// slower, and there for products that have wide ones for few multiprocessors (1024: 0.75 of cuBLAS, not
-// 0.53).
+// Block tile (kM, kN), 64 rows of it for each consumer warpgroup, and the ring of stages. The narrow tile
+// is slower for its size, and there for products that have too few wide tiles for all multiprocessors.
 template <int N>
 struct Shape {
   static constexpr int kM = 128, kN = N;
   static constexpr int kConsumers = kM / 64, kConsumerWarps = 4 * kConsumers;  // warpgroups
   static constexpr int kConsumerThreads = 128 * kConsumers, kThreads = kConsumerThreads + 128;
-  static constexpr int kSums = kN / 2;  // of a consumer thread
+  static constexpr int kSums = kN / 2;  // a consumer thread
   static constexpr int kStageBytes = (kM + kN) * 128, kStages = (192 << 10) / kStageBytes;
 
   struct Shared {
@@ -54,19 +55,19 @@ using NarrowTile = Shape<128>;  // 6 stages
 template <class T>
 struct Arguments {
   Accumulator<T> alpha, beta;
-  int out_bytes;         // of an element
+  int out_bytes;         // bytes of an element of C
   bool adds;             // beta is not 0
   int batch_a, batch_b;  // 0 where the batch shares the operand
-  ResultRows rows;       // where C cannot be stored in boxes
+  ResultRows rows;       // used where the TMA cannot store C
   ChunkSchedule<Accumulator<T>> schedule;
 };
 
-// Of operands, of the matrix c that beta times is added, and of the result. c and out come in boxes.
+// The TMA descriptors of the operands, of the matrix c that is added beta times, and of the result.
 struct Maps {
   TensorMap a, b, c, out;
 };
 
-// Where box `index` of a warp's rows of a tile lies in C, whose elements have so many bytes.
+// The place in C of box `index` of a warp's rows of a tile; an element of C has this many bytes.
 template <bool transposed, class S>
 __device__ __forceinline__ RowsPlace place_of_box(const TileOrigin<S>& tile, int warp, int index, int bytes) {
   const int row = tile.row + kWarpRows * warp;
@@ -74,7 +75,8 @@ __device__ __forceinline__ RowsPlace place_of_box(const TileOrigin<S>& tile, int
   return {transposed ? column : row, transposed ? row : column, tile.batch};
 }
 
-// c comes through the ring too, behind the last stage of a tile: two boxes of each warp at a time.
+// The producer warp: fills the ring with the stages of all parts. c comes through the ring, too, behind
+// the last stage of a tile: two boxes for each consumer warp at a time.
 template <class S, class A, class B, bool transposed, class T>
 __device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& maps, const Arguments<T>& g,
                                         Parts parts) {
@@ -108,14 +110,15 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& 
   }
 }
 
-// alpha * sums + beta * c of a tile. Boxes of c are in the ring from `at` on.
+// The epilogue of a tile: alpha * sums + beta * c. Boxes of c are in the ring from `at` on.
 template <class S, class Boxes, class T>
 __device__ __forceinline__ void finish_tile(typename S::Shared& shared, const Arguments<T>& g, int tile,
                                             const Accumulator<T> (&sum)[S::kSums], Boxes& boxes,
                                             RingPosition<S::kStages>& at, int warp) {
   using Acc = Accumulator<T>;
-  // Without a factor 16-bit results take half the instructions. Others have to be moved anyway.
-  if (Boxes::kPacked == 2 && !g.adds && g.alpha == Acc(1))
+  // Without a factor, 16-bit results take half the instructions. Results of other types need the
+  // multiplication's register moves in any case.
+  if (Boxes::kPerRegister == 2 && !g.adds && g.alpha == Acc(1))
     return boxes.take(sum, tile, [](Acc x) { return x; });
   if (!g.adds) return boxes.take(sum, tile, [&](Acc x) { return g.alpha * x; });
   const auto next_two = [&] {
@@ -139,7 +142,7 @@ __device__ __forceinline__ void consume(typename S::Shared& shared, const Tensor
   HeldBoxes<Box<Out, typename Products::Rows, transposed>, S::kSums, decltype(place_of)> boxes(
       BoxStore(shared.staging[warp], shared.boxes[warp], out), place_of);
   WgmmaConsumer<S::kStages, S::kStageBytes, Products> consumer(shared.ring, shared.stage[0], warp);
-  Accumulator<T> sum[S::kSums];  // (64, S::kN), a warp 16 rows of them
+  Accumulator<T> sum[S::kSums];  // (64, S::kN) a warpgroup, 16 of the rows a warp
   Part part;
   while (parts.next(part)) {
     FASTGEMM_UNROLL
@@ -158,7 +161,7 @@ __device__ __forceinline__ void consume(typename S::Shared& shared, const Tensor
   wait_stores_read<0>();
 }
 
-// Stores the boxes of every kRowStorers-th consumer warp where the hardware does not.
+// Stores the boxes of every kRowStorers-th consumer warp where the TMA cannot store them.
 inline constexpr int kRowStorers = 3;
 template <class S, class Out, bool transposed, class T>
 __device__ __forceinline__ void store_boxes(typename S::Shared& shared, const Arguments<T>& g, Parts parts,
@@ -212,7 +215,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
     if constexpr (Result<T>::kMayBeWide) {
       if (g.out_bytes == 4) return body.template operator()<float>();
     }
-    body.template operator()<typename Result<T>::Narrow>();
+    body.template operator()<typename Result<T>::Stored>();
   };
   if (warp < S::kConsumerWarps) {
     claim_registers<232>();
@@ -231,8 +234,8 @@ __global__ void __launch_bounds__(S::kThreads, 1)
 #endif
 }
 
-// Sharing the last wave alone: blocks that work on different k find less of each other's operands in L2. At a
-// tie whole tiles win.
+// Stream-K shares the last wave alone: blocks that work on different k find less of each other's operands
+// in L2. The cost is above 2 so that whole tiles win a tie.
 inline constexpr Sharing kLastWave{1, 2.0001, 1};
 
 template <class T>
@@ -256,7 +259,7 @@ void launch_tiles(const Gemm<T>& g, const BoxOperands<T>& operands, int batch, R
                          {in_boxes ? nullptr : r.out, r.row_stride, r.batch_stride, int(g.m), int(g.n)}};
   auto& schedule = arguments.schedule;
   schedule.tiles_m = int(ceil_div(a.side, S::kM)), schedule.tiles_n = int(ceil_div(b.side, S::kN));
-  // At least a chunk: the hardware reads zeros beyond k.
+  // At least a chunk: the TMA returns zeros beyond k.
   schedule.stages = int(std::max<int64_t>(ceil_div(g.k, 128 / int(sizeof(T))), kChunk));
   const int64_t tiles = int64_t(batch) * schedule.tiles_m * schedule.tiles_n;
   const int chunks = schedule.stages / kChunk;
@@ -279,14 +282,12 @@ void launch_tiles(const Gemm<T>& g, const BoxOperands<T>& operands, int batch, R
   operands.with_majors(run);
 }
 
-// Whether narrow tiles leave so many more multiprocessors at work that they are done first. Where C is not
-// stored in boxes, warps store it, and a tile's last sums wait for those, however few columns it has (bf16 at
-// 4095 x 4097 x 4093: 8 waves of narrow tiles take 268 us, 5 of wide ones 241; 3001 x 2999 x 3003: 5 take
-// 120, 3 take 118).
+// Whether narrow tiles keep so many more multiprocessors busy that the product is done earlier. Where the
+// TMA cannot store C, warps store it, and a tile's end waits for them however few columns it has; narrow
+// tiles then gain less.
 template <class T>
 bool narrow_tiles_win(int64_t rows, int64_t columns, int batch, bool in_boxes) {
-  // Of a wide tile. (tf32 at 4095 x 4097 x 4093: 8 waves of narrow ones take 485 us, from registers 550; 4 of
-  // wide ones 366.)
+  // The time of a narrow tile in units of a wide one's.
   const double kNarrowTime = sizeof(T) == 4 ? 0.7 : in_boxes ? 0.56 : 0.63;
   const auto waves = [&](int64_t m, int64_t n) {
     return double(ceil_div(batch * ceil_div(rows, m) * ceil_div(columns, n), multiprocessors()));

@@ -1,12 +1,12 @@
-// The second launch where a product goes to the workspace first (parts/blend.cuh).
+// The second launch of products whose sums go to the workspace first (parts/blend.cuh).
 #include "cuda/gemm/parts/blend.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-constexpr int kColumns = 256, kRows = 8;  // of a block; a thread has a column
+constexpr int kColumns = 256, kRows = 8;  // a block; each thread has a column
 
-// All of a thread's reads come before its writes, so that they are in flight together.
+// All of a thread's loads come before its stores, so that they are in flight together.
 template <class Out, class T, class Acc>
 __device__ __forceinline__ void blend_rows(const Gemm<T>& g, const Acc* sums, int64_t row_stride, int64_t row,
                                            int64_t column) {
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kColumns)
     if (Result<T>::kMayBeWide && g.result.wide)
       blend_rows<float>(g, from, sums.row_stride, row, column);
     else
-      blend_rows<typename Result<T>::Narrow>(g, from, sums.row_stride, row, column);
+      blend_rows<typename Result<T>::Stored>(g, from, sums.row_stride, row, column);
   }
 }
 

@@ -1,4 +1,7 @@
-// Products whose sums go to the workspace first; a second launch makes C of them.
+// Products whose sums go to the workspace first. Contract: a kernel stores plain sums to
+// sums_in_workspace(), then blend() makes C of them in a second launch.
+//
+//   kernel -> sums (m, n) in the workspace -> blend -> C = alpha * sums + beta * c
 #pragma once
 
 #include "cuda/device/vector.cuh"
@@ -6,7 +9,7 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// A result of plain sums in the workspace, rows of whole 16 bytes.
+// A result of plain sums in the workspace, with rows of whole 16 bytes.
 template <class T>
 Result<T> sums_in_workspace(const Gemm<T>& g, int batch, Context& context) {
   Result<T> r{};

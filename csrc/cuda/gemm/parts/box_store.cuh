@@ -1,18 +1,28 @@
-// How a warp's rows of a wgmma tile reach C, while the tensor cores go on.
+// The epilogue of wgmma tiles: stores a warp's rows of a tile to C while the tensor cores go on. Contract:
+// HeldBoxes::take(sum, ...) rounds a tile's sums, after which `sum` is free; store(i) writes what is held,
+// between the products of the next tile; each warp has staging boxes of its own and waits for no other
+// warp.
 //
-// A lane holds pairs of neighbouring columns, so that plain stores would fill 16 bytes of a row at a time,
-// half a sector. Here the rows go through boxes in shared memory, 16 rows of 128 bytes, that the tensor
-// memory accelerator stores asynchronously. And most of them go there late: rounded, a tile takes half the
-// registers of its sums, which are free for the next tile as soon as that is done. The boxes follow between
-// the first products of the next tile. (bf16 at 4096 and 8192: 5 % faster than storing all boxes before
-// them.)
+//   registers (wgmma layout)       staging box in shared memory, swizzled         C
+//   row lane/4:   c0 c1 ...        +--------------------------+  128 bytes
+//   row lane/4+8: c0 c1 ...  -->   | 16-byte unit u of row r  |     -->     TMA store, asynchronous,
+//                                  | lies at u ^ (r % 8)      |  16 rows    or rows by spare warps
+//                                  +--------------------------+
 //
-// Rows of C that do not begin at multiples of 16 bytes cannot be stored so. Then warps that have nothing else
-// to do take the boxes and store them row by row, a line at a time.
+//   tensor cores   | tile 0 .......... | tile 1 .......... |
+//   take           |                   |T                  |T      rounds to half the registers
+//   store          |                   | 0 1 2 3           | 0 1   boxes, between the first products
 //
-// Each warp has boxes of its own, so no warp waits for another.
+// A lane holds pairs of neighbouring columns, so that plain stores would fill only 16 bytes of a row at a
+// time, half a sector. Boxes make full lines of them. Most boxes are stored late: a rounded tile takes
+// half the registers of its sums, and the sums' registers are free for the next tile at once, which is
+// faster than storing all boxes first.
 //
-// A warp's 16 rows may be rows of C in another order, or columns of C: then it holds C^T.
+// Rows of C that do not begin at multiples of 16 bytes cannot be stored by the TMA. Then warps that have
+// no other work take the boxes and store them row by row, a line at a time.
+//
+// A warp's 16 rows may be rows of C in another order (parts/fragments.cuh), or columns of C where the
+// kernel computes C^T.
 #pragma once
 
 #include "cuda/device/ldmatrix.cuh"
@@ -23,23 +33,24 @@
 namespace fastgemm::FASTGEMM_TARGET {
 
 inline constexpr int kWarpRows = 16, kBoxBytes = kWarpRows * 128;
-inline constexpr int kBoxRegisters = kBoxBytes / 32 / 4;  // of a lane
+inline constexpr int kBoxRegisters = kBoxBytes / 32 / 4;  // a lane
 
-// Which of the warp's rows lane / 4 + 8 * half of the instruction is.
+// The row of the warp that row lane / 4 + 8 * half of the instruction computes.
 struct InOrder {
   __device__ __forceinline__ static constexpr int row(int group, int half) { return group + 8 * half; }
 };
 
-// One box that the hardware or another warp reads, one to write meanwhile.
+// Double buffering: the TMA or another warp reads one box while this warp writes the other one.
 struct alignas(1024) StagingBoxes {
   unsigned char box[2][kBoxBytes];  // (16, 128 bytes), swizzled
 };
-// Where another warp reads them: full, empty.
+// The mbarriers of the two boxes where another warp reads them.
 struct BoxBarriers {
   Barrier full[2], empty[2];
 };
 
-// A box of elements of Out, which have 2 or 4 bytes: of C, (16, 128 bytes), or transposed (32, 64 bytes).
+// The shape of a box of elements of Out, which have 2 or 4 bytes: (16, 128 bytes) of C, or transposed (32,
+// 64 bytes).
 template <class Out, bool transposed>
 struct BoxShape {
   static constexpr Swizzle kSwizzle = transposed ? Swizzle::bytes64 : Swizzle::bytes128;
@@ -47,29 +58,30 @@ struct BoxShape {
   static_assert(!transposed || kColumns == kWarpRows);
 };
 
-// Where a warp's first box goes.
+// The place of a box in C.
 struct RowsPlace {
-  int row, column, plane;  // of C
+  int row, column, plane;  // plane: the matrix of the batch
 };
 
-// C, where its rows begin anywhere.
+// C, where its rows may begin at any address.
 struct ResultRows {
-  void* data;  // null: boxes can be stored
+  void* data;  // null where the TMA stores the boxes
   int64_t row_stride, batch_stride;
   int m, n;
 };
 
-// Stores a box by the lanes of a warp, each a word of a row. Rows come by turns, first those of one parity,
-// then those of the other: words of C throughout, or 16-bit elements that begin in the middle of a word
-// throughout. There words are made of halves of two, and the first and the last element are left over. (Few
-// instructions matter: three warps are to keep up with the tensor cores.)
+// Stores a box by the lanes of a warp, each a 32-bit word of a row. Rows are stored in two groups, those
+// of one parity and then those of the other, because all rows of a group are aligned in the same way:
+// either words of C are aligned to words of the box, or 16-bit elements begin in the middle of a word. In
+// the latter case each word is assembled from the halves of two words, and the first and the last element
+// are stored alone. The code is kept short, because three warps have to keep up with the tensor cores.
 template <class Out, class Shape>
 __device__ __forceinline__ void store_rows(const unsigned char* box, const ResultRows& out,
                                            const RowsPlace& at) {
   constexpr int kSize = sizeof(Out), kRowBytes = int(Shape::kSwizzle), kLanes = kRowBytes / 4;
   constexpr int kAtOnce = 32 / kLanes, kHalf = Shape::kRows / kAtOnce / 2;
   const int lane = fresh_lane(), byte = lane % kLanes * 4;
-  const int end = min(out.n - at.column, Shape::kColumns) * kSize;  // of a row, in bytes
+  const int end = min(out.n - at.column, Shape::kColumns) * kSize;  // bytes of a row inside C
   if (end <= 0) return;
   const int64_t stride = out.row_stride * kSize, step = 2 * kAtOnce * stride;
   FASTGEMM_NO_UNROLL
@@ -106,27 +118,29 @@ __device__ __forceinline__ void store_rows(const unsigned char* box, const Resul
   }
 }
 
-// A box in registers, and its way to shared memory and from there, in pieces of 8 columns of the sums. Eight
-// 16-byte units in eight different groups of banks at a time: 16-bit elements meet no conflicts.
+// A box in registers, and its way to shared memory and back, in pieces of 8 columns of the sums. Eight
+// lanes at a time access 16-byte units in eight different groups of banks, so that 16-bit elements have no
+// bank conflicts.
 template <class Out, class Rows, bool transposed>
 struct Box {
-  static constexpr int kPieces = kBoxRegisters / 4, kPacked = 4 / int(sizeof(Out));
-  static constexpr int kSums = kBoxRegisters * kPacked;  // of a lane
+  static constexpr int kPieces = kBoxRegisters / 4, kPerRegister = 4 / int(sizeof(Out));
+  static constexpr int kSums = kBoxRegisters * kPerRegister;  // of a lane
   using Shape = BoxShape<Out, transposed>;
-  static_assert(kPacked == 1 || (std::is_same_v<Rows, InOrder> && !transposed));
+  static_assert(kPerRegister == 1 || (std::is_same_v<Rows, InOrder> && !transposed));
   uint32_t bits[kPieces][4];
 
-  // of(sum, held) for the sums of box `index`; held() is what the box holds in their place.
+  // Sets the box to of(sum, held) for its sums; held() returns the element that the box holds at that
+  // place.
   template <class Acc, int R, class Of>
   __device__ __forceinline__ void take(const Acc (&sum)[R], int index, Of&& of) {
     FASTGEMM_UNROLL
     for (int i = 0; i < kBoxRegisters; ++i) {
       uint32_t& word = bits[i / 4][i % 4];
-      Acc value[kPacked];
+      Acc value[kPerRegister];
       FASTGEMM_UNROLL
-      for (int j = 0; j < kPacked; ++j)
-        value[j] = of(sum[index * kSums + i * kPacked + j], [&] { return element(word, j); });
-      if constexpr (kPacked == 2)
+      for (int j = 0; j < kPerRegister; ++j)
+        value[j] = of(sum[index * kSums + i * kPerRegister + j], [&] { return element(word, j); });
+      if constexpr (kPerRegister == 2)
         word = narrow_pair<Out>(value[0], value[1]);
       else if constexpr (std::is_same_v<Acc, float>)
         word = __float_as_uint(value[0]);
@@ -138,7 +152,7 @@ struct Box {
   __device__ __forceinline__ void write(unsigned char* box) const {
     FASTGEMM_UNROLL
     for (int i = 0; i < kPieces; ++i) {
-      if constexpr (kPacked == 2) {
+      if constexpr (kPerRegister == 2) {
         store_matrices(box + offset_of_rows(i), bits[i]);
       } else {
         FASTGEMM_UNROLL
@@ -151,7 +165,7 @@ struct Box {
   __device__ __forceinline__ void read(const unsigned char* box) {
     FASTGEMM_UNROLL
     for (int i = 0; i < kPieces; ++i) {
-      if constexpr (kPacked == 2) {
+      if constexpr (kPerRegister == 2) {
         load_matrices(bits[i], box + offset_of_rows(i));
       } else {
         FASTGEMM_UNROLL
@@ -164,12 +178,12 @@ struct Box {
   }
 
  private:
-  // Of a row of the four matrices of piece i.
+  // The offset of this lane's row of the four 8 x 8 matrices of piece i.
   __device__ __forceinline__ static uint32_t offset_of_rows(int i) {
     const int lane = fresh_lane();
     return offset_of(lane % 16 * 128 + lane / 16 * 16, i * 32);
   }
-  // Registers of a piece that are neighbours in a row of C, and where they lie.
+  // The registers of a piece that are neighbours in a row of C, and where their pair lies.
   __device__ __forceinline__ static constexpr int first(int j) { return transposed ? j : 2 * j; }
   __device__ __forceinline__ static constexpr int second(int j) { return first(j) + (transposed ? 2 : 1); }
   __device__ __forceinline__ static uint32_t offset_of_pair(int i, int j) {
@@ -177,12 +191,13 @@ struct Box {
     if constexpr (transposed) return offset_of(columns * 64 + row * 4, (8 * i + j) * 64);
     return offset_of(row * 128 + columns * 4, 8 * i * 4);
   }
-  // Two offsets without a common bit: a lane's, and one known to the compiler, which then costs one XOR.
+  // The offset is the sum of a lane's part and one known at compile time that share no bit, so that the
+  // swizzle distributes over them and the constant costs one XOR.
   __device__ __forceinline__ static uint32_t offset_of(int lanes, int constant) {
     return swizzled<Shape::kSwizzle>(uint32_t(lanes)) ^ swizzled<Shape::kSwizzle>(uint32_t(constant));
   }
   __device__ __forceinline__ static auto element(uint32_t word, int j) {
-    if constexpr (kPacked == 2)
+    if constexpr (kPerRegister == 2)
       return widen(Out{uint16_t(word >> 16 * j)});
     else if constexpr (std::is_same_v<Out, float>)
       return __uint_as_float(word);
@@ -191,21 +206,22 @@ struct Box {
   }
 };
 
-// The two boxes of a warp and their way to C: `out` maps it in boxes; where it is null, the warp that waits
-// at `barriers` stores them.
+// The two staging boxes of a warp and their way to C: `out` is the TMA descriptor of C; where it is null,
+// another warp waits at `barriers` and stores the boxes.
 class BoxStore {
  public:
   __device__ __forceinline__ BoxStore(StagingBoxes& staging, BoxBarriers& barriers, const TensorMap* out)
       : staging_(staging), barriers_(barriers), out_(out), elected_(elect_one()) {}
 
-  // Box `index` of a row of boxes, or transposed of a column: 0, 1, ... in turn, an even number of them.
+  // Stores box `index` of a row of boxes (of a column if transposed). The indices are 0, 1, ... in turn,
+  // an even number of them.
   template <class Out, class Rows, bool transposed>
   __device__ __forceinline__ void store(const Box<Out, Rows, transposed>& box, int index,
                                         const RowsPlace& to) {
     using Shape = BoxShape<Out, transposed>;
     unsigned char* const shared = staging_.box[index % 2];
     if (out_ != nullptr)
-      wait_stores_read<1>();  // by the elected lane: of its stores only the last may still read
+      wait_stores_read<1>();  // the elected lane's last store may still read its box, the one before not
     else
       wait_phase(&barriers_.empty[index % 2], phase_);
     __syncwarp();
@@ -228,19 +244,19 @@ class BoxStore {
   uint32_t phase_ = 1;  // a fresh box counts as emptied
 };
 
-// A tile of R sums a lane on its way to C. The last boxes, all of 16-bit results and half of others, are kept
-// in 64 registers until they can be stored between products; only then place_of(tile) says where they go,
-// because the divisions that takes would be in the way before.
+// A tile of R sums a lane on its way to C. The last boxes, all of 16-bit results and half of others, are
+// held in 64 registers until they can be stored between products. place_of(tile) is evaluated only then,
+// because its divisions would delay the next tile's first products.
 template <class B, int R, class PlaceOf>
 class HeldBoxes {
  public:
-  static constexpr int kPacked = B::kPacked;
+  static constexpr int kPerRegister = B::kPerRegister;
   static constexpr int kBoxes = R / B::kSums, kHeld = kBoxes < 4 ? kBoxes : 4;
 
   __device__ __forceinline__ HeldBoxes(const BoxStore& store, const PlaceOf& place_of)
       : store_(store), place_of_(place_of) {}
 
-  // of(sum) for the sums of a tile.
+  // Holds of(sum) for the sums of a tile.
   template <class Acc, class Of>
   __device__ __forceinline__ void take(const Acc (&sum)[R], int tile, Of&& of) {
     hold(tile);
@@ -250,8 +266,8 @@ class HeldBoxes {
       if (i < kFirst) store_.store(box_[i], i, to_);
     }
   }
-  // of(sum, element of c). Boxes of c come in twos: next_two() waits for them and says where they are, done()
-  // says that they have been read.
+  // Holds of(sum, element of c). Boxes of c come in twos: next_two() waits for them and returns their
+  // address, done() releases them.
   template <class Acc, class Of, class NextTwo, class Done>
   __device__ __forceinline__ void take(const Acc (&sum)[R], int tile, Of&& of, NextTwo&& next_two,
                                        Done&& done) {
@@ -266,7 +282,7 @@ class HeldBoxes {
       if (i < kFirst) store_.store(box_[i], i, to_);
     }
   }
-  // Stores one of those held, if there are any: i = 0, 1, ... kHeld - 1 in turn.
+  // Stores one of the boxes held, if there are any: i = 0, 1, ... kHeld - 1 in turn.
   __device__ __forceinline__ void store(int i) {
     if (tile_ >= 0) {
       if (kFirst == 0 && i == 0) to_ = place_of_(tile_);

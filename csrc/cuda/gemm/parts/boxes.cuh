@@ -1,5 +1,12 @@
-// C, and the c that beta times is added, as matrices whose boxes the tensor memory accelerator writes and
-// reads: which can be, a copy of a c that cannot, and the tensor maps.
+// C, and the matrix c that is added beta times, as matrices that the TMA writes and reads in boxes.
+// Contract: readable() and writable() say whether the TMA can, map() makes the TMA descriptor, and
+// boxes_of_c() copies a c that it cannot read.
+//
+//   C           n                                a box has kBoxBytes = 2048 bytes:
+//     +-------+-------+--                        16 rows of 128 bytes, or transposed
+//   m | box 0 | box 1 | ...   16 rows            32 rows of 64 bytes
+//     +-------+-------+--
+//     |<-128->| bytes
 #pragma once
 
 #include "cuda/device/tma.cuh"
@@ -12,14 +19,15 @@ struct Boxes {
   const void* data;
   int64_t row_stride, batch_stride;
 
-  // Whether the tensor memory accelerator can read them.
+  // Whether the TMA can read them: rows begin at multiples of 16 bytes.
   template <class T>
   bool readable(const Gemm<T>& g, int batch) const {
     const int64_t unit = 16 / g.result.out_bytes();
     return is_aligned(static_cast<const char*>(data), 16) && row_stride % unit == 0 && row_stride >= g.n &&
            (batch == 1 || (batch_stride % unit == 0 && batch_stride > 0));
   }
-  // And write: the last 16 bytes of a row it writes as a whole, and what lies behind the row with them.
+  // Whether the TMA can write them, too: it writes the last 16 bytes of a row as a whole, and must not
+  // overwrite what lies behind the row.
   template <class T>
   bool writable(const Gemm<T>& g, int batch) const {
     return readable(g, batch) && g.n * g.result.out_bytes() % 16 == 0;
@@ -34,14 +42,14 @@ struct Boxes {
   }
 };
 
-// The c that is added where boxes of it can be read, or a copy.
+// Returns the c that is added, or a copy of it where the TMA cannot read it.
 template <class T>
 Boxes boxes_of_c(const Gemm<T>& g, int batch, RowCopies& copies, Context& context) {
   const Result<T>& r = g.result;
   const Boxes c{r.c, r.c_row_stride, r.c_batch_stride};
   if (r.c_col_stride == 1 && c.readable(g, batch)) return c;
   const auto copy = [&]<class Out>(const Out* data) {
-    // All the batch has boxes of its own, whether it shares c or not.
+    // Every matrix of the batch has boxes of its own in the copy, whether the batch shares c or not.
     const PackedRows<Out> rows =
         copies.add(data, g.m, g.n, r.c_row_stride, r.c_col_stride, r.c_batch_stride, batch, context, true);
     return Boxes{rows.data, rows.row_stride, rows.batch_stride};
@@ -49,7 +57,7 @@ Boxes boxes_of_c(const Gemm<T>& g, int batch, RowCopies& copies, Context& contex
   if constexpr (Result<T>::kMayBeWide) {
     if (r.wide) return copy(static_cast<const float*>(r.c));
   }
-  return copy(static_cast<const typename Result<T>::Narrow*>(r.c));
+  return copy(static_cast<const typename Result<T>::Stored*>(r.c));
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -1,25 +1,29 @@
-// Stream-K for the kernels whose warpgroups multiply by wgmma: work is counted in chunks of stages, so that
-// no branch of the main loop depends on how long a part is, and tiles are numbered in bands of 16 tile rows.
+// Stream-K for kernels whose warpgroups multiply by wgmma. Contract: work is counted in chunks of kChunk
+// stages, so that no branch of the main loop depends on the length of a part; tiles are numbered in bands
+// of 16 tile rows.
+//
+//   stages of a tile   0 1 2 3 | 4 5 6 7 | 8 9 10 11 12 13       14 stages: 3 chunks, the last one longer
+//                      chunk 0 | chunk 1 | chunk 2
 #pragma once
 
 #include "cuda/gemm/parts/stream_k.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-inline constexpr int kChunk = 4;  // stages: at least that many of a tile follow each other in a block
+inline constexpr int kChunk = 4;  // stages: a block's part of a tile has at least that many
 
 template <class Acc>
 struct ChunkSchedule : Schedule<Acc> {
   int stages;  // of a tile, at least kChunk
 
-  // A tile's last chunk has what is left, up to 7 stages.
+  // The last chunk of a tile has the rest, up to 7 stages.
   __device__ __forceinline__ int stages_of(const Part& part) const {
     return (part.end == this->work.steps ? stages : part.end * kChunk) - part.first * kChunk;
   }
 };
 
-// The first row and column of a tile (S::kM, S::kN). With (128, 256) as many rows of A are read at a time as
-// columns of B.
+// The first row and column of a tile (S::kM, S::kN). With tiles of (128, 256) a band reads as many rows of
+// A at a time as columns of B.
 template <class S>
 struct TileOrigin {
   int batch, row, column;
@@ -31,8 +35,8 @@ struct TileOrigin {
   }
 };
 
-// Whether this block finishes the tile, whose other sums are then added; if not, its own have been handed
-// over.
+// Returns whether this block finishes the tile, after adding the partial sums of other blocks; if not, its
+// own partial sums have been stored for the block that does.
 template <class S, class Acc>
 __device__ __forceinline__ bool finishes(const Schedule<Acc>& g, Acc (&sum)[S::kSums], const Part& part,
                                          int warpgroup) {

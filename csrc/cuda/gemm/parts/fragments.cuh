@@ -1,12 +1,14 @@
-// The operand of wgmma in registers: how an operand with m along its rows, of a type that the tensor cores do
-// not transpose, is multiplied without a copy. The boxes of a tile (kK, 64) that the tensor memory
-// accelerator brings have the wrong index along rows for the tensor cores, but a thread can read them any way
-// it likes, and what it reads goes into a register operand. That costs as many bytes of shared memory as the
-// tensor cores would have read, in a few instructions: 8 LDS of 8 bytes a stage of float32, 4 ldmatrix of
-// int8.
+// Fragments of wgmma's A in registers: multiplies an operand with m along its rows, of a type that the
+// tensor cores do not transpose, without a copy. Contract: row(group, half) says which row of the tile a
+// row of the instruction is; load(a, bytes, step) reads the registers of an instruction.
 //
-// Which row of the 64 a row of the instruction is does not matter as long as the results go there. So rows g
-// and g + 8 of the instruction, which a lane of group g holds, are neighbours in memory and come together.
+//   instruction row (lane group g)   g              g + 8            row() maps both to neighbours in
+//   memory, row of the tile                  row(g, 0)      row(g, 0) + 1    so that one load brings both
+//
+// The TMA brings boxes of a tile (kK, 64) with the wrong index along rows for the tensor cores, but
+// threads can read them in any order into a register operand. That takes as many bytes of shared memory
+// bandwidth as the tensor cores would, in a few instructions: 8 LDS of 8 bytes for a stage of float32, 4
+// ldmatrix for int8. Any order of the 64 rows serves, as long as the results are stored in the same order.
 #pragma once
 
 #include "cuda/device/ldmatrix.cuh"
@@ -15,13 +17,14 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// Of a tile OperandTile<T, Major::mn, side>: a lane's registers of 16 rows.
+// A lane's registers of 16 rows of a tile OperandTile<T, Major::mn, side>.
 template <class T>
 class Fragments;
 
-// Boxes (32, 64 bytes), one a warp. At a time 16 lanes read 8 bytes each: 4 neighbouring k, which lie in
-// two lines of all 32 banks, swizzled by 0 and 1, of 4 groups. Units 0 and 3 of a box are in different places
-// of each, so groups 0 to 3 have their halves, and groups 4 to 7 those of units 1 and 2.
+// Boxes (32, 64 bytes), one for each warp. Half a warp reads 16 times 8 bytes at a time: 4 neighbouring k
+// of 4 groups. The 4 k lie in two lines of all 32 banks, whose units the swizzle XORs with 0 and 1. Units
+// 0 and 3 of a box are in different banks of the two lines, and so are units 1 and 2: groups 0 to 3 read
+// the halves of the former, groups 4 to 7 those of the latter, without bank conflicts.
 template <>
 class Fragments<Tf32> {
  public:
@@ -38,7 +41,7 @@ class Fragments<Tf32> {
     }
   }
 
-  // Of instruction `step`, in the stage that begins `bytes` behind the first.
+  // Loads the registers of instruction `step` in the stage that begins `bytes` behind the first.
   __device__ __forceinline__ void load(uint32_t (&a)[4], int bytes, int step) const {
     FASTGEMM_UNROLL
     for (int i = 0; i < 2; ++i) {
@@ -52,10 +55,11 @@ class Fragments<Tf32> {
   const unsigned char* from_[2];  // k = lane % 4 and 4 more
 };
 
-// Boxes (128, 128 bytes), a 16-byte unit of each row a warp. ldmatrix transposes pairs of bytes: a lane of
-// group g gets bytes 2 g and 2 g + 1 of two k from each matrix of 8 rows. Two matrices have the four k of a
-// register for lanes 0 to 3 of a group: 4 t to 4 t + 3, the first two in one matrix for t = 0 and 1, in the
-// other for t = 2 and 3, so that the rows of a matrix are swizzled in eight different ways.
+// Boxes (128, 128 bytes), of which each warp has a 16-byte unit of every row. ldmatrix transposes pairs of
+// bytes: a lane of group g gets bytes 2 g and 2 g + 1 of two k from each matrix of 8 rows. Two matrices
+// hold the four k of a register, 4 t to 4 t + 3 for lane t of a group. For t = 0 and 1 the first two k are
+// in one matrix, for t = 2 and 3 in the other, so that the rows of a matrix are swizzled in eight
+// different ways and meet no bank conflicts.
 template <>
 class Fragments<int8_t> {
  public:

@@ -1,4 +1,10 @@
-// What every GEMM kernel is given, and the dispatch from a GemmProblem to a kernel's element type.
+// The arguments of every GEMM kernel, and the dispatch from a GemmProblem to a kernel's element type.
+// Contract: run_gemm<types>(problem, context, launch) handles empty results and k = 0, and calls
+// launch(Gemm<T>, batch) with rows of C contiguous.
+//
+//   GemmProblem --[run_gemm]--> Gemm<T>    A (m, k) * B (k, n) -> out (m, n) = alpha * A B + beta * c
+//     any type, C by rows       C by rows
+//     or by columns             (C^T = B^T A^T where it lay by columns)
 #pragma once
 
 #include <algorithm>
@@ -8,7 +14,8 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// One matrix of a batch, read in place. One of the strides is 1, unless the matrix is a single row or column.
+// A matrix of a batch, read in place. One of the strides is 1, unless the matrix is a single row or
+// column.
 template <class T>
 struct Operand {
   const T* data;
@@ -19,12 +26,13 @@ struct Operand {
   }
 };
 
-// out = alpha * sum + beta * c, rounded once. Rows of out are contiguous (run_gemm sees to it). For 16-bit
-// operands `wide` says that c and out are float32.
+// out = alpha * sum + beta * c, rounded once. Rows of out are contiguous (run_gemm sees to it). For
+// operands of 16 bits `wide` says that c and out are float32; else they are Stored.
 template <class T>
 struct Result {
   using Acc = Accumulator<T>;
-  using Narrow = std::conditional_t<std::is_same_v<Acc, uint32_t>, int32_t, T>;
+  using Stored = std::conditional_t<std::is_same_v<Acc, uint32_t>, int32_t, T>;
+  using Narrow = Stored;
   static constexpr bool kMayBeWide = sizeof(T) == 2;
 
   void* out;
@@ -34,7 +42,7 @@ struct Result {
   Acc alpha, beta;
   bool wide;
 
-  // alpha * sum + beta * c, and its rounding into memory.
+  // blend() returns alpha * sum + beta * c, put() rounds it to memory.
   template <class Out>
   __device__ __forceinline__ Acc blend(int64_t row, int64_t col, Acc sum) const {
     Acc value = alpha * sum;
@@ -54,27 +62,27 @@ struct Result {
     if constexpr (kMayBeWide) {
       if (wide) return store_as<float>(row, col, sum);
     }
-    store_as<Narrow>(row, col, sum);
+    store_as<Stored>(row, col, sum);
   }
   __host__ __device__ __forceinline__ int out_bytes() const {
-    return kMayBeWide && wide ? 4 : int(sizeof(Narrow));
+    return kMayBeWide && wide ? 4 : int(sizeof(Stored));
   }
 };
 
-// An operand by its two sides: element (s, k) lies at data + s * side_stride + k * k_stride, s being m of A
-// or n of B, so that what holds for one operand holds for the other.
+// An operand by its two indices: element (s, k) lies at data + s * side_stride + k * k_stride, where s is
+// m of A or n of B, so that what holds for one operand holds for the other.
 template <class T>
 struct Side {
   const T* data;
   int64_t side, k, side_stride, k_stride, batch_stride;
 
-  // Values [first, first + length) of k.
+  // The operand for k in [first, first + length).
   Side part_of_k(int64_t first, int64_t length) const {
     return {data + first * k_stride, side, length, side_stride, k_stride, batch_stride};
   }
 };
 
-// The problem as kernels get it. blockIdx.z counts the matrices of the batch; at_batch() points at one.
+// The problem as kernels get it. blockIdx.z counts the matrices of the batch, and at_batch() selects one.
 template <class T>
 struct Gemm {
   using Acc = Accumulator<T>;
@@ -82,7 +90,7 @@ struct Gemm {
   Operand<T> a, b;
   Result<T> result;
 
-  // For a batch of so many matrices; batch_stride is 0 where they share the operand.
+  // The operands of a batch of this many matrices; batch_stride is 0 where the batch shares the operand.
   Side<T> side_a(int batch) const {
     return {a.data, m, k, a.row_stride, a.col_stride, batch > 1 ? a.batch_stride : 0};
   }
@@ -120,13 +128,13 @@ Gemm<T> gemm_of(const GemmProblem& p) {
   return g;
 }
 
-// out = beta * c, which is all that a product with k = 0 is.
+// out = beta * c, which is the product for k = 0.
 template <class T>
 void scale_c(const Gemm<T>&, int batch, Context&);
 
-// What lies between the table and every kernel, which is instantiated for element types T: empty results and
-// k = 0 are done with here, a C in columns is computed as its transpose, and a batch larger than gridDim.z
-// may be comes in pieces. launch(const Gemm<T>&, int batch) launches the kernel for `batch` matrices.
+// Everything between the table and a kernel that is instantiated for element types T: empty results and k
+// = 0 are handled here, a C by columns is computed as its transpose, and a batch larger than gridDim.z may
+// be is launched in pieces. launch(const Gemm<T>&, int batch) launches the kernel for `batch` matrices.
 template <class... T, class Launch>
 void run_gemm(const GemmProblem& problem, Context& context, Launch&& launch) {
   if (problem.batch <= 0 || problem.m <= 0 || problem.n <= 0) return;

@@ -1,6 +1,6 @@
-// A ring of stages in shared memory, which a producer warp fills and consumer warps read. The producer waits
-// for `empty` and has the hardware report `full`; every consumer warp waits for `full` and arrives at
-// `empty`.
+// A ring of stages in shared memory, which a producer warp fills and consumer warps read. Contract: the
+// producer waits for a stage's mbarrier `empty` and has the TMA report `full`; every consumer warp waits
+// for `full` and arrives at `empty`.
 //
 //             +---------+---------+---------+---------+
 //   producer  | stage 0 | stage 1 | stage 2 | stage 3 |  back to stage 0, the other phase
@@ -13,8 +13,8 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// Where a warp is in the ring. The phase of a stage's barriers flips at each turn. A producer begins with
-// phase 1: a fresh stage counts as emptied.
+// The position of a warp in the ring. The phase of a stage's barriers flips at each turn. A producer
+// begins with phase 1: a fresh stage counts as emptied.
 template <int STAGES>
 struct RingPosition {
   int stage = 0;
@@ -29,7 +29,7 @@ struct RingBarriers {
   using Position = RingPosition<STAGES>;
   Barrier full[STAGES], empty[STAGES];
 
-  // By one thread; fence_barrier_init() and a barrier of the block follow.
+  // One thread calls this; fence_barrier_init() and a barrier of the block follow.
   __device__ __forceinline__ void init(int producers, int consumer_warps) {
     for (int i = 0; i < STAGES; ++i) {
       init_barrier(&full[i], producers);
@@ -37,7 +37,8 @@ struct RingBarriers {
     }
   }
 
-  // Fills the next stage: load(stage, barrier) asks for `bytes` of copies, in the elected thread alone.
+  // Fills the next stage: load(stage, barrier) issues copies of `bytes` in all, in the elected thread
+  // alone.
   template <class Load>
   __device__ __forceinline__ void fill(Position& at, bool elected, int bytes, Load&& load) {
     wait_phase(&empty[at.stage], at.phase);

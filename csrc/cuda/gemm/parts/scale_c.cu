@@ -1,4 +1,4 @@
-// The product of matrices with k = 0.
+// C = beta * c, which is the product of matrices with k = 0.
 #include "cuda/gemm/parts/problem.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {

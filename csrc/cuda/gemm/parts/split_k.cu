@@ -1,4 +1,4 @@
-// The second launch of split-K.
+// The second launch of split-K (parts/split_k.cuh).
 #include "cuda/device/sync.cuh"
 #include "cuda/gemm/parts/float_dot.cuh"
 #include "cuda/gemm/parts/split_k.cuh"
@@ -7,8 +7,8 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-// A block has 32 vectors of C, one a lane; its warps share the splits. A thread asks for kAtOnce of them at
-// once, which of 132 splits are all.
+// A block has 32 vectors of C, one for each lane, and its warps share the splits. A thread has kAtOnce
+// loads in flight, which together are all splits of up to 144.
 constexpr int kAtOnce = 9, kMostWarps = 16;
 
 template <class T>
@@ -36,7 +36,8 @@ __global__ void __launch_bounds__(32 * kMostWarps, 2)
       s.from.data + blockIdx.z * s.from.matrix + (int64_t(blockIdx.x) * 32 + lane) * N + warp * split;
   const int splits = here.row < s.from.m ? s.from.splits : 0;
   Sum sum{};
-  // Once for nothing: while the kernel before runs, the instructions come.
+  // The first round has no effect but to bring the instructions into the cache while the kernel before
+  // runs.
   FASTGEMM_NO_UNROLL
   for (int round = 0; round < 2; ++round) {
     if (round > 0) wait_for_kernel_before();
@@ -65,7 +66,7 @@ __global__ void __launch_bounds__(32 * kMostWarps, 2)
     if (g.result.wide)
       return store_row_as<float, N>(g.result, s.vectors, here.row, here.column, &sum[0], valid);
   }
-  store_row_as<typename Result<T>::Narrow, N>(g.result, s.vectors, here.row, here.column, &sum[0], valid);
+  store_row_as<typename Result<T>::Stored, N>(g.result, s.vectors, here.row, here.column, &sum[0], valid);
 }
 
 }  // namespace

@@ -1,7 +1,17 @@
-// Split-K: when C has too few tiles to occupy the device, several blocks share the k of a tile. Each writes
-// its sums as a matrix of its own, and a second kernel adds those in a fixed order. It is launched while the
-// first still runs and asks for all of its operands at once. (256 x 256 x 65536 in bf16: 33 us, where
-// wgmma_specialized, one block of which adds the sums of 32 others in turn, takes 57.)
+// Split-K: where C has too few tiles to occupy the device, several blocks share the k of a tile. Contract:
+// each block writes its partial sums to a matrix of its own (SplitSums::put), and add_splits() adds the
+// matrices in a fixed order and writes C.
+//
+//   k       0 ......|........|........ k       add_splits, a second launch
+//   blocks   split 0  split 1  split 2
+//               |        |        |            +---+
+//               v        v        v        ->  | C |  = alpha * (s0 + s1 + s2) + beta * c
+//            [ s0 ]   [ s1 ]   [ s2 ]          +---+
+//            (m, pitch) in the workspace
+//
+// The second kernel starts while the first one still runs (programmatic dependent launch) and has all of
+// its loads in flight at once. For long k this takes less time than stream-K, where one block adds the
+// sums of all others in turn.
 #pragma once
 
 #include "cuda/device/vector.cuh"
@@ -9,15 +19,15 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// Matrices of sums (m, pitch) in the workspace: [split][batch]. Rows are whole vectors of 16 bytes, all of
-// which is written and read: behind the n-th column anything.
+// Matrices of partial sums (m, pitch) in the workspace, [split][batch]. Rows are whole vectors of 16
+// bytes, which are written and read whole; what lies behind column n is undefined.
 template <class Acc>
 struct SplitSums {
   Acc* data;
-  int64_t pitch, matrix;  // elements of a row, of a matrix
+  int64_t pitch, matrix;  // elements of a row and of a matrix
   int m, n, batch, splits;
 
-  // Columns `column`, which is even, and the one behind it; up to the pitch, as far as is read.
+  // Stores columns `column`, which is even, and column + 1, unless they lie beyond the pitch.
   __device__ __forceinline__ void put(int split, int matrix_index, int row, int column, Acc first,
                                       Acc second) const {
     if (row >= m || column >= pitch) return;
@@ -34,27 +44,27 @@ SplitSums<Accumulator<T>> split_sums(const Gemm<T>& g, int batch, int splits, Co
   return {static_cast<Acc*>(data), pitch, matrix, int(g.m), int(g.n), batch, splits};
 }
 
-// The same as the result of a kernel: that of split s of matrix i is number s * batch + i, its rows as long
-// as the pitch.
+// The matrices as the result of a kernel: split s of matrix i is matrix s * batch + i of its batch.
 template <class T>
 Result<T> result_in(const SplitSums<Accumulator<T>>& sums) {
   return {sums.data, sums.pitch, sums.matrix, nullptr, 0, 0, 0, 1, 0, Result<T>::kMayBeWide};
 }
 
-// What a lane's sums become before they are stored: what they are, or for products of planes what Repaired
-// (parts/float_dot.cuh) makes of them.
+// A policy of add_splits: finish() may change a lane's sums before they are stored. AsAdded leaves them as
+// they are; Repaired (parts/float_dot.cuh) corrects those of products of planes.
 struct AsAdded {
   template <class T, class Sums, class Place>
   __device__ __forceinline__ static void finish(Sums&, const Gemm<T>&, int, Place&&) {}
 };
 
 // out = alpha * (the sum of the splits) + beta * c. The kernel before may have called
-// let_next_kernel_begin().
+// let_next_kernel_begin() (programmatic dependent launch).
 template <class Finish = AsAdded, class T>
 void add_splits(const SplitSums<Accumulator<T>>&, const Gemm<T>&, Context&);
 
-// Adds vectors to `sum` in order: while `left`, less `step` for each, is positive, from where next() says.
-// AT_ONCE of them are on their way at a time. The loop also runs once for nothing.
+// Adds vectors from the addresses that next() returns to `sum`, in order, while `left`, which decreases by
+// `step` for each, is positive. AT_ONCE loads are in flight at a time. The body runs at least once, with
+// `left` <= 0 without effect.
 template <int AT_ONCE, class Acc, class Next>
 __device__ __forceinline__ void add_vectors(Vector16<Acc>& sum, int left, int step, Next&& next) {
   FASTGEMM_NO_UNROLL
@@ -75,7 +85,7 @@ __device__ __forceinline__ void add_vectors(Vector16<Acc>& sum, int left, int st
   } while (left > 0);
 }
 
-// The stages of k in equal parts: the first `longer` splits have one more.
+// Divides the stages of k into equal parts: the first `longer` splits have one more.
 struct SplitStages {
   int share, longer;
 

@@ -1,19 +1,19 @@
-// Stream-K (Osama et al., PPoPP 2023): how persistent blocks divide tiles of C among them, and how a block
-// hands the sums of a tile to the one that finishes it. Results are reproducible: the order of all sums is
-// fixed.
+// Stream-K (Osama et al., PPoPP 2023): how persistent blocks divide the tiles of C among them, and the
+// fix-up, in which a block that finishes a tile adds the partial sums of the others. Contract: all orders
+// are fixed, so that results are reproducible, and a block waits for blocks of lower index only.
 //
 // Tiles of equal work come in waves, one tile a block, and the last wave is seldom full: 512 tiles on 132
-// multiprocessors take the time of 528. So only whole waves are dealt out tile by tile; the tiles of the last
-// wave or two are cut into equal shares of steps (stages of k, or chunks of them), one share a block:
+// multiprocessors take the time of 528. So only whole waves are assigned tile by tile; the tiles of the
+// last wave or two are cut into equal shares of steps (stages of k, or chunks of them), one share a block:
 //
 //   block 0  | tile 0 | tile 3 | 6 6 6 6 |       a digit is a step of that shared tile
 //   block 1  | tile 1 | tile 4 | 6 6 7 7 |       block 1 finishes tile 6, with block 0's sums,
 //   block 2  | tile 2 | tile 5 | 7 7 7 7 |       and block 2 tile 7, with block 1's
 //
 // The block that has a tile's last step adds the sums that the blocks before it left in the workspace, in
-// order, and writes C. A block walks its share backwards: it begins with the tile that it cannot finish and
-// ends with the one that it finishes for others, so the sums that it waits for have long been there. It waits
-// for blocks of lower index only.
+// order, and writes C. A block walks through its share backwards: it begins with the tile that it cannot
+// finish and ends with the one that it finishes for others, so that the sums it needs were stored long
+// before.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@
 namespace fastgemm::FASTGEMM_TARGET {
 
 struct StreamK {
-  int whole_tiles;  // the first tiles, a multiple of the blocks; the others are shared
+  int whole_tiles;  // the first tiles, a multiple of the blocks, are whole; the others are shared
   int steps;        // of a tile
   int64_t share;    // steps of a block; the first `longer` blocks have one more
   int longer;
@@ -35,8 +35,8 @@ struct StreamK {
   }
 };
 
-// Which waves are shared, and from when on that pays: what handing over costs, in steps, and what each block
-// that has a part of a tile costs the one that adds up.
+// Which waves are shared, and what the fix-up costs, in steps: hand_over for a block that stores partial
+// sums, collect for each block whose sums the finishing block adds. Tiles are shared where this pays.
 struct Sharing {
   int waves;  // 1: the last one; 2: also the one before it
   double hand_over = 0, collect = 0;
@@ -56,15 +56,16 @@ inline StreamK plan_stream_k(int64_t tiles, int steps, int blocks, Sharing shari
   return s;
 }
 
-// One block a multiprocessor; where every tile has several, the same number each, if that leaves few idle: no
-// tile is then finished late because its parts straddle its neighbours'.
+// One block for each multiprocessor. Where every tile has several blocks, each gets the same number if
+// that leaves few multiprocessors idle: no tile is then finished late because its parts straddle its
+// neighbours'.
 inline int count_blocks(int64_t tiles, int64_t steps) {
   const int64_t processors = multiprocessors(), each = processors / tiles;
   const bool even = each >= 2 && each * tiles * 10 >= processors * 9;
   return int(std::min(even ? each * tiles : processors, tiles * steps));
 }
 
-// A run of steps of one tile.
+// Steps [first, end) of one tile.
 struct Part {
   int tile, first, end;
 };
@@ -101,8 +102,8 @@ class Parts {
   int first_ = 0, end_ = 0;        // the first step in last_tile_, the end in tile_
 };
 
-// Part i of a block, as Parts counts them, without state that would cost registers in the main loop; false
-// after the last one.
+// Part i of a block, in the order of Parts, without the state of Parts, which costs registers in the main
+// loop. Returns false after the last part.
 __device__ __forceinline__ bool part_of(const StreamK& plan, int i, Part& part) {
   const int block = int(blockIdx.x), blocks = int(gridDim.x), whole = block + i * blocks;
   if (whole < plan.whole_tiles) {
@@ -118,17 +119,17 @@ __device__ __forceinline__ bool part_of(const StreamK& plan, int i, Part& part) 
   return true;
 }
 
-// The tiles of all matrices of a batch, dealt out to blocks, and the workspace of those that share.
+// The tiles of all matrices of a batch, assigned to blocks, and the workspace of those that share tiles.
 template <class Acc>
 struct Schedule {
   int tiles_m, tiles_n;  // of a matrix
   StreamK work;
-  Acc* partials;    // [block]: its sums of the tile that it could not finish
-  uint32_t* flags;  // [block][group of warps], 1: they are there
+  Acc* partials;    // [block]: its partial sums of the tile that it does not finish
+  uint32_t* flags;  // [block][group of warps]: 1 when they are stored
 };
 
-// Plans the work of a schedule whose tiles are counted, and its workspace; returns the flags, which must be
-// zero before the kernel begins.
+// Plans the work of a schedule whose tiles are counted, and allocates its workspace. Returns the flags,
+// which must be zero before the kernel begins.
 template <class Acc>
 std::span<uint32_t> share(Schedule<Acc>& s, int64_t tiles, int steps, int blocks, Sharing sharing,
                           int tile_sums, int groups, Context& context) {
@@ -141,8 +142,9 @@ std::span<uint32_t> share(Schedule<Acc>& s, int64_t tiles, int steps, int blocks
   return {s.flags, flags};
 }
 
-// A tile's place in tiles of C. Tiles are numbered in bands of BAND tile rows, down each column of a band, so
-// that those under way share rows of A and columns of B in L2:
+// The coordinates of a tile in C, in tiles. Tiles are numbered in bands of BAND tile rows, down each
+// column of a band (threadblock rasterization), so that tiles in flight share rows of A and columns of B
+// in L2:
 //
 //   0 2 4      BAND = 2, 5 x 3 tiles
 //   1 3 5
@@ -162,8 +164,8 @@ struct TilePlace {
   }
 };
 
-// How a group of THREADS threads (whole warps) passes the N sums of each on: as [WIDTH registers][thread], so
-// that every access of a warp is full lines.
+// How a group of THREADS threads (whole warps) stores and adds partial sums, N of each thread: as [N /
+// WIDTH][thread][WIDTH], so that every access of a warp covers whole lines.
 template <int THREADS, int WIDTH>
 struct PartialSums {
   template <class Acc, int N>
@@ -187,9 +189,10 @@ struct PartialSums {
   }
 };
 
-// Hands a thread's sums over to the block that finishes the tile. sync() is a barrier of the threads that
-// share the flag. All lanes of their first warp set it: after a branch on one lane the compiler would take
-// the warp for divergent, and keep the pipeline's state in ordinary registers.
+// The fix-up's first half: stores a thread's partial sums for the block that finishes the tile. sync() is
+// a barrier of the threads that share the flag. All lanes of their first warp set the flag: after a branch
+// on one lane the compiler would take the warp for divergent, and keep the pipeline's state in ordinary
+// instead of uniform registers.
 template <class Sums, class Acc, int N, class Sync>
 __device__ __forceinline__ void hand_over(const Schedule<Acc>& g, const Acc (&sum)[N], int tile_sums,
                                           int flag, bool first_warp, Sync&& sync) {
@@ -198,7 +201,8 @@ __device__ __forceinline__ void hand_over(const Schedule<Acc>& g, const Acc (&su
   if (first_warp) store_release(&g.flags[flag], 1);
 }
 
-// Adds what the blocks before this one have of the tile that it finishes, one after the other.
+// The fix-up's second half: adds the partial sums of the blocks that have earlier steps of the tile, one
+// block after the other, from the nearest to the farthest.
 template <class Sums, class Acc, int N>
 __device__ __forceinline__ void collect(const Schedule<Acc>& g, Acc (&sum)[N], const Part& part,
                                         int tile_sums, int groups = 1, int group = 0) {

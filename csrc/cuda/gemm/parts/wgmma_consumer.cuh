@@ -1,6 +1,12 @@
-// How a warpgroup multiplies a stage of the ring, `bytes` behind the first: with both operands in shared
-// memory, or with a in registers. `meanwhile` runs while it does, `before_done` when the products of the
-// stage before are done; one stage at least is always under way.
+// The consumer side of the ring: how a warpgroup multiplies a stage by wgmma, with both operands in shared
+// memory or with A in registers. Contract: multiply(sum, bytes, accumulate, meanwhile, before_done) takes
+// the stage at `bytes` from the first one; it calls meanwhile() while the tensor cores work, and
+// before_done() when the products of the stage before are complete.
+//
+//   stage           0        1        2          one stage at least is always in flight
+//   issue        |--0--|  |--1--|  |--2--|
+//   tensor cores    |---0----|---1----|---2----|
+//   release                 0 ^      1 ^         wgmma_wait<1>(), then arrive(empty)
 #pragma once
 
 #include "cuda/gemm/parts/box_store.cuh"
@@ -33,7 +39,8 @@ class SharedOperands {
   MatrixDescriptor a_, b_;
 };
 
-// Two sets of registers have half a stage each: one is loaded while the other is multiplied.
+// Two sets of registers hold half a stage each: one is loaded while the other is multiplied (double
+// buffering).
 template <class E, class A, class B>
 class RegisterOperand {
  public:
@@ -55,7 +62,7 @@ class RegisterOperand {
   }
 
  private:
-  static constexpr int kHalf = B::kSteps / 2;  // instructions
+  static constexpr int kHalf = B::kSteps / 2;  // instructions in half a stage
   static_assert(kHalf == 2, "the fence below names their registers");
 
   template <int half, int R>
@@ -75,8 +82,8 @@ class RegisterOperand {
   uint32_t a_[2][kHalf][4];
 };
 
-// A warp of a consumer warpgroup on its way through the ring: a stage is released when the products of the
-// next one have been issued and its own are done.
+// A warp of a consumer warpgroup and its position in the ring. It releases a stage when the products of
+// the next one have been issued and the stage's own are complete.
 template <int STAGES, int STAGE_BYTES, class Products>
 class WgmmaConsumer {
  public:
@@ -85,7 +92,8 @@ class WgmmaConsumer {
   __device__ __forceinline__ WgmmaConsumer(RingBarriers<STAGES>& ring, const unsigned char* stages, int warp)
       : ring_(ring), products_(stages, warp), leader_(threadIdx.x % 32 == 0) {}
 
-  // sum = or += the products of the next stage; meanwhile() runs while the tensor cores do.
+  // Sets sum to, or increases it by, the product of the next stage; meanwhile() runs while the tensor
+  // cores work.
   template <class Acc, int R, class Meanwhile>
   __device__ __forceinline__ void multiply(Acc (&sum)[R], bool accumulate, Meanwhile&& meanwhile) {
     wait_phase(&ring_.full[at.stage], at.phase);
@@ -95,7 +103,7 @@ class WgmmaConsumer {
     before_ = &ring_.empty[at.stage];
     at.advance();
   }
-  // The sums are complete, and the last stage is released.
+  // Waits until the sums are complete, and releases the last stage.
   template <class Acc, int R>
   __device__ __forceinline__ void finish(Acc (&sum)[R]) {
     wgmma_wait<0>(sum);
@@ -107,7 +115,7 @@ class WgmmaConsumer {
   RingBarriers<STAGES>& ring_;
   Products products_;
   Barrier* before_ = nullptr;
-  bool leader_;  // arrives for the warp
+  bool leader_;  // the lane that arrives for its warp
 };
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -1,11 +1,15 @@
-// Operands of the wgmma rungs: tiles of a matrix in shared memory, in rows of 128 bytes that the tensor
-// memory accelerator swizzles on the way, and the tensor maps that bring them there.
+// The operands of kernels that multiply by wgmma. Contract: BoxOperands(g, batch, copies, context) finds
+// out how A and B lie, copies those that the TMA cannot read, and makes the TMA descriptors (tensor maps)
+// that bring tiles of them into shared memory, in swizzled rows of 128 bytes.
 //
-// wgmma multiplies 16-bit operands whichever of their indices runs along the rows of memory; the other types
-// need k there, or one operand in registers (parts/fragments.cuh). Such operands are read in place; so are
-// edges, which the hardware fills with zeros. Rows that do not begin at multiples of 16 bytes are copied as
-// they are (parts/row_copies.cuh), and of two operands of another type with m and n along rows one is
-// transposed by fastgemm's transpose.
+//   how the operand lies               types of 16 bits       other types
+//   k along rows (Major::k)            in place               in place
+//   m or n along rows (Major::mn)      in place               A from registers (parts/fragments.cuh),
+//                                                             else transposed by fastgemm's transpose
+//   rows not at multiples of 16 bytes  copied as they are (parts/row_copies.cuh)
+//
+// Tiles that reach over an edge of the matrix need no test, because the TMA fills what lies outside with
+// zeros.
 #pragma once
 
 #include "cuda/device/tma.cuh"
@@ -72,20 +76,20 @@ bool boxes_readable(const T* data, int64_t columns, int64_t row_stride, int64_t 
          batch_stride >= 0;
 }
 
-// An operand in rows of memory along `major`.
+// An operand whose rows of memory run along `major`.
 template <class T>
 struct BoxOperand {
   const T* data;
   Major major;
   int64_t side, k;
   int64_t row_stride;    // in elements
-  int64_t batch_stride;  // likewise; 0 where all matrices of the batch share the operand
+  int64_t batch_stride;  // in elements; 0 where all matrices of the batch share the operand
   int batch;
 
   int64_t rows() const { return major == Major::k ? side : k; }
   int64_t columns() const { return major == Major::k ? k : side; }
 
-  // Whether the hardware can read it: then it has a map.
+  // Whether the TMA can read the operand: then map() describes it.
   bool readable() const { return boxes_readable(data, columns(), row_stride, batch_stride); }
   TensorMap map(int tile_side) const {
     const bool in_rows = major == Major::k;
@@ -99,7 +103,7 @@ struct BoxOperand {
   }
 };
 
-// The operand where it is, whether the hardware can read it or not.
+// Describes the operand in place, whether the TMA can read it or not.
 template <class T>
 BoxOperand<T> operand_in_place(Side<T> s, int batch) {
   constexpr int64_t kUnit = kPer16Bytes<T>;
@@ -111,7 +115,7 @@ BoxOperand<T> operand_in_place(Side<T> s, int batch) {
   return o;
 }
 
-// A copy of the operand with `major` along its rows.
+// Copies the operand so that `major` runs along its rows.
 template <class T>
 BoxOperand<T> copied_along(Major major, const Side<T>& s, int batch, Context& context) {
   BoxOperand<T> o{s.data, major, s.side, s.k, 0, s.batch_stride, batch};
@@ -123,8 +127,9 @@ BoxOperand<T> copied_along(Major major, const Side<T>& s, int batch, Context& co
   return o;
 }
 
-// Whether to copy what could be read: boxes whose rows begin in the middle of sectors of 32 bytes come at
-// half the rate, and every tile pays for it, but for the copy only products do whose `extents` are all large.
+// Whether copying pays for an operand that the TMA could read: boxes whose rows begin in the middle of
+// 32-byte sectors load at half the rate, which every tile pays, but only products whose m, n and k are all
+// large (`extents` is the least) win the copy's time back.
 template <class T>
 bool pays_to_align(const BoxOperand<T>& o, int64_t extents) {
   constexpr int64_t kLarge = 3072, kSector = 32 / int64_t(sizeof(T));
@@ -133,7 +138,7 @@ bool pays_to_align(const BoxOperand<T>& o, int64_t extents) {
   return sizeof(T) <= 2 && splits_sectors && extents >= kLarge;
 }
 
-// The operand where it is, or copied. Types but those of 16 bits get k along rows unless `keep_side`;
+// The operand in place, or a copy. Types of other than 16 bits get k along rows unless `keep_side` is set;
 // `extents` is the least of m, n and k.
 template <class T>
 BoxOperand<T> box_operand(const Side<T>& s, int batch, int64_t extents, bool keep_side, RowCopies& copies,
@@ -147,14 +152,15 @@ BoxOperand<T> box_operand(const Side<T>& s, int batch, int64_t extents, bool kee
   return o;
 }
 
-// Both operands of a product, k > 0. Of `transposed` products a is what stands right: C^T = B^T A^T.
+// Both operands of a product, k > 0. Where `transposed` is set the kernel computes C^T = B^T A^T, and its
+// a is the right operand.
 template <class T>
 struct BoxOperands {
   BoxOperand<T> a, b;
   bool transposed = false;
 
-  // With `registers` a may be of any type and have m along rows: then it is to be multiplied from registers.
-  // The operands are there after copies.launch().
+  // With `registers` set, a of any type may have m along rows: the kernel then multiplies it from
+  // registers. The operands are complete after copies.launch().
   BoxOperands(const Gemm<T>& g, int batch, RowCopies& copies, Context& context, bool registers = false) {
     const Side<T> left = g.side_a(batch), right = g.side_b(batch);
     const auto has_side_in_rows = [](const Side<T>& s) { return s.side_stride == 1 && s.k_stride != 1; };

@@ -1,14 +1,22 @@
-// The pre-pass of the packed engine. It cuts both operands into planes, and writes them as images: what a
-// stage of a tile looks like in shared memory, plane by plane, so that the main kernel copies whole images
-// and meets neither strides nor alignments nor edges. Of any view: memory that runs along m or n costs a
-// tenth more than memory that runs along k.
+// The pre-pass of products by planes: it reads both operands, whatever their strides and alignment, cuts
+// every element into planes, and writes the planes as images, which are what a stage of a tile looks like
+// in shared memory. The main kernel then copies whole images and needs neither strides nor edges.
 //
-// Image of a stage of one plane, of a tile with `tile_side` rows of m (columns of n), 16-byte units of k:
-//   (kStageK / kPerUnit units, tile_side, 16 bytes)
-// which is how wgmma reads a tile that is not swizzled (wgmma.cuh), and free of bank conflicts.
+//   operand, 4 bytes an element           cut        images in the workspace, [tile][stage][plane]
+//              stage 0   stage 1                     +---------+---------+---------+---------+---------+----
+//            +---------+---------+              ->   | plane 0 | plane 1 | plane 2 | plane 0 | plane 1 | ...
+//   tile 0   |   x     |         |  x = p0+p1+p2     +---------+---------+---------+---------+---------+----
+//            +---------+---------+                   |<-- stage 0 of tile 0 ------>|<-- stage 1 of tile 0 ...
+//   tile 1   |         |         |
+//            +---------+---------+
 //
-// A block has some rows (of m or n) for all of k, so that it knows their largest and smallest magnitudes at
-// the end, and can pack them once more, scaled, where that is needed.
+// The image of one plane of a stage has the shape (kStageK / kPerUnit units of 16 bytes along k, tile_side
+// rows of m or columns of n, 16 bytes). That is the layout which wgmma reads without a swizzle
+// (wgmma.cuh), and it has no bank conflicts.
+//
+// A block cuts a few rows (of m, or columns of n) for all of k. At the end it knows the largest and the
+// smallest magnitude of each, and cuts the rows a second time, scaled, where that is needed. Operands that
+// lie along m or n take slightly longer to read than those that lie along k.
 #pragma once
 
 #include "cuda/device/sync.cuh"
@@ -18,20 +26,20 @@
 
 namespace fastgemm::FASTGEMM_TARGET::planes {
 
-// Rows of a block. A warp reads that many neighbours where memory runs along the side: whole sectors. One
-// word says whether any of them was scaled.
+// The rows that a block cuts. Where memory runs along m or n a warp reads this many neighbours, which are
+// whole 32-byte sectors. One word of `scaled` covers such a group.
 inline constexpr int kRowGroup = 8;
 
-// An operand (side, k), side being m of A and n of B, and where its planes go.
+// An operand (side, k), where side is m of A or n of B, and the memory for its planes.
 template <class T>
 struct Source {
   const T* data;
   int64_t side_stride, k_stride, batch_stride;
   int side, k;
-  int tile_side, tiles, stages;  // tiles of a matrix, stages of a tile
-  bool along_k;                  // rows of memory run along k
+  int tile_side, tiles, stages;  // rows of a tile, tiles of a matrix, stages of a tile
+  bool along_k;                  // memory is contiguous along k
   unsigned char* images;         // [matrix][tile][stage][plane]
-  float* unscale;                // [matrix][row]: what its sums must be multiplied by
+  float* unscale;                // [matrix][row]: the factor that undoes the row's scale
   uint32_t* scaled;              // [matrix][row / kRowGroup]: whether any of these is not 1
 
   __host__ __device__ __forceinline__ int rows() const { return tiles * tile_side; }
@@ -39,7 +47,7 @@ struct Source {
 };
 
 template <class T>
-struct PackArguments {
+struct CutArguments {
   Source<T> a, b;
   int matrices_a, matrices_b;
   int blocks_a;
@@ -47,29 +55,30 @@ struct PackArguments {
   int flag_count;
 };
 
-// Words that a thread loads at a time: as many as fit, and half of them. With few blocks, or short k, cold
-// caches decide: the instructions come from DRAM too, and of half as many units they are half as many, run by
-// twice the threads (512 x 512 x 2048: 3 of 37 us).
+// The words that a thread loads before it uses any of them: kManyWords as far as registers go, or half of
+// that. A launch of few blocks, or of short k, is limited by cold caches: its instructions come from DRAM,
+// too, and the loop over half as many words has half the code, run by more threads.
 inline constexpr int kManyWords = 32, kFewWords = 16;
-inline constexpr int kMostPackThreads = 1024;
+inline constexpr int kMostCutThreads = 1024;
 template <int words>
-inline constexpr int kPackThreads = words == kManyWords ? 256 : kMostPackThreads;
+inline constexpr int kCutThreads = words == kManyWords ? 256 : kMostCutThreads;
 
 __device__ __forceinline__ uint32_t bits_of(float x) { return __float_as_uint(x); }
 __device__ __forceinline__ uint32_t bits_of(int32_t x) { return uint32_t(x); }
 
-// What one thread does: units of one row. A warp has neighbouring units of the block's rows.
+// The work of one thread: 16-byte units of one row. The lanes of a warp have neighbouring units of the
+// block's rows.
 template <class Scheme, bool along_k, int words_at_a_time>
-class RowPacker {
+class RowCutter {
   using T = typename Scheme::Operand;
   static_assert(sizeof(T) == 4, "an element is a word");
-  static constexpr int kElements = kPerUnit<Scheme>;  // of a unit
+  static constexpr int kElements = kPerUnit<Scheme>;  // in a unit
   static constexpr int kStageUnits = Scheme::kStageK / kElements;
-  static constexpr int kUnits = words_at_a_time / kElements;  // of a thread at a time
+  static constexpr int kUnits = words_at_a_time / kElements;  // that a thread loads at a time
   static constexpr int kLanes = 32 / kRowGroup;               // side by side along k
 
  public:
-  __device__ __forceinline__ RowPacker(const Source<T>& s, int matrix, int block)
+  __device__ __forceinline__ RowCutter(const Source<T>& s, int matrix, int block)
       : s_(s),
         lane_(int(threadIdx.x) % 32),
         warp_(int(threadIdx.x) / 32),
@@ -84,8 +93,9 @@ class RowPacker {
 
   __device__ __forceinline__ int row() const { return row_; }
 
-  // Packs the thread's part of its row, times scale, or only looks at it. Returns the magnitudes in it.
-  __device__ __forceinline__ Magnitudes pack(float scale, bool stores = true) const {
+  // Cuts the thread's part of its row, multiplied by scale, and stores the planes if `stores`. Returns the
+  // magnitudes of the part.
+  __device__ __forceinline__ Magnitudes cut(float scale, bool stores = true) const {
     Magnitudes magnitudes;
     const int units = s_.stages * kStageUnits;
     const int step = int(blockDim.x) / 32 * kLanes * kUnits;
@@ -130,7 +140,7 @@ class RowPacker {
     FASTGEMM_UNROLL
     for (int i = 0; i < kElements; ++i) {
       const T* const from =
-          begin + i * stride;  // out of the condition: inside it takes registers, and spills
+          begin + i * stride;  // computed outside of the condition, where it would take registers that spill
       words[i] = inside && k + i < s_.k ? bits_of(*from) : 0;
     }
   }
@@ -145,7 +155,7 @@ class RowPacker {
     }
   }
 
-  // The words that begin misaligned_ further on.
+  // Selects the words that begin misaligned_ elements further on.
   __device__ __forceinline__ void shift(uint32_t (&around)[kElements + 4],
                                         uint32_t (&words)[kElements]) const {
     FASTGEMM_UNROLL
@@ -167,14 +177,15 @@ class RowPacker {
 
   const Source<T>& s_;
   int lane_, warp_, row_, plane_bytes_;
-  int misaligned_;  // elements by which the row begins after a multiple of 16 bytes
+  int misaligned_;  // elements from the last multiple of 16 bytes to the row's begin
   const T* from_;
   unsigned char* to_;
 };
 
-// Of all of a row, from what the block's threads have of it. Lane by lane: all warps have the same rows.
+// The magnitudes of a whole row, from those of the block's threads. Lane i has the same row in every warp,
+// so that the warps' values are combined lane by lane.
 __device__ __forceinline__ Magnitudes magnitudes_of_rows(Magnitudes mine) {
-  FASTGEMM_SHARED uint32_t largest[kMostPackThreads / 32][32], smallest_less_1[kMostPackThreads / 32][32];
+  FASTGEMM_SHARED uint32_t largest[kMostCutThreads / 32][32], smallest_less_1[kMostCutThreads / 32][32];
   FASTGEMM_UNROLL
   for (int lanes = kRowGroup; lanes < 32; lanes *= 2)
     mine.add({__shfl_xor_sync(0xffffffffu, mine.largest, lanes),
@@ -187,9 +198,9 @@ __device__ __forceinline__ Magnitudes magnitudes_of_rows(Magnitudes mine) {
   return mine;
 }
 
-// Whether this is true of all of the block.
+// A vote of the whole block.
 __device__ __forceinline__ bool true_of_all(bool mine) {
-  FASTGEMM_SHARED uint32_t of_warp[kMostPackThreads / 32];
+  FASTGEMM_SHARED uint32_t of_warp[kMostCutThreads / 32];
   const int lane = int(threadIdx.x) % 32;
   const bool here = __all_sync(0xffffffffu, mine);
   if (lane == 0) of_warp[threadIdx.x / 32] = here;
@@ -198,17 +209,17 @@ __device__ __forceinline__ bool true_of_all(bool mine) {
 }
 
 template <class Scheme, bool along_k, int words>
-__device__ __forceinline__ void pack_rows(const Source<typename Scheme::Operand>& s, int matrix, int block) {
-  const RowPacker<Scheme, along_k, words> packer(s, matrix, block);
+__device__ __forceinline__ void cut_rows(const Source<typename Scheme::Operand>& s, int matrix, int block) {
+  const RowCutter<Scheme, along_k, words> cutter(s, matrix, block);
   if constexpr (Scheme::kScaling == Scaling::none) {
-    packer.pack(1.f);
+    cutter.cut(1.f);
   } else {
     constexpr bool kAll = Scheme::kScaling == Scaling::all_rows;
     float scale = 1.f;
     bool any = false;
     FASTGEMM_NO_UNROLL
     for (int pass = 0; pass < 2; ++pass) {
-      const Magnitudes magnitudes = packer.pack(scale, !kAll || pass == 1);
+      const Magnitudes magnitudes = cutter.cut(scale, !kAll || pass == 1);
       if (pass == 1) break;
       if constexpr (!kAll) {
         if (true_of_all(Scheme::needs_no_scale(magnitudes))) break;
@@ -218,15 +229,15 @@ __device__ __forceinline__ void pack_rows(const Source<typename Scheme::Operand>
       if (!kAll && !any) break;
     }
     if (threadIdx.x >= kRowGroup) return;
-    const int64_t row = int64_t(matrix) * s.rows() + packer.row();
+    const int64_t row = int64_t(matrix) * s.rows() + cutter.row();
     s.unscale[row] = 1.f / scale;
     if (threadIdx.x == 0) s.scaled[row / kRowGroup] = any;
   }
 }
 
 template <class Scheme, int words>
-__global__ void __launch_bounds__(kPackThreads<words>, words == kManyWords ? 3 : 1)
-    pack_kernel(const __grid_constant__ PackArguments<typename Scheme::Operand> g) {
+__global__ void __launch_bounds__(kCutThreads<words>, words == kManyWords ? 3 : 1)
+    cut_kernel(const __grid_constant__ CutArguments<typename Scheme::Operand> g) {
   let_next_kernel_begin();
   if (blockIdx.x == 0)
     for (int i = int(threadIdx.x); i < g.flag_count; i += int(blockDim.x)) g.flags[i] = 0;
@@ -235,12 +246,12 @@ __global__ void __launch_bounds__(kPackThreads<words>, words == kManyWords ? 3 :
   const int index = int(blockIdx.x) - (is_a ? 0 : g.blocks_a);
   const int matrix = index / s.blocks(), block = index % s.blocks();
   if (s.along_k)
-    pack_rows<Scheme, true, words>(s, matrix, block);
+    cut_rows<Scheme, true, words>(s, matrix, block);
   else
-    pack_rows<Scheme, false, words>(s, matrix, block);
+    cut_rows<Scheme, false, words>(s, matrix, block);
 }
 
-// The operand with room for its planes.
+// Describes an operand and allocates its planes.
 template <class Scheme, class T>
 Source<T> make_source(const Side<T>& from, int matrices, int tile_side, Context& context) {
   Source<T> s{from.data,      from.side_stride, from.k_stride, from.batch_stride,

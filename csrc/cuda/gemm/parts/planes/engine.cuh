@@ -1,11 +1,18 @@
-// GEMM by a scheme (scheme.cuh) that says what to multiply. Three launches:
-//   - pack_kernel cuts A and B into planes and writes them as images of shared memory (pack.cuh);
-//   - gemm_kernel, here, persistent and warp-specialized as in wgmma_specialized. Its producers copy images,
-//     one warp for each ring; no tensor maps, no swizzle, no edges;
-//   - repair_kernel computes again what is not finite (repair.cuh), where a scheme is of floating point.
-// Tiles of the last one to two waves are shared evenly among the blocks (parts/stream_k.cuh), their sums
-// added in a fixed order. Long k comes in segments (plan.cuh), C in panels where the planes of all of A and B
-// would take more than 2 GiB (panels.cuh).
+// GEMM by planes, for any scheme (scheme.cuh): the scheme says what is multiplied, this file launches it.
+// gemm_by_planes<Scheme>(name, problem, context) is the launcher of a scheme's row.
+//
+//   A, B --[cut_kernel]--> images --[gemm_kernel]--> C --[repair_kernel]--> C
+//          cut.cuh                  here                 repair.cuh
+//
+//   - cut_kernel cuts A and B into planes and writes them as images of shared memory;
+//   - gemm_kernel is persistent and warp-specialized, as wgmma_specialized is. Its producers copy images,
+//     one warp for each ring, and need neither tensor maps nor swizzles nor bounds;
+//   - repair_kernel, for schemes of floating point, computes those strips of C again that hold a sum which
+//     is not finite.
+//
+// Stream-K shares the tiles of the last one to two waves evenly among the blocks (parts/stream_k.cuh) and
+// adds their sums in a fixed order. A long k is computed in segments (plan.cuh), and C in panels where the
+// planes of all of A and B would take more than 2 GiB (pieces.cuh).
 #pragma once
 
 #include <utility>
@@ -21,7 +28,7 @@
 
 namespace fastgemm::FASTGEMM_TARGET::planes {
 
-// One warp fills one ring.
+// The work of one producer warp, which fills one ring.
 template <class S, int ring>
 __device__ __forceinline__ void produce(typename S::Shared& shared, const Arguments<S>& g) {
   constexpr Ring kRing = S::Scheme::kRings[ring];
@@ -45,7 +52,8 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Argume
       for (int i = 0; i < stages; ++i) {
         if constexpr (ring == 0) pace.step();
         wait_phase(at.empty(shared), at.phase);
-        // Not sooner: on cold caches what comes before the first copy takes more than a microsecond.
+        // The wait is here and not at the top of the kernel: what comes before the first copy takes long
+        // on cold caches, and overlaps with the pre-pass this way.
         wait_for_kernel_before();
         if (elected) {
           arrive_expecting(at.full(shared), kBytesA + kBytesB);
@@ -100,39 +108,41 @@ __global__ void __launch_bounds__(S::kThreads, 1) gemm_kernel(const __grid_const
 #endif
 }
 
-// Both operands' stages [first, first + stages) of k, with room for their planes.
+// The arguments of the pre-pass for stages [first, first + stages) of both operands; allocates their
+// planes.
 template <class S>
-PackArguments<typename S::Operand> pack_of(const Gemm<typename S::Operand>& p, int batch, int first,
-                                           int stages, Context& context) {
+CutArguments<typename S::Operand> cut_arguments(const Gemm<typename S::Operand>& p, int batch, int first,
+                                                int stages, Context& context) {
   using Scheme = typename S::Scheme;
   const int matrices_a = p.a.batch_stride == 0 ? 1 : batch, matrices_b = p.b.batch_stride == 0 ? 1 : batch;
   const int64_t k = int64_t{first} * Scheme::kStageK;
   const int64_t length = std::min(p.k - k, int64_t{stages} * Scheme::kStageK);
-  PackArguments<typename S::Operand> pack{};
-  pack.a = make_source<Scheme>(p.side_a(batch).part_of_k(k, length), matrices_a, S::kM, context);
-  pack.b = make_source<Scheme>(p.side_b(batch).part_of_k(k, length), matrices_b, S::kN, context);
-  pack.matrices_a = matrices_a, pack.matrices_b = matrices_b;
-  return pack;
+  CutArguments<typename S::Operand> cut{};
+  cut.a = make_source<Scheme>(p.side_a(batch).part_of_k(k, length), matrices_a, S::kM, context);
+  cut.b = make_source<Scheme>(p.side_b(batch).part_of_k(k, length), matrices_b, S::kN, context);
+  cut.matrices_a = matrices_a, cut.matrices_b = matrices_b;
+  return cut;
 }
 
-// The pre-pass of the operands that are `made`; it also clears the flags.
+// Launches the pre-pass of the operands that `made` names; it also clears the flags of the main kernel.
 template <class S>
-void launch_pack(PackArguments<typename S::Operand> pack, Made made, Arguments<S>& g, Context& context) {
-  g.batch_a = pack.matrices_a > 1, g.batch_b = pack.matrices_b > 1;
-  g.a = pack.a.images, g.b = pack.b.images;
-  g.unscale = {pack.a.unscale, pack.b.unscale, pack.a.scaled, pack.b.scaled};
-  pack.blocks_a = made.a ? pack.matrices_a * pack.a.blocks() : 0;
-  const int blocks = pack.blocks_a + (made.b ? pack.matrices_b * pack.b.blocks() : 0);
+void launch_cut(CutArguments<typename S::Operand> cut, Made made, Arguments<S>& g, Context& context) {
+  g.batch_a = cut.matrices_a > 1, g.batch_b = cut.matrices_b > 1;
+  g.a = cut.a.images, g.b = cut.b.images;
+  g.unscale = {cut.a.unscale, cut.b.unscale, cut.a.scaled, cut.b.scaled};
+  cut.blocks_a = made.a ? cut.matrices_a * cut.a.blocks() : 0;
+  const int blocks = cut.blocks_a + (made.b ? cut.matrices_b * cut.b.blocks() : 0);
   const bool few_blocks = blocks <= 2 * multiprocessors();
   const auto run = [&]<int words>(int threads) {
-    launch<pack_kernel<typename S::Scheme, words>>("pack", {dim3(unsigned(blocks)), dim3(unsigned(threads))},
-                                                   context)(pack);
+    launch<cut_kernel<typename S::Scheme, words>>("cut", {dim3(unsigned(blocks)), dim3(unsigned(threads))},
+                                                  context)(cut);
   };
-  if (!few_blocks && pack.a.k > 512) return run.template operator()<kManyWords>(256);
-  run.template operator()<kFewWords>(!few_blocks ? 256 : pack.a.k > 4096 ? 1024 : 512);
+  if (!few_blocks && cut.a.k > 512) return run.template operator()<kManyWords>(256);
+  run.template operator()<kFewWords>(!few_blocks ? 256 : cut.a.k > 4096 ? 1024 : 512);
 }
 
-// What all segments of k but the last add to, and that one adds to its own: sums in the workspace.
+// The result of a segment that adds its sums to those of the segments before it, which are in the
+// workspace.
 template <class T>
 Result<T> plus(Result<T> r, const Result<T>& sums) {
   r.c = sums.out, r.c_row_stride = sums.row_stride, r.c_col_stride = 1, r.c_batch_stride = sums.batch_stride;
@@ -149,7 +159,7 @@ int neighbours_of(const Result<T>& r, int batch, int most) {
   return 1;
 }
 
-// The main kernel, once for each segment of k from `begin` on.
+// Launches the main kernel once for each segment of k in [begin, end).
 template <class S>
 void launch_segments(const char* name, const Gemm<typename S::Operand>& p,
                      const Result<typename S::Operand>& sums, const Plan& plan, int begin, int end, int batch,
@@ -160,7 +170,8 @@ void launch_segments(const char* name, const Gemm<typename S::Operand>& p,
     g.segment = {plan.first(i) - plan.first(begin), plan.first(end) - plan.first(begin), is_last};
     g.result = is_last ? p.result : sums;
     if (i > 0) g.result = plus(g.result, sums);
-    // Of few tiles the instructions that store come from DRAM once for each: pairs take a third as many.
+    // Where a block has a single tile, the code that stores it is read from DRAM once and used once:
+    // stores of pairs have a third of the instructions of stores of four.
     g.neighbours = neighbours_of(g.result, batch, plan.tiles <= multiprocessors() ? 2 : 4);
     g.schedule.stages = plan.stages(i), g.schedule.work = plan.work(i);
     if constexpr (S::Scheme::kLoop == Loop::promoting)
@@ -174,7 +185,8 @@ void launch_segments(const char* name, const Gemm<typename S::Operand>& p,
   }
 }
 
-// A product of which the planes of all of m and n exist at a time, of k those of some segments.
+// Computes a product with the planes of all of m and n in memory at a time, and those of some segments of
+// k.
 template <class S>
 void launch_product(const char* name, const Gemm<typename S::Operand>& problem, int batch, Made made,
                     ReusedWorkspace& workspace) {
@@ -183,8 +195,8 @@ void launch_product(const char* name, const Gemm<typename S::Operand>& problem, 
   const Plan plan = Plan::of<S>(problem, batch);
   const int group = plan.segments_at_a_time<S>(problem, batch);
   if (group < plan.segments) made = {true, true};
-  workspace.begin_again();  // the planes first: they are where they were for the panel before
-  auto pack = pack_of<S>(problem, batch, 0, plan.first(group), workspace);
+  workspace.begin_again();  // the planes come first, so that they lie where they did for the panel before
+  auto cut = cut_arguments<S>(problem, batch, 0, plan.first(group), workspace);
 
   Gemm<typename S::Operand> p = problem;
   Result<typename S::Operand> sums{};
@@ -203,19 +215,20 @@ void launch_product(const char* name, const Gemm<typename S::Operand>& problem, 
   const int64_t strips = plan.tiles * S::kConsumerWarps;
   const int handed_over = plan.shares() ? plan.segments * multiprocessors() * S::kConsumers : 0;
   const int progress = plan.paces() ? plan.segments * multiprocessors() : 0;
-  pack.flag_count = handed_over + progress;
-  allocate(pack.flags, pack.flag_count);
-  if (handed_over > 0) g.schedule.flags = pack.flags;
-  if (progress > 0) g.progress = pack.flags + handed_over;
+  cut.flag_count = handed_over + progress;
+  allocate(cut.flags, cut.flag_count);
+  if (handed_over > 0) g.schedule.flags = cut.flags;
+  if (progress > 0) g.progress = cut.flags + handed_over;
   allocate(g.schedule.partials, handed_over > 0 ? int64_t{multiprocessors()} * S::kM * S::kN : 0);
   allocate(g.unfinished, kRepairs ? plan.segments * strips : 0);
   for (int begin = 0; begin < plan.segments; begin += group) {
     const int end = std::min(begin + group, plan.segments);
     if (begin > 0) {
       workspace.begin_again();
-      pack = pack_of<S>(problem, batch, plan.first(begin), plan.first(end) - plan.first(begin), workspace);
+      cut =
+          cut_arguments<S>(problem, batch, plan.first(begin), plan.first(end) - plan.first(begin), workspace);
     }
-    launch_pack(pack, made, g, workspace);
+    launch_cut(cut, made, g, workspace);
     launch_segments(name, p, sums, plan, begin, end, batch, g, workspace);
   }
   if constexpr (kRepairs) {
@@ -226,7 +239,7 @@ void launch_product(const char* name, const Gemm<typename S::Operand>& problem, 
   }
 }
 
-// C panel by panel.
+// Computes C panel by panel.
 template <class S, class T>
 void launch_panels(const char* name, const Gemm<T>& g, int batch, ReusedWorkspace& workspace) {
   const Panels panels = Panels::of<S>(g, batch);
@@ -235,7 +248,8 @@ void launch_panels(const char* name, const Gemm<T>& g, int batch, ReusedWorkspac
       launch_product<S>(name, panels.at<S>(g, i, j), batch, panels.made(j), workspace);
 }
 
-// A product of any size, a batch in pieces.
+// Computes a product of any size: a batch in pieces, with wide or narrow tiles, whichever are predicted to
+// be faster.
 template <class Scheme, class T>
 void gemm_in_pieces(const char* name, const Gemm<T>& g, int batch, Context& context) {
   using Wide = Shape<Scheme, Scheme::kWideN>;

@@ -1,13 +1,19 @@
-// The consumers' main loops: how the stages of a tile become its sums. A loop waits for a stage, issues all
-// its products, waits for those of the stage before and gives that one's slots back, so that the tensor cores
-// always have a stage of work ahead of them.
+// The consumers' main loops: they turn the stages of a tile into its sums. A loop waits for a stage,
+// issues all of its products, waits for the products of the stage before it and releases that stage's
+// slots, so that the tensor cores always have one stage of work queued.
+//
+//   PromotingLoop, chunk of 3 stages             SweepingLoop (int8x10)
+//   stage       0      1      2                  sweep 1, all of k:  S3, S2
+//   small       p2q0.. p2q0.. p2q0..  first      S  = 2^16 S3 + 2^8 S2
+//   largest     p0q0   p0q0   p0q0    then       sweep 2, all of k:  S += S1, S0
+//   registers   sums += chunk                    result = 2^8 S + S0
 #pragma once
 
 #include "cuda/gemm/parts/planes/shape.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET::planes {
 
-// All products of a list, in order, from these slots of the rings.
+// Issues all products of a list, in order, from these slots of the rings.
 template <class S, Product... products>
 __device__ __forceinline__ void multiply_all(Products<products...>, const Operands<S>& operands,
                                              typename S::Acc (&sum)[S::kSums], const int (&slot)[S::kRings],
@@ -18,8 +24,8 @@ __device__ __forceinline__ void multiply_all(Products<products...>, const Operan
    ...);
 }
 
-// Sums of short chunks of k, each added to the tile's sums in registers: for schemes whose products are
-// rounded. Ring 0 has plane 0, ring 1 the others.
+// Sums short chunks of k in the tensor cores and adds each to the tile's sums in registers (register
+// promotion): for schemes whose products are rounded. Ring 0 has plane 0, ring 1 the other planes.
 template <class S>
 class PromotingLoop {
   using Scheme = typename S::Scheme;
@@ -86,8 +92,8 @@ class PromotingLoop {
   typename S::Shared& shared_;
   Operands<S> operands_;
   const int& chunk_;  // stages
-  int ahead_;         // stages that a tile's first chunk has less
-  bool leader_;       // of the warp: arrives for it
+  int ahead_;         // by how many stages a tile's first chunk is shorter
+  bool leader_;       // the lane that arrives for its warp
   RingPosition<S, 0> plane0_;
   RingPosition<S, 1> others_;
 };

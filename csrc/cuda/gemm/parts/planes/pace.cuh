@@ -1,25 +1,32 @@
-// Blocks that multiply the same rows of A read each stage of them from L2 only while they are about as far
-// along k. Over many long tiles they drift apart, multiprocessors not being equally fast: in bf16x6 at 16384
-// the last of 132 blocks was 4 ms of 84 behind the first, 85 % of all loads went to DRAM, and that, not the
-// tensor cores, set the pace. Kept together they load 57 GB in place of 142 (265 before C was computed in
-// panels), and make 134 TFLOPS in place of 115; fp16x3 222 in place of 205.
+// Keeps the blocks of a long launch about equally far along k, so that they find each other's operands in
+// L2. Contract: the producer of each block calls step() once a stage; results do not depend on it.
+//
+//   stages done   block 0  ##########            L2 holds the stages between the slowest
+//                 block 1  ########              block and the fastest one: a block that is too
+//                 block 2  ############| waits    far ahead waits until most others are near it
+//                 block 3  #########
+//
+// Multiprocessors are not equally fast. Over many long tiles the blocks drift apart, until blocks that
+// multiply the same rows of A no longer read the same stage of them at about the same time. Then most
+// loads miss L2, and DRAM, not the tensor cores, sets the rate (docs/tensor_cores.md).
 #pragma once
 
 #include "cuda/device/sync.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET::planes {
 
-// Holds a producer warp back while most of the others are too far behind. That is advice and no
-// synchronization: after a while the block goes on whatever the others do (they may wait for multiprocessors
-// that another kernel has), and no result depends on it.
+// Holds a producer warp back while most of the others are too far behind. This is a heuristic and no
+// synchronization: after a while the block goes on whatever the others do, because they may still wait for
+// a multiprocessor that another kernel occupies.
 class Pace {
  public:
-  static constexpr int kWorth = 512;  // stages of a block from which on it pays
+  static constexpr int kWorth = 512;  // pacing pays from this many stages a block on
 
-  // `progress`: a word a block, cleared before the launch; null where there is no need to wait.
+  // `progress` has a word for each block, cleared before the launch; it is null where pacing is not
+  // worthwhile.
   __device__ __forceinline__ explicit Pace(uint32_t* progress) : progress_(progress) {}
 
-  // Once a stage, by all lanes.
+  // All lanes of the producer warp call this once a stage.
   __device__ __forceinline__ void step() {
     if (progress_ == nullptr || ++stages_ % kEvery != 0) return;
     const uint32_t mine = uint32_t(stages_ / kEvery);
@@ -35,9 +42,9 @@ class Pace {
   }
 
  private:
-  static constexpr int kEvery = 16, kAhead = 1;  // stages; multiples of them that a block may be ahead
-  static constexpr int kNear = 24;               // of 32 blocks, one a lane
-  static constexpr int kPatience = 200;          // about as many microseconds
+  static constexpr int kEvery = 16, kAhead = 1;  // check every 16 stages; a block may be 16 stages ahead
+  static constexpr int kNear = 24;               // of 32 blocks, each observed by a lane
+  static constexpr int kPatience = 200;          // polls, of about a microsecond each
 
   uint32_t* progress_;
   int stages_ = 0;

@@ -1,5 +1,13 @@
-// How a product whose planes would take too much memory is divided: into panels of C, computed one after the
-// other in the same workspace.
+// Divides a product whose planes would take too much memory into panels of C. The panels are computed one
+// after the other in the same workspace, and the planes of one operand are reused by neighbouring panels.
+//
+//               n                     outer operand: A (fewer bytes), its planes are made once for each
+//        j=0   j=1   j=2              row of panels; inner operand: B, its planes are made for each panel
+//      +-----+-----+-----+
+//  i=0 |  0  |  1  |  2  |            order of the panels: 0, 1, 2, 3, ...
+//    m +-----+-----+-----+
+//  i=1 |  3  |  4  |  5  |
+//      +-----+-----+-----+
 #pragma once
 
 #include <stdexcept>
@@ -11,24 +19,24 @@
 
 namespace fastgemm::FASTGEMM_TARGET::planes {
 
-// Whether the planes of A and of B are made for a panel, or are still those of the panel before.
+// Which operands are cut for a panel; the planes of the other one are still those of the panel before.
 struct Made {
   bool a, b;
 };
 
-// One operand's planes stay for as many panels as the other one has, which come one after the other: at
-// 16384 all of A (1.6 GB) and a quarter of B at a time, nothing is packed twice.
+// The planes of the outer operand stay for a whole row of panels. Where all of its planes fit beside a
+// part of the inner operand's, no element is cut twice.
 struct Panels {
   bool a_is_outer;
   Split outer, inner;  // tiles
 
-  // Stages of k whose planes exist at a time, at least.
+  // The least number of stages of k whose planes exist at a time.
   template <class S, class T>
   static int64_t stages(const Gemm<T>& g) {
     const Plan plan = Plan::of<S>(g, 1);
     return plan.stages(0);
   }
-  // Of the planes of all of m and n.
+  // The bytes of the planes of all of m and n, for that many stages.
   template <class S, class T>
   static int64_t bytes(const Gemm<T>& g) {
     return (ceil_div(g.m, S::kM) * S::kImageA + ceil_div(g.n, S::kN) * S::kImageB) * stages<S>(g);
@@ -69,8 +77,8 @@ struct Panels {
   }
 };
 
-// Workspace that panels and pieces of a batch use one after the other: allocations after begin_again() are
-// those before it, in the same order, as long as none is larger.
+// The workspace that panels and pieces of a batch share: after begin_again() allocate() returns the same
+// memory in the same order, as long as no allocation is larger than the one before.
 class ReusedWorkspace : public Context {
  public:
   explicit ReusedWorkspace(Context& owner) : owner_(owner) {}
@@ -92,7 +100,8 @@ class ReusedWorkspace : public Context {
     size_t bytes;
   };
 
-  // Once a part of the result is written no other kernel may begin anew: out may be the c that is added.
+  // Once a part of the result is written the call must not fall back to another kernel: out may be the c
+  // that is added.
   void* more(size_t bytes) {
     try {
       return owner_.allocate(bytes);

@@ -1,5 +1,11 @@
-// How the main kernel's work is divided: segments of k, one launch each, and in each the tiles among the
-// blocks.
+// Divides the work of the main kernel: k into segments, each a launch, and the tiles of a segment among
+// the blocks by stream-K.
+//
+//   stages of k   0          256         512         768
+//                 |-----------|-----------|-----------|
+//   launch        segment 0    segment 1   segment 2       segment s adds to what the launches before it
+//                 sums  =      sums +=     C = alpha *     summed in the workspace; the last one writes C
+//                                          (sums + ...)
 #pragma once
 
 #include "cuda/gemm/parts/chunks.cuh"
@@ -8,23 +14,24 @@
 
 namespace fastgemm::FASTGEMM_TARGET::planes {
 
-// The planes that exist at a time take at most 2 GiB, whatever the product's size: a larger product is
-// computed in panels of C (panels.cuh), its k some segments at a time, a batch in pieces. Where one tile's
-// planes alone would take more (int32 from k = 1.7 million on) level 5 computes it. Besides, a product of k >
-// 16384 has the sums of a panel of C in the workspace.
+// The planes that exist at a time take at most 2 GiB, whatever the size of the product: a larger product
+// is computed in panels of C (pieces.cuh), its k some segments at a time, a batch in pieces. The row
+// int8x10 rejects a k for which the planes of a single tile would take more (rules.h). A product of more
+// than one segment also has the sums of a panel of C in the workspace.
 inline constexpr int64_t kMostPlaneBytes = int64_t{2} << 30;
 
 #if defined(__CUDACC__)
 inline int64_t most_plane_bytes() { return kMostPlaneBytes; }
 #else
-// The simulator's module exports it: tests lower it, so that small products have panels, pieces and groups.
+// The simulator's module exports the limit: tests lower it, so that small products have panels, pieces and
+// groups of segments.
 extern "C" {
 [[gnu::visibility("default"), gnu::used]] inline int64_t fastgemm_most_plane_bytes = kMostPlaneBytes;
 }
 inline int64_t most_plane_bytes() { return fastgemm_most_plane_bytes; }
 #endif
 
-// `total` in parts of equal size, the first ones longer by 1.
+// Divides `total` into parts of equal size, the first ones longer by 1.
 struct Split {
   int64_t total;
   int parts;
@@ -33,15 +40,15 @@ struct Split {
   int64_t length(int i) const { return begin(i + 1) - begin(i); }
 };
 
-inline constexpr double kHandOver = 3;  // chunks: what it costs to hand sums over and to add them
+inline constexpr double kHandOver = 3;  // what stream-K's fix-up of a shared tile costs, in chunks
 
-// A long sum comes in segments, because what it loses with each promotion grows with all that came before: at
-// k = 65536 the error on uniform data is 1.35 times cuBLAS's without segments, 0.78 with them.
+// A long sum is computed in segments, because the rounding error of each promotion is proportional to the
+// sum so far: without segments the error exceeds cuBLAS SGEMM's for very long k.
 struct Plan {
   static constexpr int kLongest = 512, kSegment = 256;  // stages
 
   int64_t tiles;
-  int all, segments;  // stages of k, and in how many launches
+  int all, segments;  // stages of k, and the launches that sum them
 
   template <class S, class T>
   static Plan of(const Gemm<T>& g, int batch) {
@@ -55,23 +62,23 @@ struct Plan {
 
   int first(int segment) const { return int(Split{all, segments}.begin(segment)); }
   int stages(int segment) const { return first(segment + 1) - first(segment); }
-  // So many that their planes, at least those of one, take no more than most_plane_bytes().
+  // As many segments as have their planes in most_plane_bytes() together, but at least one.
   template <class S, class T>
   int segments_at_a_time(const Gemm<T>& g, int batch) const {
     const int64_t rows = ceil_div(g.m, S::kM) * S::kImageA + ceil_div(g.n, S::kN) * S::kImageB;
     return int(std::clamp<int64_t>(most_plane_bytes() / (batch * rows * stages(0)), 1, segments));
   }
-  // Units of work: at least one of a tile, the last one of up to 7 stages.
+  // The units of stream-K: a tile has at least one, and its last one has up to 7 stages.
   int chunks(int segment) const { return std::max(stages(segment) / kChunk, 1); }
   int blocks(int segment) const { return count_blocks(tiles, chunks(segment)); }
   StreamK work(int segment) const {
     return plan_stream_k(tiles, chunks(segment), blocks(segment), {2, kHandOver});
   }
-  // Whether blocks would drift apart.
+  // Whether the blocks have so many stages that they would drift apart.
   bool paces() const { return blocks(0) > 1 && tiles * stages(0) / blocks(0) >= Pace::kWorth; }
   bool shares() const { return work(0).whole_tiles < tiles || work(segments - 1).whole_tiles < tiles; }
 
-  // Of the block that has most to do in the first segment, in chunks of a wide tile.
+  // The time of the block that has most to do in the first segment, in units of a chunk of a wide tile.
   double predicted_time(double tile_time) const {
     const StreamK w = work(0);
     const double whole = double(ceil_div(w.whole_tiles, blocks(0))) * chunks(0);

@@ -1,7 +1,17 @@
-// What the tensor cores could not compute as IEEE arithmetic does. Infinities and NaN, values that round to
-// infinity in a plane, sums that overflow, and rows of too large a range (scale_of() in scheme.cuh) all leave
-// sums that are not finite; the strips that have any are computed again here, from the operands as they came,
-// with fused multiply-adds. Without any, the blocks read their part of the flags and end: no host is asked.
+// Computes again the strips of C that hold sums which are not finite, from the original operands by fused
+// multiply-adds, so that results are those of IEEE arithmetic. Contract: gemm_kernel has marked such
+// strips in `unfinished` and not stored them.
+//
+//   unfinished   0 0 0 1 0 0 ...   a word for each strip (16, kN); a strip of 1 is computed again
+//
+//   tile (kM, kN) of C   +--------------+
+//                strip 0 | 16 rows      |  0
+//                strip 1 |     NaN      |  1  -> repair_strip
+//                strip 2 |              |  0
+//
+// Sums are not finite after infinities and NaN in an operand, values that round to infinity in a plane,
+// sums that overflow, and rows whose range is too large for a scale (scale_of() in scheme.cuh). Where no
+// strip is marked the blocks read their flags and end, without involving the host.
 #pragma once
 
 #include "cuda/gemm/parts/chunks.cuh"
@@ -9,7 +19,7 @@
 
 namespace fastgemm::FASTGEMM_TARGET::planes {
 
-// A thread has a column of the strip (16, kN).
+// Each thread computes a column of the strip (16, kN).
 template <class S>
 __device__ __forceinline__ void repair_strip(const Gemm<float>& all, const TileOrigin<S>& place,
                                              int first_row) {

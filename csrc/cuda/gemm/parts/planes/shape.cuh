@@ -1,4 +1,11 @@
-// The main kernel's block tile, its rings in shared memory, and where in them a plane lies.
+// The main kernel's block tile, its rings in shared memory, and the place of each plane in them. Every
+// offset is a compile-time constant of the scheme and the tile's width.
+//
+//   shared memory  | ring 0: plane 0            | ring 1: planes 1 and 2     | barriers  (Bf16x6)
+//                  | slot 0 | slot 1 | .. | 4   | slot 0 | slot 1 | slot 2   | full, empty of each slot
+//
+//   a slot of ring 0:  | A0 | B0 |
+//   a slot of ring 1:  | A1 | A2 | B1 | B2 |      A1: plane 1 of a stage (kM, kStageK) of A
 #pragma once
 
 #include <iterator>
@@ -15,10 +22,10 @@ class PromotingLoop;
 template <class S>
 class SweepingLoop;
 
-// Block tile (kM, kN), 64 rows of it a consumer warpgroup. Where sums are promoted, wide tiles have 192
-// columns: the most of which all sums and those of a chunk fit in registers. With the 128 of narrow ones
-// shared memory limits, because the copies into it count as well; they are for products that have wide tiles
-// for few multiprocessors.
+// Block tile (kM, kN), 64 rows of it for each consumer warpgroup. Wide tiles of promoting schemes have 192
+// columns, the most for which all sums and those of a chunk fit in registers. Narrow tiles have 128 and
+// are limited by shared memory bandwidth, because the copies into it count, too; they are for products
+// that have too few wide tiles for all multiprocessors.
 template <class Scheme_, int N>
 struct Shape {
   using Scheme = Scheme_;
@@ -29,23 +36,23 @@ struct Shape {
   static_assert(kN == Scheme::kWideN || kN == 128);
   static constexpr int kConsumers = kM / 64, kConsumerWarps = 4 * kConsumers;  // warpgroups
   static constexpr int kConsumerThreads = 128 * kConsumers, kThreads = kConsumerThreads + 128;
-  static constexpr int kSums = kN / 2;  // of a consumer thread
+  static constexpr int kSums = kN / 2;  // a consumer thread
   using ConsumerLoop =
       std::conditional_t<Scheme::kLoop == Loop::promoting, PromotingLoop<Shape>, SweepingLoop<Shape>>;
 
-  // A stage of one plane, and of all.
+  // The bytes of a stage: of one plane, and of all.
   static constexpr int kPlaneA = kM * Scheme::kStageK * int(sizeof(Element));
   static constexpr int kPlaneB = kN * Scheme::kStageK * int(sizeof(Element));
   static constexpr int kImageA = Scheme::kPlanes * kPlaneA, kImageB = Scheme::kPlanes * kPlaneB;
   static constexpr int kSteps = Scheme::kStageK * int(sizeof(Element)) / 32;  // instructions along k
 
-  // Slot of a ring: its planes of A, then those of B. The rings lie one behind the other.
+  // A slot of a ring has its planes of A, then those of B. The rings lie one behind the other.
   static constexpr int kRings = int(std::size(Scheme::kRings));
   static_assert(kRings <= 4, "each has a warp of the producers' warpgroup");
   __host__ __device__ static constexpr int slots(int ring) {
     return kN == Scheme::kWideN ? Scheme::kRings[ring].slots : Scheme::kRings[ring].narrow_slots;
   }
-  static constexpr int kSlotUnit = kPlaneA + kPlaneB;  // bytes a plane
+  static constexpr int kSlotUnit = kPlaneA + kPlaneB;  // bytes of one plane of A and B
   template <int ring>
   static constexpr int kSlotBytes = Scheme::kRings[ring].planes * kSlotUnit;
   __host__ __device__ static constexpr int first_slot(int ring) {
@@ -72,7 +79,7 @@ struct Shape {
   static_assert(sizeof(Shared) <= 227 << 10);
 };
 
-// Where a producer or a consumer is in one ring; the phase flips at each turn.
+// The position of a producer or consumer in one ring; the phase flips at each turn.
 template <class S, int ring>
 struct RingPosition {
   static constexpr int kSlots = S::slots(ring);
@@ -82,7 +89,7 @@ struct RingPosition {
   __device__ __forceinline__ void advance() {
     if (++slot == kSlots) slot = 0, phase ^= 1;
   }
-  // The slot of `count` stages before, at most kSlots.
+  // The slot that was used `count` stages ago, at most kSlots.
   __device__ __forceinline__ RingPosition back(int count) const {
     return {slot >= count ? slot - count : slot - count + kSlots};
   }
@@ -100,7 +107,8 @@ struct RingPosition {
   }
 };
 
-// The operands of all products: descriptors of the first plane in the first slot of the first ring.
+// The operands of all products: descriptors of the first plane in the first slot of the first ring, to
+// which multiply() adds constant offsets.
 template <class S>
 struct Operands {
   MatrixDescriptor a, b;
@@ -109,7 +117,7 @@ struct Operands {
       : a(box_descriptor<Major::k, Swizzle::none>(shared.slots + warpgroup * (64 * 16), S::kM)),
         b(box_descriptor<Major::k, Swizzle::none>(shared.slots, S::kN)) {}
 
-  // sum (64, kN) += a stage of one plane of A times one of B, from these slots of their rings.
+  // sum (64, kN) += one plane of A times one of B for a stage, from these slots of their rings.
   template <Product p>
   __device__ __forceinline__ void multiply(typename S::Acc (&sum)[S::kSums], int slot_a, int slot_b,
                                            bool accumulate) const {

@@ -1,5 +1,10 @@
-// From a consumer's sums to C: plain stores, 64 bytes of a row by four lanes. The shared memory that boxes
-// need would cost the rings slots.
+// The epilogue of a product by planes: unscales a consumer's sums, checks that they are finite and stores
+// them, by plain stores: four lanes write 64 bytes of a row. Staging boxes for the TMA would cost the
+// rings slots.
+//
+//   a lane's sums of a strip (16, kN):  column  0 1   2 3   4 5   6 7   8 9  ...
+//                               row lane / 4    l0    l1    l2    l3    l0         registers 0, 1; 4, 5; ...
+//                               row + 8         l0    l1    l2    l3    l0         registers 2, 3; 6, 7; ...
 #pragma once
 
 #include "cuda/device/vector.cuh"
@@ -9,10 +14,10 @@
 
 namespace fastgemm::FASTGEMM_TARGET::planes {
 
-// Strips (16, kN): what one warp has of a tile. Strip tile * kConsumerWarps + warp.
+// A strip is what one warp has of a tile, (16, kN): strip number tile * kConsumerWarps + warp.
 inline constexpr int kStripRows = 16;
 
-// What sums must be multiplied by where rows or columns were scaled.
+// The factors by which sums are multiplied where rows or columns were scaled.
 struct Unscale {
   const float *a, *b;                   // [matrix][row]
   const uint32_t *scaled_a, *scaled_b;  // [matrix][row / kRowGroup]
@@ -28,20 +33,20 @@ template <class S>
 struct Arguments {
   Result<typename S::Operand> result;
   int m, n;
-  int neighbours;              // of C that can be stored at once: 4, 2 or 1
+  int neighbours;              // elements of C that one store can write: 4, 2 or 1
   int batch_a, batch_b;        // 0 where the batch shares the operand
   const unsigned char *a, *b;  // images
   ChunkSchedule<typename S::Acc> schedule;
   Unscale unscale;
   Segment segment;
-  int chunk;             // stages of which the tensor cores make sums (multiply.cuh)
+  int chunk;             // stages that the tensor cores sum before a promotion (multiply.cuh)
   uint32_t* progress;    // [block] (pace.cuh)
   uint32_t* unfinished;  // [strip]: 1 where sums are not finite, and C was not written
 };
 
 // A lane has columns 2 (lane % 4) + 8 i + {0, 1} of rows lane / 4 and lane / 4 + 8 of its warp's strip.
 
-// A warp's strip in the arrays of Unscale.
+// The place of a warp's strip in the arrays of Unscale.
 template <class S>
 struct ScalePlace {
   int64_t row, column;
@@ -51,8 +56,8 @@ struct ScalePlace {
         column(int64_t(tile.batch * g.batch_b) * g.schedule.tiles_n * S::kN + tile.column) {}
 };
 
-// Whether the lane's share of the strip's rows and columns was scaled. To be loaded before the sums are made,
-// so that nobody waits for it after.
+// Whether the lane's share of the strip's rows and columns was scaled. It is loaded before the sums are
+// computed, so that the load's latency is hidden.
 template <class S>
 __device__ __forceinline__ uint32_t load_scaled(const Arguments<S>& g, int tile, int warp) {
   constexpr int kGroupsB = S::kN / kRowGroup, kGroupsA = kStripRows / kRowGroup;
@@ -83,8 +88,9 @@ __device__ __forceinline__ bool all_finite(const float (&sum)[R]) {
   return zero[0] + zero[1] + (zero[2] + zero[3]) == 0;
 }
 
-// Four neighbours a lane, 64 bytes of a row by four lanes: of each two groups of 8 columns the even lanes get
-// the first, the odd ones the second, from each other.
+// Stores four neighbouring elements a lane, 64 bytes of a row by four lanes: of every two groups of 8
+// columns the even lanes take the first group and the odd lanes the second, and lanes exchange the halves
+// that they do not take.
 template <class S>
 __device__ __forceinline__ void store_fours(const Result<typename S::Operand>& result,
                                             const typename S::Acc (&sum)[S::kSums], typename S::Operand* to) {
@@ -138,8 +144,8 @@ __device__ __forceinline__ void store_strip(const Arguments<S>& g, const typenam
   }
 }
 
-// A sum that is not finite may be what the planes made of an infinity (Inf - Inf), or of a value that only
-// overflows with the products in this order. All of the strip is then left to repair_kernel (repair.cuh).
+// A sum that is not finite may come from an infinity cut into planes (Inf - Inf), or from an overflow that
+// only occurs in this order of summation. Its whole strip is left to repair_kernel (repair.cuh).
 template <class S>
 __device__ __forceinline__ void finish_strip(const Arguments<S>& g, typename S::Acc (&sum)[S::kSums],
                                              int tile, int warp, uint32_t scaled) {

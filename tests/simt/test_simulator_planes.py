@@ -1,4 +1,4 @@
-"""How the packed engine divides a product whose planes take too much memory, on the simulator: into panels of C,
+"""How a product whose planes take too much memory is divided, on the simulator: into panels of C,
 pieces of a batch and groups of segments of k."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ pytestmark = needs_simulator
 
 @contextlib.contextmanager
 def room_for_planes(count):
-    """The packed engine divides products whose planes take more than 2 GiB: here, more than ``count`` bytes."""
+    """Products are divided whose planes take more than 2 GiB: here, more than ``count`` bytes."""
     library = ctypes.CDLL(load_simulator().path())
     room = ctypes.c_int64.in_dll(library, "fastgemm_most_plane_bytes")
     before, room.value = room.value, int(count)
@@ -64,9 +64,9 @@ def test_panels(kernel, m, n, panels, in_place):
     c = random_tensor(m, n, dtype=result_dtype(dtype))
     run = {"alpha": 2, "beta": -3, "in_place": in_place, "kernel": kernel}
     whole, launches = divided(ALL_ROOM, a, b, c, **run)
-    assert launches.count(kernel) == launches.count("pack") == 1
+    assert launches.count(kernel) == launches.count("cut") == 1
     parts, launches = divided(3.5 * bytes_of_planes(kernel, k), a, b, c, **run)
-    assert launches.count(kernel) == launches.count("pack") >= panels
+    assert launches.count(kernel) == launches.count("cut") >= panels
     assert (
         torch.equal(whole.nan_to_num(7), parts.nan_to_num(7))
         if dtype.is_floating_point
@@ -87,7 +87,7 @@ def test_batches_in_pieces(kernel, shared):
         whole, launches = divided(ALL_ROOM, a, b, kernel=kernel, **of_c)
         assert launches.count(kernel) == 1
         parts, launches = divided(11 * bytes_of_planes(kernel, k), a, b, kernel=kernel, **of_c)
-        assert launches.count(kernel) == launches.count("pack") == 3
+        assert launches.count(kernel) == launches.count("cut") == 3
         assert parts.equal(whole)
     few = {"a": a if shared else a[:2], "b": b[:2], "kernel": kernel}
     _, launches = divided(3.5 * bytes_of_planes(kernel, k), **few)
@@ -103,8 +103,8 @@ def test_segments_in_groups(kernel, groups, in_place):
     a[1, 16400] = math.inf
     run = {"alpha": 2, "beta": -3 if in_place else 0, "in_place": in_place, "kernel": kernel}
     whole, launches = divided(ALL_ROOM, a, b, c, **run)
-    assert launches.count(kernel) == 3 and launches.count("pack") == 1
+    assert launches.count(kernel) == 3 and launches.count("cut") == 1
     parts, launches = divided(2.6 * bytes_of_planes(kernel, k / 3) * (4 - groups), a, b, c, **run)
-    assert launches.count(kernel) == 3 and launches.count("pack") == groups
+    assert launches.count(kernel) == 3 and launches.count("cut") == groups
     if kernel == "bf16x6":  # fp16x3 scales a row by its largest magnitude in the group
         assert torch.equal(whole.nan_to_num(7), parts.nan_to_num(7))
