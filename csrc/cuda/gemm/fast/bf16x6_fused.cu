@@ -279,7 +279,7 @@ void gemm_bf16x6_fused(const GemmProblem& problem, Context& context) {
                                 s.k_stride, s.side,
                                 s.k,        takes_vectors(s.data, s.side_stride, s.k_stride, s.batch_stride)};
     };
-    const Sides<float> sides(g);
+    const Sides<float> sides(g, batch);
     fused::Arguments f{g,
                        source(sides.wide),
                        source(sides.narrow),

@@ -205,8 +205,8 @@ void launch_direct(const Gemm<T>& g, int batch, Context& context) {
   launch_splits(g, batch, plan.splits, context, [&](const Result<T>& result, int64_t columns) {
     const auto split = plan.splits > 1 ? SplitStages(int(steps), plan.splits) : SplitStages(0, 1);
     using Offset = typename C::Offset;
-    const Arguments<C> arguments{.a = direct_operand<Offset>(g.side_a()),
-                                 .b = direct_operand<Offset>(g.side_b()),
+    const Arguments<C> arguments{.a = direct_operand<Offset>(g.side_a(batch)),
+                                 .b = direct_operand<Offset>(g.side_b(batch)),
                                  .k = int(g.k),
                                  .together = plan.together,
                                  .tiles_log2 = tiles_log2,
@@ -234,8 +234,8 @@ void choose_direct(const Gemm<T>& g, int batch, Context& context) {
                          : launch_direct<Config<T, int, word_a, word_b, 4>>(g, batch, context);
   };
   if constexpr (constexpr int kPacked = DirectType<T>::kPacked; kPacked > 1) {
-    const bool a = takes_loads_of(kPacked, true, g.side_a(), batch);
-    const bool b = takes_loads_of(kPacked, true, g.side_b(), batch);
+    const bool a = takes_loads_of(kPacked, true, g.side_a(batch), batch);
+    const bool b = takes_loads_of(kPacked, true, g.side_b(batch), batch);
     if (a && b) return run.template operator()<true, true>();
     if (a) return run.template operator()<true, false>();
     if (b) return run.template operator()<false, true>();

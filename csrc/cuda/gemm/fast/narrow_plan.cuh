@@ -16,7 +16,7 @@ template <class T>
 struct NarrowProblem : Sides<T> {
   int batch;
 
-  NarrowProblem(const Gemm<T>& g, int matrices) : Sides<T>(g), batch(matrices) {}
+  NarrowProblem(const Gemm<T>& g, int matrices) : Sides<T>(g, matrices), batch(matrices) {}
 };
 
 // What a load of X brings: one element; neighbours along k, and then of Y as well; or neighbouring rows.

@@ -172,8 +172,8 @@ void launch_small_tile(const Gemm<T>& g, int batch, Context& context) {
   Arguments<T> s{.splits = splits,
                  .tiles_n = unsigned(tiles_n),
                  .stages = SplitStages(stages, splits),
-                 .a = operand_of(g.side_a(), batch, context),
-                 .b = operand_of(g.side_b(), batch, context),
+                 .a = operand_of(g.side_a(batch), batch, context),
+                 .b = operand_of(g.side_b(batch), batch, context),
                  .gemm = g,
                  .vectors = vectors,
                  .plain = vectors.out && !g.result.wide && g.result.beta == 0 && g.n % kPer16Bytes<T> == 0};

@@ -18,7 +18,7 @@ struct Sides {
   Side<T> wide, narrow;
   bool swapped;  // rows of `wide` are columns of C
 
-  explicit Sides(const Gemm<T>& g) : wide(g.side_a()), narrow(g.side_b()), swapped(g.n > g.m) {
+  Sides(const Gemm<T>& g, int batch) : wide(g.side_a(batch)), narrow(g.side_b(batch)), swapped(g.n > g.m) {
     if (swapped) std::swap(wide, narrow);
   }
 };
