@@ -5,24 +5,9 @@
 #include "cuda/device/sync.cuh"
 #include "cuda/device/vector.cuh"
 #include "cuda/gemm/parts/panels.cuh"
+#include "cuda/gemm/parts/tile_grid.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
-
-// Where a tile lies. Tiles are counted in bands of 8 tile rows, down each column of a band, so that the tiles
-// computed at a time share rows of A and columns of B in the L2 cache.
-struct Place {
-  int batch, row, column;  // of C, in tiles
-
-  __device__ __forceinline__ Place(int tile, int tiles_m, int tiles_n) {
-    constexpr int kBand = 8;
-    batch = tile / (tiles_m * tiles_n);
-    const int within = tile - batch * tiles_m * tiles_n, band = within / (kBand * tiles_n);
-    const int rows = tiles_m - band * kBand < kBand ? tiles_m - band * kBand : kBand;
-    const int in_band = within - band * kBand * tiles_n;
-    column = in_band / rows;
-    row = band * kBand + in_band - column * rows;
-  }
-};
 
 // LanesM x LanesN lanes (8 x 4 unless told) of TM x TN sums. A lane's rows (and columns) come in runs of 16
 // bytes, the runs of the LanesM (LanesN) lanes side by side, so that a warp's 16-byte loads touch one
