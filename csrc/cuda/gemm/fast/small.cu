@@ -3,7 +3,9 @@
 // registers, while those in shared memory are multiplied (two buffers, one barrier a panel), and that k is
 // split where there are fewer tiles than multiprocessors.
 #include "cuda/gemm/parts/choose_splits.cuh"
-#include "cuda/gemm/parts/vector_tile.cuh"
+#include "cuda/gemm/parts/panel_copy.cuh"
+#include "cuda/gemm/parts/split_k.cuh"
+#include "cuda/gemm/parts/thread_tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {

@@ -9,7 +9,8 @@
 // 64 sums and 16 values a thread leave room for 2 blocks of 256 threads on an SM (128 registers each): while
 // one block waits for its panels, the other computes. That is all the latency hiding there is; level 5 does
 // better.
-#include "cuda/gemm/parts/vector_tile.cuh"
+#include "cuda/gemm/parts/panel_copy.cuh"
+#include "cuda/gemm/parts/thread_tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 

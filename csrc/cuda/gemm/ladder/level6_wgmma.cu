@@ -8,6 +8,7 @@
 // Block tile 128 x 128, two warpgroups of 64 x 128. One thread asks for the copies of a stage as soon as the
 // block has done with what it held; the products of one stage are under way while it does. Three stages of
 // 32 KB leave room for two blocks on a multiprocessor, which fill each other's waits.
+#include "cuda/gemm/parts/tile_grid.cuh"
 #include "cuda/gemm/parts/wgmma_steps.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -58,14 +59,12 @@ __global__ void __launch_bounds__(kThreads, 2)
 }  // namespace
 
 void gemm_wgmma(const GemmProblem& problem, Context& context) {
-  run_gemm<float, Half, BFloat16, int8_t>(problem, context, [&]<class T>(const Gemm<T>& g, int batch) {
-    const TileGrid tiles = tile_grid(g.m, g.n, kTile, kTile, batch);
-    with_operand_maps<kTile, kTile>(
-        g, batch, context, [&]<Major a_major, Major b_major>(const auto& maps, const auto& p) {
-          launch<gemm_wgmma_kernel<T, a_major, b_major>>(
-              "wgmma", {tiles.grid, dim3(kThreads), sizeof(Shared)}, context)(maps, p);
-        });
-  });
+  run_wgmma_step<kTile, kTile>(problem, context,
+                               [&]<class T, Major a_major, Major b_major>(const auto& maps, const auto& p) {
+                                 const dim3 blocks(unsigned(p.tiles), 1, unsigned(p.batch));
+                                 launch<gemm_wgmma_kernel<T, a_major, b_major>>(
+                                     "wgmma", {blocks, dim3(kThreads), sizeof(Shared)}, context)(maps, p);
+                               });
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

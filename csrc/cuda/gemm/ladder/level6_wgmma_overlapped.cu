@@ -1,33 +1,29 @@
 //   make sim KERNEL=wgmma_overlapped
 //
-// Level 6 on Hopper, fourth step: stores that overlap. What changes from wgmma_persistent:
-//   - a warp writes its finished sums, rounded, to boxes of 16 rows x 128 bytes in shared memory, and the
-//   tensor
-//     memory accelerator stores those to C while the warp goes on. Two boxes a warp: one is written while the
-//     hardware still reads the other.
+// Level 6 on Hopper, fourth step: stores that overlap. What changes from wgmma_persistent: a warp writes its
+// finished sums, rounded, to boxes of 16 rows x 128 bytes in shared memory, and the tensor memory accelerator
+// stores those to C while the warp goes on. One of its two boxes is written while the hardware reads the
+// other.
 //
-//       sums -> box 0 -> TMA store ------------->        columns 0 to 63 of C (bfloat16)
-//               sums -> box 1 -> TMA store ------------->        columns 64 to 127
-//                       wait until box 0 is read, sums -> box 0 -> TMA store ...
+//   sums -> box 0 -> TMA store ------------>                    columns 0 to 63 of C (bfloat16)
+//           sums -> box 1 -> TMA store ------------>            columns 64 to 127
+//                   wait until box 0 is read, sums -> box 0 -> TMA store ...
 //
-//     The last boxes of a tile are on their way while the next tile is multiplied, and C is written in lines
-//     of 128 bytes, where plain stores fill half of each sector of 32.
-//   - the boxes are swizzled as the operands are, so that the eight rows that a warp writes at a time lie in
-//     different banks.
+// The last boxes of a tile are on their way while the next tile is multiplied, and C is written in lines of
+// 128 bytes, where plain stores fill half of each sector of 32. The boxes are swizzled as operands are, so
+// that the eight rows that a warp writes at a time lie in different banks.
 //
-// TMA stores rows at multiples of 16 bytes, whole units of 16 bytes, and reads no c: other results are stored
-// as in wgmma_persistent. What is left for wgmma_specialized: it keeps the rounded tile in registers and
-// stores it between the products of the next one, cuts the tiles of the last wave, and stores such results in
-// boxes too.
+// What is left for wgmma_specialized: it stores boxes between the products of the next tile, and of results
+// that TMA cannot store (map_result() below), and cuts the tiles of the last wave.
 #include "cuda/device/vector.cuh"
 #include "cuda/gemm/parts/ring.cuh"
+#include "cuda/gemm/parts/tile_order.cuh"
 #include "cuda/gemm/parts/wgmma_steps.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-constexpr int kBM = 128, kBN = 256;  // block tile
-constexpr int kBand = 16;            // tile rows
+constexpr int kBM = 128, kBN = 256, kBand = 16;  // block tile, tile rows of a band
 constexpr int kConsumerWarps = 4 * (kBM / 64), kThreads = 32 * kConsumerWarps + 128;
 constexpr int kStages = 4;
 
@@ -140,17 +136,15 @@ bool map_result(TensorMap& map, const Gemm<T>& g, int batch) {
 }  // namespace
 
 void gemm_wgmma_overlapped(const GemmProblem& problem, Context& context) {
-  run_gemm<float, Half, BFloat16, int8_t>(problem, context, [&]<class T>(const Gemm<T>& g, int batch) {
-    const int64_t tiles = int64_t{tile_grid(g.m, g.n, kBM, kBN, batch).grid.x} * batch;
-    const dim3 blocks(unsigned(std::min<int64_t>(tiles, multiprocessors())));
-    TensorMap out{};
-    const bool in_boxes = map_result(out, g, batch);
-    with_operand_maps<kBM, kBN>(
-        g, batch, context, [&]<Major a_major, Major b_major>(const auto& maps, const auto& p) {
-          launch<gemm_wgmma_overlapped_kernel<T, a_major, b_major>>(
-              "wgmma_overlapped", {blocks, dim3(kThreads), sizeof(Shared)}, context)(maps, out, p, in_boxes);
-        });
-  });
+  run_wgmma_step<kBM, kBN>(
+      problem, context, [&]<class T, Major a_major, Major b_major>(const auto& maps, const auto& p) {
+        const int64_t tiles = int64_t{p.tiles} * p.batch;
+        const dim3 blocks(unsigned(std::min<int64_t>(tiles, multiprocessors())));
+        TensorMap out{};
+        const bool in_boxes = map_result(out, p.gemm, p.batch);
+        launch<gemm_wgmma_overlapped_kernel<T, a_major, b_major>>(
+            "wgmma_overlapped", {blocks, dim3(kThreads), sizeof(Shared)}, context)(maps, out, p, in_boxes);
+      });
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -8,11 +8,13 @@
 //       producer   | copies tile 0 | copies tile 1    | copies tile 2 ...
 //       consumers     | multiply 0    | store 0 | multiply 1    | store 1 | ...
 //
-//   - tiles come in bands of 16 tile rows (parts/tile_grid.cuh): those under way at a time read about as many
+//   - tiles come in bands of 16 tile rows (parts/tile_order.cuh): those under way at a time read about as
+//   many
 //     rows of A as columns of B, and find most of them in L2.
 //
 // What is left: the tensor cores wait while sums are stored.
 #include "cuda/gemm/parts/ring.cuh"
+#include "cuda/gemm/parts/tile_order.cuh"
 #include "cuda/gemm/parts/wgmma_steps.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -72,15 +74,13 @@ __global__ void __launch_bounds__(kThreads, 1)
 }  // namespace
 
 void gemm_wgmma_persistent(const GemmProblem& problem, Context& context) {
-  run_gemm<float, Half, BFloat16, int8_t>(problem, context, [&]<class T>(const Gemm<T>& g, int batch) {
-    const int64_t tiles = int64_t{tile_grid(g.m, g.n, kBM, kBN, batch).grid.x} * batch;
-    const dim3 blocks(unsigned(std::min<int64_t>(tiles, multiprocessors())));
-    with_operand_maps<kBM, kBN>(
-        g, batch, context, [&]<Major a_major, Major b_major>(const auto& maps, const auto& p) {
-          launch<gemm_wgmma_persistent_kernel<T, a_major, b_major>>(
-              "wgmma_persistent", {blocks, dim3(kThreads), sizeof(Shared)}, context)(maps, p);
-        });
-  });
+  run_wgmma_step<kBM, kBN>(
+      problem, context, [&]<class T, Major a_major, Major b_major>(const auto& maps, const auto& p) {
+        const int64_t tiles = int64_t{p.tiles} * p.batch;
+        const dim3 blocks(unsigned(std::min<int64_t>(tiles, multiprocessors())));
+        launch<gemm_wgmma_persistent_kernel<T, a_major, b_major>>(
+            "wgmma_persistent", {blocks, dim3(kThreads), sizeof(Shared)}, context)(maps, p);
+      });
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -15,6 +15,7 @@
 //
 // What is left: a block computes one tile, so nothing is multiplied while it begins and while it stores.
 #include "cuda/gemm/parts/ring.cuh"
+#include "cuda/gemm/parts/tile_grid.cuh"
 #include "cuda/gemm/parts/wgmma_steps.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -69,14 +70,12 @@ __global__ void __launch_bounds__(kThreads, 1)
 }  // namespace
 
 void gemm_wgmma_ring(const GemmProblem& problem, Context& context) {
-  run_gemm<float, Half, BFloat16, int8_t>(problem, context, [&]<class T>(const Gemm<T>& g, int batch) {
-    const TileGrid tiles = tile_grid(g.m, g.n, kBM, kBN, batch);
-    with_operand_maps<kBM, kBN>(
-        g, batch, context, [&]<Major a_major, Major b_major>(const auto& maps, const auto& p) {
-          launch<gemm_wgmma_ring_kernel<T, a_major, b_major>>(
-              "wgmma_ring", {tiles.grid, dim3(kThreads), sizeof(Shared)}, context)(maps, p);
-        });
-  });
+  run_wgmma_step<kBM, kBN>(problem, context,
+                           [&]<class T, Major a_major, Major b_major>(const auto& maps, const auto& p) {
+                             const dim3 blocks(unsigned(p.tiles), 1, unsigned(p.batch));
+                             launch<gemm_wgmma_ring_kernel<T, a_major, b_major>>(
+                                 "wgmma_ring", {blocks, dim3(kThreads), sizeof(Shared)}, context)(maps, p);
+                           });
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

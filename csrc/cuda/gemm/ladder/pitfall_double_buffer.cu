@@ -3,7 +3,8 @@
 // register. With panels of 32 k that takes 32, and another 16 hold the values of the next k, read ahead of
 // their use: too many beside 64 sums for 2 blocks an SM (128 each, and 112 bytes of spills), and with 1 block
 // (185) nothing covers the barriers. Right, for float32; docs/pitfalls.md.
-#include "cuda/gemm/parts/vector_tile.cuh"
+#include "cuda/gemm/parts/panel_copy.cuh"
+#include "cuda/gemm/parts/thread_tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 

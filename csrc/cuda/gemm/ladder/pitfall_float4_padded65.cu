@@ -4,7 +4,8 @@
 // docs/pitfalls.md.
 //
 // The companion float4_padded68 pads by a whole vector and differs in nothing else.
-#include "cuda/gemm/parts/vector_tile.cuh"
+#include "cuda/gemm/parts/thread_tile.cuh"
+#include "cuda/gemm/parts/tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 

@@ -4,6 +4,7 @@
 // of its own and take longer than a small product.
 #pragma once
 
+#include "cuda/gemm/parts/copied_operand.cuh"
 #include "cuda/gemm/parts/line_tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {

@@ -8,22 +8,6 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// 256 threads as 16 x 16, a warp being 4 x 8 of them: eight lanes side by side fill a 32-byte sector of C
-// with 4-byte results, and a warp reads 4 + 8 values of the tiles, where 1 x 32 lanes would read 1 + 32.
-struct ThreadPlace {
-  int m, n;
-};
-
-__device__ __forceinline__ ThreadPlace thread_place() {
-  const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
-  return {warp / 2 * 4 + lane / 8, warp % 2 * 8 + lane % 8};
-}
-
-// How many of `tile` positions that begin at `first` lie below `extent`.
-__device__ __forceinline__ int inside(int64_t extent, int64_t first, int tile) {
-  return int(min(extent - first, int64_t(tile)));
-}
-
 // Copies the tile of `from` at (first_row, first_col) to shared memory: element (i, j) to tile[i * PITCH +
 // j], zero where it lies outside rows x cols. Consecutive threads walk along the direction that is contiguous
 // in memory, whichever it is, so that every layout is read in whole sectors. All threads of the block call

@@ -5,7 +5,6 @@
 #include "cuda/device/sync.cuh"
 #include "cuda/device/vector.cuh"
 #include "cuda/gemm/parts/panels.cuh"
-#include "cuda/gemm/parts/tile_grid.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 

@@ -10,39 +10,45 @@
 //   +-----------------+
 #pragma once
 
-#include "cuda/gemm/parts/tile_grid.cuh"
-#include "cuda/gemm/parts/wgmma_operand.cuh"
+#include "cuda/device/operand_tile.cuh"
+#include "cuda/gemm/parts/problem.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
 template <class T>
 struct WgmmaProblem {
   Gemm<T> gemm;
-  int batch, tiles_m, tiles_n;
-  int steps;             // stages of a tile
-  int batch_a, batch_b;  // 0 where the batch shares the operand
+  int batch, tiles, tiles_m, tiles_n;  // tiles of a matrix
+  int steps;                           // stages of a tile
+  int batch_a, batch_b;                // 0 where the batch shares the operand
 };
 
 struct OperandMaps {
   TensorMap a, b;
 };
 
-// Calls run.operator()<a_major, b_major>(maps, problem) for block tiles (BM, BN).
-template <int BM, int BN, class T, class Run>
-void with_operand_maps(const Gemm<T>& g, int batch, Context& context, Run&& run) {
-  RowCopies copies;
-  const BoxOperands<T> operands(g, batch, copies, context);
-  copies.launch({}, context);
-  const WgmmaProblem<T> problem{.gemm = g,
-                                .batch = batch,
-                                .tiles_m = int(ceil_div(g.m, BM)),
-                                .tiles_n = int(ceil_div(g.n, BN)),
-                                .steps = int(ceil_div(g.k, 128 / int(sizeof(T)))),
-                                .batch_a = operands.a.batch_stride != 0,
-                                .batch_b = operands.b.batch_stride != 0};
-  const OperandMaps maps{operands.a.map(BM), operands.b.map(BN)};
-  operands.with_majors(
-      [&]<Major a_major, Major b_major>() { run.template operator()<a_major, b_major>(maps, problem); });
+template <class T>
+struct WgmmaOperands {
+  WgmmaProblem<T> problem;
+  OperandMaps maps;
+  Major a_major, b_major;
+};
+
+// Finds out how operands lie, copies those that the hardware cannot read, and makes their maps for tiles (bm,
+// bn).
+template <class T>
+WgmmaOperands<T> wgmma_operands(const Gemm<T>&, int batch, int bm, int bn, Context&);
+
+// What lies between a GemmProblem and a kernel for block tiles (BM, BN): launch.operator()<T, a_major,
+// b_major>(maps, problem) launches it.
+template <int BM, int BN, class Launch>
+void run_wgmma_step(const GemmProblem& p, Context& context, Launch&& launch) {
+  run_gemm<float, Half, BFloat16, int8_t>(p, context, [&]<class T>(const Gemm<T>& g, int batch) {
+    const WgmmaOperands<T> o = wgmma_operands(g, batch, BM, BN, context);
+    with_majors<T>(o.a_major, o.b_major, [&]<Major a_major, Major b_major>() {
+      launch.template operator()<T, a_major, b_major>(o.maps, o.problem);
+    });
+  });
 }
 
 template <class T, Major a_major, Major b_major, int BM, int BN>
