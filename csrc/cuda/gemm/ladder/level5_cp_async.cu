@@ -1,3 +1,5 @@
+//   make sim KERNEL=cp_async
+//
 // Level 5 on any GPU since sm_80: registers, occupancy, latency. What changes from level 4:
 //   - operands are packed into panels first (parts/panels.cuh), so that every copy moves 16 aligned bytes;
 //   - panels come by cp.async, past the registers: two stages are on their way while a third is multiplied;

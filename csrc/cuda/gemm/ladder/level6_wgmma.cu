@@ -1,3 +1,5 @@
+//   make sim KERNEL=wgmma
+//
 // Level 6 on Hopper, first step: tensor cores that read shared memory. What changes from level 5:
 //   - a warpgroup, four warps, multiplies 64 rows of A by 128 columns of B an instruction, 32 bytes of k at a
 //     time, asynchronously and straight from shared memory: no operand passes through registers, which hold

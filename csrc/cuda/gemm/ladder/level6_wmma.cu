@@ -32,15 +32,14 @@ struct PaddedTile {
     tile += line * kPitch + element / kUnit * kNextUnit;
     wmma_load_shared(to, reinterpret_cast<const T*>(tile), kPitch / int(sizeof(T)));
   }
-  // The block asks for copy i, of 16 lines, of the tile that begins at (side0, k0), zeros outside the
-  // operand.
+  // The block asks for copy i, 16 lines, of a stage of the tile at side0, zeros outside the operand.
   __device__ __forceinline__ static void copy(unsigned char* tile, const RowsOperand<T>& from, int batch,
-                                              int side0, int k0, int i) {
+                                              int side0, int step, int i) {
     if (i < 0 || i >= SIDE / kLines) return;
     const int lane = fresh_lane();  // so that no address is kept in registers from copy to copy
     const int line = kLines * i + int(threadIdx.x) / 32 * 4 + lane / 8, unit = lane % 8;
-    const int row = along_k ? side0 + line : k0 + line % kK, rows = along_k ? from.side : from.k;
-    const int column = (along_k ? k0 : side0 + line / kK * kK) + unit * kUnit;
+    const int row = along_k ? side0 + line : step * kK + line % kK, rows = along_k ? from.side : from.k;
+    const int column = (along_k ? step * kK : side0 + line / kK * kK) + unit * kUnit;
     const int inside = row < rows ? max(0, min((along_k ? from.k : from.side) - column, kUnit)) : 0;
     const T* const data =
         from.data + batch * from.batch_stride + (inside ? row * from.row_stride + column : 0);
@@ -82,10 +81,9 @@ __global__ void __launch_bounds__(kThreads, 2) gemm_wmma_kernel(const __grid_con
   const int row0 = place.row * K::kBlockTile, column0 = place.column * K::kBlockTile;
   const auto copy = [&](int step, int i) {  // lines of A, then of B
     unsigned char* const stage = shared->ring[step % kStages];
-    const int k0 = step * K::TileA::kK;
     if (step >= g.steps) return;
-    K::TileA::copy(stage, g.operands.a, place.batch, row0, k0, i);
-    K::TileB::copy(stage + K::TileA::kBytes, g.operands.b, place.batch, column0, k0, i - kCopies);
+    K::TileA::copy(stage, g.operands.a, place.batch, row0, step, i);
+    K::TileB::copy(stage + K::TileA::kBytes, g.operands.b, place.batch, column0, step, i - kCopies);
   };
   const int warp = warp_index();
   const int row = warp % kWarpsM * K::kWarpTile, column = warp / kWarpsM * K::kWarpTile;

@@ -1,3 +1,5 @@
+//   make sim KERNEL=double_buffer_sync
+//
 // Pitfall: double buffering by hand. Level 4's kernel with two pairs of panels: while a block computes on
 // one, the loads of the next are in flight, and without asynchronous copies a load in flight needs a
 // register. With panels of 32 k that takes 32, and another 16 hold the values of the next k, read ahead of
