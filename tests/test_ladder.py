@@ -30,5 +30,5 @@ def test_a_rung_is_short_and_so_is_what_it_includes(rung: Path) -> None:
 
 @pytest.mark.parametrize("rung", RUNGS, ids=lambda file: file.stem)
 def test_a_rung_begins_with_the_command_that_runs_it(rung: Path) -> None:
-    kernel = re.match(r"//   make sim KERNEL=(\w+)\n", rung.read_text())
+    kernel = re.match(r"//   make sim KERNEL=(\w+)( ARGS='--dtype bf16')?\n", rung.read_text())
     assert kernel and f"void gemm_{kernel[1]}(const GemmProblem&" in rung.read_text()

@@ -1,4 +1,4 @@
-//   make sim KERNEL=wgmma
+//   make sim KERNEL=wgmma ARGS='--dtype bf16'
 //
 // Level 6 on Hopper, first step: tensor cores that read shared memory. What changes from level 5:
 //   - a warpgroup, four warps, multiplies 64 rows of A by 128 columns of B an instruction, 32 bytes of k at a

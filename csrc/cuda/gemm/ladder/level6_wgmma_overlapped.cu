@@ -1,4 +1,4 @@
-//   make sim KERNEL=wgmma_overlapped
+//   make sim KERNEL=wgmma_overlapped ARGS='--dtype bf16'
 //
 // Level 6 on Hopper, fourth step: stores that overlap. What changes from wgmma_persistent: a warp writes its
 // finished sums, rounded, to boxes of 16 rows x 128 bytes in shared memory, and the tensor memory accelerator

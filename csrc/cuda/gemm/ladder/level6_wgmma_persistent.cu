@@ -1,4 +1,4 @@
-//   make sim KERNEL=wgmma_persistent
+//   make sim KERNEL=wgmma_persistent ARGS='--dtype bf16'
 //
 // Level 6 on Hopper, third step: blocks that stay. What changes from wgmma_ring:
 //   - one block a multiprocessor computes tile after tile. The ring goes on from one tile to the next: while

@@ -1,4 +1,4 @@
-//   make sim KERNEL=wgmma_ring
+//   make sim KERNEL=wgmma_ring ARGS='--dtype bf16'
 //
 // Level 6 on Hopper, second step: warps with roles. What changes from wgmma:
 //   - one producer warp does nothing but ask for copies, a ring of four stages ahead, and two consumer

@@ -1,4 +1,4 @@
-//   make sim KERNEL=wmma
+//   make sim KERNEL=wmma ARGS='--dtype bf16'
 //
 // Level 6 since sm_80, first step: tensor cores through CUDA's own interface. What changes from level 5: a
 // warp multiplies 16 x 16 x 16 elements an instruction out of fragments whose inside it need not know, and
