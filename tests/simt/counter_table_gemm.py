@@ -132,6 +132,20 @@ def wgmma(s: int) -> list[Access]:
     return [BOX_OF_A, BOXES_OF_B, Access("none mma"), store]
 
 
+# The tile of a block is twice as wide: half as many boxes of A.
+WIDE_BOXES = [replace(BOX_OF_A, requests=BOX_OF_A.requests / 2), BOXES_OF_B]
+
+
+def wgmma_ring(s: int) -> list[Access]:
+    return [*WIDE_BOXES, Access("none mma"), Access("global store out", s, requests=1, sectors=8)]
+
+
+def wgmma_overlapped(s: int) -> list[Access]:
+    """Results leave in boxes of 16 rows, whole lines; eight rows at a time lie in different banks."""
+    staged = Access("shared store", 4, conflict=1)
+    return [*WIDE_BOXES, Access("none mma"), staged, Access("global tma store out", 2048, sectors=64)]
+
+
 def wgmma_specialized(s: int) -> list[Access]:
     """Results leave in boxes of 16 rows, whole lines, and get there without conflicts."""
     staged = Access("shared stmatrix", 16, conflict=1)
@@ -311,6 +325,17 @@ GEMM = {
         *("operands reach the tensor cores past the threads", wgmma, (256, 512, 256), (BF16,)),
         in_flight=lambda n: n == 3 * 32 * 1024,
     ),
+    **{
+        name: Row(
+            *(idea, accesses, (256, 512, 512), (BF16,)),
+            in_flight=lambda n: n == 4 * 48 * 1024,
+        )
+        for name, idea, accesses in (
+            ("wgmma_ring", "64 x 256 sums a warpgroup: half as much of A", wgmma_ring),
+            ("wgmma_persistent", "the same accesses, tile after tile", wgmma_ring),
+            ("wgmma_overlapped", "and results leave in whole lines", wgmma_overlapped),
+        )
+    },
     "wgmma_specialized": Row(
         *("and results go past the LSU, in whole lines", wgmma_specialized, (256, 512, 512), (BF16,)),
         in_flight=lambda n: n == 6 * 32 * 1024,

@@ -10,6 +10,9 @@ namespace fastgemm::FASTGEMM_TARGET {
 struct Tf32 {
   uint32_t bits;
 };
+// What tensor cores multiply: elements of T, float32 as tf32.
+template <class T>
+using TensorCoreElement = std::conditional_t<std::is_same_v<T, float>, Tf32, T>;
 template <>
 struct AccumulatorOf<Tf32> {
   using type = float;

@@ -170,8 +170,8 @@ inline bool suits_fused(const GemmProblem& p) {
 // is taken.
 inline bool suits_three_planes(const GemmProblem& p) { return !suits_fused(p); }
 
-// Suits batches of matrices so small that tiles for tensor cores would be mostly empty; float32 comes here where
-// `direct` does not suit.
+// Suits batches of matrices so small that tiles for tensor cores would be mostly empty; float32 comes here
+// where `direct` does not suit.
 inline bool suits_batched(const GemmProblem& p) {
   return p.batch >= 16 && std::max(p.m, p.n) <= 64 && p.k <= 128;
 }

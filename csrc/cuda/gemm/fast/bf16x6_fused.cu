@@ -275,9 +275,9 @@ void launch_columns(const Gemm<float>& g, const Arguments& arguments, int batch,
 void gemm_bf16x6_fused(const GemmProblem& problem, Context& context) {
   run_gemm<float>(problem, context, [&](const Gemm<float>& g, int batch) {
     const auto source = [](const Side<float>& s) {
-      return PanelSource<float>{s.data,     s.side_stride,
-                                s.k_stride, s.side,
-                                s.k,        takes_vectors(s.data, s.side_stride, s.k_stride, s.batch_stride)};
+      return PanelSource<float>{
+          s.data, s.side_stride, s.k_stride,
+          s.side, s.k,           takes_vectors(s.data, 4, s.side_stride, s.k_stride, s.batch_stride)};
     };
     const Sides<float> sides(g, batch);
     fused::Arguments f{g,

@@ -13,7 +13,8 @@
 #pragma once
 
 #include "cuda/device/async_copy.cuh"
-#include "cuda/gemm/parts/vector_tile.cuh"
+#include "cuda/gemm/parts/panel_copy.cuh"
+#include "cuda/gemm/parts/vector_store.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 

@@ -9,7 +9,8 @@
 // benchmarks/results/h200).
 #include "cuda/gemm/parts/choose_splits.cuh"
 #include "cuda/gemm/parts/launch_splits.cuh"
-#include "cuda/gemm/parts/vector_tile.cuh"
+#include "cuda/gemm/parts/panel_copy.cuh"
+#include "cuda/gemm/parts/thread_tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {

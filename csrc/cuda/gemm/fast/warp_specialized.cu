@@ -12,6 +12,7 @@
 #include "cuda/device/tma.cuh"
 #include "cuda/gemm/parts/ring.cuh"
 #include "cuda/gemm/parts/stream_k.cuh"
+#include "cuda/gemm/parts/tile_order.cuh"
 #include "cuda/gemm/parts/warp_tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {

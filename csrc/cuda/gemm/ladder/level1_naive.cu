@@ -1,3 +1,5 @@
+//   make sim KERNEL=naive
+//
 // Level 1: parallelism. One thread computes one element of C; the threads of a warp stand side by side in a
 // row of C, so that a warp reads 32 neighbouring elements of B at a time (for row-major B: 128 contiguous
 // bytes, 4 sectors a request) and one broadcast element of A.

@@ -1,3 +1,5 @@
+//   make sim KERNEL=tiled
+//
 // Level 2: reuse in fast memory. Still one thread an element of C, but the block of 32 x 32 threads walks
 // along K together: it copies a 32 x 32 tile of A and one of B into shared memory, and every thread takes its
 // 32 multiply-adds from there. An element is read from global memory once for 32 uses instead of once for

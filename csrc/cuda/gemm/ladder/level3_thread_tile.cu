@@ -1,3 +1,5 @@
+//   make sim KERNEL=thread_tile
+//
 // Level 3: several outputs a thread, from conflict-free shared memory. A thread computes 4 x 4 elements of a
 // 64 x 64 block tile: for each k it reads 4 + 4 values and does 16 multiply-adds, 0.5 shared reads each
 // instead of 1.25. Now the lanes of a warp stand in different rows of the tile of A, and where its rows are

@@ -1,3 +1,5 @@
+//   make sim KERNEL=vectorized
+//
 // Level 4: wide accesses. A thread computes 8 x 8 elements of a 128 x 128 block tile as a sum of outer
 // products: for each k it reads 8 values of A and 8 of B in four 16-byte instructions and does 64
 // multiply-adds, one shared read for 16 of them where level 3 has one for 2. Global memory, too, is read 16
@@ -9,7 +11,8 @@
 // 64 sums and 16 values a thread leave room for 2 blocks of 256 threads on an SM (128 registers each): while
 // one block waits for its panels, the other computes. That is all the latency hiding there is; level 5 does
 // better.
-#include "cuda/gemm/parts/vector_tile.cuh"
+#include "cuda/gemm/parts/panel_copy.cuh"
+#include "cuda/gemm/parts/thread_tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 

@@ -1,3 +1,5 @@
+//   make sim KERNEL=cp_async
+//
 // Level 5 on any GPU since sm_80: registers, occupancy, latency. What changes from level 4:
 //   - operands are packed into panels first (parts/panels.cuh), so that every copy moves 16 aligned bytes;
 //   - panels come by cp.async, past the registers: two stages are on their way while a third is multiplied;
@@ -7,7 +9,7 @@
 // Measured on an H200 in fp32: 47 to 48 TFLOPS at 4096 and 8192, 0.92 to 0.94 times cuBLAS, packing included.
 #include "cuda/device/async_copy.cuh"
 #include "cuda/gemm/parts/choose_splits.cuh"
-#include "cuda/gemm/parts/stream_k.cuh"
+#include "cuda/gemm/parts/tile_order.cuh"
 #include "cuda/gemm/parts/warp_tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -122,18 +124,13 @@ void launch_cp_async(const Gemm<T>& problem, int batch, Context& context) {
   int splits = choose_splits(int64_t(tiles) * batch, int64_t(g.steps) * S::kK, 8 * S::kK);
   g.split_steps = int(ceil_div(g.steps, splits));
   splits = int(ceil_div(g.steps, g.split_steps));
-  SplitSums<Accumulator<T>> sums{};
-  Gemm<T> part = problem;
-  if (splits > 1) {
-    sums = split_sums(problem, batch, splits, context);
-    part.result = result_in<T>(sums), g.n = sums.pitch;
-  }
-  g.out = output_of(part);
+  const Gemm<T> part = splits > 1 ? split_result(problem, batch, splits, context) : problem;
+  g.n = part.n, g.out = output_of(part);
   g.zero = 0;
   const LaunchShape shape{dim3(unsigned(tiles), unsigned(splits), unsigned(batch)), dim3(S::kThreads),
                           sizeof(typename S::Shared)};
   launch<gemm_cp_async_kernel<Word, kDot4>>("cp_async", shape, context)(g);
-  if (splits > 1) add_splits(sums, problem, context);
+  if (splits > 1) add_split_result(part, problem, batch, splits, context);
 }
 
 }  // namespace

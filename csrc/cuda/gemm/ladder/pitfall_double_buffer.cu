@@ -1,9 +1,12 @@
+//   make sim KERNEL=double_buffer_sync
+//
 // Pitfall: double buffering by hand. Level 4's kernel with two pairs of panels: while a block computes on
 // one, the loads of the next are in flight, and without asynchronous copies a load in flight needs a
 // register. With panels of 32 k that takes 32, and another 16 hold the values of the next k, read ahead of
 // their use: too many beside 64 sums for 2 blocks an SM (128 each, and 112 bytes of spills), and with 1 block
 // (185) nothing covers the barriers. Right, for float32; docs/pitfalls.md.
-#include "cuda/gemm/parts/vector_tile.cuh"
+#include "cuda/gemm/parts/panel_copy.cuh"
+#include "cuda/gemm/parts/thread_tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 

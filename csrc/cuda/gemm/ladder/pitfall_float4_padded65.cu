@@ -1,10 +1,13 @@
+//   make sim KERNEL=float4_padded65
+//
 // Pitfall: float4 from rows of 65 words. One word of padding cures level 3's conflicts, so it is kept when
 // the reads become float4: but of rows of 65 words only every fourth begins at a 16-byte boundary, and in the
 // others nvcc has to take the vector apart: 3.5 shared reads a k step instead of 2. Right, for float32;
 // docs/pitfalls.md.
 //
 // The companion float4_padded68 pads by a whole vector and differs in nothing else.
-#include "cuda/gemm/parts/vector_tile.cuh"
+#include "cuda/gemm/parts/thread_tile.cuh"
+#include "cuda/gemm/parts/tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 

@@ -1,27 +1,21 @@
-// Whether level 5 splits k, and how: when C has too few tiles to occupy the device, several blocks share the
-// k of a tile, write their sums as matrices of their own, and a second launch adds those in a fixed order
-// (parts/split_k.cuh).
+// Split-K on the host's side, for kernels that store all of a tile as one part of k: when C has too few tiles
+// to occupy the device, several blocks share the k of a tile, each writes its sums as a matrix of its own,
+// and a second launch adds those in a fixed order (parts/split_k.cuh).
 #pragma once
 
-#include "cuda/gemm/parts/split_k.cuh"
+#include "cuda/gemm/parts/problem.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// How many ways to split k, each at least `least` of it. The time of a launch is that of the fullest
-// multiprocessor, counted in whole tiles; a block that has one to itself hides less latency, and every split
-// costs the transfer of its sums (a quarter of tiles / k, in the same unit, on an H200).
-inline int choose_splits(int64_t tiles, int64_t k, int64_t least) {
-  const int64_t processors = multiprocessors();
-  int best = 1;
-  double best_time = double(ceil_div(tiles, processors));
-  for (int splits = 2; splits * least <= k && (splits - 1) * tiles < 4 * processors; ++splits) {
-    const int64_t blocks = tiles * splits;
-    const double alone = blocks <= processors ? 1.15 : 1.0;
-    const double time =
-        alone * double(ceil_div(blocks, processors)) / splits + 0.25 * double(blocks) / double(k);
-    if (time < best_time) best = splits, best_time = time;
-  }
-  return best;
-}
+// How many ways to split k, each at least `least` of it.
+int choose_splits(int64_t tiles, int64_t k, int64_t least);
+
+// The same problem with a result in the workspace: split s of matrix i is its matrix number s * batch + i.
+// Its n is that of whole 16-byte units.
+template <class T>
+Gemm<T> split_result(const Gemm<T>&, int batch, int splits, Context&);
+// out = alpha * (the sum of the splits) + beta * c.
+template <class T>
+void add_split_result(const Gemm<T>& split, const Gemm<T>&, int batch, int splits, Context&);
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -8,6 +8,7 @@
 //         ...                                                    (THREADS / 8)th line
 #pragma once
 
+#include "cuda/gemm/parts/copied_operand.cuh"
 #include "cuda/gemm/parts/line_tile.cuh"
 #include "cuda/gemm/parts/unaligned.cuh"
 

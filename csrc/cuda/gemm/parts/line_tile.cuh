@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/device/async_copy.cuh"
+#include "cuda/device/vector.cuh"
 #include "cuda/gemm/parts/operand_rows.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {

@@ -2,7 +2,7 @@
 // cp.async moves whole units, read where they are or copied.
 #pragma once
 
-#include "cuda/gemm/parts/copied_operand.cuh"
+#include "cuda/gemm/parts/problem.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
@@ -21,16 +21,8 @@ enum class Takes { along_k, any };
 // The operand whose element (s, k) lies at data + s * side_stride + k * k_stride. Where the kernel cannot
 // read it, fastgemm's transpose writes it into the workspace, along k.
 template <Takes takes, class T>
-RowsOperand<T> rows_operand(const T* data, int64_t side, int64_t k, int64_t side_stride, int64_t k_stride,
-                            int64_t batch_stride, int batch, Context& context) {
-  PackedRows<T> rows{data, 0, batch > 1 ? batch_stride : 0};
-  const bool along_k = k == 1 || k_stride == 1;
-  if ((along_k ? side : k) > 1) rows.row_stride = along_k ? side_stride : k_stride;
-  if (rows_aligned(rows) && (along_k || takes == Takes::any))
-    return {rows.data, rows.row_stride, rows.batch_stride, int(side), int(k), along_k};
-  rows = pack_rows(data, side, k, side_stride, k_stride, rows.batch_stride, batch, context);
-  return {rows.data, rows.row_stride, rows.batch_stride, int(side), int(k), true};
-}
+RowsOperand<T> rows_operand(const T*, int64_t side, int64_t k, int64_t side_stride, int64_t k_stride,
+                            int64_t batch_stride, int batch, Context&);
 
 // Both operands of a product.
 template <class T>
@@ -53,10 +45,9 @@ struct RowsOperands {
 
 template <Takes takes, class T>
 RowsOperands<T> rows_operands(const Gemm<T>& g, int batch, Context& context) {
-  return {rows_operand<takes>(g.a.data, g.m, g.k, g.a.row_stride, g.a.col_stride, g.a.batch_stride, batch,
-                              context),
-          rows_operand<takes>(g.b.data, g.n, g.k, g.b.col_stride, g.b.row_stride, g.b.batch_stride, batch,
-                              context)};
+  const Operand<T>&a = g.a, &b = g.b;
+  return {rows_operand<takes>(a.data, g.m, g.k, a.row_stride, a.col_stride, a.batch_stride, batch, context),
+          rows_operand<takes>(b.data, g.n, g.k, b.col_stride, b.row_stride, b.batch_stride, batch, context)};
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

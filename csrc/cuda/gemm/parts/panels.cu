@@ -169,7 +169,23 @@ Panels<PanelWord<T>> make_panels(const Gemm<T>& g, int batch, std::span<uint32_t
   return {jobs.job[0].panel, jobs.job[1].panel};
 }
 
-#define FASTGEMM_MAKE_PANELS(T) \
+template <class T>
+Output<PanelWord<T>> output_of(const Gemm<T>& g) {
+  const Result<T>& r = g.result;
+  Output<PanelWord<T>> o;
+  o.result = {r.out,          r.row_stride,     r.batch_stride, r.c,    r.c_row_stride,
+              r.c_col_stride, r.c_batch_stride, r.alpha,        r.beta, false};
+  o.stored = r.wide                        ? DType::f32
+             : std::is_same_v<T, Half>     ? DType::f16
+             : std::is_same_v<T, BFloat16> ? DType::bf16
+             : std::is_same_v<T, double>   ? DType::f64
+             : std::is_same_v<T, float>    ? DType::f32
+                                           : DType::i32;
+  return o;
+}
+
+#define FASTGEMM_MAKE_PANELS(T)                               \
+  template Output<PanelWord<T>> output_of<T>(const Gemm<T>&); \
   template Panels<PanelWord<T>> make_panels<T>(const Gemm<T>&, int, std::span<uint32_t>, Context&);
 FASTGEMM_MAKE_PANELS(double)
 FASTGEMM_MAKE_PANELS(float)

@@ -2,7 +2,7 @@
 #include "cuda/device/sync.cuh"
 #include "cuda/gemm/parts/float_dot.cuh"
 #include "cuda/gemm/parts/split_k.cuh"
-#include "cuda/gemm/parts/vector_tile.cuh"
+#include "cuda/gemm/parts/vector_store.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {

@@ -21,6 +21,7 @@
 
 #include "cuda/device/launch.cuh"
 #include "cuda/device/vector.cuh"
+#include "cuda/gemm/parts/tile_order.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
@@ -141,28 +142,6 @@ std::span<uint32_t> share(Schedule<Acc>& s, int64_t tiles, int steps, int blocks
   s.flags = static_cast<uint32_t*>(context.allocate(flags * sizeof(uint32_t)));
   return {s.flags, flags};
 }
-
-// The coordinates of a tile in C, in tiles. Tiles are numbered in bands of BAND tile rows, down each
-// column of a band (threadblock rasterization), so that tiles in flight share rows of A and columns of B
-// in L2:
-//
-//   0 2 4      BAND = 2, 5 x 3 tiles
-//   1 3 5
-//   6 8 10
-//   7 9 11
-//   12 13 14
-template <int BAND>
-struct TilePlace {
-  int batch, row, column;
-
-  __device__ __forceinline__ TilePlace(int tile, int tiles_m, int tiles_n) {
-    batch = tile / (tiles_m * tiles_n);
-    const int within = tile - batch * tiles_m * tiles_n, band = within / (BAND * tiles_n);
-    const int rows = min(tiles_m - band * BAND, BAND), in_band = within - band * BAND * tiles_n;
-    column = in_band / rows;
-    row = band * BAND + in_band - column * rows;
-  }
-};
 
 // How a group of THREADS threads (whole warps) stores and adds partial sums, N of each thread: as [N /
 // WIDTH][thread][WIDTH], so that every access of a warp covers whole lines.

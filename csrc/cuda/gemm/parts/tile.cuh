@@ -4,52 +4,9 @@
 // type.
 #pragma once
 
-#include <stdexcept>
-#include <string>
-
-#include "cuda/gemm/parts/problem.cuh"
+#include "cuda/gemm/parts/tile_grid.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
-
-// Block tiles are numbered along the rows of C in blockIdx.x, which counts to 2^31 - 1 (y ends at 65535).
-struct TileGrid {
-  dim3 grid;
-  unsigned tiles_n;  // in a row of C
-};
-
-inline TileGrid tile_grid(int64_t m, int64_t n, int bm, int bn, int batch) {
-  const int64_t tiles_n = ceil_div(n, bn), tiles = ceil_div(m, bm) * tiles_n;
-  if (tiles > INT32_MAX)
-    throw std::length_error("fastgemm: a result of " + std::to_string(m) + " x " + std::to_string(n) +
-                            " takes " + std::to_string(tiles) + " blocks, more than a grid has");
-  return {dim3(unsigned(tiles), 1, unsigned(batch)), unsigned(tiles_n)};
-}
-
-// The first row and column of this block's tile of C.
-struct BlockTile {
-  int64_t row, col;
-};
-
-template <int BM, int BN>
-__device__ __forceinline__ BlockTile block_tile(unsigned tiles_n) {
-  return {int64_t(blockIdx.x / tiles_n) * BM, int64_t(blockIdx.x % tiles_n) * BN};
-}
-
-// 256 threads as 16 x 16, a warp being 4 x 8 of them: eight lanes side by side fill a 32-byte sector of C
-// with 4-byte results, and a warp reads 4 + 8 values of the tiles, where 1 x 32 lanes would read 1 + 32.
-struct ThreadPlace {
-  int m, n;
-};
-
-__device__ __forceinline__ ThreadPlace thread_place() {
-  const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
-  return {warp / 2 * 4 + lane / 8, warp % 2 * 8 + lane % 8};
-}
-
-// How many of `tile` positions that begin at `first` lie below `extent`.
-__device__ __forceinline__ int inside(int64_t extent, int64_t first, int tile) {
-  return int(min(extent - first, int64_t(tile)));
-}
 
 // Copies the tile of `from` at (first_row, first_col) to shared memory: element (i, j) to tile[i * PITCH +
 // j], zero where it lies outside rows x cols. Consecutive threads walk along the direction that is contiguous

@@ -12,62 +12,11 @@
 // zeros.
 #pragma once
 
-#include "cuda/device/tma.cuh"
-#include "cuda/device/wgmma.cuh"
+#include "cuda/device/operand_tile.cuh"
 #include "cuda/gemm/parts/copied_operand.cuh"
 #include "cuda/gemm/parts/row_copies.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
-
-// Boxes (kK, kSide) of an operand with m or n along rows. Those of 4 bytes, which threads read, are 64 bytes
-// wide: 16 of m, what a warp needs.
-template <class T>
-struct SideBox {
-  static constexpr Swizzle kSwizzle = sizeof(T) == 4 ? Swizzle::bytes64 : Swizzle::bytes128;
-  static constexpr int kSide = int(kSwizzle) / int(sizeof(T));
-};
-
-// Tile (side, kK) of an operand with elements of T: side along m of A or n of B, 128 bytes along k. One box
-// (side, kK) where k runs along rows; boxes (kK, SideBox<T>::kSide) side by side where m or n does.
-template <class T, Major major, int side>
-struct OperandTile {
-  static constexpr int kK = 128 / int(sizeof(T));
-  static constexpr int kBytes = side * 128;
-  static constexpr int kSteps = 4;  // an instruction takes 32 bytes of k
-  static constexpr bool kInRows = major == Major::k;
-  static constexpr int kBoxSide = kInRows ? side : SideBox<T>::kSide, kBoxes = side / kBoxSide;
-  static_assert(side % 64 == 0 && side <= 256, "a box has at most 256 rows");
-
-  // `streaming`: nobody reads the tile again soon.
-  template <bool streaming = false>
-  __device__ __forceinline__ static void load(unsigned char* to, const TensorMap* map, Barrier* full,
-                                              int first, int k, int plane) {
-    constexpr auto kLoad = streaming ? &load_box_streaming : &load_box;
-    FASTGEMM_UNROLL
-    for (int i = 0; i < kBoxes; ++i) {
-      const int from = first + i * kBoxSide;
-      kLoad(to + i * kBoxSide * 128, map, full, kInRows ? k : from, kInRows ? from : k, plane);
-    }
-  }
-
-  // Of the operand of the first instruction, from row `first` of m or n on, a multiple of 64.
-  __device__ __forceinline__ static MatrixDescriptor descriptor(const unsigned char* tile, int first = 0) {
-    return box_descriptor<major, Swizzle::bytes128>(tile + first * 128, kInRows ? side : kK);
-  }
-  __device__ __forceinline__ static constexpr int step(int i) {
-    return box_step<major, Swizzle::bytes128>(kInRows ? side : kK, i);
-  }
-};
-
-// sum (64, 2 R) += the product of two tiles along all of kK; a and b describe their first instruction's
-// operands. Without `accumulate` what sum held does not count.
-template <class T, class A, class B, Major a_major, Major b_major, int R>
-__device__ __forceinline__ void multiply_tiles(Accumulator<T> (&sum)[R], MatrixDescriptor a,
-                                               MatrixDescriptor b, bool accumulate) {
-  FASTGEMM_UNROLL
-  for (int i = 0; i < A::kSteps; ++i)
-    wgmma<T, a_major, b_major>(sum, a.at(A::step(i)), b.at(B::step(i)), accumulate || i > 0);
-}
 
 // Whether boxes of a matrix can be read: its rows begin at multiples of 16 bytes and do not overlap.
 template <class T>
@@ -172,18 +121,9 @@ struct BoxOperands {
     b = box_operand(transposed ? left : right, batch, extents, false, copies, context);
   }
 
-  // Calls body.operator()<a_major, b_major>().
   template <class Body>
   void with_majors(Body&& body) const {
-    if constexpr (sizeof(T) != 2) {
-      body.template operator()<Major::k, Major::k>();
-    } else {
-      const bool a_k = a.major == Major::k, b_k = b.major == Major::k;
-      if (a_k && b_k) return body.template operator()<Major::k, Major::k>();
-      if (a_k) return body.template operator()<Major::k, Major::mn>();
-      if (b_k) return body.template operator()<Major::mn, Major::k>();
-      body.template operator()<Major::mn, Major::mn>();
-    }
+    fastgemm::FASTGEMM_TARGET::with_majors<T>(a.major, b.major, body);
   }
 };
 

@@ -1,0 +1,81 @@
+//   make sim KERNEL=wgmma_ring ARGS='--dtype bf16'
+//
+// Level 6 on Hopper, second step: warps with roles. What changes from wgmma:
+//   - one producer warp does nothing but ask for copies, a ring of four stages ahead, and two consumer
+//     warpgroups do nothing but multiply. Each stage has two barriers in shared memory: `full` counts the
+//     bytes that the tensor memory accelerator has brought, `empty` the consumer warps that have read them.
+//     So no warp waits for the whole block: the main loop has no __syncthreads().
+//
+//       producer:   wait empty[s]  ->  expect bytes, TMA into stage s  ->  s + 1
+//       consumers:  wait full[s]   ->  wgmma from stage s  ->  arrive at empty[s - 1]  ->  s + 1
+//
+//   - the producer's warpgroup gives most of its registers to the consumers (setmaxnreg), which have room for
+//     64 x 256 sums a warpgroup, 128 a thread. An instruction twice as wide reads the rows of A half as often
+//     for each product: less shared memory traffic, and a third less from L2 for the block tile 128 x 256.
+//
+// What is left: a block computes one tile, so nothing is multiplied while it begins and while it stores.
+#include "cuda/gemm/parts/ring.cuh"
+#include "cuda/gemm/parts/tile_grid.cuh"
+#include "cuda/gemm/parts/wgmma_steps.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+namespace {
+
+constexpr int kBM = 128, kBN = 256;  // block tile
+constexpr int kConsumerWarps = 4 * (kBM / 64), kThreads = 32 * kConsumerWarps + 128;
+constexpr int kStages = 4;
+using Shared = StageRing<kStages, (kBM + kBN) * 128>;
+static_assert(sizeof(Shared) <= 227 << 10);
+
+template <class T, Major a_major, Major b_major>
+__global__ void __launch_bounds__(kThreads, 1)
+    gemm_wgmma_ring_kernel(const __grid_constant__ OperandMaps maps,
+                           const __grid_constant__ WgmmaProblem<T> p) {
+#if FASTGEMM_SM90A
+  using Stage = OperandStage<T, a_major, b_major, kBM, kBN>;
+  FASTGEMM_DYNAMIC_SHARED(Shared, shared);
+  shared->init(kConsumerWarps);
+  const int warp = warp_index();
+  const BlockTile tile = block_tile<kBM, kBN>(unsigned(p.tiles_n));
+
+  if (warp >= kConsumerWarps) {  // the producer, and three warps that have nothing to do
+    release_registers<40>();
+    if (warp != kConsumerWarps || !elect_one()) return;
+    RingPosition<kStages> at{0, 1};  // phase 1: a fresh stage counts as emptied
+    for (int step = 0; step < p.steps; ++step, at.advance()) {
+      wait_phase(&shared->empty[at.stage], at.phase);
+      Stage::load(shared->stage[at.stage], &shared->full[at.stage], maps, p, int(blockIdx.z), int(tile.row),
+                  int(tile.col), step);
+    }
+    return;
+  }
+
+  claim_registers<232>();
+  const int warpgroup = warp / 4;
+  Accumulator<T> sum[kBN / 2];  // (64, BN) of the warpgroup
+  RingPosition<kStages> at{0, 0};
+  Barrier* before = nullptr;  // of the stage before this one
+  for (int step = 0; step < p.steps; ++step, at.advance()) {
+    wait_phase(&shared->full[at.stage], at.phase);
+    Stage::multiply(sum, shared->stage[at.stage], warpgroup, step > 0);
+    wgmma_wait<1>();  // the products of the stage before are done: the producer may fill it again
+    if (step > 0 && threadIdx.x % 32 == 0) arrive(before);
+    before = &shared->empty[at.stage];
+  }
+  wgmma_wait<0>(sum);
+  store_sums(p.gemm.at_batch(blockIdx.z), sum, tile.row + 64 * warpgroup, tile.col);
+#endif
+}
+
+}  // namespace
+
+void gemm_wgmma_ring(const GemmProblem& problem, Context& context) {
+  run_wgmma_step<kBM, kBN>(problem, context,
+                           [&]<class T, Major a_major, Major b_major>(const auto& maps, const auto& p) {
+                             const dim3 blocks(unsigned(p.tiles), 1, unsigned(p.batch));
+                             launch<gemm_wgmma_ring_kernel<T, a_major, b_major>>(
+                                 "wgmma_ring", {blocks, dim3(kThreads), sizeof(Shared)}, context)(maps, p);
+                           });
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET

@@ -1,0 +1,50 @@
+// A warp's sums (ROWS, COLUMNS) on their way through shared memory, so that C is read and written 16 bytes at
+// a time along its rows. After the sums were put there, a __syncwarp() comes before store().
+#pragma once
+
+#include "cuda/device/fragment.cuh"
+#include "cuda/gemm/parts/vector_store.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+
+template <class Acc, int ROWS, int COLUMNS>
+struct WarpSlab {
+  static constexpr int kPitch = COLUMNS + 32 / int(sizeof(Acc));  // rows 8 banks apart: no conflicts
+  alignas(32) Acc sums[ROWS * kPitch];
+
+  // Tiles of mma, (16, 8) each.
+  __device__ __forceinline__ void put(const Acc (&sum)[ROWS / 16][COLUMNS / 8][4]) {
+    const Position p = MmaLayout<float>::c(int(threadIdx.x) % 32, 0);  // the same for all types
+    FASTGEMM_UNROLL
+    for (int i = 0; i < ROWS / 16; ++i) {
+      FASTGEMM_UNROLL
+      for (int j = 0; j < COLUMNS / 8; ++j) {
+        FASTGEMM_UNROLL
+        for (int half = 0; half < 2; ++half)
+          store_vector(&sums[(p.row + 16 * i + 8 * half) * kPitch + p.column + 8 * j],
+                       Vector<Acc, 2>{{sum[i][j][2 * half], sum[i][j][2 * half + 1]}});
+      }
+    }
+  }
+
+  template <class T>
+  __device__ __forceinline__ void store(const Gemm<T>& g, ResultVectors vectors, int64_t row0,
+                                        int64_t column0) const {
+    with_stored_type(g.result, [&]<class Out>() {
+      constexpr int N = kPer16Bytes<Out>, kAcross = COLUMNS / N;
+      FASTGEMM_NO_UNROLL
+      for (int i = int(threadIdx.x) % 32; i < ROWS * kAcross; i += 32) {
+        const int row = i / kAcross, column = i % kAcross * N;
+        const int valid = row0 + row < g.m ? inside(g.n, column0 + column, N) : 0;
+        if (valid <= 0) continue;
+        Vector16<Acc> sum[N / kPer16Bytes<Acc>];
+        FASTGEMM_UNROLL
+        for (int j = 0; j < N / kPer16Bytes<Acc>; ++j)
+          sum[j] = load_vector<Vector16<Acc>>(&sums[row * kPitch + column + j * kPer16Bytes<Acc>]);
+        store_row_as<Out, N>(g.result, vectors, row0 + row, column0 + column, &sum[0][0], valid);
+      }
+    });
+  }
+};
+
+}  // namespace fastgemm::FASTGEMM_TARGET

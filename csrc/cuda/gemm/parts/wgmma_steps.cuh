@@ -1,0 +1,105 @@
+// What the steps of the ladder on wgmma have in common, so that each file shows the one thing that it
+// changes: the arguments of their kernels, the stages of operands in shared memory, and the plain store of
+// the sums.
+//
+//   a stage                                       a ring of stages
+//   +-----------------+  A: (BM, kK), kK being    stage:  0     1     2     3     0 ...
+//   | BM x 128 bytes  |  128 bytes of k           full:   the copies of the stage have arrived
+//   +-----------------+                           empty:  all consumer warps have read it
+//   | BN x 128 bytes  |  B: (BN, kK)
+//   +-----------------+
+#pragma once
+
+#include "cuda/device/operand_tile.cuh"
+#include "cuda/gemm/parts/problem.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+
+template <class T>
+struct WgmmaProblem {
+  Gemm<T> gemm;
+  int batch, tiles, tiles_m, tiles_n;  // tiles of a matrix
+  int steps;                           // stages of a tile
+  int batch_a, batch_b;                // 0 where the batch shares the operand
+};
+
+struct OperandMaps {
+  TensorMap a, b;
+};
+
+template <class T>
+struct WgmmaOperands {
+  WgmmaProblem<T> problem;
+  OperandMaps maps;
+  Major a_major, b_major;
+};
+
+// Finds out how operands lie, copies those that the hardware cannot read, and makes their maps for tiles (bm,
+// bn).
+template <class T>
+WgmmaOperands<T> wgmma_operands(const Gemm<T>&, int batch, int bm, int bn, Context&);
+
+// What lies between a GemmProblem and a kernel for block tiles (BM, BN): launch.operator()<T, a_major,
+// b_major>(maps, problem) launches it.
+template <int BM, int BN, class Launch>
+void run_wgmma_step(const GemmProblem& p, Context& context, Launch&& launch) {
+  run_gemm<float, Half, BFloat16, int8_t>(p, context, [&]<class T>(const Gemm<T>& g, int batch) {
+    const WgmmaOperands<T> o = wgmma_operands(g, batch, BM, BN, context);
+    with_majors<T>(o.a_major, o.b_major, [&]<Major a_major, Major b_major>() {
+      launch.template operator()<T, a_major, b_major>(o.maps, o.problem);
+    });
+  });
+}
+
+template <class T, Major a_major, Major b_major, int BM, int BN>
+struct OperandStage {
+  using E = TensorCoreElement<T>;
+  using A = OperandTile<E, a_major, BM>;
+  using B = OperandTile<E, b_major, BN>;
+
+  // One thread asks for stage `step` of the tile at (row, column); its bytes arrive at `full`.
+  __device__ __forceinline__ static void load(unsigned char* stage, Barrier* full, const OperandMaps& maps,
+                                              const WgmmaProblem<T>& p, int batch, int row, int column,
+                                              int step) {
+    arrive_expecting(full, A::kBytes + B::kBytes);
+    A::load(stage, &maps.a, full, row, step * A::kK, batch * p.batch_a);
+    B::load(stage + A::kBytes, &maps.b, full, column, step * B::kK, batch * p.batch_b);
+  }
+
+  // sum (64, BN) (+)= rows [64 w, 64 w + 64) of A times B: a group of products, which runs asynchronously.
+  __device__ __forceinline__ static void multiply(Accumulator<E> (&sum)[BN / 2], const unsigned char* stage,
+                                                  int w, bool accumulate) {
+    wgmma_fence(sum);
+    multiply_tiles<E, A, B, a_major, b_major>(sum, A::descriptor(stage, 64 * w),
+                                              B::descriptor(stage + A::kBytes), accumulate);
+    wgmma_commit();
+  }
+};
+
+template <int STAGES, int STAGE_BYTES>
+struct StageRing {
+  unsigned char stage[STAGES][STAGE_BYTES];
+  Barrier full[STAGES], empty[STAGES];
+
+  // All threads call it. Afterwards no barrier of the whole block is needed.
+  __device__ __forceinline__ void init(int consumer_warps) {
+    if (threadIdx.x == 0) {
+      for (int i = 0; i < STAGES; ++i) init_barrier(&full[i], 1), init_barrier(&empty[i], consumer_warps);
+      fence_barrier_init();
+    }
+    __syncthreads();
+  }
+};
+
+// A thread stores its sums of the 64 rows from `row` on: pairs of neighbouring columns in two rows.
+template <class T, int R>
+__device__ __forceinline__ void store_sums(const Gemm<T>& g, const Accumulator<T> (&sum)[R], int64_t row,
+                                           int64_t column) {
+  FASTGEMM_UNROLL
+  for (int i = 0; i < R; ++i) {
+    const Position p = WgmmaLayout<TensorCoreElement<T>>::c(int(threadIdx.x) % 128, i);
+    if (row + p.row < g.m && column + p.column < g.n) g.result.store(row + p.row, column + p.column, sum[i]);
+  }
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET
