@@ -10,8 +10,8 @@
 //                   wait until box 0 is read, sums -> box 0 -> TMA store ...
 //
 // The last boxes of a tile are on their way while the next tile is multiplied, and C is written in lines of
-// 128 bytes, where plain stores fill half of each sector of 32. The boxes are swizzled as operands are, so
-// that the eight rows that a warp writes at a time lie in different banks.
+// 128 bytes, where a plain store fills 8 of the 32 bytes of a sector. The boxes are swizzled as operands are,
+// so that the eight rows that a warp writes at a time lie in different banks.
 //
 // What is left for wgmma_specialized: it stores boxes between the products of the next tile, and of results
 // that TMA cannot store (map_result() below), and cuts the tiles of the last wave.
