@@ -88,7 +88,7 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Tensor
   };
   Part part;
   while (parts.next(part)) {
-    const Place place(part.tile, g.tiles_m, g.tiles_n);
+    const TilePlace<8> place(part.tile, g.tiles_m, g.tiles_n);
     FASTGEMM_NO_UNROLL
     for (int step = part.first; step < part.end; ++step)
       fill(place.row * S::kM, place.column * S::kN, step * S::kK, place.batch);
@@ -183,7 +183,7 @@ __device__ __forceinline__ void compute(typename S::Shared& shared, const Argume
       continue;
     }
     if (part.first != 0) collect<S>(tile, g, part);
-    const Place place(part.tile, g.tiles_m, g.tiles_n);
+    const TilePlace<8> place(part.tile, g.tiles_m, g.tiles_n);
     tile.store(g.out.at_batch(place.batch), shared.slabs[warp], int64_t(place.row) * S::kM + row,
                int64_t(place.column) * S::kN + column, g.m, g.n);
   }

@@ -6,7 +6,7 @@
 //   - the 8 x 8 sums of 32 threads make a warp tile of 64 x 32, and the fragment of the next k is read while
 //     this one is multiplied;
 //   - k is split where C has too few tiles for the device (parts/choose_splits.cuh).
-// Measured on an H200 in fp32: 47 to 48 TFLOPS at 4096 and 8192, 0.92 to 0.94 times cuBLAS, packing included.
+// How far this gets: docs/ladder.md.
 #include "cuda/device/async_copy.cuh"
 #include "cuda/gemm/parts/choose_splits.cuh"
 #include "cuda/gemm/parts/tile_order.cuh"
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(Shape<Word, dot4>::kThreads, Shape<Word, dot4>
   using S = Shape<Word, dot4>;
   using Tile = typename S::Tile;
   FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared);
-  const Place place(int(blockIdx.x), g.tiles_m, g.tiles_n);
+  const TilePlace<8> place(int(blockIdx.x), g.tiles_m, g.tiles_n);
   const int64_t row0 = int64_t(place.row) * S::kM, column0 = int64_t(place.column) * S::kN;
   const Word* a = g.panels.a.data + blockIdx.z * g.panels.a.batch_stride;
   const Word* b = g.panels.b.data + blockIdx.z * g.panels.b.batch_stride;

@@ -17,13 +17,12 @@
 // that TMA cannot store (map_result() below), and cuts the tiles of the last wave.
 #include "cuda/device/vector.cuh"
 #include "cuda/gemm/parts/ring.cuh"
-#include "cuda/gemm/parts/tile_order.cuh"
 #include "cuda/gemm/parts/wgmma_steps.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-constexpr int kBM = 128, kBN = 256, kBand = 16;  // block tile, tile rows of a band
+constexpr int kBM = 128, kBN = 256;  // block tile
 constexpr int kConsumerWarps = 4 * (kBM / 64), kThreads = 32 * kConsumerWarps + 128;
 constexpr int kStages = 4;
 
@@ -39,7 +38,7 @@ static_assert(sizeof(Shared) <= 227 << 10);
 template <class Out, class T>
 __device__ __forceinline__ void store_boxes(Boxes& boxes, const TensorMap& out, Accumulator<T> alpha,
                                             const Accumulator<T> (&sum)[kBN / 2], int row,
-                                            const Place& tile) {
+                                            const TilePlace<16>& tile) {
   constexpr int kColumns = 128 / int(sizeof(Out)), kSums = 16 * kColumns / 32;  // of a box, of a lane
   const bool elected = elect_one();
   FASTGEMM_UNROLL
@@ -77,7 +76,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     release_registers<40>();
     if (warp != kConsumerWarps || !elect_one()) return;
     RingPosition<kStages> at{0, 1};
-    for_each_tile(p.batch, p.tiles_m, p.tiles_n, kBand, [&](const Place& tile) {
+    for_each_tile(p, [&](const TilePlace<16>& tile) {
       for (int step = 0; step < p.steps; ++step, at.advance()) {
         wait_phase(&shared->empty[at.stage], at.phase);
         Stage::load(shared->stage[at.stage], &shared->full[at.stage], maps, p, tile.batch, tile.row * kBM,
@@ -91,7 +90,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int warpgroup = warp / 4, lane = int(threadIdx.x) % 32;
   Accumulator<T> sum[kBN / 2];  // (64, BN) of the warpgroup
   RingPosition<kStages> at{0, 0};
-  for_each_tile(p.batch, p.tiles_m, p.tiles_n, kBand, [&](const Place& tile) {
+  for_each_tile(p, [&](const TilePlace<16>& tile) {
     Barrier* before = nullptr;
     for (int step = 0; step < p.steps; ++step, at.advance()) {
       wait_phase(&shared->full[at.stage], at.phase);

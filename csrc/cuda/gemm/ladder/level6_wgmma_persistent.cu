@@ -1,27 +1,23 @@
 //   make sim KERNEL=wgmma_persistent ARGS='--dtype bf16'
 //
 // Level 6 on Hopper, third step: blocks that stay. What changes from wgmma_ring:
-//   - one block a multiprocessor computes tile after tile. The ring goes on from one tile to the next: while
-//   the
-//     consumers still store, the producer fills the stages of the next tile, and barriers are set up once.
+//   - one block a multiprocessor computes tile after tile, and barriers are set up once. The ring does not
+//     stop between tiles: the producer fills stages of the next one while the consumers store this one.
 //
 //       producer   | copies tile 0 | copies tile 1    | copies tile 2 ...
 //       consumers     | multiply 0    | store 0 | multiply 1    | store 1 | ...
 //
 //   - tiles come in bands of 16 tile rows (parts/tile_order.cuh): those under way at a time read about as
-//   many
-//     rows of A as columns of B, and find most of them in L2.
+//     many rows of A as columns of B, and find most of them in L2.
 //
 // What is left: the tensor cores wait while sums are stored.
 #include "cuda/gemm/parts/ring.cuh"
-#include "cuda/gemm/parts/tile_order.cuh"
 #include "cuda/gemm/parts/wgmma_steps.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
 constexpr int kBM = 128, kBN = 256;  // block tile
-constexpr int kBand = 16;            // tile rows
 constexpr int kConsumerWarps = 4 * (kBM / 64), kThreads = 32 * kConsumerWarps + 128;
 constexpr int kStages = 4;
 using Shared = StageRing<kStages, (kBM + kBN) * 128>;
@@ -40,7 +36,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     release_registers<40>();
     if (warp != kConsumerWarps || !elect_one()) return;
     RingPosition<kStages> at{0, 1};
-    for_each_tile(p.batch, p.tiles_m, p.tiles_n, kBand, [&](const Place& tile) {
+    for_each_tile(p, [&](const TilePlace<16>& tile) {
       for (int step = 0; step < p.steps; ++step, at.advance()) {
         wait_phase(&shared->empty[at.stage], at.phase);
         Stage::load(shared->stage[at.stage], &shared->full[at.stage], maps, p, tile.batch, tile.row * kBM,
@@ -54,7 +50,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int warpgroup = warp / 4, lane = int(threadIdx.x) % 32;
   Accumulator<T> sum[kBN / 2];  // (64, BN) of the warpgroup
   RingPosition<kStages> at{0, 0};
-  for_each_tile(p.batch, p.tiles_m, p.tiles_n, kBand, [&](const Place& tile) {
+  for_each_tile(p, [&](const TilePlace<16>& tile) {
     Barrier* before = nullptr;
     for (int step = 0; step < p.steps; ++step, at.advance()) {
       wait_phase(&shared->full[at.stage], at.phase);

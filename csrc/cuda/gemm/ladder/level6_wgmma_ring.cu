@@ -10,8 +10,8 @@
 //       consumers:  wait full[s]   ->  wgmma from stage s  ->  arrive at empty[s - 1]  ->  s + 1
 //
 //   - the producer's warpgroup gives most of its registers to the consumers (setmaxnreg), which have room for
-//     64 x 256 sums a warpgroup, 128 a thread. An instruction twice as wide reads the rows of A half as often
-//     for each product: less shared memory traffic, and a third less from L2 for the block tile 128 x 256.
+//     64 x 256 sums a warpgroup, 128 a thread. An instruction twice as wide reads half as much of A for each
+//     product from shared memory, and the block tile 128 x 256 a quarter less of both operands from L2.
 //
 // What is left: a block computes one tile, so nothing is multiplied while it begins and while it stores.
 #include "cuda/gemm/parts/ring.cuh"

@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kThreads, 2) gemm_wmma_kernel(const __grid_con
   constexpr int kCopies = K::kBlockTile / kLines;
   static_assert(2 * kCopies <= kSteps * kF && sizeof(typename K::Shared) <= 144 << 10);
   FASTGEMM_DYNAMIC_SHARED(typename K::Shared, shared);
-  const Place place(int(blockIdx.x), g.tiles_m, g.tiles_n);
+  const TilePlace<8> place(int(blockIdx.x), g.tiles_m, g.tiles_n);
   const int row0 = place.row * K::kBlockTile, column0 = place.column * K::kBlockTile;
   const auto copy = [&](int step, int i) {  // lines of A, then of B
     unsigned char* const stage = shared->ring[step % kStages];

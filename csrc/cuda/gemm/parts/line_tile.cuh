@@ -1,4 +1,4 @@
-// The main loop of the portable tensor-core rungs: operand tiles that cp.async brings into shared memory, the
+// The main loop of mma_sync and dmma: operand tiles that cp.async brings into shared memory, the
 // ring of stages that they form, and the order in which a warp copies, loads and multiplies.
 #pragma once
 

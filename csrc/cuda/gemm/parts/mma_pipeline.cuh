@@ -1,5 +1,5 @@
-// What surrounds the main loop of the portable tensor-core rungs: what kernels are given, how persistent
-// blocks share tiles, and the way of a warp's sums to C.
+// What surrounds the main loop of mma_sync and dmma: the arguments of their kernels, and how persistent
+// blocks share tiles and hand partial sums to each other.
 #pragma once
 
 #include "cuda/gemm/launchers.h"
@@ -114,7 +114,7 @@ __device__ __forceinline__ void multiply_parts(const TileArguments<T>& g) {
   const int index = warp_index(), row = index % C::kWarpsM * C::WM, column = index / C::kWarpsM * C::WN;
   Part part;
   for (int i = 0; part_of(g.work, i, part); ++i) {
-    const Place place(part.tile, g.tiles_m, g.tiles_n);
+    const TilePlace<8> place(part.tile, g.tiles_m, g.tiles_n);
     const int row0 = place.row * C::BM, column0 = place.column * C::BN;
     using CopyA = TileCopy<typename K::TileA, T, C::kThreads>;
     using CopyB = TileCopy<typename K::TileB, T, C::kThreads>;
