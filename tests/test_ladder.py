@@ -1,4 +1,4 @@
-"""A rung is read in one sitting: at most 150 lines, and 400 of headers outside csrc/cuda/device (docs/ladder.md)."""
+"""A rung is read in one sitting: at most 150 lines, and 400 of headers outside csrc/cuda/device."""
 
 import re
 from functools import cache
@@ -16,7 +16,7 @@ def lines(file: Path) -> int:
 
 @cache
 def headers(file: Path) -> frozenset[Path]:
-    """What the file includes, and what that includes. device/ is vocabulary: what it needs itself is not followed."""
+    """What the file includes, and what that includes. device/ is vocabulary, and is not followed."""
     names = re.findall(r'^#include "(.+)"', file.read_text(), re.MULTILINE)
     direct = {CSRC / name for name in names if not name.startswith("cuda/device/")}
     return frozenset(direct).union(*map(headers, direct))

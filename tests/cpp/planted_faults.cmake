@@ -11,8 +11,9 @@ endfunction()
 
 # The check, and kernels that other kernels launch.
 add_library(planted_check OBJECT cuda_on_host_test.cpp check.cpp planted_launchers.cpp)
-set(helpers gemm/parts/panels.cu gemm/parts/tile_grid.cu gemm/parts/vector_store.cu
-            gemm/parts/choose_splits.cu gemm/parts/split_k.cu gemm/fast/small.cu transpose/copy.cu transpose/flat.cu)
+set(helpers gemm/parts/panels.cu gemm/parts/scale_c.cu gemm/parts/split_k.cu transpose/copy.cu transpose/flat.cu)
+list(APPEND helpers gemm/parts/choose_splits.cu gemm/parts/copied_operand.cu gemm/parts/operand_rows.cu
+     gemm/parts/tile_grid.cu gemm/parts/vector_store.cu)
 list(TRANSFORM helpers PREPEND ${planted_cuda}/)
 fastgemm_add_planted_objects(planted_helpers ${helpers})
 fastgemm_add_planted_objects(planted_cp_async ${planted_cuda}/gemm/ladder/level5_cp_async.cu)
@@ -92,12 +93,12 @@ fastgemm_plant(phase_not_waited_for ROW gemm_warp_specialized float64 KERNEL gem
                NEEDS planted_cp_async
                TEXT [[      wait_phase(&shared.full[at.stage], at.phase);
 ]]
-               FINDING "race: .*level5_warp_specialized.cu:")
+               FINDING "race: .*warp_specialized.cu:")
 fastgemm_plant(stage_released_early ROW gemm_warp_specialized float64 KERNEL gemm/fast/warp_specialized.cu
                NEEDS planted_cp_async
                TEXT [[init_barrier(&shared.empty[i], S::kWarps);]]
                BY [[init_barrier(&shared.empty[i], S::kWarps - 1);]]
-               FINDING "race: .*level5_warp_specialized.cu:")
+               FINDING "race: .*warp_specialized.cu:")
 fastgemm_plant(swizzle_not_one_to_one ROW transpose_saturating bits32 KERNEL transpose/level5_saturating.cu
                HEADER transpose/tile.cuh
                TEXT [[u ^ (j / V % 8)]]
