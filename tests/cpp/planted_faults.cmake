@@ -11,8 +11,8 @@ endfunction()
 
 # The check, and kernels that other kernels launch.
 add_library(planted_check OBJECT cuda_on_host_test.cpp check.cpp planted_launchers.cpp)
-set(helpers gemm/parts/panels.cu gemm/parts/scale_c.cu gemm/parts/split_k.cu transpose/copy.cu transpose/flat.cu)
-list(TRANSFORM helpers PREPEND ${planted_cuda}/)
+file(GLOB helpers CONFIGURE_DEPENDS ${planted_cuda}/gemm/parts/*.cu)
+list(APPEND helpers ${planted_cuda}/transpose/copy.cu ${planted_cuda}/transpose/flat.cu)
 fastgemm_add_planted_objects(planted_helpers ${helpers})
 
 # A program that checks the kernels of these libraries.
@@ -66,17 +66,17 @@ fastgemm_plant(guard_off_by_one ROW gemm_naive float32 KERNEL gemm/ladder/level1
                BY [[if (row > g.m || col >= g.n) return;]]
                FINDING "out of bounds: .*level1_naive.cu:")
 fastgemm_plant(barrier_dropped ROW gemm_tiled float32 KERNEL gemm/ladder/level2_tiled.cu
-               TEXT [[    __syncthreads();  // everybody is done with them
+               TEXT [[    __syncthreads();  // all have read them
 ]]
                FINDING "race: .*level2_tiled.cu:")
 fastgemm_plant(edge_off_by_one ROW gemm_tiled float32 KERNEL gemm/ladder/level2_tiled.cu HEADER gemm/parts/tile.cuh
                TEXT [[i < inside_rows && j < inside_cols ?]]
                BY [[i <= inside_rows && j < inside_cols ?]]
                FINDING "out of bounds: .*tile.cuh:")
-fastgemm_plant(panel_misplaced ROW gemm_vectorized float64 KERNEL gemm/ladder/level4_vectorized.cu HEADER gemm/parts/vector_tile.cuh
+fastgemm_plant(panel_misplaced ROW gemm_vectorized float64 KERNEL gemm/ladder/level4_vectorized.cu HEADER gemm/parts/panel_copy.cuh
                TEXT [[return along_k ? index / 2 % WIDTH : index % (WIDTH / kVector) * kVector;]]
                BY [[return along_k ? index % WIDTH : index % (WIDTH / kVector) * kVector;]]
-               FINDING "race: .*vector_tile.cuh:")
+               FINDING "race: .*panel_copy.cuh:")
 fastgemm_plant(copies_not_waited_for ROW gemm_cp_async float32 KERNEL gemm/ladder/level5_cp_async.cu
                TEXT [[wait_async_copies<S::kStages - 2>();]]
                BY [[wait_async_copies<S::kStages - 1>();]]

@@ -1,10 +1,9 @@
 // The tile of an operand in shared memory as the tensor memory accelerator brings it and wgmma reads it:
 // (side, kK), kK being 128 bytes of k, in swizzled rows of 128 bytes. Tiles begin at multiples of 1024 bytes.
 //
-//   Major::k:  one box, a row for each of m (of a) or n (of b)     Major::mn:  boxes of kK rows, 128 bytes of
-//   m or n
-//     side 0:  | k 0 ......... 127 bytes |                           k 0:  | side 0 ... |   | side 64 ... |
-//     side 1:  | k 0 ......... 127 bytes |                           k 1:  | side 0 ... |   | side 64 ... |
+//   Major::k, one box: a row for each m or n      Major::mn, boxes of kK rows: 128 bytes of m or n
+//     side 0 | k 0 ........ 127 bytes |             k 0 | side 0 ... |   | side 64 ... |
+//     side 1 | k 0 ........ 127 bytes |             k 1 | side 0 ... |   | side 64 ... |
 #pragma once
 
 #include "cuda/device/tma.cuh"
@@ -31,7 +30,7 @@ struct OperandTile {
   static constexpr int kBoxSide = kInRows ? side : SideBox<T>::kSide, kBoxes = side / kBoxSide;
   static_assert(side % 64 == 0 && side <= 256, "a box has at most 256 rows");
 
-  // `streaming`: nobody reads the tile again soon.
+  // `streaming`: the tile is read once, so that L2 may give it up first (evict-first).
   template <bool streaming = false>
   __device__ __forceinline__ static void load(unsigned char* to, const TensorMap* map, Barrier* full,
                                               int first, int k, int plane) {
@@ -43,7 +42,7 @@ struct OperandTile {
     }
   }
 
-  // Of the operand of the first instruction, from row `first` of m or n on, a multiple of 64.
+  // Describes the operand of the first instruction, from row `first` of m or n on, a multiple of 64.
   __device__ __forceinline__ static MatrixDescriptor descriptor(const unsigned char* tile, int first = 0) {
     return box_descriptor<major, Swizzle::bytes128>(tile + first * 128, kInRows ? side : kK);
   }

@@ -7,8 +7,8 @@
 // The companion naive_uncoalesced differs in one line: its warp walks down a column of C. The 32 lanes read A
 // and write C at the distance of a whole row: 32 sectors a request, of which 4 bytes each are used.
 //
-// Every element of A is read n times and every element of B m times: two loads a multiply-add, which is what
-// level 2 removes.
+// Every element of A is read n times and every element of B m times: two loads for each multiply-add. Level 2
+// removes them.
 #include "cuda/gemm/parts/tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {

@@ -1,11 +1,12 @@
 //   make sim KERNEL=tiled
 //
-// Level 2: reuse in fast memory. Still one thread an element of C, but the block of 32 x 32 threads walks
-// along K together: it copies a 32 x 32 tile of A and one of B into shared memory, and every thread takes its
-// 32 multiply-adds from there. An element is read from global memory once for 32 uses instead of once for
-// each: global traffic falls 32-fold, and both operands are read in whole sectors in every layout.
+// Level 2: reuse in fast memory. What changes from level 1: one thread still computes one element of C, but
+// the 32 x 32 threads of a block walk along K together. The block copies a 32 x 32 tile of A and one of B
+// into shared memory, and every thread takes its 32 multiply-adds from there. An element is read from global
+// memory once for 32 uses instead of once for each: global traffic falls 32-fold, and both operands are read
+// in whole sectors in every layout.
 //
-// What is left is a shared read of B for each multiply-add, and one of A for four, which nvcc merges.
+// What is left is a shared read of B for each multiply-add, and one of A for four: nvcc merges those.
 #include "cuda/gemm/parts/tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -40,9 +41,9 @@ __global__ void __launch_bounds__(kThreads) gemm_tiled_kernel(Gemm<T> batch, uns
     FASTGEMM_UNROLL
     for (int k = 0; k < kTile; ++k)
       sum = multiply_add(tiles.a[y * kPitchA + k], tiles.b[k * kPitchB + x], sum);
-    __syncthreads();  // everybody is done with them
+    __syncthreads();  // all have read them
   }
-  // Threads outside C have filled tiles and stood at every barrier; only the store is not theirs.
+  // Threads outside C have copied and waited at every barrier like the others; they only store nothing.
   if (tile.row + y < g.m && tile.col + x < g.n) g.result.store(tile.row + y, tile.col + x, sum);
 }
 

@@ -1,9 +1,10 @@
 //   make sim KERNEL=thread_tile
 //
-// Level 3: several outputs a thread, from conflict-free shared memory. A thread computes 4 x 4 elements of a
-// 64 x 64 block tile: for each k it reads 4 + 4 values and does 16 multiply-adds, 0.5 shared reads each
-// instead of 1.25. Now the lanes of a warp stand in different rows of the tile of A, and where its rows are
-// 32 words apart, all of them begin in bank 0. One word of padding moves each row on by a bank:
+// Level 3: several outputs a thread, from conflict-free shared memory. What changes from level 2: a thread
+// computes 4 x 4 elements of a 64 x 64 block tile: for each k it reads 4 + 4 values and does 16
+// multiply-adds, 0.5 shared reads each instead of 1.25. Now the lanes of a warp stand in different rows of
+// the tile of A, and where its rows are 32 words apart, all of them begin in bank 0. One word of padding
+// moves each row on by a bank:
 //
 //   bank of A(row, k) = (row * pitch + k) mod 32        pitch 32: k for every row      pitch 33: row + k
 //
@@ -28,7 +29,7 @@ struct Tiles {
   Acc b[kBK * kPitchB];  // (32, 64): k, n
 };
 
-// 3 blocks an SM: left alone, nvcc keeps so much of the copy in flight that 100 registers leave room for 2.
+// The bound of 3 blocks an SM keeps nvcc from holding so much of the copy in flight that only 2 fit.
 template <class T, int padding>
 __global__ void __launch_bounds__(kThreads, 3) gemm_thread_tile_kernel(Gemm<T> batch, unsigned tiles_n) {
   using Acc = Accumulator<T>;
@@ -43,7 +44,7 @@ __global__ void __launch_bounds__(kThreads, 3) gemm_thread_tile_kernel(Gemm<T> b
     load_tile<kBM, kBK, Shared::kPitchA, kThreads>(tiles.a, g.a, tile.row, k0, g.m, g.k);
     load_tile<kBK, kBN, Shared::kPitchB, kThreads>(tiles.b, g.b, k0, tile.col, g.k, g.n);
     __syncthreads();
-    // Not unrolled: nvcc would merge four k of the unpadded tile into one 16-byte read, which is level 4's
+    // The loop is not unrolled: nvcc would merge four k of the unpadded tile into one 16-byte read, level 4's
     // idea.
     FASTGEMM_NO_UNROLL
     for (int k = 0; k < kBK; ++k) {

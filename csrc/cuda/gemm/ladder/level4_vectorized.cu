@@ -1,16 +1,14 @@
 //   make sim KERNEL=vectorized
 //
-// Level 4: wide accesses. A thread computes 8 x 8 elements of a 128 x 128 block tile as a sum of outer
-// products: for each k it reads 8 values of A and 8 of B in four 16-byte instructions and does 64
-// multiply-adds, one shared read for 16 of them where level 3 has one for 2. Global memory, too, is read 16
-// bytes at a time: a quarter of the requests. A is kept k-major in shared memory, as B is, since the 8 rows
-// of A that a thread needs have to be neighbours there. (C is written once, and where it is aligned the
-// source says in vectors; but nvcc 13.0 merges that path with the one for odd rows into stores of single
-// elements.)
+// Level 4: wide accesses. What changes from level 3: a thread computes 8 x 8 elements of a 128 x 128 block
+// tile as a sum of outer products: for each k it reads 8 values of A and 8 of B in four 16-byte instructions
+// and does 64 multiply-adds, one shared read for 16 of them where level 3 has one for 2. Global memory, too,
+// is read 16 bytes at a time: a quarter of the requests. A is kept k-major in shared memory, as B is, since
+// the 8 rows of A that a thread needs have to be neighbours there. C is written in vectors as well where its
+// rows are aligned.
 //
 // 64 sums and 16 values a thread leave room for 2 blocks of 256 threads on an SM (128 registers each): while
-// one block waits for its panels, the other computes. That is all the latency hiding there is; level 5 does
-// better.
+// one block waits for its panels, the other computes. Nothing else hides latency before level 5.
 #include "cuda/gemm/parts/panel_copy.cuh"
 #include "cuda/gemm/parts/thread_tile.cuh"
 
@@ -20,7 +18,7 @@ namespace {
 
 constexpr int kBlock = 128, kThread = 8, kThreads = 256;  // block tile 128 x 128, thread tile 8 x 8
 static_assert(kBlock / kThread * (kBlock / kThread) == kThreads);
-constexpr int kUnrolledK = 16;  // 1024 multiply-adds: 16 KB of code
+constexpr int kUnrolledK = 16;  // steps of k: 1024 multiply-adds, 16 KB of code
 
 template <class T>
 constexpr int kBK = std::max(16, 32 / int(sizeof(T)));  // at least one 32-byte sector along k

@@ -8,8 +8,8 @@
 //     no bank conflicts, from any layout and with zeros beyond the edges: nothing is packed.
 //
 // Block tile 128 x 128, two warpgroups of 64 x 128. One thread asks for the copies of a stage as soon as the
-// block has done with what it held; the products of one stage are under way while it does. Three stages of
-// 32 KB leave room for two blocks on a multiprocessor, which fill each other's waits.
+// block has multiplied what it held, while the products of the next one run. Three stages of 32 KB leave room
+// for two blocks on a multiprocessor: while one waits, the other multiplies.
 #include "cuda/gemm/parts/tile_grid.cuh"
 #include "cuda/gemm/parts/wgmma_steps.cuh"
 
@@ -48,8 +48,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     const int stage = step % kStages;
     wait_phase(&shared->full[stage], uint32_t(step / kStages % 2));
     Stage::multiply(sum, shared->stage[stage], warpgroup, step > 0);
-    wgmma_wait<1>();  // the products of the stage before are done,
-    __syncthreads();  // those of both warpgroups
+    wgmma_wait<1>();  // this warpgroup's products of the stage before are done,
+    __syncthreads();  // and those of the other one
     const int next = step - 1 + kStages;
     if (threadIdx.x == 0 && step > 0 && next < p.steps) load(next);
   }

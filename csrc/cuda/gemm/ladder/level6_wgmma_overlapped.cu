@@ -10,20 +10,20 @@
 //                   wait until box 0 is read, sums -> box 0 -> TMA store ...
 //
 // The last boxes of a tile are on their way while the next tile is multiplied, and C is written in lines of
-// 128 bytes, where plain stores fill half of each sector of 32. The boxes are swizzled as operands are, so
-// that the eight rows that a warp writes at a time lie in different banks.
+// 128 bytes, where a plain store fills 8 of the 32 bytes of a sector. So no second block is needed to
+// multiply meanwhile: one block a multiprocessor has a ring of four stages, and registers for 64 x 256 sums a
+// warpgroup, which read the rows of A half as often for each product.
 //
 // What is left for wgmma_specialized: it stores boxes between the products of the next tile, and of results
 // that TMA cannot store (map_result() below), and cuts the tiles of the last wave.
 #include "cuda/device/vector.cuh"
 #include "cuda/gemm/parts/ring.cuh"
-#include "cuda/gemm/parts/tile_order.cuh"
 #include "cuda/gemm/parts/wgmma_steps.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-constexpr int kBM = 128, kBN = 256, kBand = 16;  // block tile, tile rows of a band
+constexpr int kBM = 128, kBN = 256;  // block tile
 constexpr int kConsumerWarps = 4 * (kBM / 64), kThreads = 32 * kConsumerWarps + 128;
 constexpr int kStages = 4;
 
@@ -39,7 +39,7 @@ static_assert(sizeof(Shared) <= 227 << 10);
 template <class Out, class T>
 __device__ __forceinline__ void store_boxes(Boxes& boxes, const TensorMap& out, Accumulator<T> alpha,
                                             const Accumulator<T> (&sum)[kBN / 2], int row,
-                                            const TilePlace<kBand>& tile) {
+                                            const TilePlace<16>& tile) {
   constexpr int kColumns = 128 / int(sizeof(Out)), kSums = 16 * kColumns / 32;  // of a box, of a lane
   const bool elected = elect_one();
   FASTGEMM_UNROLL
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     release_registers<40>();
     if (warp != kConsumerWarps || !elect_one()) return;
     RingPosition<kStages> at{0, 1};
-    for_each_tile<kBand>(p.batch, p.tiles_m, p.tiles_n, [&](const TilePlace<kBand>& tile) {
+    for_each_tile(p, [&](const TilePlace<16>& tile) {
       for (int step = 0; step < p.steps; ++step, at.advance()) {
         wait_phase(&shared->empty[at.stage], at.phase);
         Stage::load(shared->stage[at.stage], &shared->full[at.stage], maps, p, tile.batch, tile.row * kBM,
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int warpgroup = warp / 4, lane = int(threadIdx.x) % 32;
   Accumulator<T> sum[kBN / 2];  // (64, BN) of the warpgroup
   RingPosition<kStages> at{0, 0};
-  for_each_tile<kBand>(p.batch, p.tiles_m, p.tiles_n, [&](const TilePlace<kBand>& tile) {
+  for_each_tile(p, [&](const TilePlace<16>& tile) {
     Barrier* before = nullptr;
     for (int step = 0; step < p.steps; ++step, at.advance()) {
       wait_phase(&shared->full[at.stage], at.phase);

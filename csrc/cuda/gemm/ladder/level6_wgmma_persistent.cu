@@ -1,33 +1,29 @@
 //   make sim KERNEL=wgmma_persistent ARGS='--dtype bf16'
 //
 // Level 6 on Hopper, third step: blocks that stay. What changes from wgmma_ring:
-//   - one block a multiprocessor computes tile after tile. The ring goes on from one tile to the next: while
-//   the
-//     consumers still store, the producer fills the stages of the next tile, and barriers are set up once.
+//   - the two blocks of a multiprocessor compute tile after tile, and barriers are set up once. The ring does
+//     not stop between tiles: the producer fills stages of the next one while the consumers store this one.
 //
 //       producer   | copies tile 0 | copies tile 1    | copies tile 2 ...
 //       consumers     | multiply 0    | store 0 | multiply 1    | store 1 | ...
 //
 //   - tiles come in bands of 16 tile rows (parts/tile_order.cuh): those under way at a time read about as
-//   many
-//     rows of A as columns of B, and find most of them in L2.
+//     many rows of A as columns of B, and find most of them in L2.
 //
-// What is left: the tensor cores wait while sums are stored.
+// What is left: a block's tensor cores wait while its sums are stored.
 #include "cuda/gemm/parts/ring.cuh"
-#include "cuda/gemm/parts/tile_order.cuh"
 #include "cuda/gemm/parts/wgmma_steps.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-constexpr int kBM = 128, kBN = 256;  // block tile
-constexpr int kBand = 16;            // tile rows
+constexpr int kBM = 128, kBN = 128;  // block tile
 constexpr int kConsumerWarps = 4 * (kBM / 64), kThreads = 32 * kConsumerWarps + 128;
-constexpr int kStages = 4;
+constexpr int kStages = 3, kBlocks = 2;  // on a multiprocessor
 using Shared = StageRing<kStages, (kBM + kBN) * 128>;
 
 template <class T, Major a_major, Major b_major>
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__(kThreads, kBlocks)
     gemm_wgmma_persistent_kernel(const __grid_constant__ OperandMaps maps,
                                  const __grid_constant__ WgmmaProblem<T> p) {
 #if FASTGEMM_SM90A
@@ -37,10 +33,10 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int warp = warp_index();
 
   if (warp >= kConsumerWarps) {
-    release_registers<40>();
+    release_registers<24>();
     if (warp != kConsumerWarps || !elect_one()) return;
     RingPosition<kStages> at{0, 1};
-    for_each_tile<kBand>(p.batch, p.tiles_m, p.tiles_n, [&](const TilePlace<kBand>& tile) {
+    for_each_tile(p, [&](const TilePlace<16>& tile) {
       for (int step = 0; step < p.steps; ++step, at.advance()) {
         wait_phase(&shared->empty[at.stage], at.phase);
         Stage::load(shared->stage[at.stage], &shared->full[at.stage], maps, p, tile.batch, tile.row * kBM,
@@ -50,11 +46,11 @@ __global__ void __launch_bounds__(kThreads, 1)
     return;
   }
 
-  claim_registers<232>();
+  claim_registers<104>();
   const int warpgroup = warp / 4, lane = int(threadIdx.x) % 32;
   Accumulator<T> sum[kBN / 2];  // (64, BN) of the warpgroup
   RingPosition<kStages> at{0, 0};
-  for_each_tile<kBand>(p.batch, p.tiles_m, p.tiles_n, [&](const TilePlace<kBand>& tile) {
+  for_each_tile(p, [&](const TilePlace<16>& tile) {
     Barrier* before = nullptr;
     for (int step = 0; step < p.steps; ++step, at.advance()) {
       wait_phase(&shared->full[at.stage], at.phase);
@@ -77,7 +73,7 @@ void gemm_wgmma_persistent(const GemmProblem& problem, Context& context) {
   run_wgmma_step<kBM, kBN>(
       problem, context, [&]<class T, Major a_major, Major b_major>(const auto& maps, const auto& p) {
         const int64_t tiles = int64_t{p.tiles} * p.batch;
-        const dim3 blocks(unsigned(std::min<int64_t>(tiles, multiprocessors())));
+        const dim3 blocks(unsigned(std::min<int64_t>(tiles, kBlocks * multiprocessors())));
         launch<gemm_wgmma_persistent_kernel<T, a_major, b_major>>(
             "wgmma_persistent", {blocks, dim3(kThreads), sizeof(Shared)}, context)(maps, p);
       });

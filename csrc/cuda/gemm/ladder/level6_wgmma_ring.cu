@@ -1,7 +1,7 @@
 //   make sim KERNEL=wgmma_ring ARGS='--dtype bf16'
 //
 // Level 6 on Hopper, second step: warps with roles. What changes from wgmma:
-//   - one producer warp does nothing but ask for copies, a ring of four stages ahead, and two consumer
+//   - one producer warp does nothing but ask for copies, a ring of three stages ahead, and two consumer
 //     warpgroups do nothing but multiply. Each stage has two barriers in shared memory: `full` counts the
 //     bytes that the tensor memory accelerator has brought, `empty` the consumer warps that have read them.
 //     So no warp waits for the whole block: the main loop has no __syncthreads().
@@ -9,11 +9,11 @@
 //       producer:   wait empty[s]  ->  expect bytes, TMA into stage s  ->  s + 1
 //       consumers:  wait full[s]   ->  wgmma from stage s  ->  arrive at empty[s - 1]  ->  s + 1
 //
-//   - the producer's warpgroup gives most of its registers to the consumers (setmaxnreg), which have room for
-//     64 x 256 sums a warpgroup, 128 a thread. An instruction twice as wide reads the rows of A half as often
-//     for each product: less shared memory traffic, and a third less from L2 for the block tile 128 x 256.
+//   - the producer's warpgroup gives most of its registers to the consumers (setmaxnreg).
 //
-// What is left: a block computes one tile, so nothing is multiplied while it begins and while it stores.
+// Tile, stages and the two blocks a multiprocessor are those of wgmma, so that roles are all that differs.
+// What is left: a block computes one tile; while it begins and while it stores, only the other block
+// multiplies.
 #include "cuda/gemm/parts/ring.cuh"
 #include "cuda/gemm/parts/tile_grid.cuh"
 #include "cuda/gemm/parts/wgmma_steps.cuh"
@@ -21,14 +21,14 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-constexpr int kBM = 128, kBN = 256;  // block tile
+constexpr int kBM = 128, kBN = 128;  // block tile
 constexpr int kConsumerWarps = 4 * (kBM / 64), kThreads = 32 * kConsumerWarps + 128;
-constexpr int kStages = 4;
+constexpr int kStages = 3, kBlocks = 2;  // on a multiprocessor
 using Shared = StageRing<kStages, (kBM + kBN) * 128>;
-static_assert(sizeof(Shared) <= 227 << 10);
+static_assert(kBlocks * sizeof(Shared) <= 225 << 10);
 
 template <class T, Major a_major, Major b_major>
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__(kThreads, kBlocks)
     gemm_wgmma_ring_kernel(const __grid_constant__ OperandMaps maps,
                            const __grid_constant__ WgmmaProblem<T> p) {
 #if FASTGEMM_SM90A
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const BlockTile tile = block_tile<kBM, kBN>(unsigned(p.tiles_n));
 
   if (warp >= kConsumerWarps) {  // the producer, and three warps that have nothing to do
-    release_registers<40>();
+    release_registers<24>();
     if (warp != kConsumerWarps || !elect_one()) return;
     RingPosition<kStages> at{0, 1};  // phase 1: a fresh stage counts as emptied
     for (int step = 0; step < p.steps; ++step, at.advance()) {
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     return;
   }
 
-  claim_registers<232>();
+  claim_registers<104>();
   const int warpgroup = warp / 4;
   Accumulator<T> sum[kBN / 2];  // (64, BN) of the warpgroup
   RingPosition<kStages> at{0, 0};

@@ -3,8 +3,9 @@
 // Pitfall: double buffering by hand. Level 4's kernel with two pairs of panels: while a block computes on
 // one, the loads of the next are in flight, and without asynchronous copies a load in flight needs a
 // register. With panels of 32 k that takes 32, and another 16 hold the values of the next k, read ahead of
-// their use: too many beside 64 sums for 2 blocks an SM (128 each, and 112 bytes of spills), and with 1 block
-// (185) nothing covers the barriers. Right, for float32; docs/pitfalls.md.
+// their use. Beside 64 sums those are too many for 2 blocks an SM, 128 registers a thread: nvcc spills. With
+// 1 block nothing covers the barriers. The result is right; the row takes float32. docs/pitfalls.md has the
+// counts.
 #include "cuda/gemm/parts/panel_copy.cuh"
 #include "cuda/gemm/parts/thread_tile.cuh"
 

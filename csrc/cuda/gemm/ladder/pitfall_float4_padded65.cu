@@ -2,8 +2,8 @@
 //
 // Pitfall: float4 from rows of 65 words. One word of padding cures level 3's conflicts, so it is kept when
 // the reads become float4: but of rows of 65 words only every fourth begins at a 16-byte boundary, and in the
-// others nvcc has to take the vector apart: 3.5 shared reads a k step instead of 2. Right, for float32;
-// docs/pitfalls.md.
+// others nvcc has to take the vector apart: 3.5 shared reads a k step instead of 2. The result is right; the
+// row takes float32. docs/pitfalls.md has the counts.
 //
 // The companion float4_padded68 pads by a whole vector and differs in nothing else.
 #include "cuda/gemm/parts/thread_tile.cuh"

@@ -1,4 +1,4 @@
-// The main loop of the portable tensor-core rungs: operand tiles that cp.async brings into shared memory, the
+// The main loop of mma_sync and dmma: operand tiles that cp.async brings into shared memory, the
 // ring of stages that they form, and the order in which a warp copies, loads and multiplies.
 #pragma once
 
@@ -40,6 +40,33 @@ struct SwizzledLines {
   template <int SIDE>
   __device__ __forceinline__ static constexpr int offset(int line, int unit) {
     return line * kPitch + (unit ^ line % PERIOD * (8 / PERIOD)) * 16;
+  }
+};
+
+// Lines that are padded by 16 bytes: 8 lines of one column would otherwise share their banks.
+struct PaddedLines {
+  static constexpr int kPitch = 144, kPeriod = 1;
+  template <int SIDE>
+  static constexpr int bytes() {
+    return SIDE * kPitch;
+  }
+  template <int SIDE>
+  __device__ __forceinline__ static constexpr int offset(int line, int unit) {
+    return line * kPitch + unit * 16;
+  }
+};
+
+// For wmma fragments of int8, which are one unit wide and have to begin at multiples of 32 bytes: the first
+// units of all lines, then the second ones.
+struct LinesByUnits {
+  static constexpr int kPitch = 16, kPeriod = 1;
+  template <int SIDE>
+  static constexpr int bytes() {
+    return 8 * (SIDE * kPitch + 32);
+  }
+  template <int SIDE>
+  __device__ __forceinline__ static constexpr int offset(int line, int unit) {
+    return unit * (SIDE * kPitch + 32) + line * kPitch;
   }
 };
 

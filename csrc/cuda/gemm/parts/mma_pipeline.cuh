@@ -1,5 +1,5 @@
-// What surrounds the main loop of the portable tensor-core rungs: what kernels are given, how persistent
-// blocks share tiles, and the way of a warp's sums to C.
+// What surrounds the main loop of mma_sync and dmma: the arguments of their kernels, and how persistent
+// blocks share tiles and hand partial sums to each other.
 #pragma once
 
 #include "cuda/gemm/launchers.h"

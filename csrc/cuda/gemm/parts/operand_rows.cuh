@@ -1,5 +1,5 @@
-// Operands of the portable tensor-core rungs: matrices whose rows begin at multiples of 16 bytes, so that
-// cp.async moves whole units, read where they are or copied.
+// Operands of the tensor-core kernels that copy by cp.async: matrices whose rows begin at multiples of 16
+// bytes, read where they are or copied by rows_operands().
 #pragma once
 
 #include "cuda/gemm/parts/problem.cuh"

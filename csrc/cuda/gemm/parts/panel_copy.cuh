@@ -25,7 +25,6 @@ struct PanelCopy {
   static_assert(WIDTH * BK % (kVector * THREADS) == 0 && BK % (2 * kVector) == 0);
   Vector16<T> held[kVectors];
   bool along_k;
-
   // Where the thread's vector v begins. Along x a warp covers whole rows of the panel. Along k a pair of
   // lanes reads one 32-byte sector and 16 pairs stand side by side in x: element e of their fp32 vectors goes
   // to bank 16 * (lane % 2) + lane / 2 + constant (4 rows of pitch 132 are 16 banks), without conflicts.
@@ -37,7 +36,6 @@ struct PanelCopy {
     const int index = v * THREADS + int(threadIdx.x);
     return along_k ? (index / (2 * WIDTH) * 2 + index % 2) * kVector : index / (WIDTH / kVector);
   }
-
   // Reads the panel at (x0, k0) into registers; zeros outside the operand.
   __device__ __forceinline__ void load(const PanelSource<T>& from, int64_t x0, int64_t k0) {
     along_k = from.k_stride == 1;
@@ -56,7 +54,6 @@ struct PanelCopy {
       }
     }
   }
-
   // Writes what is held to shared memory, widened.
   __device__ __forceinline__ void store(Accumulator<T>* panel /* (BK, WIDTH) */) const {
     using Acc = Accumulator<T>;

@@ -1,7 +1,7 @@
 // The outer product of a thread: SIZE x SIZE sums in registers from SIZE values of a row of each panel, and
 // their store. The block has 16 x 16 threads (thread_place()); all of a panel's row is in shared memory.
 //
-//   columns of the block tile, SIZE = 8, 4-byte sums: each thread has two vectors of 4
+//   columns of the block tile, SIZE = 8, 4-byte sums
 //   |thread 0|thread 1| ... |thread 15|thread 0|thread 1| ... |thread 15|
 //    0..3     4..7           60..63    64..67   68..71
 #pragma once

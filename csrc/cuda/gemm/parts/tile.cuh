@@ -1,7 +1,6 @@
-// What the tiled rungs share: the grid of block tiles over C, the places of the threads, and a cooperative
-// copy of an operand's tile into shared memory. Shared tiles hold accumulators: an element is widened once,
-// on its way in, and not again by each thread that reads it, so the inner loop is the same for every element
-// type.
+// The copy of an operand's tile into shared memory by all threads of a block, element by element. Tiles hold
+// accumulators: an element is widened once, on its way in, and not again by each thread that reads it, so
+// that the inner loop is the same for every element type.
 #pragma once
 
 #include "cuda/gemm/parts/tile_grid.cuh"

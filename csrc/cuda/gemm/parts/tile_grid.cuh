@@ -1,5 +1,4 @@
-// Which block computes which tile of C, and which thread which part of it: tiles are numbered along the rows
-// of C.
+// Which block computes which tile of C, counted along the rows of C, and which thread which part of a tile.
 #pragma once
 
 #include "cuda/gemm/parts/problem.cuh"

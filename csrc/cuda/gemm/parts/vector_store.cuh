@@ -8,12 +8,8 @@
 namespace fastgemm::FASTGEMM_TARGET {
 
 // Whether 16-byte accesses along the contiguous direction are aligned in every row and every batch.
-inline bool takes_vectors(const void* data, int element_bytes, int64_t row_stride, int64_t col_stride,
-                          int64_t batch_stride) {
-  const auto whole = [&](int64_t stride) { return stride * element_bytes % 16 == 0; };
-  return (row_stride == 1 || col_stride == 1) && is_aligned(static_cast<const char*>(data), 16) &&
-         whole(col_stride == 1 ? row_stride : col_stride) && whole(batch_stride);
-}
+bool takes_vectors(const void*, int element_bytes, int64_t row_stride, int64_t col_stride,
+                   int64_t batch_stride);
 template <class T>
 bool takes_vectors(const Operand<T>& x) {
   return takes_vectors(x.data, int(sizeof(T)), x.row_stride, x.col_stride, x.batch_stride);
@@ -23,13 +19,8 @@ bool takes_vectors(const Operand<T>& x) {
 struct ResultVectors {
   bool out, c;
 };
-
 template <class T>
-ResultVectors result_vectors(const Result<T>& r) {
-  const int bytes = r.out_bytes();
-  return {takes_vectors(r.out, bytes, r.row_stride, 1, r.batch_stride),
-          r.c_col_stride == 1 && takes_vectors(r.c, bytes, r.c_row_stride, 1, r.c_batch_stride)};
-}
+ResultVectors result_vectors(const Result<T>&);
 
 // Calls body.operator()<Out>() with the type of the elements of out and c.
 template <class T, class Body>

@@ -12,6 +12,7 @@
 
 #include "cuda/device/operand_tile.cuh"
 #include "cuda/gemm/parts/problem.cuh"
+#include "cuda/gemm/parts/tile_order.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
@@ -49,6 +50,14 @@ void run_wgmma_step(const GemmProblem& p, Context& context, Launch&& launch) {
       launch.template operator()<T, a_major, b_major>(o.maps, o.problem);
     });
   });
+}
+
+// Calls body(tile) for every tile that this block of a persistent grid computes; producer and consumers walk
+// along the same list.
+template <class T, class Body>
+__device__ __forceinline__ void for_each_tile(const WgmmaProblem<T>& p, Body&& body) {
+  for (int tile = int(blockIdx.x); tile < p.batch * p.tiles; tile += int(gridDim.x))
+    body(TilePlace<16>(tile, p.tiles_m, p.tiles_n));
 }
 
 template <class T, Major a_major, Major b_major, int BM, int BN>
