@@ -23,6 +23,10 @@ function(fastgemm_add_cuda_kernels OBJECTS)
     target_link_libraries(fastgemm_cuda PUBLIC CUDA::cudart_static)
     # A host call of a __device__ function compiles into exit(1) unless this is an error.
     target_compile_options(fastgemm_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Werror=cross-execution-space-call>)
+    # Unrolled code compresses to a tenth; the driver unpacks a file's kernels when the first of them is loaded.
+    if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)
+      target_compile_options(fastgemm_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--compress-mode=size>)
+    endif()
     list(APPEND ${OBJECTS} $<TARGET_OBJECTS:fastgemm_cuda>)
   endif()
   set(${OBJECTS} ${${OBJECTS}} PARENT_SCOPE)

@@ -2,8 +2,7 @@
 //
 // Level 6 on Hopper, fourth step: stores that overlap. What changes from wgmma_persistent: a warp writes its
 // finished sums, rounded, to boxes of 16 rows x 128 bytes in shared memory, and the tensor memory accelerator
-// stores those to C while the warp goes on. One of its two boxes is written while the hardware reads the
-// other.
+// stores those to C while the warp goes on and writes the other of its two boxes.
 //
 //   sums -> box 0 -> TMA store ------------>                    columns 0 to 63 of C (bfloat16)
 //           sums -> box 1 -> TMA store ------------>            columns 64 to 127
@@ -11,8 +10,9 @@
 //
 // The last boxes of a tile are on their way while the next tile is multiplied, and C is written in lines of
 // 128 bytes, where a plain store fills 8 of the 32 bytes of a sector. So no second block is needed to
-// multiply meanwhile: one block a multiprocessor has a ring of four stages, and registers for 64 x 256 sums a
-// warpgroup, which read the rows of A half as often for each product.
+// multiply meanwhile: one block a multiprocessor has a ring of four stages and, since the producer's
+// warpgroup gives up its registers (setmaxnreg), 64 x 256 sums a warpgroup, which read A half as often for
+// each product.
 //
 // What is left for wgmma_specialized: it stores boxes between the products of the next tile, and of results
 // that TMA cannot store (map_result() below), and cuts the tiles of the last wave.

@@ -18,7 +18,7 @@ namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
 constexpr int kBM = 128, kBN = 128;  // block tile
-constexpr int kConsumerWarps = 4 * (kBM / 64), kThreads = 32 * kConsumerWarps + 128;
+constexpr int kConsumerWarps = 4 * (kBM / 64), kThreads = 32 * kConsumerWarps + 32;
 constexpr int kStages = 3, kBlocks = 2;  // on a multiprocessor
 using Shared = StageRing<kStages, (kBM + kBN) * 128>;
 
@@ -32,9 +32,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   shared->init(kConsumerWarps);
   const int warp = warp_index();
 
-  if (warp >= kConsumerWarps) {
-    release_registers<24>();
-    if (warp != kConsumerWarps || !elect_one()) return;
+  if (warp == kConsumerWarps) {
+    if (!elect_one()) return;
     RingPosition<kStages> at{0, 1};
     for_each_tile(p, [&](const TilePlace<16>& tile) {
       for (int step = 0; step < p.steps; ++step, at.advance()) {
@@ -46,7 +45,6 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     return;
   }
 
-  claim_registers<104>();
   const int warpgroup = warp / 4, lane = int(threadIdx.x) % 32;
   Accumulator<T> sum[kBN / 2];  // (64, BN) of the warpgroup
   RingPosition<kStages> at{0, 0};

@@ -9,8 +9,6 @@
 //       producer:   wait empty[s]  ->  expect bytes, TMA into stage s  ->  s + 1
 //       consumers:  wait full[s]   ->  wgmma from stage s  ->  arrive at empty[s - 1]  ->  s + 1
 //
-//   - the producer's warpgroup gives most of its registers to the consumers (setmaxnreg).
-//
 // Tile, stages and the two blocks a multiprocessor are those of wgmma, so that roles are all that differs.
 // What is left: a block computes one tile; while it begins and while it stores, only the other block
 // multiplies.
@@ -22,7 +20,7 @@ namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
 constexpr int kBM = 128, kBN = 128;  // block tile
-constexpr int kConsumerWarps = 4 * (kBM / 64), kThreads = 32 * kConsumerWarps + 128;
+constexpr int kConsumerWarps = 4 * (kBM / 64), kThreads = 32 * kConsumerWarps + 32;
 constexpr int kStages = 3, kBlocks = 2;  // on a multiprocessor
 using Shared = StageRing<kStages, (kBM + kBN) * 128>;
 static_assert(kBlocks * sizeof(Shared) <= 225 << 10);
@@ -38,9 +36,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   const int warp = warp_index();
   const BlockTile tile = block_tile<kBM, kBN>(unsigned(p.tiles_n));
 
-  if (warp >= kConsumerWarps) {  // the producer, and three warps that have nothing to do
-    release_registers<24>();
-    if (warp != kConsumerWarps || !elect_one()) return;
+  if (warp == kConsumerWarps) {  // the producer
+    if (!elect_one()) return;
     RingPosition<kStages> at{0, 1};  // phase 1: a fresh stage counts as emptied
     for (int step = 0; step < p.steps; ++step, at.advance()) {
       wait_phase(&shared->empty[at.stage], at.phase);
@@ -50,7 +47,6 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     return;
   }
 
-  claim_registers<104>();
   const int warpgroup = warp / 4;
   Accumulator<T> sum[kBN / 2];  // (64, BN) of the warpgroup
   RingPosition<kStages> at{0, 0};
