@@ -14,8 +14,8 @@ const std::string& path();
 uintptr_t base();
 bool in_image(uintptr_t address);  // its code and constants
 
-// "csrc/cuda/gemm/ladder/level2_tiled.cu:41": the innermost line outside cuda/device and the standard library.
-// Without binutils' addr2line, or debug information, the program counter.
+// "csrc/cuda/gemm/ladder/level2_tiled.cu:41": the innermost line outside cuda/device and the standard
+// library. Without binutils' addr2line, or debug information, the program counter.
 std::string source_line(uint32_t pc);
 
 std::string demangled(const char* mangled);

@@ -16,7 +16,7 @@ void add_naive(const AddProblem& p) {
       T* out = static_cast<T*>(p.out.data) + i * p.out.row_stride;
       for (int64_t j = 0; j < p.cols; ++j) {
         out[j * p.out.col_stride] =
-            narrow<T>(widen(a[j * p.a.col_stride]) + alpha * widen(b[j * p.b.col_stride]));
+            round_to<T>(widen(a[j * p.a.col_stride]) + alpha * widen(b[j * p.b.col_stride]));
       }
     }
   });

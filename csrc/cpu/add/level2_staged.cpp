@@ -26,7 +26,7 @@ void add_row(const T* a, int64_t a_stride, const T* b, int64_t b_stride, T* out,
     const int64_t count = min(kStage, n - j);
     copy(a_stage, 1, a + j * a_stride, a_stride, count);
     copy(b_stage, 1, b + j * b_stride, b_stride, count);
-    for (int64_t k = 0; k < count; ++k) sum[k] = narrow<T>(widen(a_stage[k]) + alpha * widen(b_stage[k]));
+    for (int64_t k = 0; k < count; ++k) sum[k] = round_to<T>(widen(a_stage[k]) + alpha * widen(b_stage[k]));
     copy(out + j * out_stride, out_stride, sum, 1, count);
   }
 }

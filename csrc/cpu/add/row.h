@@ -46,7 +46,7 @@ template <class T>
 FASTGEMM_INLINE void add_strided(const T* a, int64_t a_stride, const T* b, int64_t b_stride, T* out,
                                  int64_t out_stride, int64_t n, Accumulator<T> alpha) {
   for (int64_t j = 0; j < n; ++j)
-    out[j * out_stride] = narrow<T>(widen(a[j * a_stride]) + alpha * widen(b[j * b_stride]));
+    out[j * out_stride] = round_to<T>(widen(a[j * a_stride]) + alpha * widen(b[j * b_stride]));
 }
 
 template <class T, bool BroadcastA, bool BroadcastB>

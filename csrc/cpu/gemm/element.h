@@ -109,7 +109,7 @@ inline Accumulator<T> widen(T x) {
 }
 
 template <class T, class Acc>
-inline T narrow(Acc x) {
+inline T round_to(Acc x) {
   if constexpr (std::is_same_v<T, Half>) {
     return to_half(x);
   } else if constexpr (std::is_same_v<T, BFloat16>) {

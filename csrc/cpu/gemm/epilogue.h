@@ -45,7 +45,7 @@ void store_tile(const Acc* tile, int64_t tile_ld, int rows, int cols, Acc alpha,
     for (; j < cols; ++j) {
       Acc x = t[j] * alpha;
       if (beta != Acc{0}) x += widen(o.c[i * o.c_rs + j * o.c_cs]) * beta;
-      out[j] = narrow<Out>(x);
+      out[j] = round_to<Out>(x);
     }
   }
 }

@@ -170,7 +170,7 @@ bool run_few_rows(const GemmProblem& problem, Context& ctx, int threads) {
       for (int64_t j = mine.begin; j < mine.end; ++j) {
         Acc v = alpha * y[i * ldy + j];
         if (p.beta != 0) v += beta * widen(c[i * p.c.row_stride + j * p.c.col_stride]);
-        out[i * p.out.row_stride + j * p.out.col_stride] = narrow<Out>(v);
+        out[i * p.out.row_stride + j * p.out.col_stride] = round_to<Out>(v);
       }
     }
   });

@@ -39,7 +39,7 @@ void naive(const GemmProblem& p, int64_t batch) {
           alpha * dot(a + i * p.a.row_stride, p.a.col_stride, b + j * p.b.col_stride, p.b.row_stride, p.k);
       if (p.beta != 0)
         x += beta * widen(c[batch * p.c.batch_stride + i * p.c.row_stride + j * p.c.col_stride]);
-      out[i * p.out.row_stride + j] = narrow<Out>(x);
+      out[i * p.out.row_stride + j] = round_to<Out>(x);
     }
   }
 }

@@ -21,7 +21,7 @@ void scale(const GemmProblem& p) {
       for (int64_t i = 0; i < p.m; ++i)
         for (int64_t j = 0; j < p.n; ++j)
           o.out[i * o.ld + j] =
-              p.beta == 0 ? Out{} : scalar::narrow<Out>(beta * scalar::widen(*o.at(i, j).c));
+              p.beta == 0 ? Out{} : scalar::round_to<Out>(beta * scalar::widen(*o.at(i, j).c));
     }
   });
 }

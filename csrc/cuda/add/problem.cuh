@@ -2,10 +2,9 @@
 #pragma once
 
 #include "core/problem.h"
-#include "cuda/device/launch.cuh"
-#include "cuda/device/vector.cuh"
 #include "cuda/device/dispatch.cuh"
 #include "cuda/device/launch.cuh"
+#include "cuda/device/vector.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
@@ -29,7 +28,7 @@ struct Add {
   Acc alpha;
 
   __device__ __forceinline__ T sum(T x, T y) const {
-    return narrow<T>(multiply_add(alpha, widen(y), widen(x)));
+    return round_to<T>(multiply_add(alpha, widen(y), widen(x)));
   }
 };
 

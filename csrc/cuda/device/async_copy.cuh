@@ -29,7 +29,7 @@ __device__ __forceinline__ void copy_async_prefetching(void* to_shared, const vo
 }
 // Copies 16 bytes with the L2 eviction priority evict-first:
 // the data is not read again soon, and other lines stay.
-__device__ __forceinline__ void copy_async_streaming(void* to_shared, const void* from, int valid) {
+__device__ __forceinline__ void copy_async_evict_first(void* to_shared, const void* from, int valid) {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   asm volatile(
@@ -50,7 +50,7 @@ __device__ __forceinline__ void wait_async_copies() {
 using simt::commit_async_copies;
 using simt::copy_async;
 using simt::wait_async_copies;
-inline void copy_async_streaming(void* to_shared, const void* from, int valid) {
+inline void copy_async_evict_first(void* to_shared, const void* from, int valid) {
   copy_async<16>(to_shared, from, valid);
 }
 inline void copy_async_prefetching(void* to_shared, const void* from) { copy_async<16>(to_shared, from); }

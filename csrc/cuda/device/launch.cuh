@@ -16,7 +16,7 @@ struct LaunchShape {
   dim3 block;
   size_t shared_bytes = 0;  // dynamic
   // Programmatic dependent launch: blocks may begin as soon as all blocks of the kernel before have called
-  // let_next_kernel_begin() (sync.cuh) and there is room for them. They call wait_for_kernel_before() before
+  // launch_dependents() (sync.cuh) and there is room for them. They call grid_dependency_wait() before
   // they read what that kernel writes or write what it reads. On other GPUs than sm_90a the kernels run one
   // by one.
   bool overlaps = false;

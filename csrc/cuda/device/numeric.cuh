@@ -55,11 +55,11 @@ __device__ __forceinline__ float widen(BFloat16 x) { return __uint_as_float(uint
 
 // Rounds to nearest even where Out is narrower than its accumulator.
 template <class Out>
-__device__ __forceinline__ Out narrow(Accumulator<Out> x) {
+__device__ __forceinline__ Out round_to(Accumulator<Out> x) {
   return Out(x);
 }
 template <>
-__device__ __forceinline__ Half narrow<Half>(float x) {
+__device__ __forceinline__ Half round_to<Half>(float x) {
 #if defined(__CUDACC__)
   return {__half_as_ushort(__float2half_rn(x))};
 #else
@@ -67,7 +67,7 @@ __device__ __forceinline__ Half narrow<Half>(float x) {
 #endif
 }
 template <>
-__device__ __forceinline__ BFloat16 narrow<BFloat16>(float x) {
+__device__ __forceinline__ BFloat16 round_to<BFloat16>(float x) {
 #if defined(__CUDACC__)
   return {__bfloat16_as_ushort(__float2bfloat16_rn(x))};
 #else
@@ -77,7 +77,7 @@ __device__ __forceinline__ BFloat16 narrow<BFloat16>(float x) {
 
 // Rounds two neighbouring elements into one register, the first one in the low half.
 template <class Out>
-__device__ __forceinline__ uint32_t narrow_pair(float first, float second) {
+__device__ __forceinline__ uint32_t round_pair(float first, float second) {
 #if defined(__CUDACC__)
   if constexpr (std::is_same_v<Out, Half>) {
     const __half2 pair = __floats2half2_rn(first, second);
@@ -87,7 +87,7 @@ __device__ __forceinline__ uint32_t narrow_pair(float first, float second) {
     return *reinterpret_cast<const uint32_t*>(&pair);
   }
 #else
-  return narrow<Out>(first).bits | uint32_t(narrow<Out>(second).bits) << 16;
+  return round_to<Out>(first).bits | uint32_t(round_to<Out>(second).bits) << 16;
 #endif
 }
 

@@ -30,11 +30,11 @@ struct OperandTile {
   static constexpr int kBoxSide = kInRows ? side : SideBox<T>::kSide, kBoxes = side / kBoxSide;
   static_assert(side % 64 == 0 && side <= 256, "a box has at most 256 rows");
 
-  // `streaming`: the tile is read once, so that L2 may give it up first (evict-first).
-  template <bool streaming = false>
+  // `evict_first`: the tile is read once, so that L2 may give it up first.
+  template <bool evict_first = false>
   __device__ __forceinline__ static void load(unsigned char* to, const TensorMap* map, Barrier* full,
                                               int first, int k, int plane) {
-    constexpr auto kLoad = streaming ? &load_box_streaming : &load_box;
+    constexpr auto kLoad = evict_first ? &load_box_evict_first : &load_box;
     FASTGEMM_UNROLL
     for (int i = 0; i < kBoxes; ++i) {
       const int from = first + i * kBoxSide;

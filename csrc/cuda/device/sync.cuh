@@ -60,12 +60,12 @@ __device__ __forceinline__ void spin_wait() { __nanosleep(20); }
 // Programmatic dependent launch (sm_90), where the dependent kernel was launched with LaunchShape::overlaps
 // (launch.cuh). The first call lets the dependent kernel of the stream begin once every block has made it or
 // ended. The second waits until all blocks of the kernel before have ended and their writes are visible.
-__device__ __forceinline__ void let_next_kernel_begin() {
+__device__ __forceinline__ void launch_dependents() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-__device__ __forceinline__ void wait_for_kernel_before() {
+__device__ __forceinline__ void grid_dependency_wait() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
@@ -82,8 +82,8 @@ using simt::release_registers;
 using simt::shared_address;
 using simt::spin_wait;
 using simt::store_release;
-inline void let_next_kernel_begin() {}  // launches run one after the other
-inline void wait_for_kernel_before() {}
+inline void launch_dependents() {}  // launches run one after the other
+inline void grid_dependency_wait() {}
 
 __forceinline__ int fresh_lane() { return int(threadIdx.x) % 32; }
 

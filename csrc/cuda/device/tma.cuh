@@ -59,8 +59,8 @@ __device__ __forceinline__ void load_box(void* to_shared, const TensorMap* map, 
 
 // Does the same with the L2 eviction priority evict-first, for data that is not read again soon, so that
 // lines which would have to be written back to memory stay in L2.
-__device__ __forceinline__ void load_box_streaming(void* to_shared, const TensorMap* map, Barrier* b,
-                                                   int column, int row, int plane) {
+__device__ __forceinline__ void load_box_evict_first(void* to_shared, const TensorMap* map, Barrier* b,
+                                                     int column, int row, int plane) {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   asm volatile(
@@ -120,8 +120,8 @@ using simt::wait_stores;
 using simt::wait_stores_read;
 
 __forceinline__ void prefetch_map(const TensorMap*) {}
-__forceinline__ void load_box_streaming(void* to_shared, const TensorMap* map, Barrier* b, int column,
-                                        int row, int plane) {
+__forceinline__ void load_box_evict_first(void* to_shared, const TensorMap* map, Barrier* b, int column,
+                                          int row, int plane) {
   load_box(to_shared, map, b, column, row, plane);
 }
 

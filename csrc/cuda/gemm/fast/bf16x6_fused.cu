@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocksAnSM)
   const bool columns_along_k = from_columns.k_stride == 1;
   RawTileCopy<float, T::kRows, T::kRowPitch, T::kThreads> rows(from_rows, row0, k_begin);
   RawTileCopy<float, T::kColumns, T::kColumnPitch, T::kThreads> columns(from_columns, column0, k_begin);
-  let_next_kernel_begin();
+  launch_dependents();
 
   // Columns are a stage ahead of rows: they are cut while the stage before is multiplied.
   Sums<T> sums;

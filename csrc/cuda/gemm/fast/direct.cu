@@ -120,7 +120,7 @@ __device__ __forceinline__ void store_rows(const Arguments<C>& g, const Result<t
   FASTGEMM_UNROLL
   for (int i = 0; i < kRows; ++i, row += step, to += step * r.row_stride) {
     if (row < g.a.side)
-      *to = narrow<Out>(r.template blend<Out>(row, column, Accumulator<typename C::Type>(sum[i])));
+      *to = round_to<Out>(r.template blend<Out>(row, column, Accumulator<typename C::Type>(sum[i])));
   }
 }
 
@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(32 * C::kWarps, C::kBlocks)
       multiply_direct<T, C::BM / 16, C::BN / 8, C::kValues>(sum, a, b);
     }
   }
-  let_next_kernel_begin();
+  launch_dependents();
 
   put_all<C>(slabs, sum, w, part < busy, busy);
   if (w >= 4) return;
@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(32 * C::kWarps, C::kBlocks)
   if constexpr (Result<T>::kMayBeWide) {
     if (r.wide) return store_as.template operator()<float>();
   }
-  store_as.template operator()<typename Result<T>::Narrow>();
+  store_as.template operator()<typename Result<T>::Stored>();
 }
 
 // How many warps share a tile, and how many blocks its k.

@@ -121,7 +121,7 @@ __device__ __forceinline__ void multiply_step(const NarrowArguments<T>& g,
 template <class Thread, class T>
 __global__ void __launch_bounds__(kNarrowThreads, sizeof(T) == 8 ? 2 : Thread::kResident)
     gemm_narrow_kernel(const __grid_constant__ NarrowArguments<T> g) {
-  let_next_kernel_begin();
+  launch_dependents();
   const int log_first = g.k_first ? g.log_k : g.log_rows;
   const int low = int(threadIdx.x) & ((1 << log_first) - 1), high = int(threadIdx.x) >> log_first;
   const Place place = g.k_first ? Place{high, low} : Place{low, high};

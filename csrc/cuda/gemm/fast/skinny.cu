@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(S::kConsumerThreads + S::kUnitThreads, 1)
     }
     __syncwarp();
   }
-  let_next_kernel_begin();
+  launch_dependents();
   if (S::kShares && g.by_units) {
     __syncthreads();
     if (warp >= kProducer) return produce_units<S, A, B>(*shared, g);

@@ -223,7 +223,7 @@ __global__ void __launch_bounds__(128) gemm_skinny_add_kernel(const __grid_const
   const int first = g.shares.block_of(begin), last = g.shares.block_of(begin + g.shares.steps - 1);
   const SkinnyPlace<S> place(tile, g);
   const int row = place.row + 64 * warpgroup + kSlabRows * warp, column = place.column + 8 * group;
-  wait_for_kernel_before();
+  grid_dependency_wait();
   if (first == last || row >= g.large.side || column >= g.skinny.side) return;
   // The first block begins the tile; the tile is the first one of every later block.
   const Acc* from = share_of<S>(g, first, true, warpgroup, group);

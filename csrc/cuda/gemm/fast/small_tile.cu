@@ -71,7 +71,7 @@ __device__ __forceinline__ void load_sums(Acc (&to)[COUNT], const Acc* from, int
 template <class C, class T>
 __device__ __forceinline__ void store_plain(const Arguments<T>& g, const Accumulator<T>* sums, int pitch,
                                             int batch, int row0, int column0) {
-  using Out = typename Result<T>::Narrow;
+  using Out = typename Result<T>::Stored;
   constexpr int N = kPer16Bytes<Out>, kAcross = C::WN / N, kDown = 32 / kAcross;
   const int lane = int(threadIdx.x) % 32, column = lane % kAcross * N;
   if (column0 + column >= g.gemm.n) return;
@@ -85,7 +85,7 @@ __device__ __forceinline__ void store_plain(const Arguments<T>& g, const Accumul
     load_sums(sum, sums + row * pitch + column, lane);
     Vector16<Out> v;
     FASTGEMM_UNROLL
-    for (int i = 0; i < N; ++i) v[i] = narrow<Out>(r.alpha * sum[i]);
+    for (int i = 0; i < N; ++i) v[i] = round_to<Out>(r.alpha * sum[i]);
     store_vector(to, v);
   }
 }
@@ -106,7 +106,7 @@ __device__ __forceinline__ void multiply_tile(const Arguments<T>& g) {
     if (i < stages) copy_next();
     commit_async_copies();  // an empty group too, so that groups are counted as stages are
   }
-  let_next_kernel_begin();
+  launch_dependents();
   const int w = warp_index(), row = w % C::kWarpsM * C::WM, column = w / C::kWarpsM * C::WN;
   typename K::Products products(shared->ring[0], row, column);
   products.multiply(stages, copy_next);

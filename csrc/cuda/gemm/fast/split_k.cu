@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     producer.run_to(min(part.begin + kStages, part.end));  // before the block's barrier
   }
   __syncthreads();
-  let_next_kernel_begin();
+  launch_dependents();
   if (produces) producer.run_to(part.end);
   if (warp < kConsumerWarps) consume<SharedOperands<T, A, B, a_major, b_major>>(*shared, g, part, warp);
 #endif

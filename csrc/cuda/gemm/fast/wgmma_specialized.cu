@@ -219,14 +219,14 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   };
   if (warp < S::kConsumerWarps) {
     claim_registers<232>();
-    wait_for_kernel_before();
+    grid_dependency_wait();
     with_result([&]<class Out>() {
       consume<S, Products, Out, transposed>(*shared, g.rows.data ? nullptr : &maps.out, g, parts, warp);
     });
     return;
   }
   release_registers<40>();
-  wait_for_kernel_before();
+  grid_dependency_wait();
   if (warp == S::kConsumerWarps) return produce<S, A, B, transposed>(*shared, maps, g, parts);
   if (g.rows.data == nullptr) return;
   with_result(

@@ -52,7 +52,7 @@ __device__ __forceinline__ void store_boxes(Boxes& boxes, const TensorMap& out, 
       const Position at = WgmmaLayout<TensorCoreElement<T>>::c(int(threadIdx.x) % 32, i);
       const Accumulator<T>* const pair = &sum[box * kSums + i];
       store_vector(to + swizzled<Swizzle::bytes128>(uint32_t(at.row * 128 + at.column * int(sizeof(Out)))),
-                   Vector<Out, 2>{{narrow<Out>(alpha * pair[0]), narrow<Out>(alpha * pair[1])}});
+                   Vector<Out, 2>{{round_to<Out>(alpha * pair[0]), round_to<Out>(alpha * pair[1])}});
     }
     fence_async_shared();
     __syncwarp();
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     if constexpr (Result<T>::kMayBeWide) {
       if (p.gemm.result.wide) return store.template operator()<float>();
     }
-    store.template operator()<typename Result<T>::Narrow>();
+    store.template operator()<typename Result<T>::Stored>();
   });
   wait_stores_read<0>();  // the boxes live as long as the block
 #endif

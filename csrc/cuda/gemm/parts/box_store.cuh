@@ -141,7 +141,7 @@ struct Box {
       for (int j = 0; j < kPerRegister; ++j)
         value[j] = of(sum[index * kSums + i * kPerRegister + j], [&] { return element(word, j); });
       if constexpr (kPerRegister == 2)
-        word = narrow_pair<Out>(value[0], value[1]);
+        word = round_pair<Out>(value[0], value[1]);
       else if constexpr (std::is_same_v<Acc, float>)
         word = __float_as_uint(value[0]);
       else

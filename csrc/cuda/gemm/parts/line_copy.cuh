@@ -87,11 +87,11 @@ class LineCopy {
         copy_unit(to_ + i * kAtOnce * Tile::Order::kPitch, row_ + i * kAtOnce < rows ? inside : 0);
     };
     if (aligned && operand_.whole) {  // fewer instructions before the first copies
-      copy_lines([&](unsigned char* to, int) { copy_async_streaming(to, from, 16); });
+      copy_lines([&](unsigned char* to, int) { copy_async_evict_first(to, from, 16); });
     } else {
       copy_lines([&](unsigned char* to, int valid) {
         if (aligned || operand_.aligned)
-          copy_async_streaming(to, from, valid * int(sizeof(T)));
+          copy_async_evict_first(to, from, valid * int(sizeof(T)));
         else
           copy_unaligned(to, from, valid, operand_);
       });

@@ -32,7 +32,6 @@ template <class T>
 struct Result {
   using Acc = Accumulator<T>;
   using Stored = std::conditional_t<std::is_same_v<Acc, uint32_t>, int32_t, T>;
-  using Narrow = Stored;
   static constexpr bool kMayBeWide = sizeof(T) == 2;
 
   void* out;
@@ -52,7 +51,7 @@ struct Result {
   }
   template <class Out>
   __device__ __forceinline__ void put(int64_t row, int64_t col, Acc value) const {
-    static_cast<Out*>(out)[row * row_stride + col] = narrow<Out>(value);
+    static_cast<Out*>(out)[row * row_stride + col] = round_to<Out>(value);
   }
   template <class Out>
   __device__ __forceinline__ void store_as(int64_t row, int64_t col, Acc sum) const {

@@ -57,7 +57,7 @@ __device__ __forceinline__ void copy_piece(const RowCopy& c, int matrix, int64_t
 }
 
 __global__ void __launch_bounds__(kThreads) row_copies_kernel(const __grid_constant__ Arguments g) {
-  let_next_kernel_begin();
+  launch_dependents();
   const int64_t block = blockIdx.x;
   const int matrix = int(blockIdx.y);
   if (block == 0 && matrix == 0)

@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(32 * kMostWarps, 2)
   // runs.
   FASTGEMM_NO_UNROLL
   for (int round = 0; round < 2; ++round) {
-    if (round > 0) wait_for_kernel_before();
+    if (round > 0) grid_dependency_wait();
     const Acc* next = from;
     add_vectors<kAtOnce>(sum, round * splits - warp, warps, [&] {
       const Acc* const p = next;

@@ -58,7 +58,7 @@ struct AsAdded {
 };
 
 // out = alpha * (the sum of the splits) + beta * c. The kernel before may have called
-// let_next_kernel_begin() (programmatic dependent launch).
+// launch_dependents() (programmatic dependent launch).
 template <class Finish = AsAdded, class T>
 void add_splits(const SplitSums<Accumulator<T>>&, const Gemm<T>&, Context&);
 

@@ -28,7 +28,7 @@ __device__ __forceinline__ void with_stored_type(const Result<T>& r, Body&& body
   if constexpr (Result<T>::kMayBeWide) {
     if (r.wide) return body.template operator()<float>();
   }
-  body.template operator()<typename Result<T>::Narrow>();
+  body.template operator()<typename Result<T>::Stored>();
 }
 
 // Stores `valid` of N neighbouring results of a row of C.
@@ -47,10 +47,10 @@ __device__ __forceinline__ void store_row_as(const Result<T>& r, ResultVectors v
         if (e < valid) result[e] = c[e * r.c_col_stride];
     }
     FASTGEMM_UNROLL
-    for (int e = 0; e < N; ++e) result[e] = narrow<Out>(r.alpha * sum[e] + r.beta * widen(result[e]));
+    for (int e = 0; e < N; ++e) result[e] = round_to<Out>(r.alpha * sum[e] + r.beta * widen(result[e]));
   } else {
     FASTGEMM_UNROLL
-    for (int e = 0; e < N; ++e) result[e] = narrow<Out>(r.alpha * sum[e]);
+    for (int e = 0; e < N; ++e) result[e] = round_to<Out>(r.alpha * sum[e]);
   }
   Out* out = static_cast<Out*>(r.out) + row * r.row_stride + col;
   if (vectors.out && valid >= N) return store_vector_whole(out, result);

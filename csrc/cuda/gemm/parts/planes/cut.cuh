@@ -238,7 +238,7 @@ __device__ __forceinline__ void cut_rows(const Source<typename Scheme::Operand>&
 template <class Scheme, int words>
 __global__ void __launch_bounds__(kCutThreads<words>, words == kManyWords ? 3 : 1)
     cut_kernel(const __grid_constant__ CutArguments<typename Scheme::Operand> g) {
-  let_next_kernel_begin();
+  launch_dependents();
   if (blockIdx.x == 0)
     for (int i = int(threadIdx.x); i < g.flag_count; i += int(blockDim.x)) g.flags[i] = 0;
   const bool is_a = int(blockIdx.x) < g.blocks_a;

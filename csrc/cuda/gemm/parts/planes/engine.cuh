@@ -54,7 +54,7 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Argume
         wait_phase(at.empty(shared), at.phase);
         // The wait is here and not at the top of the kernel: what comes before the first copy takes long
         // on cold caches, and overlaps with the pre-pass this way.
-        wait_for_kernel_before();
+        grid_dependency_wait();
         if (elected) {
           arrive_expecting(at.full(shared), kBytesA + kBytesB);
           load_bytes(at.bytes(shared), a, kBytesA, at.full(shared));
@@ -85,7 +85,7 @@ template <class S>
 __global__ void __launch_bounds__(S::kThreads, 1) gemm_kernel(const __grid_constant__ Arguments<S> g) {
 #if FASTGEMM_SM90A
   FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared);
-  let_next_kernel_begin();
+  launch_dependents();
   if (threadIdx.x == 0) {
     for (int i = 0; i < S::kSlots; ++i) {
       init_barrier(&shared->full[i], 1);
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(S::kThreads, 1) gemm_kernel(const __grid_const
     }(std::make_integer_sequence<int, S::kRings>{});
   } else {
     claim_registers<232>();
-    wait_for_kernel_before();
+    grid_dependency_wait();
     consume<S>(*shared, g, warp);
   }
 #endif

@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(S::kN, 2)
     repair_kernel(const __grid_constant__ Gemm<float> g,
                   const __grid_constant__ ChunkSchedule<float> schedule,
                   const uint32_t* unfinished /* [segment][strip] */, int64_t strips, int segments) {
-  wait_for_kernel_before();
+  grid_dependency_wait();
   FASTGEMM_SHARED uint32_t found[S::kN / 32];
   for (int64_t first = blockIdx.x; first < strips; first += int64_t(gridDim.x) * S::kN) {
     const int64_t mine = first + int64_t(threadIdx.x) * gridDim.x;

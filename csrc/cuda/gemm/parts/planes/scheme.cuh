@@ -90,7 +90,7 @@ struct FloatPlanes {
       float first = __uint_as_float(x[2 * i]), second = __uint_as_float(x[2 * i + 1]);
       FASTGEMM_UNROLL
       for (int p = 0; p < kPlanes; ++p) {
-        const uint32_t pair = to[p][i] = narrow_pair<Plane>(first, second);
+        const uint32_t pair = to[p][i] = round_pair<Plane>(first, second);
         first = (first - widen(Plane{uint16_t(pair)})) * float(step);
         second = (second - widen(Plane{uint16_t(pair >> 16)})) * float(step);
       }

@@ -111,8 +111,8 @@ __device__ __forceinline__ void store_fours(const Result<typename S::Operand>& r
       }
       store_vector(
           to + j % 4 / 2 * 8 * result.row_stride + i / 4 * 8,
-          Vector<Out, 4>{{narrow<Out>(odd ? other[0] : own[0]), narrow<Out>(odd ? other[1] : own[1]),
-                          narrow<Out>(odd ? own[0] : other[0]), narrow<Out>(odd ? own[1] : other[1])}});
+          Vector<Out, 4>{{round_to<Out>(odd ? other[0] : own[0]), round_to<Out>(odd ? other[1] : own[1]),
+                          round_to<Out>(odd ? own[0] : other[0]), round_to<Out>(odd ? own[1] : other[1])}});
     }
   }
 }
@@ -134,7 +134,7 @@ __device__ __forceinline__ void store_strip(const Arguments<S>& g, const typenam
     for (int i = 0; i < S::kSums; i += 2)
       store_vector(
           to + i / 2 % 2 * 8 * result.row_stride + lane % 4 * 2 + i / 4 * 8,
-          Vector<Out, 2>{{narrow<Out>(result.alpha * sum[i]), narrow<Out>(result.alpha * sum[i + 1])}});
+          Vector<Out, 2>{{round_to<Out>(result.alpha * sum[i]), round_to<Out>(result.alpha * sum[i + 1])}});
     return;
   }
   FASTGEMM_UNROLL
