@@ -17,6 +17,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import fastgemm
@@ -32,20 +33,8 @@ SHAPES = [
     (3, 33, 65, 40),
 ]
 SHAPES += [(20, 32, 32, 32), (1, 160, 144, 520), (1, 1, 1, 1), (2, 260, 130, 85)]
-LARGE = [
-    (1, 1024, 1024, 1024),
-    (1, 1000, 777, 3001),
-    (1, 2048, 4096, 512),
-    (1, 256, 256, 16384),
-    (1, 16, 8192, 4096),
-]
-LARGE += [
-    (64, 128, 128, 128),
-    (1, 4096, 4096, 4096),
-    (1, 513, 1025, 2049),
-    (1, 4095, 4097, 1021),
-    (256, 64, 64, 64),
-]
+LARGE = [(1, 1024, 1024, 1024), (1, 1000, 777, 3001), (1, 256, 256, 16384), (1, 16, 8192, 4096)]
+LARGE += [(64, 128, 128, 128), (1, 513, 1025, 2049), (1, 2048, 2048, 512)]
 LAYOUTS = [(False, False), (False, True), (True, False), (True, True)]
 Case = tuple[tuple[int, int, int, int], bool, bool, int, float]
 
@@ -56,6 +45,7 @@ def cases(device: str) -> Iterator[Case]:
             yield shape, trans_a, trans_b, (i + j) % 3 % 2, (0.0, 0.5, 0.0)[(i + j) % 3]
 
 
+@cache
 def operand(batch: int, rows: int, columns: int, dtype: torch.dtype, offset: int, seed: int) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     size = (batch * rows * columns + offset,)

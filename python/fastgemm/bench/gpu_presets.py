@@ -16,7 +16,15 @@ FP32, FP64, FP16, BF16 = torch.float32, torch.float64, torch.float16, torch.bflo
 BY_BYTES = {1: torch.int8, 2: BF16, 4: FP32, 8: FP64, 16: torch.complex128}
 ODD = (4095, 4097, 4093)
 SQUARES = (2048, 4096, 8192, 16384)
-TENSOR_CORE_RUNGS = ("wmma", "mma_sync", "wgmma", "wgmma_specialized")  # as they are read
+TENSOR_CORE_RUNGS = (  # as they are read
+    "wmma",
+    "mma_sync",
+    "wgmma",
+    "wgmma_ring",
+    "wgmma_persistent",
+    "wgmma_overlapped",
+    "wgmma_specialized",
+)
 RUNGS_GROUP = "bfloat16 8192, rungs of level 6"
 SIZES = (128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
