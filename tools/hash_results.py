@@ -63,7 +63,7 @@ def launched(device: str, call) -> tuple[torch.Tensor, list[str]]:
             out = call()
             torch.cuda.synchronize()
         names = [e.name for e in profile.events() if "fastgemm" in e.name]
-        return out, sorted({re.sub(r".*::(\w+)(<.*)?$", r"\1", n.split("(")[0].split("<")[0]) for n in names})
+        return out, sorted({re.search(r"(\w+)_kernel\b", name)[1] for name in names})
     simulator = sys.modules["fastgemm._simt"]
     simulator.begin(count=False, raise_problems=False, max_blocks=0, multiprocessors=3, capability=90)
     try:
