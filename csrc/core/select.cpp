@@ -37,8 +37,7 @@ const char* rounds_to(Precision precision) {
 const char* why_unfit(const Kernel& k, const GemmProblem& p) {
   if (p.type == DType::f32 && k.precision != Precision::ieee && k.precision != p.precision)
     return rounds_to(k.precision);
-  const bool multiplies = p.batch > 0 && p.m > 0 && p.n > 0 && p.k > 0;  // nothing else reaches a row
-  return k.rejects && multiplies ? k.rejects(p) : nullptr;
+  return k.rejects ? k.rejects(p) : nullptr;
 }
 template <class Problem>
 const char* why_unfit(const Kernel&, const Problem&) {

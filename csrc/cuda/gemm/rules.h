@@ -66,7 +66,7 @@ inline const char* beyond_planes(const GemmProblem& p) {
 // From this k on sums of planes err less than float32 sums (parts/planes/scheme.cuh).
 inline constexpr int64_t kLeastBf16x6 = 80;
 inline const char* beyond_bf16x6(const GemmProblem& p) {
-  if (p.k < kLeastBf16x6)
+  if (p.k < kLeastBf16x6 && products(p) > 0)  // a product without any reaches no row
     return "k is below 80: such short sums of products of planes would err more than float32 sums";
   return beyond_planes(p);
 }

@@ -1,6 +1,4 @@
 // The arguments of every GEMM kernel, and the dispatch from a GemmProblem to a kernel's element type.
-// Contract: run_gemm<types>(problem, context, launch) handles empty results and k = 0, and calls
-// launch(Gemm<T>, batch) with rows of C contiguous.
 //
 //   GemmProblem --[run_gemm]--> Gemm<T>    A (m, k) * B (k, n) -> out (m, n) = alpha * A B + beta * c
 //     any type, C by rows       C by rows
@@ -14,8 +12,7 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// A matrix of a batch, read in place. One of the strides is 1, unless the matrix is a single row or
-// column.
+// A matrix of a batch, read in place. One of the strides is 1, unless it is a single row or column.
 template <class T>
 struct Operand {
   const T* data;
@@ -41,7 +38,6 @@ struct Result {
   Acc alpha, beta;
   bool wide;
 
-  // blend() returns alpha * sum + beta * c, put() rounds it to memory.
   template <class Out>
   __device__ __forceinline__ Acc blend(int64_t row, int64_t col, Acc sum) const {
     Acc value = alpha * sum;
@@ -75,7 +71,6 @@ struct Side {
   const T* data;
   int64_t side, k, side_stride, k_stride, batch_stride;
 
-  // The operand for k in [first, first + length).
   Side part_of_k(int64_t first, int64_t length) const {
     return {data + first * k_stride, side, length, side_stride, k_stride, batch_stride};
   }
