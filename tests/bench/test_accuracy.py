@@ -183,7 +183,7 @@ def test_study_of_the_cuda_kernels():
     """The simulator's tensor cores do not truncate, so this shows planes and order, not a GPU's errors."""
     rivals = [Contender("bf16x6"), Contender("fp16x3", "fp16x3")]
     with fastgemm.simulate():
-        report = small(*rivals, shapes=[(20, 30, 100), (33, 17, 63)], integers=["int8x10"])
+        report = small(*rivals, shapes=[(20, 30, 100), (33, 17, 83)], integers=["int8x10"])
     assert report.right, report.wrong_lines()
     found = Study(report)
     for distribution in DISTRIBUTIONS:

@@ -106,8 +106,8 @@ def test_a_ladder_leaves_out_what_lacks_precision(monkeypatch):
         (Gemm(40, 48, 56, torch.bfloat16), {"wgmma_specialized", "wgmma", "mma_sync", "wmma"}),
         (Gemm(40, 48, 56, precision="tf32"), {"wgmma_specialized", "wgmma", "mma_sync", "wmma"}),
         (Gemm(40, 48, 56, torch.float64), {"dmma", "dmma_m8n8k4", "wmma"}),
-        (Gemm(40, 48, 56), {"bf16x6"}),
-        (Gemm(40, 48, 56, precision="fp16x3"), {"fp16x3", "bf16x6"}),
+        (Gemm(40, 48, 88), {"bf16x6"}),
+        (Gemm(40, 48, 88, precision="fp16x3"), {"fp16x3", "bf16x6"}),
         (Gemm(40, 48, 56, torch.int32), {"int8x10"}),
     ],
     ids=["bf16", "tf32", "fp64", "fp32", "fp16x3", "int32"],  # the same in every process

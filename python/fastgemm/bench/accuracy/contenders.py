@@ -27,6 +27,16 @@ class Contender:
     def is_library(self) -> bool:
         return self.kernel == LIBRARY
 
+    def takes(self, a: Tensor, b: Tensor) -> bool:
+        """Whether its row does not reject this product: bf16x6 rejects short sums."""
+        try:
+            self(a, b)
+        except RuntimeError as refusal:
+            if "cannot run here" not in str(refusal):
+                raise
+            return False
+        return True
+
     def __call__(self, a: Tensor, b: Tensor) -> Tensor:
         if self.kernel.startswith(LEVEL):
             level = int(self.kernel.removeprefix(LEVEL))
