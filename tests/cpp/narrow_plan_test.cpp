@@ -7,8 +7,8 @@
 #include "support.h"
 
 // After the standard library's: nvcc's __noinline__ is a macro there.
-#include "cuda/gemm/launchers.h"
 #include "cuda/gemm/fast/narrow_plan.cuh"
+#include "cuda/gemm/launchers.h"
 #include "cuda/gemm/rules.h"
 #include "simt/session.h"
 
