@@ -144,8 +144,8 @@ def is_library(op: str, device: str, kernel: str) -> bool:
 
 @contextlib.contextmanager
 def refusal_allowed(op: str, device: str, kernel: object) -> Iterator[None]:
-    """Ends its block where a library on a GPU says that it does not take the problem (int8 and odd sizes, say), and
-    where bf16x6 rejects a short sum."""
+    """Ends its block where a library on a GPU says that it does not take the problem (int8 and odd sizes, say),
+    and where bf16x6 rejects a short sum."""
     try:
         yield
     except RuntimeError as refusal:
