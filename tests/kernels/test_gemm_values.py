@@ -21,7 +21,7 @@ every_integer_row = every(only(INTEGERS))
 
 @every_float_row
 def test_nan_and_infinity_land_where_ieee_puts_them(kernel, dtype):
-    for m, n, k in [(9, 11, 7), (40, 70, 33)]:
+    for m, n, k in [(9, 11, 7), (40, 70, 33), (20, 30, 97)]:
         for value in (math.nan, math.inf, -math.inf):
             a, b = operands(m, n, k, dtype)
             a[random.randrange(m), random.randrange(k)] = value
@@ -36,7 +36,7 @@ def test_nan_and_infinity_land_where_ieee_puts_them(kernel, dtype):
 
 @every(only(FLOATS, OWN_ROWS))
 def test_nan_in_c(kernel, dtype):
-    a, b = operands(9, 17, 5, dtype)
+    a, b = operands(9, 17, 85, dtype)
     c = random_tensor(9, 17, dtype=dtype)
     c[4, 6], c[0, 0] = math.nan, -math.inf
     check_gemm(a, b, c, kernel=kernel)
