@@ -75,3 +75,32 @@ def test_float32_is_not_computed_in_slow_float64(gpu):
     a, b = torch.randn(100, 100), torch.randn(100, 100)
     with fastgemm.simulate(gpu):
         assert_right(fastgemm.matmul(a, b), expected_gemm(a, b), gpu)
+
+
+@pytest.mark.parametrize("gpu", ["H200", "RTX 4090"])
+def test_short_sums_of_float32(gpu):
+    """bf16x6 rejects them; products of less than IEEE precision go where they went."""
+
+    def level_6(precision: str, batch: int, m: int, n: int, k: int) -> str:
+        key = (
+            "gemm",
+            "the simulator",
+            "float32",
+            "float32",
+            precision,
+            False,
+            False,
+            False,
+            0,
+            batch,
+            m,
+            n,
+            k,
+        )
+        with fastgemm.simulate(gpu):
+            return tuning.chosen_kernel(key, level=6)
+
+    assert level_6("ieee", 1, 4096, 4096, 64) == ("direct" if gpu == "H200" else "batched")
+    assert level_6("ieee", 70000, 5, 7, 9) == "batched"
+    assert level_6("tf32", 1, 4096, 4096, 64) == "wgmma_specialized"
+    assert level_6("bf16x3", 1, 4096, 4096, 64) == "bf16x3"

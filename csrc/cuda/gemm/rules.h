@@ -66,15 +66,15 @@ inline const char* beyond_planes(const GemmProblem& p) {
 // From this k on sums of planes err less than float32 sums (parts/planes/scheme.cuh).
 inline constexpr int64_t kLeastBf16x6 = 80;
 inline const char* beyond_bf16x6(const GemmProblem& p) {
-  if (p.k < kLeastBf16x6 && products(p) > 0)  // a product without any reaches no row
+  if (p.k < kLeastBf16x6 && products(p) > 0)  // no kernel multiplies where k = 0 or the result is empty
     return "k is below 80: such short sums of products of planes would err more than float32 sums";
   return beyond_planes(p);
 }
 
 // The planes of one tile for all of k: 4 of (128 + 192) bytes for each value of k.
 inline const char* beyond_int8x10(const GemmProblem& p) {
-  constexpr int64_t kMostK = (int64_t{2} << 30) / (4 * (128 + 192));
-  if (p.k > kMostK) return "k is above 1,677,721: the planes of one tile would take more than 2 GiB";
+  constexpr int64_t kStage = 32, kMostK = (int64_t{2} << 30) / (kStage * 4 * (128 + 192)) * kStage;
+  if (p.k > kMostK) return "k is above 1,677,696: the planes of one tile would take more than 2 GiB";
   return beyond_planes(p);
 }
 
@@ -103,6 +103,15 @@ inline bool reads_in_place(const GemmProblem& p) {
   return alignment_of(p).inputs && (p.type != DType::i8 || along_k);
 }
 
+// float32 sums at float32's accuracy that bf16x6 rejects.
+inline bool is_short_ieee(const GemmProblem& p) {
+  return p.type == DType::f32 && p.precision == Precision::ieee && p.k < kLeastBf16x6;
+}
+
+inline bool is_batch_of_small(const GemmProblem& p) {
+  return p.batch >= 16 && std::max(p.m, p.n) <= 64 && p.k <= 128;
+}
+
 // Suits where other kernels have few tiles, or would have to copy operands. float64: a wave of dmma's
 // tiles takes as long as kTilesOfAWave of these, and dmma does not split k. float32 is multiplied in fp64,
 // which must be fast. Smaller types: not where C is large, which wgmma_specialized stores faster.
@@ -114,7 +123,7 @@ inline bool suits_direct(const GemmProblem& p) {
       return work <= 768 << 10 ||
              own <= (tiles(p, 128) + kMultiprocessors - 1) / kMultiprocessors * kTilesOfAWave;
     case DType::f32:  // also what bf16x6 rejects
-      if (p.k < kLeastBf16x6) return cuda::has_fast_float64();
+      if (is_short_ieee(p)) return cuda::has_fast_float64() && !is_batch_of_small(p);
       return cuda::has_fast_float64() && (p.batch == 1 ? work <= 384 << 10 : work <= 64 << 10 && own < 1024);
     case DType::f16:
     case DType::bf16:
@@ -171,9 +180,9 @@ inline bool suits_fused(const GemmProblem& p) {
 inline bool suits_three_planes(const GemmProblem& p) { return !suits_fused(p); }
 
 // Suits batches of matrices so small that tiles for tensor cores would be mostly empty; float32 comes here
-// where `direct` does not suit.
+// where `direct` does not suit, and with what bf16x6 rejects where fp64 is slow.
 inline bool suits_batched(const GemmProblem& p) {
-  return p.batch >= 16 && std::max(p.m, p.n) <= 64 && p.k <= 128;
+  return is_batch_of_small(p) || (is_short_ieee(p) && !cuda::has_fast_float64());
 }
 
 }  // namespace fastgemm
