@@ -85,6 +85,12 @@ def _levels(op: str, launchers: list[str]) -> str:
     )
 
 
+def _rows(launchers: list[str]) -> str:
+    """The list of GEMM's kernels, with these in place of the package's."""
+    listed = "".join(f"FASTGEMM_ROW({launcher.removeprefix('gemm_')})\n" for launcher in launchers)
+    return f"{listed}#undef FASTGEMM_ROW\n"
+
+
 def _write(path: Path, text: str) -> None:
     """Leaves an unchanged file alone, so that it is not compiled again."""
     if not path.is_file() or path.read_text(encoding="utf-8") != text:
@@ -121,8 +127,12 @@ def compile_kernels(file: str, source: str) -> OwnKernels:
     name = f"{Path(file).stem}_{hashlib.sha256(source.encode()).hexdigest()[:8]}"
     folder = BUILD / "kernels" / name / "csrc" / "cuda"
     _write(folder / found[0][0] / file, source)
-    for op in ("gemm", "transpose", "add"):
-        _write(folder / op / "levels.h", _levels(op, [f"{op}_{kernel}" for of, kernel in found if of == op]))
+    launchers = {
+        op: [f"{op}_{kernel}" for of, kernel in found if of == op] for op in ("gemm", "transpose", "add")
+    }
+    _write(folder / "gemm" / "rows.def", _rows(launchers["gemm"]))
+    for op in ("transpose", "add"):
+        _write(folder / op / "levels.h", _levels(op, launchers[op]))
     _build(name)
     (path,) = (BUILD / "modules" / name).glob("_simt*.so")
     # The entry is PyInit__simt, whatever stands before the dot; pybind11 keeps one module for each name.
