@@ -2,8 +2,8 @@
 // a block of kTile x kTile threads computes a tile of C, and what is not marked is right.
 #include "cuda/device/mma.cuh"
 #include "cuda/device/vector.cuh"
-#include "cuda/gemm/levels.h"
 #include "cuda/gemm/parts/tile.cuh"
+#include "cuda/gemm/parts/tile_grid.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kThreads) bytes(Gemm<int8_t> batch, unsigned t
 // Launches a kernel for one element type alone.
 template <class Only, auto kernel, int tile, int threads>
 void launch_for(const char* name, const GemmProblem& problem, Context& context) {
-  run_gemm(problem, [&]<class T>(const Gemm<T>& g, int batch) {
+  run_every_type(problem, context, [&]<class T>(const Gemm<T>& g, int batch) {
     if constexpr (std::is_same_v<T, Only>) {
       const TileGrid tiles = tile_grid(g.m, g.n, tile, tile, batch);
       launch<kernel>(name, {tiles.grid, dim3(threads)}, context)(g, tiles.tiles_n);
