@@ -11,7 +11,7 @@ std::vector<Kernel>& rows() {
 }
 
 thread_local bool active = false;
-thread_local int capability = 0, multiprocessors = 1;
+thread_local Gpu gpu = nominal_gpu(90, 1);
 
 }  // namespace
 
@@ -20,8 +20,7 @@ std::span<const Kernel> simulated_kernels() { return rows(); }
 
 bool simulating() { return active; }
 void set_simulating(bool on) { active = on; }
-int simulated_capability() { return capability; }
-int simulated_multiprocessors() { return multiprocessors; }
-void set_simulated_gpu(int c, int m) { capability = c, multiprocessors = m; }
+const Gpu& simulated_gpu() { return gpu; }
+void set_simulated_gpu(const Gpu& g) { gpu = g; }
 
 }  // namespace fastgemm

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "core/gpu.h"
 #include "core/table.h"
 
 namespace fastgemm {
@@ -16,10 +17,10 @@ std::span<const Kernel> simulated_kernels();
 // Whether the calling thread simulates.
 bool simulating();
 void set_simulating(bool);
-// The GPU that the calling thread simulates: which kernels a level may pick depends on it.
-int simulated_capability();  // 90 for compute capability 9.0
-int simulated_multiprocessors();
-void set_simulated_gpu(int capability, int multiprocessors);
+// The GPU that the calling thread simulates: what a block may have, how launchers share work, and which
+// kernels a level picks depend on it.
+const Gpu& simulated_gpu();
+void set_simulated_gpu(const Gpu&);
 
 // The table that holds the rows for problems on this device, among those of other devices.
 inline std::span<const Kernel> kernels_for(Device device) {

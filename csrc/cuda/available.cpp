@@ -5,10 +5,12 @@
 
 #if FASTGEMM_HAS_CUDA
 
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include <array>
 #include <mutex>
+#include <unordered_map>
 #include <stdexcept>
 #include <string>
 
@@ -17,12 +19,17 @@
 namespace fastgemm::cuda {
 namespace {
 
+// A device, or a green context on it.
 struct Known {
-  std::string name, library, sm80, sm90a;  // empty reason: available
-  size_t shared_bytes = 0;                 // a block's most
-  int capability = 0;                      // 10 * major + minor
-  int multiprocessors = 1;
+  std::string device, name, library, sm80, sm90a;  // empty reason: available
+  Gpu gpu;
   uint64_t number = 0;
+
+  void set_multiprocessors(int count) {
+    gpu.multiprocessors = count;
+    name = device + ", " + std::to_string(count) + " multiprocessors";
+    number = gpu_number(name);
+  }
 };
 
 std::string error_text(cudaError_t e) {
@@ -36,12 +43,23 @@ Known examine(int device) {
     k.library = k.sm80 = k.sm90a = "no usable CUDA device: " + error_text(e);
     return k;
   }
-  k.name = std::string(properties.name) + ", " + std::to_string(properties.multiProcessorCount) +
-           " multiprocessors";
-  k.number = gpu_number(k.name);
-  k.shared_bytes = properties.sharedMemPerBlockOptin;
-  k.multiprocessors = properties.multiProcessorCount;
-  const int capability = k.capability = 10 * properties.major + properties.minor;
+  const auto attribute = [&](cudaDeviceAttr name) {
+    int value = 0;
+    cudaDeviceGetAttribute(&value, name, device);
+    return value;
+  };
+  k.device = properties.name;
+  k.set_multiprocessors(properties.multiProcessorCount);
+  const int capability = k.gpu.capability = 10 * properties.major + properties.minor;
+  k.gpu.shared_bytes = int64_t(properties.sharedMemPerBlockOptin);
+  k.gpu.l2_bytes = properties.l2CacheSize;
+  // In kHz; the driver names the clock of the memory, whose data come twice a cycle. A GPU that does not say
+  // has the rates of its architecture.
+  const Gpu nominal = nominal_gpu(capability, properties.multiProcessorCount);
+  const double clock = attribute(cudaDevAttrClockRate), memory = attribute(cudaDevAttrMemoryClockRate);
+  k.gpu.clock = clock > 0 ? clock * 1e3 : nominal.clock;
+  k.gpu.bandwidth =
+      memory > 0 ? 2e3 * memory * attribute(cudaDevAttrGlobalMemoryBusWidth) / 8 : nominal.bandwidth;
   const std::string here = std::string(properties.name) + " has compute capability " +
                            std::to_string(capability / 10) + "." + std::to_string(capability % 10);
   const std::string archs = FASTGEMM_CUDA_ARCHS;
@@ -55,7 +73,54 @@ Known examine(int device) {
     k.sm90a = "it needs compute capability 9.0, and " + here;
   else if (k.sm90a.empty() && archs.find("90a") == std::string::npos)
     k.sm90a = "this build holds code for " + archs + "; it needs 90a-real in FASTGEMM_CUDA_ARCHS";
+  k.gpu.wgmma = k.sm90a.empty();
   return k;
+}
+
+// A function of the driver, looked up at first use so that the library loads without one; null where it has
+// none of this name.
+template <class Function>
+Function driver_function(const char* name, int since) {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found;
+  const cudaError_t e =
+      cudaGetDriverEntryPointByVersion(name, &function, unsigned(since), cudaEnableDefault, &found);
+  if (e != cudaSuccess) cudaGetLastError();
+  return e == cudaSuccess && found == cudaDriverEntryPointSuccess ? reinterpret_cast<Function>(function)
+                                                                  : nullptr;
+}
+
+// The multiprocessors of a context, those of its device if it is no green one; 0 where the driver does not say.
+int multiprocessors_of(CUcontext context) {
+  static const auto resource =
+      driver_function<decltype(&cuCtxGetDevResource)>("cuCtxGetDevResource", 12040);
+  CUdevResource found{};
+  if (!resource || resource(context, &found, CU_DEV_RESOURCE_TYPE_SM) != CUDA_SUCCESS) return 0;
+  return int(found.sm.smCount);
+}
+
+// `device`, or a copy of it with the multiprocessors of the current context.
+const Known& in_context(const Known& device) {
+  static const auto context_now = driver_function<decltype(&cuCtxGetCurrent)>("cuCtxGetCurrent", 4000);
+  static const auto id_of = driver_function<decltype(&cuCtxGetId)>("cuCtxGetId", 12000);
+  CUcontext context = nullptr;
+  unsigned long long id = 0;  // an address may be that of a context that is gone
+  if (!context_now || !id_of || context_now(&context) != CUDA_SUCCESS || !context ||
+      id_of(context, &id) != CUDA_SUCCESS)
+    return device;
+  thread_local struct {
+    unsigned long long id;
+    const Known* known = nullptr;
+  } last;
+  if (last.known && last.id == id) return *last.known;
+  static std::mutex mutex;
+  static std::unordered_map<unsigned long long, Known> contexts;
+  const std::lock_guard lock(mutex);
+  const auto [found, is_new] = contexts.try_emplace(id, device);
+  const int count = is_new ? multiprocessors_of(context) : 0;
+  if (count > 0 && count != device.gpu.multiprocessors) found->second.set_multiprocessors(count);
+  last.id = id, last.known = &found->second;
+  return found->second;
 }
 
 const Known& current() {
@@ -75,7 +140,7 @@ const Known& current() {
     return none;
   }
   std::call_once(once[size_t(device)], [&] { known[size_t(device)] = examine(device); });
-  return known[size_t(device)];
+  return in_context(known[size_t(device)]);
 }
 
 const char* or_null(const std::string& s) { return s.empty() ? nullptr : s.c_str(); }
@@ -85,14 +150,10 @@ const char* or_null(const std::string& s) { return s.empty() ? nullptr : s.c_str
 const char* unavailable_sm80() { return or_null(current().sm80); }
 const char* unavailable_sm80(int shared_bytes, const char* too_little) {
   const char* reason = unavailable_sm80();
-  return reason || current().shared_bytes >= size_t(shared_bytes) ? reason : too_little;
+  return reason || current().gpu.shared_bytes >= shared_bytes ? reason : too_little;
 }
 const char* unavailable_sm90a() { return or_null(current().sm90a); }
-bool has_wgmma() { return simulating() ? simulated_capability() == 90 : unavailable_sm90a() == nullptr; }
-int multiprocessors_here() { return simulating() ? simulated_multiprocessors() : current().multiprocessors; }
-bool has_fast_float64() {
-  return has_fast_float64(simulating() ? simulated_capability() : current().capability);
-}
+const Gpu& gpu_here() { return simulating() ? simulated_gpu() : current().gpu; }
 const char* unavailable_library() { return or_null(current().library); }
 
 DeviceGuard::DeviceGuard(int device) {
@@ -123,9 +184,10 @@ const char* unavailable_sm80() {
 }
 const char* unavailable_sm80(int, const char*) { return unavailable_sm80(); }
 const char* unavailable_sm90a() { return unavailable_sm80(); }
-bool has_wgmma() { return simulating() && simulated_capability() == 90; }
-int multiprocessors_here() { return simulating() ? simulated_multiprocessors() : 1; }
-bool has_fast_float64() { return simulating() && has_fast_float64(simulated_capability()); }
+const Gpu& gpu_here() {
+  static const Gpu none{};
+  return simulating() ? simulated_gpu() : none;
+}
 const char* unavailable_library() { return unavailable_sm80(); }
 
 }  // namespace fastgemm::cuda

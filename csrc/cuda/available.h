@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "core/gpu.h"
+
 // A launcher as the tables name it: null where the CUDA code was not built.
 #if FASTGEMM_HAS_CUDA
 #define FASTGEMM_LAUNCHER(name) cuda::name
@@ -18,20 +20,12 @@ const char* unavailable_sm80();
 const char* unavailable_sm80(int shared_bytes, const char* too_little);
 const char* unavailable_sm90a();  // wgmma, setmaxnreg: compute capability 9.0 exactly
 
-// Whether a kernel that has code for it may use wgmma, on the current device or on the one that this thread
-// simulates.
-bool has_wgmma();
+// The GPU that launches of this thread go to, with the multiprocessors of the current context (a green context
+// has a part of them), or the one that this thread simulates. Without either: capability 0.
+const Gpu& gpu_here();
 
-// Multiprocessors of the current device, or of the one that this thread simulates; 1 without either.
-int multiprocessors_here();
-
-// Whether float64 runs at half the rate of float32, and not at 1/32 or 1/64 of it: on the current device, or
-// on the one that this thread simulates. (CUDA C++ Programming Guide, "Throughput of Native Arithmetic
-// Instructions": 32 or 64 results a cycle and multiprocessor, or 2.)
-bool has_fast_float64();
-constexpr bool has_fast_float64(int capability) {
-  return capability == 80 || capability == 90 || capability == 100;
-}
+// Whether a kernel that has code for it may use wgmma there.
+inline bool has_wgmma() { return gpu_here().wgmma; }
 
 const char* unavailable_library();  // what vendor libraries need: a build with CUDA, and a GPU
 

@@ -60,7 +60,7 @@ void begin(bool count, bool raise_problems, int multiprocessors, int64_t max_blo
   if (simulating()) throw std::runtime_error("fastgemm: a simulation is under way in this thread");
   simt::session() = {};
   simt::session().options = {count, raise_problems, multiprocessors, max_blocks};
-  set_simulated_gpu(capability, multiprocessors);
+  set_simulated_gpu(nominal_gpu(capability, multiprocessors));
   set_simulating(true);
 }
 

@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "core/simulator.h"
 #include "simt/async.h"
 #include "simt/memory.h"
 #include "simt/order.h"
@@ -21,7 +22,7 @@ namespace fastgemm::simt::runtime {
 namespace {
 
 constexpr int kMostThreads = 1024;
-constexpr size_t kMostShared = 227 * 1024, kStackBytes = 256 * 1024, kGuardBytes = 4096;
+constexpr size_t kStackBytes = 256 * 1024, kGuardBytes = 4096;
 // A block in which threads have yielded this often, and nothing else happened, is dead.
 constexpr int kMostYields = 100'000;
 // Of a grid of which only some blocks are counted, the others run too if all of it makes fewer accesses, a
@@ -87,7 +88,9 @@ void Block::run_grid(const char* kernel, dim3 grid, dim3 size, size_t shared_byt
   refuse(size.x == 0 || size.y == 0 || size.z == 0 || size.z > 64 ||
              uint64_t(size.x) * size.y * size.z > kMostThreads,
          kernel, "block " + text(size));
-  refuse(shared_bytes > kMostShared, kernel, std::to_string(shared_bytes) + " bytes of shared memory");
+  refuse(shared_bytes > size_t(simulated_gpu().shared_bytes), kernel,
+         std::to_string(shared_bytes) + " bytes of shared memory, and the simulated GPU gives a block " +
+             std::to_string(simulated_gpu().shared_bytes));
 
   kernel_ = kernel, body_ = &body, shared_bytes_ = shared_bytes;
   if (!stacks_) {

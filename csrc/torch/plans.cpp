@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <unordered_map>
 
-#include "core/simulator.h"
+#include "cuda/available.h"
 
 namespace fastgemm::torch_ops {
 namespace {
@@ -104,12 +104,13 @@ thread_local uint64_t planned = 0;
 }  // namespace
 
 Signature::Signature(const ProductCall& call, Device device, int threads) {
-  const int64_t simulated_gpu = simulated_capability() | int64_t(simulated_multiprocessors()) << 8;
+  int64_t gpu = 0;
+  if (device != Device::cpu) gpu = cuda::gpu_here().capability | int64_t(cuda::gpu_here().multiprocessors) << 8;
   const bool onto_c = call.c && call.c.view.data == call.out.view.data;
   add(int64_t(device) | int64_t(call.trans_a) << 8 | int64_t(call.trans_b) << 9 | int64_t(onto_c) << 10 |
       int64_t(call.beta.has_value()) << 11 | int64_t(call.precision) << 12 |
       int64_t(call.choice.level) << 16 | int64_t(call.out_dtype.value_or(-1)) << 32);
-  add(int64_t(threads) | (device == Device::simt ? simulated_gpu : 0) << 32);
+  add(int64_t(threads) | gpu << 32);
   add(int64_t(tuning_version()));
   add(int64_t(call.choice.kernel.empty() ? 0 : std::hash<std::string_view>{}(call.choice.kernel)));
   int64_t bits;

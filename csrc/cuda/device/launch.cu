@@ -1,4 +1,3 @@
-#include <array>
 #include <atomic>
 #include <new>
 #include <stdexcept>
@@ -39,7 +38,7 @@ cudaError_t launch_kernel(const void* kernel, const LaunchShape& shape, void** a
   cudaLaunchConfig_t config{};
   config.gridDim = shape.grid, config.blockDim = shape.block;
   config.dynamicSmemBytes = shape.shared_bytes, config.stream = stream;
-  config.attrs = &overlap, config.numAttrs = shape.overlaps && unavailable_sm90a() == nullptr ? 1 : 0;
+  config.attrs = &overlap, config.numAttrs = shape.overlaps && gpu_here().wgmma ? 1 : 0;
   return cudaLaunchKernelExC(&config, kernel, arguments);
 }
 
@@ -54,14 +53,6 @@ void allow_shared_bytes(const void* kernel, const char* name, const LaunchShape&
   if (device < 64) bits.fetch_or(uint64_t{1} << device, std::memory_order_relaxed);
 }
 
-int multiprocessors() {
-  static std::array<std::atomic<int>, 64> known{};
-  const int device = current_device();
-  if (device < 64 && known[size_t(device)] > 0) return known[size_t(device)];
-  int count = 1;
-  cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
-  if (device < 64) known[size_t(device)] = count;
-  return count;
-}
+int multiprocessors() { return gpu_here().multiprocessors; }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -6,6 +6,8 @@
 //   FASTGEMM_LDG(p)                       a load through the read-only path
 //   FASTGEMM_SM90A                        1 where code may use sm_90a instructions: compiling for that GPU or
 //                                         for the host; a kernel that needs them has an empty body elsewhere
+//   FASTGEMM_PORTABLE                     1 where code may run that a kernel has for GPUs without them: a row
+//                                         with a kernel of each kind leaves the other one empty
 #pragma once
 
 #include <cstddef>
@@ -28,6 +30,7 @@
 #else
 #define FASTGEMM_SM90A 0
 #endif
+#define FASTGEMM_PORTABLE !FASTGEMM_SM90A
 
 #else
 
@@ -41,6 +44,7 @@
 #define FASTGEMM_UNROLL
 #define FASTGEMM_NO_UNROLL
 #define FASTGEMM_SM90A 1
+#define FASTGEMM_PORTABLE 1
 #define __grid_constant__
 
 #endif

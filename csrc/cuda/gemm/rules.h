@@ -83,7 +83,7 @@ inline const char* beyond_int8x10(const GemmProblem& p) {
 inline bool is_large_product(const GemmProblem& p) {
   constexpr int64_t kSkinny = 64;
   constexpr double kProducts = 1.6e6;  // a multiprocessor
-  return products(p) >= kProducts * cuda::multiprocessors_here() && std::min(p.m, p.n) > kSkinny;
+  return products(p) >= kProducts * cuda::gpu_here().multiprocessors && std::min(p.m, p.n) > kSkinny;
 }
 
 // A block adds the partial sums of a tile's other blocks one after the other, so a tile should not have
@@ -92,7 +92,7 @@ inline bool fills_warp_specialized(const GemmProblem& problem) {
   const GemmProblem p = by_rows(problem);
   const int64_t tile_m = p.type == DType::f64 ? 64 : 128, tile_n = 256;
   const int64_t tiles = p.batch * ((p.m + tile_m - 1) / tile_m) * ((p.n + tile_n - 1) / tile_n);
-  return is_large_product(p) && tiles * 6 >= cuda::multiprocessors_here() &&
+  return is_large_product(p) && tiles * 6 >= cuda::gpu_here().multiprocessors &&
          double(tiles * tile_m * tile_n) <= 1.4 * double(p.m) * double(p.n) * double(p.batch);
 }
 
@@ -123,8 +123,8 @@ inline bool suits_direct(const GemmProblem& p) {
       return work <= 768 << 10 ||
              own <= (tiles(p, 128) + kMultiprocessors - 1) / kMultiprocessors * kTilesOfAWave;
     case DType::f32:  // also what bf16x6 rejects
-      if (is_short_ieee(p)) return cuda::has_fast_float64() && !is_batch_of_small(p);
-      return cuda::has_fast_float64() && (p.batch == 1 ? work <= 384 << 10 : work <= 64 << 10 && own < 1024);
+      if (is_short_ieee(p)) return has_fast_float64(cuda::gpu_here().capability) && !is_batch_of_small(p);
+      return has_fast_float64(cuda::gpu_here().capability) && (p.batch == 1 ? work <= 384 << 10 : work <= 64 << 10 && own < 1024);
     case DType::f16:
     case DType::bf16:
     case DType::i8:
@@ -182,7 +182,7 @@ inline bool suits_three_planes(const GemmProblem& p) { return !suits_fused(p); }
 // Suits batches of matrices so small that tiles for tensor cores would be mostly empty; float32 comes here
 // where `direct` does not suit, and with what bf16x6 rejects where fp64 is slow.
 inline bool suits_batched(const GemmProblem& p) {
-  return is_batch_of_small(p) || (is_short_ieee(p) && !cuda::has_fast_float64());
+  return is_batch_of_small(p) || (is_short_ieee(p) && !has_fast_float64(cuda::gpu_here().capability));
 }
 
 }  // namespace fastgemm
