@@ -8,8 +8,8 @@ namespace {
 // Of one multiprocessor, by the first compute capability that has it.
 struct Architecture {
   int capability;
-  int shared_kib;  // of a block
-  double float64, float32, int32;                               // multiply-adds a cycle
+  int shared_kib;                                                // of a block
+  double float64, float32, int32;                                // multiply-adds a cycle
   double tensor_float64, tensor_tf32, tensor_half, tensor_int8;  // the same
   // Of the largest GPU on the market, for nominal_gpu().
   int l2_mib;

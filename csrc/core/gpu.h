@@ -8,13 +8,13 @@
 namespace fastgemm {
 
 struct Gpu {
-  int capability = 0;         // 90 for compute capability 9.0
-  int multiprocessors = 1;    // of the context that launches go to
-  int64_t shared_bytes = 0;   // the most that a block may have
-  int64_t l2_bytes = 0;       // cache that all multiprocessors share
-  double clock = 1e9;         // cycles a second
-  double bandwidth = 1e12;    // bytes a second from device memory
-  bool wgmma = false;         // it runs code for sm_90a, and the build has it
+  int capability = 0;        // 90 for compute capability 9.0
+  int multiprocessors = 1;   // of the context that launches go to
+  int64_t shared_bytes = 0;  // the most that a block may have
+  int64_t l2_bytes = 0;      // cache that all multiprocessors share
+  double clock = 1e9;        // cycles a second
+  double bandwidth = 1e12;   // bytes a second from device memory
+  bool wgmma = false;        // it runs code for sm_90a, and the build has it
 
   bool operator==(const Gpu&) const = default;
 };

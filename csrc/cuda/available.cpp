@@ -10,9 +10,9 @@
 
 #include <array>
 #include <mutex>
-#include <unordered_map>
 #include <stdexcept>
 #include <string>
+#include <unordered_map>
 
 #include "cuda/device/image.h"
 
@@ -90,10 +90,10 @@ Function driver_function(const char* name, int since) {
                                                                   : nullptr;
 }
 
-// The multiprocessors of a context, those of its device if it is no green one; 0 where the driver does not say.
+// The multiprocessors of a context, those of its device if it is no green one; 0 where the driver does not
+// say.
 int multiprocessors_of(CUcontext context) {
-  static const auto resource =
-      driver_function<decltype(&cuCtxGetDevResource)>("cuCtxGetDevResource", 12040);
+  static const auto resource = driver_function<decltype(&cuCtxGetDevResource)>("cuCtxGetDevResource", 12040);
   CUdevResource found{};
   if (!resource || resource(context, &found, CU_DEV_RESOURCE_TYPE_SM) != CUDA_SUCCESS) return 0;
   return int(found.sm.smCount);

@@ -20,8 +20,8 @@ const char* unavailable_sm80();
 const char* unavailable_sm80(int shared_bytes, const char* too_little);
 const char* unavailable_sm90a();  // wgmma, setmaxnreg: compute capability 9.0 exactly
 
-// The GPU that launches of this thread go to, with the multiprocessors of the current context (a green context
-// has a part of them), or the one that this thread simulates. Without either: capability 0.
+// The GPU that launches of this thread go to, with the multiprocessors of the current context (a green
+// context has a part of them), or the one that this thread simulates. Without either: capability 0.
 const Gpu& gpu_here();
 
 // Whether a kernel that has code for it may use wgmma there.

@@ -105,7 +105,8 @@ thread_local uint64_t planned = 0;
 
 Signature::Signature(const ProductCall& call, Device device, int threads) {
   int64_t gpu = 0;
-  if (device != Device::cpu) gpu = cuda::gpu_here().capability | int64_t(cuda::gpu_here().multiprocessors) << 8;
+  if (device != Device::cpu)
+    gpu = cuda::gpu_here().capability | int64_t(cuda::gpu_here().multiprocessors) << 8;
   const bool onto_c = call.c && call.c.view.data == call.out.view.data;
   add(int64_t(device) | int64_t(call.trans_a) << 8 | int64_t(call.trans_b) << 9 | int64_t(onto_c) << 10 |
       int64_t(call.beta.has_value()) << 11 | int64_t(call.precision) << 12 |

@@ -124,7 +124,8 @@ inline bool suits_direct(const GemmProblem& p) {
              own <= (tiles(p, 128) + kMultiprocessors - 1) / kMultiprocessors * kTilesOfAWave;
     case DType::f32:  // also what bf16x6 rejects
       if (is_short_ieee(p)) return has_fast_float64(cuda::gpu_here().capability) && !is_batch_of_small(p);
-      return has_fast_float64(cuda::gpu_here().capability) && (p.batch == 1 ? work <= 384 << 10 : work <= 64 << 10 && own < 1024);
+      return has_fast_float64(cuda::gpu_here().capability) &&
+             (p.batch == 1 ? work <= 384 << 10 : work <= 64 << 10 && own < 1024);
     case DType::f16:
     case DType::bf16:
     case DType::i8:
