@@ -15,6 +15,7 @@ struct Gpu {
   double clock = 1e9;        // cycles a second
   double bandwidth = 1e12;   // bytes a second from device memory
   bool wgmma = false;        // it runs code for sm_90a, and the build has it
+  uint64_t number = 0;       // stands for its name and size: gpu_number() in core/tuning.h
 
   bool operator==(const Gpu&) const = default;
 };
@@ -32,6 +33,10 @@ double multiply_adds(const Gpu&, Unit, DType);
 constexpr bool has_fast_float64(int capability) {
   return capability == 80 || capability == 90 || capability == 100;
 }
+
+// The GPU that launches of this thread go to, or that it simulates. csrc/cuda defines it, as it defines its
+// part of the kernel table.
+const Gpu& current_gpu();
 
 // A GPU of this capability and so many multiprocessors, as the simulator has it.
 Gpu nominal_gpu(int capability, int multiprocessors);

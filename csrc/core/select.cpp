@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <stdexcept>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "core/simulator.h"
 
@@ -63,10 +66,13 @@ const char* why_flagged(const Kernel&, const Problem&) {
   return nullptr;
 }
 
-bool is_suited(const Kernel& k, const GemmProblem& p) { return !k.suits || k.suits(p); }
+// How long a row would take; infinity where that is not known.
+double predicted(const Kernel& k, const GemmProblem& p) {
+  return k.predict ? k.predict(p, current_gpu()) : std::numeric_limits<double>::infinity();
+}
 template <class Problem>
-bool is_suited(const Kernel&, const Problem&) {
-  return true;
+double predicted(const Kernel&, const Problem&) {
+  return std::numeric_limits<double>::infinity();
 }
 
 // Why this row cannot run this problem in this process; empty when it can.
@@ -99,7 +105,7 @@ template <class Problem>
 std::string levels_that_can(const Problem& p, const TuningKey& key) {
   std::array<bool, kLevels + 1> can{};
   for (const Kernel& k : kernels_for(key.device))
-    if (k.op == key.op && k.device == key.device && k.role == Role::rung && can_run(k, p) && is_suited(k, p))
+    if (k.op == key.op && k.device == key.device && k.role == Role::rung && can_run(k, p))
       can[k.level] = true;
   std::string text;
   for (int level = 1; level <= kLevels; ++level)
@@ -141,16 +147,22 @@ const Kernel& by_name(const Problem& p, const TuningKey& key, const Choice& choi
                               where_it_is(key, choice.kernel));
 }
 
+// The row of a level that is predicted to take least time; where nothing is predicted, the first one.
 template <class Problem>
 const Kernel& by_level(const Problem& p, const TuningKey& key, int level) {
   std::string reasons;
+  const Kernel* best = nullptr;
+  double least = 0;
   for (const Kernel& k : kernels_for(key.device)) {
     if (k.op != key.op || k.device != key.device || k.level != level || k.role != Role::rung) continue;
-    std::string why = obstacle(k, p);
-    if (why.empty() && is_suited(k, p)) return k;
-    if (why.empty()) why = "it is made for other shapes or GPUs, and takes this problem by name only";
-    reasons += (reasons.empty() ? "" : "; ") + std::string(k.name) + ": " + why;
+    if (can_run(k, p)) {
+      const double seconds = predicted(k, p);
+      if (!best || seconds < least) best = &k, least = seconds;
+    } else if (!best) {
+      reasons += (reasons.empty() ? "" : "; ") + std::string(k.name) + ": " + obstacle(k, p);
+    }
   }
+  if (best) return *best;
   if (reasons.empty())
     reasons = key.device == Device::simt && level == kLevels
                   ? "it is a library, which the simulator does not run"
@@ -158,6 +170,23 @@ const Kernel& by_level(const Problem& p, const TuningKey& key, int level) {
   throw CannotRun("level " + std::to_string(level) + " cannot run " + in_words(key) + ": " + reasons +
                   ". Levels that can: " + levels_that_can(p, key));
 }
+
+// The rungs of all levels that are predicted, whatever they reject, from the least time on.
+struct Predictions {
+  std::vector<std::pair<double, const Kernel*>> rows;
+
+  template <class Problem>
+  Predictions(const Problem& p, const TuningKey& key) {
+    double (*last)(const GemmProblem&, const Gpu&) = nullptr;  // rows of one library share their prediction
+    double seconds = 0;
+    for (const Kernel& k : kernels_for(key.device)) {
+      if (k.op != key.op || k.device != key.device || k.role != Role::rung || !k.predict) continue;
+      if (k.predict != last) last = k.predict, seconds = predicted(k, p);
+      if (seconds < std::numeric_limits<double>::infinity()) rows.emplace_back(seconds, &k);
+    }
+    std::ranges::stable_sort(rows, {}, [](const auto& row) { return row.first; });
+  }
+};
 
 // A choice, null where there is none, and whether it is the one of the key: not when what the key names
 // rejects this very problem.
@@ -167,7 +196,8 @@ struct Chosen {
 };
 
 template <class Problem>
-Chosen choose(const Problem& p, const TuningKey& key, const Candidates& measured, bool flags_allow) {
+Chosen choose(const Problem& p, const TuningKey& key, const Candidates& measured,
+              const Predictions& predictions, bool flags_allow) {
   const auto usable = [&](const Kernel* k) { return k && can_run(*k, p, flags_allow); };
   const Kernel* own = remembered(key);
   if (usable(own)) return {own, true};
@@ -177,13 +207,15 @@ Chosen choose(const Problem& p, const TuningKey& key, const Candidates& measured
     if (usable(measured.kernels[i])) return {measured.kernels[i], by_key};
     by_key = by_key && ruled_out_by_flags(measured.kernels[i]);
   }
+  for (const auto& [seconds, k] : predictions.rows)
+    if (usable(k)) return {k, by_key};
 
-  // Nothing measured on this type of device: the framework where it has the op, else the highest rung.
+  // Neither measured nor predicted: the framework where it has the op, else the highest rung.
   const Kernel* highest = nullptr;
   for (const Kernel& k : kernels_for(key.device)) {
     if (k.op != key.op || k.device != key.device || k.role != Role::rung || !usable(&k)) continue;
     if (is_framework(k)) return {&k, by_key};
-    if (is_suited(k, p) && (!highest || k.level > highest->level)) highest = &k;
+    if (!highest || k.level > highest->level) highest = &k;
   }
   return {highest, by_key};
 }
@@ -201,9 +233,10 @@ template <class Problem>
 KeyDecision find_fastest(const Problem& p, const TuningKey& key) {
   ++decisions_count;
   const Candidates measured = measured_candidates(key);
+  const Predictions predictions(p, key);
   KeyDecision made;
   for (const bool flags_allow : {false, true}) {
-    const Chosen chosen = choose(p, key, measured, flags_allow);
+    const Chosen chosen = choose(p, key, measured, predictions, flags_allow);
     made.by_flags[flags_allow] = chosen.kernel;
     made.by_key = made.by_key && chosen.by_key;
   }
@@ -328,10 +361,12 @@ const Kernel* next_choice(const GemmProblem& p, Device device, int threads,
   const Candidates measured = measured_candidates(key);
   for (size_t i = 0; i < measured.count; ++i)
     if (left(*measured.kernels[i])) return measured.kernels[i];
+  for (const auto& [seconds, k] : Predictions(p, key).rows)
+    if (left(*k)) return k;
   const Kernel* best = nullptr;
   for (const Kernel& k : kernels_for(device)) {
     if (k.op != Op::gemm || k.device != device || k.role != Role::rung || !left(k)) continue;
-    if (!best || std::pair(is_suited(k, p), k.level) > std::pair(is_suited(*best, p), best->level)) best = &k;
+    if (!best || k.level > best->level) best = &k;
   }
   return best;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/context.h"
+#include "core/gpu.h"
 #include "core/problem.h"
 
 namespace fastgemm {
@@ -41,12 +42,11 @@ struct Kernel {
 
   // Why the kernel cannot run in this process (not built, no such unit); null when it can.
   const char* (*unavailable)() = nullptr;
+  // How long it would take, in seconds; infinity where that is not known. Of the rows of a level the one that
+  // takes least is picked. Null: it is not predicted, and picked after those that are.
+  double (*predict)(const GemmProblem&, const Gpu&) = nullptr;
   // Why it cannot take this problem; null when it can, or when it takes every problem of its dtypes.
   const char* (*rejects)(const GemmProblem&) = nullptr;
-  // Whether its level may pick it for this problem, of those that it could run; null: always. By name it
-  // takes the others as well.
-  bool (*suits)(const GemmProblem&) = nullptr;
-
   const char* why_unavailable() const { return unavailable ? unavailable() : nullptr; }
 };
 

@@ -180,6 +180,7 @@ void forget_all() {
   ++version;
 }
 
+void tuning_changed() { ++version; }
 uint64_t tuning_version() { return version.load(std::memory_order_acquire); }
 
 void set_framework_probe(FrameworkProbe probe) { framework_probe.store(probe, std::memory_order_release); }

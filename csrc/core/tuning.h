@@ -80,6 +80,7 @@ void forget_all();
 
 // Counts the changes of the above: a caller may keep a decision for as long as the count stays.
 uint64_t tuning_version();
+void tuning_changed();
 
 // Whether the framework's own product is as precise as was asked for, under its global flags: float32
 // products have this precision, and those of 16-bit types are summed in float32 to the end. Without a probe,

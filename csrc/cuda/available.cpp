@@ -23,12 +23,11 @@ namespace {
 struct Known {
   std::string device, name, library, sm80, sm90a;  // empty reason: available
   Gpu gpu;
-  uint64_t number = 0;
 
   void set_multiprocessors(int count) {
     gpu.multiprocessors = count;
     name = device + ", " + std::to_string(count) + " multiprocessors";
-    number = gpu_number(name);
+    gpu.number = gpu_number(name);
   }
 };
 
@@ -173,7 +172,7 @@ DeviceGuard::~DeviceGuard() {
 }  // namespace fastgemm::cuda
 
 const char* fastgemm::current_gpu_name() { return fastgemm::cuda::current().name.c_str(); }
-uint64_t fastgemm::current_gpu_number() { return fastgemm::cuda::current().number; }
+uint64_t fastgemm::current_gpu_number() { return fastgemm::cuda::current().gpu.number; }
 
 #else
 
@@ -196,3 +195,5 @@ const char* fastgemm::current_gpu_name() { return ""; }
 uint64_t fastgemm::current_gpu_number() { return 0; }
 
 #endif
+
+const fastgemm::Gpu& fastgemm::current_gpu() { return fastgemm::cuda::gpu_here(); }

@@ -1,7 +1,10 @@
 # CUDA kernels. cudart is linked statically and the driver is looked up at first use, so that the library loads
 # on a machine without either. The tables are compiled in every build; without CUDA their rows say so.
 set(FASTGEMM_CUDA_TABLES csrc/cuda/available.cpp csrc/cuda/add/table.cpp csrc/cuda/gemm/table.cpp
-                         csrc/cuda/transpose/table.cpp)
+                         csrc/cuda/transpose/table.cpp csrc/cuda/gemm/predict/fma.cpp
+                         csrc/cuda/gemm/predict/library.cpp csrc/cuda/gemm/predict/library_points.cpp
+                         csrc/cuda/gemm/predict/predict.cpp csrc/cuda/gemm/predict/tensor.cpp
+                         csrc/cuda/gemm/predict/tiles.cpp)
 
 # One file a kernel; csrc/simt compiles the same list as C++.
 file(GLOB_RECURSE FASTGEMM_CUDA_GEMM RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/csrc/cuda/gemm/*.cu)

@@ -3,6 +3,7 @@
 #include "core/table.h"
 
 #include "cuda/available.h"
+#include "cuda/gemm/predict/library.h"
 #include "library/rows.h"
 
 namespace fastgemm {
@@ -69,7 +70,8 @@ constexpr DTypeSet kTensorCoreTypes = dtypes(DType::f64, DType::f32, DType::f16,
 
 constexpr Kernel torch_gemm_row(Device device, DTypeSet types, std::string_view needs,
                                 std::string_view summary, const char* (*unavailable)(),
-                                const char* (*rejects)(const GemmProblem&)) {
+                                const char* (*rejects)(const GemmProblem&),
+                                double (*predict)(const GemmProblem&, const Gpu&) = nullptr) {
   return {.op = Op::gemm,
           .device = device,
           .level = 7,
@@ -79,6 +81,7 @@ constexpr Kernel torch_gemm_row(Device device, DTypeSet types, std::string_view 
           .summary = summary,
           .gemm = torch_gemm,
           .unavailable = unavailable,
+          .predict = predict,
           .rejects = rejects};
 }
 
@@ -103,8 +106,9 @@ template <int candidate>
 const char* candidate_rejects(const GemmProblem& p) {
   return cublaslt_rejects(p, candidate);
 }
-#define FASTGEMM_CANDIDATE(index) \
-  .gemm = run_candidate<index>, .unavailable = cublaslt_unavailable, .rejects = candidate_rejects<index>
+#define FASTGEMM_CANDIDATE(index, ...)                               \
+  .gemm = run_candidate<index>, .unavailable = cublaslt_unavailable, \
+  __VA_OPT__(__VA_ARGS__, ).rejects = candidate_rejects<index>
 #define FASTGEMM_GEAM .transpose = cublas_geam, .unavailable = cublas_unavailable
 #else
 const char* without_cublas() {
@@ -112,13 +116,13 @@ const char* without_cublas() {
   return "this build has no cuBLAS rows: cublasLt.h was not found (a full CUDA toolkit has it, and the "
          "package nvidia-cublas)";
 }
-#define FASTGEMM_CANDIDATE(index) .unavailable = without_cublas
+#define FASTGEMM_CANDIDATE(index, ...) .unavailable = without_cublas __VA_OPT__(, __VA_ARGS__)
 #define FASTGEMM_GEAM .unavailable = without_cublas
 #endif
-#define FASTGEMM_CUBLASLT_ROW(index, row_name, row_summary)                                           \
+#define FASTGEMM_CUBLASLT_ROW(index, row_name, row_summary, ...)                                      \
   Kernel {                                                                                            \
     .op = Op::gemm, .device = Device::cuda, .level = 7, .name = row_name, .dtypes = kTensorCoreTypes, \
-    .needs = "cuBLASLt", .summary = row_summary, FASTGEMM_CANDIDATE(index)                            \
+    .needs = "cuBLASLt", .summary = row_summary, FASTGEMM_CANDIDATE(index, __VA_ARGS__)               \
   }
 
 constexpr Kernel rows[] = {
@@ -126,8 +130,8 @@ constexpr Kernel rows[] = {
                    nullptr, torch_cpu_rejects),
     torch_transpose_row(Device::cpu, "any CPU", nullptr),
     torch_gemm_row(Device::cuda, kFloats | dtypes(DType::i8), "a CUDA build of torch", "torch.mm: cuBLAS",
-                   cuda::unavailable_library, torch_cuda_rejects),
-    FASTGEMM_CUBLASLT_ROW(0, "cublaslt_1", "cuBLASLt's first candidate"),
+                   cuda::unavailable_library, torch_cuda_rejects, predict::library_seconds),
+    FASTGEMM_CUBLASLT_ROW(0, "cublaslt_1", "cuBLASLt's first candidate", .predict = predict::library_seconds),
     FASTGEMM_CUBLASLT_ROW(1, "cublaslt_2", "cuBLASLt's second candidate"),
     FASTGEMM_CUBLASLT_ROW(2, "cublaslt_3", "cuBLASLt's third candidate"),
     FASTGEMM_CUBLASLT_ROW(3, "cublaslt_4", "cuBLASLt's fourth candidate"),

@@ -14,6 +14,8 @@
 #include "core/tuning.h"
 #include "cpu/peak/peak.h"
 #include "library/rows.h"
+#include "python/parse.h"
+#include "python/predictions.h"
 #include "torch/build_info.h"
 #include "torch/queries.h"
 
@@ -21,13 +23,6 @@ namespace py = pybind11;
 using namespace fastgemm;
 
 namespace {
-
-template <class Enum>
-Enum parse(const std::string& name, int count, const char* what) {
-  for (int i = 0; i < count; ++i)
-    if (to_string(static_cast<Enum>(i)) == name) return static_cast<Enum>(i);
-  throw std::invalid_argument(std::string("unknown ") + what + " '" + name + "'");
-}
 
 std::vector<std::string> type_names(DTypeSet set) {
   std::vector<std::string> names;
@@ -231,6 +226,7 @@ void define_patches(py::module_& m) {
 PYBIND11_MODULE(_introspect, m) {
   m.doc() = "Kernel table, tuning memory and build information of the fastgemm op library.";
   define_patches(m);
+  define_predictions(m);
   m.def("table", &table, "Rows of the kernel table, as dictionaries.");
   m.def("build_info", &info);
   m.def(

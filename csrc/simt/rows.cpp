@@ -5,6 +5,7 @@
 
 #include "core/names.h"
 #include "cuda/add/levels.h"
+#include "cuda/available.h"
 #include "cuda/gemm/launchers.h"
 #include "cuda/transpose/levels.h"
 #include "simt/memory.h"
@@ -89,12 +90,16 @@ Kernel without_row(Op op, std::string_view name) {
   return {.op = op, .level = 0, .name = name, .dtypes = types, .role = Role::companion};
 }
 
+const char* without_wgmma() {
+  return cuda::has_wgmma() ? nullptr : "it needs wgmma, and the simulated GPU is none of compute capability 9.0";
+}
+
 template <auto launcher>
 Kernel row(Op op, std::string_view launcher_name, std::span<const Kernel> table) {
   const std::string_view name = launcher_name.substr(to_string(op).size() + 1);
   const auto found = std::ranges::find(table, name, &Kernel::name);
   Kernel k = found != table.end() ? *found : without_row(op, name);
-  k.device = Device::simt, k.unavailable = nullptr;
+  k.device = Device::simt, k.unavailable = k.needs == "sm_90a" ? without_wgmma : nullptr;
   k.gemm = nullptr, k.transpose = nullptr, k.add = nullptr;
   set_launcher<launcher>(k, launcher);
   name_of_row<launcher> = k.name;

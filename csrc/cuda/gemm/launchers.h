@@ -4,6 +4,14 @@
 
 #include "core/context.h"
 
+// The rows by number.
+namespace fastgemm {
+#define FASTGEMM_ROW(name, ...) name,
+enum class Row : uint8_t {
+#include "cuda/gemm/rows.def"
+};
+}  // namespace fastgemm
+
 // The most shared memory that a block takes in rows with needs = kLargeBlock.
 namespace fastgemm {
 inline constexpr int kLargeBlockBytes = 144 << 10;

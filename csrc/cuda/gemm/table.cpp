@@ -1,10 +1,16 @@
 // The entries of the kernel table for GEMM on CUDA, made of rows.def.
+#include <algorithm>
+#include <iterator>
+
 #include "cuda/gemm/launchers.h"
+#include "cuda/gemm/predict/predict.h"
 #include "cuda/gemm/rules.h"
 #include "cuda/rows.h"
 
 namespace fastgemm {
 namespace {
+
+using namespace predict;  // the counters
 
 constexpr DTypeSet kFloat64 = dtypes(DType::f64), kFloat32 = dtypes(DType::f32), kInt32 = dtypes(DType::i32);
 constexpr DTypeSet kHalfAndByte = dtypes(DType::f16, DType::bf16, DType::i8);
@@ -25,18 +31,30 @@ constexpr Needs kLargeBlock{
           kLargeBlockBytes, "its blocks take up to 144 KB of shared memory, more than this GPU gives one");
     }};
 
-struct Row {
+// The fields of a row in rows.def.
+struct Fields {
   int level;
   DTypeSet types = kGemmTypes;
   Needs needs = kAmpere;
   Role role = Role::rung;
   Precision precision = Precision::ieee;                 // what it makes of float32 products
   const char* (*rejects)(const GemmProblem&) = nullptr;  // null: takes every problem
-  bool (*suits)(const GemmProblem&) = nullptr;           // null: its level may pick it for every problem
+  predict::Counter count = nullptr;                      // null: its level picks it last
   std::string_view summary;
 };
 
-constexpr Kernel kernel(std::string_view name, void (*launcher)(const GemmProblem&, Context&), const Row& r) {
+using Predict = double (*)(const GemmProblem&, const Gpu&);
+template <Row row, predict::Counter count>
+double predicted(const GemmProblem& p, const Gpu& gpu) {
+  return predict::seconds(row, count, p, gpu);
+}
+template <Row row, predict::Counter count>
+constexpr Predict prediction = predicted<row, count>;
+template <Row row>
+constexpr Predict prediction<row, nullptr> = nullptr;
+
+constexpr Kernel kernel(std::string_view name, void (*launcher)(const GemmProblem&, Context&),
+                        Predict predicts, const Fields& r) {
   return {.op = Op::gemm,
           .device = Device::cuda,
           .level = r.level,
@@ -48,17 +66,28 @@ constexpr Kernel kernel(std::string_view name, void (*launcher)(const GemmProble
           .precision = r.precision,
           .gemm = launcher,
           .unavailable = r.needs.unavailable,
-          .rejects = r.rejects,
-          .suits = r.suits};
+          .predict = predicts,
+          .rejects = r.rejects};
 }
 
 constexpr Kernel kRows[] = {
-#define FASTGEMM_ROW(name, ...) kernel(#name, FASTGEMM_LAUNCHER(gemm_##name), {__VA_ARGS__}),
+#define FASTGEMM_ROW(name, ...)                                                                   \
+  kernel(#name, FASTGEMM_LAUNCHER(gemm_##name), prediction<Row::name, Fields{__VA_ARGS__}.count>, \
+         {__VA_ARGS__}),
 #include "cuda/gemm/rows.def"
 };
 
 }  // namespace
 
 std::span<const Kernel> cuda_gemm_kernels() { return kRows; }
+
+const predict::PredictedRow* predict::predicted_row(std::string_view name) {
+  static constexpr PredictedRow rows[] = {
+#define FASTGEMM_ROW(name, ...) {#name, Row::name, Fields{__VA_ARGS__}.count},
+#include "cuda/gemm/rows.def"
+  };
+  const auto found = std::ranges::find(rows, name, &PredictedRow::name);
+  return found != std::end(rows) && found->count ? found : nullptr;
+}
 
 }  // namespace fastgemm

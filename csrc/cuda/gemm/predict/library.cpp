@@ -1,0 +1,196 @@
+#include "cuda/gemm/predict/library.h"
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <vector>
+
+#include "core/tuning.h"
+#include "cuda/gemm/predict/library_points.h"
+#include "cuda/gemm/predict/tiles.h"
+
+namespace fastgemm::predict {
+namespace {
+
+float log2_of(int64_t n) { return std::log2(float(std::max<int64_t>(n, 1))); }
+
+float distance(const Place& x, const Place& y) {
+  float sum = 0;
+  for (int i = 0; i < kAxes; ++i) sum += (x[i] - y[i]) * (x[i] - y[i]);
+  return sum;
+}
+
+// The measured points of a type and precision.
+struct Series {
+  Costs costs;
+  std::vector<Place> places;
+  std::vector<float> off;  // log(measured / model)
+
+  // How far the model is off at a place: the mean of the nine nearest points, weighted by nearness, drawn
+  // towards none where all are far.
+  float correction(const Place& at) const {
+    constexpr size_t kNearest = 9;
+    constexpr float kFar = std::numeric_limits<float>::infinity();
+    std::array<float, kNearest> distances, values{};
+    distances.fill(kFar);
+    for (size_t i = 0; i < places.size(); ++i) {
+      float d = distance(at, places[i]), value = off[i];
+      if (d >= distances.back()) continue;
+      for (size_t j = 0; j < kNearest; ++j)
+        if (d < distances[j]) std::swap(d, distances[j]), std::swap(value, values[j]);
+    }
+    const auto weight = [](float d) { return 1 / ((d + 0.05f) * std::sqrt(d + 0.05f)); };
+    float weights = 0.5f * weight(4), sum = 0;
+    for (size_t j = 0; j < kNearest && distances[j] < 40; ++j) {
+      weights += weight(distances[j]);
+      sum += weight(distances[j]) * values[j];
+    }
+    return sum / weights;
+  }
+};
+
+constexpr float kOctave = 0.69314718f;  // ln 2
+
+struct Key {
+  uint64_t gpu;  // 0: what ships with fastgemm
+  DType type;
+  Precision precision;
+  auto operator<=>(const Key&) const = default;
+};
+
+// All series: those that ship, and those of GPUs that were tuned. A series is replaced, never changed.
+class AllSeries {
+ public:
+  static AllSeries& instance() {
+    static AllSeries all;
+    return all;
+  }
+  std::shared_ptr<const Series> find(uint64_t gpu, DType type, Precision precision) const {
+    const std::shared_lock lock(mutex_);
+    // float32 precisions without a series of their own have that of IEEE products, the library's slowest.
+    for (const Key& key : {Key{gpu, type, precision}, Key{gpu, type, Precision::ieee},
+                           Key{0, type, precision}, Key{0, type, Precision::ieee}})
+      if (const auto it = series_.find(key); it != series_.end()) return it->second;
+    return nullptr;
+  }
+  bool has(uint64_t gpu) const {
+    const std::shared_lock lock(mutex_);
+    const auto it = series_.lower_bound({gpu, DType{}, Precision{}});
+    return gpu != 0 && it != series_.end() && it->first.gpu == gpu;
+  }
+  void set(const Key& key, Series series) {
+    const std::unique_lock lock(mutex_);
+    series_.insert_or_assign(key, std::make_shared<const Series>(std::move(series)));
+  }
+  void keep_shipped() {
+    const std::unique_lock lock(mutex_);
+    std::erase_if(series_, [](const auto& entry) { return entry.first.gpu != 0; });
+  }
+
+ private:
+  AllSeries() {
+    for (const ShippedSeries& from : shipped_series()) {
+      Series s{from.costs};
+      for (const ShippedPoint& point : from.points) {
+        s.places.push_back(place_of(point.problem(from.type)));
+        s.off.push_back(float(point.percent_of_octave) / 100 * kOctave);
+      }
+      series_.insert_or_assign(Key{0, from.type, from.precision},
+                               std::make_shared<const Series>(std::move(s)));
+    }
+  }
+  mutable std::shared_mutex mutex_;
+  std::map<Key, std::shared_ptr<const Series>> series_;
+};
+
+// A product with a c takes own kernels longer, the more so the shorter its sums are, while the library hides
+// that in its epilogue; the points have none.
+double share_with_c(const GemmProblem& p) {
+  if (p.beta == 0 || p.batch * p.m * p.n < 1 << 20) return 1;
+  return std::exp2(-std::min(0.5, std::log2(1 + 800.0 / double(std::max<int64_t>(p.k, 1)))));
+}
+
+}  // namespace
+
+// Another layout is like two octaves; rows that begin at multiples of 16 bytes, or of 4, like 1.7. The batch
+// counts half: four times the batch is like twice the size.
+Place place_of(const GemmProblem& p) {
+  const Facts f = facts(p);
+  constexpr float kBatch = 0.5477f, kLayout = 2, kAligned = 1.7321f;
+  const auto is = [](bool x, float weight) { return x ? weight : 0.f; };
+  return {log2_of(f.m),
+          log2_of(f.n),
+          log2_of(f.k),
+          kBatch * log2_of(f.batch),
+          is(!f.a.along_k, kLayout),
+          is(!f.b.along_k, kLayout),
+          is(f.a.alignment >= 16, kAligned),
+          is(f.b.alignment >= 16, kAligned),
+          is(f.out_alignment >= 16, kAligned),
+          is(f.a.alignment >= 4, kAligned),
+          is(f.b.alignment >= 4, kAligned),
+          is(f.out_alignment >= 4, kAligned)};
+}
+
+// The library's kernels have tiles of many sizes, and split k: of a few, those that would be fastest.
+Counts count_library(const GemmProblem& p, const Gpu& gpu) {
+  const Facts f = facts(p);
+  const bool tensor = p.type != DType::i32 && (p.type != DType::f32 || p.precision == Precision::tf32);
+  const double multiply_adds_a_cycle = rate(gpu, tensor ? Unit::tensor : Unit::fma, p.type);
+  const int64_t depth = 128 / f.size, most_splits = std::max<int64_t>(ceil_div(f.k, depth) / 8, 1);
+  Counts best;
+  double least = std::numeric_limits<double>::infinity();
+  for (const auto& [m, n, resident] : {std::array<int64_t, 3>{128, 256, 1}, {128, 128, 1}, {64, 64, 3}}) {
+    const int64_t room = gpu.multiprocessors * resident / f.tiles(m, n);
+    for (const int64_t splits : {int64_t{1}, std::clamp<int64_t>(room, 1, most_splits)}) {
+      const Counts c = count_tiles(f, {m, n, depth, resident, splits}, gpu, multiply_adds_a_cycle);
+      const double time = c.waves * 2000 + c.busiest * 1.3 + c.steps * 200 + c.more_launches * 2500 +
+                          c.partial * 1.5 + c.read + c.written;
+      if (time < least) least = time, best = c;
+    }
+  }
+  return best;
+}
+
+double limit_seconds(const GemmProblem& p, const Gpu& gpu) {
+  const Facts f = facts(p);
+  const bool tensor = p.type != DType::i32 && (p.type != DType::f32 || p.precision != Precision::ieee);
+  const double unit = rate(gpu, tensor ? Unit::tensor : Unit::fma, p.type);
+  const double most = std::max(unit, rate(gpu, Unit::fma, p.type)) * gpu.multiprocessors * gpu.clock;
+  const double bytes = f.a.bytes + f.b.bytes + f.result_bytes + f.c_bytes;
+  return std::max(p.flops() / 2 / most, bytes / gpu.bandwidth);
+}
+
+Knowledge knowledge_of(const Gpu& gpu) {
+  if (AllSeries::instance().has(gpu.number)) return Knowledge::tuned;
+  // Kernels and library were measured on an H200; other GPUs of this capability are as it is but for what
+  // struct Gpu says.
+  return gpu.wgmma ? Knowledge::measured : Knowledge::predicted;
+}
+
+double library_seconds(const GemmProblem& p, const Gpu& gpu) {
+  if (knowledge_of(gpu) == Knowledge::predicted) return limit_seconds(p, gpu);
+  const auto series = AllSeries::instance().find(gpu.number, p.type, p.precision);
+  if (!series) return limit_seconds(p, gpu);
+  const double model = sum_of(count_library(p, gpu), series->costs);
+  return model * std::exp(double(series->correction(place_of(p)))) * share_with_c(p);
+}
+
+void set_library(uint64_t gpu, DType type, Precision precision, const Costs& costs,
+                 std::span<const LibraryPoint> points, const Gpu& here) {
+  Series s{costs};
+  for (const LibraryPoint& point : points) {
+    s.places.push_back(place_of(point.problem));
+    s.off.push_back(float(std::log(point.seconds / sum_of(count_library(point.problem, here), costs))));
+  }
+  AllSeries::instance().set({gpu, type, precision}, std::move(s));
+  tuning_changed();
+}
+
+void reset_library() { AllSeries::instance().keep_shipped(); }
+
+}  // namespace fastgemm::predict

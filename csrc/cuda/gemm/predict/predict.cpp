@@ -1,0 +1,106 @@
+#include "cuda/gemm/predict/predict.h"
+
+#include <atomic>
+#include <bit>
+#include <limits>
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
+
+#include "core/tuning.h"
+
+namespace fastgemm::predict {
+namespace {
+
+// Which source path of a kernel runs: with wgmma and TMA, or the one of all GPUs.
+enum class Path : uint8_t { hopper, portable };
+
+struct Fitted {
+  Row row;
+  Path path;
+  DTypeSet types;
+  Costs costs;
+};
+
+constexpr DTypeSet f64 = dtypes(DType::f64), f32 = dtypes(DType::f32), half = dtypes(DType::f16, DType::bf16),
+                   i8 = dtypes(DType::i8), i32 = dtypes(DType::i32);
+constexpr Fitted kFitted[] = {
+#define FASTGEMM_COSTS(row, path, types, ...) {Row::row, Path::path, types, {__VA_ARGS__}},
+#include "cuda/gemm/predict/costs.def"
+};
+
+using Values = std::array<double, kCounts>;
+
+struct Key {
+  uint64_t gpu;
+  Row row;
+  DType type;
+  bool operator==(const Key&) const = default;
+};
+struct KeyHash {
+  size_t operator()(const Key& k) const {
+    return size_t(k.gpu * 31 + uint64_t(k.row) * 8 + uint64_t(k.type));
+  }
+};
+// What was fitted at run time.
+struct OwnCosts {
+  std::shared_mutex mutex;
+  std::unordered_map<Key, Costs, KeyHash> costs;
+  std::atomic<bool> any = false;
+};
+OwnCosts& own_costs() {
+  static OwnCosts own;
+  return own;
+}
+
+}  // namespace
+
+std::optional<Costs> costs_of(Row row, DType type, const Gpu& gpu) {
+  if (OwnCosts& own = own_costs(); own.any) {
+    const std::shared_lock lock(own.mutex);
+    const auto it = own.costs.find({gpu.number, row, type});
+    if (it != own.costs.end()) return it->second;
+  }
+  const Path path = gpu.wgmma ? Path::hopper : Path::portable;
+  std::optional<Costs> other;  // rows whose source is the same on every GPU have the constants of one path
+  for (const Fitted& f : kFitted) {
+    if (f.row != row || !contains(f.types, type)) continue;
+    if (f.path == path) return f.costs;
+    other = f.costs;
+  }
+  return other;
+}
+
+double sum_of(const Counts& counts, const Costs& costs) {
+  const Values how_often = std::bit_cast<Values>(counts), each = std::bit_cast<Values>(costs);
+  double sum = 0;
+  for (int i = 0; i < kCounts; ++i) sum += how_often[i] * each[i];
+  return sum;
+}
+
+double seconds(Row row, Counter count, const GemmProblem& p, const Gpu& gpu) {
+  const auto costs = costs_of(row, p.type, gpu);
+  if (!costs) return std::numeric_limits<double>::infinity();
+  return sum_of(count(p, gpu), *costs);
+}
+
+void set_costs(uint64_t gpu, Row row, DType type, const Costs& costs) {
+  OwnCosts& own = own_costs();
+  {
+    const std::unique_lock lock(own.mutex);
+    own.costs.insert_or_assign({gpu, row, type}, costs);
+    own.any = true;
+  }
+  tuning_changed();
+}
+
+void reset_costs() {
+  own_costs().any = false;
+  {
+    const std::unique_lock lock(own_costs().mutex);
+    own_costs().costs.clear();
+  }
+  tuning_changed();
+}
+
+}  // namespace fastgemm::predict

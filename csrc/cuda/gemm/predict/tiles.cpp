@@ -1,0 +1,122 @@
+#include "cuda/gemm/predict/tiles.h"
+
+namespace fastgemm::predict {
+namespace {
+
+// The largest power of two up to 32 that divides the address of every row: rows are `pitch` elements apart.
+int alignment(const void* data, int64_t pitch, int64_t batch_stride, int size) {
+  const uint64_t offsets = reinterpret_cast<uintptr_t>(data) | uint64_t((pitch | batch_stride) * size) | 32;
+  return int(offsets & -offsets);
+}
+
+Operand operand(const ConstMatrix& x, int64_t side, int64_t k, int64_t batch, int64_t side_stride,
+                int64_t k_stride, int size) {
+  Operand o{.side = side, .k = k, .batch = batch > 1 && x.batch_stride == 0 ? 1 : batch};
+  o.bytes = double(o.batch) * double(side) * double(k) * size;
+  o.along_k = k_stride == 1 || k == 1, o.along_side = side_stride == 1 || side == 1;
+  const int64_t pitch = o.along_k ? (side == 1 ? 0 : side_stride) : (k == 1 ? 0 : k_stride);
+  o.alignment = alignment(x.data, pitch, batch > 1 ? x.batch_stride : 0, size);
+  return o;
+}
+
+void add_copy(Counts& c, const Operand& o, const Gpu& gpu) { c.copied += 2 * o.bytes / gpu.bandwidth; }
+
+}  // namespace
+
+Facts facts(const GemmProblem& p) {
+  const int size = element_size(p.type), out_size = element_size(p.out_type);
+  Facts f{.batch = p.batch, .m = p.m, .n = p.n, .k = p.k, .size = size, .out_size = out_size};
+  f.a = operand(p.a, p.m, p.k, p.batch, p.a.row_stride, p.a.col_stride, size);
+  f.b = operand(p.b, p.n, p.k, p.batch, p.b.col_stride, p.b.row_stride, size);
+  const int64_t pitch = p.m == 1 ? 0 : p.out.col_stride == 1 ? p.out.row_stride : p.out.col_stride;
+  // A row that ends anywhere is stored as one that begins anywhere.
+  f.out_alignment = alignment(nullptr, pitch | p.n, p.batch > 1 ? p.out.batch_stride : 0, out_size);
+  f.result_bytes = double(p.batch) * double(p.m) * double(p.n) * out_size;
+  f.c_bytes = p.beta != 0 ? f.result_bytes : 0;
+  return f;
+}
+
+Counts count_tiles(const Facts& f, const Launch& l, const Gpu& gpu, double rate) {
+  const double sms = gpu.multiprocessors, cycle = 1 / gpu.clock;
+  const int64_t tiles = f.batch * ceil_div(f.m, l.m) * ceil_div(f.n, l.n);
+  const int64_t steps = std::max<int64_t>(ceil_div(f.k, l.depth), 1);
+  const int64_t part_steps = ceil_div(steps, l.splits), splits = ceil_div(steps, part_steps);
+  const int64_t blocks = tiles * splits, slots = gpu.multiprocessors * l.resident;
+  const double waves = l.shares ? std::max(1.0, double(tiles) / sms) : double(ceil_div(blocks, slots));
+  // Blocks of the busiest multiprocessor.
+  const double busiest = l.shares ? double(tiles) * double(steps) / sms / double(part_steps)
+                                  : double(ceil_div(blocks, gpu.multiprocessors));
+  const double block_math = double(l.m) * double(l.n) * double(part_steps * l.depth);
+  const double block_bytes = double(l.m + l.n) * double(part_steps * l.depth) * f.size;
+  Counts c{};
+  c.launch = cycle;
+  c.more_launches = splits > 1 ? cycle : 0;
+  c.waves = waves * cycle;
+  c.steps = waves * double(part_steps) * cycle;
+  c.busiest = busiest * block_math / rate * cycle;
+  c.all = double(blocks) * block_math / rate / sms * cycle;
+  c.tiles_busiest = busiest * block_bytes / 64 * cycle;
+  c.tiles = double(blocks) * block_bytes / (32 * sms) * cycle;
+  c.read = (f.a.bytes + f.b.bytes) / gpu.bandwidth;
+  c.written = (f.result_bytes + f.c_bytes) / gpu.bandwidth;
+  const double sums = double(f.batch) * double(f.m) * double(f.n) * std::max(f.out_size, 4);
+  c.partial = splits > 1 ? 2 * sums * double(splits) / gpu.bandwidth : 0;
+  c.slower = std::max(c.busiest, c.read + c.written);
+  const double row_bytes = double(part_steps * l.depth) * f.size * busiest / 64 * cycle;
+  c.unaligned = row_bytes * (double(f.a.aligned() ? 0 : l.m) + double(f.b.aligned() ? 0 : l.n));
+  c.across = row_bytes * (double(f.a.along_k ? 0 : l.m) + double(f.b.along_k ? 0 : l.n));
+  c.odd_result = f.out_aligned() ? 0 : c.written;
+  return c;
+}
+
+int choose_splits(int64_t tiles, int64_t k, int64_t least, int64_t processors) {
+  int best = 1;
+  double best_time = double(ceil_div(tiles, processors));
+  for (int splits = 2; splits * least <= k && (splits - 1) * tiles < 4 * processors; ++splits) {
+    const int64_t blocks = tiles * splits;
+    const double alone = blocks <= processors ? 1.15 : 1.0;
+    const double time =
+        alone * double(ceil_div(blocks, processors)) / splits + 0.25 * double(blocks) / double(k);
+    if (time < best_time) best = splits, best_time = time;
+  }
+  return best;
+}
+
+// By parts/copied_operand.cuh, a launch each.
+void add_transposed(Counts& c, const Operand& o, const Gpu& gpu) {
+  c.more_launches += 1 / gpu.clock;
+  c.transposed += 2 * o.bytes / gpu.bandwidth;
+  if (!o.aligned()) c.odd_transposed += 2 * o.bytes / gpu.bandwidth;
+}
+// By parts/panels.cuh or parts/row_copies.cuh, one launch for both.
+void add_copies(Counts& c, const Facts& f, const Gpu& gpu, bool a, bool b) {
+  if (!a && !b) return;
+  c.more_launches += 1 / gpu.clock;
+  if (a) add_copy(c, f.a, gpu);
+  if (b) add_copy(c, f.b, gpu);
+}
+// What struct BoxOperands copies.
+void add_boxes(Counts& c, const Facts& f, const Gpu& gpu, bool registers) {
+  const auto has_side_in_rows = [](const Operand& o) { return o.along_side && !o.along_k; };
+  const bool keep = registers && f.size != 2;
+  const bool keep_a = keep && has_side_in_rows(f.a), keep_b = keep && has_side_in_rows(f.b);
+  const bool transposed = keep_b && !(keep_a && f.m >= f.n);
+  const int64_t extents = std::min({f.m, f.n, f.k});
+  bool rows = false;
+  const auto add = [&](const Operand& o, bool keeps) {
+    if (has_side_in_rows(o) && f.size != 2 && !keeps) return add_transposed(c, o, gpu);
+    if (o.aligned() && !(f.size <= 2 && o.alignment < 32 && extents >= 3072)) return;
+    rows = true;
+    add_copy(c, o, gpu);
+  };
+  add(transposed ? f.b : f.a, keep_a || keep_b);
+  add(transposed ? f.a : f.b, false);
+  if (rows) c.more_launches += 1 / gpu.clock;
+}
+// What rows_operands() copies.
+void add_rows(Counts& c, const Facts& f, const Gpu& gpu, bool any) {
+  for (const Operand& o : {f.a, f.b})
+    if (!o.aligned() || !(any || o.along_k)) add_transposed(c, o, gpu);
+}
+
+}  // namespace fastgemm::predict

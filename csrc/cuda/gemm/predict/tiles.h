@@ -1,0 +1,67 @@
+// What kernels that compute C in tiles have in common, counted: the tiles that a multiprocessor has, the
+// bytes that they load, and what is copied first.
+#pragma once
+
+#include <algorithm>
+
+#include "cuda/gemm/predict/counts.h"
+
+namespace fastgemm::predict {
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// An operand (side, k) as a kernel meets it.
+struct Operand {
+  int64_t side, k, batch;
+  double bytes;              // distinct ones
+  bool along_k, along_side;  // what is contiguous
+  int alignment;             // bytes, a power of two up to 32, of which all rows begin at multiples
+
+  bool aligned() const { return alignment >= 16; }
+};
+
+struct Facts {
+  int64_t batch, m, n, k;
+  int size, out_size;  // bytes of an element
+  Operand a, b;
+  int out_alignment;  // as of an operand
+  double result_bytes, c_bytes;
+
+  bool out_aligned() const { return out_alignment >= 16; }
+  // With the longer side of C first: for kernels that read the shorter one many times.
+  Facts long_side_first() const {
+    Facts f = *this;
+    if (f.n > f.m) std::swap(f.m, f.n), std::swap(f.a, f.b);
+    return f;
+  }
+  int64_t tiles(int64_t rows, int64_t columns) const {
+    return batch * ceil_div(m, rows) * ceil_div(n, columns);
+  }
+};
+Facts facts(const GemmProblem&);
+
+// Multiply-adds a cycle of a multiprocessor, at least 1.
+inline double rate(const Gpu& gpu, Unit unit, DType type) {
+  return std::max(multiply_adds(gpu, unit, type), 1.0);
+}
+
+// A launch of tiles (m, n), of which a multiprocessor has `resident` at a time, and which have `depth` values
+// of k in a step. `splits` blocks share the k of a tile.
+struct Launch {
+  int64_t m, n, depth, resident, splits = 1;
+  bool shares = false;  // persistent blocks share all work evenly
+};
+Counts count_tiles(const Facts&, const Launch&, const Gpu&, double multiply_adds_a_cycle);
+
+// The splits of parts/choose_splits.cu.
+int choose_splits(int64_t tiles, int64_t k, int64_t least, int64_t processors);
+
+// One launch that copies operands as they lie: parts/panels.cuh, parts/row_copies.cuh.
+void add_copies(Counts&, const Facts&, const Gpu&, bool a, bool b);
+// One launch that writes an operand along k: parts/copied_operand.cuh.
+void add_transposed(Counts&, const Operand&, const Gpu&);
+// What struct BoxOperands copies, and what rows_operands() does.
+void add_boxes(Counts&, const Facts&, const Gpu&, bool registers);
+void add_rows(Counts&, const Facts&, const Gpu&, bool takes_any);
+
+}  // namespace fastgemm::predict

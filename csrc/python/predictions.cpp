@@ -1,0 +1,151 @@
+#include "python/predictions.h"
+
+#include <pybind11/stl.h>
+
+#include <bit>
+#include <optional>
+#include <tuple>
+
+#include "core/tuning.h"
+#include "cuda/gemm/predict/library.h"
+#include "python/parse.h"
+
+namespace py = pybind11;
+
+namespace fastgemm {
+namespace {
+
+using predict::Costs;
+using predict::Counts;
+using Values = std::array<double, predict::kCounts>;
+
+// (dtype, precision, batch, m, n, k, a_transposed, b_transposed), of contiguous matrices.
+using Problem = std::tuple<std::string, std::string, int64_t, int64_t, int64_t, int64_t, bool, bool>;
+
+GemmProblem to_problem(const Problem& t) {
+  const auto& [type, precision, batch, m, n, k, a_transposed, b_transposed] = t;
+  const auto stride = [&, batch = batch](int64_t elements) { return batch > 1 ? elements : 0; };
+  GemmProblem p;
+  p.type = parse<DType>(type, 6, "dtype"), p.precision = parse<Precision>(precision, 5, "precision");
+  p.out_type = p.type == DType::i8 ? DType::i32 : p.type;
+  p.batch = batch, p.m = m, p.n = n, p.k = k;
+  p.a = {nullptr, a_transposed ? 1 : k, a_transposed ? m : 1, stride(m * k)};
+  p.b = {nullptr, b_transposed ? 1 : n, b_transposed ? k : 1, stride(k * n)};
+  p.out = {nullptr, n, 1, stride(m * n)};
+  return p;
+}
+
+py::dict to_dict(const Gpu& g) {
+  py::dict d;
+  d["capability"] = g.capability, d["multiprocessors"] = g.multiprocessors;
+  d["shared_bytes"] = g.shared_bytes, d["l2_bytes"] = g.l2_bytes;
+  d["clock"] = g.clock, d["bandwidth"] = g.bandwidth, d["wgmma"] = g.wgmma, d["number"] = g.number;
+  return d;
+}
+
+// The GPU at hand, with what the dictionary says instead: of another capability, the nominal one.
+Gpu to_gpu(const std::optional<py::dict>& d) {
+  Gpu g = current_gpu();
+  if (!d) return g;
+  const auto get = [&]<class T>(const char* name, T& to) {
+    if (d->contains(name)) to = (*d)[name].cast<T>();
+  };
+  int capability = g.capability;
+  get("capability", capability);
+  if (capability != g.capability) g = nominal_gpu(capability, g.multiprocessors);
+  get("multiprocessors", g.multiprocessors), get("clock", g.clock), get("bandwidth", g.bandwidth);
+  get("shared_bytes", g.shared_bytes), get("l2_bytes", g.l2_bytes), get("wgmma", g.wgmma);
+  get("number", g.number);
+  return g;
+}
+
+Values counts(const std::string& kernel, const Problem& problem, const std::optional<py::dict>& gpu) {
+  const GemmProblem p = to_problem(problem);
+  if (kernel == "library") return std::bit_cast<Values>(predict::count_library(p, to_gpu(gpu)));
+  const predict::PredictedRow* row = predict::predicted_row(kernel);
+  if (!row) throw std::invalid_argument("kernel '" + kernel + "' is not predicted");
+  return std::bit_cast<Values>(row->count(p, to_gpu(gpu)));
+}
+
+// What level=None compares, from the least time on: the rows that the GPU could run, and the library.
+std::vector<std::pair<std::string, double>> predictions(const Problem& problem,
+                                                        const std::optional<py::dict>& gpu) {
+  const GemmProblem p = to_problem(problem);
+  const Gpu g = to_gpu(gpu);
+  std::vector<std::pair<std::string, double>> found;
+  for (const Kernel& k : cuda_gemm_kernels()) {
+    if (!k.predict || k.role != Role::rung || !contains(k.dtypes, p.type)) continue;
+    if (p.type == DType::f32 && k.precision != Precision::ieee && k.precision != p.precision) continue;
+    if ((k.needs == "sm_90a" && !g.wgmma) || (k.rejects && k.rejects(p))) continue;
+    if (const double s = k.predict(p, g); s < std::numeric_limits<double>::infinity())
+      found.emplace_back(k.name, s);
+  }
+  found.emplace_back("library", predict::library_seconds(p, g));
+  std::ranges::stable_sort(found, {}, [](const auto& x) { return x.second; });
+  return found;
+}
+
+const char* knowledge(const std::optional<py::dict>& gpu) {
+  switch (predict::knowledge_of(to_gpu(gpu))) {
+    case predict::Knowledge::tuned:
+      return "tuned";
+    case predict::Knowledge::measured:
+      return "measured";
+    default:
+      return "predicted";
+  }
+}
+
+const predict::PredictedRow& row_of(const std::string& kernel) {
+  const predict::PredictedRow* row = predict::predicted_row(kernel);
+  if (!row) throw std::invalid_argument("kernel '" + kernel + "' is not predicted");
+  return *row;
+}
+
+using MeasuredPoint = std::pair<Problem, double>;
+
+void set_library(const std::string& gpu, const std::string& type, const std::string& precision,
+                 const Values& costs, const std::vector<MeasuredPoint>& points,
+                 const std::optional<py::dict>& here) {
+  std::vector<predict::LibraryPoint> library;
+  for (const auto& [problem, seconds] : points) library.push_back({to_problem(problem), seconds});
+  predict::set_library(gpu_number(gpu), parse<DType>(type, 6, "dtype"),
+                       parse<Precision>(precision, 5, "precision"), std::bit_cast<Costs>(costs), library,
+                       to_gpu(here));
+}
+
+}  // namespace
+
+void define_predictions(py::module_& m) {
+  m.attr("COUNTS") = std::vector<std::string>(std::begin(predict::kCountNames), std::end(predict::kCountNames));
+  const auto here = py::arg("gpu") = py::none();
+  m.def("gpu_properties", [] { return to_dict(current_gpu()); },
+        "What predictions see of the current GPU; capability 0 without one.");
+  m.def("knowledge", &knowledge, here, "Of a GPU: predicted, measured or tuned.");
+  m.def("counts", &counts, py::arg("kernel"), py::arg("problem"), here,
+        "What a kernel, or \"library\", does for a problem, in seconds at the GPU's rates; in the order of COUNTS.");
+  m.def("place", [](const Problem& p) { return predict::place_of(to_problem(p)); },
+        "Where a problem lies among others, for distances between measured points.");
+  m.def("predictions", &predictions, py::arg("problem"), here,
+        "Names and predicted seconds of the kernels that a GPU could run, from the least on.");
+  m.def(
+      "costs",
+      [](const std::string& kernel, const std::string& type, const std::optional<py::dict>& gpu) {
+        const auto found = predict::costs_of(row_of(kernel).row, parse<DType>(type, 6, "dtype"), to_gpu(gpu));
+        return found ? std::optional(std::bit_cast<Values>(*found)) : std::nullopt;
+      },
+      py::arg("kernel"), py::arg("dtype"), here);
+  m.def(
+      "set_costs",
+      [](const std::string& gpu, const std::string& kernel, const std::string& type, const Values& costs) {
+        predict::set_costs(gpu_number(gpu), row_of(kernel).row, parse<DType>(type, 6, "dtype"),
+                           std::bit_cast<Costs>(costs));
+      },
+      py::arg("gpu"), py::arg("kernel"), py::arg("dtype"), py::arg("costs"),
+      "The constants of a kernel on the GPU of this name, as gpu() gives it.");
+  m.def("set_library", &set_library, py::arg("gpu"), py::arg("dtype"), py::arg("precision"), py::arg("costs"),
+        py::arg("points"), py::arg("here") = py::none(), "The library on the GPU of this name: model and points.");
+  m.def("reset_predictions", [] { predict::reset_costs(), predict::reset_library(); });
+}
+
+}  // namespace fastgemm

@@ -1,0 +1,73 @@
+"""Constants of predictions from measured times: what ``fastgemm tune`` and tools/fit_costs.py share.
+
+A kernel's time is a sum of counts times nonnegative constants (csrc/cuda/gemm/predict/counts.h). Needs scipy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+ROUNDS = 4  # of weighting
+NOISE = 0.03  # relative errors below this count the same
+NEAREST, FAR, NEAR, TOWARDS_MODEL = 9, 40.0, 0.05, 4.0  # as in csrc/cuda/gemm/predict/library.cpp
+
+
+def fit(counts: Sequence[Sequence[float]], seconds: Sequence[float]) -> list[float]:
+    """The constants that minimise relative errors: nonnegative least squares (Lawson and Hanson, "Solving Least Squares
+    Problems", 1974), repeated with points weighted by the inverse square root of their error, which comes between
+    least squares and least absolute errors."""
+    import numpy as np
+    from scipy.optimize import nnls
+
+    relative = np.asarray(counts) / np.asarray(seconds)[:, None]
+    scale = relative.max(axis=0)
+    scale[scale == 0] = 1.0
+    relative /= scale
+    weight = np.ones(len(relative))
+    for _ in range(ROUNDS):
+        solution, _ = nnls(relative * weight[:, None], weight)
+        error = np.abs(relative @ solution - 1)
+        weight = 1 / np.sqrt(np.maximum(error, NOISE))
+        weight /= weight.mean()
+    return [float(f"{value:.4g}") for value in solution / scale]
+
+
+def predict(counts: Sequence[float], costs: Sequence[float]) -> float:
+    """Seconds."""
+    return math.fsum(count * cost for count, cost in zip(counts, costs, strict=True))
+
+
+def _corrections(squared: Any, off: Any) -> Any:
+    """What measured points say of others, as library.cpp does: ``squared`` distances, a row for each other point."""
+    import numpy as np
+
+    nearest = min(NEAREST, squared.shape[1])
+    index = np.argpartition(squared, nearest - 1, axis=1)[:, :nearest]
+    distance = np.take_along_axis(squared, index, axis=1)
+    weight = np.where(distance < FAR, (distance + NEAR) ** -1.5, 0)
+    return (weight * off[index]).sum(axis=1) / (weight.sum(axis=1) + 0.5 * (TOWARDS_MODEL + NEAR) ** -1.5)
+
+
+def thin(places: Sequence[Sequence[float]], off: Sequence[float], count: int) -> list[int]:
+    """Which of measured points to keep so that they speak best for the rest: those that the points kept so far get
+    most wrong, a few at a time and apart from each other."""
+    import numpy as np
+
+    place, off = np.asarray(places), np.asarray(off)
+    if len(off) <= count:
+        return list(range(len(off)))
+    squared = ((place[:, None, :] - place[None, :, :]) ** 2).sum(axis=2)
+    kept = [int(np.argmin(squared.sum(axis=1)))]
+    while len(kept) < count:
+        error = np.abs(_corrections(squared[:, kept], off[kept]) - off)
+        error[kept] = -1
+        room, chosen = min(max(1, (count - len(kept)) // 6), count - len(kept)), []
+        for i in np.argsort(-error):
+            if all(squared[i, j] > 0.3 for j in chosen):
+                chosen.append(int(i))
+            if len(chosen) == room:
+                break
+        kept += chosen
+    return sorted(kept)

@@ -1,0 +1,126 @@
+"""Fits the constants by which kernels are predicted, and writes csrc/cuda/gemm/predict/*.def.
+
+    python tools/fit_costs.py            from kernels.json, kernels_portable.json and library.json of results/h200
+    python tools/fit_costs.py --check    fail if the files are not what the measurements give
+
+Counts come from the library (csrc/cuda/gemm/predict), measurements from tools/measure_kernels.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fastgemm import _introspect
+from fastgemm._fit import fit, predict, thin
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results" / "h200"
+TARGET = ROOT / "csrc" / "cuda" / "gemm" / "predict"
+# As its driver describes it.
+H200 = {"capability": 90, "multiprocessors": 132, "clock": 1.98e9, "bandwidth": 4.916736e12, "wgmma": True}
+PATHS = {"hopper": "kernels.json", "portable": "kernels_portable.json"}
+TYPES = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "int32": "i32"}
+HALF = ("float16", "bfloat16")
+FEWEST = 30  # points that a kernel is fitted from
+KEPT = {"float64": 400, "float32": 340, "tf32": 330, "float16": 320, "bfloat16": 320, "int8": 240}
+
+Point = dict[str, Any]
+
+
+def problem_of(series: str, layout: str, sizes: list[int]) -> tuple:
+    dtype, precision = ("float32", series) if series not in TYPES else (series, "ieee")
+    return dtype, precision, *sizes, layout[0] == "T", layout[1] == "T"
+
+
+def points_of(path: Path) -> Iterator[tuple[str, tuple, Any]]:
+    """Series (a dtype, or tf32), problem, and what was measured."""
+    for series, layout, *sizes, measured in json.loads(path.read_text())["points"]:
+        yield series, problem_of(series, layout, sizes), measured
+
+
+def fitted(path: Path, gpu: dict[str, Any]) -> dict[tuple[str, str], list[float]]:
+    """The constants of each kernel and type (or "half")."""
+    counts, seconds = defaultdict(list), defaultdict(list)
+    for _, problem, microseconds in points_of(path):
+        for kernel, time in microseconds.items():
+            key = kernel, "half" if problem[0] in HALF else problem[0]
+            try:
+                counts[key].append(_introspect.counts(kernel, problem, gpu))
+            except ValueError:  # a rung that is not predicted
+                continue
+            seconds[key].append(time * 1e-6)
+    return {key: fit(counts[key], times) for key, times in seconds.items() if len(times) >= FEWEST}
+
+
+def fields(costs: list[float]) -> str:
+    return ", ".join(f".{name} = {value:g}" for name, value in zip(_introspect.COUNTS, costs, strict=True) if value)
+
+
+def costs_def() -> str:
+    lines = [
+        "// What each count costs a kernel (counts.h), by source path and type. Written by tools/fit_costs.py.",
+        "// FASTGEMM_COSTS(row, path, types, constants)",
+    ]
+    order = {row["name"]: i for i, row in enumerate(_introspect.table()) if row["device"] == "cuda"}
+    for path, file in PATHS.items():
+        if not (RESULTS / file).exists():
+            continue
+        gpu = {**H200, "wgmma": path == "hopper"}
+        found = fitted(RESULTS / file, gpu)
+        for (kernel, dtype), costs in sorted(found.items(), key=lambda item: (order[item[0][0]], item[0][1])):
+            types = TYPES.get(dtype, dtype)
+            lines.append(f"FASTGEMM_COSTS({kernel}, {path}, {types}, {fields(costs)})")
+    return "\n".join([*lines, "#undef FASTGEMM_COSTS", ""])
+
+
+def library_defs() -> tuple[str, str]:
+    """The points that are kept of the library, and the constants of its model."""
+    measured = defaultdict(list)
+    for series, problem, microseconds in points_of(RESULTS / "library.json"):
+        measured[series].append((problem, microseconds * 1e-6))
+    head = "Written by tools/fit_costs.py from benchmarks/results/h200/library.json."
+    points, models = [f"// Measured products of the library. {head}", ""], [f"// Its model. {head}"]
+    for series, wanted in KEPT.items():
+        problems, seconds = zip(*measured[series], strict=True)
+        counts = [_introspect.counts("library", p, H200) for p in problems]
+        costs = fit(counts, seconds)
+        off = [math.log(t / predict(c, costs)) for c, t in zip(counts, seconds, strict=True)]
+        kept = thin([_introspect.place(p) for p in problems], off, wanted)
+        name = "k" + series.capitalize()
+        points.append(f"constexpr ShippedPoint {name}[] = {{")
+        for i in kept:
+            _, _, batch, m, n, k, a, b = problems[i]
+            octaves = round(100 * off[i] / math.log(2))
+            points.append(f"    {{{batch}, {m}, {n}, {k}, {'NT'[a]}, {'NT'[b]}, {octaves}}},")
+        points += ["};", ""]
+        dtype, precision = ("f32", series) if series not in TYPES else (TYPES[series], "ieee")
+        models.append(f"FASTGEMM_LIBRARY({name}, {dtype}, {precision}, {fields(costs)})")
+    return "\n".join(points), "\n".join([*models, "#undef FASTGEMM_LIBRARY", ""])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is out of date")
+    check = parser.parse_args().check
+    points, models = library_defs()
+    stale = 0
+    for name, text in (("costs.def", costs_def()), ("library_points.def", points), ("library_costs.def", models)):
+        path = TARGET / name
+        if check and path.read_text() != text:
+            print(f"{path} is out of date: run python tools/fit_costs.py", file=sys.stderr)
+            stale += 1
+        elif not check:
+            path.write_text(text)
+            print(f"written: {path}, {len(text.splitlines())} lines")
+    return stale > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
