@@ -22,6 +22,7 @@ namespace fastgemm::predict {
 #define FASTGEMM_COUNTS(X)                                                                                  \
   X(launch)         /* cycles: before and after everything */                                               \
   X(more_launches)  /* cycles of each further kernel */                                                     \
+  X(code)           /* cycles of each instruction of a long loop body, which no cache holds at first */     \
   X(waves)          /* cycles of each block of those that follow each other on a multiprocessor */          \
   X(steps)          /* cycles of each step of k of those that follow each other */                          \
   X(busiest)        /* times the multiply-adds of whole tiles on the busiest multiprocessor, at its peak */ \
@@ -34,6 +35,7 @@ namespace fastgemm::predict {
   X(copied)         /* times those that a pass over the operands reads and writes first */                  \
   X(transposed)     /* times those that are transposed first */                                             \
   X(odd_transposed) /* more of the latter, where rows begin anywhere */                                     \
+  X(edges)          /* cycles of each transposition with tiles at an edge */                                \
   X(slower)         /* times the longer of `busiest` and `read` + `written` */                              \
   X(unaligned)      /* times the bytes of tiles from rows that begin anywhere, busiest, 64 a cycle */       \
   X(across)         /* times those of tiles from rows that do not run along k */                            \

@@ -50,13 +50,14 @@ Counts count_warp_specialized(const GemmProblem& p, const Gpu& gpu) {
 
 Counts count_narrow(const GemmProblem& p, const Gpu& gpu) {
   const Facts f = facts(p).long_side_first();  // a is the wide side
-  const bool along_k = f.a.along_k && f.b.along_k && f.a.aligned() && f.b.aligned();
-  const bool along_rows = !along_k && !f.a.along_k && f.a.aligned();
+  const int64_t per_16_bytes = std::min<int64_t>(16 / f.size, 8);
+  const bool along_k = f.a.takes_loads_of(per_16_bytes, true) && f.b.takes_loads_of(per_16_bytes, true);
+  const bool along_rows = !along_k && f.a.takes_loads_of(per_16_bytes, false);
   Counts best{};
   double best_time = 1e30;
   const double cycle = 1 / gpu.clock;
   for (const int64_t narrow : {1, 4, 8}) {
-    if (narrow > 1 && f.n == 1) break;
+    if ((narrow > 1 && f.n == 1) || (narrow > 4 && f.n <= 4)) break;
     const bool vector_rows = along_rows;
     const int64_t per_load =
         along_k || along_rows ? std::min<int64_t>(16 / f.size, vector_rows && narrow > 1 ? 4 : 8) : 1;
@@ -89,14 +90,15 @@ Counts count_narrow(const GemmProblem& p, const Gpu& gpu) {
         const double bytes = double(blocks) * double(threads * rows + narrow) *
                              double(std::min(part_steps * step, f.k)) * f.size;
         const double sums = double(ceil_div(threads, 32) * ceil_div(rows * narrow, 8));
-        const double stream = bytes / (40e3 * double(std::min<int64_t>(blocks, gpu.multiprocessors)));
-        const double time = std::max(waves * (0.7 + double(part_steps) * 0.55 + 0.12 * sums), stream) +
-                            (splits > 1 ? 1.8 : 0);
+        const double stream = bytes / (20 * double(std::min<int64_t>(blocks, gpu.multiprocessors)));
+        const double time = std::max(waves * (1400 + double(part_steps) * 1100 + 240 * sums), stream) +
+                            (splits > 1 ? 3600 : 0);
         if (time >= best_time) continue;
         best_time = time;
         best = {};
         best.launch = cycle;
         best.more_launches = splits > 1 ? cycle : 0;
+        best.code = double(narrow * rows * unroll * (along_k || along_rows ? 1 : 2)) * cycle;
         best.waves = waves * cycle;
         best.steps = waves * double(part_steps) * cycle;
         best.busiest = waves * sums * cycle;
@@ -107,9 +109,12 @@ Counts count_narrow(const GemmProblem& p, const Gpu& gpu) {
         best.tiles = bytes / (32.0 * gpu.multiprocessors) * cycle;
         best.read = (f.a.bytes + f.b.bytes) / gpu.bandwidth;
         best.written = (f.result_bytes + f.c_bytes) / gpu.bandwidth;
-        best.slower = time * 1e-6;
+        best.slower = time * cycle;
         best.unaligned = along_k || along_rows ? 0 : best.tiles_busiest;
-        best.across = lines_k ? 0 : best.tiles_busiest;
+        // Neighbouring threads that run along k read a sector each of a narrow side that does not.
+        const double sectors =
+            lines_k && !f.b.along_k ? 32.0 / f.size * double(narrow) / double(threads * rows + narrow) : 0;
+        best.across = (lines_k ? sectors : 1) * best.tiles_busiest;
         best.odd_result = f.out_aligned() ? 0 : best.written;
         best.partial = splits > 1 ? 2 * f.result_bytes * double(splits) / gpu.bandwidth : 0;
       }

@@ -54,7 +54,7 @@ Counts count_direct(const GemmProblem& p, const Gpu& gpu) {
   const double each = double(ceil_div(ceil_div(steps, splits), together));
   c.waves = waves * cycle, c.steps = waves * each * cycle;
   // Loads of single elements, which do not fill a word.
-  const auto gathers = [&](const Operand& o) { return !(o.along_k && o.aligned()); };
+  const auto gathers = [&](const Operand& o) { return !o.takes_loads_of(packed, true); };
   const double loads = c.tiles_busiest / 2;
   c.unaligned = packed > 1 ? loads * (gathers(f.a) + gathers(f.b)) : 0;
   c.across = loads * ((f.a.along_k ? 0 : 1) + (f.b.along_k ? 0 : 1));

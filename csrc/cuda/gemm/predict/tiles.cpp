@@ -11,7 +11,7 @@ int alignment(const void* data, int64_t pitch, int64_t batch_stride, int size) {
 
 Operand operand(const ConstMatrix& x, int64_t side, int64_t k, int64_t batch, int64_t side_stride,
                 int64_t k_stride, int size) {
-  Operand o{.side = side, .k = k, .batch = batch > 1 && x.batch_stride == 0 ? 1 : batch};
+  Operand o{.size = size, .side = side, .k = k, .batch = batch > 1 && x.batch_stride == 0 ? 1 : batch};
   o.bytes = double(o.batch) * double(side) * double(k) * size;
   o.along_k = k_stride == 1 || k == 1, o.along_side = side_stride == 1 || side == 1;
   const int64_t pitch = o.along_k ? (side == 1 ? 0 : side_stride) : (k == 1 ? 0 : k_stride);
@@ -86,6 +86,10 @@ int choose_splits(int64_t tiles, int64_t k, int64_t least, int64_t processors) {
 void add_transposed(Counts& c, const Operand& o, const Gpu& gpu) {
   c.more_launches += 1 / gpu.clock;
   c.transposed += 2 * o.bytes / gpu.bandwidth;
+  // By tiles of 256 bytes, of which those at an edge look at every piece; narrow matrices have no tiles.
+  const int64_t tile = 256 / o.size;
+  const bool whole = o.side % tile == 0 && o.k % tile == 0 && o.aligned();
+  if (!whole && std::min(o.side, o.k) * o.size > 64) c.edges += 1 / gpu.clock;
   if (!o.aligned()) c.odd_transposed += 2 * o.bytes / gpu.bandwidth;
 }
 // By parts/panels.cuh or parts/row_copies.cuh, one launch for both.

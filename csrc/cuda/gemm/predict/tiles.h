@@ -12,12 +12,18 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // An operand (side, k) as a kernel meets it.
 struct Operand {
+  int size;  // bytes of an element
   int64_t side, k, batch;
   double bytes;              // distinct ones
   bool along_k, along_side;  // what is contiguous
   int alignment;             // bytes, a power of two up to 32, of which all rows begin at multiples
 
   bool aligned() const { return alignment >= 16; }
+  // As takes_loads_of() in parts/sides.cuh.
+  bool takes_loads_of(int64_t count, bool in_k) const {
+    return (in_k ? along_k && k % count == 0 : along_side && side % count == 0) &&
+           alignment >= std::min<int64_t>(count * size, 32);
+  }
 };
 
 struct Facts {
