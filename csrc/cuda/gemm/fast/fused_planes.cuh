@@ -116,7 +116,15 @@ __device__ __forceinline__ void cut_columns(StagePlanes<T>& to, const float* til
     const int k0 = T::kRowsAlongK ? 4 * lane_quad() : lane_quad();
     constexpr int kNext = T::kRowsAlongK ? 1 : 4;  // k from slot to slot
     float x[8];
-    if (along_k) {
+    if (along_k && T::kRowsAlongK && !T::kByWgmma) {
+      FASTGEMM_UNROLL
+      for (int i = 0; i < 8; i += 4) {
+        const float& first = tile[place_along_k(column, k0) ^ 4 * i];
+        const auto four = load_speculative(reinterpret_cast<const Vector<float, 4>&>(first));
+        FASTGEMM_UNROLL
+        for (int k = 0; k < 4; ++k) x[i + k] = four[k];
+      }
+    } else if (along_k) {
       FASTGEMM_UNROLL
       for (int i = 0; i < 8; ++i)
         x[i] = load_speculative(tile[place_along_k(column, k0) ^ (16 * (i / 4) + kNext * (i % 4))]);
