@@ -21,9 +21,8 @@ inline constexpr int kSteps = kTileK / 16;
 
 // The block tile (kRows, kColumns), of which four warps have 128 rows: a warpgroup where `by_wgmma`.
 //
-// wgmma shares the planes of the columns among four warps, so that its tiles are large and its stages many.
-// By mma.sync a stage takes longer than the next one's way from memory: two stages do, which leave room for
-// two blocks on most GPUs, and for one in 99 KB.
+// By mma.sync a stage takes longer than the next one's way from memory, so that two stages will do. A block
+// then fits into the 99 KB that every GPU has, and two blocks into the 164 KB of GPUs of data centers.
 template <int columns_, bool rows_along_k_, bool by_wgmma, int warpgroups = 1>
 struct Tile {
   static constexpr bool kRowsAlongK = rows_along_k_, kByWgmma = by_wgmma;
@@ -32,7 +31,9 @@ struct Tile {
   static constexpr int kStages = !by_wgmma ? 2 : columns_ == 32 ? 4 : 3;
   static constexpr int kBlocksAnSM = warpgroups == 2 ? 1 : columns_ == 16 ? 3 : 2;
   static constexpr int kRowPitch = kLinePitch<kRows, 8>;
-  static constexpr int kColumnPitch = kLinePitch < kColumns, rows_along_k_ ? 4 : 8 > ;
+  // Lines 24 banks apart serve as those 8 apart do, and leave two blocks of 16 columns room in 100 KB.
+  static constexpr int kColumnBanks = rows_along_k_ ? 4 : by_wgmma || columns_ > 16 ? 8 : 24;
+  static constexpr int kColumnPitch = kLinePitch<kColumns, kColumnBanks>;
   static constexpr int kRowWords = kRowsAlongK ? kRows * kTileK : kTileK * kRowPitch;
   static constexpr int kColumnWords = kTileK * kColumnPitch;
 
