@@ -249,7 +249,9 @@ void launch_portable(const Gemm<T>& problem, const SkinnyOperands<T>& o, const W
   using S = WideTile;
   static_assert(sizeof(SkinnyRings<S>) <= 99 << 10);
   SkinnyArguments<T> g = arguments_of<S, T>(problem, o, tiles, context);
-  if (o.skinny.side <= 32 && (o.by_units || o.skinny.major == Major::k))
+  if (o.by_units)
+    g.skinny_rows = o.skinny.side <= 16 ? 16 : 64;
+  else if (o.skinny.major == Major::k && o.skinny.side <= 32)
     g.skinny_rows = o.skinny.side <= 16 ? 16 : 32;
   const LaunchShape shape{dim3(unsigned(tiles.blocks())), dim3(S::kConsumerThreads), sizeof(SkinnyRings<S>)};
   o.with_majors([&]<Major large_major, Major skinny_major>() {

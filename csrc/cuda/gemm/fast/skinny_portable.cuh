@@ -133,8 +133,7 @@ class AsyncUnits {
   int row_, column_, whole_, stage_ = 0;
 };
 
-// How stages reach the ring. next() returns the next one when it is there for all; after_reading() is called
-// when this thread has read it.
+// How stages reach the ring. next() returns where the next one begins in it, when it is there for all.
 
 template <class S, class T, Major large_major, Major skinny_major, int COLUMNS>
 class AsyncStages {
@@ -149,7 +148,6 @@ class AsyncStages {
     FASTGEMM_NO_UNROLL
     for (int i = 0; i < Ring::kStages - 1; ++i) request();
   }
-  // Its offset in the ring.
   __device__ __forceinline__ int next() {
     wait_async_copies<Ring::kStages - 2>();
     __syncthreads();  // the stage is there for all, and the one before has been read by all
@@ -158,7 +156,6 @@ class AsyncStages {
     at_ = at_ == (Ring::kStages - 1) * Ring::kStageBytes ? 0 : at_ + Ring::kStageBytes;
     return now;
   }
-  __device__ __forceinline__ void after_reading() {}
 
  private:
   __device__ __forceinline__ void request() {
@@ -177,7 +174,7 @@ class AsyncStages {
   int at_ = 0;
 };
 
-// Rows that begin anywhere: two stages by turns, and a third one on its way in registers.
+// Rows that begin anywhere: two stages by turns, and the next one on its way in registers.
 template <class S, class T, Major large_major, Major skinny_major>
 class UnitStages {
  public:
@@ -187,18 +184,15 @@ class UnitStages {
   __device__ __forceinline__ UnitStages(const SkinnyArguments<T>& g, unsigned char* ring)
       : g_(g), ring_(ring), walk_(g), large_(int(threadIdx.x)), skinny_(int(threadIdx.x)) {
     request();
-    store(0);
-    request();
   }
   __device__ __forceinline__ int next() {
-    __syncthreads();  // the stage is there for all, and the one before has been read by all
     const int now = at_;
-    at_ = kStageBytes - at_;
-    return now;
-  }
-  __device__ __forceinline__ void after_reading() {
-    store(at_);
+    large_.store(ring_ + now);
+    skinny_.store(ring_ + now + Large::kBytes);
     request();
+    __syncthreads();  // the stage is there for all, and the one before has been read by all
+    at_ = kStageBytes - now;
+    return now;
   }
 
  private:
@@ -206,18 +200,12 @@ class UnitStages {
   static_assert(2 * kStageBytes <= int(sizeof(SkinnyRings<S>)));
 
   __device__ __forceinline__ void request() {
-    requested_ = false;
     walk_.next([&](const SkinnyPlace<S>& place, int step) { place_ = place, step_ = step; },
                [&] {
                  large_.load(g_.large, place_.row, step_ * Large::kK, place_.batch);
                  skinny_.load(g_.skinny, place_.column, step_ * Skinny::kK, place_.batch);
-                 ++step_, requested_ = true;
+                 ++step_;
                });
-  }
-  __device__ __forceinline__ void store(int at) const {
-    if (!requested_) return;
-    large_.store(ring_ + at);
-    skinny_.store(ring_ + at + Large::kBytes);
   }
 
   const SkinnyArguments<T>& g_;
@@ -227,7 +215,6 @@ class UnitStages {
   UnitCopy<T, OperandTile<T, large_major, S::kM>, S::kConsumerThreads> large_;
   UnitCopy<T, OperandTile<T, skinny_major, S::kN>, S::kConsumerThreads> skinny_;
   int step_ = 0, at_ = 0;
-  bool requested_;
 };
 
 // A warp's products of 16 rows of the large operand and COLUMNS columns.
@@ -287,7 +274,6 @@ __device__ __forceinline__ void multiply_share(const SkinnyArguments<T>& g, unsi
     for (int step = part.first; step < part.end; ++step) {
       at = stages.next();
       products.add(sum, at);
-      stages.after_reading();
     }
     SkinnyPlace<S> place(part.tile, g);
     if (part.first > 0 || part.end < g.shares.steps) return hand_over(g, sum, part, place);
@@ -306,15 +292,19 @@ __device__ __forceinline__ void multiply_share(const SkinnyArguments<T>& g, unsi
 
 template <class S, Major large_major, Major skinny_major, class T>
 __device__ __forceinline__ void multiply_shares(const SkinnyArguments<T>& g, unsigned char* ring) {
-  const auto multiply = [&]<int COLUMNS>() {
-    if (g.by_units)
-      multiply_share<S, COLUMNS, UnitStages<S, T, large_major, skinny_major>>(g, ring);
-    else if constexpr (COLUMNS == S::kN || skinny_major == Major::k)
-      multiply_share<S, COLUMNS, AsyncStages<S, T, large_major, skinny_major, COLUMNS>>(g, ring);
+  const auto by_units = [&]<int COLUMNS>() {
+    multiply_share<S, COLUMNS, UnitStages<S, T, large_major, skinny_major>>(g, ring);
   };
-  if (g.skinny_rows == 16) return multiply.template operator()<16>();
-  if (g.skinny_rows == 32) return multiply.template operator()<32>();
-  multiply.template operator()<64>();
+  const auto copied = [&]<int COLUMNS>() {
+    multiply_share<S, COLUMNS, AsyncStages<S, T, large_major, skinny_major, COLUMNS>>(g, ring);
+  };
+  if (g.by_units)
+    return g.skinny_rows == 16 ? by_units.template operator()<16>() : by_units.template operator()<64>();
+  if constexpr (skinny_major == Major::k) {
+    if (g.skinny_rows == 16) return copied.template operator()<16>();
+    if (g.skinny_rows == 32) return copied.template operator()<32>();
+  }
+  copied.template operator()<64>();
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET
