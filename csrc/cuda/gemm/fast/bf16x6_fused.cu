@@ -3,18 +3,20 @@
 // reads those. That counts when operands are read about once: so this row is for products with few rows or
 // columns, for long k over a small C, and for batches of small matrices.
 //
-//   - The longer side of C is the rows of wgmma, which are cut in registers; the shorter one is the columns,
-//     which are cut into planes in shared memory (fast/fused_planes.cuh).
+//   - The longer side of C is the rows of wgmma, or of mma.sync on other GPUs than Hopper
+//     (fast/fused_sums.cuh), which are cut in registers; the shorter one is the columns, which are cut into
+//     planes in shared memory (fast/fused_planes.cuh).
 //   - Sums of 16 products are made in the tensor cores, small ones first, and added to sums in registers,
-//     rounded to nearest: a sum is truncated once a step. Meanwhile the next step is cut.
+//     rounded to nearest: a sum is truncated once a step. By wgmma the next step is cut meanwhile.
 //   - Operands are multiplied by 2^24 first, so that bf16 holds all bits of the smallest float32; sums that
 //     are not finite are computed again by fused multiply-adds (parts/float_dot.cuh).
 //   - k is split to fill the device; a second launch adds the sums in order (parts/split_k.cuh).
-//   - Where there is work enough for tiles of 256 rows, two warpgroups share the columns, which are cut once
-//     for both; the sums are the same.
+//   - Where there is work enough for wgmma tiles of 256 rows, two warpgroups share the columns, which are cut
+//     once for both; the sums are the same.
 //
 // What it gains over cuBLAS SGEMM is in docs/img and benchmarks/results/h200/weak_spots.json.
-#include "cuda/gemm/fast/fused_planes.cuh"
+#include "cuda/available.h"
+#include "cuda/gemm/fast/fused_sums.cuh"
 #include "cuda/gemm/parts/float_dot.cuh"
 #include "cuda/gemm/parts/launch_splits.cuh"
 #include "cuda/gemm/parts/sides.cuh"
@@ -34,86 +36,6 @@ struct Arguments {
   bool split;
   ResultVectors vectors;
 };
-
-// A thread's sums: of 64 rows twice, for all columns of the tile.
-template <class T>
-class Sums {
- public:
-  // Begins the products of a step, small ones first.
-  __device__ __forceinline__ void begin(int half, const Fragments& a,
-                                        const uint32_t (&b)[kPlanes][T::kPlaneWords]) {
-    begin(part_[half], a[half], b, Scheme::Small{});
-  }
-  // Adds a step's products to the sums. `pending` steps have begun since.
-  template <int pending>
-  __device__ __forceinline__ void finish(int half) {
-    wgmma_wait<pending>(part_[half]);
-    FASTGEMM_UNROLL
-    for (int i = 0; i < T::kSums; ++i) sum_[half][i] += part_[half][i];
-  }
-
-  // Writes the sums to the slab, in which rows and columns of the tile are that many words apart.
-  __device__ __forceinline__ void store(float* slab, int row_pitch, int column_pitch) const {
-    const int row = int(threadIdx.x) / 32 * 32;
-    const auto store_columns = [&](auto&& store_rows) {
-      FASTGEMM_UNROLL
-      for (int j = 0; j < T::kFragments * 2; ++j) {
-        Vector<float, 4> rows;
-        FASTGEMM_UNROLL
-        for (int i = 0; i < 4; ++i) rows[i] = sum_[i / 2][j / 2 * 4 + i % 2 * 2 + j % 2] * kUnscale;
-        store_rows(slab + (j / 2 * 8 + lane_quad() * 2 + j % 2) * column_pitch, rows);
-      }
-    };
-    if (!T::kRowsAlongK && row_pitch == 1) {  // four neighbours
-      store_columns([&](float* to, const Vector<float, 4>& rows) {
-        store_vector_whole_shared(to + row + row_of_slot<T::kRowsAlongK>(0), rows);
-      });
-    } else {
-      store_columns([&](float* to, const Vector<float, 4>& rows) {
-        FASTGEMM_UNROLL
-        for (int i = 0; i < 4; ++i) to[(row + row_of_slot<T::kRowsAlongK>(i)) * row_pitch] = rows[i];
-      });
-    }
-  }
-
- private:
-  template <planes::Product... small>
-  __device__ __forceinline__ static void begin(float (&part)[T::kSums], const uint32_t (&a)[kPlanes][4],
-                                               const uint32_t (&b)[kPlanes][T::kPlaneWords],
-                                               planes::Products<small...>) {
-    const auto columns = matrix_descriptor(b, Swizzle::none, T::kHalfWords * 4, 128);
-    const auto multiply = [&](planes::Product p, bool accumulate) {
-      wgmma<BFloat16>(part, a[p.a], columns.at(p.b * T::kPlaneWords * 4), accumulate);
-    };
-    wgmma_fence(part);
-    bool accumulate = false;
-    ((multiply(small, accumulate), accumulate = true), ...);
-    multiply({0, 0}, true);
-    wgmma_commit();
-  }
-
-  float sum_[kHalves][T::kSums] = {}, part_[kHalves][T::kSums];
-};
-
-// Multiplies a stage's two steps. While the tensor cores work, the rows of the second step are cut, and then
-// the columns of the next stage.
-template <class T, class Cut>
-__device__ __forceinline__ void multiply_stage(Sums<T>& sums, const float* rows,
-                                               const uint32_t (&columns)[kSteps][kPlanes][T::kPlaneWords],
-                                               Cut&& cut_next_columns) {
-  Fragments first, second;
-  cut_rows<T>(first, rows, 0);
-  sums.begin(0, first, columns[0]);
-  sums.begin(1, first, columns[0]);
-  cut_rows<T>(second, rows, 1);
-  sums.template finish<1>(0);
-  sums.begin(0, second, columns[1]);
-  sums.template finish<1>(1);
-  sums.begin(1, second, columns[1]);
-  cut_next_columns();
-  sums.template finish<1>(0);
-  sums.template finish<0>(1);
-}
 
 // Stores the slab to C, four elements of a row at a time.
 template <class T>
@@ -146,9 +68,7 @@ __device__ __forceinline__ void store_slab(const Arguments& g, const Gemm<float>
 }
 
 template <class T>
-__global__ void __launch_bounds__(T::kThreads, T::kBlocksAnSM)
-    gemm_kernel(const __grid_constant__ Arguments g) {
-#if FASTGEMM_SM90A
+__device__ __forceinline__ void multiply_tile(const Arguments& g) {
   FASTGEMM_DYNAMIC_SHARED(typename T::Shared, shared);
   typename T::Ring& ring = shared->ring;
   const int64_t row0 = int64_t(blockIdx.x / g.column_tiles) * T::kRows;
@@ -164,7 +84,7 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocksAnSM)
   launch_dependents();
 
   // Columns are a stage ahead of rows: they are cut while the stage before is multiplied.
-  Sums<T> sums;
+  std::conditional_t<T::kByWgmma, WgmmaSums<T>, MmaSums<T>> sums;
   int slot = 0;  // the place in the ring of this stage, which the columns to come take as well
   FASTGEMM_NO_UNROLL
   for (int stage = -T::kStages; stage < steps; ++stage) {
@@ -177,12 +97,12 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocksAnSM)
     commit_async_copies();
     const auto cut_next_columns = [&] {
       cut_columns<T>(ring.planes[(stage + 1) & 1], ring.columns[next_slot], columns_along_k);
-      fence_async_shared();
+      if (T::kByWgmma) fence_async_shared();
     };
     if (stage < 0) {
       if (stage == -1) cut_next_columns();
     } else {
-      multiply_stage(sums, ring.rows[slot], ring.planes[stage & 1], cut_next_columns);
+      sums.multiply_stage(ring.rows[slot], ring.planes[stage & 1], cut_next_columns);
     }
     slot = next_slot;
   }
@@ -193,12 +113,17 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocksAnSM)
   Gemm<float> here = g.gemm.at_batch(blockIdx.z);
   here.result.out = static_cast<float*>(here.result.out) + blockIdx.y * g.split_stride;
   store_slab<T>(g, here, shared->slab, row0, column0);
-#endif
+}
+
+template <class T>
+__global__ void __launch_bounds__(T::kThreads, T::kBlocksAnSM)
+    gemm_kernel(const __grid_constant__ Arguments g) {
+  if constexpr (T::kByWgmma ? FASTGEMM_SM90A : FASTGEMM_PORTABLE) multiply_tile<T>(g);
 }
 
 // How many ways to split k, and the time that takes. Its unit is a multiprocessor's time for a stage of
-// 128 x 64 tiles: filling the ring takes about 3 of those, and so do a second launch and the transfer of a
-// block's sums.
+// 128 x 64 tiles: filling the ring takes about 3 of those by wgmma, and so do a second launch and the
+// transfer of a block's sums. By mma.sync a stage takes twice as long and more.
 struct Ways {
   int count;
   double time;
@@ -209,15 +134,25 @@ TileGrid grid_of(const Arguments& arguments, int batch) {
   return tile_grid(arguments.rows.x_extent, arguments.columns.x_extent, T::kRows, T::kColumns, batch);
 }
 
+// The blocks that the device holds at a time: on some GPUs fewer than registers leave room for, each with 1
+// KB of shared memory besides its own.
+template <class T>
+int64_t blocks_at_once() {
+  constexpr int64_t kBesides = 1024;
+  const int64_t fit = (cuda::gpu_here().shared_bytes + kBesides) / (sizeof(typename T::Shared) + kBesides);
+  return (T::kByWgmma ? T::kBlocksAnSM : std::clamp<int64_t>(fit, 1, T::kBlocksAnSM)) * multiprocessors();
+}
+
 template <class T>
 Ways choose_ways(const Arguments& arguments, int batch) {
   // Tall tiles cut the columns once for twice as many rows, but a multiprocessor has only one, and nothing to
   // do while its ring is filled: they gain where k is long.
-  constexpr double kStage = T::kWarps == 8 ? 0.92 : 1, kFill = T::kWarps == 8 ? 3.3 : 3;
+  constexpr double kStage = T::kWarps == 8 ? 0.92 : 1;
+  constexpr double kFill = !T::kByWgmma ? 1.5 : T::kWarps == 8 ? 3.3 : 3;
   constexpr int kLeastSteps = 2, kMostWaves = 8;
   const int64_t tiles = int64_t(grid_of<T>(arguments, batch).grid.x) * batch;
   const int64_t steps = ceil_div(arguments.gemm.k, kTileK);
-  const int64_t slots = int64_t{T::kBlocksAnSM} * multiprocessors();
+  const int64_t slots = blocks_at_once<T>();
   const auto time = [&](int64_t ways) {
     const int64_t waves = ceil_div(tiles * ways, slots);
     return double(waves) * (kStage * double(ceil_div(steps, ways)) + kFill + (ways > 1)) +
@@ -232,6 +167,7 @@ Ways choose_ways(const Arguments& arguments, int batch) {
 template <class T>
 void launch_fused(const Gemm<float>& g, const Arguments& arguments, int batch, const Ways& chosen,
                   Context& context) {
+  static_assert(T::kByWgmma || sizeof(typename T::Shared) <= 99 << 10);
   const int64_t steps = ceil_div(g.k, kTileK);
   const int64_t split_steps = std::max<int64_t>(ceil_div(steps, chosen.count), 1);
   const int ways = int(std::max<int64_t>(ceil_div(steps, split_steps), 1));
@@ -252,21 +188,29 @@ void launch_fused(const Gemm<float>& g, const Arguments& arguments, int batch, C
   launch_fused<T>(g, arguments, batch, choose_ways<T>(arguments, batch), context);
 }
 
-template <bool rows_along_k>
+template <bool rows_along_k, bool by_wgmma>
 void launch_columns(const Gemm<float>& g, const Arguments& arguments, int batch, Context& context) {
   const int64_t columns = arguments.columns.x_extent;
-  if (columns <= 16) return launch_fused<Tile<16, rows_along_k>>(g, arguments, batch, context);
-  if (columns <= 32) return launch_fused<Tile<32, rows_along_k>>(g, arguments, batch, context);
-  using Wide = Tile<64, rows_along_k>;
-  using Tall = Tile<64, rows_along_k, 2>;
+  if (columns <= 16) return launch_fused<Tile<16, rows_along_k, by_wgmma>>(g, arguments, batch, context);
+  if (columns <= 32) return launch_fused<Tile<32, rows_along_k, by_wgmma>>(g, arguments, batch, context);
+  using Wide = Tile<64, rows_along_k, by_wgmma>;
   const Ways wide = choose_ways<Wide>(arguments, batch);
   // Narrower tiles where wide ones would leave half of each multiprocessor idle.
   const bool leaves_room = int64_t(grid_of<Wide>(arguments, batch).grid.x) * batch <= multiprocessors();
   if (leaves_room && wide.count == 1)
-    return launch_fused<Tile<32, rows_along_k>>(g, arguments, batch, context);
-  const Ways tall = choose_ways<Tall>(arguments, batch);
-  tall.time < wide.time ? launch_fused<Tall>(g, arguments, batch, tall, context)
-                        : launch_fused<Wide>(g, arguments, batch, wide, context);
+    return launch_fused<Tile<32, rows_along_k, by_wgmma>>(g, arguments, batch, context);
+  if constexpr (by_wgmma) {
+    using Tall = Tile<64, rows_along_k, by_wgmma, 2>;
+    const Ways tall = choose_ways<Tall>(arguments, batch);
+    if (tall.time < wide.time) return launch_fused<Tall>(g, arguments, batch, tall, context);
+  }
+  launch_fused<Wide>(g, arguments, batch, wide, context);
+}
+
+template <bool by_wgmma>
+void launch_rows(const Gemm<float>& g, const Arguments& arguments, int batch, Context& context) {
+  arguments.rows.k_stride == 1 ? launch_columns<true, by_wgmma>(g, arguments, batch, context)
+                               : launch_columns<false, by_wgmma>(g, arguments, batch, context);
 }
 
 }  // namespace
@@ -286,8 +230,8 @@ void gemm_bf16x6_fused(const GemmProblem& problem, Context& context) {
                        sides.wide.batch_stride,
                        sides.narrow.batch_stride,
                        sides.swapped};
-    f.rows.k_stride == 1 ? fused::launch_columns<true>(g, f, batch, context)
-                         : fused::launch_columns<false>(g, f, batch, context);
+    cuda::has_wgmma() ? fused::launch_rows<true>(g, f, batch, context)
+                      : fused::launch_rows<false>(g, f, batch, context);
   });
 }
 

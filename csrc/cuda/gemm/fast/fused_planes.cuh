@@ -1,7 +1,7 @@
 // The tile of bf16x6_fused, and how its operands become planes between shared memory and the tensor cores.
 //
-//   rows     (shared memory, float32) --> registers: cut by the lane that multiplies them -----> wgmma
-//   columns  (shared memory, float32) --> cut by the block, a stage ahead --> shared planes ---> wgmma
+//   rows     (shared memory, float32) --> registers: cut by the lane that multiplies them -----> products
+//   columns  (shared memory, float32) --> cut by the block, a stage ahead --> shared planes ---> products
 //
 // The planes of the rows stay in registers, since no other lane needs them. All warps need the columns, so
 // the block cuts those once.
@@ -19,16 +19,21 @@ inline constexpr float kScale = 16777216.f, kUnscale = 1 / (kScale * kScale);  /
 inline constexpr int kHalves = 2;                                              // two wgmma of 64 rows
 inline constexpr int kSteps = kTileK / 16;
 
-// The block tile (kRows, kColumns), of which a warpgroup has 128 rows.
-template <int columns_, bool rows_along_k_, int warpgroups = 1>
+// The block tile (kRows, kColumns), of which four warps have 128 rows: a warpgroup where `by_wgmma`.
+//
+// By mma.sync a stage takes longer than the next one's way from memory, so that two stages will do. A block
+// then fits into the 99 KB that every GPU has, and two blocks into the 164 KB of GPUs of data centers.
+template <int columns_, bool rows_along_k_, bool by_wgmma, int warpgroups = 1>
 struct Tile {
-  static constexpr bool kRowsAlongK = rows_along_k_;
+  static constexpr bool kRowsAlongK = rows_along_k_, kByWgmma = by_wgmma;
   static constexpr int kWarps = 4 * warpgroups, kThreads = 32 * kWarps, kRows = 64 * kHalves * warpgroups;
   static constexpr int kColumns = columns_, kFragments = columns_ / 8, kSums = columns_ / 2;
-  static constexpr int kStages = columns_ == 32 ? 4 : 3;
+  static constexpr int kStages = !by_wgmma ? 2 : columns_ == 32 ? 4 : 3;
   static constexpr int kBlocksAnSM = warpgroups == 2 ? 1 : columns_ == 16 ? 3 : 2;
   static constexpr int kRowPitch = kLinePitch<kRows, 8>;
-  static constexpr int kColumnPitch = kLinePitch < kColumns, rows_along_k_ ? 4 : 8 > ;
+  // Lines 24 banks apart serve as those 8 apart do, and leave two blocks of 16 columns room in 100 KB.
+  static constexpr int kColumnBanks = rows_along_k_ ? 4 : by_wgmma || columns_ > 16 ? 8 : 24;
+  static constexpr int kColumnPitch = kLinePitch<kColumns, kColumnBanks>;
   static constexpr int kRowWords = kRowsAlongK ? kRows * kTileK : kTileK * kRowPitch;
   static constexpr int kColumnWords = kTileK * kColumnPitch;
 
@@ -47,6 +52,12 @@ struct Tile {
     float slab[std::max(kColumns * kSlabPitchAlongRows, kRows* kSlabPitchAlongColumns)];
   };
 };
+
+// The columns' planes of a step and of a stage.
+template <class T>
+using StepPlanes = uint32_t[kPlanes][T::kPlaneWords];
+template <class T>
+using StagePlanes = StepPlanes<T>[kSteps];
 
 // Cuts eight floats into registers of fragments, for each plane.
 __device__ __forceinline__ void cut(const float (&x)[8], uint32_t (&planes)[kPlanes][4]) {
@@ -96,8 +107,7 @@ __device__ __forceinline__ void cut_rows(Fragments& to, const float* tile, int s
 // Cuts the planes of a stage's columns. It is also called for the stage past the last one, whose planes are
 // not read. A warp takes 8 columns at a time, for both steps.
 template <class T>
-__device__ __forceinline__ void cut_columns(uint32_t (&to)[kSteps][kPlanes][T::kPlaneWords],
-                                            const float* tile, bool along_k) {
+__device__ __forceinline__ void cut_columns(StagePlanes<T>& to, const float* tile, bool along_k) {
   static_assert(kSteps == 2);
   FASTGEMM_UNROLL
   for (int first = 0; first < T::kFragments; first += T::kWarps) {
@@ -107,7 +117,15 @@ __device__ __forceinline__ void cut_columns(uint32_t (&to)[kSteps][kPlanes][T::k
     const int k0 = T::kRowsAlongK ? 4 * lane_quad() : lane_quad();
     constexpr int kNext = T::kRowsAlongK ? 1 : 4;  // k from slot to slot
     float x[8];
-    if (along_k) {
+    if (along_k && T::kRowsAlongK && !T::kByWgmma) {
+      FASTGEMM_UNROLL
+      for (int i = 0; i < 8; i += 4) {
+        const float& first = tile[place_along_k(column, k0) ^ 4 * i];
+        const auto four = load_speculative(reinterpret_cast<const Vector<float, 4>&>(first));
+        FASTGEMM_UNROLL
+        for (int k = 0; k < 4; ++k) x[i + k] = four[k];
+      }
+    } else if (along_k) {
       FASTGEMM_UNROLL
       for (int i = 0; i < 8; ++i)
         x[i] = load_speculative(tile[place_along_k(column, k0) ^ (16 * (i / 4) + kNext * (i % 4))]);

@@ -11,8 +11,12 @@
 //   - rows that begin at any address are read by 8 warps of the block itself (parts/unaligned_tile.cuh),
 //     and are not copied.
 //
+// On other GPUs than Hopper the same tiles are multiplied by mma.sync (fast/skinny_portable.cuh).
+//
 // docs/weak_spots.md has its bandwidth beside cuBLAS's. The copies alone, without a product, take nearly
 // as long.
+#include "cuda/available.h"
+#include "cuda/gemm/fast/skinny_portable.cuh"
 #include "cuda/gemm/fast/skinny_sums.cuh"
 #include "cuda/gemm/parts/ring.cuh"
 #include "cuda/gemm/parts/unaligned_tile.cuh"
@@ -133,6 +137,15 @@ __global__ void __launch_bounds__(S::kConsumerThreads + S::kUnitThreads, 1)
 #endif
 }
 
+template <class S, class T, Major large_major, Major skinny_major>
+__global__ void __launch_bounds__(S::kConsumerThreads, 1)
+    gemm_skinny_portable_kernel(const __grid_constant__ SkinnyArguments<T> g) {
+#if FASTGEMM_PORTABLE
+  FASTGEMM_DYNAMIC_SHARED(unsigned char, ring);
+  multiply_shares<S, large_major, skinny_major>(g, ring);
+#endif
+}
+
 // Both operands. The skinny one is copied where the TMA can then read it, or read it in whole lines: all
 // blocks read it, and those that request the same line wait for each other.
 template <class T>
@@ -170,48 +183,80 @@ struct SkinnyOperands {
 // of the large operand that could be read meanwhile.
 template <class S, class T>
 struct WholeTiles {
-  int64_t m, n, all;
+  int64_t m, n, all, steps;  // steps: stages of a tile
   double idle_bytes;
 
   WholeTiles(const SkinnyOperands<T>& o, int batch)
-      : m(ceil_div(o.large.side, S::kM)), n(ceil_div(o.skinny.side, S::kN)), all(batch * m * n) {
+      : m(ceil_div(o.large.side, S::kM)),
+        n(ceil_div(o.skinny.side, S::kN)),
+        all(batch * m * n),
+        steps(ceil_div(o.large.k, 128 / int(sizeof(T)))) {
     const int64_t places = ceil_div(all, multiprocessors()) * multiprocessors();
     idle_bytes = double(places - all) * double(o.large.k) * S::kM * sizeof(T);
   }
   // Sharing tiles costs a second kernel; whole tiles pay where less is lost than the device reads in that
   // time.
-  bool pay() const { return idle_bytes < 10e6; }
+  bool pay() const { return idle_bytes < (cuda::has_wgmma() ? 10e6 : cuda::gpu_here().bandwidth * 2e-6); }
+  int64_t blocks() const { return std::min<int64_t>(multiprocessors(), pay() ? all : all * steps); }
 };
 
 template <class S, class T>
-void launch_tiles(const Gemm<T>& problem, const SkinnyOperands<T>& o, const WholeTiles<S, T>& tiles,
-                  Context& context) {
+SkinnyArguments<T> arguments_of(const Gemm<T>& problem, const SkinnyOperands<T>& o,
+                                const WholeTiles<S, T>& tiles, Context& context) {
   using Acc = Accumulator<T>;
   const auto& [large, skinny, large_is_b, by_units] = o;
-  const int64_t steps = ceil_div(large.k, 128 / int(sizeof(T)));
-  const bool shares = !tiles.pay();
-  const int64_t units = shares ? tiles.all * steps : tiles.all, unit = shares ? 1 : steps;
-  const int64_t blocks = std::min<int64_t>(multiprocessors(), units);
+  const int64_t unit = tiles.pay() ? tiles.steps : 1, units = tiles.all * tiles.steps / unit;
+  const int64_t blocks = tiles.blocks();
   SkinnyArguments<T> g{problem, large, skinny, large_is_b, by_units};
   g.skinny_rows = skinny.major == Major::k && skinny.side <= 16 ? 16 : S::kN;
   g.batch_large = large.batch_stride != 0, g.batch_skinny = skinny.batch_stride != 0;
   g.tiles_m = int(tiles.m), g.tiles_n = int(tiles.n);
-  g.shares = {int(steps), int(units / blocks * unit), int(units % blocks), int(unit)};
-  if (shares)
+  g.shares = {int(tiles.steps), int(units / blocks * unit), int(units % blocks), int(unit)};
+  if (!tiles.pay())
     g.partials = static_cast<Acc*>(context.allocate(size_t(blocks) * 2 * S::kM * S::kN * sizeof(Acc)));
+  return g;
+}
 
-  const Maps maps = by_units ? Maps{} : Maps{large.map(S::kM), skinny.map(g.skinny_rows)};
-  const int threads = S::kConsumerThreads + (by_units ? S::kUnitThreads : 32);
-  const LaunchShape shape{dim3(unsigned(blocks)), dim3(unsigned(threads)), sizeof(typename S::Shared)};
-  const int64_t groups = ceil_div(std::min<int64_t>(skinny.side, S::kN), 8);
-  const LaunchShape add{dim3(unsigned(tiles.all * S::kConsumers), unsigned(groups)), dim3(128), 0, true};
+// Launches the kernel that adds the sums of shared tiles, if there are any.
+template <class S, Major large_major, class T>
+void add_shares(const SkinnyArguments<T>& g, const WholeTiles<S, T>& tiles, Context& context) {
+  using Rows = std::conditional_t<large_major == Major::mn && sizeof(T) != 2, Fragments<T>, InOrder>;
+  const int64_t groups = ceil_div(std::min<int64_t>(g.skinny.side, S::kN), 8);
+  const LaunchShape shape{dim3(unsigned(tiles.all * S::kConsumers), unsigned(groups)), dim3(128), 0, true};
+  if constexpr (S::kShares)
+    if (g.partials) launch<gemm_skinny_add_kernel<S, Rows, T>>("skinny_add", shape, context)(g);
+}
+
+template <class S, class T>
+void launch_tiles(const Gemm<T>& problem, const SkinnyOperands<T>& o, const WholeTiles<S, T>& tiles,
+                  Context& context) {
+  const SkinnyArguments<T> g = arguments_of<S, T>(problem, o, tiles, context);
+  const Maps maps = o.by_units ? Maps{} : Maps{o.large.map(S::kM), o.skinny.map(g.skinny_rows)};
+  const int threads = S::kConsumerThreads + (o.by_units ? S::kUnitThreads : 32);
+  const LaunchShape shape{dim3(unsigned(tiles.blocks())), dim3(unsigned(threads)),
+                          sizeof(typename S::Shared)};
   o.with_majors([&]<Major large_major, Major skinny_major>() {
     if constexpr (S::takes(large_major, skinny_major, sizeof(T))) {
       launch<gemm_skinny_kernel<S, T, large_major, skinny_major>>("skinny", shape, context)(maps, g);
-      using Rows = std::conditional_t<large_major == Major::mn && sizeof(T) != 2, Fragments<T>, InOrder>;
-      if constexpr (S::kShares)
-        if (shares) launch<gemm_skinny_add_kernel<S, Rows, T>>("skinny_add", add, context)(g);
+      add_shares<S, large_major>(g, tiles, context);
     }
+  });
+}
+
+template <class T>
+void launch_portable(const Gemm<T>& problem, const SkinnyOperands<T>& o, const WholeTiles<WideTile, T>& tiles,
+                     Context& context) {
+  using S = WideTile;
+  static_assert(sizeof(SkinnyRings<S>) <= 99 << 10);
+  SkinnyArguments<T> g = arguments_of<S, T>(problem, o, tiles, context);
+  if (o.by_units)
+    g.skinny_rows = o.skinny.side <= 16 ? 16 : 64;
+  else if (o.skinny.major == Major::k && o.skinny.side <= 32)
+    g.skinny_rows = o.skinny.side <= 16 ? 16 : 32;
+  const LaunchShape shape{dim3(unsigned(tiles.blocks())), dim3(S::kConsumerThreads), sizeof(SkinnyRings<S>)};
+  o.with_majors([&]<Major large_major, Major skinny_major>() {
+    launch<gemm_skinny_portable_kernel<S, T, large_major, skinny_major>>("skinny", shape, context)(g);
+    add_shares<S, large_major>(g, tiles, context);
   });
 }
 
@@ -220,6 +265,7 @@ template <class T>
 void gemm_tiles(const Gemm<T>& g, int batch, Context& context) {
   const SkinnyOperands<T> o(g, batch, context);
   const WholeTiles<WideTile, T> wide(o, batch);
+  if (!cuda::has_wgmma()) return launch_portable(g, o, wide, context);
   const WholeTiles<NarrowTile, T> narrow(o, batch);
   narrow.pay() && narrow.idle_bytes + 2e6 < wide.idle_bytes && !o.by_units &&
           NarrowTile::takes(o.large.major, o.skinny.major, sizeof(T))
