@@ -38,8 +38,9 @@ struct WarpSlab {
     with_stored_type(g.result, [&]<class Out>() {
       if (!vectors.out) return store_lines<Out>(g, row0, column0);
       constexpr int N = kPer16Bytes<Out>, kAcross = COLUMNS / N;
+      // Sums of 8 bytes leave no register for the lane's index.
       FASTGEMM_NO_UNROLL
-      for (int i = int(threadIdx.x) % 32; i < ROWS * kAcross; i += 32) {
+      for (int i = sizeof(Acc) == 8 ? fresh_lane() : int(threadIdx.x) % 32; i < ROWS * kAcross; i += 32) {
         const int row = i / kAcross, column = i % kAcross * N;
         const int valid = row0 + row < g.m ? inside(g.n, column0 + column, N) : 0;
         if (valid <= 0) continue;
@@ -59,18 +60,18 @@ struct WarpSlab {
   __device__ __forceinline__ void store_lines(const Gemm<T>& g, int64_t row0, int64_t column0) const {
     constexpr int kAtOnce = 4, kAcross = COLUMNS / 32;
     const Result<T>& r = g.result;
+    const int rows = inside(g.m, row0, ROWS), columns = inside(g.n, column0, COLUMNS);
     const int lane = fresh_lane();  // not kept in a register for all of the product
     FASTGEMM_NO_UNROLL
-    for (int first = 0; first < ROWS && row0 + first < g.m; first += kAtOnce) {
+    for (int first = 0; first < rows; first += kAtOnce) {
       Acc value[kAtOnce][kAcross];
       const auto each = [&](auto&& body) {
         FASTGEMM_UNROLL
         for (int i = 0; i < kAtOnce; ++i) {
           FASTGEMM_UNROLL
-          for (int j = 0; j < kAcross; ++j) {
-            const int64_t row = row0 + first + i, column = column0 + lane + 32 * j;
-            if (row < g.m && column < g.n) body(value[i][j], row, column);
-          }
+          for (int j = 0; j < kAcross; ++j)
+            if (first + i < rows && lane + 32 * j < columns)
+              body(value[i][j], row0 + first + i, column0 + lane + 32 * j);
         }
       };
       FASTGEMM_UNROLL
