@@ -1,6 +1,5 @@
-// A warp's sums (ROWS, COLUMNS) on their way through shared memory, so that C is read and written 16 bytes at
-// a time along its rows, or a row's neighbouring elements by neighbouring lanes where the rows of C begin
-// anywhere. After the sums were put there, a __syncwarp() comes before store().
+// A warp's sums (ROWS, COLUMNS) on their way through shared memory, so that C is read and written in whole
+// units of 16 bytes or, where its rows begin anywhere, in lines. A __syncwarp() comes between put and store.
 #pragma once
 
 #include "cuda/device/fragment.cuh"
