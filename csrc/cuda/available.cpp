@@ -147,10 +147,6 @@ const char* or_null(const std::string& s) { return s.empty() ? nullptr : s.c_str
 }  // namespace
 
 const char* unavailable_sm80() { return or_null(current().sm80); }
-const char* unavailable_sm80(int shared_bytes, const char* too_little) {
-  const char* reason = unavailable_sm80();
-  return reason || current().gpu.shared_bytes >= shared_bytes ? reason : too_little;
-}
 const char* unavailable_sm90a() { return or_null(current().sm90a); }
 const Gpu& gpu_here() { return simulating() ? simulated_gpu() : current().gpu; }
 const char* unavailable_library() { return or_null(current().library); }
@@ -181,7 +177,6 @@ namespace fastgemm::cuda {
 const char* unavailable_sm80() {
   return "this build has no CUDA kernels (build where nvcc is installed, with FASTGEMM_CUDA=1)";
 }
-const char* unavailable_sm80(int, const char*) { return unavailable_sm80(); }
 const char* unavailable_sm90a() { return unavailable_sm80(); }
 const Gpu& gpu_here() {
   static const Gpu none{};

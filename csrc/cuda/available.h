@@ -16,8 +16,6 @@ namespace fastgemm::cuda {
 
 // Why a kernel that needs this architecture cannot run (not built, no GPU, too old a GPU); null when it can.
 const char* unavailable_sm80();
-// `too_little` also where a block may have less than this much shared memory.
-const char* unavailable_sm80(int shared_bytes, const char* too_little);
 const char* unavailable_sm90a();  // wgmma, setmaxnreg: compute capability 9.0 exactly
 
 // The GPU that launches of this thread go to, with the multiprocessors of the current context (a green

@@ -2,6 +2,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "core/simulator.h"
 #include "cuda/device/launch.cuh"
 #include "cuda/device/tma.cuh"
 #include "simt/session.h"
@@ -9,6 +10,7 @@
 namespace fastgemm::simt {
 
 int multiprocessors() { return session().options.multiprocessors; }
+int64_t block_bytes() { return simulated_gpu().shared_bytes; }
 
 // The rules of cuTensorMapEncodeTiled without interleave.
 TensorMap make_tensor_map(const TensorShape& s) {

@@ -69,10 +69,18 @@ needs_simulator = pytest.mark.skipif(
 
 
 @contextlib.contextmanager
-def simulated_launches(multiprocessors: int = 3) -> Iterator[list[dict]]:
+def simulated_launches(
+    multiprocessors: int = 3, capability: int = 90, count: bool = True
+) -> Iterator[list[dict]]:
     """As ``fastgemm.simulate()``; afterwards the list holds what was launched."""
     simulator = load_simulator()
-    simulator.begin(count=True, raise_problems=True, multiprocessors=multiprocessors, max_blocks=0)
+    simulator.begin(
+        count=count,
+        raise_problems=True,
+        multiprocessors=multiprocessors,
+        max_blocks=0,
+        capability=capability,
+    )
     launches: list[dict] = []
     try:
         yield launches

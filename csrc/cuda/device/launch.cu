@@ -54,5 +54,6 @@ void allow_shared_bytes(const void* kernel, const char* name, const LaunchShape&
 }
 
 int multiprocessors() { return gpu_here().multiprocessors; }
+int64_t block_bytes() { return gpu_here().shared_bytes; }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -84,6 +84,8 @@ Launcher<kernel> launch(const char* name, const LaunchShape& shape, Context&) {
 
 // The multiprocessors of the current device, by which a persistent grid is sized.
 int multiprocessors();
+// The most shared memory that it gives a block.
+int64_t block_bytes();
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 

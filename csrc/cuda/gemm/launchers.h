@@ -12,11 +12,6 @@ enum class Row : uint8_t {
 };
 }  // namespace fastgemm
 
-// The most shared memory that a block takes in rows with needs = kLargeBlock.
-namespace fastgemm {
-inline constexpr int kLargeBlockBytes = 144 << 10;
-}
-
 #define FASTGEMM_ROW(name, ...) void gemm_##name(const GemmProblem&, Context&);
 namespace fastgemm::cuda {
 #include "cuda/gemm/rows.def"

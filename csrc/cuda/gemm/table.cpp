@@ -24,12 +24,6 @@ struct Needs {
 };
 constexpr Needs kAmpere{"sm_80", cuda::unavailable_sm80};
 constexpr Needs kHopper{"sm_90a", cuda::unavailable_sm90a};
-// Compute capability 8.6, 8.9 and 12.x give a block 99 KB of shared memory.
-constexpr Needs kLargeBlock{
-    "sm_80, 144 KB a block", [] {
-      return cuda::unavailable_sm80(
-          kLargeBlockBytes, "its blocks take up to 144 KB of shared memory, more than this GPU gives one");
-    }};
 
 // The fields of a row in rows.def.
 struct Fields {

@@ -98,7 +98,7 @@ struct Kernel {
   static constexpr int kStageBytes = TileA::kBytes + TileB::kBytes;
   union Shared {
     unsigned char ring[C::kStages][kStageBytes];
-    WarpSlab<double, C::WM, C::WN> slabs[C::kWarps];
+    SlabInRing<double, C, C::kStages * kStageBytes> slabs[C::kWarps];
   };
 };
 
@@ -114,7 +114,7 @@ void launch_dmma(const Gemm<double>& g, int batch, Context& context) {
       tile_arguments<Takes::any>(g, batch, C::BM, C::BN, 16, C::kBlocks * multiprocessors(), context);
   arguments.operands.template with_directions<Takes::any>([&]<bool a_along_k, bool b_along_k>() {
     using K = Kernel<C, tall, a_along_k, b_along_k>;
-    static_assert(sizeof(typename K::Shared) <= kLargeBlockBytes);
+    static_assert(sizeof(typename K::Shared) <= kLeastBlockBytes);
     const LaunchShape shape{dim3(unsigned(arguments.blocks)), dim3(C::kThreads), sizeof(typename K::Shared)};
     launch<gemm_dmma_kernel<C, tall, a_along_k, b_along_k>>(tall ? "dmma" : "dmma_m8n8k4", shape,
                                                             context)(arguments);

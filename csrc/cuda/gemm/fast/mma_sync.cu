@@ -8,6 +8,8 @@
 //     saves a quarter of the instructions of a stage;
 //   - blocks of 128 x 256 need a quarter less of the L2 cache's bandwidth;
 //   - the kernel is persistent, and stream-K shares the last tiles evenly (parts/stream_k.cuh).
+// Three stages take 144 KB. A GPU that gives a block less (8.6, 8.9 and 12.x: 99 KB) has room for two: its
+// tensor cores take longer for a stage than memory does, and larger tiles are worth more than more stages.
 //
 // On Hopper mma.sync reaches about two thirds of wgmma's rate, however it is fed
 // (docs/tensor_cores.md).
@@ -15,6 +17,10 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
+
+template <int STAGES>
+using Tiles = TileConfig<128, 256, 64, 64, STAGES, 1>;
+constexpr int kStageBytes = (128 + 256) * 128;
 
 template <class C, class T, bool a_along_k, bool b_along_k>
 struct Kernel {
@@ -25,14 +31,15 @@ struct Kernel {
   static constexpr int kStageBytes = TileA::kBytes + TileB::kBytes;
   union Shared {
     unsigned char ring[C::kStages][kStageBytes];
-    WarpSlab<Accumulator<T>, C::WM, C::WN> slabs[C::kWarps];
+    SlabInRing<Accumulator<T>, C, C::kStages * kStageBytes> slabs[C::kWarps];
   };
 };
 
 template <class C, class T, bool a_along_k, bool b_along_k>
 __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
     gemm_mma_sync_kernel(const __grid_constant__ TileArguments<T> arguments) {
-  multiply_parts<Kernel<C, T, a_along_k, b_along_k>>(arguments);
+  if constexpr (kMayHaveStages<C::kStages, kStageBytes>)
+    multiply_parts<Kernel<C, T, a_along_k, b_along_k>>(arguments);
 }
 
 template <class C, class T>
@@ -42,19 +49,20 @@ void launch_mma_sync(const Gemm<T>& g, int batch, Context& context) {
                                                 C::kBlocks * multiprocessors(), context);
   arguments.operands.template with_directions<kTakes>([&]<bool a_along_k, bool b_along_k>() {
     using K = Kernel<C, T, a_along_k, b_along_k>;
-    static_assert(sizeof(typename K::Shared) <= kLargeBlockBytes);
+    static_assert(sizeof(typename K::Shared) == C::kStages * K::kStageBytes);
     const LaunchShape shape{dim3(unsigned(arguments.blocks)), dim3(C::kThreads), sizeof(typename K::Shared)};
     launch<gemm_mma_sync_kernel<C, T, a_along_k, b_along_k>>("mma_sync", shape, context)(arguments);
   });
 }
 
-using Tiles = TileConfig<128, 256, 64, 64, 3, 1>;
-
 }  // namespace
 
 void gemm_mma_sync(const GemmProblem& problem, Context& context) {
-  run_gemm<float, Half, BFloat16, int8_t>(
-      problem, context, [&](const auto& g, int batch) { launch_mma_sync<Tiles>(g, batch, context); });
+  with_stages<kStageBytes>([&]<int STAGES>() {
+    run_gemm<float, Half, BFloat16, int8_t>(problem, context, [&](const auto& g, int batch) {
+      launch_mma_sync<Tiles<STAGES>>(g, batch, context);
+    });
+  });
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -112,19 +112,7 @@ __device__ __forceinline__ void multiply_tile(const Arguments<T>& g) {
   products.multiply(stages, copy_next);
 
   if (g.splits > 1) {
-    const int lane = int(threadIdx.x) % 32;
-    FASTGEMM_UNROLL
-    for (int i = 0; i < K::Products::kM; ++i) {
-      FASTGEMM_UNROLL
-      for (int j = 0; j < K::Products::kN; ++j) {
-        FASTGEMM_UNROLL
-        for (int r = 0; r < 4; r += 2) {
-          const Position p = MmaLayout<float>::c(lane, r);  // the same for all types
-          g.sums.put(int(split), batch, row0 + row + 16 * i + p.row, column0 + column + 8 * j + p.column,
-                     products.sum()[i][j][r], products.sum()[i][j][r + 1]);
-        }
-      }
-    }
+    g.sums.put(int(split), batch, row0 + row, column0 + column, products.sum());
     return;
   }
   __syncthreads();  // slabs take the place of the ring
@@ -148,8 +136,8 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
 template <class T>
 LineOperand<T> operand_of(Side<T> s, int batch, Context& context) {
   if (sizeof(T) == 1 && s.k > 1 && s.k_stride != 1) {
-    const RowsOperand<T> rows = rows_operand<Takes::along_k>(s.data, s.side, s.k, s.side_stride, s.k_stride,
-                                                             s.batch_stride, batch, context);
+    const PackedRows<T> rows =
+        pack_rows(s.data, s.side, s.k, s.side_stride, s.k_stride, s.batch_stride, batch, context);
     s = {rows.data, s.side, s.k, rows.row_stride, 1, rows.batch_stride};
   }
   return line_operand(s, batch);

@@ -1,15 +1,18 @@
-// Level 6 on Hopper for few tiles with long k: split-K. What changes from wgmma_specialized:
+// Level 6 for few tiles with long k: split-K. What changes from wgmma_specialized and mma_sync:
 //   - k is cut into parts, and each block computes one part of one tile;
 //   - no block waits for another: partial sums go to the workspace as matrices, and a second kernel,
-//     started early by programmatic dependent launch, adds them (parts/split_k.cuh);
-//   - the first copies are issued before the block's first barrier;
-//   - there are no stores between products, so that no registers have to be moved between warpgroups.
+//     on Hopper started early by programmatic dependent launch, adds them (parts/split_k.cuh);
+//   - there are no stores between products. With wgmma no registers have to be moved between warpgroups
+//     then, and the first copies are issued before the block's first barrier.
+// Where there is no wgmma, the main loop is mma_sync's (parts/line_tile.cuh), on tiles of the same size.
 //
 // What is left is mostly the time to read the operands. Tiles of 128 x 256 are slower, because their
 // partial sums are twice as many bytes, and so are clusters that share operands.
 #include <cmath>
 
+#include "cuda/available.h"
 #include "cuda/gemm/parts/split_k.cuh"
+#include "cuda/gemm/parts/warp_product.cuh"
 #include "cuda/gemm/parts/wgmma_consumer.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -33,7 +36,14 @@ struct Arguments {
   SplitSums<Accumulator<T>> sums;
   int tiles_n;  // of a matrix
   SplitStages stages;
+};
+template <class T>
+struct WgmmaArguments : Arguments<T> {
   int batch_a, batch_b;  // 0 where the batch shares the operand
+};
+template <class T>
+struct MmaArguments : Arguments<T> {
+  RowsOperands<T> operands;
 };
 
 // A block's work: stages [begin, end) of a tile. Blocks of one part of k are neighbours in the grid, so
@@ -55,7 +65,7 @@ template <class A, class B, class T>
 struct Producer {
   Shared& shared;
   const TensorMap &a, &b;
-  const Arguments<T>& g;
+  const WgmmaArguments<T>& g;
   const Share& part;
   int step = part.begin;
   RingPosition<kStages> at{0, 1};  // a fresh stage counts as emptied
@@ -90,7 +100,7 @@ __device__ __forceinline__ void consume(Shared& shared, const Arguments<T>& g, c
 template <class T, Major a_major, Major b_major>
 __global__ void __launch_bounds__(kThreads, 1)
     gemm_split_k_kernel(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
-                        const __grid_constant__ Arguments<T> g) {
+                        const __grid_constant__ WgmmaArguments<T> g) {
 #if FASTGEMM_SM90A
   using A = OperandTile<T, a_major, kM>;
   using B = OperandTile<T, b_major, kN>;
@@ -111,6 +121,47 @@ __global__ void __launch_bounds__(kThreads, 1)
 #endif
 }
 
+using MmaTiles = TileConfig<kM, kN, 64, 32, 3, 1>;  // 96 KB
+
+template <class T, bool a_along_k, bool b_along_k>
+struct MmaKernel {
+  using TileA = LineTile<T, a_along_k, kM, SwizzledLines<8>>;  // (kM, 128 bytes)
+  using TileB = LineTile<T, b_along_k, kN, SwizzledLines<8>>;  // (kN, 128 bytes)
+  using CopyA = TileCopy<TileA, T, MmaTiles::kThreads>;
+  using CopyB = TileCopy<TileB, T, MmaTiles::kThreads>;
+  using Warp = WarpProduct<MmaTiles, T, TileA, TileB>;
+  struct Shared {
+    unsigned char ring[MmaTiles::kStages][kStageBytes];
+  };
+  static_assert(TileA::kBytes + TileB::kBytes == kStageBytes && sizeof(Shared) <= kLeastBlockBytes);
+};
+
+// The operand up to the end of a block's part of k. The loop reads one stage more than it multiplies: that
+// one is filled with zeros then and not copied.
+template <class T>
+__device__ __forceinline__ RowsOperand<T> up_to(int end, RowsOperand<T> operand) {
+  operand.k = min(operand.k, end * (128 / int(sizeof(T))));
+  return operand;
+}
+
+template <class T, bool a_along_k, bool b_along_k>
+__global__ void __launch_bounds__(MmaTiles::kThreads, MmaTiles::kBlocks)
+    gemm_split_k_mma_kernel(const __grid_constant__ MmaArguments<T> g) {
+#if FASTGEMM_PORTABLE
+  using K = MmaKernel<T, a_along_k, b_along_k>;
+  FASTGEMM_DYNAMIC_SHARED(typename K::Shared, shared);
+  const Share part(g);
+  const int w = warp_index(), steps = part.end - part.begin;
+  const int row = w % MmaTiles::kWarpsM * MmaTiles::WM, column = w / MmaTiles::kWarpsM * MmaTiles::WN;
+  const RowsOperand<T> a = up_to(part.end, g.operands.a), b = up_to(part.end, g.operands.b);
+  StageCopy copies(typename K::CopyA(a, part.batch, part.row, part.begin),
+                   typename K::CopyB(b, part.batch, part.column, part.begin), steps + 1);
+  typename K::Warp warp(row, column);
+  multiply_stages<MmaTiles::kStages, kStageBytes>(shared->ring[0], steps, copies, warp);
+  g.sums.put(part.split, part.batch, part.row + row, part.column + column, warp.sum);
+#endif
+}
+
 // The number of parts of k: each has at least four stages, and there are no more than multiprocessors. One
 // more part makes the others shorter, but is one more C to write and to read; so the best number falls
 // with the square root of C's size, and hardly depends on k.
@@ -119,31 +170,56 @@ inline int plan_splits(int64_t tiles, double c_elements, int stages) {
   return int(std::clamp<int64_t>(std::min(room, worth), 1, std::max(stages / 4, 1)));
 }
 
+// How a product is cut, and its workspace.
 template <class T>
-void launch_tiles(const Gemm<T>& g, const BoxOperands<T>& operands, int batch, Context& context) {
-  const int64_t tiles_m = ceil_div(g.m, kM), tiles_n = ceil_div(g.n, kN);
-  const int stages = int(ceil_div(g.k, 128 / int(sizeof(T))));
-  const int splits = plan_splits(batch * tiles_m * tiles_n, double(batch) * double(g.m * g.n), stages);
-  const auto sums = split_sums(g, batch, splits, context);
-  const Arguments<T> arguments{sums, int(tiles_n), SplitStages(stages, splits), operands.a.batch_stride != 0,
-                               operands.b.batch_stride != 0};
+struct Plan {
+  Arguments<T> arguments;
+  dim3 grid;
+
+  Plan(const Gemm<T>& g, int batch, Context& context) {
+    const int64_t tiles_m = ceil_div(g.m, kM), tiles_n = ceil_div(g.n, kN);
+    const int stages = int(ceil_div(g.k, 128 / int(sizeof(T))));
+    const int splits = plan_splits(batch * tiles_m * tiles_n, double(batch) * double(g.m * g.n), stages);
+    arguments = {split_sums(g, batch, splits, context), int(tiles_n), SplitStages(stages, splits)};
+    grid = dim3(unsigned(tiles_m * tiles_n), unsigned(batch), unsigned(splits));
+  }
+};
+
+template <class T>
+void launch_wgmma(const Gemm<T>& g, int batch, Context& context) {
+  RowCopies copies;
+  const BoxOperands<T> operands(g, batch, copies, context);
+  copies.launch({}, context);
+  const Plan<T> plan(g, batch, context);
+  const WgmmaArguments<T> arguments{plan.arguments, operands.a.batch_stride != 0,
+                                    operands.b.batch_stride != 0};
   const TensorMap a = operands.a.map(kM), b = operands.b.map(kN);
-  const dim3 grid(unsigned(tiles_m * tiles_n), unsigned(batch), unsigned(splits));
   operands.with_majors([&]<Major a_major, Major b_major>() {
-    launch<gemm_split_k_kernel<T, a_major, b_major>>("split_k", {grid, dim3(kThreads), kSharedBytes},
+    launch<gemm_split_k_kernel<T, a_major, b_major>>("split_k", {plan.grid, dim3(kThreads), kSharedBytes},
                                                      context)(a, b, arguments);
   });
-  add_splits(sums, g, context);
+  add_splits(arguments.sums, g, context);
+}
+
+template <class T>
+void launch_mma(const Gemm<T>& g, int batch, Context& context) {
+  constexpr Takes kTakes = sizeof(T) == 2 ? Takes::any : Takes::along_k;
+  const RowsOperands<T> operands = rows_operands<kTakes>(g, batch, context);
+  const Plan<T> plan(g, batch, context);
+  const MmaArguments<T> arguments{plan.arguments, operands};
+  operands.template with_directions<kTakes>([&]<bool a_along_k, bool b_along_k>() {
+    const LaunchShape shape{plan.grid, dim3(MmaTiles::kThreads),
+                            sizeof(typename MmaKernel<T, a_along_k, b_along_k>::Shared)};
+    launch<gemm_split_k_mma_kernel<T, a_along_k, b_along_k>>("split_k", shape, context)(arguments);
+  });
+  add_splits(arguments.sums, g, context);
 }
 
 }  // namespace
 
 void gemm_split_k(const GemmProblem& problem, Context& context) {
-  run_gemm<Half, BFloat16, int8_t>(problem, context, [&]<class T>(const Gemm<T>& g, int batch) {
-    RowCopies copies;
-    const BoxOperands<T> operands(g, batch, copies, context);
-    copies.launch({}, context);
-    launch_tiles(g, operands, batch, context);
+  run_gemm<Half, BFloat16, int8_t>(problem, context, [&](const auto& g, int batch) {
+    cuda::has_wgmma() ? launch_wgmma(g, batch, context) : launch_mma(g, batch, context);
   });
 }
 

@@ -8,7 +8,8 @@
 // blocks on a multiprocessor, each busy while the other waits. Lines of 128 bytes are padded by 16, or 8
 // lines of one column would share their banks. cp.async fills two of three stages while the third is
 // multiplied, and fragments are loaded a step of k ahead: that loop is also mma_sync's (parts/line_tile.cuh).
-// float64, whose sums take twice the registers, has 64 x 64 and 32 x 32.
+// Where a block has no 108 KB there are two stages. float64, whose sums take twice the registers, has 64 x 64
+// and 32 x 32.
 #include "cuda/device/wmma.cuh"
 #include "cuda/gemm/parts/line_tile.cuh"
 #include "cuda/gemm/parts/tile_grid.cuh"
@@ -18,7 +19,7 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-constexpr int kStages = 3, kWarpsM = 2, kWarps = 4, kThreads = 32 * kWarps;
+constexpr int kWarpsM = 2, kWarps = 4, kThreads = 32 * kWarps;
 
 // A warp's tile of C.
 template <class E, class A, class B, class TileA, class TileB, int SIDE>
@@ -67,7 +68,7 @@ struct WarpProduct {
   }
 };
 
-template <class T, bool a_along_k, bool b_along_k>
+template <int STAGES, class T, bool a_along_k, bool b_along_k>
 struct Kernel {
   using E = TensorCoreElement<T>;
   using LineOrder = std::conditional_t<sizeof(T) == 1, LinesByUnits, PaddedLines>;
@@ -80,7 +81,7 @@ struct Kernel {
   using Warp = WarpProduct<E, A, B, TileA, TileB, kWarpTile>;
   using Slab = WarpSlab<Accumulator<E>, kWarpTile, kWarpTile>;
   union Shared {
-    unsigned char ring[kStages][kStageBytes];
+    unsigned char ring[STAGES][kStageBytes];
     Slab slabs[kWarps];
   };
 };
@@ -93,9 +94,10 @@ struct Arguments {
   int tiles_m, tiles_n, steps;  // stages of a tile
 };
 
-template <class T, bool a_along_k, bool b_along_k>
+template <int STAGES, class T, bool a_along_k, bool b_along_k>
 __global__ void __launch_bounds__(kThreads, 2) gemm_wmma_kernel(const __grid_constant__ Arguments<T> g) {
-  using K = Kernel<T, a_along_k, b_along_k>;
+  using K = Kernel<STAGES, T, a_along_k, b_along_k>;
+  if (!kMayHaveStages<STAGES, K::kStageBytes>) return;
   using Shape = typename K::Warp::Shape;
   FASTGEMM_DYNAMIC_SHARED(typename K::Shared, shared);
   const TilePlace<8> place(int(blockIdx.x), g.tiles_m, g.tiles_n);
@@ -105,7 +107,7 @@ __global__ void __launch_bounds__(kThreads, 2) gemm_wmma_kernel(const __grid_con
   StageCopy copies(TileCopy<typename K::TileA, T, kThreads>(g.operands.a, place.batch, row0),
                    TileCopy<typename K::TileB, T, kThreads>(g.operands.b, place.batch, column0), g.steps + 1);
   typename K::Warp warp(row, column);
-  multiply_stages<kStages, K::kStageBytes>(shared->ring[0], g.steps, copies, warp);
+  multiply_stages<STAGES, K::kStageBytes>(shared->ring[0], g.steps, copies, warp);
 
   typename K::Slab& slab = shared->slabs[index];
   FASTGEMM_UNROLL
@@ -118,23 +120,28 @@ __global__ void __launch_bounds__(kThreads, 2) gemm_wmma_kernel(const __grid_con
   slab.store(g.gemm.at_batch(place.batch), g.vectors, int64_t(row0) + row, int64_t(column0) + column);
 }
 
+template <class T>
+void launch_wmma(const Gemm<T>& g, int batch, Context& context) {
+  constexpr Takes kTakes = sizeof(T) == 2 ? Takes::any : Takes::along_k;
+  constexpr int kTile = Kernel<3, T, true, true>::kBlockTile, kK = 128 / int(sizeof(T));
+  const RowsOperands<T> operands = rows_operands<kTakes>(g, batch, context);
+  const int tiles_m = int(ceil_div(g.m, kTile)), tiles_n = int(ceil_div(g.n, kTile));
+  const dim3 blocks(tile_grid(g.m, g.n, kTile, kTile, batch).grid.x * unsigned(batch));
+  operands.template with_directions<kTakes>([&]<bool a_along_k, bool b_along_k>() {
+    with_stages<Kernel<3, T, a_along_k, b_along_k>::kStageBytes>([&]<int STAGES>() {
+      constexpr size_t kBytes = sizeof(typename Kernel<STAGES, T, a_along_k, b_along_k>::Shared);
+      launch<gemm_wmma_kernel<STAGES, T, a_along_k, b_along_k>>(
+          "wmma", {blocks, dim3(kThreads), kBytes},
+          context)({g, operands, result_vectors(g.result), tiles_m, tiles_n, int(ceil_div(g.k, kK))});
+    });
+  });
+}
+
 }  // namespace
 
 void gemm_wmma(const GemmProblem& problem, Context& context) {
   run_gemm<double, float, Half, BFloat16, int8_t>(
-      problem, context, [&]<class T>(const Gemm<T>& g, int batch) {
-        constexpr Takes kTakes = sizeof(T) == 2 ? Takes::any : Takes::along_k;
-        constexpr int kTile = Kernel<T, true, true>::kBlockTile, kK = 128 / int(sizeof(T));
-        const RowsOperands<T> operands = rows_operands<kTakes>(g, batch, context);
-        const int tiles_m = int(ceil_div(g.m, kTile)), tiles_n = int(ceil_div(g.n, kTile));
-        const dim3 blocks(tile_grid(g.m, g.n, kTile, kTile, batch).grid.x * unsigned(batch));
-        operands.template with_directions<kTakes>([&]<bool a_along_k, bool b_along_k>() {
-          constexpr size_t kBytes = sizeof(typename Kernel<T, a_along_k, b_along_k>::Shared);
-          launch<gemm_wmma_kernel<T, a_along_k, b_along_k>>(
-              "wmma", {blocks, dim3(kThreads), kBytes},
-              context)({g, operands, result_vectors(g.result), tiles_m, tiles_n, int(ceil_div(g.k, kK))});
-        });
-      });
+      problem, context, [&](const auto& g, int batch) { launch_wmma(g, batch, context); });
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/device/async_copy.cuh"
+#include "cuda/device/block_memory.cuh"
 #include "cuda/device/vector.cuh"
 #include "cuda/gemm/parts/operand_rows.cuh"
 
@@ -177,12 +178,14 @@ struct StageCopy {
 // a later stage, a few instructions at a time: all at once they fill the queue to shared memory, behind which
 // the products of all warps wait (copies in one go cost 20 %, loads in half a step 3 %: bf16, measured). But
 // ptxas puts three empty instructions into that queue before a copy that follows a load. So mma_sync copies
-// once a step; after every product would cost 4 %.
+// once a step; after every product would cost 4 %. Of two stages the next one is asked for in the first two
+// thirds of the products, and has the last third to arrive.
 template <int STAGES, int STAGE_BYTES, class Warp, class Copies>
 __device__ __forceinline__ void multiply_stages(unsigned char* ring, int steps, Copies& copies, Warp& warp) {
   constexpr int kLast = Warp::kSteps - 1, kRows = Warp::kM;
-  constexpr int kTurn = kLast * kRows + Warp::kFirstLoad;  // before this product the next stage is needed
-  constexpr int kEvery = Warp::kCopyEvery, kAtOnce = (Copies::kUnits * kEvery + kTurn - 1) / kTurn;
+  constexpr int kTurn = kLast * kRows + Warp::kFirstLoad;      // before this product the next stage is needed
+  constexpr int kCopied = STAGES > 2 ? kTurn : kTurn * 2 / 3;  // before this product all is asked for
+  constexpr int kEvery = Warp::kCopyEvery, kAtOnce = (Copies::kUnits * kEvery + kCopied - 1) / kCopied;
   static_assert(Warp::kSteps % 2 == 0, "fragments[0] begins and ends a stage");
   typename Warp::Fragments fragments[2];
   int slot = 0, free_slot = (STAGES - 1) * STAGE_BYTES;  // where stages begin in the ring

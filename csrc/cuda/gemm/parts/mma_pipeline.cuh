@@ -2,7 +2,6 @@
 // blocks share tiles and hand partial sums to each other.
 #pragma once
 
-#include "cuda/gemm/launchers.h"
 #include "cuda/gemm/parts/line_tile.cuh"
 #include "cuda/gemm/parts/stream_k.cuh"
 #include "cuda/gemm/parts/tile_order.cuh"
@@ -27,22 +26,23 @@ struct TileConfig {
   static constexpr int kWarpsM = BM / WM, kWarps = kWarpsM * (BN / WN), kThreads = 32 * kWarps;
 };
 
-static __global__ void clear_flags_kernel(uint32_t* flags, int count) {
-  for (int i = int(threadIdx.x); i < count; i += int(blockDim.x)) flags[i] = 0;
-}
+// A warp's slab in the room of a ring of RING bytes: of all WM rows of its tile, or of half of them, which
+// then pass one half after the other.
+template <class Acc, class C, int RING>
+using SlabInRing =
+    WarpSlab<Acc, sizeof(WarpSlab<Acc, C::WM, C::WN>) * C::kWarps <= RING ? C::WM : C::WM / 2, C::WN>;
 
-// Arguments for tiles (bm, bn) and stages of bk, where at_a_time blocks run at a time.
+// Arguments for tiles (bm, bn) and stages of bk, where at_a_time blocks run at a time. One launch copies
+// operands and clears flags, if there are any.
 template <Takes takes, class T>
 TileArguments<T> tile_arguments(const Gemm<T>& g, int batch, int bm, int bn, int bk, int at_a_time,
                                 Context& context) {
-  TileArguments<T> t{
-      .gemm = g, .operands = rows_operands<takes>(g, batch, context), .vectors = result_vectors(g.result)};
+  TileArguments<T> t{.gemm = g, .vectors = result_vectors(g.result)};
   t.schedule.tiles_m = int(ceil_div(g.m, bm)), t.schedule.tiles_n = int(ceil_div(g.n, bn));
   const int64_t tiles = int64_t{tile_grid(g.m, g.n, bm, bn, batch).grid.x} * batch;
   t.blocks = int(std::min<int64_t>(tiles, at_a_time));
   const auto flags = share(t.schedule, tiles, int(ceil_div(g.k, bk)), t.blocks, {2}, bm * bn, 1, context);
-  if (!flags.empty())
-    launch<clear_flags_kernel>("clear_flags", {dim3(1), dim3(256)}, context)(t.schedule.flags, t.blocks);
+  t.operands = rows_operands<takes>(g, batch, context, flags);
   return t;
 }
 
@@ -72,9 +72,14 @@ __device__ __forceinline__ void multiply_parts(const TileArguments<T>& g) {
     }
     if (part.first != 0) collect<Sums>(g.schedule, sum, part, C::BM * C::BN);
     auto& slab = shared->slabs[index];
-    slab.put(warp.sum);
-    __syncwarp();
-    slab.store(g.gemm.at_batch(place.batch), g.vectors, int64_t(row0) + row, int64_t(column0) + column);
+    FASTGEMM_UNROLL
+    for (int first = 0; first < C::WM; first += slab.kRows) {
+      if (first > 0) __syncwarp();  // the rows before have left the slab
+      slab.put(warp.sum, first / 16);
+      __syncwarp();
+      slab.store(g.gemm.at_batch(place.batch), g.vectors, int64_t(row0) + row + first,
+                 int64_t(column0) + column);
+    }
     __syncthreads();  // the slabs make room for the ring
   }
 }

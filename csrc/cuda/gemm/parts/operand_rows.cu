@@ -1,31 +1,45 @@
-#include "cuda/gemm/parts/copied_operand.cuh"
 #include "cuda/gemm/parts/operand_rows.cuh"
+#include "cuda/gemm/parts/row_copies.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
+namespace {
 
 template <Takes takes, class T>
-RowsOperand<T> rows_operand(const T* data, int64_t side, int64_t k, int64_t side_stride, int64_t k_stride,
-                            int64_t batch_stride, int batch, Context& context) {
-  PackedRows<T> rows{data, 0, batch > 1 ? batch_stride : 0};
-  const bool along_k = k == 1 || k_stride == 1;
-  if ((along_k ? side : k) > 1) rows.row_stride = along_k ? side_stride : k_stride;
-  if (rows_aligned(rows) && (along_k || takes == Takes::any))
-    return {rows.data, rows.row_stride, rows.batch_stride, int(side), int(k), along_k};
-  rows = pack_rows(data, side, k, side_stride, k_stride, rows.batch_stride, batch, context);
-  return {rows.data, rows.row_stride, rows.batch_stride, int(side), int(k), true};
+RowsOperand<T> rows_operand(const Side<T>& s, int batch, RowCopies& copies, Context& context) {
+  const bool along_k = s.k == 1 || s.k_stride == 1;
+  const int64_t rows = along_k ? s.side : s.k, columns = along_k ? s.k : s.side;
+  PackedRows<T> at{s.data, rows == 1 ? 0 : along_k ? s.side_stride : s.k_stride, s.batch_stride};
+  const bool as_it_lies = along_k || takes == Takes::any;
+  if (as_it_lies && rows_aligned(at))
+    return {at.data, at.row_stride, at.batch_stride, int(s.side), int(s.k), along_k};
+  // A row of a copy takes whole lines, so that short rows would become many times as long. Elements of 8
+  // bytes are not for RowCopies.
+  const bool copied_as_rows = as_it_lies && sizeof(T) < 8 && columns * int64_t(sizeof(T)) >= kLineBytes;
+  at = copied_as_rows
+           ? copies.add(s.data, rows, columns, at.row_stride, 1, s.batch_stride, batch, context)
+           : pack_rows(s.data, s.side, s.k, s.side_stride, s.k_stride, s.batch_stride, batch, context);
+  return {at.data, at.row_stride, at.batch_stride, int(s.side), int(s.k), along_k || !copied_as_rows};
 }
 
-#define FASTGEMM_ROWS_OPERAND(takes, T)                                                                   \
-  template RowsOperand<T> rows_operand<takes>(const T*, int64_t, int64_t, int64_t, int64_t, int64_t, int, \
-                                              Context&);
-FASTGEMM_ROWS_OPERAND(Takes::along_k, double)
-FASTGEMM_ROWS_OPERAND(Takes::along_k, float)
-FASTGEMM_ROWS_OPERAND(Takes::along_k, int8_t)
-FASTGEMM_ROWS_OPERAND(Takes::along_k, Half)
-FASTGEMM_ROWS_OPERAND(Takes::along_k, BFloat16)
-FASTGEMM_ROWS_OPERAND(Takes::any, double)
-FASTGEMM_ROWS_OPERAND(Takes::any, Half)
-FASTGEMM_ROWS_OPERAND(Takes::any, BFloat16)
-#undef FASTGEMM_ROWS_OPERAND
+}  // namespace
+
+template <Takes takes, class T>
+RowsOperands<T> rows_operands(const Gemm<T>& g, int batch, Context& context, std::span<uint32_t> flags) {
+  RowCopies copies;
+  const RowsOperands<T> operands{rows_operand<takes>(g.side_a(batch), batch, copies, context),
+                                 rows_operand<takes>(g.side_b(batch), batch, copies, context)};
+  copies.launch(flags, context);
+  return operands;
+}
+
+#define FASTGEMM_ROWS_OPERANDS(takes, T) \
+  template RowsOperands<T> rows_operands<takes>(const Gemm<T>&, int, Context&, std::span<uint32_t>);
+FASTGEMM_ROWS_OPERANDS(Takes::along_k, double)
+FASTGEMM_ROWS_OPERANDS(Takes::along_k, float)
+FASTGEMM_ROWS_OPERANDS(Takes::along_k, int8_t)
+FASTGEMM_ROWS_OPERANDS(Takes::any, double)
+FASTGEMM_ROWS_OPERANDS(Takes::any, Half)
+FASTGEMM_ROWS_OPERANDS(Takes::any, BFloat16)
+#undef FASTGEMM_ROWS_OPERANDS
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -1,6 +1,10 @@
 // Operands of the tensor-core kernels that copy by cp.async: matrices whose rows begin at multiples of 16
-// bytes, read where they are or copied by rows_operands().
+// bytes, read where they are or copied by rows_operands(). Rows that begin anywhere are copied as they lie,
+// those of both operands in one launch (parts/row_copies.cuh), and what a kernel does not take in its
+// direction is transposed.
 #pragma once
+
+#include <span>
 
 #include "cuda/gemm/parts/problem.cuh"
 
@@ -17,12 +21,6 @@ struct RowsOperand {
 
 // Which operands a kernel multiplies in place.
 enum class Takes { along_k, any };
-
-// The operand whose element (s, k) lies at data + s * side_stride + k * k_stride. Where the kernel cannot
-// read it, fastgemm's transpose writes it into the workspace, along k.
-template <Takes takes, class T>
-RowsOperand<T> rows_operand(const T*, int64_t side, int64_t k, int64_t side_stride, int64_t k_stride,
-                            int64_t batch_stride, int batch, Context&);
 
 // Both operands of a product.
 template <class T>
@@ -43,11 +41,8 @@ struct RowsOperands {
   }
 };
 
+// In place or copied. `flags` are cleared by the same launch.
 template <Takes takes, class T>
-RowsOperands<T> rows_operands(const Gemm<T>& g, int batch, Context& context) {
-  const Operand<T>&a = g.a, &b = g.b;
-  return {rows_operand<takes>(a.data, g.m, g.k, a.row_stride, a.col_stride, a.batch_stride, batch, context),
-          rows_operand<takes>(b.data, g.n, g.k, b.col_stride, b.row_stride, b.batch_stride, batch, context)};
-}
+RowsOperands<T> rows_operands(const Gemm<T>&, int batch, Context&, std::span<uint32_t> flags = {});
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -14,6 +14,7 @@
 // sums of all others in turn.
 #pragma once
 
+#include "cuda/device/fragment.cuh"
 #include "cuda/device/vector.cuh"
 #include "cuda/gemm/parts/problem.cuh"
 
@@ -33,6 +34,24 @@ struct SplitSums {
     if (row >= m || column >= pitch) return;
     Acc* const to = data + (int64_t(split) * batch + matrix_index) * matrix + row * pitch + column;
     store_vector(to, Vector<Acc, 2>{{first, second}});
+  }
+
+  // Stores a warp's tile from (row, column) on: M x N tiles of mma.
+  template <int M, int N>
+  __device__ __forceinline__ void put(int split, int matrix_index, int row, int column,
+                                      const Acc (&sum)[M][N][4]) const {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < M; ++i) {
+      FASTGEMM_UNROLL
+      for (int j = 0; j < N; ++j) {
+        FASTGEMM_UNROLL
+        for (int r = 0; r < 4; r += 2) {
+          const Position p = MmaLayout<float>::c(int(threadIdx.x) % 32, r);  // the same for all types
+          put(split, matrix_index, row + 16 * i + p.row, column + 8 * j + p.column, sum[i][j][r],
+              sum[i][j][r + 1]);
+        }
+      }
+    }
   }
 };
 
