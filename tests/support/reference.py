@@ -69,10 +69,11 @@ needs_simulator = pytest.mark.skipif(
 
 
 @contextlib.contextmanager
-def simulated_launches(multiprocessors: int = 3) -> Iterator[list[dict]]:
+def simulated_launches(multiprocessors: int = 3, capability: int = 90) -> Iterator[list[dict]]:
     """As ``fastgemm.simulate()``; afterwards the list holds what was launched."""
     simulator = load_simulator()
-    simulator.begin(count=True, raise_problems=True, multiprocessors=multiprocessors, max_blocks=0)
+    options = {"multiprocessors": multiprocessors, "capability": capability}
+    simulator.begin(count=True, raise_problems=True, max_blocks=0, **options)
     launches: list[dict] = []
     try:
         yield launches
