@@ -43,10 +43,8 @@ def test_rows_are_unique_and_in_order():
     assert places == sorted(places)
 
 
-# Every level of the CPU takes every dtype. On a GPU level 7 is the library, which has no int32 product, and the
-# tensor cores before Hopper's multiply neither that nor float32 at full precision.
-HOPPER = any(row.name == "int8x10" and row.available for row in fastgemm.kernels("gemm", "cuda"))
-LEVELS = {"cpu": {*range(1, 8)}, "cuda": {*range(1, 7 if HOPPER else 6)}}
+# Every level of the CPU takes every dtype. On a GPU level 7 is the library, which has no int32 product.
+LEVELS = {"cpu": {*range(1, 8)}, "cuda": {*range(1, 7)}}
 
 
 @every_device

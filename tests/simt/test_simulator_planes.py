@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import math
 import random
 from concurrent.futures import ThreadPoolExecutor
@@ -30,11 +31,17 @@ def room_for_planes(count):
         room.value = before
 
 
-def divided(count, a, b, c=None, *, in_place=False, **choice):
+@pytest.fixture(params=[90, 89], ids=["wgmma", "mma_sync"])
+def divided(request):
+    """On GPUs with wgmma, and on others of sm_80 and later, whose blocks have 99 KB of shared memory at most."""
+    return functools.partial(_divided, request.param)
+
+
+def _divided(capability, count, a, b, c=None, *, in_place=False, **choice):
     """What check_gemm() finds right with so much room for planes, and the kernels that were launched."""
 
     def run():
-        with simulated_launches() as launches:
+        with simulated_launches(capability=capability) as launches:
             out = None if c is None or not in_place else c.clone()
             result = check_gemm(a, b, c if out is None else out, out=out, **choice)
         return result, [launch["kernel"] for launch in launches]
@@ -56,7 +63,7 @@ def bytes_of_planes(kernel, k):
 @every_scheme
 @pytest.mark.parametrize("in_place", [False, True], ids=["", "in_place"])
 @pytest.mark.parametrize(("m", "n", "panels"), [(300, 420, 6), (420, 300, 4)])
-def test_panels(kernel, m, n, panels, in_place):
+def test_panels(divided, kernel, m, n, panels, in_place):
     """Of m and of n. No tile is shared here, so that each element is summed as it is in a single panel."""
     dtype, k = SCHEMES[kernel], 101
     a, b = operands(m, n, k, dtype, random.choice(LAYOUTS), slack=random.choice((0, 3)))
@@ -79,7 +86,7 @@ def test_panels(kernel, m, n, panels, in_place):
 
 @every_scheme
 @pytest.mark.parametrize("shared", [False, True], ids=["", "shared"])
-def test_batches_in_pieces(kernel, shared):
+def test_batches_in_pieces(divided, kernel, shared):
     dtype, k = SCHEMES[kernel], 101
     a, b = random_tensor(5, 130, k, dtype=dtype), random_tensor(5, k, 200, dtype=dtype)
     if shared:
@@ -98,7 +105,7 @@ def test_batches_in_pieces(kernel, shared):
 
 @pytest.mark.parametrize("kernel", ["bf16x6", "fp16x3"])
 @pytest.mark.parametrize(("groups", "in_place"), [(2, False), (3, True)])
-def test_segments_in_groups(kernel, groups, in_place):
+def test_segments_in_groups(divided, kernel, groups, in_place):
     """Long k comes in three segments; the planes of all of them, of two or of one exist at a time."""
     k = 16500
     a, b, c = torch.randn(3, k), torch.randn(k, 5), torch.randn(3, 5)

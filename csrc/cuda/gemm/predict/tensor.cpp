@@ -15,13 +15,13 @@ Counts planes(const GemmProblem& p, const Gpu& gpu, double products, int bytes, 
     g.size = bytes;
     return count_tiles(g, {128, n, 32, 1, 1, true}, gpu, r);
   };
-  // Plan::predicted_time: which of wide and narrow tiles.
+  // Plan::predicted_time: which of wide and narrow tiles; without wgmma all are narrow.
   const auto time = [&](int64_t n, double tile_time) {
     const int64_t tiles = p.batch * ceil_div(p.m, 128) * ceil_div(p.n, n);
     const double all = double(tiles) / gpu.multiprocessors;
     return std::max(all, 1.0) * tile_time;
   };
-  Counts c = time(128, narrow_time) < time(wide, 1) ? of(128) : of(wide);
+  Counts c = !gpu.wgmma || time(128, narrow_time) < time(wide, 1) ? of(128) : of(wide);
   c.more_launches = 1 / gpu.clock;
   c.copied = (f.a.bytes + f.b.bytes) * (1 + double(bytes) / f.size) / gpu.bandwidth;
   c.across = ((f.a.along_k ? 0 : f.a.bytes) + (f.b.along_k ? 0 : f.b.bytes)) / gpu.bandwidth;

@@ -6,7 +6,8 @@
 //
 //   - cut_kernel cuts A and B into planes and writes them as images of shared memory;
 //   - gemm_kernel is persistent and warp-specialized, as wgmma_specialized is. Its producers copy images,
-//     one warp for each ring, and need neither tensor maps nor swizzles nor bounds;
+//     one warp for each ring, and need neither tensor maps nor swizzles nor bounds. GPUs without wgmma run
+//     warp_kernel in its place (warp_kernel.cuh), which is persistent, too, and copies by cp.async;
 //   - repair_kernel, for schemes of floating point, computes those strips of C again that hold a sum which
 //     is not finite.
 //
@@ -17,6 +18,7 @@
 
 #include <utility>
 
+#include "cuda/available.h"
 #include "cuda/gemm/parts/blend.cuh"
 #include "cuda/gemm/parts/planes/cut.cuh"
 #include "cuda/gemm/parts/planes/multiply.cuh"
@@ -25,6 +27,7 @@
 #include "cuda/gemm/parts/planes/plan.cuh"
 #include "cuda/gemm/parts/planes/repair.cuh"
 #include "cuda/gemm/parts/planes/store.cuh"
+#include "cuda/gemm/parts/planes/warp_kernel.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET::planes {
 
@@ -75,7 +78,8 @@ __device__ __forceinline__ void consume(typename S::Shared& shared, const Argume
   Part part;
   while (parts.next(part)) {
     uint32_t scaled = 0;
-    if constexpr (S::Scheme::kLoop == Loop::promoting) scaled = load_scaled(g, part.tile, warp);
+    if constexpr (S::Scheme::kLoop == Loop::promoting)
+      scaled = load_scaled<kStripRows, S::kN>(g, part.tile, kStripRows * warp, 0);
     loop.multiply(sum, g.schedule.stages_of(part));
     if (finishes<S>(g.schedule, sum, part, warp / 4)) finish_strip(g, sum, part.tile, warp, scaled);
   }
@@ -176,12 +180,15 @@ void launch_segments(const char* name, const Gemm<typename S::Operand>& p,
     g.schedule.stages = plan.stages(i), g.schedule.work = plan.work(i);
     if constexpr (S::Scheme::kLoop == Loop::promoting)
       g.chunk = S::Scheme::chunk(plan.all, double(plan.tiles) / multiprocessors());
-    if (flags) g.schedule.flags = flags + i * multiprocessors() * S::kConsumers;
+    if (flags) g.schedule.flags = flags + i * multiprocessors() * S::kGroups;
     if (progress) g.progress = progress + i * multiprocessors();
-    if (unfinished) g.unfinished = unfinished + i * plan.tiles * S::kConsumerWarps;
-    launch<gemm_kernel<S>>(
-        name, {dim3(unsigned(plan.blocks(i))), dim3(S::kThreads), sizeof(typename S::Shared), true},
-        context)(g);
+    if (unfinished) g.unfinished = unfinished + i * plan.tiles * S::kStrips;
+    const LaunchShape shape{dim3(unsigned(plan.blocks(i))), dim3(S::kThreads), sizeof(typename S::Shared),
+                            true};
+    if constexpr (S::kByWarps)
+      launch<warp_kernel<S>>(name, shape, context)(g);
+    else
+      launch<gemm_kernel<S>>(name, shape, context)(g);
   }
 }
 
@@ -212,9 +219,9 @@ void launch_product(const char* name, const Gemm<typename S::Operand>& problem, 
   const auto allocate = [&]<class T>(T*& p, int64_t count) {
     if (count > 0) p = static_cast<T*>(workspace.allocate(size_t(count) * sizeof(T)));
   };
-  const int64_t strips = plan.tiles * S::kConsumerWarps;
-  const int handed_over = plan.shares() ? plan.segments * multiprocessors() * S::kConsumers : 0;
-  const int progress = plan.paces() ? plan.segments * multiprocessors() : 0;
+  const int64_t strips = plan.tiles * S::kStrips;
+  const int handed_over = plan.shares() ? plan.segments * multiprocessors() * S::kGroups : 0;
+  const int progress = S::kPaces && plan.paces() ? plan.segments * multiprocessors() : 0;
   cut.flag_count = handed_over + progress;
   allocate(cut.flags, cut.flag_count);
   if (handed_over > 0) g.schedule.flags = cut.flags;
@@ -233,7 +240,10 @@ void launch_product(const char* name, const Gemm<typename S::Operand>& problem, 
   }
   if constexpr (kRepairs) {
     const int64_t blocks = std::min<int64_t>(strips, 2 * multiprocessors());
-    launch<repair_kernel<S>>("repair", {dim3(unsigned(blocks)), dim3(S::kN), 0, true}, workspace)(
+    // Tiles of the same size have the same strips, whichever kernel computed them.
+    using Tile = std::conditional_t<S::kByWarps, Shape<typename S::Scheme, S::kN>, S>;
+    static_assert(Tile::kM == S::kM && Tile::kStrips == S::kStrips);
+    launch<repair_kernel<Tile>>("repair", {dim3(unsigned(blocks)), dim3(S::kN), 0, true}, workspace)(
         p, g.schedule, g.unfinished, strips, plan.segments);
     if (blends) blend(problem, sums, batch, workspace);
   }
@@ -248,21 +258,34 @@ void launch_panels(const char* name, const Gemm<T>& g, int batch, ReusedWorkspac
       launch_product<S>(name, panels.at<S>(g, i, j), batch, panels.made(j), workspace);
 }
 
-// Computes a product of any size: a batch in pieces, with wide or narrow tiles, whichever are predicted to
-// be faster.
+// Calls launch_piece(matrices, how many, workspace) for pieces of a batch that have their planes in memory
+// together, where those of a matrix take `bytes`.
+template <class T, class Launch>
+void in_pieces(const Gemm<T>& g, int batch, int64_t bytes, Context& context, Launch&& launch_piece) {
+  const int piece = int(std::clamp<int64_t>(most_plane_bytes() / bytes, 1, batch));
+  ReusedWorkspace workspace(context);
+  for (int first = 0; first < batch; first += piece)
+    launch_piece(g.at_batch(first), std::min(piece, batch - first), workspace);
+}
+
+// Computes a product of any size: by wgmma with wide or narrow tiles, whichever are predicted to be faster.
 template <class Scheme, class T>
-void gemm_in_pieces(const char* name, const Gemm<T>& g, int batch, Context& context) {
+void gemm_in_pieces(const char* name, const Gemm<T>& all, int batch, Context& context) {
   using Wide = Shape<Scheme, Scheme::kWideN>;
   using Narrow = Shape<Scheme, 128>;
-  const int piece = int(std::clamp<int64_t>(most_plane_bytes() / Panels::bytes<Wide>(g), 1, batch));
-  ReusedWorkspace workspace(context);
-  for (int first = 0; first < batch; first += piece) {
-    const int count = std::min(piece, batch - first);
-    const double narrow = Plan::of<Narrow>(g, count).predicted_time(Scheme::kNarrowTime);
-    narrow < Plan::of<Wide>(g, count).predicted_time(1)
-        ? launch_panels<Narrow>(name, g.at_batch(first), count, workspace)
-        : launch_panels<Wide>(name, g.at_batch(first), count, workspace);
-  }
+  using ByWarps = WarpShape<Scheme>;
+  if (!cuda::has_wgmma())
+    return in_pieces(all, batch, Panels::bytes<ByWarps>(all), context,
+                     [&](const Gemm<T>& g, int count, ReusedWorkspace& workspace) {
+                       launch_panels<ByWarps>(name, g, count, workspace);
+                     });
+  in_pieces(all, batch, Panels::bytes<Wide>(all), context,
+            [&](const Gemm<T>& g, int count, ReusedWorkspace& workspace) {
+              const double narrow = Plan::of<Narrow>(g, count).predicted_time(Scheme::kNarrowTime);
+              narrow < Plan::of<Wide>(g, count).predicted_time(1)
+                  ? launch_panels<Narrow>(name, g, count, workspace)
+                  : launch_panels<Wide>(name, g, count, workspace);
+            });
 }
 
 // The launcher of a scheme's row.

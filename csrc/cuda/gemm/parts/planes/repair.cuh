@@ -72,8 +72,8 @@ __global__ void __launch_bounds__(S::kN, 2)
       if (bits == 0) i |= 31;
       if (!(bits >> i % 32 & 1)) continue;
       const int64_t strip = first + int64_t(i) * gridDim.x;
-      const TileOrigin<S> place(int(strip / S::kConsumerWarps), schedule);
-      const int row = place.row + int(strip % S::kConsumerWarps) * kStripRows;
+      const TileOrigin<S> place(int(strip / S::kStrips), schedule);
+      const int row = place.row + int(strip % S::kStrips) * kStripRows;
       if (row < g.m) repair_strip<S>(g, place, row);
     }
     __syncthreads();

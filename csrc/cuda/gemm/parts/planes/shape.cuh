@@ -36,7 +36,9 @@ struct Shape {
   static_assert(kN == Scheme::kWideN || kN == 128);
   static constexpr int kConsumers = kM / 64, kConsumerWarps = 4 * kConsumers;  // warpgroups
   static constexpr int kConsumerThreads = 128 * kConsumers, kThreads = kConsumerThreads + 128;
-  static constexpr int kSums = kN / 2;  // a consumer thread
+  static constexpr int kSums = kN / 2;                                  // a consumer thread
+  static constexpr int kStrips = kConsumerWarps, kGroups = kConsumers;  // as WarpShape has them
+  static constexpr bool kByWarps = false, kPaces = true;
   using ConsumerLoop =
       std::conditional_t<Scheme::kLoop == Loop::promoting, PromotingLoop<Shape>, SweepingLoop<Shape>>;
 

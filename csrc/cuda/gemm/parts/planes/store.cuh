@@ -10,11 +10,13 @@
 #include "cuda/device/vector.cuh"
 #include "cuda/gemm/parts/chunks.cuh"
 #include "cuda/gemm/parts/planes/cut.cuh"
-#include "cuda/gemm/parts/planes/shape.cuh"
+#include "cuda/gemm/parts/planes/scheme.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET::planes {
 
-// A strip is what one warp has of a tile, (16, kN): strip number tile * kConsumerWarps + warp.
+// A strip is 16 rows of a tile, (16, kN): strip number tile * kStrips + strip. By wgmma a warp has a whole
+// one, by mma.sync a part of several (warp_kernel.cuh): `row` and `column` below say where it begins in the
+// tile.
 inline constexpr int kStripRows = 16;
 
 // The factors by which sums are multiplied where rows or columns were scaled.
@@ -46,38 +48,38 @@ struct Arguments {
 
 // A lane has columns 2 (lane % 4) + 8 i + {0, 1} of rows lane / 4 and lane / 4 + 8 of its warp's strip.
 
-// The place of a warp's strip in the arrays of Unscale.
+// The place of a warp's sums in the arrays of Unscale.
 template <class S>
 struct ScalePlace {
   int64_t row, column;
 
-  __device__ __forceinline__ ScalePlace(const Arguments<S>& g, const TileOrigin<S>& tile, int warp)
-      : row(int64_t(tile.batch * g.batch_a) * g.schedule.tiles_m * S::kM + tile.row + kStripRows * warp),
-        column(int64_t(tile.batch * g.batch_b) * g.schedule.tiles_n * S::kN + tile.column) {}
+  __device__ __forceinline__ ScalePlace(const Arguments<S>& g, const TileOrigin<S>& tile, int row, int column)
+      : row(int64_t(tile.batch * g.batch_a) * g.schedule.tiles_m * S::kM + tile.row + row),
+        column(int64_t(tile.batch * g.batch_b) * g.schedule.tiles_n * S::kN + tile.column + column) {}
 };
 
-// Whether the lane's share of the strip's rows and columns was scaled. It is loaded before the sums are
-// computed, so that the load's latency is hidden.
-template <class S>
-__device__ __forceinline__ uint32_t load_scaled(const Arguments<S>& g, int tile, int warp) {
-  constexpr int kGroupsB = S::kN / kRowGroup, kGroupsA = kStripRows / kRowGroup;
+// Whether the lane's share of these rows and columns was scaled. Where registers allow it is loaded before
+// the sums are computed, so that the load's latency is hidden.
+template <int rows, int columns, class S>
+__device__ __forceinline__ uint32_t load_scaled(const Arguments<S>& g, int tile, int row, int column) {
+  constexpr int kGroupsB = columns / kRowGroup, kGroupsA = rows / kRowGroup;
   static_assert(kGroupsA + kGroupsB <= 32);
-  const ScalePlace<S> at(g, TileOrigin<S>(tile, g.schedule), warp);
+  const ScalePlace<S> at(g, TileOrigin<S>(tile, g.schedule), row, column);
   const int lane = int(threadIdx.x) % 32;
   if (lane < kGroupsB) return g.unscale.scaled_b[at.column / kRowGroup + lane];
   if (lane < kGroupsB + kGroupsA) return g.unscale.scaled_a[at.row / kRowGroup + lane - kGroupsB];
   return 0;
 }
 
-template <class S>
-__device__ __forceinline__ void unscale_strip(const Arguments<S>& g, float (&sum)[S::kSums],
-                                              const TileOrigin<S>& tile, int warp) {
-  const ScalePlace<S> at(g, tile, warp);
+template <class S, int R>
+__device__ __forceinline__ void unscale_strip(const Arguments<S>& g, float (&sum)[R],
+                                              const TileOrigin<S>& tile, int row, int column) {
+  const ScalePlace<S> at(g, tile, row, column);
   const int lane = fresh_lane();
   const float* const rows = g.unscale.a + at.row + lane / 4;
   const float* const columns = g.unscale.b + at.column + lane % 4 * 2;
   FASTGEMM_UNROLL
-  for (int i = 0; i < S::kSums; ++i) sum[i] = sum[i] * rows[i / 2 % 2 * 8] * columns[i / 4 * 8 + i % 2];
+  for (int i = 0; i < R; ++i) sum[i] = sum[i] * rows[i / 2 % 2 * 8] * columns[i / 4 * 8 + i % 2];
 }
 
 template <int R>
@@ -91,19 +93,17 @@ __device__ __forceinline__ bool all_finite(const float (&sum)[R]) {
 // Stores four neighbouring elements a lane, 64 bytes of a row by four lanes: of every two groups of 8
 // columns the even lanes take the first group and the odd lanes the second, and lanes exchange the halves
 // that they do not take.
-template <class S>
-__device__ __forceinline__ void store_fours(const Result<typename S::Operand>& result,
-                                            const typename S::Acc (&sum)[S::kSums], typename S::Operand* to) {
-  using Out = typename S::Operand;
+template <class Out, class Acc, int R>
+__device__ __forceinline__ void store_fours(const Result<Out>& result, const Acc (&sum)[R], Out* to) {
   const int lane = fresh_lane();
   const bool odd = lane % 2 != 0;
   to += lane % 4 / 2 * 4 + (odd ? 8 : 0);
   FASTGEMM_UNROLL
-  for (int i = 0; i < S::kSums; i += 8) {
+  for (int i = 0; i < R; i += 8) {
     __syncwarp();  // keeps the compiler from exchanging all of them first, which takes too many registers
     FASTGEMM_UNROLL
     for (int j = i; j < i + 4; j += 2) {
-      typename S::Acc own[2], other[2];
+      Acc own[2], other[2];
       FASTGEMM_UNROLL
       for (int e = 0; e < 2; ++e) {
         own[e] = result.alpha * (odd ? sum[j + e + 4] : sum[j + e]);
@@ -117,28 +117,28 @@ __device__ __forceinline__ void store_fours(const Result<typename S::Operand>& r
   }
 }
 
-template <class S>
-__device__ __forceinline__ void store_strip(const Arguments<S>& g, const typename S::Acc (&sum)[S::kSums],
-                                            const TileOrigin<S>& tile, int warp) {
+template <class S, int R>
+__device__ __forceinline__ void store_strip(const Arguments<S>& g, const typename S::Acc (&sum)[R],
+                                            const TileOrigin<S>& tile, int first_row, int first_column) {
   using Out = typename S::Operand;
   Result<Out> result = g.result;
   result.out = static_cast<Out*>(result.out) + tile.batch * result.batch_stride;
   result.c = static_cast<const Out*>(result.c) + tile.batch * result.c_batch_stride;
   const int lane = fresh_lane();
-  const int row = tile.row + kStripRows * warp + lane / 4, column = tile.column + lane % 4 * 2;
+  const int row = tile.row + first_row + lane / 4, column = tile.column + first_column + lane % 4 * 2;
   const bool inside = tile.row + S::kM <= g.m && tile.column + S::kN <= g.n;
   if (g.neighbours > 1 && inside && result.beta == typename S::Acc(0)) {
-    Out* const to = static_cast<Out*>(result.out) + row * result.row_stride + tile.column;
-    if (g.neighbours == 4) return store_fours<S>(result, sum, to);
+    Out* const to = static_cast<Out*>(result.out) + row * result.row_stride + tile.column + first_column;
+    if (g.neighbours == 4) return store_fours(result, sum, to);
     FASTGEMM_UNROLL
-    for (int i = 0; i < S::kSums; i += 2)
+    for (int i = 0; i < R; i += 2)
       store_vector(
           to + i / 2 % 2 * 8 * result.row_stride + lane % 4 * 2 + i / 4 * 8,
           Vector<Out, 2>{{round_to<Out>(result.alpha * sum[i]), round_to<Out>(result.alpha * sum[i + 1])}});
     return;
   }
   FASTGEMM_UNROLL
-  for (int i = 0; i < S::kSums; ++i) {
+  for (int i = 0; i < R; ++i) {
     const int at_row = row + i / 2 % 2 * 8, at_column = column + i / 4 * 8 + i % 2;
     if (at_row < g.m && at_column < g.n) result.store(at_row, at_column, sum[i]);
   }
@@ -146,17 +146,18 @@ __device__ __forceinline__ void store_strip(const Arguments<S>& g, const typenam
 
 // A sum that is not finite may come from an infinity cut into planes (Inf - Inf), or from an overflow that
 // only occurs in this order of summation. Its whole strip is left to repair_kernel (repair.cuh).
+// `warp` is the consumer warp that has the strip.
 template <class S>
 __device__ __forceinline__ void finish_strip(const Arguments<S>& g, typename S::Acc (&sum)[S::kSums],
                                              int tile, int warp, uint32_t scaled) {
   const TileOrigin<S> place(tile, g.schedule);
   if constexpr (S::Scheme::kLoop == Loop::promoting) {
-    if (__any_sync(0xffffffffu, scaled != 0)) unscale_strip(g, sum, place, warp);
+    if (__any_sync(0xffffffffu, scaled != 0)) unscale_strip(g, sum, place, kStripRows * warp, 0);
     const bool unfinished = __any_sync(0xffffffffu, !all_finite(sum));
-    if (fresh_lane() == 0) g.unfinished[int64_t(tile) * S::kConsumerWarps + warp] = unfinished;
+    if (fresh_lane() == 0) g.unfinished[int64_t(tile) * S::kStrips + warp] = unfinished;
     if (unfinished && g.segment.is_last) return;
   }
-  store_strip(g, sum, place, warp);
+  store_strip(g, sum, place, kStripRows * warp, 0);
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET::planes
