@@ -3,8 +3,9 @@
 Environment:
     FASTGEMM_CUDA        auto (default), 0 or 1: whether to build the CUDA kernels. auto builds them where nvcc
                          is installed and the torch found is a CUDA build or a GPU is visible.
-    FASTGEMM_CUDA_ARCHS  as CMAKE_CUDA_ARCHITECTURES; default: the GPUs found, else 80;90a-real;100-real;120-real,
-                         which every GPU since 8.0 runs. 90-real is, on a GPU of 9.0, the code of all the others.
+    FASTGEMM_CUDA_ARCHS  as CMAKE_CUDA_ARCHITECTURES, or release: 80;90a-real;100-real;120-real, which serve every
+                         GPU since 8.0. Default: those of the GPUs found, else release. 90-real is, on a GPU of
+                         9.0, the code of all the others (csrc/cuda/architectures.cmake).
     FASTGEMM_SIMT        0 leaves out the simulator of the CUDA kernels (default 1).
     FASTGEMM_OVERRIDE    0 leaves out the library of overrides: for a torch whose C++ interface it does not know.
     FASTGEMM_OVERRIDE_TORCHES
@@ -75,9 +76,12 @@ def architecture_for(capability: int, known: set[int]) -> str:
 
 
 def architectures(nvcc: str) -> str:
-    """FASTGEMM_CUDA_ARCHS where it is not set: the GPUs found, else what every GPU since 8.0 runs."""
+    """What FASTGEMM_CUDA_ARCHS asks for, as CMake takes it."""
+    asked = os.environ.get("FASTGEMM_CUDA_ARCHS", "")
+    if asked not in ("", "release"):
+        return asked
     known = known_architectures(nvcc)
-    gpus = [architecture_for(capability, known) for capability in gpu_capabilities()]
+    gpus = [] if asked else [architecture_for(capability, known) for capability in gpu_capabilities()]
     release = [entry for entry in RELEASE if int(re.match(r"\d+", entry)[0]) in known]
     return ";".join(dict.fromkeys(gpus or release))
 
@@ -98,7 +102,7 @@ def cuda_options(torch: Path) -> list[str]:
     useful = torch_has_cuda(torch) or bool(gpu_capabilities())
     if wanted == "0" or (wanted == "auto" and (nvcc is None or not useful)):
         return ["-DFASTGEMM_CUDA=OFF"]
-    archs = os.environ.get("FASTGEMM_CUDA_ARCHS") or architectures(nvcc)
+    archs = architectures(nvcc)
     return ["-DFASTGEMM_CUDA=ON", f"-DCMAKE_CUDA_COMPILER={nvcc}", f"-DFASTGEMM_CUDA_ARCHS={archs}"]
 
 

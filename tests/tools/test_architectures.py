@@ -83,6 +83,12 @@ def test_a_gpu_newer_than_nvcc_gets_its_family_s_code_or_ptx(script, machine, gp
     assert script.architectures(machine((gpu,), known)) == expected
 
 
+def test_a_release_serves_every_gpu_wherever_it_is_built(script, machine, monkeypatch):
+    nvcc = machine(("9.0",))
+    monkeypatch.setenv("FASTGEMM_CUDA_ARCHS", "release")
+    assert script.architectures(nvcc) == "80;90a-real;100-real;120-real"
+
+
 def test_an_old_nvcc_builds_what_it_knows(script, machine):
     assert script.architectures(machine(("7.5",), CUDA_12_4)) == "80;90a-real"
 
