@@ -4,7 +4,7 @@
 //   80-real    machine code: runs on 8.y from 8.0 on, but for GPUs of Tegra (8.7), which run their own alone
 //   80-virtual PTX, which the driver compiles: for every GPU from 8.0 on
 //   80         both
-//   90a-real   with instructions of 9.0 alone (wgmma), in machine code and in PTX: runs there and nowhere else
+//   90a-real   with instructions of 9.0 alone (wgmma), in machine code or PTX: runs there and nowhere else
 //   100f-real  with instructions of a family, here 10.y from 10.0 on
 #pragma once
 
