@@ -61,7 +61,7 @@ bench: $(VENV)/.installed
 wheel: $(VENV)/.installed
 	rm -f dist/fastgemm-*.whl
 	torches=$$($(BIN)/python tools/torch_headers.py) && FASTGEMM_OVERRIDE_TORCHES=$$torches \
-	  $(BIN)/python -m pip wheel --no-build-isolation --no-deps --wheel-dir dist .
+	  FASTGEMM_CUDA_ARCHS=$${FASTGEMM_CUDA_ARCHS:-release} $(BIN)/python -m pip wheel --no-build-isolation --no-deps --wheel-dir dist .
 	$(BIN)/python tools/check_distributions.py --release dist/fastgemm-*.whl
 
 # The site, in build/site: needs neither torch nor a build of the package. Any warning fails it (mkdocs.yml), but only if

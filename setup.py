@@ -3,7 +3,9 @@
 Environment:
     FASTGEMM_CUDA        auto (default), 0 or 1: whether to build the CUDA kernels. auto builds them where nvcc
                          is installed and the torch found is a CUDA build or a GPU is visible.
-    FASTGEMM_CUDA_ARCHS  as CMAKE_CUDA_ARCHITECTURES; default: the GPUs found, else 80-real;90a-real;90-virtual.
+    FASTGEMM_CUDA_ARCHS  as CMAKE_CUDA_ARCHITECTURES, or release: 80;90a-real;100-real;120-real, which serve every
+                         GPU since 8.0. Default: those of the GPUs found, else release. 90-real is, on a GPU of
+                         9.0, the code of all the others (csrc/cuda/architectures.cmake).
     FASTGEMM_SIMT        0 leaves out the simulator of the CUDA kernels (default 1).
     FASTGEMM_OVERRIDE    0 leaves out the library of overrides: for a torch whose C++ interface it does not know.
     FASTGEMM_OVERRIDE_TORCHES
@@ -18,6 +20,7 @@ torch is found without importing it: its headers are all that the stable ABI nee
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -28,6 +31,9 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).parent.resolve()
+# Machine code of 8.0 runs on 8.6 and 8.9, that of 10.0 on 10.3, of 12.0 on 12.1. The PTX of 8.0 is for the
+# rest: 8.7, 11.0 and what comes. csrc/cuda/architectures.h has the rules.
+RELEASE = ("80", "90a-real", "100-real", "120-real")
 
 
 def torch_dir() -> Path:
@@ -43,15 +49,41 @@ def find_nvcc() -> str | None:
     return next((str(c) for c in candidates if c.is_file()), None) or shutil.which("nvcc")
 
 
-def gpu_architectures() -> list[str]:
-    """Compute capabilities of the GPUs in this machine, as nvidia-smi names them; [] without a driver."""
+def known_architectures(nvcc: str) -> set[int]:
+    """Compute capabilities since 8.0 that this nvcc compiles for."""
+    done = subprocess.run([nvcc, "--list-gpu-code"], capture_output=True, text=True, check=False)
+    return {int(code) for code in re.findall(r"sm_(\d+)\s", done.stdout) if int(code) >= 80}
+
+
+def gpu_capabilities() -> list[int]:
+    """Compute capabilities since 8.0 of the GPUs here, as nvidia-smi names them; [] without a driver."""
     smi = shutil.which("nvidia-smi")
     if smi is None:
         return []
     query = [smi, "--query-gpu=compute_cap", "--format=csv,noheader"]
     done = subprocess.run(query, capture_output=True, text=True, check=False)
-    found = sorted({line.strip().replace(".", "") for line in done.stdout.splitlines() if "." in line})
-    return [f"{cc}a-real" if int(cc) >= 90 else f"{cc}-real" for cc in found] if done.returncode == 0 else []
+    found = {int(line.replace(".", "")) for line in done.stdout.split() if re.fullmatch(r"\d+\.\d", line)}
+    return sorted(capability for capability in found if capability >= 80) if done.returncode == 0 else []
+
+
+def architecture_for(capability: int, known: set[int]) -> str:
+    """The one entry of FASTGEMM_CUDA_ARCHS that serves a GPU. One newer than nvcc runs the machine code of its
+    family's earlier members, or PTX."""
+    if capability == 90:
+        return "90a-real"
+    family = [code for code in known if code // 10 == capability // 10 and code <= capability]
+    return f"{max(family)}-real" if family else "80-virtual"
+
+
+def architectures(nvcc: str) -> str:
+    """What FASTGEMM_CUDA_ARCHS asks for, as CMake takes it."""
+    asked = os.environ.get("FASTGEMM_CUDA_ARCHS", "")
+    if asked not in ("", "release"):
+        return asked
+    known = known_architectures(nvcc)
+    gpus = [] if asked else [architecture_for(capability, known) for capability in gpu_capabilities()]
+    release = [entry for entry in RELEASE if int(re.match(r"\d+", entry)[0]) in known]
+    return ";".join(dict.fromkeys(gpus or release))
 
 
 def torch_has_cuda(torch: Path) -> bool:
@@ -62,15 +94,15 @@ def cuda_options(torch: Path) -> list[str]:
     wanted = os.environ.get("FASTGEMM_CUDA", "auto")
     if wanted not in ("auto", "0", "1"):
         raise SystemExit(f"fastgemm: FASTGEMM_CUDA={wanted!r}: expected auto, 0 or 1")
-    nvcc, gpus = find_nvcc(), gpu_architectures()
+    nvcc = find_nvcc()
     if wanted == "1" and nvcc is None:
         raise SystemExit(
             "fastgemm: FASTGEMM_CUDA=1, but no nvcc was found; install the CUDA toolkit or set CUDA_HOME"
         )
-    build = wanted == "1" or (wanted == "auto" and nvcc is not None and (bool(gpus) or torch_has_cuda(torch)))
-    if not build:
+    useful = torch_has_cuda(torch) or bool(gpu_capabilities())
+    if wanted == "0" or (wanted == "auto" and (nvcc is None or not useful)):
         return ["-DFASTGEMM_CUDA=OFF"]
-    archs = os.environ.get("FASTGEMM_CUDA_ARCHS") or ";".join(gpus) or "80-real;90a-real;90-virtual"
+    archs = architectures(nvcc)
     return ["-DFASTGEMM_CUDA=ON", f"-DCMAKE_CUDA_COMPILER={nvcc}", f"-DFASTGEMM_CUDA_ARCHS={archs}"]
 
 

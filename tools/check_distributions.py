@@ -4,8 +4,9 @@
 
 The sdist holds every file of the repository (where there is a git history to tell) and nothing else; the wheel
 holds the package, its libraries and the sources of its kernels, is tagged for this interpreter and platform,
-and its metadata are those of pyproject.toml. It has a library of overrides for the torch installed here, with
---release one for each version that tools/torch_headers.py names. Exits with 1 and a line for each fault.
+and its metadata are those of pyproject.toml. Its libraries but the simulator take less than 60 MB. It has a
+library of overrides for the torch installed here, with --release one for each version that
+tools/torch_headers.py names. Exits with 1 and a line for each fault.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ONLY_IN_REPOSITORY = (".ci/*", ".gitignore")
 ONLY_IN_SDIST = ("PKG-INFO", "setup.cfg", "*.egg-info/*")
 LIBRARIES = ("fastgemm/libfastgemm.so", "fastgemm/_introspect.*.so", "fastgemm/_simt.*.so")
+MOST_BYTES = 60_000_000  # of all libraries but the simulator, unpacked
 AUTOLOAD = "_fastgemm_autoload.py"  # outside of the package, whose import is not for nothing
 LITTER = ("*.o", "*.pyc", "*/__pycache__/*", "*/build/*", "*/tests/*", "*.ninja", "*.cmake")
 
@@ -67,10 +69,15 @@ def metadata_faults(metadata: Message) -> Iterator[str]:
 def wheel_faults(path: Path, torches: set[str]) -> Iterator[str]:
     with zipfile.ZipFile(path) as archive:
         there = set(archive.namelist())
+        unpacked = sum(
+            each.file_size for each in archive.infolist() if fnmatch(each.filename, "fastgemm/lib*.so")
+        )
         info = next(name for name in there if name.endswith(".dist-info/METADATA")).rpartition("/")[0]
         metadata = Parser().parsestr(archive.read(f"{info}/METADATA").decode())
         tags = Parser().parsestr(archive.read(f"{info}/WHEEL").decode()).get_all("Tag", [])
     yield from metadata_faults(metadata)
+    if unpacked >= MOST_BYTES:
+        yield f"the libraries of the wheel take {unpacked / 1e6:.1f} MB"
     interpreter = f"cp{sys.version_info.major}{sys.version_info.minor}"
     expected = f"{interpreter}-{interpreter}-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
     if tags != [expected] or not path.stem.endswith(expected):

@@ -4,9 +4,11 @@
                                          and shared memory that `fastgemm explain` works with
     python tools/check_sass.py --check   check; write nothing, fail if either would change
 
-A kernel fails that keeps anything in local memory (spilled registers, arrays indexed at run time), or that is
-said to move 16 bytes an access and does not. Files named pitfall_* are lessons in just that and promise nothing.
-Needs cuobjdump and nvdisasm, which the extra `lint` installs.
+A kernel fails that keeps anything in local memory (spilled registers, arrays indexed at run time) on any of the
+architectures, or that is said to move 16 bytes an access and does not. Files named pitfall_* are lessons in just
+that and promise nothing. Needs cuobjdump and nvdisasm, which the extra `lint` installs.
+
+A kernel for Hopper is empty elsewhere, one for the other GPUs may be empty on Hopper: neither is launched there.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,7 +32,8 @@ DOCUMENT = ROOT / "docs/cuda_kernels.md"
 EXPLAIN = ROOT / "python/fastgemm/_explain"
 RESOURCES = EXPLAIN / "cuda_resources.json"
 BEGIN, END = "<!-- compiled kernels: begin -->\n", "<!-- compiled kernels: end -->"
-SHOWN = "sm_90a"  # the table's architecture; the checks read all that were built
+# The architectures whose instructions are read. Of others, made from the same PTX as sm_80, registers are.
+HOPPER, PORTABLE = "sm_90a", "sm_80"
 RESERVED_SHARED = 1024  # bytes that sm_90 adds to the shared memory of a kernel that has any
 
 # Kinds of accesses, and the instructions that make them: LDG.E.128.CONSTANT, LDGSTS.E.BYPASS.LTC128B.128,
@@ -39,6 +43,7 @@ BULK = "bulk copy"
 OPCODES = {"LDG": LOAD, "LDGSTS": LOAD, "STG": STORE, "LDS": SHARED_LOAD, "LDSM": SHARED_LOAD}
 OPCODES |= {"STS": SHARED_STORE, "UTMALDG": BULK, "UBLKCP": BULK, "LDL": "local", "STL": "local"}
 INSTRUCTION = re.compile(rf"\b({'|'.join(OPCODES)})((?:\.\w+)*) ")
+PADDING = ("NOP;", "NOP", "BRA")
 WIDTHS = {"128": 16, "64": 8, "U16": 2, "S16": 2, "U8": 1, "S8": 1}
 
 # Which 16-byte accesses every instantiation of a kernel has. A bulk copy counts as a load.
@@ -64,7 +69,13 @@ class Kernel:
     registers: int
     shared: int
     stack: int
+    instructions: int = 0  # without padding; not read: 0
     accesses: Counter[tuple[str, int]] = field(default_factory=Counter)  # (kind, bytes): instructions
+
+    @property
+    def empty(self) -> bool:
+        """Sets up the stack, and exits."""
+        return 0 < self.instructions <= 2
 
     def wide(self, kind: str) -> int:
         return self.accesses[kind, 16]
@@ -76,7 +87,7 @@ class Kernel:
         if self.stack or local:
             yield f"{self.stack} bytes of stack, {local} accesses to local memory"
         for pattern, kinds in PROMISES.items():
-            if re.match(pattern, self.name):
+            if self.instructions and not self.empty and re.match(pattern, self.name):
                 for kind in sorted(kinds):
                     if not self.wide(kind) and not (kind == LOAD and self.wide(BULK)):
                         yield f"no 16-byte {kind}"
@@ -113,6 +124,18 @@ def width_of(kind: str, suffixes: str) -> int:
     return next((WIDTHS[s] for s in suffixes.split(".") if s in WIDTHS), 4)
 
 
+def read_instructions(path: Path, arch: str, found: dict[tuple[str, str], Kernel]) -> None:
+    kernel = None
+    for line in run("cuobjdump", "--dump-sass", "--gpu-architecture", arch, path).splitlines():
+        if m := re.match(r"\s*Function : (\S+)", line):
+            kernel = found[arch, m[1]]
+        elif kernel and (m := re.match(r"\s+/\*[0-9a-f]{4,}\*/\s+(\w\S*|@\S+ \S+)", line)):
+            kernel.instructions += m[1] not in PADDING
+            if m := INSTRUCTION.search(line):
+                kind = OPCODES[m[1]]
+                kernel.accesses[kind, width_of(kind, m[2])] += 1
+
+
 def read_object(path: Path, source: Path) -> list[Kernel]:
     found: dict[tuple[str, str], Kernel] = {}
     arch = ""
@@ -123,14 +146,8 @@ def read_object(path: Path, source: Path) -> list[Kernel]:
             registers, stack, shared, local = map(int, m.groups()[2:])
             shared -= RESERVED_SHARED if shared and int(re.sub(r"\D", "", arch)) >= 90 else 0
             found[arch, m[2]] = Kernel(source, arch, m[2], registers, shared, stack + local)
-    kernel = None
-    for line in run("cuobjdump", "--dump-sass", path).splitlines():
-        if m := re.match(r"\s*arch = (\S+)|\s*Function : (\S+)", line):
-            arch = m[1] or arch
-            kernel = found[arch, m[2]] if m[2] else None
-        elif kernel and (m := INSTRUCTION.search(line)):
-            kind = OPCODES[m[1]]
-            kernel.accesses[kind, width_of(kind, m[2])] += 1
+    for arch in {HOPPER, PORTABLE} & {arch for arch, _ in found}:
+        read_instructions(path, arch, found)
     kernels = list(found.values())
     names = run("c++filt", text="\n".join(k.name for k in kernels)).splitlines()
     for k, name in zip(kernels, names, strict=True):
@@ -143,30 +160,50 @@ def read_kernels(folder: Path) -> list[Kernel]:
     paths = [p for p in sorted(folder.rglob("*.cu.o")) if p.parent.name != "device"]
     if not paths:
         raise SystemExit(f"no objects under {folder}; build them with tools/compile_cuda.sh")
-    return [k for p in paths for k in read_object(p, p.relative_to(folder).with_suffix(""))]
+    with ProcessPoolExecutor() as pool:
+        sources = [path.relative_to(folder).with_suffix("") for path in paths]
+        kernels = [kernel for found in pool.map(read_object, paths, sources) for kernel in found]
+    unused = {(k.source, k.name) for k in kernels if k.arch == PORTABLE and k.empty}
+    return [k for k in kernels if not (k.empty or (k.arch != HOPPER and (k.source, k.name) in unused))]
+
+
+def architectures(kernels: list[Kernel]) -> list[str]:
+    """sm_90a, sm_80, and others that were built."""
+    built = {k.arch for k in kernels}
+    first = [arch for arch in (HOPPER, PORTABLE) if arch in built]
+    return first + sorted(built - {*first}, key=lambda arch: int(re.sub(r"\D", "", arch)))
 
 
 def table(kernels: list[Kernel]) -> str:
     kinds = (LOAD, BULK, STORE, SHARED_LOAD, SHARED_STORE)
-    head = ["file", "kernel", "registers", "shared memory", *(f"{kind}s" for kind in kinds)]
+    shown = architectures(kernels)
+    head = ["file", "kernel", *(f"registers, {arch}" for arch in shown), "shared memory"]
+    head += [f"{kind}s" if kind != BULK else "bulk copies" for kind in kinds]
     lines = ["| " + " | ".join(head) + " |", "| --- | --- |" + " ---: |" * (len(head) - 2)]
+    by_name: dict[tuple[Path, str], dict[str, Kernel]] = {}
     for k in kernels:
-        if k.arch == SHOWN:
-            cells = [f"{k.source}", f"`{k.name}`", str(k.registers), str(k.shared)]
-            cells += [str(k.wide(kind) or "") for kind in kinds]
-            lines.append("| " + " | ".join(cells) + " |")
+        by_name.setdefault((k.source, k.name), {})[k.arch] = k
+    for (source, name), compiled in by_name.items():
+        registers = [str(compiled[arch].registers) if arch in compiled else "" for arch in shown]
+        first = next(compiled[arch] for arch in shown if arch in compiled)
+        cells = [f"{source}", f"`{name}`", *registers, str(first.shared)]
+        cells += [str(first.wide(kind) or "") for kind in kinds]
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
 def resources(kernels: list[Kernel]) -> str:
-    """Registers and static shared memory by name; of instantiations in several files, the largest."""
-    found: dict[str, list[int]] = {}
-    for k in kernels:
-        if k.arch == SHOWN:
-            registers, shared = found.get(k.name, (0, 0))
-            found[k.name] = [max(registers, k.registers), max(shared, k.shared)]
-    lines = [f"  {json.dumps(name)}: {json.dumps(found[name])}" for name in sorted(found)]
-    return f'{{"arch": "{SHOWN}", "kernels": {{\n' + ",\n".join(lines) + "\n}}\n"
+    """Registers and static shared memory by architecture and name; of several in one name, the largest."""
+    parts = []
+    for arch in architectures(kernels):
+        found: dict[str, list[int]] = {}
+        for k in kernels:
+            if k.arch == arch:
+                registers, shared = found.get(k.name, (0, 0))
+                found[k.name] = [max(registers, k.registers), max(shared, k.shared)]
+        lines = [f"  {json.dumps(name)}: {json.dumps(found[name])}" for name in sorted(found)]
+        parts.append(f'"{arch}": {{\n' + ",\n".join(lines) + "\n}")
+    return "{" + ",\n".join(parts) + "}\n"
 
 
 def stale_files(kernels: list[Kernel]) -> dict[Path, str]:

@@ -2,6 +2,8 @@
 # Builds the library with its CUDA sources and imports the result, on a machine that needs neither a GPU nor a
 # driver. Fails on ptxas's warnings that wgmma was serialized or setmaxnreg ignored; what the code of each kernel
 # looks like is for tools/check_sass.py, afterwards.
+#
+#   FASTGEMM_CUDA_ARCHS   default: the kernels of Hopper, and those of all other GPUs for the first and the last of them
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-$PWD/.venv/bin/python}
@@ -26,7 +28,7 @@ PY
 fi
 
 "$(dirname "$python")/cmake" -S . -B "$build" -G Ninja -DFASTGEMM_CUDA=ON -DFASTGEMM_SIMT=OFF -DCMAKE_CUDA_COMPILER="$nvcc" \
-  -DFASTGEMM_CUDA_ARCHS="${FASTGEMM_CUDA_ARCHS:-90a-real}" -DCMAKE_CUDA_FLAGS="-Xptxas=-v" -DPython_EXECUTABLE="$python" \
+  -DFASTGEMM_CUDA_ARCHS="${FASTGEMM_CUDA_ARCHS:-80-real;90a-real;120-real}" -DCMAKE_CUDA_FLAGS="-Xptxas=-v" -DPython_EXECUTABLE="$python" \
   -Dpybind11_DIR="$("$python" -m pybind11 --cmakedir)" -DCMAKE_INSTALL_PREFIX="$build/package/fastgemm" \
   -DFASTGEMM_CUBLAS_INCLUDE="$cublas/nvidia/cu13/include" \
   -DFASTGEMM_TORCH_DIR="$("$python" -c 'import importlib.util as u; print(u.find_spec("torch").submodule_search_locations[0])')" \

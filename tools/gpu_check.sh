@@ -5,6 +5,8 @@
 #   tools/gpu_check.sh [build|test|sanitize|bench|tune ...]     default: the first four
 #
 #   OUT              folder of the results (default: build/gpu); the bench stage writes a JSON for each benchmark
+#   PORTABLE         1: builds what every GPU but Hopper runs for the GPU here, a Hopper too, which then has neither
+#                    wgmma nor TMA; the other stages run that build
 #   PYTHON           interpreter of an environment with torch for CUDA (default: python3)
 #   PYTEST           more arguments for the tests, such as "-x -k 'not cuda'"
 #   WORKERS          processes that share the tests where pytest-xdist is installed (default: 4)
@@ -25,6 +27,12 @@ export PYTHONUNBUFFERED=1 OUT
 report() { "$PYTHON" tools/gpu_report.py "$@"; }
 
 stage_build() {
+  if [ "${PORTABLE:-0}" = 1 ]; then
+    local capability
+    capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d .) || return 1
+    export FASTGEMM_CUDA_ARCHS=$capability-real
+    echo "portable code for $FASTGEMM_CUDA_ARCHS"
+  fi
   MAX_JOBS=${MAX_JOBS:-$(nproc)} FASTGEMM_CUDA=1 timeout 470 "$PYTHON" -m pip install --no-build-isolation \
     --no-deps --no-index --disable-pip-version-check --editable . && report build "$OUT/build.json"
 }

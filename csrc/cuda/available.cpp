@@ -14,6 +14,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "cuda/architectures.h"
 #include "cuda/device/image.h"
 
 namespace fastgemm::cuda {
@@ -59,19 +60,8 @@ Known examine(int device) {
   k.gpu.clock = clock > 0 ? clock * 1e3 : nominal.clock;
   k.gpu.bandwidth =
       memory > 0 ? 2e3 * memory * attribute(cudaDevAttrGlobalMemoryBusWidth) / 8 : nominal.bandwidth;
-  const std::string here = std::string(properties.name) + " has compute capability " +
-                           std::to_string(capability / 10) + "." + std::to_string(capability % 10);
-  const std::string archs = FASTGEMM_CUDA_ARCHS;
-  if (capability < 80)
-    k.sm80 = "it needs compute capability 8.0, and " + here;
-  else if (!has_image(archs, capability))
-    k.sm80 = "this build holds code for " + archs + " only, and " + here +
-             " (build with FASTGEMM_CUDA_ARCHS=" + std::to_string(capability) + "-real)";
-  k.sm90a = k.sm80;
-  if (k.sm90a.empty() && capability != 90)
-    k.sm90a = "it needs compute capability 9.0, and " + here;
-  else if (k.sm90a.empty() && archs.find("90a") == std::string::npos)
-    k.sm90a = "this build holds code for " + archs + "; it needs 90a-real in FASTGEMM_CUDA_ARCHS";
+  k.sm80 = lacks_sm80(FASTGEMM_CUDA_ARCHS, k.device, capability);
+  k.sm90a = lacks_sm90a(FASTGEMM_CUDA_ARCHS, k.device, capability);
   k.gpu.wgmma = k.sm90a.empty();
   return k;
 }

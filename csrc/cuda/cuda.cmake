@@ -1,10 +1,11 @@
 # CUDA kernels. cudart is linked statically and the driver is looked up at first use, so that the library loads
 # on a machine without either. The tables are compiled in every build; without CUDA their rows say so.
-set(FASTGEMM_CUDA_TABLES csrc/cuda/available.cpp csrc/cuda/add/table.cpp csrc/cuda/gemm/table.cpp
-                         csrc/cuda/transpose/table.cpp csrc/cuda/gemm/predict/fma.cpp
+set(FASTGEMM_CUDA_TABLES csrc/cuda/architectures.cpp csrc/cuda/available.cpp csrc/cuda/add/table.cpp
+                         csrc/cuda/gemm/table.cpp csrc/cuda/transpose/table.cpp csrc/cuda/gemm/predict/fma.cpp
                          csrc/cuda/gemm/predict/library.cpp csrc/cuda/gemm/predict/library_points.cpp
                          csrc/cuda/gemm/predict/predict.cpp csrc/cuda/gemm/predict/tensor.cpp
                          csrc/cuda/gemm/predict/tiles.cpp)
+include(csrc/cuda/architectures.cmake)
 
 # One file a kernel; csrc/simt compiles the same list as C++.
 file(GLOB_RECURSE FASTGEMM_CUDA_GEMM RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/csrc/cuda/gemm/*.cu)
@@ -21,9 +22,15 @@ function(fastgemm_add_cuda_kernels OBJECTS)
     target_link_libraries(fastgemm_cuda_tables PRIVATE CUDA::cudart_static)
     add_library(fastgemm_cuda OBJECT csrc/cuda/device/image.cu csrc/cuda/device/launch.cu csrc/cuda/device/tma.cu
                                      ${FASTGEMM_CUDA_KERNELS})
-    set_target_properties(fastgemm_cuda PROPERTIES CUDA_ARCHITECTURES "${FASTGEMM_CUDA_ARCHS}" CUDA_STANDARD 20
-                                                   CUDA_STANDARD_REQUIRED ON)
+    set_target_properties(fastgemm_cuda PROPERTIES CUDA_ARCHITECTURES OFF CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON)
+    fastgemm_architecture_flags("${FASTGEMM_CUDA_ARCHS}" gencode)
+    target_compile_options(fastgemm_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:${gencode}>)
     target_link_libraries(fastgemm_cuda PUBLIC CUDA::cudart_static)
+    # ccache compares what one architecture's preprocessor makes of a file; files and headers themselves say more.
+    if("${CMAKE_CUDA_COMPILER_LAUNCHER}" MATCHES "ccache$")
+      set_target_properties(fastgemm_cuda PROPERTIES CUDA_COMPILER_LAUNCHER
+                                                     "${CMAKE_COMMAND};-E;env;CCACHE_DEPEND=1;${CMAKE_CUDA_COMPILER_LAUNCHER}")
+    endif()
     # A host call of a __device__ function compiles into exit(1) unless this is an error.
     target_compile_options(fastgemm_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Werror=cross-execution-space-call>)
     # Unrolled code compresses to a tenth; the driver unpacks a file's kernels when the first of them is loaded.

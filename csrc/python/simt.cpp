@@ -56,10 +56,11 @@ py::dict to_dict(const simt::Launch& l) {
   return d;
 }
 
-void begin(bool count, bool raise_problems, int multiprocessors, int64_t max_blocks, int capability) {
+void begin(bool count, bool raise_problems, int multiprocessors, int64_t max_blocks, int capability,
+           bool run) {
   if (simulating()) throw std::runtime_error("fastgemm: a simulation is under way in this thread");
   simt::session() = {};
-  simt::session().options = {count, raise_problems, multiprocessors, max_blocks};
+  simt::session().options = {count, raise_problems, multiprocessors, max_blocks, run};
   set_simulated_gpu(nominal_gpu(capability, multiprocessors));
   set_simulating(true);
 }
@@ -82,7 +83,7 @@ PYBIND11_MODULE(_simt, m) {
   m.def("install", &install,
         "Makes the kernels of this module those that simulations run; loading it does so, too.");
   m.def("begin", &begin, py::arg("count"), py::arg("raise_problems"), py::arg("multiprocessors"),
-        py::arg("max_blocks"), py::arg("capability") = 90,
+        py::arg("max_blocks"), py::arg("capability") = 90, py::arg("run") = true,
         "From here on, ops on CPU tensors in this thread run simulated CUDA kernels.");
   m.def("end", &end, "Ends it, and returns what was seen of each kernel launch.");
   m.def("path", &simt::symbols::path, "The shared object that program counters count from.");

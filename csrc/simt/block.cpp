@@ -129,6 +129,7 @@ bool among(int64_t i, int64_t wanted, int64_t blocks) {
 // alone, and those the first, since a block may wait for blocks before it.
 void Block::run_blocks() {
   const Options& options = session().options;
+  if (!options.run) return;
   Launch& launch = session().launch();
   const int64_t before = trace::accesses();
   int64_t wanted = options.max_blocks ? options.max_blocks : launch.blocks;

@@ -37,6 +37,7 @@ struct Options {
   bool raise_problems = true;  // a problem ends the launch with an exception; otherwise it is kept
   int multiprocessors = 3;     // few, so that persistent blocks take several turns even on a small problem
   int64_t max_blocks = 0;      // of a grid, count this many; 0: all
+  bool run = true;             // false: launches are held to what the GPU gives a block, and no block runs
 };
 
 // One place in a kernel's code that accesses one kind of memory, with what all warps did there.

@@ -13,8 +13,8 @@ std::string cuda_device() {
 #if FASTGEMM_HAS_CUDA
   const cuda::DeviceImage d = cuda::device_image();
   if (!d.problem.empty()) return "none: " + d.problem;
-  return d.device + " (compute capability " + std::to_string(d.capability) + ", runs the sm_" +
-         std::to_string(d.image_arch) + " image)";
+  return d.device + " (compute capability " + std::to_string(d.capability) + ", runs the code of sm_" +
+         std::to_string(d.image_arch) + ")";
 #else
   return "none: built without CUDA";
 #endif

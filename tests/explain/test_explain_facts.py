@@ -10,11 +10,13 @@ from importlib.resources import files
 import explain_model as model
 import fastgemm
 import pytest
-from fastgemm._explain import symbols
+from fastgemm._explain import resources, symbols
 from fastgemm._explain.kernel_names import short_name
 from fastgemm._explain.occupancy import occupancy
 from fastgemm._explain.symbols import Frame
 from fastgemm._gpus import GPUS, find_gpu
+
+STORED = json.loads(files("fastgemm").joinpath("_explain/cuda_resources.json").read_text())
 
 
 @pytest.fixture
@@ -108,10 +110,25 @@ def test_unknown_gpus_are_refused_with_those_there_are(name):
         fastgemm.explain("gemm", level=1, shape=(8, 8, 8), gpu=name)
 
 
+@pytest.mark.parametrize(
+    ("capability", "architecture"),
+    [("8.0", "sm_80"), ("8.9", "sm_80"), ("9.0", "sm_90a"), ("10.3", "sm_80"), ("12.1", "sm_120")],
+)
+def test_registers_are_those_of_the_code_that_a_gpu_runs(capability, architecture):
+    assert resources.architecture(capability) == architecture
+    assert resources.resources("gemm_naive_kernel<float, true>", capability).architecture == architecture
+    hopper = set(STORED["sm_90a"]) - set(STORED["sm_80"])
+    assert hopper and all(resources.resources(name, capability).architecture == "sm_90a" for name in hopper)
+
+
 def test_registers_compiled_for_another_gpu_are_said_to_be(report_of):
-    assert not any("sm_90a" in note for note in report_of(model.naive()).notes)
-    notes = " ".join(report_of(model.naive(), gpu="A100").notes)
-    assert "registers are those that nvcc allocates for sm_90a" in notes
+    launches, frames = model.naive()
+    for gpu in ("H200", "A100", "RTX 4090"):
+        assert not any("registers" in note for note in report_of((launches, frames), gpu=gpu).notes)
+    launches[0]["function"] = min(set(STORED["sm_90a"]) - set(STORED["sm_80"]))
+    assert not any("registers" in note for note in report_of((launches, frames)).notes)
+    notes = " ".join(report_of((launches, frames), gpu="A100").notes)
+    assert "registers are those that nvcc allocates for sm_90a; for an A100 they can differ" in notes
 
 
 # --- names and places
@@ -148,10 +165,11 @@ def test_one_name_for_what_nvcc_and_gcc_compiled(demangled, short):
 
 
 def test_the_registers_of_every_kernel_are_package_data():
-    stored = json.loads(files("fastgemm").joinpath("_explain/cuda_resources.json").read_text())
-    assert stored["arch"] == "sm_90a" and len(stored["kernels"]) > 100
-    for name, (registers, shared) in stored["kernels"].items():
-        assert 8 <= registers <= 255 and 0 <= shared <= 48 * 1024, name
+    assert list(STORED) == ["sm_90a", "sm_80", "sm_120"]
+    for kernels in STORED.values():
+        assert len(kernels) > 100
+        for name, (registers, shared) in kernels.items():
+            assert 8 <= registers <= 255 and 0 <= shared <= 48 * 1024, name
 
 
 ADDR2LINE = """0x000000000000000f

@@ -98,7 +98,7 @@ def test_every_kernel_is_explained(row):
     assert report.sites and all(site.file.startswith("csrc/cuda/") and site.line for site in report.sites)
     assert not any(site.file.startswith("csrc/cuda/device/") for site in report.sites)
     for launch in report.launches:
-        compiled = resources.resources(launch.function)
+        compiled = resources.resources(launch.function, "9.0")
         assert compiled, (
             f"{launch.function}: run tools/compile_cuda.sh and tools/check_sass.py (nvcc, no GPU)"
         )

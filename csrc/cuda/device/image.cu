@@ -1,6 +1,5 @@
 #include <cuda_runtime.h>
 
-#include <algorithm>
 #include <cstdlib>
 
 #include "cuda/device/image.h"
@@ -58,25 +57,6 @@ std::string no_device() {
   return visible
              ? "CUDA_VISIBLE_DEVICES=\"" + std::string(visible) + "\" hides every GPU there is, or names none"
              : std::string("the NVIDIA driver finds no GPU");
-}
-
-bool has_image(std::string_view architectures, int capability) {
-  while (!architectures.empty()) {
-    const size_t end = std::min(architectures.find(' '), architectures.size());
-    const std::string entry(architectures.substr(0, end));
-    architectures.remove_prefix(std::min(end + 1, architectures.size()));
-    const int arch = std::atoi(entry.c_str());
-    const bool exact_only = entry.find('a') != std::string::npos && entry.find('a') < entry.find('-');
-    // Machine code runs on its own major architecture, that of an "a" architecture on no other; PTX on later
-    // ones.
-    const bool machine_code = entry.find("-virtual") == std::string::npos;
-    const bool ptx = entry.find("-real") == std::string::npos && !exact_only;
-    if (machine_code &&
-        (exact_only ? capability == arch : capability / 10 == arch / 10 && capability >= arch))
-      return true;
-    if (ptx && capability >= arch) return true;
-  }
-  return false;
 }
 
 DeviceImage device_image() {

@@ -58,7 +58,7 @@ def _problem(found: dict[str, Any], frames: Frames) -> Problem:
 
 
 def _occupancy(found: dict[str, Any], gpu: GPU) -> Occupancy:
-    compiled = resources(found["function"])
+    compiled = resources(found["function"], gpu.capability)
     x, y, z = found["block"]
     static = compiled.shared_bytes if compiled else found["static_shared"]
     return occupancy(

@@ -14,23 +14,38 @@ from .kernel_names import short_name
 
 
 class Resources(NamedTuple):
-    """Of one instantiation: registers of a thread, bytes of static shared memory of a block."""
+    """Of one instantiation: registers of a thread, bytes of static shared memory of a block, and for which
+    architecture it was compiled."""
 
     registers: int
     shared_bytes: int
+    architecture: str
 
 
 @cache
-def _compiled() -> tuple[str, dict[str, Resources]]:
+def _compiled() -> dict[str, dict[str, Resources]]:
     stored = json.loads(files(__package__).joinpath("cuda_resources.json").read_text(encoding="utf-8"))
-    return stored["arch"], {name: Resources(*found) for name, found in stored["kernels"].items()}
+    return {
+        architecture: {name: Resources(*found, architecture) for name, found in kernels.items()}
+        for architecture, kernels in stored.items()
+    }
 
 
-def architecture() -> str:
-    """What the kernels were compiled for."""
-    return _compiled()[0]
+def _number(architecture: str) -> int:
+    return int("".join(filter(str.isdigit, architecture)))
 
 
-def resources(function: str) -> Resources | None:
-    """Of a demangled kernel, from nvcc or from the simulator; None where nvcc has not seen it."""
-    return _compiled()[1].get(short_name(function))
+def architecture(capability: str) -> str:
+    """Whose code a GPU of this compute capability runs, of the architectures that kernels were compiled for."""
+    number = _number(capability)
+    exact = [known for known in _compiled() if _number(known) == number]
+    earlier = [known for known in _compiled() if known[-1].isdigit()]
+    return max(exact or [known for known in earlier if _number(known) <= number], key=_number)
+
+
+def resources(function: str, capability: str) -> Resources | None:
+    """Of a demangled kernel, from nvcc or from the simulator; None where nvcc has not seen it. Of a kernel that
+    is not for GPUs of this compute capability: as it was compiled for others."""
+    name, own = short_name(function), architecture(capability)
+    found = [_compiled()[known].get(name) for known in (own, *_compiled())]
+    return next(filter(None, found), None)

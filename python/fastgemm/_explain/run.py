@@ -19,7 +19,7 @@ from ..table import KernelInfo, kernels
 from .build import build_launches
 from .counts import Launch
 from .report import Report
-from .resources import architecture
+from .resources import architecture, resources
 from .roofline import roofline
 
 DEFAULT_GPU = "H200"
@@ -146,8 +146,9 @@ def _notes(launches: tuple[Launch, ...], row: KernelInfo | None, gpu: GPU) -> It
         yield f"{row.name} needs {row.needs}: an {gpu.name} cannot run it"
     if any(launch.occupancy.registers is None for launch in launches):
         yield "nvcc has not compiled this kernel (tools/check_sass.py): registers are unknown and limit nothing"
-    elif gpu.capability != "9.0":
-        yield f"registers are those that nvcc allocates for {architecture()}; for an {gpu.name} they can differ"
+    compiled = filter(None, (resources(launch.function, gpu.capability) for launch in launches))
+    for other in sorted({each.architecture for each in compiled} - {architecture(gpu.capability)}):
+        yield f"registers are those that nvcc allocates for {other}; for an {gpu.name} they can differ"
     yield "accesses are those of the source: where nvcc joins several into one, Nsight Compute counts fewer"
 
 

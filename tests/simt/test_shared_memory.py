@@ -1,0 +1,83 @@
+"""No launch asks for more shared memory than a block may have on the GPUs that its row is for.
+
+Launchers run here as they do for a GPU of each kind, and no block does: the simulator refuses a launch whose
+dynamic shared memory is too large, and static shared memory is that of the machine code. Launchers choose their
+tiles by the problem: small ones, such as fill a GPU, with a narrow side, with a long sum.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import fastgemm
+import pytest
+import torch
+from fastgemm._explain import resources
+from fastgemm._explain.run import load_simulator
+from reference import by_name, needs_simulator, row_id, simulated_rows
+
+pytestmark = needs_simulator
+
+# What a block may have, by compute capability: CUDA C++ Programming Guide, "Technical Specifications per Compute
+# Capability". 8.0 stands for 8.7 as well, 8.6 for 8.9, 9.0 for 10.x and 11.0, 12.0 for 12.1.
+LIMITS = {80: 163 << 10, 86: 99 << 10, 90: 227 << 10, 100: 227 << 10, 120: 99 << 10}
+SHAPES = ((96, 80, 136), (2048, 1536, 320), (8, 2048, 1024), (2048, 3, 520), (64, 64, 4096), (999, 1001, 200))
+OPERATIONS = {"transpose": fastgemm.transpose, "add": fastgemm.add}
+ROWS = {(op, row.name): row for op in ("gemm", *OPERATIONS) for row in fastgemm.kernels(op, "cuda")}
+
+
+def launches(capability: int, call: Any, *operands: Any, **options: Any) -> list[dict[str, Any]]:
+    """What a call launches on a GPU of this compute capability, none of which runs."""
+    simulator = load_simulator()
+    simulator.begin(False, True, multiprocessors=64, max_blocks=0, capability=capability, run=False)
+    try:
+        call(*operands, **options)
+    finally:
+        found = simulator.end()
+    return found
+
+
+def runs_on(capability: int, op: str, kernel: str) -> bool:
+    needs = ROWS[op, kernel].needs
+    if "sm_90a" in needs:
+        return capability == 90
+    return "144 KB" not in needs or LIMITS[capability] >= 144 << 10
+
+
+def assert_fit(capability: int, found: list[dict[str, Any]]) -> None:
+    assert found
+    for launch in found:
+        compiled = resources.resources(launch["function"], f"{capability / 10}")
+        assert compiled, f"{launch['function']}: run tools/compile_cuda.sh and tools/check_sass.py"
+        assert compiled.shared_bytes + launch["dynamic_shared"] <= LIMITS[capability], launch["kernel"]
+
+
+def test_the_simulated_gpu_gives_a_block_what_its_capability_does():
+    with pytest.raises(
+        RuntimeError, match="bytes of shared memory, and the simulated GPU gives a block 101376"
+    ):
+        a = torch.zeros(2048, 2048, dtype=torch.float32)
+        launches(86, fastgemm.matmul, a, a, kernel="warp_specialized")
+
+
+@pytest.mark.parametrize(("kernel", "dtype"), simulated_rows("gemm"), ids=row_id)
+def test_launches_of_products_fit(kernel, dtype):
+    for m, n, k in SHAPES:
+        a, b = torch.zeros(m, k, dtype=dtype), torch.zeros(k, n, dtype=dtype)
+        for capability in LIMITS:
+            if not runs_on(capability, "gemm", kernel):
+                continue
+            for left in (a, a.t().contiguous().t()):
+                found = launches(capability, fastgemm.matmul, left, b, **by_name(kernel, dtype))
+                assert_fit(capability, found)
+
+
+@pytest.mark.parametrize("op", OPERATIONS)
+def test_launches_of_other_operations_fit(op):
+    for kernel, dtype in simulated_rows(op):
+        a = torch.zeros(1000, 777, dtype=dtype)
+        operands = (a,) if op == "transpose" else (a, a.clone())
+        for capability in LIMITS:
+            assert runs_on(capability, op, kernel)
+            found = launches(capability, OPERATIONS[op], *operands, kernel=kernel)
+            assert_fit(capability, found)
