@@ -66,7 +66,8 @@ Counts count_small_tile(const GemmProblem& p, const Gpu& gpu) {
   const int64_t tiles = f.batch * ceil_div(f.m, 64) * ceil_div(f.n, 64), depth = 128 / f.size,
                 stages = ceil_div(f.k, depth);
   const int64_t splits = stages < 16 ? 1 : std::clamp<int64_t>(gpu.multiprocessors / tiles, 1, stages / 4);
-  Counts c = count_tiles(f, {64, 64, depth, 3, splits}, gpu, rate(gpu, Unit::tensor, p.type));
+  const int64_t resident = gpu.wgmma || gpu.shared_bytes >= 192 << 10 ? 3 : gpu.shared_bytes >> 16;
+  Counts c = count_tiles(f, {64, 64, depth, resident, splits}, gpu, rate(gpu, Unit::tensor, p.type));
   if (f.size == 1)
     for (const Operand& o : {f.a, f.b})
       if (!o.along_k) add_transposed(c, o, gpu);
@@ -82,11 +83,14 @@ Counts count_skinny(const GemmProblem& p, const Gpu& gpu) {
     const int64_t places = ceil_div(tiles, gpu.multiprocessors) * gpu.multiprocessors;
     return double(places - tiles) * double(f.k) * double(m) * f.size;
   };
-  const bool narrow =
-      idle(64) < 10e6 && idle(64) + 2e6 < idle(128) && !units && f.b.along_k && (f.a.along_k || f.size == 2);
+  // By mma.sync all tiles have 128 rows, and no more columns than they need (fast/skinny_portable.cuh).
+  const double worth = gpu.wgmma ? 10e6 : 2e-6 * gpu.bandwidth;
+  const bool narrow = gpu.wgmma && idle(64) < 10e6 && idle(64) + 2e6 < idle(128) && !units && f.b.along_k &&
+                      (f.a.along_k || f.size == 2);
   const int64_t m = narrow ? 64 : 128;
-  const bool shares = idle(m) >= 10e6;
-  Counts c = count_tiles(f, {m, 64, depth, 1, 1, shares}, gpu, rate(gpu, Unit::tensor, p.type));
+  const bool shares = idle(m) >= worth;
+  const int64_t columns = gpu.wgmma || f.n > 32 ? 64 : f.n > 16 ? 32 : 16;
+  Counts c = count_tiles(f, {m, columns, depth, 1, 1, shares}, gpu, rate(gpu, Unit::tensor, p.type));
   if (shares) {
     c.more_launches = 1 / gpu.clock;
     c.partial = 2.0 * gpu.multiprocessors * 2 * 128 * double(std::min<int64_t>(f.n, 64)) * 4 / gpu.bandwidth;
@@ -106,7 +110,7 @@ Counts count_split_k(const GemmProblem& p, const Gpu& gpu) {
   Counts c = count_tiles(f, {128, 128, depth, 1, splits}, gpu, rate(gpu, Unit::tensor, p.type));
   const double sums = 2.0 * f.result_bytes / f.out_size * 4 * double(splits) / gpu.bandwidth;
   c.more_launches = 1 / gpu.clock, c.partial = sums;
-  add_boxes(c, f, gpu, false);
+  gpu.wgmma ? add_boxes(c, f, gpu, false) : add_rows(c, f, gpu, f.size == 2);
   return c;
 }
 
@@ -158,26 +162,35 @@ Counts count_bf16x6_fused(const GemmProblem& p, const Gpu& gpu) {
   };
   const int64_t steps = std::max<int64_t>(ceil_div(f.k, 32), 1);
   const auto ways = [&](int64_t rows, int64_t columns, int64_t resident) {
-    const double stage = rows == 256 ? 0.92 : 1, fill = rows == 256 ? 3.3 : 3;
+    const double stage = rows == 256 ? 0.92 : 1, fill = !gpu.wgmma ? 1.5 : rows == 256 ? 3.3 : 3;
     const int64_t tiles = f.batch * ceil_div(f.m, rows) * ceil_div(f.n, columns),
                   slots = resident * gpu.multiprocessors;
     const auto time = [&](int64_t w) {
       return double(ceil_div(tiles * w, slots)) * (stage * double(ceil_div(steps, w)) + fill + (w > 1)) +
              (w > 1 ? fill : 0);
     };
+    // Of the ways that give parts of the same length the fewest take least time.
     Ways best{1, time(1)};
-    for (int64_t w = 2; w * 2 <= steps && (w - 1) * tiles < 8 * slots; ++w)
+    for (int64_t w = 2; w * 2 <= steps && (w - 1) * tiles < 8 * slots;) {
       if (time(w) < best.time) best = {w, time(w)};
+      const int64_t part = ceil_div(steps, w);
+      w = part == 1 ? steps + 1 : ceil_div(steps, part - 1);
+    }
     return best;
   };
-  int64_t rows = 128, columns = f.n <= 16 ? 16 : f.n <= 32 ? 32 : 64, resident = columns == 16 ? 3 : 2;
+  // Blocks of so many columns that a multiprocessor has room for.
+  const auto resident_of = [&](int64_t columns) {
+    const int64_t most = columns == 16 ? 3 : 2, kib = columns == 16 ? 47 : columns == 32 ? 57 : 78;
+    return gpu.wgmma ? most : std::clamp<int64_t>((gpu.shared_bytes >> 10) / kib, 1, most);
+  };
+  int64_t rows = 128, columns = f.n <= 16 ? 16 : f.n <= 32 ? 32 : 64, resident = resident_of(columns);
   Ways chosen = ways(rows, columns, resident);
   if (columns == 64) {
     const bool room = f.batch * ceil_div(f.m, 128) * ceil_div(f.n, 64) <= gpu.multiprocessors;
     const Ways tall = ways(256, 64, 1);
     if (room && chosen.count == 1)
-      columns = 32, chosen = ways(128, 32, 2);
-    else if (tall.time < chosen.time)
+      columns = 32, resident = resident_of(32), chosen = ways(128, 32, resident);
+    else if (gpu.wgmma && tall.time < chosen.time)
       rows = 256, resident = 1, chosen = tall;
   }
   Counts c = count_tiles(f, {rows, columns, 32, resident, chosen.count}, gpu,

@@ -119,8 +119,18 @@ void add_boxes(Counts& c, const Facts& f, const Gpu& gpu, bool registers) {
 }
 // What rows_operands() copies.
 void add_rows(Counts& c, const Facts& f, const Gpu& gpu, bool any) {
-  for (const Operand& o : {f.a, f.b})
-    if (!o.aligned() || !(any || o.along_k)) add_transposed(c, o, gpu);
+  bool rows = false;
+  for (const Operand& o : {f.a, f.b}) {
+    const bool as_it_lies = any || o.along_k;
+    if (o.aligned() && as_it_lies) continue;
+    if (!as_it_lies || o.size == 8 || (o.along_k ? o.k : o.side) * o.size < 128) {
+      add_transposed(c, o, gpu);
+    } else {
+      rows = true;
+      add_copy(c, o, gpu);
+    }
+  }
+  if (rows) c.more_launches += 1 / gpu.clock;
 }
 
 }  // namespace fastgemm::predict
