@@ -108,7 +108,7 @@ class WarpLoop {
                                                      const unsigned char* b, int stages) {
     constexpr int kLast = kPromotingPhases<S>.kCount - 1;
     Sums chunk[1];
-    for_all([&](int i, int j, int e) { sum[i][j][e] = 0; });
+    for_all([&](int i, int j, int e) { sum[i][j][e] = chunk[0][i][j][e] = 0; });
     const auto promote = [&](int row) {
       for_row(row, [&](int i, int j, int e) { sum[i][j][e] += chunk[0][i][j][e]; });
     };
