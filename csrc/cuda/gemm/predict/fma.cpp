@@ -14,7 +14,7 @@ Counts small(const GemmProblem& p, const Gpu& gpu, int64_t tile) {
   const int64_t depth = p.type == DType::i8 ? 64 : 32, resident = tile == 32             ? 16
                                                                   : p.type == DType::f64 ? 3
                                                                                          : 5;
-  const int64_t tiles = p.batch * ceil_div(p.m, tile) * ceil_div(p.n, tile);
+  const int64_t tiles = facts(p).tiles(tile, tile);
   const int splits = p.k < 8 * depth ? 1 : choose_splits(tiles, p.k, 2 * depth, gpu.multiprocessors);
   return count_tiles(facts(p), {tile, tile, depth, resident, splits}, gpu, rate(gpu, Unit::fma, p.type));
 }
@@ -32,7 +32,7 @@ Counts count_batched(const GemmProblem& p, const Gpu& gpu) { return small(p, gpu
 Counts count_cp_async(const GemmProblem& p, const Gpu& gpu) {
   const Facts f = facts(p);
   const int64_t m = p.type == DType::f64 ? 64 : 128;
-  const int64_t tiles = p.batch * ceil_div(p.m, m) * ceil_div(p.n, 128);
+  const int64_t tiles = f.tiles(m, 128);
   const int splits = choose_splits(tiles, p.k, 128, gpu.multiprocessors);
   Counts c = count_tiles(f, {m, 128, 16, 2, splits}, gpu, rate(gpu, Unit::fma, p.type));
   const auto copied = [&](const Operand& o) { return f.size < 4 || !o.aligned() || o.along_k; };

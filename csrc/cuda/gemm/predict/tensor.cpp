@@ -17,7 +17,7 @@ Counts planes(const GemmProblem& p, const Gpu& gpu, double products, int bytes, 
   };
   // Plan::predicted_time: which of wide and narrow tiles; without wgmma all are narrow.
   const auto time = [&](int64_t n, double tile_time) {
-    const int64_t tiles = p.batch * ceil_div(p.m, 128) * ceil_div(p.n, n);
+    const int64_t tiles = f.tiles(128, n);
     const double all = double(tiles) / gpu.multiprocessors;
     return std::max(all, 1.0) * tile_time;
   };

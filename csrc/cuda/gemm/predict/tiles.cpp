@@ -25,9 +25,16 @@ void add_copy(Counts& c, const Operand& o, const Gpu& gpu) { c.copied += 2 * o.b
 
 Facts facts(const GemmProblem& p) {
   const int size = element_size(p.type), out_size = element_size(p.out_type);
-  Facts f{.batch = p.batch, .m = p.m, .n = p.n, .k = p.k, .size = size, .out_size = out_size};
-  f.a = operand(p.a, p.m, p.k, p.batch, p.a.row_stride, p.a.col_stride, size);
-  f.b = operand(p.b, p.n, p.k, p.batch, p.b.col_stride, p.b.row_stride, size);
+  // At least one of each: what an empty product would take does not matter, but is asked for.
+  const auto some = [](int64_t x) { return std::max<int64_t>(x, 1); };
+  Facts f{.batch = some(p.batch),
+          .m = some(p.m),
+          .n = some(p.n),
+          .k = some(p.k),
+          .size = size,
+          .out_size = out_size};
+  f.a = operand(p.a, f.m, f.k, f.batch, p.a.row_stride, p.a.col_stride, size);
+  f.b = operand(p.b, f.n, f.k, f.batch, p.b.col_stride, p.b.row_stride, size);
   const int64_t pitch = p.m == 1 ? 0 : p.out.col_stride == 1 ? p.out.row_stride : p.out.col_stride;
   // A row that ends anywhere is stored as one that begins anywhere.
   f.out_alignment = alignment(nullptr, pitch | p.n, p.batch > 1 ? p.out.batch_stride : 0, out_size);
