@@ -76,6 +76,7 @@ lint: $(VENV)/.lint
 	git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs $(BIN)/clang-format --dry-run --Werror
 	$(BIN)/python tools/render_results.py --check
 	$(BIN)/python tools/make_static_tables.py --from-json --check
+	$(BIN)/python tools/fit_costs.py --check
 
 format: $(VENV)/.lint
 	$(BIN)/ruff check --fix .

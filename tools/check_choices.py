@@ -2,15 +2,15 @@
 
     python tools/check_choices.py FILE...     files of tools/measure_kernels.py
 
-Prints for each series the geometric mean of chosen / best time, the worst, and how many are far off: of level 6 among
-own kernels of that level, of level=None among all; and the errors of the predictions.
+Prints for each series the geometric mean of chosen / best time, the worst, and how many are far off: of level 6
+among own kernels of that level, of level=None among all; and the errors of the predictions. A chosen kernel that
+was too far behind to be measured counts as HOPELESS times as slow.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,9 +20,12 @@ from typing import Any
 from fastgemm import _introspect
 from fastgemm.bench.timing import geometric_mean
 from fit_costs import H200, problem_of
+from static_tables.series import HOPELESS
 
 LIBRARY = "library"
-LEVELS = {row["name"]: row["level"] for row in _introspect.table() if (row["op"], row["device"]) == ("gemm", "cuda")}
+ROWS = [row for row in _introspect.table() if (row["op"], row["device"]) == ("gemm", "cuda")]
+LEVELS = {row["name"]: row["level"] for row in ROWS}
+FAR, TOO_FAR = 1.15, 1.4  # chosen / best
 
 
 @dataclass
@@ -34,36 +37,46 @@ class Quality:
     errors: list[float] = field(default_factory=list)
 
     def add(self, problem: tuple, microseconds: dict[str, float], gpu: dict[str, Any]) -> None:
-        predicted = {name: s * 1e6 for name, s in _introspect.predictions(problem, gpu) if name in microseconds}
+        predicted = dict(_introspect.predictions(problem, gpu))
         name = "x".join(map(str, problem[3:6])) + " " + "".join("NT"[t] for t in problem[6:])
-        own = {k: t for k, t in predicted.items() if k != LIBRARY}
-        self.errors += [abs(t / microseconds[k] - 1) for k, t in own.items()]
-        for chosen_from, into in (({k: t for k, t in own.items() if LEVELS[k] == 6}, self.level6), (predicted, self.free)):
-            if chosen_from:
-                chosen, best = (min(chosen_from, key=times.__getitem__) for times in (chosen_from, microseconds))
-                into.append((microseconds[chosen] / microseconds[best], f"{name}: {chosen}, not {best}"))
+        level6 = {k: s for k, s in predicted.items() if LEVELS.get(k) == 6}
+        self.errors += [
+            abs(s * 1e6 / microseconds[k] - 1)
+            for k, s in predicted.items()
+            if k in microseconds and k != LIBRARY
+        ]
+        if LIBRARY not in microseconds:
+            predicted.pop(LIBRARY)
+        for candidates, into in ((level6, self.level6), (predicted, self.free)):
+            measured = {k: t for k, t in microseconds.items() if k in candidates}
+            if not measured:
+                continue
+            chosen, best = (min(times, key=times.__getitem__) for times in (candidates, measured))
+            ratio = measured[chosen] / measured[best] if chosen in measured else float(HOPELESS)
+            into.append((ratio, f"{name}: {chosen}, not {best}"))
 
     def line(self) -> str:
         parts = []
         for label, ratios in (("level 6", self.level6), ("None", self.free)):
             values = [r for r, _ in ratios]
-            beyond = [sum(r > limit for r in values) for limit in (1.15, 1.4)]
-            parts.append(f"{label} {geometric_mean(values):.4f}, worst {max(values):.2f}, beyond 1.15 and 1.4: {beyond}")
+            far = " and ".join(str(sum(r > limit for r in values)) for limit in (FAR, TOO_FAR))
+            mean = geometric_mean(values)
+            parts.append(f"{label} {mean:.4f}, worst {max(values):.2f}, above {FAR}, {TOO_FAR}: {far}")
         off = statistics.quantiles(self.errors, n=20)
         return f"{'; '.join(parts)}; errors: median {off[9]:.1%}, 95 % below {off[18]:.0%}"
 
 
 def measured(path: Path) -> Iterator[tuple[str, tuple, dict[str, float]]]:
-    """Series, problem, microseconds by kernel and of the library."""
-    library = {}
+    """Series, problem, microseconds by kernel and of the library, which may be in a file beside it."""
     beside = path.with_name("library.json")
-    if path.name == "kernels.json":
-        library = {tuple(p[:6]): p[6] for p in json.loads(beside.read_text())["points"]}
+    library = {}
+    if path.name == "kernels.json" and beside.exists():
+        library = {tuple(point[:6]): point[6] for point in json.loads(beside.read_text())["points"]}
     for series, layout, *sizes, microseconds in json.loads(path.read_text())["points"]:
-        times = {k: t for k, t in microseconds.items() if k in LEVELS and LEVELS[k] < 7}
-        library_time = microseconds.get("torch", microseconds.get("cublaslt_1", library.get((series, layout, *sizes))))
-        if library_time:
-            times[LIBRARY] = library_time
+        times = {k: t for k, t in microseconds.items() if LEVELS.get(k, 7) < 7}
+        of_library = microseconds.get("torch", library.get((series, layout, *sizes)))
+        if of_library:
+            times[LIBRARY] = of_library
         yield series, problem_of(series, layout, sizes), times
 
 
@@ -75,14 +88,18 @@ def qualities(path: Path, gpu: dict[str, Any]) -> dict[str, Quality]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--worst", type=int, default=0, help="name so many of the worst choices")
     parser.add_argument("--multiprocessors", type=int, default=H200["multiprocessors"])
+    parser.add_argument("--portable", action="store_true", help="the source path without wgmma")
     options = parser.parse_args()
+    gpu = {**H200, "multiprocessors": options.multiprocessors, "wgmma": not options.portable}
     for path in options.files:
         print(path)
-        for series, quality in qualities(path, {**H200, "multiprocessors": options.multiprocessors}).items():
+        for series, quality in qualities(path, gpu).items():
             print(f"  {series:9s} {len(quality.free)} points: {quality.line()}")
             for kind in (quality.level6, quality.free):
                 for ratio, what in sorted(kind, reverse=True)[: options.worst]:

@@ -26,7 +26,14 @@ TARGET = ROOT / "csrc" / "cuda" / "gemm" / "predict"
 # As its driver describes it.
 H200 = {"capability": 90, "multiprocessors": 132, "clock": 1.98e9, "bandwidth": 4.916736e12, "wgmma": True}
 PATHS = {"hopper": "kernels.json", "portable": "kernels_portable.json"}
-TYPES = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "int32": "i32"}
+TYPES = {
+    "float64": "f64",
+    "float32": "f32",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "int8": "i8",
+    "int32": "i32",
+}
 HALF = ("float16", "bfloat16")
 FEWEST = 30  # points that a kernel is fitted from
 KEPT = {"float64": 400, "float32": 340, "tf32": 330, "float16": 320, "bfloat16": 320, "int8": 240}
@@ -60,7 +67,9 @@ def fitted(path: Path, gpu: dict[str, Any]) -> dict[tuple[str, str], list[float]
 
 
 def fields(costs: list[float]) -> str:
-    return ", ".join(f".{name} = {value:g}" for name, value in zip(_introspect.COUNTS, costs, strict=True) if value)
+    return ", ".join(
+        f".{name} = {value:g}" for name, value in zip(_introspect.COUNTS, costs, strict=True) if value
+    )
 
 
 def costs_def() -> str:
@@ -106,12 +115,18 @@ def library_defs() -> tuple[str, str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is out of date")
     check = parser.parse_args().check
     points, models = library_defs()
     stale = 0
-    for name, text in (("costs.def", costs_def()), ("library_points.def", points), ("library_costs.def", models)):
+    for name, text in (
+        ("costs.def", costs_def()),
+        ("library_points.def", points),
+        ("library_costs.def", models),
+    ):
         path = TARGET / name
         if check and path.read_text() != text:
             print(f"{path} is out of date: run python tools/fit_costs.py", file=sys.stderr)

@@ -1,11 +1,8 @@
 """Measures which kernel is fastest where, and writes csrc/core/static_tables.cpp from all such measurements.
 
     python tools/make_static_tables.py                     measure this processor, then write the C++ table
-    python tools/make_static_tables.py --device cuda       the same for this GPU
+    python tools/make_static_tables.py --device cuda       this GPU: transpositions and sums
     python tools/make_static_tables.py --op gemm --dtype float32    measure again only this part of it
-    python tools/make_static_tables.py --device cuda --part skinny --part odd     only these shapes
-    python tools/make_static_tables.py --device cuda --kernel small_tile     only this kernel of them
-    python tools/make_static_tables.py --from-bench FILE   add what `fastgemm bench --json FILE` measured
     python tools/make_static_tables.py --from-json         write the C++ table, measure nothing
     python tools/make_static_tables.py --from-json --check fail if the C++ table is not what the JSON gives
 
@@ -26,11 +23,9 @@ from typing import Any
 
 from fastgemm.bench import describe
 from fastgemm.bench.environment import usable_cores
-from fastgemm.bench.records import Report, read_report
-from fastgemm.table import LOWER_PRECISIONS
 from static_tables.generate import CPP_TYPES, FORMAT, Point, generate, order
-from static_tables.grid import GRIDS, PARTS
-from static_tables.series import BESIDE_IEEE, YARDSTICKS, Wanted, measure
+from static_tables.grid import GRIDS
+from static_tables.series import Wanted, measure
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -43,39 +38,6 @@ def merge(path: Path, new: list[Point], device: str = "cpu") -> dict[str, Any]:
     replaced = {order(p) for p in new}
     kept = [p for p in old if order(p) not in replaced]
     return {"format": FORMAT, "environment": describe(device), "points": sorted(kept + new, key=order)}
-
-
-def merge_kernels(path: Path, new: list[Point], kernels: list[str]) -> dict[str, Any]:
-    """The file's points with the named kernels as measured now, in the time that a library took when the point was
-    measured: what counts is how kernels compare."""
-    data = json.loads(path.read_text())
-    found = {order(p): p["seconds"] for p in new}
-    for point in data["points"]:
-        then, now = point["seconds"], found.get(order(point), {})
-        scale = next((then[name] / now[name] for name in YARDSTICKS if name in then and name in now), 1.0)
-        then |= {name: float(f"{now[name] * scale:.4g}") for name in kernels if name in now}
-    return data
-
-
-def from_benchmark(report: Report, known: list[Point]) -> list[Point]:
-    """Products that a benchmark measured, by the kernel of level 6 and by torch, and the table lacks."""
-    points: dict[tuple, Point] = {}
-    for row in report.results:
-        if (
-            row.op != "gemm"
-            or not row.seconds
-            or not (row.choice == "level 6" or row.kernel == "torch.matmul")
-        ):
-            continue
-        *batch, m, n, k = row.shape
-        point = {"op": "gemm", "dtype": row.dtype, "threads": 0, "batch": math.prod(batch)}
-        point |= {"m": m, "n": n, "k": k}
-        point |= {f"{x}_transposed": letter == "T" for x, letter in zip("ab", row.layout, strict=True)}
-        point |= {"precision": row.precision} if row.precision not in ("", "ieee") else {}
-        seconds = points.setdefault(order(point), point | {"seconds": {}})["seconds"]
-        seconds["torch" if row.kernel == "torch.matmul" else row.kernel] = float(f"{row.seconds.median:.4g}")
-    there = {order(point) for point in known}
-    return [point for key, point in points.items() if key not in there]
 
 
 def write_json(path: Path, data: dict[str, Any]) -> None:
@@ -93,18 +55,12 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--from-json", action="store_true", help="measure nothing")
     parser.add_argument(
-        "--from-bench", type=Path, metavar="FILE", help="measure nothing, add what a benchmark did"
-    )
-    parser.add_argument(
         "--check", action="store_true", help="write nothing; fail if the C++ table is out of date"
     )
     parser.add_argument("--no-cpp", action="store_true", help="only measure, leave the C++ table as it is")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--op", action="append", choices=list(GRIDS), help="default: all")
-    parser.add_argument("--part", action="append", choices=PARTS, help="of a GPU's products; default: all")
-    parser.add_argument("--kernel", action="append", help="of a GPU's, beside libraries; default: all")
-    types = [*CPP_TYPES, *(precision for precision in LOWER_PRECISIONS if precision not in BESIDE_IEEE)]
-    parser.add_argument("--dtype", action="append", choices=types, help="default: all")
+    parser.add_argument("--dtype", action="append", choices=list(CPP_TYPES), help="default: all")
     parser.add_argument("--least-work", type=float, default=0, help="leave out points of fewer multiply-adds")
     parser.add_argument("--budget", type=float, default=0.06, help="seconds for each kernel at each point")
     parser.add_argument(
@@ -123,37 +79,20 @@ def file_for(device: str) -> Path:
     return RESULTS / folder / f"tuning_{re.sub(r'[^A-Za-z0-9-]+', '_', model)}.json"
 
 
-def add_benchmark(path: Path) -> None:
-    """To the table beside the file."""
-    (table,) = path.parent.glob("tuning_*.json")
-    data = json.loads(table.read_text())
-    new = from_benchmark(read_report(path), data["points"])
-    write_json(table, data | {"points": sorted(data["points"] + new, key=order)})
-    print(f"{len(new)} points added: {table}")
-
-
 def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
-    if options.from_bench:
-        add_benchmark(options.from_bench)
-    elif not options.from_json and not options.check:
+    if not options.from_json and not options.check:
         path = options.json or file_for(options.device)
         threads = sorted({1, usable_cores()}) if options.device == "cpu" else [1]
         wanted = Wanted(
-            options.op or list(GRIDS),
+            options.op or [op for op in GRIDS if (op, options.device) != ("gemm", "cuda")],
             options.dtype,
             threads,
             options.device,
-            options.part,
-            options.least_work,
-            options.kernel,
+            least_work=options.least_work,
         )
         new = measure(wanted, options.budget, options.slowest, options.limit)
-        known = file_for(options.device)
-        write_json(
-            path,
-            merge_kernels(known, new, options.kernel) if options.kernel else merge(path, new, options.device),
-        )
+        write_json(path, merge(path, new, options.device))
         print(f"{len(new)} points measured: {path}")
         if options.no_cpp:
             return 0

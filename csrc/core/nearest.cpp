@@ -10,16 +10,6 @@ namespace {
 // How much faster than a library's an own kernel has to be to replace it, in hundredths of an octave.
 constexpr float kLibraryMargin = 3;  // two per cent
 
-// The tables hold products without a c, and a key does not tell c from alpha. On a GPU an own kernel takes
-// longer if it also reads a large c, relatively the longer the shorter its sums are, while a library hides
-// that in its epilogue. So the margin grows as k shrinks.
-float library_margin(const TuningKey& key) {
-  constexpr int64_t kLargeC = 1 << 20;
-  if (key.device != Device::cuda || !key.accumulates || key.batch * key.m * key.n < kLargeC)
-    return kLibraryMargin;
-  return kLibraryMargin + std::min(50.0f, 100 * std::log2(1 + 800.0f / float(std::max<int64_t>(key.k, 1))));
-}
-
 // Tables are measured with one thread and with all threads; a
 // problem is compared with points of its own kind.
 bool same_threads(const TuningKey& key, const Measured& p) {
@@ -32,37 +22,17 @@ bool same_size(const TuningKey& key, const Measured& p) {
   return key.batch == p.batch && key.m == p.m && key.n == p.n && key.k == p.k;
 }
 
-Alignment alignment_of(const TuningKey& key, const Measured& p) {
-  return {p.input_rows * element_size(key.type) >= 16, p.out_rows * element_size(key.out_type) >= 16};
-}
-
 // The squared distance between a problem and a point, in octaves. The batch counts half: four times the batch
-// is like twice the size. On a GPU the size of all results of a batch together counts instead, since it says
-// how many blocks there are to share out, and sizes beyond 4096 count a quarter, since the kernel that wins
-// there goes on to win, and few points lie beyond 8192. An operand in another layout is like two octaves.
-// Rows that start at multiples of 16 bytes for one of the two alone are like 2.4 octaves, since other rows
-// cannot be read by TMA and slow cuBLAS down in 16-bit types.
+// is like twice the size. An operand in another layout is like two octaves.
 struct Distance {
   const TuningKey& key;
   const float batch = log_size(key.batch), m = log_size(key.m), n = log_size(key.n), k = log_size(key.k);
-  const bool aligns = key.op == Op::gemm;
 
   float to(const Measured& p) const {
-    constexpr float kLarge = log_size(4096);
-    const bool gpu = key.device == Device::cuda;
     const auto square = [](float x) { return x * x; };
-    const auto seen = [&](float x) { return gpu && x > kLarge ? kLarge + 0.25f * (x - kLarge) : x; };
-    const auto apart = [&](float x, float y) { return square(seen(x) - seen(y)); };
-    const float sides = apart(m, p.log_m) + apart(n, p.log_n), members = square(batch - p.log_batch);
-    if (!gpu) return sides + apart(k, p.log_k) + 0.25f * members;
-    float d = sides + apart(k, p.log_k);
-    if (key.batch > 1 || p.batch > 1)
-      d += 0.1f * members - 0.5f * sides + square(batch + m + n - p.log_batch - p.log_m - p.log_n);
-    d += 4.0f * float((key.a_transposed != p.a_transposed) + (key.b_transposed != p.b_transposed));
-    if (!aligns) return d;
-    const Alignment there = alignment_of(key, p);
-    return d + 6.0f * float(there.inputs != key.alignment.inputs) +
-           6.0f * float(there.out != key.alignment.out);
+    return square(m - p.log_m) + square(n - p.log_n) + square(k - p.log_k) +
+           0.25f * square(batch - p.log_batch) +
+           4.0f * float((key.a_transposed != p.a_transposed) + (key.b_transposed != p.b_transposed));
   }
 };
 
@@ -104,15 +74,12 @@ Ranking rank(const StaticTable& table, const TuningKey& key) {
   Ranking r;
   if (!near.points[0]) return r;
   const Measured& nearest = *near.points[0];
-  const bool measured = !(key.accumulates && table.on_gpu()) && same_size(key, nearest) &&
-                        same_layout(key, nearest) &&
-                        (key.op != Op::gemm || alignment_of(key, nearest) == key.alignment);
+  const bool measured = same_size(key, nearest) && same_layout(key, nearest);
   if (measured || table.speeds == 0) r.kernels[r.count++] = nearest.fastest;
-  const float margin = library_margin(key);
   std::array<float, kMostSpeeds> speeds;
   for (size_t i = 0; i < table.speeds; ++i) {
     speeds[i] = speed_of(i, near);
-    if (i < table.libraries) speeds[i] += margin;
+    if (i < table.libraries) speeds[i] += kLibraryMargin;
     if (!measured || i != nearest.fastest) r.kernels[r.count++] = uint8_t(i);
   }
   std::sort(r.kernels.begin() + (measured ? 1 : 0), r.kernels.begin() + r.count,

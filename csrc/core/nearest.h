@@ -17,17 +17,14 @@ struct Ranking {
   size_t count = 0;
 };
 
-// On a CPU the nearest point names the kernel. On a GPU:
+// On a CPU the nearest point names the kernel. On a GPU (transpositions and sums; products are predicted,
+// csrc/cuda/gemm/predict):
 //
-// - a problem that was measured with the same alignment takes the kernel that was fastest;
+// - a problem that was measured takes the kernel that was fastest;
 // - for any other problem, the speed of a kernel is estimated as the mean of its speeds at the nine nearest
 //   points, weighted by their nearness, less half their standard deviation: where neighbours disagree, the
 //   estimate is uncertain;
-// - a library's kernel comes first unless another is estimated to be faster by two per cent, or by more where
-//   there is a c to add.
-//
-// tests/cpp/static_tables_test.cpp leaves out each point in turn and compares what the others say of it with
-// what was measured there.
+// - a library's kernel comes first unless another is estimated to be faster by two per cent.
 Ranking rank(const StaticTable&, const TuningKey&);
 
 // The table for a problem, or null where none was measured. A float32 precision without a table of its own

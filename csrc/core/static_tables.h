@@ -22,14 +22,6 @@ constexpr float log_size(int64_t n) {
   return float(std::bit_cast<uint32_t>(float(n < 1 ? 1 : n))) * 0x1p-23f;
 }
 
-// The largest power of two, up to 16, that divides the offset
-// of every row of a contiguous matrix, in elements.
-constexpr int64_t row_alignment(int64_t batch, int64_t rows, int64_t cols, bool transposed) {
-  const bool one_line = rows <= 1 || cols <= 1;
-  const int64_t steps = (one_line ? 0 : transposed ? rows : cols) | (batch > 1 ? rows * cols : 0) | 16;
-  return steps & -steps;
-}
-
 // One measured problem, of contiguous matrices.
 struct Measured {
   constexpr Measured(uint8_t threads, int64_t batch, int64_t m, int64_t n, int64_t k, bool a_transposed,
@@ -45,9 +37,6 @@ struct Measured {
         speeds(speeds),
         threads(threads),
         fastest(fastest),
-        input_rows(uint8_t(
-            std::min(row_alignment(batch, m, k, a_transposed), row_alignment(batch, k, n, b_transposed)))),
-        out_rows(uint8_t(row_alignment(batch, m, n, false))),
         a_transposed(a_transposed),
         b_transposed(b_transposed) {}
 
@@ -56,7 +45,6 @@ struct Measured {
   std::array<int16_t, kMostSpeeds> speeds;  // one for each of the table's first kernels
   uint8_t threads;                          // 0 on a GPU
   uint8_t fastest;                          // an index into the table's kernels, for this very problem
-  uint8_t input_rows, out_rows;             // their alignment, in elements
   bool a_transposed, b_transposed;
 };
 

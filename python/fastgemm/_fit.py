@@ -15,9 +15,9 @@ NEAREST, FAR, NEAR, TOWARDS_MODEL = 9, 40.0, 0.05, 4.0  # as in csrc/cuda/gemm/p
 
 
 def fit(counts: Sequence[Sequence[float]], seconds: Sequence[float]) -> list[float]:
-    """The constants that minimise relative errors: nonnegative least squares (Lawson and Hanson, "Solving Least Squares
-    Problems", 1974), repeated with points weighted by the inverse square root of their error, which comes between
-    least squares and least absolute errors."""
+    """The constants that minimise relative errors: nonnegative least squares (Lawson and Hanson, "Solving Least
+    Squares Problems", 1974), repeated with points weighted by the inverse square root of their error, which comes
+    between least squares and least absolute errors."""
     import numpy as np
     from scipy.optimize import nnls
 
@@ -40,7 +40,7 @@ def predict(counts: Sequence[float], costs: Sequence[float]) -> float:
 
 
 def _corrections(squared: Any, off: Any) -> Any:
-    """What measured points say of others, as library.cpp does: ``squared`` distances, a row for each other point."""
+    """What measured points say of others, as library.cpp does: ``squared`` distances, a row for each of these."""
     import numpy as np
 
     nearest = min(NEAREST, squared.shape[1])

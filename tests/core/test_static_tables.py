@@ -6,7 +6,6 @@ import json
 from types import SimpleNamespace
 
 import fastgemm
-import pytest
 import torch
 from fastgemm import _introspect
 from fastgemm.bench import interleave, weak_spots
@@ -46,17 +45,6 @@ def test_static_tables_are_generated_from_measurements(tmp_path, monkeypatch):
     assert "{1, 1, 16, 1, 16, false, false, " in text
     assert "Op::transpose" in text and "Op::add" in text and fastgemm.build_info()["cpu_model"] in text
     assert "return {};" in static_tables.generate([], tmp_path)
-
-
-def test_kernels_that_are_measured_alone_are_scaled_by_the_library(tmp_path):
-    tables = tool("make_static_tables")
-    path = tmp_path / "tuning.json"
-    tables.write_json(
-        path, {"format": static_tables.FORMAT, "points": [gpu_point(torch=2e-5, own=3e-5, new=1e-5)]}
-    )
-    now = [gpu_point(torch=1e-5, own=1e-5), gpu_point(own=9.0) | {"m": 4096}]
-    (point,) = tables.merge_kernels(path, now, ["own", "other"])["points"]
-    assert point["seconds"] == {"torch": 2e-5, "own": 2e-5, "new": 1e-5}
 
 
 def gpu_point(**seconds):
@@ -148,13 +136,6 @@ def test_the_parts_of_the_grid():
     assert tuning_grid.grid_of("gemm", "cuda", ["odd"]) == sorted(
         parts["odd"], key=lambda p: tuning_grid.work_of("gemm", p[0])
     )
-    # What was measured so far is measured again at the same points.
-    old = {
-        ((p["batch"], p["m"], p["n"], p["k"]), "NT"[p["a_transposed"]] + "NT"[p["b_transposed"]])
-        for p in H200["points"]
-        if p["op"] == "gemm" and p["dtype"] == "bfloat16"
-    }
-    assert len(old & {*everything}) > 0.95 * len(old)
 
 
 def test_the_problems_that_libraries_do_badly_are_points_of_the_grid():
@@ -188,41 +169,6 @@ def test_a_measured_problem_takes_what_was_fastest():
         assert _introspect.ranked(key_of(p), gpu)[0] == static_tables.gpu_winner(p), p
 
 
-def test_a_precision_without_a_table_takes_that_of_ieee():
-    gpu = H200["environment"]["gpu_model"]
-    p = next(p for p in H200["points"] if p["op"] == "gemm" and p["dtype"] == "float32" and p["m"] == 4096)
-    ranked = _introspect.ranked(key_of(p), gpu)
-    assert _introspect.ranked(key_of(p | {"precision": "bf16x6"}), gpu) == ranked
-    assert _introspect.ranked(key_of(p), "another GPU") == []
-
-
-def test_a_large_c_gives_libraries_a_head_start():
-    """They add it in their epilogues; own kernels keep only leads that are larger than what reading it costs."""
-    gpu = H200["environment"]["gpu_model"]
-
-    def ranked(dtype, m, n, k, adds):
-        names = _introspect.ranked(
-            ("gemm", "cuda", dtype, dtype, "ieee", False, True, adds, 0, 1, m, n, k), gpu
-        )
-        return [name if name in ("torch", "cublaslt_1") else "own" for name in names]
-
-    linear = 8192, 3072, 1024
-    assert ranked("bfloat16", *linear, True)[0] != "own"
-    assert ranked("bfloat16", *linear, False).index("own") <= ranked("bfloat16", *linear, True).index("own")
-    assert ranked("float32", *linear, True)[0] == "own"  # twice as fast
-    assert ranked("bfloat16", 256, 256, 1024, True) == ranked("bfloat16", 256, 256, 1024, False)
-
-
-@pytest.mark.parametrize(
-    "sizes", [(1024, 28672, 8192), (1024, 8192, 28672), (2048, 2048, 65536), (20000,) * 3]
-)
-def test_larger_problems_go_by_the_largest_that_were_measured(sizes):
-    """bf16x6 is 2.3 times as fast as the library where all sizes are large, bf16x6_fused 1.6 times, and skinny
-    products, by bf16x6 at half the rate, must not speak for these."""
-    key = ("gemm", "cuda", "float32", "float32", "ieee", False, False, False, 0, 1, *sizes)
-    assert _introspect.ranked(key, H200["environment"]["gpu_model"])[0] == "bf16x6"
-
-
 def test_static_tables_prefer_own_kernels_within_two_per_cent():
     def pick(**seconds):
         calls = {name: (lambda name=name: name) for name in seconds}
@@ -232,32 +178,3 @@ def test_static_tables_prefer_own_kernels_within_two_per_cent():
     assert pick(five=1.0, six=1.01, torch=0.99) == "six"
     assert pick(five=1.0, six=1.1, torch=0.99) == "five"
     assert pick(five=1.0, six=1.1, torch=0.9) == "torch"
-
-
-def test_static_tables_take_what_a_benchmark_measured(tmp_path):
-    tables = tool("make_static_tables")
-    folder = tmp_path / "h200"
-    folder.mkdir()
-    results = ROOT / "benchmarks" / "results" / "h200"
-    (table,) = results.glob("tuning_*.json")
-    data = json.loads(table.read_text())
-    at = {"m": 16384, "n": 16384, "k": 16384, "dtype": "float32", "precision": "tf32"}
-    at |= {"a_transposed": False, "b_transposed": True}
-    lacking = [p for p in data["points"] if not at.items() <= p.items()]
-    assert len(lacking) < len(data["points"])
-    (folder / table.name).write_text(json.dumps(data | {"points": lacking}))
-    (folder / "tensor_cores.json").write_text((results / "tensor_cores.json").read_text())
-    tables.add_benchmark(folder / "tensor_cores.json")
-    found = json.loads((folder / table.name).read_text())["points"]
-    (added,) = (p for p in found if at.items() <= p.items())
-    measured = {
-        row["kernel"]: row["seconds"]["median"]
-        for row in json.loads((results / "tensor_cores.json").read_text())["results"]
-        if (row["dtype"], row["precision"], row["layout"]) == ("float32", "tf32", "NT")
-        and row["shape"] == [16384] * 3
-        and row["kernel"] in ("torch.matmul", "wgmma_specialized")
-    }
-    assert added["seconds"] == {
-        "torch": pytest.approx(measured["torch.matmul"], rel=1e-3),
-        "wgmma_specialized": pytest.approx(measured["wgmma_specialized"], rel=1e-3),
-    }

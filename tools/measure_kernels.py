@@ -1,0 +1,132 @@
+"""Times every kernel that may be the fastest, and the library, on this GPU: what predictions are fitted to.
+
+    python tools/measure_kernels.py --grid --random 120 --seed 77 --json kernels.json --library library.json
+    python tools/measure_kernels.py --random 100 --seed 7 --json choices.json        the library among the kernels
+    python tools/measure_kernels.py --random 40 --multiprocessors 64 --json ...      on a part of the GPU
+
+Kernels far behind are left out of a point. tools/fit_costs.py reads the first two files, tools/check_choices.py
+all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from fastgemm.bench import describe
+from fastgemm.bench.problems import LAYOUTS
+from fastgemm.bench.session import Session
+from static_tables.grid import Sizes, grid_of, work_of
+from static_tables.series import BESIDE_IEEE, Series
+
+FORMAT = 1
+SERIES = {name: (name, None) for name in ("float64", "float32", "float16", "bfloat16", "int8", "int32")} | {
+    "tf32": ("float32", "tf32")
+}
+ORDER = ("float64", "float32", "tf32", "float16", "bfloat16", "int8", "int32")
+LIBRARY = ("torch", "cublaslt_1")  # the latter where torch has no such product, or its flags let it round
+ALIGNED, UNIT = 0.4, 64  # this share of random problems has sides of whole units
+
+
+def random_problems(count: int, seed: int, least: int, most: int) -> list[tuple[Sizes, str]]:
+    """Shapes log-uniform in ``least`` to ``most``, in random layouts."""
+    draw = random.Random(seed)
+    found = []
+    for _ in range(count):
+        sides = [math.exp(draw.uniform(math.log(least), math.log(most))) for _ in range(3)]
+        aligned = draw.random() < ALIGNED
+        sizes = [max(UNIT, round(side / UNIT) * UNIT) if aligned else round(side) for side in sides]
+        found.append(((1, *sizes), draw.choice(LAYOUTS)))
+    return found
+
+
+@contextlib.contextmanager
+def multiprocessors(count: int | None) -> Iterator[None]:
+    """Runs on so many of the GPU's; its L2 cache and its bandwidth stay whole."""
+    if count is None:
+        yield
+        return
+    from torch.cuda.green_contexts import GreenContext
+
+    context = GreenContext.create(count, torch.cuda.current_device())
+    context.set_context()
+    try:
+        yield
+    finally:
+        context.pop_context()
+
+
+def measure(
+    names: list[str], problems: list[tuple[Sizes, str]], budget: float
+) -> dict[tuple, dict[str, float]]:
+    """Microseconds by kernel, by (series, layout, batch, m, n, k)."""
+    found: dict[tuple, dict[str, float]] = {}
+    with Session("cuda") as session:
+        for name in names:
+            dtype, precision = SERIES[name]
+            series = Series("gemm", dtype, precision, session, budget, slowest=0.7)
+            for sizes, layout in sorted(problems, key=lambda problem: work_of("gemm", problem[0])):
+                times: dict[str, float] = {}
+                for point in series.measure(sizes, layout):
+                    split = point.get("precision") in BESIDE_IEEE
+                    for kernel, seconds in point["seconds"].items():
+                        if not split or kernel == point["precision"]:
+                            times[kernel] = float(f"{seconds * 1e6:.4g}")
+                library = next((times[k] for k in LIBRARY if k in times), None)
+                times = {k: t for k, t in times.items() if k != "torch" and not k.startswith("cublas")}
+                found[(name, layout, *sizes)] = times | ({LIBRARY[0]: library} if library else {})
+            print(f"{name}: {sum(key[0] == name for key in found)} problems")
+            torch.cuda.empty_cache()
+    return {key: times for key, times in found.items() if times}
+
+
+def write(path: Path, points: dict[tuple, Any], last: str) -> None:
+    """One point a line."""
+    head = {
+        "format": FORMAT,
+        "unit": "microseconds: median, L2 cache cold, kernels in turn",
+        "fields": ["dtype or precision", "layout", "batch", "m", "n", "k", last],
+        "environment": describe("cuda"),
+    }
+    rows = sorted(points.items(), key=lambda item: (ORDER.index(item[0][0]), item[0][2:], item[0][1]))
+    lines = ",\n".join(json.dumps([*key, value], separators=(",", ":")) for key, value in rows)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(head, indent=1)[:-2] + ',\n "points": [\n' + lines + "\n]}\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument("--library", type=Path, help="a file of its own for the library")
+    parser.add_argument(
+        "--grid", type=int, nargs="?", const=1 << 30, default=0, help="so many points of the grid"
+    )
+    parser.add_argument("--random", type=int, default=0, help="so many random problems")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--sides", type=int, nargs=2, default=(16, 8192), help="of random problems")
+    parser.add_argument("--dtype", action="append", choices=ORDER, help="default: all, and tf32")
+    parser.add_argument("--budget", type=float, default=0.006, help="seconds for each kernel at each point")
+    parser.add_argument("--multiprocessors", type=int, help="a green context of so many")
+    options = parser.parse_args()
+    grid = grid_of("gemm", "cuda") if options.grid else []
+    problems = random.Random(options.seed).sample(grid, min(options.grid, len(grid)))
+    problems += random_problems(options.random, options.seed, *options.sides)
+    with multiprocessors(options.multiprocessors):
+        points = measure(options.dtype or list(ORDER), problems, options.budget)
+    if options.library:
+        library = {key: times.pop(LIBRARY[0]) for key, times in points.items() if LIBRARY[0] in times}
+        write(options.library, library, "torch, or cuBLASLt where torch has no such product")
+    write(options.json, points, "by kernel")
+
+
+if __name__ == "__main__":
+    main()
