@@ -20,7 +20,7 @@ MAY_INCLUDE = {
     "core": set(),
     "cpu": {"core"},
     "cuda": {"core"},
-    "library": {"core", "cuda"},
+    "library": {"core", "cpu", "cuda"},
     "simt": {"core", "cpu", "cuda"},
     "torch": {"core", "cuda", "library"},
     "python": {"core", "cpu", "library", "simt", "torch"},

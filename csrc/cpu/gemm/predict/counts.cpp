@@ -155,14 +155,16 @@ class Counter {
     return true;
   }
 
-  // Packs so many panels of `panel` rows or columns each, k deep: whole ones, but for the last of the operand.
+  // Packs so many panels of `panel` rows or columns each, k deep: whole ones, but for the last of the
+  // operand.
   void pack(const Operand& o, int64_t panel, double panels, double k) {
     if (t_.unit_cycles > 0) {  // whole tiles, 64 bytes of k a row
       c_[o.along_k ? kPackStraight : kPackAcross] += panels * double(panel) * std::ceil(k / double(t_.group));
       return;
     }
     const double groups = std::ceil(k / double(t_.group)), lanes = double(t_.lanes);
-    const double vectors = double(ceil_div(panel, t_.lanes)), ragged = o.width % panel ? std::min(panels, 1.0) : 0;
+    const double vectors = double(ceil_div(panel, t_.lanes)),
+                 ragged = o.width % panel ? std::min(panels, 1.0) : 0;
     double transposed = 0;
     if (o.along_w) {
       c_[kPackStraight] += (panels - ragged) * vectors * groups;
@@ -184,8 +186,7 @@ class Counter {
     const int64_t tail = p_.n % t_.columns();
     const bool narrow = t_.vectors > 1 && t_.unit_cycles == 0 && tail != 0 && tail <= t_.lanes;
     const auto column = [&](int64_t v) {
-      return double(full) * t_.step(t_.rows, v) +
-             (rest ? t_.step(t_.partial_rows ? rest : t_.rows, v) : 0.0);
+      return double(full) * t_.step(t_.rows, v) + (rest ? t_.step(t_.partial_rows ? rest : t_.rows, v) : 0.0);
     };
     c_[kMultiply] += groups * (double(panels - narrow) * column(t_.vectors) + (narrow ? column(1) : 0.0));
     c_[kTiles] += double(panels) * double(full + (rest != 0)) * blocks;
@@ -222,8 +223,9 @@ class Counter {
     }
     fork(threads, 2.0 * double(chunks * passes));
     const double reads_a = double(chunks * grid_n), sums = double(2 * k_blocks - 1);
-    traffic_ += double(k) * double(size_) * (double(p_.n) + reads_a * double(p_.m)) +
-                double(p_.m) * double(p_.n) * (own_sums ? 4 * sums + double(out_size_) : double(out_size_) * sums);
+    traffic_ +=
+        double(k) * double(size_) * (double(p_.n) + reads_a * double(p_.m)) +
+        double(p_.m) * double(p_.n) * (own_sums ? 4 * sums + double(out_size_) : double(out_size_) * sums);
   }
 
   // What tiles do to C but for storing it once.
@@ -253,7 +255,8 @@ class Counter {
     tiles(rows, mine, double(p_.k), 1);
     of_result(rows, columns, 1, false);
     fork(threads);
-    traffic_ += double(p_.k) * double(size_) * double(p_.m + p_.n) + double(p_.m) * double(p_.n) * double(out_size_);
+    traffic_ +=
+        double(p_.k) * double(size_) * double(p_.m + p_.n) + double(p_.m) * double(p_.n) * double(out_size_);
   }
 
   void split_k(int threads) {
@@ -292,10 +295,10 @@ class Counter {
 }  // namespace
 
 const std::array<std::string_view, kCounts> kCountNames = {
-    "call",     "fork",   "multiply", "tiles",          "pack_straight", "pack_across", "pack_scalar",
-    "epilogue", "scalar", "stream",   "stream_columns", "shared",        "cache",       "memory",
-    "member",   "alone",  "padded",   "read_a",         "read_b",        "written",     "few_rows",
-    "few_columns", "small_result"};
+    "call",        "fork",     "multiply", "tiles",       "pack_straight",  "pack_across",
+    "pack_scalar", "epilogue", "scalar",   "stream",      "stream_columns", "shared",
+    "cache",       "memory",   "member",   "alone",       "padded",         "read_a",
+    "read_b",      "written",  "few_rows", "few_columns", "small_result"};
 
 bool runs_on(Row row, const Cpu& cpu) {
   switch (row) {

@@ -1,7 +1,7 @@
 // What a product takes on a CPU, counted along the routes of cpu/gemm/run_engine.h and in units of this
 // processor: each count is seconds at the nominal rate of what it counts, so that the constants of costs.def,
-// which were fitted on one processor, hold about as well for another clock, other vectors, more cores or other
-// caches. Where threads share the work the one with most of it counts.
+// which were fitted on one processor, hold about as well for another clock, other vectors, more cores or
+// other caches. Where threads share the work the one with most of it counts.
 #pragma once
 
 #include <array>

@@ -2,6 +2,7 @@
 // thread in int32 and in 16-bit types for which the processor has no unit. Nothing is known of their routes,
 // so the counts are those of any blocked product, with some more for shapes that they treat apart.
 #include <algorithm>
+#include <bit>
 
 #include "cpu/gemm/predict/counts.h"
 
@@ -23,7 +24,10 @@ double library_rate(DType type, const Cpu& cpu) {
     case DType::f16:  // MKL took 1.5 times as long as in float32 on 16 cores with AVX512-FP16
       return cpu.fp16 ? float32 / 1.5 : 0;
     case DType::bf16:
-      return cpu.amx_bf16 ? 1024 : cpu.dot_bf16 ? cpu.vector_bytes() / 2 : cpu.isa == Isa::avx512 ? float32 / 2 : 0;
+      return cpu.amx_bf16             ? 1024
+             : cpu.dot_bf16           ? cpu.vector_bytes() / 2
+             : cpu.isa == Isa::avx512 ? float32 / 2
+                                      : 0;
     case DType::i8:
       return cpu.amx_int8 ? 2048 : (cpu.vnni ? 4 : 3) * float32;
     default:
@@ -45,11 +49,12 @@ Counts count_library(const GemmProblem& p, const Cpu& cpu, int threads) {
   const auto beyond = [&](double cache) { return std::max(0.0, 1 - cache / std::max(bytes, 1.0)); };
   Counts c{};
   c[kCall] = cycle;
-  c[kFork] = on > 1 ? cycle : 0;
+  c[kFork] = on > 1 ? std::bit_width(unsigned(on - 1)) * cycle : 0;
   c[kMember] = p.batch > 1 ? batch * cycle : 0;
   c[kMultiply] = multiply;
   c[kAlone] = rate > 0 ? 0 : work * cycle;
-  c[kPadded] = rate > 0 ? batch * double(round_up(p.m, 16)) * double(round_up(p.n, 32)) * k / rate / on * cycle : 0;
+  c[kPadded] =
+      rate > 0 ? batch * double(round_up(p.m, 16)) * double(round_up(p.n, 32)) * k / rate / on * cycle : 0;
   c[kReadA] = batch * k * m * size / 64 * cycle;
   c[kReadB] = batch * k * n * size / 64 * cycle;
   c[kWritten] = batch * m * n * out_size / 64 * cycle;

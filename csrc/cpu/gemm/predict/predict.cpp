@@ -59,8 +59,10 @@ std::optional<Costs> costs_of(Row row, DType type, const Cpu& cpu) {
     if (const auto& own = f.own[size_t(row)][size_t(type)]) return own;
   }
   // 16-bit types without a unit go through the same loops; with AVX512-FP16, float16 is MKL's like float32.
-  if (row == Row::torch && type == bf16 && !has_library_unit(bf16, cpu)) type = f16;
-  else if (row == Row::torch && type == f16 && has_library_unit(f16, cpu)) type = f32;
+  if (row == Row::torch && type == bf16 && !has_library_unit(bf16, cpu))
+    type = f16;
+  else if (row == Row::torch && type == f16 && has_library_unit(f16, cpu))
+    type = f32;
   return table[size_t(row)][size_t(type)];
 }
 
@@ -92,8 +94,8 @@ void reset_costs() {
 }
 
 std::optional<Row> row_of(std::string_view name) {
-  constexpr std::array<std::string_view, kRows> names = {
-      "simd", "microkernel", "pipelined", "dot_bf16", "dot_int8", "amx_bf16", "amx_int8", "torch"};
+  constexpr std::array<std::string_view, kRows> names = {"simd",     "microkernel", "pipelined", "dot_bf16",
+                                                         "dot_int8", "amx_bf16",    "amx_int8",  "torch"};
   for (int i = 0; i < kRows; ++i)
     if (names[size_t(i)] == name) return Row(i);
   return std::nullopt;
