@@ -29,6 +29,7 @@ enum Count {
   kCache,          // bytes that do not fit the L2 caches, 16 a cycle and core
   kMemory,         // bytes that do not fit the L3 cache, at the bandwidth of memory
   // Of the framework's product, whose routes are not known.
+  kLargeCall,    // a cycle, for more than 16^3 multiply-adds, which torch hands to oneDNN
   kMember,       // cycles: one for each product of a batch
   kAlone,        // cycles: one for each multiply-add, by one thread
   kPadded,       // cycles of multiply-adds, m in multiples of 16 and n of 32

@@ -50,6 +50,7 @@ Counts count_library(const GemmProblem& p, const Cpu& cpu, int threads) {
   Counts c{};
   c[kCall] = cycle;
   c[kFork] = on > 1 ? std::bit_width(unsigned(on - 1)) * cycle : 0;
+  c[kLargeCall] = m * n * k > 16 * 16 * 16 ? cycle : 0;
   c[kMember] = p.batch > 1 ? batch * cycle : 0;
   c[kMultiply] = multiply;
   c[kAlone] = rate > 0 ? 0 : work * cycle;
