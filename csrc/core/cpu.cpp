@@ -46,17 +46,24 @@ int usable_cores() {
   return int(std::max(1u, std::thread::hardware_concurrency()));
 }
 
+Units units_of(const CpuFeatures& f) {
+  return {.isa = f.isa(),
+          .vnni = f.avx512_vnni,
+          .dot_bf16 = f.avx512_bf16,
+          .amx_bf16 = f.amx_bf16,
+          .amx_int8 = f.amx_int8,
+          .fp16 = f.avx512_fp16,
+          .vector_issue = issue_of(f)};
+}
+
 Cpu detect() {
-  const CpuFeatures& f = cpu_features();
   const CpuCaches& caches = cpu_caches();
   Cpu c;
+  static_cast<Units&>(c) = units_of(cpu_features());
+  c.library = units_of(detected_cpu_features());
   c.model = cpu_model();
   c.cores = usable_cores();
   c.clock = stated_clock();
-  c.isa = f.isa();
-  c.vnni = f.avx512_vnni, c.dot_bf16 = f.avx512_bf16, c.amx_bf16 = f.amx_bf16, c.amx_int8 = f.amx_int8;
-  c.fp16 = f.avx512_fp16;
-  c.vector_issue = issue_of(f);
   c.l2 = int64_t(caches.l2), c.l3 = int64_t(caches.l3);
   // One core keeps about 20 GB/s under way; all of them share two channels at least, and in servers have 5
   // GB/s each.

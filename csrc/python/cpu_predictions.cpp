@@ -36,7 +36,7 @@ py::dict to_dict(const Cpu& c) {
   return d;
 }
 
-// The processor in force, with what the dictionary says instead.
+// The processor in force, with what the dictionary says instead; if it names units, libraries have the same.
 Cpu to_cpu(const Changes& changes) {
   Cpu c = current_cpu();
   if (!changes) return c;
@@ -50,6 +50,8 @@ Cpu to_cpu(const Changes& changes) {
     if (found == std::end(kIsas)) throw std::invalid_argument("isa is baseline, avx2 or avx512");
     c.isa = Isa(found - kIsas);
   }
+  const Units &before = current_cpu(), &after = c;
+  if (!(after == before)) c.library = after;
   if (!left.empty()) throw std::invalid_argument("unknown: " + std::string(py::str(left)));
   return c;
 }

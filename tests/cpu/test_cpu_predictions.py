@@ -188,7 +188,11 @@ def test_a_lower_instruction_set_is_predicted_as_such(isa, tmp_path):
         "print(cpu['isa'], cpu['vnni'], cpu['dot_bf16'], cpu['amx_bf16'], cpu['fp16'])\n"
         "key = ('gemm', 'cpu', 'float16', 'float16', 'ieee', False, False, False, 1, 1, 512, 512, 512)\n"
         "print(_introspect.chosen(key))\n"
+        "here = dict(_introspect.cpu_predictions(('bfloat16', 'ieee', 1, 512, 512, 512, False, False), 1))\n"
+        "print(here['torch'])\n"
     )
-    properties, kernel = run_with_instruction_set(isa, program).stdout.splitlines()
+    properties, kernel, torch_seconds = run_with_instruction_set(isa, program).stdout.splitlines()
     assert properties == f"{isa} False False False False"
     assert kernel in ("microkernel", "pipelined")
+    here = dict(_introspect.cpu_predictions(("bfloat16", "ieee", 1, 512, 512, 512, False, False), 1))
+    assert float(torch_seconds) == pytest.approx(here["torch"]), "torch does not obey the variable"

@@ -14,7 +14,7 @@ constexpr int64_t round_up(int64_t x, int64_t y) { return (x + y - 1) / y * y; }
 // Multiply-adds that a core does in a cycle with the best unit that a library has for the type; 0 where it
 // has none. Without pair or quad products oneDNN does bfloat16 at half the rate of float32, and int8 at
 // up to three times that: 0.5 and 2.9 times were measured with ONEDNN_MAX_CPU_ISA=AVX512_CORE.
-double library_rate(DType type, const Cpu& cpu) {
+double library_rate(DType type, const Units& cpu) {
   const double float32 = cpu.vector_issue * cpu.vector_bytes() / 4;
   switch (type) {
     case DType::f64:
@@ -37,13 +37,13 @@ double library_rate(DType type, const Cpu& cpu) {
 
 }  // namespace
 
-bool has_library_unit(DType type, const Cpu& cpu) { return library_rate(type, cpu) > 0; }
+bool has_library_unit(DType type, const Cpu& cpu) { return library_rate(type, cpu.library) > 0; }
 
 Counts count_library(const GemmProblem& p, const Cpu& cpu, int threads) {
   const int on = std::max(threads, 1);
   const double batch = double(p.batch), m = double(p.m), n = double(p.n), k = double(p.k);
   const double size = element_size(p.type), out_size = element_size(p.out_type);
-  const double cycle = 1 / cpu.clock, rate = library_rate(p.type, cpu), work = batch * m * n * k;
+  const double cycle = 1 / cpu.clock, rate = library_rate(p.type, cpu.library), work = batch * m * n * k;
   const double multiply = rate > 0 ? work / rate / on * cycle : 0;
   const double bytes = batch * (k * (m + n) * size + m * n * out_size);
   const auto beyond = [&](double cache) { return std::max(0.0, 1 - cache / std::max(bytes, 1.0)); };
