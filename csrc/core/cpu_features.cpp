@@ -77,12 +77,15 @@ CpuFeatures detect() {
   f.model = static_cast<int>(((r1.a >> 4) & 0xf) | ((r1.a >> 12) & 0xf0));
   if (f.family == 0xf) f.family += static_cast<int>((r1.a >> 20) & 0xff);
 
+  if (cpuid(0).a >= 0x16) f.max_megahertz = static_cast<int>(cpuid(0x16).b & 0xffff);
+
   const uint64_t state = bit(r1.c, 27) ? enabled_state() : 0;
   const bool ymm = (state & 0x6) == 0x6, zmm = (state & 0xe6) == 0xe6, tiles = (state & 0x60000) == 0x60000;
   f.avx2 = ymm && bit(r7.b, 5) && bit(r1.c, 12) && bit(r1.c, 29);                                // FMA, F16C
   f.avx512 = f.avx2 && zmm && bit(r7.b, 16) && bit(r7.b, 17) && bit(r7.b, 30) && bit(r7.b, 31);  // F DQ BW VL
   f.avx512_vnni = f.avx512 && bit(r7.c, 11);
   f.avx512_bf16 = f.avx512 && bit(r71.a, 5);
+  f.avx512_fp16 = f.avx512 && bit(r7.d, 23);
   const bool amx = f.avx512 && tiles && bit(r7.d, 24) && request_amx();
   f.amx_bf16 = amx && bit(r7.d, 22);
   f.amx_int8 = amx && bit(r7.d, 25);
@@ -100,7 +103,7 @@ CpuFeatures capped() {
   if (name != "baseline" && name != "avx2" && name != "avx512")
     throw std::invalid_argument("FASTGEMM_CPU_ISA=" + std::string(name) +
                                 ": expected baseline, avx2, avx512 or native");
-  f.avx512_vnni = f.avx512_bf16 = f.amx_bf16 = f.amx_int8 = false;
+  f.avx512_vnni = f.avx512_bf16 = f.avx512_fp16 = f.amx_bf16 = f.amx_int8 = false;
   f.avx512 = f.avx512 && name == "avx512";
   f.avx2 = f.avx2 && name != "baseline";
   return f;

@@ -14,11 +14,13 @@ struct CpuFeatures {
   bool avx512 = false;       // F, BW, DQ, VL
   bool avx512_vnni = false;  // vpdpbusd
   bool avx512_bf16 = false;  // vdpbf16ps
+  bool avx512_fp16 = false;  // no kernel of this library uses it, but others do
   bool amx_bf16 = false;     // tile matrix units; the operating system's permission included
   bool amx_int8 = false;
   std::string vendor;  // "AuthenticAMD"
   std::string brand;   // as CPUID spells it
   int family = 0, model = 0;
+  int max_megahertz = 0;  // 0: the processor does not say
 
   Isa isa() const { return avx512 ? Isa::avx512 : avx2 ? Isa::avx2 : Isa::baseline; }
   std::string list() const;  // "avx2 avx512 avx512_vnni"

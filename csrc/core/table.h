@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/context.h"
+#include "core/cpu.h"
 #include "core/gpu.h"
 #include "core/problem.h"
 
@@ -45,6 +46,8 @@ struct Kernel {
   // How long it would take, in seconds; infinity where that is not known. Of the rows of a level the one that
   // takes least is picked. Null: it is not predicted, and picked after those that are.
   double (*predict)(const GemmProblem&, const Gpu&) = nullptr;
+  // The same on a CPU, with so many threads; there level=None alone goes by it.
+  double (*predict_on_cpu)(const GemmProblem&, const Cpu&, int threads) = nullptr;
   // Why it cannot take this problem; null when it can, or when it takes every problem of its dtypes.
   const char* (*rejects)(const GemmProblem&) = nullptr;
   const char* why_unavailable() const { return unavailable ? unavailable() : nullptr; }

@@ -5,7 +5,7 @@
 #include <shared_mutex>
 #include <unordered_map>
 
-#include "core/cpu_features.h"
+#include "core/cpu.h"
 #include "core/nearest.h"
 
 namespace fastgemm {
@@ -140,7 +140,7 @@ Candidates measured_candidates(const TuningKey& key) {
   if (key.device == Device::simt) return found;
   const bool gpu = key.device == Device::cuda;
   if (const StaticTable* table =
-          static_table_for(key, gpu ? std::string_view(current_gpu_name()) : cpu_model())) {
+          static_table_for(key, gpu ? std::string_view(current_gpu_name()) : current_cpu().model)) {
     const Ranking ranking = rank(*table, key);
     for (size_t i = 0; i < ranking.count; ++i)
       if (const Kernel* row = row_of(*table, ranking.kernels[i])) found.kernels[found.count++] = row;

@@ -2,6 +2,7 @@
 // cuBLAS: whatever it was built with) are reached through the context, so that this folder needs no torch.
 #include "core/table.h"
 
+#include "cpu/gemm/predict/predict.h"
 #include "cuda/available.h"
 #include "cuda/gemm/predict/library.h"
 #include "library/rows.h"
@@ -73,7 +74,8 @@ constexpr DTypeSet kTensorCoreTypes = dtypes(DType::f64, DType::f32, DType::f16,
 constexpr Kernel torch_gemm_row(Device device, DTypeSet types, std::string_view needs,
                                 std::string_view summary, const char* (*unavailable)(),
                                 const char* (*rejects)(const GemmProblem&),
-                                double (*predict)(const GemmProblem&, const Gpu&) = nullptr) {
+                                double (*predict)(const GemmProblem&, const Gpu&),
+                                double (*predict_on_cpu)(const GemmProblem&, const Cpu&, int)) {
   return {.op = Op::gemm,
           .device = device,
           .level = 7,
@@ -84,6 +86,7 @@ constexpr Kernel torch_gemm_row(Device device, DTypeSet types, std::string_view 
           .gemm = torch_gemm,
           .unavailable = unavailable,
           .predict = predict,
+          .predict_on_cpu = predict_on_cpu,
           .rejects = rejects};
 }
 
@@ -129,10 +132,10 @@ const char* without_cublas() {
 
 constexpr Kernel rows[] = {
     torch_gemm_row(Device::cpu, kGemmTypes, "any CPU", "torch.mm: MKL or oneDNN, whichever torch links",
-                   nullptr, torch_cpu_rejects),
+                   nullptr, torch_cpu_rejects, nullptr, cpu_predict::seconds_of<cpu_predict::Row::torch>),
     torch_transpose_row(Device::cpu, "any CPU", nullptr),
     torch_gemm_row(Device::cuda, kFloats | dtypes(DType::i8), "a CUDA build of torch", "torch.mm: cuBLAS",
-                   cuda::unavailable_library, torch_cuda_rejects, predict::library_seconds),
+                   cuda::unavailable_library, torch_cuda_rejects, predict::library_seconds, nullptr),
     FASTGEMM_CUBLASLT_ROW(0, "cublaslt_1", "cuBLASLt's first candidate", .predict = predict::library_seconds),
     FASTGEMM_CUBLASLT_ROW(1, "cublaslt_2", "cuBLASLt's second candidate"),
     FASTGEMM_CUBLASLT_ROW(2, "cublaslt_3", "cuBLASLt's third candidate"),

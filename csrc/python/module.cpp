@@ -227,6 +227,7 @@ PYBIND11_MODULE(_introspect, m) {
   m.doc() = "Kernel table, tuning memory and build information of the fastgemm op library.";
   define_patches(m);
   define_predictions(m);
+  define_cpu_predictions(m);
   m.def("table", &table, "Rows of the kernel table, as dictionaries.");
   m.def("build_info", &info);
   m.def(

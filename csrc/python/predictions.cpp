@@ -4,11 +4,10 @@
 
 #include <bit>
 #include <optional>
-#include <tuple>
 
 #include "core/tuning.h"
 #include "cuda/gemm/predict/library.h"
-#include "python/parse.h"
+#include "python/problem.h"
 
 namespace py = pybind11;
 
@@ -18,22 +17,6 @@ namespace {
 using predict::Costs;
 using predict::Counts;
 using Values = std::array<double, predict::kCounts>;
-
-// (dtype, precision, batch, m, n, k, a_transposed, b_transposed), of contiguous matrices.
-using Problem = std::tuple<std::string, std::string, int64_t, int64_t, int64_t, int64_t, bool, bool>;
-
-GemmProblem to_problem(const Problem& t) {
-  const auto& [type, precision, batch, m, n, k, a_transposed, b_transposed] = t;
-  const auto stride = [&, batch = batch](int64_t elements) { return batch > 1 ? elements : 0; };
-  GemmProblem p;
-  p.type = parse<DType>(type, 6, "dtype"), p.precision = parse<Precision>(precision, 5, "precision");
-  p.out_type = p.type == DType::i8 ? DType::i32 : p.type;
-  p.batch = batch, p.m = m, p.n = n, p.k = k;
-  p.a = {nullptr, a_transposed ? 1 : k, a_transposed ? m : 1, stride(m * k)};
-  p.b = {nullptr, b_transposed ? 1 : n, b_transposed ? k : 1, stride(k * n)};
-  p.out = {nullptr, n, 1, stride(m * n)};
-  return p;
-}
 
 py::dict to_dict(const Gpu& g) {
   py::dict d;
@@ -117,15 +100,19 @@ void set_library(const std::string& gpu, const std::string& type, const std::str
 }  // namespace
 
 void define_predictions(py::module_& m) {
-  m.attr("COUNTS") = std::vector<std::string>(std::begin(predict::kCountNames), std::end(predict::kCountNames));
+  m.attr("COUNTS") =
+      std::vector<std::string>(std::begin(predict::kCountNames), std::end(predict::kCountNames));
   const auto here = py::arg("gpu") = py::none();
-  m.def("gpu_properties", [] { return to_dict(current_gpu()); },
-        "What predictions see of the current GPU; capability 0 without one.");
+  m.def(
+      "gpu_properties", [] { return to_dict(current_gpu()); },
+      "What predictions see of the current GPU; capability 0 without one.");
   m.def("knowledge", &knowledge, here, "Of a GPU: predicted, measured or tuned.");
   m.def("counts", &counts, py::arg("kernel"), py::arg("problem"), here,
-        "What a kernel, or \"library\", does for a problem, in seconds at the GPU's rates; in the order of COUNTS.");
-  m.def("place", [](const Problem& p) { return predict::place_of(to_problem(p)); },
-        "Where a problem lies among others, for distances between measured points.");
+        "What a kernel, or \"library\", does for a problem, in seconds at the GPU's rates; in the order of "
+        "COUNTS.");
+  m.def(
+      "place", [](const Problem& p) { return predict::place_of(to_problem(p)); },
+      "Where a problem lies among others, for distances between measured points.");
   m.def("predictions", &predictions, py::arg("problem"), here,
         "Names and predicted seconds of the kernels that a GPU could run, from the least on.");
   m.def(
@@ -144,7 +131,8 @@ void define_predictions(py::module_& m) {
       py::arg("gpu"), py::arg("kernel"), py::arg("dtype"), py::arg("costs"),
       "The constants of a kernel on the GPU of this name, as gpu() gives it.");
   m.def("set_library", &set_library, py::arg("gpu"), py::arg("dtype"), py::arg("precision"), py::arg("costs"),
-        py::arg("points"), py::arg("here") = py::none(), "The library on the GPU of this name: model and points.");
+        py::arg("points"), py::arg("here") = py::none(),
+        "The library on the GPU of this name: model and points.");
   m.def("reset_predictions", [] { predict::reset_costs(), predict::reset_library(); });
 }
 

@@ -20,10 +20,10 @@ MAY_INCLUDE = {
     "core": set(),
     "cpu": {"core"},
     "cuda": {"core"},
-    "library": {"core", "cuda"},
+    "library": {"core", "cpu", "cuda"},
     "simt": {"core", "cpu", "cuda"},
     "torch": {"core", "cuda", "library"},
-    "python": {"core", "cpu", "library", "simt", "torch"},
+    "python": {"core", "cpu", "cuda", "library", "simt", "torch"},
 }
 # On the host the simulator stands in for CUDA, whose headers cuda/device includes on the device.
 HOST_SIDE = {"simt/matrix.h", "simt/platform.h", "simt/wgmma.h"}

@@ -5,6 +5,7 @@
 #include "core/cpu_features.h"
 #include "cpu/gemm/epilogue.h"
 #include "cpu/gemm/levels.h"
+#include "cpu/gemm/predict/predict.h"
 
 namespace fastgemm {
 namespace {
@@ -52,10 +53,13 @@ void by_isa(const GemmProblem& p, Context& ctx) {
 #define FASTGEMM_BY_ISA(name) baseline::name
 #endif
 
+using Predict = double (*)(const GemmProblem&, const Cpu&, int threads);
+
 Kernel row(int level, std::string_view name, DTypeSet types, std::string_view needs, std::string_view summary,
-           Gemm gemm, const char* (*unavailable)() = nullptr) {
+           Gemm gemm, Predict predict = nullptr, const char* (*unavailable)() = nullptr) {
   Kernel k{Op::gemm, Device::cpu, level, name, types, needs, summary};
   k.gemm = gemm;
+  k.predict_on_cpu = predict;
   k.unavailable = unavailable;
   return k;
 }
@@ -92,6 +96,7 @@ const char* without_dot_int8() {
 }  // namespace
 
 std::span<const Kernel> cpu_gemm_kernels() {
+  using cpu_predict::seconds_of, cpu_predict::Row;
   constexpr DTypeSet bf16 = dtypes(DType::bf16), i8 = dtypes(DType::i8);
   static const Kernel rows[] = {
       row(1, "naive", kGemmTypes, "any CPU", "three loops, one dot product an element", run<gemm_naive>),
@@ -99,19 +104,19 @@ std::span<const Kernel> cpu_gemm_kernels() {
       row(3, "packed", kGemmTypes, "any CPU", "blocks copied into panels that are read in order",
           run<gemm_packed>),
       row(4, "simd", kGemmTypes, "any CPU", "vector instructions over the columns of a panel",
-          run<FASTGEMM_BY_ISA(gemm_simd)>),
+          run<FASTGEMM_BY_ISA(gemm_simd)>, seconds_of<Row::simd>),
       row(5, "microkernel", kGemmTypes, "any CPU", "a tile of C in registers, all cores",
-          run<FASTGEMM_BY_ISA(gemm_microkernel)>),
+          run<FASTGEMM_BY_ISA(gemm_microkernel)>, seconds_of<Row::microkernel>),
       row(6, "amx_bf16", bf16, "AMX-BF16", "tile registers, 16 x 16 x 32 products an instruction",
-          FASTGEMM_UNIT(gemm_amx_bf16), without_amx_bf16),
+          FASTGEMM_UNIT(gemm_amx_bf16), seconds_of<Row::amx_bf16>, without_amx_bf16),
       row(6, "amx_int8", i8, "AMX-INT8", "tile registers, 16 x 16 x 64 products an instruction",
-          FASTGEMM_UNIT(gemm_amx_int8), without_amx_int8),
+          FASTGEMM_UNIT(gemm_amx_int8), seconds_of<Row::amx_int8>, without_amx_int8),
       row(6, "dot_bf16", bf16, "AVX512-BF16", "vdpbf16ps: 32 products an instruction",
-          FASTGEMM_UNIT(gemm_dot_bf16), without_dot_bf16),
+          FASTGEMM_UNIT(gemm_dot_bf16), seconds_of<Row::dot_bf16>, without_dot_bf16),
       row(6, "dot_int8", i8, "AVX512-VNNI", "vpdpbusd: 64 products an instruction",
-          FASTGEMM_UNIT(gemm_dot_int8), without_dot_int8),
+          FASTGEMM_UNIT(gemm_dot_int8), seconds_of<Row::dot_int8>, without_dot_int8),
       row(6, "pipelined", kGemmTypes, "any CPU", "level 5 that prefetches C and the next panels",
-          run<FASTGEMM_BY_ISA(gemm_pipelined)>),
+          run<FASTGEMM_BY_ISA(gemm_pipelined)>, seconds_of<Row::pipelined>),
   };
   return rows;
 }

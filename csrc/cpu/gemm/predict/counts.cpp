@@ -1,0 +1,328 @@
+#include "cpu/gemm/predict/counts.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace fastgemm::cpu_predict {
+namespace {
+
+constexpr int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
+constexpr int64_t round_up(int64_t x, int64_t y) { return ceil_div(x, y) * y; }
+
+// The Traits of a kernel (cpu/gemm/engine.h) as numbers.
+struct Tile {
+  int64_t rows, vectors, lanes, group, depth;  // kMR, kNR / lanes, accumulators in a vector, kGroup, kKC
+  int64_t unit;                                // bytes of a unit of a packed panel
+  double issue;                                // vector products that start in a cycle
+  double unit_cycles = 0;                      // of a k-group of a whole tile, where a tile unit does it
+  bool one_sum = false;                        // each product waits for the one before it
+  bool in_place = false, partial_rows = true;
+
+  int64_t columns() const { return vectors * lanes; }
+  // Cycles of a k-group: as many as its products take to start, its loads, or the sums to be ready again.
+  double step(int64_t r, int64_t v) const {
+    constexpr double kLatency = 4, kLoads = 2;
+    if (unit_cycles > 0) return unit_cycles;
+    if (one_sum) return kLatency * double(r);
+    return std::max({double(r * v) / issue, kLatency, double(r + v) / kLoads});
+  }
+};
+
+Tile tile_of(Row row, DType type, const Cpu& cpu) {
+  const bool wide = cpu.isa == Isa::avx512, integer = is_integer(type);
+  Tile t{};
+  const int64_t acc = type == DType::f64 ? 8 : 4;
+  t.lanes = cpu.vector_bytes() / acc, t.unit = acc, t.vectors = 2;
+  t.rows = wide ? (integer ? 12 : 14) : 6;
+  t.group = type == DType::i8 ? 2 : 1, t.depth = 512 * t.group;
+  // An integer multiply-add is two instructions.
+  t.issue = integer ? cpu.vector_issue / 2 : cpu.vector_issue;
+  t.in_place = type == DType::f64 || type == DType::f32 || type == DType::i32;
+  switch (row) {
+    case Row::simd:
+      t.rows = 4, t.vectors = 1, t.in_place = false, t.one_sum = true;
+      break;
+    case Row::dot_bf16:
+      t.rows = 12, t.group = 2, t.depth = 4096, t.issue = 1;
+      break;
+    case Row::dot_int8:
+      t.rows = 12, t.group = 4, t.depth = 8192, t.issue = cpu.vector_issue;
+      break;
+    case Row::amx_bf16:
+    case Row::amx_int8:
+      t.rows = 32, t.group = row == Row::amx_bf16 ? 32 : 64, t.depth = 16 * t.group;
+      t.unit = 64, t.unit_cycles = 4 * 16;  // of four tile products; a unit here is a whole k-group
+      t.partial_rows = false;
+      break;
+    default:
+      break;
+  }
+  return t;
+}
+
+struct Operand {
+  int64_t width, k;       // rows of A, columns of B
+  bool along_w, along_k;  // neighbours in memory
+};
+
+// Counts along the routes, in cycles until finish().
+class Counter {
+ public:
+  Counter(const Tile& tile, const GemmProblem& p, const Cpu& cpu)
+      : t_(tile),
+        p_(p),
+        cpu_(cpu),
+        size_(element_size(p.type)),
+        out_size_(element_size(p.out_type)),
+        a_{p.m, p.k, p.a.row_stride == 1, p.a.col_stride == 1},
+        b_{p.n, p.k, p.b.col_stride == 1, p.b.row_stride == 1} {
+    own_sums_ = (p.type == DType::f16 || p.type == DType::bf16) && p.out_type == p.type;
+    plain_ = p.alpha == 1.0 && p.beta == 0.0;
+  }
+
+  Counts of_routes(int threads) {
+    constexpr double kWorthAFork = 96.0 * 96 * 96;
+    if (double(p_.batch) * double(p_.m) * double(p_.n) * double(p_.k) < kWorthAFork) threads = 1;
+    if (few_rows(threads)) return finish(threads);
+    const double work = double(p_.m) * double(p_.n) * double(p_.k);
+    const int64_t tiles = ceil_div(p_.m, t_.rows) * ceil_div(p_.n, t_.columns());
+    if (t_.in_place && p_.k <= t_.depth && (work <= 192.0 * 192 * 192 || p_.n <= 2 * t_.columns())) {
+      of_batch(threads, [&](int on) { in_place(on); });
+    } else if (threads > 1 && tiles < 8 * threads && p_.k >= 4 * t_.depth && p_.m * p_.n <= 128 * 128) {
+      split_k(threads);
+    } else {
+      of_batch(threads, [&](int on) { five_loops(p_.k, on, own_sums_); });
+    }
+    return finish(threads);
+  }
+  Counts of_one_thread() {
+    of_batch(1, [&](int on) { five_loops(p_.k, on, own_sums_); });
+    return finish(1);
+  }
+
+ private:
+  template <class One>
+  void of_batch(int threads, One&& one) {
+    const double work = double(p_.m) * double(p_.n) * double(p_.k);
+    if (p_.batch > 1 && threads > 1 && (p_.batch >= 2 * threads || work < 96.0 * 96 * 96)) {
+      one(1), scale(double(ceil_div(p_.batch, threads)));
+      fork(threads);
+    } else {
+      one(threads), scale(double(p_.batch));
+    }
+  }
+  void scale(double times) {
+    for (double& x : c_) x *= times;
+    traffic_ *= times;
+  }
+  void fork(int threads, double times = 1) {
+    if (threads > 1) c_[kFork] += times * std::bit_width(unsigned(threads - 1));
+  }
+
+  void few_rows_of_rows(int64_t rows, int64_t share, int64_t k) {
+    // A vector of four rows of B: loads of B, of y and of the factors; products; stores of y.
+    const double r = double(rows), four = std::max({4 * r / cpu_.vector_issue, (4 + r + 4 * r) / 2, r});
+    c_[kStream] += four * double(ceil_div(k, 4)) * double(share) / double(t_.lanes);
+  }
+  void few_rows_of_columns(int64_t rows, int64_t share, int64_t k) {
+    const int64_t columns = std::clamp<int64_t>((cpu_.isa == Isa::avx512 ? 24 : 8) / rows, 1, 4);
+    const double r = double(rows), c = double(columns);
+    const double step = std::max({r * c / cpu_.vector_issue, 4.0, (r + c) / 2});
+    c_[kStreamColumns] += step * double(ceil_div(share, columns)) * double(ceil_div(k, t_.lanes));
+    c_[kScalar] += r * double(share) * double(t_.lanes);  // a vector of sums becomes one
+  }
+  // The route of few_rows.h. Its vectors are of accumulators.
+  bool few_rows(int threads) {
+    constexpr int64_t kFewRows = 8;
+    const bool swap = p_.m > kFewRows;
+    const int64_t rows = swap ? p_.n : p_.m, n = swap ? p_.m : p_.n;
+    if (rows > kFewRows || p_.batch != 1 || n < 32 * threads) return false;
+    const Operand& b = swap ? a_ : b_;
+    if (!b.along_w && !b.along_k) return false;
+    const Operand& x = swap ? b_ : a_;
+    const bool widened = t_.in_place && x.along_k;
+    if (!widened) c_[kScalar] += double(rows) * double(p_.k);
+    const int64_t share = std::min(n, ceil_div(ceil_div(n, 16), threads) * 16);
+    if (b.along_w)
+      few_rows_of_rows(rows, share, p_.k);
+    else
+      few_rows_of_columns(rows, share, p_.k);
+    c_[kScalar] += double(rows) * double(share);
+    fork(threads);
+    traffic_ += (double(p_.n) + double(p_.m)) * double(p_.k) * double(size_) +
+                double(p_.m) * double(p_.n) * double(out_size_);
+    return true;
+  }
+
+  // Packs so many panels of `panel` rows or columns each, k deep: whole ones, but for the last of the
+  // operand.
+  void pack(const Operand& o, int64_t panel, double panels, double k) {
+    if (t_.unit_cycles > 0) {  // whole tiles, 64 bytes of k a row
+      c_[o.along_k ? kPackStraight : kPackAcross] += panels * double(panel) * std::ceil(k / double(t_.group));
+      return;
+    }
+    const double groups = std::ceil(k / double(t_.group)), lanes = double(t_.lanes);
+    const double vectors = double(ceil_div(panel, t_.lanes)),
+                 ragged = o.width % panel ? std::min(panels, 1.0) : 0;
+    double transposed = 0;
+    if (o.along_w) {
+      c_[kPackStraight] += (panels - ragged) * vectors * groups;
+      (o.along_k ? transposed : c_[kPackScalar]) += ragged * (o.along_k ? 1 : double(panel) * groups);
+    } else if (o.along_k) {
+      transposed = panels;
+    } else {
+      c_[kPackScalar] += panels * double(panel) * groups;
+    }
+    const double tail = std::fmod(groups, lanes);
+    c_[kPackAcross] += transposed * vectors * (groups - tail);
+    c_[kPackScalar] += transposed * double(panel) * tail;
+  }
+
+  // Register tiles of `rows` rows and `panels` panels of columns, `groups` k-groups in `blocks` k-blocks.
+  void tiles(int64_t rows, int64_t panels, double groups, double blocks) {
+    if (panels <= 0 || rows <= 0) return;
+    const int64_t full = rows / t_.rows, rest = rows % t_.rows;
+    const int64_t tail = p_.n % t_.columns();
+    const bool narrow = t_.vectors > 1 && t_.unit_cycles == 0 && tail != 0 && tail <= t_.lanes;
+    const auto column = [&](int64_t v) {
+      return double(full) * t_.step(t_.rows, v) + (rest ? t_.step(t_.partial_rows ? rest : t_.rows, v) : 0.0);
+    };
+    c_[kMultiply] += groups * (double(panels - narrow) * column(t_.vectors) + (narrow ? column(1) : 0.0));
+    c_[kTiles] += double(panels) * double(full + (rest != 0)) * blocks;
+  }
+
+  void five_loops(int64_t k, int threads, bool own_sums) {
+    const int64_t nr = t_.columns(), mr = t_.rows;
+    const int64_t k_blocks = std::max<int64_t>(1, ceil_div(k, t_.depth));
+    const int64_t kc = round_up(ceil_div(k, k_blocks), std::max<int64_t>(t_.group, 8));
+    int64_t grid_m = 1, best = INT64_MAX;
+    for (int64_t rows = 1; rows <= threads; ++rows) {
+      if (threads % rows) continue;
+      const int64_t cell_m = ceil_div(ceil_div(p_.m, mr), rows) * mr;
+      const int64_t cell_n = ceil_div(ceil_div(p_.n, nr), threads / rows) * nr;
+      const int64_t cost = cell_m * cell_n + 8 * cell_m;
+      if (cost <= best) best = cost, grid_m = rows;
+    }
+    const int64_t grid_n = threads / grid_m;
+    const int64_t b_panel = ceil_div(kc, t_.group) * nr * t_.unit;
+    constexpr int64_t kBudget = 8 << 20;
+    const int64_t nc = std::min(round_up(p_.n, nr), nr * std::max<int64_t>(1, kBudget / b_panel));
+    const int64_t packed = std::min(k_blocks, std::max<int64_t>(1, kBudget / (ceil_div(nc, nr) * b_panel)));
+    const int64_t chunks = ceil_div(p_.n, nc), passes = ceil_div(k_blocks, packed);
+    const int64_t cell_m = std::min(p_.m, ceil_div(ceil_div(p_.m, mr), grid_m) * mr);
+    const double groups = double(ceil_div(k, t_.group));
+    for (int64_t j = 0; j < chunks; ++j) {
+      const int64_t columns = std::min(nc, p_.n - j * nc), panels = ceil_div(columns, nr);
+      const int64_t mine = ceil_div(panels, grid_n);
+      pack(b_, nr, double(panels) / threads, double(k));
+      pack(a_, mr, double(ceil_div(cell_m, mr)), double(k));
+      c_[kShared] += double(mine * nr * t_.unit) * groups * double(threads - 1) / (16.0 * threads);
+      tiles(cell_m, mine, groups, double(k_blocks));
+      of_result(cell_m, std::min(columns, mine * nr), k_blocks, own_sums);
+    }
+    fork(threads, 2.0 * double(chunks * passes));
+    const double reads_a = double(chunks * grid_n), sums = double(2 * k_blocks - 1);
+    traffic_ +=
+        double(k) * double(size_) * (double(p_.n) + reads_a * double(p_.m)) +
+        double(p_.m) * double(p_.n) * (own_sums ? 4 * sums + double(out_size_) : double(out_size_) * sums);
+  }
+
+  // What tiles do to C but for storing it once.
+  void of_result(int64_t rows, int64_t columns, int64_t k_blocks, bool own_sums) {
+    const double vectors = double(rows) * double(columns) / double(t_.lanes);
+    c_[kEpilogue] += double(k_blocks - 1) * vectors;
+    const int64_t tail = p_.n % t_.columns();
+    const bool buffered = own_sums || !plain_;
+    if (buffered) c_[kEpilogue] += vectors;
+    if (tail) {
+      const double times = own_sums ? 1 : double(k_blocks);
+      if (!buffered) c_[kEpilogue] += times * double(rows) * double(tail / t_.lanes + 1);
+      c_[kScalar] += times * double(rows) * double(tail % t_.lanes);
+    }
+  }
+
+  void in_place(int threads) {
+    const int64_t nr = t_.columns(), panels = ceil_div(p_.n, nr);
+    int64_t grid_n = std::min<int64_t>(threads, panels);
+    while (threads % grid_n || (panels % grid_n && p_.m >= 2 * t_.rows * threads && grid_n > 1)) --grid_n;
+    const int64_t rows = std::min(p_.m, ceil_div(ceil_div(p_.m, t_.rows), threads / grid_n) * t_.rows);
+    const int64_t mine = ceil_div(panels, grid_n), columns = std::min(p_.n, mine * nr), tail = p_.n % nr;
+    if (!b_.along_w)
+      pack(b_, nr, double(mine), double(p_.k));
+    else if (tail)
+      c_[kPackScalar] += double(tail) * double(p_.k);
+    tiles(rows, mine, double(p_.k), 1);
+    of_result(rows, columns, 1, false);
+    fork(threads);
+    traffic_ +=
+        double(p_.k) * double(size_) * double(p_.m + p_.n) + double(p_.m) * double(p_.n) * double(out_size_);
+  }
+
+  void split_k(int threads) {
+    const int64_t part = ceil_div(ceil_div(p_.k, t_.group), threads) * t_.group;
+    five_loops(part, 1, false);
+    const double vectors = double(p_.m) * double(p_.n) / double(t_.lanes);
+    c_[kEpilogue] += double(threads) * vectors;
+    traffic_ += double(threads - 1) * double(p_.k) / threads * double(size_) * double(p_.m + p_.n);
+    fork(threads);
+    scale(double(p_.batch));
+  }
+
+  Counts finish(int threads) {
+    const double held = double(p_.batch) * (double(p_.k) * double(size_) * double(p_.m + p_.n) +
+                                            double(p_.m) * double(p_.n) * double(out_size_));
+    const auto beyond = [&](double cache) { return std::max(0.0, 1 - cache / std::max(held, 1.0)); };
+    const double cycle = 1 / cpu_.clock;
+    c_[kCall] = 1;
+    for (double& x : c_) x *= cycle;
+    c_[kCache] = traffic_ * beyond(double(cpu_.l2) * threads) / (16.0 * threads) * cycle;
+    const double bandwidth = std::min(cpu_.core_bandwidth * threads, cpu_.bandwidth);
+    c_[kMemory] = traffic_ * beyond(double(cpu_.l3)) / bandwidth;
+    return c_;
+  }
+
+  const Tile t_;
+  const GemmProblem& p_;
+  const Cpu& cpu_;
+  const int64_t size_, out_size_;
+  const Operand a_, b_;
+  bool own_sums_ = false, plain_ = true;
+  Counts c_{};
+  double traffic_ = 0;  // bytes between caches and memory, if none of it fits
+};
+
+}  // namespace
+
+const std::array<std::string_view, kCounts> kCountNames = {
+    "call",        "fork",     "multiply",   "tiles",    "pack_straight",  "pack_across",
+    "pack_scalar", "epilogue", "scalar",     "stream",   "stream_columns", "shared",
+    "cache",       "memory",   "large_call", "member",   "alone",          "padded",
+    "read_a",      "read_b",   "written",    "few_rows", "few_columns",    "small_result"};
+
+bool runs_on(Row row, const Cpu& cpu) {
+  switch (row) {
+    case Row::dot_bf16:
+      return cpu.dot_bf16;
+    case Row::dot_int8:
+      return cpu.vnni;
+    case Row::amx_bf16:
+      return cpu.amx_bf16;
+    case Row::amx_int8:
+      return cpu.amx_int8;
+    default:
+      return true;
+  }
+}
+
+Counts count(Row row, const GemmProblem& problem, const Cpu& cpu, int threads) {
+  if (row == Row::torch) return count_library(problem, cpu, threads);
+  // As table.cpp hands problems to kernels.
+  const bool contiguous_rows = problem.out.col_stride == 1 || problem.n == 1;
+  const GemmProblem p = contiguous_rows ? problem : problem.transposed();
+  Counter counter(tile_of(row, p.type, cpu), p, cpu);
+  threads = std::max(threads, 1);
+  return row == Row::simd ? counter.of_one_thread() : counter.of_routes(threads);
+}
+
+}  // namespace fastgemm::cpu_predict

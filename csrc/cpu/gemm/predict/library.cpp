@@ -1,0 +1,71 @@
+// The framework's product on a CPU: MKL in float64 and float32, oneDNN in bfloat16 and int8, loops of one
+// thread in int32 and in 16-bit types for which the processor has no unit. Nothing is known of their routes,
+// so the counts are those of any blocked product, with some more for shapes that they treat apart.
+#include <algorithm>
+#include <bit>
+
+#include "cpu/gemm/predict/counts.h"
+
+namespace fastgemm::cpu_predict {
+namespace {
+
+constexpr int64_t round_up(int64_t x, int64_t y) { return (x + y - 1) / y * y; }
+
+// Multiply-adds that a core does in a cycle with the best unit that a library has for the type; 0 where it
+// has none. Without pair or quad products oneDNN does bfloat16 at half the rate of float32, and int8 at
+// up to three times that: 0.5 and 2.9 times were measured with ONEDNN_MAX_CPU_ISA=AVX512_CORE.
+double library_rate(DType type, const Units& cpu) {
+  const double float32 = cpu.vector_issue * cpu.vector_bytes() / 4;
+  switch (type) {
+    case DType::f64:
+      return float32 / 2;
+    case DType::f32:
+      return float32;
+    case DType::f16:  // MKL took 1.5 times as long as in float32 on 16 cores with AVX512-FP16
+      return cpu.fp16 ? float32 / 1.5 : 0;
+    case DType::bf16:
+      return cpu.amx_bf16             ? 1024
+             : cpu.dot_bf16           ? cpu.vector_bytes() / 2
+             : cpu.isa == Isa::avx512 ? float32 / 2
+                                      : 0;
+    case DType::i8:
+      return cpu.amx_int8 ? 2048 : (cpu.vnni ? 4 : 3) * float32;
+    default:
+      return 0;
+  }
+}
+
+}  // namespace
+
+bool has_library_unit(DType type, const Cpu& cpu) { return library_rate(type, cpu.library) > 0; }
+
+Counts count_library(const GemmProblem& p, const Cpu& cpu, int threads) {
+  const int on = std::max(threads, 1);
+  const double batch = double(p.batch), m = double(p.m), n = double(p.n), k = double(p.k);
+  const double size = element_size(p.type), out_size = element_size(p.out_type);
+  const double cycle = 1 / cpu.clock, rate = library_rate(p.type, cpu.library), work = batch * m * n * k;
+  const double multiply = rate > 0 ? work / rate / on * cycle : 0;
+  const double bytes = batch * (k * (m + n) * size + m * n * out_size);
+  const auto beyond = [&](double cache) { return std::max(0.0, 1 - cache / std::max(bytes, 1.0)); };
+  Counts c{};
+  c[kCall] = cycle;
+  c[kFork] = on > 1 ? std::bit_width(unsigned(on - 1)) * cycle : 0;
+  c[kLargeCall] = m * n * k > 16 * 16 * 16 ? cycle : 0;
+  c[kMember] = p.batch > 1 ? batch * cycle : 0;
+  c[kMultiply] = multiply;
+  c[kAlone] = rate > 0 ? 0 : work * cycle;
+  c[kPadded] =
+      rate > 0 ? batch * double(round_up(p.m, 16)) * double(round_up(p.n, 32)) * k / rate / on * cycle : 0;
+  c[kReadA] = batch * k * m * size / 64 * cycle;
+  c[kReadB] = batch * k * n * size / 64 * cycle;
+  c[kWritten] = batch * m * n * out_size / 64 * cycle;
+  const double products = rate > 0 ? multiply : c[kAlone];
+  c[kFewRows] = p.m > 1 && p.m <= 16 ? products : 0;
+  c[kFewColumns] = p.n > 1 && p.n <= 16 ? products : 0;
+  c[kSmallResult] = p.m * p.n <= 64 * 64 ? products : 0;
+  c[kCache] = bytes * beyond(double(cpu.l2) * on) / (16.0 * on) * cycle;
+  c[kMemory] = bytes * beyond(double(cpu.l3)) / std::min(cpu.core_bandwidth * on, cpu.bandwidth);
+  return c;
+}
+
+}  // namespace fastgemm::cpu_predict

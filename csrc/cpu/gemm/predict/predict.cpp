@@ -1,0 +1,104 @@
+#include "cpu/gemm/predict/predict.h"
+
+#include <atomic>
+#include <cmath>
+#include <initializer_list>
+#include <limits>
+#include <mutex>
+#include <shared_mutex>
+#include <utility>
+
+#include "core/tuning.h"
+
+namespace fastgemm::cpu_predict {
+namespace {
+
+constexpr int kTypes = 6;
+using Table = std::array<std::array<std::optional<Costs>, kTypes>, kRows>;
+using enum DType;
+
+Table shipped() {
+  Table table;
+  const auto add = [&](Row row, DType type, std::initializer_list<std::pair<Count, double>> costs) {
+    Costs& c = table[size_t(row)][size_t(type)].emplace(Costs{});
+    for (const auto& [count, cost] : costs) c[count] = cost;
+  };
+#define FASTGEMM_CPU_COSTS(row, type, ...) add(Row::row, type, {__VA_ARGS__});
+#include "cpu/gemm/predict/costs.def"
+#undef FASTGEMM_CPU_COSTS
+
+  // No processor with AMX was measured. A tile unit can do 8 times what the dot products do; half of its rate
+  // is assumed, since its four loads take as long as its four products, and for everything around it what
+  // was measured with dot products.
+  const auto like = [&](Row row, Row measured, DType type) {
+    table[size_t(row)][size_t(type)] = table[size_t(measured)][size_t(type)];
+    (*table[size_t(row)][size_t(type)])[kMultiply] = 2;
+  };
+  like(Row::amx_bf16, Row::dot_bf16, bf16);
+  like(Row::amx_int8, Row::dot_int8, i8);
+  return table;
+}
+
+struct Costing {
+  std::shared_mutex mutex;
+  Table own;
+  std::atomic<bool> any = false;
+};
+Costing& fitted() {
+  static Costing f;
+  return f;
+}
+
+}  // namespace
+
+std::optional<Costs> costs_of(Row row, DType type, const Cpu& cpu) {
+  static const Table table = shipped();
+  if (int(type) >= kTypes) return std::nullopt;
+  if (Costing& f = fitted(); f.any) {
+    const std::shared_lock lock(f.mutex);
+    if (const auto& own = f.own[size_t(row)][size_t(type)]) return own;
+  }
+  // 16-bit types without a unit go through the same loops; with AVX512-FP16, float16 is MKL's like float32.
+  if (row == Row::torch && type == bf16 && !has_library_unit(bf16, cpu))
+    type = f16;
+  else if (row == Row::torch && type == f16 && has_library_unit(f16, cpu))
+    type = f32;
+  return table[size_t(row)][size_t(type)];
+}
+
+double seconds(Row row, const GemmProblem& p, const Cpu& cpu, int threads) {
+  constexpr double kUnknown = std::numeric_limits<double>::infinity();
+  if (!runs_on(row, cpu)) return kUnknown;
+  const std::optional<Costs> costs = costs_of(row, p.type, cpu);
+  if (!costs) return kUnknown;
+  const Counts counts = count(row, p, cpu, threads);
+  double sum = 0;
+  for (size_t i = 0; i < kCounts; ++i) sum += counts[i] * (*costs)[i];
+  return sum;
+}
+
+void set_costs(Row row, DType type, const Costs& costs) {
+  Costing& f = fitted();
+  const std::unique_lock lock(f.mutex);
+  f.own.at(size_t(row)).at(size_t(type)) = costs;
+  f.any = true;
+  tuning_changed();
+}
+
+void reset_costs() {
+  Costing& f = fitted();
+  const std::unique_lock lock(f.mutex);
+  f.own = {};
+  f.any = false;
+  tuning_changed();
+}
+
+std::optional<Row> row_of(std::string_view name) {
+  constexpr std::array<std::string_view, kRows> names = {"simd",     "microkernel", "pipelined", "dot_bf16",
+                                                         "dot_int8", "amx_bf16",    "amx_int8",  "torch"};
+  for (int i = 0; i < kRows; ++i)
+    if (names[size_t(i)] == name) return Row(i);
+  return std::nullopt;
+}
+
+}  // namespace fastgemm::cpu_predict

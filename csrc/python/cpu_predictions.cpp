@@ -1,0 +1,124 @@
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "core/cpu.h"
+#include "core/table.h"
+#include "cpu/gemm/predict/predict.h"
+#include "python/predictions.h"
+#include "python/problem.h"
+
+namespace py = pybind11;
+
+namespace fastgemm {
+namespace {
+
+using cpu_predict::Counts;
+using Changes = std::optional<py::dict>;
+
+constexpr const char* kIsas[] = {"baseline", "avx2", "avx512"};
+
+// Every field, by its name.
+template <class C, class F>
+void for_fields(C& c, F&& f) {
+  f("model", c.model), f("cores", c.cores), f("clock", c.clock), f("vnni", c.vnni);
+  f("dot_bf16", c.dot_bf16), f("amx_bf16", c.amx_bf16), f("amx_int8", c.amx_int8), f("fp16", c.fp16);
+  f("vector_issue", c.vector_issue), f("l2", c.l2), f("l3", c.l3);
+  f("core_bandwidth", c.core_bandwidth), f("bandwidth", c.bandwidth);
+}
+
+py::dict to_dict(const Cpu& c) {
+  py::dict d;
+  for_fields(c, [&](const char* name, const auto& value) { d[name] = value; });
+  d["isa"] = kIsas[int(c.isa)];
+  return d;
+}
+
+// The processor in force, with what the dictionary says instead; if it names units, libraries have the same.
+Cpu to_cpu(const Changes& changes) {
+  Cpu c = current_cpu();
+  if (!changes) return c;
+  py::dict left = changes->attr("copy")();
+  const auto take = [&](const char* name) { return left.attr("pop")(name, py::none()); };
+  for_fields(c, [&]<class T>(const char* name, T& to) {
+    if (const py::object value = take(name); !value.is_none()) to = value.cast<T>();
+  });
+  if (const py::object value = take("isa"); !value.is_none()) {
+    const auto* found = std::ranges::find(kIsas, value.cast<std::string>());
+    if (found == std::end(kIsas)) throw std::invalid_argument("isa is baseline, avx2 or avx512");
+    c.isa = Isa(found - kIsas);
+  }
+  const Units &before = current_cpu(), &after = c;
+  if (!(after == before)) c.library = after;
+  if (!left.empty()) throw std::invalid_argument("unknown: " + std::string(py::str(left)));
+  return c;
+}
+
+cpu_predict::Row row_of(const std::string& kernel) {
+  const auto row = cpu_predict::row_of(kernel);
+  if (!row) throw std::invalid_argument("kernel '" + kernel + "' is not predicted");
+  return *row;
+}
+
+std::vector<std::pair<std::string, double>> predictions(const Problem& problem, int threads,
+                                                        const Changes& changes) {
+  const GemmProblem p = to_problem(problem);
+  const Cpu cpu = to_cpu(changes);
+  std::vector<std::pair<std::string, double>> found;
+  for (const Kernel& k : kernels()) {
+    if (!k.predict_on_cpu || !contains(k.dtypes, p.type) || (k.rejects && k.rejects(p))) continue;
+    if (const double s = k.predict_on_cpu(p, cpu, threads); s < std::numeric_limits<double>::infinity())
+      found.emplace_back(k.name, s);
+  }
+  std::ranges::stable_sort(found, {}, [](const auto& x) { return x.second; });
+  return found;
+}
+
+}  // namespace
+
+void define_cpu_predictions(py::module_& m) {
+  const auto here = py::arg("cpu") = py::none();
+  m.attr("CPU_COUNTS") =
+      std::vector<std::string>(cpu_predict::kCountNames.begin(), cpu_predict::kCountNames.end());
+  m.def("cpu_properties", [] { return to_dict(current_cpu()); }, "What predictions see of the processor.");
+  m.def(
+      "set_cpu",
+      [](const Changes& changes) {
+        if (!changes) return set_current_cpu(nullptr);
+        const Cpu cpu = to_cpu(changes);
+        set_current_cpu(&cpu);
+      },
+      py::arg("cpu"),
+      "Predicts for this processor with these properties instead, and reads the static tables of its model; "
+      "None: "
+      "for this one again.");
+  m.def(
+      "cpu_counts",
+      [](const std::string& kernel, const Problem& problem, int threads, const Changes& cpu) {
+        return cpu_predict::count(row_of(kernel), to_problem(problem), to_cpu(cpu), threads);
+      },
+      py::arg("kernel"), py::arg("problem"), py::arg("threads"), here,
+      "What a kernel, or torch, does for a problem, in seconds at the processor's rates; in the order of "
+      "CPU_COUNTS.");
+  m.def(
+      "cpu_predictions", &predictions, py::arg("problem"), py::arg("threads"), here,
+      "Names and predicted seconds of the kernels that a processor could run, and torch, from the least on.");
+  m.def(
+      "cpu_costs",
+      [](const std::string& kernel, const std::string& type, const Changes& cpu) {
+        return cpu_predict::costs_of(row_of(kernel), parse<DType>(type, 6, "dtype"), to_cpu(cpu));
+      },
+      py::arg("kernel"), py::arg("dtype"), here, "The constants in force; None: there are none.");
+  m.def(
+      "set_cpu_costs",
+      [](const std::string& kernel, const std::string& type, const Counts& costs) {
+        cpu_predict::set_costs(row_of(kernel), parse<DType>(type, 6, "dtype"), costs);
+      },
+      py::arg("kernel"), py::arg("dtype"), py::arg("costs"),
+      "The constants of a kernel, or torch, on this processor, in the order of CPU_COUNTS.");
+  m.def("reset_cpu_costs", &cpu_predict::reset_costs, "Back to the constants that are shipped.");
+}
+
+}  // namespace fastgemm

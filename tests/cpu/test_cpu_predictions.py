@@ -1,0 +1,198 @@
+"""What level=None does on a processor of a type that was not measured: it goes by predicted time."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+
+import fastgemm
+import pytest
+import torch
+from fastgemm import _introspect
+from fit_cpu_costs import MEASURED, TYPES, ZEN4, points, problem_of
+from processes import run_with_instruction_set
+
+if not MEASURED.is_file():
+    pytest.skip("the measurements are not here", allow_module_level=True)
+
+WORTH_LEAVING = 1.05  # as in core/select.cpp
+# A processor that no table is for, as far as this one can stand for it.
+UNMEASURED = {"model": "of a type that was not measured", "clock": 3e9, "l2": 1 << 20, "l3": 32 << 20}
+UNMEASURED |= {"core_bandwidth": 20e9, "bandwidth": 100e9}
+AVX2 = {"isa": "avx2", "vnni": False, "dot_bf16": False, "amx_bf16": False, "amx_int8": False, "fp16": False}
+AVX2 |= {"vector_issue": 2.0}
+
+
+@pytest.fixture
+def processor() -> Iterator:
+    """Puts another processor in the place of this one."""
+    yield lambda **properties: _introspect.set_cpu(UNMEASURED | properties)
+    _introspect.set_cpu(None)
+    _introspect.reset_cpu_costs()
+
+
+def chosen(dtype: str, m: int, n: int, k: int, threads: int = 1) -> str:
+    out = {"int8": "int32"}.get(dtype, dtype)
+    return _introspect.chosen(("gemm", "cpu", dtype, out, "ieee", False, False, False, threads, 1, m, n, k))
+
+
+def seconds(kernel: str, dtype: str, size: int, threads: int = 1, **cpu: object) -> float:
+    problem = dtype, "ieee", 1, size, size, size, False, False
+    return dict(_introspect.cpu_predictions(problem, threads, ZEN4 | cpu))[kernel]
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_predictions_pick_what_was_measured_to_be_fast(dtype):
+    """On average over all measured points, beside the fastest kernel and beside torch."""
+    slower, gained = [], []
+    for point in points():
+        measured = point["seconds"]
+        if point["dtype"] != dtype or "torch" not in measured:
+            continue
+        predicted = dict(_introspect.cpu_predictions(problem_of(point), point["threads"], ZEN4))
+        predicted["torch"] /= WORTH_LEAVING
+        kernel = min(measured, key=predicted.__getitem__)
+        slower.append(measured[kernel] / min(measured.values()))
+        gained.append(measured["torch"] / measured[kernel])
+    assert len(slower) > 75
+    assert math.exp(sum(map(math.log, slower)) / len(slower)) < 1.05
+    assert math.exp(sum(map(math.log, gained)) / len(gained)) > 1.03
+
+
+def test_predicted_times_are_near_those_measured():
+    off = [
+        abs(math.log(dict(_introspect.cpu_predictions(problem_of(p), p["threads"], ZEN4))[name] / spent))
+        for p in points()
+        for name, spent in p["seconds"].items()
+    ]
+    assert sorted(off)[len(off) // 2] < 0.12
+    assert sorted(off)[len(off) * 9 // 10] < 0.5
+
+
+def test_constants_are_those_of_the_measurements():
+    pytest.importorskip("scipy")
+    from fit_cpu_costs import fitted
+
+    for (kernel, dtype), costs in fitted(points()).items():
+        assert _introspect.cpu_costs(kernel, dtype, ZEN4) == pytest.approx(costs, rel=0.02, abs=1e-3), kernel
+
+
+def test_every_kernel_from_level_4_on_is_predicted():
+    for dtype in TYPES:
+        amx = {"amx_bf16": True, "amx_int8": True}
+        predicted = {
+            name
+            for name, _ in _introspect.cpu_predictions(
+                (dtype, "ieee", 1, 64, 64, 64, False, False), 1, ZEN4 | amx
+            )
+        }
+        rows = fastgemm.kernels("gemm", "cpu", getattr(torch, dtype))
+        assert predicted == {row.name for row in rows if row.level >= 4 and row.role == "rung"}
+
+
+def test_predictions_scale_with_the_processor():
+    base = seconds("pipelined", "float32", 2048)
+    assert seconds("pipelined", "float32", 2048, clock=7.2e9) == pytest.approx(base / 2, rel=0.1)
+    assert base / 17 < seconds("pipelined", "float32", 2048, 16, bandwidth=320e9) < base / 8
+    avx2 = seconds("pipelined", "float32", 2048, isa="avx2", vector_issue=1.0)
+    assert 1.9 * base < avx2 < 2.4 * base
+    assert seconds("pipelined", "float32", 2048, vector_issue=2.0) < 0.7 * base
+    assert seconds("amx_bf16", "bfloat16", 2048, amx_bf16=True) < seconds("dot_bf16", "bfloat16", 2048)
+    assert seconds("torch", "float16", 1024) > 10 * seconds("torch", "float16", 1024, fp16=True)
+    small = seconds("pipelined", "float32", 64)
+    assert small == seconds("pipelined", "float32", 64, 16), "too little work to share"
+
+
+def test_kernels_need_their_units():
+    def names(dtype: str, **cpu: object) -> set[str]:
+        problem = dtype, "ieee", 1, 64, 64, 64, False, False
+        return {name for name, _ in _introspect.cpu_predictions(problem, 1, ZEN4 | cpu)}
+
+    assert names("bfloat16", **AVX2) == {"simd", "microkernel", "pipelined", "torch"}
+    assert names("bfloat16") - names("bfloat16", **AVX2) == {"dot_bf16"}
+    assert names("int8", amx_int8=True) - names("int8", **AVX2) == {"dot_int8", "amx_int8"}
+
+
+@pytest.mark.parametrize("cores", [8, 64])
+def test_a_processor_of_another_type_does_not_get_torch(processor, cores):
+    """On one thread, and where torch has no fast product on any number; elsewhere its threads may win."""
+    processor(cores=cores, **AVX2)
+    slow_in_torch = "float16", "bfloat16", "int32"
+    for threads, dtypes in ((1, ("float64", "float32", *slow_in_torch)), (cores, slow_in_torch)):
+        for dtype in dtypes:
+            assert chosen(dtype, 1024, 1024, 1024, threads) in ("microkernel", "pipelined"), (dtype, threads)
+    assert chosen("int8", 1024, 1024, 1024) == "torch"
+    a, b = torch.randn(300, 200), torch.randn(200, 100)
+    assert torch.allclose(fastgemm.matmul(a, b), a @ b, atol=1e-4)
+
+
+def test_torch_is_left_only_for_what_is_clearly_faster(processor):
+    processor(**AVX2)
+    own = [1.0 if name == "call" else 0.0 for name in _introspect.CPU_COUNTS]
+    for kernel in ("simd", "microkernel", "pipelined"):
+        _introspect.set_cpu_costs(kernel, "float32", own)
+    for factor, kernel in ((1.02, "torch"), (1.1, "pipelined")):
+        _introspect.set_cpu_costs("torch", "float32", [factor * cost for cost in own])
+        assert (chosen("float32", 64, 64, 64) == "torch") == (kernel == "torch")
+
+
+def test_flags_that_rule_torch_out_leave_own_kernels(processor):
+    processor(**AVX2)
+    free = [0.0] * len(_introspect.CPU_COUNTS)
+    _introspect.set_cpu_costs("torch", "float32", free)
+    assert chosen("float32", 256, 256, 256) == "torch"
+    before = torch.backends.mkldnn.matmul.fp32_precision
+    try:
+        torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+        assert chosen("float32", 256, 256, 256) in ("simd", "microkernel", "pipelined")
+    finally:
+        torch.backends.mkldnn.matmul.fp32_precision = before
+
+
+def test_constants_of_this_processor_replace_those_shipped(processor):
+    processor(**AVX2)
+    shipped = _introspect.cpu_costs("simd", "float32")
+    _introspect.set_cpu_costs("simd", "float32", [0.0] * len(_introspect.CPU_COUNTS))
+    assert chosen("float32", 512, 512, 512) == "simd"
+    _introspect.reset_cpu_costs()
+    assert _introspect.cpu_costs("simd", "float32") == shipped
+    assert chosen("float32", 512, 512, 512) != "simd"
+    with pytest.raises(ValueError, match="not predicted"):
+        _introspect.set_cpu_costs("naive", "float32", shipped)
+
+
+def test_a_measured_processor_keeps_its_table(processor):
+    model = json.loads(MEASURED.read_text())["environment"]["cpu_model"]
+    _introspect.set_cpu({"model": model})
+    free = [0.0] * len(_introspect.CPU_COUNTS)
+    _introspect.set_cpu_costs("simd", "float32", free)
+    assert chosen("float32", 1024, 1024, 1024) != "simd"
+    processor()
+    assert chosen("float32", 1024, 1024, 1024) == "simd"
+
+
+def test_unknown_properties_are_refused():
+    with pytest.raises(ValueError, match="gigahertz"):
+        _introspect.set_cpu({"gigahertz": 3})
+    with pytest.raises(ValueError, match="isa"):
+        _introspect.set_cpu({"isa": "avx9"})
+
+
+@pytest.mark.parametrize("isa", ["baseline", "avx2", "avx512"])
+def test_a_lower_instruction_set_is_predicted_as_such(isa, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from fastgemm import _introspect\n"
+        "cpu = _introspect.cpu_properties()\n"
+        "print(cpu['isa'], cpu['vnni'], cpu['dot_bf16'], cpu['amx_bf16'], cpu['fp16'])\n"
+        "key = ('gemm', 'cpu', 'float16', 'float16', 'ieee', False, False, False, 1, 1, 512, 512, 512)\n"
+        "print(_introspect.chosen(key))\n"
+        "here = dict(_introspect.cpu_predictions(('bfloat16', 'ieee', 1, 512, 512, 512, False, False), 1))\n"
+        "print(here['torch'])\n"
+    )
+    properties, kernel, torch_seconds = run_with_instruction_set(isa, program).stdout.splitlines()
+    assert properties == f"{isa} False False False False"
+    assert kernel in ("microkernel", "pipelined")
+    here = dict(_introspect.cpu_predictions(("bfloat16", "ieee", 1, 512, 512, 512, False, False), 1))
+    assert float(torch_seconds) == pytest.approx(here["torch"]), "torch does not obey the variable"

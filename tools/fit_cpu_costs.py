@@ -1,0 +1,161 @@
+"""Fits the constants by which products on CPUs are predicted, and writes csrc/cpu/gemm/predict/costs.def.
+
+    python tools/fit_cpu_costs.py                from what tools/make_static_tables.py and --measure measured
+    python tools/fit_cpu_costs.py --check        fail if the file is not what the measurements give
+    python tools/fit_cpu_costs.py --measure 200  measure so many sizes of all layouts first, on one thread
+
+Counts come from the library (csrc/cpu/gemm/predict), for the processor that was measured. Needs scipy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from collections import defaultdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import fastgemm
+import torch
+from fastgemm import _introspect
+from fastgemm._fit import fit
+from fastgemm.bench import describe
+from fastgemm.bench.environment import using_threads
+from fastgemm.bench.timing import interleave
+from make_static_tables import write_json
+from rich.progress import track
+
+ROOT = Path(__file__).resolve().parent.parent
+MEASURED = ROOT / "benchmarks/results/cpu/tuning_AuthenticAMD-25-17-avx2_avx512_avx512_vnni_avx512_bf16.json"
+RANDOM = MEASURED.with_name("kernels_AuthenticAMD-25-17.json")
+TARGET = ROOT / "csrc/cpu/gemm/predict/costs.def"
+# Its clock follows from the rate of multiply-adds on registers; Linux in a virtual machine does not state it.
+ZEN4 = {"isa": "avx512", "vnni": True, "dot_bf16": True, "amx_bf16": False, "amx_int8": False, "fp16": False}
+ZEN4 |= {"clock": 3.6e9, "vector_issue": 1.0, "cores": 2, "l2": 1 << 20, "l3": 32 << 20}
+ZEN4 |= {"core_bandwidth": 20e9, "bandwidth": 40e9, "model": "AuthenticAMD-25-17-as_measured"}
+TYPES = {
+    "float64": "f64",
+    "float32": "f32",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "int8": "i8",
+    "int32": "i32",
+}
+MOST_WORK = 2**27  # multiply-adds of a measured product
+SLOW_IN_TORCH = ("float16", "int32")
+# What a cost is about, for counts of which few points have any: each stands for one more point.
+USUAL = {"call": 19e3, "fork": 18e3, "multiply": 1, "tiles": 160, "pack_straight": 8, "pack_across": 6}
+USUAL |= {"pack_scalar": 0.5, "epilogue": 8, "scalar": 1, "stream": 1.5, "stream_columns": 1.2, "shared": 4}
+USUAL |= {"cache": 0.9, "memory": 1.1}
+
+Point = dict[str, Any]
+
+
+def points() -> list[Point]:
+    measured = json.loads(MEASURED.read_text())["points"] + json.loads(RANDOM.read_text())["points"]
+    return [point for point in measured if point["op"] == "gemm"]
+
+
+def problem_of(point: Point) -> tuple:
+    layout = point.get("a_transposed", False), point.get("b_transposed", False)
+    return point["dtype"], "ieee", *(point[size] for size in ("batch", "m", "n", "k")), *layout
+
+
+def sizes(rng: random.Random, most: float) -> tuple[int, int, int]:
+    while True:
+        m, n, k = (round(2 ** rng.uniform(0, octaves)) for octaves in (11, 11, 12))
+        if m * n * k <= most:
+            return m, n, k
+
+
+def operand(rows: int, cols: int, dtype: torch.dtype, transposed: bool) -> torch.Tensor:
+    shape = (cols, rows) if transposed else (rows, cols)
+    x = (
+        torch.randn(shape).to(dtype)
+        if dtype.is_floating_point
+        else torch.randint(-99, 99, shape, dtype=dtype)
+    )
+    return x.t() if transposed else x
+
+
+def measure(count: int) -> list[Point]:
+    """Random sizes and layouts, which the static tables do not have, on one thread."""
+    rng, found = random.Random(count), []
+    for _ in track(range(count)):
+        m, n, k = sizes(rng, MOST_WORK)
+        layout = rng.random() < 0.4, rng.random() < 0.4
+        for dtype in TYPES:
+            if dtype in SLOW_IN_TORCH and m * n * k > MOST_WORK / 16:
+                continue
+            kind = getattr(torch, dtype)
+            a, b = operand(m, k, kind, layout[0]), operand(k, n, kind, layout[1])
+            rows = [r for r in fastgemm.kernels("gemm", "cpu", kind) if r.level >= 4 and r.available]
+            calls = {r.name: partial(fastgemm.matmul, a, b, kernel=r.name) for r in rows}
+            with using_threads(1):
+                samples = interleave(calls, budget=0.02, min_rounds=8, max_rounds=32)
+            # The least of the samples: other programs only ever add to them.
+            seconds = {name: float(f"{samples.seconds(name).least:.4g}") for name in calls}
+            point = {"op": "gemm", "dtype": dtype, "threads": 1, "batch": 1, "m": m, "n": n, "k": k}
+            point |= {"a_transposed": layout[0], "b_transposed": layout[1]}
+            found.append(point | {"seconds": seconds})
+    return found
+
+
+def fitted(measured: list[Point]) -> dict[tuple[str, str], list[float]]:
+    """The constants of each kernel, and of torch, for each type."""
+    counts, seconds = defaultdict(list), defaultdict(list)
+    for point in measured:
+        for kernel, spent in point["seconds"].items():
+            key = kernel, point["dtype"]
+            counts[key].append(_introspect.cpu_counts(kernel, problem_of(point), point["threads"], ZEN4))
+            seconds[key].append(spent)
+    for (kernel, dtype), rows in counts.items():
+        for name, cost in USUAL.items() if kernel != "torch" else ():
+            rows.append([(name == other) / cost for other in _introspect.CPU_COUNTS])
+            seconds[kernel, dtype].append(1.0)
+    return {key: fit(counts[key], seconds[key]) for key in counts}
+
+
+def costs_def() -> str:
+    found = fitted(points())
+    order = [row["name"] for row in _introspect.table() if (row["op"], row["device"]) == ("gemm", "cpu")]
+    lines = [
+        "// What each count costs a kernel (counts.h), as a multiple of its nominal time. Written by",
+        f"// tools/fit_cpu_costs.py from benchmarks/results/cpu/{MEASURED.name}",
+        f"// and {RANDOM.name} beside it.",
+        "// clang-format off: one row a line",
+    ]
+    for kernel, dtype in sorted(found, key=lambda key: (order.index(key[0]), list(TYPES).index(key[1]))):
+        named = zip(_introspect.CPU_COUNTS, found[kernel, dtype], strict=True)
+        constants = ", ".join(
+            f"{{k{name.title().replace('_', '')}, {cost:.4g}}}" for name, cost in named if cost
+        )
+        lines.append(f"FASTGEMM_CPU_COSTS({kernel}, {TYPES[dtype]}, {constants})")
+    return "\n".join([*lines, ""])
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if the file is out of date")
+    parser.add_argument("--measure", type=int, metavar="COUNT", help="sizes to measure before")
+    options = parser.parse_args(arguments)
+    check = options.check
+    if options.measure:
+        write_json(RANDOM, {"environment": describe("cpu"), "points": measure(options.measure)})
+    text = costs_def()
+    if not check:
+        TARGET.write_text(text)
+        print(f"written: {TARGET}")
+    elif TARGET.read_text() != text:
+        print(f"{TARGET} is out of date: run python tools/fit_cpu_costs.py", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
