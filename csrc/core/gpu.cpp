@@ -60,7 +60,7 @@ double multiply_adds(const Gpu& gpu, Unit unit, DType type) {
     case DType::bf16:
       return tensor ? a.tensor_half : a.float32;
     case DType::i8:
-      return tensor ? a.tensor_int8 : a.int32;
+      return tensor ? a.tensor_int8 : 4 * a.int32;  // __dp4a
     default:
       return tensor ? 0 : a.int32;
   }

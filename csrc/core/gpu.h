@@ -20,7 +20,8 @@ struct Gpu {
   bool operator==(const Gpu&) const = default;
 };
 
-// Which unit multiplies: `fma` are the ordinary ones, float16, bfloat16 and int8 widened on their way.
+// Which unit multiplies: `fma` are the ordinary ones, float16 and bfloat16 widened to float32 on their
+// way, int8 four at a time.
 enum class Unit : uint8_t { fma, tensor };
 
 // Multiply-adds a cycle and multiprocessor: CUDA C++ Programming Guide, "Throughput of Native Arithmetic

@@ -66,9 +66,12 @@ const char* why_flagged(const Kernel&, const Problem&) {
   return nullptr;
 }
 
+// Nothing is multiplied: what a row would take neither matters nor is known.
+bool is_empty(const GemmProblem& p) { return p.batch == 0 || p.m == 0 || p.n == 0 || p.k == 0; }
+
 // How long a row would take; infinity where that is not known.
 double predicted(const Kernel& k, const GemmProblem& p) {
-  return k.predict ? k.predict(p, current_gpu()) : std::numeric_limits<double>::infinity();
+  return k.predict && !is_empty(p) ? k.predict(p, current_gpu()) : std::numeric_limits<double>::infinity();
 }
 template <class Problem>
 double predicted(const Kernel&, const Problem&) {
@@ -82,6 +85,7 @@ double predicted(const Kernel&, const Problem&) {
 constexpr double kWorthLeaving = 1.05;
 
 double predicted(const Kernel& k, const GemmProblem& p, int threads) {
+  if (is_empty(p)) return std::numeric_limits<double>::infinity();
   const double seconds = k.predict_on_cpu(p, current_cpu(), threads);
   return is_framework(k) ? seconds / kWorthLeaving : seconds;
 }

@@ -1,5 +1,6 @@
 #include "cuda/gemm/predict/predict.h"
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <limits>
@@ -81,7 +82,10 @@ double sum_of(const Counts& counts, const Costs& costs) {
 double seconds(Row row, Counter count, const GemmProblem& p, const Gpu& gpu) {
   const auto costs = costs_of(row, p.type, gpu);
   if (!costs) return std::numeric_limits<double>::infinity();
-  return sum_of(count(p, gpu), *costs);
+  const Counts counts = count(p, gpu);
+  // Constants that were fitted on one GPU cannot tell what is bound by its multiply-adds from what grows with
+  // them: on a GPU with fewer a prediction must not fall below what these take at its peak.
+  return std::max(sum_of(counts, *costs), counts.all);
 }
 
 void set_costs(uint64_t gpu, Row row, DType type, const Costs& costs) {
