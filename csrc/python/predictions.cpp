@@ -43,16 +43,18 @@ py::dict to_dict(const Gpu& g) {
   return d;
 }
 
-// The GPU at hand, with what the dictionary says instead: of another capability, the nominal one.
+// The GPU at hand, with what the dictionary says instead: of another capability, the nominal one. Where it
+// names capability and size nobody looks for a GPU, which would keep a process from being forked.
 Gpu to_gpu(const std::optional<py::dict>& d) {
-  Gpu g = current_gpu();
-  if (!d) return g;
+  if (!d) return current_gpu();
   const auto get = [&]<class T>(const char* name, T& to) {
     if (d->contains(name)) to = (*d)[name].cast<T>();
   };
+  const bool named = d->contains("capability") && d->contains("multiprocessors");
+  Gpu g = named ? Gpu{} : current_gpu();
   int capability = g.capability;
   get("capability", capability);
-  if (capability != g.capability) g = nominal_gpu(capability, g.multiprocessors);
+  if (named || capability != g.capability) g = nominal_gpu(capability, g.multiprocessors);
   get("multiprocessors", g.multiprocessors), get("clock", g.clock), get("bandwidth", g.bandwidth);
   get("shared_bytes", g.shared_bytes), get("l2_bytes", g.l2_bytes), get("wgmma", g.wgmma);
   get("number", g.number);
@@ -117,15 +119,19 @@ void set_library(const std::string& gpu, const std::string& type, const std::str
 }  // namespace
 
 void define_predictions(py::module_& m) {
-  m.attr("COUNTS") = std::vector<std::string>(std::begin(predict::kCountNames), std::end(predict::kCountNames));
+  m.attr("COUNTS") =
+      std::vector<std::string>(std::begin(predict::kCountNames), std::end(predict::kCountNames));
   const auto here = py::arg("gpu") = py::none();
-  m.def("gpu_properties", [] { return to_dict(current_gpu()); },
-        "What predictions see of the current GPU; capability 0 without one.");
+  m.def(
+      "gpu_properties", [] { return to_dict(current_gpu()); },
+      "What predictions see of the current GPU; capability 0 without one.");
   m.def("knowledge", &knowledge, here, "Of a GPU: predicted, measured or tuned.");
   m.def("counts", &counts, py::arg("kernel"), py::arg("problem"), here,
-        "What a kernel, or \"library\", does for a problem, in seconds at the GPU's rates; in the order of COUNTS.");
-  m.def("place", [](const Problem& p) { return predict::place_of(to_problem(p)); },
-        "Where a problem lies among others, for distances between measured points.");
+        "What a kernel, or \"library\", does for a problem, in seconds at the GPU's rates; in the order of "
+        "COUNTS.");
+  m.def(
+      "place", [](const Problem& p) { return predict::place_of(to_problem(p)); },
+      "Where a problem lies among others, for distances between measured points.");
   m.def("predictions", &predictions, py::arg("problem"), here,
         "Names and predicted seconds of the kernels that a GPU could run, from the least on.");
   m.def(
@@ -144,7 +150,8 @@ void define_predictions(py::module_& m) {
       py::arg("gpu"), py::arg("kernel"), py::arg("dtype"), py::arg("costs"),
       "The constants of a kernel on the GPU of this name, as gpu() gives it.");
   m.def("set_library", &set_library, py::arg("gpu"), py::arg("dtype"), py::arg("precision"), py::arg("costs"),
-        py::arg("points"), py::arg("here") = py::none(), "The library on the GPU of this name: model and points.");
+        py::arg("points"), py::arg("here") = py::none(),
+        "The library on the GPU of this name: model and points.");
   m.def("reset_predictions", [] { predict::reset_costs(), predict::reset_library(); });
 }
 
