@@ -54,7 +54,7 @@ class LibraryCosts:
 
 @dataclass(frozen=True)
 class Fitted:
-    """All that holds on a GPU: its name as ``_introspect.gpu()`` gives it, and its properties as they were then."""
+    """All that holds on a GPU: its name, as ``_introspect.gpu()`` gives it, and its properties at that time."""
 
     gpu: str
     properties: dict[str, Any]

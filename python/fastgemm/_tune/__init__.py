@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -14,15 +13,15 @@ from typing import Any
 import torch
 from torch._C._functorch import peek_interpreter_stack
 
-from .. import _introspect, _predictions, tuning
+from .. import _introspect, _predictions
 from .._predictions import Fitted
 from ..bench.devices import cuda_obstacle
-from .measuring import GpuStopwatch, Point, Progress, Target, collect
+from .measuring import DeviceStopwatch, Point, Progress, Target, collect
 from .problems import MOST_BYTES, SIZE_OF
 from .quality import Quality, qualities
 from .refit import fit_kernels, fit_library
 
-__all__ = ["Tuning", "forget", "gpu_at_hand", "tune"]
+__all__ = ["NoGpu", "Tuning", "forget", "gpu_at_hand", "tune"]
 
 SECONDS = 110.0
 MEMORY_SHARE = 8  # operands and result take no more than this part of the GPU's free memory
@@ -73,13 +72,17 @@ class Tuning:
         }
 
 
+class NoGpu(RuntimeError):
+    """There is no GPU that the kernels can use."""
+
+
 def gpu_at_hand() -> Target:
-    """The current GPU. Raises RuntimeError where there is none that the kernels can use."""
+    """The current GPU. Raises NoGpu."""
     if obstacle := cuda_obstacle():
-        raise RuntimeError(f"fastgemm tune measures a GPU; there is none here: {obstacle}")
+        raise NoGpu(f"fastgemm tune measures a GPU; there is none here: {obstacle}")
     free, _ = torch.cuda.mem_get_info()
     most = min(MOST_BYTES, free // MEMORY_SHARE)
-    return Target(_introspect.gpu(), _introspect.gpu_properties(), GpuStopwatch(), most)
+    return Target(_introspect.gpu(), _introspect.gpu_properties(), DeviceStopwatch(), most)
 
 
 def _alert_not_deterministic() -> None:
@@ -100,10 +103,6 @@ def _check(seconds: float, dtypes: Sequence[str]) -> None:
         raise ValueError(f"tune: seconds must be a positive number, got {seconds}")
     if unknown := [name for name in dtypes if name not in SIZE_OF]:
         raise ValueError(f"tune: {unknown[0]!r} is none of {', '.join(SIZE_OF)}")
-    if find_spec("scipy") is None:
-        raise ImportError(
-            "fastgemm tune fits constants with scipy, which is not installed: pip install 'fastgemm[tune]'"
-        )
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
         raise RuntimeError("tune cannot measure while a CUDA graph is being captured")
     if peek_interpreter_stack() is not None:
@@ -148,9 +147,13 @@ def tune(
     _check(seconds, names)
     with torch.no_grad():
         target = gpu_at_hand()
-        start = time.monotonic()
+        if find_spec("scipy") is None:
+            raise ImportError(
+                "fastgemm tune fits constants with scipy, which is not installed: pip install 'fastgemm[tune]'"
+            )
+        start = target.clock()
         points = collect(target, seconds, names, progress or (lambda text, share: None))
-    spent = time.monotonic() - start
+    spent = target.clock() - start
     if not points:
         raise RuntimeError(f"tune: no product was measured within {seconds:g} s")
     gpu = target.properties
@@ -167,6 +170,6 @@ def tune(
 
 def forget() -> tuple[str, bool]:
     """Takes back what was tuned on the current GPU, on disk and in this process: the GPU, and whether the file had
-    anything of it. Raises OSError, and RuntimeError without a GPU."""
+    anything of it. Raises OSError, and NoGpu."""
     target = gpu_at_hand()
     return target.name, _predictions.forget(target.name)

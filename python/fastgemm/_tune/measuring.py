@@ -16,7 +16,7 @@ from .._predictions import Problem
 from ..bench.cuda_timing import CudaTimer
 from ..bench.problems import ARITHMETIC, Call, Gemm, Instance, instantiate
 from ..bench.session import REFUSAL
-from ..bench.timing import interleave
+from ..bench.timing import Timer, interleave
 from .problems import MOST_BYTES, SERIES, problems
 
 LIBRARY = "library"
@@ -48,6 +48,7 @@ class Target:
     properties: dict[str, Any]  # with its number
     stopwatch: Stopwatch
     most_bytes: int = MOST_BYTES
+    clock: Callable[[], float] = time.monotonic
 
 
 def predicted(problem: Problem, gpu: dict[str, Any]) -> dict[str, float]:
@@ -82,21 +83,15 @@ def _candidates(expected: dict[str, float], within: float) -> list[str]:
     return [name for name, s in expected.items() if name == LIBRARY or s <= within * least]
 
 
-def collect(
-    target: Target,
-    seconds: float,
-    dtypes: Sequence[str],
-    progress: Progress,
-    now: Callable[[], float] = time.monotonic,
-) -> list[Point]:
+def collect(target: Target, seconds: float, dtypes: Sequence[str], progress: Progress) -> list[Point]:
     """Points of the series of these types, in turn, for about so many seconds."""
     series = [(dtype, precision) for dtype, precision in SERIES if dtype in dtypes]
     sources = [problems(*names, target.properties, most_bytes=target.most_bytes) for names in series]
-    corrections, points, start, rounds = _Corrections(), [], now(), 0
+    corrections, points, start, rounds = _Corrections(), [], target.clock(), 0
     while True:
         within = NEAR if (rounds + 1) % FAR_EVERY else FAR
         for (dtype, precision), source in zip(series, sources, strict=True):
-            spent = now() - start
+            spent = target.clock() - start
             if spent >= seconds:
                 return points
             progress(
@@ -112,18 +107,18 @@ def collect(
         rounds += 1
 
 
-class GpuStopwatch:
-    """Times kernels on the current GPU: cold L2, in turn, the medians."""
+class DeviceStopwatch:
+    """Times kernels on the current GPU, cold L2, in turn: the medians."""
 
-    def __init__(self) -> None:
-        self._timer = CudaTimer()
+    def __init__(self, device: str = "cuda", timer: Timer | None = None) -> None:
+        self._device, self._timer = device, timer or CudaTimer()
 
     def __call__(self, problem: Problem, kernels: Collection[str]) -> dict[str, float]:
         dtype, precision, batch, m, n, k, *transposed = problem
         layout = "".join("NT"[t] for t in transposed)
         try:
             made = Gemm(m, n, k, ARITHMETIC[dtype], layout, batch, precision if dtype == "float32" else None)
-            instance = instantiate(made, device="cuda")
+            instance = instantiate(made, device=self._device)
         except torch.OutOfMemoryError:
             return {}  # another process has the memory
         calls = {name: call for name in kernels if (call := self._call(instance, name))}
