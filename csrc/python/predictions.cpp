@@ -26,16 +26,18 @@ py::dict to_dict(const Gpu& g) {
   return d;
 }
 
-// The GPU at hand, with what the dictionary says instead: of another capability, the nominal one.
+// The GPU at hand, with what the dictionary says instead: of another capability, the nominal one. Where it
+// names capability and size nobody looks for a GPU, which would keep a process from being forked.
 Gpu to_gpu(const std::optional<py::dict>& d) {
-  Gpu g = current_gpu();
-  if (!d) return g;
+  if (!d) return current_gpu();
   const auto get = [&]<class T>(const char* name, T& to) {
     if (d->contains(name)) to = (*d)[name].cast<T>();
   };
+  const bool named = d->contains("capability") && d->contains("multiprocessors");
+  Gpu g = named ? Gpu{} : current_gpu();
   int capability = g.capability;
   get("capability", capability);
-  if (capability != g.capability) g = nominal_gpu(capability, g.multiprocessors);
+  if (named || capability != g.capability) g = nominal_gpu(capability, g.multiprocessors);
   get("multiprocessors", g.multiprocessors), get("clock", g.clock), get("bandwidth", g.bandwidth);
   get("shared_bytes", g.shared_bytes), get("l2_bytes", g.l2_bytes), get("wgmma", g.wgmma);
   get("number", g.number);

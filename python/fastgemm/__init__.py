@@ -8,6 +8,7 @@ torch.Size([512, 128])
 torch.Size([512, 128])
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import torch  # noqa: F401  first: loads libtorch, which the op library below binds to
@@ -23,6 +24,7 @@ from ._flags import torch_computes as _torch_computes
 from ._flops import register as _register_flop_formulas
 from ._lazy import register as _register_lazy
 from ._patch import patch
+from ._predictions import load as _load_predictions
 from ._routed import Routed
 from ._transforms import register as _register_transforms
 from .distributed import register_on_import as _register_sharding_rules
@@ -32,12 +34,14 @@ from .tuning import autotune, load_cache
 
 if TYPE_CHECKING:
     from ._explain import Report, explain, simulate
+    from ._tune import Tuning, tune
 
 __version__: str = _introspect.build_info()["version"]
 __all__ = [
     "KernelInfo",
     "Report",
     "Routed",
+    "Tuning",
     "add",
     "add_",
     "autotune",
@@ -52,20 +56,23 @@ __all__ = [
     "patch",
     "simulate",
     "transpose",
+    "tune",
 ]
-_LOADED_ON_FIRST_USE = (
-    "Report",
-    "explain",
-    "simulate",
-)  # of _explain: importing it would cost every user 20 ms
+# By the package that has it: importing that would cost every user 20 ms and more.
+_LOADED_ON_FIRST_USE = {
+    "Report": "_explain",
+    "Tuning": "_tune",
+    "explain": "_explain",
+    "simulate": "_explain",
+    "tune": "_tune",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _LOADED_ON_FIRST_USE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import _explain
-
-    return globals().setdefault(name, getattr(_explain, name))
+    package = import_module(f".{_LOADED_ON_FIRST_USE[name]}", __name__)
+    return globals().setdefault(name, getattr(package, name))
 
 
 def __dir__() -> list[str]:
@@ -82,4 +89,5 @@ _register_autocast()
 _register_lazy()
 _register_flop_formulas()
 load_cache()
+_load_predictions()
 _enable_by_environment()

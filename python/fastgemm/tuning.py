@@ -45,7 +45,8 @@ def cache_file() -> Path:
     return Path(platformdirs.user_cache_dir("fastgemm")) / "autotune.json"
 
 
-def _versions() -> str:
+def versions() -> str:
+    """What all measurements depend on."""
     info = _introspect.build_info()
     return f"torch {torch.__version__}|cublas {info['cublas']}|table {info['table_hash']}"
 
@@ -54,9 +55,9 @@ def environment(device: torch.device | str = "cpu") -> str:
     """What a measurement depends on besides the problem and the thread count, which are part of its key."""
     device = torch.device(device)
     if device.type != "cuda":
-        return f"cpu {_introspect.build_info()['cpu_model']}|{_versions()}"
+        return f"cpu {_introspect.build_info()['cpu_model']}|{versions()}"
     with torch.cuda.device(device):
-        return f"gpu {_introspect.gpu()}|{_versions()}"
+        return f"gpu {_introspect.gpu()}|{versions()}"
 
 
 def _read(path: Path) -> Sets:
@@ -104,7 +105,7 @@ def load_cache() -> int:
     try:
         for where, known in _read(path).items():
             device, _, versions = where.partition("|")
-            if versions == _versions() and (device.startswith("gpu ") or where == environment()):
+            if versions == versions() and (device.startswith("gpu ") or where == environment()):
                 for key, kernel in known.items():
                     _remember(key, kernel, where)
     except (OSError, ValueError) as error:

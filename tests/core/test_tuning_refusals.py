@@ -148,7 +148,7 @@ def test_any_element_can_be_transposed_and_empty_problems_have_a_fastest():
 
 # A file of one entry that is used and one of another GPU, whose every part can be damaged.
 KEY = list(tuning.gemm_key(torch.ones(30, 900), torch.ones(900, 20)))
-GPU = f"gpu NVIDIA Test|{tuning._versions()}"
+GPU = f"gpu NVIDIA Test|{tuning.versions()}"
 SOUND = {
     "format": 1,
     "sets": {tuning.environment(): [[KEY, "naive"], [[*KEY[:-1], 901], "blocked"]], GPU: [[KEY, "naive"]]},

@@ -9,7 +9,9 @@ import random
 import fastgemm
 import pytest
 import torch
-from fastgemm import tuning
+from click.testing import CliRunner
+from fastgemm import _introspect, tuning
+from fastgemm.cli import main
 from processes import run_python
 from reference import DEVICES, levels
 
@@ -119,3 +121,56 @@ def test_the_command_line_measures_on_the_gpu_by_default(tmp_path, monkeypatch):
     assert result.exit_code == 0, result.output
     assert torch.cuda.get_device_name() in result.stdout
     assert json.loads((tmp_path / "l.json").read_text())["environment"]["device_type"] == "cuda"
+
+
+# fastgemm tune
+
+
+@pytest.fixture
+def untuned(cache):
+    _introspect.reset_predictions()
+    yield cache.with_name("predictions.json")
+    _introspect.reset_predictions()
+
+
+def test_tune_measures_this_gpu(untuned):
+    pytest.importorskip("scipy")
+    found = fastgemm.tune(seconds=5)
+    assert found.gpu == _introspect.gpu() and found.saved and _introspect.knowledge() == "tuned"
+    assert 5 <= found.seconds < 10 and len(found.points) >= 20
+    for point in found.points:
+        assert all(1e-6 < seconds < 1 for seconds in point.seconds.values()), point
+    assert {"float64", "float32", "tf32", "float16", "bfloat16", "int8", "int32"} == set(found.after)
+    for series, quality in found.after.items():
+        assert 1 <= quality.free < 1.5, (series, quality)
+
+    code = "from fastgemm import _introspect as i; import torch; torch.cuda.init(); print(i.knowledge())"
+    done = run_python(["-c", code])
+    assert (done.stdout, done.stderr) == ("tuned\n", "")
+
+    result = CliRunner().invoke(main, ["tune", "--forget"])
+    assert result.output == f"{found.gpu}: forgotten\n"
+    assert _introspect.knowledge() != "tuned"
+
+
+def test_tune_on_the_command_line(untuned):
+    pytest.importorskip("scipy")
+    result = CliRunner().invoke(main, ["tune", "--seconds", "2", "--dtype", "bf16", "--json", "-"])
+    assert result.exit_code == 0, result.output
+    assert {problem[0] for problem, _ in json.loads(result.stdout)["points"]} == {"bfloat16"}
+    text = CliRunner().invoke(main, ["info"]).stdout
+    assert "tuned: " in text and f"{_introspect.gpu()}: compute capability" in " ".join(text.split())
+
+
+def test_an_import_that_finds_what_was_tuned_does_not_start_the_driver(untuned):
+    """A process that imports fastgemm may be forked and use the GPU in the child."""
+    pytest.importorskip("scipy")
+    assert fastgemm.tune(seconds=1, dtypes=["int8"]).saved
+    code = (
+        "import fastgemm, multiprocessing as mp, torch\n"
+        "def use(q): q.put(torch.ones(3, device='cuda').sum().item())\n"
+        "q = mp.get_context('fork').Queue(); p = mp.get_context('fork').Process(target=use, args=(q,))\n"
+        "p.start(); print(q.get(timeout=60)); p.join()"
+    )
+    done = run_python(["-c", code])
+    assert done.stdout == "3.0\n", done.stderr

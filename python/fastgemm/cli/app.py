@@ -15,6 +15,7 @@ from .bench import bench
 from .explain import explain
 from .info import info
 from .ladder import ladder
+from .tune import tune
 
 # Why output cannot be written: the disk is full, nobody reads it, the device fails, it was closed.
 _OF_OUTPUT = errno.ENOSPC, errno.EPIPE, errno.EIO, errno.EBADF
@@ -61,3 +62,4 @@ main.add_command(ladder)
 main.add_command(bench)
 main.add_command(explain)
 main.add_command(info)
+main.add_command(tune)

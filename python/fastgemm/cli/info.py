@@ -8,12 +8,14 @@ from typing import Any
 
 import click
 import torch
+from rich.markup import escape
 from rich.table import Table
 
-from .. import _introspect, tuning
+from .. import _introspect, _predictions, tuning
 from .._compatibility import cuda_obstacles
 from ..bench.environment import usable_cores
 from ..table import build_info, kernels
+from . import known
 from .console import console
 
 ALL_DTYPES = {"gemm": 6, "transpose": 5, "add": 6}
@@ -25,9 +27,12 @@ def gather() -> dict[str, Any]:
         "cores": usable_cores(),
         "threads": torch.get_num_threads(),
         "cuda_devices": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        "gpus": known.gpus(),
+        "processor_measured": known.processor_measured(),
         "cuda_obstacles": cuda_obstacles(),
         "autotune_cache": str(tuning.cache_file()),
         "tuned_problems": _introspect.remembered_count(),
+        "predictions": str(_predictions.file()),
         "kernels": [asdict(row) for row in kernels()],
     }
 
@@ -38,6 +43,10 @@ def _facts(found: dict[str, Any]) -> Table:
         table.add_row(name.replace("_", " "), str(value) or "-")
     table.add_row("cores, torch threads", f"{found['cores']}, {found['threads']}")
     table.add_row("GPUs that torch sees", ", ".join(found["cuda_devices"]) or "none")
+    for gpu in found["gpus"]:
+        for name, text in zip(("GPU", "  kernels are chosen by"), known.in_words(gpu), strict=True):
+            table.add_row(name, escape(text))
+    table.add_row("this processor", known.processor_in_words(found["processor_measured"]))
     table.add_row("autotune cache", f"{found['autotune_cache']} ({found['tuned_problems']} problems tuned)")
     return table
 
@@ -71,7 +80,7 @@ def _kernel_table(rows: list[dict[str, Any]], reasons: list[str]) -> Table:
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def info(as_json: bool) -> None:
-    """Show the build, the devices, the autotune cache and the kernel table.
+    """Show the build, the devices and what is known of them, the autotune cache and the kernel table.
 
     A kernel that cannot run here has the number of its reason, and where CUDA cannot be used, everything that
     stands in the way is listed.

@@ -54,9 +54,10 @@ struct Series {
 };
 
 constexpr float kOctave = 0.69314718f;  // ln 2
+constexpr uint64_t kShipped = 0;        // in place of a GPU: what ships with fastgemm
 
 struct Key {
-  uint64_t gpu;  // 0: what ships with fastgemm
+  uint64_t gpu;
   DType type;
   Precision precision;
   auto operator<=>(const Key&) const = default;
@@ -72,15 +73,14 @@ class AllSeries {
   std::shared_ptr<const Series> find(uint64_t gpu, DType type, Precision precision) const {
     const std::shared_lock lock(mutex_);
     // float32 precisions without a series of their own have that of IEEE products, the library's slowest.
-    for (const Key& key : {Key{gpu, type, precision}, Key{gpu, type, Precision::ieee},
-                           Key{0, type, precision}, Key{0, type, Precision::ieee}})
+    for (const Key& key : {Key{gpu, type, precision}, Key{gpu, type, Precision::ieee}})
       if (const auto it = series_.find(key); it != series_.end()) return it->second;
     return nullptr;
   }
   bool has(uint64_t gpu) const {
     const std::shared_lock lock(mutex_);
     const auto it = series_.lower_bound({gpu, DType{}, Precision{}});
-    return gpu != 0 && it != series_.end() && it->first.gpu == gpu;
+    return gpu != kShipped && it != series_.end() && it->first.gpu == gpu;
   }
   void set(const Key& key, Series series) {
     const std::unique_lock lock(mutex_);
@@ -88,7 +88,7 @@ class AllSeries {
   }
   void keep_shipped() {
     const std::unique_lock lock(mutex_);
-    std::erase_if(series_, [](const auto& entry) { return entry.first.gpu != 0; });
+    std::erase_if(series_, [](const auto& entry) { return entry.first.gpu != kShipped; });
   }
 
  private:
@@ -99,7 +99,7 @@ class AllSeries {
         s.places.push_back(place_of(point.problem(from.type)));
         s.off.push_back(float(point.percent_of_octave) / 100 * kOctave);
       }
-      series_.insert_or_assign(Key{0, from.type, from.precision},
+      series_.insert_or_assign(Key{kShipped, from.type, from.precision},
                                std::make_shared<const Series>(std::move(s)));
     }
   }
@@ -166,15 +166,16 @@ double limit_seconds(const GemmProblem& p, const Gpu& gpu) {
 }
 
 Knowledge knowledge_of(const Gpu& gpu) {
-  if (AllSeries::instance().has(gpu.number)) return Knowledge::tuned;
+  if (AllSeries::instance().has(gpu.number) || has_costs(gpu.number)) return Knowledge::tuned;
   // Kernels and library were measured on an H200; other GPUs of this capability are as it is but for what
   // struct Gpu says.
   return gpu.wgmma ? Knowledge::measured : Knowledge::predicted;
 }
 
 double library_seconds(const GemmProblem& p, const Gpu& gpu) {
-  if (knowledge_of(gpu) == Knowledge::predicted) return limit_seconds(p, gpu);
-  const auto series = AllSeries::instance().find(gpu.number, p.type, p.precision);
+  auto series = gpu.number ? AllSeries::instance().find(gpu.number, p.type, p.precision) : nullptr;
+  // Of types that were not tuned a GPU is known as it was before.
+  if (!series && gpu.wgmma) series = AllSeries::instance().find(kShipped, p.type, p.precision);
   if (!series) return limit_seconds(p, gpu);
   const double model = sum_of(count_library(p, gpu), series->costs);
   return model * std::exp(double(series->correction(place_of(p)))) * share_with_c(p);
@@ -191,6 +192,9 @@ void set_library(uint64_t gpu, DType type, Precision precision, const Costs& cos
   tuning_changed();
 }
 
-void reset_library() { AllSeries::instance().keep_shipped(); }
+void reset_library() {
+  AllSeries::instance().keep_shipped();
+  tuning_changed();
+}
 
 }  // namespace fastgemm::predict

@@ -98,6 +98,12 @@ void set_costs(uint64_t gpu, Row row, DType type, const Costs& costs) {
   tuning_changed();
 }
 
+bool has_costs(uint64_t gpu) {
+  OwnCosts& own = own_costs();
+  const std::shared_lock lock(own.mutex);
+  return gpu != 0 && std::ranges::any_of(own.costs, [gpu](const auto& x) { return x.first.gpu == gpu; });
+}
+
 void reset_costs() {
   own_costs().any = false;
   {

@@ -24,6 +24,7 @@ std::optional<Costs> costs_of(Row, DType, const Gpu&);
 // library; and the way back to the latter. Both change tuning_version().
 void set_costs(uint64_t gpu, Row, DType, const Costs&);
 void reset_costs();
+bool has_costs(uint64_t gpu);  // whether there are such constants
 
 // A row by name, with what it counts; null for rows that are not predicted.
 struct PredictedRow {

@@ -1,0 +1,251 @@
+"""What ``fastgemm tune`` fitted on GPUs, and the file that keeps it.
+
+The file holds one set per environment (GPU, versions of torch and cuBLAS, kernel table) beside the cache of
+:mod:`fastgemm.tuning`, is written as that is, and is ignored with one warning when it cannot be read or written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import _introspect, tuning
+
+FORMAT = 1
+# (dtype, precision, batch, m, n, k, a transposed, b transposed)
+Problem = tuple[str, str, int, int, int, int, bool, bool]
+# What predictions see of a GPU, beside its number, which follows from its name.
+PROPERTIES = {
+    "capability": int,
+    "multiprocessors": int,
+    "shared_bytes": int,
+    "l2_bytes": int,
+    "clock": float,
+    "bandwidth": float,
+    "wgmma": bool,
+}
+
+
+@dataclass(frozen=True)
+class KernelCosts:
+    """The constants of a kernel for a type (csrc/cuda/gemm/predict/predict.h)."""
+
+    kernel: str
+    dtype: str
+    costs: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class LibraryCosts:
+    """The library's model for a type and precision, and the measured points beside it."""
+
+    dtype: str
+    precision: str
+    costs: tuple[float, ...]
+    points: tuple[tuple[Problem, float], ...]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """All that holds on a GPU: its name, as ``_introspect.gpu()`` gives it, and its properties at that time."""
+
+    gpu: str
+    properties: dict[str, Any]
+    when: str  # ISO 8601
+    points: int  # problems that were measured
+    kernels: tuple[KernelCosts, ...]
+    library: tuple[LibraryCosts, ...]
+
+    def apply(self) -> None:
+        """Makes choices on GPUs of this name follow it, in this process."""
+        for fit in self.kernels:
+            _introspect.set_costs(self.gpu, fit.kernel, fit.dtype, fit.costs)
+        for fit in self.library:
+            points = list(fit.points)
+            _introspect.set_library(self.gpu, fit.dtype, fit.precision, fit.costs, points, self.properties)
+
+    def merged_into(self, other: Fitted | None) -> Fitted:
+        """With what another one says of types that this one leaves out."""
+        if other is None:
+            return self
+        dtypes = {fit.dtype for fit in (*self.kernels, *self.library)}
+        kept = [tuple(f for f in fits if f.dtype not in dtypes) for fits in (other.kernels, other.library)]
+        count = self.points + sum(len(fit.points) for fit in kept[1])
+        return Fitted(
+            self.gpu, self.properties, self.when, count, kept[0] + self.kernels, kept[1] + self.library
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "terms": _terms(),
+            "properties": {name: self.properties[name] for name in PROPERTIES},
+            "when": self.when,
+            "points": self.points,
+            "kernels": [[fit.kernel, fit.dtype, list(fit.costs)] for fit in self.kernels],
+            "library": [
+                [fit.dtype, fit.precision, list(fit.costs), [[list(p), s] for p, s in fit.points]]
+                for fit in self.library
+            ],
+        }
+
+
+def _terms() -> str:
+    """What the constants are of: they mean nothing to a version that counts otherwise."""
+    return f"{_introspect.build_info()['version']}: {' '.join(_introspect.COUNTS)}"
+
+
+def file() -> Path:
+    """Where it is kept."""
+    return tuning.cache_file().with_name("predictions.json")
+
+
+def environment(gpu: str) -> str:
+    """Name of a GPU's set."""
+    return f"gpu {gpu}|{tuning.versions()}"
+
+
+def _constants(values: list[Any]) -> tuple[float, ...]:
+    found = tuple(float(value) for value in values)
+    if len(found) != len(_introspect.COUNTS) or not all(math.isfinite(x) and x >= 0 for x in found):
+        raise ValueError(f"not the constants of a prediction: {values!r}")
+    return found
+
+
+def _measured(entry: list[Any]) -> tuple[Problem, float]:
+    problem, seconds = entry
+    dtype, precision, *sizes, a, b = problem
+    made = (dtype, precision, *map(int, sizes), bool(a), bool(b))
+    if len(sizes) != 4 or min(made[2:6]) < 1 or not 0 < seconds < math.inf:
+        raise ValueError(f"not a measured problem: {entry!r}")
+    _introspect.place(made)  # checks the rest
+    return made, float(seconds)
+
+
+def _parse(gpu: str, entry: dict[str, Any]) -> Fitted:
+    """Raises KeyError, TypeError or ValueError for what is none."""
+    properties = {name: kind(entry["properties"][name]) for name, kind in PROPERTIES.items()}
+    if not (properties["multiprocessors"] >= 1 and properties["clock"] > 0 and properties["bandwidth"] > 0):
+        raise ValueError(f"not the properties of a GPU: {entry['properties']!r}")
+    kernels = tuple(
+        KernelCosts(kernel, dtype, _constants(costs)) for kernel, dtype, costs in entry["kernels"]
+    )
+    for fit in kernels:
+        _introspect.costs(fit.kernel, fit.dtype, properties)  # checks the names
+    library = tuple(
+        LibraryCosts(dtype, precision, _constants(costs), tuple(_measured(point) for point in points))
+        for dtype, precision, costs, points in entry["library"]
+    )
+    for fit in library:
+        _introspect.place((fit.dtype, fit.precision, 1, 1, 1, 1, False, False))
+    return Fitted(gpu, properties, str(entry["when"]), int(entry["points"]), kernels, library)
+
+
+def _sets(path: Path) -> dict[str, Any]:
+    """The file's sets by environment as they were read; {} when there is none. Raises OSError or ValueError."""
+    with _damage():
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        if data["format"] != FORMAT:
+            raise ValueError(f"its format is {data['format']!r}, not {FORMAT}")
+        return dict(data["sets"].items())
+
+
+@contextlib.contextmanager
+def _damage() -> Iterator[None]:
+    try:
+        yield
+    except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
+        raise ValueError(f"not a file of fastgemm tune: {error}") from error
+
+
+def read() -> list[Fitted]:
+    """What the file says of GPUs under these versions. Raises OSError or ValueError."""
+    found, versions, terms = [], tuning.versions(), _terms()
+    for where, entry in _sets(file()).items():
+        gpu, _, of = where.partition("|")
+        with _damage():
+            if of == versions and gpu.startswith("gpu ") and entry["terms"] == terms:
+                found.append(_parse(gpu.removeprefix("gpu "), entry))
+    return found
+
+
+def load() -> int:
+    """Applies the file's sets of these versions; returns how many. Those of every GPU, which need not be here."""
+    try:
+        found = read()
+        for fitted in found:
+            fitted.apply()
+        return len(found)
+    except (OSError, ValueError) as error:
+        text = f"fastgemm: ignoring what fastgemm tune kept in {file()}: {error}"
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
+        return 0
+
+
+def _change(where: str, entry: dict[str, Any] | None) -> None:
+    """Replaces a set in the file, or removes it. Raises OSError or filelock.Timeout."""
+    from filelock import FileLock
+
+    path = file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(str(path) + ".lock", timeout=10):
+        try:
+            sets = _sets(path)
+        except ValueError:
+            sets = {}  # damaged: start afresh
+        sets.pop(where, None)
+        if entry is not None:
+            sets[where] = entry
+        scratch = path.with_suffix(f".{os.getpid()}.tmp")
+        try:
+            scratch.write_text(json.dumps({"format": FORMAT, "sets": sets}), encoding="utf-8")
+            os.replace(scratch, path)
+        finally:
+            scratch.unlink(missing_ok=True)
+
+
+def save(fitted: Fitted) -> bool:
+    """Whether it is in the file; else there was a warning."""
+    from filelock import Timeout
+
+    try:
+        _change(environment(fitted.gpu), fitted.as_json())
+    except (OSError, Timeout) as error:
+        text = f"fastgemm: cannot write what was tuned to {file()}: {error}"
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
+        return False
+    return True
+
+
+def known(gpu: str) -> Fitted | None:
+    """What the file says of a GPU; None where it says nothing, or cannot be read."""
+    try:
+        return next((fitted for fitted in read() if fitted.gpu == gpu), None)
+    except (OSError, ValueError):
+        return None
+
+
+def forget(gpu: str) -> bool:
+    """Removes a GPU's set from the file and from this process; returns whether there was one. Raises OSError."""
+    there = file().exists() and environment(gpu) in _readable()
+    if there:
+        _change(environment(gpu), None)
+    _introspect.reset_predictions()
+    load()  # those of other GPUs
+    return there
+
+
+def _readable() -> dict[str, Any]:
+    try:
+        return _sets(file())
+    except ValueError:
+        return {}

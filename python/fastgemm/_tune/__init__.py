@@ -1,0 +1,175 @@
+"""``fastgemm.tune``: measures a GPU for two minutes, so that predictions of times are those of this very GPU."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch._C._functorch import peek_interpreter_stack
+
+from .. import _introspect, _predictions
+from .._predictions import Fitted
+from ..bench.devices import cuda_obstacle
+from .measuring import DeviceStopwatch, Point, Progress, Target, collect
+from .problems import MOST_BYTES, SIZE_OF
+from .quality import Quality, qualities
+from .refit import fit_kernels, fit_library
+
+__all__ = ["NoGpu", "Tuning", "forget", "gpu_at_hand", "tune"]
+
+SECONDS = 110.0
+MEMORY_SHARE = 8  # operands and result take no more than this part of the GPU's free memory
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What :func:`tune` measured and fitted.
+
+    Attributes:
+        gpu: the GPU, as the tables name it.
+        seconds: how long it took to measure.
+        points: the problems, with the seconds of each kernel and of the library.
+        fitted: the constants of kernels, and the model and points of the library.
+        before: of each dtype (and tf32) how good choices were, as geometric means of chosen / best time.
+        after: the same of choices from now on.
+        saved: whether later processes will load it.
+    """
+
+    gpu: str
+    seconds: float
+    points: tuple[Point, ...]
+    fitted: Fitted
+    before: dict[str, Quality]
+    after: dict[str, Quality]
+    saved: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """For a file: numbers and names alone."""
+
+        def means(found: dict[str, Quality]) -> dict[str, Any]:
+            values = {series: asdict(quality) for series, quality in found.items()}
+            return {
+                series: {name: None if x != x else x for name, x in fields.items()}  # JSON has no NaN
+                for series, fields in values.items()
+            }
+
+        return {
+            "gpu": self.gpu,
+            "environment": _predictions.environment(self.gpu),
+            "seconds": self.seconds,
+            "problem": ["dtype", "precision", "batch", "m", "n", "k", "a_transposed", "b_transposed"],
+            "points": [[list(point.problem), point.seconds] for point in self.points],
+            "counts": list(_introspect.COUNTS),
+            "fitted": self.fitted.as_json(),
+            "before": means(self.before),
+            "after": means(self.after),
+        }
+
+
+class NoGpu(RuntimeError):
+    """There is no GPU that the kernels can use."""
+
+
+def gpu_at_hand() -> Target:
+    """The current GPU. Raises NoGpu."""
+    if obstacle := cuda_obstacle():
+        raise NoGpu(f"fastgemm tune measures a GPU; there is none here: {obstacle}")
+    free, _ = torch.cuda.mem_get_info()
+    most = min(MOST_BYTES, free // MEMORY_SHARE)
+    return Target(_introspect.gpu(), _introspect.gpu_properties(), DeviceStopwatch(), most)
+
+
+def _alert_not_deterministic() -> None:
+    if not torch.are_deterministic_algorithms_enabled():
+        return
+    text = (
+        "fastgemm.tune chooses by measured time, so what is chosen, and with it the last bits of results, can "
+        "differ from one run of it to the next; tune before torch.use_deterministic_algorithms(True), or in a run "
+        "of its own"
+    )
+    if not torch.is_deterministic_algorithms_warn_only_enabled():
+        raise RuntimeError(text)
+    warnings.warn(text, UserWarning, stacklevel=3)
+
+
+def _check(seconds: float, dtypes: Sequence[str]) -> None:
+    if not 0 < seconds < math.inf:
+        raise ValueError(f"tune: seconds must be a positive number, got {seconds}")
+    if unknown := [name for name in dtypes if name not in SIZE_OF]:
+        raise ValueError(f"tune: {unknown[0]!r} is none of {', '.join(SIZE_OF)}")
+    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError("tune cannot measure while a CUDA graph is being captured")
+    if peek_interpreter_stack() is not None:
+        raise RuntimeError("tune does not work inside torch.func transforms (vmap, grad, jvp)")
+
+
+def _names(dtypes: Sequence[torch.dtype | str] | None) -> tuple[str, ...]:
+    wanted = SIZE_OF if dtypes is None else dtypes
+    return tuple(dict.fromkeys(str(dtype).removeprefix("torch.") for dtype in wanted))
+
+
+def tune(
+    *,
+    seconds: float = SECONDS,
+    dtypes: Sequence[torch.dtype | str] | None = None,
+    save: bool = True,
+    progress: Progress | None = None,
+) -> Tuning:
+    """Measures the current GPU, so that ``level=None`` and each level choose by what is fast on it.
+
+    Kernels are chosen by predicted times, whose constants were measured on other GPUs. This times the library and
+    the kernels that may be the fastest on random products of all shapes and layouts, fits the constants to that,
+    and makes them hold at once in this process. Nothing else may run on the GPU meanwhile.
+
+    Args:
+        seconds: how long to measure; fitting takes a few more.
+        dtypes: of operands; the others stay as they are. Default: all.
+        save: also keep it on disk, for later processes with these versions of torch and fastgemm.
+        progress: is called with a text and the share of the work that is done, 0 to 1.
+
+    Returns:
+        What was measured, what follows from it, and how much better choices are on these products.
+
+    Raises:
+        RuntimeError: there is no GPU that the kernels can use, a CUDA graph is being captured, a transform of
+            torch.func is under way, or ``torch.use_deterministic_algorithms(True)`` holds.
+        ImportError: scipy is not installed (``pip install 'fastgemm[tune]'``).
+        ValueError: ``seconds`` is no positive number; unknown dtype.
+    """
+    _alert_not_deterministic()
+    names = _names(dtypes)
+    _check(seconds, names)
+    with torch.no_grad():
+        target = gpu_at_hand()
+        if find_spec("scipy") is None:
+            raise ImportError(
+                "fastgemm tune fits constants with scipy, which is not installed: pip install 'fastgemm[tune]'"
+            )
+        start = target.clock()
+        points = collect(target, seconds, names, progress or (lambda text, share: None))
+    spent = target.clock() - start
+    if not points:
+        raise RuntimeError(f"tune: no product was measured within {seconds:g} s")
+    gpu = target.properties
+    before = qualities(points, gpu)
+    kept = {name: gpu[name] for name in _predictions.PROPERTIES}
+    when = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    fits = fit_kernels(points, gpu), fit_library(points, gpu)
+    fitted = Fitted(target.name, kept, when, len(points), *fits)
+    fitted.apply()
+    saved = save and _predictions.save(fitted.merged_into(_predictions.known(target.name)))
+    after = qualities(points, gpu)
+    return Tuning(target.name, spent, tuple(points), fitted, before, after, saved)
+
+
+def forget() -> tuple[str, bool]:
+    """Takes back what was tuned on the current GPU, on disk and in this process: the GPU, and whether the file had
+    anything of it. Raises OSError, and NoGpu."""
+    target = gpu_at_hand()
+    return target.name, _predictions.forget(target.name)

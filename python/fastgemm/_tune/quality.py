@@ -1,0 +1,46 @@
+"""How good choices are: what would be chosen beside the best of all that was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .. import _introspect
+from ..bench.timing import geometric_mean
+from ..table import kernels
+from .measuring import SPLIT, Point
+
+TENSOR_CORES = 6  # the level
+
+
+@dataclass(frozen=True)
+class Quality:
+    """Of a dtype (or tf32): the geometric means of chosen / best time. NaN where nothing could be chosen."""
+
+    series: str
+    points: int
+    free: float  # level=None
+    level6: float
+
+
+def qualities(points: Sequence[Point], gpu: dict[str, Any]) -> dict[str, Quality]:
+    """By the predictions that hold now, among the kernels that were timed."""
+    level6 = {row.name for row in kernels("gemm", "cuda") if row.level == TENSOR_CORES}
+    ratios: dict[str, tuple[list[float], list[float]]] = {}
+    counts: dict[str, int] = {}
+    for point in points:
+        dtype, precision, *_ = point.problem
+        series = dtype if precision == "ieee" else precision
+        seconds = {name: s for name, s in point.seconds.items() if name not in SPLIT}
+        order = [name for name, _ in _introspect.predictions(point.problem, gpu) if name in seconds]
+        best = min(seconds.values(), default=0.0)
+        counts[series] = counts.get(series, 0) + 1
+        free, of_level = ratios.setdefault(series, ([], []))
+        if order:
+            free.append(seconds[order[0]] / best)
+        of_level += [seconds[name] / best for name in order if name in level6][:1]
+    return {
+        series: Quality(series, counts[series], geometric_mean(free), geometric_mean(of_level))
+        for series, (free, of_level) in ratios.items()
+    }

@@ -1,0 +1,98 @@
+"""``fastgemm tune``: measures the GPU at hand, for choices that follow what is fast on it."""
+
+from __future__ import annotations
+
+import contextlib
+import json as json_module
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import torch
+from rich.table import Table
+
+from .. import _predictions, _tune
+from . import options
+from .console import console, failures_as_exit_code, progress_bar, say_written, write_file
+
+
+def _table(found: _tune.Tuning) -> Table:
+    title = "time of what is chosen / of the fastest measured, geometric means"
+    table = Table(title=title, title_justify="left", title_style="bold")
+    table.add_column("dtype")
+    for name in ("problems", "level=None before", "after", "level=6 before", "after"):
+        table.add_column(name, justify="right")
+    for series, after in found.after.items():
+        before = found.before[series]
+        means = (before.free, after.free, before.level6, after.level6)
+        cells = ("-" if x != x else f"{x:.3f}" for x in means)
+        table.add_row(series, str(after.points), *cells)
+    return table
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    """What is missing here ends the command: exit code 1, and what to do."""
+    with failures_as_exit_code():
+        try:
+            yield
+        except (ImportError, _tune.NoGpu) as error:
+            raise click.ClickException(str(error)) from error
+
+
+def _forget() -> None:
+    gpu, there = _tune.forget()
+    text = "forgotten" if there else "nothing was tuned with these versions"
+    console().print(f"{gpu}: {text}", markup=False)
+
+
+@click.command()
+@click.option(
+    "--seconds",
+    type=options.Seconds(),
+    default=_tune.SECONDS,
+    show_default=True,
+    help="How long to measure; fitting takes a few more.",
+)
+@click.option(
+    "--dtype",
+    "dtypes",
+    multiple=True,
+    type=options.DType(),
+    help="Only these types; may be repeated. float32 includes tf32. The others stay as they are.",
+)
+@click.option("--forget", is_flag=True, help="Take back what was tuned on this GPU, and measure nothing.")
+@click.option(
+    "--json",
+    type=options.OutputPath(dash=True),
+    metavar="PATH",
+    help="Write what was measured and fitted; - is stdout.",
+)
+def tune(seconds: float, dtypes: tuple[torch.dtype, ...], forget: bool, json: Path | None) -> None:
+    """Measure the GPU at hand, so that level=None and each level choose by what is fast on it.
+
+    Kernels are chosen by predicted times. This times the kernels and the library on random products of all
+    shapes and layouts, fits the predictions to that, and keeps them on disk for later processes. Nothing else
+    should run on the GPU meanwhile.
+    """
+    for dtype in dtypes:
+        options.check_dtype("gemm", dtype)
+    if forget and (dtypes or json):
+        raise click.UsageError("--forget goes alone")
+    with _refusals():
+        if forget:
+            _forget()
+            return
+        with progress_bar() as progress:
+            found = _tune.tune(seconds=seconds, dtypes=dtypes or None, progress=progress)
+    if json:
+        write_file(json, lambda file: json_module.dump(found.as_json(), file))
+    if str(json) != "-":
+        out = console()
+        out.print(_table(found))
+        out.print(
+            f"{found.gpu}: {len(found.points)} problems in {found.seconds:.0f} s", style="dim", markup=False
+        )
+    if found.saved:
+        say_written([_predictions.file()])
+    say_written([json])

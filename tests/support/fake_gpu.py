@@ -1,0 +1,69 @@
+"""A GPU that is not there, for what ``fastgemm tune`` makes of measured times."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Collection
+from typing import Any
+
+from fastgemm import _introspect
+from fastgemm._tune.measuring import LIBRARY, Problem, Target
+
+AMPERE = {
+    "capability": 80,
+    "multiprocessors": 108,
+    "shared_bytes": 163 << 10,
+    "l2_bytes": 40 << 20,
+    "clock": 1.41e9,
+    "bandwidth": 2.039e12,
+    "wgmma": False,
+}
+SECONDS = 1 / 32  # of the fake clock, for each problem
+
+
+def number_of(name: str) -> int:
+    """gpu_number() of core/tuning.h."""
+    found = 0xCBF29CE484222325
+    for byte in name.encode():
+        found = (found ^ byte) * 0x100000001B3 % 2**64
+    return found
+
+
+def properties_of(name: str) -> dict[str, Any]:
+    return AMPERE | {"number": number_of(name)}
+
+
+class FakeGpu:
+    """Its kernels take a multiple of what the constants that ship with fastgemm predict, the library one of what
+    it cannot go below; both with a little noise. Each problem takes SECONDS of its clock."""
+
+    def __init__(
+        self, name: str = "NVIDIA Test, 108 multiprocessors", factors: dict[str, float] | None = None
+    ):
+        self.name, self.properties, self.factors = name, properties_of(name), dict(factors or {})
+        self.asked: list[tuple[Problem, tuple[str, ...]]] = []
+        self._shipped = AMPERE | {"number": 0}
+        self._noise = random.Random(1)
+
+    @property
+    def target(self) -> Target:
+        return Target(self.name, self.properties, self._measure, clock=lambda: SECONDS * len(self.asked))
+
+    def _measure(self, problem: Problem, kernels: Collection[str]) -> dict[str, float]:
+        self.asked.append((problem, tuple(kernels)))
+        return {
+            name: seconds * math.exp(self._noise.gauss(0, 0.01))
+            for name in kernels
+            if (seconds := self.seconds(problem, name)) is not None
+        }
+
+    def seconds(self, problem: Problem, kernel: str) -> float | None:
+        """Without noise; None where it does not take the problem, as no library does int32."""
+        if kernel == LIBRARY and problem[0] == "int32":
+            return None
+        if kernel in ("bf16x3", "fp16x3"):
+            problem = ("float32", kernel, *problem[2:])
+        shipped = dict(_introspect.predictions(problem, self._shipped))[kernel]
+        launch = 5e-6 if kernel == LIBRARY else 0.0
+        return self.factors.get(kernel, 1.5 if kernel == LIBRARY else 1.0) * shipped + launch
