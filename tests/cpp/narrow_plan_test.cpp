@@ -33,7 +33,7 @@ GemmProblem problem_of(int64_t wide, int64_t narrow, int64_t k, int64_t batch) {
 
 template <class Thread>
 void check_plan(const NarrowProblem<float>& p, const std::string& what) {
-  const NarrowPlan plan = narrow_plan<Thread>(p);
+  const NarrowPlan plan = plans::plan_narrow(Thread::kShape, p.shape(), multiprocessors());
   const int64_t k = p.wide.k;
   expect(int64_t{plan.splits} * plan.part >= k, what + ": all of k has a block");
   expect(int64_t{plan.splits - 1} * plan.part < std::max<int64_t>(k, 1), what + ": no block is idle");
@@ -45,7 +45,7 @@ void check_plan(const NarrowProblem<float>& p, const std::string& what) {
   expect(chain <= longest + step, what + ": values that a thread adds one after another");
 }
 
-void plans() {
+void every_plan() {
   const unsigned seed = std::random_device{}();
   std::printf("seed %u\n", seed);
   std::mt19937 random(seed);
@@ -88,7 +88,7 @@ void more_blocks_than_a_grid_has() {
 }  // namespace fastgemm::simt
 
 int main() {
-  fastgemm::simt::plans();
+  fastgemm::simt::every_plan();
   fastgemm::simt::more_blocks_than_a_grid_has();
   std::printf("%d failures\n", fastgemm::simt::failures);
   return fastgemm::simt::failures ? 1 : 0;

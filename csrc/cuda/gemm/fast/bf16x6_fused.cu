@@ -20,6 +20,7 @@
 #include "cuda/gemm/parts/float_dot.cuh"
 #include "cuda/gemm/parts/launch_splits.cuh"
 #include "cuda/gemm/parts/sides.cuh"
+#include "cuda/gemm/predict/fused_plan.h"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace fused {
@@ -121,55 +122,18 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocksAnSM)
   if constexpr (T::kByWgmma ? FASTGEMM_SM90A : FASTGEMM_PORTABLE) multiply_tile<T>(g);
 }
 
-// How many ways to split k, and the time that takes. Its unit is a multiprocessor's time for a stage of
-// 128 x 64 tiles: filling the ring takes about 3 of those by wgmma, and so do a second launch and the
-// transfer of a block's sums. By mma.sync a stage takes twice as long and more.
-struct Ways {
-  int count;
-  double time;
-};
-
 template <class T>
 TileGrid grid_of(const Arguments& arguments, int batch) {
   return tile_grid(arguments.rows.x_extent, arguments.columns.x_extent, T::kRows, T::kColumns, batch);
 }
 
-// The blocks that the device holds at a time: on some GPUs fewer than registers leave room for, each with 1
-// KB of shared memory besides its own.
 template <class T>
-int64_t blocks_at_once() {
-  constexpr int64_t kBesides = 1024;
-  const int64_t fit = (cuda::gpu_here().shared_bytes + kBesides) / (sizeof(typename T::Shared) + kBesides);
-  return (T::kByWgmma ? T::kBlocksAnSM : std::clamp<int64_t>(fit, 1, T::kBlocksAnSM)) * multiprocessors();
-}
-
-template <class T>
-Ways choose_ways(const Arguments& arguments, int batch) {
-  // Tall tiles cut the columns once for twice as many rows, but a multiprocessor has only one, and nothing to
-  // do while its ring is filled: they gain where k is long.
-  constexpr double kStage = T::kWarps == 8 ? 0.92 : 1;
-  constexpr double kFill = !T::kByWgmma ? 1.5 : T::kWarps == 8 ? 3.3 : 3;
-  constexpr int kLeastSteps = 2, kMostWaves = 8;
-  const int64_t tiles = int64_t(grid_of<T>(arguments, batch).grid.x) * batch;
-  const int64_t steps = ceil_div(arguments.gemm.k, kTileK);
-  const int64_t slots = blocks_at_once<T>();
-  const auto time = [&](int64_t ways) {
-    const int64_t waves = ceil_div(tiles * ways, slots);
-    return double(waves) * (kStage * double(ceil_div(steps, ways)) + kFill + (ways > 1)) +
-           (ways > 1 ? kFill : 0);
-  };
-  Ways best{1, time(1)};
-  for (int ways = 2; ways * kLeastSteps <= steps && (ways - 1) * tiles < kMostWaves * slots; ++ways)
-    if (time(ways) < best.time) best = {ways, time(ways)};
-  return best;
-}
-
-template <class T>
-void launch_fused(const Gemm<float>& g, const Arguments& arguments, int batch, const Ways& chosen,
-                  Context& context) {
-  static_assert(T::kByWgmma || sizeof(typename T::Shared) <= 99 << 10);
+void launch_fused(const Gemm<float>& g, const Arguments& arguments, int batch, int chosen, Context& context) {
+  static_assert(T::kByWgmma ||
+                (sizeof(typename T::Shared) <= 99 << 10 &&
+                 sizeof(typename T::Shared) == plans::fused_bytes({T::kRows, T::kColumns}, T::kRowsAlongK)));
   const int64_t steps = ceil_div(g.k, kTileK);
-  const int64_t split_steps = std::max<int64_t>(ceil_div(steps, chosen.count), 1);
+  const int64_t split_steps = std::max<int64_t>(ceil_div(steps, chosen), 1);
   const int ways = int(std::max<int64_t>(ceil_div(steps, split_steps), 1));
   const TileGrid tiles = grid_of<T>(arguments, batch);
   const dim3 grid(tiles.grid.x, unsigned(ways), tiles.grid.z);
@@ -183,28 +147,17 @@ void launch_fused(const Gemm<float>& g, const Arguments& arguments, int batch, c
   });
 }
 
-template <class T>
-void launch_fused(const Gemm<float>& g, const Arguments& arguments, int batch, Context& context) {
-  launch_fused<T>(g, arguments, batch, choose_ways<T>(arguments, batch), context);
-}
-
 template <bool rows_along_k, bool by_wgmma>
 void launch_columns(const Gemm<float>& g, const Arguments& arguments, int batch, Context& context) {
-  const int64_t columns = arguments.columns.x_extent;
-  if (columns <= 16) return launch_fused<Tile<16, rows_along_k, by_wgmma>>(g, arguments, batch, context);
-  if (columns <= 32) return launch_fused<Tile<32, rows_along_k, by_wgmma>>(g, arguments, batch, context);
-  using Wide = Tile<64, rows_along_k, by_wgmma>;
-  const Ways wide = choose_ways<Wide>(arguments, batch);
-  // Narrower tiles where wide ones would leave half of each multiprocessor idle.
-  const bool leaves_room = int64_t(grid_of<Wide>(arguments, batch).grid.x) * batch <= multiprocessors();
-  if (leaves_room && wide.count == 1)
-    return launch_fused<Tile<32, rows_along_k, by_wgmma>>(g, arguments, batch, context);
+  const plans::FusedPlan plan = plans::plan_fused(batch, arguments.rows.x_extent, arguments.columns.x_extent,
+                                                  g.k, rows_along_k, cuda::gpu_here());
+  const auto run = [&]<class T>() { launch_fused<T>(g, arguments, batch, plan.ways.count, context); };
+  if (plan.tile.columns == 16) return run.template operator()<Tile<16, rows_along_k, by_wgmma>>();
+  if (plan.tile.columns == 32) return run.template operator()<Tile<32, rows_along_k, by_wgmma>>();
   if constexpr (by_wgmma) {
-    using Tall = Tile<64, rows_along_k, by_wgmma, 2>;
-    const Ways tall = choose_ways<Tall>(arguments, batch);
-    if (tall.time < wide.time) return launch_fused<Tall>(g, arguments, batch, tall, context);
+    if (plan.tile.tall()) return run.template operator()<Tile<64, rows_along_k, by_wgmma, 2>>();
   }
-  launch_fused<Wide>(g, arguments, batch, wide, context);
+  run.template operator()<Tile<64, rows_along_k, by_wgmma>>();
 }
 
 template <bool by_wgmma>

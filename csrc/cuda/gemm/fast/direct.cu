@@ -5,16 +5,16 @@
 //     at any stride, and all loads of a step are independent and in flight at once (fast/direct.cuh). No
 //     layout or alignment needs code of its own;
 //   - block tiles are 32 x 32, so that 100 x 100 is 16 blocks. Where there are few, up to 12 warps share the
-//   k
-//     of a tile and their sums meet in shared memory, in a fixed order, and then blocks do
+//     k of a tile and their sums meet in shared memory, in a fixed order, and then blocks do
 //     (parts/split_k.cuh); where there are many, each warp has a tile of its own;
 //   - a step has two depths: for k up to 8 elements (16-bit types: 16) half the loads and registers.
 // float32 is multiplied in fp64, where its products are exact; level 6 leaves it to GPUs whose fp64 is fast.
 // It takes this kernel for float64 where large tiles would be few as well, and for smaller types where other
-// kernels would copy operands first (rules.h). `narrow` multiplies by fused multiply-adds what has up to
+// kernels would copy operands first. `narrow` multiplies by fused multiply-adds what has up to
 // about 16 rows or columns; neither covers the other (tuning_*.json of benchmarks/results/h200).
 #include "cuda/gemm/fast/direct.cuh"
 #include "cuda/gemm/parts/launch_splits.cuh"
+#include "cuda/gemm/predict/plans.h"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
@@ -28,10 +28,10 @@ struct Config {
   static constexpr bool kWordsA = word_a, kWordsB = word_b;
   static constexpr int BM = 32, BN = 32;
   static constexpr int kValues = values;
-  static constexpr int kWarps = values < 4 ? 4 : sizeof(T) == 1 ? 8 : 12;  // at most
+  static constexpr int kWarps = plans::direct_warps(sizeof(T), values);  // at most
   static constexpr int kBlocks = values == 4 || sizeof(O) == 8 ? 1 : sizeof(T) == 2 ? 5 : 4;
-  static constexpr int kDepth = 4 * DirectType<T>::kPacked * kValues;  // values of k in a warp's step
-  static constexpr int kPitch = BN + 8;                                // conflict-free in both directions
+  static constexpr int kDepth = plans::direct_depth(sizeof(T), values);  // values of k in a warp's step
+  static constexpr int kPitch = BN + 8;                                  // conflict-free in both directions
   static constexpr int kSlabs = values == 4 ? 32 / int(sizeof(Sum)) : 4;
 };
 
@@ -176,28 +176,12 @@ __global__ void __launch_bounds__(32 * C::kWarps, C::kBlocks)
   store_as.template operator()<typename Result<T>::Stored>();
 }
 
-// How many warps share a tile, and how many blocks its k.
-struct Plan {
-  int together, splits;
-};
-
-// A multiprocessor holds 12 warps. The second launch that blocks which share k need takes as long as two
-// rounds of a tile's warps along k.
-inline Plan plan_direct(int64_t tiles, int64_t steps, int most_warps) {
-  constexpr int kWarps = 12, kWorthIt = 5, kRounds = 2;
-  const int64_t blocks = multiprocessors(), room = kWarps / 4 * blocks, rounds = ceil_div(steps, 4);
-  if (tiles > room) return {steps > 1 && tiles * 2 <= kWarps * blocks ? 2 : 1, 1};
-  if (rounds >= kWorthIt && tiles * 2 <= room) return {4, int(std::min(room / tiles, rounds / kRounds))};
-  if (rounds > 1 && tiles <= blocks) return {int(std::min<int64_t>(most_warps, 4 * rounds)), 1};
-  return {4, 1};
-}
-
 template <class C, class T>
 void launch_direct(const Gemm<T>& g, int batch, Context& context) {
   const int64_t tiles_m = ceil_div(g.m, C::BM), tiles_n = ceil_div(g.n, C::BN);
   const int64_t steps = ceil_div(g.k, C::kDepth);
-  Plan plan = plan_direct(batch * tiles_m * tiles_n, steps, C::kWarps);
-  if (plan.splits * int64_t{batch} > 65535) plan.splits = 1;  // gridDim.z
+  const plans::DirectPlan plan =
+      plans::plan_direct(batch * tiles_m * tiles_n, steps, C::kWarps, batch, multiprocessors());
   const int64_t x = std::max(tiles_m, tiles_n), y = std::min(tiles_m, tiles_n);
   const int tiles_log2 = plan.together == 1 ? 2 : plan.together == 2 ? 1 : 0;
   const dim3 grid(unsigned(ceil_div(x, 1 << tiles_log2)), unsigned(y), unsigned(batch * plan.splits));
@@ -230,8 +214,9 @@ void choose_direct(const Gemm<T>& g, int batch, Context& context) {
     return launch_direct<Config<T, int64_t, false, false, 2>>(g, batch, context);
   const auto run = [&]<bool word_a, bool word_b>() {
     using Short = Config<T, int, word_a, word_b, 2>;
-    g.k <= Short::kDepth ? launch_direct<Short>(g, batch, context)
-                         : launch_direct<Config<T, int, word_a, word_b, 4>>(g, batch, context);
+    plans::direct_values(sizeof(T), g.k) == 2
+        ? launch_direct<Short>(g, batch, context)
+        : launch_direct<Config<T, int, word_a, word_b, 4>>(g, batch, context);
   };
   if constexpr (constexpr int kPacked = DirectType<T>::kPacked; kPacked > 1) {
     const bool a = takes_loads_of(kPacked, true, g.side_a(batch), batch);

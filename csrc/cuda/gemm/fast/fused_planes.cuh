@@ -10,6 +10,7 @@
 #include "cuda/device/wgmma.cuh"
 #include "cuda/gemm/fast/raw_tile.cuh"
 #include "cuda/gemm/parts/planes/scheme.cuh"
+#include "cuda/gemm/predict/fused_plan.h"
 
 namespace fastgemm::FASTGEMM_TARGET::fused {
 
@@ -29,7 +30,7 @@ struct Tile {
   static constexpr int kWarps = 4 * warpgroups, kThreads = 32 * kWarps, kRows = 64 * kHalves * warpgroups;
   static constexpr int kColumns = columns_, kFragments = columns_ / 8, kSums = columns_ / 2;
   static constexpr int kStages = !by_wgmma ? 2 : columns_ == 32 ? 4 : 3;
-  static constexpr int kBlocksAnSM = warpgroups == 2 ? 1 : columns_ == 16 ? 3 : 2;
+  static constexpr int kBlocksAnSM = plans::FusedTile{kRows, columns_}.most_blocks();
   static constexpr int kRowPitch = kLinePitch<kRows, 8>;
   // Lines 24 banks apart serve as those 8 apart do, and leave two blocks of 16 columns room in 100 KB.
   static constexpr int kColumnBanks = rows_along_k_ ? 4 : by_wgmma || columns_ > 16 ? 8 : 24;

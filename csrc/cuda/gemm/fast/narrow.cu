@@ -2,8 +2,8 @@
 // all small products). One operand, X (wide, k), is read once and each of its elements has little to do; the
 // other, Y (narrow, k), stays in the caches. What changes from the tiles of the other rungs: no operand goes
 // through shared memory, and no barrier comes before the sums. The host lays a block's threads out over rows
-// of X and over k, to fit the shape (narrow_plan.cuh). All loads of a thread's step are independent, of 16
-// bytes where the operand allows it, and where k is short there is one step. Most such products end in the
+// of X and over k, to fit the shape (predict/narrow_plan.h). All loads of a thread's step are independent, of
+// 16 bytes where the operand allows it, and where k is short there is one step. Most such products end in the
 // time of a launch and two misses, so only a few instructions come before the first load. The sums of the
 // threads that share rows meet once in shared memory, in a fixed order.
 #include "cuda/device/sync.cuh"
@@ -181,28 +181,23 @@ void launch_narrow(const Gemm<T>& g, const NarrowProblem<T>& p, const NarrowPlan
                                std::countr_zero(unsigned(kNarrowThreads)) - log_rows,
                                plan.part,
                                int(p.wide.k - int64_t(plan.splits - 1) * plan.part),
-                               lines_along_k<Thread>(p),
+                               p.shape().lines_along_k(Thread::kReads),
                                result};
     launch<gemm_narrow_kernel<Thread, T>>("narrow", shape, context)(s);
   });
 }
 
-// With one row of Y in a thread the blocks are many and small, with eight X is read the fewest times.
 template <Reads reads, class T>
 void launch_best(const Gemm<T>& g, const NarrowProblem<T>& p, Context& context) {
-  using One = NarrowThread<T, 1, reads>;
-  using Four = NarrowThread<T, 4, reads>;
-  using Eight = NarrowThread<T, 8, reads>;
-  constexpr int64_t kMostBlocksY = 65535;
-  const int64_t narrow = p.narrow.side;
-  const NarrowPlan one = narrow_plan<One>(p);
-  if (narrow == 1) return launch_narrow<One>(g, p, one, context);
-  const NarrowPlan four = narrow_plan<Four>(p), eight = narrow > 4 ? narrow_plan<Eight>(p) : four;
-  if (narrow <= kMostBlocksY && one.microseconds <= std::min(four.microseconds, eight.microseconds))
-    return launch_narrow<One>(g, p, one, context);
-  if (narrow <= 4 || (narrow <= kMostBlocksY && four.microseconds <= eight.microseconds))
-    return launch_narrow<Four>(g, p, four, context);
-  launch_narrow<Eight>(g, p, eight, context);
+  const auto [thread, plan] = plans::choose_narrow(reads, int(sizeof(T)), p.shape(), multiprocessors());
+  switch (thread.narrow) {
+    case 1:
+      return launch_narrow<NarrowThread<T, 1, reads>>(g, p, plan, context);
+    case 4:
+      return launch_narrow<NarrowThread<T, 4, reads>>(g, p, plan, context);
+    default:
+      return launch_narrow<NarrowThread<T, 8, reads>>(g, p, plan, context);
+  }
 }
 
 }  // namespace

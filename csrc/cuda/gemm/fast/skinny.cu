@@ -21,6 +21,7 @@
 #include "cuda/gemm/parts/ring.cuh"
 #include "cuda/gemm/parts/unaligned_tile.cuh"
 #include "cuda/gemm/parts/wgmma_consumer.cuh"
+#include "cuda/gemm/predict/plans.h"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
@@ -179,47 +180,33 @@ struct SkinnyOperands {
   }
 };
 
-// The number of tiles, and the time that multiprocessors are idle where blocks have whole tiles, in bytes
-// of the large operand that could be read meanwhile.
 template <class S, class T>
-struct WholeTiles {
-  int64_t m, n, all, steps;  // steps: stages of a tile
-  double idle_bytes;
-
-  WholeTiles(const SkinnyOperands<T>& o, int batch)
-      : m(ceil_div(o.large.side, S::kM)),
-        n(ceil_div(o.skinny.side, S::kN)),
-        all(batch * m * n),
-        steps(ceil_div(o.large.k, 128 / int(sizeof(T)))) {
-    const int64_t places = ceil_div(all, multiprocessors()) * multiprocessors();
-    idle_bytes = double(places - all) * double(o.large.k) * S::kM * sizeof(T);
-  }
-  // Sharing tiles costs a second kernel; whole tiles pay where less is lost than the device reads in that
-  // time.
-  bool pay() const { return idle_bytes < (cuda::has_wgmma() ? 10e6 : cuda::gpu_here().bandwidth * 2e-6); }
-  int64_t blocks() const { return std::min<int64_t>(multiprocessors(), pay() ? all : all * steps); }
-};
+plans::SkinnyTiles tiles_of(const SkinnyOperands<T>& o, int batch) {
+  static_assert(S::kN == 64);
+  return plans::skinny_tiles(S::kM, batch, o.large.side, o.skinny.side, o.large.k, int(sizeof(T)),
+                             cuda::gpu_here());
+}
 
 template <class S, class T>
 SkinnyArguments<T> arguments_of(const Gemm<T>& problem, const SkinnyOperands<T>& o,
-                                const WholeTiles<S, T>& tiles, Context& context) {
+                                const plans::SkinnyTiles& tiles, Context& context) {
   using Acc = Accumulator<T>;
   const auto& [large, skinny, large_is_b, by_units] = o;
-  const int64_t unit = tiles.pay() ? tiles.steps : 1, units = tiles.all * tiles.steps / unit;
-  const int64_t blocks = tiles.blocks();
+  const int64_t unit = tiles.whole ? tiles.steps : 1, units = tiles.all * tiles.steps / unit;
+  const int64_t blocks = tiles.blocks;
   SkinnyArguments<T> g{problem, large, skinny, large_is_b, by_units};
   g.skinny_rows = skinny.major == Major::k && skinny.side <= 16 ? 16 : S::kN;
   g.batch_large = large.batch_stride != 0, g.batch_skinny = skinny.batch_stride != 0;
   g.tiles_m = int(tiles.m), g.tiles_n = int(tiles.n);
   g.shares = {int(tiles.steps), int(units / blocks * unit), int(units % blocks), int(unit)};
-  if (!tiles.pay())
+  if (!tiles.whole)
     g.partials = static_cast<Acc*>(context.allocate(size_t(blocks) * 2 * S::kM * S::kN * sizeof(Acc)));
   return g;
 }
 
 // Launches the kernel that adds the sums of shared tiles, if there are any.
 template <class S, Major large_major, class T>
-void add_shares(const SkinnyArguments<T>& g, const WholeTiles<S, T>& tiles, Context& context) {
+void add_shares(const SkinnyArguments<T>& g, const plans::SkinnyTiles& tiles, Context& context) {
   using Rows = std::conditional_t<large_major == Major::mn && sizeof(T) != 2, Fragments<T>, InOrder>;
   const int64_t groups = ceil_div(std::min<int64_t>(g.skinny.side, S::kN), 8);
   const LaunchShape shape{dim3(unsigned(tiles.all * S::kConsumers), unsigned(groups)), dim3(128), 0, true};
@@ -228,13 +215,12 @@ void add_shares(const SkinnyArguments<T>& g, const WholeTiles<S, T>& tiles, Cont
 }
 
 template <class S, class T>
-void launch_tiles(const Gemm<T>& problem, const SkinnyOperands<T>& o, const WholeTiles<S, T>& tiles,
+void launch_tiles(const Gemm<T>& problem, const SkinnyOperands<T>& o, const plans::SkinnyTiles& tiles,
                   Context& context) {
   const SkinnyArguments<T> g = arguments_of<S, T>(problem, o, tiles, context);
   const Maps maps = o.by_units ? Maps{} : Maps{o.large.map(S::kM), o.skinny.map(g.skinny_rows)};
   const int threads = S::kConsumerThreads + (o.by_units ? S::kUnitThreads : 32);
-  const LaunchShape shape{dim3(unsigned(tiles.blocks())), dim3(unsigned(threads)),
-                          sizeof(typename S::Shared)};
+  const LaunchShape shape{dim3(unsigned(tiles.blocks)), dim3(unsigned(threads)), sizeof(typename S::Shared)};
   o.with_majors([&]<Major large_major, Major skinny_major>() {
     if constexpr (S::takes(large_major, skinny_major, sizeof(T))) {
       launch<gemm_skinny_kernel<S, T, large_major, skinny_major>>("skinny", shape, context)(maps, g);
@@ -244,7 +230,7 @@ void launch_tiles(const Gemm<T>& problem, const SkinnyOperands<T>& o, const Whol
 }
 
 template <class T>
-void launch_portable(const Gemm<T>& problem, const SkinnyOperands<T>& o, const WholeTiles<WideTile, T>& tiles,
+void launch_portable(const Gemm<T>& problem, const SkinnyOperands<T>& o, const plans::SkinnyTiles& tiles,
                      Context& context) {
   using S = WideTile;
   static_assert(sizeof(SkinnyRings<S>) <= 99 << 10);
@@ -253,24 +239,23 @@ void launch_portable(const Gemm<T>& problem, const SkinnyOperands<T>& o, const W
     g.skinny_rows = o.skinny.side <= 16 ? 16 : 64;
   else if (o.skinny.major == Major::k && o.skinny.side <= 32)
     g.skinny_rows = o.skinny.side <= 16 ? 16 : 32;
-  const LaunchShape shape{dim3(unsigned(tiles.blocks())), dim3(S::kConsumerThreads), sizeof(SkinnyRings<S>)};
+  const LaunchShape shape{dim3(unsigned(tiles.blocks)), dim3(S::kConsumerThreads), sizeof(SkinnyRings<S>)};
   o.with_majors([&]<Major large_major, Major skinny_major>() {
     launch<gemm_skinny_portable_kernel<S, T, large_major, skinny_major>>("skinny", shape, context)(g);
     add_shares<S, large_major>(g, tiles, context);
   });
 }
 
-// Takes narrow tiles, which read more of the skinny operand, where they save enough idle time.
 template <class T>
 void gemm_tiles(const Gemm<T>& g, int batch, Context& context) {
   const SkinnyOperands<T> o(g, batch, context);
-  const WholeTiles<WideTile, T> wide(o, batch);
+  const plans::SkinnyTiles wide = tiles_of<WideTile>(o, batch);
   if (!cuda::has_wgmma()) return launch_portable(g, o, wide, context);
-  const WholeTiles<NarrowTile, T> narrow(o, batch);
-  narrow.pay() && narrow.idle_bytes + 2e6 < wide.idle_bytes && !o.by_units &&
+  const plans::SkinnyTiles narrow = tiles_of<NarrowTile>(o, batch);
+  plans::narrow_skinny_wins(narrow, wide) && !o.by_units &&
           NarrowTile::takes(o.large.major, o.skinny.major, sizeof(T))
-      ? launch_tiles(g, o, narrow, context)
-      : launch_tiles(g, o, wide, context);
+      ? launch_tiles<NarrowTile>(g, o, narrow, context)
+      : launch_tiles<WideTile>(g, o, wide, context);
 }
 
 }  // namespace

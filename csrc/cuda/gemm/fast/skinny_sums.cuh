@@ -17,6 +17,7 @@
 #include "cuda/gemm/parts/ring.cuh"
 #include "cuda/gemm/parts/split_k.cuh"
 #include "cuda/gemm/parts/wgmma_operand.cuh"
+#include "cuda/gemm/predict/plans.h"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
@@ -56,7 +57,7 @@ struct SkinnyShape {
   // wide for narrow tiles; other combinations are left out because gemm_tiles() never picks narrow tiles
   // for them.
   static constexpr bool takes(Major large, Major skinny, int bytes) {
-    return kM == 128 || (skinny == Major::k && (large == Major::k || bytes == 2));
+    return kM == 128 || plans::takes_narrow_skinny(large == Major::k, skinny == Major::k, bytes);
   }
 };
 

@@ -22,9 +22,10 @@ template <class T, int BLOCK>
 struct Config {
   using Type = T;
   static constexpr int kBlock = BLOCK, kAcross = kBlock / kThread, kThreads = kAcross * kAcross;
-  static constexpr int kBK = sizeof(T) == 1 ? 64 : 32;  // one 16-byte load an operand and thread, at least
-  static constexpr int kWarpsN = kAcross / 8;           // a warp is 4 x 8 threads, as in thread_place()
-  static constexpr bool kOftenOnePanel = BLOCK == 32;   // so that a branch around the next loads pays
+  static constexpr int kBK =
+      plans::small_depth(sizeof(T));                   // one 16-byte load an operand and thread, at least
+  static constexpr int kWarpsN = kAcross / 8;          // a warp is 4 x 8 threads, as in thread_place()
+  static constexpr bool kOftenOnePanel = BLOCK == 32;  // so that a branch around the next loads pays
   // Groups of a thread's positions are 16 vectors apart (ThreadTile): there is one group, or they fit.
   static_assert(kAcross == 16 || kPer16Bytes<Accumulator<T>> == kThread);
   using Panel = PanelCopy<T, kBlock, kBK, kThreads>;
@@ -93,8 +94,8 @@ __global__ void __launch_bounds__(C::kThreads)
 template <class C, class T>
 void launch_small(const char* name, const Gemm<T>& g, int batch, Context& context) {
   const TileGrid tiles = tile_grid(g.m, g.n, C::kBlock, C::kBlock, batch);
-  constexpr int kLeastSplit = 2 * C::kBK, kLeastK = 4 * kLeastSplit;  // below, a second launch costs more
-  const int splits = g.k < kLeastK ? 1 : choose_splits(int64_t(tiles.grid.x) * batch, g.k, kLeastSplit);
+  const int splits =
+      plans::small_splits(int64_t(tiles.grid.x) * batch, g.k, int(sizeof(T)), multiprocessors());
   launch_splits(g, batch, splits, context, [&](const Result<T>& result, int64_t columns) {
     SmallArguments<T> s{.gemm = g,
                         .tiles_n = tiles.tiles_n,

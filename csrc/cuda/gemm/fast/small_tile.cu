@@ -13,6 +13,7 @@
 #include "cuda/available.h"
 #include "cuda/gemm/fast/small_tile_products.cuh"
 #include "cuda/gemm/parts/split_k.cuh"
+#include "cuda/gemm/predict/plans.h"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
@@ -143,18 +144,11 @@ LineOperand<T> operand_of(Side<T> s, int batch, Context& context) {
   return line_operand(s, batch);
 }
 
-// Splits k so that every multiprocessor has a block, of at least four stages.
-inline int plan_splits(int64_t tiles, int stages) {
-  constexpr int kLeast = 4, kWorthIt = 16;  // stages; below, a second launch takes longer
-  if (stages < kWorthIt) return 1;
-  return int(std::clamp<int64_t>(multiprocessors() / tiles, 1, stages / kLeast));
-}
-
 template <class C, class T>
 void launch_small_tile(const Gemm<T>& g, int batch, Context& context) {
   const int64_t tiles_m = ceil_div(g.m, C::BM), tiles_n = ceil_div(g.n, C::BN);
   const int stages = int(ceil_div(g.k, 128 / int(sizeof(T))));
-  const int splits = plan_splits(batch * tiles_m * tiles_n, stages);
+  const int splits = plans::small_tile_splits(batch * tiles_m * tiles_n, stages, multiprocessors());
   const dim3 grid(unsigned(tiles_m), unsigned(tiles_n * splits), unsigned(batch));
   const ResultVectors vectors = result_vectors(g.result);
   Arguments<T> s{.splits = splits,

@@ -8,18 +8,17 @@
 //
 // What is left is mostly the time to read the operands. Tiles of 128 x 256 are slower, because their
 // partial sums are twice as many bytes, and so are clusters that share operands.
-#include <cmath>
-
 #include "cuda/available.h"
 #include "cuda/gemm/parts/split_k.cuh"
 #include "cuda/gemm/parts/warp_product.cuh"
 #include "cuda/gemm/parts/wgmma_consumer.cuh"
+#include "cuda/gemm/predict/plans.h"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
 // The block tile, 64 rows of it for each consumer warpgroup; one producer warp; the ring of stages.
-constexpr int kM = 128, kN = 128, kConsumerWarps = kM / 16, kThreads = 32 * kConsumerWarps + 32;
+constexpr int kM = plans::kSplitKTile, kN = kM, kConsumerWarps = kM / 16, kThreads = 32 * kConsumerWarps + 32;
 constexpr int kStageBytes = (kM + kN) * 128, kStages = 6;
 
 struct Shared {
@@ -162,14 +161,6 @@ __global__ void __launch_bounds__(MmaTiles::kThreads, MmaTiles::kBlocks)
 #endif
 }
 
-// The number of parts of k: each has at least four stages, and there are no more than multiprocessors. One
-// more part makes the others shorter, but is one more C to write and to read; so the best number falls
-// with the square root of C's size, and hardly depends on k.
-inline int plan_splits(int64_t tiles, double c_elements, int stages) {
-  const int64_t room = multiprocessors() / tiles, worth = int64_t(48 * std::sqrt(kM * kN / c_elements));
-  return int(std::clamp<int64_t>(std::min(room, worth), 1, std::max(stages / 4, 1)));
-}
-
 // How a product is cut, and its workspace.
 template <class T>
 struct Plan {
@@ -179,7 +170,8 @@ struct Plan {
   Plan(const Gemm<T>& g, int batch, Context& context) {
     const int64_t tiles_m = ceil_div(g.m, kM), tiles_n = ceil_div(g.n, kN);
     const int stages = int(ceil_div(g.k, 128 / int(sizeof(T))));
-    const int splits = plan_splits(batch * tiles_m * tiles_n, double(batch) * double(g.m * g.n), stages);
+    const double elements = double(batch) * double(g.m * g.n);
+    const int splits = plans::split_k_splits(batch * tiles_m * tiles_n, elements, stages, multiprocessors());
     arguments = {split_sums(g, batch, splits, context), int(tiles_n), SplitStages(stages, splits)};
     grid = dim3(unsigned(tiles_m * tiles_n), unsigned(batch), unsigned(splits));
   }

@@ -201,7 +201,7 @@ void launch_tiles(const Gemm<T>& problem, int batch, Context& context) {
   schedule.tiles_m = int(ceil_div(problem.m, S::kM)), schedule.tiles_n = int(ceil_div(problem.n, S::kN));
   const int64_t tiles = int64_t(batch) * schedule.tiles_m * schedule.tiles_n;
   const int steps = int(ceil_div(ceil_div(problem.k, kPerWord<T>), S::kK));
-  const int blocks = count_blocks(tiles, steps);
+  const int blocks = plans::count_blocks(tiles, steps, multiprocessors());
   const std::span<uint32_t> flags = share(schedule, tiles, steps, blocks, {2}, S::kSums, 1, context);
   g.zero = 0;
   const Panels<Word> panels = make_panels(problem, batch, flags, context);

@@ -34,7 +34,7 @@ namespace {
 // is slower for its size, and there for products that have too few wide tiles for all multiprocessors.
 template <int N>
 struct Shape {
-  static constexpr int kM = 128, kN = N;
+  static constexpr int kM = plans::kSpecializedM, kN = N;
   static constexpr int kConsumers = kM / 64, kConsumerWarps = 4 * kConsumers;  // warpgroups
   static constexpr int kConsumerThreads = 128 * kConsumers, kThreads = kConsumerThreads + 128;
   static constexpr int kSums = kN / 2;  // a consumer thread
@@ -49,8 +49,8 @@ struct Shape {
   static_assert(sizeof(Shared) <= 227 << 10);
   static_assert(kSums % 4 == 0, "partial sums are handed over 16 bytes at a time");
 };
-using WideTile = Shape<256>;    // 4 stages
-using NarrowTile = Shape<128>;  // 6 stages
+using WideTile = Shape<plans::kSpecializedWide>;      // 4 stages
+using NarrowTile = Shape<plans::kSpecializedNarrow>;  // 6 stages
 
 template <class T>
 struct Arguments {
@@ -234,10 +234,6 @@ __global__ void __launch_bounds__(S::kThreads, 1)
 #endif
 }
 
-// Stream-K shares the last wave alone: blocks that work on different k find less of each other's operands
-// in L2. The cost is above 2 so that whole tiles win a tie.
-inline constexpr Sharing kLastWave{1, 2.0001, 1};
-
 template <class T>
 Boxes boxes_of_result(const Gemm<T>& g) {
   return {g.result.out, g.result.row_stride, g.result.batch_stride};
@@ -259,12 +255,12 @@ void launch_tiles(const Gemm<T>& g, const BoxOperands<T>& operands, int batch, R
                          {in_boxes ? nullptr : r.out, r.row_stride, r.batch_stride, int(g.m), int(g.n)}};
   auto& schedule = arguments.schedule;
   schedule.tiles_m = int(ceil_div(a.side, S::kM)), schedule.tiles_n = int(ceil_div(b.side, S::kN));
-  // At least a chunk: the TMA returns zeros beyond k.
-  schedule.stages = int(std::max<int64_t>(ceil_div(g.k, 128 / int(sizeof(T))), kChunk));
+  schedule.stages = plans::specialized_stages(g.k, int(sizeof(T)));
   const int64_t tiles = int64_t(batch) * schedule.tiles_m * schedule.tiles_n;
   const int chunks = schedule.stages / kChunk;
-  const int blocks = int(std::min<int64_t>(multiprocessors(), tiles * chunks));
-  const auto flags = share(schedule, tiles, chunks, blocks, kLastWave, S::kM * S::kN, S::kConsumers, context);
+  const int blocks = plans::specialized_blocks(tiles, chunks, multiprocessors());
+  const auto flags =
+      share(schedule, tiles, chunks, blocks, plans::kLastWave, S::kM * S::kN, S::kConsumers, context);
   Maps maps{a.map(S::kM), b.map(S::kN), {}, {}};
   if (in_boxes) maps.out = result.map(g, batch, transposed);
   if (arguments.adds) maps.c = boxes_of_c(g, batch, copies, context).map(g, batch, transposed);
@@ -282,19 +278,6 @@ void launch_tiles(const Gemm<T>& g, const BoxOperands<T>& operands, int batch, R
   operands.with_majors(run);
 }
 
-// Whether narrow tiles keep so many more multiprocessors busy that the product is done earlier. Where the
-// TMA cannot store C, warps store it, and a tile's end waits for them however few columns it has; narrow
-// tiles then gain less.
-template <class T>
-bool narrow_tiles_win(int64_t rows, int64_t columns, int batch, bool in_boxes) {
-  // The time of a narrow tile in units of a wide one's.
-  const double kNarrowTime = sizeof(T) == 4 ? 0.7 : in_boxes ? 0.56 : 0.63;
-  const auto waves = [&](int64_t m, int64_t n) {
-    return double(ceil_div(batch * ceil_div(rows, m) * ceil_div(columns, n), multiprocessors()));
-  };
-  return kNarrowTime * waves(NarrowTile::kM, NarrowTile::kN) < waves(WideTile::kM, WideTile::kN);
-}
-
 template <class T>
 void gemm_tiles(const Gemm<T>& problem, int batch, Context& context) {
   RowCopies copies;
@@ -302,7 +285,8 @@ void gemm_tiles(const Gemm<T>& problem, int batch, Context& context) {
   Gemm<T> g = problem;
   if (g.m == 1) g.result.row_stride = ceil_div(g.n, 16) * 16;
   const bool in_boxes = boxes_of_result(g).writable(g, batch);
-  narrow_tiles_win<T>(operands.a.side, operands.b.side, batch, in_boxes)
+  plans::narrow_specialized_wins(batch, operands.a.side, operands.b.side, int(sizeof(T)), in_boxes,
+                                 multiprocessors())
       ? launch_tiles<NarrowTile>(g, operands, batch, copies, context)
       : launch_tiles<WideTile>(g, operands, batch, copies, context);
 }

@@ -3,23 +3,6 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// The time of a launch is that of the fullest multiprocessor, counted in whole tiles; a block that has one to
-// itself hides less latency, and every split costs the transfer of its sums (a quarter of tiles / k, in the
-// same unit, on an H200).
-int choose_splits(int64_t tiles, int64_t k, int64_t least) {
-  const int64_t processors = multiprocessors();
-  int best = 1;
-  double best_time = double(ceil_div(tiles, processors));
-  for (int splits = 2; splits * least <= k && (splits - 1) * tiles < 4 * processors; ++splits) {
-    const int64_t blocks = tiles * splits;
-    const double alone = blocks <= processors ? 1.15 : 1.0;
-    const double time =
-        alone * double(ceil_div(blocks, processors)) / splits + 0.25 * double(blocks) / double(k);
-    if (time < best_time) best = splits, best_time = time;
-  }
-  return best;
-}
-
 template <class T>
 Gemm<T> split_result(const Gemm<T>& g, int batch, int splits, Context& context) {
   const auto sums = split_sums(g, batch, splits, context);

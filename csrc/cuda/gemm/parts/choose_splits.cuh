@@ -1,14 +1,12 @@
 // Split-K on the host's side, for kernels that store all of a tile as one part of k: when C has too few tiles
 // to occupy the device, several blocks share the k of a tile, each writes its sums as a matrix of its own,
-// and a second launch adds those in a fixed order (parts/split_k.cuh).
+// and a second launch adds those in a fixed order (parts/split_k.cuh). How many: predict/plans.h.
 #pragma once
 
 #include "cuda/gemm/parts/problem.cuh"
+#include "cuda/gemm/predict/plans.h"
 
 namespace fastgemm::FASTGEMM_TARGET {
-
-// How many ways to split k, each at least `least` of it.
-int choose_splits(int64_t tiles, int64_t k, int64_t least);
 
 // The same problem with a result in the workspace: split s of matrix i is its matrix number s * batch + i.
 // Its n is that of whole 16-byte units.

@@ -10,7 +10,7 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-inline constexpr int kChunk = 4;  // stages: a block's part of a tile has at least that many
+inline constexpr int kChunk = plans::kChunk;  // stages: a block's part of a tile has at least that many
 
 template <class Acc>
 struct ChunkSchedule : Schedule<Acc> {

@@ -22,6 +22,7 @@
 #include "cuda/device/launch.cuh"
 #include "cuda/device/vector.cuh"
 #include "cuda/gemm/parts/tile_order.cuh"
+#include "cuda/gemm/predict/plans.h"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
@@ -36,34 +37,11 @@ struct StreamK {
   }
 };
 
-// Which waves are shared, and what the fix-up costs, in steps: hand_over for a block that stores partial
-// sums, collect for each block whose sums the finishing block adds. Tiles are shared where this pays.
-struct Sharing {
-  int waves;  // 1: the last one; 2: also the one before it
-  double hand_over = 0, collect = 0;
-};
+using plans::Sharing;
 
-inline StreamK plan_stream_k(int64_t tiles, int steps, int blocks, Sharing sharing) {
-  const int64_t waves = tiles / blocks, left = tiles % blocks;
-  const double cost = sharing.hand_over + sharing.collect * blocks / double(left);
-  const bool pays = left > 0 && double(left) * steps / blocks + cost <= steps;
-  const int64_t whole_waves = std::max<int64_t>(waves - sharing.waves + 1, 0);
-  StreamK s;
-  s.whole_tiles = int(pays ? whole_waves * blocks : tiles);
-  s.steps = steps;
-  const int64_t shared = (tiles - s.whole_tiles) * steps;
-  s.share = shared / blocks;
-  s.longer = int(shared % blocks);
-  return s;
-}
-
-// One block for each multiprocessor. Where every tile has several blocks, each gets the same number if
-// that leaves few multiprocessors idle: no tile is then finished late because its parts straddle its
-// neighbours'.
-inline int count_blocks(int64_t tiles, int64_t steps) {
-  const int64_t processors = multiprocessors(), each = processors / tiles;
-  const bool even = each >= 2 && each * tiles * 10 >= processors * 9;
-  return int(std::min(even ? each * tiles : processors, tiles * steps));
+inline StreamK plan_stream_k(int64_t tiles, int steps, int blocks, const Sharing& sharing) {
+  const plans::StreamKPlan plan = plans::plan_stream_k(tiles, steps, blocks, sharing);
+  return {int(plan.whole_tiles), steps, plan.share, int(plan.longer)};
 }
 
 // Steps [first, end) of one tile.

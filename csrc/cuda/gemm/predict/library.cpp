@@ -18,30 +18,33 @@ namespace {
 
 float log2_of(int64_t n) { return std::log2(float(std::max<int64_t>(n, 1))); }
 
-float distance(const Place& x, const Place& y) {
-  float sum = 0;
-  for (int i = 0; i < kAxes; ++i) sum += (x[i] - y[i]) * (x[i] - y[i]);
-  return sum;
-}
-
 // The measured points of a type and precision.
-struct Series {
+class Series {
+ public:
   Costs costs;
-  std::vector<Place> places;
-  std::vector<float> off;  // log(measured / model)
 
+  explicit Series(const Costs& c) : costs(c) {}
+  // A measured point, and log(measured / model) there.
+  void add(const Place& at, float off) {
+    if (count_ % kLanes == 0) blocks_.push_back(kNowhere);
+    Block& block = blocks_.back();
+    for (int axis = 0; axis < kAxes; ++axis) block.at[axis][count_ % kLanes] = at[axis];
+    block.off[count_++ % kLanes] = off;
+  }
   // How far the model is off at a place: the mean of the nine nearest points, weighted by nearness, drawn
   // towards none where all are far.
   float correction(const Place& at) const {
     constexpr size_t kNearest = 9;
-    constexpr float kFar = std::numeric_limits<float>::infinity();
     std::array<float, kNearest> distances, values{};
-    distances.fill(kFar);
-    for (size_t i = 0; i < places.size(); ++i) {
-      float d = distance(at, places[i]), value = off[i];
-      if (d >= distances.back()) continue;
-      for (size_t j = 0; j < kNearest; ++j)
-        if (d < distances[j]) std::swap(d, distances[j]), std::swap(value, values[j]);
+    distances.fill(std::numeric_limits<float>::infinity());
+    for (const Block& block : blocks_) {
+      const Lanes found = block.distances(at);
+      for (int lane = 0; lane < kLanes; ++lane) {
+        float d = found[lane], value = block.off[lane];
+        if (d >= distances.back()) continue;
+        for (size_t j = 0; j < kNearest; ++j)
+          if (d < distances[j]) std::swap(d, distances[j]), std::swap(value, values[j]);
+      }
     }
     const auto weight = [](float d) { return 1 / ((d + 0.05f) * std::sqrt(d + 0.05f)); };
     float weights = 0.5f * weight(4), sum = 0;
@@ -51,6 +54,34 @@ struct Series {
     }
     return sum / weights;
   }
+
+ private:
+  // Points side by side, so that vector instructions look at several: every new signature of a call looks at
+  // all.
+  static constexpr int kLanes = 16;
+  using Lanes = std::array<float, kLanes>;
+  struct Block {
+    std::array<Lanes, kAxes> at;
+    Lanes off;
+
+    Lanes distances(const Place& from) const {
+      Lanes sum{};
+      for (int axis = 0; axis < kAxes; ++axis)
+        for (int lane = 0; lane < kLanes; ++lane) {
+          const float apart = from[axis] - at[axis][lane];
+          sum[lane] += apart * apart;
+        }
+      return sum;
+    }
+  };
+  static constexpr Block kNowhere = [] {
+    Block b{};
+    for (Lanes& axis : b.at) axis.fill(1e9f);
+    return b;
+  }();
+
+  std::vector<Block> blocks_;
+  size_t count_ = 0;
 };
 
 constexpr float kOctave = 0.69314718f;  // ln 2
@@ -94,10 +125,9 @@ class AllSeries {
  private:
   AllSeries() {
     for (const ShippedSeries& from : shipped_series()) {
-      Series s{from.costs};
+      Series s(from.costs);
       for (const ShippedPoint& point : from.points) {
-        s.places.push_back(place_of(point.problem(from.type)));
-        s.off.push_back(float(point.percent_of_octave) / 100 * kOctave);
+        s.add(place_of(point.problem(from.type)), float(point.percent_of_octave) / 100 * kOctave);
       }
       series_.insert_or_assign(Key{kShipped, from.type, from.precision},
                                std::make_shared<const Series>(std::move(s)));
@@ -183,10 +213,10 @@ double library_seconds(const GemmProblem& p, const Gpu& gpu) {
 
 void set_library(uint64_t gpu, DType type, Precision precision, const Costs& costs,
                  std::span<const LibraryPoint> points, const Gpu& here) {
-  Series s{costs};
+  Series s(costs);
   for (const LibraryPoint& point : points) {
-    s.places.push_back(place_of(point.problem));
-    s.off.push_back(float(std::log(point.seconds / sum_of(count_library(point.problem, here), costs))));
+    const double model = sum_of(count_library(point.problem, here), costs);
+    s.add(place_of(point.problem), float(std::log(point.seconds / model)));
   }
   AllSeries::instance().set({gpu, type, precision}, std::move(s));
   tuning_changed();

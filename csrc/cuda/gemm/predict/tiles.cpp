@@ -19,11 +19,14 @@ Operand operand(const ConstMatrix& x, int64_t side, int64_t k, int64_t batch, in
   return o;
 }
 
+bool has_side_in_rows(const Operand& o) { return o.along_side && !o.along_k; }
+
 void add_copy(Counts& c, const Operand& o, const Gpu& gpu) { c.copied += 2 * o.bytes / gpu.bandwidth; }
 
 }  // namespace
 
 Facts facts(const GemmProblem& p) {
+  if (p.out.col_stride != 1 && p.n != 1 && p.out.row_stride == 1) return facts(p.transposed());
   const int size = element_size(p.type), out_size = element_size(p.out_type);
   // At least one of each: what an empty product would take does not matter, but is asked for.
   const auto some = [](int64_t x) { return std::max<int64_t>(x, 1); };
@@ -76,19 +79,6 @@ Counts count_tiles(const Facts& f, const Launch& l, const Gpu& gpu, double rate)
   return c;
 }
 
-int choose_splits(int64_t tiles, int64_t k, int64_t least, int64_t processors) {
-  int best = 1;
-  double best_time = double(ceil_div(tiles, processors));
-  for (int splits = 2; splits * least <= k && (splits - 1) * tiles < 4 * processors; ++splits) {
-    const int64_t blocks = tiles * splits;
-    const double alone = blocks <= processors ? 1.15 : 1.0;
-    const double time =
-        alone * double(ceil_div(blocks, processors)) / splits + 0.25 * double(blocks) / double(k);
-    if (time < best_time) best = splits, best_time = time;
-  }
-  return best;
-}
-
 // By parts/copied_operand.cuh, a launch each.
 void add_transposed(Counts& c, const Operand& o, const Gpu& gpu) {
   c.more_launches += 1 / gpu.clock;
@@ -106,12 +96,14 @@ void add_copies(Counts& c, const Facts& f, const Gpu& gpu, bool a, bool b) {
   if (a) add_copy(c, f.a, gpu);
   if (b) add_copy(c, f.b, gpu);
 }
-// What struct BoxOperands copies.
-void add_boxes(Counts& c, const Facts& f, const Gpu& gpu, bool registers) {
-  const auto has_side_in_rows = [](const Operand& o) { return o.along_side && !o.along_k; };
+// One operand that has its side in rows stays as it is where A comes from registers.
+bool swaps_boxes(const Facts& f, bool registers) {
   const bool keep = registers && f.size != 2;
-  const bool keep_a = keep && has_side_in_rows(f.a), keep_b = keep && has_side_in_rows(f.b);
-  const bool transposed = keep_b && !(keep_a && f.m >= f.n);
+  return keep && has_side_in_rows(f.b) && !(has_side_in_rows(f.a) && f.m >= f.n);
+}
+void add_boxes(Counts& c, const Facts& f, const Gpu& gpu, bool registers) {
+  const bool keep = registers && f.size != 2 && (has_side_in_rows(f.a) || has_side_in_rows(f.b));
+  const bool transposed = swaps_boxes(f, registers);
   const int64_t extents = std::min({f.m, f.n, f.k});
   bool rows = false;
   const auto add = [&](const Operand& o, bool keeps) {
@@ -120,7 +112,7 @@ void add_boxes(Counts& c, const Facts& f, const Gpu& gpu, bool registers) {
     rows = true;
     add_copy(c, o, gpu);
   };
-  add(transposed ? f.b : f.a, keep_a || keep_b);
+  add(transposed ? f.b : f.a, keep);
   add(transposed ? f.a : f.b, false);
   if (rows) c.more_launches += 1 / gpu.clock;
 }

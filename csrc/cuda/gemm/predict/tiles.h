@@ -5,10 +5,11 @@
 #include <algorithm>
 
 #include "cuda/gemm/predict/counts.h"
+#include "cuda/gemm/predict/plans.h"
 
 namespace fastgemm::predict {
 
-constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+using plans::ceil_div;
 
 // An operand (side, k) as a kernel meets it.
 struct Operand {
@@ -44,7 +45,7 @@ struct Facts {
     return batch * ceil_div(m, rows) * ceil_div(n, columns);
   }
 };
-Facts facts(const GemmProblem&);
+Facts facts(const GemmProblem&);  // of the transposed one where C lies by columns, as kernels compute it
 
 // Multiply-adds a cycle of a multiprocessor, at least 1.
 inline double rate(const Gpu& gpu, Unit unit, DType type) {
@@ -59,14 +60,12 @@ struct Launch {
 };
 Counts count_tiles(const Facts&, const Launch&, const Gpu&, double multiply_adds_a_cycle);
 
-// The splits of parts/choose_splits.cu.
-int choose_splits(int64_t tiles, int64_t k, int64_t least, int64_t processors);
-
 // One launch that copies operands as they lie: parts/panels.cuh, parts/row_copies.cuh.
 void add_copies(Counts&, const Facts&, const Gpu&, bool a, bool b);
 // One launch that writes an operand along k: parts/copied_operand.cuh.
 void add_transposed(Counts&, const Operand&, const Gpu&);
-// What struct BoxOperands copies, and what rows_operands() does.
+// Whether struct BoxOperands has B^T for A and A^T for B, what it copies, and what rows_operands() does.
+bool swaps_boxes(const Facts&, bool registers);
 void add_boxes(Counts&, const Facts&, const Gpu&, bool registers);
 void add_rows(Counts&, const Facts&, const Gpu&, bool takes_any);
 

@@ -272,7 +272,8 @@ void in_pieces(const Gemm<T>& g, int batch, int64_t bytes, Context& context, Lau
 template <class Scheme, class T>
 void gemm_in_pieces(const char* name, const Gemm<T>& all, int batch, Context& context) {
   using Wide = Shape<Scheme, Scheme::kWideN>;
-  using Narrow = Shape<Scheme, 128>;
+  using Narrow = Shape<Scheme, plans::kNarrowPlanes>;
+  static_assert(Wide::kM == plans::kPlaneM);
   using ByWarps = WarpShape<Scheme>;
   if (!cuda::has_wgmma())
     return in_pieces(all, batch, Panels::bytes<ByWarps>(all), context,
@@ -281,8 +282,7 @@ void gemm_in_pieces(const char* name, const Gemm<T>& all, int batch, Context& co
                      });
   in_pieces(all, batch, Panels::bytes<Wide>(all), context,
             [&](const Gemm<T>& g, int count, ReusedWorkspace& workspace) {
-              const double narrow = Plan::of<Narrow>(g, count).predicted_time(Scheme::kNarrowTime);
-              narrow < Plan::of<Wide>(g, count).predicted_time(1)
+              plans::narrow_planes_win(count, g.m, g.n, g.k, Scheme::kTiles, multiprocessors())
                   ? launch_panels<Narrow>(name, g, count, workspace)
                   : launch_panels<Wide>(name, g, count, workspace);
             });

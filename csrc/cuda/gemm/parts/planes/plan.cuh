@@ -40,13 +40,7 @@ struct Split {
   int64_t length(int i) const { return begin(i + 1) - begin(i); }
 };
 
-inline constexpr double kHandOver = 3;  // what stream-K's fix-up of a shared tile costs, in chunks
-
-// A long sum is computed in segments, because the rounding error of each promotion is proportional to the
-// sum so far: without segments the error exceeds cuBLAS SGEMM's for very long k.
 struct Plan {
-  static constexpr int kLongest = 512, kSegment = 256;  // stages
-
   int64_t tiles;
   int all, segments;  // stages of k, and the launches that sum them
 
@@ -55,8 +49,8 @@ struct Plan {
     Plan p;
     p.tiles = int64_t(batch) * ceil_div(g.m, S::kM) * ceil_div(g.n, S::kN);
     p.all = int(ceil_div(g.k, S::Scheme::kStageK));
-    const bool cuts = S::Scheme::kLoop == Loop::promoting && p.all > kLongest;
-    p.segments = cuts ? int(ceil_div(p.all, kSegment)) : 1;
+    static_assert(S::Scheme::kTiles.promotes == (S::Scheme::kLoop == Loop::promoting));
+    p.segments = plans::plane_segments(p.all, S::Scheme::kTiles.promotes);
     return p;
   }
 
@@ -68,23 +62,14 @@ struct Plan {
     const int64_t rows = ceil_div(g.m, S::kM) * S::kImageA + ceil_div(g.n, S::kN) * S::kImageB;
     return int(std::clamp<int64_t>(most_plane_bytes() / (batch * rows * stages(0)), 1, segments));
   }
-  // The units of stream-K: a tile has at least one, and its last one has up to 7 stages.
-  int chunks(int segment) const { return std::max(stages(segment) / kChunk, 1); }
-  int blocks(int segment) const { return count_blocks(tiles, chunks(segment)); }
+  int chunks(int segment) const { return plans::plane_chunks(stages(segment)); }
+  int blocks(int segment) const { return plans::count_blocks(tiles, chunks(segment), multiprocessors()); }
   StreamK work(int segment) const {
-    return plan_stream_k(tiles, chunks(segment), blocks(segment), {2, kHandOver});
+    return plan_stream_k(tiles, chunks(segment), blocks(segment), {2, plans::kHandOver});
   }
   // Whether the blocks have so many stages that they would drift apart.
   bool paces() const { return blocks(0) > 1 && tiles * stages(0) / blocks(0) >= Pace::kWorth; }
   bool shares() const { return work(0).whole_tiles < tiles || work(segments - 1).whole_tiles < tiles; }
-
-  // The time of the block that has most to do in the first segment, in units of a chunk of a wide tile.
-  double predicted_time(double tile_time) const {
-    const StreamK w = work(0);
-    const double whole = double(ceil_div(w.whole_tiles, blocks(0))) * chunks(0);
-    const double shared = w.whole_tiles < tiles ? double(w.share + (w.longer > 0)) + kHandOver : 0;
-    return (whole + shared) * tile_time;
-  }
 };
 
 }  // namespace fastgemm::FASTGEMM_TARGET::planes

@@ -22,6 +22,7 @@
 
 #include "cuda/device/fragment.cuh"
 #include "cuda/device/numeric.cuh"
+#include "cuda/gemm/predict/plans.h"
 
 namespace fastgemm::FASTGEMM_TARGET::planes {
 
@@ -67,7 +68,7 @@ struct Magnitudes {
 template <class Scheme>
 inline constexpr int kPerUnit = 16 / int(sizeof(typename Scheme::Element));
 
-// Every scheme also gives kNarrowTime, the time of a narrow tile in units of a wide one's, as measured.
+// Every scheme also gives kTiles, by which wide or narrow tiles are taken.
 
 // float32 as a sum of planes of 16 bits, x = p0 + p1 / step + p2 / step^2, where each plane is the nearest
 // number to what the planes before it leave.
@@ -80,7 +81,7 @@ template <class Plane, int planes, int step>
 struct FloatPlanes {
   using Operand = float;
   using Element = Plane;
-  static constexpr int kPlanes = planes, kStageK = 32, kWideN = 192;
+  static constexpr int kPlanes = planes, kStageK = plans::kPlaneStage, kWideN = plans::kWidePlanes;
   static constexpr Loop kLoop = Loop::promoting;
   static constexpr float kSmallUnit = 1.f / step;  // the factor of the sum of the small products
 
@@ -133,7 +134,7 @@ struct FloatPlanes {
 // summed in the tensor cores, the error is a multiple of cuBLAS's.
 struct Bf16x6 : FloatPlanes<BFloat16, 3, 1> {
   static constexpr Ring kRings[] = {{0, 1, 1, 5, 7}, {1, 2, 1, 3, 3}};
-  static constexpr double kNarrowTime = 0.71;
+  static constexpr plans::PlaneScheme kTiles = plans::kBf16x6;
   static constexpr int kMostChunk = 3;
   // Stages by which the second warpgroup's chunks are ahead, so that it multiplies while the first one adds.
   static constexpr int kStagger = 1;
@@ -148,7 +149,7 @@ struct Bf16x6 : FloatPlanes<BFloat16, 3, 1> {
 // Half the products, with 16 bits: a product has an error of 2^-16 of |A||B|.
 struct Bf16x3 : FloatPlanes<BFloat16, 2, 1> {
   static constexpr Ring kRings[] = {{0, 1, 1, 7, 8}, {1, 1, 1, 4, 5}};
-  static constexpr double kNarrowTime = 0.77;
+  static constexpr plans::PlaneScheme kTiles = plans::kThreePlanes;
   static constexpr int kMostChunk = 4, kStagger = 2;
   static int chunk(int, double) { return kMostChunk; }
   using Small = Products<Product{1, 0}, Product{0, 1}>;
@@ -159,7 +160,7 @@ struct Bf16x3 : FloatPlanes<BFloat16, 2, 1> {
 // all their bits.
 struct Fp16x3 : FloatPlanes<Half, 2, 1 << 11> {
   static constexpr Ring kRings[] = {{0, 1, 1, 7, 8}, {1, 1, 1, 4, 5}};
-  static constexpr double kNarrowTime = 0.77;
+  static constexpr plans::PlaneScheme kTiles = plans::kThreePlanes;
   static constexpr int kMostChunk = 4, kStagger = 2;
   static int chunk(int, double) { return kMostChunk; }
   using Small = Products<Product{1, 0}, Product{0, 1}>;
@@ -183,10 +184,10 @@ struct Fp16x3 : FloatPlanes<Half, 2, 1 << 11> {
 struct Int8x10 {
   using Operand = int32_t;
   using Element = uint8_t;
-  static constexpr int kPlanes = 4, kStageK = 32, kWideN = 192;
+  static constexpr int kPlanes = 4, kStageK = plans::kPlaneStage, kWideN = plans::kWidePlanes;
   static constexpr Loop kLoop = Loop::sweeping;
   static constexpr Ring kRings[] = {{0, 1, 2, 8, 9}, {1, 1, 2, 7, 9}, {2, 1, 1, 4, 5}, {3, 1, 1, 3, 5}};
-  static constexpr double kNarrowTime = 0.67;
+  static constexpr plans::PlaneScheme kTiles = plans::kInt8x10;
   using S3 = Products<Product{3, 0}, Product{0, 3}, Product{1, 2}, Product{2, 1}>;
   using S2 = Products<Product{2, 0}, Product{0, 2}, Product{1, 1}>;
   using S1 = Products<Product{1, 0}, Product{0, 1}>;

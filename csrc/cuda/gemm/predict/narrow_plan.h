@@ -1,0 +1,134 @@
+// How a narrow product (fast/narrow.cu) is laid out over threads, decided from its shape.
+#pragma once
+
+#include <bit>
+
+#include "cuda/gemm/predict/plans.h"
+
+namespace fastgemm::plans {
+
+inline constexpr int kNarrowThreads = 256;
+inline constexpr int64_t kMostNarrowPart = 1 << 30;  // values of k for a block
+
+// What a load of the wide side X brings: one element; neighbours along k, and then of the narrow side Y as
+// well; or neighbouring rows.
+enum class Reads : uint8_t { elements, along_k, along_rows };
+// The elements of a load where a thread has one row of Y.
+constexpr int narrow_load(int element_bytes) { return std::min(16 / element_bytes, 8); }
+
+// What one thread does in a step: it multiplies `rows` rows of X by `narrow` of Y, `unroll` times along k.
+// With one row of Y it has as many loads of X in flight, but along k.
+struct NarrowThread {
+  Reads reads;
+  int element_bytes, narrow;
+
+  constexpr bool vector_rows() const { return reads == Reads::along_rows; }
+  constexpr int per_load() const {
+    const int most = vector_rows() && narrow > 1 ? 4 : 8;
+    return reads == Reads::elements ? 1 : std::min(16 / element_bytes, most);
+  }
+  constexpr int per_load_k() const { return reads == Reads::along_k ? per_load() : 1; }
+  // As much as registers hold: vectors of 16-bit elements widen to twice their size.
+  constexpr int row_loads() const {
+    return vector_rows() || narrow == 1 ? 1 : narrow > 4 && element_bytes != 4 ? 2 : 4;
+  }
+  constexpr int rows() const { return vector_rows() ? per_load() : row_loads(); }
+  constexpr int unroll() const {
+    if (narrow == 1) return reads == Reads::along_k ? 4 : 8;
+    if (reads == Reads::along_k) return narrow > 4 && element_bytes == 8 ? 2 : 1;
+    if (reads == Reads::elements) return narrow > 4 ? 2 : 4;
+    return narrow * element_bytes > 32 ? 2 : 4;
+  }
+  constexpr int step_k() const { return per_load_k() * unroll(); }
+  constexpr int resident() const { return narrow == 1 ? 3 : 2; }  // blocks of a multiprocessor
+};
+
+// X is the wide side, (wide, k), and Y the narrow one, (narrow, k), of each matrix.
+struct NarrowShape {
+  int64_t batch, wide, narrow, k;
+  bool wide_along_k;  // neighbours along k lie next to each other in X
+
+  // Whether neighbouring threads should have neighbours along k, or rows next to each other.
+  bool lines_along_k(Reads reads) const {
+    return reads == Reads::along_k || (reads == Reads::elements && wide_along_k);
+  }
+};
+
+struct NarrowPlan {
+  int threads_rows = 1;      // threads of a block along rows; the others share k
+  int splits = 1, part = 0;  // blocks that share k, and how many values of it each has
+  double microseconds = 0;   // predicted, without the launch
+  // Its parts: blocks, those that follow each other, the steps of each, warps' turns to add sums, bytes
+  // loaded.
+  int64_t blocks = 0, waves = 0, part_steps = 0, sums = 0;
+  double bytes = 0;
+};
+
+// Returns the plan that is predicted to end first, by a model fitted to an H200: a thread's steps follow each
+// other and each waits for memory, blocks share the bandwidth of a multiprocessor, and one warp sums each
+// value of the threads that share rows.
+inline NarrowPlan plan_narrow(const NarrowThread& t, const NarrowShape& p, int64_t processors) {
+  constexpr double kStep = 0.55, kBlock = 0.7, kSums = 0.12, kBytes = 40e3, kSecondLaunch = 1.8;
+  constexpr int64_t kAll = kNarrowThreads, kLongestChain = 512, kMostRows = 64;
+  const auto power = [](int64_t x) { return int64_t(std::bit_ceil(uint64_t(std::max<int64_t>(x, 1)))); };
+  const int64_t thread_rows = t.rows(), step_k = t.step_k(), rows = ceil_div(p.wide, thread_rows), k = p.k;
+  // Neighbouring threads read whole lines. A thread adds 512 values one after another, or a 256th of k, which
+  // bounds the error of float32 sums: around k = 8192 to 6 u for uniform numbers (emulated; 11 u with 1024).
+  const int64_t line = t.per_load() > 1 ? 8 : 32;
+  const int64_t most_k = std::min(power(ceil_div(k, step_k)), kAll);
+  const int64_t least_k = std::min(power(ceil_div(k, kLongestChain)), kAll);
+  int64_t most = std::min({power(rows), kMostRows, kAll / least_k});
+  const bool along_k = p.lines_along_k(t.reads);
+  if (along_k) most = std::min(most, kAll / std::min(most_k, line));
+  int64_t least = std::min(most, kAll / most_k);
+  if (!along_k) least = std::max(least, std::min(most, line));
+  const int64_t slots = t.resident() * processors, columns = p.batch * ceil_div(p.narrow, t.narrow);
+  const int64_t least_splits = std::max<int64_t>(ceil_div(k, kMostNarrowPart), 1);
+  const int64_t values = ceil_div(thread_rows * t.narrow, kNarrowThreads / 32);
+  NarrowPlan best;
+  for (int64_t threads = least; threads <= most; threads *= 2) {
+    const int64_t step = kAll / threads * step_k, steps = std::max<int64_t>(ceil_div(k, step), 1);
+    const int64_t tiles = columns * ceil_div(rows, threads), sums = ceil_div(threads, 32) * values;
+    const auto consider = [&](int64_t wanted) {
+      const int64_t part_steps = ceil_div(steps, wanted);
+      const int64_t splits = ceil_div(steps, part_steps), blocks = tiles * splits;
+      const int64_t waves = ceil_div(blocks, slots);
+      const double bytes = double(blocks) * double(threads * thread_rows + t.narrow) *
+                           double(std::min(part_steps * step, k)) * t.element_bytes;
+      const double time =
+          std::max(double(waves) * (kBlock + double(part_steps) * kStep + kSums * double(sums)),
+                   bytes / (kBytes * double(std::min(blocks, processors)))) +
+          (splits > 1 ? kSecondLaunch : 0);
+      if (best.part == 0 || time < best.microseconds)
+        best = {int(threads), int(splits), int(part_steps * step), time, blocks, waves, part_steps,
+                sums,         bytes};
+    };
+    const int64_t room = std::min<int64_t>({steps, 64, std::max<int64_t>(slots / tiles, 1)});
+    consider(least_splits);
+    if (room > least_splits) consider(room);
+  }
+  return best;
+}
+
+struct NarrowChoice {
+  NarrowThread thread;
+  NarrowPlan plan;
+};
+// With one row of Y in a thread the blocks are many and small, with eight X is read the fewest times.
+inline NarrowChoice choose_narrow(Reads reads, int element_bytes, const NarrowShape& p, int64_t processors) {
+  constexpr int64_t kMostBlocksY = 65535;
+  const auto of = [&](int narrow) {
+    const NarrowThread thread{reads, element_bytes, narrow};
+    return NarrowChoice{thread, plan_narrow(thread, p, processors)};
+  };
+  const NarrowChoice one = of(1);
+  if (p.narrow == 1) return one;
+  const NarrowChoice four = of(4), eight = p.narrow > 4 ? of(8) : four;
+  const double least = std::min(four.plan.microseconds, eight.plan.microseconds);
+  if (p.narrow <= kMostBlocksY && one.plan.microseconds <= least) return one;
+  const bool takes_four =
+      p.narrow <= 4 || (p.narrow <= kMostBlocksY && four.plan.microseconds <= eight.plan.microseconds);
+  return takes_four ? four : eight;
+}
+
+}  // namespace fastgemm::plans

@@ -1,0 +1,229 @@
+// How kernels lay out their work: into how many parts k is cut, which of a kernel's tiles are taken, what
+// blocks share. Launchers and predictions (counts.h) call the same functions, so that what is predicted is
+// what runs. They take plain numbers, and look at a GPU only as struct Gpu describes it; narrow_plan.h and
+// fused_plan.h have those of `narrow` and bf16x6_fused. Called for each new signature of a call, hence
+// without long loops.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "core/gpu.h"
+
+namespace fastgemm::plans {
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// How many ways to split k, each at least `least` of it: parts/choose_splits.cuh. The time of a launch is
+// that of the fullest multiprocessor, counted in whole tiles; a block that has one to itself hides less
+// latency, and every split costs the transfer of its sums (a quarter of tiles / k, in the same unit, on an
+// H200).
+inline int choose_splits(int64_t tiles, int64_t k, int64_t least, int64_t processors) {
+  constexpr double kAlone = 1.15, kTransfer = 0.25;
+  int64_t best = 1;
+  double best_time = double(ceil_div(tiles, processors));
+  const auto consider = [&](int64_t splits) {
+    const int64_t blocks = tiles * splits;
+    const double alone = blocks <= processors ? kAlone : 1.0;
+    const double time = alone * double(ceil_div(blocks, processors)) / double(splits) +
+                        kTransfer * double(blocks) / double(k);
+    if (time < best_time) best = splits, best_time = time;
+  };
+  const int64_t most = std::min(k / least, (4 * processors - 1) / tiles + 1);
+  for (int64_t first = 2; first <= most;) {
+    // While there are as many waves, time is c / splits + d * splits: least where the two are the same.
+    const int64_t waves = ceil_div(first * tiles, processors);
+    const int64_t last = std::min(most, waves * processors / tiles);
+    const double c = (waves == 1 ? kAlone : 1.0) * double(waves), d = kTransfer * double(tiles) / double(k);
+    const int64_t at = std::clamp(int64_t(std::sqrt(c / d)), first, last);
+    for (int64_t splits = std::max(first, at - 1); splits <= std::min(last, at + 2); ++splits)
+      consider(splits);
+    first = last + 1;
+  }
+  return int(best);
+}
+
+// `small` and `batched`: k in a step, for elements of so many bytes, and the splits.
+constexpr int small_depth(int element_bytes) { return element_bytes == 1 ? 64 : 32; }
+inline int small_splits(int64_t tiles, int64_t k, int element_bytes, int64_t processors) {
+  const int64_t least = 2 * small_depth(element_bytes);
+  const int64_t least_k = 4 * least;  // below, a second launch costs more
+  return k < least_k ? 1 : choose_splits(tiles, k, least, processors);
+}
+
+// cp_async: panels have words of four bytes of k, or of one larger element.
+inline constexpr int kCpAsyncDepth = 16;  // words
+inline int cp_async_splits(int64_t tiles, int64_t steps, int64_t processors) {
+  return choose_splits(tiles, steps * kCpAsyncDepth, 8 * kCpAsyncDepth, processors);
+}
+
+// `direct`: a step has 2 or 4 values of each slot of a fragment, up to four bytes together.
+constexpr int direct_packed(int element_bytes) { return element_bytes >= 4 ? 1 : 4 / element_bytes; }
+constexpr int direct_depth(int element_bytes, int values) {  // values of k in a warp's step
+  return 4 * direct_packed(element_bytes) * values;
+}
+constexpr int direct_warps(int element_bytes, int values) {  // of a block, at most
+  return values < 4 ? 4 : element_bytes == 1 ? 8 : 12;
+}
+constexpr int direct_values(int element_bytes, int64_t k) {
+  return k <= direct_depth(element_bytes, 2) ? 2 : 4;
+}
+
+// How many warps share a tile, and how many blocks its k.
+struct DirectPlan {
+  int together, splits;
+};
+// A multiprocessor holds 12 warps. The second launch that blocks which share k need takes as long as two
+// rounds of a tile's warps along k.
+inline DirectPlan plan_direct(int64_t tiles, int64_t steps, int most_warps, int64_t batch,
+                              int64_t processors) {
+  constexpr int64_t kWarps = 12, kWorthIt = 5, kRounds = 2, kMostBlocksZ = 65535;
+  const int64_t room = kWarps / 4 * processors, rounds = ceil_div(steps, 4);
+  if (tiles > room) return {steps > 1 && tiles * 2 <= kWarps * processors ? 2 : 1, 1};
+  if (rounds >= kWorthIt && tiles * 2 <= room) {
+    const int64_t splits = std::min(room / tiles, rounds / kRounds);
+    return {4, splits * batch > kMostBlocksZ ? 1 : int(splits)};
+  }
+  if (rounds > 1 && tiles <= processors) return {int(std::min<int64_t>(most_warps, 4 * rounds)), 1};
+  return {4, 1};
+}
+
+// small_tile: splits k so that every multiprocessor has a block, of at least four stages.
+inline int small_tile_splits(int64_t tiles, int64_t stages, int64_t processors) {
+  constexpr int64_t kLeast = 4, kWorthIt = 16;  // stages; below, a second launch takes longer
+  if (stages < kWorthIt) return 1;
+  return int(std::clamp<int64_t>(processors / tiles, 1, stages / kLeast));
+}
+
+// split_k: each part has at least four stages, and there are no more than multiprocessors. One more part
+// makes the others shorter, but is one more C to write and to read; so the best number falls with the square
+// root of C's size, and hardly depends on k.
+inline constexpr int kSplitKTile = 128;
+inline int split_k_splits(int64_t tiles, double c_elements, int64_t stages, int64_t processors) {
+  const int64_t room = processors / tiles,
+                worth = int64_t(48 * std::sqrt(kSplitKTile * kSplitKTile / c_elements));
+  return int(std::clamp<int64_t>(std::min(room, worth), 1, std::max<int64_t>(stages / 4, 1)));
+}
+
+// Stream-K (parts/stream_k.cuh). Which waves are shared, and what the fix-up costs, in steps: hand_over for a
+// block that stores partial sums, collect for each block whose sums the finishing block adds. Tiles are
+// shared where this pays.
+struct Sharing {
+  int waves;  // 1: the last one; 2: also the one before it
+  double hand_over = 0, collect = 0;
+};
+struct StreamKPlan {
+  int64_t whole_tiles;    // the first tiles, a multiple of the blocks, are whole; the others are shared
+  int64_t share, longer;  // steps of a block; the first `longer` blocks have one more
+};
+inline StreamKPlan plan_stream_k(int64_t tiles, int64_t steps, int64_t blocks, const Sharing& sharing) {
+  const int64_t waves = tiles / blocks, left = tiles % blocks;
+  const double cost = sharing.hand_over + sharing.collect * double(blocks) / double(left);
+  const bool pays = left > 0 && double(left) * double(steps) / double(blocks) + cost <= double(steps);
+  const int64_t whole_waves = std::max<int64_t>(waves - sharing.waves + 1, 0);
+  const int64_t whole_tiles = pays ? whole_waves * blocks : tiles, shared = (tiles - whole_tiles) * steps;
+  return {whole_tiles, shared / blocks, shared % blocks};
+}
+// One block for each multiprocessor. Where every tile has several blocks, each gets the same number if that
+// leaves few multiprocessors idle: no tile is then finished late because its parts straddle its neighbours'.
+inline int count_blocks(int64_t tiles, int64_t steps, int64_t processors) {
+  const int64_t each = processors / tiles;
+  const bool even = each >= 2 && each * tiles * 10 >= processors * 9;
+  return int(std::min(even ? each * tiles : processors, tiles * steps));
+}
+inline constexpr int kChunk = 4;  // stages: a step of kernels that multiply by wgmma (parts/chunks.cuh)
+
+// wgmma_specialized. It shares the last wave alone: blocks that work on different k find less of each other's
+// operands in L2. The cost is above 2 so that whole tiles win a tie.
+inline constexpr Sharing kLastWave{1, 2.0001, 1};
+inline constexpr int kSpecializedM = 128, kSpecializedWide = 256, kSpecializedNarrow = 128;
+
+// Whether narrow tiles keep so many more multiprocessors busy that the product is done earlier. Where the TMA
+// cannot store C (!in_boxes), warps store it, and a tile's end waits for them however few columns it has;
+// narrow tiles then gain less.
+inline bool narrow_specialized_wins(int64_t batch, int64_t rows, int64_t columns, int element_bytes,
+                                    bool in_boxes, int64_t processors) {
+  // The time of a narrow tile in units of a wide one's.
+  const double narrow_time = element_bytes == 4 ? 0.7 : in_boxes ? 0.56 : 0.63;
+  const int64_t tile_rows = batch * ceil_div(rows, kSpecializedM);
+  const auto waves = [&](int64_t n) {
+    return double(ceil_div(tile_rows * ceil_div(columns, n), processors));
+  };
+  return narrow_time * waves(kSpecializedNarrow) < waves(kSpecializedWide);
+}
+// At least a chunk: the TMA returns zeros beyond k.
+inline int specialized_stages(int64_t k, int element_bytes) {
+  return int(std::max<int64_t>(ceil_div(k, 128 / element_bytes), kChunk));
+}
+inline int specialized_blocks(int64_t tiles, int64_t chunks, int64_t processors) {
+  return int(std::min<int64_t>(processors, tiles * chunks));
+}
+
+// skinny: tiles of a large operand, (rows, 64). idle_bytes is the time that multiprocessors are idle where
+// blocks have whole tiles, in bytes of the large operand that could be read meanwhile. Sharing tiles costs a
+// second kernel; whole tiles pay where less is lost than the device reads in that time.
+struct SkinnyTiles {
+  int64_t m, n, all, steps;  // steps: stages of a tile
+  double idle_bytes = 0;
+  bool whole = false;
+  int64_t blocks = 0;
+};
+inline SkinnyTiles skinny_tiles(int rows, int64_t batch, int64_t large, int64_t skinny, int64_t k,
+                                int element_bytes, const Gpu& gpu) {
+  constexpr int kColumns = 64;
+  const int64_t processors = gpu.multiprocessors;
+  const int64_t m = ceil_div(large, rows), n = ceil_div(skinny, kColumns);
+  SkinnyTiles t{m, n, batch * m * n, ceil_div(k, 128 / element_bytes)};
+  const int64_t places = ceil_div(t.all, processors) * processors;
+  t.idle_bytes = double(places - t.all) * double(k) * rows * element_bytes;
+  t.whole = t.idle_bytes < (gpu.wgmma ? 10e6 : gpu.bandwidth * 2e-6);
+  t.blocks = std::min<int64_t>(processors, t.whole ? t.all : t.all * t.steps);
+  return t;
+}
+// Narrow tiles, of 64 rows, which read more of the skinny operand, are taken where they save enough idle
+// time; they are made for operands in lines alone.
+constexpr bool takes_narrow_skinny(bool large_along_k, bool skinny_along_k, int element_bytes) {
+  return skinny_along_k && (large_along_k || element_bytes == 2);
+}
+inline bool narrow_skinny_wins(const SkinnyTiles& narrow, const SkinnyTiles& wide) {
+  return narrow.whole && narrow.idle_bytes + 2e6 < wide.idle_bytes;
+}
+
+// Products of planes (parts/planes). A long sum is computed in segments, because the rounding error of each
+// promotion is proportional to the sum so far: without segments the error exceeds cuBLAS SGEMM's for very
+// long k. narrow_time is the time of a narrow tile in units of a wide one's, as measured.
+struct PlaneScheme {
+  bool promotes;
+  double narrow_time;
+};
+inline constexpr PlaneScheme kBf16x6{true, 0.71}, kThreePlanes{true, 0.77}, kInt8x10{false, 0.67};
+inline constexpr int kPlaneStage = 32, kPlaneM = 128, kWidePlanes = 192, kNarrowPlanes = 128;
+inline constexpr double kHandOver = 3;  // what stream-K's fix-up of a shared tile costs, in chunks
+
+// The launches that sum so many stages.
+inline int plane_segments(int64_t stages, bool promotes) {
+  constexpr int64_t kLongest = 512, kSegment = 256;
+  return promotes && stages > kLongest ? int(ceil_div(stages, kSegment)) : 1;
+}
+// The units of stream-K: a tile has at least one, and its last one has up to 7 stages.
+inline int plane_chunks(int64_t stages) { return int(std::max<int64_t>(stages / kChunk, 1)); }
+
+// The time of the block that has most to do in the first segment, in units of a chunk of a wide tile.
+inline double plane_time(int64_t batch, int64_t m, int64_t n, int64_t k, int tile_n,
+                         const PlaneScheme& scheme, int64_t processors) {
+  const int64_t tiles = batch * ceil_div(m, kPlaneM) * ceil_div(n, tile_n), stages = ceil_div(k, kPlaneStage);
+  const int chunks = plane_chunks(ceil_div(stages, plane_segments(stages, scheme.promotes)));
+  const int blocks = count_blocks(tiles, chunks, processors);
+  const StreamKPlan w = plan_stream_k(tiles, chunks, blocks, {2, kHandOver});
+  const double whole = double(ceil_div(w.whole_tiles, blocks)) * chunks;
+  const double shared = w.whole_tiles < tiles ? double(w.share + (w.longer > 0)) + kHandOver : 0;
+  return (whole + shared) * (tile_n == kNarrowPlanes ? scheme.narrow_time : 1);
+}
+inline bool narrow_planes_win(int64_t batch, int64_t m, int64_t n, int64_t k, const PlaneScheme& scheme,
+                              int64_t processors) {
+  const auto time = [&](int tile_n) { return plane_time(batch, m, n, k, tile_n, scheme, processors); };
+  return time(kNarrowPlanes) < time(kWidePlanes);
+}
+
+}  // namespace fastgemm::plans

@@ -1,0 +1,118 @@
+// How kernels lay out their work (cuda/gemm/predict): the short searches find what all candidates give, and
+// what a new signature of a call takes to predict.
+#include "cuda/gemm/predict/plans.h"
+
+#include <chrono>
+#include <cstdio>
+#include <random>
+#include <string>
+
+#include "core/table.h"
+#include "cuda/gemm/predict/fused_plan.h"
+#include "cuda/gemm/predict/library.h"
+
+namespace fastgemm::plans {
+namespace {
+
+int failures = 0;
+void expect(bool right, const std::string& what) {
+  if (!right && ++failures < 20) std::printf("wrong: %s\n", what.c_str());
+}
+
+int every_split(int64_t tiles, int64_t k, int64_t least, int64_t processors) {
+  int best = 1;
+  double best_time = double(ceil_div(tiles, processors));
+  for (int splits = 2; splits * least <= k && (splits - 1) * tiles < 4 * processors; ++splits) {
+    const int64_t blocks = tiles * splits;
+    const double alone = blocks <= processors ? 1.15 : 1.0;
+    const double time =
+        alone * double(ceil_div(blocks, processors)) / splits + 0.25 * double(blocks) / double(k);
+    if (time < best_time) best = splits, best_time = time;
+  }
+  return best;
+}
+
+Ways every_way(int64_t tiles, int64_t steps, int64_t slots, double stage, double fill) {
+  const auto time = [&](int64_t ways) {
+    return double(ceil_div(tiles * ways, slots)) *
+               (stage * double(ceil_div(steps, ways)) + fill + (ways > 1)) +
+           (ways > 1 ? fill : 0);
+  };
+  Ways best{1, time(1)};
+  for (int ways = 2; ways * 2 <= steps && (ways - 1) * tiles < 8 * slots; ++ways)
+    if (time(ways) < best.time) best = {ways, time(ways)};
+  return best;
+}
+
+void short_searches() {
+  const unsigned seed = std::random_device{}();
+  std::printf("seed %u\n", seed);
+  std::mt19937_64 random(seed);
+  const auto size = [&](int bits) { return int64_t(1 + random() % (uint64_t{1} << (random() % bits + 1))); };
+  constexpr int64_t kProcessors[] = {132, 3, 24, 108, 114, 142, 170, 1};
+  for (int i = 0; i < 100'000; ++i) {
+    const int64_t tiles = size(12), k = size(24), sms = kProcessors[random() % 8];
+    const std::string what = std::to_string(tiles) + " tiles, k = " + std::to_string(k) + ", " +
+                             std::to_string(sms) + " multiprocessors";
+    const int64_t least = int64_t{64} << random() % 2;
+    expect(choose_splits(tiles, k, least, sms) == every_split(tiles, k, least, sms), "splits: " + what);
+    const int64_t slots = sms * int64_t(1 + random() % 3), steps = ceil_div(k, 32);
+    constexpr double kPaces[][2] = {{1, 3}, {0.92, 3.3}, {1, 1.5}};
+    const auto& [stage, fill] = kPaces[random() % 3];
+    const Ways found = choose_ways(tiles, steps, slots, stage, fill);
+    const Ways right = every_way(tiles, steps, slots, stage, fill);
+    expect(found.count == right.count && found.time == right.time, "ways: " + what);
+  }
+}
+
+GemmProblem problem_of(DType type, int64_t batch, int64_t m, int64_t n, int64_t k) {
+  GemmProblem p;
+  p.type = type, p.out_type = type == DType::i8 ? DType::i32 : type;
+  p.batch = batch, p.m = m, p.n = n, p.k = k;
+  p.a = {nullptr, k, 1, m * k}, p.b = {nullptr, n, 1, k * n}, p.out = {nullptr, n, 1, m * n};
+  return p;
+}
+
+// What a decision computes: the prediction of every row that takes the type, and of the library. The limit
+// leaves room for sanitizers and busy machines; figures without them are printed.
+void time_of_a_decision(double limit_us) {
+  const Gpu gpu = nominal_gpu(90, 132);
+  constexpr int64_t kSizes[][4] = {{1, 1, 1, 1},          {1, 4096, 4096, 4096}, {1, 64, 64, 1 << 20},
+                                   {1000, 100, 100, 100}, {1, 16, 8192, 4096},   {1, 1, 1 << 20, 1 << 10},
+                                   {1, 3, 5, 1 << 20},    {1, 512, 512, 65536}};
+  for (const DType type : {DType::f64, DType::f32, DType::f16, DType::i8, DType::i32})
+    for (const auto& [batch, m, n, k] : kSizes) {
+      const GemmProblem p = problem_of(type, batch, m, n, k);
+      double own = 1e9, library = 1e9, sum = 0;
+      const auto microseconds = [&](auto&& work) {
+        constexpr int kTimes = 50;
+        const auto begin = std::chrono::steady_clock::now();
+        for (int i = 0; i < kTimes; ++i) work();
+        return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count() /
+               kTimes;
+      };
+      for (int i = 0; i < 20; ++i) {
+        own = std::min(
+            own, microseconds([&] {
+              for (const Kernel& row : cuda_gemm_kernels())
+                if (row.predict && row.role == Role::rung && row.level < 7 && contains(row.dtypes, type))
+                  sum += row.predict(p, gpu);
+            }));
+        library = std::min(library, microseconds([&] { sum += predict::library_seconds(p, gpu); }));
+      }
+      const std::string what = std::to_string(int(type)) + ": " + std::to_string(batch) + " x " +
+                               std::to_string(m) + " x " + std::to_string(n) + " x " + std::to_string(k);
+      std::printf("dtype %-40s rows %.2f us, library %.2f us\n", what.c_str(), own, library);
+      expect(sum > 0 && own + library < limit_us, what);
+    }
+}
+
+}  // namespace
+}  // namespace fastgemm::plans
+
+int main() {
+  fastgemm::plans::short_searches();
+  fastgemm::plans::time_of_a_decision(FASTGEMM_DECISION_US);
+  std::printf("%d failures\n", fastgemm::plans::failures);
+  return fastgemm::plans::failures ? 1 : 0;
+}
