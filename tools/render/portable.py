@@ -1,7 +1,7 @@
 """The path of every GPU beside that of Hopper, on one Hopper GPU, in Markdown.
 
-A file is {"environment": ..., "results": [{"name", "dtype", "shape": [m, n, k], "portable_seconds", "hopper_seconds",
-"torch_seconds"}]}; a time that there is none of is null.
+A file is {"environment": ..., "results": [{"name", "dtype", "shape": [m, n, k], "portable_seconds",
+"hopper_seconds", "torch_seconds"}]}; a time that there is none of is null.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tables of what runs on which GPU: from the kernel table, and from predictions for GPUs as struct Gpu has them."""
+"""Tables of what runs on which GPU: from the kernel table, and from predictions for nominal GPUs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from fastgemm.table import KernelInfo, kernels
 
 from .markdown import table
 
-# Compute capability, GPUs of it, and the multiprocessors of the largest (nominal_gpu() in csrc/core/gpu.cpp has the
-# rest).
+# Compute capability, GPUs of it, and the multiprocessors of the largest; nominal_gpu() in csrc/core/gpu.cpp
+# has the rest.
 GENERATIONS = (
     ("8.0", "A100, A30", 108),
     ("8.6", "RTX 30, A40, A10", 82),
