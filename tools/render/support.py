@@ -23,7 +23,7 @@ GENERATIONS = (
     ("12.0", "RTX 50, RTX PRO", 170),
     ("12.1", "DGX Spark", 48),
 )
-RUN_ON = {"9.0": "an H200, by both ways"}  # what tools/gpu_check.sh has tested on hardware
+RUN_ON = {"9.0": "an H200, both source paths"}  # what tools/gpu_check.sh has tested on hardware
 
 # Each kind of product: its dtype, precision, and what a tensor core multiplies for it.
 SERIES = {
@@ -90,7 +90,7 @@ def generations_section() -> str:
         by = "wgmma and TMA" if wgmma else "`mma.sync` and `cp.async`"
         run_on = RUN_ON.get(capability, "the simulator alone; never on this hardware")
         lines.append([capability, gpus, by, _introspect.knowledge(gpu), run_on])
-    header = ["compute capability", "GPUs", "levels 5 and 6 by", "`level=None` is", "run on"]
+    header = ["compute capability", "GPUs", "level 6 by", "`level=None` is", "run on"]
     return table(header, lines, numbers_from=9)
 
 
