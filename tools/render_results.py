@@ -31,6 +31,11 @@ A marked block is replaced whole:
                               counted by the simulator at this moment
     <!-- pitfalls_gemm:begin -->  counters of the rows that are pitfalls beside those of their cure, likewise; and
     <!-- pitfalls_add:begin -->   of add
+    <!-- support_NAME:begin -->  generations, kernels or choices: what runs on which GPU, from the kernel table and
+                              the predictions
+    <!-- choosing_NAME:begin --> terms, predictions or quality: a worked example, and results/h200/kernels*.json
+                              beside what is chosen
+    <!-- portable:begin -->   the path of every GPU beside Hopper's, from results/**/portable.json
     <!-- counters:begin -->   the simulator's counters against a GPU's, from results/**/ncu_check.json
                               (tools/ncu_check.py)
 
@@ -56,8 +61,19 @@ from fastgemm.bench import accuracy, plots
 from fastgemm.bench.accuracy import figures as accuracy_figures
 from fastgemm.bench.records import Report, read_report
 from render import accuracy as accuracy_tables
+from render import (
+    choosing,
+    gpu,
+    markdown,
+    models,
+    portable,
+    scale,
+    support,
+    tensor_cores,
+    transformer,
+    weak_spots,
+)
 from render import explain as explained
-from render import gpu, markdown, models, scale, tensor_cores, transformer, weak_spots
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"(<!-- (\w+):begin -->\n)(.*?)(<!-- \2:end -->)", re.DOTALL)
@@ -186,6 +202,7 @@ class Site:
             counter_check.section(json.loads(path.read_text(encoding="utf-8")))
             for path in sorted(self.results.glob("**/ncu_check.json"))
         )
+        makers |= self.choice_makers()
         for prefix, device_type in (("", "cuda"), ("cpu_", "cpu")):
             for block, section in accuracy_tables.SECTIONS.items():
                 makers[prefix + block] = partial(sections, accuracy.COMMAND, section, device_type)
@@ -197,6 +214,23 @@ class Site:
             raise SystemExit(f"{document}: unknown block {name!r}; known: {', '.join(makers)}")
         text = makers[name]()
         return f"{text}\n" if text else ""
+
+    def choice_makers(self) -> dict[str, Callable[[], str]]:
+        """What runs where, and how that is chosen."""
+
+        def of_portable() -> str:
+            found = sorted(self.results.glob("**/portable.json"))
+            return portable.sections(json.loads(path.read_text(encoding="utf-8")) for path in found)
+
+        return {
+            "support_generations": support.generations_section,
+            "support_kernels": support.kernels_section,
+            "support_choices": support.choices_section,
+            "choosing_terms": choosing.terms_section,
+            "choosing_predictions": partial(choosing.predictions_section, self.results),
+            "choosing_quality": partial(choosing.quality_section, self.results),
+            "portable": of_portable,
+        }
 
     def accuracy_picture(self, figure: str, words: str, document: Path) -> str:
         return "\n\n".join(

@@ -148,3 +148,43 @@ def test_render_results_refuses_bad_markers(site):
     (site / "README.md").write_text("<!-- nothing:begin -->\n<!-- nothing:end -->\n")
     with pytest.raises(SystemExit, match="unknown block"):
         render.main([], root=site)
+
+
+def test_rates_of_the_portable_path():
+    portable = tool("render_results").portable
+    assert portable.sections([]) == "Not measured yet."
+    env = {"device": "NVIDIA Test", "driver": "580", "cuda": "13.0", "cublas": "13.1", "torch": "2.11"}
+    env |= {"date": "2026-01-01T00:00:00", "commit": "abc"}
+    times = {"portable_seconds": 2e-3, "hopper_seconds": 1e-3, "torch_seconds": None}
+    rows = [
+        {"name": "bf16x6", "dtype": "float32", "shape": [1000, 1000, 1000], **times, "torch_seconds": 4e-3},
+        {"name": "int8x10", "dtype": "int32", "shape": [1000, 1000, 2000], **times},
+    ]
+    text = portable.sections([{"environment": env, "results": rows}])
+    assert "| float32 1000x1000x1000 | `bf16x6` | TFLOPS | 1 | 2 | 0.5 | 0.50 | 2.00 |" in text
+    assert "| int32 1000x1000x2000 | `int8x10` | TOPS | 2 | 4 | - | 0.50 | - |" in text
+    assert text.endswith("torch 2.11, 2026-01-01, commit abc.")
+
+
+def test_support_names_every_rung_of_levels_5_and_6():
+    support = tool("render_results").support
+    text = support.kernels_section()
+    for row in fastgemm.kernels("gemm", device="cuda"):
+        listed = row.role == "rung" and row.level in (5, 6)
+        assert (f"`{row.name}`" in text) == listed, row.name
+    generations = support.generations_section().splitlines()[2:]
+    wgmma = [line.split(" | ")[0] for line in generations if "wgmma" in line]
+    assert wgmma == ["| 9.0"], "one generation has it"
+    assert [line for line in generations if "| measured |" in line] == [
+        line for line in generations if "wgmma" in line
+    ]
+
+
+def test_the_worked_example_adds_up():
+    choosing = tool("render_results").choosing
+    lines = [line.split(" | ") for line in choosing.terms_section().splitlines()[2:]]
+    terms = [float(cells[3].strip(" |")) for cells in lines[:-1]]
+    total = float(lines[-1][3].strip(" |*"))
+    assert len(terms) > 3 and abs(sum(terms) - total) < 0.05 * len(lines)
+    chosen = choosing.predictions_section(choosing.Path("nowhere")).splitlines()[2]
+    assert f"{total:.1f}" in chosen

@@ -1,0 +1,89 @@
+"""How predictions come about and how good they are, in Markdown."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import check_choices
+from fastgemm import _introspect
+from fastgemm.bench.formatting import percent
+from fastgemm.bench.timing import geometric_mean
+from fit_costs import H200
+
+from .markdown import table
+
+# Of the GPU that was measured, and as if it had not been tuned where these pages are made.
+GPU = {**H200, "number": 0}
+EXAMPLE = ("float32", "ieee", 1, 1000, 777, 3000, False, False)
+NEIGHBOUR = ("float32", "ieee", 1, 1000, 777, 3001, True, True)  # measured, in kernels.json
+# Counts of single cycles (counts.h); all others are times.
+IN_CYCLES = {"launch", "more_launches", "code", "waves", "steps", "edges"}
+FILES = {"kernels.json": (True, "sm_90a"), "kernels_portable.json": (False, "portable path")}
+FAR = 1.15
+
+
+def _us(seconds: float) -> str:
+    return f"{seconds * 1e6:.1f}"
+
+
+def terms_section() -> str:
+    """The sum that makes the prediction of the kernel that is chosen for EXAMPLE."""
+    kernel, seconds = _introspect.predictions(EXAMPLE, GPU)[0]
+    counts = _introspect.counts(kernel, EXAMPLE, GPU)
+    costs = _introspect.costs(kernel, EXAMPLE[0], GPU)
+    lines = []
+    for name, count, cost in zip(_introspect.COUNTS, counts, costs, strict=True):
+        if not count * cost:
+            continue
+        cycles = name in IN_CYCLES
+        counted = f"{count * GPU['clock']:.0f}" if cycles else f"{_us(count)} us"
+        lines.append([f"`{name}`", counted, f"{cost:.4g}{' cycles' if cycles else ''}", _us(count * cost)])
+    lines.append([f"`{kernel}` together", "", "", f"**{_us(seconds)}**"])
+    return table(["count", "counted", "constant", "us"], lines)
+
+
+def predictions_section(results: Path) -> str:
+    """Predictions for EXAMPLE, and for its neighbour beside what was measured there."""
+    file = results / "h200" / "kernels.json"
+    found = check_choices.measured(file) if file.exists() else ()
+    measured: dict[str, float] = next((times for _, problem, times in found if problem == NEIGHBOUR), {})
+    beside = dict(_introspect.predictions(NEIGHBOUR, GPU))
+    lines = []
+    for name, seconds in _introspect.predictions(EXAMPLE, GPU)[:7]:
+        time = f"{measured[name]:.1f}" if name in measured else "-"
+        lines.append([f"`{name}`" if name != "library" else name, _us(seconds), _us(beside[name]), time])
+    header = ["kernel", "1000 x 777 x 3000 NN, predicted, us", "1000 x 777 x 3001 TT, predicted, us"]
+    return table([*header, "measured, us"], lines)
+
+
+def quality_section(results: Path) -> str:
+    """Choices beside the best that was measured, and the errors of the predictions."""
+    lines, places = [], []
+    for file, (wgmma, name) in FILES.items():
+        path = results / "h200" / file
+        if not path.exists():
+            continue
+        for series, quality in check_choices.qualities(path, {**GPU, "wgmma": wgmma}).items():
+            cells = [name, series, str(len(quality.level6))]
+            for ratios in (quality.level6, quality.free):
+                values = [ratio for ratio, _ in ratios]
+                beyond = sum(value > FAR for value in values) / len(values)
+                cells += [f"{geometric_mean(values):.3f}", f"{max(values):.2f}", percent(beyond)]
+            off = statistics.quantiles(quality.errors, n=20)
+            lines.append([*cells, percent(off[9]), percent(off[18])])
+        places.append(_place(json.loads(path.read_text(encoding="utf-8"))["environment"], file))
+    header = ["code", "products", "points"]
+    for what in ("level 6", "`level=None`"):
+        header += [f"{what}: chosen / best", "worst", f"above {FAR}"]
+    header += ["error of predictions, median", "95 % below"]
+    return "\n\n".join([table(header, lines, numbers_from=2), *places])
+
+
+def _place(env: dict[str, Any], file: str) -> str:
+    return (
+        f"`{file}`: measured on {env['device']} (driver {env['driver']}, CUDA {env['cuda']}, cuBLAS "
+        f"{env['cublas']}), torch {env['torch']}, {env['date'][:10]}, commit {env['commit']}."
+    )
