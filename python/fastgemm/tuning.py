@@ -104,8 +104,8 @@ def load_cache() -> int:
     path = cache_file()
     try:
         for where, known in _read(path).items():
-            device, _, versions = where.partition("|")
-            if versions == versions() and (device.startswith("gpu ") or where == environment()):
+            device, _, of = where.partition("|")
+            if of == versions() and (device.startswith("gpu ") or where == environment()):
                 for key, kernel in known.items():
                     _remember(key, kernel, where)
     except (OSError, ValueError) as error:
