@@ -27,10 +27,13 @@ Counts count_vectorized(const GemmProblem& p, const Gpu& gpu) {
 Counts count_small(const GemmProblem& p, const Gpu& gpu) { return small(p, gpu, 64); }
 Counts count_batched(const GemmProblem& p, const Gpu& gpu) { return small(p, gpu, 32); }
 
+// The values of k in a word of a panel.
+static constexpr int64_t per_word(const Facts& f) { return f.size == 1 ? 4 : 1; }
+
 Counts count_cp_async(const GemmProblem& p, const Gpu& gpu) {
   const Facts f = facts(p);
   const int64_t m = p.type == DType::f64 ? 64 : 128;
-  const int64_t depth = plans::kCpAsyncDepth * (f.size == 1 ? 4 : 1);
+  const int64_t depth = plans::kCpAsyncDepth * per_word(f);
   const int splits = plans::cp_async_splits(f.tiles(m, 128), ceil_div(f.k, depth), gpu.multiprocessors);
   Counts c = count_tiles(f, {m, 128, depth, 2, splits}, gpu, rate(gpu, Unit::fma, p.type));
   const auto copied = [&](const Operand& o) { return f.size < 4 || !o.aligned() || o.along_k; };
@@ -39,7 +42,7 @@ Counts count_cp_async(const GemmProblem& p, const Gpu& gpu) {
 }
 Counts count_warp_specialized(const GemmProblem& p, const Gpu& gpu) {
   const Facts f = facts(p);
-  Counts c = count_tiles(f, {p.type == DType::f64 ? 64 : 128, 256, 16, 1, 1, true}, gpu,
+  Counts c = count_tiles(f, {p.type == DType::f64 ? 64 : 128, 256, 16 * per_word(f), 1, 1, true}, gpu,
                          rate(gpu, Unit::fma, p.type));
   const auto copied = [&](const Operand& o) { return f.size < 4 || !o.aligned() || o.along_k; };
   add_copies(c, f, gpu, copied(f.a), copied(f.b));

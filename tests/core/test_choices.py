@@ -1,0 +1,61 @@
+"""Which kernels are picked, held against measurements. Predictions need no GPU, only what describes one."""
+
+from __future__ import annotations
+
+import fastgemm
+import pytest
+import torch
+from check_choices import qualities
+from fastgemm import tuning
+from fastgemm.bench.timing import geometric_mean
+from fit_costs import H200, RESULTS
+from reference import assert_right, expected_gemm, needs_simulator
+
+pytestmark = needs_simulator
+# Chosen / best, on average over the measured points of a series: of level 6 beside its own rows, of level=None
+# beside everything.
+LEVEL_6, FREE = 1.025, 1.04
+
+
+def ran(gpu: str, dtype: torch.dtype = torch.float32, **choice: object) -> str:
+    """The kernel that a product of 100 x 100 x 100 runs on a GPU."""
+    (launch,) = fastgemm.explain("gemm", shape=(100, 100, 100), dtype=dtype, gpu=gpu, **choice).launches
+    return launch.kernel
+
+
+@pytest.mark.parametrize(("file", "wgmma"), [("kernels.json", True), ("kernels_portable.json", False)])
+def test_what_is_picked_was_measured_to_be_fast(file, wgmma):
+    found = qualities(RESULTS / file, {**H200, "wgmma": wgmma})
+    assert found.keys() == {"float64", "float32", "tf32", "float16", "bfloat16", "int8", "int32"}
+    for series, quality in found.items():
+        for ratios, allowed in ((quality.level6, LEVEL_6), (quality.free, FREE)):
+            assert len(ratios) > 250
+            assert geometric_mean([ratio for ratio, _ in ratios]) <= allowed, series
+
+
+@pytest.mark.parametrize("gpu", ["L40S", "RTX 4090"])
+def test_float32_is_not_computed_in_slow_float64(gpu):
+    assert ran(gpu, level=6) != "direct"
+    assert ran(gpu, kernel="direct") == "direct"
+    a, b = torch.randn(100, 100), torch.randn(100, 100)
+    with fastgemm.simulate(gpu):
+        assert_right(fastgemm.matmul(a, b, level=6), expected_gemm(a, b), gpu)
+
+
+def level_6(precision: str, batch: int, m: int, n: int, k: int) -> str:
+    layout = (False, False, False, 0)
+    key = ("gemm", "the simulator", "float32", "float32", precision, *layout, batch, m, n, k)
+    return tuning.chosen_kernel(key, level=6)
+
+
+@pytest.mark.parametrize("gpu", ["H200", "RTX 4090"])
+def test_short_sums_of_float32(gpu):
+    """bf16x6 rejects them; products of less than IEEE precision go by their planes."""
+    exact = {"direct", "batched", "narrow", "bf16x6_fused"}
+    with fastgemm.simulate("H200"):
+        assert level_6("ieee", 1, 4096, 4096, 4096) == "bf16x6"
+        assert level_6("tf32", 1, 4096, 4096, 64) == "wgmma_specialized"
+    with fastgemm.simulate(gpu):
+        assert level_6("ieee", 1, 4096, 4096, 64) in exact
+        assert level_6("ieee", 70000, 5, 7, 9) in exact
+        assert level_6("bf16x3", 1, 4096, 4096, 4096) == "bf16x3"
