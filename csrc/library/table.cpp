@@ -61,10 +61,9 @@ const char* torch_cuda_rejects(const GemmProblem& p) {
   if (!in_words(p.a) || !in_words(p.b))
     return "torch._int_mm on CUDA takes addresses and leading dimensions that are multiples of 4 bytes";
   const bool along_k = p.a.col_stride == 1 && p.b.row_stride == 1;
-  if (p.m % 4 != 0 && !along_k)  // seen in cuBLAS 13.1: CUBLAS_STATUS_NOT_SUPPORTED for 193 x 32 x 64, NN
-    return "torch._int_mm on CUDA takes rows in fours, unless A is row-major and B column-major";
-  if (p.k % 16 != 0 && !along_k)  // the same for 1296 x 224 x 104, NN
-    return "torch._int_mm on CUDA takes k in sixteens, unless A is row-major and B column-major";
+  if (!along_k)  // seen in cuBLAS 13.1: CUBLAS_STATUS_NOT_SUPPORTED for 193 x 32 x 64 and 1296 x 224 x 104,
+                 // NN
+    return "torch._int_mm on CUDA takes row-major A and column-major B; others fail in cuBLAS at some sizes";
   return int8_rejects(p);
 }
 

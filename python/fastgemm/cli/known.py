@@ -68,4 +68,4 @@ def processor_measured() -> bool:
 
 
 def processor_in_words(measured: bool) -> str:
-    return "measured: kernels by the table of this type" if measured else "not measured: level=None is torch"
+    return "measured: kernels by the table of this type" if measured else "not measured: level=None goes by predictions"

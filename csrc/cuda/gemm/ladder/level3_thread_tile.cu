@@ -29,9 +29,11 @@ struct Tiles {
   Acc b[kBK * kPitchB];  // (32, 64): k, n
 };
 
-// The bound of 3 blocks an SM keeps nvcc from holding so much of the copy in flight that only 2 fit.
+// The bound of 3 blocks an SM keeps nvcc from holding so much of the copy in flight that only 2 fit; off
+// Hopper float64 would spill by it.
 template <class T, int padding>
-__global__ void __launch_bounds__(kThreads, 3) gemm_thread_tile_kernel(Gemm<T> batch, unsigned tiles_n) {
+__global__ void __launch_bounds__(kThreads, sizeof(T) == 8 && !FASTGEMM_SM90A ? 2 : 3)
+    gemm_thread_tile_kernel(Gemm<T> batch, unsigned tiles_n) {
   using Acc = Accumulator<T>;
   using Shared = Tiles<Acc, padding>;
   FASTGEMM_SHARED Shared tiles;

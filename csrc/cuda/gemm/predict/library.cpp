@@ -146,11 +146,12 @@ double share_with_c(const GemmProblem& p) {
 
 }  // namespace
 
-// Another layout is like two octaves; rows that begin at multiples of 16 bytes, or of 4, like 1.7. The batch
+// Another layout is like two octaves; rows that begin at multiples of 16 bytes, or of 4, like 1.7, of 8 like
+// 1.2. The batch
 // counts half: four times the batch is like twice the size.
 Place place_of(const GemmProblem& p) {
   const Facts f = facts(p);
-  constexpr float kBatch = 0.5477f, kLayout = 2, kAligned = 1.7321f;
+  constexpr float kBatch = 0.5477f, kLayout = 2, kAligned = 1.7321f, kHalf = 1.2247f;
   const auto is = [](bool x, float weight) { return x ? weight : 0.f; };
   return {log2_of(f.m),
           log2_of(f.n),
@@ -161,6 +162,9 @@ Place place_of(const GemmProblem& p) {
           is(f.a.alignment >= 16, kAligned),
           is(f.b.alignment >= 16, kAligned),
           is(f.out_alignment >= 16, kAligned),
+          is(f.a.alignment >= 8, kHalf),
+          is(f.b.alignment >= 8, kHalf),
+          is(f.out_alignment >= 8, kHalf),
           is(f.a.alignment >= 4, kAligned),
           is(f.b.alignment >= 4, kAligned),
           is(f.out_alignment >= 4, kAligned)};

@@ -10,7 +10,7 @@
 namespace fastgemm::predict {
 
 // Where a product lies among others: what distances between them are made of.
-inline constexpr int kAxes = 12;
+inline constexpr int kAxes = 15;
 using Place = std::array<float, kAxes>;
 Place place_of(const GemmProblem&);
 
