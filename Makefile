@@ -77,6 +77,7 @@ lint: $(VENV)/.lint
 	$(BIN)/python tools/render_results.py --check
 	$(BIN)/python tools/make_static_tables.py --from-json --check
 	$(BIN)/python tools/fit_costs.py --check
+	$(BIN)/python tools/fit_cpu_costs.py --check
 
 format: $(VENV)/.lint
 	$(BIN)/ruff check --fix .

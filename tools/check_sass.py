@@ -61,9 +61,9 @@ PROMISES = {
 }
 
 
-# Kernels that compile without spills for every other architecture, from the same source, and the bytes of stack that
-# ptxas gives them here: fp64 tensor cores, which sm_120 does not have (level 6 never predicts dmma to be fast there),
-# and int8 whose operands both run along k, by 255 registers a thread.
+# Kernels that compile without spills for every other architecture, from the same source, and the bytes of stack
+# that ptxas gives them here: fp64 tensor cores, which sm_120 does not have (dmma is never predicted to be fast
+# there), and int8 whose operands both run along k, by 255 registers a thread.
 SPILLS = {
     (r"gemm_dmma_kernel<", "sm_120"): 8,
     (r"gemm_mma_sync_kernel<.*, int8, true, true>", "sm_120"): 48,

@@ -91,7 +91,8 @@ Kernel without_row(Op op, std::string_view name) {
 }
 
 const char* without_wgmma() {
-  return cuda::has_wgmma() ? nullptr : "it needs wgmma, and the simulated GPU is none of compute capability 9.0";
+  return cuda::has_wgmma() ? nullptr
+                           : "it needs wgmma, and the simulated GPU is none of compute capability 9.0";
 }
 
 template <auto launcher>

@@ -68,4 +68,6 @@ def processor_measured() -> bool:
 
 
 def processor_in_words(measured: bool) -> str:
-    return "measured: kernels by the table of this type" if measured else "not measured: level=None goes by predictions"
+    if measured:
+        return "measured: kernels by the table of this type"
+    return "not measured: level=None goes by predictions"
