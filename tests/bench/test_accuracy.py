@@ -175,7 +175,7 @@ def test_contenders_of_a_gpu(monkeypatch):
     table[:] = [replace(row, unavailable="no Hopper") if "90" in row.needs else row for row in table]
     found = [(c.kernel, c.precision) for c in contenders("cuda")]
     assert ("cp_async", "ieee") in found and ("mma_sync", "tf32") in found
-    assert not {"bf16x6", "fp16x3"} & {kernel for kernel, _ in found}
+    assert ("bf16x6", "ieee") in found and "wgmma_specialized" not in {kernel for kernel, _ in found}
 
 
 @needs_simulator

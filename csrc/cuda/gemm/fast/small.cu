@@ -11,6 +11,7 @@
 #include "cuda/gemm/parts/launch_splits.cuh"
 #include "cuda/gemm/parts/panel_copy.cuh"
 #include "cuda/gemm/parts/thread_tile.cuh"
+#include "cuda/gemm/predict/plans.h"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {

@@ -21,7 +21,7 @@ struct Shape {
   using Tile = WarpTile<Word, kDouble ? 4 : 8, 8, dot4>;
   static constexpr int kWarpsM = 2, kWarpsN = 4, kWarps = kWarpsM * kWarpsN, kThreads = 32 * kWarps;
   static constexpr int kM = kWarpsM * Tile::kM, kN = kWarpsN * Tile::kN;  // 128 x 128, fp64 64 x 128
-  static constexpr int kK = plans::kCpAsyncDepth, kStages = 3;
+  static constexpr int kK = kCpAsyncDepth, kStages = 3;
   static constexpr int kStageWords = kK * (kM + kN);  // (kK, kM) of A, then (kK, kN) of B
   static constexpr int kBlocksAnSM = kDouble ? 1 : 2;
 
@@ -121,7 +121,7 @@ void launch_cp_async(const Gemm<T>& problem, int batch, Context& context) {
   g.tiles_m = int(ceil_div(g.m, S::kM)), g.tiles_n = int(ceil_div(g.n, S::kN));
   g.steps = int(ceil_div(g.panels.a.rows, S::kK));
   const int tiles = g.tiles_m * g.tiles_n;
-  int splits = plans::cp_async_splits(int64_t(tiles) * batch, g.steps, multiprocessors());
+  int splits = cp_async_splits(int64_t(tiles) * batch, g.steps);
   g.split_steps = int(ceil_div(g.steps, splits));
   splits = int(ceil_div(g.steps, g.split_steps));
   const Gemm<T> part = splits > 1 ? split_result(problem, batch, splits, context) : problem;

@@ -1,7 +1,13 @@
 #include "cuda/gemm/parts/choose_splits.cuh"
 #include "cuda/gemm/parts/split_k.cuh"
+#include "cuda/gemm/predict/plans.h"
 
 namespace fastgemm::FASTGEMM_TARGET {
+
+static_assert(kCpAsyncDepth == plans::kCpAsyncDepth);
+int cp_async_splits(int64_t tiles, int64_t steps) {
+  return plans::cp_async_splits(tiles, steps, multiprocessors());
+}
 
 template <class T>
 Gemm<T> split_result(const Gemm<T>& g, int batch, int splits, Context& context) {

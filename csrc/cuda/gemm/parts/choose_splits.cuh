@@ -4,9 +4,12 @@
 #pragma once
 
 #include "cuda/gemm/parts/problem.cuh"
-#include "cuda/gemm/predict/plans.h"
 
 namespace fastgemm::FASTGEMM_TARGET {
+
+// The splits of cp_async, which has so many steps of k, of kCpAsyncDepth words.
+inline constexpr int kCpAsyncDepth = 16;
+int cp_async_splits(int64_t tiles, int64_t steps);
 
 // The same problem with a result in the workspace: split s of matrix i is its matrix number s * batch + i.
 // Its n is that of whole 16-byte units.
