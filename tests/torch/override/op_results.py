@@ -2,14 +2,17 @@
 
 How far two right results may be apart depends on the op: a product in float32 is good to a few eps, a
 gradient of a pseudo-inverse is not. So each call is also made in float64 (complex128). Torch's distance from
-that is measured, and how far the float64 result moves when each operand moves by its type's unit roundoff u.
-Both grow with the length of the sums and with the condition of the problem. A patched result is right within
+that is measured, and how far the float64 result moves when each operand, and each matrix product on the way,
+moves by its type's unit roundoff u: of a gradient that is 0 by cancellation (of a covariance of two
+observations by their weights) operands say nothing. Both grow with the length of the sums and with the
+condition of the problem. A patched result is right within
 
     4 (torch's largest error)  +  16 (the largest move)  +  16 u max |reference|
 
-per tensor: torch's error is 0 by chance, and nothing moves an operand that is 0. The factors are about twice
-what 30 000 comparisons needed. Results in 16 bits, of which no op is ill-conditioned, needed 1, 1, 2 and get
-2, 2, 2. Integers are torch's exactly.
+per tensor: torch's error is 0 by chance, and nothing moves an operand that is 0. By chance it is small, too,
+where a factorization makes much of it, so it is measured of the operands and of moved ones. The factors are
+about twice what 30 000 comparisons needed. Results in 16 bits, of which no op is ill-conditioned, needed 1,
+1, 2 and get 2, 2, 2. Integers are torch's exactly.
 """
 
 from __future__ import annotations
@@ -22,11 +25,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from op_samples import Arguments, arguments_of, call, mapped, tensors_of
+from op_samples import PRODUCTS, Arguments, arguments_of, call, mapped, tensors_of
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-DRAWS = 2  # of operands that are moved
+DRAWS = 2  # of operands and products that are moved
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
@@ -45,18 +49,30 @@ def inexact(x: Any) -> bool:
     return isinstance(x, Tensor) and (x.dtype.is_floating_point or x.dtype.is_complex)
 
 
-def moved(dtype: torch.dtype) -> Callable[[Any], Any]:
-    """Widens, and moves each element by the unit roundoff of a type, up or down."""
+def near_one(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Factors that move each element by the unit roundoff of a type, up or down."""
+    signs = torch.empty(x.shape, dtype=torch.float64, device=x.device).bernoulli_(0.5) * 2 - 1
+    return 1 + torch.finfo(dtype).eps / 2 * signs
 
-    def change(x: Any) -> Any:
-        x = widened(x)
-        if not inexact(x) or x.layout is not torch.strided:
-            return x
-        signs = torch.empty(x.shape, dtype=torch.float64).bernoulli_(0.5) * 2 - 1
-        by = 1 + torch.finfo(dtype).eps / 2 * signs
-        return (x.detach() * by).requires_grad_(x.requires_grad)
 
-    return change
+def moved(dtype: torch.dtype, x: Any) -> Any:
+    if not inexact(x) or x.layout is not torch.strided:
+        return x
+    return (x.detach() * near_one(x, dtype).to(x.dtype)).requires_grad_(x.requires_grad)
+
+
+class Rounded(TorchDispatchMode):
+    """Moves each element of the matrix products that torch computes inside, as their own rounding would."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.dtype = dtype
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func.overloadpacket.__name__.rstrip("_") in PRODUCTS and inexact(result):
+            result.mul_(near_one(result, self.dtype))
+        return result
 
 
 def values_of(result: Any) -> list[Any]:
@@ -92,24 +108,26 @@ def largest(x: Tensor) -> float:
 
 @dataclass
 class Expected:
-    """What torch returns for a call in its own type, in float64, and in float64 of moved operands."""
+    """What torch returns for a call in its own type, in float64, and in both of moved operands."""
 
     torchs: list[Any]
     exact: list[Any]
     moved: list[list[Any]]
+    torchs_moved: list[list[Any]]
     dtype: torch.dtype
 
     def difference(self, values: list[Any]) -> str | None:
         for at, (value, torchs) in enumerate(zip(values, self.torchs, strict=True)):
             if inexact(value) and inexact(torchs):
-                why = self._too_far(value, torchs, self.exact[at], [draw[at] for draw in self.moved])
+                why = self._too_far(value, at)
             else:
                 why = None if same(value, torchs) else f"{value}, by torch {torchs}"
             if why is not None:
                 return f"value {at}: {why}"
         return None
 
-    def _too_far(self, value: Tensor, torchs: Tensor, exact: Tensor, moved: list[Tensor]) -> str | None:
+    def _too_far(self, value: Tensor, at: int) -> str | None:
+        torchs, exact = self.torchs[at], self.exact[at]
         types = [x for x in (self.dtype, torchs.dtype) if x.is_floating_point or x.is_complex]
         u = max(torch.finfo(x).eps / 2 for x in types)
         narrow = torchs.dtype in (torch.float16, torch.bfloat16)
@@ -117,7 +135,12 @@ class Expected:
         finite = torchs.isfinite() & exact.isfinite()
         if not same(value[~finite], torchs[~finite]):
             return f"other infinities or NaN: {value}, by torch {torchs}"
-        error, torchs_error, *moves = (largest((x - exact)[finite]) for x in (value, torchs, *moved))
+
+        def off(x: Tensor) -> float:
+            return largest((x - exact)[finite])
+
+        error, moves = off(value), [off(draw[at]) for draw in self.moved]
+        torchs_error = max(off(torchs), *(off(draw[at]) for draw in self.torchs_moved), 0.0)
         of_torch, of_move, of_u = (2, 2, 2) if narrow else (4, 16, 16)
         bound = (
             of_torch * torchs_error + of_move * max(moves, default=0.0) + of_u * u * largest(exact[finite])
@@ -132,9 +155,16 @@ Compute = Callable[[Arguments], list[Any]]
 
 def expected(compute: Compute, arguments: Arguments, torchs: list[Any], dtype: torch.dtype) -> Expected:
     if not (dtype.is_floating_point or dtype.is_complex):
-        return Expected(torchs, torchs, [], dtype)
-    draws = [compute(mapped(arguments, moved(dtype))) for _ in range(DRAWS)]
-    return Expected(torchs, compute(mapped(arguments, widened)), draws, dtype)
+        return Expected(torchs, torchs, [], [], dtype)
+    narrow = dtype in (torch.float16, torch.bfloat16)  # where a move is as large as an error
+    wide_moved, torchs_moved = [], []
+    for _ in range(DRAWS):
+        operands = mapped(arguments, lambda x: moved(dtype, widened(x)))
+        with Rounded(dtype):
+            wide_moved.append(compute(operands))
+        if not narrow:
+            torchs_moved.append(compute(mapped(arguments, lambda x: moved(dtype, x))))
+    return Expected(torchs, compute(mapped(arguments, widened)), wide_moved, torchs_moved, dtype)
 
 
 Difference = Callable[

@@ -54,19 +54,19 @@ with fastgemm.patch(), fastgemm.patch():
 from fastgemm import _introspect
 _introspect.set_framework_probe(stop)
 a.requires_grad_()
-for call in (lambda: fastgemm.matmul(a.detach(), b), lambda: fastgemm.gemm(a, b)):
+for call in (lambda: fastgemm.matmul(a.detach(), b, kernel="torch"), lambda: fastgemm.gemm(a, b, kernel="torch")):
     with pytest.raises(Stop):
         call()
-with fastgemm.patch(), pytest.raises(Stop):
+with fastgemm.patch(kernel="torch"), pytest.raises(Stop):
     torch.mm(a, b)
 _introspect.set_framework_probe(lambda *_: True)
-out = fastgemm.matmul(a, torch.randn(7, 9))
+out = fastgemm.matmul(a, torch.randn(7, 9), kernel="torch")
 _introspect.set_framework_probe(stop)
 with pytest.raises(Stop):  # in a thread of autograd's, or in this one
     out.sum().backward()
 _introspect.set_framework_probe(lambda *_: 1 / 0)
 with pytest.raises(ZeroDivisionError):
-    fastgemm.matmul(torch.randn(8, 9), torch.randn(9, 10))
+    fastgemm.matmul(torch.randn(8, 9), torch.randn(9, 10), kernel="torch")
 """,
     "a kernel that autocast calls raises": """
 from fastgemm import _autocast
