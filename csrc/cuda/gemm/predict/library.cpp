@@ -147,8 +147,7 @@ double share_with_c(const GemmProblem& p) {
 }  // namespace
 
 // Another layout is like two octaves; rows that begin at multiples of 16 bytes, or of 4, like 1.7, of 8 like
-// 1.2. The batch
-// counts half: four times the batch is like twice the size.
+// 1.2. The batch counts half: four times the batch is like twice the size.
 Place place_of(const GemmProblem& p) {
   const Facts f = facts(p);
   constexpr float kBatch = 0.5477f, kLayout = 2, kAligned = 1.7321f, kHalf = 1.2247f;
