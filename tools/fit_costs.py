@@ -19,6 +19,7 @@ from typing import Any
 
 from fastgemm import _introspect
 from fastgemm._fit import fit, predict, thin
+from static_tables.generate import ARITHMETIC_TYPES
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "h200"
@@ -26,14 +27,6 @@ TARGET = ROOT / "csrc" / "cuda" / "gemm" / "predict"
 # As its driver describes it.
 H200 = {"capability": 90, "multiprocessors": 132, "clock": 1.98e9, "bandwidth": 4.916736e12, "wgmma": True}
 PATHS = {"hopper": "kernels.json", "portable": "kernels_portable.json"}
-TYPES = {
-    "float64": "f64",
-    "float32": "f32",
-    "float16": "f16",
-    "bfloat16": "bf16",
-    "int8": "i8",
-    "int32": "i32",
-}
 HALF = ("float16", "bfloat16")
 FEWEST = 30  # points that a kernel is fitted from
 KEPT = {"float64": 400, "float32": 340, "tf32": 330, "float16": 320, "bfloat16": 320, "int8": 240}
@@ -42,7 +35,7 @@ Point = dict[str, Any]
 
 
 def problem_of(series: str, layout: str, sizes: list[int]) -> tuple:
-    dtype, precision = ("float32", series) if series not in TYPES else (series, "ieee")
+    dtype, precision = ("float32", series) if series not in ARITHMETIC_TYPES else (series, "ieee")
     return dtype, precision, *sizes, layout[0] == "T", layout[1] == "T"
 
 
@@ -84,7 +77,7 @@ def costs_def() -> str:
         gpu = {**H200, "wgmma": path == "hopper"}
         found = fitted(RESULTS / file, gpu)
         for (kernel, dtype), costs in sorted(found.items(), key=lambda item: (order[item[0][0]], item[0][1])):
-            types = TYPES.get(dtype, dtype)
+            types = ARITHMETIC_TYPES.get(dtype, dtype)
             lines.append(f"FASTGEMM_COSTS({kernel}, {path}, {types}, {fields(costs)})")
     return "\n".join([*lines, "#undef FASTGEMM_COSTS", ""])
 
@@ -109,7 +102,9 @@ def library_defs() -> tuple[str, str]:
             octaves = round(100 * off[i] / math.log(2))
             points.append(f"    {{{batch}, {m}, {n}, {k}, {'NT'[a]}, {'NT'[b]}, {octaves}}},")
         points += ["};", ""]
-        dtype, precision = ("f32", series) if series not in TYPES else (TYPES[series], "ieee")
+        dtype, precision = (
+            ("f32", series) if series not in ARITHMETIC_TYPES else (ARITHMETIC_TYPES[series], "ieee")
+        )
         models.append(f"FASTGEMM_LIBRARY({name}, {dtype}, {precision}, {fields(costs)})")
     return "\n".join(points), "\n".join([*models, "#undef FASTGEMM_LIBRARY", ""])
 

@@ -27,6 +27,7 @@ from fastgemm.bench.environment import using_threads
 from fastgemm.bench.timing import interleave
 from make_static_tables import write_json
 from rich.progress import track
+from static_tables.generate import ARITHMETIC_TYPES
 
 ROOT = Path(__file__).resolve().parent.parent
 MEASURED = ROOT / "benchmarks/results/cpu/tuning_AuthenticAMD-25-17-avx2_avx512_avx512_vnni_avx512_bf16.json"
@@ -36,14 +37,6 @@ TARGET = ROOT / "csrc/cpu/gemm/predict/costs.def"
 ZEN4 = {"isa": "avx512", "vnni": True, "dot_bf16": True, "amx_bf16": False, "amx_int8": False, "fp16": False}
 ZEN4 |= {"clock": 3.6e9, "vector_issue": 1.0, "cores": 2, "l2": 1 << 20, "l3": 32 << 20}
 ZEN4 |= {"core_bandwidth": 20e9, "bandwidth": 40e9, "model": "AuthenticAMD-25-17-as_measured"}
-TYPES = {
-    "float64": "f64",
-    "float32": "f32",
-    "float16": "f16",
-    "bfloat16": "bf16",
-    "int8": "i8",
-    "int32": "i32",
-}
 MOST_WORK = 2**27  # multiply-adds of a measured product
 SLOW_IN_TORCH = ("float16", "int32")
 # What a cost is about, for counts of which few points have any: each stands for one more point.
@@ -87,7 +80,7 @@ def measure(count: int) -> list[Point]:
     for _ in track(range(count)):
         m, n, k = sizes(rng, MOST_WORK)
         layout = rng.random() < 0.4, rng.random() < 0.4
-        for dtype in TYPES:
+        for dtype in ARITHMETIC_TYPES:
             if dtype in SLOW_IN_TORCH and m * n * k > MOST_WORK / 16:
                 continue
             kind = getattr(torch, dtype)
@@ -128,12 +121,14 @@ def costs_def() -> str:
         f"// and {RANDOM.name} beside it.",
         "// clang-format off: one row a line",
     ]
-    for kernel, dtype in sorted(found, key=lambda key: (order.index(key[0]), list(TYPES).index(key[1]))):
+    for kernel, dtype in sorted(
+        found, key=lambda key: (order.index(key[0]), list(ARITHMETIC_TYPES).index(key[1]))
+    ):
         named = zip(_introspect.CPU_COUNTS, found[kernel, dtype], strict=True)
         constants = ", ".join(
             f"{{k{name.title().replace('_', '')}, {cost:.4g}}}" for name, cost in named if cost
         )
-        lines.append(f"FASTGEMM_CPU_COSTS({kernel}, {TYPES[dtype]}, {constants})")
+        lines.append(f"FASTGEMM_CPU_COSTS({kernel}, {ARITHMETIC_TYPES[dtype]}, {constants})")
     return "\n".join([*lines, ""])
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -205,12 +204,7 @@ def _change(where: str, entry: dict[str, Any] | None) -> None:
         sets.pop(where, None)
         if entry is not None:
             sets[where] = entry
-        scratch = path.with_suffix(f".{os.getpid()}.tmp")
-        try:
-            scratch.write_text(json.dumps({"format": FORMAT, "sets": sets}), encoding="utf-8")
-            os.replace(scratch, path)
-        finally:
-            scratch.unlink(missing_ok=True)
+        tuning.replace_file(path, {"format": FORMAT, "sets": sets})
 
 
 def save(fitted: Fitted) -> bool:

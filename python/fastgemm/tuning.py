@@ -113,14 +113,19 @@ def load_cache() -> int:
     return _introspect.remembered_count()
 
 
-def _write(path: Path, sets: Sets) -> None:
-    lists = {name: [[list(key), kernel] for key, kernel in known.items()] for name, known in sets.items()}
+def replace_file(path: Path, data: dict[str, Any]) -> None:
+    """Writes JSON in one step, so that a reader finds the file as it was or as it is. Raises OSError."""
     scratch = path.with_suffix(f".{os.getpid()}.tmp")
     try:
-        scratch.write_text(json.dumps({"format": FORMAT, "sets": lists}), encoding="utf-8")
+        scratch.write_text(json.dumps(data), encoding="utf-8")
         os.replace(scratch, path)
     finally:
         scratch.unlink(missing_ok=True)
+
+
+def _write(path: Path, sets: Sets) -> None:
+    lists = {name: [[list(key), kernel] for key, kernel in known.items()] for name, known in sets.items()}
+    replace_file(path, {"format": FORMAT, "sets": lists})
 
 
 def _save(new: dict[Key, str], where: str | None = None) -> None:

@@ -33,15 +33,15 @@ BY_WIDTH = {
     WIDTH_NAMES[t.itemsize]: t
     for t in (torch.int8, torch.bfloat16, torch.float32, torch.float64, torch.complex128)
 }
-CPP_TYPES = {
+ARITHMETIC_TYPES = {
     "float64": "f64",
     "float32": "f32",
     "float16": "f16",
     "bfloat16": "bf16",
     "int8": "i8",
     "int32": "i32",
-    **{name: name for name in BY_WIDTH},
 }
+CPP_TYPES = ARITHMETIC_TYPES | {name: name for name in BY_WIDTH}
 Point = dict[str, Any]
 
 
