@@ -2,15 +2,17 @@
 
     python tools/fit_cpu_costs.py                from what tools/make_static_tables.py and --measure measured
     python tools/fit_cpu_costs.py --check        fail if the file is not what the measurements give
-    python tools/fit_cpu_costs.py --measure 200  measure so many sizes of all layouts first, on one thread
+    python tools/fit_cpu_costs.py --measure 200  measure so many sizes of all layouts first
 
-Counts come from the library (csrc/cpu/gemm/predict), for the processor that was measured. Needs scipy.
+Counts come from the library (csrc/cpu/gemm/predict), for the processor that was measured: one with AVX-512 and
+one without. --measure writes the file of the processor at hand. Needs scipy.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import sys
 from collections import defaultdict
@@ -31,14 +33,21 @@ from static_tables.generate import ARITHMETIC_TYPES
 
 ROOT = Path(__file__).resolve().parent.parent
 MEASURED = ROOT / "benchmarks/results/cpu/tuning_AuthenticAMD-25-17-avx2_avx512_avx512_vnni_avx512_bf16.json"
-RANDOM = MEASURED.with_name("kernels_AuthenticAMD-25-17.json")
+FILES = {
+    "avx512": [MEASURED, MEASURED.with_name("kernels_AuthenticAMD-25-17.json")],
+    "avx2": [MEASURED.with_name("kernels_AuthenticAMD-25-1.json")],
+}
 TARGET = ROOT / "csrc/cpu/gemm/predict/costs.def"
-# Its clock follows from the rate of multiply-adds on registers; Linux in a virtual machine does not state it.
+# Their clocks follow from the rate of multiply-adds on registers; Linux in a virtual machine states none.
 ZEN4 = {"isa": "avx512", "vnni": True, "dot_bf16": True, "amx_bf16": False, "amx_int8": False, "fp16": False}
 ZEN4 |= {"clock": 3.6e9, "vector_issue": 1.0, "cores": 2, "l2": 1 << 20, "l3": 32 << 20}
 ZEN4 |= {"core_bandwidth": 20e9, "bandwidth": 40e9, "model": "AuthenticAMD-25-17-as_measured"}
+ZEN3 = ZEN4 | {"isa": "avx2", "vnni": False, "dot_bf16": False, "clock": 3.24e9, "vector_issue": 2.0}
+ZEN3 |= {"l2": 1 << 19, "model": "AuthenticAMD-25-1-as_measured"}
+PROCESSORS = {"avx512": ZEN4, "avx2": ZEN3}
 MOST_WORK = 2**27  # multiply-adds of a measured product
 SLOW_IN_TORCH = ("float16", "int32")
+CORES = len(os.sched_getaffinity(0))
 # What a cost is about, for counts of which few points have any: each stands for one more point.
 USUAL = {"call": 19e3, "fork": 18e3, "multiply": 1, "tiles": 160, "pack_straight": 8, "pack_across": 6}
 USUAL |= {"pack_scalar": 0.5, "epilogue": 8, "scalar": 1, "stream": 1.5, "stream_columns": 1.2, "shared": 4}
@@ -47,8 +56,8 @@ USUAL |= {"cache": 0.9, "memory": 1.1}
 Point = dict[str, Any]
 
 
-def points() -> list[Point]:
-    measured = json.loads(MEASURED.read_text())["points"] + json.loads(RANDOM.read_text())["points"]
+def points(isa: str) -> list[Point]:
+    measured = [point for file in FILES[isa] for point in json.loads(file.read_text())["points"]]
     return [point for point in measured if point["op"] == "gemm"]
 
 
@@ -64,46 +73,50 @@ def sizes(rng: random.Random, most: float) -> tuple[int, int, int]:
             return m, n, k
 
 
-def operand(rows: int, cols: int, dtype: torch.dtype, transposed: bool) -> torch.Tensor:
-    shape = (cols, rows) if transposed else (rows, cols)
+def operand(batch: int, rows: int, cols: int, dtype: torch.dtype, transposed: bool) -> torch.Tensor:
+    shape = (batch,) * (batch > 1) + ((cols, rows) if transposed else (rows, cols))
     x = (
         torch.randn(shape).to(dtype)
         if dtype.is_floating_point
         else torch.randint(-99, 99, shape, dtype=dtype)
     )
-    return x.t() if transposed else x
+    return x.mT if transposed else x
 
 
 def measure(count: int) -> list[Point]:
-    """Random sizes and layouts, which the static tables do not have, on one thread."""
+    """Random sizes and layouts, which the static tables do not have; every fourth one on all threads, every
+    eighth one a batch."""
     rng, found = random.Random(count), []
-    for _ in track(range(count)):
-        m, n, k = sizes(rng, MOST_WORK)
+    for at in track(range(count)):
+        batch, threads = rng.choice((4, 16, 64)) if at % 8 == 5 else 1, CORES if at % 4 == 1 else 1
+        m, n, k = sizes(rng, MOST_WORK / batch)
         layout = rng.random() < 0.4, rng.random() < 0.4
         for dtype in ARITHMETIC_TYPES:
-            if dtype in SLOW_IN_TORCH and m * n * k > MOST_WORK / 16:
+            if dtype in SLOW_IN_TORCH and batch * m * n * k > MOST_WORK / 16:
                 continue
             kind = getattr(torch, dtype)
-            a, b = operand(m, k, kind, layout[0]), operand(k, n, kind, layout[1])
+            a, b = operand(batch, m, k, kind, layout[0]), operand(batch, k, n, kind, layout[1])
             rows = [r for r in fastgemm.kernels("gemm", "cpu", kind) if r.level >= 4 and r.available]
             calls = {r.name: partial(fastgemm.matmul, a, b, kernel=r.name) for r in rows}
-            with using_threads(1):
+            with using_threads(threads):
                 samples = interleave(calls, budget=0.02, min_rounds=8, max_rounds=32)
             # The least of the samples: other programs only ever add to them.
             seconds = {name: float(f"{samples.seconds(name).least:.4g}") for name in calls}
-            point = {"op": "gemm", "dtype": dtype, "threads": 1, "batch": 1, "m": m, "n": n, "k": k}
+            point = {"op": "gemm", "dtype": dtype, "threads": threads, "batch": batch, "m": m, "n": n, "k": k}
             point |= {"a_transposed": layout[0], "b_transposed": layout[1]}
             found.append(point | {"seconds": seconds})
     return found
 
 
-def fitted(measured: list[Point]) -> dict[tuple[str, str], list[float]]:
+def fitted(isa: str) -> dict[tuple[str, str], list[float]]:
     """The constants of each kernel, and of torch, for each type."""
     counts, seconds = defaultdict(list), defaultdict(list)
-    for point in measured:
+    for point in points(isa):
         for kernel, spent in point["seconds"].items():
             key = kernel, point["dtype"]
-            counts[key].append(_introspect.cpu_counts(kernel, problem_of(point), point["threads"], ZEN4))
+            counts[key].append(
+                _introspect.cpu_counts(kernel, problem_of(point), point["threads"], PROCESSORS[isa])
+            )
             seconds[key].append(spent)
     for (kernel, dtype), rows in counts.items():
         for name, cost in USUAL.items() if kernel != "torch" else ():
@@ -113,22 +126,23 @@ def fitted(measured: list[Point]) -> dict[tuple[str, str], list[float]]:
 
 
 def costs_def() -> str:
-    found = fitted(points())
     order = [row["name"] for row in _introspect.table() if (row["op"], row["device"]) == ("gemm", "cpu")]
     lines = [
         "// What each count costs a kernel (counts.h), as a multiple of its nominal time. Written by",
-        f"// tools/fit_cpu_costs.py from benchmarks/results/cpu/{MEASURED.name}",
-        f"// and {RANDOM.name} beside it.",
+        "// tools/fit_cpu_costs.py from files in benchmarks/results/cpu:",
+        *(f"// {isa}: {', '.join(file.name for file in files)}" for isa, files in FILES.items()),
         "// clang-format off: one row a line",
     ]
-    for kernel, dtype in sorted(
-        found, key=lambda key: (order.index(key[0]), list(ARITHMETIC_TYPES).index(key[1]))
-    ):
-        named = zip(_introspect.CPU_COUNTS, found[kernel, dtype], strict=True)
-        constants = ", ".join(
-            f"{{k{name.title().replace('_', '')}, {cost:.4g}}}" for name, cost in named if cost
-        )
-        lines.append(f"FASTGEMM_CPU_COSTS({kernel}, {ARITHMETIC_TYPES[dtype]}, {constants})")
+    for isa in FILES:
+        found = fitted(isa)
+        for kernel, dtype in sorted(
+            found, key=lambda key: (order.index(key[0]), list(ARITHMETIC_TYPES).index(key[1]))
+        ):
+            named = zip(_introspect.CPU_COUNTS, found[kernel, dtype], strict=True)
+            constants = ", ".join(
+                f"{{k{name.title().replace('_', '')}, {cost:.4g}}}" for name, cost in named if cost
+            )
+            lines.append(f"FASTGEMM_CPU_COSTS({kernel}, {isa}, {ARITHMETIC_TYPES[dtype]}, {constants})")
     return "\n".join([*lines, ""])
 
 
@@ -141,7 +155,10 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     check = options.check
     if options.measure:
-        write_json(RANDOM, {"environment": describe("cpu"), "points": measure(options.measure)})
+        environment = describe("cpu")
+        file = f"kernels_{'-'.join(environment['cpu_model'].split('-')[:3])}.json"
+        measured = measure(options.measure)
+        write_json(MEASURED.with_name(file), {"environment": environment, "points": measured})
     text = costs_def()
     if not check:
         TARGET.write_text(text)

@@ -1,7 +1,7 @@
 // What a product takes on a CPU, counted along the routes of cpu/gemm/run_engine.h and in units of this
 // processor: each count is seconds at the nominal rate of what it counts, so that the constants of costs.def,
-// which were fitted on one processor, hold about as well for another clock, other vectors, more cores or
-// other caches. Where threads share the work the one with most of it counts.
+// which were fitted on one processor with AVX-512 and one without, hold about as well for another clock, more
+// cores or other caches. Where threads share the work the one with most of it counts.
 #pragma once
 
 #include <array>
@@ -32,6 +32,10 @@ enum Count {
   kLargeCall,    // a cycle, for more than 16^3 multiply-adds, which torch hands to oneDNN
   kMember,       // cycles: one for each product of a batch
   kAlone,        // cycles: one for each multiply-add, by one thread
+  kAloneAcross,  // where both operands are read across their rows
+  kAloneRows,    // and where both are read along their rows
+  kAloneLoops,   // cycles: one for each row of b that is added to a row of C
+  kAloneSums,    // cycles: one for each element of C, where a is read along its rows and b along its columns
   kPadded,       // cycles of multiply-adds, m in multiples of 16 and n of 32
   kReadA,        // cycles: 64 bytes of a each
   kReadB,        // cycles: 64 bytes of b each

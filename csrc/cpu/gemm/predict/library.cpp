@@ -12,8 +12,10 @@ namespace {
 constexpr int64_t round_up(int64_t x, int64_t y) { return (x + y - 1) / y * y; }
 
 // Multiply-adds that a core does in a cycle with the best unit that a library has for the type; 0 where it
-// has none. Without pair or quad products oneDNN does bfloat16 at half the rate of float32, and int8 at
-// up to three times that: 0.5 and 2.9 times were measured with ONEDNN_MAX_CPU_ISA=AVX512_CORE.
+// has none. Without pair or quad products, but with AVX-512, oneDNN does bfloat16 at half the rate of
+// float32, and int8 at up to three times that: 0.5 and 2.9 times were measured with
+// ONEDNN_MAX_CPU_ISA=AVX512_CORE. Without AVX-512 torch takes loops of its own: 2 cycles for each
+// multiply-add in int8 on Zen 3.
 double library_rate(DType type, const Units& cpu) {
   const double float32 = cpu.vector_issue * cpu.vector_bytes() / 4;
   switch (type) {
@@ -29,7 +31,7 @@ double library_rate(DType type, const Units& cpu) {
              : cpu.isa == Isa::avx512 ? float32 / 2
                                       : 0;
     case DType::i8:
-      return cpu.amx_int8 ? 2048 : (cpu.vnni ? 4 : 3) * float32;
+      return cpu.amx_int8 ? 2048 : cpu.vnni ? 4 * float32 : cpu.isa == Isa::avx512 ? 3 * float32 : 0;
     default:
       return 0;
   }
@@ -53,7 +55,14 @@ Counts count_library(const GemmProblem& p, const Cpu& cpu, int threads) {
   c[kLargeCall] = m * n * k > 16 * 16 * 16 ? cycle : 0;
   c[kMember] = p.batch > 1 ? batch * cycle : 0;
   c[kMultiply] = multiply;
-  c[kAlone] = rate > 0 ? 0 : work * cycle;
+  if (rate == 0) {
+    const bool a_along = p.a.col_stride == 1, b_along = p.b.col_stride == 1;
+    c[kAlone] = work * cycle;
+    if (!a_along && !b_along) c[kAloneAcross] = c[kAlone];
+    if (a_along && b_along) c[kAloneRows] = c[kAlone];
+    if (b_along) c[kAloneLoops] = batch * m * k * cycle;
+    if (a_along && !b_along) c[kAloneSums] = batch * m * n * cycle;
+  }
   c[kPadded] =
       rate > 0 ? batch * double(round_up(p.m, 16)) * double(round_up(p.n, 32)) * k / rate / on * cycle : 0;
   c[kReadA] = batch * k * m * size / 64 * cycle;

@@ -15,15 +15,19 @@ namespace {
 
 constexpr int kTypes = 6;
 using Table = std::array<std::array<std::optional<Costs>, kTypes>, kRows>;
+struct Tables {
+  Table avx512, avx2;  // of processors with these vectors, avx2 of those with shorter ones, too
+};
 using enum DType;
 
-Table shipped() {
-  Table table;
-  const auto add = [&](Row row, DType type, std::initializer_list<std::pair<Count, double>> costs) {
+Tables shipped() {
+  Tables tables;
+  const auto add = [](Table& table, Row row, DType type,
+                      std::initializer_list<std::pair<Count, double>> costs) {
     Costs& c = table[size_t(row)][size_t(type)].emplace(Costs{});
     for (const auto& [count, cost] : costs) c[count] = cost;
   };
-#define FASTGEMM_CPU_COSTS(row, type, ...) add(Row::row, type, {__VA_ARGS__});
+#define FASTGEMM_CPU_COSTS(row, isa, type, ...) add(tables.isa, Row::row, type, {__VA_ARGS__});
 #include "cpu/gemm/predict/costs.def"
 #undef FASTGEMM_CPU_COSTS
 
@@ -31,12 +35,13 @@ Table shipped() {
   // is assumed, since its four loads take as long as its four products, and for everything around it what
   // was measured with dot products.
   const auto like = [&](Row row, Row measured, DType type) {
+    Table& table = tables.avx512;
     table[size_t(row)][size_t(type)] = table[size_t(measured)][size_t(type)];
     (*table[size_t(row)][size_t(type)])[kMultiply] = 2;
   };
   like(Row::amx_bf16, Row::dot_bf16, bf16);
   like(Row::amx_int8, Row::dot_int8, i8);
-  return table;
+  return tables;
 }
 
 struct Costing {
@@ -52,14 +57,16 @@ Costing& fitted() {
 }  // namespace
 
 std::optional<Costs> costs_of(Row row, DType type, const Cpu& cpu) {
-  static const Table table = shipped();
+  static const Tables tables = shipped();
   if (int(type) >= kTypes) return std::nullopt;
   if (Costing& f = fitted(); f.any) {
     const std::shared_lock lock(f.mutex);
     if (const auto& own = f.own[size_t(row)][size_t(type)]) return own;
   }
+  const Isa isa = row == Row::torch ? cpu.library.isa : cpu.isa;
+  const Table& table = isa == Isa::avx512 ? tables.avx512 : tables.avx2;
   // 16-bit types without a unit go through the same loops; with AVX512-FP16, float16 is MKL's like float32.
-  if (row == Row::torch && type == bf16 && !has_library_unit(bf16, cpu))
+  if (row == Row::torch && type == bf16 && isa == Isa::avx512 && !has_library_unit(bf16, cpu))
     type = f16;
   else if (row == Row::torch && type == f16 && has_library_unit(f16, cpu))
     type = f32;
