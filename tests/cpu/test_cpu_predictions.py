@@ -130,6 +130,17 @@ def test_a_processor_of_another_type_does_not_get_torch(processor, cores):
     assert torch.allclose(fastgemm.matmul(a, b), a @ b, atol=1e-4)
 
 
+@pytest.mark.parametrize("threads", [1, 8])
+@pytest.mark.parametrize("size", [8, 3000])
+def test_transposes_take_the_highest_rung_where_none_was_measured(processor, size, threads):
+    processor(cores=8)
+    for bits in ("bits8", "bits32", "bits128"):
+        key = ("transpose", "cpu", bits, bits, "ieee", False, False, False, threads, 1, size, 3, 0)
+        assert _introspect.chosen(key) == "pipelined"
+    a = torch.randn(size, 3)
+    assert torch.equal(fastgemm.transpose(a), a.t())
+
+
 def test_torch_is_left_only_for_what_is_clearly_faster(processor):
     processor(**AVX2)
     own = [1.0 if name == "call" else 0.0 for name in _introspect.CPU_COUNTS]

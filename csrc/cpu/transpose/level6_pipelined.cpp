@@ -36,7 +36,11 @@ template <int Size>
 void pipelined(const Block& b) {
   constexpr int64_t kBand = Widest::kBytes / Size;
   alignas(kLine) char stage[kBand * kStagePitch];
+  // Short rows follow each other so closely that hardware prefetchers do follow, and to copy parts of lines
+  // costs more than it gains: 1M x 3 floats take 4.9 ms with the stage and 0.85 without, on two Zen 3 cores.
+  const bool direct = b.cols * Size < 3 * kLine && b.cols * Size % kLine != 0;
   stream_block<Size>(b, [&](const char* src, int64_t row, int64_t rows, int64_t cols, char* tile) {
+    if (direct) return transpose_tile<Size>(src + row * b.src_stride, b.src_stride, tile, kPitch, rows, cols);
     for (int64_t i = 0; i < rows; i += kBand) {
       const int64_t band = rows - i < kBand ? rows - i : kBand, ahead = row + rows + i;
       if (ahead < b.row_end) {
