@@ -18,15 +18,16 @@
 
 namespace fastgemm::predict {
 
-// Name, and what a constant of it means.
+// Name, and what a constant of it means. Of those that measurements cannot tell apart the first stands for
+// all.
 #define FASTGEMM_COUNTS(X)                                                                                  \
   X(launch)         /* cycles: before and after everything */                                               \
   X(more_launches)  /* cycles of each further kernel */                                                     \
   X(code)           /* cycles of each instruction of a long loop body, which no cache holds at first */     \
   X(waves)          /* cycles of each block of those that follow each other on a multiprocessor */          \
-  X(steps)          /* cycles of each step of k of those that follow each other */                          \
   X(busiest)        /* times the multiply-adds of whole tiles on the busiest multiprocessor, at its peak */ \
   X(all)            /* times those of all, at the peak of all */                                            \
+  X(steps)          /* cycles of each step of k of those that follow each other */                          \
   X(tiles_busiest)  /* times the bytes of tiles that the busiest multiprocessor loads, at 64 a cycle */     \
   X(tiles)          /* times those of all, at 32 a cycle and multiprocessor: L2 */                          \
   X(read)           /* times the bytes of both operands, at the bandwidth of memory */                      \

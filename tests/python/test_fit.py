@@ -1,0 +1,43 @@
+"""Constants from measured times are the same on every processor that fits them."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from fastgemm._fit import fit, predict, same_but_for_rounding, thin
+
+
+def test_of_counts_that_keep_one_ratio_the_first_stands_for_all():
+    pytest.importorskip("scipy")
+    rows = [(1.0, work, 4 * work, beside) for work, beside in ((5, 1), (7, 9), (11, 4), (20, 2))]
+    seconds = [3 + 0.5 * work + 2 * beside for _, work, _, beside in rows]
+    assert fit(rows, seconds) == pytest.approx([3, 0.5, 0, 2])
+    exchanged = [(one, four, work, beside) for one, work, four, beside in rows]
+    assert fit(exchanged, seconds) == pytest.approx([3, 0.125, 0, 2])
+
+
+def test_constants_are_not_negative():
+    pytest.importorskip("scipy")
+    costs = fit([(1, 1), (1, 2), (1, 3)], [3.0, 2.0, 1.0])
+    assert min(costs) >= 0
+    assert predict((1, 1), costs) > 0
+
+
+def test_points_are_thinned_the_same_whatever_the_order_of_equals():
+    pytest.importorskip("scipy")
+    places = [(float(x), float(y)) for x in range(8) for y in range(8)]
+    off = [0.1 * ((x + y) % 3) for x, y in places]
+    kept = thin(places, off, 20)
+    assert len(set(kept)) == 20
+    noise = random.Random(1)
+    assert thin(places, [x * (1 + 1e-14 * noise.uniform(-1, 1)) for x in off], 20) == kept
+
+
+def test_rounding_alone_makes_no_file_stale():
+    text = "FASTGEMM_COSTS(tiled, hopper, f32, .launch = 7457, .steps = 1.586e+03)"
+    assert same_but_for_rounding(text, text.replace("7457", "7458"))
+    assert same_but_for_rounding(text, text.replace("1.586e", "1.587e"))
+    assert not same_but_for_rounding(text, text.replace("7457", "7857"))
+    assert not same_but_for_rounding(text, text.replace("steps", "tiles"))
+    assert not same_but_for_rounding(text, text + "\n")
