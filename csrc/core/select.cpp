@@ -233,20 +233,19 @@ Chosen choose(const Problem& p, const TuningKey& key, const Candidates& measured
   for (const auto& [seconds, k] : predictions.rows)
     if (usable(k)) return {k, by_key};
 
-  // Neither measured nor predicted: the framework where it has the op, else the highest rung. Transposes on
-  // CPUs go to that: of some 200 sizes on two threads of Zen 3 and Zen 4 torch was faster at one, by 5 %; on
-  // one thread at those of 16-byte elements that memory limits, by up to a quarter.
+  // Neither measured nor predicted: the framework where it has the op, else the highest rung of our own.
+  // Transposes on CPUs go to that in any case: of some 200 sizes on two threads of Zen 3 and Zen 4 torch was
+  // faster at one, by 5 %; on one thread at those of 16-byte elements that memory limits, by up to a quarter.
   const bool own_is_faster = key.op == Op::transpose && key.device == Device::cpu;
-  const Kernel* highest = nullptr;
+  const Kernel *highest = nullptr, *framework = nullptr;
   for (const Kernel& k : kernels_for(key.device)) {
     if (k.op != key.op || k.device != key.device || k.role != Role::rung || !usable(&k)) continue;
-    if (is_framework(k)) {
-      if (own_is_faster) continue;
-      return {&k, by_key};
-    }
-    if (!highest || k.level > highest->level) highest = &k;
+    if (is_framework(k))
+      framework = &k;
+    else if (!highest || k.level > highest->level)
+      highest = &k;
   }
-  return {highest, by_key};
+  return {framework && !(own_is_faster && highest) ? framework : highest, by_key};
 }
 
 // That of a key, if it is: not when what the key names rejects this very problem.

@@ -168,8 +168,18 @@ def test_what_is_refused_before_it_runs(arguments, code):
 
 
 @settings(max_examples=30)
-@given(name=st.text(st.characters(exclude_characters="/\x00"), min_size=1, max_size=20))
+@given(
+    name=st.text(
+        st.characters(exclude_characters="/\x00", exclude_categories=["Cs"])
+        | st.integers(0x80, 0xFF).map(
+            lambda byte: chr(0xDC00 + byte)
+        ),  # a byte that is no UTF-8, as Python has it
+        min_size=1,
+        max_size=20,
+    )
+)
 @example(name="[bold].json")
+@example(name="\udcff.json")
 def test_a_file_of_any_name_is_written_and_named(name, tmp_path):
     if name in (".", "..", "-", "folder", "loop") or len(name.encode(errors="surrogateescape")) > 200:
         return

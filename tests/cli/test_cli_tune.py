@@ -169,7 +169,9 @@ def test_info_says_whether_the_processor_was_measured(run, monkeypatch):
     assert json.loads(run("info", "--json").stdout)["processor_measured"] == known.processor_measured()
     build = _introspect.build_info()
     monkeypatch.setattr(_introspect, "build_info", lambda: build | {"cpu_model": "Another-1-2-avx2"})
-    assert "not measured: level=None goes by predictions" in lines_of(run)
+    assert "not measured: level=None goes by predictions, and transposes by the highest level" in lines_of(
+        run
+    )
     measured = "AuthenticAMD-25-17-avx2+avx512+avx512_vnni+avx512_bf16"
     monkeypatch.setattr(_introspect, "build_info", lambda: build | {"cpu_model": measured})
     assert "measured: kernels by the table of this type" in lines_of(run)

@@ -30,7 +30,8 @@ def linear(**options: Any) -> Module:
 
 
 def sequential() -> Module:
-    return torch.nn.Sequential(linear(), torch.nn.ReLU(), torch.nn.Sequential(linear(bias=False)))
+    # Tanh: where rounding decides whether a ReLU's input is positive, it decides a whole gradient.
+    return torch.nn.Sequential(linear(), torch.nn.Tanh(), torch.nn.Sequential(linear(bias=False)))
 
 
 def encoder() -> Module:

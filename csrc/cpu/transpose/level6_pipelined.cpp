@@ -1,6 +1,6 @@
 // Level 6: data moves one cache level nearer ahead of its use. While a tile is transposed, the tile below
 // is prefetched into L2: hardware prefetchers do not follow a walk that leaves the page with every row.
-// From L2 each band of rows is copied once to a dense stage in L1, because a register transpose reads a
+// From L2 each band of rows, unless they are short, is copied once to a dense stage in L1, because a register transpose reads a
 // line in four visits of 16 bytes, and rows a multiple of 2 KiB apart (6144 bytes, 4096 floats) share so
 // few L1 sets that the line is gone between visits. Prefetching straight into L1 fails for that reason.
 // On two Zen 4 cores at 6144, GB/s: 1-byte elements 17 -> 37, 4-byte 25 -> 34, 16-byte 26 -> 28.
@@ -36,9 +36,9 @@ template <int Size>
 void pipelined(const Block& b) {
   constexpr int64_t kBand = Widest::kBytes / Size;
   alignas(kLine) char stage[kBand * kStagePitch];
-  // Short rows follow each other so closely that hardware prefetchers do follow, and to copy parts of lines
-  // costs more than it gains: 1M x 3 floats take 4.9 ms with the stage and 0.85 without, on two Zen 3 cores.
-  const bool direct = b.cols * Size < 3 * kLine && b.cols * Size % kLine != 0;
+  // Rows less than three lines apart are what hardware prefetchers follow, and to copy parts of lines costs
+  // more than it gains: 1M x 3 floats take 4.9 ms with the stage and 0.85 without, on two Zen 3 cores.
+  const bool direct = b.src_stride < 3 * kLine && b.cols * Size % kLine != 0;
   stream_block<Size>(b, [&](const char* src, int64_t row, int64_t rows, int64_t cols, char* tile) {
     if (direct) return transpose_tile<Size>(src + row * b.src_stride, b.src_stride, tile, kPitch, rows, cols);
     for (int64_t i = 0; i < rows; i += kBand) {

@@ -70,4 +70,4 @@ def processor_measured() -> bool:
 def processor_in_words(measured: bool) -> str:
     if measured:
         return "measured: kernels by the table of this type"
-    return "not measured: level=None goes by predictions"
+    return "not measured: level=None goes by predictions, and transposes by the highest level"

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import random
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -49,29 +50,36 @@ def inexact(x: Any) -> bool:
     return isinstance(x, Tensor) and (x.dtype.is_floating_point or x.dtype.is_complex)
 
 
-def near_one(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Factors that move each element by the unit roundoff of a type, up or down."""
-    signs = torch.empty(x.shape, dtype=torch.float64, device=x.device).bernoulli_(0.5) * 2 - 1
-    return 1 + torch.finfo(dtype).eps / 2 * signs
+class Moves:
+    """Moves elements by the unit roundoff of a type, up or down; by one in the last place of their own type where
+    that is more. The ops' own random numbers are not touched: a dropout must drop the same elements."""
 
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+        self.generator = torch.Generator().manual_seed(random.getrandbits(62))  # conftest.py seeds that
 
-def moved(dtype: torch.dtype, x: Any) -> Any:
-    if not inexact(x) or x.layout is not torch.strided:
-        return x
-    return (x.detach() * near_one(x, dtype).to(x.dtype)).requires_grad_(x.requires_grad)
+    def factors(self, x: Tensor) -> Tensor:
+        signs = torch.empty(x.shape, dtype=torch.float64).bernoulli_(0.5, generator=self.generator) * 2 - 1
+        by = max(torch.finfo(self.dtype).eps / 2, torch.finfo(x.dtype).eps)
+        return (1 + by * signs).to(device=x.device, dtype=x.dtype)
+
+    def __call__(self, x: Any) -> Any:
+        if not inexact(x) or x.layout is not torch.strided:
+            return x
+        return (x.detach() * self.factors(x)).requires_grad_(x.requires_grad)
 
 
 class Rounded(TorchDispatchMode):
     """Moves each element of the matrix products that torch computes inside, as their own rounding would."""
 
-    def __init__(self, dtype: torch.dtype) -> None:
+    def __init__(self, moves: Moves) -> None:
         super().__init__()
-        self.dtype = dtype
+        self.moves = moves
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if func.overloadpacket.__name__.rstrip("_") in PRODUCTS and inexact(result):
-            result.mul_(near_one(result, self.dtype))
+            result.mul_(self.moves.factors(result))
         return result
 
 
@@ -157,13 +165,13 @@ def expected(compute: Compute, arguments: Arguments, torchs: list[Any], dtype: t
     if not (dtype.is_floating_point or dtype.is_complex):
         return Expected(torchs, torchs, [], [], dtype)
     narrow = dtype in (torch.float16, torch.bfloat16)  # where a move is as large as an error
-    wide_moved, torchs_moved = [], []
+    wide_moved, torchs_moved, moves = [], [], Moves(dtype)
     for _ in range(DRAWS):
-        operands = mapped(arguments, lambda x: moved(dtype, widened(x)))
-        with Rounded(dtype):
+        operands = mapped(arguments, lambda x: moves(widened(x)))
+        with Rounded(moves):
             wide_moved.append(compute(operands))
         if not narrow:
-            torchs_moved.append(compute(mapped(arguments, lambda x: moved(dtype, x))))
+            torchs_moved.append(compute(mapped(arguments, moves)))
     return Expected(torchs, compute(mapped(arguments, widened)), wide_moved, torchs_moved, dtype)
 
 

@@ -140,6 +140,8 @@ OTHERS: dict[str, Callable[..., Any]] = {
     "x.zero_": lambda x, y, p, w, v: x.zero_(),
 }
 OPS = {2: PRODUCTS | MATRIX_PRODUCTS | OTHERS, 3: PRODUCTS | BATCH_PRODUCTS | OTHERS}
+# Rounding errors grow by the condition of x, of which the derivative's is the square.
+INVERSES = ("pinv", "lstsq")
 # Relative to the largest value, and with room for what inverses and their gradients make of a rounding error.
 ROUNDING = {torch.float64: 1e-9, torch.complex128: 1e-9, torch.float32: 1e-3, torch.complex64: 1e-3}
 
@@ -230,6 +232,8 @@ def cases(kind: Kind, device: str) -> Iterator[tuple[str, Callable[..., Any], li
         for name, op in OPS[rank].items():
             for inference in (False, True):
                 plain = [torch.randn(size, device=device) for size in (shape, shape, shape, (4, 4), (4,))]
+                if name in INVERSES:
+                    plain[0] += 5 * torch.eye(4, device=device)
                 yield f"{name}, {rank}-D{', inference mode' * inference}", op, plain, inference
 
 

@@ -29,13 +29,14 @@ enum Count {
   kCache,          // bytes that do not fit the L2 caches, 16 a cycle and core
   kMemory,         // bytes that do not fit the L3 cache, at the bandwidth of memory
   // Of the framework's product, whose routes are not known.
-  kLargeCall,    // a cycle, for more than 16^3 multiply-adds, which torch hands to oneDNN
-  kMember,       // cycles: one for each product of a batch
-  kAlone,        // cycles: one for each multiply-add, by one thread
+  kLargeCall,  // a cycle, for more than 16^3 multiply-adds, which torch hands to oneDNN
+  kMember,     // cycles: one for each product of a batch
+  // By loops of one thread, where no library serves the type; 0 elsewhere.
+  kAlone,        // cycles: one for each multiply-add
   kAloneAcross,  // where both operands are read across their rows
   kAloneRows,    // and where both are read along their rows
-  kAloneLoops,   // cycles: one for each row of b that is added to a row of C
-  kAloneSums,    // cycles: one for each element of C, where a is read along its rows and b along its columns
+  kAloneAxpy,    // cycles: one for each row of b that is added to a row of C
+  kAloneDot,     // cycles: one for each element of C, where a is read along its rows and b along its columns
   kPadded,       // cycles of multiply-adds, m in multiples of 16 and n of 32
   kReadA,        // cycles: 64 bytes of a each
   kReadB,        // cycles: 64 bytes of b each

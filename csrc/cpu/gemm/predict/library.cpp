@@ -1,5 +1,6 @@
 // The framework's product on a CPU: MKL in float64 and float32, oneDNN in bfloat16 and int8, loops of one
-// thread in int32 and in 16-bit types for which the processor has no unit. Nothing is known of their routes,
+// thread in int32, in float16 without AVX512-FP16, and in bfloat16 and int8 without AVX-512. Nothing is known
+// of the libraries' routes,
 // so the counts are those of any blocked product, with some more for shapes that they treat apart.
 #include <algorithm>
 #include <bit>
@@ -60,8 +61,8 @@ Counts count_library(const GemmProblem& p, const Cpu& cpu, int threads) {
     c[kAlone] = work * cycle;
     if (!a_along && !b_along) c[kAloneAcross] = c[kAlone];
     if (a_along && b_along) c[kAloneRows] = c[kAlone];
-    if (b_along) c[kAloneLoops] = batch * m * k * cycle;
-    if (a_along && !b_along) c[kAloneSums] = batch * m * n * cycle;
+    if (b_along) c[kAloneAxpy] = batch * m * k * cycle;
+    if (a_along && !b_along) c[kAloneDot] = batch * m * n * cycle;
   }
   c[kPadded] =
       rate > 0 ? batch * double(round_up(p.m, 16)) * double(round_up(p.n, 32)) * k / rate / on * cycle : 0;

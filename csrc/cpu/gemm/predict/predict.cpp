@@ -65,11 +65,8 @@ std::optional<Costs> costs_of(Row row, DType type, const Cpu& cpu) {
   }
   const Isa isa = row == Row::torch ? cpu.library.isa : cpu.isa;
   const Table& table = isa == Isa::avx512 ? tables.avx512 : tables.avx2;
-  // 16-bit types without a unit go through the same loops; with AVX512-FP16, float16 is MKL's like float32.
-  if (row == Row::torch && type == bf16 && isa == Isa::avx512 && !has_library_unit(bf16, cpu))
-    type = f16;
-  else if (row == Row::torch && type == f16 && has_library_unit(f16, cpu))
-    type = f32;
+  // With AVX512-FP16, float16 is MKL's like float32.
+  if (row == Row::torch && type == f16 && has_library_unit(f16, cpu)) type = f32;
   return table[size_t(row)][size_t(type)];
 }
 
