@@ -295,10 +295,11 @@ class Counter {
 }  // namespace
 
 const std::array<std::string_view, kCounts> kCountNames = {
-    "call",       "fork",   "multiply", "tiles",          "pack_straight", "pack_across", "pack_scalar",
-    "epilogue",   "scalar", "stream",   "stream_columns", "shared",        "cache",       "memory",
-    "large_call", "member", "alone",    "alone_across",   "alone_rows",    "alone_axpy",  "alone_dot",
-    "padded",     "read_a", "read_b",   "written",        "few_rows",      "few_columns", "small_result"};
+    "call",        "fork",       "multiply",    "tiles",      "pack_straight",  "pack_across",
+    "pack_scalar", "epilogue",   "scalar",      "stream",     "stream_columns", "shared",
+    "cache",       "memory",     "large_call",  "member",     "alone",          "alone_across",
+    "alone_rows",  "alone_axpy", "alone_dot",   "padded",     "read_a",         "read_b",
+    "written",     "few_rows",   "few_columns", "few_across", "small_result"};
 
 bool runs_on(Row row, const Cpu& cpu) {
   switch (row) {

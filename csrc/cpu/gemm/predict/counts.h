@@ -43,6 +43,7 @@ enum Count {
   kWritten,      // cycles: 64 bytes of the result each
   kFewRows,      // cycles of multiply-adds where there are 2 to 16 rows
   kFewColumns,   // and of 2 to 16 columns
+  kFewAcross,    // and of 1 to 16 columns, unless both operands run along k
   kSmallResult,  // and of no more than 64 x 64 elements
   kCounts
 };

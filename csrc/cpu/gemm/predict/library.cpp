@@ -72,6 +72,7 @@ Counts count_library(const GemmProblem& p, const Cpu& cpu, int threads) {
   const double products = rate > 0 ? multiply : c[kAlone];
   c[kFewRows] = p.m > 1 && p.m <= 16 ? products : 0;
   c[kFewColumns] = p.n > 1 && p.n <= 16 ? products : 0;
+  c[kFewAcross] = p.n <= 16 && !(p.a.col_stride == 1 && p.b.row_stride == 1) ? products : 0;
   c[kSmallResult] = p.m * p.n <= 64 * 64 ? products : 0;
   c[kCache] = bytes * beyond(double(cpu.l2) * on) / (16.0 * on) * cycle;
   c[kMemory] = bytes * beyond(double(cpu.l3)) / std::min(cpu.core_bandwidth * on, cpu.bandwidth);
