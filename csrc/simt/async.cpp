@@ -129,6 +129,9 @@ void init_barrier(Barrier* b, int arrivals) {
 }
 
 void arrive(Barrier* barrier) { count_arrival(barrier, 0, __builtin_return_address(0)); }
+void arrive_remote(Barrier* own, int rank) {
+  count_arrival(static_cast<Barrier*>(runtime::in_shared_of(own, rank)), 0, __builtin_return_address(0));
+}
 void arrive_expecting(Barrier* barrier, int bytes) {
   count_arrival(barrier, bytes, __builtin_return_address(0));
 }
@@ -141,11 +144,9 @@ void wait_phase(Barrier* barrier, uint32_t parity) {
   order::acquire(barrier);
 }
 
-void load_box(void* to_shared, const TensorMap* map, Barrier* barrier, int column, int row, int plane) {
-  checked(barrier, __builtin_return_address(0));
-  const void* site = __builtin_return_address(0);
-  const Box box(*map, column, row, plane);
-  box.note(Kind::bulk_load, to_shared, site);
+namespace {
+
+void begin_load(const Box& box, void* to_shared, Barrier* barrier, const void* site) {
   begin_async_write(to_shared, box.bytes(), site);
   std::memset(to_shared, 0xff, size_t(box.bytes()));
   const auto land = [=] {
@@ -154,7 +155,32 @@ void load_box(void* to_shared, const TensorMap* map, Barrier* barrier, int colum
     barrier->bytes -= box.bytes();
     end_phase_if_complete(*barrier);
   };
-  runtime::land_later(land, site);
+  runtime::land_later(to_shared, land, site);
+}
+
+}  // namespace
+
+void load_box(void* to_shared, const TensorMap* map, Barrier* barrier, int column, int row, int plane) {
+  checked(barrier, __builtin_return_address(0));
+  const void* site = __builtin_return_address(0);
+  const Box box(*map, column, row, plane);
+  box.note(Kind::bulk_load, to_shared, site);
+  begin_load(box, to_shared, barrier, site);
+}
+
+void load_box_multicast(void* to_shared, const TensorMap* map, Barrier* barrier, int column, int row,
+                        int plane, uint32_t cta_mask) {
+  const void* site = __builtin_return_address(0);
+  if (cta_mask == 0 || cta_mask >> runtime::cluster_size())
+    fail("a multicast to blocks that the cluster lacks");
+  const Box box(*map, column, row, plane);
+  box.note(Kind::bulk_load, to_shared, site);  // read once, whoever gets it
+  for (int rank = 0; rank < runtime::cluster_size(); ++rank) {
+    if (!(cta_mask >> rank & 1)) continue;
+    auto* const of_block = static_cast<Barrier*>(runtime::in_shared_of(barrier, rank));
+    checked(of_block, site);
+    begin_load(box, runtime::in_shared_of(to_shared, rank), of_block, site);
+  }
 }
 
 }  // namespace fastgemm::simt

@@ -34,6 +34,8 @@ static_assert(sizeof(Barrier) == 8);
 void init_barrier(Barrier*, int arrivals);
 inline void fence_barrier_init() {}
 void arrive(Barrier*);
+void arrive_remote(Barrier* own,
+                   int rank);  // at the barrier in the same place of another block of the cluster
 void arrive_expecting(Barrier*, int bytes);
 void wait_phase(Barrier*, uint32_t parity);
 
@@ -49,6 +51,10 @@ struct TensorMap {
 };
 
 void load_box(void* to_shared, const TensorMap*, Barrier*, int column, int row, int plane);
+// To the same place in each block of the cluster that the mask names, each block's barrier counting its
+// bytes.
+void load_box_multicast(void* to_shared, const TensorMap*, Barrier*, int column, int row, int plane,
+                        uint32_t cta_mask);
 // A box that is one row of bytes.
 inline __attribute__((always_inline)) void load_bytes(void* to_shared, const void* from, int bytes,
                                                       Barrier* barrier) {

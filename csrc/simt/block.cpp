@@ -21,7 +21,7 @@
 namespace fastgemm::simt::runtime {
 namespace {
 
-constexpr int kMostThreads = 1024;
+constexpr int kMostBlocks = 8;  // of a cluster, on every GPU that has them
 constexpr size_t kStackBytes = 256 * 1024, kGuardBytes = 4096;
 // A block in which threads have yielded this often, and nothing else happened, is dead.
 constexpr int kMostYields = 100'000;
@@ -36,33 +36,40 @@ std::string text(const dim3& d) {
          ")";
 }
 
-// One stack for each thread of the largest block, kept for the life of the OS thread. A page is taken when a
-// fiber first touches it; below each stack lies one that traps.
+// One stack for each thread of the largest block or cluster so far, kept for the life of the process. A page
+// is taken when a fiber first touches it; below each stack lies one that traps.
 class Stacks {
  public:
-  Stacks() {
-    void* p = mmap(nullptr, kMostThreads * kStackBytes, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  explicit Stacks(int count) : count_(count) {
+    void* p =
+        mmap(nullptr, bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) throw std::bad_alloc();
     base_ = static_cast<std::byte*>(p);
-    for (int i = 0; i < kMostThreads; ++i) mprotect(base_ + size_t(i) * kStackBytes, kGuardBytes, PROT_NONE);
+    for (int i = 0; i < count; ++i)
+      if (mprotect(base_ + size_t(i) * kStackBytes, kGuardBytes, PROT_NONE) != 0) {
+        munmap(base_, bytes());
+        throw std::bad_alloc();
+      }
   }
-  ~Stacks() { munmap(base_, kMostThreads * kStackBytes); }
+  ~Stacks() { munmap(base_, bytes()); }
   Stacks(const Stacks&) = delete;
   Stacks& operator=(const Stacks&) = delete;
 
+  int count() const { return count_; }
   std::byte* of(int thread) const { return base_ + size_t(thread) * kStackBytes + kGuardBytes; }
   uintptr_t begin() const { return reinterpret_cast<uintptr_t>(base_); }
+  size_t bytes() const { return size_t(count_) * kStackBytes; }
   static constexpr size_t kUsable = kStackBytes - kGuardBytes;
 
  private:
+  int count_;
   std::byte* base_;
 };
 
 Block::Block() = default;
 Block::~Block() = default;
 
-std::string Block::where() const { return "kernel '" + std::string(kernel_) + "', block " + text(place_); }
+std::string Block::where() const { return "kernel '" + std::string(kernel_) + "', block " + text(place()); }
 
 int Block::alive() const {
   return int(std::ranges::count_if(threads_, [](const Thread& t) { return t.state != State::done; }));
@@ -80,7 +87,7 @@ void refuse(bool bad, const char* kernel, const std::string& what) {
 
 }  // namespace
 
-void Block::run_grid(const char* kernel, dim3 grid, dim3 size, size_t shared_bytes,
+void Block::run_grid(const char* kernel, dim3 grid, dim3 size, int cluster, size_t shared_bytes,
                      const std::function<void()>& body) {
   refuse(
       grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535,
@@ -92,18 +99,31 @@ void Block::run_grid(const char* kernel, dim3 grid, dim3 size, size_t shared_byt
          std::to_string(shared_bytes) + " bytes of shared memory, and the simulated GPU gives a block " +
              std::to_string(simulated_gpu().shared_bytes));
 
-  kernel_ = kernel, body_ = &body, shared_bytes_ = shared_bytes;
-  if (!stacks_) {
-    stacks_ = std::make_unique<Stacks>();
-    stacks_begin_ = stacks_->begin(), stacks_bytes_ = kMostThreads * kStackBytes;
+  block_threads_ = int(size.x * size.y * size.z);
+  refuse(cluster > 1 && simulated_gpu().capability < 90, kernel, "only GPUs since 9.0 have clusters");
+  refuse(cluster < 1 || cluster > kMostBlocks || int(grid.x) % cluster != 0, kernel,
+         "grid " + text(grid) + " in clusters of " + std::to_string(cluster) + " blocks");
+  refuse(cluster > 1 && (block_threads_ % kWarpgroup != 0 || cluster * block_threads_ > kMostOfCluster),
+         kernel,
+         "the simulator has clusters of whole warpgroups, and of " + std::to_string(kMostOfCluster) +
+             " threads");
+
+  kernel_ = kernel, body_ = &body, shared_bytes_ = shared_bytes, cluster_ = cluster;
+  if (const int most = std::max(kMostThreads, cluster * block_threads_);
+      !stacks_ || stacks_->count() < most) {
+    stacks_ = nullptr;
+    stacks_ = std::make_unique<Stacks>(most);
+    stacks_begin_ = stacks_->begin(), stacks_bytes_ = stacks_->bytes();
   }
   grid_ = grid, size_ = size;
-  threads_ = std::vector<Thread>(size.x * size.y * size.z);
-  for (size_t i = 0; i < threads_.size(); ++i)
-    threads_[i].index =
-        dim3(unsigned(i) % size.x, unsigned(i) / size.x % size.y, unsigned(i) / size.x / size.y);
-  shared_.reset(static_cast<std::byte*>(::operator new(shared_bytes, kSharedAlign)));
-  memory::begin_launch(shared_.get(), shared_bytes);
+  threads_ = std::vector<Thread>(size_t(cluster * block_threads_));
+  for (size_t i = 0; i < threads_.size(); ++i) {
+    const unsigned t = unsigned(i) % unsigned(block_threads_);
+    threads_[i].index = dim3(t % size.x, t / size.x % size.y, t / size.x / size.y);
+    threads_[i].rank = int(i) / block_threads_;
+  }
+  shared_.reset(static_cast<std::byte*>(::operator new(size_t(cluster) * shared_pitch(), kSharedAlign)));
+  memory::begin_launch(shared_.get(), shared_bytes, cluster, shared_pitch());
   try {
     run_blocks();
   } catch (...) {
@@ -133,17 +153,17 @@ void Block::run_blocks() {
   Launch& launch = session().launch();
   const int64_t before = trace::accesses();
   int64_t wanted = options.max_blocks ? options.max_blocks : launch.blocks;
-  for (int64_t i = 0; i < launch.blocks; ++i) {
+  for (int64_t i = 0; i < launch.blocks; i += cluster_) {
     const bool counted = options.count && (launch.complete ? among(i, wanted, launch.blocks) : i < wanted);
     if (!counted && !launch.complete) break;
     place_ = dim3(unsigned(i % grid_.x), unsigned(i / grid_.x % grid_.y), unsigned(i / grid_.x / grid_.y));
     begin_block(counted);
     run_block();
-    launch.blocks_counted += counted;
+    launch.blocks_counted += counted ? cluster_ : 0;
     if (i > 0 || !options.count || wanted >= launch.blocks) continue;
     const int64_t accesses = trace::accesses() - before + kThreadStart * int64_t(threads_.size());
-    launch.complete = accesses * launch.blocks <= kMostAccesses;
-    if (!launch.complete) wanted = std::clamp(kMostCounted / accesses, int64_t{1}, wanted);
+    launch.complete = accesses / cluster_ * launch.blocks <= kMostAccesses;
+    if (!launch.complete) wanted = std::clamp(kMostCounted * cluster_ / accesses, int64_t{1}, wanted);
   }
 }
 
@@ -152,7 +172,9 @@ void Block::begin_block(bool counted) {
   in_flight_.clear();
   forget_copies(), forget_stores(), forget_wgmma();
   memory::begin_block();
-  order::begin_block(int(threads_.size()));
+  order::begin_block(int(threads_.size()), block_threads_);
+  rank_at_barriers_ = 0;
+  cluster_phase_ = 0, cluster_arrivals_ = returned_ = excused_ = 0;
   trace::begin_block(counted, counted || !session().options.count);
   for (int i = 0; i < int(threads_.size()); ++i) start(i);
 }
@@ -165,7 +187,9 @@ void Block::run_block() {
       const int first = (backwards_ ? warps - 1 - w : w) * kWarp;
       progress |= run_warp(first, std::min(first + kWarp, int(threads_.size())));
     }
-    progress |= release_barriers();
+    for (rank_at_barriers_ = 0; rank_at_barriers_ < cluster_; ++rank_at_barriers_)
+      progress |= release_barriers(rank_at_barriers_);
+    rank_at_barriers_ = 0;
     progress |= release_warpgroups();
     if (progress) {
       idle = 0;
@@ -183,8 +207,10 @@ void Block::run_block() {
 }
 
 void Block::start(int thread) {
-  threads_[size_t(thread)].state = State::ready;
-  threads_[size_t(thread)].fiber.start(stacks_->of(thread), Stacks::kUsable, thread_main, this);
+  Thread& t = threads_[size_t(thread)];
+  t.state = State::ready, t.arrived = false;
+  t.block = dim3(place_.x + unsigned(t.rank), place_.y, place_.z);
+  t.fiber.start(stacks_->of(thread), Stacks::kUsable, thread_main, this);
 }
 
 void Block::thread_main(void* self) {
@@ -204,6 +230,15 @@ void Block::run_thread(Thread& t) {
   on_fiber_ = false;
   current_ = nullptr;
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  if (t.state != State::done) return;
+  ++returned_;
+  if (!t.arrived || t.cluster_phase != cluster_phase_) ++excused_;
+  complete_cluster_barrier();
+  if (cluster_ == 1 || std::ranges::count(of_block(t.rank), State::done, &Thread::state) < block_threads_)
+    return;
+  current_ = &t;  // whom messages name
+  end_block(t.rank);
+  current_ = nullptr;
 }
 
 // Runs the lanes of a warp until all wait for something outside it; whether any of them got further, which
@@ -286,43 +321,46 @@ bool Block::release_warpgroups() {
   return released;
 }
 
-bool Block::release_barriers() {
+bool Block::release_barriers(int rank) {
+  const std::span<Thread> threads = of_block(rank);
   int waiting[kBarriers] = {}, needed[kBarriers] = {};
-  for (const Thread& t : threads_) {
+  for (const Thread& t : threads) {
     if (t.state != State::at_barrier) continue;
     if (waiting[t.barrier]++ > 0 && needed[t.barrier] != t.barrier_threads)
       stop("barrier " + std::to_string(t.barrier) + " was asked for two numbers of threads");
     needed[t.barrier] = t.barrier_threads;
   }
+  const auto left = int(std::ranges::count(threads, State::done, &Thread::state));
   bool released = false;
   for (int id = 0; id < kBarriers; ++id) {
-    const int want = needed[id] ? needed[id] : alive();
+    const int want = needed[id] ? needed[id] : block_threads_ - left;
     if (waiting[id] == 0 || waiting[id] < want) continue;
     if (waiting[id] > want)
       stop(std::to_string(waiting[id]) + " threads wait at barrier " + std::to_string(id) + " for " +
            std::to_string(want));
-    release_barrier(id, needed[id] == 0);
+    release_barrier(rank, id, needed[id] == 0);
     released = true;
   }
   return released;
 }
 
-void Block::release_barrier(int id, bool everyone) {
+void Block::release_barrier(int rank, int id, bool everyone) {
   std::vector<int> members;
   const void* site = nullptr;
-  for (Thread& t : threads_) {
+  for (Thread& t : of_block(rank)) {
     if (t.state != State::at_barrier || t.barrier != id) continue;
     t.state = State::ready;
     members.push_back(int(&t - threads_.data()));
     if (everyone && site && site != t.site) check_same_line(t, site);
     site = t.site;
   }
-  if (everyone && members.size() < threads_.size())
+  if (everyone && int(members.size()) < block_threads_)
     report("barrier divergence",
-           std::to_string(members.size()) + " of " + std::to_string(threads_.size()) +
+           std::to_string(members.size()) + " of " + std::to_string(block_threads_) +
                " threads meet at __syncthreads, the others have returned",
            {trace::pc_of(site)});
-  order::join(members, everyone || members.size() == threads_.size());
+  if (trace::counting() && (everyone || int(members.size()) == block_threads_)) ++session().launch().barriers;
+  order::join(members, cluster_ == 1 && (everyone || members.size() == threads_.size()));
 }
 
 // Threads of one barrier may come from copies that the compiler made of one line, but not from two lines.
@@ -343,8 +381,8 @@ void Block::deadlock() const {
   std::vector<uint32_t> sites;
   for (const Thread& t : threads_) {
     if (t.state == State::done || std::ranges::count(sites, trace::pc_of(t.site)) > 0) continue;
-    what += std::string(sites.empty() ? "" : "; ") + "thread " + text(t.index) + " and on waits for " +
-            t.waits_for;
+    what += std::string(sites.empty() ? "" : "; ") + "thread " + text(t.index) +
+            (cluster_ > 1 ? " of block " + text(t.block) : "") + " and on waits for " + t.waits_for;
     if (t.state == State::at_barrier) what += " " + std::to_string(t.barrier);
     sites.push_back(trace::pc_of(t.site));
   }

@@ -1,4 +1,5 @@
-// The scheduler: runs the blocks of a grid one after the other, and the threads of a block as fibers.
+// The scheduler: runs the blocks of a grid, or its clusters, one after the other, and their threads as
+// fibers.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <new>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,7 +25,8 @@ enum class State : uint8_t { ready, at_barrier, in_warp, in_warpgroup, waiting, 
 
 struct Thread {
   Fiber fiber;
-  dim3 index;
+  dim3 index, block;
+  int rank;  // of the block in its cluster
   State state;
   const char* waits_for;
   const void* site;              // in the kernel, where it waits
@@ -34,18 +37,23 @@ struct Thread {
   WarpgroupExchange warpgroup_exchange;  // in_warpgroup
   bool (*holds)(const void*);            // waiting
   const void* argument;
+  bool arrived;  // at the cluster's barrier, in this phase of it
+  uint64_t cluster_phase;
 };
 
+// A block, or a cluster of them.
 class Block {
  public:
-  void run_grid(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
+  void run_grid(const char* kernel, dim3 grid, dim3 block, int cluster, size_t shared_bytes,
                 const std::function<void()>& body);
 
   Thread& current() { return *current_; }
   bool inside() const { return current_ != nullptr; }
   int current_index() const { return int(current_ - threads_.data()); }
   dim3 thread_place() const { return current_ ? current_->index : dim3(0, 0, 0); }
-  dim3 place() const { return place_; }
+  dim3 place() const {
+    return current_ ? current_->block : dim3(place_.x + unsigned(rank_at_barriers_), place_.y, place_.z);
+  }
   dim3 size() const { return size_; }
   dim3 grid() const { return grid_; }
   bool holds_stack(uintptr_t a) const { return a - stacks_begin_ < stacks_bytes_; }
@@ -55,9 +63,14 @@ class Block {
     current_->fiber.suspend();
   }
   int warpgroups() const { return int(threads_.size()) / kWarpgroup; }
-  void* shared() const { return shared_.get(); }
+  int rank() const { return current_->rank; }
+  int cluster() const { return cluster_; }
+  void* shared(int rank) const { return shared_.get() + size_t(rank) * shared_pitch(); }
   size_t shared_bytes() const { return shared_bytes_; }
+  void arrive_at_cluster(const void* site);
+  void wait_for_cluster(const void* site);
   struct Load {
+    const void* to;
     std::function<void()> land;
     const void* site;
   };
@@ -76,22 +89,36 @@ class Block {
   void run_thread(Thread& t);
   bool release_warp(int first, int last);
   bool release_warpgroups();
-  bool release_barriers();
-  void release_barrier(int id, bool everyone);
+  bool release_barriers(int rank);
+  void release_barrier(int rank, int id, bool everyone);
+  void complete_cluster_barrier();
+  void end_block(int rank);
   void check_same_line(const Thread& t, const void* site);
   void land_one();
   [[noreturn]] void deadlock() const;
   int alive() const;
+  std::span<Thread> of_block(int rank) {
+    return std::span(threads_).subspan(size_t(rank * block_threads_), size_t(block_threads_));
+  }
+  // Between the shared memory of one block and that of the next lies some that is nobody's.
+  size_t shared_pitch() const {
+    return (shared_bytes_ + 2 * kSharedAlignment - 1) / kSharedAlignment * kSharedAlignment;
+  }
   bool any(State state) const;
   static void thread_main(void* self);
 
   struct Free {
     void operator()(std::byte* p) const { ::operator delete(p, kSharedAlign); }
   };
-  static constexpr std::align_val_t kSharedAlign{1024};
+  static constexpr size_t kSharedAlignment = 1024;
+  static constexpr std::align_val_t kSharedAlign{kSharedAlignment};
 
   const char* kernel_ = "";
   dim3 grid_, size_, place_;
+  int cluster_ = 1, block_threads_ = 0, rank_at_barriers_ = 0;
+  uint64_t cluster_phase_ = 0;
+  // At the cluster's barrier, in this phase; that have returned, in all and without arriving in it.
+  int cluster_arrivals_ = 0, returned_ = 0, excused_ = 0;
   const std::function<void()>* body_ = nullptr;
   std::unique_ptr<Stacks> stacks_;
   uintptr_t stacks_begin_ = 0, stacks_bytes_ = 0;

@@ -40,6 +40,7 @@ void clear_for_block(Region& r) {
   const size_t bytes = r.end - r.begin;
   std::memset(reinterpret_cast<void*>(r.begin), 0xff, bytes);
   r.initialized.assign(bytes, 0);
+  r.ended = false;
   r.cells.resize((bytes + 3) / 4 + 1);
   for (order::Cell& c : r.cells) c.write_in_flight = c.split = false, c.reads_in_flight = 0;
 }
@@ -72,7 +73,7 @@ void remove_all_global() {
   remove_if([](const Region& r) { return r.space == Space::global; });
 }
 
-void begin_launch(void* dynamic_shared, size_t bytes) {
+void begin_launch(void* dynamic_shared, size_t bytes, int blocks, size_t pitch) {
   remove_if([](const Region& r) { return r.name == kDynamic; });
   if (segment != symbols::thread_segment()) {
     remove_if([](const Region& r) { return r.space == Space::shared; });
@@ -84,8 +85,10 @@ void begin_launch(void* dynamic_shared, size_t bytes) {
               .name = last_name(v.name)});
   }
   first_block_of_launch = block + 1;
-  const auto begin = reinterpret_cast<uintptr_t>(dynamic_shared);
-  if (bytes > 0) insert({.begin = begin, .end = begin + bytes, .space = Space::shared, .name = kDynamic});
+  for (int i = 0; i < blocks && bytes > 0; ++i) {
+    const auto begin = reinterpret_cast<uintptr_t>(dynamic_shared) + size_t(i) * pitch;
+    insert({.begin = begin, .end = begin + bytes, .space = Space::shared, .name = kDynamic, .rank = i});
+  }
   for (const auto& r : regions)
     if (r->space == Space::global) r->touched.assign((r->end - r->begin) / 32 + 2, false);
 }

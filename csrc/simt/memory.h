@@ -23,6 +23,8 @@ struct Region {
   std::vector<order::Cell> cells;  // shared: one for each 4 bytes
   std::vector<order::Cell> cells_of_bytes;
   uint64_t block = 0;  // shared: for which block it was cleared last
+  int rank = -1;       // dynamic shared memory: of the block with this rank in its cluster
+  bool ended = false;  // which has ended
 
   bool contains(uintptr_t a) const { return a - begin < end - begin; }
   size_t offset(uintptr_t a) const { return a - begin; }
@@ -34,8 +36,9 @@ namespace memory {
 void add_global(const void* data, size_t bytes, const char* name, bool writable, bool initialized);
 void remove_all_global();
 
-// For a launch: finds the module's shared variables; dynamic shared memory of this size.
-void begin_launch(void* dynamic_shared, size_t bytes);
+// For a launch: finds the module's shared variables; dynamic shared memory of this size, of so many blocks at
+// this distance.
+void begin_launch(void* dynamic_shared, size_t bytes, int blocks, size_t pitch);
 void begin_block();
 void end_launch();
 

@@ -59,7 +59,7 @@ struct Flight {
   int64_t now = 0, most = 0;
 };
 std::vector<Flight> flights;
-int64_t most_in_flight = 0;
+std::vector<int64_t> most_in_flight;  // by block of a cluster
 
 struct Object {
   Published known, of_phase;
@@ -67,14 +67,20 @@ struct Object {
 std::unordered_map<const void*, Object> objects;
 uint32_t first_clock = 1;  // of this block: older stamps are from blocks before
 
-size_t threads_of_block = 0;  // behind them come the engines of their warpgroups
+size_t threads_of_block = 0;  // or cluster; behind them come the engines of their warpgroups
+size_t threads_of_one = 0;    // block of a cluster
 size_t running_engine = 0;    // 0: none
 
 size_t running() { return running_engine ? running_engine : size_t(runtime::thread_index()); }
 
 std::string who(size_t thread) {
-  return thread < threads_of_block ? "thread " + std::to_string(thread)
-                                   : "wgmma of warpgroup " + std::to_string(thread - threads_of_block);
+  const bool engine = thread >= threads_of_block;
+  const size_t place = engine ? thread - threads_of_block : thread;
+  const size_t of_one = engine ? threads_of_one / runtime::kWarpgroup : threads_of_one;
+  std::string name = engine ? "wgmma of warpgroup " : "thread ";
+  if (threads_of_one == threads_of_block) return name + std::to_string(place);
+  return name + std::to_string(place % of_one) + " of block " + std::to_string(place / of_one) +
+         " of the cluster";
 }
 
 void publish(size_t thread, Published& to) {
@@ -169,20 +175,53 @@ void set_read(Cell& c, uintptr_t address, uint32_t pc, size_t thread) {
 
 }  // namespace
 
-void begin_block(int threads) {
+void begin_block(int threads, int of_a_block) {
   const uint32_t last = clocks.empty() ? 0 : *std::ranges::max_element(clocks);
   first_clock = last + 1;
-  threads_of_block = size_t(threads), running_engine = 0;
+  threads_of_block = size_t(threads), threads_of_one = size_t(of_a_block), running_engine = 0;
   const size_t all = threads_of_block + threads_of_block / runtime::kWarpgroup;
   clocks.assign(all, first_clock);
   seen.start(all), fenced.start(all);
   objects.clear();
   fences = false;
-  flights.assign(size_t(threads), {}), most_in_flight = 0;
+  flights.assign(size_t(threads), {}), most_in_flight.assign(threads_of_block / threads_of_one, 0);
 }
 
+void end_block(Region& r, int rank) {
+  r.ended = true;
+  const size_t first = size_t(rank) * threads_of_one, last = first + threads_of_one;
+  Clocks known(clocks.size());
+  for (size_t t = first; t < last; ++t)
+    for (size_t u = 0; u < known.size(); ++u) known[u] = std::max(known[u], seen.of(t, u));
+  const auto engines = threads_of_one / runtime::kWarpgroup;
+  const auto by_others = [&](const Stamp& s) {
+    const size_t of =
+        s.thread < threads_of_block ? s.thread / threads_of_one : (s.thread - threads_of_block) / engines;
+    return current(s) && of != size_t(rank) && s.clock > known[s.thread];
+  };
+  visit_cells(r, r.begin, int(r.end - r.begin), [&](const Cell& c, uintptr_t address) {
+    for (const Stamp* s : {&c.write, &c.read, &c.other_read}) {
+      if (!by_others(*s)) continue;
+      report("ended block",
+             "a block of the cluster may end before " + who(s->thread) + " gets to '" + r.name +
+                 "' of it at offset " + std::to_string(r.offset(address)),
+             {s->pc});
+      return false;
+    }
+    return true;
+  });
+}
+
+namespace {
+
+void ended(const Region& r, uint32_t pc) {
+  report_and_stop("ended block", "an access to '" + r.name + "' of a block of the cluster that has ended",
+                  {pc});
+}
+
+}  // namespace
+
 void join(std::span<const int> threads, bool all) {
-  if (all && trace::counting()) ++session().launch().barriers;
   Published together;
   for (const int t : threads) publish(size_t(t), together);
   if (all) {
@@ -233,6 +272,7 @@ void fence_async() {
 }
 
 void read(Region& r, uintptr_t address, int bytes, uint32_t pc) {
+  if (r.ended) ended(r, pc);
   const size_t thread = running();
   visit_cells(r, address, bytes, [&](Cell& c, uintptr_t at) {
     if (c.write_in_flight) return in_flight(false, r, at, pc, c.write.pc), false;
@@ -243,6 +283,7 @@ void read(Region& r, uintptr_t address, int bytes, uint32_t pc) {
 }
 
 void write(Region& r, uintptr_t address, int bytes, uint32_t pc) {
+  if (r.ended) ended(r, pc);
   const size_t thread = running();
   visit_cells(r, address, bytes, [&](Cell& c, uintptr_t at) {
     if (!check_write(c, r, at, pc, thread)) return false;
@@ -269,10 +310,16 @@ void count_in_flight(size_t thread, int64_t bytes) {
   Flight& flight = flights[thread];
   flight.now += bytes;
   if (flight.now <= flight.most) return;
-  most_in_flight += flight.now - flight.most;
+  int64_t& of_block = most_in_flight[thread / threads_of_one];
+  of_block += flight.now - flight.most;
   flight.most = flight.now;
   int64_t& of_launch = session().launch().bytes_in_flight;
-  of_launch = std::max(of_launch, most_in_flight);
+  of_launch = std::max(of_launch, of_block);
+}
+
+// Who is taken to have asked for bytes that go to this memory: of a multicast, the same thread of each block.
+size_t asked_by(const Region& r, size_t thread) {
+  return r.rank < 0 ? thread : size_t(r.rank) * threads_of_one + thread % threads_of_one;
 }
 
 // A write by the running thread that lands later. From now on the bytes belong to it.
@@ -282,6 +329,7 @@ void begin_write(void* to, int bytes, const void* site, bool needs_fence) {
   if (!r || r->cells.empty()) return;  // outside a simulation's shared memory: note() has said so
   const size_t thread = running();
   const uint32_t pc = trace::pc_of(site);
+  if (r->ended) ended(*r, pc);
   visit_cells(*r, address, bytes, [&](Cell& c, uintptr_t at) {
     if (!check_write(c, *r, at, pc, thread)) return false;
     if (needs_fence && c.ordinary && current(c.write) && c.write.clock > fenced.of(thread, c.write.thread)) {
@@ -294,14 +342,14 @@ void begin_write(void* to, int bytes, const void* site, bool needs_fence) {
     c.write_in_flight = true;
     return true;
   });
-  count_in_flight(thread, bytes);
+  count_in_flight(asked_by(*r, thread), bytes);
 }
 
 void land(void* to, int bytes, bool ordinary, bool by_waiting_thread) {
   const auto address = reinterpret_cast<uintptr_t>(to);
   Region* r = memory::find(address);
   if (!r || r->cells.empty()) return;
-  count_in_flight(cell_of(*r, r->offset(address)).write.thread, -bytes);
+  count_in_flight(asked_by(*r, cell_of(*r, r->offset(address)).write.thread), -bytes);
   visit_cells(*r, address, bytes, [&](Cell& c, uintptr_t) {
     c.write_in_flight = false, c.ordinary = ordinary;
     if (by_waiting_thread) c.write.clock = clocks[running()], c.write.thread = uint16_t(running());

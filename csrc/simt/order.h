@@ -28,7 +28,11 @@ struct Cell {
   uint16_t reads_in_flight = 0;
 };
 
-void begin_block(int threads);
+// The threads of a cluster, and of each of its blocks.
+void begin_block(int threads, int of_a_block);
+// Of a cluster: the shared memory of this block is gone, which is a mistake if others reach for it and
+// nothing says that they did so before.
+void end_block(Region&, int rank);
 
 // A barrier among these threads of the block; `all`: none is missing.
 void join(std::span<const int> threads, bool all);

@@ -37,7 +37,7 @@ std::recursive_mutex& one_at_a_time() {
 }
 
 void run_grid(const char* kernel, dim3 grid, dim3 size, size_t shared_bytes,
-              const std::function<void()>& body, const char* function) {
+              const std::function<void()>& body, const char* function, int cluster) {
   const std::lock_guard lock(one_at_a_time());
   Session& now = session();
   if (!now.options.count) now.launches.clear();
@@ -48,7 +48,7 @@ void run_grid(const char* kernel, dim3 grid, dim3 size, size_t shared_bytes,
                           .block = size,
                           .dynamic_shared = int64_t(shared_bytes),
                           .blocks = int64_t{grid.x} * grid.y * grid.z});
-  block.run_grid(kernel, grid, size, shared_bytes, body);
+  block.run_grid(kernel, grid, size, cluster, shared_bytes, body);
 }
 
 void fail(const std::string& what) {
@@ -73,8 +73,24 @@ dim3 grid_size() { return block.grid(); }
 
 int thread_index() { return block.current_index(); }
 
-void* dynamic_shared() { return block.shared(); }
+void* dynamic_shared() { return block.shared(block.rank()); }
 size_t dynamic_shared_bytes() { return block.shared_bytes(); }
+
+int cluster_rank() { return block.rank(); }
+int cluster_size() { return block.cluster(); }
+
+void* in_shared_of(const void* own, int rank) {
+  const auto begin = reinterpret_cast<uintptr_t>(block.shared(block.rank()));
+  const uintptr_t offset = reinterpret_cast<uintptr_t>(own) - begin;
+  if (rank < 0 || rank >= block.cluster())
+    fail("there is no block " + std::to_string(rank) + " in a cluster of " + std::to_string(block.cluster()));
+  if (offset >= block.shared_bytes())
+    fail("only a place in the block's own dynamic shared memory has its like in other blocks");
+  return static_cast<std::byte*>(block.shared(rank)) + offset;
+}
+
+void cluster_arrive() { block.arrive_at_cluster(__builtin_return_address(0)); }
+void cluster_wait() { block.wait_for_cluster(__builtin_return_address(0)); }
 
 void block_barrier(int id, int threads) {
   if (id < 0 || id >= kBarriers || threads % kWarp != 0)
@@ -113,6 +129,8 @@ void wait_until(const char* what, bool (*holds)(const void*), const void* argume
 
 void yield() { block.suspend(State::yielded, "a value in memory", __builtin_return_address(0)); }
 
-void land_later(std::function<void()> land, const void* site) { block.land_later({std::move(land), site}); }
+void land_later(const void* to_shared, std::function<void()> land, const void* site) {
+  block.land_later({to_shared, std::move(land), site});
+}
 
 }  // namespace fastgemm::simt::runtime

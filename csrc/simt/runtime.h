@@ -1,7 +1,7 @@
 // Runs a kernel's grid on the CPU. The threads of a block are fibers of one OS thread; a fiber runs until it
 // waits for others, so between two barriers one thread is far ahead of the next: what a missing barrier would
-// allow happens. Blocks run one after the other in the order of their index. One grid runs at a time in the
-// process.
+// allow happens. Blocks, or clusters of them, run one after the other in the order of their index; the blocks
+// of a cluster run together, as one set of fibers. One grid runs at a time in the process.
 #pragma once
 
 #include <cstddef>
@@ -24,13 +24,14 @@ namespace fastgemm::simt::runtime {
 [[gnu::const]] dim3 grid_size();
 
 inline constexpr int kWarp = 32;
+inline constexpr int kMostThreads = 1024, kMostOfCluster = 4096;  // of a block; of its cluster, here
 inline constexpr uint32_t kFullWarp = 0xffffffffu;
 
 // Runs `body` once for every thread of the grid. Throws std::runtime_error naming kernel, block and thread
 // for a launch that a GPU would refuse, for a deadlock, and for what fail() and stop() report. `function` is
-// the mangled name of a type that has the kernel in its name.
+// the mangled name of a type that has the kernel in its name; `cluster` blocks side by side are a cluster.
 void run_grid(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
-              const std::function<void()>& body, const char* function = "");
+              const std::function<void()>& body, const char* function = "", int cluster = 1);
 
 // Held while a grid runs, or code that launches some.
 std::recursive_mutex& one_at_a_time();
@@ -51,7 +52,8 @@ bool inside();
 bool on_fiber_stack(uintptr_t address);  // what a kernel keeps in registers and local memory
 bool on_host_stack(uintptr_t address);
 
-// Position of the calling thread in its block, x fastest.
+// Position of the calling thread in its block, x fastest; in a cluster behind the threads of the blocks
+// before.
 int thread_index();
 inline int lane_index() { return thread_index() % kWarp; }
 
@@ -60,6 +62,15 @@ size_t dynamic_shared_bytes();
 // Dynamic shared memory, 1024-byte aligned, exactly as large as the launch asked for; all bits set (NaN, -1)
 // when a block starts.
 void* dynamic_shared();
+
+// The calling thread's block in its cluster, and the cluster's blocks. Clusters have whole warpgroups.
+int cluster_rank();
+int cluster_size();
+// The same place in the dynamic shared memory of another block of the cluster.
+void* in_shared_of(const void* own, int rank);
+// Together a barrier among all threads of the cluster that have not returned.
+void cluster_arrive();
+void cluster_wait();
 
 // Waits until `threads` threads of the block wait at barrier `id`; 0 threads: all that have not returned.
 void block_barrier(int id, int threads);
@@ -89,7 +100,7 @@ void yield();
 
 // A copy on its way to shared memory: `land` runs when no thread can go on without it, the latest copy first.
 // `site` asked for it.
-void land_later(std::function<void()> land, const void* site);
+void land_later(const void* to_shared, std::function<void()> land, const void* site);
 
 }  // namespace fastgemm::simt::runtime
 

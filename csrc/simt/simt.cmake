@@ -1,6 +1,6 @@
 # The CUDA kernels compiled as C++, and the runtime that executes them on the CPU. Call it from the folder whose
 # targets link the result: there, and only there, a .cu file counts as C++.
-set(FASTGEMM_SIMT_RUNTIME async.cpp block.cpp box.cpp counters.cpp device.cpp fiber.cpp matrix.cpp memory.cpp
+set(FASTGEMM_SIMT_RUNTIME async.cpp block.cpp box.cpp cluster.cpp counters.cpp device.cpp fiber.cpp matrix.cpp memory.cpp
                           order.cpp rows.cpp runtime.cpp session.cpp symbols.cpp trace.cpp wgmma.cpp)
 
 # Every access calls back into trace.cpp: the instrumentation of -fsanitize=thread, whose runtime is not linked.

@@ -62,6 +62,10 @@ void check_initialized(const Region& r, uintptr_t a, int bytes, uint32_t pc) {
 void check(Region& r, uintptr_t a, int bytes, Kind kind, uint32_t pc) {
   const bool write = !reads(kind) && !(r.space == Space::global && kind == Kind::async_copy);
   if (a + uintptr_t(bytes) > r.end) unknown_address(r.end, write, pc);
+  if (r.space == Space::shared && r.rank < 0 && runtime::cluster_size() > 1)
+    report_and_stop(
+        "static in a cluster",
+        "'" + r.name + "': the simulator keeps no static shared memory for each block of a cluster", {pc});
   if (!checked) {
     if (write && r.space == Space::global && !r.initialized.empty())
       std::memset(&r.initialized[r.offset(a)], 1, size_t(bytes));

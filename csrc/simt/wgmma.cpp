@@ -160,8 +160,13 @@ struct Warpgroup {
   }
 };
 
-Warpgroup warpgroups[1024 / kWarpgroup];
-Warpgroup& mine() { return warpgroups[runtime::thread_index() / kWarpgroup]; }
+Warpgroup warpgroups[runtime::kMostOfCluster / kWarpgroup];
+int used_warpgroups = 0;  // the first ones, by this block
+Warpgroup& mine() {
+  const int i = runtime::thread_index() / kWarpgroup;
+  used_warpgroups = std::max(used_warpgroups, i + 1);
+  return warpgroups[i];
+}
 
 template <class T>
 constexpr int kK = 32 / int(sizeof(T));
@@ -343,7 +348,8 @@ void emulate_wgmma_wait(int pending) {
 }
 
 void forget_wgmma() {
-  for (Warpgroup& w : warpgroups) w = {};
+  for (int i = 0; i < used_warpgroups; ++i) warpgroups[i] = {};
+  used_warpgroups = 0;
 }
 
 void check_descriptor(const void* shared, int swizzle, int leading, int stride) {

@@ -26,6 +26,7 @@ struct Shape {
   size_t shared_bytes = 0;
   dim3 grid = {};
   int results = threads;
+  int cluster = 1;
 };
 
 struct Case {
@@ -51,6 +52,7 @@ std::span<const Case> order_cases();     // races and barriers
 std::span<const Case> async_cases();     // cp.async
 std::span<const Case> mbarrier_cases();  // barriers in shared memory
 std::span<const Case> tma_cases();       // boxes
+std::span<const Case> cluster_cases();   // blocks that reach each other's shared memory
 std::span<const Case> matrix_cases();    // ldmatrix, stmatrix, mma and wgmma
 std::span<const Case> product_cases();   // matrix products as they are taught, wrong
 

@@ -83,8 +83,9 @@ Outcome run(const Case& c, void (*kernel)(Arguments)) {
                             map(out, std::max(1, c.shape.results / kRow))};
   Outcome outcome;
   try {
-    run_grid(c.name, c.shape.grid, dim3(unsigned(c.shape.threads)), c.shape.shared_bytes,
-             [&] { kernel(arguments); });
+    run_grid(
+        c.name, c.shape.grid, dim3(unsigned(c.shape.threads)), c.shape.shared_bytes,
+        [&] { kernel(arguments); }, "", c.shape.cluster);
   } catch (const std::runtime_error& e) {
     outcome.error = e.what();
   }
@@ -146,7 +147,7 @@ void check_faulty(const Case& c) {
 std::vector<Case> all_cases() {
   std::vector<Case> all;
   for (const auto& some : {memory_cases(), order_cases(), async_cases(), mbarrier_cases(), tma_cases(),
-                           matrix_cases(), product_cases()})
+                           cluster_cases(), matrix_cases(), product_cases()})
     all.insert(all.end(), some.begin(), some.end());
   return all;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cuda/device/async_copy.cuh"
+#include "cuda/device/cluster.cuh"
 #include "cuda/device/sync.cuh"
 #include "cuda/device/tma.cuh"
 #include "simt/memory.h"
@@ -25,9 +26,9 @@ void expect(bool holds, const char* what) {
 
 // That running the kernel throws, and that the message has all of these words.
 void expect_error(unsigned threads, const std::vector<std::string>& words,
-                  const std::function<void()>& kernel) {
+                  const std::function<void()>& kernel, int cluster = 1) {
   try {
-    run_grid("bad", dim3(2), dim3(threads), 1024, kernel);
+    run_grid("bad", dim3(2), dim3(threads), 1024, kernel, "", cluster);
   } catch (const std::runtime_error& e) {
     const std::string message = e.what();
     for (const std::string& word : words)
@@ -100,6 +101,46 @@ void shared_memory() {
     for (int i = 0; i < 16; ++i) expect(std::isnan(shared[i]), "a block finds its shared memory full of NaN");
     shared[3] = 1;
   });
+}
+
+void clusters() {
+  std::vector<int> seen(6, 0);
+  const auto kernel = [&] {
+    FASTGEMM_DYNAMIC_SHARED(int, shared);
+    const int rank = cluster_rank(), next = (rank + 1) % 3;
+    expect(rank == int(blockIdx.x) % 3 && blockDim.x == 128, "a block's place in its cluster");
+    shared[threadIdx.x] = int(1000 * blockIdx.x + threadIdx.x);
+    cluster_sync();
+    const int block = int(blockIdx.x) - rank + next;
+    expect(*map_shared_rank(shared + threadIdx.x, next) == int(1000 * block + int(threadIdx.x)),
+           "another block's memory");
+    *map_shared_rank(shared + 128 + threadIdx.x, next) = rank;
+    cluster_arrive();
+    if (threadIdx.x == 0) ++seen[blockIdx.x];
+    cluster_wait();
+    expect(shared[128 + threadIdx.x] == (rank + 2) % 3, "what another block has written");
+    __syncthreads();  // of this block alone
+    if (rank == 0 && threadIdx.x < 64) return;
+    cluster_sync();  // of those that are left
+  };
+  run_grid("clusters", dim3(6), dim3(128), 1024, kernel, "", 3);
+  expect(seen == std::vector<int>(6, 1), "every block of every cluster runs once");
+  expect_error(64, {"clusters of", "whole warpgroups"}, [] {}, 2);
+  expect_error(128, {"grid", "clusters of 3"}, [] {}, 3);
+  expect_error(
+      128, {"own dynamic shared memory"},
+      [] {
+        int local = 0;
+        map_shared_rank(&local, 1);
+      },
+      2);
+  expect_error(
+      128, {"no block 2 in a cluster of 2"},
+      [] {
+        FASTGEMM_DYNAMIC_SHARED(int, shared);
+        map_shared_rank(shared, 2);
+      },
+      2);
 }
 
 void async_copies() {
@@ -214,7 +255,7 @@ void two_grids_at_once() {
 
 int main() {
   using namespace fastgemm::simt;
-  indices(), shuffles(), barriers(), shared_memory(), async_copies(), tensor_maps(), errors();
+  indices(), shuffles(), barriers(), shared_memory(), clusters(), async_copies(), tensor_maps(), errors();
   two_grids_at_once();
   std::printf("%d failures\n", failures);
   return failures ? 1 : 0;

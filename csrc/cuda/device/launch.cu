@@ -32,13 +32,20 @@ void launch_failed(const char* kernel, const LaunchShape& shape, cudaError_t err
 
 cudaError_t launch_kernel(const void* kernel, const LaunchShape& shape, void** arguments,
                           cudaStream_t stream) {
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  unsigned count = 0;
+  if (shape.overlaps && gpu_here().wgmma) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (shape.cluster > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count++].val.clusterDim = {unsigned(shape.cluster), 1, 1};
+  }
   cudaLaunchConfig_t config{};
   config.gridDim = shape.grid, config.blockDim = shape.block;
   config.dynamicSmemBytes = shape.shared_bytes, config.stream = stream;
-  config.attrs = &overlap, config.numAttrs = shape.overlaps && gpu_here().wgmma ? 1 : 0;
+  config.attrs = attributes, config.numAttrs = count;
   return cudaLaunchKernelExC(&config, kernel, arguments);
 }
 

@@ -20,6 +20,9 @@ struct LaunchShape {
   // they read what that kernel writes or write what it reads. On other GPUs than sm_90a the kernels run one
   // by one.
   bool overlaps = false;
+  // So many blocks side by side (x) are a cluster, on GPUs since 9.0: they run at the same time and reach each
+  // other's shared memory (cluster.cuh). grid.x is a multiple.
+  int cluster = 1;
 };
 
 // launch<kernel>("name", {grid, block, shared_bytes}, context)(arguments...);
@@ -70,8 +73,8 @@ struct Launcher<kernel> {
 
   void operator()(Parameters... parameters) const {
     const auto body = [&] { kernel(parameters...); };
-    simt::run_grid(name, shape.grid, shape.block, shape.shared_bytes, std::ref(body),
-                   typeid(Launcher).name());
+    simt::run_grid(name, shape.grid, shape.block, shape.shared_bytes, std::ref(body), typeid(Launcher).name(),
+                   shape.cluster);
   }
 };
 

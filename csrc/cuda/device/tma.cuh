@@ -16,7 +16,8 @@ namespace fastgemm::FASTGEMM_TARGET {
 using TensorMap = CUtensorMap;
 using Barrier = uint64_t;  // 8-byte aligned, in shared memory
 
-// One thread initializes; then fence_barrier_init() and __syncthreads() before any thread uses it.
+// One thread initializes; then fence_barrier_init() and __syncthreads() before any thread uses it, or
+// cluster_sync() before one of another block does.
 __device__ __forceinline__ void init_barrier(Barrier* b, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(arrivals) : "memory");
 }

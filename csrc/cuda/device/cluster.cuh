@@ -1,0 +1,90 @@
+// Clusters (sm_90): blocks that run at the same time on neighbouring multiprocessors, reach each other's
+// shared memory, and get one load of the tensor memory accelerator in all of them. LaunchShape::cluster asks
+// for them.
+//
+// Other blocks' memory is there between two barriers of the cluster: one after which all have begun and have
+// initialized what others use, and one before any of them ends.
+#pragma once
+
+#include "cuda/device/tma.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+
+#if defined(__CUDACC__)
+
+// The block's place in its cluster.
+__device__ __forceinline__ int cluster_rank() {
+  uint32_t rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return static_cast<int>(rank);
+}
+
+// A barrier of all threads of the cluster in two halves, each executed by whole warps. Writes before the
+// first are seen after the second.
+__device__ __forceinline__ void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// The same variable in the dynamic shared memory of another block, to be read and written like one's own.
+template <class T>
+__device__ __forceinline__ T* map_shared_rank(T* own, int rank) {
+  uint64_t address;
+  asm("mapa.u64 %0, %1, %2;" : "=l"(address) : "l"(own), "r"(rank));
+  return reinterpret_cast<T*>(address);
+}
+
+// Arrives at another block's barrier, which lies where this block's does. Whoever waits there uses
+// wait_cluster_phase().
+__device__ __forceinline__ void arrive_remote(Barrier* own, int rank) {
+  uint32_t address;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address(own)), "r"(rank));
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(address) : "memory");
+}
+// As wait_phase(), where other blocks of the cluster arrive.
+__device__ __forceinline__ void wait_cluster_phase(Barrier* b, uint32_t parity) {
+  asm volatile(
+      "{\n.reg .pred P;\nRETRY:\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 P, [%0], %1;\n@P "
+      "bra "
+      "DONE;\nbra RETRY;\nDONE:\n}" ::"r"(shared_address(b)),
+      "r"(parity)
+      : "memory");
+}
+
+// Loads a box to the same place in every block of the cluster whose bit is set; each block's barrier, where
+// `b` lies in this one, counts the bytes of its copy.
+__device__ __forceinline__ void load_box_multicast(void* to_shared, const TensorMap* map, Barrier* b,
+                                                   int column, int row, int plane, uint32_t cta_mask) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+      "[%0], "
+      "[%1, {%3, %4, %5}], [%2], %6;" ::"r"(shared_address(to_shared)),
+      "l"(map), "r"(shared_address(b)), "r"(column), "r"(row), "r"(plane),
+      "h"(static_cast<uint16_t>(cta_mask))
+      : "memory");
+}
+
+#else
+
+using simt::arrive_remote;
+using simt::load_box_multicast;
+using simt::runtime::cluster_arrive;
+using simt::runtime::cluster_rank;
+using simt::runtime::cluster_wait;
+
+template <class T>
+T* map_shared_rank(T* own, int rank) {
+  return static_cast<T*>(simt::runtime::in_shared_of(own, rank));
+}
+__forceinline__ void wait_cluster_phase(Barrier* b, uint32_t parity) { wait_phase(b, parity); }
+
+#endif
+
+__device__ __forceinline__ void cluster_sync() {
+  cluster_arrive();
+  cluster_wait();
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET
