@@ -1,9 +1,9 @@
 // Level 6: data moves one cache level nearer ahead of its use. While a tile is transposed, the tile below
 // is prefetched into L2: hardware prefetchers do not follow a walk that leaves the page with every row.
-// From L2 each band of rows, unless they are short, is copied once to a dense stage in L1, because a register transpose reads a
-// line in four visits of 16 bytes, and rows a multiple of 2 KiB apart (6144 bytes, 4096 floats) share so
-// few L1 sets that the line is gone between visits. Prefetching straight into L1 fails for that reason.
-// On two Zen 4 cores at 6144, GB/s: 1-byte elements 17 -> 37, 4-byte 25 -> 34, 16-byte 26 -> 28.
+// From L2 each band of rows, unless they are short, is copied once to a dense stage in L1, because a register
+// transpose reads a line in four visits of 16 bytes, and rows a multiple of 2 KiB apart (6144 bytes, 4096
+// floats) share so few L1 sets that the line is gone between visits. Prefetching straight into L1 fails for
+// that reason. On two Zen 4 cores at 6144, GB/s: 1-byte elements 17 -> 37, 4-byte 25 -> 34, 16-byte 26 -> 28.
 #include "cpu/transpose/streaming.h"
 
 namespace fastgemm::FASTGEMM_ISA {

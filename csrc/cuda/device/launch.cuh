@@ -20,8 +20,8 @@ struct LaunchShape {
   // they read what that kernel writes or write what it reads. On other GPUs than sm_90a the kernels run one
   // by one.
   bool overlaps = false;
-  // So many blocks side by side (x) are a cluster, on GPUs since 9.0: they run at the same time and reach each
-  // other's shared memory (cluster.cuh). grid.x is a multiple.
+  // So many blocks side by side (x) are a cluster, on GPUs since 9.0: they run at the same time and reach
+  // each other's shared memory (cluster.cuh). grid.x is a multiple.
   int cluster = 1;
 };
 
