@@ -34,8 +34,7 @@ static_assert(sizeof(Barrier) == 8);
 void init_barrier(Barrier*, int arrivals);
 inline void fence_barrier_init() {}
 void arrive(Barrier*);
-void arrive_remote(Barrier* own,
-                   int rank);  // at the barrier in the same place of another block of the cluster
+void arrive_remote(Barrier* own, int rank);  // at that in the same place of another block of the cluster
 void arrive_expecting(Barrier*, int bytes);
 void wait_phase(Barrier*, uint32_t parity);
 

@@ -1,7 +1,7 @@
 // Which access happens before which, among the threads of a block, and the races that follow. Every thread
 // has a clock, and knows of every other thread's clock what barriers told it (vector clocks: Lamport;
-// Mattern). An access of thread t at time c is ordered before one of thread u if u knows t's clock to be c or
-// later.
+// Mattern; vector_clocks.h). An access of thread t at time c is ordered before one of thread u if u knows t's
+// clock to be c or later.
 #pragma once
 
 #include <cstdint>

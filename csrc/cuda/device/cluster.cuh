@@ -46,9 +46,8 @@ __device__ __forceinline__ void arrive_remote(Barrier* own, int rank) {
 // As wait_phase(), where other blocks of the cluster arrive.
 __device__ __forceinline__ void wait_cluster_phase(Barrier* b, uint32_t parity) {
   asm volatile(
-      "{\n.reg .pred P;\nRETRY:\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 P, [%0], %1;\n@P "
-      "bra "
-      "DONE;\nbra RETRY;\nDONE:\n}" ::"r"(shared_address(b)),
+      "{\n.reg .pred P;\nRETRY:\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 P, [%0], %1;\n"
+      "@P bra DONE;\nbra RETRY;\nDONE:\n}" ::"r"(shared_address(b)),
       "r"(parity)
       : "memory");
 }
@@ -59,8 +58,7 @@ __device__ __forceinline__ void load_box_multicast(void* to_shared, const Tensor
                                                    int column, int row, int plane, uint32_t cta_mask) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
-      "[%0], "
-      "[%1, {%3, %4, %5}], [%2], %6;" ::"r"(shared_address(to_shared)),
+      "[%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(shared_address(to_shared)),
       "l"(map), "r"(shared_address(b)), "r"(column), "r"(row), "r"(plane),
       "h"(static_cast<uint16_t>(cta_mask))
       : "memory");
