@@ -196,7 +196,7 @@ int main() {
 #if defined(__AVX512F__)
   if (!fastgemm::cpu_features().avx512) {
     std::printf("skipped: packs with AVX-512, which this processor lacks\n");
-    return 0;
+    return 77;  // ctest counts that as skipped
   }
 #endif
   return fastgemm::check_all() ? 0 : 1;
