@@ -46,6 +46,7 @@ ZEN3 = ZEN4 | {"isa": "avx2", "vnni": False, "dot_bf16": False, "clock": 3.24e9,
 ZEN3 |= {"l2": 1 << 19, "model": "AuthenticAMD-25-1-as_measured"}
 PROCESSORS = {"avx512": ZEN4, "avx2": ZEN3}
 MOST_WORK = 2**27  # multiply-adds of a measured product
+WORTH_LEAVING = 1.05  # times as fast as torch a kernel has to be predicted, as in core/select.cpp
 SLOW_IN_TORCH = ("float16", "int32")
 CORES = len(os.sched_getaffinity(0))
 # What a cost is about, for counts of which few points have any: each stands for one more point.
@@ -105,6 +106,20 @@ def measure(count: int) -> list[Point]:
             point = {"op": "gemm", "dtype": dtype, "threads": threads, "batch": batch, "m": m, "n": n, "k": k}
             point |= {"a_transposed": layout[0], "b_transposed": layout[1]}
             found.append(point | {"seconds": seconds})
+    return found
+
+
+def choices(isa: str, dtype: str) -> list[tuple[float, float]]:
+    """What the choice takes at each measured point: of the time of the fastest kernel, and of torch's."""
+    found = []
+    for point in points(isa):
+        measured = point["seconds"]
+        if point["dtype"] != dtype or "torch" not in measured:
+            continue
+        predicted = dict(_introspect.cpu_predictions(problem_of(point), point["threads"], PROCESSORS[isa]))
+        predicted["torch"] /= WORTH_LEAVING
+        spent = measured[min(measured, key=predicted.__getitem__)]
+        found.append((spent / min(measured.values()), spent / measured["torch"]))
     return found
 
 

@@ -34,7 +34,9 @@ A marked block is replaced whole:
     <!-- support_NAME:begin -->  generations, kernels or choices: what runs on which GPU, from the kernel table and
                               the predictions
     <!-- choosing_NAME:begin --> terms, predictions or quality: a worked example, and results/h200/kernels*.json
-                              beside what is chosen
+                              beside what is chosen; cpu and transposes: the same from
+                              results/cpu/kernels*.json and transposes*.json (`fastgemm bench
+                              --op transpose --json`)
     <!-- portable:begin -->   the path of every GPU beside Hopper's, from results/**/portable.json
     <!-- counters:begin -->   the simulator's counters against a GPU's, from results/**/ncu_check.json
                               (tools/ncu_check.py)
@@ -115,6 +117,7 @@ ACCURACY_PICTURES = {
 # Blocks without the picture of their file, which stands in another block.
 WITHOUT_PICTURE = ("gpu_gains", "gpu_weak_spots_means", "gpu_weak_spots_sustained")
 EXPLAINED = "explain_transpose.svg"
+TRANSPOSES = ("transposes", "transposes_one_thread")
 
 
 @cache
@@ -222,6 +225,11 @@ class Site:
             found = sorted(self.results.glob("**/portable.json"))
             return portable.sections(json.loads(path.read_text(encoding="utf-8")) for path in found)
 
+        def of_transposes() -> str:
+            return choosing.transposes_section(
+                [report for name in TRANSPOSES for report in self.reports(name, "cpu").values()]
+            )
+
         return {
             "support_generations": support.generations_section,
             "support_kernels": support.kernels_section,
@@ -229,6 +237,8 @@ class Site:
             "choosing_terms": choosing.terms_section,
             "choosing_predictions": partial(choosing.predictions_section, self.results),
             "choosing_quality": partial(choosing.quality_section, self.results),
+            "choosing_cpu": choosing.cpu_section,
+            "choosing_transposes": of_transposes,
             "portable": of_portable,
         }
 

@@ -234,8 +234,7 @@ Chosen choose(const Problem& p, const TuningKey& key, const Candidates& measured
     if (usable(k)) return {k, by_key};
 
   // Neither measured nor predicted: the framework where it has the op, else the highest rung of our own.
-  // Transposes on CPUs go to that in any case: of some 200 sizes on two threads of Zen 3 and Zen 4 torch was
-  // faster at one, by 5 %; on one thread at those of 16-byte elements that memory limits, by up to a quarter.
+  // Transposes on CPUs go to that in any case: there it is faster nearly everywhere (docs/choosing.md).
   const bool own_is_faster = key.op == Op::transpose && key.device == Device::cpu;
   const Kernel *highest = nullptr, *framework = nullptr;
   for (const Kernel& k : kernels_for(key.device)) {

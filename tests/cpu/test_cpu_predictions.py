@@ -10,14 +10,14 @@ import fastgemm
 import pytest
 import torch
 from fastgemm import _introspect
-from fit_cpu_costs import FILES, MEASURED, PROCESSORS, ZEN4, points, problem_of
+from fastgemm.bench.timing import geometric_mean
+from fit_cpu_costs import FILES, MEASURED, PROCESSORS, ZEN4, choices, points, problem_of
 from processes import run_with_instruction_set
 from static_tables.generate import ARITHMETIC_TYPES as TYPES
 
 if not all(file.is_file() for files in FILES.values() for file in files):
     pytest.skip("the measurements are not here", allow_module_level=True)
 
-WORTH_LEAVING = 1.05  # as in core/select.cpp
 # A processor that no table is for, as far as this one can stand for it.
 UNMEASURED = {"model": "of a type that was not measured", "clock": 3e9, "l2": 1 << 20, "l3": 32 << 20}
 UNMEASURED |= {"core_bandwidth": 20e9, "bandwidth": 100e9}
@@ -47,19 +47,10 @@ def seconds(kernel: str, dtype: str, size: int, threads: int = 1, **cpu: object)
 @pytest.mark.parametrize("dtype", TYPES)
 def test_predictions_pick_what_was_measured_to_be_fast(dtype, isa):
     """On average over all measured points, beside the fastest kernel and beside torch."""
-    slower, gained = [], []
-    for point in points(isa):
-        measured = point["seconds"]
-        if point["dtype"] != dtype or "torch" not in measured:
-            continue
-        predicted = dict(_introspect.cpu_predictions(problem_of(point), point["threads"], PROCESSORS[isa]))
-        predicted["torch"] /= WORTH_LEAVING
-        kernel = min(measured, key=predicted.__getitem__)
-        slower.append(measured[kernel] / min(measured.values()))
-        gained.append(measured["torch"] / measured[kernel])
-    assert len(slower) > 75
-    assert math.exp(sum(map(math.log, slower)) / len(slower)) < 1.05
-    assert math.exp(sum(map(math.log, gained)) / len(gained)) > 1.03
+    of_best, of_torch = zip(*choices(isa, dtype), strict=True)
+    assert len(of_best) > 75
+    assert geometric_mean(of_best) < 1.05
+    assert geometric_mean(of_torch) < 0.97
 
 
 @pytest.mark.parametrize("isa", PROCESSORS)

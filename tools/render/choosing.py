@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import check_choices
+import fit_cpu_costs
 from fastgemm import _introspect
 from fastgemm.bench.formatting import percent
+from fastgemm.bench.records import Measurement, Report
 from fastgemm.bench.timing import geometric_mean
 from fit_costs import H200
 
-from .markdown import table
+from .markdown import place, table
 
 # Of the GPU that was measured, and as if it had not been tuned where these pages are made.
 GPU = {**H200, "number": 0}
@@ -23,6 +25,7 @@ NEIGHBOUR = ("float32", "ieee", 1, 1000, 777, 3001, True, True)  # measured, in 
 IN_CYCLES = {"launch", "more_launches", "code", "waves", "steps", "edges"}
 FILES = {"kernels.json": (True, "sm_90a"), "kernels_portable.json": (False, "portable path")}
 FAR = 1.15
+PROCESSORS = {"avx512": "AVX-512, Zen 4", "avx2": "AVX2, Zen 3"}
 
 
 def _us(seconds: float) -> str:
@@ -80,6 +83,51 @@ def quality_section(results: Path) -> str:
         header += [f"{what}: chosen / best", "worst", f"above {FAR}"]
     header += ["error of predictions, median", "95 % below"]
     return "\n\n".join([table(header, lines, numbers_from=2), *places])
+
+
+def cpu_section() -> str:
+    """The same of products on CPUs, and how they compare with torch's."""
+    lines, places = [], []
+    for isa, name in PROCESSORS.items():
+        for dtype in fit_cpu_costs.ARITHMETIC_TYPES:
+            of_best, of_torch = zip(*fit_cpu_costs.choices(isa, dtype), strict=True)
+            beyond = sum(value > FAR for value in of_best) / len(of_best)
+            cells = [f"{geometric_mean(of_best):.3f}", f"{max(of_best):.2f}", percent(beyond)]
+            cells += [f"{1 / geometric_mean(of_torch):.2f}", f"{1 / max(of_torch):.2f}"]
+            lines.append([name, dtype, str(len(of_best)), *cells])
+        places += [_of_cpu(file) for file in fit_cpu_costs.FILES[isa]]
+    header = ["processor", "products", "points", "chosen / best", "worst", f"above {FAR}"]
+    header += ["times as fast as torch", "least"]
+    return "\n\n".join([table(header, lines, numbers_from=2), *places])
+
+
+def transposes_section(reports: list[Report]) -> str:
+    """The kernel that is taken where nothing was measured, beside the row of torch and beside torch's own call."""
+    found: dict[tuple[int, str, str], list[tuple[float, float]]] = {}
+    for report in reports:
+        by_size: dict[tuple, dict[str, Measurement]] = {}
+        for row in report.results:
+            by_size.setdefault((row.dtype, row.shape), {})[row.kernel] = row
+        for rows in by_size.values():
+            own, torchs = rows["pipelined"], rows["torch"]
+            sizes = "small" if own.group.startswith("small") else "others"
+            gains = torchs.seconds.median / own.seconds.median, own.speedup.median
+            found.setdefault((own.threads, own.dtype, sizes), []).append(gains)
+    lines = []
+    for (threads, dtype, sizes), gains in found.items():
+        beside = [
+            f"{value:.2f}" for of in zip(*gains, strict=True) for value in (geometric_mean(of), min(of))
+        ]
+        lines.append([str(threads), dtype, f"{sizes}, {len(gains)}", *beside])
+    header = ["threads", "elements", "sizes", 'times as fast as `kernel="torch"`', "least"]
+    header += ["times as fast as `copy_(a.mT)`", "least"]
+    return "\n\n".join([table(header, lines, numbers_from=3), *map(place, reports)])
+
+
+def _of_cpu(file: Path) -> str:
+    env = json.loads(file.read_text(encoding="utf-8"))["environment"]
+    where = f"`{file.name}`: measured on {env['device']} ({env['cpu_model']})"
+    return f"{where}, torch {env['torch']}, {env['date'][:10]}, commit {env['commit']}."
 
 
 def _place(env: dict[str, Any], file: str) -> str:
