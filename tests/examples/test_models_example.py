@@ -72,7 +72,9 @@ def test_the_models(run):
         assert not forward["routed"]["passed_on"]  # fused attention multiplies by itself
         assert {d["kind"] for d in training["differences"]["convert"]} == {"loss", "logits", "gradient"}
         assert (forward["layers"], forward["converted"]) == (linears, linears)
-        assert runs["gpt2", dtype]["converted"] == 4 * LAYERS + 1  # transformers' own layers, Conv1D, and the head
+        assert (
+            runs["gpt2", dtype]["converted"] == 4 * LAYERS + 1
+        )  # transformers' own layers, Conv1D, and the head
         assert runs["bert", dtype]["routed"]["ops"] == {"addmm": 6 * LAYERS + 1}
         assert not runs["vit", dtype]["routed"]["passed_on"]  # nor is its convolution a product
     moved = {row.kernel for row in report.results if row.dtype == "float32" and (row.worst_error or 0) > 0}
