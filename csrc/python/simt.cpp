@@ -40,7 +40,7 @@ py::dict to_dict(const simt::Problem& p) {
 py::dict to_dict(const simt::Launch& l) {
   py::dict d;
   d["row"] = l.row, d["kernel"] = l.kernel, d["function"] = l.function;
-  d["grid"] = triple(l.grid), d["block"] = triple(l.block);
+  d["grid"] = triple(l.grid), d["block"] = triple(l.block), d["cluster"] = l.cluster;
   d["dynamic_shared"] = l.dynamic_shared, d["static_shared"] = l.static_shared;
   d["blocks"] = l.blocks, d["blocks_counted"] = l.blocks_counted, d["complete"] = l.complete;
   d["barriers"] = l.barriers, d["bytes_in_flight"] = l.bytes_in_flight;

@@ -46,6 +46,7 @@ void run_grid(const char* kernel, dim3 grid, dim3 size, size_t shared_bytes,
                           .function = symbols::demangled(function),
                           .grid = grid,
                           .block = size,
+                          .cluster = cluster,
                           .dynamic_shared = int64_t(shared_bytes),
                           .blocks = int64_t{grid.x} * grid.y * grid.z});
   block.run_grid(kernel, grid, size, cluster, shared_bytes, body);

@@ -75,6 +75,7 @@ struct Launch {
   std::string row;  // of the kernel table, whose launcher launched it
   std::string kernel, function;
   dim3 grid, block;
+  int cluster = 1;  // blocks
   int64_t dynamic_shared = 0, static_shared = 0;
   int64_t blocks = 0, blocks_counted = 0, barriers = 0;
   int64_t bytes_in_flight = 0;  // most at once in one block
