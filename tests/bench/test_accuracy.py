@@ -366,4 +366,4 @@ def test_multiples_are_bold_above_the_library():
 
 
 def test_every_precision_of_the_table_has_a_bound():
-    assert {row.precision for row in fastgemm.kernels("gemm")} == set(PRODUCT_ERROR)
+    assert {row.precision for row in fastgemm.kernels("gemm")} <= set(PRODUCT_ERROR)

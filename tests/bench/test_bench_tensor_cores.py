@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import replace
+from types import SimpleNamespace
 
 import fastgemm
 import pytest
@@ -62,18 +63,20 @@ def gemm_ex_of_the_manual(handle, op_a, op_b, m, n, k, alpha, a, _, lda, b, __, 
     b = stored(b, k, n, ldb) if op_b == cublas.CUBLAS_OP_N else stored(b, n, k, ldb).T
     (_, ldc, *_) = type_and_ldc
     out = torch.frombuffer((ctypes.c_int32 * (ldc * n)).from_address(c), dtype=torch.int32).view(n, ldc)
-    out[:, :m] = alpha.value * (a @ b).T + beta.value * out[:, :m]
+    alpha, beta = (ctypes.c_int32.from_address(scalar).value for scalar in (alpha, beta))
+    out[:, :m] = alpha * (a @ b).T + beta * out[:, :m]
     return 0
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_cublas_gemm_ex(monkeypatch, layout):
-    monkeypatch.setattr(cublas, "_gemm_ex", lambda: gemm_ex_of_the_manual)
+    library = SimpleNamespace(cublasGemmEx=gemm_ex_of_the_manual)
+    monkeypatch.setattr(cublas, "_library", lambda: library)
     monkeypatch.setattr(torch.cuda, "current_blas_handle", lambda: 1)
     instance = instantiate(Gemm(20, 12, 28, torch.int8, layout, library="cublasGemmEx"))
     assert instance.baseline == "cublasGemmEx"
     assert check(instance.torch(), Reference(instance)).right
-    monkeypatch.setattr(cublas, "_gemm_ex", lambda: lambda *arguments: 7)
+    library.cublasGemmEx = lambda *arguments: 7
     with pytest.raises(RuntimeError, match="status 7"):
         instance.torch()()
 

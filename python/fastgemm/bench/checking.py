@@ -34,8 +34,18 @@ SAMPLED_ROWS = 96
 #   tf32    2^-11 of each operand
 #   bf16x3  2^-17 of each operand, and p1 q1, up to 2^-8 of each
 #   fp16x3  2^-23 of each operand, and p1 q1, up to 2^-11 of each (within its range: 2^-28 of the row's largest)
+#   tf32x3  2^-22 of each operand, and p1 q1, up to 2^-11 of each; twice that where planes are truncated
 #   bf16x6  nothing of the operands; p1 q2, p2 q1 and p2 q2: 2^-24, as much as a rounding of the result
-PRODUCT_ERROR = {"ieee": 2**-24, "tf32": 2**-10, "bf16x3": 2**-15, "fp16x3": 2**-21}
+#   bf16x9  nothing
+PRODUCT_ERROR = {
+    "ieee": 2**-24,
+    "tf32": 2**-10,
+    "bf16x3": 2**-15,
+    "tf32x3": 2**-19,
+    "fp16x3": 2**-21,
+    "bf16x6": 2**-24,
+    "bf16x9": 2**-24,
+}
 
 
 RAISED = "raised "  # how the message of a call that raised begins
@@ -85,12 +95,30 @@ def integer_product(a: Tensor, b: Tensor) -> Tensor:
     return ((low + 2**31) % 2**32 - 2**31).to(torch.int32)
 
 
-def _in_float64(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+def in_float64(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """a @ b and |a| @ |b|, by blocks of columns: a float64 copy of a large B, and its magnitudes, need not fit."""
     a, magnitudes = a.double(), a.double().abs()
     pairs = [(a @ block, magnitudes @ block.abs()) for block in (x.double() for x in b.split(2048, dim=-1))]
     value, bound = (torch.cat(parts, dim=-1) for parts in zip(*pairs, strict=True))
     return value, bound
+
+
+def error_bound(value: Tensor, magnitudes: Tensor, k: int, out: torch.dtype, precision: str | None) -> Tensor:
+    """The largest error of each element of a right product of ``k`` terms, given in float64; overwrites
+    ``magnitudes``, |A| |B|."""
+    accumulator = torch.float32 if out.itemsize == 2 else out
+    relative = 2 * unit_roundoff(accumulator) * (math.sqrt(k) + 3)
+    relative += PRODUCT_ERROR.get(precision or "", 0.0) * min(1.0, 16 / math.sqrt(max(k, 1)))
+    bound = magnitudes.mul_(relative)
+    if out != accumulator:
+        bound += unit_roundoff(out) * value.abs()
+    return bound.add_(torch.finfo(out).smallest_normal * unit_roundoff(out))
+
+
+def sampled_rows(rows: int, count: int) -> Tensor:
+    """Indices of ``count`` rows in order: the first, the last and random ones between."""
+    inner = torch.randperm(rows - 2)[: count - 2] + 1
+    return torch.cat([torch.tensor([0, rows - 1]), inner]).sort().values
 
 
 class Reference:
@@ -102,8 +130,7 @@ class Reference:
         self.rows = instance.out.shape[-2]
         self.index: Tensor | None = None
         if problem.op == "gemm" and problem.work / 2 > MAX_PRODUCTS and self.rows > SAMPLED_ROWS:
-            inner = torch.randperm(self.rows - 2)[: SAMPLED_ROWS - 2] + 1
-            self.index = torch.cat([torch.tensor([0, self.rows - 1]), inner]).sort().values
+            self.index = sampled_rows(self.rows, SAMPLED_ROWS)
 
     def _pick(self, x: Tensor) -> Tensor:
         """The rows that are checked, on the CPU."""
@@ -124,16 +151,8 @@ class Reference:
             return integer_product(a, b) if problem.dtype == torch.int32 else (
                 a.double() @ b.double()
             ).int(), None
-        out = self.instance.out.dtype
-        value, bound = _in_float64(a, b)
-        accumulator = torch.float32 if out.itemsize == 2 else out
-        relative = 2 * unit_roundoff(accumulator) * (math.sqrt(problem.k) + 3)
-        rounding = PRODUCT_ERROR.get(problem.precision or "", 0.0)
-        relative += rounding * min(1.0, 16 / math.sqrt(max(problem.k, 1)))
-        bound.mul_(relative)
-        if out != accumulator:
-            bound += unit_roundoff(out) * value.abs()
-        return value, bound + torch.finfo(out).smallest_normal * unit_roundoff(out)
+        value, magnitudes = in_float64(a, b)
+        return value, error_bound(value, magnitudes, problem.k, self.instance.out.dtype, problem.precision)
 
     def _compare_transpose(self, out: Tensor) -> Tensor:
         (a,) = self.instance.operands

@@ -47,6 +47,11 @@ class Measurement:
     telemetry: dict[str, Any] | None = None  # of the GPU while the problem was measured
     joules: float | None = None  # per call, by the sustained method
     precision: str = ""  # asked for of a float32 product; empty: what torch is set to
+    # Beside other projects, bench/peers:
+    component_error: float | None = None  # the largest |C - float64's| / (|A| |B|)
+    setup_seconds: float | None = None  # until the first result: compilation, autotuning
+    back_to_back: Summary | None = None  # seconds a call, by the wall clock of a batch
+    back_to_back_rate: float | None = None
 
     @classmethod
     def of(cls, instance: Instance, kernel: str, level: int | None, **more: Any) -> Measurement:
@@ -142,8 +147,8 @@ def read_report(path: Path) -> Report:
 
 
 def _measurement(row: dict[str, Any]) -> Measurement:
-    for name in ("seconds", "speedup"):
-        row[name] = Summary(**row[name]) if row[name] else None
+    for name in ("seconds", "speedup", "back_to_back"):
+        row[name] = Summary(**row[name]) if row.get(name) else None
     return Measurement(**{**row, "shape": tuple(row["shape"])})
 
 

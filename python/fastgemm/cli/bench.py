@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import torch
 
-from ..bench import gpu_presets, weak_spots
+from ..bench import gpu_presets, peers, weak_spots
 from ..bench.host_time import run_host_time
 from ..bench.overhead import run_overhead
 from ..bench.presets import GPU_PRESETS, PRESETS, Case, from_shape, preset_cases
@@ -18,6 +18,7 @@ from ..bench.sweep import METHODS, run_sweep
 from ..table import kernels
 from . import accuracy as accuracy_study
 from . import options, tables
+from . import peers as peers_study
 from .console import console, failures_as_exit_code, progress_bar, write_outputs
 
 
@@ -104,13 +105,14 @@ def cases_of(
     "--preset",
     "presets",
     multiple=True,
-    type=click.Choice([*PRESETS, *GPU_PRESETS]),
+    type=click.Choice([*PRESETS, *GPU_PRESETS, peers.PRESET]),
     help="A set of shapes; may be repeated. transformers: layers of well-known models, weights stored as "
     "torch.nn.Linear stores them. reference: what the published figures are measured on, with ops and dtypes "
     "of its own. On a GPU also tensor_cores: level 6 in every type and layout; weak_spots: what libraries do "
     "badly or not at all (float32 at full accuracy on tensor cores, exact int32, odd, skinny, long and small "
     "products); random60: 60 random shapes in four types and all layouts; sizes: every level from 128 to 16384; "
-    "sweep: level 5 from 1024 to 12800. Default without --shape: squares.",
+    "sweep: level 5 from 1024 to 12800; peers, alone: torch.compile, Triton, JAX and cuBLAS' emulated modes, "
+    "where they are installed. Default without --shape: squares.",
 )
 @click.option(
     "--shape", "shapes", multiple=True, type=options.Shape(), help="[Bx]MxNxK, [Bx]RxC; may be repeated."
@@ -150,6 +152,11 @@ def cases_of(
     "--seed",
     type=click.IntRange(0, 2**64 - 1),
     help="Of the preset random60 and --accuracy; default: a fresh one.",
+)
+@click.option(
+    "--setup",
+    type=options.Seconds(),
+    help="Of the preset peers: seconds that each product may compile and autotune for in all. Default: 25.",
 )
 @click.option(
     "--host-time",
@@ -194,6 +201,7 @@ def bench(
     method: str,
     step: int,
     seed: int | None,
+    setup: float | None,
     host_time: bool,
     overhead: bool,
     accuracy: bool,
@@ -220,6 +228,16 @@ def bench(
             )
         accuracy_study.run(device, shapes, names, threads, seed, json=json, csv=csv, plot=plot)
         return
+    if peers.PRESET in presets:
+        others = (presets[1:], shapes, layouts, levels, names, host_time, overhead, tune, threads, plot)
+        if any(others) or op != "gemm" or dtypes != (torch.float32,) or method != METHODS[0] or not checks:
+            raise click.UsageError(
+                "the preset peers goes with --device, --budget, --setup, --json and --csv alone"
+            )
+        peers_study.run(device, budget, setup, json=json, csv=csv)
+        return
+    if setup is not None:
+        raise click.UsageError("--setup is for the preset peers")
     choices = choices_of(device, op, levels, names)
     cases = cases_of(device, op, presets, shapes, dtypes, layouts, choices, threads, seed, step)
     with failures_as_exit_code():

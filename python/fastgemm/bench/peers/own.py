@@ -1,0 +1,55 @@
+"""This library, torch.matmul and torch.compile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ... import tuning
+from ..problems import Instance, torch_precision
+from .contenders import Contender
+from .prepared import Prepared
+
+# Not the mode with CUDA graphs: it copies every operand into a graph's own, which a product of one row would show.
+MODE = "max-autotune-no-cudagraphs"
+
+
+def _in_precision(instance: Instance, contender: Contender) -> dict[str, Any]:
+    """torch's settings are left alone where they are IEEE float32 already."""
+    if contender.precision != "tf32" or instance.device == "cpu":
+        return {}
+    return {"inside": partial(torch_precision, replace(instance.problem, precision="tf32"))}
+
+
+def own(contender: Contender, instance: Instance) -> Prepared:
+    problem = replace(instance.problem, precision=contender.precision)
+    key = tuning.gemm_key(*instance.operands, precision=contender.precision)
+    asked = replace(instance, problem=problem, key=key)
+    return Prepared(asked.ours(level=contender.level), asked.chosen(contender.level))
+
+
+def matmul(contender: Contender, instance: Instance) -> Prepared:
+    call = instance.torch()
+    assert call is not None
+    return Prepared(call, contender.product, **_in_precision(instance, contender))
+
+
+def _multiply(a: Tensor, b: Tensor) -> Tensor:
+    return a @ b
+
+
+def compiled(contender: Contender, instance: Instance) -> Prepared:
+    """Compiles at once. Its result is a new tensor each time."""
+    from torch._inductor import config, select_algorithm
+
+    torch._dynamo.reset()  # else the fourth shape would be compiled for any
+    select_algorithm.PRINT_AUTOTUNE = False
+    function = torch.compile(_multiply, fullgraph=True, dynamic=False, mode=MODE)
+    call = partial(function, *instance.operands)
+    with config.patch(max_autotune_gemm_backends="ATEN,TRITON" if instance.device == "cuda" else "ATEN"):
+        call()
+    return Prepared(call, contender.product)

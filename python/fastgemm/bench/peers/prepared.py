@@ -1,0 +1,39 @@
+"""A contender made ready to be called."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class NotInstalledError(RuntimeError):
+    """A peer that is not there."""
+
+
+def wait_for_device(_: Any) -> None:
+    """For all that torch has in flight."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A product: called as often as wanted, ``inside`` a context, and waited for with ``finish``.
+
+    ``on_stream``: it runs on torch's current stream, where events can time it. ``name``: what ran.
+    """
+
+    call: Callable[[], Any]
+    name: str
+    inside: Callable[[], Any] = contextlib.nullcontext
+    finish: Callable[[Any], None] = wait_for_device
+    as_tensor: Callable[[Any], Tensor] = lambda result: result
+    on_stream: bool = True
+
+    def __call__(self) -> Any:
+        return self.call()

@@ -1,0 +1,17 @@
+"""cuBLAS' emulated modes."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ..cublas import Emulation
+from ..problems import Instance
+from .contenders import EAGER, Contender
+from .prepared import Prepared
+
+
+def emulated(contender: Contender, instance: Instance) -> Prepared:
+    if instance.device != "cuda":
+        raise RuntimeError("cuBLAS is for GPUs")
+    multiply = Emulation(contender.asked.removesuffix(EAGER), eager=contender.asked.endswith(EAGER))
+    return Prepared(partial(multiply, *instance.operands, instance.out), contender.product)

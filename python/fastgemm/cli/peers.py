@@ -1,0 +1,63 @@
+"""What ``fastgemm bench --preset peers`` does and prints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich import box
+from rich.table import Table
+
+from ..bench.formatting import rate, ratio
+from ..bench.peers import run_peers
+from ..bench.records import Report, select
+from . import tables
+from .console import console, failures_as_exit_code, progress_bar, write_outputs
+
+STYLES = {"rung": "bold"}
+
+
+def run(
+    device: str, budget: float | None, setup: float | None, *, json: Path | None, csv: Path | None
+) -> None:
+    """Measures, prints and writes. Raises click.ClickException where a result of this library is wrong."""
+    if device != "cuda":
+        raise click.UsageError("the preset peers is for --device cuda")
+    with failures_as_exit_code(), progress_bar() as progress:
+        report = run_peers(device, budget=budget, setup=setup, progress=progress)
+    if str(json) != "-" and str(csv) != "-":
+        show(report)
+    write_outputs(report, json=json, csv=csv, plot=None)
+    if not report.right:
+        raise click.ClickException(tables.failures(report))
+
+
+def peers_table(report: Report) -> Table:
+    """Groups one after the other, in each a row for every contender on every problem."""
+    table = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+    for title in ("product", "asked for"):
+        table.add_column(title, no_wrap=True)
+    for title in ("cold L2", "back to back", "of torch", "error", "set-up, s"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for group, label in dict.fromkeys((row.group, row.label) for row in report.results):
+        rows = select(report.results, group=group, label=label)
+        table.add_row(f"[bold]{rows[0].dtype} {label}[/], {rows[0].unit}")
+        for row in rows:
+            faster = "1.00" if row.role == "baseline" else ratio(row.speedup and row.speedup.median)
+            error = "-" if row.component_error is None else f"{row.component_error:.1e}"
+            setup = "-" if row.setup_seconds is None else f"{row.setup_seconds:.1f}"
+            rates = rate(row.rate), rate(row.back_to_back_rate)
+            name = f"  {row.kernel}"
+            table.add_row(name, row.choice, *rates, faster, error, setup, style=STYLES.get(row.role))
+    return table
+
+
+def show(report: Report) -> None:
+    out = console()
+    out.print(peers_table(report))
+    for row in report.results:
+        if row.message:
+            what = f"{row.dtype} {row.label}, {row.kernel}, {row.choice}"
+            out.print(f"{what}: {row.message}", markup=False)
+    out.print("error: the largest |C - float64's| / (|A| |B|)", style="dim")
+    out.print(f"{report.environment['device']}: {tables.gpu_state(report.results)}", style="dim")
