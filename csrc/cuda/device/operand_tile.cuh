@@ -6,7 +6,7 @@
 //     side 1 | k 0 ........ 127 bytes |             k 1 | side 0 ... |   | side 64 ... |
 #pragma once
 
-#include "cuda/device/cluster.cuh"
+#include "cuda/device/tma.cuh"
 #include "cuda/device/wgmma.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -20,17 +20,15 @@ struct SideBox {
 };
 
 // Tile (side, kK) of an operand with elements of T: side along m of A or n of B, 128 bytes along k. One box
-// (side, kK) where k runs along rows, or several (box_rows, kK) one below the other; boxes (kK,
-// SideBox<T>::kSide) side by side where m or n does.
-template <class T, Major major, int side, int box_rows = side>
+// (side, kK) where k runs along rows; boxes (kK, SideBox<T>::kSide) side by side where m or n does.
+template <class T, Major major, int side>
 struct OperandTile {
   static constexpr int kK = 128 / int(sizeof(T));
   static constexpr int kBytes = side * 128;
   static constexpr int kSteps = 4;  // an instruction takes 32 bytes of k
   static constexpr bool kInRows = major == Major::k;
-  static constexpr int kBoxSide = kInRows ? box_rows : SideBox<T>::kSide, kBoxes = side / kBoxSide;
-  static_assert(box_rows % 64 == 0 && box_rows <= 256, "a box has at most 256 rows");
-  static_assert(side % kBoxSide == 0);
+  static constexpr int kBoxSide = kInRows ? side : SideBox<T>::kSide, kBoxes = side / kBoxSide;
+  static_assert(side % 64 == 0 && side <= 256, "a box has at most 256 rows");
 
   // `evict_first`: the tile is read once, so that L2 may give it up first.
   template <bool evict_first = false>
@@ -41,19 +39,6 @@ struct OperandTile {
     for (int i = 0; i < kBoxes; ++i) {
       const int from = first + i * kBoxSide;
       kLoad(to + i * kBoxSide * 128, map, full, kInRows ? k : from, kInRows ? from : k, plane);
-    }
-  }
-
-  // Loads this block's share of the boxes into all blocks of its cluster, each of which calls this for the
-  // tile that they have in common; the first of `blocks` has rank 0. kBoxes is a multiple of their number.
-  __device__ __forceinline__ static void load_share(unsigned char* to, const TensorMap* map, Barrier* full,
-                                                    int first, int k, int plane, int rank, int blocks) {
-    const int share = kBoxes / blocks;
-    FASTGEMM_NO_UNROLL
-    for (int i = rank * share; i < (rank + 1) * share; ++i) {
-      const int from = first + i * kBoxSide;
-      load_box_multicast(to + i * kBoxSide * 128, map, full, kInRows ? k : from, kInRows ? from : k, plane,
-                         (1u << blocks) - 1);
     }
   }
 

@@ -13,9 +13,6 @@
 //   - tf32 and int8 operands with m or n along rows are multiplied from registers (parts/fragments.cuh),
 //     as A, or as B in C^T = B^T A^T. Of two such operands the smaller one is copied;
 //   - with beta, boxes of c come through the ring as operands do, so that their latency is hidden;
-//   - two blocks are a cluster (device/cluster.cuh) that computes tiles one above the other. Each loads half
-//     of the columns of B that they share into both, so that a third less is read from L2. A stage is empty
-//     when the consumers of both have released it;
 //   - rows that do not begin at multiples of 16 bytes cost A, B and c one launch that copies them
 //     (parts/row_copies.cuh), and C three more warps beside the producer's, which store the boxes.
 //
@@ -40,8 +37,7 @@ struct Shape {
   static constexpr int kM = plans::kSpecializedM, kN = N;
   static constexpr int kConsumers = kM / 64, kConsumerWarps = 4 * kConsumers;  // warpgroups
   static constexpr int kConsumerThreads = 128 * kConsumers, kThreads = kConsumerThreads + 128;
-  static constexpr int kSums = kN / 2;     // a consumer thread
-  static constexpr int kBoxRows = kN / 2;  // of B, whose boxes the blocks of a cluster share
+  static constexpr int kSums = kN / 2;  // a consumer thread
   static constexpr int kStageBytes = (kM + kN) * 128, kStages = (192 << 10) / kStageBytes;
 
   struct Shared {
@@ -63,16 +59,8 @@ struct Arguments {
   bool adds;             // beta is not 0
   int batch_a, batch_b;  // 0 where the batch shares the operand
   ResultRows rows;       // used where the TMA cannot store C
-  int cluster;           // blocks of a cluster, 1 or 2
   ChunkSchedule<Accumulator<T>> schedule;
 };
-
-// The tile of this block. The schedule counts tiles of clusters: those of two blocks are neighbours down a
-// column, because bands have an even number of rows.
-template <class S, class T>
-__device__ __forceinline__ TileOrigin<S> tile_of_block(int tile_of_cluster, const Arguments<T>& g) {
-  return TileOrigin<S>(tile_of_cluster * g.cluster + int(blockIdx.x) % g.cluster, g.schedule);
-}
 
 // The TMA descriptors of the operands, of the matrix c that is added beta times, and of the result.
 struct Maps {
@@ -96,18 +84,14 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& 
   RingPosition<S::kStages> at{0, 1};  // a fresh stage counts as emptied
   Part part;
   while (parts.next(part)) {
-    const TileOrigin<S> place = tile_of_block<S>(part.tile, g);
+    const TileOrigin<S> place(part.tile, g.schedule);
     const int first = part.first * kChunk, end = first + g.schedule.stages_of(part);
     FASTGEMM_NO_UNROLL
     for (int step = first; step < end; ++step) {
       shared.ring.fill(at, elected, A::kBytes + B::kBytes, [&](int stage, Barrier* full) {
         unsigned char* const to = shared.stage[stage];
-        const int column = place.column, plane_b = place.batch * g.batch_b;
         A::load(to, &maps.a, full, place.row, step * A::kK, place.batch * g.batch_a);
-        if (g.cluster == 1)
-          B::load(to + A::kBytes, &maps.b, full, column, step * B::kK, plane_b);
-        else
-          B::load_share(to + A::kBytes, &maps.b, full, column, step * B::kK, plane_b, cluster_rank(), 2);
+        B::load(to + A::kBytes, &maps.b, full, place.column, step * B::kK, place.batch * g.batch_b);
       });
     }
     if (!g.adds || part.end != g.schedule.work.steps) continue;
@@ -124,7 +108,6 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& 
       });
     }
   }
-  shared.ring.drain(at);
 }
 
 // The epilogue of a tile: alpha * sums + beta * c. Boxes of c are in the ring from `at` on.
@@ -144,7 +127,7 @@ __device__ __forceinline__ void finish_tile(typename S::Shared& shared, const Ar
   };
   const auto done = [&] {
     __syncwarp();
-    ReleaseInCluster{g.cluster}(&shared.ring.empty[at.stage]);
+    if (threadIdx.x % 32 == 0) arrive(&shared.ring.empty[at.stage]);
     at.advance();
   };
   boxes.take(sum, tile, [&](Acc x, Acc c) { return g.alpha * x + g.beta * c; }, next_two, done);
@@ -154,12 +137,11 @@ template <class S, class Products, class Out, bool transposed, class T>
 __device__ __forceinline__ void consume(typename S::Shared& shared, const TensorMap* out,
                                         const Arguments<T>& g, Parts parts, int warp) {
   const auto place_of = [&](int tile) {
-    return place_of_box<transposed>(tile_of_block<S>(tile, g), warp, 0, int(sizeof(Out)));
+    return place_of_box<transposed>(TileOrigin<S>(tile, g.schedule), warp, 0, int(sizeof(Out)));
   };
   HeldBoxes<Box<Out, typename Products::Rows, transposed>, S::kSums, decltype(place_of)> boxes(
       BoxStore(shared.staging[warp], shared.boxes[warp], out), place_of);
-  WgmmaConsumer<S::kStages, S::kStageBytes, Products, ReleaseInCluster> consumer(
-      shared.ring, shared.stage[0], warp, ReleaseInCluster(g.cluster));
+  WgmmaConsumer<S::kStages, S::kStageBytes, Products> consumer(shared.ring, shared.stage[0], warp);
   Accumulator<T> sum[S::kSums];  // (64, S::kN) a warpgroup, 16 of the rows a warp
   Part part;
   while (parts.next(part)) {
@@ -172,7 +154,7 @@ __device__ __forceinline__ void consume(typename S::Shared& shared, const Tensor
     for (int left = g.schedule.stages_of(part) - kChunk; left > 0; --left)
       consumer.multiply(sum, true, [] {});
     consumer.finish(sum);
-    if (finishes<S>(g.schedule, sum, part, warp / 4, g.cluster))
+    if (finishes<S>(g.schedule, sum, part, warp / 4))
       finish_tile<S>(shared, g, part.tile, sum, boxes, consumer.at, warp);
   }
   boxes.store_all();
@@ -189,7 +171,7 @@ __device__ __forceinline__ void store_boxes(typename S::Shared& shared, const Ar
   Part part;
   while (parts.next(part)) {
     if (part.end != g.schedule.work.steps) continue;
-    const TileOrigin<S> tile = tile_of_block<S>(part.tile, g);
+    const TileOrigin<S> tile(part.tile, g.schedule);
     FASTGEMM_NO_UNROLL
     for (int index = 0; index < kBoxes; ++index) {
       FASTGEMM_NO_UNROLL
@@ -213,7 +195,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
 #if FASTGEMM_SM90A
   using E = TensorCoreElement<T>;
   using A = OperandTile<E, a_major, S::kM>;
-  using B = OperandTile<E, b_major, S::kN, S::kBoxRows>;
+  using B = OperandTile<E, b_major, S::kN>;
   constexpr bool kRegisters = a_major == Major::mn && sizeof(T) != 2;
   using Products =
       std::conditional_t<kRegisters, RegisterOperand<E, A, B>, SharedOperands<E, A, B, a_major, b_major>>;
@@ -221,15 +203,14 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   if (threadIdx.x == S::kConsumerThreads)
     prefetch_map(&maps.a), prefetch_map(&maps.b), prefetch_map(&maps.out);
   if (threadIdx.x == 0) {
-    shared->ring.init(1, S::kConsumerWarps * g.cluster);
+    shared->ring.init(1, S::kConsumerWarps);
     for (BoxBarriers& b : shared->boxes)
       for (int i = 0; i < 2; ++i) init_barrier(&b.full[i], 1), init_barrier(&b.empty[i], 1);
     fence_barrier_init();
   }
-  cluster_arrive_relaxed();
-  cluster_wait();
+  __syncthreads();
   const int warp = warp_index();
-  const Parts parts(g.schedule.work, int(blockIdx.x) / g.cluster, int(gridDim.x) / g.cluster);
+  const Parts parts(g.schedule.work, int(blockIdx.x), int(gridDim.x));
   const auto with_result = [&](auto&& body) {
     if constexpr (Result<T>::kMayBeWide) {
       if (g.out_bytes == 4) return body.template operator()<float>();
@@ -272,25 +253,22 @@ void launch_tiles(const Gemm<T>& g, const BoxOperands<T>& operands, int batch, R
                          a.batch_stride != 0,
                          b.batch_stride != 0,
                          {in_boxes ? nullptr : r.out, r.row_stride, r.batch_stride, int(g.m), int(g.n)}};
-  const int cluster = arguments.cluster = plans::specialized_cluster(a.side, S::kN, multiprocessors());
   auto& schedule = arguments.schedule;
-  schedule.tiles_m = int(ceil_div(a.side, S::kM * cluster)) * cluster;
-  schedule.tiles_n = int(ceil_div(b.side, S::kN));
+  schedule.tiles_m = int(ceil_div(a.side, S::kM)), schedule.tiles_n = int(ceil_div(b.side, S::kN));
   schedule.stages = plans::specialized_stages(g.k, int(sizeof(T)));
-  const int64_t tiles = int64_t(batch) * schedule.tiles_m * schedule.tiles_n / cluster;
+  const int64_t tiles = int64_t(batch) * schedule.tiles_m * schedule.tiles_n;
   const int chunks = schedule.stages / kChunk;
-  const int clusters = plans::specialized_blocks(tiles, chunks, multiprocessors() / cluster);
-  const auto flags = share(schedule, tiles, chunks, clusters, plans::kLastWave, S::kM * S::kN * cluster,
-                           S::kConsumers * cluster, context);
-  Maps maps{a.map(S::kM), b.map(S::kBoxRows), {}, {}};
+  const int blocks = plans::specialized_blocks(tiles, chunks, multiprocessors());
+  const auto flags =
+      share(schedule, tiles, chunks, blocks, plans::kLastWave, S::kM * S::kN, S::kConsumers, context);
+  Maps maps{a.map(S::kM), b.map(S::kN), {}, {}};
   if (in_boxes) maps.out = result.map(g, batch, transposed);
   if (arguments.adds) maps.c = boxes_of_c(g, batch, copies, context).map(g, batch, transposed);
   const bool after_copies = copies.launch(flags, context);
   const auto run = [&]<Major a_major, Major b_major, bool transposed = false>() {
     launch<gemm_wgmma_specialized_kernel<S, T, a_major, b_major, transposed>>(
         "wgmma_specialized",
-        {dim3(unsigned(clusters * cluster)), dim3(S::kThreads), sizeof(typename S::Shared), after_copies,
-         cluster},
+        {dim3(unsigned(blocks)), dim3(S::kThreads), sizeof(typename S::Shared), after_copies},
         context)(maps, arguments);
   };
   if constexpr (sizeof(T) != 2) {

@@ -48,12 +48,6 @@ struct RingBarriers {
     }
     at.advance();
   }
-  // Waits until all stages are empty. In a cluster this is how the producer keeps its block alive while
-  // others arrive at its barriers.
-  __device__ __forceinline__ void drain(Position& at) {
-    FASTGEMM_NO_UNROLL
-    for (int i = 0; i < STAGES; ++i, at.advance()) wait_phase(&empty[at.stage], at.phase);
-  }
 };
 
 }  // namespace fastgemm::FASTGEMM_TARGET

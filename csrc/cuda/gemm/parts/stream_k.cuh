@@ -159,18 +159,17 @@ __device__ __forceinline__ void hand_over(const Schedule<Acc>& g, const Acc (&su
 }
 
 // The fix-up's second half: adds the partial sums of the blocks that have earlier steps of the tile, one
-// block after the other, from the nearest to the farthest. Of clusters, whose blocks have tiles of their own
-// with the same steps, it is the block of the same rank.
+// block after the other, from the nearest to the farthest.
 template <class Sums, class Acc, int N>
 __device__ __forceinline__ void collect(const Schedule<Acc>& g, Acc (&sum)[N], const Part& part,
-                                        int tile_sums, int groups = 1, int group = 0, int cluster = 1) {
+                                        int tile_sums, int groups = 1, int group = 0) {
   const int64_t tile_begin = int64_t(part.tile - g.work.whole_tiles) * g.work.steps;
-  int block = int(blockIdx.x), sharer = block / cluster;
+  int block = int(blockIdx.x);
   do {
-    --sharer, block -= cluster;
+    --block;
     while (__any_sync(0xffffffffu, load_acquire(&g.flags[block * groups + group]) == 0)) spin_wait();
     Sums::add(sum, g.partials + int64_t(block) * tile_sums);
-  } while (g.work.begin(sharer) > tile_begin);
+  } while (g.work.begin(block) > tile_begin);
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

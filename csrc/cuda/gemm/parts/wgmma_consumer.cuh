@@ -82,38 +82,15 @@ class RegisterOperand {
   uint32_t a_[2][kHalf][4];
 };
 
-// How a warp, all of whose lanes call this, says that it has read a stage: to its block,
-class ReleaseInBlock {
- public:
-  __device__ __forceinline__ void operator()(Barrier* empty) const {
-    if (leader_) arrive(empty);
-  }
-
- private:
-  bool leader_ = threadIdx.x % 32 == 0;
-};
-// or to every block of its cluster, since each of them writes into the shared memory of all.
-class ReleaseInCluster {
- public:
-  __device__ __forceinline__ explicit ReleaseInCluster(int blocks) : tells_(int(threadIdx.x) % 32 < blocks) {}
-  __device__ __forceinline__ void operator()(Barrier* empty) const {
-    if (tells_) arrive_remote_having_read(empty, fresh_lane());
-  }
-
- private:
-  bool tells_;  // this lane one of the blocks
-};
-
 // A warp of a consumer warpgroup and its position in the ring. It releases a stage when the products of
 // the next one have been issued and the stage's own are complete.
-template <int STAGES, int STAGE_BYTES, class Products, class Release = ReleaseInBlock>
+template <int STAGES, int STAGE_BYTES, class Products>
 class WgmmaConsumer {
  public:
   RingPosition<STAGES> at{0, 0};
 
-  __device__ __forceinline__ WgmmaConsumer(RingBarriers<STAGES>& ring, const unsigned char* stages, int warp,
-                                           const Release& release = Release())
-      : ring_(ring), products_(stages, warp), release_(release) {}
+  __device__ __forceinline__ WgmmaConsumer(RingBarriers<STAGES>& ring, const unsigned char* stages, int warp)
+      : ring_(ring), products_(stages, warp), leader_(threadIdx.x % 32 == 0) {}
 
   // Sets sum to, or increases it by, the product of the next stage; meanwhile() runs while the tensor
   // cores work.
@@ -121,7 +98,7 @@ class WgmmaConsumer {
   __device__ __forceinline__ void multiply(Acc (&sum)[R], bool accumulate, Meanwhile&& meanwhile) {
     wait_phase(&ring_.full[at.stage], at.phase);
     products_.multiply(sum, at.stage * STAGE_BYTES, accumulate, meanwhile, [&] {
-      if (accumulate) release_(before_);
+      if (leader_ && accumulate) arrive(before_);
     });
     before_ = &ring_.empty[at.stage];
     at.advance();
@@ -131,14 +108,14 @@ class WgmmaConsumer {
   __device__ __forceinline__ void finish(Acc (&sum)[R]) {
     wgmma_wait<0>(sum);
     __syncwarp();
-    release_(before_);
+    if (leader_) arrive(before_);
   }
 
  private:
   RingBarriers<STAGES>& ring_;
   Products products_;
   Barrier* before_ = nullptr;
-  Release release_;
+  bool leader_;  // the lane that arrives for its warp
 };
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -139,15 +139,6 @@ inline constexpr int kChunk = 4;  // stages: a step of kernels that multiply by 
 inline constexpr Sharing kLastWave{1, 2.0001, 1};
 inline constexpr int kSpecializedM = 128, kSpecializedWide = 256, kSpecializedNarrow = 128;
 
-// How many blocks, with tiles one above the other, are a cluster. An odd number of rows of tiles costs one
-// more, which large products earn back.
-inline int specialized_cluster(int64_t rows, int columns_of_tile, int64_t processors) {
-  constexpr int64_t kWorthOneMore = 32;
-  const int64_t tile_rows = ceil_div(rows, kSpecializedM);
-  const bool pairs = tile_rows % 2 == 0 || tile_rows >= kWorthOneMore;
-  return columns_of_tile == kSpecializedWide && pairs && processors % 2 == 0 ? 2 : 1;
-}
-
 // Whether narrow tiles keep so many more multiprocessors busy that the product is done earlier. Where the TMA
 // cannot store C (!in_boxes), warps store it, and a tile's end waits for them however few columns it has;
 // narrow tiles then gain less.

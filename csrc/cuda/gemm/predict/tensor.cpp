@@ -103,17 +103,15 @@ Counts count_wgmma_specialized(const GemmProblem& p, const Gpu& gpu) {
                 n = plans::narrow_specialized_wins(f.batch, rows, columns, f.size, f.out_aligned(), sms)
                         ? plans::kSpecializedNarrow
                         : plans::kSpecializedWide;
-  // Of clusters, as the launcher counts them.
-  const int cluster = plans::specialized_cluster(rows, int(n), sms);
-  const int64_t tiles = f.batch * ceil_div(rows, m * cluster) * ceil_div(columns, n);
+  const int64_t tiles = f.batch * ceil_div(rows, m) * ceil_div(columns, n);
   const int steps = plans::specialized_stages(f.k, f.size), chunks = steps / plans::kChunk;
-  const int64_t blocks = plans::specialized_blocks(tiles, chunks, sms / cluster), left = tiles % blocks;
+  const int64_t blocks = plans::specialized_blocks(tiles, chunks, sms), left = tiles % blocks;
   const bool shares = plans::plan_stream_k(tiles, chunks, blocks, plans::kLastWave).whole_tiles < tiles;
   const Launch launch{swapped ? n : m, swapped ? m : n, 128 / f.size, 1, 1, shares};
   Counts c = count_tiles(f, launch, gpu, rate(gpu, Unit::tensor, p.type));
   if (shares) {
     const double shared = double(left * chunks) / double(blocks) + 2 + double(blocks) / double(left);
-    c.partial = 2.0 * double(std::min(left * 2, sms / cluster) * cluster * m * n) * 4 / gpu.bandwidth;
+    c.partial = 2.0 * double(std::min(left * 2, sms) * m * n) * 4 / gpu.bandwidth;
     c.steps = (double(tiles / blocks * steps) + 4 * shared) / gpu.clock;
   }
   const double launches = c.more_launches;
