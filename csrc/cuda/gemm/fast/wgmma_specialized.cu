@@ -30,8 +30,9 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-// Block tile (kM, kN), 64 rows of it for each consumer warpgroup, and the ring of stages. The narrow tile
-// is slower for its size, and there for products that have too few wide tiles for all multiprocessors.
+// Block tile (kM, kN), 64 rows of it for each consumer warpgroup, and the ring of stages. Narrower tiles
+// are slower for their size, and there for products that have too few wide tiles for all multiprocessors, or
+// whose wide tiles leave many idle in the last wave.
 template <int N>
 struct Shape {
   static constexpr int kM = plans::kSpecializedM, kN = N;
@@ -49,8 +50,6 @@ struct Shape {
   static_assert(sizeof(Shared) <= 227 << 10);
   static_assert(kSums % 4 == 0, "partial sums are handed over 16 bytes at a time");
 };
-using WideTile = Shape<plans::kSpecializedWide>;      // 4 stages
-using NarrowTile = Shape<plans::kSpecializedNarrow>;  // 6 stages
 
 template <class T>
 struct Arguments {
@@ -167,24 +166,29 @@ template <class S, class Out, bool transposed, class T>
 __device__ __forceinline__ void store_boxes(typename S::Shared& shared, const Arguments<T>& g, Parts parts,
                                             int first_warp) {
   constexpr int kBoxes = S::kM * S::kN / S::kConsumerWarps * int(sizeof(Out)) / kBoxBytes;
-  uint32_t phase = 0;
+  constexpr bool kOdd = kBoxes % 2 != 0;
+  uint32_t phase = 0;  // or of each warp, the boxes stored, where a tile has an odd number of them
   Part part;
   while (parts.next(part)) {
     if (part.end != g.schedule.work.steps) continue;
     const TileOrigin<S> tile(part.tile, g.schedule);
     FASTGEMM_NO_UNROLL
     for (int index = 0; index < kBoxes; ++index) {
+      const int turn = kOdd ? int(phase % 2) : index % 2;
       FASTGEMM_NO_UNROLL
       for (int warp = first_warp; warp < S::kConsumerWarps; warp += kRowStorers) {
         BoxBarriers& barriers = shared.boxes[warp];
-        wait_phase(&barriers.full[index % 2], phase);
+        wait_phase(&barriers.full[turn], kOdd ? phase / 2 % 2 : phase);
         store_rows<Out, BoxShape<Out, transposed>>(
-            shared.staging[warp].box[index % 2], g.rows,
+            shared.staging[warp].box[turn], g.rows,
             place_of_box<transposed>(tile, warp, index, int(sizeof(Out))));
         __syncwarp();
-        if (threadIdx.x % 32 == 0) arrive(&barriers.empty[index % 2]);
+        if (threadIdx.x % 32 == 0) arrive(&barriers.empty[turn]);
       }
-      if (index % 2 == 1) phase ^= 1;
+      if (kOdd)
+        ++phase;
+      else if (turn == 1)
+        phase ^= 1;
     }
   }
 }
@@ -285,10 +289,16 @@ void gemm_tiles(const Gemm<T>& problem, int batch, Context& context) {
   Gemm<T> g = problem;
   if (g.m == 1) g.result.row_stride = ceil_div(g.n, 16) * 16;
   const bool in_boxes = boxes_of_result(g).writable(g, batch);
-  plans::narrow_specialized_wins(batch, operands.a.side, operands.b.side, int(sizeof(T)), in_boxes,
-                                 multiprocessors())
-      ? launch_tiles<NarrowTile>(g, operands, batch, copies, context)
-      : launch_tiles<WideTile>(g, operands, batch, copies, context);
+  const auto run = [&]<int columns>() { launch_tiles<Shape<columns>>(g, operands, batch, copies, context); };
+  switch (plans::specialized_columns(batch, operands.a.side, operands.b.side, g.k, int(sizeof(T)), in_boxes,
+                                     multiprocessors())) {
+    case 128:
+      return run.template operator()<128>();
+    case 192:
+      return run.template operator()<192>();
+    default:
+      return run.template operator()<256>();
+  }
 }
 
 }  // namespace

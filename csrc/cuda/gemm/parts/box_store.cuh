@@ -213,24 +213,29 @@ class BoxStore {
   __device__ __forceinline__ BoxStore(StagingBoxes& staging, BoxBarriers& barriers, const TensorMap* out)
       : staging_(staging), barriers_(barriers), out_(out), elected_(elect_one()) {}
 
-  // Stores box `index` of a row of boxes (of a column if transposed). The indices are 0, 1, ... in turn,
-  // an even number of them.
-  template <class Out, class Rows, bool transposed>
+  // Stores box `index` of a row of boxes (of a column if transposed). The indices are 0, 1, ... in turn;
+  // where a tile has an `odd` number of boxes, each tile begins with the staging box that the one before
+  // left.
+  template <bool odd, class Out, class Rows, bool transposed>
   __device__ __forceinline__ void store(const Box<Out, Rows, transposed>& box, int index,
                                         const RowsPlace& to) {
     using Shape = BoxShape<Out, transposed>;
-    unsigned char* const shared = staging_.box[index % 2];
+    const int turn = odd ? int((phase_ + 1) % 2) : index % 2;
+    unsigned char* const shared = staging_.box[turn];
     if (out_ != nullptr)
       wait_stores_read<1>();  // the elected lane's last store may still read its box, the one before not
     else
-      wait_phase(&barriers_.empty[index % 2], phase_);
+      wait_phase(&barriers_.empty[turn], odd ? (phase_ + 1) / 2 % 2 : phase_);
     __syncwarp();
     box.write(shared);
     fence_async_shared();
     __syncwarp();
-    if (index % 2 == 1) phase_ ^= 1;
+    if (odd)
+      ++phase_;
+    else if (turn == 1)
+      phase_ ^= 1;
     if (!elected_) return;
-    if (out_ == nullptr) return arrive(&barriers_.full[index % 2]);
+    if (out_ == nullptr) return arrive(&barriers_.full[turn]);
     store_box(out_, shared, to.column + (transposed ? 0 : index * Shape::kColumns),
               to.row + (transposed ? index * Shape::kRows : 0), to.plane);
     commit_stores();
@@ -241,7 +246,8 @@ class BoxStore {
   BoxBarriers& barriers_;
   const TensorMap* out_;
   bool elected_;
-  uint32_t phase_ = 1;  // a fresh box counts as emptied
+  uint32_t phase_ =
+      1;  // a fresh box counts as emptied; where tiles have an odd number of boxes, 1 + those stored
 };
 
 // A tile of R sums a lane on its way to C. The last boxes, all of 16-bit results and half of others, are
@@ -263,11 +269,11 @@ class HeldBoxes {
     FASTGEMM_UNROLL
     for (int i = 0; i < kBoxes; ++i) {
       box_[i].take(sum, i, [&](Acc x, auto&&) { return of(x); });
-      if (i < kFirst) store_.store(box_[i], i, to_);
+      if (i < kFirst) store_.template store<kOdd>(box_[i], i, to_);
     }
   }
-  // Holds of(sum, element of c). Boxes of c come in twos: next_two() waits for them and returns their
-  // address, done() releases them.
+  // Holds of(sum, element of c). Boxes of c come in twos, the last one of an odd number with one to ignore:
+  // next_two() waits for them and returns their address, done() releases them.
   template <class Acc, class Of, class NextTwo, class Done>
   __device__ __forceinline__ void take(const Acc (&sum)[R], int tile, Of&& of, NextTwo&& next_two,
                                        Done&& done) {
@@ -278,15 +284,15 @@ class HeldBoxes {
       if (i % 2 == 0) two = next_two();
       box_[i].read(two + i % 2 * kBoxBytes);
       box_[i].take(sum, i, [&](Acc x, auto&& held) { return of(x, held()); });
-      if (i % 2 == 1) done();
-      if (i < kFirst) store_.store(box_[i], i, to_);
+      if (i % 2 == 1 || i == kBoxes - 1) done();
+      if (i < kFirst) store_.template store<kOdd>(box_[i], i, to_);
     }
   }
   // Stores one of the boxes held, if there are any: i = 0, 1, ... kHeld - 1 in turn.
   __device__ __forceinline__ void store(int i) {
     if (tile_ >= 0) {
       if (kFirst == 0 && i == 0) to_ = place_of_(tile_);
-      store_.store(box_[kFirst + i], kFirst + i, to_);
+      store_.template store<kOdd>(box_[kFirst + i], kFirst + i, to_);
     }
     if (i == kHeld - 1) tile_ = -1;
   }
@@ -297,7 +303,7 @@ class HeldBoxes {
 
  private:
   static constexpr int kFirst = kBoxes - kHeld;
-  static_assert(kFirst % 2 == 0 && kHeld % 2 == 0, "staging boxes alternate");
+  static constexpr bool kOdd = kBoxes % 2 != 0;
 
   __device__ __forceinline__ void hold(int tile) {
     tile_ = tile;

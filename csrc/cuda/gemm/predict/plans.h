@@ -137,20 +137,33 @@ inline constexpr int kChunk = 4;  // stages: a step of kernels that multiply by 
 // wgmma_specialized. It shares the last wave alone: blocks that work on different k find less of each other's
 // operands in L2. The cost is above 2 so that whole tiles win a tie.
 inline constexpr Sharing kLastWave{1, 2.0001, 1};
-inline constexpr int kSpecializedM = 128, kSpecializedWide = 256, kSpecializedNarrow = 128;
+inline constexpr int kSpecializedM = 128;
 
-// Whether narrow tiles keep so many more multiprocessors busy that the product is done earlier. Where the TMA
+// The columns of the tiles: those with which the block that has most to do is done first. Where the TMA
 // cannot store C (!in_boxes), warps store it, and a tile's end waits for them however few columns it has;
 // narrow tiles then gain less.
-inline bool narrow_specialized_wins(int64_t batch, int64_t rows, int64_t columns, int element_bytes,
-                                    bool in_boxes, int64_t processors) {
-  // The time of a narrow tile in units of a wide one's.
-  const double narrow_time = element_bytes == 4 ? 0.7 : in_boxes ? 0.56 : 0.63;
-  const int64_t tile_rows = batch * ceil_div(rows, kSpecializedM);
-  const auto waves = [&](int64_t n) {
-    return double(ceil_div(tile_rows * ceil_div(columns, n), processors));
+inline int specialized_columns(int64_t batch, int64_t rows, int64_t columns, int64_t k, int element_bytes,
+                               bool in_boxes, int64_t processors) {
+  struct Width {
+    int columns;
+    double time;  // of a tile, in units of one of 256 columns
   };
-  return narrow_time * waves(kSpecializedNarrow) < waves(kSpecializedWide);
+  const Width widths[] = {{256, 1},
+                          {192, element_bytes == 4 ? 0.85
+                                : in_boxes         ? 0.78
+                                                   : 0.81},
+                          {128, element_bytes == 4 ? 0.7
+                                : in_boxes         ? 0.56
+                                                   : 0.63}};
+  const int64_t tile_rows = batch * ceil_div(rows, kSpecializedM);
+  int best = 0;
+  double best_time = 0;
+  for (const Width& width : widths) {
+    const int64_t tiles = tile_rows * ceil_div(columns, width.columns);
+    const double time = width.time * double(ceil_div(tiles, processors));
+    if (best == 0 || time < best_time) best = width.columns, best_time = time;
+  }
+  return best;
 }
 // At least a chunk: the TMA returns zeros beyond k.
 inline int specialized_stages(int64_t k, int element_bytes) {

@@ -99,10 +99,8 @@ Counts count_wgmma_specialized(const GemmProblem& p, const Gpu& gpu) {
   const Facts f = facts(p);
   const bool swapped = swaps_boxes(f, true);
   const int64_t rows = swapped ? f.n : f.m, columns = swapped ? f.m : f.n, sms = gpu.multiprocessors;
-  const int64_t m = plans::kSpecializedM,
-                n = plans::narrow_specialized_wins(f.batch, rows, columns, f.size, f.out_aligned(), sms)
-                        ? plans::kSpecializedNarrow
-                        : plans::kSpecializedWide;
+  const int64_t m = plans::kSpecializedM;
+  const int64_t n = plans::specialized_columns(f.batch, rows, columns, f.k, f.size, f.out_aligned(), sms);
   const int64_t tiles = f.batch * ceil_div(rows, m) * ceil_div(columns, n);
   const int steps = plans::specialized_stages(f.k, f.size), chunks = steps / plans::kChunk;
   const int64_t blocks = plans::specialized_blocks(tiles, chunks, sms), left = tiles % blocks;
