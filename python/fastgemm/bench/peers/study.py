@@ -21,6 +21,7 @@ from .contenders import (
     COMPILE,
     CUBLAS,
     FASTGEMM,
+    GROUPS,
     JAX,
     MATMUL,
     PRESET,
@@ -190,5 +191,6 @@ def run_peers(
         for i, (group, problem) in enumerate(cases):
             progress(f"{group} {'x'.join(map(str, problem.shape))}", i / len(cases))
             report.results += measure(group, problem, session, ready, budget or BUDGET)
+    report.results.sort(key=lambda row: (GROUPS.index(row.group), row.shape))
     report.environment["peers"] = {TRITON: with_triton.version(), JAX: with_jax.version()}
     return report
