@@ -12,8 +12,8 @@
 #   WORKERS          processes that share the tests where pytest-xdist is installed (default: 4)
 #   SANITIZERS       default: memcheck racecheck initcheck
 #   SANITIZE         kernels to run under them (default: all), SANITIZE_SECONDS for each tool (default: 150)
-#   BENCH            any of ladder reference tensor_cores weak_spots random60 host accuracy sizes sweep (default: all
-#                    but the last two)
+#   BENCH            any of ladder reference tensor_cores weak_spots random60 host accuracy peers sizes sweep (default:
+#                    all but the last three); SETUP: seconds of compilation and autotuning a peer
 #   TUNE             more arguments for tools/make_static_tables.py, such as "--op gemm --dtype float32"
 #   FASTGEMM_COMMIT  commit to store with the results where there is no git history
 #
@@ -52,6 +52,8 @@ stage_test() {
   return $status
 }
 
+# racecheck can name wgmma_specialized where one lane arrives at a barrier for the reads of its warp, which is ordered
+# by __syncwarp(). tests/cuda/racecheck_limits.cu has that alone, beside variants that are right and wrong for certain.
 # Without torch's caching allocator every tensor is an allocation of its own, so that memcheck sees its bounds.
 stage_sanitize() {
   local tool status=0
@@ -86,6 +88,7 @@ stage_bench() {
       random60) fastgemm bench --device cuda --preset random60 --json "$OUT/random60.json" ;;
       host) fastgemm bench --device cuda --host-time --json "$OUT/host.json" ;;
       accuracy) fastgemm bench --device cuda --accuracy --json "$OUT/accuracy.json" ;;
+      peers) fastgemm bench --device cuda --preset peers ${SETUP:+--setup "$SETUP"} --json "$OUT/peers.json" ;;
       sizes) fastgemm bench --device cuda --preset sizes --json "$OUT/sizes.json" ;;
       sweep) fastgemm bench --device cuda --preset sweep --step "${STEP:-512}" --method sustained \
         --json "$OUT/sweep.json" ;;
@@ -93,7 +96,7 @@ stage_bench() {
     esac || status=1
   done
   report bench "$OUT/bench.json" \
-    "$OUT"/{ladder,reference,tensor_cores,weak_spots,random60,host,accuracy,sizes,sweep}.json
+    "$OUT"/{ladder,reference,tensor_cores,weak_spots,random60,host,accuracy,peers,sizes,sweep}.json
   return $status
 }
 

@@ -21,6 +21,7 @@ from fastgemm.bench import describe
 from fastgemm.bench.accuracy import COMMAND, read_accuracy
 from fastgemm.bench.records import Report, read_report, select
 from fastgemm.table import build_info
+from render.peers import section as peers_section
 from render.tensor_cores import squares_section
 from render.weak_spots import problems_section, sustained_section
 
@@ -109,6 +110,8 @@ def bench(paths: list[Path]) -> dict[str, Any]:
         if path.stem == "tensor_cores":
             print(squares_section(report))
             print_means(report)
+        if path.stem == "peers":
+            print(peers_section(report))
         if path.stem == "weak_spots":
             print(f"{problems_section(report)}\n\n{sustained_section(report)}")
             print_means(report)

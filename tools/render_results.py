@@ -14,7 +14,7 @@ A marked block is replaced whole:
                               (as tools/gpu_check.sh bench writes them); rungs: the first table of reference
                               tensor_rungs, tensor_cores, tensor_means: from results/**/tensor_cores.json;
                               weak_spots, weak_spots_means, weak_spots_sustained, gains: from
-                              results/**/weak_spots.json
+                              results/**/weak_spots.json; peers: from results/**/peers.json
                               scale, scale_cuts, scale_planned: from results/**/tensor_parallel.json
                               (examples/tensor_parallel.py --json)
     <!-- accuracy_NAME:begin -->  from results/**/accuracy.json of GPUs (`fastgemm bench --accuracy --json`): the
@@ -68,6 +68,7 @@ from render import (
     gpu,
     markdown,
     models,
+    peers,
     portable,
     scale,
     support,
@@ -97,6 +98,7 @@ GPU_SECTIONS: dict[str, tuple[str, Callable[[Report], str]]] = {
     "gains": ("weak_spots", weak_spots.gains_section),
     "weak_spots_means": ("weak_spots", weak_spots.means_section),
     "weak_spots_sustained": ("weak_spots", weak_spots.sustained_section),
+    "peers": ("peers", peers.section),
     "scale": ("tensor_parallel", scale.scaling_section),
     "scale_cuts": ("tensor_parallel", scale.cuts_section),
     "scale_planned": ("tensor_parallel", scale.planned_section),

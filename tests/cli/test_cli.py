@@ -135,6 +135,10 @@ def test_an_unwritable_output_exits_with_1(run, monkeypatch):
         (["bench", "--device", "tpu"], "tpu"),
         (["bench", "--preset", "random60"], "for --device cuda"),
         (["bench", "--method", "sustained"], "for --device cuda"),
+        (["bench", "--preset", "peers"], "for --device cuda"),
+        (["bench", "--preset", "peers", "--shape", "8x8x8"], "goes with --device"),
+        (["bench", "--preset", "peers", "--preset", "squares"], "goes with --device"),
+        (["bench", "--setup", "3"], "for the preset peers"),
     ],
 )
 def test_usage_errors_exit_with_2(run, arguments, message):

@@ -47,11 +47,6 @@ class Measurement:
     telemetry: dict[str, Any] | None = None  # of the GPU while the problem was measured
     joules: float | None = None  # per call, by the sustained method
     precision: str = ""  # asked for of a float32 product; empty: what torch is set to
-    # Beside other projects, bench/peers:
-    component_error: float | None = None  # the largest |C - float64's| / (|A| |B|)
-    setup_seconds: float | None = None  # until the first result: compilation, autotuning
-    back_to_back: Summary | None = None  # seconds a call, by the wall clock of a batch
-    back_to_back_rate: float | None = None
 
     @classmethod
     def of(cls, instance: Instance, kernel: str, level: int | None, **more: Any) -> Measurement:
@@ -94,6 +89,16 @@ class Measurement:
     def against(self, limit: float | None, name: str) -> None:
         self.limit, self.limit_name = limit, name
         self.share_of_limit = self.rate / limit if self.rate and limit else None
+
+
+@dataclass
+class PeerMeasurement(Measurement):
+    """What is measured beside other projects, bench/peers."""
+
+    component_error: float | None = None  # the largest |C - float64's| / (|A| |B|)
+    setup_seconds: float | None = None  # until the first result: compilation, autotuning
+    back_to_back: Summary | None = None  # seconds a call, by the wall clock of a batch
+    back_to_back_rate: float | None = None
 
 
 @dataclass
@@ -148,8 +153,10 @@ def read_report(path: Path) -> Report:
 
 def _measurement(row: dict[str, Any]) -> Measurement:
     for name in ("seconds", "speedup", "back_to_back"):
-        row[name] = Summary(**row[name]) if row.get(name) else None
-    return Measurement(**{**row, "shape": tuple(row["shape"])})
+        if row.get(name):
+            row[name] = Summary(**row[name])
+    kind = PeerMeasurement if "component_error" in row else Measurement
+    return kind(**{**row, "shape": tuple(row["shape"])})
 
 
 def select(rows: Iterable[Measurement], **wanted: Any) -> list[Measurement]:

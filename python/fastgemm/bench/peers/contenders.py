@@ -14,6 +14,7 @@ FASTGEMM, MATMUL, COMPILE = "fastgemm", "torch.matmul", "torch.compile"
 TRITON, JAX, CUBLAS = "Triton", "JAX", "cublasGemmEx"
 EAGER = ", eager"  # after an emulated mode of cuBLAS: wherever it can emulate
 DEFAULT = "default"
+GROUPS = ("float32", "float32, one row", "float64", "bfloat16", "bfloat16, odd sizes")  # as they are shown
 MODE = "max-autotune"
 # JAX's names of dot algorithms, and the precision by which their results are checked.
 DOT_ALGORITHMS = {
@@ -82,14 +83,11 @@ def contenders(problem: Gemm) -> list[Contender]:
 
 
 def problems() -> list[tuple[str, Gemm]]:
-    """A group and a product of it. Set-up may run out of time, so that what says most comes first."""
-    odd = [("bfloat16, odd sizes", Gemm(4095, 4093, 4097, BF16, layout)) for layout in ("NN", "NT")]
+    """Groups and products in the order of measurement: set-up may run out of time, what says most comes first."""
     return [
-        ("float32", Gemm(4096, 4096, 4096, FP32)),
-        *odd,
+        *(("bfloat16, odd sizes", Gemm(4095, 4093, 4097, BF16, layout)) for layout in ("NN", "NT")),
         ("float32, one row", Gemm(1, 8192, 8192, FP32, "NT")),
-        ("float32", Gemm(8192, 8192, 8192, FP32)),
-        ("float32", Gemm(2048, 2048, 2048, FP32)),
+        *(("float32", Gemm(n, n, n, FP32)) for n in (4096, 8192, 2048)),
         *(("bfloat16", Gemm(n, n, n, BF16)) for n in (4096, 8192)),
         *(("float64", Gemm(n, n, n, FP64)) for n in (4096, 8192)),
     ]

@@ -13,7 +13,7 @@ from ..checking import error_bound, in_float64, poison, sampled_rows
 from ..cuda_timing import BatchTimer
 from ..environment import describe
 from ..problems import Gemm, Instance, instantiate
-from ..records import Measurement, Report
+from ..records import PeerMeasurement, Report
 from ..session import Session
 from ..timing import Interleaved, interleave
 from . import own, vendor, with_jax, with_triton
@@ -21,6 +21,7 @@ from .contenders import (
     COMPILE,
     CUBLAS,
     FASTGEMM,
+    GROUPS,
     JAX,
     MATMUL,
     PRESET,
@@ -71,7 +72,7 @@ class Setup:
         self._spent: dict[str, float] = {}
 
     def prepare(
-        self, contender: Contender, instance: Instance, row: Measurement
+        self, contender: Contender, instance: Instance, row: PeerMeasurement
     ) -> tuple[Prepared, Any] | None:
         """A call and its first result, or None and a message in ``row``."""
         spent = self._spent.get(contender.product, 0.0)
@@ -100,7 +101,9 @@ class Setup:
         return prepared, result
 
 
-def _is_right(exact: Exact, prepared: Prepared, result: Any, contender: Contender, row: Measurement) -> bool:
+def _is_right(
+    exact: Exact, prepared: Prepared, result: Any, contender: Contender, row: PeerMeasurement
+) -> bool:
     """Whether a first result is within its bound. This library's must be; a peer's is reported."""
     error, worst = exact.errors(prepared.as_tensor(result), contender.precision)
     row.component_error, row.worst_error, row.rows_checked = error, worst, exact.checked
@@ -130,18 +133,20 @@ def _time(calls: dict[str, Prepared], session: Session, budget: float) -> tuple[
     return cold, interleave(calls, budget=budget, min_rounds=4, timer=BatchTimer())
 
 
-def measure(group: str, problem: Gemm, session: Session, setup: Setup, budget: float) -> list[Measurement]:
+def measure(
+    group: str, problem: Gemm, session: Session, setup: Setup, budget: float
+) -> list[PeerMeasurement]:
     """A row for every contender on a problem, whether it could run or not."""
     instance = instantiate(problem, device=session.device, in_bytes=min(problem.shape) == 1)
     exact = Exact(instance)
-    rows: dict[str, Measurement] = {}
+    rows: dict[str, PeerMeasurement] = {}
     calls: dict[str, Prepared] = {}
     baseline = ""
     for contender in contenders(problem):
         name = f"{contender.product}, {contender.asked}"
         baseline = name if contender.is_baseline else baseline
         role = "baseline" if contender.is_baseline else "rung" if contender.is_own else "peer"
-        row = rows[name] = Measurement.of(
+        row = rows[name] = PeerMeasurement.of(
             instance, contender.product, contender.level, role=role, group=group
         )
         row.choice, row.precision = contender.asked, contender.precision or ""
@@ -190,5 +195,6 @@ def run_peers(
         for i, (group, problem) in enumerate(cases):
             progress(f"{group} {'x'.join(map(str, problem.shape))}", i / len(cases))
             report.results += measure(group, problem, session, ready, budget or BUDGET)
+    report.results.sort(key=lambda row: (GROUPS.index(row.group), row.shape))
     report.environment["peers"] = {TRITON: with_triton.version(), JAX: with_jax.version()}
     return report
