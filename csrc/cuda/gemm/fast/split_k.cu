@@ -137,6 +137,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   launch_dependents();
   Accumulator<T> sum[kN / 2];  // (64, kN) a warpgroup
   if (produces) producer.run_to(part.end);
+  __syncwarp();  // barriers of the cluster take whole warps
   if (warp < kConsumerWarps) consume<SharedOperands<T, A, B, a_major, b_major>>(*shared, part, warp, sum);
   __syncthreads();  // the ring is free
   const int matrix = int(blockIdx.z * gridDim.y) + part.batch;
