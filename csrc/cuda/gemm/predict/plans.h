@@ -167,19 +167,19 @@ inline int count_blocks(int64_t tiles, int64_t steps, int64_t processors) {
 }
 inline constexpr int kChunk = 4;  // stages: a step of kernels that multiply by wgmma (parts/chunks.cuh)
 
-// dmma: tiles of 128 columns or of 64, each by one block, or the last waves shared by all blocks. All times
-// are in steps of a wide tile, which take 1.07 us on an H200: `tile` before and after the loop, `clear` for
-// the launch that clears the flags, `hand_over` and `collect` for the fix-up, whose bytes are a wide tile's.
+// dmma: tiles of 128 columns or of 64, each by one block, or those of the last waves shared by all blocks.
+// Times are in steps of a wide tile, 1.07 us each on an H200. That of a wide tile without its steps (10 us
+// with the launch) was measured; those of the fix-up and of narrow tiles follow from their bytes.
 inline constexpr int kDmmaM = 128, kDmmaWide = 128, kDmmaNarrow = 64, kDmmaDepth = 16;
 struct DmmaPlan {
   int columns, blocks;  // of a tile, of the grid
   bool shares;
-  double tiles, steps;  // that the busiest block begins; and the time of its steps, fix-up included
+  double tiles, steps;  // those that the busiest block begins; the time of its steps, fix-up included
   double time() const { return steps + tiles * (columns == kDmmaWide ? 4 : 2.5); }
   Sharing sharing() const { return {2, shares ? 0 : 1e18}; }
 };
 inline DmmaPlan plan_dmma(int64_t batch, int64_t m, int64_t n, int64_t k, int64_t processors) {
-  constexpr double kClear = 1.5;
+  constexpr double kClear = 1.5;  // the launch that clears the flags
   const int64_t steps = ceil_div(k, kDmmaDepth);
   DmmaPlan best{};
   const auto consider = [&](const DmmaPlan& plan) {
