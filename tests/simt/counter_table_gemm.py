@@ -233,22 +233,26 @@ def direct(s: int) -> list[Access]:
 
 
 def split_k(s: int) -> list[Access]:
-    """Operands as in wgmma; the sums, in whole sectors, are for the kernel that adds them."""
-    return [BOX_OF_A, BOXES_OF_B, Access("none mma"), Access("global store workspace", 8, sectors=8)]
+    """Operands as in wgmma; the blocks of a cluster read each other's sums, and store whole lines."""
+    store = Access("global store out", 16, sectors=16)
+    return [
+        *(BOX_OF_A, BOXES_OF_B, Access("none mma"), store),
+        *(Access("shared store", conflict=1), Access("shared load", 16)),
+    ]
 
 
-# 24 loads for 64 x 32 sums and 8 of k.
+# 16 loads for 32 x 32 sums and 8 of k.
 DMMA = Row(
     "the same of doubles, which come element by element",
     by_warps(
-        (128, 128),
-        Access("shared load", 8, requests=Fraction(24, 64 * 32 * 8 // 32), conflict=1, code="const double*"),
+        (128, 64),
+        Access("shared load", 8, requests=Fraction(16, 32 * 32 * 8 // 32), conflict=1, code="const double*"),
     ),
     (256, 256, 256),
     (F64,),
     all_accesses=False,
     tolerance=0.04,  # one step more is read than multiplied
-    in_flight=lambda n: n == 2 * 32 * 1024,
+    in_flight=lambda n: n == 3 * 24 * 1024,
 )
 
 
@@ -312,7 +316,7 @@ GEMM = {
         *("operands go straight to the tensor cores' registers", direct, (128, 128, 64), (F64, F32)),
     ),
     "split_k": Row(
-        *("sums of many parts of k, written past each other", split_k, (256, 128, 2048), (BF16,)),
+        *("parts of k, added in shared memory", split_k, (256, 128, 2048), (BF16,)),
         in_flight=lambda n: n == 4 * 32 * 1024,
     ),
     "dmma": DMMA,

@@ -109,9 +109,9 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
 }
 
 template <class C, bool tall>
-void launch_dmma(const Gemm<double>& g, int batch, Context& context) {
-  const auto arguments =
-      tile_arguments<Takes::any>(g, batch, C::BM, C::BN, 16, C::kBlocks * multiprocessors(), context);
+void launch_tiles(const Gemm<double>& g, int batch, const plans::DmmaPlan& plan, Context& context) {
+  const auto arguments = tile_arguments<Takes::any>(g, batch, C::BM, C::BN, plans::kDmmaDepth, plan.blocks,
+                                                    plan.sharing(), context);
   arguments.operands.template with_directions<Takes::any>([&]<bool a_along_k, bool b_along_k>() {
     using K = Kernel<C, tall, a_along_k, b_along_k>;
     static_assert(sizeof(typename K::Shared) <= kLeastBlockBytes);
@@ -121,19 +121,23 @@ void launch_dmma(const Gemm<double>& g, int batch, Context& context) {
   });
 }
 
-using DoubleTiles = TileConfig<128, 128, 64, 32, 3, 1>;
+// Tiles of 128 x 64 have half the work, so that 1024 x 1024 fills 128 multiprocessors and not 64. They load
+// half as much again for each product.
+using WideTiles = TileConfig<plans::kDmmaM, plans::kDmmaWide, 64, 32, 3, 1>;
+using NarrowTiles = TileConfig<plans::kDmmaM, plans::kDmmaNarrow, 32, 32, 4, 1>;
+
+template <bool tall>
+void launch_dmma(const GemmProblem& problem, Context& context) {
+  run_gemm<double>(problem, context, [&](const Gemm<double>& g, int batch) {
+    const plans::DmmaPlan plan = plans::plan_dmma(batch, g.m, g.n, g.k, multiprocessors());
+    plan.columns == plans::kDmmaWide ? launch_tiles<WideTiles, tall>(g, batch, plan, context)
+                                     : launch_tiles<NarrowTiles, tall>(g, batch, plan, context);
+  });
+}
 
 }  // namespace
 
-void gemm_dmma(const GemmProblem& problem, Context& context) {
-  run_gemm<double>(problem, context, [&](const Gemm<double>& g, int batch) {
-    launch_dmma<DoubleTiles, true>(g, batch, context);
-  });
-}
-void gemm_dmma_m8n8k4(const GemmProblem& problem, Context& context) {
-  run_gemm<double>(problem, context, [&](const Gemm<double>& g, int batch) {
-    launch_dmma<DoubleTiles, false>(g, batch, context);
-  });
-}
+void gemm_dmma(const GemmProblem& problem, Context& context) { launch_dmma<true>(problem, context); }
+void gemm_dmma_m8n8k4(const GemmProblem& problem, Context& context) { launch_dmma<false>(problem, context); }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -45,8 +45,10 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
 template <class C, class T>
 void launch_mma_sync(const Gemm<T>& g, int batch, Context& context) {
   constexpr Takes kTakes = sizeof(T) == 2 ? Takes::any : Takes::along_k;
-  const auto arguments = tile_arguments<kTakes>(g, batch, C::BM, C::BN, 128 / int(sizeof(T)),
-                                                C::kBlocks * multiprocessors(), context);
+  const int64_t tiles = batch * ceil_div(g.m, C::BM) * ceil_div(g.n, C::BN);
+  const int blocks = int(std::min<int64_t>(tiles, C::kBlocks * multiprocessors()));
+  const auto arguments =
+      tile_arguments<kTakes>(g, batch, C::BM, C::BN, 128 / int(sizeof(T)), blocks, {2}, context);
   arguments.operands.template with_directions<kTakes>([&]<bool a_along_k, bool b_along_k>() {
     using K = Kernel<C, T, a_along_k, b_along_k>;
     static_assert(sizeof(typename K::Shared) == C::kStages * K::kStageBytes);

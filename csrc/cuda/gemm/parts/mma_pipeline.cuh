@@ -32,16 +32,15 @@ template <class Acc, class C, int RING>
 using SlabInRing =
     WarpSlab<Acc, sizeof(WarpSlab<Acc, C::WM, C::WN>) * C::kWarps <= RING ? C::WM : C::WM / 2, C::WN>;
 
-// Arguments for tiles (bm, bn) and stages of bk, where at_a_time blocks run at a time. One launch copies
-// operands and clears flags, if there are any.
+// Arguments for tiles (bm, bn) and stages of bk, of which `blocks` have all, shared as told. One launch
+// copies operands and clears flags, if there are any.
 template <Takes takes, class T>
-TileArguments<T> tile_arguments(const Gemm<T>& g, int batch, int bm, int bn, int bk, int at_a_time,
-                                Context& context) {
-  TileArguments<T> t{.gemm = g, .vectors = result_vectors(g.result)};
+TileArguments<T> tile_arguments(const Gemm<T>& g, int batch, int bm, int bn, int bk, int blocks,
+                                const Sharing& sharing, Context& context) {
+  TileArguments<T> t{.gemm = g, .vectors = result_vectors(g.result), .blocks = blocks};
   t.schedule.tiles_m = int(ceil_div(g.m, bm)), t.schedule.tiles_n = int(ceil_div(g.n, bn));
   const int64_t tiles = int64_t{tile_grid(g.m, g.n, bm, bn, batch).grid.x} * batch;
-  t.blocks = int(std::min<int64_t>(tiles, at_a_time));
-  const auto flags = share(t.schedule, tiles, int(ceil_div(g.k, bk)), t.blocks, {2}, bm * bn, 1, context);
+  const auto flags = share(t.schedule, tiles, int(ceil_div(g.k, bk)), blocks, sharing, bm * bn, 1, context);
   t.operands = rows_operands<takes>(g, batch, context, flags);
   return t;
 }

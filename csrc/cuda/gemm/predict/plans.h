@@ -96,14 +96,47 @@ inline int small_tile_splits(int64_t tiles, int64_t stages, int64_t processors) 
   return int(std::clamp<int64_t>(processors / tiles, 1, stages / kLeast));
 }
 
-// split_k: each part has at least four stages, and there are no more than multiprocessors. One more part
-// makes the others shorter, but is one more C to write and to read; so the best number falls with the square
-// root of C's size, and hardly depends on k.
+// split_k: each part has at least four stages, and there are no more blocks than multiprocessors.
 inline constexpr int kSplitKTile = 128;
-inline int split_k_splits(int64_t tiles, double c_elements, int64_t stages, int64_t processors) {
+struct SplitKPlan {
+  int64_t tiles;
+  int cluster, groups;  // blocks that add their sums among them, and how many such have a tile
+  int splits() const { return cluster * groups; }
+  int64_t blocks() const { return tiles * splits(); }
+};
+// Without clusters one more part makes the others shorter, but is one more C to write and to read; so the
+// best number falls with the square root of C's size, and hardly depends on k.
+inline int split_k_groups(int64_t tiles, double c_elements, int64_t stages, int64_t processors) {
   const int64_t room = processors / tiles,
                 worth = int64_t(48 * std::sqrt(kSplitKTile * kSplitKTile / c_elements));
   return int(std::clamp<int64_t>(std::min(room, worth), 1, std::max<int64_t>(stages / 4, 1)));
+}
+// A cluster that has all of k saves the second launch. Times are in those of a stage, 0.43 us on an H200, or
+// of the operands at the bandwidth of memory, which no number of blocks shortens. What the exchange takes is
+// an estimate: 64 KB less a block's own share at 16 bytes a cycle, and two barriers.
+inline SplitKPlan plan_split_k(int64_t batch, int64_t m, int64_t n, int64_t k, int element_bytes,
+                               const Gpu& gpu) {
+  constexpr double kStage = 0.43e-6, kLaunch = 7, kPartial = 0.6, kBarriers = 1.5, kExchange = 5;
+  const int64_t tiles = batch * ceil_div(m, kSplitKTile) * ceil_div(n, kSplitKTile);
+  const int64_t stages = ceil_div(k, 128 / element_bytes), processors = gpu.multiprocessors;
+  const double elements = double(batch) * double(m) * double(n);
+  const double bytes = double(batch) * double(m + n) * double(k) * element_bytes;
+  const double all = bytes / (0.77 * gpu.bandwidth * kStage);
+  const auto time = [&](const SplitKPlan& p) {
+    const double sums =
+        p.groups == 1 ? 0 : kLaunch + kPartial * 8 * elements * p.groups / (gpu.bandwidth * kStage);
+    const double exchange = p.cluster == 1 ? 0 : kBarriers + kExchange * (p.cluster - 1) / p.cluster;
+    return std::max(double(ceil_div(stages, p.splits())), all) + sums + exchange;
+  };
+  SplitKPlan best{tiles, 1, split_k_groups(tiles, elements, stages, processors)};
+  if (!gpu.wgmma) return best;
+  for (const int cluster : {2, 4, 8}) {
+    // A group of 16 or 18 multiprocessors, which a cluster lies in, holds 16 blocks of larger clusters.
+    const int64_t room = cluster == 2 ? processors : processors / 16 * 16;
+    const SplitKPlan whole{tiles, cluster, 1};
+    if (whole.blocks() <= room && stages >= 4 * cluster && time(whole) < time(best)) best = whole;
+  }
+  return best;
 }
 
 // Stream-K (parts/stream_k.cuh). Which waves are shared, and what the fix-up costs, in steps: hand_over for a
@@ -133,6 +166,46 @@ inline int count_blocks(int64_t tiles, int64_t steps, int64_t processors) {
   return int(std::min(even ? each * tiles : processors, tiles * steps));
 }
 inline constexpr int kChunk = 4;  // stages: a step of kernels that multiply by wgmma (parts/chunks.cuh)
+
+// dmma: tiles of 128 columns or of 64, each by one block, or those of the last waves shared by all blocks.
+// Times are in steps of a wide tile, 1.07 us each on an H200. That of a wide tile without its steps (10 us
+// with the launch) was measured; those of the fix-up and of narrow tiles follow from their bytes.
+inline constexpr int kDmmaM = 128, kDmmaWide = 128, kDmmaNarrow = 64, kDmmaDepth = 16;
+struct DmmaPlan {
+  int columns, blocks;  // of a tile, of the grid
+  bool shares;
+  double tiles, steps;  // those that the busiest block begins; the time of its steps, fix-up included
+  double time() const { return steps + tiles * (columns == kDmmaWide ? 4 : 2.5); }
+  Sharing sharing() const { return {2, shares ? 0 : 1e18}; }
+};
+inline DmmaPlan plan_dmma(int64_t batch, int64_t m, int64_t n, int64_t k, int64_t processors) {
+  constexpr double kClear = 1.5;  // the launch that clears the flags
+  const int64_t steps = ceil_div(k, kDmmaDepth);
+  DmmaPlan best{};
+  const auto consider = [&](const DmmaPlan& plan) {
+    if (best.columns == 0 || plan.time() < best.time()) best = plan;
+  };
+  for (const int columns : {kDmmaWide, kDmmaNarrow}) {
+    const bool wide = columns == kDmmaWide;
+    const double step = wide ? 1 : 0.53, hand_over = wide ? 2 : 1.5, collect = wide ? 3 : 2;
+    const int64_t tiles = batch * ceil_div(m, kDmmaM) * ceil_div(n, columns);
+    const int64_t waves = ceil_div(tiles, processors);
+    consider({columns, int(std::min(tiles, processors)), false, double(waves), double(waves * steps) * step});
+    const auto shared = [&](int64_t blocks) {
+      const StreamKPlan plan = plan_stream_k(tiles, steps, blocks, {2});
+      if (plan.whole_tiles == tiles) return;
+      const int64_t whole = plan.whole_tiles / blocks, share = plan.share + (plan.longer > 0);
+      const int64_t before = share >= steps ? 1 : ceil_div(steps, share) - (blocks % tiles == 0);
+      const double parts = double(whole) + double(share) / double(steps) + (blocks % tiles != 0);
+      consider({columns, int(blocks), true, std::max(parts, 1.0),
+                double(whole * steps + share) * step + kClear + hand_over + collect * double(before)});
+    };
+    const int64_t most = std::min(processors / tiles, steps);
+    for (int64_t each = 2; each <= std::min<int64_t>(most, 8); ++each) shared(each * tiles);
+    if (processors <= tiles * steps) shared(processors);
+  }
+  return best;
+}
 
 // wgmma_specialized. It shares the last wave alone: blocks that work on different k find less of each other's
 // operands in L2. The cost is above 2 so that whole tiles win a tie.

@@ -85,12 +85,13 @@ Counts count_skinny(const GemmProblem& p, const Gpu& gpu) {
 Counts count_split_k(const GemmProblem& p, const Gpu& gpu) {
   const Facts f = facts(p);
   const int64_t tile = plans::kSplitKTile, depth = 128 / f.size;
-  const double elements = double(f.batch) * double(f.m) * double(f.n);
-  const int splits =
-      plans::split_k_splits(f.tiles(tile, tile), elements, ceil_div(f.k, depth), gpu.multiprocessors);
-  Counts c = count_tiles(f, {tile, tile, depth, 1, splits}, gpu, rate(gpu, Unit::tensor, p.type));
-  const double sums = 2.0 * f.result_bytes / f.out_size * 4 * splits / gpu.bandwidth;
-  c.more_launches = 1 / gpu.clock, c.partial = sums;
+  const auto plan = plans::plan_split_k(f.batch, f.m, f.n, f.k, f.size, gpu);
+  Counts c = count_tiles(f, {tile, tile, depth, 1, plan.splits()}, gpu, rate(gpu, Unit::tensor, p.type));
+  // A cluster writes its sums to shared memory, of which every block reads a share.
+  const bool together = plan.cluster > 1, launches = plan.groups > 1 || !gpu.wgmma;
+  const int copies = (together ? plan.splits() : 0) + (launches ? plan.groups : 0);
+  c.more_launches = launches ? 1 / gpu.clock : 0;
+  c.partial = 2.0 * f.result_bytes / f.out_size * 4 * copies / gpu.bandwidth;
   gpu.wgmma ? add_boxes(c, f, gpu, false) : add_rows(c, f, gpu, f.size == 2);
   return c;
 }
@@ -146,8 +147,13 @@ Counts count_mma_sync(const GemmProblem& p, const Gpu& gpu) {
 }
 Counts count_dmma(const GemmProblem& p, const Gpu& gpu) {
   const Facts f = facts(p);
-  Counts c = count_tiles(f, {128, 128, 16, 1, 1, true}, gpu, rate(gpu, Unit::tensor, p.type));
+  const plans::DmmaPlan plan = plans::plan_dmma(f.batch, f.m, f.n, f.k, gpu.multiprocessors);
+  Counts c = count_tiles(f, {plans::kDmmaM, plan.columns, plans::kDmmaDepth, 1, 1, plan.shares}, gpu,
+                         rate(gpu, Unit::tensor, p.type));
+  c.waves = plan.tiles / gpu.clock, c.steps = plan.steps / gpu.clock;
+  const double launches = c.more_launches;
   add_rows(c, f, gpu, true);
+  if (plan.shares && c.more_launches == launches) c.more_launches += 1 / gpu.clock;  // clears the flags
   return c;
 }
 
