@@ -20,7 +20,7 @@ enum class Rows { aligned, by_element, covered };
 // Rows of src in shared memory.
 template <int Size, class Shape, Rows rows>
 struct Arrival {
-  static constexpr int kAcross = Shape::kAcross, kThreads = Shape::kThreads;
+  static constexpr int kAcross = Shape::kAcross, kThreads = Shape::kThreads, V = Shape::V;
   static constexpr int kPitch = kAcross + (rows == Rows::covered);
   static constexpr int kBytes = Shape::kRows * kPitch * 16;
   static constexpr int kWidth = rows == Rows::by_element ? Size : 16;
@@ -28,93 +28,120 @@ struct Arrival {
 
   Unit* units;  // (kRows, kPitch)
 
-  // Copies pieces of kWidth bytes: a tile that lies within rows of src on all sides needs to look nowhere.
+  // Threads side by side copy pieces of a row. A tile that lies within the matrix needs to look nowhere.
   __device__ __forceinline__ void fetch(const Transpose& t, const Part& part) const {
-    const int64_t behind = t.cols - part.col - Shape::kCols;  // columns
-    const bool inside = rows == Rows::covered ? part.col > 0 && behind >= Shape::V : behind >= 0;
-    if (part.rows < Shape::kRows || !inside) return fetch_at_edge(t, part);
-    const char* const first = t.src + part.row * t.src_stride + part.col * Size;
-    if constexpr (rows == Rows::covered)
-      fetch_lines(first, t.src_stride);
+    const char* const from = t.src + part.row * t.src_stride + part.col * Size;
+    const char* const last = from + (Shape::kRows - 1) * t.src_stride;
+    const bool whole = part.rows == Shape::kRows && part.cols == Shape::kCols;
+    if (whole && from - offset_of(from) >= t.src && last - offset_of(last) + kPitch * 16 <= end_of(t))
+      fetch_rows<true>(t, part, from);
     else
-      fetch_pieces(first, t.src_stride);
+      fetch_rows<false>(t, part, from);
   }
 
-  // The threads side by side along rows.
-  __device__ __forceinline__ void fetch_pieces(const char* first, int64_t stride) const {
+  template <bool inside>
+  __device__ __forceinline__ void fetch_rows(const Transpose& t, const Part& part, const char* from) const {
     constexpr int kPieces = kAcross * 16 / kWidth;
-    constexpr int kSideBySide = kPieces < kThreads ? kPieces : kThreads, kApart = kThreads / kSideBySide;
+    constexpr int kSideBySide = std::min(kPieces, kThreads), kApart = kThreads / kSideBySide;
     const int piece = int(threadIdx.x) % kSideBySide, above = int(threadIdx.x) / kSideBySide;
-    const char* row = first + above * stride;
-    FASTGEMM_UNROLL
-    for (int i = above; i < Shape::kRows; i += kApart, row += kApart * stride) {
+    const char* row = from + above * t.src_stride;
+    const auto fetch_row = [&](int i) {
       FASTGEMM_UNROLL
-      for (int p = piece; p < kPieces; p += kSideBySide) copy_async<kWidth>(to(i, p), row + p * kWidth);
-    }
-  }
-
-  // 8 threads copy a line of 128 bytes, or what the part has of it. Tiles side by side share the sector and
-  // the line in which one ends and the other begins, so L2 is asked to prefetch both at once.
-  __device__ __forceinline__ void fetch_lines(const char* first, int64_t stride) const {
-    constexpr int kApart = kThreads / 8;
-    const int lane = int(threadIdx.x) % 8, above = int(threadIdx.x) / 8;
-    const char* row = first + above * stride;
-    FASTGEMM_UNROLL
-    for (int i = above; i < Shape::kRows; i += kApart, row += kApart * stride) {
-      const int before = int(reinterpret_cast<uintptr_t>(row) % 128) / 16;
+      for (int m = 0; m < kPieces; m += kSideBySide) fetch_piece<inside>(t, part, row, i, piece + m);
+      row += kApart * t.src_stride;
+    };
+    if constexpr (inside) {
       FASTGEMM_UNROLL
-      for (int line = 0; line <= kAcross / 8; ++line) {
-        const int p = line * 8 + lane - before, begin = begin_of(row, p);
-        if (p >= 0 && begin < kAcross * 16) copy_async_prefetching(to(i, p), row + begin);
-      }
-    }
-  }
-
-  // Where a tile reaches the beginning or the end of rows of src, pieces of which not all is theirs come by
-  // elements: the bytes around a row may not belong to the matrix. (cp.async can leave out the end of a
-  // piece, but how it does is taken for a read of all of it by compute-sanitizer.) What the matrix lacks
-  // stays as it was.
-  __device__ __forceinline__ void fetch_at_edge(const Transpose& t, const Part& part) const {
-    constexpr int kPieces = kPitch * 16 / kWidth;
-    FASTGEMM_NO_UNROLL
-    for (int n = int(threadIdx.x); n < part.rows * kPieces; n += kThreads) {
-      const int i = n / kPieces, p = n % kPieces;
-      const char* const row = t.src + (part.row + i) * t.src_stride;
-      const int64_t begin = part.col * Size + begin_of(row + part.col * Size, p), end = t.cols * Size;
-      if (begin >= 0 && begin + kWidth <= end) {
-        copy_async<kWidth>(to(i, p), row + begin);
-        continue;
-      }
-      using T = Element<Size>;
+      for (int i = 0; i < Shape::kRows; i += kApart) fetch_row(above + i);
+    } else {
       FASTGEMM_NO_UNROLL
-      for (int e = 0; e < kWidth; e += Size)
-        if (begin + e >= 0 && begin + e < end)
-          *reinterpret_cast<T*>(to(i, p) + e) = *reinterpret_cast<const T*>(row + begin + e);
+      for (int i = above; i < part.rows; i += kApart) fetch_row(i);
+    }
+    if constexpr (rows == Rows::covered) {  // one more unit of each row
+      constexpr int kTimes = std::max(Shape::kRows / kThreads, 1);
+      const int first = int(threadIdx.x);
+      row = from + first * t.src_stride;
+      FASTGEMM_UNROLL
+      for (int n = 0; n < kTimes; ++n, row += kThreads * t.src_stride)
+        if (first + n * kThreads < (inside ? Shape::kRows : part.rows))
+          fetch_piece<inside>(t, part, row, first + n * kThreads, kAcross);
     }
   }
 
-  // Piece p of row i, and where it begins in the row of src, of which the part has the bytes from `row` on.
+  // What a piece has of other rows of the matrix, or of what lies between them, does not count. Outside the
+  // matrix nothing is read: there a piece comes by elements. (cp.async can leave out the end of a piece, but
+  // how it does is taken for a read of all of it by compute-sanitizer.) What the matrix lacks stays as it was.
+  template <bool inside>
+  __device__ __forceinline__ void fetch_piece(const Transpose& t, const Part& part, const char* row, int i,
+                                              int p) const {
+    const char* const from = row - offset_of(row) + p * kWidth;
+    if (inside) return copy_async<kWidth>(to(i, p), from);
+    const char* const end = row + part.cols * Size;
+    if (from >= end) return;
+    if (from >= t.src && from + kWidth <= end_of(t)) return copy_async<kWidth>(to(i, p), from);
+    using T = Element<Size>;
+    FASTGEMM_NO_UNROLL
+    for (int e = 0; e < kWidth; e += Size)
+      if (from + e >= row && from + e < end)
+        *reinterpret_cast<T*>(to(i, p) + e) = *reinterpret_cast<const T*>(from + e);
+  }
+
+  static __device__ __forceinline__ const char* end_of(const Transpose& t) {
+    return t.src + (t.rows - 1) * t.src_stride + t.cols * Size;
+  }
+  // Bytes before a row in its first unit.
+  static __device__ __forceinline__ int offset_of(const char* row) {
+    return rows == Rows::covered ? int(reinterpret_cast<uintptr_t>(row) % 16) : 0;
+  }
+  // Piece p of row i.
   __device__ __forceinline__ char* to(int i, int p) const {
     return reinterpret_cast<char*>(&units[i * kPitch]) + p * kWidth;
   }
-  static __device__ __forceinline__ int begin_of(const char* row, int p) {
-    return p * kWidth - (rows == Rows::covered ? int(reinterpret_cast<uintptr_t>(row) % 16) : 0);
+
+  // Aligned rows: the block (down, across) of V x V elements.
+  __device__ __forceinline__ void take_block(int down, int across, Unit (&block)[V]) const {
+    FASTGEMM_UNROLL
+    for (int k = 0; k < V; ++k) block[k] = load_speculative(units[(down * V + k) * kPitch + across]);
+    transpose_block<Size>(block);
   }
 
-  // The block (down, across) of V x V elements.
-  __device__ __forceinline__ void take(const Transpose& t, const Part& part, int down, int across,
-                                       Unit (&block)[Shape::V]) const {
+  // Covered rows: V rows of the word at `word`. Word by word, because a warp's 32 words may begin anywhere
+  // without a conflict of banks, where 16 bytes would be selected from two units. V rows of src are a
+  // multiple of 16 bytes, whatever the stride, so that all lanes shift by the same.
+  __device__ __forceinline__ void take_words(const Transpose& t, const Part& part, int down, int word,
+                                             Unit (&block)[kWordCols<Size>]) const {
     // All that counts of an address here is where in a unit it lies.
     const uint32_t stride = uint32_t(t.src_stride);
     uint32_t row = uint32_t(reinterpret_cast<uintptr_t>(t.src)) + uint32_t(part.col) * Size +
-                   (uint32_t(part.row) + down * Shape::V) * stride;
+                   uint32_t(part.row) * stride;
+    uint32_t words[V];
     FASTGEMM_UNROLL
-    for (int k = 0; k < Shape::V; ++k, row += stride) {
-      const Unit* const unit = &units[(down * Shape::V + k) * kPitch + across];
-      block[k] = load_speculative(unit[0]);
-      if constexpr (rows == Rows::covered)
-        block[k] = bytes_at<Size>(block[k], load_speculative(unit[1]), int(row % 16));
+    for (int k = 0; k < V; ++k, row += stride) {
+      const uint32_t* const from =
+          reinterpret_cast<const uint32_t*>(&units[(down * V + k) * kPitch]) + word + row % 16 / 4;
+      words[k] = load_speculative(from[0]);
+      if constexpr (Size < 4) words[k] = bytes_of_words(words[k], load_speculative(from[1]), int(row));
     }
+    transpose_words<Size>(words, block);
+  }
+
+  // The thread's share of the tile, which goes to the places of `tile` when everyone has read theirs.
+  __device__ __forceinline__ void turn(const Transpose& t, const Part& part, const Shape& tile) const {
+    constexpr bool by_words = rows == Rows::covered;
+    constexpr int kColumns = kAcross * (by_words ? 4 : 1), kWide = by_words ? kWordCols<Size> : V;
+    constexpr int kBlocks = Shape::kRows / V * kColumns / kThreads, kApart = kThreads / kColumns;
+    const int across = int(threadIdx.x) % kColumns, down = int(threadIdx.x) / kColumns;
+    Unit block[kBlocks][kWide];
+    FASTGEMM_UNROLL
+    for (int n = 0; n < kBlocks; ++n) {
+      if constexpr (by_words)
+        take_words(t, part, down + n * kApart, across, block[n]);
+      else
+        take_block(down + n * kApart, across, block[n]);
+    }
+    __syncthreads();
+    FASTGEMM_UNROLL
+    for (int n = 0; n < kBlocks; ++n) tile.put(down + n * kApart, across * kWide, block[n]);
   }
 };
 
@@ -146,18 +173,8 @@ __global__ void __launch_bounds__(Shape::kThreads,
   wait_async_copies<0>();
   __syncthreads();  // everyone's copies have landed
 
-  const int across = int(threadIdx.x) % Shape::kAcross, down = int(threadIdx.x) / Shape::kAcross;
-  constexpr int kBlocksApart = Shape::kThreads / Shape::kAcross;
-  Unit block[Shape::kBlocks][Shape::V];
-  FASTGEMM_UNROLL
-  for (int n = 0; n < Shape::kBlocks; ++n) {
-    arrival.take(t, part, down + n * kBlocksApart, across, block[n]);
-    transpose_block<Size>(block[n]);
-  }
-  __syncthreads();  // all threads have read their blocks, so the tile may overwrite them
   const Shape tile{units};
-  FASTGEMM_UNROLL
-  for (int n = 0; n < Shape::kBlocks; ++n) tile.put(down + n * kBlocksApart, across, block[n]);
+  arrival.turn(t, part, tile);
   __syncthreads();
   tile.store(t, part, tiles.step);
 }

@@ -6,7 +6,7 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-inline constexpr int kSector = 32;  // bytes that L2 and DRAM exchange at least
+inline constexpr int kWindow = 16;  // bytes of a store
 template <int Size>
 inline constexpr int kPerUnit = 16 / Size;
 
@@ -38,24 +38,71 @@ __device__ __forceinline__ void transpose_block(Unit (&rows)[kPerUnit<Size>]) {
   }
 }
 
+// The 4 bytes that start `offset` % 4 bytes into low:high.
+__device__ __forceinline__ uint32_t bytes_of_words(uint32_t low, uint32_t high, int offset) {
+  return uint32_t((uint64_t(high) << 32 | low) >> (8 * (offset & 3)));
+}
+
+// V rows of one word of src become one unit for each of its columns.
 template <int Size>
-__device__ __forceinline__ Element<Size> element_of(const Unit& unit, int index) {
-  if constexpr (Size == 16)
-    return unit;
-  else if constexpr (Size == 8)
-    return uint64_t(unit[2 * index + 1]) << 32 | unit[2 * index];
-  else
-    return Element<Size>(unit[index * Size / 4] >> (8 * (index * Size % 4)));
+inline constexpr int kWordCols = Size < 4 ? 4 / Size : 1;
+template <int Size>
+__device__ __forceinline__ void transpose_words(const uint32_t (&rows)[kPerUnit<Size>],
+                                                Unit (&cols)[kWordCols<Size>]) {
+  FASTGEMM_UNROLL
+  for (int w = 0; w < 4; ++w) {
+    if constexpr (Size == 4) {
+      cols[0][w] = rows[w];
+    } else if constexpr (Size == 2) {
+      cols[0][w] = __byte_perm(rows[2 * w], rows[2 * w + 1], 0x5410);
+      cols[1][w] = __byte_perm(rows[2 * w], rows[2 * w + 1], 0x7632);
+    } else {
+      const uint32_t *const four = rows + 4 * w;
+      FASTGEMM_UNROLL
+      for (int h = 0; h < 2; ++h) {  // two columns
+        const int pairs = h == 0 ? 0x5140 : 0x7362;
+        const uint32_t upper = __byte_perm(four[0], four[1], pairs), lower = __byte_perm(four[2], four[3], pairs);
+        cols[2 * h][w] = __byte_perm(upper, lower, 0x5410);
+        cols[2 * h + 1][w] = __byte_perm(upper, lower, 0x7632);
+      }
+    }
+  }
+}
+
+// The 16 bytes that start `offset` (0 to 15) bytes into low:high, of which whole words are known: words ==
+// offset / 4. What that saves are the 11 selections of bytes_at() (cuda/device/vector.cuh).
+template <int Size, int words>
+__device__ __forceinline__ Unit bytes_at_words(const Unit& low, const Unit& high, int offset) {
+  const uint32_t w[8] = {low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]};
+  Unit out;
+  FASTGEMM_UNROLL
+  for (int i = 0; i < 4; ++i)
+    out[i] = Size <= 2 ? bytes_of_words(w[words + i], w[words + i + 1], offset) : w[words + i];
+  return out;
+}
+
+// Calls body.operator()<words>(), where all lanes of a warp have the same number (0 to 3). Elements of 8 and
+// of 16 bytes have 2 or 4 words.
+template <int Size, class Body>
+__device__ __forceinline__ void with_words(int words, Body&& body) {
+  if constexpr (Size <= 4) {
+    if (words == 1) return body.template operator()<1>();
+    if (words == 3) return body.template operator()<3>();
+  }
+  if constexpr (Size <= 8)
+    if (words == 2) return body.template operator()<2>();
+  body.template operator()<0>();
 }
 
 // A tile of `Down` x `Across` blocks of V x V elements, held as rows of dst: (kCols, Down) units.
 template <int Size, int Down, int Across, int Threads>
 struct Tile {
   static constexpr int V = kPerUnit<Size>, kAcross = Across, kThreads = Threads;
+  static constexpr int kWarps = Threads / 32;
   static constexpr int kRows = Down * V, kCols = Across * V;  // of src
   static constexpr int kBytes = kCols * Down * 16;
   static constexpr int kBlocks = Down * Across / Threads;  // a thread transposes
-  static_assert(Down % 8 == 0 && (Down & (Down - 1)) == 0, "8 neighbouring units cover the 32 banks");
+  static_assert(Down % 8 == 0 && (Down & (Down - 1)) == 0 && Down <= 32, "8 neighbouring units cover the 32 banks");
   static_assert(Threads % Across == 0 && Threads % Down == 0 && Down * Across % Threads == 0);
 
   Unit* units;  // (kCols, Down)
@@ -71,17 +118,23 @@ struct Tile {
     return {row, col, int(min(t.rows - row, int64_t(kRows))), int(min(t.cols - col, int64_t(kCols)))};
   }
 
-  // Unit u of row j. The XOR turns the units of every V rows by one place: 8 lanes that write the same unit
-  // of 8 blocks side by side, and 8 lanes that read a row, both touch all 32 banks.
-  __device__ __forceinline__ Unit& unit(int j, int u) const { return units[j * Down + (u ^ (j / V % 8))]; }
-
-  // The V units of block column `across` that a thread has transposed become column `down` of the tile.
-  __device__ __forceinline__ void put(int down, int across, const Unit (&block)[V]) const {
-    FASTGEMM_UNROLL
-    for (int j = 0; j < V; ++j) store_vector(&unit(across * V + j, down), block[j]);
+  // Unit u of row j. The XOR turns the units of rows against each other, so that 8 lanes touch all 32 banks,
+  // be it that they write the same unit of 8 rows V apart, or V / 4 apart, or read 8 units of one row. Where
+  // no bit is set in both of two numbers of rows, the turn of their sum is the XOR of their turns.
+  static __device__ __forceinline__ constexpr int turn(int j) {
+    return (j / V ^ (Size <= 4 ? j / std::max(V / 4, 1) : 0)) % 8;
   }
-  __device__ __forceinline__ void put_element(int i, int j, Element<Size> value) const {
-    *reinterpret_cast<Element<Size>*>(reinterpret_cast<char*>(&unit(j, i / V)) + i % V * Size) = value;
+  __device__ __forceinline__ Unit& unit(int j, int u) const { return units[j * Down + (u ^ turn(j))]; }
+
+  // Units that a thread has transposed become unit `down` of the rows from `first` on, a multiple of `count`.
+  template <int count>
+  __device__ __forceinline__ void put(int down, int first, const Unit (&block)[count]) const {
+    FASTGEMM_UNROLL
+    for (int j = 0; j < count; ++j)
+      store_vector(&units[(first + j) * Down + (down ^ turn(first) ^ turn(j))], block[j]);
+  }
+  __device__ __forceinline__ Element<Size>& element(int i, int j) const {
+    return *reinterpret_cast<Element<Size>*>(reinterpret_cast<char*>(&unit(j, i / V)) + i % V * Size);
   }
 
   // Reads the part from src: whole blocks through registers, by 16 bytes, if all rows are aligned to them;
@@ -105,7 +158,7 @@ struct Tile {
       const int d = down + n * (Threads / Across);
       if (d >= whole_rows || across >= whole_cols) continue;
       transpose_block<Size>(block[n]);
-      put(d, across, block[n]);
+      put(d, across * V, block[n]);
     }
     load_elements(from, t.src_stride, whole_rows * V, part.rows, 0, part.cols);
     load_elements(from, t.src_stride, 0, whole_rows * V, whole_cols * V, part.cols);
@@ -114,7 +167,7 @@ struct Tile {
   // Rows [row, rows) of columns [col, cols): a warp along a row, each thread four rows in flight.
   __device__ __forceinline__ void load_elements(const char* from, int64_t stride, int row, int rows, int col,
                                                 int cols) const {
-    constexpr int kInFlight = 4, kWarps = Threads / 32;
+    constexpr int kInFlight = 4;
     const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
     for (int j = col + lane; j < cols; j += 32)
       for (int first = row + warp; first < rows; first += kInFlight * kWarps) {
@@ -125,54 +178,86 @@ struct Tile {
             value[e] = *reinterpret_cast<const Element<Size>*>(from + i * stride + j * Size);
         FASTGEMM_UNROLL
         for (int e = 0; e < kInFlight; ++e)
-          if (const int i = first + e * kWarps; i < rows) put_element(i, j, value[e]);
+          if (const int i = first + e * kWarps; i < rows) element(i, j) = value[e];
       }
   }
 
-  // Rows that a tile reads of the one above, so that what it writes can begin and end with whole sectors.
+  // Rows that a tile reads of the one above, so that what it writes begins and ends with whole windows.
   static TileSize size_for(const Transpose& t, int64_t batch) {
-    const bool by_sectors = is_aligned(t.dst, kSector) && t.dst_stride % kSector == 0 &&
-                            (batch == 1 || t.dst_batch_stride % kSector == 0);
-    return {kRows, kCols, by_sectors ? 0 : kSector / Size};
+    const bool aligned = is_aligned(t.dst, kWindow) && t.dst_stride % kWindow == 0 &&
+                         (batch == 1 || t.dst_batch_stride % kWindow == 0);
+    return {kRows, kCols, aligned ? 0 : kWindow / Size};
   }
 
   // Writes the part to dst, by aligned windows of 16 bytes: where rows of dst begin in the middle of one, it
-  // is shifted together from two units. Of every row the tile writes the sectors that begin in its first
-  // `step` elements, because a sector that is written in part costs DRAM a read as well. The incomplete
-  // windows at the ends of a row are written element by element.
+  // is shifted together from two units. Of every row the tile writes the windows that begin in its first
+  // `step` elements; those at the ends of a row, which are incomplete, element by element.
   __device__ __forceinline__ void store(const Transpose& t, const Part& part, int step) const {
-    if (Size <= 2 && is_aligned(t.dst, 16) && t.dst_stride % 16 == 0)
+    if (is_aligned(t.dst, kWindow) && t.dst_stride % kWindow == 0)
       store_windows<false>(t, part, step);
     else
       store_windows<true>(t, part, step);
+    if (part.row == 0 || part.row + part.rows == t.rows) store_ends(t, part);
   }
 
-  // Window 0 may begin before the part, and then stands for the window behind the last unit as well. Words
-  // and wider elements turn the windows among the threads, so that 8 side by side write one line of 128
-  // bytes; bytes and halves are short of instructions, not of requests, and aligned rows spare them all this.
+  static __device__ __forceinline__ char* row_of_dst(const Transpose& t, const Part& part, int j) {
+    return t.dst + (part.col + j) * t.dst_stride + part.row * Size;
+  }
+  // Bytes before the first window of a row.
+  static __device__ __forceinline__ int lead_of(const char* row) {
+    return int(-reinterpret_cast<uintptr_t>(row) % kWindow);
+  }
+
+  // V rows of dst are a multiple of 16 bytes, whatever the stride: rows whose j % V is the same begin at the
+  // same place of a window. A warp writes such rows, so that one branch chooses the words that all of them
+  // are shifted by.
   template <bool shifted>
   __device__ __forceinline__ void store_windows(const Transpose& t, const Part& part, int step) const {
-    char* const to = t.dst + part.col * t.dst_stride + part.row * Size;
+    constexpr int kAtOnce = std::min(kWarps, V);
+    const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32, u = lane % Down;
+    const bool bottom = part.row + part.rows == t.rows;
+    FASTGEMM_UNROLL
+    for (int c = 0; c < V; c += kAtOnce) {
+      const int j = c + warp % kAtOnce + V * (lane / Down + 32 / Down * (warp / kAtOnce));
+      char* const row = row_of_dst(t, part, j);
+      const int lead = shifted ? lead_of(row) : 0;
+      if (16 * u + 16 > (bottom ? part.rows * Size - lead : step * Size)) continue;
+      const auto store_by = [&]<int words>() { store_rows<shifted, words>(t, part, row, j, u, lead); };
+      if constexpr (shifted)
+        with_words<Size>(lead / 4, store_by);
+      else
+        store_by.template operator()<0>();
+    }
+  }
+
+  // Window u of row j and of those that the warp writes after it.
+  template <bool shifted, int words>
+  __device__ __forceinline__ void store_rows(const Transpose& t, const Part& part, char* row, int j, int u,
+                                             int lead) const {
+    constexpr int kApart = V * (32 / Down) * std::max(kWarps / V, 1), kTimes = kCols / kApart;
+    char* to = row + lead + 16 * u;
+    FASTGEMM_UNROLL
+    for (int n = 0; n < kTimes; ++n, to += kApart * t.dst_stride) {
+      const Unit* const units_of_row = units + (j + n * kApart) * Down;
+      const int turned = turn(j) ^ turn(n * kApart);
+      Unit value = load_speculative(units_of_row[u ^ turned]);
+      if constexpr (shifted)
+        value = bytes_at_words<Size, words>(value, load_speculative(units_of_row[(u + 1) % Down ^ turned]), lead);
+      if (j + n * kApart < part.cols) store_vector(to, value);
+    }
+  }
+
+  // The incomplete windows: V threads have the elements of one.
+  __device__ __forceinline__ void store_ends(const Transpose& t, const Part& part) const {
+    const int bytes = part.rows * Size, at = int(threadIdx.x) % V * Size;
     const bool top = part.row == 0, bottom = part.row + part.rows == t.rows;
-    for (int j = int(threadIdx.x) / Down; j < part.cols; j += Threads / Down) {
-      char* const row = to + j * t.dst_stride;
-      const int to_line = int(-reinterpret_cast<uintptr_t>(row) % 128), lead = to_line % kSector;
-      const int shift = shifted ? -lead & 15 : 0, turn = shifted && Size >= 4 ? (to_line + shift) / 16 : 0;
-      const int u = (int(threadIdx.x) + turn) % Down;
-      const int first = top ? 0 : lead, last = bottom ? part.rows * Size : lead + step * Size;
-      const int begin = 16 * u - shift;
-      Unit value = load_speculative(unit(j, u));
-      if (shift) value = bytes_at<Size>(load_speculative(unit(j, (u + Down - 1) % Down)), value, 16 - shift);
-      if (begin >= first && begin + 16 <= last) {
-        store_vector(row + begin, value);
-      } else if ((top || bottom) && begin < last) {
-        FASTGEMM_UNROLL
-        for (int e = 0; e < V; ++e) {
-          const int at = begin + e * Size, place = at < 0 ? at + 16 * Down : at;
-          if (place >= first && place < last)
-            *reinterpret_cast<Element<Size>*>(row + place) = element_of<Size>(value, e);
-        }
-      }
+    FASTGEMM_NO_UNROLL
+    for (int j = int(threadIdx.x) / V; j < part.cols; j += Threads / V) {
+      char* const row = row_of_dst(t, part, j);
+      const int lead = min(lead_of(row), bytes), last = lead + (bytes - lead) / kWindow * kWindow + at;
+      using T = Element<Size>;
+      if (top && at < lead) *reinterpret_cast<T*>(row + at) = element(at / Size, j);
+      if (bottom && last < bytes) *reinterpret_cast<T*>(row + last) = element(last / Size, j);
     }
   }
 };
