@@ -65,8 +65,8 @@ void short_searches() {
   }
 }
 
-// No more blocks than run at a time, each with enough of k; and what the plans say of their busiest block.
-void shares_of_k() {
+// No more blocks than run at a time, each with a part of k; and whether they share as the plan says.
+void blocks_of_dmma() {
   std::mt19937_64 random(std::random_device{}());
   const auto size = [&](int bits) { return int64_t(1 + random() % (uint64_t{1} << (random() % bits + 1))); };
   constexpr int kProcessors[] = {132, 3, 24, 114, 142, 1};
@@ -74,12 +74,6 @@ void shares_of_k() {
     const int64_t batch = size(4), m = size(12), n = size(12), k = size(20), sms = kProcessors[random() % 6];
     const std::string what = std::to_string(batch) + " x " + std::to_string(m) + " x " + std::to_string(n) +
                              " x " + std::to_string(k) + ", " + std::to_string(sms) + " multiprocessors";
-    for (const int capability : {80, 90}) {
-      const SplitKPlan plan = plan_split_k(batch, m, n, k, 2, nominal_gpu(capability, int(sms)));
-      expect(plan.blocks() <= std::max(sms, plan.tiles), "blocks of split_k: " + what);
-      expect(plan.splits() == 1 || plan.splits() * 4 <= ceil_div(k, 64), "parts of split_k: " + what);
-      expect(plan.cluster == 1 || (capability == 90 && 8 % plan.cluster == 0), "clusters: " + what);
-    }
     const DmmaPlan plan = plan_dmma(batch, m, n, k, sms);
     const int64_t steps = ceil_div(k, kDmmaDepth),
                   tiles = batch * ceil_div(m, kDmmaM) * ceil_div(n, plan.columns);
@@ -136,7 +130,7 @@ void time_of_a_decision(double limit_us) {
 
 int main() {
   fastgemm::plans::short_searches();
-  fastgemm::plans::shares_of_k();
+  fastgemm::plans::blocks_of_dmma();
   fastgemm::plans::time_of_a_decision(FASTGEMM_DECISION_US);
   std::printf("%d failures\n", fastgemm::plans::failures);
   return fastgemm::plans::failures ? 1 : 0;

@@ -233,12 +233,8 @@ def direct(s: int) -> list[Access]:
 
 
 def split_k(s: int) -> list[Access]:
-    """Operands as in wgmma; the blocks of a cluster read each other's sums, and store whole lines."""
-    store = Access("global store out", 16, sectors=16)
-    return [
-        *(BOX_OF_A, BOXES_OF_B, Access("none mma"), store),
-        *(Access("shared store", conflict=1), Access("shared load", 16)),
-    ]
+    """Operands as in wgmma; the sums, in whole sectors, are for the kernel that adds them."""
+    return [BOX_OF_A, BOXES_OF_B, Access("none mma"), Access("global store workspace", 8, sectors=8)]
 
 
 # 16 loads for 32 x 32 sums and 8 of k.
@@ -316,7 +312,7 @@ GEMM = {
         *("operands go straight to the tensor cores' registers", direct, (128, 128, 64), (F64, F32)),
     ),
     "split_k": Row(
-        *("parts of k, added in shared memory", split_k, (256, 128, 2048), (BF16,)),
+        *("sums of many parts of k, written past each other", split_k, (256, 128, 2048), (BF16,)),
         in_flight=lambda n: n == 4 * 32 * 1024,
     ),
     "dmma": DMMA,

@@ -1,9 +1,6 @@
 #include <atomic>
-#include <map>
-#include <mutex>
 #include <new>
 #include <stdexcept>
-#include <tuple>
 
 #include "cuda/available.h"
 #include "cuda/device/launch.cuh"
@@ -61,27 +58,6 @@ void allow_shared_bytes(const void* kernel, const char* name, const LaunchShape&
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shape.shared_bytes));
   if (error != cudaSuccess) launch_failed(name, shape, error, where);
   if (device < 64) bits.fetch_or(uint64_t{1} << device, std::memory_order_relaxed);
-}
-
-int clusters_at_once(const void* kernel, const LaunchShape& shape) {
-  static std::mutex mutex;
-  static std::map<std::tuple<const void*, int, int, uint64_t>, int> known;
-  const std::lock_guard lock(mutex);
-  const auto [found, is_new] =
-      known.try_emplace({kernel, shape.cluster, current_device(), gpu_here().number});
-  if (is_new) {
-    cudaLaunchAttribute attribute{};
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim = {unsigned(shape.cluster), 1, 1};
-    cudaLaunchConfig_t config{};
-    config.gridDim = shape.grid, config.blockDim = shape.block, config.dynamicSmemBytes = shape.shared_bytes;
-    config.attrs = &attribute, config.numAttrs = 1;
-    if (cudaOccupancyMaxActiveClusters(&found->second, kernel, &config) != cudaSuccess) {
-      cudaGetLastError();
-      found->second = 0;
-    }
-  }
-  return found->second;
 }
 
 int multiprocessors() { return gpu_here().multiprocessors; }

@@ -25,11 +25,6 @@ struct LaunchShape {
   int cluster = 1;
 };
 
-// The multiprocessors of the current device, by which a persistent grid is sized.
-int multiprocessors();
-// The most shared memory that it gives a block.
-int64_t block_bytes();
-
 // launch<kernel>("name", {grid, block, shared_bytes}, context)(arguments...);
 template <auto kernel>
 struct Launcher;
@@ -45,8 +40,6 @@ cudaError_t launch_kernel(const void* kernel, const LaunchShape&, void** argumen
 // always be the same. `done` keeps one bit for each device.
 void allow_shared_bytes(const void* kernel, const char* name, const LaunchShape&, uint64_t& done,
                         const std::source_location&);
-// Asks the driver once for each kernel, size of cluster and GPU.
-int clusters_at_once(const void* kernel, const LaunchShape&);
 
 template <class... Parameters, void (*kernel)(Parameters...)>
 struct Launcher<kernel> {
@@ -56,22 +49,12 @@ struct Launcher<kernel> {
   std::source_location where;
 
   void operator()(Parameters... parameters) const {
-    allow();
-    void* arguments[] = {&parameters...};
-    const cudaError_t error = launch_kernel(function(), shape, arguments, stream);
-    if (error != cudaSuccess) launch_failed(name, shape, error, where);
-  }
-  // How many clusters of the shape run at a time.
-  int clusters_at_once() const {
-    allow();
-    return fastgemm::FASTGEMM_TARGET::clusters_at_once(function(), shape);
-  }
-
- private:
-  static const void* function() { return reinterpret_cast<const void*>(kernel); }
-  void allow() const {
+    const auto* function = reinterpret_cast<const void*>(kernel);
     static uint64_t done = 0;
-    if (shape.shared_bytes > 48 * 1024) allow_shared_bytes(function(), name, shape, done, where);
+    if (shape.shared_bytes > 48 * 1024) allow_shared_bytes(function, name, shape, done, where);
+    void* arguments[] = {&parameters...};
+    const cudaError_t error = launch_kernel(function, shape, arguments, stream);
+    if (error != cudaSuccess) launch_failed(name, shape, error, where);
   }
 };
 
@@ -93,7 +76,6 @@ struct Launcher<kernel> {
     simt::run_grid(name, shape.grid, shape.block, shape.shared_bytes, std::ref(body), typeid(Launcher).name(),
                    shape.cluster);
   }
-  int clusters_at_once() const { return multiprocessors() / shape.cluster; }
 };
 
 template <auto kernel>
@@ -102,6 +84,11 @@ Launcher<kernel> launch(const char* name, const LaunchShape& shape, Context&) {
 }
 
 #endif
+
+// The multiprocessors of the current device, by which a persistent grid is sized.
+int multiprocessors();
+// The most shared memory that it gives a block.
+int64_t block_bytes();
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 

@@ -42,7 +42,7 @@ struct Arrival {
   template <bool inside>
   __device__ __forceinline__ void fetch_rows(const Transpose& t, const Part& part, const char* from) const {
     constexpr int kPieces = kAcross * 16 / kWidth;
-    constexpr int kSideBySide = std::min(kPieces, kThreads), kApart = kThreads / kSideBySide;
+    constexpr int kSideBySide = kPieces < kThreads ? kPieces : kThreads, kApart = kThreads / kSideBySide;
     const int piece = int(threadIdx.x) % kSideBySide, above = int(threadIdx.x) / kSideBySide;
     const char* row = from + above * t.src_stride;
     const auto fetch_row = [&](int i) {
@@ -58,7 +58,7 @@ struct Arrival {
       for (int i = above; i < part.rows; i += kApart) fetch_row(i);
     }
     if constexpr (rows == Rows::covered) {  // one more unit of each row
-      constexpr int kTimes = std::max(Shape::kRows / kThreads, 1);
+      constexpr int kTimes = Shape::kRows > kThreads ? Shape::kRows / kThreads : 1;
       const int first = int(threadIdx.x);
       row = from + first * t.src_stride;
       FASTGEMM_UNROLL
@@ -70,7 +70,8 @@ struct Arrival {
 
   // What a piece has of other rows of the matrix, or of what lies between them, does not count. Outside the
   // matrix nothing is read: there a piece comes by elements. (cp.async can leave out the end of a piece, but
-  // how it does is taken for a read of all of it by compute-sanitizer.) What the matrix lacks stays as it was.
+  // how it does is taken for a read of all of it by compute-sanitizer.) What the matrix lacks stays as it
+  // was.
   template <bool inside>
   __device__ __forceinline__ void fetch_piece(const Transpose& t, const Part& part, const char* row, int i,
                                               int p) const {

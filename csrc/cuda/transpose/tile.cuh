@@ -57,11 +57,12 @@ __device__ __forceinline__ void transpose_words(const uint32_t (&rows)[kPerUnit<
       cols[0][w] = __byte_perm(rows[2 * w], rows[2 * w + 1], 0x5410);
       cols[1][w] = __byte_perm(rows[2 * w], rows[2 * w + 1], 0x7632);
     } else {
-      const uint32_t *const four = rows + 4 * w;
+      const uint32_t* const four = rows + 4 * w;
       FASTGEMM_UNROLL
       for (int h = 0; h < 2; ++h) {  // two columns
         const int pairs = h == 0 ? 0x5140 : 0x7362;
-        const uint32_t upper = __byte_perm(four[0], four[1], pairs), lower = __byte_perm(four[2], four[3], pairs);
+        const uint32_t upper = __byte_perm(four[0], four[1], pairs),
+                       lower = __byte_perm(four[2], four[3], pairs);
         cols[2 * h][w] = __byte_perm(upper, lower, 0x5410);
         cols[2 * h + 1][w] = __byte_perm(upper, lower, 0x7632);
       }
@@ -102,7 +103,8 @@ struct Tile {
   static constexpr int kRows = Down * V, kCols = Across * V;  // of src
   static constexpr int kBytes = kCols * Down * 16;
   static constexpr int kBlocks = Down * Across / Threads;  // a thread transposes
-  static_assert(Down % 8 == 0 && (Down & (Down - 1)) == 0 && Down <= 32, "8 neighbouring units cover the 32 banks");
+  static_assert(Down % 8 == 0 && (Down & (Down - 1)) == 0 && Down <= 32,
+                "8 neighbouring units cover the 32 banks");
   static_assert(Threads % Across == 0 && Threads % Down == 0 && Down * Across % Threads == 0);
 
   Unit* units;  // (kCols, Down)
@@ -122,7 +124,7 @@ struct Tile {
   // be it that they write the same unit of 8 rows V apart, or V / 4 apart, or read 8 units of one row. Where
   // no bit is set in both of two numbers of rows, the turn of their sum is the XOR of their turns.
   static __device__ __forceinline__ constexpr int turn(int j) {
-    return (j / V ^ (Size <= 4 ? j / std::max(V / 4, 1) : 0)) % 8;
+    return (j / V ^ (Size <= 4 ? j / (V > 4 ? V / 4 : 1) : 0)) % 8;
   }
   __device__ __forceinline__ Unit& unit(int j, int u) const { return units[j * Down + (u ^ turn(j))]; }
 
@@ -213,7 +215,7 @@ struct Tile {
   // are shifted by.
   template <bool shifted>
   __device__ __forceinline__ void store_windows(const Transpose& t, const Part& part, int step) const {
-    constexpr int kAtOnce = std::min(kWarps, V);
+    constexpr int kAtOnce = kWarps < V ? kWarps : V;
     const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32, u = lane % Down;
     const bool bottom = part.row + part.rows == t.rows;
     FASTGEMM_UNROLL
@@ -234,7 +236,7 @@ struct Tile {
   template <bool shifted, int words>
   __device__ __forceinline__ void store_rows(const Transpose& t, const Part& part, char* row, int j, int u,
                                              int lead) const {
-    constexpr int kApart = V * (32 / Down) * std::max(kWarps / V, 1), kTimes = kCols / kApart;
+    constexpr int kApart = V * (32 / Down) * (kWarps > V ? kWarps / V : 1), kTimes = kCols / kApart;
     char* to = row + lead + 16 * u;
     FASTGEMM_UNROLL
     for (int n = 0; n < kTimes; ++n, to += kApart * t.dst_stride) {
@@ -242,7 +244,8 @@ struct Tile {
       const int turned = turn(j) ^ turn(n * kApart);
       Unit value = load_speculative(units_of_row[u ^ turned]);
       if constexpr (shifted)
-        value = bytes_at_words<Size, words>(value, load_speculative(units_of_row[(u + 1) % Down ^ turned]), lead);
+        value =
+            bytes_at_words<Size, words>(value, load_speculative(units_of_row[(u + 1) % Down ^ turned]), lead);
       if (j + n * kApart < part.cols) store_vector(to, value);
     }
   }

@@ -290,7 +290,7 @@ void gemm_tiles(const Gemm<T>& problem, int batch, Context& context) {
   if (g.m == 1) g.result.row_stride = ceil_div(g.n, 16) * 16;
   const bool in_boxes = boxes_of_result(g).writable(g, batch);
   const auto run = [&]<int columns>() { launch_tiles<Shape<columns>>(g, operands, batch, copies, context); };
-  switch (plans::specialized_columns(batch, operands.a.side, operands.b.side, g.k, int(sizeof(T)), in_boxes,
+  switch (plans::specialized_columns(batch, operands.a.side, operands.b.side, int(sizeof(T)), in_boxes,
                                      multiprocessors())) {
     case 128:
       return run.template operator()<128>();

@@ -7,13 +7,9 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-// A group of warps has 32 vectors of C, one for each lane, and shares the splits. A thread has kAtOnce loads
-// in flight, which together are all splits of up to 144. A block has as many groups as leave one block for
-// each multiprocessor: smaller blocks begin early and would fill those that the kernel before leaves idle.
+// A block has 32 vectors of C, one for each lane, and its warps share the splits. A thread has kAtOnce
+// loads in flight, which together are all splits of up to 144.
 constexpr int kAtOnce = 9, kMostWarps = 16;
-// Repaired has no register left for more than one group.
-template <class Finish>
-constexpr bool kHasGroups = std::is_same_v<Finish, AsAdded>;
 
 template <class T>
 struct AddArguments {
@@ -30,16 +26,14 @@ __global__ void __launch_bounds__(32 * kMostWarps, 2)
   constexpr int N = kPer16Bytes<Acc>;
   FASTGEMM_SHARED Sum sums[kMostWarps][32];
   const int warp = int(threadIdx.x / 32), lane = int(threadIdx.x % 32), warps = int(blockDim.x / 32);
-  const int group = kHasGroups<Finish> ? int(threadIdx.y) : 0;
-  const int line = int(kHasGroups<Finish> ? blockIdx.x * blockDim.y : blockIdx.x) + group;  // of 32 vectors
   const auto place = [&](int of_lane) {
-    const int64_t first = (int64_t(line) * 32 + of_lane) * N, row = first / s.from.pitch;
+    const int64_t first = (int64_t(blockIdx.x) * 32 + of_lane) * N, row = first / s.from.pitch;
     return Element{row, first - row * s.from.pitch};
   };
   const Element here = place(lane);
   const int64_t split = s.from.batch * s.from.matrix;
   const Acc* const from =
-      s.from.data + blockIdx.z * s.from.matrix + (int64_t(line) * 32 + lane) * N + warp * split;
+      s.from.data + blockIdx.z * s.from.matrix + (int64_t(blockIdx.x) * 32 + lane) * N + warp * split;
   const int splits = here.row < s.from.m ? s.from.splits : 0;
   Sum sum{};
   // The first round has no effect but to bring the instructions into the cache while the kernel before
@@ -54,13 +48,13 @@ __global__ void __launch_bounds__(32 * kMostWarps, 2)
       return p;
     });
   }
-  store_vector(&sums[group * warps + warp][lane], sum);
+  store_vector(&sums[warp][lane], sum);
   __syncthreads();
   if (warp > 0) return;
   FASTGEMM_UNROLL
   for (int i = 1; i < kMostWarps; ++i) {
     if (i >= warps) break;
-    const Sum next = load_vector<Sum>(&sums[group * warps + i][lane]);
+    const Sum next = load_vector<Sum>(&sums[i][lane]);
     FASTGEMM_UNROLL
     for (int e = 0; e < N; ++e) sum[e] += next[e];
   }
@@ -80,11 +74,9 @@ __global__ void __launch_bounds__(32 * kMostWarps, 2)
 template <class Finish, class T>
 void add_splits(const SplitSums<Accumulator<T>>& from, const Gemm<T>& g, Context& context) {
   const int warps = std::min(int(ceil_div(from.splits, kAtOnce)), kMostWarps);
-  const int64_t lines = ceil_div(from.matrix, 32 * kPer16Bytes<Accumulator<T>>);  // what a group has
-  const int64_t most = kHasGroups<Finish> ? kMostWarps / warps : 1;
-  const int64_t groups = std::clamp<int64_t>(ceil_div(lines * from.batch, multiprocessors()), 1, most);
-  const LaunchShape shape{dim3(unsigned(ceil_div(lines, groups)), 1, unsigned(from.batch)),
-                          dim3(unsigned(32 * warps), unsigned(groups)), 0, true};
+  const int64_t vectors = from.matrix / kPer16Bytes<Accumulator<T>>;
+  const LaunchShape shape{dim3(unsigned(ceil_div(vectors, 32)), 1, unsigned(from.batch)),
+                          dim3(unsigned(32 * warps)), 0, true};
   launch<gemm_add_splits_kernel<T, Finish>>("add_splits", shape,
                                             context)({from, g, result_vectors(g.result)});
 }

@@ -57,7 +57,7 @@ struct WarpSlab {
   // sectors. All of C is read before any of it is written, so that rows share a latency.
   template <class Out, class T>
   __device__ __forceinline__ void store_lines(const Gemm<T>& g, int64_t row0, int64_t column0) const {
-    constexpr int kAtOnce = ROWS < 4 ? ROWS : 4, kAcross = COLUMNS / 32;
+    constexpr int kAtOnce = 4, kAcross = COLUMNS / 32;
     const Result<T>& r = g.result;
     const int rows = inside(g.m, row0, ROWS), columns = inside(g.n, column0, COLUMNS);
     const int lane = fresh_lane();  // not kept in a register for all of the product

@@ -96,47 +96,14 @@ inline int small_tile_splits(int64_t tiles, int64_t stages, int64_t processors) 
   return int(std::clamp<int64_t>(processors / tiles, 1, stages / kLeast));
 }
 
-// split_k: each part has at least four stages, and there are no more blocks than multiprocessors.
+// split_k: each part has at least four stages, and there are no more than multiprocessors. One more part
+// makes the others shorter, but is one more C to write and to read; so the best number falls with the square
+// root of C's size, and hardly depends on k.
 inline constexpr int kSplitKTile = 128;
-struct SplitKPlan {
-  int64_t tiles;
-  int cluster, groups;  // blocks that add their sums among them, and how many such have a tile
-  int splits() const { return cluster * groups; }
-  int64_t blocks() const { return tiles * splits(); }
-};
-// Without clusters one more part makes the others shorter, but is one more C to write and to read; so the
-// best number falls with the square root of C's size, and hardly depends on k.
-inline int split_k_groups(int64_t tiles, double c_elements, int64_t stages, int64_t processors) {
+inline int split_k_splits(int64_t tiles, double c_elements, int64_t stages, int64_t processors) {
   const int64_t room = processors / tiles,
                 worth = int64_t(48 * std::sqrt(kSplitKTile * kSplitKTile / c_elements));
   return int(std::clamp<int64_t>(std::min(room, worth), 1, std::max<int64_t>(stages / 4, 1)));
-}
-// A cluster that has all of k saves the second launch. Times are in those of a stage, 0.43 us on an H200, or
-// of the operands at the bandwidth of memory, which no number of blocks shortens. What the exchange takes is
-// an estimate: 64 KB less a block's own share at 16 bytes a cycle, and two barriers.
-inline SplitKPlan plan_split_k(int64_t batch, int64_t m, int64_t n, int64_t k, int element_bytes,
-                               const Gpu& gpu) {
-  constexpr double kStage = 0.43e-6, kLaunch = 7, kPartial = 0.6, kBarriers = 1.5, kExchange = 5;
-  const int64_t tiles = batch * ceil_div(m, kSplitKTile) * ceil_div(n, kSplitKTile);
-  const int64_t stages = ceil_div(k, 128 / element_bytes), processors = gpu.multiprocessors;
-  const double elements = double(batch) * double(m) * double(n);
-  const double bytes = double(batch) * double(m + n) * double(k) * element_bytes;
-  const double all = bytes / (0.77 * gpu.bandwidth * kStage);
-  const auto time = [&](const SplitKPlan& p) {
-    const double sums =
-        p.groups == 1 ? 0 : kLaunch + kPartial * 8 * elements * p.groups / (gpu.bandwidth * kStage);
-    const double exchange = p.cluster == 1 ? 0 : kBarriers + kExchange * (p.cluster - 1) / p.cluster;
-    return std::max(double(ceil_div(stages, p.splits())), all) + sums + exchange;
-  };
-  SplitKPlan best{tiles, 1, split_k_groups(tiles, elements, stages, processors)};
-  if (!gpu.wgmma) return best;
-  for (const int cluster : {2, 4, 8}) {
-    // A group of 16 or 18 multiprocessors, which a cluster lies in, holds 16 blocks of larger clusters.
-    const int64_t room = cluster == 2 ? processors : processors / 16 * 16;
-    const SplitKPlan whole{tiles, cluster, 1};
-    if (whole.blocks() <= room && stages >= 4 * cluster && time(whole) < time(best)) best = whole;
-  }
-  return best;
 }
 
 // Stream-K (parts/stream_k.cuh). Which waves are shared, and what the fix-up costs, in steps: hand_over for a
@@ -215,19 +182,16 @@ inline constexpr int kSpecializedM = 128;
 // The columns of the tiles: those with which the block that has most to do is done first. Where the TMA
 // cannot store C (!in_boxes), warps store it, and a tile's end waits for them however few columns it has;
 // narrow tiles then gain less.
-inline int specialized_columns(int64_t batch, int64_t rows, int64_t columns, int64_t k, int element_bytes,
-                               bool in_boxes, int64_t processors) {
+inline int specialized_columns(int64_t batch, int64_t rows, int64_t columns, int element_bytes, bool in_boxes,
+                               int64_t processors) {
   struct Width {
     int columns;
     double time;  // of a tile, in units of one of 256 columns
   };
+  const bool words = element_bytes == 4;
   const Width widths[] = {{256, 1},
-                          {192, element_bytes == 4 ? 0.85
-                                : in_boxes         ? 0.78
-                                                   : 0.81},
-                          {128, element_bytes == 4 ? 0.7
-                                : in_boxes         ? 0.56
-                                                   : 0.63}};
+                          {192, words ? 0.8 : (in_boxes ? 0.755 : 0.78)},
+                          {128, words ? 0.7 : (in_boxes ? 0.56 : 0.63)}};
   const int64_t tile_rows = batch * ceil_div(rows, kSpecializedM);
   int best = 0;
   double best_time = 0;

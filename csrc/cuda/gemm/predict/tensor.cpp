@@ -85,13 +85,12 @@ Counts count_skinny(const GemmProblem& p, const Gpu& gpu) {
 Counts count_split_k(const GemmProblem& p, const Gpu& gpu) {
   const Facts f = facts(p);
   const int64_t tile = plans::kSplitKTile, depth = 128 / f.size;
-  const auto plan = plans::plan_split_k(f.batch, f.m, f.n, f.k, f.size, gpu);
-  Counts c = count_tiles(f, {tile, tile, depth, 1, plan.splits()}, gpu, rate(gpu, Unit::tensor, p.type));
-  // A cluster writes its sums to shared memory, of which every block reads a share.
-  const bool together = plan.cluster > 1, launches = plan.groups > 1 || !gpu.wgmma;
-  const int copies = (together ? plan.splits() : 0) + (launches ? plan.groups : 0);
-  c.more_launches = launches ? 1 / gpu.clock : 0;
-  c.partial = 2.0 * f.result_bytes / f.out_size * 4 * copies / gpu.bandwidth;
+  const double elements = double(f.batch) * double(f.m) * double(f.n);
+  const int splits =
+      plans::split_k_splits(f.tiles(tile, tile), elements, ceil_div(f.k, depth), gpu.multiprocessors);
+  Counts c = count_tiles(f, {tile, tile, depth, 1, splits}, gpu, rate(gpu, Unit::tensor, p.type));
+  const double sums = 2.0 * f.result_bytes / f.out_size * 4 * splits / gpu.bandwidth;
+  c.more_launches = 1 / gpu.clock, c.partial = sums;
   gpu.wgmma ? add_boxes(c, f, gpu, false) : add_rows(c, f, gpu, f.size == 2);
   return c;
 }
@@ -101,7 +100,7 @@ Counts count_wgmma_specialized(const GemmProblem& p, const Gpu& gpu) {
   const bool swapped = swaps_boxes(f, true);
   const int64_t rows = swapped ? f.n : f.m, columns = swapped ? f.m : f.n, sms = gpu.multiprocessors;
   const int64_t m = plans::kSpecializedM;
-  const int64_t n = plans::specialized_columns(f.batch, rows, columns, f.k, f.size, f.out_aligned(), sms);
+  const int64_t n = plans::specialized_columns(f.batch, rows, columns, f.size, f.out_aligned(), sms);
   const int64_t tiles = f.batch * ceil_div(rows, m) * ceil_div(columns, n);
   const int steps = plans::specialized_stages(f.k, f.size), chunks = steps / plans::kChunk;
   const int64_t blocks = plans::specialized_blocks(tiles, chunks, sms), left = tiles % blocks;
