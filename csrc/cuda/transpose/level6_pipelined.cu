@@ -43,7 +43,7 @@ struct Arrival {
   __device__ __forceinline__ void fetch_rows(const Transpose& t, const Part& part, const char* from) const {
     constexpr int kPieces = kAcross * 16 / kWidth;
     constexpr int kSideBySide = kPieces < kThreads ? kPieces : kThreads, kApart = kThreads / kSideBySide;
-    const int piece = int(threadIdx.x) % kSideBySide, above = int(threadIdx.x) / kSideBySide;
+    const int piece = int(threadIdx.x % kSideBySide), above = int(threadIdx.x / kSideBySide);
     const char* row = from + above * t.src_stride;
     const auto fetch_row = [&](int i) {
       FASTGEMM_UNROLL
@@ -63,7 +63,7 @@ struct Arrival {
       row = from + first * t.src_stride;
       FASTGEMM_UNROLL
       for (int n = 0; n < kTimes; ++n, row += kThreads * t.src_stride)
-        if (first + n * kThreads < (inside ? Shape::kRows : part.rows))
+        if (first + n * kThreads < (inside ? Shape::kRows : part.rows) && offset_of(row) > 0)
           fetch_piece<inside>(t, part, row, first + n * kThreads, kAcross);
     }
   }
@@ -131,7 +131,8 @@ struct Arrival {
     constexpr bool by_words = rows == Rows::covered;
     constexpr int kColumns = kAcross * (by_words ? 4 : 1), kWide = by_words ? kWordCols<Size> : V;
     constexpr int kBlocks = Shape::kRows / V * kColumns / kThreads, kApart = kThreads / kColumns;
-    const int across = int(threadIdx.x) % kColumns, down = int(threadIdx.x) / kColumns;
+    static_assert(kBlocks * kApart * V == Shape::kRows);
+    const int across = int(threadIdx.x % kColumns), down = int(threadIdx.x / kColumns);
     Unit block[kBlocks][kWide];
     FASTGEMM_UNROLL
     for (int n = 0; n < kBlocks; ++n) {
@@ -146,13 +147,13 @@ struct Arrival {
   }
 };
 
-// Registers that a thread may take: its share of the tile (64 for bytes, 32 for halves, else 16), and what
-// addresses need. Left alone, ptxas takes more, and fewer blocks fit.
+// Registers that a thread may take: its share of the tile (up to 64 for bytes, 32 for halves and words), and
+// what addresses need. Left alone, ptxas takes more, and fewer blocks fit.
 template <int Size, class Shape, Rows rows>
 constexpr int registers_for() {
-  if (Size == 1) return 128;
-  if (Size == 2) return rows == Rows::covered ? 80 : 64;
-  const int share = Shape::kBlocks * Shape::V * 4;
+  if (Size == 1) return 80;
+  if (Size == 2) return 64;
+  const int share = Shape::kRows * Shape::kAcross * 4 / Shape::kThreads;
   const bool large = Size == 4 && Shape::kThreads == 256;
   // Words in place: 40 registers do on Hopper, elsewhere they spill. 48 are those that 5 blocks of 8 warps
   // leave, or 19 of 2.
@@ -206,21 +207,38 @@ template <>
 struct PipelinedTile<8, Rows::by_element> {
   using type = Tile<8, 32, 32, 256>;
 };
+// Where matrices are short, or so few that multiprocessors would have no tile, tiles have 128 bytes a side,
+// or a row of src 64, and a thread no more than 4 units: what counts is the time that one tile takes.
+template <int Size, int across>
+using SmallTile = Tile<Size, 8, across, std::max(2 * across * kPerUnit<Size>, 64)>;
+
+// Tiles of a type in all matrices.
+template <class Shape>
+int64_t tiles_of(const TransposeProblem& p) {
+  return p.batch * ceil_div(p.rows, Shape::kRows) * ceil_div(p.cols, Shape::kCols);
+}
+
+template <int Size, Rows rows>
+void launch_by_tiles(const TransposeProblem& p, const Transpose& all, Context& context) {
+  using Large = typename PipelinedTile<Size, rows>::type;
+  const bool small = is_short(p) || tiles_of<Large>(p) < multiprocessors();
+  if (!small) return launch_pipelined<Size, Large, rows>(all, p.batch, context);
+  if constexpr (Size > 4)
+    launch_pipelined<Size, ShortTile<Size>, rows>(all, p.batch, context);
+  else if (p.cols * Size <= 64)
+    launch_pipelined<Size, SmallTile<Size, 4>, Rows::covered>(all, p.batch, context);
+  else
+    launch_pipelined<Size, SmallTile<Size, 8>, Rows::covered>(all, p.batch, context);
+}
 
 void transpose_pipelined(const TransposeProblem& p, Context& context) {
   run_transpose<Narrow::flat>(p, context, [&]<int Size>(const Transpose& all, int64_t batch) {
     const bool aligned = Size == 16 || (is_aligned(all.src, 16) && all.src_stride % 16 == 0 &&
                                         (batch == 1 || all.src_batch_stride % 16 == 0));
-    const auto launch_by = [&]<Rows rows>() {
-      if (is_short(p))
-        launch_pipelined<Size, ShortTile<Size>, rows>(all, batch, context);
-      else
-        launch_pipelined<Size, typename PipelinedTile<Size, rows>::type, rows>(all, batch, context);
-    };
     if (aligned)
-      launch_by.template operator()<Rows::aligned>();
+      launch_by_tiles<Size, Rows::aligned>(p, all, context);
     else if constexpr (Size < 16)
-      launch_by.template operator()<(Size == 8 ? Rows::by_element : Rows::covered)>();
+      launch_by_tiles<Size, (Size == 8 ? Rows::by_element : Rows::covered)>(p, all, context);
   });
 }
 

@@ -102,10 +102,9 @@ struct Tile {
   static constexpr int kWarps = Threads / 32;
   static constexpr int kRows = Down * V, kCols = Across * V;  // of src
   static constexpr int kBytes = kCols * Down * 16;
-  static constexpr int kBlocks = Down * Across / Threads;  // a thread transposes
   static_assert(Down % 8 == 0 && (Down & (Down - 1)) == 0 && Down <= 32,
                 "8 neighbouring units cover the 32 banks");
-  static_assert(Threads % Across == 0 && Threads % Down == 0 && Down * Across % Threads == 0);
+  static_assert(Threads % Across == 0 && Threads % Down == 0 && kBytes / 16 % Threads == 0);
 
   Unit* units;  // (kCols, Down)
 
@@ -123,8 +122,8 @@ struct Tile {
   // Unit u of row j. The XOR turns the units of rows against each other, so that 8 lanes touch all 32 banks,
   // be it that they write the same unit of 8 rows V apart, or V / 4 apart, or read 8 units of one row. Where
   // no bit is set in both of two numbers of rows, the turn of their sum is the XOR of their turns.
-  static __device__ __forceinline__ constexpr int turn(int j) {
-    return (j / V ^ (Size <= 4 ? j / (V > 4 ? V / 4 : 1) : 0)) % 8;
+  static __device__ __forceinline__ constexpr int turn(unsigned j) {
+    return int((j / V ^ (Size <= 4 ? j / (V > 4 ? V / 4 : 1) : 0)) % 8);
   }
   __device__ __forceinline__ Unit& unit(int j, int u) const { return units[j * Down + (u ^ turn(j))]; }
 
@@ -145,7 +144,9 @@ struct Tile {
     const char* const from = t.src + part.row * t.src_stride + part.col * Size;
     const bool aligned = is_aligned(t.src, 16) && t.src_stride % 16 == 0;
     const int whole_rows = aligned ? part.rows / V : 0, whole_cols = part.cols / V;
-    const int across = int(threadIdx.x) % Across, down = int(threadIdx.x) / Across;
+    const int across = int(threadIdx.x % Across), down = int(threadIdx.x / Across);
+    constexpr int kBlocks = Down * Across / Threads;  // of a thread
+    static_assert(kBlocks * Threads == Down * Across);
     Unit block[kBlocks][V];
     FASTGEMM_UNROLL
     for (int n = 0; n < kBlocks; ++n) {
@@ -170,7 +171,7 @@ struct Tile {
   __device__ __forceinline__ void load_elements(const char* from, int64_t stride, int row, int rows, int col,
                                                 int cols) const {
     constexpr int kInFlight = 4;
-    const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
+    const int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32);
     for (int j = col + lane; j < cols; j += 32)
       for (int first = row + warp; first < rows; first += kInFlight * kWarps) {
         Element<Size> value[kInFlight];
@@ -196,9 +197,9 @@ struct Tile {
   // `step` elements; those at the ends of a row, which are incomplete, element by element.
   __device__ __forceinline__ void store(const Transpose& t, const Part& part, int step) const {
     if (is_aligned(t.dst, kWindow) && t.dst_stride % kWindow == 0)
-      store_windows<false>(t, part, step);
+      store_units(t, part);
     else
-      store_windows<true>(t, part, step);
+      store_windows(t, part, step);
     if (part.row == 0 || part.row + part.rows == t.rows) store_ends(t, part);
   }
 
@@ -210,52 +211,56 @@ struct Tile {
     return int(-reinterpret_cast<uintptr_t>(row) % kWindow);
   }
 
+  // Where rows of dst begin with a window.
+  __device__ __forceinline__ void store_units(const Transpose& t, const Part& part) const {
+    const int u = int(threadIdx.x % Down), first = int(threadIdx.x / Down);
+    if (u >= part.rows / V) return;
+    char* to = row_of_dst(t, part, first) + 16 * u;
+    for (int j = first; j < part.cols; j += Threads / Down, to += Threads / Down * t.dst_stride)
+      store_vector(to, load_vector<Unit>(&unit(j, u)));
+  }
+
   // V rows of dst are a multiple of 16 bytes, whatever the stride: rows whose j % V is the same begin at the
   // same place of a window. A warp writes such rows, so that one branch chooses the words that all of them
   // are shifted by.
-  template <bool shifted>
   __device__ __forceinline__ void store_windows(const Transpose& t, const Part& part, int step) const {
     constexpr int kAtOnce = kWarps < V ? kWarps : V;
-    const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32, u = lane % Down;
+    const int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32), u = lane % Down;
     const bool bottom = part.row + part.rows == t.rows;
     FASTGEMM_UNROLL
     for (int c = 0; c < V; c += kAtOnce) {
       const int j = c + warp % kAtOnce + V * (lane / Down + 32 / Down * (warp / kAtOnce));
       char* const row = row_of_dst(t, part, j);
-      const int lead = shifted ? lead_of(row) : 0;
+      const int lead = lead_of(row);
       if (16 * u + 16 > (bottom ? part.rows * Size - lead : step * Size)) continue;
-      const auto store_by = [&]<int words>() { store_rows<shifted, words>(t, part, row, j, u, lead); };
-      if constexpr (shifted)
-        with_words<Size>(lead / 4, store_by);
-      else
-        store_by.template operator()<0>();
+      with_words<Size>(lead / 4, [&]<int words>() { store_rows<words>(t, part, row + lead, j, u, lead); });
     }
   }
 
   // Window u of row j and of those that the warp writes after it.
-  template <bool shifted, int words>
-  __device__ __forceinline__ void store_rows(const Transpose& t, const Part& part, char* row, int j, int u,
+  template <int words>
+  __device__ __forceinline__ void store_rows(const Transpose& t, const Part& part, char* first, int j, int u,
                                              int lead) const {
     constexpr int kApart = V * (32 / Down) * (kWarps > V ? kWarps / V : 1), kTimes = kCols / kApart;
-    char* to = row + lead + 16 * u;
+    constexpr int kInFlight = Size <= 2 ? 4 : 2;  // loads that no branch keeps apart
+    char* to = first + 16 * u;
     FASTGEMM_UNROLL
     for (int n = 0; n < kTimes; ++n, to += kApart * t.dst_stride) {
-      const Unit* const units_of_row = units + (j + n * kApart) * Down;
+      if (n % kInFlight == 0 && j + n * kApart >= part.cols) break;
+      const Unit* const row = units + (j + n * kApart) * Down;
       const int turned = turn(j) ^ turn(n * kApart);
-      Unit value = load_speculative(units_of_row[u ^ turned]);
-      if constexpr (shifted)
-        value =
-            bytes_at_words<Size, words>(value, load_speculative(units_of_row[(u + 1) % Down ^ turned]), lead);
-      if (j + n * kApart < part.cols) store_vector(to, value);
+      const Unit low = load_speculative(row[u ^ turned]),
+                 high = load_speculative(row[(u + 1 & Down - 1) ^ turned]);
+      if (j + n * kApart < part.cols) store_vector(to, bytes_at_words<Size, words>(low, high, lead));
     }
   }
 
   // The incomplete windows: V threads have the elements of one.
   __device__ __forceinline__ void store_ends(const Transpose& t, const Part& part) const {
-    const int bytes = part.rows * Size, at = int(threadIdx.x) % V * Size;
+    const int bytes = part.rows * Size, at = int(threadIdx.x % V) * Size;
     const bool top = part.row == 0, bottom = part.row + part.rows == t.rows;
     FASTGEMM_NO_UNROLL
-    for (int j = int(threadIdx.x) / V; j < part.cols; j += Threads / V) {
+    for (int j = int(threadIdx.x / V); j < part.cols; j += Threads / V) {
       char* const row = row_of_dst(t, part, j);
       const int lead = min(lead_of(row), bytes), last = lead + (bytes - lead) / kWindow * kWindow + at;
       using T = Element<Size>;
