@@ -6,8 +6,11 @@
 //
 // Aligned rows gain nothing over level 5, which has enough bytes in flight. What asynchrony buys is the rows
 // that do not begin at multiples of 16 bytes: the aligned units that cover them, one more than a tile is
-// wide, wait in shared memory until they are shifted in registers. Elements of 8 bytes are copied one by
-// one. (A TMA descriptor would need rows that begin at multiples of 16 bytes.)
+// wide, wait in shared memory. From there they are read word by word, because a warp's 32 words may begin at
+// any word without a conflict of banks, so that of the shift only that within a word costs instructions.
+// Instructions are what odd rows of small elements are short of: a shift of whole units takes 15 of them for
+// 16 bytes, on either side. Elements of 8 bytes are copied one by one. (A TMA descriptor would need rows that
+// begin at multiples of 16 bytes.)
 #include "cuda/device/async_copy.cuh"
 #include "cuda/transpose/levels.h"
 #include "cuda/transpose/tile.cuh"
@@ -41,8 +44,8 @@ struct Arrival {
 
   template <bool inside>
   __device__ __forceinline__ void fetch_rows(const Transpose& t, const Part& part, const char* from) const {
-    constexpr int kPieces = kAcross * 16 / kWidth;
-    constexpr int kSideBySide = kPieces < kThreads ? kPieces : kThreads, kApart = kThreads / kSideBySide;
+    constexpr int kPieces = kAcross * 16 / kWidth, kSideBySide = kPieces < kThreads ? kPieces : kThreads;
+    constexpr int kApart = kThreads / kSideBySide;
     const int piece = int(threadIdx.x % kSideBySide), above = int(threadIdx.x / kSideBySide);
     const char* row = from + above * t.src_stride;
     const auto fetch_row = [&](int i) {
@@ -58,13 +61,14 @@ struct Arrival {
       for (int i = above; i < part.rows; i += kApart) fetch_row(i);
     }
     if constexpr (rows == Rows::covered) {  // one more unit of each row
-      constexpr int kTimes = Shape::kRows > kThreads ? Shape::kRows / kThreads : 1;
-      const int first = int(threadIdx.x);
-      row = from + first * t.src_stride;
+      constexpr int kTimes = (Shape::kRows + kThreads - 1) / kThreads;
+      row = from + int(threadIdx.x) * t.src_stride;
       FASTGEMM_UNROLL
-      for (int n = 0; n < kTimes; ++n, row += kThreads * t.src_stride)
-        if (first + n * kThreads < (inside ? Shape::kRows : part.rows) && offset_of(row) > 0)
-          fetch_piece<inside>(t, part, row, first + n * kThreads, kAcross);
+      for (int n = 0; n < kTimes; ++n, row += kThreads * t.src_stride) {
+        const int i = int(threadIdx.x) + n * kThreads;
+        if (i < (inside ? Shape::kRows : part.rows) && offset_of(row) > 0)
+          fetch_piece<inside>(t, part, row, i, kAcross);
+      }
     }
   }
 
@@ -106,9 +110,8 @@ struct Arrival {
     transpose_block<Size>(block);
   }
 
-  // Covered rows: V rows of the word at `word`. Word by word, because a warp's 32 words may begin anywhere
-  // without a conflict of banks, where 16 bytes would be selected from two units. V rows of src are a
-  // multiple of 16 bytes, whatever the stride, so that all lanes shift by the same.
+  // Covered rows: V rows of the word at `word`. V rows of src are a multiple of 16 bytes, whatever the
+  // stride, so that all lanes shift a row by the same.
   __device__ __forceinline__ void take_words(const Transpose& t, const Part& part, int down, int word,
                                              Unit (&block)[kWordCols<Size>]) const {
     // All that counts of an address here is where in a unit it lies.
@@ -158,7 +161,7 @@ constexpr int registers_for() {
   // Words in place: 40 registers do on Hopper, elsewhere they spill. 48 are those that 5 blocks of 8 warps
   // leave, or 19 of 2.
   if (Size == 4 && rows == Rows::aligned && !FASTGEMM_SM90A) return large ? 48 : 52;
-  return large ? share + 24 : std::max(share + 32, 48);
+  return large ? share + 24 : std::max(share + 32, Size == 16 && Shape::kThreads < 256 ? 56 : 48);
 }
 
 template <int Size, class Shape, Rows rows>

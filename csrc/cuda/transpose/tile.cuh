@@ -100,6 +100,9 @@ template <int Size, int Down, int Across, int Threads>
 struct Tile {
   static constexpr int V = kPerUnit<Size>, kAcross = Across, kThreads = Threads;
   static constexpr int kWarps = Threads / 32;
+  // Rows of dst that begin at the same place of a window: a warp writes so many at once, all warps rows of so
+  // many kinds.
+  static constexpr int kSameRows = 32 / Down, kKinds = kWarps < V ? kWarps : V;
   static constexpr int kRows = Down * V, kCols = Across * V;  // of src
   static constexpr int kBytes = kCols * Down * 16;
   static_assert(Down % 8 == 0 && (Down & (Down - 1)) == 0 && Down <= 32,
@@ -123,7 +126,7 @@ struct Tile {
   // be it that they write the same unit of 8 rows V apart, or V / 4 apart, or read 8 units of one row. Where
   // no bit is set in both of two numbers of rows, the turn of their sum is the XOR of their turns.
   static __device__ __forceinline__ constexpr int turn(unsigned j) {
-    return int((j / V ^ (Size <= 4 ? j / (V > 4 ? V / 4 : 1) : 0)) % 8);
+    return int((j / V ^ (Size <= 4 ? j / kWordCols<Size> : 0)) % 8);
   }
   __device__ __forceinline__ Unit& unit(int j, int u) const { return units[j * Down + (u ^ turn(j))]; }
 
@@ -224,12 +227,11 @@ struct Tile {
   // same place of a window. A warp writes such rows, so that one branch chooses the words that all of them
   // are shifted by.
   __device__ __forceinline__ void store_windows(const Transpose& t, const Part& part, int step) const {
-    constexpr int kAtOnce = kWarps < V ? kWarps : V;
     const int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32), u = lane % Down;
     const bool bottom = part.row + part.rows == t.rows;
     FASTGEMM_UNROLL
-    for (int c = 0; c < V; c += kAtOnce) {
-      const int j = c + warp % kAtOnce + V * (lane / Down + 32 / Down * (warp / kAtOnce));
+    for (int c = 0; c < V; c += kKinds) {
+      const int j = c + warp % kKinds + V * (lane / Down + kSameRows * (warp / kKinds));
       char* const row = row_of_dst(t, part, j);
       const int lead = lead_of(row);
       if (16 * u + 16 > (bottom ? part.rows * Size - lead : step * Size)) continue;
@@ -241,7 +243,7 @@ struct Tile {
   template <int words>
   __device__ __forceinline__ void store_rows(const Transpose& t, const Part& part, char* first, int j, int u,
                                              int lead) const {
-    constexpr int kApart = V * (32 / Down) * (kWarps > V ? kWarps / V : 1), kTimes = kCols / kApart;
+    constexpr int kApart = V * kSameRows * (kWarps / kKinds), kTimes = kCols / kApart;
     constexpr int kInFlight = Size <= 2 ? 4 : 2;  // loads that no branch keeps apart
     char* to = first + 16 * u;
     FASTGEMM_UNROLL
