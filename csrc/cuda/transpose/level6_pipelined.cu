@@ -27,6 +27,9 @@ struct Arrival {
   static constexpr int kPitch = kAcross + (rows == Rows::covered);
   static constexpr int kBytes = Shape::kRows * kPitch * 16;
   static constexpr int kWidth = rows == Rows::by_element ? Size : 16;
+  // Tiles side by side share the line in which one ends and the other begins. (Those of bytes are so large
+  // that it makes no difference.)
+  static constexpr bool kPrefetches = rows == Rows::covered && Size > 1;
   using Part = typename Shape::Part;
 
   Unit* units;  // (kRows, kPitch)
@@ -80,7 +83,10 @@ struct Arrival {
   __device__ __forceinline__ void fetch_piece(const Transpose& t, const Part& part, const char* row, int i,
                                               int p) const {
     const char* const from = row - offset_of(row) + p * kWidth;
-    if (inside) return copy_async<kWidth>(to(i, p), from);
+    if constexpr (inside && kPrefetches)
+      return copy_async_prefetching(to(i, p), from);
+    else if constexpr (inside)
+      return copy_async<kWidth>(to(i, p), from);
     const char* const end = row + part.cols * Size;
     if (from >= end) return;
     if (from >= t.src && from + kWidth <= end_of(t)) return copy_async<kWidth>(to(i, p), from);
