@@ -216,8 +216,9 @@ template <>
 struct PipelinedTile<8, Rows::by_element> {
   using type = Tile<8, 32, 32, 256>;
 };
-// Where matrices are short, or so few that multiprocessors would have no tile, tiles have 128 bytes a side,
-// or a row of src 64, and a thread no more than 4 units: what counts is the time that one tile takes.
+// Where matrices are short, or elements of up to 4 bytes make fewer tiles than there are multiprocessors,
+// tiles have 128 bytes a side, or 64 along src, and a thread has no more than 4 units: what counts is the
+// time that one tile takes.
 template <int Size, int across>
 using SmallTile = Tile<Size, 8, across, std::max(2 * across * kPerUnit<Size>, 64)>;
 
@@ -230,7 +231,7 @@ int64_t tiles_of(const TransposeProblem& p) {
 template <int Size, Rows rows>
 void launch_by_tiles(const TransposeProblem& p, const Transpose& all, Context& context) {
   using Large = typename PipelinedTile<Size, rows>::type;
-  const bool small = is_short(p) || tiles_of<Large>(p) < multiprocessors();
+  const bool small = is_short(p) || (Size <= 4 && tiles_of<Large>(p) < multiprocessors());
   if (!small) return launch_pipelined<Size, Large, rows>(all, p.batch, context);
   if constexpr (Size > 4)
     launch_pipelined<Size, ShortTile<Size>, rows>(all, p.batch, context);
