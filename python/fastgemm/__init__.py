@@ -22,19 +22,20 @@ from ._everywhere import enable_by_environment as _enable_by_environment
 from ._fake import register as _register_fake
 from ._flags import torch_computes as _torch_computes
 from ._flops import register as _register_flop_formulas
+from ._kept import load as _load_what_is_kept
 from ._lazy import register as _register_lazy
 from ._patch import patch
-from ._predictions import load as _load_predictions
 from ._routed import Routed
 from ._transforms import register as _register_transforms
 from .distributed import register_on_import as _register_sharding_rules
 from .ops import add, add_, gemm, matmul, transpose
 from .table import KernelInfo, build_info, kernels
-from .tuning import autotune, load_cache
 
 if TYPE_CHECKING:
+    from . import tuning as tuning
     from ._explain import Report, explain, simulate
     from ._tune import Tuning, tune
+    from .tuning import autotune
 
 __version__: str = _introspect.build_info()["version"]
 __all__ = [
@@ -58,21 +59,24 @@ __all__ = [
     "transpose",
     "tune",
 ]
-# By the package that has it: importing that would cost every user 20 ms and more.
+# By the module that has it: importing these would cost every user 30 ms and more.
 _LOADED_ON_FIRST_USE = {
     "Report": "_explain",
     "Tuning": "_tune",
+    "autotune": "tuning",
     "explain": "_explain",
     "simulate": "_explain",
     "tune": "_tune",
+    "tuning": "tuning",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _LOADED_ON_FIRST_USE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    package = import_module(f".{_LOADED_ON_FIRST_USE[name]}", __name__)
-    return globals().setdefault(name, getattr(package, name))
+    of = _LOADED_ON_FIRST_USE[name]
+    module = import_module(f".{of}", __name__)
+    return module if of == name else globals().setdefault(name, getattr(module, name))
 
 
 def __dir__() -> list[str]:
@@ -88,6 +92,5 @@ _register_sharding_rules()
 _register_autocast()
 _register_lazy()
 _register_flop_formulas()
-load_cache()
-_load_predictions()
+_load_what_is_kept()
 _enable_by_environment()

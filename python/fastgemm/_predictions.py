@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import _introspect, tuning
+from . import _introspect, _kept, tuning
 
 FORMAT = 1
 # (dtype, precision, batch, m, n, k, a transposed, b transposed)
@@ -102,7 +102,7 @@ def _terms() -> str:
 
 def file() -> Path:
     """Where it is kept."""
-    return tuning.cache_file().with_name("predictions.json")
+    return _kept.folder() / _kept.PREDICTIONS
 
 
 def environment(gpu: str) -> str:

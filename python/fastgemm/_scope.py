@@ -8,8 +8,7 @@ anew.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -17,8 +16,7 @@ from . import _overrides
 from ._introspect import PATCH_SLOT, Counts, patch_frame
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(NamedTuple):
     """How a patch computes products. ``counts``: None counts nothing."""
 
     level: int | None
@@ -30,19 +28,19 @@ class Choice:
         return patch_frame(self.level or 0, self.kernel or "", self.precision, self.counts, outer)
 
 
-@dataclass(eq=False)
 class Entry:
     """One ``with`` of a patch."""
 
-    choice: Choice
+    def __init__(self, choice: Choice) -> None:
+        self.choice = choice
 
 
-@dataclass
 class _Entries(threading.local):
     """Of this thread, innermost last; ``outside``: what stood in the slot before the first of them."""
 
-    inside: list[Entry] = field(default_factory=list)
-    outside: Any = None
+    def __init__(self) -> None:
+        self.inside: list[Entry] = []
+        self.outside: Any = None
 
 
 _entries = _Entries()

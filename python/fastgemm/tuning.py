@@ -26,7 +26,7 @@ from torch import Tensor
 from torch._C._functorch import peek_interpreter_stack
 from torch._subclasses.fake_tensor import FakeTensor
 
-from . import _errors, _introspect
+from . import _errors, _introspect, _kept
 from ._flags import torch_fp32_precision
 from .table import WIDTH_NAMES, KernelInfo, kernels
 
@@ -37,12 +37,7 @@ Sets = dict[str, dict[Key, str]]  # environment: tuning key: kernel
 
 def cache_file() -> Path:
     """Where measurements are kept: FASTGEMM_CACHE_DIR, else the platform's user cache folder."""
-    folder = os.environ.get("FASTGEMM_CACHE_DIR")
-    if folder:
-        return Path(folder) / "autotune.json"
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("fastgemm")) / "autotune.json"
+    return _kept.folder() / _kept.AUTOTUNED
 
 
 def versions() -> str:

@@ -113,11 +113,13 @@ def test_a_later_process_reads_the_file(blocked_wins, cache):
     assert (done.stdout, done.stderr) == ("blocked\n", "")
 
 
-def test_the_default_place_is_the_platforms_cache_folder(monkeypatch, tmp_path):
-    import platformdirs
-
+def test_the_default_place_is_the_users_cache_folder(monkeypatch, tmp_path):
     monkeypatch.delenv("FASTGEMM_CACHE_DIR")
-    assert tuning.cache_file().parent == platformdirs.user_cache_path("fastgemm")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    assert tuning.cache_file() == tmp_path / "home/.cache/fastgemm/autotune.json"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert tuning.cache_file() == tmp_path / "cache/fastgemm/autotune.json"
 
 
 ENVIRONMENT = tuning.environment()

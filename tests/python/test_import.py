@@ -31,7 +31,16 @@ def test_import_leaves_the_heavy_dependencies_alone():
     )
     loaded = {name.split(".")[0] for name in run_python(["-c", code]).stdout.split()}
     assert "fastgemm" in loaded
-    assert not loaded & {"matplotlib", "rich", "click", "filelock", "numpy"}
+    assert not loaded & {"matplotlib", "rich", "click", "filelock", "numpy", "statistics", "decimal"}
+
+
+def test_import_reads_what_is_kept_only_where_there_is_any(tmp_path):
+    code = "import sys, fastgemm; print('fastgemm.tuning' in sys.modules, 'fastgemm._predictions' in sys.modules)"
+    assert run_python(["-c", code], FASTGEMM_CACHE_DIR=str(tmp_path)).stdout == "False False\n"
+    (tmp_path / "autotune.json").write_text('{"format": 1, "sets": {}}')
+    assert run_python(["-c", code], FASTGEMM_CACHE_DIR=str(tmp_path)).stdout == "True False\n"
+    (tmp_path / "predictions.json").write_text('{"format": 1, "sets": {}}')
+    assert run_python(["-c", code], FASTGEMM_CACHE_DIR=str(tmp_path)).stdout == "True True\n"
 
 
 def test_import_works_without_a_gpu_or_driver():

@@ -9,9 +9,10 @@ namespace {
 
 template <int Size>
 void streaming(const Block& b) {
-  stream_block<Size>(b, [&](const char* src, int64_t row, int64_t rows, int64_t cols, char* tile) {
+  const auto fill = [&](const char* src, int64_t row, int64_t rows, int64_t cols, char* tile) {
     transpose_tile<Size>(src + row * b.src_stride, b.src_stride, tile, kPitch, rows, cols);
-  });
+  };
+  stream_block<Size, false>(b, fill);
 }
 
 }  // namespace

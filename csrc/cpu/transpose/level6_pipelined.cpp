@@ -1,56 +1,80 @@
-// Level 6: data moves one cache level nearer ahead of its use. While a tile is transposed, the tile below
-// is prefetched into L2: hardware prefetchers do not follow a walk that leaves the page with every row.
-// From L2 each band of rows, unless they are short, is copied once to a dense stage in L1, because a register
-// transpose reads a line in four visits of 16 bytes, and rows a multiple of 2 KiB apart (6144 bytes, 4096
-// floats) share so few L1 sets that the line is gone between visits. Prefetching straight into L1 fails for
-// that reason. On two Zen 4 cores at 6144, GB/s: 1-byte elements 17 -> 37, 4-byte 25 -> 34, 16-byte 26 -> 28.
+// Level 6: reads are under way while something else is done. Two things keep level 5 from that: hardware
+// prefetchers do not follow a walk that leaves the page with every row, and a register transpose reads a line
+// in four visits of 16 bytes, between which rows a multiple of 2 KiB apart (6144 bytes, 4096 floats) throw it
+// out of the few L1 sets that they share.
+//
+// - Each band of rows is copied once to a dense stage in L1, row after row, the rows to come prefetched.
+// - While a tile is written past the cache the next one is prefetched into L2, as many bytes as are written.
+//   All of it at once, before the tile is transposed, is worth nothing: the processor drops most of that.
+// - A band is one line of dst high, so that each line of the tile, which L1 does not hold, is written once.
+//
+// On two Zen 3 cores, share of a copy's bandwidth at 8192 x 8192 (4096 x 4096 from 4 bytes on), beside strips
+// of 512 bytes, bands of half a line and a prefetch at once: 1-byte elements 0.44 -> 0.73, 4-byte 0.62 ->
+// 0.95, 8-byte 0.68 -> 1.0; on one core 0.42 -> 0.68, 0.65 -> 0.96, 0.53 -> 0.82. A stage for a whole tile,
+// filled while the one before is transposed, gained nothing.
 #include "cpu/transpose/streaming.h"
 
 namespace fastgemm::FASTGEMM_ISA {
 namespace {
 
-constexpr int64_t kStagePitch = kStripBytes + kLine;
+constexpr int64_t kStagePitch =
+    kStripBytes + 2 * kLine;       // the widest strip, and a line against set conflicts
+constexpr int64_t kRowsAhead = 8;  // 4 to 32 are as good
 
-// Every line that `rows` rows of `bytes` bytes touch; the last one counts when rows are unaligned, since
-// a single line that was left out stalls the copy of its row.
-FASTGEMM_INLINE void prefetch_rows(const char* row, int64_t stride, int64_t rows, int64_t bytes) {
-  for (; rows > 0; --rows, row += stride) {
-    for (int64_t k = 0; k < bytes; k += kLine) __builtin_prefetch(row + k, 0, 2);
-    __builtin_prefetch(row + bytes - 1, 0, 2);
-  }
-}
-
-FASTGEMM_INLINE void stage_rows(const char* row, int64_t stride, char* stage, int64_t rows, int64_t bytes) {
-  for (; rows > 0; --rows, row += stride, stage += kStagePitch) {
+// `rows` rows to the stage, of `left` that follow each other.
+FASTGEMM_INLINE void stage_rows(const char* row, int64_t stride, char* stage, int64_t rows, int64_t left,
+                                int64_t bytes) {
+  for (; rows > 0; --rows, --left, row += stride, stage += kStagePitch) {
+    const char* ahead = row + (left > kRowsAhead ? kRowsAhead : 0) * stride;
     int64_t k = 0;
     for (; k + kLine <= bytes; k += kLine) {
+      __builtin_prefetch(ahead + k, 0, 2);
 #pragma GCC unroll 4
       for (int part = 0; part < kLine; part += Widest::kBytes)
         Widest::store(stage + k + part, Widest::load(row + k + part));
     }
+    __builtin_prefetch(ahead + bytes - 1, 0, 2);
     if (k < bytes) std::memcpy(stage + k, row + k, bytes - k);
   }
 }
 
+// From the stage to the tile: a band of one line, column by column, or what is left of one.
+template <int Size>
+FASTGEMM_INLINE void transpose_stage(const char* stage, char* tile, int64_t rows, int64_t cols) {
+  constexpr int64_t kCols = 16 / Size, kRows = Widest::kBytes / Size;
+  if (rows < kLine / Size || cols % kCols)
+    return transpose_tile<Size>(stage, kStagePitch, tile, kPitch, rows, cols);
+  for (int64_t j = 0; j < cols; j += kCols) {
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < kLine / Size; i += kRows)
+      transpose_registers<Widest, Size>(stage + i * kStagePitch + j * Size, kStagePitch,
+                                        tile + i * Size + j * kPitch, kPitch);
+  }
+}
+
+template <int Size>
+void staged(const Block& b) {
+  constexpr int64_t kBand = kLine / Size;
+  alignas(kLine) char stage[kBand * kStagePitch];
+  const auto fill = [&](const char* src, int64_t row, int64_t rows, int64_t cols, char* tile) {
+    for (int64_t i = 0; i < rows; i += kBand) {
+      const int64_t band = rows - i < kBand ? rows - i : kBand;
+      stage_rows(src + (row + i) * b.src_stride, b.src_stride, stage, band, b.row_end - row - i, cols * Size);
+      transpose_stage<Size>(stage, tile + i * Size, band, cols);
+    }
+  };
+  stream_block<Size, true>(b, fill);
+}
+
+// Rows less than three lines apart are what hardware prefetchers follow, and to copy parts of lines costs
+// more than it gains: 1M x 3 floats take 4.9 ms with the stage and 0.85 without, on two Zen 3 cores.
 template <int Size>
 void pipelined(const Block& b) {
-  constexpr int64_t kBand = Widest::kBytes / Size;
-  alignas(kLine) char stage[kBand * kStagePitch];
-  // Rows less than three lines apart are what hardware prefetchers follow, and to copy parts of lines costs
-  // more than it gains: 1M x 3 floats take 4.9 ms with the stage and 0.85 without, on two Zen 3 cores.
-  const bool direct = b.src_stride < 3 * kLine && b.cols * Size % kLine != 0;
-  stream_block<Size>(b, [&](const char* src, int64_t row, int64_t rows, int64_t cols, char* tile) {
-    if (direct) return transpose_tile<Size>(src + row * b.src_stride, b.src_stride, tile, kPitch, rows, cols);
-    for (int64_t i = 0; i < rows; i += kBand) {
-      const int64_t band = rows - i < kBand ? rows - i : kBand, ahead = row + rows + i;
-      if (ahead < b.row_end) {
-        const int64_t left = b.row_end - ahead;
-        prefetch_rows(src + ahead * b.src_stride, b.src_stride, left < band ? left : band, cols * Size);
-      }
-      stage_rows(src + (row + i) * b.src_stride, b.src_stride, stage, band, cols * Size);
-      transpose_tile<Size>(stage, kStagePitch, tile + i * Size, kPitch, band, cols);
-    }
-  });
+  if (b.src_stride >= 3 * kLine || b.cols * Size % kLine == 0) return staged<Size>(b);
+  const auto fill = [&](const char* src, int64_t row, int64_t rows, int64_t cols, char* tile) {
+    transpose_tile<Size>(src + row * b.src_stride, b.src_stride, tile, kPitch, rows, cols);
+  };
+  stream_block<Size, false>(b, fill);
 }
 
 }  // namespace

@@ -26,20 +26,49 @@ FASTGEMM_INLINE int64_t line_boundary(const char* row, int64_t offset) {
   return offset - static_cast<int64_t>(reinterpret_cast<uintptr_t>(row + offset) & (kLine - 1));
 }
 
-// Writes what tile rows [i0, i1) complete of each dst row, and keeps the last line for the tile below.
+// Part of src: `rows` rows of `bytes` bytes.
+struct Piece {
+  const char* row;
+  int64_t stride, rows, bytes;
+};
+
+// Every line of a row; the last one counts when rows are unaligned, since a single line that was left out
+// stalls whoever reads the row.
+FASTGEMM_INLINE void prefetch_row(const char* row, int64_t bytes) {
+  for (int64_t k = 0; k < bytes; k += kLine) __builtin_prefetch(row + k, 0, 2);
+  __builtin_prefetch(row + bytes - 1, 0, 2);
+}
+
+// The tile after the one that ends in row `end` and column `next_col`: below it, or on top of the next strip.
 template <int Size>
-FASTGEMM_INLINE void drain(const Block& b, char* dst, char* buffer, int64_t i0, int64_t i1, int64_t cols) {
+FASTGEMM_INLINE Piece tile_after(const Block& b, int64_t col, int64_t next_col, int64_t end) {
+  constexpr int64_t kRows = kTileRowBytes / Size, kCols = kStripBytes / Size, kSpare = kLine / Size;
+  const int64_t row = end < b.row_end ? end : b.row_begin, j = end < b.row_end ? col : next_col;
+  const int64_t cols = end < b.row_end ? next_col - col : take<kCols, kSpare>(b.cols - next_col);
+  const int64_t rows = cols > 0 ? take<kRows, kSpare>(b.row_end - row) : 0;
+  return {b.src + row * b.src_stride + j * Size, b.src_stride, rows, cols * Size};
+}
+
+// Writes what tile rows [i0, i1) complete of each dst row, and keeps the last line for the tile below. Rows
+// of `next` are prefetched evenly in between.
+template <int Size>
+FASTGEMM_INLINE void drain(const Block& b, char* dst, char* buffer, int64_t i0, int64_t i1, int64_t cols,
+                           const Piece& next) {
+  int64_t fetched = 0;
   for (int64_t j = 0; j < cols; ++j, dst += b.dst_stride, buffer += kPitch) {
     const int64_t begin = i0 == 0 ? 0 : line_boundary(dst, i0 * Size);
     const int64_t end = i1 == b.rows ? i1 * Size : line_boundary(dst, i1 * Size);
     stream_row(dst, buffer + kLine + begin - i0 * Size, begin, end);
-    if (i1 < b.row_end) std::memcpy(buffer, buffer + (i1 - i0) * Size, kLine);
+    if (end < i1 * Size) std::memcpy(buffer, buffer + (i1 - i0) * Size, kLine);
+    for (const int64_t due = next.rows * (j + 1) / cols; fetched < due; ++fetched)
+      prefetch_row(next.row + fetched * next.stride, next.bytes);
   }
 }
 
 // Walks block b. fill(src, row, rows, cols, buffer) transposes rows [row, row + rows) of the strip that
-// starts at src into the buffer, which is where a rung says how.
-template <int Size, class Fill>
+// starts at src into the buffer, which is where a rung says how. With Ahead the tile that comes next is
+// prefetched while this one is written.
+template <int Size, bool Ahead, class Fill>
 FASTGEMM_INLINE void stream_block(const Block& b, Fill fill) {
   constexpr int64_t kRows = kTileRowBytes / Size, kCols = kStripBytes / Size, kSpare = kLine / Size;
   alignas(kLine) char buffer[(kCols + kSpare) * kPitch];  // (columns of src, one line + rows of src + spare)
@@ -53,7 +82,8 @@ FASTGEMM_INLINE void stream_block(const Block& b, Fill fill) {
     for (int64_t i = b.row_begin, rows; i < b.row_end; i += rows) {
       rows = take<kRows, kSpare>(b.row_end - i);
       fill(src, i, rows, cols, buffer + kLine);
-      drain<Size>(b, dst, buffer, i, i + rows, cols);
+      const Piece next = Ahead ? tile_after<Size>(b, j, j + cols, i + rows) : Piece{};
+      drain<Size>(b, dst, buffer, i, i + rows, cols, next);
     }
   }
   stream_fence();
