@@ -68,7 +68,8 @@ struct NarrowPlan {
 // other and each waits for memory, blocks share the bandwidth of a multiprocessor, and one warp sums each
 // value of the threads that share rows.
 inline NarrowPlan plan_narrow(const NarrowThread& t, const NarrowShape& p, int64_t processors) {
-  constexpr double kStep = 0.55, kBlock = 0.7, kSums = 0.12, kBytes = 40e3, kSecondLaunch = 1.8;
+  constexpr double kStep = 0.55, kBlock = 0.7, kSums = 0.12, kBytes = 40e3, kLatency = 1.5,
+                   kSecondLaunch = 1.8;
   constexpr int64_t kAll = kNarrowThreads, kLongestChain = 512, kMostRows = 64;
   const auto power = [](int64_t x) { return int64_t(std::bit_ceil(uint64_t(std::max<int64_t>(x, 1)))); };
   const int64_t thread_rows = t.rows(), step_k = t.step_k(), rows = ceil_div(p.wide, thread_rows), k = p.k;
@@ -85,6 +86,8 @@ inline NarrowPlan plan_narrow(const NarrowThread& t, const NarrowShape& p, int64
   const int64_t slots = t.resident() * processors, columns = p.batch * ceil_div(p.narrow, t.narrow);
   const int64_t least_splits = std::max<int64_t>(ceil_div(k, kMostNarrowPart), 1);
   const int64_t values = ceil_div(thread_rows * t.narrow, kNarrowThreads / 32);
+  const double in_flight =
+      double(kNarrowThreads * t.unroll() * t.row_loads() * t.per_load() * t.element_bytes);
   NarrowPlan best;
   for (int64_t threads = least; threads <= most; threads *= 2) {
     const int64_t step = kAll / threads * step_k, steps = std::max<int64_t>(ceil_div(k, step), 1);
@@ -97,7 +100,8 @@ inline NarrowPlan plan_narrow(const NarrowThread& t, const NarrowShape& p, int64
                            double(std::min(part_steps * step, k)) * t.element_bytes;
       const double time =
           std::max(double(waves) * (kBlock + double(part_steps) * kStep + kSums * double(sums)),
-                   bytes / (kBytes * double(std::min(blocks, processors)))) +
+                   bytes / std::min(kBytes * double(std::min(blocks, processors)),
+                                    in_flight / kLatency * double(std::min(blocks, slots)))) +
           (splits > 1 ? kSecondLaunch : 0);
       if (best.part == 0 || time < best.microseconds)
         best = {int(threads), int(splits), int(part_steps * step), time, blocks, waves, part_steps,
