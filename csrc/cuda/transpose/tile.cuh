@@ -252,7 +252,7 @@ struct Tile {
       const Unit* const row = units + (j + n * kApart) * Down;
       const int turned = turn(j) ^ turn(n * kApart);
       const Unit low = load_speculative(row[u ^ turned]),
-                 high = load_speculative(row[(u + 1 & Down - 1) ^ turned]);
+                 high = load_speculative(row[((u + 1) & (Down - 1)) ^ turned]);
       if (j + n * kApart < part.cols) store_vector(to, bytes_at_words<Size, words>(low, high, lead));
     }
   }
