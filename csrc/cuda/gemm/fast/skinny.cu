@@ -1,7 +1,7 @@
 // Level 6 where m or n is small (a skinny product), and the time is that of reading the large operand.
 // What changes from `wgmma_specialized`:
 //   - the large operand provides the 64 rows of wgmma, on whichever side it stands (C^T = B^T A^T); the
-//     skinny one is padded to 16 or 64 columns;
+//     skinny one is padded to 16, 32 or 64 columns;
 //   - all multiprocessors read until the end: tiles are narrow enough for one each, or blocks share k
 //     (fast/skinny_sums.cuh);
 //   - bytes in flight count, not reuse: 64 or 80 KB of the large operand are requested before anything
@@ -133,6 +133,8 @@ __global__ void __launch_bounds__(S::kConsumerThreads + S::kUnitThreads, 1)
   }
   if (g.skinny_rows == 16)
     consume<S, 16, Products>(*shared, g, warp);
+  else if (g.skinny_rows == 32)
+    consume<S, 32, Products>(*shared, g, warp);
   else
     consume<S, 64, Products>(*shared, g, warp);
 #endif
@@ -195,7 +197,7 @@ SkinnyArguments<T> arguments_of(const Gemm<T>& problem, const SkinnyOperands<T>&
   const int64_t unit = tiles.whole ? tiles.steps : 1, units = tiles.all * tiles.steps / unit;
   const int64_t blocks = tiles.blocks;
   SkinnyArguments<T> g{problem, large, skinny, large_is_b, by_units};
-  g.skinny_rows = skinny.major == Major::k && skinny.side <= 16 ? 16 : S::kN;
+  g.skinny_rows = skinny.major == Major::mn || skinny.side > 32 ? S::kN : skinny.side > 16 ? 32 : 16;
   g.batch_large = large.batch_stride != 0, g.batch_skinny = skinny.batch_stride != 0;
   g.tiles_m = int(tiles.m), g.tiles_n = int(tiles.n);
   g.shares = {int(tiles.steps), int(units / blocks * unit), int(units % blocks), int(unit)};
@@ -235,10 +237,7 @@ void launch_portable(const Gemm<T>& problem, const SkinnyOperands<T>& o, const p
   using S = WideTile;
   static_assert(sizeof(SkinnyRings<S>) <= 99 << 10);
   SkinnyArguments<T> g = arguments_of<S, T>(problem, o, tiles, context);
-  if (o.by_units)
-    g.skinny_rows = o.skinny.side <= 16 ? 16 : 64;
-  else if (o.skinny.major == Major::k && o.skinny.side <= 32)
-    g.skinny_rows = o.skinny.side <= 16 ? 16 : 32;
+  if (o.by_units) g.skinny_rows = o.skinny.side <= 16 ? 16 : 64;
   const LaunchShape shape{dim3(unsigned(tiles.blocks)), dim3(S::kConsumerThreads), sizeof(SkinnyRings<S>)};
   o.with_majors([&]<Major large_major, Major skinny_major>() {
     launch<gemm_skinny_portable_kernel<S, T, large_major, skinny_major>>("skinny", shape, context)(g);

@@ -67,12 +67,12 @@ Counts count_skinny(const GemmProblem& p, const Gpu& gpu) {
   const bool units = !f.a.aligned();
   const bool to_lines = !f.b.along_k && (f.size != 2 || (!units && f.n < 64));  // the skinny side is copied
   const auto tiles = [&](int rows) { return plans::skinny_tiles(rows, f.batch, f.m, f.n, f.k, f.size, gpu); };
-  // By mma.sync all tiles have 128 rows, and no more columns than they need (fast/skinny_portable.cuh).
+  // By mma.sync all tiles have 128 rows (fast/skinny_portable.cuh).
   const bool narrow = gpu.wgmma && plans::narrow_skinny_wins(tiles(64), tiles(128)) && !units &&
                       plans::takes_narrow_skinny(f.a.along_k, f.b.along_k || to_lines, f.size);
   const int64_t m = narrow ? 64 : 128, depth = 128 / f.size;
   const bool shares = !tiles(int(m)).whole;
-  const int64_t columns = gpu.wgmma || f.n > 32 ? 64 : f.n > 16 ? 32 : 16;
+  const int64_t columns = f.n > 32 ? 64 : f.n > 16 ? 32 : 16;
   Counts c = count_tiles(f, {m, columns, depth, 1, 1, shares}, gpu, rate(gpu, Unit::tensor, p.type));
   if (shares) {
     c.more_launches = 1 / gpu.clock;
