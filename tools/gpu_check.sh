@@ -53,7 +53,7 @@ stage_test() {
 }
 
 # racecheck can name wgmma_specialized where one lane arrives at a barrier for the reads of its warp, which is ordered
-# by __syncwarp(). tests/cuda/racecheck_limits.cu has that alone, beside variants that are right and wrong for certain.
+# by __syncwarp(): tests/cuda/racecheck_limits.cu shows that the tool does not follow that order.
 # Without torch's caching allocator every tensor is an allocation of its own, so that memcheck sees its bounds.
 stage_sanitize() {
   local tool status=0
