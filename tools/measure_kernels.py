@@ -3,6 +3,7 @@
     python tools/measure_kernels.py --grid --random 120 --seed 77 --json kernels.json --library library.json
     python tools/measure_kernels.py --random 100 --seed 7 --json choices.json        the library among the kernels
     python tools/measure_kernels.py --random 40 --multiprocessors 64 --json ...      on a part of the GPU
+    python tools/measure_kernels.py --again kernels.json --kernel dmma --json ...    after a change of one kernel
 
 Kernels far behind are left out of a point. tools/fit_costs.py reads the first two files, tools/check_choices.py
 all.
@@ -64,15 +65,15 @@ def multiprocessors(count: int | None) -> Iterator[None]:
 
 
 def measure(
-    names: list[str], problems: list[tuple[Sizes, str]], budget: float
+    problems: dict[str, list[tuple[Sizes, str]]], budget: float, only: list[str] | None = None
 ) -> dict[tuple, dict[str, float]]:
-    """Microseconds by kernel, by (series, layout, batch, m, n, k)."""
+    """Microseconds by kernel, by (series, layout, batch, m, n, k). ``problems``: those of each series."""
     found: dict[tuple, dict[str, float]] = {}
     with Session("cuda") as session:
-        for name in names:
+        for name, wanted in problems.items():
             dtype, precision = SERIES[name]
-            series = Series("gemm", dtype, precision, session, budget, slowest=0.7)
-            for sizes, layout in sorted(problems, key=lambda problem: work_of("gemm", problem[0])):
+            series = Series("gemm", dtype, precision, session, budget, slowest=0.7, only=only)
+            for sizes, layout in sorted(wanted, key=lambda problem: work_of("gemm", problem[0])):
                 times: dict[str, float] = {}
                 for point in series.measure(sizes, layout):
                     split = point.get("precision") in BESIDE_IEEE
@@ -87,14 +88,29 @@ def measure(
     return {key: times for key, times in found.items() if times}
 
 
-def write(path: Path, points: dict[tuple, Any], last: str) -> None:
-    """One point a line."""
+def of_kernels(path: Path, names: list[str]) -> tuple[dict[tuple, dict[str, float]], dict[str, list]]:
+    """The points of a file, and of each series the problems at which it has one of the kernels."""
+    points = {
+        (series, layout, *sizes): times
+        for series, layout, *sizes, times in json.loads(path.read_text())["points"]
+    }
+    problems: dict[str, list[tuple[Sizes, str]]] = {}
+    for (series, layout, *sizes), times in points.items():
+        if not times.keys().isdisjoint(names):
+            problems.setdefault(series, []).append((tuple(sizes), layout))
+    return points, problems
+
+
+def write(path: Path, points: dict[tuple, Any], last: str, kept: dict[str, Any] | None = None) -> None:
+    """One point a line. ``kept``: what a file says of the times in it that are older."""
     head = {
         "format": FORMAT,
         "unit": "microseconds: median, L2 cache cold, kernels in turn",
         "fields": ["dtype or precision", "layout", "batch", "m", "n", "k", last],
         "environment": describe("cuda"),
     }
+    if kept:
+        head["measured before"] = kept
     rows = sorted(points.items(), key=lambda item: (ORDER.index(item[0][0]), item[0][2:], item[0][1]))
     lines = ",\n".join(json.dumps([*key, value], separators=(",", ":")) for key, value in rows)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -115,17 +131,30 @@ def main() -> None:
     parser.add_argument("--sides", type=int, nargs=2, default=(16, 8192), help="of random problems")
     parser.add_argument("--dtype", action="append", choices=ORDER, help="default: all, and tf32")
     parser.add_argument("--budget", type=float, default=0.006, help="seconds for each kernel at each point")
+    parser.add_argument("--again", type=Path, help="the points of this file, of which --kernel are measured")
+    parser.add_argument("--kernel", action="append", default=[], help="with --again")
     parser.add_argument("--multiprocessors", type=int, help="a green context of so many")
     options = parser.parse_args()
     grid = grid_of("gemm", "cuda") if options.grid else []
     problems = random.Random(options.seed).sample(grid, min(options.grid, len(grid)))
     problems += random_problems(options.random, options.seed, *options.sides)
+    names = options.dtype or list(ORDER)
     with multiprocessors(options.multiprocessors):
-        points = measure(options.dtype or list(ORDER), problems, options.budget)
+        if options.again:
+            points, wanted = of_kernels(options.again, options.kernel)
+            wanted = {name: wanted[name] for name in names if name in wanted}
+            for key, times in measure(wanted, options.budget, options.kernel).items():
+                points[key] |= {kernel: time for kernel, time in times.items() if kernel in options.kernel}
+        else:
+            points = measure(dict.fromkeys(names, problems), options.budget)
     if options.library:
         library = {key: times.pop(LIBRARY[0]) for key, times in points.items() if LIBRARY[0] in times}
         write(options.library, library, "torch, or cuBLASLt where torch has no such product")
-    write(options.json, points, "by kernel")
+    kept = None
+    if options.again:
+        before = json.loads(options.again.read_text())["environment"]
+        kept = {"all but": options.kernel} | {key: before[key] for key in ("date", "commit")}
+    write(options.json, points, "by kernel", kept)
 
 
 if __name__ == "__main__":
