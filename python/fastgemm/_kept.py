@@ -14,12 +14,13 @@ PREDICTIONS = "predictions.json"
 
 
 def folder() -> Path:
-    """FASTGEMM_CACHE_DIR, else the user's cache folder as the XDG base directory specification names it."""
+    """FASTGEMM_CACHE_DIR, else the platform's user cache folder."""
     named = os.environ.get("FASTGEMM_CACHE_DIR")
     if named:
         return Path(named)
-    of_user = os.environ.get("XDG_CACHE_HOME", "")
-    return Path(of_user if of_user.strip() else os.path.expanduser("~/.cache"), "fastgemm")
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("fastgemm"))
 
 
 def _may_hold(path: Path) -> bool:
