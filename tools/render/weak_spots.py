@@ -22,8 +22,8 @@ PRODUCTS = {
 }
 LIMITS = (
     "Limits are the GPU's: FMA peak, of its multiply-add units at the clock measured meanwhile; tensor-core peak, "
-    "by the data sheet (of float32 and int32: of what it leaves for that many products of planes); copy_, a plain "
-    "copy of the larger operand in the same run."
+    "by the data sheet (of float32 and int32: of what it leaves for that many products of planes); plain read, "
+    "a kernel that reads the larger operand and does nothing else, in the same run."
 )
 
 

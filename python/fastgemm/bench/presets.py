@@ -23,7 +23,7 @@ class Case:
     optional: bool = False  # a choice that cannot run here is left out, not an error
     settle_outliers: bool = False  # if it is slower than torch, it is measured again with many pairs
     slow_rungs: bool = False  # on a GPU: time rungs that take long as well
-    in_bytes: bool = False  # a product whose operands cannot come faster than a copy: GB/s instead of TFLOPS
+    in_bytes: bool = False  # a product that waits for its largest operand: GB/s instead of TFLOPS
     sustained: bool = False  # on a GPU: back to back, with power, clocks and energy
 
 

@@ -8,9 +8,10 @@ unless the instance is made with ``allocate=True``: then each call makes its own
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -42,6 +43,14 @@ def random_matrix(*shape: int, dtype: torch.dtype, device: str = "cpu") -> Tenso
         info = torch.iinfo(dtype)
         return torch.empty(shape, dtype=dtype, device=device).random_(info.min, info.max + 1)
     return torch.randn(*shape, dtype=torch.float32 if dtype.itemsize < 4 else dtype, device=device).to(dtype)
+
+
+class MemoryLimit(NamedTuple):
+    """A call that moves so many bytes, and nothing else."""
+
+    name: str
+    call: Call
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -245,14 +254,24 @@ class Instance:
         return problem.dtype != torch.int8 or (problem.m > 16 and problem.n % 8 == 0 and problem.k % 8 == 0)
 
     def copy(self) -> Call:
-        """A plain copy of the largest operand: what memory allows a transpose, an addition or a skinny product."""
-        a = self.copied
+        """A plain copy of the largest operand: what memory allows a transpose or an addition."""
+        a = self.largest
         out = torch.empty_like(a) if self.problem.op == "gemm" else self.out.view(a.shape)
         return lambda: out.copy_(a)
 
+    def memory_limit(self) -> MemoryLimit:
+        """What memory allows: a skinny product a plain read of the largest operand, where Triton compiles one for
+        this device, and everything else a plain copy."""
+        a = self.largest
+        if self.problem.op == "gemm" and self.device == "cuda" and importlib.util.find_spec("triton"):
+            from .plain_read import plain_read
+
+            return MemoryLimit("plain read", plain_read(a), a.nbytes)
+        return MemoryLimit("copy_", self.copy(), 2 * a.nbytes)
+
     @property
-    def copied(self) -> Tensor:
-        """The operand that :meth:`copy` reads."""
+    def largest(self) -> Tensor:
+        """The operand of most bytes."""
         return max(self.operands, key=lambda x: x.nbytes)
 
     def chosen(self, level: int | None = None) -> str:

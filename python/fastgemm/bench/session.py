@@ -14,7 +14,7 @@ from .problems import Call, Instance
 from .telemetry import Telemetry
 from .timing import CpuTimer, Timer
 
-BASELINE, COPY = "torch", "copy"
+BASELINE, COPY, LIMIT = "torch", "copy", "limit"
 REFUSAL = "cannot run"  # in the error of a kernel or level that does not take a problem
 LONG = 0.01  # seconds, of an estimate that is checked by another
 

@@ -14,9 +14,9 @@ from .checking import Reference, raised
 from .cuda_timing import BACK_TO_BACK, SUSTAINED, back_to_back_counts, sustained, sustained_count
 from .environment import describe, using_threads
 from .presets import Case, Choice
-from .problems import Instance, dtype_name, instantiate, label, torch_precision
+from .problems import Instance, MemoryLimit, dtype_name, instantiate, label, torch_precision
 from .records import Measurement, Report
-from .session import BASELINE, COPY, LONGEST_IN_LADDER, LONGEST_IN_SWEEP, REFUSAL, Session
+from .session import BASELINE, LIMIT, LONGEST_IN_LADDER, LONGEST_IN_SWEEP, REFUSAL, Session
 from .timing import Interleaved, Timer, geometric_mean, interleave
 
 METHODS = ("interleaved", "sustained")
@@ -169,23 +169,24 @@ def _run_case(case: Case, method: Method, rounds: int | None) -> list[Measuremen
     torch_call = instance.torch()
     if torch_call is not None:
         calls[BASELINE] = torch_call
-    if instance.in_bytes:
-        calls[COPY] = instance.copy()
+    limit = instance.memory_limit() if instance.in_bytes else None
+    if limit:
+        calls[LIMIT] = limit.call
     samples, readings = method.measure(case, instance, calls, estimates, rounds)
     for choice, row in rows.items():
         name = choice_text(choice)
         if name in calls:
-            _fill(row, instance, samples, name, readings, session)
+            _fill(row, instance, samples, name, readings, session, limit)
             key = row.kernel, problem.dtype
             method.rates[key] = max(method.rates.get(key, 0.0), problem.work / row.seconds.median)
     found = list(rows.values())
     if torch_call is not None:
         row = Measurement.of(instance, problem.baseline, None, role="baseline", group=case.group)
-        _fill(row, instance, samples, BASELINE, readings, session)
+        _fill(row, instance, samples, BASELINE, readings, session, limit)
         found.append(row)
-    if instance.in_bytes and session.device == "cuda":
-        row = Measurement.of(instance, "copy_", None, role="limit", group=case.group)
-        _fill(row, instance, samples, COPY, readings, session)
+    if limit and session.device == "cuda":
+        row = Measurement.of(instance, limit.name, None, role="limit", group=case.group)
+        _fill(row, instance, samples, LIMIT, readings, session, limit)
         row.rate, row.share_of_limit = row.limit, 1.0
         found.append(row)
     return found
@@ -198,16 +199,16 @@ def _fill(
     name: str,
     readings: dict[str, dict[str, Any] | None],
     session: Session,
+    limit: MemoryLimit | None,
 ) -> None:
-    """What was measured of a call, held against its limit."""
+    """What was measured of a call, held against its limit: that of memory, or the arithmetic peak."""
     row.timed(instance, samples, name, BASELINE)
     row.telemetry = readings[name]
     row.joules = row.telemetry.get("joules_per_call") if row.telemetry else None
-    if not instance.in_bytes:
-        row.against(*session.arithmetic_peak(instance, row.telemetry))
+    if limit:
+        row.against(limit.bytes / samples.seconds(LIMIT).median / instance.unit[1], limit.name)
     else:
-        copied = 2 * instance.copied.nbytes  # read and written
-        row.against(copied / samples.seconds(COPY).median / instance.unit[1], "copy_")
+        row.against(*session.arithmetic_peak(instance, row.telemetry))
 
 
 def group_means(rows: Iterable[Measurement]) -> dict[str, dict[str, float | int]]:

@@ -14,6 +14,7 @@ ALL_LAYOUTS_AT = 4096
 INTEGER_CUBES = (1024, 2048, 4096, 8192)
 UNALIGNED = (1000, 3000, 777)
 WEIGHTS = 8192
+WIDE = 28672  # weights of 8192 x 28672, the gate projection of a model of 70 billion parameters
 ROWS = {BF16: (1, 8, 16, 64), FP16: (1, 8, 16, 64), torch.int8: (1, 8, 16, 64), FP32: (1, 8, 64)}
 LONG_SUM = (256, 256, 65536)
 SMALL, BATCH = 128, 64
@@ -50,6 +51,7 @@ def skinny() -> list[Case]:
             Gemm(m, WEIGHTS, WEIGHTS, dtype, layout, precision=_precision(dtype)) for layout, m in sizes
         ]
         if dtype == BF16:
+            problems += [Gemm(m, WIDE, WEIGHTS, dtype, layout) for layout, m in sizes]
             problems.append(Gemm(WEIGHTS, 8, WEIGHTS, dtype))
         cases += [_case(problem, f"{_name(dtype)}, skinny", in_bytes=True) for problem in problems]
     return cases
