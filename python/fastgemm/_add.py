@@ -10,6 +10,7 @@ from torch.overrides import has_torch_function_variadic
 from . import _errors
 from ._calls import (
     add_bare,
+    add_into,
     functionalizes,
     increment_version,
     needs_function,
@@ -69,7 +70,7 @@ def add(
             _errors.refuse_gradient_into_out(a, b, out)
             _errors.refuse_transform_into_out(a, b, out)
             _errors.refuse_inference_tensor(out)
-            ops.add.out(a, b, alpha=alpha, level=level, impl=kernel, out=out)
+            add_into(a, b, alpha=alpha, level=level, impl=kernel, out=out)
             increment_version((out,))
             return out
         if tracing_state() is not None:

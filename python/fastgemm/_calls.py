@@ -39,11 +39,14 @@ SAME_TYPE = frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat
 PLAIN = frozenset({Tensor, torch.nn.Parameter})
 DENSE = torch.strided
 
-# What OpOverload.__call__ calls; skipping that Python frame saves 0.4 us of about 3.
+# What OpOverload.__call__ calls; skipping that Python frame, and the ways to it, saves 0.4 to 1 us of about 3.
 matmul_bare = ops._matmul.default._op
 gemm_bare = ops._gemm.default._op
+gemm_into = ops.gemm.out._op
 transpose_bare = ops._transpose.default._op
+transpose_into = ops.transpose.out._op
 add_bare = ops._add.default._op
+add_into = ops.add.out._op
 
 
 FINDS_GRADIENTS = _overrides.use_in_eager_mode()

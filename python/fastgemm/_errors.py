@@ -37,10 +37,13 @@ def refuse_tensor_scales(**scales: object) -> None:
 
 
 def refuse_gradient_into_out(*tensors: Tensor | None) -> None:
-    if torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in tensors):
-        raise RuntimeError(
-            "fastgemm: out= does not support automatic differentiation, but one of the arguments requires grad"
-        )
+    if not torch.is_grad_enabled():
+        return
+    for t in tensors:  # isinstance(None, Tensor) asks Tensor's metaclass, in Python, and any() a generator
+        if t is not None and isinstance(t, Tensor) and t.requires_grad:
+            raise RuntimeError(
+                "fastgemm: out= does not support automatic differentiation, but one of the arguments requires grad"
+            )
 
 
 def refuse_transform_into_out(*tensors: Tensor | None) -> None:

@@ -18,6 +18,7 @@ from ._calls import (
     FINDS_GRADIENTS,
     functionalizes,
     gemm_bare,
+    gemm_into,
     increment_version,
     matmul_bare,
     named,
@@ -107,7 +108,7 @@ def product(a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, options:
             _errors.refuse_gradient_into_out(a, b, c, out)
             _errors.refuse_transform_into_out(a, b, c, out)
             _errors.refuse_inference_tensor(out)
-            ops.gemm.out(a, b, c, **options, out=out)
+            gemm_into(a, b, c, **options, out=out)
             increment_version((out,))
             return out
         if tracing_state() is not None:

@@ -16,6 +16,7 @@ from ._calls import (
     overridden,
     tracing_state,
     transpose_bare,
+    transpose_into,
 )
 from ._vmap import rank_of
 
@@ -58,7 +59,10 @@ def transpose(
             _errors.refuse_gradient_into_out(a, out)
             _errors.refuse_transform_into_out(a, out)
             _errors.refuse_inference_tensor(out)
-            ops.transpose.out(a, level=level, impl=kernel, out=out)
+            if level is None and kernel is None:  # each argument that is given costs 0.2 us
+                transpose_into(a, out=out)
+            else:
+                transpose_into(a, level=level, impl=kernel, out=out)
             increment_version((out,))
             return out
         if tracing_state() is not None:
@@ -67,6 +71,8 @@ def transpose(
             if functionalizes():
                 return ops.transpose.default(a, level=level, impl=kernel)
             return TransposeFunction.apply(a, level, kernel)
+        if level is None and kernel is None:
+            return transpose_bare(a)
         return transpose_bare(a, level=level, impl=kernel)
     except (RuntimeError, ValueError, TypeError) as error:
         _errors.diagnose(error, a=a, out=out)

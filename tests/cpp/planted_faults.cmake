@@ -96,8 +96,8 @@ fastgemm_plant(stage_released_early ROW gemm_warp_specialized float64 KERNEL gem
                FINDING "race: .*warp_specialized.cu:")
 fastgemm_plant(swizzle_not_one_to_one ROW transpose_saturating bits32 KERNEL transpose/level5_saturating.cu
                HEADER transpose/tile.cuh
-               TEXT [[u ^ (j / V % 8)]]
-               BY [[u | (j / V % 8)]]
+               TEXT [[(down ^ turn(first) ^ turn(j))]]
+               BY [[(down | (turn(first) ^ turn(j)))]]
                FINDING "race: .*tile.cuh:")
 fastgemm_plant(wait_dropped ROW transpose_pipelined bits32 KERNEL transpose/level6_pipelined.cu
                TEXT [[  wait_async_copies<0>();

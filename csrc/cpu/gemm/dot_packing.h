@@ -14,7 +14,7 @@ struct BFloat16Pairs {
   static FASTGEMM_INLINE Vector<Unit> along_k(const BFloat16* p) { return load<Vector<Unit>>(p); }
   static FASTGEMM_INLINE Vector<Unit> along_w(const BFloat16* p, int64_t sk) {
     const auto row = [](const BFloat16* from) {
-      return __builtin_convertvector((load<Vector<uint16_t, kLanes<Unit>>>(from)), Vector<Unit>);
+      return load_extended<Unit>(reinterpret_cast<const uint16_t*>(from));
     };
     return row(p) | (row(p + sk) << 16);
   }

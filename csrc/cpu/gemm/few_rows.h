@@ -11,69 +11,123 @@ namespace fastgemm::FASTGEMM_ISA {
 
 inline constexpr int kFewRows = 8;
 
+// What x is kept as, and how many k a lane multiplies at once: int8 goes in pairs of int16, for which there
+// is an instruction. A lane for each number, multiplied as int32, took 4 to 10 times as long. Where only LEFT
+// of them are left, fewer than kGroup, the others count as zeros.
+template <class T>
+struct Factors {
+  using Type = Accumulator<T>;
+  static constexpr int kGroup = 1;
+
+  static FASTGEMM_INLINE Type of(T x) { return widen(x); }
+  static FASTGEMM_INLINE Vector<Type> along_k(const T* b) { return load_widened(b); }
+  template <int LEFT>
+  static FASTGEMM_INLINE Vector<Type> along_n(const T* b, int64_t) {
+    return load_widened(b);
+  }
+  template <int LEFT>
+  static FASTGEMM_INLINE Vector<Type> broadcast_at(const Type* x) {
+    return broadcast<Vector<Type>>(*x);
+  }
+  static FASTGEMM_INLINE Vector<Type> add(Vector<Type> sum, Vector<Type> x, Vector<Type> b) {
+    return sum + x * b;
+  }
+};
+template <>
+struct Factors<int8_t> {
+  using Type = int16_t;
+  using V = Vector<uint32_t>;
+  static constexpr int kGroup = 2;
+
+  static FASTGEMM_INLINE Type of(int8_t x) { return x; }
+  static FASTGEMM_INLINE V along_k(const int8_t* b) { return Int16Pairs::along_k(b); }
+  template <int LEFT>
+  static FASTGEMM_INLINE V along_n(const int8_t* b, int64_t sk) {
+    if constexpr (LEFT == 1) return load_widened(b) & 0xffffu;
+    return Int16Pairs::along_w(b, sk);
+  }
+  template <int LEFT>
+  static FASTGEMM_INLINE V broadcast_at(const Type* x) {
+    uint32_t pair = 0;
+    std::memcpy(&pair, x, LEFT == 1 ? sizeof *x : sizeof pair);
+    return broadcast<V>(pair);
+  }
+  static FASTGEMM_INLINE V add(V sum, V x, V b) { return add_pair_products(sum, x, b); }
+};
+template <class T>
+using Factor = typename Factors<T>::Type;
+
+template <class T>
+FASTGEMM_INLINE Accumulator<T> product_of_one(Factor<T> x, T b) {
+  return static_cast<Accumulator<T>>(x) * widen(b);
+}
+
 template <class T>
 struct RowsTimesMatrix {
   int64_t rows, n, k;
-  const Accumulator<T>* x;  // (rows, k)
+  const Factor<T>* x;  // (rows, k)
   int64_t ldx;
   const T* b;
   int64_t b_rs, b_cs;
 };
 
 // y (ROWS, n) += x (ROWS, DEPTH) * b (DEPTH, n)
+// DEPTH is 1 or a multiple of kGroup.
 template <class T, int ROWS, int DEPTH, class Acc>
-FASTGEMM_INLINE void add_rows(const Acc* x, int64_t ldx, const T* b, int64_t b_rs, int64_t n, Acc* y,
+FASTGEMM_INLINE void add_rows(const Factor<T>* x, int64_t ldx, const T* b, int64_t b_rs, int64_t n, Acc* y,
                               int64_t ldy) {
   using V = Vector<Acc>;
-  constexpr int N = kLanes<Acc>;
+  using F = Factors<T>;
+  constexpr int N = kLanes<Acc>, G = F::kGroup;
   int64_t j = 0;
   for (; j + N <= n; j += N) {
     V row[DEPTH];
 #pragma GCC unroll 4
-    for (int d = 0; d < DEPTH; ++d) {
-      row[d] = load_widened(b + d * b_rs + j);
-      __builtin_prefetch(b + (d + 2 * DEPTH) * b_rs + j);
-    }
+    for (int d = 0; d < DEPTH; ++d) __builtin_prefetch(b + (d + 2 * DEPTH) * b_rs + j);
+#pragma GCC unroll 4
+    for (int d = 0; d < DEPTH; d += G) row[d] = F::template along_n<DEPTH>(b + d * b_rs + j, b_rs);
 #pragma GCC unroll 8
     for (int r = 0; r < ROWS; ++r) {
       V sum = load<V>(y + r * ldy + j);
 #pragma GCC unroll 4
-      for (int d = 0; d < DEPTH; ++d) sum += broadcast<V>(x[r * ldx + d]) * row[d];
+      for (int d = 0; d < DEPTH; d += G)
+        sum = F::add(sum, F::template broadcast_at<DEPTH>(x + r * ldx + d), row[d]);
       store(y + r * ldy + j, sum);
     }
   }
   for (; j < n; ++j)
     for (int r = 0; r < ROWS; ++r)
-      for (int d = 0; d < DEPTH; ++d) y[r * ldy + j] += x[r * ldx + d] * widen(b[d * b_rs + j]);
+      for (int d = 0; d < DEPTH; ++d) y[r * ldy + j] += product_of_one<T>(x[r * ldx + d], b[d * b_rs + j]);
 }
 
 // y (ROWS, COLS) += x (ROWS, k) * b (k, COLS), k contiguous in both
 template <class T, int ROWS, int COLS, class Acc>
-FASTGEMM_INLINE void dot_columns(const Acc* x, int64_t ldx, const T* b, int64_t b_cs, int64_t k, Acc* y,
+FASTGEMM_INLINE void dot_columns(const Factor<T>* x, int64_t ldx, const T* b, int64_t b_cs, int64_t k, Acc* y,
                                  int64_t ldy) {
   using V = Vector<Acc>;
-  constexpr int N = kLanes<Acc>;
+  using F = Factors<T>;
+  constexpr int N = kLanes<Acc>, STEP = N * F::kGroup;
   constexpr int64_t kDepth = 256 * N;  // a lane sums 256 products, then the sums are summed
   for (int64_t k0 = 0; k0 < k; k0 += kDepth) {
     const int64_t end = min(k, k0 + kDepth);
     V sum[ROWS][COLS] = {};
     int64_t kk = k0;
-    for (; kk + N <= end; kk += N) {
+    for (; kk + STEP <= end; kk += STEP) {
       V column[COLS];
 #pragma GCC unroll 4
-      for (int c = 0; c < COLS; ++c) column[c] = load_widened(b + c * b_cs + kk);
+      for (int c = 0; c < COLS; ++c) column[c] = F::along_k(b + c * b_cs + kk);
 #pragma GCC unroll 8
       for (int r = 0; r < ROWS; ++r) {
         const V xr = load<V>(x + r * ldx + kk);
 #pragma GCC unroll 4
-        for (int c = 0; c < COLS; ++c) sum[r][c] += xr * column[c];
+        for (int c = 0; c < COLS; ++c) sum[r][c] = F::add(sum[r][c], xr, column[c]);
       }
     }
     for (int r = 0; r < ROWS; ++r) {
       for (int c = 0; c < COLS; ++c) {
         Acc total = 0;
         for (int i = 0; i < N; ++i) total += sum[r][c][i];
-        for (int64_t t = kk; t < end; ++t) total += x[r * ldx + t] * widen(b[c * b_cs + t]);
+        for (int64_t t = kk; t < end; ++t) total += product_of_one<T>(x[r * ldx + t], b[c * b_cs + t]);
         y[r * ldy + c] += total;
       }
     }
@@ -144,15 +198,16 @@ bool run_few_rows(const GemmProblem& problem, Context& ctx, int threads) {
   const T* a = static_cast<const T*>(p.a.data);
   const bool widened = std::is_same_v<T, Acc> && p.a.col_stride == 1;
   const int64_t ldy = round_up(p.n, 16), y_bytes = p.m * ldy * int64_t{sizeof(Acc)};
-  char* scratch = static_cast<char*>(ctx.allocate(y_bytes + (widened ? 0 : p.m * p.k * sizeof(Acc))));
+  const int64_t copy_bytes = widened ? 0 : p.m * p.k * int64_t{sizeof(Factor<T>)};
+  char* scratch = static_cast<char*>(ctx.allocate(y_bytes + copy_bytes));
   Acc* y = reinterpret_cast<Acc*>(scratch);
-  Acc* copy = reinterpret_cast<Acc*>(scratch + y_bytes);
+  Factor<T>* copy = reinterpret_cast<Factor<T>*>(scratch + y_bytes);
   if (!widened) {
     for (int64_t i = 0; i < p.m; ++i)
       for (int64_t kk = 0; kk < p.k; ++kk)
-        copy[i * p.k + kk] = widen(a[i * p.a.row_stride + kk * p.a.col_stride]);
+        copy[i * p.k + kk] = Factors<T>::of(a[i * p.a.row_stride + kk * p.a.col_stride]);
   }
-  const Acc* x = widened ? reinterpret_cast<const Acc*>(a) : copy;
+  const Factor<T>* x = widened ? reinterpret_cast<const Factor<T>*>(a) : copy;
   const int64_t ldx = widened ? p.a.row_stride : p.k;
 
   const RowsTimesMatrix<T> q{p.m,           p.n, p.k, x, ldx, static_cast<const T*>(p.b.data), p.b.row_stride,

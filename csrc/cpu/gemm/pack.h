@@ -35,8 +35,7 @@ struct Int16Pairs {
   static constexpr int kGroup = 2;
 
   static FASTGEMM_INLINE Vector<Unit> along_k(const int8_t* p) {
-    constexpr int n = kLanes<int16_t>;
-    return (Vector<Unit>)__builtin_convertvector((load<Vector<int8_t, n>>(p)), Vector<int16_t>);
+    return (Vector<Unit>)load_extended<int16_t>(p);
   }
   static FASTGEMM_INLINE Vector<Unit> along_w(const int8_t* p, int64_t sk) {
     return (load_widened(p) & 0xffffu) | (load_widened(p + sk) << 16);

@@ -120,16 +120,19 @@ class Counter {
     if (threads > 1) c_[kFork] += times * std::bit_width(unsigned(threads - 1));
   }
 
+  // int8 goes in pairs of int16.
+  int64_t at_once() const { return p_.type == DType::i8 ? 2 : 1; }
   void few_rows_of_rows(int64_t rows, int64_t share, int64_t k) {
     // A vector of four rows of B: loads of B, of y and of the factors; products; stores of y.
-    const double r = double(rows), four = std::max({4 * r / cpu_.vector_issue, (4 + r + 4 * r) / 2, r});
+    const double r = double(rows), products = 4 * r / double(at_once());
+    const double four = std::max({products / cpu_.vector_issue, (4 + r + products) / 2, r});
     c_[kStream] += four * double(ceil_div(k, 4)) * double(share) / double(t_.lanes);
   }
   void few_rows_of_columns(int64_t rows, int64_t share, int64_t k) {
     const int64_t columns = std::clamp<int64_t>((cpu_.isa == Isa::avx512 ? 24 : 8) / rows, 1, 4);
     const double r = double(rows), c = double(columns);
     const double step = std::max({r * c / cpu_.vector_issue, 4.0, (r + c) / 2});
-    c_[kStreamColumns] += step * double(ceil_div(share, columns)) * double(ceil_div(k, t_.lanes));
+    c_[kStreamColumns] += step * double(ceil_div(share, columns)) * double(ceil_div(k, t_.lanes * at_once()));
     c_[kScalar] += r * double(share) * double(t_.lanes);  // a vector of sums becomes one
   }
   // The route of few_rows.h. Its vectors are of accumulators.

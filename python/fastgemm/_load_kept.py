@@ -1,0 +1,36 @@
+"""Reading what is kept on disk, at import, where there is any.
+
+The modules that read it, :mod:`fastgemm.tuning` and ``_predictions``, take 10 ms to import, a quarter of what the
+package took; most processes have no such file, and never tune.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from . import _kept
+
+
+def _may_hold(path: Path) -> bool:
+    """Whether there is something to read: also where only reading it will tell why not."""
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError):
+        pass
+    return True
+
+
+def load() -> None:
+    """Makes choices in this process follow what is kept."""
+    where = _kept.folder()
+    if _may_hold(where / _kept.AUTOTUNED):
+        from .tuning import load_cache
+
+        load_cache()
+    if _may_hold(where / _kept.PREDICTIONS):
+        from ._predictions import load as load_predictions
+
+        load_predictions()
