@@ -187,9 +187,9 @@ def test_small_tile_of_whole_tiles(dtype, gpu, layout):
 
 @every_layout
 @pytest.mark.parametrize("dtype", [torch.int8, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("size", [(20, 300, 5000), (300, 9, 800), (16, 8000, 250)], ids=str)
+@pytest.mark.parametrize("size", [(20, 300, 5000), (300, 9, 800), (16, 8000, 250), (5, 28000, 130)], ids=str)
 def test_skinny_on_many_multiprocessors(size, dtype, layout):
-    """Tiles that blocks share, of which they have one stage or two, and for each block one of its own."""
+    """Tiles that blocks share, of which they have one stage or two, and for each block one or two of its own."""
 
     def check():
         with fastgemm.simulate("h200"):

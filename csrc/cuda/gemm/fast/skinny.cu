@@ -2,7 +2,7 @@
 // What changes from `wgmma_specialized`:
 //   - the large operand provides the 64 rows of wgmma, on whichever side it stands (C^T = B^T A^T); the
 //     skinny one is padded to 16, 32 or 64 columns;
-//   - all multiprocessors read until the end: tiles are narrow enough for one each, or blocks share k
+//   - most multiprocessors read until the end: tiles are narrow enough for one each, or blocks share k
 //     (fast/skinny_sums.cuh);
 //   - bytes in flight count, not reuse: 64 or 80 KB of the large operand are requested before anything
 //     else is done;
@@ -185,7 +185,7 @@ struct SkinnyOperands {
 template <class S, class T>
 plans::SkinnyTiles tiles_of(const SkinnyOperands<T>& o, int batch) {
   static_assert(S::kN == 64);
-  return plans::skinny_tiles(S::kM, batch, o.large.side, o.skinny.side, o.large.k, int(sizeof(T)),
+  return plans::skinny_tiles(S::kM, batch, o.large.side, o.skinny.side, o.large.k, int(sizeof(T)), o.by_units,
                              cuda::gpu_here());
 }
 

@@ -42,7 +42,7 @@ class SkinnyWalk {
  public:
   __device__ __forceinline__ explicit SkinnyWalk(const SkinnyArguments<T>& g) : g_(g) {
     const int begin = g.shares.begin(int(blockIdx.x));
-    left_ = g.shares.begin(int(blockIdx.x) + 1) - begin;
+    left_ = g.shares.count(int(blockIdx.x));
     tile_ = begin / g.shares.steps, step_ = begin % g.shares.steps;
   }
   // Calls begin_tile(place, step) where the next stage is the first one of a tile here, then body(). Without
@@ -54,7 +54,7 @@ class SkinnyWalk {
     body();
     --left_, ++step_;
     begins_ = step_ == g_.shares.steps;
-    if (begins_) step_ = 0, ++tile_;
+    if (begins_) step_ = 0, tile_ += g_.shares.apart();
   }
 
  private:

@@ -6,7 +6,7 @@
 //   block                     | 0       | 1       | 2       | 3       |     equal shares
 //   in the workspace            0         1 1       2 2       3             a block shares at most two tiles
 //
-// Blocks have whole tiles where that leaves few multiprocessors idle. Otherwise all stages of all tiles,
+// Blocks have whole tiles where enough multiprocessors read until the end. Otherwise all stages of all tiles,
 // one tile after the other, are cut into equal shares, one for each block: the partial sums of a tile that
 // several blocks work on go to the workspace, and a second kernel adds them.
 //
@@ -66,12 +66,18 @@ struct TilePart {
   int tile, first, end;
 };
 
-// A tile has `steps` stages. A block has `share` stages, and the first `longer` blocks have `unit` more,
-// which is 1, or all stages of a tile where no tile is shared.
+// A tile has `steps` stages. A block has `share` stages, and the first `longer` blocks have `unit` more: 1,
+// or all stages of a tile where no tile is shared. Then blocks side by side have tiles side by side, which
+// lie next to each other in memory or read the same rows of the large operand.
 struct Shares {
   int steps, share, longer, unit;
 
-  __device__ __forceinline__ int begin(int block) const { return block * share + min(block, longer) * unit; }
+  __device__ __forceinline__ int begin(int block) const {
+    return unit > 1 ? block * steps : block * share + min(block, longer);
+  }
+  __device__ __forceinline__ int count(int block) const { return share + (block < longer ? unit : 0); }
+  // From a tile of a block to its next one.
+  __device__ __forceinline__ int apart() const { return unit > 1 ? int(gridDim.x) : 1; }
   // The block that has this stage, where unit is 1.
   __device__ __forceinline__ int block_of(int stage) const {
     const int in_longer = longer * (share + 1);
@@ -80,12 +86,12 @@ struct Shares {
   // Calls body(part) for the parts of a block.
   template <class Body>
   __device__ __forceinline__ void each_part(int block, Body&& body) const {
-    int at = begin(block), first = at % steps, tile = at / steps;
-    const int end = begin(block + 1);
-    while (at < end) {
-      const int count = min(steps - first, end - at);
-      body(TilePart{tile, first, first + count});
-      at += count, first = 0, ++tile;
+    const int begins = begin(block);
+    int left = count(block), first = begins % steps, tile = begins / steps;
+    while (left > 0) {
+      const int end = min(steps, first + left);
+      body(TilePart{tile, first, end});
+      left -= end - first, first = 0, tile += apart();
     }
   }
 };

@@ -210,9 +210,11 @@ inline int specialized_blocks(int64_t tiles, int64_t chunks, int64_t processors)
   return int(std::min<int64_t>(processors, tiles * chunks));
 }
 
-// skinny: tiles of a large operand, (rows, 64). idle_bytes is the time that multiprocessors are idle where
-// blocks have whole tiles, in bytes of the large operand that could be read meanwhile. Sharing tiles costs a
-// second kernel; whole tiles pay where less is lost than the device reads in that time.
+// skinny: tiles of a large operand, (rows, 64). idle_bytes is what is lost where blocks have whole tiles, in
+// bytes of the large operand that could be read meanwhile. That is less than the share of the multiprocessors
+// that are idle at the end: with what the TMA has in flight on a Hopper multiprocessor it reads 1.5 times its
+// share of the bandwidth when others leave it. Sharing tiles costs a second kernel; whole tiles pay where
+// less is lost than the device reads in that time.
 struct SkinnyTiles {
   int64_t m, n, all, steps;  // steps: stages of a tile
   double idle_bytes = 0;
@@ -220,13 +222,14 @@ struct SkinnyTiles {
   int64_t blocks = 0;
 };
 inline SkinnyTiles skinny_tiles(int rows, int64_t batch, int64_t large, int64_t skinny, int64_t k,
-                                int element_bytes, const Gpu& gpu) {
+                                int element_bytes, bool by_units, const Gpu& gpu) {
   constexpr int kColumns = 64;
   const int64_t processors = gpu.multiprocessors;
   const int64_t m = ceil_div(large, rows), n = ceil_div(skinny, kColumns);
   SkinnyTiles t{m, n, batch * m * n, ceil_div(k, 128 / element_bytes)};
-  const int64_t places = ceil_div(t.all, processors) * processors;
-  t.idle_bytes = double(places - t.all) * double(k) * rows * element_bytes;
+  const double alone = gpu.wgmma && !by_units ? 1.5 : 1.0;
+  const int64_t busy = t.all - (ceil_div(t.all, processors) - 1) * processors;  // at the end
+  t.idle_bytes = std::max(double(processors) / alone - double(busy), 0.0) * double(k) * rows * element_bytes;
   t.whole = t.idle_bytes < (gpu.wgmma ? 10e6 : gpu.bandwidth * 2e-6);
   t.blocks = std::min<int64_t>(processors, t.whole ? t.all : t.all * t.steps);
   return t;

@@ -66,7 +66,9 @@ Counts count_skinny(const GemmProblem& p, const Gpu& gpu) {
   const Facts f = facts(p).long_side_first();  // a is the large side
   const bool units = !f.a.aligned();
   const bool to_lines = !f.b.along_k && (f.size != 2 || (!units && f.n < 64));  // the skinny side is copied
-  const auto tiles = [&](int rows) { return plans::skinny_tiles(rows, f.batch, f.m, f.n, f.k, f.size, gpu); };
+  const auto tiles = [&](int rows) {
+    return plans::skinny_tiles(rows, f.batch, f.m, f.n, f.k, f.size, units, gpu);
+  };
   // By mma.sync all tiles have 128 rows (fast/skinny_portable.cuh).
   const bool narrow = gpu.wgmma && plans::narrow_skinny_wins(tiles(64), tiles(128)) && !units &&
                       plans::takes_narrow_skinny(f.a.along_k, f.b.along_k || to_lines, f.size);
