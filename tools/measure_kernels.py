@@ -73,6 +73,8 @@ def measure(
         for name, wanted in problems.items():
             dtype, precision = SERIES[name]
             series = Series("gemm", dtype, precision, session, budget, slowest=0.7, only=only)
+            if only:  # without yardsticks: none of these kernels was far behind at these points
+                series.candidates = [row for row in series.candidates if row.name in only]
             for sizes, layout in sorted(wanted, key=lambda problem: work_of("gemm", problem[0])):
                 times: dict[str, float] = {}
                 for point in series.measure(sizes, layout):
@@ -88,17 +90,26 @@ def measure(
     return {key: times for key, times in found.items() if times}
 
 
-def of_kernels(path: Path, names: list[str]) -> tuple[dict[tuple, dict[str, float]], dict[str, list]]:
-    """The points of a file, and of each series the problems at which it has one of the kernels."""
+def of_kernels(
+    path: Path, names: list[str], share: float
+) -> tuple[dict[tuple, dict[str, float]], dict[str, list]]:
+    """The points of a file, and of each series a share of the problems at which it has one of the kernels. Their
+    older times at the others are left out."""
     points = {
         (series, layout, *sizes): times
         for series, layout, *sizes, times in json.loads(path.read_text())["points"]
     }
     problems: dict[str, list[tuple[Sizes, str]]] = {}
+    draw = random.Random(len(points))
     for (series, layout, *sizes), times in points.items():
-        if not times.keys().isdisjoint(names):
+        if times.keys().isdisjoint(names):
+            continue
+        if draw.random() < share:
             problems.setdefault(series, []).append((tuple(sizes), layout))
-    return points, problems
+        else:
+            for name in names:
+                times.pop(name, None)
+    return {key: times for key, times in points.items() if times}, problems
 
 
 def write(path: Path, points: dict[tuple, Any], last: str, kept: dict[str, Any] | None = None) -> None:
@@ -133,28 +144,37 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=0.006, help="seconds for each kernel at each point")
     parser.add_argument("--again", type=Path, help="the points of this file, of which --kernel are measured")
     parser.add_argument("--kernel", action="append", default=[], help="with --again")
+    parser.add_argument("--share", type=float, default=1.0, help="with --again: so many of the points")
     parser.add_argument("--multiprocessors", type=int, help="a green context of so many")
     options = parser.parse_args()
+    with multiprocessors(options.multiprocessors):
+        if options.again:
+            measure_again(options)
+        else:
+            measure_new(options)
+
+
+def measure_new(options: argparse.Namespace) -> None:
     grid = grid_of("gemm", "cuda") if options.grid else []
     problems = random.Random(options.seed).sample(grid, min(options.grid, len(grid)))
     problems += random_problems(options.random, options.seed, *options.sides)
-    names = options.dtype or list(ORDER)
-    with multiprocessors(options.multiprocessors):
-        if options.again:
-            points, wanted = of_kernels(options.again, options.kernel)
-            wanted = {name: wanted[name] for name in names if name in wanted}
-            for key, times in measure(wanted, options.budget, options.kernel).items():
-                points[key] |= {kernel: time for kernel, time in times.items() if kernel in options.kernel}
-        else:
-            points = measure(dict.fromkeys(names, problems), options.budget)
+    points = measure(dict.fromkeys(options.dtype or ORDER, problems), options.budget)
     if options.library:
         library = {key: times.pop(LIBRARY[0]) for key, times in points.items() if LIBRARY[0] in times}
         write(options.library, library, "torch, or cuBLASLt where torch has no such product")
-    kept = None
-    if options.again:
-        before = json.loads(options.again.read_text())["environment"]
-        kept = {"all but": options.kernel} | {key: before[key] for key in ("date", "commit")}
-    write(options.json, points, "by kernel", kept)
+    write(options.json, points, "by kernel")
+
+
+def measure_again(options: argparse.Namespace) -> None:
+    """Writes after every series, so that what was measured is kept when time is up."""
+    points, wanted = of_kernels(options.again, options.kernel, options.share)
+    before = json.loads(options.again.read_text())["environment"]
+    kept = {"all but": options.kernel} | {key: before[key] for key in ("date", "commit")}
+    for name in options.dtype or ORDER:
+        if name in wanted:
+            for key, times in measure({name: wanted[name]}, options.budget, options.kernel).items():
+                points[key] |= {kernel: time for kernel, time in times.items() if kernel in options.kernel}
+            write(options.json, points, "by kernel", kept)
 
 
 if __name__ == "__main__":
