@@ -90,26 +90,17 @@ def measure(
     return {key: times for key, times in found.items() if times}
 
 
-def of_kernels(
-    path: Path, names: list[str], share: float
-) -> tuple[dict[tuple, dict[str, float]], dict[str, list]]:
-    """The points of a file, and of each series a share of the problems at which it has one of the kernels. Their
-    older times at the others are left out."""
+def of_kernels(path: Path, names: list[str]) -> tuple[dict[tuple, dict[str, float]], dict[str, list]]:
+    """The points of a file, and of each series the problems at which it has one of the kernels."""
     points = {
         (series, layout, *sizes): times
         for series, layout, *sizes, times in json.loads(path.read_text())["points"]
     }
     problems: dict[str, list[tuple[Sizes, str]]] = {}
-    draw = random.Random(len(points))
     for (series, layout, *sizes), times in points.items():
-        if times.keys().isdisjoint(names):
-            continue
-        if draw.random() < share:
+        if not times.keys().isdisjoint(names):
             problems.setdefault(series, []).append((tuple(sizes), layout))
-        else:
-            for name in names:
-                times.pop(name, None)
-    return {key: times for key, times in points.items() if times}, problems
+    return points, problems
 
 
 def write(path: Path, points: dict[tuple, Any], last: str, kept: dict[str, Any] | None = None) -> None:
@@ -144,7 +135,6 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=0.006, help="seconds for each kernel at each point")
     parser.add_argument("--again", type=Path, help="the points of this file, of which --kernel are measured")
     parser.add_argument("--kernel", action="append", default=[], help="with --again")
-    parser.add_argument("--share", type=float, default=1.0, help="with --again: so many of the points")
     parser.add_argument("--multiprocessors", type=int, help="a green context of so many")
     options = parser.parse_args()
     with multiprocessors(options.multiprocessors):
@@ -167,7 +157,7 @@ def measure_new(options: argparse.Namespace) -> None:
 
 def measure_again(options: argparse.Namespace) -> None:
     """Writes after every series, so that what was measured is kept when time is up."""
-    points, wanted = of_kernels(options.again, options.kernel, options.share)
+    points, wanted = of_kernels(options.again, options.kernel)
     before = json.loads(options.again.read_text())["environment"]
     kept = {"all but": options.kernel} | {key: before[key] for key in ("date", "commit")}
     for name in options.dtype or ORDER:

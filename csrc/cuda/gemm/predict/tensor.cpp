@@ -76,6 +76,7 @@ Counts count_skinny(const GemmProblem& p, const Gpu& gpu) {
   const bool shares = !tiles(int(m)).whole;
   const int64_t columns = f.n > 32 ? 64 : f.n > 16 ? 32 : 16;
   Counts c = count_tiles(f, {m, columns, depth, 1, 1, shares}, gpu, rate(gpu, Unit::tensor, p.type));
+  if (f.n <= 64) c.busiest = 0;  // done while the large side, which is read once, is on its way
   if (shares) {
     c.more_launches = 1 / gpu.clock;
     c.partial = 2.0 * gpu.multiprocessors * 2 * 128 * double(std::min<int64_t>(f.n, 64)) * 4 / gpu.bandwidth;
