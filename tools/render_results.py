@@ -38,6 +38,8 @@ A marked block is replaced whole:
                               results/cpu/kernels*.json and transposes*.json (`fastgemm bench
                               --op transpose --json`)
     <!-- portable:begin -->   the path of every GPU beside Hopper's, from results/**/portable.json
+    <!-- first_product:begin -->  what importing and first calls cost, from results/**/first_product.json
+                              (tools/first_product.py)
     <!-- counters:begin -->   the simulator's counters against a GPU's, from results/**/ncu_check.json
                               (tools/ncu_check.py)
 
@@ -52,9 +54,10 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import counter_check
 import fastgemm
@@ -65,6 +68,7 @@ from fastgemm.bench.records import Report, read_report
 from render import accuracy as accuracy_tables
 from render import (
     choosing,
+    first_product,
     gpu,
     markdown,
     models,
@@ -223,9 +227,9 @@ class Site:
     def choice_makers(self) -> dict[str, Callable[[], str]]:
         """What runs where, and how that is chosen."""
 
-        def of_portable() -> str:
-            found = sorted(self.results.glob("**/portable.json"))
-            return portable.sections(json.loads(path.read_text(encoding="utf-8")) for path in found)
+        def parsed(file: str) -> Iterator[dict[str, Any]]:
+            found = sorted(self.results.glob(f"**/{file}.json"))
+            return (json.loads(path.read_text(encoding="utf-8")) for path in found)
 
         def of_transposes() -> str:
             return choosing.transposes_section(
@@ -241,7 +245,8 @@ class Site:
             "choosing_quality": partial(choosing.quality_section, self.results),
             "choosing_cpu": choosing.cpu_section,
             "choosing_transposes": of_transposes,
-            "portable": of_portable,
+            "portable": lambda: portable.sections(parsed("portable")),
+            "first_product": lambda: first_product.sections(parsed("first_product")),
         }
 
     def accuracy_picture(self, figure: str, words: str, document: Path) -> str:

@@ -50,7 +50,9 @@ def test_the_preset_covers_what_libraries_lack():
     skinny = [case.problem for case in found if case.in_bytes]
     for dtype, rows in weak_spots.ROWS.items():
         for layout in ("NN", "NT"):
-            found_sizes = {(p.m, p.n, p.k) for p in skinny if (p.dtype, p.layout) == (dtype, layout) and p.n > 8}
+            found_sizes = {
+                (p.m, p.n, p.k) for p in skinny if (p.dtype, p.layout) == (dtype, layout) and p.n > 8
+            }
             weights = (8192, 28672) if dtype == BF16 else (8192,)
             assert found_sizes == {(m, n, 8192) for m in rows for n in weights}
     assert Gemm(8192, 8, 8192, BF16) in skinny
@@ -262,7 +264,7 @@ def gpu_report() -> Report:
     )
     for row in heated:
         row.telemetry |= {"temperature_c": 60.0, "throttled_by": ["power cap"]}
-    copied = {"limit": 4000.0, "limit_name": "copy_", "share_of_limit": 0.9}
+    copied = {"limit": 4000.0, "limit_name": "plain read", "share_of_limit": 0.9}
     rows += trio(Gemm(8, 8192, 8192, BF16), "bfloat16, skinny", "skinny", 3600.0, 3500.0, **copied)
     method = {
         "text": "as measured",

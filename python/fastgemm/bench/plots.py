@@ -227,9 +227,11 @@ def _cubes_panel(axis: Axes, rows: list[Measurement]) -> None:
 
 
 def _skinny_panel(axis: Axes, rows: list[Measurement]) -> None:
-    """Share of a plain copy's bandwidth that skinny products with weights stored by rows reach."""
+    """Share of a plain read's bandwidth that skinny products with weights stored by rows reach."""
     own = [
-        row for row in rows if row.limit_name == "copy_" and row.choice == "level 6" and row.share_of_limit
+        row
+        for row in rows
+        if row.limit_name == "plain read" and row.choice == "level 6" and row.share_of_limit
     ]
     own = [row for row in own if row.layout == "NN"]
     for y, row in enumerate(own):
@@ -240,7 +242,7 @@ def _skinny_panel(axis: Axes, rows: list[Measurement]) -> None:
     axis.set_yticks(range(len(own)), [f"{row.type_name} {row.label}" for row in own], fontsize=8)
     axis.invert_yaxis()
     axis.axvline(100, color=LIMIT, linewidth=1.2, zorder=0)
-    axis.set_xlabel("% of the bandwidth of a plain copy")
+    axis.set_xlabel("% of the bandwidth of a plain read")
     axis.legend(frameon=False, fontsize=9, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
 
 

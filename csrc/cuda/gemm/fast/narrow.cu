@@ -75,9 +75,10 @@ __device__ __forceinline__ void add_and_store(const NarrowArguments<T>& g, const
   }
 }
 
-// Multiplies a thread's next values of k, all loads of which are issued before the first is used: its rows of
-// X by those of Y up to row `last`, with zeros from `left` values on. The float32 sums of a step are complete
-// before they are added to earlier ones, so that errors grow with steps and not with k.
+// Multiplies a thread's next values of k, all loads of which are issued before the first is used (loads
+// between products end behind branches, one miss after another): its rows of X by those of Y up to row
+// `last`, with zeros from `left` values on. The float32 sums of a step are complete before they are added to
+// earlier ones, so that errors grow with steps and not with k.
 template <class Thread, class T>
 __device__ __forceinline__ void multiply_step(const NarrowArguments<T>& g,
                                               const T* const (&row)[Thread::kRowLoads], const T* y, int last,
@@ -94,14 +95,17 @@ __device__ __forceinline__ void multiply_step(const NarrowArguments<T>& g,
     for (int r = 0; r < Thread::kRowLoads; ++r)
       if (u * g.apart < left) a[u][r] = load_vector<XVector>(row[r] + u * g.x_apart);
   }
-  Acc part[Thread::kRows][Thread::kNarrow] = {};
+  YVector b[Thread::kUnroll][Thread::kNarrow] = {};
   FASTGEMM_UNROLL
   for (int u = 0; u < Thread::kUnroll; ++u) {
-    YVector b[Thread::kNarrow] = {};
     FASTGEMM_UNROLL
     for (int j = 0; j < Thread::kNarrow; ++j)
       if (u * g.apart < left)
-        b[j] = load_vector<YVector>(y + min(j, last) * g.narrow.side_stride + u * g.y_apart);
+        b[u][j] = load_vector<YVector>(y + min(j, last) * g.narrow.side_stride + u * g.y_apart);
+  }
+  Acc part[Thread::kRows][Thread::kNarrow] = {};
+  FASTGEMM_UNROLL
+  for (int u = 0; u < Thread::kUnroll; ++u) {
     FASTGEMM_UNROLL
     for (int r = 0; r < Thread::kRows; ++r) {
       FASTGEMM_UNROLL
@@ -110,7 +114,7 @@ __device__ __forceinline__ void multiply_step(const NarrowArguments<T>& g,
         FASTGEMM_UNROLL
         for (int v = 0; v < Thread::kPerLoadK; ++v) {
           const T x = Thread::kVectorRows ? a[u][0][r] : a[u][r % Thread::kRowLoads][v];
-          to = multiply_add(Acc(widen(x)), Acc(widen(b[j][v])), to);
+          to = multiply_add(Acc(widen(x)), Acc(widen(b[u][j][v])), to);
         }
         if (kApart && u == Thread::kUnroll - 1) sum[r][j] += to;
       }

@@ -86,8 +86,8 @@ inline NarrowPlan plan_narrow(const NarrowThread& t, const NarrowShape& p, int64
   const int64_t slots = t.resident() * processors, columns = p.batch * ceil_div(p.narrow, t.narrow);
   const int64_t least_splits = std::max<int64_t>(ceil_div(k, kMostNarrowPart), 1);
   const int64_t values = ceil_div(thread_rows * t.narrow, kNarrowThreads / 32);
-  // Of one row with loads of neighbouring rows, what all blocks have in flight bounds the bandwidth. (With more
-  // rows, or other loads, plans made so were measured to be 5 to 20 % slower.)
+  // Of one row with loads of neighbouring rows, what all blocks have in flight bounds the bandwidth. (With
+  // more rows, or other loads, plans made so were measured to be 5 to 20 % slower.)
   const bool waits = t.vector_rows() && p.narrow == 1 && t.element_bytes <= 4;
   const double in_flight =
       waits ? double(kNarrowThreads * t.unroll() * t.per_load() * t.element_bytes) / kLatency : kBytes;
