@@ -56,7 +56,7 @@ COMMITTED = json.loads((ROOT / "benchmarks/results/h200/ncu_check.json").read_te
 OLD = [("gemm", "mma_sync"), ("gemm", "small_tile"), ("gemm", "wmma")]
 OLD += [("gemm", name) for name in ("wgmma", "wgmma_overlapped", "wgmma_persistent", "wgmma_ring")]
 OLD += [("transpose", name) for name in ("vectorized", "saturating", "pipelined")]
-OLD += [("gemm", name) for name in ("dmma", "dmma_m8n8k4", "narrow")]
+OLD += [("gemm", name) for name in ("dmma", "dmma_m8n8k4", "skinny")]
 MEASURED = [
     pytest.param(
         row, id="-".join(row), marks=pytest.mark.xfail(row in OLD, reason="to be measured again", strict=True)

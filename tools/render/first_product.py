@@ -13,11 +13,11 @@ def sections(files: Iterable[dict[str, Any]]) -> str:
 
 
 def _section(data: dict[str, Any]) -> str:
-    env, size = data["environment"], data["size"]
-    lines = [[name, f"{value:.3g}"] for name, value in data["rows"].items()]
-    steps = table(["in this order", "ms"], lines, numbers_from=1)
+    env, size, processes = data["environment"], data["size"], data["processes"]
+    steps = table(["in this order", "ms"], [[name, f"{ms:.3g}"] for name, ms in data["rows"].items()], 1)
     return (
-        f"{steps}\n\nProducts of {size} x {size} matrices; medians of {data['processes']} processes that had imported torch and made a context. Measured on {env['device']} "
-        f"(driver {env['driver']}, CUDA {env['cuda']}), torch {env['torch']}, {env['date'][:10]}, commit "
-        f"{env['commit']}, by `python tools/first_product.py`."
+        f"{steps}\n\nProducts of {size} x {size} matrices; medians of {processes} processes that had "
+        f"imported torch and made a context. Measured on {env['device']} (driver {env['driver']}, CUDA "
+        f"{env['cuda']}), torch {env['torch']}, {env['date'][:10]}, commit {env['commit']}, by "
+        "`python tools/first_product.py`."
     )

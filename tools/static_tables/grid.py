@@ -61,7 +61,7 @@ Sizes = tuple[int, int, int, int]
 
 # Weights of a network, as rows and columns, with a few rows of activations before them or a few columns behind.
 FEW = (1, 2, 4, 8, 16, 32, 64)
-WEIGHTS = ((1024, 1024), (4096, 4096), (8192, 8192), (11008, 4096), (4096, 11008))
+WEIGHTS = ((1024, 1024), (4096, 4096), (8192, 8192), (11008, 4096), (4096, 11008), (8192, 28672))
 SKINNY = [
     *(((1, m, n, k), layout) for m in FEW for k, n in WEIGHTS for layout in ("NN", "NT")),
     *(((1, m, n, m), layout) for m, n in ((8, 4096),) for layout in ("NN", "NT")),

@@ -96,16 +96,19 @@ __device__ __forceinline__ void multiply_step(const NarrowArguments<T>& g,
       if (u * g.apart < left) a[u][r] = load_vector<XVector>(row[r] + u * g.x_apart);
   }
   YVector b[Thread::kUnroll][Thread::kNarrow] = {};
-  FASTGEMM_UNROLL
-  for (int u = 0; u < Thread::kUnroll; ++u) {
+  const auto load_y = [&](int u) {
     FASTGEMM_UNROLL
     for (int j = 0; j < Thread::kNarrow; ++j)
       if (u * g.apart < left)
         b[u][j] = load_vector<YVector>(y + min(j, last) * g.narrow.side_stride + u * g.y_apart);
-  }
+  };
+  constexpr bool kAllFirst = !Thread::kVectorRows;  // where registers hold them beside vectors of X
+  FASTGEMM_UNROLL
+  for (int u = 0; kAllFirst && u < Thread::kUnroll; ++u) load_y(u);
   Acc part[Thread::kRows][Thread::kNarrow] = {};
   FASTGEMM_UNROLL
   for (int u = 0; u < Thread::kUnroll; ++u) {
+    if (!kAllFirst) load_y(u);
     FASTGEMM_UNROLL
     for (int r = 0; r < Thread::kRows; ++r) {
       FASTGEMM_UNROLL
