@@ -2,7 +2,7 @@
 
     python tools/first_product.py --json benchmarks/results/h200/first_product.json
 
-Every row is the median of fresh processes, in which torch has imported, made its context and multiplied before.
+Every row is the median of fresh processes, in which torch had been imported and had made its context.
 """
 
 from __future__ import annotations

@@ -103,8 +103,8 @@ def of_kernels(path: Path, names: list[str]) -> tuple[dict[tuple, dict[str, floa
     return points, problems
 
 
-def write(path: Path, points: dict[tuple, Any], last: str, kept: dict[str, Any] | None = None) -> None:
-    """One point a line. ``kept``: what a file says of the times in it that are older."""
+def write(path: Path, points: dict[tuple, Any], last: str, kept: list[dict[str, str]] | None = None) -> None:
+    """One point a line. ``kept``: what the file says of the times in it that are older, the last ones first."""
     head = {
         "format": FORMAT,
         "unit": "microseconds: median, L2 cache cold, kernels in turn",
@@ -158,10 +158,15 @@ def measure_new(options: argparse.Namespace) -> None:
 def measure_again(options: argparse.Namespace) -> None:
     """Writes after every series, so that what was measured is kept when time is up."""
     points, wanted = of_kernels(options.again, options.kernel)
-    before = json.loads(options.again.read_text())["environment"]
-    kept = {"all but": options.kernel} | {key: before[key] for key in ("date", "commit")}
+    head = json.loads(options.again.read_text())
+    older = {"what": "all but " + ", ".join(options.kernel)}
+    older |= {key: head["environment"][key] for key in ("date", "commit")}
+    kept = [older, *head.get("measured before", [])]
     for name in options.dtype or ORDER:
         if name in wanted:
+            for sizes, layout in wanted[name]:
+                for kernel in options.kernel:
+                    points[(name, layout, *sizes)].pop(kernel, None)
             for key, times in measure({name: wanted[name]}, options.budget, options.kernel).items():
                 points[key] |= {kernel: time for kernel, time in times.items() if kernel in options.kernel}
             write(options.json, points, "by kernel", kept)

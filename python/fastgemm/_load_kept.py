@@ -1,6 +1,6 @@
 """Reading what is kept on disk, at import, where there is any.
 
-The modules that read it, :mod:`fastgemm.tuning` and ``_predictions``, take 10 ms to import, a quarter of what the
+The modules that read it, :mod:`fastgemm.tuning` and ``_predictions``, take 10 ms to import, a third of what the
 package took; most processes have no such file, and never tune.
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
@@ -22,7 +23,7 @@ from fastgemm.bench.sweep import against_torch, kernel_name, run_sweep, share_of
 from fastgemm.bench.timing import Summary
 from fastgemm.cli.bench import cases_of_preset
 from fastgemm.cli.tables import outlier_lines
-from reference import needs_simulator
+from reference import DEVICES, needs_simulator
 from render.weak_spots import lines_of, means_section, problems_section, sustained_section
 from reports import GPU, gpu_row, make_site
 from scripts import tool
@@ -103,6 +104,35 @@ def test_bytes_of_a_skinny_product():
     instance = instantiate(replace(problem, batch=1), in_bytes=True)
     assert instance.work == 2 * 20 + 20 * 30 + 4 * 2 * 30 and instance.unit == ("GB/s", 1e9)
     assert torch.equal(instance.copy()(), instance.operands[1]), "the larger operand"
+
+
+def test_what_bounds_a_skinny_product_is_a_plain_read_where_there_is_one(monkeypatch):
+    instance = instantiate(Gemm(2, 30, 20), in_bytes=True)
+    monkeypatch.setattr(Instance, "device", "cuda")
+    module = SimpleNamespace(plain_read=lambda x: lambda: x)
+    monkeypatch.setitem(sys.modules, "fastgemm.bench.plain_read", module)
+    name, call, moved = instance.memory_limit()
+    assert (name, moved) == ("plain read", 4 * 30 * 20) and call() is instance.operands[1]
+
+    def no_compiler(x):
+        raise FileNotFoundError("no C compiler")
+
+    module.plain_read = no_compiler
+    name, call, moved = instance.memory_limit()
+    assert (name, moved) == ("copy_", 2 * 4 * 30 * 20) and torch.equal(call(), instance.operands[1])
+
+
+@pytest.mark.skipif("cuda" not in DEVICES, reason="needs a GPU")
+def test_a_plain_read_is_faster_than_a_copy():
+    from fastgemm.bench.plain_read import plain_read
+
+    x = torch.ones(1 << 26, dtype=torch.uint8, device="cuda")
+    out = torch.empty_like(x)
+    read = plain_read(x)
+    assert read() is x and bool((x == 1).all())
+    timer = cuda_timing.CudaTimer()
+    times = [min(timer.sample(call, 1) for _ in range(5)) for call in (read, lambda: out.copy_(x))]
+    assert times[0] < times[1]
 
 
 def split(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:

@@ -77,7 +77,7 @@ def quality_section(results: Path) -> str:
                 cells += [f"{geometric_mean(values):.3f}", f"{max(values):.2f}", percent(beyond)]
             off = statistics.quantiles(quality.errors, n=20)
             lines.append([*cells, percent(off[9]), percent(off[18])])
-        places.append(_place(json.loads(path.read_text(encoding="utf-8"))["environment"], file))
+        places.append(_place(json.loads(path.read_text(encoding="utf-8")), file))
     header = ["code", "products", "points"]
     for what in ("level 6", "`level=None`"):
         header += [f"{what}: chosen / best", "worst", f"above {FAR}"]
@@ -130,8 +130,13 @@ def _of_cpu(file: Path) -> str:
     return f"{where}, torch {env['torch']}, {env['date'][:10]}, commit {env['commit']}."
 
 
-def _place(env: dict[str, Any], file: str) -> str:
+def _place(data: dict[str, Any], file: str) -> str:
+    env = data["environment"]
+    older = "".join(
+        f"; {before['what']}: {before['date'][:10]}, commit {before['commit']}"
+        for before in data.get("measured before", [])
+    )
     return (
         f"`{file}`: measured on {env['device']} (driver {env['driver']}, CUDA {env['cuda']}, cuBLAS "
-        f"{env['cublas']}), torch {env['torch']}, {env['date'][:10]}, commit {env['commit']}."
+        f"{env['cublas']}), torch {env['torch']}, {env['date'][:10]}, commit {env['commit']}{older}."
     )

@@ -23,7 +23,8 @@ PRODUCTS = {
 LIMITS = (
     "Limits are the GPU's: FMA peak, of its multiply-add units at the clock measured meanwhile; tensor-core peak, "
     "by the data sheet (of float32 and int32: of what it leaves for that many products of planes); plain read, "
-    "a kernel that reads the larger operand and does nothing else, in the same run."
+    "a kernel that reads the larger operand and does nothing else, in the same run (where Triton "
+    "compiles none: copy_, a plain copy)."
 )
 
 

@@ -28,12 +28,6 @@ __device__ __forceinline__ void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// As cluster_arrive(), but shows the others no writes except initialized barriers, after
-// fence_barrier_init(), and so waits for none.
-__device__ __forceinline__ void cluster_arrive_relaxed() {
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-}
-
 // The same variable in the dynamic shared memory of another block, to be read and written like one's own.
 template <class T>
 __device__ __forceinline__ T* map_shared_rank(T* own, int rank) {
@@ -48,13 +42,6 @@ __device__ __forceinline__ void arrive_remote(Barrier* own, int rank) {
   uint32_t address;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address(own)), "r"(rank));
   asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(address) : "memory");
-}
-// Does the same for a thread that has only read what the barrier is about: to show others what it has written
-// would keep it until memory has it.
-__device__ __forceinline__ void arrive_remote_having_read(Barrier* own, int rank) {
-  uint32_t address;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address(own)), "r"(rank));
-  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(address) : "memory");
 }
 // As wait_phase(), where other blocks of the cluster arrive.
 __device__ __forceinline__ void wait_cluster_phase(Barrier* b, uint32_t parity) {
@@ -89,8 +76,6 @@ template <class T>
 T* map_shared_rank(T* own, int rank) {
   return static_cast<T*>(simt::runtime::in_shared_of(own, rank));
 }
-__forceinline__ void cluster_arrive_relaxed() { cluster_arrive(); }
-__forceinline__ void arrive_remote_having_read(Barrier* own, int rank) { arrive_remote(own, rank); }
 __forceinline__ void wait_cluster_phase(Barrier* b, uint32_t parity) { wait_phase(b, parity); }
 
 #endif

@@ -32,13 +32,15 @@ def _read(source, words, result):
         c = _words(source, first + 2 * step + lanes, words)
         d = _words(source, first + 3 * step + lanes, words)
         found ^= a ^ b ^ c ^ d
-    # No word of the result is ever written, which the compiler cannot know.
+    # Hardly ever is a word of the result written, which the compiler cannot know.
     tl.store(result + lanes, found, mask=found == 0x7FC12345)
 
 
 def plain_read(x: Tensor) -> Callable[[], Tensor]:
-    """A call that reads the whole words of ``x``, a dense CUDA tensor of less than 8 GiB whatever its strides, and
-    returns ``x``."""
+    """A call that reads the whole words of ``x``, a dense CUDA tensor whatever its strides, and returns ``x``.
+    ValueError where it has more than 7 GiB, whose words 32 bits do not count."""
+    if x.nbytes > 7 << 30:
+        raise ValueError(f"{x.nbytes} bytes are more than 7 GiB")
     flat = x.as_strided((x.numel(),), (1,)).view(torch.uint8)
     words = flat[: flat.numel() // 4 * 4].view(torch.int32)
     result = torch.empty(WORDS.value, dtype=torch.int32, device=x.device)

@@ -231,7 +231,7 @@ def _skinny_panel(axis: Axes, rows: list[Measurement]) -> None:
     own = [
         row
         for row in rows
-        if row.limit_name == "plain read" and row.choice == "level 6" and row.share_of_limit
+        if row.limit_name in ("plain read", "copy_") and row.choice == "level 6" and row.share_of_limit
     ]
     own = [row for row in own if row.layout == "NN"]
     for y, row in enumerate(own):

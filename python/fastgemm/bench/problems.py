@@ -8,7 +8,6 @@ unless the instance is made with ``allocate=True``: then each call makes its own
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
@@ -263,10 +262,8 @@ class Instance:
         """What memory allows: a skinny product a plain read of the largest operand, where Triton compiles one for
         this device, and everything else a plain copy."""
         a = self.largest
-        if self.problem.op == "gemm" and self.device == "cuda" and importlib.util.find_spec("triton"):
-            from .plain_read import plain_read
-
-            return MemoryLimit("plain read", plain_read(a), a.nbytes)
+        if self.problem.op == "gemm" and self.device == "cuda" and (read := _plain_read(a)):
+            return MemoryLimit("plain read", read, a.nbytes)
         return MemoryLimit("copy_", self.copy(), 2 * a.nbytes)
 
     @property
@@ -277,6 +274,17 @@ class Instance:
     def chosen(self, level: int | None = None) -> str:
         """The kernel that a level runs; that of None and of 7 is the fastest known."""
         return tuning.chosen_kernel(self.key, level)
+
+
+def _plain_read(x: Tensor) -> Call | None:
+    try:
+        from .plain_read import plain_read
+
+        call = plain_read(x)
+        call()
+    except Exception:  # no Triton, no C compiler for it, a GPU that it does not know: it raises of many types
+        return None
+    return call
 
 
 def _operand(batch: int, rows: int, cols: int, dtype: torch.dtype, transposed: bool, device: str) -> Tensor:

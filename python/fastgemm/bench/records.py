@@ -28,7 +28,7 @@ class Measurement:
     threads: int  # 0 on a GPU
     kernel: str
     level: int | None  # as asked for; None: the fastest known
-    role: str = "rung"  # rung, companion, pitfall; library; baseline: torch; limit: a plain copy
+    role: str = "rung"  # rung, companion, pitfall; library; baseline: torch; limit: a plain copy or read
     group: str = ""
     choice: str = ""  # how the kernel was asked for, in words
     unit: str = ""

@@ -75,10 +75,11 @@ __device__ __forceinline__ void add_and_store(const NarrowArguments<T>& g, const
   }
 }
 
-// Multiplies a thread's next values of k, all loads of which are issued before the first is used (loads
-// between products end behind branches, one miss after another): its rows of X by those of Y up to row
-// `last`, with zeros from `left` values on. The float32 sums of a step are complete before they are added to
-// earlier ones, so that errors grow with steps and not with k.
+// Multiplies a thread's next values of k: its rows of X by those of Y up to row `last`, with zeros from
+// `left` values on. All loads are issued before the first is used, as loads between products end behind
+// branches, one miss after another; but where X comes in vectors of rows, registers hold those of X alone.
+// The float32 sums of a step are complete before they are added to earlier ones, so that errors grow with
+// steps and not with k.
 template <class Thread, class T>
 __device__ __forceinline__ void multiply_step(const NarrowArguments<T>& g,
                                               const T* const (&row)[Thread::kRowLoads], const T* y, int last,
@@ -102,7 +103,7 @@ __device__ __forceinline__ void multiply_step(const NarrowArguments<T>& g,
       if (u * g.apart < left)
         b[u][j] = load_vector<YVector>(y + min(j, last) * g.narrow.side_stride + u * g.y_apart);
   };
-  constexpr bool kAllFirst = !Thread::kVectorRows;  // where registers hold them beside vectors of X
+  constexpr bool kAllFirst = !Thread::kVectorRows;
   FASTGEMM_UNROLL
   for (int u = 0; kAllFirst && u < Thread::kUnroll; ++u) load_y(u);
   Acc part[Thread::kRows][Thread::kNarrow] = {};

@@ -7,7 +7,7 @@
 // Where there is no wgmma, the main loop is mma_sync's (parts/line_tile.cuh), on tiles of the same size.
 //
 // What is left is mostly the time to read the operands. Tiles of 128 x 256 are slower, because their
-// partial sums are twice as many bytes, and so are clusters that share operands.
+// partial sums are twice as many bytes, and so are clusters whose blocks add their sums among themselves.
 #include "cuda/available.h"
 #include "cuda/gemm/parts/split_k.cuh"
 #include "cuda/gemm/parts/warp_product.cuh"
