@@ -65,7 +65,7 @@ PROMISES = {
 # that ptxas gives them here: fp64 tensor cores, which sm_120 does not have (dmma is never predicted to be fast
 # there), and int8 whose operands both run along k, by 255 registers a thread.
 SPILLS = {
-    (r"gemm_dmma_kernel<", "sm_120"): 8,
+    (r"gemm_dmma(_rest)?_kernel<", "sm_120"): 8,
     (r"gemm_mma_sync_kernel<.*, int8, true, true>", "sm_120"): 48,
 }
 

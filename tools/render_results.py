@@ -38,6 +38,10 @@ A marked block is replaced whole:
                               results/cpu/kernels*.json and transposes*.json (`fastgemm bench
                               --op transpose --json`)
     <!-- portable:begin -->   the path of every GPU beside Hopper's, from results/**/portable.json
+    <!-- complex_products:begin -->  complex products beside torch's, from results/**/complex_products.json
+                                 (tools/complex_products.py)
+    <!-- residues_NAME:begin -->  times, errors or integers: float64 and int64 by residues, from
+                              results/**/residue_products.json (tools/residue_products.py)
     <!-- first_product:begin -->  what importing and first calls cost, from results/**/first_product.json
                               (tools/first_product.py)
     <!-- counters:begin -->   the simulator's counters against a GPU's, from results/**/ncu_check.json
@@ -68,12 +72,14 @@ from fastgemm.bench.records import Report, read_report
 from render import accuracy as accuracy_tables
 from render import (
     choosing,
+    complex_products,
     first_product,
     gpu,
     markdown,
     models,
     peers,
     portable,
+    residue_products,
     scale,
     support,
     tensor_cores,
@@ -246,6 +252,10 @@ class Site:
             "choosing_cpu": choosing.cpu_section,
             "choosing_transposes": of_transposes,
             "portable": lambda: portable.sections(parsed("portable")),
+            "complex_products": lambda: complex_products.sections(parsed("complex_products")),
+            "residues_times": lambda: residue_products.times(parsed("residue_products")),
+            "residues_errors": lambda: residue_products.errors(parsed("residue_products")),
+            "residues_integers": lambda: residue_products.integers(parsed("residue_products")),
             "first_product": lambda: first_product.sections(parsed("first_product")),
         }
 

@@ -16,12 +16,15 @@ constexpr std::string_view to_string(Device d) {
   return names[static_cast<int>(d)];
 }
 constexpr std::string_view to_string(DType t) {
-  constexpr std::string_view names[] = {"float64", "float32", "float16", "bfloat16", "int8",   "int32",
-                                        "bits8",   "bits16",  "bits32",  "bits64",   "bits128"};
+  constexpr std::string_view names[] = {"float64", "float32", "float16", "bfloat16", "int8",
+                                        "int32",   "int64",   "uint8",   "int16",    "bits8",
+                                        "bits16",  "bits32",  "bits64",  "bits128"};
   return names[static_cast<int>(t)];
 }
+inline constexpr int kPrecisions = int(Precision::crt18) + 1;
 constexpr std::string_view to_string(Precision p) {
-  constexpr std::string_view names[] = {"ieee", "tf32", "bf16x3", "bf16x6", "fp16x3"};
+  constexpr std::string_view names[] = {"ieee",  "tf32",  "bf16x3", "bf16x6", "fp16x3",
+                                        "crt14", "crt15", "crt16",  "crt17",  "crt18"};
   return names[static_cast<int>(p)];
 }
 

@@ -11,15 +11,26 @@
 
 namespace fastgemm {
 
-// The first six are the types that arithmetic works on. Transpose moves bytes and knows only their number.
-enum class DType : uint8_t { f64, f32, f16, bf16, i8, i32, bits8, bits16, bits32, bits64, bits128 };
+// Arithmetic works on the first kArithmeticTypes. Transpose moves bytes and knows only their number.
+// clang-format off: one line
+enum class DType : uint8_t { f64, f32, f16, bf16, i8, i32, i64, u8, i16, bits8, bits16, bits32, bits64, bits128 };
+// clang-format on
+inline constexpr int kArithmeticTypes = 9, kDTypes = 14;
 
 constexpr int element_size(DType t) {
-  constexpr int sizes[] = {8, 4, 2, 2, 1, 4, 1, 2, 4, 8, 16};
+  constexpr int sizes[] = {8, 4, 2, 2, 1, 4, 8, 1, 2, 1, 2, 4, 8, 16};
   return sizes[static_cast<int>(t)];
 }
 
-constexpr bool is_integer(DType t) { return t == DType::i8 || t == DType::i32; }
+constexpr bool is_integer(DType t) { return t >= DType::i8 && t <= DType::i16; }
+
+// What products of a type are summed in: the type of the result, unless that is f16 or bf16.
+constexpr DType sum_type(DType t) {
+  if (t == DType::f16 || t == DType::bf16) return DType::f32;
+  return t == DType::i8 || t == DType::u8 || t == DType::i16 ? DType::i32 : t;
+}
+// The type of a product that nobody asked another type of.
+constexpr DType result_type(DType t) { return is_integer(t) ? sum_type(t) : t; }
 
 using DTypeSet = uint32_t;
 template <class... T>
@@ -28,8 +39,8 @@ constexpr DTypeSet dtypes(T... t) {
 }
 constexpr bool contains(DTypeSet set, DType t) { return (set >> static_cast<int>(t)) & 1; }
 
-inline constexpr DTypeSet kGemmTypes =
-    dtypes(DType::f64, DType::f32, DType::f16, DType::bf16, DType::i8, DType::i32);
+inline constexpr DTypeSet kGemmTypes = dtypes(DType::f64, DType::f32, DType::f16, DType::bf16, DType::i8,
+                                              DType::i32, DType::i64, DType::u8, DType::i16);
 inline constexpr DTypeSet kAddTypes = kGemmTypes;
 inline constexpr DTypeSet kTransposeTypes =
     dtypes(DType::bits8, DType::bits16, DType::bits32, DType::bits64, DType::bits128);
@@ -46,14 +57,17 @@ struct BasicMatrix {
 using Matrix = BasicMatrix<void*>;
 using ConstMatrix = BasicMatrix<const void*>;
 
-// How a float32 product may be computed.
-enum class Precision : uint8_t { ieee, tf32, bf16x3, bf16x6, fp16x3 };
+// How a float32 product may be computed, or, by residues of 14 to 18 moduli, a float64 product.
+enum class Precision : uint8_t { ieee, tf32, bf16x3, bf16x6, fp16x3, crt14, crt15, crt16, crt17, crt18 };
+
+// The type whose products have this precision; IEEE ones are of every type.
+constexpr DType type_of(Precision p) { return p < Precision::crt14 ? DType::f32 : DType::f64; }
 
 // out = alpha * a @ b + beta * c for each member of the batch. a: (m, k), b: (k, n), c and out: (m, n).
 // beta == 0 never reads c; then c.data is null. c may be exactly out and never overlaps it otherwise.
 struct GemmProblem {
   DType type = DType::f32;      // of a and b
-  DType out_type = DType::f32;  // of c and out: type itself, f32 for f16 and bf16, i32 for i8
+  DType out_type = DType::f32;  // of c and out: type itself, or sum_type(type)
   Precision precision = Precision::ieee;
   int64_t batch = 1, m = 0, n = 0, k = 0;
   ConstMatrix a, b, c;

@@ -10,13 +10,20 @@ std::vector<Kernel>& rows() {
   return installed;
 }
 
+DoubleRows double_rows = nullptr;
+
 thread_local bool active = false;
 thread_local Gpu gpu = nominal_gpu(90, 1);
 
 }  // namespace
 
-void install_simulator(std::vector<Kernel> kernels) { rows() = std::move(kernels); }
+void install_simulator(std::vector<Kernel> kernels, DoubleRows doubling) {
+  rows() = std::move(kernels);
+  double_rows = doubling;
+}
 std::span<const Kernel> simulated_kernels() { return rows(); }
+
+void simulated_double_rows(const DoubledRows& d, Context& context) { double_rows(d, context); }
 
 bool simulating() { return active; }
 void set_simulating(bool on) { active = on; }

@@ -5,14 +5,18 @@
 #include <span>
 #include <vector>
 
+#include "core/doubled_rows.h"
 #include "core/gpu.h"
 #include "core/table.h"
 
 namespace fastgemm {
 
-// The rows of the CUDA kernels with launchers that run on the CPU; their device is Device::simt.
-void install_simulator(std::vector<Kernel> rows);
+// The rows of the CUDA kernels with launchers that run on the CPU; their device is Device::simt. And the
+// kernel that stands before complex products.
+using DoubleRows = void (*)(const DoubledRows&, Context&);
+void install_simulator(std::vector<Kernel> rows, DoubleRows);
 std::span<const Kernel> simulated_kernels();
+void simulated_double_rows(const DoubledRows&, Context&);
 
 // Whether the calling thread simulates.
 bool simulating();

@@ -130,8 +130,9 @@ const char* without_cublas() {
   }
 
 constexpr Kernel rows[] = {
-    torch_gemm_row(Device::cpu, kGemmTypes, "any CPU", "torch.mm: MKL or oneDNN, whichever torch links",
-                   nullptr, torch_cpu_rejects, nullptr, cpu_predict::seconds_of<cpu_predict::Row::torch>),
+    torch_gemm_row(Device::cpu, kFloats | dtypes(DType::i8, DType::i32, DType::i64), "any CPU",
+                   "torch.mm: MKL or oneDNN, whichever torch links", nullptr, torch_cpu_rejects, nullptr,
+                   cpu_predict::seconds_of<cpu_predict::Row::torch>),
     torch_transpose_row(Device::cpu, "any CPU", nullptr),
     torch_gemm_row(Device::cuda, kFloats | dtypes(DType::i8), "a CUDA build of torch", "torch.mm: cuBLAS",
                    cuda::unavailable_library, torch_cuda_rejects, predict::library_seconds, nullptr),

@@ -108,13 +108,14 @@ void define_cpu_predictions(py::module_& m) {
   m.def(
       "cpu_costs",
       [](const std::string& kernel, const std::string& type, const Changes& cpu) {
-        return cpu_predict::costs_of(row_of(kernel), parse<DType>(type, 6, "dtype"), to_cpu(cpu));
+        return cpu_predict::costs_of(row_of(kernel), parse<DType>(type, kArithmeticTypes, "dtype"),
+                                     to_cpu(cpu));
       },
       py::arg("kernel"), py::arg("dtype"), here, "The constants in force; None: there are none.");
   m.def(
       "set_cpu_costs",
       [](const std::string& kernel, const std::string& type, const Counts& costs) {
-        cpu_predict::set_costs(row_of(kernel), parse<DType>(type, 6, "dtype"), costs);
+        cpu_predict::set_costs(row_of(kernel), parse<DType>(type, kArithmeticTypes, "dtype"), costs);
       },
       py::arg("kernel"), py::arg("dtype"), py::arg("costs"),
       "The constants of a kernel, or torch, on this processor, in the order of CPU_COUNTS.");

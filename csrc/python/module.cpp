@@ -75,9 +75,9 @@ TuningKey to_key(const KeyTuple& t) {
   TuningKey k;
   k.op = parse<Op>(std::get<0>(t), 3, "op");
   k.device = parse<Device>(std::get<1>(t), 3, "device");
-  k.type = parse<DType>(std::get<2>(t), 11, "dtype");
-  k.out_type = parse<DType>(std::get<3>(t), 11, "dtype");
-  k.precision = parse<Precision>(std::get<4>(t), 5, "precision");
+  k.type = parse<DType>(std::get<2>(t), kDTypes, "dtype");
+  k.out_type = parse<DType>(std::get<3>(t), kDTypes, "dtype");
+  k.precision = parse<Precision>(std::get<4>(t), kPrecisions, "precision");
   std::tie(k.a_transposed, k.b_transposed, k.accumulates) =
       std::tuple(std::get<5>(t), std::get<6>(t), std::get<7>(t));
   std::tie(k.threads, k.batch) = std::tuple(std::get<8>(t), std::get<9>(t));
@@ -174,7 +174,7 @@ Frame make_frame(int level, std::string kernel, const std::optional<std::string>
                  std::shared_ptr<Counts> counts, const py::object& outer) {
   auto frame = std::make_shared<PatchFrame>();
   frame->level = level, frame->kernel = std::move(kernel), frame->counts = std::move(counts);
-  if (precision) frame->precision = parse<Precision>(*precision, 5, "precision");
+  if (precision) frame->precision = parse<Precision>(*precision, kPrecisions, "precision");
   if (!outer.is_none()) frame->outer = *py::reinterpret_borrow<py::capsule>(outer).get_pointer<Frame>();
   return frame;
 }
@@ -233,7 +233,7 @@ PYBIND11_MODULE(_introspect, m) {
   m.def(
       "measure_peak",
       [](const std::string& type, int threads, double seconds) {
-        return measure_peak(parse<DType>(type, 11, "dtype"), threads, seconds);
+        return measure_peak(parse<DType>(type, kDTypes, "dtype"), threads, seconds);
       },
       py::arg("dtype"), py::arg("threads"), py::arg("seconds") = 0.05,
       py::call_guard<py::gil_scoped_release>(),
@@ -253,9 +253,9 @@ PYBIND11_MODULE(_introspect, m) {
       [](const std::string& device, int threads, LayoutTuple a, LayoutTuple b,
          const std::array<std::string, 3>& types, bool accumulates) {
         GemmProblem p = torch_ops::problem_of(to_layout(std::move(a)), to_layout(std::move(b)),
-                                              parse<DType>(types[0], 11, "dtype"));
-        p.out_type = parse<DType>(types[1], 11, "dtype"),
-        p.precision = parse<Precision>(types[2], 5, "precision");
+                                              parse<DType>(types[0], kDTypes, "dtype"));
+        p.out_type = parse<DType>(types[1], kDTypes, "dtype"),
+        p.precision = parse<Precision>(types[2], kPrecisions, "precision");
         p.beta = accumulates ? 1.0 : 0.0;
         return from_key(tuning_key(p, parse<Device>(device, 3, "device"), threads));
       },
@@ -265,7 +265,7 @@ PYBIND11_MODULE(_introspect, m) {
       "transpose_key",
       [](const std::string& device, int threads, LayoutTuple a, const std::string& width) {
         const TransposeProblem p =
-            torch_ops::problem_of(to_layout(std::move(a)), parse<DType>(width, 11, "dtype"));
+            torch_ops::problem_of(to_layout(std::move(a)), parse<DType>(width, kDTypes, "dtype"));
         return from_key(tuning_key(p, parse<Device>(device, 3, "device"), threads));
       },
       "The tuning key of a transposition.");

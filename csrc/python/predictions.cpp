@@ -94,9 +94,9 @@ void set_library(const std::string& gpu, const std::string& type, const std::str
                  const std::optional<py::dict>& here) {
   std::vector<predict::LibraryPoint> library;
   for (const auto& [problem, seconds] : points) library.push_back({to_problem(problem), seconds});
-  predict::set_library(gpu_number(gpu), parse<DType>(type, 6, "dtype"),
-                       parse<Precision>(precision, 5, "precision"), std::bit_cast<Costs>(costs), library,
-                       to_gpu(here));
+  predict::set_library(gpu_number(gpu), parse<DType>(type, kArithmeticTypes, "dtype"),
+                       parse<Precision>(precision, kPrecisions, "precision"), std::bit_cast<Costs>(costs),
+                       library, to_gpu(here));
 }
 
 }  // namespace
@@ -120,14 +120,15 @@ void define_predictions(py::module_& m) {
   m.def(
       "costs",
       [](const std::string& kernel, const std::string& type, const std::optional<py::dict>& gpu) {
-        const auto found = predict::costs_of(row_of(kernel).row, parse<DType>(type, 6, "dtype"), to_gpu(gpu));
+        const auto found =
+            predict::costs_of(row_of(kernel).row, parse<DType>(type, kArithmeticTypes, "dtype"), to_gpu(gpu));
         return found ? std::optional(std::bit_cast<Values>(*found)) : std::nullopt;
       },
       py::arg("kernel"), py::arg("dtype"), here);
   m.def(
       "set_costs",
       [](const std::string& gpu, const std::string& kernel, const std::string& type, const Values& costs) {
-        predict::set_costs(gpu_number(gpu), row_of(kernel).row, parse<DType>(type, 6, "dtype"),
+        predict::set_costs(gpu_number(gpu), row_of(kernel).row, parse<DType>(type, kArithmeticTypes, "dtype"),
                            std::bit_cast<Costs>(costs));
       },
       py::arg("gpu"), py::arg("kernel"), py::arg("dtype"), py::arg("costs"),

@@ -111,6 +111,13 @@ inline float __uint_as_float(uint32_t x) { return std::bit_cast<float>(x); }
 inline uint32_t __float_as_uint(float x) { return std::bit_cast<uint32_t>(x); }
 inline float __int_as_float(int32_t x) { return std::bit_cast<float>(x); }
 inline int32_t __float_as_int(float x) { return std::bit_cast<int32_t>(x); }
+inline double __longlong_as_double(long long x) { return std::bit_cast<double>(x); }
+inline int32_t __double2loint(double x) { return int32_t(std::bit_cast<uint64_t>(x)); }
+inline int32_t __double2hiint(double x) { return int32_t(std::bit_cast<uint64_t>(x) >> 32); }
+inline double __hiloint2double(int32_t high, int32_t low) {
+  return std::bit_cast<double>(uint64_t(uint32_t(high)) << 32 | uint32_t(low));
+}
+inline int32_t __mulhi(int32_t x, int32_t y) { return int32_t(int64_t{x} * y >> 32); }
 
 // Four of the eight bytes of (high, low), picked by the nibbles of the selector.
 inline uint32_t __byte_perm(uint32_t low, uint32_t high, uint32_t selector) {

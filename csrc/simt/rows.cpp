@@ -39,6 +39,13 @@ void add_buffers(const AddProblem& p) {
   add_result(p.out, p.type, 1, p.rows, p.cols);
 }
 
+void add_buffers(const DoubledRows& d) {
+  const auto type = DType(int(DType::bits32) + (d.part_bytes == 8) - (d.part_bytes == 2));
+  const auto complex = DType(int(type) + 1);  // twice as wide
+  add("b", d.src, complex, d.batch, d.rows, d.cols);
+  add_result(d.dst, complex, d.batch, 2 * d.rows, d.cols);
+}
+
 // What a launcher allocates is global memory that nothing has written.
 class SimulatedContext final : public Context {
  public:
@@ -127,6 +134,11 @@ std::vector<Kernel> rows() {
   };
   std::ranges::stable_sort(all, {}, place);
   return all;
+}
+
+void simulate_double_rows(const DoubledRows& d, Context& host) {
+  name_of_row<&double_rows> = "doubled_rows";
+  simulate<&double_rows>(d, host);
 }
 
 }  // namespace fastgemm::simt

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "core/doubled_rows.h"
 #include "core/table.h"
 
 namespace fastgemm::simt {
@@ -10,5 +11,7 @@ namespace fastgemm::simt {
 // Every row of the kernel table that has a CUDA kernel of this project, with a launcher that simulates it. A
 // launcher without a row comes with level 0.
 std::vector<Kernel> rows();
+
+void simulate_double_rows(const DoubledRows&, Context&);
 
 }  // namespace fastgemm::simt

@@ -5,6 +5,7 @@
 
 #include "core/select.h"
 #include "torch/choices.h"
+#include "torch/complex.h"
 #include "torch/context.h"
 #include "torch/kernel_range.h"
 #include "torch/ops.h"
@@ -87,7 +88,8 @@ Tensor add_into(const Arguments& args, const Tensor* given) {
   const View a(args.a), b(args.b);
   require_same_device("b", b, "a", a);
   AddProblem p;
-  p.type = arithmetic_type("a", a.dtype);
+  const bool two_parts = is_complex(a.dtype);  // which are added by themselves
+  p.type = arithmetic_type("a", two_parts ? part_dtype(a.dtype) : a.dtype);
   if (b.dtype != a.dtype)
     bad_value("b has dtype " + dtype_text(b.dtype) + ", but a has " + dtype_text(a.dtype) +
               "; they must be equal");
@@ -111,10 +113,14 @@ Tensor add_into(const Arguments& args, const Tensor* given) {
     return out;
   }
   Loops loops;
+  const int64_t step = two_parts ? 2 : 1;
   for (size_t d = 0; d < shape.dim; ++d) {
     const size_t from_end = shape.dim - d;
-    loops.push({shape.sizes[d], {stride_at(a, from_end), stride_at(b, from_end), stride_at(o, from_end), 0}});
+    loops.push(
+        {shape.sizes[d],
+         {step * stride_at(a, from_end), step * stride_at(b, from_end), step * stride_at(o, from_end), 0}});
   }
+  if (two_parts) loops.push({2, {1, 1, 1, 0}});
   p.a.data = a.data, p.b.data = b.data, p.out.data = o.data;
   with_context(a, [&](Context& context, Device device, int threads) {
     run(p, loops, choice, context, device, threads);

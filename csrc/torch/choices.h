@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/problem.h"
+#include "core/names.h"
 #include "core/select.h"
 
 namespace fastgemm::torch_ops {
@@ -22,11 +22,12 @@ inline Choice choice_of(std::optional<int64_t> level, std::optional<std::string_
 
 inline Precision precision_of(std::optional<std::string_view> given) {
   if (!given) return Precision::ieee;
-  constexpr std::string_view names[] = {"ieee", "tf32", "bf16x3", "bf16x6", "fp16x3"};
-  for (int i = 0; i < 5; ++i)
-    if (*given == names[i]) return static_cast<Precision>(i);
+  for (int i = 0; i < kPrecisions; ++i)
+    if (*given == to_string(static_cast<Precision>(i))) return static_cast<Precision>(i);
   throw std::invalid_argument(
-      "fastgemm.gemm: precision must be 'ieee', 'tf32', 'bf16x3', 'bf16x6', 'fp16x3' or None, got '" +
+      "fastgemm.gemm: precision must be 'ieee', 'tf32', 'bf16x3', 'bf16x6', 'fp16x3', 'crt14' to 'crt18' or "
+      "None, "
+      "got '" +
       std::string(*given) + "'");
 }
 

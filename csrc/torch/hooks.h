@@ -10,8 +10,12 @@ struct Hooks {
   // Returns a new tensor of a view's type, device, sizes and
   // strides, which the caller owns; null where that failed.
   AtenTensorHandle (*empty)(const View&) = nullptr;
+  // Whether a tensor is a conjugated view, whose memory holds the conjugates of its elements. The stable ABI
+  // cannot ask; without the hook torch resolves such views before an op sees them (_lazy.py).
+  bool (*is_conjugated)(AtenTensorHandle) = nullptr;
 };
 void set_hooks(const Hooks&);
+bool is_conjugated(AtenTensorHandle);
 
 // Does the same by the hook, or without one by the stable ABI. Throws TorchError.
 AtenTensorHandle empty_tensor(const View&);

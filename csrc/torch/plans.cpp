@@ -13,13 +13,16 @@ namespace {
   throw std::invalid_argument("fastgemm.gemm: " + text);
 }
 
-DType result_type(DType type, const std::optional<int32_t>& asked) {
-  const DType usual = type == DType::i8 ? DType::i32 : type;
+DType result_type_of(DType type, const std::optional<int32_t>& asked) {
+  const DType usual = result_type(type);
   if (!asked || *asked == torch_dtype(usual)) return usual;
   const bool half = type == DType::f16 || type == DType::bf16;
   if (half && *asked == torch_dtype(DType::f32)) return DType::f32;
   bad_value("out_dtype=" + dtype_text(*asked) + " is not available for " + std::string(to_string(type)) +
-            " operands; accepted: " + dtype_text(torch_dtype(usual)) + (half ? " and torch.float32" : ""));
+            " operands; accepted: " + dtype_text(torch_dtype(usual)) +
+            (half                 ? " and torch.float32"
+             : type == DType::i16 ? " and torch.int64"  // which IntegerCall makes of it
+                                  : ""));
 }
 
 double whole(const char* name, double value, DType type) {
@@ -37,8 +40,9 @@ int64_t alignment_of(const void* p) {
 }
 
 void check_precision(Precision precision, DType type) {
-  if (precision != Precision::ieee && type != DType::f32)
-    bad_value("precision='" + std::string(to_string(precision)) + "' is for float32 operands only");
+  if (precision != Precision::ieee && type != type_of(precision))
+    bad_value("precision='" + std::string(to_string(precision)) + "' is for " +
+              std::string(to_string(type_of(precision))) + " operands only");
 }
 
 void require_result(const ProductCall& call, const Plan& plan, DType out_type) {
@@ -65,7 +69,7 @@ std::shared_ptr<const Plan> make_plan(const ProductCall& call, Device device, in
   const View &a = call.a.view, &b = call.b.view;
   Gemm g = describe(a, b, call.trans_a, call.trans_b);
   GemmProblem& p = g.problem;
-  p.out_type = result_type(p.type, call.out_dtype);
+  p.out_type = result_type_of(p.type, call.out_dtype);
   check_precision(p.precision = call.precision, p.type);
   const double alpha = whole("alpha", call.alpha, p.type),
                beta = whole("beta", call.beta.value_or(call.c ? 1.0 : 0.0), p.type);

@@ -39,6 +39,9 @@ struct ProductCall {
 // not fit each other, CannotRun where the level or kernel asked for does not take them, and OutOfMemory.
 AtenTensorHandle multiply(const ProductCall&);
 
+// What take_last_gemm_kernel() answers where a product is computed elsewhere. The name is one of the table.
+void tell_last_gemm_kernel(std::string_view name);
+
 // How many products this thread had to plan because no earlier plan had their signature.
 uint64_t products_planned();
 

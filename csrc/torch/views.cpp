@@ -4,12 +4,10 @@
 #include <stdexcept>
 
 #include "torch/hooks.h"
+#include "torch/scalar_types.h"
 
 namespace fastgemm::torch_ops {
 namespace {
-
-// c10::ScalarType's numbers, which the C shim hands out; they are part of torch's serialized format.
-enum : int32_t { kInt8 = 1, kInt32 = 3, kHalf = 5, kFloat = 6, kDouble = 7, kBFloat16 = 15 };
 
 [[noreturn]] void bad_value(const std::string& text) { throw std::invalid_argument("fastgemm: " + text); }
 
@@ -89,14 +87,21 @@ DType arithmetic_type(const char* argument, int32_t dtype) {
       return DType::i8;
     case kInt32:
       return DType::i32;
+    case kInt64:
+      return DType::i64;
+    case kUInt8:
+      return DType::u8;
+    case kInt16:
+      return DType::i16;
     default:
       bad_value(std::string(argument) + " has dtype " + dtype_text(dtype) +
-                "; accepted are float64, float32, float16, bfloat16, int8 and int32");
+                "; accepted are float64, float32, float16, bfloat16, complex128, complex64, complex32, int8, "
+                "int32, int64, uint8 and int16");
   }
 }
 
 int32_t torch_dtype(DType t) {
-  constexpr int32_t codes[] = {kDouble, kFloat, kHalf, kBFloat16, kInt8, kInt32};
+  constexpr int32_t codes[] = {kDouble, kFloat, kHalf, kBFloat16, kInt8, kInt32, kInt64, kUInt8, kInt16};
   return codes[static_cast<int>(t)];
 }
 
@@ -165,6 +170,8 @@ Hooks hooks;  // set before any product, or by a thread that holds the interpret
 
 void set_hooks(const Hooks& given) { hooks = given; }
 
+bool is_conjugated(AtenTensorHandle t) { return hooks.is_conjugated && hooks.is_conjugated(t); }
+
 AtenTensorHandle empty_tensor(const View& v) {
   if (hooks.empty) return hooks.empty(v);
   AtenTensorHandle handle;
@@ -206,8 +213,12 @@ Tensor reshaped(AtenTensorHandle t, const View& v, const int64_t* sizes, const i
 }  // namespace
 
 Tensor contiguous_matrices(AtenTensorHandle from, const View& view) {
+  return contiguous_matrices(from, view, view.dtype);
+}
+
+Tensor contiguous_matrices(AtenTensorHandle from, const View& view, int32_t dtype) {
   const ContiguousMatrices plan(view);
-  const Tensor copy = empty_contiguous({plan.kept.data(), size_t(view.dim)}, view.dtype, view);
+  const Tensor copy = empty_contiguous({plan.kept.data(), size_t(view.dim)}, dtype, view);
   const bool repeats = !std::equal(view.sizes, view.sizes + view.dim, plan.kept.begin());
   std::optional<Tensor> once;
   if (repeats) once.emplace(reshaped(from, view, plan.kept.data(), view.strides));

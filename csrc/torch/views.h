@@ -66,7 +66,7 @@ struct Loops {
     std::array<int64_t, 4> stride{};
   };
   int count = 0;
-  std::array<Dim, kMaxDims> dims;
+  std::array<Dim, kMaxDims + 1> dims;  // one more, for the parts of complex numbers
 
   void push(const Dim& d);  // appends an inner dimension, merging where possible
 };
@@ -111,5 +111,7 @@ struct ContiguousMatrices {
   explicit ContiguousMatrices(const View&);
 };
 Tensor contiguous_matrices(AtenTensorHandle from, const View& view);
+Tensor contiguous_matrices(AtenTensorHandle from, const View& view,
+                           int32_t dtype);  // converted to another type
 
 }  // namespace fastgemm::torch_ops

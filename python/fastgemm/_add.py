@@ -33,7 +33,8 @@ def add(
     """``a + alpha * b``, elementwise, with broadcasting.
 
     Args:
-        a: any shape; float64, float32, float16, bfloat16, int8 or int32.
+        a: any shape; float64, float32, float16, bfloat16, complex128, complex64, complex32, int8, int32,
+            int64, uint8 or int16.
         b: a shape that broadcasts with that of ``a``; same dtype and device.
         alpha: scale of ``b``; a whole number for integers.
         level: 1, 2, 4 or 5; other levels have no rung for an elementwise operation and raise.
@@ -81,7 +82,7 @@ def add(
             return AddFunction.apply(a, b, alpha, level, kernel)
         return add_bare(a, b, alpha=alpha, level=level, impl=kernel)
     except (RuntimeError, ValueError, TypeError) as error:
-        _errors.diagnose(error, a=a, b=b, out=out)
+        _errors.diagnose(error, accepted=_errors.ARITHMETIC, a=a, b=b, out=out)
         raise
 
 
@@ -125,7 +126,7 @@ def add_(
         ops.add_.default(a, b, alpha=alpha, level=level, impl=kernel)
         increment_version((a,))
     except (RuntimeError, ValueError, TypeError) as error:
-        _errors.diagnose(error, a=a, b=b)
+        _errors.diagnose(error, accepted=_errors.ARITHMETIC, a=a, b=b)
         raise
     return a
 

@@ -28,14 +28,22 @@ from torch.overrides import handle_torch_function
 
 from . import _autocast, _errors, _overrides
 from ._flags import torch_fp32_precision
+from .table import FLOAT64_PRECISIONS
 
 increment_version = torch._C._increment_version  # so that autograd notices what the ops wrote; 0.16 us
 tracing_state = torch._C._get_tracing_state  # what torch.jit.is_tracing asks
 ops = torch.ops.fastgemm
 
-# Types whose products torch computes in the same type, as fastgemm does. int8 is none of them: torch wraps its
-# products to int8.
-SAME_TYPE = frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int32})
+# Types whose products torch computes in the same type, as fastgemm does. Integers of 8 and 16 bits are none of
+# them: torch wraps their products to their type. Nor is complex32, of which torch has no products.
+SAME_TYPE = frozenset(
+    {
+        *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int64),
+        *(torch.complex128, torch.complex64),
+    }
+)
+WITH_PRECISION = frozenset({torch.float32, torch.complex64})
+"""Types whose products follow torch's precision of float32."""
 PLAIN = frozenset({Tensor, torch.nn.Parameter})
 DENSE = torch.strided
 
@@ -87,6 +95,13 @@ def functionalizes() -> bool:
     return transform is not None and transform.key() == TransformType.Functionalize
 
 
+def has_precision(dtype: torch.dtype, precision: str) -> bool:
+    """Whether products of this type, or of its complex numbers' parts, may have this precision."""
+    if precision in FLOAT64_PRECISIONS:
+        return dtype in (torch.float64, torch.complex128)
+    return dtype in WITH_PRECISION
+
+
 def options_of(
     a: Tensor,
     level: int | None,
@@ -106,7 +121,7 @@ def options_of(
         options["precision"] = precision
     elif (
         a.is_cuda
-        and a.dtype is torch.float32
+        and a.dtype in WITH_PRECISION
         and torch_fp32_precision() == "tf32"
         and not (out is None and _autocast.is_enabled("cuda"))  # then it will not be a float32 product
     ):

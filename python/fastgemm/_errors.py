@@ -16,7 +16,42 @@ from torch.autograd import forward_ad
 
 from . import _introspect
 
-ARITHMETIC = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.int32)
+COMPLEX_PARTS = {
+    torch.complex128: torch.float64,
+    torch.complex64: torch.float32,
+    torch.complex32: torch.float16,
+}
+ARITHMETIC = (
+    *(torch.float64, torch.float32, torch.float16, torch.bfloat16),
+    *COMPLEX_PARTS,
+    *(torch.int8, torch.int32, torch.int64, torch.uint8, torch.int16),
+)
+
+
+MULTIPLIED = (*ARITHMETIC, torch.bool)
+BYTES = (torch.int8, torch.uint8, torch.bool)  # whose products mix
+
+
+def part_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The type whose kernels compute: that of the real and imaginary parts of complex numbers, uint8 of bool."""
+    return torch.uint8 if dtype == torch.bool else COMPLEX_PARTS.get(dtype, dtype)
+
+
+def go_together(a: torch.dtype, b: torch.dtype) -> bool:
+    """Whether operands of these types are multiplied."""
+    return a == b or (a in BYTES and b in BYTES)
+
+
+def multiplied_as(a: torch.dtype, b: torch.dtype, out_dtype: torch.dtype | None = None) -> torch.dtype:
+    """The type whose kernels multiply operands of two types, to which those of other types are widened."""
+    if a == b == torch.int16 and out_dtype in (None, torch.int64):
+        return torch.int64
+    return part_dtype(a) if part_dtype(a) == part_dtype(b) else torch.int16
+
+
+def result_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The type of a product of operands of a type, unless ``out_dtype`` asks for another."""
+    return torch.int32 if dtype in BYTES else torch.int64 if dtype == torch.int16 else dtype
 
 
 def not_a_tensor(**arguments: object) -> TypeError:
@@ -78,7 +113,9 @@ def refuse_shape(out: Tensor, expected: torch.Size) -> None:
         raise ValueError(f"fastgemm: out has shape {tuple(out.shape)}, expected {tuple(expected)}")
 
 
-def diagnose(error: Exception, **tensors: Tensor | None) -> None:
+def diagnose(
+    error: Exception, *, accepted: tuple[torch.dtype, ...] = MULTIPLIED, **tensors: Tensor | None
+) -> None:
     """Raises a more telling exception than ``error`` if the arguments explain it; otherwise returns."""
     refused = error.__cause__  # DTensor wraps what the fake kernels raise
     if isinstance(refused, (ValueError, TypeError)) and str(refused).startswith("fastgemm"):
@@ -109,7 +146,7 @@ def diagnose(error: Exception, **tensors: Tensor | None) -> None:
     if device.type not in ("cpu", "cuda", "meta"):
         raise NotImplementedError(f"fastgemm: no kernels for device type {device.type!r}") from error
     if "b" in given:
-        _explain_dtypes(given, error)
+        _explain_dtypes(given, accepted, error)
 
 
 _WRONG_TYPE = re.compile(
@@ -133,12 +170,12 @@ def _explain_option(error: Exception) -> None:
         raise TypeError(f"fastgemm: {_PUBLIC.get(name, name)} must be {kind}, got {got}") from error
 
 
-def _explain_dtypes(given: dict[str, Tensor], error: Exception) -> None:
+def _explain_dtypes(given: dict[str, Tensor], accepted: tuple[torch.dtype, ...], error: Exception) -> None:
     for name in ("a", "b"):
-        if given[name].dtype not in ARITHMETIC:
-            accepted = ", ".join(str(d).removeprefix("torch.") for d in ARITHMETIC)
+        if given[name].dtype not in accepted:
+            names = ", ".join(str(d).removeprefix("torch.") for d in accepted)
             raise TypeError(
-                f"fastgemm: {name} has dtype {given[name].dtype}, which is not supported; accepted: {accepted}"
+                f"fastgemm: {name} has dtype {given[name].dtype}, which is not supported; accepted: {names}"
             ) from error
 
 

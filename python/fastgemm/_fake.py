@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ._aliasing import may_overlap, same_view, shares_elements
-from ._errors import ARITHMETIC
+from ._errors import ARITHMETIC, MULTIPLIED, go_together, multiplied_as, part_dtype, result_dtype
 from ._library import library
 from .table import check_choice, check_precision
 
@@ -25,8 +25,11 @@ WIDTHS = (1, 2, 4, 8, 16)  # bytes
 
 
 def _result_dtype(dtype: torch.dtype, out_dtype: torch.dtype | None) -> torch.dtype:
-    usual = torch.int32 if dtype == torch.int8 else dtype
-    accepted = (usual, torch.float32) if dtype in HALF else (usual,)
+    usual = result_dtype(dtype)
+    accepted = (
+        usual,
+        *((torch.float32,) if dtype in HALF else (torch.int32,) if dtype == torch.int16 else ()),
+    )
     torch._check_value(
         out_dtype is None or out_dtype in accepted,
         lambda: f"fastgemm.gemm: out_dtype={out_dtype} is not available for {dtype} operands",
@@ -37,7 +40,7 @@ def _result_dtype(dtype: torch.dtype, out_dtype: torch.dtype | None) -> torch.dt
 def _check_scales(dtype: torch.dtype, **scales: float | None) -> None:
     for name, value in scales.items():
         torch._check_value(
-            dtype.is_floating_point or value is None or _is_whole(value),
+            dtype.is_floating_point or dtype.is_complex or value is None or _is_whole(value),
             lambda name=name, value=value: (
                 f"fastgemm: {name} must be a whole number for integer operands, got {value}"
             ),
@@ -96,9 +99,10 @@ def _check_devices(*tensors: Tensor | None) -> None:
     )
 
 
-def _check_dtypes(a: Tensor, b: Tensor) -> None:
-    torch._check_value(a.dtype == b.dtype, lambda: f"fastgemm: dtypes differ: {a.dtype} and {b.dtype}")
-    torch._check_type(a.dtype in ARITHMETIC, lambda: f"fastgemm: dtype {a.dtype} is not supported")
+def _check_dtypes(a: Tensor, b: Tensor, accepted: tuple[torch.dtype, ...] = ARITHMETIC) -> None:
+    together = a.dtype == b.dtype or (accepted is MULTIPLIED and go_together(a.dtype, b.dtype))
+    torch._check_value(together, lambda: f"fastgemm: dtypes differ: {a.dtype} and {b.dtype}")
+    torch._check_type(a.dtype in accepted, lambda: f"fastgemm: dtype {a.dtype} is not supported")
 
 
 @contextlib.contextmanager
@@ -150,9 +154,9 @@ def _gemm(
 ):
     _check_tensors(a, b, c)
     _check_devices(a, b, c)
-    _check_dtypes(a, b)
+    _check_dtypes(a, b, MULTIPLIED)
     dtype = _result_dtype(a.dtype, out_dtype)
-    check_precision(precision, a.dtype)
+    check_precision(precision, part_dtype(a.dtype))
     shape = _gemm_shape(a, b, trans_a, trans_b)
     _check_scales(a.dtype, alpha=alpha, beta=beta)
     torch._check_value(
@@ -160,7 +164,7 @@ def _gemm(
     )
     if c is not None:
         _check_c(c, shape, dtype)
-    check_choice("gemm", a.device, a.dtype, level, impl, precision)
+    check_choice("gemm", a.device, multiplied_as(a.dtype, b.dtype, out_dtype), level, impl, precision)
     return a.new_empty(shape, dtype=dtype)
 
 
@@ -180,7 +184,7 @@ def _add(a, b, *, alpha=1.0, level=None, impl=None):
     _check_dtypes(a, b)
     _check_scales(a.dtype, alpha=alpha)
     shape = _broadcast("shapes", a.shape, b.shape)
-    check_choice("add", a.device, a.dtype, level, impl)
+    check_choice("add", a.device, part_dtype(a.dtype), level, impl)
     return a.new_empty(shape)
 
 

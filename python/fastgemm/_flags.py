@@ -38,9 +38,12 @@ def torch_computes(device: str, dtype: str, precision: str) -> bool:
     By default torch lets cuBLAS round the partial sums of 16-bit products to 16 bits where it splits K.
     """
     if device == "cpu":
-        return precision == "ieee" and _get_fp32_precision_getter("mkldnn", "matmul") in ("none", "ieee")
+        torchs = _get_fp32_precision_getter("mkldnn", "matmul")
+        return dtype == "float64" or (precision == "ieee" and torchs in ("none", "ieee"))
     if torch_refuses_cublas():
         return False
+    if dtype == "float64":
+        return True
     if dtype == "float32":
         return precision == torch_fp32_precision()
     if dtype == "float16":
@@ -49,8 +52,10 @@ def torch_computes(device: str, dtype: str, precision: str) -> bool:
 
 
 def of_products(dtype: torch.dtype, on_cuda: bool) -> tuple[bool, str]:
-    """The flags that decide which kernel takes a float32 product, and whether torch takes any on a GPU, to compare
-    with those of another time."""
+    """The flags that decide which kernel takes a product of float32 or complex64, and whether torch takes any on a
+    GPU, to compare with those of another time."""
     backend = "cuda" if on_cuda else "mkldnn"
-    precision = _get_fp32_precision_getter(backend, "matmul") if dtype is torch.float32 else ""
+    precision = (
+        _get_fp32_precision_getter(backend, "matmul") if dtype in (torch.float32, torch.complex64) else ""
+    )
     return on_cuda and _get_deterministic_algorithms(), precision

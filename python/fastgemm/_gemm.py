@@ -63,7 +63,8 @@ def gemm(
         precision: for float32; see :func:`matmul`.
         out: receives the result, of its exact shape, dtype and device; may be exactly ``c``, and shares no memory
             with an operand otherwise.
-        out_dtype: ``torch.float32`` for float16 and bfloat16 operands; otherwise the usual one.
+        out_dtype: ``torch.float32`` for float16 and bfloat16 operands, ``torch.int32`` for int16; otherwise the
+            usual one.
 
     Returns:
         ``(..., M, N)``, of the dtype that :func:`matmul` returns. With K = 0 it is ``beta * c``, or zeros.
@@ -217,6 +218,8 @@ def _gemm_gradients(
         a, b = (None if x is None else x.to(grad.dtype) for x in (a, b))
         how.pop("kernel", None)  # a kernel of the narrow type need not take the wide one
     grad_a = grad_b = grad_c = None
+    # torch's convention for complex numbers; of real ones conj() is the tensor itself.
+    a, b = (None if x is None else x.conj() for x in (a, b))
     if needs[0]:
         if trans_a:
             grad_a = gemm(b, grad, trans_a=trans_b, trans_b=True, **how)

@@ -34,12 +34,28 @@ class Multiprocessor:
 
 
 _8_0 = Multiprocessor(
-    2048, 32, 164 << 10, 163 << 10, {"float64": 32, "float32": 64, "int32": 64, "int8": 256}
+    2048, 32, 164 << 10, 163 << 10, {"float64": 32, "float32": 64, "int32": 64, "int64": 16, "int8": 256}
 )
-_8_9 = Multiprocessor(1536, 24, 100 << 10, 99 << 10, {"float64": 2, "float32": 128, "int32": 64, "int8": 256})
+_8_9 = Multiprocessor(
+    1536, 24, 100 << 10, 99 << 10, {"float64": 2, "float32": 128, "int32": 64, "int64": 16, "int8": 256}
+)
 _9_0 = Multiprocessor(
-    2048, 32, 228 << 10, 227 << 10, {"float64": 64, "float32": 128, "int32": 64, "int8": 256}
+    2048, 32, 228 << 10, 227 << 10, {"float64": 64, "float32": 128, "int32": 64, "int64": 16, "int8": 256}
 )
+
+
+# What ordinary units compute a type in; int16 is widened to the int64 of its products.
+_COMPUTED_IN = {
+    "float16": "float32",
+    "bfloat16": "float32",
+    "uint8": "int32",
+    "bool": "int32",
+    "int16": "int64",
+}
+
+
+def computed_in(dtype: str) -> str:
+    return _COMPUTED_IN.get(dtype, dtype)
 
 
 @dataclass(frozen=True)
@@ -63,9 +79,8 @@ class GPU:
     measured: Mapping[str, float] = field(default_factory=dict)
 
     def peak(self, dtype: str) -> float:
-        """Operations a second of the ordinary units. 16-bit types are computed in float32."""
-        unit = "float32" if dtype in ("float16", "bfloat16") else dtype
-        return 2 * self.holds.results_per_cycle[unit] * self.multiprocessors * self.clock_hz
+        """Operations a second of the ordinary units."""
+        return 2 * self.holds.results_per_cycle[computed_in(dtype)] * self.multiprocessors * self.clock_hz
 
     @property
     def shared_wavefronts(self) -> float:

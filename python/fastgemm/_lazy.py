@@ -1,4 +1,7 @@
-"""Lazily negated and conjugated tensors (``torch._neg_view``, ``conj()``) as arguments of the ops that write.
+"""Lazily negated and conjugated tensors (``torch._neg_view``, ``conj()``) as arguments of the ops.
+
+Products read conjugated operands in place where csrc/torch/override is loaded. Other arguments are resolved, those
+of ops that write by the functions below:
 
 torch resolves such arguments for any op, but where one is written it takes the op's result from the stack; these
 ops return nothing, as torch.compile needs, and what torch would read there is no tensor, nor memory of the stack.
@@ -12,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ._calls import FINDS_GRADIENTS
 from ._library import library
 
 
@@ -42,6 +46,8 @@ def _writes_first(op: torch._ops.OpOverload) -> Callable[..., None]:
 def register() -> None:
     """Gives the ops that write kernels of their own for such arguments; other calls do not come by them."""
     ops = torch.ops.fastgemm
+    for name in ("gemm", "_gemm", "_matmul") if FINDS_GRADIENTS else ():  # with the library that sees conj()
+        library.impl(name, torch.library.fallthrough_kernel, "Conjugate")
     kernels = {f"{name}.out": _writes_out(getattr(ops, name).out) for name in ("gemm", "transpose", "add")}
     for name, kernel in {**kernels, "add_": _writes_first(ops.add_.default)}.items():
         for key in ("Conjugate", "Negative"):

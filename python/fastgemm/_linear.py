@@ -17,6 +17,7 @@ from ._calls import (
     DENSE,
     PLAIN,
     SAME_TYPE,
+    has_precision,
     linear_at_once,
     linear_bare,
     options_of,
@@ -54,12 +55,12 @@ def linear(
     op, ``torch.ops.fastgemm.gemm``.
 
     Args:
-        input: ``(..., K)``; float64, float32, float16, bfloat16 or int32. What becomes of others says
-            :class:`Linear`.
+        input: ``(..., K)``; float64, float32, float16, bfloat16, complex128, complex64, int32 or int64. What
+            becomes of others says :class:`Linear`.
         weight: ``(N, K)``, of the same dtype and device.
         bias: ``(N,)``, of the same dtype and device, or None.
         level: see :func:`fastgemm.matmul`, as for ``kernel``.
-        precision: of float32 products, see :func:`fastgemm.matmul`; others are computed without it.
+        precision: of float32 and complex64 products, see :func:`fastgemm.matmul`; others are computed without it.
 
     Returns:
         ``(..., N)``, of the dtype that ``torch.nn.functional.linear`` returns.
@@ -119,9 +120,10 @@ def _layer(
     if not _takes(input, weight, bias):
         check_product_choice(level, kernel, precision)
         return _by_torch(function, input, weight, bias)
-    if precision is not None and (input.dtype is not torch.float32 or weight.dtype is not torch.float32):
+    if precision is not None:
         check_product_choice(None, None, precision)
-        precision = None
+        if not (has_precision(input.dtype, precision) and has_precision(weight.dtype, precision)):
+            precision = None
     options = options_of(input, level, kernel, precision, None, None)
     if function is linear:
         options["trans_b"] = True
@@ -215,12 +217,12 @@ def _linear_in_script(
 ) -> Tensor:
     """:func:`linear` in TorchScript, for inputs of any rank. What needs a cast by autocast is left to torch."""
     dtype, dense = weight.dtype, input.layout == torch.strided and weight.layout == torch.strided
-    known = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int32]
+    known = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int64]
     alike = input.dtype == dtype and (bias is None or (bias.dtype == dtype and bias.dim() == 1))
     placed = (input.is_cpu or input.is_cuda) and input.dim() > 0 and weight.dim() == 2
     if not dense or input.is_nested or not alike or not placed or dtype not in known:
         return functional.linear(input, weight, bias)
-    if dtype != torch.float32:
+    if precision is not None and dtype != (torch.float64 if precision.startswith("crt") else torch.float32):
         precision = None
     rows = input.unsqueeze(0) if input.dim() == 1 else input.flatten(0, -2)
     out = torch.ops.fastgemm.gemm(

@@ -20,7 +20,7 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import _errors, _flags
-from ._calls import DENSE, PLAIN, SAME_TYPE, gemm_bare, matmul_bare
+from ._calls import DENSE, PLAIN, SAME_TYPE, WITH_PRECISION, gemm_bare, has_precision, matmul_bare
 from ._flags import has_names, torch_fp32_precision
 from ._introspect import take_last_gemm_kernel
 from ._routed import Routed
@@ -48,12 +48,16 @@ _CONJUGATE, _NEGATIVE, _ZERO = DispatchKey.Conjugate, DispatchKey.Negative, Disp
 # The magnitudes that a scale but 0 may have in the type in which the products of a type are scaled: beyond them it
 # would be rounded to 0 or to infinity.
 _OF_FLOAT32 = 2.0**-149, torch.finfo(torch.float32).max
+_OF_FLOAT64 = 2.0**-1074, torch.finfo(torch.float64).max
 _SCALES: dict[torch.dtype, tuple[float, float]] = {
-    torch.float64: (2.0**-1074, torch.finfo(torch.float64).max),
+    torch.float64: _OF_FLOAT64,
+    torch.complex128: _OF_FLOAT64,
     torch.float32: _OF_FLOAT32,
+    torch.complex64: _OF_FLOAT32,
     torch.float16: _OF_FLOAT32,
     torch.bfloat16: _OF_FLOAT32,
     torch.int32: (1, 2**31 - 1),
+    torch.int64: (1, 2**53 - 1),
 }
 
 Arguments = tuple[Any, ...]
@@ -68,7 +72,7 @@ class Mode(TorchDispatchMode):
 
     def __init__(self, options: Keywords, precision: str | None, routed: Routed) -> None:
         super().__init__()
-        self.options = options  # of the op; without the precision, which only float32 takes
+        self.options = options  # of the op; without the precision, which only float32 and complex64 take
         self.precision = precision
         self.routed = routed
 
@@ -101,10 +105,12 @@ class Mode(TorchDispatchMode):
     def options_for(self, a: Tensor, scales: Keywords) -> Keywords:
         """The op's keyword arguments, without those left at their defaults: each costs 0.2 us."""
         options = {**self.options, **scales}
-        if a.dtype is torch.float32:
-            precision = self.precision or (torch_fp32_precision() if a.is_cuda else "ieee")
-            if precision != "ieee":
-                options["precision"] = precision
+        if self.precision is not None and has_precision(a.dtype, self.precision):
+            precision = self.precision
+        else:
+            precision = torch_fp32_precision() if a.is_cuda and a.dtype in WITH_PRECISION else "ieee"
+        if precision != "ieee":
+            options["precision"] = precision
         return options
 
 
@@ -168,6 +174,8 @@ def _product(
 
 
 def _run(a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, options: Keywords) -> Tensor:
+    if a.is_complex():
+        _resolve_lazily()  # torch's products take conjugated views, which a mode is shown as they are
     if out is not None:
         _gemm_out(a, b, c, **options, out=out)
         return out
@@ -226,7 +234,7 @@ def _scaled(mode: Mode, func: Any, args: Arguments, kwargs: Keywords, out: Tenso
         return mode.pass_on(func, args, kwargs, f"a tensor of type {type(c).__name__}")
     if not kwargs:
         return _product(mode, func, args, kwargs, (a, b), c, out, ())
-    alpha, beta = kwargs.get("alpha", 1), kwargs.get("beta", 1)
+    alpha, beta = (_real(a.dtype, kwargs.get(name, 1)) for name in ("alpha", "beta"))
     if alpha == 0:  # then torch does not read the operands, so that a NaN in them does not count
         return mode.pass_on(func, args, kwargs, "alpha = 0")
     if not (_holds(a.dtype, alpha) and _holds(a.dtype, beta)):
@@ -236,13 +244,19 @@ def _scaled(mode: Mode, func: Any, args: Arguments, kwargs: Keywords, out: Tenso
     return _product(mode, func, args, kwargs, (a, b), c, out, scales)
 
 
+def _real(dtype: torch.dtype, scale: complex) -> complex:
+    """A scale of complex operands without its imaginary part, if that is 0: the op takes real ones."""
+    return scale.real if type(scale) is complex and dtype.is_complex and scale.imag == 0 else scale
+
+
 def _holds(dtype: torch.dtype, scale: complex) -> bool:
     """Whether products of a type can be scaled by a number; torch refuses most others, each in its own words."""
     if dtype not in _SCALES or type(scale) is complex:
         return type(scale) is not complex
     smallest, largest = _SCALES[dtype]
     return scale == 0 or (
-        smallest <= abs(scale) <= largest and (dtype is not torch.int32 or scale == int(scale))
+        smallest <= abs(scale) <= largest
+        and (dtype.is_floating_point or dtype.is_complex or scale == int(scale))
     )
 
 

@@ -48,9 +48,9 @@ class patch(contextlib.ContextDecorator):  # named like the function that it is 
     ``mm``, ``bmm``, ``addmm``, ``baddbmm`` and what torch makes of them, in Python and inside of C++
     (``torch.matmul``, ``@``, ``linear``, ``einsum``, ``cdist``), are routed: their values agree to within
     rounding, dtype, shape, strides and device are torch's, gradients work, and a backward pass inside the block is
-    routed too. Products of types that fastgemm does not take as torch does (complex, int8, int64) go to torch, as
-    do those that a level or kernel does not take. Other ops never come by: vectors, convolutions, fused attention;
-    sparse, nested, fake and meta tensors.
+    routed too. Products of types that fastgemm does not take as torch does (integers of 8 and 16 bits) go to
+    torch, as do those that a level or kernel does not take. Other ops never come by: vectors, convolutions, fused
+    attention; sparse, nested, fake and meta tensors.
 
     The patch holds in the thread that entered it, and in autograd's threads for a backward pass started there;
     :func:`enable` holds in the whole process. A patch may be entered again, nested and shared by threads. In
@@ -61,7 +61,7 @@ class patch(contextlib.ContextDecorator):  # named like the function that it is 
         level: 1 to 7, a rung of the ladder; ``None``: the fastest kernel known for each problem. A product that
             the level cannot compute goes to torch.
         kernel: the name of one kernel, instead of a level.
-        precision: of float32 products, see :func:`fastgemm.matmul`. ``None`` follows torch.
+        precision: of float32 and complex64 products, see :func:`fastgemm.matmul`. ``None`` follows torch.
         count: whether ``routed`` counts, which takes some 0.05 us a product.
 
     Raises:

@@ -45,7 +45,7 @@ class Linear(torch.nn.Linear):
     Parameters, initialization and ``state_dict`` are those of ``torch.nn.Linear``, which it is a kind of.
 
     What fastgemm does not take is multiplied by ``torch.nn.functional.linear``, with its result or its error:
-    nested, sparse, quantized, mkldnn, named and complex tensors, int8 and other types that :func:`linear` does not
+    nested, sparse, quantized, mkldnn and named tensors, int8 and other types that :func:`linear` does not
     list, operands that are not of one dtype (but those that autocast casts to one), other devices than CPU and
     CUDA, and tensor subclasses that override ``__torch_function__`` or ``__torch_dispatch__`` (but ``DTensor``).
 
@@ -56,7 +56,7 @@ class Linear(torch.nn.Linear):
         device: of the parameters.
         dtype: of the parameters.
         level: see :func:`fastgemm.matmul`, as for ``kernel``; may be changed later, as may ``precision``.
-        precision: of float32 products, see :func:`fastgemm.matmul`; others are computed without it.
+        precision: of float32 and complex64 products, see :func:`fastgemm.matmul`; others are computed without it.
 
     Shapes: ``(..., K)`` to ``(..., N)``. Errors are those of ``torch.nn.Linear``, and those of
     :func:`fastgemm.gemm` where the level or kernel asked for cannot run.

@@ -35,24 +35,30 @@ def matmul(
     """Matrix product with the shape rules of :func:`torch.matmul`.
 
     Args:
-        a: ``(K,)``, ``(M, K)`` or ``(..., M, K)``; float64, float32, float16, bfloat16, int8 or int32. Any
-            strides and storage offset; leading dimensions broadcast against those of ``b``.
-        b: ``(K,)``, ``(K, N)`` or ``(..., K, N)``, of the same dtype and device.
+        a: ``(K,)``, ``(M, K)`` or ``(..., M, K)``; float64, float32, float16, bfloat16,
+            complex128, complex64, complex32, int8, int16, int32, int64, uint8 or bool. Any strides and storage
+            offset, conjugated views too; leading dimensions broadcast against those of ``b``.
+        b: ``(K,)``, ``(K, N)`` or ``(..., K, N)``, of the same dtype and device; int8, uint8 and bool mix.
         level: 1 to 7, a rung of the ladder. ``None`` means the fastest kernel known for this problem.
         kernel: the name of one kernel of :func:`fastgemm.kernels`, instead of a level.
-        precision: for float32. ``"ieee"``: float32 arithmetic, or tensor cores where their error stays at or below
-            cuBLAS SGEMM's on ordinary data (six products of bf16 planes); ``"bf16x6"``: the same without torch.
-            Less, faster, and on a GPU alone: ``"fp16x3"`` (22 bits, range limited by row), ``"bf16x3"`` (16
-            bits), ``"tf32"`` (11 bits). ``None`` follows torch on CUDA and is ``"ieee"`` on a CPU. See
-            docs/precision.md.
+        precision: for float32, and the parts of complex64. ``"ieee"``: float32 arithmetic, or tensor cores where
+            their error stays at or below cuBLAS SGEMM's on ordinary data (six products of bf16 planes);
+            ``"bf16x6"``: the same without torch. Less, faster, and on a GPU alone: ``"fp16x3"`` (22 bits, range
+            limited by row), ``"bf16x3"`` (16 bits), ``"tf32"`` (11 bits). ``None`` follows torch on CUDA and is
+            ``"ieee"`` on a CPU. For float64, and the parts of complex128: ``"ieee"``, or ``"crt14"`` to
+            ``"crt18"``: residues of so many moduli, 7.6 bits of a product each, without a look at the operands'
+            range. See docs/precision.md.
         out: tensor that receives the result; it must have its exact shape, dtype and device and share no
             memory with ``a`` or ``b``.
-        out_dtype: ``torch.float32`` for float16 and bfloat16 operands; otherwise the usual one.
+        out_dtype: ``torch.float32`` for float16 and bfloat16 operands, ``torch.int32`` for int16; otherwise the
+            usual one.
 
     Returns:
         ``(..., M, N)``, without the dimension that a 1-D operand lacks. The dtype is that of the operands,
-        int32 for int8. float16 and bfloat16 accumulate in float32 and are rounded once; int32 wraps modulo
-        2**32. NaN and infinity behave as in IEEE arithmetic.
+        int32 for int8, uint8 and bool, int64 for int16. float16 and bfloat16 accumulate in float32 and are rounded
+        once; int32 wraps modulo 2**32 and int64 modulo 2**64. A complex product is one of real matrices,
+        ``(M, 2 K) @ (2 K, 2 N)``, computed by the kernels of the type of its parts, or torch's own where the
+        choice is open and that is predicted to be faster. NaN and infinity behave as in IEEE arithmetic.
 
     Raises:
         TypeError: an operand is no tensor, or its dtype is not supported.

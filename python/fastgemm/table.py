@@ -9,9 +9,11 @@ from typing import Any, Literal
 import torch
 
 from . import _introspect, _overrides
+from ._errors import part_dtype
 
 # Of float32 products; those of the second list may err more than IEEE arithmetic.
-PRECISIONS = ("ieee", "tf32", "bf16x3", "bf16x6", "fp16x3")
+PRECISIONS = ("ieee", "tf32", "bf16x3", "bf16x6", "fp16x3")  # of float32 products
+FLOAT64_PRECISIONS = ("crt14", "crt15", "crt16", "crt17", "crt18")  # besides "ieee"
 LOWER_PRECISIONS = ("tf32", "bf16x3", "fp16x3")
 
 WIDTH_NAMES = {1: "bits8", 2: "bits16", 4: "bits32", 8: "bits64", 16: "bits128"}
@@ -51,11 +53,11 @@ class KernelInfo:
         return self.unavailable is None
 
     def takes(self, dtype: torch.dtype) -> bool:
-        """Whether the kernel takes operands of this dtype."""
+        """Whether the kernel takes operands of this dtype, complex ones by the type of their parts."""
         name = (
             WIDTH_NAMES.get(dtype.itemsize, "")
             if self.op == "transpose"
-            else str(dtype).removeprefix("torch.")
+            else str(part_dtype(dtype)).removeprefix("torch.")
         )
         return name in self.dtypes
 
@@ -125,12 +127,17 @@ def _check_level(level: int | None) -> None:
         raise ValueError(f"fastgemm: level must be 1 to 7 or None, got {level}")
 
 
-def check_precision(precision: str | None, dtype: torch.dtype = torch.float32) -> None:
-    """Raises ValueError where products of this dtype have no such precision."""
-    if precision is not None and precision not in PRECISIONS:
-        raise ValueError(f"fastgemm: precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
-    if precision not in (None, "ieee") and dtype != torch.float32:
-        raise ValueError(f"fastgemm: precision={precision!r} is for float32 operands only, got {dtype}")
+def check_precision(precision: str | None, dtype: torch.dtype | None = None) -> None:
+    """Raises ValueError where products of this dtype (``None``: of any) have no such precision."""
+    if precision in (None, "ieee"):
+        return
+    known = (*PRECISIONS, *FLOAT64_PRECISIONS)
+    if precision not in known:
+        raise ValueError(f"fastgemm: precision must be one of {', '.join(known)}, got {precision!r}")
+    of = torch.float64 if precision in FLOAT64_PRECISIONS else torch.float32
+    if dtype not in (None, of):
+        name = str(of).removeprefix("torch.")
+        raise ValueError(f"fastgemm: precision={precision!r} is for {name} operands only, got {dtype}")
 
 
 def check_choice(

@@ -219,11 +219,22 @@ def gemm_key(
 
     ``accumulates``: it is scaled, or something is added to it.
     """
-    usual = torch.int32 if a.dtype == torch.int8 else a.dtype
+    usual = _errors.result_dtype(a.dtype)
     if precision is None:
         precision = torch_fp32_precision() if a.is_cuda and a.dtype == torch.float32 else "ieee"
-    types = [*(str(dtype).removeprefix("torch.") for dtype in (a.dtype, out_dtype or usual)), precision]
+    kind = a.dtype if a.dtype.is_complex else _errors.multiplied_as(a.dtype, b.dtype, out_dtype)
+    a, b = (_as_multiplied(x, kind) for x in (a, b))
+    types = [*(str(dtype).removeprefix("torch.") for dtype in (kind, out_dtype or usual)), precision]
     return _introspect.gemm_key(*_where(a), _layout(a), _layout(b), types, accumulates)
+
+
+def _as_multiplied(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """An operand that lies as the op library hands it to a kernel of another type."""
+    if x.dtype == dtype:
+        return x
+    return (
+        x.view(dtype) if x.dtype == torch.bool and dtype == torch.uint8 else torch.empty_like(x, dtype=dtype)
+    )
 
 
 def transpose_key(a: Tensor) -> Key:
@@ -342,7 +353,7 @@ def autotune(
         layout and thread count.
 
     Raises:
-        TypeError: an operand is no tensor, or there is no product of its dtype.
+        TypeError: an operand is no tensor, or there is no product of its dtype, or it is complex.
         NotImplementedError: an operand is sparse, nested, quantized or without data (meta, fake), or its device
             has no kernels.
         ValueError: operands that are no matrices or batches of matrices, or do not go together; ``op`` and what is
@@ -363,6 +374,9 @@ def autotune(
     options = {"out_dtype": out_dtype, "precision": precision}
     with torch.no_grad():  # what the operation refuses ends here, with its own error
         matmul(a, b, **options) if op == "gemm" else transpose(a)
+    if op == "gemm" and a.dtype.is_complex:
+        accepted = ", ".join(str(t).removeprefix("torch.") for t in _errors.ARITHMETIC if not t.is_complex)
+        raise TypeError(f"autotune measures no complex products, got {a.dtype}; accepted: {accepted}")
     if op == "gemm":
         key = gemm_key(a, b, out_dtype, precision)
 

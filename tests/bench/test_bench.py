@@ -24,7 +24,7 @@ from fastgemm.bench.checking import MAX_PRODUCTS, Reference, integer_product
 from fastgemm.bench.environment import commit, describe
 from fastgemm.bench.ladder import order_violations, run_ladder, steps
 from fastgemm.bench.presets import PRESETS, from_shape, preset_cases, reference
-from fastgemm.bench.problems import ARITHMETIC, LAYOUTS, label
+from fastgemm.bench.problems import ARITHMETIC, LAYOUTS, label, random_matrix
 from fastgemm.bench.records import Measurement, read_report, select
 from fastgemm.bench.sweep import group_means, run_sweep
 from fastgemm.bench.timing import Summary, geometric_mean
@@ -109,11 +109,16 @@ def test_rows_of_a_huge_product_are_sampled(monkeypatch):
     assert "(499, 0)" in check(wrong, reference_).message
 
 
-def test_integer_product_wraps_like_int32():
-    a, b = (torch.randint(-(2**31), 2**31, (17, 17)).to(torch.int32) for _ in range(2))
-    exact = [[sum(int(a[i, k]) * int(b[k, j]) for k in range(17)) for j in range(17)] for i in range(17)]
-    wrapped = torch.tensor([[(v + 2**31) % 2**32 - 2**31 for v in row] for row in exact], dtype=torch.int32)
-    assert torch.equal(integer_product(a, b), wrapped)
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.int64], ids=str)
+def test_integer_product_wraps_like_its_type(dtype):
+    a, b = random_matrix(17, 17, dtype=dtype), random_matrix(17, 17, dtype=dtype)
+    got = integer_product(a, b)
+    half = 2 ** (8 * got.itemsize - 1)
+    exact = [
+        [sum(x * y for x, y in zip(row, column, strict=True)) for column in b.mT.tolist()]
+        for row in a.tolist()
+    ]
+    assert got.tolist() == [[(v + half) % (2 * half) - half for v in row] for row in exact]
 
 
 # --- timing

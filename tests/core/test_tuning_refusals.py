@@ -51,7 +51,7 @@ def nested(layout):
 
 MATRIX = torch.ones(4, 4)
 NO_PRODUCT = {
-    **{str(t): MATRIX.to(t) for t in (torch.int64, torch.bool, torch.complex64, torch.float8_e4m3fn)},
+    **{str(t): MATRIX.to(t) for t in (torch.uint16, torch.complex64, torch.float8_e4m3fn)},
     "list": [[1.0]],
     "number": 1.0,
     "string": "matrix",

@@ -54,9 +54,14 @@ struct GemmCase {
   bool in_place;  // c is out
 };
 
+// Whether two integers are the same modulo the range of a type.
+bool same_in(DType type, uint64_t x, uint64_t y) {
+  const int bits = 8 * element_size(type);
+  return (x ^ y) << (64 - bits) == 0;
+}
+
 struct Element {
   double sum = 0, magnitude = 0;
-  uint32_t wrapped = 0;
 };
 
 class Reference {
@@ -70,14 +75,11 @@ class Reference {
       for (int64_t j = 0; j < n; ++j) b_[size_t(j * k_ + k)] = b_block_.number(t, k, j);
     }
   }
-  Element at(int64_t i, int64_t j, bool integers) const {
+  Element at(int64_t i, int64_t j) const {
     Element e;
     for (int64_t k = 0; k < k_; ++k) {
       const double a = a_[size_t(i * k_ + k)], b = b_[size_t(j * k_ + k)];
-      if (integers)
-        e.wrapped += uint32_t(int32_t(a)) * uint32_t(int32_t(b));
-      else
-        e.sum += a * b, e.magnitude += std::fabs(a * b);
+      e.sum += a * b, e.magnitude += std::fabs(a * b);
     }
     return e;
   }
@@ -105,11 +107,6 @@ double product_error(Precision precision) {
 
 // The bound of tests/support/reference.py; errors of products do not add up from one to the next.
 bool right(const GemmCase& g, Precision precision, const Element& e, double c, double got) {
-  if (is_integer(g.type)) {
-    const uint32_t want =
-        uint32_t(int32_t(g.alpha)) * e.wrapped + uint32_t(int32_t(g.beta)) * uint32_t(int32_t(c));
-    return uint32_t(int32_t(got)) == want;
-  }
   const double addend = g.beta == 0 ? 0 : g.beta * c, want = g.alpha * e.sum + addend;
   const double scale = std::fabs(g.alpha) * e.magnitude + std::fabs(addend);
   const double u = unit_roundoff(g.type == DType::f64 ? DType::f64 : DType::f32);
@@ -119,6 +116,16 @@ bool right(const GemmCase& g, Precision precision, const Element& e, double c, d
   const double bound = 2 * u * (root_k + 3) * scale + rounding * e.magnitude +
                        (narrow ? unit_roundoff(g.out_type) * std::fabs(want) : 0);
   return std::fabs(got - want) <= bound;
+}
+
+// Of integers, modulo the range of the result.
+bool exact(const GemmCase& g, const Block& a, const Block& b, const Block& c, const Block& out, int64_t t,
+           int64_t i, int64_t j) {
+  uint64_t sum = 0;
+  for (int64_t k = 0; k < g.k; ++k) sum += uint64_t(a.integer(t, i, k)) * uint64_t(b.integer(t, k, j));
+  const uint64_t want =
+      uint64_t(int64_t(g.alpha)) * sum + uint64_t(int64_t(g.beta)) * uint64_t(c.integer(t, i, j));
+  return same_in(g.out_type, want, uint64_t(out.integer(t, i, j)));
 }
 
 void check_gemm(const Kernel& kernel, const GemmCase& g, int threads, std::mt19937& random) {
@@ -149,18 +156,19 @@ void check_gemm(const Kernel& kernel, const GemmCase& g, int threads, std::mt199
   }
   Reference reference(g, a, b);
   for (int64_t t = 0; t < g.batch; ++t) {
-    reference.take_batch(t, g.m, g.n);
+    if (!is_integer(g.type)) reference.take_batch(t, g.m, g.n);
     for (int64_t i = 0; i < g.m; ++i)
       for (int64_t j = 0; j < g.n; ++j)
-        if (!right(g, p.precision, reference.at(i, j, is_integer(g.type)), c.number(t, i, j),
-                   out.number(t, i, j)))
+        if (!(is_integer(g.type)
+                  ? exact(g, a, b, c, out, t, i, j)
+                  : right(g, p.precision, reference.at(i, j), c.number(t, i, j), out.number(t, i, j))))
           return report(kernel, g.type, what + " wrong at " + text({t, i, j}));
   }
   if (!out.gaps_untouched()) report(kernel, g.type, what + " wrote between the rows of out");
 }
 
 std::vector<DType> result_types(DType type) {
-  if (type == DType::i8) return {DType::i32};
+  if (is_integer(type)) return {result_type(type)};
   if (type == DType::f16 || type == DType::bf16) return {type, DType::f32};
   return {type};
 }
@@ -278,8 +286,12 @@ void check_add(const Kernel& kernel, DType type, int64_t rows, int64_t cols, con
   a.randomize(random), b.randomize(random), out.randomize(random);
   const Block& first = other == Other::in_place ? out : a;
   std::vector<double> x;  // of a, before it is overwritten
+  std::vector<uint64_t> whole;
   for (int64_t i = 0; i < rows; ++i)
-    for (int64_t j = 0; j < cols; ++j) x.push_back(first.number(0, i, j));
+    for (int64_t j = 0; j < cols; ++j) {
+      x.push_back(first.number(0, i, j));
+      whole.push_back(is_integer(type) ? uint64_t(first.integer(0, i, j)) : 0);
+    }
   AddProblem p;
   p.type = type, p.rows = rows, p.cols = cols, p.alpha = alpha;
   p.a = first.read_only(), p.b = b.read_only(), p.out = out.view();
@@ -295,11 +307,14 @@ void check_add(const Kernel& kernel, DType type, int64_t rows, int64_t cols, con
   }
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < cols; ++j) {
-      const double y = alpha * b.number(0, b_rows == 1 ? 0 : i, b_cols == 1 ? 0 : j);
+      const int64_t b_i = b_rows == 1 ? 0 : i, b_j = b_cols == 1 ? 0 : j;
+      const double y = alpha * b.number(0, b_i, b_j);
       const double xij = x[size_t(i * cols + j)], want = xij + y, got = out.number(0, i, j);
       bool good = std::fabs(got - want) <= 2 * unit_roundoff(type) * (std::fabs(xij) + std::fabs(y));
-      if (type == DType::i8) good = int8_t(int64_t(want)) == int8_t(got);
-      if (type == DType::i32) good = uint32_t(int64_t(want)) == uint32_t(int64_t(got));
+      if (is_integer(type))
+        good = same_in(
+            type, whole[size_t(i * cols + j)] + uint64_t(int64_t(alpha)) * uint64_t(b.integer(0, b_i, b_j)),
+            uint64_t(out.integer(0, i, j)));
       if (!good) return report(kernel, type, what + " wrong at " + text({i, j}));
     }
   if (!out.gaps_untouched()) report(kernel, type, what + " wrote between the rows of out");

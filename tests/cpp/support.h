@@ -87,6 +87,7 @@ class Block {
     return x;
   }
   double number(int64_t batch, int64_t i, int64_t j) const;
+  int64_t integer(int64_t batch, int64_t i, int64_t j) const;  // exactly, of an integer type
   void randomize(std::mt19937& random);
 
   // Whether all bytes between the elements are as they were.
@@ -139,8 +140,21 @@ inline double Block::number(int64_t batch, int64_t i, int64_t j) const {
       std::memcpy(&x, &bits, sizeof(x));
       return x;
     }
+    default:
+      return double(integer(batch, i, j));
+  }
+}
+
+inline int64_t Block::integer(int64_t batch, int64_t i, int64_t j) const {
+  switch (type_) {
     case DType::i8:
       return get<int8_t>(batch, i, j);
+    case DType::i64:
+      return get<int64_t>(batch, i, j);
+    case DType::u8:
+      return get<uint8_t>(batch, i, j);
+    case DType::i16:
+      return get<int16_t>(batch, i, j);
     default:
       return get<int32_t>(batch, i, j);
   }

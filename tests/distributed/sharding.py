@@ -12,7 +12,7 @@ from typing import Any
 import fastgemm
 import torch
 import torch.distributed as dist
-from reference import Expected, assert_right, expected_gemm, random_tensor, result_dtype, wrap32
+from reference import Expected, assert_right, expected_gemm, random_tensor, result_dtype, wrapped
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
@@ -158,7 +158,7 @@ def check_add(
     if dtype.is_floating_point:
         expected = Expected(a + alpha * b, a.abs() + abs(alpha) * b.abs(), 1, dtype, dtype)
     else:
-        expected = Expected(wrap32(a + int(alpha) * b), None, 1, dtype, dtype)
+        expected = Expected(wrapped(a + int(alpha) * b, dtype), None, 1, dtype, dtype)
     operands = [place(x, mesh_of(*mesh), where) for x, where in zip(values, names, strict=True)]
     got = run(lambda: op(*operands, alpha=alpha), moves)
     if op is fastgemm.add_:

@@ -7,6 +7,7 @@ from functools import partial
 import explain_model as model
 import fastgemm
 import pytest
+import torch
 from fastgemm._explain import build, figures, run
 from fastgemm._explain.roofline import roofline
 from fastgemm._gpus import find_gpu
@@ -196,6 +197,12 @@ def test_matrix_instructions_name_their_unit(instruction, unit, peak):
         ({"op": "add", "shape": 8}, ValueError, "positive"),
         ({"op": "add", "shape": (8, 8), "trans_a": True}, ValueError, "trans_a"),
         ({"op": "gemm", "shape": (8, 8, 8), "dtype": "float32"}, TypeError, "dtype"),
+        (
+            {"op": "gemm", "shape": (8, 8, 8), "dtype": torch.complex64},
+            TypeError,
+            "made of one of real numbers",
+        ),
+        ({"op": "add", "shape": (8, 8), "dtype": torch.complex128}, TypeError, "made of one of real numbers"),
     ],
 )
 def test_bad_input_is_refused(arguments, error, message):

@@ -19,7 +19,7 @@ from reference import (
     row_id,
     rows,
     threads,
-    wrap32,
+    wrapped,
 )
 from torch import Tensor
 
@@ -33,12 +33,7 @@ def exact_sum(a: Tensor, b: Tensor, alpha: float) -> Tensor:
     """float64, or the integer type with wrapping."""
     if a.dtype.is_floating_point:
         return a.double() + alpha * b.double()
-    total = a.long() + int(alpha) * b.long()
-    return (
-        wrap32(total)
-        if a.dtype == torch.int32
-        else wrap32(total * 2**24).bitwise_right_shift(24).to(torch.int8)
-    )
+    return wrapped(a.long() + int(alpha) * b.long(), a.dtype)
 
 
 def assert_sum(result: Tensor, a: Tensor, b: Tensor, alpha: float, what: str) -> None:

@@ -12,6 +12,7 @@ from reference import (
     INTEGERS,
     check_gemm,
     random_tensor,
+    result_dtype,
 )
 from test_gemm import OWN_ROWS, every, only, operands
 
@@ -83,9 +84,10 @@ def test_integers_wrap_and_use_their_full_range(kernel, dtype):
                 kernel=kernel,
             )
     # 2**31 < 140000 * 2**14: int8 products wrap as well
+    value = max(-128, info.min)
     check_gemm(
-        torch.full((2, 140_000), -128, dtype=dtype),
-        torch.full((140_000, 3), -128, dtype=dtype),
+        torch.full((2, 140_000), value, dtype=dtype),
+        torch.full((140_000, 3), value, dtype=dtype),
         kernel=kernel,
     )
 
@@ -93,6 +95,6 @@ def test_integers_wrap_and_use_their_full_range(kernel, dtype):
 @every(only(INTEGERS, OWN_ROWS))
 def test_integer_alpha_beta_wrap(kernel, dtype):
     a, b = operands(9, 33, 40, dtype)
-    c = random_tensor(9, 33, dtype=torch.int32)
+    c = random_tensor(9, 33, dtype=result_dtype(dtype))
     for alpha, beta in [(2**31, 1), (-(2**31), 2**31), (2**32 + 1, 2**40 + 3), (7, -(2**33) - 1)]:
         check_gemm(a, b, c, alpha=alpha, beta=beta, kernel=kernel)

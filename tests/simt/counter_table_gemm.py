@@ -186,6 +186,15 @@ def images(sectors: int) -> Callable[[int], list[Access]]:
     return accesses
 
 
+def residues(s: int) -> list[Access]:
+    """Sums leave as bytes, 16 of a thread's at a time, in whole lines; in fours they would not."""
+    return [
+        Access("global tma load workspace"),
+        Access("none mma"),
+        Access("global store workspace", 16, sectors=16),
+    ]
+
+
 def by_warps(tile: tuple[int, int], fragments: Access) -> Callable[[int], list[Access]]:
     """Operands of a block tile come past the registers, without conflicts like the fragments of a warp tile.
 
@@ -343,6 +352,11 @@ GEMM = {
         (64, 512, 4096),
         (F32,),
         in_flight=lambda n: n >= 40 * 1024,
+    ),
+    "crt": Row(
+        *("products of bytes, reduced before they leave the chip", residues, (256, 512, 512), (F64,)),
+        all_accesses=False,  # which tiles there are is read, too
+        in_flight=lambda n: n == 4 * 48 * 1024,
     ),
     "batched": Row("tiles that small matrices fill", small_tiles(32), (128, 128, 128), (F32, torch.int32)),
     "skinny": Row(

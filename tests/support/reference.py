@@ -1,7 +1,7 @@
 """What a right result is.
 
-References are computed on the CPU in float64, or exactly modulo 2**32 for integers. A floating-point result is
-right when every component obeys
+References are computed on the CPU in float64, or exactly for integers, modulo the range of the result. A
+floating-point result is right when every component obeys
 
     |result - reference| <= (2 u (sqrt(K) + 3) + 2 u_in min(1, 16 / sqrt(K))) (|alpha| |A| |B| + |beta| |C|)
                             + u_out |reference|
@@ -17,6 +17,7 @@ one there; so is an infinity.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 import re
@@ -30,7 +31,7 @@ from fastgemm._explain.run import load_simulator
 from torch import Tensor
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-INTEGERS = (torch.int8, torch.int32)
+INTEGERS = (torch.int8, torch.int32, torch.int64, torch.uint8, torch.int16)
 DTYPES = FLOATS + INTEGERS
 
 UNIT_ROUNDOFF = {torch.float64: 2**-53, torch.float32: 2**-24, torch.float16: 2**-11, torch.bfloat16: 2**-8}
@@ -45,7 +46,8 @@ def accumulator(dtype: torch.dtype) -> torch.dtype:
 
 
 def result_dtype(dtype: torch.dtype) -> torch.dtype:
-    return torch.int32 if dtype == torch.int8 else dtype
+    """Of a kernel that takes operands of this dtype."""
+    return torch.int32 if dtype in (torch.int8, torch.uint8, torch.int16) else dtype
 
 
 def name_of(dtype: torch.dtype) -> str:
@@ -122,9 +124,12 @@ def simulated_rows(op: str) -> list[tuple[str, torch.dtype]]:
 PRECISION = {row.name: row.precision for row in fastgemm.kernels("gemm", "cuda")}
 
 
-def by_name(kernel: str, dtype: torch.dtype) -> dict[str, str]:
-    """The arguments that choose a GEMM row: its name, and the precision without which it takes no float32."""
+def by_name(kernel: str, dtype: torch.dtype) -> dict[str, object]:
+    """The arguments that choose a GEMM row: its name, and the precision without which it takes no float32, or the
+    result without which int16 is widened to int64."""
     precision = PRECISION.get(kernel, "ieee")
+    if dtype == torch.int16:
+        return {"kernel": kernel, "out_dtype": torch.int32}
     return {"kernel": kernel} | (
         {} if dtype != torch.float32 or precision == "ieee" else {"precision": precision}
     )
@@ -179,8 +184,7 @@ def random_tensor(*shape: int, dtype: torch.dtype) -> Tensor:
     """Normal numbers, or integers over the whole range of the type."""
     if dtype.is_floating_point:
         return torch.randn(shape, dtype=torch.float64).to(dtype)
-    info = torch.iinfo(dtype)
-    return torch.randint(info.min, info.max + 1, shape, dtype=torch.int64).to(dtype)
+    return torch.randint(256, (*shape, dtype.itemsize), dtype=torch.uint8).view(dtype).squeeze(-1)
 
 
 def poisoned(*shape: int, dtype: torch.dtype) -> Tensor:
@@ -190,24 +194,36 @@ def poisoned(*shape: int, dtype: torch.dtype) -> Tensor:
     return torch.full(shape, SENTINEL, dtype=dtype)
 
 
-def wrap32(x: Tensor) -> Tensor:
-    """int64 to int32 modulo 2**32."""
-    return ((x + 2**31) % 2**32 - 2**31).to(torch.int32)
+def wrapped(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """int64 to a narrower integer type modulo its range."""
+    bits = 8 * dtype.itemsize
+    if bits == 64:
+        return x
+    x = x % 2**bits
+    return torch.where(x > torch.iinfo(dtype).max, x - 2**bits, x).to(dtype)
 
 
 def integer_product(a: Tensor, b: Tensor) -> Tensor:
-    """a @ b modulo 2**32 as int64. float64 products of 16-bit halves are exact up to K = 2**20."""
+    """a @ b modulo 2**64 as int64. float64 products of 16-bit digits are exact up to K = 2**20; the digits and
+    carries of int64 wrap in torch."""
     assert a.shape[-1] <= 2**20
-    a, b = a.long(), b.long()
-    a_lo, b_lo = a & 0xFFFF, b & 0xFFFF
-    a_hi, a_lo, b_hi, b_lo = (x.double() for x in (a >> 16, a_lo, b >> 16, b_lo))
-    cross = (a_hi @ b_lo).long() + (a_lo @ b_hi).long()
-    return ((cross % 2**16) * 2**16 + (a_lo @ b_lo).long()) % 2**32
+    digits = max(1, a.itemsize // 2, b.itemsize // 2)
+
+    def split(x: Tensor) -> list[Tensor]:
+        x = x.long()
+        parts = [x >> 16 * i for i in range(digits)]
+        return [*((part & 0xFFFF).double() for part in parts[:-1]), parts[-1].double()]
+
+    product = torch.zeros((), dtype=torch.int64, device=a.device)
+    for (i, x), (j, y) in itertools.product(enumerate(split(a)), enumerate(split(b))):
+        if i + j < 4:
+            product = product + ((x @ y).long() << 16 * (i + j))
+    return product
 
 
 @dataclass
 class Expected:
-    value: Tensor  # float64, or int32
+    value: Tensor  # float64, or the result's integers
     scale: Tensor | None  # |alpha| |A| |B| + |beta| |C|; None for integers
     k: int
     dtype: torch.dtype  # of the result
@@ -248,7 +264,7 @@ def expected_gemm(
         value = integer_product(a, b) * int(alpha)
         if beta:
             value = value + int(beta) * c.long()
-        return Expected(wrap32(value), None, k, dtype, torch.int32)
+        return Expected(wrapped(value, dtype), None, k, dtype, dtype)
     flushes = a.dtype == torch.bfloat16
     a, b = a.double(), b.double()
     if alpha == 0:  # as in BLAS, the operands are not read
@@ -311,6 +327,8 @@ def check_gemm(
     op_a, op_b = (a.mT if trans_a else a), (b.mT if trans_b else b)
     if "kernel" in choice:
         choice = by_name(str(choice["kernel"]), a.dtype) | choice
+    asked = choice.pop("out_dtype", torch.int32 if a.dtype == b.dtype == torch.int16 else None)
+    out_dtype = out_dtype or asked
     rounding = {"out_dtype": out_dtype, "precision": choice.get("precision")}
     expected = expected_gemm(op_a, op_b, c, alpha=alpha, beta=beta, **rounding)
     if out is None:

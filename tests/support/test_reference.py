@@ -12,9 +12,9 @@ from reference import (
     INTEGERS,
     assert_right,
     expected_gemm,
-    integer_product,
     poisoned,
     random_tensor,
+    result_dtype,
     row_id,
 )
 
@@ -100,12 +100,18 @@ def test_wrong_shape_and_dtype():
         assert_right(right.double(), expected)
 
 
-def test_integer_reference_wraps_modulo_2_to_the_32():
-    a, b = random_tensor(9, 33, dtype=torch.int32), random_tensor(33, 8, dtype=torch.int32)
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_integer_reference_is_exact_and_wraps(dtype):
+    a, b = random_tensor(9, 33, dtype=dtype), random_tensor(33, 8, dtype=dtype)
+    c = random_tensor(9, 8, dtype=result_dtype(dtype))
+    bits = 8 * c.itemsize
     exact = [
-        [sum(x * y for x, y in zip(r, c, strict=True)) % 2**32 for c in b.mT.tolist()] for r in a.tolist()
+        [
+            (-3 * sum(x * y for x, y in zip(row, column, strict=True)) + 5 * z + 2 ** (bits - 1)) % 2**bits
+            - 2 ** (bits - 1)
+            for column, z in zip(b.mT.tolist(), addends, strict=True)
+        ]
+        for row, addends in zip(a.tolist(), c.tolist(), strict=True)
     ]
-    assert integer_product(a, b).tolist() == exact
-    c = random_tensor(9, 8, dtype=torch.int32)
-    full = torch.tensor(exact) * -3 + 5 * c.long()
-    assert torch.equal(expected_gemm(a, b, c, alpha=-3, beta=5).value, full.to(torch.int32))
+    found = expected_gemm(a, b, c, alpha=-3, beta=5).value
+    assert (found.dtype, found.tolist()) == (c.dtype, exact)

@@ -8,7 +8,7 @@ import torch
 
 A, B, ROW = torch.ones(3, 4), torch.ones(4, 5), torch.ones(5)
 SCALE = torch.tensor(2.0, requires_grad=True)  # torch would convert it to a number, and lose its gradient
-COMPLEX, INT64 = torch.complex64, torch.int64
+COMPLEX, INT64, UINT16 = torch.complex64, torch.int64, torch.uint16
 
 
 def sparse():
@@ -36,15 +36,19 @@ BAD_OPERANDS = [
         ValueError,
         r"b has dtype torch\.float32.*a has torch\.float16",
     ),
+    ("complex and real", lambda f: f(A.to(COMPLEX), B), ValueError, r"b has dtype torch\.float32.*complex64"),
     (
-        "complex",
-        lambda f: f(A.to(COMPLEX), B.to(COMPLEX)),
+        "uint16",
+        lambda f: f(A.to(UINT16), B.to(UINT16)),
         TypeError,
-        r"a has dtype torch\.complex64.*accepted.*float64",
+        r"a has dtype torch\.uint16.*accepted.*int32",
     ),
-    ("int64", lambda f: f(A.to(INT64), B.to(INT64)), TypeError, r"a has dtype torch\.int64.*accepted.*int32"),
-    ("bool", lambda f: f(A.bool(), B.bool()), TypeError, r"a has dtype torch\.bool.*accepted"),
-    ("uint8", lambda f: f(A.byte(), B.byte()), TypeError, r"a has dtype torch\.uint8.*accepted"),
+    (
+        "uint8 and int64",
+        lambda f: f(A.byte(), B.to(INT64)),
+        ValueError,
+        r"b has dtype torch\.int64.*a has torch\.uint8",
+    ),
     ("sparse", lambda f: f(sparse(), B), NotImplementedError, r"a has layout torch\.sparse_coo; only dense"),
     ("sparse CSR", lambda f: f(A, B.to_sparse_csr()), NotImplementedError, r"b has layout torch\.sparse_csr"),
     ("quantized", lambda f: f(quantized(), B), NotImplementedError, r"a is quantized"),
@@ -319,7 +323,7 @@ BAD_ADD = [
         ValueError,
         r"b has dtype torch\.float64, but a has torch\.float32",
     ),
-    ("dtype", lambda f: f(A.to(COMPLEX), A.to(COMPLEX)), TypeError, r"a has dtype torch\.complex64"),
+    ("dtype", lambda f: f(A.to(UINT16), A.to(UINT16)), TypeError, r"a has dtype torch\.uint16"),
     ("no tensor", lambda f: f(A, 1.0), TypeError, r"b must be a torch\.Tensor, got float"),
     ("sparse", lambda f: f(sparse(), A), NotImplementedError, r"a has layout"),
     ("alpha", lambda f: f(A.int(), A.int(), alpha=0.5), ValueError, r"alpha must be a whole number"),

@@ -6,14 +6,16 @@
 
 namespace fastgemm::FASTGEMM_ISA {
 
-// What the lanes of a vector hold: sums of bytes wrap modulo 2^8 in bytes, half types are added in fp32.
+// What the lanes of a vector hold: sums of narrow integers wrap modulo 2^8 or 2^16, half types are added in
+// fp32.
 template <class T>
-using Lane = std::conditional_t<std::is_same_v<T, int8_t>, uint8_t, Accumulator<T>>;
+using Lane = std::conditional_t<kIsNarrowInteger<T>, std::conditional_t<sizeof(T) == 1, uint8_t, uint16_t>,
+                                Accumulator<T>>;
 
 template <class T>
 FASTGEMM_INLINE Vector<Lane<T>> load_lanes(const T* p) {
-  if constexpr (std::is_same_v<T, int8_t>) {
-    return load<Vector<uint8_t>>(p);
+  if constexpr (kIsNarrowInteger<T>) {
+    return load<Vector<Lane<T>>>(p);
   } else {
     return load_widened(p);
   }
@@ -21,7 +23,7 @@ FASTGEMM_INLINE Vector<Lane<T>> load_lanes(const T* p) {
 
 template <class T>
 FASTGEMM_INLINE void store_lanes(T* p, Vector<Lane<T>> v) {
-  if constexpr (std::is_same_v<T, int8_t>) {
+  if constexpr (kIsNarrowInteger<T>) {
     store(p, v);
   } else {
     store_narrowed<T, Lane<T>>(p, v);

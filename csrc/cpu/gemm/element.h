@@ -77,7 +77,7 @@ inline Half to_half(float x) {
   return {static_cast<uint16_t>(half | sign)};
 }
 
-// Integers accumulate modulo 2^32, in unsigned arithmetic, where wrapping is defined.
+// Integers accumulate modulo 2^32, int64 modulo 2^64, in unsigned arithmetic, where wrapping is defined.
 template <class T>
 struct AccumulatorOf {
   using type = float;
@@ -91,9 +91,24 @@ struct AccumulatorOf<int8_t> {
   using type = uint32_t;
 };
 template <>
+struct AccumulatorOf<uint8_t> {
+  using type = uint32_t;
+};
+template <>
+struct AccumulatorOf<int16_t> {
+  using type = uint32_t;
+};
+template <>
 struct AccumulatorOf<uint32_t> {
   using type = uint32_t;
 };
+template <>
+struct AccumulatorOf<uint64_t> {
+  using type = uint64_t;
+};
+// Two of them in int16 are multiplied at once (simd.h).
+template <class T>
+inline constexpr bool kIsNarrowInteger = std::is_integral_v<T> && sizeof(T) < 4;
 template <class T>
 using Accumulator = typename AccumulatorOf<T>::type;
 
@@ -101,7 +116,7 @@ template <class T>
 inline Accumulator<T> widen(T x) {
   if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) {
     return to_float(x);
-  } else if constexpr (std::is_same_v<T, int8_t>) {
+  } else if constexpr (kIsNarrowInteger<T>) {
     return static_cast<uint32_t>(int32_t{x});
   } else {
     return x;
@@ -122,8 +137,8 @@ inline T round_to(Acc x) {
 // alpha and beta in the accumulator's type; for integers they are integral and wrap too.
 template <class Acc>
 inline Acc scalar_of(double x) {
-  if constexpr (std::is_same_v<Acc, uint32_t>) {
-    return static_cast<uint32_t>(static_cast<int64_t>(x));
+  if constexpr (std::is_integral_v<Acc>) {
+    return static_cast<Acc>(static_cast<int64_t>(x));
   } else {
     return static_cast<Acc>(x);
   }
@@ -145,6 +160,12 @@ inline void with_element(DType type, F&& f) {
       return f.template operator()<int8_t>();
     case DType::i32:
       return f.template operator()<uint32_t>();
+    case DType::i64:
+      return f.template operator()<uint64_t>();
+    case DType::u8:
+      return f.template operator()<uint8_t>();
+    case DType::i16:
+      return f.template operator()<int16_t>();
     default:
       __builtin_unreachable();
   }
@@ -154,9 +175,9 @@ inline void with_element(DType type, F&& f) {
 template <class F>
 inline void with_types(const GemmProblem& p, F&& f) {
   with_element(p.type, [&]<class T>() {
-    if (p.out_type == p.type) {
-      f.template operator()<T, std::conditional_t<std::is_same_v<T, int8_t>, uint32_t, T>>();
-    } else {
+    if (p.out_type == p.type || std::is_integral_v<T>) {
+      f.template operator()<T, std::conditional_t<std::is_integral_v<T>, Accumulator<T>, T>>();
+    } else if constexpr (!std::is_integral_v<T>) {
       f.template operator()<T, Accumulator<T>>();
     }
   });

@@ -10,8 +10,8 @@
 //
 // clang-format off
 //   struct Traits {
-//     using Element = ...;                       // of a and b in memory: double, float, Half, BFloat16, int8_t, uint32_t
-//     using Acc = Accumulator<Element>;          // double, float; uint32_t for integers (wrapping)
+//     using Element = ...;                       // of a and b in memory: double, float, Half, BFloat16, int8_t, uint8_t, int16_t, uint32_t, uint64_t
+//     using Acc = Accumulator<Element>;          // double, float; uint32_t or uint64_t for integers (wrapping)
 //     using UnitA, UnitB = ...;                  // what a packed panel consists of
 //     static constexpr int kMR, kNR;             // the micro-kernel's C tile
 //     static constexpr int kGroup;               // k-blocks are multiples of it (but the last, which packing fills up)

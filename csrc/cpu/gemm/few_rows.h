@@ -11,9 +11,9 @@ namespace fastgemm::FASTGEMM_ISA {
 
 inline constexpr int kFewRows = 8;
 
-// What x is kept as, and how many k a lane multiplies at once: int8 goes in pairs of int16, for which there
-// is an instruction. A lane for each number, multiplied as int32, took 4 to 10 times as long. Where only LEFT
-// of them are left, fewer than kGroup, the others count as zeros.
+// What x is kept as, and how many k a lane multiplies at once: integers of 8 and 16 bits go in pairs of
+// int16, for which there is an instruction. A lane for each number, multiplied as int32, took 4 to 10 times
+// as long. Where only LEFT of them are left, fewer than kGroup, the others count as zeros.
 template <class T>
 struct Factors {
   using Type = Accumulator<T>;
@@ -33,18 +33,19 @@ struct Factors {
     return sum + x * b;
   }
 };
-template <>
-struct Factors<int8_t> {
+template <class T>
+  requires kIsNarrowInteger<T>
+struct Factors<T> {
   using Type = int16_t;
   using V = Vector<uint32_t>;
   static constexpr int kGroup = 2;
 
-  static FASTGEMM_INLINE Type of(int8_t x) { return x; }
-  static FASTGEMM_INLINE V along_k(const int8_t* b) { return Int16Pairs::along_k(b); }
+  static FASTGEMM_INLINE Type of(T x) { return x; }
+  static FASTGEMM_INLINE V along_k(const T* b) { return Int16Pairs<T>::along_k(b); }
   template <int LEFT>
-  static FASTGEMM_INLINE V along_n(const int8_t* b, int64_t sk) {
+  static FASTGEMM_INLINE V along_n(const T* b, int64_t sk) {
     if constexpr (LEFT == 1) return load_widened(b) & 0xffffu;
-    return Int16Pairs::along_w(b, sk);
+    return Int16Pairs<T>::along_w(b, sk);
   }
   template <int LEFT>
   static FASTGEMM_INLINE V broadcast_at(const Type* x) {

@@ -32,8 +32,8 @@ struct Simd : PanelTraits<Packing, 4, kLanes<Accumulator<typename Packing::Eleme
 
 void gemm_simd(const GemmProblem& p, Context& ctx) {
   with_element(p.type, [&]<class T>() {
-    if constexpr (std::is_same_v<T, int8_t>) {
-      run_single_thread<Simd<Int16Pairs, PairMultiplyAdd>>(p, ctx);
+    if constexpr (kIsNarrowInteger<T>) {
+      run_single_thread<Simd<Int16Pairs<T>, PairMultiplyAdd>>(p, ctx);
     } else {
       run_single_thread<Simd<Widened<T>, MultiplyAdd>>(p, ctx);
     }

@@ -13,7 +13,7 @@
 namespace fastgemm::FASTGEMM_ISA {
 namespace {
 
-struct DotBFloat16 {
+struct DotBFloat16 : InOneVector {
   static FASTGEMM_INLINE Vector<float> apply(Vector<float> acc, Vector<uint32_t> a, Vector<uint32_t> b) {
     return _mm512_dpbf16_ps(acc, (__m512bh)a, (__m512bh)b);
   }

@@ -20,7 +20,7 @@ FASTGEMM_INLINE Vector<uint32_t> dot(Vector<uint32_t> acc, Vector<uint32_t> a, V
   return (Vector<uint32_t>)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)a, (__m512i)b);
 }
 
-struct DotInt8 {
+struct DotInt8 : InOneVector {
   static FASTGEMM_INLINE Vector<uint32_t> apply(Vector<uint32_t> acc, Vector<uint32_t> a,
                                                 Vector<uint32_t> b) {
     return dot(acc, a, b);

@@ -12,17 +12,58 @@ namespace fastgemm::FASTGEMM_ISA {
 
 inline constexpr int kRegisters = kVectorBytes == 64 ? 32 : 16;
 
-// How one unit of A and a vector of units of B are multiplied and added.
-struct MultiplyAdd {
+// How one unit of A and a vector of units of B are multiplied and added. Sums is what a vector of sums is
+// kept as; from() makes it of a vector, and total() a vector of it.
+struct InOneVector {
+  template <class V>
+  using Sums = V;
+  template <class V>
+  static FASTGEMM_INLINE V from(V start) {
+    return start;
+  }
+  template <class V>
+  static FASTGEMM_INLINE V total(V sums) {
+    return sums;
+  }
+};
+struct MultiplyAdd : InOneVector {
   template <class V>
   static FASTGEMM_INLINE V apply(V acc, V a, V b) {
     return acc + a * b;
   }
 };
-struct PairMultiplyAdd {
+struct PairMultiplyAdd : InOneVector {
   template <class V>
   static FASTGEMM_INLINE V apply(V acc, V a, V b) {
     return add_pair_products(acc, a, b);
+  }
+};
+
+// int64 without an instruction that multiplies 64 bits: with halves x = xl + 2^32 xh, modulo 2^64,
+//
+//   a b = al bl + 2^32 (al bh + ah bl)
+//
+// The products in brackets count modulo 2^32, so that one multiplication of 32-bit lanes by b with its halves
+// exchanged gives both, and they are summed by themselves. 4 instructions for each product and no shift,
+// where acc + a * b becomes 9.
+struct HalvesMultiplyAdd {
+  template <class V>
+  struct Sums {
+    V low;
+    Vector<uint32_t> crossed;
+  };
+  template <class V>
+  static FASTGEMM_INLINE Sums<V> from(V start) {
+    return {start, Vector<uint32_t>{}};
+  }
+  template <class V>
+  static FASTGEMM_INLINE Sums<V> apply(Sums<V> acc, V a, V b) {
+    return {acc.low + low_product(a, b), acc.crossed + (Vector<uint32_t>)a * exchange_halves(b)};
+  }
+  template <class V>
+  static FASTGEMM_INLINE V total(Sums<V> sums) {
+    const V crossed = (V)sums.crossed;
+    return sums.low + ((crossed + (crossed >> 32)) << 32);
   }
 };
 
@@ -39,11 +80,12 @@ __attribute__((noinline)) void register_tile(const MicroTile<Traits>& t) {
   const int64_t b_ks = kInPlace ? t.b_ks : Traits::kNR;
   const Unit* a = t.a;
   const Unit* b = t.b;
-  V acc[ROWS][NV];
+  using Multiply = typename Traits::Multiply;
+  typename Multiply::template Sums<V> acc[ROWS][NV];
 #pragma GCC unroll 16
   for (int i = 0; i < ROWS; ++i) {
 #pragma GCC unroll 4
-    for (int j = 0; j < NV; ++j) acc[i][j] = Traits::initial(t, j);
+    for (int j = 0; j < NV; ++j) acc[i][j] = Multiply::from(Traits::initial(t, j));
   }
   Traits::prefetch_start(t);
   for (int64_t g = ceil_div(t.k, Traits::kGroup); g > 0; --g) {
@@ -54,7 +96,7 @@ __attribute__((noinline)) void register_tile(const MicroTile<Traits>& t) {
     for (int i = 0; i < ROWS; ++i) {
       const U a_value = broadcast<U>(a[i * a_rs]);
 #pragma GCC unroll 4
-      for (int j = 0; j < NV; ++j) acc[i][j] = Traits::Multiply::apply(acc[i][j], a_value, b_row[j]);
+      for (int j = 0; j < NV; ++j) acc[i][j] = Multiply::apply(acc[i][j], a_value, b_row[j]);
     }
     a += a_ks;
     b += b_ks;
@@ -63,7 +105,10 @@ __attribute__((noinline)) void register_tile(const MicroTile<Traits>& t) {
 #pragma GCC unroll 16
   for (int i = 0; i < ROWS; ++i, c += t.ldc) {
 #pragma GCC unroll 4
-    for (int j = 0; j < NV; ++j) store(c + j * N, t.accumulate ? acc[i][j] + load<V>(c + j * N) : acc[i][j]);
+    for (int j = 0; j < NV; ++j) {
+      const V sum = Multiply::total(acc[i][j]);
+      store(c + j * N, t.accumulate ? sum + load<V>(c + j * N) : sum);
+    }
   }
 }
 
@@ -97,14 +142,18 @@ struct RegisterTraits : PanelTraits<Packing, MR, NV * kLanes<typename Packing::U
 };
 
 // Calls f.template operator()<Packing, MR, Multiply>() with what suits the element type. Integer tiles are
-// lower: the product needs a register before it is added.
+// lower: the product needs a register before it is added. Where int64 is multiplied by halves it has two
+// sums.
 template <class F>
 inline void with_register_packing(DType type, F&& f) {
   with_element(type, [&]<class Element>() {
     constexpr bool integer = std::is_integral_v<Element>;
-    constexpr int rows = kRegisters == 32 ? (integer ? 12 : 14) : 6;
-    if constexpr (std::is_same_v<Element, int8_t>) {
-      f.template operator()<Int16Pairs, rows, PairMultiplyAdd>();
+    constexpr bool halves = kMultipliesHalves && sizeof(Accumulator<Element>) == 8 && integer;
+    constexpr int rows = halves ? 2 : kRegisters == 32 ? (integer ? 12 : 14) : 6;
+    if constexpr (halves) {
+      f.template operator()<Widened<Element>, rows, HalvesMultiplyAdd>();
+    } else if constexpr (kIsNarrowInteger<Element>) {
+      f.template operator()<Int16Pairs<Element>, rows, PairMultiplyAdd>();
     } else {
       f.template operator()<Widened<Element>, rows, MultiplyAdd>();
     }

@@ -28,19 +28,24 @@ struct Widened {
   static FASTGEMM_INLINE Unit one(const T* p, int64_t, int64_t) { return widen(*p); }
 };
 
-// Two int8, sign-extended to int16, a unit.
+// Two int16 a unit, or two int8 or uint8 that are extended to them.
+template <class T>
 struct Int16Pairs {
-  using Element = int8_t;
+  using Element = T;
   using Unit = uint32_t;
   static constexpr int kGroup = 2;
 
-  static FASTGEMM_INLINE Vector<Unit> along_k(const int8_t* p) {
-    return (Vector<Unit>)load_extended<int16_t>(p);
+  static FASTGEMM_INLINE Vector<Unit> along_k(const T* p) {
+    if constexpr (sizeof(T) == 2) {
+      return load<Vector<Unit>>(p);
+    } else {
+      return (Vector<Unit>)load_extended<int16_t>(p);
+    }
   }
-  static FASTGEMM_INLINE Vector<Unit> along_w(const int8_t* p, int64_t sk) {
+  static FASTGEMM_INLINE Vector<Unit> along_w(const T* p, int64_t sk) {
     return (load_widened(p) & 0xffffu) | (load_widened(p + sk) << 16);
   }
-  static FASTGEMM_INLINE Unit one(const int8_t* p, int64_t sk, int64_t valid) {
+  static FASTGEMM_INLINE Unit one(const T* p, int64_t sk, int64_t valid) {
     return (widen(p[0]) & 0xffffu) | (valid > 1 ? widen(p[sk]) << 16 : 0u);
   }
 };

@@ -84,19 +84,24 @@ FASTGEMM_INLINE void transpose(V (&r)[N]) {
 // there is one, and 8 to 32 bits number by number, in sixty: packing int8 took seven times as long.
 template <class To, class From>
 FASTGEMM_INLINE Vector<To> load_extended(const From* p) {
-  constexpr bool kFrom8 = sizeof(From) == 1, kTo16 = sizeof(To) == 2, kSigned = std::is_signed_v<From>;
-  static_assert(kFrom8 ? kSigned || !kTo16 : !kSigned && !kTo16);
+  [[maybe_unused]] constexpr bool kFrom8 = sizeof(From) == 1, kTo16 = sizeof(To) == 2,
+                                  kSigned = std::is_signed_v<From>;
+  static_assert(sizeof(From) < sizeof(To) && sizeof(To) <= 4);
 #if defined(__AVX512BW__)  // maskz forms with a full mask: GCC 12 warns of the plain ones
-  if constexpr (kTo16) return (Vector<To>)_mm512_maskz_cvtepi8_epi16(0xffffffff, load<__m256i>(p));
+  if constexpr (kTo16 && kSigned) return (Vector<To>)_mm512_maskz_cvtepi8_epi16(0xffffffff, load<__m256i>(p));
+  if constexpr (kTo16) return (Vector<To>)_mm512_maskz_cvtepu8_epi16(0xffffffff, load<__m256i>(p));
   if constexpr (kFrom8 && kSigned) return (Vector<To>)_mm512_maskz_cvtepi8_epi32(0xffff, load<__m128i>(p));
   if constexpr (kFrom8) return (Vector<To>)_mm512_maskz_cvtepu8_epi32(0xffff, load<__m128i>(p));
+  if constexpr (kSigned) return (Vector<To>)_mm512_maskz_cvtepi16_epi32(0xffff, load<__m256i>(p));
   return (Vector<To>)_mm512_maskz_cvtepu16_epi32(0xffff, load<__m256i>(p));
 #elif defined(__AVX2__)
-  if constexpr (kTo16) return (Vector<To>)_mm256_cvtepi8_epi16(load<__m128i>(p));
+  if constexpr (kTo16 && kSigned) return (Vector<To>)_mm256_cvtepi8_epi16(load<__m128i>(p));
+  if constexpr (kTo16) return (Vector<To>)_mm256_cvtepu8_epi16(load<__m128i>(p));
   if constexpr (kFrom8 && kSigned)
     return (Vector<To>)_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
   if constexpr (kFrom8)
     return (Vector<To>)_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  if constexpr (kSigned) return (Vector<To>)_mm256_cvtepi16_epi32(load<__m128i>(p));
   return (Vector<To>)_mm256_cvtepu16_epi32(load<__m128i>(p));
 #else
   return __builtin_convertvector((load<Vector<From, kLanes<To>>>(p)), Vector<To>);
@@ -112,7 +117,7 @@ FASTGEMM_INLINE Vector<Accumulator<T>> load_widened(const T* p) {
   } else if constexpr (std::is_same_v<T, BFloat16>) {
     return reinterpret_cast<Vector<float>>(load_extended<uint32_t>(reinterpret_cast<const uint16_t*>(p))
                                            << 16);
-  } else if constexpr (std::is_same_v<T, int8_t>) {
+  } else if constexpr (kIsNarrowInteger<T>) {
     return reinterpret_cast<Vector<uint32_t>>(load_extended<int32_t>(p));
   } else {
 #if defined(__AVX512F__)
@@ -153,6 +158,30 @@ FASTGEMM_INLINE void store_narrowed(T* p, Vector<Acc> v) {
     for (int i = 0; i < kLanes<float>; ++i) p[i] = to_half(v[i]);
 #endif
   }
+}
+
+// Without AVX-512 a product of 64-bit lanes is made of 32-bit ones, if there is an instruction for those.
+#if defined(__AVX2__) && !defined(__AVX512DQ__)
+inline constexpr bool kMultipliesHalves = true;
+#else
+inline constexpr bool kMultipliesHalves = false;
+#endif
+
+// The products of the lower halves of 64-bit lanes, in 64 bits; and 64-bit lanes as 32-bit ones, their halves
+// exchanged.
+FASTGEMM_INLINE Vector<uint64_t> low_product(Vector<uint64_t> x, Vector<uint64_t> y) {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+  return (Vector<uint64_t>)_mm256_mul_epu32((__m256i)x, (__m256i)y);
+#else
+  return (x & 0xffffffffu) * (y & 0xffffffffu);
+#endif
+}
+FASTGEMM_INLINE Vector<uint32_t> exchange_halves(Vector<uint64_t> x) {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+  return (Vector<uint32_t>)_mm256_shuffle_epi32((__m256i)x, 0xb1);
+#else
+  return (Vector<uint32_t>)(x << 32 | x >> 32);
+#endif
 }
 
 // acc + the products of the two int16 in each 32-bit lane.

@@ -7,6 +7,7 @@ set(FASTGEMM_CPU_GEMM_ISA
     csrc/cpu/gemm/level5_microkernel.cpp
     csrc/cpu/gemm/level6_pipelined.cpp)
 set(FASTGEMM_CPU_GEMM_PLAIN
+    csrc/cpu/gemm/doubled_rows.cpp
     csrc/cpu/gemm/parallel.cpp
     csrc/cpu/gemm/predict/counts.cpp
     csrc/cpu/gemm/predict/library.cpp

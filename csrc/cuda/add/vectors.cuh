@@ -31,16 +31,29 @@ template <>
 struct Packed<BFloat16> : PackedHalves<BFloat16> {};
 
 // Bytes wrap modulo 2^8, so that two of them fit into a product: 255 + 255 * 255 < 2^16.
-template <>
-struct Packed<int8_t> {
+template <class T>
+struct PackedBytes {
   using Word = uint32_t;
-  static __device__ __forceinline__ Word repeat(int8_t x) { return uint8_t(x) * 0x1010101u; }
-  static __device__ __forceinline__ Word sum(const Add<int8_t>& add, Word a, Word b) {
+  static __device__ __forceinline__ Word repeat(T x) { return uint8_t(x) * 0x1010101u; }
+  static __device__ __forceinline__ Word sum(const Add<T>& add, Word a, Word b) {
     constexpr Word kEven = 0x00ff00ff;
     const Word alpha = add.alpha & 0xff;
     const Word even = (a & kEven) + (b & kEven) * alpha;
     const Word odd = (a >> 8 & kEven) + (b >> 8 & kEven) * alpha;
     return (even & kEven) | (odd & kEven) << 8;
+  }
+};
+template <>
+struct Packed<int8_t> : PackedBytes<int8_t> {};
+template <>
+struct Packed<uint8_t> : PackedBytes<uint8_t> {};
+
+template <>
+struct Packed<int16_t> {
+  using Word = uint32_t;
+  static __device__ __forceinline__ Word repeat(int16_t x) { return uint16_t(x) * 0x10001u; }
+  static __device__ __forceinline__ Word sum(const Add<int16_t>& add, Word a, Word b) {
+    return ((a + b * add.alpha) & 0xffff) | ((a >> 16) + (b >> 16) * add.alpha) << 16;
   }
 };
 

@@ -12,6 +12,9 @@ inline constexpr DType kDType = std::is_same_v<T, double>     ? DType::f64
                                 : std::is_same_v<T, Half>     ? DType::f16
                                 : std::is_same_v<T, BFloat16> ? DType::bf16
                                 : std::is_same_v<T, int8_t>   ? DType::i8
+                                : std::is_same_v<T, int64_t>  ? DType::i64
+                                : std::is_same_v<T, uint8_t>  ? DType::u8
+                                : std::is_same_v<T, int16_t>  ? DType::i16
                                                               : DType::i32;
 
 // Calls body.operator()<T>() with the one of the types T that this is.
@@ -21,14 +24,14 @@ void with_element(DType type, Body&& body) {
 }
 template <class Body>
 void with_any_element(DType type, Body&& body) {
-  with_element<double, float, Half, BFloat16, int8_t, int32_t>(type, body);
+  with_element<double, float, Half, BFloat16, int8_t, int32_t, int64_t, uint8_t, int16_t>(type, body);
 }
 
-// Scalars arrive as doubles; for integers they are whole numbers, taken modulo 2^32.
+// Scalars arrive as doubles; for integers they are whole numbers, taken modulo 2^32 or 2^64.
 template <class Acc>
 Acc scalar_of(double x) {
-  if constexpr (std::is_same_v<Acc, uint32_t>)
-    return uint32_t(int64_t(x));
+  if constexpr (std::is_integral_v<Acc>)
+    return Acc(int64_t(x));
   else
     return Acc(x);
 }

@@ -17,13 +17,8 @@ template <>
 struct AccumulatorOf<Tf32> {
   using type = float;
 };
-template <>
-struct AccumulatorOf<uint8_t> {
-  using type = uint32_t;
-};
 
 __device__ __forceinline__ float widen(Tf32 x) { return __uint_as_float(x.bits & ~0x1fffu); }
-__device__ __forceinline__ uint32_t widen(uint8_t x) { return x; }
 
 // To nearest, ties away from zero.
 __device__ __forceinline__ Tf32 to_tf32(float x) {

@@ -17,8 +17,8 @@ struct BFloat16 {
   uint16_t bits;
 };
 
-// The type in which products of T are accumulated. Integers wrap modulo 2^32, which C++ defines for unsigned
-// types only.
+// The type in which products of T are accumulated. Integers wrap modulo 2^32, int64 modulo 2^64, which C++
+// defines for unsigned types only.
 template <class T>
 struct AccumulatorOf {
   using type = T;
@@ -36,16 +36,33 @@ struct AccumulatorOf<int8_t> {
   using type = uint32_t;
 };
 template <>
+struct AccumulatorOf<uint8_t> {
+  using type = uint32_t;
+};
+template <>
+struct AccumulatorOf<int16_t> {
+  using type = uint32_t;
+};
+template <>
 struct AccumulatorOf<int32_t> {
   using type = uint32_t;
 };
+template <>
+struct AccumulatorOf<int64_t> {
+  using type = uint64_t;
+};
+template <class T>
+inline constexpr bool kIsHalf = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
 template <class T>
 using Accumulator = typename AccumulatorOf<T>::type;
 
 __device__ __forceinline__ double widen(double x) { return x; }
 __device__ __forceinline__ float widen(float x) { return x; }
 __device__ __forceinline__ uint32_t widen(int8_t x) { return uint32_t(int32_t(x)); }
+__device__ __forceinline__ uint32_t widen(uint8_t x) { return x; }
+__device__ __forceinline__ uint32_t widen(int16_t x) { return uint32_t(int32_t(x)); }
 __device__ __forceinline__ uint32_t widen(int32_t x) { return uint32_t(x); }
+__device__ __forceinline__ uint64_t widen(int64_t x) { return uint64_t(x); }
 #if defined(__CUDACC__)
 __device__ __forceinline__ float widen(Half x) { return __half2float(__ushort_as_half(x.bits)); }
 #else
@@ -94,6 +111,17 @@ __device__ __forceinline__ uint32_t round_pair(float first, float second) {
 __device__ __forceinline__ double multiply_add(double a, double b, double c) { return fma(a, b, c); }
 __device__ __forceinline__ float multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
 __device__ __forceinline__ uint32_t multiply_add(uint32_t a, uint32_t b, uint32_t c) { return a * b + c; }
+__device__ __forceinline__ uint64_t multiply_add(uint64_t a, uint64_t b, uint64_t c) { return a * b + c; }
+
+// The words of a double.
+__device__ __forceinline__ uint32_t low_word(double x) { return uint32_t(__double2loint(x)); }
+__device__ __forceinline__ uint32_t high_word(double x) { return uint32_t(__double2hiint(x)); }
+__device__ __forceinline__ double from_words(uint32_t high, uint32_t low) {
+  return __hiloint2double(int32_t(high), int32_t(low));
+}
+
+// The upper half of a product of 64 bits.
+__device__ __forceinline__ int32_t multiply_high(int32_t a, int32_t b) { return __mulhi(a, b); }
 
 // c + the sum of four signed byte products, modulo 2^32.
 __device__ __forceinline__ uint32_t dot4(uint32_t a, uint32_t b, uint32_t c) {

@@ -12,6 +12,7 @@ namespace {
 
 using namespace predict;  // the counters
 
+constexpr DTypeSet kInt64 = dtypes(DType::i64);
 constexpr DTypeSet kFloat64 = dtypes(DType::f64), kFloat32 = dtypes(DType::f32), kInt32 = dtypes(DType::i32);
 constexpr DTypeSet kHalfAndByte = dtypes(DType::f16, DType::bf16, DType::i8);
 // The types that tensor cores multiply in place, float32 rounded to tf32.

@@ -26,11 +26,13 @@ Precision torch_float32_precision() {
 bool torch_computes(Device device, DType type, Precision precision) {
   const at::Context& context = at::globalContext();
   if (device == Device::cpu) {
+    if (type == DType::f64) return true;
     const auto set = context.float32Precision(at::Float32Backend::MKLDNN, at::Float32Op::MATMUL);
     return precision == Precision::ieee &&
            (set == at::Float32Precision::NONE || set == at::Float32Precision::IEEE);
   }
   if (torch_refuses_cublas()) return false;
+  if (type == DType::f64) return true;
   if (type == DType::f32) return precision == torch_float32_precision();
   constexpr auto kRounds = at::CuBLASReductionOption::AllowReducedPrecisionWithSplitK;
   return (type == DType::f16 ? context.allowFP16ReductionCuBLAS() : context.allowBF16ReductionCuBLAS()) !=

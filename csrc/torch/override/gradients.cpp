@@ -155,9 +155,10 @@ class GemmFunction : public torch::autograd::Function<GemmFunction> {
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor grad = o.by_rows ? rows_of(grads[0]) : grads[0];
     // The gradient of a float32 result is float32, too, and its operands are widened, so that no intermediate
-    // value overflows.
+    // value overflows. With complex operands the gradient is that of torch's convention: the conjugate of the
+    // other operand is multiplied.
     const auto widened = [&](const at::Tensor& x) {
-      return grad.scalar_type() == o.narrow ? x : x.to(grad.scalar_type());
+      return (grad.scalar_type() == o.narrow ? x : x.to(grad.scalar_type())).conj();
     };
     if (ctx->needs_input_grad(0)) found[0] = gradient_of_a(o, grad, widened(saved[1]));
     if (ctx->needs_input_grad(1))

@@ -4,12 +4,22 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
 
+#include "core/problem.h"
+
 namespace fastgemm::override {
 
-// Whether fastgemm computes torch's products of a type. It
-// does not for int8, whose result torch wraps to int8.
+// Whether fastgemm computes torch's products of a type. It does not for integers of 8 and 16 bits, whose
+// results torch wraps to their type, nor for complex32, of which torch has no products.
 inline bool is_multiplied(at::ScalarType t) {
-  return t == at::kDouble || t == at::kFloat || t == at::kHalf || t == at::kBFloat16 || t == at::kInt;
+  return t == at::kDouble || t == at::kFloat || t == at::kHalf || t == at::kBFloat16 || t == at::kInt ||
+         t == at::kLong || t == at::kComplexFloat || t == at::kComplexDouble;
+}
+
+// Whether products of a type follow torch's precision of float32: those of complex64, too, for its parts.
+inline bool follows_float32(at::ScalarType t) { return t == at::kFloat || t == at::kComplexFloat; }
+// Whether they may have this one: of float32, or of float64.
+inline bool has_precision(at::ScalarType t, Precision p) {
+  return type_of(p) == DType::f32 ? follows_float32(t) : t == at::kDouble || t == at::kComplexDouble;
 }
 
 // Casts an operand as autocast does: float64, integers and tensors of other devices keep their type.

@@ -4,6 +4,7 @@
 #include <ATen/ops/linear.h>
 #include <torch/library.h>
 
+#include "torch/choices.h"
 #include "torch/override/flags.h"
 #include "torch/override/gemm_op.h"
 #include "torch/override/kinds.h"
@@ -48,8 +49,12 @@ at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const Optio
                   OptionalText precision) {
   const auto device = weight.device().type();
   const bool known = device == c10::DeviceType::CPU || device == c10::DeviceType::CUDA;
-  if (input.scalar_type() != at::kFloat || weight.scalar_type() != at::kFloat) precision.reset();
-  // A given precision applies to float32 operands, so they are not cast.
+  if (precision) {
+    const Precision asked = torch_ops::precision_of(*precision);
+    if (!has_precision(input.scalar_type(), asked) || !has_precision(weight.scalar_type(), asked))
+      precision.reset();
+  }
+  // Operands that a given precision applies to are not cast.
   if (known && !precision && at::autocast::is_autocast_enabled(device)) {
     const auto type = at::autocast::get_autocast_dtype(device);
     const at::Tensor x = cast(input, device, type), w = cast(weight, device, type);
@@ -58,7 +63,7 @@ at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const Optio
         at::autocast::get_autocast_dispatch_key_from_device_type(device));
     if (takes(x, w, b, transposed)) return linear_rows(x, w, b, transposed, level, kernel, precision);
   } else if (takes(input, weight, bias, transposed)) {
-    const bool follows = !precision && weight.is_cuda() && weight.scalar_type() == at::kFloat;
+    const bool follows = !precision && weight.is_cuda() && follows_float32(weight.scalar_type());
     if (follows && torch_float32_precision() == Precision::tf32) precision = "tf32";
     return linear_rows(input, weight, bias, transposed, level, kernel, precision);
   }

@@ -30,6 +30,8 @@ AtenTensorHandle empty(const torch_ops::View& v) {
   return handle_of(*made.release());
 }
 
+bool is_conjugated(AtenTensorHandle t) { return reinterpret_cast<const at::Tensor*>(t)->is_conj(); }
+
 // Whether torch computes with this tensor itself: it is no subclass, and no mode or trace intercepts it.
 bool is_exact(PyObject* object) { return THPVariable_CheckTypeExact(Py_TYPE(object)); }
 bool is_watched() { return at::impl::torch_function_mode_enabled() || torch::jit::tracer::isTracing(); }
@@ -62,8 +64,8 @@ PyObject* matmul(PyObject*, PyObject* const* given, Py_ssize_t count) {
   const at::Tensor &a = THPVariable_Unpack(given[0]), &b = THPVariable_Unpack(given[1]);
   const bool known = (a.is_cpu() || a.is_cuda()) && a.dim() >= 2 && b.dim() >= 2;
   if (!known || a.layout() != at::kStrided || b.layout() != at::kStrided) Py_RETURN_NOTIMPLEMENTED;
-  if (a.is_cuda() && a.scalar_type() == at::kFloat && torch_float32_precision() != Precision::ieee)
-    Py_RETURN_NOTIMPLEMENTED;
+  const bool follows_torch = a.scalar_type() == at::kFloat || a.scalar_type() == at::kComplexFloat;
+  if (a.is_cuda() && follows_torch && torch_float32_precision() != Precision::ieee) Py_RETURN_NOTIMPLEMENTED;
   return tensor_of([&] { return bare_matmul().call(a, b); });
 }
 
@@ -84,7 +86,7 @@ PyObject* use_in_eager_mode(PyObject*, PyObject*) {
   HANDLE_TH_ERRORS
   static std::once_flag once;
   std::call_once(once, [] {
-    torch_ops::set_hooks({.empty = &empty});
+    torch_ops::set_hooks({.empty = &empty, .is_conjugated = &is_conjugated});
     set_framework_probe(&torch_computes);
     const Quietly quietly;
     register_eager();

@@ -32,15 +32,24 @@ std::optional<std::string> why_not(const at::Tensor& t, int rank) {
   return std::nullopt;
 }
 
+// A number without an imaginary part; none where there is one.
+std::optional<double> real(const at::Scalar& scale) {
+  if (!scale.isComplex()) return scale.to<double>();
+  const auto z = scale.toComplexDouble();
+  return z.imag() == 0 ? std::optional(z.real()) : std::nullopt;
+}
+
 // Whether products of a type can be scaled by a number. torch refuses most others with an error of its own.
 // Outside these magnitudes the number would be rounded to 0 or to infinity in the type that a product is
 // scaled in.
 bool holds(at::ScalarType type, const at::Scalar& scale) {
-  if (scale.isComplex()) return false;
-  const double x = std::abs(scale.to<double>());
+  if (!real(scale) || (scale.isComplex() && !at::isComplexType(type))) return false;
+  const double x = std::abs(*real(scale));
   if (x == 0) return true;
-  if (type == at::kDouble) return x >= 0x1p-1074 && x <= std::numeric_limits<double>::max();
+  if (c10::toRealValueType(type) == at::kDouble)
+    return x >= 0x1p-1074 && x <= std::numeric_limits<double>::max();
   if (type == at::kInt) return x <= 2147483647.0 && x == std::nearbyint(x);
+  if (type == at::kLong) return x < 0x1p53 && x == std::nearbyint(x);  // the integers that a double holds
   return x >= 0x1p-149 && x <= double(std::numeric_limits<float>::max());
 }
 
@@ -49,14 +58,16 @@ torch_ops::ProductCall call_of(const Product& op, Arguments arguments, const Pat
   if (op.out >= 0) call.out = written(tensor_at(arguments, op.out));
   if (op.c >= 0) {
     call.c = read(tensor_at(arguments, op.c));
-    call.alpha = arguments[size_t(op.alpha)].toScalar().to<double>();
-    call.beta = arguments[size_t(op.beta)].toScalar().to<double>();
+    call.alpha = *real(arguments[size_t(op.alpha)].toScalar());
+    call.beta = *real(arguments[size_t(op.beta)].toScalar());
   }
   if (op.out_dtype >= 0) call.out_dtype = int32_t(arguments[size_t(op.out_dtype)].toScalarType());
   call.choice = {frame.level, frame.kernel};
   const at::Tensor& a = tensor_at(arguments, op.a);
-  if (a.scalar_type() == at::kFloat)
-    call.precision = frame.precision.value_or(a.is_cuda() ? torch_float32_precision() : Precision::ieee);
+  if (frame.precision && has_precision(a.scalar_type(), *frame.precision))
+    call.precision = *frame.precision;
+  else if (follows_float32(a.scalar_type()) && a.is_cuda())
+    call.precision = torch_float32_precision();
   return call;
 }
 
@@ -96,11 +107,12 @@ std::optional<std::string> why_passed_on(const Product& op, Arguments arguments)
   if (op.rank == 3 && a.size(0) != b.size(0)) return "batches of different sizes";
   if (op.c < 0) return std::nullopt;
   const auto scale = [&](int i) { return arguments[size_t(i)].toScalar(); };
-  if (!scale(op.alpha).isComplex() && scale(op.alpha).to<double>() == 0) return "alpha = 0";
+  if (real(scale(op.alpha)) == 0.0) return "alpha = 0";
   if (!holds(a.scalar_type(), scale(op.alpha)) || !holds(a.scalar_type(), scale(op.beta)))
     return "scales that " + name_of(a.scalar_type()) + " does not hold";
-  if (op.use_gelu >= 0 && (a.scalar_type() == at::kHalf || a.scalar_type() == at::kBFloat16))
-    return "a product with its activation";  // torch has one kernel for both
+  const bool half = a.scalar_type() == at::kHalf || a.scalar_type() == at::kBFloat16;
+  if (op.use_gelu >= 0 && (half || a.is_complex()))  // torch has one kernel for both, and no complex one
+    return "a product with its activation";
   return std::nullopt;
 }
 

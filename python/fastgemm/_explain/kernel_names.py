@@ -18,6 +18,7 @@ _SHORTER = (
     (r"\buint\b", "uint32"),
     (r"\bulong\b", "uint64"),
     (r"\bint\b", "int32"),
+    (r"\bshort\b", "int16"),
     ("> >", ">>"),
 )
 

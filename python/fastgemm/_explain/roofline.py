@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .._gpus import GPU
+from .._gpus import GPU, computed_in
 from .counts import Launch, add_up
 
 # Operand types in the names of matrix instructions, and how a GPU's rates call them.
@@ -112,17 +112,12 @@ def _arithmetic(
     """Peak at the product's own operations, the units, and operations executed over needed."""
     matrix = [site for launch in launches for site in launch.sites if site.kind == "mma" and site.flops]
     if not matrix:
-        unit = "int8 products by __dp4a" if dtype == "int8" else f"{gpu_unit(dtype)} multiply-adds"
+        unit = "int8 products by __dp4a" if dtype == "int8" else f"{computed_in(dtype)} multiply-adds"
         return gpu.peak(dtype), unit, None
     units = {site.instruction: _tensor_peak(gpu, site.instruction) for site in matrix}
     busy = sum(site.flops / units[site.instruction][1] for site in matrix)
     names = " and ".join(dict.fromkeys(name for name, _ in units.values()))
     return work / busy, names, sum(site.flops for site in matrix) / work
-
-
-def gpu_unit(dtype: str) -> str:
-    """What ordinary units compute a type in."""
-    return "float32" if dtype in ("float16", "bfloat16") else dtype
 
 
 def compulsory_bytes(launches: Iterable[Launch]) -> int:
@@ -151,7 +146,7 @@ def roofline(gpu: GPU, launches: tuple[Launch, ...], *, op: str, dtype: str, wor
         unit=unit,
         executed=executed,
         bandwidth=gpu.bandwidth,
-        measured_peak=gpu.measured.get(gpu_unit(dtype)) if peak and executed is None else None,
+        measured_peak=gpu.measured.get(computed_in(dtype)) if peak and executed is None else None,
         measured_bandwidth=gpu.measured.get("bandwidth"),
         bytes_compulsory=compulsory_bytes(launches),
         bytes_moved=totals.bytes_moved,

@@ -200,6 +200,7 @@ def explain(
         A :class:`Report`, with what the checks found in ``problems``.
 
     Raises:
+        TypeError: ``dtype`` is no dtype, or that of a complex product or sum.
         ValueError: unknown ``op``, ``gpu``, ``level`` or ``kernel``; a shape of the wrong length.
         RuntimeError: the kernel does not take this problem, or the package was built without the simulator.
     """
@@ -208,6 +209,8 @@ def explain(
         raise ValueError(f"fastgemm.explain: trans_a and trans_b belong to gemm, not to {op}")
     if op != "gemm" and precision is not None:
         raise ValueError(f"fastgemm.explain: precision belongs to gemm, not to {op}")
+    if op != "transpose" and isinstance(dtype, torch.dtype) and dtype.is_complex:
+        raise TypeError(f"fastgemm.explain: {op} of dtype {dtype} is made of one of real numbers: name that")
     layout = "".join("T" if transposed else "N" for transposed in (trans_a, trans_b))
     problem = _problem(op, shape, dtype, layout)
     simulator = load_simulator()

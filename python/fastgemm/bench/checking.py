@@ -15,14 +15,17 @@ The result is poisoned before the call, so that an element never written shows.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from dataclasses import dataclass
 from functools import cached_property
+from typing import cast
 
 import torch
 from torch import Tensor
 
+from .._errors import result_dtype
 from .problems import Call, Instance
 
 # Above this many products (about 5 s of float64 work on two cores) a sample of rows stands for the whole.
@@ -84,15 +87,24 @@ def poison(out: Tensor) -> None:
 
 
 def integer_product(a: Tensor, b: Tensor) -> Tensor:
-    """a @ b modulo 2**32, as int32. torch's int64 product is slow; float64 products of 16-bit halves are exact."""
+    """a @ b as the type of its result has it, wrapping. torch's int64 product is slow; float64 products of 16-bit
+    digits are exact, and int64 wraps modulo 2**64."""
     if a.shape[-1] > 2**20:
         raise ValueError("integer_product is exact up to K = 2**20")
-    (a_hi, a_lo), (b_hi, b_lo) = (((x >> 16).double(), (x & 0xFFFF).double()) for x in (a.long(), b.long()))
-    low = (a_lo @ b_lo).long()
-    if a.dtype != torch.int8 or b.dtype != torch.int8:
-        cross = (a_hi @ b_lo).long() + (a_lo @ b_hi).long()
-        low = low + (cross % 2**16) * 2**16
-    return ((low + 2**31) % 2**32 - 2**31).to(torch.int32)
+    product: Tensor | int = 0
+    for (i, x), (j, y) in itertools.product(enumerate(_digits(a)), enumerate(_digits(b))):
+        if i + j < 4:
+            product = product + ((x @ y).long() << 16 * (i + j))
+    return cast(Tensor, product).to(result_dtype(a.dtype))
+
+
+def _digits(x: Tensor) -> list[Tensor]:
+    """Of base 2**16, in float64, from the lowest on; the last one has the sign."""
+    rest, digits = x.long(), []
+    for _ in range(x.itemsize // 2 - 1):
+        digits.append((rest & 0xFFFF).double())
+        rest = rest >> 16
+    return [*digits, rest.double()]
 
 
 def in_float64(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
@@ -148,9 +160,7 @@ class Reference:
             return value, unit_roundoff(problem.dtype) * value.abs() * 1.001 + 1e-300
         a, b = self._pick(operands[0]), operands[1].cpu()
         if not problem.dtype.is_floating_point:
-            return integer_product(a, b) if problem.dtype == torch.int32 else (
-                a.double() @ b.double()
-            ).int(), None
+            return integer_product(a, b), None
         value, magnitudes = in_float64(a, b)
         return value, error_bound(value, magnitudes, problem.k, self.instance.out.dtype, problem.precision)
 

@@ -9,13 +9,14 @@ from .._gpus import find_gpu
 from .problems import Problem, dtype_name
 
 # Multiply-adds of a Hopper multiprocessor in a cycle, without its tensor cores. 16-bit types are computed in
-# float32; dp4a does four int8 products at once.
+# float32; dp4a does four int8 products at once; an int64 product is three of 32 bits, one of them twice as wide.
 HOPPER_MULTIPLY_ADDS = {
     torch.float64: 64,
     torch.float32: 128,
     torch.float16: 128,
     torch.bfloat16: 128,
     torch.int32: 64,
+    torch.int64: 16,
     torch.int8: 256,
 }
 

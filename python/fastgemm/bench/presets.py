@@ -133,6 +133,7 @@ def reference() -> list[Case]:
     squares(torch.int8, (1024, 2048), "int8 1024, 2048, level 6", choices=level6)
     squares(torch.float16, (512, 1024), "fp16 512, 1024")
     squares(torch.int32, (512, 1024), "int32 512, 1024")
+    squares(torch.int64, (512,), "int64 512")
     squares(torch.float32, (64, 128, 256), "fp32 64, 128, 256", allocate=True)
     squares(torch.float32, (32,), "fp32 32", allocate=True)
     skinny = [(1, 4096, 4096), (8, 4096, 4096), (1000, 777, 3001), (4096, 64, 4096), (64, 64, 65536)]

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from .. import ops, tuning
+from .._errors import result_dtype
 from .cublas import gemm_ex_int8
 
 Call = Callable[[], Tensor]
@@ -26,6 +27,7 @@ ARITHMETIC = {
     "bfloat16": torch.bfloat16,
     "int8": torch.int8,
     "int32": torch.int32,
+    "int64": torch.int64,
 }
 MOVABLE = {**ARITHMETIC, "complex128": torch.complex128}
 LAYOUTS = ("NN", "NT", "TN", "TT")
@@ -39,8 +41,8 @@ def dtype_name(dtype: torch.dtype) -> str:
 def random_matrix(*shape: int, dtype: torch.dtype, device: str = "cpu") -> Tensor:
     """Normal numbers; integers over the whole range of the type."""
     if not (dtype.is_floating_point or dtype.is_complex):
-        info = torch.iinfo(dtype)
-        return torch.empty(shape, dtype=dtype, device=device).random_(info.min, info.max + 1)
+        bits = torch.empty((*shape, dtype.itemsize), dtype=torch.uint8, device=device).random_(256)
+        return bits.view(dtype).squeeze(-1)
     return torch.randn(*shape, dtype=torch.float32 if dtype.itemsize < 4 else dtype, device=device).to(dtype)
 
 
@@ -83,7 +85,7 @@ class Gemm:
     @property
     def bytes(self) -> float:
         """Bytes that must move: operands read once, the result written once."""
-        out = torch.int32 if self.dtype == torch.int8 else self.dtype
+        out = result_dtype(self.dtype)
         operands = (self.m * self.k + self.k * self.n) * self.dtype.itemsize
         return float(self.batch * (operands + self.m * self.n * out.itemsize))
 
@@ -207,7 +209,7 @@ class Instance:
 
     @property
     def baseline(self) -> str | None:
-        """Name of torch's call; None where torch has none: int32 products on CUDA."""
+        """Name of torch's call; None where torch has none: int32 and int64 products on CUDA."""
         return None if self.torch() is None else self.problem.baseline
 
     def ours(self, level: int | None = None, kernel: str | None = None) -> Call:
@@ -246,9 +248,9 @@ class Instance:
         return (lambda: torch._int_mm(a, b)) if self.allocate else lambda: torch._int_mm(a, b, out=out)
 
     def _torch_has_product(self) -> bool:
-        """Whether torch has this product on CUDA: none of int32, and of int8 only what cuBLAS takes."""
+        """Whether torch has this product on CUDA: none of int32 and int64, and of int8 only what cuBLAS takes."""
         problem = self.problem
-        if problem.dtype == torch.int32:
+        if problem.dtype in (torch.int32, torch.int64):
             return False
         return problem.dtype != torch.int8 or (problem.m > 16 and problem.n % 8 == 0 and problem.k % 8 == 0)
 
@@ -301,8 +303,7 @@ def instantiate(
     if isinstance(problem, Gemm):
         a = _operand(problem.batch, problem.m, problem.k, dtype, problem.layout[0] == "T", device)
         b = _operand(problem.batch, problem.k, problem.n, dtype, problem.layout[1] == "T", device)
-        kind = torch.int32 if dtype == torch.int8 else dtype
-        out = torch.empty(*a.shape[:-1], problem.n, dtype=kind, device=device)
+        out = torch.empty(*a.shape[:-1], problem.n, dtype=result_dtype(dtype), device=device)
         key = tuning.gemm_key(a, b, precision=problem.precision)
         return Instance(problem, (a, b), out, allocate, key, in_bytes)
     a = random_matrix(*problem.shape, dtype=dtype, device=device)

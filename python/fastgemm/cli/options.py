@@ -22,6 +22,7 @@ ALIASES = {
     "bf16": "bfloat16",
     "i8": "int8",
     "i32": "int32",
+    "i64": "int64",
 }
 
 

@@ -39,7 +39,8 @@ PRODUCTS: dict[str, Callable[[], Tensor]] = {
     "mm out": lambda: out_of(torch.mm, A, B),
     "addmm out": lambda: out_of(torch.addmm, C, A, B, **SCALES),
     "gradients": gradients,
-    "complex": lambda: torch.view_as_real(A.to(torch.complex128) @ B.to(torch.complex128)),
+    "complex": lambda: torch.view_as_real(torch.complex(A, 2 * A) @ torch.complex(B.mT, B.mT).mH),
+    "nothing": lambda: torch.addmm(C, A, B, alpha=0),
     "vector": lambda: A @ B[:, 0],
 }
 

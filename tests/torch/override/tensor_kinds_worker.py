@@ -243,7 +243,10 @@ OUTSIDE_OF_MODES = "INTERNAL ASSERT", "Named tensors are currently unsupported"
 
 def differences(device: str, kind: Kind, left_out: list[str]) -> dict[str, str]:
     """What differs, by case."""
-    torch_has_none = device == "cuda" and kind is KINDS["int32"]  # products on a GPU, which fastgemm has
+    torch_has_none = device == "cuda" and kind in (
+        KINDS["int32"],
+        KINDS["int64"],
+    )  # products on a GPU, which fastgemm has
     # Several members of a batch in one place, which a GPU writes in any order.
     overlaps = device == "cuda" and kind in (KINDS["expanded"], KINDS["overlapping"])
     found = {}

@@ -45,7 +45,7 @@ CHOICES = {"fastest": {}, "level 5": {"level": 5}}
 MOST = 12  # samples of an op and dtype
 MOST_OF_FLOAT32 = 24
 FEW = 6  # samples of an op to which out= is given, or which are made wrong
-ROUTED_TYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int32)
+ROUTED_TYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int64)
 each_choice = pytest.mark.parametrize("choice", CHOICES)
 each_op = pytest.mark.parametrize("name", NAMES)
 

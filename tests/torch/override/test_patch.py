@@ -11,7 +11,7 @@ from reference import INTEGERS, assert_right, every_device, expected_gemm, name_
 from torch.nn import functional
 
 pytestmark = [every_device, pytest.mark.usefixtures("each_way")]
-ROUTED_TYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int32]
+ROUTED_TYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int64]
 each_type = pytest.mark.parametrize("dtype", ROUTED_TYPES, ids=name_of)
 
 
@@ -59,7 +59,7 @@ def test_products(product, dtype, device):
     assert_right(result, expected_gemm(a, b), product)
     assert routed.ops == {op: 1}
     assert not routed.passed_on
-    if device == "cpu" or dtype != torch.int32:  # of which torch has no product on a GPU
+    if device == "cpu" or dtype.is_floating_point:  # of which torch has no product on a GPU
         assert same_form(result, function(a, b))
 
 
@@ -144,7 +144,7 @@ def test_addmm(c_shape, k, dtype, device):
         assert routed.ops == {"addmm": 1}, scales
         expected = expected_gemm(a, b, c.broadcast_to(6, 5), **{"alpha": 1, "beta": 1} | scales)
         assert_right(result, expected, str(scales))
-        if device == "cpu" or dtype != torch.int32:
+        if device == "cpu" or dtype.is_floating_point:
             assert same_form(result, torch.addmm(c, a, b, **scales))
 
 
@@ -158,7 +158,7 @@ def test_baddbmm(c_shape, dtype, device):
         result = torch.baddbmm(c, a, b, alpha=alpha, beta=beta)
     assert routed.ops == {"baddbmm": 1}
     assert_right(result, expected_gemm(a, b, c.broadcast_to(3, 6, 5), alpha=alpha, beta=beta))
-    if device == "cpu" or dtype != torch.int32:
+    if device == "cpu" or dtype.is_floating_point:
         assert same_form(result, torch.baddbmm(c, a, b, alpha=alpha, beta=beta))
 
 

@@ -29,16 +29,20 @@ struct Tile {
   }
 };
 
+// Integers of 8 and 16 bits are multiplied in pairs of int16.
+bool goes_in_pairs(DType type) { return is_integer(type) && element_size(type) < 4; }
+
 Tile tile_of(Row row, DType type, const Cpu& cpu) {
   const bool wide = cpu.isa == Isa::avx512, integer = is_integer(type);
   Tile t{};
-  const int64_t acc = type == DType::f64 ? 8 : 4;
+  const int64_t acc = element_size(sum_type(type));
   t.lanes = cpu.vector_bytes() / acc, t.unit = acc, t.vectors = 2;
-  t.rows = wide ? (integer ? 12 : 14) : 6;
-  t.group = type == DType::i8 ? 2 : 1, t.depth = 512 * t.group;
-  // An integer multiply-add is two instructions.
-  t.issue = integer ? cpu.vector_issue / 2 : cpu.vector_issue;
-  t.in_place = type == DType::f64 || type == DType::f32 || type == DType::i32;
+  const bool halves = type == DType::i64 && !wide;  // HalvesMultiplyAdd
+  t.rows = halves ? 2 : wide ? (integer ? 12 : 14) : 6;
+  t.group = goes_in_pairs(type) ? 2 : 1, t.depth = 512 * t.group;
+  // An integer multiply-add is two instructions, by halves four.
+  t.issue = cpu.vector_issue / (halves ? 4 : integer ? 2 : 1);
+  t.in_place = type == sum_type(type);
   switch (row) {
     case Row::simd:
       t.rows = 4, t.vectors = 1, t.in_place = false, t.one_sum = true;
@@ -120,8 +124,7 @@ class Counter {
     if (threads > 1) c_[kFork] += times * std::bit_width(unsigned(threads - 1));
   }
 
-  // int8 goes in pairs of int16.
-  int64_t at_once() const { return p_.type == DType::i8 ? 2 : 1; }
+  int64_t at_once() const { return goes_in_pairs(p_.type) ? 2 : 1; }
   void few_rows_of_rows(int64_t rows, int64_t share, int64_t k) {
     // A vector of four rows of B: loads of B, of y and of the factors; products; stores of y.
     const double r = double(rows), products = 4 * r / double(at_once());

@@ -9,6 +9,7 @@
 // reaches half its rate there: companion `dmma_m8n8k4`.
 #include "cuda/device/mma.cuh"
 #include "cuda/gemm/parts/mma_pipeline.cuh"
+#include "cuda/gemm/parts/residues/rest.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
@@ -108,6 +109,21 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
   multiply_parts<Kernel<C, tall && FASTGEMM_SM90A, a_along_k, b_along_k>>(arguments);
 }
 
+// The tiles that are not computed by residues.
+struct Rest {
+  residues::Selection selection;
+  __device__ __forceinline__ bool leaves(int row, int column) const {
+    return selection.takes(row / residues::kTileM, column / residues::kTileN);
+  }
+};
+
+template <class C, bool a_along_k, bool b_along_k>
+__global__ void __launch_bounds__(C::kThreads, C::kBlocks)
+    gemm_dmma_rest_kernel(const __grid_constant__ TileArguments<double> arguments,
+                          const __grid_constant__ Rest rest) {
+  multiply_parts<Kernel<C, FASTGEMM_SM90A, a_along_k, b_along_k>>(arguments, rest);
+}
+
 template <class C, bool tall>
 void launch_tiles(const Gemm<double>& g, int batch, const plans::DmmaPlan& plan, Context& context) {
   const auto arguments = tile_arguments<Takes::any>(g, batch, C::BM, C::BN, plans::kDmmaDepth, plan.blocks,
@@ -136,6 +152,22 @@ void launch_dmma(const GemmProblem& problem, Context& context) {
 }
 
 }  // namespace
+
+void residues::multiply_rest(const Gemm<double>& g, const Selection& selection, Context& context) {
+  using C = WideTiles;
+  static_assert(kTileM % C::BM == 0 && kTileN % C::BN == 0);
+  // Blocks share tiles as if all were left; those that share one agree on whether it is.
+  const int64_t tiles = ceil_div(g.m, C::BM) * ceil_div(g.n, C::BN), steps = ceil_div(g.k, plans::kDmmaDepth);
+  const int blocks = plans::count_blocks(tiles, steps, multiprocessors());
+  const auto arguments =
+      tile_arguments<Takes::any>(g, 1, C::BM, C::BN, plans::kDmmaDepth, blocks, {2}, context);
+  arguments.operands.template with_directions<Takes::any>([&]<bool a_along_k, bool b_along_k>() {
+    using K = Kernel<C, true, a_along_k, b_along_k>;
+    const LaunchShape shape{dim3(unsigned(blocks)), dim3(C::kThreads), sizeof(typename K::Shared)};
+    launch<gemm_dmma_rest_kernel<C, a_along_k, b_along_k>>("dmma_rest", shape, context)(arguments,
+                                                                                        {selection});
+  });
+}
 
 void gemm_dmma(const GemmProblem& problem, Context& context) { launch_dmma<true>(problem, context); }
 void gemm_dmma_m8n8k4(const GemmProblem& problem, Context& context) { launch_dmma<false>(problem, context); }

@@ -126,8 +126,14 @@ __device__ __forceinline__ void multiply_step(const NarrowArguments<T>& g,
   }
 }
 
+// int64 would spill by 128 registers.
 template <class Thread, class T>
-__global__ void __launch_bounds__(kNarrowThreads, sizeof(T) == 8 ? 2 : Thread::kResident)
+constexpr int kLeastBlocks = std::is_same_v<T, int64_t> ? 1
+                             : sizeof(T) == 8           ? 2
+                                                        : Thread::kResident;
+
+template <class Thread, class T>
+__global__ void __launch_bounds__(kNarrowThreads, kLeastBlocks<Thread, T>)
     gemm_narrow_kernel(const __grid_constant__ NarrowArguments<T> g) {
   launch_dependents();
   const int log_first = g.k_first ? g.log_k : g.log_rows;

@@ -47,8 +47,12 @@ struct SmallArguments {
   ResultVectors vectors_out;
 };
 
+// int64 would spill by the 128 registers that nvcc allots without the second bound.
 template <class C>
-__global__ void __launch_bounds__(C::kThreads)
+constexpr int kLeastBlocks = std::is_same_v<typename C::Type, int64_t> ? 1 : 0;
+
+template <class C>
+__global__ void __launch_bounds__(C::kThreads, kLeastBlocks<C>)
     gemm_small_kernel(const __grid_constant__ SmallArguments<typename C::Type> s) {
   using T = typename C::Type;
   using Acc = Accumulator<T>;

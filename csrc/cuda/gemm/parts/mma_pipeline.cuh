@@ -45,9 +45,15 @@ TileArguments<T> tile_arguments(const Gemm<T>& g, int batch, int bm, int bn, int
   return t;
 }
 
-// A block's parts of C by mma: shapes, warps and their products as K has them.
-template <class K, class T>
-__device__ __forceinline__ void multiply_parts(const TileArguments<T>& g) {
+// Every tile of C is computed.
+struct AllTiles {
+  __device__ __forceinline__ bool leaves(int, int) const { return false; }
+};
+
+// A block's parts of C by mma: shapes, warps and their products as K has them. Tiles whose first row and
+// column `selection` leaves are not computed.
+template <class K, class T, class Selection = AllTiles>
+__device__ __forceinline__ void multiply_parts(const TileArguments<T>& g, const Selection& selection = {}) {
   using C = typename K::Config;
   FASTGEMM_DYNAMIC_SHARED(typename K::Shared, shared);
   const int index = warp_index(), row = index % C::kWarpsM * C::WM, column = index / C::kWarpsM * C::WN;
@@ -55,6 +61,7 @@ __device__ __forceinline__ void multiply_parts(const TileArguments<T>& g) {
   for (int i = 0; part_of(g.schedule.work, i, part); ++i) {
     const TilePlace<8> place(part.tile, g.schedule.tiles_m, g.schedule.tiles_n);
     const int row0 = place.row * C::BM, column0 = place.column * C::BN;
+    if (selection.leaves(row0, column0)) continue;
     using CopyA = TileCopy<typename K::TileA, T, C::kThreads>;
     using CopyB = TileCopy<typename K::TileB, T, C::kThreads>;
     const int steps = part.end - part.first;

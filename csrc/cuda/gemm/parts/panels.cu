@@ -119,7 +119,7 @@ constexpr int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * t
 // Whether the copy hardware can read the operand where it lies.
 template <class T>
 bool is_panel(const PackJob<T>& job, bool shared) {
-  if constexpr (!std::is_same_v<T, double> && !std::is_same_v<T, float> && !std::is_same_v<T, int32_t>) {
+  if constexpr (sizeof(T) < sizeof(PanelWord<T>) || kPerWord<T> > 1) {
     return false;
   } else {
     const auto whole = [](int64_t stride) { return stride * int64_t(sizeof(T)) % 16 == 0; };
@@ -180,6 +180,7 @@ Output<PanelWord<T>> output_of(const Gemm<T>& g) {
              : std::is_same_v<T, BFloat16> ? DType::bf16
              : std::is_same_v<T, double>   ? DType::f64
              : std::is_same_v<T, float>    ? DType::f32
+             : std::is_same_v<T, int64_t>  ? DType::i64
                                            : DType::i32;
   return o;
 }
@@ -193,6 +194,9 @@ FASTGEMM_MAKE_PANELS(Half)
 FASTGEMM_MAKE_PANELS(BFloat16)
 FASTGEMM_MAKE_PANELS(int8_t)
 FASTGEMM_MAKE_PANELS(int32_t)
+FASTGEMM_MAKE_PANELS(int64_t)
+FASTGEMM_MAKE_PANELS(uint8_t)
+FASTGEMM_MAKE_PANELS(int16_t)
 #undef FASTGEMM_MAKE_PANELS
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -35,10 +35,11 @@ template <class T>
 Panels<PanelWord<T>> make_panels(const Gemm<T>&, int batch, std::span<uint32_t> flags, Context&);
 
 // Where sums of words go: a Result whose element type is known at run time, so that one main loop serves
-// float, Half and BFloat16 (or int8 and int32).
+// float, Half and BFloat16 (or the integers of up to 32 bits).
 template <class Word>
 struct Output {
-  using Element = std::conditional_t<std::is_same_v<Word, uint32_t>, int32_t, Word>;
+  using Whole = std::conditional_t<std::is_same_v<Word, uint64_t>, int64_t, Word>;
+  using Element = std::conditional_t<std::is_same_v<Word, uint32_t>, int32_t, Whole>;
   Result<Element> result;
   DType stored;
 

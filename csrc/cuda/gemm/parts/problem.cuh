@@ -24,12 +24,12 @@ struct Operand {
 };
 
 // out = alpha * sum + beta * c, rounded once. Rows of out are contiguous (run_gemm sees to it). For
-// operands of 16 bits `wide` says that c and out are float32; else they are Stored.
+// Half and BFloat16 `wide` says that c and out are float32; else they are Stored.
 template <class T>
 struct Result {
   using Acc = Accumulator<T>;
   using Stored = std::conditional_t<std::is_same_v<Acc, uint32_t>, int32_t, T>;
-  static constexpr bool kMayBeWide = sizeof(T) == 2;
+  static constexpr bool kMayBeWide = kIsHalf<T>;
 
   void* out;
   int64_t row_stride, batch_stride;
@@ -118,7 +118,7 @@ Gemm<T> gemm_of(const GemmProblem& p) {
               p.c.batch_stride,
               scalar_of<Acc>(p.alpha),
               scalar_of<Acc>(p.beta),
-              p.out_type == DType::f32 && sizeof(T) == 2};
+              p.out_type == DType::f32 && kIsHalf<T>};
   return g;
 }
 
@@ -145,8 +145,8 @@ void run_gemm(const GemmProblem& problem, Context& context, Launch&& launch) {
   });
 }
 template <class Launch>
-void run_every_type(const GemmProblem& problem, Context& context, Launch&& launch) {
-  run_gemm<double, float, Half, BFloat16, int8_t, int32_t>(problem, context, launch);
+void run_every_type(const GemmProblem& p, Context& context, Launch&& launch) {
+  run_gemm<double, float, Half, BFloat16, int8_t, int32_t, int64_t, uint8_t, int16_t>(p, context, launch);
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -88,5 +88,8 @@ template void add_splits<AsAdded>(const SplitSums<float>&, const Gemm<Half>&, Co
 template void add_splits<AsAdded>(const SplitSums<float>&, const Gemm<BFloat16>&, Context&);
 template void add_splits<AsAdded>(const SplitSums<uint32_t>&, const Gemm<int8_t>&, Context&);
 template void add_splits<AsAdded>(const SplitSums<uint32_t>&, const Gemm<int32_t>&, Context&);
+template void add_splits<AsAdded>(const SplitSums<uint64_t>&, const Gemm<int64_t>&, Context&);
+template void add_splits<AsAdded>(const SplitSums<uint32_t>&, const Gemm<uint8_t>&, Context&);
+template void add_splits<AsAdded>(const SplitSums<uint32_t>&, const Gemm<int16_t>&, Context&);
 
 }  // namespace fastgemm::FASTGEMM_TARGET

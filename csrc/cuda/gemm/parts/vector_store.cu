@@ -22,5 +22,8 @@ template ResultVectors result_vectors(const Result<Half>&);
 template ResultVectors result_vectors(const Result<BFloat16>&);
 template ResultVectors result_vectors(const Result<int8_t>&);
 template ResultVectors result_vectors(const Result<int32_t>&);
+template ResultVectors result_vectors(const Result<int64_t>&);
+template ResultVectors result_vectors(const Result<uint8_t>&);
+template ResultVectors result_vectors(const Result<int16_t>&);
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -70,6 +70,7 @@ Counts count_split_k(const GemmProblem&, const Gpu&);
 Counts count_wgmma_specialized(const GemmProblem&, const Gpu&);
 Counts count_mma_sync(const GemmProblem&, const Gpu&);
 Counts count_dmma(const GemmProblem&, const Gpu&);
+Counts count_crt(const GemmProblem&, const Gpu&);
 Counts count_bf16x6(const GemmProblem&, const Gpu&);
 Counts count_three_planes(const GemmProblem&, const Gpu&);
 Counts count_int8x10(const GemmProblem&, const Gpu&);

@@ -5,13 +5,16 @@
 namespace fastgemm::predict {
 namespace {
 
+// Whether sums take 8 bytes.
+bool is_wide(DType type) { return element_size(sum_type(type)) == 8; }
+
 Counts simple(const GemmProblem& p, const Gpu& gpu, int64_t tile, int64_t depth, int64_t resident) {
   return count_tiles(facts(p), {tile, tile, depth, resident}, gpu, rate(gpu, Unit::fma, p.type));
 }
 
 Counts small(const GemmProblem& p, const Gpu& gpu, int64_t tile) {
   const Facts f = facts(p);
-  const int64_t resident = tile == 32 ? 16 : p.type == DType::f64 ? 3 : 5;
+  const int64_t resident = tile == 32 ? 16 : is_wide(p.type) ? 3 : 5;
   const int splits = plans::small_splits(f.tiles(tile, tile), f.k, f.size, gpu.multiprocessors);
   return count_tiles(f, {tile, tile, plans::small_depth(f.size), resident, splits}, gpu,
                      rate(gpu, Unit::fma, p.type));
@@ -22,18 +25,18 @@ Counts small(const GemmProblem& p, const Gpu& gpu, int64_t tile) {
 Counts count_tiled(const GemmProblem& p, const Gpu& gpu) { return simple(p, gpu, 32, 32, 2); }
 Counts count_thread_tile(const GemmProblem& p, const Gpu& gpu) { return simple(p, gpu, 64, 32, 3); }
 Counts count_vectorized(const GemmProblem& p, const Gpu& gpu) {
-  return simple(p, gpu, 128, 16, p.type == DType::f64 ? 1 : 2);
+  return simple(p, gpu, 128, 16, is_wide(p.type) ? 1 : 2);
 }
 Counts count_small(const GemmProblem& p, const Gpu& gpu) { return small(p, gpu, 64); }
 Counts count_batched(const GemmProblem& p, const Gpu& gpu) { return small(p, gpu, 32); }
 
 // The values of k in a word of a panel.
-static constexpr int64_t per_word(const Facts& f) { return f.size == 1 ? 4 : 1; }
+static constexpr int64_t per_word(const GemmProblem& p) { return p.type == DType::i8 ? 4 : 1; }
 
 Counts count_cp_async(const GemmProblem& p, const Gpu& gpu) {
   const Facts f = facts(p);
-  const int64_t m = p.type == DType::f64 ? 64 : 128;
-  const int64_t depth = plans::kCpAsyncDepth * per_word(f);
+  const int64_t m = is_wide(p.type) ? 64 : 128;
+  const int64_t depth = plans::kCpAsyncDepth * per_word(p);
   const int splits = plans::cp_async_splits(f.tiles(m, 128), ceil_div(f.k, depth), gpu.multiprocessors);
   Counts c = count_tiles(f, {m, 128, depth, 2, splits}, gpu, rate(gpu, Unit::fma, p.type));
   const auto copied = [&](const Operand& o) { return f.size < 4 || !o.aligned() || o.along_k; };
@@ -42,7 +45,7 @@ Counts count_cp_async(const GemmProblem& p, const Gpu& gpu) {
 }
 Counts count_warp_specialized(const GemmProblem& p, const Gpu& gpu) {
   const Facts f = facts(p);
-  Counts c = count_tiles(f, {p.type == DType::f64 ? 64 : 128, 256, 16 * per_word(f), 1, 1, true}, gpu,
+  Counts c = count_tiles(f, {p.type == DType::f64 ? 64 : 128, 256, 16 * per_word(p), 1, 1, true}, gpu,
                          rate(gpu, Unit::fma, p.type));
   const auto copied = [&](const Operand& o) { return f.size < 4 || !o.aligned() || o.along_k; };
   add_copies(c, f, gpu, copied(f.a), copied(f.b));

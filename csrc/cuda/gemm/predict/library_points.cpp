@@ -18,7 +18,7 @@ GemmProblem ShippedPoint::problem(DType type) const {
   const int64_t rows = m, columns = n, depth = k;
   const auto stride = [&](int64_t elements) { return batch > 1 ? elements : 0; };
   GemmProblem p;
-  p.type = type, p.out_type = type == DType::i8 ? DType::i32 : type;
+  p.type = type, p.out_type = result_type(type);
   p.batch = batch, p.m = m, p.n = n, p.k = k;
   p.a = {nullptr, a_transposed ? 1 : depth, a_transposed ? rows : 1, stride(rows * depth)};
   p.b = {nullptr, b_transposed ? 1 : columns, b_transposed ? depth : 1, stride(depth * columns)};

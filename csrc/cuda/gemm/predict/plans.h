@@ -174,6 +174,15 @@ inline DmmaPlan plan_dmma(int64_t batch, int64_t m, int64_t n, int64_t k, int64_
   return best;
 }
 
+// crt: tiles of C for each modulus, and how many moduli a precision has.
+inline constexpr int kResidueM = 128, kResidueN = 256, kIeeeModuli = 15;
+constexpr int crt_moduli(const GemmProblem& p) {
+  // Products of int64 are below 2^126.02, since their signed bytes add up to at most 2^63.01. The product of
+  // 18 moduli is 2^140.45, twice the sum of 11 000 of them.
+  if (p.type == DType::i64) return p.k <= 11000 ? 18 : 19;
+  return p.precision < Precision::crt14 ? kIeeeModuli : 14 + int(p.precision) - int(Precision::crt14);
+}
+
 // wgmma_specialized. It shares the last wave alone: blocks that work on different k find less of each other's
 // operands in L2. The cost is above 2 so that whole tiles win a tie.
 inline constexpr Sharing kLastWave{1, 2.0001, 1};

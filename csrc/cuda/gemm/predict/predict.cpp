@@ -43,6 +43,13 @@ struct KeyHash {
     return size_t(k.gpu * 31 + uint64_t(k.row) * 8 + uint64_t(k.type));
   }
 };
+// Where nothing was measured of a type, the constants of the one whose kernels do the same in units of their
+// own: what differs is in the counts.
+constexpr DType measured_as(Row row, DType type) {
+  if (row == Row::crt) return DType::f64;  // products of residues are those of bytes for either type
+  return type == DType::i64 || type == DType::u8 || type == DType::i16 ? DType::i32 : type;
+}
+
 // What was fitted at run time.
 struct OwnCosts {
   std::shared_mutex mutex;
@@ -65,7 +72,7 @@ std::optional<Costs> costs_of(Row row, DType type, const Gpu& gpu) {
   const Path path = gpu.wgmma ? Path::hopper : Path::portable;
   std::optional<Costs> other;  // rows whose source is the same on every GPU have the constants of one path
   for (const Fitted& f : kFitted) {
-    if (f.row != row || !contains(f.types, type)) continue;
+    if (f.row != row || !contains(f.types, measured_as(row, type))) continue;
     if (f.path == path) return f.costs;
     other = f.costs;
   }

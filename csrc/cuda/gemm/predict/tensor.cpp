@@ -147,6 +147,26 @@ Counts count_mma_sync(const GemmProblem& p, const Gpu& gpu) {
   add_rows(c, f, gpu, f.size == 2);
   return c;
 }
+Counts count_crt(const GemmProblem& p, const Gpu& gpu) {
+  const Facts f = facts(p);
+  const int moduli = plans::crt_moduli(p);
+  Facts bytes = f;  // a product of bytes for each modulus
+  bytes.size = 1, bytes.batch = f.batch * moduli;
+  // mma.sync has half of wgmma's rate, with which the constants were measured.
+  const double multiply_adds = rate(gpu, Unit::tensor, DType::i8) / (gpu.wgmma ? 1 : 2);
+  Counts c = count_tiles(bytes, {plans::kResidueM, plans::kResidueN, 128, 1}, gpu, multiply_adds);
+  c.more_launches = double((gpu.wgmma ? 6 : 5 + 2 * moduli) * f.batch) / gpu.clock;
+  c.read = 0;
+  // Both operands are read twice and their residues written; those of C are written and read.
+  c.copied = (f.a.bytes + f.b.bytes) * (2 + moduli / 8.0) / gpu.bandwidth;
+  // GPUs without wgmma write and read sums of four bytes, too.
+  const int sum_bytes = gpu.wgmma ? 1 : 5;
+  c.partial = double(f.tiles(plans::kResidueM, plans::kResidueN)) * plans::kResidueM * plans::kResidueN * 2 *
+              sum_bytes * moduli / gpu.bandwidth;
+  c.written = f.result_bytes / gpu.bandwidth;
+  return c;
+}
+
 Counts count_dmma(const GemmProblem& p, const Gpu& gpu) {
   const Facts f = facts(p);
   const plans::DmmaPlan plan = plans::plan_dmma(f.batch, f.m, f.n, f.k, gpu.multiprocessors);

@@ -1,0 +1,267 @@
+// float64 and int64 from int8 tensor cores: a product of integers by their residues modulo 14 to 19 coprime
+// numbers, which are put together by the Chinese remainder theorem (parts/residues/moduli.h).
+//
+//   A, B --[measure, scale, cut]--> residues --[multiply]--> residues of C --[join]--> C
+//                             |____ [survey] ____ which tiles ____|________|
+//
+// A modulus costs an int8 product, and Hopper's tensor cores multiply bytes at 30 times the rate of float64:
+// 15 products and the passes around them take less time than one in float64. Precision "ieee" takes 15
+// moduli; tiles for which they are not enough (selection.cuh), and those with elements that are not finite,
+// are computed by `dmma`, and the choice costs no synchronization. "crt14" to "crt18" fix the number of
+// moduli; then only rows that cannot be scaled go to `dmma`. Rows of int64 are neither scaled nor judged.
+//
+// Sums of residues are exact for up to 2^17 products; a longer k is computed in parts, which add up in C. C
+// is computed in panels whose residues take at most 4 GiB.
+#include "cuda/available.h"
+#include "cuda/gemm/launchers.h"
+#include "cuda/gemm/parts/residues/cut.cuh"
+#include "cuda/gemm/parts/residues/join.cuh"
+#include "cuda/gemm/parts/residues/measure.cuh"
+#include "cuda/gemm/parts/residues/reduce.cuh"
+#include "cuda/gemm/parts/residues/rest.cuh"
+#include "cuda/gemm/parts/residues/scale.cuh"
+#include "cuda/gemm/parts/residues/survey.cuh"
+#include "cuda/gemm/parts/reused_workspace.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+namespace {
+
+using namespace residues;
+
+// What 15 moduli are asked for under "ieee": their rounding, 2^-58.4 |a| |b|, stays below that of float64
+// sums, some 2^-54 s.
+constexpr float kIeeeBound = 1.0f / 24;
+
+template <class T>
+T* allocate(Context& context, int64_t count) {
+  return static_cast<T*>(context.allocate(size_t(count) * sizeof(T)));
+}
+
+// The moduli that a product is computed by, and whether tiles are judged.
+struct Plan {
+  const System& system;
+  bool judged;
+  int moduli() const { return system.moduli; }
+};
+
+// Panels of C, rows of all its columns first: the residues of A are made once for each row of panels, those
+// of B for each panel, or once if there is one row or one column of them.
+struct ResiduePanels {
+  int64_t rows, columns;  // of a panel, whole tiles
+
+  ResiduePanels(int64_t m, int64_t n, int64_t k, int moduli) {
+    const int64_t room = most_plane_bytes(), bytes = ceil_div(k, 16) * 16 * moduli;
+    rows = extent(m, kTileM, room / bytes);
+    columns = extent(n, kTileN, room / (bytes + rows * moduli));
+  }
+
+ private:
+  // Of `all` in parts of at most `most`, in whole tiles and of the same size.
+  static int64_t extent(int64_t all, int64_t tile, int64_t most) {
+    const int64_t tiles = ceil_div(all, tile), parts = ceil_div(tiles, std::max(most / tile, int64_t{1}));
+    return ceil_div(tiles, parts) * tile;
+  }
+};
+
+// Rows [first, first + count) of all of an operand, whose norms are measured.
+template <class T>
+Source<T> rows_of(const Side<T>& all, Norms* norms, int64_t first, int64_t count, int group, const Plan& plan,
+                  Context& context) {
+  Source<T> s{.side = all, .group = group};
+  s.side.data += first * all.side_stride, s.side.side = count;
+  s.residues = allocate<int8_t>(context, plan.moduli() * count * s.padded_k());
+  if (norms == nullptr) return s;
+  s.norms = norms + first * ceil_div(all.k, kMeasured);
+  s.scales = allocate<Scale>(context, count);
+  s.useful = allocate<uint32_t>(context, s.groups());
+  s.limits = allocate<Limits>(context, s.groups());
+  if (plan.judged) s.shares = allocate<uint32_t>(context, count * ceil_div(all.k, kCutK));
+  return s;
+}
+
+template <class T>
+TensorMap residue_map(const Source<T>& s, int moduli) {
+  const int64_t padded = s.padded_k();
+  return make_tensor_map({s.residues, 1, padded, s.side.side, moduli, padded, padded * s.side.side, 128,
+                          s.group, Swizzle::bytes128});
+}
+
+template <class T>
+void launch_multiply(const Sources<T>& sources, const Selection& selection, unsigned char* sums,
+                     const System& system, Context& context) {
+  const auto& [a, b] = std::tie(sources.a, sources.b);
+  MultiplyArguments arguments{.selection = selection, .sums = sums};
+  arguments.tiles_m = a.groups(), arguments.tiles_n = b.groups();
+  arguments.moduli = system.moduli, arguments.stages = int(ceil_div(a.side.k, 128));
+  std::copy_n(system.modulus, kMostModuli, arguments.modulus);
+  std::copy_n(system.reciprocal, kMostModuli, arguments.reciprocal);
+  const int64_t tiles = int64_t{arguments.tiles_m} * arguments.tiles_n * system.moduli;
+  launch<multiply_kernel>("crt",
+                          {dim3(unsigned(std::min<int64_t>(tiles, multiprocessors()))),
+                           dim3(TileShape::kThreads), sizeof(TileShape::Shared)},
+                          context)({residue_map(a, system.moduli), residue_map(b, system.moduli)}, arguments);
+}
+
+// The same on GPUs without wgmma, a modulus after the other.
+template <class T>
+void multiply_one_by_one(const Sources<T>& sources, const Selection& selection, unsigned char* sums,
+                         const System& system, Context& context) {
+  const auto& [a, b] = std::tie(sources.a, sources.b);
+  ReusedWorkspace workspace(context);
+  ReduceArguments reduce{.selection = selection, .sums = sums, .m = a.side.side, .n = b.side.side};
+  reduce.tiles_n = b.groups(), reduce.moduli = system.moduli;
+  const int64_t padded = a.padded_k(), blocks = int64_t{a.groups()} * b.groups() * kParts;
+  auto* const products = allocate<int32_t>(context, reduce.m * reduce.n);
+  reduce.products = products;
+  GemmProblem p{.type = DType::i8, .out_type = DType::i32, .m = reduce.m, .n = reduce.n, .k = padded};
+  p.out = {products, reduce.n, 1, 0};
+  for (int i = 0; i < system.moduli; ++i) {
+    workspace.begin_again();
+    p.a = {a.residues + i * reduce.m * padded, padded, 1, 0};
+    p.b = {b.residues + i * reduce.n * padded, 1, padded, 0};
+    gemm_mma_sync(p, workspace);
+    reduce.index = i, reduce.reduction = {system.modulus[i], system.reciprocal[i]};
+    launch<reduce_kernel>("reduce_residues", {dim3(unsigned(blocks)), dim3(kSumThreads)}, context)(reduce);
+  }
+}
+
+JoinedDoubles::Constants constants_of(const System& system, const Sources<double>& sources) {
+  JoinedDoubles::Constants c;
+  std::copy_n(system.weight, kMostModuli, c.weight);
+  c.product = system.product, c.inverse_product = system.inverse_product;
+  c.scales_a = sources.a.scales, c.scales_b = sources.b.scales;
+  return c;
+}
+JoinedIntegers::Constants constants_of(const System& system, const Sources<int64_t>&) {
+  JoinedIntegers::Constants c;
+  std::copy_n(system.low_weight, kMostModuli, c.weight);
+  std::copy_n(system.share, kMostModuli, c.share);
+  c.product = system.low_product;
+  return c;
+}
+
+template <class T>
+void launch_join(const Gemm<T>& g, const Sources<T>& sources, const Selection& selection,
+                 const unsigned char* sums, const System& system, Context& context) {
+  const int64_t blocks = int64_t{sources.a.groups()} * sources.b.groups() * kParts;
+  launch<join_kernel<T>>("join_residues", {dim3(unsigned(blocks)), dim3(kSumThreads)}, context)(
+      {g, selection, sums, sources.b.groups(), system.moduli, constants_of(system, sources)});
+}
+
+// The norms of all rows; null for integers, which are not scaled.
+struct AllNorms {
+  Norms *a = nullptr, *b = nullptr;
+};
+AllNorms launch_measure(const Gemm<double>& g, Context& context) {
+  Sources<double> all{.a = {.side = g.side_a(1)}, .b = {.side = g.side_b(1)}};
+  for (Source<double>* s : {&all.a, &all.b})
+    s->norms = allocate<Norms>(context, s->side.side * ceil_div(s->side.k, kMeasured));
+  all.blocks_a = blocks_of(all.a, kMeasured);
+  const int blocks = all.blocks_a + blocks_of(all.b, kMeasured);
+  launch<measure_kernel>("measure", {dim3(unsigned(blocks)), dim3(kThreads)}, context)(all);
+  return {all.a.norms, all.b.norms};
+}
+AllNorms launch_measure(const Gemm<int64_t>&, Context&) { return {}; }
+
+// Which operands are cut for a panel; the other's residues are those of the panel before.
+struct Cuts {
+  bool a, b;
+};
+
+template <class T, bool judged, int words>
+void launch_cut(Sources<T> sources, Cuts cuts, const System& system, Context& context) {
+  sources.all = !cuda::has_wgmma();
+  sources.blocks_a = cuts.a ? blocks_of(sources.a, kCutK) : 0;
+  const int blocks = sources.blocks_a + (cuts.b ? blocks_of(sources.b, kCutK) : 0);
+  launch<cut_kernel<T, judged, words>>("cut_residues", {dim3(unsigned(blocks)), dim3(kThreads)}, context)(
+      sources, system);
+}
+
+// Scales rows and cuts them; says which tiles the residues are good enough for.
+Selection cut(const Sources<double>& sources, Cuts cuts, const Plan& plan, Context& context) {
+  const LaunchShape by_group{dim3(unsigned(sources.a.groups() + sources.b.groups())), dim3(kTileN)};
+  const float bound = plan.judged ? kIeeeBound : 0;
+  launch<scale_kernel>("scale", by_group, context)(sources, plan.system.norm_squared, bound);
+  if (plan.judged)
+    launch_cut<double, true, words_of(plans::kIeeeModuli)>(sources, cuts, plan.system, context);
+  else if (words_of(plan.moduli()) == 2)
+    launch_cut<double, false, 2>(sources, cuts, plan.system, context);
+  else
+    launch_cut<double, false, 3>(sources, cuts, plan.system, context);
+  launch<survey_kernel>("survey", by_group, context)(sources);
+  return {sources.a.limits, sources.b.limits, float(sources.a.side.k), bound};
+}
+Selection cut(const Sources<int64_t>& sources, Cuts cuts, const Plan& plan, Context& context) {
+  launch_cut<int64_t, false, 2>(sources, cuts, plan.system, context);
+  return {};
+}
+
+// What lasts for a product, and what for a panel of it.
+struct Workspaces {
+  ReusedWorkspace product, panel;
+};
+
+// The panel of C that begins at (row, column).
+template <class T>
+Gemm<T> panel_of(const Gemm<T>& all, int64_t row, int64_t column, const ResiduePanels& panels) {
+  Gemm<T> g = all;
+  g.m = std::min(panels.rows, all.m - row), g.n = std::min(panels.columns, all.n - column);
+  g.a.data += row * all.a.row_stride, g.b.data += column * all.b.col_stride;
+  Result<T>& r = g.result;
+  r.out = static_cast<T*>(r.out) + row * r.row_stride + column;
+  if (r.c) r.c = static_cast<const T*>(r.c) + row * r.c_row_stride + column * r.c_col_stride;
+  return g;
+}
+
+// A product of up to 2^17 terms.
+template <class T>
+void multiply_terms(const Gemm<T>& g, const Plan& plan, Workspaces& workspaces) {
+  ReusedWorkspace& workspace = workspaces.panel;
+  const ResiduePanels panels(g.m, g.n, g.k, plan.moduli());
+  workspaces.product.begin_again();
+  const AllNorms norms = launch_measure(g, workspaces.product);
+  for (int64_t row = 0; row < g.m; row += panels.rows)
+    for (int64_t column = 0; column < g.n; column += panels.columns) {
+      workspace.begin_again();
+      const Gemm<T> panel = panel_of(g, row, column, panels);
+      const Sources<T> sources{rows_of(g.side_a(1), norms.a, row, panel.m, kTileM, plan, workspace),
+                               rows_of(g.side_b(1), norms.b, column, panel.n, kTileN, plan, workspace)};
+      const int64_t tiles = int64_t{sources.a.groups()} * sources.b.groups();
+      auto* const sums = allocate<unsigned char>(workspace, tiles * plan.moduli() * kTileBytes);
+      const Cuts cuts{column == 0, row == 0 || panels.columns < g.n};
+      const Selection selection = cut(sources, cuts, plan, workspace);
+      cuda::has_wgmma() ? launch_multiply(sources, selection, sums, plan.system, workspace)
+                        : multiply_one_by_one(sources, selection, sums, plan.system, workspace);
+      // First, for it allocates, which must precede every write: c may lie where the result does.
+      if constexpr (std::is_same_v<T, double>) multiply_rest(panel, selection, workspace);
+      launch_join(panel, sources, selection, sums, plan.system, workspace);
+    }
+}
+
+template <class T>
+void multiply_matrix(const Gemm<T>& all, const Plan& plan, Workspaces& workspaces) {
+  for (int64_t k = 0; k < all.k; k += kMostTerms) {
+    Gemm<T> g = all;
+    g.k = std::min(kMostTerms, all.k - k);
+    g.a.data += k * all.a.col_stride, g.b.data += k * all.b.row_stride;
+    if (k > 0) {
+      Result<T>& r = g.result;
+      r.c = r.out, r.c_row_stride = r.row_stride, r.c_col_stride = 1, r.beta = 1;
+    }
+    multiply_terms(g, plan, workspaces);
+  }
+}
+
+}  // namespace
+
+void gemm_crt(const GemmProblem& problem, Context& context) {
+  const bool of_integers = problem.type == DType::i64, judged = problem.precision == Precision::ieee;
+  const int moduli = plans::crt_moduli(problem);
+  const Plan plan{of_integers ? kInt64Systems[moduli - 18] : kSystems[moduli - 14], judged && !of_integers};
+  Workspaces workspaces{ReusedWorkspace(context), ReusedWorkspace(context)};
+  run_gemm<double, int64_t>(problem, context, [&](const auto& g, int batch) {
+    for (int i = 0; i < batch; ++i) multiply_matrix(g.at_batch(i), plan, workspaces);
+  });
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET

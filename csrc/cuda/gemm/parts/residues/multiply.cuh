@@ -1,0 +1,130 @@
+// The fourth pass: for each modulus the product of residues by wgmma, reduced before it leaves the chip. A
+// thread reduces its sums to bytes and stores 16 of them at a time, in the order in which registers hold
+// them: the pass that joins them (join.cuh) reads them in the same order, so that neither needs shared memory
+// for it.
+//
+// Tiles are whole and persistent blocks take them in turn. There are so many, one for each modulus, that the
+// last wave matters little.
+#pragma once
+
+#include "cuda/gemm/parts/residues/operand.cuh"
+#include "cuda/gemm/parts/tile_order.cuh"
+#include "cuda/gemm/parts/wgmma_consumer.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET::residues {
+
+// How sums lie in memory: [tile][modulus][part][thread] units of 16 bytes.
+inline constexpr int kSumThreads = 256, kParts = kTileM * kTileN / kSumThreads / 16;
+inline constexpr int64_t kTileBytes = kTileM * kTileN;
+
+struct TileShape {
+  static constexpr int kM = kTileM, kN = kTileN;
+  static constexpr int kConsumers = kM / 64, kConsumerWarps = 4 * kConsumers;
+  static constexpr int kThreads = 128 * kConsumers + 128;
+  static constexpr int kSums = kN / 2;  // a consumer thread
+  static constexpr int kStageBytes = (kM + kN) * 128, kStages = 4;
+  struct Shared {
+    unsigned char stage[kStages][kStageBytes];
+    RingBarriers<kStages> ring;
+  };
+};
+
+struct MultiplyArguments {
+  Selection selection;
+  unsigned char* sums;
+  int tiles_m, tiles_n, moduli, stages;  // stages of 128 values of k
+  int32_t modulus[kMostModuli], reciprocal[kMostModuli];
+};
+
+using ResidueTileA = OperandTile<int8_t, Major::k, kTileM>;
+using ResidueTileB = OperandTile<int8_t, Major::k, kTileN>;
+
+struct ResidueMaps {
+  TensorMap a, b;
+};
+
+// Calls body(modulus, tile row, tile column) for the tiles of this block.
+template <class Body>
+__device__ __forceinline__ void for_each_residue_tile(const MultiplyArguments& g, Body&& body) {
+  const int tiles = g.tiles_m * g.tiles_n * g.moduli;
+  FASTGEMM_NO_UNROLL
+  for (int tile = int(blockIdx.x); tile < tiles; tile += int(gridDim.x)) {
+    const TilePlace<16> place(tile, g.tiles_m, g.tiles_n);
+    if (g.selection.takes(place.row, place.column)) body(place.batch, place.row, place.column);
+  }
+}
+
+// Sums modulo p as bytes: in [0, p].
+struct Reduction {
+  int32_t modulus, reciprocal;
+  __device__ __forceinline__ uint32_t operator()(uint32_t sum) const {
+    return sum - uint32_t((multiply_high(int32_t(sum), reciprocal) >> 6) * modulus);
+  }
+};
+
+template <int R>
+__device__ __forceinline__ void store_reduced(unsigned char* to, const uint32_t (&sum)[R],
+                                              const Reduction& reduce) {
+  FASTGEMM_UNROLL
+  for (int part = 0; part < R / 16; ++part) {
+    Unit unit;
+    FASTGEMM_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const int at = 16 * part + 4 * i;
+      unit[i] = pack(reduce(sum[at]), reduce(sum[at + 1]), reduce(sum[at + 2]), reduce(sum[at + 3]));
+    }
+    store_vector(to + int64_t{part} * kSumThreads * 16, unit);
+  }
+}
+
+__device__ __forceinline__ void produce(TileShape::Shared& shared, const ResidueMaps& maps,
+                                        const MultiplyArguments& g) {
+  const bool elected = elect_one();
+  RingPosition<TileShape::kStages> at{0, 1};  // a fresh stage counts as emptied
+  for_each_residue_tile(g, [&](int modulus, int row, int column) {
+    FASTGEMM_NO_UNROLL
+    for (int step = 0; step < g.stages; ++step)
+      shared.ring.fill(at, elected, TileShape::kStageBytes, [&](int stage, Barrier* full) {
+        unsigned char* const to = shared.stage[stage];
+        ResidueTileA::load(to, &maps.a, full, row * kTileM, step * 128, modulus);
+        ResidueTileB::load(to + ResidueTileA::kBytes, &maps.b, full, column * kTileN, step * 128, modulus);
+      });
+  });
+}
+
+__device__ __forceinline__ void consume(TileShape::Shared& shared, const MultiplyArguments& g, int warp) {
+  using Products = SharedOperands<int8_t, ResidueTileA, ResidueTileB, Major::k, Major::k>;
+  WgmmaConsumer<TileShape::kStages, TileShape::kStageBytes, Products> consumer(shared.ring, shared.stage[0],
+                                                                               warp);
+  uint32_t sum[TileShape::kSums];  // (64, 256) a warpgroup
+  for_each_residue_tile(g, [&](int modulus, int row, int column) {
+    consumer.multiply(sum, false, [] {});
+    FASTGEMM_NO_UNROLL
+    for (int left = g.stages - 1; left > 0; --left) consumer.multiply(sum, true, [] {});
+    consumer.finish(sum);
+    const int64_t tile = (int64_t{row} * g.tiles_n + column) * g.moduli + modulus;
+    store_reduced(g.sums + tile * kTileBytes + int(threadIdx.x) * 16, sum,
+                  Reduction{g.modulus[modulus], g.reciprocal[modulus]});
+  });
+}
+
+__global__ void __launch_bounds__(TileShape::kThreads, 1)
+    multiply_kernel(const __grid_constant__ ResidueMaps maps, const __grid_constant__ MultiplyArguments g) {
+#if FASTGEMM_SM90A
+  FASTGEMM_DYNAMIC_SHARED(TileShape::Shared, shared);
+  if (threadIdx.x == 0) {
+    shared->ring.init(1, TileShape::kConsumerWarps);
+    fence_barrier_init();
+  }
+  __syncthreads();
+  const int warp = warp_index();
+  if (warp < TileShape::kConsumerWarps) {
+    claim_registers<232>();
+    return consume(*shared, g, warp);
+  }
+  release_registers<40>();
+  if (warp == TileShape::kConsumerWarps) produce(*shared, maps, g);
+#endif
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET::residues

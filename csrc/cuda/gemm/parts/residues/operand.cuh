@@ -1,0 +1,106 @@
+// What a product by residues knows of an operand: rows of A, columns of B, both called rows here, with k
+// along them.
+//
+//   A --[measure]--> norms --[scale]--> powers of two --[cut]--> residues, shares --[survey]--> limits
+//
+// A row is multiplied by the largest power of two that keeps its norm below what the moduli can hold, rounded
+// to integers, and cut into residues. Rows that cannot be scaled (not finite, or of norms near the ends of
+// the range of exponents) are marked; tiles of C with such a row are not computed by residues. Rows of int64
+// are cut as they are.
+#pragma once
+
+#include "cuda/gemm/parts/problem.cuh"
+#include "cuda/gemm/parts/residues/moduli.h"
+#include "cuda/gemm/parts/residues/selection.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET::residues {
+
+using namespace fastgemm::residues;
+
+// Of a chunk of a row.
+struct Norms {
+  double squares, magnitudes;  // sums
+};
+
+// What a row is multiplied by, 2^s, and what its elements are compared with.
+struct Scale {
+  double scale, unscale;            // unscale: 0 for a row of zeros, NaN for one that cannot be scaled
+  uint32_t threshold[kThresholds];  // high words of magnitudes
+};
+
+template <class T>
+struct Source {
+  Side<T> side;
+  int group;         // rows of a tile: kTileM or kTileN
+  int8_t* residues;  // [modulus][row][padded_k()]
+  // Of float64 alone:
+  Norms* norms;      // [row][chunk of kMeasured]
+  Scale* scales;     // [row]
+  uint32_t* useful;  // [group of rows]: 0 where no tile with these rows is computed by residues
+  uint32_t* shares;  // [row][chunk of kCutK]: a byte for each threshold; null: nobody asks
+  Limits* limits;    // [group of rows]
+
+  __host__ __device__ __forceinline__ int groups() const { return int((side.side + group - 1) / group); }
+
+  __host__ __device__ __forceinline__ int64_t padded_k() const { return (side.k + 15) / 16 * 16; }
+};
+
+// How k is divided among blocks.
+inline constexpr int kRows = 32, kMeasured = 1024, kCutK = 128, kThreads = 256;
+
+// The squares of a row's norm that can be scaled without leaving the range of exponents.
+inline constexpr double kLeastSquare = 0x1p-900, kMostSquare = 0x1p900;
+
+// Both operands of a product in one grid: blocks of A first.
+template <class T>
+struct Sources {
+  Source<T> a, b;
+  int blocks_a;
+  bool all;  // cuts rows that no tile needs, too
+};
+
+struct BlockPlace {
+  int64_t row, chunk;  // the first row, and the chunk of k
+};
+// Calls body(operand of this block, the other operand, place).
+template <class T, class Body>
+__device__ __forceinline__ void with_source(const Sources<T>& s, int chunk, Body&& body) {
+  const bool in_a = int(blockIdx.x) < s.blocks_a;
+  const Source<T>& source = in_a ? s.a : s.b;
+  const int64_t index = int(blockIdx.x) - (in_a ? 0 : s.blocks_a);
+  const int64_t chunks = (source.side.k + chunk - 1) / chunk;
+  body(source, in_a ? s.b : s.a, BlockPlace{index / chunks * kRows, index % chunks});
+}
+template <class T>
+int blocks_of(const Source<T>& s, int chunk) {
+  return int(ceil_div(s.side.side, kRows) * ceil_div(s.side.k, chunk));
+}
+
+// Whether x holds for any thread of the block. Once a kernel.
+template <int threads>
+__device__ __forceinline__ bool any_of_block(bool x) {
+  FASTGEMM_SHARED uint32_t votes[threads / 32];
+  const bool of_warp = __any_sync(0xffffffffu, x);
+  if (threadIdx.x % 32 == 0) votes[threadIdx.x / 32] = of_warp;
+  __syncthreads();
+  uint32_t any = 0;
+  FASTGEMM_UNROLL
+  for (int i = 0; i < threads / 32; ++i) any |= votes[i];
+  return any != 0;
+}
+
+// Whether any group of rows is useful.
+template <int threads>
+__device__ __forceinline__ bool any_useful(const Source<double>& s) {
+  bool any = false;
+  for (int i = int(threadIdx.x); i < s.groups(); i += threads) any |= s.useful[i] != 0;
+  return any_of_block<threads>(any);
+}
+
+// Whether lanes should run along the rows' index: k is not contiguous.
+template <class T>
+__device__ __forceinline__ bool runs_along_side(const Side<T>& s) {
+  return s.side_stride == 1 && s.k_stride != 1;
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET::residues

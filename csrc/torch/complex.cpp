@@ -1,0 +1,232 @@
+#include "torch/complex.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "core/doubled_rows.h"
+#include "core/simulator.h"
+#include "torch/complex_by_torch.h"
+#include "torch/context.h"
+#include "torch/gemm_plan.h"
+#include "torch/hooks.h"
+#include "torch/scalar_types.h"
+
+namespace fastgemm::torch_ops {
+namespace {
+
+[[noreturn]] void bad_value(const std::string& text) {
+  throw std::invalid_argument("fastgemm.gemm: " + text);
+}
+
+// A view with sizes and strides of its own.
+struct Strided {
+  View view;
+  std::array<int64_t, kMaxDims> sizes{}, strides{};
+
+  explicit Strided(const View& v) : view(v) {
+    std::copy_n(v.sizes, v.dim, sizes.begin()), std::copy_n(v.strides, v.dim, strides.begin());
+    view.sizes = sizes.data(), view.strides = strides.data();
+  }
+  Strided(const Strided& other) : Strided(other.view) {}
+  Strided& operator=(const Strided&) = delete;
+
+  int64_t& size(int64_t from_end) { return sizes[size_t(view.dim - from_end)]; }
+  int64_t& stride(int64_t from_end) { return strides[size_t(view.dim - from_end)]; }
+  void transpose() { std::swap(size(1), size(2)), std::swap(stride(1), stride(2)); }
+
+  // Real and imaginary parts as neighbours of a row, whose elements must be neighbours, too.
+  bool has_rows() const { return view.size(1) <= 1 || view.stride(1) == 1; }
+  void widen() {
+    view.dtype = part_dtype(view.dtype);
+    for (int64_t d = 0; d < view.dim; ++d) strides[size_t(d)] *= 2;
+    size(1) *= 2, stride(1) = 1;
+  }
+};
+
+// The memory of a view as a tensor that does not own it.
+Tensor tensor_of(const View& v) {
+  AtenTensorHandle h;
+  check(aoti_torch_create_tensor_from_blob(v.data, v.dim, v.sizes, v.strides, 0, v.dtype, v.device_type,
+                                           v.device_index, &h),
+        "create_tensor_from_blob");
+  return Tensor(h);
+}
+
+// What a conjugated view shows, as memory of its own.
+Tensor resolved(const TensorRef& t) {
+  const Tensor copy = empty_contiguous(t.view.shape(), t.view.dtype, t.view);
+  check(aoti_torch_copy_(copy.get(), t.tensor, 0), "copy_");
+  return copy;
+}
+
+void double_rows_on(Device device, const DoubledRows& d, Context& context) {
+#if FASTGEMM_HAS_CUDA
+  if (device == Device::cuda) return cuda::double_rows(d, context);
+#endif
+  if (device == Device::simt) return simulated_double_rows(d, context);
+  cpu::double_rows(d, context);
+}
+
+// The right side of the real product: the rows b and +-i b of each row of op(b). A batch dimension in which b
+// is broadcast stays so.
+struct RightSide {
+  Tensor memory;
+  Strided rows;  // (..., 2 K, 2 N)
+
+  RightSide(const Strided& b, bool conjugates, bool turns_back) : rows(b.view) {
+    Strided kept(b);  // each matrix once
+    for (int64_t d = 3; d <= kept.view.dim; ++d)
+      if (kept.stride(d) == 0) kept.size(d) = 1;
+    Strided doubled(kept);
+    doubled.size(2) *= 2;
+    memory = empty_contiguous(doubled.view.shape(), b.view.dtype, b.view);
+    const View whole(memory);
+    write(kept, whole, conjugates, turns_back);
+    rows.view.data = whole.data;
+    for (int64_t d = 1; d <= whole.dim; ++d)
+      rows.stride(d) = d > 2 && b.view.stride(d) == 0 ? 0 : whole.stride(d);
+    rows.size(2) *= 2;
+    rows.widen();
+  }
+
+ private:
+  static void write(const Strided& from, const View& to, bool conjugates, bool turns_back) {
+    Loops loops;
+    for (int64_t d = from.view.dim; d >= 3; --d)
+      loops.push({from.view.size(d), {from.view.stride(d), to.stride(d), 0, 0}});
+    const int64_t bytes = int64_t(aoti_torch_dtype_element_size(to.dtype));
+    DoubledRows all{.part_bytes = int(bytes / 2), .conjugates = conjugates, .turns_back = turns_back};
+    all.rows = from.view.size(2), all.cols = from.view.size(1);
+    all.src.row_stride = from.view.stride(2), all.src.col_stride = from.view.stride(1);
+    all.dst.row_stride = all.cols, all.dst.col_stride = 1;
+    const int outer = std::max(loops.count - 1, 0);
+    if (loops.count > 0) {
+      const Loops::Dim& inner = loops.dims[size_t(outer)];
+      all.batch = inner.size, all.src.batch_stride = inner.stride[0], all.dst.batch_stride = inner.stride[1];
+    }
+    if (std::ranges::find(to.shape(), 0) != to.shape().end()) return;
+    with_context(to, [&](Context& context, Device device, int) {
+      for_each_index(loops, outer, [&](const std::array<int64_t, 4>& offset) {
+        DoubledRows d = all;
+        d.src.data = static_cast<const char*>(from.view.data) + offset[0] * bytes;
+        d.dst.data = static_cast<char*>(to.data) + offset[1] * bytes;
+        double_rows_on(device, d, context);
+      });
+    });
+  }
+};
+
+// A view as real rows, of a copy where its elements are no neighbours.
+struct RealRows {
+  std::optional<Tensor> copied;
+  Strided rows;
+
+  explicit RealRows(const Strided& given) : rows(given) {
+    if (!given.has_rows()) {
+      copied.emplace(contiguous_matrices(tensor_of(given.view).get(), given.view));
+      const View made(*copied);
+      rows.view.data = made.data;
+      std::copy_n(made.strides, made.dim, rows.strides.begin());
+    }
+    rows.widen();
+  }
+};
+
+// Checks a call as if the parts were all there is, which says everything about shapes.
+Gemm checked(const ProductCall& call) {
+  View a = call.a.view, b = call.b.view;
+  if (b.dtype != a.dtype)
+    bad_value("b has dtype " + dtype_text(b.dtype) + ", but a has " + dtype_text(a.dtype) +
+              "; they must be equal");
+  const int32_t type = a.dtype;
+  a.dtype = b.dtype = part_dtype(type);
+  Gemm g = describe(a, b, call.trans_a, call.trans_b);
+  if (call.out_dtype && *call.out_dtype != type)
+    bad_value("out_dtype=" + dtype_text(*call.out_dtype) + " is not available for " + dtype_text(type) +
+              " operands; accepted: " + dtype_text(type));
+  if (call.c) {
+    View c = call.c.view;
+    if (c.dtype != type)
+      bad_value("c has dtype " + dtype_text(c.dtype) + ", expected that of the result, " + dtype_text(type));
+    c.dtype = a.dtype;
+    g.problem.out_type = g.problem.type;
+    add_c(g, c, a);
+  }
+  if (call.out) {
+    require_same_device("out", call.out.view, "a", call.a.view);
+    require_out(call.out.view, g.result_shape(), type);
+    require_no_overlap(call.out.view, "a", call.a.view), require_no_overlap(call.out.view, "b", call.b.view);
+    if (call.c && !same_view(call.c.view, call.out.view)) require_no_overlap(call.out.view, "c", call.c.view);
+  }
+  return g;
+}
+
+// c with all columns of the result, of which it may have one.
+Strided with_columns(const View& given, int64_t columns) {
+  View c = given;
+  constexpr int64_t kOne = 1;
+  if (c.dim == 0) c.dim = 1, c.sizes = &kOne, c.strides = &kOne;
+  Strided l(c);
+  if (l.size(1) == 1 && columns != 1) l.size(1) = columns, l.stride(1) = 0;
+  return l;
+}
+
+// c: empty where it is not read.
+void multiply_parts(const ProductCall& call, const TensorRef& c, const Strided& out) {
+  Strided a(call.a.view), b(call.b.view);
+  if (call.trans_a) a.transpose();
+  if (call.trans_b) b.transpose();
+  const RealRows left(a);
+  const RightSide right(b, is_conjugated(call.b.tensor), is_conjugated(call.a.tensor));
+  Strided result(out);
+  result.widen();
+  const Tensor left_tensor = tensor_of(left.rows.view), right_tensor = tensor_of(right.rows.view),
+               result_tensor = tensor_of(result.view);
+  ProductCall real{.a = {left_tensor.get(), left.rows.view}, .b = {right_tensor.get(), right.rows.view}};
+  real.out = {result_tensor.get(), result.view};
+  std::optional<RealRows> addend;
+  std::optional<Tensor> addend_tensor;
+  if (c) {
+    addend.emplace(with_columns(c.view, out.view.size(1)));
+    addend_tensor.emplace(tensor_of(addend->rows.view));
+    real.c = {addend_tensor->get(), addend->rows.view};
+    real.beta = call.beta;
+  }
+  real.alpha = call.alpha;
+  real.choice = call.choice, real.precision = call.precision;
+  multiply(real);
+}
+
+}  // namespace
+
+bool is_complex(int32_t dtype) { return dtype >= kComplexHalf && dtype <= kComplexDouble; }
+int32_t part_dtype(int32_t dtype) { return dtype - kComplexHalf + kHalf; }
+
+AtenTensorHandle multiply_complex(const ProductCall& call) {
+  const Gemm g = checked(call);
+  if (!call.c && call.beta.value_or(0.0) != 0.0)
+    bad_value("beta is " + std::to_string(*call.beta) + " but there is no c");
+  std::optional<Tensor> resolved_c;
+  TensorRef c;
+  if (call.c && call.beta != 0.0)
+    c = is_conjugated(call.c.tensor) ? viewed(resolved_c.emplace(resolved(call.c))) : call.c;
+  const bool by_torch = is_for_torch(call, g);
+  const auto compute = [&](const TensorRef& out) {
+    by_torch ? multiply_by_torch(call, g, c, out) : multiply_parts(call, c, Strided(out.view));
+  };
+  if (call.out && Strided(call.out.view).has_rows() && !is_conjugated(call.out.tensor)) {
+    compute(call.out);
+    return nullptr;
+  }
+  const Tensor made = empty_contiguous(g.result_shape(), call.a.view.dtype, call.a.view);
+  compute(viewed(made));
+  if (call.out) {
+    check(aoti_torch_copy_(call.out.tensor, made.get(), 0), "copy_");
+    return nullptr;
+  }
+  AtenTensorHandle owned;
+  check(aoti_torch_new_tensor_handle(made.get(), &owned), "new_tensor_handle");
+  return owned;
+}
+
+}  // namespace fastgemm::torch_ops

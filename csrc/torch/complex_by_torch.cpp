@@ -1,0 +1,188 @@
+#include "torch/complex_by_torch.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "torch/complex.h"
+#include "torch/context.h"
+#include "torch/kernel_range.h"
+
+namespace fastgemm::torch_ops {
+namespace {
+
+constexpr std::string_view kTorch = "torch";
+
+// The table's row; null on the simulator, which runs no library.
+const Kernel* torch_row(Device device) {
+  for (const Kernel& k : kernels_for(device))
+    if (k.op == Op::gemm && k.device == device && k.name == kTorch) return &k;
+  return nullptr;
+}
+
+// A type of as many bytes, since no type of the kernels is complex.
+DType bytes_of(int32_t dtype) {
+  return aoti_torch_dtype_element_size(dtype) == 8 ? DType::bits64 : DType::bits128;
+}
+
+// Memory from outside torch may start where the parts of a number are aligned and the number is not.
+bool is_aligned(const TensorRef& t) {
+  return !t || reinterpret_cast<uintptr_t>(t.view.data) % aoti_torch_dtype_element_size(t.view.dtype) == 0;
+}
+
+// Why torch cannot compute a product; null where it can.
+const char* why_not(const Kernel& row, const ProductCall& call, Device device) {
+  const DType part = arithmetic_type("a", part_dtype(call.a.view.dtype));
+  if (part == DType::f16) return "torch multiplies no complex32 matrices";
+  if (const char* why = row.why_unavailable()) return why;
+  for (const TensorRef* t : {&call.a, &call.b, &call.c, &call.out})
+    if (!is_aligned(*t)) return "a complex matrix starts between two numbers";
+  if (framework_computes(device, part, call.precision)) return nullptr;
+  return "torch's global flags give its products another precision than was asked for "
+         "(torch.backends.cuda.matmul.fp32_precision, torch.backends.mkldnn.matmul.fp32_precision), or let "
+         "it "
+         "refuse (torch.use_deterministic_algorithms without CUBLAS_WORKSPACE_CONFIG)";
+}
+
+// The real product that stands for a complex one, and what comes before it.
+struct InParts {
+  GemmProblem product;
+  double bytes_before = 0;  // that are read and written
+  int passes = 1;
+
+  InParts(const ProductCall& call, const Gemm& g) {
+    const View& b = call.b.view;
+    int64_t members = 1, members_of_b = 1;
+    for (size_t d = 0; d + 2 < g.dim; ++d) members *= g.shape[d];
+    for (int64_t d = 3; d <= b.dim; ++d)
+      if (b.stride(d) != 0) members_of_b *= b.size(d);
+    GemmProblem& p = product;
+    p = g.problem;
+    p.precision = call.precision;
+    const double size = double(element_size(p.type));
+    bytes_before = 6 * size * double(members_of_b) * double(p.k) * double(p.n);
+    if (p.a.col_stride != 1) {
+      ++passes;
+      bytes_before += 4 * size * double(members) * double(p.m) * double(p.k);
+    }
+    // One tall product where all members share b.
+    if (members_of_b == 1) p.m *= std::exchange(members, 1);
+    p.batch = members, p.n *= 2, p.k *= 2;
+    p.a = {nullptr, p.k, 1, p.m * p.k}, p.b = {nullptr, p.n, 1, p.k * p.n};
+    p.out = {nullptr, p.n, 1, p.m * p.n}, p.c = {};
+  }
+
+  // By a kernel of the parts' type, on a GPU.
+  double seconds(const Kernel& kernel, const Gpu& gpu) const {
+    constexpr double kLaunch = 2.5e-6;
+    return kernel.predict(product, gpu) + bytes_before / gpu.bandwidth + passes * kLaunch;
+  }
+
+  // By torch's complex product on a GPU. As long as the library takes for as many operations on real numbers,
+  // but longer where the matrices take gigabytes: on an H200 1.2 times as long with 3 GiB of complex128,
+  // where with 0.8 it is 1.05 times.
+  double seconds_of_torch(const Kernel& row, const Gpu& gpu) const {
+    const GemmProblem& p = product;
+    const double elements = double(p.m) * double(p.k + p.n) + double(p.k) * double(p.n) / 2;
+    const bool large = elements * double(p.batch) * element_size(p.type) > 0x1p31;
+    return row.predict(p, gpu) * (large ? 1.2 : 1.0);
+  }
+};
+
+// Where both are predicted to be this close torch's is taken: it needs no memory.
+constexpr double kClose = 1.05;
+
+bool is_faster_on_gpu(const Kernel& row, const InParts& own, const Choice& choice) {
+  const Gpu& gpu = current_gpu();
+  const Kernel& kernel = select(own.product, Device::cuda, 0, choice);
+  // The library would multiply the parts as well, for which they would have to be arranged.
+  if (kernel.level == row.level || !kernel.predict) return true;
+  return own.seconds_of_torch(row, gpu) < kClose * own.seconds(kernel, gpu);
+}
+
+// What was found out, since predictions take longer than a small product.
+class Found {
+ public:
+  template <class Find>
+  bool at(const TuningKey& key, const Find& find) {
+    constexpr size_t kMost = 4096;
+    if (const uint64_t version = tuning_version(); version_ != version || found_.size() >= kMost)
+      found_.clear(), version_ = version;
+    if (const auto it = found_.find(key); it != found_.end()) return it->second;
+    return found_[key] = find();
+  }
+
+ private:
+  uint64_t version_ = 0;
+  std::unordered_map<TuningKey, bool, TuningKeyHash> found_;
+};
+
+bool is_faster(const Kernel& row, const ProductCall& call, const Gemm& g, Device device, int threads) {
+  if (device == Device::cpu) return true;  // MKL: 1.04 to 1.25 times as fast, measured at 1024
+  if (call.precision != Precision::ieee) return false;
+  const InParts own(call, g);
+  TuningKey key = tuning_key(own.product, device, threads);
+  key.a_transposed = own.passes > 1;
+  thread_local Found found;
+  return found.at(key, [&] { return is_faster_on_gpu(row, own, call.choice); });
+}
+
+bool is_empty(const ProductCall& call, const Gemm& g) {
+  return call.alpha == 0.0 || g.problem.k == 0 ||
+         std::ranges::find(g.result_shape(), 0) != g.result_shape().end();
+}
+
+}  // namespace
+
+bool is_for_torch(const ProductCall& call, const Gemm& g) {
+  const bool named = call.choice.kernel == kTorch && (call.choice.level == 0 || call.choice.level == 7);
+  if (!named && !is_free(call.choice)) return false;
+  const bool takes_precision = part_dtype(call.a.view.dtype) == torch_dtype(DType::f32);
+  if (call.precision != Precision::ieee && !takes_precision) return false;  // an error, and not of torch's
+  bool chosen = false;
+  with_context(call.a.view, [&](Context&, Device device, int threads) {
+    const Kernel* row = torch_row(device);
+    if (!row) return;
+    const char* why = why_not(*row, call, device);
+    if (why && named)
+      throw CannotRun("kernel 'torch' cannot run here: " + std::string(why) + " (gemm on " +
+                      std::string(to_string(device)) + " in " + dtype_text(call.a.view.dtype) + ")");
+    chosen = !why && !is_empty(call, g) && (named || is_faster(*row, call, g, device, threads));
+  });
+  return chosen;
+}
+
+void multiply_by_torch(const ProductCall& call, Gemm g, const TensorRef& c, const TensorRef& out) {
+  const View &a = call.a.view, &b = call.b.view;
+  GemmProblem& whole = g.problem;
+  whole.c = {};
+  if (c) {
+    View parts = c.view;
+    parts.dtype = torch_dtype(whole.type);
+    add_c(g, parts, a);
+  }
+  set_scales(whole, call.alpha, c ? call.beta.value_or(1.0) : 0.0);
+  whole.out = matrix_of<Matrix>(out.view, false);
+  plan_batches(g, a, b, c ? &c.view : nullptr, out.view);
+  whole = g.innermost();
+  whole.type = whole.out_type = bytes_of(a.dtype);
+  const int64_t bytes = element_size(whole.type);
+  with_context(a, [&](OpContext& context, Device device, int) {
+    // As views of their own, so that nothing of what torch does inside is recorded for gradients.
+    const auto operand = [](const TensorRef& t) { return t ? Operand{t.tensor, &t.view, true} : Operand{}; };
+    context.set_operands({operand(call.a), operand(call.b), operand(c), operand(out)});
+    const Kernel& row = *torch_row(device);
+    const KernelRange range(row);
+    for_each_index(g.loops, std::max(g.loops.count - 1, 0), [&](const std::array<int64_t, 4>& offset) {
+      const auto moved = [&](auto& m, size_t i) {
+        if (m.data) m.data = (decltype(m.data))((const char*)m.data + offset[i] * bytes);
+      };
+      GemmProblem p = whole;
+      p.a.data = a.data, p.b.data = b.data, p.out.data = out.view.data;
+      moved(p.a, 0), moved(p.b, 1), moved(p.c, 2), moved(p.out, 3);
+      row.gemm(p, context);
+    });
+    tell_last_gemm_kernel(row.name);
+  });
+}
+
+}  // namespace fastgemm::torch_ops

@@ -1,0 +1,24 @@
+// c10::ScalarType's numbers, which the C shim hands out; they are part of torch's serialized format.
+#pragma once
+
+#include <cstdint>
+
+namespace fastgemm::torch_ops {
+
+enum : int32_t {
+  kUInt8 = 0,
+  kInt8 = 1,
+  kInt16 = 2,
+  kInt32 = 3,
+  kInt64 = 4,
+  kHalf = 5,
+  kFloat = 6,
+  kDouble = 7,
+  kComplexHalf = 8,
+  kComplexFloat = 9,
+  kComplexDouble = 10,
+  kBool = 11,
+  kBFloat16 = 15
+};
+
+}  // namespace fastgemm::torch_ops

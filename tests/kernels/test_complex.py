@@ -1,0 +1,380 @@
+"""Complex products and sums: every kernel of the type of their parts, against complex128 arithmetic.
+
+The parts of a product are sums of 2 K terms, so the bound is that of a real product with 2 K (reference.py), with
+|a_re b_re| + |a_im b_im| <= |a| |b| for the magnitudes.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import fastgemm
+import pytest
+import torch
+from fastgemm._errors import COMPLEX_PARTS
+from fastgemm._introspect import knowledge, take_last_gemm_kernel
+from reference import DEVICES, OPERAND_ROUNDING, UNIT_ROUNDOFF, by_name, is_library, levels, row_id, rows
+from torch import Tensor
+
+pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
+
+COMPLEX_OF = {part: dtype for dtype, part in COMPLEX_PARTS.items()}
+ROWS = [
+    (device, kernel, COMPLEX_OF[part])
+    for device, kernel, part in rows("gemm", *DEVICES)
+    if part in COMPLEX_OF and not is_library("gemm", device, kernel)
+]
+every_type = pytest.mark.parametrize("dtype", COMPLEX_PARTS, ids=row_id)
+every_device = pytest.mark.parametrize("device", DEVICES)
+
+OWN = 6  # of all levels but 7, which may take torch's own product
+VIEWS = {
+    "plain": lambda x: x,
+    "column-major": lambda x: x.mT.contiguous().mT,
+    "conjugated": lambda x: x.conj(),
+    "conjugate transpose": lambda x: x.mT.contiguous().mH,
+    "negative": lambda x: torch._neg_view(x),
+    "every other column": lambda x: torch.stack([x, x + 1], -1).flatten(-2)[..., ::2],
+}
+
+
+def random_complex(*shape: int, dtype: torch.dtype, device: str = "cpu") -> Tensor:
+    return torch.randn(*shape, dtype=torch.complex128).to(dtype).to(device)
+
+
+def own_levels(device: str) -> list[int]:
+    """Those that never take torch's own product."""
+    return [level for level in levels("gemm", device) if level < 7]
+
+
+def wide(x: Tensor) -> Tensor:
+    return x.resolve_conj().resolve_neg().cpu().to(torch.complex128)
+
+
+def assert_right(
+    result: Tensor,
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    precision: str = "ieee",
+) -> None:
+    part = COMPLEX_PARTS[a.dtype]
+    u = UNIT_ROUNDOFF[torch.float32 if part == torch.float16 else part]
+    a, b = wide(a), wide(b)
+    expected, magnitude = alpha * (a @ b), abs(alpha) * (a.abs() @ b.abs())
+    if c is not None:
+        expected, magnitude = expected + beta * wide(c), magnitude + abs(beta) * wide(c).abs()
+    terms = 2 * a.shape[-1]
+    rounded = UNIT_ROUNDOFF[part] if part == torch.float16 else 0.0
+    of_operands = 2 * OPERAND_ROUNDING.get(precision, 0.0) * min(1, 16 / math.sqrt(terms))
+    bound = (2 * u * (math.sqrt(terms) + 3) + of_operands) * magnitude + rounded * expected.abs()
+    bound *= math.sqrt(2)  # two parts
+    assert result.dtype == COMPLEX_OF[part]
+    assert result.shape == expected.shape
+    error = (wide(result) - expected).abs()
+    assert bool((error <= bound).all()), f"{float((error / bound).nan_to_num().max()):.3g} of the bound"
+
+
+@pytest.mark.parametrize(("device", "kernel", "dtype"), ROWS, ids=row_id)
+def test_every_kernel(device, kernel, dtype):
+    choice = by_name(kernel, COMPLEX_PARTS[dtype])
+    for m, n, k in ((33, 41, 17), (1, 9, 130), (64, 8, 32)):
+        a, b = (
+            random_complex(m, k, dtype=dtype, device=device),
+            random_complex(k, n, dtype=dtype, device=device),
+        )
+        try:
+            result = fastgemm.matmul(a, b, **choice)
+        except RuntimeError as error:  # of a kernel for few rows, say
+            assert "cannot run" in str(error) or "takes" in str(error), error
+            continue
+        assert_right(result, a, b, precision=choice.get("precision", "ieee"))
+
+
+@every_device
+@every_type
+def test_every_level(device, dtype):
+    a, b = (
+        random_complex(2, 19, 40, dtype=dtype, device=device),
+        random_complex(40, 23, dtype=dtype, device=device),
+    )
+    for level in (*levels("gemm", device), None):
+        assert_right(fastgemm.matmul(a, b, level=level), a, b)
+
+
+@every_device
+@every_type
+@pytest.mark.parametrize("of_b", VIEWS)
+@pytest.mark.parametrize("of_a", VIEWS)
+def test_views(device, dtype, of_a, of_b):
+    a = VIEWS[of_a](random_complex(3, 10, 14, dtype=dtype, device=device))
+    b = VIEWS[of_b](random_complex(14, 35, dtype=dtype, device=device))
+    c = VIEWS[of_b](random_complex(3, 10, 35, dtype=dtype, device=device))
+    assert_right(fastgemm.matmul(a, b, level=OWN), a, b)
+    assert_right(fastgemm.gemm(a, b, c, alpha=-2.0, beta=0.5, level=OWN), a, b, c, -2.0, 0.5)
+    row = c[0, :1].squeeze(0)
+    assert_right(fastgemm.gemm(a, b, row, beta=3.0, level=OWN), a, b, row, 1.0, 3.0)
+    flagged = fastgemm.gemm(a.mT, b.mT, trans_a=True, trans_b=True, level=OWN)
+    assert torch.equal(wide(flagged), wide(fastgemm.matmul(a, b, level=OWN)))
+    for of_out in VIEWS.values():
+        out = of_out(torch.full((3, 10, 35), complex(7, 7), dtype=dtype, device=device))
+        fastgemm.matmul(a, b, out=out, level=OWN)
+        assert_right(out, a, b)
+    into = c.resolve_conj().resolve_neg().clone()
+    fastgemm.gemm(a, b, into, beta=2.0, out=into, level=OWN)
+    assert_right(into, a, b, c, 1.0, 2.0)
+
+
+@every_device
+@every_type
+def test_batches_broadcast(device, dtype):
+    a = random_complex(4, 1, 6, 5, dtype=dtype, device=device)
+    for b in (
+        random_complex(3, 5, 7, dtype=dtype, device=device),
+        random_complex(5, 7, dtype=dtype, device=device).expand(4, 3, 5, 7),
+        random_complex(3, 7, 5, dtype=dtype, device=device).expand(4, 3, 7, 5).mH,
+    ):
+        assert_right(fastgemm.matmul(a, b, level=OWN), a, b)
+    vector = random_complex(5, dtype=dtype, device=device)
+    for level in (OWN, None):
+        assert_right(fastgemm.matmul(a, vector, level=level).unsqueeze(-1), a, vector.unsqueeze(-1))
+
+
+@every_device
+@every_type
+def test_without_elements_or_terms(device, dtype):
+    shape = {"dtype": dtype, "device": device}
+    assert fastgemm.matmul(torch.ones(0, 3, **shape), torch.ones(3, 4, **shape)).shape == (0, 4)
+    c = random_complex(2, 4, **shape)
+    empty_sum = fastgemm.gemm(torch.ones(2, 0, **shape), torch.ones(0, 4, **shape), c, beta=2.0)
+    assert torch.equal(wide(empty_sum), 2 * wide(c))
+    poison = torch.full((2, 4), complex(math.nan, 0), **shape)
+    assert_right(
+        fastgemm.gemm(
+            a := random_complex(2, 3, **shape), b := random_complex(3, 4, **shape), poison, beta=0.0
+        ),
+        a,
+        b,
+    )
+
+
+@every_device
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_the_product_is_one_of_real_matrices_bit_by_bit(device, dtype):
+    a, b = (
+        random_complex(30, 50, dtype=dtype, device=device),
+        random_complex(50, 20, dtype=dtype, device=device),
+    )
+    doubled = torch.stack([b, torch.complex(-b.imag, b.real)], 1).flatten(0, 1)
+    for level in own_levels(device):
+        found = fastgemm.matmul(a, b, level=level)
+        real = fastgemm.matmul(
+            torch.view_as_real(a).flatten(-2), torch.view_as_real(doubled).flatten(-2), level=level
+        )
+        assert torch.equal(torch.view_as_real(found).flatten(-2), real)
+        assert torch.equal(found, fastgemm.matmul(a, b, level=level))
+
+
+@every_device
+def test_special_values_are_those_of_the_four_products(device):
+    """(a + bi)(c + di) = (ac - bd) + (ad + bc)i, each term by IEEE arithmetic."""
+    special = (0.0, -0.0, 1.5, math.inf, -math.inf, math.nan, 5e-324, 1e308)
+    numbers = torch.tensor([complex(x, y) for x in special for y in special], device=device)
+    numbers = numbers.to(torch.complex128)
+    x, y = numbers.unsqueeze(-1), numbers.unsqueeze(0)
+    re = x.real * y.real - x.imag * y.imag
+    im = x.real * y.imag + x.imag * y.real
+    for level in own_levels(device):
+        found = fastgemm.matmul(x, y, level=level)
+        assert torch.equal(found.real.isnan(), re.isnan())
+        assert torch.equal(found.imag.isnan(), im.isnan())
+        for part, expected in ((found.real, re), (found.imag, im)):
+            same = expected.isnan() | (part == expected) | ((part - expected).abs() <= 1e-15 * expected.abs())
+            assert bool(same.all())
+
+
+def chosen(*operands: Tensor, **options: Any) -> tuple[str, Tensor]:
+    """The kernel that a product ran, and its result."""
+    result = fastgemm.gemm(*operands, **options)
+    return take_last_gemm_kernel(), result
+
+
+BY_TORCH = (torch.complex64, torch.complex128)
+
+
+@every_device
+@pytest.mark.parametrize("choice", [{"kernel": "torch"}, {"level": 7, "kernel": "torch"}], ids=str)
+@pytest.mark.parametrize("dtype", BY_TORCH)
+def test_torchs_own_product(device, dtype, choice):
+    """Operands, addends, results and batches of any view."""
+    make = functools.partial(random_complex, dtype=dtype, device=device)
+    a, b = make(64, 96), make(96, 32)
+    assert torch.equal(chosen(a, b, **choice)[1], a @ b)  # of other views MKL may sum in another order
+    for of_a in VIEWS.values():
+        for of_b in VIEWS.values():
+            a, b, c = of_a(make(10, 14)), of_b(make(14, 35)), of_b(make(10, 35))
+            for addend in (c, c[0]):
+                name, found = chosen(a, b, addend, alpha=-2.0, beta=0.5, **choice)
+                assert name == "torch"
+                assert_right(found, a, b, addend, -2.0, 0.5)
+            name, found = chosen(a, b, **choice)
+            assert name == "torch"
+            assert_right(found, a, b)
+            out = of_b(torch.zeros(10, 35, dtype=dtype, device=device))
+            fastgemm.gemm(a.mT, b.mT, trans_a=True, trans_b=True, out=out, **choice)
+            assert_right(out, a, b)
+    a, b, c = of_a(make(4, 1, 10, 14)), of_b(make(3, 14, 35)), make(3, 10, 35)
+    for many in (b, b[0], b[:1].expand(4, 3, 14, 35), of_b(make(2, 4, 3, 14, 35).mT).mT[1]):
+        name, found = chosen(a, many, c[0], beta=2.0, **choice)
+        assert name == "torch"
+        assert_right(found, a, many, c[0], beta=2.0)
+    into = c.clone()
+    fastgemm.gemm(a[0], b, into, beta=2.0, out=into, **choice)
+    assert_right(into, a[0], b, c, beta=2.0)
+    out = torch.zeros(3, 35, 10, dtype=dtype, device=device).mT.conj()
+    fastgemm.gemm(a[0], b, out=out, **choice)
+    assert_right(out, a[0], b)
+
+
+@every_device
+@pytest.mark.parametrize("dtype", BY_TORCH)
+@pytest.mark.parametrize("level", [None, 7])
+def test_the_choice_left_open(device, dtype, level):
+    """On a CPU torch's product is the faster one. A level below is never torch's."""
+    a, b = (
+        random_complex(70, 50, dtype=dtype, device=device),
+        random_complex(50, 90, dtype=dtype, device=device),
+    )
+    name, found = chosen(a, b, level=level)
+    assert_right(found, a, b)
+    if device == "cpu":
+        assert name == "torch"
+    for level in range(1, 7):
+        assert chosen(a, b, level=level)[0] not in ("torch", "")
+    for empty in (a[:0], a[:, :0]):
+        name, found = chosen(empty, b[: empty.shape[1]], level=level)
+        assert name != "torch" and not found.any()
+    assert not chosen(a * math.nan, b, alpha=0.0)[1].any()
+
+
+@pytest.mark.skipif("cuda" not in DEVICES or knowledge() == "predicted", reason="a GPU that was measured")
+@pytest.mark.parametrize(
+    ("dtype", "size", "torchs"),
+    [(torch.complex64, 2048, False), (torch.complex64, 128, True), (torch.complex128, 1024, True)],
+)
+def test_the_choice_on_a_gpu_that_was_measured(dtype, size, torchs):
+    a, b = (random_complex(size, size, dtype=dtype, device="cuda") for _ in range(2))
+    assert (chosen(a, b)[0] == "torch") == torchs
+    if dtype == torch.complex64:
+        assert chosen(a, b, precision="bf16x6")[0] != "torch"
+
+
+@pytest.mark.parametrize("dtype", COMPLEX_PARTS)
+def test_what_torch_does_not_compute(dtype):
+    a = random_complex(20, 20, dtype=dtype)
+    torchs = torch.backends.mkldnn.matmul.fp32_precision
+    if dtype == torch.complex32:
+        with pytest.raises(
+            RuntimeError, match="kernel 'torch' cannot run here: torch multiplies no complex32"
+        ):
+            fastgemm.matmul(a, a, kernel="torch")
+        assert chosen(a, a)[0] not in ("torch", "")
+    with pytest.raises(ValueError, match="kernel 'torch' is of level 7, not 2"):
+        fastgemm.matmul(a, a, level=2, kernel="torch")
+    try:
+        torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+        if dtype == torch.complex64:
+            with pytest.raises(RuntimeError, match="global flags give its products another precision"):
+                fastgemm.matmul(a, a, kernel="torch")
+        name, found = chosen(a, a)
+        assert (name == "torch") == (dtype == torch.complex128)
+        assert_right(found, a, a)
+    finally:
+        torch.backends.mkldnn.matmul.fp32_precision = torchs
+
+
+def test_gradients_by_torchs_product():
+    a, b = (random_complex(6, 6, dtype=torch.complex128).requires_grad_() for _ in range(2))
+    c = random_complex(6, 6, dtype=torch.complex128).requires_grad_()
+    for choice in ({}, {"kernel": "torch"}):
+        product = functools.partial(fastgemm.gemm, beta=2.0, **choice)
+        assert torch.autograd.gradcheck(lambda a, b, c, f=product: f(a.mH, b.conj(), c), (a, b, c))
+
+
+@every_type
+def test_memory_that_starts_at_a_part(dtype):
+    """From outside torch a complex number may start where only its parts are aligned."""
+    part = dtype.itemsize // 2
+    memory = torch.zeros(part + 6 * 5 * dtype.itemsize, dtype=torch.uint8)
+    b = torch.frombuffer(memory.numpy(), dtype=dtype, offset=part).view(6, 5)
+    b.copy_(random_complex(6, 5, dtype=dtype))
+    a = random_complex(4, 6, dtype=dtype)
+    for level in (OWN, None):
+        name, found = chosen(a, b, level=level)
+        assert name != "torch"  # which may read numbers as a whole
+        assert_right(found, a, b)
+    with pytest.raises(RuntimeError, match="kernel 'torch' cannot run here: "):
+        fastgemm.matmul(a, b, kernel="torch")
+
+
+@pytest.mark.parametrize("views", [("plain", "plain"), ("conjugated", "conjugate transpose")])
+def test_gradients(views):
+    view_a, view_b = (VIEWS[view] for view in views)
+    a = random_complex(3, 4, 5, dtype=torch.complex128).requires_grad_()
+    b = random_complex(5, 6, dtype=torch.complex128).requires_grad_()
+    c = random_complex(4, 6, dtype=torch.complex128).requires_grad_()
+
+    def product(a, b, c):
+        return fastgemm.gemm(view_a(a), view_b(b), c, alpha=2.0, beta=0.5, level=OWN)
+
+    assert torch.autograd.gradcheck(product, (a, b, c), check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(product, (a, b, c))
+
+
+def test_gradients_of_sums_and_transposes():
+    a, b = (random_complex(3, 4, dtype=torch.complex128).requires_grad_() for _ in range(2))
+    assert torch.autograd.gradcheck(lambda a, b: fastgemm.add(a, b.conj(), alpha=2.0), (a, b))
+    assert torch.autograd.gradcheck(lambda a: fastgemm.transpose(a.conj()), (a,))
+
+
+def test_compiled():
+    a = random_complex(6, 5, dtype=torch.complex64).requires_grad_()
+    b = random_complex(7, 5, dtype=torch.complex64).requires_grad_()
+    compiled = torch.compile(lambda a, b: fastgemm.matmul(a, b.mH), fullgraph=True, backend="aot_eager")
+    result = compiled(a, b)
+    assert torch.equal(result, fastgemm.matmul(a, b.mH))
+    found = torch.autograd.grad(result.abs().sum(), (a, b))
+    expected = torch.autograd.grad((a @ b.mH).abs().sum(), (a, b))
+    for x, y in zip(found, expected, strict=True):
+        torch.testing.assert_close(x, y)
+
+
+def test_vmap():
+    a, b = random_complex(4, 3, 5, dtype=torch.complex64), random_complex(4, 5, 2, dtype=torch.complex64)
+    assert_right(torch.func.vmap(fastgemm.matmul)(a, b), a, b)
+
+
+@every_device
+@every_type
+def test_sums(device, dtype):
+    a = VIEWS["every other column"](random_complex(3, 4, 6, dtype=dtype, device=device))
+    for b in (
+        random_complex(4, 1, dtype=dtype, device=device),
+        random_complex(6, dtype=dtype, device=device).conj(),
+    ):
+        result = fastgemm.add(a, b, alpha=-2.0)
+        tolerance = {torch.complex32: 1e-2, torch.complex64: 1e-6, torch.complex128: 1e-14}[dtype]
+        torch.testing.assert_close(wide(result), wide(a) - 2 * wide(b), rtol=tolerance, atol=tolerance)
+        into = a.clone()
+        fastgemm.add_(into, b, alpha=-2.0)
+        assert torch.equal(wide(into), wide(result))
+
+
+def test_the_kernel_table_knows_them():
+    for dtype, part in COMPLEX_PARTS.items():
+        for op in ("gemm", "add"):
+            assert fastgemm.kernels(op, dtype=dtype) == fastgemm.kernels(op, dtype=part) != []

@@ -1,0 +1,217 @@
+"""Integer operands of types that mix, or that are widened before they are multiplied."""
+
+from __future__ import annotations
+
+import fastgemm
+import pytest
+import torch
+from reference import (
+    DTYPES,
+    INTEGERS,
+    assert_right,
+    every_device,
+    expected_gemm,
+    integer_product,
+    levels,
+    needs_simulator,
+    poisoned,
+    random_tensor,
+    wrapped,
+)
+from torch import Tensor
+
+BYTES = (torch.uint8, torch.int8, torch.bool)
+MIXED = [(x, y) for x in BYTES for y in BYTES if x != y]
+EXTREMES = {
+    torch.uint8: (0, 255),
+    torch.int8: (-128, 127),
+    torch.int16: (-(2**15), 2**15 - 1),
+    torch.bool: (0, 1),
+}
+
+
+def draw(*shape: int, dtype: torch.dtype) -> Tensor:
+    return (
+        random_tensor(*shape, dtype=torch.uint8) > 127
+        if dtype == torch.bool
+        else random_tensor(*shape, dtype=dtype)
+    )
+
+
+def exact(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
+    as_digits = [x.to(torch.int16) if x.itemsize == 1 else x for x in (a.cpu(), b.cpu())]
+    return wrapped(integer_product(*as_digits), dtype)
+
+
+def check(a: Tensor, b: Tensor, dtype: torch.dtype, **options: object) -> None:
+    result = fastgemm.matmul(a, b, **options)
+    assert result.dtype == dtype
+    assert torch.equal(result.cpu(), exact(a, b, dtype)), (a.dtype, b.dtype, options)
+
+
+@every_device
+@pytest.mark.parametrize(("x", "y"), [*MIXED, (torch.bool, torch.bool)], ids=str)
+def test_bytes_mix_into_int32(device, x, y):
+    for level in (None, *levels("gemm", device)):
+        for m, n, k in [(1, 1, 1), (33, 50, 41), (5, 300, 7), (64, 64, 300)]:
+            a, b = draw(m, k, dtype=x), draw(k, n, dtype=y)
+            check(a, b, torch.int32, level=level)
+            check(a.t().contiguous().t(), b.t().contiguous().t(), torch.int32, level=level)
+    check(draw(3, 1, 9, 17, dtype=x), draw(2, 17, 5, dtype=y), torch.int32)
+    check(draw(9, 17, dtype=x).expand(4, 9, 17), draw(4, 17, 5, dtype=y), torch.int32)
+    check(draw(9, 34, dtype=x)[:, ::2], draw(34, 12, dtype=y)[::2, ::2], torch.int32)
+    check(draw(17, dtype=x), draw(17, dtype=y), torch.int32)
+
+
+@every_device
+@pytest.mark.parametrize(("x", "y"), MIXED, ids=str)
+def test_mixed_bytes_at_their_extremes(device, x, y):
+    for value_a in EXTREMES[x]:
+        for value_b in EXTREMES[y]:
+            a, b = torch.full((9, 300), value_a, dtype=x), torch.full((300, 17), value_b, dtype=y)
+            check(a, b, torch.int32)
+    # 255 * 128 * 70000 > 2**31
+    a, b = torch.full((2, 70_000), EXTREMES[x][1], dtype=x), torch.full((70_000, 3), EXTREMES[y][0], dtype=y)
+    check(a, b, torch.int32)
+
+
+@every_device
+def test_int16_gives_int64_or_int32(device):
+    for level in (None, *levels("gemm", device)):
+        for m, n, k in [(1, 1, 1), (33, 50, 41), (5, 300, 7)]:
+            a, b = draw(m, k, dtype=torch.int16), draw(k, n, dtype=torch.int16)
+            check(a, b, torch.int64, level=level)
+            check(a, b, torch.int64, level=level, out_dtype=torch.int64)
+            check(a, b, torch.int32, level=level, out_dtype=torch.int32)
+            check(a.t().contiguous().t(), b.t().contiguous().t(), torch.int64, level=level)
+    least = torch.full((3, 70_000), -(2**15), dtype=torch.int16)
+    assert (fastgemm.matmul(least, least.mT) == 70_000 * 2**30).all()  # beyond int32, which wraps
+    assert (
+        fastgemm.matmul(least, least.mT, out_dtype=torch.int32)
+        == wrapped(torch.tensor(70_000 * 2**30), torch.int32)
+    ).all()
+    check(draw(3, 1, 9, 17, dtype=torch.int16), draw(2, 17, 5, dtype=torch.int16), torch.int64)
+
+
+@every_device
+@pytest.mark.parametrize(
+    ("x", "y", "kind"),
+    [
+        (torch.uint8, torch.int8, torch.int32),
+        (torch.bool, torch.bool, torch.int32),
+        (torch.int16, torch.int16, torch.int64),
+    ],
+    ids=str,
+)
+def test_widened_operands_with_c_and_out(device, x, y, kind):
+    a, b, c = draw(17, 33, dtype=x), draw(33, 9, dtype=y), random_tensor(17, 9, dtype=kind)
+    product = exact(a, b, torch.int64)
+    for alpha, beta in [(1, 1), (-3, 2), (2, 0), (0, 5)]:
+        want = wrapped(alpha * product + beta * c.cpu().long(), kind)
+        out = poisoned(9, 17, dtype=kind).t()
+        assert fastgemm.gemm(a, b, c, alpha=alpha, beta=beta, out=out) is out
+        assert torch.equal(out.cpu(), want)
+        transposed = fastgemm.gemm(
+            a.mT.contiguous(), b.mT.contiguous(), c, alpha=alpha, beta=beta, trans_a=True, trans_b=True
+        )
+        assert torch.equal(transposed.cpu(), want)
+    for m, n, k in [(0, 3, 2), (3, 2, 0), (0, 0, 0)]:
+        empty = fastgemm.matmul(torch.zeros(m, k, dtype=x), torch.zeros(k, n, dtype=y))
+        assert empty.dtype == kind
+        assert torch.equal(empty.cpu(), torch.zeros(m, n, dtype=kind))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (
+            lambda d: fastgemm.matmul(d(torch.uint8), d(torch.int16)),
+            ValueError,
+            "b has dtype torch.int16.*a has torch.uint8",
+        ),
+        (
+            lambda d: fastgemm.matmul(d(torch.int64), d(torch.int32)),
+            ValueError,
+            "b has dtype torch.int32.*a has torch.int64",
+        ),
+        (
+            lambda d: fastgemm.matmul(d(torch.uint8), d(torch.uint8), out_dtype=torch.uint8),
+            ValueError,
+            "accepted: torch.int32",
+        ),
+        (
+            lambda d: fastgemm.matmul(d(torch.uint8), d(torch.int8), out_dtype=torch.int64),
+            ValueError,
+            "accepted: torch.int32",
+        ),
+        (
+            lambda d: fastgemm.matmul(d(torch.int16), d(torch.int16), out_dtype=torch.int16),
+            ValueError,
+            "accepted: torch.int32 and torch.int64",
+        ),
+        (
+            lambda d: fastgemm.matmul(d(torch.int64), d(torch.int64), out_dtype=torch.int32),
+            ValueError,
+            "accepted: torch.int64",
+        ),
+        (
+            lambda d: fastgemm.gemm(d(torch.int64), d(torch.int64), alpha=0.5),
+            ValueError,
+            "alpha must be a whole number",
+        ),
+        (
+            lambda d: fastgemm.gemm(d(torch.uint8), d(torch.int8), alpha=0.5),
+            ValueError,
+            "alpha must be a whole number",
+        ),
+        (
+            lambda d: fastgemm.add(d(torch.bool), d(torch.bool)),
+            TypeError,
+            "a has dtype torch.bool.*accepted: .*uint8",
+        ),
+        (
+            lambda d: fastgemm.matmul(d(torch.uint16), d(torch.uint16)),
+            TypeError,
+            "a has dtype torch.uint16.*accepted: .*int64",
+        ),
+        (
+            lambda d: fastgemm.matmul(d(torch.int64), d(torch.int64), precision="tf32"),
+            ValueError,
+            "float32 operands only",
+        ),
+    ],
+)
+def test_refusals(call, error, message):
+    with pytest.raises(error, match=message):
+        call(lambda dtype: torch.ones(4, 4, dtype=dtype))
+
+
+@pytest.mark.parametrize("x", [*INTEGERS, torch.bool], ids=str)
+@pytest.mark.parametrize("y", [*INTEGERS, torch.bool], ids=str)
+def test_meta_tensors_have_the_types_of_real_ones(x, y):
+    def outcome(device: str, **options: object) -> object:
+        a, b = (torch.ones(4, 4, dtype=t, device=device) for t in (x, y))
+        try:
+            return fastgemm.matmul(a, b, **options).dtype
+        except (ValueError, TypeError) as error:
+            return type(error)
+
+    for out_dtype in (None, torch.int32, torch.int64, torch.int16, torch.float32):
+        assert outcome("meta", out_dtype=out_dtype) == outcome("cpu", out_dtype=out_dtype), out_dtype
+
+
+@needs_simulator
+def test_widened_operands_run_on_the_simulator():
+    for x, y, kind in [(torch.uint8, torch.int8, torch.int32), (torch.int16, torch.int16, torch.int64)]:
+        a, b = draw(9, 17, dtype=x), draw(17, 5, dtype=y)
+        with fastgemm.simulate():
+            result = fastgemm.matmul(a, b, level=4)
+        assert torch.equal(result, exact(a, b, kind))
+
+
+def test_int64_is_exact_where_torch_is():
+    """Full-range numbers: torch's product on a CPU wraps, too."""
+    a, b = draw(65, 33, dtype=torch.int64), draw(33, 47, dtype=torch.int64)
+    assert torch.equal(fastgemm.matmul(a, b), a @ b)
+    assert_right(fastgemm.matmul(a, b), expected_gemm(a, b))
+    assert torch.int64 in DTYPES

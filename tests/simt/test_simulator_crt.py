@@ -1,0 +1,135 @@
+"""float64 by residues, on the simulator: what each number of moduli gives, which tiles go to float64's own tensor
+cores, and how a product is divided."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import fastgemm
+import pytest
+import torch
+from fastgemm.table import FLOAT64_PRECISIONS
+from reference import check_gemm, needs_simulator, simulated_launches
+from test_simulator import LAYOUTS, operands
+from test_simulator_planes import ALL_ROOM, divided  # noqa: F401  the fixture
+
+pytestmark = needs_simulator
+
+MODULI = (256, 255, 253, 251, 247, 241, 239, 233, 229, 227, 223, 217, 211, 199, 197, 193, 191, 181)
+
+
+@pytest.fixture(params=[90, 89], ids=["wgmma", "mma_sync"])
+def simulated(request):
+    with simulated_launches(capability=request.param) as launches:
+        yield launches
+
+
+def exact(a, b):
+    """The product as pairs of float64 that add up to it."""
+    high = torch.zeros(a.shape[0], b.shape[1], dtype=torch.float64)
+    low = torch.zeros_like(high)
+    for k in range(a.shape[1]):
+        x, y = a[:, k : k + 1].expand_as(high), b[k : k + 1].expand_as(high)
+        product = x * y
+        low += _error_of_product(x, y, product)
+        total = high + product
+        back = total - high
+        low += (high - (total - back)) + (product - back)
+        high = total
+    return high, low
+
+
+def _error_of_product(x, y, product):
+    """Dekker's: x y - product, exactly."""
+    split = 134217729.0
+    x_high = x * split - (x * split - x)
+    y_high = y * split - (y * split - y)
+    x_low, y_low = x - x_high, y - y_high
+    return ((x_high * y_high - product) + x_high * y_low + x_low * y_high) + x_low * y_low
+
+
+def worst_error(result, a, b):
+    """In units of the norms of row and column."""
+    high, low = exact(a, b)
+    norms = a.norm(dim=1)[:, None] * b.norm(dim=0)[None]
+    return (((result - high) - low).abs() / norms).max().item()
+
+
+@pytest.mark.parametrize("precision", FLOAT64_PRECISIONS)
+def test_error_of_so_many_moduli(simulated, precision):
+    """Operands of norms of at least R / 2 in integers, each off by at most a half: at most 2 sqrt(K) / R together,
+    and the rounding of the result, which is all that is left from 16 moduli on."""
+    k, moduli = 150, int(precision.removeprefix("crt"))
+    a, b = operands(20, 30, k, torch.float64, random.choice(LAYOUTS))
+    a, b = a * 2.0 ** torch.randint(-99, 99, (20, 1)), b * 2.0 ** torch.randint(-99, 99, (1, 30))
+    result = fastgemm.matmul(a, b, kernel="crt", precision=precision)
+    room = math.sqrt(math.prod(MODULI[:moduli]) / 2)
+    error = worst_error(result, a, b)
+    assert error <= 2 * math.sqrt(k) / room + 2.0**-53
+    if moduli == 14:
+        assert error > 2.0**-58, "14 moduli have not the bits that this result has"
+
+
+def test_more_accurate_than_sums_in_float64(simulated):
+    a, b = operands(40, 50, 600, torch.float64, random.choice(LAYOUTS))
+    assert worst_error(fastgemm.matmul(a, b, kernel="crt"), a, b) < 0.5 * worst_error(a @ b, a, b)
+
+
+def test_wide_exponents_are_summed_in_float64(simulated):
+    """Under ieee, componentwise: where large elements of a row meet small ones of a column, residues lose them."""
+    a, b = torch.zeros(3, 40, dtype=torch.float64), torch.zeros(40, 5, dtype=torch.float64)
+    a[:, :20], a[:, 20:] = 1.0, 2.0**-60
+    b[:20], b[20:] = 2.0**-70, 3.0
+    b[:20, 4] = 0
+    assert check_gemm(a, b, kernel="crt")[0, 4] == 60 * 2.0**-60
+    assert fastgemm.matmul(a, b, kernel="crt", precision="crt14")[0, 4] != 60 * 2.0**-60
+    powers = torch.ldexp(torch.ones(3, 40, dtype=torch.float64), torch.randint(-300, 300, (3, 40)))
+    assert check_gemm(a * powers, b, kernel="crt").isfinite().all()
+
+
+def test_special_values_and_extreme_rows(simulated):
+    a, b = operands(140, 300, 70, torch.float64, random.choice(LAYOUTS))
+    a[3] = 0
+    a[4], a[5] = a[4] * 1e-280, a[5] * 1e250  # norms whose squares leave the range: summed in float64
+    b[:, 7], b[:, 260] = 0, b[:, 260] * 1e-30
+    check_gemm(a, b, kernel="crt")
+    a[130, 5], a[131, 6], b[9, 270] = math.nan, math.inf, -math.inf
+    a[6] = 5e-324
+    check_gemm(a, b, kernel="crt")
+    check_gemm(a, b, kernel="crt", precision="crt16")
+
+
+def test_panels(divided):  # noqa: F811
+    """Rows and columns of panels; no tile's result depends on them."""
+    a, b = operands(300, 520, 60, torch.float64, random.choice(LAYOUTS))
+    c = torch.randn(300, 520, dtype=torch.float64)
+    run = {"alpha": 2, "beta": -3, "in_place": True, "kernel": "crt"}
+    whole, launches = divided(ALL_ROOM, a, b, c, **run)
+    assert launches.count("cut_residues") == launches.count("join_residues") == 1
+    room = 15 * 64 * 256  # of A's residues two tiles' rows; of B's and C's less than a tile's columns
+    parts, launches = divided(room, a, b, c, **run)
+    assert launches.count("cut_residues") == launches.count("join_residues") == 2 * 3
+    assert whole.equal(parts)
+    a[290, 3] = math.inf  # a tile of float64, whose sums are shared among blocks as each panel has them
+    divided(room, a, b, c, **run)
+
+
+def test_int64_is_exact_over_the_whole_range(simulated):
+    a, b = (
+        torch.randint(-(2**63), 2**63 - 1, shape, dtype=torch.int64) for shape in ((130, 300), (300, 270))
+    )
+    a[:5], b[:, :5] = -(2**63), -(2**63)
+    check_gemm(a, b, kernel="crt")
+    c = torch.randint(-(2**63), 2**63 - 1, (130, 270), dtype=torch.int64)
+    check_gemm(a, b.mT.contiguous().mT, c, alpha=-3, beta=7, kernel="crt")
+
+
+def test_int64_of_a_long_k_takes_another_modulus():
+    """Of the largest magnitudes, so that 18 moduli would wrap."""
+    with simulated_launches():
+        a = torch.full((2, 11200), -(2**63), dtype=torch.int64)
+        a[1] = 2**63 - 1
+        b = a.mT.contiguous()
+        b[7, 1] = 5
+        check_gemm(a, b, kernel="crt")

@@ -1,0 +1,85 @@
+"""Products by residues beside torch's, in Markdown, from what tools/residue_products.py wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from .markdown import table
+
+TIMES = ["data", "M x N x K", "torch, TFLOPS", "level=None, of torch", "`crt`", "`crt`, crt14", "`dmma`"]
+ERRORS = ["data", "K", "torch", "`dmma`", "`crt`", "`crt`, crt14"]
+INTEGERS = ["N", "TOPS", "times level 5", "exact"]
+
+
+def times(files: Iterable[dict[str, Any]]) -> str:
+    return _sections(files, _times)
+
+
+def errors(files: Iterable[dict[str, Any]]) -> str:
+    return _sections(files, _errors)
+
+
+def integers(files: Iterable[dict[str, Any]]) -> str:
+    return _sections(files, _integers)
+
+
+def _sections(files: Iterable[dict[str, Any]], section: Callable[[dict[str, Any]], str]) -> str:
+    return "\n\n".join(f"{section(data)} {_source(data)}" for data in files)
+
+
+def _source(data: dict[str, Any]) -> str:
+    env = data["environment"]
+    return (
+        f"Measured on {env['device']}, torch {env['torch']}, {env['date'][:10]}, commit {env['commit']}, "
+        f"by `{data['command']}`."
+    )
+
+
+def _rate(shape: list[int], microseconds: float) -> str:
+    m, n, k = shape
+    return f"{2 * m * n * k / microseconds / 1e6:.3g}"
+
+
+def _times(data: dict[str, Any]) -> str:
+    rows = []
+    for row in data["float64"]:
+        ratio = row["of_torch"]
+        rows.append(
+            [
+                *(row["distribution"], " x ".join(map(str, row["shape"]))),
+                _rate(row["shape"], row["microseconds"]["torch"]),
+                *(f"{ratio[name]:.2f}" for name in ("fastgemm", "crt", "crt14", "dmma")),
+            ]
+        )
+    return f"{table(TIMES, rows, 2)}\n\nfloat64, times as fast as torch (cuBLAS DGEMM)."
+
+
+def _errors(data: dict[str, Any]) -> str:
+    names = ("torch", "dmma", "crt", "crt14")
+    rows = [
+        [
+            row["distribution"],
+            str(row["k"]),
+            *(f"{row['errors'][n][0]:.2g} ({row['errors'][n][1]:.2g})" for n in names),
+        ]
+        for row in data["errors"]
+    ]
+    return (
+        f"{table(ERRORS, rows, 1)}\n\nLargest error in units of 2^-53 of the element of abs(A) abs(B), and in "
+        "brackets the root of the mean square in units of 2^-53 of the norms of row and column; against sums in "
+        "twice the precision."
+    )
+
+
+def _integers(data: dict[str, Any]) -> str:
+    rows = []
+    for row in data["int64"]:
+        n, taken = row["size"], row["microseconds"]
+        rate = _rate([n, n, n], taken["fastgemm"])
+        rows.append(
+            [str(n), rate, f"{taken['level 5'] / taken['fastgemm']:.1f}", "yes" if row["exact"] else "**no**"]
+        )
+    return (
+        f"{table(INTEGERS, rows, 1)}\n\nSquare products of int64 over the whole range, wrapping modulo 2^64."
+    )
