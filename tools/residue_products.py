@@ -1,10 +1,11 @@
-"""Products by residues beside torch's, interleaved in one process: float64 times and errors, int64 rates.
+"""Products by residues beside torch's, interleaved in one process: float64 and float32 times and errors, int64
+rates.
 
     python tools/residue_products.py --json benchmarks/results/h200/residue_products.json
 
 Times and ratios are taken as ``fastgemm bench`` takes them, on a GPU with a cold L2 cache. Errors are those of
 some elements of the result against sums in twice the precision: the largest in units of those of |a| |b|, and the
-root of the mean square in units of the norms of row and column, both times 2**53.
+root of the mean square in units of the norms of row and column, both times 2**53 (of float32, 2**24).
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ OTHERS = {
 }
 DEPTHS = {"cuda": (40, 500, 4096, 65536), "cpu": (40,)}
 INT64 = {"cuda": (1024, 2048, 4096, 8192), "cpu": (128,)}
+FLOAT32 = {"cuda": (2048, 4096, 8192, 16384), "cpu": (128,)}
+FLOAT32_DEPTHS = {"cuda": (100, 500, 4096, 65536), "cpu": (100,)}
 
 
 def wide(rows: int, columns: int, device: str) -> Tensor:
@@ -158,6 +161,54 @@ def float64_errors(device: str) -> list[dict[str, Any]]:
     return rows
 
 
+def float32_operands(distribution: str, m: int, n: int, k: int, device: str) -> tuple[Tensor, Tensor]:
+    """Also activations after a ReLU beside normal weights: half of a row is zeros."""
+    if distribution == "relu":
+        return torch.randn(m, k, device=device).relu(), torch.randn(k, n, device=device)
+    a, b = operands(distribution, m, n, k, device)
+    return a.float(), b.float()
+
+
+def float32_ways(device: str) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
+    own = {"bf16x6": "bf16x6", "crt": "crt"} if device == "cuda" else {"level 5": "microkernel"}
+    return {"torch": torch.matmul, "fastgemm": fastgemm.matmul} | {
+        name: partial(fastgemm.matmul, kernel=kernel) for name, kernel in own.items()
+    }
+
+
+def float32_times(device: str, budget: float) -> list[dict[str, Any]]:
+    rows = []
+    for distribution in ("normal", "relu", "wide"):
+        for n in FLOAT32[device]:
+            a, b = float32_operands(distribution, n, n, n, device)
+            calls = {name: partial(way, a, b) for name, way in float32_ways(device).items()}
+            rows.append({"distribution": distribution, "shape": [n, n, n]} | timed(calls, device, budget))
+            ratios = "  ".join(f"{name} {ratio:.3f}" for name, ratio in rows[-1]["of_torch"].items())
+            print(f"float32 {distribution} {n}  of torch: {ratios}", flush=True)
+            del a, b, calls
+    return rows
+
+
+def float32_errors(device: str) -> list[dict[str, Any]]:
+    rows = []
+    for distribution in (*DISTRIBUTIONS, "relu"):
+        for k in FLOAT32_DEPTHS[device]:
+            a, b = float32_operands(distribution, 2048, 2048, k, device)
+            exact, magnitudes = a.double() @ b.double(), a.double().abs() @ b.double().abs()
+            norms = a.double().norm(dim=1)[:, None] * b.double().norm(dim=0)[None]
+            found = {}
+            for name, way in float32_ways(device).items():
+                error = (way(a, b).double() - exact).abs()
+                found[name] = [
+                    float((error / magnitudes).max()) * 2**24,
+                    float((error / norms).square().mean().sqrt()) * 2**24,
+                ]
+            rows.append({"distribution": distribution, "k": k, "errors": found})
+            shown = "  ".join(f"{name} {x[0]:.3f}" for name, x in found.items())
+            print(f"float32 errors {distribution} {k}: {shown}", flush=True)
+    return rows
+
+
 def int64_times(device: str, budget: float) -> list[dict[str, Any]]:
     rows = []
     for n in INT64[device]:
@@ -191,6 +242,8 @@ def main() -> None:
         "float64": float64_times(options.device, options.budget),
         "errors": float64_errors(options.device),
         "int64": int64_times(options.device, options.budget),
+        "float32": float32_times(options.device, options.budget),
+        "float32_errors": float32_errors(options.device),
     }
     if options.json:
         options.json.write_text(json.dumps(found, indent=1) + "\n")

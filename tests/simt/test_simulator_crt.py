@@ -133,3 +133,71 @@ def test_int64_of_a_long_k_takes_another_modulus():
         b = a.mT.contiguous()
         b[7, 1] = 5
         check_gemm(a, b, kernel="crt")
+
+
+def float32_operands(m, n, k):
+    return operands(m, n, k, torch.float32, random.choice(LAYOUTS))
+
+
+def float32_errors(result, a, b):
+    """Componentwise, in units of float32's rounding."""
+    magnitudes = a.double().abs() @ b.double().abs()
+    return ((result.double() - a.double() @ b.double()).abs() / magnitudes).max().item() * 2**24
+
+
+def test_float32_is_more_accurate_than_sums_in_float32(simulated):
+    """All that is left is the rounding of the result, which a sum of random signs has small."""
+    a, b = float32_operands(40, 50, 600)
+    a, b = a * 2.0 ** torch.randint(-60, 60, (40, 1)), b * 2.0 ** torch.randint(-60, 60, (1, 50))
+    assert float32_errors(check_gemm(a, b, kernel="crt"), a, b) < 0.5 * float32_errors(a @ b, a, b)
+    assert float32_errors(fastgemm.matmul(a, b, kernel="crt"), a, b) <= 0.5
+
+
+def test_float32_tiles_of_wide_exponents_are_left_to_planes(simulated):
+    """Where large elements of a row meet small ones of a column: as bf16x6 computes them, but no others."""
+    a, b = float32_operands(150, 300, 100)
+    a, b = a.clone(), b.clone()
+    a[:3, :50], a[:3, 50:] = 1.0, 2.0**-40
+    b[:50, :4], b[50:, :4] = 2.0**-50, 3.0
+    result, planes = check_gemm(a, b, kernel="crt"), fastgemm.matmul(a, b, kernel="bf16x6")
+    assert result[:128, :256].equal(planes[:128, :256])
+    assert not result[128:, :256].equal(planes[128:, :256])
+    assert not result[:128, 256:].equal(planes[:128, 256:])
+
+
+def test_float32_special_values_and_extreme_rows(simulated):
+    a, b = float32_operands(140, 300, 90)
+    a, b = a.clone(), b.clone()
+    a[3] = 0
+    a[4], a[5] = a[4] * 1e-38, a[5] * 1e36
+    b[:, 7], b[:, 260] = 0, b[:, 260] * 1e-30
+    check_gemm(a, b, kernel="crt")
+    a[130, 5], a[131, 6], b[9, 270] = math.nan, math.inf, -math.inf
+    a[6] = 1e-45
+    check_gemm(a, b, kernel="crt")
+    c = torch.randn(140, 300)
+    check_gemm(a, b, c, alpha=-2, beta=3, kernel="crt")
+
+
+def test_float32_panels(divided):  # noqa: F811
+    """Panels of residues, and within them panels of planes for the tiles that are left."""
+    a, b = float32_operands(300, 520, 96)
+    a, b = a.clone(), b.clone()
+    c = torch.randn(300, 520)
+    b[:48, 300] *= 2.0**-60  # the second and the third tile's columns are not all left
+    a[130, 48:] *= 2.0**-60
+    run = {"alpha": 2, "beta": -3, "in_place": True, "kernel": "crt"}
+    whole, launches = divided(ALL_ROOM, a, b, c, **run)
+    assert launches.count("cut_residues") == launches.count("bf16x6_rest") == 1
+    parts, launches = divided(8 * 96 * 256, a, b, c, **run)
+    assert launches.count("join_residues") == 2 * 3
+    assert launches.count("bf16x6_rest") > 6
+    assert whole.equal(parts)
+
+
+def test_float32_of_a_long_k_is_summed_in_parts():
+    a, b = torch.randn(3, 2**14 + 40), torch.randn(2**14 + 40, 5)
+    with simulated_launches() as launches:
+        result = check_gemm(a, b, kernel="crt")
+    assert [launch["kernel"] for launch in launches].count("join_residues") == 2
+    assert float32_errors(result, a, b) < 1

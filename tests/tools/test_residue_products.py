@@ -24,6 +24,9 @@ def test_products_are_timed_and_their_errors_found(monkeypatch, tmp_path, capsys
     for row in data["errors"]:
         assert all(0 < componentwise < 8 for componentwise, _ in row["errors"].values()), row
     assert all(row["exact"] for row in data["int64"])
+    for row in data["float32_errors"]:  # of millions of elements, each a sum of 100 terms
+        assert all(0 < componentwise < 50 for componentwise, _ in row["errors"].values()), row
+    assert {row["distribution"] for row in data["float32"]} == {"normal", "relu", "wide"}
     assert "int64 128" in capsys.readouterr().out
     assert "| normal | 40 x 50 x 60 |" in tables.times([data])
     assert "| wide | 40 |" in tables.errors([data])

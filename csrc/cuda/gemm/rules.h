@@ -60,6 +60,11 @@ inline const char* beyond_bf16x6(const GemmProblem& p) {
   return beyond_planes(p);
 }
 
+// float32 leaves tiles to bf16x6.
+inline const char* beyond_crt(const GemmProblem& p) {
+  return p.type == DType::f32 ? beyond_bf16x6(p) : beyond_coordinates(p);
+}
+
 // The planes of one tile for all of k: 4 of (128 + 192) bytes for each value of k.
 inline const char* beyond_int8x10(const GemmProblem& p) {
   constexpr int64_t kStage = 32, kMostK = (int64_t{2} << 30) / (kStage * 4 * (128 + 192)) * kStage;

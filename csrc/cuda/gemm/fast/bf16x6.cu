@@ -5,8 +5,30 @@
 //
 // The pre-pass moves n^2 elements for n^3 multiply-adds, so that small products gain least.
 #include "cuda/gemm/parts/planes/engine.cuh"
+#include "cuda/gemm/parts/residues/rest.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
+namespace {
+
+// The same for the tiles that `crt` leaves.
+struct Bf16x6Rest : planes::Bf16x6 {
+  using Tiles = residues::Rest;
+};
+
+}  // namespace
+
+void residues::multiply_rest(const Gemm<float>& g, const Selection& selection, Context& context) {
+  using namespace planes;
+  const auto multiply = [&]<class S>() {
+    static_assert(kTileM % S::kM == 0 && kTileN % S::kN == 0);
+    in_pieces(g, 1, Panels::bytes<S>(g), context,
+              [&](const Gemm<float>& all, int count, ReusedWorkspace& workspace) {
+                launch_panels<S>("bf16x6_rest", all, count, Rest{selection}, workspace);
+              });
+  };
+  cuda::has_wgmma() ? multiply.template operator()<Shape<Bf16x6Rest, plans::kNarrowPlanes>>()
+                    : multiply.template operator()<WarpShape<Bf16x6Rest>>();
+}
 
 void gemm_bf16x6(const GemmProblem& problem, Context& context) {
   planes::gemm_by_planes<planes::Bf16x6>("bf16x6", problem, context);

@@ -1,5 +1,5 @@
-// float64 and int64 from int8 tensor cores: a product of integers by their residues modulo 14 to 19 coprime
-// numbers, which are put together by the Chinese remainder theorem (parts/residues/moduli.h).
+// float64, float32 and int64 from int8 tensor cores: a product of integers by their residues modulo 8 to 19
+// coprime numbers, which are put together by the Chinese remainder theorem (parts/residues/moduli.h).
 //
 //   A, B --[measure, scale, cut]--> residues --[multiply]--> residues of C --[join]--> C
 //                             |____ [survey] ____ which tiles ____|________|
@@ -8,10 +8,13 @@
 // 15 products and the passes around them take less time than one in float64. Precision "ieee" takes 15
 // moduli; tiles for which they are not enough (selection.cuh), and those with elements that are not finite,
 // are computed by `dmma`, and the choice costs no synchronization. "crt14" to "crt18" fix the number of
-// moduli; then only rows that cannot be scaled go to `dmma`. Rows of int64 are neither scaled nor judged.
+// moduli; then only rows that cannot be scaled go to `dmma`. float32 takes 8 moduli, fewer byte products than
+// bf16x6 has of twice their size, and bf16x6 for the tiles that are left. Rows of int64 are neither scaled
+// nor judged.
 //
-// Sums of residues are exact for up to 2^17 products; a longer k is computed in parts, which add up in C. C
-// is computed in panels whose residues take at most 4 GiB.
+// Sums of residues are exact for up to 2^17 products; a longer k is computed in parts, which add up in C (of
+// float32 in parts of 2^14, for which planes have one sum). C is computed in panels whose residues take at
+// most 4 GiB.
 #include "cuda/available.h"
 #include "cuda/gemm/launchers.h"
 #include "cuda/gemm/parts/residues/cut.cuh"
@@ -28,9 +31,13 @@ namespace {
 
 using namespace residues;
 
-// What 15 moduli are asked for under "ieee": their rounding, 2^-58.4 |a| |b|, stays below that of float64
-// sums, some 2^-54 s.
-constexpr float kIeeeBound = 1.0f / 24;
+// What moduli are asked for under "ieee". The rounding of 15, 2^-58.4 |a| |b|, stays below that of float64
+// sums, some 2^-54 s; that of 8, 2^-31.5 |a| |b|, below that of float32 sums, some 2^-26 s.
+template <class T>
+constexpr float kIeeeBound = std::is_same_v<T, double> ? 1.0f / 24 : 1.0f / 40;
+
+template <class T>
+constexpr int64_t kMostTermsOf = std::is_same_v<T, float> ? 1 << 14 : kMostTerms;
 
 template <class T>
 T* allocate(Context& context, int64_t count) {
@@ -125,6 +132,14 @@ void multiply_one_by_one(const Sources<T>& sources, const Selection& selection, 
   }
 }
 
+JoinedFloats::Constants constants_of(const System& system, const Sources<float>& sources) {
+  JoinedFloats::Constants c;
+  std::copy_n(system.low_weight, system.moduli, c.weight);
+  std::copy_n(system.share, system.moduli, c.share);
+  c.product = system.low_product;
+  c.scales_a = sources.a.scales, c.scales_b = sources.b.scales;
+  return c;
+}
 JoinedDoubles::Constants constants_of(const System& system, const Sources<double>& sources) {
   JoinedDoubles::Constants c;
   std::copy_n(system.weight, kMostModuli, c.weight);
@@ -152,13 +167,14 @@ void launch_join(const Gemm<T>& g, const Sources<T>& sources, const Selection& s
 struct AllNorms {
   Norms *a = nullptr, *b = nullptr;
 };
-AllNorms launch_measure(const Gemm<double>& g, Context& context) {
-  Sources<double> all{.a = {.side = g.side_a(1)}, .b = {.side = g.side_b(1)}};
-  for (Source<double>* s : {&all.a, &all.b})
+template <class T>
+AllNorms launch_measure(const Gemm<T>& g, Context& context) {
+  Sources<T> all{.a = {.side = g.side_a(1)}, .b = {.side = g.side_b(1)}};
+  for (Source<T>* s : {&all.a, &all.b})
     s->norms = allocate<Norms>(context, s->side.side * ceil_div(s->side.k, kMeasured));
   all.blocks_a = blocks_of(all.a, kMeasured);
   const int blocks = all.blocks_a + blocks_of(all.b, kMeasured);
-  launch<measure_kernel>("measure", {dim3(unsigned(blocks)), dim3(kThreads)}, context)(all);
+  launch<measure_kernel<T>>("measure", {dim3(unsigned(blocks)), dim3(kThreads)}, context)(all);
   return {all.a.norms, all.b.norms};
 }
 AllNorms launch_measure(const Gemm<int64_t>&, Context&) { return {}; }
@@ -178,17 +194,20 @@ void launch_cut(Sources<T> sources, Cuts cuts, const System& system, Context& co
 }
 
 // Scales rows and cuts them; says which tiles the residues are good enough for.
-Selection cut(const Sources<double>& sources, Cuts cuts, const Plan& plan, Context& context) {
+template <class T>
+Selection cut(const Sources<T>& sources, Cuts cuts, const Plan& plan, Context& context) {
   const LaunchShape by_group{dim3(unsigned(sources.a.groups() + sources.b.groups())), dim3(kTileN)};
-  const float bound = plan.judged ? kIeeeBound : 0;
-  launch<scale_kernel>("scale", by_group, context)(sources, plan.system.norm_squared, bound);
-  if (plan.judged)
-    launch_cut<double, true, words_of(plans::kIeeeModuli)>(sources, cuts, plan.system, context);
+  const float bound = plan.judged ? kIeeeBound<T> : 0;
+  launch<scale_kernel<T>>("scale", by_group, context)(sources, plan.system.norm_squared, bound);
+  if constexpr (std::is_same_v<T, float>)
+    launch_cut<T, true, words_of(plans::kFloat32Moduli)>(sources, cuts, plan.system, context);
+  else if (plan.judged)
+    launch_cut<T, true, words_of(plans::kIeeeModuli)>(sources, cuts, plan.system, context);
   else if (words_of(plan.moduli()) == 2)
-    launch_cut<double, false, 2>(sources, cuts, plan.system, context);
+    launch_cut<T, false, 2>(sources, cuts, plan.system, context);
   else
-    launch_cut<double, false, 3>(sources, cuts, plan.system, context);
-  launch<survey_kernel>("survey", by_group, context)(sources);
+    launch_cut<T, false, 3>(sources, cuts, plan.system, context);
+  launch<survey_kernel<T>>("survey", by_group, context)(sources);
   return {sources.a.limits, sources.b.limits, float(sources.a.side.k), bound};
 }
 Selection cut(const Sources<int64_t>& sources, Cuts cuts, const Plan& plan, Context& context) {
@@ -213,7 +232,7 @@ Gemm<T> panel_of(const Gemm<T>& all, int64_t row, int64_t column, const ResidueP
   return g;
 }
 
-// A product of up to 2^17 terms.
+// A product of up to kMostTermsOf<T> terms.
 template <class T>
 void multiply_terms(const Gemm<T>& g, const Plan& plan, Workspaces& workspaces) {
   ReusedWorkspace& workspace = workspaces.panel;
@@ -233,16 +252,17 @@ void multiply_terms(const Gemm<T>& g, const Plan& plan, Workspaces& workspaces) 
       cuda::has_wgmma() ? launch_multiply(sources, selection, sums, plan.system, workspace)
                         : multiply_one_by_one(sources, selection, sums, plan.system, workspace);
       // First, for it allocates, which must precede every write: c may lie where the result does.
-      if constexpr (std::is_same_v<T, double>) multiply_rest(panel, selection, workspace);
+      if constexpr (std::is_floating_point_v<T>) multiply_rest(panel, selection, workspace);
       launch_join(panel, sources, selection, sums, plan.system, workspace);
     }
 }
 
 template <class T>
 void multiply_matrix(const Gemm<T>& all, const Plan& plan, Workspaces& workspaces) {
-  for (int64_t k = 0; k < all.k; k += kMostTerms) {
+  const int64_t parts = ceil_div(all.k, kMostTermsOf<T>), length = ceil_div(ceil_div(all.k, parts), 16) * 16;
+  for (int64_t k = 0; k < all.k; k += length) {
     Gemm<T> g = all;
-    g.k = std::min(kMostTerms, all.k - k);
+    g.k = std::min(length, all.k - k);
     g.a.data += k * all.a.col_stride, g.b.data += k * all.b.row_stride;
     if (k > 0) {
       Result<T>& r = g.result;
@@ -255,11 +275,15 @@ void multiply_matrix(const Gemm<T>& all, const Plan& plan, Workspaces& workspace
 }  // namespace
 
 void gemm_crt(const GemmProblem& problem, Context& context) {
-  const bool of_integers = problem.type == DType::i64, judged = problem.precision == Precision::ieee;
   const int moduli = plans::crt_moduli(problem);
-  const Plan plan{of_integers ? kInt64Systems[moduli - 18] : kSystems[moduli - 14], judged && !of_integers};
+  const bool of_integers = problem.type == DType::i64, of_float32 = problem.type == DType::f32;
+  const bool judged = of_float32 || (!of_integers && problem.precision == Precision::ieee);
+  const Plan plan{of_float32    ? kFloat32System
+                  : of_integers ? kInt64Systems[moduli - 18]
+                                : kSystems[moduli - 14],
+                  judged};
   Workspaces workspaces{ReusedWorkspace(context), ReusedWorkspace(context)};
-  run_gemm<double, int64_t>(problem, context, [&](const auto& g, int batch) {
+  run_gemm<double, float, int64_t>(problem, context, [&](const auto& g, int batch) {
     for (int i = 0; i < batch; ++i) multiply_matrix(g.at_batch(i), plan, workspaces);
   });
 }

@@ -109,18 +109,10 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
   multiply_parts<Kernel<C, tall && FASTGEMM_SM90A, a_along_k, b_along_k>>(arguments);
 }
 
-// The tiles that are not computed by residues.
-struct Rest {
-  residues::Selection selection;
-  __device__ __forceinline__ bool leaves(int row, int column) const {
-    return selection.takes(row / residues::kTileM, column / residues::kTileN);
-  }
-};
-
 template <class C, bool a_along_k, bool b_along_k>
 __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
     gemm_dmma_rest_kernel(const __grid_constant__ TileArguments<double> arguments,
-                          const __grid_constant__ Rest rest) {
+                          const __grid_constant__ residues::Rest rest) {
   multiply_parts<Kernel<C, FASTGEMM_SM90A, a_along_k, b_along_k>>(arguments, rest);
 }
 

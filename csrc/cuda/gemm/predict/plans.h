@@ -174,9 +174,10 @@ inline DmmaPlan plan_dmma(int64_t batch, int64_t m, int64_t n, int64_t k, int64_
   return best;
 }
 
-// crt: tiles of C for each modulus, and how many moduli a precision has.
-inline constexpr int kResidueM = 128, kResidueN = 256, kIeeeModuli = 15;
+// crt: tiles of C for each modulus, and how many moduli a type and a precision have.
+inline constexpr int kResidueM = 128, kResidueN = 256, kIeeeModuli = 15, kFloat32Moduli = 8;
 constexpr int crt_moduli(const GemmProblem& p) {
+  if (p.type == DType::f32) return kFloat32Moduli;
   // Products of int64 are below 2^126.02, since their signed bytes add up to at most 2^63.01. The product of
   // 18 moduli is 2^140.45, twice the sum of 11 000 of them.
   if (p.type == DType::i64) return p.k <= 11000 ? 18 : 19;

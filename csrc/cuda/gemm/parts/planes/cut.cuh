@@ -46,9 +46,10 @@ struct Source {
   __host__ __device__ __forceinline__ int blocks() const { return rows() / kRowGroup; }  // of a matrix
 };
 
-template <class T>
+template <class Scheme>
 struct CutArguments {
-  Source<T> a, b;
+  Source<typename Scheme::Operand> a, b;
+  [[no_unique_address]] typename Scheme::Tiles tiles;
   int matrices_a, matrices_b;
   int blocks_a;
   uint32_t* flags;  // to be cleared for the main kernel
@@ -237,7 +238,7 @@ __device__ __forceinline__ void cut_rows(const Source<typename Scheme::Operand>&
 
 template <class Scheme, int words>
 __global__ void __launch_bounds__(kCutThreads<words>, words == kManyWords ? 3 : 1)
-    cut_kernel(const __grid_constant__ CutArguments<typename Scheme::Operand> g) {
+    cut_kernel(const __grid_constant__ CutArguments<Scheme> g) {
   launch_dependents();
   if (blockIdx.x == 0)
     for (int i = int(threadIdx.x); i < g.flag_count; i += int(blockDim.x)) g.flags[i] = 0;
@@ -245,6 +246,11 @@ __global__ void __launch_bounds__(kCutThreads<words>, words == kManyWords ? 3 : 
   const Source<typename Scheme::Operand>& s = is_a ? g.a : g.b;
   const int index = int(blockIdx.x) - (is_a ? 0 : g.blocks_a);
   const int matrix = index / s.blocks(), block = index % s.blocks();
+  if constexpr (!Scheme::Tiles::kEvery) {  // rows of which no tile is computed
+    const int row = min(block * kRowGroup, s.side - 1);
+    if (true_of_all(!g.tiles.finds_tile(is_a, row, is_a ? g.b.side : g.a.side))) return;
+    __syncthreads();
+  }
   if (s.along_k)
     cut_rows<Scheme, true, words>(s, matrix, block);
   else

@@ -44,6 +44,7 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Argume
   Part part;
   while (parts.next(part)) {
     const TileOrigin<S> place(part.tile, g.schedule);
+    if (g.tiles.leaves(place.row, place.column)) continue;
     const int64_t tile_a = int64_t(place.batch * g.batch_a) * g.schedule.tiles_m + place.row / S::kM;
     const int64_t tile_b = int64_t(place.batch * g.batch_b) * g.schedule.tiles_n + place.column / S::kN;
     const int first = g.segment.first + part.first * kChunk, stages = g.schedule.stages_of(part);
@@ -77,6 +78,7 @@ __device__ __forceinline__ void consume(typename S::Shared& shared, const Argume
   Parts parts(g.schedule.work, int(blockIdx.x), int(gridDim.x));
   Part part;
   while (parts.next(part)) {
+    if (leaves_out(g, part)) continue;
     uint32_t scaled = 0;
     if constexpr (S::Scheme::kLoop == Loop::promoting)
       scaled = load_scaled<kStripRows, S::kN>(g, part.tile, kStripRows * warp, 0);
@@ -115,13 +117,13 @@ __global__ void __launch_bounds__(S::kThreads, 1) gemm_kernel(const __grid_const
 // The arguments of the pre-pass for stages [first, first + stages) of both operands; allocates their
 // planes.
 template <class S>
-CutArguments<typename S::Operand> cut_arguments(const Gemm<typename S::Operand>& p, int batch, int first,
-                                                int stages, Context& context) {
+CutArguments<typename S::Scheme> cut_arguments(const Gemm<typename S::Operand>& p, int batch, int first,
+                                               int stages, Context& context) {
   using Scheme = typename S::Scheme;
   const int matrices_a = p.a.batch_stride == 0 ? 1 : batch, matrices_b = p.b.batch_stride == 0 ? 1 : batch;
   const int64_t k = int64_t{first} * Scheme::kStageK;
   const int64_t length = std::min(p.k - k, int64_t{stages} * Scheme::kStageK);
-  CutArguments<typename S::Operand> cut{};
+  CutArguments<Scheme> cut{};
   cut.a = make_source<Scheme>(p.side_a(batch).part_of_k(k, length), matrices_a, S::kM, context);
   cut.b = make_source<Scheme>(p.side_b(batch).part_of_k(k, length), matrices_b, S::kN, context);
   cut.matrices_a = matrices_a, cut.matrices_b = matrices_b;
@@ -130,7 +132,8 @@ CutArguments<typename S::Operand> cut_arguments(const Gemm<typename S::Operand>&
 
 // Launches the pre-pass of the operands that `made` names; it also clears the flags of the main kernel.
 template <class S>
-void launch_cut(CutArguments<typename S::Operand> cut, Made made, Arguments<S>& g, Context& context) {
+void launch_cut(CutArguments<typename S::Scheme> cut, Made made, Arguments<S>& g, Context& context) {
+  cut.tiles = g.tiles;
   g.batch_a = cut.matrices_a > 1, g.batch_b = cut.matrices_b > 1;
   g.a = cut.a.images, g.b = cut.b.images;
   g.unscale = {cut.a.unscale, cut.b.unscale, cut.a.scaled, cut.b.scaled};
@@ -196,7 +199,7 @@ void launch_segments(const char* name, const Gemm<typename S::Operand>& p,
 // k.
 template <class S>
 void launch_product(const char* name, const Gemm<typename S::Operand>& problem, int batch, Made made,
-                    ReusedWorkspace& workspace) {
+                    const typename S::Scheme::Tiles& tiles, ReusedWorkspace& workspace) {
   using Acc = typename S::Acc;
   constexpr bool kRepairs = S::Scheme::kLoop == Loop::promoting;
   const Plan plan = Plan::of<S>(problem, batch);
@@ -214,7 +217,7 @@ void launch_product(const char* name, const Gemm<typename S::Operand>& problem, 
   if (blends) p.result = sums;
 
   Arguments<S> g{};
-  g.m = int(p.m), g.n = int(p.n);
+  g.m = int(p.m), g.n = int(p.n), g.tiles = tiles;
   g.schedule.tiles_m = int(ceil_div(p.m, S::kM)), g.schedule.tiles_n = int(ceil_div(p.n, S::kN));
   const auto allocate = [&]<class T>(T*& p, int64_t count) {
     if (count > 0) p = static_cast<T*>(workspace.allocate(size_t(count) * sizeof(T)));
@@ -251,11 +254,13 @@ void launch_product(const char* name, const Gemm<typename S::Operand>& problem, 
 
 // Computes C panel by panel.
 template <class S, class T>
-void launch_panels(const char* name, const Gemm<T>& g, int batch, ReusedWorkspace& workspace) {
+void launch_panels(const char* name, const Gemm<T>& g, int batch, const typename S::Scheme::Tiles& tiles,
+                   ReusedWorkspace& workspace) {
   const Panels panels = Panels::of<S>(g, batch);
   for (int i = 0; i < panels.outer.parts; ++i)
     for (int j = 0; j < panels.inner.parts; ++j)
-      launch_product<S>(name, panels.at<S>(g, i, j), batch, panels.made(j), workspace);
+      launch_product<S>(name, panels.at<S>(g, i, j), batch, panels.made(j),
+                        tiles.panel(panels.row<S>(i, j), panels.column<S>(i, j)), workspace);
 }
 
 // Calls launch_piece(matrices, how many, workspace) for pieces of a batch that have their planes in memory
@@ -278,13 +283,13 @@ void gemm_in_pieces(const char* name, const Gemm<T>& all, int batch, Context& co
   if (!cuda::has_wgmma())
     return in_pieces(all, batch, Panels::bytes<ByWarps>(all), context,
                      [&](const Gemm<T>& g, int count, ReusedWorkspace& workspace) {
-                       launch_panels<ByWarps>(name, g, count, workspace);
+                       launch_panels<ByWarps>(name, g, count, {}, workspace);
                      });
   in_pieces(all, batch, Panels::bytes<Wide>(all), context,
             [&](const Gemm<T>& g, int count, ReusedWorkspace& workspace) {
               plans::narrow_planes_win(count, g.m, g.n, g.k, Scheme::kTiles, multiprocessors())
-                  ? launch_panels<Narrow>(name, g, count, workspace)
-                  : launch_panels<Wide>(name, g, count, workspace);
+                  ? launch_panels<Narrow>(name, g, count, {}, workspace)
+                  : launch_panels<Wide>(name, g, count, {}, workspace);
             });
 }
 

@@ -56,11 +56,21 @@ struct Panels {
 
   Made made(int j) const { return {!a_is_outer || j == 0, a_is_outer || j == 0}; }
 
+  // Where panel (i, j) begins.
+  template <class S>
+  int64_t row(int i, int j) const {
+    return (a_is_outer ? outer.begin(i) : inner.begin(j)) * S::kM;
+  }
+  template <class S>
+  int64_t column(int i, int j) const {
+    return (a_is_outer ? inner.begin(j) : outer.begin(i)) * S::kN;
+  }
+
   template <class S, class T>
   Gemm<T> at(const Gemm<T>& all, int i, int j) const {
     const int of_m = a_is_outer ? i : j, of_n = a_is_outer ? j : i;
     const Split &m = a_is_outer ? outer : inner, &n = a_is_outer ? inner : outer;
-    const int64_t row = m.begin(of_m) * S::kM, column = n.begin(of_n) * S::kN;
+    const int64_t row = this->row<S>(i, j), column = this->column<S>(i, j);
     Gemm<T> g = all;
     g.m = std::min(all.m - row, m.length(of_m) * S::kM),
     g.n = std::min(all.n - column, n.length(of_n) * S::kN);

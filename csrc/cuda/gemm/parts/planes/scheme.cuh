@@ -68,7 +68,13 @@ struct Magnitudes {
 template <class Scheme>
 inline constexpr int kPerUnit = 16 / int(sizeof(typename Scheme::Element));
 
-// Every scheme also gives kTiles, by which wide or narrow tiles are taken.
+// Every scheme also gives kTiles, by which wide or narrow tiles are taken, and the type that says which
+// tiles are computed: all of them, or those that parts/residues/rest.cuh has.
+struct EveryTile {
+  static constexpr bool kEvery = true;
+  __device__ __forceinline__ bool leaves(int, int) const { return false; }
+  EveryTile panel(int64_t, int64_t) const { return {}; }
+};
 
 // float32 as a sum of planes of 16 bits, x = p0 + p1 / step + p2 / step^2, where each plane is the nearest
 // number to what the planes before it leave.
@@ -81,6 +87,7 @@ template <class Plane, int planes, int step>
 struct FloatPlanes {
   using Operand = float;
   using Element = Plane;
+  using Tiles = EveryTile;
   static constexpr int kPlanes = planes, kStageK = plans::kPlaneStage, kWideN = plans::kWidePlanes;
   static constexpr Loop kLoop = Loop::promoting;
   static constexpr float kSmallUnit = 1.f / step;  // the factor of the sum of the small products
@@ -184,6 +191,7 @@ struct Fp16x3 : FloatPlanes<Half, 2, 1 << 11> {
 struct Int8x10 {
   using Operand = int32_t;
   using Element = uint8_t;
+  using Tiles = EveryTile;
   static constexpr int kPlanes = 4, kStageK = plans::kPlaneStage, kWideN = plans::kWidePlanes;
   static constexpr Loop kLoop = Loop::sweeping;
   static constexpr Ring kRings[] = {{0, 1, 2, 8, 9}, {1, 1, 2, 7, 9}, {2, 1, 1, 4, 5}, {3, 1, 1, 3, 5}};

@@ -38,7 +38,7 @@ struct Shape {
   static constexpr int kConsumerThreads = 128 * kConsumers, kThreads = kConsumerThreads + 128;
   static constexpr int kSums = kN / 2;                                  // a consumer thread
   static constexpr int kStrips = kConsumerWarps, kGroups = kConsumers;  // as WarpShape has them
-  static constexpr bool kByWarps = false, kPaces = true;
+  static constexpr bool kByWarps = false, kPaces = Scheme::Tiles::kEvery;
   using ConsumerLoop =
       std::conditional_t<Scheme::kLoop == Loop::promoting, PromotingLoop<Shape>, SweepingLoop<Shape>>;
 

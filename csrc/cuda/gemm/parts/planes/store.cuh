@@ -41,6 +41,7 @@ struct Arguments {
   ChunkSchedule<typename S::Acc> schedule;
   Unscale unscale;
   Segment segment;
+  [[no_unique_address]] typename S::Scheme::Tiles tiles;
   int chunk;             // stages that the tensor cores sum before a promotion (multiply.cuh)
   uint32_t* progress;    // [block] (pace.cuh)
   uint32_t* unfinished;  // [strip]: 1 where sums are not finite, and C was not written
@@ -141,6 +142,20 @@ __device__ __forceinline__ void store_strip(const Arguments<S>& g, const typenam
   for (int i = 0; i < R; ++i) {
     const int at_row = row + i / 2 % 2 * 8, at_column = column + i / 4 * 8 + i % 2;
     if (at_row < g.m && at_column < g.n) result.store(at_row, at_column, sum[i]);
+  }
+}
+
+// Whether a tile is left out, of which then no strip is to be repaired.
+template <class S>
+__device__ __forceinline__ bool leaves_out(const Arguments<S>& g, const Part& part) {
+  if constexpr (S::Scheme::Tiles::kEvery) {
+    return false;
+  } else {
+    const TileOrigin<S> place(part.tile, g.schedule);
+    if (!g.tiles.leaves(place.row, place.column)) return false;
+    if (part.end == g.schedule.work.steps && int(threadIdx.x) < S::kStrips)
+      g.unfinished[int64_t(part.tile) * S::kStrips + int(threadIdx.x)] = 0;
+    return true;
   }
 }
 

@@ -79,6 +79,7 @@ __global__ void __launch_bounds__(S::kThreads, 1) warp_kernel(const __grid_const
   grid_dependency_wait();
   Part part;
   for (int i = 0; part_of(g.schedule.work, i, part); ++i) {
+    if (leaves_out(g, part)) continue;
     typename WarpLoop<S>::Sums sum;
     multiply_part(*shared, g, part, sum);
     const int warp = warp_index();

@@ -1,9 +1,9 @@
 // The third pass: rows times their powers of two, rounded to integers, as residues of bytes.
 //
-// An integer y, which a double holds, is taken apart by additions of a large constant into words of a sign
-// and 30 bits, each in the low word of a double:
+// An integer y, which a double holds (of float32 too), is taken apart by additions of a large constant into
+// words of a sign and 30 bits, each in the low word of a double:
 //
-//   y = word 0 + 2^31 word 1 (+ 2^62 word 2)
+//   y = word 0 (+ 2^31 word 1 (+ 2^62 word 2))
 //
 // and each word, in signed bytes, is summed with the residues that the bytes' places have: a dot product of
 // four bytes. An int64 is its two words. What they give is below 2^18, and is reduced in float32, whose
@@ -116,8 +116,8 @@ __device__ __forceinline__ uint32_t thresholds_below(double y, const Scale& scal
 }
 
 // Whether any tile of these rows may be computed by residues.
-__device__ __forceinline__ bool needed(const Source<double>& s, const Source<double>& other,
-                                       const BlockPlace& at) {
+template <class T>
+__device__ __forceinline__ bool needed(const Source<T>& s, const Source<T>& other, const BlockPlace& at) {
   return s.useful[at.row / s.group] && any_useful<kThreads>(other);
 }
 
@@ -125,7 +125,7 @@ template <class T, bool judged, int words>
 __global__ void __launch_bounds__(kThreads)
     cut_kernel(const __grid_constant__ Sources<T> sources, const __grid_constant__ System system) {
   FASTGEMM_SHARED Staged<T> staged;
-  constexpr bool kScaled = std::is_same_v<T, double>;
+  constexpr bool kScaled = std::is_floating_point_v<T>;
   with_source(sources, kCutK, [&](const Source<T>& s, const Source<T>& other, const BlockPlace& at) {
     if constexpr (kScaled) {
       if (!sources.all && !needed(s, other, at)) return;
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int i = 0; i < kEach; ++i) {
       const T x = staged.at(thread / kUnits, thread % kUnits * kEach + i);
       if constexpr (kScaled) {
-        const double y = x * scale.scale;
+        const double y = double(x) * scale.scale;
         integers[i] = integer<words>(y);
         if constexpr (judged) above += thresholds_below(y, scale);
       } else {

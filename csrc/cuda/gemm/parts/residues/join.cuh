@@ -4,7 +4,9 @@
 //
 // For float64 weights and P are halves (moduli.h): the high halves' sum is exact, and so is what q P leaves
 // of it; the low ones err by some 2^-82 P, which is far below the rounding to integers. For int64 all but q
-// is modulo 2^64, and q is the rounded sum of the shares weight_i / P that the residues have.
+// is modulo 2^64, and q is the rounded sum of the shares weight_i / P that the residues have. float32 has
+// so few moduli that P is below 2^64 and |x| below P / 3: then x itself is known modulo 2^64, and shares in
+// float32 are good enough, so that it takes no float64 sums, of which many GPUs have few.
 #pragma once
 
 #include "cuda/gemm/parts/residues/multiply.cuh"
@@ -62,8 +64,43 @@ class JoinedIntegers {
   double quotient_ = 0;
 };
 
+// Residues of float32, joined.
+class JoinedFloats {
+ public:
+  struct Constants {
+    uint64_t weight[kFloat32System.moduli], product;
+    float share[kFloat32System.moduli];
+    const Scale *scales_a, *scales_b;
+  };
+
+  __device__ __forceinline__ void add(const Constants& c, int modulus, uint32_t residue) {
+    sum_ += c.weight[modulus] * residue;
+    quotient_ = fmaf(c.share[modulus], float(residue), quotient_);
+  }
+  __device__ __forceinline__ float value(const Constants& c, int64_t row, int64_t column) const {
+    const auto x = int64_t(sum_ - uint64_t(int64_t(rintf(quotient_))) * c.product);
+    return float(double(x) * c.scales_a[row].unscale * c.scales_b[column].unscale);
+  }
+
+ private:
+  uint64_t sum_ = 0;
+  float quotient_ = 0;
+};
+
 template <class T>
-using Joined = std::conditional_t<std::is_same_v<T, double>, JoinedDoubles, JoinedIntegers>;
+struct JoinedOf {
+  using type = JoinedDoubles;
+};
+template <>
+struct JoinedOf<int64_t> {
+  using type = JoinedIntegers;
+};
+template <>
+struct JoinedOf<float> {
+  using type = JoinedFloats;
+};
+template <class T>
+using Joined = typename JoinedOf<T>::type;
 
 template <class T>
 struct JoinArguments {

@@ -1,5 +1,5 @@
 // The first pass: squares and magnitudes of the elements, summed for each row and chunk of k, in a fixed
-// order.
+// order, in float64 for float32 too.
 #pragma once
 
 #include "cuda/gemm/parts/residues/operand.cuh"
@@ -19,19 +19,21 @@ struct Measure {
   }
 };
 
-__device__ __forceinline__ void measure_along_k(const Source<double>& s, const BlockPlace& at) {
+template <class T>
+__device__ __forceinline__ void measure_along_k(const Source<T>& s, const BlockPlace& at) {
   constexpr int kWarps = kThreads / 32, kUnroll = 8;
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
   const int64_t first = at.chunk * kMeasured, chunks = (s.side.k + kMeasured - 1) / kMeasured;
   const int length = int(min(int64_t{kMeasured}, s.side.k - first));
   for (int64_t row = at.row + warp; row < min(at.row + kRows, s.side.side); row += kWarps) {
-    const double* const from = s.side.data + row * s.side.side_stride + first * s.side.k_stride;
+    const T* const from = s.side.data + row * s.side.side_stride + first * s.side.k_stride;
     Measure measure[2];
     FASTGEMM_NO_UNROLL
     for (int k = lane; k < length; k += 32 * kUnroll) {
-      double x[kUnroll];
+      T x[kUnroll];
       FASTGEMM_UNROLL
-      for (int i = 0; i < kUnroll; ++i) x[i] = k + 32 * i < length ? from[(k + 32 * i) * s.side.k_stride] : 0;
+      for (int i = 0; i < kUnroll; ++i)
+        x[i] = k + 32 * i < length ? from[(k + 32 * i) * s.side.k_stride] : T(0);
       FASTGEMM_UNROLL
       for (int i = 0; i < kUnroll; ++i) measure[i % 2].add(x[i]);
     }
@@ -45,22 +47,23 @@ __device__ __forceinline__ void measure_along_k(const Source<double>& s, const B
   }
 }
 
-__device__ __forceinline__ void measure_along_side(const Source<double>& s, const BlockPlace& at) {
+template <class T>
+__device__ __forceinline__ void measure_along_side(const Source<T>& s, const BlockPlace& at) {
   constexpr int kWarps = kThreads / 32, kUnroll = 8;
   FASTGEMM_SHARED Measure sums[kWarps][kRows];
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
   const int64_t first = at.chunk * kMeasured, chunks = (s.side.k + kMeasured - 1) / kMeasured;
   const int length = int(min(int64_t{kMeasured}, s.side.k - first));
   const int64_t row = at.row + lane;
-  const double* const from = s.side.data + row + first * s.side.k_stride;
+  const T* const from = s.side.data + row + first * s.side.k_stride;
   Measure measure[2];
   if (row < s.side.side) {
     FASTGEMM_NO_UNROLL
     for (int k = warp; k < length; k += kWarps * kUnroll) {
-      double x[kUnroll];
+      T x[kUnroll];
       FASTGEMM_UNROLL
       for (int i = 0; i < kUnroll; ++i)
-        x[i] = k + kWarps * i < length ? from[(k + kWarps * i) * s.side.k_stride] : 0;
+        x[i] = k + kWarps * i < length ? from[(k + kWarps * i) * s.side.k_stride] : T(0);
       FASTGEMM_UNROLL
       for (int i = 0; i < kUnroll; ++i) measure[i % 2].add(x[i]);
     }
@@ -75,8 +78,9 @@ __device__ __forceinline__ void measure_along_side(const Source<double>& s, cons
   s.norms[row * chunks + at.chunk] = all.sum;
 }
 
-__global__ void __launch_bounds__(kThreads) measure_kernel(const __grid_constant__ Sources<double> sources) {
-  with_source(sources, kMeasured, [](const Source<double>& s, const Source<double>&, const BlockPlace& at) {
+template <class T>
+__global__ void __launch_bounds__(kThreads) measure_kernel(const __grid_constant__ Sources<T> sources) {
+  with_source(sources, kMeasured, [](const Source<T>& s, const Source<T>&, const BlockPlace& at) {
     runs_along_side(s.side) ? measure_along_side(s, at) : measure_along_k(s, at);
   });
 }

@@ -1,4 +1,4 @@
-// The residue number system that products of float64 and of int64 are computed in. An integer of
+// The residue number system that products of float64, float32 and int64 are computed in. An integer of
 // magnitude below P / 2, where P is the product of pairwise coprime moduli, is known from its residues
 // (Chinese remainder theorem):
 //
@@ -72,10 +72,11 @@ struct Halves {
   double high, low;
 };
 
-// Integers that are made of float64 are sums of words times powers of 2^31. Up to 15 moduli they have at most
-// 60 bits.
+// Integers that are made of floating point are sums of words times powers of 2^31. Up to 8 moduli they are
+// kept to one word of signed bytes, up to 15 they have at most 60 bits.
 inline constexpr int kWordBits = 31, kMostWords = 3;
-constexpr int words_of(int moduli) { return moduli <= 15 ? 2 : 3; }
+constexpr int words_of(int moduli) { return moduli <= 8 ? 1 : moduli <= 15 ? 2 : 3; }
+inline constexpr double kMostWord = 0x7f7f7f7f;
 
 // What the kernels know of a number of moduli.
 struct System {
@@ -128,6 +129,8 @@ constexpr System make_system(int moduli, int word_bits) {
   s.inverse_product = 1 / s.product.high;
   // Rounding to integers lengthens a row by at most sqrt(k) / 2, and the quotient's estimate wants room.
   s.norm_squared = s.product.high / 2 * (1 - 0x1p-16);
+  if (words_of(moduli) == 1 && s.norm_squared > kMostWord * kMostWord)
+    s.norm_squared = kMostWord * kMostWord * (1 - 0x1p-16);
   return s;
 }
 
@@ -136,5 +139,6 @@ inline constexpr System kSystems[] = {make_system(14, kWordBits), make_system(15
                                       make_system(16, kWordBits), make_system(17, kWordBits),
                                       make_system(18, kWordBits)};
 inline constexpr System kInt64Systems[] = {make_system(18, 32), make_system(19, 32)};
+inline constexpr System kFloat32System = make_system(8, kWordBits);
 
 }  // namespace fastgemm::residues

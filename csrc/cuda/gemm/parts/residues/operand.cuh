@@ -33,7 +33,7 @@ struct Source {
   Side<T> side;
   int group;         // rows of a tile: kTileM or kTileN
   int8_t* residues;  // [modulus][row][padded_k()]
-  // Of float64 alone:
+  // Of floating point alone:
   Norms* norms;      // [row][chunk of kMeasured]
   Scale* scales;     // [row]
   uint32_t* useful;  // [group of rows]: 0 where no tile with these rows is computed by residues
@@ -90,8 +90,8 @@ __device__ __forceinline__ bool any_of_block(bool x) {
 }
 
 // Whether any group of rows is useful.
-template <int threads>
-__device__ __forceinline__ bool any_useful(const Source<double>& s) {
+template <int threads, class T>
+__device__ __forceinline__ bool any_useful(const Source<T>& s) {
   bool any = false;
   for (int i = int(threadIdx.x); i < s.groups(); i += threads) any |= s.useful[i] != 0;
   return any_of_block<threads>(any);

@@ -7,7 +7,8 @@ namespace fastgemm::FASTGEMM_TARGET::residues {
 
 __device__ __forceinline__ double power_of_two(int e) { return from_words(uint32_t(1023 + e) << 20, 0); }
 
-__device__ __forceinline__ Norms norms_of(const Source<double>& s, int64_t row) {
+template <class T>
+__device__ __forceinline__ Norms norms_of(const Source<T>& s, int64_t row) {
   const int64_t chunks = (s.side.k + kMeasured - 1) / kMeasured;
   Norms all{0, 0};
   for (int64_t i = 0; i < chunks; ++i) {
@@ -34,11 +35,12 @@ __device__ __forceinline__ Scale scale_of(const Norms& norms, int64_t k, double 
 // One block for each group of rows: of A, then of B. A group is useful unless one of its rows is bound to
 // fail: the bound of selection.cuh is at most the product of what the rows' magnitudes are to their roots of
 // mean squares, each of which is at most 1.
+template <class T>
 __global__ void __launch_bounds__(kTileN)
-    scale_kernel(const __grid_constant__ Sources<double> sources, double norm_squared, float bound) {
+    scale_kernel(const __grid_constant__ Sources<T> sources, double norm_squared, float bound) {
   const int groups_a = sources.a.groups();
   const bool in_a = int(blockIdx.x) < groups_a;
-  const Source<double>& s = in_a ? sources.a : sources.b;
+  const Source<T>& s = in_a ? sources.a : sources.b;
   const int group = int(blockIdx.x) - (in_a ? 0 : groups_a);
   const int64_t row = int64_t{group} * s.group + int(threadIdx.x);
   bool fails = false;

@@ -6,11 +6,12 @@
 namespace fastgemm::FASTGEMM_TARGET::residues {
 
 // One block for each group of rows: of A, then of B.
-__global__ void __launch_bounds__(kTileN) survey_kernel(const __grid_constant__ Sources<double> sources) {
+template <class T>
+__global__ void __launch_bounds__(kTileN) survey_kernel(const __grid_constant__ Sources<T> sources) {
   FASTGEMM_SHARED int least[kTileN / 32][kThresholds];
   const int groups_a = sources.a.groups();
   const bool in_a = int(blockIdx.x) < groups_a;
-  const Source<double>&s = in_a ? sources.a : sources.b, &other = in_a ? sources.b : sources.a;
+  const Source<T>&s = in_a ? sources.a : sources.b, &other = in_a ? sources.b : sources.a;
   const int group = int(blockIdx.x) - (in_a ? 0 : groups_a);
   const int64_t row = int64_t{group} * s.group + int(threadIdx.x);
   const int64_t chunks = (s.side.k + kCutK - 1) / kCutK;
