@@ -4,6 +4,8 @@
     python tools/measure_kernels.py --random 100 --seed 7 --json choices.json        the library among the kernels
     python tools/measure_kernels.py --random 40 --multiprocessors 64 --json ...      on a part of the GPU
     python tools/measure_kernels.py --again kernels.json --kernel dmma --json ...    after a change of one kernel
+    python tools/measure_kernels.py --again kernels.json --at bf16x6 --kernel crt --json ...    a new kernel
+    python tools/measure_kernels.py --again kernels.json --random 60 --json ... --library ...   new problems
 
 Kernels far behind are left out of a point. tools/fit_costs.py reads the first two files, tools/check_choices.py
 all.
@@ -32,6 +34,7 @@ SERIES = {name: (name, None) for name in ("float64", "float32", "float16", "bflo
     "tf32": ("float32", "tf32")
 }
 ORDER = ("float64", "float32", "tf32", "float16", "bfloat16", "int8", "int32")
+LIBRARY_FIELD = "torch, or cuBLASLt where torch has no such product"
 LIBRARY = ("torch", "cublaslt_1")  # the latter where torch has no such product, or its flags let it round
 ALIGNED, UNIT = 0.4, 64  # this share of random problems has sides of whole units
 
@@ -124,7 +127,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--json", type=Path, required=True)
-    parser.add_argument("--library", type=Path, help="a file of its own for the library")
+    parser.add_argument(
+        "--library", type=Path, help="a file of its own for the library (with --again: that is added to)"
+    )
     parser.add_argument(
         "--grid", type=int, nargs="?", const=1 << 30, default=0, help="so many points of the grid"
     )
@@ -135,6 +140,9 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=0.006, help="seconds for each kernel at each point")
     parser.add_argument("--again", type=Path, help="the points of this file, of which --kernel are measured")
     parser.add_argument("--kernel", action="append", default=[], help="with --again")
+    parser.add_argument(
+        "--at", action="append", help="with --again: the problems of this kernel, not its own"
+    )
     parser.add_argument("--multiprocessors", type=int, help="a green context of so many")
     options = parser.parse_args()
     with multiprocessors(options.multiprocessors):
@@ -144,22 +152,25 @@ def main() -> None:
             measure_new(options)
 
 
+def split_off_library(points: dict[tuple, dict[str, float]]) -> dict[tuple, float]:
+    return {key: times.pop(LIBRARY[0]) for key, times in points.items() if LIBRARY[0] in times}
+
+
 def measure_new(options: argparse.Namespace) -> None:
     grid = grid_of("gemm", "cuda") if options.grid else []
     problems = random.Random(options.seed).sample(grid, min(options.grid, len(grid)))
     problems += random_problems(options.random, options.seed, *options.sides)
     points = measure(dict.fromkeys(options.dtype or ORDER, problems), options.budget)
     if options.library:
-        library = {key: times.pop(LIBRARY[0]) for key, times in points.items() if LIBRARY[0] in times}
-        write(options.library, library, "torch, or cuBLASLt where torch has no such product")
+        write(options.library, split_off_library(points), LIBRARY_FIELD)
     write(options.json, points, "by kernel")
 
 
 def measure_again(options: argparse.Namespace) -> None:
     """Writes after every series, so that what was measured is kept when time is up."""
-    points, wanted = of_kernels(options.again, options.kernel)
+    points, wanted = of_kernels(options.again, options.at or options.kernel)
     head = json.loads(options.again.read_text())
-    older = {"what": "all but " + ", ".join(options.kernel)}
+    older = {"what": "all but " + ", ".join(options.kernel or ["the problems that were added"])}
     older |= {key: head["environment"][key] for key in ("date", "commit")}
     kept = [older, *head.get("measured before", [])]
     for name in options.dtype or ORDER:
@@ -170,6 +181,15 @@ def measure_again(options: argparse.Namespace) -> None:
             for key, times in measure({name: wanted[name]}, options.budget, options.kernel).items():
                 points[key] |= {kernel: time for kernel, time in times.items() if kernel in options.kernel}
             write(options.json, points, "by kernel", kept)
+    if options.random:
+        problems = random_problems(options.random, options.seed, *options.sides)
+        new = measure(dict.fromkeys(options.dtype or ORDER, problems), options.budget)
+        library = split_off_library(new)
+        write(options.json, points | new, "by kernel", kept)
+        if options.library:
+            rows = json.loads(options.library.read_text())["points"]
+            before = {(series, layout, *sizes): time for series, layout, *sizes, time in rows}
+            write(options.library, before | library, LIBRARY_FIELD)
 
 
 if __name__ == "__main__":

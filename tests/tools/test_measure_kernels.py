@@ -46,3 +46,26 @@ def test_kernels_that_changed_are_timed_again(monkeypatch, tmp_path):
         ("float32", "NT"): {"small": 3.0},
         ("float64", "NN"): {"small": 5.0},
     }
+
+
+def test_a_new_kernel_and_new_problems_are_added(monkeypatch, tmp_path):
+    def measure(problems, budget, only=None):
+        if only:
+            return {("float32", "NN", 1, 8, 8, 8): {"crt": 9.0}}
+        return {("float32", "TT", *sizes): {"small": 1.0, "torch": 2.0} for sizes, _ in problems["float32"]}
+
+    monkeypatch.setattr(measure_kernels, "measure", measure)
+    monkeypatch.setattr(measure_kernels, "describe", lambda device: {"date": "2026-03-03", "commit": "new"})
+    before, after, library = tmp_path / "before.json", tmp_path / "after.json", tmp_path / "library.json"
+    before.write_text(
+        json.dumps({"environment": {"date": "2026-02-02", "commit": "middle"}, "points": POINTS})
+    )
+    library.write_text(json.dumps({"points": [["float32", "NN", 1, 8, 8, 8, 5.0]]}))
+    arguments = ["--again", str(before), "--at", "dmma", "--kernel", "crt", "--dtype", "float32"]
+    arguments += ["--random", "3", "--json", str(after), "--library", str(library)]
+    monkeypatch.setattr(sys, "argv", ["measure_kernels", *arguments])
+    measure_kernels.main()
+    points = json.loads(after.read_text())["points"]
+    assert ["float32", "NN", 1, 8, 8, 8, {"dmma": 1.0, "small": 2.0, "crt": 9.0}] in points
+    assert len(points) == len(POINTS) + 3
+    assert [time for *_, time in json.loads(library.read_text())["points"]] == [5.0, 2.0, 2.0, 2.0]

@@ -57,7 +57,7 @@ struct ResiduePanels {
   int64_t rows, columns;  // of a panel, whole tiles
 
   ResiduePanels(int64_t m, int64_t n, int64_t k, int moduli) {
-    const int64_t room = most_plane_bytes(), bytes = ceil_div(k, 16) * 16 * moduli;
+    const int64_t room = most_plane_bytes(), bytes = padded_k(k) * moduli;
     rows = extent(m, kTileM, room / bytes);
     columns = extent(n, kTileN, room / (bytes + rows * moduli));
   }
@@ -259,7 +259,7 @@ void multiply_terms(const Gemm<T>& g, const Plan& plan, Workspaces& workspaces) 
 
 template <class T>
 void multiply_matrix(const Gemm<T>& all, const Plan& plan, Workspaces& workspaces) {
-  const int64_t parts = ceil_div(all.k, kMostTermsOf<T>), length = ceil_div(ceil_div(all.k, parts), 16) * 16;
+  const int64_t parts = ceil_div(all.k, kMostTermsOf<T>), length = padded_k(ceil_div(all.k, parts));
   for (int64_t k = 0; k < all.k; k += length) {
     Gemm<T> g = all;
     g.k = std::min(length, all.k - k);

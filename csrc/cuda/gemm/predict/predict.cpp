@@ -46,7 +46,7 @@ struct KeyHash {
 // Where nothing was measured of a type, the constants of the one whose kernels do the same in units of their
 // own: what differs is in the counts.
 constexpr DType measured_as(Row row, DType type) {
-  if (row == Row::crt) return DType::f64;  // products of residues are those of bytes for every type
+  if (row == Row::crt) return type == DType::i64 ? DType::f64 : type;  // both have two words an element
   return type == DType::i64 || type == DType::u8 || type == DType::i16 ? DType::i32 : type;
 }
 
