@@ -107,7 +107,7 @@ def test_panels(divided):  # noqa: F811
     run = {"alpha": 2, "beta": -3, "in_place": True, "kernel": "crt"}
     whole, launches = divided(ALL_ROOM, a, b, c, **run)
     assert launches.count("cut_residues") == launches.count("join_residues") == 1
-    room = 15 * 64 * 256  # of A's residues two tiles' rows; of B's and C's less than a tile's columns
+    room = 15 * 128 * 256  # of A's residues two tiles' rows; of B's and C's less than a tile's columns
     parts, launches = divided(room, a, b, c, **run)
     assert launches.count("cut_residues") == launches.count("join_residues") == 2 * 3
     assert whole.equal(parts)
@@ -189,7 +189,7 @@ def test_float32_panels(divided):  # noqa: F811
     run = {"alpha": 2, "beta": -3, "in_place": True, "kernel": "crt"}
     whole, launches = divided(ALL_ROOM, a, b, c, **run)
     assert launches.count("cut_residues") == launches.count("bf16x6_rest") == 1
-    parts, launches = divided(8 * 96 * 256, a, b, c, **run)
+    parts, launches = divided(8 * 128 * 256, a, b, c, **run)
     assert launches.count("join_residues") == 2 * 3
     assert launches.count("bf16x6_rest") > 6
     assert whole.equal(parts)

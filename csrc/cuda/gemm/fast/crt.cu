@@ -25,6 +25,7 @@
 #include "cuda/gemm/parts/residues/scale.cuh"
 #include "cuda/gemm/parts/residues/survey.cuh"
 #include "cuda/gemm/parts/reused_workspace.cuh"
+#include "cuda/gemm/parts/vector_store.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
@@ -76,6 +77,8 @@ Source<T> rows_of(const Side<T>& all, Norms* norms, int64_t first, int64_t count
                   Context& context) {
   Source<T> s{.side = all, .group = group};
   s.side.data += first * all.side_stride, s.side.side = count;
+  s.takes_vectors =
+      all.k_stride == 1 && takes_vectors(s.side.data, sizeof(T), all.side_stride, all.k_stride, 0);
   s.residues = allocate<int8_t>(context, plan.moduli() * count * s.padded_k());
   if (norms == nullptr) return s;
   s.norms = norms + first * ceil_div(all.k, kMeasured);
@@ -156,11 +159,17 @@ JoinedIntegers::Constants constants_of(const System& system, const Sources<int64
 }
 
 template <class T>
+bool stores_pairs(const Result<T>& r) {
+  return is_aligned(r.out, 2 * sizeof(T)) && r.row_stride % 2 == 0;
+}
+
+template <class T>
 void launch_join(const Gemm<T>& g, const Sources<T>& sources, const Selection& selection,
                  const unsigned char* sums, const System& system, Context& context) {
   const int64_t blocks = int64_t{sources.a.groups()} * sources.b.groups() * kParts;
-  launch<join_kernel<T>>("join_residues", {dim3(unsigned(blocks)), dim3(kSumThreads)}, context)(
-      {g, selection, sums, sources.b.groups(), system.moduli, constants_of(system, sources)});
+  launch<join_kernel<T>>("join_residues", {dim3(unsigned(blocks)), dim3(kSumThreads)},
+                         context)({g, selection, sums, sources.b.groups(), system.moduli,
+                                   stores_pairs(g.result), constants_of(system, sources)});
 }
 
 // The norms of all rows; null for integers, which are not scaled.

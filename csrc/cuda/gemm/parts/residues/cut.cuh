@@ -87,23 +87,60 @@ struct Staged {
   }
 };
 
+// Elements of a row that a thread cuts, and threads of a row.
+inline constexpr int kEach = kRows * kCutK / kThreads, kUnits = kCutK / kEach;
+
+// Whether all that a block cuts lies inside the operand.
+template <class T>
+__device__ __forceinline__ bool is_inside(const Source<T>& s, const BlockPlace& at) {
+  return at.row + kRows <= s.side.side && (at.chunk + 1) * kCutK <= s.side.k;
+}
+
 template <class T>
 __device__ __forceinline__ void stage(Staged<T>& staged, const Source<T>& s, const BlockPlace& at) {
-  constexpr int kEach = kRows * kCutK / kThreads;
   const int64_t first = at.chunk * kCutK;
   const bool along_side = runs_along_side(s.side);
   const int thread = int(threadIdx.x);
   T x[kEach];
   const auto row_of = [&](int i) { return along_side ? thread % kRows : (i * kThreads + thread) / kCutK; };
   const auto k_of = [&](int i) { return along_side ? (i * kThreads + thread) / kRows : thread % kCutK; };
-  FASTGEMM_UNROLL
-  for (int i = 0; i < kEach; ++i) {
-    const int64_t row = at.row + row_of(i), k = first + k_of(i);
-    x[i] =
-        row < s.side.side && k < s.side.k ? s.side.data[row * s.side.side_stride + k * s.side.k_stride] : 0;
+  const T* const from =
+      s.side.data + (at.row + row_of(0)) * s.side.side_stride + (first + k_of(0)) * s.side.k_stride;
+  const int64_t step =
+      along_side ? kThreads / kRows * s.side.k_stride : kThreads / kCutK * s.side.side_stride;
+  if (is_inside(s, at)) {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kEach; ++i) x[i] = from[i * step];
+  } else {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kEach; ++i)
+      x[i] = at.row + row_of(i) < s.side.side && first + k_of(i) < s.side.k ? from[i * step] : T(0);
   }
   FASTGEMM_UNROLL
   for (int i = 0; i < kEach; ++i) staged.at(row_of(i), k_of(i)) = x[i];
+}
+
+// The elements of a thread, of neighbouring threads along k: by vectors straight from the operand where these
+// are aligned, else by way of shared memory.
+template <class T>
+__device__ __forceinline__ void load(T (&x)[kEach], Staged<T>& staged, const Source<T>& s,
+                                     const BlockPlace& at) {
+  const int row = int(threadIdx.x) / kUnits, k = int(threadIdx.x) % kUnits * kEach;
+  if (s.takes_vectors && is_inside(s, at)) {
+    constexpr int kPerVector = 16 / int(sizeof(T));
+    const T* const from = s.side.data + (at.row + row) * s.side.side_stride + at.chunk * kCutK + k;
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kEach; i += kPerVector) {
+      const auto vector = load_vector<Vector16<T>>(from + i);
+      FASTGEMM_UNROLL
+      for (int j = 0; j < kPerVector; ++j) x[i + j] = vector[j];
+    }
+    return;
+  }
+  stage(staged, s, at);
+  __syncthreads();
+  FASTGEMM_UNROLL
+  for (int i = 0; i < kEach; ++i) x[i] = staged.at(row, k + i);
 }
 
 // A byte for each threshold: 1 where a magnitude is not below it.
@@ -130,10 +167,8 @@ __global__ void __launch_bounds__(kThreads)
     if constexpr (kScaled) {
       if (!sources.all && !needed(s, other, at)) return;
     }
-    stage(staged, s, at);
-    __syncthreads();
-    // Eight threads a row, 16 elements each.
-    constexpr int kEach = 16, kUnits = kCutK / kEach;
+    T x[kEach];
+    load(x, staged, s, at);
     const int thread = int(threadIdx.x);
     const int64_t row = at.row + thread / kUnits, k = at.chunk * kCutK + thread % kUnits * kEach;
     const bool inside = row < s.side.side;
@@ -142,13 +177,12 @@ __global__ void __launch_bounds__(kThreads)
     uint32_t above = 0;
     FASTGEMM_UNROLL
     for (int i = 0; i < kEach; ++i) {
-      const T x = staged.at(thread / kUnits, thread % kUnits * kEach + i);
       if constexpr (kScaled) {
-        const double y = double(x) * scale.scale;
+        const double y = double(x[i]) * scale.scale;
         integers[i] = integer<words>(y);
         if constexpr (judged) above += thresholds_below(y, scale);
       } else {
-        integers[i] = integer(x);
+        integers[i] = integer(x[i]);
       }
     }
     if constexpr (judged) {

@@ -4,9 +4,9 @@
 //
 // For float64 weights and P are halves (moduli.h): the high halves' sum is exact, and so is what q P leaves
 // of it; the low ones err by some 2^-82 P, which is far below the rounding to integers. For int64 all but q
-// is modulo 2^64, and q is the rounded sum of the shares weight_i / P that the residues have. float32 has
-// so few moduli that P is below 2^64 and |x| below P / 3: then x itself is known modulo 2^64, and shares in
-// float32 are good enough, so that it takes no float64 sums, of which many GPUs have few.
+// is modulo 2^64, and q is the rounded sum of the shares weight_i / P that the residues have. float32 has so
+// few moduli that P is below 2^64, and |x| below a third of P: then x itself is known modulo 2^64, and shares
+// in float32 are good enough, so that it takes no float64 sums, of which many GPUs have few.
 #pragma once
 
 #include "cuda/gemm/parts/residues/multiply.cuh"
@@ -27,10 +27,10 @@ class JoinedDoubles {
     high_ = fma(c.weight[modulus].high, r, high_);
     low_ = fma(c.weight[modulus].low, r, low_);
   }
-  __device__ __forceinline__ double value(const Constants& c, int64_t row, int64_t column) const {
+  __device__ __forceinline__ double value(const Constants& c, double unscale_a, double unscale_b) const {
     const double quotient = rint(high_ * c.inverse_product);
     const double x = fma(-quotient, c.product.high, high_) + fma(-quotient, c.product.low, low_);
-    return x * c.scales_a[row].unscale * c.scales_b[column].unscale;
+    return x * unscale_a * unscale_b;
   }
 
   // A byte as a double.
@@ -55,7 +55,7 @@ class JoinedIntegers {
     sum_ += c.weight[modulus] * residue;
     quotient_ = fma(c.share[modulus], JoinedDoubles::double_of(residue), quotient_);
   }
-  __device__ __forceinline__ uint64_t value(const Constants& c, int64_t, int64_t) const {
+  __device__ __forceinline__ uint64_t value(const Constants& c, double, double) const {
     return sum_ - uint64_t(int64_t(rint(quotient_))) * c.product;
   }
 
@@ -75,11 +75,12 @@ class JoinedFloats {
 
   __device__ __forceinline__ void add(const Constants& c, int modulus, uint32_t residue) {
     sum_ += c.weight[modulus] * residue;
-    quotient_ = fmaf(c.share[modulus], float(residue), quotient_);
+    constexpr uint32_t k2To23 = 0x4b000000u;
+    quotient_ = fmaf(c.share[modulus], __uint_as_float(k2To23 | residue) - 0x1p23f, quotient_);
   }
-  __device__ __forceinline__ float value(const Constants& c, int64_t row, int64_t column) const {
-    const auto x = int64_t(sum_ - uint64_t(int64_t(rintf(quotient_))) * c.product);
-    return float(double(x) * c.scales_a[row].unscale * c.scales_b[column].unscale);
+  __device__ __forceinline__ float value(const Constants& c, double unscale_a, double unscale_b) const {
+    const auto x = int64_t(sum_ - uint64_t(uint32_t(rintf(quotient_))) * c.product);
+    return float(double(x) * unscale_a * unscale_b);
   }
 
  private:
@@ -108,42 +109,92 @@ struct JoinArguments {
   Selection selection;
   const unsigned char* sums;
   int tiles_n, moduli;
+  bool pairs;  // of neighbours in a row of C can be stored together
   typename Joined<T>::Constants constants;
 };
 
-// A block joins one part of a tile: 16 elements a thread.
+// A thread joins 16 elements: columns 8 j + {0, 1} of two rows, 8 apart, for j below 4.
+inline constexpr int kJoined = 16;
+struct JoinedPlace {
+  int64_t row, column;  // the first
+  __device__ __forceinline__ JoinedPlace(int tile_row, int tile_column, int part) {
+    const int thread = int(threadIdx.x);
+    const Position at = WgmmaLayout<int8_t>::c(thread % 128, kJoined * part);
+    row = int64_t{tile_row} * kTileM + thread / 128 * 64 + at.row;
+    column = int64_t{tile_column} * kTileN + at.column;
+  }
+  __device__ __forceinline__ int64_t row_of(int i) const { return row + i / 2 % 2 * 8; }
+  __device__ __forceinline__ int64_t column_of(int i) const { return column + i / 4 * 8 + i % 2; }
+};
+
+// The elements that residues in memory stand for. Factors are all loaded before any is used.
 template <class T>
-__global__ void __launch_bounds__(kSumThreads) join_kernel(const __grid_constant__ JoinArguments<T> g) {
-  const int tile = int(blockIdx.x) / kParts, part = int(blockIdx.x) % kParts, thread = int(threadIdx.x);
-  const int tile_row = tile / g.tiles_n, tile_column = tile % g.tiles_n;
-  if (!g.selection.takes(tile_row, tile_column)) return;
-  constexpr int kEach = 16, kAtATime = 5;  // loads that a thread waits for together
-  Joined<T> joined[kEach];
-  const unsigned char* from =
-      g.sums + (int64_t{tile} * g.moduli * kParts + part) * kSumThreads * 16 + thread * 16;
+__device__ __forceinline__ void join_residues(Accumulator<T> (&value)[kJoined], const JoinArguments<T>& g,
+                                              const unsigned char* from, const JoinedPlace& place) {
+  constexpr bool kScaled = std::is_floating_point_v<T>, kFew = std::is_same_v<T, float>;
+  constexpr int kAtATime = kFew ? kFloat32System.moduli : 5;  // loads that a thread waits for together
+  const int moduli = kFew ? kAtATime : g.moduli;
+  Joined<T> joined[kJoined];
   FASTGEMM_NO_UNROLL
-  for (int first = 0; first < g.moduli; first += kAtATime) {
+  for (int first = 0; first < moduli; first += kAtATime) {
     Unit unit[kAtATime];
     FASTGEMM_UNROLL
     for (int j = 0; j < kAtATime; ++j)
-      if (first + j < g.moduli) unit[j] = load_vector<Unit>(from + j * kTileBytes);
+      if (kFew || first + j < moduli) unit[j] = load_vector<Unit>(from + j * kTileBytes);
     from += kAtATime * kTileBytes;
     FASTGEMM_UNROLL
     for (int j = 0; j < kAtATime; ++j) {
-      if (first + j >= g.moduli) break;
+      if (!kFew && first + j >= moduli) break;
       FASTGEMM_UNROLL
-      for (int i = 0; i < kEach; ++i)
-        joined[i].add(g.constants, first + j, unit[j][i / 4] >> 8 * (i % 4) & 255);
+      for (int i = 0; i < kJoined; ++i)
+        joined[i].add(g.constants, kFew ? j : first + j, unit[j][i / 4] >> 8 * (i % 4) & 255);
     }
   }
-  const int64_t row0 = int64_t{tile_row} * kTileM + thread / 128 * 64,
-                column0 = int64_t{tile_column} * kTileN;
+  double rows[2] = {}, columns[8] = {};
+  if constexpr (kScaled) {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < 2; ++i)
+      rows[i] = g.constants.scales_a[min(place.row_of(2 * i), g.gemm.m - 1)].unscale;
+    FASTGEMM_UNROLL
+    for (int i = 0; i < 8; ++i)
+      columns[i] = g.constants.scales_b[min(place.column_of(i / 2 * 4 + i % 2), g.gemm.n - 1)].unscale;
+  }
   FASTGEMM_UNROLL
-  for (int i = 0; i < kEach; ++i) {
-    const Position at = WgmmaLayout<int8_t>::c(thread % 128, kEach * part + i);
-    const int64_t row = row0 + at.row, column = column0 + at.column;
-    if (row >= g.gemm.m || column >= g.gemm.n) continue;
-    g.gemm.result.store(row, column, joined[i].value(g.constants, row, column));
+  for (int i = 0; i < kJoined; ++i)
+    value[i] = joined[i].value(g.constants, rows[i / 2 % 2], columns[i / 4 * 2 + i % 2]);
+}
+
+template <class T>
+__device__ __forceinline__ void store_pair(const Result<T>& r, bool together, bool both, int64_t row,
+                                           int64_t column, const Accumulator<T>& first,
+                                           const Accumulator<T>& second) {
+  using Out = typename Result<T>::Stored;
+  if (!together || !both) {
+    r.store(row, column, first);
+    if (both) r.store(row, column + 1, second);
+    return;
+  }
+  store_vector(static_cast<Out*>(r.out) + row * r.row_stride + column,
+               Vector<Out, 2>{{round_to<Out>(r.template blend<Out>(row, column, first)),
+                               round_to<Out>(r.template blend<Out>(row, column + 1, second))}});
+}
+
+// A block joins one part of a tile.
+template <class T>
+__global__ void __launch_bounds__(kSumThreads) join_kernel(const __grid_constant__ JoinArguments<T> g) {
+  const int tile = int(blockIdx.x) / kParts, part = int(blockIdx.x) % kParts;
+  const int tile_row = tile / g.tiles_n, tile_column = tile % g.tiles_n;
+  if (!g.selection.takes(tile_row, tile_column)) return;
+  const JoinedPlace place(tile_row, tile_column, part);
+  Accumulator<T> value[kJoined];
+  join_residues(value, g,
+                g.sums + (int64_t{tile} * g.moduli * kParts + part) * kSumThreads * 16 + threadIdx.x * 16,
+                place);
+  FASTGEMM_UNROLL
+  for (int i = 0; i < kJoined; i += 2) {
+    const int64_t row = place.row_of(i), column = place.column_of(i);
+    if (row < g.gemm.m && column < g.gemm.n)
+      store_pair(g.gemm.result, g.pairs, column + 1 < g.gemm.n, row, column, value[i], value[i + 1]);
   }
 }
 

@@ -35,8 +35,9 @@ __host__ __device__ constexpr int64_t padded_k(int64_t k) { return (k + 127) / 1
 template <class T>
 struct Source {
   Side<T> side;
-  int group;         // rows of a tile: kTileM or kTileN
-  int8_t* residues;  // [modulus][row][padded_k()]
+  int group;           // rows of a tile: kTileM or kTileN
+  bool takes_vectors;  // k is contiguous, and rows begin at multiples of 16 bytes
+  int8_t* residues;    // [modulus][row][padded_k()]
   // Of floating point alone:
   Norms* norms;      // [row][chunk of kMeasured]
   Scale* scales;     // [row]
