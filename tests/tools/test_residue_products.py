@@ -31,6 +31,8 @@ def test_products_are_timed_and_their_errors_found(monkeypatch, tmp_path, capsys
     assert "| normal | 40 x 50 x 60 |" in tables.times([data])
     assert "| wide | 40 |" in tables.errors([data])
     assert "| 128 |" in tables.integers([data])
+    assert "| relu | 128 x 128 x 128 |" in tables.float32_times([data])
+    assert "| wide | 100 |" in tables.float32_errors([data])
 
 
 def test_the_reference_has_twice_the_precision():

@@ -9,6 +9,8 @@ from .markdown import table
 
 TIMES = ["data", "M x N x K", "torch, TFLOPS", "level=None, of torch", "`crt`", "`crt`, crt14", "`dmma`"]
 ERRORS = ["data", "K", "torch", "`dmma`", "`crt`", "`crt`, crt14"]
+FLOAT32 = ["data", "M x N x K", "torch, TFLOPS", "level=None, of torch", "`bf16x6`", "`crt`"]
+FLOAT32_ERRORS = ["data", "K", "torch", "`bf16x6`", "`crt`"]
 INTEGERS = ["N", "TOPS", "times level 5", "exact"]
 
 
@@ -18,6 +20,14 @@ def times(files: Iterable[dict[str, Any]]) -> str:
 
 def errors(files: Iterable[dict[str, Any]]) -> str:
     return _sections(files, _errors)
+
+
+def float32_times(files: Iterable[dict[str, Any]]) -> str:
+    return _sections(files, _float32_times)
+
+
+def float32_errors(files: Iterable[dict[str, Any]]) -> str:
+    return _sections(files, _float32_errors)
 
 
 def integers(files: Iterable[dict[str, Any]]) -> str:
@@ -41,30 +51,52 @@ def _rate(shape: list[int], microseconds: float) -> str:
     return f"{2 * m * n * k / microseconds / 1e6:.3g}"
 
 
-def _times(data: dict[str, Any]) -> str:
-    rows = []
-    for row in data["float64"]:
-        ratio = row["of_torch"]
-        rows.append(
-            [
-                *(row["distribution"], " x ".join(map(str, row["shape"]))),
-                _rate(row["shape"], row["microseconds"]["torch"]),
-                *(f"{ratio[name]:.2f}" for name in ("fastgemm", "crt", "crt14", "dmma")),
-            ]
-        )
-    return f"{table(TIMES, rows, 2)}\n\nfloat64, times as fast as torch (cuBLAS DGEMM)."
+def _ratios(measured: list[dict[str, Any]], names: tuple[str, ...]) -> list[list[str]]:
+    return [
+        [
+            *(row["distribution"], " x ".join(map(str, row["shape"]))),
+            _rate(row["shape"], row["microseconds"]["torch"]),
+            *(f"{row['of_torch'][name]:.2f}" if name in row["of_torch"] else "-" for name in names),
+        ]
+        for row in measured
+    ]
 
 
-def _errors(data: dict[str, Any]) -> str:
-    names = ("torch", "dmma", "crt", "crt14")
-    rows = [
+def _pairs(measured: list[dict[str, Any]], names: tuple[str, ...]) -> list[list[str]]:
+    return [
         [
             row["distribution"],
             str(row["k"]),
-            *(f"{row['errors'][n][0]:.2g} ({row['errors'][n][1]:.2g})" for n in names),
+            *(
+                "{:.2g} ({:.2g})".format(*row["errors"][name]) if name in row["errors"] else "-"
+                for name in names
+            ),
         ]
-        for row in data["errors"]
+        for row in measured
     ]
+
+
+def _times(data: dict[str, Any]) -> str:
+    rows = _ratios(data["float64"], ("fastgemm", "crt", "crt14", "dmma"))
+    return f"{table(TIMES, rows, 2)}\n\nfloat64, times as fast as torch (cuBLAS DGEMM)."
+
+
+def _float32_times(data: dict[str, Any]) -> str:
+    rows = _ratios(data["float32"], ("fastgemm", "bf16x6", "crt"))
+    return f"{table(FLOAT32, rows, 2)}\n\nfloat32, times as fast as torch (cuBLAS SGEMM)."
+
+
+def _float32_errors(data: dict[str, Any]) -> str:
+    rows = _pairs(data["float32_errors"], ("torch", "bf16x6", "crt"))
+    return (
+        f"{table(FLOAT32_ERRORS, rows, 1)}\n\n2048 x 2048 results against float64. Largest error in units of "
+        "2^-24 of the element of abs(A) abs(B), and in brackets the root of the mean square in units of 2^-24 of "
+        "the norms of row and column."
+    )
+
+
+def _errors(data: dict[str, Any]) -> str:
+    rows = _pairs(data["errors"], ("torch", "dmma", "crt", "crt14"))
     return (
         f"{table(ERRORS, rows, 1)}\n\nLargest error in units of 2^-53 of the element of abs(A) abs(B), and in "
         "brackets the root of the mean square in units of 2^-53 of the norms of row and column; against sums in "
