@@ -66,7 +66,7 @@ def test_rows_of_tensor_cores_are_portable():
 @every_layout
 def test_gemm(kernel, dtype, layout):
     for m, n, k in [(1, 1, 1), (1, 9, 40), (13, 17, 19), (61, 67, 71)]:
-        check_gemm(*operands(m, n, least_k(kernel) + k, dtype, layout), kernel=kernel)
+        check_gemm(*operands(m, n, least_k(kernel, dtype) + k, dtype, layout), kernel=kernel)
 
 
 @every_portable_row
@@ -75,12 +75,12 @@ def test_gemm_in_several_tiles(kernel, dtype):
     sizes = [(130, 257, 67), (250, 500, 44), (64, 128, 272), (144, 272, 96)]
     for size, layout in zip(sizes, LAYOUTS, strict=True):
         slack, (m, n, k) = random.choice((0, 0, 3, 16)), size
-        check_gemm(*operands(m, n, least_k(kernel) + k, dtype, layout, slack), kernel=kernel)
+        check_gemm(*operands(m, n, least_k(kernel, dtype) + k, dtype, layout, slack), kernel=kernel)
 
 
 @every_portable_row
 def test_gemm_scalars_slices_and_out(kernel, dtype):
-    a, b = operands(35, 50, least_k(kernel) + 41, dtype, random.choice(LAYOUTS), random.choice((1, 3, 8)))
+    a, b = operands(35, 50, least_k(kernel, dtype) + 41, dtype, random.choice(LAYOUTS), random.choice((1, 3, 8)))
     result = result_dtype(dtype)
     c = random_tensor(35, 50, dtype=result)
     check_gemm(a, b, c, alpha=-3, beta=2, kernel=kernel)
@@ -111,7 +111,7 @@ def test_long_k(kernel, dtype, beta):
 
 @every_portable_row
 def test_gemm_batches_and_empty(kernel, dtype):
-    k = least_k(kernel) + 20
+    k = least_k(kernel, dtype) + 20
     a, b = random_tensor(3, 9, k, dtype=dtype), random_tensor(3, k, 33, dtype=dtype)
     check_gemm(a, b, kernel=kernel)
     check_gemm(a, b[0], kernel=kernel)
@@ -122,7 +122,7 @@ def test_gemm_batches_and_empty(kernel, dtype):
 
 @pytest.mark.parametrize(("kernel", "dtype"), [r for r in ROWS if r[1] in FLOATS], ids=row_id)
 def test_gemm_nan_and_infinity(kernel, dtype):
-    k = least_k(kernel) + 23
+    k = least_k(kernel, dtype) + 23
     a, b = random_tensor(40, k, dtype=dtype), random_tensor(k, 37, dtype=dtype)
     a[3, 5], a[17, 22], b[0, 36], b[7, 0] = math.inf, math.nan, -math.inf, math.nan
     choice = by_name(kernel, dtype)
