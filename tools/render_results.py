@@ -257,6 +257,7 @@ class Site:
             "residues_errors": lambda: residue_products.errors(parsed("residue_products")),
             "residues_float32": lambda: residue_products.float32_times(parsed("residue_products")),
             "residues_float32_errors": lambda: residue_products.float32_errors(parsed("residue_products")),
+            "narrow_integers": lambda: residue_products.narrow_integers(parsed("residue_products")),
             "residues_integers": lambda: residue_products.integers(parsed("residue_products")),
             "first_product": lambda: first_product.sections(parsed("first_product")),
         }

@@ -1,5 +1,5 @@
 """Products by residues beside torch's, interleaved in one process: float64 and float32 times and errors, int64
-rates.
+rates, and those of narrower integers beside int8.
 
     python tools/residue_products.py --json benchmarks/results/h200/residue_products.json
 
@@ -32,6 +32,7 @@ OTHERS = {
 }
 DEPTHS = {"cuda": (40, 500, 4096, 65536), "cpu": (40,)}
 INT64 = {"cuda": (1024, 2048, 4096, 8192), "cpu": (128,)}
+NARROW = {"cuda": (2048, 4096, 8192), "cpu": (128,)}
 FLOAT32 = {"cuda": (2048, 4096, 8192, 16384), "cpu": (128,)}
 FLOAT32_DEPTHS = {"cuda": (100, 500, 4096, 65536), "cpu": (100,)}
 
@@ -227,6 +228,41 @@ def int64_times(device: str, budget: float) -> list[dict[str, Any]]:
     return rows
 
 
+def whole_range(n: int, dtype: torch.dtype, device: str) -> Tensor:
+    range_ = torch.iinfo(dtype)
+    return torch.randint(range_.min, range_.max + 1, (n, n), device=device).to(dtype)
+
+
+# Operands and result.
+NARROW_TYPES = (
+    (torch.int8, torch.int8, None),
+    (torch.uint8, torch.uint8, None),
+    (torch.uint8, torch.int8, None),
+    (torch.int8, torch.uint8, None),
+    (torch.int16, torch.int16, torch.int32),
+    (torch.int16, torch.int16, None),
+)
+
+
+def narrow_times(device: str, budget: float) -> list[dict[str, Any]]:
+    rows = []
+    for n in NARROW[device]:
+        calls, exact = {}, {}
+        for type_a, type_b, result in NARROW_TYPES:
+            a, b = whole_range(n, type_a, device), whole_range(n, type_b, device)
+            call = partial(fastgemm.matmul, a, b, out_dtype=result)
+            found = call()
+            names = (str(type_).removeprefix("torch.") for type_ in (type_a, type_b, found.dtype))
+            name = "{} x {} to {}".format(*names)
+            part = torch.from_numpy(a[:8].cpu().long().numpy() @ b.cpu().long().numpy())
+            calls[name], exact[name] = call, torch.equal(found[:8].cpu(), part.to(found.dtype))
+        rows.append({"size": n, "exact": exact} | timed(calls, device, budget))
+        for name, microseconds in rows[-1]["microseconds"].items():
+            rate = 2 * n**3 / microseconds / 1e6
+            print(f"{name} {n}: {rate:.1f} TOPS, exact: {exact[name]}", flush=True)
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -242,6 +278,7 @@ def main() -> None:
         "float64": float64_times(options.device, options.budget),
         "errors": float64_errors(options.device),
         "int64": int64_times(options.device, options.budget),
+        "narrow_integers": narrow_times(options.device, options.budget),
         "float32": float32_times(options.device, options.budget),
         "float32_errors": float32_errors(options.device),
     }

@@ -80,7 +80,9 @@ def test_gemm_in_several_tiles(kernel, dtype):
 
 @every_portable_row
 def test_gemm_scalars_slices_and_out(kernel, dtype):
-    a, b = operands(35, 50, least_k(kernel, dtype) + 41, dtype, random.choice(LAYOUTS), random.choice((1, 3, 8)))
+    a, b = operands(
+        35, 50, least_k(kernel, dtype) + 41, dtype, random.choice(LAYOUTS), random.choice((1, 3, 8))
+    )
     result = result_dtype(dtype)
     c = random_tensor(35, 50, dtype=result)
     check_gemm(a, b, c, alpha=-3, beta=2, kernel=kernel)

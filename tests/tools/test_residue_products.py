@@ -24,6 +24,8 @@ def test_products_are_timed_and_their_errors_found(monkeypatch, tmp_path, capsys
     for row in data["errors"]:
         assert all(0 < componentwise < 8 for componentwise, _ in row["errors"].values()), row
     assert all(row["exact"] for row in data["int64"])
+    assert all(all(row["exact"].values()) for row in data["narrow_integers"])
+    assert "| 128 | uint8 x int8 to int32 |" in tables.narrow_integers([data])
     for row in data["float32_errors"]:  # of millions of elements, each a sum of 100 terms
         assert all(0 < componentwise < 50 for componentwise, _ in row["errors"].values()), row
     assert {row["distribution"] for row in data["float32"]} == {"normal", "relu", "wide"}

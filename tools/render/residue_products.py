@@ -11,6 +11,7 @@ TIMES = ["data", "M x N x K", "torch, TFLOPS", "level=None, of torch", "`crt`", 
 ERRORS = ["data", "K", "torch", "`dmma`", "`crt`", "`crt`, crt14"]
 FLOAT32 = ["data", "M x N x K", "torch, TFLOPS", "level=None, of torch", "`bf16x6`", "`crt`"]
 FLOAT32_ERRORS = ["data", "K", "torch", "`bf16x6`", "`crt`"]
+NARROW = ["N", "operands, result", "TOPS", "of int8", "exact"]
 INTEGERS = ["N", "TOPS", "times level 5", "exact"]
 
 
@@ -32,6 +33,10 @@ def float32_errors(files: Iterable[dict[str, Any]]) -> str:
 
 def integers(files: Iterable[dict[str, Any]]) -> str:
     return _sections(files, _integers)
+
+
+def narrow_integers(files: Iterable[dict[str, Any]]) -> str:
+    return _sections(files, _narrow_integers)
 
 
 def _sections(files: Iterable[dict[str, Any]], section: Callable[[dict[str, Any]], str]) -> str:
@@ -115,3 +120,21 @@ def _integers(data: dict[str, Any]) -> str:
     return (
         f"{table(INTEGERS, rows, 1)}\n\nSquare products of int64 over the whole range, wrapping modulo 2^64."
     )
+
+
+def _narrow_integers(data: dict[str, Any]) -> str:
+    rows = []
+    for row in data["narrow_integers"]:
+        n, taken = row["size"], row["microseconds"]
+        int8 = next(iter(taken.values()))
+        rows += [
+            [
+                str(n),
+                name,
+                _rate([n, n, n], time),
+                f"{int8 / time:.2f}",
+                "yes" if row["exact"][name] else "**no**",
+            ]
+            for name, time in taken.items()
+        ]
+    return f"{table(NARROW, rows, 2)}\n\nSquare products of integers over their whole range, by `level=None`."
