@@ -22,12 +22,13 @@ template <int STAGES>
 using Tiles = TileConfig<128, 256, 64, 64, STAGES, 1>;
 constexpr int kStageBytes = (128 + 256) * 128;
 
-template <class C, class T, bool a_along_k, bool b_along_k>
+// T is what is moved, and E what is multiplied: bytes of either sign are moved as int8.
+template <class C, class T, class E, bool a_along_k, bool b_along_k>
 struct Kernel {
   using Config = C;
   using TileA = LineTile<T, a_along_k, C::BM, SwizzledLines<8>>;  // (BM, 128 bytes)
   using TileB = LineTile<T, b_along_k, C::BN, SwizzledLines<8>>;  // (BN, 128 bytes)
-  using Warp = WarpProduct<C, TensorCoreElement<T>, TileA, TileB>;
+  using Warp = WarpProduct<C, E, TileA, TileB>;
   static constexpr int kStageBytes = TileA::kBytes + TileB::kBytes;
   union Shared {
     unsigned char ring[C::kStages][kStageBytes];
@@ -35,14 +36,14 @@ struct Kernel {
   };
 };
 
-template <class C, class T, bool a_along_k, bool b_along_k>
+template <class C, class T, class E, bool a_along_k, bool b_along_k>
 __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
     gemm_mma_sync_kernel(const __grid_constant__ TileArguments<T> arguments) {
   if constexpr (kMayHaveStages<C::kStages, kStageBytes>)
-    multiply_parts<Kernel<C, T, a_along_k, b_along_k>>(arguments);
+    multiply_parts<Kernel<C, T, E, a_along_k, b_along_k>>(arguments);
 }
 
-template <class C, class T>
+template <class C, class E, class T>
 void launch_mma_sync(const Gemm<T>& g, int batch, Context& context) {
   constexpr Takes kTakes = sizeof(T) == 2 ? Takes::any : Takes::along_k;
   const int64_t tiles = batch * ceil_div(g.m, C::BM) * ceil_div(g.n, C::BN);
@@ -50,10 +51,10 @@ void launch_mma_sync(const Gemm<T>& g, int batch, Context& context) {
   const auto arguments =
       tile_arguments<kTakes>(g, batch, C::BM, C::BN, 128 / int(sizeof(T)), blocks, {2}, context);
   arguments.operands.template with_directions<kTakes>([&]<bool a_along_k, bool b_along_k>() {
-    using K = Kernel<C, T, a_along_k, b_along_k>;
+    using K = Kernel<C, T, E, a_along_k, b_along_k>;
     static_assert(sizeof(typename K::Shared) == C::kStages * K::kStageBytes);
     const LaunchShape shape{dim3(unsigned(arguments.blocks)), dim3(C::kThreads), sizeof(typename K::Shared)};
-    launch<gemm_mma_sync_kernel<C, T, a_along_k, b_along_k>>("mma_sync", shape, context)(arguments);
+    launch<gemm_mma_sync_kernel<C, T, E, a_along_k, b_along_k>>("mma_sync", shape, context)(arguments);
   });
 }
 
@@ -61,8 +62,9 @@ void launch_mma_sync(const Gemm<T>& g, int batch, Context& context) {
 
 void gemm_mma_sync(const GemmProblem& problem, Context& context) {
   with_stages<kStageBytes>([&]<int STAGES>() {
-    run_gemm<float, Half, BFloat16, int8_t>(problem, context, [&](const auto& g, int batch) {
-      launch_mma_sync<Tiles<STAGES>>(g, batch, context);
+    run_gemm<float, Half, BFloat16, int8_t, uint8_t, MixedBytes<uint8_t, int8_t>,
+             MixedBytes<int8_t, uint8_t>>(problem, context, [&]<class T>(const Gemm<T>& g, int batch) {
+      launch_mma_sync<Tiles<STAGES>, TensorCoreElement<T>>(as_moved(g), batch, context);
     });
   });
 }

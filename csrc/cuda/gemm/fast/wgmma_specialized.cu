@@ -193,13 +193,13 @@ __device__ __forceinline__ void store_boxes(typename S::Shared& shared, const Ar
   }
 }
 
-template <class S, class T, Major a_major, Major b_major, bool transposed>
+// T is what is moved, and E what is multiplied: bytes of either sign are moved as int8.
+template <class S, class T, class E, Major a_major, Major b_major, bool transposed>
 __global__ void __launch_bounds__(S::kThreads, 1)
     gemm_wgmma_specialized_kernel(const __grid_constant__ Maps maps, const __grid_constant__ Arguments<T> g) {
 #if FASTGEMM_SM90A
-  using E = TensorCoreElement<T>;
-  using A = OperandTile<E, a_major, S::kM>;
-  using B = OperandTile<E, b_major, S::kN>;
+  using A = OperandTile<TensorCoreElement<T>, a_major, S::kM>;
+  using B = OperandTile<TensorCoreElement<T>, b_major, S::kN>;
   constexpr bool kRegisters = a_major == Major::mn && sizeof(T) != 2;
   using Products =
       std::conditional_t<kRegisters, RegisterOperand<E, A, B>, SharedOperands<E, A, B, a_major, b_major>>;
@@ -243,7 +243,7 @@ Boxes boxes_of_result(const Gemm<T>& g) {
   return {g.result.out, g.result.row_stride, g.result.batch_stride};
 }
 
-template <class S, class T>
+template <class S, class E, class T>
 void launch_tiles(const Gemm<T>& g, const BoxOperands<T>& operands, int batch, RowCopies& copies,
                   Context& context) {
   const auto [a, b, transposed] = operands;
@@ -270,7 +270,8 @@ void launch_tiles(const Gemm<T>& g, const BoxOperands<T>& operands, int batch, R
   if (arguments.adds) maps.c = boxes_of_c(g, batch, copies, context).map(g, batch, transposed);
   const bool after_copies = copies.launch(flags, context);
   const auto run = [&]<Major a_major, Major b_major, bool transposed = false>() {
-    launch<gemm_wgmma_specialized_kernel<S, T, a_major, b_major, transposed>>(
+    using Multiplied = ExchangedElements<E, transposed>;
+    launch<gemm_wgmma_specialized_kernel<S, T, Multiplied, a_major, b_major, transposed>>(
         "wgmma_specialized",
         {dim3(unsigned(blocks)), dim3(S::kThreads), sizeof(typename S::Shared), after_copies},
         context)(maps, arguments);
@@ -282,14 +283,16 @@ void launch_tiles(const Gemm<T>& g, const BoxOperands<T>& operands, int batch, R
   operands.with_majors(run);
 }
 
-template <class T>
+template <class E, class T>
 void gemm_tiles(const Gemm<T>& problem, int batch, Context& context) {
   RowCopies copies;
   const BoxOperands<T> operands(problem, batch, copies, context, true);
   Gemm<T> g = problem;
   if (g.m == 1) g.result.row_stride = ceil_div(g.n, 16) * 16;
   const bool in_boxes = boxes_of_result(g).writable(g, batch);
-  const auto run = [&]<int columns>() { launch_tiles<Shape<columns>>(g, operands, batch, copies, context); };
+  const auto run = [&]<int columns>() {
+    launch_tiles<Shape<columns>, E>(g, operands, batch, copies, context);
+  };
   switch (plans::specialized_columns(batch, operands.a.side, operands.b.side, int(sizeof(T)), in_boxes,
                                      multiprocessors())) {
     case 128:
@@ -304,8 +307,10 @@ void gemm_tiles(const Gemm<T>& problem, int batch, Context& context) {
 }  // namespace
 
 void gemm_wgmma_specialized(const GemmProblem& problem, Context& context) {
-  run_gemm<float, Half, BFloat16, int8_t>(problem, context,
-                                          [&](const auto& g, int batch) { gemm_tiles(g, batch, context); });
+  run_gemm<float, Half, BFloat16, int8_t, uint8_t, MixedBytes<uint8_t, int8_t>, MixedBytes<int8_t, uint8_t>>(
+      problem, context, [&]<class T>(const Gemm<T>& g, int batch) {
+        gemm_tiles<TensorCoreElement<T>>(as_moved(g), batch, context);
+      });
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET
