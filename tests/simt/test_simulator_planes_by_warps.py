@@ -24,9 +24,15 @@ from test_simulator import LAYOUTS, operands
 
 pytestmark = needs_simulator
 
-SCHEMES = {"bf16x6": torch.float32, "bf16x3": torch.float32, "fp16x3": torch.float32, "int8x10": torch.int32}
+SCHEMES = {
+    **dict.fromkeys(("bf16x6", "bf16x3", "fp16x3"), torch.float32),
+    "int8x10": torch.int32,
+    "int16x4": torch.int16,
+}
 every_scheme = pytest.mark.parametrize("kernel", SCHEMES)
-float_schemes = pytest.mark.parametrize("kernel", [name for name in SCHEMES if name != "int8x10"])
+float_schemes = pytest.mark.parametrize(
+    "kernel", [name for name, dtype in SCHEMES.items() if dtype == torch.float32]
+)
 
 
 @pytest.fixture

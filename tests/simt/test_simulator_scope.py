@@ -7,7 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 import fastgemm
 import pytest
 import torch
-from reference import assert_right, expected_gemm, needs_simulator, random_tensor, row_id, simulated_rows, wrapped
+from reference import (
+    assert_right,
+    expected_gemm,
+    needs_simulator,
+    random_tensor,
+    row_id,
+    simulated_rows,
+    wrapped,
+)
 from test_simulator import on_the_simulator  # noqa: F401  a fixture
 
 pytestmark = needs_simulator
