@@ -376,7 +376,7 @@ GEMM = {
         )
         for name, dtype, sectors in (
             *(("bf16x6", F32, 8), ("bf16x3", F32, 8)),
-            *(("fp16x3", F32, 8), ("int8x10", torch.int32, 8), ("int16x4", torch.int16, 4)),
+            *(("fp16x3", F32, 8), ("int8x10", torch.int32, 8), ("int16x4", torch.int16, 16)),
         )
     },
 }

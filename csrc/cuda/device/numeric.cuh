@@ -69,9 +69,15 @@ struct AccumulatorOf<int64_t> {
   using type = uint64_t;
 };
 template <class T>
+inline constexpr bool kIsLong = std::is_same_v<T, LongInt16>;
+template <class T>
 inline constexpr bool kIsHalf = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
 template <class T>
 using Accumulator = typename AccumulatorOf<T>::type;
+
+// What results of T may have instead of their usual type.
+template <class T>
+using WideResult = std::conditional_t<kIsLong<T>, int64_t, float>;
 
 // The elements of A and of B in a product of T.
 template <class T>
@@ -84,9 +90,6 @@ struct ElementsOf<MixedBytes<A_, B_>> {
   using A = A_;
   using B = B_;
 };
-// Kernels move bytes of either sign as int8: it is the instructions that multiply them which tell them apart.
-template <class T>
-using MovedElement = std::conditional_t<sizeof(T) == 1, int8_t, T>;
 
 __device__ __forceinline__ double widen(double x) { return x; }
 __device__ __forceinline__ float widen(float x) { return x; }

@@ -24,13 +24,12 @@ struct Operand {
 };
 
 // out = alpha * sum + beta * c, rounded once. Rows of out are contiguous (run_gemm sees to it). Where `wide`
-// is set c and out are Wide: float32 for Half and BFloat16, int64 for LongInt16; else they are Stored.
+// is set c and out are float32 for Half and BFloat16, int64 for LongInt16; else they are Stored.
 template <class T>
 struct Result {
   using Acc = Accumulator<T>;
-  static constexpr bool kIsLong = std::is_same_v<T, LongInt16>, kMayBeWide = kIsHalf<T> || kIsLong;
-  using Stored = std::conditional_t<std::is_same_v<Acc, uint32_t> || kIsLong, int32_t, T>;
-  using Wide = std::conditional_t<kIsLong, int64_t, float>;
+  using Stored = std::conditional_t<std::is_same_v<Acc, uint32_t> || kIsLong<T>, int32_t, T>;
+  static constexpr bool kMayBeWide = kIsHalf<T> || kIsLong<T>;
 
   void* out;
   int64_t row_stride, batch_stride;
@@ -56,12 +55,12 @@ struct Result {
   }
   __device__ __forceinline__ void store(int64_t row, int64_t col, Acc sum) const {
     if constexpr (kMayBeWide) {
-      if (wide) return store_as<Wide>(row, col, sum);
+      if (wide) return store_as<WideResult<T>>(row, col, sum);
     }
     store_as<Stored>(row, col, sum);
   }
   __host__ __device__ __forceinline__ int out_bytes() const {
-    return kMayBeWide && wide ? int(sizeof(Wide)) : int(sizeof(Stored));
+    return kMayBeWide && wide ? int(sizeof(WideResult<T>)) : int(sizeof(Stored));
   }
 };
 
@@ -123,27 +122,6 @@ Gemm<T> gemm_of(const GemmProblem& p) {
   return g;
 }
 
-// The problem with its bytes as kernels move them.
-template <class T>
-auto as_moved(const Gemm<T>& g) {
-  if constexpr (sizeof(T) > 1) {
-    return g;
-  } else {
-    const auto moved = [](const Operand<T>& o) {
-      return Operand<int8_t>{reinterpret_cast<const int8_t*>(o.data), o.row_stride, o.col_stride,
-                             o.batch_stride};
-    };
-    const Result<T>& r = g.result;
-    return Gemm<int8_t>{g.m,
-                        g.n,
-                        g.k,
-                        moved(g.a),
-                        moved(g.b),
-                        {r.out, r.row_stride, r.batch_stride, r.c, r.c_row_stride, r.c_col_stride,
-                         r.c_batch_stride, r.alpha, r.beta, r.wide}};
-  }
-}
-
 // out = beta * c, which is the product for k = 0.
 template <class T>
 void scale_c(const Gemm<T>&, int batch, Context&);
@@ -162,7 +140,7 @@ void run_gemm(const GemmProblem& problem, Context& context, Launch&& launch) {
     for (int64_t first = 0; first < p.batch; first += kMostBlocksZ) {
       const Gemm<Element> g = all.at_batch(first);
       const int batch = int(std::min(kMostBlocksZ, p.batch - first));
-      g.k > 0 ? launch(g, batch) : scale_c(as_moved(g), batch, context);
+      g.k > 0 ? launch(g, batch) : scale_c(g, batch, context);
     }
   });
 }

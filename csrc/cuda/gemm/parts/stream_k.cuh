@@ -98,17 +98,6 @@ __device__ __forceinline__ bool part_of(const StreamK& plan, int i, Part& part) 
   return true;
 }
 
-// The same as Parts are used.
-class CountedParts {
- public:
-  __device__ __forceinline__ CountedParts(const StreamK& plan, int, int) : plan_(plan) {}
-  __device__ __forceinline__ bool next(Part& part) { return part_of(plan_, count_++, part); }
-
- private:
-  const StreamK& plan_;
-  int count_ = 0;
-};
-
 // The tiles of all matrices of a batch, assigned to blocks, and the workspace of those that share tiles.
 template <class Acc>
 struct Schedule {

@@ -70,11 +70,22 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Argume
   }
 }
 
+// Parts without their state, which takes registers.
+class CountedParts {
+ public:
+  __device__ __forceinline__ CountedParts(const StreamK& plan, int, int) : plan_(plan) {}
+  __device__ __forceinline__ bool next(Part& part) { return part_of(plan_, count_++, part); }
+
+ private:
+  const StreamK& plan_;
+  int count_ = 0;
+};
+
 template <class S>
 __device__ __forceinline__ void consume(typename S::Shared& shared, const Arguments<S>& g, int warp) {
   typename S::ConsumerLoop loop(shared, warp, g.chunk);
   typename S::Acc sum[S::kSums];  // (64, S::kN), a warp 16 rows of them
-  // Three sums leave no registers for the state of Parts.
+  // Three sums leave no registers for more.
   std::conditional_t<S::Scheme::kSums == 1, Parts, CountedParts> parts(g.schedule.work, int(blockIdx.x),
                                                                        int(gridDim.x));
   Part part;

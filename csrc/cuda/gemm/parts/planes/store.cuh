@@ -160,7 +160,7 @@ __device__ __forceinline__ void store_strip(const Arguments<S>& g, const typenam
   };
   using OfOperand = Result<typename S::Operand>;
   if constexpr (OfOperand::kMayBeWide) {
-    if (g.result.wide) return store_sums<typename OfOperand::Wide, kCount>(g, sum, tile, row, column);
+    if (g.result.wide) return store_sums<WideResult<typename S::Operand>, kCount>(g, sum, tile, row, column);
   }
   store_sums<typename OfOperand::Stored, kCount>(g, sum, tile, row, column);
 }
