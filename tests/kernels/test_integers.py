@@ -218,6 +218,21 @@ def rows_that_take(product: str) -> list[str]:
     return names
 
 
+def test_meta_tensors_know_which_kernels_take_products_as_they_are():
+    def outcome(x: torch.dtype, y: torch.dtype, **options: object) -> object:
+        return fastgemm.matmul(*(torch.ones(4, 4, dtype=t, device="meta") for t in (x, y)), **options).dtype
+
+    for kernel in rows_that_take("uint8 with int8"):
+        assert outcome(torch.uint8, torch.int8, kernel=kernel) == torch.int32
+        assert outcome(torch.int8, torch.bool, kernel=kernel) == torch.int32
+    for kernel in rows_that_take("int16 to int64"):
+        assert outcome(torch.int16, torch.int16, kernel=kernel) == torch.int64
+        assert outcome(torch.int16, torch.int16, kernel=kernel, out_dtype=torch.int32) == torch.int32
+    for x, y in [(torch.uint8, torch.int8), (torch.int16, torch.int16)]:
+        with pytest.raises(RuntimeError, match=r"int8x10.*cannot run gemm"):
+            outcome(x, y, kernel="int8x10")
+
+
 @needs_simulator
 @pytest.mark.parametrize("gpu", ["h200", "rtx 4090"])
 @pytest.mark.parametrize(("x", "y"), [(torch.uint8, torch.int8), (torch.int8, torch.uint8)], ids=str)
