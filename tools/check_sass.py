@@ -63,10 +63,10 @@ PROMISES = {
 
 # Kernels that compile without spills for every other architecture, from the same source, and the bytes of stack
 # that ptxas gives them here: fp64 tensor cores, which sm_120 does not have (dmma is never predicted to be fast
-# there), and int8 whose operands both run along k, by 255 registers a thread.
+# there), and bytes whose operands both run along k, by 255 registers a thread.
 SPILLS = {
     (r"gemm_dmma(_rest)?_kernel<", "sm_120"): 8,
-    (r"gemm_mma_sync_kernel<.*, int8, true, true>", "sm_120"): 48,
+    (r"gemm_mma_sync_kernel<.*int8>?, true, true>", "sm_120"): 48,
 }
 
 

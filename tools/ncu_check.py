@@ -115,7 +115,12 @@ TENSOR_CORES = (
 )
 
 
+INT16 = (Gemm(256, 512, 256, torch.int16, "NT"), Gemm(300, 265, 264, torch.int16))
+
+
 def problems_of(row: fastgemm.KernelInfo) -> tuple[Problem, ...]:
+    if row.name == "int16x4":
+        return INT16
     if (row.op, row.level) == ("gemm", 6):
         return tuple(replace(p, precision=row.precision) if p.dtype == F32 else p for p in TENSOR_CORES)
     return LARGE.get(row.name, {"gemm": GEMM, "transpose": TRANSPOSE, "add": ADD}[row.op])
@@ -149,7 +154,7 @@ def prepare(case: Case, device: str) -> tuple[list[Tensor], Tensor]:
 
     if isinstance(problem, Gemm):
         m, n, k, layout = problem.m, problem.n, problem.k, problem.layout
-        kind = torch.int32 if dtype == torch.int8 else dtype
+        kind = {torch.int8: torch.int32, torch.int16: torch.int64}.get(dtype, dtype)
         return [operand(m, k, layout[0] == "T"), operand(k, n, layout[1] == "T")], room(m, n, kind)
     rows, cols = problem.shape
     if problem.op == "transpose":

@@ -61,6 +61,10 @@ double multiply_adds(const Gpu& gpu, Unit unit, DType type) {
       return tensor ? a.tensor_half : a.float32;
     case DType::i8:
       return tensor ? a.tensor_int8 : 4 * a.int32;  // __dp4a
+    case DType::u8:
+    case DType::u8i8:
+    case DType::i8u8:
+      return tensor ? a.tensor_int8 : a.int32;
     case DType::i64:  // three multiply-adds of 32 bits, one of which takes two registers
       return tensor ? 0 : a.int32 / 4;
     default:

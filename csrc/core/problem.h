@@ -11,23 +11,41 @@
 
 namespace fastgemm {
 
-// Arithmetic works on the first kArithmeticTypes. Transpose moves bytes and knows only their number.
+// Arithmetic works on the first kArithmeticTypes. Transpose moves bytes and knows only their number. The last
+// ones are types of products alone, for which a kernel has to be made: of unsigned bytes with signed ones, of
+// signed with unsigned ones, and of int16 whose sums have 64 bits.
 // clang-format off: one line
-enum class DType : uint8_t { f64, f32, f16, bf16, i8, i32, i64, u8, i16, bits8, bits16, bits32, bits64, bits128 };
+enum class DType : uint8_t { f64, f32, f16, bf16, i8, i32, i64, u8, i16, bits8, bits16, bits32, bits64, bits128, u8i8, i8u8, i16i64 };
 // clang-format on
-inline constexpr int kArithmeticTypes = 9, kDTypes = 14;
+inline constexpr int kArithmeticTypes = 9, kDTypes = 17;
 
 constexpr int element_size(DType t) {
-  constexpr int sizes[] = {8, 4, 2, 2, 1, 4, 8, 1, 2, 1, 2, 4, 8, 16};
+  constexpr int sizes[] = {8, 4, 2, 2, 1, 4, 8, 1, 2, 1, 2, 4, 8, 16, 1, 1, 2};
   return sizes[static_cast<int>(t)];
 }
 
-constexpr bool is_integer(DType t) { return t >= DType::i8 && t <= DType::i16; }
+constexpr bool is_product_type(DType t) { return t >= DType::u8i8; }
+constexpr bool is_integer(DType t) { return (t >= DType::i8 && t <= DType::i16) || is_product_type(t); }
+constexpr bool is_byte(DType t) {
+  return t == DType::i8 || t == DType::u8 || t == DType::u8i8 || t == DType::i8u8;
+}
 
 // What products of a type are summed in: the type of the result, unless that is f16 or bf16.
 constexpr DType sum_type(DType t) {
   if (t == DType::f16 || t == DType::bf16) return DType::f32;
-  return t == DType::i8 || t == DType::u8 || t == DType::i16 ? DType::i32 : t;
+  if (t == DType::i16i64) return DType::i64;
+  return is_byte(t) || t == DType::i16 ? DType::i32 : t;
+}
+// The types of a and b in a product of a type.
+constexpr std::pair<DType, DType> operand_types(DType t) {
+  if (t == DType::i16i64) return {DType::i16, DType::i16};
+  return t == DType::u8i8   ? std::pair(DType::u8, DType::i8)
+         : t == DType::i8u8 ? std::pair(DType::i8, DType::u8)
+                            : std::pair(t, t);
+}
+// That of b^T a^T, where t is that of a b.
+constexpr DType transposed_type(DType t) {
+  return t == DType::u8i8 ? DType::i8u8 : t == DType::i8u8 ? DType::u8i8 : t;
 }
 // The type of a product that nobody asked another type of.
 constexpr DType result_type(DType t) { return is_integer(t) ? sum_type(t) : t; }
@@ -66,7 +84,7 @@ constexpr DType type_of(Precision p) { return p < Precision::crt14 ? DType::f32 
 // out = alpha * a @ b + beta * c for each member of the batch. a: (m, k), b: (k, n), c and out: (m, n).
 // beta == 0 never reads c; then c.data is null. c may be exactly out and never overlaps it otherwise.
 struct GemmProblem {
-  DType type = DType::f32;      // of a and b
+  DType type = DType::f32;      // of a and b, or of their product
   DType out_type = DType::f32;  // of c and out: type itself, or sum_type(type)
   Precision precision = Precision::ieee;
   int64_t batch = 1, m = 0, n = 0, k = 0;
@@ -78,6 +96,7 @@ struct GemmProblem {
   // when out is column-major.
   GemmProblem transposed() const {
     GemmProblem p = *this;
+    p.type = transposed_type(type);
     std::swap(p.m, p.n);
     p.a = b.transposed();
     p.b = a.transposed();

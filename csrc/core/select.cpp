@@ -362,6 +362,15 @@ const Kernel& select(const AddProblem& p, Device d, int threads, const Choice& c
   return select_any(p, d, threads, c);
 }
 
+bool is_taken(const GemmProblem& p, Device device, const Choice& choice) {
+  const bool any_level = choice.level == 0 || choice.level == kLevels;
+  return std::ranges::any_of(kernels_for(device), [&](const Kernel& k) {
+    if (k.op != Op::gemm || k.device != device || !(any_level || k.level == choice.level)) return false;
+    const bool is_meant = choice.kernel.empty() ? k.role == Role::rung : k.name == choice.kernel;
+    return is_meant && can_run(k, p);
+  });
+}
+
 uint64_t decisions_made() { return decisions_count; }
 
 const Kernel* next_choice(const GemmProblem& p, Device device, int threads,

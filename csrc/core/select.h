@@ -45,6 +45,9 @@ class Decision {
 // Throws as select() does.
 Decision decide(const GemmProblem&, Device, int threads, const Choice&);
 
+// Whether a row that such a choice may come to takes a problem here.
+bool is_taken(const GemmProblem&, Device, const Choice&);
+
 // How often this thread had to find out what is the fastest known, and could not take what it had found
 // before.
 uint64_t decisions_made();

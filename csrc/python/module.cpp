@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include <array>
+#include <map>
 #include <optional>
 #include <tuple>
 
@@ -28,6 +29,17 @@ std::vector<std::string> type_names(DTypeSet set) {
   std::vector<std::string> names;
   for (int i = 0; i <= int(DType::bits128); ++i)
     if (contains(set, DType(i))) names.emplace_back(to_string(DType(i)));
+  return names;
+}
+
+// The kernels on GPUs that take a product of each type that is no type of its operands.
+std::map<std::string, std::vector<std::string>> product_kernels() {
+  std::map<std::string, std::vector<std::string>> names;
+  for (int i = int(DType::u8i8); i < kDTypes; ++i) {
+    auto& rows = names[std::string(to_string(DType(i)))];
+    for (const Kernel& k : kernels())
+      if (contains(k.dtypes, DType(i))) rows.emplace_back(k.name);
+  }
   return names;
 }
 
@@ -239,6 +251,8 @@ PYBIND11_MODULE(_introspect, m) {
       py::call_guard<py::gil_scoped_release>(),
       "Multiply-add operations per second of the CPU in a dtype; 0 where it is not measured.");
   m.def("cuda_device", &cuda_device);
+  m.def("product_kernels", &product_kernels,
+        "The kernels that take products of types that are no types of operands, by the name of the type.");
   m.def("ranked", &ranked, py::arg("key"), py::arg("device"),
         "Names of the kernels that the static tables of a device name for a tuning key, best first.");
   m.def("chosen", &chosen, py::arg("key"), py::arg("level") = 0,

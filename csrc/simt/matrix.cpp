@@ -62,7 +62,8 @@ Number multiply_add(const Number* a, const Number* b, int k, Number c) {
 
 template <class T>
 struct MmaLane {
-  const T *a, *b;
+  const typename ElementsOf<T>::A* a;
+  const typename ElementsOf<T>::B* b;
   Accumulator<T>* d;
   const void* site;
 };
@@ -106,7 +107,8 @@ void emulate_mma(void* d, const void* a, const void* b) {
   static const std::string name = "mma.m" + std::to_string(M) + "n8k" + std::to_string(K) + kTypesText<T>;
   const void* site = __builtin_return_address(0);
   if (runtime::lane_index() == 0) note_mma(name.c_str(), int64_t{2} * M * 8 * K, site);
-  MmaLane<T> lane{static_cast<const T*>(a), static_cast<const T*>(b), static_cast<Accumulator<T>*>(d), site};
+  MmaLane<T> lane{static_cast<decltype(lane.a)>(a), static_cast<decltype(lane.b)>(b),
+                  static_cast<Accumulator<T>*>(d), site};
   runtime::warp_exchange(runtime::kFullWarp, &lane, multiply<T, M, K>);
 }
 
@@ -123,6 +125,8 @@ template void emulate_mma<Tf32, 16, 8>(void*, const void*, const void*);
 template void emulate_mma<int8_t, 16, 32>(void*, const void*, const void*);
 template void emulate_mma<int8_t, 16, 16>(void*, const void*, const void*);
 template void emulate_mma<uint8_t, 16, 32>(void*, const void*, const void*);
+template void emulate_mma<MixedBytes<uint8_t, int8_t>, 16, 32>(void*, const void*, const void*);
+template void emulate_mma<MixedBytes<int8_t, uint8_t>, 16, 32>(void*, const void*, const void*);
 template void emulate_mma<double, 8, 4>(void*, const void*, const void*);
 template void emulate_mma<double, 16, 4>(void*, const void*, const void*);
 template void emulate_mma<double, 16, 8>(void*, const void*, const void*);

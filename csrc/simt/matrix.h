@@ -31,5 +31,9 @@ template <>
 inline constexpr char kTypesText<int8_t>[] = ".s32.s8";
 template <>
 inline constexpr char kTypesText<uint8_t>[] = ".s32.u8";
+template <>
+inline constexpr char kTypesText<MixedBytes<uint8_t, int8_t>>[] = ".s32.u8.s8";
+template <>
+inline constexpr char kTypesText<MixedBytes<int8_t, uint8_t>>[] = ".s32.s8.u8";
 
 }  // namespace fastgemm::simt

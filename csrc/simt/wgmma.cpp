@@ -192,11 +192,11 @@ void run(const Product& p) {
   static_assert(sizeof(Number) == 4);
   static Number a[kM * kK<T>], b[kK<T> * 256], sums[kM * 256];
   const int n = p.call.n;
-  load<T>(p.call.b, n, b, true);
+  load<typename ElementsOf<T>::B>(p.call.b, n, b, true);
   if (p.a.empty()) {
-    load<T>(p.call.a, kM, a, false);
+    load<typename ElementsOf<T>::A>(p.call.a, kM, a, false);
   } else {
-    const auto* elements = reinterpret_cast<const T*>(p.a.data());
+    const auto* elements = reinterpret_cast<const typename ElementsOf<T>::A*>(p.a.data());
     constexpr int kPerThread = 16 / int(sizeof(T));
     for (int i = 0; i < kWarpgroup * kPerThread; ++i) {
       const Position at = WgmmaLayout<T>::a(i / kPerThread, i % kPerThread);
@@ -369,5 +369,7 @@ template void emulate_wgmma<BFloat16>(const WgmmaCall&);
 template void emulate_wgmma<Tf32>(const WgmmaCall&);
 template void emulate_wgmma<int8_t>(const WgmmaCall&);
 template void emulate_wgmma<uint8_t>(const WgmmaCall&);
+template void emulate_wgmma<MixedBytes<uint8_t, int8_t>>(const WgmmaCall&);
+template void emulate_wgmma<MixedBytes<int8_t, uint8_t>>(const WgmmaCall&);
 
 }  // namespace fastgemm::simt

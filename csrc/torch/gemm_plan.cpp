@@ -15,6 +15,16 @@ void check_operand(const char* name, const View& v) {
     bad_value(std::string(name) + " must have at least 2 dimensions, got shape " + shape_text(v.shape()));
 }
 
+// The type of a product of operands of these types.
+DType product_type(const View& a, const View& b) {
+  const DType x = arithmetic_type("a", a.dtype);
+  if (a.dtype == b.dtype) return x;
+  if (x == DType::u8 && b.dtype == torch_dtype(DType::i8)) return DType::u8i8;
+  if (x == DType::i8 && b.dtype == torch_dtype(DType::u8)) return DType::i8u8;
+  bad_value("b has dtype " + dtype_text(b.dtype) + ", but a has " + dtype_text(a.dtype) +
+            "; they must be equal");
+}
+
 // The size of batch dimension d counted from the end (3 is the innermost), 1 where v has no such dimension.
 int64_t batch_size(const View& v, int64_t d) { return d <= v.dim ? v.size(d) : 1; }
 int64_t batch_stride(const View& v, int64_t d) { return d <= v.dim && v.size(d) != 1 ? v.stride(d) : 0; }
@@ -47,10 +57,7 @@ Gemm describe(const View& a, const View& b, bool trans_a, bool trans_b) {
   require_same_device("b", b, "a", a);
   Gemm g;
   GemmProblem& p = g.problem;
-  p.type = arithmetic_type("a", a.dtype);
-  if (b.dtype != a.dtype)
-    bad_value("b has dtype " + dtype_text(b.dtype) + ", but a has " + dtype_text(a.dtype) +
-              "; they must be equal");
+  p.type = product_type(a, b);
   p.a = matrix_of<ConstMatrix>(a, trans_a), p.b = matrix_of<ConstMatrix>(b, trans_b);
   p.m = a.size(trans_a ? 1 : 2), p.k = a.size(trans_a ? 2 : 1), p.n = b.size(trans_b ? 2 : 1);
   if (b.size(trans_b ? 1 : 2) != p.k)

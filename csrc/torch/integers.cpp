@@ -1,8 +1,6 @@
 #include "torch/integers.h"
 
 #include <algorithm>
-#include <stdexcept>
-#include <string>
 #include <utility>
 
 #include "torch/scalar_types.h"
@@ -33,37 +31,29 @@ Tensor converted(const TensorRef& from, int32_t dtype) {
   return contiguous_matrices(from.tensor, v, dtype);
 }
 
-AtenTensorHandle multiply_widened(const ProductCall& call, int32_t dtype, int32_t out_dtype) {
-  if (call.out) {
-    require_no_overlap(call.out.view, "a", call.a.view), require_no_overlap(call.out.view, "b", call.b.view);
-  }
+}  // namespace
+
+bool has_bool(const ProductCall& call) {
+  const auto is_byte = [](int32_t dtype) { return dtype == kBool || dtype == kUInt8 || dtype == kInt8; };
+  const int32_t a = call.a.view.dtype, b = call.b.view.dtype;
+  return (a == kBool || b == kBool) && is_byte(a) && is_byte(b);
+}
+
+ProductCall as_bytes(const ProductCall& given) {
+  ProductCall call = given;
+  for (TensorRef* operand : {&call.a, &call.b})
+    if (operand->view.dtype == kBool) operand->view.dtype = kUInt8;
+  return call;
+}
+
+AtenTensorHandle multiply_widened(const ProductCall& call, DType product) {
+  const bool is_long = product == DType::i16i64;
+  const int32_t dtype = is_long ? kInt64 : kInt16;
   const Tensor a = converted(call.a, dtype), b = converted(call.b, dtype);
   ProductCall wide = call;
   wide.a = viewed(a), wide.b = viewed(b);
-  wide.out_dtype = out_dtype;
+  wide.out_dtype = is_long ? kInt64 : kInt32;
   return multiply(wide);
-}
-
-}  // namespace
-
-std::optional<AtenTensorHandle> multiply_integers(const ProductCall& given) {
-  if (given.a.view.dtype == given.b.view.dtype && given.a.view.dtype != kInt16 && given.a.view.dtype != kBool)
-    return std::nullopt;
-  ProductCall call = given;
-  int32_t &a = call.a.view.dtype, &b = call.b.view.dtype;
-  const bool has_bool = a == kBool || b == kBool;
-  if (a == kBool) a = kUInt8;
-  if (b == kBool) b = kUInt8;
-  if ((a == kUInt8 && b == kInt8) || (a == kInt8 && b == kUInt8)) {
-    if (call.out_dtype.value_or(kInt32) != kInt32)
-      throw std::invalid_argument("fastgemm.gemm: out_dtype=" + dtype_text(*call.out_dtype) +
-                                  " is not available for uint8 with int8 operands; accepted: torch.int32");
-    return multiply_widened(call, kInt16, kInt32);
-  }
-  if (a == kInt16 && b == kInt16 && call.out_dtype.value_or(kInt64) == kInt64)
-    return multiply_widened(call, kInt64, kInt64);
-  if (has_bool && a == b) return multiply(call);
-  return std::nullopt;
 }
 
 }  // namespace fastgemm::torch_ops

@@ -1,18 +1,18 @@
-// Products of integers that no kernel takes as they are.
+// Products of integers that are computed as those of other types.
 #pragma once
-
-#include <optional>
 
 #include "torch/product.h"
 
 namespace fastgemm::torch_ops {
 
-// Computes a call as multiply() does, from operands as a kernel takes them:
-//   bool                 is uint8, of the same memory: a product counts the k where both are true
-//   uint8 with int8      both as int16, which holds every value of either; the result is int32
-//   int16 without out_dtype=torch.int32   as int64, which holds every sum; the result is int64
-// Widening is a pass over each operand, into 2 or 8 bytes for each element. None where there is nothing to
-// do: the types are a kernel's, or do not go together.
-std::optional<AtenTensorHandle> multiply_integers(const ProductCall&);
+// Operands of bool are uint8, of the same memory: a product counts the k where both are true.
+bool has_bool(const ProductCall&);
+ProductCall as_bytes(const ProductCall&);
+
+// Computes a product of a type that no kernel takes, of those that may run, as multiply() does:
+//   uint8 with int8             from both as int16, which holds every value of either; the result is int32
+//   int16 with sums of 64 bits  from both as int64; so is the result
+// Widening is a pass over each operand, into 2 or 8 bytes for each element.
+AtenTensorHandle multiply_widened(const ProductCall&, DType product);
 
 }  // namespace fastgemm::torch_ops

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "cuda/available.h"
+#include "torch/scalar_types.h"
 
 namespace fastgemm::torch_ops {
 namespace {
@@ -21,7 +22,7 @@ DType result_type_of(DType type, const std::optional<int32_t>& asked) {
   bad_value("out_dtype=" + dtype_text(*asked) + " is not available for " + std::string(to_string(type)) +
             " operands; accepted: " + dtype_text(torch_dtype(usual)) +
             (half                 ? " and torch.float32"
-             : type == DType::i16 ? " and torch.int64"  // which IntegerCall makes of it
+             : type == DType::i16 ? " and torch.int64"
                                   : ""));
 }
 
@@ -69,6 +70,7 @@ std::shared_ptr<const Plan> make_plan(const ProductCall& call, Device device, in
   const View &a = call.a.view, &b = call.b.view;
   Gemm g = describe(a, b, call.trans_a, call.trans_b);
   GemmProblem& p = g.problem;
+  if (p.type == DType::i16 && call.out_dtype.value_or(kInt64) == kInt64) p.type = DType::i16i64;
   p.out_type = result_type_of(p.type, call.out_dtype);
   check_precision(p.precision = call.precision, p.type);
   const double alpha = whole("alpha", call.alpha, p.type),
@@ -83,7 +85,9 @@ std::shared_ptr<const Plan> make_plan(const ProductCall& call, Device device, in
   const View out = call.out ? call.out.view : allocated_result(*plan, a, torch_dtype(p.out_type));
   p.out = matrix_of<Matrix>(out, false);
   plan->copies_a = is_scattered(p.a, p.m, p.k), plan->copies_b = is_scattered(p.b, p.k, p.n);
-  if (plan->way == Plan::Way::nothing) {
+  if (is_product_type(p.type) && !is_taken(p, device, call.choice)) {
+    plan->way = Plan::Way::widen;
+  } else if (plan->way == Plan::Way::nothing) {
     plan->decision = decide(p, device, threads, call.choice);  // a wrong level or kernel raises here too
   } else if (p.out.row_stride != 1 && p.out.col_stride != 1) {
     plan->way = Plan::Way::copy_result;

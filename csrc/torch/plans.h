@@ -43,6 +43,7 @@ struct Plan {
     nothing,        // the result has no elements
     copy_operands,  // an operand without a unit stride is copied first
     copy_result,    // out has no unit stride, and takes a copy of a contiguous result
+    widen,          // no kernel that may run takes this type of product: operands are widened (integers.h)
   };
   Way way = Way::launch;
   bool copies_a = false, copies_b = false;

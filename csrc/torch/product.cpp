@@ -138,11 +138,12 @@ struct Held {
 
 AtenTensorHandle multiply(const ProductCall& call) {
   if (is_complex(call.a.view.dtype)) return multiply_complex(call);
-  if (const auto made = multiply_integers(call)) return *made;
+  if (has_bool(call)) return multiply(as_bytes(call));
   Held made;
   with_context(call.a.view, [&](OpContext& context, Device device, int threads) {
     const std::shared_ptr<const Plan> plan = plan_of(call, device, threads);
     if (call.out) require_apart(call);
+    if (plan->way == Plan::Way::widen) return void(made.tensor = multiply_widened(call, plan->problem.type));
     if (plan->way == Plan::Way::copy_result) return copy_product(call);
     const TensorRef out = call.out ? call.out : new_result(*plan, call.a.view);
     if (!call.out) made.tensor = out.tensor;

@@ -45,12 +45,14 @@ bool needs_copy(const View& v) {
 }  // namespace
 
 GemmProblem problem_of(const Layout& a, const Layout& b, DType type) {
-  const int32_t code = torch_dtype(type);
+  const auto [of_a, of_b] = operand_types(type);
+  const int32_t code = torch_dtype(of_a);
   Layout operands[] = {a, b};
   for (Layout& operand : operands)
     if (needs_copy(view_of(operand, code))) make_contiguous(operand);
-  const View x = view_of(operands[0], code), y = view_of(operands[1], code);
+  const View x = view_of(operands[0], code), y = view_of(operands[1], torch_dtype(of_b));
   Gemm g = describe(x, y, false, false);
+  g.problem.type = type;
   const Layout result = allocated(g.result_shape());
   const View out = view_of(result, code);
   g.problem.out = matrix_of<Matrix>(out, false);

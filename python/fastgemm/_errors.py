@@ -43,10 +43,18 @@ def go_together(a: torch.dtype, b: torch.dtype) -> bool:
 
 
 def multiplied_as(a: torch.dtype, b: torch.dtype, out_dtype: torch.dtype | None = None) -> torch.dtype:
-    """The type whose kernels multiply operands of two types, to which those of other types are widened."""
+    """The type to which operands of two types are widened where no kernel multiplies them as they are."""
     if a == b == torch.int16 and out_dtype in (None, torch.int64):
         return torch.int64
     return part_dtype(a) if part_dtype(a) == part_dtype(b) else torch.int16
+
+
+def product_type(a: torch.dtype, b: torch.dtype, out_dtype: torch.dtype | None = None) -> str | None:
+    """What the op library calls the type of a product that is no type of its operands; None for others."""
+    if a == b == torch.int16 and out_dtype in (None, torch.int64):
+        return "int16 to int64"
+    names = [str(part_dtype(x)).removeprefix("torch.") for x in (a, b)]
+    return None if names[0] == names[1] else " with ".join(names)
 
 
 def result_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -15,9 +15,17 @@ import torch
 from torch import Tensor
 
 from ._aliasing import may_overlap, same_view, shares_elements
-from ._errors import ARITHMETIC, MULTIPLIED, go_together, multiplied_as, part_dtype, result_dtype
+from ._errors import (
+    ARITHMETIC,
+    MULTIPLIED,
+    go_together,
+    multiplied_as,
+    part_dtype,
+    product_type,
+    result_dtype,
+)
 from ._library import library
-from .table import check_choice, check_precision
+from .table import check_choice, check_precision, takes_product
 
 HALF = (torch.float16, torch.bfloat16)
 MOST_DIMENSIONS = 64
@@ -164,7 +172,9 @@ def _gemm(
     )
     if c is not None:
         _check_c(c, shape, dtype)
-    check_choice("gemm", a.device, multiplied_as(a.dtype, b.dtype, out_dtype), level, impl, precision)
+    types = a.dtype, b.dtype, out_dtype
+    if not takes_product(product_type(*types), a.device, level, impl):
+        check_choice("gemm", a.device, multiplied_as(*types), level, impl, precision)
     return a.new_empty(shape, dtype=dtype)
 
 

@@ -140,6 +140,23 @@ def check_precision(precision: str | None, dtype: torch.dtype | None = None) -> 
         raise ValueError(f"fastgemm: precision={precision!r} is for {name} operands only, got {dtype}")
 
 
+@cache
+def _product_kernels() -> dict[str, tuple[str, ...]]:
+    return {name: tuple(rows) for name, rows in _introspect.product_kernels().items()}
+
+
+def multiplies(row: KernelInfo, product: str) -> bool:
+    """Whether a kernel takes products of a type that is no type of their operands, as they are."""
+    return row.device == "cuda" and row.name in _product_kernels()[product]
+
+
+def takes_product(product: str | None, device: torch.device, level: int | None, kernel: str | None) -> bool:
+    """Whether a level or a kernel takes such products as they are, so far as the kernel table tells."""
+    if product is None or device.type == "cpu":
+        return False
+    return any(multiplies(row, product) for row in _rows_of_choice("gemm", None, level, kernel))
+
+
 def check_choice(
     op: str,
     device: torch.device,

@@ -28,7 +28,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from . import _errors, _introspect, _kept
 from ._flags import torch_fp32_precision
-from .table import WIDTH_NAMES, KernelInfo, kernels
+from .table import WIDTH_NAMES, KernelInfo, kernels, multiplies
 
 FORMAT = 1
 Key = tuple[Any, ...]
@@ -222,10 +222,17 @@ def gemm_key(
     usual = _errors.result_dtype(a.dtype)
     if precision is None:
         precision = torch_fp32_precision() if a.is_cuda and a.dtype == torch.float32 else "ieee"
-    kind = a.dtype if a.dtype.is_complex else _errors.multiplied_as(a.dtype, b.dtype, out_dtype)
-    a, b = (_as_multiplied(x, kind) for x in (a, b))
+    kind: torch.dtype | str | None = _product_on_gpu(a, b, out_dtype)
+    if kind is None:
+        kind = a.dtype if a.dtype.is_complex else _errors.multiplied_as(a.dtype, b.dtype, out_dtype)
+        a, b = (_as_multiplied(x, kind) for x in (a, b))
     types = [*(str(dtype).removeprefix("torch.") for dtype in (kind, out_dtype or usual)), precision]
     return _introspect.gemm_key(*_where(a), _layout(a), _layout(b), types, accumulates)
+
+
+def _product_on_gpu(a: Tensor, b: Tensor, out_dtype: torch.dtype | None) -> str | None:
+    """The type of a product that GPUs compute without widening its operands to one type."""
+    return _errors.product_type(a.dtype, b.dtype, out_dtype) if a.is_cuda and not a.dtype.is_complex else None
 
 
 def _as_multiplied(x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -379,11 +386,13 @@ def autotune(
         raise TypeError(f"autotune measures no complex products, got {a.dtype}; accepted: {accepted}")
     if op == "gemm":
         key = gemm_key(a, b, out_dtype, precision)
+        product = _product_on_gpu(a, b, out_dtype)
 
         def call(row: KernelInfo) -> Callable[[], object]:
             return lambda: matmul(a, b, kernel=row.name, **options)
     else:
         key = transpose_key(a)
+        product = None
 
         def call(row: KernelInfo) -> Callable[[], object]:
             return lambda: transpose(a, kernel=row.name)
@@ -391,7 +400,9 @@ def autotune(
     here = torch.cuda.device(a.device) if a.is_cuda else contextlib.nullcontext()
     with torch.no_grad(), here:
         candidates = {
-            row.name: row for row in kernels(op, a.device, a.dtype) if row.role == "rung" and row.available
+            row.name: row
+            for row in kernels(op, a.device, a.dtype)
+            if row.role == "rung" and row.available and (product is None or multiplies(row, product))
         }
         calls = _accepted({name: call(row) for name, row in candidates.items()})
         clock = _gpu_clock(a.device) if a.is_cuda else _wall_clock

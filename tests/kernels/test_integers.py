@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import fastgemm
 import pytest
 import torch
+from fastgemm import _introspect
+from fastgemm._introspect import take_last_gemm_kernel
 from reference import (
     DTYPES,
     INTEGERS,
@@ -198,6 +202,98 @@ def test_meta_tensors_have_the_types_of_real_ones(x, y):
 
     for out_dtype in (None, torch.int32, torch.int64, torch.int16, torch.float32):
         assert outcome("meta", out_dtype=out_dtype) == outcome("cpu", out_dtype=out_dtype), out_dtype
+
+
+EXTREME_SIZES = [(130, 200, 333), (33, 50, 41), (144, 272, 96)]
+
+
+def from_extremes(*shape: int, dtype: torch.dtype) -> Tensor:
+    values = torch.tensor([*EXTREMES[dtype], 0, 1, EXTREMES[dtype][1] - 1], dtype=dtype)
+    return values[torch.randint(len(values), shape)]
+
+
+def rows_that_take(product: str) -> list[str]:
+    names = _introspect.product_kernels()[product]
+    assert names
+    return names
+
+
+def test_meta_tensors_know_which_kernels_take_products_as_they_are():
+    def outcome(x: torch.dtype, y: torch.dtype, **options: object) -> object:
+        return fastgemm.matmul(*(torch.ones(4, 4, dtype=t, device="meta") for t in (x, y)), **options).dtype
+
+    for kernel in rows_that_take("uint8 with int8"):
+        assert outcome(torch.uint8, torch.int8, kernel=kernel) == torch.int32
+        assert outcome(torch.int8, torch.bool, kernel=kernel) == torch.int32
+    for kernel in rows_that_take("int16 to int64"):
+        assert outcome(torch.int16, torch.int16, kernel=kernel) == torch.int64
+        assert outcome(torch.int16, torch.int16, kernel=kernel, out_dtype=torch.int32) == torch.int32
+    for x, y in [(torch.uint8, torch.int8), (torch.int16, torch.int16)]:
+        with pytest.raises(RuntimeError, match=r"int8x10.*cannot run gemm"):
+            outcome(x, y, kernel="int8x10")
+
+
+@needs_simulator
+@pytest.mark.parametrize("gpu", ["h200", "rtx 4090"])
+@pytest.mark.parametrize(("x", "y"), [(torch.uint8, torch.int8), (torch.int8, torch.uint8)], ids=str)
+def test_mixed_bytes_by_the_tensor_cores(gpu, x, y):
+    """As they are, by every row that says so, in every layout."""
+    with fastgemm.simulate(gpu):
+        for kernel in rows_that_take(f"{x} with {y}".replace("torch.", "")):
+            if gpu != "h200" and kernel.startswith("wgmma"):
+                continue
+            for m, n, k in EXTREME_SIZES:
+                for left, right in itertools.product((False, True), repeat=2):
+                    a, b = from_extremes(m, k, dtype=x), from_extremes(k, n, dtype=y)
+                    a = a.t().contiguous().t() if left else a
+                    b = b.t().contiguous().t() if right else b
+                    check(a, b, torch.int32, kernel=kernel)
+                    assert take_last_gemm_kernel() == kernel
+                    result = poisoned(n, m, dtype=torch.int32).t()
+                    c = random_tensor(m, n, dtype=torch.int32)
+                    fastgemm.gemm(a, b, c, alpha=-3, beta=2, out=result, kernel=kernel)
+                    want = wrapped(exact(a, b, torch.int64) * -3 + 2 * c.long(), torch.int32)
+                    assert torch.equal(result, want)
+
+
+@needs_simulator
+@pytest.mark.parametrize("gpu", ["h200", "rtx 4090"])
+@pytest.mark.parametrize("kind", [torch.int64, torch.int32], ids=str)
+def test_int16_by_the_tensor_cores(gpu, kind):
+    with fastgemm.simulate(gpu):
+        for kernel in rows_that_take("int16 to int64"):
+            for m, n, k in EXTREME_SIZES:
+                for left, right in itertools.product((False, True), repeat=2):
+                    a, b = (
+                        from_extremes(m, k + 3, dtype=torch.int16)[:, 3:],
+                        from_extremes(k, n, dtype=torch.int16),
+                    )
+                    a = a.t().contiguous().t() if left else a
+                    b = b.t().contiguous().t() if right else b
+                    check(a, b, kind, kernel=kernel, out_dtype=kind)
+                    assert take_last_gemm_kernel() == kernel
+                    result, c = poisoned(n, m, dtype=kind).t(), random_tensor(m, n, dtype=kind)
+                    options = {"out_dtype": kind, "kernel": kernel}
+                    fastgemm.gemm(a, b, c, alpha=-3, beta=2, out=result, **options)
+                    want = wrapped(exact(a, b, torch.int64) * -3 + 2 * c.long(), kind)
+                    assert torch.equal(result, want)
+
+
+@needs_simulator
+def test_levels_that_take_products_as_they_are_and_those_that_widen():
+    a, b = draw(40, 50, dtype=torch.int16), draw(50, 60, dtype=torch.int16)
+    u, s = draw(40, 50, dtype=torch.uint8), draw(50, 60, dtype=torch.int8)
+    with fastgemm.simulate("h200"):
+        for left, right, native in [(a, b, ("int16x4",)), (u, s, ("wgmma_specialized", "mma_sync"))]:
+            for level in (None, 6):
+                fastgemm.matmul(left, right, level=level)
+                assert take_last_gemm_kernel() in native
+            fastgemm.matmul(left, right, level=2)
+            assert take_last_gemm_kernel() == "tiled"
+            fastgemm.matmul(left, right, kernel="narrow")
+            assert take_last_gemm_kernel() == "narrow"
+        with pytest.raises(RuntimeError, match="cannot run here"):
+            fastgemm.matmul(u, s, kernel="int8x10")
 
 
 @needs_simulator

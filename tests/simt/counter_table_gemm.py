@@ -372,11 +372,12 @@ GEMM = {
         name: Row(
             *("operands lie as shared memory has them", images(sectors), (256, 384, 512), (dtype,)),
             all_accesses=False,
-            in_flight=lambda n: n >= 128 * 1024,
+            in_flight=lambda n, least=least: n >= least * 1024,
         )
-        for name, dtype, sectors in (
-            *(("bf16x6", F32, 8), ("bf16x3", F32, 8)),
-            *(("fp16x3", F32, 8), ("int8x10", torch.int32, 8)),
+        for name, dtype, sectors, least in (
+            *(("bf16x6", F32, 8, 128), ("bf16x3", F32, 8, 128), ("fp16x3", F32, 8, 128)),
+            ("int8x10", torch.int32, 8, 128),
+            ("int16x4", torch.int16, 16, 64),  # a block has four stages of two planes here
         )
     },
 }

@@ -34,7 +34,8 @@ def own_rows() -> set[tuple[str, str]]:
 
 def explain(op: str, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Report, Launch]:
     """The report, and the launch of the kernel itself among those of its helpers."""
-    report = fastgemm.explain(op, shape=shape, dtype=dtype, **by_name(name, dtype))
+    choice = {of: x for of, x in by_name(name, dtype).items() if of != "out_dtype"}
+    report = fastgemm.explain(op, shape=shape, dtype=dtype, **choice)
     assert report.error is None and not report.problems
     (launch,) = (launch for launch in report.launches if launch.kernel == name)
     return report, launch

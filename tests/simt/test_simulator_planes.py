@@ -51,13 +51,17 @@ def _divided(capability, count, a, b, c=None, *, in_place=False, **choice):
 
 
 ALL_ROOM = 2**31
-SCHEMES = {"bf16x6": torch.float32, "bf16x3": torch.float32, "fp16x3": torch.float32, "int8x10": torch.int32}
+SCHEMES = {
+    **dict.fromkeys(("bf16x6", "bf16x3", "fp16x3"), torch.float32),
+    "int8x10": torch.int32,
+    "int16x4": torch.int16,
+}
 every_scheme = pytest.mark.parametrize("kernel", SCHEMES)
 
 
 def bytes_of_planes(kernel, k):
     """Of 128 rows: what a tile has of A; of B it has that, or one and a half times as much."""
-    return 128 * -(-k // 32) * 32 * {"bf16x6": 6, "bf16x3": 4, "fp16x3": 4, "int8x10": 4}[kernel]
+    return 128 * -(-k // 32) * 32 * {"bf16x6": 6, "int16x4": 2}.get(kernel, 4)
 
 
 @every_scheme
@@ -101,6 +105,20 @@ def test_batches_in_pieces(divided, kernel, shared):
     few = {"a": a if shared else a[:2], "b": b[:2], "kernel": kernel}
     _, launches = divided(3.5 * bytes_of_planes(kernel, k), **few)
     assert launches.count(kernel) >= 2 * 2  # a matrix at a time, in panels
+
+
+@pytest.mark.parametrize("out_dtype", [torch.int64, torch.int32], ids=str)
+@pytest.mark.parametrize("groups", [1, 3])
+def test_exact_segments(divided, out_dtype, groups):
+    """Three of them, each of the most k whose middle sum fits 32 bits: all elements are the extremes."""
+    k, least, most = 3 * 32768, -(2**15), 2**15 - 1
+    a, b = torch.full((3, k), least, dtype=torch.int16), torch.full((k, 5), 255 - 2**15, dtype=torch.int16)
+    a[1], b[:, 2], b[:, 3] = 255, least, most
+    c = random_tensor(3, 5, dtype=out_dtype)
+    run = {"alpha": 2, "beta": -3, "in_place": True, "kernel": "int16x4", "out_dtype": out_dtype}
+    room = ALL_ROOM if groups == 1 else 2.6 * bytes_of_planes("int16x4", k / 3)
+    _, launches = divided(room, a, b, c, **run)
+    assert launches.count("int16x4") == 3 and launches.count("cut") == groups
 
 
 @pytest.mark.parametrize("kernel", ["bf16x6", "fp16x3"])

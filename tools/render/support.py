@@ -35,6 +35,8 @@ SERIES = {
     "float16": ("float16", "ieee", "float16"),
     "bfloat16": ("bfloat16", "ieee", "bfloat16"),
     "int8": ("int8", "ieee", "int8"),
+    "uint8": ("uint8", "ieee", "uint8"),
+    "int16": ("int16", "ieee", "bytes, four products"),
     "int32": ("int32", "ieee", "bytes, ten products"),
 }
 HOPPER = "sm_90a"
@@ -112,4 +114,4 @@ def choices_section() -> str:
             other = "" if free == level6 else "; library" if free == "library" else f"; `{free}`"
             cells.append(f"`{level6}`{other}")
         lines.append([f"{capability}, {gpus.split(',')[0]}", *cells])
-    return table(["GPU", *columns], lines, numbers_from=9)
+    return table(["GPU", *columns], lines, numbers_from=len(columns) + 1)

@@ -7,15 +7,18 @@
 namespace fastgemm::FASTGEMM_TARGET {
 
 template <class T>
-inline constexpr DType kDType = std::is_same_v<T, double>     ? DType::f64
-                                : std::is_same_v<T, float>    ? DType::f32
-                                : std::is_same_v<T, Half>     ? DType::f16
-                                : std::is_same_v<T, BFloat16> ? DType::bf16
-                                : std::is_same_v<T, int8_t>   ? DType::i8
-                                : std::is_same_v<T, int64_t>  ? DType::i64
-                                : std::is_same_v<T, uint8_t>  ? DType::u8
-                                : std::is_same_v<T, int16_t>  ? DType::i16
-                                                              : DType::i32;
+inline constexpr DType kDType = std::is_same_v<T, double>                        ? DType::f64
+                                : std::is_same_v<T, float>                       ? DType::f32
+                                : std::is_same_v<T, Half>                        ? DType::f16
+                                : std::is_same_v<T, BFloat16>                    ? DType::bf16
+                                : std::is_same_v<T, int8_t>                      ? DType::i8
+                                : std::is_same_v<T, int64_t>                     ? DType::i64
+                                : std::is_same_v<T, uint8_t>                     ? DType::u8
+                                : std::is_same_v<T, int16_t>                     ? DType::i16
+                                : std::is_same_v<T, MixedBytes<uint8_t, int8_t>> ? DType::u8i8
+                                : std::is_same_v<T, MixedBytes<int8_t, uint8_t>> ? DType::i8u8
+                                : std::is_same_v<T, LongInt16>                   ? DType::i16i64
+                                                                                 : DType::i32;
 
 // Calls body.operator()<T>() with the one of the types T that this is.
 template <class... T, class Body>

@@ -13,6 +13,11 @@ struct Tf32 {
 // What tensor cores multiply: elements of T, float32 as tf32.
 template <class T>
 using TensorCoreElement = std::conditional_t<std::is_same_v<T, float>, Tf32, T>;
+// The same where the operands change places.
+template <class E, bool exchanged>
+using ExchangedElements =
+    std::conditional_t<exchanged && !std::is_same_v<typename ElementsOf<E>::A, typename ElementsOf<E>::B>,
+                       MixedBytes<typename ElementsOf<E>::B, typename ElementsOf<E>::A>, E>;
 template <>
 struct AccumulatorOf<Tf32> {
   using type = float;

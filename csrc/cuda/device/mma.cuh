@@ -34,9 +34,17 @@ template <>
 struct MmaText<uint8_t> {
   static constexpr char kText[] = "m16n8k32.row.col.s32.u8.u8.s32";
 };
+template <>
+struct MmaText<MixedBytes<uint8_t, int8_t>> {
+  static constexpr char kText[] = "m16n8k32.row.col.s32.u8.s8.s32";
+};
+template <>
+struct MmaText<MixedBytes<int8_t, uint8_t>> {
+  static constexpr char kText[] = "m16n8k32.row.col.s32.s8.u8.s32";
+};
 
 // d (16, 8) += a (16, K) * b (K, 8) in fragments of MmaLayout<T>, where K is 32 bytes of T: Half, BFloat16,
-// Tf32, int8_t or uint8_t. Integers wrap modulo 2^32.
+// Tf32, int8_t, uint8_t or MixedBytes of these. Integers wrap modulo 2^32.
 template <class T>
 __device__ __forceinline__ void mma(Accumulator<T> (&d)[4], const uint32_t (&a)[4], uint32_t b0,
                                     uint32_t b1) {

@@ -16,6 +16,15 @@ struct Half {
 struct BFloat16 {
   uint16_t bits;
 };
+// Bytes of a product whose A has elements of type A and whose B has elements of type B.
+template <class A, class B>
+struct MixedBytes {
+  uint8_t bits;
+};
+// int16 whose products are summed in 64 bits.
+struct LongInt16 {
+  int16_t bits;
+};
 
 // The type in which products of T are accumulated. Integers wrap modulo 2^32, int64 modulo 2^64, which C++
 // defines for unsigned types only.
@@ -39,9 +48,17 @@ template <>
 struct AccumulatorOf<uint8_t> {
   using type = uint32_t;
 };
+template <class A, class B>
+struct AccumulatorOf<MixedBytes<A, B>> {
+  using type = uint32_t;
+};
 template <>
 struct AccumulatorOf<int16_t> {
   using type = uint32_t;
+};
+template <>
+struct AccumulatorOf<LongInt16> {
+  using type = uint64_t;
 };
 template <>
 struct AccumulatorOf<int32_t> {
@@ -52,9 +69,27 @@ struct AccumulatorOf<int64_t> {
   using type = uint64_t;
 };
 template <class T>
+inline constexpr bool kIsLong = std::is_same_v<T, LongInt16>;
+template <class T>
 inline constexpr bool kIsHalf = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
 template <class T>
 using Accumulator = typename AccumulatorOf<T>::type;
+
+// What results of T may have instead of their usual type.
+template <class T>
+using WideResult = std::conditional_t<kIsLong<T>, int64_t, float>;
+
+// The elements of A and of B in a product of T.
+template <class T>
+struct ElementsOf {
+  using A = T;
+  using B = T;
+};
+template <class A_, class B_>
+struct ElementsOf<MixedBytes<A_, B_>> {
+  using A = A_;
+  using B = B_;
+};
 
 __device__ __forceinline__ double widen(double x) { return x; }
 __device__ __forceinline__ float widen(float x) { return x; }

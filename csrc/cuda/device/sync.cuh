@@ -41,6 +41,12 @@ __device__ __forceinline__ int fresh_lane() {
   return lane;
 }
 
+// x itself: what was computed from x before is computed anew from this, so that no register has to hold it.
+__device__ __forceinline__ int fresh(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
 // Orders this thread's ordinary shared-memory accesses before later ones of the asynchronous proxy (TMA).
 __device__ __forceinline__ void fence_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -86,6 +92,7 @@ inline void launch_dependents() {}  // launches run one after the other
 inline void grid_dependency_wait() {}
 
 __forceinline__ int fresh_lane() { return int(threadIdx.x) % 32; }
+__forceinline__ int fresh(int x) { return x; }
 
 #endif
 

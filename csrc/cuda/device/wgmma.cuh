@@ -120,6 +120,14 @@ template <Major... majors>
 struct WgmmaText<uint8_t, majors...> {
   static constexpr char kTypes[] = "k32.s32.u8.u8", kTail[] = "";
 };
+template <Major... majors>
+struct WgmmaText<MixedBytes<uint8_t, int8_t>, majors...> {
+  static constexpr char kTypes[] = "k32.s32.u8.s8", kTail[] = "";
+};
+template <Major... majors>
+struct WgmmaText<MixedBytes<int8_t, uint8_t>, majors...> {
+  static constexpr char kTypes[] = "k32.s32.s8.u8", kTail[] = "";
+};
 
 // Keeps ptxas from moving instructions that use the registers across this point.
 template <int R>
@@ -151,7 +159,7 @@ __device__ __forceinline__ void wgmma_wait(Registers&... registers) {
 }
 
 // d (64, 2 R) = a (64, K) * b (K, 2 R), plus d where `accumulate`; K is 32 bytes of T: Half, BFloat16, Tf32,
-// int8_t or uint8_t (these wrap modulo 2^32). d as WgmmaLayout says.
+// int8_t, uint8_t or MixedBytes of these (they wrap modulo 2^32). d as WgmmaLayout says.
 template <class T, Major a_major = Major::k, Major b_major = Major::k, int R>
 __device__ __forceinline__ void wgmma(Accumulator<T> (&d)[R], MatrixDescriptor a, MatrixDescriptor b,
                                       bool accumulate = true) {

@@ -12,9 +12,10 @@ namespace {
 
 using namespace predict;  // the counters
 
-constexpr DTypeSet kInt64 = dtypes(DType::i64);
+constexpr DTypeSet kInt64 = dtypes(DType::i64), kInt16 = dtypes(DType::i16, DType::i16i64);
 constexpr DTypeSet kFloat64 = dtypes(DType::f64), kFloat32 = dtypes(DType::f32), kInt32 = dtypes(DType::i32);
 constexpr DTypeSet kHalfAndByte = dtypes(DType::f16, DType::bf16, DType::i8);
+constexpr DTypeSet kOtherBytes = dtypes(DType::u8, DType::u8i8, DType::i8u8);
 // The types that tensor cores multiply in place, float32 rounded to tf32.
 constexpr DTypeSet kTensorCoreTypes = kFloat32 | kHalfAndByte;
 

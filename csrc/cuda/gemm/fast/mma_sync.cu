@@ -13,6 +13,7 @@
 //
 // On Hopper mma.sync reaches about two thirds of wgmma's rate, however it is fed
 // (docs/tensor_cores.md).
+#include "cuda/gemm/parts/moved.cuh"
 #include "cuda/gemm/parts/warp_product.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -22,11 +23,13 @@ template <int STAGES>
 using Tiles = TileConfig<128, 256, 64, 64, STAGES, 1>;
 constexpr int kStageBytes = (128 + 256) * 128;
 
+// Bytes of either sign are moved as int8, and multiplied by the instruction for the signs of A and B.
 template <class C, class T, bool a_along_k, bool b_along_k>
 struct Kernel {
   using Config = C;
-  using TileA = LineTile<T, a_along_k, C::BM, SwizzledLines<8>>;  // (BM, 128 bytes)
-  using TileB = LineTile<T, b_along_k, C::BN, SwizzledLines<8>>;  // (BN, 128 bytes)
+  using Moved = MovedElement<T>;
+  using TileA = LineTile<Moved, a_along_k, C::BM, SwizzledLines<8>>;  // (BM, 128 bytes)
+  using TileB = LineTile<Moved, b_along_k, C::BN, SwizzledLines<8>>;  // (BN, 128 bytes)
   using Warp = WarpProduct<C, TensorCoreElement<T>, TileA, TileB>;
   static constexpr int kStageBytes = TileA::kBytes + TileB::kBytes;
   union Shared {
@@ -37,13 +40,13 @@ struct Kernel {
 
 template <class C, class T, bool a_along_k, bool b_along_k>
 __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
-    gemm_mma_sync_kernel(const __grid_constant__ TileArguments<T> arguments) {
+    gemm_mma_sync_kernel(const __grid_constant__ TileArguments<MovedElement<T>> arguments) {
   if constexpr (kMayHaveStages<C::kStages, kStageBytes>)
     multiply_parts<Kernel<C, T, a_along_k, b_along_k>>(arguments);
 }
 
-template <class C, class T>
-void launch_mma_sync(const Gemm<T>& g, int batch, Context& context) {
+template <class C, class T, class Moved>
+void launch_mma_sync(const Gemm<Moved>& g, int batch, Context& context) {
   constexpr Takes kTakes = sizeof(T) == 2 ? Takes::any : Takes::along_k;
   const int64_t tiles = batch * ceil_div(g.m, C::BM) * ceil_div(g.n, C::BN);
   const int blocks = int(std::min<int64_t>(tiles, C::kBlocks * multiprocessors()));
@@ -61,8 +64,8 @@ void launch_mma_sync(const Gemm<T>& g, int batch, Context& context) {
 
 void gemm_mma_sync(const GemmProblem& problem, Context& context) {
   with_stages<kStageBytes>([&]<int STAGES>() {
-    run_gemm<float, Half, BFloat16, int8_t>(problem, context, [&](const auto& g, int batch) {
-      launch_mma_sync<Tiles<STAGES>>(g, batch, context);
+    run_moved(problem, context, [&]<class T>(const auto& g, int batch) {
+      launch_mma_sync<Tiles<STAGES>, T>(g, batch, context);
     });
   });
 }

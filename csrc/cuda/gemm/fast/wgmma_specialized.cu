@@ -13,6 +13,7 @@
 //   - tf32 and int8 operands with m or n along rows are multiplied from registers (parts/fragments.cuh),
 //     as A, or as B in C^T = B^T A^T. Of two such operands the smaller one is copied;
 //   - with beta, boxes of c come through the ring as operands do, so that their latency is hidden;
+//   - bytes of either sign are moved as int8, and multiplied by the instruction for the signs of A and B;
 //   - rows that do not begin at multiples of 16 bytes cost A, B and c one launch that copies them
 //     (parts/row_copies.cuh), and C three more warps beside the producer's, which store the boxes.
 //
@@ -23,6 +24,7 @@
 #include "cuda/gemm/parts/box_store.cuh"
 #include "cuda/gemm/parts/boxes.cuh"
 #include "cuda/gemm/parts/chunks.cuh"
+#include "cuda/gemm/parts/moved.cuh"
 #include "cuda/gemm/parts/ring.cuh"
 #include "cuda/gemm/parts/wgmma_consumer.cuh"
 #include "cuda/gemm/parts/wgmma_operand.cuh"
@@ -195,7 +197,8 @@ __device__ __forceinline__ void store_boxes(typename S::Shared& shared, const Ar
 
 template <class S, class T, Major a_major, Major b_major, bool transposed>
 __global__ void __launch_bounds__(S::kThreads, 1)
-    gemm_wgmma_specialized_kernel(const __grid_constant__ Maps maps, const __grid_constant__ Arguments<T> g) {
+    gemm_wgmma_specialized_kernel(const __grid_constant__ Maps maps,
+                                  const __grid_constant__ Arguments<MovedElement<T>> g) {
 #if FASTGEMM_SM90A
   using E = TensorCoreElement<T>;
   using A = OperandTile<E, a_major, S::kM>;
@@ -243,20 +246,21 @@ Boxes boxes_of_result(const Gemm<T>& g) {
   return {g.result.out, g.result.row_stride, g.result.batch_stride};
 }
 
-template <class S, class T>
-void launch_tiles(const Gemm<T>& g, const BoxOperands<T>& operands, int batch, RowCopies& copies,
+// A product of Ts, of which operands are moved as Moved.
+template <class S, class T, class Moved>
+void launch_tiles(const Gemm<Moved>& g, const BoxOperands<Moved>& operands, int batch, RowCopies& copies,
                   Context& context) {
   const auto [a, b, transposed] = operands;
-  const Result<T>& r = g.result;
+  const Result<Moved>& r = g.result;
   const Boxes result = boxes_of_result(g);
   const bool in_boxes = result.writable(g, batch);
-  Arguments<T> arguments{r.alpha,
-                         r.beta,
-                         r.out_bytes(),
-                         r.beta != Accumulator<T>(0),
-                         a.batch_stride != 0,
-                         b.batch_stride != 0,
-                         {in_boxes ? nullptr : r.out, r.row_stride, r.batch_stride, int(g.m), int(g.n)}};
+  Arguments<Moved> arguments{r.alpha,
+                             r.beta,
+                             r.out_bytes(),
+                             r.beta != Accumulator<Moved>(0),
+                             a.batch_stride != 0,
+                             b.batch_stride != 0,
+                             {in_boxes ? nullptr : r.out, r.row_stride, r.batch_stride, int(g.m), int(g.n)}};
   auto& schedule = arguments.schedule;
   schedule.tiles_m = int(ceil_div(a.side, S::kM)), schedule.tiles_n = int(ceil_div(b.side, S::kN));
   schedule.stages = plans::specialized_stages(g.k, int(sizeof(T)));
@@ -270,7 +274,7 @@ void launch_tiles(const Gemm<T>& g, const BoxOperands<T>& operands, int batch, R
   if (arguments.adds) maps.c = boxes_of_c(g, batch, copies, context).map(g, batch, transposed);
   const bool after_copies = copies.launch(flags, context);
   const auto run = [&]<Major a_major, Major b_major, bool transposed = false>() {
-    launch<gemm_wgmma_specialized_kernel<S, T, a_major, b_major, transposed>>(
+    launch<gemm_wgmma_specialized_kernel<S, ExchangedElements<T, transposed>, a_major, b_major, transposed>>(
         "wgmma_specialized",
         {dim3(unsigned(blocks)), dim3(S::kThreads), sizeof(typename S::Shared), after_copies},
         context)(maps, arguments);
@@ -282,14 +286,16 @@ void launch_tiles(const Gemm<T>& g, const BoxOperands<T>& operands, int batch, R
   operands.with_majors(run);
 }
 
-template <class T>
-void gemm_tiles(const Gemm<T>& problem, int batch, Context& context) {
+template <class T, class Moved>
+void gemm_tiles(const Gemm<Moved>& problem, int batch, Context& context) {
   RowCopies copies;
-  const BoxOperands<T> operands(problem, batch, copies, context, true);
-  Gemm<T> g = problem;
+  const BoxOperands<Moved> operands(problem, batch, copies, context, true);
+  Gemm<Moved> g = problem;
   if (g.m == 1) g.result.row_stride = ceil_div(g.n, 16) * 16;
   const bool in_boxes = boxes_of_result(g).writable(g, batch);
-  const auto run = [&]<int columns>() { launch_tiles<Shape<columns>>(g, operands, batch, copies, context); };
+  const auto run = [&]<int columns>() {
+    launch_tiles<Shape<columns>, T>(g, operands, batch, copies, context);
+  };
   switch (plans::specialized_columns(batch, operands.a.side, operands.b.side, int(sizeof(T)), in_boxes,
                                      multiprocessors())) {
     case 128:
@@ -304,8 +310,7 @@ void gemm_tiles(const Gemm<T>& problem, int batch, Context& context) {
 }  // namespace
 
 void gemm_wgmma_specialized(const GemmProblem& problem, Context& context) {
-  run_gemm<float, Half, BFloat16, int8_t>(problem, context,
-                                          [&](const auto& g, int batch) { gemm_tiles(g, batch, context); });
+  run_moved(problem, context, [&]<class T>(const auto& g, int batch) { gemm_tiles<T>(g, batch, context); });
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

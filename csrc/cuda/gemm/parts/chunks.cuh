@@ -41,12 +41,13 @@ template <class S, class Acc>
 __device__ __forceinline__ bool finishes(const Schedule<Acc>& g, Acc (&sum)[S::kSums], const Part& part,
                                          int warpgroup) {
   using Sums = PartialSums<S::kConsumerThreads, 4>;
+  constexpr int kBlockSums = S::kSums * S::kConsumerThreads;
   if (part.end != g.work.steps) {
-    hand_over<Sums>(g, sum, S::kM * S::kN, int(blockIdx.x) * S::kConsumers + warpgroup, warp_index() % 4 == 0,
+    hand_over<Sums>(g, sum, kBlockSums, int(blockIdx.x) * S::kConsumers + warpgroup, warp_index() % 4 == 0,
                     [&] { named_barrier(1 + warpgroup, 128); });
     return false;
   }
-  if (part.first != 0) collect<Sums>(g, sum, part, S::kM * S::kN, S::kConsumers, warpgroup);
+  if (part.first != 0) collect<Sums>(g, sum, part, kBlockSums, S::kConsumers, warpgroup);
   return true;
 }
 

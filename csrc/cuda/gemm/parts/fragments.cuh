@@ -60,8 +60,9 @@ class Fragments<Tf32> {
 // hold the four k of a register, 4 t to 4 t + 3 for lane t of a group. For t = 0 and 1 the first two k are
 // in one matrix, for t = 2 and 3 in the other, so that the rows of a matrix are swizzled in eight
 // different ways and meet no bank conflicts.
-template <>
-class Fragments<int8_t> {
+template <class T>
+  requires(sizeof(T) == 1)
+class Fragments<T> {
  public:
   __device__ __forceinline__ static constexpr int row(int group, int half) { return 2 * group + half; }
 

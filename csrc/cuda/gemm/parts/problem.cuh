@@ -23,13 +23,13 @@ struct Operand {
   }
 };
 
-// out = alpha * sum + beta * c, rounded once. Rows of out are contiguous (run_gemm sees to it). For
-// Half and BFloat16 `wide` says that c and out are float32; else they are Stored.
+// out = alpha * sum + beta * c, rounded once. Rows of out are contiguous (run_gemm sees to it). Where `wide`
+// is set c and out are float32 for Half and BFloat16, int64 for LongInt16; else they are Stored.
 template <class T>
 struct Result {
   using Acc = Accumulator<T>;
-  using Stored = std::conditional_t<std::is_same_v<Acc, uint32_t>, int32_t, T>;
-  static constexpr bool kMayBeWide = kIsHalf<T>;
+  using Stored = std::conditional_t<std::is_same_v<Acc, uint32_t> || kIsLong<T>, int32_t, T>;
+  static constexpr bool kMayBeWide = kIsHalf<T> || kIsLong<T>;
 
   void* out;
   int64_t row_stride, batch_stride;
@@ -55,12 +55,12 @@ struct Result {
   }
   __device__ __forceinline__ void store(int64_t row, int64_t col, Acc sum) const {
     if constexpr (kMayBeWide) {
-      if (wide) return store_as<float>(row, col, sum);
+      if (wide) return store_as<WideResult<T>>(row, col, sum);
     }
     store_as<Stored>(row, col, sum);
   }
   __host__ __device__ __forceinline__ int out_bytes() const {
-    return kMayBeWide && wide ? 4 : int(sizeof(Stored));
+    return kMayBeWide && wide ? int(sizeof(WideResult<T>)) : int(sizeof(Stored));
   }
 };
 
@@ -118,7 +118,7 @@ Gemm<T> gemm_of(const GemmProblem& p) {
               p.c.batch_stride,
               scalar_of<Acc>(p.alpha),
               scalar_of<Acc>(p.beta),
-              p.out_type == DType::f32 && kIsHalf<T>};
+              Result<T>::kMayBeWide && p.out_type == (kIsHalf<T> ? DType::f32 : DType::i64)};
   return g;
 }
 

@@ -31,6 +31,9 @@ template void scale_c(const Gemm<int8_t>&, int, Context&);
 template void scale_c(const Gemm<int32_t>&, int, Context&);
 template void scale_c(const Gemm<int64_t>&, int, Context&);
 template void scale_c(const Gemm<uint8_t>&, int, Context&);
+template void scale_c(const Gemm<MixedBytes<uint8_t, int8_t>>&, int, Context&);
+template void scale_c(const Gemm<MixedBytes<int8_t, uint8_t>>&, int, Context&);
 template void scale_c(const Gemm<int16_t>&, int, Context&);
+template void scale_c(const Gemm<LongInt16>&, int, Context&);
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -74,6 +74,7 @@ Counts count_crt(const GemmProblem&, const Gpu&);
 Counts count_bf16x6(const GemmProblem&, const Gpu&);
 Counts count_three_planes(const GemmProblem&, const Gpu&);
 Counts count_int8x10(const GemmProblem&, const Gpu&);
+Counts count_int16x4(const GemmProblem&, const Gpu&);
 Counts count_bf16x6_fused(const GemmProblem&, const Gpu&);
 Counts count_library(const GemmProblem&, const Gpu&);  // of torch, which is no row of ours
 

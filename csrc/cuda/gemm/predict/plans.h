@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "core/gpu.h"
 
@@ -253,21 +254,26 @@ inline bool narrow_skinny_wins(const SkinnyTiles& narrow, const SkinnyTiles& wid
   return narrow.whole && narrow.idle_bytes + 2e6 < wide.idle_bytes;
 }
 
-// Products of planes (parts/planes). A long sum is computed in segments, because the rounding error of each
-// promotion is proportional to the sum so far: without segments the error exceeds cuBLAS SGEMM's for very
-// long k. narrow_time is the time of a narrow tile in units of a wide one's, as measured.
+// Products of planes (parts/planes). A long sum is computed in segments, for each of which there is a launch.
+// Where sums are rounded, because the rounding error of each promotion is proportional to the sum so far:
+// without segments the error exceeds cuBLAS SGEMM's for very long k. Where they are not, because they would
+// overflow.
 struct PlaneScheme {
   bool promotes;
-  double narrow_time;
+  int longest, segment;  // stages: what is summed at once, and what a segment has at most where that is less
+  int wide;              // columns of the widest tiles
+  double narrow_time;    // of a narrow tile, in units of a wide one's, as measured
 };
-inline constexpr PlaneScheme kBf16x6{true, 0.71}, kThreePlanes{true, 0.77}, kInt8x10{false, 0.67};
 inline constexpr int kPlaneStage = 32, kPlaneM = 128, kWidePlanes = 192, kNarrowPlanes = 128;
+inline constexpr int kAnyLength = std::numeric_limits<int>::max();
+inline constexpr PlaneScheme kBf16x6{true, 512, 256, kWidePlanes, 0.71},
+    kThreePlanes{true, 512, 256, kWidePlanes, 0.77},
+    kInt8x10{false, kAnyLength, kAnyLength, kWidePlanes, 0.67}, kInt16x4{false, 1024, 1024, kNarrowPlanes, 1};
 inline constexpr double kHandOver = 3;  // what stream-K's fix-up of a shared tile costs, in chunks
 
 // The launches that sum so many stages.
-inline int plane_segments(int64_t stages, bool promotes) {
-  constexpr int64_t kLongest = 512, kSegment = 256;
-  return promotes && stages > kLongest ? int(ceil_div(stages, kSegment)) : 1;
+inline int plane_segments(int64_t stages, const PlaneScheme& scheme) {
+  return stages > scheme.longest ? int(ceil_div(stages, scheme.segment)) : 1;
 }
 // The units of stream-K: a tile has at least one, and its last one has up to 7 stages.
 inline int plane_chunks(int64_t stages) { return int(std::max<int64_t>(stages / kChunk, 1)); }
@@ -276,7 +282,7 @@ inline int plane_chunks(int64_t stages) { return int(std::max<int64_t>(stages / 
 inline double plane_time(int64_t batch, int64_t m, int64_t n, int64_t k, int tile_n,
                          const PlaneScheme& scheme, int64_t processors) {
   const int64_t tiles = batch * ceil_div(m, kPlaneM) * ceil_div(n, tile_n), stages = ceil_div(k, kPlaneStage);
-  const int chunks = plane_chunks(ceil_div(stages, plane_segments(stages, scheme.promotes)));
+  const int chunks = plane_chunks(ceil_div(stages, plane_segments(stages, scheme)));
   const int blocks = count_blocks(tiles, chunks, processors);
   const StreamKPlan w = plan_stream_k(tiles, chunks, blocks, {2, kHandOver});
   const double whole = double(ceil_div(w.whole_tiles, blocks)) * chunks;
@@ -286,7 +292,7 @@ inline double plane_time(int64_t batch, int64_t m, int64_t n, int64_t k, int til
 inline bool narrow_planes_win(int64_t batch, int64_t m, int64_t n, int64_t k, const PlaneScheme& scheme,
                               int64_t processors) {
   const auto time = [&](int tile_n) { return plane_time(batch, m, n, k, tile_n, scheme, processors); };
-  return time(kNarrowPlanes) < time(kWidePlanes);
+  return scheme.wide == kNarrowPlanes || time(kNarrowPlanes) < time(kWidePlanes);
 }
 
 }  // namespace fastgemm::plans

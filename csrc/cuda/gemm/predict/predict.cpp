@@ -47,8 +47,13 @@ struct KeyHash {
 // own: what differs is in the counts.
 constexpr DType measured_as(Row row, DType type) {
   if (row == Row::crt) return type == DType::i64 ? DType::f64 : type;  // both have two words an element
-  return type == DType::i64 || type == DType::u8 || type == DType::i16 ? DType::i32 : type;
+  const bool by_tensor_cores = row == Row::wgmma_specialized || row == Row::mma_sync;
+  if (by_tensor_cores && is_byte(type)) return DType::i8;
+  return is_integer(type) && type != DType::i8 ? DType::i32 : type;
 }
+
+// A kernel that was not measured has the constants of one that does the same in units of its own.
+constexpr Row measured_as(Row row) { return row == Row::int16x4 ? Row::int8x10 : row; }
 
 // What was fitted at run time.
 struct OwnCosts {
@@ -72,7 +77,7 @@ std::optional<Costs> costs_of(Row row, DType type, const Gpu& gpu) {
   const Path path = gpu.wgmma ? Path::hopper : Path::portable;
   std::optional<Costs> other;  // rows whose source is the same on every GPU have the constants of one path
   for (const Fitted& f : kFitted) {
-    if (f.row != row || !contains(f.types, measured_as(row, type))) continue;
+    if (f.row != measured_as(row) || !contains(f.types, measured_as(row, type))) continue;
     if (f.path == path) return f.costs;
     other = f.costs;
   }

@@ -22,7 +22,7 @@ Counts planes(const GemmProblem& p, const Gpu& gpu, double products, int bytes, 
   c.copied = (f.a.bytes + f.b.bytes) * (1 + double(bytes) / f.size) / gpu.bandwidth;
   c.across = ((f.a.along_k ? 0 : f.a.bytes) + (f.b.along_k ? 0 : f.b.bytes)) / gpu.bandwidth;
   c.unaligned = ((f.a.aligned() ? 0 : f.a.bytes) + (f.b.aligned() ? 0 : f.b.bytes)) / gpu.bandwidth;
-  const int segments = plans::plane_segments(ceil_div(f.k, plans::kPlaneStage), scheme.promotes);
+  const int segments = plans::plane_segments(ceil_div(f.k, plans::kPlaneStage), scheme);
   c.partial = segments > 1 ? f.result_bytes * segments * 2 / gpu.bandwidth : 0;
   return c;
 }
@@ -129,6 +129,10 @@ Counts count_three_planes(const GemmProblem& p, const Gpu& gpu) {
 }
 Counts count_int8x10(const GemmProblem& p, const Gpu& gpu) {
   return planes(p, gpu, 10, 6, DType::i8, plans::kInt8x10);
+}
+
+Counts count_int16x4(const GemmProblem& p, const Gpu& gpu) {
+  return planes(p, gpu, 4, 2, DType::i8, plans::kInt16x4);
 }
 
 Counts count_bf16x6_fused(const GemmProblem& p, const Gpu& gpu) {

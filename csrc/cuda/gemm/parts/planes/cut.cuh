@@ -2,7 +2,7 @@
 // every element into planes, and writes the planes as images, which are what a stage of a tile looks like
 // in shared memory. The main kernel then copies whole images and needs neither strides nor edges.
 //
-//   operand, 4 bytes an element           cut        images in the workspace, [tile][stage][plane]
+//   operand, 4 or 2 bytes an element      cut        images in the workspace, [tile][stage][plane]
 //              stage 0   stage 1                     +---------+---------+---------+---------+---------+----
 //            +---------+---------+              ->   | plane 0 | plane 1 | plane 2 | plane 0 | plane 1 | ...
 //   tile 0   |   x     |         |  x = p0+p1+p2     +---------+---------+---------+---------+---------+----
@@ -66,17 +66,20 @@ inline constexpr int kCutThreads = words == kManyWords ? 256 : kMostCutThreads;
 
 __device__ __forceinline__ uint32_t bits_of(float x) { return __float_as_uint(x); }
 __device__ __forceinline__ uint32_t bits_of(int32_t x) { return uint32_t(x); }
+__device__ __forceinline__ uint32_t bits_of(LongInt16 x) { return uint16_t(x.bits); }
 
 // The work of one thread: 16-byte units of one row. The lanes of a warp have neighbouring units of the
 // block's rows.
 template <class Scheme, bool along_k, int words_at_a_time>
 class RowCutter {
   using T = typename Scheme::Operand;
-  static_assert(sizeof(T) == 4, "an element is a word");
-  static constexpr int kElements = kPerUnit<Scheme>;  // in a unit
+  static_assert(sizeof(T) == 4 || sizeof(T) == 2, "an element is a word or half of one");
+  static constexpr int kPerWord = 4 / int(sizeof(T));
+  static constexpr int kElements = kPerUnit<Scheme>, kWords = kElements / kPerWord;  // in a unit
   static constexpr int kStageUnits = Scheme::kStageK / kElements;
-  static constexpr int kUnits = words_at_a_time / kElements;  // that a thread loads at a time
-  static constexpr int kLanes = 32 / kRowGroup;               // side by side along k
+  static constexpr int kUnits =
+      words_at_a_time / kElements;               // that a thread loads at a time, maybe by elements
+  static constexpr int kLanes = 32 / kRowGroup;  // side by side along k
 
  public:
   __device__ __forceinline__ RowCutter(const Source<T>& s, int matrix, int block)
@@ -102,7 +105,7 @@ class RowCutter {
     const int step = int(blockDim.x) / 32 * kLanes * kUnits;
     FASTGEMM_NO_UNROLL
     for (int first = warp_ * kLanes * kUnits; first < units; first += step) {
-      uint32_t words[kUnits][kElements];
+      uint32_t words[kUnits][kWords];
       FASTGEMM_UNROLL
       for (int u = 0; u < kUnits; ++u) load(words[u], unit(first, u) * kElements);
       FASTGEMM_UNROLL
@@ -125,13 +128,13 @@ class RowCutter {
     return first + kLanes * u + lane_ / kRowGroup;
   }
 
-  __device__ __forceinline__ void load(uint32_t (&words)[kElements], int k) const {
+  __device__ __forceinline__ void load(uint32_t (&words)[kWords], int k) const {
     const bool inside = row_ < s_.side;
     if constexpr (along_k) {
       const int first = k - misaligned_;
       if (inside && misaligned_ == 0 && k + kElements <= s_.k) return load_vectors(words, from_ + k);
-      if (inside && first >= 0 && first + kElements + 4 <= s_.k) {
-        uint32_t around[kElements + 4];
+      if (inside && first >= 0 && first + kElements + 4 * kPerWord <= s_.k) {
+        uint32_t around[kWords + 4];
         load_vectors(around, from_ + first);
         return shift(around, words);
       }
@@ -142,7 +145,8 @@ class RowCutter {
     for (int i = 0; i < kElements; ++i) {
       const T* const from =
           begin + i * stride;  // computed outside of the condition, where it would take registers that spill
-      words[i] = inside && k + i < s_.k ? bits_of(*from) : 0;
+      const uint32_t bits = inside && k + i < s_.k ? bits_of(*from) : 0;
+      words[i / kPerWord] = i % kPerWord == 0 ? bits : words[i / kPerWord] | bits << 16;
     }
   }
 
@@ -150,22 +154,25 @@ class RowCutter {
   __device__ __forceinline__ static void load_vectors(uint32_t (&to)[count], const T* from) {
     FASTGEMM_UNROLL
     for (int i = 0; i < count; i += 4) {
-      const auto v = load_vector<Vector<uint32_t, 4>>(from + i);
+      const auto v = load_vector<Vector<uint32_t, 4>>(from + i * kPerWord);
       FASTGEMM_UNROLL
       for (int j = 0; j < 4; ++j) to[i + j] = v[j];
     }
   }
 
   // Selects the words that begin misaligned_ elements further on.
-  __device__ __forceinline__ void shift(uint32_t (&around)[kElements + 4],
-                                        uint32_t (&words)[kElements]) const {
+  __device__ __forceinline__ void shift(uint32_t (&around)[kWords + 4], uint32_t (&words)[kWords]) const {
+    const int by = misaligned_ / kPerWord;
     FASTGEMM_UNROLL
-    for (int i = 0; i < kElements + 2; ++i) around[i] = misaligned_ & 2 ? around[i + 2] : around[i];
+    for (int i = 0; i < kWords + 2; ++i) around[i] = by & 2 ? around[i + 2] : around[i];
     FASTGEMM_UNROLL
-    for (int i = 0; i < kElements; ++i) words[i] = misaligned_ & 1 ? around[i + 1] : around[i];
+    for (int i = 0; i < kWords + 1; ++i) around[i] = by & 1 ? around[i + 1] : around[i];
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kWords; ++i)
+      words[i] = misaligned_ % kPerWord == 0 ? around[i] : __byte_perm(around[i], around[i + 1], 0x5432);
   }
 
-  __device__ __forceinline__ void store(const uint32_t (&words)[kElements], int unit) const {
+  __device__ __forceinline__ void store(const uint32_t (&words)[kWords], int unit) const {
     uint32_t planes[Scheme::kPlanes][4];
     Scheme::cut(words, planes);
     unsigned char* const to = to_ + int64_t(unit / kStageUnits) * (Scheme::kPlanes * plane_bytes_) +

@@ -71,11 +71,24 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Argume
   }
 }
 
+// Parts without their state, which takes registers.
+class CountedParts {
+ public:
+  __device__ __forceinline__ CountedParts(const StreamK& plan, int, int) : plan_(plan) {}
+  __device__ __forceinline__ bool next(Part& part) { return part_of(plan_, count_++, part); }
+
+ private:
+  const StreamK& plan_;
+  int count_ = 0;
+};
+
 template <class S>
 __device__ __forceinline__ void consume(typename S::Shared& shared, const Arguments<S>& g, int warp) {
   typename S::ConsumerLoop loop(shared, warp, g.chunk);
   typename S::Acc sum[S::kSums];  // (64, S::kN), a warp 16 rows of them
-  Parts parts(g.schedule.work, int(blockIdx.x), int(gridDim.x));
+  // Three sums leave no registers for more.
+  std::conditional_t<S::Scheme::kSums == 1, Parts, CountedParts> parts(g.schedule.work, int(blockIdx.x),
+                                                                       int(gridDim.x));
   Part part;
   while (parts.next(part)) {
     if (leaves_out(g, part)) continue;
@@ -148,19 +161,21 @@ void launch_cut(CutArguments<typename S::Scheme> cut, Made made, Arguments<S>& g
   run.template operator()<kFewWords>(!few_blocks ? 256 : cut.a.k > 4096 ? 1024 : 512);
 }
 
-// The result of a segment that adds its sums to those of the segments before it, which are in the
-// workspace.
+// The result of a segment that adds `beta` times what the segments before it made, which is in the workspace,
+// or for exact sums where the result is.
 template <class T>
-Result<T> plus(Result<T> r, const Result<T>& sums) {
-  r.c = sums.out, r.c_row_stride = sums.row_stride, r.c_col_stride = 1, r.c_batch_stride = sums.batch_stride;
-  r.beta = r.alpha;
+Result<T> plus(Result<T> r, const Result<T>& before, Accumulator<T> beta) {
+  r.c = before.out, r.c_row_stride = before.row_stride, r.c_col_stride = 1;
+  r.c_batch_stride = before.batch_stride;
+  r.beta = beta;
   return r;
 }
 
 template <class T>
 int neighbours_of(const Result<T>& r, int batch, int most) {
   for (int count : {4, 2})
-    if (count <= most && is_aligned(static_cast<const char*>(r.out), size_t(count * r.out_bytes())) &&
+    if (count <= most && count * r.out_bytes() <= 16 &&
+        is_aligned(static_cast<const char*>(r.out), size_t(count * r.out_bytes())) &&
         r.row_stride % count == 0 && (batch == 1 || r.batch_stride % count == 0))
       return count;
   return 1;
@@ -175,8 +190,12 @@ void launch_segments(const char* name, const Gemm<typename S::Operand>& p,
   for (int i = begin; i < end; ++i) {
     const bool is_last = i + 1 == plan.segments;
     g.segment = {plan.first(i) - plan.first(begin), plan.first(end) - plan.first(begin), is_last};
-    g.result = is_last ? p.result : sums;
-    if (i > 0) g.result = plus(g.result, sums);
+    if constexpr (S::Scheme::kLoop == Loop::promoting) {
+      g.result = is_last ? p.result : sums;
+      if (i > 0) g.result = plus(g.result, sums, g.result.alpha);
+    } else {
+      g.result = i == 0 ? p.result : plus(p.result, p.result, 1);
+    }
     // Where a block has a single tile, the code that stores it is read from DRAM once and used once:
     // stores of pairs have a third of the instructions of stores of four.
     g.neighbours = neighbours_of(g.result, batch, plan.tiles <= multiprocessors() ? 2 : 4);
@@ -200,7 +219,6 @@ void launch_segments(const char* name, const Gemm<typename S::Operand>& p,
 template <class S>
 void launch_product(const char* name, const Gemm<typename S::Operand>& problem, int batch, Made made,
                     const typename S::Scheme::Tiles& tiles, ReusedWorkspace& workspace) {
-  using Acc = typename S::Acc;
   constexpr bool kRepairs = S::Scheme::kLoop == Loop::promoting;
   const Plan plan = Plan::of<S>(problem, batch);
   const int group = plan.segments_at_a_time<S>(problem, batch);
@@ -213,7 +231,7 @@ void launch_product(const char* name, const Gemm<typename S::Operand>& problem, 
   if constexpr (kRepairs) {
     if (plan.segments > 1) sums = sums_in_workspace(problem, batch, workspace);
   }
-  const bool blends = plan.segments > 1 && problem.result.beta != Acc(0);
+  const bool blends = kRepairs && plan.segments > 1 && problem.result.beta != 0;
   if (blends) p.result = sums;
 
   Arguments<S> g{};
@@ -229,7 +247,8 @@ void launch_product(const char* name, const Gemm<typename S::Operand>& problem, 
   allocate(cut.flags, cut.flag_count);
   if (handed_over > 0) g.schedule.flags = cut.flags;
   if (progress > 0) g.progress = cut.flags + handed_over;
-  allocate(g.schedule.partials, handed_over > 0 ? int64_t{multiprocessors()} * S::kM * S::kN : 0);
+  constexpr int kBlockSums = S::Scheme::kSums * S::kM * S::kN;
+  allocate(g.schedule.partials, handed_over > 0 ? int64_t{multiprocessors()} * kBlockSums : 0);
   allocate(g.unfinished, kRepairs ? plan.segments * strips : 0);
   for (int begin = 0; begin < plan.segments; begin += group) {
     const int end = std::min(begin + group, plan.segments);

@@ -2,6 +2,8 @@
 // issues all of its products, waits for the products of the stage before it and releases that stage's
 // slots, so that the tensor cores always have one stage of work queued.
 //
+// OneSweepLoop (int16x4) has a sum for each power of 2^8.
+//
 //   PromotingLoop, chunk of 3 stages             SweepingLoop (int8x10)
 //   stage       0      1      2                  sweep 1, all of k:  S3, S2
 //   small       p2q0.. p2q0.. p2q0..  first      S  = 2^16 S3 + 2^8 S2
@@ -16,8 +18,8 @@ namespace fastgemm::FASTGEMM_TARGET::planes {
 // Issues all products of a list, in order, from these slots of the rings.
 template <class S, Product... products>
 __device__ __forceinline__ void multiply_all(Products<products...>, const Operands<S>& operands,
-                                             typename S::Acc (&sum)[S::kSums], const int (&slot)[S::kRings],
-                                             bool accumulate) {
+                                             typename S::Acc (&sum)[S::kElements],
+                                             const int (&slot)[S::kRings], bool accumulate) {
   ((operands.template multiply<products>(sum, slot[S::ring_of(products.a)], slot[S::ring_of(products.b)],
                                          accumulate),
     accumulate = true),
@@ -156,6 +158,44 @@ class SweepingLoop {
   RingPosition<S, 1> plane1_;
   RingPosition<S, 2> plane2_;
   RingPosition<S, 3> plane3_;
+};
+
+// One sweep over k with three sums, which are put together when they are stored: Int16x4. Put together
+// before, they would take a third of the registers less, but more on the way.
+template <class S>
+class OneSweepLoop {
+  using Scheme = typename S::Scheme;
+
+ public:
+  __device__ __forceinline__ OneSweepLoop(typename S::Shared& shared, int warp, int /*chunk*/)
+      : shared_(shared), operands_(shared, warp / 4), leader_(threadIdx.x % 32 == 0) {}
+
+  // sum = the products of `stages` stages: S2, S1 and S0.
+  __device__ __forceinline__ void multiply(typename S::Acc (&sum)[S::kSums], int stages) {
+    using Sum = typename S::Acc[S::kElements];
+    Sum &s2 = *reinterpret_cast<Sum*>(sum), &s1 = *reinterpret_cast<Sum*>(sum + S::kElements),
+        &s0 = *reinterpret_cast<Sum*>(sum + 2 * S::kElements);
+    FASTGEMM_NO_UNROLL
+    for (int i = 0; i < stages; ++i) {
+      wait_phase(at_.full(shared_), at_.phase);
+      wgmma_fence(s2, s1, s0);
+      multiply_all<S>(typename Scheme::S2{}, operands_, s2, {at_.slot}, i > 0);
+      multiply_all<S>(typename Scheme::S1{}, operands_, s1, {at_.slot}, i > 0);
+      multiply_all<S>(typename Scheme::S0{}, operands_, s0, {at_.slot}, i > 0);
+      wgmma_commit();
+      wgmma_wait<1>();
+      if (leader_ && i > 0) arrive(at_.empty_before(shared_));
+      at_.advance();
+    }
+    wgmma_wait<0>(s2, s1, s0);
+    if (leader_) arrive(at_.empty_before(shared_));
+  }
+
+ private:
+  typename S::Shared& shared_;
+  Operands<S> operands_;
+  bool leader_;
+  RingPosition<S, 0> at_;
 };
 
 }  // namespace fastgemm::FASTGEMM_TARGET::planes

@@ -34,7 +34,7 @@ struct Plan {
     p.tiles = int64_t(batch) * ceil_div(g.m, S::kM) * ceil_div(g.n, S::kN);
     p.all = int(ceil_div(g.k, S::Scheme::kStageK));
     static_assert(S::Scheme::kTiles.promotes == (S::Scheme::kLoop == Loop::promoting));
-    p.segments = plans::plane_segments(p.all, S::Scheme::kTiles.promotes);
+    p.segments = plans::plane_segments(p.all, S::Scheme::kTiles);
     return p;
   }
 

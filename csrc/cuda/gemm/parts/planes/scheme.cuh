@@ -8,6 +8,7 @@
 //   Bf16x3    2 x bf16, 16 bits            3 of 4: below 2^-16
 //   Fp16x3    2 x fp16, 22 bits            3 of 4: below 2^-22
 //   Int8x10   4 x unsigned byte, 32 bits   10 of 16: those left out are multiples of 2^32
+//   Int16x4   2 x byte, 16 bits            4 of 4
 //
 //   Bf16x6:  x = p0 + p1 + p2                    Int8x10:  x = p0 + 2^8 p1 + 2^16 p2 + 2^24 p3
 //     24 bits  |<- 8 ->|<- 8 ->|<- 8 ->|           32 bits  |  p3   |  p2   |  p1   |  p0   |
@@ -42,7 +43,7 @@ struct Ring {
 };
 
 // What a consumer does with the stages of a tile (multiply.cuh).
-enum class Loop { promoting, sweeping };
+enum class Loop { promoting, sweeping, once };
 
 // Which rows of A and columns of B are multiplied by powers of two before they are cut.
 enum class Scaling { none, small_elements, all_rows };
@@ -68,8 +69,10 @@ struct Magnitudes {
 template <class Scheme>
 inline constexpr int kPerUnit = 16 / int(sizeof(typename Scheme::Element));
 
-// Every scheme also gives kTiles, by which wide or narrow tiles are taken, and the type that says which
-// tiles are computed: all of them, or those that parts/residues/rest.cuh has.
+// Every scheme also gives kSums, how many sums an element of C has before they are put together, kTiles, by
+// which wide or narrow tiles are taken, Multiplied<product>, the elements that the tensor cores take the
+// planes of a product for, and the type that says which tiles are computed: all of them, or those that
+// parts/residues/rest.cuh has.
 struct EveryTile {
   static constexpr bool kEvery = true;
   __device__ __forceinline__ bool leaves(int, int) const { return false; }
@@ -90,6 +93,9 @@ struct FloatPlanes {
   using Tiles = EveryTile;
   static constexpr int kPlanes = planes, kStageK = plans::kPlaneStage, kWideN = plans::kWidePlanes;
   static constexpr Loop kLoop = Loop::promoting;
+  static constexpr int kSums = 1;
+  template <Product>
+  using Multiplied = Plane;
   static constexpr float kSmallUnit = 1.f / step;  // the factor of the sum of the small products
 
   __device__ __forceinline__ static void cut(const uint32_t (&x)[8], uint32_t (&to)[kPlanes][4]) {
@@ -194,6 +200,9 @@ struct Int8x10 {
   using Tiles = EveryTile;
   static constexpr int kPlanes = 4, kStageK = plans::kPlaneStage, kWideN = plans::kWidePlanes;
   static constexpr Loop kLoop = Loop::sweeping;
+  static constexpr int kSums = 1;
+  template <Product>
+  using Multiplied = Element;
   static constexpr Ring kRings[] = {{0, 1, 2, 8, 9}, {1, 1, 2, 7, 9}, {2, 1, 1, 4, 5}, {3, 1, 1, 3, 5}};
   static constexpr plans::PlaneScheme kTiles = plans::kInt8x10;
   using S3 = Products<Product{3, 0}, Product{0, 3}, Product{1, 2}, Product{2, 1}>;
@@ -210,6 +219,43 @@ struct Int8x10 {
       const uint32_t high23 = __byte_perm(x[4 * i + 2], x[4 * i + 3], 0x7362);
       planes[0][i] = __byte_perm(low01, low23, 0x5410), planes[1][i] = __byte_perm(low01, low23, 0x7632);
       planes[2][i] = __byte_perm(high01, high23, 0x5410), planes[3][i] = __byte_perm(high01, high23, 0x7632);
+    }
+  }
+
+  static constexpr Scaling kScaling = Scaling::none;
+};
+
+// int16, exactly. x = p0 + 2^8 p1 with an unsigned byte p0 and a signed one p1. One sweep over k makes three
+// sums, S2 of p1 q1, S1 of p1 q0 and p0 q1, and S0 of p0 q0; the result is 2^16 S2 + 2^8 S1 + S0, in 64 bits.
+// What a step adds to S1 is at most 2 * 128 * 255, so that 2^15 steps stay below 2^31: launches sum no more
+// (plans::kInt16x4). Tiles of 128 columns are the widest whose three sums fit in registers.
+struct Int16x4 {
+  using Operand = LongInt16;
+  using Element = uint8_t;
+  using Tiles = EveryTile;
+  static constexpr int kPlanes = 2, kStageK = plans::kPlaneStage, kWideN = plans::kNarrowPlanes;
+  static constexpr Loop kLoop = Loop::once;
+  static constexpr int kSums = 3;
+  template <int plane>
+  using Byte = std::conditional_t<plane == 1, int8_t, uint8_t>;
+  template <Product p>
+  using Multiplied = std::conditional_t<p.a == p.b, Byte<p.a>, MixedBytes<Byte<p.a>, Byte<p.b>>>;
+  static constexpr Ring kRings[] = {{0, 2, 1, 13, 13}};
+  static constexpr plans::PlaneScheme kTiles = plans::kInt16x4;
+  static_assert(kTiles.longest * kStageK <= 1 << 15);
+  using S2 = Products<Product{1, 1}>;
+  using S1 = Products<Product{1, 0}, Product{0, 1}>;
+  using S0 = Products<Product{0, 0}>;
+
+  __device__ __forceinline__ static uint64_t join(uint32_t s2, uint32_t s1, uint32_t s0) {
+    return (uint64_t(int64_t(int32_t(s2))) << 16) + (uint64_t(int64_t(int32_t(s1))) << 8) + s0;
+  }
+
+  __device__ __forceinline__ static void cut(const uint32_t (&x)[8], uint32_t (&planes)[kPlanes][4]) {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      planes[0][i] = __byte_perm(x[2 * i], x[2 * i + 1], 0x6420);
+      planes[1][i] = __byte_perm(x[2 * i], x[2 * i + 1], 0x7531);
     }
   }
 

@@ -21,6 +21,8 @@ template <class S>
 class PromotingLoop;
 template <class S>
 class SweepingLoop;
+template <class S>
+class OneSweepLoop;
 
 // Block tile (kM, kN), 64 rows of it for each consumer warpgroup. Wide tiles of promoting schemes have 192
 // columns, the most for which all sums and those of a chunk fit in registers. Narrow tiles have 128 and
@@ -36,11 +38,12 @@ struct Shape {
   static_assert(kN == Scheme::kWideN || kN == 128);
   static constexpr int kConsumers = kM / 64, kConsumerWarps = 4 * kConsumers;  // warpgroups
   static constexpr int kConsumerThreads = 128 * kConsumers, kThreads = kConsumerThreads + 128;
-  static constexpr int kSums = kN / 2;                                  // a consumer thread
-  static constexpr int kStrips = kConsumerWarps, kGroups = kConsumers;  // as WarpShape has them
+  static constexpr int kElements = kN / 2, kSums = Scheme::kSums * kElements;  // a consumer thread
+  static constexpr int kStrips = kConsumerWarps, kGroups = kConsumers;         // as WarpShape has them
   static constexpr bool kByWarps = false, kPaces = Scheme::Tiles::kEvery;
-  using ConsumerLoop =
-      std::conditional_t<Scheme::kLoop == Loop::promoting, PromotingLoop<Shape>, SweepingLoop<Shape>>;
+  using ConsumerLoop = std::conditional_t<
+      Scheme::kLoop == Loop::promoting, PromotingLoop<Shape>,
+      std::conditional_t<Scheme::kLoop == Loop::sweeping, SweepingLoop<Shape>, OneSweepLoop<Shape>>>;
 
   // The bytes of a stage: of one plane, and of all.
   static constexpr int kPlaneA = kM * Scheme::kStageK * int(sizeof(Element));
@@ -121,7 +124,7 @@ struct Operands {
 
   // sum (64, kN) += one plane of A times one of B for a stage, from these slots of their rings.
   template <Product p>
-  __device__ __forceinline__ void multiply(typename S::Acc (&sum)[S::kSums], int slot_a, int slot_b,
+  __device__ __forceinline__ void multiply(typename S::Acc (&sum)[S::kElements], int slot_a, int slot_b,
                                            bool accumulate) const {
     constexpr int kRingA = S::ring_of(p.a), kRingB = S::ring_of(p.b);
     constexpr Ring kA = S::Scheme::kRings[kRingA], kB = S::Scheme::kRings[kRingB];
@@ -132,8 +135,9 @@ struct Operands {
     const MatrixDescriptor from_b = b.at(kFromB + slot_b * S::template kSlotBytes<kRingB>);
     FASTGEMM_UNROLL
     for (int i = 0; i < S::kSteps; ++i)
-      wgmma<typename S::Element>(sum, from_a.at(box_step<Major::k, Swizzle::none>(S::kM, i)),
-                                 from_b.at(box_step<Major::k, Swizzle::none>(S::kN, i)), accumulate || i > 0);
+      wgmma<typename S::Scheme::template Multiplied<p>>(
+          sum, from_a.at(box_step<Major::k, Swizzle::none>(S::kM, i)),
+          from_b.at(box_step<Major::k, Swizzle::none>(S::kN, i)), accumulate || i > 0);
   }
 };
 

@@ -93,22 +93,24 @@ __device__ __forceinline__ bool all_finite(const float (&sum)[R]) {
 
 // Stores four neighbouring elements a lane, 64 bytes of a row by four lanes: of every two groups of 8
 // columns the even lanes take the first group and the odd lanes the second, and lanes exchange the halves
-// that they do not take.
-template <class Out, class Acc, int R>
-__device__ __forceinline__ void store_fours(const Result<Out>& result, const Acc (&sum)[R], Out* to) {
+// that they do not take. The lane's sums are sum(0) to sum(count - 1).
+template <int count, class Out, class T, class Sum>
+__device__ __forceinline__ void store_fours(const Result<T>& result, const Sum& sum, Out* to) {
   const int lane = fresh_lane();
   const bool odd = lane % 2 != 0;
   to += lane % 4 / 2 * 4 + (odd ? 8 : 0);
   FASTGEMM_UNROLL
-  for (int i = 0; i < R; i += 8) {
+  for (int i = 0; i < count; i += 8) {
     __syncwarp();  // keeps the compiler from exchanging all of them first, which takes too many registers
     FASTGEMM_UNROLL
     for (int j = i; j < i + 4; j += 2) {
-      Acc own[2], other[2];
+      Accumulator<Out> own[2], other[2];
       FASTGEMM_UNROLL
       for (int e = 0; e < 2; ++e) {
-        own[e] = result.alpha * (odd ? sum[j + e + 4] : sum[j + e]);
-        other[e] = result.alpha * __shfl_xor_sync(0xffffffffu, odd ? sum[j + e] : sum[j + e + 4], 1);
+        const auto first = Accumulator<Out>(sum(j + e)), second = Accumulator<Out>(sum(j + e + 4));
+        const auto alpha = Accumulator<Out>(result.alpha);
+        own[e] = alpha * (odd ? second : first);
+        other[e] = alpha * __shfl_xor_sync(0xffffffffu, odd ? first : second, 1);
       }
       store_vector(
           to + j % 4 / 2 * 8 * result.row_stride + i / 4 * 8,
@@ -118,31 +120,50 @@ __device__ __forceinline__ void store_fours(const Result<Out>& result, const Acc
   }
 }
 
-template <class S, int R>
-__device__ __forceinline__ void store_strip(const Arguments<S>& g, const typename S::Acc (&sum)[R],
-                                            const TileOrigin<S>& tile, int first_row, int first_column) {
-  using Out = typename S::Operand;
-  Result<Out> result = g.result;
+// Stores the sums of a strip, sum(0) to sum(count - 1) of a lane, as results of type Out.
+template <class Out, int count, class S, class Sum>
+__device__ __forceinline__ void store_sums(const Arguments<S>& g, const Sum& sum, const TileOrigin<S>& tile,
+                                           int first_row, int first_column) {
+  auto result = g.result;
   result.out = static_cast<Out*>(result.out) + tile.batch * result.batch_stride;
   result.c = static_cast<const Out*>(result.c) + tile.batch * result.c_batch_stride;
   const int lane = fresh_lane();
   const int row = tile.row + first_row + lane / 4, column = tile.column + first_column + lane % 4 * 2;
   const bool inside = tile.row + S::kM <= g.m && tile.column + S::kN <= g.n;
-  if (g.neighbours > 1 && inside && result.beta == typename S::Acc(0)) {
+  if (g.neighbours > 1 && inside && result.beta == 0) {
     Out* const to = static_cast<Out*>(result.out) + row * result.row_stride + tile.column + first_column;
-    if (g.neighbours == 4) return store_fours(result, sum, to);
+    if constexpr (sizeof(Out) == 4) {
+      if (g.neighbours == 4) return store_fours<count>(result, sum, to);
+    }
     FASTGEMM_UNROLL
-    for (int i = 0; i < R; i += 2)
+    for (int i = 0; i < count; i += 2)
       store_vector(
           to + i / 2 % 2 * 8 * result.row_stride + lane % 4 * 2 + i / 4 * 8,
-          Vector<Out, 2>{{round_to<Out>(result.alpha * sum[i]), round_to<Out>(result.alpha * sum[i + 1])}});
+          Vector<Out, 2>{{round_to<Out>(result.alpha * sum(i)), round_to<Out>(result.alpha * sum(i + 1))}});
     return;
   }
   FASTGEMM_UNROLL
-  for (int i = 0; i < R; ++i) {
+  for (int i = 0; i < count; ++i) {
     const int at_row = row + i / 2 % 2 * 8, at_column = column + i / 4 * 8 + i % 2;
-    if (at_row < g.m && at_column < g.n) result.store(at_row, at_column, sum[i]);
+    if (at_row < g.m && at_column < g.n) result.template store_as<Out>(at_row, at_column, sum(i));
   }
+}
+
+template <class S, int R>
+__device__ __forceinline__ void store_strip(const Arguments<S>& g, const typename S::Acc (&sums)[R],
+                                            const TileOrigin<S>& tile, int row, int column) {
+  constexpr int kCount = R / S::Scheme::kSums;
+  const auto sum = [&](int i) {
+    if constexpr (S::Scheme::kSums == 1)
+      return sums[i];
+    else
+      return S::Scheme::join(sums[i], sums[kCount + i], sums[2 * kCount + i]);
+  };
+  using OfOperand = Result<typename S::Operand>;
+  if constexpr (OfOperand::kMayBeWide) {
+    if (g.result.wide) return store_sums<WideResult<typename S::Operand>, kCount>(g, sum, tile, row, column);
+  }
+  store_sums<typename OfOperand::Stored, kCount>(g, sum, tile, row, column);
 }
 
 // Whether a tile is left out, of which then no strip is to be repaired.

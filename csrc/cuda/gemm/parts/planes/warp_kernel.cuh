@@ -18,7 +18,7 @@ namespace fastgemm::FASTGEMM_TARGET::planes {
 // bit i is strip i.
 template <class S>
 __device__ __forceinline__ uint32_t find_unfinished(typename S::Shared& shared, const Arguments<S>& g,
-                                                    const float (&sum)[S::kFragmentsM][S::kFragmentsN * 4],
+                                                    const float (&sum)[S::kFragmentsM][S::kStripSums],
                                                     int tile, int warp) {
   static_assert(S::kWarpsN == 4 && S::kFragmentsM * S::kWarpsN <= 32);
   const int lane = fresh_lane(), first = warp % S::kWarpsM * S::kFragmentsM, column = warp / S::kWarpsM;
@@ -40,8 +40,8 @@ __device__ __forceinline__ uint32_t find_unfinished(typename S::Shared& shared, 
 
 template <class S>
 __device__ __forceinline__ void finish_tile(typename S::Shared& shared, const Arguments<S>& g,
-                                            typename S::Acc (&sum)[S::kFragmentsM][S::kFragmentsN * 4],
-                                            int tile, int warp) {
+                                            typename S::Acc (&sum)[S::kFragmentsM][S::kStripSums], int tile,
+                                            int warp) {
   const TileOrigin<S> place(tile, g.schedule);
   const int row = warp % S::kWarpsM * S::kWarpM, column = warp / S::kWarpsM * S::kWarpN;
   uint32_t unfinished = 0;
@@ -82,15 +82,17 @@ __global__ void __launch_bounds__(S::kThreads, 1) warp_kernel(const __grid_const
     if (leaves_out(g, part)) continue;
     typename WarpLoop<S>::Sums sum;
     multiply_part(*shared, g, part, sum);
+    if constexpr (S::Scheme::kSums > 1) part_of(g.schedule.work, fresh(i), part);  // sums left no room for it
     const int warp = warp_index();
     using Partial = PartialSums<S::kThreads, 4>;
-    auto& all = reinterpret_cast<typename S::Acc(&)[sizeof(sum) / sizeof(sum[0][0][0])]>(sum);
+    constexpr int kBlockSums = S::Scheme::kSums * S::kM * S::kN;
+    auto& all = reinterpret_cast<typename S::Acc(&)[kBlockSums / S::kThreads]>(sum);
     if (part.end != g.schedule.work.steps) {
-      hand_over<Partial>(g.schedule, all, S::kM * S::kN, int(blockIdx.x), warp == 0, [] { __syncthreads(); });
+      hand_over<Partial>(g.schedule, all, kBlockSums, int(blockIdx.x), warp == 0, [] { __syncthreads(); });
       continue;
     }
-    if (part.first != 0) collect<Partial>(g.schedule, all, part, S::kM * S::kN);
-    auto& strips = reinterpret_cast<typename S::Acc(&)[S::kFragmentsM][S::kFragmentsN * 4]>(sum);
+    if (part.first != 0) collect<Partial>(g.schedule, all, part, kBlockSums);
+    auto& strips = reinterpret_cast<typename S::Acc(&)[S::kFragmentsM][S::kStripSums]>(sum);
     finish_tile<S>(*shared, g, strips, part.tile, warp);
   }
 #endif

@@ -65,8 +65,8 @@ class WarpLoop {
   using Element = typename S::Element;
 
  public:
-  // Of fragments (16, 8).
-  using Sums = typename S::Acc[S::kFragmentsM][S::kFragmentsN][4];
+  // Of fragments (16, 8), as many as an element has sums.
+  using Sums = typename S::Acc[S::kFragmentsM][Scheme::kSums * S::kFragmentsN][4];
 
   __device__ __forceinline__ WarpLoop(typename S::Shared& shared, int warp) : slots_(shared.slots[0]) {
     const int lane = fresh_lane(), low = lane / 8 % 2, high = lane / 16;
@@ -81,11 +81,15 @@ class WarpLoop {
                                            int stages) {
     if constexpr (Scheme::kLoop == Loop::promoting)
       multiply_promoting(sum, a, b, stages);
-    else
+    else if constexpr (Scheme::kLoop == Loop::sweeping)
       multiply_sweeping(sum, a, b, stages);
+    else
+      multiply_once(sum, a, b, stages);
   }
 
  private:
+  using OneSum = typename S::Acc[S::kFragmentsM][S::kFragmentsN][4];
+
   // Calls body(i, j, e) for all sums in row i of fragments.
   template <class Body>
   __device__ __forceinline__ static void for_row(int i, Body&& body) {
@@ -107,7 +111,7 @@ class WarpLoop {
   __device__ __forceinline__ void multiply_promoting(Sums& sum, const unsigned char* a,
                                                      const unsigned char* b, int stages) {
     constexpr int kLast = kPromotingPhases<S>.kCount - 1;
-    Sums chunk[1];
+    OneSum chunk[1];
     for_all([&](int i, int j, int e) { sum[i][j][e] = chunk[0][i][j][e] = 0; });
     const auto promote = [&](int row) {
       for_row(row, [&](int i, int j, int e) { sum[i][j][e] += chunk[0][i][j][e]; });
@@ -130,7 +134,7 @@ class WarpLoop {
   __device__ __forceinline__ void multiply_sweeping(Sums& sum, const unsigned char* a, const unsigned char* b,
                                                     int stages) {
     const auto none = []<int>(int) {};
-    Sums sums[2];
+    OneSum sums[2];
     for_all([&](int i, int j, int e) { sums[0][i][j][e] = sums[1][i][j][e] = 0; });
     sweep<sweeping_phases<3>(), 4>(sums, a, b, stages, none, [] {});
     for_all([&](int i, int j, int e) {
@@ -140,10 +144,22 @@ class WarpLoop {
     for_all([&](int i, int j, int e) { sum[i][j][e] = (sums[0][i][j][e] << 8) + sums[1][i][j][e]; });
   }
 
+  // In one sweep over k.
+  __device__ __forceinline__ void multiply_once(Sums& sum, const unsigned char* a, const unsigned char* b,
+                                                int stages) {
+    OneSum sums[3];
+    for_all([&](int i, int j, int e) { sums[0][i][j][e] = sums[1][i][j][e] = sums[2][i][j][e] = 0; });
+    sweep<one_sweep_phases(), 2>(sums, a, b, stages, []<int>(int) {}, [] {});
+    for_all([&](int i, int j, int e) {
+      FASTGEMM_UNROLL
+      for (int s = 0; s < 3; ++s) sum[i][s * S::kFragmentsN + j][e] = sums[s][i][j][e];
+    });
+  }
+
   // Multiplies the first `planes` planes of all stages. before.operator()<t>(i) is called before the products
   // of phase t for row i of fragments, after() after those of a stage.
   template <auto phases, int planes, int N, class Before, class After>
-  __device__ __forceinline__ void sweep(Sums (&sums)[N], const unsigned char* a, const unsigned char* b,
+  __device__ __forceinline__ void sweep(OneSum (&sums)[N], const unsigned char* a, const unsigned char* b,
                                         int stages, const Before& before, const After& after) {
     static_assert(phases.is_right());
     StageCopies<S, planes> copies(a, b, stages);
@@ -173,7 +189,7 @@ class WarpLoop {
   }
 
   template <auto phases, int t, int N, class Copies, class Before>
-  __device__ __forceinline__ void run(Sums (&sums)[N], WarpFragments<S>& fragments, Copies& copies,
+  __device__ __forceinline__ void run(OneSum (&sums)[N], WarpFragments<S>& fragments, Copies& copies,
                                       const Before& before) {
     constexpr Phase phase = phases.phase[t];
     if constexpr (t == phases.turn) {
@@ -193,8 +209,9 @@ class WarpLoop {
         const int j =
             i % 2 ? S::kFragmentsN - 1 - step : step;  // there and back: one operand is the last one's
         const uint32_t(&b)[4] = fragments.b[phase.step][phase.b][j / 2];
-        mma<Element>(sums[phase.sum][i][j], fragments.a[phase.step][phase.a][i], b[j % 2 * 2],
-                     b[j % 2 * 2 + 1]);
+        using Multiplied = typename Scheme::template Multiplied<Product{phase.a, phase.b}>;
+        mma<Multiplied>(sums[phase.sum][i][j], fragments.a[phase.step][phase.a][i], b[j % 2 * 2],
+                        b[j % 2 * 2 + 1]);
       }
       // Two copies a phase: many at a time would fill the queue to shared memory.
       constexpr int kEvery = S::kFragmentsM / 2;

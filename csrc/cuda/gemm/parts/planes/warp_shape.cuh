@@ -84,6 +84,11 @@ __host__ __device__ constexpr auto sweeping_phases() {
   return phases;
 }
 
+// The products of two planes, those with a + b = 2, 1 and 0 in sums number 0, 1 and 2.
+__host__ __device__ constexpr auto one_sweep_phases() {
+  return Phases<4>{{{1, 1, 0, 0}, {1, 0, 0, 1}, {0, 1, 0, 1}, {0, 0, 0, 2}}, 3};
+}
+
 // Block tile (kM, kN) of 8 warps with (kWarpM, kWarpN) each: all sums, those of a chunk and the fragments
 // take most of the 255 registers that a thread can have.
 template <class Scheme_>
@@ -97,6 +102,7 @@ struct WarpShape {
   static constexpr int kThreads = 32 * kWarpsM * kWarpsN;
   static constexpr int kFragmentsM = kWarpM / 16, kFragmentsN = kWarpN / 8;  // of a warp's tile
   static constexpr int kStrips = kM / 16;
+  static constexpr int kStripSums = Scheme::kSums * kFragmentsN * 4;  // a lane, of a strip
   static constexpr int kGroups = 1;  // of warps that hand partial sums over together
   static constexpr bool kByWarps = true, kPaces = false;
 

@@ -1,0 +1,13 @@
+// Level 6, int16 exactly from tensor cores: four products of byte planes, of which the high ones are signed,
+// in sums of 64 bits (parts/planes/scheme.cuh). Results are int64, or int32 modulo 2^32.
+#include "cuda/gemm/parts/planes/engine.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+
+void gemm_int16x4(const GemmProblem& given, Context& context) {
+  GemmProblem problem = given;
+  problem.type = DType::i16i64;  // sums have 64 bits, whatever the result has
+  planes::gemm_by_planes<planes::Int16x4>("int16x4", problem, context);
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET

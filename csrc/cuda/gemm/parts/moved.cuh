@@ -1,0 +1,42 @@
+// Products of bytes of either sign: kernels move their operands as int8, whatever they are, and the
+// instructions that multiply them alone tell the signs apart.
+#pragma once
+
+#include "cuda/gemm/parts/problem.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+
+template <class T>
+using MovedElement = std::conditional_t<sizeof(T) == 1, int8_t, T>;
+
+// The problem with its bytes as kernels move them.
+template <class T>
+auto as_moved(const Gemm<T>& g) {
+  if constexpr (sizeof(T) > 1) {
+    return g;
+  } else {
+    const auto moved = [](const Operand<T>& o) {
+      return Operand<int8_t>{reinterpret_cast<const int8_t*>(o.data), o.row_stride, o.col_stride,
+                             o.batch_stride};
+    };
+    const Result<T>& r = g.result;
+    return Gemm<int8_t>{g.m,
+                        g.n,
+                        g.k,
+                        moved(g.a),
+                        moved(g.b),
+                        {r.out, r.row_stride, r.batch_stride, r.c, r.c_row_stride, r.c_col_stride,
+                         r.c_batch_stride, r.alpha, r.beta, r.wide}};
+  }
+}
+
+// run_gemm() for the types that tensor cores multiply in place, with bytes as they are moved:
+// launch.operator()<T>(g, batch) has the type T of the product.
+template <class Launch>
+void run_moved(const GemmProblem& p, Context& context, Launch&& launch) {
+  run_gemm<float, Half, BFloat16, int8_t, uint8_t, MixedBytes<uint8_t, int8_t>, MixedBytes<int8_t, uint8_t>>(
+      p, context,
+      [&]<class T>(const Gemm<T>& g, int batch) { launch.template operator()<T>(as_moved(g), batch); });
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET
