@@ -166,13 +166,17 @@ def measure_new(options: argparse.Namespace) -> None:
     write(options.json, points, "by kernel")
 
 
+def kept_of(head: dict[str, Any], measured: str) -> list[dict[str, str]]:
+    """What a file says of the times that are older than those that are ``measured`` now."""
+    older = {"what": f"all but {measured}"} | {key: head["environment"][key] for key in ("date", "commit")}
+    return [older, *head.get("measured before", [])]
+
+
 def measure_again(options: argparse.Namespace) -> None:
     """Writes after every series, so that what was measured is kept when time is up."""
     points, wanted = of_kernels(options.again, options.at or options.kernel)
-    head = json.loads(options.again.read_text())
-    older = {"what": "all but " + ", ".join(options.kernel or ["the problems that were added"])}
-    older |= {key: head["environment"][key] for key in ("date", "commit")}
-    kept = [older, *head.get("measured before", [])]
+    measured = ", ".join([*options.kernel, *["new problems"] * (options.random > 0)])
+    kept = kept_of(json.loads(options.again.read_text()), measured)
     for name in options.dtype or ORDER:
         if name in wanted:
             for sizes, layout in wanted[name]:
@@ -187,9 +191,9 @@ def measure_again(options: argparse.Namespace) -> None:
         library = split_off_library(new)
         write(options.json, points | new, "by kernel", kept)
         if options.library:
-            rows = json.loads(options.library.read_text())["points"]
-            before = {(series, layout, *sizes): time for series, layout, *sizes, time in rows}
-            write(options.library, before | library, LIBRARY_FIELD)
+            head = json.loads(options.library.read_text())
+            before = {(series, layout, *sizes): time for series, layout, *sizes, time in head["points"]}
+            write(options.library, before | library, LIBRARY_FIELD, kept_of(head, "new problems"))
 
 
 if __name__ == "__main__":

@@ -284,10 +284,10 @@ def test_levels_that_take_products_as_they_are_and_those_that_widen():
     a, b = draw(40, 50, dtype=torch.int16), draw(50, 60, dtype=torch.int16)
     u, s = draw(40, 50, dtype=torch.uint8), draw(50, 60, dtype=torch.int8)
     with fastgemm.simulate("h200"):
-        for left, right, native in [(a, b, ("int16x4",)), (u, s, ("wgmma_specialized", "mma_sync"))]:
+        for left, right, product in [(a, b, "int16 to int64"), (u, s, "uint8 with int8")]:
             for level in (None, 6):
                 fastgemm.matmul(left, right, level=level)
-                assert take_last_gemm_kernel() in native
+                assert take_last_gemm_kernel() in rows_that_take(product)
             fastgemm.matmul(left, right, level=2)
             assert take_last_gemm_kernel() == "tiled"
             fastgemm.matmul(left, right, kernel="narrow")

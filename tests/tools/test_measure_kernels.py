@@ -57,10 +57,10 @@ def test_a_new_kernel_and_new_problems_are_added(monkeypatch, tmp_path):
     monkeypatch.setattr(measure_kernels, "measure", measure)
     monkeypatch.setattr(measure_kernels, "describe", lambda device: {"date": "2026-03-03", "commit": "new"})
     before, after, library = tmp_path / "before.json", tmp_path / "after.json", tmp_path / "library.json"
-    before.write_text(
-        json.dumps({"environment": {"date": "2026-02-02", "commit": "middle"}, "points": POINTS})
-    )
-    library.write_text(json.dumps({"points": [["float32", "NN", 1, 8, 8, 8, 5.0]]}))
+    environment = {"date": "2026-02-02", "commit": "middle"}
+    before.write_text(json.dumps({"environment": environment, "points": POINTS}))
+    row = ["float32", "NN", 1, 8, 8, 8, 5.0]
+    library.write_text(json.dumps({"environment": environment, "points": [row]}))
     arguments = ["--again", str(before), "--at", "dmma", "--kernel", "crt", "--dtype", "float32"]
     arguments += ["--random", "3", "--json", str(after), "--library", str(library)]
     monkeypatch.setattr(sys, "argv", ["measure_kernels", *arguments])
@@ -69,3 +69,6 @@ def test_a_new_kernel_and_new_problems_are_added(monkeypatch, tmp_path):
     assert ["float32", "NN", 1, 8, 8, 8, {"dmma": 1.0, "small": 2.0, "crt": 9.0}] in points
     assert len(points) == len(POINTS) + 3
     assert [time for *_, time in json.loads(library.read_text())["points"]] == [5.0, 2.0, 2.0, 2.0]
+    assert json.loads(library.read_text())["measured before"] == [
+        {"what": "all but new problems"} | environment
+    ]

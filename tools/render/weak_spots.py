@@ -12,13 +12,14 @@ from fastgemm.bench.records import Measurement, Report, select
 from .gpu import speedup
 from .markdown import place, table
 
-# Products of tensor cores, and their type, that one product of float32 or int32 is made of, by what the names of
-# kernels begin with.
+# Products of tensor cores, and their type, that one product of float32, int32 or int16 is made of, by what the
+# names of kernels begin with.
 PRODUCTS = {
     "bf16x6": (6, "bfloat16"),
     "bf16x3": (3, "bfloat16"),
     "fp16x3": (3, "float16"),
     "int8x10": (10, "int8"),
+    "int16x4": (4, "int8"),
 }
 LIMITS = (
     "Limits are the GPU's: FMA peak, of its multiply-add units at the clock measured meanwhile; tensor-core peak, "

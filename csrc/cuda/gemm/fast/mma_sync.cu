@@ -64,7 +64,7 @@ void launch_mma_sync(const Gemm<Moved>& g, int batch, Context& context) {
 
 void gemm_mma_sync(const GemmProblem& problem, Context& context) {
   with_stages<kStageBytes>([&]<int STAGES>() {
-    run_moved(problem, context, [&]<class T>(const auto& g, int batch) {
+    run_moved<float, Half, BFloat16>(problem, context, [&]<class T>(const auto& g, int batch) {
       launch_mma_sync<Tiles<STAGES>, T>(g, batch, context);
     });
   });

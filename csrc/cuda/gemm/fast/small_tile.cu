@@ -12,6 +12,7 @@
 // loaded evict-first, which leaves L2 to the data that is used again.
 #include "cuda/available.h"
 #include "cuda/gemm/fast/small_tile_products.cuh"
+#include "cuda/gemm/parts/moved.cuh"
 #include "cuda/gemm/parts/split_k.cuh"
 #include "cuda/gemm/predict/plans.h"
 
@@ -39,13 +40,14 @@ struct Arguments {
 
 template <class C, class T, bool a_along_k, bool b_along_k, bool aligned>
 struct Kernel {
-  using TileA = LineTile<T, a_along_k, C::BM, SwizzledLines<8>>;  // (BM, 128 bytes)
-  using TileB = LineTile<T, b_along_k, C::BN, SwizzledLines<8>>;  // (BN, 128 bytes)
+  using Moved = MovedElement<T>;
+  using TileA = LineTile<Moved, a_along_k, C::BM, SwizzledLines<8>>;  // (BM, 128 bytes)
+  using TileB = LineTile<Moved, b_along_k, C::BN, SwizzledLines<8>>;  // (BN, 128 bytes)
   using Products =
       std::conditional_t<kByWgmma<C>, WgmmaProducts<C, T, TileA, TileB>, MmaProducts<C, T, TileA, TileB>>;
   static constexpr int kStageBytes = TileA::kBytes + TileB::kBytes;
-  using CopyA = LineCopy<TileA, T, C::kThreads, C::kStages, kStageBytes, aligned>;
-  using CopyB = LineCopy<TileB, T, C::kThreads, C::kStages, kStageBytes, aligned>;
+  using CopyA = LineCopy<TileA, Moved, C::kThreads, C::kStages, kStageBytes, aligned>;
+  using CopyB = LineCopy<TileB, Moved, C::kThreads, C::kStages, kStageBytes, aligned>;
   union Shared {
     unsigned char ring[C::kStages][kStageBytes];
     WarpSlab<Accumulator<T>, C::WM, C::WN> slabs[C::kWarps];
@@ -128,7 +130,7 @@ __device__ __forceinline__ void multiply_tile(const Arguments<T>& g) {
 
 template <class C, class T, bool a_along_k, bool b_along_k, bool aligned>
 __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
-    gemm_small_tile_kernel(const __grid_constant__ Arguments<T> g) {
+    gemm_small_tile_kernel(const __grid_constant__ Arguments<MovedElement<T>> g) {
   if constexpr (FASTGEMM_SM90A || !kByWgmma<C>)
     multiply_tile<C, Kernel<C, T, a_along_k, b_along_k, aligned>>(g);
 }
@@ -144,21 +146,23 @@ LineOperand<T> operand_of(Side<T> s, int batch, Context& context) {
   return line_operand(s, batch);
 }
 
-template <class C, class T>
-void launch_small_tile(const Gemm<T>& g, int batch, Context& context) {
+// A product of Ts, of which operands are moved as Moved.
+template <class C, class T, class Moved>
+void launch_small_tile(const Gemm<Moved>& g, int batch, Context& context) {
   const int64_t tiles_m = ceil_div(g.m, C::BM), tiles_n = ceil_div(g.n, C::BN);
   const int stages = int(ceil_div(g.k, 128 / int(sizeof(T))));
   const int splits = plans::small_tile_splits(batch * tiles_m * tiles_n, stages, multiprocessors());
   const dim3 grid(unsigned(tiles_m), unsigned(tiles_n * splits), unsigned(batch));
   const ResultVectors vectors = result_vectors(g.result);
-  Arguments<T> s{.splits = splits,
-                 .tiles_n = unsigned(tiles_n),
-                 .stages = SplitStages(stages, splits),
-                 .a = operand_of(g.side_a(batch), batch, context),
-                 .b = operand_of(g.side_b(batch), batch, context),
-                 .gemm = g,
-                 .vectors = vectors,
-                 .plain = vectors.out && !g.result.wide && g.result.beta == 0 && g.n % kPer16Bytes<T> == 0};
+  Arguments<Moved> s{
+      .splits = splits,
+      .tiles_n = unsigned(tiles_n),
+      .stages = SplitStages(stages, splits),
+      .a = operand_of(g.side_a(batch), batch, context),
+      .b = operand_of(g.side_b(batch), batch, context),
+      .gemm = g,
+      .vectors = vectors,
+      .plain = vectors.out && !g.result.wide && g.result.beta == 0 && g.n % kPer16Bytes<T> == 0};
   const bool whole_k = g.k % (128 / int(sizeof(T))) == 0;
   s.a.whole = whole_k && g.m % C::BM == 0, s.b.whole = whole_k && g.n % C::BN == 0;
   if (splits > 1) s.sums = split_sums(g, batch, splits, context);
@@ -168,7 +172,7 @@ void launch_small_tile(const Gemm<T>& g, int batch, Context& context) {
     launch<gemm_small_tile_kernel<C, T, along_k..., aligned>>("small_tile", shape, context)(s);
   };
   constexpr Takes kTakes = sizeof(T) == 1 ? Takes::along_k : Takes::any;
-  RowsOperands<T>{s.a, s.b}.template with_directions<kTakes>([&]<bool... along_k>() {
+  RowsOperands<Moved>{s.a, s.b}.template with_directions<kTakes>([&]<bool... along_k>() {
     s.a.aligned&& s.b.aligned ? run.template operator()<true, along_k...>()
                               : run.template operator()<false, along_k...>();
   });
@@ -178,9 +182,9 @@ void launch_small_tile(const Gemm<T>& g, int batch, Context& context) {
 }  // namespace
 
 void gemm_small_tile(const GemmProblem& problem, Context& context) {
-  run_gemm<Half, BFloat16, int8_t>(problem, context, [&](const auto& g, int batch) {
-    cuda::has_wgmma() ? launch_small_tile<WgmmaTiles>(g, batch, context)
-                      : launch_small_tile<MmaTiles>(g, batch, context);
+  run_moved<Half, BFloat16>(problem, context, [&]<class T>(const auto& g, int batch) {
+    cuda::has_wgmma() ? launch_small_tile<WgmmaTiles, T>(g, batch, context)
+                      : launch_small_tile<MmaTiles, T>(g, batch, context);
   });
 }
 

@@ -310,7 +310,8 @@ void gemm_tiles(const Gemm<Moved>& problem, int batch, Context& context) {
 }  // namespace
 
 void gemm_wgmma_specialized(const GemmProblem& problem, Context& context) {
-  run_moved(problem, context, [&]<class T>(const auto& g, int batch) { gemm_tiles<T>(g, batch, context); });
+  run_moved<float, Half, BFloat16>(
+      problem, context, [&]<class T>(const auto& g, int batch) { gemm_tiles<T>(g, batch, context); });
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -30,13 +30,14 @@ auto as_moved(const Gemm<T>& g) {
   }
 }
 
-// run_gemm() for the types that tensor cores multiply in place, with bytes as they are moved:
-// launch.operator()<T>(g, batch) has the type T of the product.
-template <class Launch>
+// run_gemm() for types T and bytes, which are moved as int8: launch.operator()<Product>(g, batch) has the
+// type of the product.
+template <class... T, class Launch>
 void run_moved(const GemmProblem& p, Context& context, Launch&& launch) {
-  run_gemm<float, Half, BFloat16, int8_t, uint8_t, MixedBytes<uint8_t, int8_t>, MixedBytes<int8_t, uint8_t>>(
-      p, context,
-      [&]<class T>(const Gemm<T>& g, int batch) { launch.template operator()<T>(as_moved(g), batch); });
+  run_gemm<T..., int8_t, uint8_t, MixedBytes<uint8_t, int8_t>, MixedBytes<int8_t, uint8_t>>(
+      p, context, [&]<class Product>(const Gemm<Product>& g, int batch) {
+        launch.template operator()<Product>(as_moved(g), batch);
+      });
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

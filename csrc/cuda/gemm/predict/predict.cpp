@@ -47,7 +47,8 @@ struct KeyHash {
 // own: what differs is in the counts.
 constexpr DType measured_as(Row row, DType type) {
   if (row == Row::crt) return type == DType::i64 ? DType::f64 : type;  // both have two words an element
-  const bool by_tensor_cores = row == Row::wgmma_specialized || row == Row::mma_sync;
+  const bool by_tensor_cores =
+      row == Row::wgmma_specialized || row == Row::mma_sync || row == Row::small_tile;
   if (by_tensor_cores && is_byte(type)) return DType::i8;
   return is_integer(type) && type != DType::i8 ? DType::i32 : type;
 }
