@@ -41,7 +41,8 @@ Counts count_direct(const GemmProblem& p, const Gpu& gpu) {
   const int64_t warps = f.tiles(32, 32) * splits * together;
   const double waves = double(ceil_div(warps, 12 * gpu.multiprocessors));
   const double each = double(ceil_div(ceil_div(steps, splits), together));
-  c.waves = waves * cycle, c.steps = waves * each * cycle;
+  c.waves = waves * cycle;
+  c.steps = waves * (each + 0.5 * double(together - 1)) * cycle;  // warps add their sums one by one
   // Loads of single elements, which do not fill a word.
   const auto gathers = [&](const Operand& o) { return !o.takes_loads_of(packed, true); };
   const double loads = c.tiles_busiest / 2;
