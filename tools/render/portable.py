@@ -12,7 +12,7 @@ from typing import Any
 
 from .markdown import table
 
-INTEGERS = ("int8", "int32")
+INTEGERS = ("int8", "int32", "int64")
 NOT_YET = "Not measured yet."
 
 
