@@ -20,11 +20,12 @@ PRODUCTS = {
     "fp16x3": (3, "float16"),
     "int8x10": (10, "int8"),
     "int16x4": (4, "int8"),
+    "crt": (8, "int8"),  # of float32
 }
 LIMITS = (
     "Limits are the GPU's: FMA peak, of its multiply-add units at the clock measured meanwhile; tensor-core peak, "
-    "by the data sheet (of float32 and int32: of what it leaves for that many products of planes); plain read, "
-    "a kernel that reads the larger operand and does nothing else, in the same run (where Triton "
+    "by the data sheet (of float32 and int32: of what it leaves for that many products of planes or residues); "
+    "plain read, a kernel that reads the larger operand and does nothing else, in the same run (where Triton "
     "compiles none: copy_, a plain copy)."
 )
 
