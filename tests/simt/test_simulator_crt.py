@@ -1,5 +1,5 @@
-"""float64 by residues, on the simulator: what each number of moduli gives, which tiles go to float64's own tensor
-cores, and how a product is divided."""
+"""float64, float32 and int64 by residues, on the simulator: what each number of moduli gives, which tiles go to
+float64's own tensor cores or to planes, and how a product is divided."""
 
 from __future__ import annotations
 
@@ -193,6 +193,32 @@ def test_float32_panels(divided):  # noqa: F811
     assert launches.count("join_residues") == 2 * 3
     assert launches.count("bf16x6_rest") > 6
     assert whole.equal(parts)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_a_panel_without_tiles_for_residues_leaves_them_to_the_next(divided, dtype):  # noqa: F811
+    """Residues of A are made once for a row of panels, those of B once for a column, whichever tiles need them."""
+    moduli = 15 if dtype == torch.float64 else 8
+    a, b = torch.randn(100, 128, dtype=dtype), torch.randn(128, 512, dtype=dtype)
+    b[5, :256] = math.inf
+    _, launches = divided(moduli * 128 * 256, a, b, kernel="crt")
+    assert launches.count("join_residues") == 2
+    a, b = torch.randn(256, 128, dtype=dtype), torch.randn(128, 200, dtype=dtype)
+    a[:128, 3] = math.nan
+    _, launches = divided(moduli * 128 * 128, a, b, kernel="crt")
+    assert launches.count("join_residues") == 2
+
+
+@pytest.mark.parametrize("k", [1000, 4096])
+def test_float32_roundings_of_equal_elements_add_up(simulated, k):
+    """An outlier in a row of equal elements makes them small beside the row's norm, and one-sided columns let
+    their roundings add up: by at most half a unit each, where rows have a norm of 2^30 units."""
+    a, b = torch.full((4, k), 0.7654321), torch.rand(k, 5)
+    a *= torch.tensor([1.0, 1.1, 1.3, 1.7])[:, None]
+    a[:, 7] *= 15 * math.sqrt(k)
+    b[7] = 0
+    units = a.norm(dim=1).max() / a[:, 0].max() / 2.0**30  # of an element, relative to it
+    assert float32_errors(fastgemm.matmul(a, b, kernel="crt"), a, b) <= 2**24 * units.item() + 0.5
 
 
 def test_float32_of_a_long_k_is_summed_in_parts():

@@ -33,7 +33,9 @@ namespace {
 using namespace residues;
 
 // What moduli are asked for under "ieee". The rounding of 15, 2^-58.4 |a| |b|, stays below that of float64
-// sums, some 2^-54 s; that of 8, 2^-31.5 |a| |b|, below that of float32 sums, some 2^-26 s.
+// sums, some 2^-54 s; that of 8, 2^-31.5 |a| |b|, below that of float32 sums, some 2^-26 s. These are roots
+// of mean squares of roundings that have nothing to do with each other. Those of equal elements are equal:
+// docs/precision.md says how far they add up.
 template <class T>
 constexpr float kIeeeBound = std::is_same_v<T, double> ? 1.0f / 24 : 1.0f / 40;
 
@@ -252,15 +254,17 @@ void multiply_terms(const Gemm<T>& g, const Plan& plan, Workspaces& workspaces) 
     for (int64_t column = 0; column < g.n; column += panels.columns) {
       workspace.begin_again();
       const Gemm<T> panel = panel_of(g, row, column, panels);
-      const Sources<T> sources{rows_of(g.side_a(1), norms.a, row, panel.m, kTileM, plan, workspace),
-                               rows_of(g.side_b(1), norms.b, column, panel.n, kTileN, plan, workspace)};
+      Sources<T> sources{rows_of(g.side_a(1), norms.a, row, panel.m, kTileM, plan, workspace),
+                         rows_of(g.side_b(1), norms.b, column, panel.n, kTileN, plan, workspace)};
+      sources.a.reused = panels.columns < g.n, sources.b.reused = !sources.a.reused && panels.rows < g.m;
       const int64_t tiles = int64_t{sources.a.groups()} * sources.b.groups();
       auto* const sums = allocate<unsigned char>(workspace, tiles * plan.moduli() * kTileBytes);
       const Cuts cuts{column == 0, row == 0 || panels.columns < g.n};
       const Selection selection = cut(sources, cuts, plan, workspace);
       cuda::has_wgmma() ? launch_multiply(sources, selection, sums, plan.system, workspace)
                         : multiply_one_by_one(sources, selection, sums, plan.system, workspace);
-      // First, for it allocates, which must precede every write: c may lie where the result does.
+      // First, for it allocates: of the first panel before anything is written, as c may lie where the result
+      // does.
       if constexpr (std::is_floating_point_v<T>) multiply_rest(panel, selection, workspace);
       launch_join(panel, sources, selection, sums, plan.system, workspace);
     }
@@ -268,10 +272,12 @@ void multiply_terms(const Gemm<T>& g, const Plan& plan, Workspaces& workspaces) 
 
 template <class T>
 void multiply_matrix(const Gemm<T>& all, const Plan& plan, Workspaces& workspaces) {
-  const int64_t parts = ceil_div(all.k, kMostTermsOf<T>), length = padded_k(ceil_div(all.k, parts));
-  for (int64_t k = 0; k < all.k; k += length) {
+  for (int64_t k = 0, length; k < all.k; k += length) {
+    // Of about the same length, so that none is too short for planes.
+    const int64_t left = all.k - k, parts = ceil_div(left, kMostTermsOf<T>);
+    length = parts == 1 ? left : padded_k(ceil_div(left, parts));
     Gemm<T> g = all;
-    g.k = std::min(length, all.k - k);
+    g.k = length;
     g.a.data += k * all.a.col_stride, g.b.data += k * all.b.row_stride;
     if (k > 0) {
       Result<T>& r = g.result;

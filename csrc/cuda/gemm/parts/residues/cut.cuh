@@ -152,10 +152,10 @@ __device__ __forceinline__ uint32_t thresholds_below(double y, const Scale& scal
   return below;
 }
 
-// Whether any tile of these rows may be computed by residues.
+// Whether any tile of these rows may be computed by residues, in this panel of C or in those that come later.
 template <class T>
 __device__ __forceinline__ bool needed(const Source<T>& s, const Source<T>& other, const BlockPlace& at) {
-  return s.useful[at.row / s.group] && any_useful<kThreads>(other);
+  return s.useful[at.row / s.group] && (s.reused || any_useful<kThreads>(other));
 }
 
 template <class T, bool judged, int words>

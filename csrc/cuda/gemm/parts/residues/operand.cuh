@@ -37,7 +37,8 @@ struct Source {
   Side<T> side;
   int group;           // rows of a tile: kTileM or kTileN
   bool takes_vectors;  // k is contiguous, and rows begin at multiples of 16 bytes
-  int8_t* residues;    // [modulus][row][padded_k()]
+  bool reused;       // the residues serve other panels of C, too, which have other rows of the other operand
+  int8_t* residues;  // [modulus][row][padded_k()]
   // Of floating point alone:
   Norms* norms;      // [row][chunk of kMeasured]
   Scale* scales;     // [row]
