@@ -31,8 +31,8 @@ A marked block is replaced whole:
                               counted by the simulator at this moment
     <!-- pitfalls_gemm:begin -->  counters of the rows that are pitfalls beside those of their cure, likewise; and
     <!-- pitfalls_add:begin -->   of add
-    <!-- support_NAME:begin -->  generations, kernels or choices: what runs on which GPU, from the kernel table and
-                              the predictions
+    <!-- support_NAME:begin -->  generations, kernels, choices or residues: what runs on which GPU, from the kernel
+                              table and the predictions
     <!-- choosing_NAME:begin --> terms, predictions or quality: a worked example, and results/h200/kernels*.json
                               beside what is chosen; cpu and transposes: the same from
                               results/cpu/kernels*.json and transposes*.json (`fastgemm bench
@@ -40,8 +40,9 @@ A marked block is replaced whole:
     <!-- portable:begin -->   the path of every GPU beside Hopper's, from results/**/portable.json
     <!-- complex_products:begin -->  complex products beside torch's, from results/**/complex_products.json
                                  (tools/complex_products.py)
-    <!-- residues_NAME:begin -->  times, errors or integers: float64 and int64 by residues, from
+    <!-- residues_NAME:begin -->  times, errors, float32, float32_errors or integers: products by residues, from
                               results/**/residue_products.json (tools/residue_products.py)
+    <!-- narrow_integers:begin -->  those of narrower integers beside int8's, from the same
     <!-- first_product:begin -->  what importing and first calls cost, from results/**/first_product.json
                               (tools/first_product.py)
     <!-- counters:begin -->   the simulator's counters against a GPU's, from results/**/ncu_check.json
@@ -246,6 +247,7 @@ class Site:
             "support_generations": support.generations_section,
             "support_kernels": support.kernels_section,
             "support_choices": support.choices_section,
+            "support_residues": support.residues_section,
             "choosing_terms": choosing.terms_section,
             "choosing_predictions": partial(choosing.predictions_section, self.results),
             "choosing_quality": partial(choosing.quality_section, self.results),

@@ -115,3 +115,22 @@ def choices_section() -> str:
             cells.append(f"`{level6}`{other}")
         lines.append([f"{capability}, {gpus.split(',')[0]}", *cells])
     return table(["GPU", *columns], lines, numbers_from=len(columns) + 1)
+
+
+def residues_section() -> str:
+    """What residues gain in float64, by predictions."""
+    lines = []
+    for capability, gpus, multiprocessors in GENERATIONS:
+        problem = ("float64", "ieee", 1, EDGE, EDGE, EDGE, False, False)
+        found = dict(_introspect.predictions(problem, gpu_of(capability, multiprocessors)))
+        least = min(found["library"], found["dmma"])
+        rates = (2 * EDGE**3 / found[name] / 1e12 for name in ("library", "dmma", "crt"))
+        lines.append(
+            [
+                f"{capability}, {gpus.split(',')[0]}",
+                *(f"{rate:.3g}" for rate in rates),
+                f"{least / found['crt']:.2f}",
+            ]
+        )
+    header = ["GPU", "library, at most", "`dmma`", "`crt`", "of the better of both"]
+    return table(header, lines, numbers_from=1)
