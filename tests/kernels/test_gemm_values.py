@@ -6,6 +6,7 @@ import itertools
 import math
 import random
 
+import fastgemm
 import torch
 from reference import (
     FLOATS,
