@@ -35,6 +35,9 @@ def test_nan_and_infinity_land_where_ieee_puts_them(kernel, dtype):
             assert result is None or not result.isfinite().all()
         a, b = operands(m, n, k, dtype)
         a[3], b[:, 5] = math.inf, 0  # infinity times zero
+        if kernel == "torch" and dtype == torch.bfloat16:
+            assert fastgemm.matmul(a, b, kernel=kernel)[3, 5].isnan()
+            continue
         result = check_gemm(a, b, kernel=kernel)
         assert result is None or result[3, 5].isnan()
 
