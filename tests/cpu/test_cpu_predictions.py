@@ -198,8 +198,8 @@ def test_a_lower_instruction_set_is_predicted_as_such(isa, tmp_path):
     )
     properties, kernel, torch_seconds = run_with_instruction_set(isa, program).stdout.splitlines()
     assert properties == f"{isa} False False False False"
-    # torch multiplies float16 by instructions of its own where the processor has them, whatever ours are told.
-    own = {"microkernel", "pipelined"} | ({"torch"} if _introspect.cpu_properties()["fp16"] else set())
-    assert kernel in own
+    # torch keeps AVX512-FP16 whatever ours are told, which is ahead of the baseline alone.
+    torch_is_ahead = isa == "baseline" and _introspect.cpu_properties()["fp16"]
+    assert kernel in (("torch",) if torch_is_ahead else ("microkernel", "pipelined"))
     here = dict(_introspect.cpu_predictions(("bfloat16", "ieee", 1, 512, 512, 512, False, False), 1))
     assert float(torch_seconds) == pytest.approx(here["torch"]), "torch does not obey the variable"

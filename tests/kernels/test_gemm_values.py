@@ -8,6 +8,7 @@ import random
 
 import fastgemm
 import torch
+from fastgemm import _introspect
 from reference import (
     FLOATS,
     INTEGERS,
@@ -21,6 +22,15 @@ every_float_row = every(only(FLOATS))
 every_integer_row = every(only(INTEGERS))
 
 
+def spreads_nan(kernel, dtype):
+    """oneDNN's AMX kernels, which torch's bfloat16 product on a CPU is, put NaN into rows that have none: in 61 to
+    74 of 200 products of 40 x 33 x 70, in none of 200 with ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 (torch 2.13)."""
+    on_cpu = torch.get_default_device().type == "cpu"
+    return (
+        kernel == "torch" and dtype == torch.bfloat16 and on_cpu and _introspect.cpu_properties()["amx_bf16"]
+    )
+
+
 @every_float_row
 def test_nan_and_infinity_land_where_ieee_puts_them(kernel, dtype):
     for m, n, k in [(9, 11, 7), (40, 70, 33), (20, 30, 97)]:
@@ -28,14 +38,14 @@ def test_nan_and_infinity_land_where_ieee_puts_them(kernel, dtype):
             a, b = operands(m, n, k, dtype)
             a[random.randrange(m), random.randrange(k)] = value
             b[random.randrange(k), random.randrange(n)] = value
-            if kernel == "torch" and dtype == torch.bfloat16:  # by AMX, oneDNN's NaN may reach other rows
+            if spreads_nan(kernel, dtype):
                 assert not fastgemm.matmul(a, b, kernel=kernel).isfinite().all()
                 continue
             result = check_gemm(a, b, kernel=kernel)
             assert result is None or not result.isfinite().all()
         a, b = operands(m, n, k, dtype)
         a[3], b[:, 5] = math.inf, 0  # infinity times zero
-        if kernel == "torch" and dtype == torch.bfloat16:
+        if spreads_nan(kernel, dtype):
             assert fastgemm.matmul(a, b, kernel=kernel)[3, 5].isnan()
             continue
         result = check_gemm(a, b, kernel=kernel)
