@@ -81,6 +81,16 @@ enum class Precision : uint8_t { ieee, tf32, bf16x3, bf16x6, fp16x3, crt14, crt1
 // The type whose products have this precision; IEEE ones are of every type.
 constexpr DType type_of(Precision p) { return p < Precision::crt14 ? DType::f32 : DType::f64; }
 
+// What is known of a result: that it equals its transpose, or its conjugate transpose. In a product of complex
+// matrices as real ones of twice the width (torch/complex.h) two columns stand for one, `parts` of them.
+struct Symmetry {
+  bool known = false;
+  bool asked = false;       // the result has to be exactly symmetric, whichever kernel computes it
+  bool conjugated = false;  // with parts == 2
+  int parts = 1;
+  bool operator==(const Symmetry&) const = default;
+};
+
 // out = alpha * a @ b + beta * c for each member of the batch. a: (m, k), b: (k, n), c and out: (m, n).
 // beta == 0 never reads c; then c.data is null. c may be exactly out and never overlaps it otherwise.
 struct GemmProblem {
@@ -91,6 +101,10 @@ struct GemmProblem {
   ConstMatrix a, b, c;
   Matrix out;
   double alpha = 1.0, beta = 0.0;
+  Symmetry symmetry;  // of the result: then n == parts * m, and out and c have contiguous rows
+  // Columns of C that stand for a row where its lower triangle alone is asked for, else 0. A kernel may leave
+  // out tiles above the diagonal, or compute them.
+  int triangle = 0;
 
   // The same problem read the other way round: out^T = b^T @ a^T. Kernels that write rows of C use it
   // when out is column-major.
@@ -102,6 +116,7 @@ struct GemmProblem {
     p.b = a.transposed();
     p.c = c.transposed();
     p.out = out.transposed();
+    p.symmetry = {}, p.triangle = 0;
     return p;
   }
   double flops() const { return 2.0 * double(batch) * double(m) * double(n) * double(k); }

@@ -17,6 +17,9 @@ constexpr int kLevels = 7;
 
 bool is_framework(const Kernel& k) { return k.name == "torch"; }
 
+// Whether a row may be picked where the level is open.
+bool is_candidate(const Kernel& k) { return k.role == Role::rung || k.role == Role::shortcut; }
+
 // The framework's global flags may let it round more than was asked for; then its product does not count.
 bool depends_on_flags(Op op, Device device, DType type) {
   const bool half = type == DType::f16 || type == DType::bf16;
@@ -199,7 +202,7 @@ struct Predictions {
     double (*last)(const GemmProblem&, const Gpu&) = nullptr;  // rows of one library share their prediction
     double seconds = 0;
     for (const Kernel& k : kernels_for(key.device)) {
-      if (k.op != key.op || k.device != key.device || k.role != Role::rung) continue;
+      if (k.op != key.op || k.device != key.device || !is_candidate(k)) continue;
       if (!k.predict && !k.predict_on_cpu) continue;
       if (k.predict_on_cpu)
         seconds = predicted(k, p, key.threads);
@@ -222,6 +225,11 @@ template <class Problem>
 Chosen choose(const Problem& p, const TuningKey& key, const Candidates& measured,
               const Predictions& predictions, bool flags_allow) {
   const auto usable = [&](const Kernel* k) { return k && can_run(*k, p, flags_allow); };
+  // Only a problem of its kind lets a shortcut run; no table names one.
+  if (!predictions.rows.empty()) {
+    const Kernel* first = predictions.rows.front().second;
+    if (first->role == Role::shortcut && usable(first)) return {first, true};
+  }
   const Kernel* own = remembered(key);
   if (usable(own)) return {own, true};
   const auto ruled_out_by_flags = [&](const Kernel* k) { return !flags_allow && is_framework(*k); };

@@ -11,19 +11,21 @@ std::vector<Kernel>& rows() {
 }
 
 DoubleRows double_rows = nullptr;
+MirrorRows mirror = nullptr;
 
 thread_local bool active = false;
 thread_local Gpu gpu = nominal_gpu(90, 1);
 
 }  // namespace
 
-void install_simulator(std::vector<Kernel> kernels, DoubleRows doubling) {
+void install_simulator(std::vector<Kernel> kernels, DoubleRows doubling, MirrorRows mirroring) {
   rows() = std::move(kernels);
-  double_rows = doubling;
+  double_rows = doubling, mirror = mirroring;
 }
 std::span<const Kernel> simulated_kernels() { return rows(); }
 
 void simulated_double_rows(const DoubledRows& d, Context& context) { double_rows(d, context); }
+void simulated_mirror(const Mirror& m, Context& context) { mirror(m, context); }
 
 bool simulating() { return active; }
 void set_simulating(bool on) { active = on; }

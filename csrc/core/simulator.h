@@ -7,16 +7,19 @@
 
 #include "core/doubled_rows.h"
 #include "core/gpu.h"
+#include "core/mirror.h"
 #include "core/table.h"
 
 namespace fastgemm {
 
 // The rows of the CUDA kernels with launchers that run on the CPU; their device is Device::simt. And the
-// kernel that stands before complex products.
+// kernels that stand before complex products and after symmetric ones.
 using DoubleRows = void (*)(const DoubledRows&, Context&);
-void install_simulator(std::vector<Kernel> rows, DoubleRows);
+using MirrorRows = void (*)(const Mirror&, Context&);
+void install_simulator(std::vector<Kernel> rows, DoubleRows, MirrorRows);
 std::span<const Kernel> simulated_kernels();
 void simulated_double_rows(const DoubledRows&, Context&);
+void simulated_mirror(const Mirror&, Context&);
 
 // Whether the calling thread simulates.
 bool simulating();

@@ -20,6 +20,7 @@ enum class Device : uint8_t { cpu, cuda, simt };
 
 enum class Role : uint8_t {
   rung,       // a level may pick it
+  shortcut,   // computes less where a product allows it: level=None may pick it, a level does not
   companion,  // stands beside a rung to show what the rung's idea buys; only by name
   pitfall,    // slow but right: a lesson; only by name, promises nothing
 };

@@ -33,6 +33,7 @@ struct TuningKey {
   int64_t batch = 1, m = 0, n = 0, k = 0;           // transpose, add: m = rows, n = cols, k = 0
   Alignment alignment;                              // gemm on a GPU
   bool adds_row = false;                            // c is one row, which libraries add in their epilogue
+  Symmetry symmetry;                                // of the result
 
   bool operator==(const TuningKey&) const = default;
 };

@@ -44,7 +44,8 @@ std::map<std::string, std::vector<std::string>> product_kernels() {
 }
 
 constexpr const char* role_name(Role r) {
-  return r == Role::rung ? "rung" : r == Role::companion ? "companion" : "pitfall";
+  constexpr const char* names[] = {"rung", "shortcut", "companion", "pitfall"};
+  return names[int(r)];
 }
 
 py::list table() {

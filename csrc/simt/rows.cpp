@@ -46,6 +46,14 @@ void add_buffers(const DoubledRows& d) {
   add_result(d.dst, complex, d.batch, 2 * d.rows, d.cols);
 }
 
+void add_buffers(const Mirror& m) {
+  const int bytes = m.conjugated ? m.bytes / 2 : m.bytes;
+  const auto type = DType(int(DType::bits8) + (bytes > 1) + (bytes > 2) + (bytes > 4) + (bytes > 8));
+  const int64_t parts = m.bytes / bytes;
+  const ConstMatrix out{m.out.data, m.out.row_stride * parts, 1, m.out.batch_stride * parts};
+  add("out", out, type, m.batch, m.n, m.n * parts, true, true);
+}
+
 // What a launcher allocates is global memory that nothing has written.
 class SimulatedContext final : public Context {
  public:
@@ -139,6 +147,10 @@ std::vector<Kernel> rows() {
 void simulate_double_rows(const DoubledRows& d, Context& host) {
   name_of_row<&double_rows> = "doubled_rows";
   simulate<&double_rows>(d, host);
+}
+void simulate_mirror(const Mirror& m, Context& host) {
+  name_of_row<&mirror> = "mirror";
+  simulate<&mirror>(m, host);
 }
 
 }  // namespace fastgemm::simt

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/doubled_rows.h"
+#include "core/mirror.h"
 #include "core/table.h"
 
 namespace fastgemm::simt {
@@ -13,5 +14,6 @@ namespace fastgemm::simt {
 std::vector<Kernel> rows();
 
 void simulate_double_rows(const DoubledRows&, Context&);
+void simulate_mirror(const Mirror&, Context&);
 
 }  // namespace fastgemm::simt

@@ -10,6 +10,7 @@
 #include "torch/gemm_plan.h"
 #include "torch/hooks.h"
 #include "torch/scalar_types.h"
+#include "torch/symmetric.h"
 
 namespace fastgemm::torch_ops {
 namespace {
@@ -132,6 +133,15 @@ struct RealRows {
   }
 };
 
+// Of a result as torch leaves it, Hermitian but for its roundings.
+void mirror_complex(const View& out, const Symmetry& symmetry) {
+  Strided parts(out);
+  parts.widen();
+  with_context(out, [&](Context& context, Device device, int) {
+    mirror_result(parts.view, symmetry, device, context);
+  });
+}
+
 // Checks a call as if the parts were all there is, which says everything about shapes.
 Gemm checked(const ProductCall& call) {
   View a = call.a.view, b = call.b.view;
@@ -194,7 +204,16 @@ void multiply_parts(const ProductCall& call, const TensorRef& c, const Strided& 
   }
   real.alpha = call.alpha;
   real.choice = call.choice, real.precision = call.precision;
+  real.symmetry = call.symmetry;
   multiply(real);
+}
+
+// Of a product of complex matrices. The caller's promise is of a Hermitian result.
+Symmetry complex_symmetry(const ProductCall& call, const Gemm& g) {
+  Symmetry s = symmetry_of(call, g.problem);
+  const bool a = is_conjugated(call.a.tensor), b = is_conjugated(call.b.tensor);
+  s.conjugated = s.asked || a != b, s.parts = 2;
+  return s.known ? s : Symmetry{};
 }
 
 }  // namespace
@@ -202,8 +221,10 @@ void multiply_parts(const ProductCall& call, const TensorRef& c, const Strided& 
 bool is_complex(int32_t dtype) { return dtype >= kComplexHalf && dtype <= kComplexDouble; }
 int32_t part_dtype(int32_t dtype) { return dtype - kComplexHalf + kHalf; }
 
-AtenTensorHandle multiply_complex(const ProductCall& call) {
+AtenTensorHandle multiply_complex(const ProductCall& given) {
+  ProductCall call = given;
   const Gemm g = checked(call);
+  call.symmetry = complex_symmetry(call, g);
   if (!call.c && call.beta.value_or(0.0) != 0.0)
     bad_value("beta is " + std::to_string(*call.beta) + " but there is no c");
   std::optional<Tensor> resolved_c;
@@ -212,7 +233,9 @@ AtenTensorHandle multiply_complex(const ProductCall& call) {
     c = is_conjugated(call.c.tensor) ? viewed(resolved_c.emplace(resolved(call.c))) : call.c;
   const bool by_torch = is_for_torch(call, g);
   const auto compute = [&](const TensorRef& out) {
-    by_torch ? multiply_by_torch(call, g, c, out) : multiply_parts(call, c, Strided(out.view));
+    if (!by_torch) return multiply_parts(call, c, Strided(out.view));
+    const bool is_half = multiply_by_torch(call, g, c, out);
+    if (is_half || call.symmetry.asked) mirror_complex(out.view, call.symmetry);
   };
   if (call.out && Strided(call.out.view).has_rows() && !is_conjugated(call.out.tensor)) {
     compute(call.out);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "core/triangle.h"
 #include "torch/complex.h"
 #include "torch/context.h"
 #include "torch/kernel_range.h"
@@ -69,6 +70,7 @@ struct InParts {
     p.batch = members, p.n *= 2, p.k *= 2;
     p.a = {nullptr, p.k, 1, p.m * p.k}, p.b = {nullptr, p.n, 1, p.k * p.n};
     p.out = {nullptr, p.n, 1, p.m * p.n}, p.c = {};
+    if (p.n == 2 * p.m) p.symmetry = call.symmetry;
   }
 
   // By a kernel of the parts' type, on a GPU.
@@ -87,6 +89,9 @@ struct InParts {
     return row.predict(p, gpu) * (large ? 1.2 : 1.0);
   }
 };
+
+// Of symmetric results on a CPU MKL computes the lower triangle, in blocks (core/triangle.h), from this size on.
+constexpr int64_t kLeastHalved = 384, kLeastBlock = 128;
 
 // Where both are predicted to be this close torch's is taken: it needs no memory.
 constexpr double kClose = 1.05;
@@ -151,7 +156,7 @@ bool is_for_torch(const ProductCall& call, const Gemm& g) {
   return chosen;
 }
 
-void multiply_by_torch(const ProductCall& call, Gemm g, const TensorRef& c, const TensorRef& out) {
+bool multiply_by_torch(const ProductCall& call, Gemm g, const TensorRef& c, const TensorRef& out) {
   const View &a = call.a.view, &b = call.b.view;
   GemmProblem& whole = g.problem;
   whole.c = {};
@@ -166,12 +171,14 @@ void multiply_by_torch(const ProductCall& call, Gemm g, const TensorRef& c, cons
   whole = g.innermost();
   whole.type = whole.out_type = bytes_of(a.dtype);
   const int64_t bytes = element_size(whole.type);
+  bool halves = false;
   with_context(a, [&](OpContext& context, Device device, int) {
     // As views of their own, so that nothing of what torch does inside is recorded for gradients.
     const auto operand = [](const TensorRef& t) { return t ? Operand{t.tensor, &t.view, true} : Operand{}; };
     context.set_operands({operand(call.a), operand(call.b), operand(c), operand(out)});
     const Kernel& row = *torch_row(device);
     const KernelRange range(row);
+    halves = call.symmetry.known && is_free(call.choice) && device == Device::cpu && whole.m >= kLeastHalved;
     for_each_index(g.loops, std::max(g.loops.count - 1, 0), [&](const std::array<int64_t, 4>& offset) {
       const auto moved = [&](auto& m, size_t i) {
         if (m.data) m.data = (decltype(m.data))((const char*)m.data + offset[i] * bytes);
@@ -179,10 +186,13 @@ void multiply_by_torch(const ProductCall& call, Gemm g, const TensorRef& c, cons
       GemmProblem p = whole;
       p.a.data = a.data, p.b.data = b.data, p.out.data = out.view.data;
       moved(p.a, 0), moved(p.b, 1), moved(p.c, 2), moved(p.out, 3);
-      row.gemm(p, context);
+      if (!halves) return row.gemm(p, context);
+      p.symmetry.known = true;
+      for_each_block(p, kLeastBlock, [&](const GemmProblem& block, bool) { row.gemm(block, context); });
     });
     tell_last_gemm_kernel(row.name);
   });
+  return halves;
 }
 
 }  // namespace fastgemm::torch_ops

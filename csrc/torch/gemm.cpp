@@ -17,6 +17,7 @@ struct Arguments {
   std::optional<int64_t> level;
   std::optional<std::string> kernel, precision;
   std::optional<int32_t> out_dtype;
+  bool symmetric = false;
 
   // In the order of the schema in library.cpp; braces evaluate from left to right.
   explicit Arguments(StackReader s)
@@ -30,7 +31,8 @@ struct Arguments {
         level(s.optional_integer()),
         kernel(s.optional_string()),
         precision(s.optional_string()),
-        out_dtype(s.optional_dtype()) {}
+        out_dtype(s.optional_dtype()),
+        symmetric(s.flag()) {}
 
   // The call refers to these arguments, and is valid as long as they live.
   ProductCall call() const {
@@ -41,6 +43,7 @@ struct Arguments {
     p.choice = choice_of(level, kernel);
     p.precision = precision_of(precision);
     p.out_dtype = out_dtype;
+    p.symmetry.known = p.symmetry.asked = symmetric;
     return p;
   }
 };

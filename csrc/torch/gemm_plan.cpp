@@ -32,7 +32,7 @@ int64_t batch_stride(const View& v, int64_t d) { return d <= v.dim && v.size(d) 
 // Turns a batch into one tall matrix where all members share b and the row stride goes on from one member to
 // the next. Where each member has one row, the batch stride becomes the row stride.
 void merge_batch_into_rows(GemmProblem& p) {
-  if (p.batch == 1 || p.b.batch_stride != 0) return;
+  if (p.batch == 1 || p.b.batch_stride != 0 || p.symmetry.known) return;
   GemmProblem tall = p;
   tall.m *= p.batch;
   tall.batch = 1;

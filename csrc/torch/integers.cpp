@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "torch/scalar_types.h"
+#include "torch/symmetric.h"
 
 namespace fastgemm::torch_ops {
 namespace {
@@ -53,6 +54,7 @@ AtenTensorHandle multiply_widened(const ProductCall& call, DType product) {
   ProductCall wide = call;
   wide.a = viewed(a), wide.b = viewed(b);
   wide.out_dtype = is_long ? kInt64 : kInt32;
+  if (is_own_transpose(call) && !call.c) wide.symmetry.known = true;  // copies do not show it
   return multiply(wide);
 }
 

@@ -8,7 +8,8 @@
 
 #define GEMM_ARGUMENTS                                                                              \
   "(Tensor a, Tensor b, Tensor? c=None, *, float alpha=1.0, float? beta=None, bool trans_a=False, " \
-  "bool trans_b=False, int? level=None, str? impl=None, str? precision=None, ScalarType? out_dtype=None"
+  "bool trans_b=False, int? level=None, str? impl=None, str? precision=None, ScalarType? out_dtype=None, " \
+  "bool symmetric=False"
 #define TRANSPOSE_ARGUMENTS "(Tensor a, *, int? level=None, str? impl=None"
 #define ADD_ARGUMENTS "Tensor b, *, float alpha=1.0, int? level=None, str? impl=None"
 

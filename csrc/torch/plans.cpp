@@ -6,6 +6,7 @@
 
 #include "cuda/available.h"
 #include "torch/scalar_types.h"
+#include "torch/symmetric.h"
 
 namespace fastgemm::torch_ops {
 namespace {
@@ -84,16 +85,18 @@ std::shared_ptr<const Plan> make_plan(const ProductCall& call, Device device, in
   if (std::ranges::find(plan->shape, 0) != plan->shape.end()) plan->way = Plan::Way::nothing;
   const View out = call.out ? call.out.view : allocated_result(*plan, a, torch_dtype(p.out_type));
   p.out = matrix_of<Matrix>(out, false);
+  p.symmetry = symmetry_of(call, p);
   plan->copies_a = is_scattered(p.a, p.m, p.k), plan->copies_b = is_scattered(p.b, p.k, p.n);
   if (is_product_type(p.type) && !is_taken(p, device, call.choice)) {
     plan->way = Plan::Way::widen;
   } else if (plan->way == Plan::Way::nothing) {
     plan->decision = decide(p, device, threads, call.choice);  // a wrong level or kernel raises here too
-  } else if (p.out.row_stride != 1 && p.out.col_stride != 1) {
+  } else if (needs_own_result(p)) {
     plan->way = Plan::Way::copy_result;
   } else if (plan->copies_a || plan->copies_b) {
     plan->way = Plan::Way::copy_operands;
   } else {
+    if (p.symmetry.known && p.out.col_stride != 1) p.out = p.out.transposed();  // the same matrix, by rows
     plan_batches(g, a, b, p.c.data ? &call.c.view : nullptr, out);
     p = g.innermost();
     plan->decision = decide(p, device, threads, call.choice);
@@ -119,7 +122,10 @@ Signature::Signature(const ProductCall& call, Device device, int threads) {
   add(int64_t(device) | int64_t(call.trans_a) << 8 | int64_t(call.trans_b) << 9 | int64_t(onto_c) << 10 |
       int64_t(call.beta.has_value()) << 11 | int64_t(call.precision) << 12 |
       int64_t(call.choice.level) << 16 | int64_t(call.out_dtype.value_or(-1)) << 32);
-  add(int64_t(threads) | gpu << 32);
+  const Symmetry& s = call.symmetry;
+  const bool one_matrix = call.a.view.data == call.b.view.data;
+  add(int64_t(threads) | int64_t(s.known) << 24 | int64_t(s.asked) << 25 | int64_t(s.conjugated) << 26 |
+      int64_t(s.parts) << 27 | int64_t(one_matrix) << 29 | gpu << 32);
   add(int64_t(tuning_version()));
   add(int64_t(call.choice.kernel.empty() ? 0 : std::hash<std::string_view>{}(call.choice.kernel)));
   int64_t bits;

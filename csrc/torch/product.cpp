@@ -9,6 +9,7 @@
 #include "torch/integers.h"
 #include "torch/kernel_range.h"
 #include "torch/plans.h"
+#include "torch/symmetric.h"
 
 namespace fastgemm::torch_ops {
 namespace {
@@ -91,6 +92,7 @@ void run(const Plan& plan, const ProductCall& call, const TensorRef& out, const 
     walk(*plan.outer, p, kernel, call.choice, at);
   else
     launch(*kernel, p, call.choice, at);
+  if (p.symmetry.asked && last_kernel != kSymmetric) mirror_result(out.view, p.symmetry, at.device, at.context);
 }
 
 void require_apart(const ProductCall& call) {

@@ -32,6 +32,7 @@ struct ProductCall {
   Choice choice;
   Precision precision = Precision::ieee;
   std::optional<int32_t> out_dtype;
+  Symmetry symmetry;  // what the caller promises of the result
 };
 
 // Computes into out and returns null, or into a new tensor, which it returns, where there is no out.

@@ -159,6 +159,7 @@ def _gemm(
     impl=None,
     precision=None,
     out_dtype=None,
+    symmetric=False,
 ):
     _check_tensors(a, b, c)
     _check_devices(a, b, c)
@@ -166,6 +167,11 @@ def _gemm(
     dtype = _result_dtype(a.dtype, out_dtype)
     check_precision(precision, part_dtype(a.dtype))
     shape = _gemm_shape(a, b, trans_a, trans_b)
+    if symmetric:
+        torch._check_value(
+            shape[-1] == shape[-2],
+            lambda: f"fastgemm.gemm: symmetric=True is for square results, not for {tuple(shape[-2:])}",
+        )
     _check_scales(a.dtype, alpha=alpha, beta=beta)
     torch._check_value(
         c is not None or beta is None or beta == 0, lambda: f"fastgemm.gemm: beta is {beta} but there is no c"

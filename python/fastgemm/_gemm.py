@@ -45,6 +45,7 @@ def gemm(
     precision: str | None = None,
     out: Tensor | None = None,
     out_dtype: torch.dtype | None = None,
+    symmetric: bool = False,
 ) -> Tensor:
     """``alpha * op(a) @ op(b) + beta * c``, as in BLAS.
 
@@ -65,6 +66,12 @@ def gemm(
             with an operand otherwise.
         out_dtype: ``torch.float32`` for float16 and bfloat16 operands, ``torch.int32`` for int16; otherwise the
             usual one.
+        symmetric: the caller's promise that M = N and the result equals its transpose (complex ones: their
+            conjugate transpose), as that of ``a @ a.mT`` does, or of ``alpha * x @ x + beta * x`` for a symmetric
+            ``x``. The lower triangle is computed and the upper one copied from it, so that the result is exactly
+            symmetric; of ``c`` the lower triangle counts. With the choice left open that takes half of the
+            operations where it is faster (kernel ``symmetric``). BLAS calls it gemmt and syrk. Gradients are
+            those of the general product.
 
     Returns:
         ``(..., M, N)``, of the dtype that :func:`matmul` returns. With K = 0 it is ``beta * c``, or zeros.
@@ -73,12 +80,13 @@ def gemm(
         TypeError: an operand is no tensor, or its dtype is not supported; a scale is a tensor.
         NotImplementedError: an operand is sparse or quantized, or its device has no kernels.
         ValueError: shapes, dtypes or devices do not go together; ``alpha`` or ``beta`` is not whole for integers;
-            unknown ``kernel``, ``level`` or ``precision``.
+            unknown ``kernel``, ``level`` or ``precision``; ``symmetric`` for a result that is not square.
         RuntimeError: the level or kernel asked for cannot run here, or ``out`` cannot be written to; see
             :func:`matmul`.
     """
     if has_torch_function_variadic(a, b, c, out):
         scales = {"alpha": alpha, "beta": beta, "trans_a": trans_a, "trans_b": trans_b}
+        scales["symmetric"] = symmetric or None
         options = named(level, kernel, precision, out, out_dtype)
         return overridden(gemm, (a, b, c, out), a, b, c, **scales, **options)
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
@@ -93,6 +101,8 @@ def gemm(
         options["trans_a"] = True
     if trans_b:
         options["trans_b"] = True
+    if symmetric:
+        options["symmetric"] = True
     return product(a, b, c, out, options)
 
 
@@ -153,6 +163,7 @@ class GemmFunction(torch.autograd.Function):
         a, b = ctx.saved_tensors
         how = _public(ctx.options)
         beta = how.pop("beta", None)
+        how.pop("symmetric", None)  # a term of the tangent is not what its sum is
         terms = []
         if a_t is not None:
             terms.append(gemm(a_t, b, **how))

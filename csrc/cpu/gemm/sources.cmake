@@ -8,9 +8,11 @@ set(FASTGEMM_CPU_GEMM_ISA
     csrc/cpu/gemm/level6_pipelined.cpp)
 set(FASTGEMM_CPU_GEMM_PLAIN
     csrc/cpu/gemm/doubled_rows.cpp
+    csrc/cpu/gemm/mirror.cpp
     csrc/cpu/gemm/parallel.cpp
     csrc/cpu/gemm/predict/counts.cpp
     csrc/cpu/gemm/predict/library.cpp
     csrc/cpu/gemm/predict/predict.cpp
+    csrc/cpu/gemm/symmetric.cpp
     csrc/cpu/gemm/table.cpp)
 include(csrc/cpu/gemm/dot.cmake)

@@ -6,6 +6,7 @@
 #include "cpu/gemm/epilogue.h"
 #include "cpu/gemm/levels.h"
 #include "cpu/gemm/predict/predict.h"
+#include "cpu/gemm/symmetric.h"
 
 namespace fastgemm {
 namespace {
@@ -70,6 +71,15 @@ Kernel row(int level, std::string_view name, DTypeSet types, std::string_view ne
 #define FASTGEMM_UNIT(kernel) nullptr
 #endif
 
+// The lower triangle, where that is all there is to compute.
+Kernel symmetric_row() {
+  Kernel k = row(6, "symmetric", kGemmTypes, "any CPU",
+                 "the lower triangle of a symmetric result, block by block, and a copy of it",
+                 gemm_symmetric, symmetric_seconds);
+  k.role = Role::shortcut, k.rejects = not_symmetric;
+  return k;
+}
+
 // Why the kernels of a unit cannot run: the processor lacks it, or was told not to use it.
 const char* lacking(bool CpuFeatures::*unit, const char* absent, const char* left_out) {
   if (cpu_features().*unit) return nullptr;
@@ -117,6 +127,7 @@ std::span<const Kernel> cpu_gemm_kernels() {
           FASTGEMM_UNIT(gemm_dot_int8), seconds_of<Row::dot_int8>, without_dot_int8),
       row(6, "pipelined", kGemmTypes, "any CPU", "level 5 that prefetches C and the next panels",
           run<FASTGEMM_BY_ISA(gemm_pipelined)>, seconds_of<Row::pipelined>),
+      symmetric_row(),
   };
   return rows;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/problem.h"
+#include "core/triangle.h"
 
 namespace fastgemm {
 

@@ -4,6 +4,7 @@
 
 #include "cuda/gemm/launchers.h"
 #include "cuda/gemm/predict/predict.h"
+#include "cuda/gemm/predict/symmetric.h"
 #include "cuda/gemm/rules.h"
 #include "cuda/rows.h"
 
@@ -36,6 +37,7 @@ struct Fields {
   Precision precision = Precision::ieee;                 // what it makes of float32 products
   const char* (*rejects)(const GemmProblem&) = nullptr;  // null: takes every problem
   predict::Counter count = nullptr;                      // null: its level picks it last
+  double (*predicts)(const GemmProblem&, const Gpu&) = nullptr;  // in place of counts
   std::string_view summary;
 };
 
@@ -62,7 +64,7 @@ constexpr Kernel kernel(std::string_view name, void (*launcher)(const GemmProble
           .precision = r.precision,
           .gemm = launcher,
           .unavailable = r.needs.unavailable,
-          .predict = predicts,
+          .predict = r.predicts ? r.predicts : predicts,
           .rejects = r.rejects};
 }
 

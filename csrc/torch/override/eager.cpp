@@ -15,7 +15,8 @@ namespace {
 
 at::Tensor gemm(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c, double alpha,
                 std::optional<double> beta, bool trans_a, bool trans_b, std::optional<int64_t> level,
-                OptionalText kernel, OptionalText precision, std::optional<at::ScalarType> out_dtype) {
+                OptionalText kernel, OptionalText precision, std::optional<at::ScalarType> out_dtype,
+                bool symmetric) {
   torch_ops::ProductCall call{.a = read(a), .b = read(b)};
   if (c) call.c = read(*c);
   call.alpha = alpha, call.beta = beta;
@@ -23,6 +24,7 @@ at::Tensor gemm(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& 
   call.choice = torch_ops::choice_of(level, kernel);
   call.precision = torch_ops::precision_of(precision);
   if (out_dtype) call.out_dtype = int32_t(*out_dtype);
+  call.symmetry.known = call.symmetry.asked = symmetric;
   return take(product_of(call));
 }
 
@@ -35,19 +37,19 @@ at::Tensor matmul(const at::Tensor& a, const at::Tensor& b) {
 at::Tensor gemm_autograd(c10::DispatchKeySet keys, const at::Tensor& a, const at::Tensor& b,
                          const OptionalTensor& c, double alpha, std::optional<double> beta, bool trans_a,
                          bool trans_b, std::optional<int64_t> level, OptionalText kernel,
-                         OptionalText precision, std::optional<at::ScalarType> out_dtype) {
+                         OptionalText precision, std::optional<at::ScalarType> out_dtype, bool symmetric) {
   if (needs_python(a, b, c))
-    return public_gemm().call(a, b, c, alpha, beta, trans_a, trans_b, level, kernel, precision, out_dtype);
+    return public_gemm().call(a, b, c, alpha, beta, trans_a, trans_b, level, kernel, precision, out_dtype, symmetric);
   if (needs_gradient(a, b, c))
-    return differentiable_gemm(a, b, c, alpha, beta, trans_a, trans_b, level, kernel, precision, out_dtype);
+    return differentiable_gemm(a, b, c, alpha, beta, trans_a, trans_b, level, kernel, precision, out_dtype, symmetric);
   const at::AutoDispatchBelowADInplaceOrView below;
   return bare_gemm().redispatch(keys & c10::after_ADInplaceOrView_keyset, a, b, c, alpha, beta, trans_a,
-                                trans_b, level, kernel, precision, out_dtype);
+                                trans_b, level, kernel, precision, out_dtype, symmetric);
 }
 
 at::Tensor matmul_autograd(c10::DispatchKeySet keys, const at::Tensor& a, const at::Tensor& b) {
   if (needs_gradient(a, b, {}) || needs_python(a, b, {}))
-    return gemm_autograd(keys, a, b, {}, 1.0, {}, false, false, {}, {}, {}, {});
+    return gemm_autograd(keys, a, b, {}, 1.0, {}, false, false, {}, {}, {}, {}, false);
   const at::AutoDispatchBelowADInplaceOrView below;
   return bare_matmul().redispatch(keys & c10::after_ADInplaceOrView_keyset, a, b);
 }
@@ -58,16 +60,16 @@ template <c10::DeviceType device>
 at::Tensor gemm_autocast(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c, double alpha,
                          std::optional<double> beta, bool trans_a, bool trans_b, std::optional<int64_t> level,
                          OptionalText kernel, OptionalText precision,
-                         std::optional<at::ScalarType> out_dtype) {
+                         std::optional<at::ScalarType> out_dtype, bool symmetric) {
   const c10::impl::ExcludeDispatchKeyGuard once(
       at::autocast::get_autocast_dispatch_key_from_device_type(device));
   const auto type = at::autocast::get_autocast_dtype(device);
   if (precision)  // applies to float32 operands, so they are not cast
-    return bare_gemm().call(a, b, c, alpha, beta, trans_a, trans_b, level, kernel, precision, out_dtype);
+    return bare_gemm().call(a, b, c, alpha, beta, trans_a, trans_b, level, kernel, precision, out_dtype, symmetric);
   OptionalTensor addend = c;
   if (c) addend = cast(*c, device, out_dtype.value_or(type));
   return bare_gemm().call(cast(a, device, type), cast(b, device, type), addend, alpha, beta, trans_a, trans_b,
-                          level, kernel, precision, out_dtype);
+                          level, kernel, precision, out_dtype, symmetric);
 }
 
 template <c10::DeviceType device>

@@ -15,7 +15,7 @@ using OptionalText = std::optional<std::string_view>;
 using GemmSignature = at::Tensor(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c,
                                  double alpha, std::optional<double> beta, bool trans_a, bool trans_b,
                                  std::optional<int64_t> level, OptionalText kernel, OptionalText precision,
-                                 std::optional<at::ScalarType> out_dtype);
+                                 std::optional<at::ScalarType> out_dtype, bool symmetric);
 using LayerSignature = at::Tensor(const at::Tensor& input, const at::Tensor& weight,
                                   const OptionalTensor& bias, bool transposed, std::optional<int64_t> level,
                                   OptionalText kernel, OptionalText precision);
@@ -37,7 +37,7 @@ c10::TypedOperatorHandle<Signature> find_op(const char* name) {
 at::Tensor differentiable_gemm(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c,
                                double alpha, std::optional<double> beta, bool trans_a, bool trans_b,
                                std::optional<int64_t> level, OptionalText kernel, OptionalText precision,
-                               std::optional<at::ScalarType> out_dtype);
+                               std::optional<at::ScalarType> out_dtype, bool symmetric = false);
 
 // The product of a layer: all rows of an input of any rank, (..., K), in one node of the autograd graph.
 // weight is (N, K) if `transposed`, else (K, N).

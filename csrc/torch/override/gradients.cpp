@@ -23,6 +23,7 @@ struct Options {
   std::optional<int64_t> level;
   std::optional<std::string> kernel, precision;
   std::optional<at::ScalarType> out_dtype;
+  bool symmetric = false;  // of the forward product alone, as out_dtype
 
   bool by_rows = false;  // a has any number of dimensions, of which the last one is K
 
@@ -79,7 +80,7 @@ OptionalText text(const std::optional<std::string>& owned) {
 at::Tensor product(const Options& o, const at::Tensor& a, const at::Tensor& b, bool trans_a, bool trans_b) {
   const bool same = a.scalar_type() == o.narrow;
   return bare_gemm().call(a, b, std::nullopt, o.alpha, std::nullopt, trans_a, trans_b, o.level,
-                          same ? text(o.kernel) : std::nullopt, text(o.precision), std::nullopt);
+                          same ? text(o.kernel) : std::nullopt, text(o.precision), std::nullopt, false);
 }
 
 at::Tensor reduced(const at::Tensor& gradient, at::IntArrayRef shape, at::ScalarType type) {
@@ -125,7 +126,7 @@ std::vector<int64_t> layer_shape(const at::Tensor& input, const at::Tensor& weig
 at::Tensor forward_product(const Options& o, const at::Tensor& a, const at::Tensor& b,
                            const OptionalTensor& c) {
   return bare_gemm().call(a, b, c, o.alpha, o.beta, o.trans_a, o.trans_b, o.level, text(o.kernel),
-                          text(o.precision), o.out_dtype);
+                          text(o.precision), o.out_dtype, o.symmetric);
 }
 
 // As with torch, the result is not a view.
@@ -190,9 +191,9 @@ bool needs_python(const at::Tensor& a, const at::Tensor& b, const OptionalTensor
 at::Tensor differentiable_gemm(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c,
                                double alpha, std::optional<double> beta, bool trans_a, bool trans_b,
                                std::optional<int64_t> level, OptionalText kernel, OptionalText precision,
-                               std::optional<at::ScalarType> out_dtype) {
+                               std::optional<at::ScalarType> out_dtype, bool symmetric) {
   Options o{.alpha = alpha, .beta = beta, .trans_a = trans_a, .trans_b = trans_b, .level = level};
-  o.out_dtype = out_dtype;
+  o.out_dtype = out_dtype, o.symmetric = symmetric;
   if (kernel) o.kernel = *kernel;
   if (precision) o.precision = *precision;
   return GemmFunction::apply(a, b, c, o);

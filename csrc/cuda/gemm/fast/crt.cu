@@ -51,6 +51,7 @@ T* allocate(Context& context, int64_t count) {
 struct Plan {
   const System& system;
   bool judged;
+  int triangle;  // of GemmProblem; products of one panel alone leave out what is not asked for
   int moduli() const { return system.moduli; }
 };
 
@@ -98,9 +99,17 @@ TensorMap residue_map(const Source<T>& s, int moduli) {
                           s.group, Swizzle::bytes128});
 }
 
+// Calls f.template operator()<triangle>() for that of a problem.
+template <class F>
+void with_triangle(int triangle, F&& f) {
+  triangle == 0   ? f.template operator()<0>()
+  : triangle == 1 ? f.template operator()<1>()
+                  : f.template operator()<2>();
+}
+
 template <class T>
 void launch_multiply(const Sources<T>& sources, const Selection& selection, unsigned char* sums,
-                     const System& system, Context& context) {
+                     const System& system, int triangle, Context& context) {
   const auto& [a, b] = std::tie(sources.a, sources.b);
   MultiplyArguments arguments{.selection = selection, .sums = sums};
   arguments.tiles_m = a.groups(), arguments.tiles_n = b.groups();
@@ -108,10 +117,12 @@ void launch_multiply(const Sources<T>& sources, const Selection& selection, unsi
   std::copy_n(system.modulus, kMostModuli, arguments.modulus);
   std::copy_n(system.reciprocal, kMostModuli, arguments.reciprocal);
   const int64_t tiles = int64_t{arguments.tiles_m} * arguments.tiles_n * system.moduli;
-  launch<multiply_kernel>("crt",
-                          {dim3(unsigned(std::min<int64_t>(tiles, multiprocessors()))),
-                           dim3(TileShape::kThreads), sizeof(TileShape::Shared)},
-                          context)({residue_map(a, system.moduli), residue_map(b, system.moduli)}, arguments);
+  const LaunchShape shape{dim3(unsigned(std::min<int64_t>(tiles, multiprocessors()))),
+                          dim3(TileShape::kThreads), sizeof(TileShape::Shared)};
+  with_triangle(triangle, [&]<int lower>() {
+    launch<multiply_kernel<lower>>("crt", shape, context)(
+        {residue_map(a, system.moduli), residue_map(b, system.moduli)}, arguments);
+  });
 }
 
 // The same on GPUs without wgmma, a modulus after the other.
@@ -167,11 +178,13 @@ bool stores_pairs(const Result<T>& r) {
 
 template <class T>
 void launch_join(const Gemm<T>& g, const Sources<T>& sources, const Selection& selection,
-                 const unsigned char* sums, const System& system, Context& context) {
+                 const unsigned char* sums, const System& system, int triangle, Context& context) {
   const int64_t blocks = int64_t{sources.a.groups()} * sources.b.groups() * kParts;
-  launch<join_kernel<T>>("join_residues", {dim3(unsigned(blocks)), dim3(kSumThreads)},
-                         context)({g, selection, sums, sources.b.groups(), system.moduli,
-                                   stores_pairs(g.result), constants_of(system, sources)});
+  with_triangle(triangle, [&]<int lower>() {
+    launch<join_kernel<T, lower>>("join_residues", {dim3(unsigned(blocks)), dim3(kSumThreads)},
+                                  context)({g, selection, sums, sources.b.groups(), system.moduli,
+                                            stores_pairs(g.result), constants_of(system, sources)});
+  });
 }
 
 // The norms of all rows; null for integers, which are not scaled.
@@ -250,6 +263,7 @@ void multiply_terms(const Gemm<T>& g, const Plan& plan, Workspaces& workspaces) 
   const ResiduePanels panels(g.m, g.n, g.k, plan.moduli());
   workspaces.product.begin_again();
   const AllNorms norms = launch_measure(g, workspaces.product);
+  const int triangle = panels.rows >= g.m && panels.columns >= g.n ? plan.triangle : 0;
   for (int64_t row = 0; row < g.m; row += panels.rows)
     for (int64_t column = 0; column < g.n; column += panels.columns) {
       workspace.begin_again();
@@ -261,12 +275,12 @@ void multiply_terms(const Gemm<T>& g, const Plan& plan, Workspaces& workspaces) 
       auto* const sums = allocate<unsigned char>(workspace, tiles * plan.moduli() * kTileBytes);
       const Cuts cuts{column == 0, row == 0 || panels.columns < g.n};
       const Selection selection = cut(sources, cuts, plan, workspace);
-      cuda::has_wgmma() ? launch_multiply(sources, selection, sums, plan.system, workspace)
+      cuda::has_wgmma() ? launch_multiply(sources, selection, sums, plan.system, triangle, workspace)
                         : multiply_one_by_one(sources, selection, sums, plan.system, workspace);
       // First, for it allocates: of the first panel before anything is written, as c may lie where the result
       // does.
       if constexpr (std::is_floating_point_v<T>) multiply_rest(panel, selection, workspace);
-      launch_join(panel, sources, selection, sums, plan.system, workspace);
+      launch_join(panel, sources, selection, sums, plan.system, triangle, workspace);
     }
 }
 
@@ -296,7 +310,7 @@ void gemm_crt(const GemmProblem& problem, Context& context) {
   const Plan plan{of_float32    ? kFloat32System
                   : of_integers ? kInt64Systems[moduli - 18]
                                 : kSystems[moduli - 14],
-                  judged};
+                  judged, problem.triangle};
   Workspaces workspaces{ReusedWorkspace(context), ReusedWorkspace(context)};
   run_gemm<double, float, int64_t>(problem, context, [&](const auto& g, int batch) {
     for (int i = 0; i < batch; ++i) multiply_matrix(g.at_batch(i), plan, workspaces);

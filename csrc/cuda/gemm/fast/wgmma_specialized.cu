@@ -53,6 +53,11 @@ struct Shape {
   static_assert(kSums % 4 == 0, "partial sums are handed over 16 bytes at a time");
 };
 
+// Tiles of the lower triangle alone, of results that are symmetric.
+struct LowerShape : Shape<256> {
+  using Lower = void;
+};
+
 template <class T>
 struct Arguments {
   Accumulator<T> alpha, beta;
@@ -264,6 +269,10 @@ void launch_tiles(const Gemm<Moved>& g, const BoxOperands<Moved>& operands, int 
   auto& schedule = arguments.schedule;
   schedule.tiles_m = int(ceil_div(a.side, S::kM)), schedule.tiles_n = int(ceil_div(b.side, S::kN));
   schedule.stages = plans::specialized_stages(g.k, int(sizeof(T)));
+  if constexpr (std::is_same_v<S, LowerShape>) {
+    const auto triangle = TrianglePlaces<S>::of(schedule.tiles_m, schedule.tiles_n);
+    schedule.tiles_m = triangle.tiles_m, schedule.tiles_n = triangle.tiles_n;
+  }
   const int64_t tiles = int64_t(batch) * schedule.tiles_m * schedule.tiles_n;
   const int chunks = schedule.stages / kChunk;
   const int blocks = plans::specialized_blocks(tiles, chunks, multiprocessors());
@@ -280,19 +289,25 @@ void launch_tiles(const Gemm<Moved>& g, const BoxOperands<Moved>& operands, int 
         context)(maps, arguments);
   };
   if constexpr (sizeof(T) != 2) {
-    if (transposed) return run.template operator()<Major::mn, Major::k, true>();
+    if constexpr (!std::is_same_v<S, LowerShape>) {
+      if (transposed) return run.template operator()<Major::mn, Major::k, true>();
+    }
     if (a.major == Major::mn) return run.template operator()<Major::mn, Major::k>();
   }
   operands.with_majors(run);
 }
 
+// `lower`: nothing above the diagonal is asked for. Bytes without a sign, and C^T in place of C, are computed whole.
 template <class T, class Moved>
-void gemm_tiles(const Gemm<Moved>& problem, int batch, Context& context) {
+void gemm_tiles(const Gemm<Moved>& problem, int batch, bool lower, Context& context) {
   RowCopies copies;
   const BoxOperands<Moved> operands(problem, batch, copies, context, true);
   Gemm<Moved> g = problem;
   if (g.m == 1) g.result.row_stride = ceil_div(g.n, 16) * 16;
   const bool in_boxes = boxes_of_result(g).writable(g, batch);
+  if constexpr (std::is_same_v<T, Moved>) {
+    if (lower && !operands.transposed) return launch_tiles<LowerShape, T>(g, operands, batch, copies, context);
+  }
   const auto run = [&]<int columns>() {
     launch_tiles<Shape<columns>, T>(g, operands, batch, copies, context);
   };
@@ -311,7 +326,9 @@ void gemm_tiles(const Gemm<Moved>& problem, int batch, Context& context) {
 
 void gemm_wgmma_specialized(const GemmProblem& problem, Context& context) {
   run_moved<float, Half, BFloat16>(
-      problem, context, [&]<class T>(const auto& g, int batch) { gemm_tiles<T>(g, batch, context); });
+      problem, context, [&]<class T>(const auto& g, int batch) {
+        gemm_tiles<T>(g, batch, problem.triangle == 1, context);
+      });
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

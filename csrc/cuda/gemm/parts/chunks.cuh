@@ -6,6 +6,8 @@
 //                      chunk 0 | chunk 1 | chunk 2
 #pragma once
 
+#include <numeric>
+
 #include "cuda/gemm/parts/stream_k.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -22,6 +24,12 @@ struct ChunkSchedule : Schedule<Acc> {
   }
 };
 
+// Of a kernel that computes a triangle, whose schedule is of the rectangle: squares of so many tiles
+// (S::kM, S::kN).
+template <class S>
+using TrianglePlaces =
+    LowerTriangle<std::lcm(S::kM, S::kN) / S::kM, std::lcm(S::kM, S::kN) / S::kN>;
+
 // The first row and column of a tile (S::kM, S::kN). With tiles of (128, 256) a band reads as many rows of
 // A at a time as columns of B.
 template <class S>
@@ -30,8 +38,14 @@ struct TileOrigin {
 
   template <class Acc>
   __device__ __forceinline__ TileOrigin(int tile, const Schedule<Acc>& g) {
-    const TilePlace<16> place(tile, g.tiles_m, g.tiles_n);
-    batch = place.batch, row = place.row * S::kM, column = place.column * S::kN;
+    if constexpr (requires { typename S::Lower; }) {
+      TilePlace<16> place(tile, g.tiles_m, g.tiles_n);
+      TrianglePlaces<S>{g.tiles_m, g.tiles_n}.unfold(place.row, place.column);
+      batch = place.batch, row = place.row * S::kM, column = place.column * S::kN;
+    } else {
+      const TilePlace<16> place(tile, g.tiles_m, g.tiles_n);
+      batch = place.batch, row = place.row * S::kM, column = place.column * S::kN;
+    }
   }
 };
 

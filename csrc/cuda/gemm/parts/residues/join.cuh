@@ -180,11 +180,11 @@ __device__ __forceinline__ void store_pair(const Result<T>& r, bool together, bo
 }
 
 // A block joins one part of a tile.
-template <class T>
+template <class T, int triangle>
 __global__ void __launch_bounds__(kSumThreads) join_kernel(const __grid_constant__ JoinArguments<T> g) {
   const int tile = int(blockIdx.x) / kParts, part = int(blockIdx.x) % kParts;
   const int tile_row = tile / g.tiles_n, tile_column = tile % g.tiles_n;
-  if (!g.selection.takes(tile_row, tile_column)) return;
+  if (is_above<triangle>(tile_row, tile_column) || !g.selection.takes(tile_row, tile_column)) return;
   const JoinedPlace place(tile_row, tile_column, part);
   Accumulator<T> value[kJoined];
   join_residues(value, g,

@@ -43,14 +43,34 @@ struct ResidueMaps {
   TensorMap a, b;
 };
 
+// Where `columns` columns of C stand for a row, 1 or 2, and its lower triangle is asked for: squares of so many
+// tiles. 0: all of C is.
+template <int columns>
+using ResidueTriangle = LowerTriangle<columns == 1 ? kTileN / kTileM : 1, 1>;
+static_assert(kTileN == 2 * kTileM);
+
+// Whether a tile has nothing of the triangle.
+template <int columns>
+__device__ __forceinline__ bool is_above(int tile_row, int tile_column) {
+  return columns > 0 && tile_column * (kTileN / max(columns, 1)) >= (tile_row + 1) * kTileM;
+}
+
 // Calls body(modulus, tile row, tile column) for the tiles of this block.
-template <class Body>
+template <int triangle, class Body>
 __device__ __forceinline__ void for_each_residue_tile(const MultiplyArguments& g, Body&& body) {
-  const int tiles = g.tiles_m * g.tiles_n * g.moduli;
+  const auto lower = ResidueTriangle<triangle>::of(g.tiles_m, g.tiles_n);
+  const int tiles_m = triangle > 0 ? lower.tiles_m : g.tiles_m;
+  const int tiles_n = triangle > 0 ? lower.tiles_n : g.tiles_n;
+  const int tiles = tiles_m * tiles_n * g.moduli;
   FASTGEMM_NO_UNROLL
   for (int tile = int(blockIdx.x); tile < tiles; tile += int(gridDim.x)) {
-    const TilePlace<16> place(tile, g.tiles_m, g.tiles_n);
-    if (g.selection.takes(place.row, place.column)) body(place.batch, place.row, place.column);
+    const TilePlace<16> place(tile, tiles_m, tiles_n);
+    int row = place.row, column = place.column;
+    if constexpr (triangle > 0) {
+      lower.unfold(row, column);
+      if (row >= g.tiles_m || column >= g.tiles_n) continue;
+    }
+    if (g.selection.takes(row, column)) body(place.batch, row, column);
   }
 }
 
@@ -77,11 +97,12 @@ __device__ __forceinline__ void store_reduced(unsigned char* to, const uint32_t 
   }
 }
 
+template <int triangle>
 __device__ __forceinline__ void produce(TileShape::Shared& shared, const ResidueMaps& maps,
                                         const MultiplyArguments& g) {
   const bool elected = elect_one();
   RingPosition<TileShape::kStages> at{0, 1};  // a fresh stage counts as emptied
-  for_each_residue_tile(g, [&](int modulus, int row, int column) {
+  for_each_residue_tile<triangle>(g, [&](int modulus, int row, int column) {
     FASTGEMM_NO_UNROLL
     for (int step = 0; step < g.stages; ++step)
       shared.ring.fill(at, elected, TileShape::kStageBytes, [&](int stage, Barrier* full) {
@@ -92,12 +113,13 @@ __device__ __forceinline__ void produce(TileShape::Shared& shared, const Residue
   });
 }
 
+template <int triangle>
 __device__ __forceinline__ void consume(TileShape::Shared& shared, const MultiplyArguments& g, int warp) {
   using Products = SharedOperands<int8_t, ResidueTileA, ResidueTileB, Major::k, Major::k>;
   WgmmaConsumer<TileShape::kStages, TileShape::kStageBytes, Products> consumer(shared.ring, shared.stage[0],
                                                                                warp);
   uint32_t sum[TileShape::kSums];  // (64, 256) a warpgroup
-  for_each_residue_tile(g, [&](int modulus, int row, int column) {
+  for_each_residue_tile<triangle>(g, [&](int modulus, int row, int column) {
     consumer.multiply(sum, false, [] {});
     FASTGEMM_NO_UNROLL
     for (int left = g.stages - 1; left > 0; --left) consumer.multiply(sum, true, [] {});
@@ -108,6 +130,7 @@ __device__ __forceinline__ void consume(TileShape::Shared& shared, const Multipl
   });
 }
 
+template <int triangle>
 __global__ void __launch_bounds__(TileShape::kThreads, 1)
     multiply_kernel(const __grid_constant__ ResidueMaps maps, const __grid_constant__ MultiplyArguments g) {
 #if FASTGEMM_SM90A
@@ -120,10 +143,10 @@ __global__ void __launch_bounds__(TileShape::kThreads, 1)
   const int warp = warp_index();
   if (warp < TileShape::kConsumerWarps) {
     claim_registers<232>();
-    return consume(*shared, g, warp);
+    return consume<triangle>(*shared, g, warp);
   }
   release_registers<40>();
-  if (warp == TileShape::kConsumerWarps) produce(*shared, maps, g);
+  if (warp == TileShape::kConsumerWarps) produce<triangle>(*shared, maps, g);
 #endif
 }
 

@@ -1,0 +1,55 @@
+// Level 6 for results that equal their transposes: the lower triangle is computed and the upper one copied from
+// it, half the work of a product. It is no kernel but a schedule of the others (predict/symmetric.h):
+//
+//   - on Hopper wgmma_specialized and crt have kernels whose tiles are those of a triangle
+//     (LowerTriangle in parts/tile_order.cuh), so that one launch computes it;
+//   - for everything else it is cut into blocks, which any row computes (core/triangle.h).
+//
+// A last pass copies one triangle to the other (parts/mirror.cu), through which the result is exactly
+// symmetric: for an 8192 x 8192 result in 16 bits some 3 % of the time.
+#include "core/gpu.h"
+#include "core/mirror.h"
+#include "core/triangle.h"
+#include "cuda/gemm/launchers.h"
+#include "cuda/gemm/parts/reused_workspace.cuh"
+#include "cuda/gemm/predict/symmetric.h"
+
+namespace fastgemm::FASTGEMM_TARGET {
+namespace {
+
+struct NamedLauncher {
+  std::string_view name;
+  void (*launch)(const GemmProblem&, Context&);
+};
+constexpr NamedLauncher kLaunchers[] = {
+#define FASTGEMM_ROW(name, ...) {#name, gemm_##name},
+#include "cuda/gemm/rows.def"
+};
+
+void launch_row(const Kernel* row, const GemmProblem& p, Context& context) {
+  if (row == nullptr) throw std::runtime_error("fastgemm: no kernel takes a block of a symmetric product");
+  for (const NamedLauncher& l : kLaunchers)
+    if (l.name == row->name) return l.launch(p, context);
+}
+
+}  // namespace
+
+void gemm_symmetric(const GemmProblem& p, Context& context) {
+  if (p.batch * p.m == 0) return;
+  const Gpu& gpu = current_gpu();
+  const predict::SymmetricPlan plan = predict::plan_symmetric(p, gpu);
+  if (p.k == 0) {  // the result is beta * c
+    gemm_naive(p, context);
+    return mirror(Mirror::of(p), context);
+  }
+  ReusedWorkspace workspace(context);
+  for_each_block(p, plan.least, [&](GemmProblem block, bool is_diagonal) {
+    workspace.begin_again();
+    const Kernel* row = is_diagonal ? plan.on_diagonal : nullptr;
+    if (row) block.triangle = p.symmetry.parts;
+    launch_row(row ? row : predict::fastest_row(block, gpu), block, workspace);
+  });
+  mirror(Mirror::of(p), context);
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET

@@ -1,0 +1,88 @@
+#include "cuda/gemm/predict/symmetric.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/triangle.h"
+#include "cuda/gemm/predict/plans.h"
+
+namespace fastgemm::predict {
+namespace {
+
+constexpr double kUnknown = std::numeric_limits<double>::infinity();
+
+struct Prediction {
+  const Kernel* row;
+  double seconds;
+};
+
+bool is_own(const Kernel& k, const GemmProblem& p, const Gpu& gpu) {
+  if (k.role != Role::rung || !k.predict || !contains(k.dtypes, p.type)) return false;
+  if (p.type == DType::f32 && k.precision != Precision::ieee && k.precision != p.precision) return false;
+  return (k.needs != "sm_90a" || gpu.wgmma) && !(k.rejects && k.rejects(p));
+}
+
+Prediction fastest(const GemmProblem& p, const Gpu& gpu) {
+  Prediction best{nullptr, kUnknown};
+  for (const Kernel& k : cuda_gemm_kernels())
+    if (is_own(k, p, gpu))
+      if (const double s = k.predict(p, gpu); s < best.seconds) best = {&k, s};
+  return best;
+}
+
+// The largest extent of a block on the diagonal of which a row computes one triangle; 0: it computes all of it.
+int64_t most_on_diagonal(const Kernel& k, const GemmProblem& p, const Gpu& gpu) {
+  if (!gpu.wgmma) return 0;
+  if (k.name == "wgmma_specialized" && p.symmetry.parts == 1) return p.m;
+  if (k.name != "crt") return 0;
+  // In one panel of C: as ResiduePanels in crt.cu, with the residues of both operands in 2 GiB.
+  const int64_t row = plans::ceil_div(p.k, 128) * 128 * plans::crt_moduli(p) * (1 + p.symmetry.parts);
+  return std::min(p.m, (int64_t{2} << 30) / row);
+}
+
+// Of the row that computes a triangle: half of the work, which products of half as many columns have.
+double half_seconds(const Kernel& k, const GemmProblem& block, const Gpu& gpu) {
+  GemmProblem half = block;
+  half.n = std::max<int64_t>(block.n / 2, 1);
+  return k.predict(half, gpu);
+}
+
+// The copy of one triangle to the other: half of C read and written, and a launch.
+double mirror_seconds(const GemmProblem& p, const Gpu& gpu) {
+  constexpr double kLaunch = 3e-6, kOfBandwidth = 0.75;
+  const double bytes = double(p.batch) * double(p.m) * double(p.n) * element_size(p.out_type);
+  return kLaunch + bytes / (kOfBandwidth * gpu.bandwidth);
+}
+
+// By blocks of at least `least` on the diagonal.
+SymmetricPlan with_blocks(const GemmProblem& p, const Gpu& gpu, const Kernel* on_diagonal, int64_t least) {
+  SymmetricPlan plan{on_diagonal, least, mirror_seconds(p, gpu)};
+  for_each_block(p, least, [&](const GemmProblem& block, bool is_diagonal) {
+    plan.seconds += is_diagonal && on_diagonal ? half_seconds(*on_diagonal, block, gpu)
+                                               : fastest(block, gpu).seconds;
+  });
+  return plan;
+}
+
+}  // namespace
+
+const Kernel* fastest_row(const GemmProblem& p, const Gpu& gpu) { return fastest(p, gpu).row; }
+
+SymmetricPlan plan_symmetric(const GemmProblem& p, const Gpu& gpu) {
+  constexpr int64_t kLeastBlock = 1024;
+  SymmetricPlan best = with_blocks(p, gpu, nullptr, kLeastBlock);
+  for (const Kernel& k : cuda_gemm_kernels()) {
+    if (!is_own(k, p, gpu)) continue;
+    const int64_t most = most_on_diagonal(k, p, gpu);
+    if (most == 0) continue;
+    const SymmetricPlan plan = with_blocks(p, gpu, &k, most >= p.m ? p.m : std::max<int64_t>(most / 2, 1));
+    if (plan.seconds < best.seconds) best = plan;
+  }
+  return best;
+}
+
+double symmetric_seconds(const GemmProblem& p, const Gpu& gpu) {
+  return p.symmetry.known && p.m > 0 ? plan_symmetric(p, gpu).seconds : kUnknown;
+}
+
+}  // namespace fastgemm::predict
