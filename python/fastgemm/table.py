@@ -31,7 +31,8 @@ class KernelInfo:
         dtypes: operand dtypes; transpose moves bytes and lists element widths (``"bits8"`` to ``"bits128"``).
         needs: the hardware it needs, in words.
         summary: its idea in one sentence.
-        role: ``"rung"`` (a level may pick it), ``"companion"`` or ``"pitfall"`` (only by name).
+        role: ``"rung"`` (a level may pick it), ``"shortcut"`` (computes less where a product allows it:
+            ``level=None`` may pick it), ``"companion"`` or ``"pitfall"`` (only by name).
         precision: of its float32 products; a row that falls short of ``"ieee"`` runs only where that precision
             is asked for.
         unavailable: why it cannot run in this process, or None.
@@ -44,7 +45,7 @@ class KernelInfo:
     dtypes: tuple[str, ...]
     needs: str
     summary: str
-    role: Literal["rung", "companion", "pitfall"]
+    role: Literal["rung", "shortcut", "companion", "pitfall"]
     precision: str
     unavailable: str | None
 

@@ -64,7 +64,7 @@ def test_rows_describe_themselves():
         assert len(row.summary) > 5, row
         assert row.needs, row
         assert row.dtypes, row
-        assert row.role in ("rung", "companion", "pitfall")
+        assert row.role in ("rung", "shortcut", "companion", "pitfall")
         assert 1 <= row.level <= 7
         assert row.available == (row.unavailable is None)
 

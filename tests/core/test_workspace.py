@@ -24,7 +24,7 @@ CPU_ROWS = [
     (row.name, dtype)
     for row in fastgemm.kernels("gemm", "cpu")
     for dtype in DTYPES
-    if row.available and row.takes(dtype) and row.name != "torch"
+    if row.available and row.takes(dtype) and row.name != "torch" and row.role != "shortcut"
 ]
 
 

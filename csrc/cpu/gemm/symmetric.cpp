@@ -37,6 +37,10 @@ Pick fastest(const GemmProblem& p, const Cpu& cpu, int threads) {
 
 void gemm_symmetric(const GemmProblem& p, Context& context) {
   if (p.batch * p.m == 0) return;
+  if (p.k == 0) {  // the result is beta * c
+    cpu_gemm_kernels().front().gemm(p, context);
+    return cpu::mirror(Mirror::of(p), context);
+  }
   for_each_block(p, kLeastBlock, [&](const GemmProblem& block, bool) {
     fastest(block, current_cpu(), context.threads()).kernel->gemm(block, context);
   });

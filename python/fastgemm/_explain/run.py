@@ -23,6 +23,7 @@ from .resources import architecture, resources
 from .roofline import roofline
 
 DEFAULT_GPU = "H200"
+SYMMETRIC = "symmetric"  # of a product of one operand and its transpose
 RANKS = {"gemm": ("M, N, K", 3), "transpose": ("R, C", 2), "add": ("R, C", 2)}
 # Blocks of a grid whose accesses are counted, about: enough for edges and the inside.
 COUNTED_BLOCKS = 64
@@ -127,6 +128,8 @@ def _call(problem: BenchProblem, choice: dict[str, object]) -> Callable[[], Tens
     trans_a, trans_b = (mark == "T" for mark in problem.layout)
     m, n, k = problem.m, problem.n, problem.k
     a = _random(*((k, m) if trans_a else (m, k)), dtype=dtype)
+    if choice.get("kernel") == SYMMETRIC:
+        return lambda: ops.gemm(a, a, trans_a=trans_a, trans_b=not trans_a, **choice)
     b = _random(*((n, k) if trans_b else (k, n)), dtype=dtype)
     return lambda: ops.gemm(a, b, trans_a=trans_a, trans_b=trans_b, **choice)
 
@@ -191,7 +194,7 @@ def explain(
         shape: ``(M, N, K)`` for gemm, ``(R, C)`` for the others.
         dtype: of the operands; for transpose any whose elements have 1, 2, 4, 8 or 16 bytes.
         trans_a: the first operand of gemm is stored transposed, ``(K, M)``.
-        trans_b: the second is stored as ``(N, K)``.
+        trans_b: the second is stored as ``(N, K)``. Kernel ``symmetric`` multiplies the first by its transpose.
         precision: of float32 products, as for :func:`fastgemm.matmul`; ``None`` is ``"ieee"``.
         gpu: the GPU for occupancy and roofline, and for which a level picks its kernel: A100, H100, H200, L40S or
             RTX 4090.

@@ -65,7 +65,7 @@ def steps(instance: Instance) -> list[Step]:
     """
     found: list[Step] = []
     for row in kernels(instance.problem.op, instance.device, instance.problem.dtype):
-        if not row.available or lacks_precision(row, instance.problem):
+        if not row.available or row.role == "shortcut" or lacks_precision(row, instance.problem):
             continue
         by_name: dict[str, int | str] = {"level": row.level, "kernel": row.name}
         if row.level < LEVELS[-1]:

@@ -40,6 +40,13 @@ int64_t most_on_diagonal(const Kernel& k, const GemmProblem& p, const Gpu& gpu) 
   return std::min(p.m, (int64_t{2} << 30) / row);
 }
 
+// What cuts n into 2^i blocks of at most `most` (diagonal_block()).
+int64_t least_for(int64_t n, int64_t most) {
+  int64_t blocks = 1;
+  while (plans::ceil_div(n, blocks) > most) blocks *= 2;
+  return std::max<int64_t>(n / blocks, 1);
+}
+
 // Of the row that computes a triangle: half of the work, which products of half as many columns have.
 double half_seconds(const Kernel& k, const GemmProblem& block, const Gpu& gpu) {
   GemmProblem half = block;
@@ -75,7 +82,7 @@ SymmetricPlan plan_symmetric(const GemmProblem& p, const Gpu& gpu) {
     if (!is_own(k, p, gpu)) continue;
     const int64_t most = most_on_diagonal(k, p, gpu);
     if (most == 0) continue;
-    const SymmetricPlan plan = with_blocks(p, gpu, &k, most >= p.m ? p.m : std::max<int64_t>(most / 2, 1));
+    const SymmetricPlan plan = with_blocks(p, gpu, &k, least_for(p.m, most));
     if (plan.seconds < best.seconds) best = plan;
   }
   return best;

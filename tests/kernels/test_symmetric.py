@@ -1,0 +1,355 @@
+"""Results that equal their transposes: the row ``symmetric``, the products that take it, and what is promised of them.
+
+Values are held to the bounds of the general product; what is new is that the result is symmetric bit for bit, that
+one triangle of an addend counts, and which products are recognized.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import fastgemm
+import pytest
+import torch
+from fastgemm._explain.run import load_simulator
+from fastgemm._introspect import take_last_gemm_kernel
+from reference import DEVICES, DTYPES, check_gemm, levels, needs_simulator, random_tensor, row_id
+from torch import Tensor
+
+FLOATS = (torch.float64, torch.float32, torch.bfloat16)
+COMPLEX = (torch.complex64, torch.complex128)
+SHAPES = [(1, 1), (1, 5), (63, 64), (64, 9), (65, 129), (130, 1), (257, 40), (300, 70), (513, 16)]
+every_device = pytest.mark.parametrize("device", DEVICES)
+every_type = pytest.mark.parametrize("dtype", DTYPES, ids=row_id)
+
+
+def random(*shape: int, dtype: torch.dtype, device: str = "cpu") -> Tensor:
+    if dtype.is_complex:
+        return torch.randn(*shape, dtype=dtype).to(device)
+    return random_tensor(*shape, dtype=dtype).to(device)
+
+
+def own_kernel(dtype: torch.dtype) -> dict[str, Any]:
+    """int16 has kernels of its own where the result is int32, and is widened to int64 otherwise."""
+    return {"kernel": "symmetric"} | ({"out_dtype": torch.int32} if dtype == torch.int16 else {})
+
+
+def is_symmetric(x: Tensor, of: Tensor | None = None) -> bool:
+    """Bit for bit, NaN included; for complex numbers 0 is -0."""
+    other = (x.mT if of is None else of).contiguous()
+    if x.is_complex():
+        return torch.equal(x, other)
+    return torch.equal(x.contiguous().view(torch.uint8), other.view(torch.uint8))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@every_type
+@every_device
+def test_values_and_symmetry(device, dtype, shape):
+    a = random(*shape, dtype=dtype, device=device)
+    assert is_symmetric(check_gemm(a, a.mT, **own_kernel(dtype)))
+
+
+@pytest.mark.parametrize(
+    "layout", ["columns", "every other row", "every other column", "batch", "batches", "shared"]
+)
+@every_type
+@every_device
+def test_layouts(device, dtype, layout):
+    a = {
+        "columns": lambda: random(70, 140, dtype=dtype).mT,
+        "every other row": lambda: random(280, 70, dtype=dtype)[::2],
+        "every other column": lambda: random(140, 70, dtype=dtype)[:, ::2],
+        "batch": lambda: random(3, 140, 70, dtype=dtype),
+        "batches": lambda: random(6, 131, 9, dtype=dtype).view(2, 3, 131, 9).transpose(0, 1),
+        "shared": lambda: random(1, 140, 70, dtype=dtype).expand(2, 140, 70),
+    }[layout]().to(device)
+    if (
+        layout == "every other column"
+    ):  # copied first, which hides that both are one matrix: the caller says it
+        assert is_symmetric(check_gemm(a, a.mT, symmetric=True, **own_kernel(dtype)))
+    else:
+        assert is_symmetric(check_gemm(a, a.mT, **own_kernel(dtype)))
+
+
+@pytest.mark.parametrize("out", ["columns", "padded", "batch"])
+@every_device
+def test_out(device, out):
+    a = torch.randn(2, 150, 40, device=device)
+    if out != "batch":
+        a = a[0]
+    result = {
+        "columns": lambda: torch.full((150, 150), torch.nan, device=device).mT,
+        "padded": lambda: torch.full((150, 160), torch.nan, device=device)[:, :150],
+        "batch": lambda: torch.full((150, 2, 150), torch.nan, device=device).transpose(0, 1),
+    }[out]()
+    check_gemm(a, a.mT, kernel="symmetric", out=result)
+    assert is_symmetric(result)
+
+
+# --- what the caller promises
+
+
+@pytest.mark.parametrize("in_place", [False, True], ids=["new", "in place"])
+@pytest.mark.parametrize("columns", [False, True], ids=["rows", "columns"])
+@pytest.mark.parametrize("choice", [{}, {"level": 3}, {"kernel": "symmetric"}], ids=str)
+@pytest.mark.parametrize("dtype", FLOATS, ids=row_id)
+@every_device
+def test_only_the_lower_triangle_of_c_counts(device, dtype, choice, columns, in_place):
+    x = random(140, 140, dtype=torch.float64)
+    x = (x + x.mT).to(dtype).to(device)
+    c = random(140, 140, dtype=dtype, device=device)
+    mirrored = c.tril() + c.tril(-1).mT
+    c = c.tril() + torch.full_like(c, torch.nan).triu(1).nan_to_num(nan=1e3)
+    c[0, 139] = torch.nan
+    if columns:
+        c = c.mT.contiguous().mT
+    options = {"alpha": 0.5, "beta": 2.0} | choice
+    result = fastgemm.gemm(x, x, c, symmetric=True, out=c if in_place else None, **options)
+    assert is_symmetric(result)
+    expected = fastgemm.gemm(x, x, mirrored, alpha=0.5, beta=2.0)
+    torch.testing.assert_close(result, expected, equal_nan=False)
+
+
+@every_device
+def test_every_level_gives_an_exactly_symmetric_result(device):
+    x = torch.randn(131, 131, device=device)
+    x = x + x.mT
+    for level in levels("gemm", device):
+        assert is_symmetric(check_gemm(x, x, symmetric=True, level=level)), level
+
+
+@every_device
+def test_no_terms(device):
+    a, c = torch.empty(70, 0, device=device), torch.randn(70, 70, device=device)
+    for choice in ({}, {"kernel": "symmetric"}, {"level": 1}):
+        assert torch.equal(fastgemm.gemm(a, a.mT, symmetric=True, **choice), torch.zeros_like(c))
+        sums = fastgemm.gemm(a, a.mT, c, symmetric=True, **choice)
+        assert torch.equal(sums, c.tril() + c.tril(-1).mT)
+    assert fastgemm.gemm(a[:0], a[:0].mT, symmetric=True).shape == (0, 0)
+
+
+@every_device
+def test_not_finite(device):
+    a = torch.randn(150, 30, device=device)
+    a[3, 4], a[140, 2], a[77, 0] = torch.nan, torch.inf, -torch.inf
+    result = fastgemm.matmul(a, a.mT, kernel="symmetric")
+    assert is_symmetric(result.nan_to_num(nan=12345.0))
+    expected = (a.double() @ a.double().mT).float()
+    assert torch.equal(result.isnan(), expected.isnan())
+    assert torch.equal(result.isposinf(), expected.isposinf())
+    assert torch.equal(result.isneginf(), expected.isneginf())
+
+
+# --- complex
+
+
+@pytest.mark.parametrize("choice", [{}, {"kernel": "symmetric"}, {"level": 2}], ids=str)
+@pytest.mark.parametrize("dtype", COMPLEX, ids=row_id)
+@every_device
+def test_hermitian(device, dtype, choice):
+    a = random(140, 33, dtype=dtype, device=device)
+    result = fastgemm.gemm(a, a.mH, symmetric=True, **choice)
+    assert is_symmetric(result, result.mH.resolve_conj())
+    assert not result.diagonal().imag.any()
+    wide = a.to(torch.complex128)
+    torch.testing.assert_close(result.to(torch.complex128), wide @ wide.mH, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("conjugated", [False, True], ids=["a @ a.mT", "a @ a.mH"])
+@pytest.mark.parametrize("size", [140, 400])
+@pytest.mark.parametrize("dtype", COMPLEX, ids=row_id)
+@every_device
+def test_complex_products_are_recognized(device, dtype, size, conjugated):
+    a = random(2, size, 33, dtype=dtype, device=device)
+    b = a.mH if conjugated else a.mT
+    wide = a.to(torch.complex128)
+    for choice in ({}, {"kernel": "symmetric"}):
+        result = fastgemm.matmul(a, b, **choice)
+        torch.testing.assert_close(
+            result.to(torch.complex128), wide @ (wide.mH if conjugated else wide.mT), rtol=1e-5, atol=1e-4
+        )
+        if choice or (device == "cpu" and size == 400):
+            assert is_symmetric(result, result.mH.resolve_conj() if conjugated else result.mT)
+
+
+# --- which products are recognized
+
+
+def ran(*operands: Tensor, **options: Any) -> str:
+    take_last_gemm_kernel()
+    fastgemm.gemm(*operands, **options)
+    return take_last_gemm_kernel()
+
+
+def test_recognized_on_a_cpu():
+    """Half of the work wins from a few hundred rows on; the choice is predicted."""
+    a = torch.randn(1500, 1500)
+    assert ran(a, a.mT) == "symmetric"
+    assert ran(a.mT, a) == "symmetric"
+    assert ran(a, a, trans_b=True) == "symmetric"
+    assert ran(a, a, trans_a=True, alpha=3.0) == "symmetric"
+    assert ran(a.expand(2, 1500, 1500), a.expand(2, 1500, 1500).mT) == "symmetric"
+    assert ran(a[:, :700], a[:, :700].mT, level=None) == "symmetric"
+    with fastgemm.patch() as routed:
+        assert is_symmetric(a @ a.T)
+    assert routed.kernels == {"symmetric": 1}
+
+
+def test_not_recognized():
+    a = torch.randn(1500, 1500)
+    for operands, options in [
+        ((a, a), {}),
+        ((a, a.mT.clone()), {}),
+        ((a, a), {"trans_a": True, "trans_b": True}),
+        ((a[:750], a[750:].mT), {}),
+        ((a[:, :700], a[:, 1:701].mT), {}),
+        ((a, a.mT, a), {}),
+        ((a, a.mT), {"level": 5}),
+    ]:
+        assert ran(*operands, **options) != "symmetric"
+    small = torch.randn(8, 8)
+    assert ran(small, small.mT) != "symmetric"
+
+
+def test_plans_tell_one_matrix_from_two():
+    """Calls of one signature whose operands do, and do not, share their memory."""
+    a, b = torch.randn(300, 300), torch.randn(300, 300)
+    for _ in range(2):
+        assert is_symmetric(fastgemm.matmul(a, a.mT, kernel="symmetric"))
+        with pytest.raises(RuntimeError, match="not known to be symmetric"):
+            fastgemm.matmul(a, b.mT, kernel="symmetric")
+
+
+def test_misuse():
+    a, b = torch.randn(6, 5), torch.randn(5, 7)
+    with pytest.raises(ValueError, match=r"symmetric=True is for square results, not for \(6, 7\)"):
+        fastgemm.gemm(a, b, symmetric=True)
+    with pytest.raises(RuntimeError, match="b is not a's transpose, in the same memory"):
+        fastgemm.gemm(a, b, kernel="symmetric")
+    with pytest.raises(RuntimeError, match="not known to be symmetric"):
+        fastgemm.gemm(a, a.mT, torch.randn(6, 6), kernel="symmetric")
+    with pytest.raises(ValueError, match="'symmetric' is of level 6, not 5"):
+        fastgemm.gemm(a, a.mT, level=5, kernel="symmetric")
+
+
+# --- torch's features
+
+
+def test_gradients_are_those_of_the_general_product():
+    a = torch.randn(40, 23, dtype=torch.float64, requires_grad=True)
+    c = torch.randn(40, 40, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(40, 40, dtype=torch.float64)
+    found, expected = [], []
+    for symmetric, into in ((True, found), (False, expected)):
+        result = fastgemm.gemm(a, a.mT, c, alpha=0.5, symmetric=symmetric)
+        into += torch.autograd.grad(result, (a, c), weight)
+    for x, y in zip(found, expected, strict=True):
+        torch.testing.assert_close(x, y)
+
+
+def test_opcheck_compile_and_func():
+    a = torch.randn(40, 40)
+    torch.library.opcheck(torch.ops.fastgemm.gemm.default, (a, a.mT), {"symmetric": True})
+    compiled = torch.compile(lambda x: fastgemm.gemm(x, x.mT, symmetric=True), fullgraph=True)
+    assert is_symmetric(compiled(a))
+    with pytest.raises(Exception, match="square results"):
+        torch.compile(lambda x, y: fastgemm.gemm(x, y, symmetric=True))(a[:20], a)
+    batch = torch.randn(3, 20, 6)
+    mapped = torch.func.vmap(lambda x: fastgemm.gemm(x, x.mT, symmetric=True))(batch)
+    torch.testing.assert_close(mapped, batch @ batch.mT)
+    _, tangent = torch.func.jvp(lambda x: fastgemm.gemm(x, x.mT, symmetric=True), (a,), (a.mT.clone(),))
+    torch.testing.assert_close(tangent, a.mT @ a.mT + a @ a)
+
+
+# --- CUDA kernels, simulated
+
+SIMULATED = [
+    (torch.bfloat16, None),
+    (torch.float16, None),
+    (torch.float32, "tf32"),
+    (torch.float32, None),
+    (torch.float64, None),
+    (torch.int8, None),
+    (torch.int32, None),
+    (torch.int64, None),
+]
+
+
+def launched(
+    n: int, k: int, dtype: torch.dtype, multiprocessors: int, capability: int = 90, **options: Any
+) -> list[str]:
+    """The kernels that a symmetric product launches on a GPU, none of which runs."""
+    a = torch.zeros(n, k, dtype=dtype)
+    simulator = load_simulator()
+    simulator.begin(
+        True, True, multiprocessors=multiprocessors, max_blocks=0, capability=capability, run=False
+    )
+    try:
+        fastgemm.gemm(a, a.mT, kernel="symmetric", **options)
+    finally:
+        found = simulator.end()
+    assert {launch["row"] for launch in found} == {"symmetric"}
+    return [launch["kernel"] for launch in found]
+
+
+@needs_simulator
+@pytest.mark.parametrize("columns", [False, True], ids=["rows", "columns"])
+@pytest.mark.parametrize("n", [130, 257])
+@pytest.mark.parametrize("dtype, precision", SIMULATED, ids=row_id)
+@pytest.mark.parametrize("gpu", [None, "A100"])
+def test_simulated(gpu, dtype, precision, n, columns):
+    a = random_tensor(n, 72, dtype=dtype)
+    if columns:
+        a = a.mT.contiguous().mT
+    with fastgemm.simulate(gpu):
+        result = check_gemm(a, a.mT, kernel="symmetric", precision=precision)
+        assert is_symmetric(result)
+        c = random_tensor(n, n, dtype=result.dtype)
+        sums = fastgemm.gemm(a, a.mT, c.clone(), kernel="symmetric", precision=precision, symmetric=True)
+    assert is_symmetric(sums)
+
+
+@needs_simulator
+@pytest.mark.parametrize("dtype, precision", SIMULATED[:5], ids=row_id)
+@pytest.mark.parametrize("n", [1300, 1153])
+def test_triangles_of_hopper(n, dtype, precision):
+    """Large enough that one launch computes the triangle: tiles are folded, some lie outside."""
+    kernel = "crt" if precision is None and dtype in (torch.float32, torch.float64) else "wgmma_specialized"
+    k = 512 if kernel == "crt" and dtype == torch.float32 else 128 if kernel == "crt" else 64
+    a = random_tensor(n, k, dtype=dtype)
+    with fastgemm.simulate():
+        result = check_gemm(a, a.mT, kernel="symmetric", precision=precision)
+    assert is_symmetric(result)
+    assert kernel in launched(n, k, dtype, multiprocessors=3, precision=precision)
+
+
+@needs_simulator
+@pytest.mark.parametrize(
+    "dtype, n, k",
+    [(torch.complex64, 200, 48), (torch.complex128, 200, 48), (torch.complex128, 390, 128)],
+    ids=str,
+)
+def test_simulated_hermitian(dtype, n, k):
+    a = random(n, k, dtype=dtype)
+    with fastgemm.simulate():
+        result = fastgemm.gemm(a, a.mH, kernel="symmetric")
+    assert is_symmetric(result, result.mH.resolve_conj())
+    torch.testing.assert_close(result, a @ a.mH, rtol=1e-5, atol=1e-4)
+
+
+@needs_simulator
+def test_bits_of_the_general_product():
+    """Where neither splits a sum."""
+    a = random_tensor(1300, 64, dtype=torch.bfloat16)
+    with fastgemm.simulate():
+        half = fastgemm.matmul(a, a.mT, kernel="symmetric")
+        whole = fastgemm.matmul(a, a.mT, kernel="wgmma_specialized")
+    assert torch.equal(half.tril(), whole.tril())
+
+
+@needs_simulator
+def test_explain():
+    report = fastgemm.explain("gemm", kernel="symmetric", shape=(128, 128, 64))
+    assert report.kernel == "symmetric" and not report.problems
+    assert [launch.kernel for launch in report.launches][-1] == "mirror"
