@@ -40,6 +40,8 @@ A marked block is replaced whole:
     <!-- portable:begin -->   the path of every GPU beside Hopper's, from results/**/portable.json
     <!-- complex_products:begin -->  complex products beside torch's, from results/**/complex_products.json
                                  (tools/complex_products.py)
+    <!-- symmetric_products:begin -->  symmetric results beside torch's, from results/**/symmetric_products.json
+                                 (tools/symmetric_products.py)
     <!-- residues_NAME:begin -->  times, errors, float32, float32_errors or integers: products by residues, from
                               results/**/residue_products.json (tools/residue_products.py)
     <!-- narrow_integers:begin -->  those of narrower integers beside int8's, from the same
@@ -83,6 +85,7 @@ from render import (
     residue_products,
     scale,
     support,
+    symmetric_products,
     tensor_cores,
     transformer,
     weak_spots,
@@ -255,6 +258,7 @@ class Site:
             "choosing_transposes": of_transposes,
             "portable": lambda: portable.sections(parsed("portable")),
             "complex_products": lambda: complex_products.sections(parsed("complex_products")),
+            "symmetric_products": lambda: symmetric_products.sections(parsed("symmetric_products")),
             "residues_times": lambda: residue_products.times(parsed("residue_products")),
             "residues_errors": lambda: residue_products.errors(parsed("residue_products")),
             "residues_float32": lambda: residue_products.float32_times(parsed("residue_products")),

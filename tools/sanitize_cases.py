@@ -22,6 +22,13 @@ WIDTHS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.complex128)
 GEMM_SIZES = ((1, 1, 1), (33, 65, 17), (130, 140, 70), (257, 129, 65), (64, 64, 300))
 LARGE_SIZES = ((1000, 777, 301), (640, 1024, 352))  # the large tiles of level 5: packed, and read in place
 ALIGNED_SIZE = (256, 384, 320)  # what level 6 reads and writes in place, by the tensor memory accelerator
+SYMMETRIC_SIZES = (
+    (1, 9),
+    (130, 70),
+    (257, 65),
+    (1300, 301),
+    (1024, 384),
+)  # the last ones by a kernel of triangles
 TRANSPOSE_SIZES = ((1, 1), (33, 65), (130, 257), (64, 192))
 LIBRARY_LEVEL = 7
 # Kernels read whole vectors of 16 bytes, some of whose elements lie outside the matrix and are not used. initcheck
@@ -30,6 +37,7 @@ LIBRARY_LEVEL = 7
 INITCHECK = os.environ.get("SANITIZER") == "initcheck"
 surroundings = torch.zeros if INITCHECK else torch.empty
 EXTENT = 16 if INITCHECK else 1
+BY_RESIDUES = ("gemm crt torch.float64", "gemm symmetric torch.float64")
 LAYOUTS = tuple(itertools.product((False, True), repeat=2))
 LEAST_K = {("bf16x6", torch.float32): 80, ("crt", torch.float32): 80}  # below, the rows reject a product
 
@@ -50,7 +58,7 @@ def shifted(x: Tensor, offset: int, transposed: bool = False) -> Tensor:
 
 def same(result: Tensor, expected: Tensor, what: str) -> None:
     result = result.cpu()
-    if "gemm crt torch.float64" in what:  # an integer scaled by 2^100 and more, off by its rounding
+    if what.startswith(BY_RESIDUES):  # an integer scaled by 2^100 and more, off by its rounding
         assert (result - expected).abs().max() < 1e-12, what
         result = result.round()
     if not torch.equal(result, expected):
@@ -96,6 +104,24 @@ def run_gemm(row: fastgemm.KernelInfo, dtype: torch.dtype) -> int:
     return count
 
 
+def run_symmetric(row: fastgemm.KernelInfo, dtype: torch.dtype) -> int:
+    kind = torch.int32 if dtype in (torch.int8, torch.uint8, torch.int16) else dtype
+    choice = {"kernel": row.name} | ({"out_dtype": kind} if dtype == torch.int16 else {})
+    for i, (n, k) in enumerate(SYMMETRIC_SIZES):
+        n, k = (-(-extent // EXTENT) * EXTENT for extent in (n, k))
+        a, c = draw(n, k, dtype=dtype), draw(n, n, dtype=kind)
+        operand = shifted(a, 1, transposed=i % 2 == 1)
+        out = shifted(torch.zeros(n, n, dtype=kind), 1)
+        product = a.double() @ a.double().mT
+        fastgemm.matmul(operand, operand.mT, **choice, out=out)
+        same(out, product.to(kind), f"gemm {row.name} {dtype} {n}x{k}")
+        out = shifted(c, 3)
+        fastgemm.gemm(operand, operand.mT, out, beta=-1, symmetric=True, **choice, out=out)
+        lower = (product - c.double()).tril()
+        same(out, (lower + lower.tril(-1).mT).to(kind), f"gemm {row.name} {dtype} {n}x{k} with c")
+    return 2 * len(SYMMETRIC_SIZES)
+
+
 def run_transpose(row: fastgemm.KernelInfo, dtype: torch.dtype) -> int:
     kernel = row.name
     for shape in TRANSPOSE_SIZES:
@@ -118,7 +144,7 @@ def run_add(row: fastgemm.KernelInfo, dtype: torch.dtype) -> int:
     return 2 * len(TRANSPOSE_SIZES)
 
 
-RUN = {"gemm": run_gemm, "transpose": run_transpose, "add": run_add}
+RUN = {"gemm": run_gemm, "symmetric": run_symmetric, "transpose": run_transpose, "add": run_add}
 
 
 def main(wanted: list[str]) -> int:
@@ -129,7 +155,7 @@ def main(wanted: list[str]) -> int:
         for dtype in WIDTHS if row.op == "transpose" else DTYPES:
             if not row.takes(dtype):
                 continue
-            count += RUN[row.op](row, dtype)
+            count += RUN["symmetric" if row.role == "shortcut" else row.op](row, dtype)
         torch.cuda.synchronize()
         print(f"{row.op} {row.name}", flush=True)
     print(f"{count} cases")

@@ -1,4 +1,4 @@
-"""Results that equal their transposes: the row ``symmetric``, the products that take it, and what is promised of them.
+"""Results that equal their transposes: the row ``symmetric``, the products that take it, and what is promised.
 
 Values are held to the bounds of the general product; what is new is that the result is symmetric bit for bit, that
 one triangle of an addend counts, and which products are recognized.
