@@ -6,9 +6,9 @@
 
 namespace fastgemm {
 
-// Element (j, i) of out becomes element (i, j), for i > j. out: (n, n) with contiguous rows, whose elements have
-// 1 to 16 bytes (a power of two). `conjugated`: elements are complex, (j, i) becomes the conjugate of (i, j),
-// and the diagonal real, which is what the result of a Hermitian product has.
+// Element (j, i) of out becomes element (i, j), for i > j. out: (n, n) with contiguous rows, whose elements
+// have 1 to 16 bytes (a power of two). `conjugated`: elements are complex, (j, i) becomes the conjugate of
+// (i, j), and the diagonal real, which is what the result of a Hermitian product has.
 struct Mirror {
   int bytes = 4;
   bool conjugated = false;

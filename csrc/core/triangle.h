@@ -1,5 +1,5 @@
-// The lower triangle of a product as blocks, each a product by itself: half of the elements, and those of blocks
-// on the diagonal.
+// The lower triangle of a product as blocks, each a product by itself: half of the elements, and those of
+// blocks on the diagonal.
 //
 //   +--+--+--+--+      blocks of half the size, of a quarter and so on, as large as they can be: of one size
 //   |c |           c   they are a batch, so that a launch computes them all
@@ -37,7 +37,8 @@ inline GemmProblem block_of(const GemmProblem& p, int64_t row, int64_t column, i
                             int64_t columns) {
   const int parts = p.symmetry.parts;
   const auto advanced = [](auto matrix, int64_t elements, DType type) {
-    using Byte = std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(matrix.data)>>, const char, char>;
+    using Byte =
+        std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(matrix.data)>>, const char, char>;
     if (matrix.data) matrix.data = static_cast<Byte*>(matrix.data) + elements * element_size(type);
     return matrix;
   };
@@ -51,7 +52,8 @@ inline GemmProblem block_of(const GemmProblem& p, int64_t row, int64_t column, i
   return block;
 }
 
-// Blocks of `rows` x `columns`, whose first ones are at (row, column) and the others `step` further down and right.
+// Blocks of `rows` x `columns`, whose first ones are at (row, column) and the others `step` further down and
+// right.
 struct Blocks {
   int64_t row, column, rows, columns, step, count;
 };
@@ -76,8 +78,8 @@ void for_each_on_diagonal(int64_t n, int64_t unit, Body&& body) {
   if (left > 0) body(Blocks{n - left, n - left, left, left, 0, 1});
 }
 
-// Calls body(problem, is on the diagonal) for blocks of p, whose symmetry is known, which together have its lower
-// triangle.
+// Calls body(problem, is on the diagonal) for blocks of p, whose symmetry is known, which together have its
+// lower triangle.
 template <class Body>
 void for_each_block(const GemmProblem& p, int64_t least, Body&& body) {
   const int parts = p.symmetry.parts;

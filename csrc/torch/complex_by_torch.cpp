@@ -90,7 +90,8 @@ struct InParts {
   }
 };
 
-// Of symmetric results on a CPU MKL computes the lower triangle, in blocks (core/triangle.h), from this size on.
+// Of symmetric results on a CPU MKL computes the lower triangle, in blocks (core/triangle.h), from this size
+// on.
 constexpr int64_t kLeastHalved = 384, kLeastBlock = 128;
 
 // Where both are predicted to be this close torch's is taken: it needs no memory.

@@ -12,8 +12,9 @@ namespace fastgemm::torch_ops {
 // a call names torch, and torch cannot.
 bool is_for_torch(const ProductCall&, const Gemm& g);
 
-// Computes it into out, or, and then it returns true, the lower triangle of a symmetric result. c: empty where it is not read; neither it nor out is a conjugated view. Throws
-// TorchError: what torch refuses nothing else computes.
+// Computes it into out, or, and then it returns true, the lower triangle of a symmetric result. c: empty
+// where it is not read; neither it nor out is a conjugated view. Throws TorchError: what torch refuses
+// nothing else computes.
 bool multiply_by_torch(const ProductCall&, Gemm g, const TensorRef& c, const TensorRef& out);
 
 }  // namespace fastgemm::torch_ops

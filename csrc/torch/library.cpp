@@ -6,8 +6,8 @@
 //   no gradient is wanted: eager calls use them, and csrc/torch/override gives them a formula in C++.
 #include "torch/ops.h"
 
-#define GEMM_ARGUMENTS                                                                              \
-  "(Tensor a, Tensor b, Tensor? c=None, *, float alpha=1.0, float? beta=None, bool trans_a=False, " \
+#define GEMM_ARGUMENTS                                                                                     \
+  "(Tensor a, Tensor b, Tensor? c=None, *, float alpha=1.0, float? beta=None, bool trans_a=False, "        \
   "bool trans_b=False, int? level=None, str? impl=None, str? precision=None, ScalarType? out_dtype=None, " \
   "bool symmetric=False"
 #define TRANSPOSE_ARGUMENTS "(Tensor a, *, int? level=None, str? impl=None"

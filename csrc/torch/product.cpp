@@ -92,7 +92,8 @@ void run(const Plan& plan, const ProductCall& call, const TensorRef& out, const 
     walk(*plan.outer, p, kernel, call.choice, at);
   else
     launch(*kernel, p, call.choice, at);
-  if (p.symmetry.asked && last_kernel != kSymmetric) mirror_result(out.view, p.symmetry, at.device, at.context);
+  if (p.symmetry.asked && last_kernel != kSymmetric)
+    mirror_result(out.view, p.symmetry, at.device, at.context);
 }
 
 void require_apart(const ProductCall& call) {

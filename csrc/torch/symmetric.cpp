@@ -59,8 +59,7 @@ void mirror_result(const View& out, const Symmetry& symmetry, Device device, Con
   whole.n = out.size(2);
   whole.out.row_stride = out.stride(2) / symmetry.parts, whole.out.col_stride = 1;
   Loops loops;
-  for (int64_t d = out.dim; d >= 3; --d)
-    loops.push({out.size(d), {out.stride(d) / symmetry.parts, 0, 0, 0}});
+  for (int64_t d = out.dim; d >= 3; --d) loops.push({out.size(d), {out.stride(d) / symmetry.parts, 0, 0, 0}});
   const int outer = std::max(loops.count - 1, 0);
   if (loops.count > 0) {
     whole.batch = loops.dims[size_t(outer)].size;

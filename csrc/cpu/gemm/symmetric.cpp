@@ -1,5 +1,5 @@
-// Products whose result is symmetric, at half the work: the lower triangle as blocks (core/triangle.h), each by
-// the row that is predicted to compute it fastest, and then the upper triangle, a copy of the lower one.
+// Products whose result is symmetric, at half the work: the lower triangle as blocks (core/triangle.h), each
+// by the row that is predicted to compute it fastest, and then the upper triangle, a copy of the lower one.
 #include "cpu/gemm/symmetric.h"
 
 #include <limits>
@@ -11,8 +11,8 @@
 namespace fastgemm {
 namespace {
 
-// Blocks on the diagonal are computed whole: smaller ones waste less, and larger ones are computed faster. With
-// AVX-512 a float32 product of 1024 takes a seventh less time with 128 than with 256.
+// Blocks on the diagonal are computed whole: smaller ones waste less, and larger ones are computed faster.
+// With AVX-512 a float32 product of 1024 takes a seventh less time with 128 than with 256.
 constexpr int64_t kLeastBlock = 128;
 
 struct Pick {
@@ -26,8 +26,8 @@ Pick fastest(const GemmProblem& p, const Cpu& cpu, int threads) {
   Pick best{nullptr, std::numeric_limits<double>::infinity()};
   for (const Kernel& k : cpu_gemm_kernels()) {
     if (k.role != Role::rung || k.why_unavailable() || !contains(k.dtypes, p.type)) continue;
-    const double seconds = k.predict_on_cpu ? k.predict_on_cpu(p, cpu, threads)
-                                            : std::numeric_limits<double>::infinity();
+    const double seconds =
+        k.predict_on_cpu ? k.predict_on_cpu(p, cpu, threads) : std::numeric_limits<double>::infinity();
     if (!best.kernel || seconds <= best.seconds) best = {&k, seconds};
   }
   return best;
@@ -50,10 +50,10 @@ void gemm_symmetric(const GemmProblem& p, Context& context) {
 double symmetric_seconds(const GemmProblem& p, const Cpu& cpu, int threads) {
   if (!p.symmetry.known) return std::numeric_limits<double>::infinity();
   double seconds = 0;
-  for_each_block(p, kLeastBlock, [&](const GemmProblem& block, bool) {
-    seconds += fastest(block, cpu, threads).seconds;
-  });
-  // Half of the result is read and the other half written. Of what a core copies at, this is less than any has.
+  for_each_block(p, kLeastBlock,
+                 [&](const GemmProblem& block, bool) { seconds += fastest(block, cpu, threads).seconds; });
+  // Half of the result is read and the other half written. Of what a core copies at, this is less than any
+  // has.
   constexpr double kBytesASecond = 4e9;
   const double bytes = double(p.batch) * double(p.m) * double(p.n) * element_size(p.out_type);
   return seconds + bytes / kBytesASecond / threads;

@@ -74,8 +74,8 @@ Kernel row(int level, std::string_view name, DTypeSet types, std::string_view ne
 // The lower triangle, where that is all there is to compute.
 Kernel symmetric_row() {
   Kernel k = row(6, "symmetric", kGemmTypes, "any CPU",
-                 "the lower triangle of a symmetric result, block by block, and a copy of it",
-                 gemm_symmetric, symmetric_seconds);
+                 "the lower triangle of a symmetric result, block by block, and a copy of it", gemm_symmetric,
+                 symmetric_seconds);
   k.role = Role::shortcut, k.rejects = not_symmetric;
   return k;
 }

@@ -34,9 +34,9 @@ struct Fields {
   DTypeSet types = kGemmTypes;
   Needs needs = kAmpere;
   Role role = Role::rung;
-  Precision precision = Precision::ieee;                 // what it makes of float32 products
-  const char* (*rejects)(const GemmProblem&) = nullptr;  // null: takes every problem
-  predict::Counter count = nullptr;                      // null: its level picks it last
+  Precision precision = Precision::ieee;                         // what it makes of float32 products
+  const char* (*rejects)(const GemmProblem&) = nullptr;          // null: takes every problem
+  predict::Counter count = nullptr;                              // null: its level picks it last
   double (*predicts)(const GemmProblem&, const Gpu&) = nullptr;  // in place of counts
   std::string_view summary;
 };

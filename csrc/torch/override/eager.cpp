@@ -39,9 +39,11 @@ at::Tensor gemm_autograd(c10::DispatchKeySet keys, const at::Tensor& a, const at
                          bool trans_b, std::optional<int64_t> level, OptionalText kernel,
                          OptionalText precision, std::optional<at::ScalarType> out_dtype, bool symmetric) {
   if (needs_python(a, b, c))
-    return public_gemm().call(a, b, c, alpha, beta, trans_a, trans_b, level, kernel, precision, out_dtype, symmetric);
+    return public_gemm().call(a, b, c, alpha, beta, trans_a, trans_b, level, kernel, precision, out_dtype,
+                              symmetric);
   if (needs_gradient(a, b, c))
-    return differentiable_gemm(a, b, c, alpha, beta, trans_a, trans_b, level, kernel, precision, out_dtype, symmetric);
+    return differentiable_gemm(a, b, c, alpha, beta, trans_a, trans_b, level, kernel, precision, out_dtype,
+                               symmetric);
   const at::AutoDispatchBelowADInplaceOrView below;
   return bare_gemm().redispatch(keys & c10::after_ADInplaceOrView_keyset, a, b, c, alpha, beta, trans_a,
                                 trans_b, level, kernel, precision, out_dtype, symmetric);
@@ -59,13 +61,14 @@ at::Tensor matmul_autograd(c10::DispatchKeySet keys, const at::Tensor& a, const 
 template <c10::DeviceType device>
 at::Tensor gemm_autocast(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c, double alpha,
                          std::optional<double> beta, bool trans_a, bool trans_b, std::optional<int64_t> level,
-                         OptionalText kernel, OptionalText precision,
-                         std::optional<at::ScalarType> out_dtype, bool symmetric) {
+                         OptionalText kernel, OptionalText precision, std::optional<at::ScalarType> out_dtype,
+                         bool symmetric) {
   const c10::impl::ExcludeDispatchKeyGuard once(
       at::autocast::get_autocast_dispatch_key_from_device_type(device));
   const auto type = at::autocast::get_autocast_dtype(device);
   if (precision)  // applies to float32 operands, so they are not cast
-    return bare_gemm().call(a, b, c, alpha, beta, trans_a, trans_b, level, kernel, precision, out_dtype, symmetric);
+    return bare_gemm().call(a, b, c, alpha, beta, trans_a, trans_b, level, kernel, precision, out_dtype,
+                            symmetric);
   OptionalTensor addend = c;
   if (c) addend = cast(*c, device, out_dtype.value_or(type));
   return bare_gemm().call(cast(a, device, type), cast(b, device, type), addend, alpha, beta, trans_a, trans_b,

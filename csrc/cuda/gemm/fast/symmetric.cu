@@ -1,8 +1,8 @@
-// Level 6 for results that equal their transposes: the lower triangle is computed and the upper one copied from
-// it, half the work of a product. It is no kernel but a schedule of the others (predict/symmetric.h):
+// Level 6 for results that equal their transposes: the lower triangle is computed and the upper one copied
+// from it, half the work of a product. It is no kernel but a schedule of the others (predict/symmetric.h):
 //
-//   - on Hopper wgmma_specialized and crt have kernels whose tiles are those of a triangle
-//     (LowerTriangle in parts/tile_order.cuh), so that one launch computes it;
+//   - on Hopper wgmma_specialized, bf16x6 and crt have kernels whose tiles are those of a triangle
+//     (parts/lower_triangle.cuh), so that one launch computes it;
 //   - for everything else it is cut into blocks, which any row computes (core/triangle.h).
 //
 // A last pass copies one triangle to the other (parts/mirror.cu), through which the result is exactly

@@ -297,7 +297,8 @@ void launch_tiles(const Gemm<Moved>& g, const BoxOperands<Moved>& operands, int 
   operands.with_majors(run);
 }
 
-// `lower`: nothing above the diagonal is asked for. Bytes without a sign, and C^T in place of C, are computed whole.
+// `lower`: nothing above the diagonal is asked for. Bytes without a sign, and C^T in place of C, are computed
+// whole.
 template <class T, class Moved>
 void gemm_tiles(const Gemm<Moved>& problem, int batch, bool lower, Context& context) {
   RowCopies copies;
@@ -306,7 +307,8 @@ void gemm_tiles(const Gemm<Moved>& problem, int batch, bool lower, Context& cont
   if (g.m == 1) g.result.row_stride = ceil_div(g.n, 16) * 16;
   const bool in_boxes = boxes_of_result(g).writable(g, batch);
   if constexpr (std::is_same_v<T, Moved>) {
-    if (lower && !operands.transposed) return launch_tiles<LowerShape, T>(g, operands, batch, copies, context);
+    if (lower && !operands.transposed)
+      return launch_tiles<LowerShape, T>(g, operands, batch, copies, context);
   }
   const auto run = [&]<int columns>() {
     launch_tiles<Shape<columns>, T>(g, operands, batch, copies, context);
@@ -325,10 +327,9 @@ void gemm_tiles(const Gemm<Moved>& problem, int batch, bool lower, Context& cont
 }  // namespace
 
 void gemm_wgmma_specialized(const GemmProblem& problem, Context& context) {
-  run_moved<float, Half, BFloat16>(
-      problem, context, [&]<class T>(const auto& g, int batch) {
-        gemm_tiles<T>(g, batch, problem.triangle == 1, context);
-      });
+  run_moved<float, Half, BFloat16>(problem, context, [&]<class T>(const auto& g, int batch) {
+    gemm_tiles<T>(g, batch, problem.triangle == 1, context);
+  });
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -8,6 +8,7 @@
 
 #include <numeric>
 
+#include "cuda/gemm/parts/lower_triangle.cuh"
 #include "cuda/gemm/parts/stream_k.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -27,8 +28,7 @@ struct ChunkSchedule : Schedule<Acc> {
 // Of a kernel that computes a triangle, whose schedule is of the rectangle: squares of so many tiles
 // (S::kM, S::kN).
 template <class S>
-using TrianglePlaces =
-    LowerTriangle<std::lcm(S::kM, S::kN) / S::kM, std::lcm(S::kM, S::kN) / S::kN>;
+using TrianglePlaces = LowerTriangle<std::lcm(S::kM, S::kN) / S::kM, std::lcm(S::kM, S::kN) / S::kN>;
 
 // The first row and column of a tile (S::kM, S::kN). With tiles of (128, 256) a band reads as many rows of
 // A at a time as columns of B.

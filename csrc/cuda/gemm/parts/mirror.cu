@@ -1,7 +1,6 @@
-// The upper triangle of a symmetric matrix as a copy of its lower one: tiles pass through shared memory, so that
-// both sides are coalesced.
+// The upper triangle of a symmetric matrix as a copy of its lower one: tiles pass through shared memory, so
+// that both sides are coalesced.
 #include "core/mirror.h"
-
 #include "cuda/device/launch.cuh"
 #include "cuda/device/vector.cuh"
 
@@ -57,20 +56,18 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t row = int64_t(tile.row) * kSide, column = int64_t(tile.column) * kSide;
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
   FASTGEMM_UNROLL
-  for (int i = warp; i < kSide; i += kThreads / 32)
-    FASTGEMM_UNROLL
-    for (int j = lane; j < kSide; j += 32)
-      if (row + i < n && column + j < n) staged[i][j] = x[(row + i) * row_stride + column + j];
+  for (int i = warp; i < kSide; i += kThreads / 32) FASTGEMM_UNROLL
+  for (int j = lane; j < kSide; j += 32)
+    if (row + i < n && column + j < n) staged[i][j] = x[(row + i) * row_stride + column + j];
   __syncthreads();
   FASTGEMM_UNROLL
-  for (int i = warp; i < kSide; i += kThreads / 32)
-    FASTGEMM_UNROLL
-    for (int j = lane; j < kSide; j += 32) {
-      if (column + i >= n || row + j >= n || (tile.row == tile.column && j < i)) continue;
-      const bool on_diagonal = tile.row == tile.column && i == j;
-      x[(column + i) * row_stride + row + j] =
-          on_diagonal ? Of::diagonal(staged[j][i]) : Of::across(staged[j][i]);
-    }
+  for (int i = warp; i < kSide; i += kThreads / 32) FASTGEMM_UNROLL
+  for (int j = lane; j < kSide; j += 32) {
+    if (column + i >= n || row + j >= n || (tile.row == tile.column && j < i)) continue;
+    const bool on_diagonal = tile.row == tile.column && i == j;
+    x[(column + i) * row_stride + row + j] =
+        on_diagonal ? Of::diagonal(staged[j][i]) : Of::across(staged[j][i]);
+  }
 }
 
 template <class Of>

@@ -9,6 +9,7 @@
 namespace fastgemm::predict {
 namespace {
 
+constexpr int64_t kRoom = int64_t{2} << 30;  // what planes or residues take at a time (reused_workspace.cuh)
 constexpr double kUnknown = std::numeric_limits<double>::infinity();
 
 struct Prediction {
@@ -30,14 +31,20 @@ Prediction fastest(const GemmProblem& p, const Gpu& gpu) {
   return best;
 }
 
-// The largest extent of a block on the diagonal of which a row computes one triangle; 0: it computes all of it.
+// The largest extent of a block on the diagonal of which a row computes one triangle; 0: it computes all of
+// it.
 int64_t most_on_diagonal(const Kernel& k, const GemmProblem& p, const Gpu& gpu) {
   if (!gpu.wgmma) return 0;
   if (k.name == "wgmma_specialized" && p.symmetry.parts == 1) return p.m;
+  if (k.name == "bf16x6" && p.symmetry.parts == 1) {  // as gemm_of_triangle() in planes/engine.cuh
+    const int64_t stages = plans::ceil_div(p.k, plans::kPlaneStage), planes = stages * plans::kPlaneStage * 6;
+    if (plans::plane_segments(stages, plans::kBf16x6) > 1) return 0;
+    return std::clamp<int64_t>((kRoom / planes - plans::kPlaneM - plans::kWidePlanes) / 2, 0, p.m);
+  }
   if (k.name != "crt") return 0;
-  // In one panel of C: as ResiduePanels in crt.cu, with the residues of both operands in 2 GiB.
+  // In one panel of C, as ResiduePanels in crt.cu.
   const int64_t row = plans::ceil_div(p.k, 128) * 128 * plans::crt_moduli(p) * (1 + p.symmetry.parts);
-  return std::min(p.m, (int64_t{2} << 30) / row);
+  return std::min(p.m, kRoom / row);
 }
 
 // What cuts n into 2^i blocks of at most `most` (diagonal_block()).
@@ -65,8 +72,8 @@ double mirror_seconds(const GemmProblem& p, const Gpu& gpu) {
 SymmetricPlan with_blocks(const GemmProblem& p, const Gpu& gpu, const Kernel* on_diagonal, int64_t least) {
   SymmetricPlan plan{on_diagonal, least, mirror_seconds(p, gpu)};
   for_each_block(p, least, [&](const GemmProblem& block, bool is_diagonal) {
-    plan.seconds += is_diagonal && on_diagonal ? half_seconds(*on_diagonal, block, gpu)
-                                               : fastest(block, gpu).seconds;
+    plan.seconds +=
+        is_diagonal && on_diagonal ? half_seconds(*on_diagonal, block, gpu) : fastest(block, gpu).seconds;
   });
   return plan;
 }

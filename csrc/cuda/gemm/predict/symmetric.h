@@ -5,8 +5,8 @@
 
 namespace fastgemm::predict {
 
-// The lower triangle is computed in blocks (core/triangle.h), each by the row of this library that is predicted to
-// take least. Those on the diagonal may have a row that leaves out what lies above it.
+// The lower triangle is computed in blocks (core/triangle.h), each by the row of this library that is
+// predicted to take least. Those on the diagonal may have a row that leaves out what lies above it.
 struct SymmetricPlan {
   const Kernel* on_diagonal = nullptr;  // null: whichever is the fastest for the whole block
   int64_t least = 0;                    // extent of a block on the diagonal (diagonal_block())

@@ -44,9 +44,9 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Argume
   Part part;
   while (parts.next(part)) {
     const TileOrigin<S> place(part.tile, g.schedule);
-    if (g.tiles.leaves(place.row, place.column)) continue;
-    const int64_t tile_a = int64_t(place.batch * g.batch_a) * g.schedule.tiles_m + place.row / S::kM;
-    const int64_t tile_b = int64_t(place.batch * g.batch_b) * g.schedule.tiles_n + place.column / S::kN;
+    if (lies_outside(g, place) || g.tiles.leaves(place.row, place.column)) continue;
+    const int64_t tile_a = first_tile_a(g, place.batch * g.batch_a) + place.row / S::kM;
+    const int64_t tile_b = first_tile_b(g, place.batch * g.batch_b) + place.column / S::kN;
     const int first = g.segment.first + part.first * kChunk, stages = g.schedule.stages_of(part);
     const int64_t from_a = tile_a * g.segment.all + first, from_b = tile_b * g.segment.all + first;
     for (int sweep = 0; sweep < kRing.sweeps; ++sweep) {
@@ -237,6 +237,10 @@ void launch_product(const char* name, const Gemm<typename S::Operand>& problem, 
   Arguments<S> g{};
   g.m = int(p.m), g.n = int(p.n), g.tiles = tiles;
   g.schedule.tiles_m = int(ceil_div(p.m, S::kM)), g.schedule.tiles_n = int(ceil_div(p.n, S::kN));
+  if constexpr (kIsLower<S>) {
+    const auto triangle = TrianglePlaces<S>::of(g.schedule.tiles_m, g.schedule.tiles_n);
+    g.schedule.tiles_m = triangle.tiles_m, g.schedule.tiles_n = triangle.tiles_n;
+  }
   const auto allocate = [&]<class T>(T*& p, int64_t count) {
     if (count > 0) p = static_cast<T*>(workspace.allocate(size_t(count) * sizeof(T)));
   };
@@ -310,6 +314,23 @@ void gemm_in_pieces(const char* name, const Gemm<T>& all, int batch, Context& co
                   ? launch_panels<Narrow>(name, g, count, {}, workspace)
                   : launch_panels<Wide>(name, g, count, {}, workspace);
             });
+}
+
+// The lower triangle of a product whose planes fit into memory and whose k is one segment, by wgmma; returns
+// false, and does nothing, for others.
+template <class Scheme, class T>
+bool gemm_of_triangle(const char* name, const Gemm<T>& all, int batch, Context& context) {
+  using Wide = LowerShape<Scheme, Scheme::kWideN>;
+  using Narrow = LowerShape<Scheme, plans::kNarrowPlanes>;
+  const bool in_one = Panels::bytes<Wide>(all) <= most_plane_bytes() && Plan::of<Wide>(all, 1).segments == 1;
+  if (!cuda::has_wgmma() || !in_one) return false;
+  in_pieces(all, batch, Panels::bytes<Wide>(all), context,
+            [&](const Gemm<T>& g, int count, ReusedWorkspace& workspace) {
+              plans::narrow_planes_win(count, g.m, g.n / 2, g.k, Scheme::kTiles, multiprocessors())
+                  ? launch_product<Narrow>(name, g, count, {true, true}, {}, workspace)
+                  : launch_product<Wide>(name, g, count, {true, true}, {}, workspace);
+            });
+  return true;
 }
 
 // The launcher of a scheme's row.

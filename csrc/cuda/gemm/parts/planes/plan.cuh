@@ -31,7 +31,12 @@ struct Plan {
   template <class S, class T>
   static Plan of(const Gemm<T>& g, int batch) {
     Plan p;
-    p.tiles = int64_t(batch) * ceil_div(g.m, S::kM) * ceil_div(g.n, S::kN);
+    int64_t tiles_m = ceil_div(g.m, S::kM), tiles_n = ceil_div(g.n, S::kN);
+    if constexpr (kIsLower<S>) {
+      const auto triangle = TrianglePlaces<S>::of(int(tiles_m), int(tiles_n));
+      tiles_m = triangle.tiles_m, tiles_n = triangle.tiles_n;
+    }
+    p.tiles = int64_t(batch) * tiles_m * tiles_n;
     p.all = int(ceil_div(g.k, S::Scheme::kStageK));
     static_assert(S::Scheme::kTiles.promotes == (S::Scheme::kLoop == Loop::promoting));
     p.segments = plans::plane_segments(p.all, S::Scheme::kTiles);

@@ -84,6 +84,15 @@ struct Shape {
   static_assert(sizeof(Shared) <= 227 << 10);
 };
 
+// The same for the lower triangle alone, of results that are symmetric. Its schedule is of the rectangle that
+// the triangle folds into (lower_triangle.cuh).
+template <class Scheme, int N>
+struct LowerShape : Shape<Scheme, N> {
+  using Lower = void;
+};
+template <class S>
+inline constexpr bool kIsLower = requires { typename S::Lower; };
+
 // The position of a producer or consumer in one ring; the phase flips at each turn.
 template <class S, int ring>
 struct RingPosition {

@@ -11,6 +11,7 @@
 #include "cuda/gemm/parts/chunks.cuh"
 #include "cuda/gemm/parts/planes/cut.cuh"
 #include "cuda/gemm/parts/planes/scheme.cuh"
+#include "cuda/gemm/parts/planes/shape.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET::planes {
 
@@ -49,14 +50,36 @@ struct Arguments {
 
 // A lane has columns 2 (lane % 4) + 8 i + {0, 1} of rows lane / 4 and lane / 4 + 8 of its warp's strip.
 
+// The first tile of a matrix of the batch among the tiles of an operand: `matrix` is 0 where all share it.
+template <class S>
+__device__ __forceinline__ int64_t first_tile_a(const Arguments<S>& g, int matrix) {
+  if constexpr (kIsLower<S>)
+    return int64_t(matrix) * ((g.m + S::kM - 1) / S::kM);
+  else
+    return int64_t(matrix) * g.schedule.tiles_m;
+}
+template <class S>
+__device__ __forceinline__ int64_t first_tile_b(const Arguments<S>& g, int matrix) {
+  if constexpr (kIsLower<S>)
+    return int64_t(matrix) * ((g.n + S::kN - 1) / S::kN);
+  else
+    return int64_t(matrix) * g.schedule.tiles_n;
+}
+
+// Whether a tile of the schedule is none of the matrix: a triangle's squares may reach over it.
+template <class S>
+__device__ __forceinline__ bool lies_outside(const Arguments<S>& g, const TileOrigin<S>& tile) {
+  return kIsLower<S> && (tile.row >= g.m || tile.column >= g.n);
+}
+
 // The place of a warp's sums in the arrays of Unscale.
 template <class S>
 struct ScalePlace {
   int64_t row, column;
 
   __device__ __forceinline__ ScalePlace(const Arguments<S>& g, const TileOrigin<S>& tile, int row, int column)
-      : row(int64_t(tile.batch * g.batch_a) * g.schedule.tiles_m * S::kM + tile.row + row),
-        column(int64_t(tile.batch * g.batch_b) * g.schedule.tiles_n * S::kN + tile.column + column) {}
+      : row(first_tile_a(g, tile.batch * g.batch_a) * S::kM + tile.row + row),
+        column(first_tile_b(g, tile.batch * g.batch_b) * S::kN + tile.column + column) {}
 };
 
 // Whether the lane's share of these rows and columns was scaled. Where registers allow it is loaded before
@@ -169,11 +192,11 @@ __device__ __forceinline__ void store_strip(const Arguments<S>& g, const typenam
 // Whether a tile is left out, of which then no strip is to be repaired.
 template <class S>
 __device__ __forceinline__ bool leaves_out(const Arguments<S>& g, const Part& part) {
-  if constexpr (S::Scheme::Tiles::kEvery) {
+  if constexpr (S::Scheme::Tiles::kEvery && !kIsLower<S>) {
     return false;
   } else {
     const TileOrigin<S> place(part.tile, g.schedule);
-    if (!g.tiles.leaves(place.row, place.column)) return false;
+    if (!lies_outside(g, place) && !g.tiles.leaves(place.row, place.column)) return false;
     if (part.end == g.schedule.work.steps && int(threadIdx.x) < S::kStrips)
       g.unfinished[int64_t(part.tile) * S::kStrips + int(threadIdx.x)] = 0;
     return true;

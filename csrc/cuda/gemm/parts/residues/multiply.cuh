@@ -7,6 +7,7 @@
 // last wave matters little.
 #pragma once
 
+#include "cuda/gemm/parts/lower_triangle.cuh"
 #include "cuda/gemm/parts/residues/operand.cuh"
 #include "cuda/gemm/parts/tile_order.cuh"
 #include "cuda/gemm/parts/wgmma_consumer.cuh"
@@ -43,8 +44,8 @@ struct ResidueMaps {
   TensorMap a, b;
 };
 
-// Where `columns` columns of C stand for a row, 1 or 2, and its lower triangle is asked for: squares of so many
-// tiles. 0: all of C is.
+// Where `columns` columns of C stand for a row, 1 or 2, and its lower triangle is asked for: squares of so
+// many tiles. 0: all of C is.
 template <int columns>
 using ResidueTriangle = LowerTriangle<columns == 1 ? kTileN / kTileM : 1, 1>;
 static_assert(kTileN == 2 * kTileM);
