@@ -19,9 +19,9 @@ from .console import console, failures_as_exit_code, progress_bar, write_outputs
 
 def _rivals(device: str, names: tuple[str, ...]) -> list[Contender]:
     """The contenders, and kernels that were asked for besides. Raises click.BadParameter."""
-    known = [row.name for row in kernels("gemm", device, torch.float32) if row.available and row.level < 7]
+    known = [row for row in kernels("gemm", device, torch.float32) if row.available and row.level < 7]
     for wanted in names:
-        options.check_kernel(wanted, known, "--kernel", f"multiplies no float32 on {device} here")
+        options.check_kernel(wanted, "gemm", device, known, f"multiplies no float32 on {device} here")
     return contenders(device, names)
 
 
@@ -39,7 +39,7 @@ def run(
     """Measures, prints and writes. Raises click.UsageError, and click.ClickException where a result is wrong."""
     sizes = [shape * 3 if len(shape) == 1 else shape for shape in shapes]
     if any(len(shape) != 3 for shape in sizes):
-        raise click.UsageError("--accuracy takes shapes MxNxK")
+        raise click.UsageError("--accuracy takes shapes MxNxK, or N for NxNxN")
     rivals = _rivals(device, names)
     with failures_as_exit_code(), progress_bar() as progress:
         report = run_accuracy(

@@ -24,9 +24,8 @@ from .console import console, failures_as_exit_code, progress_bar, write_outputs
 
 def choices_of(device: str, op: str, levels: tuple[int, ...], names: tuple[str, ...]) -> tuple:
     """What to ask for on each problem: levels, kernels, or the fastest known. Raises click.BadParameter."""
-    known = [row.name for row in kernels(op, device)]
     for name in names:
-        options.check_kernel(name, known, "--kernel", f"is no kernel of {op} on {device}")
+        options.check_kernel(name, op, device, kernels(op, device))
     return (*((("level", n),) for n in levels), *((("kernel", name),) for name in names)) or ((),)
 
 
@@ -93,7 +92,7 @@ def cases_of(
     return cases
 
 
-@click.command()
+@click.command(cls=options.CommandWithShapes)
 @click.option(
     "--op",
     type=click.Choice(["gemm", "transpose", "add"]),
@@ -115,7 +114,11 @@ def cases_of(
     "where they are installed. Default without --shape: squares.",
 )
 @click.option(
-    "--shape", "shapes", multiple=True, type=options.Shape(), help="[Bx]MxNxK, [Bx]RxC; may be repeated."
+    options.SHAPE,
+    "shapes",
+    multiple=True,
+    type=options.Shape(),
+    help=f"{options.OF_SHAPES}{options.OF_BATCHES} May be repeated.",
 )
 @click.option(
     "--dtype",
