@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 import torch
-from rich.console import Console
 
 from .. import _explain
 from .._explain import figures, plots, serialize, text
@@ -63,20 +62,15 @@ def _reports(op: str, choices: list[dict[str, Any]], problem: dict[str, Any]) ->
         raise click.ClickException(str(error) or type(error).__name__) from error
 
 
-def _out() -> Console:
-    found = console()
-    return found if found.is_terminal else Console(highlight=False, width=text.WIDTH)
-
-
 def show(report: Report) -> None:
-    out = _out()
+    out = console(least=text.WIDTH)
     for part in text.renderables(report):
         out.print(part)
 
 
 def show_both(before: Report, after: Report) -> None:
     """The two sources, beside each other where there is room, then one table of both with what changed."""
-    out = _out()
+    out = console(least=text.WIDTH)
     out.print(
         text.side_by_side(before, after) if out.width >= SIDE_BY_SIDE else text.one_by_one(before, after)
     )
