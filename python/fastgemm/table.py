@@ -84,17 +84,28 @@ def kernels(
 
     Raises:
         ValueError: unknown op or device.
+        TypeError: ``dtype`` is no dtype.
     """
     if op not in (None, "gemm", "transpose", "add"):
-        raise ValueError(f"op must be 'gemm', 'transpose' or 'add', got {op!r}")
-    kind = torch.device(device).type if device is not None else None
+        raise ValueError(f"fastgemm.kernels: op must be 'gemm', 'transpose', 'add' or None, got {op!r}")
+    kind = _device_type(device)
     if kind not in (None, "cpu", "cuda"):
-        raise ValueError(f"device must be 'cpu' or 'cuda', got {device!r}")
+        raise ValueError(f"fastgemm.kernels: device must be 'cpu', 'cuda' or None, got {device!r}")
+    if dtype is not None and not isinstance(dtype, torch.dtype):
+        raise TypeError(f"fastgemm.kernels: dtype must be a torch.dtype or None, got {dtype!r}")
     return [
         row
         for row in _table()
         if op in (None, row.op) and kind in (None, row.device) and (dtype is None or row.takes(dtype))
     ]
+
+
+def _device_type(device: object) -> object:
+    """The type of a device, as torch reads it; what torch does not know is left as it is."""
+    try:
+        return None if device is None else torch.device(device).type
+    except (RuntimeError, TypeError):
+        return device
 
 
 def build_info() -> dict[str, Any]:

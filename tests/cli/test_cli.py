@@ -8,12 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import fastgemm
 import pytest
 import torch
 from click.testing import CliRunner
+from fastgemm.bench.presets import Case, from_shape
 from fastgemm.bench.records import read_report, select
 from fastgemm.cli import main
+from fastgemm.cli.bench import with_precision
 from reference import DEVICES
 from render.markdown import overhead_section
 
@@ -131,7 +134,15 @@ def test_an_unwritable_output_exits_with_1(run, monkeypatch):
         (["ladder", "--dtype", "complex128"], "gemm takes"),
         (["ladder", "--json", "no/such/folder/r.json"], "does not exist"),
         (["bench", "--level", "8"], "--level"),
-        (["bench", "--kernel", "fastest"], "no kernel of gemm"),
+        (["bench", "--kernel", "fastest"], "no kernel of gemm; known: naive"),
+        (["bench", "--kernel", "packd"], "no kernel of gemm; did you mean packed?"),
+        (["bench", "--kernel", "float4_padded65"], "is a kernel of gemm on cuda, not on cpu (--device cuda)"),
+        (["bench", "--precision", "tf32"], "--precision is for gemm in float32 on a GPU"),
+        (["bench", "--precision", "fp8"], "'fp8' is not one of 'ieee', 'tf32'"),
+        (["bench", "--accuracy", "--precision", "tf32"], "--accuracy goes with"),
+        (["bench", "--plot", "x.bmp"], "'.bmp' cannot be written: .png, .svg, .pdf"),
+        (["ladder", "--plot", "x.bmp"], "'.bmp' cannot be written: .png, .svg, .pdf"),
+        (["explain", "gemm", "--plot", "x.bmp"], "'.bmp' cannot be written: .png, .svg, .pdf"),
         (["bench", "--op", "transpose", "--layout", "NT"], "--layout is for gemm"),
         (["bench", "--op", "transpose", "--preset", "transformers"], "only products"),
         (["bench", "--preset", "everything"], "everything"),
@@ -212,6 +223,14 @@ def test_precision_is_of_products_on_a_gpu(run):
     assert (
         "--precision is for gemm in float32 on a GPU" in run("ladder", "--precision", "tf32", code=2).stderr
     )
+
+
+def test_precision_of_bench_is_that_of_its_float32_products():
+    makes = from_shape("gemm", (8,), torch.float32), from_shape("gemm", (8,), torch.float64)
+    cases = with_precision([Case(problem, "group") for problem in makes], "cuda", "tf32")
+    assert [case.problem.precision for case in cases] == ["tf32", None]
+    with pytest.raises(click.UsageError, match="float32 on a GPU"):
+        with_precision(cases[1:], "cuda", "tf32")
 
 
 @pytest.mark.skipif("cuda" in DEVICES, reason="there is a GPU")

@@ -13,12 +13,12 @@ from .. import _explain
 from .._explain import figures, plots, serialize, text
 from .._explain.report import Report
 from .._gpus import GPUS
+from ..bench.plots import SUFFIXES
 from ..bench.problems import dtype_name
 from . import options
 from .console import console, say_written, write_file, writing
 
 SIDE_BY_SIDE = 2 * 120  # columns of a terminal that shows two sources beside each other
-SUFFIXES = (".svg", ".png", ".pdf")
 DEFAULT_SHAPE = (512,)
 LEVELS = [str(level) for level in range(1, 8)]
 
@@ -142,8 +142,6 @@ def explain(
     """
     if level is not None and kernel is not None:
         raise click.UsageError("--level and --kernel exclude each other")
-    if plot and plot.suffix and plot.suffix not in SUFFIXES:
-        raise click.UsageError(f"--plot writes {', '.join(SUFFIXES)}, not {plot.suffix}")
     options.check_dtype(op, dtype)
     chosen = {"level": level} if kernel is None else {"kernel": _kernel(kernel, "--kernel")}
     choices = [*([] if compare is None else [_choice(compare)]), chosen]

@@ -12,7 +12,7 @@ from ..bench.ladder import run_ladder
 from ..bench.presets import from_shape
 from ..bench.problems import Gemm, Problem
 from ..bench.records import Report, select
-from ..table import LOWER_PRECISIONS, kernels
+from ..table import kernels
 from . import options, tables
 from .console import console, failures_as_exit_code, progress_bar, write_outputs
 
@@ -96,11 +96,7 @@ def show(report: Report) -> None:
     help=f"{options.OF_SHAPES}{options.OF_BATCHES} Several sizes need one --op.",
 )
 @click.option("--dtype", type=options.DType(), default="float32", show_default=True, help="Element type.")
-@click.option(
-    "--precision",
-    type=click.Choice(["ieee", *LOWER_PRECISIONS]),
-    help="Of float32 products on a GPU, torch's included where it has this one. Default: what torch is set to.",
-)
+@options.precision
 @options.device
 @options.threads
 @options.budget

@@ -14,8 +14,9 @@ import click
 import torch
 
 from ..bench.devices import DEVICES, best_device, cuda_obstacle
+from ..bench.plots import SUFFIXES
 from ..bench.problems import ARITHMETIC, MOVABLE
-from ..table import KernelInfo, kernels
+from ..table import LOWER_PRECISIONS, KernelInfo, kernels
 
 ALIASES = {
     "fp64": "float64",
@@ -140,6 +141,22 @@ class OutputPath(click.Path):
         return path
 
 
+class PlotPath(OutputPath):
+    """A picture to write: its ending says in which format."""
+
+    def __init__(self) -> None:
+        super().__init__(dash=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        path = super().convert(value, param, ctx)
+        if path.suffix and path.suffix not in SUFFIXES:
+            endings = ", ".join(SUFFIXES)
+            self.fail(
+                f"{path.suffix!r} cannot be written: {endings}, or no ending for .png and .svg", param, ctx
+            )
+        return path
+
+
 def _obstacle(path: Path) -> str:
     """What keeps a file from being made; empty where nothing does. Raises OSError for what cannot be a path."""
     folder = path.absolute().parent
@@ -183,9 +200,9 @@ def outputs(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option(
             "--plot",
-            type=OutputPath(dash=False),
+            type=PlotPath(),
             metavar="PATH",
-            help="Write the plot: .png, .svg or .pdf; without one of these endings both PATH.png and PATH.svg.",
+            help="Write the plot: .png, .svg or .pdf; without an ending both PATH.png and PATH.svg.",
         ),
         click.option(
             "--csv", type=OutputPath(dash=True), metavar="PATH", help="Write the rows as CSV; - is stdout."
@@ -203,6 +220,11 @@ def chosen_device(name: str | None) -> str:
     return name or best_device()
 
 
+precision = click.option(
+    "--precision",
+    type=click.Choice(["ieee", *LOWER_PRECISIONS]),
+    help="Of float32 products on a GPU, torch's included where it has this one. Default: what torch is set to.",
+)
 device = click.option(
     "--device",
     type=click.Choice(DEVICES),
