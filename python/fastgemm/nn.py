@@ -97,7 +97,7 @@ class Linear(torch.nn.Linear):
 
 
 def _choose(module: Linear, level: int | None, kernel: str | None, precision: str | None) -> None:
-    check_product_choice(level, kernel, precision)
+    check_product_choice(level, kernel, precision, "fastgemm.nn.Linear")
     module.level, module.kernel, module.precision = level, kernel, precision
 
 
@@ -171,7 +171,7 @@ def convert(
         TypeError: ``module`` is no module.
     """
     _check_module("convert", module)
-    check_product_choice(level, kernel, precision)
+    check_product_choice(level, kernel, precision, "fastgemm.nn.convert")
     for name, layer in module.named_modules():
         if type(layer) in (torch.nn.Linear, Linear) and only(name, layer):
             layer.__class__ = Linear

@@ -50,8 +50,28 @@ WRONG = {
     "gemm level": (lambda: fastgemm.gemm(A, A, level=True), TypeError, LEVEL),
     "transpose level": (lambda: fastgemm.transpose(A, level=True), TypeError, LEVEL),
     "add level": (lambda: fastgemm.add(A, A, level=True), TypeError, LEVEL),
-    "convert level": (lambda: nn.convert(LAYER, level=True), TypeError, LEVEL),
-    "patch level": (lambda: fastgemm.patch(level=True), TypeError, LEVEL),
+    "convert level": (lambda: nn.convert(LAYER, level=True), TypeError, f"fastgemm.nn.convert: {LEVEL}"),
+    "patch level": (lambda: fastgemm.patch(level=True), TypeError, f"fastgemm.patch: {LEVEL}"),
+    "patch level 9": (
+        lambda: fastgemm.patch(level=9),
+        ValueError,
+        "fastgemm.patch: level must be 1 to 7 or None, got 9",
+    ),
+    "enable kernel": (
+        lambda: fastgemm.enable(kernel="zz"),
+        ValueError,
+        "fastgemm.enable: there is no gemm kernel 'zz'; fastgemm.kernels('gemm') has all",
+    ),
+    "Linear level": (
+        lambda: nn.Linear(4, 4, level=True),
+        TypeError,
+        f"fastgemm.nn.Linear: {LEVEL}",
+    ),
+    "explain gpu": (
+        lambda: fastgemm.explain("gemm", shape=(8, 8, 8), gpu="zz"),
+        ValueError,
+        "fastgemm.explain: unknown gpu 'zz'; known: A100, H100, H200, L40S, RTX 4090",
+    ),
     "explain level": (lambda: fastgemm.explain("gemm", level=True, shape=(8, 8, 8)), TypeError, LEVEL),
     "kernel of another device": (
         lambda: fastgemm.matmul(A, A, kernel="float4_padded65"),
