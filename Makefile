@@ -1,12 +1,13 @@
 # Two commands do everything on a fresh machine: `make ladder` runs the main job, `make test` the tests.
-# Each makes its own virtual environment in .venv, once.
+# Each makes its own virtual environment in .venv, once. `make` alone lists the targets, by the text behind
+# each `##`, and the variables, by the lines of this comment.
 #
-#   PYTHON=python3.12   the interpreter that .venv is made with
+#   PYTHON=python3.12    the interpreter that .venv is made with
 #   TORCH=torch==2.13.0  what to install as torch; TORCH=/path/to/torch.whl or another version work too
-#   FASTGEMM_CUDA=1     build the CUDA kernels (auto, 0 or 1)
-#
-# `make sim KERNEL=tiled` (and OP=transpose or add) runs one CUDA kernel on the simulator, without a GPU: checks it
-# on every dtype, and shows what it does to memory.
+#   FASTGEMM_CUDA=1      build the CUDA kernels (auto, 0 or 1)
+#   ARGS="-k transpose"  more words for the command that the target runs
+#   WORKERS=8            processes that share the tests
+#   KERNEL=tiled         of make sim, with OP=transpose or OP=add for kernels of these, and SHAPE="256 256 256"
 
 PYTHON ?= python3
 TORCH  ?= torch==2.13.0
@@ -20,45 +21,53 @@ PINNED := OMP_PROC_BIND=true
 # What the compiled libraries are made of: a change of any of them builds again.
 SOURCES := $(shell find csrc -type f 2>/dev/null) CMakeLists.txt setup.py pyproject.toml tools/build_backend.py
 
-.PHONY: ladder test faults notebooks test-notebooks sim bench wheel docs lint format clean
+.DEFAULT_GOAL := help
+.PHONY: help ladder test faults notebooks test-notebooks sim bench wheel docs lint format clean
 
-ladder: $(VENV)/.installed
+help:  ## list the targets and the variables, as plain make does
+	@echo 'make TARGET [VARIABLE=value ...]'
+	@echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s  %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@echo
+	@sed -nE 's/^#   ([A-Z_]+=)/  \1/p' $(firstword $(MAKEFILE_LIST))
+
+ladder: $(VENV)/.installed  ## check and time every level here, with a table, a plot and JSON
 	$(PINNED) $(BIN)/fastgemm ladder $(ARGS)
 
 # Processes that share the tests; a part of them is not worth a second. Threads that wait sleep, or they would take
 # the other process's cores.
 WORKERS ?= $(if $(ARGS),0,2)
 
-test: $(VENV)/.installed $(if $(ARGS),,faults)
+test: $(VENV)/.installed $(if $(ARGS),,faults)  ## run the tests; a part of them: ARGS="-k transpose -x"
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 # Runs the notebooks and writes their outputs (ARGS=02: one of them), or runs them and writes nothing.
-notebooks: $(VENV)/.installed
+notebooks: $(VENV)/.installed  ## run the notebooks and write their outputs; one of them: ARGS=02
 	$(BIN)/python tools/make_notebooks.py $(ARGS)
 
-test-notebooks: $(VENV)/.installed
+test-notebooks: $(VENV)/.installed  ## run the notebooks and write nothing
 	$(BIN)/python -m pytest --nbmake --nbmake-timeout=300 --durations=0 --durations-min=1 notebooks
 
 # What the simulator must find: kernels that commit faults, and faults planted in copies of those of csrc/cuda.
 faults: export PATH := $(CURDIR)/$(BIN):$(PATH)
-faults: $(VENV)/.installed
+faults: $(VENV)/.installed  ## run what the simulator must find: faulty kernels (a part of make test)
 	cmake -S . -B build/tests -G Ninja -DFASTGEMM_TORCH=OFF >/dev/null
 	cmake --build build/tests --parallel --target instrumented
 	ctest --test-dir build/tests --label-regex instrumented --output-on-failure --parallel $$(nproc)
 
 OP     ?= gemm
 SHAPE  ?= $(if $(filter gemm,$(OP)),256 256 256,512 512)
-sim: $(VENV)/.installed
+sim: $(VENV)/.installed  ## check and explain one CUDA kernel without a GPU: KERNEL=padded OP=transpose
 	@test -n '$(KERNEL)' || { echo "make sim KERNEL=name [OP=gemm|transpose|add]"; exit 2; }
 	$(BIN)/python -m pytest -q tests/simt/test_simulator*.py -k 'test_$(OP) and $(KERNEL)'
 	$(BIN)/fastgemm explain $(OP) --kernel $(KERNEL) --shape $(SHAPE) $(ARGS)
 
-bench: $(VENV)/.installed
+bench: $(VENV)/.installed  ## time problems against torch: ARGS="--preset squares"
 	$(PINNED) $(BIN)/fastgemm bench $(ARGS)
 
 # A wheel for release, in dist: it patches every torch that tools/torch_headers.py names, without a compiler. The first
 # time pip downloads those but the installed one, 530 MB each.
-wheel: $(VENV)/.installed
+wheel: $(VENV)/.installed  ## build a wheel for every version of torch that is supported, in dist/
 	rm -f dist/fastgemm-*.whl
 	torches=$$($(BIN)/python tools/torch_headers.py) && FASTGEMM_OVERRIDE_TORCHES=$$torches \
 	  FASTGEMM_CUDA_ARCHS=$${FASTGEMM_CUDA_ARCHS:-release} $(BIN)/python -m pip wheel --no-build-isolation --no-deps --wheel-dir dist .
@@ -66,11 +75,11 @@ wheel: $(VENV)/.installed
 
 # The site, in build/site: needs neither torch nor a build of the package. Any warning fails it (mkdocs.yml), but only if
 # it is printed: no --quiet.
-docs: $(VENV)/.docs
+docs: $(VENV)/.docs  ## build the site, in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	@echo "$(CURDIR)/build/site/index.html"
 
-lint: $(VENV)/.lint
+lint: $(VENV)/.lint  ## check formatting, style and generated pages, as CI does
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs $(BIN)/clang-format --dry-run --Werror
@@ -79,12 +88,12 @@ lint: $(VENV)/.lint
 	$(BIN)/python tools/fit_costs.py --check
 	$(BIN)/python tools/fit_cpu_costs.py --check
 
-format: $(VENV)/.lint
+format: $(VENV)/.lint  ## format the sources
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs $(BIN)/clang-format -i
 
-clean:
+clean:  ## remove .venv and everything that was built
 	rm -rf $(VENV) build dist python/*.egg-info python/fastgemm/*.so
 
 $(VENV)/.made:

@@ -13,6 +13,7 @@ import tempfile
 # Before fastgemm is imported: a user's measurements must not steer the tests, nor the tests overwrite them.
 _cache = tempfile.TemporaryDirectory(prefix="fastgemm-tests-")
 os.environ["FASTGEMM_CACHE_DIR"] = _cache.name
+os.environ.pop("COLUMNS", None)  # pytest-xdist sets it; the command line would write tables of that width
 
 import fastgemm  # noqa: E402
 import pytest  # noqa: E402

@@ -24,14 +24,15 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::string nearest_names(std::string_view wrong, std::span<const std::string_view> names) {
-  std::vector<std::string_view> sorted(names.begin(), names.end());
-  std::stable_sort(sorted.begin(), sorted.end(), [&](std::string_view x, std::string_view y) {
+  std::vector<std::string_view> near;
+  for (std::string_view name : names)
+    if (3 * edit_distance(wrong, name) <= std::max(wrong.size(), name.size())) near.push_back(name);
+  std::stable_sort(near.begin(), near.end(), [&](std::string_view x, std::string_view y) {
     return edit_distance(wrong, x) < edit_distance(wrong, y);
   });
   std::string text;
-  for (size_t i = 0; i < sorted.size() && i < 3; ++i)
-    text += (i ? ", '" : "'") + std::string(sorted[i]) + "'";
-  return text.empty() ? "none" : text;
+  for (size_t i = 0; i < near.size() && i < 3; ++i) text += (i ? ", '" : "'") + std::string(near[i]) + "'";
+  return text;
 }
 
 }  // namespace fastgemm

@@ -163,10 +163,12 @@ const Kernel& by_name(const Problem& p, const TuningKey& key, const Choice& choi
                       "; levels that can: " + levels_that_can(p, key) + ")");
     return k;
   }
-  throw std::invalid_argument("unknown kernel '" + std::string(choice.kernel) + "' for " +
+  const std::string near = nearest_names(choice.kernel, names), elsewhere = where_it_is(key, choice.kernel);
+  throw std::invalid_argument("fastgemm: unknown kernel '" + std::string(choice.kernel) + "' for " +
                               std::string(to_string(key.op)) + " on " + std::string(to_string(key.device)) +
-                              "; the nearest names are " + nearest_names(choice.kernel, names) +
-                              where_it_is(key, choice.kernel));
+                              (!elsewhere.empty() ? elsewhere
+                               : !near.empty()    ? "; the nearest names are " + near
+                                                  : "; fastgemm.kernels lists all"));
 }
 
 // The row of a level that is predicted to take least time; where nothing is predicted, the first one.

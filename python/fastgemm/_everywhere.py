@@ -47,7 +47,7 @@ def enable(
     >>> routed.ops
     Counter({'mm': 1})
     """
-    check_product_choice(level, kernel, precision)
+    check_product_choice(level, kernel, precision, "fastgemm.enable")
     if not _overrides.register():
         raise RuntimeError(f"fastgemm.enable: {_overrides.load()[1]}; use fastgemm.patch")
     routed = Routed()

@@ -134,8 +134,9 @@ def _folded(name: str) -> str:
     return name.upper().replace(" ", "").replace("-", "").removeprefix("NVIDIA").removeprefix("GEFORCE")
 
 
-def find_gpu(name: str) -> GPU:
-    """The GPU of a name, in any case, with or without spaces. Raises ValueError naming those there are."""
+def find_gpu(name: str, by: str = "fastgemm") -> GPU:
+    """The GPU of a name, in any case, with or without spaces. Raises ValueError naming those there
+    are, in the name of the function that asks."""
     by_name = {_folded(known): gpu for known, gpu in GPUS.items()}
     if isinstance(name, str):
         for found in (_folded(name), "RTX" + _folded(name)):
@@ -145,4 +146,4 @@ def find_gpu(name: str) -> GPU:
         hint = f"; did you mean {by_name[close[0]].name!r}" if close else ""
     else:
         hint = ""
-    raise ValueError(f"fastgemm: unknown gpu {name!r}{hint}; known: {', '.join(GPUS)}")
+    raise ValueError(f"{by}: unknown gpu {name!r}{hint}; known: {', '.join(GPUS)}")

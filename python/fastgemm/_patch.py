@@ -84,7 +84,7 @@ class patch(contextlib.ContextDecorator):  # named like the function that it is 
         precision: str | None = None,
         count: bool = True,
     ) -> None:
-        check_product_choice(level, kernel, precision)
+        check_product_choice(level, kernel, precision, "fastgemm.patch")
         self._level, self._kernel, self._precision = level, kernel, precision
         self._counts = count
         self._entered = _Entered()
@@ -118,7 +118,7 @@ class patch(contextlib.ContextDecorator):  # named like the function that it is 
 
     def __call__(self, function: F) -> F:
         if inspect.isclass(function) or any(is_kind(function) for is_kind in _NOT_PLAIN):
-            raise TypeError("fastgemm.patch decorates plain functions: use it as a context manager inside")
+            raise TypeError("fastgemm.patch: decorates plain functions: use it as a context manager inside")
         return super().__call__(function)
 
 

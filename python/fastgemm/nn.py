@@ -97,7 +97,7 @@ class Linear(torch.nn.Linear):
 
 
 def _choose(module: Linear, level: int | None, kernel: str | None, precision: str | None) -> None:
-    check_product_choice(level, kernel, precision)
+    check_product_choice(level, kernel, precision, "fastgemm.nn.Linear")
     module.level, module.kernel, module.precision = level, kernel, precision
 
 
@@ -135,6 +135,13 @@ def _is_conv1d(kind: type) -> bool:
     )
 
 
+def _check_module(function: str, module: object) -> None:
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(
+            f"fastgemm.nn.{function}: module must be a torch.nn.Module, got {type(module).__name__}"
+        )
+
+
 def convert(
     module: torch.nn.Module,
     *,
@@ -159,8 +166,12 @@ def convert(
 
     Returns:
         ``module``.
+
+    Raises:
+        TypeError: ``module`` is no module.
     """
-    check_product_choice(level, kernel, precision)
+    _check_module("convert", module)
+    check_product_choice(level, kernel, precision, "fastgemm.nn.convert")
     for name, layer in module.named_modules():
         if type(layer) in (torch.nn.Linear, Linear) and only(name, layer):
             layer.__class__ = Linear
@@ -184,7 +195,11 @@ def revert(module: torch.nn.Module) -> torch.nn.Module:
 
     Returns:
         ``module``.
+
+    Raises:
+        TypeError: ``module`` is no module.
     """
+    _check_module("revert", module)
     for layer in module.modules():
         kind = type(layer)
         if kind is Linear or (kind.__module__ == __name__ and _is_conv1d(kind)):

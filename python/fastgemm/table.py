@@ -16,6 +16,7 @@ PRECISIONS = ("ieee", "tf32", "bf16x3", "bf16x6", "fp16x3")  # of float32 produc
 FLOAT64_PRECISIONS = ("crt14", "crt15", "crt16", "crt17", "crt18")  # besides "ieee"
 LOWER_PRECISIONS = ("tf32", "bf16x3", "fp16x3")
 
+PACKAGE = "fastgemm"  # in whose name errors are raised that any function may cause
 WIDTH_NAMES = {1: "bits8", 2: "bits16", 4: "bits32", 8: "bits64", 16: "bits128"}
 
 
@@ -85,17 +86,28 @@ def kernels(
 
     Raises:
         ValueError: unknown op or device.
+        TypeError: ``dtype`` is no dtype.
     """
     if op not in (None, "gemm", "transpose", "add"):
-        raise ValueError(f"op must be 'gemm', 'transpose' or 'add', got {op!r}")
-    kind = torch.device(device).type if device is not None else None
+        raise ValueError(f"fastgemm.kernels: op must be 'gemm', 'transpose', 'add' or None, got {op!r}")
+    kind = _device_type(device)
     if kind not in (None, "cpu", "cuda"):
-        raise ValueError(f"device must be 'cpu' or 'cuda', got {device!r}")
+        raise ValueError(f"fastgemm.kernels: device must be 'cpu', 'cuda' or None, got {device!r}")
+    if dtype is not None and not isinstance(dtype, torch.dtype):
+        raise TypeError(f"fastgemm.kernels: dtype must be a torch.dtype or None, got {dtype!r}")
     return [
         row
         for row in _table()
         if op in (None, row.op) and kind in (None, row.device) and (dtype is None or row.takes(dtype))
     ]
+
+
+def _device_type(device: object) -> object:
+    """The type of a device, as torch reads it; what torch does not know is left as it is."""
+    try:
+        return None if device is None else torch.device(device).type
+    except (RuntimeError, TypeError):
+        return device
 
 
 def build_info() -> dict[str, Any]:
@@ -113,32 +125,35 @@ def build_info() -> dict[str, Any]:
     return {**_introspect.build_info(), **here, **_overrides.info()}
 
 
-def check_product_choice(level: int | None, kernel: str | None, precision: str | None) -> None:
-    """Raises TypeError or ValueError where no product could be computed so, whatever its operands."""
+def check_product_choice(
+    level: int | None, kernel: str | None, precision: str | None, by: str = PACKAGE
+) -> None:
+    """Raises TypeError or ValueError, in the name of the function that asks, where no product is computed so,
+    whatever its operands."""
     if level is not None and (not isinstance(level, int) or isinstance(level, bool)):
-        raise TypeError(f"fastgemm: level must be an int or None, got {type(level).__name__}")
-    _check_level(level)
-    check_precision(precision)
+        raise TypeError(f"{by}: level must be an int or None, got {type(level).__name__}")
+    _check_level(level, by)
+    check_precision(precision, by=by)
     if kernel is not None:
-        _rows_of_choice("gemm", None, level, kernel)
+        _rows_of_choice("gemm", None, level, kernel, by)
 
 
-def _check_level(level: int | None) -> None:
+def _check_level(level: int | None, by: str) -> None:
     if level is not None and not 1 <= level <= 7:
-        raise ValueError(f"fastgemm: level must be 1 to 7 or None, got {level}")
+        raise ValueError(f"{by}: level must be 1 to 7 or None, got {level}")
 
 
-def check_precision(precision: str | None, dtype: torch.dtype | None = None) -> None:
+def check_precision(precision: str | None, dtype: torch.dtype | None = None, by: str = PACKAGE) -> None:
     """Raises ValueError where products of this dtype (``None``: of any) have no such precision."""
     if precision in (None, "ieee"):
         return
     known = (*PRECISIONS, *FLOAT64_PRECISIONS)
     if precision not in known:
-        raise ValueError(f"fastgemm: precision must be one of {', '.join(known)}, got {precision!r}")
+        raise ValueError(f"{by}: precision must be one of {', '.join(known)}, got {precision!r}")
     of = torch.float64 if precision in FLOAT64_PRECISIONS else torch.float32
     if dtype not in (None, of):
         name = str(of).removeprefix("torch.")
-        raise ValueError(f"fastgemm: precision={precision!r} is for {name} operands only, got {dtype}")
+        raise ValueError(f"{by}: precision={precision!r} is for {name} operands only, got {dtype}")
 
 
 @cache
@@ -188,9 +203,11 @@ def _multiplies_so(row: KernelInfo, dtype: torch.dtype, precision: str) -> bool:
     return dtype != torch.float32 or row.precision in ("ieee", precision)
 
 
-def _rows_of_choice(op: str, device: str | None, level: int | None, kernel: str | None) -> list[KernelInfo]:
+def _rows_of_choice(
+    op: str, device: str | None, level: int | None, kernel: str | None, by: str = PACKAGE
+) -> list[KernelInfo]:
     """The rows that a level, or a kernel's name, leaves. Raises ValueError where the two make no sense."""
-    _check_level(level)
+    _check_level(level, by)
     rows = kernels(op, device)
     if kernel is None:
         if level is None or (level == 7 and any(row.level == 7 for row in rows)):
@@ -199,10 +216,8 @@ def _rows_of_choice(op: str, device: str | None, level: int | None, kernel: str 
     named = [row for row in rows if row.name == kernel]
     if not named:
         where = f" on {device}" if device else ""
-        raise ValueError(
-            f"fastgemm: there is no {op} kernel {kernel!r}{where}; fastgemm.kernels({op!r}) has all"
-        )
+        raise ValueError(f"{by}: there is no {op} kernel {kernel!r}{where}; fastgemm.kernels({op!r}) has all")
     of_level = [row for row in named if level in (None, row.level)]
     if not of_level:
-        raise ValueError(f"fastgemm: kernel {kernel!r} is of level {named[0].level}, not {level}")
+        raise ValueError(f"{by}: kernel {kernel!r} is of level {named[0].level}, not {level}")
     return of_level

@@ -320,18 +320,18 @@ def _check_problem(op: str, a: Tensor, b: Tensor | None) -> None:
     if any(not isinstance(x, Tensor) for x in operands.values()):
         raise _errors.not_a_tensor(**operands)
     if op not in ("gemm", "transpose") or (op == "gemm") != (b is not None):
-        raise ValueError("autotune takes two operands for op='gemm', one for op='transpose'")
+        raise ValueError("fastgemm.autotune: takes two operands for op='gemm', one for op='transpose'")
     for name, x in operands.items():
         if x.device.type == "meta" or isinstance(x, FakeTensor):
             raise NotImplementedError(
-                f"autotune: {name} has no data (meta or fake): there is nothing to measure"
+                f"fastgemm.autotune: {name} has no data (meta or fake): there is nothing to measure"
             )
         if x.dim() not in (2, 3):
-            raise ValueError(f"autotune takes 2-D or 3-D operands, got shape {tuple(x.shape)}")
+            raise ValueError(f"fastgemm.autotune: takes 2-D or 3-D operands, got shape {tuple(x.shape)}")
     if a.is_cuda and torch.cuda.is_current_stream_capturing():
-        raise RuntimeError("autotune cannot measure while a CUDA graph is being captured")
+        raise RuntimeError("fastgemm.autotune: cannot measure while a CUDA graph is being captured")
     if peek_interpreter_stack() is not None:
-        raise RuntimeError("autotune does not work inside torch.func transforms (vmap, grad, jvp)")
+        raise RuntimeError("fastgemm.autotune: does not work inside torch.func transforms (vmap, grad, jvp)")
 
 
 def autotune(
@@ -375,15 +375,17 @@ def autotune(
     op = op or ("gemm" if b is not None else "transpose")
     _check_problem(op, a, b)
     if op == "transpose" and (out_dtype, precision) != (None, None):
-        raise ValueError("autotune takes out_dtype and precision for op='gemm' alone")
+        raise ValueError("fastgemm.autotune: takes out_dtype and precision for op='gemm' alone")
     if not budget >= 0:
-        raise ValueError(f"autotune: budget must be at least 0 seconds, got {budget}")
+        raise ValueError(f"fastgemm.autotune: budget must be at least 0 seconds, got {budget}")
     options = {"out_dtype": out_dtype, "precision": precision}
     with torch.no_grad():  # what the operation refuses ends here, with its own error
         matmul(a, b, **options) if op == "gemm" else transpose(a)
     if op == "gemm" and a.dtype.is_complex:
         accepted = ", ".join(str(t).removeprefix("torch.") for t in _errors.ARITHMETIC if not t.is_complex)
-        raise TypeError(f"autotune measures no complex products, got {a.dtype}; accepted: {accepted}")
+        raise TypeError(
+            f"fastgemm.autotune: measures no complex products, got {a.dtype}; accepted: {accepted}"
+        )
     if op == "gemm":
         key = gemm_key(a, b, out_dtype, precision)
         product = _product_on_gpu(a, b, out_dtype)

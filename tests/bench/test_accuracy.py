@@ -266,7 +266,7 @@ def test_command_fails_on_a_wrong_product(run, monkeypatch):
         (["--dtype", "fp64"], "--accuracy goes with"),
         (["--host-time"], "--accuracy goes with"),
         (["--shape", "2x8x8x8"], "shapes MxNxK"),
-        (["--kernel", "wgmma"], "multiplies no float32 on cpu here"),
+        (["--kernel", "wgmma"], "is a kernel of gemm on cuda, not on cpu"),
     ],
 )
 def test_usage_errors(run, arguments, message):

@@ -109,7 +109,7 @@ def test_on_a_cpu(rivals, tmp_path):
     with (tmp_path / "peers.csv").open("w") as file:
         report.write_csv(file)
     table = peers_table(report)
-    assert table.row_count == len(report.results) + 2
+    assert table.wide.row_count == len(report.results) + 2
 
 
 def test_an_own_result_out_of_its_bound_fails(rivals, monkeypatch):

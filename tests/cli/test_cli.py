@@ -8,12 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import fastgemm
 import pytest
 import torch
 from click.testing import CliRunner
+from fastgemm.bench.presets import Case, from_shape
 from fastgemm.bench.records import read_report, select
 from fastgemm.cli import main
+from fastgemm.cli.bench import with_precision
 from reference import DEVICES
 from render.markdown import overhead_section
 
@@ -120,6 +123,10 @@ def test_an_unwritable_output_exits_with_1(run, monkeypatch):
         (["climb"], "No such command"),
         (["ladder", "--op", "multiply"], "multiply"),
         (["ladder", "--shape", "4x4x4"], "--shape needs one --op"),
+        (["ladder", "--shape", "4", "--size", "4"], "exclude each other"),
+        (["bench", "512"], "sizes stand behind --shape"),
+        (["explain", "gemm", "512", "512"], "sizes stand behind --shape"),
+        (["explain", "gemm", "--shape", "8", "8"], "M N K or a single size"),
         (["ladder", "--op", "gemm", "--shape", "4x4"], "MxNxK"),
         (["ladder", "--op", "gemm", "--shape", "4x0x4"], "positive sizes"),
         (["ladder", "--threads", "0"], "--threads"),
@@ -127,7 +134,15 @@ def test_an_unwritable_output_exits_with_1(run, monkeypatch):
         (["ladder", "--dtype", "complex128"], "gemm takes"),
         (["ladder", "--json", "no/such/folder/r.json"], "does not exist"),
         (["bench", "--level", "8"], "--level"),
-        (["bench", "--kernel", "fastest"], "no kernel of gemm"),
+        (["bench", "--kernel", "fastest"], "no kernel of gemm; known: naive"),
+        (["bench", "--kernel", "packd"], "no kernel of gemm; did you mean packed?"),
+        (["bench", "--kernel", "float4_padded65"], "is a kernel of gemm on cuda, not on cpu (--device cuda)"),
+        (["bench", "--precision", "tf32"], "--precision is for gemm in float32 on a GPU"),
+        (["bench", "--precision", "fp8"], "'fp8' is not one of 'ieee', 'tf32'"),
+        (["bench", "--accuracy", "--precision", "tf32"], "--accuracy goes with"),
+        (["bench", "--plot", "x.bmp"], "'.bmp' cannot be written: .png, .svg, .pdf"),
+        (["ladder", "--plot", "x.bmp"], "'.bmp' cannot be written: .png, .svg, .pdf"),
+        (["explain", "gemm", "--plot", "x.bmp"], "'.bmp' cannot be written: .png, .svg, .pdf"),
         (["bench", "--op", "transpose", "--layout", "NT"], "--layout is for gemm"),
         (["bench", "--op", "transpose", "--preset", "transformers"], "only products"),
         (["bench", "--preset", "everything"], "everything"),
@@ -143,6 +158,47 @@ def test_an_unwritable_output_exits_with_1(run, monkeypatch):
 )
 def test_usage_errors_exit_with_2(run, arguments, message):
     assert message in run(*arguments, code=2).stderr
+
+
+SHAPES = {
+    "gemm": {"16": [16, 16, 16], "8x9x10": [8, 9, 10], "8 9 10": [8, 9, 10], "2X8x9x10": [2, 8, 9, 10]},
+    "transpose": {"16": [16, 16], "8x9": [8, 9], "8 9": [8, 9], "2 8 9": [2, 8, 9]},
+    "add": {"16": [16, 16], "8x9": [8, 9], "8 9": [8, 9]},
+}
+
+
+@pytest.mark.parametrize("op", SHAPES)
+@pytest.mark.parametrize("command", ["bench", "ladder", "explain"])
+def test_one_grammar_of_shapes(run, command, op):
+    options = [op] if command == "explain" else ["--op", op, *QUICK]
+    for shape, sizes in SHAPES[op].items():
+        if command == "explain" and len(sizes) > len(SHAPES[op]["16"]):
+            continue  # it has no batches
+        for words in ([shape], shape.split()):
+            found = json.loads(run(command, "--shape", *words, *options, "--json", "-").stdout)
+            (row, *_) = found["reports" if command == "explain" else "results"]
+            assert row["shape"] == sizes, (shape, words)
+
+
+def test_shapes_stand_apart(run):
+    run("bench", "--shape", "8", "9", "10", "--shape=4x5", "6", "--shape", "7", "--json", "b.json", *QUICK)
+    rows = select(read_report(Path("b.json")).results, role="baseline")
+    assert [row.label for row in rows] == ["8x9x10", "4x5x6", "7x7x7"]
+
+
+def test_a_single_size_is_one_of_every_op(run):
+    report = json.loads(run("ladder", "--shape", "16", "--json", "-", "--plot", "x.svg", *QUICK).stdout)
+    assert {(row["op"], row["label"]) for row in report["results"]} == {
+        ("gemm", "16x16x16"),
+        ("transpose", "16x16"),
+    }
+
+
+@pytest.mark.parametrize("command", ["bench", "ladder", "explain"])
+def test_help_shows_the_grammar_of_shapes(run, command):
+    text = " ".join(run(command, "--help").stdout.split())
+    for shown in ("512x512x512 or 512 512 512", "1024 is 1024x1024x1024, or 1024x1024"):
+        assert shown in text
 
 
 def test_bench_names_kernels_and_writes_csv(run):
@@ -167,6 +223,14 @@ def test_precision_is_of_products_on_a_gpu(run):
     assert (
         "--precision is for gemm in float32 on a GPU" in run("ladder", "--precision", "tf32", code=2).stderr
     )
+
+
+def test_precision_of_bench_is_that_of_its_float32_products():
+    makes = from_shape("gemm", (8,), torch.float32), from_shape("gemm", (8,), torch.float64)
+    cases = with_precision([Case(problem, "group") for problem in makes], "cuda", "tf32")
+    assert [case.problem.precision for case in cases] == ["tf32", None]
+    with pytest.raises(click.UsageError, match="float32 on a GPU"):
+        with_precision(cases[1:], "cuda", "tf32")
 
 
 @pytest.mark.skipif("cuda" in DEVICES, reason="there is a GPU")

@@ -295,6 +295,37 @@ def test_out_of_memory_is_no_wrong_result(monkeypatch, error):
     assert "FAILED" in result.stdout and os.path.getsize("r.json") > 0
 
 
+OUT_OF_MEMORY = RuntimeError("can't allocate memory")
+
+
+def test_out_of_memory_while_timing_names_the_kernel(monkeypatch):
+    """Its check had the memory that its samples lack."""
+    real, calls = problems.ops.matmul, []
+
+    def short_of_memory(a, b, **options):
+        if options.get("kernel") == "packed":
+            calls.append(a)
+            if len(calls) > 1:
+                raise OUT_OF_MEMORY
+        return real(a, b, **options)
+
+    monkeypatch.setattr(problems.ops, "matmul", short_of_memory)
+    options = ["--kernel", "blocked", "--kernel", "packed", "--budget", "0.001", "--device", "cpu"]
+    result = run("bench", *options, "--shape", "8")
+    assert "failed:\ngemm float32 8x8x8, kernel packed: raised RuntimeError: can't alloc" in result.stderr
+
+
+def test_out_of_memory_before_a_kernel_runs(monkeypatch):
+    def refuse(*_, **__):
+        raise OUT_OF_MEMORY
+
+    monkeypatch.setattr(problems, "random_matrix", refuse)
+    result = run("bench", "--shape", "8", "--device", "cpu")
+    assert (
+        "gemm float32 8x8x8, raised RuntimeError: can't allocate memory (no kernel had run" in result.stderr
+    )
+
+
 def test_wrong_results_and_failures_stand_apart(monkeypatch):
     real = problems.ops.matmul
 

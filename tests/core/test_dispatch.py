@@ -81,7 +81,7 @@ def test_filters():
     )
     assert fastgemm.kernels("gemm", dtype=torch.uint16) == []
     assert fastgemm.kernels("gemm", dtype=torch.bool) == fastgemm.kernels("gemm", dtype=torch.uint8)
-    with pytest.raises(ValueError, match="op must be 'gemm', 'transpose' or 'add', got 'conv'"):
+    with pytest.raises(ValueError, match=r"fastgemm\.kernels: op must be .*, got 'conv'"):
         fastgemm.kernels("conv")
     with pytest.raises(ValueError, match="device must be"):
         fastgemm.kernels(device="meta")

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import inspect
 import re
-import shlex
 from dataclasses import fields, is_dataclass
 
 import fastgemm
 import pytest
 import torch
-from fastgemm.cli import main
 from pages import PAGES, ROOT, snippets
 
 FUNCTIONS = [name for name in fastgemm.__all__ if inspect.isfunction(getattr(fastgemm, name))]
@@ -51,23 +49,6 @@ def test_docstrings_describe_each_field(name):
     described = documented(record.__doc__, "Attributes")
     mentioned = {field.name for field in fields(record) if f"``{field.name}``" in record.__doc__}
     assert described | mentioned == {field.name for field in fields(record)}
-
-
-COMMANDS = sorted(
-    {
-        line.removeprefix("$ ").removeprefix(".venv/bin/")
-        for page in PAGES
-        for block in snippets(page.read_text(encoding="utf-8"), "(?:sh)?")
-        for line in block.splitlines()
-        if re.match(r"(\$ |\.venv/bin/)?fastgemm \w", line)
-    }
-)
-
-
-@pytest.mark.parametrize("line", COMMANDS)
-def test_commands_shown_are_accepted(line):
-    _, name, *arguments = shlex.split(line, comments=True)
-    main.commands[name].make_context(name, arguments)  # parses and checks the arguments, and runs nothing
 
 
 def test_the_examples_of_the_readme_run():

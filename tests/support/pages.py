@@ -10,5 +10,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 
 
 def snippets(text: str, language: str = "python") -> list[str]:
-    """The fenced blocks of a language, a regular expression."""
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
+    """The fenced blocks of a language, a regular expression. All blocks are matched, so that the end of one of
+    another language is not taken for the beginning of one without a language."""
+    blocks = re.findall(r"^ *```(\S*)[^\n]*\n(.*?)^ *```", text, re.M | re.S)
+    return [body for found, body in blocks if re.fullmatch(language, found)]

@@ -82,7 +82,7 @@ def simulate(gpu: str | None = None) -> Iterator[None]:
         ValueError: unknown ``gpu``.
         RuntimeError: nested, or the package was built without the simulator.
     """
-    options = _facts(find_gpu(DEFAULT_GPU if gpu is None else gpu))
+    options = _facts(find_gpu(DEFAULT_GPU if gpu is None else gpu, "fastgemm.simulate"))
     if gpu is None:
         options["multiprocessors"] = 3
     simulator = load_simulator()
@@ -207,7 +207,7 @@ def explain(
         ValueError: unknown ``op``, ``gpu``, ``level`` or ``kernel``; a shape of the wrong length.
         RuntimeError: the kernel does not take this problem, or the package was built without the simulator.
     """
-    target = find_gpu(gpu)
+    target = find_gpu(gpu, "fastgemm.explain")
     if op != "gemm" and (trans_a or trans_b):
         raise ValueError(f"fastgemm.explain: trans_a and trans_b belong to gemm, not to {op}")
     if op != "gemm" and precision is not None:

@@ -86,8 +86,10 @@ def locate(module: str, program_counters: Iterable[int]) -> dict[int, tuple[Fram
 
 
 def source_lines(frame: Frame) -> list[str] | None:
-    """The text of a frame's file: where it was compiled, or the copy in the package; None where it is gone."""
-    for path in (Path(frame.path), Path(str(files("fastgemm"))) / frame.file):
+    """The text of a frame's file: where it was compiled, the copy in the package, or the tree that the package is
+    used in, for what a compiler cache holds names the tree that filled it; None where it is gone."""
+    package = Path(str(files("fastgemm")))
+    for path in (Path(frame.path), package / frame.file, package.parent.parent / frame.file):
         if path.is_file():
             return path.read_text(encoding="utf-8").splitlines()
     return None

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from rich import box
 from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
 from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
+from .._narrow import ByWidth, stacked, whole
 from .counts import Launch, Site
 from .figures import changes, count, metrics, number, operations, percent, rate, size, wastes
 from .findings import Findings
@@ -19,6 +22,8 @@ from .symbols import source_lines
 
 CONTEXT = 2  # lines of source around one with accesses
 WIDTH = 184  # of text that no terminal limits: the counters and 110 columns of code
+BESIDE = 140  # columns from which on the source stands beside its counters
+COUNTERS = ("access", "requests", "lanes", "sectors", "used", "conflict")
 LEGEND = (
     "requests: warp-wide instructions, of so many active lanes; sectors: of 32 bytes, a request; used: bytes "
     "asked for of bytes moved; conflict: wavefronts of shared memory over the fewest possible (1.00: none)"
@@ -69,20 +74,14 @@ def _table(title: str) -> Table:
     return Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, **style)
 
 
-def _source_table(file: str) -> Table:
+def _wide_source_table(file: str) -> Table:
     table = _table(file)
-    table.add_column("access", no_wrap=True)
-    for name in ("requests", "lanes", "sectors", "used", "conflict"):
+    table.add_column(COUNTERS[0], no_wrap=True)
+    for name in COUNTERS[1:]:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("line", justify="right", style="dim", no_wrap=True)
-    table.add_column("source")  # the one that gives way in a narrow terminal: code_line() is cut, not wrapped
+    table.add_column("source", overflow="fold")  # the one that gives way
     return table
-
-
-def code_line(code: Text, called_from: str) -> Text:
-    line = code + Text(called_from, style="dim")
-    line.no_wrap, line.overflow = True, "ellipsis"
-    return line
 
 
 def callers(sites: list[Site]) -> str:
@@ -95,30 +94,59 @@ def callers(sites: list[Site]) -> str:
     return f"  <- {' '.join(found)}" if lines else ""
 
 
-def source_table(file: str, lines: dict[int, list[Site]], context: int = CONTEXT) -> Table:
-    """The file's lines with accesses, and some around them, beside their counters."""
-    table = _source_table(file)
+@dataclass(frozen=True)
+class SourceLine:
+    """A line of a file and its accesses; without a number, what they belong to where no source is at hand, or a
+    gap."""
+
+    code: Text
+    sites: list[Site]
+    number: int = 0
+
+    def indented(self) -> RenderableType:
+        """The code; where it takes several lines, all of them as far to the right as the first."""
+        depth = len(self.code.plain) - len(self.code.plain.lstrip())
+        return Padding(self.code[depth:], (0, 0, 0, depth)) if depth else self.code
+
+    def counters(self) -> list[list[Text]]:
+        return [
+            [Text(cell, style="red" if wastes(site) else "bold") for cell in _cells(site)]
+            for site in self.sites
+        ]
+
+
+def _lines_of(lines: dict[int, list[Site]], context: int) -> Iterator[SourceLine]:
+    """The lines with accesses and some around them, as they are to be shown."""
     text = source_lines(next(iter(lines.values()))[0].frames[0])
     if text is None:
         for line, sites in lines.items():
-            for site in sites:
-                table.add_row(
-                    *_cells(site), str(line or ""), site.function, style="red" if wastes(site) else ""
-                )
-        return table
+            yield from (SourceLine(Text(site.function), [site], line) for site in sites)
+        return
     code = Syntax("", "cuda", theme="ansi_dark").highlight("\n".join(text)).split("\n", allow_blank=True)
     for n in shown_lines(lines, len(text), context):
-        if n == 0:
-            table.add_row(*[""] * 7, Text("...", style="dim"))
-            continue
         sites = lines.get(n, [])
-        source = code_line(code[n - 1], callers(sites))
-        rows = [
-            [Text(cell, style="red" if wastes(site) else "bold") for cell in _cells(site)] for site in sites
-        ]
-        for i, cells in enumerate(rows or [[""] * 6]):
-            table.add_row(*cells, str(n) if i == 0 else "", source if i == 0 else "")
-    return table
+        shown = code[n - 1] + Text(callers(sites), style="dim") if n else Text("...", style="dim")
+        yield SourceLine(shown, sites, n)
+
+
+def source_table(file: str, lines: dict[int, list[Site]], context: int = CONTEXT) -> ByWidth:
+    """The file's lines with accesses, and some around them, beside their counters; in a narrow terminal above
+    them."""
+    found = list(_lines_of(lines, context))
+    wide = _wide_source_table(file)
+    stack: list[tuple[RenderableType, list[list[Text]]]] = []
+    digits = len(str(max(line.number for line in found)))
+    for line in found:
+        number, counters = str(line.number or ""), line.counters()
+        for i, cells in enumerate(counters or [[""] * len(COUNTERS)]):
+            wide.add_row(*cells, number if i == 0 else "", line.indented() if i == 0 else "")
+        above = Table.grid(padding=(0, 2, 0, 0))
+        above.add_column(width=digits, justify="right", style="dim")
+        above.add_column(overflow="fold")
+        above.add_row(number, line.indented())
+        stack.append((above, counters))
+    narrow = Group(Text(file, style="bold"), stacked(COUNTERS, stack, left=1))
+    return ByWidth(wide, narrow, BESIDE)
 
 
 def metrics_table(reports: list[Findings]) -> Table:
@@ -131,17 +159,17 @@ def metrics_table(reports: list[Findings]) -> Table:
         for metric in metrics(reports[0]):
             if metric.value:
                 table.add_row(metric.name, metric.text)
-        return table
+        return whole(table)
     table.add_column("change", justify="right")
     for change in changes(*reports):
         style = "bold" if change.matters else "dim"
         table.add_row(change.before.name, change.before.text, change.after.text, change.text, style=style)
-    return table
+    return whole(table)
 
 
 def launch_line(launch: Launch) -> str:
     grid, block = ("x".join(map(str, shape)) for shape in (_trimmed(launch.grid), _trimmed(launch.block)))
-    return f"{launch.kernel}: {grid} blocks of {block} threads"
+    return f"{launch.kernel}: {grid} block{'' if grid == '1' else 's'} of {block} threads"
 
 
 def _trimmed(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -206,7 +234,7 @@ def roofline_table(report: Findings) -> Table:
     table.add_column("from")
     for row in roofline_rows(report):
         table.add_row(*row, style="bold" if "lowest" in row[0] else "")
-    return table
+    return whole(table)
 
 
 def problem_lines(report: Findings) -> Iterator[str]:

@@ -76,10 +76,13 @@ GPU_PRESETS = ("tensor_cores", "weak_spots", "random60", "sizes", "sweep")
 
 
 def from_shape(op: str, shape: tuple[int, ...], dtype: torch.dtype, layout: str = "NN") -> Problem:
-    """A problem from sizes: gemm [B x] M x N x K, transpose [B x] R x C, add R x C. ValueError otherwise."""
+    """A problem from sizes: gemm [B x] M x N x K, transpose [B x] R x C, add R x C; of a single size a cube or a
+    square. ValueError otherwise."""
     ranks = {"gemm": (3, 4), "transpose": (2, 3), "add": (2,)}[op]
+    if len(shape) == 1:
+        shape *= min(ranks)
     if len(shape) not in ranks:
-        forms = {"gemm": "MxNxK or BxMxNxK", "transpose": "RxC or BxRxC", "add": "RxC"}[op]
+        forms = {"gemm": "N, MxNxK or BxMxNxK", "transpose": "N, RxC or BxRxC", "add": "N or RxC"}[op]
         raise ValueError(f"a shape of {op} is {forms}, got {'x'.join(map(str, shape))}")
     batch = shape[0] if len(shape) == max(ranks) and op != "add" else 1
     sizes = shape[-min(ranks) :]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -108,7 +109,8 @@ def _prepare(
     """A row for every choice of the case; and the calls that are right and short enough, with estimates."""
     session = method.session
     reference = Reference(instance) if method.checks else None
-    baseline = session.baseline_seconds(instance)
+    with _failing(lambda: instance.problem.baseline):
+        baseline = session.baseline_seconds(instance)
     longest = LONGEST_IN_LADDER if case.slow_rungs else LONGEST_IN_SWEEP
     rows, calls, estimates = {}, {}, {}
     for choice in case.choices:
@@ -131,7 +133,8 @@ def _prepare(
         if outcome:
             row.checked(outcome)
         if row.right and not row.message:
-            estimate = session.estimate(call, outcome)
+            with _failing(lambda kernel=row.kernel: kernel):
+                estimate = session.estimate(call, outcome)
             row.message = session.too_long(estimate, baseline, longest)
             if not row.message:
                 calls[name] = call
@@ -146,6 +149,38 @@ def run_case(case: Case, method: Method, *, rounds: int | None = None) -> list[M
         return _run_case(case, method, rounds)
 
 
+NO_KERNEL = " (no kernel had run: this was for the operands and the result)"
+
+
+class CaseFailed(RuntimeError):
+    """What a case raised, and the kernel or call that raised it."""
+
+    def __init__(self, kernel: str, error: Exception) -> None:
+        super().__init__(raised(error) + ("" if kernel else NO_KERNEL))
+        self.kernel = kernel
+
+
+@contextlib.contextmanager
+def _failing(kernel: Callable[[], str]) -> Iterator[None]:
+    """An error of what is inside names the kernel."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if isinstance(error, CaseFailed):
+            raise
+        raise CaseFailed(kernel(), error) from error
+
+
+def _which_fails(calls: dict[str, Any], kernels_of: dict[str, str]) -> str:
+    """The kernel of the first call that raises, by calling each once more; all of them where none does again."""
+    for name, call in calls.items():
+        try:
+            call()
+        except (RuntimeError, MemoryError):
+            return kernels_of.get(name, name)
+    return " or ".join(kernels_of.get(name, name) for name in calls)
+
+
 def run_or_report(case: Case, method: Method) -> list[Measurement]:
     """The rows of a case; where it raises, a failed one, so that what was measured before is not lost."""
     try:
@@ -155,12 +190,15 @@ def run_or_report(case: Case, method: Method) -> list[Measurement]:
         names = problem.op, problem.shape, label(problem), dtype_name(problem.dtype), problem.layout
         failed = Measurement(*names, threads=0, kernel="", level=None, group=case.group, right=False)
         failed.message = raised(error)
+        if isinstance(error, CaseFailed):
+            failed.kernel, failed.message = error.kernel, str(error)
         return [failed]
 
 
 def _run_case(case: Case, method: Method, rounds: int | None) -> list[Measurement]:
     problem, session = case.problem, method.session
-    instance = instantiate(problem, device=session.device, allocate=case.allocate, in_bytes=case.in_bytes)
+    with _failing(lambda: ""):
+        instance = instantiate(problem, device=session.device, allocate=case.allocate, in_bytes=case.in_bytes)
     if method.tune and problem.op != "add":
         autotune(*instance.operands)
     rows, calls, estimates = _prepare(case, instance, method)
@@ -172,7 +210,9 @@ def _run_case(case: Case, method: Method, rounds: int | None) -> list[Measuremen
     limit = instance.memory_limit() if instance.in_bytes else None
     if limit:
         calls[LIMIT] = limit.call
-    samples, readings = method.measure(case, instance, calls, estimates, rounds)
+    names = {choice_text(choice): row.kernel for choice, row in rows.items()} | {BASELINE: problem.baseline}
+    with _failing(lambda: _which_fails(calls, names)):
+        samples, readings = method.measure(case, instance, calls, estimates, rounds)
     for choice, row in rows.items():
         name = choice_text(choice)
         if name in calls:

@@ -7,8 +7,11 @@ from pathlib import Path
 import click
 import torch
 from rich import box
+from rich.console import RenderableType
 from rich.table import Table
+from rich.text import Text
 
+from .._narrow import ByWidth, stacked, whole
 from ..bench.accuracy import AccuracyReport, run_accuracy
 from ..bench.accuracy.contenders import Contender, contenders
 from ..bench.accuracy.lookup import MEASURES, Study, name
@@ -19,9 +22,9 @@ from .console import console, failures_as_exit_code, progress_bar, write_outputs
 
 def _rivals(device: str, names: tuple[str, ...]) -> list[Contender]:
     """The contenders, and kernels that were asked for besides. Raises click.BadParameter."""
-    known = [row.name for row in kernels("gemm", device, torch.float32) if row.available and row.level < 7]
+    known = [row for row in kernels("gemm", device, torch.float32) if row.available and row.level < 7]
     for wanted in names:
-        options.check_kernel(wanted, known, "--kernel", f"multiplies no float32 on {device} here")
+        options.check_kernel(wanted, "gemm", device, known, f"multiplies no float32 on {device} here")
     return contenders(device, names)
 
 
@@ -39,7 +42,7 @@ def run(
     """Measures, prints and writes. Raises click.UsageError, and click.ClickException where a result is wrong."""
     sizes = [shape * 3 if len(shape) == 1 else shape for shape in shapes]
     if any(len(shape) != 3 for shape in sizes):
-        raise click.UsageError("--accuracy takes shapes MxNxK")
+        raise click.UsageError("--accuracy takes shapes MxNxK, or N for NxNxN")
     rivals = _rivals(device, names)
     with failures_as_exit_code(), progress_bar() as progress:
         report = run_accuracy(
@@ -61,25 +64,36 @@ def _multiple(value: float) -> str:
     return f"[red]{text}[/]" if value > 1 else text
 
 
-def _worst_table(report: AccuracyReport, study: Study) -> Table:
-    """A row for each distribution and contender: worst errors over all shapes, and worst ratios."""
-    table = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+def _worst_table(report: AccuracyReport, study: Study) -> ByWidth:
+    """A row for each distribution and contender: worst errors over all shapes, and worst ratios. In a narrow
+    terminal two, with the errors in the second."""
+    wide = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     for title in ("distribution", "product", "precision"):
-        table.add_column(title, no_wrap=True)
-    for title in (*MEASURES, *(f"of {name(report, *study.contenders[0])}'s" for _ in MEASURES)):
-        table.add_column(title, justify="right")
-    shapes = [shape for size in study.sizes for shape in study.shapes[size]]
+        wide.add_column(title, no_wrap=True)
+    figures = (*MEASURES, *(f"of {name(report, *study.contenders[0])}'s" for _ in MEASURES))
+    for title in figures:
+        wide.add_column(title, justify="right")
+    stack: list[tuple[RenderableType, list[list[Text]]]] = []
     for distribution in study.distributions:
         for contender in study.contenders:
-            errors = [study.error(contender, distribution, shape) for shape in shapes]
-            worst = [_scientific(max(getattr(e, measure) for e in errors)) for measure in MEASURES]
-            ratios = [
-                _multiple(max(study.ratio(contender, distribution, shape, measure) for shape in shapes))
-                for measure in MEASURES
-            ]
-            table.add_row(distribution, name(report, *contender), contender[1], *worst, *ratios)
-        table.add_section()
-    return table
+            cells, labels = _worst(study, distribution, contender), (name(report, *contender), contender[1])
+            wide.add_row(distribution, *labels, *cells)
+            above = Text(", ".join((distribution, *labels)))
+            stack.append((above, [[Text.from_markup(cell) for cell in cells]]))
+        wide.add_section()
+    return ByWidth(wide, stacked(figures, stack))
+
+
+def _worst(study: Study, distribution: str, contender: tuple[str, str]) -> list[str]:
+    """Each measure's largest error over all shapes, then its largest ratio."""
+    shapes = [shape for size in study.sizes for shape in study.shapes[size]]
+    errors = [study.error(contender, distribution, shape) for shape in shapes]
+    worst = [_scientific(max(getattr(e, measure) for e in errors)) for measure in MEASURES]
+    ratios = [
+        _multiple(max(study.ratio(contender, distribution, shape, measure) for shape in shapes))
+        for measure in MEASURES
+    ]
+    return [*worst, *ratios]
 
 
 def _special_table(report: AccuracyReport) -> Table:
@@ -92,7 +106,7 @@ def _special_table(report: AccuracyReport) -> Table:
         found = {(row.kernel, row.precision): row for row in report.special if row.case == case}
         cells = ["yes" if not found[c].wrong else f"[red]no[/]: {found[c].wrong}" for c in columns]
         table.add_row(case, *cells)
-    return table
+    return whole(table)
 
 
 def show(report: AccuracyReport) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -12,7 +13,7 @@ from ..bench import gpu_presets, peers, weak_spots
 from ..bench.host_time import run_host_time
 from ..bench.overhead import run_overhead
 from ..bench.presets import GPU_PRESETS, PRESETS, Case, from_shape, preset_cases
-from ..bench.problems import LAYOUTS
+from ..bench.problems import LAYOUTS, Gemm
 from ..bench.records import Report
 from ..bench.sweep import METHODS, run_sweep
 from ..table import kernels
@@ -24,9 +25,8 @@ from .console import console, failures_as_exit_code, progress_bar, write_outputs
 
 def choices_of(device: str, op: str, levels: tuple[int, ...], names: tuple[str, ...]) -> tuple:
     """What to ask for on each problem: levels, kernels, or the fastest known. Raises click.BadParameter."""
-    known = [row.name for row in kernels(op, device)]
     for name in names:
-        options.check_kernel(name, known, "--kernel", f"is no kernel of {op} on {device}")
+        options.check_kernel(name, op, device, kernels(op, device))
     return (*((("level", n),) for n in levels), *((("kernel", name),) for name in names)) or ((),)
 
 
@@ -93,7 +93,23 @@ def cases_of(
     return cases
 
 
-@click.command()
+def with_precision(cases: list[Case], device: str, precision: str | None) -> list[Case]:
+    """The cases with the precision of their float32 products. Raises click.UsageError where it has none to say it
+    of."""
+    if precision is None:
+        return cases
+    products = [
+        case for case in cases if isinstance(case.problem, Gemm) and case.problem.dtype == torch.float32
+    ]
+    if device != "cuda" or not products:
+        raise click.UsageError("--precision is for gemm in float32 on a GPU")
+    return [
+        replace(case, problem=replace(case.problem, precision=precision)) if case in products else case
+        for case in cases
+    ]
+
+
+@click.command(cls=options.CommandWithShapes)
 @click.option(
     "--op",
     type=click.Choice(["gemm", "transpose", "add"]),
@@ -115,7 +131,11 @@ def cases_of(
     "where they are installed. Default without --shape: squares.",
 )
 @click.option(
-    "--shape", "shapes", multiple=True, type=options.Shape(), help="[Bx]MxNxK, [Bx]RxC; may be repeated."
+    options.SHAPE,
+    "shapes",
+    multiple=True,
+    type=options.Shape(),
+    help=f"{options.OF_SHAPES}{options.OF_BATCHES} May be repeated.",
 )
 @click.option(
     "--dtype",
@@ -137,6 +157,7 @@ def cases_of(
     help="A level instead of the fastest known.",
 )
 @click.option("--kernel", "names", multiple=True, help="A kernel by name; may be repeated.")
+@options.precision
 @options.device
 @options.threads
 @options.budget
@@ -195,6 +216,7 @@ def bench(
     layouts: tuple[str, ...],
     levels: tuple[int, ...],
     names: tuple[str, ...],
+    precision: str | None,
     device: str | None,
     threads: int | None,
     budget: float | None,
@@ -221,7 +243,7 @@ def bench(
         raise click.UsageError("--method sustained is for --device cuda")
     seed = secrets.randbits(32) if seed is None else seed
     if accuracy:
-        others = (presets, layouts, levels, host_time, overhead, tune, budget)
+        others = (presets, layouts, levels, host_time, overhead, tune, budget, precision)
         if any(others) or op != "gemm" or dtypes != (torch.float32,) or method != METHODS[0]:
             raise click.UsageError(
                 "--accuracy goes with --shape, --kernel, --device, --threads and --seed alone"
@@ -230,7 +252,14 @@ def bench(
         return
     if peers.PRESET in presets:
         others = (presets[1:], shapes, layouts, levels, names, host_time, overhead, tune, threads, plot)
-        if any(others) or op != "gemm" or dtypes != (torch.float32,) or method != METHODS[0] or not checks:
+        if (
+            any(others)
+            or precision
+            or op != "gemm"
+            or dtypes != (torch.float32,)
+            or method != METHODS[0]
+            or not checks
+        ):
             raise click.UsageError(
                 "the preset peers goes with --device, --budget, --setup, --json and --csv alone"
             )
@@ -240,6 +269,7 @@ def bench(
         raise click.UsageError("--setup is for the preset peers")
     choices = choices_of(device, op, levels, names)
     cases = cases_of(device, op, presets, shapes, dtypes, layouts, choices, threads, seed, step)
+    cases = with_precision(cases, device, precision)
     with failures_as_exit_code():
         if host_time:
             report = run_host_time(device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -19,13 +20,12 @@ from ..bench.records import Report
 MIN_WIDTH = 120  # of a table written to a file or a pipe
 
 
-def console(*, stderr: bool = False) -> Console:
+def console(*, stderr: bool = False, least: int = MIN_WIDTH) -> Console:
+    """As wide as the terminal; in a file or a pipe as COLUMNS says, else ``least`` columns."""
     found = Console(stderr=stderr, highlight=False)
-    return (
-        found
-        if found.is_terminal
-        else Console(stderr=stderr, highlight=False, width=max(MIN_WIDTH, found.width))
-    )
+    if found.is_terminal or os.environ.get("COLUMNS", "").isdigit():
+        return found
+    return Console(stderr=stderr, highlight=False, width=max(least, found.width))
 
 
 @contextlib.contextmanager

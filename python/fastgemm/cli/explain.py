@@ -8,31 +8,30 @@ from typing import Any
 
 import click
 import torch
-from rich.console import Console
 
 from .. import _explain
 from .._explain import figures, plots, serialize, text
 from .._explain.report import Report
 from .._gpus import GPUS
+from ..bench.plots import SUFFIXES
 from ..bench.problems import dtype_name
 from . import options
 from .console import console, say_written, write_file, writing
 
 SIDE_BY_SIDE = 2 * 120  # columns of a terminal that shows two sources beside each other
-SUFFIXES = (".svg", ".png", ".pdf")
+DEFAULT_SHAPE = (512,)
 LEVELS = [str(level) for level in range(1, 8)]
 
 
-def sizes_of(op: str, shape: tuple[int, ...] | None, more: tuple[int, ...]) -> tuple[int, ...]:
-    """--shape takes 512x512x512 or its first size; what follows it on the command line are the others."""
-    default = {"gemm": (512, 512, 512)}.get(op, (512, 512))
-    if shape is None and more:
-        raise click.UsageError(f"sizes belong behind --shape, got {' '.join(map(str, more))}")
-    sizes = (*shape, *more) if shape else default
-    if len(sizes) != len(default):
-        raise click.UsageError(
-            f"--shape of {op} is {'M N K' if op == 'gemm' else 'R C'}, got {len(sizes)} sizes"
-        )
+def sizes_of(op: str, shape: tuple[int, ...] | None) -> tuple[int, ...]:
+    """As many as the op has; a single one stands for all of them. Raises click.UsageError."""
+    names = "M N K" if op == "gemm" else "R C"
+    rank = len(names.split())
+    sizes = shape or DEFAULT_SHAPE
+    if len(sizes) == 1:
+        return sizes * rank
+    if len(sizes) != rank:
+        raise click.UsageError(f"--shape of {op} is {names} or a single size, got {len(sizes)} sizes")
     return sizes
 
 
@@ -63,20 +62,15 @@ def _reports(op: str, choices: list[dict[str, Any]], problem: dict[str, Any]) ->
         raise click.ClickException(str(error) or type(error).__name__) from error
 
 
-def _out() -> Console:
-    found = console()
-    return found if found.is_terminal else Console(highlight=False, width=text.WIDTH)
-
-
 def show(report: Report) -> None:
-    out = _out()
+    out = console(least=text.WIDTH)
     for part in text.renderables(report):
         out.print(part)
 
 
 def show_both(before: Report, after: Report) -> None:
     """The two sources, beside each other where there is room, then one table of both with what changed."""
-    out = _out()
+    out = console(least=text.WIDTH)
     out.print(
         text.side_by_side(before, after) if out.width >= SIDE_BY_SIDE else text.one_by_one(before, after)
     )
@@ -106,20 +100,14 @@ def write(reports: list[Report], json: Path | None, csv: Path | None, plot: Path
     say_written([json, csv, *drawn])
 
 
-@click.command()
+@click.command(cls=options.CommandWithShapes)
 @click.argument("op", type=click.Choice(["gemm", "transpose", "add"]))
-@click.argument("more", nargs=-1, type=options.Count(), metavar="")
 @click.option(
     "--level", type=click.IntRange(1, 7), help="A rung of the ladder on CUDA; default: the highest."
 )
 @click.option("--kernel", help="One kernel of the table instead (fastgemm info).")
 @click.option("--compare", metavar="LEVEL|KERNEL", help="Explain this one first, then what changed from it.")
-@click.option(
-    "--shape",
-    type=options.Shape(),
-    metavar="M N K",
-    help="Sizes: M N K of gemm, else R C. Default: 512 each.",
-)
+@click.option(options.SHAPE, type=options.Shape(), help=f"{options.OF_SHAPES} Default: 512.")
 @click.option("--dtype", type=options.DType(), default="float32", show_default=True, help="Element type.")
 @click.option("--trans-a", is_flag=True, help="A of gemm is stored transposed.")
 @click.option("--trans-b", is_flag=True, help="B of gemm is stored transposed.")
@@ -130,7 +118,6 @@ def write(reports: list[Report], json: Path | None, csv: Path | None, plot: Path
 @options.outputs
 def explain(
     op: str,
-    more: tuple[int, ...],
     level: int | None,
     kernel: str | None,
     compare: str | None,
@@ -155,12 +142,10 @@ def explain(
     """
     if level is not None and kernel is not None:
         raise click.UsageError("--level and --kernel exclude each other")
-    if plot and plot.suffix and plot.suffix not in SUFFIXES:
-        raise click.UsageError(f"--plot writes {', '.join(SUFFIXES)}, not {plot.suffix}")
     options.check_dtype(op, dtype)
     chosen = {"level": level} if kernel is None else {"kernel": _kernel(kernel, "--kernel")}
     choices = [*([] if compare is None else [_choice(compare)]), chosen]
-    problem = {"shape": sizes_of(op, shape, more), "dtype": dtype, "gpu": gpu}
+    problem = {"shape": sizes_of(op, shape), "dtype": dtype, "gpu": gpu}
     if op == "gemm":
         problem |= {"trans_a": trans_a, "trans_b": trans_b, "precision": precision}
     elif trans_a or trans_b or precision is not None:

@@ -8,16 +8,19 @@ from typing import Any
 
 import click
 import torch
+from rich import box
 from rich.markup import escape
 from rich.table import Table
 
 from .. import _introspect, _predictions, tuning
 from .._compatibility import cuda_obstacles
+from .._narrow import ByWidth, whole
 from ..bench.environment import usable_cores
 from ..table import build_info, kernels
 from . import known
 from .console import console
 
+WIDE = 100  # columns from which on the kernel table has all its columns
 ALL_DTYPES = {"gemm": 6, "transpose": 5, "add": 6}
 
 
@@ -48,33 +51,32 @@ def _facts(found: dict[str, Any]) -> Table:
             table.add_row(name, escape(text))
     table.add_row("this processor", known.processor_in_words(found["processor_measured"]))
     table.add_row("autotune cache", f"{found['autotune_cache']} ({found['tuned_problems']} problems tuned)")
-    return table
+    return whole(table)
 
 
-def _kernel_table(rows: list[dict[str, Any]], reasons: list[str]) -> Table:
-    """``here`` refers to ``reasons`` by number where a kernel cannot run."""
-    table = Table(title="kernel table", title_justify="left", title_style="bold")
+def _kernel_table(rows: list[dict[str, Any]], reasons: list[str]) -> ByWidth:
+    """``here`` refers to ``reasons`` by number where a kernel cannot run. In a narrow terminal op and device stand
+    above their kernels, and what a kernel takes and needs in one column."""
+    title = {"title": "kernel table", "title_justify": "left", "title_style": "bold"}
+    wide, narrow = Table(**title), Table(**title, box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("op", "device", "level", "kernel", "role", "dtypes", "needs", "here"):
-        table.add_column(name, overflow="fold", no_wrap=name in ("kernel", "here"))
+        wide.add_column(name, no_wrap=name in ("kernel", "here"))
+    for name in ("level", "kernel", "role", "here", "dtypes; needs"):
+        narrow.add_column(name)
     section = None
     for row in rows:
-        if section not in (None, (row["op"], row["device"])):
-            table.add_section()
+        if section != (row["op"], row["device"]):
+            wide.add_section()
+            narrow.add_section()
+            narrow.add_row("", f"[bold]{row['op']} on {row['device']}[/]")
         section = row["op"], row["device"]
         here = "yes" if row["unavailable"] is None else f"no ({reasons.index(row['unavailable']) + 1})"
         dtypes = "all" if len(row["dtypes"]) == ALL_DTYPES[row["op"]] else ", ".join(row["dtypes"])
-        cells = (
-            row["op"],
-            row["device"],
-            str(row["level"]),
-            row["name"],
-            row["role"],
-            dtypes,
-            row["needs"],
-            here,
-        )
-        table.add_row(*cells, style="dim" if row["unavailable"] else None)
-    return table
+        level, name, role, needs = str(row["level"]), row["name"], row["role"], row["needs"]
+        style = "dim" if row["unavailable"] else None
+        wide.add_row(*section, level, name, role, dtypes, needs, here, style=style)
+        narrow.add_row(level, name, role, here, f"{dtypes}; {needs}", style=style)
+    return ByWidth(whole(wide), whole(narrow), WIDE)
 
 
 @click.command()

@@ -12,7 +12,7 @@ from ..bench.ladder import run_ladder
 from ..bench.presets import from_shape
 from ..bench.problems import Gemm, Problem
 from ..bench.records import Report, select
-from ..table import LOWER_PRECISIONS, kernels
+from ..table import kernels
 from . import options, tables
 from .console import console, failures_as_exit_code, progress_bar, write_outputs
 
@@ -40,15 +40,16 @@ def problems_of(
     """The problems that the options name. Raises click.UsageError."""
     if precision and (device, dtype, "gemm" in ops) != ("cuda", torch.float32, True):
         raise click.UsageError("--precision is for gemm in float32 on a GPU")
-    if shape and (size or len(ops) != 1):
-        raise click.UsageError("--shape needs one --op and no --size")
+    if shape and size:
+        raise click.UsageError("--shape and --size exclude each other")
+    if shape and len(shape) > 1 and len(ops) != 1:
+        raise click.UsageError("--shape needs one --op, unless it is a single size")
     found = []
     for op in ops:
         options.check_dtype(op, dtype)
         n = size or (QUICK_SIZES if quick else SIZES)[device][op]
-        sizes = shape or ((n, n, n) if op == "gemm" else (n, n))
         try:
-            problem = from_shape(op, sizes, dtype)
+            problem = from_shape(op, shape or (n,), dtype)
             found.append(replace(problem, precision=precision) if isinstance(problem, Gemm) else problem)
         except ValueError as error:
             raise click.UsageError(str(error)) from error
@@ -76,7 +77,7 @@ def show(report: Report) -> None:
         out.print(f"note: more threads than the {env['cores']} cores of this machine", style="yellow")
 
 
-@click.command()
+@click.command(cls=options.CommandWithShapes)
 @click.option(
     "--op",
     "ops",
@@ -90,14 +91,12 @@ def show(report: Report) -> None:
     help="Rows, columns and K. Default: gemm 1024, others 4096; on a GPU 4096 and 8192.",
 )
 @click.option(
-    "--shape", type=options.Shape(), help="MxNxK for gemm, RxC for transpose and add; needs one --op."
+    options.SHAPE,
+    type=options.Shape(),
+    help=f"{options.OF_SHAPES}{options.OF_BATCHES} Several sizes need one --op.",
 )
 @click.option("--dtype", type=options.DType(), default="float32", show_default=True, help="Element type.")
-@click.option(
-    "--precision",
-    type=click.Choice(["ieee", *LOWER_PRECISIONS]),
-    help="Of float32 products on a GPU, torch's included where it has this one. Default: what torch is set to.",
-)
+@options.precision
 @options.device
 @options.threads
 @options.budget

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,9 @@ import click
 import torch
 
 from ..bench.devices import DEVICES, best_device, cuda_obstacle
+from ..bench.plots import SUFFIXES
 from ..bench.problems import ARITHMETIC, MOVABLE
+from ..table import LOWER_PRECISIONS, KernelInfo, kernels
 
 ALIASES = {
     "fp64": "float64",
@@ -28,6 +32,12 @@ ALIASES = {
 
 MOST_THREADS = 4096
 MOST_SIZE = 2**40  # of a dimension; products of such sizes are refused by torch, where they cannot be stored
+SHAPE = "--shape"
+OF_SHAPES = (
+    "Sizes, as 512x512x512 or 512 512 512: M N K of gemm, R C of transpose and add. "
+    "A single size stands for all of them: 1024 is 1024x1024x1024, or 1024x1024."
+)
+OF_BATCHES = " A batch goes in front: 8x512x512x512, 8x512x512 of transpose."
 
 
 class Count(click.IntRange):
@@ -63,7 +73,7 @@ class DType(click.ParamType):
 
 
 class Shape(click.ParamType):
-    """Sizes joined by x: 1024x1024x1024."""
+    """Sizes joined by x, or by spaces."""
 
     name = "shape"
 
@@ -73,14 +83,43 @@ class Shape(click.ParamType):
         if isinstance(value, tuple):
             return value
         try:
-            sizes = tuple(int(part) for part in value.lower().split("x"))
+            sizes = tuple(int(part) for part in re.split(r"x|\s+", value.strip().lower()))
         except ValueError:
             sizes = ()
         if not sizes or min(sizes) < 1:
-            self.fail(f"{value!r} is no list of positive sizes such as 1000x777x3001", param, ctx)
+            self.fail(
+                f"{value!r} is no list of positive sizes such as 1024, 512x512x512 or 512 512 512", param, ctx
+            )
         if max(sizes) > MOST_SIZE:
             self.fail(f"{max(sizes)} is more than {MOST_SIZE}, the largest size", param, ctx)
         return sizes
+
+
+class CommandWithShapes(click.Command):
+    """A command whose --shape takes its sizes as several words too, which no option of click does."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.allow_extra_args = True  # refused below, with what to do about sizes among them
+        rest = super().parse_args(ctx, joined(args))
+        if ctx.args and not ctx.resilient_parsing:
+            raise click.UsageError(
+                f"got more than it takes: {' '.join(ctx.args)}; sizes stand behind {SHAPE}"
+            )
+        return rest
+
+
+def joined(words: list[str]) -> list[str]:
+    """A command line with the sizes behind each --shape as one word."""
+    found: list[str] = []
+    in_shape = False  # whether the last of ``found`` is a shape, to which another size belongs
+    for word in words:
+        is_size = word.isdecimal()
+        if in_shape and is_size:
+            found[-1] += f"x{word}"
+            continue
+        in_shape = word.startswith(f"{SHAPE}=") or bool(found and found[-1] == SHAPE)
+        found.append(word)
+    return found
 
 
 class OutputPath(click.Path):
@@ -102,6 +141,22 @@ class OutputPath(click.Path):
         return path
 
 
+class PlotPath(OutputPath):
+    """A picture to write: its ending says in which format."""
+
+    def __init__(self) -> None:
+        super().__init__(dash=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        path = super().convert(value, param, ctx)
+        if path.suffix and path.suffix not in SUFFIXES:
+            endings = ", ".join(SUFFIXES)
+            self.fail(
+                f"{path.suffix!r} cannot be written: {endings}, or no ending for .png and .svg", param, ctx
+            )
+        return path
+
+
 def _obstacle(path: Path) -> str:
     """What keeps a file from being made; empty where nothing does. Raises OSError for what cannot be a path."""
     folder = path.absolute().parent
@@ -115,10 +170,24 @@ def _obstacle(path: Path) -> str:
     return ""
 
 
-def check_kernel(name: str, known: list[str], option: str, what: str) -> None:
-    """Raises click.BadParameter for the name of a kernel that is none of ``known``."""
-    if name not in known:
-        raise click.BadParameter(f"{name!r} {what}; known: {', '.join(known)}", param_hint=option)
+def check_kernel(name: str, op: str, device: str, rows: list[KernelInfo], what: str = "") -> None:
+    """Raises click.BadParameter for the name of a kernel that none of ``rows`` has, and says who has it: a row of
+    this device that ``rows`` leaves out, another device, or none at all."""
+    known = [row.name for row in rows]
+    if name in known:
+        return
+    of_op = [row for row in kernels(op) if row.name == name]
+    if any(row.device == device for row in of_op):
+        text = f"kernel {name!r} {what}"
+    elif of_op:
+        text = (
+            f"{name!r} is a kernel of {op} on {of_op[0].device}, not on {device} (--device {of_op[0].device})"
+        )
+    else:
+        text = f"{name!r} is no kernel of {op}"
+    near = difflib.get_close_matches(name, known)
+    hint = f"did you mean {' or '.join(near)}?" if near and not of_op else f"known: {', '.join(known)}"
+    raise click.BadParameter(f"{text}; {hint}", param_hint="--kernel")
 
 
 def check_dtype(op: str, dtype: torch.dtype) -> None:
@@ -131,9 +200,9 @@ def outputs(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option(
             "--plot",
-            type=OutputPath(dash=False),
+            type=PlotPath(),
             metavar="PATH",
-            help="Write the plot: .png, .svg or .pdf; without one of these endings both PATH.png and PATH.svg.",
+            help="Write the plot: .png, .svg or .pdf; without an ending both PATH.png and PATH.svg.",
         ),
         click.option(
             "--csv", type=OutputPath(dash=True), metavar="PATH", help="Write the rows as CSV; - is stdout."
@@ -151,6 +220,11 @@ def chosen_device(name: str | None) -> str:
     return name or best_device()
 
 
+precision = click.option(
+    "--precision",
+    type=click.Choice(["ieee", *LOWER_PRECISIONS]),
+    help="Of float32 products on a GPU, torch's included where it has this one. Default: what torch is set to.",
+)
 device = click.option(
     "--device",
     type=click.Choice(DEVICES),

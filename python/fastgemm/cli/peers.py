@@ -6,11 +6,14 @@ from pathlib import Path
 
 import click
 from rich import box
+from rich.console import RenderableType
 from rich.table import Table
+from rich.text import Text
 
+from .._narrow import ByWidth, stacked
 from ..bench.formatting import rate, ratio
 from ..bench.peers import run_peers
-from ..bench.records import Report, select
+from ..bench.records import Measurement, Report, select
 from . import tables
 from .console import console, failures_as_exit_code, progress_bar, write_outputs
 
@@ -32,24 +35,37 @@ def run(
         raise click.ClickException(tables.failures(report))
 
 
-def peers_table(report: Report) -> Table:
-    """Groups one after the other, in each a row for every contender on every problem."""
-    table = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+FIGURES = ("cold L2", "back to back", "of torch", "error", "set-up, s")
+
+
+def peers_table(report: Report) -> ByWidth:
+    """Groups one after the other, in each a row for every contender on every problem; in a narrow terminal two,
+    with the figures in the second."""
+    wide = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     for title in ("product", "asked for"):
-        table.add_column(title, no_wrap=True)
-    for title in ("cold L2", "back to back", "of torch", "error", "set-up, s"):
-        table.add_column(title, justify="right", no_wrap=True)
+        wide.add_column(title, no_wrap=True)
+    for title in FIGURES:
+        wide.add_column(title, justify="right", no_wrap=True)
+    stack: list[tuple[RenderableType, list[list[Text]]]] = []
     for group, label in dict.fromkeys((row.group, row.label) for row in report.results):
         rows = select(report.results, group=group, label=label)
-        table.add_row(f"[bold]{rows[0].dtype} {label}[/], {rows[0].unit}")
+        title = f"[bold]{rows[0].dtype} {label}[/], {rows[0].unit}"
+        wide.add_row(title)
+        stack.append((Text.from_markup(title), []))
         for row in rows:
-            faster = "1.00" if row.role == "baseline" else ratio(row.speedup and row.speedup.median)
-            error = "-" if row.component_error is None else f"{row.component_error:.1e}"
-            setup = "-" if row.setup_seconds is None else f"{row.setup_seconds:.1f}"
-            rates = rate(row.rate), rate(row.back_to_back_rate)
-            name = f"  {row.kernel}"
-            table.add_row(name, row.choice, *rates, faster, error, setup, style=STYLES.get(row.role))
-    return table
+            figures, style = _figures(row), STYLES.get(row.role)
+            wide.add_row(f"  {row.kernel}", row.choice, *figures, style=style)
+            above = ", ".join(filter(None, (row.kernel, row.choice)))
+            cells = [Text.from_markup(cell, style=style or "") for cell in figures]
+            stack.append((Text(f"  {above}", style=style or ""), [cells]))
+    return ByWidth(wide, stacked(FIGURES, stack))
+
+
+def _figures(row: Measurement) -> list[str]:
+    faster = "1.00" if row.role == "baseline" else ratio(row.speedup and row.speedup.median)
+    error = "-" if row.component_error is None else f"{row.component_error:.1e}"
+    setup = "-" if row.setup_seconds is None else f"{row.setup_seconds:.1f}"
+    return [rate(row.rate), rate(row.back_to_back_rate), faster, error, setup]
 
 
 def show(report: Report) -> None:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rich import box
+from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
+from .._narrow import ByWidth, stacked, whole
 from ..bench import turns
 from ..bench.formatting import percent, rate, ratio
 from ..bench.records import Measurement, Report, select
+
+BESIDE = 110  # columns from which on what a kernel shows stands beside its figures
 
 
 def spread(row: Measurement) -> str:
@@ -41,13 +48,20 @@ def gpu_state(rows: list[Measurement]) -> str:
     return f"SM clock {min(clocks):.0f} to {max(clocks):.0f} MHz, at most {power:.0f} W{held}"
 
 
-def ladder_table(rows: list[Measurement], device: str) -> Table:
-    """The rungs of one op, then torch and the limit."""
+def ladder_table(rows: list[Measurement], device: str) -> ByWidth:
+    """The rungs of one op, then torch and the limit; in a narrow terminal without lines between them, and with a
+    line for each word of a heading."""
+    narrow = _ladder_table(rows, device, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for column in narrow.columns:
+        column.header = column.header.replace(" / ", " ").replace(" ", "\n")
+    return ByWidth(_ladder_table(rows, device), narrow)
+
+
+def _ladder_table(rows: list[Measurement], device: str, **style: Any) -> Table:
     first = rows[0]
     where = device if not first.threads else f"{first.threads} thread{'s' if first.threads > 1 else ''}"
-    table = Table(
-        title=f"{first.op} {first.type_name} {first.label}, {where}", title_justify="left", title_style="bold"
-    )
+    title = f"{first.op} {first.type_name} {first.label}, {where}"
+    table = Table(title=title, title_justify="left", title_style="bold", **style)
     for name in ("level", "kernel"):
         table.add_column(name)
     of_limit, of_torch = f"of {limit_name(rows)}", f"of {first.baseline or 'torch'}"
@@ -64,60 +78,73 @@ def ladder_table(rows: list[Measurement], device: str) -> Table:
         table.add_row(
             "", row.kernel, rate(row.rate), percent(row.share_of_limit), faster, "", spread(row), ""
         )
-    return table
+    return whole(table)
 
 
-def beside_table(rows: list[Measurement], summaries: dict[str, str]) -> Table | None:
+def beside_table(rows: list[Measurement], summaries: dict[str, str]) -> ByWidth | None:
     """Companions, pitfalls, second rungs of a level and libraries; None where there are none."""
     beside = [row for row in rows if row.role in ("companion", "pitfall", "alternative", "library")]
     if not beside:
         return None
-    table = Table(title=f"beside the ladder of {rows[0].op}", title_justify="left", title_style="bold")
+    title = f"beside the ladder of {rows[0].op}"
+    wide = Table(title=title, title_justify="left", title_style="bold")
     for name in ("level", "kernel", "role"):
-        table.add_column(name)
-    for name in (rows[0].unit, "of torch", "error / bound"):
-        table.add_column(name, justify="right")
-    table.add_column("what it shows")
+        wide.add_column(name)
+    figures = (rows[0].unit, "of torch", "error / bound")
+    for name in figures:
+        wide.add_column(name, justify="right")
+    wide.add_column("what it shows")
+    stack: list[tuple[RenderableType, list[list[Text]]]] = []
     for row in beside:
         faster = ratio(row.speedup and row.speedup.median)
-        shown = escape(summaries.get(row.kernel, ""))
-        table.add_row(str(row.level), row.kernel, row.role, rate(row.rate), faster, error(row), shown)
-    return table
+        cells, shown = (rate(row.rate), faster, error(row)), summaries.get(row.kernel, "")
+        wide.add_row(str(row.level), row.kernel, row.role, *cells, escape(shown))
+        above = f"{row.level} {row.kernel}, {row.role}{': ' if shown else ''}{shown}"
+        stack.append((Text(above), [[Text.from_markup(cell) for cell in cells]]))
+    return ByWidth(whole(wide), Group(Text(title, style="bold"), stacked(figures, stack)), BESIDE)
 
 
-def bench_table(rows: list[Measurement]) -> Table:
-    """Groups one after the other, in each a row for each problem and choice of a kernel."""
+FIGURES = ("rate", "of limit", "torch", "ratio", "spread", "error")
+
+
+def bench_table(rows: list[Measurement]) -> ByWidth:
+    """Groups one after the other, in each a row for each problem and choice of a kernel; in a narrow terminal two,
+    with the figures in the second."""
     ours = [row for row in rows if row.role not in ("baseline", "limit")]
     chosen = any(row.choice != "fastest" for row in ours)
     with_threads = any(row.threads for row in rows)
-    table = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
-    for name in (
-        "problem",
-        *(["threads"] if with_threads else []),
-        *(["asked for"] if chosen else []),
-        "kernel",
-    ):
-        table.add_column(name, no_wrap=True)
-    for name in ("rate", "of limit", "torch", "ratio", "spread", "error"):
-        table.add_column(name, justify="right", no_wrap=True)
+    names = ("problem", *(["threads"] if with_threads else []), *(["asked for"] if chosen else []), "kernel")
+    wide = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+    for name in names:
+        wide.add_column(name, no_wrap=True)
+    for name in FIGURES:
+        wide.add_column(name, justify="right", no_wrap=True)
+    stack: list[tuple[RenderableType, list[list[Text]]]] = []
     torch_rates = {(r.group, r.dtype, r.label, r.threads): r.rate for r in select(rows, role="baseline")}
     for group in dict.fromkeys(row.group for row in rows):
-        table.add_row(f"[bold]{group}[/]")
+        wide.add_row(f"[bold]{group}[/]")
+        stack.append((Text(group, style="bold"), []))
         for row in select(ours, group=group):
-            faster = ratio(row.speedup and row.speedup.median)
-            table.add_row(
-                f"  {row.label}",
-                *([str(row.threads)] if with_threads else []),
-                *([row.choice] if chosen else []),
-                row.kernel,
-                f"{rate(row.rate)} {row.unit}",
-                percent(row.share_of_limit),
-                rate(torch_rates.get((group, row.dtype, row.label, row.threads))),
-                faster if not row.speedup or row.speedup.median >= 1 else f"[red]{faster}[/]",
-                spread(row),
-                error(row),
-            )
-    return table
+            threads = [str(row.threads)] if with_threads else []
+            asked = [row.choice] if chosen else []
+            figures = _figures(row, torch_rates.get((group, row.dtype, row.label, row.threads)))
+            wide.add_row(f"  {row.label}", *threads, *asked, row.kernel, *figures)
+            kernel = [row.kernel] if row.choice != f"kernel {row.kernel}" else []
+            above = ", ".join([row.label, *(f"threads {n}" for n in threads), *asked, *kernel])
+            stack.append((Text(f"  {above}"), [[Text.from_markup(cell) for cell in figures]]))
+    return ByWidth(wide, stacked(FIGURES, stack))
+
+
+def _figures(row: Measurement, torch_rate: float | None) -> list[str]:
+    faster = ratio(row.speedup and row.speedup.median)
+    return [
+        f"{rate(row.rate)} {row.unit}",
+        percent(row.share_of_limit),
+        rate(torch_rate),
+        faster if not row.speedup or row.speedup.median >= 1 else f"[red]{faster}[/]",
+        spread(row),
+        error(row),
+    ]
 
 
 def means_table(report: Report) -> Table:
@@ -127,7 +154,7 @@ def means_table(report: Report) -> Table:
         table.add_column(name, justify="right")
     for name, mean in report.summary["geometric_means"].items():
         table.add_row(name, str(mean["problems"]), ratio(mean["speedup"]), ratio(mean["least"]))
-    return table
+    return whole(table)
 
 
 def host_table(report: Report) -> Table:
@@ -143,7 +170,7 @@ def host_table(report: Report) -> Table:
         table.add_row(
             row.kernel, f"{row.seconds.median * 1e9:.0f}", f"{100 * row.seconds.spread:.0f} %", relative
         )
-    return table
+    return whole(table)
 
 
 def overhead_table(report: Report) -> Table:
@@ -158,7 +185,7 @@ def overhead_table(report: Report) -> Table:
         faster = ratio(row.speedup.median if row.speedup else 1.0)
         spread = f"{100 * row.seconds.spread:.0f} %"
         table.add_row(row.kernel, row.group, f"{row.seconds.median * 1e9:.0f}", spread, faster)
-    return table
+    return whole(table)
 
 
 def turns_table(report: Report) -> Table:
@@ -179,7 +206,7 @@ def turns_table(report: Report) -> Table:
         alone = f"{min(line.alone):.0f} to {max(line.alone):.0f}"
         values = f"{line.in_turn:.0f}", ratio(line.speedup), alone, ratio(line.dearer)
         table.add_row(line.dtype, line.rows, line.way, *values)
-    return table
+    return whole(table)
 
 
 def outlier_lines(report: Report) -> list[str]:

@@ -12,6 +12,7 @@ import torch
 from rich.table import Table
 
 from .. import _predictions, _tune
+from .._narrow import whole
 from . import options
 from .console import console, failures_as_exit_code, progress_bar, say_written, write_file
 
@@ -27,7 +28,7 @@ def _table(found: _tune.Tuning) -> Table:
         means = (before.free, after.free, before.level6, after.level6)
         cells = ("-" if x != x else f"{x:.3f}" for x in means)
         table.add_row(series, str(after.points), *cells)
-    return table
+    return whole(table)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,79 @@
+"""Tables of the command line in terminals of 80, 100 and 160 columns: nothing is cut."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+from fastgemm.bench.records import Measurement
+from fastgemm.bench.timing import Summary
+from fastgemm.cli import main, tables
+from rich.console import Console
+
+WIDTHS = (80, 100, 160)
+QUICK = ["--budget", "0.001", "--device", "cpu"]
+
+
+def measured(kernel: str, choice: str, role: str = "rung") -> Measurement:
+    shape = 28672, 4096, 14336
+    row = Measurement("gemm", shape, "x".join(map(str, shape)) + " TN", "bfloat16", "TN", 2, kernel, 6)
+    row.role, row.choice, row.group, row.unit, row.rate = role, choice, "llama-3-8b bfloat16", "TFLOPS", 712.3
+    row.share_of_limit, row.worst_error, row.baseline = 0.72, 0.12, "torch.matmul"
+    row.speedup = Summary(median=1.07, q1=1.06, q3=1.08, least=1.0, count=9)
+    return row
+
+
+ROWS = [
+    measured("wgmma_specialized", "kernel wgmma_specialized"),
+    measured("wgmma_overlapped", "level 6"),
+    measured("torch.matmul", "", "baseline"),
+]
+NARROW = """\
+          rate  of limit  torch  ratio  spread  error
+────────────────────────────────────────────────────────────────────────────────
+llama-3-8b bfloat16
+  28672x4096x14336 TN, threads 2, kernel wgmma_specialized
+    712 TFLOPS      72 %    712   1.07     1 %   0.12
+  28672x4096x14336 TN, threads 2, level 6, wgmma_overlapped
+    712 TFLOPS      72 %    712   1.07     1 %   0.12
+"""
+
+
+def printed(part, width: int) -> str:
+    console = Console(width=width)
+    with console.capture() as captured:
+        console.print(part)
+    return "".join(line.rstrip() + "\n" for line in captured.get().splitlines())
+
+
+def test_a_narrow_table_of_bench_has_its_figures_below_what_they_are_of():
+    shown = {width: printed(tables.bench_table(ROWS), width) for width in WIDTHS}
+    assert shown[80] == NARROW
+    assert shown[100] == NARROW.replace("─" * 80, "─" * 100)
+    line = "28672x4096x14336 TN  2        kernel wgmma_specialized  wgmma_specialized  712 TFLOPS      72 %"
+    assert line in shown[160]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("info",),
+        ("ladder", "--shape", "32", "--no-files", *QUICK),
+        ("bench", "--shape", "8x1000x8x8", "--level", "6", "--kernel", "microkernel", *QUICK),
+        ("bench", "--accuracy", "--shape", "8", "--device", "cpu"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_nothing_is_cut(width, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, list(words), env={"COLUMNS": str(width)})
+    assert result.exit_code == 0, result.output
+    assert "…" not in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= width
+
+
+def test_a_ladder_of_long_names_fits_80_columns():
+    shown = printed(tables.ladder_table(ROWS, "NVIDIA H200"), 80)
+    assert (
+        "wgmma_specialized" in shown and "torch.matmul" in shown and max(map(len, shown.splitlines())) <= 80
+    )

@@ -1,0 +1,113 @@
+"""Every command line that README, CONTRIBUTING, docs/, notebooks and examples/ show runs: small problems in the
+place of large ones, short samples, the first problem of a preset."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+from fastgemm.cli import main
+from pages import PAGES, ROOT, snippets
+
+SHOWN_IN = [*PAGES, ROOT / "examples" / "README.md", *sorted((ROOT / "notebooks").glob("*.ipynb"))]
+PREFIX = r"(?:\.venv/bin/)?fastgemm "
+# Kernels that a reader is told to write and words to fill in, and what stands in their place.
+TO_FILL_IN = {
+    "blocked_twice": "blocked",
+    "tiled_wide": "tiled",
+    "mine": "naive",
+    "name": "naive",
+    "LEVEL": "2",
+}
+# Minutes on a GPU, and those of ten seconds, which test_cli.py runs: they are read and not run.
+LONG = [["tune"], ["bench", "--overhead"], ["bench", "--host-time"]]
+# What the commands say where there is no GPU, or where they were to run on one.
+NEEDS_GPU = re.compile(r"for --device cuda|on a GPU|there is none here|is a kernel of \w+ on cuda")
+SIZE = 128  # of what is larger
+
+
+def text_of(path: Path) -> str:
+    if path.suffix != ".ipynb":
+        return path.read_text(encoding="utf-8")
+    return "\n".join(
+        "".join(cell["source"]) for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]
+    )
+
+
+def commands_in(text: str) -> set[str]:
+    """Lines of code blocks and cells, and what stands between backticks."""
+    blocks = "\n".join(snippets(text, "(?:sh|text)?"))
+    lines = re.findall(rf"^ *(?:\$ )?{PREFIX}(\w.*)$", blocks, re.M) + re.findall(
+        rf"^!{PREFIX}(.*)$", text, re.M
+    )
+    inline = re.findall(rf"`{PREFIX}([^`]+)`", text)
+    return {shlex.join(shlex.split(found, comments=True)) for found in (*lines, *inline)}
+
+
+COMMANDS = sorted(set().union(*(commands_in(text_of(path)) for path in SHOWN_IN)))
+
+
+def quick(command: str) -> list[str]:
+    """The words of a command whose sizes are small, and whose kernels exist."""
+    words = [
+        str(min(SIZE, int(word)))
+        if word.isdecimal()
+        else re.sub(r"(?<=x)\d{3,}|\d{3,}(?=x)", str(SIZE), word)
+        for word in shlex.split(command)
+    ]
+    words = [TO_FILL_IN.get(word, word) for word in words]
+    if words == ["explain"]:  # the name of the command, not a use of it
+        return ["explain", "--help"]
+    return [*words, "--shape", "64"] if words[0] == "explain" and "--shape" not in words else words
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Runs a command in an empty folder, on no more than one problem and for no longer than it must."""
+    from fastgemm.cli import accuracy, bench, ladder
+
+    sweep, climb, study = bench.run_sweep, ladder.run_ladder, accuracy.run_accuracy
+
+    def least(cases, **options):
+        return sweep([min(cases, key=lambda case: case.problem.work)], **{**options, "budget": 0.001})
+
+    def least_study(*arguments, shapes, **options):
+        return study(*arguments, shapes=[(8, 8, 8)], **options)
+
+    def short(problems, **options):
+        small = [type(p)(*(64 for _ in p.shape), dtype=p.dtype) for p in problems]
+        return climb(small, **{**options, "budget": 0.001})
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(bench, "run_sweep", least)
+    monkeypatch.setattr(ladder, "run_ladder", short)
+    monkeypatch.setattr(accuracy, "run_accuracy", least_study)
+    monkeypatch.setattr("fastgemm.cli.options.best_device", lambda: "cpu")
+    threads = torch.get_num_threads()
+    yield lambda words: CliRunner().invoke(main, words)
+    torch.set_num_threads(threads)
+
+
+def test_commands_are_found():
+    assert len(COMMANDS) > 25
+    text = "`fastgemm bench --op add\n--shape 8`, `fastgemm.bench`\n```sh\n$ fastgemm info   # all\n```\n"
+    assert commands_in(text) == {"bench --op add --shape 8", "info"}
+    assert {command.split()[0] for command in COMMANDS} == set(main.commands)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_shown_run(command, run):
+    words = quick(command)
+    if any(words[: len(start)] == start for start in LONG):
+        main.commands[words[0]].make_context(words[0], words[1:])
+        return
+    result = run(words)
+    if result.exit_code == 0:
+        return
+    assert NEEDS_GPU.search(result.stderr), result.output + repr(result.exception)
+    assert "usage" not in result.stderr.lower() or result.exit_code == 2
