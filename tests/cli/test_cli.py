@@ -277,6 +277,22 @@ def test_info(run):
     assert found["autotune_cache"].endswith("autotune.json")
 
 
+def test_a_bug_report_says_what_it_needs_and_no_paths(run, monkeypatch):
+    monkeypatch.setenv("FASTGEMM_CPU_ISA", "native")
+    text = run("info", "--bug-report").stdout
+    for shown in (
+        "operating system",
+        "Python",
+        f"torch: {torch.__version__}",
+        "kernels on cpu",
+        "table hash",
+    ):
+        assert shown in text
+    assert "FASTGEMM_CPU_ISA=native" in text and "FASTGEMM_CACHE_DIR=(set)" in text
+    assert str(fastgemm.tuning.cache_file().parent) not in text and str(Path.home()) not in text.split()
+    assert "exclude each other" in run("info", "--bug-report", "--json", code=2).stderr
+
+
 def test_version_and_module_entry_point():
     assert fastgemm.__version__ in CliRunner().invoke(main, ["--version"]).output
     command = [sys.executable, "-m", "fastgemm", "--version"]

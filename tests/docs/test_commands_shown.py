@@ -8,13 +8,19 @@ import re
 import shlex
 from pathlib import Path
 
+import fastgemm
 import pytest
 import torch
 from click.testing import CliRunner
 from fastgemm.cli import main
 from pages import PAGES, ROOT, snippets
 
-SHOWN_IN = [*PAGES, ROOT / "examples" / "README.md", *sorted((ROOT / "notebooks").glob("*.ipynb"))]
+SHOWN_IN = [
+    *PAGES,
+    *(ROOT / "SECURITY.md", ROOT / "examples" / "README.md"),
+    *sorted((ROOT / ".github").rglob("*.md")),
+    *sorted((ROOT / "notebooks").glob("*.ipynb")),
+]
 PREFIX = r"(?:\.venv/bin/)?fastgemm "
 # Kernels that a reader is told to write and words to fill in, and what stands in their place.
 TO_FILL_IN = {
@@ -91,6 +97,7 @@ def run(tmp_path, monkeypatch):
     threads = torch.get_num_threads()
     yield lambda words: CliRunner().invoke(main, words)
     torch.set_num_threads(threads)
+    fastgemm.tuning.clear_cache(disk=True)  # what --tune remembered would steer other tests
 
 
 def test_commands_are_found():

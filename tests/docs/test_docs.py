@@ -84,6 +84,11 @@ def test_glossary_links_lead_to_terms_and_stand_once_on_a_page(page):
     assert page == GLOSSARY or len(linked) == len(set(linked))
 
 
+def test_the_citation_is_of_this_version():
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert re.search(r"^version: (.*)$", citation, re.M).group(1) == fastgemm.__version__
+
+
 def test_the_version_has_an_entry_in_the_changelog():
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")

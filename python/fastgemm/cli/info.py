@@ -17,6 +17,7 @@ from .._compatibility import cuda_obstacles
 from .._narrow import ByWidth, whole
 from ..bench.environment import usable_cores
 from ..table import build_info, kernels
+from . import bug_report as report
 from . import known
 from .console import console
 
@@ -81,13 +82,19 @@ def _kernel_table(rows: list[dict[str, Any]], reasons: list[str]) -> ByWidth:
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def info(as_json: bool) -> None:
+@click.option("--bug-report", is_flag=True, help="Print what a report of a bug needs, as text to paste.")
+def info(as_json: bool, bug_report: bool) -> None:
     """Show the build, the devices and what is known of them, the autotune cache and the kernel table.
 
     A kernel that cannot run here has the number of its reason, and where CUDA cannot be used, everything that
     stands in the way is listed.
     """
+    if as_json and bug_report:
+        raise click.UsageError("--json and --bug-report exclude each other")
     found = gather()
+    if bug_report:
+        click.echo("\n".join(report.lines(found)))
+        return
     if as_json:
         click.echo(json_module.dumps(found, indent=1))
         return
