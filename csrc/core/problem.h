@@ -102,7 +102,7 @@ struct GemmProblem {
   ConstMatrix a, b, c;
   Matrix out;
   double alpha = 1.0, beta = 0.0;
-  Symmetry symmetry;  // of the result: then n == parts * m, and out and c have contiguous rows
+  Symmetry symmetry;  // of the result: then n == parts * m, and out has contiguous rows
   // Columns of C that stand for a row where its lower triangle alone is asked for, else 0. A kernel may leave
   // out tiles above the diagonal, or compute them.
   int triangle = 0;

@@ -90,9 +90,15 @@ struct InParts {
   }
 };
 
-// Of symmetric results on a CPU MKL computes the lower triangle, in blocks (core/triangle.h), from this size
-// on.
-constexpr int64_t kLeastHalved = 384, kLeastBlock = 128;
+// Of symmetric results on a CPU MKL computes the lower triangle, in blocks (core/triangle.h), where the copy
+// to the upper one and more calls are worth it.
+constexpr int64_t kLeastBlock = 128;
+bool is_worth_halving(const ProductCall& call, const Gemm& g) {
+  constexpr int64_t kLeastExtent = 384, kLeastTerms = 64, kLeastTermsOfBatch = 128;
+  if (!call.symmetry.known || !is_free(call.choice)) return false;
+  if (call.a.view.device_type != aoti_torch_device_type_cpu()) return false;
+  return g.problem.m >= kLeastExtent && g.problem.k >= (g.dim > 2 ? kLeastTermsOfBatch : kLeastTerms);
+}
 
 // Where both are predicted to be this close torch's is taken: it needs no memory.
 constexpr double kClose = 1.05;
@@ -168,18 +174,18 @@ bool multiply_by_torch(const ProductCall& call, Gemm g, const TensorRef& c, cons
   }
   set_scales(whole, call.alpha, c ? call.beta.value_or(1.0) : 0.0);
   whole.out = matrix_of<Matrix>(out.view, false);
+  const bool halves = is_worth_halving(call, g);
+  whole.symmetry.known = halves;  // of whole complex numbers; it keeps the matrices of a batch apart
   plan_batches(g, a, b, c ? &c.view : nullptr, out.view);
   whole = g.innermost();
   whole.type = whole.out_type = bytes_of(a.dtype);
   const int64_t bytes = element_size(whole.type);
-  bool halves = false;
   with_context(a, [&](OpContext& context, Device device, int) {
     // As views of their own, so that nothing of what torch does inside is recorded for gradients.
     const auto operand = [](const TensorRef& t) { return t ? Operand{t.tensor, &t.view, true} : Operand{}; };
     context.set_operands({operand(call.a), operand(call.b), operand(c), operand(out)});
     const Kernel& row = *torch_row(device);
     const KernelRange range(row);
-    halves = call.symmetry.known && is_free(call.choice) && device == Device::cpu && whole.m >= kLeastHalved;
     for_each_index(g.loops, std::max(g.loops.count - 1, 0), [&](const std::array<int64_t, 4>& offset) {
       const auto moved = [&](auto& m, size_t i) {
         if (m.data) m.data = (decltype(m.data))((const char*)m.data + offset[i] * bytes);
@@ -188,7 +194,6 @@ bool multiply_by_torch(const ProductCall& call, Gemm g, const TensorRef& c, cons
       p.a.data = a.data, p.b.data = b.data, p.out.data = out.view.data;
       moved(p.a, 0), moved(p.b, 1), moved(p.c, 2), moved(p.out, 3);
       if (!halves) return row.gemm(p, context);
-      p.symmetry.known = true;
       for_each_block(p, kLeastBlock, [&](const GemmProblem& block, bool) { row.gemm(block, context); });
     });
     tell_last_gemm_kernel(row.name);

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "torch/scalar_types.h"
-#include "torch/symmetric.h"
 
 namespace fastgemm::torch_ops {
 namespace {
@@ -47,14 +46,14 @@ ProductCall as_bytes(const ProductCall& given) {
   return call;
 }
 
-AtenTensorHandle multiply_widened(const ProductCall& call, DType product) {
+AtenTensorHandle multiply_widened(const ProductCall& call, DType product, const Symmetry& symmetry) {
   const bool is_long = product == DType::i16i64;
   const int32_t dtype = is_long ? kInt64 : kInt16;
   const Tensor a = converted(call.a, dtype), b = converted(call.b, dtype);
   ProductCall wide = call;
   wide.a = viewed(a), wide.b = viewed(b);
   wide.out_dtype = is_long ? kInt64 : kInt32;
-  if (is_own_transpose(call) && !call.c) wide.symmetry.known = true;  // copies do not show it
+  wide.symmetry = symmetry;  // two copies do not show it
   return multiply(wide);
 }
 

@@ -13,6 +13,6 @@ ProductCall as_bytes(const ProductCall&);
 //   uint8 with int8             from both as int16, which holds every value of either; the result is int32
 //   int16 with sums of 64 bits  from both as int64; so is the result
 // Widening is a pass over each operand, into 2 or 8 bytes for each element.
-AtenTensorHandle multiply_widened(const ProductCall&, DType product);
+AtenTensorHandle multiply_widened(const ProductCall&, DType product, const Symmetry& of_result);
 
 }  // namespace fastgemm::torch_ops

@@ -48,6 +48,7 @@ const Kernel& launch(const Kernel& first, const GemmProblem& p, const Choice& ch
     try {
       const KernelRange range(*kernel);
       kernel->gemm(p, at.context);
+      if (p.symmetry.asked && kernel->role != Role::shortcut) mirror_on(at.device, Mirror::of(p), at.context);
       last_kernel = kernel->name;
       return *kernel;
     } catch (const OutOfWorkspace& refusal) {
@@ -92,8 +93,6 @@ void run(const Plan& plan, const ProductCall& call, const TensorRef& out, const 
     walk(*plan.outer, p, kernel, call.choice, at);
   else
     launch(*kernel, p, call.choice, at);
-  if (p.symmetry.asked && last_kernel != kSymmetric)
-    mirror_result(out.view, p.symmetry, at.device, at.context);
 }
 
 void require_apart(const ProductCall& call) {
@@ -119,6 +118,7 @@ void multiply_copies(const ProductCall& call, const Plan& plan, const TensorRef&
   std::optional<Tensor> a, b;
   if (plan.copies_a) again.a = viewed(a.emplace(contiguous_matrices(call.a.tensor, call.a.view)));
   if (plan.copies_b) again.b = viewed(b.emplace(contiguous_matrices(call.b.tensor, call.b.view)));
+  again.symmetry = plan.problem.symmetry;  // two copies do not show it
   multiply(again);
 }
 
@@ -146,7 +146,8 @@ AtenTensorHandle multiply(const ProductCall& call) {
   with_context(call.a.view, [&](OpContext& context, Device device, int threads) {
     const std::shared_ptr<const Plan> plan = plan_of(call, device, threads);
     if (call.out) require_apart(call);
-    if (plan->way == Plan::Way::widen) return void(made.tensor = multiply_widened(call, plan->problem.type));
+    if (plan->way == Plan::Way::widen)
+      return void(made.tensor = multiply_widened(call, plan->problem.type, plan->problem.symmetry));
     if (plan->way == Plan::Way::copy_result) return copy_product(call);
     const TensorRef out = call.out ? call.out : new_result(*plan, call.a.view);
     if (!call.out) made.tensor = out.tensor;

@@ -11,8 +11,10 @@ namespace {
 
 // Whether the choice is left to the library, or one of the rows for symmetric results is named.
 bool may_look(const Choice& choice) {
-  return choice.level == 0 && (choice.kernel.empty() || choice.kernel == kSymmetric);
+  return choice.kernel == kSymmetric || (choice.level == 0 && choice.kernel.empty());
 }
+
+}  // namespace
 
 void mirror_on(Device device, const Mirror& m, Context& context) {
 #if FASTGEMM_HAS_CUDA
@@ -21,8 +23,6 @@ void mirror_on(Device device, const Mirror& m, Context& context) {
   if (device == Device::simt) return simulated_mirror(m, context);
   cpu::mirror(m, context);
 }
-
-}  // namespace
 
 bool is_own_transpose(const ProductCall& call) {
   const View &a = call.a.view, &b = call.b.view;

@@ -1,7 +1,7 @@
 // Results that equal their transposes: what is known of a call's, and their upper triangle.
 #pragma once
 
-#include "core/context.h"
+#include "core/mirror.h"
 #include "core/table.h"
 #include "torch/product.h"
 
@@ -19,6 +19,8 @@ Symmetry symmetry_of(const ProductCall& call, const GemmProblem& p);
 // Whether a result has to be computed elsewhere and copied: no kernel writes matrices without a unit stride,
 // and the one triangle of a c that counts is by columns the other one.
 bool needs_own_result(const GemmProblem&);
+
+void mirror_on(Device, const Mirror&, Context&);
 
 // Copies the lower triangle of each matrix, which has contiguous rows, to its upper one.
 void mirror_result(const View& out, const Symmetry&, Device, Context&);

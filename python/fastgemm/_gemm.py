@@ -30,6 +30,9 @@ from ._calls import (
 )
 from ._vmap import batch_first, rank_of
 
+SYMMETRIC = "symmetric"
+"""The kernel that takes products with a symmetric result alone."""
+
 
 def gemm(
     a: Tensor,
@@ -66,9 +69,9 @@ def gemm(
             with an operand otherwise.
         out_dtype: ``torch.float32`` for float16 and bfloat16 operands, ``torch.int32`` for int16; otherwise the
             usual one.
-        symmetric: the caller's promise that M = N and the result equals its transpose (complex ones: their
-            conjugate transpose), as that of ``a @ a.mT`` does, or of ``alpha * x @ x + beta * x`` for a symmetric
-            ``x``. The lower triangle is computed and the upper one copied from it, so that the result is exactly
+        symmetric: the caller's promise, which nobody checks, that M = N and the result equals its transpose, as
+            that of ``a @ a.mT`` does, or of ``alpha * x @ x + beta * x`` for a symmetric ``x``; of complex operands
+            its **conjugate** transpose, as that of ``a @ a.mH`` does. The lower triangle is computed and the upper one copied from it, so that the result is exactly
             symmetric; of ``c`` the lower triangle counts. With the choice left open that takes half of the
             operations where it is faster (kernel ``symmetric``). BLAS calls it gemmt and syrk. Gradients are
             those of the general product.
@@ -81,8 +84,8 @@ def gemm(
         NotImplementedError: an operand is sparse or quantized, or its device has no kernels.
         ValueError: shapes, dtypes or devices do not go together; ``alpha`` or ``beta`` is not whole for integers;
             unknown ``kernel``, ``level`` or ``precision``; ``symmetric`` for a result that is not square.
-        RuntimeError: the level or kernel asked for cannot run here, or ``out`` cannot be written to; see
-            :func:`matmul`.
+        RuntimeError: the level or kernel asked for cannot run here (``kernel="symmetric"``: the result is not known
+            to be symmetric), or ``out`` cannot be written to; see :func:`matmul`.
     """
     if has_torch_function_variadic(a, b, c, out):
         scales = {"alpha": alpha, "beta": beta, "trans_a": trans_a, "trans_b": trans_b}
@@ -164,6 +167,8 @@ class GemmFunction(torch.autograd.Function):
         how = _public(ctx.options)
         beta = how.pop("beta", None)
         how.pop("symmetric", None)  # a term of the tangent is not what its sum is
+        if how.get("kernel") == SYMMETRIC:
+            del how["kernel"]
         terms = []
         if a_t is not None:
             terms.append(gemm(a_t, b, **how))
@@ -228,6 +233,8 @@ def _gemm_gradients(
     if grad.dtype != narrow:
         a, b = (None if x is None else x.to(grad.dtype) for x in (a, b))
         how.pop("kernel", None)  # a kernel of the narrow type need not take the wide one
+    if how.get("kernel") == SYMMETRIC:  # which a gradient is not
+        del how["kernel"]
     grad_a = grad_b = grad_c = None
     # torch's convention for complex numbers; of real ones conj() is the tensor itself.
     a, b = (None if x is None else x.conj() for x in (a, b))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import fastgemm
+import numpy
 import pytest
 import torch
 from fastgemm._explain.run import load_simulator
@@ -64,12 +65,7 @@ def test_layouts(device, dtype, layout):
         "batches": lambda: random(6, 131, 9, dtype=dtype).view(2, 3, 131, 9).transpose(0, 1),
         "shared": lambda: random(1, 140, 70, dtype=dtype).expand(2, 140, 70),
     }[layout]().to(device)
-    if (
-        layout == "every other column"
-    ):  # copied first, which hides that both are one matrix: the caller says it
-        assert is_symmetric(check_gemm(a, a.mT, symmetric=True, **own_kernel(dtype)))
-    else:
-        assert is_symmetric(check_gemm(a, a.mT, **own_kernel(dtype)))
+    assert is_symmetric(check_gemm(a, a.mT, **own_kernel(dtype)))
 
 
 @pytest.mark.parametrize("out", ["columns", "padded", "batch"])
@@ -129,6 +125,37 @@ def test_no_terms(device):
     assert fastgemm.gemm(a[:0], a[:0].mT, symmetric=True).shape == (0, 0)
 
 
+@needs_simulator
+@pytest.mark.parametrize("gpu", ["H200", "A100"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.bfloat16], ids=row_id)
+def test_no_terms_simulated(gpu, dtype):
+    a, c = torch.zeros(9, 4, dtype=dtype), random_tensor(9, 9, dtype=dtype)
+    with fastgemm.simulate(gpu):
+        assert not fastgemm.gemm(a[:, :0], a[:, :0].mT, kernel="symmetric").any()
+        sums = fastgemm.gemm(a, a.mT, c, alpha=0.0, kernel="symmetric", symmetric=True)
+    assert torch.equal(sums, c.tril() + c.tril(-1).mT)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int32], ids=row_id)
+def test_short_of_workspace(dtype):
+    """The result is right, or the call raises: c, which lies where the result does, is never added twice."""
+    a, c = random_tensor(900, 200, dtype=dtype), random_tensor(900, 900, dtype=dtype)
+    expected = fastgemm.gemm(a, a.mT, c.tril() + c.tril(-1).mT, level=3)
+    try:
+        for limit in (1 << 10, 1 << 16, 1 << 19, 1 << 21, 1 << 22, 1 << 23):
+            fastgemm.tuning.limit_workspace(limit)
+            torch.testing.assert_close(fastgemm.gemm(a, a.mT, c, symmetric=True), expected)
+            out = c.clone()
+            try:
+                fastgemm.gemm(a, a.mT, out, symmetric=True, out=out)
+            except (RuntimeError, MemoryError) as refusal:
+                assert "memory" in str(refusal)
+            else:
+                torch.testing.assert_close(out, expected)
+    finally:
+        fastgemm.tuning.limit_workspace(None)
+
+
 @every_device
 def test_not_finite(device):
     a = torch.randn(150, 30, device=device)
@@ -171,6 +198,32 @@ def test_complex_products_are_recognized(device, dtype, size, conjugated):
         )
         if choice or (device == "cpu" and size == 400):
             assert is_symmetric(result, result.mH.resolve_conj() if conjugated else result.mT)
+
+
+@pytest.mark.parametrize("batch, size", [(10, 64), (3, 400), (500, 3)])
+@pytest.mark.parametrize("dtype", COMPLEX, ids=row_id)
+def test_a_batch_that_shares_a_complex_operand(dtype, batch, size):
+    """Its matrices are not one tall one, as they are where nothing is known of the result."""
+    a = random(batch, size, size, dtype=dtype)
+    a = a + a.mH
+    shared = 2 * torch.eye(size, dtype=dtype)
+    room = torch.zeros(batch + 2, size, size, dtype=dtype)
+    fastgemm.gemm(a, shared, symmetric=True, out=room[1:-1])
+    torch.testing.assert_close(room[1:-1], 2 * a)
+    assert not room[0].any() and not room[-1].any()
+
+
+@needs_simulator
+def test_complex_numbers_that_begin_anywhere():
+    """At a multiple of a part, as memory from outside torch may."""
+    a = random(70, 20, dtype=torch.complex128)
+    memory = numpy.zeros(16 * 70 * 70 + 32, dtype=numpy.uint8)
+    start = 8 + -memory.ctypes.data % 16
+    out = torch.from_numpy(memory[start : start + 16 * 70 * 70].view(numpy.complex128).reshape(70, 70))
+    assert out.data_ptr() % 16 == 8
+    with fastgemm.simulate():
+        fastgemm.gemm(a, a.mH, symmetric=True, kernel="symmetric", out=out)
+    torch.testing.assert_close(out, a @ a.mH)
 
 
 # --- which products are recognized
@@ -229,6 +282,7 @@ def test_misuse():
         fastgemm.gemm(a, b, kernel="symmetric")
     with pytest.raises(RuntimeError, match="not known to be symmetric"):
         fastgemm.gemm(a, a.mT, torch.randn(6, 6), kernel="symmetric")
+    assert fastgemm.gemm(a, a.mT, level=6, kernel="symmetric").shape == (6, 6)
     with pytest.raises(ValueError, match="'symmetric' is of level 6, not 5"):
         fastgemm.gemm(a, a.mT, level=5, kernel="symmetric")
 
@@ -246,6 +300,24 @@ def test_gradients_are_those_of_the_general_product():
         into += torch.autograd.grad(result, (a, c), weight)
     for x, y in zip(found, expected, strict=True):
         torch.testing.assert_close(x, y)
+
+
+def test_gradients_of_the_kernel_by_name():
+    """They are general products, which it would refuse."""
+    a = torch.randn(40, 23, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(40, 40, dtype=torch.float64)
+    expected = (weight + weight.mT) @ a.detach()
+    for options in ({}, {"symmetric": True}):
+        result = fastgemm.gemm(a, a.mT, kernel="symmetric", **options)
+        (found,) = torch.autograd.grad(result, a, weight)
+        torch.testing.assert_close(found, expected)
+
+        def loss(x, options=options):
+            return (fastgemm.gemm(x, x.mT, kernel="symmetric", **options) * weight).sum()
+
+        torch.testing.assert_close(torch.func.grad(loss)(a.detach()), expected)
+        _, tangent = torch.func.jvp(loss, (a.detach(),), (a.detach(),))
+        torch.testing.assert_close(tangent, (expected * a.detach()).sum())
 
 
 def test_opcheck_compile_and_func():
@@ -274,6 +346,15 @@ SIMULATED = [
     (torch.int32, None),
     (torch.int64, None),
 ]
+
+
+@needs_simulator
+@pytest.mark.parametrize("n, k", [(1300, 128), (1153, 100)])
+def test_triangles_of_planes(n, k):
+    a = random_tensor(n, k, dtype=torch.float32)
+    with fastgemm.simulate():
+        assert is_symmetric(check_gemm(a, a.mT, kernel="symmetric"))
+    assert "bf16x6" in launched(n, k, torch.float32, multiprocessors=3)
 
 
 def launched(
@@ -312,11 +393,11 @@ def test_simulated(gpu, dtype, precision, n, columns):
 
 @needs_simulator
 @pytest.mark.parametrize("dtype, precision", SIMULATED[:5], ids=row_id)
-@pytest.mark.parametrize("n", [1300, 1153])
+@pytest.mark.parametrize("n", [1300, 1299])
 def test_triangles_of_hopper(n, dtype, precision):
     """Large enough that one launch computes the triangle: tiles are folded, some lie outside."""
     kernel = "crt" if precision is None and dtype in (torch.float32, torch.float64) else "wgmma_specialized"
-    k = 512 if kernel == "crt" and dtype == torch.float32 else 128 if kernel == "crt" else 64
+    k = 1024 if kernel == "crt" and dtype == torch.float32 else 128 if kernel == "crt" else 64
     a = random_tensor(n, k, dtype=dtype)
     with fastgemm.simulate():
         result = check_gemm(a, a.mT, kernel="symmetric", precision=precision)
@@ -352,4 +433,6 @@ def test_bits_of_the_general_product():
 def test_explain():
     report = fastgemm.explain("gemm", kernel="symmetric", shape=(128, 128, 64))
     assert report.kernel == "symmetric" and not report.problems
+    with pytest.raises(ValueError, match="for square results, got M = 128 and N = 64"):
+        fastgemm.explain("gemm", kernel="symmetric", shape=(128, 64, 64))
     assert [launch.kernel for launch in report.launches][-1] == "mirror"

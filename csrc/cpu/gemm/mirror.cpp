@@ -1,9 +1,9 @@
 #include "core/mirror.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "core/table.h"
-#include "core/triangle.h"
 
 namespace fastgemm::cpu {
 namespace {
@@ -43,36 +43,57 @@ Element* matrix_of(const Mirror& m, int64_t index) {
   return static_cast<Element*>(m.out.data) + index * m.out.batch_stride;
 }
 
-// Tiles on the diagonal one by one; what lies off it is the transpose of what lies across.
+// For a transpose inside a task, which has one thread.
+class OneThread final : public Context {
+ public:
+  void* allocate(size_t) override { throw std::logic_error("fastgemm: a transpose asks for no workspace"); }
+  void torch_gemm(const GemmProblem&) override {}
+  void torch_transpose(const TransposeProblem&) override {}
+};
+
+const Kernel& transpose_of_one_thread() {
+  static const Kernel& row = *std::ranges::find(cpu_transpose_kernels(), "simd", &Kernel::name);
+  return row;
+}
+
+// Rows [at, at + kTile) above the diagonal: the transpose of the columns below it.
+template <class Element>
+void mirror_band(Element* x, int64_t stride, int64_t n, int64_t at) {
+  mirror_tile(x, stride, n, at, at, Same{});
+  const int64_t first = at + kTile;
+  if (first >= n) return;
+  TransposeProblem t{.rows = n - first, .cols = kTile};
+  t.type = DType(int(DType::bits8) + (sizeof(Element) > 1) + (sizeof(Element) > 2) + (sizeof(Element) > 4) +
+                 (sizeof(Element) > 8));
+  t.src = {x + first * stride + at, stride, 1, 0};
+  t.dst = {x + at * stride + first, stride, 1, 0};
+  OneThread context;
+  transpose_of_one_thread().transpose(t, context);
+}
+
+// Calls body(matrix, first row) for all bands of all matrices: a task has the i-th band and the i-th from the
+// end, which are as much work together as any other two.
+template <class Body>
+void for_each_band(const Mirror& m, Context& context, Body&& body) {
+  const int64_t bands = (m.n + kTile - 1) / kTile, tasks = (bands + 1) / 2;
+  context.parallel(m.batch * tasks, [&](int64_t task) {
+    const int64_t first = task % tasks, last = bands - 1 - first;
+    body(task / tasks, first * kTile);
+    if (last != first) body(task / tasks, last * kTile);
+  });
+}
+
 template <class Element>
 void mirror_all(const Mirror& m, Context& context) {
-  const int64_t tiles = (m.n + kTile - 1) / kTile;
-  context.parallel(m.batch * tiles, [&](int64_t task) {
-    const int64_t at = task % tiles * kTile;
-    mirror_tile(matrix_of<Element>(m, task / tiles), m.out.row_stride, m.n, at, at, Same{});
-  });
-  const Kernel& transpose = cpu_transpose_kernels().back();
-  for_each_below(m.n, kTile, [&](const Blocks& b) {
-    for (int64_t index = 0; index < m.batch; ++index) {
-      Element* const x = matrix_of<Element>(m, index);
-      TransposeProblem t{.batch = b.count, .rows = b.rows, .cols = b.columns};
-      t.type = DType(int(DType::bits8) + (sizeof(Element) > 1) + (sizeof(Element) > 2) +
-                     (sizeof(Element) > 4) + (sizeof(Element) > 8));
-      const int64_t step = b.step * (m.out.row_stride + 1);
-      t.src = {x + b.row * m.out.row_stride + b.column, m.out.row_stride, 1, step};
-      t.dst = {x + b.column * m.out.row_stride + b.row, m.out.row_stride, 1, step};
-      transpose.transpose(t, context);
-    }
+  for_each_band(m, context, [&](int64_t matrix, int64_t row) {
+    mirror_band(matrix_of<Element>(m, matrix), m.out.row_stride, m.n, row);
   });
 }
 
 template <class Part>
 void mirror_conjugates(const Mirror& m, Context& context) {
-  using Element = Complex<Part>;
-  const int64_t tiles = (m.n + kTile - 1) / kTile;
-  context.parallel(m.batch * tiles, [&](int64_t task) {
-    Element* const x = matrix_of<Element>(m, task / tiles);
-    const int64_t row = task % tiles * kTile;
+  for_each_band(m, context, [&](int64_t matrix, int64_t row) {
+    Complex<Part>* const x = matrix_of<Complex<Part>>(m, matrix);
     for (int64_t i = row; i < std::min(row + kTile, m.n); ++i) x[i * (m.out.row_stride + 1)].im = 0;
     for (int64_t column = row; column < m.n; column += kTile)
       mirror_tile(x, m.out.row_stride, m.n, row, column, Conjugate{});

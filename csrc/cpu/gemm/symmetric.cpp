@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/mirror.h"
+#include "core/reused_workspace.h"
 #include "core/select.h"
 #include "core/triangle.h"
 
@@ -41,8 +42,10 @@ void gemm_symmetric(const GemmProblem& p, Context& context) {
     cpu_gemm_kernels().front().gemm(p, context);
     return cpu::mirror(Mirror::of(p), context);
   }
+  ReusedWorkspace workspace(context, p.c.data != p.out.data);
   for_each_block(p, kLeastBlock, [&](const GemmProblem& block, bool) {
-    fastest(block, current_cpu(), context.threads()).kernel->gemm(block, context);
+    workspace.begin_again();
+    fastest(block, current_cpu(), context.threads()).kernel->gemm(block, workspace);
   });
   cpu::mirror(Mirror::of(p), context);
 }

@@ -129,6 +129,10 @@ def _call(problem: BenchProblem, choice: dict[str, object]) -> Callable[[], Tens
     m, n, k = problem.m, problem.n, problem.k
     a = _random(*((k, m) if trans_a else (m, k)), dtype=dtype)
     if choice.get("kernel") == SYMMETRIC:
+        if m != n:
+            raise ValueError(
+                f"fastgemm.explain: kernel 'symmetric' is for square results, got M = {m} and N = {n}"
+            )
         return lambda: ops.gemm(a, a, trans_a=trans_a, trans_b=not trans_a, **choice)
     b = _random(*((n, k) if trans_b else (k, n)), dtype=dtype)
     return lambda: ops.gemm(a, b, trans_a=trans_a, trans_b=trans_b, **choice)

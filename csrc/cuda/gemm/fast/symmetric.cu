@@ -27,22 +27,22 @@ constexpr NamedLauncher kLaunchers[] = {
 };
 
 void launch_row(const Kernel* row, const GemmProblem& p, Context& context) {
-  if (row == nullptr) throw std::runtime_error("fastgemm: no kernel takes a block of a symmetric product");
   for (const NamedLauncher& l : kLaunchers)
-    if (l.name == row->name) return l.launch(p, context);
+    if (row && l.name == row->name) return l.launch(p, context);
+  throw std::runtime_error("fastgemm: no kernel takes a block of a symmetric product");
 }
 
 }  // namespace
 
 void gemm_symmetric(const GemmProblem& p, Context& context) {
   if (p.batch * p.m == 0) return;
-  const Gpu& gpu = current_gpu();
-  const predict::SymmetricPlan plan = predict::plan_symmetric(p, gpu);
   if (p.k == 0) {  // the result is beta * c
     gemm_naive(p, context);
     return mirror(Mirror::of(p), context);
   }
-  ReusedWorkspace workspace(context);
+  const Gpu& gpu = current_gpu();
+  const predict::SymmetricPlan plan = predict::plan_symmetric(p, gpu);
+  ReusedWorkspace workspace(context, p.c.data != p.out.data);
   for_each_block(p, plan.least, [&](GemmProblem block, bool is_diagonal) {
     workspace.begin_again();
     const Kernel* row = is_diagonal ? plan.on_diagonal : nullptr;

@@ -11,24 +11,41 @@ constexpr int kThreads = 256;
 template <class Element>
 constexpr int kTile = sizeof(Element) > 8 ? 32 : 64;  // elements a side
 
-// Memory from outside torch may start at any multiple of a part.
-template <class Part>
-struct Complex {
+// Memory from outside torch may start at any multiple of a part: then parts move one by one.
+template <class Part, bool aligned>
+struct alignas(aligned ? 2 * sizeof(Part) : sizeof(Part)) Complex {
   Part re, im;
 };
 
+// How elements move: as they are, or complex ones conjugated and made real on the diagonal.
 template <class Element>
 struct Unchanged {
   using Moved = Element;
-  __device__ __forceinline__ static Element across(const Element& x) { return x; }
-  __device__ __forceinline__ static Element diagonal(const Element& x) { return x; }
+  __device__ __forceinline__ static Element read(const Element& x) { return x; }
+  __device__ __forceinline__ static void stage(Element& to, const Element& x, bool) { to = x; }
+  __device__ __forceinline__ static void store(Element& to, const Element& x) { to = x; }
 };
-template <class Part>
-struct Conjugated {
-  using Moved = Complex<Part>;
-  static constexpr Part kSign = Part(Part(1) << (8 * sizeof(Part) - 1));
-  __device__ __forceinline__ static Moved across(const Moved& x) { return {x.re, Part(x.im ^ kSign)}; }
-  __device__ __forceinline__ static Moved diagonal(const Moved& x) { return {x.re, Part(0)}; }
+template <class Part, bool aligned, bool conjugated>
+struct Complexes {
+  using Moved = Complex<Part, aligned>;
+  static constexpr Part kSign = conjugated ? Part(Part(1) << (8 * sizeof(Part) - 1)) : Part(0);
+  __device__ __forceinline__ static Moved read(const Moved& x) {
+    if constexpr (aligned)
+      return x;
+    else
+      return {x.re, x.im};
+  }
+  __device__ __forceinline__ static void stage(Moved& to, const Moved& x, bool on_diagonal) {
+    store(to, {x.re, conjugated && on_diagonal ? Part(0) : Part(x.im ^ kSign)});
+  }
+  __device__ __forceinline__ static void store(Moved& to, const Moved& x) {
+    if constexpr (aligned) {
+      to = x;
+    } else {
+      to.re = x.re;
+      to.im = x.im;
+    }
+  }
 };
 
 // The tile of the lower triangle with this number: row by row, as in  0
@@ -46,7 +63,7 @@ struct LowerTile {
 
 // out: (n, n) for each matrix of the batch. A warp reads and writes 32 neighbours of a row.
 template <class Of>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 4)
     mirror_kernel(typename Of::Moved* out, int64_t n, int64_t row_stride, int64_t batch_stride) {
   using Element = typename Of::Moved;
   constexpr int kSide = kTile<Element>;
@@ -55,19 +72,24 @@ __global__ void __launch_bounds__(kThreads)
   Element* const x = out + int64_t(blockIdx.y) * batch_stride;
   const int64_t row = int64_t(tile.row) * kSide, column = int64_t(tile.column) * kSide;
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
-  FASTGEMM_UNROLL
-  for (int i = warp; i < kSide; i += kThreads / 32) FASTGEMM_UNROLL
-  for (int j = lane; j < kSide; j += 32)
-    if (row + i < n && column + j < n) staged[i][j] = x[(row + i) * row_stride + column + j];
+  const bool on_diagonal = tile.row == tile.column;
+  const auto for_each_element = [&](auto&& body) {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kSide; i += kThreads / 32) {
+      FASTGEMM_UNROLL
+      for (int j = 0; j < kSide; j += 32) body(warp + i, lane + j);
+    }
+  };
+  for_each_element([&](int i, int j) {
+    if (row + i >= n || column + j >= n) return;
+    const Element read = Of::read(x[(row + i) * row_stride + column + j]);
+    Of::stage(staged[i][j], read, on_diagonal && i == j);
+  });
   __syncthreads();
-  FASTGEMM_UNROLL
-  for (int i = warp; i < kSide; i += kThreads / 32) FASTGEMM_UNROLL
-  for (int j = lane; j < kSide; j += 32) {
-    if (column + i >= n || row + j >= n || (tile.row == tile.column && j < i)) continue;
-    const bool on_diagonal = tile.row == tile.column && i == j;
-    x[(column + i) * row_stride + row + j] =
-        on_diagonal ? Of::diagonal(staged[j][i]) : Of::across(staged[j][i]);
-  }
+  for_each_element([&](int i, int j) {
+    if (column + i >= n || row + j >= n || (on_diagonal && j < i)) return;
+    Of::store(x[(column + i) * row_stride + row + j], Of::read(staged[j][i]));
+  });
 }
 
 template <class Of>
@@ -82,29 +104,39 @@ void mirror_elements(const Mirror& m, Context& context) {
   }
 }
 
+// As whole numbers of `Whole` where they begin at multiples of their size.
+template <class Whole, class Part>
+void mirror_pairs(const Mirror& m, Context& context) {
+  is_aligned(static_cast<const char*>(m.out.data), sizeof(Whole))
+      ? mirror_elements<Unchanged<Whole>>(m, context)
+      : mirror_elements<Complexes<Part, false, false>>(m, context);
+}
+template <class Part>
+void mirror_conjugates(const Mirror& m, Context& context) {
+  is_aligned(static_cast<const char*>(m.out.data), 2 * sizeof(Part))
+      ? mirror_elements<Complexes<Part, true, true>>(m, context)
+      : mirror_elements<Complexes<Part, false, true>>(m, context);
+}
+
 }  // namespace
 
 void mirror(const Mirror& m, Context& context) {
   if (m.batch * m.n == 0) return;
   if (m.conjugated) {
-    if (m.bytes == 4) return mirror_elements<Conjugated<uint16_t>>(m, context);
-    return m.bytes == 8 ? mirror_elements<Conjugated<uint32_t>>(m, context)
-                        : mirror_elements<Conjugated<uint64_t>>(m, context);
+    if (m.bytes == 4) return mirror_conjugates<uint16_t>(m, context);
+    return m.bytes == 8 ? mirror_conjugates<uint32_t>(m, context) : mirror_conjugates<uint64_t>(m, context);
   }
-  const bool aligned = reinterpret_cast<uintptr_t>(m.out.data) % uintptr_t(m.bytes) == 0;
   switch (m.bytes) {
     case 1:
       return mirror_elements<Unchanged<uint8_t>>(m, context);
     case 2:
       return mirror_elements<Unchanged<uint16_t>>(m, context);
     case 4:
-      return aligned ? mirror_elements<Unchanged<uint32_t>>(m, context)
-                     : mirror_elements<Unchanged<Complex<uint16_t>>>(m, context);
+      return mirror_pairs<uint32_t, uint16_t>(m, context);
     case 8:
-      return aligned ? mirror_elements<Unchanged<uint64_t>>(m, context)
-                     : mirror_elements<Unchanged<Complex<uint32_t>>>(m, context);
+      return mirror_pairs<uint64_t, uint32_t>(m, context);
     default:
-      return mirror_elements<Unchanged<Complex<uint64_t>>>(m, context);
+      return mirror_pairs<Complex<uint64_t, true>, uint64_t>(m, context);
   }
 }
 

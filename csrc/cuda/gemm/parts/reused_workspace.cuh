@@ -3,12 +3,8 @@
 #pragma once
 
 #include <cstdint>
-#include <stdexcept>
-#include <string>
-#include <vector>
 
-#include "core/budget.h"
-#include "core/context.h"
+#include "core/reused_workspace.h"
 #include "cuda/device/platform.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -29,46 +25,5 @@ extern "C" {
 }
 inline int64_t most_plane_bytes() { return fastgemm_most_plane_bytes; }
 #endif
-
-// The workspace that panels and pieces of a batch share: after begin_again() allocate() returns the same
-// memory in the same order, as long as no allocation is larger than the one before.
-class ReusedWorkspace : public Context {
- public:
-  explicit ReusedWorkspace(Context& owner) : owner_(owner) {}
-  void begin_again() { next_ = 0, ++begun_; }
-
-  void* stream() const override { return owner_.stream(); }
-  void* allocate(size_t bytes) override {
-    if (next_ == blocks_.size()) blocks_.push_back({});
-    Block& block = blocks_[next_++];
-    if (block.bytes < bytes) block = {more(bytes), bytes};
-    return block.data;
-  }
-  void torch_gemm(const GemmProblem& p) override { owner_.torch_gemm(p); }
-  void torch_transpose(const TransposeProblem& p) override { owner_.torch_transpose(p); }
-
- private:
-  struct Block {
-    void* data;
-    size_t bytes;
-  };
-
-  // Once a part of the result is written the call must not fall back to another kernel: out may be the c
-  // that is added.
-  void* more(size_t bytes) {
-    try {
-      return owner_.allocate(bytes);
-    } catch (const OutOfWorkspace& refusal) {
-      if (begun_ <= 1) throw;
-      throw std::runtime_error("fastgemm: out of memory: " + std::string(refusal.what()) +
-                               "; a part of the result is written");
-    }
-  }
-
-  Context& owner_;
-  std::vector<Block> blocks_;
-  size_t next_ = 0;
-  int begun_ = 0;
-};
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -96,7 +96,7 @@ SymmetricPlan plan_symmetric(const GemmProblem& p, const Gpu& gpu) {
 }
 
 double symmetric_seconds(const GemmProblem& p, const Gpu& gpu) {
-  return p.symmetry.known && p.m > 0 ? plan_symmetric(p, gpu).seconds : kUnknown;
+  return p.symmetry.known && p.m > 0 && p.k > 0 ? plan_symmetric(p, gpu).seconds : kUnknown;
 }
 
 }  // namespace fastgemm::predict

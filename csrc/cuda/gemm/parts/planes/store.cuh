@@ -66,10 +66,11 @@ __device__ __forceinline__ int64_t first_tile_b(const Arguments<S>& g, int matri
     return int64_t(matrix) * g.schedule.tiles_n;
 }
 
-// Whether a tile of the schedule is none of the matrix: a triangle's squares may reach over it.
+// Whether a tile of the schedule has nothing of the triangle: its squares may reach over the matrix, and have
+// tiles above the diagonal.
 template <class S>
 __device__ __forceinline__ bool lies_outside(const Arguments<S>& g, const TileOrigin<S>& tile) {
-  return kIsLower<S> && (tile.row >= g.m || tile.column >= g.n);
+  return kIsLower<S> && (tile.row >= g.m || tile.column >= g.n || tile.column >= tile.row + S::kM);
 }
 
 // The place of a warp's sums in the arrays of Unscale.
