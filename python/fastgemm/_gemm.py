@@ -71,10 +71,10 @@ def gemm(
             usual one.
         symmetric: the caller's promise, which nobody checks, that M = N and the result equals its transpose, as
             that of ``a @ a.mT`` does, or of ``alpha * x @ x + beta * x`` for a symmetric ``x``. Of complex
-            operands it is their **conjugate** transpose, as of ``a @ a.mH``. The lower triangle is computed and the
-            upper one copied from it, so that the result is exactly symmetric; of ``c`` the lower triangle counts.
-            With the choice left open that takes half of the operations where it is faster (kernel ``symmetric``).
-            BLAS calls it gemmt and syrk. Gradients are those of the general product.
+            operands it is their **conjugate** transpose, as of ``a @ a.mH``. The lower triangle is computed and
+            the upper one copied from it, so that the result is exactly symmetric; of ``c`` the lower triangle
+            counts. With the choice left open that takes half of the operations where it is faster (kernel
+            ``symmetric``). BLAS calls it gemmt and syrk. Gradients are those of the general product.
 
     Returns:
         ``(..., M, N)``, of the dtype that :func:`matmul` returns. With K = 0 it is ``beta * c``, or zeros.
