@@ -46,10 +46,13 @@ template <Row row, predict::Counter count>
 double predicted(const GemmProblem& p, const Gpu& gpu) {
   return predict::seconds(row, count, p, gpu);
 }
+// Of a row that has a function of its own, that counts, or that is not predicted.
+template <Row row, predict::Counter count, Predict own>
+constexpr Predict prediction = own;
 template <Row row, predict::Counter count>
-constexpr Predict prediction = predicted<row, count>;
+constexpr Predict prediction<row, count, nullptr> = predicted<row, count>;
 template <Row row>
-constexpr Predict prediction<row, nullptr> = nullptr;
+constexpr Predict prediction<row, nullptr, nullptr> = nullptr;
 
 constexpr Kernel kernel(std::string_view name, void (*launcher)(const GemmProblem&, Context&),
                         Predict predicts, const Fields& r) {
@@ -64,14 +67,14 @@ constexpr Kernel kernel(std::string_view name, void (*launcher)(const GemmProble
           .precision = r.precision,
           .gemm = launcher,
           .unavailable = r.needs.unavailable,
-          .predict = r.predicts ? r.predicts : predicts,
+          .predict = predicts,
           .rejects = r.rejects};
 }
 
 constexpr Kernel kRows[] = {
-#define FASTGEMM_ROW(name, ...)                                                                   \
-  kernel(#name, FASTGEMM_LAUNCHER(gemm_##name), prediction<Row::name, Fields{__VA_ARGS__}.count>, \
-         {__VA_ARGS__}),
+#define FASTGEMM_ROW(name, ...)                 \
+  kernel(#name, FASTGEMM_LAUNCHER(gemm_##name), \
+         prediction<Row::name, Fields{__VA_ARGS__}.count, Fields{__VA_ARGS__}.predicts>, {__VA_ARGS__}),
 #include "cuda/gemm/rows.def"
 };
 
