@@ -9,12 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import fastgemm
-import numpy
 import pytest
 import torch
-from fastgemm._explain.run import load_simulator
 from fastgemm._introspect import take_last_gemm_kernel
-from reference import DEVICES, DTYPES, check_gemm, levels, needs_simulator, random_tensor, row_id
+from reference import DEVICES, DTYPES, check_gemm, is_symmetric, levels, random_tensor, row_id
 from torch import Tensor
 
 FLOATS = (torch.float64, torch.float32, torch.bfloat16)
@@ -33,14 +31,6 @@ def random(*shape: int, dtype: torch.dtype, device: str = "cpu") -> Tensor:
 def own_kernel(dtype: torch.dtype) -> dict[str, Any]:
     """int16 has kernels of its own where the result is int32, and is widened to int64 otherwise."""
     return {"kernel": "symmetric"} | ({"out_dtype": torch.int32} if dtype == torch.int16 else {})
-
-
-def is_symmetric(x: Tensor, of: Tensor | None = None) -> bool:
-    """Bit for bit, NaN included; for complex numbers 0 is -0."""
-    other = (x.mT if of is None else of).contiguous()
-    if x.is_complex():
-        return torch.equal(x, other)
-    return torch.equal(x.contiguous().view(torch.uint8), other.view(torch.uint8))
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -125,17 +115,6 @@ def test_no_terms(device):
     assert fastgemm.gemm(a[:0], a[:0].mT, symmetric=True).shape == (0, 0)
 
 
-@needs_simulator
-@pytest.mark.parametrize("gpu", ["H200", "A100"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.bfloat16], ids=row_id)
-def test_no_terms_simulated(gpu, dtype):
-    a, c = torch.zeros(9, 4, dtype=dtype), random_tensor(9, 9, dtype=dtype)
-    with fastgemm.simulate(gpu):
-        assert not fastgemm.gemm(a[:, :0], a[:, :0].mT, kernel="symmetric").any()
-        sums = fastgemm.gemm(a, a.mT, c, alpha=0.0, kernel="symmetric", symmetric=True)
-    assert torch.equal(sums, c.tril() + c.tril(-1).mT)
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int32], ids=row_id)
 def test_short_of_workspace(dtype):
     """The result is right, or the call raises: c, which lies where the result does, is never added twice."""
@@ -211,19 +190,6 @@ def test_a_batch_that_shares_a_complex_operand(dtype, batch, size):
     fastgemm.gemm(a, shared, symmetric=True, out=room[1:-1])
     torch.testing.assert_close(room[1:-1], 2 * a)
     assert not room[0].any() and not room[-1].any()
-
-
-@needs_simulator
-def test_complex_numbers_that_begin_anywhere():
-    """At a multiple of a part, as memory from outside torch may."""
-    a = random(70, 20, dtype=torch.complex128)
-    memory = numpy.zeros(16 * 70 * 70 + 32, dtype=numpy.uint8)
-    start = 8 + -memory.ctypes.data % 16
-    out = torch.from_numpy(memory[start : start + 16 * 70 * 70].view(numpy.complex128).reshape(70, 70))
-    assert out.data_ptr() % 16 == 8
-    with fastgemm.simulate():
-        fastgemm.gemm(a, a.mH, symmetric=True, kernel="symmetric", out=out)
-    torch.testing.assert_close(out, a @ a.mH)
 
 
 # --- which products are recognized
@@ -332,107 +298,3 @@ def test_opcheck_compile_and_func():
     torch.testing.assert_close(mapped, batch @ batch.mT)
     _, tangent = torch.func.jvp(lambda x: fastgemm.gemm(x, x.mT, symmetric=True), (a,), (a.mT.clone(),))
     torch.testing.assert_close(tangent, a.mT @ a.mT + a @ a)
-
-
-# --- CUDA kernels, simulated
-
-SIMULATED = [
-    (torch.bfloat16, None),
-    (torch.float16, None),
-    (torch.float32, "tf32"),
-    (torch.float32, None),
-    (torch.float64, None),
-    (torch.int8, None),
-    (torch.int32, None),
-    (torch.int64, None),
-]
-
-
-@needs_simulator
-@pytest.mark.parametrize("n, k", [(1300, 128), (1153, 100)])
-def test_triangles_of_planes(n, k):
-    a = random_tensor(n, k, dtype=torch.float32)
-    with fastgemm.simulate():
-        assert is_symmetric(check_gemm(a, a.mT, kernel="symmetric"))
-    assert "bf16x6" in launched(n, k, torch.float32, multiprocessors=3)
-
-
-def launched(
-    n: int, k: int, dtype: torch.dtype, multiprocessors: int, capability: int = 90, **options: Any
-) -> list[str]:
-    """The kernels that a symmetric product launches on a GPU, none of which runs."""
-    a = torch.zeros(n, k, dtype=dtype)
-    simulator = load_simulator()
-    simulator.begin(
-        True, True, multiprocessors=multiprocessors, max_blocks=0, capability=capability, run=False
-    )
-    try:
-        fastgemm.gemm(a, a.mT, kernel="symmetric", **options)
-    finally:
-        found = simulator.end()
-    assert {launch["row"] for launch in found} == {"symmetric"}
-    return [launch["kernel"] for launch in found]
-
-
-@needs_simulator
-@pytest.mark.parametrize("columns", [False, True], ids=["rows", "columns"])
-@pytest.mark.parametrize("n", [130, 257])
-@pytest.mark.parametrize("dtype, precision", SIMULATED, ids=row_id)
-@pytest.mark.parametrize("gpu", [None, "A100"])
-def test_simulated(gpu, dtype, precision, n, columns):
-    a = random_tensor(n, 72, dtype=dtype)
-    if columns:
-        a = a.mT.contiguous().mT
-    with fastgemm.simulate(gpu):
-        result = check_gemm(a, a.mT, kernel="symmetric", precision=precision)
-        assert is_symmetric(result)
-        c = random_tensor(n, n, dtype=result.dtype)
-        sums = fastgemm.gemm(a, a.mT, c.clone(), kernel="symmetric", precision=precision, symmetric=True)
-    assert is_symmetric(sums)
-
-
-@needs_simulator
-@pytest.mark.parametrize("dtype, precision", SIMULATED[:5], ids=row_id)
-@pytest.mark.parametrize("n", [1300, 1299])
-def test_triangles_of_hopper(n, dtype, precision):
-    """Large enough that one launch computes the triangle: tiles are folded, some lie outside."""
-    kernel = "crt" if precision is None and dtype in (torch.float32, torch.float64) else "wgmma_specialized"
-    k = 1024 if kernel == "crt" and dtype == torch.float32 else 128 if kernel == "crt" else 64
-    a = random_tensor(n, k, dtype=dtype)
-    with fastgemm.simulate():
-        result = check_gemm(a, a.mT, kernel="symmetric", precision=precision)
-    assert is_symmetric(result)
-    assert kernel in launched(n, k, dtype, multiprocessors=3, precision=precision)
-
-
-@needs_simulator
-@pytest.mark.parametrize(
-    "dtype, n, k",
-    [(torch.complex64, 200, 48), (torch.complex128, 200, 48), (torch.complex128, 390, 128)],
-    ids=str,
-)
-def test_simulated_hermitian(dtype, n, k):
-    a = random(n, k, dtype=dtype)
-    with fastgemm.simulate():
-        result = fastgemm.gemm(a, a.mH, kernel="symmetric")
-    assert is_symmetric(result, result.mH.resolve_conj())
-    torch.testing.assert_close(result, a @ a.mH, rtol=1e-5, atol=1e-4)
-
-
-@needs_simulator
-def test_bits_of_the_general_product():
-    """Where neither splits a sum."""
-    a = random_tensor(1300, 64, dtype=torch.bfloat16)
-    with fastgemm.simulate():
-        half = fastgemm.matmul(a, a.mT, kernel="symmetric")
-        whole = fastgemm.matmul(a, a.mT, kernel="wgmma_specialized")
-    assert torch.equal(half.tril(), whole.tril())
-
-
-@needs_simulator
-def test_explain():
-    report = fastgemm.explain("gemm", kernel="symmetric", shape=(128, 128, 64))
-    assert report.kernel == "symmetric" and not report.problems
-    with pytest.raises(ValueError, match="for square results, got M = 128 and N = 64"):
-        fastgemm.explain("gemm", kernel="symmetric", shape=(128, 64, 64))
-    assert [launch.kernel for launch in report.launches][-1] == "mirror"

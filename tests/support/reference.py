@@ -194,6 +194,14 @@ def poisoned(*shape: int, dtype: torch.dtype) -> Tensor:
     return torch.full(shape, SENTINEL, dtype=dtype)
 
 
+def is_symmetric(x: Tensor, of: Tensor | None = None) -> bool:
+    """Bit for bit, NaN included; for complex numbers 0 is -0."""
+    other = (x.mT if of is None else of).contiguous()
+    if x.is_complex():
+        return torch.equal(x, other)
+    return torch.equal(x.contiguous().view(torch.uint8), other.view(torch.uint8))
+
+
 def wrapped(x: Tensor, dtype: torch.dtype) -> Tensor:
     """int64 to a narrower integer type modulo its range."""
     bits = 8 * dtype.itemsize
