@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "core/epilogue.h"
+
 namespace fastgemm {
 
 // Arithmetic works on the first kArithmeticTypes. Transpose moves bytes and knows only their number. The last
@@ -106,6 +108,9 @@ struct GemmProblem {
   // Columns of C that stand for a row where its lower triangle alone is asked for, else 0. A kernel may leave
   // out tiles above the diagonal, or compute them.
   int triangle = 0;
+  // Where it is asked for, out = activation(alpha * a @ b + bias) + beta * c. A row applies it itself (table.h,
+  // `fuses`), or gets the problem without it, and a pass follows (finish.h).
+  Epilogue epilogue;
 
   // The same problem read the other way round: out^T = b^T @ a^T. Kernels that write rows of C use it
   // when out is column-major.
@@ -118,6 +123,7 @@ struct GemmProblem {
     p.c = c.transposed();
     p.out = out.transposed();
     p.symmetry = {}, p.triangle = 0;
+    p.epilogue = epilogue.transposed();
     return p;
   }
   double flops() const { return 2.0 * double(batch) * double(m) * double(n) * double(k); }
