@@ -2,10 +2,10 @@
 
     python tools/fused_linear.py --json benchmarks/results/h200/fused_linear.json
 
-``activation(linear(x, weight, bias))``, with a residual where the line says so: torch's functions one by one, the same
-under ``torch.compile``, ``fastgemm.linear``, and fastgemm's product of the layer followed by torch's activation, which
-says what the epilogue is worth. Times and ratios are taken as ``fastgemm bench`` takes them, on a GPU with a cold L2
-cache. Each result is held against float64 before it is timed.
+``activation(linear(x, weight, bias))``, with a residual where the line says so: torch's functions one by one, the
+same under ``torch.compile``, ``fastgemm.linear``, and "apart", which is fastgemm's layer followed by torch's
+activation: what the epilogue is worth. Times and ratios are taken as ``fastgemm bench`` takes them, on a GPU with
+a cold L2 cache. Each result is held against float64 before it is timed.
 """
 
 from __future__ import annotations
@@ -155,12 +155,9 @@ def main() -> None:
         row = measured(*case, options.device, options.budget, not options.no_compile)
         rows.append(row)
         ratios = "  ".join(f"{way} {ratio:.3f}" for way, ratio in row["speedup"].items())
-        size = "x".join(map(str, row["shape"]))
-        print(
-            f"{row['dtype']} {size} {row['activation']}{' + residual' if row['residual'] else ''} ({row['chosen']})  "
-            f"times as fast as {ratios}",
-            flush=True,
-        )
+        size, added = "x".join(map(str, row["shape"])), " + residual" if row["residual"] else ""
+        what = f"{row['dtype']} {size} {row['activation']}{added} ({row['chosen']})"
+        print(f"{what}  times as fast as {ratios}", flush=True)
     if options.json:
         head = {"environment": describe(options.device), "command": "python tools/fused_linear.py"}
         options.json.write_text(json.dumps(head | {"rows": rows}, indent=1) + "\n")

@@ -42,6 +42,8 @@ A marked block is replaced whole:
                                  (tools/complex_products.py)
     <!-- symmetric_products:begin -->  symmetric results beside torch's, from results/**/symmetric_products.json
                                  (tools/symmetric_products.py)
+    <!-- fused_linear:begin -->  layers with an epilogue beside torch's, from results/**/fused_linear.json
+                                 (tools/fused_linear.py)
     <!-- residues_NAME:begin -->  times, errors, float32, float32_errors or integers: products by residues, from
                               results/**/residue_products.json (tools/residue_products.py)
     <!-- narrow_integers:begin -->  those of narrower integers beside int8's, from the same
@@ -77,6 +79,7 @@ from render import (
     choosing,
     complex_products,
     first_product,
+    fused_linear,
     gpu,
     markdown,
     models,
@@ -259,6 +262,7 @@ class Site:
             "portable": lambda: portable.sections(parsed("portable")),
             "complex_products": lambda: complex_products.sections(parsed("complex_products")),
             "symmetric_products": lambda: symmetric_products.sections(parsed("symmetric_products")),
+            "fused_linear": lambda: fused_linear.sections(parsed("fused_linear")),
             "residues_times": lambda: residue_products.times(parsed("residue_products")),
             "residues_errors": lambda: residue_products.errors(parsed("residue_products")),
             "residues_float32": lambda: residue_products.float32_times(parsed("residue_products")),

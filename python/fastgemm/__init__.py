@@ -21,8 +21,8 @@ from ._everywhere import disable, enable
 from ._everywhere import enable_by_environment as _enable_by_environment
 from ._fake import register as _register_fake
 from ._flags import torch_computes as _torch_computes
-from ._fused_linear import linear
 from ._flops import register as _register_flop_formulas
+from ._fused_linear import linear
 from ._lazy import register as _register_lazy
 from ._load_kept import load as _load_what_is_kept
 from ._patch import patch

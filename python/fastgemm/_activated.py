@@ -40,8 +40,10 @@ def activated(
 ) -> Tensor:
     """``activation(linear(input, weight, bias))``: what :class:`fastgemm.nn.Linear` with an activation calls."""
     by_itself = (
-        not is_compiling()
-        and (has_torch_function_variadic(input, weight, bias) or tracing_state() is not None)
+        (
+            not is_compiling()
+            and (has_torch_function_variadic(input, weight, bias) or tracing_state() is not None)
+        )
         or not _takes(input, weight, bias)
         or weight.dtype not in FLOATS
     )

@@ -46,8 +46,8 @@ def linear(
 ) -> Tensor:
     """``activation(x @ weight.T + bias) + residual``, rounded once.
 
-    Bias, activation and residual are computed in float32 (float64 of that type) from the sums of the product, in the
-    kernel that multiplies where it can (``fuses`` of docs/linear.md), else in one pass after it.
+    Bias, activation and residual are computed in float32 (float64 of that type) from the sums of the product, in
+    the kernel that multiplies where it can (docs/linear.md), else in one pass after it.
 
     Args:
         x: ``(..., K)``; float64, float32, float16 or bfloat16. Complex numbers take no activation.
@@ -90,7 +90,8 @@ def linear(
     shape = (*x.shape[:-1], weight.shape[0] if weight.dim() > 0 else 1)
     if residual is not None and isinstance(residual, Tensor) and residual.shape != shape:
         raise ValueError(
-            f"fastgemm.linear: residual has shape {tuple(residual.shape)}, expected that of the result, {tuple(shape)}"
+            f"fastgemm.linear: residual has shape {tuple(residual.shape)}, expected that of the result, "
+            f"{tuple(shape)}"
         )
     rows, residual = _as_rows(x), None if residual is None else _as_rows(residual)
     return product(rows, weight, bias, residual, options).reshape(shape)
@@ -101,15 +102,13 @@ def _as_rows(x: Tensor) -> Tensor:
 
 
 def _check_activation(activation: object) -> None:
+    accepted = f"accepted: {', '.join(map(repr, ACTIVATIONS))} or None"
     if activation is not None and not isinstance(activation, str):
         raise TypeError(
-            f"fastgemm.linear: activation must be a str or None, got {type(activation).__name__}; "
-            f"accepted: {', '.join(map(repr, ACTIVATIONS))}"
+            f"fastgemm.linear: activation must be a str or None, got {type(activation).__name__}; {accepted}"
         )
     if activation is not None and activation not in ACTIVATIONS:
-        raise ValueError(
-            f"fastgemm.linear: unknown activation {activation!r}; accepted: {', '.join(map(repr, ACTIVATIONS))} or None"
-        )
+        raise ValueError(f"fastgemm.linear: unknown activation {activation!r}; {accepted}")
 
 
 def product(
@@ -202,37 +201,28 @@ class LinearFunction(torch.autograd.Function):
 
     @staticmethod
     def vmap(info, in_dims, x, weight, bias, residual, options):
-        if in_dims[1] is None and in_dims[2] is None:  # of the batch, rows
-            if in_dims[0] is None:
-                x = x.expand(info.batch_size, *x.shape)
-            else:
-                x = x.movedim(in_dims[0], 0)
+        of_x, of_weight, of_bias, of_residual = in_dims[:4]
+        size = info.batch_size
+
+        def stacked(t: Tensor, dim: int | None) -> Tensor:
+            return t.expand(size, *t.shape) if dim is None else t.movedim(dim, 0)
+
+        if of_weight is None and of_bias is None:  # members are more rows
             if residual is not None:
-                residual = (
-                    residual.expand(info.batch_size, *residual.shape)
-                    if in_dims[3] is None
-                    else residual.movedim(in_dims[3], 0)
-                )
-            return linear(x, weight, bias, residual=residual, **_public(options)), 0
+                residual = stacked(residual, of_residual)
+            return linear(stacked(x, of_x), weight, bias, residual=residual, **_public(options)), 0
         # Every member has its own weight or bias: a batch of products, and torch's functions.
-        rank = rank_of(x, in_dims[0])
-        how = _how(options)
-        a, b = batch_first(x, in_dims[0], rank), batch_first(weight, in_dims[1], rank)
-        out = gemm(a, b, trans_b=True, **how)
+        rank = rank_of(x, of_x)
+        out = gemm(
+            batch_first(x, of_x, rank), batch_first(weight, of_weight, rank), trans_b=True, **_how(options)
+        )
         if bias is not None:
-            added = (
-                bias
-                if in_dims[2] is None
-                else bias.movedim(in_dims[2], 0).reshape(
-                    -1, *[1] * (rank - 1), bias.shape[-1] if in_dims[2] == 0 else bias.shape[0]
-                )
-            )
-            out = out + added
+            out = out + batch_first(bias, of_bias, rank)
         if options.get("activation") is not None:
             out = ACTIVATIONS[options["activation"]](out)
         if residual is not None:
-            out = out + batch_first(residual, in_dims[3], rank)
-        return out.expand(info.batch_size, *out.shape[1:]), 0
+            out = out + batch_first(residual, of_residual, rank)
+        return out.expand(size, *out.shape[1:]), 0
 
 
 def _public(options: dict[str, Any]) -> dict[str, Any]:
@@ -259,7 +249,10 @@ def _through_activation(grad: Tensor, inner: Tensor, options: dict[str, Any]) ->
     if activation == "relu":
         return aten.threshold_backward(grad, inner, 0)
     if activation == "silu":
-        return aten.silu_backward(grad, inner)
+        if not torch.is_grad_enabled():
+            return aten.silu_backward(grad, inner)
+        share = inner.sigmoid()  # as torch does where the gradient is differentiated again
+        return grad * share * (1 + inner * (1 - share))
     return aten.gelu_backward(grad, inner, approximate="tanh" if activation == "gelu_tanh" else "none")
 
 

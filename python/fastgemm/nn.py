@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -237,7 +238,7 @@ def _join_activations(module: torch.nn.Module) -> None:
         if type(parent) is not torch.nn.Sequential:
             continue
         children = list(parent._modules.items())  # with those that it has twice
-        for (_, layer), (name, after) in zip(children, children[1:], strict=False):
+        for (_, layer), (name, after) in pairwise(children):
             activation = activation_of(after)
             if activation is None or type(layer) is not Linear or layer.activation is not None:
                 continue
@@ -267,7 +268,7 @@ def revert(module: torch.nn.Module) -> torch.nn.Module:
     _check_module("revert", module)
     for parent in list(module.modules()):
         children = list(parent._modules.items())
-        for (_, layer), (name, after) in zip(children, children[1:], strict=False):
+        for (_, layer), (name, after) in pairwise(children):
             if type(after) is _Joined:
                 layer.__dict__.pop("activation", None)
                 setattr(parent, name, after.__dict__["replaced"])
