@@ -4,8 +4,10 @@
 
 #include <algorithm>
 
+#include "core/gpu.h"
 #include "core/problem.h"
 #include "core/triangle.h"
+#include "cuda/gemm/predict/plans.h"
 
 namespace fastgemm {
 
@@ -79,6 +81,19 @@ inline bool fuses_along_k(const GemmProblem& p) {
   const bool half = p.type == DType::f16 || p.type == DType::bf16,
              by_rows = p.out.col_stride == 1 || p.n == 1;
   return half && by_rows && p.k > 1 && p.a.col_stride == 1 && p.b.row_stride == 1;
+}
+
+// And those of small_tile, unless it splits k: the batch of a launch has at most 65535 matrices.
+inline bool fuses_in_small_tiles(const GemmProblem& p) {
+  const int64_t tiles = (p.m + 63) / 64 * ((p.n + 63) / 64), stages = (p.k + 63) / 64;
+  return fuses_along_k(p) && p.batch <= 65535 &&
+         plans::small_tile_splits(p.batch * tiles, int(stages), current_gpu().multiprocessors) <= 1;
+}
+
+// And those of mma_sync, tf32 included.
+inline bool fuses_by_warps(const GemmProblem& p) {
+  const bool tf32 = p.type == DType::f32 && p.k > 1 && p.a.col_stride == 1 && p.b.row_stride == 1;
+  return fuses_along_k(p) || (tf32 && (p.out.col_stride == 1 || p.n == 1));
 }
 
 // And those of wgmma_specialized, whose results have the type of the operands, tf32 included; it reads pairs

@@ -171,15 +171,18 @@ struct SkinnyOperands {
   // Calls body.operator()<large_major, skinny_major>().
   template <bool fused = false, class Body>
   void with_majors(Body&& body) const {
-    if constexpr (fused) return body.template operator()<Major::k, Major::k>();
-    const bool large_k = large.major == Major::k;
-    if constexpr (sizeof(T) == 2) {
-      if (skinny.major == Major::mn)
-        return large_k ? body.template operator()<Major::k, Major::mn>()
-                       : body.template operator()<Major::mn, Major::mn>();
+    if constexpr (fused) {
+      body.template operator()<Major::k, Major::k>();
+    } else {
+      const bool large_k = large.major == Major::k;
+      if constexpr (sizeof(T) == 2) {
+        if (skinny.major == Major::mn)
+          return large_k ? body.template operator()<Major::k, Major::mn>()
+                         : body.template operator()<Major::mn, Major::mn>();
+      }
+      large_k ? body.template operator()<Major::k, Major::k>()
+              : body.template operator()<Major::mn, Major::k>();
     }
-    large_k ? body.template operator()<Major::k, Major::k>()
-            : body.template operator()<Major::mn, Major::k>();
   }
 };
 

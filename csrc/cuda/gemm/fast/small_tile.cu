@@ -23,7 +23,7 @@ namespace {
 using MmaTiles = TileConfig<64, 64, 32, 32, 4, 3>;
 using WgmmaTiles = TileConfig<64, 64, 16, 64, 4, 3>;
 template <class C>
-constexpr bool kByWgmma = std::is_same_v<C, WgmmaTiles>;
+constexpr bool kByWgmma = std::is_base_of_v<WgmmaTiles, C>;
 
 // What the first copies need comes first: the constant bank is cold too.
 template <class T>
@@ -35,7 +35,8 @@ struct Arguments {
   SplitSums<Accumulator<T>> sums;  // where there are several splits
   Gemm<T> gemm;
   ResultVectors vectors;
-  bool plain;  // rows of the result are whole vectors of its type, and beta is 0
+  bool plain;         // rows of the result are whole vectors of its type, and beta is 0
+  Epilogue epilogue;  // of kernels that fuse it, which split no k
 };
 
 template <class C, class T, bool a_along_k, bool b_along_k, bool aligned>
@@ -122,6 +123,10 @@ __device__ __forceinline__ void multiply_tile(const Arguments<T>& g) {
   auto& slab = shared->slabs[w];
   slab.put(products.sum());
   __syncwarp();
+  if constexpr (kFuses<C>) {
+    finish_slab<C::WM, C::WN>(g.epilogue, g.gemm, slab.sums, slab.kPitch, row0 + row, column0 + column);
+    __syncwarp();
+  }
   if (g.plain)
     store_plain<C>(g, slab.sums, slab.kPitch, batch, row0 + row, column0 + column);
   else
@@ -148,10 +153,11 @@ LineOperand<T> operand_of(Side<T> s, int batch, Context& context) {
 
 // A product of Ts, of which operands are moved as Moved.
 template <class C, class T, class Moved>
-void launch_small_tile(const Gemm<Moved>& g, int batch, Context& context) {
+void launch_small_tile(const Gemm<Moved>& g, int batch, const Epilogue& epilogue, Context& context) {
   const int64_t tiles_m = ceil_div(g.m, C::BM), tiles_n = ceil_div(g.n, C::BN);
   const int stages = int(ceil_div(g.k, 128 / int(sizeof(T))));
   const int splits = plans::small_tile_splits(batch * tiles_m * tiles_n, stages, multiprocessors());
+  if (kFuses<C> && splits > 1) throw std::logic_error("fastgemm: small_tile fuses no epilogue of split sums");
   const dim3 grid(unsigned(tiles_m), unsigned(tiles_n * splits), unsigned(batch));
   const ResultVectors vectors = result_vectors(g.result);
   Arguments<Moved> s{
@@ -162,7 +168,8 @@ void launch_small_tile(const Gemm<Moved>& g, int batch, Context& context) {
       .b = operand_of(g.side_b(batch), batch, context),
       .gemm = g,
       .vectors = vectors,
-      .plain = vectors.out && !g.result.wide && g.result.beta == 0 && g.n % kPer16Bytes<T> == 0};
+      .plain = vectors.out && !g.result.wide && g.result.beta == 0 && g.n % kPer16Bytes<T> == 0,
+      .epilogue = epilogue};
   const bool whole_k = g.k % (128 / int(sizeof(T))) == 0;
   s.a.whole = whole_k && g.m % C::BM == 0, s.b.whole = whole_k && g.n % C::BN == 0;
   if (splits > 1) s.sums = split_sums(g, batch, splits, context);
@@ -171,11 +178,16 @@ void launch_small_tile(const Gemm<Moved>& g, int batch, Context& context) {
     const LaunchShape shape{grid, dim3(C::kThreads), sizeof(typename K::Shared)};
     launch<gemm_small_tile_kernel<C, T, along_k..., aligned>>("small_tile", shape, context)(s);
   };
-  constexpr Takes kTakes = sizeof(T) == 1 ? Takes::along_k : Takes::any;
-  RowsOperands<Moved>{s.a, s.b}.template with_directions<kTakes>([&]<bool... along_k>() {
-    s.a.aligned&& s.b.aligned ? run.template operator()<true, along_k...>()
-                              : run.template operator()<false, along_k...>();
-  });
+  if constexpr (kFuses<C>) {
+    s.a.aligned&& s.b.aligned ? run.template operator()<true, true, true>()
+                              : run.template operator()<false, true, true>();
+  } else {
+    constexpr Takes kTakes = sizeof(T) == 1 ? Takes::along_k : Takes::any;
+    RowsOperands<Moved>{s.a, s.b}.template with_directions<kTakes>([&]<bool... along_k>() {
+      s.a.aligned&& s.b.aligned ? run.template operator()<true, along_k...>()
+                                : run.template operator()<false, along_k...>();
+    });
+  }
   if (splits > 1) add_splits(s.sums, g, context);
 }
 
@@ -183,8 +195,14 @@ void launch_small_tile(const Gemm<Moved>& g, int batch, Context& context) {
 
 void gemm_small_tile(const GemmProblem& problem, Context& context) {
   run_moved<Half, BFloat16>(problem, context, [&]<class T>(const auto& g, int batch) {
-    cuda::has_wgmma() ? launch_small_tile<WgmmaTiles, T>(g, batch, context)
-                      : launch_small_tile<MmaTiles, T>(g, batch, context);
+    if constexpr (sizeof(T) == 2) {
+      const Epilogue& e = problem.epilogue;
+      if (e.asked())
+        return cuda::has_wgmma() ? launch_small_tile<Fusing<WgmmaTiles>, T>(g, batch, e, context)
+                                 : launch_small_tile<Fusing<MmaTiles>, T>(g, batch, e, context);
+    }
+    cuda::has_wgmma() ? launch_small_tile<WgmmaTiles, T>(g, batch, {}, context)
+                      : launch_small_tile<MmaTiles, T>(g, batch, {}, context);
   });
 }
 

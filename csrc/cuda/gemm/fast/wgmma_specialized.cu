@@ -299,14 +299,17 @@ void launch_tiles(const Gemm<Moved>& g, const BoxOperands<Moved>& operands, int 
         {dim3(unsigned(blocks)), dim3(S::kThreads), sizeof(typename S::Shared), after_copies},
         context)(maps, arguments);
   };
-  if constexpr (kFuses<S>) return run.template operator()<Major::k, Major::k>();
-  if constexpr (sizeof(T) != 2) {
-    if constexpr (!std::is_same_v<S, LowerShape>) {
-      if (transposed) return run.template operator()<Major::mn, Major::k, true>();
+  if constexpr (kFuses<S>) {
+    run.template operator()<Major::k, Major::k>();
+  } else {
+    if constexpr (sizeof(T) != 2) {
+      if constexpr (!std::is_same_v<S, LowerShape>) {
+        if (transposed) return run.template operator()<Major::mn, Major::k, true>();
+      }
+      if (a.major == Major::mn) return run.template operator()<Major::mn, Major::k>();
     }
-    if (a.major == Major::mn) return run.template operator()<Major::mn, Major::k>();
+    operands.with_majors(run);
   }
-  operands.with_majors(run);
 }
 
 // `lower`: nothing above the diagonal is asked for. Bytes without a sign, and C^T in place of C, are computed

@@ -5,7 +5,7 @@
 
 #include "cuda/device/activation.cuh"
 #include "cuda/device/vector.cuh"
-#include "cuda/gemm/parts/problem.cuh"
+#include "cuda/gemm/parts/vector_store.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
@@ -36,14 +36,43 @@ __device__ __forceinline__ float finished(const Epilogue& e, const Result<T>& r,
 template <class Out, int R>
 __device__ __forceinline__ void finish_fragments(Activation activation, const Out* bias, int left,
                                                  float (&sum)[R]) {
-  const int first = int(threadIdx.x) % 4 * 2;
+  constexpr int kAtOnce = 32;
+  const int first = fresh_lane() % 4 * 2;
+  if (bias == nullptr) left = 0;
   with_activation(activation, [&]<Activation which>() {
     FASTGEMM_UNROLL
-    for (int i = 0; i < R; i += 4) {
-      Vector<Out, 2> pair{};
-      if (bias != nullptr && first + i * 2 < left) pair = load_vector<Vector<Out, 2>>(bias + first + i * 2);
+    for (int i = 0; i < R; i += kAtOnce) {
+      __syncwarp();  // keeps the compiler from loading all of bias first, which takes too many registers
+      Vector<Out, 2> pair[kAtOnce / 4] = {};
       FASTGEMM_UNROLL
-      for (int e = 0; e < 4; ++e) sum[i + e] = short_activation<which>(sum[i + e] + widen(pair[e % 2]));
+      for (int j = 0; j < kAtOnce / 4; ++j)
+        if (first + 2 * i + 8 * j < left) pair[j] = load_vector<Vector<Out, 2>>(bias + first + 2 * i + 8 * j);
+      FASTGEMM_UNROLL
+      for (int j = 0; j < kAtOnce; ++j)
+        sum[i + j] = short_activation<which>(sum[i + j] + widen(pair[j / 4][j % 2]));
+    }
+  });
+}
+
+// Bias and activation of a warp's sums in shared memory, (ROWS, COLUMNS) from (row0, column0) of C on. A
+// __syncwarp() comes before and after.
+template <int ROWS, int COLUMNS, class T>
+__device__ __forceinline__ void finish_slab(const Epilogue& e, const Gemm<T>& g, float* sums, int pitch,
+                                            int64_t row0, int64_t column0) {
+  const int lane = int(threadIdx.x) % 32, rows = inside(g.m, row0, ROWS);
+  with_stored_type(g.result, [&]<class Out>() {
+    FASTGEMM_NO_UNROLL
+    for (int j = lane; j < COLUMNS; j += 32) {
+      const int64_t column = column0 + j;
+      if (column >= g.n) continue;
+      const float bias = e.bias ? widen(static_cast<const Out*>(e.bias)[column * e.bias_col_stride]) : 0.f;
+      with_activation(e.activation, [&]<Activation activation>() {
+        FASTGEMM_NO_UNROLL
+        for (int i = 0; i < rows; ++i) {
+          float& x = sums[i * pitch + j];
+          x = short_activation<activation>(x + bias);
+        }
+      });
     }
   });
 }

@@ -2,6 +2,7 @@
 // blocks share tiles and hand partial sums to each other.
 #pragma once
 
+#include "cuda/gemm/parts/fused_epilogue.cuh"
 #include "cuda/gemm/parts/line_tile.cuh"
 #include "cuda/gemm/parts/stream_k.cuh"
 #include "cuda/gemm/parts/tile_order.cuh"
@@ -17,6 +18,7 @@ struct TileArguments {
   ResultVectors vectors;
   int blocks;
   Schedule<Accumulator<T>> schedule;
+  Epilogue epilogue;  // of kernels that fuse it
 };
 
 // Block tile, warp tile, stages of 128 bytes of k, blocks on a multiprocessor.
@@ -83,6 +85,12 @@ __device__ __forceinline__ void multiply_parts(const TileArguments<T>& g, const 
       if (first > 0) __syncwarp();  // the rows before have left the slab
       slab.put(warp.sum, first / 16);
       __syncwarp();
+      if constexpr (kFuses<C>) {
+        finish_slab<std::remove_reference_t<decltype(slab)>::kRows, C::WN>(
+            g.epilogue, g.gemm, slab.sums, slab.kPitch, int64_t(row0) + row + first,
+            int64_t(column0) + column);
+        __syncwarp();
+      }
       slab.store(g.gemm.at_batch(place.batch), g.vectors, int64_t(row0) + row + first,
                  int64_t(column0) + column);
     }
