@@ -54,7 +54,8 @@ struct Shape {
 };
 
 // Tiles of the lower triangle alone, of results that are symmetric.
-struct LowerShape : Shape<256> {
+template <int N>
+struct LowerShape : Shape<N> {
   using Lower = void;
 };
 
@@ -269,7 +270,8 @@ void launch_tiles(const Gemm<Moved>& g, const BoxOperands<Moved>& operands, int 
   auto& schedule = arguments.schedule;
   schedule.tiles_m = int(ceil_div(a.side, S::kM)), schedule.tiles_n = int(ceil_div(b.side, S::kN));
   schedule.stages = plans::specialized_stages(g.k, int(sizeof(T)));
-  if constexpr (std::is_same_v<S, LowerShape>) {
+  constexpr bool kLower = requires { typename S::Lower; };
+  if constexpr (kLower) {
     const auto triangle = TrianglePlaces<S>::of(schedule.tiles_m, schedule.tiles_n);
     schedule.tiles_m = triangle.tiles_m, schedule.tiles_n = triangle.tiles_n;
   }
@@ -289,7 +291,7 @@ void launch_tiles(const Gemm<Moved>& g, const BoxOperands<Moved>& operands, int 
         context)(maps, arguments);
   };
   if constexpr (sizeof(T) != 2) {
-    if constexpr (!std::is_same_v<S, LowerShape>) {
+    if constexpr (!kLower) {
       if (transposed) return run.template operator()<Major::mn, Major::k, true>();
     }
     if (a.major == Major::mn) return run.template operator()<Major::mn, Major::k>();
@@ -306,15 +308,14 @@ void gemm_tiles(const Gemm<Moved>& problem, int batch, bool lower, Context& cont
   Gemm<Moved> g = problem;
   if (g.m == 1) g.result.row_stride = ceil_div(g.n, 16) * 16;
   const bool in_boxes = boxes_of_result(g).writable(g, batch);
-  if constexpr (std::is_same_v<T, Moved>) {
-    if (lower && !operands.transposed)
-      return launch_tiles<LowerShape, T>(g, operands, batch, copies, context);
-  }
+  lower = lower && std::is_same_v<T, Moved> && !operands.transposed;
   const auto run = [&]<int columns>() {
+    if constexpr (std::is_same_v<T, Moved>)
+      if (lower) return launch_tiles<LowerShape<columns>, T>(g, operands, batch, copies, context);
     launch_tiles<Shape<columns>, T>(g, operands, batch, copies, context);
   };
   switch (plans::specialized_columns(batch, operands.a.side, operands.b.side, int(sizeof(T)), in_boxes,
-                                     multiprocessors())) {
+                                     multiprocessors(), lower)) {
     case 128:
       return run.template operator()<128>();
     case 192:

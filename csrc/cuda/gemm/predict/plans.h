@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 
 #include "core/gpu.h"
 
@@ -190,11 +191,22 @@ constexpr int crt_moduli(const GemmProblem& p) {
 inline constexpr Sharing kLastWave{1, 2.0001, 1};
 inline constexpr int kSpecializedM = 128;
 
+// Tiles of C, or of its lower triangle alone, of the rectangle that parts/lower_triangle.cuh folds it to.
+inline int64_t specialized_tiles(int64_t batch, int64_t rows, int64_t columns, int64_t tile_columns,
+                                 bool lower) {
+  const int64_t down = ceil_div(rows, kSpecializedM), across = ceil_div(columns, tile_columns);
+  if (!lower) return batch * down * across;
+  const int64_t square = std::lcm<int64_t>(kSpecializedM, tile_columns);
+  const int64_t in_row = square / kSpecializedM, in_column = square / tile_columns;
+  const int64_t squares = std::max(ceil_div(down, in_row), ceil_div(across, in_column));
+  return batch * squares * (squares + 1) / 2 * in_row * in_column;
+}
+
 // The columns of the tiles: those with which the block that has most to do is done first. Where the TMA
 // cannot store C (!in_boxes), warps store it, and a tile's end waits for them however few columns it has;
 // narrow tiles then gain less.
 inline int specialized_columns(int64_t batch, int64_t rows, int64_t columns, int element_bytes, bool in_boxes,
-                               int64_t processors) {
+                               int64_t processors, bool lower = false) {
   struct Width {
     int columns;
     double time;  // of a tile, in units of one of 256 columns
@@ -203,11 +215,10 @@ inline int specialized_columns(int64_t batch, int64_t rows, int64_t columns, int
   const Width widths[] = {{256, 1},
                           {192, words ? 0.8 : (in_boxes ? 0.755 : 0.78)},
                           {128, words ? 0.7 : (in_boxes ? 0.56 : 0.63)}};
-  const int64_t tile_rows = batch * ceil_div(rows, kSpecializedM);
   int best = 0;
   double best_time = 0;
   for (const Width& width : widths) {
-    const int64_t tiles = tile_rows * ceil_div(columns, width.columns);
+    const int64_t tiles = specialized_tiles(batch, rows, columns, width.columns, lower);
     const double time = width.time * double(ceil_div(tiles, processors));
     if (best == 0 || time < best_time) best = width.columns, best_time = time;
   }
