@@ -42,6 +42,8 @@ A marked block is replaced whole:
                                  (tools/complex_products.py)
     <!-- symmetric_products:begin -->  symmetric results beside torch's, from results/**/symmetric_products.json
                                  (tools/symmetric_products.py)
+    <!-- invariant_products:begin -->  rows that do not depend on each other beside torch's, from
+                                 results/**/invariant_products.json (tools/invariant_products.py)
     <!-- residues_NAME:begin -->  times, errors, float32, float32_errors or integers: products by residues, from
                               results/**/residue_products.json (tools/residue_products.py)
     <!-- narrow_integers:begin -->  those of narrower integers beside int8's, from the same
@@ -78,6 +80,7 @@ from render import (
     complex_products,
     first_product,
     gpu,
+    invariant_products,
     markdown,
     models,
     peers,
@@ -258,6 +261,7 @@ class Site:
             "choosing_transposes": of_transposes,
             "portable": lambda: portable.sections(parsed("portable")),
             "complex_products": lambda: complex_products.sections(parsed("complex_products")),
+            "invariant_products": lambda: invariant_products.sections(parsed("invariant_products")),
             "symmetric_products": lambda: symmetric_products.sections(parsed("symmetric_products")),
             "residues_times": lambda: residue_products.times(parsed("residue_products")),
             "residues_errors": lambda: residue_products.errors(parsed("residue_products")),

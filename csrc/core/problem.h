@@ -106,6 +106,9 @@ struct GemmProblem {
   // Columns of C that stand for a row where its lower triangle alone is asked for, else 0. A kernel may leave
   // out tiles above the diagonal, or compute them.
   int triangle = 0;
+  // Each sum is to be made in an order that n, k, types and layouts fix, and m does not: a row of C then has
+  // the same bits whatever the other rows are. The kernels that `invariant` launches see to it; others ignore it.
+  bool invariant = false;
 
   // The same problem read the other way round: out^T = b^T @ a^T. Kernels that write rows of C use it
   // when out is column-major.

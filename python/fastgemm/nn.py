@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ._linear import _layer, conv1d, linear
-from .table import check_product_choice
+from .table import check_product_choice, invariant_choice
 
 __all__ = ["Linear", "conv1d", "convert", "linear", "revert"]
 
@@ -148,6 +148,7 @@ def convert(
     level: int | None = None,
     kernel: str | None = None,
     precision: str | None = None,
+    invariant: bool = False,
     only: Callable[[str, torch.nn.Module], bool] = lambda name, layer: True,
 ) -> torch.nn.Module:
     """Turns each ``torch.nn.Linear`` of a module tree into a :class:`Linear`, in place; and each ``Conv1D`` of
@@ -162,6 +163,8 @@ def convert(
     Args:
         module: a tree; a ``torch.nn.Linear`` itself is converted too.
         level: see :class:`Linear`, as for ``kernel`` and ``precision``. Layers converted before get these.
+        invariant: each row of a layer's output has the same bits whatever the other rows are and however many, see
+            :func:`fastgemm.matmul`: ``kernel="invariant"``.
         only: tells by qualified name and layer which ones to convert.
 
     Returns:
@@ -171,6 +174,8 @@ def convert(
         TypeError: ``module`` is no module.
     """
     _check_module("convert", module)
+    if invariant:
+        level, kernel = None, invariant_choice(level, kernel, "fastgemm.nn.convert")
     check_product_choice(level, kernel, precision, "fastgemm.nn.convert")
     for name, layer in module.named_modules():
         if type(layer) in (torch.nn.Linear, Linear) and only(name, layer):

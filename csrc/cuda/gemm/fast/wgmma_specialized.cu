@@ -254,8 +254,8 @@ Boxes boxes_of_result(const Gemm<T>& g) {
 
 // A product of Ts, of which operands are moved as Moved.
 template <class S, class T, class Moved>
-void launch_tiles(const Gemm<Moved>& g, const BoxOperands<Moved>& operands, int batch, RowCopies& copies,
-                  Context& context) {
+void launch_tiles(const Gemm<Moved>& g, const BoxOperands<Moved>& operands, int batch,
+                  const Sharing& sharing, RowCopies& copies, Context& context) {
   const auto [a, b, transposed] = operands;
   const Result<Moved>& r = g.result;
   const Boxes result = boxes_of_result(g);
@@ -279,7 +279,7 @@ void launch_tiles(const Gemm<Moved>& g, const BoxOperands<Moved>& operands, int 
   const int chunks = schedule.stages / kChunk;
   const int blocks = plans::specialized_blocks(tiles, chunks, multiprocessors());
   const auto flags =
-      share(schedule, tiles, chunks, blocks, plans::kLastWave, S::kM * S::kN, S::kConsumers, context);
+      share(schedule, tiles, chunks, blocks, sharing, S::kM * S::kN, S::kConsumers, context);
   Maps maps{a.map(S::kM), b.map(S::kN), {}, {}};
   if (in_boxes) maps.out = result.map(g, batch, transposed);
   if (arguments.adds) maps.c = boxes_of_c(g, batch, copies, context).map(g, batch, transposed);
@@ -300,9 +300,9 @@ void launch_tiles(const Gemm<Moved>& g, const BoxOperands<Moved>& operands, int 
 }
 
 // `lower`: nothing above the diagonal is asked for. Bytes without a sign, and C^T in place of C, are computed
-// whole.
+// whole. How wide tiles are does not change the order of a sum; which of them are shared does.
 template <class T, class Moved>
-void gemm_tiles(const Gemm<Moved>& problem, int batch, bool lower, Context& context) {
+void gemm_tiles(const Gemm<Moved>& problem, int batch, bool lower, const Sharing& sharing, Context& context) {
   RowCopies copies;
   const BoxOperands<Moved> operands(problem, batch, copies, context, true);
   Gemm<Moved> g = problem;
@@ -311,8 +311,8 @@ void gemm_tiles(const Gemm<Moved>& problem, int batch, bool lower, Context& cont
   lower = lower && std::is_same_v<T, Moved> && !operands.transposed;
   const auto run = [&]<int columns>() {
     if constexpr (std::is_same_v<T, Moved>)
-      if (lower) return launch_tiles<LowerShape<columns>, T>(g, operands, batch, copies, context);
-    launch_tiles<Shape<columns>, T>(g, operands, batch, copies, context);
+      if (lower) return launch_tiles<LowerShape<columns>, T>(g, operands, batch, sharing, copies, context);
+    launch_tiles<Shape<columns>, T>(g, operands, batch, sharing, copies, context);
   };
   switch (plans::specialized_columns(batch, operands.a.side, operands.b.side, int(sizeof(T)), in_boxes,
                                      multiprocessors(), lower)) {
@@ -329,7 +329,8 @@ void gemm_tiles(const Gemm<Moved>& problem, int batch, bool lower, Context& cont
 
 void gemm_wgmma_specialized(const GemmProblem& problem, Context& context) {
   run_moved<float, Half, BFloat16>(problem, context, [&]<class T>(const auto& g, int batch) {
-    gemm_tiles<T>(g, batch, problem.triangle == 1, context);
+    gemm_tiles<T>(g, batch, problem.triangle == 1, problem.invariant ? plans::kUnshared : plans::kLastWave,
+                  context);
   });
 }
 

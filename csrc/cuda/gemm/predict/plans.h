@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <limits>
 #include <numeric>
+#include <span>
 
 #include "core/gpu.h"
 
@@ -115,6 +116,7 @@ struct Sharing {
   int waves;  // 1: the last one; 2: also the one before it
   double hand_over = 0, collect = 0;
 };
+inline constexpr Sharing kUnshared{1, 1e18};  // every tile is one block's
 struct StreamKPlan {
   int64_t whole_tiles;    // the first tiles, a multiple of the blocks, are whole; the others are shared
   int64_t share, longer;  // steps of a block; the first `longer` blocks have one more
@@ -147,7 +149,8 @@ struct DmmaPlan {
   double time() const { return steps + tiles * (columns == kDmmaWide ? 4 : 2.5); }
   Sharing sharing() const { return {2, shares ? 0 : 1e18}; }
 };
-inline DmmaPlan plan_dmma(int64_t batch, int64_t m, int64_t n, int64_t k, int64_t processors) {
+inline DmmaPlan plan_dmma(int64_t batch, int64_t m, int64_t n, int64_t k, int64_t processors,
+                          bool may_share = true) {
   constexpr double kClear = 1.5;  // the launch that clears the flags
   const int64_t steps = ceil_div(k, kDmmaDepth);
   DmmaPlan best{};
@@ -160,6 +163,7 @@ inline DmmaPlan plan_dmma(int64_t batch, int64_t m, int64_t n, int64_t k, int64_
     const int64_t tiles = batch * ceil_div(m, kDmmaM) * ceil_div(n, columns);
     const int64_t waves = ceil_div(tiles, processors);
     consider({columns, int(std::min(tiles, processors)), false, double(waves), double(waves * steps) * step});
+    if (!may_share) continue;
     const auto shared = [&](int64_t blocks) {
       const StreamKPlan plan = plan_stream_k(tiles, steps, blocks, {2});
       if (plan.whole_tiles == tiles) return;
@@ -230,6 +234,25 @@ inline int specialized_stages(int64_t k, int element_bytes) {
 }
 inline int specialized_blocks(int64_t tiles, int64_t chunks, int64_t processors) {
   return int(std::min<int64_t>(processors, tiles * chunks));
+}
+
+// invariant, of few rows: tiles of (64, columns), a block each (fast/invariant.cu). Columns are such that the
+// multiprocessor with most of them has as few as possible: there the weights are read at its share of the
+// bandwidth. Where C has more such tiles than there are multiprocessors, tiles of 128 rows take over.
+inline constexpr int kDecodeRows = 64;
+inline int decode_columns(int64_t batch, int64_t m, int64_t n, bool along_k, int64_t processors) {
+  constexpr int kAlongK[] = {32, 64, 96, 112, 128}, kAcross[] = {64, 128};
+  const int64_t rows = batch * ceil_div(m, kDecodeRows);
+  int best = 0;
+  int64_t least = 0;
+  for (const int columns : along_k ? std::span<const int>(kAlongK) : std::span<const int>(kAcross)) {
+    const int64_t busiest = ceil_div(rows * ceil_div(n, columns), processors) * columns;
+    if (best == 0 || busiest <= least) best = columns, least = busiest;
+  }
+  return best;
+}
+inline bool takes_decode(int64_t batch, int64_t m, int64_t n, int64_t processors) {
+  return m <= kDecodeRows || batch * ceil_div(m, kDecodeRows) * ceil_div(n, 128) <= processors;
 }
 
 // skinny: tiles of a large operand, (rows, 64). idle_bytes is what is lost where blocks have whole tiles, in
