@@ -36,7 +36,7 @@ def same_bits(x: Tensor, y: Tensor) -> bool:
 def check_rows(product, a: Tensor, counts=COUNTS) -> None:
     """Rows of ``product(a)`` against those of products of some of the rows, in another order, among others."""
     whole = product(a)
-    for count in counts:
+    for count in sorted({min(count, len(a)) for count in counts}):
         here = torch.randperm(len(a), device=a.device)[:count]
         assert same_bits(product(a[here]), whole[here]), f"{count} rows alone"
         others = torch.randn_like(a[:1].expand(count + 5, -1), dtype=torch.float32).to(a.dtype)

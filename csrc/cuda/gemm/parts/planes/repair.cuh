@@ -52,8 +52,9 @@ __device__ __forceinline__ void repair_strip(const Gemm<float>& all, const TileO
   }
   if (column >= g.n) return;
   const auto is_stored = [&](int64_t row) {
-    return kIsInvariant<typename S::Scheme> &&
-           isfinite(static_cast<const float*>(g.result.out)[row * g.result.row_stride + column]);
+    if constexpr (!kIsInvariant<typename S::Scheme>) return false;
+    const float x = static_cast<const float*>(g.result.out)[row * g.result.row_stride + column];
+    return x - x == 0;  // finite
   };
   FASTGEMM_UNROLL
   for (int i = 0; i < kStripRows; ++i)
