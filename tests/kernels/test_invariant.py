@@ -107,7 +107,7 @@ def test_wild_rows_do_not_reach_the_others(device, dtype, precision, wild):
     assert same_bits(sums[1][tame], sums[0][tame])
 
 
-@pytest.mark.parametrize("layout", ["columns", "sliced", "offset", "vector", "batch"])
+@pytest.mark.parametrize("layout", ["columns", "sliced", "offset", "row", "batch"])
 @every_type
 @every_device
 def test_values_and_layouts(device, dtype, precision, layout):
@@ -117,7 +117,7 @@ def test_values_and_layouts(device, dtype, precision, layout):
         "columns": lambda: random_tensor(130, 70, dtype=dtype).mT,
         "sliced": lambda: random_tensor(70, 260, dtype=dtype)[:, ::2],
         "offset": lambda: random_tensor(70, 133, dtype=dtype)[:, 3:],
-        "vector": lambda: random_tensor(130, dtype=dtype),
+        "row": lambda: random_tensor(1, 130, dtype=dtype),
         "batch": lambda: random_tensor(3, 9, 130, dtype=dtype),
     }[layout]().to(device)
     b = random_tensor(130, 45, dtype=dtype).to(device)
