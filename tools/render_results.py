@@ -44,6 +44,8 @@ A marked block is replaced whole:
                                  (tools/symmetric_products.py)
     <!-- invariant_products:begin -->  rows that do not depend on each other beside torch's, from
                                  results/**/invariant_products.json (tools/invariant_products.py)
+    <!-- fused_linear:begin -->  layers with an epilogue beside torch's, from results/**/fused_linear.json
+                                 (tools/fused_linear.py)
     <!-- residues_NAME:begin -->  times, errors, float32, float32_errors or integers: products by residues, from
                               results/**/residue_products.json (tools/residue_products.py)
     <!-- narrow_integers:begin -->  those of narrower integers beside int8's, from the same
@@ -79,6 +81,7 @@ from render import (
     choosing,
     complex_products,
     first_product,
+    fused_linear,
     gpu,
     invariant_products,
     markdown,
@@ -263,6 +266,7 @@ class Site:
             "complex_products": lambda: complex_products.sections(parsed("complex_products")),
             "invariant_products": lambda: invariant_products.sections(parsed("invariant_products")),
             "symmetric_products": lambda: symmetric_products.sections(parsed("symmetric_products")),
+            "fused_linear": lambda: fused_linear.sections(parsed("fused_linear")),
             "residues_times": lambda: residue_products.times(parsed("residue_products")),
             "residues_errors": lambda: residue_products.errors(parsed("residue_products")),
             "residues_float32": lambda: residue_products.float32_times(parsed("residue_products")),

@@ -22,6 +22,7 @@ WIDTHS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.complex128)
 GEMM_SIZES = ((1, 1, 1), (33, 65, 17), (130, 140, 70), (257, 129, 65), (64, 64, 300))
 LARGE_SIZES = ((1000, 777, 301), (640, 1024, 352))  # the large tiles of level 5: packed, and read in place
 ALIGNED_SIZE = (256, 384, 320)  # what level 6 reads and writes in place, by the tensor memory accelerator
+LINEAR_SIZES = ((5, 200, 96), (130, 72, 161), (256, 384, 320))
 SYMMETRIC_SIZES = (
     (1, 9),
     (130, 70),
@@ -122,6 +123,33 @@ def run_symmetric(row: fastgemm.KernelInfo, dtype: torch.dtype) -> int:
     return 2 * len(SYMMETRIC_SIZES)
 
 
+def run_linear(row: fastgemm.KernelInfo, dtype: torch.dtype) -> int:
+    """The epilogue in a kernel or in the pass after it, on operands that lie as those of a layer do."""
+    kernel, count = row.name, 0
+    choice = {"kernel": kernel} | ({"precision": row.precision} if dtype == torch.float32 else {})
+    for i, (m, n, k) in enumerate(LINEAR_SIZES):
+        x, w, b, r = (draw(*shape, dtype=dtype) for shape in ((m, k), (n, k), (n,), (m, n)))
+        inner = x.double() @ w.double().mT + b.double()
+        for activation in ("gelu", "relu"):
+            value = getattr(torch.nn.functional, activation)(inner) + r.double()
+            place = (lambda t: shifted(t, 1)) if i % 2 else (lambda t: t.cuda())
+            try:
+                out = fastgemm.linear(
+                    place(x), place(w), b.cuda(), activation=activation, residual=place(r), **choice
+                )
+            except RuntimeError as refused:
+                if "cannot run here" not in str(refused):
+                    raise
+                continue
+            what = f"linear {kernel} {dtype} {m}x{n}x{k} {activation}"
+            if activation == "relu":
+                same(out, value.to(dtype), what)
+            else:
+                torch.testing.assert_close(out.cpu(), value.to(dtype), msg=what)
+            count += 1
+    return count
+
+
 def run_transpose(row: fastgemm.KernelInfo, dtype: torch.dtype) -> int:
     kernel = row.name
     for shape in TRANSPOSE_SIZES:
@@ -155,6 +183,8 @@ def main(wanted: list[str]) -> int:
         for dtype in WIDTHS if row.op == "transpose" else DTYPES:
             if not row.takes(dtype):
                 continue
+            if row.op == "gemm" and dtype.is_floating_point and row.role != "shortcut":
+                count += run_linear(row, dtype)
             count += RUN["symmetric" if row.role == "shortcut" else row.op](row, dtype)
         torch.cuda.synchronize()
         print(f"{row.op} {row.name}", flush=True)

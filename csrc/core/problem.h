@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "core/epilogue.h"
+
 namespace fastgemm {
 
 // Arithmetic works on the first kArithmeticTypes. Transpose moves bytes and knows only their number. The last
@@ -109,6 +111,9 @@ struct GemmProblem {
   // Each sum is to be made in an order that n, k, types and layouts fix, and m does not: a row of C then has
   // the same bits whatever the other rows are. The kernels that `invariant` launches see to it; others ignore it.
   bool invariant = false;
+  // Where it is asked for, out = activation(alpha * a @ b + bias) + beta * c. A row applies it itself (table.h,
+  // `fuses`), or gets the problem without it, and a pass follows (finish.h).
+  Epilogue epilogue;
 
   // The same problem read the other way round: out^T = b^T @ a^T. Kernels that write rows of C use it
   // when out is column-major.
@@ -121,6 +126,7 @@ struct GemmProblem {
     p.c = c.transposed();
     p.out = out.transposed();
     p.symmetry = {}, p.triangle = 0;
+    p.epilogue = epilogue.transposed();
     return p;
   }
   double flops() const { return 2.0 * double(batch) * double(m) * double(n) * double(k); }

@@ -50,6 +50,19 @@ const char* why_unfit(const Kernel&, const Problem&) {
   return nullptr;
 }
 
+// Whether a 16-bit product would be rounded before the pass that its epilogue is left to. Such a row runs
+// where it is named; a level or an open choice do without it.
+bool rounds_before_pass(const Kernel& k, const GemmProblem& p) {
+  if (!leaves_pass(k, p) || (p.out_type != DType::f16 && p.out_type != DType::bf16)) return false;
+  GemmProblem wide = p;
+  wide.out_type = DType::f32;
+  return k.rejects && k.rejects(wide);
+}
+template <class Problem>
+bool rounds_before_pass(const Kernel&, const Problem&) {
+  return false;
+}
+
 // Why the framework's flags rule its row out.
 const char* why_flagged(const Kernel& k, const GemmProblem& p) {
   if (!is_framework(k) || !depends_on_flags(k.op, k.device, p.type)) return nullptr;
@@ -72,9 +85,20 @@ const char* why_flagged(const Kernel&, const Problem&) {
 // Nothing is multiplied: what a row would take neither matters nor is known.
 bool is_empty(const GemmProblem& p) { return p.batch == 0 || p.m == 0 || p.n == 0 || p.k == 0; }
 
-// How long a row would take; infinity where that is not known.
+// What a pass adds to a product: C is read and written once more, in float32 at least once of both. A launch
+// costs 2 us where kernels follow each other.
+double pass_seconds(const Kernel& k, const GemmProblem& p, double bandwidth, double start) {
+  if (!leaves_pass(k, p)) return 0;
+  const double bytes = double(p.batch) * double(p.m) * double(p.n) * (p.out_type == DType::f64 ? 16 : 8);
+  return start + bytes / bandwidth;
+}
+
+// How long a row would take, with the pass that it leaves; infinity where that is not known.
 double predicted(const Kernel& k, const GemmProblem& p) {
-  return k.predict && !is_empty(p) ? k.predict(p, current_gpu()) : std::numeric_limits<double>::infinity();
+  if (!k.predict || is_empty(p)) return std::numeric_limits<double>::infinity();
+  constexpr double kOfBandwidth = 0.75;  // as the mirror of symmetric results
+  const Gpu& gpu = current_gpu();
+  return k.predict(p, gpu) + pass_seconds(k, p, kOfBandwidth * gpu.bandwidth, 2e-6);
 }
 template <class Problem>
 double predicted(const Kernel&, const Problem&) {
@@ -89,7 +113,9 @@ constexpr double kWorthLeaving = 1.05;
 
 double predicted(const Kernel& k, const GemmProblem& p, int threads) {
   if (is_empty(p)) return std::numeric_limits<double>::infinity();
-  const double seconds = k.predict_on_cpu(p, current_cpu(), threads);
+  const Cpu& cpu = current_cpu();
+  const double seconds =
+      k.predict_on_cpu(p, cpu, threads) + pass_seconds(k, p, std::max(cpu.bandwidth, 1e9), 0.0);
   return is_framework(k) ? seconds / kWorthLeaving : seconds;
 }
 template <class Problem>
@@ -111,7 +137,7 @@ std::string obstacle(const Kernel& k, const Problem& p) {
 template <class Problem>
 bool can_run(const Kernel& k, const Problem& p, bool flags_allow) {
   return (flags_allow || !is_framework(k) || !depends_on_flags(k.op, k.device, p.type)) &&
-         !k.why_unavailable() && contains(k.dtypes, p.type) && !why_unfit(k, p);
+         !k.why_unavailable() && contains(k.dtypes, p.type) && !why_unfit(k, p) && !rounds_before_pass(k, p);
 }
 template <class Problem>
 bool can_run(const Kernel& k, const Problem& p) {
@@ -379,6 +405,10 @@ bool is_taken(const GemmProblem& p, Device device, const Choice& choice) {
     const bool is_meant = choice.kernel.empty() ? k.role == Role::rung : k.name == choice.kernel;
     return is_meant && can_run(k, p);
   });
+}
+
+bool leaves_pass(const Kernel& k, const GemmProblem& p) {
+  return p.epilogue.asked() && (p.k == 0 || !k.fuses || !k.fuses(p));
 }
 
 uint64_t decisions_made() { return decisions_count; }

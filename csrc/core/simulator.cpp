@@ -12,20 +12,23 @@ std::vector<Kernel>& rows() {
 
 DoubleRows double_rows = nullptr;
 MirrorRows mirror = nullptr;
+FinishProduct finish = nullptr;
 
 thread_local bool active = false;
 thread_local Gpu gpu = nominal_gpu(90, 1);
 
 }  // namespace
 
-void install_simulator(std::vector<Kernel> kernels, DoubleRows doubling, MirrorRows mirroring) {
+void install_simulator(std::vector<Kernel> kernels, DoubleRows doubling, MirrorRows mirroring,
+                       FinishProduct finishing) {
   rows() = std::move(kernels);
-  double_rows = doubling, mirror = mirroring;
+  double_rows = doubling, mirror = mirroring, finish = finishing;
 }
 std::span<const Kernel> simulated_kernels() { return rows(); }
 
 void simulated_double_rows(const DoubledRows& d, Context& context) { double_rows(d, context); }
 void simulated_mirror(const Mirror& m, Context& context) { mirror(m, context); }
+void simulated_finish(const Finish& f, Context& context) { finish(f, context); }
 
 bool simulating() { return active; }
 void set_simulating(bool on) { active = on; }

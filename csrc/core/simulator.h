@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/doubled_rows.h"
+#include "core/finish.h"
 #include "core/gpu.h"
 #include "core/mirror.h"
 #include "core/table.h"
@@ -13,13 +14,15 @@
 namespace fastgemm {
 
 // The rows of the CUDA kernels with launchers that run on the CPU; their device is Device::simt. And the
-// kernels that stand before complex products and after symmetric ones.
+// kernels that stand before complex products, after symmetric ones, and for epilogues.
 using DoubleRows = void (*)(const DoubledRows&, Context&);
 using MirrorRows = void (*)(const Mirror&, Context&);
-void install_simulator(std::vector<Kernel> rows, DoubleRows, MirrorRows);
+using FinishProduct = void (*)(const Finish&, Context&);
+void install_simulator(std::vector<Kernel> rows, DoubleRows, MirrorRows, FinishProduct);
 std::span<const Kernel> simulated_kernels();
 void simulated_double_rows(const DoubledRows&, Context&);
 void simulated_mirror(const Mirror&, Context&);
+void simulated_finish(const Finish&, Context&);
 
 // Whether the calling thread simulates.
 bool simulating();

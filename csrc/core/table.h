@@ -51,6 +51,8 @@ struct Kernel {
   double (*predict_on_cpu)(const GemmProblem&, const Cpu&, int threads) = nullptr;
   // Why it cannot take this problem; null when it can, or when it takes every problem of its dtypes.
   const char* (*rejects)(const GemmProblem&) = nullptr;
+  // Whether it applies the epilogue of this problem itself, whose k is not 0; null: of none.
+  bool (*fuses)(const GemmProblem&) = nullptr;
   const char* why_unavailable() const { return unavailable ? unavailable() : nullptr; }
 };
 

@@ -34,6 +34,7 @@ struct TuningKey {
   Alignment alignment;                              // gemm on a GPU
   bool adds_row = false;                            // c is one row, which libraries add in their epilogue
   Symmetry symmetry;                                // of the result
+  bool epilogue = false;                            // of which some rows leave a pass
 
   bool operator==(const TuningKey&) const = default;
 };

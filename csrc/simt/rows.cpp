@@ -25,9 +25,14 @@ void add_result(const Matrix& x, DType type, int64_t batch, int64_t rows, int64_
   add("out", out, type, batch, rows, cols, true, false);
 }
 
+void add_bias(const Epilogue& e, DType type, int64_t rows, int64_t cols) {
+  add("bias", {e.bias, e.bias_row_stride, e.bias_col_stride, 0}, type, 1, rows, cols);
+}
+
 void add_buffers(const GemmProblem& p) {
   add("a", p.a, p.type, p.batch, p.m, p.k), add("b", p.b, p.type, p.batch, p.k, p.n);
   add("c", p.c, p.out_type, p.batch, p.m, p.n);
+  add_bias(p.epilogue, p.out_type, p.m, p.n);
   add_result(p.out, p.out_type, p.batch, p.m, p.n);
 }
 void add_buffers(const TransposeProblem& p) {
@@ -52,6 +57,15 @@ void add_buffers(const Mirror& m) {
   const int64_t parts = m.bytes / bytes;
   const ConstMatrix out{m.out.data, m.out.row_stride * parts, 1, m.out.batch_stride * parts};
   add("out", out, type, m.batch, m.n, m.n * parts, true, true);
+}
+
+void add_buffers(const Finish& f) {
+  const bool in_place = f.sums.data == f.out.data;
+  if (!in_place) add("sums", f.sums, f.sum_type, f.batch, f.m, f.n);
+  add("c", f.c, f.out_type, f.batch, f.m, f.n);
+  add_bias(f.epilogue, f.out_type, f.m, f.n);
+  const ConstMatrix out{f.out.data, f.out.row_stride, f.out.col_stride, f.out.batch_stride};
+  add("out", out, f.out_type, f.batch, f.m, f.n, true, in_place);
 }
 
 // What a launcher allocates is global memory that nothing has written.
@@ -151,6 +165,10 @@ void simulate_double_rows(const DoubledRows& d, Context& host) {
 void simulate_mirror(const Mirror& m, Context& host) {
   name_of_row<&mirror> = "mirror";
   simulate<&mirror>(m, host);
+}
+void simulate_finish(const Finish& f, Context& host) {
+  name_of_row<&finish> = "finish";
+  simulate<&finish>(f, host);
 }
 
 }  // namespace fastgemm::simt

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/doubled_rows.h"
+#include "core/finish.h"
 #include "core/mirror.h"
 #include "core/table.h"
 
@@ -15,5 +16,6 @@ std::vector<Kernel> rows();
 
 void simulate_double_rows(const DoubledRows&, Context&);
 void simulate_mirror(const Mirror&, Context&);
+void simulate_finish(const Finish&, Context&);
 
 }  // namespace fastgemm::simt

@@ -10,6 +10,9 @@
   "(Tensor a, Tensor b, Tensor? c=None, *, float alpha=1.0, float? beta=None, bool trans_a=False, "        \
   "bool trans_b=False, int? level=None, str? impl=None, str? precision=None, ScalarType? out_dtype=None, " \
   "bool symmetric=False"
+#define LINEAR_ARGUMENTS                                                                              \
+  "(Tensor input, Tensor weight, Tensor? bias=None, *, str? activation=None, Tensor? residual=None, " \
+  "int? level=None, str? impl=None, str? precision=None, ScalarType? out_dtype=None"
 #define TRANSPOSE_ARGUMENTS "(Tensor a, *, int? level=None, str? impl=None"
 #define ADD_ARGUMENTS "Tensor b, *, float alpha=1.0, int? level=None, str? impl=None"
 
@@ -18,6 +21,8 @@ STABLE_TORCH_LIBRARY(fastgemm, m) {
   m.def("_gemm" GEMM_ARGUMENTS ") -> Tensor");
   m.def("_matmul(Tensor a, Tensor b) -> Tensor");
   m.def("gemm.out" GEMM_ARGUMENTS ", Tensor(a!) out) -> ()");
+  m.def("linear" LINEAR_ARGUMENTS ") -> Tensor");
+  m.def("_fused_linear" LINEAR_ARGUMENTS ") -> Tensor");
   m.def("transpose" TRANSPOSE_ARGUMENTS ") -> Tensor");
   m.def("_transpose" TRANSPOSE_ARGUMENTS ") -> Tensor");
   m.def("transpose.out" TRANSPOSE_ARGUMENTS ", Tensor(a!) out) -> ()");
@@ -37,6 +42,8 @@ void implement(Library& m) {
   m.impl("_gemm", &gemm);
   m.impl("_matmul", &matmul);
   m.impl("gemm.out", &gemm_out);
+  m.impl("linear", &linear);
+  m.impl("_fused_linear", &linear);
   m.impl("transpose", &transpose);
   m.impl("_transpose", &transpose);
   m.impl("transpose.out", &transpose_out);

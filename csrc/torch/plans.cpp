@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "cuda/available.h"
+#include "torch/finish.h"
 #include "torch/scalar_types.h"
 #include "torch/symmetric.h"
 
@@ -66,6 +67,15 @@ View allocated_result(Plan& plan, const View& like, int32_t dtype) {
   return v;
 }
 
+void set_epilogue(GemmProblem& p, const ProductCall& call) {
+  p.epilogue.activation = call.activation;
+  if (!call.bias) return;
+  const View& bias = call.bias.view;
+  if (bias.dim != 1 || bias.size(1) != p.n)
+    bad_value("bias must have shape " + shape_text(std::array{p.n}) + ", got " + shape_text(bias.shape()));
+  p.epilogue.has_bias = true, p.epilogue.bias_col_stride = bias.stride(1);
+}
+
 std::shared_ptr<const Plan> make_plan(const ProductCall& call, Device device, int threads) {
   auto plan = std::make_shared<Plan>();
   const View &a = call.a.view, &b = call.b.view;
@@ -85,12 +95,13 @@ std::shared_ptr<const Plan> make_plan(const ProductCall& call, Device device, in
   if (std::ranges::find(plan->shape, 0) != plan->shape.end()) plan->way = Plan::Way::nothing;
   const View out = call.out ? call.out.view : allocated_result(*plan, a, torch_dtype(p.out_type));
   p.out = matrix_of<Matrix>(out, false);
+  set_epilogue(p, call);
   p.symmetry = symmetry_of(call, p);
   plan->copies_a = is_scattered(p.a, p.m, p.k), plan->copies_b = is_scattered(p.b, p.k, p.n);
   if (is_product_type(p.type) && !is_taken(p, device, call.choice)) {
     plan->way = Plan::Way::widen;
   } else if (plan->way == Plan::Way::nothing) {
-    plan->decision = decide(p, device, threads, call.choice);  // a wrong level or kernel raises here too
+    plan->decision = decide(chosen_for(p), device, threads, call.choice);  // wrong levels raise here, too
   } else if (needs_own_result(p)) {
     plan->way = Plan::Way::copy_result;
   } else if (plan->copies_a || plan->copies_b) {
@@ -99,7 +110,7 @@ std::shared_ptr<const Plan> make_plan(const ProductCall& call, Device device, in
     if (p.symmetry.known && p.out.col_stride != 1) p.out = p.out.transposed();  // the same matrix, by rows
     plan_batches(g, a, b, p.c.data ? &call.c.view : nullptr, out);
     p = g.innermost();
-    plan->decision = decide(p, device, threads, call.choice);
+    plan->decision = decide(chosen_for(p), device, threads, call.choice);
     if (g.loops.count > 1) plan->outer = std::make_unique<Loops>(g.loops);
   }
   plan->problem = p;
@@ -125,14 +136,14 @@ Signature::Signature(const ProductCall& call, Device device, int threads) {
   const Symmetry& s = call.symmetry;
   const bool one_matrix = call.a.view.data == call.b.view.data;
   add(int64_t(threads) | int64_t(s.known) << 24 | int64_t(s.asked) << 25 | int64_t(s.conjugated) << 26 |
-      int64_t(s.parts) << 27 | int64_t(one_matrix) << 29 | gpu << 32);
+      int64_t(s.parts) << 27 | int64_t(one_matrix) << 29 | int64_t(call.activation) << 20 | gpu << 32);
   add(int64_t(tuning_version()));
   add(int64_t(call.choice.kernel.empty() ? 0 : std::hash<std::string_view>{}(call.choice.kernel)));
   int64_t bits;
   std::memcpy(&bits, &call.alpha, sizeof(bits)), add(bits);
   const double beta = call.beta.value_or(0.0);
   std::memcpy(&bits, &beta, sizeof(bits)), add(bits);
-  for (const TensorRef* t : {&call.a, &call.b, &call.c, &call.out}) add(*t);
+  for (const TensorRef* t : {&call.a, &call.b, &call.c, &call.out, &call.bias}) add(*t);
 }
 
 void Signature::add(const TensorRef& t) {

@@ -5,6 +5,7 @@
 
 #include "torch/complex.h"
 #include "torch/context.h"
+#include "torch/finish.h"
 #include "torch/hooks.h"
 #include "torch/integers.h"
 #include "torch/kernel_range.h"
@@ -41,13 +42,16 @@ const Kernel& launch(const Kernel& first, const GemmProblem& p, const Choice& ch
   std::vector<const Kernel*> tried;
   const auto next = [&](const Kernel* failed) {
     tried.push_back(failed);
-    return is_free(choice) ? next_choice(p, at.device, at.threads, tried) : nullptr;
+    return is_free(choice) ? next_choice(chosen_for(p), at.device, at.threads, tried) : nullptr;
   };
   for (const Kernel* kernel = &first;;) {
     const Kernel* other = nullptr;
     try {
       const KernelRange range(*kernel);
-      kernel->gemm(p, at.context);
+      if (leaves_pass(*kernel, p))
+        multiply_and_finish(*kernel, p, at.device, at.context);
+      else
+        kernel->gemm(p, at.context);
       if (p.symmetry.asked && kernel->role != Role::shortcut) mirror_on(at.device, Mirror::of(p), at.context);
       last_kernel = kernel->name;
       return *kernel;
@@ -75,7 +79,10 @@ void walk(const Loops& loops, const GemmProblem& whole, const Kernel* kernel, co
     at.context.start_over();
     // Later members of the batch may be aligned differently.
     const bool first = p.a.data == whole.a.data && p.b.data == whole.b.data && p.out.data == whole.out.data;
-    if (!first && kernel->rejects && kernel->rejects(p)) kernel = &select(p, at.device, at.threads, choice);
+    if (!first && kernel->rejects) {
+      const GemmProblem chosen = chosen_for(p);
+      if (kernel->rejects(chosen)) kernel = &select(chosen, at.device, at.threads, choice);
+    }
     kernel = &launch(*kernel, p, choice, at);
   });
 }
@@ -84,8 +91,10 @@ void run(const Plan& plan, const ProductCall& call, const TensorRef& out, const 
   GemmProblem p = plan.problem;
   p.a.data = call.a.view.data, p.b.data = call.b.view.data, p.out.data = out.view.data;
   if (p.c.data) p.c.data = call.c.view.data;
+  p.epilogue.bias = call.bias.view.data;
   const Kernel* kernel = plan.decision.kernel(at.device, p.type, p.precision);
-  if (!kernel) kernel = &select(p, at.device, at.threads, call.choice);  // throws the reason
+  if (!kernel)  // throws the reason
+    kernel = &select(chosen_for(p), at.device, at.threads, call.choice);
   const Operand addend = call.c ? Operand{call.c.tensor, &call.c.view, true} : Operand{};
   at.context.set_operands(
       {{call.a.tensor, &call.a.view}, {call.b.tensor, &call.b.view}, addend, {out.tensor, &out.view}});

@@ -33,6 +33,9 @@ struct ProductCall {
   Precision precision = Precision::ieee;
   std::optional<int32_t> out_dtype;
   Symmetry symmetry;  // what the caller promises of the result
+  // With either, the result is activation(product + bias) + beta * c: bias has a number for each column.
+  Activation activation = Activation::none;
+  TensorRef bias;
 };
 
 // Computes into out and returns null, or into a new tensor, which it returns, where there is no out.

@@ -22,6 +22,7 @@ from ._everywhere import enable_by_environment as _enable_by_environment
 from ._fake import register as _register_fake
 from ._flags import torch_computes as _torch_computes
 from ._flops import register as _register_flop_formulas
+from ._fused_linear import linear
 from ._lazy import register as _register_lazy
 from ._load_kept import load as _load_what_is_kept
 from ._patch import patch
@@ -52,6 +53,7 @@ __all__ = [
     "explain",
     "gemm",
     "kernels",
+    "linear",
     "matmul",
     "nn",
     "patch",

@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from ._add import AddFunction
+from ._fused_linear import differentiable
 from ._gemm import GemmFunction
 from ._library import library
 from ._transpose import TransposeFunction
@@ -34,3 +35,4 @@ def register() -> None:
     """
     for function in (gemm, transpose, add):
         library.impl(function.__name__, function, "Autograd")
+    library.impl("linear", differentiable, "Autograd")

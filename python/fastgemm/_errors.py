@@ -129,7 +129,7 @@ def diagnose(
     if isinstance(refused, (ValueError, TypeError)) and str(refused).startswith("fastgemm"):
         raise refused
     for name, t in tensors.items():
-        if t is None and name not in ("a", "b"):
+        if t is None and name not in ("a", "b", "x", "weight"):
             continue
         if not isinstance(t, Tensor):
             raise TypeError(f"fastgemm: {name} must be a torch.Tensor, got {type(t).__name__}") from error

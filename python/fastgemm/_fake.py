@@ -24,6 +24,7 @@ from ._errors import (
     product_type,
     result_dtype,
 )
+from ._fused_linear import ACTIVATIONS, FLOATS
 from ._library import library
 from .table import check_choice, check_precision, takes_product
 
@@ -184,6 +185,59 @@ def _gemm(
     return a.new_empty(shape, dtype=dtype)
 
 
+def _linear(
+    input,
+    weight,
+    bias=None,
+    *,
+    activation=None,
+    residual=None,
+    level=None,
+    impl=None,
+    precision=None,
+    out_dtype=None,
+):
+    torch._check_value(
+        activation is None or activation in ACTIVATIONS,
+        lambda: (
+            f"fastgemm.linear: unknown activation {activation!r}; accepted: {', '.join(ACTIVATIONS)} or None"
+        ),
+    )
+    torch._check_value(
+        input.dtype in FLOATS or (input.is_complex() and activation is None),
+        lambda: f"fastgemm.linear: input must be of a floating-point type, got {input.dtype}",
+    )
+    torch._check_value(
+        weight.dim() == 2,
+        lambda: f"fastgemm.linear: weight must have 2 dimensions (N, K), got shape {tuple(weight.shape)}",
+    )
+    result = _gemm(
+        input, weight, trans_b=True, level=level, impl=impl, precision=precision, out_dtype=out_dtype
+    )
+    _check_tensors(bias, residual)
+    _check_devices(input, bias, residual)
+    if bias is not None:
+        torch._check_value(
+            bias.dim() == 1
+            and bias.shape[0] == weight.shape[0]
+            and bias.dtype in (input.dtype, result.dtype),
+            lambda: (
+                f"fastgemm.linear: bias of shape {tuple(bias.shape)} and {bias.dtype} does not fit weight"
+            ),
+        )
+    if residual is not None:
+        torch._check_value(
+            residual.dim() == result.dim()
+            and all(x == y for x, y in zip(residual.shape, result.shape, strict=True))
+            and residual.dtype == result.dtype,
+            lambda: (
+                f"fastgemm.linear: residual has shape {tuple(residual.shape)} and {residual.dtype}, expected "
+                f"{tuple(result.shape)} and {result.dtype}"
+            ),
+        )
+    return result
+
+
 def _transpose(a, *, level=None, impl=None):
     _check_tensors(a)
     torch._check_value(a.dim() >= 2, lambda: "fastgemm.transpose: a must have at least 2 dimensions")
@@ -249,4 +303,6 @@ def register() -> None:
         _register(f"_{name}", fake)
         _register(f"{name}.out", into[name])
     _register("_matmul", _gemm)
+    _register("linear", _linear)
+    _register("_fused_linear", _linear)
     _register("add_", _add_in_place)

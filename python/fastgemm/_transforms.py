@@ -22,6 +22,7 @@ from torch._ops import OpOverload
 
 from . import _autocast, _errors
 from ._autograd import add, gemm, transpose
+from ._fused_linear import differentiable, operands
 from ._library import library
 
 _KEY = "FuncTorchDynamicLayerFrontMode"
@@ -30,6 +31,13 @@ _KEY = "FuncTorchDynamicLayerFrontMode"
 def _gemm(a: Tensor, b: Tensor, c: Tensor | None = None, **options: Any) -> Tensor:
     a, b, c = _autocast.operands(a, b, c, options)  # autocast's own kernels come after this one
     return gemm(a, b, c, **options)
+
+
+def _linear(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, residual: Tensor | None = None, **options: Any
+) -> Tensor:
+    x, weight, bias, residual = operands(x, weight, bias, residual, options)
+    return differentiable(x, weight, bias, residual=residual, **options)
 
 
 def _add_in_place(a: Tensor, b: Tensor, **options: Any) -> None:
@@ -68,6 +76,8 @@ def register() -> None:
     ops = torch.ops.fastgemm
     for name in ("gemm", "_gemm", "_matmul"):
         library.impl(name, _kernel(getattr(ops, name).default, _gemm), _KEY)
+    for name in ("linear", "_fused_linear"):
+        library.impl(name, _kernel(getattr(ops, name).default, _linear), _KEY)
     for name, function in (("transpose", transpose), ("add", add)):
         for op in (name, f"_{name}"):
             library.impl(op, _kernel(getattr(ops, op).default, function), _KEY)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ._activated import ACTIVATIONS, activated, activation_of
 from ._linear import _layer, conv1d, linear
 from .table import check_product_choice, invariant_choice
 
@@ -57,15 +60,24 @@ class Linear(torch.nn.Linear):
         dtype: of the parameters.
         level: see :func:`fastgemm.matmul`, as for ``kernel``; may be changed later, as may ``precision``.
         precision: of float32 and complex64 products, see :func:`fastgemm.matmul`; others are computed without it.
+        activation: ``"relu"``, ``"gelu"``, ``"gelu_tanh"`` or ``"silu"`` of the output, by :func:`fastgemm.linear`:
+            in the kernel that multiplies, where it can.
 
     Shapes: ``(..., K)`` to ``(..., N)``. Errors are those of ``torch.nn.Linear``, and those of
     :func:`fastgemm.gemm` where the level or kernel asked for cannot run.
     """
 
-    __constants__ = (*torch.nn.Linear.__constants__, "level", "kernel", "precision")  # for torch.jit.script
+    __constants__ = (
+        *torch.nn.Linear.__constants__,
+        "level",
+        "kernel",
+        "precision",
+        "activation",
+    )  # for torch.jit.script
     level: int | None = None  # also of a module that was pickled as a torch.nn.Linear
     kernel: str | None = None
     precision: str | None = None
+    activation: str | None = None
     qconfig = _LeftUnquantized()
 
     def __init__(
@@ -79,21 +91,48 @@ class Linear(torch.nn.Linear):
         level: int | None = None,
         kernel: str | None = None,
         precision: str | None = None,
+        activation: str | None = None,
     ) -> None:
         super().__init__(in_features, out_features, bias, device, dtype)
         _choose(self, level, kernel, precision)
+        if activation is not None and activation not in ACTIVATIONS:
+            accepted = ", ".join(map(repr, ACTIVATIONS))
+            raise ValueError(
+                f"fastgemm.nn.Linear: unknown activation {activation!r}; accepted: {accepted} or None"
+            )
+        self.activation = activation
 
     def forward(self, input: Tensor) -> Tensor:
+        if self.activation is not None:
+            return activated(
+                input, self.weight, self.bias, self.activation, self.level, self.kernel, self.precision
+            )
         return linear(
             input, self.weight, self.bias, level=self.level, kernel=self.kernel, precision=self.precision
         )
 
     def extra_repr(self) -> str:
         text = super().extra_repr()
-        for name in ("level", "kernel", "precision"):
+        for name in ("level", "kernel", "precision", "activation"):
             value = getattr(self, name)
             text += "" if value is None else f", {name}={value!r}"
         return text
+
+
+class _Joined(torch.nn.Identity):
+    """Stands in the place of an activation that the layer before it computes, and keeps it for :func:`revert`.
+
+    It has no parameters, as the activation has none, and the modules after it keep their names in a
+    ``state_dict``.
+    """
+
+    def __init__(self, activation: torch.nn.Module) -> None:
+        super().__init__()
+        self.training = activation.training
+        self.__dict__["replaced"] = activation  # no child: whoever walks over the tree meets no activation
+
+    def extra_repr(self) -> str:
+        return f"{self.__dict__['replaced']!r}, computed by the layer before"
 
 
 def _choose(module: Linear, level: int | None, kernel: str | None, precision: str | None) -> None:
@@ -149,6 +188,7 @@ def convert(
     kernel: str | None = None,
     precision: str | None = None,
     invariant: bool = False,
+    fuse: bool = False,
     only: Callable[[str, torch.nn.Module], bool] = lambda name, layer: True,
 ) -> torch.nn.Module:
     """Turns each ``torch.nn.Linear`` of a module tree into a :class:`Linear`, in place; and each ``Conv1D`` of
@@ -165,6 +205,10 @@ def convert(
         level: see :class:`Linear`, as for ``kernel`` and ``precision``. Layers converted before get these.
         invariant: each row of a layer's output has the same bits whatever the other rows are and however many, see
             :func:`fastgemm.matmul`: ``kernel="invariant"``.
+        fuse: joins a layer and the activation after it (``ReLU``, ``GELU`` and ``SiLU`` of ``torch.nn``) where a
+            ``torch.nn.Sequential`` says so: the layer gets its ``activation`` (see :class:`Linear`), and a
+            stand-in takes the activation's place, so that parameters keep their names. Layers and
+            activations with forward hooks, and those that the tree has in several places, are left alone.
         only: tells by qualified name and layer which ones to convert.
 
     Returns:
@@ -184,7 +228,29 @@ def convert(
         elif _is_conv1d(type(layer)) and only(name, layer):
             layer.__class__ = _conv1d_class()
             _choose(layer, level, kernel, precision)
+    if fuse:
+        _join_activations(module)
     return module
+
+
+def _join_activations(module: torch.nn.Module) -> None:
+    places = Counter(child for _, child in module.named_modules(remove_duplicate=False))
+
+    def has_hooks(child: torch.nn.Module) -> bool:
+        return bool(child._forward_hooks or child._forward_pre_hooks or child._backward_hooks)
+
+    for parent in module.modules():
+        if type(parent) is not torch.nn.Sequential:
+            continue
+        children = list(parent._modules.items())  # with those that it has twice
+        for (_, layer), (name, after) in pairwise(children):
+            activation = activation_of(after)
+            if activation is None or type(layer) is not Linear or layer.activation is not None:
+                continue
+            if has_hooks(after) or layer._forward_hooks or places[layer] > 1:
+                continue
+            layer.activation = activation
+            setattr(parent, name, _Joined(after))
 
 
 def revert(module: torch.nn.Module) -> torch.nn.Module:
@@ -193,7 +259,7 @@ def revert(module: torch.nn.Module) -> torch.nn.Module:
 
     It is for tools that look layers up by their exact type, such as ``torch.ao.quantization``, and for processes
     without fastgemm. The layers stay the same objects here, too; those that were parametrized after they were
-    converted are of another class and left alone.
+    converted are of another class and left alone, as are those that were made with an ``activation``.
 
     Args:
         module: a tree; a layer itself is reverted too.
@@ -205,10 +271,18 @@ def revert(module: torch.nn.Module) -> torch.nn.Module:
         TypeError: ``module`` is no module.
     """
     _check_module("revert", module)
+    for parent in list(module.modules()):
+        children = list(parent._modules.items())
+        for (_, layer), (name, after) in pairwise(children):
+            if type(after) is _Joined:
+                layer.__dict__.pop("activation", None)
+                setattr(parent, name, after.__dict__["replaced"])
     for layer in module.modules():
         kind = type(layer)
-        if kind is Linear or (kind.__module__ == __name__ and _is_conv1d(kind)):
+        if (kind is Linear and layer.activation is None) or (
+            kind.__module__ == __name__ and _is_conv1d(kind)
+        ):
             layer.__class__ = kind.__base__
-            for name in ("level", "kernel", "precision"):
+            for name in ("level", "kernel", "precision", "activation"):
                 layer.__dict__.pop(name, None)
     return module

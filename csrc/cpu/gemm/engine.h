@@ -239,7 +239,8 @@ class Engine {
         return;
       }
     } else {
-      const bool plain = p.alpha == Acc{1} && (!block.first || p.beta == Acc{0});
+      const bool adds_c = p.beta != Acc{0} && (o.finishes ? block.last : block.first);
+      const bool plain = p.alpha == Acc{1} && !adds_c && !(o.finishes && block.last);
       if (plain && t.cols == NR && rows == t.rows) {
         t.ldc = o.ld;
         t.c = o.out;
@@ -252,12 +253,31 @@ class Engine {
     t.c = tile;
     t.accumulate = false;
     Traits::micro_kernel(t);
+    if (o.finishes) return finish_tile(tile, rows, t.cols, p, block, o);
     if (!block.first) {  // only reached where C itself holds the sums of the k-blocks before
       o.c = o.out;
       o.c_rs = o.ld;
       o.c_cs = 1;
     }
     store_tile(tile, NR, rows, t.cols, p.alpha, block.first ? p.beta : Acc{1}, o);
+  }
+
+  // The same of a problem with an epilogue, which is applied once, to the sum of all k-blocks.
+  static void finish_tile(Acc* tile, int rows, int cols, const Problem& p, const Block& block,
+                          OutputBlock<Out> o) {
+    if constexpr (!kOwnSums) {
+      if (!block.last) {
+        const Acc others = block.first ? Acc{0} : Acc{1};
+        return store_tile(tile, NR, rows, cols, p.alpha, others,
+                          OutputBlock<Out>{o.out, o.ld, 1, o.out, o.ld});
+      }
+      if (!block.first) {
+        for (int i = 0; i < rows; ++i)
+          for (int j = 0; j < cols; ++j) tile[i * NR + j] = p.alpha * tile[i * NR + j] + o.out[i * o.ld + j];
+        return store_tile(tile, NR, rows, cols, Acc{1}, p.beta, o);
+      }
+    }
+    store_tile(tile, NR, rows, cols, p.alpha, p.beta, o);
   }
 
   int threads_;

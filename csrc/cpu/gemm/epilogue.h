@@ -1,7 +1,8 @@
-// The epilogue: out = alpha * tile + beta * c, rounded once to the type of out.
+// The epilogue: out = alpha * tile + beta * c, or activation(alpha * tile + bias) + beta * c where a problem
+// asks for it, rounded once to the type of out.
 #pragma once
 
-#include "cpu/gemm/simd.h"
+#include "cpu/gemm/activation.h"
 
 namespace fastgemm::FASTGEMM_ISA {
 
@@ -11,9 +12,18 @@ struct OutputBlock {
   int64_t c_rs, c_cs;
   Out* out;  // rows contiguous
   int64_t ld;
+  // Where the problem asks for an epilogue: bias may be null.
+  bool finishes = false;
+  Activation activation = Activation::none;
+  const Out* bias = nullptr;
+  int64_t bias_rs = 0, bias_cs = 0;
 
   OutputBlock at(int64_t i, int64_t j) const {
-    return {c ? c + i * c_rs + j * c_cs : nullptr, c_rs, c_cs, out + i * ld + j, ld};
+    OutputBlock o = *this;
+    if (c) o.c += i * c_rs + j * c_cs;
+    if (bias) o.bias += i * bias_rs + j * bias_cs;
+    o.out += i * ld + j;
+    return o;
   }
 };
 
@@ -21,13 +31,54 @@ struct OutputBlock {
 template <class Out>
 OutputBlock<Out> output_of(const GemmProblem& p, int64_t batch) {
   const Out* c = p.beta != 0 ? static_cast<const Out*>(p.c.data) + batch * p.c.batch_stride : nullptr;
-  return {c, p.c.row_stride, p.c.col_stride, static_cast<Out*>(p.out.data) + batch * p.out.batch_stride,
-          p.out.row_stride};
+  const Epilogue& e = p.epilogue;
+  return {c,
+          p.c.row_stride,
+          p.c.col_stride,
+          static_cast<Out*>(p.out.data) + batch * p.out.batch_stride,
+          p.out.row_stride,
+          e.asked(),
+          e.activation,
+          static_cast<const Out*>(e.bias),
+          e.bias_row_stride,
+          e.bias_col_stride};
+}
+
+// The same with bias and activation.
+template <class Acc, class Out>
+void store_finished(const Acc* tile, int64_t tile_ld, int rows, int cols, Acc alpha, Acc beta,
+                    const OutputBlock<Out>& o) {
+  using V = Vector<Acc>;
+  constexpr int N = kLanes<Acc>;
+  const bool vectors = (beta == Acc{0} || o.c_cs == 1) && (!o.bias || o.bias_cs == 1);
+  for (int i = 0; i < rows; ++i) {
+    const Acc* t = tile + i * tile_ld;
+    const Out *bias = o.bias ? o.bias + i * o.bias_rs : nullptr, *c = o.c + (beta == Acc{0} ? 0 : i * o.c_rs);
+    Out* out = o.out + i * o.ld;
+    int j = 0;
+    for (; vectors && j + N <= cols; j += N) {
+      V v = load<V>(t + j) * alpha;
+      if (bias) v += load_widened(bias + j);
+      v = activate_vector(o.activation, v);
+      if (beta != Acc{0}) v += load_widened(c + j) * beta;
+      store_narrowed<Out, Acc>(out + j, v);
+    }
+    for (; j < cols; ++j) {
+      Acc x = t[j] * alpha;
+      if (bias) x += widen(bias[j * o.bias_cs]);
+      x = activate_one(o.activation, x);
+      if (beta != Acc{0}) x += widen(c[j * o.c_cs]) * beta;
+      out[j] = round_to<Out>(x);
+    }
+  }
 }
 
 template <class Acc, class Out>
 void store_tile(const Acc* tile, int64_t tile_ld, int rows, int cols, Acc alpha, Acc beta,
                 OutputBlock<Out> o) {
+  if constexpr (!std::is_integral_v<Acc>) {
+    if (o.finishes) return store_finished(tile, tile_ld, rows, cols, alpha, beta, o);
+  }
   using V = Vector<Acc>;
   constexpr int N = kLanes<Acc>;
   const bool vector_c = beta == Acc{0} || o.c_cs == 1;

@@ -184,7 +184,25 @@ FASTGEMM_INLINE GemmProblem transposed(const GemmProblem& p) {
   t.b = {p.a.data, p.a.col_stride, p.a.row_stride, p.a.batch_stride};
   t.c = {p.c.data, p.c.col_stride, p.c.row_stride, p.c.batch_stride};
   t.out = {p.out.data, p.out.col_stride, p.out.row_stride, p.out.batch_stride};
+  t.epilogue.bias_row_stride = p.epilogue.bias_col_stride;
+  t.epilogue.bias_col_stride = p.epilogue.bias_row_stride;
   return t;
+}
+
+// sums = activation(alpha * sums + bias) in one row of the result, or in one column.
+template <class Out, class Acc>
+void finish_sums(const GemmProblem& p, Acc* sums, int64_t row, Range columns, Acc alpha) {
+  using V = Vector<Acc>;
+  constexpr int N = kLanes<Acc>;
+  const Epilogue& e = p.epilogue;
+  for (int64_t j = columns.begin; j < columns.end; ++j) {
+    sums[j] *= alpha;
+    if (e.bias)
+      sums[j] += widen(static_cast<const Out*>(e.bias)[row * e.bias_row_stride + j * e.bias_col_stride]);
+  }
+  int64_t j = columns.begin;
+  for (; j + N <= columns.end; j += N) store(sums + j, activate_vector(e.activation, load<V>(sums + j)));
+  for (; j < columns.end; ++j) sums[j] = activate_one(e.activation, sums[j]);
 }
 
 // Takes the problem when it has few rows, or few columns (then it is transposed), and B can be streamed.
@@ -223,8 +241,11 @@ bool run_few_rows(const GemmProblem& problem, Context& ctx, int threads) {
     multiply_rows(q, q.b + mine.begin * q.b_cs, mine.size(), y + mine.begin, ldy,
                   std::make_integer_sequence<int, kFewRows>{});
     for (int64_t i = 0; i < p.m; ++i) {
+      if constexpr (!std::is_integral_v<Acc>) {
+        if (p.epilogue.asked()) finish_sums<Out>(p, y + i * ldy, i, mine, alpha);
+      }
       for (int64_t j = mine.begin; j < mine.end; ++j) {
-        Acc v = alpha * y[i * ldy + j];
+        Acc v = p.epilogue.asked() ? y[i * ldy + j] : alpha * y[i * ldy + j];
         if (p.beta != 0) v += beta * widen(c[i * p.c.row_stride + j * p.c.col_stride]);
         out[i * p.out.row_stride + j * p.out.col_stride] = round_to<Out>(v);
       }

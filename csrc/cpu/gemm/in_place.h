@@ -43,7 +43,7 @@ class InPlace {
 
  private:
   static void compute(const Problem& p, Range rows, Range columns, Unit* panel) {
-    const bool plain = p.alpha == Acc{1} && p.beta == Acc{0};
+    const bool plain = p.alpha == Acc{1} && p.beta == Acc{0} && !p.o.finishes;
     alignas(64) Acc buffer[MR * NR];
     for (int64_t j = columns.begin; j < columns.end; j += NR) {
       MicroTile<Traits> t{};

@@ -3,7 +3,7 @@
 // The definition, written down: out[i, j] is the dot product of row i of A and column j of B. Every
 // product reads B's column again, from wherever in memory it lies; at 1024 x 1024 nothing of it is left in
 // the L1 cache when the next row of A needs it.
-#include "cpu/gemm/element.h"
+#include "cpu/gemm/epilogue.h"
 #include "cpu/gemm/levels.h"
 
 namespace fastgemm::scalar {
@@ -32,11 +32,17 @@ void naive(const GemmProblem& p, int64_t batch) {
   const T* b = static_cast<const T*>(p.b.data) + batch * p.b.batch_stride;
   const Out* c = static_cast<const Out*>(p.c.data);
   Out* out = static_cast<Out*>(p.out.data) + batch * p.out.batch_stride;
+  [[maybe_unused]] const Epilogue& e = p.epilogue;
   const Acc alpha = scalar_of<Acc>(p.alpha), beta = scalar_of<Acc>(p.beta);
   for (int64_t i = 0; i < p.m; ++i) {
     for (int64_t j = 0; j < p.n; ++j) {
       Acc x =
           alpha * dot(a + i * p.a.row_stride, p.a.col_stride, b + j * p.b.col_stride, p.b.row_stride, p.k);
+      if constexpr (!std::is_integral_v<Acc>) {
+        if (e.bias)
+          x += widen(static_cast<const Out*>(e.bias)[i * e.bias_row_stride + j * e.bias_col_stride]);
+        if (e.activation != Activation::none) x = activate_one(e.activation, x);
+      }
       if (p.beta != 0)
         x += beta * widen(c[batch * p.c.batch_stride + i * p.c.row_stride + j * p.c.col_stride]);
       out[i * p.out.row_stride + j] = round_to<Out>(x);

@@ -5,7 +5,8 @@ set(FASTGEMM_CPU_GEMM_SCALAR
 set(FASTGEMM_CPU_GEMM_ISA
     csrc/cpu/gemm/level4_simd.cpp
     csrc/cpu/gemm/level5_microkernel.cpp
-    csrc/cpu/gemm/level6_pipelined.cpp)
+    csrc/cpu/gemm/level6_pipelined.cpp
+    csrc/cpu/gemm/finish.cpp)
 set(FASTGEMM_CPU_GEMM_PLAIN
     csrc/cpu/gemm/doubled_rows.cpp
     csrc/cpu/gemm/mirror.cpp

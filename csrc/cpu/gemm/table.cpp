@@ -56,12 +56,15 @@ void by_isa(const GemmProblem& p, Context& ctx) {
 
 using Predict = double (*)(const GemmProblem&, const Cpu&, int threads);
 
+bool fuses_all(const GemmProblem&) { return true; }
+
 Kernel row(int level, std::string_view name, DTypeSet types, std::string_view needs, std::string_view summary,
            Gemm gemm, Predict predict = nullptr, const char* (*unavailable)() = nullptr) {
   Kernel k{Op::gemm, Device::cpu, level, name, types, needs, summary};
   k.gemm = gemm;
   k.predict_on_cpu = predict;
   k.unavailable = unavailable;
+  k.fuses = fuses_all;
   return k;
 }
 
@@ -76,7 +79,7 @@ Kernel symmetric_row() {
   Kernel k = row(6, "symmetric", kGemmTypes, "any CPU",
                  "the lower triangle of a symmetric result, block by block, and a copy of it", gemm_symmetric,
                  symmetric_seconds);
-  k.role = Role::shortcut, k.rejects = not_symmetric;
+  k.role = Role::shortcut, k.rejects = not_symmetric, k.fuses = nullptr;
   return k;
 }
 
@@ -127,6 +130,23 @@ const char* without_dot_int8() {
 }
 
 }  // namespace
+
+void cpu::finish(const Finish& given, Context& ctx) {
+  if (given.batch * given.m * given.n == 0) return;
+  const bool by_rows = given.out.col_stride == 1 || given.n == 1;
+  const Finish f = by_rows ? given : given.transposed();
+#if defined(__x86_64__)
+  switch (cpu_features().isa()) {
+    case Isa::avx512:
+      return avx512::finish_product(f, ctx);
+    case Isa::avx2:
+      return avx2::finish_product(f, ctx);
+    case Isa::baseline:
+      break;
+  }
+#endif
+  baseline::finish_product(f, ctx);
+}
 
 std::span<const Kernel> cpu_gemm_kernels() {
   using cpu_predict::seconds_of, cpu_predict::Row;

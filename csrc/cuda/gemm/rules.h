@@ -79,4 +79,24 @@ inline const char* beyond_int8x10(const GemmProblem& p) {
   return beyond_planes(p);
 }
 
+// The products whose epilogue `skinny` applies: of 16-bit operands that lie along k, as those of a linear
+// layer do.
+inline bool fuses_along_k(const GemmProblem& p) {
+  const bool half = p.type == DType::f16 || p.type == DType::bf16,
+             by_rows = p.out.col_stride == 1 || p.n == 1;
+  return half && by_rows && p.k > 1 && p.a.col_stride == 1 && p.b.row_stride == 1;
+}
+
+// And those of wgmma_specialized, whose results have the type of the operands, tf32 included; it reads pairs
+// of bias, of even columns.
+inline bool fuses_in_fragments(const GemmProblem& p) {
+  const int64_t pair = 2 * element_size(p.out_type);
+  const bool tf32 =
+      p.type == DType::f32 && p.out.col_stride == 1 && p.k > 1 && p.a.col_stride == 1 && p.b.row_stride == 1;
+  const bool reads_bias = p.n % 2 == 0 && p.epilogue.bias_col_stride == 1 &&
+                          reinterpret_cast<uintptr_t>(p.epilogue.bias) % uintptr_t(pair) == 0;
+  return p.out_type == p.type && p.alpha == 1.0 && (tf32 || fuses_along_k(p)) &&
+         (!p.epilogue.has_bias || reads_bias);
+}
+
 }  // namespace fastgemm

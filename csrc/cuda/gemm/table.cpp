@@ -36,6 +36,7 @@ struct Fields {
   Role role = Role::rung;
   Precision precision = Precision::ieee;                         // what it makes of float32 products
   const char* (*rejects)(const GemmProblem&) = nullptr;          // null: takes every problem
+  bool (*fuses)(const GemmProblem&) = nullptr;                   // null: leaves epilogues to a pass
   predict::Counter count = nullptr;                              // null: its level picks it last
   double (*predicts)(const GemmProblem&, const Gpu&) = nullptr;  // in place of counts
   std::string_view summary;
@@ -68,7 +69,8 @@ constexpr Kernel kernel(std::string_view name, void (*launcher)(const GemmProble
           .gemm = launcher,
           .unavailable = r.needs.unavailable,
           .predict = predicts,
-          .rejects = r.rejects};
+          .rejects = r.rejects,
+          .fuses = r.fuses};
 }
 
 constexpr Kernel kRows[] = {

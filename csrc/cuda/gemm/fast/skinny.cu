@@ -169,8 +169,9 @@ struct SkinnyOperands {
   }
 
   // Calls body.operator()<large_major, skinny_major>().
-  template <class Body>
+  template <bool fused = false, class Body>
   void with_majors(Body&& body) const {
+    if constexpr (fused) return body.template operator()<Major::k, Major::k>();
     const bool large_k = large.major == Major::k;
     if constexpr (sizeof(T) == 2) {
       if (skinny.major == Major::mn)
@@ -191,12 +192,13 @@ plans::SkinnyTiles tiles_of(const SkinnyOperands<T>& o, int batch) {
 
 template <class S, class T>
 SkinnyArguments<T> arguments_of(const Gemm<T>& problem, const SkinnyOperands<T>& o,
-                                const plans::SkinnyTiles& tiles, Context& context) {
+                                const plans::SkinnyTiles& tiles, const Epilogue& epilogue, Context& context) {
   using Acc = Accumulator<T>;
   const auto& [large, skinny, large_is_b, by_units] = o;
   const int64_t unit = tiles.whole ? tiles.steps : 1, units = tiles.all * tiles.steps / unit;
   const int64_t blocks = tiles.blocks;
   SkinnyArguments<T> g{problem, large, skinny, large_is_b, by_units};
+  g.epilogue = epilogue;
   g.skinny_rows = skinny.major == Major::mn || skinny.side > 32 ? S::kN : skinny.side > 16 ? 32 : 16;
   g.batch_large = large.batch_stride != 0, g.batch_skinny = skinny.batch_stride != 0;
   g.tiles_m = int(tiles.m), g.tiles_n = int(tiles.n);
@@ -218,12 +220,12 @@ void add_shares(const SkinnyArguments<T>& g, const plans::SkinnyTiles& tiles, Co
 
 template <class S, class T>
 void launch_tiles(const Gemm<T>& problem, const SkinnyOperands<T>& o, const plans::SkinnyTiles& tiles,
-                  Context& context) {
-  const SkinnyArguments<T> g = arguments_of<S, T>(problem, o, tiles, context);
+                  const Epilogue& epilogue, Context& context) {
+  const SkinnyArguments<T> g = arguments_of<S, T>(problem, o, tiles, epilogue, context);
   const Maps maps = o.by_units ? Maps{} : Maps{o.large.map(S::kM), o.skinny.map(g.skinny_rows)};
   const int threads = S::kConsumerThreads + (o.by_units ? S::kUnitThreads : 32);
   const LaunchShape shape{dim3(unsigned(tiles.blocks)), dim3(unsigned(threads)), sizeof(typename S::Shared)};
-  o.with_majors([&]<Major large_major, Major skinny_major>() {
+  o.template with_majors<kFuses<S>>([&]<Major large_major, Major skinny_major>() {
     if constexpr (S::takes(large_major, skinny_major, sizeof(T))) {
       launch<gemm_skinny_kernel<S, T, large_major, skinny_major>>("skinny", shape, context)(maps, g);
       add_shares<S, large_major>(g, tiles, context);
@@ -231,37 +233,41 @@ void launch_tiles(const Gemm<T>& problem, const SkinnyOperands<T>& o, const plan
   });
 }
 
-template <class T>
+template <class S, class T>
 void launch_portable(const Gemm<T>& problem, const SkinnyOperands<T>& o, const plans::SkinnyTiles& tiles,
-                     Context& context) {
-  using S = WideTile;
+                     const Epilogue& epilogue, Context& context) {
   static_assert(sizeof(SkinnyRings<S>) <= 99 << 10);
-  SkinnyArguments<T> g = arguments_of<S, T>(problem, o, tiles, context);
+  SkinnyArguments<T> g = arguments_of<S, T>(problem, o, tiles, epilogue, context);
   if (o.by_units) g.skinny_rows = o.skinny.side <= 16 ? 16 : 64;
   const LaunchShape shape{dim3(unsigned(tiles.blocks)), dim3(S::kConsumerThreads), sizeof(SkinnyRings<S>)};
-  o.with_majors([&]<Major large_major, Major skinny_major>() {
+  o.template with_majors<kFuses<S>>([&]<Major large_major, Major skinny_major>() {
     launch<gemm_skinny_portable_kernel<S, T, large_major, skinny_major>>("skinny", shape, context)(g);
     add_shares<S, large_major>(g, tiles, context);
   });
 }
 
-template <class T>
-void gemm_tiles(const Gemm<T>& g, int batch, Context& context) {
+template <class Wide, class Narrow, class T>
+void gemm_tiles(const Gemm<T>& g, int batch, const Epilogue& epilogue, Context& context) {
   const SkinnyOperands<T> o(g, batch, context);
-  const plans::SkinnyTiles wide = tiles_of<WideTile>(o, batch);
-  if (!cuda::has_wgmma()) return launch_portable(g, o, wide, context);
-  const plans::SkinnyTiles narrow = tiles_of<NarrowTile>(o, batch);
+  const plans::SkinnyTiles wide = tiles_of<Wide>(o, batch);
+  if (!cuda::has_wgmma()) return launch_portable<Wide>(g, o, wide, epilogue, context);
+  const plans::SkinnyTiles narrow = tiles_of<Narrow>(o, batch);
   plans::narrow_skinny_wins(narrow, wide) && !o.by_units &&
-          NarrowTile::takes(o.large.major, o.skinny.major, sizeof(T))
-      ? launch_tiles<NarrowTile>(g, o, narrow, context)
-      : launch_tiles<WideTile>(g, o, wide, context);
+          Narrow::takes(o.large.major, o.skinny.major, sizeof(T))
+      ? launch_tiles<Narrow>(g, o, narrow, epilogue, context)
+      : launch_tiles<Wide>(g, o, wide, epilogue, context);
 }
 
 }  // namespace
 
 void gemm_skinny(const GemmProblem& problem, Context& context) {
-  run_gemm<Half, BFloat16, int8_t>(problem, context,
-                                   [&](const auto& g, int batch) { gemm_tiles(g, batch, context); });
+  run_gemm<Half, BFloat16, int8_t>(problem, context, [&]<class T>(const Gemm<T>& g, int batch) {
+    if constexpr (sizeof(T) == 2) {
+      if (problem.epilogue.asked())
+        return gemm_tiles<Fusing<WideTile>, Fusing<NarrowTile>>(g, batch, problem.epilogue, context);
+    }
+    gemm_tiles<WideTile, NarrowTile>(g, batch, {}, context);
+  });
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

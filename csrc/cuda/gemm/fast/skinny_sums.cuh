@@ -14,6 +14,7 @@
 // microseconds to fetch. So sums go through shared memory and a loop.
 #pragma once
 
+#include "cuda/gemm/parts/fused_epilogue.cuh"
 #include "cuda/gemm/parts/ring.cuh"
 #include "cuda/gemm/parts/split_k.cuh"
 #include "cuda/gemm/parts/wgmma_operand.cuh"
@@ -107,6 +108,7 @@ struct SkinnyArguments {
   int tiles_m, tiles_n;           // along the large and the skinny operand
   Shares shares;
   Accumulator<T>* partials;  // null: no tile is shared
+  Epilogue epilogue;         // of kernels that fuse it
 };
 
 // The place of a tile. Tiles along the skinny operand are neighbours, because they read the same rows of
@@ -141,7 +143,7 @@ __device__ __forceinline__ void put_in_slab(uint32_t* slab, int column, const Ac
 
 // Stores the first `columns` of a warp's slab to C; its first sum belongs at (row, column) of the product
 // of the large and the skinny operand. Neighbouring lanes store neighbouring elements of C's rows.
-template <class Out, class T>
+template <class S, class Out, class T>
 __device__ __forceinline__ void store_slab_as(const SkinnyArguments<T>& g, const uint32_t* slab, int batch,
                                               int row, int column, int columns) {
   using Acc = Accumulator<T>;
@@ -169,20 +171,23 @@ __device__ __forceinline__ void store_slab_as(const SkinnyArguments<T>& g, const
         sum = __uint_as_float(bits);
       else
         sum = bits;
-      value[j] = result.template blend<Out>(to_row, to_column, sum);
+      if constexpr (kFuses<S>)
+        value[j] = finished<Out>(g.epilogue, result, to_row, to_column, sum);
+      else
+        value[j] = result.template blend<Out>(to_row, to_column, sum);
     });
     each([&](int j, int, int, int64_t to_row, int64_t to_column) {
       result.template put<Out>(to_row, to_column, value[j]);
     });
   }
 }
-template <class T>
+template <class S, class T>
 __device__ __forceinline__ void store_slab(const SkinnyArguments<T>& g, const uint32_t* slab, int batch,
                                            int row, int column, int columns) {
   if constexpr (Result<T>::kMayBeWide) {
-    if (g.gemm.result.wide) return store_slab_as<float>(g, slab, batch, row, column, columns);
+    if (g.gemm.result.wide) return store_slab_as<S, float>(g, slab, batch, row, column, columns);
   }
-  store_slab_as<typename Result<T>::Stored>(g, slab, batch, row, column, columns);
+  store_slab_as<S, typename Result<T>::Stored>(g, slab, batch, row, column, columns);
 }
 
 // Stores a finished tile, R sums a lane.
@@ -195,7 +200,7 @@ __device__ __forceinline__ void store_tile(const SkinnyArguments<T>& g, uint32_t
   for (int i = 0; i < R; i += 4)
     if (2 * i < columns) put_in_slab<Rows>(slab, 2 * i, {sum[i], sum[i + 1], sum[i + 2], sum[i + 3]});
   __syncwarp();
-  store_slab(g, slab, place.batch, place.row + kSlabRows * warp, place.column, columns);
+  store_slab<S>(g, slab, place.batch, place.row + kSlabRows * warp, place.column, columns);
   __syncwarp();
 }
 
@@ -244,7 +249,7 @@ __global__ void __launch_bounds__(128) gemm_skinny_add_kernel(const __grid_const
   });
   put_in_slab<Rows>(slab[warp].word, 0, sum.v);
   __syncwarp();
-  store_slab(g, slab[warp].word, place.batch, row, column, min(8, int(g.skinny.side) - column));
+  store_slab<S>(g, slab[warp].word, place.batch, row, column, min(8, int(g.skinny.side) - column));
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -17,6 +17,9 @@
 //   - rows that do not begin at multiples of 16 bytes cost A, B and c one launch that copies them
 //     (parts/row_copies.cuh), and C three more warps beside the producer's, which store the boxes.
 //
+// The epilogue of a layer (bias, activation) is applied to the sums in registers before they are stored, in
+// kernels of their own (Fusing<Shape>).
+//
 // The position in the pipeline lives in uniform registers, which are free while ordinary ones are scarce.
 // The compiler keeps it there only if no branch of the main loop depends on how long a part is, hence
 // chunks of at least four stages. From 4096 on the tensor cores are busy nearly all of the time and the
@@ -24,6 +27,7 @@
 #include "cuda/gemm/parts/box_store.cuh"
 #include "cuda/gemm/parts/boxes.cuh"
 #include "cuda/gemm/parts/chunks.cuh"
+#include "cuda/gemm/parts/fused_epilogue.cuh"
 #include "cuda/gemm/parts/moved.cuh"
 #include "cuda/gemm/parts/ring.cuh"
 #include "cuda/gemm/parts/wgmma_consumer.cuh"
@@ -67,6 +71,7 @@ struct Arguments {
   int batch_a, batch_b;  // 0 where the batch shares the operand
   ResultRows rows;       // used where the TMA cannot store C
   ChunkSchedule<Accumulator<T>> schedule;
+  Epilogue epilogue;  // of kernels that fuse it
 };
 
 // The TMA descriptors of the operands, of the matrix c that is added beta times, and of the result.
@@ -161,8 +166,13 @@ __device__ __forceinline__ void consume(typename S::Shared& shared, const Tensor
     for (int left = g.schedule.stages_of(part) - kChunk; left > 0; --left)
       consumer.multiply(sum, true, [] {});
     consumer.finish(sum);
-    if (finishes<S>(g.schedule, sum, part, warp / 4))
-      finish_tile<S>(shared, g, part.tile, sum, boxes, consumer.at, warp);
+    if (!finishes<S>(g.schedule, sum, part, warp / 4)) continue;
+    if constexpr (kFuses<S>) {
+      const int column = TileOrigin<S>(part.tile, g.schedule).column;
+      const Out* const bias = static_cast<const Out*>(g.epilogue.bias);
+      finish_fragments(g.epilogue.activation, bias ? bias + column : nullptr, g.rows.n - column, sum);
+    }
+    finish_tile<S>(shared, g, part.tile, sum, boxes, consumer.at, warp);
   }
   boxes.store_all();
   wait_stores_read<0>();
@@ -225,7 +235,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   const int warp = warp_index();
   const Parts parts(g.schedule.work, int(blockIdx.x), int(gridDim.x));
   const auto with_result = [&](auto&& body) {
-    if constexpr (Result<T>::kMayBeWide) {
+    if constexpr (Result<T>::kMayBeWide && !kFuses<S>) {
       if (g.out_bytes == 4) return body.template operator()<float>();
     }
     body.template operator()<typename Result<T>::Stored>();
@@ -255,7 +265,7 @@ Boxes boxes_of_result(const Gemm<T>& g) {
 // A product of Ts, of which operands are moved as Moved.
 template <class S, class T, class Moved>
 void launch_tiles(const Gemm<Moved>& g, const BoxOperands<Moved>& operands, int batch,
-                  const Sharing& sharing, RowCopies& copies, Context& context) {
+                  const Sharing& sharing, RowCopies& copies, Context& context, const Epilogue& epilogue = {}) {
   const auto [a, b, transposed] = operands;
   const Result<Moved>& r = g.result;
   const Boxes result = boxes_of_result(g);
@@ -267,6 +277,7 @@ void launch_tiles(const Gemm<Moved>& g, const BoxOperands<Moved>& operands, int 
                              a.batch_stride != 0,
                              b.batch_stride != 0,
                              {in_boxes ? nullptr : r.out, r.row_stride, r.batch_stride, int(g.m), int(g.n)}};
+  arguments.epilogue = epilogue;
   auto& schedule = arguments.schedule;
   schedule.tiles_m = int(ceil_div(a.side, S::kM)), schedule.tiles_n = int(ceil_div(b.side, S::kN));
   schedule.stages = plans::specialized_stages(g.k, int(sizeof(T)));
@@ -290,6 +301,7 @@ void launch_tiles(const Gemm<Moved>& g, const BoxOperands<Moved>& operands, int 
         {dim3(unsigned(blocks)), dim3(S::kThreads), sizeof(typename S::Shared), after_copies},
         context)(maps, arguments);
   };
+  if constexpr (kFuses<S>) return run.template operator()<Major::k, Major::k>();
   if constexpr (sizeof(T) != 2) {
     if constexpr (!kLower) {
       if (transposed) return run.template operator()<Major::mn, Major::k, true>();
@@ -302,7 +314,8 @@ void launch_tiles(const Gemm<Moved>& g, const BoxOperands<Moved>& operands, int 
 // `lower`: nothing above the diagonal is asked for. Bytes without a sign, and C^T in place of C, are computed
 // whole. How wide tiles are does not change the order of a sum; which of them are shared does.
 template <class T, class Moved>
-void gemm_tiles(const Gemm<Moved>& problem, int batch, bool lower, const Sharing& sharing, Context& context) {
+void gemm_tiles(const Gemm<Moved>& problem, int batch, bool lower, const Sharing& sharing,
+                const Epilogue& epilogue, Context& context) {
   RowCopies copies;
   const BoxOperands<Moved> operands(problem, batch, copies, context, true);
   Gemm<Moved> g = problem;
@@ -310,6 +323,9 @@ void gemm_tiles(const Gemm<Moved>& problem, int batch, bool lower, const Sharing
   const bool in_boxes = boxes_of_result(g).writable(g, batch);
   lower = lower && std::is_same_v<T, Moved> && !operands.transposed;
   const auto run = [&]<int columns>() {
+    if constexpr (std::is_same_v<Accumulator<T>, float>)
+      if (epilogue.asked())
+        return launch_tiles<Fusing<Shape<columns>>, T>(g, operands, batch, sharing, copies, context, epilogue);
     if constexpr (std::is_same_v<T, Moved>)
       if (lower) return launch_tiles<LowerShape<columns>, T>(g, operands, batch, sharing, copies, context);
     launch_tiles<Shape<columns>, T>(g, operands, batch, sharing, copies, context);
@@ -330,7 +346,7 @@ void gemm_tiles(const Gemm<Moved>& problem, int batch, bool lower, const Sharing
 void gemm_wgmma_specialized(const GemmProblem& problem, Context& context) {
   run_moved<float, Half, BFloat16>(problem, context, [&]<class T>(const auto& g, int batch) {
     gemm_tiles<T>(g, batch, problem.triangle == 1, problem.invariant ? plans::kUnshared : plans::kLastWave,
-                  context);
+                  problem.epilogue, context);
   });
 }
 

@@ -1,0 +1,71 @@
+// The epilogue as a pass of its own: rows are shared among the threads, and a row is read and written once.
+#include "core/finish.h"
+
+#include "cpu/gemm/activation.h"
+#include "cpu/gemm/levels.h"
+#include "cpu/gemm/parallel.h"
+
+namespace fastgemm::FASTGEMM_ISA {
+namespace {
+
+template <class Sum, class Out>
+void finish_row(const Finish& f, int64_t batch, int64_t row) {
+  using Acc = Accumulator<Sum>;
+  using V = Vector<Acc>;
+  constexpr int N = kLanes<Acc>;
+  const Epilogue& e = f.epilogue;
+  const Sum* sums =
+      static_cast<const Sum*>(f.sums.data) + batch * f.sums.batch_stride + row * f.sums.row_stride;
+  const Out* bias = static_cast<const Out*>(e.bias) + (e.bias ? row * e.bias_row_stride : 0);
+  const Out* c =
+      static_cast<const Out*>(f.c.data) + (f.beta != 0 ? batch * f.c.batch_stride + row * f.c.row_stride : 0);
+  Out* out = static_cast<Out*>(f.out.data) + batch * f.out.batch_stride + row * f.out.row_stride;
+  const Acc beta = static_cast<Acc>(f.beta);
+  const bool whole = f.sums.col_stride == 1 && f.out.col_stride == 1 && (!e.bias || e.bias_col_stride == 1) &&
+                     (f.beta == 0 || f.c.col_stride == 1);
+  int64_t j = 0;
+  if (whole) {
+    for (; j + N <= f.n; j += N) {
+      V x = load_widened(sums + j);
+      if (e.bias) x += load_widened(bias + j);
+      x = activate_vector(e.activation, x);
+      if (f.beta != 0) x += beta * load_widened(c + j);
+      store_narrowed<Out, Acc>(out + j, x);
+    }
+  }
+  for (; j < f.n; ++j) {
+    Acc x = widen(sums[j * f.sums.col_stride]);
+    if (e.bias) x += widen(bias[j * e.bias_col_stride]);
+    x = activate_one(e.activation, x);
+    if (f.beta != 0) x += beta * widen(c[j * f.c.col_stride]);
+    out[j * f.out.col_stride] = round_to<Out>(x);
+  }
+}
+
+template <class Sum, class Out>
+void finish_rows(const Finish& f, Context& ctx) {
+  constexpr int64_t kWorthAFork = 1 << 14;  // elements
+  const int64_t rows = f.batch * f.m;
+  const int64_t tasks = rows * f.n < kWorthAFork ? 1 : min<int64_t>(threads_of(ctx), rows);
+  parallel(ctx, tasks, [&](int64_t task) {
+    for (int64_t i = rows * task / tasks; i < rows * (task + 1) / tasks; ++i)
+      finish_row<Sum, Out>(f, i / f.m, i % f.m);
+  });
+}
+
+}  // namespace
+
+void finish_product(const Finish& f, Context& ctx) {
+  if (f.sum_type == DType::f64) return finish_rows<double, double>(f, ctx);
+  const bool summed_wide = f.sum_type == DType::f32;
+  switch (f.out_type) {
+    case DType::f16:
+      return summed_wide ? finish_rows<float, Half>(f, ctx) : finish_rows<Half, Half>(f, ctx);
+    case DType::bf16:
+      return summed_wide ? finish_rows<float, BFloat16>(f, ctx) : finish_rows<BFloat16, BFloat16>(f, ctx);
+    default:
+      return finish_rows<float, float>(f, ctx);
+  }
+}
+
+}  // namespace fastgemm::FASTGEMM_ISA

@@ -1,0 +1,79 @@
+"""A layer with an activation, by :func:`fastgemm.linear` where its operands are of kinds that it takes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.compiler import is_compiling
+from torch.nn import functional
+from torch.overrides import has_torch_function_variadic
+
+from ._calls import has_precision, tracing_state
+from ._fused_linear import ACTIVATIONS, FLOATS
+from ._fused_linear import linear as fused_linear
+from ._linear import _takes, linear
+from .table import check_product_choice
+
+__all__ = ["ACTIVATIONS", "activated", "activation_of"]
+
+
+def activation_of(module: torch.nn.Module) -> str | None:
+    """The name under which fastgemm.linear computes what a module does; None where it does not."""
+    kind = type(module)
+    if kind is torch.nn.ReLU:
+        return "relu"
+    if kind is torch.nn.SiLU:
+        return "silu"
+    if kind is torch.nn.GELU:
+        return {"none": "gelu", "tanh": "gelu_tanh"}.get(module.approximate)
+    return None
+
+
+def activated(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    activation: str,
+    level: int | None = None,
+    kernel: str | None = None,
+    precision: str | None = None,
+) -> Tensor:
+    """``activation(linear(input, weight, bias))``: what :class:`fastgemm.nn.Linear` with an activation calls."""
+    by_itself = (
+        (
+            not is_compiling()
+            and (has_torch_function_variadic(input, weight, bias) or tracing_state() is not None)
+        )
+        or not _takes(input, weight, bias)
+        or weight.dtype not in FLOATS
+    )
+    if by_itself:
+        out = linear(input, weight, bias, level=level, kernel=kernel, precision=precision)
+        return ACTIVATIONS[activation](out)
+    if precision is not None:
+        check_product_choice(None, None, precision)
+        if not has_precision(weight.dtype, precision):
+            precision = None
+    return fused_linear(
+        input, weight, bias, activation=activation, level=level, kernel=kernel, precision=precision
+    )
+
+
+def _activated_in_script(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    activation: str,
+    level: int | None = None,
+    kernel: str | None = None,
+    precision: str | None = None,
+) -> Tensor:
+    out = linear(input, weight, bias, level=level, kernel=kernel, precision=precision)
+    if activation == "relu":
+        return functional.relu(out)
+    if activation == "silu":
+        return functional.silu(out)
+    return functional.gelu(out, approximate="tanh" if activation == "gelu_tanh" else "none")
+
+
+activated.__prepare_scriptable__ = lambda: _activated_in_script  # what torch.jit.script compiles in its place

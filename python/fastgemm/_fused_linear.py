@@ -1,0 +1,289 @@
+"""A linear layer with its epilogue: the public function, how its calls go on, and its gradient.
+
+As in _gemm.py the three are one module: the gradient is made of products and written in terms of the public
+functions, so that it differentiates again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.compiler import is_compiling
+from torch.nn import functional
+from torch.overrides import has_torch_function_variadic
+
+from . import _autocast, _errors
+from ._calls import functionalizes, needs_function, ops, options_of, overridden, tracing_state
+from ._gemm import _gemm_gradients, gemm
+from ._vmap import batch_first, rank_of
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": functional.relu,
+    "gelu": functional.gelu,
+    "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+    "silu": functional.silu,
+}
+"""What ``activation=`` takes, and torch's function of it."""
+FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+
+_bare = ops._fused_linear.default._op
+
+
+def linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    activation: str | None = None,
+    residual: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    level: int | None = None,
+    kernel: str | None = None,
+    precision: str | None = None,
+) -> Tensor:
+    """``activation(x @ weight.T + bias) + residual``, rounded once.
+
+    Bias, activation and residual are computed in float32 (float64 of that type) from the sums of the product, in
+    the kernel that multiplies where it can (docs/linear.md), else in one pass after it.
+
+    Args:
+        x: ``(..., K)``; float64, float32, float16 or bfloat16. Complex numbers take no activation.
+        weight: ``(N, K)``, as :func:`torch.nn.functional.linear` has it, of the same dtype and device.
+        bias: ``(N,)``, of the same dtype, or None.
+        activation: ``"relu"``, ``"gelu"``, ``"gelu_tanh"`` (gelu with ``approximate="tanh"``), ``"silu"`` or None.
+        residual: added last; of the shape and dtype of the result, or None.
+        out_dtype: ``torch.float32`` for float16 and bfloat16; otherwise the usual one.
+        level: 1 to 7, a rung of the ladder, or ``None`` for the fastest kernel known; see :func:`matmul`.
+        kernel: the name of one kernel, instead of a level.
+        precision: for float32; see :func:`matmul`.
+
+    Returns:
+        ``(..., N)``. With K = 0 it is ``activation(bias) + residual``.
+
+    Raises:
+        TypeError: an operand is no tensor.
+        NotImplementedError: an operand is sparse or quantized, or its device has no kernels.
+        ValueError: shapes, dtypes or devices do not go together; an integer dtype; unknown ``activation``,
+            ``kernel``, ``level`` or ``precision``.
+        RuntimeError: the level or kernel asked for cannot run here.
+    """
+    if has_torch_function_variadic(x, weight, bias, residual):
+        given = {"activation": activation, "residual": residual, "out_dtype": out_dtype}
+        given |= {"level": level, "kernel": kernel, "precision": precision}
+        return overridden(linear, (x, weight, bias, residual), x, weight, bias, **given)
+    if not (isinstance(x, Tensor) and isinstance(weight, Tensor)):
+        raise _errors.not_a_tensor(x=x, weight=weight)
+    _check_activation(activation)
+    if x.dim() == 0:
+        raise ValueError("fastgemm.linear: x must have at least 1 dimension, got 0")
+    if x.is_complex() and bias is not None and residual is not None:
+        return linear(x, weight, bias, level=level, kernel=kernel, precision=precision) + residual
+    options = options_of(x, level, kernel, precision, None, out_dtype)
+    if activation is not None:
+        options["activation"] = activation
+    if x.dim() == 2:
+        return product(x, weight, bias, residual, options)
+    # One matrix product, also for gradients: that of the weight would else be a sum over a batch of products.
+    shape = (*x.shape[:-1], weight.shape[0] if weight.dim() > 0 else 1)
+    if residual is not None and isinstance(residual, Tensor) and residual.shape != shape:
+        raise ValueError(
+            f"fastgemm.linear: residual has shape {tuple(residual.shape)}, expected that of the result, "
+            f"{tuple(shape)}"
+        )
+    rows, residual = _as_rows(x), None if residual is None else _as_rows(residual)
+    return product(rows, weight, bias, residual, options).reshape(shape)
+
+
+def _as_rows(x: Tensor) -> Tensor:
+    return x.unsqueeze(0) if x.dim() == 1 else x.flatten(0, -2)
+
+
+def _check_activation(activation: object) -> None:
+    accepted = f"accepted: {', '.join(map(repr, ACTIVATIONS))} or None"
+    if activation is not None and not isinstance(activation, str):
+        raise TypeError(
+            f"fastgemm.linear: activation must be a str or None, got {type(activation).__name__}; {accepted}"
+        )
+    if activation is not None and activation not in ACTIVATIONS:
+        raise ValueError(f"fastgemm.linear: unknown activation {activation!r}; {accepted}")
+
+
+def product(
+    x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, options: dict[str, Any]
+) -> Tensor:
+    """Runs the op; ``options`` holds the schema's other keyword arguments that differ from their defaults."""
+    if is_compiling() or tracing_state() is not None:
+        return ops.linear.default(x, weight, bias, residual=residual, **options)
+    try:
+        if needs_function(x, weight, bias) or (
+            residual is not None and torch.is_grad_enabled() and residual.requires_grad
+        ):
+            if functionalizes():
+                return ops.linear.default(x, weight, bias, residual=residual, **options)
+            x, weight, bias, residual = operands(x, weight, bias, residual, options)
+            return LinearFunction.apply(x, weight, bias, residual, options)
+        return _bare(x, weight, bias, residual=residual, **options)
+    except (AttributeError, RuntimeError, ValueError, TypeError) as error:
+        _errors.diagnose(error, x=x, weight=weight, bias=bias, residual=residual)
+        raise
+
+
+def operands(
+    x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, options: dict[str, Any]
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """The operands in the types that autocast gives them: the residual that of the result."""
+    x, weight, total = _autocast.operands(x, weight, residual, options)
+    if bias is not None:
+        bias = (
+            _autocast.operands(bias, bias, None, {**options, "out_dtype": None})[0]
+            if x.dtype != bias.dtype
+            else bias
+        )
+    return x, weight, bias, total
+
+
+class LinearFunction(torch.autograd.Function):
+    """linear for gradients, torch.func transforms and forward-mode AD.
+
+    What goes through the activation is not kept but multiplied again in the backward pass, unless the result tells
+    it (relu without a residual): a kernel with an epilogue has no place for a second result.
+    """
+
+    @staticmethod
+    def forward(x, weight, bias, residual, options):
+        return ops._fused_linear.default(x, weight, bias, residual=residual, **options)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, weight, bias, residual, options = inputs
+        by_result = options.get("activation") == "relu" and residual is None
+        ctx.save_for_backward(x, weight, bias, output if by_result else None)
+        ctx.save_for_forward(x, weight, bias, output if by_result else None)
+        ctx.options = options
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight, bias, result = ctx.saved_tensors
+        needs = ctx.needs_input_grad
+        inner = grad
+        if ctx.options.get("activation") is not None and any(needs[:3]):
+            inner = _through_activation(grad, _inner(x, weight, bias, result, ctx.options), ctx.options)
+        shapes = x.shape, weight.shape, None if bias is None else bias.shape
+        of_product = {k: v for k, v in ctx.options.items() if k in ("level", "impl", "precision")}
+        of_product["trans_b"] = True
+        wide = None if bias is None else bias.dtype
+        grad_x, grad_weight, grad_bias = _gemm_gradients(
+            inner, x, weight, shapes, x.dtype, of_product, needs[:3]
+        )
+        if grad_bias is not None:
+            grad_bias = grad_bias.to(wide)
+        return grad_x, grad_weight, grad_bias, grad if needs[3] else None, None
+
+    @staticmethod
+    def jvp(ctx, x_t, weight_t, bias_t, residual_t, _):
+        x, weight, bias, result = ctx.saved_tensors
+        how = _how(ctx.options)
+        terms = [] if x_t is None else [gemm(x_t, weight, trans_b=True, **how)]
+        if weight_t is not None:
+            terms.append(gemm(x, weight_t, trans_b=True, **how))
+        total: Any = sum(terms[1:], terms[0]) if terms else None
+        if bias_t is not None:
+            shape = (*x.shape[:-1], weight.shape[0])
+            total = bias_t.expand(shape) if total is None else total + bias_t
+        if total is not None and ctx.options.get("activation") is not None:
+            total = _through_activation(total, _inner(x, weight, bias, result, ctx.options), ctx.options)
+        if residual_t is not None:
+            total = residual_t if total is None else total + residual_t
+        return total
+
+    @staticmethod
+    def vmap(info, in_dims, x, weight, bias, residual, options):
+        of_x, of_weight, of_bias, of_residual = in_dims[:4]
+        size = info.batch_size
+
+        def stacked(t: Tensor, dim: int | None) -> Tensor:
+            return t.expand(size, *t.shape) if dim is None else t.movedim(dim, 0)
+
+        if of_weight is None and of_bias is None:  # members are more rows
+            if residual is not None:
+                residual = stacked(residual, of_residual)
+            return linear(stacked(x, of_x), weight, bias, residual=residual, **_public(options)), 0
+        # Every member has its own weight or bias: a batch of products, and torch's functions.
+        rank = rank_of(x, of_x)
+        out = gemm(
+            batch_first(x, of_x, rank), batch_first(weight, of_weight, rank), trans_b=True, **_how(options)
+        )
+        if bias is not None:
+            out = out + batch_first(bias, of_bias, rank)
+        if options.get("activation") is not None:
+            out = ACTIVATIONS[options["activation"]](out)
+        if residual is not None:
+            out = out + batch_first(residual, of_residual, rank)
+        return out.expand(size, *out.shape[1:]), 0
+
+
+def _public(options: dict[str, Any]) -> dict[str, Any]:
+    return {"kernel" if name == "impl" else name: value for name, value in options.items()}
+
+
+def _how(options: dict[str, Any]) -> dict[str, Any]:
+    """What linear and gemm take alike."""
+    shared = ("level", "impl", "precision", "out_dtype")
+    return _public({name: value for name, value in options.items() if name in shared})
+
+
+def _inner(
+    x: Tensor, weight: Tensor, bias: Tensor | None, result: Tensor | None, options: dict[str, Any]
+) -> Tensor:
+    """What the activation was applied to, or for relu its result, which tells as much."""
+    return linear(x, weight, bias, **_how(options)) if result is None else result
+
+
+def _through_activation(grad: Tensor, inner: Tensor, options: dict[str, Any]) -> Tensor:
+    """The gradient before the activation, by torch's own formulas."""
+    aten = torch.ops.aten
+    activation = options["activation"]
+    if activation == "relu":
+        return aten.threshold_backward(grad, inner, 0)
+    if activation == "silu":
+        if not torch.is_grad_enabled():
+            return aten.silu_backward(grad, inner)
+        share = inner.sigmoid()  # as torch does where the gradient is differentiated again
+        return grad * share * (1 + inner * (1 - share))
+    return aten.gelu_backward(grad, inner, approximate="tanh" if activation == "gelu_tanh" else "none")
+
+
+def differentiable(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, residual: Tensor | None = None, **options: Any
+) -> Tensor:
+    """The op's gradient where torch.compile, torch.export or a transform of torch.func sees it."""
+    return LinearFunction.apply(x, weight, bias, residual, options)
+
+
+def _lowered(op: torch._ops.OpOverload) -> Callable[..., Tensor]:
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+    keys = keys | torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
+
+    def run(
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        *,
+        residual: Tensor | None = None,
+        **options: Any,
+    ) -> Tensor:
+        x, weight, bias, residual = operands(x, weight, bias, residual, options)
+        with torch._C._ExcludeDispatchKeyGuard(keys):
+            return op(x, weight, bias, residual=residual, **options)
+
+    return run
+
+
+def register_autocast(library: torch.library.Library) -> None:
+    """Gives the ops autocast kernels, as _autocast.py does those of products."""
+    for name in ("linear", "_fused_linear"):
+        for key in ("AutocastCPU", "AutocastCUDA"):
+            library.impl(name, _lowered(getattr(ops, name).default), key)

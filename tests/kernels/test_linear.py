@@ -1,0 +1,375 @@
+"""Layers with an epilogue: activation(x @ weight.T + bias) + residual, by every row, its gradients and misuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import fastgemm
+import pytest
+import torch
+from fastgemm._introspect import take_last_gemm_kernel
+from layers import ACTIVATIONS, check, layer
+from reference import DEVICES, FLOATS, levels, row_id, rows
+from torch.nn import functional
+
+every_device = pytest.mark.parametrize("device", DEVICES)
+every_type = pytest.mark.parametrize("dtype", FLOATS, ids=row_id)
+every_activation = pytest.mark.parametrize("activation", ACTIVATIONS)
+
+
+# --- values
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 1), (3, 5, 7), (64, 64, 64), (65, 130, 33), (129, 256, 300), (7, 513, 1030)], ids=str
+)
+@every_activation
+@every_type
+@every_device
+def test_values(device, dtype, activation, shape):
+    x, w, b, r = layer(*shape, dtype, device, residual=True)
+    for bias, residual in ((b, None), (None, None), (b, r), (None, r)):
+        check(x, w, bias, residual, activation)
+
+
+@pytest.mark.parametrize("device, kernel, dtype", [row for row in rows("gemm") if row[2] in FLOATS])
+def test_every_row(device, kernel, dtype):
+    """A row applies the epilogue itself or is followed by a pass, and says by its name which one it is."""
+    precision = "tf32" if dtype == torch.float32 and kernel.startswith("wgmma") else None
+    for m, n, k in ((70, 136, 96), (5, 200, 161), (200, 6, 128)):
+        x, w, b, r = layer(m, n, k, dtype, device, residual=True)
+        for activation, residual in (("gelu", r), ("silu", None)):
+            try:
+                fastgemm.matmul(x, w.mT, kernel=kernel, precision=precision)
+            except RuntimeError as refused:
+                assert "cannot run here" in str(refused)
+                with pytest.raises(RuntimeError, match="cannot run here"):
+                    fastgemm.linear(x, w, b, activation=activation, kernel=kernel, precision=precision)
+                continue
+            options = {} if precision is None else {"precision": precision}
+            twice = kernel.startswith(("torch", "cublas"))
+            check(x, w, b, residual, activation, twice, kernel=kernel, **options)
+            assert take_last_gemm_kernel() == kernel
+
+
+@every_type
+@every_device
+def test_every_level(device, dtype):
+    x, w, b, r = layer(66, 72, 150, dtype, device, residual=True)
+    for level in levels("gemm", device):
+        check(x, w, b, r, "gelu", level == 7, level=level)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=row_id)
+@every_device
+def test_float32_results(device, dtype):
+    x, w, b, _ = layer(40, 60, 128, dtype, device)
+    r = torch.randn(40, 60, device=device)
+    for residual in (None, r):
+        result = check(x, w, b, residual, "gelu_tanh", out_dtype=torch.float32)
+        assert result.dtype == torch.float32
+    assert check(x, w, b, out_dtype=torch.float32).dtype == torch.float32
+
+
+def test_large_k_in_float32():
+    """Several blocks of k, whose sum the epilogue meets once."""
+    for k in (2000, 9000):
+        x, w, b, r = layer(200, 130, k, torch.float32, "cpu", residual=True)
+        for kernel in ("microkernel", "pipelined", "simd", "packed"):
+            check(x, w, b, r, "gelu", kernel=kernel)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    ["columns", "weight by columns", "every other", "batch", "batches", "vector", "residual by columns"],
+)
+@every_type
+@every_device
+def test_layouts(device, dtype, layout):
+    x, w, b, r = layer(48, 40, 64, dtype, device, residual=True)
+    if layout == "columns":
+        x = x.mT.contiguous().mT
+    elif layout == "weight by columns":
+        w = w.mT.contiguous().mT
+    elif layout == "every other":
+        x, w, b, r = layer(96, 80, 128, dtype, device, residual=True)
+        x, w, b, r = x[::2, ::2], w[::2, ::2], b[::2], r[::2, ::2]
+    elif layout == "batch":
+        x, r = x.view(4, 12, 64), r.view(4, 12, 40)
+    elif layout == "batches":
+        x, r = x.view(4, 12, 64).transpose(0, 1), r.view(12, 4, 40)
+    elif layout == "vector":
+        x, r = x[0], r[0]
+    else:
+        r = r.mT.contiguous().mT
+    check(x, w, b, r, "gelu")
+
+
+@every_activation
+@every_device
+def test_not_finite(device, activation):
+    """What torch gives, but for gelu at -infinity, where its two forms differ among themselves."""
+    x = torch.zeros(4, 8, device=device)
+    x[0, 0], x[1, 0], x[2, 0] = torch.nan, torch.inf, -torch.inf
+    w = torch.zeros(8, 8, device=device)
+    w[:, 0] = 1
+    for dtype in (torch.float32, torch.bfloat16):
+        result = fastgemm.linear(x.to(dtype), w.to(dtype), None, activation=activation)
+        assert result[0].isnan().all()
+        assert result[1].isposinf().all()
+        assert not result[3].any()
+        if activation == "relu":
+            assert not result[2].any()
+
+
+@every_activation
+@every_type
+@every_device
+def test_no_terms(device, dtype, activation):
+    x, w, b, r = layer(5, 6, 0, dtype, device, residual=True)
+    for bias in (b, None):
+        for residual in (r, None):
+            for choice in ({}, {"level": 1}):
+                check(x, w, bias, residual, activation, **choice)
+    assert fastgemm.linear(x[:0], w, b, activation=activation).shape == (0, 6)
+    assert fastgemm.linear(x, w[:0], b[:0], activation=activation).shape == (5, 0)
+
+
+@every_device
+def test_complex_without_activation(device):
+    x, w = torch.randn(5, 6, dtype=torch.complex64), torch.randn(7, 6, dtype=torch.complex64)
+    b, r = torch.randn(7, dtype=torch.complex64), torch.randn(5, 7, dtype=torch.complex64)
+    given = [t.to(device) for t in (x, w, b, r)]
+    result = fastgemm.linear(*given[:3], residual=given[3])
+    torch.testing.assert_close(result.cpu(), x @ w.mT + b + r)
+    with pytest.raises(ValueError, match="complex input takes no activation"):
+        fastgemm.linear(*given[:3], activation="relu")
+
+
+def test_the_activations_of_a_cpu_are_accurate():
+    """All of a range, in vectors and alone: against float64."""
+    values = torch.cat([torch.linspace(-12, 12, 200_001), torch.tensor([-1e30, 1e30, 1e-30, -1e-30, 0.0])])
+    one = torch.ones(1, 1)
+    for activation, function in ACTIVATIONS.items():
+        found = fastgemm.linear(values[:, None], one, torch.zeros(1), activation=activation)[:, 0]
+        expected = function(values.double())
+        error = (found.double() - expected).abs()
+        assert (error <= 6 * 2**-24 * expected.abs() + 2.4e-7 * (expected.abs() < 1)).all(), activation
+
+
+# --- gradients
+
+
+@pytest.mark.parametrize("residual", [False, True])
+@every_activation
+@every_device
+def test_gradients(device, activation, residual):
+    given = layer(9, 11, 13, torch.float64, device, residual=True)
+    x, w, b, r = (t.requires_grad_() for t in given)
+    weight = torch.randn(9, 11, dtype=torch.float64, device=device)
+    operands = (x, w, b, r) if residual else (x, w, b)
+    found = fastgemm.linear(x, w, b, activation=activation, residual=r if residual else None)
+    expected = ACTIVATIONS[activation](functional.linear(x, w, b)) + (r if residual else 0)
+    torch.testing.assert_close(found, expected)
+    grads = torch.autograd.grad(found, operands, weight, create_graph=True)
+    wanted = torch.autograd.grad(expected, operands, weight, create_graph=True)
+    for one, other in zip(grads, wanted, strict=True):
+        torch.testing.assert_close(one, other)
+    again = torch.autograd.grad(sum(g.pow(2).sum() for g in grads[:3]), (x, w, b), allow_unused=True)
+    for one, other in zip(
+        again,
+        torch.autograd.grad(sum(g.pow(2).sum() for g in wanted[:3]), (x, w, b), allow_unused=True),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=row_id)
+@every_device
+def test_gradients_of_narrow_types(device, dtype):
+    given = layer(30, 20, 40, dtype, device)
+    x, w, b, _ = (None if t is None else t.requires_grad_() for t in given)
+    fastgemm.linear(x[None], w, b, activation="gelu").sum().backward()
+    wide = [t.detach().double().requires_grad_() for t in (x, w, b)]
+    functional.gelu(functional.linear(*wide)).sum().backward()
+    tolerance = 2e-2 if dtype == torch.bfloat16 else 1e-5
+    for t, other in zip((x, w, b), wide, strict=True):
+        assert t.grad.dtype == dtype
+        scale = other.grad.abs().max()
+        torch.testing.assert_close(t.grad.double() / scale, other.grad / scale, rtol=0, atol=tolerance)
+
+
+def test_only_what_needs_a_gradient_gets_one():
+    x, w, b, r = layer(4, 5, 6, torch.float64, "cpu", residual=True)
+    for needy in range(4):
+        given = [t.clone().requires_grad_(i == needy) for i, t in enumerate((x, w, b, r))]
+        fastgemm.linear(*given[:3], activation="silu", residual=given[3]).sum().backward()
+        assert [t.grad is not None for t in given] == [i == needy for i in range(4)]
+
+
+def test_the_result_is_the_same_with_and_without_a_gradient():
+    x, w, b, r = layer(64, 64, 64, torch.bfloat16, "cpu", residual=True)
+    plain = fastgemm.linear(x, w, b, activation="gelu", residual=r)
+    kept = fastgemm.linear(x, w.requires_grad_(), b, activation="gelu", residual=r)
+    assert torch.equal(plain, kept.detach())
+
+
+# --- torch's features
+
+
+@every_device
+def test_opcheck(device):
+    x, w, b, r = layer(6, 8, 10, torch.float32, device, residual=True)
+    for t in (x, w, b, r):
+        t.requires_grad_()
+    op = torch.ops.fastgemm.linear.default
+    torch.library.opcheck(op, (x, w, b), {"activation": "gelu", "residual": r})
+    torch.library.opcheck(op, (x, w), {"activation": "relu"})
+    torch.library.opcheck(op, (x, w, b), {})
+
+
+@every_device
+def test_one_op_in_a_compiled_graph(device):
+    x, w, b, r = layer(6, 8, 10, torch.float32, device, residual=True)
+    w.requires_grad_()
+    seen = []
+
+    def backend(graph, _):
+        seen.extend(str(n.target) for n in graph.graph.nodes if n.op == "call_function")
+        return graph
+
+    def call(x, w, b, r):
+        return fastgemm.linear(x, w, b, activation="gelu", residual=r)
+
+    torch.compile(call, backend=backend, fullgraph=True)(x, w, b, r)
+    assert seen == ["fastgemm.linear.default"]
+    compiled = torch.compile(call, fullgraph=True)
+    expected = call(x, w, b, r)
+    result = compiled(x, w, b, r)
+    torch.testing.assert_close(result, expected)
+    (found,) = torch.autograd.grad(result.sum(), w)
+    (wanted,) = torch.autograd.grad(expected.sum(), w)
+    torch.testing.assert_close(found, wanted)
+    batch = torch.randn(2, 3, 10, device=device)
+    torch.testing.assert_close(
+        torch.compile(lambda t: fastgemm.linear(t, w, b), fullgraph=True)(batch), fastgemm.linear(batch, w, b)
+    )
+
+
+@pytest.mark.parametrize(
+    "batched",
+    [(0, None, None, None), (0, None, None, 0), (None, 0, None, None), (1, 0, 0, None), (None, None, 0, 0)],
+    ids=str,
+)
+def test_vmap(batched):
+    x, w, b, r = layer(6, 8, 10, torch.float64, "cpu", residual=True)
+    given = [
+        t if d is None else torch.stack([t, 2 * t, -t], d) for t, d in zip((x, w, b, r), batched, strict=True)
+    ]
+
+    def ours(x, w, b, r):
+        return fastgemm.linear(x, w, b, activation="gelu", residual=r)
+
+    def theirs(x, w, b, r):
+        return functional.gelu(functional.linear(x, w, b)) + r
+
+    found = torch.func.vmap(ours, in_dims=batched)(*given)
+    torch.testing.assert_close(found, torch.func.vmap(theirs, in_dims=batched)(*given))
+
+
+def test_forward_mode_and_functional_gradients():
+    x, w, b, r = layer(6, 8, 10, torch.float64, "cpu", residual=True)
+
+    def ours(x, w, b, r):
+        return fastgemm.linear(x, w, b, activation="silu", residual=r)
+
+    def theirs(x, w, b, r):
+        return functional.silu(functional.linear(x, w, b)) + r
+
+    given, tangents = (x, w, b, r), tuple(torch.randn_like(t) for t in (x, w, b, r))
+    for one, other in zip(
+        torch.func.jvp(ours, given, tangents), torch.func.jvp(theirs, given, tangents), strict=True
+    ):
+        torch.testing.assert_close(one, other)
+    of_ours = torch.func.grad(lambda *t: ours(*t).sum(), argnums=(0, 1, 2))(*given)
+    of_theirs = torch.func.grad(lambda *t: theirs(*t).sum(), argnums=(0, 1, 2))(*given)
+    for one, other in zip(of_ours, of_theirs, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@every_device
+def test_autocast(device):
+    x, w, b, r = layer(6, 8, 10, torch.float32, device, residual=True)
+    with torch.autocast(device, dtype=torch.bfloat16):
+        plain = fastgemm.linear(x, w, b, activation="gelu", residual=r)
+        assert plain.dtype == torch.bfloat16
+        differentiable = fastgemm.linear(x, w.requires_grad_(), b, activation="gelu", residual=r)
+        assert torch.equal(plain, differentiable.detach())
+        assert fastgemm.linear(x, w, b, activation="gelu", precision="ieee").dtype == torch.float32
+    differentiable.sum().backward()
+    assert w.grad.dtype == torch.float32
+
+
+# --- misuse
+
+
+@pytest.mark.parametrize(
+    "change, error, text",
+    [
+        (
+            {"activation": "tanh"},
+            ValueError,
+            "unknown activation 'tanh'; accepted: 'relu', 'gelu', 'gelu_tanh', 'silu'",
+        ),
+        ({"activation": functional.relu}, TypeError, "activation must be a str or None, got function"),
+        ({"w": torch.randn(8, 9)}, ValueError, r"10 features.*\(8, 9\).*takes 9"),
+        ({"w": torch.randn(10)}, ValueError, r"weight must have 2 dimensions \(N, K\), got shape \(10,?\)"),
+        (
+            {"w": torch.randn(8, 10).double()},
+            ValueError,
+            "weight has dtype torch.float64, but input has torch.float32",
+        ),
+        ({"b": torch.randn(9)}, ValueError, r"bias has shape \(9,?\), expected \(8,?\)"),
+        ({"b": torch.randn(1, 8)}, ValueError, r"bias has shape \(1, 8\), expected \(8,?\)"),
+        ({"b": torch.randn(8).double()}, ValueError, "bias has dtype torch.float64, expected that of input"),
+        (
+            {"r": torch.randn(8)},
+            ValueError,
+            r"residual has shape \(8,?\), expected that of the result, \(6, 8\)",
+        ),
+        ({"r": torch.randn(6, 8).bfloat16()}, ValueError, "residual has dtype torch.bfloat16, expected"),
+        (
+            {"x": torch.randint(5, (6, 10)), "w": torch.randint(5, (8, 10)), "b": None, "r": None},
+            ValueError,
+            r"floating-point.*fastgemm\.matmul",
+        ),
+        ({"x": torch.tensor(1.0)}, ValueError, "x must have at least 1 dimension, got 0"),
+        ({"x": [1.0]}, TypeError, "x must be a torch.Tensor, got list"),
+        ({"b": 1.0}, TypeError, "bias must be a torch.Tensor, got float"),
+        ({"x": torch.randn(6, 10).to_sparse()}, NotImplementedError, "x has layout torch.sparse_coo"),
+        ({"level": 8}, ValueError, "level must be 1 to 7 or None, got 8"),
+        ({"kernel": "naiv"}, ValueError, "unknown kernel 'naiv'.*naive"),
+        ({"precision": "fp8"}, ValueError, "precision must be"),
+        ({"out_dtype": torch.float16}, ValueError, "out_dtype=torch.float16 is not available"),
+    ],
+    ids=str,
+)
+def test_misuse(change, error, text):
+    given: dict[str, Any] = {
+        "x": torch.randn(6, 10),
+        "w": torch.randn(8, 10),
+        "b": torch.randn(8),
+        "r": torch.randn(6, 8),
+    }
+    given |= change
+    x, w, b, r = (given.pop(name) for name in "xwbr")
+    if given.get("out_dtype"):
+        r = None
+    with pytest.raises(error, match=text):
+        fastgemm.linear(x, w, b, residual=r, **{"activation": "gelu", **given})
+
+
+@pytest.mark.skipif(len(DEVICES) < 2, reason="one device")
+def test_two_devices():
+    with pytest.raises(ValueError, match=r"one device|on device|cuda"):
+        fastgemm.linear(torch.randn(6, 10), torch.randn(8, 10, device="cuda"))

@@ -1,0 +1,119 @@
+"""nn.Linear with an activation, and nn.convert(fuse=True), which joins layers and the activations after them."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import fastgemm
+import pytest
+import torch
+from torch import nn
+
+MODULES = {"relu": nn.ReLU(), "gelu": nn.GELU(), "gelu_tanh": nn.GELU(approximate="tanh"), "silu": nn.SiLU()}
+
+
+def model() -> nn.Sequential:
+    return nn.Sequential(
+        nn.Linear(12, 20), nn.GELU(), nn.Linear(20, 16), nn.Tanh(), nn.Sequential(nn.Linear(16, 8), nn.ReLU())
+    )
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_layer_with_an_activation(name):
+    layer = fastgemm.nn.Linear(12, 20, activation=name)
+    plain = nn.Sequential(nn.Linear(12, 20), MODULES[name])
+    plain[0].load_state_dict(layer.state_dict())
+    x = torch.randn(3, 5, 12, requires_grad=True)
+    torch.testing.assert_close(layer(x), plain(x))
+    (found,) = torch.autograd.grad(layer(x).sum(), x)
+    (expected,) = torch.autograd.grad(plain(x).sum(), x)
+    torch.testing.assert_close(found, expected)
+    assert f"activation={name!r}" in repr(layer)
+    torch.testing.assert_close(torch.jit.script(layer)(x), plain(x))
+    torch.testing.assert_close(pickle.loads(pickle.dumps(layer))(x), plain(x))
+    torch.testing.assert_close(torch.compile(layer, fullgraph=True)(x), plain(x))
+
+
+def test_misuse():
+    with pytest.raises(ValueError, match=r"fastgemm\.nn\.Linear: unknown activation 'tanh'; accepted: 'relu'"):
+        fastgemm.nn.Linear(2, 3, activation="tanh")
+
+
+def test_convert_joins_and_revert_parts():
+    net = model()
+    expected, names = copy.deepcopy(net), list(net.state_dict())
+    x = torch.randn(7, 12)
+    assert fastgemm.nn.convert(net, fuse=True) is net
+    assert [net[0].activation, net[2].activation, net[4][0].activation] == ["gelu", None, "relu"]
+    assert type(net[1]) is not nn.GELU and type(net[3]) is nn.Tanh
+    torch.testing.assert_close(net(x), expected(x))
+    assert list(net.state_dict()) == names
+    net.load_state_dict(expected.state_dict())
+    torch.testing.assert_close(pickle.loads(pickle.dumps(net))(x), expected(x))
+    fastgemm.nn.convert(net, fuse=True)  # again is harmless
+    torch.testing.assert_close(net(x), expected(x))
+    fastgemm.nn.revert(net)
+    assert type(net[0]) is nn.Linear and type(net[1]) is nn.GELU and type(net[4][1]) is nn.ReLU
+    assert "activation" not in net[0].__dict__
+    torch.testing.assert_close(net(x), expected(x))
+
+
+def test_what_stays_apart():
+    shared = nn.Linear(12, 12)
+    hooked = nn.Sequential(nn.Linear(12, 12), nn.ReLU())
+    hooked[1].register_forward_hook(lambda *_: None)
+    seen = nn.Sequential(nn.Linear(12, 12), nn.ReLU())
+    seen[0].register_forward_hook(lambda *_: None)
+
+    class Own(nn.Sequential):
+        def forward(self, x):
+            return self[0](x)
+
+    net = nn.ModuleList(
+        [
+            nn.Sequential(shared, nn.ReLU()),
+            nn.Sequential(shared, nn.GELU()),
+            hooked,
+            seen,
+            Own(nn.Linear(12, 12), nn.ReLU()),
+        ]
+    )
+    expected = copy.deepcopy(net)
+    fastgemm.nn.convert(net, fuse=True)
+    x = torch.randn(5, 12)
+    for part, other in zip(net, expected, strict=True):
+        assert part[0].activation is None
+        torch.testing.assert_close(part(x), other(x))
+    alone = fastgemm.nn.convert(nn.Sequential(nn.Linear(12, 12), nn.ReLU()))
+    assert alone[0].activation is None
+
+
+def test_one_activation_in_several_places():
+    relu = nn.ReLU()
+    net = nn.Sequential(nn.Linear(12, 12), relu, nn.Linear(12, 12), relu)
+    expected = copy.deepcopy(net)
+    fastgemm.nn.convert(net, fuse=True)
+    assert net[0].activation == net[2].activation == "relu"
+    x = torch.randn(5, 12)
+    torch.testing.assert_close(net(x), expected(x))
+    fastgemm.nn.revert(net)
+    assert net[1] is net[3] is relu
+
+
+def test_a_layer_made_with_an_activation_is_not_reverted():
+    net = nn.Sequential(fastgemm.nn.Linear(4, 4, activation="relu"))
+    assert type(fastgemm.nn.revert(net)[0]) is fastgemm.nn.Linear
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.complex64])
+def test_types_without_activations_are_left_to_torch(dtype):
+    layer = fastgemm.nn.Linear(4, 5, activation="relu")
+    weight = torch.ones(5, 4).to(dtype)
+    layer.weight, layer.bias = nn.Parameter(weight, requires_grad=False), None
+    x = torch.ones(2, 4).to(dtype)
+    if dtype.is_complex:
+        with pytest.raises(RuntimeError):  # torch's own
+            layer(x)
+    else:
+        assert torch.equal(layer(x), torch.relu(nn.functional.linear(x, weight)))

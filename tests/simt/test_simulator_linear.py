@@ -1,0 +1,101 @@
+"""Epilogues on the simulator, with all its checks: in kernels that apply them, and by the pass after others."""
+
+from __future__ import annotations
+
+import fastgemm
+import pytest
+import torch
+from layers import ACTIVATIONS, check, layer
+from reference import needs_simulator, row_id, simulated_launches
+
+pytestmark = needs_simulator
+
+HALF = [torch.float16, torch.bfloat16]
+
+
+def launched(
+    kernel: str, m: int, n: int, k: int, dtype: torch.dtype, *, capability: int = 90, **options
+) -> list[str]:
+    """The kernels that a layer launched, whose result was held to the bound."""
+    residual = options.pop("residual", False)
+    bias = options.pop("bias", True)
+    activation = options.pop("activation", "gelu")
+    x, w, b, r = layer(m, n, k, dtype, "cpu", bias=bias, residual=residual)
+    with simulated_launches(capability=capability, count=False) as launches:
+        check(x, w, b, r, activation, kernel=kernel, **options)
+    return [launch["kernel"] for launch in launches]
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("dtype", HALF, ids=row_id)
+def test_wgmma_specialized(dtype, activation):
+    found = launched("wgmma_specialized", 130, 264, 192, dtype, activation=activation, residual=True)
+    assert found == ["wgmma_specialized"]
+
+
+@pytest.mark.parametrize("m, n, k", [(1, 64, 64), (129, 300, 264), (300, 136, 1000), (64, 514, 130)])
+def test_edges_of_tiles(m, n, k):
+    """Narrower tiles, rows that no TMA stores, tiles that blocks share."""
+    for residual in (False, True):
+        found = launched("wgmma_specialized", m, n, k, torch.bfloat16, residual=residual)
+        assert "finish" not in found
+
+
+def test_tf32():
+    assert launched("wgmma_specialized", 130, 264, 96, torch.float32, precision="tf32") == [
+        "wgmma_specialized"
+    ]
+
+
+def test_what_fragments_do_not_take_gets_a_pass():
+    assert "finish" in launched("wgmma_specialized", 64, 65, 64, torch.bfloat16)  # odd columns of bias
+    assert "finish" not in launched("wgmma_specialized", 64, 65, 64, torch.bfloat16, bias=False)
+    assert "finish" in launched("wgmma_specialized", 64, 64, 64, torch.bfloat16, out_dtype=torch.float32)
+
+
+@pytest.mark.parametrize("capability", [90, 80])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_skinny(activation, capability):
+    found = launched(
+        "skinny", 8, 200, 1024, torch.bfloat16, activation=activation, residual=True, capability=capability
+    )
+    assert "finish" not in found
+
+
+@pytest.mark.parametrize("capability", [90, 80])
+@pytest.mark.parametrize("dtype", HALF, ids=row_id)
+@pytest.mark.parametrize("m, n, k", [(3, 64, 2048), (33, 130, 161), (200, 7, 512), (60, 129, 64)])
+def test_shapes_of_skinny(m, n, k, dtype, capability):
+    for options in ({}, {"out_dtype": torch.float32}, {"bias": False}):
+        assert "finish" not in launched("skinny", m, n, k, dtype, capability=capability, **options)
+
+
+@pytest.mark.parametrize(
+    "kernel", ["naive", "tiled", "cp_async", "mma_sync", "small_tile", "split_k", "narrow"]
+)
+@pytest.mark.parametrize("dtype", [*HALF, torch.float32, torch.float64], ids=row_id)
+def test_the_pass(kernel, dtype):
+    row = next(row for row in fastgemm.kernels("gemm", "cuda") if row.name == kernel)
+    if not row.takes(dtype):
+        pytest.skip("not of this type")
+    options = {"precision": "tf32"} if kernel == "mma_sync" and dtype == torch.float32 else {}
+    found = launched(kernel, 40, 70, 96, dtype, residual=True, **options)
+    assert found[-1] == "finish"
+
+
+def test_every_level_and_no_terms():
+    for level in range(1, 7):
+        x, w, b, r = layer(33, 40, 64, torch.bfloat16, "cpu", residual=True)
+        with simulated_launches(count=False):
+            check(x, w, b, r, "silu", level=level)
+    x, w, b, r = layer(33, 40, 0, torch.float32, "cpu", residual=True)
+    with simulated_launches(count=False):
+        check(x, w, b, r, "silu")
+
+
+def test_the_choice_prefers_kernels_that_apply_the_epilogue():
+    """A pass costs a launch, and the product once more through memory."""
+    x, w, b, _ = layer(8, 512, 1024, torch.bfloat16, "cpu")
+    with simulated_launches(count=False) as launches:
+        check(x, w, b, None, "gelu")
+    assert "finish" not in [launch["kernel"] for launch in launches]

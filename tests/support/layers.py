@@ -1,0 +1,78 @@
+"""Layers with an epilogue, and what their results may err by: for the tests of fastgemm.linear.
+
+The reference is computed in float64. Sums are held to the bounds of the plain product (reference.py), which an
+activation carries on with a slope of at most 1.13; what it adds itself is a few units in the last place of
+float32, or 6e-5 of a 16-bit value, and what a library's row rounds before the pass counts where one is named.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import fastgemm
+import torch
+from reference import UNIT_ROUNDOFF
+from torch import Tensor
+from torch.nn import functional
+
+ACTIVATIONS = {
+    None: lambda x: x,
+    "relu": functional.relu,
+    "gelu": functional.gelu,
+    "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+    "silu": functional.silu,
+}
+SLOPE = 1.13
+
+
+def layer(
+    m: int, n: int, k: int, dtype: torch.dtype, device: str, *, bias: bool = True, residual: bool = False
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Operands whose sums have a deviation of 2, so that an activation sees all of its range."""
+    x = torch.randn(m, k, dtype=torch.float64)
+    w = torch.randn(n, k, dtype=torch.float64) * 2 / math.sqrt(max(k, 1))
+    b = torch.randn(n, dtype=torch.float64) if bias else None
+    r = torch.randn(m, n, dtype=torch.float64) if residual else None
+    return tuple(None if t is None else t.to(dtype).to(device) for t in (x, w, b, r))  # type: ignore[return-value]
+
+
+def check(
+    x: Tensor,
+    w: Tensor,
+    b: Tensor | None = None,
+    r: Tensor | None = None,
+    activation: str | None = None,
+    rounds_twice: bool = False,
+    **options: Any,
+) -> Tensor:
+    """Runs fastgemm.linear, holds its result to the bound, and returns it."""
+    result = fastgemm.linear(x, w, b, activation=activation, residual=r, **options)
+    wide = [None if t is None else t.detach().cpu().double() for t in (x, w, b, r)]
+    x64, w64, b64, r64 = wide
+    product = inner = x64 @ w64.mT
+    sizes = x64.abs() @ w64.abs().mT
+    if b64 is not None:
+        inner, sizes = inner + b64, sizes + b64.abs()
+    value = ACTIVATIONS[activation](inner)
+    expected = value if r64 is None else value + r64
+    k = x.shape[-1]
+    unit = UNIT_ROUNDOFF[torch.float64 if x.dtype == torch.float64 else torch.float32]
+    sums = 2 * unit * (math.sqrt(k) + 3) * sizes
+    if options.get("precision") == "tf32":
+        sums += 2 * 2**-11 * min(1, 16 / math.sqrt(max(k, 1))) * sizes
+    half = x.dtype in (torch.float16, torch.bfloat16)
+    bound = SLOPE * sums + (6e-5 if half else 8 * unit) * value.abs() + 8 * unit + 2 * unit * expected.abs()
+    if half:
+        bound += 3e-7
+    if half and rounds_twice:
+        bound += SLOPE * UNIT_ROUNDOFF[x.dtype] * product.abs()
+    if half and result.dtype == x.dtype:
+        bound += UNIT_ROUNDOFF[x.dtype] * expected.abs() + 2**-25
+    assert result.shape == expected.shape and result.device == x.device
+    error = (result.detach().cpu().double() - expected).abs()
+    wrong = ~(error <= bound)
+    assert not wrong.any(), (
+        f"{int(wrong.sum())} of {wrong.numel()} wrong, the worst by {(error / bound).max():.2f} bounds"
+    )
+    return result
