@@ -12,8 +12,9 @@
 #   WORKERS          processes that share the tests where pytest-xdist is installed (default: 4)
 #   SANITIZERS       default: memcheck racecheck initcheck
 #   SANITIZE         kernels to run under them (default: all), SANITIZE_SECONDS for each tool (default: 150)
-#   BENCH            any of ladder reference tensor_cores weak_spots random60 host accuracy peers sizes sweep symmetric linear
-#                    newton_schulz (default: all but the last five); SETUP: seconds of compilation and autotuning a peer
+#   BENCH            any of ladder reference tensor_cores weak_spots random60 host accuracy peers sizes sweep symmetric
+#                    linear newton_schulz invariant (default: all but the last seven); SETUP: seconds of compilation and
+#                    autotuning a peer
 #   TUNE             more arguments for tools/make_static_tables.py, such as "--op gemm --dtype float32"
 #   FASTGEMM_COMMIT  commit to store with the results where there is no git history
 #
@@ -92,6 +93,7 @@ stage_bench() {
       peers) fastgemm bench --device cuda --preset peers ${SETUP:+--setup "$SETUP"} --json "$OUT/peers.json" ;;
       sizes) fastgemm bench --device cuda --preset sizes --json "$OUT/sizes.json" ;;
       symmetric) "$PYTHON" tools/symmetric_products.py --json "$OUT/symmetric_products.json" ;;
+      invariant) "$PYTHON" tools/invariant_products.py --json "$OUT/invariant_products.json" ;;
       linear) "$PYTHON" tools/fused_linear.py --json "$OUT/fused_linear.json" ;;
       newton_schulz) "$PYTHON" examples/newton_schulz.py --json "$OUT/newton_schulz.json" ;;
       sweep) fastgemm bench --device cuda --preset sweep --step "${STEP:-512}" --method sustained \

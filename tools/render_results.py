@@ -42,6 +42,8 @@ A marked block is replaced whole:
                                  (tools/complex_products.py)
     <!-- symmetric_products:begin -->  symmetric results beside torch's, from results/**/symmetric_products.json
                                  (tools/symmetric_products.py)
+    <!-- invariant_products:begin -->  rows that do not depend on each other beside torch's, from
+                                 results/**/invariant_products.json (tools/invariant_products.py)
     <!-- fused_linear:begin -->  layers with an epilogue beside torch's, from results/**/fused_linear.json
                                  (tools/fused_linear.py)
     <!-- residues_NAME:begin -->  times, errors, float32, float32_errors or integers: products by residues, from
@@ -81,6 +83,7 @@ from render import (
     first_product,
     fused_linear,
     gpu,
+    invariant_products,
     markdown,
     models,
     peers,
@@ -261,6 +264,7 @@ class Site:
             "choosing_transposes": of_transposes,
             "portable": lambda: portable.sections(parsed("portable")),
             "complex_products": lambda: complex_products.sections(parsed("complex_products")),
+            "invariant_products": lambda: invariant_products.sections(parsed("invariant_products")),
             "symmetric_products": lambda: symmetric_products.sections(parsed("symmetric_products")),
             "fused_linear": lambda: fused_linear.sections(parsed("fused_linear")),
             "residues_times": lambda: residue_products.times(parsed("residue_products")),

@@ -9,7 +9,7 @@ from . import _overrides
 from ._introspect import set_everywhere
 from ._routed import Routed
 from ._scope import Choice
-from .table import check_product_choice
+from .table import check_product_choice, invariant_choice
 
 VARIABLE = "FASTGEMM_PATCH"
 
@@ -19,6 +19,7 @@ def enable(
     *,
     kernel: str | None = None,
     precision: str | None = None,
+    invariant: bool = False,
     count: bool = True,
 ) -> Routed:
     """Computes torch's matrix products by fastgemm in the whole process, in every thread, until :func:`disable`.
@@ -30,6 +31,7 @@ def enable(
         level: as for :class:`fastgemm.patch`.
         kernel: as there.
         precision: as there.
+        invariant: as there.
         count: as there.
 
     Returns:
@@ -47,6 +49,8 @@ def enable(
     >>> routed.ops
     Counter({'mm': 1})
     """
+    if invariant:
+        level, kernel = None, invariant_choice(level, kernel, "fastgemm.enable")
     check_product_choice(level, kernel, precision, "fastgemm.enable")
     if not _overrides.register():
         raise RuntimeError(f"fastgemm.enable: {_overrides.load()[1]}; use fastgemm.patch")

@@ -29,6 +29,7 @@ from ._calls import (
     tracing_state,
 )
 from ._vmap import batch_first, rank_of
+from .table import invariant_choice
 
 SYMMETRIC = "symmetric"
 """The kernel that takes products with a symmetric result alone."""
@@ -49,6 +50,7 @@ def gemm(
     out: Tensor | None = None,
     out_dtype: torch.dtype | None = None,
     symmetric: bool = False,
+    invariant: bool = False,
 ) -> Tensor:
     """``alpha * op(a) @ op(b) + beta * c``, as in BLAS.
 
@@ -75,6 +77,7 @@ def gemm(
             the upper one copied from it, so that the result is exactly symmetric; of ``c`` the lower triangle
             counts. With the choice left open that takes half of the operations where it is faster (kernel
             ``symmetric``). BLAS calls it gemmt and syrk. Gradients are those of the general product.
+        invariant: the bits of a row do not depend on the other rows; see :func:`matmul`. Not with ``symmetric``.
 
     Returns:
         ``(..., M, N)``, of the dtype that :func:`matmul` returns. With K = 0 it is ``beta * c``, or zeros.
@@ -83,10 +86,18 @@ def gemm(
         TypeError: an operand is no tensor, or its dtype is not supported; a scale is a tensor.
         NotImplementedError: an operand is sparse or quantized, or its device has no kernels.
         ValueError: shapes, dtypes or devices do not go together; ``alpha`` or ``beta`` is not whole for integers;
-            unknown ``kernel``, ``level`` or ``precision``; ``symmetric`` for a result that is not square.
+            unknown ``kernel``, ``level`` or ``precision``; ``symmetric`` for a result that is not square, or with
+            ``invariant``; ``invariant`` with a kernel or level whose rows depend on each other.
         RuntimeError: the level or kernel asked for cannot run here (``kernel="symmetric"``: nothing says that the
             result is symmetric), or ``out`` cannot be written to; see :func:`matmul`.
     """
+    if invariant:
+        if symmetric:
+            raise ValueError(
+                "fastgemm.gemm: invariant=True and symmetric=True exclude each other: half of a symmetric result is "
+                "copied from other rows"
+            )
+        level, kernel = None, invariant_choice(level, kernel, "fastgemm.gemm")
     if has_torch_function_variadic(a, b, c, out):
         scales = {"alpha": alpha, "beta": beta, "trans_a": trans_a, "trans_b": trans_b}
         scales["symmetric"] = symmetric or None

@@ -14,7 +14,7 @@ from . import _overrides
 from ._mode import Keywords, Mode, hide_from_dynamo
 from ._routed import Routed
 from ._scope import Choice, Entry, enter, leave
-from .table import check_product_choice
+from .table import check_product_choice, invariant_choice
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -62,6 +62,8 @@ class patch(contextlib.ContextDecorator):  # named like the function that it is 
             the level cannot compute goes to torch.
         kernel: the name of one kernel, instead of a level.
         precision: of float32 and complex64 products, see :func:`fastgemm.matmul`. ``None`` follows torch.
+        invariant: each row of a product has the same bits whatever the other rows are and however many, see
+            :func:`fastgemm.matmul`; that of a backward pass, too.
         count: whether ``routed`` counts, which takes some 0.05 us a product.
 
     Raises:
@@ -82,8 +84,11 @@ class patch(contextlib.ContextDecorator):  # named like the function that it is 
         *,
         kernel: str | None = None,
         precision: str | None = None,
+        invariant: bool = False,
         count: bool = True,
     ) -> None:
+        if invariant:
+            level, kernel = None, invariant_choice(level, kernel, "fastgemm.patch")
         check_product_choice(level, kernel, precision, "fastgemm.patch")
         self._level, self._kernel, self._precision = level, kernel, precision
         self._counts = count

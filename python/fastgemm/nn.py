@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ._activated import ACTIVATIONS, activated, activation_of
 from ._linear import _layer, conv1d, linear
-from .table import check_product_choice
+from .table import check_product_choice, invariant_choice
 
 __all__ = ["Linear", "conv1d", "convert", "linear", "revert"]
 
@@ -187,6 +187,7 @@ def convert(
     level: int | None = None,
     kernel: str | None = None,
     precision: str | None = None,
+    invariant: bool = False,
     fuse: bool = False,
     only: Callable[[str, torch.nn.Module], bool] = lambda name, layer: True,
 ) -> torch.nn.Module:
@@ -202,6 +203,8 @@ def convert(
     Args:
         module: a tree; a ``torch.nn.Linear`` itself is converted too.
         level: see :class:`Linear`, as for ``kernel`` and ``precision``. Layers converted before get these.
+        invariant: each row of a layer's output has the same bits whatever the other rows are and however many, see
+            :func:`fastgemm.matmul`: ``kernel="invariant"``.
         fuse: joins a layer and the activation after it (``ReLU``, ``GELU`` and ``SiLU`` of ``torch.nn``) where a
             ``torch.nn.Sequential`` says so: the layer gets its ``activation`` (see :class:`Linear`), and a
             stand-in takes the activation's place, so that parameters keep their names. Layers and
@@ -215,6 +218,8 @@ def convert(
         TypeError: ``module`` is no module.
     """
     _check_module("convert", module)
+    if invariant:
+        level, kernel = None, invariant_choice(level, kernel, "fastgemm.nn.convert")
     check_product_choice(level, kernel, precision, "fastgemm.nn.convert")
     for name, layer in module.named_modules():
         if type(layer) in (torch.nn.Linear, Linear) and only(name, layer):

@@ -15,6 +15,7 @@ from ._add import add, add_
 from ._calls import matmul_at_once, named, options_of, overridden
 from ._gemm import gemm, product
 from ._transpose import transpose
+from .table import invariant_choice
 
 __all__ = ["add", "add_", "gemm", "matmul", "transpose"]
 
@@ -31,6 +32,7 @@ def matmul(
     precision: str | None = None,
     out: Tensor | None = None,
     out_dtype: torch.dtype | None = None,
+    invariant: bool = False,
 ) -> Tensor:
     """Matrix product with the shape rules of :func:`torch.matmul`.
 
@@ -52,6 +54,10 @@ def matmul(
             memory with ``a`` or ``b``.
         out_dtype: ``torch.float32`` for float16 and bfloat16 operands, ``torch.int32`` for int16; otherwise the
             usual one.
+        invariant: the bits of a row of the result depend on that row of ``a``, on ``b``, N, K, dtypes and layouts
+            alone: not on the other rows, nor on how many there are, nor on which GPU of a type computes them. The
+            order of each sum is fixed, at some cost in time (docs/invariant.md): ``kernel="invariant"``, which
+            backward products take as well.
 
     Returns:
         ``(..., M, N)``, without the dimension that a 1-D operand lacks. The dtype is that of the operands,
@@ -63,11 +69,14 @@ def matmul(
     Raises:
         TypeError: an operand is no tensor, or its dtype is not supported.
         NotImplementedError: an operand is sparse or quantized, or its device has no kernels.
-        ValueError: shapes, dtypes or devices do not go together; unknown ``kernel``, ``level``, ``precision``.
+        ValueError: shapes, dtypes or devices do not go together; unknown ``kernel``, ``level``, ``precision``;
+            ``invariant`` with a kernel or level whose rows depend on each other.
         RuntimeError: the level or kernel asked for cannot run here (the message says why and what can), or
             ``out`` is given while a gradient is required or inside a torch.func transform, or is an inference
             tensor outside inference mode.
     """
+    if invariant:
+        level, kernel = None, invariant_choice(level, kernel, "fastgemm.matmul")
     if (
         level is None
         and kernel is None

@@ -138,6 +138,32 @@ def check_product_choice(
         _rows_of_choice("gemm", None, level, kernel, by)
 
 
+INVARIANT = {"invariant": 6, "naive": 1}
+"""The kernels of products whose rows have bits that do not depend on the other rows, and their levels."""
+
+
+def invariant_choice(level: int | None, kernel: str | None, by: str) -> str:
+    """The kernel by which ``invariant=True`` computes a product of this level and kernel, both maybe None.
+
+    Raises ValueError where what was asked for does not compute rows so, and says what does.
+    """
+    if kernel is not None:
+        if kernel in INVARIANT:
+            return kernel
+        raise ValueError(
+            f"{by}: with kernel {kernel!r} the bits of a row depend on the other rows, which invariant=True is not "
+            f"to let happen; kernels that do: 'invariant', which is what level=None takes, and 'naive'"
+        )
+    if level in (None, 7):
+        return "invariant"
+    for name, of in INVARIANT.items():
+        if level == of:
+            return name
+    raise ValueError(
+        f"{by}: level {level} has no kernel for invariant=True; levels that have one: 1, 6 and 7, or None"
+    )
+
+
 def _check_level(level: int | None, by: str) -> None:
     if level is not None and not 1 <= level <= 7:
         raise ValueError(f"{by}: level must be 1 to 7 or None, got {level}")

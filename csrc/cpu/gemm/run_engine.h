@@ -77,6 +77,8 @@ void run_batch(const GemmProblem& p, Context& ctx, int threads) {
 template <class Traits, class Out>
 void run_routes(const GemmProblem& p, Context& ctx) {
   const int threads = p.batch * p.m * p.n * p.k < kWorthAFork ? 1 : threads_of(ctx);
+  // The five loops sum in blocks of k that k alone fixes; the other routes are taken for some m.
+  if (p.invariant) return run_batch<Engine<Traits, Out>, Traits, Out>(p, ctx, threads);
   if (run_few_rows<typename Traits::Element, Out>(p, ctx, threads)) return;
   if constexpr (requires { requires Traits::kReadsInPlace; }) {
     if (InPlace<Traits>::suits(p.m, p.n, p.k))

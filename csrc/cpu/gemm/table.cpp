@@ -83,6 +83,29 @@ Kernel symmetric_row() {
   return k;
 }
 
+// By the five loops of the engine alone, of a kernel that the processor and the type choose and m does not.
+void gemm_invariant(const GemmProblem& problem, Context& ctx) {
+  GemmProblem p = problem;
+  p.invariant = true;
+#if defined(__x86_64__)
+  if (p.type == DType::bf16 && cpu_features().amx_bf16) return gemm_amx_bf16(p, ctx);
+  if (p.type == DType::bf16 && cpu_features().avx512_bf16) return gemm_dot_bf16(p, ctx);
+#endif
+  FASTGEMM_BY_ISA(gemm_pipelined)(p, ctx);
+}
+Kernel invariant_row() {
+  Kernel k = row(6, "invariant", kGemmTypes, "any CPU",
+                 "rows of C whose bits do not depend on the other rows: k in blocks that it alone fixes",
+                 run<gemm_invariant>);
+  k.role = Role::companion;
+  k.rejects = [](const GemmProblem& p) -> const char* {
+    return p.precision == Precision::ieee || p.precision == Precision::tf32
+               ? nullptr
+               : "its products have the precisions \"ieee\" and \"tf32\" alone";
+  };
+  return k;
+}
+
 // Why the kernels of a unit cannot run: the processor lacks it, or was told not to use it.
 const char* lacking(bool CpuFeatures::*unit, const char* absent, const char* left_out) {
   if (cpu_features().*unit) return nullptr;
@@ -148,6 +171,7 @@ std::span<const Kernel> cpu_gemm_kernels() {
       row(6, "pipelined", kGemmTypes, "any CPU", "level 5 that prefetches C and the next panels",
           run<FASTGEMM_BY_ISA(gemm_pipelined)>, seconds_of<Row::pipelined>),
       symmetric_row(),
+      invariant_row(),
   };
   return rows;
 }

@@ -28,7 +28,7 @@ struct OperandTile {
   static constexpr int kSteps = 4;  // an instruction takes 32 bytes of k
   static constexpr bool kInRows = major == Major::k;
   static constexpr int kBoxSide = kInRows ? side : SideBox<T>::kSide, kBoxes = side / kBoxSide;
-  static_assert(side % 64 == 0 && side <= 256, "a box has at most 256 rows");
+  static_assert(side % (kInRows ? 8 : 64) == 0 && side <= 256, "a box has at most 256 rows");
 
   // `evict_first`: the tile is read once, so that L2 may give it up first.
   template <bool evict_first = false>

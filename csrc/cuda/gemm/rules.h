@@ -63,6 +63,12 @@ inline const char* beyond_bf16x6(const GemmProblem& p) {
   return beyond_planes(p);
 }
 
+inline const char* beyond_invariant(const GemmProblem& p) {
+  if (p.precision != Precision::ieee && p.precision != Precision::tf32)
+    return "its products have the precisions \"ieee\" and \"tf32\" alone";
+  return beyond_planes(p);
+}
+
 // float32 leaves tiles to bf16x6.
 inline const char* beyond_crt(const GemmProblem& p) {
   return p.type == DType::f32 ? beyond_bf16x6(p) : beyond_coordinates(p);

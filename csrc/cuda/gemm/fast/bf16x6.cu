@@ -32,6 +32,7 @@ void residues::multiply_rest(const Gemm<float>& g, const Selection& selection, C
 
 void gemm_bf16x6(const GemmProblem& problem, Context& context) {
   const char* const name = "bf16x6";
+  if (problem.invariant) return planes::gemm_by_planes<planes::Bf16x6Invariant>(name, problem, context);
   if (problem.triangle != 1) return planes::gemm_by_planes<planes::Bf16x6>(name, problem, context);
   run_gemm<float>(problem, context, [&](const auto& g, int batch) {
     if (!planes::gemm_of_triangle<planes::Bf16x6>(name, g, batch, context))

@@ -46,11 +46,13 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
 }
 
 template <class C, class T, class Moved>
-void launch_mma_sync(const Gemm<Moved>& g, int batch, const Epilogue& epilogue, Context& context) {
+void launch_mma_sync(const Gemm<Moved>& g, int batch, const Sharing& sharing, const Epilogue& epilogue,
+                     Context& context) {
   constexpr Takes kTakes = sizeof(T) == 2 ? Takes::any : Takes::along_k;
   const int64_t tiles = batch * ceil_div(g.m, C::BM) * ceil_div(g.n, C::BN);
   const int blocks = int(std::min<int64_t>(tiles, C::kBlocks * multiprocessors()));
-  auto arguments = tile_arguments<kTakes>(g, batch, C::BM, C::BN, 128 / int(sizeof(T)), blocks, {2}, context);
+  auto arguments =
+      tile_arguments<kTakes>(g, batch, C::BM, C::BN, 128 / int(sizeof(T)), blocks, sharing, context);
   arguments.epilogue = epilogue;
   const auto run = [&]<bool a_along_k, bool b_along_k>() {
     using K = Kernel<C, T, a_along_k, b_along_k>;
@@ -69,11 +71,12 @@ void launch_mma_sync(const Gemm<Moved>& g, int batch, const Epilogue& epilogue, 
 void gemm_mma_sync(const GemmProblem& problem, Context& context) {
   with_stages<kStageBytes>([&]<int STAGES>() {
     run_moved<float, Half, BFloat16>(problem, context, [&]<class T>(const auto& g, int batch) {
+      const Sharing sharing = problem.invariant ? plans::kUnshared : Sharing{2};
       if constexpr (std::is_same_v<Accumulator<T>, float>) {
         if (problem.epilogue.asked())
-          return launch_mma_sync<Fusing<Tiles<STAGES>>, T>(g, batch, problem.epilogue, context);
+          return launch_mma_sync<Fusing<Tiles<STAGES>>, T>(g, batch, sharing, problem.epilogue, context);
       }
-      launch_mma_sync<Tiles<STAGES>, T>(g, batch, {}, context);
+      launch_mma_sync<Tiles<STAGES>, T>(g, batch, sharing, {}, context);
     });
   });
 }

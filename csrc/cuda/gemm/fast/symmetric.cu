@@ -11,28 +11,11 @@
 #include "core/mirror.h"
 #include "core/triangle.h"
 #include "cuda/gemm/launchers.h"
+#include "cuda/gemm/parts/launch_row.h"
 #include "cuda/gemm/parts/reused_workspace.cuh"
 #include "cuda/gemm/predict/symmetric.h"
 
 namespace fastgemm::FASTGEMM_TARGET {
-namespace {
-
-struct NamedLauncher {
-  std::string_view name;
-  void (*launch)(const GemmProblem&, Context&);
-};
-constexpr NamedLauncher kLaunchers[] = {
-#define FASTGEMM_ROW(name, ...) {#name, gemm_##name},
-#include "cuda/gemm/rows.def"
-};
-
-void launch_row(const Kernel* row, const GemmProblem& p, Context& context) {
-  for (const NamedLauncher& l : kLaunchers)
-    if (row && l.name == row->name) return l.launch(p, context);
-  throw std::runtime_error("fastgemm: no kernel takes a block of a symmetric product");
-}
-
-}  // namespace
 
 void gemm_symmetric(const GemmProblem& p, Context& context) {
   if (p.batch * p.m == 0) return;

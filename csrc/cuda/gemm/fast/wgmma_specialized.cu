@@ -58,7 +58,8 @@ struct Shape {
 };
 
 // Tiles of the lower triangle alone, of results that are symmetric.
-struct LowerShape : Shape<256> {
+template <int N>
+struct LowerShape : Shape<N> {
   using Lower = void;
 };
 
@@ -263,8 +264,8 @@ Boxes boxes_of_result(const Gemm<T>& g) {
 
 // A product of Ts, of which operands are moved as Moved.
 template <class S, class T, class Moved>
-void launch_tiles(const Gemm<Moved>& g, const BoxOperands<Moved>& operands, int batch, RowCopies& copies,
-                  Context& context, const Epilogue& epilogue = {}) {
+void launch_tiles(const Gemm<Moved>& g, const BoxOperands<Moved>& operands, int batch, const Sharing& sharing,
+                  RowCopies& copies, Context& context, const Epilogue& epilogue = {}) {
   const auto [a, b, transposed] = operands;
   const Result<Moved>& r = g.result;
   const Boxes result = boxes_of_result(g);
@@ -280,15 +281,15 @@ void launch_tiles(const Gemm<Moved>& g, const BoxOperands<Moved>& operands, int 
   auto& schedule = arguments.schedule;
   schedule.tiles_m = int(ceil_div(a.side, S::kM)), schedule.tiles_n = int(ceil_div(b.side, S::kN));
   schedule.stages = plans::specialized_stages(g.k, int(sizeof(T)));
-  if constexpr (std::is_same_v<S, LowerShape>) {
+  constexpr bool kLower = requires { typename S::Lower; };
+  if constexpr (kLower) {
     const auto triangle = TrianglePlaces<S>::of(schedule.tiles_m, schedule.tiles_n);
     schedule.tiles_m = triangle.tiles_m, schedule.tiles_n = triangle.tiles_n;
   }
   const int64_t tiles = int64_t(batch) * schedule.tiles_m * schedule.tiles_n;
   const int chunks = schedule.stages / kChunk;
   const int blocks = plans::specialized_blocks(tiles, chunks, multiprocessors());
-  const auto flags =
-      share(schedule, tiles, chunks, blocks, plans::kLastWave, S::kM * S::kN, S::kConsumers, context);
+  const auto flags = share(schedule, tiles, chunks, blocks, sharing, S::kM * S::kN, S::kConsumers, context);
   Maps maps{a.map(S::kM), b.map(S::kN), {}, {}};
   if (in_boxes) maps.out = result.map(g, batch, transposed);
   if (arguments.adds) maps.c = boxes_of_c(g, batch, copies, context).map(g, batch, transposed);
@@ -303,7 +304,7 @@ void launch_tiles(const Gemm<Moved>& g, const BoxOperands<Moved>& operands, int 
     run.template operator()<Major::k, Major::k>();
   } else {
     if constexpr (sizeof(T) != 2) {
-      if constexpr (!std::is_same_v<S, LowerShape>) {
+      if constexpr (!kLower) {
         if (transposed) return run.template operator()<Major::mn, Major::k, true>();
       }
       if (a.major == Major::mn) return run.template operator()<Major::mn, Major::k>();
@@ -313,28 +314,27 @@ void launch_tiles(const Gemm<Moved>& g, const BoxOperands<Moved>& operands, int 
 }
 
 // `lower`: nothing above the diagonal is asked for. Bytes without a sign, and C^T in place of C, are computed
-// whole.
+// whole. How wide tiles are does not change the order of a sum; which of them are shared does.
 template <class T, class Moved>
-void gemm_tiles(const Gemm<Moved>& problem, int batch, bool lower, const Epilogue& epilogue,
-                Context& context) {
+void gemm_tiles(const Gemm<Moved>& problem, int batch, bool lower, const Sharing& sharing,
+                const Epilogue& epilogue, Context& context) {
   RowCopies copies;
   const BoxOperands<Moved> operands(problem, batch, copies, context, true);
   Gemm<Moved> g = problem;
   if (g.m == 1) g.result.row_stride = ceil_div(g.n, 16) * 16;
   const bool in_boxes = boxes_of_result(g).writable(g, batch);
-  if constexpr (std::is_same_v<T, Moved>) {
-    if (lower && !operands.transposed)
-      return launch_tiles<LowerShape, T>(g, operands, batch, copies, context);
-  }
+  lower = lower && std::is_same_v<T, Moved> && !operands.transposed;
   const auto run = [&]<int columns>() {
-    if constexpr (std::is_same_v<Accumulator<T>, float>) {
+    if constexpr (std::is_same_v<Accumulator<T>, float>)
       if (epilogue.asked())
-        return launch_tiles<Fusing<Shape<columns>>, T>(g, operands, batch, copies, context, epilogue);
-    }
-    launch_tiles<Shape<columns>, T>(g, operands, batch, copies, context);
+        return launch_tiles<Fusing<Shape<columns>>, T>(g, operands, batch, sharing, copies, context,
+                                                       epilogue);
+    if constexpr (std::is_same_v<T, Moved>)
+      if (lower) return launch_tiles<LowerShape<columns>, T>(g, operands, batch, sharing, copies, context);
+    launch_tiles<Shape<columns>, T>(g, operands, batch, sharing, copies, context);
   };
   switch (plans::specialized_columns(batch, operands.a.side, operands.b.side, int(sizeof(T)), in_boxes,
-                                     multiprocessors())) {
+                                     multiprocessors(), lower)) {
     case 128:
       return run.template operator()<128>();
     case 192:
@@ -348,7 +348,8 @@ void gemm_tiles(const Gemm<Moved>& problem, int batch, bool lower, const Epilogu
 
 void gemm_wgmma_specialized(const GemmProblem& problem, Context& context) {
   run_moved<float, Half, BFloat16>(problem, context, [&]<class T>(const auto& g, int batch) {
-    gemm_tiles<T>(g, batch, problem.triangle == 1, problem.epilogue, context);
+    gemm_tiles<T>(g, batch, problem.triangle == 1, problem.invariant ? plans::kUnshared : plans::kLastWave,
+                  problem.epilogue, context);
   });
 }
 

@@ -1,8 +1,12 @@
 // The upper triangle of a symmetric matrix as a copy of its lower one: tiles pass through shared memory, so
-// that both sides are coalesced.
+// that both sides are coalesced. Rows that begin at multiples of 16 bytes move in the tiles of the transpose
+// (cuda/transpose/tile.cuh), 16 bytes at a time; the rest, and complex elements that are conjugated, one by
+// one, at a quarter of that rate. The product before it is waited for in the kernel: its launch is hidden.
 #include "core/mirror.h"
 #include "cuda/device/launch.cuh"
+#include "cuda/device/sync.cuh"
 #include "cuda/device/vector.cuh"
+#include "cuda/transpose/tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
@@ -73,6 +77,7 @@ __global__ void __launch_bounds__(kThreads, 4)
   const int64_t row = int64_t(tile.row) * kSide, column = int64_t(tile.column) * kSide;
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
   const bool on_diagonal = tile.row == tile.column;
+  grid_dependency_wait();
   const auto for_each_element = [&](auto&& body) {
     FASTGEMM_UNROLL
     for (int i = 0; i < kSide; i += kThreads / 32) {
@@ -92,13 +97,59 @@ __global__ void __launch_bounds__(kThreads, 4)
   });
 }
 
+// (256, 256) bytes, (128, 128) halves, (64, 64) words, (32, 32) elements of 8 bytes, (16, 16) of 16.
+template <int Size>
+using SquareTile = Tile<Size, 16, 16, kThreads>;
+
+// matrix: its own transpose's source and destination.
+template <int Size>
+__global__ void __launch_bounds__(kThreads) mirror_tiles_kernel(Transpose matrix) {
+  using Square = SquareTile<Size>;
+  static_assert(Square::kRows == Square::kCols);
+  FASTGEMM_DYNAMIC_SHARED(Unit, units);
+  const Square tile{units};
+  const LowerTile place(blockIdx.x);
+  const Transpose t = matrix.at_matrix(blockIdx.y);
+  constexpr int kSide = Square::kRows;
+  const int64_t row = int64_t(place.row) * kSide, column = int64_t(place.column) * kSide;
+  const typename Square::Part part{row, column, int(min(t.rows - row, int64_t(kSide))),
+                                   int(min(t.cols - column, int64_t(kSide)))};
+  grid_dependency_wait();
+  tile.load(t, part);
+  __syncthreads();
+  if (place.row != place.column) return tile.store(t, part, 0);
+  for (int j = int(threadIdx.x) / 32; j < part.cols; j += kThreads / 32)
+    for (int i = j + 1 + int(threadIdx.x) % 32; i < part.rows; i += 32)
+      t.to<Element<Size>>(row + i, column + j) = tile.element(i, j);
+}
+
+constexpr int64_t kMostBlocksY = 65535;
+
+template <int Size>
+void mirror_tiles(const Mirror& m, Context& context) {
+  using Square = SquareTile<Size>;
+  char* const x = static_cast<char*>(m.out.data);
+  const int64_t stride = m.out.row_stride * Size, batch_stride = m.out.batch_stride * Size;
+  const Transpose all{x, x, m.n, m.n, stride, stride, batch_stride, batch_stride};
+  const int64_t tiles = ceil_div(m.n, Square::kRows), lower = tiles * (tiles + 1) / 2;
+  for (int64_t first = 0; first < m.batch; first += kMostBlocksY) {
+    const dim3 grid(unsigned(lower), unsigned(std::min(kMostBlocksY, m.batch - first)));
+    launch<mirror_tiles_kernel<Size>>("mirror", {grid, dim3(kThreads), Square::kBytes, true}, context)(
+        all.at_matrix(first));
+  }
+}
+
+bool moves_units(const Mirror& m) {
+  const int64_t strides = m.out.row_stride | (m.batch > 1 ? m.out.batch_stride : 0);
+  return is_aligned(static_cast<const char*>(m.out.data), 16) && strides * m.bytes % 16 == 0;
+}
+
 template <class Of>
 void mirror_elements(const Mirror& m, Context& context) {
   const int64_t tiles = ceil_div(m.n, kTile<typename Of::Moved>), lower = tiles * (tiles + 1) / 2;
-  constexpr int64_t kMostBlocksY = 65535;
   for (int64_t first = 0; first < m.batch; first += kMostBlocksY) {
     const dim3 grid(unsigned(lower), unsigned(std::min(kMostBlocksY, m.batch - first)));
-    launch<mirror_kernel<Of>>("mirror", {grid, dim3(kThreads)}, context)(
+    launch<mirror_kernel<Of>>("mirror", {grid, dim3(kThreads), 0, true}, context)(
         static_cast<typename Of::Moved*>(m.out.data) + first * m.out.batch_stride, m.n, m.out.row_stride,
         m.out.batch_stride);
   }
@@ -125,6 +176,20 @@ void mirror(const Mirror& m, Context& context) {
   if (m.conjugated) {
     if (m.bytes == 4) return mirror_conjugates<uint16_t>(m, context);
     return m.bytes == 8 ? mirror_conjugates<uint32_t>(m, context) : mirror_conjugates<uint64_t>(m, context);
+  }
+  if (moves_units(m)) {
+    switch (m.bytes) {
+      case 1:
+        return mirror_tiles<1>(m, context);
+      case 2:
+        return mirror_tiles<2>(m, context);
+      case 4:
+        return mirror_tiles<4>(m, context);
+      case 8:
+        return mirror_tiles<8>(m, context);
+      default:
+        return mirror_tiles<16>(m, context);
+    }
   }
   switch (m.bytes) {
     case 1:

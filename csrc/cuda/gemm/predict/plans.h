@@ -9,6 +9,8 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <numeric>
+#include <span>
 
 #include "core/gpu.h"
 
@@ -114,6 +116,7 @@ struct Sharing {
   int waves;  // 1: the last one; 2: also the one before it
   double hand_over = 0, collect = 0;
 };
+inline constexpr Sharing kUnshared{1, 1e18};  // every tile is one block's
 struct StreamKPlan {
   int64_t whole_tiles;    // the first tiles, a multiple of the blocks, are whole; the others are shared
   int64_t share, longer;  // steps of a block; the first `longer` blocks have one more
@@ -146,7 +149,8 @@ struct DmmaPlan {
   double time() const { return steps + tiles * (columns == kDmmaWide ? 4 : 2.5); }
   Sharing sharing() const { return {2, shares ? 0 : 1e18}; }
 };
-inline DmmaPlan plan_dmma(int64_t batch, int64_t m, int64_t n, int64_t k, int64_t processors) {
+inline DmmaPlan plan_dmma(int64_t batch, int64_t m, int64_t n, int64_t k, int64_t processors,
+                          bool may_share = true) {
   constexpr double kClear = 1.5;  // the launch that clears the flags
   const int64_t steps = ceil_div(k, kDmmaDepth);
   DmmaPlan best{};
@@ -159,6 +163,7 @@ inline DmmaPlan plan_dmma(int64_t batch, int64_t m, int64_t n, int64_t k, int64_
     const int64_t tiles = batch * ceil_div(m, kDmmaM) * ceil_div(n, columns);
     const int64_t waves = ceil_div(tiles, processors);
     consider({columns, int(std::min(tiles, processors)), false, double(waves), double(waves * steps) * step});
+    if (!may_share) continue;
     const auto shared = [&](int64_t blocks) {
       const StreamKPlan plan = plan_stream_k(tiles, steps, blocks, {2});
       if (plan.whole_tiles == tiles) return;
@@ -190,11 +195,22 @@ constexpr int crt_moduli(const GemmProblem& p) {
 inline constexpr Sharing kLastWave{1, 2.0001, 1};
 inline constexpr int kSpecializedM = 128;
 
+// Tiles of C, or of its lower triangle alone, of the rectangle that parts/lower_triangle.cuh folds it to.
+inline int64_t specialized_tiles(int64_t batch, int64_t rows, int64_t columns, int64_t tile_columns,
+                                 bool lower) {
+  const int64_t down = ceil_div(rows, kSpecializedM), across = ceil_div(columns, tile_columns);
+  if (!lower) return batch * down * across;
+  const int64_t square = std::lcm<int64_t>(kSpecializedM, tile_columns);
+  const int64_t in_row = square / kSpecializedM, in_column = square / tile_columns;
+  const int64_t squares = std::max(ceil_div(down, in_row), ceil_div(across, in_column));
+  return batch * squares * (squares + 1) / 2 * in_row * in_column;
+}
+
 // The columns of the tiles: those with which the block that has most to do is done first. Where the TMA
 // cannot store C (!in_boxes), warps store it, and a tile's end waits for them however few columns it has;
 // narrow tiles then gain less.
 inline int specialized_columns(int64_t batch, int64_t rows, int64_t columns, int element_bytes, bool in_boxes,
-                               int64_t processors) {
+                               int64_t processors, bool lower = false) {
   struct Width {
     int columns;
     double time;  // of a tile, in units of one of 256 columns
@@ -203,11 +219,10 @@ inline int specialized_columns(int64_t batch, int64_t rows, int64_t columns, int
   const Width widths[] = {{256, 1},
                           {192, words ? 0.8 : (in_boxes ? 0.755 : 0.78)},
                           {128, words ? 0.7 : (in_boxes ? 0.56 : 0.63)}};
-  const int64_t tile_rows = batch * ceil_div(rows, kSpecializedM);
   int best = 0;
   double best_time = 0;
   for (const Width& width : widths) {
-    const int64_t tiles = tile_rows * ceil_div(columns, width.columns);
+    const int64_t tiles = specialized_tiles(batch, rows, columns, width.columns, lower);
     const double time = width.time * double(ceil_div(tiles, processors));
     if (best == 0 || time < best_time) best = width.columns, best_time = time;
   }
@@ -219,6 +234,25 @@ inline int specialized_stages(int64_t k, int element_bytes) {
 }
 inline int specialized_blocks(int64_t tiles, int64_t chunks, int64_t processors) {
   return int(std::min<int64_t>(processors, tiles * chunks));
+}
+
+// invariant, of few rows: tiles of (64, columns), a block each (fast/invariant.cu). Columns are such that the
+// multiprocessor with most of them has as few as possible: there the weights are read at its share of the
+// bandwidth. Where C has more such tiles than there are multiprocessors, tiles of 128 rows take over.
+inline constexpr int kDecodeRows = 64;
+inline int decode_columns(int64_t batch, int64_t m, int64_t n, bool along_k, int64_t processors) {
+  constexpr int kAlongK[] = {32, 64, 96, 112, 128}, kAcross[] = {64, 128};
+  const int64_t rows = batch * ceil_div(m, kDecodeRows);
+  int best = 0;
+  int64_t least = 0;
+  for (const int columns : along_k ? std::span<const int>(kAlongK) : std::span<const int>(kAcross)) {
+    const int64_t busiest = ceil_div(rows * ceil_div(n, columns), processors) * columns;
+    if (best == 0 || busiest <= least) best = columns, least = busiest;
+  }
+  return best;
+}
+inline bool takes_decode(int64_t batch, int64_t m, int64_t n, int64_t processors) {
+  return m <= kDecodeRows || batch * ceil_div(m, kDecodeRows) * ceil_div(n, 128) <= processors;
 }
 
 // skinny: tiles of a large operand, (rows, 64). idle_bytes is what is lost where blocks have whole tiles, in

@@ -54,9 +54,13 @@ int64_t least_for(int64_t n, int64_t most) {
   return std::max<int64_t>(n / blocks, 1);
 }
 
-// Of the row that computes a triangle: half of the work, which products of half as many columns have.
+// Of the row that computes a triangle. wgmma_specialized's tiles are counted; of the others it is half of the
+// work, which products of half as many columns have.
 double half_seconds(const Kernel& k, const GemmProblem& block, const Gpu& gpu) {
   GemmProblem half = block;
+  half.triangle = block.symmetry.parts;
+  if (k.name == "wgmma_specialized") return k.predict(half, gpu);
+  half.triangle = 0;
   half.n = std::max<int64_t>(block.n / 2, 1);
   return k.predict(half, gpu);
 }

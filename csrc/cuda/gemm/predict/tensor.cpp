@@ -100,16 +100,19 @@ Counts count_split_k(const GemmProblem& p, const Gpu& gpu) {
 }
 
 Counts count_wgmma_specialized(const GemmProblem& p, const Gpu& gpu) {
-  const Facts f = facts(p);
+  Facts f = facts(p);
   const bool swapped = swaps_boxes(f, true);
   const int64_t rows = swapped ? f.n : f.m, columns = swapped ? f.m : f.n, sms = gpu.multiprocessors;
   const int64_t m = plans::kSpecializedM;
-  const int64_t n = plans::specialized_columns(f.batch, rows, columns, f.size, f.out_aligned(), sms);
-  const int64_t tiles = f.batch * ceil_div(rows, m) * ceil_div(columns, n);
+  const bool lower = p.triangle == 1 && !swapped;
+  const int64_t n = plans::specialized_columns(f.batch, rows, columns, f.size, f.out_aligned(), sms, lower);
+  const int64_t tiles = plans::specialized_tiles(f.batch, rows, columns, n, lower);
   const int steps = plans::specialized_stages(f.k, f.size), chunks = steps / plans::kChunk;
   const int64_t blocks = plans::specialized_blocks(tiles, chunks, sms), left = tiles % blocks;
   const bool shares = plans::plan_stream_k(tiles, chunks, blocks, plans::kLastWave).whole_tiles < tiles;
   const Launch launch{swapped ? n : m, swapped ? m : n, 128 / f.size, 1, 1, shares};
+  // Tiles of a triangle are counted as if they lay in a row.
+  if (lower) f.batch = 1, f.m = m, f.n = tiles * n, f.result_bytes /= 2, f.c_bytes /= 2;
   Counts c = count_tiles(f, launch, gpu, rate(gpu, Unit::tensor, p.type));
   if (shares) {
     const double shared = double(left * chunks) / double(blocks) + 2 + double(blocks) / double(left);

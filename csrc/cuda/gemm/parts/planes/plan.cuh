@@ -27,6 +27,7 @@ struct Split {
 struct Plan {
   int64_t tiles;
   int all, segments;  // stages of k, and the launches that sum them
+  Sharing sharing;
 
   template <class S, class T>
   static Plan of(const Gemm<T>& g, int batch) {
@@ -40,6 +41,7 @@ struct Plan {
     p.all = int(ceil_div(g.k, S::Scheme::kStageK));
     static_assert(S::Scheme::kTiles.promotes == (S::Scheme::kLoop == Loop::promoting));
     p.segments = plans::plane_segments(p.all, S::Scheme::kTiles);
+    p.sharing = kIsInvariant<typename S::Scheme> ? plans::kUnshared : Sharing{2, plans::kHandOver};
     return p;
   }
 
@@ -54,7 +56,7 @@ struct Plan {
   int chunks(int segment) const { return plans::plane_chunks(stages(segment)); }
   int blocks(int segment) const { return plans::count_blocks(tiles, chunks(segment), multiprocessors()); }
   StreamK work(int segment) const {
-    return plan_stream_k(tiles, chunks(segment), blocks(segment), {2, plans::kHandOver});
+    return plan_stream_k(tiles, chunks(segment), blocks(segment), sharing);
   }
   // Whether the blocks have so many stages that they would drift apart.
   bool paces() const { return blocks(0) > 1 && tiles * stages(0) / blocks(0) >= Pace::kWorth; }

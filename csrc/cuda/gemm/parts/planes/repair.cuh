@@ -9,6 +9,9 @@
 //                strip 1 |     NaN      |  1  -> repair_strip
 //                strip 2 |              |  0
 //
+// Where bits must not depend on other rows (Bf16x6Invariant) the strips have been stored, and what is not
+// finite of them is computed again.
+//
 // Sums are not finite after infinities and NaN in an operand, values that round to infinity in a plane,
 // sums that overflow, and rows whose range is too large for a scale (scale_of() in scheme.cuh). Where no
 // strip is marked the blocks read their flags and end, without involving the host.
@@ -48,9 +51,14 @@ __device__ __forceinline__ void repair_strip(const Gemm<float>& all, const TileO
     __syncthreads();
   }
   if (column >= g.n) return;
+  const auto is_stored = [&](int64_t row) {
+    if constexpr (!kIsInvariant<typename S::Scheme>) return false;
+    const float x = static_cast<const float*>(g.result.out)[row * g.result.row_stride + column];
+    return x - x == 0;  // finite
+  };
   FASTGEMM_UNROLL
   for (int i = 0; i < kStripRows; ++i)
-    if (first_row + i < g.m) g.result.store(first_row + i, column, sum[i]);
+    if (first_row + i < g.m && !is_stored(first_row + i)) g.result.store(first_row + i, column, sum[i]);
 }
 
 template <class S>

@@ -159,6 +159,17 @@ struct Bf16x6 : FloatPlanes<BFloat16, 3, 1> {
   using Small = Products<Product{2, 0}, Product{0, 2}, Product{1, 1}, Product{1, 0}, Product{0, 1}>;
 };
 
+// The same where a row's bits must not depend on the other rows (fast/invariant.cu): k alone fixes the chunks,
+// which begin at the same stages in both warpgroups, no tile is shared, and of a strip that is not finite the
+// elements that are so are computed again, and no others.
+struct Bf16x6Invariant : Bf16x6 {
+  static constexpr bool kInvariant = true;
+  static constexpr int kStagger = 0;
+  static int chunk(int stages, double) { return stages <= 14 ? 1 : 2; }
+};
+template <class Scheme>
+inline constexpr bool kIsInvariant = requires { Scheme::kInvariant; };
+
 // Half the products, with 16 bits: a product has an error of 2^-16 of |A||B|.
 struct Bf16x3 : FloatPlanes<BFloat16, 2, 1> {
   static constexpr Ring kRings[] = {{0, 1, 1, 7, 8}, {1, 1, 1, 4, 5}};

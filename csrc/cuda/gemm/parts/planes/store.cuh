@@ -215,7 +215,7 @@ __device__ __forceinline__ void finish_strip(const Arguments<S>& g, typename S::
     if (__any_sync(0xffffffffu, scaled != 0)) unscale_strip(g, sum, place, kStripRows * warp, 0);
     const bool unfinished = __any_sync(0xffffffffu, !all_finite(sum));
     if (fresh_lane() == 0) g.unfinished[int64_t(tile) * S::kStrips + warp] = unfinished;
-    if (unfinished && g.segment.is_last) return;
+    if (unfinished && g.segment.is_last && !kIsInvariant<typename S::Scheme>) return;
   }
   store_strip(g, sum, place, kStripRows * warp, 0);
 }

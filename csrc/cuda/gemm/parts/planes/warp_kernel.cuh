@@ -52,7 +52,7 @@ __device__ __forceinline__ void finish_tile(typename S::Shared& shared, const Ar
       for (int i = 0; i < S::kFragmentsM; ++i) unscale_strip(g, sum[i], place, row + i * kStripRows, column);
     }
     unfinished = find_unfinished<S>(shared, g, sum, tile, warp);
-    if (!g.segment.is_last) unfinished = 0;
+    if (!g.segment.is_last || kIsInvariant<typename S::Scheme>) unfinished = 0;
   }
   FASTGEMM_UNROLL
   for (int i = 0; i < S::kFragmentsM; ++i)

@@ -1,0 +1,230 @@
+// Rows of C whose bits do not depend on the other rows, nor on how many there are (docs/invariant.md). No
+// block shares a tile with another, so that each sum is made by one, from the first k to the last; what is
+// left to do is to keep all multiprocessors busy where C has few rows:
+//
+//   types                    few rows                        more rows
+//   float16, bfloat16        decode_kernel, below            wgmma_specialized without stream-K
+//   float32                  bf16x6 with chunks that k alone fixes (parts/planes/scheme.cuh)
+//   float32 as tf32          wgmma_specialized without stream-K
+//   float64                  dmma without stream-K
+//   integers                 whichever row is fastest: their sums are exact
+//
+// GPUs without wgmma have mma_sync for the first and the third of these. The order of the products in a sum
+// is then the same in every kernel of a type: instructions take 32 bytes of k, one after the other, whatever
+// the width of a tile. (That one of 64 x 32 and one of 64 x 256 sums round alike is no promise of PTX, but what
+// an H200 does: tests/kernels/test_invariant.py.)
+//
+// decode_kernel: a multiprocessor has one tile of (64, N) sums, N as small as gives each one something to do,
+// because a decoding step is bound by reading the weights, B, once, and each multiprocessor gets its share of
+// the bandwidth. Rows of A beyond m are zeros of the TMA, which take no bandwidth.
+#include "cuda/available.h"
+#include "cuda/gemm/launchers.h"
+#include "cuda/gemm/parts/launch_row.h"
+#include "cuda/gemm/parts/ring.cuh"
+#include "cuda/gemm/parts/wgmma_consumer.cuh"
+#include "cuda/gemm/parts/wgmma_operand.cuh"
+#include "cuda/gemm/predict/plans.h"
+#include "cuda/gemm/rules.h"
+
+namespace fastgemm::FASTGEMM_TARGET {
+namespace {
+
+constexpr int kRows = plans::kDecodeRows;  // of a tile
+constexpr int kConsumerWarps = 4, kThreads = 32 * kConsumerWarps + 32;
+
+template <int N>
+struct Shape {
+  static constexpr int kN = N, kSums = N / 2;  // a consumer thread
+  static constexpr int kStageBytes = (kRows + N) * 128, kStages = (216 << 10) / kStageBytes;
+
+  struct Shared {
+    unsigned char stage[kStages][kStageBytes];  // (kRows, kK) of A, then (N, kK) of B
+    RingBarriers<kStages> ring;
+  };
+  static_assert(sizeof(Shared) <= 227 << 10);
+};
+
+struct Maps {
+  TensorMap a, b;
+};
+
+template <class T>
+struct Arguments {
+  Gemm<T> gemm;
+  int tiles_m, tiles_n, tiles;  // of a matrix, of all
+  int stages;                   // of a tile
+  int batch_a, batch_b;         // 0 where the batch shares the operand
+  bool pairs;                   // two neighbours of a row of C can be stored together
+
+  struct Place {
+    int batch, row, column;
+  };
+  // Blocks that follow each other have the same columns, so that they share B in L2.
+  template <class S>
+  __device__ __forceinline__ Place place_of(int tile) const {
+    const int column = tile / tiles_m;
+    return {column / tiles_n, tile % tiles_m * kRows, column % tiles_n * S::kN};
+  }
+};
+
+template <class S, class A, class B, class T>
+__device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& maps, const Arguments<T>& g) {
+  const bool elected = elect_one();
+  RingPosition<S::kStages> at{0, 1};  // a fresh stage counts as emptied
+  for (int tile = int(blockIdx.x); tile < g.tiles; tile += int(gridDim.x)) {
+    const auto place = g.template place_of<S>(tile);
+    FASTGEMM_NO_UNROLL
+    for (int step = 0; step < g.stages; ++step)
+      shared.ring.fill(at, elected, A::kBytes + B::kBytes, [&](int stage, Barrier* full) {
+        unsigned char* const to = shared.stage[stage];
+        B::template load<true>(to + A::kBytes, &maps.b, full, place.column, step * B::kK,
+                               place.batch * g.batch_b);
+        A::load(to, &maps.a, full, place.row, step * A::kK, place.batch * g.batch_a);
+      });
+  }
+}
+
+// Stores a thread's sums, pairs of neighbouring columns in two rows, as results of type Out.
+template <class Out, class T, int R>
+__device__ __forceinline__ void store_sums(const Gemm<T>& g, const float (&sum)[R], int row, int column,
+                                           bool pairs) {
+  const Result<T>& r = g.result;
+  const bool adds = r.beta != 0;
+  const auto value = [&](int at_row, int at_column, float x) {
+    if (!adds) return r.alpha * x;
+    const float c =
+        widen(static_cast<const Out*>(r.c)[at_row * r.c_row_stride + at_column * r.c_col_stride]);
+    return r.alpha * x + r.beta * c;  // the words of wgmma_specialized, so that they are rounded alike
+  };
+  FASTGEMM_UNROLL
+  for (int i = 0; i < R; i += 2) {
+    const Position p = WgmmaLayout<T>::c(int(threadIdx.x) % 128, i);
+    const int at_row = row + p.row, at_column = column + p.column;
+    if (at_row >= g.m || at_column >= g.n) continue;
+    Out* const to = static_cast<Out*>(r.out) + at_row * r.row_stride + at_column;
+    const Out first = round_to<Out>(value(at_row, at_column, sum[i]));
+    if (at_column + 1 >= g.n) {
+      *to = first;
+      continue;
+    }
+    const Out second = round_to<Out>(value(at_row, at_column + 1, sum[i + 1]));
+    if (pairs)
+      store_vector(to, Vector<Out, 2>{{first, second}});
+    else
+      to[0] = first, to[1] = second;
+  }
+}
+
+template <class S, class T, Major b_major>
+__global__ void __launch_bounds__(kThreads, 1)
+    decode_kernel(const __grid_constant__ Maps maps, const __grid_constant__ Arguments<T> g) {
+#if FASTGEMM_SM90A
+  using A = OperandTile<T, Major::k, kRows>;
+  using B = OperandTile<T, b_major, S::kN>;
+  FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared);
+  if (threadIdx.x == kThreads - 1) prefetch_map(&maps.a), prefetch_map(&maps.b);
+  if (threadIdx.x == 0) {
+    shared->ring.init(1, kConsumerWarps);
+    fence_barrier_init();
+  }
+  __syncthreads();
+  const int warp = warp_index();
+  if (warp == kConsumerWarps) return produce<S, A, B>(*shared, maps, g);
+  WgmmaConsumer<S::kStages, S::kStageBytes, SharedOperands<T, A, B, Major::k, b_major>> consumer(
+      shared->ring, shared->stage[0], warp);
+  float sum[S::kSums];  // (64, S::kN), 16 of the rows a warp
+  for (int tile = int(blockIdx.x); tile < g.tiles; tile += int(gridDim.x)) {
+    FASTGEMM_NO_UNROLL
+    for (int step = 0; step < g.stages; ++step) consumer.multiply(sum, step > 0, [] {});
+    consumer.finish(sum);
+    const auto place = g.template place_of<S>(tile);
+    const Gemm<T> matrix = g.gemm.at_batch(place.batch);
+    if (matrix.result.wide)
+      store_sums<float>(matrix, sum, place.row, place.column, g.pairs);
+    else
+      store_sums<T>(matrix, sum, place.row, place.column, g.pairs);
+  }
+#endif
+}
+
+template <class T>
+bool stores_pairs(const Result<T>& r, int batch) {
+  return is_aligned(static_cast<const char*>(r.out), size_t(2 * r.out_bytes())) && r.row_stride % 2 == 0 &&
+         (batch == 1 || r.batch_stride % 2 == 0);
+}
+
+// As box_operand(), of the activations: those with m along rows, of which there are few, are copied.
+template <class T>
+BoxOperand<T> activations(const Side<T>& s, int batch, RowCopies& copies, Context& context) {
+  const BoxOperand<T> o = operand_in_place(s, batch);
+  return o.major == Major::mn ? copied_along(Major::k, s, batch, context)
+                              : box_operand(s, batch, 1, false, copies, context);
+}
+
+template <class T>
+void launch_decode(const Gemm<T>& g, int batch, Context& context) {
+  RowCopies copies;
+  const BoxOperand<T> a = activations(g.side_a(batch), batch, copies, context);
+  const BoxOperand<T> b = box_operand(g.side_b(batch), batch, 1, false, copies, context);
+  copies.launch({}, context);
+  const auto run = [&]<int N, Major b_major>() {
+    using S = Shape<N>;
+    const int tiles_m = int(ceil_div(g.m, kRows)), tiles_n = int(ceil_div(g.n, N));
+    const Arguments<T> arguments{g,
+                                 tiles_m,
+                                 tiles_n,
+                                 batch * tiles_m * tiles_n,
+                                 plans::specialized_stages(g.k, int(sizeof(T))),
+                                 a.batch_stride != 0,
+                                 b.batch_stride != 0,
+                                 stores_pairs(g.result, batch)};
+    const dim3 blocks(unsigned(std::min(arguments.tiles, multiprocessors())));
+    launch<decode_kernel<S, T, b_major>>("decode", {blocks, dim3(kThreads), sizeof(typename S::Shared)},
+                                         context)({a.map(kRows), b.map(N)}, arguments);
+  };
+  const int columns = plans::decode_columns(batch, g.m, g.n, b.major == Major::k, multiprocessors());
+  if (b.major == Major::mn)
+    return columns == 64 ? run.template operator()<64, Major::mn>() : run.template operator()<128, Major::mn>();
+  switch (columns) {
+    case 32:
+      return run.template operator()<32, Major::k>();
+    case 64:
+      return run.template operator()<64, Major::k>();
+    case 96:
+      return run.template operator()<96, Major::k>();
+    case 112:
+      return run.template operator()<112, Major::k>();
+    default:
+      return run.template operator()<128, Major::k>();
+  }
+}
+
+void gemm_half(const GemmProblem& p, Context& context) {
+  const GemmProblem rows = by_rows(p);
+  if (!cuda::has_wgmma()) return gemm_mma_sync(p, context);
+  if (!plans::takes_decode(rows.batch, rows.m, rows.n, multiprocessors()))
+    return gemm_wgmma_specialized(p, context);
+  run_gemm<Half, BFloat16>(p, context, [&](const auto& g, int batch) { launch_decode(g, batch, context); });
+}
+
+}  // namespace
+
+void gemm_invariant(const GemmProblem& problem, Context& context) {
+  GemmProblem p = problem;
+  p.invariant = true;
+  switch (p.type) {
+    case DType::f16:
+    case DType::bf16:
+      return gemm_half(p, context);
+    case DType::f32:
+      if (p.precision == Precision::tf32)
+        return cuda::has_wgmma() ? gemm_wgmma_specialized(p, context) : gemm_mma_sync(p, context);
+      return beyond_bf16x6(p) ? gemm_vectorized(p, context) : gemm_bf16x6(p, context);
+    case DType::f64:
+      return gemm_dmma(p, context);
+    default:
+      launch_fastest_row(p, context);
+  }
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET

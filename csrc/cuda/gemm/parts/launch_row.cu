@@ -1,0 +1,33 @@
+#include "cuda/gemm/parts/launch_row.h"
+
+#include <stdexcept>
+
+#include "core/gpu.h"
+#include "cuda/gemm/launchers.h"
+#include "cuda/gemm/predict/symmetric.h"
+
+namespace fastgemm::FASTGEMM_TARGET {
+namespace {
+
+struct NamedLauncher {
+  std::string_view name;
+  void (*launch)(const GemmProblem&, Context&);
+};
+constexpr NamedLauncher kLaunchers[] = {
+#define FASTGEMM_ROW(name, ...) {#name, gemm_##name},
+#include "cuda/gemm/rows.def"
+};
+
+}  // namespace
+
+void launch_row(const Kernel* row, const GemmProblem& p, Context& context) {
+  for (const NamedLauncher& l : kLaunchers)
+    if (row && l.name == row->name) return l.launch(p, context);
+  throw std::runtime_error("fastgemm: no kernel takes a part of this product");
+}
+
+void launch_fastest_row(const GemmProblem& p, Context& context) {
+  launch_row(predict::fastest_row(p, current_gpu()), p, context);
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET

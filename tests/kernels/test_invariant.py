@@ -1,0 +1,268 @@
+"""Rows of a product whose bits do not depend on the other rows: the row ``invariant``, and ``invariant=True``.
+
+Every comparison is of bits. On a GPU it is also what tells that instructions of different widths round alike.
+"""
+
+from __future__ import annotations
+
+import fastgemm
+import pytest
+import torch
+from fastgemm._introspect import take_last_gemm_kernel
+from reference import DEVICES, DTYPES, check_gemm, random_tensor, row_id
+from torch import Tensor
+
+TYPES = [torch.bfloat16, torch.float16, torch.float32, torch.float64]
+EVERY_TYPE = [(dtype, None) for dtype in TYPES] + [(torch.float32, "tf32")]
+every_type = pytest.mark.parametrize("dtype, precision", EVERY_TYPE, ids=row_id)
+every_device = pytest.mark.parametrize("device", DEVICES)
+COUNTS = (1, 2, 7, 8, 32, 64, 65, 256)
+SIZES = [(64, 64), (100, 300), (333, 77), (1, 40), (129, 1000)]  # (N, K)
+
+
+def supports(device: str, precision: str | None) -> bool:
+    return device == "cuda" or precision is None
+
+
+def random(*shape: int, dtype: torch.dtype, device: str = "cpu") -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64).to(dtype).to(device)
+
+
+def same_bits(x: Tensor, y: Tensor) -> bool:
+    width = {2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()]
+    return torch.equal(x.contiguous().view(width), y.contiguous().view(width))
+
+
+def check_rows(product, a: Tensor, counts=COUNTS) -> None:
+    """Rows of ``product(a)`` against those of products of some of the rows, in another order, among others."""
+    whole = product(a)
+    for count in sorted({min(count, len(a)) for count in counts}):
+        here = torch.randperm(len(a), device=a.device)[:count]
+        assert same_bits(product(a[here]), whole[here]), f"{count} rows alone"
+        others = torch.randn_like(a[:1].expand(count + 5, -1), dtype=torch.float32).to(a.dtype)
+        places = torch.randperm(count + 5, device=a.device)[:count]
+        others[places] = a[here]
+        assert same_bits(product(others)[places], whole[here]), f"{count} rows among others"
+
+
+@pytest.mark.parametrize("trans_b", [False, True], ids=["NN", "NT"])
+@pytest.mark.parametrize("n, k", SIZES)
+@every_type
+@every_device
+def test_rows_have_the_same_bits(device, dtype, precision, n, k, trans_b):
+    if not supports(device, precision):
+        pytest.skip("the CPU has no such precision")
+    b = random(n, k, dtype=dtype, device=device) if trans_b else random(k, n, dtype=dtype, device=device)
+    a = random(300, k, dtype=dtype, device=device)
+    check_rows(lambda x: fastgemm.gemm(x, b, trans_b=trans_b, precision=precision, invariant=True), a)
+
+
+@pytest.mark.skipif("cuda" not in DEVICES, reason="no GPU")
+@pytest.mark.parametrize("n, k", [(4096, 4096), (14336, 4096), (4096, 14336), (8192, 8192), (2048, 5632), (513, 20000)])
+@pytest.mark.parametrize("dtype, precision", [x for x in EVERY_TYPE if x[0] != torch.float64], ids=row_id)
+def test_rows_of_layers(dtype, precision, n, k):
+    b = random(n, k, dtype=dtype, device="cuda")
+    a = random(2048, k, dtype=dtype, device="cuda")
+    product = lambda x: fastgemm.gemm(x, b, trans_b=True, precision=precision, invariant=True)  # noqa: E731
+    check_rows(product, a, (*COUNTS, 300, 1000))
+    assert same_bits(product(a), product(a))
+
+
+@pytest.mark.parametrize("alpha, beta", [(1.0, 1.0), (0.3, 0.7), (-2.0, 0.0)])
+@every_type
+@every_device
+def test_scales_and_addends(device, dtype, precision, alpha, beta):
+    if not supports(device, precision):
+        pytest.skip("the CPU has no such precision")
+    b, c = (random(*shape, dtype=dtype, device=device) for shape in ((96, 200), (200,)))
+    a = random(200, 96, dtype=dtype, device=device)
+    addend = c if beta else None
+    how = {"alpha": alpha, "beta": beta, "precision": precision, "invariant": True}
+    check_rows(lambda x: fastgemm.gemm(x, b, addend, **how), a)
+
+
+@pytest.mark.parametrize("out_dtype", [torch.float32, torch.bfloat16])
+@every_device
+def test_wide_results(device, out_dtype):
+    b = random(90, 70, dtype=torch.bfloat16, device=device)
+    a = random(100, 90, dtype=torch.bfloat16, device=device)
+    check_rows(lambda x: fastgemm.matmul(x, b, out_dtype=out_dtype, invariant=True), a)
+
+
+@pytest.mark.parametrize("wild", [float("inf"), float("nan"), 1e38, 1e-40])
+@every_type
+@every_device
+def test_wild_rows_do_not_reach_the_others(device, dtype, precision, wild):
+    if not supports(device, precision):
+        pytest.skip("the CPU has no such precision")
+    b = random(120, 50, dtype=dtype, device=device)
+    a = random(40, 120, dtype=dtype, device=device)
+    product = lambda x: fastgemm.matmul(x, b, precision=precision, invariant=True)  # noqa: E731
+    expected, other = product(a), a.clone()
+    other[5, 3], other[17], other[17, 60] = wild, wild, 1.0
+    tame = torch.tensor([i for i in range(40) if i not in (5, 17)], device=device)
+    assert same_bits(product(other)[tame], expected[tame])
+    c = random(40, 50, dtype=dtype, device=device)
+    sums = [fastgemm.gemm(x, b, c.clone(), precision=precision, invariant=True) for x in (a, other)]
+    assert same_bits(sums[1][tame], sums[0][tame])
+
+
+@pytest.mark.parametrize("layout", ["columns", "sliced", "offset", "row", "batch"])
+@every_type
+@every_device
+def test_values_and_layouts(device, dtype, precision, layout):
+    if not supports(device, precision):
+        pytest.skip("the CPU has no such precision")
+    a = {
+        "columns": lambda: random_tensor(130, 70, dtype=dtype).mT,
+        "sliced": lambda: random_tensor(70, 260, dtype=dtype)[:, ::2],
+        "offset": lambda: random_tensor(70, 133, dtype=dtype)[:, 3:],
+        "row": lambda: random_tensor(1, 130, dtype=dtype),
+        "batch": lambda: random_tensor(3, 9, 130, dtype=dtype),
+    }[layout]().to(device)
+    b = random_tensor(130, 45, dtype=dtype).to(device)
+    check_gemm(a, b, kernel="invariant", precision=precision)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=row_id)
+@every_device
+def test_every_type_is_taken(device, dtype):
+    a, b = (random_tensor(*shape, dtype=dtype).to(device) for shape in ((30, 90), (90, 20)))
+    check_gemm(a, b, kernel="invariant", **({"out_dtype": torch.int32} if dtype == torch.int16 else {}))
+
+
+@every_device
+def test_complex_rows(device):
+    a, b = (torch.randn(*shape, dtype=torch.complex64, device=device) for shape in ((70, 90), (90, 20)))
+    whole = fastgemm.matmul(a, b, invariant=True)
+    for count in (1, 7, 33):
+        alone = fastgemm.matmul(a[:count], b, invariant=True)
+        assert torch.equal(torch.view_as_real(alone), torch.view_as_real(whole[:count]))
+
+
+@every_device
+def test_a_patch_and_layers(device):
+    layer = torch.nn.Linear(96, 64, dtype=torch.bfloat16, device=device)
+    x = random(4, 33, 96, dtype=torch.bfloat16, device=device)
+    with fastgemm.patch(invariant=True) as routed:
+        whole = layer(x)
+        assert same_bits(layer(x[1:2]), whole[1:2])
+        assert same_bits(layer(x[2, 5:6]), whole[2, 5:6])
+    assert set(routed.kernels) == {"invariant"}
+    fastgemm.nn.convert(layer, invariant=True)
+    assert layer.kernel == "invariant"
+    assert same_bits(layer(x), whole) and same_bits(layer(x[:, 7]), whole[:, 7])
+
+
+@every_device
+def test_gradients_of_rows(device):
+    weight = random(80, 96, dtype=torch.float32, device=device).requires_grad_()
+    x = random(50, 96, dtype=torch.float32, device=device).requires_grad_()
+    grad = random(50, 80, dtype=torch.float32, device=device)
+    fastgemm.gemm(x, weight, trans_b=True, invariant=True).backward(grad)
+    assert take_last_gemm_kernel() == "invariant"
+    for count in (1, 9):
+        some = x.detach()[:count].clone().requires_grad_()
+        fastgemm.gemm(some, weight, trans_b=True, invariant=True).backward(grad[:count])
+        assert same_bits(some.grad, x.grad[:count])
+
+
+@every_device
+def test_compiled(device):
+    b = random(96, 64, dtype=torch.bfloat16, device=device)
+    a = random(40, 96, dtype=torch.bfloat16, device=device)
+    compiled = torch.compile(lambda x: fastgemm.matmul(x, b, invariant=True) * 2, fullgraph=True, dynamic=True)
+    assert same_bits(compiled(a)[:3], compiled(a[:3]))
+    assert same_bits(compiled(a), fastgemm.matmul(a, b, invariant=True) * 2)
+
+
+@pytest.mark.skipif("cuda" not in DEVICES, reason="no GPU")
+def test_graphs():
+    b = random(256, 512, dtype=torch.bfloat16, device="cuda")
+    a = random(300, 256, dtype=torch.bfloat16, device="cuda")
+    expected = fastgemm.matmul(a, b, invariant=True)
+    for count in (1, 33, 300):
+        x = a[:count].clone()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = fastgemm.matmul(x, b, invariant=True)
+        graph.replay()
+        assert same_bits(y, expected[:count])
+
+
+class Block(torch.nn.Module):
+    """A block of a transformer. What sums over a row or over keys runs sequence by sequence, since torch's kernels
+    choose the order of such a sum by how many rows there are; the products are those of the whole batch."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv, self.out = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
+        self.up, self.down = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
+
+    def normed(self, x: Tensor) -> Tensor:
+        return torch.stack([torch.nn.functional.layer_norm(row, row.shape[-1:]) for row in x])
+
+    def attended(self, qkv: Tensor) -> Tensor:
+        of_each = []
+        for row in qkv:  # (T, 3 W)
+            q, k, v = (x.unflatten(-1, (self.heads, -1)).transpose(0, 1) for x in row.chunk(3, -1))
+            of_each.append(torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True))
+        return torch.stack(of_each).transpose(1, 2).flatten(-2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.out(self.attended(self.qkv(self.normed(x))))
+        return x + self.down(torch.nn.functional.gelu(self.up(self.normed(x))))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=row_id)
+@every_device
+def test_logits_of_a_model_do_not_depend_on_the_batch(device, dtype):
+    model = torch.nn.Sequential(
+        torch.nn.Embedding(100, 64), Block(64, 4), Block(64, 4), torch.nn.Linear(64, 100)
+    ).to(device, dtype)
+    tokens = torch.randint(100, (32, 17), device=device)
+    with torch.no_grad(), fastgemm.patch(invariant=True) as routed:
+        logits = model(tokens)
+        assert same_bits(model(tokens[:1]), logits[:1])
+        assert same_bits(model(tokens[[30, 4, 9]]), logits[[30, 4, 9]])
+    assert "invariant" in routed.kernels and not routed.passed_on
+
+
+# --- misuse
+
+
+@pytest.mark.parametrize("call", ["matmul", "gemm", "patch", "enable", "convert"])
+def test_kernels_that_are_not_invariant_are_refused(call):
+    a = torch.randn(4, 4)
+    calls = {
+        "matmul": lambda **how: fastgemm.matmul(a, a, **how),
+        "gemm": lambda **how: fastgemm.gemm(a, a, **how),
+        "patch": lambda **how: fastgemm.patch(**how),
+        "enable": lambda **how: fastgemm.enable(**how),
+        "convert": lambda **how: fastgemm.nn.convert(torch.nn.Linear(2, 2), **how),
+    }
+    with pytest.raises(ValueError, match="'blocked'.*kernels that do: 'invariant'.*'naive'"):
+        calls[call](kernel="blocked", invariant=True)
+    with pytest.raises(ValueError, match="level 3 has no kernel for invariant=True; levels that have one: 1, 6 and 7"):
+        calls[call](level=3, invariant=True)
+
+
+def test_levels_with_an_invariant_kernel():
+    a = torch.randn(4, 4)
+    for level, kernel in ((1, "naive"), (6, "invariant"), (7, "invariant"), (None, "invariant")):
+        fastgemm.matmul(a, a, level=level, invariant=True)
+        assert take_last_gemm_kernel() == kernel
+
+
+def test_symmetric_results_are_refused():
+    a = torch.randn(4, 4)
+    with pytest.raises(ValueError, match="exclude each other"):
+        fastgemm.gemm(a, a, symmetric=True, invariant=True)
+
+
+@every_device
+def test_lower_precisions_are_refused(device):
+    a = torch.randn(90, 90, device=device)
+    with pytest.raises(RuntimeError, match='"ieee" and "tf32" alone'):
+        fastgemm.matmul(a, a, precision="bf16x3", invariant=True)

@@ -1,0 +1,84 @@
+"""The row ``invariant`` on the simulator: what it launches for how many rows, and that their bits stay."""
+
+from __future__ import annotations
+
+import fastgemm
+import pytest
+import torch
+from fastgemm._explain.run import load_simulator
+from reference import needs_simulator, row_id
+
+pytestmark = needs_simulator
+
+EVERY_TYPE = [
+    (torch.bfloat16, None),
+    (torch.float16, None),
+    (torch.float32, None),
+    (torch.float32, "tf32"),
+    (torch.float64, None),
+]
+
+
+def launched(m: int, n: int, k: int, dtype: torch.dtype, capability: int = 90, precision: str | None = None):
+    """The kernels that a product launches on a GPU, none of which runs, and their blocks."""
+    a, b = torch.zeros(m, k, dtype=dtype), torch.zeros(n, k, dtype=dtype)
+    simulator = load_simulator()
+    simulator.begin(True, True, multiprocessors=132, max_blocks=0, capability=capability, run=False)
+    try:
+        fastgemm.gemm(a, b, trans_b=True, precision=precision, invariant=True)
+    finally:
+        found = simulator.end()
+    assert {launch["row"] for launch in found} == {"invariant"}
+    return [(launch["kernel"], launch["grid"][0]) for launch in found]
+
+
+def test_few_rows_take_a_tile_a_multiprocessor():
+    assert launched(8, 4096, 4096, torch.bfloat16) == [("decode", 128)]
+    assert launched(64, 14336, 64, torch.bfloat16) == [("decode", 128)]
+    assert launched(1, 8192, 64, torch.float16) == [("decode", 128)]
+    assert launched(256, 4096, 64, torch.bfloat16) == [("decode", 128)]
+    assert launched(2048, 4096, 64, torch.bfloat16)[-1][0] == "wgmma_specialized"
+    assert launched(8, 4096, 64, torch.bfloat16, capability=80)[-1][0] == "mma_sync"
+
+
+@pytest.mark.parametrize("m", [1, 70, 200, 1000, 4096])
+@pytest.mark.parametrize("dtype, precision", EVERY_TYPE, ids=row_id)
+@pytest.mark.parametrize("capability", [80, 90])
+def test_no_tile_is_shared(capability, dtype, precision, m):
+    """A kernel that shares tiles is told to clear flags first: by a launch before it, or more blocks in one."""
+    names = [name for name, _ in launched(m, 1000, 1024, dtype, capability, precision)]
+    assert "row_copies" not in names and "split_k" not in names
+
+
+@pytest.mark.parametrize("trans_b", [False, True], ids=["NN", "NT"])
+@pytest.mark.parametrize("n, k", [(40, 100), (130, 264)])
+@pytest.mark.parametrize("dtype, precision", EVERY_TYPE, ids=row_id)
+@pytest.mark.parametrize("gpu", [None, "A100"])
+def test_rows_have_the_same_bits(gpu, dtype, precision, n, k, trans_b):
+    a = torch.randn(200, k, dtype=torch.float64).to(dtype)
+    b = torch.randn(*((n, k) if trans_b else (k, n)), dtype=torch.float64).to(dtype)
+    c = torch.randn(n, dtype=torch.float64).to(dtype)
+    product = lambda x: fastgemm.gemm(  # noqa: E731
+        x, b, c, alpha=0.5, beta=2.0, trans_b=trans_b, precision=precision, invariant=True
+    )
+    with fastgemm.simulate(gpu):
+        whole = product(a)
+        for rows in ([3], [150, 7, 64], list(range(60, 140))):
+            assert torch.equal(product(a[rows]), whole[rows])
+    reference = 0.5 * a.double() @ (b.mT if trans_b else b).double() + 2 * c.double()
+    bound = {torch.bfloat16: 2e-2, torch.float16: 3e-3, torch.float64: 1e-13}.get(dtype, 2e-3 if precision else 1e-5)
+    torch.testing.assert_close(whole.double(), reference, rtol=bound, atol=bound * k**0.5)
+
+
+def test_wild_rows_do_not_reach_the_others():
+    a, b = torch.randn(40, 120), torch.randn(120, 50)
+    other = a.clone()
+    other[5, 3], other[17] = float("inf"), 1e38
+    tame = [i for i in range(40) if i not in (5, 17)]
+    c = torch.randn(40, 50)
+    for gpu in (None, "A100"):
+        with fastgemm.simulate(gpu):
+            for how in ({}, {"c": c.clone()}):
+                clean, wild = (fastgemm.gemm(x, b, **how, invariant=True) for x in (a, other))
+                assert torch.equal(wild[tame], clean[tame])
+                assert torch.equal(wild[5].isfinite(), (other[5] @ b).isfinite())
