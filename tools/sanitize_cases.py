@@ -142,7 +142,7 @@ def run_linear(row: fastgemm.KernelInfo, dtype: torch.dtype) -> int:
                     raise
                 continue
             what = f"linear {kernel} {dtype} {m}x{n}x{k} {activation}"
-            if activation == "relu":
+            if activation == "relu" and kernel != "crt":
                 same(out, value.to(dtype), what)
             else:
                 torch.testing.assert_close(out.cpu(), value.to(dtype), msg=what)

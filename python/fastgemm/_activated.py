@@ -29,6 +29,11 @@ def activation_of(module: torch.nn.Module) -> str | None:
     return None
 
 
+def _is_sharded(*tensors: Tensor) -> bool:
+    """Whether there are DTensors, for which products have sharding rules, and layers with activations none."""
+    return any(kind.__name__ == "DTensor" for x in tensors for kind in type(x).__mro__)
+
+
 def activated(
     input: Tensor,
     weight: Tensor,
@@ -46,6 +51,7 @@ def activated(
         )
         or not _takes(input, weight, bias)
         or weight.dtype not in FLOATS
+        or _is_sharded(input, weight)
     )
     if by_itself:
         out = linear(input, weight, bias, level=level, kernel=kernel, precision=precision)

@@ -33,12 +33,18 @@ def _product(
     return 2 * math.prod(torch.broadcast_shapes(a_shape[:-2], b_shape[:-2])) * m * n * k
 
 
+def _layer(x_shape: Sequence[int], weight_shape: Sequence[int], *_: Any, **__: Any) -> int:
+    """The product of a layer; its epilogue is not counted."""
+    return 2 * math.prod(x_shape) * weight_shape[0]
+
+
 def _register() -> None:
     """A torch that counts otherwise is no reason to fail for whoever imports its counter."""
     try:
         from torch.utils.flop_counter import register_flop_formula
 
         register_flop_formula([getattr(torch.ops.fastgemm, name) for name in _OPS])(_product)
+        register_flop_formula([torch.ops.fastgemm.linear, torch.ops.fastgemm._fused_linear])(_layer)
     except (ImportError, TypeError, ValueError, RuntimeError) as error:
         message = f"fastgemm: its products are not counted by torch {torch.__version__}: {error!r}"
         warnings.warn(message, stacklevel=2)

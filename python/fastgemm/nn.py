@@ -60,8 +60,8 @@ class Linear(torch.nn.Linear):
         dtype: of the parameters.
         level: see :func:`fastgemm.matmul`, as for ``kernel``; may be changed later, as may ``precision``.
         precision: of float32 and complex64 products, see :func:`fastgemm.matmul`; others are computed without it.
-        activation: ``"relu"``, ``"gelu"``, ``"gelu_tanh"`` or ``"silu"`` of the output, by :func:`fastgemm.linear`:
-            in the kernel that multiplies, where it can.
+        activation: ``"relu"``, ``"gelu"``, ``"gelu_tanh"`` or ``"silu"`` of the output, by
+            :func:`fastgemm.linear`: in the kernel that multiplies, where it can.
 
     Shapes: ``(..., K)`` to ``(..., N)``. Errors are those of ``torch.nn.Linear``, and those of
     :func:`fastgemm.gemm` where the level or kernel asked for cannot run.

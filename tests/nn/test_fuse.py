@@ -36,7 +36,9 @@ def test_a_layer_with_an_activation(name):
 
 
 def test_misuse():
-    with pytest.raises(ValueError, match=r"fastgemm\.nn\.Linear: unknown activation 'tanh'; accepted: 'relu'"):
+    with pytest.raises(
+        ValueError, match=r"fastgemm\.nn\.Linear: unknown activation 'tanh'; accepted: 'relu'"
+    ):
         fastgemm.nn.Linear(2, 3, activation="tanh")
 
 

@@ -70,15 +70,37 @@ def test_shapes_of_skinny(m, n, k, dtype, capability):
         assert "finish" not in launched("skinny", m, n, k, dtype, capability=capability, **options)
 
 
-@pytest.mark.parametrize(
-    "kernel", ["naive", "tiled", "cp_async", "mma_sync", "small_tile", "split_k", "narrow"]
-)
+@pytest.mark.parametrize("capability", [90, 80])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("kernel", ["mma_sync", "small_tile"])
+def test_tiles_that_pass_through_shared_memory(kernel, activation, capability):
+    for m, n, k, options in [
+        (130, 264, 192, {"residual": True}),
+        (65, 33, 70, {"residual": True}),
+        (40, 64, 128, {"out_dtype": torch.float32}),
+    ]:
+        found = launched(
+            kernel, m, n, k, torch.bfloat16, activation=activation, capability=capability, **options
+        )
+        assert "finish" not in found
+
+
+def test_mma_sync_in_tf32():
+    assert "finish" not in launched("mma_sync", 65, 33, 70, torch.float32, precision="tf32")
+
+
+def test_small_tiles_whose_k_is_split_get_a_pass():
+    found = launched("small_tile", 16, 40, 4096, torch.bfloat16)
+    assert ("finish" in found) == ("add_splits" in found)
+
+
+@pytest.mark.parametrize("kernel", ["naive", "tiled", "cp_async", "wmma", "split_k", "narrow"])
 @pytest.mark.parametrize("dtype", [*HALF, torch.float32, torch.float64], ids=row_id)
 def test_the_pass(kernel, dtype):
     row = next(row for row in fastgemm.kernels("gemm", "cuda") if row.name == kernel)
     if not row.takes(dtype):
         pytest.skip("not of this type")
-    options = {"precision": "tf32"} if kernel == "mma_sync" and dtype == torch.float32 else {}
+    options = {"precision": "tf32"} if kernel == "wmma" and dtype == torch.float32 else {}
     found = launched(kernel, 40, 70, 96, dtype, residual=True, **options)
     assert found[-1] == "finish"
 
