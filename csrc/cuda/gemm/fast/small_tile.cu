@@ -10,6 +10,8 @@
 // So small a product meets cold caches, that of instructions too: most of its time is the launch and the
 // copies. Hence there is little code on the way, less still for operands of whole tiles, and operands are
 // loaded evict-first, which leaves L2 to the data that is used again.
+#include <stdexcept>
+
 #include "cuda/available.h"
 #include "cuda/gemm/fast/small_tile_products.cuh"
 #include "cuda/gemm/parts/moved.cuh"
