@@ -2,7 +2,7 @@
 
 Pages are written to be read in the repository, so they link to files by their relative path. On the site
 
-- README.md, CONTRIBUTING.md and CHANGELOG.md are pages of their own;
+- README.md, in both languages, CONTRIBUTING.md and CHANGELOG.md are pages of their own;
 - a notebook is a page with the outputs that it was committed with;
 - a source file is a page that shows it, and a folder one that lists its files.
 
@@ -23,7 +23,12 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = "docs/"
-PAGES = {"README.md": "readme.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+PAGES = {
+    "README.md": "readme.md",
+    "README.zh-CN.md": "readme.zh.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+}
 LANGUAGES = {
     **dict.fromkeys((".h", ".cpp", ".cu", ".cuh"), "cpp"),
     **{".py": "python", ".sh": "bash", ".cmake": "cmake", ".toml": "toml", ".json": "json", ".yml": "yaml"},

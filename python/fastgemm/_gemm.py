@@ -62,7 +62,7 @@ def gemm(
         beta: scale of ``c``; 1 when ``c`` is given, else 0. With 0, ``c`` is never read.
         trans_a: use the transpose of the last two dimensions of ``a``.
         trans_b: use the transpose of the last two dimensions of ``b``.
-        level: 1 to 7, a rung of the ladder, or ``None`` for the fastest kernel known.
+        level: 1 to 7, a rung of the ladder, or ``None`` for the fastest kernel known, as which 7 chooses, too.
         kernel: the name of one kernel, instead of a level.
         precision: for float32; see :func:`matmul`.
         out: receives the result, of its exact shape, dtype and device; may be exactly ``c``, and shares no memory

@@ -39,7 +39,8 @@ def matmul(
             complex128, complex64, complex32, int8, int16, int32, int64, uint8 or bool. Any strides and storage
             offset, conjugated views too; leading dimensions broadcast against those of ``b``.
         b: ``(K,)``, ``(K, N)`` or ``(..., K, N)``, of the same dtype and device; int8, uint8 and bool mix.
-        level: 1 to 7, a rung of the ladder. ``None`` means the fastest kernel known for this problem.
+        level: 1 to 7, a rung of the ladder. ``None`` means the fastest kernel known for this problem; 7, the last
+            rung, chooses as ``None`` does.
         kernel: the name of one kernel of :func:`fastgemm.kernels`, instead of a level.
         precision: for float32, and the parts of complex64. ``"ieee"``: float32 arithmetic, or tensor cores where
             their error stays at or below cuBLAS SGEMM's on ordinary data (six products of bf16 planes);
