@@ -37,6 +37,9 @@ LINK = re.compile(r"(?P<open>\]\()(?P<path>[^)\s#:]+)(?P<anchor>#[^)\s]*)?(?P<cl
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^# .*$", re.MULTILINE)
 
+PANDAS_STYLE = re.compile(r"<style scoped>.*?</style>\n?", re.DOTALL)
+PANDAS_TABLE = '<table border="1" class="dataframe">'
+
 log = logging.getLogger("mkdocs.hooks.docs_site")
 
 
@@ -97,6 +100,7 @@ def notebook_files(path: Path, config: MkDocsConfig) -> list[File]:
         str(path), resources={"output_files_dir": f"{path.stem}_files", "unique_key": path.stem}
     )
     pictures = resources["outputs"].items()
+    text = PANDAS_STYLE.sub("", text).replace(PANDAS_TABLE, "<table>")  # in the site's style, as all tables
     return [
         File.generated(config, f"{name}.md", content=text),
         *(File.generated(config, f"notebooks/{picture}", content=data) for picture, data in pictures),
