@@ -9,6 +9,7 @@ from . import _overrides
 from ._introspect import set_everywhere
 from ._routed import Routed
 from ._scope import Choice
+from ._words import Precision
 from .table import check_product_choice
 
 VARIABLE = "FASTGEMM_PATCH"
@@ -18,7 +19,7 @@ def enable(
     level: int | None = None,
     *,
     kernel: str | None = None,
-    precision: str | None = None,
+    precision: Precision | None = None,
     count: bool = True,
 ) -> Routed:
     """Computes torch's matrix products by fastgemm in the whole process, in every thread, until :func:`disable`.
@@ -40,12 +41,13 @@ def enable(
         TypeError: ``level`` is no int.
         ValueError: an unknown level, kernel or precision.
 
-    >>> import torch, fastgemm
-    >>> routed = fastgemm.enable()
-    >>> c = torch.randn(64, 32) @ torch.randn(32, 48)
-    >>> fastgemm.disable()
-    >>> routed.ops
-    Counter({'mm': 1})
+    Examples:
+        >>> import torch, fastgemm
+        >>> routed = fastgemm.enable()
+        >>> c = torch.randn(64, 32) @ torch.randn(32, 48)
+        >>> fastgemm.disable()
+        >>> routed.ops
+        Counter({'mm': 1})
     """
     check_product_choice(level, kernel, precision, "fastgemm.enable")
     if not _overrides.register():

@@ -29,6 +29,7 @@ from ._calls import (
     tracing_state,
 )
 from ._vmap import batch_first, rank_of
+from ._words import Precision
 
 SYMMETRIC = "symmetric"
 """The kernel that takes products with a symmetric result alone."""
@@ -45,7 +46,7 @@ def gemm(
     trans_b: bool = False,
     level: int | None = None,
     kernel: str | None = None,
-    precision: str | None = None,
+    precision: Precision | None = None,
     out: Tensor | None = None,
     out_dtype: torch.dtype | None = None,
     symmetric: bool = False,
@@ -86,6 +87,14 @@ def gemm(
             unknown ``kernel``, ``level`` or ``precision``; ``symmetric`` for a result that is not square.
         RuntimeError: the level or kernel asked for cannot run here (``kernel="symmetric"``: nothing says that the
             result is symmetric), or ``out`` cannot be written to; see :func:`matmul`.
+
+    Examples:
+        >>> import torch, fastgemm
+        >>> a, b, c = torch.randn(64, 32), torch.randn(48, 32), torch.zeros(64, 48)
+        >>> fastgemm.gemm(a, b, c, alpha=2.0, beta=0.5, trans_b=True, out=c) is c
+        True
+        >>> fastgemm.gemm(a, a, trans_b=True, symmetric=True).shape  # the result equals its transpose
+        torch.Size([64, 64])
     """
     if has_torch_function_variadic(a, b, c, out):
         scales = {"alpha": alpha, "beta": beta, "trans_a": trans_a, "trans_b": trans_b}

@@ -41,6 +41,16 @@ def transpose(
         ValueError: fewer than two dimensions; an ``out`` that does not fit; unknown ``kernel`` or ``level``.
         RuntimeError: the level or kernel asked for cannot run here, or ``out`` cannot be written to; see
             :func:`matmul`.
+
+    Examples:
+        >>> import torch, fastgemm
+        >>> x = torch.arange(6).reshape(2, 3)
+        >>> fastgemm.transpose(x)
+        tensor([[0, 3],
+                [1, 4],
+                [2, 5]])
+        >>> fastgemm.transpose(x, level=3).is_contiguous()
+        True
     """
     if has_torch_function_variadic(a, out):
         return overridden(transpose, (a, out), a, level=level, kernel=kernel, out=out)

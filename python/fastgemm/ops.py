@@ -15,6 +15,7 @@ from ._add import add, add_
 from ._calls import matmul_at_once, named, options_of, overridden
 from ._gemm import gemm, product
 from ._transpose import transpose
+from ._words import Precision
 
 __all__ = ["add", "add_", "gemm", "matmul", "transpose"]
 
@@ -28,7 +29,7 @@ def matmul(
     *,
     level: int | None = None,
     kernel: str | None = None,
-    precision: str | None = None,
+    precision: Precision | None = None,
     out: Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> Tensor:
@@ -48,7 +49,7 @@ def matmul(
             limited by row), ``"bf16x3"`` (16 bits), ``"tf32"`` (11 bits). ``None`` follows torch on CUDA and is
             ``"ieee"`` on a CPU. For float64, and the parts of complex128: ``"ieee"``, or ``"crt14"`` to
             ``"crt18"``: residues of so many moduli, 7.6 bits of a product each, without a look at the operands'
-            range. See docs/precision.md.
+            range. docs/precision.md has all of it.
         out: tensor that receives the result; it must have its exact shape, dtype and device and share no
             memory with ``a`` or ``b``.
         out_dtype: ``torch.float32`` for float16 and bfloat16 operands, ``torch.int32`` for int16; otherwise the
@@ -68,6 +69,17 @@ def matmul(
         RuntimeError: the level or kernel asked for cannot run here (the message says why and what can), or
             ``out`` is given while a gradient is required or inside a torch.func transform, or is an inference
             tensor outside inference mode.
+
+    Examples:
+        >>> import torch, fastgemm
+        >>> a, b = torch.randn(8, 64, 32), torch.randn(32, 48)
+        >>> fastgemm.matmul(a, b).shape  # the fastest kernel known
+        torch.Size([8, 64, 48])
+        >>> fastgemm.matmul(a[0], b, level=2).shape  # one rung of the ladder
+        torch.Size([64, 48])
+        >>> i, j = torch.ones(4, 300, dtype=torch.int8), torch.ones(300, 4, dtype=torch.int8)
+        >>> int(fastgemm.matmul(i, j)[0, 0])  # int8 is summed in int32
+        300
     """
     if (
         level is None
