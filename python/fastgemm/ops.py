@@ -58,7 +58,7 @@ def matmul(
     Returns:
         ``(..., M, N)``, without the dimension that a 1-D operand lacks. The dtype is that of the operands,
         int32 for int8, uint8 and bool, int64 for int16. float16 and bfloat16 accumulate in float32 and are rounded
-        once; int32 wraps modulo 2**32 and int64 modulo 2**64. A complex product is one of real matrices,
+        once; int32 wraps modulo ``2**32`` and int64 modulo ``2**64``. A complex product is one of real matrices,
         ``(M, 2 K) @ (2 K, 2 N)``, computed by the kernels of the type of its parts, or torch's own where the
         choice is open and that is predicted to be faster. NaN and infinity behave as in IEEE arithmetic.
 
