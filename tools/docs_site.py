@@ -101,6 +101,7 @@ def notebook_files(path: Path, config: MkDocsConfig) -> list[File]:
     )
     pictures = resources["outputs"].items()
     text = PANDAS_STYLE.sub("", text).replace(PANDAS_TABLE, "<table>")  # in the site's style, as all tables
+    text = text.replace("<details>", "<details markdown>")  # whose inside is Markdown, as Jupyter has it
     return [
         File.generated(config, f"{name}.md", content=text),
         *(File.generated(config, f"notebooks/{picture}", content=data) for picture, data in pictures),

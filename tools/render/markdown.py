@@ -50,14 +50,20 @@ def overhead_section(report: Report) -> str:
     first = report.results[0]
     header = [f"{first.dtype} {first.label}"]
     for group in groups:
-        header += [f"ns a product, {group}", f"rate over `{first.baseline}`"]
+        header += [f"ns a product, {group}", f"times as fast as `{first.baseline}`"]
     return "\n\n".join([table(header, lines), *turns_table(report), place(report)])
 
 
 def turns_table(report: Report) -> list[str]:
     """Host time of layers in turn and of each alone; nothing where a report holds none."""
     found = turns.lines(report.results)
-    header = ["layers in turn", "call", "ns a product, in turn", "of `torch.matmul`'s rate", "ns, each alone"]
+    header = [
+        "layers in turn",
+        "call",
+        "ns a product, in turn",
+        "times as fast as `torch.matmul`",
+        "ns, each alone",
+    ]
     header.append("in turn, of the mean alone")
     cells = [
         [
