@@ -87,6 +87,7 @@ lint: $(VENV)/.lint  ## check formatting, style and generated pages, as CI does
 	$(BIN)/python tools/make_static_tables.py --from-json --check
 	$(BIN)/python tools/fit_costs.py --check
 	$(BIN)/python tools/fit_cpu_costs.py --check
+	$(BIN)/python tools/check_results.py
 
 format: $(VENV)/.lint  ## format the sources
 	$(BIN)/ruff check --fix .

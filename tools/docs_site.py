@@ -2,7 +2,7 @@
 
 Pages are written to be read in the repository, so they link to files by their relative path. On the site
 
-- README.md, CONTRIBUTING.md and CHANGELOG.md are pages of their own;
+- README.md, in both languages, CONTRIBUTING.md and CHANGELOG.md are pages of their own;
 - a notebook is a page with the outputs that it was committed with;
 - a source file is a page that shows it, and a folder one that lists its files.
 
@@ -23,7 +23,12 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = "docs/"
-PAGES = {"README.md": "readme.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+PAGES = {
+    "README.md": "readme.md",
+    "README.zh-CN.md": "readme.zh.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+}
 LANGUAGES = {
     **dict.fromkeys((".h", ".cpp", ".cu", ".cuh"), "cpp"),
     **{".py": "python", ".sh": "bash", ".cmake": "cmake", ".toml": "toml", ".json": "json", ".yml": "yaml"},
@@ -31,6 +36,9 @@ LANGUAGES = {
 LINK = re.compile(r"(?P<open>\]\()(?P<path>[^)\s#:]+)(?P<anchor>#[^)\s]*)?(?P<close>\))")
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^# .*$", re.MULTILINE)
+
+PANDAS_STYLE = re.compile(r"<style scoped>.*?</style>\n?", re.DOTALL)
+PANDAS_TABLE = '<table border="1" class="dataframe">'
 
 log = logging.getLogger("mkdocs.hooks.docs_site")
 
@@ -92,6 +100,8 @@ def notebook_files(path: Path, config: MkDocsConfig) -> list[File]:
         str(path), resources={"output_files_dir": f"{path.stem}_files", "unique_key": path.stem}
     )
     pictures = resources["outputs"].items()
+    text = PANDAS_STYLE.sub("", text).replace(PANDAS_TABLE, "<table>")  # in the site's style, as all tables
+    text = text.replace("<details>", "<details markdown>")  # whose inside is Markdown, as Jupyter has it
     return [
         File.generated(config, f"{name}.md", content=text),
         *(File.generated(config, f"notebooks/{picture}", content=data) for picture, data in pictures),

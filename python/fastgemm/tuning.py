@@ -163,7 +163,9 @@ def limit_workspace(size: int | None) -> None:
         ValueError: a negative size.
     """
     if size is not None and size < 0:
-        raise ValueError(f"size must be at least 0 bytes or None, got {size}")
+        raise ValueError(
+            f"fastgemm.tuning.limit_workspace: size must be at least 0 bytes or None, got {size}"
+        )
     _introspect.set_workspace_limit(size)
 
 
