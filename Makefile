@@ -109,7 +109,7 @@ $(VENV)/.torch: | $(VENV)/.made
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.torch $(SOURCES)
-	$(BIN)/python -m pip install --quiet 'setuptools>=70' 'cmake>=3.24' ninja 'pybind11>=2.13'
+	$(BIN)/python -m pip install --quiet 'setuptools>=70' 'cmake>=3.24' ninja 'nanobind>=2.9'
 	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[test]'
 	@touch $@
 

@@ -29,7 +29,7 @@ fi
 
 "$(dirname "$python")/cmake" -S . -B "$build" -G Ninja -DFASTGEMM_CUDA=ON -DFASTGEMM_SIMT=OFF -DCMAKE_CUDA_COMPILER="$nvcc" \
   -DFASTGEMM_CUDA_ARCHS="${FASTGEMM_CUDA_ARCHS:-80-real;90a-real;120-real}" -DCMAKE_CUDA_FLAGS="-Xptxas=-v" -DPython_EXECUTABLE="$python" \
-  -Dpybind11_DIR="$("$python" -m pybind11 --cmakedir)" -DCMAKE_INSTALL_PREFIX="$build/package/fastgemm" \
+  -Dnanobind_DIR="$("$python" -m nanobind --cmake_dir)" -DCMAKE_INSTALL_PREFIX="$build/package/fastgemm" \
   -DFASTGEMM_CUBLAS_INCLUDE="$cublas/nvidia/cu13/include" \
   -DFASTGEMM_TORCH_DIR="$("$python" -c 'import importlib.util as u; print(u.find_spec("torch").submodule_search_locations[0])')" \
   >/dev/null
