@@ -14,6 +14,7 @@ Environment:
                          tools/torch_headers.py prints those of a release.
     FASTGEMM_PYTHONS     further interpreters to build the Python modules for, separated by ';'. With 3.10, 3.11 and one
                          from 3.12 on among them and this one, the wheel serves every Python.
+    FASTGEMM_LABEL       a local version: 0.1.0+cpu. tools/build_wheels.sh tells two wheels of one version apart by it.
     MAX_JOBS             parallel compile jobs.
 
 torch is found without importing it: its headers are all that the stable ABI needs.
@@ -34,6 +35,8 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).parent.resolve()
+sys.path.insert(0, str(ROOT / "tools"))
+from long_description import long_description, repository  # noqa: E402
 # Machine code of 8.0 runs on 8.6 and 8.9, that of 10.0 on 10.3, of 12.0 on 12.1. The PTX of 8.0 is for the
 # rest: 8.7, 11.0 and what comes. csrc/cuda/architectures.h has the rules.
 RELEASE = ("80", "90a-real", "100-real", "120-real")
@@ -195,7 +198,15 @@ class Wheel(bdist_wheel):
         return ("cp310" if further_pythons() else "cp312"), "abi3", platform
 
 
+def version() -> str:
+    return re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1]
+
+
+label = os.environ.get("FASTGEMM_LABEL")
 setup(
+    long_description=long_description((ROOT / "README.md").read_text(encoding="utf-8"), repository(), version()),
+    long_description_content_type="text/markdown",
+    options={"egg_info": {"tag_build": f"+{label}"}} if label else {},
     ext_modules=[Extension("fastgemm._introspect", sources=[])],
     cmdclass={"build_ext": CMakeBuild, "bdist_wheel": Wheel},
 )
