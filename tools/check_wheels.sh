@@ -35,7 +35,7 @@ for wheel in "$@"; do
   cd "$work"
   started=$(date +%s.%N)
   PATH=$fresh "$fresh/python" -m pip install --quiet "${more[@]}" "$wheel"
-  PATH=$fresh "$fresh/python" "$here/tools/use_wheel.py" "$(awk -v a="$started" -v b="$(date +%s.%N)" 'BEGIN { print b - a }')"
+  PATH=$fresh "$fresh/python" -W ignore "$here/tools/use_wheel.py" "$(awk -v a="$started" -v b="$(date +%s.%N)" 'BEGIN { print b - a }')"
   if [ "${SITE:-0}" != 1 ]; then
     step "with the command line"
     PATH=$fresh "$fresh/python" -m pip install --quiet "$wheel[cli]"

@@ -2,6 +2,8 @@
 // begin() and end() enclose the calls that run on it.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
 
 #include "core/simulator.h"
 #include "simt/rows.h"

@@ -38,7 +38,7 @@ def test_a_product_needs_torch_alone():
         assert routed.ops == {"mm": 1}, routed
         layer = fastgemm.nn.convert(torch.nn.Linear(33, 5))
         torch.testing.assert_close(layer(a), torch.nn.functional.linear(a, layer.weight, layer.bias))
-        assert fastgemm.autotune(a, b, budget_s=0.05, save=False)
+        assert fastgemm.autotune(a, b, budget=0.05, save=False)
         report = fastgemm.explain("gemm", level=2, shape=(64, 64, 64))
         assert report.to_dict()["kernel"] == report.kernel
     """)
