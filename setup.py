@@ -12,9 +12,9 @@ Environment:
                          folders of further versions of torch, or of their headers, separated by ';': a library of
                          overrides (csrc/torch/override) is built for each, besides that for the torch found.
                          tools/torch_headers.py prints those of a release.
-    FASTGEMM_PYTHONS     further interpreters to build the Python modules for, separated by ';'. With 3.10, 3.11 and one
-                         from 3.12 on among them and this one, the wheel serves every Python.
-    FASTGEMM_LABEL       a local version: 0.1.0+cpu. tools/build_wheels.sh tells two wheels of one version apart by it.
+    FASTGEMM_PYTHONS     further interpreters to build the Python modules for, separated by ';': with this one
+                         3.10, 3.11 and one from 3.12 on, for a wheel that serves every Python.
+    FASTGEMM_LABEL       a local version, the cpu of 0.1.0+cpu: tells two wheels of one version apart.
     MAX_JOBS             parallel compile jobs.
 
 torch is found without importing it: its headers are all that the stable ABI needs.
@@ -37,6 +37,7 @@ from setuptools.command.build_ext import build_ext
 ROOT = Path(__file__).parent.resolve()
 sys.path.insert(0, str(ROOT / "tools"))
 from long_description import long_description, repository  # noqa: E402
+
 # Machine code of 8.0 runs on 8.6 and 8.9, that of 10.0 on 10.3, of 12.0 on 12.1. The PTX of 8.0 is for the
 # rest: 8.7, 11.0 and what comes. csrc/cuda/architectures.h has the rules.
 RELEASE = ("80", "90a-real", "100-real", "120-real")
@@ -117,7 +118,9 @@ def further_pythons() -> list[str]:
 
 
 def version_of(python: str) -> tuple[int, int]:
-    said = subprocess.run([python, "-c", "import sys; print(*sys.version_info[:2])"], check=True, capture_output=True)
+    said = subprocess.run(
+        [python, "-c", "import sys; print(*sys.version_info[:2])"], check=True, capture_output=True
+    )
     major, minor = map(int, said.stdout.split())
     return major, minor
 
@@ -192,7 +195,8 @@ class Wheel(bdist_wheel):
         if max(served) < (3, 12) or (further_pythons() and not served >= {(3, 10), (3, 11)}):
             there = ", ".join("{}.{}".format(*each) for each in sorted(served))
             raise SystemExit(
-                f"fastgemm: a wheel for every Python needs 3.10, 3.11 and one from 3.12 on; FASTGEMM_PYTHONS gives {there}"
+                "fastgemm: a wheel for every Python needs 3.10, 3.11 and one from 3.12 on; with "
+                f"FASTGEMM_PYTHONS there are {there}"
             )
         # abi3: what pip takes for this Python and all later ones, but for those without the interpreter's lock.
         return ("cp310" if further_pythons() else "cp312"), "abi3", platform
@@ -204,7 +208,9 @@ def version() -> str:
 
 label = os.environ.get("FASTGEMM_LABEL")
 setup(
-    long_description=long_description((ROOT / "README.md").read_text(encoding="utf-8"), repository(), version()),
+    long_description=long_description(
+        (ROOT / "README.md").read_text(encoding="utf-8"), repository(), version()
+    ),
     long_description_content_type="text/markdown",
     options={"egg_info": {"tag_build": f"+{label}"}} if label else {},
     ext_modules=[Extension("fastgemm._introspect", sources=[])],

@@ -27,6 +27,8 @@ step() { printf -- '-- %s (%s s)\n' "$1" "$SECONDS"; }
 
 # One interpreter for each of 3.10, 3.11 and the stable ABI of 3.12 that this one does not serve.
 find_pythons() {
+  # The words are interpreters.
+  # shellcheck disable=SC2086
   "$python" - ${PYTHONS:-} <<'PY'
 import glob, os, shutil, subprocess, sys
 named = sys.argv[1:] or [shutil.which(f"python3.{minor}") for minor in range(10, 20)] + glob.glob(

@@ -3,11 +3,11 @@
     python tools/check_distributions.py [--torches release] dist/fastgemm-*.tar.gz dist/fastgemm-*.whl
 
 The sdist holds every file of the repository (where there is a git history to tell) and nothing else; the wheel
-holds the package, its libraries and the sources of its kernels, is tagged for the interpreters that its modules are
-for, and its metadata are those of pyproject.toml, without a link that leads nowhere. Its libraries take less than
-60 MB, the simulator included. It has a library of overrides for the torch installed here (--torches here), for the
-versions that are named, or for each that tools/torch_headers.py names (--torches release). Prints the sizes; exits with
-1 and a line for each fault.
+holds the package, its libraries and the sources of its kernels, is tagged for the interpreters that its modules
+are for, and its metadata are those of pyproject.toml, without a link that leads nowhere. Its libraries take less
+than 60 MB, the simulator included. It has a library of overrides for the torch installed here (--torches here),
+for the versions that are named, or for each that tools/torch_headers.py names (--torches release). Prints the
+sizes; exits with 1 and a line for each fault.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ def metadata_faults(metadata: Message) -> Iterator[str]:
         yield "the metadata lack README.md as description"
     if not any(each.startswith("torch>=") for each in metadata.get_all("Requires-Dist", [])):
         yield "the metadata do not require torch"
-    needed = {re.match(r"[\w-]+", each)[0] for each in metadata.get_all("Requires-Dist", []) if "extra" not in each}
+    needed = {
+        re.match(r"[\w-]+", each)[0] for each in metadata.get_all("Requires-Dist", []) if "extra" not in each
+    }
     if needed != NEEDED:
         yield f"the metadata require {sorted(needed)}, and a product needs {sorted(NEEDED)}"
     for extra in {"cli", "notebooks", "test"} - set(metadata.get_all("Provides-Extra", [])):
@@ -104,7 +106,9 @@ def wheel_faults(path: Path, torches: set[str]) -> Iterator[str]:
         metadata = Parser().parsestr(archive.read(f"{info}/METADATA").decode())
         tags = Parser().parsestr(archive.read(f"{info}/WHEEL").decode()).get_all("Tag", [])
     yield from metadata_faults(metadata)
-    print(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB; its libraries {sum(sizes.values()) / 1e6:.1f} MB")
+    print(
+        f"{path.name}: {path.stat().st_size / 1e6:.1f} MB; its libraries {sum(sizes.values()) / 1e6:.1f} MB"
+    )
     for name, size in sorted(sizes.items(), key=lambda each: -each[1]):
         print(f"  {size / 1e6:7.2f} MB  {name}")
     if sum(sizes.values()) >= MOST_BYTES:
@@ -138,7 +142,9 @@ def wheel_faults(path: Path, torches: set[str]) -> Iterator[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--torches", default="here", help="release, here, or versions in one word (default: %(default)s)")
+    parser.add_argument(
+        "--torches", default="here", help="release, here, or versions in one word (default: %(default)s)"
+    )
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="sdists and wheels")
     arguments = parser.parse_args()
     named = {"release": TORCHES, "here": (version("torch"),)}

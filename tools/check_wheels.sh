@@ -38,7 +38,7 @@ for wheel in "$@"; do
   PATH=$fresh "$fresh/python" -W ignore "$here/tools/use_wheel.py" "$(awk -v a="$started" -v b="$(date +%s.%N)" 'BEGIN { print b - a }')"
   if [ "${SITE:-0}" != 1 ]; then
     step "with the command line"
-    PATH=$fresh "$fresh/python" -m pip install --quiet "$wheel[cli]"
+    PATH=$fresh "$fresh/python" -m pip install --quiet "${wheel}[cli]"
   fi
   if "$fresh/python" -c 'import click, rich' 2>/dev/null; then
     PATH=$fresh "$fresh/fastgemm" info | grep -E 'override library|CUDA kernels'
@@ -46,7 +46,7 @@ for wheel in "$@"; do
   fi
   if [ -n "${TESTS:-}" ]; then
     step "tests"
-    [ "${SITE:-0}" = 1 ] || "$fresh/python" -m pip install --quiet "$wheel[test]"
+    [ "${SITE:-0}" = 1 ] || "$fresh/python" -m pip install --quiet "${wheel}[test]"
     # The words are paths.
     # shellcheck disable=SC2086
     (cd "$here" && PATH=$fresh "$fresh/python" -m pytest -q -p no:cacheprovider $TESTS)

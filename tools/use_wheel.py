@@ -1,6 +1,6 @@
 """Uses an installed package that was not built here, with torch alone: tools/check_wheels.sh runs it.
 
-    python tools/use_wheel.py SECONDS      how long the installation took, to print it with the rest
+python tools/use_wheel.py SECONDS      how long the installation took, to print it with the rest
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def seconds(body, runs: int = 500) -> float:
 
 
 def cost_of_a_patch(fastgemm, library: bool) -> None:
-    """An op that is no product is as fast inside of a patch as outside: by the least of many times, in turns, since others
-    may be using the machine."""
+    """An op that is no product is as fast inside of a patch as outside: by the least of many times, in turns,
+    since others may be using the machine."""
     x = torch.randn(64, 64)
     outside, inside = [], []
     for _ in range(60):
@@ -51,8 +51,8 @@ def main() -> None:
     files = distribution("fastgemm").files or []
     megabytes = sum(f.locate().stat().st_size for f in files if Path(f.locate()).exists()) / 1e6
     print(
-        f"Python {sys.version.split()[0]}, torch {torch.__version__}, fastgemm {fastgemm.__version__}: installed in "
-        f"{float(sys.argv[1]):.1f} s, {megabytes:.1f} MB; imported in {imported:.2f} s after torch"
+        f"Python {sys.version.split()[0]}, torch {torch.__version__}, fastgemm {fastgemm.__version__}: "
+        f"installed in {float(sys.argv[1]):.1f} s, {megabytes:.1f} MB; imported in {imported:.2f} s after torch"
     )
     device = "cuda" if torch.cuda.is_available() else "cpu"
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
@@ -72,7 +72,9 @@ def main() -> None:
     library = minor in info["override_torches"].split()
     expected = f"libfastgemm_override_{minor.replace('.', '_')}.so" if library else "none: "
     assert info["override_library"].startswith(expected), info
-    print(f"overrides: {info['override_library']}; CUDA: {info['cuda_archs'] or 'none'}; GPU: {info['cuda_device']}")
+    print(
+        f"overrides: {info['override_library']}; CUDA: {info['cuda_archs'] or 'none'}; GPU: {info['cuda_device']}"
+    )
     cost_of_a_patch(fastgemm, library)
     if find_spec("click") is None:
         done = subprocess.run([sys.executable, "-m", "fastgemm"], capture_output=True, text=True, check=False)

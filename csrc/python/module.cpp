@@ -2,11 +2,11 @@
 // are reached through torch.ops; loading this module loads the op library, which registers them.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
-#include <nanobind/stl/map.h>
 #include <nanobind/stl/vector.h>
 
 #include <array>
@@ -189,8 +189,8 @@ bool ask_probe(Device device, DType type, Precision precision) {
 
 using Frame = std::shared_ptr<const PatchFrame>;
 
-// Counts as Python holds them. Frames share the counts and not this object: they may be dropped by a thread that
-// does not hold the interpreter's lock.
+// Counts as Python holds them. Frames share the counts and not this object: they may be dropped by a thread
+// that does not hold the interpreter's lock.
 struct SharedCounts {
   std::shared_ptr<Counts> counts = std::make_shared<Counts>();
 };

@@ -29,7 +29,11 @@ def test_links_are_of_the_tag_of_the_version():
 
 def test_without_an_address_the_text_of_links_stays():
     text = long_description(README, None, "1.2.0")
-    assert "See the ladder, [torch](https://pytorch.org)" in text and "img" not in text and "echo '[a](b)' " in text
+    assert (
+        "See the ladder, [torch](https://pytorch.org)" in text
+        and "img" not in text
+        and "echo '[a](b)' " in text
+    )
 
 
 @pytest.mark.parametrize("address", [None, "https://host/owner/name"])

@@ -36,8 +36,9 @@ bool is_conjugated(AtenTensorHandle t) { return reinterpret_cast<const at::Tenso
 bool is_exact(PyObject* object) { return THPVariable_CheckTypeExact(Py_TYPE(object)); }
 bool is_watched() { return at::impl::torch_function_mode_enabled() || torch::jit::tracer::isTracing(); }
 
-// What body() returns, or nullptr with its exception as Python's. torch's macros for this catch pybind11's exceptions as
-// well, whose inline code is compiled for one version of Python and would be all of this library that is.
+// What body() returns, or nullptr with its exception as Python's. torch's macros for this catch pybind11's
+// exceptions as well, whose inline code is compiled for one version of Python and would be all of this
+// library that is.
 template <class Body>
 PyObject* guarded(const Body& body) {
   try {
