@@ -13,7 +13,7 @@
 #                        that builds is among them anyway (default: those on the PATH and of pyenv). Where one is
 #                        missing, the wheel is for the Python that builds
 #   TORCHES              versions of torch to hold overrides for (default: all of tools/torch_headers.py, whose headers
-#                        pip downloads, 530 MB each); "here": the installed one alone
+#                        pip downloads, 530 MB each); "here": the installed one, and folders in FASTGEMM_OVERRIDE_TORCHES
 #   FASTGEMM_CUDA_ARCHS  default: release
 #   OUT                  default: dist
 set -euo pipefail
@@ -55,7 +55,7 @@ if ! FASTGEMM_PYTHONS=$(find_pythons); then
 fi
 export FASTGEMM_PYTHONS
 if [ "${TORCHES:-}" = here ]; then
-  export FASTGEMM_OVERRIDE_TORCHES=
+  export FASTGEMM_OVERRIDE_TORCHES=${FASTGEMM_OVERRIDE_TORCHES:-}
 else
   # The words are versions.
   # shellcheck disable=SC2086

@@ -5,7 +5,7 @@
 #
 #   tools/check_two_versions.sh path/to/libfastgemm.so [more arguments for pytest]
 #
-# Libraries of overrides (make wheel builds one for each version) are taken from beside it; without that of the other
+# Libraries of overrides (make wheels builds one for each version) are taken from beside it; without that of the other
 # torch, patches are modes there.
 #
 #   PYTHON   interpreter of an environment with the other torch, cmake, ninja, nanobind and pytest (default: python3)
