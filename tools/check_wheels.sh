@@ -41,8 +41,11 @@ for wheel in "$@"; do
     PATH=$fresh "$fresh/python" -m pip install --quiet "${wheel}[cli]"
   fi
   if "$fresh/python" -c 'import click, rich' 2>/dev/null; then
-    PATH=$fresh "$fresh/fastgemm" info | grep -E 'override library|CUDA kernels'
-    PATH=$fresh "$fresh/fastgemm" explain transpose --level 3 --shape 64 64 | grep -F 'staged[x][j]'  # with the source
+    PATH=$fresh "$fresh/fastgemm" info | grep 'override library'
+    # With the source, whose lines binutils' addr2line finds: no compiler, and yet not in every environment.
+    if command -v addr2line >/dev/null; then
+      "$fresh/fastgemm" explain transpose --level 3 --shape 64 64 | grep -F 'staged[x][j]'
+    fi
   fi
   if [ -n "${TESTS:-}" ]; then
     step "tests"
