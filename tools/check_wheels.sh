@@ -17,8 +17,9 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 step() { printf -- '-- %s (%s s)\n' "$1" "$SECONDS"; }
 
-for wheel in "$@"; do
-  wheel=$(realpath "$wheel")
+wheels=()
+for wheel in "$@"; do wheels+=("$(realpath "$wheel")"); done
+for wheel in "${wheels[@]}"; do
   step "$(basename "$wheel"): $(stat -c %s "$wheel" | awk '{ printf "%.1f MB", $1 / 1e6 }')"
   environment=$work/venv fresh=$work/venv/bin more=()
   rm -rf "$environment"
