@@ -8,13 +8,19 @@ Pages are written to be read in the repository, so they link to files by their r
 
 Links are rewritten to these pages, and MkDocs then checks them as it checks every other. A link to a path that
 does not exist is a warning here, which `mkdocs build --strict` treats as an error.
+
+Where the site will stand is known to whoever publishes it: FASTGEMM_SITE_URL is its address, and then pages have a
+selector of versions, as mike keeps them (`mike deploy --push --update-aliases 0.1 latest`). The repository's
+address is that of pyproject.toml.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import posixpath
 import re
+import sys
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -22,6 +28,9 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+from long_description import repository  # noqa: E402
+
 DOCS = "docs/"
 PAGES = {
     "README.md": "readme.md",
@@ -106,6 +115,15 @@ def notebook_files(path: Path, config: MkDocsConfig) -> list[File]:
         File.generated(config, f"{name}.md", content=text),
         *(File.generated(config, f"notebooks/{picture}", content=data) for picture, data in pictures),
     ]
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Called by MkDocs first: the addresses of the site and of the repository."""
+    config.site_url = os.environ.get("FASTGEMM_SITE_URL") or config.site_url
+    config.repo_url = repository() or config.repo_url
+    if config.site_url:
+        config.extra["version"] = {"provider": "mike"}
+    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -36,7 +36,7 @@ Sets = dict[str, dict[Key, str]]  # environment: tuning key: kernel
 
 
 def cache_file() -> Path:
-    """Where measurements are kept: FASTGEMM_CACHE_DIR, else the platform's user cache folder."""
+    """Where measurements are kept: FASTGEMM_CACHE_DIR, else the user's cache folder."""
     return _kept.folder() / _kept.AUTOTUNED
 
 
