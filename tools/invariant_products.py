@@ -2,9 +2,9 @@
 
     python tools/invariant_products.py --json benchmarks/results/h200/invariant_products.json
 
-``x @ weight.T`` of activations (M, K) and weights (N, K), interleaved in one process. Times and ratios are taken as
-``fastgemm bench`` takes them, on a GPU with a cold L2 cache. Before it is timed, every product is checked: rows of
-it, computed alone, must have the same bits.
+``x @ weight.T`` of activations (M, K) and weights (N, K), interleaved in one process. Times and ratios are taken
+as ``fastgemm bench`` takes them, on a GPU with a cold L2 cache. Before it is timed, every product is checked: rows
+of it, computed alone, must have the same bits.
 """
 
 from __future__ import annotations
@@ -99,7 +99,10 @@ def main() -> None:
         name = row["precision"] or row["dtype"]
         ratios = "  ".join(f"{way} {ratio:.3f}" for way, ratio in row["of_torch"].items())
         bits = "" if row["same_bits"] else "  ROWS DIFFER"
-        print(f"{name} {row['m']} x {row['n']} x {row['k']} ({row['chosen']})  of torch: {ratios}{bits}", flush=True)
+        print(
+            f"{name} {row['m']} x {row['n']} x {row['k']} ({row['chosen']})  of torch: {ratios}{bits}",
+            flush=True,
+        )
     few = [row["of_torch"]["invariant"] for row in rows if row["m"] <= 64 and (row["n"], row["k"]) in LAYERS]
     if few:
         print(f"few rows of layers: geometric mean {geometric_mean(few):.3f}, least {min(few):.3f}")

@@ -103,8 +103,8 @@ def gemm(
     if invariant:
         if symmetric:
             raise ValueError(
-                "fastgemm.gemm: invariant=True and symmetric=True exclude each other: half of a symmetric result is "
-                "copied from other rows"
+                "fastgemm.gemm: invariant=True and symmetric=True exclude each other: half of a symmetric result "
+                "is copied from other rows"
             )
         level, kernel = None, invariant_choice(level, kernel, "fastgemm.gemm")
     if has_torch_function_variadic(a, b, c, out):

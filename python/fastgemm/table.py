@@ -152,8 +152,8 @@ def invariant_choice(level: int | None, kernel: str | None, by: str) -> str:
         if kernel in INVARIANT:
             return kernel
         raise ValueError(
-            f"{by}: with kernel {kernel!r} the bits of a row depend on the other rows, which invariant=True is not "
-            f"to let happen; kernels that do: 'invariant', which is what level=None takes, and 'naive'"
+            f"{by}: with kernel {kernel!r} the bits of a row depend on the other rows, which invariant=True rules "
+            f"out; kernels for it: 'invariant', which is what level=None takes, and 'naive'"
         )
     if level in (None, 7):
         return "invariant"

@@ -58,7 +58,9 @@ def test_rows_have_the_same_bits(device, dtype, precision, n, k, trans_b):
 
 
 @pytest.mark.skipif("cuda" not in DEVICES, reason="no GPU")
-@pytest.mark.parametrize("n, k", [(4096, 4096), (14336, 4096), (4096, 14336), (8192, 8192), (2048, 5632), (513, 20000)])
+@pytest.mark.parametrize(
+    "n, k", [(4096, 4096), (14336, 4096), (4096, 14336), (8192, 8192), (2048, 5632), (513, 20000)]
+)
 @pytest.mark.parametrize("dtype, precision", [x for x in EVERY_TYPE if x[0] != torch.float64], ids=row_id)
 def test_rows_of_layers(dtype, precision, n, k):
     b = random(n, k, dtype=dtype, device="cuda")
@@ -171,7 +173,9 @@ def test_gradients_of_rows(device):
 def test_compiled(device):
     b = random(96, 64, dtype=torch.bfloat16, device=device)
     a = random(40, 96, dtype=torch.bfloat16, device=device)
-    compiled = torch.compile(lambda x: fastgemm.matmul(x, b, invariant=True) * 2, fullgraph=True, dynamic=True)
+    compiled = torch.compile(
+        lambda x: fastgemm.matmul(x, b, invariant=True) * 2, fullgraph=True, dynamic=True
+    )
     assert same_bits(compiled(a)[:3], compiled(a[:3]))
     assert same_bits(compiled(a), fastgemm.matmul(a, b, invariant=True) * 2)
 
@@ -242,9 +246,11 @@ def test_kernels_that_are_not_invariant_are_refused(call):
         "enable": lambda **how: fastgemm.enable(**how),
         "convert": lambda **how: fastgemm.nn.convert(torch.nn.Linear(2, 2), **how),
     }
-    with pytest.raises(ValueError, match="'blocked'.*kernels that do: 'invariant'.*'naive'"):
+    with pytest.raises(ValueError, match="'blocked'.*kernels for it: 'invariant'.*'naive'"):
         calls[call](kernel="blocked", invariant=True)
-    with pytest.raises(ValueError, match="level 3 has no kernel for invariant=True; levels that have one: 1, 6 and 7"):
+    with pytest.raises(
+        ValueError, match="level 3 has no kernel for invariant=True; levels that have one: 1, 6, 7"
+    ):
         calls[call](level=3, invariant=True)
 
 

@@ -66,7 +66,9 @@ def test_rows_have_the_same_bits(gpu, dtype, precision, n, k, trans_b):
         for rows in ([3], [150, 7, 64], list(range(60, 140))):
             assert torch.equal(product(a[rows]), whole[rows])
     reference = 0.5 * a.double() @ (b.mT if trans_b else b).double() + 2 * c.double()
-    bound = {torch.bfloat16: 2e-2, torch.float16: 3e-3, torch.float64: 1e-13}.get(dtype, 2e-3 if precision else 1e-5)
+    bound = {torch.bfloat16: 2e-2, torch.float16: 3e-3, torch.float64: 1e-13}.get(
+        dtype, 2e-3 if precision else 1e-5
+    )
     torch.testing.assert_close(whole.double(), reference, rtol=bound, atol=bound * k**0.5)
 
 
