@@ -22,7 +22,7 @@ PINNED := OMP_PROC_BIND=true
 SOURCES := $(shell find csrc -type f 2>/dev/null) CMakeLists.txt setup.py pyproject.toml tools/build_backend.py
 
 .DEFAULT_GOAL := help
-.PHONY: help ladder test faults notebooks test-notebooks sim bench wheel docs lint format clean
+.PHONY: help ladder test faults notebooks test-notebooks sim bench wheels docs lint format clean
 
 help:  ## list the targets and the variables, as plain make does
 	@echo 'make TARGET [VARIABLE=value ...]'
@@ -65,13 +65,12 @@ sim: $(VENV)/.installed  ## check and explain one CUDA kernel without a GPU: KER
 bench: $(VENV)/.installed  ## time problems against torch: ARGS="--preset squares"
 	$(PINNED) $(BIN)/fastgemm bench $(ARGS)
 
-# A wheel for release, in dist: it patches every torch that tools/torch_headers.py names, without a compiler. The first
-# time pip downloads those but the installed one, 530 MB each.
-wheel: $(VENV)/.installed  ## build a wheel for every version of torch that is supported, in dist/
+# For every Python since 3.10 and every torch that tools/torch_headers.py names, without a compiler. The first time pip
+# downloads those but the installed one, 530 MB each. ARGS=cpu: that without CUDA alone.
+wheels: $(VENV)/.installed  ## build wheels for release and try them, in dist/: without CUDA and with CUDA 13
 	rm -f dist/fastgemm-*.whl
-	torches=$$($(BIN)/python tools/torch_headers.py) && FASTGEMM_OVERRIDE_TORCHES=$$torches \
-	  FASTGEMM_CUDA_ARCHS=$${FASTGEMM_CUDA_ARCHS:-release} $(BIN)/python -m pip wheel --no-build-isolation --no-deps --wheel-dir dist .
-	$(BIN)/python tools/check_distributions.py --release dist/fastgemm-*.whl
+	tools/build_wheels.sh $(ARGS)
+	tools/check_wheels.sh dist/fastgemm-*.whl
 
 # The site, in build/site: needs neither torch nor a build of the package. Any warning fails it (mkdocs.yml), but only if
 # it is printed: no --quiet.
@@ -87,6 +86,7 @@ lint: $(VENV)/.lint  ## check formatting, style and generated pages, as CI does
 	$(BIN)/python tools/make_static_tables.py --from-json --check
 	$(BIN)/python tools/fit_costs.py --check
 	$(BIN)/python tools/fit_cpu_costs.py --check
+	$(BIN)/python tools/check_results.py
 
 format: $(VENV)/.lint  ## format the sources
 	$(BIN)/ruff check --fix .
@@ -109,7 +109,7 @@ $(VENV)/.torch: | $(VENV)/.made
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.torch $(SOURCES)
-	$(BIN)/python -m pip install --quiet 'setuptools>=70' 'cmake>=3.24' ninja 'pybind11>=2.13'
+	$(BIN)/python -m pip install --quiet 'setuptools>=70' 'cmake>=3.24' ninja 'nanobind>=2.9'
 	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[test]'
 	@touch $@
 

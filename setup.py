@@ -12,6 +12,9 @@ Environment:
                          folders of further versions of torch, or of their headers, separated by ';': a library of
                          overrides (csrc/torch/override) is built for each, besides that for the torch found.
                          tools/torch_headers.py prints those of a release.
+    FASTGEMM_PYTHONS     further interpreters to build the Python modules for, separated by ';': with this one
+                         3.10, 3.11 and one from 3.12 on, for a wheel that serves every Python.
+    FASTGEMM_LABEL       a local version, the cpu of 0.1.0+cpu: tells two wheels of one version apart.
     MAX_JOBS             parallel compile jobs.
 
 torch is found without importing it: its headers are all that the stable ABI needs.
@@ -28,9 +31,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).parent.resolve()
+sys.path.insert(0, str(ROOT / "tools"))
+from long_description import long_description, repository  # noqa: E402
+
 # Machine code of 8.0 runs on 8.6 and 8.9, that of 10.0 on 10.3, of 12.0 on 12.1. The PTX of 8.0 is for the
 # rest: 8.7, 11.0 and what comes. csrc/cuda/architectures.h has the rules.
 RELEASE = ("80", "90a-real", "100-real", "120-real")
@@ -106,11 +113,23 @@ def cuda_options(torch: Path) -> list[str]:
     return ["-DFASTGEMM_CUDA=ON", f"-DCMAKE_CUDA_COMPILER={nvcc}", f"-DFASTGEMM_CUDA_ARCHS={archs}"]
 
 
+def further_pythons() -> list[str]:
+    return [each for each in os.environ.get("FASTGEMM_PYTHONS", "").split(";") if each]
+
+
+def version_of(python: str) -> tuple[int, int]:
+    said = subprocess.run(
+        [python, "-c", "import sys; print(*sys.version_info[:2])"], check=True, capture_output=True
+    )
+    major, minor = map(int, said.stdout.split())
+    return major, minor
+
+
 class CMakeBuild(build_ext):
     """Runs CMake once for all libraries and puts them into the package."""
 
     def run(self) -> None:
-        import pybind11
+        import nanobind
 
         torch = torch_dir()
         package = (ROOT / "python" if self.editable_mode else Path(self.build_lib).resolve()) / "fastgemm"
@@ -125,7 +144,7 @@ class CMakeBuild(build_ext):
             "Ninja",
             f"-DCMAKE_INSTALL_PREFIX={package}",
             f"-DPython_EXECUTABLE={sys.executable}",
-            f"-Dpybind11_DIR={pybind11.get_cmake_dir()}",
+            f"-Dnanobind_DIR={nanobind.cmake_dir()}",
             f"-DFASTGEMM_TORCH_DIR={torch}",
             f"-DFASTGEMM_VERSION={self.distribution.get_version()}",
             f"-DFASTGEMM_OVERRIDE={'OFF' if os.environ.get('FASTGEMM_OVERRIDE') == '0' else 'ON'}",
@@ -143,10 +162,19 @@ class CMakeBuild(build_ext):
         subprocess.run(configure, check=True, env=environment)
         jobs = os.environ.get("MAX_JOBS") or str(os.cpu_count() or 1)
         subprocess.run([cmake, "--build", str(build), "--parallel", jobs], check=True, env=environment)
-        # One for a torch that this build is not for would be loaded under that torch, into another libfastgemm.
-        for stale in package.glob("libfastgemm_override_*.so"):
+        # One for a torch or a Python that this build is not for would be loaded there, into another libfastgemm.
+        for stale in package.glob("*.so"):
             stale.unlink()
         subprocess.run([cmake, "--install", str(build)], check=True, env=environment)
+        for python in further_pythons():
+            modules = build / "modules-{}.{}".format(*version_of(python))
+            (modules / "CMakeCache.txt").unlink(missing_ok=True)
+            places = [cmake, "-S", str(ROOT / "csrc/python"), "-B", str(modules), "-G", "Ninja"]
+            chosen = [f"-DCMAKE_INSTALL_PREFIX={package}", f"-DFASTGEMM_LIBRARIES={package}"]
+            chosen += [f"-DPython_EXECUTABLE={python}", f"-Dnanobind_DIR={nanobind.cmake_dir()}"]
+            subprocess.run([*places, *chosen], check=True, env=environment)
+            subprocess.run([cmake, "--build", str(modules), "--parallel", jobs], check=True, env=environment)
+            subprocess.run([cmake, "--install", str(modules)], check=True, env=environment)
         if not self.editable_mode:  # `fastgemm explain` and the notebooks show the kernels' source
             for device in ("cpu", "cuda"):
                 source, target = (folder / "csrc" / device for folder in (ROOT, package))
@@ -156,4 +184,35 @@ class CMakeBuild(build_ext):
         return []
 
 
-setup(ext_modules=[Extension("fastgemm._introspect", sources=[])], cmdclass={"build_ext": CMakeBuild})
+class Wheel(bdist_wheel):
+    """Tags a wheel by the interpreters that its modules are for; nothing else in it knows one."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        _, _, platform = super().get_tag()
+        served = {sys.version_info[:2], *map(version_of, further_pythons())}
+        if not further_pythons() and sys.version_info < (3, 12):
+            return (*super().get_tag()[:2], platform)
+        if max(served) < (3, 12) or (further_pythons() and not served >= {(3, 10), (3, 11)}):
+            there = ", ".join("{}.{}".format(*each) for each in sorted(served))
+            raise SystemExit(
+                "fastgemm: a wheel for every Python needs 3.10, 3.11 and one from 3.12 on; with "
+                f"FASTGEMM_PYTHONS there are {there}"
+            )
+        # abi3: what pip takes for this Python and all later ones, but for those without the interpreter's lock.
+        return ("cp310" if further_pythons() else "cp312"), "abi3", platform
+
+
+def version() -> str:
+    return re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1]
+
+
+label = os.environ.get("FASTGEMM_LABEL")
+setup(
+    long_description=long_description(
+        (ROOT / "README.md").read_text(encoding="utf-8"), repository(), version()
+    ),
+    long_description_content_type="text/markdown",
+    options={"egg_info": {"tag_build": f"+{label}"}} if label else {},
+    ext_modules=[Extension("fastgemm._introspect", sources=[])],
+    cmdclass={"build_ext": CMakeBuild, "bdist_wheel": Wheel},
+)

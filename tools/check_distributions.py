@@ -1,20 +1,21 @@
 """Checks what an sdist and a wheel hold, and what they say about themselves.
 
-    python tools/check_distributions.py [--release] dist/fastgemm-*.tar.gz dist/fastgemm-*.whl
+    python tools/check_distributions.py [--torches release] dist/fastgemm-*.tar.gz dist/fastgemm-*.whl
 
 The sdist holds every file of the repository (where there is a git history to tell) and nothing else; the wheel
-holds the package, its libraries and the sources of its kernels, is tagged for this interpreter and platform,
-and its metadata are those of pyproject.toml. Its libraries but the simulator take less than 60 MB. It has a
-library of overrides for the torch installed here, with --release one for each version that
-tools/torch_headers.py names. Exits with 1 and a line for each fault.
+holds the package, its libraries and the sources of its kernels, is tagged for the interpreters that its modules
+are for, and its metadata are those of pyproject.toml, without a link that leads nowhere. Its libraries take less
+than 60 MB, the simulator included. It has a library of overrides for the torch installed here (--torches here),
+for the versions that are named, or for each that tools/torch_headers.py names (--torches release). Prints the
+sizes; exits with 1 and a line for each fault.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
-import sysconfig
 import tarfile
 import zipfile
 from collections.abc import Iterator
@@ -24,13 +25,16 @@ from fnmatch import fnmatch
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 
+from long_description import relative_links
 from torch_headers import TORCHES, minor
 
 ROOT = Path(__file__).resolve().parent.parent
 ONLY_IN_REPOSITORY = (".ci/*", ".gitignore")
 ONLY_IN_SDIST = ("PKG-INFO", "setup.cfg", "*.egg-info/*")
-LIBRARIES = ("fastgemm/libfastgemm.so", "fastgemm/_introspect.*.so", "fastgemm/_simt.*.so")
-MOST_BYTES = 60_000_000  # of all libraries but the simulator, unpacked
+LIBRARIES = ("fastgemm/libfastgemm.so", "fastgemm/libfastgemm_simt.so")
+MODULES = ("_introspect", "_simt")
+MOST_BYTES = 60_000_000  # of all libraries, unpacked
+NEEDED = {"torch", "filelock"}  # to multiply; torch requires filelock
 AUTOLOAD = "_fastgemm_autoload.py"  # outside of the package, whose import is not for nothing
 LITTER = ("*.o", "*.pyc", "*/__pycache__/*", "*/build/*", "*/tests/*", "*.ninja", "*.cmake")
 
@@ -61,27 +65,55 @@ def metadata_faults(metadata: Message) -> Iterator[str]:
         yield "the metadata lack README.md as description"
     if not any(each.startswith("torch>=") for each in metadata.get_all("Requires-Dist", [])):
         yield "the metadata do not require torch"
+    needed = {
+        re.match(r"[\w-]+", each)[0] for each in metadata.get_all("Requires-Dist", []) if "extra" not in each
+    }
+    if needed != NEEDED:
+        yield f"the metadata require {sorted(needed)}, and a product needs {sorted(NEEDED)}"
+    for extra in {"cli", "notebooks", "test"} - set(metadata.get_all("Provides-Extra", [])):
+        yield f"the metadata lack the extra {extra}"
+    for link in relative_links(metadata.get_payload()):
+        yield f"the description links to {link}, which is no address"
     for field in ("Version", "Summary", "Requires-Python", "Classifier"):
         if not metadata[field]:
             yield f"the metadata lack {field}"
 
 
+def tag_faults(path: Path, tags: list[str], there: set[str]) -> Iterator[str]:
+    served = {}
+    for module in MODULES:
+        names = [name for name in there if fnmatch(name, f"fastgemm/{module}.*.so")]
+        served[module] = {name.split(".")[1] for name in names}
+    if len(set(map(frozenset, served.values()))) != 1:
+        yield f"the modules of the wheel are for different interpreters: {served}"
+    versions = {re.sub(r"cpython-(\d+)-.*", r"cp\1", each) for each in served["_introspect"]}
+    if versions == {"cp310", "cp311", "abi3"}:
+        expected = "cp310-abi3"
+    elif versions == {"abi3"}:
+        expected = "cp312-abi3"
+    else:
+        expected = "-".join(sorted(versions) * 2)
+    pattern = re.compile(rf"{expected}-(linux|manylinux_\d+_\d+)_(x86_64|aarch64)")
+    if not all(pattern.fullmatch(tag) for tag in tags) or not any(map(path.stem.endswith, tags)):
+        yield f"the wheel is tagged {tags}, and its modules are for {sorted(versions)}"
+
+
 def wheel_faults(path: Path, torches: set[str]) -> Iterator[str]:
     with zipfile.ZipFile(path) as archive:
         there = set(archive.namelist())
-        unpacked = sum(
-            each.file_size for each in archive.infolist() if fnmatch(each.filename, "fastgemm/lib*.so")
-        )
+        sizes = {e.filename: e.file_size for e in archive.infolist() if fnmatch(e.filename, "fastgemm/*.so")}
         info = next(name for name in there if name.endswith(".dist-info/METADATA")).rpartition("/")[0]
         metadata = Parser().parsestr(archive.read(f"{info}/METADATA").decode())
         tags = Parser().parsestr(archive.read(f"{info}/WHEEL").decode()).get_all("Tag", [])
     yield from metadata_faults(metadata)
-    if unpacked >= MOST_BYTES:
-        yield f"the libraries of the wheel take {unpacked / 1e6:.1f} MB"
-    interpreter = f"cp{sys.version_info.major}{sys.version_info.minor}"
-    expected = f"{interpreter}-{interpreter}-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
-    if tags != [expected] or not path.stem.endswith(expected):
-        yield f"the wheel is tagged {tags}, not {expected}"
+    print(
+        f"{path.name}: {path.stat().st_size / 1e6:.1f} MB; its libraries {sum(sizes.values()) / 1e6:.1f} MB"
+    )
+    for name, size in sorted(sizes.items(), key=lambda each: -each[1]):
+        print(f"  {size / 1e6:7.2f} MB  {name}")
+    if sum(sizes.values()) >= MOST_BYTES:
+        yield f"the libraries of the wheel take {sum(sizes.values()) / 1e6:.1f} MB"
+    yield from tag_faults(path, tags, there)
     if f"{info}/licenses/LICENSE" not in there:
         yield "the wheel lacks LICENSE"
     package = {
@@ -110,10 +142,13 @@ def wheel_faults(path: Path, torches: set[str]) -> Iterator[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--release", action="store_true", help="the wheel serves every supported torch")
+    parser.add_argument(
+        "--torches", default="here", help="release, here, or versions in one word (default: %(default)s)"
+    )
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="sdists and wheels")
     arguments = parser.parse_args()
-    torches = {minor(each) for each in (TORCHES if arguments.release else (version("torch"),))}
+    named = {"release": TORCHES, "here": (version("torch"),)}
+    torches = {minor(each) for each in named.get(arguments.torches, arguments.torches.split())}
     faults = []
     for path in arguments.files:
         faults += wheel_faults(path, torches) if path.suffix == ".whl" else sdist_faults(path)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the sdist and, from it, a wheel without build isolation, and checks what they hold. Then, in a fresh
-# environment that has torch and nothing else: installs the wheel, where no compiler can be found, and uses it; and
-# installs the sdist with pip's defaults, which must not fetch another torch.
+# Builds the sdist and, from it, a wheel without build isolation, and checks what they hold. Then, in fresh
+# environments that have torch and nothing else: installs the wheel, where no compiler can be found, and uses it
+# (tools/check_wheels.sh); and installs the sdist with pip's defaults, which must not fetch another torch.
 # Both build in one unpacked copy of the sdist, where the second finds the kernels compiled: they need no torch.
 #
 #   PYTHON   interpreter that builds (default: .venv's)
@@ -24,33 +24,13 @@ ls -l "$work"
 "$python" tools/check_distributions.py "$work"/fastgemm-*.tar.gz "$work"/fastgemm-*.whl
 
 step "the wheel, without a compiler"
-"$python" -m venv "$work/venv"
-fresh=$work/venv/bin
-"$fresh/python" -m pip install --quiet "${TORCH:-torch==2.13.0}" numpy
-cd "$work"
-PATH=$fresh "$fresh/python" -m pip install --quiet "$work"/fastgemm-*.whl
-PATH=$fresh "$fresh/python" - <<'PY'
-import shutil, torch, fastgemm
-assert not any(map(shutil.which, ("cc", "c++", "gcc", "g++", "clang", "nvcc", "cmake", "ninja")))
-assert "venv" in fastgemm.__file__, fastgemm.__file__
-a, b = torch.randn(65, 33), torch.randn(33, 17)
-for level in range(1, 8):
-    torch.testing.assert_close(fastgemm.matmul(a, b, level=level), a @ b)
-with fastgemm.patch(level=5) as routed:
-    a @ b
-assert routed.ops == {"mm": 1}, routed
-info = fastgemm.build_info()
-here, built_with = (".".join(info[name].split(".")[:2]) for name in ("torch", "torch_at_build"))
-torches = info["override_torches"].split()
-library = f"libfastgemm_override_{here.replace('.', '_')}.so" if here in torches else "none: "
-assert built_with in torches and info["override_library"].startswith(library), info
-print("the wheel works:", fastgemm.__version__, fastgemm.__file__)
-PY
-"$fresh/fastgemm" info | grep 'override library'
-"$fresh/fastgemm" explain transpose --level 3 --shape 64 64 | grep -F 'staged[x][j]'  # with the source
-"$fresh/python" -m pip uninstall --quiet --yes fastgemm
+PYTHON=$python tools/check_wheels.sh "$work"/fastgemm-*.whl
 
 step "the sdist, with pip's defaults"
+"$python" -m venv "$work/venv"
+fresh=$work/venv/bin
+"$fresh/python" -m pip install --quiet "${TORCH:-torch==2.13.0}"
+cd "$work"
 "$fresh/python" -m pip install "$work/source" | tee "$work/pip.log" | tail -n 1
 if grep -E '(Downloading|Collecting) torch\b' "$work/pip.log"; then
   echo "check_packages: pip fetched a torch although the environment has one" >&2

@@ -5,14 +5,14 @@
 #
 #   tools/check_two_versions.sh path/to/libfastgemm.so [more arguments for pytest]
 #
-# Libraries of overrides (make wheel builds one for each version) are taken from beside it; without that of the other
+# Libraries of overrides (make wheels builds one for each version) are taken from beside it; without that of the other
 # torch, patches are modes there.
 #
-#   PYTHON   interpreter of an environment with the other torch, pybind11 and pytest (default: python3)
+#   PYTHON   interpreter of an environment with the other torch, cmake, ninja, nanobind and pytest (default: python3)
 #   TESTS    what to run (default: the ops, their errors, gradients and opcheck, on every device that is here)
 #
-# Only the Python module beside it is compiled (a second's work: it needs neither torch's headers nor CUDA), since
-# Python's own interface differs from version to version.
+# Python modules are taken from beside it where there are any that the interpreter loads (make wheels builds them for
+# every Python), and else compiled, a second's work that needs neither torch's headers nor CUDA.
 set -euo pipefail
 library=$(realpath "${1:?usage: tools/check_two_versions.sh path/to/libfastgemm.so [arguments for pytest]}")
 shift
@@ -25,11 +25,19 @@ cp -r python/fastgemm "$work/"
 rm -f "$work"/fastgemm/*.so
 cp "$library" "$work/fastgemm/libfastgemm.so"
 find "$(dirname "$library")" -maxdepth 1 -name 'libfastgemm_override_*.so' -exec cp {} "$work/fastgemm/" ';'
-suffix=$("$python" -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')
-# The words of pybind11's flags are meant to be split.
-# shellcheck disable=SC2046
-"${CXX:-c++}" -O1 -std=c++20 -shared -fPIC -fvisibility=hidden -Icsrc $("$python" -m pybind11 --includes) \
-  csrc/python/module.cpp -o "$work/fastgemm/_introspect$suffix" -L"$work/fastgemm" -lfastgemm -Wl,-rpath,'$ORIGIN'
+find "$(dirname "$library")" -maxdepth 1 \( -name '_*.so' -o -name 'libfastgemm_simt.so' \) -exec cp {} "$work/fastgemm/" ';'
+if ! "$python" - "$work/fastgemm" <<'PY'
+import importlib.machinery as machinery, pathlib, sys
+folder = pathlib.Path(sys.argv[1])
+sys.exit(not any((folder / f"_introspect{suffix}").exists() for suffix in machinery.EXTENSION_SUFFIXES))
+PY
+then
+  cmake -S csrc/python -B "$work/build" -G Ninja -DPython_EXECUTABLE="$(command -v "$python")" \
+    -Dnanobind_DIR="$("$python" -m nanobind --cmake_dir)" -DFASTGEMM_LIBRARIES="$work/fastgemm" \
+    -DCMAKE_INSTALL_PREFIX="$work/fastgemm" >/dev/null
+  cmake --build "$work/build" >/dev/null
+  cmake --install "$work/build" >/dev/null
+fi
 
 export PYTHONPATH=$work${PYTHONPATH:+:$PYTHONPATH}
 "$python" - "$work" <<'PY'

@@ -11,26 +11,10 @@ nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
 build=$PWD/build/cuda log=$PWD/build/cuda.log
 mkdir -p "$build"
 
-# The headers of cuBLAS, where the toolkit here has none: for the rows of csrc/library.
-cublas=$PWD/build/cublas
-if [[ ! -f $cublas/nvidia/cu13/include/cublasLt.h ]]; then
-  mkdir -p "$cublas"
-  "$python" -m pip download --quiet --no-deps --dest "$cublas" nvidia-cublas==13.0.2.14
-  "$python" - "$cublas" <<'PY'
-import sys, zipfile
-from pathlib import Path
-folder = Path(sys.argv[1])
-for wheel in folder.glob("*.whl"):
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder, [name for name in archive.namelist() if "/include/" in name])
-    wheel.unlink()
-PY
-fi
-
 "$(dirname "$python")/cmake" -S . -B "$build" -G Ninja -DFASTGEMM_CUDA=ON -DFASTGEMM_SIMT=OFF -DCMAKE_CUDA_COMPILER="$nvcc" \
   -DFASTGEMM_CUDA_ARCHS="${FASTGEMM_CUDA_ARCHS:-80-real;90a-real;120-real}" -DCMAKE_CUDA_FLAGS="-Xptxas=-v" -DPython_EXECUTABLE="$python" \
-  -Dpybind11_DIR="$("$python" -m pybind11 --cmakedir)" -DCMAKE_INSTALL_PREFIX="$build/package/fastgemm" \
-  -DFASTGEMM_CUBLAS_INCLUDE="$cublas/nvidia/cu13/include" \
+  -Dnanobind_DIR="$("$python" -m nanobind --cmake_dir)" -DCMAKE_INSTALL_PREFIX="$build/package/fastgemm" \
+  -DFASTGEMM_CUBLAS_INCLUDE="$(PYTHON=$python tools/cublas_headers.sh)" \
   -DFASTGEMM_TORCH_DIR="$("$python" -c 'import importlib.util as u; print(u.find_spec("torch").submodule_search_locations[0])')" \
   >/dev/null
 "$(dirname "$python")/cmake" --build "$build" --parallel "$(nproc)" 2>&1 | tee "$log"

@@ -2,24 +2,33 @@
 
 Docstrings say :func:`matmul` and :class:`torch.Tensor`, as those of torch and of the standard library do, which
 editors and notebooks show well. The site is Markdown: a name of this package becomes a link to where the API
-reference describes it (a name that it lacks fails the strict build), any other name becomes code.
+reference describes it (a name that it lacks fails the strict build), any other name becomes code, and a page of
+docs/ becomes a link with the page's title.
 """
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import griffe
 
 ROLE = re.compile(r":(?:py:)?(?:func|class|meth|mod|attr|obj|data|exc):`~?(?P<name>[\w.]+)`")
+PAGE = re.compile(r"\bdocs/(?P<page>\w+\.md)(?P<anchor>#[\w-]+)?")
 PACKAGE = "fastgemm"
+DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 
 def _link(found: re.Match[str], known: set[str]) -> str:
     name = found["name"]
     full = f"{PACKAGE}.{name}" if name.partition(".")[0] in known else name
     return f"[`{full}`][{full}]" if full.startswith(f"{PACKAGE}.") else f"`{name}`"
+
+
+def _page(found: re.Match[str]) -> str:
+    title = re.search(r"^# (.*)", (DOCS / found["page"]).read_text(encoding="utf-8"), re.M)[1]
+    return f"[{title}]({found['page']}{found['anchor'] or ''})"
 
 
 class Roles(griffe.Extension):
@@ -31,7 +40,8 @@ class Roles(griffe.Extension):
 
     def _rewrite(self, obj: griffe.Object, known: set[str]) -> None:
         if obj.docstring is not None:
-            obj.docstring.value = ROLE.sub(lambda found: _link(found, known), obj.docstring.value)
+            linked = ROLE.sub(lambda found: _link(found, known), obj.docstring.value)
+            obj.docstring.value = PAGE.sub(_page, linked)
         for member in obj.members.values():
             if not member.is_alias:
                 self._rewrite(member, known)

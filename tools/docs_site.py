@@ -2,19 +2,25 @@
 
 Pages are written to be read in the repository, so they link to files by their relative path. On the site
 
-- README.md, CONTRIBUTING.md and CHANGELOG.md are pages of their own;
+- README.md, in both languages, CONTRIBUTING.md and CHANGELOG.md are pages of their own;
 - a notebook is a page with the outputs that it was committed with;
 - a source file is a page that shows it, and a folder one that lists its files.
 
 Links are rewritten to these pages, and MkDocs then checks them as it checks every other. A link to a path that
 does not exist is a warning here, which `mkdocs build --strict` treats as an error.
+
+Where the site will stand is known to whoever publishes it: FASTGEMM_SITE_URL is its address, and then pages have a
+selector of versions, as mike keeps them (`mike deploy --push --update-aliases 0.1 latest`). The repository's
+address is that of pyproject.toml.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import posixpath
 import re
+import sys
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -22,8 +28,16 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+from long_description import repository  # noqa: E402
+
 DOCS = "docs/"
-PAGES = {"README.md": "readme.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+PAGES = {
+    "README.md": "readme.md",
+    "README.zh-CN.md": "readme.zh.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+}
 LANGUAGES = {
     **dict.fromkeys((".h", ".cpp", ".cu", ".cuh"), "cpp"),
     **{".py": "python", ".sh": "bash", ".cmake": "cmake", ".toml": "toml", ".json": "json", ".yml": "yaml"},
@@ -31,6 +45,9 @@ LANGUAGES = {
 LINK = re.compile(r"(?P<open>\]\()(?P<path>[^)\s#:]+)(?P<anchor>#[^)\s]*)?(?P<close>\))")
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^# .*$", re.MULTILINE)
+
+PANDAS_STYLE = re.compile(r"<style scoped>.*?</style>\n?", re.DOTALL)
+PANDAS_TABLE = '<table border="1" class="dataframe">'
 
 log = logging.getLogger("mkdocs.hooks.docs_site")
 
@@ -92,10 +109,21 @@ def notebook_files(path: Path, config: MkDocsConfig) -> list[File]:
         str(path), resources={"output_files_dir": f"{path.stem}_files", "unique_key": path.stem}
     )
     pictures = resources["outputs"].items()
+    text = PANDAS_STYLE.sub("", text).replace(PANDAS_TABLE, "<table>")  # in the site's style, as all tables
+    text = text.replace("<details>", "<details markdown>")  # whose inside is Markdown, as Jupyter has it
     return [
         File.generated(config, f"{name}.md", content=text),
         *(File.generated(config, f"notebooks/{picture}", content=data) for picture, data in pictures),
     ]
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Called by MkDocs first: the addresses of the site and of the repository."""
+    config.site_url = os.environ.get("FASTGEMM_SITE_URL") or config.site_url
+    config.repo_url = repository() or config.repo_url
+    if config.site_url:
+        config.extra["version"] = {"provider": "mike"}
+    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

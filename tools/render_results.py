@@ -13,10 +13,13 @@ A marked block is replaced whole:
     <!-- gpu_NAME:begin -->   reference, random60, host, sizes or sweep of GPUs, from results/**/NAME.json
                               (as tools/gpu_check.sh bench writes them); rungs: the first table of reference
                               tensor_rungs, tensor_cores, tensor_means: from results/**/tensor_cores.json;
-                              weak_spots, weak_spots_means, weak_spots_sustained, gains: from
+                              weak_spots, weak_spots_means, weak_spots_sustained: from
                               results/**/weak_spots.json; peers: from results/**/peers.json
                               scale, scale_cuts, scale_planned: from results/**/tensor_parallel.json
                               (examples/tensor_parallel.py --json)
+    <!-- gains:begin -->      five rows of what a call without a level gains, from weak_spots, transformer,
+                              reference and tensor_cores; headline and headline_zh: the first of them in a
+                              sentence; headline_picture: their picture
     <!-- accuracy_NAME:begin -->  from results/**/accuracy.json of GPUs (`fastgemm bench --accuracy --json`): the
                               tables summary, ratios, sizes, exceptions, special and integers, and the
                               pictures normwise, componentwise and ratio; cpu_accuracy_NAME: tables of CPUs
@@ -65,7 +68,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -83,6 +86,7 @@ from render import (
     first_product,
     fused_linear,
     gpu,
+    headline,
     invariant_products,
     markdown,
     models,
@@ -115,7 +119,6 @@ GPU_SECTIONS: dict[str, tuple[str, Callable[[Report], str]]] = {
     "tensor_cores": ("tensor_cores", tensor_cores.squares_section),
     "tensor_means": ("tensor_cores", tensor_cores.means_section),
     "weak_spots": ("weak_spots", weak_spots.problems_section),
-    "gains": ("weak_spots", weak_spots.gains_section),
     "weak_spots_means": ("weak_spots", weak_spots.means_section),
     "weak_spots_sustained": ("weak_spots", weak_spots.sustained_section),
     "peers": ("peers", peers.section),
@@ -129,15 +132,16 @@ PICTURES = {
     "sweep": "Sustained rates, power and clocks on",
     "weak_spots": "float32 products and skinny products against torch on",
 }
+HEADLINE = "Rates of float32 products, fastgemm and torch, on"
 ACCURACY_PICTURES = {
     "normwise": "Normwise errors by distribution and K on",
     "componentwise": "Componentwise errors by distribution and K on",
-    "ratio": "Errors in those of the library by distribution and K on",
+    "ratio": "Errors in units of the library's by distribution and K on",
 }
 
 
 # Blocks without the picture of their file, which stands in another block.
-WITHOUT_PICTURE = ("gpu_gains", "gpu_weak_spots_means", "gpu_weak_spots_sustained")
+WITHOUT_PICTURE = ("gpu_weak_spots_means", "gpu_weak_spots_sustained")
 EXPLAINED = "explain_transpose.svg"
 TRANSPOSES = ("transposes", "transposes_one_thread")
 
@@ -180,9 +184,8 @@ class Site:
         self.images = root / "docs" / "img"
 
     def documents(self) -> list[Path]:
-        return [
-            p for p in [self.root / "README.md", *sorted((self.root / "docs").glob("*.md"))] if p.exists()
-        ]
+        readmes = [self.root / name for name in ("README.md", "README.zh-CN.md")]
+        return [p for p in [*readmes, *sorted((self.root / "docs").glob("*.md"))] if p.exists()]
 
     def reports(self, name: str, *device_types: str) -> dict[str, Report]:
         """Reports of a file name, by device (the folder that the file is in), those of GPUs first."""
@@ -195,6 +198,18 @@ class Site:
             for device, report in found.items()
             if report.environment["device_type"] == kind and kind in (device_types or order)
         }
+
+    def of_a_gpu(self, names: Iterable[str]) -> dict[str, Report]:
+        """The reports of the first GPU, by name."""
+        found = {name: list(self.reports(name, "cuda").values()) for name in names}
+        return {name: reports[0] for name, reports in found.items() if reports}
+
+    def headline_picture(self, document: Path) -> str:
+        return "\n\n".join(
+            f"![{HEADLINE} {report.environment['device']}]"
+            f"({os.path.relpath(self.picture('headline', device), document.parent)})"
+            for device, report in self.reports("weak_spots", "cuda").items()
+        )
 
     def picture(self, name: str, device: str) -> Path:
         return self.images / f"{name}_{device}.svg"
@@ -214,6 +229,10 @@ class Site:
             "ladder": lambda: sections("ladder", markdown.ladder_section),
             "ladder_picture": lambda: sections("ladder", markdown.place, "cuda"),
             "reference": lambda: sections("reference", markdown.means_section, "cpu"),
+            "gains": lambda: headline.gains_section(self.of_a_gpu(headline.FILES)),
+            "headline": lambda: headline.sentence(self.of_a_gpu(headline.FILES), "en"),
+            "headline_zh": lambda: headline.sentence(self.of_a_gpu(headline.FILES), "zh"),
+            "headline_picture": partial(self.headline_picture, document),
             "models": lambda: sections("models", models.section),
             "models_best": lambda: sections("models", models.best),
             "transformer": lambda: sections("transformer", transformer.section),
@@ -302,6 +321,9 @@ class Site:
             for device, report in self.reports(name).items():
                 path = self.picture(name, device)
                 expect(path, plots.fingerprint(report), partial(plots.save, report))
+        for device, report in self.reports("weak_spots", "cuda").items():
+            save = partial(plots.save, report, make=plots.headline_figure)
+            expect(self.picture("headline", device), plots.fingerprint(report), save)
         for device, report in self.reports(accuracy.COMMAND, "cuda").items():
             for name, make in accuracy_figures.FIGURES.items():
                 save = partial(plots.save, report, make=make)

@@ -1,4 +1,9 @@
-#include <pybind11/stl.h>
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <limits>
@@ -10,13 +15,13 @@
 #include "python/predictions.h"
 #include "python/problem.h"
 
-namespace py = pybind11;
+namespace nb = nanobind;
 
 namespace fastgemm {
 namespace {
 
 using cpu_predict::Counts;
-using Changes = std::optional<py::dict>;
+using Changes = std::optional<nb::dict>;
 
 constexpr const char* kIsas[] = {"baseline", "avx2", "avx512"};
 
@@ -29,8 +34,8 @@ void for_fields(C& c, F&& f) {
   f("core_bandwidth", c.core_bandwidth), f("bandwidth", c.bandwidth);
 }
 
-py::dict to_dict(const Cpu& c) {
-  py::dict d;
+nb::dict to_dict(const Cpu& c) {
+  nb::dict d;
   for_fields(c, [&](const char* name, const auto& value) { d[name] = value; });
   d["isa"] = kIsas[int(c.isa)];
   return d;
@@ -40,19 +45,19 @@ py::dict to_dict(const Cpu& c) {
 Cpu to_cpu(const Changes& changes) {
   Cpu c = current_cpu();
   if (!changes) return c;
-  py::dict left = changes->attr("copy")();
-  const auto take = [&](const char* name) { return left.attr("pop")(name, py::none()); };
+  auto left = nb::cast<nb::dict>(changes->attr("copy")());
+  const auto take = [&](const char* name) { return left.attr("pop")(name, nb::none()); };
   for_fields(c, [&]<class T>(const char* name, T& to) {
-    if (const py::object value = take(name); !value.is_none()) to = value.cast<T>();
+    if (const nb::object value = take(name); !value.is_none()) to = nb::cast<T>(value);
   });
-  if (const py::object value = take("isa"); !value.is_none()) {
-    const auto* found = std::ranges::find(kIsas, value.cast<std::string>());
+  if (const nb::object value = take("isa"); !value.is_none()) {
+    const auto* found = std::ranges::find(kIsas, nb::cast<std::string>(value));
     if (found == std::end(kIsas)) throw std::invalid_argument("isa is baseline, avx2 or avx512");
     c.isa = Isa(found - kIsas);
   }
   const Units &before = current_cpu(), &after = c;
   if (!(after == before)) c.library = after;
-  if (!left.empty()) throw std::invalid_argument("unknown: " + std::string(py::str(left)));
+  if (left.size() > 0) throw std::invalid_argument("unknown: " + std::string(nb::str(left).c_str()));
   return c;
 }
 
@@ -78,8 +83,8 @@ std::vector<std::pair<std::string, double>> predictions(const Problem& problem, 
 
 }  // namespace
 
-void define_cpu_predictions(py::module_& m) {
-  const auto here = py::arg("cpu") = py::none();
+void define_cpu_predictions(nb::module_& m) {
+  const auto here = nb::arg("cpu") = nb::none();
   m.attr("CPU_COUNTS") =
       std::vector<std::string>(cpu_predict::kCountNames.begin(), cpu_predict::kCountNames.end());
   m.def("cpu_properties", [] { return to_dict(current_cpu()); }, "What predictions see of the processor.");
@@ -90,7 +95,7 @@ void define_cpu_predictions(py::module_& m) {
         const Cpu cpu = to_cpu(changes);
         set_current_cpu(&cpu);
       },
-      py::arg("cpu"),
+      nb::arg("cpu"),
       "Predicts for this processor with these properties instead, and reads the static tables of its model; "
       "None: "
       "for this one again.");
@@ -99,11 +104,11 @@ void define_cpu_predictions(py::module_& m) {
       [](const std::string& kernel, const Problem& problem, int threads, const Changes& cpu) {
         return cpu_predict::count(row_of(kernel), to_problem(problem), to_cpu(cpu), threads);
       },
-      py::arg("kernel"), py::arg("problem"), py::arg("threads"), here,
+      nb::arg("kernel"), nb::arg("problem"), nb::arg("threads"), here,
       "What a kernel, or torch, does for a problem, in seconds at the processor's rates; in the order of "
       "CPU_COUNTS.");
   m.def(
-      "cpu_predictions", &predictions, py::arg("problem"), py::arg("threads"), here,
+      "cpu_predictions", &predictions, nb::arg("problem"), nb::arg("threads"), here,
       "Names and predicted seconds of the kernels that a processor could run, and torch, from the least on.");
   m.def(
       "cpu_costs",
@@ -111,13 +116,13 @@ void define_cpu_predictions(py::module_& m) {
         return cpu_predict::costs_of(row_of(kernel), parse<DType>(type, kArithmeticTypes, "dtype"),
                                      to_cpu(cpu));
       },
-      py::arg("kernel"), py::arg("dtype"), here, "The constants in force; None: there are none.");
+      nb::arg("kernel"), nb::arg("dtype"), here, "The constants in force; None: there are none.");
   m.def(
       "set_cpu_costs",
       [](const std::string& kernel, const std::string& type, const Counts& costs) {
         cpu_predict::set_costs(row_of(kernel), parse<DType>(type, kArithmeticTypes, "dtype"), costs);
       },
-      py::arg("kernel"), py::arg("dtype"), py::arg("costs"),
+      nb::arg("kernel"), nb::arg("dtype"), nb::arg("costs"),
       "The constants of a kernel, or torch, on this processor, in the order of CPU_COUNTS.");
   m.def("reset_cpu_costs", &cpu_predict::reset_costs, "Back to the constants that are shipped.");
 }

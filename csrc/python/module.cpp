@@ -1,7 +1,13 @@
 // fastgemm._introspect: the kernel table, tuning memory and build information for Python. The ops themselves
 // are reached through torch.ops; loading this module loads the op library, which registers them.
-#include <pybind11/pybind11.h>
-#include <pybind11/stl.h>
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
 #include <array>
 #include <map>
@@ -20,7 +26,7 @@
 #include "torch/build_info.h"
 #include "torch/queries.h"
 
-namespace py = pybind11;
+namespace nb = nanobind;
 using namespace fastgemm;
 
 namespace {
@@ -48,16 +54,16 @@ constexpr const char* role_name(Role r) {
   return names[int(r)];
 }
 
-py::list table() {
-  py::list rows;
+nb::list table() {
+  nb::list rows;
   for (const Kernel& k : kernels()) {
-    py::dict row;
+    nb::dict row;
     row["op"] = to_string(k.op), row["device"] = to_string(k.device), row["level"] = k.level;
     row["name"] = k.name, row["dtypes"] = type_names(k.dtypes), row["needs"] = k.needs;
     row["summary"] = k.summary, row["role"] = role_name(k.role);
     row["precision"] = to_string(k.precision);
     const char* why = k.why_unavailable();
-    row["unavailable"] = why ? py::cast(why) : py::none();
+    row["unavailable"] = why ? nb::cast(why) : nb::none();
     rows.append(row);
   }
   return rows;
@@ -143,10 +149,10 @@ std::vector<std::string> ranked(const KeyTuple& tuple, const std::string& device
   return names;
 }
 
-py::dict info() {
-  py::dict d;
+nb::dict info() {
+  nb::dict d;
   for (const auto& [name, value] : build_info()) {
-    d[py::str(name)] = value;
+    d[name.c_str()] = value;
     // Rows of CUDA have launchers in every build: the simulator runs those of one without CUDA.
     if (name == "cuda_archs") d["cuda_kernels"] = !value.empty();
   }
@@ -168,67 +174,79 @@ PyObject* name_of(Enum value) {
   return name;
 }
 
-// Calls through CPython's API in 0.2 us instead of 0.6 us by
-// pybind11, since every small product may have to ask.
+// Calls through CPython's API in 0.2 us instead of 0.6 us by way of casts of each argument, since every small
+// product may have to ask.
 bool ask_probe(Device device, DType type, Precision precision) {
-  const py::gil_scoped_acquire held;
+  const nb::gil_scoped_acquire held;
   PyObject* arguments[] = {name_of(device), name_of(type), name_of(precision)};
   PyObject* answer = PyObject_Vectorcall(kept_probe(), arguments, std::size(arguments), nullptr);
-  if (!answer) throw py::error_already_set();
+  if (!answer) throw nb::python_error();
   const int yes = PyObject_IsTrue(answer);
   Py_DECREF(answer);
-  if (yes < 0) throw py::error_already_set();
+  if (yes < 0) throw nb::python_error();
   return yes != 0;
 }
 
 using Frame = std::shared_ptr<const PatchFrame>;
 
+// Counts as Python holds them. Frames share the counts and not this object: they may be dropped by a thread
+// that does not hold the interpreter's lock.
+struct SharedCounts {
+  std::shared_ptr<Counts> counts = std::make_shared<Counts>();
+};
+
+// What a capsule of capsule_of() keeps alive.
+Frame frame_in(const nb::object& capsule) {
+  return *static_cast<Frame*>(nb::cast<nb::capsule>(capsule).data(kPatchSlot));
+}
+
 Frame make_frame(int level, std::string kernel, const std::optional<std::string>& precision,
-                 std::shared_ptr<Counts> counts, const py::object& outer) {
+                 const SharedCounts* counts, const nb::object& outer) {
   auto frame = std::make_shared<PatchFrame>();
-  frame->level = level, frame->kernel = std::move(kernel), frame->counts = std::move(counts);
+  frame->level = level, frame->kernel = std::move(kernel), frame->counts = counts ? counts->counts : nullptr;
   if (precision) frame->precision = parse<Precision>(*precision, kPrecisions, "precision");
-  if (!outer.is_none()) frame->outer = *py::reinterpret_borrow<py::capsule>(outer).get_pointer<Frame>();
+  if (!outer.is_none()) frame->outer = frame_in(outer);
   return frame;
 }
 
 // The capsule that is put into the slot of torch's thread-local state; it keeps a frame alive.
-py::capsule capsule_of(Frame frame) {
-  return py::capsule(new Frame(std::move(frame)), kPatchSlot, [](PyObject* capsule) {
-    delete static_cast<Frame*>(PyCapsule_GetPointer(capsule, kPatchSlot));
-  });
+nb::capsule capsule_of(Frame frame) {
+  return nb::capsule(new Frame(std::move(frame)), kPatchSlot,
+                     [](void* kept) noexcept { delete static_cast<Frame*>(kept); });
 }
 
-void define_patches(py::module_& m) {
+void define_patches(nb::module_& m) {
   m.attr("PATCH_SLOT") = kPatchSlot;
-  py::class_<Counts, std::shared_ptr<Counts>>(m, "Counts")
-      .def(py::init<>())
+  nb::class_<SharedCounts>(m, "Counts")
+      .def(nb::init<>())
       .def(
           "add",
-          [](Counts& c, bool routed, std::string_view op, std::string_view by, uint64_t n) {
-            c.add(routed ? Counts::What::routed : Counts::What::passed_on, op, by, n);
+          [](const SharedCounts& c, bool routed, std::string_view op, std::string_view by, uint64_t n) {
+            c.counts->add(routed ? Counts::What::routed : Counts::What::passed_on, op, by, n);
           },
-          py::arg("routed"), py::arg("op"), py::arg("by"), py::arg("calls") = 1)
-      .def("rows", [](const Counts& c, bool routed) {
-        py::dict rows;
-        for (const auto& [op, by] : c.rows(routed ? Counts::What::routed : Counts::What::passed_on))
-          for (const auto& [name, calls] : by) rows[py::make_tuple(op, name)] = calls;
+          nb::arg("routed"), nb::arg("op"), nb::arg("by"), nb::arg("calls") = 1)
+      .def("rows", [](const SharedCounts& c, bool routed) {
+        nb::dict rows;
+        for (const auto& [op, by] : c.counts->rows(routed ? Counts::What::routed : Counts::What::passed_on))
+          for (const auto& [name, calls] : by) rows[nb::make_tuple(op, name)] = calls;
         return rows;
       });
   m.def(
       "patch_frame",
       [](int level, std::string kernel, const std::optional<std::string>& precision,
-         std::shared_ptr<Counts> counts, const py::object& outer) {
-        return capsule_of(make_frame(level, std::move(kernel), precision, std::move(counts), outer));
+         const SharedCounts* counts, const nb::object& outer) {
+        return capsule_of(make_frame(level, std::move(kernel), precision, counts, outer));
       },
+      nb::arg("level"), nb::arg("kernel"), nb::arg("precision").none(), nb::arg("counts").none(),
+      nb::arg("outer").none(),
       "One entry of a patch, in a capsule: level 0 and an empty kernel leave the choice open; counts may be "
       "None; "
       "outer is the capsule of the entry that gets what this one passes on, or None.");
   m.def(
       "set_everywhere",
-      [](bool by_environment, const py::object& frame) {
+      [](bool by_environment, const nb::object& frame) {
         Frame made;
-        if (!frame.is_none()) made = *py::reinterpret_borrow<py::capsule>(frame).get_pointer<Frame>();
+        if (!frame.is_none()) made = frame_in(frame);
         set_everywhere(by_environment ? Everywhere::environment : Everywhere::enabled, std::move(made));
       },
       "Puts an entry in force for the whole process, or with None out of force.");
@@ -236,7 +254,8 @@ void define_patches(py::module_& m) {
 
 }  // namespace
 
-PYBIND11_MODULE(_introspect, m) {
+NB_MODULE(_introspect, m) {
+  nb::set_leak_warnings(false);  // the probe outlives the interpreter
   m.doc() = "Kernel table, tuning memory and build information of the fastgemm op library.";
   define_patches(m);
   define_predictions(m);
@@ -248,15 +267,15 @@ PYBIND11_MODULE(_introspect, m) {
       [](const std::string& type, int threads, double seconds) {
         return measure_peak(parse<DType>(type, kDTypes, "dtype"), threads, seconds);
       },
-      py::arg("dtype"), py::arg("threads"), py::arg("seconds") = 0.05,
-      py::call_guard<py::gil_scoped_release>(),
+      nb::arg("dtype"), nb::arg("threads"), nb::arg("seconds") = 0.05,
+      nb::call_guard<nb::gil_scoped_release>(),
       "Multiply-add operations per second of the CPU in a dtype; 0 where it is not measured.");
   m.def("cuda_device", &cuda_device);
   m.def("product_kernels", &product_kernels,
         "The kernels that take products of types that are no types of operands, by the name of the type.");
-  m.def("ranked", &ranked, py::arg("key"), py::arg("device"),
+  m.def("ranked", &ranked, nb::arg("key"), nb::arg("device"),
         "Names of the kernels that the static tables of a device name for a tuning key, best first.");
-  m.def("chosen", &chosen, py::arg("key"), py::arg("level") = 0,
+  m.def("chosen", &chosen, nb::arg("key"), nb::arg("level") = 0,
         "Name of the kernel that a level, by default level=None, picks for a tuning key.");
   m.def("decisions_made", &decisions_made,
         "How often this thread had to find the fastest known kernel anew.");
@@ -291,13 +310,13 @@ PYBIND11_MODULE(_introspect, m) {
         key.gpu = gpu_number(gpu);
         remember(key, kernel);
       },
-      py::arg("key"), py::arg("kernel"), py::arg("gpu") = "");
+      nb::arg("key"), nb::arg("kernel"), nb::arg("gpu") = "");
   m.def("gpu", &current_gpu_name, "Name and size of the current GPU as tuning knows it; empty without one.");
   m.def("forget_all", &forget_all);
   m.def("set_workspace_limit",
         [](std::optional<size_t> bytes) { set_workspace_limit(bytes.value_or(kNoLimit)); });
   m.def("remembered_count", &remembered_count);
-  m.def("set_framework_probe", [](py::function probe) {
+  m.def("set_framework_probe", [](nb::callable probe) {
     kept_probe() = probe.release().ptr();
     set_framework_probe(&ask_probe);
   });

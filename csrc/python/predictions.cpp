@@ -1,7 +1,13 @@
 #include "python/predictions.h"
 
-#include <pybind11/stl.h>
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <bit>
 #include <optional>
 
@@ -9,7 +15,7 @@
 #include "cuda/gemm/predict/library.h"
 #include "python/problem.h"
 
-namespace py = pybind11;
+namespace nb = nanobind;
 
 namespace fastgemm {
 namespace {
@@ -18,8 +24,8 @@ using predict::Costs;
 using predict::Counts;
 using Values = std::array<double, predict::kCounts>;
 
-py::dict to_dict(const Gpu& g) {
-  py::dict d;
+nb::dict to_dict(const Gpu& g) {
+  nb::dict d;
   d["capability"] = g.capability, d["multiprocessors"] = g.multiprocessors;
   d["shared_bytes"] = g.shared_bytes, d["l2_bytes"] = g.l2_bytes;
   d["clock"] = g.clock, d["bandwidth"] = g.bandwidth, d["wgmma"] = g.wgmma, d["number"] = g.number;
@@ -28,10 +34,10 @@ py::dict to_dict(const Gpu& g) {
 
 // The GPU at hand, with what the dictionary says instead: of another capability, the nominal one. Where it
 // names capability and size nobody looks for a GPU, which would keep a process from being forked.
-Gpu to_gpu(const std::optional<py::dict>& d) {
+Gpu to_gpu(const std::optional<nb::dict>& d) {
   if (!d) return current_gpu();
   const auto get = [&]<class T>(const char* name, T& to) {
-    if (d->contains(name)) to = (*d)[name].cast<T>();
+    if (d->contains(name)) to = nb::cast<T>((*d)[name]);
   };
   const bool named = d->contains("capability") && d->contains("multiprocessors");
   Gpu g = named ? Gpu{} : current_gpu();
@@ -44,7 +50,7 @@ Gpu to_gpu(const std::optional<py::dict>& d) {
   return g;
 }
 
-Values counts(const std::string& kernel, const Problem& problem, const std::optional<py::dict>& gpu) {
+Values counts(const std::string& kernel, const Problem& problem, const std::optional<nb::dict>& gpu) {
   const GemmProblem p = to_problem(problem);
   if (kernel == "library") return std::bit_cast<Values>(predict::count_library(p, to_gpu(gpu)));
   const predict::PredictedRow* row = predict::predicted_row(kernel);
@@ -54,7 +60,7 @@ Values counts(const std::string& kernel, const Problem& problem, const std::opti
 
 // What level=None compares, from the least time on: the rows that the GPU could run, and the library.
 std::vector<std::pair<std::string, double>> predictions(const Problem& problem,
-                                                        const std::optional<py::dict>& gpu) {
+                                                        const std::optional<nb::dict>& gpu) {
   const GemmProblem p = to_problem(problem);
   const Gpu g = to_gpu(gpu);
   std::vector<std::pair<std::string, double>> found;
@@ -70,7 +76,7 @@ std::vector<std::pair<std::string, double>> predictions(const Problem& problem,
   return found;
 }
 
-const char* knowledge(const std::optional<py::dict>& gpu) {
+const char* knowledge(const std::optional<nb::dict>& gpu) {
   switch (predict::knowledge_of(to_gpu(gpu))) {
     case predict::Knowledge::tuned:
       return "tuned";
@@ -91,7 +97,7 @@ using MeasuredPoint = std::pair<Problem, double>;
 
 void set_library(const std::string& gpu, const std::string& type, const std::string& precision,
                  const Values& costs, const std::vector<MeasuredPoint>& points,
-                 const std::optional<py::dict>& here) {
+                 const std::optional<nb::dict>& here) {
   std::vector<predict::LibraryPoint> library;
   for (const auto& [problem, seconds] : points) library.push_back({to_problem(problem), seconds});
   predict::set_library(gpu_number(gpu), parse<DType>(type, kArithmeticTypes, "dtype"),
@@ -101,40 +107,40 @@ void set_library(const std::string& gpu, const std::string& type, const std::str
 
 }  // namespace
 
-void define_predictions(py::module_& m) {
+void define_predictions(nb::module_& m) {
   m.attr("COUNTS") =
       std::vector<std::string>(std::begin(predict::kCountNames), std::end(predict::kCountNames));
-  const auto here = py::arg("gpu") = py::none();
+  const auto here = nb::arg("gpu") = nb::none();
   m.def(
       "gpu_properties", [] { return to_dict(current_gpu()); },
       "What predictions see of the current GPU; capability 0 without one.");
   m.def("knowledge", &knowledge, here, "Of a GPU: predicted, measured or tuned.");
-  m.def("counts", &counts, py::arg("kernel"), py::arg("problem"), here,
+  m.def("counts", &counts, nb::arg("kernel"), nb::arg("problem"), here,
         "What a kernel, or \"library\", does for a problem, in seconds at the GPU's rates; in the order of "
         "COUNTS.");
   m.def(
       "place", [](const Problem& p) { return predict::place_of(to_problem(p)); },
       "Where a problem lies among others, for distances between measured points.");
-  m.def("predictions", &predictions, py::arg("problem"), here,
+  m.def("predictions", &predictions, nb::arg("problem"), here,
         "Names and predicted seconds of the kernels that a GPU could run, from the least on.");
   m.def(
       "costs",
-      [](const std::string& kernel, const std::string& type, const std::optional<py::dict>& gpu) {
+      [](const std::string& kernel, const std::string& type, const std::optional<nb::dict>& gpu) {
         const auto found =
             predict::costs_of(row_of(kernel).row, parse<DType>(type, kArithmeticTypes, "dtype"), to_gpu(gpu));
         return found ? std::optional(std::bit_cast<Values>(*found)) : std::nullopt;
       },
-      py::arg("kernel"), py::arg("dtype"), here);
+      nb::arg("kernel"), nb::arg("dtype"), here);
   m.def(
       "set_costs",
       [](const std::string& gpu, const std::string& kernel, const std::string& type, const Values& costs) {
         predict::set_costs(gpu_number(gpu), row_of(kernel).row, parse<DType>(type, kArithmeticTypes, "dtype"),
                            std::bit_cast<Costs>(costs));
       },
-      py::arg("gpu"), py::arg("kernel"), py::arg("dtype"), py::arg("costs"),
+      nb::arg("gpu"), nb::arg("kernel"), nb::arg("dtype"), nb::arg("costs"),
       "The constants of a kernel on the GPU of this name, as gpu() gives it.");
-  m.def("set_library", &set_library, py::arg("gpu"), py::arg("dtype"), py::arg("precision"), py::arg("costs"),
-        py::arg("points"), py::arg("here") = py::none(),
+  m.def("set_library", &set_library, nb::arg("gpu"), nb::arg("dtype"), nb::arg("precision"), nb::arg("costs"),
+        nb::arg("points"), nb::arg("here") = nb::none(),
         "The library on the GPU of this name: model and points.");
   m.def("reset_predictions", [] { predict::reset_costs(), predict::reset_library(); });
 }

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <pybind11/pybind11.h>
+#include <nanobind/nanobind.h>
 
 namespace fastgemm {
 
 // Adds what tools and `fastgemm tune` need of csrc/cuda/gemm/predict.
-void define_predictions(pybind11::module_&);
-void define_cpu_predictions(pybind11::module_&);
+void define_predictions(nanobind::module_&);
+void define_cpu_predictions(nanobind::module_&);
 
 }  // namespace fastgemm

@@ -1,52 +1,54 @@
 // fastgemm._simt: the simulator for Python. Loading it makes the CUDA kernels available to CPU tensors;
 // begin() and end() enclose the calls that run on it.
-#include <pybind11/pybind11.h>
-#include <pybind11/stl.h>
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
 
 #include "core/simulator.h"
 #include "simt/rows.h"
 #include "simt/session.h"
 #include "simt/symbols.h"
 
-namespace py = pybind11;
+namespace nb = nanobind;
 using namespace fastgemm;
 
 namespace {
 
-py::tuple triple(const dim3& d) { return py::make_tuple(d.x, d.y, d.z); }
+nb::tuple triple(const dim3& d) { return nb::make_tuple(d.x, d.y, d.z); }
 
-py::dict to_dict(const simt::Site& s) {
-  py::dict d;
+nb::dict to_dict(const simt::Site& s) {
+  nb::dict d;
   d["pc"] = s.pc, d["space"] = to_string(s.space), d["kind"] = to_string(s.kind), d["bytes"] = s.bytes;
   d["instruction"] = s.instruction, d["buffer"] = s.buffer;
   d["requests"] = s.requests, d["lanes"] = s.lanes, d["sectors"] = s.sectors;
   d["wavefronts"] = s.wavefronts, d["ideal_wavefronts"] = s.ideal_wavefronts;
   d["bytes_used"] = s.bytes_used, d["flops"] = s.flops;
-  py::list example;
+  nb::list example;
   if (s.example_cost >= 0)
     for (const int64_t offset : s.example)
-      example.append(offset < 0 ? py::none().cast<py::object>() : py::int_(offset));
+      example.append(offset < 0 ? nb::object(nb::none()) : nb::object(nb::int_(offset)));
   d["example"] = example;
   return d;
 }
 
-py::dict to_dict(const simt::Problem& p) {
-  py::dict d;
+nb::dict to_dict(const simt::Problem& p) {
+  nb::dict d;
   d["check"] = p.check, d["message"] = p.message, d["sites"] = p.sites, d["count"] = p.count;
   d["block"] = triple(p.block), d["thread"] = triple(p.thread);
   return d;
 }
 
-py::dict to_dict(const simt::Launch& l) {
-  py::dict d;
+nb::dict to_dict(const simt::Launch& l) {
+  nb::dict d;
   d["row"] = l.row, d["kernel"] = l.kernel, d["function"] = l.function;
   d["grid"] = triple(l.grid), d["block"] = triple(l.block), d["cluster"] = l.cluster;
   d["dynamic_shared"] = l.dynamic_shared, d["static_shared"] = l.static_shared;
   d["blocks"] = l.blocks, d["blocks_counted"] = l.blocks_counted, d["complete"] = l.complete;
   d["barriers"] = l.barriers, d["bytes_in_flight"] = l.bytes_in_flight;
-  py::list buffers, sites, problems;
+  nb::list buffers, sites, problems;
   for (const simt::Buffer& b : l.buffers) {
-    py::dict buffer;
+    nb::dict buffer;
     buffer["name"] = b.name, buffer["bytes"] = b.bytes, buffer["bytes_touched"] = b.bytes_touched;
     buffers.append(buffer);
   }
@@ -69,9 +71,9 @@ void install() {
   install_simulator(simt::rows(), simt::simulate_double_rows, simt::simulate_mirror, simt::simulate_finish);
 }
 
-py::list end() {
+nb::list end() {
   set_simulating(false);
-  py::list launches;
+  nb::list launches;
   for (const simt::Launch& launch : simt::session().launches) launches.append(to_dict(launch));
   simt::session() = {};
   return launches;
@@ -79,13 +81,13 @@ py::list end() {
 
 }  // namespace
 
-PYBIND11_MODULE(_simt, m) {
+NB_MODULE(_simt, m) {
   m.doc() = "Runs the CUDA kernels on the CPU, counts and checks what they do to memory.";
   install();
   m.def("install", &install,
         "Makes the kernels of this module those that simulations run; loading it does so, too.");
-  m.def("begin", &begin, py::arg("count"), py::arg("raise_problems"), py::arg("multiprocessors"),
-        py::arg("max_blocks"), py::arg("capability") = 90, py::arg("run") = true,
+  m.def("begin", &begin, nb::arg("count"), nb::arg("raise_problems"), nb::arg("multiprocessors"),
+        nb::arg("max_blocks"), nb::arg("capability") = 90, nb::arg("run") = true,
         "From here on, ops on CPU tensors in this thread run simulated CUDA kernels.");
   m.def("end", &end, "Ends it, and returns what was seen of each kernel launch.");
   m.def("path", &simt::symbols::path, "The shared object that program counters count from.");

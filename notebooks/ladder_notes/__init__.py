@@ -213,9 +213,7 @@ def show(figure: Figure, width: int | None = None) -> None:
 
 
 def show_ladder(report: Report) -> None:
-    figure = plots.ladder_figure(report)
-    figure.set_figwidth(9)  # one panel, and the line that says where and when
-    show(figure)
+    show(plots.ladder_figure(report))
 
 
 def show_accesses(*reports: fastgemm.Report, space: str) -> None:

@@ -2,7 +2,7 @@
 
 They are files as csrc/cuda has them (CONTRIBUTING.md, "A CUDA kernel, on a laptop"), but outside of it: nothing of
 the package is changed or compiled again. It needs this repository, of the version that is installed, and a C++
-compiler, cmake, ninja and pybind11.
+compiler, cmake, ninja and nanobind.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _tool(name: str) -> str:
     """Of this environment, whether or not it is activated."""
     path = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
     if path is None:
-        raise RuntimeError(f"to compile kernels this notebook needs {name}: pip install cmake ninja pybind11")
+        raise RuntimeError(f"to compile kernels this notebook needs {name}: pip install cmake ninja nanobind")
     return path
 
 
@@ -135,7 +135,7 @@ def compile_kernels(file: str, source: str) -> OwnKernels:
         _write(folder / op / "levels.h", _levels(op, launchers[op]))
     _build(name)
     (path,) = (BUILD / "modules" / name).glob("_simt*.so")
-    # The entry is PyInit__simt, whatever stands before the dot; pybind11 keeps one module for each name.
+    # The entry is PyInit__simt, whatever stands before the dot; Python keeps one module for each name.
     spec = importlib.util.spec_from_file_location(f"{name}._simt", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -144,7 +144,7 @@ def compile_kernels(file: str, source: str) -> OwnKernels:
 
 
 def _build(target: str) -> None:
-    import pybind11
+    import nanobind
 
     modules, library = BUILD / "modules", Path(fastgemm.__file__).parent / "libfastgemm.so"
     settings = {
@@ -152,7 +152,7 @@ def _build(target: str) -> None:
         "OWN_KERNELS": BUILD / "kernels",
         "FASTGEMM_LIBRARY": library,
         "Python_EXECUTABLE": sys.executable,
-        "pybind11_DIR": pybind11.get_cmake_dir(),
+        "nanobind_DIR": nanobind.cmake_dir(),
     }
     places = ("-S", str(Path(__file__).parent / "own"), "-B", str(modules), "-G", "Ninja")
     chosen = [f"-D{name}={value}" for name, value in settings.items()]

@@ -155,11 +155,14 @@ def diagnose(
         raise NotImplementedError(f"fastgemm: no kernels for device type {device.type!r}") from error
     if "b" in given:
         _explain_dtypes(given, accepted, error)
+    if _OF_A_CHOICE.match(str(error)):
+        raise type(error)(f"fastgemm: {error}") from error
 
 
 _WRONG_TYPE = re.compile(
     r"Expected a value of type '(.*)' for argument '(\w+)' but instead found type '(.*)'"
 )
+_OF_A_CHOICE = re.compile(r"kernel '.*' (is of level|cannot run)|level \d+ cannot run")  # without a prefix
 _OUT_OF_MEMORY = "fastgemm: out of memory"
 _PUBLIC = {"impl": "kernel"}  # the ops' name of an argument, and the one that the public functions take
 _KINDS = {

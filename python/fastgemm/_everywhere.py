@@ -9,6 +9,7 @@ from . import _overrides
 from ._introspect import set_everywhere
 from ._routed import Routed
 from ._scope import Choice
+from ._words import Precision
 from .table import check_product_choice, invariant_choice
 
 VARIABLE = "FASTGEMM_PATCH"
@@ -18,7 +19,7 @@ def enable(
     level: int | None = None,
     *,
     kernel: str | None = None,
-    precision: str | None = None,
+    precision: Precision | None = None,
     invariant: bool = False,
     count: bool = True,
 ) -> Routed:
@@ -42,12 +43,13 @@ def enable(
         TypeError: ``level`` is no int.
         ValueError: an unknown level, kernel or precision.
 
-    >>> import torch, fastgemm
-    >>> routed = fastgemm.enable()
-    >>> c = torch.randn(64, 32) @ torch.randn(32, 48)
-    >>> fastgemm.disable()
-    >>> routed.ops
-    Counter({'mm': 1})
+    Examples:
+        >>> import torch, fastgemm
+        >>> routed = fastgemm.enable()
+        >>> c = torch.randn(64, 32) @ torch.randn(32, 48)
+        >>> fastgemm.disable()
+        >>> routed.ops
+        Counter({'mm': 1})
     """
     if invariant:
         level, kernel = None, invariant_choice(level, kernel, "fastgemm.enable")

@@ -29,6 +29,7 @@ from ._calls import (
     tracing_state,
 )
 from ._vmap import batch_first, rank_of
+from ._words import Precision
 from .table import invariant_choice
 
 SYMMETRIC = "symmetric"
@@ -46,7 +47,7 @@ def gemm(
     trans_b: bool = False,
     level: int | None = None,
     kernel: str | None = None,
-    precision: str | None = None,
+    precision: Precision | None = None,
     out: Tensor | None = None,
     out_dtype: torch.dtype | None = None,
     symmetric: bool = False,
@@ -64,7 +65,7 @@ def gemm(
         beta: scale of ``c``; 1 when ``c`` is given, else 0. With 0, ``c`` is never read.
         trans_a: use the transpose of the last two dimensions of ``a``.
         trans_b: use the transpose of the last two dimensions of ``b``.
-        level: 1 to 7, a rung of the ladder, or ``None`` for the fastest kernel known.
+        level: 1 to 7, a rung of the ladder, or ``None`` for the fastest kernel known, as which 7 chooses, too.
         kernel: the name of one kernel, instead of a level.
         precision: for float32; see :func:`matmul`.
         out: receives the result, of its exact shape, dtype and device; may be exactly ``c``, and shares no memory
@@ -90,6 +91,14 @@ def gemm(
             ``invariant``; ``invariant`` with a kernel or level whose rows depend on each other.
         RuntimeError: the level or kernel asked for cannot run here (``kernel="symmetric"``: nothing says that the
             result is symmetric), or ``out`` cannot be written to; see :func:`matmul`.
+
+    Examples:
+        >>> import torch, fastgemm
+        >>> a, b, c = torch.randn(64, 32), torch.randn(48, 32), torch.zeros(64, 48)
+        >>> fastgemm.gemm(a, b, c, alpha=2.0, beta=0.5, trans_b=True, out=c) is c
+        True
+        >>> fastgemm.gemm(a, a, trans_b=True, symmetric=True).shape  # the result equals its transpose
+        torch.Size([64, 64])
     """
     if invariant:
         if symmetric:

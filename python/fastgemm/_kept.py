@@ -10,10 +10,8 @@ PREDICTIONS = "predictions.json"
 
 
 def folder() -> Path:
-    """FASTGEMM_CACHE_DIR, else the platform's user cache folder."""
+    """FASTGEMM_CACHE_DIR, else the user's cache folder, by the XDG base directory specification."""
     named = os.environ.get("FASTGEMM_CACHE_DIR")
     if named:
         return Path(named)
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("fastgemm"))
+    return Path(os.environ.get("XDG_CACHE_HOME", "").strip() or "~/.cache").expanduser() / "fastgemm"

@@ -14,6 +14,7 @@ from . import _overrides
 from ._mode import Keywords, Mode, hide_from_dynamo
 from ._routed import Routed
 from ._scope import Choice, Entry, enter, leave
+from ._words import Precision
 from .table import check_product_choice, invariant_choice
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -70,12 +71,13 @@ class patch(contextlib.ContextDecorator):  # named like the function that it is 
         TypeError: ``level`` is no int, or a generator or coroutine function is decorated.
         ValueError: an unknown level, kernel or precision.
 
-    >>> import torch, fastgemm
-    >>> x, w = torch.randn(64, 32), torch.randn(48, 32)
-    >>> with fastgemm.patch() as routed:
-    ...     y = torch.nn.functional.linear(x, w)
-    >>> routed.ops
-    Counter({'mm': 1})
+    Examples:
+        >>> import torch, fastgemm
+        >>> x, w = torch.randn(64, 32), torch.randn(48, 32)
+        >>> with fastgemm.patch() as routed:
+        ...     y = torch.nn.functional.linear(x, w)
+        >>> routed.ops
+        Counter({'mm': 1})
     """
 
     def __init__(
@@ -83,7 +85,7 @@ class patch(contextlib.ContextDecorator):  # named like the function that it is 
         level: int | None = None,
         *,
         kernel: str | None = None,
-        precision: str | None = None,
+        precision: Precision | None = None,
         invariant: bool = False,
         count: bool = True,
     ) -> None:

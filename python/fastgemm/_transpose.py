@@ -28,7 +28,7 @@ def transpose(
 
     Args:
         a: ``(..., R, C)`` of any dtype whose elements have 1, 2, 4, 8 or 16 bytes, any strides.
-        level: 1 to 7, or ``None`` for the fastest kernel known.
+        level: 1 to 7, or ``None`` for the fastest kernel known, as which 7 chooses, too.
         kernel: the name of one kernel, instead of a level.
         out: ``(..., C, R)`` of the same dtype and device, sharing no memory with ``a``.
 
@@ -41,6 +41,16 @@ def transpose(
         ValueError: fewer than two dimensions; an ``out`` that does not fit; unknown ``kernel`` or ``level``.
         RuntimeError: the level or kernel asked for cannot run here, or ``out`` cannot be written to; see
             :func:`matmul`.
+
+    Examples:
+        >>> import torch, fastgemm
+        >>> x = torch.arange(6).reshape(2, 3)
+        >>> fastgemm.transpose(x)
+        tensor([[0, 3],
+                [1, 4],
+                [2, 5]])
+        >>> fastgemm.transpose(x, level=3).is_contiguous()
+        True
     """
     if has_torch_function_variadic(a, out):
         return overridden(transpose, (a, out), a, level=level, kernel=kernel, out=out)

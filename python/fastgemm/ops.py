@@ -15,6 +15,7 @@ from ._add import add, add_
 from ._calls import matmul_at_once, named, options_of, overridden
 from ._gemm import gemm, product
 from ._transpose import transpose
+from ._words import Precision
 from .table import invariant_choice
 
 __all__ = ["add", "add_", "gemm", "matmul", "transpose"]
@@ -29,7 +30,7 @@ def matmul(
     *,
     level: int | None = None,
     kernel: str | None = None,
-    precision: str | None = None,
+    precision: Precision | None = None,
     out: Tensor | None = None,
     out_dtype: torch.dtype | None = None,
     invariant: bool = False,
@@ -41,7 +42,8 @@ def matmul(
             complex128, complex64, complex32, int8, int16, int32, int64, uint8 or bool. Any strides and storage
             offset, conjugated views too; leading dimensions broadcast against those of ``b``.
         b: ``(K,)``, ``(K, N)`` or ``(..., K, N)``, of the same dtype and device; int8, uint8 and bool mix.
-        level: 1 to 7, a rung of the ladder. ``None`` means the fastest kernel known for this problem.
+        level: 1 to 7, a rung of the ladder. ``None`` means the fastest kernel known for this problem; 7, the last
+            rung, chooses as ``None`` does.
         kernel: the name of one kernel of :func:`fastgemm.kernels`, instead of a level.
         precision: for float32, and the parts of complex64. ``"ieee"``: float32 arithmetic, or tensor cores where
             their error stays at or below cuBLAS SGEMM's on ordinary data (six products of bf16 planes);
@@ -49,7 +51,7 @@ def matmul(
             limited by row), ``"bf16x3"`` (16 bits), ``"tf32"`` (11 bits). ``None`` follows torch on CUDA and is
             ``"ieee"`` on a CPU. For float64, and the parts of complex128: ``"ieee"``, or ``"crt14"`` to
             ``"crt18"``: residues of so many moduli, 7.6 bits of a product each, without a look at the operands'
-            range. See docs/precision.md.
+            range. docs/precision.md has all of it.
         out: tensor that receives the result; it must have its exact shape, dtype and device and share no
             memory with ``a`` or ``b``.
         out_dtype: ``torch.float32`` for float16 and bfloat16 operands, ``torch.int32`` for int16; otherwise the
@@ -62,7 +64,7 @@ def matmul(
     Returns:
         ``(..., M, N)``, without the dimension that a 1-D operand lacks. The dtype is that of the operands,
         int32 for int8, uint8 and bool, int64 for int16. float16 and bfloat16 accumulate in float32 and are rounded
-        once; int32 wraps modulo 2**32 and int64 modulo 2**64. A complex product is one of real matrices,
+        once; int32 wraps modulo ``2**32`` and int64 modulo ``2**64``. A complex product is one of real matrices,
         ``(M, 2 K) @ (2 K, 2 N)``, computed by the kernels of the type of its parts, or torch's own where the
         choice is open and that is predicted to be faster. NaN and infinity behave as in IEEE arithmetic.
 
@@ -74,6 +76,17 @@ def matmul(
         RuntimeError: the level or kernel asked for cannot run here (the message says why and what can), or
             ``out`` is given while a gradient is required or inside a torch.func transform, or is an inference
             tensor outside inference mode.
+
+    Examples:
+        >>> import torch, fastgemm
+        >>> a, b = torch.randn(8, 64, 32), torch.randn(32, 48)
+        >>> fastgemm.matmul(a, b).shape  # the fastest kernel known
+        torch.Size([8, 64, 48])
+        >>> fastgemm.matmul(a[0], b, level=2).shape  # one rung of the ladder
+        torch.Size([64, 48])
+        >>> i, j = torch.ones(4, 300, dtype=torch.int8), torch.ones(300, 4, dtype=torch.int8)
+        >>> int(fastgemm.matmul(i, j)[0, 0])  # int8 is summed in int32
+        300
     """
     if invariant:
         level, kernel = None, invariant_choice(level, kernel, "fastgemm.matmul")

@@ -10,6 +10,7 @@ import torch
 
 from . import _introspect, _overrides
 from ._errors import part_dtype
+from ._words import Op, Role
 
 # Of float32 products; those of the second list may err more than IEEE arithmetic.
 PRECISIONS = ("ieee", "tf32", "bf16x3", "bf16x6", "fp16x3")  # of float32 products
@@ -39,14 +40,14 @@ class KernelInfo:
         unavailable: why it cannot run in this process, or None.
     """
 
-    op: str
+    op: Op
     level: int
     name: str
-    device: str
+    device: Literal["cpu", "cuda"]
     dtypes: tuple[str, ...]
     needs: str
     summary: str
-    role: Literal["rung", "shortcut", "companion", "pitfall"]
+    role: Role
     precision: str
     unavailable: str | None
 
@@ -71,7 +72,7 @@ def _table() -> tuple[KernelInfo, ...]:
 
 
 def kernels(
-    op: str | None = None, device: str | torch.device | None = None, dtype: torch.dtype | None = None
+    op: Op | None = None, device: str | torch.device | None = None, dtype: torch.dtype | None = None
 ) -> list[KernelInfo]:
     """Rows of the kernel table, ordered by op, device and level.
 

@@ -36,7 +36,7 @@ Sets = dict[str, dict[Key, str]]  # environment: tuning key: kernel
 
 
 def cache_file() -> Path:
-    """Where measurements are kept: FASTGEMM_CACHE_DIR, else the platform's user cache folder."""
+    """Where measurements are kept: FASTGEMM_CACHE_DIR, else the user's cache folder."""
     return _kept.folder() / _kept.AUTOTUNED
 
 
@@ -163,7 +163,9 @@ def limit_workspace(size: int | None) -> None:
         ValueError: a negative size.
     """
     if size is not None and size < 0:
-        raise ValueError(f"size must be at least 0 bytes or None, got {size}")
+        raise ValueError(
+            f"fastgemm.tuning.limit_workspace: size must be at least 0 bytes or None, got {size}"
+        )
     _introspect.set_workspace_limit(size)
 
 

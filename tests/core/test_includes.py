@@ -12,7 +12,7 @@ if not CSRC.is_dir():
 
 SOURCES = [path for path in CSRC.rglob("*") if path.suffix in (".h", ".cpp", ".cu", ".cuh", ".def")]
 OWN = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
-FOREIGN = re.compile(r"^\s*#\s*include\s*<((?:torch|ATen|c10|pybind11)/[^>]+|Python\.h)>", re.MULTILINE)
+FOREIGN = re.compile(r"^\s*#\s*include\s*<((?:torch|ATen|c10|nanobind)/[^>]+|Python\.h)>", re.MULTILINE)
 INCLUDES = {str(path.relative_to(CSRC)): OWN.findall(path.read_text(encoding="utf-8")) for path in SOURCES}
 
 # Each folder, and those that it may include. core knows kernels only through the table.

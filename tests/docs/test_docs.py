@@ -5,8 +5,10 @@ Links, images, anchors and cross-references are checked by `make docs`, where ev
 
 from __future__ import annotations
 
+import doctest
 import inspect
 import re
+import textwrap
 from dataclasses import fields, is_dataclass
 
 import fastgemm
@@ -49,6 +51,28 @@ def test_docstrings_describe_each_field(name):
     described = documented(record.__doc__, "Attributes")
     mentioned = {field.name for field in fields(record) if f"``{field.name}``" in record.__doc__}
     assert described | mentioned == {field.name for field in fields(record)}
+
+
+EXAMPLES = [name for name in fastgemm.__all__ if ">>>" in (getattr(fastgemm, name).__doc__ or "")]
+
+
+def test_what_is_used_most_has_an_example():
+    assert {"matmul", "gemm", "transpose", "explain", "patch"} <= set(EXAMPLES)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_of_docstrings_run(name):
+    shown = getattr(fastgemm, name)
+    text = inspect.cleandoc(shown.__doc__)
+    section = text.partition("Examples:")[2]
+    assert section, "in a section of their own, which the site shows as code"
+    examples = doctest.DocTestParser().get_doctest(textwrap.dedent(section), {}, name, None, 0)
+    assert doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(examples).failed == 0
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_to_pages_are_named_by_titles(page):
+    assert not re.findall(r"\[`?[\w/-]+\.md`?\]\([^)]*\)", page.read_text(encoding="utf-8"))
 
 
 def test_the_examples_of_the_readme_run():

@@ -7,7 +7,7 @@ from typing import Any
 
 from .markdown import table
 
-HEAD = ["type", "size", "layout", "TFLOPS", "of torch", "level 6, of torch", "error", "torch's error"]
+HEAD = ["type", "size", "layout", "TFLOPS", "times as fast as torch", "level 6", "error", "torch's error"]
 
 
 def sections(files: Iterable[dict[str, Any]]) -> str:

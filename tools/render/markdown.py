@@ -50,14 +50,20 @@ def overhead_section(report: Report) -> str:
     first = report.results[0]
     header = [f"{first.dtype} {first.label}"]
     for group in groups:
-        header += [f"ns a product, {group}", f"rate over `{first.baseline}`"]
+        header += [f"ns a product, {group}", f"times as fast as `{first.baseline}`"]
     return "\n\n".join([table(header, lines), *turns_table(report), place(report)])
 
 
 def turns_table(report: Report) -> list[str]:
     """Host time of layers in turn and of each alone; nothing where a report holds none."""
     found = turns.lines(report.results)
-    header = ["layers in turn", "call", "ns a product, in turn", "of `torch.matmul`'s rate", "ns, each alone"]
+    header = [
+        "layers in turn",
+        "call",
+        "ns a product, in turn",
+        "times as fast as `torch.matmul`",
+        "ns, each alone",
+    ]
     header.append("in turn, of the mean alone")
     cells = [
         [
@@ -123,13 +129,30 @@ def means_section(report: Report) -> str:
     return table(header, lines) + "\n\n" + place(report)
 
 
+# Level 6 of GEMM on CUDA in the order in which it is read: the plain rungs, then what they are put to, then
+# special shapes. What is not named here comes behind these, in the table's order.
+READING = (
+    *("wmma", "mma_sync", "dmma", "dmma_m8n8k4", "wgmma", "wgmma_ring", "wgmma_persistent"),
+    *("wgmma_overlapped", "wgmma_specialized"),
+    *("bf16x6", "bf16x6_fused", "bf16x3", "fp16x3", "int8x10", "int16x4", "crt"),
+    *("skinny", "narrow", "split_k", "small_tile", "batched", "direct", "symmetric"),
+)
+
+
 def kernel_section(rows: list[KernelInfo]) -> str:
-    """The kernel table; it does not depend on the machine."""
+    """The kernel table, in the order in which it is read; it does not depend on the machine."""
 
     def idea(row: KernelInfo) -> str:
         return row.summary.rstrip(".").replace("[", r"\[")  # or [i][j] is a link to i
 
-    lines = [
-        [row.op, row.device, str(row.level), f"`{row.name}`", row.role, row.needs, idea(row)] for row in rows
-    ]
-    return table(["op", "device", "level", "kernel", "role", "needs", "idea"], lines, numbers_from=9)
+    def place_of(row: KernelInfo) -> tuple[int, int]:
+        return row.level, READING.index(row.name) if row.level == 6 and row.name in READING else len(READING)
+
+    tables = []
+    for device, op in ((device, op) for device in ("cuda", "cpu") for op in ("gemm", "transpose", "add")):
+        found = sorted((row for row in rows if (row.device, row.op) == (device, op)), key=place_of)
+        lines = [[str(row.level), f"`{row.name}`", row.role, row.needs, idea(row)] for row in found]
+        if lines:
+            shown = table(["level", "kernel", "role", "needs", "idea"], lines, numbers_from=9)
+            tables.append(f"**{op}, {device}**\n\n{shown}")
+    return "\n\n".join(tables)

@@ -33,7 +33,7 @@ def _section(data: dict[str, Any]) -> str:
         cells += [f"{portable / other:.2f}" if portable and other else "-" for other in (hopper, torch)]
         lines.append(cells)
     header = ["product", "kernel", "unit", "portable path", "sm_90a", "`torch.matmul`"]
-    header += ["portable, of sm_90a", "of torch"]
+    header += ["portable, of sm_90a", "times as fast as torch"]
     env = data["environment"]
     place = (
         f"Measured on {env['device']} (driver {env['driver']}, CUDA {env['cuda']}, cuBLAS {env['cublas']}), torch "

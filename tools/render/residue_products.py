@@ -7,9 +7,9 @@ from typing import Any
 
 from .markdown import table
 
-TIMES = ["data", "M x N x K", "torch, TFLOPS", "level=None, of torch", "`crt`", "`crt`, crt14", "`dmma`"]
+TIMES = ["data", "M x N x K", "torch, TFLOPS", "level=None, times as fast", "`crt`", "`crt`, crt14", "`dmma`"]
 ERRORS = ["data", "K", "torch", "`dmma`", "`crt`", "`crt`, crt14"]
-FLOAT32 = ["data", "M x N x K", "torch, TFLOPS", "level=None, of torch", "`bf16x6`", "`crt`"]
+FLOAT32 = ["data", "M x N x K", "torch, TFLOPS", "level=None, times as fast", "`bf16x6`", "`crt`"]
 FLOAT32_ERRORS = ["data", "K", "torch", "`bf16x6`", "`crt`"]
 NARROW = ["N", "operands, result", "TOPS", "of int8", "exact"]
 INTEGERS = ["N", "TOPS", "times level 5", "exact"]

@@ -12,9 +12,9 @@ HEAD = [
     "size",
     "`level=None` takes",
     "us",
-    "of torch",
+    "times as fast as torch",
     "of the general product",
-    "kernel `symmetric`, of torch",
+    "kernel `symmetric`, times as fast",
 ]
 
 

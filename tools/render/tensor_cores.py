@@ -94,6 +94,6 @@ def means_section(report: Report) -> str:
                 ratio(default.get("least")),
             ]
         )
-    header = ["problems", "level 6, at most", "library", "times as fast, geometric mean", "least"]
+    header = ["problems", "level 6, best rate", "library", "times as fast, geometric mean", "least"]
     header += ["`level=None`, of the better of both", "least"]
     return f"{table(header, lines)}\n\n{place(report)}"

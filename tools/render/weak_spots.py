@@ -76,6 +76,7 @@ class Gain:
 
     most: Measurement
     libraries: str
+    compared: int  # problems behind the ratios
     mean: str
     least: str
 
@@ -85,20 +86,10 @@ def _gain(lines: list[Line]) -> Gain:
     return Gain(
         most=max((line.own for line in lines), key=lambda row: row.rate),
         libraries=_names([line.library for line in lines if line.library]) or "none",
+        compared=len(ratios),
         mean=ratio(statistics.geometric_mean(ratios) if ratios else None),
         least=ratio(min(ratios, default=None)),
     )
-
-
-def gains_section(report: Report) -> str:
-    """A row for each group, for a reader in a hurry."""
-    gains = {group: _gain(lines) for group, lines in _groups(report).items()}
-    cells = [
-        [group, f"{rate(gain.most.rate)} {gain.most.unit}", gain.libraries, gain.mean, gain.least]
-        for group, gain in gains.items()
-    ]
-    header = ["products", "at most", "library", "times as fast, geometric mean", "least"]
-    return f"{table(header, cells)}\n\n{place(report)}"
 
 
 def means_section(report: Report) -> str:
@@ -112,6 +103,7 @@ def means_section(report: Report) -> str:
             [
                 group,
                 _names([line.own for line in lines]),
+                str(gain.compared or len(lines)),
                 f"{rate(gain.most.rate)} {gain.most.unit}",
                 _of_limit(gain.most),
                 gain.libraries,
@@ -121,7 +113,7 @@ def means_section(report: Report) -> str:
                 ratio(min(shares, default=None)),
             ]
         )
-    header = ["problems", "kernel of level 6", "at most", "of the limit", "library"]
+    header = ["products", "kernel of level 6", "problems", "best rate", "of the limit", "library"]
     header += ["times as fast, geometric mean", "least", "`level=None`, of the better of both", "least"]
     return f"{table(header, cells, numbers_from=2)}\n\n{LIMITS} {place(report)}"
 

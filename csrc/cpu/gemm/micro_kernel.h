@@ -10,7 +10,11 @@
 
 namespace fastgemm::FASTGEMM_ISA {
 
-inline constexpr int kRegisters = kVectorBytes == 64 ? 32 : 16;
+#if defined(__AVX512F__) || defined(__aarch64__)
+inline constexpr int kRegisters = 32;
+#else
+inline constexpr int kRegisters = 16;
+#endif
 
 // How one unit of A and a vector of units of B are multiplied and added. Sums is what a vector of sums is
 // kept as; from() makes it of a vector, and total() a vector of it.

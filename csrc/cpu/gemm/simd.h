@@ -5,6 +5,8 @@
 
 #if defined(__SSE2__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #include <utility>
@@ -103,6 +105,17 @@ FASTGEMM_INLINE Vector<To> load_extended(const From* p) {
     return (Vector<To>)_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
   if constexpr (kSigned) return (Vector<To>)_mm256_cvtepi16_epi32(load<__m128i>(p));
   return (Vector<To>)_mm256_cvtepu16_epi32(load<__m128i>(p));
+#elif defined(__aarch64__)
+  const auto widened = [](uint8x8_t bytes) {
+    return kSigned ? (uint16x8_t)vmovl_s8((int8x8_t)bytes) : vmovl_u8(bytes);
+  };
+  if constexpr (kTo16) return (Vector<To>)widened(load<uint8x8_t>(p));
+  uint16x4_t halves;
+  if constexpr (kFrom8)
+    halves = vget_low_u16(widened((uint8x8_t)vdup_n_u32(load<VectorType<uint32_t, 1>::unaligned>(p)[0])));
+  else
+    halves = load<uint16x4_t>(p);
+  return kSigned ? (Vector<To>)vmovl_s16((int16x4_t)halves) : (Vector<To>)vmovl_u16(halves);
 #else
   return __builtin_convertvector((load<Vector<From, kLanes<To>>>(p)), Vector<To>);
 #endif
@@ -124,6 +137,8 @@ FASTGEMM_INLINE Vector<Accumulator<T>> load_widened(const T* p) {
     return _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 #elif defined(__F16C__)
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#elif defined(__aarch64__)
+    return (Vector<float>)vcvt_f32_f16((float16x4_t)load<uint16x4_t>(p));
 #else
     Vector<float> v;
     for (int i = 0; i < kLanes<Acc>; ++i) v[i] = to_float(p[i]);
@@ -154,6 +169,8 @@ FASTGEMM_INLINE void store_narrowed(T* p, Vector<Acc> v) {
                         _mm512_maskz_cvtps_ph(0xffff, v, _MM_FROUND_TO_NEAREST_INT));
 #elif defined(__F16C__)
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+#elif defined(__aarch64__)
+    store(p, (uint16x4_t)vcvt_f16_f32((float32x4_t)v));
 #else
     for (int i = 0; i < kLanes<float>; ++i) p[i] = to_half(v[i]);
 #endif
@@ -161,7 +178,7 @@ FASTGEMM_INLINE void store_narrowed(T* p, Vector<Acc> v) {
 }
 
 // Without AVX-512 a product of 64-bit lanes is made of 32-bit ones, if there is an instruction for those.
-#if defined(__AVX2__) && !defined(__AVX512DQ__)
+#if (defined(__AVX2__) && !defined(__AVX512DQ__)) || defined(__aarch64__)
 inline constexpr bool kMultipliesHalves = true;
 #else
 inline constexpr bool kMultipliesHalves = false;
@@ -172,6 +189,8 @@ inline constexpr bool kMultipliesHalves = false;
 FASTGEMM_INLINE Vector<uint64_t> low_product(Vector<uint64_t> x, Vector<uint64_t> y) {
 #if defined(__AVX2__) && !defined(__AVX512F__)
   return (Vector<uint64_t>)_mm256_mul_epu32((__m256i)x, (__m256i)y);
+#elif defined(__aarch64__)
+  return (Vector<uint64_t>)vmull_u32(vmovn_u64((uint64x2_t)x), vmovn_u64((uint64x2_t)y));
 #else
   return (x & 0xffffffffu) * (y & 0xffffffffu);
 #endif
@@ -179,6 +198,8 @@ FASTGEMM_INLINE Vector<uint64_t> low_product(Vector<uint64_t> x, Vector<uint64_t
 FASTGEMM_INLINE Vector<uint32_t> exchange_halves(Vector<uint64_t> x) {
 #if defined(__AVX2__) && !defined(__AVX512F__)
   return (Vector<uint32_t>)_mm256_shuffle_epi32((__m256i)x, 0xb1);
+#elif defined(__aarch64__)
+  return (Vector<uint32_t>)vrev64q_u32((uint32x4_t)x);
 #else
   return (Vector<uint32_t>)(x << 32 | x >> 32);
 #endif
@@ -193,6 +214,10 @@ FASTGEMM_INLINE Vector<uint32_t> add_pair_products(Vector<uint32_t> acc, Vector<
   return acc + (Vector<uint32_t>)_mm256_madd_epi16((__m256i)x, (__m256i)y);
 #elif defined(__SSE2__)
   return acc + (Vector<uint32_t>)_mm_madd_epi16((__m128i)x, (__m128i)y);
+#elif defined(__aarch64__)
+  const auto sx = (int16x8_t)x, sy = (int16x8_t)y;
+  const int32x4_t low = vmull_s16(vget_low_s16(sx), vget_low_s16(sy)), high = vmull_high_s16(sx, sy);
+  return acc + (Vector<uint32_t>)vpaddq_s32(low, high);
 #else
   using Signed = Vector<int32_t>;
   const Signed sx = (Signed)x, sy = (Signed)y;

@@ -36,6 +36,25 @@ bool is_conjugated(AtenTensorHandle t) { return reinterpret_cast<const at::Tenso
 bool is_exact(PyObject* object) { return THPVariable_CheckTypeExact(Py_TYPE(object)); }
 bool is_watched() { return at::impl::torch_function_mode_enabled() || torch::jit::tracer::isTracing(); }
 
+// What body() returns, or nullptr with its exception as Python's. torch's macros for this catch pybind11's
+// exceptions as well, whose inline code is compiled for one version of Python and would be all of this
+// library that is.
+template <class Body>
+PyObject* guarded(const Body& body) {
+  try {
+    torch::PyWarningHandler warnings;
+    try {
+      return body();
+    } catch (...) {
+      warnings.set_in_exception();
+      throw;
+    }
+  } catch (...) {
+    torch::translate_exception_to_python(std::current_exception());
+    return nullptr;
+  }
+}
+
 // Releases the interpreter's lock, which autograd's threads may need.
 struct Released {
   PyThreadState* const state = PyEval_SaveThread();
@@ -44,19 +63,19 @@ struct Released {
 
 template <class Body>
 PyObject* tensor_of(const Body& body) {
-  HANDLE_TH_ERRORS
-  try {
-    at::Tensor result;
-    {
-      const Released released;
-      result = body();
+  return guarded([&]() -> PyObject* {
+    try {
+      at::Tensor result;
+      {
+        const Released released;
+        result = body();
+      }
+      return THPVariable_Wrap(std::move(result));
+    } catch (const std::invalid_argument& error) {
+      PyErr_SetString(PyExc_ValueError, error.what());
+      return nullptr;
     }
-    return THPVariable_Wrap(std::move(result));
-  } catch (const std::invalid_argument& error) {
-    PyErr_SetString(PyExc_ValueError, error.what());
-    return nullptr;
-  }
-  END_HANDLE_TH_ERRORS
+  });
 }
 
 PyObject* matmul(PyObject*, PyObject* const* given, Py_ssize_t count) {
@@ -83,31 +102,31 @@ PyObject* linear(PyObject*, PyObject* const* given, Py_ssize_t count) {
 }
 
 PyObject* use_in_eager_mode(PyObject*, PyObject*) {
-  HANDLE_TH_ERRORS
-  static std::once_flag once;
-  std::call_once(once, [] {
-    torch_ops::set_hooks({.empty = &empty, .is_conjugated = &is_conjugated});
-    set_framework_probe(&torch_computes);
-    const Quietly quietly;
-    register_eager();
-    register_layer();
+  return guarded([]() -> PyObject* {
+    static std::once_flag once;
+    std::call_once(once, [] {
+      torch_ops::set_hooks({.empty = &empty, .is_conjugated = &is_conjugated});
+      set_framework_probe(&torch_computes);
+      const Quietly quietly;
+      register_eager();
+      register_layer();
+    });
+    Py_RETURN_NONE;
   });
-  Py_RETURN_NONE;
-  END_HANDLE_TH_ERRORS
 }
 
 PyObject* take_over(PyObject*, PyObject*) {
-  HANDLE_TH_ERRORS
-  register_overrides();
-  Py_RETURN_NONE;
-  END_HANDLE_TH_ERRORS
+  return guarded([]() -> PyObject* {
+    register_overrides();
+    Py_RETURN_NONE;
+  });
 }
 
 PyObject* enter(PyObject*, PyObject* capsule) {
-  HANDLE_TH_ERRORS
-  set_innermost(capsule);
-  Py_RETURN_NONE;
-  END_HANDLE_TH_ERRORS
+  return guarded([capsule]() -> PyObject* {
+    set_innermost(capsule);
+    Py_RETURN_NONE;
+  });
 }
 
 template <class Function>

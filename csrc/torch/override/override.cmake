@@ -27,7 +27,10 @@ function(fastgemm_add_override torch_dir)
   string(REPLACE "_" "." version ${version})
   target_compile_definitions(${name} PRIVATE FASTGEMM_TORCH_VERSION="${version}")
   target_include_directories(${name} SYSTEM PRIVATE ${torch_dir}/include ${torch_dir}/include/torch/csrc/api/include)
-  target_link_libraries(${name} PRIVATE fastgemm -Wl,--no-as-needed fastgemm_stub_torch_cpu fastgemm_stub_torch_python
+  # torch's headers bring pybind11's, whose inline code would be compiled for one version of Python: it is not used here,
+  # and goes.
+  target_compile_options(${name} PRIVATE -ffunction-sections -fdata-sections)
+  target_link_libraries(${name} PRIVATE fastgemm -Wl,--gc-sections -Wl,--no-as-needed fastgemm_stub_torch_cpu fastgemm_stub_torch_python
                         fastgemm_stub_c10 Python::Module)
   set_target_properties(${name} PROPERTIES SKIP_BUILD_RPATH OFF BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN")
   install(TARGETS ${name} LIBRARY DESTINATION .)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MAX_ROWS = 32  # of 128 bytes; what lies beyond is named, not drawn
 LINE = BANKS * BANK_BYTES  # bytes: a row of words through all banks, and four sectors
 WASTED, USED, EMPTY, EDGE = "#efc9b8", "#2f6f9f", "#f1f1f1", "#ffffff"
-TEXT_SIZE = 6.5
+TEXT_SIZE = 10
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,9 @@ def _frame(axis: Axes, rows: list[int], left_out: int, height: int, title: str, 
     axis.set_xlim(0, BANKS)
     axis.set_ylim(height, 0)
     labels = [str(row * LINE) for row in rows] + ([f"{left_out} more"] if left_out else [])
-    axis.set_yticks([y + 0.5 for y in range(len(labels))], labels, fontsize=6.5)
+    axis.set_yticks([y + 0.5 for y in range(len(labels))], labels, fontsize=9.5)
     axis.xaxis.tick_top()
-    axis.set_title(f"{title}\n{key}", fontsize=8.5, loc="left")
+    axis.set_title(f"{title}\n{key}", fontsize=10, loc="left")
     axis.tick_params(length=0)
     for side in axis.spines.values():
         side.set_visible(False)
@@ -143,7 +143,7 @@ def draw_banks(axis: Axes, site: Site, height: int) -> None:
             _box(axis, word.bank, y, 1, colour)
             _label(axis, word.bank, y, word.lanes, "white" if sum(colour[:3]) < 1.4 else "black")
     axis.vlines(range(1, BANKS), 0, len(rows), color=EDGE, linewidth=0.6)
-    axis.set_xticks([bank + 0.5 for bank in range(BANKS)], list(map(str, range(BANKS))), fontsize=6)
+    axis.set_xticks([bank + 0.5 for bank in range(BANKS)], list(map(str, range(BANKS))), fontsize=9.5)
     passes = f"{total} wavefront{'s' if total > 1 else ''} in this request"
     title = f"{_where(site)}: {passes}, {number(site.conflict)} times the fewest possible over all"
     legend = "rows: 128 bytes from an offset; columns: banks; numbers: lanes; each colour is one wavefront"
@@ -174,7 +174,7 @@ def draw_sectors(axis: Axes, site: Site, height: int) -> None:
             _box(axis, word % BANKS, y, 1, USED)
             _label(axis, word % BANKS, y, tuple(wanted[word]), "white")
     middles = [(sector + 0.5) * words_in_sector for sector in range(sectors_in_line)]
-    axis.set_xticks(middles, [f"sector {i}" for i in range(sectors_in_line)], fontsize=7)
+    axis.set_xticks(middles, [f"sector {i}" for i in range(sectors_in_line)], fontsize=10)
     title = (
         f"{_where(site)}: {len(moved)} sectors in this request, {number(site.sectors_per_request)} over all"
     )
@@ -212,7 +212,7 @@ def access_figure(
     figure = plt.figure(figsize=(width * across, height * down), layout="constrained")
     parts = figure.subfigures(down, across, squeeze=False).flat
     for i, (part, report) in enumerate(zip(parts, reports, strict=True)):
-        part.suptitle(report.title, fontsize=11, fontweight="bold", x=0.01, ha="left")
+        part.suptitle(report.title, fontsize=14, fontweight="bold", x=0.01, ha="left")
         axes = part.subplots(len(counts), 1, squeeze=False, height_ratios=counts)[:, 0]
         for axis in axes:
             axis.set_axis_off()

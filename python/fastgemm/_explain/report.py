@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .._extras import needed_by
 from .findings import Findings
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ class Report(Findings):
         Args:
             path: also write it there (.svg, .png or .pdf).
         """
-        from .plots import access_figure, save
+        with needed_by("a plot"):
+            from .plots import access_figure, save
 
         figure = access_figure([self])
         if path is not None:
@@ -48,7 +50,8 @@ class Report(Findings):
         return figure
 
     def __str__(self) -> str:
-        from .text import as_text
+        with needed_by("a report as text"):
+            from .text import as_text
 
         return as_text(self)
 
@@ -56,6 +59,7 @@ class Report(Findings):
         return f"<fastgemm.Report {self.title}, {len(self.sites)} sites, {len(self.problems)} problems>"
 
     def _repr_html_(self) -> str:
-        from .html import as_html
+        with needed_by("a report as a table"):
+            from .html import as_html
 
         return as_html(self)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from .. import ops
 from .._gpus import GPU, find_gpu
+from .._words import Op, Precision
 from ..bench import presets, problems
 from ..bench.problems import Problem as BenchProblem
 from ..table import KernelInfo, kernels
@@ -175,7 +176,7 @@ def _count(simulator: ModuleType, gpu: GPU, call: Callable[[], Tensor]) -> tuple
 
 
 def explain(
-    op: str,
+    op: Op,
     *,
     level: int | None = None,
     kernel: str | None = None,
@@ -183,7 +184,7 @@ def explain(
     dtype: torch.dtype = torch.float32,
     trans_a: bool = False,
     trans_b: bool = False,
-    precision: str | None = None,
+    precision: Precision | None = None,
     gpu: str = DEFAULT_GPU,
 ) -> Report:
     """Counts what a CUDA kernel does to memory, by source line, on a simulated GPU.
@@ -210,6 +211,15 @@ def explain(
         TypeError: ``dtype`` is no dtype, or that of a complex product or sum.
         ValueError: unknown ``op``, ``gpu``, ``level`` or ``kernel``; a shape of the wrong length.
         RuntimeError: the kernel does not take this problem, or the package was built without the simulator.
+
+    Examples:
+        >>> import fastgemm
+        >>> shared, padded = (fastgemm.explain("transpose", level=level, shape=(64, 64)) for level in (2, 3))
+        >>> [max(site.conflict or 0 for site in report.sites) for report in (shared, padded)]
+        [32.0, 1.0]
+        >>> print(padded.idea)
+        The tile's rows are padded by one element: no bank conflicts.
+        >>> print(padded)  # the whole report: every source line with its counters  # doctest: +SKIP
     """
     target = find_gpu(gpu, "fastgemm.explain")
     if op != "gemm" and (trans_a or trans_b):

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from .._extras import needed_by
 from .records import Report
 
 
 def pyplot() -> Any:
     """matplotlib in the style of all pictures."""
-    import matplotlib
-
+    with needed_by("a plot"):
+        import matplotlib
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 

@@ -12,94 +12,15 @@ from .accuracy import figures as accuracy_figures
 from .drawing import place as _place
 from .drawing import pyplot as _pyplot
 from .formatting import rate as rate_text
+from .ladder_plots import LIMIT, RUNG, TORCH, ladder_figure
 from .records import Measurement, Report, select
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-RUNG, BESIDE, TORCH, LIMIT = "#2f6f9f", "#b9c6d0", "#c8502d", "#3a3a3a"
 LINES = ("#b9c6d0", "#8fb3cc", "#5f95bc", "#2f6f9f", "#123a5c", "#3f8f5a", "#7a5aa6")
 SUFFIXES = (".png", ".svg", ".pdf")
-
-
-def _format_gain(gain: float) -> str:
-    return f"{gain:.1f}x" if gain >= 2 else f"{gain:.2f}x"
-
-
-def _draw_reference_lines(axis: Axes, rows: list[Measurement], top: float) -> None:
-    """torch, and the limit of the machine, as vertical lines named above the plot."""
-    lines = [(row.rate, "torch", TORCH, "--") for row in select(rows, role="baseline") if row.rate]
-    limit = next(((row.limit, row.limit_name) for row in rows if row.limit), None)
-    if limit:
-        lines.append((limit[0], limit[1], LIMIT, "-"))
-    lines.sort()
-    for i, (rate, name, colour, style) in enumerate(lines):
-        axis.axvline(rate, color=colour, linestyle=style, linewidth=1.2, zorder=0)
-        side = "right" if i == 0 and len(lines) > 1 else "left"
-        pad = -3 if side == "right" else 3
-        axis.annotate(
-            f"{name} {rate_text(rate)}",
-            (rate, 1.0),
-            xycoords=("data", "axes fraction"),
-            xytext=(pad, 2),
-            textcoords="offset points",
-            ha=side,
-            va="bottom",
-            color=colour,
-            fontsize=9,
-        )
-    axis.set_xlim(0, top)
-
-
-def _ladder_panel(axis: Axes, rows: list[Measurement]) -> None:
-    bars = [row for row in rows if row.level is not None and row.rate]
-    names = [f"{row.level}  {row.kernel}" if row.role == "rung" else row.kernel for row in bars]
-    colours = [RUNG if row.role == "rung" else BESIDE for row in bars]
-    places = range(len(bars))
-    axis.barh(places, [row.rate for row in bars], color=colours, height=0.68)
-    axis.set_yticks(places, names)
-    axis.invert_yaxis()
-    top = (
-        max([row.rate for row in bars] + [row.limit or 0 for row in rows] + [row.rate or 0 for row in rows])
-        * 1.14
-    )
-    for y, row in zip(places, bars, strict=True):
-        text = rate_text(row.rate) + (f"  ({_format_gain(row.gain)})" if row.gain else "")
-        axis.annotate(
-            text,
-            (row.rate, y),
-            xytext=(4, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=9,
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 1.0},
-        )
-    _draw_reference_lines(axis, rows, top)
-    axis.set_xlabel(bars[0].unit if bars else "")
-    first = rows[0]
-    axis.set_title(
-        f"{first.op} {first.type_name} {first.label}", fontsize=11, fontweight="bold", pad=18, loc="left"
-    )
-
-
-def ladder_figure(report: Report) -> Figure:
-    """A panel for each op: a bar for each rung with its rate and its gain over the level below.
-
-    What stands beside the ladder (companions, pitfalls, second rungs of a level) is grey.
-    """
-    plt = _pyplot()
-    panels = list(dict.fromkeys(row.op for row in report.results))
-    heights = [
-        max(3.2, 0.34 * sum(r.level is not None for r in select(report.results, op=op))) for op in panels
-    ]
-    figure, axes = plt.subplots(
-        1, len(panels), figsize=(6.4 * len(panels), max(heights) + 1.3), squeeze=False, layout="constrained"
-    )
-    for axis, op in zip(axes[0], panels, strict=True):
-        _ladder_panel(axis, select(report.results, op=op))
-    figure.supxlabel(_place(report, report.results), fontsize=8.5, color="#555555")
-    return figure
 
 
 def sweep_figure(report: Report) -> Figure:
@@ -207,8 +128,7 @@ def sustained_figure(report: Report) -> Figure:
 
 def _cubes_panel(axis: Axes, rows: list[Measurement]) -> None:
     """Rates of square float32 products, NN: each precision, torch, and the peak of the multiply-add units."""
-    cubes = [row for row in rows if row.group.startswith("float32") and row.layout == "NN" and not row.joules]
-    cubes = [row for row in cubes if len(row.shape) == 3 and len(set(row.shape)) == 1 and row.rate]
+    cubes = _float32_cubes(rows)
     own = select(cubes, choice="level 6")
     series = {}
     for group in dict.fromkeys(row.group for row in own):
@@ -226,6 +146,50 @@ def _cubes_panel(axis: Axes, rows: list[Measurement]) -> None:
     axis.legend(frameon=False, fontsize=9)
 
 
+def headline_figure(report: Report) -> Figure:
+    """Rates of square float32 products by default and by torch: what a reader sees first."""
+    plt = _pyplot()
+    with plt.rc_context({"font.size": 12.5}):
+        figure, axis = plt.subplots(figsize=(6.6, 3.9), layout="constrained")
+        cubes = _float32_cubes(report.results)
+        own = select(select(cubes, choice="fastest"), group="float32")
+        torch = select(select(cubes, role="baseline"), group="float32")
+        sizes = [row.shape[0] for row in own]
+        for rows, colour, name, marker, up in (
+            (own, RUNG, "fastgemm", "o", 9),
+            (torch, TORCH, "torch (cuBLAS)", "s", -20),
+        ):
+            axis.plot(sizes, [row.rate for row in rows], color=colour, marker=marker, linewidth=2.2)
+            last = rows[-1]
+            axis.annotate(
+                f"{name} {rate_text(last.rate)}",
+                (last.shape[0], last.rate),
+                xytext=(0, up),
+                textcoords="offset points",
+                ha="right",
+                color=colour,
+                fontweight="bold",
+            )
+        if limit := max((row.limit for row in cubes if row.limit), default=None):
+            axis.axhline(limit, color=LIMIT, linewidth=1.2, linestyle=":")
+            text = f"peak of float32 multiply-add units {rate_text(limit)}"
+            axis.annotate(text, (sizes[-1], limit), xytext=(0, 4), textcoords="offset points", ha="right")
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(sizes, list(map(str, sizes)))
+        axis.xaxis.set_minor_locator(plt.NullLocator())
+        axis.set_ylim(0, 1.12 * max(row.rate for row in own))
+        axis.set_xlabel("M = N = K")
+        axis.set_title(f"float32 products, {own[0].unit}", fontsize=13, fontweight="bold", loc="left")
+        figure.supxlabel(_place(report, report.results), fontsize=9.5, color="#555555")
+    return figure
+
+
+def _float32_cubes(rows: list[Measurement]) -> list[Measurement]:
+    """Square float32 products, NN, called one by one."""
+    found = [row for row in rows if row.group.startswith("float32") and row.layout == "NN" and not row.joules]
+    return [row for row in found if len(row.shape) == 3 and len(set(row.shape)) == 1 and row.rate]
+
+
 def _skinny_panel(axis: Axes, rows: list[Measurement]) -> None:
     """Share of a plain read's bandwidth that skinny products with weights stored by rows reach."""
     own = [
@@ -239,16 +203,20 @@ def _skinny_panel(axis: Axes, rows: list[Measurement]) -> None:
         torch = select(rows, role="baseline", group=row.group, label=row.label)
         if torch and torch[0].share_of_limit:
             axis.barh(y + 0.2, 100 * torch[0].share_of_limit, 0.38, color=TORCH, label="" if y else "torch")
+        else:
+            axis.annotate(
+                "torch has none", (1, y + 0.2), va="center", fontsize=7, color=TORCH, annotation_clip=False
+            )
     axis.set_yticks(range(len(own)), [f"{row.type_name} {row.label}" for row in own], fontsize=8)
     axis.invert_yaxis()
-    axis.axvline(100, color=LIMIT, linewidth=1.2, zorder=0)
+    axis.axvline(100, color=LIMIT, linewidth=1.2, zorder=0, label="plain read")
     axis.set_xlabel("% of the bandwidth of a plain read")
-    axis.legend(frameon=False, fontsize=9, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    axis.legend(frameon=False, fontsize=9, loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
 
 
 def weak_spots_figure(report: Report) -> Figure:
     plt = _pyplot()
-    figure, axes = plt.subplots(1, 2, figsize=(12.4, 4.9), layout="constrained")
+    figure, axes = plt.subplots(1, 2, figsize=(12.4, 5.6), layout="constrained")
     _cubes_panel(axes[0], report.results)
     _skinny_panel(axes[1], report.results)
     figure.supxlabel(_place(report, report.results), fontsize=8.5, color="#555555")

@@ -4,6 +4,22 @@
 Exit codes: 0 fine, 1 a result was wrong or the run failed, 2 usage.
 """
 
-from .app import main
+import sys
+from typing import Any
+
+from .._extras import OF_CLI, needed_by
+
+try:
+    with needed_by("the command line"):
+        from .app import main
+except ModuleNotFoundError as error:
+    if error.name not in OF_CLI:
+        raise
+    _why_not = str(error)
+
+    def main(*_: Any, **__: Any) -> None:
+        """Says which package the command line needs."""
+        sys.exit(_why_not)
+
 
 __all__ = ["main"]

@@ -216,7 +216,7 @@ def outputs(function: Callable[..., Any]) -> Callable[..., Any]:
 def chosen_device(name: str | None) -> str:
     """The device to measure on. Raises click.UsageError where it cannot be used."""
     if name == "cuda" and (obstacle := cuda_obstacle()):
-        raise click.UsageError(f"--device cuda: {obstacle}")
+        raise click.UsageError(f"--device cuda: {obstacle}; --device cpu measures here")
     return name or best_device()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 from ..drawing import place, pyplot
@@ -26,7 +27,11 @@ STYLES = {
     "bf16x3": [{"color": "#D55E00", "marker": "v"}],
     "tf32": [{"color": "#CC79A7", "marker": "D"}],
 }
-MORE = {"color": "#7f7f7f", "marker": "x"}
+# Of kernels that have no style of their own, in their order: greys, told apart by their symbols.
+MORE = [
+    {"color": grey, "marker": marker}
+    for marker, grey in zip("x*<>hdp1", ("#7f7f7f", "#4d4d4d", "#a0a0a0", "#666666") * 2, strict=True)
+]
 FIRST = ("level=6", "bf16x6", "bf16x6_fused")  # to be given a style of their own
 TITLES = {
     "normwise": "Normwise error, ||C - ref|| / ||ref||",
@@ -37,15 +42,15 @@ LOWEST_RATIO, HIGHEST_RATIO = 0.02, 6  # of pictures: what lies below or above i
 
 
 def _styles(study: Study) -> dict[tuple[str, str], dict[str, str]]:
-    left = {precision: list(styles) for precision, styles in STYLES.items()}
+    left, more = {precision: list(styles) for precision, styles in STYLES.items()}, cycle(MORE)
     found = {}
     for contender in sorted(study.contenders, key=lambda c: c[0] not in FIRST):
         if contender not in study.rivals:
             found[contender] = LIBRARY_STYLE
         elif contender[0] == LIBRARY:
-            found[contender] = LIBRARY_STYLE | {"color": "#888888"}
+            found[contender] = LIBRARY_STYLE | {"color": "#888888", "marker": "|"}
         else:
-            found[contender] = left[contender[1]].pop(0) if left[contender[1]] else MORE
+            found[contender] = left[contender[1]].pop(0) if left[contender[1]] else next(more)
     return found
 
 
@@ -133,7 +138,7 @@ def _note_what_is_outside(
 
 
 def ratio_figure(report: AccuracyReport) -> Figure:
-    """Errors in the library's, of what is about as accurate."""
+    """Errors in units of the library's, of what is about as accurate."""
     from matplotlib import ticker
 
     figure, panels, study = _panels(report)
@@ -163,7 +168,7 @@ def ratio_figure(report: AccuracyReport) -> Figure:
     axis.yaxis.set_major_locator(ticker.LogLocator(base=10, subs=(1, 2, 5)))
     axis.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
     axis.yaxis.set_minor_locator(ticker.NullLocator())
-    title = f"Errors in {library}'s, normwise solid, componentwise dotted"
+    title = f"Errors in units of {library}'s, normwise solid, componentwise dotted"
     _legend(figure, axis, study, title, columns=-(-(len(close) + 1) // 2))
     return figure
 

@@ -1,0 +1,24 @@
+"""Packages that a product does not need: those of the extras of pyproject.toml.
+
+Multiplying takes torch alone. What prints tables or draws asks for more, and says what to install.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+OF_CLI = ("click", "matplotlib", "rich")
+
+
+@contextmanager
+def needed_by(what: str) -> Iterator[None]:
+    """Around imports: says which extra brings a package that is missing, in a ModuleNotFoundError."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in OF_CLI:
+            raise
+        message = f"fastgemm: {what} needs {package}; pip install 'fastgemm[cli]'"
+        raise ModuleNotFoundError(message, name=package) from error

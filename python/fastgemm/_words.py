@@ -1,0 +1,9 @@
+"""The words that arguments take, for type checkers and for the API reference."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Op = Literal["gemm", "transpose", "add"]
+Role = Literal["rung", "shortcut", "companion", "pitfall"]
+Precision = Literal["ieee", "tf32", "bf16x3", "bf16x6", "fp16x3", "crt14", "crt15", "crt16", "crt17", "crt18"]

