@@ -8,7 +8,8 @@
 #if defined(__CUDACC__)
 #define FASTGEMM_ANYWHERE __host__ __device__ __forceinline__
 #else
-#define FASTGEMM_ANYWHERE inline __attribute__((always_inline))  // files for several instruction sets share it
+// Never out of line: files that are compiled for several instruction sets share it.
+#define FASTGEMM_ANYWHERE inline __attribute__((always_inline))
 #endif
 
 namespace fastgemm {
@@ -16,8 +17,8 @@ namespace fastgemm {
 enum class Activation : uint8_t { none, relu, gelu, gelu_tanh, silu };
 inline constexpr int kActivations = 5;
 
-// A row of bias has row_stride 0; of a product that is computed as its transpose it is a column. Elements have
-// the type of the result.
+// A row of bias has row_stride 0; of a product that is computed as its transpose it is a column. Elements
+// have the type of the result.
 struct Epilogue {
   Activation activation = Activation::none;
   bool has_bias = false;  // known before the address is

@@ -109,10 +109,11 @@ struct GemmProblem {
   // out tiles above the diagonal, or compute them.
   int triangle = 0;
   // Each sum is to be made in an order that n, k, types and layouts fix, and m does not: a row of C then has
-  // the same bits whatever the other rows are. The kernels that `invariant` launches see to it; others ignore it.
+  // the same bits whatever the other rows are. The kernels that `invariant` launches see to it; others ignore
+  // it.
   bool invariant = false;
-  // Where it is asked for, out = activation(alpha * a @ b + bias) + beta * c. A row applies it itself (table.h,
-  // `fuses`), or gets the problem without it, and a pass follows (finish.h).
+  // Where it is asked for, out = activation(alpha * a @ b + bias) + beta * c. A row applies it itself
+  // (table.h, `fuses`), or gets the problem without it, and a pass follows (finish.h).
   Epilogue epilogue;
 
   // The same problem read the other way round: out^T = b^T @ a^T. Kernels that write rows of C use it

@@ -23,6 +23,7 @@ from ._fake import register as _register_fake
 from ._flags import torch_computes as _torch_computes
 from ._flops import register as _register_flop_formulas
 from ._fused_linear import linear
+from ._fused_linear import register as _register_autocast_of_layers
 from ._lazy import register as _register_lazy
 from ._load_kept import load as _load_what_is_kept
 from ._patch import patch
@@ -92,6 +93,7 @@ _register_autograd()
 _register_transforms()
 _register_sharding_rules()
 _register_autocast()
+_register_autocast_of_layers()
 _register_lazy()
 _register_flop_formulas()
 _load_what_is_kept()

@@ -31,7 +31,7 @@ def activation_of(module: torch.nn.Module) -> str | None:
 
 def _is_sharded(*tensors: Tensor) -> bool:
     """Whether there are DTensors, for which products have sharding rules, and layers with activations none."""
-    return any(kind.__name__ == "DTensor" for x in tensors for kind in type(x).__mro__)
+    return any(type(x).__name__ == "DTensor" for x in tensors)
 
 
 def activated(

@@ -64,6 +64,3 @@ def register() -> None:
     for name in (op for op in _OPS if op not in in_c):
         for key in _KEYS.values():
             library.impl(name, _kernel(getattr(torch.ops.fastgemm, name).default), key)
-    from ._fused_linear import register_autocast  # which needs this module
-
-    register_autocast(library)

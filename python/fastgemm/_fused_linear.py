@@ -18,6 +18,7 @@ from torch.overrides import has_torch_function_variadic
 from . import _autocast, _errors
 from ._calls import functionalizes, needs_function, ops, options_of, overridden, tracing_state
 from ._gemm import _gemm_gradients, gemm
+from ._library import library
 from ._vmap import batch_first, rank_of
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -282,7 +283,7 @@ def _lowered(op: torch._ops.OpOverload) -> Callable[..., Tensor]:
     return run
 
 
-def register_autocast(library: torch.library.Library) -> None:
+def register() -> None:
     """Gives the ops autocast kernels, as _autocast.py does those of products."""
     for name in ("linear", "_fused_linear"):
         for key in ("AutocastCPU", "AutocastCUDA"):

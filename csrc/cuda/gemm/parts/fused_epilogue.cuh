@@ -36,7 +36,7 @@ __device__ __forceinline__ float finished(const Epilogue& e, const Result<T>& r,
 template <class Out, int R>
 __device__ __forceinline__ void finish_fragments(Activation activation, const Out* bias, int left,
                                                  float (&sum)[R]) {
-  constexpr int kAtOnce = 32;
+  constexpr int kAtOnce = 64 / int(sizeof(Out));  // sums whose bias takes 8 registers
   const int first = fresh_lane() % 4 * 2;
   if (bias == nullptr) left = 0;
   with_activation(activation, [&]<Activation which>() {
