@@ -246,10 +246,10 @@ def test_kernels_that_are_not_invariant_are_refused(call):
         "enable": lambda **how: fastgemm.enable(**how),
         "convert": lambda **how: fastgemm.nn.convert(torch.nn.Linear(2, 2), **how),
     }
-    with pytest.raises(ValueError, match="'blocked'.*kernels for it: 'invariant'.*'naive'"):
+    with pytest.raises(ValueError, match=r"'blocked'.*kernels for it: 'invariant'.*'naive'"):
         calls[call](kernel="blocked", invariant=True)
     with pytest.raises(
-        ValueError, match="level 3 has no kernel for invariant=True; levels that have one: 1, 6, 7"
+        ValueError, match="level 3 has no kernel for invariant=True; levels that have one: 1, 6 and 7"
     ):
         calls[call](level=3, invariant=True)
 

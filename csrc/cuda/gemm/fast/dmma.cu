@@ -137,7 +137,8 @@ using NarrowTiles = TileConfig<plans::kDmmaM, plans::kDmmaNarrow, 32, 32, 4, 1>;
 template <bool tall>
 void launch_dmma(const GemmProblem& problem, Context& context) {
   run_gemm<double>(problem, context, [&](const Gemm<double>& g, int batch) {
-    const plans::DmmaPlan plan = plans::plan_dmma(batch, g.m, g.n, g.k, multiprocessors(), !problem.invariant);
+    const plans::DmmaPlan plan =
+        plans::plan_dmma(batch, g.m, g.n, g.k, multiprocessors(), !problem.invariant);
     plan.columns == plans::kDmmaWide ? launch_tiles<WideTiles, tall>(g, batch, plan, context)
                                      : launch_tiles<NarrowTiles, tall>(g, batch, plan, context);
   });

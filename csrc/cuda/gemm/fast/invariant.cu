@@ -11,8 +11,8 @@
 //
 // GPUs without wgmma have mma_sync for the first and the third of these. The order of the products in a sum
 // is then the same in every kernel of a type: instructions take 32 bytes of k, one after the other, whatever
-// the width of a tile. (That one of 64 x 32 and one of 64 x 256 sums round alike is no promise of PTX, but what
-// an H200 does: tests/kernels/test_invariant.py.)
+// the width of a tile. (That one of 64 x 32 and one of 64 x 256 sums round alike is no promise of PTX, but
+// what an H200 does: tests/kernels/test_invariant.py.)
 //
 // decode_kernel: a multiprocessor has one tile of (64, N) sums, N as small as gives each one something to do,
 // because a decoding step is bound by reading the weights, B, once, and each multiprocessor gets its share of
@@ -92,8 +92,7 @@ __device__ __forceinline__ void store_sums(const Gemm<T>& g, const float (&sum)[
   const bool adds = r.beta != 0;
   const auto value = [&](int at_row, int at_column, float x) {
     if (!adds) return r.alpha * x;
-    const float c =
-        widen(static_cast<const Out*>(r.c)[at_row * r.c_row_stride + at_column * r.c_col_stride]);
+    const float c = widen(static_cast<const Out*>(r.c)[at_row * r.c_row_stride + at_column * r.c_col_stride]);
     return r.alpha * x + r.beta * c;  // the words of wgmma_specialized, so that they are rounded alike
   };
   FASTGEMM_UNROLL
@@ -184,7 +183,8 @@ void launch_decode(const Gemm<T>& g, int batch, Context& context) {
   };
   const int columns = plans::decode_columns(batch, g.m, g.n, b.major == Major::k, multiprocessors());
   if (b.major == Major::mn)
-    return columns == 64 ? run.template operator()<64, Major::mn>() : run.template operator()<128, Major::mn>();
+    return columns == 64 ? run.template operator()<64, Major::mn>()
+                         : run.template operator()<128, Major::mn>();
   switch (columns) {
     case 32:
       return run.template operator()<32, Major::k>();

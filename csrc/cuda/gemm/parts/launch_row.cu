@@ -1,9 +1,8 @@
-#include "cuda/gemm/parts/launch_row.h"
-
 #include <stdexcept>
 
 #include "core/gpu.h"
 #include "cuda/gemm/launchers.h"
+#include "cuda/gemm/parts/launch_row.h"
 #include "cuda/gemm/predict/symmetric.h"
 
 namespace fastgemm::FASTGEMM_TARGET {

@@ -134,8 +134,8 @@ void mirror_tiles(const Mirror& m, Context& context) {
   const int64_t tiles = ceil_div(m.n, Square::kRows), lower = tiles * (tiles + 1) / 2;
   for (int64_t first = 0; first < m.batch; first += kMostBlocksY) {
     const dim3 grid(unsigned(lower), unsigned(std::min(kMostBlocksY, m.batch - first)));
-    launch<mirror_tiles_kernel<Size>>("mirror", {grid, dim3(kThreads), Square::kBytes, true}, context)(
-        all.at_matrix(first));
+    launch<mirror_tiles_kernel<Size>>("mirror", {grid, dim3(kThreads), Square::kBytes, true},
+                                      context)(all.at_matrix(first));
   }
 }
 

@@ -55,9 +55,7 @@ struct Plan {
   }
   int chunks(int segment) const { return plans::plane_chunks(stages(segment)); }
   int blocks(int segment) const { return plans::count_blocks(tiles, chunks(segment), multiprocessors()); }
-  StreamK work(int segment) const {
-    return plan_stream_k(tiles, chunks(segment), blocks(segment), sharing);
-  }
+  StreamK work(int segment) const { return plan_stream_k(tiles, chunks(segment), blocks(segment), sharing); }
   // Whether the blocks have so many stages that they would drift apart.
   bool paces() const { return blocks(0) > 1 && tiles * stages(0) / blocks(0) >= Pace::kWorth; }
   bool shares() const { return work(0).whole_tiles < tiles || work(segments - 1).whole_tiles < tiles; }

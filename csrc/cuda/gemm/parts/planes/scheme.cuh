@@ -159,9 +159,9 @@ struct Bf16x6 : FloatPlanes<BFloat16, 3, 1> {
   using Small = Products<Product{2, 0}, Product{0, 2}, Product{1, 1}, Product{1, 0}, Product{0, 1}>;
 };
 
-// The same where a row's bits must not depend on the other rows (fast/invariant.cu): k alone fixes the chunks,
-// which begin at the same stages in both warpgroups, no tile is shared, and of a strip that is not finite the
-// elements that are so are computed again, and no others.
+// The same where a row's bits must not depend on the other rows (fast/invariant.cu): k alone fixes the
+// chunks, which begin at the same stages in both warpgroups, no tile is shared, and of a strip that is not
+// finite the elements that are so are computed again, and no others.
 struct Bf16x6Invariant : Bf16x6 {
   static constexpr bool kInvariant = true;
   static constexpr int kStagger = 0;
