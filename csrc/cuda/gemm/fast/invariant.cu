@@ -16,7 +16,10 @@
 //
 // decode_kernel: a multiprocessor has one tile of (64, N) sums, N as small as gives each one something to do,
 // because a decoding step is bound by reading the weights, B, once, and each multiprocessor gets its share of
-// the bandwidth. Rows of A beyond m are zeros of the TMA, which take no bandwidth.
+// the bandwidth. Boxes of A have as many rows as C, rounded up to eights: on an H200 the TMA takes longer to
+// fill rows beyond a matrix with zeros than to load them. What the other rows of a stage hold is multiplied,
+// too, and never stored; they are cleared once, because reads of what nobody wrote look like a fault to
+// whoever checks.
 #include "cuda/available.h"
 #include "cuda/gemm/launchers.h"
 #include "cuda/gemm/parts/launch_row.h"
@@ -53,6 +56,7 @@ struct Arguments {
   Gemm<T> gemm;
   int tiles_m, tiles_n, tiles;  // of a matrix, of all
   int stages;                   // of a tile
+  int rows;                     // of a box of A
   int batch_a, batch_b;         // 0 where the batch shares the operand
   bool pairs;                   // two neighbours of a row of C can be stored together
 
@@ -75,13 +79,24 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& 
     const auto place = g.template place_of<S>(tile);
     FASTGEMM_NO_UNROLL
     for (int step = 0; step < g.stages; ++step)
-      shared.ring.fill(at, elected, A::kBytes + B::kBytes, [&](int stage, Barrier* full) {
+      shared.ring.fill(at, elected, g.rows * 128 + B::kBytes, [&](int stage, Barrier* full) {
         unsigned char* const to = shared.stage[stage];
         B::template load<true>(to + A::kBytes, &maps.b, full, place.column, step * B::kK,
                                place.batch * g.batch_b);
         A::load(to, &maps.a, full, place.row, step * A::kK, place.batch * g.batch_a);
       });
   }
+}
+
+// Rows [first, kRows) of A in every stage.
+template <class S>
+__device__ __forceinline__ void clear_rows(typename S::Shared& shared, int first) {
+  constexpr int kUnits = kRows * 128 / 16;
+  if (first == kRows) return;
+  for (int stage = 0; stage < S::kStages; ++stage)
+    for (int i = first * 8 + int(threadIdx.x); i < kUnits; i += kThreads)
+      store_vector(shared.stage[stage] + 16 * i, Vector<uint32_t, 4>{});
+  fence_async_shared();
 }
 
 // Stores a thread's sums, pairs of neighbouring columns in two rows, as results of type Out.
@@ -126,6 +141,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     shared->ring.init(1, kConsumerWarps);
     fence_barrier_init();
   }
+  clear_rows<S>(*shared, g.rows);
   __syncthreads();
   const int warp = warp_index();
   if (warp == kConsumerWarps) return produce<S, A, B>(*shared, maps, g);
@@ -169,23 +185,27 @@ void launch_decode(const Gemm<T>& g, int batch, Context& context) {
   const auto run = [&]<int N, Major b_major>() {
     using S = Shape<N>;
     const int tiles_m = int(ceil_div(g.m, kRows)), tiles_n = int(ceil_div(g.n, N));
+    const int rows = int(std::min<int64_t>(kRows, ceil_div(g.m, 8) * 8));
     const Arguments<T> arguments{g,
                                  tiles_m,
                                  tiles_n,
                                  batch * tiles_m * tiles_n,
                                  plans::specialized_stages(g.k, int(sizeof(T))),
+                                 rows,
                                  a.batch_stride != 0,
                                  b.batch_stride != 0,
                                  stores_pairs(g.result, batch)};
     const dim3 blocks(unsigned(std::min(arguments.tiles, multiprocessors())));
     launch<decode_kernel<S, T, b_major>>("decode", {blocks, dim3(kThreads), sizeof(typename S::Shared)},
-                                         context)({a.map(kRows), b.map(N)}, arguments);
+                                         context)({a.map(rows), b.map(N)}, arguments);
   };
   const int columns = plans::decode_columns(batch, g.m, g.n, b.major == Major::k, multiprocessors());
   if (b.major == Major::mn)
     return columns == 64 ? run.template operator()<64, Major::mn>()
                          : run.template operator()<128, Major::mn>();
   switch (columns) {
+    case 16:
+      return run.template operator()<16, Major::k>();
     case 32:
       return run.template operator()<32, Major::k>();
     case 64:

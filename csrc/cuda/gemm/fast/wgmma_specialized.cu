@@ -32,6 +32,7 @@
 #include "cuda/gemm/parts/ring.cuh"
 #include "cuda/gemm/parts/wgmma_consumer.cuh"
 #include "cuda/gemm/parts/wgmma_operand.cuh"
+#include "cuda/gemm/rules.h"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
@@ -344,9 +345,21 @@ void gemm_tiles(const Gemm<Moved>& problem, int batch, bool lower, const Sharing
   }
 }
 
+// A row that is added to every row of C, as the bias of a layer is, is a bias: it need not be spread out to a
+// matrix that the TMA reads. The sums are rounded as before: 1 * x + 1 * c.
+GemmProblem with_row_as_bias(const GemmProblem& p) {
+  const bool is_row = p.beta == 1 && p.c.row_stride == 0 && p.c.batch_stride == 0 && p.c.col_stride == 1;
+  if (!is_row || p.epilogue.asked() || p.triangle != 0 || !fuses_in_fragments(p)) return p;
+  GemmProblem q = p;
+  q.epilogue = {.has_bias = true, .bias = p.c.data, .bias_col_stride = 1};
+  q.beta = 0, q.c = {};
+  return fuses_in_fragments(q) ? q : p;
+}
+
 }  // namespace
 
-void gemm_wgmma_specialized(const GemmProblem& problem, Context& context) {
+void gemm_wgmma_specialized(const GemmProblem& given, Context& context) {
+  const GemmProblem problem = with_row_as_bias(given);
   run_moved<float, Half, BFloat16>(problem, context, [&]<class T>(const auto& g, int batch) {
     gemm_tiles<T>(g, batch, problem.triangle == 1, problem.invariant ? plans::kUnshared : plans::kLastWave,
                   problem.epilogue, context);

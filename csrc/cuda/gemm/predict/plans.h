@@ -241,7 +241,7 @@ inline int specialized_blocks(int64_t tiles, int64_t chunks, int64_t processors)
 // bandwidth. Where C has more such tiles than there are multiprocessors, tiles of 128 rows take over.
 inline constexpr int kDecodeRows = 64;
 inline int decode_columns(int64_t batch, int64_t m, int64_t n, bool along_k, int64_t processors) {
-  constexpr int kAlongK[] = {32, 64, 96, 112, 128}, kAcross[] = {64, 128};
+  constexpr int kAlongK[] = {16, 32, 64, 96, 112, 128}, kAcross[] = {64, 128};
   const int64_t rows = batch * ceil_div(m, kDecodeRows);
   int best = 0;
   int64_t least = 0;
@@ -323,8 +323,15 @@ inline double plane_time(int64_t batch, int64_t m, int64_t n, int64_t k, int til
   const double shared = w.whole_tiles < tiles ? double(w.share + (w.longer > 0)) + kHandOver : 0;
   return (whole + shared) * (tile_n == kNarrowPlanes ? scheme.narrow_time : 1);
 }
+// `shares`: blocks share the tiles of the last wave, else the time is that of whole waves.
 inline bool narrow_planes_win(int64_t batch, int64_t m, int64_t n, int64_t k, const PlaneScheme& scheme,
-                              int64_t processors) {
+                              int64_t processors, bool shares = true) {
+  if (!shares) {
+    const auto waves = [&](int tile_n) {
+      return double(ceil_div(batch * ceil_div(m, kPlaneM) * ceil_div(n, tile_n), processors));
+    };
+    return scheme.narrow_time * waves(kNarrowPlanes) < waves(kWidePlanes);
+  }
   const auto time = [&](int tile_n) { return plane_time(batch, m, n, k, tile_n, scheme, processors); };
   return scheme.wide == kNarrowPlanes || time(kNarrowPlanes) < time(kWidePlanes);
 }

@@ -313,7 +313,8 @@ void gemm_in_pieces(const char* name, const Gemm<T>& all, int batch, Context& co
                      });
   in_pieces(all, batch, Panels::bytes<Wide>(all), context,
             [&](const Gemm<T>& g, int count, ReusedWorkspace& workspace) {
-              plans::narrow_planes_win(count, g.m, g.n, g.k, Scheme::kTiles, multiprocessors())
+              plans::narrow_planes_win(count, g.m, g.n, g.k, Scheme::kTiles, multiprocessors(),
+                                       !kIsInvariant<Scheme>)
                   ? launch_panels<Narrow>(name, g, count, {}, workspace)
                   : launch_panels<Wide>(name, g, count, {}, workspace);
             });

@@ -165,7 +165,7 @@ struct Bf16x6 : FloatPlanes<BFloat16, 3, 1> {
 struct Bf16x6Invariant : Bf16x6 {
   static constexpr bool kInvariant = true;
   static constexpr int kStagger = 0;
-  static int chunk(int stages, double) { return stages <= 14 ? 1 : 2; }
+  static int chunk(int stages, double) { return stages <= 14 ? 1 : stages <= 64 ? 2 : 3; }
 };
 template <class Scheme>
 inline constexpr bool kIsInvariant = requires { Scheme::kInvariant; };
