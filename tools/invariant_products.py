@@ -109,7 +109,9 @@ def main() -> None:
         if row["dtype"] == "bfloat16" and row["m"] <= 64 and (row["n"], row["k"]) in LAYERS
     ]
     if few:
-        print(f"few rows of layers in bfloat16: geometric mean {geometric_mean(few):.3f}, least {min(few):.3f}")
+        print(
+            f"few rows of layers in bfloat16: geometric mean {geometric_mean(few):.3f}, least {min(few):.3f}"
+        )
     if options.json:
         head = {"environment": describe(options.device), "command": "python tools/invariant_products.py"}
         options.json.write_text(json.dumps(head | {"rows": rows}, indent=1) + "\n")

@@ -352,7 +352,8 @@ def test_autocast(device):
         ({"precision": "fp8"}, ValueError, "precision must be"),
         ({"out_dtype": torch.float16}, ValueError, "out_dtype=torch.float16 is not available"),
     ],
-    ids=lambda x: x if isinstance(x, str) else "",  # tensors have other values in every process of a parallel run
+    # Tensors have other values in every process of a parallel run.
+    ids=lambda x: x if isinstance(x, str) else "",
 )
 def test_misuse(change, error, text):
     given: dict[str, Any] = {
