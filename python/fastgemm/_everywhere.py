@@ -52,7 +52,7 @@ def enable(
         Counter({'mm': 1})
     """
     if invariant:
-        level, kernel = None, invariant_choice(level, kernel, "fastgemm.enable")
+        level, kernel = None, invariant_choice(level, kernel, precision, "fastgemm.enable")
     check_product_choice(level, kernel, precision, "fastgemm.enable")
     if not _overrides.register():
         raise RuntimeError(f"fastgemm.enable: {_overrides.load()[1]}; use fastgemm.patch")

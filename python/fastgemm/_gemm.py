@@ -30,7 +30,7 @@ from ._calls import (
 )
 from ._vmap import batch_first, rank_of
 from ._words import Precision
-from .table import invariant_choice
+from .table import INVARIANT, invariant_choice
 
 SYMMETRIC = "symmetric"
 """The kernel that takes products with a symmetric result alone."""
@@ -106,7 +106,7 @@ def gemm(
                 "fastgemm.gemm: invariant=True and symmetric=True exclude each other: half of a symmetric result "
                 "is copied from other rows"
             )
-        level, kernel = None, invariant_choice(level, kernel, "fastgemm.gemm")
+        level, kernel = None, invariant_choice(level, kernel, precision, "fastgemm.gemm")
     if has_torch_function_variadic(a, b, c, out):
         scales = {"alpha": alpha, "beta": beta, "trans_a": trans_a, "trans_b": trans_b}
         scales["symmetric"] = symmetric or None
@@ -252,7 +252,8 @@ def _gemm_gradients(
     a_shape, b_shape, c_shape = shapes
     if grad.dtype != narrow:
         a, b = (None if x is None else x.to(grad.dtype) for x in (a, b))
-        how.pop("kernel", None)  # a kernel of the narrow type need not take the wide one
+        if how.get("kernel") not in INVARIANT:  # which take both
+            how.pop("kernel", None)  # a kernel of the narrow type need not take the wide one
     if how.get("kernel") == SYMMETRIC:  # which a gradient is not
         del how["kernel"]
     grad_a = grad_b = grad_c = None

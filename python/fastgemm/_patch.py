@@ -90,7 +90,7 @@ class patch(contextlib.ContextDecorator):  # named like the function that it is 
         count: bool = True,
     ) -> None:
         if invariant:
-            level, kernel = None, invariant_choice(level, kernel, "fastgemm.patch")
+            level, kernel = None, invariant_choice(level, kernel, precision, "fastgemm.patch")
         check_product_choice(level, kernel, precision, "fastgemm.patch")
         self._level, self._kernel, self._precision = level, kernel, precision
         self._counts = count

@@ -208,7 +208,8 @@ def convert(
         fuse: joins a layer and the activation after it (``ReLU``, ``GELU`` and ``SiLU`` of ``torch.nn``) where a
             ``torch.nn.Sequential`` says so: the layer gets its ``activation`` (see :class:`Linear`), and a
             stand-in takes the activation's place, so that parameters keep their names. Layers and
-            activations with forward hooks, and those that the tree has in several places, are left alone.
+            activations with hooks, and layers that the tree has in several places, are left alone. Replace or wrap
+            layers before: what takes the place of a joined layer later has to compute the activation.
         only: tells by qualified name and layer which ones to convert.
 
     Returns:
@@ -219,25 +220,32 @@ def convert(
     """
     _check_module("convert", module)
     if invariant:
-        level, kernel = None, invariant_choice(level, kernel, "fastgemm.nn.convert")
+        level, kernel = None, invariant_choice(level, kernel, precision, "fastgemm.nn.convert")
     check_product_choice(level, kernel, precision, "fastgemm.nn.convert")
+    converted = set()
     for name, layer in module.named_modules():
         if type(layer) in (torch.nn.Linear, Linear) and only(name, layer):
             layer.__class__ = Linear
             _choose(layer, level, kernel, precision)
+            converted.add(layer)
         elif _is_conv1d(type(layer)) and only(name, layer):
             layer.__class__ = _conv1d_class()
             _choose(layer, level, kernel, precision)
     if fuse:
-        _join_activations(module)
+        _join_activations(module, converted)
     return module
 
 
-def _join_activations(module: torch.nn.Module) -> None:
+def _join_activations(module: torch.nn.Module, layers: set[torch.nn.Module]) -> None:
     places = Counter(child for _, child in module.named_modules(remove_duplicate=False))
 
     def has_hooks(child: torch.nn.Module) -> bool:
-        return bool(child._forward_hooks or child._forward_pre_hooks or child._backward_hooks)
+        return bool(
+            child._forward_hooks
+            or child._forward_pre_hooks
+            or child._backward_hooks
+            or child._backward_pre_hooks
+        )
 
     for parent in module.modules():
         if type(parent) is not torch.nn.Sequential:
@@ -245,9 +253,9 @@ def _join_activations(module: torch.nn.Module) -> None:
         children = list(parent._modules.items())  # with those that it has twice
         for (_, layer), (name, after) in pairwise(children):
             activation = activation_of(after)
-            if activation is None or type(layer) is not Linear or layer.activation is not None:
+            if activation is None or layer not in layers or layer.activation is not None:
                 continue
-            if has_hooks(after) or layer._forward_hooks or places[layer] > 1:
+            if has_hooks(after) or has_hooks(layer) or places[layer] > 1:
                 continue
             layer.activation = activation
             setattr(parent, name, _Joined(after))

@@ -89,7 +89,7 @@ def matmul(
         300
     """
     if invariant:
-        level, kernel = None, invariant_choice(level, kernel, "fastgemm.matmul")
+        level, kernel = None, invariant_choice(level, kernel, precision, "fastgemm.matmul")
     if (
         level is None
         and kernel is None

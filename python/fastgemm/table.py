@@ -143,11 +143,16 @@ INVARIANT = {"invariant": 6, "naive": 1}
 """The kernels of products whose rows have bits that do not depend on the other rows, and their levels."""
 
 
-def invariant_choice(level: int | None, kernel: str | None, by: str) -> str:
-    """The kernel by which ``invariant=True`` computes a product of this level and kernel, both maybe None.
+def invariant_choice(level: int | None, kernel: str | None, precision: str | None, by: str) -> str:
+    """The kernel by which ``invariant=True`` computes a product of this level, kernel and precision (maybe None).
 
     Raises ValueError where what was asked for does not compute rows so, and says what does.
     """
+    check_precision(precision, by=by)
+    if precision not in (None, "ieee", "tf32"):
+        raise ValueError(
+            f"{by}: precision={precision!r} is not for invariant=True; accepted: 'ieee', 'tf32' and None"
+        )
     if kernel is not None:
         if kernel in INVARIANT:
             return kernel

@@ -83,6 +83,17 @@ def test_scales_and_addends(device, dtype, precision, alpha, beta):
     check_rows(lambda x: fastgemm.gemm(x, b, addend, **how), a)
 
 
+@pytest.mark.skipif("cuda" not in DEVICES, reason="no GPU")
+@pytest.mark.parametrize("out_dtype", [torch.float32, torch.bfloat16])
+def test_addends_where_another_kernel_takes_over(out_dtype):
+    """From 300 rows on C has more tiles than there are multiprocessors."""
+    b = random(4096, 256, dtype=torch.bfloat16, device="cuda")
+    c = random(4096, dtype=out_dtype, device="cuda")
+    a = random(2048, 256, dtype=torch.bfloat16, device="cuda")
+    how = {"alpha": 0.3, "beta": 0.7, "trans_b": True, "out_dtype": out_dtype, "invariant": True}
+    check_rows(lambda x: fastgemm.gemm(x, b, c, **how), a, (1, 64, 65, 300, 1000))
+
+
 @pytest.mark.parametrize("out_dtype", [torch.float32, torch.bfloat16])
 @every_device
 def test_wide_results(device, out_dtype):
@@ -156,16 +167,18 @@ def test_a_patch_and_layers(device):
     assert same_bits(layer(x), whole) and same_bits(layer(x[:, 7]), whole[:, 7])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=row_id)  # the latter to float32
 @every_device
-def test_gradients_of_rows(device):
-    weight = random(80, 96, dtype=torch.float32, device=device).requires_grad_()
-    x = random(50, 96, dtype=torch.float32, device=device).requires_grad_()
+def test_gradients_of_rows(device, dtype):
+    weight = random(80, 96, dtype=dtype, device=device).requires_grad_()
+    x = random(50, 96, dtype=dtype, device=device).requires_grad_()
     grad = random(50, 80, dtype=torch.float32, device=device)
-    fastgemm.gemm(x, weight, trans_b=True, invariant=True).backward(grad)
+    how = {"trans_b": True, "out_dtype": torch.float32, "invariant": True}
+    fastgemm.gemm(x, weight, **how).backward(grad)
     assert take_last_gemm_kernel() == "invariant"
     for count in (1, 9):
         some = x.detach()[:count].clone().requires_grad_()
-        fastgemm.gemm(some, weight, trans_b=True, invariant=True).backward(grad[:count])
+        fastgemm.gemm(some, weight, **how).backward(grad[:count])
         assert same_bits(some.grad, x.grad[:count])
 
 
@@ -270,5 +283,9 @@ def test_symmetric_results_are_refused():
 @every_device
 def test_lower_precisions_are_refused(device):
     a = torch.randn(90, 90, device=device)
-    with pytest.raises(RuntimeError, match='"ieee" and "tf32" alone'):
+    with pytest.raises(ValueError, match="accepted: 'ieee', 'tf32' and None"):
         fastgemm.matmul(a, a, precision="bf16x3", invariant=True)
+    with pytest.raises(ValueError, match=r"fastgemm\.patch: precision='fp16x3' is not for invariant=True"):
+        fastgemm.patch(precision="fp16x3", invariant=True)
+    with pytest.raises(RuntimeError, match='"ieee" and "tf32" alone'):
+        fastgemm.matmul(a, a, precision="bf16x3", kernel="invariant")

@@ -76,10 +76,11 @@ OptionalText text(const std::optional<std::string>& owned) {
 }
 
 // A product with a gradient. It takes the level, kernel and precision of the product that is differentiated,
-// except for the kernel where its operands are wider than that product's, or where it takes symmetric results
-// alone, which this is none of.
+// except for the kernel where its operands are wider than that product's (those of invariant=True take both
+// types), or where it takes symmetric results alone, which this is none of.
 at::Tensor product(const Options& o, const at::Tensor& a, const at::Tensor& b, bool trans_a, bool trans_b) {
-  const bool same = a.scalar_type() == o.narrow && o.kernel != "symmetric";
+  const bool takes_any = o.kernel == "invariant" || o.kernel == "naive";
+  const bool same = (a.scalar_type() == o.narrow || takes_any) && o.kernel != "symmetric";
   return bare_gemm().call(a, b, std::nullopt, o.alpha, std::nullopt, trans_a, trans_b, o.level,
                           same ? text(o.kernel) : std::nullopt, text(o.precision), std::nullopt, false);
 }

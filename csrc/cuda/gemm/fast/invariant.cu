@@ -108,7 +108,7 @@ __device__ __forceinline__ void store_sums(const Gemm<T>& g, const float (&sum)[
   const auto value = [&](int at_row, int at_column, float x) {
     if (!adds) return r.alpha * x;
     const float c = widen(static_cast<const Out*>(r.c)[at_row * r.c_row_stride + at_column * r.c_col_stride]);
-    return r.alpha * x + r.beta * c;  // the words of wgmma_specialized, so that they are rounded alike
+    return multiply_add(r.alpha, x, r.beta * c);  // what the compiler makes of wgmma_specialized's epilogue
   };
   FASTGEMM_UNROLL
   for (int i = 0; i < R; i += 2) {

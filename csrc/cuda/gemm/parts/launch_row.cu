@@ -27,8 +27,8 @@ void launch_row(const Kernel* row, const GemmProblem& p, Context& context) {
 
 void launch_fastest_row(const GemmProblem& p, Context& context) {
   const Gpu& gpu = current_gpu();
-  // Nothing is predicted for no GPU: tests/simt calls launchers on the host.
-  if (gpu.multiprocessors == 0) return gemm_naive(p, context);
+  // Nothing is predicted for no GPU: tests/cpp calls launchers on the host.
+  if (gpu.capability == 0) return gemm_naive(p, context);
   launch_row(predict::fastest_row(p, gpu), p, context);
 }
 
