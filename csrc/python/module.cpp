@@ -249,6 +249,7 @@ void define_patches(nb::module_& m) {
         if (!frame.is_none()) made = frame_in(frame);
         set_everywhere(by_environment ? Everywhere::environment : Everywhere::enabled, std::move(made));
       },
+      nb::arg("by_environment"), nb::arg("frame").none(),
       "Puts an entry in force for the whole process, or with None out of force.");
 }
 
