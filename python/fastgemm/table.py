@@ -149,9 +149,9 @@ def invariant_choice(level: int | None, kernel: str | None, precision: str | Non
     Raises ValueError where what was asked for does not compute rows so, and says what does.
     """
     check_precision(precision, by=by)
-    if precision not in (None, "ieee", "tf32"):
+    if precision not in (None, "ieee", "bf16x6", "tf32"):
         raise ValueError(
-            f"{by}: precision={precision!r} is not for invariant=True; accepted: 'ieee', 'tf32' and None"
+            f"{by}: precision={precision!r} is not for invariant=True; accepted: 'ieee', 'bf16x6', 'tf32' and None"
         )
     if kernel is not None:
         if kernel in INVARIANT:

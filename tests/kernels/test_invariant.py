@@ -283,9 +283,9 @@ def test_symmetric_results_are_refused():
 @every_device
 def test_lower_precisions_are_refused(device):
     a = torch.randn(90, 90, device=device)
-    with pytest.raises(ValueError, match="accepted: 'ieee', 'tf32' and None"):
+    with pytest.raises(ValueError, match="accepted: 'ieee', 'bf16x6', 'tf32' and None"):
         fastgemm.matmul(a, a, precision="bf16x3", invariant=True)
     with pytest.raises(ValueError, match=r"fastgemm\.patch: precision='fp16x3' is not for invariant=True"):
         fastgemm.patch(precision="fp16x3", invariant=True)
-    with pytest.raises(RuntimeError, match='"ieee" and "tf32" alone'):
+    with pytest.raises(RuntimeError, match='"ieee", "bf16x6" and "tf32" alone'):
         fastgemm.matmul(a, a, precision="bf16x3", kernel="invariant")

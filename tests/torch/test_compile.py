@@ -44,6 +44,11 @@ def samples():
     yield ops._matmul.default, batch, {}
     yield ops.gemm.out, (a, b), {"out": torch.empty(3, 4)}
     yield ops.gemm.out, (a, b, c), {"impl": "naive", "out": torch.empty(4, 3).t()}
+    for op in (ops.linear.default, ops._fused_linear.default):
+        weight, bias = torch.randn(4, 5), torch.randn(4)
+        yield op, (a, weight, bias), {"activation": "gelu", "residual": torch.randn(3, 4)}
+        if op is ops.linear.default:
+            yield op, (ag, weight.double(), bias.double().requires_grad_()), {"activation": "silu"}
     for op in (ops.transpose.default, ops._transpose.default):
         yield op, (ag if op is ops.transpose.default else a,), {}
         yield op, (torch.randn(2, 3, 5)[:, 1:],), {"level": 2, "impl": "blocked"}

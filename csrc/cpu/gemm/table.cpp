@@ -99,9 +99,10 @@ Kernel invariant_row() {
                  run<gemm_invariant>);
   k.role = Role::companion;
   k.rejects = [](const GemmProblem& p) -> const char* {
-    return p.precision == Precision::ieee || p.precision == Precision::tf32
+    const Precision x = p.precision;
+    return x == Precision::ieee || x == Precision::bf16x6 || x == Precision::tf32
                ? nullptr
-               : "its products have the precisions \"ieee\" and \"tf32\" alone";
+               : "its products have the precisions \"ieee\", \"bf16x6\" and \"tf32\" alone";
   };
   return k;
 }

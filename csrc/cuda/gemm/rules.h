@@ -64,8 +64,8 @@ inline const char* beyond_bf16x6(const GemmProblem& p) {
 }
 
 inline const char* beyond_invariant(const GemmProblem& p) {
-  if (p.precision != Precision::ieee && p.precision != Precision::tf32)
-    return "its products have the precisions \"ieee\" and \"tf32\" alone";
+  if (p.precision != Precision::ieee && p.precision != Precision::bf16x6 && p.precision != Precision::tf32)
+    return "its products have the precisions \"ieee\", \"bf16x6\" and \"tf32\" alone";
   return beyond_planes(p);
 }
 
