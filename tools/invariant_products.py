@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 import fastgemm
@@ -78,10 +78,6 @@ def measured(
         "microseconds": {way: samples.seconds(way).median * 1e6 for way in calls},
         "of_torch": {way: samples.speedup(way, "torch").median for way in calls},
     }
-
-
-def geometric_mean(values: list[float]) -> float:
-    return math.exp(sum(map(math.log, values)) / len(values))
 
 
 def main() -> None:
