@@ -80,7 +80,8 @@ def test_the_examples_of_the_readme_run():
     names: dict = {}
     exec(first.replace('"cuda"', '"cpu"').replace("1000", "10").replace("3001", "31"), names)
     a, b = torch.randn(8, 12), torch.randn(12, 16)
-    names.update(a=a, b=b, c=torch.randn(8, 16), x=torch.randn(2, 3, 5), h=a.half(), w=b.half())
+    names.update(a=a, b=b, c=torch.randn(8, 16), x=torch.randn(2, 3, 5))
+    names.update(h=a.half(), w=torch.randn(12, 12).half(), bias=torch.randn(12).half())
     names.update(a8=a.to(torch.int8), b8=b.to(torch.int8))
     assert len(ten_lines.splitlines()) == 10
     for line in ten_lines.splitlines():
