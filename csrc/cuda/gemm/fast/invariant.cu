@@ -2,10 +2,10 @@
 // block shares a tile with another, so that each sum is made by one, from the first k to the last; what is
 // left to do is to keep all multiprocessors busy where C has few rows:
 //
-//   types                    few rows                        more rows
-//   float16, bfloat16        decode_kernel, below            wgmma_specialized without stream-K
-//   float32                  bf16x6 with chunks that k alone fixes (parts/planes/scheme.cuh)
-//   float32 as tf32          wgmma_specialized without stream-K
+//   types                    few rows                  more rows
+//   float16, bfloat16        decode_kernel, below      wgmma_specialized without stream-K
+//   float32                  decode_planes.cu          bf16x6 with chunks that k alone fixes (scheme.cuh)
+//   float32 as tf32          decode_kernel             wgmma_specialized without stream-K
 //   float64                  dmma without stream-K
 //   integers                 whichever row is fastest: their sums are exact
 //
@@ -21,6 +21,7 @@
 // too, and never stored; they are cleared once, because reads of what nobody wrote look like a fault to
 // whoever checks.
 #include "cuda/available.h"
+#include "cuda/gemm/fast/decode.cuh"
 #include "cuda/gemm/launchers.h"
 #include "cuda/gemm/parts/launch_row.h"
 #include "cuda/gemm/parts/ring.cuh"
@@ -54,32 +55,21 @@ struct Maps {
 template <class T>
 struct Arguments {
   Gemm<T> gemm;
-  int tiles_m, tiles_n, tiles;  // of a matrix, of all
-  int stages;                   // of a tile
-  int rows;                     // of a box of A
-  int batch_a, batch_b;         // 0 where the batch shares the operand
-  bool pairs;                   // two neighbours of a row of C can be stored together
-
-  struct Place {
-    int batch, row, column;
-  };
-  // Blocks that follow each other have the same columns, so that they share B in L2.
-  template <class S>
-  __device__ __forceinline__ Place place_of(int tile) const {
-    const int column = tile / tiles_m;
-    return {column / tiles_n, tile % tiles_m * kRows, column % tiles_n * S::kN};
-  }
+  DecodeTiles tiles;
+  int stages;            // of a tile
+  int batch_a, batch_b;  // 0 where the batch shares the operand
+  bool pairs;            // two neighbours of a row of C can be stored together
 };
 
 template <class S, class A, class B, class T>
 __device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& maps, const Arguments<T>& g) {
   const bool elected = elect_one();
   RingPosition<S::kStages> at{0, 1};  // a fresh stage counts as emptied
-  for (int tile = int(blockIdx.x); tile < g.tiles; tile += int(gridDim.x)) {
-    const auto place = g.template place_of<S>(tile);
+  for (int tile = int(blockIdx.x); tile < g.tiles.count; tile += int(gridDim.x)) {
+    const auto place = g.tiles.template place_of<S::kN>(tile);
     FASTGEMM_NO_UNROLL
     for (int step = 0; step < g.stages; ++step)
-      shared.ring.fill(at, elected, g.rows * 128 + B::kBytes, [&](int stage, Barrier* full) {
+      shared.ring.fill(at, elected, g.tiles.rows * 128 + B::kBytes, [&](int stage, Barrier* full) {
         unsigned char* const to = shared.stage[stage];
         B::template load<true>(to + A::kBytes, &maps.b, full, place.column, step * B::kK,
                                place.batch * g.batch_b);
@@ -112,7 +102,7 @@ __device__ __forceinline__ void store_sums(const Gemm<T>& g, const float (&sum)[
   };
   FASTGEMM_UNROLL
   for (int i = 0; i < R; i += 2) {
-    const Position p = WgmmaLayout<T>::c(int(threadIdx.x) % 128, i);
+    const Position p = WgmmaLayout<TensorCoreElement<T>>::c(int(threadIdx.x) % 128, i);
     const int at_row = row + p.row, at_column = column + p.column;
     if (at_row >= g.m || at_column >= g.n) continue;
     Out* const to = static_cast<Out*>(r.out) + at_row * r.row_stride + at_column;
@@ -141,18 +131,18 @@ __global__ void __launch_bounds__(kThreads, 1)
     shared->ring.init(1, kConsumerWarps);
     fence_barrier_init();
   }
-  clear_rows<S>(*shared, g.rows);
+  clear_rows<S>(*shared, g.tiles.rows);
   __syncthreads();
   const int warp = warp_index();
   if (warp == kConsumerWarps) return produce<S, A, B>(*shared, maps, g);
-  WgmmaConsumer<S::kStages, S::kStageBytes, SharedOperands<T, A, B, Major::k, b_major>> consumer(
-      shared->ring, shared->stage[0], warp);
+  using Operands = SharedOperands<TensorCoreElement<T>, A, B, Major::k, b_major>;
+  WgmmaConsumer<S::kStages, S::kStageBytes, Operands> consumer(shared->ring, shared->stage[0], warp);
   float sum[S::kSums];  // (64, S::kN), 16 of the rows a warp
-  for (int tile = int(blockIdx.x); tile < g.tiles; tile += int(gridDim.x)) {
+  for (int tile = int(blockIdx.x); tile < g.tiles.count; tile += int(gridDim.x)) {
     FASTGEMM_NO_UNROLL
     for (int step = 0; step < g.stages; ++step) consumer.multiply(sum, step > 0, [] {});
     consumer.finish(sum);
-    const auto place = g.template place_of<S>(tile);
+    const auto place = g.tiles.template place_of<S::kN>(tile);
     const Gemm<T> matrix = g.gemm.at_batch(place.batch);
     if (matrix.result.wide)
       store_sums<float>(matrix, sum, place.row, place.column, g.pairs);
@@ -163,20 +153,6 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 template <class T>
-bool stores_pairs(const Result<T>& r, int batch) {
-  return is_aligned(static_cast<const char*>(r.out), size_t(2 * r.out_bytes())) && r.row_stride % 2 == 0 &&
-         (batch == 1 || r.batch_stride % 2 == 0);
-}
-
-// As box_operand(), of the activations: those with m along rows, of which there are few, are copied.
-template <class T>
-BoxOperand<T> activations(const Side<T>& s, int batch, RowCopies& copies, Context& context) {
-  const BoxOperand<T> o = operand_in_place(s, batch);
-  return o.major == Major::mn ? copied_along(Major::k, s, batch, context)
-                              : box_operand(s, batch, 1, false, copies, context);
-}
-
-template <class T>
 void launch_decode(const Gemm<T>& g, int batch, Context& context) {
   RowCopies copies;
   const BoxOperand<T> a = activations(g.side_a(batch), batch, copies, context);
@@ -184,25 +160,22 @@ void launch_decode(const Gemm<T>& g, int batch, Context& context) {
   copies.launch({}, context);
   const auto run = [&]<int N, Major b_major>() {
     using S = Shape<N>;
-    const int tiles_m = int(ceil_div(g.m, kRows)), tiles_n = int(ceil_div(g.n, N));
-    const int rows = int(std::min<int64_t>(kRows, ceil_div(g.m, 8) * 8));
+    const DecodeTiles tiles = decode_tiles(batch, g.m, g.n, N);
     const Arguments<T> arguments{g,
-                                 tiles_m,
-                                 tiles_n,
-                                 batch * tiles_m * tiles_n,
+                                 tiles,
                                  plans::specialized_stages(g.k, int(sizeof(T))),
-                                 rows,
                                  a.batch_stride != 0,
                                  b.batch_stride != 0,
                                  stores_pairs(g.result, batch)};
-    const dim3 blocks(unsigned(std::min(arguments.tiles, multiprocessors())));
-    launch<decode_kernel<S, T, b_major>>("decode", {blocks, dim3(kThreads), sizeof(typename S::Shared)},
-                                         context)({a.map(rows), b.map(N)}, arguments);
+    const LaunchShape shape{dim3(unsigned(tiles.blocks())), dim3(kThreads), sizeof(typename S::Shared)};
+    launch<decode_kernel<S, T, b_major>>("decode", shape, context)({a.map(tiles.rows), b.map(N)}, arguments);
   };
   const int columns = plans::decode_columns(batch, g.m, g.n, b.major == Major::k, multiprocessors());
-  if (b.major == Major::mn)
-    return columns == 64 ? run.template operator()<64, Major::mn>()
-                         : run.template operator()<128, Major::mn>();
+  if constexpr (kIsHalf<T>) {
+    if (b.major == Major::mn)
+      return columns == 64 ? run.template operator()<64, Major::mn>()
+                           : run.template operator()<128, Major::mn>();
+  }
   switch (columns) {
     case 16:
       return run.template operator()<16, Major::k>();
@@ -227,6 +200,26 @@ void gemm_half(const GemmProblem& p, Context& context) {
   run_gemm<Half, BFloat16>(p, context, [&](const auto& g, int batch) { launch_decode(g, batch, context); });
 }
 
+// Weights along n, scales and c are for the general kernel, however many rows there are.
+void gemm_tf32(const GemmProblem& p, Context& context) {
+  const GemmProblem rows = by_rows(p);
+  if (!cuda::has_wgmma()) return gemm_mma_sync(p, context);
+  const bool plain = rows.alpha == 1.0 && rows.beta == 0.0, along_k = rows.k > 1 && rows.b.row_stride == 1;
+  if (!plain || !along_k || !plans::takes_decode(rows.batch, rows.m, rows.n, multiprocessors()))
+    return gemm_wgmma_specialized(p, context);
+  run_gemm<float>(p, context, [&](const auto& g, int batch) { launch_decode(g, batch, context); });
+}
+
+void gemm_float(const GemmProblem& p, Context& context) {
+  if (p.precision == Precision::tf32) return gemm_tf32(p, context);
+  const GemmProblem rows = by_rows(p);
+  if (beyond_bf16x6(p)) return gemm_vectorized(p, context);
+  if (!cuda::has_wgmma() || !plans::takes_plane_decode(rows.m, rows.k))
+    return gemm_bf16x6(p, context);
+  run_gemm<float>(
+      p, context, [&](const Gemm<float>& g, int batch) { decode_by_planes(g, batch, context); });
+}
+
 }  // namespace
 
 void gemm_invariant(const GemmProblem& problem, Context& context) {
@@ -237,9 +230,7 @@ void gemm_invariant(const GemmProblem& problem, Context& context) {
     case DType::bf16:
       return gemm_half(p, context);
     case DType::f32:
-      if (p.precision == Precision::tf32)
-        return cuda::has_wgmma() ? gemm_wgmma_specialized(p, context) : gemm_mma_sync(p, context);
-      return beyond_bf16x6(p) ? gemm_vectorized(p, context) : gemm_bf16x6(p, context);
+      return gemm_float(p, context);
     case DType::f64:
       return gemm_dmma(p, context);
     default:

@@ -240,16 +240,21 @@ inline int specialized_blocks(int64_t tiles, int64_t chunks, int64_t processors)
 // multiprocessor with most of them has as few as possible: there the weights are read at its share of the
 // bandwidth. Where C has more such tiles than there are multiprocessors, tiles of 128 rows take over.
 inline constexpr int kDecodeRows = 64;
-inline int decode_columns(int64_t batch, int64_t m, int64_t n, bool along_k, int64_t processors) {
-  constexpr int kAlongK[] = {16, 32, 64, 96, 112, 128}, kAcross[] = {64, 128};
+inline int decode_width(std::span<const int> widths, int64_t batch, int64_t m, int64_t n,
+                        int64_t processors) {
   const int64_t rows = batch * ceil_div(m, kDecodeRows);
   int best = 0;
   int64_t least = 0;
-  for (const int columns : along_k ? std::span<const int>(kAlongK) : std::span<const int>(kAcross)) {
+  for (const int columns : widths) {
     const int64_t busiest = ceil_div(rows * ceil_div(n, columns), processors) * columns;
     if (best == 0 || busiest <= least) best = columns, least = busiest;
   }
   return best;
+}
+inline int decode_columns(int64_t batch, int64_t m, int64_t n, bool along_k, int64_t processors) {
+  constexpr int kAlongK[] = {16, 32, 64, 96, 112, 128}, kAcross[] = {64, 128};
+  return along_k ? decode_width(kAlongK, batch, m, n, processors)
+                 : decode_width(kAcross, batch, m, n, processors);
 }
 inline bool takes_decode(int64_t batch, int64_t m, int64_t n, int64_t processors) {
   return m <= kDecodeRows || batch * ceil_div(m, kDecodeRows) * ceil_div(n, 128) <= processors;
@@ -309,6 +314,17 @@ inline constexpr double kHandOver = 3;  // what stream-K's fix-up of a shared ti
 inline int plane_segments(int64_t stages, const PlaneScheme& scheme) {
   return stages > scheme.longest ? int(ceil_div(stages, scheme.segment)) : 1;
 }
+// invariant, float32 of few rows (fast/decode_planes.cu). Its tiles cost 64 rows whatever m is, bf16x6 cuts the
+// weights to planes in memory first, which takes as long as a few times 64 rows.
+inline int plane_decode_columns(int64_t batch, int64_t m, int64_t n, bool along_k, int64_t processors) {
+  constexpr int kAlongK[] = {16, 32, 64, 96, 112}, kAcross[] = {32, 64, 96};
+  return along_k ? decode_width(kAlongK, batch, m, n, processors)
+                 : decode_width(kAcross, batch, m, n, processors);
+}
+inline bool takes_plane_decode(int64_t m, int64_t k) {
+  return m <= 4 * kDecodeRows && plane_segments(ceil_div(k, kPlaneStage), kBf16x6) == 1;
+}
+
 // The units of stream-K: a tile has at least one, and its last one has up to 7 stages.
 inline int plane_chunks(int64_t stages) { return int(std::max<int64_t>(stages / kChunk, 1)); }
 

@@ -226,15 +226,16 @@ void launch_product(const char* name, const Gemm<typename S::Operand>& problem, 
   workspace.begin_again();  // the planes come first, so that they lie where they did for the panel before
   auto cut = cut_arguments<S>(problem, batch, 0, plan.first(group), workspace);
 
-  // An element that is repaired after it was stored needs c still to be there.
-  const bool keeps_c = kIsInvariant<typename S::Scheme> && problem.result.beta != 0;
-  const bool in_workspace = plan.segments > 1 || keeps_c;
+  // An element that is repaired after it was stored needs its sum and c still to be there.
+  const bool scales = problem.result.alpha != 1 || problem.result.beta != 0;
+  const bool keeps_sums = kIsInvariant<typename S::Scheme> && scales;
+  const bool in_workspace = plan.segments > 1 || keeps_sums;
   Gemm<typename S::Operand> p = problem;
   Result<typename S::Operand> sums{};
   if constexpr (kRepairs) {
     if (in_workspace) sums = sums_in_workspace(problem, batch, workspace);
   }
-  const bool blends = kRepairs && in_workspace && problem.result.beta != 0;
+  const bool blends = kRepairs && in_workspace && (keeps_sums || problem.result.beta != 0);
   if (blends) p.result = sums;
 
   Arguments<S> g{};
