@@ -125,7 +125,7 @@ def product(
             if functionalizes():
                 return ops.linear.default(x, weight, bias, residual=residual, **options)
             x, weight, bias, residual = operands(x, weight, bias, residual, options)
-            return LinearFunction.apply(x, weight, bias, residual, options)
+            return differentiable(x, weight, bias, residual=residual, **options)
         return _bare(x, weight, bias, residual=residual, **options)
     except (AttributeError, RuntimeError, ValueError, TypeError) as error:
         _errors.diagnose(error, x=x, weight=weight, bias=bias, residual=residual)
@@ -149,8 +149,8 @@ def operands(
 class LinearFunction(torch.autograd.Function):
     """linear for gradients, torch.func transforms and forward-mode AD.
 
-    What goes through the activation is not kept but multiplied again in the backward pass, unless the result tells
-    it (relu without a residual): a kernel with an epilogue has no place for a second result.
+    Where its gradient needs what went through the activation, and the result does not tell it, it is multiplied
+    again; :func:`differentiable` sees to it that reverse mode does not come here with such a call.
     """
 
     @staticmethod
@@ -260,8 +260,24 @@ def _through_activation(grad: Tensor, inner: Tensor, options: dict[str, Any]) ->
 def differentiable(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, *, residual: Tensor | None = None, **options: Any
 ) -> Tensor:
-    """The op's gradient where torch.compile, torch.export or a transform of torch.func sees it."""
-    return LinearFunction.apply(x, weight, bias, residual, options)
+    """The op with its gradient, also where torch.compile, torch.export or a transform of torch.func sees it.
+
+    A kernel with an epilogue has no place for a second result, what went through the activation. Where the
+    gradient will need it, the product is stored and torch's functions follow, as they do after torch's layer.
+    """
+    activation = options.get("activation")
+    told_by_result = activation is None or (activation == "relu" and residual is None)
+    if told_by_result or not _wants_gradient(x, weight, bias):
+        return LinearFunction.apply(x, weight, bias, residual, options)
+    inner = LinearFunction.apply(
+        x, weight, bias, None, {k: v for k, v in options.items() if k != "activation"}
+    )
+    result = ACTIVATIONS[activation](inner)
+    return result if residual is None else result + residual
+
+
+def _wants_gradient(*operands: Tensor | None) -> bool:
+    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in operands)
 
 
 def _lowered(op: torch._ops.OpOverload) -> Callable[..., Tensor]:

@@ -62,9 +62,9 @@ def check(
     if options.get("precision") == "tf32":
         sums += 2 * 2**-11 * min(1, 16 / math.sqrt(max(k, 1))) * sizes
     half = x.dtype in (torch.float16, torch.bfloat16)
-    bound = SLOPE * sums + (6e-5 if half else 8 * unit) * value.abs() + 8 * unit + 2 * unit * expected.abs()
+    bound = SLOPE * sums + (3e-5 if half else 8 * unit) * value.abs() + 8 * unit + 2 * unit * expected.abs()
     if half:
-        bound += 3e-7
+        bound += 3e-8
     if half and rounds_twice:
         bound += SLOPE * UNIT_ROUNDOFF[x.dtype] * product.abs()
     if half and result.dtype == x.dtype:
