@@ -11,7 +11,7 @@
   "bool trans_b=False, int? level=None, str? impl=None, str? precision=None, ScalarType? out_dtype=None, " \
   "bool symmetric=False"
 #define LINEAR_ARGUMENTS                                                                              \
-  "(Tensor input, Tensor weight, Tensor? bias=None, *, str? activation=None, Tensor? residual=None, " \
+  "(Tensor input, Tensor weight, Tensor? bias=None, Tensor? residual=None, *, str? activation=None, " \
   "int? level=None, str? impl=None, str? precision=None, ScalarType? out_dtype=None"
 #define TRANSPOSE_ARGUMENTS "(Tensor a, *, int? level=None, str? impl=None"
 #define ADD_ARGUMENTS "Tensor b, *, float alpha=1.0, int? level=None, str? impl=None"

@@ -19,9 +19,8 @@ namespace {
 
 struct Arguments {
   Tensor input, weight;
-  std::optional<Tensor> bias;
+  std::optional<Tensor> bias, residual;
   std::optional<std::string> activation;
-  std::optional<Tensor> residual;
   std::optional<int64_t> level;
   std::optional<std::string> kernel, precision;
   std::optional<int32_t> out_dtype;
@@ -31,8 +30,8 @@ struct Arguments {
       : input(s.tensor()),
         weight(s.tensor()),
         bias(s.optional_tensor()),
-        activation(s.optional_string()),
         residual(s.optional_tensor()),
+        activation(s.optional_string()),
         level(s.optional_integer()),
         kernel(s.optional_string()),
         precision(s.optional_string()),

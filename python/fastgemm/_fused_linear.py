@@ -117,16 +117,16 @@ def product(
 ) -> Tensor:
     """Runs the op; ``options`` holds the schema's other keyword arguments that differ from their defaults."""
     if is_compiling() or tracing_state() is not None:
-        return ops.linear.default(x, weight, bias, residual=residual, **options)
+        return ops.linear.default(x, weight, bias, residual, **options)
     try:
         if needs_function(x, weight, bias) or (
             residual is not None and torch.is_grad_enabled() and residual.requires_grad
         ):
             if functionalizes():
-                return ops.linear.default(x, weight, bias, residual=residual, **options)
+                return ops.linear.default(x, weight, bias, residual, **options)
             x, weight, bias, residual = operands(x, weight, bias, residual, options)
-            return differentiable(x, weight, bias, residual=residual, **options)
-        return _bare(x, weight, bias, residual=residual, **options)
+            return differentiable(x, weight, bias, residual, **options)
+        return _bare(x, weight, bias, residual, **options)
     except (AttributeError, RuntimeError, ValueError, TypeError) as error:
         _errors.diagnose(error, x=x, weight=weight, bias=bias, residual=residual)
         raise
@@ -155,7 +155,7 @@ class LinearFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(x, weight, bias, residual, options):
-        return ops._fused_linear.default(x, weight, bias, residual=residual, **options)
+        return ops._fused_linear.default(x, weight, bias, residual, **options)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -258,7 +258,7 @@ def _through_activation(grad: Tensor, inner: Tensor, options: dict[str, Any]) ->
 
 
 def differentiable(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, residual: Tensor | None = None, **options: Any
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, residual: Tensor | None = None, **options: Any
 ) -> Tensor:
     """The op with its gradient, also where torch.compile, torch.export or a transform of torch.func sees it.
 
@@ -288,13 +288,12 @@ def _lowered(op: torch._ops.OpOverload) -> Callable[..., Tensor]:
         x: Tensor,
         weight: Tensor,
         bias: Tensor | None = None,
-        *,
         residual: Tensor | None = None,
         **options: Any,
     ) -> Tensor:
         x, weight, bias, residual = operands(x, weight, bias, residual, options)
         with torch._C._ExcludeDispatchKeyGuard(keys):
-            return op(x, weight, bias, residual=residual, **options)
+            return op(x, weight, bias, residual, **options)
 
     return run
 

@@ -34,10 +34,10 @@ def _gemm(a: Tensor, b: Tensor, c: Tensor | None = None, **options: Any) -> Tens
 
 
 def _linear(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, residual: Tensor | None = None, **options: Any
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, residual: Tensor | None = None, **options: Any
 ) -> Tensor:
     x, weight, bias, residual = operands(x, weight, bias, residual, options)
-    return differentiable(x, weight, bias, residual=residual, **options)
+    return differentiable(x, weight, bias, residual, **options)
 
 
 def _add_in_place(a: Tensor, b: Tensor, **options: Any) -> None:

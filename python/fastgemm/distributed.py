@@ -1,4 +1,4 @@
-"""Sharded operands: how gemm, transpose and add run on DTensors.
+"""Sharded operands: how gemm, linear, transpose and add run on DTensors.
 
 A ``torch.distributed.tensor.DTensor`` is a tensor cut up over a mesh of devices. The rules below tell torch which
 pieces an op can be computed on without communication, and what the pieces of the result then are; torch moves
@@ -49,6 +49,7 @@ def register() -> None:
     ops = torch.ops.fastgemm
     rules = {
         _gemm_rules: [ops._matmul.default, ops._gemm.default, ops.gemm.default],
+        _linear_rules: [ops._fused_linear.default, ops.linear.default],
         _transpose_rules: [ops._transpose.default, ops.transpose.default],
         _add_rules: [ops._add.default, ops.add.default],
         _add_in_place_rules: [ops.add_.default],
@@ -134,6 +135,31 @@ def _gemm_rules(
             yield rule(pending, pending, Replicate(), pending)
         if _may_be_partial(b):
             yield rule(pending, Replicate(), pending, pending)
+
+
+def _linear_rules(
+    x: DTensorSpec,
+    weight: DTensorSpec,
+    bias: DTensorSpec | None = None,
+    residual: DTensorSpec | None = None,
+    *,
+    activation: str | None = None,
+    **_: Any,
+) -> Iterator[Rule]:
+    """activation(x @ weight.T + bias) + residual: an activation is not linear, so it needs whole sums."""
+    from torch.distributed.tensor import Partial, Replicate, Shard
+
+    def rule(result: Placement, of_x: Placement, of_weight: Placement, of_bias: Placement) -> Rule:
+        added = ([] if bias is None else [of_bias]) + ([] if residual is None else [result])
+        return [result], [of_x, of_weight, *added]
+
+    last = x.ndim - 1
+    yield rule(Replicate(), Replicate(), Replicate(), Replicate())
+    for dim in range(last):
+        yield rule(Shard(dim), Shard(dim), Replicate(), Replicate())
+    yield rule(Shard(last), Replicate(), Shard(0), Shard(0))
+    if activation is None and _may_be_partial(x):
+        yield rule(Partial(), Shard(last), Shard(1), Partial())
 
 
 def _transpose_rules(a: DTensorSpec, **_: Any) -> Iterator[Rule]:

@@ -127,6 +127,52 @@ def check_overloads(sizes: Sequence[int]) -> None:
         check_add(("S1", "S1"), "S1", [(m, n)] * 2, op=op)
 
 
+def check_linear(
+    names: Sequence[str],
+    result: str | None,
+    shapes: Sequence[Sequence[int]],
+    *,
+    activation: str | None = None,
+    moves: bool = False,
+    op: Callable[..., Any] = fastgemm.linear,
+) -> None:
+    """Names and shapes are those of x, weight and, if there are more, bias and residual; with gradients."""
+    on = mesh_of(2)
+    values = [torch.randn(shape, dtype=torch.float64) for shape in shapes]
+    placed = [place(value, on, where).requires_grad_() for value, where in zip(values, names, strict=True)]
+    for value in values:
+        value.requires_grad_()
+
+    def call(function: Callable[..., Tensor], x: Tensor, weight: Tensor, *added: Tensor) -> Tensor:
+        bias, residual = (*added, None, None)[:2]
+        return function(x, weight, bias, activation=activation, residual=residual)
+
+    expected = call(fastgemm.linear, *values)
+    with torch.no_grad():
+        got = run(lambda: call(op, *placed), moves)
+    if result is not None:
+        assert list(got.placements) == placements(result), got.placements
+    torch.testing.assert_close(got.full_tensor().cpu(), expected.detach())
+    seed = torch.randn_like(expected)
+    expected.backward(seed)
+    kept = call(op, *placed)
+    kept.redistribute(on, placements("R")).backward(place(seed, on, "R"))
+    for mine, value in zip(placed, values, strict=True):
+        torch.testing.assert_close(mine.grad.full_tensor().cpu(), value.grad)
+
+
+def check_sequences(shapes: Sequence[Sequence[int]]) -> None:
+    """x of three dimensions: by the op that torch.compile sees, and by the function, which makes rows of them."""
+    of_op = torch.ops.fastgemm.linear.default
+    for names, result, ops in (
+        (("S0", "R", "R"), "S0", (of_op, fastgemm.linear)),
+        (("S1", "R", "R"), "S1", (of_op,)),
+        (("R", "S0", "S0"), "S2", (of_op, fastgemm.linear)),
+    ):
+        for op in ops:
+            check_linear(names, result, shapes, activation="gelu", op=op)
+
+
 def check_transpose(
     names: str,
     result: str,

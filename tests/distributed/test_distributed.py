@@ -131,6 +131,36 @@ def test_operands_that_fit_no_rule_are_moved(ranks, names, shapes):
     ranks.run(check_products, [((names, None, shapes), {"moves": True})])
 
 
+LAYER = [(M, K), (N, K), (N,), (M, N)]
+
+
+@pytest.mark.parametrize(
+    ("names", "result", "activation", "moves"),
+    [
+        (("R", "R", "R", "R"), "R", "gelu", False),
+        (("S0", "R", "R", "S0"), "S0", "gelu", False),
+        (("R", "S0", "S0", "S1"), "S1", "silu", False),
+        (("R", "S0", "R", "R"), "S1", "relu", False),
+        (("S1", "S1", "P", "P"), "P", None, False),
+        (("S1", "S1", "R", "R"), "P", None, False),
+        (("S1", "S1", "R", "R"), None, "gelu", True),
+        (("P", "R", "R", "R"), None, "gelu", True),
+    ],
+)
+def test_layers_with_an_epilogue(ranks, names, result, activation, moves):
+    options = {"activation": activation, "moves": moves}
+    ranks.run(check_layers, [((names[:n], result, LAYER[:n]), options) for n in (2, 3, 4)])
+
+
+def check_layers(cases):
+    for arguments, options in cases:
+        sharding.check_linear(*arguments, **options)
+
+
+def test_layers_of_sequences(ranks):
+    ranks.run(sharding.check_sequences, [(2, M, K), (N, K), (N,)])
+
+
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int32])
 def test_integers(ranks, dtype):
     """torch divides by the number of devices to make a Partial sum: that would not be an integer's."""

@@ -31,8 +31,8 @@ constexpr int kUnits = 4;  // of 8 elements, in a stage of a row
 constexpr int kRowBytes = 128;
 
 template <int N>
-struct DecodeShape : PlaneRings<Bf16x6Invariant, kRows, N, RingSlots{{6, 3}}> {
-  using Rings = PlaneRings<Bf16x6Invariant, kRows, N, RingSlots{{6, 3}}>;
+struct DecodeShape : PlaneRings<Bf16x6Invariant, kRows, N, RingSlots<6, 3>> {
+  using Rings = PlaneRings<Bf16x6Invariant, kRows, N, RingSlots<6, 3>>;
   static constexpr int kSides = N + kRows;  // columns of B, then rows of A
   static constexpr int kPlaneBytes = Rings::ring_begin(Rings::kRings);
   static constexpr int kRawBytes = kSides * kRowBytes, kRaw = ((212 << 10) - kPlaneBytes) / kRawBytes;

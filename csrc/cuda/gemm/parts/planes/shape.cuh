@@ -24,13 +24,23 @@ class SweepingLoop;
 template <class S>
 class OneSweepLoop;
 
-// How many slots each ring has.
+// How many slots each ring has: so many, or those of a scheme with wide tiles or with narrow ones.
+template <int... counts>
 struct RingSlots {
-  int of_ring[4];
+  __host__ __device__ static constexpr int of(int ring) {
+    constexpr int kCounts[] = {counts...};
+    return kCounts[ring];
+  }
+};
+template <class Scheme, bool wide>
+struct SlotsOf {
+  __host__ __device__ static constexpr int of(int ring) {
+    return wide ? Scheme::kRings[ring].slots : Scheme::kRings[ring].narrow_slots;
+  }
 };
 
 // The rings of a block tile (M, N): sizes, and the place of each plane.
-template <class Scheme_, int M, int N, RingSlots slots_>
+template <class Scheme_, int M, int N, class Slots>
 struct PlaneRings {
   using Scheme = Scheme_;
   using Operand = typename Scheme::Operand;
@@ -48,7 +58,7 @@ struct PlaneRings {
   // A slot of a ring has its planes of A, then those of B. The rings lie one behind the other.
   static constexpr int kRings = int(std::size(Scheme::kRings));
   static_assert(kRings <= 4, "each has a warp of the producers' warpgroup");
-  __host__ __device__ static constexpr int slots(int ring) { return slots_.of_ring[ring]; }
+  __host__ __device__ static constexpr int slots(int ring) { return Slots::of(ring); }
   static constexpr int kSlotUnit = kPlaneA + kPlaneB;  // bytes of one plane of A and B
   template <int ring>
   static constexpr int kSlotBytes = Scheme::kRings[ring].planes * kSlotUnit;
@@ -70,22 +80,13 @@ struct PlaneRings {
   static constexpr int kSlots = first_slot(kRings);
 };
 
-// The slots of a scheme's rings with wide tiles, and with narrow ones.
-template <class Scheme>
-constexpr RingSlots slots_of(bool wide) {
-  RingSlots slots{};
-  for (int r = 0; r < int(std::size(Scheme::kRings)); ++r)
-    slots.of_ring[r] = wide ? Scheme::kRings[r].slots : Scheme::kRings[r].narrow_slots;
-  return slots;
-}
-
 // Block tile (kM, kN), 64 rows of it for each consumer warpgroup. Wide tiles of promoting schemes have 192
 // columns, the most for which all sums and those of a chunk fit in registers. Narrow tiles have 128 and
 // are limited by shared memory bandwidth, because the copies into it count, too; they are for products
 // that have too few wide tiles for all multiprocessors.
 template <class Scheme, int N>
-struct Shape : PlaneRings<Scheme, 128, N, slots_of<Scheme>(N == Scheme::kWideN)> {
-  using Rings = PlaneRings<Scheme, 128, N, slots_of<Scheme>(N == Scheme::kWideN)>;
+struct Shape : PlaneRings<Scheme, 128, N, SlotsOf<Scheme, N == Scheme::kWideN>> {
+  using Rings = PlaneRings<Scheme, 128, N, SlotsOf<Scheme, N == Scheme::kWideN>>;
   static_assert(N == Scheme::kWideN || N == 128);
   static constexpr int kConsumers = Rings::kM / 64, kConsumerWarps = 4 * kConsumers;  // warpgroups
   static constexpr int kConsumerThreads = 128 * kConsumers, kThreads = kConsumerThreads + 128;
