@@ -39,6 +39,16 @@ def test_few_rows_take_a_tile_a_multiprocessor():
     assert launched(256, 4096, 64, torch.bfloat16) == [("decode", 128)]
     assert launched(2048, 4096, 64, torch.bfloat16)[-1][0] == "wgmma_specialized"
     assert launched(8, 4096, 64, torch.bfloat16, capability=80)[-1][0] == "mma_sync"
+    assert launched(8, 4096, 4096, torch.float32) == [("decode_planes", 128)]
+    assert launched(1, 14336, 128, torch.float32) == [("decode_planes", 128)]
+    assert launched(8, 4096, 4096, torch.float32, precision="tf32") == [("decode", 128)]
+
+
+def test_float32_of_more_rows_or_very_long_sums_is_cut_in_memory():
+    """bf16x6 sums a k above 16384 in several launches, and their sums are rounded in between."""
+    assert launched(256, 4096, 256, torch.float32) == [("decode_planes", 132)]
+    for m, k in ((257, 256), (8, 16416)):
+        assert [name for name, _ in launched(m, 4096, k, torch.float32)][:2] == ["cut", "bf16x6"]
 
 
 @pytest.mark.parametrize("m", [1, 70, 200, 1000, 4096])
@@ -70,6 +80,36 @@ def test_rows_have_the_same_bits(gpu, dtype, precision, n, k, trans_b):
         dtype, 2e-3 if precision else 1e-5
     )
     torch.testing.assert_close(whole.double(), reference, rtol=bound, atol=bound * k**0.5)
+
+
+def small_rows(a, b):
+    """Rows and columns that are scaled before they are cut, in one tile with others that are not."""
+    a[5] *= 1e-38
+    a[7, 3], b[4] = 1e-42, b[4] * 1e-39
+
+
+def wide_rows(a, b):
+    """A row that no scale fits: its sums are computed again."""
+    a[5, 0], a[5, 3] = 1e30, 1e-42
+
+
+def wild_rows(a, b):
+    a[5, 3], a[150, 2], a[64], b[3] = float("inf"), float("nan"), 1e38, 3e38
+
+
+@pytest.mark.parametrize("change", [small_rows, wide_rows, wild_rows])
+@pytest.mark.parametrize("trans_b", [False, True], ids=["NN", "NT"])
+@pytest.mark.parametrize("how", [{}, {"alpha": 0.3}, {"alpha": 1e20}], ids=str)
+def test_planes_have_the_same_bits_wherever_they_are_cut(how, trans_b, change):
+    """By decode_planes and, of 300 rows, by bf16x6."""
+    a, b = torch.randn(300, 130), torch.randn(50, 130)
+    change(a, b)
+    b = b if trans_b else b.mT.contiguous()
+    product = lambda x: fastgemm.gemm(x, b, trans_b=trans_b, invariant=True, **how)  # noqa: E731
+    with fastgemm.simulate(None):
+        whole = product(a)
+        for rows in ([5], [7, 150, 64], list(range(140))):
+            assert torch.equal(product(a[rows]).view(torch.int32), whole[rows].view(torch.int32))
 
 
 def test_wild_rows_do_not_reach_the_others():
