@@ -53,6 +53,8 @@ struct Kernel {
   const char* (*rejects)(const GemmProblem&) = nullptr;
   // Whether it applies the epilogue of this problem itself, whose k is not 0; null: of none.
   bool (*fuses)(const GemmProblem&) = nullptr;
+  // Whether it stores both triangles of a result of which `triangle` asks for one; null: of none.
+  bool (*mirrors)(const GemmProblem&) = nullptr;
   const char* why_unavailable() const { return unavailable ? unavailable() : nullptr; }
 };
 

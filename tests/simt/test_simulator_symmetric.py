@@ -50,6 +50,33 @@ def launched(
     return [launch["kernel"] for launch in found]
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=row_id)
+@pytest.mark.parametrize("columns", [False, True], ids=["rows", "columns"])
+@pytest.mark.parametrize("shape", [(264, 136), (520, 64), (1304, 72), (2, 392, 96)], ids=str)
+def test_kernels_that_store_both_triangles(shape, columns, dtype):
+    a = random_tensor(*shape, dtype=dtype)
+    if columns:
+        a = a.mT.contiguous().mT
+    n, k = shape[-2:]
+    c = random_tensor(n, n, dtype=dtype)
+    c = c.tril() + c.tril(-1).mT
+    with fastgemm.simulate():
+        assert is_symmetric(check_gemm(a, a.mT, kernel="symmetric"))
+        how = {"kernel": "symmetric", "symmetric": True}
+        assert is_symmetric(check_gemm(a, a.mT, c, alpha=0.5, beta=2.0, **how))
+        expected = fastgemm.gemm(a, a.mT, c.expand(*a.shape[:-2], n, n), **how)
+        into = c.expand(*a.shape[:-2], n, n).contiguous()
+        fastgemm.gemm(a, a.mT, into, out=into, **how)
+    assert torch.equal(into, expected)
+    assert launched(n, k, dtype, multiprocessors=3) == ["wgmma_specialized"]
+
+
+def test_a_pass_mirrors_what_no_kernel_does():
+    """Rows of C that the TMA cannot write, results of 4 bytes."""
+    assert launched(260, 64, torch.bfloat16, multiprocessors=132)[-1] == "mirror"
+    assert launched(264, 128, torch.float32, multiprocessors=132)[-1] == "mirror"
+
+
 @pytest.mark.parametrize("columns", [False, True], ids=["rows", "columns"])
 @pytest.mark.parametrize("n", [130, 257])
 @pytest.mark.parametrize("dtype, precision", SIMULATED, ids=row_id)

@@ -114,4 +114,15 @@ inline bool fuses_in_fragments(const GemmProblem& p) {
          (!p.epilogue.has_bias || reads_bias);
 }
 
+// Symmetric results of which wgmma_specialized stores both triangles: of 16-bit types, where the TMA can
+// write (boxes.cuh).
+inline bool mirrors_in_boxes(const GemmProblem& p) {
+  const bool half = (p.type == DType::f16 || p.type == DType::bf16) && p.out_type == p.type;
+  const auto in_units = [](int64_t elements) { return elements % 8 == 0; };
+  return half && p.triangle == 1 && p.out.col_stride == 1 &&
+         reinterpret_cast<uintptr_t>(p.out.data) % 16 == 0 && in_units(p.n) && in_units(p.out.row_stride) &&
+         p.out.row_stride >= p.n &&
+         (p.batch == 1 || (in_units(p.out.batch_stride) && p.out.batch_stride > 0));
+}
+
 }  // namespace fastgemm

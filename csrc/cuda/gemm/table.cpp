@@ -37,6 +37,7 @@ struct Fields {
   Precision precision = Precision::ieee;                         // what it makes of float32 products
   const char* (*rejects)(const GemmProblem&) = nullptr;          // null: takes every problem
   bool (*fuses)(const GemmProblem&) = nullptr;                   // null: leaves epilogues to a pass
+  bool (*mirrors)(const GemmProblem&) = nullptr;                 // null: stores one triangle, or all
   predict::Counter count = nullptr;                              // null: its level picks it last
   double (*predicts)(const GemmProblem&, const Gpu&) = nullptr;  // in place of counts
   std::string_view summary;
@@ -70,7 +71,8 @@ constexpr Kernel kernel(std::string_view name, void (*launcher)(const GemmProble
           .unavailable = r.needs.unavailable,
           .predict = predicts,
           .rejects = r.rejects,
-          .fuses = r.fuses};
+          .fuses = r.fuses,
+          .mirrors = r.mirrors};
 }
 
 constexpr Kernel kRows[] = {

@@ -27,7 +27,7 @@ namespace {
 constexpr int kRows = plans::kDecodeRows;
 constexpr int kMultipliers = 4, kSets = 2, kSetWarps = 4, kCutters = kSets * kSetWarps;  // warps
 constexpr int kThreads = 32 * (kMultipliers + kCutters + 4);  // whole warpgroups share out the registers
-constexpr int kUnits = 4;  // of 8 elements, in a stage of a row
+constexpr int kUnits = 4;                                     // of 8 elements, in a stage of a row
 constexpr int kRowBytes = 128;
 
 template <int N>
@@ -146,7 +146,8 @@ class Cutter {
   // Waits for the rings in this order: a slot of the others that is empty says that all warps have cut the
   // stages up to three before, so that no barrier is two phases behind the one that is waited for.
   __device__ __forceinline__ void cut_stage(typename S::Shared& shared, int rows,
-                                            const float (&scale)[kStrips], Magnitudes (&magnitudes)[kStrips]) {
+                                            const float (&scale)[kStrips],
+                                            Magnitudes (&magnitudes)[kStrips]) {
     wait_phase(others_.empty(shared), others_.phase);
     wait_phase(first_.empty(shared), first_.phase);
     wait_phase(&shared.loaded.full[raw_.stage], raw_.phase);
@@ -397,7 +398,9 @@ void decode_by_planes(const Gemm<float>& problem, int batch, Context& context) {
   const bool scales = problem.result.alpha != 1 || problem.result.beta != 0;
   Gemm<float> g = problem;
   if (scales) g.result = sums_in_workspace(problem, batch, context);
-  const auto run = [&]<int N, Major b_major>() { planes::launch_decode<N, b_major>(g, a, b, batch, context); };
+  const auto run = [&]<int N, Major b_major>() {
+    planes::launch_decode<N, b_major>(g, a, b, batch, context);
+  };
   const bool along_k = b.major == Major::k;
   switch (plans::plane_decode_columns(batch, g.m, g.n, along_k, multiprocessors())) {
     case 16:

@@ -214,10 +214,8 @@ void gemm_float(const GemmProblem& p, Context& context) {
   if (p.precision == Precision::tf32) return gemm_tf32(p, context);
   const GemmProblem rows = by_rows(p);
   if (beyond_bf16x6(p)) return gemm_vectorized(p, context);
-  if (!cuda::has_wgmma() || !plans::takes_plane_decode(rows.m, rows.k))
-    return gemm_bf16x6(p, context);
-  run_gemm<float>(
-      p, context, [&](const Gemm<float>& g, int batch) { decode_by_planes(g, batch, context); });
+  if (!cuda::has_wgmma() || !plans::takes_plane_decode(rows.m, rows.k)) return gemm_bf16x6(p, context);
+  run_gemm<float>(p, context, [&](const Gemm<float>& g, int batch) { decode_by_planes(g, batch, context); });
 }
 
 }  // namespace

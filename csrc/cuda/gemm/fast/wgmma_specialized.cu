@@ -58,11 +58,20 @@ struct Shape {
   static_assert(kSums % 4 == 0, "partial sums are handed over 16 bytes at a time");
 };
 
-// Tiles of the lower triangle alone, of results that are symmetric.
+// Tiles of the lower triangle alone, of results that are symmetric; and the same where tiles are stored
+// twice, so that the upper triangle comes of it.
 template <int N>
 struct LowerShape : Shape<N> {
   using Lower = void;
 };
+template <int N>
+struct MirroredShape : LowerShape<N> {
+  using Mirrors = void;
+};
+template <class S>
+inline constexpr bool kLower = requires { typename S::Lower; };
+template <class S>
+inline constexpr bool kMirrors = requires { typename S::Mirrors; };
 
 template <class T>
 struct Arguments {
@@ -79,6 +88,11 @@ struct Arguments {
 struct Maps {
   TensorMap a, b, c, out;
 };
+struct MirroredMaps : Maps {
+  MirroredResult mirrored;
+};
+template <class S>
+using MapsOf = std::conditional_t<kMirrors<S>, MirroredMaps, Maps>;
 
 // The place in C of box `index` of a warp's rows of a tile; an element of C has this many bytes.
 template <bool transposed, class S>
@@ -147,13 +161,20 @@ __device__ __forceinline__ void finish_tile(typename S::Shared& shared, const Ar
 }
 
 template <class S, class Products, class Out, bool transposed, class T>
-__device__ __forceinline__ void consume(typename S::Shared& shared, const TensorMap* out,
+__device__ __forceinline__ void consume(typename S::Shared& shared, const MapsOf<S>& maps,
                                         const Arguments<T>& g, Parts parts, int warp) {
   const auto place_of = [&](int tile) {
     return place_of_box<transposed>(TileOrigin<S>(tile, g.schedule), warp, 0, int(sizeof(Out)));
   };
-  HeldBoxes<Box<Out, typename Products::Rows, transposed>, S::kSums, decltype(place_of)> boxes(
-      BoxStore(shared.staging[warp], shared.boxes[warp], out), place_of);
+  const auto store = [&] {
+    if constexpr (kMirrors<S>)
+      return MirroredStore(shared.staging[warp], &maps.out, maps.mirrored);
+    else
+      return BoxStore(shared.staging[warp], shared.boxes[warp], g.rows.data ? nullptr : &maps.out);
+  }();
+  HeldBoxes<Box<Out, typename Products::Rows, transposed>, S::kSums, decltype(place_of),
+            std::remove_const_t<decltype(store)>>
+      boxes(store, place_of);
   WgmmaConsumer<S::kStages, S::kStageBytes, Products> consumer(shared.ring, shared.stage[0], warp);
   Accumulator<T> sum[S::kSums];  // (64, S::kN) a warpgroup, 16 of the rows a warp
   Part part;
@@ -214,7 +235,7 @@ __device__ __forceinline__ void store_boxes(typename S::Shared& shared, const Ar
 
 template <class S, class T, Major a_major, Major b_major, bool transposed>
 __global__ void __launch_bounds__(S::kThreads, 1)
-    gemm_wgmma_specialized_kernel(const __grid_constant__ Maps maps,
+    gemm_wgmma_specialized_kernel(const __grid_constant__ MapsOf<S> maps,
                                   const __grid_constant__ Arguments<MovedElement<T>> g) {
 #if FASTGEMM_SM90A
   using E = TensorCoreElement<T>;
@@ -236,7 +257,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   const int warp = warp_index();
   const Parts parts(g.schedule.work, int(blockIdx.x), int(gridDim.x));
   const auto with_result = [&](auto&& body) {
-    if constexpr (Result<T>::kMayBeWide && !kFuses<S>) {
+    if constexpr (Result<T>::kMayBeWide && !kFuses<S> && !kMirrors<S>) {
       if (g.out_bytes == 4) return body.template operator()<float>();
     }
     body.template operator()<typename Result<T>::Stored>();
@@ -244,15 +265,13 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   if (warp < S::kConsumerWarps) {
     claim_registers<232>();
     grid_dependency_wait();
-    with_result([&]<class Out>() {
-      consume<S, Products, Out, transposed>(*shared, g.rows.data ? nullptr : &maps.out, g, parts, warp);
-    });
+    with_result([&]<class Out>() { consume<S, Products, Out, transposed>(*shared, maps, g, parts, warp); });
     return;
   }
   release_registers<40>();
   grid_dependency_wait();
   if (warp == S::kConsumerWarps) return produce<S, A, B, transposed>(*shared, maps, g, parts);
-  if (g.rows.data == nullptr) return;
+  if (kMirrors<S> || g.rows.data == nullptr) return;
   with_result(
       [&]<class Out>() { store_boxes<S, Out, transposed>(*shared, g, parts, warp - S::kConsumerWarps - 1); });
 #endif
@@ -282,8 +301,7 @@ void launch_tiles(const Gemm<Moved>& g, const BoxOperands<Moved>& operands, int 
   auto& schedule = arguments.schedule;
   schedule.tiles_m = int(ceil_div(a.side, S::kM)), schedule.tiles_n = int(ceil_div(b.side, S::kN));
   schedule.stages = plans::specialized_stages(g.k, int(sizeof(T)));
-  constexpr bool kLower = requires { typename S::Lower; };
-  if constexpr (kLower) {
+  if constexpr (kLower<S>) {
     const auto triangle = TrianglePlaces<S>::of(schedule.tiles_m, schedule.tiles_n);
     schedule.tiles_m = triangle.tiles_m, schedule.tiles_n = triangle.tiles_n;
   }
@@ -291,7 +309,10 @@ void launch_tiles(const Gemm<Moved>& g, const BoxOperands<Moved>& operands, int 
   const int chunks = schedule.stages / kChunk;
   const int blocks = plans::specialized_blocks(tiles, chunks, multiprocessors());
   const auto flags = share(schedule, tiles, chunks, blocks, sharing, S::kM * S::kN, S::kConsumers, context);
-  Maps maps{a.map(S::kM), b.map(S::kN), {}, {}};
+  MapsOf<S> maps{};
+  maps.a = a.map(S::kM), maps.b = b.map(S::kN);
+  if constexpr (kMirrors<S>)
+    maps.mirrored = {result.turned_map(g, batch), r.out, r.row_stride, r.batch_stride, int(g.n)};
   if (in_boxes) maps.out = result.map(g, batch, transposed);
   if (arguments.adds) maps.c = boxes_of_c(g, batch, copies, context).map(g, batch, transposed);
   const bool after_copies = copies.launch(flags, context);
@@ -305,7 +326,7 @@ void launch_tiles(const Gemm<Moved>& g, const BoxOperands<Moved>& operands, int 
     run.template operator()<Major::k, Major::k>();
   } else {
     if constexpr (sizeof(T) != 2) {
-      if constexpr (!kLower) {
+      if constexpr (!kLower<S>) {
         if (transposed) return run.template operator()<Major::mn, Major::k, true>();
       }
       if (a.major == Major::mn) return run.template operator()<Major::mn, Major::k>();
@@ -314,10 +335,11 @@ void launch_tiles(const Gemm<Moved>& g, const BoxOperands<Moved>& operands, int 
   }
 }
 
-// `lower`: nothing above the diagonal is asked for. Bytes without a sign, and C^T in place of C, are computed
-// whole. How wide tiles are does not change the order of a sum; which of them are shared does.
+// `lower`: nothing above the diagonal is asked for; `mirrors`: it is to be the lower triangle's image. Bytes
+// without a sign, and C^T in place of C, are computed whole. How wide tiles are does not change the order of
+// a sum; which of them are shared does.
 template <class T, class Moved>
-void gemm_tiles(const Gemm<Moved>& problem, int batch, bool lower, const Sharing& sharing,
+void gemm_tiles(const Gemm<Moved>& problem, int batch, bool lower, bool mirrors, const Sharing& sharing,
                 const Epilogue& epilogue, Context& context) {
   RowCopies copies;
   const BoxOperands<Moved> operands(problem, batch, copies, context, true);
@@ -330,6 +352,9 @@ void gemm_tiles(const Gemm<Moved>& problem, int batch, bool lower, const Sharing
       if (epilogue.asked())
         return launch_tiles<Fusing<Shape<columns>>, T>(g, operands, batch, sharing, copies, context,
                                                        epilogue);
+    if constexpr (kIsHalf<T>)
+      if (mirrors)
+        return launch_tiles<MirroredShape<columns>, T>(g, operands, batch, sharing, copies, context);
     if constexpr (std::is_same_v<T, Moved>)
       if (lower) return launch_tiles<LowerShape<columns>, T>(g, operands, batch, sharing, copies, context);
     launch_tiles<Shape<columns>, T>(g, operands, batch, sharing, copies, context);
@@ -361,8 +386,8 @@ GemmProblem with_row_as_bias(const GemmProblem& p) {
 void gemm_wgmma_specialized(const GemmProblem& given, Context& context) {
   const GemmProblem problem = with_row_as_bias(given);
   run_moved<float, Half, BFloat16>(problem, context, [&]<class T>(const auto& g, int batch) {
-    gemm_tiles<T>(g, batch, problem.triangle == 1, problem.invariant ? plans::kUnshared : plans::kLastWave,
-                  problem.epilogue, context);
+    gemm_tiles<T>(g, batch, problem.triangle == 1, mirrors_in_boxes(problem),
+                  problem.invariant ? plans::kUnshared : plans::kLastWave, problem.epilogue, context);
   });
 }
 

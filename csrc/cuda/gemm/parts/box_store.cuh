@@ -253,13 +253,13 @@ class BoxStore {
 // A tile of R sums a lane on its way to C. The last boxes, all of 16-bit results and half of others, are
 // held in 64 registers until they can be stored between products. place_of(tile) is evaluated only then,
 // because its divisions would delay the next tile's first products.
-template <class B, int R, class PlaceOf>
+template <class B, int R, class PlaceOf, class Store = BoxStore>
 class HeldBoxes {
  public:
   static constexpr int kPerRegister = B::kPerRegister;
   static constexpr int kBoxes = R / B::kSums, kHeld = kBoxes < 4 ? kBoxes : 4;
 
-  __device__ __forceinline__ HeldBoxes(const BoxStore& store, const PlaceOf& place_of)
+  __device__ __forceinline__ HeldBoxes(const Store& store, const PlaceOf& place_of)
       : store_(store), place_of_(place_of) {}
 
   // Holds of(sum) for the sums of a tile.
@@ -310,7 +310,7 @@ class HeldBoxes {
     if (kFirst > 0) to_ = place_of_(tile);
   }
 
-  BoxStore store_;
+  Store store_;
   PlaceOf place_of_;
   B box_[kBoxes];
   RowsPlace to_;

@@ -10,7 +10,7 @@
 #pragma once
 
 #include "cuda/device/tma.cuh"
-#include "cuda/gemm/parts/box_store.cuh"
+#include "cuda/gemm/parts/mirrored_store.cuh"
 #include "cuda/gemm/parts/row_copies.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -31,6 +31,13 @@ struct Boxes {
   template <class T>
   bool writable(const Gemm<T>& g, int batch) const {
     return readable(g, batch) && g.n * g.result.out_bytes() % 16 == 0;
+  }
+  // Of the boxes that MirroredStore turns, of 16-bit results.
+  template <class T>
+  TensorMap turned_map(const Gemm<T>& g, int batch) const {
+    const int64_t plane = batch == 1 ? g.m * row_stride : batch_stride;
+    return make_tensor_map(
+        {data, 2, g.n, g.m, batch, row_stride * 2, plane * 2, kTurnedColumns, kTurnedRows, kTurnedSwizzle});
   }
   template <class T>
   TensorMap map(const Gemm<T>& g, int batch, bool transposed) const {
