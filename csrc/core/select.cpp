@@ -182,7 +182,7 @@ const Kernel& by_name(const Problem& p, const TuningKey& key, const Choice& choi
     }
     const std::string name(k.name);
     if (choice.level && choice.level != k.level)
-      throw std::invalid_argument("kernel '" + name + "' is of level " + std::to_string(k.level) + ", not " +
+      throw std::invalid_argument("fastgemm: kernel '" + name + "' is of level " + std::to_string(k.level) + ", not " +
                                   std::to_string(choice.level));
     if (const std::string why = obstacle(k, p); !why.empty())
       throw CannotRun("kernel '" + name + "' cannot run here: " + why + " (" + in_words(key) +
@@ -360,7 +360,7 @@ bool has_library(const TuningKey& key) {
 template <class Problem>
 Decision decide_any(const Problem& p, Device device, int threads, const Choice& choice) {
   if (choice.level < 0 || choice.level > kLevels)
-    throw std::invalid_argument("level must be 1 to 7 or None, got " + std::to_string(choice.level));
+    throw std::invalid_argument("fastgemm: level must be 1 to 7 or None, got " + std::to_string(choice.level));
   const TuningKey key = tuning_key(p, device, threads);
   const auto only = [&](const Kernel& k) {
     return Decision{{&k, &k}, !is_framework(k) || !depends_on_flags(k.op, k.device, key.type)};

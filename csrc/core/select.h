@@ -21,7 +21,7 @@ struct Choice {
 // A level or kernel that was asked for does not take a problem, or does not run here; the text says why and
 // what can.
 struct CannotRun : std::runtime_error {
-  using std::runtime_error::runtime_error;
+  explicit CannotRun(const std::string& why) : std::runtime_error("fastgemm: " + why) {}
 };
 
 // Returns a kernel that can run this problem here. Throws std::invalid_argument (a level outside 1..7, an

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ._activated import ACTIVATIONS, activated, activation_of
-from ._linear import _layer, conv1d, linear
+from ._linear import conv1d, linear
 from .table import check_product_choice, invariant_choice
 
 __all__ = ["Linear", "conv1d", "convert", "linear", "revert"]
@@ -156,7 +156,9 @@ def _conv1d_class() -> type:
     from transformers.pytorch_utils import Conv1D as Base
 
     def forward(self: Any, x: Tensor) -> Tensor:
-        return _layer(conv1d, x, self.weight, self.bias, self.level, self.kernel, self.precision)
+        return conv1d(
+            x, self.weight, self.bias, level=self.level, kernel=self.kernel, precision=self.precision
+        )
 
     body = {
         "__module__": __name__,

@@ -381,8 +381,12 @@ def autotune(
     if not budget >= 0:
         raise ValueError(f"fastgemm.autotune: budget must be at least 0 seconds, got {budget}")
     options = {"out_dtype": out_dtype, "precision": precision}
-    with torch.no_grad():  # what the operation refuses ends here, with its own error
-        matmul(a, b, **options) if op == "gemm" else transpose(a)
+    try:
+        with torch.no_grad():  # what the operation refuses ends here, with its own error
+            matmul(a, b, **options) if op == "gemm" else transpose(a)
+    except (RuntimeError, ValueError, TypeError) as error:
+        _errors.attribute(error, "autotune")
+        raise
     if op == "gemm" and a.dtype.is_complex:
         accepted = ", ".join(str(t).removeprefix("torch.") for t in _errors.ARITHMETIC if not t.is_complex)
         raise TypeError(
