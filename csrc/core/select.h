@@ -56,9 +56,6 @@ uint64_t decisions_made();
 // which got the memory that it asked for. Null when every kernel that can run was tried.
 const Kernel* next_choice(const GemmProblem&, Device, int threads, std::span<const Kernel* const> tried);
 
-// Whether a row leaves the epilogue of a problem to a pass (finish.h).
-bool leaves_pass(const Kernel&, const GemmProblem&);
-
 inline bool is_free(const Choice& c) { return c.kernel.empty() && (c.level == 0 || c.level == 7); }
 
 // The given names nearest to a misspelt one: "did you mean ...?" material, comma separated.
