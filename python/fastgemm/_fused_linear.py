@@ -20,6 +20,7 @@ from ._calls import functionalizes, needs_function, ops, options_of, overridden,
 from ._gemm import _gemm_gradients, gemm
 from ._library import library
 from ._vmap import batch_first, rank_of
+from ._words import Activation, Precision
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
@@ -38,12 +39,12 @@ def linear(
     weight: Tensor,
     bias: Tensor | None = None,
     *,
-    activation: str | None = None,
+    activation: Activation | None = None,
     residual: Tensor | None = None,
     out_dtype: torch.dtype | None = None,
     level: int | None = None,
     kernel: str | None = None,
-    precision: str | None = None,
+    precision: Precision | None = None,
 ) -> Tensor:
     """``activation(x @ weight.T + bias) + residual``, rounded once.
 

@@ -26,6 +26,7 @@ from ._calls import (
 )
 from ._flags import has_names
 from ._gemm import gemm
+from ._words import Precision
 from .table import check_product_choice
 
 _IGNORED = torch._C._disabled_torch_function_impl
@@ -47,7 +48,7 @@ def linear(
     *,
     level: int | None = None,
     kernel: str | None = None,
-    precision: str | None = None,
+    precision: Precision | None = None,
 ) -> Tensor:
     """``torch.nn.functional.linear`` by :func:`fastgemm.gemm`: what :class:`Linear` calls.
 
@@ -84,7 +85,7 @@ def conv1d(
     *,
     level: int | None = None,
     kernel: str | None = None,
-    precision: str | None = None,
+    precision: Precision | None = None,
 ) -> Tensor:
     """:func:`linear` with a ``weight`` of ``(K, N)``, as ``transformers.pytorch_utils.Conv1D`` stores it.
 

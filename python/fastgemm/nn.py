@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ._activated import ACTIVATIONS, activate, activated, activation_of
 from ._linear import conv1d, linear
+from ._words import Activation, Precision
 from .table import check_product_choice, invariant_choice
 
 __all__ = ["Linear", "conv1d", "convert", "linear", "revert"]
@@ -93,8 +94,8 @@ class Linear(torch.nn.Linear):
         *,
         level: int | None = None,
         kernel: str | None = None,
-        precision: str | None = None,
-        activation: str | None = None,
+        precision: Precision | None = None,
+        activation: Activation | None = None,
     ) -> None:
         super().__init__(in_features, out_features, bias, device, dtype)
         _choose(self, level, kernel, precision)
@@ -226,7 +227,7 @@ def convert(
     *,
     level: int | None = None,
     kernel: str | None = None,
-    precision: str | None = None,
+    precision: Precision | None = None,
     invariant: bool = False,
     fuse: bool = False,
     only: Callable[[str, torch.nn.Module], bool] = lambda name, layer: True,

@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from . import _errors, _introspect, _kept
 from ._flags import torch_fp32_precision
 from ._measure import accepted_calls, gpu_clock, time_all, wall_clock
+from ._words import Precision
 from .table import WIDTH_NAMES, KernelInfo, kernels, multiplies
 
 FORMAT = 1
@@ -280,9 +281,9 @@ def autotune(
     a: Tensor,
     b: Tensor | None = None,
     *,
-    op: str | None = None,
+    op: Literal["gemm", "transpose"] | None = None,
     out_dtype: torch.dtype | None = None,
-    precision: str | None = None,
+    precision: Precision | None = None,
     budget: float = 0.5,
     save: bool = True,
 ) -> Tuned:
