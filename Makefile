@@ -34,19 +34,21 @@ help:  ## list the targets and the variables, as plain make does
 ladder: $(VENV)/.installed  ## check and time every level here, with a table, a plot and JSON
 	$(PINNED) $(BIN)/fastgemm ladder $(ARGS)
 
-# Processes that share the tests; a part of them is not worth a second. Threads that wait sleep, or they would take
-# the other process's cores.
+# Processes that share the tests; a part of them is not worth a second. Each starts with tests that lie together, which
+# share what their modules set up, and takes half of what another has left when it has none. Threads that wait sleep, or
+# they would take the other process's cores.
 WORKERS ?= $(if $(ARGS),0,2)
+SHARED  := -n $(WORKERS) --dist worksteal
 
 test: $(VENV)/.installed $(if $(ARGS),,faults)  ## run the tests; a part of them: ARGS="-k transpose -x"
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest $(SHARED) $(ARGS)
 
 # Runs the notebooks and writes their outputs (ARGS=02: one of them), or runs them and writes nothing.
 notebooks: $(VENV)/.installed  ## run the notebooks and write their outputs; one of them: ARGS=02
 	$(BIN)/python tools/make_notebooks.py $(ARGS)
 
 test-notebooks: $(VENV)/.installed  ## run the notebooks and write nothing
-	$(BIN)/python -m pytest --nbmake --nbmake-timeout=300 --durations=0 --durations-min=1 notebooks
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest $(SHARED) --nbmake --nbmake-timeout=300 --durations=0 --durations-min=1 notebooks
 
 # What the simulator must find: kernels that commit faults, and faults planted in copies of those of csrc/cuda.
 faults: export PATH := $(CURDIR)/$(BIN):$(PATH)

@@ -83,8 +83,13 @@ for kind in "$@"; do
   esac
   "$python" -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir "$raw" .
   # torch's libraries are those of the environment; all else that a wheel may not rely on would be copied into it.
-  PATH="$(dirname "$python"):$PATH" "$python" -m auditwheel repair --wheel-dir "$raw/repaired" --exclude libtorch_cpu.so \
-    --exclude libtorch_python.so --exclude libc10.so "$raw"/*.whl 2>&1 | grep -iE 'error|consistent|fixed-up' || true
+  if ! PATH="$(dirname "$python"):$PATH" "$python" -m auditwheel repair --wheel-dir "$raw/repaired" --exclude libtorch_cpu.so \
+    --exclude libtorch_python.so --exclude libc10.so "$raw"/*.whl >"$raw/repair.log" 2>&1; then
+    cat "$raw/repair.log" >&2
+    echo "build_wheels: auditwheel cannot repair the wheel in $raw" >&2
+    exit 1
+  fi
+  grep -iE 'consistent|fixed-up' "$raw/repair.log" || true  # else it says nothing of interest
   wheel=$(ls "$raw"/repaired/*.whl)
   "$python" tools/check_distributions.py --torches "${TORCHES:-release}" "$wheel"
   # What is loaded by more than one Python keeps to the stable ABI.

@@ -31,7 +31,8 @@ for wheel in "${wheels[@]}"; do
     more=(--no-deps --no-index)
   else
     "$python" -m venv "$environment"
-    "$fresh/python" -m pip install --quiet "${TORCH:-torch==2.13.0}"
+    # An environment that is thrown away needs no bytecode of what it never imports.
+    "$fresh/python" -m pip install --quiet --no-compile "${TORCH:-torch==2.13.0}"
   fi
   cd "$work"
   started=$(date +%s.%N)

@@ -46,7 +46,7 @@ ZEN3 = ZEN4 | {"isa": "avx2", "vnni": False, "dot_bf16": False, "clock": 3.24e9,
 ZEN3 |= {"l2": 1 << 19, "model": "AuthenticAMD-25-1-as_measured"}
 PROCESSORS = {"avx512": ZEN4, "avx2": ZEN3}
 MOST_WORK = 2**27  # multiply-adds of a measured product
-WORTH_LEAVING = 1.05  # times as fast as torch a kernel has to be predicted, as in core/select.cpp
+WORTH_LEAVING = 1.05  # times as fast as torch a kernel has to be predicted, as in core/can_run.cpp
 SLOW_IN_TORCH = ("float16", "int32")
 CORES = len(os.sched_getaffinity(0))
 # What a cost is about, for counts of which few points have any: each stands for one more point.

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/can_run.h"
 #include "core/simulator.h"
 
 namespace fastgemm {
@@ -15,134 +16,8 @@ namespace {
 
 constexpr int kLevels = 7;
 
-bool is_framework(const Kernel& k) { return k.name == "torch"; }
-
 // Whether a row may be picked where the level is open.
 bool is_candidate(const Kernel& k) { return k.role == Role::rung || k.role == Role::shortcut; }
-
-// The framework's global flags may let it round more than was asked for; then its product does not count.
-bool depends_on_flags(Op op, Device device, DType type) {
-  const bool half = type == DType::f16 || type == DType::bf16;
-  return op == Op::gemm && (type == DType::f32 || (half && device == Device::cuda));
-}
-
-const char* rounds_to(Precision precision) {
-  switch (precision) {
-    case Precision::tf32:
-      return "it rounds float32 operands to tf32, which needs precision=\"tf32\"";
-    case Precision::bf16x3:
-      return "its float32 products have the precision \"bf16x3\" alone";
-    case Precision::fp16x3:
-      return "its float32 products have the precision \"fp16x3\" alone";
-    default:
-      return nullptr;
-  }
-}
-
-// Why a row does not take a problem, whatever the framework's flags say.
-const char* why_unfit(const Kernel& k, const GemmProblem& p) {
-  if (p.type == DType::f32 && k.precision != Precision::ieee && k.precision != p.precision)
-    return rounds_to(k.precision);
-  return k.rejects ? k.rejects(p) : nullptr;
-}
-template <class Problem>
-const char* why_unfit(const Kernel&, const Problem&) {
-  return nullptr;
-}
-
-// Whether a 16-bit product would be rounded before the pass that its epilogue is left to. Such a row runs
-// where it is named; a level or an open choice do without it.
-bool rounds_before_pass(const Kernel& k, const GemmProblem& p) {
-  if (!leaves_pass(k, p) || (p.out_type != DType::f16 && p.out_type != DType::bf16)) return false;
-  GemmProblem wide = p;
-  wide.out_type = DType::f32;
-  return k.rejects && k.rejects(wide);
-}
-template <class Problem>
-bool rounds_before_pass(const Kernel&, const Problem&) {
-  return false;
-}
-
-// Why the framework's flags rule its row out.
-const char* why_flagged(const Kernel& k, const GemmProblem& p) {
-  if (!is_framework(k) || !depends_on_flags(k.op, k.device, p.type)) return nullptr;
-  if (framework_computes(k.device, p.type, p.precision)) return nullptr;
-  if (p.type != DType::f32)
-    return "torch's global flags let it round partial sums to 16 bits "
-           "(torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction and its bf16 sibling), or let "
-           "it refuse (torch.use_deterministic_algorithms without CUBLAS_WORKSPACE_CONFIG)";
-  return k.device == Device::cpu ? "torch's global flags let it round float32 operands "
-                                   "(torch.backends.mkldnn.matmul.fp32_precision)"
-                                 : "torch's global flags give its float32 products another precision "
-                                   "(torch.backends.cuda.matmul.fp32_precision), or let it refuse "
-                                   "(torch.use_deterministic_algorithms without CUBLAS_WORKSPACE_CONFIG)";
-}
-template <class Problem>
-const char* why_flagged(const Kernel&, const Problem&) {
-  return nullptr;
-}
-
-// Nothing is multiplied: what a row would take neither matters nor is known.
-bool is_empty(const GemmProblem& p) { return p.batch == 0 || p.m == 0 || p.n == 0 || p.k == 0; }
-
-// What a pass adds to a product: C is read and written once more, in float32 at least once of both. A launch
-// costs 2 us where kernels follow each other.
-double pass_seconds(const Kernel& k, const GemmProblem& p, double bandwidth, double start) {
-  if (!leaves_pass(k, p)) return 0;
-  const double bytes = double(p.batch) * double(p.m) * double(p.n) * (p.out_type == DType::f64 ? 16 : 8);
-  return start + bytes / bandwidth;
-}
-
-// How long a row would take, with the pass that it leaves; infinity where that is not known.
-double predicted(const Kernel& k, const GemmProblem& p) {
-  if (!k.predict || is_empty(p)) return std::numeric_limits<double>::infinity();
-  constexpr double kOfBandwidth = 0.75;  // as the mirror of symmetric results
-  const Gpu& gpu = current_gpu();
-  return k.predict(p, gpu) + pass_seconds(k, p, kOfBandwidth * gpu.bandwidth, 2e-6);
-}
-template <class Problem>
-double predicted(const Kernel&, const Problem&) {
-  return std::numeric_limits<double>::infinity();
-}
-
-// On a CPU of a type that was not measured an own kernel has to be predicted to be faster than the framework
-// by this much: where both are close, the choice between them is noise, and the framework's results stay as
-// they were. At random sizes of all types, choices by 1, 1.05 and 1.1 are 3, 4 and 5 % slower than the
-// fastest kernel in the mean.
-constexpr double kWorthLeaving = 1.05;
-
-double predicted(const Kernel& k, const GemmProblem& p, int threads) {
-  if (is_empty(p)) return std::numeric_limits<double>::infinity();
-  const Cpu& cpu = current_cpu();
-  const double seconds =
-      k.predict_on_cpu(p, cpu, threads) + pass_seconds(k, p, std::max(cpu.bandwidth, 1e9), 0.0);
-  return is_framework(k) ? seconds / kWorthLeaving : seconds;
-}
-template <class Problem>
-double predicted(const Kernel&, const Problem&, int) {
-  return std::numeric_limits<double>::infinity();
-}
-
-// Why this row cannot run this problem in this process; empty when it can.
-template <class Problem>
-std::string obstacle(const Kernel& k, const Problem& p) {
-  if (const char* why = k.why_unavailable()) return why;
-  if (!contains(k.dtypes, p.type)) return "it does not take " + std::string(to_string(p.type));
-  if (const char* why = why_unfit(k, p)) return why;
-  if (const char* why = why_flagged(k, p)) return why;
-  return {};
-}
-
-// Whether a row can run a problem if the framework's flags allow its product, or if they do not.
-template <class Problem>
-bool can_run(const Kernel& k, const Problem& p, bool flags_allow) {
-  return (flags_allow || !is_framework(k) || !depends_on_flags(k.op, k.device, p.type)) &&
-         !k.why_unavailable() && contains(k.dtypes, p.type) && !why_unfit(k, p) && !rounds_before_pass(k, p);
-}
-template <class Problem>
-bool can_run(const Kernel& k, const Problem& p) {
-  return can_run(k, p, true) && !why_flagged(k, p);
-}
 
 std::string in_words(const TuningKey& key) {
   return std::string(to_string(key.op)) + " on " + std::string(to_string(key.device)) + " in " +
@@ -182,8 +57,8 @@ const Kernel& by_name(const Problem& p, const TuningKey& key, const Choice& choi
     }
     const std::string name(k.name);
     if (choice.level && choice.level != k.level)
-      throw std::invalid_argument("kernel '" + name + "' is of level " + std::to_string(k.level) + ", not " +
-                                  std::to_string(choice.level));
+      throw std::invalid_argument("fastgemm: kernel '" + name + "' is of level " + std::to_string(k.level) +
+                                  ", not " + std::to_string(choice.level));
     if (const std::string why = obstacle(k, p); !why.empty())
       throw CannotRun("kernel '" + name + "' cannot run here: " + why + " (" + in_words(key) +
                       "; levels that can: " + levels_that_can(p, key) + ")");
@@ -360,7 +235,8 @@ bool has_library(const TuningKey& key) {
 template <class Problem>
 Decision decide_any(const Problem& p, Device device, int threads, const Choice& choice) {
   if (choice.level < 0 || choice.level > kLevels)
-    throw std::invalid_argument("level must be 1 to 7 or None, got " + std::to_string(choice.level));
+    throw std::invalid_argument("fastgemm: level must be 1 to 7 or None, got " +
+                                std::to_string(choice.level));
   const TuningKey key = tuning_key(p, device, threads);
   const auto only = [&](const Kernel& k) {
     return Decision{{&k, &k}, !is_framework(k) || !depends_on_flags(k.op, k.device, key.type)};
@@ -405,10 +281,6 @@ bool is_taken(const GemmProblem& p, Device device, const Choice& choice) {
     const bool is_meant = choice.kernel.empty() ? k.role == Role::rung : k.name == choice.kernel;
     return is_meant && can_run(k, p);
   });
-}
-
-bool leaves_pass(const Kernel& k, const GemmProblem& p) {
-  return p.epilogue.asked() && (p.k == 0 || !k.fuses || !k.fuses(p));
 }
 
 uint64_t decisions_made() { return decisions_count; }

@@ -21,7 +21,7 @@ struct Choice {
 // A level or kernel that was asked for does not take a problem, or does not run here; the text says why and
 // what can.
 struct CannotRun : std::runtime_error {
-  using std::runtime_error::runtime_error;
+  explicit CannotRun(const std::string& why) : std::runtime_error("fastgemm: " + why) {}
 };
 
 // Returns a kernel that can run this problem here. Throws std::invalid_argument (a level outside 1..7, an
@@ -55,9 +55,6 @@ uint64_t decisions_made();
 // For a call that leaves the choice to the library (level 0 or 7): the kernel to try after those, none of
 // which got the memory that it asked for. Null when every kernel that can run was tried.
 const Kernel* next_choice(const GemmProblem&, Device, int threads, std::span<const Kernel* const> tried);
-
-// Whether a row leaves the epilogue of a problem to a pass (finish.h).
-bool leaves_pass(const Kernel&, const GemmProblem&);
 
 inline bool is_free(const Choice& c) { return c.kernel.empty() && (c.level == 0 || c.level == 7); }
 

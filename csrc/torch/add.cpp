@@ -1,7 +1,6 @@
 // torch.ops.fastgemm.add and add_: a + alpha * b with broadcasting.
 #include <algorithm>
 #include <cmath>
-#include <stdexcept>
 
 #include "core/select.h"
 #include "torch/choices.h"
@@ -12,8 +11,6 @@
 
 namespace fastgemm::torch_ops {
 namespace {
-
-[[noreturn]] void bad_value(const std::string& text) { throw std::invalid_argument("fastgemm.add: " + text); }
 
 struct Arguments {
   Tensor a, b;

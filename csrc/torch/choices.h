@@ -25,8 +25,7 @@ inline Precision precision_of(std::optional<std::string_view> given) {
   for (int i = 0; i < kPrecisions; ++i)
     if (*given == to_string(static_cast<Precision>(i))) return static_cast<Precision>(i);
   throw std::invalid_argument(
-      "fastgemm.gemm: precision must be 'ieee', 'tf32', 'bf16x3', 'bf16x6', 'fp16x3', 'crt14' to 'crt18' or "
-      "None, "
+      "fastgemm: precision must be 'ieee', 'tf32', 'bf16x3', 'bf16x6', 'fp16x3', 'crt14' to 'crt18' or None, "
       "got '" +
       std::string(*given) + "'");
 }

@@ -1,7 +1,6 @@
 #include "torch/complex.h"
 
 #include <algorithm>
-#include <stdexcept>
 
 #include "core/doubled_rows.h"
 #include "core/simulator.h"
@@ -14,10 +13,6 @@
 
 namespace fastgemm::torch_ops {
 namespace {
-
-[[noreturn]] void bad_value(const std::string& text) {
-  throw std::invalid_argument("fastgemm.gemm: " + text);
-}
 
 // A view with sizes and strides of its own.
 struct Strided {

@@ -1,14 +1,9 @@
 #include "torch/gemm_plan.h"
 
 #include <algorithm>
-#include <stdexcept>
 
 namespace fastgemm::torch_ops {
 namespace {
-
-[[noreturn]] void bad_value(const std::string& text) {
-  throw std::invalid_argument("fastgemm.gemm: " + text);
-}
 
 void check_operand(const char* name, const View& v) {
   if (v.dim < 2)

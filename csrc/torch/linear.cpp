@@ -2,7 +2,6 @@
 // applies the epilogue itself, else in a product and a pass (finish.h).
 #include <algorithm>
 #include <array>
-#include <stdexcept>
 #include <vector>
 
 #include "torch/choices.h"
@@ -12,10 +11,6 @@
 
 namespace fastgemm::torch_ops {
 namespace {
-
-[[noreturn]] void bad_value(const std::string& text) {
-  throw std::invalid_argument("fastgemm.linear: " + text);
-}
 
 struct Arguments {
   Tensor input, weight;

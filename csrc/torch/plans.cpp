@@ -1,7 +1,6 @@
 #include "torch/plans.h"
 
 #include <cmath>
-#include <stdexcept>
 #include <unordered_map>
 
 #include "cuda/available.h"
@@ -11,10 +10,6 @@
 
 namespace fastgemm::torch_ops {
 namespace {
-
-[[noreturn]] void bad_value(const std::string& text) {
-  throw std::invalid_argument("fastgemm.gemm: " + text);
-}
 
 DType result_type_of(DType type, const std::optional<int32_t>& asked) {
   const DType usual = result_type(type);

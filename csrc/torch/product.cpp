@@ -3,6 +3,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "core/can_run.h"
 #include "torch/complex.h"
 #include "torch/context.h"
 #include "torch/finish.h"

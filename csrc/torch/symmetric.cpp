@@ -1,7 +1,6 @@
 #include "torch/symmetric.h"
 
 #include <algorithm>
-#include <stdexcept>
 
 #include "core/mirror.h"
 #include "core/simulator.h"
@@ -38,8 +37,8 @@ bool is_own_transpose(const ProductCall& call) {
 Symmetry symmetry_of(const ProductCall& call, const GemmProblem& p) {
   if (call.symmetry.known) {
     if (p.n != p.m * call.symmetry.parts)
-      throw std::invalid_argument("fastgemm.gemm: symmetric=True is for square results, not for " +
-                                  shape_text(std::array{p.m, p.n / call.symmetry.parts}));
+      bad_value("symmetric=True is for square results, not for " +
+                shape_text(std::array{p.m, p.n / call.symmetry.parts}));
     return call.symmetry;
   }
   const bool is_sum = (call.c && call.beta != 0.0) || p.epilogue.asked();

@@ -1,6 +1,5 @@
 // torch.ops.fastgemm.transpose: the last two dimensions exchanged, the result contiguous.
 #include <algorithm>
-#include <stdexcept>
 
 #include "core/select.h"
 #include "torch/choices.h"
@@ -10,10 +9,6 @@
 
 namespace fastgemm::torch_ops {
 namespace {
-
-[[noreturn]] void bad_value(const std::string& text) {
-  throw std::invalid_argument("fastgemm.transpose: " + text);
-}
 
 struct Arguments {
   Tensor a;

@@ -9,8 +9,6 @@
 namespace fastgemm::torch_ops {
 namespace {
 
-[[noreturn]] void bad_value(const std::string& text) { throw std::invalid_argument("fastgemm: " + text); }
-
 struct ByteRange {
   uintptr_t begin, end;
 };
@@ -38,6 +36,8 @@ bool disjoint_columns(const View& x, const View& y) {
 }
 
 }  // namespace
+
+void bad_value(const std::string& text) { throw std::invalid_argument("fastgemm: " + text); }
 
 View::View(const Tensor& t) {
   const AtenTensorHandle h = t.get();

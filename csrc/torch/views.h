@@ -13,6 +13,10 @@
 
 namespace fastgemm::torch_ops {
 
+// Throws std::invalid_argument. An op does not know which function of the package was called; that puts its
+// own name behind "fastgemm" (python/fastgemm/_errors.py).
+[[noreturn]] void bad_value(const std::string& text);
+
 struct View {
   void* data = nullptr;
   const int64_t* sizes = nullptr;    // owned by the tensor

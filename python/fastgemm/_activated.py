@@ -14,7 +14,7 @@ from ._fused_linear import linear as fused_linear
 from ._linear import _takes, linear
 from .table import check_product_choice
 
-__all__ = ["ACTIVATIONS", "activated", "activation_of"]
+__all__ = ["ACTIVATIONS", "activate", "activated", "activation_of"]
 
 
 def activation_of(module: torch.nn.Module) -> str | None:
@@ -27,6 +27,15 @@ def activation_of(module: torch.nn.Module) -> str | None:
     if kind is torch.nn.GELU:
         return {"none": "gelu", "tanh": "gelu_tanh"}.get(module.approximate)
     return None
+
+
+def activate(x: Tensor, activation: str) -> Tensor:
+    """``ACTIVATIONS[activation](x)``, also for torch.jit.script."""
+    if activation == "relu":
+        return functional.relu(x)
+    if activation == "silu":
+        return functional.silu(x)
+    return functional.gelu(x, approximate="tanh" if activation == "gelu_tanh" else "none")
 
 
 def _is_sharded(*tensors: Tensor) -> bool:
@@ -74,12 +83,7 @@ def _activated_in_script(
     kernel: str | None = None,
     precision: str | None = None,
 ) -> Tensor:
-    out = linear(input, weight, bias, level=level, kernel=kernel, precision=precision)
-    if activation == "relu":
-        return functional.relu(out)
-    if activation == "silu":
-        return functional.silu(out)
-    return functional.gelu(out, approximate="tanh" if activation == "gelu_tanh" else "none")
+    return activate(linear(input, weight, bias, level=level, kernel=kernel, precision=precision), activation)
 
 
 activated.__prepare_scriptable__ = lambda: _activated_in_script  # what torch.jit.script compiles in its place

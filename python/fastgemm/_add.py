@@ -55,18 +55,18 @@ def add(
     """
     if has_torch_function_variadic(a, b, out):
         return overridden(add, (a, b, out), a, b, alpha=alpha, level=level, kernel=kernel, out=out)
-    if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
-        raise _errors.not_a_tensor(a=a, b=b)
-    _errors.refuse_tensor_scales(alpha=alpha)
-    if level is not None:
-        _errors.refuse_level(level)
-    if is_compiling():
-        if out is None:
-            return ops.add.default(a, b, alpha=alpha, level=level, impl=kernel)
-        _errors.refuse_gradient_into_out(a, b, out)
-        ops.add.out(a, b, alpha=alpha, level=level, impl=kernel, out=out)
-        return out
     try:
+        if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
+            raise _errors.not_a_tensor(a=a, b=b)
+        _errors.refuse_tensor_scales(alpha=alpha)
+        if level is not None:
+            _errors.refuse_level(level)
+        if is_compiling():
+            if out is None:
+                return ops.add.default(a, b, alpha=alpha, level=level, impl=kernel)
+            _errors.refuse_gradient_into_out(a, b, out)
+            ops.add.out(a, b, alpha=alpha, level=level, impl=kernel, out=out)
+            return out
         if out is not None:
             _errors.refuse_gradient_into_out(a, b, out)
             _errors.refuse_transform_into_out(a, b, out)
@@ -81,8 +81,8 @@ def add(
                 return ops.add.default(a, b, alpha=alpha, level=level, impl=kernel)
             return AddFunction.apply(a, b, alpha, level, kernel)
         return add_bare(a, b, alpha=alpha, level=level, impl=kernel)
-    except (RuntimeError, ValueError, TypeError) as error:
-        _errors.diagnose(error, accepted=_errors.ARITHMETIC, a=a, b=b, out=out)
+    except (AttributeError, RuntimeError, ValueError, TypeError) as error:
+        _errors.diagnose(error, "add", accepted=_errors.ARITHMETIC, a=a, b=b, out=out)
         raise
 
 
@@ -107,28 +107,28 @@ def add_(
     """
     if has_torch_function_variadic(a, b):
         return overridden(add_, (a, b), a, b, alpha=alpha, level=level, kernel=kernel)
-    if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
-        raise _errors.not_a_tensor(a=a, b=b)
-    _errors.refuse_tensor_scales(alpha=alpha)
-    if level is not None:
-        _errors.refuse_level(level)
-    wants_gradient = torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)
-    if is_compiling() and not wants_gradient:
-        ops.add_.default(a, b, alpha=alpha, level=level, impl=kernel)
-        return a
-    if wants_gradient or tracing_state() is not None or needs_function(a, b):
-        # copy_ records the change of `a` for autograd; the op itself would change it behind autograd's back.
-        total = add(a, b, alpha=alpha, level=level, kernel=kernel)
-        _errors.refuse_shape(a, total.shape)
-        return a.copy_(total)
     try:
+        if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
+            raise _errors.not_a_tensor(a=a, b=b)
+        _errors.refuse_tensor_scales(alpha=alpha)
+        if level is not None:
+            _errors.refuse_level(level)
+        wants_gradient = torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)
+        if is_compiling() and not wants_gradient:
+            ops.add_.default(a, b, alpha=alpha, level=level, impl=kernel)
+            return a
+        if wants_gradient or tracing_state() is not None or needs_function(a, b):
+            # copy_ records the change of `a` for autograd; the op itself would change it behind autograd's back.
+            total = add(a, b, alpha=alpha, level=level, kernel=kernel)
+            _errors.refuse_shape(a, total.shape)
+            return a.copy_(total)
         _errors.refuse_inference_tensor(a)
         ops.add_.default(a, b, alpha=alpha, level=level, impl=kernel)
         increment_version((a,))
-    except (RuntimeError, ValueError, TypeError) as error:
-        _errors.diagnose(error, accepted=_errors.ARITHMETIC, a=a, b=b)
+        return a
+    except (AttributeError, RuntimeError, ValueError, TypeError) as error:
+        _errors.diagnose(error, "add_", accepted=_errors.ARITHMETIC, a=a, b=b)
         raise
-    return a
 
 
 class AddFunction(torch.autograd.Function):

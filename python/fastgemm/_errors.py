@@ -1,8 +1,12 @@
-"""Error types that the op library cannot raise itself, found after the fact.
+"""Error types that the op library cannot raise itself, and names that it does not know, found after the fact.
 
 The op library reports bad input as ValueError or RuntimeError before it does any work. What should be a
 TypeError or a NotImplementedError, as torch uses them, is recognized here once the call has failed, so that
 a good call pays nothing for the distinction.
+
+A message begins with the function of this package that was called: "fastgemm.matmul: ...". What is raised below
+does not know it and begins with "fastgemm: "; each public function puts its name there. Where functions call each
+other, that is the outermost. Where none was called, as for torch's own in a patch, "fastgemm: " remains.
 """
 
 from __future__ import annotations
@@ -121,10 +125,39 @@ def refuse_shape(out: Tensor, expected: torch.Size) -> None:
         raise ValueError(f"fastgemm: out has shape {tuple(out.shape)}, expected {tuple(expected)}")
 
 
+_OF_THE_PACKAGE = re.compile(r"fastgemm(\.\w+)*: ")
+
+
+def attribute(error: Exception, function: str) -> None:
+    """Begins the message of an exception of this package with the function that was called."""
+    text = str(error)
+    start = _OF_THE_PACKAGE.match(text)
+    if start:
+        error.args = (f"fastgemm.{function}: {text[start.end() :]}",)
+
+
 def diagnose(
-    error: Exception, *, accepted: tuple[torch.dtype, ...] = MULTIPLIED, **tensors: Tensor | None
+    error: Exception,
+    function: str | None,
+    *,
+    accepted: tuple[torch.dtype, ...] = MULTIPLIED,
+    **tensors: Tensor | None,
 ) -> None:
-    """Raises a more telling exception than ``error`` if the arguments explain it; otherwise returns."""
+    """Raises a more telling exception than ``error`` if the arguments explain it; otherwise returns.
+
+    ``function``: the public one that was called, whose name the message gets; None: there was none.
+    """
+    try:
+        _diagnose(error, accepted, **tensors)
+    except Exception as better:
+        if function is not None:
+            attribute(better, function)
+        raise
+    if function is not None:
+        attribute(error, function)
+
+
+def _diagnose(error: Exception, accepted: tuple[torch.dtype, ...], **tensors: Tensor | None) -> None:
     refused = error.__cause__  # DTensor wraps what the fake kernels raise
     if isinstance(refused, (ValueError, TypeError)) and str(refused).startswith("fastgemm"):
         raise refused
@@ -132,7 +165,7 @@ def diagnose(
         if t is None and name not in ("a", "b", "x", "weight"):
             continue
         if not isinstance(t, Tensor):
-            raise TypeError(f"fastgemm: {name} must be a torch.Tensor, got {type(t).__name__}") from error
+            raise not_a_tensor(**{name: t}) from None
         if t.layout is not torch.strided:
             raise NotImplementedError(
                 f"fastgemm: {name} has layout {t.layout}; only dense (strided) tensors are supported"
@@ -155,14 +188,11 @@ def diagnose(
         raise NotImplementedError(f"fastgemm: no kernels for device type {device.type!r}") from error
     if "b" in given:
         _explain_dtypes(given, accepted, error)
-    if _OF_A_CHOICE.match(str(error)):
-        raise type(error)(f"fastgemm: {error}") from error
 
 
 _WRONG_TYPE = re.compile(
     r"Expected a value of type '(.*)' for argument '(\w+)' but instead found type '(.*)'"
 )
-_OF_A_CHOICE = re.compile(r"kernel '.*' (is of level|cannot run)|level \d+ cannot run")  # without a prefix
 _OUT_OF_MEMORY = "fastgemm: out of memory"
 _PUBLIC = {"impl": "kernel"}  # the ops' name of an argument, and the one that the public functions take
 _KINDS = {

@@ -41,7 +41,7 @@ def _result_dtype(dtype: torch.dtype, out_dtype: torch.dtype | None) -> torch.dt
     )
     torch._check_value(
         out_dtype is None or out_dtype in accepted,
-        lambda: f"fastgemm.gemm: out_dtype={out_dtype} is not available for {dtype} operands",
+        lambda: f"fastgemm: out_dtype={out_dtype} is not available for {dtype} operands",
     )
     return usual if out_dtype is None else out_dtype
 
@@ -131,16 +131,16 @@ def _broadcast(what: str, x: torch.Size, y: torch.Size) -> torch.Size:
 
 def _gemm_shape(a: Tensor, b: Tensor, trans_a: bool, trans_b: bool) -> list[int]:
     torch._check_value(
-        a.dim() >= 2 and b.dim() >= 2, lambda: "fastgemm.gemm: a and b must have at least 2 dimensions"
+        a.dim() >= 2 and b.dim() >= 2, lambda: "fastgemm: a and b must have at least 2 dimensions"
     )
     m, k = (a.shape[-1], a.shape[-2]) if trans_a else (a.shape[-2], a.shape[-1])
     n, k_of_b = (b.shape[-2], b.shape[-1]) if trans_b else (b.shape[-1], b.shape[-2])
-    torch._check_value(k == k_of_b, lambda: f"fastgemm.gemm: inner sizes differ: {k} and {k_of_b}")
+    torch._check_value(k == k_of_b, lambda: f"fastgemm: inner sizes differ: {k} and {k_of_b}")
     return [*_broadcast("batches of", a.shape[:-2], b.shape[:-2]), m, n]
 
 
 def _check_c(c: Tensor, shape: list[int], dtype: torch.dtype) -> None:
-    torch._check_value(c.dtype == dtype, lambda: f"fastgemm.gemm: c has dtype {c.dtype}, expected {dtype}")
+    torch._check_value(c.dtype == dtype, lambda: f"fastgemm: c has dtype {c.dtype}, expected {dtype}")
     with _shapes_go_together(
         lambda: f"c has shape {tuple(c.shape)}, which does not broadcast to {tuple(shape)}"
     ):
@@ -171,11 +171,11 @@ def _gemm(
     if symmetric:
         torch._check_value(
             shape[-1] == shape[-2],
-            lambda: f"fastgemm.gemm: symmetric=True is for square results, not for {tuple(shape[-2:])}",
+            lambda: f"fastgemm: symmetric=True is for square results, not for {tuple(shape[-2:])}",
         )
     _check_scales(a.dtype, alpha=alpha, beta=beta)
     torch._check_value(
-        c is not None or beta is None or beta == 0, lambda: f"fastgemm.gemm: beta is {beta} but there is no c"
+        c is not None or beta is None or beta == 0, lambda: f"fastgemm: beta is {beta} but there is no c"
     )
     if c is not None:
         _check_c(c, shape, dtype)
@@ -199,17 +199,15 @@ def _linear(
 ):
     torch._check_value(
         activation is None or activation in ACTIVATIONS,
-        lambda: (
-            f"fastgemm.linear: unknown activation {activation!r}; accepted: {', '.join(ACTIVATIONS)} or None"
-        ),
+        lambda: f"fastgemm: unknown activation {activation!r}; accepted: {', '.join(ACTIVATIONS)} or None",
     )
     torch._check_value(
         input.dtype in FLOATS or (input.is_complex() and activation is None),
-        lambda: f"fastgemm.linear: input must be of a floating-point type, got {input.dtype}",
+        lambda: f"fastgemm: input must be of a floating-point type, got {input.dtype}",
     )
     torch._check_value(
         weight.dim() == 2,
-        lambda: f"fastgemm.linear: weight must have 2 dimensions (N, K), got shape {tuple(weight.shape)}",
+        lambda: f"fastgemm: weight must have 2 dimensions (N, K), got shape {tuple(weight.shape)}",
     )
     result = _gemm(
         input, weight, trans_b=True, level=level, impl=impl, precision=precision, out_dtype=out_dtype
@@ -221,9 +219,7 @@ def _linear(
             bias.dim() == 1
             and bias.shape[0] == weight.shape[0]
             and bias.dtype in (input.dtype, result.dtype),
-            lambda: (
-                f"fastgemm.linear: bias of shape {tuple(bias.shape)} and {bias.dtype} does not fit weight"
-            ),
+            lambda: f"fastgemm: bias of shape {tuple(bias.shape)} and {bias.dtype} does not fit weight",
         )
     if residual is not None:
         torch._check_value(
@@ -231,7 +227,7 @@ def _linear(
             and all(x == y for x, y in zip(residual.shape, result.shape, strict=True))
             and residual.dtype == result.dtype,
             lambda: (
-                f"fastgemm.linear: residual has shape {tuple(residual.shape)} and {residual.dtype}, expected "
+                f"fastgemm: residual has shape {tuple(residual.shape)} and {residual.dtype}, expected "
                 f"{tuple(result.shape)} and {result.dtype}"
             ),
         )
@@ -240,10 +236,8 @@ def _linear(
 
 def _transpose(a, *, level=None, impl=None):
     _check_tensors(a)
-    torch._check_value(a.dim() >= 2, lambda: "fastgemm.transpose: a must have at least 2 dimensions")
-    torch._check_value(
-        a.itemsize in WIDTHS, lambda: f"fastgemm.transpose: elements of {a.dtype} are not accepted"
-    )
+    torch._check_value(a.dim() >= 2, lambda: "fastgemm: a must have at least 2 dimensions")
+    torch._check_value(a.itemsize in WIDTHS, lambda: f"fastgemm: elements of {a.dtype} are not accepted")
     check_choice("transpose", a.device, a.dtype, level, impl)
     return a.new_empty([*a.shape[:-2], a.shape[-1], a.shape[-2]])
 

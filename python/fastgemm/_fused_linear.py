@@ -20,6 +20,7 @@ from ._calls import functionalizes, needs_function, ops, options_of, overridden,
 from ._gemm import _gemm_gradients, gemm
 from ._library import library
 from ._vmap import batch_first, rank_of
+from ._words import Activation, Precision
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
@@ -38,12 +39,12 @@ def linear(
     weight: Tensor,
     bias: Tensor | None = None,
     *,
-    activation: str | None = None,
+    activation: Activation | None = None,
     residual: Tensor | None = None,
     out_dtype: torch.dtype | None = None,
     level: int | None = None,
     kernel: str | None = None,
-    precision: str | None = None,
+    precision: Precision | None = None,
 ) -> Tensor:
     """``activation(x @ weight.T + bias) + residual``, rounded once.
 
@@ -75,27 +76,31 @@ def linear(
         given = {"activation": activation, "residual": residual, "out_dtype": out_dtype}
         given |= {"level": level, "kernel": kernel, "precision": precision}
         return overridden(linear, (x, weight, bias, residual), x, weight, bias, **given)
-    if not (isinstance(x, Tensor) and isinstance(weight, Tensor)):
-        raise _errors.not_a_tensor(x=x, weight=weight)
-    _check_activation(activation)
-    if x.dim() == 0:
-        raise ValueError("fastgemm.linear: x must have at least 1 dimension, got 0")
-    if x.is_complex() and bias is not None and residual is not None:
-        return linear(x, weight, bias, level=level, kernel=kernel, precision=precision) + residual
-    options = options_of(x, level, kernel, precision, None, out_dtype)
-    if activation is not None:
-        options["activation"] = activation
-    if x.dim() == 2:
-        return product(x, weight, bias, residual, options)
-    # One matrix product, also for gradients: that of the weight would else be a sum over a batch of products.
-    shape = (*x.shape[:-1], weight.shape[0] if weight.dim() > 0 else 1)
-    if residual is not None and isinstance(residual, Tensor) and residual.shape != shape:
-        raise ValueError(
-            f"fastgemm.linear: residual has shape {tuple(residual.shape)}, expected that of the result, "
-            f"{tuple(shape)}"
-        )
-    rows, residual = _as_rows(x), None if residual is None else _as_rows(residual)
-    return product(rows, weight, bias, residual, options).reshape(shape)
+    try:
+        if not (isinstance(x, Tensor) and isinstance(weight, Tensor)):
+            raise _errors.not_a_tensor(x=x, weight=weight)
+        _check_activation(activation)
+        if x.dim() == 0:
+            raise ValueError("fastgemm: x must have at least 1 dimension, got 0")
+        if x.is_complex() and bias is not None and residual is not None:
+            return linear(x, weight, bias, level=level, kernel=kernel, precision=precision) + residual
+        options = options_of(x, level, kernel, precision, None, out_dtype)
+        if activation is not None:
+            options["activation"] = activation
+        if x.dim() == 2:
+            return product(x, weight, bias, residual, options)
+        # One matrix product, also for gradients: that of the weight would else be a sum over a batch of products.
+        shape = (*x.shape[:-1], weight.shape[0] if weight.dim() > 0 else 1)
+        if residual is not None and isinstance(residual, Tensor) and residual.shape != shape:
+            raise ValueError(
+                f"fastgemm: residual has shape {tuple(residual.shape)}, expected that of the result, "
+                f"{tuple(shape)}"
+            )
+        rows, residual = _as_rows(x), None if residual is None else _as_rows(residual)
+        return product(rows, weight, bias, residual, options).reshape(shape)
+    except (AttributeError, RuntimeError, ValueError, TypeError) as error:
+        _errors.diagnose(error, "linear", x=x, weight=weight, bias=bias, residual=residual)
+        raise
 
 
 def _as_rows(x: Tensor) -> Tensor:
@@ -106,10 +111,10 @@ def _check_activation(activation: object) -> None:
     accepted = f"accepted: {', '.join(map(repr, ACTIVATIONS))} or None"
     if activation is not None and not isinstance(activation, str):
         raise TypeError(
-            f"fastgemm.linear: activation must be a str or None, got {type(activation).__name__}; {accepted}"
+            f"fastgemm: activation must be a str or None, got {type(activation).__name__}; {accepted}"
         )
     if activation is not None and activation not in ACTIVATIONS:
-        raise ValueError(f"fastgemm.linear: unknown activation {activation!r}; {accepted}")
+        raise ValueError(f"fastgemm: unknown activation {activation!r}; {accepted}")
 
 
 def product(
@@ -118,18 +123,14 @@ def product(
     """Runs the op; ``options`` holds the schema's other keyword arguments that differ from their defaults."""
     if is_compiling() or tracing_state() is not None:
         return ops.linear.default(x, weight, bias, residual, **options)
-    try:
-        if needs_function(x, weight, bias) or (
-            residual is not None and torch.is_grad_enabled() and residual.requires_grad
-        ):
-            if functionalizes():
-                return ops.linear.default(x, weight, bias, residual, **options)
-            x, weight, bias, residual = operands(x, weight, bias, residual, options)
-            return differentiable(x, weight, bias, residual, **options)
-        return _bare(x, weight, bias, residual, **options)
-    except (AttributeError, RuntimeError, ValueError, TypeError) as error:
-        _errors.diagnose(error, x=x, weight=weight, bias=bias, residual=residual)
-        raise
+    if needs_function(x, weight, bias) or (
+        residual is not None and torch.is_grad_enabled() and residual.requires_grad
+    ):
+        if functionalizes():
+            return ops.linear.default(x, weight, bias, residual, **options)
+        x, weight, bias, residual = operands(x, weight, bias, residual, options)
+        return differentiable(x, weight, bias, residual, **options)
+    return _bare(x, weight, bias, residual, **options)
 
 
 def operands(

@@ -112,21 +112,25 @@ def gemm(
         scales["symmetric"] = symmetric or None
         options = named(level, kernel, precision, out, out_dtype)
         return overridden(gemm, (a, b, c, out), a, b, c, **scales, **options)
-    if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
-        raise _errors.not_a_tensor(a=a, b=b)
-    _errors.refuse_tensor_scales(alpha=alpha, beta=beta)
-    options = options_of(a, level, kernel, precision, out, out_dtype)
-    if alpha != 1.0:
-        options["alpha"] = alpha
-    if beta is not None:
-        options["beta"] = beta
-    if trans_a:
-        options["trans_a"] = True
-    if trans_b:
-        options["trans_b"] = True
-    if symmetric:
-        options["symmetric"] = True
-    return product(a, b, c, out, options)
+    try:
+        if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
+            raise _errors.not_a_tensor(a=a, b=b)
+        _errors.refuse_tensor_scales(alpha=alpha, beta=beta)
+        options = options_of(a, level, kernel, precision, out, out_dtype)
+        if alpha != 1.0:
+            options["alpha"] = alpha
+        if beta is not None:
+            options["beta"] = beta
+        if trans_a:
+            options["trans_a"] = True
+        if trans_b:
+            options["trans_b"] = True
+        if symmetric:
+            options["symmetric"] = True
+        return product(a, b, c, out, options)
+    except (AttributeError, RuntimeError, ValueError, TypeError) as error:
+        _errors.diagnose(error, "gemm", a=a, b=b, c=c, out=out)
+        raise
 
 
 def product(a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, options: dict[str, Any]) -> Tensor:
@@ -137,27 +141,23 @@ def product(a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, options:
         _errors.refuse_gradient_into_out(a, b, c, out)
         ops.gemm.out(a, b, c, **options, out=out)
         return out
-    try:
-        if out is not None:
-            _errors.refuse_gradient_into_out(a, b, c, out)
-            _errors.refuse_transform_into_out(a, b, c, out)
-            _errors.refuse_inference_tensor(out)
-            gemm_into(a, b, c, **options, out=out)
-            increment_version((out,))
-            return out
-        if tracing_state() is not None:
+    if out is not None:
+        _errors.refuse_gradient_into_out(a, b, c, out)
+        _errors.refuse_transform_into_out(a, b, c, out)
+        _errors.refuse_inference_tensor(out)
+        gemm_into(a, b, c, **options, out=out)
+        increment_version((out,))
+        return out
+    if tracing_state() is not None:
+        return ops.gemm.default(a, b, c, **options)
+    if not (FINDS_GRADIENTS and (a.is_cpu or a.is_cuda)) and needs_function(a, b, c):
+        if functionalizes():
             return ops.gemm.default(a, b, c, **options)
-        if not (FINDS_GRADIENTS and (a.is_cpu or a.is_cuda)) and needs_function(a, b, c):
-            if functionalizes():
-                return ops.gemm.default(a, b, c, **options)
-            a, b, c = _autocast.operands(a, b, c, options)  # here, so that autograd sees the casts
-            return GemmFunction.apply(a, b, c, options)
-        if options or c is not None:
-            return gemm_bare(a, b, c, **options)
-        return matmul_bare(a, b)
-    except (AttributeError, RuntimeError, ValueError, TypeError) as error:
-        _errors.diagnose(error, a=a, b=b, c=c, out=out)
-        raise
+        a, b, c = _autocast.operands(a, b, c, options)  # here, so that autograd sees the casts
+        return GemmFunction.apply(a, b, c, options)
+    if options or c is not None:
+        return gemm_bare(a, b, c, **options)
+    return matmul_bare(a, b)
 
 
 class GemmFunction(torch.autograd.Function):
@@ -205,7 +205,7 @@ class GemmFunction(torch.autograd.Function):
     @staticmethod
     def vmap(info, in_dims, a, b, c, options):
         if rank_of(a, in_dims[0]) < 2 or rank_of(b, in_dims[1]) < 2:
-            raise ValueError("fastgemm.gemm: a and b must have at least 2 dimensions inside vmap")
+            raise ValueError("fastgemm: a and b must have at least 2 dimensions inside vmap")
         rank = max(rank_of(a, in_dims[0]), rank_of(b, in_dims[1]))
         a, b = batch_first(a, in_dims[0], rank), batch_first(b, in_dims[1], rank)
         if c is not None:

@@ -12,7 +12,7 @@ from torch.compiler import is_compiling
 from torch.nn import functional
 from torch.overrides import has_torch_function_variadic
 
-from . import _autocast
+from . import _autocast, _errors
 from ._calls import (
     DENSE,
     PLAIN,
@@ -25,7 +25,8 @@ from ._calls import (
     tracing_state,
 )
 from ._flags import has_names
-from ._gemm import product
+from ._gemm import gemm
+from ._words import Precision
 from .table import check_product_choice
 
 _IGNORED = torch._C._disabled_torch_function_impl
@@ -47,7 +48,7 @@ def linear(
     *,
     level: int | None = None,
     kernel: str | None = None,
-    precision: str | None = None,
+    precision: Precision | None = None,
 ) -> Tensor:
     """``torch.nn.functional.linear`` by :func:`fastgemm.gemm`: what :class:`Linear` calls.
 
@@ -70,7 +71,11 @@ def linear(
             together raise torch's own errors.
         ValueError: unknown ``level``, ``kernel`` or ``precision``.
     """
-    return _layer(linear, input, weight, bias, level, kernel, precision)
+    try:
+        return _layer(linear, input, weight, bias, level, kernel, precision)
+    except (RuntimeError, ValueError, TypeError) as error:
+        _errors.attribute(error, "nn.linear")
+        raise
 
 
 def conv1d(
@@ -80,13 +85,17 @@ def conv1d(
     *,
     level: int | None = None,
     kernel: str | None = None,
-    precision: str | None = None,
+    precision: Precision | None = None,
 ) -> Tensor:
     """:func:`linear` with a ``weight`` of ``(K, N)``, as ``transformers.pytorch_utils.Conv1D`` stores it.
 
     Its other arguments, its result and its errors are those of :func:`linear`.
     """
-    return _layer(conv1d, input, weight, bias, level, kernel, precision)
+    try:
+        return _layer(conv1d, input, weight, bias, level, kernel, precision)
+    except (RuntimeError, ValueError, TypeError) as error:
+        _errors.attribute(error, "nn.conv1d")
+        raise
 
 
 def _by_torch(function: Callable[..., Tensor], input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -124,14 +133,13 @@ def _layer(
         check_product_choice(None, None, precision)
         if not (has_precision(input.dtype, precision) and has_precision(weight.dtype, precision)):
             precision = None
-    options = options_of(input, level, kernel, precision, None, None)
-    if function is linear:
-        options["trans_b"] = True
     rank = input.dim()
     # One matrix product, also for gradients: that of the weight would else be a sum over a batch of products.
     rows = input if rank == 2 else input.unsqueeze(0) if rank == 1 else input.flatten(0, -2)
     try:
-        out = product(rows, weight, bias, None, options)
+        out = gemm(
+            rows, weight, bias, trans_b=function is linear, level=level, kernel=kernel, precision=precision
+        )
     except (ValueError, TypeError, NotImplementedError):
         # torch says what is wrong; but beside an input with data it reads memory that a meta weight does not have.
         if input.is_meta or not weight.is_meta:

@@ -167,7 +167,7 @@ def _product(
     except (ValueError, RuntimeError) as error:
         route = _refusal(error, a, b, c, out)
         if route is None:
-            _errors.diagnose(error, a=a, b=b, c=c, out=out)
+            _errors.diagnose(error, None, a=a, b=b, c=c, out=out)
             raise
     # Here, since what torch raises is not fastgemm's failure.
     return mode.pass_on(func, args, kwargs, route)

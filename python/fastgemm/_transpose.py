@@ -54,17 +54,17 @@ def transpose(
     """
     if has_torch_function_variadic(a, out):
         return overridden(transpose, (a, out), a, level=level, kernel=kernel, out=out)
-    if not isinstance(a, Tensor):
-        raise _errors.not_a_tensor(a=a)
-    if level is not None:
-        _errors.refuse_level(level)
-    if is_compiling():
-        if out is None:
-            return ops.transpose.default(a, level=level, impl=kernel)
-        _errors.refuse_gradient_into_out(a, out)
-        ops.transpose.out(a, level=level, impl=kernel, out=out)
-        return out
     try:
+        if not isinstance(a, Tensor):
+            raise _errors.not_a_tensor(a=a)
+        if level is not None:
+            _errors.refuse_level(level)
+        if is_compiling():
+            if out is None:
+                return ops.transpose.default(a, level=level, impl=kernel)
+            _errors.refuse_gradient_into_out(a, out)
+            ops.transpose.out(a, level=level, impl=kernel, out=out)
+            return out
         if out is not None:
             _errors.refuse_gradient_into_out(a, out)
             _errors.refuse_transform_into_out(a, out)
@@ -84,8 +84,8 @@ def transpose(
         if level is None and kernel is None:
             return transpose_bare(a)
         return transpose_bare(a, level=level, impl=kernel)
-    except (RuntimeError, ValueError, TypeError) as error:
-        _errors.diagnose(error, a=a, out=out)
+    except (AttributeError, RuntimeError, ValueError, TypeError) as error:
+        _errors.diagnose(error, "transpose", a=a, out=out)
         raise
 
 
@@ -111,5 +111,5 @@ class TransposeFunction(torch.autograd.Function):
     @staticmethod
     def vmap(info, in_dims, a, level, impl):
         if rank_of(a, in_dims[0]) < 2:
-            raise ValueError("fastgemm.transpose: a must have at least 2 dimensions inside vmap")
+            raise ValueError("fastgemm: a must have at least 2 dimensions inside vmap")
         return transpose(a.movedim(in_dims[0], 0), level=level, kernel=impl), 0

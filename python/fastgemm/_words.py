@@ -7,3 +7,4 @@ from typing import Literal
 Op = Literal["gemm", "transpose", "add"]
 Role = Literal["rung", "shortcut", "companion", "pitfall"]
 Precision = Literal["ieee", "tf32", "bf16x3", "bf16x6", "fp16x3", "crt14", "crt15", "crt16", "crt17", "crt18"]
+Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._activated import ACTIVATIONS, activated, activation_of
-from ._linear import _layer, conv1d, linear
+from ._activated import ACTIVATIONS, activate, activated, activation_of
+from ._linear import conv1d, linear
+from ._words import Activation, Precision
 from .table import check_product_choice, invariant_choice
 
 __all__ = ["Linear", "conv1d", "convert", "linear", "revert"]
@@ -73,11 +74,14 @@ class Linear(torch.nn.Linear):
         "kernel",
         "precision",
         "activation",
+        "is_joined",
     )  # for torch.jit.script
+    __jit_unused_properties__ = ("is_joined",)
     level: int | None = None  # also of a module that was pickled as a torch.nn.Linear
     kernel: str | None = None
     precision: str | None = None
     activation: str | None = None
+    joint = None  # where convert(fuse=True) gave it its activation
     qconfig = _LeftUnquantized()
 
     def __init__(
@@ -90,8 +94,8 @@ class Linear(torch.nn.Linear):
         *,
         level: int | None = None,
         kernel: str | None = None,
-        precision: str | None = None,
-        activation: str | None = None,
+        precision: Precision | None = None,
+        activation: Activation | None = None,
     ) -> None:
         super().__init__(in_features, out_features, bias, device, dtype)
         _choose(self, level, kernel, precision)
@@ -103,13 +107,18 @@ class Linear(torch.nn.Linear):
         self.activation = activation
 
     def forward(self, input: Tensor) -> Tensor:
-        if self.activation is not None:
+        if self.activation is not None and self.is_joined:
             return activated(
                 input, self.weight, self.bias, self.activation, self.level, self.kernel, self.precision
             )
         return linear(
             input, self.weight, self.bias, level=self.level, kernel=self.kernel, precision=self.precision
         )
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether it computes its activation: not where a stand-in for that is not behind it any more."""
+        return self.joint is None or self.joint.holds()
 
     def extra_repr(self) -> str:
         text = super().extra_repr()
@@ -119,6 +128,27 @@ class Linear(torch.nn.Linear):
         return text
 
 
+class _Joint:
+    """A layer and the stand-in for the activation that it computes, as children of one module.
+
+    It holds while both are where they were joined. Where the layer was wrapped or replaced, the stand-in removed
+    or another module put between them, the layer computes its product alone, and the stand-in the activation, so
+    far as they are still called: the program means the same as without ``fuse``.
+    """
+
+    def __init__(self, parent: torch.nn.Module, layer: str, stand_in: str) -> None:
+        self.parent, self.names = parent, (layer, stand_in)
+
+    def holds(self) -> bool:
+        children = [self.parent._modules.get(name) for name in self.names]
+        return all(child is not None and child.__dict__.get("joint") is self for child in children)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Joint | None:
+        # With its parent; alone, a layer is copied with its activation, and without its surroundings.
+        parent = memo.get(id(self.parent))
+        return None if parent is None else _Joint(parent, *self.names)
+
+
 class _Joined(torch.nn.Identity):
     """Stands in the place of an activation that the layer before it computes, and keeps it for :func:`revert`.
 
@@ -126,10 +156,19 @@ class _Joined(torch.nn.Identity):
     ``state_dict``.
     """
 
-    def __init__(self, activation: torch.nn.Module) -> None:
+    __constants__ = ("activation", "is_joined")
+    __jit_unused_properties__ = ("is_joined",)
+    joint = None
+    is_joined = Linear.is_joined
+
+    def __init__(self, replaced: torch.nn.Module, activation: str, joint: _Joint) -> None:
         super().__init__()
-        self.training = activation.training
-        self.__dict__["replaced"] = activation  # no child: whoever walks over the tree meets no activation
+        self.training = replaced.training
+        self.__dict__["replaced"] = replaced  # no child: whoever walks over the tree meets no activation
+        self.activation, self.joint = activation, joint
+
+    def forward(self, input: Tensor) -> Tensor:
+        return input if self.is_joined else activate(input, self.activation)
 
     def extra_repr(self) -> str:
         return f"{self.__dict__['replaced']!r}, computed by the layer before"
@@ -156,7 +195,9 @@ def _conv1d_class() -> type:
     from transformers.pytorch_utils import Conv1D as Base
 
     def forward(self: Any, x: Tensor) -> Tensor:
-        return _layer(conv1d, x, self.weight, self.bias, self.level, self.kernel, self.precision)
+        return conv1d(
+            x, self.weight, self.bias, level=self.level, kernel=self.kernel, precision=self.precision
+        )
 
     body = {
         "__module__": __name__,
@@ -186,7 +227,7 @@ def convert(
     *,
     level: int | None = None,
     kernel: str | None = None,
-    precision: str | None = None,
+    precision: Precision | None = None,
     invariant: bool = False,
     fuse: bool = False,
     only: Callable[[str, torch.nn.Module], bool] = lambda name, layer: True,
@@ -208,8 +249,8 @@ def convert(
         fuse: joins a layer and the activation after it (``ReLU``, ``GELU`` and ``SiLU`` of ``torch.nn``) where a
             ``torch.nn.Sequential`` says so: the layer gets its ``activation`` (see :class:`Linear`), and a
             stand-in takes the activation's place, so that parameters keep their names. Layers and
-            activations with hooks, and layers that the tree has in several places, are left alone. Replace or wrap
-            layers before: what takes the place of a joined layer later has to compute the activation.
+            activations with hooks, and layers that the tree has in several places, are left alone. Where a layer
+            is replaced or wrapped later, or something is put behind it, the stand-in computes the activation.
         only: tells by qualified name and layer which ones to convert.
 
     Returns:
@@ -251,14 +292,15 @@ def _join_activations(module: torch.nn.Module, layers: set[torch.nn.Module]) -> 
         if type(parent) is not torch.nn.Sequential:
             continue
         children = list(parent._modules.items())  # with those that it has twice
-        for (_, layer), (name, after) in pairwise(children):
+        for (of_layer, layer), (name, after) in pairwise(children):
             activation = activation_of(after)
             if activation is None or layer not in layers or layer.activation is not None:
                 continue
             if has_hooks(after) or has_hooks(layer) or places[layer] > 1:
                 continue
             layer.activation = activation
-            setattr(parent, name, _Joined(after))
+            layer.joint = _Joint(parent, of_layer, name)
+            setattr(parent, name, _Joined(after, activation, layer.joint))
 
 
 def revert(module: torch.nn.Module) -> torch.nn.Module:
@@ -280,11 +322,12 @@ def revert(module: torch.nn.Module) -> torch.nn.Module:
     """
     _check_module("revert", module)
     for parent in list(module.modules()):
-        children = list(parent._modules.items())
-        for (_, layer), (name, after) in pairwise(children):
-            if type(after) is _Joined:
-                layer.__dict__.pop("activation", None)
-                setattr(parent, name, after.__dict__["replaced"])
+        for name, child in list(parent._modules.items()):
+            if type(child) is _Joined:
+                setattr(parent, name, child.__dict__["replaced"])
+    for layer in module.modules():
+        if type(layer) is Linear and layer.joint is not None:
+            del layer.joint, layer.activation
     for layer in module.modules():
         kind = type(layer)
         if (kind is Linear and layer.activation is None) or (

@@ -101,33 +101,37 @@ def matmul(
         try:
             result = matmul_at_once(a, b)
         except (RuntimeError, ValueError) as error:
-            _errors.diagnose(error, a=a, b=b)
+            _errors.diagnose(error, "matmul", a=a, b=b)
             raise
         if result is not NotImplemented:
             return result
     if has_torch_function_variadic(a, b, out):
         options = named(level, kernel, precision, out, out_dtype)
         return overridden(matmul, (a, b, out), a, b, **options)
-    if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
-        raise _errors.not_a_tensor(a=a, b=b)
-    a_dim, b_dim = a.dim(), b.dim()
-    options = options_of(a, level, kernel, precision, out, out_dtype)
-    if a_dim >= 2 and b_dim >= 2:
-        return product(a, b, None, out, options)
-    if a_dim == 0 or b_dim == 0:
-        raise ValueError(f"fastgemm.matmul: operands must have at least 1 dimension, got {a_dim} and {b_dim}")
-    view = out
-    if a_dim == 1:
-        a = a.unsqueeze(0)
-    if b_dim == 1:
-        b = b.unsqueeze(-1)
-    if out is not None:
-        view = out.unsqueeze(-1) if b_dim == 1 else out
-        view = view.unsqueeze(-2) if a_dim == 1 else view
-    result = product(a, b, None, view, options)
-    if out is not None:
-        return out
-    if b_dim == 1:
-        result = result.squeeze(-1)
-        return result.squeeze(-1) if a_dim == 1 else result
-    return result.squeeze(-2)
+    try:
+        if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
+            raise _errors.not_a_tensor(a=a, b=b)
+        a_dim, b_dim = a.dim(), b.dim()
+        options = options_of(a, level, kernel, precision, out, out_dtype)
+        if a_dim >= 2 and b_dim >= 2:
+            return product(a, b, None, out, options)
+        if a_dim == 0 or b_dim == 0:
+            raise ValueError(f"fastgemm: operands must have at least 1 dimension, got {a_dim} and {b_dim}")
+        view = out
+        if a_dim == 1:
+            a = a.unsqueeze(0)
+        if b_dim == 1:
+            b = b.unsqueeze(-1)
+        if out is not None:
+            view = out.unsqueeze(-1) if b_dim == 1 else out
+            view = view.unsqueeze(-2) if a_dim == 1 else view
+        result = product(a, b, None, view, options)
+        if out is not None:
+            return out
+        if b_dim == 1:
+            result = result.squeeze(-1)
+            return result.squeeze(-1) if a_dim == 1 else result
+        return result.squeeze(-2)
+    except (AttributeError, RuntimeError, ValueError, TypeError) as error:
+        _errors.diagnose(error, "matmul", a=a, b=b, out=out)
+        raise

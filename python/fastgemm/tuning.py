@@ -14,12 +14,11 @@ import contextlib
 import json
 import os
 import statistics
-import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -28,6 +27,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from . import _errors, _introspect, _kept
 from ._flags import torch_fp32_precision
+from ._measure import accepted_calls, gpu_clock, time_all, wall_clock
+from ._words import Precision
 from .table import WIDTH_NAMES, KernelInfo, kernels, multiplies
 
 FORMAT = 1
@@ -256,66 +257,6 @@ def chosen_kernel(key: Key, level: int | None = None) -> str:
     return _introspect.chosen(tuple(key), level or 0)
 
 
-def _wall_clock(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
-
-
-def _gpu_clock(device: torch.device) -> Callable[[Callable[[], object]], float]:
-    """Seconds of a call on the GPU, its L2 cache filled with other data before."""
-    properties = torch.cuda.get_device_properties(device)
-    other_data = torch.empty(4 * properties.L2_cache_size, dtype=torch.int8, device=device)
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-
-    def clock(call: Callable[[], object]) -> float:
-        torch.cuda._sleep(
-            400_000
-        )  # 0.2 ms in which the host prepares the call, so that the events do not see it
-        other_data.zero_()
-        begin.record()
-        call()
-        end.record()
-        end.synchronize()
-        return begin.elapsed_time(end) * 1e-3
-
-    return clock
-
-
-def _time_all(
-    calls: dict[str, Callable[[], object]], budget: float, clock: Callable[[Callable[[], object]], float]
-) -> dict[str, list[float]]:
-    """Times the calls in turn, in alternating order, for about ``budget`` seconds; hopeless ones run once."""
-    times: dict[str, list[float]] = {}
-    for name, call in calls.items():
-        call()
-        times[name] = [clock(call)]
-    best = min(t[0] for t in times.values())
-    close = [name for name in calls if times[name][0] < 3 * best]
-    end = time.perf_counter() + budget
-    rounds = 0
-    while rounds < 5 or (time.perf_counter() < end and rounds < 200):
-        for name in close if rounds % 2 else reversed(close):
-            times[name].append(clock(calls[name]))
-        rounds += 1
-    return times
-
-
-def _accepted(calls: dict[str, Callable[[], object]]) -> dict[str, Callable[[], object]]:
-    """Those whose kernels take the problem. Each is called once."""
-
-    def runs(call: Callable[[], object]) -> bool:
-        try:
-            call()
-        except RuntimeError as refusal:
-            if "cannot run here" not in str(refusal):
-                raise
-            return False
-        return True
-
-    return {name: call for name, call in calls.items() if runs(call)}
-
-
 def _check_problem(op: str, a: Tensor, b: Tensor | None) -> None:
     """Raises where :func:`autotune` has no problem to measure, or cannot measure now."""
     operands = {"a": a} if b is None else {"a": a, "b": b}
@@ -340,9 +281,9 @@ def autotune(
     a: Tensor,
     b: Tensor | None = None,
     *,
-    op: str | None = None,
+    op: Literal["gemm", "transpose"] | None = None,
     out_dtype: torch.dtype | None = None,
-    precision: str | None = None,
+    precision: Precision | None = None,
     budget: float = 0.5,
     save: bool = True,
 ) -> Tuned:
@@ -381,8 +322,12 @@ def autotune(
     if not budget >= 0:
         raise ValueError(f"fastgemm.autotune: budget must be at least 0 seconds, got {budget}")
     options = {"out_dtype": out_dtype, "precision": precision}
-    with torch.no_grad():  # what the operation refuses ends here, with its own error
-        matmul(a, b, **options) if op == "gemm" else transpose(a)
+    try:
+        with torch.no_grad():  # what the operation refuses ends here, with its own error
+            matmul(a, b, **options) if op == "gemm" else transpose(a)
+    except (RuntimeError, ValueError, TypeError) as error:
+        _errors.attribute(error, "autotune")
+        raise
     if op == "gemm" and a.dtype.is_complex:
         accepted = ", ".join(str(t).removeprefix("torch.") for t in _errors.ARITHMETIC if not t.is_complex)
         raise TypeError(
@@ -408,9 +353,9 @@ def autotune(
             for row in kernels(op, a.device, a.dtype)
             if row.role == "rung" and row.available and (product is None or multiplies(row, product))
         }
-        calls = _accepted({name: call(row) for name, row in candidates.items()})
-        clock = _gpu_clock(a.device) if a.is_cuda else _wall_clock
-        times = _time_all(calls, budget, clock)
+        calls = accepted_calls({name: call(row) for name, row in candidates.items()})
+        clock = gpu_clock(a.device) if a.is_cuda else wall_clock
+        times = time_all(calls, budget, clock)
     timings = sorted(
         (Timing(name, candidates[name].level, statistics.median(t), len(t)) for name, t in times.items()),
         key=lambda t: t.seconds,

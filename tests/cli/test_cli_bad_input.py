@@ -92,6 +92,13 @@ def quick_pictures(monkeypatch):
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda _, path, **__: path.write_bytes(b"drawn"))
 
 
+@pytest.fixture
+def few_samples(monkeypatch):
+    """Of what has no budget of seconds."""
+    for module in ("host_time", "overhead", "turns"):
+        monkeypatch.setattr(f"fastgemm.bench.{module}.BATCHES", 2)
+
+
 def run(*arguments: str) -> Result:
     threads = torch.get_num_threads()
     result = CliRunner().invoke(main, list(arguments))
@@ -127,7 +134,7 @@ def test_any_text_as_the_value_of_every_option(command, option, value, quick_pic
 
 
 @pytest.mark.parametrize(("command", "flag"), FLAGS, ids=str)
-def test_every_flag(command, flag, quick_pictures):
+def test_every_flag(command, flag, quick_pictures, few_samples):
     run(command, *QUICK[command], flag)
     assert run(command, *QUICK[command], f"{flag}=1").exit_code == 2
 

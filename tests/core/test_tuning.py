@@ -29,7 +29,7 @@ def cache(tmp_path, monkeypatch):
 def blocked_wins(monkeypatch):
     """Timings in which the kernel `blocked` is the fastest, so that tuning changes the choice."""
     monkeypatch.setattr(
-        tuning, "_time_all", lambda calls, budget, clock: {n: [1.0 if n == "blocked" else 2.0] for n in calls}
+        tuning, "time_all", lambda calls, budget, clock: {n: [1.0 if n == "blocked" else 2.0] for n in calls}
     )
 
 

@@ -119,3 +119,65 @@ def test_types_without_activations_are_left_to_torch(dtype):
             layer(x)
     else:
         assert torch.equal(layer(x), torch.relu(nn.functional.linear(x, weight)))
+
+
+class Around(nn.Module):
+    """What adapters do: a layer inside of another, which adds to its product."""
+
+    def __init__(self, inside: nn.Module) -> None:
+        super().__init__()
+        self.inside = inside
+
+    def forward(self, x):
+        return self.inside(x) + 1
+
+
+def replace(net: nn.Sequential) -> None:
+    torch.manual_seed(5)
+    net[0] = nn.Linear(12, 20)
+
+
+def put_behind(net: nn.Sequential) -> None:
+    net.insert(1, Around(nn.Identity()))
+
+
+def wrap(net: nn.Sequential) -> None:
+    net[0] = Around(net[0])
+
+
+def put_before(net: nn.Sequential) -> None:
+    net.insert(0, nn.Tanh())
+
+
+def remove_the_activation(net: nn.Sequential) -> None:
+    del net[1]
+
+
+@pytest.mark.parametrize("change", [replace, wrap, put_behind, put_before, remove_the_activation])
+@pytest.mark.parametrize("copied", [False, True])
+def test_what_happens_to_a_joined_layer_later(change, copied):
+    expected = model()
+    net = fastgemm.nn.convert(copy.deepcopy(expected), fuse=True)
+    if copied:
+        net = pickle.loads(pickle.dumps(copy.deepcopy(net)))
+    change(expected)
+    change(net)
+    x = torch.randn(7, 12)
+    torch.testing.assert_close(net(x), expected(x))
+    compiled = torch.compile(net, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(x), expected(x))
+    torch.testing.assert_close(torch.jit.script(net)(x), expected(x))
+    torch.testing.assert_close(torch.fx.symbolic_trace(net)(x), expected(x))
+    assert net[-1][0].activation == "relu" and net[-1][0].is_joined  # what nobody touched
+    fastgemm.nn.revert(net)
+    torch.testing.assert_close(net(x), expected(x))
+
+
+def test_a_joined_layer_alone():
+    net = fastgemm.nn.convert(model(), fuse=True)
+    x = torch.randn(7, 12)
+    alone = copy.deepcopy(net[0])
+    assert alone.joint is None
+    torch.testing.assert_close(alone(x), net[0](x))
+    for fused in (net, alone):
+        torch.testing.assert_close(torch.jit.script(fused)(x), fused(x))

@@ -1,5 +1,5 @@
-"""Eighty wrong uses of the API and of the command line. Each message begins with the package or the command's
-"Error", and names what came, and what is accepted or what to do instead.
+"""A hundred wrong uses of the API and of the command line. Each message begins with the function that was called,
+or with the command's "Error", and names what came, and what is accepted or what to do instead.
 
     python tests/python/test_wrong_uses.py    prints them all, as a table
 """
@@ -50,6 +50,49 @@ API = [
     ("fastgemm.gemm(a.int(), b.int(), alpha=0.5)", "got 0.5", "a whole number"),
     ("fastgemm.gemm(a, b, symmetric=True)", "(3, 5)", "for square results"),
     ("fastgemm.gemm(torch.ones(4), b)", "got shape (4,)", "at least 2 dimensions"),
+    ("fastgemm.gemm(a, b, beta=2.0)", "beta is 2", "there is no c"),
+    ("fastgemm.gemm(square, square, kernel='symmetric')", "'symmetric' cannot run", "symmetric=True"),
+    (
+        "fastgemm.gemm(square, square, symmetric=True, kernel='naive_by_torch')",
+        "'naive_by_torch'",
+        "lists all",
+    ),
+    ("fastgemm.gemm(square, square, symmetric=True, invariant=True)", "symmetric=True", "exclude each other"),
+    ("fastgemm.matmul(a, b, invariant=True, level=3)", "level 3", "levels that have one: 1, 6 and 7"),
+    ("fastgemm.matmul(a, b, invariant=True, kernel='simd')", "'simd'", "kernels for it: 'invariant'"),
+    ("fastgemm.matmul(a, b, invariant=True, precision='fp16x3')", "'fp16x3'", "accepted: 'ieee', 'bf16x6'"),
+    ("fastgemm.gemm(a, b, invariant=True, level=5)", "level 5", "levels that have one: 1, 6 and 7"),
+    ("fastgemm.nn.convert(layer, invariant=True, level=2)", "level 2", "levels that have one: 1, 6 and 7"),
+    ("fastgemm.patch(invariant=True, kernel='simd')", "'simd'", "kernels for it: 'invariant'"),
+    ("fastgemm.linear(3, b)", "got int", "x must be a torch.Tensor"),
+    ("fastgemm.linear(a, a, [1.0])", "got list", "bias must be a torch.Tensor"),
+    ("fastgemm.linear(torch.tensor(1.0), a)", "got 0", "x must have at least 1 dimension"),
+    ("fastgemm.linear(a, b)", "has 4 features", "weight (4, 5) takes 5"),
+    ("fastgemm.linear(a, torch.ones(4))", "got shape (4,)", "weight must have 2 dimensions (N, K)"),
+    ("fastgemm.linear(a, a.double())", "weight has dtype torch.float64", "must be equal"),
+    ("fastgemm.linear(a.int(), a.int())", "got torch.int32", "multiplied by fastgemm.matmul"),
+    ("fastgemm.linear(a, a, torch.ones(4))", "bias has shape (4,)", "expected (3,)"),
+    (
+        "fastgemm.linear(a, a, torch.ones(3).double())",
+        "bias has dtype torch.float64",
+        "expected that of input",
+    ),
+    ("fastgemm.linear(a, a, residual=torch.ones(3, 4))", "residual has shape (3, 4)", "the result, (3, 3)"),
+    (
+        "fastgemm.linear(a, a, residual=torch.ones(3, 3).half())",
+        "torch.float16",
+        "expected that of the result",
+    ),
+    ("fastgemm.linear(a, a, activation='tanh')", "'tanh'", "accepted: 'relu', 'gelu'"),
+    ("fastgemm.linear(a, a, activation=3)", "got int", "a str or None"),
+    ("fastgemm.linear(a, a, out_dtype=torch.float64)", "out_dtype=torch.float64", "accepted: torch.float32"),
+    ("fastgemm.linear(a, a, level=9)", "got 9", LEVELS),
+    ("fastgemm.linear(a, a, kernel='zzzzqqq')", "'zzzzqqq' for gemm", "fastgemm.kernels lists all"),
+    ("fastgemm.linear(a, a, precision='high')", "got 'high'", PRECISIONS),
+    ("fastgemm.nn.Linear(4, 4, activation='tanh')", "'tanh'", "accepted: 'relu'"),
+    ("fastgemm.nn.linear(a, a, level=9)", "got 9", LEVELS),
+    ("fastgemm.nn.linear(a, a, kernel='naive', level=2)", "'naive'", "of level 1, not 2"),
+    ("fastgemm.nn.conv1d(a, b, level=9)", "got 9", LEVELS),
     ("fastgemm.transpose(torch.ones(4))", "got shape (4,)", "at least 2 dimensions"),
     ("fastgemm.transpose([[1]])", "got list", "a must be a torch.Tensor"),
     ("fastgemm.transpose(a, kernel='zzzzqqq')", "'zzzzqqq' for transpose", "fastgemm.kernels lists all"),
@@ -70,6 +113,7 @@ API = [
     ("fastgemm.patch(kernel='zz')", "'zz'", "fastgemm.kernels('gemm') has all"),
     ("fastgemm.enable(precision='high')", "got 'high'", "ieee, tf32, bf16x3"),
     ("fastgemm.autotune(a, op='gemm')", "op='gemm'", "takes two operands"),
+    ("fastgemm.autotune(a, a)", "a is (3, 4), b is (3, 4)", "inner sizes"),
     ("fastgemm.tuning.limit_workspace(-1)", "got -1", "at least 0 bytes or None"),
     ("fastgemm.nn.convert([1])", "got list", "a torch.nn.Module"),
     ("fastgemm.nn.Linear(4, 4, level=True)", "got bool", WORDS),
@@ -115,6 +159,7 @@ def message(use: str) -> str:
         return f"{result.exit_code}: {result.stderr[result.stderr.rfind('Error:') :]}".strip()
     a, b, square = torch.ones(3, 4), torch.ones(4, 5), torch.ones(4, 4)
     names = {"a": a, "b": b, "square": square, "grown": square.clone().requires_grad_()}
+    names["layer"] = torch.nn.Linear(4, 4)
     if "quantized" in use:
         names["quantized"] = torch.quantize_per_tensor(a, 0.1, 0, torch.quint8)
     try:
@@ -136,7 +181,8 @@ def test_there_are_sixty_and_more():
 @pytest.mark.parametrize(("use", "came", "accepted"), API, ids=[use for use, *_ in API])
 def test_wrong_use_of_the_api(use, came, accepted):
     said = message(use)
-    assert re.match(r"(TypeError|ValueError|RuntimeError|NotImplementedError): fastgemm[:.]", said), said
+    called = re.escape(use.partition("(")[0])
+    assert re.match(rf"(TypeError|ValueError|RuntimeError|NotImplementedError): {called}: ", said), said
     assert came in said and accepted in said, said
 
 

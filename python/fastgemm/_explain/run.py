@@ -11,7 +11,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from .. import ops
+from .. import _errors, ops
 from .._gpus import GPU, find_gpu
 from .._words import Op, Precision
 from ..bench import presets, problems
@@ -233,7 +233,11 @@ def explain(
     simulator = load_simulator()
     asked = {"level": level, "kernel": kernel, "precision": precision}
     choice = {name: value for name, value in asked.items() if value is not None}
-    found, error = _count(simulator, target, _call(problem, choice))
+    try:
+        found, error = _count(simulator, target, _call(problem, choice))
+    except (RuntimeError, ValueError, TypeError) as refusal:
+        _errors.attribute(refusal, "explain")
+        raise
     launches = build_launches(found, simulator.path(), target)
     row = _row(op, found)
     name = problems.dtype_name(dtype)

@@ -1,0 +1,141 @@
+#include "core/can_run.h"
+
+#include <algorithm>
+
+#include "core/names.h"
+#include "core/tuning.h"
+
+namespace fastgemm {
+namespace {
+
+const char* rounds_to(Precision precision) {
+  switch (precision) {
+    case Precision::tf32:
+      return "it rounds float32 operands to tf32, which needs precision=\"tf32\"";
+    case Precision::bf16x3:
+      return "its float32 products have the precision \"bf16x3\" alone";
+    case Precision::fp16x3:
+      return "its float32 products have the precision \"fp16x3\" alone";
+    default:
+      return nullptr;
+  }
+}
+
+// Why a row does not take a problem, whatever the framework's flags say.
+const char* why_unfit(const Kernel& k, const GemmProblem& p) {
+  if (p.type == DType::f32 && k.precision != Precision::ieee && k.precision != p.precision)
+    return rounds_to(k.precision);
+  return k.rejects ? k.rejects(p) : nullptr;
+}
+template <class Problem>
+const char* why_unfit(const Kernel&, const Problem&) {
+  return nullptr;
+}
+
+// Whether a 16-bit product would be rounded before the pass that its epilogue is left to. Such a row runs
+// where it is named; a level or an open choice do without it.
+bool rounds_before_pass(const Kernel& k, const GemmProblem& p) {
+  if (!leaves_pass(k, p) || (p.out_type != DType::f16 && p.out_type != DType::bf16)) return false;
+  GemmProblem wide = p;
+  wide.out_type = DType::f32;
+  return k.rejects && k.rejects(wide);
+}
+template <class Problem>
+bool rounds_before_pass(const Kernel&, const Problem&) {
+  return false;
+}
+
+// Why the framework's flags rule its row out.
+const char* why_flagged(const Kernel& k, const GemmProblem& p) {
+  if (!is_framework(k) || !depends_on_flags(k.op, k.device, p.type)) return nullptr;
+  if (framework_computes(k.device, p.type, p.precision)) return nullptr;
+  if (p.type != DType::f32)
+    return "torch's global flags let it round partial sums to 16 bits "
+           "(torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction and its bf16 sibling), or let "
+           "it refuse (torch.use_deterministic_algorithms without CUBLAS_WORKSPACE_CONFIG)";
+  return k.device == Device::cpu ? "torch's global flags let it round float32 operands "
+                                   "(torch.backends.mkldnn.matmul.fp32_precision)"
+                                 : "torch's global flags give its float32 products another precision "
+                                   "(torch.backends.cuda.matmul.fp32_precision), or let it refuse "
+                                   "(torch.use_deterministic_algorithms without CUBLAS_WORKSPACE_CONFIG)";
+}
+template <class Problem>
+const char* why_flagged(const Kernel&, const Problem&) {
+  return nullptr;
+}
+
+// Nothing is multiplied: what a row would take neither matters nor is known.
+bool is_empty(const GemmProblem& p) { return p.batch == 0 || p.m == 0 || p.n == 0 || p.k == 0; }
+
+// What a pass adds to a product: C is read and written once more, in float32 at least once of both. A launch
+// costs 2 us where kernels follow each other.
+double pass_seconds(const Kernel& k, const GemmProblem& p, double bandwidth, double start) {
+  if (!leaves_pass(k, p)) return 0;
+  const double bytes = double(p.batch) * double(p.m) * double(p.n) * (p.out_type == DType::f64 ? 16 : 8);
+  return start + bytes / bandwidth;
+}
+
+// On a CPU of a type that was not measured an own kernel has to be predicted to be faster than the framework
+// by this much: where both are close, the choice between them is noise, and the framework's results stay as
+// they were. At random sizes of all types, choices by 1, 1.05 and 1.1 are 3, 4 and 5 % slower than the
+// fastest kernel in the mean.
+constexpr double kWorthLeaving = 1.05;
+
+}  // namespace
+
+bool is_framework(const Kernel& k) { return k.name == "torch"; }
+
+bool depends_on_flags(Op op, Device device, DType type) {
+  const bool half = type == DType::f16 || type == DType::bf16;
+  return op == Op::gemm && (type == DType::f32 || (half && device == Device::cuda));
+}
+
+double predicted(const Kernel& k, const GemmProblem& p) {
+  if (!k.predict || is_empty(p)) return std::numeric_limits<double>::infinity();
+  constexpr double kOfBandwidth = 0.75;  // as the mirror of symmetric results
+  const Gpu& gpu = current_gpu();
+  return k.predict(p, gpu) + pass_seconds(k, p, kOfBandwidth * gpu.bandwidth, 2e-6);
+}
+
+double predicted(const Kernel& k, const GemmProblem& p, int threads) {
+  if (is_empty(p)) return std::numeric_limits<double>::infinity();
+  const Cpu& cpu = current_cpu();
+  const double seconds =
+      k.predict_on_cpu(p, cpu, threads) + pass_seconds(k, p, std::max(cpu.bandwidth, 1e9), 0.0);
+  return is_framework(k) ? seconds / kWorthLeaving : seconds;
+}
+
+template <class Problem>
+std::string obstacle(const Kernel& k, const Problem& p) {
+  if (const char* why = k.why_unavailable()) return why;
+  if (!contains(k.dtypes, p.type)) return "it does not take " + std::string(to_string(p.type));
+  if (const char* why = why_unfit(k, p)) return why;
+  if (const char* why = why_flagged(k, p)) return why;
+  return {};
+}
+
+template <class Problem>
+bool can_run(const Kernel& k, const Problem& p, bool flags_allow) {
+  return (flags_allow || !is_framework(k) || !depends_on_flags(k.op, k.device, p.type)) &&
+         !k.why_unavailable() && contains(k.dtypes, p.type) && !why_unfit(k, p) && !rounds_before_pass(k, p);
+}
+template <class Problem>
+bool can_run(const Kernel& k, const Problem& p) {
+  return can_run(k, p, true) && !why_flagged(k, p);
+}
+
+template std::string obstacle(const Kernel&, const GemmProblem&);
+template bool can_run(const Kernel&, const GemmProblem&, bool);
+template bool can_run(const Kernel&, const GemmProblem&);
+template std::string obstacle(const Kernel&, const TransposeProblem&);
+template bool can_run(const Kernel&, const TransposeProblem&, bool);
+template bool can_run(const Kernel&, const TransposeProblem&);
+template std::string obstacle(const Kernel&, const AddProblem&);
+template bool can_run(const Kernel&, const AddProblem&, bool);
+template bool can_run(const Kernel&, const AddProblem&);
+
+bool leaves_pass(const Kernel& k, const GemmProblem& p) {
+  return p.epilogue.asked() && (p.k == 0 || !k.fuses || !k.fuses(p));
+}
+
+}  // namespace fastgemm
