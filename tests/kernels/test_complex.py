@@ -210,7 +210,7 @@ BY_TORCH = (torch.complex64, torch.complex128)
 @pytest.mark.parametrize("kernel", ["pipelined", "invariant"])
 @pytest.mark.parametrize("dtype", BY_TORCH)
 def test_complex_tiles(dtype, kernel):
-    """Kernels that take complex numbers as they are: edges of tiles, blocks of k, and parts of k for each thread."""
+    """Kernels that take complex numbers as they are: edges of tiles, blocks of k, parts of k for each thread."""
     for m, n, k in ((15, 17, 513), (131, 70, 1030), (40, 33, 2100), (3, 500, 64), (200, 190, 9)):
         make = functools.partial(random_complex, dtype=dtype)
         for of_a, of_b in itertools.product(VIEWS.values(), repeat=2):
@@ -230,8 +230,8 @@ def test_complex_tiles(dtype, kernel):
 def test_rows_of_complex_products_that_do_not_depend_on_the_others(dtype):
     a, b = random_complex(301, 1100, dtype=dtype), random_complex(1100, 90, dtype=dtype)
     whole = fastgemm.matmul(a, b, invariant=True)
-    for rows in (slice(0, 1), slice(7, 12), slice(100, 301)):
-        assert torch.equal(fastgemm.matmul(a[rows], b, invariant=True), whole[rows])
+    for some in (slice(0, 1), slice(7, 12), slice(100, 301)):
+        assert torch.equal(fastgemm.matmul(a[some], b, invariant=True), whole[some])
     assert torch.equal(fastgemm.matmul(a, b.mT.contiguous().mT, invariant=True), whole)
 
 
