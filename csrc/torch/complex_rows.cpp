@@ -185,7 +185,9 @@ const Kernel* row_for(const ProductCall& call, const Gemm& g) {
     const Choice level6{.level = 6};
     const Kernel& own =
         select(InParts(call, g).product, device, threads, is_free(call.choice) ? level6 : call.choice);
-    if (own.complex) chosen = &own;
+    // A tile has 8 or 16 columns; of fewer ones a real product streams A (few_rows.h).
+    constexpr int64_t kFewColumns = 8;
+    if (own.complex && g.problem.n >= kFewColumns) chosen = &own;
   });
   return chosen;
 }
