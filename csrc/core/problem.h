@@ -104,6 +104,8 @@ struct GemmProblem {
   ConstMatrix a, b, c;
   Matrix out;
   double alpha = 1.0, beta = 0.0;
+  // Of a product of complex numbers as they are (table.h, `complex`): whether those of a or b are conjugated.
+  bool conjugates_a = false, conjugates_b = false;
   Symmetry symmetry;  // of the result: then n == parts * m, and out has contiguous rows
   // Columns of C that stand for a row where its lower triangle alone is asked for, else 0. A kernel may leave
   // out tiles above the diagonal, or compute them.
@@ -124,6 +126,7 @@ struct GemmProblem {
     std::swap(p.m, p.n);
     p.a = b.transposed();
     p.b = a.transposed();
+    std::swap(p.conjugates_a, p.conjugates_b);
     p.c = c.transposed();
     p.out = out.transposed();
     p.symmetry = {}, p.triangle = 0;

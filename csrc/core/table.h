@@ -51,6 +51,9 @@ struct Kernel {
   double (*predict_on_cpu)(const GemmProblem&, const Cpu&, int threads) = nullptr;
   // Why it cannot take this problem; null when it can, or when it takes every problem of its dtypes.
   const char* (*rejects)(const GemmProblem&) = nullptr;
+  // It takes complex matrices as they are, too: problems of the types bits64 (complex64) and bits128
+  // (complex128), whose strides count complex numbers.
+  bool complex = false;
   // Whether it applies the epilogue of this problem itself, whose k is not 0; null: of none.
   bool (*fuses)(const GemmProblem&) = nullptr;
   // Whether it stores both triangles of a result of which `triangle` asks for one; null: of none.

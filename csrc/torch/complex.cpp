@@ -4,7 +4,7 @@
 
 #include "core/doubled_rows.h"
 #include "core/simulator.h"
-#include "torch/complex_by_torch.h"
+#include "torch/complex_rows.h"
 #include "torch/context.h"
 #include "torch/gemm_plan.h"
 #include "torch/hooks.h"
@@ -226,11 +226,15 @@ AtenTensorHandle multiply_complex(const ProductCall& given) {
   TensorRef c;
   if (call.c && call.beta != 0.0)
     c = is_conjugated(call.c.tensor) ? viewed(resolved_c.emplace(resolved(call.c))) : call.c;
-  const bool by_torch = is_for_torch(call, g);
+  const Kernel* const row = row_for(call, g);
   const auto compute = [&](const TensorRef& out) {
-    if (!by_torch) return multiply_parts(call, c, Strided(out.view));
-    const bool is_half = multiply_by_torch(call, g, c, out);
-    if (is_half || call.symmetry.asked) mirror_complex(out.view, call.symmetry);
+    try {
+      if (!row) return multiply_parts(call, c, Strided(out.view));
+      const bool is_half = multiply_by_row(*row, call, g, c, out);
+      if (is_half || call.symmetry.asked) mirror_complex(out.view, call.symmetry);
+    } catch (const OutOfWorkspace&) {  // where the choice is left open another kernel needs less
+      multiply_parts(call, c, Strided(out.view));
+    }
   };
   if (call.out && Strided(call.out.view).has_rows() && !is_conjugated(call.out.tensor)) {
     compute(call.out);

@@ -1,4 +1,5 @@
-// Complex products, as real ones of twice the width: for every level and device at once.
+// Complex products. Those that no row of the table takes as they are become real ones of twice the width: for
+// every level and device at once.
 #pragma once
 
 #include "torch/product.h"
@@ -9,9 +10,9 @@ namespace fastgemm::torch_ops {
 bool is_complex(int32_t dtype);
 int32_t part_dtype(int32_t dtype);
 
-// What multiply() does with complex operands. Where complex_by_torch.h does not take torch's product, it is
-// one of real matrices. A complex row (re, im, re, im,
-// ...) of A is a real row of twice the length. Each row b of B becomes two, b and i b, so that
+// What multiply() does with complex operands. Where no row of complex_rows.h takes the product, it is one of
+// real matrices. A complex row (re, im, re, im, ...) of A is a real row of twice the length. Each row b of B
+// becomes two, b and i b, so that
 //
 //   (ar, ai) (  br  bi )
 //            ( -bi  br )  =  (ar br - ai bi, ar bi + ai br),

@@ -7,6 +7,7 @@ The parts of a product are sums of 2 K terms, so the bound is that of a real pro
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from typing import Any
 
@@ -204,6 +205,46 @@ def chosen(*operands: Tensor, **options: Any) -> tuple[str, Tensor]:
 
 
 BY_TORCH = (torch.complex64, torch.complex128)
+
+
+@pytest.mark.parametrize("kernel", ["pipelined", "invariant"])
+@pytest.mark.parametrize("dtype", BY_TORCH)
+def test_complex_tiles(dtype, kernel):
+    """Kernels that take complex numbers as they are: edges of tiles, blocks of k, parts of k for each thread."""
+    for m, n, k in ((15, 17, 513), (131, 70, 1030), (40, 33, 2100), (3, 500, 64), (200, 190, 9)):
+        make = functools.partial(random_complex, dtype=dtype)
+        for of_a, of_b in itertools.product(VIEWS.values(), repeat=2):
+            a, b, c = of_a(make(m, k)), of_b(make(k, n)), of_b(make(m, n))
+            name, found = chosen(a, b, kernel=kernel)
+            assert name == kernel
+            assert_right(found, a, b)
+            out = torch.zeros(n, m, dtype=dtype).mT
+            fastgemm.gemm(a, b, c, alpha=-2.0, beta=0.5, out=out, kernel=kernel)
+            assert_right(out, a, b, c, -2.0, 0.5)
+    for batch in (2, 9):
+        a, b = make(batch, 40, 300).mH.contiguous().mH, make(batch, 300, 50)
+        assert_right(fastgemm.matmul(a, b, kernel=kernel), a, b)
+
+
+@pytest.mark.parametrize("dtype", BY_TORCH)
+def test_rows_of_complex_products_that_do_not_depend_on_the_others(dtype):
+    a, b = random_complex(301, 1100, dtype=dtype), random_complex(1100, 90, dtype=dtype)
+    whole = fastgemm.matmul(a, b, invariant=True)
+    for some in (slice(0, 1), slice(7, 12), slice(100, 301)):
+        assert torch.equal(fastgemm.matmul(a[some], b, invariant=True), whole[some])
+    assert torch.equal(fastgemm.matmul(a, b.mT.contiguous().mT, invariant=True), whole)
+
+
+@pytest.mark.parametrize("dtype", BY_TORCH)
+def test_where_memory_for_panels_is_short(dtype):
+    a, b = random_complex(200, 200, dtype=dtype), random_complex(200, 200, dtype=dtype)
+    try:
+        fastgemm.tuning.limit_workspace(1000)
+        assert_right(fastgemm.matmul(a, b), a, b)
+        with pytest.raises(torch.OutOfMemoryError):
+            fastgemm.matmul(a, b, kernel="pipelined")
+    finally:
+        fastgemm.tuning.limit_workspace(None)
 
 
 @every_device

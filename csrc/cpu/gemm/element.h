@@ -109,8 +109,35 @@ struct AccumulatorOf<uint64_t> {
 // Two of them in int16 are multiplied at once (simd.h).
 template <class T>
 inline constexpr bool kIsNarrowInteger = std::is_integral_v<T> && sizeof(T) < 4;
+// A complex number as it lies in memory.
+template <class T>
+struct Complex {
+  T re, im;
+
+  friend Complex operator+(Complex x, Complex y) { return {x.re + y.re, x.im + y.im}; }
+  friend Complex operator*(T scale, Complex x) { return {scale * x.re, scale * x.im}; }
+  Complex& operator+=(Complex x) { return *this = *this + x; }
+};
+template <class T>
+struct AccumulatorOf<Complex<T>> {
+  using type = Complex<T>;
+};
 template <class T>
 using Accumulator = typename AccumulatorOf<T>::type;
+
+// What alpha and beta are kept as: sums of complex numbers are scaled by real ones.
+template <class Acc>
+struct ScaleOf {
+  using type = Acc;
+};
+template <class T>
+struct ScaleOf<Complex<T>> {
+  using type = T;
+};
+template <class Acc>
+using Scale = typename ScaleOf<Acc>::type;
+template <class T>
+inline constexpr bool kIsComplex = !std::is_same_v<Scale<T>, T>;
 
 template <class T>
 inline Accumulator<T> widen(T x) {

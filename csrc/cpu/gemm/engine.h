@@ -66,7 +66,9 @@ struct Product {
   const Element* b;
   int64_t b_rs, b_cs;
   OutputBlock<Out> o;
-  Acc alpha, beta;
+  Scale<Acc> alpha, beta;
+  // Of complex operands, whether their conjugates are multiplied.
+  bool conjugates_a = false, conjugates_b = false;
 };
 
 // Multiply-adds below which a fork costs more than it saves.
@@ -93,6 +95,9 @@ class Engine {
   // C holds partial sums between k-blocks when it has the accumulator's type; otherwise they need their
   // own buffer, so that the result is rounded once.
   static constexpr bool kOwnSums = !std::is_same_v<Acc, Out>;
+  // What rows are dealt out to threads in. A complex tile of few rows is as fast as a whole one: by whole
+  // tiles one of two threads would have 518 rows of 1024.
+  static constexpr int64_t kRowStep = kIsComplex<Element> ? 4 : MR;
 
  public:
   // Scratch of run(), in bytes, and the block sizes, for problems of at most this size on `threads`.
@@ -170,13 +175,16 @@ class Engine {
       const int64_t j = columns.begin + i % panels * NR;
       Traits::pack_b(packed + i * b_panel_stride(), p.b + k.begin * p.b_rs + j * p.b_cs, p.b_cs, p.b_rs,
                      p.n - j, k.size());
+      if constexpr (kIsComplex<Element>) {
+        if (p.conjugates_b) Traits::template conjugate<NR>(packed + i * b_panel_stride(), k.size());
+      }
     }
   }
 
   void compute(const Problem& p, Range columns, Range k_blocks, UnitA* packed_a, const UnitB* packed_b,
                Acc* sums, int64_t task) const {
     const int64_t panels = ceil_div(columns.size(), NR);
-    const Range rows = part(p.m, MR, grid_m_, task / grid_n_);
+    const Range rows = part(p.m, kRowStep, grid_m_, task / grid_n_);
     const Range mine = part(panels, 1, grid_n_, task % grid_n_);
     if (mine.size() == 0) return;
     for (int64_t block = k_blocks.begin; block < k_blocks.end; ++block) {
@@ -184,9 +192,13 @@ class Engine {
       const UnitB* b = packed_b + (block - k_blocks.begin) * panels * b_panel_stride();
       for (int64_t ic = rows.begin; ic < rows.end; ic += mc_) {
         const Range a_rows{ic, min(rows.end, ic + mc_)};
-        for (int64_t i = a_rows.begin; i < a_rows.end; i += MR)
-          Traits::pack_a(packed_a + (i - ic) / MR * a_panel_stride(), p.a + i * p.a_rs + k.begin * p.a_cs,
-                         p.a_rs, p.a_cs, p.m - i, k.size());
+        for (int64_t i = a_rows.begin; i < a_rows.end; i += MR) {
+          UnitA* panel = packed_a + (i - ic) / MR * a_panel_stride();
+          Traits::pack_a(panel, p.a + i * p.a_rs + k.begin * p.a_cs, p.a_rs, p.a_cs, p.m - i, k.size());
+          if constexpr (kIsComplex<Element>) {
+            if (p.conjugates_a) Traits::template conjugate<MR>(panel, k.size());
+          }
+        }
         macro_kernel(p, {a_rows, columns, mine, k.size(), block == 0, block == k_blocks_ - 1}, packed_a, b,
                      sums);
       }
@@ -239,8 +251,8 @@ class Engine {
         return;
       }
     } else {
-      const bool adds_c = p.beta != Acc{0} && (o.finishes ? block.last : block.first);
-      const bool plain = p.alpha == Acc{1} && !adds_c && !(o.finishes && block.last);
+      const bool adds_c = p.beta != Scale<Acc>{0} && (o.finishes ? block.last : block.first);
+      const bool plain = p.alpha == Scale<Acc>{1} && !adds_c && !(o.finishes && block.last);
       if (plain && t.cols == NR && rows == t.rows) {
         t.ldc = o.ld;
         t.c = o.out;
@@ -259,7 +271,7 @@ class Engine {
       o.c_rs = o.ld;
       o.c_cs = 1;
     }
-    store_tile(tile, NR, rows, t.cols, p.alpha, block.first ? p.beta : Acc{1}, o);
+    store_tile(tile, NR, rows, t.cols, p.alpha, block.first ? p.beta : Scale<Acc>{1}, o);
   }
 
   // The same of a problem with an epilogue, which is applied once, to the sum of all k-blocks.
@@ -267,14 +279,14 @@ class Engine {
                           OutputBlock<Out> o) {
     if constexpr (!kOwnSums) {
       if (!block.last) {
-        const Acc others = block.first ? Acc{0} : Acc{1};
+        const Scale<Acc> others = block.first ? 0 : 1;
         return store_tile(tile, NR, rows, cols, p.alpha, others,
                           OutputBlock<Out>{o.out, o.ld, 1, o.out, o.ld});
       }
       if (!block.first) {
         for (int i = 0; i < rows; ++i)
           for (int j = 0; j < cols; ++j) tile[i * NR + j] = p.alpha * tile[i * NR + j] + o.out[i * o.ld + j];
-        return store_tile(tile, NR, rows, cols, Acc{1}, p.beta, o);
+        return store_tile(tile, NR, rows, cols, Scale<Acc>{1}, p.beta, o);
       }
     }
     store_tile(tile, NR, rows, cols, p.alpha, p.beta, o);

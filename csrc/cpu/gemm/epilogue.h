@@ -74,8 +74,8 @@ void store_finished(const Acc* tile, int64_t tile_ld, int rows, int cols, Acc al
 }
 
 template <class Acc, class Out>
-void store_tile(const Acc* tile, int64_t tile_ld, int rows, int cols, Acc alpha, Acc beta,
-                OutputBlock<Out> o) {
+void store_numbers(const Acc* tile, int64_t tile_ld, int rows, int cols, Acc alpha, Acc beta,
+                   const OutputBlock<Out>& o) {
   if constexpr (!std::is_integral_v<Acc>) {
     if (o.finishes) return store_finished(tile, tile_ld, rows, cols, alpha, beta, o);
   }
@@ -98,6 +98,31 @@ void store_tile(const Acc* tile, int64_t tile_ld, int rows, int cols, Acc alpha,
       if (beta != Acc{0}) x += widen(o.c[i * o.c_rs + j * o.c_cs]) * beta;
       out[j] = round_to<Out>(x);
     }
+  }
+}
+
+// Complex numbers, which are scaled part by part: rows of c are rows of parts where its columns are
+// neighbours.
+template <class T>
+void store_parts(const Complex<T>* tile, int64_t tile_ld, int rows, int cols, T alpha, T beta,
+                 const OutputBlock<Complex<T>>& o) {
+  if (beta == T{0} || o.c_cs == 1) {
+    const OutputBlock<T> parts{reinterpret_cast<const T*>(o.c), 2 * o.c_rs, 1, reinterpret_cast<T*>(o.out),
+                               2 * o.ld};
+    return store_numbers(reinterpret_cast<const T*>(tile), 2 * tile_ld, rows, 2 * cols, alpha, beta, parts);
+  }
+  for (int i = 0; i < rows; ++i)
+    for (int j = 0; j < cols; ++j)
+      o.out[i * o.ld + j] = alpha * tile[i * tile_ld + j] + beta * o.c[i * o.c_rs + j * o.c_cs];
+}
+
+template <class Acc, class Out>
+void store_tile(const Acc* tile, int64_t tile_ld, int rows, int cols, Scale<Acc> alpha, Scale<Acc> beta,
+                OutputBlock<Out> o) {
+  if constexpr (kIsComplex<Acc>) {
+    return store_parts(tile, tile_ld, rows, cols, alpha, beta, o);
+  } else {
+    store_numbers(tile, tile_ld, rows, cols, alpha, beta, o);
   }
 }
 

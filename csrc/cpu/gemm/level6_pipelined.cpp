@@ -3,6 +3,8 @@
 // Level 5 touches its C tile when the k loop is over and waits for memory then; and where one micro-panel
 // ends and the next begins, the hardware prefetchers have to start anew. Here every micro-kernel asks for
 // its C tile before the loop, whose 7000 cycles cover the wait, and for the next panels while it works.
+// Complex numbers have a tile of their own (complex_tile.h).
+#include "cpu/gemm/complex_tile.h"
 #include "cpu/gemm/levels.h"
 #include "cpu/gemm/micro_kernel.h"
 #include "cpu/gemm/run_engine.h"
@@ -23,6 +25,8 @@ struct Pipelined : RegisterTraits<Pipelined<Packing, MR, Multiply>, Packing, MR,
 }  // namespace
 
 void gemm_pipelined(const GemmProblem& p, Context& ctx) {
+  if (p.type == DType::bits64) return run_engine<ComplexTraits<float>>(p, ctx);
+  if (p.type == DType::bits128) return run_engine<ComplexTraits<double>>(p, ctx);
   with_register_packing(p.type, [&]<class Packing, int MR, class Multiply>() {
     run_engine<Pipelined<Packing, MR, Multiply>>(p, ctx);
   });

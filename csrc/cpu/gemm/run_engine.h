@@ -18,7 +18,8 @@ Product<Traits, Out> product_of(const GemmProblem& p, int64_t batch) {
   q.b = static_cast<const Element*>(p.b.data) + batch * p.b.batch_stride;
   q.b_rs = p.b.row_stride, q.b_cs = p.b.col_stride;
   q.o = output_of<Out>(p, batch);
-  q.alpha = scalar_of<Acc>(p.alpha), q.beta = scalar_of<Acc>(p.beta);
+  q.alpha = scalar_of<Scale<Acc>>(p.alpha), q.beta = scalar_of<Scale<Acc>>(p.beta);
+  q.conjugates_a = p.conjugates_a, q.conjugates_b = p.conjugates_b;
   return q;
 }
 
@@ -45,8 +46,10 @@ void run_split_k(const Product<Traits, Out>& p, Context& ctx, int splits) {
                            p.b_rs,
                            p.b_cs,
                            {nullptr, 0, 0, partial + s * sums_bytes / sizeof(Acc), p.n},
-                           Acc{1},
-                           Acc{0}};
+                           Scale<Acc>{1},
+                           Scale<Acc>{0},
+                           p.conjugates_a,
+                           p.conjugates_b};
     engine.run(q, nullptr, base + splits * sums_bytes + s * scratch_bytes);
   });
   for (int s = 1; s < splits; ++s)
@@ -79,7 +82,9 @@ void run_routes(const GemmProblem& p, Context& ctx) {
   const int threads = p.batch * p.m * p.n * p.k < kWorthAFork ? 1 : threads_of(ctx);
   // The five loops sum in blocks of k that k alone fixes; the other routes are taken for some m.
   if (p.invariant) return run_batch<Engine<Traits, Out>, Traits, Out>(p, ctx, threads);
-  if (run_few_rows<typename Traits::Element, Out>(p, ctx, threads)) return;
+  if constexpr (!kIsComplex<typename Traits::Element>) {
+    if (run_few_rows<typename Traits::Element, Out>(p, ctx, threads)) return;
+  }
   if constexpr (requires { requires Traits::kReadsInPlace; }) {
     if (InPlace<Traits>::suits(p.m, p.n, p.k))
       return run_batch<InPlace<Traits>, Traits, Out>(p, ctx, threads);

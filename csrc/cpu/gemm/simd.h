@@ -65,6 +65,16 @@ FASTGEMM_INLINE V zip_high(V x, V y, std::integer_sequence<int, I...>) {
   return __builtin_shufflevector(x, y, ((I % 2) * n + n / 2 + I / 2)...);
 }
 
+// x0 x2 ... y0 y2 ... (x1 x3 ... y1 y3 ...).
+template <class V, int... I>
+FASTGEMM_INLINE V unzip_even(V x, V y, std::integer_sequence<int, I...>) {
+  return __builtin_shufflevector(x, y, (2 * I)...);
+}
+template <class V, int... I>
+FASTGEMM_INLINE V unzip_odd(V x, V y, std::integer_sequence<int, I...>) {
+  return __builtin_shufflevector(x, y, (2 * I + 1)...);
+}
+
 // An N x N transpose in registers: log2(N) perfect shuffles of the whole block, N log2(N) instructions.
 template <class V, int N>
 FASTGEMM_INLINE void transpose(V (&r)[N]) {

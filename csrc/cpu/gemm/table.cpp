@@ -67,6 +67,10 @@ Kernel row(int level, std::string_view name, DTypeSet types, std::string_view ne
   k.fuses = fuses_all;
   return k;
 }
+Kernel with_complex(Kernel k) {
+  k.complex = true;
+  return k;
+}
 
 #if defined(__x86_64__)
 #define FASTGEMM_UNIT(kernel) run<kernel>
@@ -97,7 +101,7 @@ Kernel invariant_row() {
   Kernel k = row(6, "invariant", kGemmTypes, "any CPU",
                  "rows of C whose bits do not depend on the other rows: k in blocks that it alone fixes",
                  run<gemm_invariant>);
-  k.role = Role::companion;
+  k.role = Role::companion, k.complex = true;
   k.rejects = [](const GemmProblem& p) -> const char* {
     const Precision x = p.precision;
     return x == Precision::ieee || x == Precision::bf16x6 || x == Precision::tf32
@@ -169,8 +173,8 @@ std::span<const Kernel> cpu_gemm_kernels() {
           FASTGEMM_UNIT(gemm_dot_bf16), seconds_of<Row::dot_bf16>, without_dot_bf16),
       row(6, "dot_int8", i8, "AVX512-VNNI", "vpdpbusd: 64 products an instruction",
           FASTGEMM_UNIT(gemm_dot_int8), seconds_of<Row::dot_int8>, without_dot_int8),
-      row(6, "pipelined", kGemmTypes, "any CPU", "level 5 that prefetches C and the next panels",
-          run<FASTGEMM_BY_ISA(gemm_pipelined)>, seconds_of<Row::pipelined>),
+      with_complex(row(6, "pipelined", kGemmTypes, "any CPU", "level 5 that prefetches C and the next panels",
+                       run<FASTGEMM_BY_ISA(gemm_pipelined)>, seconds_of<Row::pipelined>)),
       symmetric_row(),
       invariant_row(),
   };

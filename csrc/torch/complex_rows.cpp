@@ -1,11 +1,14 @@
-#include "torch/complex_by_torch.h"
+#include "torch/complex_rows.h"
 
 #include <algorithm>
 #include <unordered_map>
 
+#include "core/cpu.h"
+#include "core/reused_workspace.h"
 #include "core/triangle.h"
 #include "torch/complex.h"
 #include "torch/context.h"
+#include "torch/hooks.h"
 #include "torch/kernel_range.h"
 
 namespace fastgemm::torch_ops {
@@ -90,7 +93,7 @@ struct InParts {
   }
 };
 
-// Of symmetric results on a CPU MKL computes the lower triangle, in blocks (core/triangle.h), where the copy
+// Of symmetric results a CPU computes the lower triangle, in blocks (core/triangle.h), where the copy
 // to the upper one and more calls are worth it.
 constexpr int64_t kLeastBlock = 128;
 bool is_worth_halving(const ProductCall& call, const Gemm& g) {
@@ -128,8 +131,21 @@ class Found {
   std::unordered_map<TuningKey, bool, TuningKeyHash> found_;
 };
 
+// Whether MKL's complex product is expected to be faster than the one in registers of this library
+// (complex_tile.h). On a Zen 4, whose vector unit starts one AVX-512 multiply-add a cycle, this one takes 94
+// % of the peak and MKL 88 %; MKL is faster where there are few rows or columns, and in small products. No
+// other processor was measured, and there the choice is MKL's.
+bool is_faster_on_cpu(const ProductCall& call, const Gemm& g) {
+  const GemmProblem& p = g.problem;
+  if (call.symmetry.known && !is_worth_halving(call, g)) return true;  // MKL's is Hermitian without a copy
+  const Cpu& cpu = current_cpu();
+  if (cpu.isa != Isa::avx512 || cpu.vector_issue > 1) return true;
+  constexpr int64_t kLeastRows = 64, kLeastColumns = 16, kLeastWork = int64_t{160} * 160 * 160;
+  return p.m < kLeastRows || p.n < kLeastColumns || double(p.m) * double(p.n) * double(p.k) < kLeastWork;
+}
+
 bool is_faster(const Kernel& row, const ProductCall& call, const Gemm& g, Device device, int threads) {
-  if (device == Device::cpu) return true;  // MKL: 1.04 to 1.25 times as fast, measured at 1024
+  if (device == Device::cpu) return is_faster_on_cpu(call, g);
   if (call.precision != Precision::ieee) return false;
   const InParts own(call, g);
   TuningKey key = tuning_key(own.product, device, threads);
@@ -143,27 +159,41 @@ bool is_empty(const ProductCall& call, const Gemm& g) {
          std::ranges::find(g.result_shape(), 0) != g.result_shape().end();
 }
 
+// torch's row, where the call names it or it is expected to be the faster one; else null.
+const Kernel* torch_for(const ProductCall& call, const Gemm& g, Device device, int threads, bool named) {
+  const Kernel* row = torch_row(device);
+  if (!row) return nullptr;
+  const char* why = why_not(*row, call, device);
+  if (why && named)
+    throw CannotRun("kernel 'torch' cannot run here: " + std::string(why) + " (gemm on " +
+                    std::string(to_string(device)) + " in " + dtype_text(call.a.view.dtype) + ")");
+  const bool takes = !why && !is_empty(call, g);
+  return takes && (named || is_faster(*row, call, g, device, threads)) ? row : nullptr;
+}
+
 }  // namespace
 
-bool is_for_torch(const ProductCall& call, const Gemm& g) {
+const Kernel* row_for(const ProductCall& call, const Gemm& g) {
   const bool named = call.choice.kernel == kTorch && (call.choice.level == 0 || call.choice.level == 7);
-  if (!named && !is_free(call.choice)) return false;
-  const bool takes_precision = part_dtype(call.a.view.dtype) == torch_dtype(DType::f32);
-  if (call.precision != Precision::ieee && !takes_precision) return false;  // an error, and not of torch's
-  bool chosen = false;
+  const DType part = arithmetic_type("a", part_dtype(call.a.view.dtype));
+  // Else an error, and not of these rows.
+  if (call.precision != Precision::ieee && part != DType::f32) return nullptr;
+  const Kernel* chosen = nullptr;
   with_context(call.a.view, [&](Context&, Device device, int threads) {
-    const Kernel* row = torch_row(device);
-    if (!row) return;
-    const char* why = why_not(*row, call, device);
-    if (why && named)
-      throw CannotRun("kernel 'torch' cannot run here: " + std::string(why) + " (gemm on " +
-                      std::string(to_string(device)) + " in " + dtype_text(call.a.view.dtype) + ")");
-    chosen = !why && !is_empty(call, g) && (named || is_faster(*row, call, g, device, threads));
+    if (named || is_free(call.choice)) chosen = torch_for(call, g, device, threads, named);
+    if (chosen || named || device != Device::cpu || part == DType::f16 || is_empty(call, g)) return;
+    const Choice level6{.level = 6};
+    const Kernel& own =
+        select(InParts(call, g).product, device, threads, is_free(call.choice) ? level6 : call.choice);
+    // A tile has 8 or 16 columns; of fewer ones a real product streams A (few_rows.h).
+    constexpr int64_t kFewColumns = 8;
+    if (own.complex && g.problem.n >= kFewColumns) chosen = &own;
   });
   return chosen;
 }
 
-bool multiply_by_torch(const ProductCall& call, Gemm g, const TensorRef& c, const TensorRef& out) {
+bool multiply_by_row(const Kernel& row, const ProductCall& call, Gemm g, const TensorRef& c,
+                     const TensorRef& out) {
   const View &a = call.a.view, &b = call.b.view;
   GemmProblem& whole = g.problem;
   whole.c = {};
@@ -179,13 +209,14 @@ bool multiply_by_torch(const ProductCall& call, Gemm g, const TensorRef& c, cons
   plan_batches(g, a, b, c ? &c.view : nullptr, out.view);
   whole = g.innermost();
   whole.type = whole.out_type = bytes_of(a.dtype);
+  whole.conjugates_a = is_conjugated(call.a.tensor), whole.conjugates_b = is_conjugated(call.b.tensor);
   const int64_t bytes = element_size(whole.type);
-  with_context(a, [&](OpContext& context, Device device, int) {
+  with_context(a, [&](OpContext& context, Device, int) {
     // As views of their own, so that nothing of what torch does inside is recorded for gradients.
     const auto operand = [](const TensorRef& t) { return t ? Operand{t.tensor, &t.view, true} : Operand{}; };
     context.set_operands({operand(call.a), operand(call.b), operand(c), operand(out)});
-    const Kernel& row = *torch_row(device);
     const KernelRange range(row);
+    ReusedWorkspace workspace(context, whole.c.data != whole.out.data);
     for_each_index(g.loops, std::max(g.loops.count - 1, 0), [&](const std::array<int64_t, 4>& offset) {
       const auto moved = [&](auto& m, size_t i) {
         if (m.data) m.data = (decltype(m.data))((const char*)m.data + offset[i] * bytes);
@@ -193,8 +224,11 @@ bool multiply_by_torch(const ProductCall& call, Gemm g, const TensorRef& c, cons
       GemmProblem p = whole;
       p.a.data = a.data, p.b.data = b.data, p.out.data = out.view.data;
       moved(p.a, 0), moved(p.b, 1), moved(p.c, 2), moved(p.out, 3);
-      if (!halves) return row.gemm(p, context);
-      for_each_block(p, kLeastBlock, [&](const GemmProblem& block, bool) { row.gemm(block, context); });
+      const auto multiply = [&](const GemmProblem& one, bool) {
+        workspace.begin_again();
+        row.gemm(one, workspace);
+      };
+      halves ? for_each_block(p, kLeastBlock, multiply) : multiply(p, false);
     });
     tell_last_gemm_kernel(row.name);
   });
