@@ -5,8 +5,8 @@
 //     (parts/lower_triangle.cuh), so that one launch computes it;
 //   - for everything else it is cut into blocks, which any row computes (core/triangle.h).
 //
-// wgmma_specialized stores its tiles of 16-bit results twice, once turned (parts/mirrored_store.cuh). After the
-// others a last pass copies one triangle to the other (parts/mirror.cu). Either way the result is exactly
+// wgmma_specialized stores its tiles of 16-bit results twice, once turned (parts/mirrored_store.cuh). After
+// the others a last pass copies one triangle to the other (parts/mirror.cu). Either way the result is exactly
 // symmetric.
 #include "core/gpu.h"
 #include "core/mirror.h"
