@@ -108,7 +108,8 @@ struct GemmProblem {
   bool conjugates_a = false, conjugates_b = false;
   Symmetry symmetry;  // of the result: then n == parts * m, and out has contiguous rows
   // Columns of C that stand for a row where its lower triangle alone is asked for, else 0. A kernel may leave
-  // out tiles above the diagonal, or compute them.
+  // out tiles above the diagonal, compute them, or store there the image of what lies below
+  // (Kernel::mirrors).
   int triangle = 0;
   // Each sum is to be made in an order that n, k, types and layouts fix, and m does not: a row of C then has
   // the same bits whatever the other rows are. The kernels that `invariant` launches see to it; others ignore

@@ -69,7 +69,7 @@ struct InParts {
       bytes_before += 4 * size * double(members) * double(p.m) * double(p.k);
     }
     // One tall product where all members share b.
-    if (members_of_b == 1) p.m *= std::exchange(members, 1);
+    if (members_of_b == 1 && !call.symmetry.known) p.m *= std::exchange(members, 1);
     p.batch = members, p.n *= 2, p.k *= 2;
     p.a = {nullptr, p.k, 1, p.m * p.k}, p.b = {nullptr, p.n, 1, p.k * p.n};
     p.out = {nullptr, p.n, 1, p.m * p.n}, p.c = {};
@@ -139,7 +139,9 @@ bool is_faster_on_cpu(const ProductCall& call, const Gemm& g) {
   const GemmProblem& p = g.problem;
   if (call.symmetry.known && !is_worth_halving(call, g)) return true;  // MKL's is Hermitian without a copy
   const Cpu& cpu = current_cpu();
-  if (cpu.isa != Isa::avx512 || cpu.vector_issue > 1) return true;
+  const bool measured =
+      cpu.isa == Isa::avx512 && cpu.vector_issue <= 1 && cpu.model.starts_with("AuthenticAMD");
+  if (!measured) return true;
   constexpr int64_t kLeastRows = 64, kLeastColumns = 16, kLeastWork = int64_t{160} * 160 * 160;
   return p.m < kLeastRows || p.n < kLeastColumns || double(p.m) * double(p.n) * double(p.k) < kLeastWork;
 }
@@ -177,7 +179,8 @@ const Kernel* row_for(const ProductCall& call, const Gemm& g) {
   const bool named = call.choice.kernel == kTorch && (call.choice.level == 0 || call.choice.level == 7);
   const DType part = arithmetic_type("a", part_dtype(call.a.view.dtype));
   // Else an error, and not of these rows.
-  if (call.precision != Precision::ieee && part != DType::f32) return nullptr;
+  if (call.precision != Precision::ieee && (part != DType::f32 || type_of(call.precision) != part))
+    return nullptr;
   const Kernel* chosen = nullptr;
   with_context(call.a.view, [&](Context&, Device device, int threads) {
     if (named || is_free(call.choice)) chosen = torch_for(call, g, device, threads, named);

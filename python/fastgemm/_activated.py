@@ -39,7 +39,7 @@ def activate(x: Tensor, activation: str) -> Tensor:
 
 
 def _is_sharded(*tensors: Tensor) -> bool:
-    """Whether there are DTensors, for which products have sharding rules, and layers with activations none."""
+    """Whether there are DTensors: those cut along a sequence cannot become the rows that fastgemm.linear makes."""
     return any(type(x).__name__ == "DTensor" for x in tensors)
 
 

@@ -46,7 +46,7 @@ def linear(
     kernel: str | None = None,
     precision: Precision | None = None,
 ) -> Tensor:
-    """``activation(x @ weight.T + bias) + residual``, rounded once.
+    """``activation(x @ weight.T + bias) + residual``, rounded once unless a gradient needs the values between.
 
     Bias, activation and residual are computed in float32 (float64 of that type) from the sums of the product, in
     the kernel that multiplies where it can (docs/linear.md), else in one pass after it.
@@ -162,8 +162,16 @@ class LinearFunction(torch.autograd.Function):
     def setup_context(ctx, inputs, output):
         x, weight, bias, residual, options = inputs
         by_result = options.get("activation") == "relu" and residual is None
-        ctx.save_for_backward(x, weight, bias, output if by_result else None)
-        ctx.save_for_forward(x, weight, bias, output if by_result else None)
+        result = output if by_result else None
+        if options.get("activation") is None or by_result:
+            # As torch does: what no gradient is made of is not kept, such as the input of a frozen layer.
+            needs_x, needs_weight = ctx.needs_input_grad[:2]
+            ctx.save_for_backward(x if needs_weight else None, weight if needs_x else None, None, result)
+        else:
+            ctx.save_for_backward(x, weight, bias, result)
+        ctx.save_for_forward(x, weight, bias, result)
+        ctx.shapes = x.shape, weight.shape, None if bias is None else bias.shape
+        ctx.dtypes = x.dtype, None if bias is None else bias.dtype
         ctx.options = options
 
     @staticmethod
@@ -173,15 +181,14 @@ class LinearFunction(torch.autograd.Function):
         inner = grad
         if ctx.options.get("activation") is not None and any(needs[:3]):
             inner = _through_activation(grad, _inner(x, weight, bias, result, ctx.options), ctx.options)
-        shapes = x.shape, weight.shape, None if bias is None else bias.shape
+        narrow, of_bias = ctx.dtypes
         of_product = {k: v for k, v in ctx.options.items() if k in ("level", "impl", "precision")}
         of_product["trans_b"] = True
-        wide = None if bias is None else bias.dtype
         grad_x, grad_weight, grad_bias = _gemm_gradients(
-            inner, x, weight, shapes, x.dtype, of_product, needs[:3]
+            inner, x, weight, ctx.shapes, narrow, of_product, needs[:3]
         )
         if grad_bias is not None:
-            grad_bias = grad_bias.to(wide)
+            grad_bias = grad_bias.to(of_bias)
         return grad_x, grad_weight, grad_bias, grad if needs[3] else None, None
 
     @staticmethod
@@ -270,11 +277,26 @@ def differentiable(
     told_by_result = activation is None or (activation == "relu" and residual is None)
     if told_by_result or not _wants_gradient(x, weight, bias):
         return LinearFunction.apply(x, weight, bias, residual, options)
+    if activation not in ACTIVATIONS or x.is_complex():
+        return LinearFunction.apply(x, weight, bias, residual, options)  # which says what is wrong
     inner = LinearFunction.apply(
         x, weight, bias, None, {k: v for k, v in options.items() if k != "activation"}
     )
+    if residual is not None:
+        _check_residual(residual, inner)
     result = ACTIVATIONS[activation](inner)
     return result if residual is None else result + residual
+
+
+def _check_residual(residual: Tensor, result: Tensor) -> None:
+    """What the op checks, where it does not see the residual."""
+    if residual.shape != result.shape or residual.dtype != result.dtype:
+        raise ValueError(
+            f"fastgemm: residual has shape {tuple(residual.shape)} and dtype {residual.dtype}, expected those of "
+            f"the result, {tuple(result.shape)} and {result.dtype}"
+        )
+    if residual.device != result.device:
+        raise ValueError(f"fastgemm: residual is on {residual.device}, but input is on {result.device}")
 
 
 def _wants_gradient(*operands: Tensor | None) -> bool:

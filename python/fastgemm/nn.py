@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
@@ -133,20 +134,33 @@ class _Joint:
 
     It holds while both are where they were joined. Where the layer was wrapped or replaced, the stand-in removed
     or another module put between them, the layer computes its product alone, and the stand-in the activation, so
-    far as they are still called: the program means the same as without ``fuse``.
+    far as they are still called: the program means the same as without ``fuse``. So does a copy of the layer
+    alone, wherever it is put.
     """
 
-    def __init__(self, parent: torch.nn.Module, layer: str, stand_in: str) -> None:
-        self.parent, self.names = parent, (layer, stand_in)
+    def __init__(self, parent: torch.nn.Module | None, layer: str, stand_in: str) -> None:
+        # Weak: a model is no reference cycle, and what was taken out of it does not keep the rest.
+        self.parent, self.names = None if parent is None else weakref.ref(parent), (layer, stand_in)
 
     def holds(self) -> bool:
-        children = [self.parent._modules.get(name) for name in self.names]
+        parent = None if self.parent is None else self.parent()
+        if parent is None:
+            return False
+        children = [parent._modules.get(name) for name in self.names]
         return all(child is not None and child.__dict__.get("joint") is self for child in children)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Joint | None:
-        # With its parent; alone, a layer is copied with its activation, and without its surroundings.
-        parent = memo.get(id(self.parent))
-        return None if parent is None else _Joint(parent, *self.names)
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Joint:
+        parent = None if self.parent is None else self.parent()
+        return _Joint(memo.get(id(parent)), *self.names)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The parent is state: it holds the joint, which must be there before. A layer that is pickled alone drags it
+        # along, and is without it again afterwards.
+        return _Joint, (None, *self.names), None if self.parent is None else {"parent": self.parent()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        parent = state["parent"]
+        self.parent = None if parent is None else weakref.ref(parent)
 
 
 class _Joined(torch.nn.Identity):

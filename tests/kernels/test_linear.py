@@ -397,3 +397,28 @@ def test_misuse(change, error, text):
 def test_two_devices():
     with pytest.raises(ValueError, match=r"one device|on device|cuda"):
         fastgemm.linear(torch.randn(6, 10), torch.randn(8, 10, device="cuda"))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"residual": torch.randn(3)},
+        {"residual": torch.randn(5, 3, 3)},
+        {"residual": torch.randn(3, 3, dtype=torch.float64)},
+        {"activation": "tanh"},
+    ],
+    ids=["shape", "rank", "dtype", "activation"],
+)
+@pytest.mark.parametrize("call", [fastgemm.linear, torch.ops.fastgemm.linear], ids=["function", "op"])
+@pytest.mark.parametrize("gradient", [False, True])
+def test_wrong_operands_with_and_without_a_gradient(gradient, call, wrong):
+    x, w = torch.randn(3, 3, requires_grad=gradient), torch.randn(3, 3)
+    with pytest.raises(ValueError, match="residual has|unknown activation 'tanh'"):
+        call(x, w, **{"activation": "gelu", **wrong})
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+def test_complex_numbers_have_no_activation(gradient):
+    x, w = torch.randn(3, 3, dtype=torch.complex64, requires_grad=gradient), torch.randn(3, 3).cfloat()
+    with pytest.raises(ValueError, match="complex input takes no activation"):
+        fastgemm.linear(x, w, activation="gelu")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import weakref
 
 import fastgemm
 import pytest
@@ -174,10 +175,27 @@ def test_what_happens_to_a_joined_layer_later(change, copied):
 
 
 def test_a_joined_layer_alone():
+    """A copy of it is the layer that it was before, without the activation, and may be put anywhere."""
     net = fastgemm.nn.convert(model(), fuse=True)
     x = torch.randn(7, 12)
-    alone = copy.deepcopy(net[0])
-    assert alone.joint is None
-    torch.testing.assert_close(alone(x), net[0](x))
-    for fused in (net, alone):
-        torch.testing.assert_close(torch.jit.script(fused)(x), fused(x))
+    expected = net(x)
+    plain = nn.functional.linear(x, net[0].weight, net[0].bias)
+    for alone in (copy.deepcopy(net[0]), pickle.loads(pickle.dumps(net[0]))):
+        torch.testing.assert_close(alone(x), plain)
+        torch.testing.assert_close(torch.jit.script(alone)(x), plain)
+        net[0] = alone
+        torch.testing.assert_close(net(x), expected)
+    wrapped = nn.Sequential(copy.deepcopy(net[0]))
+    torch.testing.assert_close(copy.deepcopy(wrapped)(x), wrapped(x))
+
+
+def test_joined_layers_taken_to_another_model():
+    net = fastgemm.nn.convert(model(), fuse=True)
+    x = torch.randn(7, 12)
+    first, stand_in = net[0], net[1]
+    norm = nn.LayerNorm(first.out_features)
+    expected = nn.functional.gelu(norm(nn.functional.linear(x, first.weight, first.bias)))
+    old = weakref.ref(net)
+    del net
+    assert old() is None, "a model is no reference cycle"
+    torch.testing.assert_close(nn.Sequential(first, norm, stand_in)(x), expected)

@@ -112,6 +112,50 @@ def test_planes_have_the_same_bits_wherever_they_are_cut(how, trans_b, change):
             assert torch.equal(product(a[rows]).view(torch.int32), whole[rows].view(torch.int32))
 
 
+@pytest.mark.parametrize("trans_b", [False, True], ids=["NN", "NT"])
+@pytest.mark.parametrize("n", [288, 336])
+def test_wide_tiles_of_planes(n, trans_b):
+    """Tiles of 96 and 112 columns, 3 of them: one for each multiprocessor of the simulated GPU."""
+    a, b = torch.randn(270, 200), torch.randn(n, 200)
+    a[3], b[100] = a[3] * 1e-38, float("nan")
+    b = b if trans_b else b.mT.contiguous()
+    product = lambda x: fastgemm.gemm(x, b, trans_b=trans_b, invariant=True)  # noqa: E731
+    with fastgemm.simulate(None):
+        whole = product(a)
+        for rows in ([3], [7, 150, 3], list(range(64))):
+            assert torch.equal(product(a[rows]).view(torch.int32), whole[rows].view(torch.int32))
+    bound = 1e-6 * 200**0.5
+    torch.testing.assert_close(whole, a @ (b.mT if trans_b else b), rtol=1e-5, atol=bound, equal_nan=True)
+
+
+@pytest.mark.parametrize("shared", ["a", "b", "neither"])
+def test_batches_of_planes(shared):
+    """Rows that begin anywhere, which are copied; several tiles for a multiprocessor, of which some are scaled."""
+    a, b = torch.randn(5, 70, 131), torch.randn(5, 131, 100)
+    a[2, 5] *= 1e-39
+    a, b = (a[:1].expand(5, -1, -1) if shared == "a" else a), (b[0] if shared == "b" else b)
+    c = torch.randn(5, 70, 100)
+    with fastgemm.simulate(None):
+        whole = fastgemm.gemm(a, b, c, alpha=0.5, beta=2.0, invariant=True)
+        for i in (0, 2, 4):
+            one = fastgemm.gemm(a[i], b if b.dim() == 2 else b[i], c[i], alpha=0.5, beta=2.0, invariant=True)
+            assert torch.equal(one.view(torch.int32), whole[i].view(torch.int32))
+    torch.testing.assert_close(whole, 0.5 * (a @ b) + 2 * c, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("n", [40, 130, 500])
+def test_tf32_of_few_rows(n):
+    """By decode, and of many rows by wgmma_specialized."""
+    a, b = torch.randn(400, 136), torch.randn(n, 136)
+    product = lambda x: fastgemm.gemm(x, b, trans_b=True, precision="tf32", invariant=True)  # noqa: E731
+    with fastgemm.simulate(None):
+        whole = product(a)
+        for rows in ([5], [7, 150, 64], list(range(60))):
+            assert torch.equal(product(a[rows]), whole[rows])
+    torch.testing.assert_close(whole, a @ b.mT, rtol=2e-3, atol=2e-2)
+    assert launched(8, n, 136, torch.float32, precision="tf32")[0][0] == "decode"
+
+
 def test_wild_rows_do_not_reach_the_others():
     a, b = torch.randn(40, 120), torch.randn(120, 50)
     other = a.clone()

@@ -52,7 +52,9 @@ def launched(
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=row_id)
 @pytest.mark.parametrize("columns", [False, True], ids=["rows", "columns"])
-@pytest.mark.parametrize("shape", [(264, 136), (520, 64), (1304, 72), (2, 392, 96)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(264, 136), (392, 96), (520, 64), (1304, 72), (1160, 64), (2, 392, 96)], ids=str
+)
 def test_kernels_that_store_both_triangles(shape, columns, dtype):
     a = random_tensor(*shape, dtype=dtype)
     if columns:
@@ -69,6 +71,19 @@ def test_kernels_that_store_both_triangles(shape, columns, dtype):
         fastgemm.gemm(a, a.mT, into, out=into, **how)
     assert torch.equal(into, expected)
     assert launched(n, k, dtype, multiprocessors=3) == ["wgmma_specialized"]
+
+
+def test_tiles_of_192_columns_that_store_both_triangles():
+    """Three boxes of a warp each: a GPU of 19 multiprocessors takes such tiles for 768 x 768."""
+    a = random_tensor(768, 64, dtype=torch.bfloat16)
+    simulator = load_simulator()
+    simulator.begin(count=False, raise_problems=True, multiprocessors=19, max_blocks=0, capability=90)
+    try:
+        result = fastgemm.gemm(a, a.mT, kernel="symmetric")
+    finally:
+        simulator.end()
+    assert is_symmetric(result) and launched(768, 64, torch.bfloat16, 19) == ["wgmma_specialized"]
+    torch.testing.assert_close(result.double(), a.double() @ a.double().mT, rtol=4e-3, atol=1e-3)
 
 
 def test_a_pass_mirrors_what_no_kernel_does():

@@ -2,11 +2,10 @@
 // them by real multiply-adds, four for each complex one.
 //
 //   panel      for each k: the real parts of W rows (or columns), then their imaginary parts
-//   C tile     ROWS x 1 vectors of real parts and as many of imaginary ones, interleaved where they are
-//   stored
+//   C tile     ROWS x 1 vectors of real parts and as many of imaginary ones, interleaved by the store
 //
-// That is the real product of torch/complex.h, each sum in the same order, but B is written once instead of
-// twice and its vectors are loaded half as often.
+// That is the real product of torch/complex.h, within a block of k in the same order, but B is written once
+// instead of twice and its vectors are loaded half as often.
 #pragma once
 
 #include "cpu/gemm/micro_kernel.h"

@@ -95,8 +95,8 @@ class Engine {
   // C holds partial sums between k-blocks when it has the accumulator's type; otherwise they need their
   // own buffer, so that the result is rounded once.
   static constexpr bool kOwnSums = !std::is_same_v<Acc, Out>;
-  // What rows are dealt out to threads in. A complex tile of few rows is as fast as a whole one: by whole
-  // tiles one of two threads would have 518 rows of 1024.
+  // What rows are dealt out to threads in. A complex tile of fewer rows loses little: by whole tiles
+  // one of two threads would have 518 rows of 1024.
   static constexpr int64_t kRowStep = kIsComplex<Element> ? 4 : MR;
 
  public:

@@ -24,38 +24,52 @@ Product<Traits, Out> product_of(const GemmProblem& p, int64_t batch) {
 }
 
 // Few tiles and a long k: each thread takes a part of k and sums into its own (m, n) buffer; the buffers
-// are added in order, so that the result does not depend on timing.
+// are added in order, so that the result does not depend on timing. Products of one shape, each in turn,
+// share the memory.
 template <class Traits, class Out>
-void run_split_k(const Product<Traits, Out>& p, Context& ctx, int splits) {
+class SplitK {
   using Acc = typename Traits::Acc;
-  const int64_t longest = round_up(ceil_div(p.k, splits) + Traits::kGroup, Traits::kGroup);
-  const Engine<Traits, Acc> engine(p.m, p.n, longest, 1);
-  const int64_t sums = p.m * p.n, sums_bytes = round_up(sums * sizeof(Acc), 64);
-  const int64_t scratch_bytes = round_up(engine.scratch_bytes(), 64);
-  char* base = static_cast<char*>(ctx.allocate(splits * (sums_bytes + scratch_bytes)));
-  Acc* partial = reinterpret_cast<Acc*>(base);
-  parallel(ctx, splits, [&](int64_t s) {
-    const Range k = part(p.k, Traits::kGroup, splits, s);
-    Product<Traits, Acc> q{p.m,
-                           p.n,
-                           k.size(),
-                           p.a + k.begin * p.a_cs,
-                           p.a_rs,
-                           p.a_cs,
-                           p.b + k.begin * p.b_rs,
-                           p.b_rs,
-                           p.b_cs,
-                           {nullptr, 0, 0, partial + s * sums_bytes / sizeof(Acc), p.n},
-                           Scale<Acc>{1},
-                           Scale<Acc>{0},
-                           p.conjugates_a,
-                           p.conjugates_b};
-    engine.run(q, nullptr, base + splits * sums_bytes + s * scratch_bytes);
-  });
-  for (int s = 1; s < splits; ++s)
-    for (int64_t i = 0; i < sums; ++i) partial[i] += partial[s * sums_bytes / sizeof(Acc) + i];
-  store_tile(partial, p.n, static_cast<int>(p.m), static_cast<int>(p.n), p.alpha, p.beta, p.o);
-}
+
+ public:
+  SplitK(int64_t m, int64_t n, int64_t k, int splits)
+      : engine_(m, n, round_up(ceil_div(k, splits) + Traits::kGroup, Traits::kGroup), 1),
+        splits_(splits),
+        sums_bytes_(round_up(m * n * int64_t(sizeof(Acc)), 64)),
+        scratch_bytes_(round_up(engine_.scratch_bytes(), 64)) {}
+
+  int64_t bytes() const { return splits_ * (sums_bytes_ + scratch_bytes_); }
+
+  void run(const Product<Traits, Out>& p, Context& ctx, char* base) const {
+    Acc* partial = reinterpret_cast<Acc*>(base);
+    parallel(ctx, splits_, [&](int64_t s) {
+      const Range k = part(p.k, Traits::kGroup, splits_, s);
+      Product<Traits, Acc> q{p.m,
+                             p.n,
+                             k.size(),
+                             p.a + k.begin * p.a_cs,
+                             p.a_rs,
+                             p.a_cs,
+                             p.b + k.begin * p.b_rs,
+                             p.b_rs,
+                             p.b_cs,
+                             {nullptr, 0, 0, partial + s * sums_bytes_ / int64_t(sizeof(Acc)), p.n},
+                             Scale<Acc>{1},
+                             Scale<Acc>{0},
+                             p.conjugates_a,
+                             p.conjugates_b};
+      engine_.run(q, nullptr, base + splits_ * sums_bytes_ + s * scratch_bytes_);
+    });
+    const int64_t sums = p.m * p.n, step = sums_bytes_ / int64_t(sizeof(Acc));
+    for (int s = 1; s < splits_; ++s)
+      for (int64_t i = 0; i < sums; ++i) partial[i] += partial[s * step + i];
+    store_tile(partial, p.n, static_cast<int>(p.m), static_cast<int>(p.n), p.alpha, p.beta, p.o);
+  }
+
+ private:
+  Engine<Traits, Acc> engine_;
+  int splits_;
+  int64_t sums_bytes_, scratch_bytes_;
+};
 
 // Every product of a batch on a Runner (Engine or InPlace). Many or small ones are dealt out whole, one
 // thread each; few large ones take all threads in turn.
@@ -91,7 +105,9 @@ void run_routes(const GemmProblem& p, Context& ctx) {
   }
   const int64_t tiles = ceil_div(p.m, Traits::kMR) * ceil_div(p.n, Traits::kNR);
   if (threads > 1 && tiles < 8 * threads && p.k >= 4 * Traits::kKC && p.m * p.n <= 128 * 128) {
-    for (int64_t i = 0; i < p.batch; ++i) run_split_k(product_of<Traits, Out>(p, i), ctx, threads);
+    const SplitK<Traits, Out> split(p.m, p.n, p.k, threads);
+    char* scratch = static_cast<char*>(ctx.allocate(split.bytes()));
+    for (int64_t i = 0; i < p.batch; ++i) split.run(product_of<Traits, Out>(p, i), ctx, scratch);
   } else {
     run_batch<Engine<Traits, Out>, Traits, Out>(p, ctx, threads);
   }

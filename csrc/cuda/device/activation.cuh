@@ -42,7 +42,7 @@ __device__ __forceinline__ float short_relu(float x) {
 
 // x Phi(x) = max(x, 0) - |x| Phi(-|x|), Phi the normal distribution. Phi(-z) is 2^r(z), and r so smooth that
 // a polynomial of degree 6 (minimax in [0, 5.2]) gives Phi with a relative error of 2e-5. Beyond 5.2, where
-// gelu is below 6e-7, it stays below r(5.2) up to 13 and is then cut off.
+// gelu is below 6e-7, it falls on up to 13, and whatever is below -13 is taken for that: gelu is then -6e-33.
 __device__ __forceinline__ float short_gelu(float x) {
   const float z = fminf(fabsf(x), 13.f);  // infinity * 0 would be NaN
   float r = 2.81307857e-05f;

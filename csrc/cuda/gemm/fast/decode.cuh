@@ -1,6 +1,8 @@
 // What the kernels of few rows share whose bits depend on no other row (invariant.cu, decode_planes.cu).
 #pragma once
 
+#include <algorithm>
+
 #include "cuda/gemm/parts/wgmma_operand.cuh"
 #include "cuda/gemm/predict/plans.h"
 

@@ -10,244 +10,57 @@
 //     there hold is multiplied, too, and never stored. They are cleared once.
 //   - Rows and columns whose magnitudes need a scale are known at the end of a tile. Where there is one the
 //     tile is computed again, scaled; float32 numbers below 2^-110 are rare.
-//   - A sum that is not finite is computed again as repair.cuh does.
+//   - Sums that are not finite are computed again, by a warp each, with the bits that repair.cuh gives them.
 //
 // No block shares a tile, as in the decode kernel of 16-bit types (fast/invariant.cu).
-#include "cuda/gemm/fast/decode.cuh"
+#include "cuda/gemm/fast/decode_cutter.cuh"
 #include "cuda/gemm/parts/blend.cuh"
 #include "cuda/gemm/parts/float_dot.cuh"
-#include "cuda/gemm/parts/planes/cut.cuh"
 #include "cuda/gemm/parts/planes/multiply.cuh"
-#include "cuda/gemm/parts/ring.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
-namespace planes {
+namespace planes::decode {
 namespace {
 
-constexpr int kRows = plans::kDecodeRows;
-constexpr int kMultipliers = 4, kSets = 2, kSetWarps = 4, kCutters = kSets * kSetWarps;  // warps
-constexpr int kThreads = 32 * (kMultipliers + kCutters + 4);  // whole warpgroups share out the registers
-constexpr int kUnits = 4;                                     // of 8 elements, in a stage of a row
-constexpr int kRowBytes = 128;
-
-template <int N>
-struct DecodeShape : PlaneRings<Bf16x6Invariant, kRows, N, RingSlots<6, 3>> {
-  using Rings = PlaneRings<Bf16x6Invariant, kRows, N, RingSlots<6, 3>>;
-  static constexpr int kSides = N + kRows;  // columns of B, then rows of A
-  static constexpr int kPlaneBytes = Rings::ring_begin(Rings::kRings);
-  static constexpr int kRawBytes = kSides * kRowBytes, kRaw = ((212 << 10) - kPlaneBytes) / kRawBytes;
-
-  struct alignas(1024) Shared {
-    unsigned char slots[kPlaneBytes];
-    unsigned char raw[kRaw][kRawBytes];
-    Barrier full[Rings::kSlots], empty[Rings::kSlots];  // of the planes' slots
-    RingBarriers<kRaw> loaded;
-    uint32_t largest[kSets * kUnits][kSides], smallest_less_1[kSets * kUnits][kSides];  // Magnitudes
-    float scale[kSides];
-    uint32_t plain[2][kCutters];  // whether nothing that the warp cut needs a scale; of two tiles in turn
-  };
-  static_assert(kRaw >= 3 && sizeof(Shared) <= 227 << 10);
-};
-
-struct DecodeArguments {
-  Gemm<float> gemm;
-  DecodeTiles tiles;
-  int stages;            // of a tile
-  int batch_a, batch_b;  // 0 where the batch shares the operand
-  int chunk;             // stages that the tensor cores sum before a promotion
-  bool pairs;            // two neighbours of a row of C can be stored together
-};
-struct DecodeMaps {
-  TensorMap a, b;
-};
-
-template <class S, Major b_major>
-class Producer {
- public:
-  __device__ __forceinline__ void load(typename S::Shared& shared, const DecodeMaps& maps,
-                                       const DecodeArguments& g, const DecodeTiles::Place& place) {
-    const bool elected = elect_one();
-    FASTGEMM_NO_UNROLL
-    for (int step = 0; step < g.stages; ++step)
-      shared.loaded.fill(at_, elected, (g.tiles.rows + S::kN) * kRowBytes, [&](int stage, Barrier* full) {
-        unsigned char* const to = shared.raw[stage];
-        const int k = step * Bf16x6::kStageK, batch_b = place.batch * g.batch_b;
-        if constexpr (b_major == Major::k) {
-          load_box_evict_first(to, &maps.b, full, k, place.column, batch_b);
-        } else {
-          FASTGEMM_UNROLL
-          for (int j = 0; j < S::kN; j += 32)
-            load_box_evict_first(to + j * kRowBytes, &maps.b, full, place.column + j, k, batch_b);
-        }
-        load_box(to + S::kN * kRowBytes, &maps.a, full, k, place.row, place.batch * g.batch_a);
-      });
-  }
-
- private:
-  typename RingBarriers<S::kRaw>::Position at_{0, 1};  // a fresh stage counts as emptied
-};
-
-// A warp that cuts. Its lanes have units of 8 rows of a matrix along k, where 8 lanes meet 8 different banks
-// of the swizzle; of B along n, 32 columns.
-template <class S, Major b_major>
-class Cutter {
-  static constexpr bool kAlongK = b_major == Major::k;
-  static constexpr int kStripsB = kAlongK ? (S::kN + 8 * kSetWarps - 1) / (8 * kSetWarps) : S::kN / 32;
-  static constexpr int kStrips = kStripsB + kRows / (8 * kSetWarps);  // of the warp, those of A behind B's
-
- public:
-  __device__ __forceinline__ Cutter(int warp) : set_(warp / kSetWarps), warp_(warp % kSetWarps) {
-    first_.phase = others_.phase = 1;
-  }
-
-  // Cuts the stages of a tile, scaled or not, and notes the magnitudes. Returns whether what this warp saw
-  // needs no scale.
-  __device__ __forceinline__ bool cut(typename S::Shared& shared, int stages, int rows, bool scaled) {
-    Magnitudes magnitudes[kStrips];
-    float scale[kStrips];
-    FASTGEMM_UNROLL
-    for (int i = 0; i < kStrips; ++i) {
-      scale[i] = 1;
-      if (scaled && takes(i, rows)) scale[i] = shared.scale[side(i)];
-    }
-    FASTGEMM_NO_UNROLL
-    for (int stage = 0; stage < stages; ++stage) {
-      if (stage % kSets == set_) cut_stage(shared, rows, scale, magnitudes);
-      raw_.advance(), first_.advance(), others_.advance();
-    }
-    bool plain = true;
-    FASTGEMM_UNROLL
-    for (int i = 0; i < kStrips; ++i) {
-      if (i < kStripsB || takes(i, kRows)) {
-        plain = plain && Bf16x6::needs_no_scale(magnitudes[i]);
-        if (!takes(i, kRows)) continue;
-        shared.largest[kUnits * set_ + unit(i)][side(i)] = magnitudes[i].largest;
-        shared.smallest_less_1[kUnits * set_ + unit(i)][side(i)] = magnitudes[i].smallest_less_1;
-      }
-    }
-    return __all_sync(0xffffffffu, plain);
-  }
-
- private:
-  // The lane's row in strip i, of B's columns or behind them, and its unit of k.
-  __device__ __forceinline__ int side(int i) const {
-    if (i >= kStripsB) return S::kN + 8 * (warp_ + kSetWarps * (i - kStripsB)) + fresh_lane() % 8;
-    return kAlongK ? 8 * (warp_ + kSetWarps * i) + fresh_lane() % 8 : 32 * i + fresh_lane();
-  }
-  __device__ __forceinline__ int unit(int i) const {
-    return kAlongK || i >= kStripsB ? fresh_lane() / 8 : warp_;
-  }
-  // Whether strip i is one, where A has so many rows: the same in all lanes.
-  __device__ __forceinline__ bool takes(int i, int rows) const {
-    if (i >= kStripsB) return 8 * (warp_ + kSetWarps * (i - kStripsB)) < rows;
-    return !kAlongK || 8 * (warp_ + kSetWarps * i) < S::kN;
-  }
-
-  // Waits for the rings in this order: a slot of the others that is empty says that all warps have cut the
-  // stages up to three before, so that no barrier is two phases behind the one that is waited for.
-  __device__ __forceinline__ void cut_stage(typename S::Shared& shared, int rows,
-                                            const float (&scale)[kStrips],
-                                            Magnitudes (&magnitudes)[kStrips]) {
-    wait_phase(others_.empty(shared), others_.phase);
-    wait_phase(first_.empty(shared), first_.phase);
-    wait_phase(&shared.loaded.full[raw_.stage], raw_.phase);
-    const unsigned char* const raw = shared.raw[raw_.stage];
-    FASTGEMM_UNROLL
-    for (int i = 0; i < kStrips; ++i) {
-      if (!takes(i, rows)) continue;
-      uint32_t words[8], planes[Bf16x6::kPlanes][4];
-      load(words, raw, i);
-      FASTGEMM_UNROLL
-      for (uint32_t& word : words) {
-        magnitudes[i].template add<true>(word);
-        word = __float_as_uint(__uint_as_float(word) * scale[i]);
-      }
-      Bf16x6::cut(words, planes);
-      store(shared, planes, i);
-    }
-    fence_async_shared();
-    __syncwarp();
-    if (fresh_lane() != 0) return;
-    arrive(first_.full(shared)), arrive(others_.full(shared));
-    arrive(&shared.loaded.empty[raw_.stage]);
-  }
-
-  __device__ __forceinline__ void load(uint32_t (&words)[8], const unsigned char* raw, int i) const {
-    if (kAlongK || i >= kStripsB) {
-      FASTGEMM_UNROLL
-      for (int j = 0; j < 2; ++j) {
-        const uint32_t plain = uint32_t(side(i) * kRowBytes + unit(i) * 32 + j * 16);
-        const auto four = load_vector<Unit>(raw + swizzled<Swizzle::bytes128>(plain));
-        FASTGEMM_UNROLL
-        for (int e = 0; e < 4; ++e) words[4 * j + e] = four[e];
-      }
-    } else {
-      const unsigned char* const from = raw + (32 * i + unit(i) * 8) * kRowBytes + fresh_lane() * 4;
-      FASTGEMM_UNROLL
-      for (int e = 0; e < 8; ++e) words[e] = *reinterpret_cast<const uint32_t*>(from + e * kRowBytes);
-    }
-  }
-
-  // To the images of the slots: (units, rows or columns, 16 bytes) of each plane (cut.cuh).
-  __device__ __forceinline__ void store(typename S::Shared& shared,
-                                        const uint32_t (&planes)[Bf16x6::kPlanes][4], int i) const {
-    const bool of_a = i >= kStripsB;
-    const int bytes = of_a ? S::kPlaneA : S::kPlaneB, sides = of_a ? kRows : S::kN;
-    const int at = (unit(i) * sides + side(i) - (of_a ? S::kN : 0)) * 16;
-    unsigned char* const first = first_.bytes(shared) + (of_a ? 0 : S::kPlaneA) + at;
-    unsigned char* const others = others_.bytes(shared) + (of_a ? 0 : 2 * S::kPlaneA) + at;
-    FASTGEMM_UNROLL
-    for (int p = 0; p < Bf16x6::kPlanes; ++p)
-      store_vector(p == 0 ? first : others + (p - 1) * bytes,
-                   Unit{{planes[p][0], planes[p][1], planes[p][2], planes[p][3]}});
-  }
-
-  int set_, warp_;
-  typename RingBarriers<S::kRaw>::Position raw_{0, 0};
-  RingPosition<S, 0> first_;
-  RingPosition<S, 1> others_;
-};
-
-// Rows [first, kRows) of A in every slot.
-template <class S>
-__device__ __forceinline__ void clear_rows(typename S::Shared& shared, int first) {
-  const int rows = kRows - first;
-  constexpr int kPlanesInAll = S::slots(0) + 2 * S::slots(1);
-  for (int i = int(threadIdx.x); i < kPlanesInAll * kUnits * rows; i += kThreads) {
-    const int plane = i / (kUnits * rows), unit = i / rows % kUnits, row = first + i % rows;
-    const int other = plane - S::slots(0), slot = other < 0 ? plane : other / 2;
-    const int from = other < 0 ? slot * S::template kSlotBytes<0>
-                               : S::ring_begin(1) + slot * S::template kSlotBytes<1> + other % 2 * S::kPlaneA;
-    store_vector(shared.slots + from + (unit * kRows + row) * 16, Unit{});
-  }
-  fence_async_shared();
-}
-
-// The scales of a tile, from the magnitudes that the cutters noted.
-template <class S>
-__device__ __forceinline__ void find_scales(typename S::Shared& shared) {
-  for (int i = int(threadIdx.x); i < S::kSides; i += kThreads) {
-    Magnitudes all;
-    FASTGEMM_UNROLL
-    for (int part = 0; part < kSets * kUnits; ++part)
-      all.add({shared.largest[part][i], shared.smallest_less_1[part][i]});
-    shared.scale[i] = Bf16x6::scale_of(all);
-  }
-}
-
-// As repair_strip() of repair.cuh adds.
+// An element computed again by a warp, as repair_strip() of repair.cuh adds: sums of 32 products in turn, of
+// which each lane makes one.
 __device__ __forceinline__ float sum_again(const Gemm<float>& g, int64_t row, int64_t column) {
   constexpr int kK = 32;
+  const int lane = fresh_lane();
   float sum = 0;
   FASTGEMM_NO_UNROLL
-  for (int64_t first = 0; first < g.k; first += kK) {
-    float part = 0;
-    const int64_t end = min(g.k, first + kK);
+  for (int64_t first = 0; first < g.k; first += 32 * kK) {
+    const int64_t begin = first + lane * kK, end = min(g.k, begin + kK);
+    float mine = 0;
     FASTGEMM_NO_UNROLL
-    for (int64_t k = first; k < end; ++k) part = multiply_add(*g.a.at(row, k), *g.b.at(k, column), part);
-    sum += part;
+    for (int64_t k = begin; k < end; ++k) mine = multiply_add(*g.a.at(row, k), *g.b.at(k, column), mine);
+    const int parts = int(min(int64_t{32}, (g.k - first + kK - 1) / kK));
+    FASTGEMM_NO_UNROLL
+    for (int i = 0; i < parts; ++i) sum += __shfl_sync(0xffffffffu, mine, i);
   }
   return sum;
+}
+
+// Computes the warp's sums that are not finite again: bit i of a lane's `wrong` says that its sum i is one.
+template <class S>
+__device__ __forceinline__ void repair_sums(const Gemm<float>& g, const DecodeTiles::Place& place,
+                                            const uint32_t (&wrong)[(S::kSums + 31) / 32]) {
+  constexpr int kWords = (S::kSums + 31) / 32;
+  static_assert(kWords <= 2);
+  FASTGEMM_NO_UNROLL
+  for (int i = 0; i < S::kSums; ++i) {
+    const uint32_t word = i < 32 ? wrong[0] : wrong[kWords - 1];  // no index, which would need memory
+    const uint32_t lanes = __ballot_sync(0xffffffffu, word >> i % 32 & 1);
+    if (lanes == 0) continue;
+    FASTGEMM_NO_UNROLL
+    for (int lane = 0; lane < 32; ++lane) {
+      if (!(lanes >> lane & 1)) continue;
+      const Position p = WgmmaLayout<BFloat16>::c(int(threadIdx.x) / 32 * 32 + lane, i);
+      const int row = place.row + p.row, column = place.column + p.column;
+      const float sum = sum_again(g, row, column);
+      if (fresh_lane() == 0) g.result.store(row, column, sum);
+    }
+  }
 }
 
 template <class S>
@@ -256,26 +69,34 @@ __device__ __forceinline__ void store_sums(const typename S::Shared& shared, con
                                            bool scaled) {
   const Gemm<float> here = g.gemm.at_batch(place.batch);
   float* const out = static_cast<float*>(here.result.out);
+  uint32_t wrong[(S::kSums + 31) / 32] = {};
   FASTGEMM_UNROLL
   for (int i = 0; i < S::kSums; i += 2) {
     const Position p = WgmmaLayout<BFloat16>::c(int(threadIdx.x), i);
     const int row = place.row + p.row, column = place.column + p.column;
     if (row >= here.m || column >= here.n) continue;
-    const int count = column + 1 < here.n ? 2 : 1;
-    float value[2];
-    FASTGEMM_UNROLL
-    for (int e = 0; e < 2; ++e) {
-      value[e] = sum[i + e];
-      if (scaled)
-        value[e] = value[e] * (1.f / shared.scale[S::kN + p.row]) * (1.f / shared.scale[p.column + e]);
-      if (e < count && !is_finite(value[e])) value[e] = sum_again(here, row, column + e);
+    if (scaled) {
+      const float of_row = 1.f / shared.scale[S::kN + p.row];
+      FASTGEMM_UNROLL
+      for (int e = 0; e < 2; ++e) sum[i + e] = sum[i + e] * of_row * (1.f / shared.scale[p.column + e]);
     }
+    const bool two = column + 1 < here.n;
+    if (!is_finite(sum[i])) wrong[i / 32] |= 1u << i % 32;
+    if (two && !is_finite(sum[i + 1])) wrong[i / 32] |= 2u << i % 32;
     float* const to = out + row * here.result.row_stride + column;
-    if (g.pairs && count == 2)
-      store_vector(to, Vector<float, 2>{{value[0], value[1]}});
-    else
-      for (int e = 0; e < count; ++e) to[e] = value[e];
+    if (g.pairs && two) {
+      store_vector(to, Vector<float, 2>{{sum[i], sum[i + 1]}});
+    } else {
+      to[0] = sum[i];
+      if (two) to[1] = sum[i + 1];
+    }
   }
+  bool any = false;
+  FASTGEMM_UNROLL
+  for (const uint32_t word : wrong) any = any || word != 0;
+  if (!__any_sync(0xffffffffu, any)) return;
+  __syncwarp();
+  repair_sums<S>(here, place, wrong);
 }
 
 // The end of a tile for all warps: whether it is to be computed again, scaled.
@@ -388,7 +209,7 @@ void launch_decode(const Gemm<float>& g, const BoxOperand<float>& a, const BoxOp
 }
 
 }  // namespace
-}  // namespace planes
+}  // namespace planes::decode
 
 void decode_by_planes(const Gemm<float>& problem, int batch, Context& context) {
   RowCopies copies;
@@ -399,7 +220,7 @@ void decode_by_planes(const Gemm<float>& problem, int batch, Context& context) {
   Gemm<float> g = problem;
   if (scales) g.result = sums_in_workspace(problem, batch, context);
   const auto run = [&]<int N, Major b_major>() {
-    planes::launch_decode<N, b_major>(g, a, b, batch, context);
+    planes::decode::launch_decode<N, b_major>(g, a, b, batch, context);
   };
   const bool along_k = b.major == Major::k;
   switch (plans::plane_decode_columns(batch, g.m, g.n, along_k, multiprocessors())) {

@@ -27,15 +27,13 @@ void gemm_symmetric(const GemmProblem& p, Context& context) {
   const Gpu& gpu = current_gpu();
   const predict::SymmetricPlan plan = predict::plan_symmetric(p, gpu);
   ReusedWorkspace workspace(context, p.c.data != p.out.data);
-  bool mirrored = false;
   for_each_block(p, plan.least, [&](GemmProblem block, bool is_diagonal) {
     workspace.begin_again();
     const Kernel* row = is_diagonal ? plan.on_diagonal : nullptr;
     if (row) block.triangle = p.symmetry.parts;
-    mirrored = row && block.m == p.m && row->mirrors && row->mirrors(block);
     launch_row(row ? row : predict::fastest_row(block, gpu), block, workspace);
   });
-  if (!mirrored) mirror(Mirror::of(p), context);
+  if (!plan.mirrors) mirror(Mirror::of(p), context);
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -247,6 +247,8 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared);
   if (threadIdx.x == S::kConsumerThreads)
     prefetch_map(&maps.a), prefetch_map(&maps.b), prefetch_map(&maps.out);
+  if constexpr (kMirrors<S>)
+    if (threadIdx.x == S::kConsumerThreads) prefetch_map(&maps.mirrored.turned);
   if (threadIdx.x == 0) {
     shared->ring.init(1, S::kConsumerWarps);
     for (BoxBarriers& b : shared->boxes)

@@ -252,7 +252,7 @@ class BoxStore {
 
 // A tile of R sums a lane on its way to C. The last boxes, all of 16-bit results and half of others, are
 // held in 64 registers until they can be stored between products. place_of(tile) is evaluated only then,
-// because its divisions would delay the next tile's first products.
+// because its divisions would delay the next tile's first products. Store: BoxStore, or MirroredStore.
 template <class B, int R, class PlaceOf, class Store = BoxStore>
 class HeldBoxes {
  public:

@@ -2,13 +2,15 @@
 // copy one triangle to the other. Contract: as BoxStore (box_store.cuh), for 16-bit results that the TMA can
 // store.
 //
-//   box (16 rows, 64 columns)     C  +-----------+      - below the diagonal: two boxes
-//                                    |      t    |      - on it: element by element, what is above is left
-//                                    out |      t    |      - above it: nothing | bbbb      |
-//                                    +-----------+
+//   box b, (16 rows, 64 columns)   C  +-----------+     below the diagonal   b, and turned t
+//                                     |      t    |     on it                element by element, what lies
+//                                     |      t    |                          above it is left out
+//                                     | bbbb      |     above it             nothing
+//                                     +-----------+
 //
 // stmatrix turns matrices of 8 x 8 elements on their way to shared memory. The turned box has 64 rows of 32
-// bytes, whole sectors; the warps with the rows below and above write their neighbours.
+// bytes, whole sectors where the rows of C begin with one; the warps with the rows of C above and below write
+// their neighbours.
 #pragma once
 
 #include "cuda/gemm/parts/box_store.cuh"

@@ -66,21 +66,28 @@ double half_seconds(const Kernel& k, const GemmProblem& block, const Gpu& gpu) {
   return kAtLeast * k.predict(half, gpu);
 }
 
-// The copy of one triangle to the other: half of C read and written, and a launch. Where the kernel stores
-// both triangles itself, what its last wave of tiles then takes longer, at most.
-double mirror_seconds(const GemmProblem& p, const Gpu& gpu, const Kernel* on_diagonal, int64_t least) {
+// The copy of one triangle to the other: half of C read and written, and a launch.
+double mirror_seconds(const GemmProblem& p, const Gpu& gpu) {
   constexpr double kLaunch = 3e-6, kOfBandwidth = 0.75;
-  GemmProblem whole = p;
-  whole.triangle = p.symmetry.parts;
-  const bool in_one = diagonal_block(p.m, least) == p.m;
-  if (in_one && on_diagonal && on_diagonal->mirrors && on_diagonal->mirrors(whole)) return kLaunch;
   const double bytes = double(p.batch) * double(p.m) * double(p.n) * element_size(p.out_type);
   return kLaunch + bytes / (kOfBandwidth * gpu.bandwidth);
+}
+// What the last wave of tiles takes longer where a kernel stores both triangles. Not measured: at least what
+// it should be, so that small products are not given to it.
+constexpr double kSecondStore = 3e-6;
+
+bool mirrors(const Kernel* on_diagonal, const GemmProblem& p, int64_t least) {
+  if (!on_diagonal || !on_diagonal->mirrors || diagonal_block(p.m, least) != p.m) return false;
+  GemmProblem whole = p;
+  whole.triangle = p.symmetry.parts;
+  return on_diagonal->mirrors(whole);
 }
 
 // By blocks of at least `least` on the diagonal.
 SymmetricPlan with_blocks(const GemmProblem& p, const Gpu& gpu, const Kernel* on_diagonal, int64_t least) {
-  SymmetricPlan plan{on_diagonal, least, mirror_seconds(p, gpu, on_diagonal, least)};
+  SymmetricPlan plan{on_diagonal, least};
+  plan.mirrors = mirrors(on_diagonal, p, least);
+  plan.seconds = plan.mirrors ? kSecondStore : mirror_seconds(p, gpu);
   for_each_block(p, least, [&](const GemmProblem& block, bool is_diagonal) {
     plan.seconds +=
         is_diagonal && on_diagonal ? half_seconds(*on_diagonal, block, gpu) : fastest(block, gpu).seconds;

@@ -11,6 +11,7 @@ struct SymmetricPlan {
   const Kernel* on_diagonal = nullptr;  // null: whichever is the fastest for the whole block
   int64_t least = 0;                    // extent of a block on the diagonal (diagonal_block())
   double seconds = 0;                   // infinity where no row is predicted
+  bool mirrors = false;                 // on_diagonal computes it in one, and stores both triangles
 };
 SymmetricPlan plan_symmetric(const GemmProblem&, const Gpu&);
 
