@@ -154,8 +154,8 @@ class _Joint:
         return _Joint(memo.get(id(parent)), *self.names)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The parent is state: it holds the joint, which must be there before. A layer that is pickled alone drags it
-        # along, and is without it again afterwards.
+        # The parent is state: it holds the joint, which must be there before. A layer that is pickled alone drags
+        # it along, and is without it again afterwards.
         return _Joint, (None, *self.names), None if self.parent is None else {"parent": self.parent()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

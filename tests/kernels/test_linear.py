@@ -413,7 +413,7 @@ def test_two_devices():
 @pytest.mark.parametrize("gradient", [False, True])
 def test_wrong_operands_with_and_without_a_gradient(gradient, call, wrong):
     x, w = torch.randn(3, 3, requires_grad=gradient), torch.randn(3, 3)
-    with pytest.raises(ValueError, match="residual has|unknown activation 'tanh'"):
+    with pytest.raises(ValueError, match=r"residual has|unknown activation 'tanh'"):
         call(x, w, **{"activation": "gelu", **wrong})
 
 
