@@ -32,6 +32,25 @@ def check_gemm_rows() -> None:
         check_gemm(random_tensor(3, 19, 700, dtype=dtype), random_tensor(700, 35, dtype=dtype), kernel=kernel)
 
 
+def check_complex_rows() -> None:
+    """Rows that take complex numbers as they are: tiles and their edges, blocks of k, conjugated operands."""
+    for dtype, bound in ((torch.complex64, 1e-5), (torch.complex128, 1e-13)):
+        for kernel, (m, n, k) in itertools.product(("pipelined", "invariant"), [*SIZES, (70, 65, 1100)]):
+            a, b = torch.randn(m, k, dtype=dtype), torch.randn(k, n, dtype=dtype)
+            scale = bound * k**0.5 * 4
+            for x, y in (
+                (a, b),
+                (a.mH.contiguous().mH, b),
+                (a, b.conj()),
+                (a.mT.contiguous().mT, b.mT.contiguous().mT),
+            ):
+                found = fastgemm.matmul(x, y, kernel=kernel)
+                torch.testing.assert_close(found, x @ y, rtol=bound, atol=scale)
+            c = torch.randn(m, n, dtype=dtype)
+            found = fastgemm.gemm(a, b, c, alpha=-3, beta=2, kernel=kernel)
+            torch.testing.assert_close(found, 2 * c - 3 * (a @ b), rtol=bound, atol=4 * scale)
+
+
 def check_half_conversions() -> None:
     """Every float16 and bfloat16 number survives a product with 1, and every rounding case is torch's."""
     every = torch.arange(-(2**15), 2**15).to(torch.int16)
@@ -86,6 +105,7 @@ if __name__ == "__main__":
     for dtype in DTYPES:
         check_gemm(random_tensor(130, 70, dtype=dtype), random_tensor(70, 90, dtype=dtype))
     check_gemm_rows()
+    check_complex_rows()
     check_half_conversions()
     check_transpose_rows()
     check_add_rows()
