@@ -132,9 +132,9 @@ class Found {
 };
 
 // Whether MKL's complex product is expected to be faster than the one in registers of this library
-// (complex_tile.h). On a Zen 4, whose vector unit starts one AVX-512 multiply-add a cycle, this one takes 94
-// % of the peak and MKL 88 %; MKL is faster where there are few rows or columns, and in small products. No
-// other processor was measured, and there the choice is MKL's.
+// (complex_tile.h). On a Zen 4, whose vector unit starts one AVX-512 multiply-add a cycle, it is not
+// (benchmarks/results/cpu/complex_products.json); MKL is faster where there are few rows or columns, and in
+// small products. No other processor was measured, and there the choice is MKL's.
 bool is_faster_on_cpu(const ProductCall& call, const Gemm& g) {
   const GemmProblem& p = g.problem;
   if (call.symmetry.known && !is_worth_halving(call, g)) return true;  // MKL's is Hermitian without a copy
