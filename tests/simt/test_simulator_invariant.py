@@ -6,7 +6,7 @@ import fastgemm
 import pytest
 import torch
 from fastgemm._explain.run import load_simulator
-from reference import needs_simulator, row_id
+from reference import assert_right, expected_gemm, needs_simulator, row_id
 
 pytestmark = needs_simulator
 
@@ -75,11 +75,10 @@ def test_rows_have_the_same_bits(gpu, dtype, precision, n, k, trans_b):
         whole = product(a)
         for rows in ([3], [150, 7, 64], list(range(60, 140))):
             assert torch.equal(product(a[rows]), whole[rows])
-    reference = 0.5 * a.double() @ (b.mT if trans_b else b).double() + 2 * c.double()
-    bound = {torch.bfloat16: 2e-2, torch.float16: 3e-3, torch.float64: 1e-13}.get(
-        dtype, 2e-3 if precision else 1e-5
+    shifted = c.expand(200, n)
+    assert_right(
+        whole, expected_gemm(a, b.mT if trans_b else b, shifted, alpha=0.5, beta=2.0, precision=precision)
     )
-    torch.testing.assert_close(whole.double(), reference, rtol=bound, atol=bound * k**0.5)
 
 
 def small_rows(a, b):
@@ -124,8 +123,7 @@ def test_wide_tiles_of_planes(n, trans_b):
         whole = product(a)
         for rows in ([3], [7, 150, 3], list(range(64))):
             assert torch.equal(product(a[rows]).view(torch.int32), whole[rows].view(torch.int32))
-    bound = 1e-6 * 200**0.5
-    torch.testing.assert_close(whole, a @ (b.mT if trans_b else b), rtol=1e-5, atol=bound, equal_nan=True)
+    assert_right(whole, expected_gemm(a, b.mT if trans_b else b))
 
 
 @pytest.mark.parametrize("shared", ["a", "b", "neither"])
@@ -140,7 +138,7 @@ def test_batches_of_planes(shared):
         for i in (0, 2, 4):
             one = fastgemm.gemm(a[i], b if b.dim() == 2 else b[i], c[i], alpha=0.5, beta=2.0, invariant=True)
             assert torch.equal(one.view(torch.int32), whole[i].view(torch.int32))
-    torch.testing.assert_close(whole, 0.5 * (a @ b) + 2 * c, rtol=1e-5, atol=1e-4)
+    assert_right(whole, expected_gemm(a, b, c, alpha=0.5, beta=2.0))
 
 
 @pytest.mark.parametrize("n", [40, 130, 500])
@@ -152,7 +150,7 @@ def test_tf32_of_few_rows(n):
         whole = product(a)
         for rows in ([5], [7, 150, 64], list(range(60))):
             assert torch.equal(product(a[rows]), whole[rows])
-    torch.testing.assert_close(whole, a @ b.mT, rtol=2e-3, atol=2e-2)
+    assert_right(whole, expected_gemm(a, b.mT, precision="tf32"))
     assert launched(8, n, 136, torch.float32, precision="tf32")[0][0] == "decode"
 
 
