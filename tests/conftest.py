@@ -67,6 +67,14 @@ def each_way(request, monkeypatch):
     return request.param
 
 
+@pytest.fixture
+def few_samples(monkeypatch):
+    """Two batches of two turns, of measurements that have no budget of seconds."""
+    for module in ("host_time", "overhead", "turns"):
+        monkeypatch.setattr(f"fastgemm.bench.{module}.BATCHES", 2)
+    monkeypatch.setattr("fastgemm.bench.turns.TurnTimer.BATCH", 2)
+
+
 @pytest.fixture(autouse=True)
 def tensors_are_made_on_the_device(device):
     with contextlib.nullcontext() if device == "cpu" else torch.device(device):

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the sdist and, from it, a wheel without build isolation, and checks what they hold. Then, in fresh
-# environments that have torch and nothing else: installs the wheel, where no compiler can be found, and uses it
-# (tools/check_wheels.sh); and installs the sdist with pip's defaults, which must not fetch another torch.
+# Builds the sdist and, from it, a wheel without build isolation, and checks what they hold. Then, in a fresh
+# environment that has torch and nothing else: installs the wheel, where no compiler can be found, and uses it
+# (tools/check_wheels.sh); then, in its place, the sdist with pip's defaults, which must not fetch another torch.
 # Both build in one unpacked copy of the sdist, where the second finds the kernels compiled: they need no torch.
 #
 #   PYTHON   interpreter that builds (default: .venv's)
@@ -24,12 +24,11 @@ ls -l "$work"
 "$python" tools/check_distributions.py "$work"/fastgemm-*.tar.gz "$work"/fastgemm-*.whl
 
 step "the wheel, without a compiler"
-PYTHON=$python tools/check_wheels.sh "$work"/fastgemm-*.whl
+PYTHON=$python ENVIRONMENT=$work/venv tools/check_wheels.sh "$work"/fastgemm-*.whl
 
 step "the sdist, with pip's defaults"
-"$python" -m venv "$work/venv"
 fresh=$work/venv/bin
-"$fresh/python" -m pip install --quiet --no-compile "${TORCH:-torch==2.13.0}"
+"$fresh/python" -m pip uninstall --quiet --yes fastgemm
 cd "$work"
 "$fresh/python" -m pip install "$work/source" | tee "$work/pip.log" | tail -n 1
 if grep -E '(Downloading|Collecting) torch\b' "$work/pip.log"; then

@@ -238,9 +238,7 @@ def test_a_device_that_cannot_be_used_is_a_usage_error(run):
     assert "--device cuda: torch sees no CUDA device" in run("ladder", "--device", "cuda", code=2).stderr
 
 
-def test_host_time(run, monkeypatch):
-    for module in ("host_time", "turns"):
-        monkeypatch.setattr(f"fastgemm.bench.{module}.BATCHES", 2)
+def test_host_time(run, few_samples):
     result = run("bench", "--host-time", "--device", "cpu", "--json", "h.json")
     for text in ("torch.mm", "torch.ops.fastgemm._matmul", "fastgemm.matmul", "ns a call", "ns, in turn"):
         assert text in result.stdout
@@ -249,8 +247,7 @@ def test_host_time(run, monkeypatch):
     assert report["summary"]["relative_to_torch_mm"]["torch.mm"] == 1
 
 
-def test_overhead(run, monkeypatch):
-    monkeypatch.setattr("fastgemm.bench.overhead.BATCHES", 2)
+def test_overhead(run, few_samples):
     result = run("bench", "--overhead", "--device", "cpu", "--json", "o.json")
     for text in ("torch.matmul, compiled", "fastgemm.matmul, compiled", "16 in a call", "ns a product"):
         assert text in result.stdout

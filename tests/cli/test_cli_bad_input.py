@@ -92,13 +92,6 @@ def quick_pictures(monkeypatch):
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda _, path, **__: path.write_bytes(b"drawn"))
 
 
-@pytest.fixture
-def few_samples(monkeypatch):
-    """Of what has no budget of seconds."""
-    for module in ("host_time", "overhead", "turns"):
-        monkeypatch.setattr(f"fastgemm.bench.{module}.BATCHES", 2)
-
-
 def run(*arguments: str) -> Result:
     threads = torch.get_num_threads()
     result = CliRunner().invoke(main, list(arguments))

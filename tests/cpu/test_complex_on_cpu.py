@@ -5,6 +5,7 @@ from __future__ import annotations
 import fastgemm
 import pytest
 import torch
+from fastgemm._introspect import take_last_gemm_kernel
 from reference import row_id
 
 
@@ -40,3 +41,27 @@ def test_short_memory_is_known_before_c_is_overwritten(dtype, n):
     finally:
         torch.set_num_threads(threads)
         fastgemm.tuning.limit_workspace(None)
+
+
+# The processor whose products were measured, as it is and by the variable that leaves instruction sets out.
+MODEL = fastgemm.build_info()["cpu_model"]
+ZEN_4 = MODEL.startswith("AuthenticAMD-25-") and "avx512" in MODEL
+
+
+@pytest.mark.parametrize(
+    "m, n, k, is_large",
+    [
+        (64, 512, 512, True),
+        (63, 512, 512, False),
+        (128, 16, 4096, True),
+        (128, 15, 4096, False),
+        (160, 160, 160, True),
+        (159, 160, 160, False),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=row_id)
+def test_which_kernel_is_expected_to_be_the_fastest(dtype, m, n, k, is_large):
+    """From some rows, columns and products on this library's where it was measured, and MKL's everywhere else."""
+    a, b = torch.randn(m, k, dtype=dtype), torch.randn(k, n, dtype=dtype)
+    fastgemm.matmul(a, b)
+    assert take_last_gemm_kernel() == ("pipelined" if ZEN_4 and is_large else "torch")
