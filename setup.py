@@ -138,7 +138,9 @@ class CMakeBuild(build_ext):
 
         torch = torch_dir()
         package = (ROOT / "python" if self.editable_mode else Path(self.build_lib).resolve()) / "fastgemm"
-        build = ROOT / "build" / f"cmake-{sys.implementation.cache_tag}"
+        # Python's own variable for a build whose wheel is for another architecture: that has a tree of its own.
+        other = os.environ.get("_PYTHON_HOST_PLATFORM", "")
+        build = ROOT / "build" / "-".join(filter(None, ("cmake", sys.implementation.cache_tag, other)))
         configure = [
             "cmake",
             "-S",
