@@ -14,6 +14,9 @@ Environment:
                          tools/torch_headers.py prints those of a release.
     FASTGEMM_PYTHONS     further interpreters to build the Python modules for, separated by ';': with this one
                          3.10, 3.11 and one from 3.12 on, for a wheel that serves every Python.
+    FASTGEMM_TORCH_DIR   folder of the torch to build against in place of the installed one, with version.py,
+                         include/ and lib/libtorch_cpu.so: for another architecture (ARCH of
+                         tools/build_wheels.sh).
     FASTGEMM_LABEL       a local version, the cpu of 0.1.0+cpu: tells two wheels of one version apart.
     MAX_JOBS             parallel compile jobs.
 
@@ -44,6 +47,8 @@ RELEASE = ("80", "90a-real", "100-real", "120-real")
 
 
 def torch_dir() -> Path:
+    if named := os.environ.get("FASTGEMM_TORCH_DIR"):
+        return Path(named).resolve()
     spec = find_spec("torch")
     if spec is None or not spec.submodule_search_locations:
         raise SystemExit("fastgemm: torch is not installed in this environment; install torch>=2.11 first")
@@ -133,7 +138,9 @@ class CMakeBuild(build_ext):
 
         torch = torch_dir()
         package = (ROOT / "python" if self.editable_mode else Path(self.build_lib).resolve()) / "fastgemm"
-        build = ROOT / "build" / f"cmake-{sys.implementation.cache_tag}"
+        # Python's own variable for a build whose wheel is for another architecture: that has a tree of its own.
+        other = os.environ.get("_PYTHON_HOST_PLATFORM", "")
+        build = ROOT / "build" / "-".join(filter(None, ("cmake", sys.implementation.cache_tag, other)))
         configure = [
             "cmake",
             "-S",

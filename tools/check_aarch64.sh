@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # The CPU kernels on aarch64 (Grace, Graviton), from a machine of another architecture: compiles csrc/core and csrc/cpu
-# with a cross compiler and runs every row of the kernel table against float64 under qemu's user-mode emulation. Shows
-# that results are right, and nothing about speed. On Debian: apt-get install g++-aarch64-linux-gnu qemu-user
+# with a cross compiler and runs every row of the kernel table against float64 under qemu's user-mode emulation: as on a
+# processor without bfmmla and smmla (kernels_baseline), and with what the emulated one has (kernels_native). Shows that
+# results are right, and nothing about speed. On Debian: apt-get install g++-aarch64-linux-gnu qemu-user
 #
 #   CXX        default: aarch64-linux-gnu-g++
-#   EMULATOR   default: qemu-aarch64 -L /usr/aarch64-linux-gnu
+#   EMULATOR   default: qemu-aarch64 -cpu max -L /usr/aarch64-linux-gnu. Of qemu, 6.1 and later have bfmmla and smmla
+#   JOBS       parallel compile jobs (default: as many as cores)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 compiler=${CXX:-aarch64-linux-gnu-g++}
-read -r -a emulator <<<"${EMULATOR:-qemu-aarch64 -L /usr/aarch64-linux-gnu}"
+read -r -a emulator <<<"${EMULATOR:-qemu-aarch64 -cpu max -L /usr/aarch64-linux-gnu}"
 for tool in "$compiler" "${emulator[0]}" cmake; do
   if ! command -v "$tool" >/dev/null; then
     echo "check_aarch64: $tool is not installed" >&2
@@ -19,9 +21,14 @@ step() { printf -- '-- %s (%s s)\n' "$1" "$SECONDS"; }
 
 build=$PWD/build/aarch64
 step "compile"
-cmake -S . -B "$build" -G Ninja -DFASTGEMM_TORCH=OFF -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
-  -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_CROSSCOMPILING_EMULATOR="$(IFS=';' && echo "${emulator[*]}")" >/dev/null
-cmake --build "$build" --parallel "$(nproc)" --target kernels_test static_tables_test
+CXX=$compiler cmake -S . -B "$build" -G Ninja -DFASTGEMM_TORCH=OFF -DCMAKE_TOOLCHAIN_FILE="$PWD/tools/aarch64.cmake" \
+  -DCMAKE_CROSSCOMPILING_EMULATOR="$(IFS=';' && echo "${emulator[*]}")" >/dev/null
+cmake --build "$build" --parallel "${JOBS:-$(nproc)}" --target kernels_test static_tables_test
 step "run"
-ctest --test-dir "$build" --tests-regex '^(kernels_baseline|static_tables)$' --output-on-failure
+ctest --test-dir "$build" --tests-regex '^(kernels_baseline|kernels_native|static_tables)$' --output-on-failure |
+  tee "$build/said"
+if grep -q 'kernels_native .*Skipped' "$build/said"; then
+  echo "check_aarch64: '${emulator[*]}' has neither bfmmla nor smmla, so their rows were not run" >&2
+  exit 1
+fi
 step "done"

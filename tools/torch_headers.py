@@ -2,9 +2,11 @@
 
     python tools/torch_headers.py                 # of all that a release supports
     python tools/torch_headers.py 2.12.0          # of one
+    python tools/torch_headers.py --machine aarch64    # for another architecture, with the library to link
 
 Prints their folders, separated by ';', as FASTGEMM_OVERRIDE_TORCHES takes them: the installed torch where it
-is that version, else <folder>/<version> with version.py and include/. pip downloads the whole wheel (530 MB, of
+is that version, else <folder>/<version> with version.py and include/; for another architecture always
+<folder>/<machine>/<version>, with lib/libtorch_cpu.so too. pip downloads the whole wheel (530 MB, of
 which 39 MB of headers are kept) from the index that it is set up with. What is there is not fetched again.
 """
 
@@ -44,9 +46,11 @@ def installed() -> Path | None:
     return next(map(Path, folders), None)
 
 
-def download(version: str, to: Path) -> Path:
+def download(version: str, to: Path, machine: str | None) -> Path:
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-cache-dir", "--no-deps"]
-    command = [*pip, "--only-binary", ":all:", "--dest", str(to), f"torch=={version}"]
+    # torch's wheels have been manylinux_2_28 since 2.6.
+    platform = ["--platform", f"manylinux_2_28_{machine}"] if machine else []
+    command = [*pip, *platform, "--only-binary", ":all:", "--dest", str(to), f"torch=={version}"]
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if line.startswith("ERROR:")]
@@ -57,17 +61,19 @@ def download(version: str, to: Path) -> Path:
     return next(to.glob("torch-*.whl"))
 
 
-def fetch(version: str, folder: Path) -> Path:
-    """The headers of a version, complete or not there at all."""
+def fetch(version: str, folder: Path, machine: str | None = None) -> Path:
+    """The headers of a version, complete or not there at all; of another machine with what is linked."""
+    folder = folder / (machine or "")
     target = folder / version
+    wanted = ("torch/version.py", "torch/include/", *(["torch/lib/libtorch_cpu.so"] if machine else []))
     if version_in(target) == version:
         return target
     started = time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
-        wheel = download(version, Path(temporary))
+        wheel = download(version, Path(temporary), machine)
         with zipfile.ZipFile(wheel) as archive:
-            kept = [n for n in archive.namelist() if n.startswith(("torch/version.py", "torch/include/"))]
+            kept = [n for n in archive.namelist() if n.startswith(wanted)]
             archive.extractall(temporary, kept)
         size = wheel.stat().st_size
         shutil.rmtree(target, ignore_errors=True)
@@ -87,10 +93,12 @@ def main() -> None:
     parser.add_argument(
         "--folder", type=Path, default=FOLDER, help="where to keep them (default: %(default)s)"
     )
+    parser.add_argument("--machine", help="another architecture, such as aarch64 (default: this one)")
     arguments = parser.parse_args()
-    here = installed()
+    folder = arguments.folder.resolve()
+    here = None if arguments.machine else installed()
     available = version_in(here) if here else None
-    folders = [here if v == available else fetch(v, arguments.folder.resolve()) for v in arguments.versions]
+    folders = [here if v == available else fetch(v, folder, arguments.machine) for v in arguments.versions]
     print(";".join(map(str, folders)))
 
 

@@ -52,6 +52,8 @@ Units units_of(const CpuFeatures& f) {
           .dot_bf16 = f.avx512_bf16,
           .amx_bf16 = f.amx_bf16,
           .amx_int8 = f.amx_int8,
+          .mmla_bf16 = f.neon_bf16,
+          .mmla_int8 = f.neon_i8mm,
           .fp16 = f.avx512_fp16,
           .vector_issue = issue_of(f)};
 }

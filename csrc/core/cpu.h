@@ -15,6 +15,7 @@ namespace fastgemm {
 struct Units {
   Isa isa = Isa::baseline;
   bool vnni = false, dot_bf16 = false, amx_bf16 = false, amx_int8 = false;
+  bool mmla_bf16 = false, mmla_int8 = false;
   bool fp16 = false;        // AVX512-FP16, which libraries use and this one does not
   double vector_issue = 2;  // vector multiply-adds in float32 that start in a cycle
 

@@ -14,6 +14,9 @@
 #endif
 #if defined(__linux__)
 #include <sys/syscall.h>
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
 #endif
 
 namespace fastgemm {
@@ -91,6 +94,16 @@ CpuFeatures detect() {
   f.amx_int8 = amx && bit(r7.d, 25);
   return f;
 }
+#elif defined(__aarch64__) && defined(__linux__)
+// What Linux lets programs use. The bits are fixed by its interface; older headers do not name them.
+CpuFeatures detect() {
+  constexpr unsigned long kI8mm = 1ul << 13, kBf16 = 1ul << 14;  // HWCAP2_I8MM, HWCAP2_BF16
+  const unsigned long units = getauxval(AT_HWCAP2);
+  CpuFeatures f;
+  f.neon_bf16 = units & kBf16;
+  f.neon_i8mm = units & kI8mm;
+  return f;
+}
 #else
 CpuFeatures detect() { return {}; }
 #endif
@@ -104,6 +117,7 @@ CpuFeatures capped() {
     throw std::invalid_argument("FASTGEMM_CPU_ISA=" + std::string(name) +
                                 ": expected baseline, avx2, avx512 or native");
   f.avx512_vnni = f.avx512_bf16 = f.avx512_fp16 = f.amx_bf16 = f.amx_int8 = false;
+  f.neon_bf16 = f.neon_i8mm = false;
   f.avx512 = f.avx512 && name == "avx512";
   f.avx2 = f.avx2 && name != "baseline";
   return f;
@@ -129,7 +143,9 @@ std::string CpuFeatures::list() const {
                                               {avx512_vnni, "avx512_vnni"},
                                               {avx512_bf16, "avx512_bf16"},
                                               {amx_bf16, "amx_bf16"},
-                                              {amx_int8, "amx_int8"}};
+                                              {amx_int8, "amx_int8"},
+                                              {neon_bf16, "bf16"},
+                                              {neon_i8mm, "i8mm"}};
   for (const auto& [on, name] : all) {
     if (!on) continue;
     if (!text.empty()) text += ' ';

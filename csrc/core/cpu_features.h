@@ -1,4 +1,5 @@
-// The instruction sets and caches of this processor, read once by CPUID, and the instruction set to use.
+// The instruction sets and caches of this processor, read once (by CPUID, on aarch64 from Linux), and the
+// instruction set to use.
 #pragma once
 
 #include <cstddef>
@@ -17,17 +18,19 @@ struct CpuFeatures {
   bool avx512_fp16 = false;  // no kernel of this library uses it, but others do
   bool amx_bf16 = false;     // tile matrix units; the operating system's permission included
   bool amx_int8 = false;
-  std::string vendor;  // "AuthenticAMD"
-  std::string brand;   // as CPUID spells it
+  bool neon_bf16 = false;  // aarch64's bfmmla (FEAT_BF16)
+  bool neon_i8mm = false;  // and smmla (FEAT_I8MM)
+  std::string vendor;      // "AuthenticAMD"
+  std::string brand;       // as CPUID spells it
   int family = 0, model = 0;
   int max_megahertz = 0;  // 0: the processor does not say
 
   Isa isa() const { return avx512 ? Isa::avx512 : avx2 ? Isa::avx2 : Isa::baseline; }
-  std::string list() const;  // "avx2 avx512 avx512_vnni"
+  std::string list() const;  // "avx2 avx512 avx512_vnni"; on aarch64 "bf16 i8mm"
 };
 
 // The features found, capped by the environment variable FASTGEMM_CPU_ISA (baseline, avx2, avx512 =
-// without the bf16, VNNI and AMX units, or native). Read once; tests use it to run every variant.
+// without the units for bfloat16 and int8, or native). Read once; tests use it to run every variant.
 const CpuFeatures& cpu_features();
 
 // The features found, whatever that variable says.

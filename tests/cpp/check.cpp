@@ -51,8 +51,34 @@ struct GemmCase {
   int64_t batch, m, n, k;
   Layout a, b, out;
   double alpha, beta;
-  bool in_place;  // c is out
+  bool in_place;          // c is out
+  bool extremes = false;  // operands with what set_extremes() writes
 };
+
+void set(const Block& x, int64_t i, int64_t j, DType type, uint64_t bits) {
+  std::memcpy(x.element(0, i, j), &bits, size_t(element_size(type)));
+}
+
+// In some rows and columns NaN and infinities, wherever an instruction takes k; of integers only the number
+// of the largest magnitude, whose products are the largest, -128 x -128.
+void set_extremes(const Block& a, const Block& b, const GemmCase& g) {
+  const uint64_t top = uint64_t{1} << (8 * element_size(g.type) - 1);
+  if (is_integer(g.type)) {
+    for (int64_t k = 0; k < g.k; ++k) {
+      for (int64_t i = 0; i < g.m; ++i) set(a, i, k, g.type, top);
+      for (int64_t j = 0; j < g.n; ++j) set(b, k, j, g.type, top);
+    }
+    return;
+  }
+  const uint64_t infinity = g.type == DType::f64   ? 0x7ff0000000000000
+                            : g.type == DType::f32 ? 0x7f800000
+                            : g.type == DType::f16 ? 0x7c00
+                                                   : 0x7f80;
+  for (int64_t i = 2; i < g.m; i += 3) set(a, i, i % g.k, g.type, i % 2 ? infinity : infinity | top);
+  set(a, 1, g.k - 1, g.type, infinity | infinity >> 1);  // NaN
+  set(b, 0, g.n - 1, g.type, infinity | infinity >> 1);
+  set(b, g.k - 1, g.n / 2, g.type, infinity);
+}
 
 // Whether two integers are the same modulo the range of a type.
 bool same_in(DType type, uint64_t x, uint64_t y) {
@@ -109,6 +135,8 @@ double product_error(Precision precision) {
 bool right(const GemmCase& g, Precision precision, const Element& e, double c, double got) {
   const double addend = g.beta == 0 ? 0 : g.beta * c, want = g.alpha * e.sum + addend;
   const double scale = std::fabs(g.alpha) * e.magnitude + std::fabs(addend);
+  if (std::isnan(want)) return std::isnan(got);
+  if (std::isinf(want)) return got == want;
   const double u = unit_roundoff(g.type == DType::f64 ? DType::f64 : DType::f32);
   const bool narrow = g.out_type == DType::f16 || g.out_type == DType::bf16;
   const double root_k = std::sqrt(double(std::max<int64_t>(g.k, 1)));
@@ -132,6 +160,7 @@ void check_gemm(const Kernel& kernel, const GemmCase& g, int threads, std::mt199
   Block a(g.type, g.batch, g.m, g.k, g.a), b(g.type, g.batch, g.k, g.n, g.b);
   Block c(g.out_type, g.batch, g.m, g.n, g.out), out(g.out_type, g.batch, g.m, g.n, g.out);
   a.randomize(random), b.randomize(random), c.randomize(random);
+  if (g.extremes) set_extremes(a, b, g);
   if (g.in_place)
     for (int64_t t = 0; t < g.batch; ++t)
       for (int64_t i = 0; i < g.m; ++i)
@@ -213,6 +242,17 @@ void check_gemm_row(const Kernel& kernel, DType type, std::mt19937& random) {
       for (const DType out_type : result_types(type))
         check_gemm(kernel, draw_case(type, out_type, size, layout, false, random), random() % 2 ? 3 : 1,
                    random);
+}
+
+// On a CPU: other units have rules of their own for what is no number.
+void check_gemm_extremes(const Kernel& kernel, DType type, std::mt19937& random) {
+  if (kernel.device != Device::cpu) return;
+  constexpr int64_t size[] = {11, 15, 21};
+  for (int layout = 0; layout < 8; ++layout) {
+    GemmCase g = draw_case(type, result_types(type)[0], size, layout, false, random);
+    g.batch = 1, g.extremes = true;
+    check_gemm(kernel, g, 1, random);
+  }
 }
 
 // On a CPU, large enough for the engine to cut into several blocks and to split K over threads.
@@ -350,6 +390,7 @@ void check_row(const Kernel& kernel, DType type, std::mt19937& random) try {
   switch (kernel.op) {
     case Op::gemm:
       check_gemm_row(kernel, type, random);
+      check_gemm_extremes(kernel, type, random);
       return check_gemm_blocks(kernel, type, random);
     case Op::transpose:
       return check_transpose_row(kernel, type, random);

@@ -18,7 +18,8 @@ bool runs_something_else(std::string_view asked, const fastgemm::CpuFeatures& he
   if (asked == "avx512") return here.avx512;
   if (asked == "avx2") return here.avx2;
   if (asked != "native") return true;
-  return here.avx512_vnni || here.avx512_bf16 || here.amx_bf16 || here.amx_int8;
+  return here.avx512_vnni || here.avx512_bf16 || here.amx_bf16 || here.amx_int8 || here.neon_bf16 ||
+         here.neon_i8mm;
 }
 
 }  // namespace

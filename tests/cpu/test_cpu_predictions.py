@@ -23,6 +23,7 @@ UNMEASURED = {"model": "of a type that was not measured", "clock": 3e9, "l2": 1 
 UNMEASURED |= {"core_bandwidth": 20e9, "bandwidth": 100e9}
 AVX2 = {"isa": "avx2", "vnni": False, "dot_bf16": False, "amx_bf16": False, "amx_int8": False, "fp16": False}
 AVX2 |= {"vector_issue": 2.0}
+AARCH64 = AVX2 | {"isa": "baseline", "mmla_bf16": True, "mmla_int8": True, "vector_issue": 1.0}
 
 
 @pytest.fixture
@@ -74,13 +75,13 @@ def test_constants_are_those_of_the_measurements(isa):
 
 
 def test_every_kernel_from_level_4_on_is_predicted():
+    amx = {"amx_bf16": True, "amx_int8": True}
     for dtype in TYPES:
-        amx = {"amx_bf16": True, "amx_int8": True}
+        problem = dtype, "ieee", 1, 64, 64, 64, False, False
         predicted = {
             name
-            for name, _ in _introspect.cpu_predictions(
-                (dtype, "ieee", 1, 64, 64, 64, False, False), 1, ZEN4 | amx
-            )
+            for cpu in (ZEN4 | amx, ZEN4 | AARCH64)
+            for name, _ in _introspect.cpu_predictions(problem, 1, cpu)
         }
         rows = fastgemm.kernels("gemm", "cpu", getattr(torch, dtype))
         assert predicted == {row.name for row in rows if row.level >= 4 and row.role == "rung"}
@@ -107,6 +108,20 @@ def test_kernels_need_their_units():
     assert names("bfloat16", **AVX2) == {"simd", "microkernel", "pipelined", "torch"}
     assert names("bfloat16") - names("bfloat16", **AVX2) == {"dot_bf16"}
     assert names("int8", amx_int8=True) - names("int8", **AVX2) == {"dot_int8", "amx_int8"}
+    assert names("bfloat16", **AARCH64) - names("bfloat16", **AVX2) == {"mmla_bf16"}
+    assert names("int8", **AARCH64) - names("int8", **AVX2) == {"mmla_int8"}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kernel"), [("bfloat16", "mmla_bf16"), ("int8", "mmla_int8")], ids=lambda x: x
+)
+@pytest.mark.parametrize("size", [7, 33, 300, 3000])
+@pytest.mark.parametrize("threads", [1, 16])
+def test_matrix_instructions_of_aarch64_are_what_level_6_takes(dtype, kernel, size, threads):
+    """Of equal predictions it takes the row that stands first."""
+    problem = dtype, "ieee", 1, size, size, size, False, False
+    order = [name for name, _ in _introspect.cpu_predictions(problem, threads, ZEN4 | AARCH64)]
+    assert order.index(kernel) < order.index("pipelined")
 
 
 @pytest.mark.parametrize("cores", [8, 64])

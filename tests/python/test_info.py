@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import platform
 from pathlib import Path
 
 import fastgemm
@@ -115,3 +116,10 @@ def test_a_kernel_names_the_missing_instruction_set_or_the_variable(cap, unit):
         assert reason(FASTGEMM_CPU_ISA=cap) == f"FASTGEMM_CPU_ISA leaves out this processor's {unit}"
     else:
         assert native == reason(FASTGEMM_CPU_ISA=cap) == f"this processor has no {unit}"
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="aarch64 may have them")
+def test_units_of_aarch64_are_named_where_there_are_none():
+    found = {row["name"]: row["unavailable"] for row in info()["kernels"] if row["device"] == "cpu"}
+    assert found["mmla_bf16"] == "this processor has no bfmmla (FEAT_BF16)"
+    assert found["mmla_int8"] == "this processor has no smmla (FEAT_I8MM)"

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 from pathlib import Path
+
+import pytest
 
 SCRIPT = Path(__file__).resolve().parents[2] / "tools" / "build_wheels.sh"
 # pip wheel leaves a file; auditwheel has the fate of the test; all else succeeds in silence.
@@ -16,22 +19,36 @@ esac
 """
 
 
-def test_a_failure_of_auditwheel_is_told_and_ends_the_build(tmp_path):
+def build(tmp_path: Path, *kinds: str, **environment: str) -> subprocess.CompletedProcess[str]:
     python = tmp_path / "python"
     python.write_text(PRETENDS)
     python.chmod(0o755)
-    out = tmp_path / "dist"
-    environment = {
-        **os.environ,
-        "PYTHON": str(python),
-        "OUT": str(out),
-        "TORCHES": "here",
-        "TMPDIR": str(tmp_path),
-    }
-    done = subprocess.run(
-        ["bash", SCRIPT, "cpu"], env=environment, capture_output=True, text=True, check=False
+    given = {"PYTHON": str(python), "OUT": str(tmp_path / "dist"), "TMPDIR": str(tmp_path), **environment}
+    return subprocess.run(
+        ["bash", SCRIPT, *kinds], env=os.environ | given, capture_output=True, text=True, check=False
     )
+
+
+def test_a_failure_of_auditwheel_is_told_and_ends_the_build(tmp_path):
+    done = build(tmp_path, "cpu", TORCHES="here")
     assert done.returncode == 1, done.stdout
     assert "cannot repair: no such policy" in done.stderr
     assert "build_wheels: auditwheel cannot repair the wheel" in done.stderr
-    assert not list(out.iterdir())
+    assert not list((tmp_path / "dist").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arch", "kinds"), [("riscv64", ["cpu"]), ("aarch64", ["cuda"]), ("aarch64", ["cpu", "cuda"])]
+)
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="there aarch64 is no other architecture")
+def test_what_is_not_made_for_another_architecture_is_refused(tmp_path, arch, kinds):
+    done = build(tmp_path, *kinds, ARCH=arch)
+    said = f"build_wheels: on x86_64 there is 'cpu' for aarch64, and no '{' '.join(kinds)}' for {arch}"
+    assert (done.returncode, done.stderr.strip()) == (2, said)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="there aarch64 is no other architecture")
+def test_what_a_build_for_aarch64_lacks_is_named(tmp_path):
+    done = build(tmp_path, ARCH="aarch64", ROOT=str(tmp_path / "nothing"))
+    assert done.returncode == 1
+    assert f"in {tmp_path}/nothing (tools/aarch64_root.sh)" in done.stderr

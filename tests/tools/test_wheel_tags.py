@@ -19,6 +19,7 @@ def faults(tag, suffixes):
         ("cp310-abi3-manylinux_2_34_x86_64", EVERY),
         ("cp312-abi3-linux_x86_64", ("abi3",)),
         ("cp311-cp311-linux_x86_64", EVERY[1:2]),
+        ("cp311-cp311-manylinux_2_34_aarch64", ("cpython-311-aarch64-linux-gnu",)),
     ],
 )
 def test_a_tag_names_the_interpreters_of_the_modules(tag, suffixes):

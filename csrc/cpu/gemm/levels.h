@@ -33,6 +33,9 @@ void gemm_dot_bf16(const GemmProblem& p, Context& ctx);
 void gemm_dot_int8(const GemmProblem& p, Context& ctx);
 void gemm_amx_bf16(const GemmProblem& p, Context& ctx);
 void gemm_amx_int8(const GemmProblem& p, Context& ctx);
+#elif defined(__aarch64__)
+void gemm_mmla_bf16(const GemmProblem& p, Context& ctx);
+void gemm_mmla_int8(const GemmProblem& p, Context& ctx);
 #endif
 
 }  // namespace fastgemm

@@ -72,10 +72,16 @@ Kernel with_complex(Kernel k) {
   return k;
 }
 
+// Kernels on units that one architecture has; the rows stand in every table, and say what is missing.
 #if defined(__x86_64__)
-#define FASTGEMM_UNIT(kernel) run<kernel>
+#define FASTGEMM_X86(kernel) run<kernel>
 #else
-#define FASTGEMM_UNIT(kernel) nullptr
+#define FASTGEMM_X86(kernel) nullptr
+#endif
+#if defined(__aarch64__)
+#define FASTGEMM_AARCH64(kernel) run<kernel>
+#else
+#define FASTGEMM_AARCH64(kernel) nullptr
 #endif
 
 // The lower triangle, where that is all there is to compute.
@@ -94,6 +100,8 @@ void gemm_invariant(const GemmProblem& problem, Context& ctx) {
 #if defined(__x86_64__)
   if (p.type == DType::bf16 && cpu_features().amx_bf16) return gemm_amx_bf16(p, ctx);
   if (p.type == DType::bf16 && cpu_features().avx512_bf16) return gemm_dot_bf16(p, ctx);
+#elif defined(__aarch64__)
+  if (p.type == DType::bf16 && cpu_features().neon_bf16) return gemm_mmla_bf16(p, ctx);
 #endif
   FASTGEMM_BY_ISA(gemm_pipelined)(p, ctx);
 }
@@ -133,6 +141,14 @@ const char* without_dot_int8() {
   return lacking(&CpuFeatures::avx512_vnni, "this processor has no AVX512-VNNI",
                  "FASTGEMM_CPU_ISA leaves out this processor's AVX512-VNNI");
 }
+const char* without_mmla_bf16() {
+  return lacking(&CpuFeatures::neon_bf16, "this processor has no bfmmla (FEAT_BF16)",
+                 "FASTGEMM_CPU_ISA leaves out this processor's bfmmla");
+}
+const char* without_mmla_int8() {
+  return lacking(&CpuFeatures::neon_i8mm, "this processor has no smmla (FEAT_I8MM)",
+                 "FASTGEMM_CPU_ISA leaves out this processor's smmla");
+}
 
 }  // namespace
 
@@ -166,13 +182,17 @@ std::span<const Kernel> cpu_gemm_kernels() {
       row(5, "microkernel", kGemmTypes, "any CPU", "a tile of C in registers, all cores",
           run<FASTGEMM_BY_ISA(gemm_microkernel)>, seconds_of<Row::microkernel>),
       row(6, "amx_bf16", bf16, "AMX-BF16", "tile registers, 16 x 16 x 32 products an instruction",
-          FASTGEMM_UNIT(gemm_amx_bf16), seconds_of<Row::amx_bf16>, without_amx_bf16),
+          FASTGEMM_X86(gemm_amx_bf16), seconds_of<Row::amx_bf16>, without_amx_bf16),
       row(6, "amx_int8", i8, "AMX-INT8", "tile registers, 16 x 16 x 64 products an instruction",
-          FASTGEMM_UNIT(gemm_amx_int8), seconds_of<Row::amx_int8>, without_amx_int8),
+          FASTGEMM_X86(gemm_amx_int8), seconds_of<Row::amx_int8>, without_amx_int8),
       row(6, "dot_bf16", bf16, "AVX512-BF16", "vdpbf16ps: 32 products an instruction",
-          FASTGEMM_UNIT(gemm_dot_bf16), seconds_of<Row::dot_bf16>, without_dot_bf16),
+          FASTGEMM_X86(gemm_dot_bf16), seconds_of<Row::dot_bf16>, without_dot_bf16),
       row(6, "dot_int8", i8, "AVX512-VNNI", "vpdpbusd: 64 products an instruction",
-          FASTGEMM_UNIT(gemm_dot_int8), seconds_of<Row::dot_int8>, without_dot_int8),
+          FASTGEMM_X86(gemm_dot_int8), seconds_of<Row::dot_int8>, without_dot_int8),
+      row(6, "mmla_bf16", bf16, "Arm FEAT_BF16", "bfmmla: 2 x 2 x 4 products an instruction",
+          FASTGEMM_AARCH64(gemm_mmla_bf16), seconds_of<Row::mmla_bf16>, without_mmla_bf16),
+      row(6, "mmla_int8", i8, "Arm FEAT_I8MM", "smmla: 2 x 2 x 8 products an instruction",
+          FASTGEMM_AARCH64(gemm_mmla_int8), seconds_of<Row::mmla_int8>, without_mmla_int8),
       with_complex(row(6, "pipelined", kGemmTypes, "any CPU", "level 5 that prefetches C and the next panels",
                        run<FASTGEMM_BY_ISA(gemm_pipelined)>, seconds_of<Row::pipelined>)),
       symmetric_row(),

@@ -59,6 +59,12 @@ Tile tile_of(Row row, DType type, const Cpu& cpu) {
       t.unit = 64, t.unit_cycles = 4 * 16;  // of four tile products; a unit here is a whole k-group
       t.partial_rows = false;
       break;
+    case Row::mmla_bf16:
+    case Row::mmla_int8:
+      // 4 x 6 sums of 2 x 2 are as many vectors as 8 rows of three.
+      t.rows = 8, t.vectors = 3, t.unit = 8, t.group = row == Row::mmla_bf16 ? 4 : 8;
+      t.depth = 512 * t.group, t.issue = cpu.vector_issue;
+      break;
     default:
       break;
   }
@@ -317,6 +323,10 @@ bool runs_on(Row row, const Cpu& cpu) {
       return cpu.amx_bf16;
     case Row::amx_int8:
       return cpu.amx_int8;
+    case Row::mmla_bf16:
+      return cpu.mmla_bf16;
+    case Row::mmla_int8:
+      return cpu.mmla_int8;
     default:
       return true;
   }

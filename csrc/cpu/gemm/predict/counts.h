@@ -51,8 +51,19 @@ using Counts = std::array<double, kCounts>;
 extern const std::array<std::string_view, kCounts> kCountNames;
 
 // What is predicted: kernels, and the framework's product by the library that serves a type and processor.
-enum class Row : uint8_t { simd, microkernel, pipelined, dot_bf16, dot_int8, amx_bf16, amx_int8, torch };
-inline constexpr int kRows = 8;
+enum class Row : uint8_t {
+  simd,
+  microkernel,
+  pipelined,
+  dot_bf16,
+  dot_int8,
+  amx_bf16,
+  amx_int8,
+  mmla_bf16,
+  mmla_int8,
+  torch
+};
+inline constexpr int kRows = 10;
 
 // Whether a processor has the unit that a kernel needs.
 bool runs_on(Row, const Cpu&);

@@ -41,6 +41,15 @@ Tables shipped() {
   like(Row::amx_bf16, Row::dot_bf16, bf16);
   like(Row::amx_int8, Row::dot_int8, i8);
 
+  // Nor one with bfmmla and smmla, nor any aarch64. A product of theirs takes the place of a multiply-add of
+  // the float32 tile; for everything around it stands what was measured of bfloat16's and int8's tiles.
+  for (const auto& [row, type] : {std::pair{Row::mmla_bf16, bf16}, std::pair{Row::mmla_int8, i8}}) {
+    const auto& pipelined = tables.avx2[size_t(Row::pipelined)];
+    auto& costs = tables.avx2[size_t(row)][size_t(type)];
+    costs = pipelined[size_t(type)];
+    (*costs)[kMultiply] = (*pipelined[size_t(f32)])[kMultiply];
+  }
+
   // Nor were these products. Around the multiplications those of int64 do what those of int32 do, and uint8
   // and int16 are int8 from their packing on. What torch's loops take in int64 is not known, which leaves the
   // choice to the kernels of this library.
@@ -112,8 +121,9 @@ void reset_costs() {
 }
 
 std::optional<Row> row_of(std::string_view name) {
-  constexpr std::array<std::string_view, kRows> names = {"simd",     "microkernel", "pipelined", "dot_bf16",
-                                                         "dot_int8", "amx_bf16",    "amx_int8",  "torch"};
+  constexpr std::array<std::string_view, kRows> names = {"simd",      "microkernel", "pipelined", "dot_bf16",
+                                                         "dot_int8",  "amx_bf16",    "amx_int8",  "mmla_bf16",
+                                                         "mmla_int8", "torch"};
   for (int i = 0; i < kRows; ++i)
     if (names[size_t(i)] == name) return Row(i);
   return std::nullopt;

@@ -1,0 +1,47 @@
+"""tools/torch_headers.py, with a pip that only pretends to download."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch_headers
+
+
+@pytest.fixture
+def asked(monkeypatch) -> list[list[str]]:
+    """The commands that were run; each leaves the wheel of a torch 2.13.0."""
+    commands = []
+
+    def run(command, **_):
+        commands.append(command)
+        folder = Path(command[command.index("--dest") + 1])
+        with zipfile.ZipFile(folder / "torch-2.13.0-cp311-cp311-linux.whl", "w") as wheel:
+            wheel.writestr("torch/version.py", "__version__ = '2.13.0+cu130'\n")
+            for name in ("include/a.h", "lib/libtorch_cpu.so", "lib/libtorch_cuda.so", "__init__.py"):
+                wheel.writestr(f"torch/{name}", "")
+        return type("Done", (), {"returncode": 0, "stderr": ""})
+
+    monkeypatch.setattr(torch_headers.subprocess, "run", run)
+    return commands
+
+
+def files(folder: Path) -> set[str]:
+    return {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
+
+
+def test_headers_alone_are_kept_of_this_architecture(asked, tmp_path):
+    folder = torch_headers.fetch("2.13.0", tmp_path)
+    assert folder == tmp_path / "2.13.0"
+    assert files(folder) == {"version.py", "include/a.h"}
+    assert "--platform" not in asked[0]
+
+
+def test_what_is_linked_is_kept_of_another_one_and_fetched_once(asked, tmp_path):
+    folder = torch_headers.fetch("2.13.0", tmp_path, "aarch64")
+    assert folder == tmp_path / "aarch64" / "2.13.0"
+    assert files(folder) == {"version.py", "include/a.h", "lib/libtorch_cpu.so"}
+    assert asked[0][asked[0].index("--platform") + 1] == "manylinux_2_28_aarch64"
+    assert torch_headers.fetch("2.13.0", tmp_path, "aarch64") == folder
+    assert len(asked) == 1
