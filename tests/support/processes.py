@@ -34,10 +34,13 @@ def run_with_instruction_set(isa: str, program: Path) -> subprocess.CompletedPro
 
 
 def copy_of_package(folder: Path, *libraries: str) -> Path:
-    """The package's Python files, with only the libraries named."""
+    """The package's Python files, with only the libraries named: of a wheel's modules those for every Python."""
     source = Path(fastgemm.__file__).parent
     target = folder / "fastgemm"
     shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.so", "__pycache__", "csrc"))
     for library in libraries:
-        shutil.copy(next(source.glob(library)), target)
+        found = list(source.glob(library))
+        assert found, f"{source} has no {library}"
+        for file in found:
+            shutil.copy(file, target)
     return folder

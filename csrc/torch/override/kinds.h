@@ -22,6 +22,13 @@ inline bool has_precision(at::ScalarType t, Precision p) {
   return type_of(p) == DType::f32 ? follows_float32(t) : t == at::kDouble || t == at::kComplexDouble;
 }
 
+// Whether the dimensions have names, which torch supports up to 2.12.
+template <class T>
+bool has_names(const T& t) {
+  if constexpr (requires { t.has_names(); }) return t.has_names();
+  return false;
+}
+
 // Casts an operand as autocast does: float64, integers and tensors of other devices keep their type.
 inline at::Tensor cast(const at::Tensor& t, c10::DeviceType device, at::ScalarType type) {
   const bool is_cast = t.device().type() == device && t.is_floating_point() && t.scalar_type() != at::kDouble;

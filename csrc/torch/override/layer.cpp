@@ -13,13 +13,6 @@
 namespace fastgemm::override {
 namespace {
 
-// Whether the dimensions have names, which torch supports up to 2.12.
-template <class T>
-bool has_names(const T& t) {
-  if constexpr (requires { t.has_names(); }) return t.has_names();
-  return false;
-}
-
 bool is_dense(const at::Tensor& t) {
   return t.layout() == at::kStrided && !t.is_nested() && !t.is_quantized() && !has_names(t) &&
          (t.is_cpu() || t.is_cuda());

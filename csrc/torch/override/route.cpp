@@ -104,6 +104,8 @@ std::optional<std::string> why_passed_on(const Product& op, Arguments arguments)
   const at::Tensor &a = tensor_at(arguments, op.a), &b = tensor_at(arguments, op.b);
   for (const at::Tensor* t : {&a, &b})
     if (auto why = why_not(*t, op.rank)) return why;
+  for (const int i : {op.a, op.b, op.c, op.out})
+    if (i >= 0 && has_names(tensor_at(arguments, i))) return "a tensor with names";
   if (op.rank == 3 && a.size(0) != b.size(0)) return "batches of different sizes";
   if (op.c < 0) return std::nullopt;
   const auto scale = [&](int i) { return arguments[size_t(i)].toScalar(); };

@@ -39,7 +39,7 @@ def run_with(entry_points: Path, code: str, *more: Path, options: tuple[str, ...
 PROGRAM = """
 import torch
 a, b = torch.randn(37, 65, dtype=torch.float64), torch.randn(65, 21, dtype=torch.float64)
-with torch.profiler.profile() as profile:
+with torch.profiler.profile(acc_events=True) as profile:
     c = torch.mm(a, b)
 expected = sum(a[:, k, None] * b[None, k] for k in range(65))
 assert torch.allclose(c, expected)
@@ -116,7 +116,7 @@ def test_the_processes_of_a_patched_one(entry_points):
 import torch, multiprocessing, os
 def ranges():
     torch.set_num_threads(1)
-    with torch.profiler.profile() as profile:
+    with torch.profiler.profile(acc_events=True) as profile:
         torch.ones(9, 9) @ torch.ones(9, 9)
     return [event.name for event in profile.events() if event.name.startswith("fastgemm")]
 def tell(pipe):

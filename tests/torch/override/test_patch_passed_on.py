@@ -29,6 +29,15 @@ PASSED_ON = {
 }
 
 
+def outcome(call):
+    """The names and values of a result, or torch's words."""
+    try:
+        result = call()
+    except RuntimeError as error:
+        return str(error)
+    return result.names, result.rename(None).tolist()
+
+
 def not_routed(a, b, has_values=True):
     """The counts of a patch in which a @ b is of torch's type and torch's alone."""
     torchs = a @ b
@@ -152,14 +161,43 @@ def test_what_is_fused_in_a_mode(device, as_mode):
     assert [op for op, _ in routed.passed_on] == ["_native_multi_head_attention"]
 
 
+needs_names = pytest.mark.skipif(not hasattr(torch.Tensor, "names"), reason="this torch has no named tensors")
+
+
+@needs_names
+@pytest.mark.filterwarnings("ignore:Named tensors")
 def test_names_are_torchs_affair(device):
-    if not hasattr(torch.Tensor, "names"):
-        pytest.skip("this torch has no named tensors")
     a, b = torch.randn(3, 4).refine_names("row", "column"), torch.randn(4, 3)
     with fastgemm.patch():
         result = a @ b  # takes the names off before, and gives the result its own
     assert result.names == ("row", None)
     torch.testing.assert_close(result.rename(None), a.rename(None) @ b)
+
+
+@needs_names
+@pytest.mark.filterwarnings("ignore:Named tensors")
+@pytest.mark.parametrize("which", ["a", "b", "c", "out"])
+def test_products_with_names_are_passed_on(which, device):
+    """As torch.addmm gets them: the operator @ takes the names off before. No mode does: torch refuses."""
+    if not fastgemm._overrides.register():
+        pytest.skip("there is no library for this torch")
+    operands = {
+        "a": torch.randn(3, 4),
+        "b": torch.randn(4, 3),
+        "c": torch.randn(3, 3),
+        "out": torch.empty(3, 3),
+    }
+    operands[which] = operands[which].refine_names("row", "column")
+
+    def product():
+        out = operands["out"] if which == "out" else None
+        return torch.addmm(operands["c"], operands["a"], operands["b"], out=out)
+
+    torchs = outcome(product)
+    with fastgemm.patch() as routed:
+        assert outcome(product) == torchs
+    assert routed.passed_on == {("addmm", "a tensor with names"): 1}
+    assert not routed.total
 
 
 def test_fused_attention_is_torchs_and_the_mathematical_form_routed(device):
