@@ -48,8 +48,8 @@ bool is_host(uintptr_t a) {
   report_and_stop("out of bounds", std::string(write ? "a write " : "a read ") + memory::nearest(a), {pc});
 }
 
-// Whether each of these bytes is set; a power of two of them, at most 16. Half of all checks end here, where a call
-// of memchr takes as long as the rest.
+// Whether each of these bytes is set; a power of two of them, at most 16. Half of all checks end here, where
+// a call of memchr takes as long as the rest.
 bool all_set(const uint8_t* flags, int bytes) {
   uint64_t low = 0, high = 0;
   switch (bytes) {
@@ -90,7 +90,8 @@ void check(Region& r, uintptr_t a, int bytes, Kind kind, uint32_t pc) {
       std::memset(&r.initialized[r.offset(a)], 1, size_t(bytes));
     return;
   }
-  if (kind != Kind::async_copy && (a & uintptr_t(bytes - 1)) != 0)  // bytes is a power of two; a GPU stops there, as this processor may
+  // A GPU stops there, as this processor may. bytes is a power of two.
+  if (kind != Kind::async_copy && (a & uintptr_t(bytes - 1)) != 0)
     report_and_stop("misaligned",
                     "an access of " + std::to_string(bytes) + " bytes to '" + r.name + "' at offset " +
                         std::to_string(r.offset(a)),
