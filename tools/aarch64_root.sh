@@ -13,6 +13,6 @@ root=${1:-build/aarch64-root}
 if [ -x "$root/usr/bin/python3.11" ]; then exit 0; fi
 mkdir -p "$root"
 # --foreign: packages are fetched, and no program of theirs runs.
-debootstrap --foreign --arch=arm64 --variant=minbase --include=python3.11,libpython3.11-dev,libstdc++6,libgomp1 bookworm \
+debootstrap --foreign --arch=arm64 --variant=minbase --include=python3.11,libpython3.11-dev,libstdc++6,libgomp1,libnuma1 bookworm \
   "$root" "${MIRROR:-http://deb.debian.org/debian}"
 for package in "$root"/var/cache/apt/archives/*.deb; do dpkg -x "$package" "$root"; done
