@@ -16,9 +16,15 @@ inline constexpr int kThreads =
 inline constexpr int kUnits = 4;         // of 8 elements, in a stage of a row
 inline constexpr int kRowBytes = 128;
 
+// The multiplying warps hold two slots of ring 1, and both sets cut a stage each: with three slots somebody
+// always waits. Wide tiles leave no room for more, if enough bytes are to be on their way from memory.
 template <int N>
-struct DecodeShape : PlaneRings<Bf16x6Invariant, kRows, N, RingSlots<6, 3>> {
-  using Rings = PlaneRings<Bf16x6Invariant, kRows, N, RingSlots<6, 3>>;
+using DecodeSlots = std::conditional_t<(N <= 32), RingSlots<8, 5>,
+                                       std::conditional_t<(N <= 64), RingSlots<8, 4>, RingSlots<6, 3>>>;
+
+template <int N>
+struct DecodeShape : PlaneRings<Bf16x6Invariant, kRows, N, DecodeSlots<N>> {
+  using Rings = PlaneRings<Bf16x6Invariant, kRows, N, DecodeSlots<N>>;
   static constexpr int kSides = N + kRows;  // columns of B, then rows of A
   static constexpr int kPlaneBytes = Rings::ring_begin(Rings::kRings);
   static constexpr int kRawBytes = kSides * kRowBytes, kRaw = ((212 << 10) - kPlaneBytes) / kRawBytes;
@@ -32,7 +38,9 @@ struct DecodeShape : PlaneRings<Bf16x6Invariant, kRows, N, RingSlots<6, 3>> {
     float scale[kSides];
     uint32_t plain[2][kCutters];  // whether nothing that the warp cut needs a scale; of two tiles in turn
   };
-  static_assert(kRaw >= 3 && sizeof(Shared) <= 227 << 10);
+  static_assert(sizeof(Shared) <= 227 << 10);
+  // What Cutter::cut_stage relies on.
+  static_assert(kRaw >= Rings::slots(1) && Rings::slots(0) >= Rings::slots(1) + Rings::Scheme::kMostChunk);
 };
 
 struct DecodeArguments {
@@ -132,7 +140,8 @@ class Cutter {
   }
 
   // Waits for the rings in this order: a slot of the others that is empty says that all warps have cut the
-  // stages up to three before, so that no barrier is two phases behind the one that is waited for.
+  // stages up to as many before as that ring has slots, and no ring has fewer; so no barrier is two phases
+  // behind the one that is waited for.
   __device__ __forceinline__ void cut_stage(typename S::Shared& shared, int rows,
                                             const float (&scale)[kStrips],
                                             Magnitudes (&magnitudes)[kStrips]) {

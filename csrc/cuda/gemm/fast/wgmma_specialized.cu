@@ -102,6 +102,16 @@ __device__ __forceinline__ RowsPlace place_of_box(const TileOrigin<S>& tile, int
   return {transposed ? column : row, transposed ? row : column, tile.batch};
 }
 
+// Of squares of 3 x 2 tiles of (128, 192), those on the diagonal have a tile that lies above it, and the last
+// ones may have tiles below C's last row. Nobody computes these.
+template <class S, class T>
+__device__ __forceinline__ bool is_left_out(const TileOrigin<S>& tile, const Arguments<T>& g) {
+  if constexpr (kLower<S> && S::kN % S::kM != 0)
+    return tile.column >= tile.row + S::kM || tile.row >= g.rows.m;
+  else
+    return false;
+}
+
 // The producer warp: fills the ring with the stages of all parts. c comes through the ring, too, behind
 // the last stage of a tile: two boxes for each consumer warp at a time.
 template <class S, class A, class B, bool transposed, class T>
@@ -112,6 +122,7 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& 
   Part part;
   while (parts.next(part)) {
     const TileOrigin<S> place(part.tile, g.schedule);
+    if (is_left_out(place, g)) continue;
     const int first = part.first * kChunk, end = first + g.schedule.stages_of(part);
     FASTGEMM_NO_UNROLL
     for (int step = first; step < end; ++step) {
@@ -179,6 +190,8 @@ __device__ __forceinline__ void consume(typename S::Shared& shared, const MapsOf
   Accumulator<T> sum[S::kSums];  // (64, S::kN) a warpgroup, 16 of the rows a warp
   Part part;
   while (parts.next(part)) {
+    if constexpr (kLower<S>)
+      if (is_left_out(TileOrigin<S>(part.tile, g.schedule), g)) continue;
     FASTGEMM_UNROLL
     for (int i = 0; i < kChunk; ++i)
       consumer.multiply(sum, i > 0, [&] {

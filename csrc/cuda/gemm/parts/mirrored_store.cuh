@@ -42,7 +42,13 @@ class MirroredStore {
     constexpr int kColumns = 64;
     const int row = to.row, column = to.column + index * kColumns;
     if (column >= row + kWarpRows) return;
-    if (column + kColumns > row) return store_elements<Out>(box.bits, row, column, to.plane);
+    if (column + kColumns > row) {
+      wait_stores_read<1>();
+      __syncwarp();
+      box.write(staging_.box[0]);
+      __syncwarp();
+      return store_elements<Out>(staging_.box[0], row, column, to.plane);
+    }
     send(
         0, [&](unsigned char* shared) { box.write(shared); },
         [&](const unsigned char* shared) { store_box(out_, shared, column, row, to.plane); });
@@ -77,21 +83,29 @@ class MirroredStore {
     }
   }
 
-  template <class Out, int pieces>
-  __device__ __forceinline__ void store_elements(const uint32_t (&bits)[pieces][4], int first_row,
-                                                 int first_column, int plane) const {
+  // A box on the diagonal, element by element out of shared memory: in a loop, because as much code as a lane
+  // has elements would take longer to fetch than to run.
+  template <class Out>
+  __device__ __forceinline__ void store_elements(const unsigned char* box, int first_row, int first_column,
+                                                 int plane) const {
     Out* const out = static_cast<Out*>(mirrored_.data) + plane * mirrored_.batch_stride;
-    const int lane = fresh_lane();
-    FASTGEMM_UNROLL
-    for (int i = 0; i < 4 * pieces; ++i) {
-      const int row = first_row + lane / 4 + i % 2 * 8;
+    const int lane = fresh_lane(), rows = mirrored_.n - first_row, below = first_row - first_column;
+    const auto element = [&](int row, int column) {
+      return *reinterpret_cast<const Out*>(
+          box + swizzled<Swizzle::bytes128>(uint32_t(row * 128 + column * int(sizeof(Out)))));
+    };
+    FASTGEMM_NO_UNROLL
+    for (int step = 0; step < 2 * kWarpRows; step += 2) {
       FASTGEMM_UNROLL
-      for (int e = 0; e < 2; ++e) {
-        const int column = first_column + i / 2 * 8 + lane % 4 * 2 + e;
-        if (row >= mirrored_.n || column > row) continue;
-        const Out x{uint16_t(bits[i / 4][i % 4] >> 16 * e)};
-        out[row * mirrored_.row_stride + column] = x;
-        out[column * mirrored_.row_stride + row] = x;
+      for (int i = step; i < step + 2; ++i) {
+        // Half a row, and of two columns the image.
+        const int row = i / 2, column = i % 2 * 32 + lane, turned_row = lane % 16,
+                  turned_column = 2 * i + lane / 16;
+        if (row < rows && column <= row + below)
+          out[(first_row + row) * mirrored_.row_stride + first_column + column] = element(row, column);
+        if (turned_row < rows && turned_column < turned_row + below)
+          out[(first_column + turned_column) * mirrored_.row_stride + first_row + turned_row] =
+              element(turned_row, turned_column);
       }
     }
   }
