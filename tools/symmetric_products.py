@@ -2,7 +2,7 @@
 
     python tools/symmetric_products.py --json benchmarks/results/h200/symmetric_products.json
 
-``a @ a.mT``, of complex numbers ``a @ a.mH``, of square matrices. "general" multiplies by a copy of the transpose,
+``a @ a.mT``, of complex numbers ``a @ a.mH``, of square matrices. "general" multiplies by the transpose of a copy,
 which no kernel can tell from another matrix. Times and ratios are taken as ``fastgemm bench`` takes them, on a GPU
 with a cold L2 cache.
 """
@@ -52,7 +52,7 @@ def measured(name: str, size: int, device: str, budget: float) -> dict[str, Any]
         return None
     torch.backends.cuda.matmul.allow_tf32 = precision is not None
     a = operand(dtype, size, device)
-    copy = a.mH.contiguous()
+    copy = a.clone().mH
     calls = {
         "fastgemm": lambda: fastgemm.matmul(a, a.mH, precision=precision),
         "general": lambda: fastgemm.matmul(a, copy, precision=precision),

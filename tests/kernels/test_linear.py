@@ -137,13 +137,13 @@ def test_no_terms(device, dtype, activation):
 
 @every_device
 def test_complex_without_activation(device):
-    x, w = torch.randn(5, 6, dtype=torch.complex64), torch.randn(7, 6, dtype=torch.complex64)
-    b, r = torch.randn(7, dtype=torch.complex64), torch.randn(5, 7, dtype=torch.complex64)
-    given = [t.to(device) for t in (x, w, b, r)]
-    result = fastgemm.linear(*given[:3], residual=given[3])
-    torch.testing.assert_close(result.cpu(), x @ w.mT + b + r)
+    x, w, b, r = (
+        torch.randn(*shape, dtype=torch.complex64).to(device) for shape in ((5, 6), (7, 6), (7,), (5, 7))
+    )
+    result = fastgemm.linear(x, w, b, residual=r)
+    torch.testing.assert_close(result, x @ w.mT + b + r)
     with pytest.raises(ValueError, match="complex input takes no activation"):
-        fastgemm.linear(*given[:3], activation="relu")
+        fastgemm.linear(x, w, b, activation="relu")
 
 
 def test_the_activations_of_a_cpu_are_accurate():

@@ -10,10 +10,12 @@
 namespace fastgemm::FASTGEMM_TARGET::planes::decode {
 
 inline constexpr int kRows = plans::kDecodeRows;
-inline constexpr int kMultipliers = 4, kSets = 2, kSetWarps = 4, kCutters = kSets * kSetWarps;  // warps
-inline constexpr int kThreads =
-    32 * (kMultipliers + kCutters + 4);  // whole warpgroups share out the registers
-inline constexpr int kUnits = 4;         // of 8 elements, in a stage of a row
+// Warps: 4 multiply, 2 sets of 4 cut B and of A what the sets' fifth warps leave; those are in one warpgroup,
+// whose registers are shared out together, with the warp that loads.
+inline constexpr int kMultipliers = 4, kSets = 2, kCutB = 4, kSetWarps = kCutB + 1,
+                     kCutters = kSets * kSetWarps;
+inline constexpr int kLoader = kMultipliers + kSets * kCutB, kThreads = 32 * (kLoader + 4);
+inline constexpr int kUnits = 4;  // of 8 elements, in a stage of a row
 inline constexpr int kRowBytes = 128;
 
 // The multiplying warps hold two slots of ring 1, and both sets cut a stage each: with three slots somebody
@@ -25,6 +27,7 @@ using DecodeSlots = std::conditional_t<(N <= 32), RingSlots<8, 5>,
 template <int N>
 struct DecodeShape : PlaneRings<Bf16x6Invariant, kRows, N, DecodeSlots<N>> {
   using Rings = PlaneRings<Bf16x6Invariant, kRows, N, DecodeSlots<N>>;
+  using ShortStages = void;                 // of so few products that a loop over them would take longer
   static constexpr int kSides = N + kRows;  // columns of B, then rows of A
   static constexpr int kPlaneBytes = Rings::ring_begin(Rings::kRings);
   static constexpr int kRawBytes = kSides * kRowBytes, kRaw = ((212 << 10) - kPlaneBytes) / kRawBytes;
@@ -81,18 +84,23 @@ class Producer {
   typename RingBarriers<S::kRaw>::Position at_{0, 1};  // a fresh stage counts as emptied
 };
 
-// A warp that cuts. Its lanes have units of 8 rows of a matrix along k, where 8 lanes meet 8 different banks
-// of the swizzle; of B along n, 32 columns.
-template <class S, Major b_major>
+// A warp that cuts: both operands, or the fifth one of a set, A alone. Its lanes have units of 8 rows of a
+// matrix along k, where 8 lanes meet 8 different banks of the swizzle; of B along n, 32 columns.
+template <class S, Major b_major, bool both>
 class Cutter {
   static constexpr bool kAlongK = b_major == Major::k;
-  static constexpr int kStripsB = kAlongK ? (S::kN + 8 * kSetWarps - 1) / (8 * kSetWarps) : S::kN / 32;
-  static constexpr int kStrips = kStripsB + kRows / (8 * kSetWarps);  // of the warp, those of A behind B's
+  static constexpr int kStripsB = !both ? 0 : kAlongK ? (S::kN + 8 * kCutB - 1) / (8 * kCutB) : S::kN / 32;
+  // Of the warp, those of A behind B's.
+  static constexpr int kStrips = kStripsB + (kRows / 8 + kSetWarps - 1) / kSetWarps;
 
  public:
-  __device__ __forceinline__ Cutter(int warp) : set_(warp / kSetWarps), warp_(warp % kSetWarps) {
+  __device__ __forceinline__ Cutter(int set, int warp)
+      : set_(set), warp_(warp), lane_(fresh_lane()), next_(set) {
     first_.phase = others_.phase = 1;
+    if (set > 0) advance<1>();
+    static_assert(kSets == 2);
   }
+  __device__ __forceinline__ int number() const { return set_ * kSetWarps + warp_; }
 
   // Cuts the stages of a tile, scaled or not, and notes the magnitudes. Returns whether what this warp saw
   // needs no scale.
@@ -105,10 +113,11 @@ class Cutter {
       if (scaled && takes(i, rows)) scale[i] = shared.scale[side(i)];
     }
     FASTGEMM_NO_UNROLL
-    for (int stage = 0; stage < stages; ++stage) {
-      if (stage % kSets == set_) cut_stage(shared, rows, scale, magnitudes);
-      raw_.advance(), first_.advance(), others_.advance();
+    for (; next_ < stages; next_ += kSets) {
+      cut_stage(shared, rows, scale, magnitudes);
+      advance<kSets>();
     }
+    next_ -= stages;
     bool plain = true;
     FASTGEMM_UNROLL
     for (int i = 0; i < kStrips; ++i) {
@@ -121,22 +130,25 @@ class Cutter {
   }
 
  private:
-  // A's strips are dealt from the last warp down, since the first ones may have one of B more.
+  template <int stages>
+  __device__ __forceinline__ void advance() {
+    raw_.template advance<stages>(), first_.template advance<stages>(), others_.template advance<stages>();
+  }
+  // A's strips are dealt from the fifth warp down, which has none of B; the first ones may have one more of
+  // those.
   __device__ __forceinline__ int strip_of_a(int i) const {
     return kSetWarps - 1 - warp_ + kSetWarps * (i - kStripsB);
   }
   // The lane's row in strip i, of B's columns or behind them, and its unit of k.
   __device__ __forceinline__ int side(int i) const {
-    if (i >= kStripsB) return S::kN + 8 * strip_of_a(i) + fresh_lane() % 8;
-    return kAlongK ? 8 * (warp_ + kSetWarps * i) + fresh_lane() % 8 : 32 * i + fresh_lane();
+    if (i >= kStripsB) return S::kN + 8 * strip_of_a(i) + lane_ % 8;
+    return kAlongK ? 8 * (warp_ + kCutB * i) + lane_ % 8 : 32 * i + lane_;
   }
-  __device__ __forceinline__ int unit(int i) const {
-    return kAlongK || i >= kStripsB ? fresh_lane() / 8 : warp_;
-  }
+  __device__ __forceinline__ int unit(int i) const { return kAlongK || i >= kStripsB ? lane_ / 8 : warp_; }
   // Whether strip i is one, where A has so many rows: the same in all lanes.
   __device__ __forceinline__ bool takes(int i, int rows) const {
     if (i >= kStripsB) return 8 * strip_of_a(i) < rows;
-    return !kAlongK || 8 * (warp_ + kSetWarps * i) < S::kN;
+    return !kAlongK || 8 * (warp_ + kCutB * i) < S::kN;
   }
 
   // Waits for the rings in this order: a slot of the others that is empty says that all warps have cut the
@@ -164,7 +176,7 @@ class Cutter {
     }
     fence_async_shared();
     __syncwarp();
-    if (fresh_lane() != 0) return;
+    if (lane_ != 0) return;
     arrive(first_.full(shared)), arrive(others_.full(shared));
     arrive(&shared.loaded.empty[raw_.stage]);
   }
@@ -179,7 +191,7 @@ class Cutter {
         for (int e = 0; e < 4; ++e) words[4 * j + e] = four[e];
       }
     } else {
-      const unsigned char* const from = raw + (32 * i + unit(i) * 8) * kRowBytes + fresh_lane() * 4;
+      const unsigned char* const from = raw + (32 * i + unit(i) * 8) * kRowBytes + lane_ * 4;
       FASTGEMM_UNROLL
       for (int e = 0; e < 8; ++e) words[e] = *reinterpret_cast<const uint32_t*>(from + e * kRowBytes);
     }
@@ -199,7 +211,8 @@ class Cutter {
                    Unit{{planes[p][0], planes[p][1], planes[p][2], planes[p][3]}});
   }
 
-  int set_, warp_;
+  int set_, warp_, lane_;
+  int next_;  // the set's next stage, of the tile
   typename RingBarriers<S::kRaw>::Position raw_{0, 0};
   RingPosition<S, 0> first_;
   RingPosition<S, 1> others_;

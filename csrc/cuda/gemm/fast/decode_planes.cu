@@ -2,10 +2,12 @@
 // (Bf16x6Invariant, fast/invariant.cu). bf16x6 cuts both operands into planes in memory first, which takes
 // many times as long as reading the weights, B, once; here they are cut on the way:
 //
-//   memory --[TMA, 1 warp]--> raw float32 --[8 warps cut]--> planes --[4 warps, wgmma]--> sums (64, N)
+//   memory --[TMA, 1 warp]--> raw float32 --[10 warps cut]--> planes --[4 warps, wgmma]--> sums (64, N)
 //              a ring of (N, 32) of B and rows of A      the rings of bf16x6 (parts/planes/shape.cuh)
 //
-//   - Two sets of four warps cut the stages in turn, so that one set's latencies hide behind the other.
+//   - Two sets of five warps cut the stages in turn, so that one set's latencies hide behind the other.
+//     Cutting a strip of 8 rows takes a warp as long as the tensor cores need for a stage; so the fifth warps
+//     have A's first strips. Else, of few rows, one warp of four would have two strips of five.
 //   - The loop over planes is that of bf16x6 (PromotingLoop), on tiles of 64 rows; what the rows that are not
 //     there hold is multiplied, too, and never stored. They are cleared once.
 //   - Rows and columns whose magnitudes need a scale are known at the end of a tile. Where there is one the
@@ -131,6 +133,17 @@ __device__ __forceinline__ void for_tiles(typename S::Shared& shared, const Deco
   }
 }
 
+template <class S, class Cuts>
+__device__ __forceinline__ void cut_tiles(typename S::Shared& shared, const DecodeArguments& g, Cuts cutter) {
+  for_tiles<S>(
+      shared, g,
+      [&](const DecodeTiles::Place&, bool scaled, int turn) {
+        const bool plain = cutter.cut(shared, g.stages, g.tiles.rows, scaled);
+        if (!scaled && fresh_lane() == 0) shared.plain[turn][cutter.number()] = plain;
+      },
+      [](const DecodeTiles::Place&, bool) {});
+}
+
 template <class S, Major b_major>
 __global__ void __launch_bounds__(kThreads, 1)
     decode_kernel(const __grid_constant__ DecodeMaps maps, const __grid_constant__ DecodeArguments g) {
@@ -148,7 +161,6 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   clear_rows<S>(*shared, g.tiles.rows);
   __syncthreads();
-  const auto nothing = [](const Place&, bool) {};
   const int warp = warp_index();
   if (warp < kMultipliers) {
     claim_registers<208>();
@@ -157,26 +169,21 @@ __global__ void __launch_bounds__(kThreads, 1)
     for_tiles<S>(
         *shared, g, [&](const Place&, bool, int) { multiplier.multiply(sum, g.stages); },
         [&](const Place& place, bool scaled) { store_sums<S>(*shared, g, place, sum, scaled); });
-  } else if (warp < kMultipliers + kCutters) {
+  } else if (warp < kLoader) {
     release_registers<112>();
-    Cutter<S, b_major> cutter(warp - kMultipliers);
-    for_tiles<S>(
-        *shared, g,
-        [&](const Place&, bool scaled, int turn) {
-          const bool plain = cutter.cut(*shared, g.stages, g.tiles.rows, scaled);
-          if (!scaled && fresh_lane() == 0) shared->plain[turn][warp - kMultipliers] = plain;
-        },
-        nothing);
+    const int cutter = warp - kMultipliers;
+    cut_tiles<S>(*shared, g, Cutter<S, b_major, true>(cutter / kCutB, cutter % kCutB));
   } else {
-    release_registers<40>();
+    release_registers<80>();
+    const int set = warp - kLoader - 1;
+    if (set >= 0 && set < kSets) return cut_tiles<S>(*shared, g, Cutter<S, b_major, false>(set, kCutB));
     Producer<S, b_major> producer;
-    const bool loads = warp == kMultipliers + kCutters;
     for_tiles<S>(
         *shared, g,
         [&](const Place& place, bool, int) {
-          if (loads) producer.load(*shared, maps, g, place);
+          if (warp == kLoader) producer.load(*shared, maps, g, place);
         },
-        nothing);
+        [](const Place&, bool) {});
   }
 #endif
 }

@@ -122,6 +122,12 @@ struct RingPosition {
   __device__ __forceinline__ void advance() {
     if (++slot == kSlots) slot = 0, phase ^= 1;
   }
+  // By so many stages, at most kSlots.
+  template <int stages>
+  __device__ __forceinline__ void advance() {
+    slot += stages;
+    if (slot >= kSlots) slot -= kSlots, phase ^= 1;
+  }
   // The slot that was used `count` stages ago, at most kSlots.
   __device__ __forceinline__ RingPosition back(int count) const {
     return {slot >= count ? slot - count : slot - count + kSlots};
