@@ -3,6 +3,7 @@
     pip install 'transformers>=4.50'
     python examples/models.py                                    # a GPU where there is one; 4 minutes on an H200
     python examples/models.py --device cpu --dtype float32 --model bert --model gpt2
+    python examples/models.py --model llama-decode --invariant   # rows do not depend on the batch; checked, too
     python examples/models.py --json models.json
 
 Llama, BERT, GPT-2 and ViT of the transformers library, made from configs with random weights, nothing downloaded;
@@ -55,9 +56,11 @@ from networks import (
 from render.models import CHAIN, COMPILED, CONVERT, MODEL, PATCH, TORCH, lines_of
 from rich.table import Table
 from rounding import Difference, Values, by_kind, differences, outcome, spread
+from torch import Tensor, nn
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 TO_COMPILE = "llama-prefill"
+WIDE = 32  # sequences, of which one alone must have the same bits under --invariant
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,7 @@ class Case:
         contenders: makes what is called in each way, torch's first.
         reference: computes the values in float64, and how far rounding errors move each tensor.
         facts: for the summary.
+        wide: the same work for WIDE sequences.
     """
 
     name: str
@@ -79,6 +83,7 @@ class Case:
     contenders: Callable[[], dict[str, Any]]
     reference: Callable[[], tuple[Values, dict[str, float]]]
     facts: Callable[[], dict[str, Any]] = dict
+    wide: Callable[[], Forward] | None = None
 
 
 @dataclass
@@ -89,9 +94,10 @@ class Bench:
     session: Session
     level: int | None
     timing: dict[str, Any]
+    invariant: bool = False
 
     def patch(self) -> fastgemm.patch:
-        return fastgemm.patch(level=self.level)
+        return fastgemm.patch(level=self.level, invariant=self.invariant)
 
     def products(self, way: str) -> Products:
         return self.patch() if way == PATCH else contextlib.nullcontext()
@@ -111,6 +117,31 @@ class Bench:
         patch = self.patch()
         case.work.step(contenders[PATCH], patch)()
         return {"total": patch.routed.total, **patch.routed.as_dict()}
+
+    def kept_bits(self, case: Case) -> dict[str, int]:
+        """How many layers' products there are, and of how many one sequence alone has the bits that it has
+        among WIDE."""
+        found = {"products": 0, "same_bits": 0}
+
+        def compare(layer: nn.Linear, given: tuple[Tensor], output: Tensor) -> None:
+            alone = nn.functional.linear(given[0][:1], layer.weight, layer.bias)
+            found["products"] += 1
+            found["same_bits"] += torch.equal(alone, output[:1])
+
+        network = case.contenders()[TORCH]
+        step = case.wide().step(network, self.patch())
+        layers = [m for m in network.modules() if isinstance(m, nn.Linear)]
+        hooks = [layer.register_forward_hook(compare) for layer in layers]
+        try:
+            step()
+        finally:
+            for hook in hooks:
+                hook.remove()
+        if found["same_bits"] < found["products"]:
+            raise RuntimeError(
+                f"rows depend on the batch: {found['same_bits']} of {found['products']} do not"
+            )
+        return found
 
     def row(self, case: Case, way: str, **more: Any) -> Measurement:
         return row(
@@ -137,6 +168,9 @@ class Bench:
         contenders = case.contenders()
         found = self.compare(case, contenders)
         routed = self.routed(case, contenders)
+        facts = case.facts()
+        if self.invariant and case.wide and case.group == MODEL:
+            facts |= self.kept_bits(case)
         steps = {way: case.work.step(network, self.products(way)) for way, network in contenders.items()}
         samples = interleave(steps, timer=self.session.timer, **self.timing)
         rows = [self.row(case, TORCH, seconds=samples.seconds(TORCH))]
@@ -146,7 +180,7 @@ class Bench:
         self.report.results += rows
         of = {"name": case.name, "group": case.group, "label": case.label, "dtype": rows[0].dtype}
         far = {way: [asdict(d) for d in parts] for way, parts in found.items()}
-        self.report.summary["runs"].append({**of, "routed": routed, "differences": far, **case.facts()})
+        self.report.summary["runs"].append({**of, "routed": routed, "differences": far, **facts})
 
 
 def step_case(name: str, family: Family, scale: Scale) -> Case:
@@ -166,6 +200,11 @@ def step_case(name: str, family: Family, scale: Scale) -> Case:
             lambda: spread(lambda: in_float64(work, family.exact), family.dtype, "ieee", family.device)
         ),
         facts=family.layers,
+        # A step of training holds what its backward pass needs, for which there is no room; nor has its product
+        # that sums over sequences such rows.
+        wide=None
+        if name == "llama-training"
+        else lambda: work_of(name, s, WIDE, length, family.device).to(family.dtype),
     )
 
 
@@ -198,11 +237,11 @@ class Plan:
     def steps(self) -> list[str]:
         return [name for name in STEPS if name in self.names]
 
-    def cases(self, device: str, level: int | None) -> Iterator[Case]:
+    def cases(self, device: str, level: int | None, invariant: bool) -> Iterator[Case]:
         """One at a time, and those of a network in turn: its weights go before the next one's come."""
         for dtype in self.dtypes:
             for kind, steps in groupby(self.steps, key=lambda name: name.partition("-")[0]):
-                family = Family(kind, self.scale.networks[kind], dtype, device, level)
+                family = Family(kind, self.scale.networks[kind], dtype, device, level, invariant)
                 for name in steps:
                     case = step_case(name, family, self.scale)
                     yield case
@@ -218,14 +257,15 @@ class Plan:
         return of_type * len(self.dtypes) + chains
 
 
-def run(plan: Plan, session: Session, level: int | None, timing: dict[str, Any]) -> Report:
+def run(plan: Plan, session: Session, level: int | None, timing: dict[str, Any], invariant: bool) -> Report:
     report = Report("models", describe(session.device), session.describe())
     report.summary["runs"] = []
     if plan.steps:
         report.environment["transformers"] = transformers().__version__
-    bench = Bench(report, session, level, timing)
+    report.summary["invariant"] = invariant
+    bench = Bench(report, session, level, timing, invariant)
     with progress_bar() as progress:
-        for done, case in enumerate(plan.cases(session.device, level)):
+        for done, case in enumerate(plan.cases(session.device, level, invariant)):
             progress(f"{case.name}, {dtype_name(case.dtype)}, {case.group}", done / plan.count)
             bench.measure(case)
     return report
@@ -246,6 +286,13 @@ def show(report: Report) -> None:
         routed, of = found["routed"], f"{found['label']}, {found['dtype']}, {found['group']}"
         kernels = ", ".join(f"{name} {n}" for name, n in routed["kernels"].items())
         out.print(f"{of}: routed {kernels or 'nothing'}", style="dim", soft_wrap=True)
+        if "same_bits" in found:
+            of_all = f"{found['same_bits']} of {found['products']} products"
+            out.print(
+                f"{of}: {of_all} of one sequence have the bits that it has among {WIDE}",
+                style="dim",
+                soft_wrap=True,
+            )
 
 
 @click.command()
@@ -268,6 +315,11 @@ def show(report: Report) -> None:
 @click.option(
     "--compiled/--no-compiled", default=True, show_default=True, help=f"{TO_COMPILE} compiled, too."
 )
+@click.option(
+    "--invariant",
+    is_flag=True,
+    help="Products whose rows depend on no other row (docs/invariant.md); checked.",
+)
 @click.option("--rounds", type=options.Count(1000), help="Samples of each way; default: as --budget allows.")
 @common_options
 def main(
@@ -275,6 +327,7 @@ def main(
     dtypes: tuple[str, ...],
     size: str | None,
     compiled: bool,
+    invariant: bool,
     level: int | None,
     rounds: int | None,
     device: str | None,
@@ -291,7 +344,7 @@ def main(
     timing = {"budget": budget or (1.0 if device == "cuda" else 0.5), "rounds": rounds}
     timer = WallTimer() if device == "cuda" else None
     with failures_as_exit_code(), using_threads(threads), Session(device, timer) as session:
-        report = run(plan, session, level, timing)
+        report = run(plan, session, level, timing, invariant)
     hand_over(report, show, "wrong, or not run", json=json, csv=csv, plot=plot)
 
 

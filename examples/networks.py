@@ -179,6 +179,7 @@ class Family:
     dtype: torch.dtype
     device: str
     level: int | None
+    invariant: bool = False
 
     @cached_property
     def plain(self) -> nn.Module:
@@ -187,7 +188,7 @@ class Family:
 
     @cached_property
     def converted(self) -> nn.Module:
-        return fastgemm.nn.convert(copy.deepcopy(self.plain), level=self.level)
+        return fastgemm.nn.convert(copy.deepcopy(self.plain), level=self.level, invariant=self.invariant)
 
     @cached_property
     def exact(self) -> nn.Module:

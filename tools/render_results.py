@@ -24,6 +24,8 @@ A marked block is replaced whole:
                               tables summary, ratios, sizes, exceptions, special and integers, and the
                               pictures normwise, componentwise and ratio; cpu_accuracy_NAME: tables of CPUs
     <!-- models:begin -->    from results/**/models.json (`python examples/models.py --json`)
+    <!-- invariant_models:begin -->  models whose rows do not depend on the batch, from
+                              results/**/invariant_models.json (`examples/models.py --invariant --json`)
     <!-- models_best:begin --> the same in a sentence
     <!-- transformer:begin -->  from results/**/transformer.json (`python examples/transformer.py --json`)
     <!-- transformer_wide:begin -->  from results/**/transformer_wide.json (the same with `--size cuda-wide`)
@@ -234,6 +236,7 @@ class Site:
             "headline_zh": lambda: headline.sentence(self.of_a_gpu(headline.FILES), "zh"),
             "headline_picture": partial(self.headline_picture, document),
             "models": lambda: sections("models", models.section),
+            "invariant_models": lambda: sections("invariant_models", models.invariant_section),
             "models_best": lambda: sections("models", models.best),
             "transformer": lambda: sections("transformer", transformer.section),
             "transformer_wide": lambda: sections("transformer_wide", transformer.section),

@@ -108,6 +108,26 @@ def test_a_wrong_model_is_found(run, model, way, monkeypatch):
     assert {row.kernel for row in report.results if not row.right} == {way}
 
 
+def test_rows_that_do_not_depend_on_the_batch(run, monkeypatch):
+    pytest.importorskip("transformers")
+    model = ["--model", "llama-prefill", "--model", "llama-decode", "--dtype", "bfloat16", "--invariant"]
+    code, output, report = run(*model)
+    assert code == 0, output
+    assert report.summary["invariant"]
+    linears = 7 * LAYERS + 1
+    for found in report.summary["runs"]:
+        assert found["routed"]["kernels"] == {"invariant": linears}
+        assert found["products"] == found["same_bits"] == linears
+    assert f"{linears} of {linears} products of one sequence have the bits that it has among 32" in output
+    # What the check is worth: products that know of the batch.
+    linear = torch.nn.functional.linear
+    monkeypatch.setattr(
+        "torch.nn.functional.linear", lambda x, w, b=None: linear(x, w, b) * (1 + len(x) / 64)
+    )
+    code, output, report = run(*model)
+    assert code == 1 and f"rows depend on the batch: 0 of {linears} do not" in output
+
+
 def test_the_models_need_transformers(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)  # import raises
     code, output, report = run()

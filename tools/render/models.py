@@ -116,3 +116,28 @@ def section(report: Report) -> str:
     if chains:
         parts += ["Products inside torch's functions and in chains:", _chains(chains, report.summary["runs"])]
     return "\n\n".join(part for part in (*parts, _farthest(report), place(report)) if part)
+
+
+def invariant_section(report: Report) -> str:
+    """Of a report under ``--invariant``: times, and whose rows keep their bits."""
+    kept = {
+        (run["label"], run["dtype"]): f"{run['same_bits']} of {run['products']}"
+        for run in report.summary["runs"]
+        if "same_bits" in run
+    }
+    cells = [
+        [
+            *(
+                line.label,
+                line.dtype,
+                line.milliseconds,
+                line.times_as_fast(PATCH),
+                line.times_as_fast(CONVERT),
+            ),
+            kept.get((line.label, line.dtype), "-"),
+        ]
+        for line in lines_of(report.results)
+        if line.group == MODEL
+    ]
+    header = ["model", "type", "torch ms", "`patch`", "`convert`", "products with the same bits"]
+    return f"{table(header, cells, numbers_from=2)}\n\n{place(report)}"
