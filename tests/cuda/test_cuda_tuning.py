@@ -107,7 +107,8 @@ def test_bench_on_the_gpu():
     assert run_sweep(gpu_presets.sweep(12_000)[:1], device="cuda", sustained=True).right
     host = run_host_time("cuda")
     small = [row for row in host.results if row.choice not in ("in turn", "alone")]
-    assert [row.kernel for row in small] == ["torch.mm", "torch.ops.fastgemm._matmul", "fastgemm.matmul"]
+    ways = {"torch.mm", "torch.ops.fastgemm._matmul", "fastgemm.matmul", "torch.mm in a patch", "torch.add"}
+    assert ways <= {row.kernel for row in small}
     assert len(host.results) > len(small)  # the layers of a model
     assert all(1e-7 < row.seconds.median < 1e-3 for row in host.results)
 
