@@ -47,6 +47,7 @@ A marked block is replaced whole:
                                  (tools/complex_products.py)
     <!-- symmetric_products:begin -->  symmetric results beside torch's, from results/**/symmetric_products.json
                                  (tools/symmetric_products.py)
+    <!-- newton_schulz:begin -->  from results/**/newton_schulz.json (examples/newton_schulz.py --json)
     <!-- invariant_products:begin -->  rows that do not depend on each other beside torch's, from
                                  results/**/invariant_products.json (tools/invariant_products.py)
     <!-- fused_linear:begin -->  layers with an epilogue beside torch's, from results/**/fused_linear.json
@@ -92,6 +93,7 @@ from render import (
     invariant_products,
     markdown,
     models,
+    newton_schulz,
     peers,
     portable,
     residue_products,
@@ -287,6 +289,7 @@ class Site:
             "portable": lambda: portable.sections(parsed("portable")),
             "complex_products": lambda: complex_products.sections(parsed("complex_products")),
             "invariant_products": lambda: invariant_products.sections(parsed("invariant_products")),
+            "newton_schulz": lambda: newton_schulz.sections(parsed("newton_schulz")),
             "symmetric_products": lambda: symmetric_products.sections(parsed("symmetric_products")),
             "fused_linear": lambda: fused_linear.sections(parsed("fused_linear")),
             "residues_times": lambda: residue_products.times(parsed("residue_products")),

@@ -140,4 +140,5 @@ def invariant_section(report: Report) -> str:
         if line.group == MODEL
     ]
     header = ["model", "type", "torch ms", "`patch`", "`convert`", "products with the same bits"]
-    return f"{table(header, cells, numbers_from=2)}\n\n{place(report)}"
+    where = place(report).replace("models.py`", "models.py --invariant`")
+    return f"{table(header, cells, numbers_from=2)}\n\n{where}"
