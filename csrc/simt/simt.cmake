@@ -29,6 +29,9 @@ function(fastgemm_add_simt_kernels OBJECTS)
   add_library(fastgemm_simt_kernels OBJECT ${kernels})
   fastgemm_instrument_simt(fastgemm_simt_kernels)
   add_library(fastgemm_simt_runtime OBJECT ${runtime})
+  if(FASTGEMM_SANITIZE)
+    target_compile_options(fastgemm_simt_runtime PRIVATE -O2)  # it takes most of the time of the tests
+  endif()
   # The runtime first: of an inline function that both use (std::string's), the linker takes the first copy, and
   # what runs inside a callback must not call back.
   set(${OBJECTS} ${${OBJECTS}} $<TARGET_OBJECTS:fastgemm_simt_runtime> $<TARGET_OBJECTS:fastgemm_simt_kernels>
