@@ -232,16 +232,17 @@ class Plan:
     dtypes: tuple[torch.dtype, ...]
     scale: Scale
     compiled: bool
+    invariant: bool
 
     @property
     def steps(self) -> list[str]:
         return [name for name in STEPS if name in self.names]
 
-    def cases(self, device: str, level: int | None, invariant: bool) -> Iterator[Case]:
+    def cases(self, device: str, level: int | None) -> Iterator[Case]:
         """One at a time, and those of a network in turn: its weights go before the next one's come."""
         for dtype in self.dtypes:
             for kind, steps in groupby(self.steps, key=lambda name: name.partition("-")[0]):
-                family = Family(kind, self.scale.networks[kind], dtype, device, level, invariant)
+                family = Family(kind, self.scale.networks[kind], dtype, device, level, self.invariant)
                 for name in steps:
                     case = step_case(name, family, self.scale)
                     yield case
@@ -257,15 +258,15 @@ class Plan:
         return of_type * len(self.dtypes) + chains
 
 
-def run(plan: Plan, session: Session, level: int | None, timing: dict[str, Any], invariant: bool) -> Report:
+def run(plan: Plan, session: Session, level: int | None, timing: dict[str, Any]) -> Report:
     report = Report("models", describe(session.device), session.describe())
     report.summary["runs"] = []
     if plan.steps:
         report.environment["transformers"] = transformers().__version__
-    report.summary["invariant"] = invariant
-    bench = Bench(report, session, level, timing, invariant)
+    report.summary["invariant"] = plan.invariant
+    bench = Bench(report, session, level, timing, plan.invariant)
     with progress_bar() as progress:
-        for done, case in enumerate(plan.cases(session.device, level, invariant)):
+        for done, case in enumerate(plan.cases(session.device, level)):
             progress(f"{case.name}, {dtype_name(case.dtype)}, {case.group}", done / plan.count)
             bench.measure(case)
     return report
@@ -340,11 +341,11 @@ def main(
     """Time models of the transformers library in torch, under fastgemm.patch and converted."""
     device = options.chosen_device(device)
     types = tuple(dict.fromkeys(DTYPES[name] for name in dtypes))
-    plan = Plan(names or (*STEPS, *CHAINS), types, SCALES[size or device], compiled)
+    plan = Plan(names or (*STEPS, *CHAINS), types, SCALES[size or device], compiled, invariant)
     timing = {"budget": budget or (1.0 if device == "cuda" else 0.5), "rounds": rounds}
     timer = WallTimer() if device == "cuda" else None
     with failures_as_exit_code(), using_threads(threads), Session(device, timer) as session:
-        report = run(plan, session, level, timing, invariant)
+        report = run(plan, session, level, timing)
     hand_over(report, show, "wrong, or not run", json=json, csv=csv, plot=plot)
 
 

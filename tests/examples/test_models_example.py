@@ -119,6 +119,8 @@ def test_rows_that_do_not_depend_on_the_batch(run, monkeypatch):
         assert found["routed"]["kernels"] == {"invariant": linears}
         assert found["products"] == found["same_bits"] == linears
     assert f"{linears} of {linears} products of one sequence have the bits that it has among 32" in output
+    section = models_markdown.invariant_section(report)
+    assert section.count(f"| {linears} of {linears} |") == 2 and "models.py --invariant`" in section
     # What the check is worth: products that know of the batch.
     linear = torch.nn.functional.linear
     monkeypatch.setattr(

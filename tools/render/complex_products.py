@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from .markdown import table
+from .markdown import source, table
 
 HEAD = ["type", "size", "layout", "TFLOPS", "times as fast as torch", "level 6", "error", "torch's error"]
 
@@ -27,10 +27,8 @@ def _row(row: dict[str, Any]) -> list[str]:
 
 
 def _section(data: dict[str, Any]) -> str:
-    env = data["environment"]
     return (
         f"{table(HEAD, [_row(row) for row in data['rows']], 3)}\n\n"
         "Square products, 8 N^3 operations. Layouts: T transposed, C conjugated and transposed, as a view. Errors "
-        f"in units of the element of abs(A) abs(B). Measured on {env['device']}, torch {env['torch']}, "
-        f"{env['date'][:10]}, commit {env['commit']}, by `{data['command']}`."
+        f"in units of the element of abs(A) abs(B). {source(data)}"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from .markdown import table
+from .markdown import source, table
 
 HEAD = ["type", "M x N x K", "activation", "`level=None` takes", "us", "of eager", "of compiled", "of apart"]
 
@@ -29,11 +29,8 @@ def _row(row: dict[str, Any]) -> list[str]:
 
 
 def _section(data: dict[str, Any]) -> str:
-    env = data["environment"]
     return (
         f"{table(HEAD, [_row(row) for row in data['rows']], 4)}\n\n"
         "Ratios: how many times as fast as torch's functions one by one, as the same under `torch.compile`, "
-        "and as fastgemm's layer followed by torch's activation. Measured on "
-        f"{env['device']}, torch {env['torch']}, {env['date'][:10]}, commit {env['commit']}, "
-        f"by `{data['command']}`."
+        f"and as fastgemm's layer followed by torch's activation. {source(data)}"
     )

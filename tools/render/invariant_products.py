@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from .markdown import table
+from .markdown import source, table
 
 HEAD = ["type", "M x N x K", "us", "of torch", "`level=None`, of torch", "which takes"]
 
@@ -26,10 +26,7 @@ def _row(row: dict[str, Any]) -> list[str]:
 
 
 def _section(data: dict[str, Any]) -> str:
-    env = data["environment"]
     return (
         f"{table(HEAD, [_row(row) for row in data['rows']], 2)}\n\n"
-        "`x @ weight.T`. Ratios: how many times as fast as torch, whose rows have no such promise. Measured on "
-        f"{env['device']}, torch {env['torch']}, {env['date'][:10]}, commit {env['commit']}, "
-        f"by `{data['command']}`."
+        f"`x @ weight.T`. Ratios: how many times as fast as torch, whose rows have no such promise. {source(data)}"
     )

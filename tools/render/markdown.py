@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from fastgemm.bench import turns
 from fastgemm.bench.formatting import percent, rate, ratio
@@ -25,6 +26,7 @@ def place(report: Report) -> str:
     command += "".join(f" --preset {name}" for name in report.method.get("presets", ()))
     examples = ("transformer", "models")
     program = f"python examples/{command}.py" if command in examples else f"fastgemm {command}"
+    program += " --invariant" if report.summary.get("invariant") else ""
     library = f", transformers {env['transformers']}" if env.get("transformers") else ""
     by = f"torch {env['torch']}{library}, {env['date'][:10]}{commit}, by `{program}`."
     if env["device_type"] == "cuda":
@@ -33,6 +35,15 @@ def place(report: Report) -> str:
     threads = sorted({row.threads for row in report.results})
     counts = " and ".join(map(str, threads)) + (" thread" if threads == [1] else " threads")
     return f"Measured on {env['device']} ({env['cpu_model']}), {counts}, {by}"
+
+
+def source(data: dict[str, Any]) -> str:
+    """The same of what a program wrote that is no report."""
+    env = data["environment"]
+    return (
+        f"Measured on {env['device']}, torch {env['torch']}, {env['date'][:10]}, commit {env['commit']}, "
+        f"by `{data['command']}`."
+    )
 
 
 def overhead_section(report: Report) -> str:

@@ -140,5 +140,4 @@ def invariant_section(report: Report) -> str:
         if line.group == MODEL
     ]
     header = ["model", "type", "torch ms", "`patch`", "`convert`", "products with the same bits"]
-    where = place(report).replace("models.py`", "models.py --invariant`")
-    return f"{table(header, cells, numbers_from=2)}\n\n{where}"
+    return f"{table(header, cells, numbers_from=2)}\n\n{place(report)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from .markdown import table
+from .markdown import source, table
 
 HEAD = ["type", "layer", "torch us", "fastgemm", "`torch.compile`", "error of torch", "of fastgemm"]
 
@@ -24,10 +24,8 @@ def _row(row: dict[str, Any]) -> list[str]:
 
 
 def _section(data: dict[str, Any]) -> str:
-    env = data["environment"]
     return (
         f"{table(HEAD, [_row(row) for row in data['rows']], 2)}\n\n"
         "Five steps: torch's time, how many times as fast as that, and how far each is from the same steps in "
-        f"float64, relative to their result. Measured on {env['device']}, torch {env['torch']}, "
-        f"{env['date'][:10]}, commit {env['commit']}, by `{data['command']}`."
+        f"float64, relative to their result. {source(data)}"
     )

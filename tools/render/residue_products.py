@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .markdown import table
+from .markdown import source, table
 
 TIMES = ["data", "M x N x K", "torch, TFLOPS", "level=None, times as fast", "`crt`", "`crt`, crt14", "`dmma`"]
 ERRORS = ["data", "K", "torch", "`dmma`", "`crt`", "`crt`, crt14"]
@@ -40,15 +40,7 @@ def narrow_integers(files: Iterable[dict[str, Any]]) -> str:
 
 
 def _sections(files: Iterable[dict[str, Any]], section: Callable[[dict[str, Any]], str]) -> str:
-    return "\n\n".join(f"{section(data)} {_source(data)}" for data in files)
-
-
-def _source(data: dict[str, Any]) -> str:
-    env = data["environment"]
-    return (
-        f"Measured on {env['device']}, torch {env['torch']}, {env['date'][:10]}, commit {env['commit']}, "
-        f"by `{data['command']}`."
-    )
+    return "\n\n".join(f"{section(data)} {source(data)}" for data in files)
 
 
 def _rate(shape: list[int], microseconds: float) -> str:
