@@ -26,6 +26,13 @@ struct Epilogue {
   int64_t bias_row_stride = 0, bias_col_stride = 0;
 
   FASTGEMM_ANYWHERE bool asked() const { return activation != Activation::none || has_bias; }
+  // That of the part of C from (row, column) on.
+  template <class Bias>
+  Epilogue at(int64_t row, int64_t column) const {
+    Epilogue e = *this;
+    if (bias) e.bias = static_cast<const Bias*>(bias) + row * bias_row_stride + column * bias_col_stride;
+    return e;
+  }
   Epilogue transposed() const { return {activation, has_bias, bias, bias_col_stride, bias_row_stride}; }
 };
 

@@ -89,11 +89,17 @@ inline bool fuses_along_k(const GemmProblem& p) {
   return half && by_rows && p.k > 1 && p.a.col_stride == 1 && p.b.row_stride == 1;
 }
 
-// And those of small_tile, unless it splits k: the batch of a launch has at most 65535 matrices.
-inline bool fuses_in_small_tiles(const GemmProblem& p) {
-  const int64_t tiles = (p.m + 63) / 64 * ((p.n + 63) / 64), stages = (p.k + 63) / 64;
-  return fuses_along_k(p) && p.batch <= 65535 &&
-         plans::small_tile_splits(p.batch * tiles, int(stages), current_gpu().multiprocessors) <= 1;
+// And those of split_k, in whose second launch layouts do not count.
+inline bool fuses_half(const GemmProblem& p) { return p.type == DType::f16 || p.type == DType::bf16; }
+
+// And those of narrow, direct and bf16x6_fused, float32 included.
+inline bool fuses_lines(const GemmProblem& p) {
+  return fuses_along_k(p) || (p.type == DType::f32 && p.k > 1 && p.a.col_stride == 1 && p.b.row_stride == 1);
+}
+
+// And those of bf16x6, whose operands are cut into planes first, however they lie.
+inline bool fuses_planes(const GemmProblem& p) {
+  return !p.invariant && p.triangle == 0 && (p.out.col_stride == 1 || p.n == 1);
 }
 
 // And those of mma_sync, tf32 included.

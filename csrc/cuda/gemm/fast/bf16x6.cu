@@ -23,7 +23,7 @@ void residues::multiply_rest(const Gemm<float>& g, const Selection& selection, C
     static_assert(kTileM % S::kM == 0 && kTileN % S::kN == 0);
     in_pieces(g, 1, Panels::bytes<S>(g), context,
               [&](const Gemm<float>& all, int count, ReusedWorkspace& workspace) {
-                launch_panels<S>("bf16x6_rest", all, count, Rest{selection}, workspace);
+                launch_panels<S>("bf16x6_rest", all, count, Rest{selection}, {}, workspace);
               });
   };
   cuda::has_wgmma() ? multiply.template operator()<Shape<Bf16x6Rest, plans::kNarrowPlanes>>()
@@ -33,10 +33,11 @@ void residues::multiply_rest(const Gemm<float>& g, const Selection& selection, C
 void gemm_bf16x6(const GemmProblem& problem, Context& context) {
   const char* const name = "bf16x6";
   if (problem.invariant) return planes::gemm_by_planes<planes::Bf16x6Invariant>(name, problem, context);
+  if (problem.epilogue.asked()) return planes::gemm_by_planes<Fusing<planes::Bf16x6>>(name, problem, context);
   if (problem.triangle != 1) return planes::gemm_by_planes<planes::Bf16x6>(name, problem, context);
   run_gemm<float>(problem, context, [&](const auto& g, int batch) {
     if (!planes::gemm_of_triangle<planes::Bf16x6>(name, g, batch, context))
-      planes::gemm_in_pieces<planes::Bf16x6>(name, g, batch, context);
+      planes::gemm_in_pieces<planes::Bf16x6>(name, g, batch, {}, context);
   });
 }
 

@@ -18,9 +18,11 @@
 #include "cuda/available.h"
 #include "cuda/gemm/fast/fused_sums.cuh"
 #include "cuda/gemm/parts/float_dot.cuh"
+#include "cuda/gemm/parts/fused_epilogue.cuh"
 #include "cuda/gemm/parts/launch_splits.cuh"
 #include "cuda/gemm/parts/sides.cuh"
 #include "cuda/gemm/predict/fused_plan.h"
+#include "cuda/gemm/rules.h"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace fused {
@@ -36,6 +38,7 @@ struct Arguments {
   int64_t split_stride;  // elements of the result between splits
   bool split;
   ResultVectors vectors;
+  Epilogue epilogue;  // of kernels that fuse it
 };
 
 // Stores the slab to C, four elements of a row at a time.
@@ -60,10 +63,17 @@ __device__ __forceinline__ void store_slab(const Arguments& g, const Gemm<float>
           const int j = i - int(threadIdx.x) % 32 + lane;
           return Element{c_row0 + j / (length / 4), c_column0 + j % (length / 4) * 4 + e};
         });
-        if (e < valid) here.result.store(row, column + e, right);
+        if (e >= valid) continue;
+        if constexpr (kFuses<T>)
+          store_finished(g.epilogue, here.result, row, column + e, right);
+        else
+          here.result.store(row, column + e, right);
       }
     } else if (valid > 0) {
-      store_row_as<float, 4>(here.result, g.vectors, row, column, sums.v, valid);
+      if constexpr (kFuses<T>)
+        store_row_finished<float, 4>(g.epilogue, here.result, g.vectors, row, column, sums.v, valid);
+      else
+        store_row_as<float, 4>(here.result, g.vectors, row, column, sums.v, valid);
     }
   }
 }
@@ -137,14 +147,20 @@ void launch_fused(const Gemm<float>& g, const Arguments& arguments, int batch, i
   const int ways = int(std::max<int64_t>(ceil_div(steps, split_steps), 1));
   const TileGrid tiles = grid_of<T>(arguments, batch);
   const dim3 grid(tiles.grid.x, unsigned(ways), tiles.grid.z);
-  launch_splits<Repaired>(g, batch, ways, context, [&](const Result<float>& result, int64_t columns) {
-    Arguments f = arguments;
-    f.gemm.result = result, f.gemm.n = columns;
-    f.column_tiles = tiles.tiles_n, f.split_k = split_steps * kTileK;
-    f.split = ways > 1, f.split_stride = result.batch_stride * batch;
-    f.vectors = result_vectors(result);
-    launch<gemm_kernel<T>>("bf16x6_fused", {grid, dim3(T::kThreads), sizeof(typename T::Shared)}, context)(f);
-  });
+  launch_splits<Repaired>(g, batch, ways, arguments.epilogue, context,
+                          [&](const Result<float>& result, int64_t columns) {
+                            Arguments f = arguments;
+                            f.gemm.result = result, f.gemm.n = columns;
+                            f.column_tiles = tiles.tiles_n, f.split_k = split_steps * kTileK;
+                            f.split = ways > 1, f.split_stride = result.batch_stride * batch;
+                            f.vectors = result_vectors(result);
+                            const LaunchShape shape{grid, dim3(T::kThreads), sizeof(typename T::Shared)};
+                            if constexpr (T::kRowsAlongK) {
+                              if (f.epilogue.asked() && ways == 1)
+                                return launch<gemm_kernel<Fusing<T>>>("bf16x6_fused", shape, context)(f);
+                            }
+                            launch<gemm_kernel<T>>("bf16x6_fused", shape, context)(f);
+                          });
 }
 
 template <bool rows_along_k, bool by_wgmma>
@@ -170,6 +186,7 @@ void launch_rows(const Gemm<float>& g, const Arguments& arguments, int batch, Co
 }  // namespace fused
 
 void gemm_bf16x6_fused(const GemmProblem& problem, Context& context) {
+  const Epilogue epilogue = by_rows(problem).epilogue;
   run_gemm<float>(problem, context, [&](const Gemm<float>& g, int batch) {
     const auto source = [](const Side<float>& s) {
       return PanelSource<float>{
@@ -183,6 +200,7 @@ void gemm_bf16x6_fused(const GemmProblem& problem, Context& context) {
                        sides.wide.batch_stride,
                        sides.narrow.batch_stride,
                        sides.swapped};
+    f.epilogue = epilogue;
     cuda::has_wgmma() ? fused::launch_rows<true>(g, f, batch, context)
                       : fused::launch_rows<false>(g, f, batch, context);
   });

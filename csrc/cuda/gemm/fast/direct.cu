@@ -13,8 +13,10 @@
 // kernels would copy operands first. `narrow` multiplies by fused multiply-adds what has up to
 // about 16 rows or columns; neither covers the other (tuning_*.json of benchmarks/results/h200).
 #include "cuda/gemm/fast/direct.cuh"
+#include "cuda/gemm/parts/fused_epilogue.cuh"
 #include "cuda/gemm/parts/launch_splits.cuh"
 #include "cuda/gemm/predict/plans.h"
+#include "cuda/gemm/rules.h"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
@@ -33,6 +35,7 @@ struct Config {
   static constexpr int kDepth = plans::direct_depth(sizeof(T), values);  // values of k in a warp's step
   static constexpr int kPitch = BN + 8;                                  // conflict-free in both directions
   static constexpr int kSlabs = values == 4 ? 32 / int(sizeof(Sum)) : 4;
+  static constexpr bool kMayFuse = word_a == word_b && (kIsHalf<T> || std::is_same_v<T, float>);
 };
 
 template <class C>
@@ -47,6 +50,7 @@ struct Arguments {
   SplitStages split;
   Result<T> result;
   int columns;  // that are written of the result
+  [[no_unique_address]] EpilogueOf<C> epilogue;
 };
 
 template <class C>
@@ -119,8 +123,12 @@ __device__ __forceinline__ void store_rows(const Arguments<C>& g, const Result<t
   Out* to = static_cast<Out*>(r.out) + row * r.row_stride + column;
   FASTGEMM_UNROLL
   for (int i = 0; i < kRows; ++i, row += step, to += step * r.row_stride) {
-    if (row < g.a.side)
-      *to = round_to<Out>(r.template blend<Out>(row, column, Accumulator<typename C::Type>(sum[i])));
+    if (row >= g.a.side) continue;
+    const auto value = Accumulator<typename C::Type>(sum[i]);
+    if constexpr (kFuses<C>)
+      *to = round_to<Out>(finished<Out>(g.epilogue, r, row, column, value));
+    else
+      *to = round_to<Out>(r.template blend<Out>(row, column, value));
   }
 }
 
@@ -177,7 +185,7 @@ __global__ void __launch_bounds__(32 * C::kWarps, C::kBlocks)
 }
 
 template <class C, class T>
-void launch_direct(const Gemm<T>& g, int batch, Context& context) {
+void launch_direct(const Gemm<T>& g, int batch, const Epilogue& epilogue, Context& context) {
   const int64_t tiles_m = ceil_div(g.m, C::BM), tiles_n = ceil_div(g.n, C::BN);
   const int64_t steps = ceil_div(g.k, C::kDepth);
   const plans::DirectPlan plan =
@@ -186,44 +194,52 @@ void launch_direct(const Gemm<T>& g, int batch, Context& context) {
   const int tiles_log2 = plan.together == 1 ? 2 : plan.together == 2 ? 1 : 0;
   const dim3 grid(unsigned(ceil_div(x, 1 << tiles_log2)), unsigned(y), unsigned(batch * plan.splits));
   const LaunchShape shape{grid, dim3(32 * unsigned(std::max(plan.together, 4)))};
-  launch_splits(g, batch, plan.splits, context, [&](const Result<T>& result, int64_t columns) {
+  launch_splits(g, batch, plan.splits, epilogue, context, [&](const Result<T>& result, int64_t columns) {
     const auto split = plan.splits > 1 ? SplitStages(int(steps), plan.splits) : SplitStages(0, 1);
     using Offset = typename C::Offset;
-    const Arguments<C> arguments{.a = direct_operand<Offset>(g.side_a(batch)),
-                                 .b = direct_operand<Offset>(g.side_b(batch)),
-                                 .k = int(g.k),
-                                 .together = plan.together,
-                                 .tiles_log2 = tiles_log2,
-                                 .x_is_rows = tiles_m > tiles_n,
-                                 .steps = int(steps),
-                                 .batch = batch,
-                                 .split = split,
-                                 .result = result,
-                                 .columns = int(columns)};
-    launch<gemm_direct_kernel<C>>("direct", shape, context)(arguments);
+    const auto run = [&]<class S>() {
+      const Arguments<S> arguments{.a = direct_operand<Offset>(g.side_a(batch)),
+                                   .b = direct_operand<Offset>(g.side_b(batch)),
+                                   .k = int(g.k),
+                                   .together = plan.together,
+                                   .tiles_log2 = tiles_log2,
+                                   .x_is_rows = tiles_m > tiles_n,
+                                   .steps = int(steps),
+                                   .batch = batch,
+                                   .split = split,
+                                   .result = result,
+                                   .columns = int(columns),
+                                   .epilogue = EpilogueOf<S>(epilogue)};
+      launch<gemm_direct_kernel<S>>("direct", shape, context)(arguments);
+    };
+    if constexpr (C::kMayFuse) {
+      if (epilogue.asked() && plan.splits == 1) return run.template operator()<Fusing<C>>();
+    }
+    run.template operator()<C>();
   });
 }
 
 // Offsets inside a tile and a step have 32 bits unless strides are huge.
 template <class T>
-void choose_direct(const Gemm<T>& g, int batch, Context& context) {
+void choose_direct(const Gemm<T>& g, int batch, const Epilogue& epilogue, Context& context) {
   constexpr int64_t kMostStride = int64_t{1} << 21;  // so that 32 rows, or 512 values of k, stay below 2^31
   const auto is_huge = [](int64_t stride) { return std::abs(stride) > kMostStride; };
   if (is_huge(g.a.row_stride) || is_huge(g.a.col_stride) || is_huge(g.b.row_stride) ||
       is_huge(g.b.col_stride))
-    return launch_direct<Config<T, int64_t, false, false, 2>>(g, batch, context);
+    return launch_direct<Config<T, int64_t, false, false, 2>>(g, batch, epilogue, context);
   const auto run = [&]<bool word_a, bool word_b>() {
     using Short = Config<T, int, word_a, word_b, 2>;
     plans::direct_values(sizeof(T), g.k) == 2
-        ? launch_direct<Short>(g, batch, context)
-        : launch_direct<Config<T, int, word_a, word_b, 4>>(g, batch, context);
+        ? launch_direct<Short>(g, batch, epilogue, context)
+        : launch_direct<Config<T, int, word_a, word_b, 4>>(g, batch, epilogue, context);
   };
   if constexpr (constexpr int kPacked = DirectType<T>::kPacked; kPacked > 1) {
     const bool a = takes_loads_of(kPacked, true, g.side_a(batch), batch);
     const bool b = takes_loads_of(kPacked, true, g.side_b(batch), batch);
     if (a && b) return run.template operator()<true, true>();
-    if (a) return run.template operator()<true, false>();
-    if (b) return run.template operator()<false, true>();
+    const bool fuses = epilogue.asked();  // in fewer variants
+    if (a && !fuses) return run.template operator()<true, false>();
+    if (b && !fuses) return run.template operator()<false, true>();
   }
   run.template operator()<false, false>();
 }
@@ -231,8 +247,9 @@ void choose_direct(const Gemm<T>& g, int batch, Context& context) {
 }  // namespace
 
 void gemm_direct(const GemmProblem& problem, Context& context) {
+  const Epilogue epilogue = by_rows(problem).epilogue;
   run_gemm<double, float, Half, BFloat16, int8_t>(
-      problem, context, [&](const auto& g, int batch) { choose_direct(g, batch, context); });
+      problem, context, [&](const auto& g, int batch) { choose_direct(g, batch, epilogue, context); });
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -8,12 +8,14 @@
 // threads that share rows meet once in shared memory, in a fixed order.
 #include "cuda/device/sync.cuh"
 #include "cuda/gemm/fast/narrow_plan.cuh"
+#include "cuda/gemm/parts/fused_epilogue.cuh"
 #include "cuda/gemm/parts/launch_splits.cuh"
+#include "cuda/gemm/rules.h"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-template <class T>
+template <class Thread, class T>
 struct NarrowArguments : Sides<T> {
   int64_t x_apart, y_apart;  // elements from one load of a thread along k to the next
   int64_t columns_written;
@@ -22,6 +24,7 @@ struct NarrowArguments : Sides<T> {
   int part, last_part;       // values of k of a block, of the last one that shares it
   bool k_first;              // neighbouring threads are neighbours along k
   Result<T> result;
+  [[no_unique_address]] EpilogueOf<Thread> epilogue;  // where no other block shares the k of a row
 };
 
 struct Place {
@@ -30,7 +33,7 @@ struct Place {
 
 // Adds the sums of all threads that share a row, one warp for each of a thread's values, and stores them.
 template <class Thread, class T>
-__device__ __forceinline__ void add_and_store(const NarrowArguments<T>& g, const Result<T>& result,
+__device__ __forceinline__ void add_and_store(const NarrowArguments<Thread, T>& g, const Result<T>& result,
                                               Place place, int64_t first_row, int first_narrow,
                                               const Accumulator<T> (&sum)[Thread::kRows][Thread::kNarrow]) {
   using Acc = Accumulator<T>;
@@ -65,6 +68,10 @@ __device__ __forceinline__ void add_and_store(const NarrowArguments<T>& g, const
             first_row + (Thread::kVectorRows ? i * Thread::kRows + r : i + (r << g.log_rows));
         if (lane >= threads || wide >= g.wide.side || narrow >= g.y_rows) continue;
         const int64_t row = g.swapped ? narrow : wide, column = g.swapped ? wide : narrow;
+        if constexpr (kFuses<Thread>) {
+          store_finished(g.epilogue, result, row, column, total);
+          continue;
+        }
         result.store(row, column, total);
         // Rows of the workspace are whole vectors.
         if (column != (g.swapped ? g.wide.side : g.y_rows) - 1) continue;
@@ -81,7 +88,7 @@ __device__ __forceinline__ void add_and_store(const NarrowArguments<T>& g, const
 // The float32 sums of a step are complete before they are added to earlier ones, so that errors grow with
 // steps and not with k.
 template <class Thread, class T>
-__device__ __forceinline__ void multiply_step(const NarrowArguments<T>& g,
+__device__ __forceinline__ void multiply_step(const NarrowArguments<Thread, T>& g,
                                               const T* const (&row)[Thread::kRowLoads], const T* y, int last,
                                               int left,
                                               Accumulator<T> (&sum)[Thread::kRows][Thread::kNarrow]) {
@@ -134,7 +141,7 @@ constexpr int kLeastBlocks = std::is_same_v<T, int64_t> ? 1
 
 template <class Thread, class T>
 __global__ void __launch_bounds__(kNarrowThreads, kLeastBlocks<Thread, T>)
-    gemm_narrow_kernel(const __grid_constant__ NarrowArguments<T> g) {
+    gemm_narrow_kernel(const __grid_constant__ NarrowArguments<Thread, T> g) {
   launch_dependents();
   const int log_first = g.k_first ? g.log_k : g.log_rows;
   const int low = int(threadIdx.x) & ((1 << log_first) - 1), high = int(threadIdx.x) >> log_first;
@@ -176,41 +183,49 @@ __global__ void __launch_bounds__(kNarrowThreads, kLeastBlocks<Thread, T>)
 }
 
 template <class Thread, class T>
-void launch_narrow(const Gemm<T>& g, const NarrowProblem<T>& p, const NarrowPlan& plan, Context& context) {
+void launch_narrow(const Gemm<T>& g, const NarrowProblem<T>& p, const NarrowPlan& plan,
+                   const Epilogue& epilogue, Context& context) {
   const int apart = kNarrowThreads / plan.threads_rows * Thread::kPerLoadK;
   const int log_rows = std::countr_zero(unsigned(plan.threads_rows));
   const LaunchShape shape{
       dim3(unsigned(ceil_div(p.wide.side, int64_t(Thread::kRows) * plan.threads_rows)),
            unsigned(ceil_div(p.narrow.side, Thread::kNarrow)), unsigned(p.batch * plan.splits)),
       dim3(kNarrowThreads)};
-  launch_splits(g, p.batch, plan.splits, context, [&](const Result<T>& result, int64_t columns) {
-    const NarrowArguments<T> s{p,
-                               apart * p.wide.k_stride,
-                               apart * p.narrow.k_stride,
-                               columns,
-                               int(p.narrow.side),
-                               p.batch,
-                               apart,
-                               log_rows,
-                               std::countr_zero(unsigned(kNarrowThreads)) - log_rows,
-                               plan.part,
-                               int(p.wide.k - int64_t(plan.splits - 1) * plan.part),
-                               p.shape().lines_along_k(Thread::kReads),
-                               result};
-    launch<gemm_narrow_kernel<Thread, T>>("narrow", shape, context)(s);
+  launch_splits(g, p.batch, plan.splits, epilogue, context, [&](const Result<T>& result, int64_t columns) {
+    const auto run = [&]<class S>() {
+      const NarrowArguments<S, T> s{p,
+                                    apart * p.wide.k_stride,
+                                    apart * p.narrow.k_stride,
+                                    columns,
+                                    int(p.narrow.side),
+                                    p.batch,
+                                    apart,
+                                    log_rows,
+                                    std::countr_zero(unsigned(kNarrowThreads)) - log_rows,
+                                    plan.part,
+                                    int(p.wide.k - int64_t(plan.splits - 1) * plan.part),
+                                    p.shape().lines_along_k(Thread::kReads),
+                                    result,
+                                    EpilogueOf<S>(epilogue)};
+      launch<gemm_narrow_kernel<S, T>>("narrow", shape, context)(s);
+    };
+    if constexpr (Thread::kReads != Reads::along_rows && (kIsHalf<T> || std::is_same_v<T, float>)) {
+      if (epilogue.asked() && plan.splits == 1) return run.template operator()<Fusing<Thread>>();
+    }
+    run.template operator()<Thread>();
   });
 }
 
 template <Reads reads, class T>
-void launch_best(const Gemm<T>& g, const NarrowProblem<T>& p, Context& context) {
+void launch_best(const Gemm<T>& g, const NarrowProblem<T>& p, const Epilogue& epilogue, Context& context) {
   const auto [thread, plan] = plans::choose_narrow(reads, int(sizeof(T)), p.shape(), multiprocessors());
   switch (thread.narrow) {
     case 1:
-      return launch_narrow<NarrowThread<T, 1, reads>>(g, p, plan, context);
+      return launch_narrow<NarrowThread<T, 1, reads>>(g, p, plan, epilogue, context);
     case 4:
-      return launch_narrow<NarrowThread<T, 4, reads>>(g, p, plan, context);
+      return launch_narrow<NarrowThread<T, 4, reads>>(g, p, plan, epilogue, context);
     default:
-      return launch_narrow<NarrowThread<T, 8, reads>>(g, p, plan, context);
+      return launch_narrow<NarrowThread<T, 8, reads>>(g, p, plan, epilogue, context);
   }
 }
 
@@ -220,14 +235,16 @@ void gemm_narrow(const GemmProblem& problem, Context& context) {
   // A column whose elements are neighbours is computed as a row: rows of one element would each fill 16 bytes
   // of the workspace.
   const bool column = problem.n == 1 && problem.out.row_stride == 1;
-  run_every_type(column ? problem.transposed() : problem, context, [&]<class T>(const Gemm<T>& g, int batch) {
+  const GemmProblem in_rows = by_rows(column ? problem.transposed() : problem);
+  const Epilogue& epilogue = in_rows.epilogue;
+  run_every_type(in_rows, context, [&]<class T>(const Gemm<T>& g, int batch) {
     const NarrowProblem<T> p(g, batch);
     if (reads_along_k(p))
-      launch_best<Reads::along_k>(g, p, context);
-    else if (reads_along_rows(p))
-      launch_best<Reads::along_rows>(g, p, context);
+      launch_best<Reads::along_k>(g, p, epilogue, context);
+    else if (reads_along_rows(p) && !epilogue.asked())
+      launch_best<Reads::along_rows>(g, p, epilogue, context);
     else
-      launch_best<Reads::elements>(g, p, context);
+      launch_best<Reads::elements>(g, p, epilogue, context);
   });
 }
 

@@ -101,7 +101,7 @@ void launch_small(const char* name, const Gemm<T>& g, int batch, Context& contex
   const TileGrid tiles = tile_grid(g.m, g.n, C::kBlock, C::kBlock, batch);
   const int splits =
       plans::small_splits(int64_t(tiles.grid.x) * batch, g.k, int(sizeof(T)), multiprocessors());
-  launch_splits(g, batch, splits, context, [&](const Result<T>& result, int64_t columns) {
+  launch_splits(g, batch, splits, {}, context, [&](const Result<T>& result, int64_t columns) {
     SmallArguments<T> s{.gemm = g,
                         .tiles_n = tiles.tiles_n,
                         .k_split = ceil_div(ceil_div(g.k, splits), C::kBK) * C::kBK,

@@ -10,8 +10,6 @@
 // So small a product meets cold caches, that of instructions too: most of its time is the launch and the
 // copies. Hence there is little code on the way, less still for operands of whole tiles, and operands are
 // loaded evict-first, which leaves L2 to the data that is used again.
-#include <stdexcept>
-
 #include "cuda/available.h"
 #include "cuda/gemm/fast/small_tile_products.cuh"
 #include "cuda/gemm/parts/moved.cuh"
@@ -38,7 +36,7 @@ struct Arguments {
   Gemm<T> gemm;
   ResultVectors vectors;
   bool plain;         // rows of the result are whole vectors of its type, and beta is 0
-  Epilogue epilogue;  // of kernels that fuse it, which split no k
+  Epilogue epilogue;  // of kernels that fuse it
 };
 
 template <class C, class T, bool a_along_k, bool b_along_k, bool aligned>
@@ -159,7 +157,6 @@ void launch_small_tile(const Gemm<Moved>& g, int batch, const Epilogue& epilogue
   const int64_t tiles_m = ceil_div(g.m, C::BM), tiles_n = ceil_div(g.n, C::BN);
   const int stages = int(ceil_div(g.k, 128 / int(sizeof(T))));
   const int splits = plans::small_tile_splits(batch * tiles_m * tiles_n, stages, multiprocessors());
-  if (kFuses<C> && splits > 1) throw std::logic_error("fastgemm: small_tile fuses no epilogue of split sums");
   const dim3 grid(unsigned(tiles_m), unsigned(tiles_n * splits), unsigned(batch));
   const ResultVectors vectors = result_vectors(g.result);
   Arguments<Moved> s{
@@ -190,7 +187,7 @@ void launch_small_tile(const Gemm<Moved>& g, int batch, const Epilogue& epilogue
                                 : run.template operator()<false, along_k...>();
     });
   }
-  if (splits > 1) add_splits(s.sums, g, context);
+  if (splits > 1) add_splits(s.sums, g, context, epilogue);
 }
 
 }  // namespace

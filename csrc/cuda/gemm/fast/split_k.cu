@@ -13,6 +13,7 @@
 #include "cuda/gemm/parts/warp_product.cuh"
 #include "cuda/gemm/parts/wgmma_consumer.cuh"
 #include "cuda/gemm/predict/plans.h"
+#include "cuda/gemm/rules.h"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
@@ -178,7 +179,7 @@ struct Plan {
 };
 
 template <class T>
-void launch_wgmma(const Gemm<T>& g, int batch, Context& context) {
+void launch_wgmma(const Gemm<T>& g, int batch, const Epilogue& epilogue, Context& context) {
   RowCopies copies;
   const BoxOperands<T> operands(g, batch, copies, context);
   copies.launch({}, context);
@@ -190,11 +191,11 @@ void launch_wgmma(const Gemm<T>& g, int batch, Context& context) {
     launch<gemm_split_k_kernel<T, a_major, b_major>>("split_k", {plan.grid, dim3(kThreads), kSharedBytes},
                                                      context)(a, b, arguments);
   });
-  add_splits(arguments.sums, g, context);
+  add_splits(arguments.sums, g, context, epilogue);
 }
 
 template <class T>
-void launch_mma(const Gemm<T>& g, int batch, Context& context) {
+void launch_mma(const Gemm<T>& g, int batch, const Epilogue& epilogue, Context& context) {
   constexpr Takes kTakes = sizeof(T) == 2 ? Takes::any : Takes::along_k;
   const RowsOperands<T> operands = rows_operands<kTakes>(g, batch, context);
   const Plan<T> plan(g, batch, context);
@@ -204,14 +205,15 @@ void launch_mma(const Gemm<T>& g, int batch, Context& context) {
                             sizeof(typename MmaKernel<T, a_along_k, b_along_k>::Shared)};
     launch<gemm_split_k_mma_kernel<T, a_along_k, b_along_k>>("split_k", shape, context)(arguments);
   });
-  add_splits(arguments.sums, g, context);
+  add_splits(arguments.sums, g, context, epilogue);
 }
 
 }  // namespace
 
 void gemm_split_k(const GemmProblem& problem, Context& context) {
+  const Epilogue epilogue = by_rows(problem).epilogue;
   run_gemm<Half, BFloat16, int8_t>(problem, context, [&](const auto& g, int batch) {
-    cuda::has_wgmma() ? launch_wgmma(g, batch, context) : launch_mma(g, batch, context);
+    cuda::has_wgmma() ? launch_wgmma(g, batch, epilogue, context) : launch_mma(g, batch, epilogue, context);
   });
 }
 

@@ -7,12 +7,14 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
+// An epilogue is left to run() without splits.
 template <class Finish = AsAdded, class T, class Run>
-void launch_splits(const Gemm<T>& g, int batch, int splits, Context& context, Run&& run) {
+void launch_splits(const Gemm<T>& g, int batch, int splits, const Epilogue& epilogue, Context& context,
+                   Run&& run) {
   if (splits <= 1) return run(g.result, g.n);
   const auto sums = split_sums(g, batch, splits, context);
   run(result_in<T>(sums), sums.pitch);
-  add_splits<Finish>(sums, g, context);
+  add_splits<Finish>(sums, g, context, epilogue);
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

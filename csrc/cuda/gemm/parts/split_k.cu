@@ -1,6 +1,7 @@
 // The second launch of split-K (parts/split_k.cuh).
 #include "cuda/device/sync.cuh"
 #include "cuda/gemm/parts/float_dot.cuh"
+#include "cuda/gemm/parts/fused_epilogue.cuh"
 #include "cuda/gemm/parts/split_k.cuh"
 #include "cuda/gemm/parts/vector_store.cuh"
 
@@ -11,16 +12,17 @@ namespace {
 // loads in flight, which together are all splits of up to 144.
 constexpr int kAtOnce = 9, kMostWarps = 16;
 
-template <class T>
+template <class T, class Finish>
 struct AddArguments {
   SplitSums<Accumulator<T>> from;
   Gemm<T> gemm;
   ResultVectors vectors;
+  [[no_unique_address]] EpilogueOf<Finish> epilogue;
 };
 
 template <class T, class Finish>
 __global__ void __launch_bounds__(32 * kMostWarps, 2)
-    gemm_add_splits_kernel(const __grid_constant__ AddArguments<T> s) {
+    gemm_add_splits_kernel(const __grid_constant__ AddArguments<T, Finish> s) {
   using Acc = Accumulator<T>;
   using Sum = Vector16<Acc>;
   constexpr int N = kPer16Bytes<Acc>;
@@ -62,34 +64,49 @@ __global__ void __launch_bounds__(32 * kMostWarps, 2)
   const int valid = splits == 0 ? 0 : inside(g.n, here.column, N);
   Finish::finish(sum, g, valid, place);
   if (valid <= 0) return;
-  if constexpr (Result<T>::kMayBeWide) {
-    if (g.result.wide)
-      return store_row_as<float, N>(g.result, s.vectors, here.row, here.column, &sum[0], valid);
-  }
-  store_row_as<typename Result<T>::Stored, N>(g.result, s.vectors, here.row, here.column, &sum[0], valid);
+  with_stored_type(g.result, [&]<class Out>() {
+    if constexpr (kFuses<Finish>)
+      store_row_finished<Out, N>(s.epilogue, g.result, s.vectors, here.row, here.column, &sum[0], valid);
+    else
+      store_row_as<Out, N>(g.result, s.vectors, here.row, here.column, &sum[0], valid);
+  });
+}
+
+template <class Finish, class T>
+void launch_add(const SplitSums<Accumulator<T>>& from, const Gemm<T>& g, const Epilogue& epilogue,
+                Context& context) {
+  const int warps = std::min(int(ceil_div(from.splits, kAtOnce)), kMostWarps);
+  const int64_t vectors = from.matrix / kPer16Bytes<Accumulator<T>>;
+  const LaunchShape shape{dim3(unsigned(ceil_div(vectors, 32)), 1, unsigned(from.batch)),
+                          dim3(unsigned(32 * warps)), 0, true};
+  launch<gemm_add_splits_kernel<T, Finish>>(
+      "add_splits", shape, context)({from, g, result_vectors(g.result), EpilogueOf<Finish>(epilogue)});
 }
 
 }  // namespace
 
 template <class Finish, class T>
-void add_splits(const SplitSums<Accumulator<T>>& from, const Gemm<T>& g, Context& context) {
-  const int warps = std::min(int(ceil_div(from.splits, kAtOnce)), kMostWarps);
-  const int64_t vectors = from.matrix / kPer16Bytes<Accumulator<T>>;
-  const LaunchShape shape{dim3(unsigned(ceil_div(vectors, 32)), 1, unsigned(from.batch)),
-                          dim3(unsigned(32 * warps)), 0, true};
-  launch<gemm_add_splits_kernel<T, Finish>>("add_splits", shape,
-                                            context)({from, g, result_vectors(g.result)});
+void add_splits(const SplitSums<Accumulator<T>>& from, const Gemm<T>& g, Context& context,
+                const Epilogue& epilogue) {
+  if constexpr (kIsHalf<T> || std::is_same_v<T, float>) {
+    if (epilogue.asked()) return launch_add<Fusing<Finish>>(from, g, epilogue, context);
+  }
+  launch_add<Finish>(from, g, epilogue, context);
 }
 
-template void add_splits<AsAdded>(const SplitSums<double>&, const Gemm<double>&, Context&);
-template void add_splits<AsAdded>(const SplitSums<float>&, const Gemm<float>&, Context&);
-template void add_splits<Repaired>(const SplitSums<float>&, const Gemm<float>&, Context&);
-template void add_splits<AsAdded>(const SplitSums<float>&, const Gemm<Half>&, Context&);
-template void add_splits<AsAdded>(const SplitSums<float>&, const Gemm<BFloat16>&, Context&);
-template void add_splits<AsAdded>(const SplitSums<uint32_t>&, const Gemm<int8_t>&, Context&);
-template void add_splits<AsAdded>(const SplitSums<uint32_t>&, const Gemm<int32_t>&, Context&);
-template void add_splits<AsAdded>(const SplitSums<uint64_t>&, const Gemm<int64_t>&, Context&);
-template void add_splits<AsAdded>(const SplitSums<uint32_t>&, const Gemm<uint8_t>&, Context&);
-template void add_splits<AsAdded>(const SplitSums<uint32_t>&, const Gemm<int16_t>&, Context&);
+template void add_splits<AsAdded>(const SplitSums<double>&, const Gemm<double>&, Context&, const Epilogue&);
+template void add_splits<AsAdded>(const SplitSums<float>&, const Gemm<float>&, Context&, const Epilogue&);
+template void add_splits<Repaired>(const SplitSums<float>&, const Gemm<float>&, Context&, const Epilogue&);
+template void add_splits<AsAdded>(const SplitSums<float>&, const Gemm<Half>&, Context&, const Epilogue&);
+template void add_splits<AsAdded>(const SplitSums<float>&, const Gemm<BFloat16>&, Context&, const Epilogue&);
+template void add_splits<AsAdded>(const SplitSums<uint32_t>&, const Gemm<int8_t>&, Context&, const Epilogue&);
+template void add_splits<AsAdded>(const SplitSums<uint32_t>&, const Gemm<int32_t>&, Context&,
+                                  const Epilogue&);
+template void add_splits<AsAdded>(const SplitSums<uint64_t>&, const Gemm<int64_t>&, Context&,
+                                  const Epilogue&);
+template void add_splits<AsAdded>(const SplitSums<uint32_t>&, const Gemm<uint8_t>&, Context&,
+                                  const Epilogue&);
+template void add_splits<AsAdded>(const SplitSums<uint32_t>&, const Gemm<int16_t>&, Context&,
+                                  const Epilogue&);
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -76,10 +76,10 @@ struct AsAdded {
   __device__ __forceinline__ static void finish(Sums&, const Gemm<T>&, int, Place&&) {}
 };
 
-// out = alpha * (the sum of the splits) + beta * c. The kernel before may have called
-// launch_dependents() (programmatic dependent launch).
+// out = alpha * (the sum of the splits) + beta * c, or what an epilogue makes of it (of 16-bit types and
+// float32). The kernel before may have called launch_dependents() (programmatic dependent launch).
 template <class Finish = AsAdded, class T>
-void add_splits(const SplitSums<Accumulator<T>>&, const Gemm<T>&, Context&);
+void add_splits(const SplitSums<Accumulator<T>>&, const Gemm<T>&, Context&, const Epilogue& = {});
 
 // Adds vectors from the addresses that next() returns to `sum`, in order, while `left`, which decreases by
 // `step` for each, is positive. AT_ONCE loads are in flight at a time. The body runs at least once, with

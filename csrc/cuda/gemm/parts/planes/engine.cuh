@@ -86,9 +86,10 @@ template <class S>
 __device__ __forceinline__ void consume(typename S::Shared& shared, const Arguments<S>& g, int warp) {
   typename S::ConsumerLoop loop(shared, warp, g.chunk);
   typename S::Acc sum[S::kSums];  // (64, S::kN), a warp 16 rows of them
-  // Three sums leave no registers for more.
-  std::conditional_t<S::Scheme::kSums == 1, Parts, CountedParts> parts(g.schedule.work, int(blockIdx.x),
-                                                                       int(gridDim.x));
+  // Three sums leave no registers for more, nor does an epilogue.
+  constexpr bool kKeepsParts = S::Scheme::kSums == 1 && !kFuses<typename S::Scheme>;
+  std::conditional_t<kKeepsParts, Parts, CountedParts> parts(g.schedule.work, int(blockIdx.x),
+                                                             int(gridDim.x));
   Part part;
   while (parts.next(part)) {
     if (leaves_out(g, part)) continue;
@@ -218,7 +219,8 @@ void launch_segments(const char* name, const Gemm<typename S::Operand>& p,
 // k.
 template <class S>
 void launch_product(const char* name, const Gemm<typename S::Operand>& problem, int batch, Made made,
-                    const typename S::Scheme::Tiles& tiles, ReusedWorkspace& workspace) {
+                    const typename S::Scheme::Tiles& tiles, const EpilogueOf<typename S::Scheme>& epilogue,
+                    ReusedWorkspace& workspace) {
   constexpr bool kRepairs = S::Scheme::kLoop == Loop::promoting;
   const Plan plan = Plan::of<S>(problem, batch);
   const int group = plan.segments_at_a_time<S>(problem, batch);
@@ -231,15 +233,17 @@ void launch_product(const char* name, const Gemm<typename S::Operand>& problem, 
   const bool keeps_sums = kIsInvariant<typename S::Scheme> && scales;
   const bool in_workspace = plan.segments > 1 || keeps_sums;
   Gemm<typename S::Operand> p = problem;
+  if constexpr (kFuses<typename S::Scheme>) p.result.beta = 0;  // the epilogue adds c
   Result<typename S::Operand> sums{};
   if constexpr (kRepairs) {
     if (in_workspace) sums = sums_in_workspace(problem, batch, workspace);
   }
-  const bool blends = kRepairs && in_workspace && (keeps_sums || problem.result.beta != 0);
+  const bool blends = kRepairs && in_workspace && (keeps_sums || p.result.beta != 0);
   if (blends) p.result = sums;
 
   Arguments<S> g{};
   g.m = int(p.m), g.n = int(p.n), g.tiles = tiles;
+  if constexpr (kFuses<typename S::Scheme>) g.finishing = {epilogue, problem.result};
   g.schedule.tiles_m = int(ceil_div(p.m, S::kM)), g.schedule.tiles_n = int(ceil_div(p.n, S::kN));
   if constexpr (kIsLower<S>) {
     const auto triangle = TrianglePlaces<S>::of(g.schedule.tiles_m, g.schedule.tiles_n);
@@ -274,7 +278,7 @@ void launch_product(const char* name, const Gemm<typename S::Operand>& problem, 
     using Tile = std::conditional_t<S::kByWarps, Shape<typename S::Scheme, S::kN>, S>;
     static_assert(Tile::kM == S::kM && Tile::kStrips == S::kStrips);
     launch<repair_kernel<Tile>>("repair", {dim3(unsigned(blocks)), dim3(S::kN), 0, true}, workspace)(
-        p, g.schedule, g.unfinished, strips, plan.segments);
+        kFuses<typename S::Scheme> ? problem : p, g.schedule, g.unfinished, strips, plan.segments, epilogue);
     if (blends) blend(problem, sums, batch, workspace);
   }
 }
@@ -282,12 +286,13 @@ void launch_product(const char* name, const Gemm<typename S::Operand>& problem, 
 // Computes C panel by panel.
 template <class S, class T>
 void launch_panels(const char* name, const Gemm<T>& g, int batch, const typename S::Scheme::Tiles& tiles,
-                   ReusedWorkspace& workspace) {
+                   const EpilogueOf<typename S::Scheme>& epilogue, ReusedWorkspace& workspace) {
   const Panels panels = Panels::of<S>(g, batch);
   for (int i = 0; i < panels.outer.parts; ++i)
     for (int j = 0; j < panels.inner.parts; ++j)
       launch_product<S>(name, panels.at<S>(g, i, j), batch, panels.made(j),
-                        tiles.panel(panels.row<S>(i, j), panels.column<S>(i, j)), workspace);
+                        tiles.panel(panels.row<S>(i, j), panels.column<S>(i, j)),
+                        epilogue.template at<T>(panels.row<S>(i, j), panels.column<S>(i, j)), workspace);
 }
 
 // Calls launch_piece(matrices, how many, workspace) for pieces of a batch that have their planes in memory
@@ -302,7 +307,8 @@ void in_pieces(const Gemm<T>& g, int batch, int64_t bytes, Context& context, Lau
 
 // Computes a product of any size: by wgmma with wide or narrow tiles, whichever are predicted to be faster.
 template <class Scheme, class T>
-void gemm_in_pieces(const char* name, const Gemm<T>& all, int batch, Context& context) {
+void gemm_in_pieces(const char* name, const Gemm<T>& all, int batch, const EpilogueOf<Scheme>& epilogue,
+                    Context& context) {
   using Wide = Shape<Scheme, Scheme::kWideN>;
   using Narrow = Shape<Scheme, plans::kNarrowPlanes>;
   static_assert(Wide::kM == plans::kPlaneM);
@@ -310,14 +316,14 @@ void gemm_in_pieces(const char* name, const Gemm<T>& all, int batch, Context& co
   if (!cuda::has_wgmma())
     return in_pieces(all, batch, Panels::bytes<ByWarps>(all), context,
                      [&](const Gemm<T>& g, int count, ReusedWorkspace& workspace) {
-                       launch_panels<ByWarps>(name, g, count, {}, workspace);
+                       launch_panels<ByWarps>(name, g, count, {}, epilogue, workspace);
                      });
   in_pieces(all, batch, Panels::bytes<Wide>(all), context,
             [&](const Gemm<T>& g, int count, ReusedWorkspace& workspace) {
               plans::narrow_planes_win(count, g.m, g.n, g.k, Scheme::kTiles, multiprocessors(),
                                        !kIsInvariant<Scheme>)
-                  ? launch_panels<Narrow>(name, g, count, {}, workspace)
-                  : launch_panels<Wide>(name, g, count, {}, workspace);
+                  ? launch_panels<Narrow>(name, g, count, {}, epilogue, workspace)
+                  : launch_panels<Wide>(name, g, count, {}, epilogue, workspace);
             });
 }
 
@@ -332,8 +338,8 @@ bool gemm_of_triangle(const char* name, const Gemm<T>& all, int batch, Context& 
   in_pieces(all, batch, Panels::bytes<Wide>(all), context,
             [&](const Gemm<T>& g, int count, ReusedWorkspace& workspace) {
               plans::narrow_planes_win(count, g.m, g.n / 2, g.k, Scheme::kTiles, multiprocessors())
-                  ? launch_product<Narrow>(name, g, count, {true, true}, {}, workspace)
-                  : launch_product<Wide>(name, g, count, {true, true}, {}, workspace);
+                  ? launch_product<Narrow>(name, g, count, {true, true}, {}, {}, workspace)
+                  : launch_product<Wide>(name, g, count, {true, true}, {}, {}, workspace);
             });
   return true;
 }
@@ -341,8 +347,10 @@ bool gemm_of_triangle(const char* name, const Gemm<T>& all, int batch, Context& 
 // The launcher of a scheme's row.
 template <class Scheme>
 void gemm_by_planes(const char* name, const GemmProblem& problem, Context& context) {
-  run_gemm<typename Scheme::Operand>(
-      problem, context, [&](const auto& g, int batch) { gemm_in_pieces<Scheme>(name, g, batch, context); });
+  const EpilogueOf<Scheme> epilogue(problem.epilogue);
+  run_gemm<typename Scheme::Operand>(problem, context, [&](const auto& g, int batch) {
+    gemm_in_pieces<Scheme>(name, g, batch, epilogue, context);
+  });
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET::planes

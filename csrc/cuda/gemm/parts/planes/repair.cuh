@@ -24,8 +24,9 @@ namespace fastgemm::FASTGEMM_TARGET::planes {
 
 // Each thread computes a column of the strip (16, kN).
 template <class S>
-__device__ __forceinline__ void repair_strip(const Gemm<float>& all, const TileOrigin<S>& place,
-                                             int first_row) {
+__device__ __forceinline__ void repair_strip(const Gemm<float>& all,
+                                             const EpilogueOf<typename S::Scheme>& epilogue,
+                                             const TileOrigin<S>& place, int first_row) {
   constexpr int kK = 32;
   FASTGEMM_SHARED float a[kK][kStripRows];  // of A, transposed
   const Gemm<float> g = all.at_batch(place.batch);
@@ -57,15 +58,21 @@ __device__ __forceinline__ void repair_strip(const Gemm<float>& all, const TileO
     return x - x == 0;  // finite
   };
   FASTGEMM_UNROLL
-  for (int i = 0; i < kStripRows; ++i)
-    if (first_row + i < g.m && !is_stored(first_row + i)) g.result.store(first_row + i, column, sum[i]);
+  for (int i = 0; i < kStripRows; ++i) {
+    if (first_row + i >= g.m || is_stored(first_row + i)) continue;
+    if constexpr (kFuses<typename S::Scheme>)
+      store_finished(epilogue, g.result, first_row + i, column, sum[i]);
+    else
+      g.result.store(first_row + i, column, sum[i]);
+  }
 }
 
 template <class S>
 __global__ void __launch_bounds__(S::kN, 2)
     repair_kernel(const __grid_constant__ Gemm<float> g,
                   const __grid_constant__ ChunkSchedule<float> schedule,
-                  const uint32_t* unfinished /* [segment][strip] */, int64_t strips, int segments) {
+                  const uint32_t* unfinished /* [segment][strip] */, int64_t strips, int segments,
+                  const __grid_constant__ EpilogueOf<typename S::Scheme> epilogue) {
   grid_dependency_wait();
   FASTGEMM_SHARED uint32_t found[S::kN / 32];
   for (int64_t first = blockIdx.x; first < strips; first += int64_t(gridDim.x) * S::kN) {
@@ -82,7 +89,7 @@ __global__ void __launch_bounds__(S::kN, 2)
       const int64_t strip = first + int64_t(i) * gridDim.x;
       const TileOrigin<S> place(int(strip / S::kStrips), schedule);
       const int row = place.row + int(strip % S::kStrips) * kStripRows;
-      if (row < g.m) repair_strip<S>(g, place, row);
+      if (row < g.m) repair_strip<S>(g, epilogue, place, row);
     }
     __syncthreads();
   }

@@ -9,6 +9,7 @@
 
 #include "cuda/device/vector.cuh"
 #include "cuda/gemm/parts/chunks.cuh"
+#include "cuda/gemm/parts/fused_epilogue.cuh"
 #include "cuda/gemm/parts/planes/cut.cuh"
 #include "cuda/gemm/parts/planes/scheme.cuh"
 #include "cuda/gemm/parts/planes/shape.cuh"
@@ -32,6 +33,13 @@ struct Segment {
   bool is_last;
 };
 
+// What is made of a product in place (finish_stored); `result` is that of the whole problem, c and all.
+struct Finishing {
+  Epilogue epilogue;
+  Result<float> result;
+};
+struct NoFinishing {};
+
 template <class S>
 struct Arguments {
   Result<typename S::Operand> result;
@@ -46,6 +54,7 @@ struct Arguments {
   int chunk;             // stages that the tensor cores sum before a promotion (multiply.cuh)
   uint32_t* progress;    // [block] (pace.cuh)
   uint32_t* unfinished;  // [strip]: 1 where sums are not finite, and C was not written
+  [[no_unique_address]] std::conditional_t<kFuses<typename S::Scheme>, Finishing, NoFinishing> finishing;
 };
 
 // A lane has columns 2 (lane % 4) + 8 i + {0, 1} of rows lane / 4 and lane / 4 + 8 of its warp's strip.
@@ -173,6 +182,21 @@ __device__ __forceinline__ void store_sums(const Arguments<S>& g, const Sum& sum
   }
 }
 
+// Applies the epilogue to what store_strip() has stored of (kStripRows, columns).
+template <class S>
+__device__ __forceinline__ void finish_stored_strip(const Arguments<S>& g, const TileOrigin<S>& tile, int row,
+                                                    int column, int columns) {
+  if constexpr (kFuses<typename S::Scheme>) {
+    if (!g.segment.is_last) return;
+    Result<float> result = g.finishing.result;
+    result.out = static_cast<float*>(result.out) + tile.batch * result.batch_stride;
+    result.c = static_cast<const float*>(result.c) + tile.batch * result.c_batch_stride;
+    const int row0 = tile.row + row, column0 = tile.column + column;
+    finish_stored(g.finishing.epilogue, result, row0, column0, min(g.m - row0, kStripRows),
+                  min(g.n - column0, columns));
+  }
+}
+
 template <class S, int R>
 __device__ __forceinline__ void store_strip(const Arguments<S>& g, const typename S::Acc (&sums)[R],
                                             const TileOrigin<S>& tile, int row, int column) {
@@ -218,6 +242,7 @@ __device__ __forceinline__ void finish_strip(const Arguments<S>& g, typename S::
     if (unfinished && g.segment.is_last && !kIsInvariant<typename S::Scheme>) return;
   }
   store_strip(g, sum, place, kStripRows * warp, 0);
+  finish_stored_strip(g, place, kStripRows * warp, 0, S::kN);
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET::planes

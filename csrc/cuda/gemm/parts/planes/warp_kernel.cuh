@@ -55,8 +55,11 @@ __device__ __forceinline__ void finish_tile(typename S::Shared& shared, const Ar
     if (!g.segment.is_last || kIsInvariant<typename S::Scheme>) unfinished = 0;
   }
   FASTGEMM_UNROLL
-  for (int i = 0; i < S::kFragmentsM; ++i)
-    if (!(unfinished >> i & 1)) store_strip(g, sum[i], place, row + i * kStripRows, column);
+  for (int i = 0; i < S::kFragmentsM; ++i) {
+    if (unfinished >> i & 1) continue;
+    store_strip(g, sum[i], place, row + i * kStripRows, column);
+    finish_stored_strip(g, place, row + i * kStripRows, column, S::kWarpN);
+  }
 }
 
 template <class S>
