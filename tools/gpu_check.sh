@@ -12,9 +12,10 @@
 #   WORKERS          processes that share the tests where pytest-xdist is installed (default: 4)
 #   SANITIZERS       default: memcheck racecheck initcheck
 #   SANITIZE         kernels to run under them (default: all), SANITIZE_SECONDS for each tool (default: 150)
-#   BENCH            any of ladder reference tensor_cores weak_spots random60 host accuracy peers sizes sweep symmetric
-#                    linear newton_schulz invariant (default: all but the last seven); SETUP: seconds of compilation and
-#                    autotuning a peer
+#   BENCH            any of ladder reference tensor_cores weak_spots random60 host accuracy peers sizes sweep overhead
+#                    symmetric linear newton_schulz invariant complex residues models invariant_models transformer
+#                    transformer_wide first_product counters (default: the first seven). All together take longer than
+#                    the device is lent for one command. SETUP: seconds of compilation and autotuning a peer
 #   TUNE             more arguments for tools/make_static_tables.py, such as "--op gemm --dtype float32"
 #   FASTGEMM_COMMIT  commit to store with the results where there is no git history
 #
@@ -89,6 +90,7 @@ stage_bench() {
       weak_spots) fastgemm bench --device cuda --preset weak_spots --budget 0.1 --json "$OUT/weak_spots.json" ;;
       random60) fastgemm bench --device cuda --preset random60 --json "$OUT/random60.json" ;;
       host) fastgemm bench --device cuda --host-time --json "$OUT/host.json" ;;
+      overhead) fastgemm bench --device cuda --overhead --json "$OUT/overhead.json" ;;
       accuracy) fastgemm bench --device cuda --accuracy --json "$OUT/accuracy.json" ;;
       peers) fastgemm bench --device cuda --preset peers ${SETUP:+--setup "$SETUP"} --json "$OUT/peers.json" ;;
       sizes) fastgemm bench --device cuda --preset sizes --json "$OUT/sizes.json" ;;
@@ -96,6 +98,16 @@ stage_bench() {
       invariant) "$PYTHON" tools/invariant_products.py --json "$OUT/invariant_products.json" ;;
       linear) "$PYTHON" tools/fused_linear.py --json "$OUT/fused_linear.json" ;;
       newton_schulz) "$PYTHON" examples/newton_schulz.py --json "$OUT/newton_schulz.json" ;;
+      complex) "$PYTHON" tools/complex_products.py --json "$OUT/complex_products.json" ;;
+      residues) "$PYTHON" tools/residue_products.py --json "$OUT/residue_products.json" ;;
+      models) "$PYTHON" examples/models.py --json "$OUT/models.json" ;;
+      invariant_models) "$PYTHON" examples/models.py --model llama --model llama-decode --invariant \
+        --json "$OUT/invariant_models.json" ;;
+      transformer) "$PYTHON" examples/transformer.py --json "$OUT/transformer.json" ;;
+      transformer_wide) "$PYTHON" examples/transformer.py --size cuda-wide --dtype bfloat16 --attention sdpa \
+        --json "$OUT/transformer_wide.json" ;;
+      first_product) "$PYTHON" tools/first_product.py --json "$OUT/first_product.json" ;;
+      counters) "$PYTHON" tools/ncu_check.py --json "$OUT/ncu_check.json" ;;
       sweep) fastgemm bench --device cuda --preset sweep --step "${STEP:-512}" --method sustained \
         --json "$OUT/sweep.json" ;;
       *) echo "no benchmark $name" >&2 && false ;;

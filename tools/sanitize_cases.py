@@ -22,7 +22,7 @@ WIDTHS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.complex128)
 GEMM_SIZES = ((1, 1, 1), (33, 65, 17), (130, 140, 70), (257, 129, 65), (64, 64, 300))
 LARGE_SIZES = ((1000, 777, 301), (640, 1024, 352))  # the large tiles of level 5: packed, and read in place
 ALIGNED_SIZE = (256, 384, 320)  # what level 6 reads and writes in place, by the tensor memory accelerator
-LINEAR_SIZES = ((5, 200, 96), (130, 72, 161), (256, 384, 320))
+LINEAR_SIZES = ((5, 200, 96), (130, 72, 161), (256, 384, 320), (16, 24, 3000))  # the last one in parts of k
 SYMMETRIC_SIZES = (
     (1, 9),
     (130, 70),
