@@ -16,7 +16,7 @@ pytestmark = needs_simulator
 
 # The rows that fuse, with what they multiply.
 HALF = ("wgmma_specialized", "mma_sync", "skinny", "small_tile", "split_k", "narrow", "direct")
-FLOAT32 = ("bf16x6", "bf16x6_fused", "narrow", "direct")
+FLOAT32 = ("bf16x6", "bf16x6_fused", "crt", "narrow", "direct")
 ROWS = [(torch.bfloat16, row) for row in HALF] + [(torch.float32, row) for row in FLOAT32]
 every_row = pytest.mark.parametrize("dtype, row", ROWS, ids=row_id)
 every_gpu = pytest.mark.parametrize("gpu", ["h200", "rtx 4090"])

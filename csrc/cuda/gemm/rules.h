@@ -102,6 +102,12 @@ inline bool fuses_planes(const GemmProblem& p) {
   return !p.invariant && p.triangle == 0 && (p.out.col_stride == 1 || p.n == 1);
 }
 
+// And those of crt: of float32 whose k is not computed in parts.
+inline bool fuses_joined(const GemmProblem& p) {
+  return p.type == DType::f32 && p.k <= plans::kFloat32CrtTerms && p.triangle == 0 &&
+         (p.out.col_stride == 1 || p.n == 1);
+}
+
 // And those of mma_sync, tf32 included.
 inline bool fuses_by_warps(const GemmProblem& p) {
   const bool tf32 = p.type == DType::f32 && p.k > 1 && p.a.col_stride == 1 && p.b.row_stride == 1;

@@ -17,17 +17,22 @@ struct Bf16x6Rest : planes::Bf16x6 {
 
 }  // namespace
 
-void residues::multiply_rest(const Gemm<float>& g, const Selection& selection, Context& context) {
+void residues::multiply_rest(const Gemm<float>& g, const Selection& selection, const Epilogue& epilogue,
+                             Context& context) {
   using namespace planes;
   const auto multiply = [&]<class S>() {
     static_assert(kTileM % S::kM == 0 && kTileN % S::kN == 0);
     in_pieces(g, 1, Panels::bytes<S>(g), context,
               [&](const Gemm<float>& all, int count, ReusedWorkspace& workspace) {
-                launch_panels<S>("bf16x6_rest", all, count, Rest{selection}, {}, workspace);
+                launch_panels<S>("bf16x6_rest", all, count, Rest{selection},
+                                 EpilogueOf<typename S::Scheme>(epilogue), workspace);
               });
   };
-  cuda::has_wgmma() ? multiply.template operator()<Shape<Bf16x6Rest, plans::kNarrowPlanes>>()
-                    : multiply.template operator()<WarpShape<Bf16x6Rest>>();
+  const auto run = [&]<class Scheme>() {
+    cuda::has_wgmma() ? multiply.template operator()<Shape<Scheme, plans::kNarrowPlanes>>()
+                      : multiply.template operator()<WarpShape<Scheme>>();
+  };
+  epilogue.asked() ? run.template operator()<Fusing<Bf16x6Rest>>() : run.template operator()<Bf16x6Rest>();
 }
 
 void gemm_bf16x6(const GemmProblem& problem, Context& context) {

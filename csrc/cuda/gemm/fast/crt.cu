@@ -40,7 +40,7 @@ template <class T>
 constexpr float kIeeeBound = std::is_same_v<T, double> ? 1.0f / 24 : 1.0f / 40;
 
 template <class T>
-constexpr int64_t kMostTermsOf = std::is_same_v<T, float> ? 1 << 14 : kMostTerms;
+constexpr int64_t kMostTermsOf = std::is_same_v<T, float> ? plans::kFloat32CrtTerms : kMostTerms;
 
 template <class T>
 T* allocate(Context& context, int64_t count) {
@@ -51,7 +51,8 @@ T* allocate(Context& context, int64_t count) {
 struct Plan {
   const System& system;
   bool judged;
-  int triangle;  // of GemmProblem; products of one panel alone leave out what is not asked for
+  int triangle;       // of GemmProblem; products of one panel alone leave out what is not asked for
+  Epilogue epilogue;  // of float32
   int moduli() const { return system.moduli; }
 };
 
@@ -178,12 +179,23 @@ bool stores_pairs(const Result<T>& r) {
 
 template <class T>
 void launch_join(const Gemm<T>& g, const Sources<T>& sources, const Selection& selection,
-                 const unsigned char* sums, const System& system, int triangle, Context& context) {
+                 const unsigned char* sums, const System& system, int triangle, const Epilogue& epilogue,
+                 Context& context) {
   const int64_t blocks = int64_t{sources.a.groups()} * sources.b.groups() * kParts;
+  const LaunchShape shape{dim3(unsigned(blocks)), dim3(kSumThreads)};
+  const JoinArguments<T> arguments{g,
+                                   selection,
+                                   sums,
+                                   sources.b.groups(),
+                                   system.moduli,
+                                   stores_pairs(g.result),
+                                   constants_of(system, sources)};
+  if constexpr (std::is_same_v<T, float>) {
+    if (epilogue.asked())
+      return launch<join_kernel<T, 0, Epilogue>>("join_residues", shape, context)(arguments, epilogue);
+  }
   with_triangle(triangle, [&]<int lower>() {
-    launch<join_kernel<T, lower>>("join_residues", {dim3(unsigned(blocks)), dim3(kSumThreads)},
-                                  context)({g, selection, sums, sources.b.groups(), system.moduli,
-                                            stores_pairs(g.result), constants_of(system, sources)});
+    launch<join_kernel<T, lower, NoEpilogue>>("join_residues", shape, context)(arguments, {});
   });
 }
 
@@ -279,8 +291,9 @@ void multiply_terms(const Gemm<T>& g, const Plan& plan, Workspaces& workspaces) 
                         : multiply_one_by_one(sources, selection, sums, plan.system, workspace);
       // First, for it allocates: of the first panel before anything is written, as c may lie where the result
       // does.
-      if constexpr (std::is_floating_point_v<T>) multiply_rest(panel, selection, workspace);
-      launch_join(panel, sources, selection, sums, plan.system, triangle, workspace);
+      const Epilogue epilogue = plan.epilogue.at<T>(row, column);
+      if constexpr (std::is_floating_point_v<T>) multiply_rest(panel, selection, epilogue, workspace);
+      launch_join(panel, sources, selection, sums, plan.system, triangle, epilogue, workspace);
     }
 }
 
@@ -310,7 +323,7 @@ void gemm_crt(const GemmProblem& problem, Context& context) {
   const Plan plan{of_float32    ? kFloat32System
                   : of_integers ? kInt64Systems[moduli - 18]
                                 : kSystems[moduli - 14],
-                  judged, problem.triangle};
+                  judged, problem.triangle, problem.epilogue};
   Workspaces workspaces{ReusedWorkspace(context), ReusedWorkspace(context)};
   run_gemm<double, float, int64_t>(problem, context, [&](const auto& g, int batch) {
     for (int i = 0; i < batch; ++i) multiply_matrix(g.at_batch(i), plan, workspaces);

@@ -146,7 +146,8 @@ void launch_dmma(const GemmProblem& problem, Context& context) {
 
 }  // namespace
 
-void residues::multiply_rest(const Gemm<double>& g, const Selection& selection, Context& context) {
+void residues::multiply_rest(const Gemm<double>& g, const Selection& selection, const Epilogue&,
+                             Context& context) {
   using C = WideTiles;
   static_assert(kTileM % C::BM == 0 && kTileN % C::BN == 0);
   // Blocks share tiles as if all were left; those that share one agree on whether it is.

@@ -182,6 +182,7 @@ inline DmmaPlan plan_dmma(int64_t batch, int64_t m, int64_t n, int64_t k, int64_
 
 // crt: tiles of C for each modulus, and how many moduli a type and a precision have.
 inline constexpr int kResidueM = 128, kResidueN = 256, kIeeeModuli = 15, kFloat32Moduli = 8;
+inline constexpr int64_t kFloat32CrtTerms = 1 << 14;  // of a part of k
 constexpr int crt_moduli(const GemmProblem& p) {
   if (p.type == DType::f32) return kFloat32Moduli;
   // Products of int64 are below 2^126.02, since their signed bytes add up to at most 2^63.01. The product of

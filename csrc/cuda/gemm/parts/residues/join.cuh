@@ -9,6 +9,7 @@
 // in float32 are good enough, so that it takes no float64 sums, of which many GPUs have few.
 #pragma once
 
+#include "cuda/gemm/parts/fused_epilogue.cuh"
 #include "cuda/gemm/parts/residues/multiply.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET::residues {
@@ -179,9 +180,21 @@ __device__ __forceinline__ void store_pair(const Result<T>& r, bool together, bo
                                round_to<Out>(r.template blend<Out>(row, column + 1, second))}});
 }
 
-// A block joins one part of a tile.
-template <class T, int triangle>
-__global__ void __launch_bounds__(kSumThreads) join_kernel(const __grid_constant__ JoinArguments<T> g) {
+// An epilogue, of float32.
+template <class T>
+__device__ __forceinline__ void finish_joined(T (&value)[kJoined], const Epilogue& e, const Gemm<T>& g,
+                                              const JoinedPlace& place) {
+  FASTGEMM_UNROLL
+  for (int i = 0; i < kJoined; ++i) {
+    const int64_t row = place.row_of(i), column = place.column_of(i);
+    if (row < g.m && column < g.n) value[i] = finished<T>(e, g.result, row, column, value[i]);
+  }
+}
+
+// A block joins one part of a tile. `Ending` is Epilogue or NoEpilogue.
+template <class T, int triangle, class Ending>
+__global__ void __launch_bounds__(kSumThreads)
+    join_kernel(const __grid_constant__ JoinArguments<T> g, const __grid_constant__ Ending epilogue) {
   const int tile = int(blockIdx.x) / kParts, part = int(blockIdx.x) % kParts;
   const int tile_row = tile / g.tiles_n, tile_column = tile % g.tiles_n;
   if (is_above<triangle>(tile_row, tile_column) || !g.selection.takes(tile_row, tile_column)) return;
@@ -190,11 +203,16 @@ __global__ void __launch_bounds__(kSumThreads) join_kernel(const __grid_constant
   join_residues(value, g,
                 g.sums + (int64_t{tile} * g.moduli * kParts + part) * kSumThreads * 16 + threadIdx.x * 16,
                 place);
+  Result<T> result = g.gemm.result;
+  if constexpr (std::is_same_v<Ending, Epilogue>) {
+    finish_joined(value, epilogue, g.gemm, place);
+    result.alpha = 1, result.beta = 0;
+  }
   FASTGEMM_UNROLL
   for (int i = 0; i < kJoined; i += 2) {
     const int64_t row = place.row_of(i), column = place.column_of(i);
     if (row < g.gemm.m && column < g.gemm.n)
-      store_pair(g.gemm.result, g.pairs, column + 1 < g.gemm.n, row, column, value[i], value[i + 1]);
+      store_pair(result, g.pairs, column + 1 < g.gemm.n, row, column, value[i], value[i + 1]);
   }
 }
 

@@ -33,8 +33,8 @@ struct Rest {
 };
 
 // Computes the tiles of a product that the selection leaves: float64 by its own tensor cores (dmma.cu),
-// float32 by planes of bf16 (bf16x6.cu), for k up to 2^14.
-void multiply_rest(const Gemm<double>&, const Selection&, Context&);
-void multiply_rest(const Gemm<float>&, const Selection&, Context&);
+// float32 by planes of bf16 (bf16x6.cu), for k up to 2^14 and with any epilogue.
+void multiply_rest(const Gemm<double>&, const Selection&, const Epilogue& none, Context&);
+void multiply_rest(const Gemm<float>&, const Selection&, const Epilogue&, Context&);
 
 }  // namespace fastgemm::FASTGEMM_TARGET::residues
