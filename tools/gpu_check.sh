@@ -101,7 +101,7 @@ stage_bench() {
       complex) "$PYTHON" tools/complex_products.py --json "$OUT/complex_products.json" ;;
       residues) "$PYTHON" tools/residue_products.py --json "$OUT/residue_products.json" ;;
       models) "$PYTHON" examples/models.py --json "$OUT/models.json" ;;
-      invariant_models) "$PYTHON" examples/models.py --model llama --model llama-decode --invariant \
+      invariant_models) "$PYTHON" examples/models.py --model llama-prefill --model llama-decode --invariant \
         --json "$OUT/invariant_models.json" ;;
       transformer) "$PYTHON" examples/transformer.py --json "$OUT/transformer.json" ;;
       transformer_wide) "$PYTHON" examples/transformer.py --size cuda-wide --dtype bfloat16 --attention sdpa \

@@ -21,6 +21,7 @@ from fastgemm.bench.accuracy.lookup import Study
 from fastgemm.bench.accuracy.records import IntegerProduct, SpecialValue
 from fastgemm.bench.checking import PRODUCT_ERROR
 from fastgemm.cli import main
+from fastgemm.cli.accuracy import show
 from reference import DEVICES, needs_simulator
 from render.accuracy import SECTIONS, multiple
 from scripts import tool
@@ -367,3 +368,16 @@ def test_multiples_are_bold_above_the_library():
 
 def test_every_precision_of_the_table_has_a_bound():
     assert {row.precision for row in fastgemm.kernels("gemm")} <= set(PRODUCT_ERROR)
+
+
+def test_a_kernel_that_rejects_short_sums(capsys):
+    """It has no error there: tables leave the place open, and worst cases are those of what it took."""
+    report = gpu_report()
+    report.results = [e for e in report.results if e.kernel != "bf16x6" or e.k > 100]
+    assert "| normal | `bf16x6` | - | 0.50 |" in SECTIONS["accuracy_ratios"](report)
+    assert "| `bf16x6` | 7 x 9 |" not in SECTIONS["accuracy_sizes"](report)
+    assert "| `bf16x6` | 20 x 30 | 500 | 0.50 (" in SECTIONS["accuracy_sizes"](report)
+    assert all(section(report) for section in SECTIONS.values())
+    assert all(figure(report) for figure in FIGURES.values())
+    show(report)
+    assert "bf16x6" in capsys.readouterr().out

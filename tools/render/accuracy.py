@@ -28,8 +28,10 @@ def ratios_table(study: Study, measure: str) -> str:
         for contender in study.rivals:
             if contender[1] not in CLOSE:
                 continue
+            taken = study.taken(contender, size)
             cells = [
-                multiple(study.ratio(contender, distribution, shape, measure)) for shape in study.shapes[size]
+                multiple(study.ratio(contender, distribution, shape, measure)) if shape in taken else "-"
+                for shape in study.shapes[size]
             ]
             lines.append([distribution, f"`{contender[0]}`", *cells])
     depths = [f"{shape[2]}" for shape in study.shapes[size]]
@@ -59,11 +61,11 @@ def sizes_section(report: AccuracyReport) -> str:
         if contender[1] not in CLOSE:
             continue
         for m, n in study.sizes:
-            cells = []
-            for measure in MEASURES:
-                worst, distribution, k = study.worst(contender, (m, n), measure)
-                cells.append(f"{multiple(worst)} ({distribution}, K = {k})")
-            depths = [shape[2] for shape in study.shapes[m, n]]
+            found = [study.worst(contender, (m, n), measure) for measure in MEASURES]
+            cells = [f"{multiple(worst[0])} ({worst[1]}, K = {worst[2]})" for worst in found if worst]
+            depths = [shape[2] for shape in study.taken(contender, (m, n))]
+            if not depths:
+                continue
             span = f"{min(depths)} to {max(depths)}" if len(depths) > 1 else f"{depths[0]}"
             lines.append([f"`{contender[0]}`", f"{m} x {n}", span, *cells])
     header = ["kernel", "M x N", "K", *(f"worst ratio, {measure}" for measure in MEASURES)]
@@ -79,7 +81,7 @@ def exceptions_section(report: AccuracyReport) -> str:
             for m, n in study.sizes:
                 ratios = {
                     k: [study.ratio(contender, distribution, (m, n, k), measure) for measure in MEASURES]
-                    for _, _, k in study.shapes[m, n]
+                    for _, _, k in study.taken(contender, (m, n))
                 }
                 above = {k: pair for k, pair in ratios.items() if max(pair) > NOTICEABLE}
                 if above:
@@ -102,13 +104,18 @@ def summary_section(report: AccuracyReport) -> str:
     depths = [shape for shape in study.shapes[size] if shape[2] in SUMMARY_DEPTHS] or study.shapes[size][:1]
     lines = []
     for contender in study.contenders:
-        errors = [study.error(contender, study.distributions[0], shape) for shape in depths]
-        worst = [max(study.worst(contender, s, measure)[0] for s in study.sizes) for measure in MEASURES]
+        taken = study.taken(contender, size)
+        errors = [
+            study.error(contender, study.distributions[0], shape) if shape in taken else None
+            for shape in depths
+        ]
+        found = [[study.worst(contender, s, measure) for s in study.sizes] for measure in MEASURES]
+        worst = [max(w[0] for w in of_sizes if w) for of_sizes in found]
         lines.append(
             [
                 name(report, *contender) if contender[0] == LIBRARY else f"`{contender[0]}`",
                 contender[1],
-                *(f"{getattr(e, measure):.1e}" for measure in MEASURES for e in errors),
+                *(f"{getattr(e, measure):.1e}" if e else "-" for measure in MEASURES for e in errors),
                 *(multiple(value) for value in worst),
             ]
         )

@@ -86,7 +86,7 @@ def _worst_table(report: AccuracyReport, study: Study) -> ByWidth:
 
 def _worst(study: Study, distribution: str, contender: tuple[str, str]) -> list[str]:
     """Each measure's largest error over all shapes, then its largest ratio."""
-    shapes = [shape for size in study.sizes for shape in study.shapes[size]]
+    shapes = [shape for size in study.sizes for shape in study.taken(contender, size)]
     errors = [study.error(contender, distribution, shape) for shape in shapes]
     worst = [_scientific(max(getattr(e, measure) for e in errors)) for measure in MEASURES]
     ratios = [

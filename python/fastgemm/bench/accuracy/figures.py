@@ -103,9 +103,10 @@ def _legend(figure: Figure, axis: Axes, study: Study, title: str, columns: int) 
 def error_figure(report: AccuracyReport, measure: str) -> Figure:
     """Errors of all contenders."""
     figure, panels, study = _panels(report)
-    styles, shapes = _styles(study), study.shapes[study.sizes[0]]
+    styles = _styles(study)
     for distribution, axis in panels.items():
         for contender in study.contenders:
+            shapes = study.taken(contender, study.sizes[0])
             values = [getattr(study.error(contender, distribution, shape), measure) for shape in shapes]
             axis.plot(
                 [shape[2] for shape in shapes],
@@ -142,13 +143,14 @@ def ratio_figure(report: AccuracyReport) -> Figure:
     from matplotlib import ticker
 
     figure, panels, study = _panels(report)
-    styles, shapes = _styles(study), study.shapes[study.sizes[0]]
-    close = [c for c in study.rivals if c[1] in CLOSE]
+    styles, size = _styles(study), study.sizes[0]
+    close = [c for c in study.rivals if c[1] in CLOSE and study.taken(c, size)]
     library = library_name(report)
     lowest = 0.5
     for distribution, axis in panels.items():
         ratios: dict[tuple[str, str], list[float]] = {contender: [] for contender in close}
         for contender in close:
+            shapes = study.taken(contender, size)
             for measure, line in zip(MEASURES, ("-", ":"), strict=True):
                 values = [study.ratio(contender, distribution, shape, measure) for shape in shapes]
                 ratios[contender] += values

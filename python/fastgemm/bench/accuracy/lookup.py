@@ -42,6 +42,11 @@ class Study:
     def rivals(self) -> list[tuple[str, str]]:
         return [c for c in self.contenders if c != (BASELINE.kernel, BASELINE.precision)]
 
+    def taken(self, contender: tuple[str, str], size: tuple[int, int]) -> list[Shape]:
+        """The shapes of a size that a contender takes: some kernels reject short sums."""
+        first = self.distributions[0]
+        return [shape for shape in self.shapes[size] if (*contender, first, shape) in self._errors]
+
     def error(self, contender: tuple[str, str], distribution: str, shape: Shape) -> Error:
         return self._errors[(*contender, distribution, shape)]
 
@@ -53,10 +58,13 @@ class Study:
 
     def worst(
         self, contender: tuple[str, str], size: tuple[int, int], measure: str
-    ) -> tuple[float, str, int]:
-        """The largest ratio of a size, with its distribution and K."""
+    ) -> tuple[float, str, int] | None:
+        """The largest ratio of a size, with its distribution and K; None if the contender takes none of it."""
         return max(
-            (self.ratio(contender, distribution, shape, measure), distribution, shape[2])
-            for distribution in self.distributions
-            for shape in self.shapes[size]
+            (
+                (self.ratio(contender, distribution, shape, measure), distribution, shape[2])
+                for distribution in self.distributions
+                for shape in self.taken(contender, size)
+            ),
+            default=None,
         )
