@@ -55,7 +55,8 @@ Units units_of(const CpuFeatures& f) {
           .mmla_bf16 = f.neon_bf16,
           .mmla_int8 = f.neon_i8mm,
           .fp16 = f.avx512_fp16,
-          .vector_issue = issue_of(f)};
+          .vector_issue = issue_of(f),
+          .mkl_avx2 = f.vendor == "AuthenticAMD"};
 }
 
 Cpu detect() {

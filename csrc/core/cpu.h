@@ -18,6 +18,7 @@ struct Units {
   bool mmla_bf16 = false, mmla_int8 = false;
   bool fp16 = false;        // AVX512-FP16, which libraries use and this one does not
   double vector_issue = 2;  // vector multiply-adds in float32 that start in a cycle
+  bool mkl_avx2 = false;    // MKL multiplies by vectors of 32 bytes, two a cycle, whatever else there is
 
   int vector_bytes() const { return isa == Isa::avx512 ? 64 : isa == Isa::avx2 ? 32 : 16; }
   bool operator==(const Units&) const = default;

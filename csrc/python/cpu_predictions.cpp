@@ -31,7 +31,7 @@ void for_fields(C& c, F&& f) {
   f("model", c.model), f("cores", c.cores), f("clock", c.clock), f("vnni", c.vnni);
   f("dot_bf16", c.dot_bf16), f("amx_bf16", c.amx_bf16), f("amx_int8", c.amx_int8), f("fp16", c.fp16);
   f("mmla_bf16", c.mmla_bf16), f("mmla_int8", c.mmla_int8);
-  f("vector_issue", c.vector_issue), f("l2", c.l2), f("l3", c.l3);
+  f("vector_issue", c.vector_issue), f("mkl_avx2", c.mkl_avx2), f("l2", c.l2), f("l3", c.l3);
   f("core_bandwidth", c.core_bandwidth), f("bandwidth", c.bandwidth);
 }
 

@@ -1,4 +1,4 @@
-"""What the notebooks share: sources, counters, measurements here and on an H200, and pictures.
+"""What the notebooks share: sources, counters, measurements here and on a GPU, and pictures.
 
 drawings.py has the pictures that explain an idea, own_kernels.py compiles kernels that a notebook writes.
 """
@@ -159,14 +159,14 @@ def kept(device: str, name: str, op: str | None = None) -> Report | AccuracyRepo
     return replace(report, results=select(report.results, op=op)) if op else report
 
 
-def h200(name: str, op: str | None = None) -> Report | AccuracyReport:
-    """What was measured on an H200."""
-    return kept("h200", name, op)
+def on_gpu(name: str, op: str | None = None) -> Report | AccuracyReport:
+    """What was measured on a GPU."""
+    return kept("h100", name, op)
 
 
 def gain(op: str, level: int, size: int) -> None:
-    """What a level buys over the one below: here, in a longer run on a CPU, and on the H200."""
-    runs = {"this machine, now": here(op, size), "kept": kept("cpu", "ladder", op), "": h200("ladder", op)}
+    """What a level buys over the one below: here, in a longer run on a CPU, and on a GPU."""
+    runs = {"this machine, now": here(op, size), "kept": kept("cpu", "ladder", op), "": on_gpu("ladder", op)}
     cells = []
     for what, report in runs.items():
         row = next(iter(select(report.results, level=level, role="rung")), None)
@@ -180,8 +180,8 @@ def gain(op: str, level: int, size: int) -> None:
 
 
 def rates_of(*kernels: str) -> None:
-    """What these kernels of gemm reach on the H200, in float32."""
-    report = h200("ladder", "gemm")
+    """What these kernels of gemm reach on a GPU, in float32."""
+    report = on_gpu("ladder", "gemm")
     rows = [row for kernel in kernels for row in select(report.results, kernel=kernel) if row.level != 7]
     cells = [[f"`{row.kernel}`", row.role, rate(row.rate), percent(row.share_of_limit)] for row in rows]
     header = ["kernel", "role", rows[0].unit, f"of {rows[0].limit_name}"]

@@ -1,4 +1,4 @@
-"""What float32 products cost and are worth: rates and errors on an H200, from benchmarks/results/h200."""
+"""What float32 products cost and are worth: rates and errors on an H100, from benchmarks/results/h100."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from fastgemm.bench.drawing import place
 from fastgemm.bench.records import Measurement
 from matplotlib.figure import Figure
 
-from . import drawings, h200
+from . import drawings, on_gpu
 
 SIZE = 4096
 
 
 def _rates() -> list[Measurement]:
     """Square float32 products of SIZE, stored by rows, in each precision: the fastest, level 6 and torch."""
-    rows = [row for name in ("weak_spots", "tensor_cores") for row in h200(name).results]
+    rows = [row for name in ("weak_spots", "tensor_cores") for row in on_gpu(name).results]
     return [
         row
         for row in rows
@@ -34,7 +34,7 @@ def rates_and_errors(distribution: str = "normal") -> pd.DataFrame:
     """TFLOPS at SIZE, and the relative error of a product with K = SIZE, of each kernel and precision."""
     errors = {
         (row.kernel, row.precision): row.normwise
-        for row in h200("accuracy").results
+        for row in on_gpu("accuracy").results
         if (row.distribution, row.k) == (distribution, SIZE)
     }
     found = {}
@@ -71,7 +71,7 @@ def rates_against_errors() -> Figure:
     axis.set_ylabel(f"error of the product, relative,\nK = {SIZE}, normal numbers")
     axis.grid(color="#dddddd", linewidth=0.6)
     axis.spines[["top", "right"]].set_visible(False)
-    figure.supxlabel(place(h200("weak_spots"), []), fontsize=8.5, color="#555555")
+    figure.supxlabel(place(on_gpu("weak_spots"), []), fontsize=8.5, color="#555555")
     return figure
 
 
