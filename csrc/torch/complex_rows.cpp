@@ -142,8 +142,11 @@ bool is_faster_on_cpu(const ProductCall& call, const Gemm& g) {
   const Cpu& cpu = current_cpu();
   const bool is_measured = cpu.isa == Isa::avx512 && cpu.model.starts_with("AuthenticAMD");
   if (!is_measured) return true;
-  constexpr int64_t kLeastRows = 64, kLeastColumns = 16, kLeastWork = int64_t{160} * 160 * 160;
-  return p.m < kLeastRows || p.n < kLeastColumns || double(p.m) * double(p.n) * double(p.k) < kLeastWork;
+  struct Least {
+    int64_t rows, columns, edge;
+  };
+  const auto [rows, columns, edge] = cpu.vector_issue > 1 ? Least{8, 12, 96} : Least{64, 16, 160};
+  return p.m < rows || p.n < columns || double(p.m) * double(p.n) * double(p.k) < double(edge * edge * edge);
 }
 
 bool is_faster(const Kernel& row, const ProductCall& call, const Gemm& g, Device device, int threads) {
