@@ -129,6 +129,12 @@ GPUS = {
     )
 }
 
+# As drivers name what data sheets call so; other builds of the same chip (PCIe, NVL) have other rates.
+_DRIVER_NAMES = {
+    "NVIDIA H100 80GB HBM3": "H100",
+    "NVIDIA A100-SXM4-80GB": "A100",
+}
+
 
 def _folded(name: str) -> str:
     return name.upper().replace(" ", "").replace("-", "").removeprefix("NVIDIA").removeprefix("GEFORCE")
@@ -139,6 +145,7 @@ def find_gpu(name: str, by: str = "fastgemm") -> GPU:
     are, in the name of the function that asks."""
     by_name = {_folded(known): gpu for known, gpu in GPUS.items()}
     if isinstance(name, str):
+        name = _DRIVER_NAMES.get(name, name)
         for found in (_folded(name), "RTX" + _folded(name)):
             if found in by_name:
                 return by_name[found]

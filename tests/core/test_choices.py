@@ -6,7 +6,7 @@ import fastgemm
 import pytest
 import torch
 from check_choices import qualities
-from fastgemm import tuning
+from fastgemm import _introspect, tuning
 from fastgemm.bench.timing import geometric_mean
 from fit_costs import H200, RESULTS
 from reference import assert_right, expected_gemm, needs_simulator
@@ -31,6 +31,23 @@ def test_what_is_picked_was_measured_to_be_fast(file, wgmma):
         for ratios, allowed in ((quality.level6, LEVEL_6), (quality.free, FREE)):
             assert len(ratios) > 250
             assert geometric_mean([ratio for ratio, _ in ratios]) <= allowed, series
+
+
+@pytest.mark.parametrize(
+    ("dtype", "m", "n", "k", "kernel"),
+    [
+        ("bfloat16", 1, 28672, 8192, "skinny"),
+        ("bfloat16", 64, 28672, 8192, "skinny"),
+        ("float32", 1, 14336, 4096, "narrow"),
+        ("float32", 4, 14336, 4096, "narrow"),
+        ("float32", 8, 14336, 4096, "bf16x6_fused"),
+    ],
+)
+def test_weights_are_read_by_what_reads_fastest_on_an_h100(dtype, m, n, k, kernel):
+    """Of its bandwidth, 3.35 TB/s, no row gets more than was seen."""
+    h100 = {"capability": 90, "multiprocessors": 132, "number": 0}
+    found = _introspect.predictions((dtype, "ieee", 1, m, n, k, False, True), h100)
+    assert found[0][0] == kernel
 
 
 @pytest.mark.parametrize("gpu", ["L40S", "RTX 4090"])

@@ -175,3 +175,11 @@ def test_an_import_that_finds_what_was_tuned_does_not_start_the_driver(untuned):
     )
     done = run_python(["-c", code])
     assert done.stdout == "3.0\n", done.stderr
+
+
+def test_large_transposes_are_never_left_to_torch():
+    """With a table of this GPU or without one: torch's copy of a transposed view moves a third of what ours do."""
+    for dtype in (torch.int8, torch.bfloat16, torch.float32, torch.float64):
+        for shape in ((8192, 8192), (8191, 8193)):
+            a = torch.empty(shape, dtype=dtype, device="cuda")
+            assert tuning.chosen_kernel(tuning.transpose_key(a)) != "torch"

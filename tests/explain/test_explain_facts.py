@@ -104,6 +104,13 @@ def test_gpus_are_found_by_name(name):
     assert find_gpu(name).name in ("H200", "RTX 4090")
 
 
+def test_gpus_are_found_as_drivers_name_them():
+    assert find_gpu("NVIDIA H100 80GB HBM3").name == "H100"
+    assert find_gpu("NVIDIA A100-SXM4-80GB").name == "A100"
+    with pytest.raises(ValueError, match="unknown gpu"):  # of other clocks and memory
+        find_gpu("NVIDIA H100 PCIe")
+
+
 @pytest.mark.parametrize("name", ["V100", "", "H20", 200, None])
 def test_unknown_gpus_are_refused_with_those_there_are(name):
     with pytest.raises(ValueError, match="A100, H100, H200, L40S, RTX 4090"):

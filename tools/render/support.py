@@ -23,7 +23,7 @@ GENERATIONS = (
     ("12.0", "RTX 50, RTX PRO", 170),
     ("12.1", "DGX Spark", 48),
 )
-RUN_ON = {"9.0": "an H200, both source paths"}  # what tools/gpu_check.sh has tested on hardware
+RUN_ON = {"9.0": "an H200, both source paths; an H100"}  # what tools/gpu_check.sh has tested on hardware
 
 # Each kind of product: its dtype, precision, and what a tensor core multiplies for it.
 SERIES = {
