@@ -41,7 +41,12 @@ TARGET = ROOT / "csrc/cpu/gemm/predict/costs.def"
 # Their clocks follow from the rate of multiply-adds on registers; Linux in a virtual machine states none.
 ZEN4 = {"isa": "avx512", "vnni": True, "dot_bf16": True, "amx_bf16": False, "amx_int8": False, "fp16": False}
 ZEN4 |= {"clock": 3.6e9, "vector_issue": 1.0, "cores": 2, "l2": 1 << 20, "l3": 32 << 20}
-ZEN4 |= {"core_bandwidth": 20e9, "bandwidth": 40e9, "model": "AuthenticAMD-25-17-as_measured"}
+ZEN4 |= {
+    "mkl_avx2": True,
+    "core_bandwidth": 20e9,
+    "bandwidth": 40e9,
+    "model": "AuthenticAMD-25-17-as_measured",
+}
 ZEN3 = ZEN4 | {"isa": "avx2", "vnni": False, "dot_bf16": False, "clock": 3.24e9, "vector_issue": 2.0}
 ZEN3 |= {"l2": 1 << 19, "model": "AuthenticAMD-25-1-as_measured"}
 PROCESSORS = {"avx512": ZEN4, "avx2": ZEN3}

@@ -36,8 +36,9 @@ struct Epilogue {
   Epilogue transposed() const { return {activation, has_bias, bias, bias_col_stride, bias_row_stride}; }
 };
 
-// The activations as PyTorch defines them, by the functions of the C library: for passes that memory bounds.
-// Kernels that multiply have shorter forms (cuda/device/activation.cuh, cpu/gemm/activation.h).
+// The activations as PyTorch defines them, by the functions of the C library: for passes that memory bounds,
+// and for float32 on GPUs. Others that multiply have shorter forms (cuda/device/activation.cuh,
+// cpu/gemm/activation.h).
 FASTGEMM_ANYWHERE float erf_of(float x) { return erff(x); }
 FASTGEMM_ANYWHERE double erf_of(double x) { return erf(x); }
 FASTGEMM_ANYWHERE float exp_of(float x) { return expf(x); }

@@ -95,7 +95,8 @@ struct Symmetry {
 };
 
 // out = alpha * a @ b + beta * c for each member of the batch. a: (m, k), b: (k, n), c and out: (m, n).
-// beta == 0 never reads c; then c.data is null. c may be exactly out and never overlaps it otherwise.
+// beta == 0 never reads c; then c.data is null. c may be exactly out, but not where an epilogue is asked for,
+// and never overlaps it otherwise.
 struct GemmProblem {
   DType type = DType::f32;      // of a and b, or of their product
   DType out_type = DType::f32;  // of c and out: type itself, or sum_type(type)

@@ -133,8 +133,8 @@ class Found {
 
 // Whether MKL's complex product is expected to be faster than the one in registers of this library
 // (complex_tile.h). On a Zen 4 with AVX-512 it is not, and on a Zen 5, whose vectors of 64 bytes MKL leaves
-// alone, it takes twice as long (benchmarks/results/cpu/complex_products.json); MKL is faster where there are
-// few rows or columns, and in small products. No other processors were measured, and there the choice is
+// alone, it takes twice as long; MKL is faster where there are few rows or columns, and in small products
+// (measured at commits aed1783 and c069f11). No other processors were measured, and there the choice is
 // MKL's.
 bool is_faster_on_cpu(const ProductCall& call, const Gemm& g) {
   const GemmProblem& p = g.problem;

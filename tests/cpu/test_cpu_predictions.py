@@ -96,6 +96,12 @@ def test_predictions_scale_with_the_processor():
     assert seconds("pipelined", "float32", 2048, vector_issue=2.0) < 0.7 * base
     assert seconds("amx_bf16", "bfloat16", 2048, amx_bf16=True) < seconds("dot_bf16", "bfloat16", 2048)
     assert seconds("torch", "float16", 1024) > 10 * seconds("torch", "float16", 1024, fp16=True)
+    two = {"vector_issue": 2.0}  # vectors of 64 bytes, which MKL leaves alone on AMD's processors
+    for dtype in ("float32", "float64"):
+        assert seconds("torch", dtype, 2048, **two) > 1.7 * seconds(
+            "torch", dtype, 2048, **two, mkl_avx2=False
+        )
+    assert seconds("torch", "bfloat16", 2048, **two) == seconds("torch", "bfloat16", 2048, mkl_avx2=False)
     small = seconds("pipelined", "float32", 64)
     assert small == seconds("pipelined", "float32", 64, 16), "too little work to share"
 

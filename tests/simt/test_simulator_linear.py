@@ -1,105 +1,123 @@
-"""Layers on the simulator: epilogues in the kernels that multiply, and the pass after those that have none."""
+"""Epilogues on the simulator, with all its checks: in kernels that apply them, and by the pass after others."""
 
 from __future__ import annotations
-
-import math
 
 import fastgemm
 import pytest
 import torch
-from fastgemm._explain.run import load_simulator
-from fastgemm._introspect import take_last_gemm_kernel
 from layers import ACTIVATIONS, check, layer
-from reference import needs_simulator, row_id
+from reference import needs_simulator, row_id, simulated_launches
 
 pytestmark = needs_simulator
 
-# The rows that fuse, with what they multiply.
-HALF = ("wgmma_specialized", "mma_sync", "skinny", "small_tile", "split_k", "narrow", "direct")
-FLOAT32 = ("bf16x6", "bf16x6_fused", "crt", "narrow", "direct")
-ROWS = [(torch.bfloat16, row) for row in HALF] + [(torch.float32, row) for row in FLOAT32]
-every_row = pytest.mark.parametrize("dtype, row", ROWS, ids=row_id)
-every_gpu = pytest.mark.parametrize("gpu", ["h200", "rtx 4090"])
+HALF = [torch.float16, torch.bfloat16]
 
 
-def launched(m: int, n: int, k: int, dtype: torch.dtype, row: str, capability: int = 90) -> list[str]:
-    """The kernels that a layer launches, none of which runs."""
-    x, w, b, r = layer(m, n, k, dtype, "cpu", residual=True)
-    simulator = load_simulator()
-    simulator.begin(True, True, multiprocessors=132, max_blocks=0, capability=capability, run=False)
-    try:
-        fastgemm.linear(x, w, b, residual=r, activation="gelu", kernel=row)
-    finally:
-        found = simulator.end()
-    return [launch["kernel"] for launch in found]
+def launched(
+    kernel: str, m: int, n: int, k: int, dtype: torch.dtype, *, capability: int = 90, **options
+) -> list[str]:
+    """The kernels that a layer launched, whose result was held to the bound."""
+    residual = options.pop("residual", False)
+    bias = options.pop("bias", True)
+    activation = options.pop("activation", "gelu")
+    x, w, b, r = layer(m, n, k, dtype, "cpu", bias=bias, residual=residual)
+    with simulated_launches(capability=capability, count=False) as launches:
+        check(x, w, b, r, activation, kernel=kernel, **options)
+    return [launch["kernel"] for launch in launches]
 
 
-def runs_here(row: str, gpu: str) -> bool:
-    return gpu == "h200" or row != "wgmma_specialized"
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("dtype", HALF, ids=row_id)
+def test_wgmma_specialized(dtype, activation):
+    found = launched("wgmma_specialized", 130, 264, 192, dtype, activation=activation, residual=True)
+    assert found == ["wgmma_specialized"]
 
 
-@every_row
-@pytest.mark.parametrize("shape", [(200, 136, 256), (3, 4096, 128), (64, 64, 8192)], ids=str)
-def test_no_pass_after_rows_that_fuse(dtype, row, shape):
-    for capability in (90, 89):
-        if runs_here(row, "h200" if capability == 90 else "rtx 4090"):
-            assert "finish" not in " ".join(launched(*shape, dtype, row, capability))
+@pytest.mark.parametrize("m, n, k", [(1, 64, 64), (129, 300, 264), (300, 136, 1000), (64, 514, 130)])
+def test_edges_of_tiles(m, n, k):
+    """Narrower tiles, rows that no TMA stores, tiles that blocks share."""
+    for residual in (False, True):
+        found = launched("wgmma_specialized", m, n, k, torch.bfloat16, residual=residual)
+        assert "finish" not in found
 
 
-def test_a_pass_after_rows_that_do_not():
-    assert "finish" in " ".join(launched(64, 64, 96, torch.float32, "small"))
-    assert "finish" in " ".join(launched(64, 64, 96, torch.float64, "dmma"))
+def test_tf32():
+    assert launched("wgmma_specialized", 130, 264, 96, torch.float32, precision="tf32") == [
+        "wgmma_specialized"
+    ]
 
 
-@every_gpu
-@every_row
-def test_values(dtype, row, gpu):
-    if not runs_here(row, gpu):
-        pytest.skip("a row of Hopper")
-    with fastgemm.simulate(gpu):
-        for m, n, k in ((70, 200, 96), (5, 133, 161), (200, 6, 130), (1, 36, 1400)):
-            x, w, b, r = layer(m, n, k, dtype, "cpu", residual=True)
-            for activation in ("gelu", "relu", None):
-                check(x, w, b, r, activation, kernel=row)
-                assert take_last_gemm_kernel() == row
-            check(x, w, None, None, "gelu_tanh", kernel=row)
-            check(x, w, b, None, "silu", kernel=row)
+def test_what_fragments_do_not_take_gets_a_pass():
+    assert "finish" in launched("wgmma_specialized", 64, 65, 64, torch.bfloat16)  # odd columns of bias
+    assert "finish" not in launched("wgmma_specialized", 64, 65, 64, torch.bfloat16, bias=False)
+    assert "finish" in launched("wgmma_specialized", 64, 64, 64, torch.bfloat16, out_dtype=torch.float32)
 
 
-@every_row
-def test_layouts(dtype, row):
-    x, w, b, r = layer(132, 80, 320, dtype, "cpu", residual=True)
-    with fastgemm.simulate("h200"):
-        check(x[::2], w[::2], b[::2], r[::2, ::2], "gelu", kernel=row)
-        check(x[:, 3:], w[:, 3:], b, r.mT.contiguous().mT, "gelu", kernel=row)  # rows of odd addresses
-        check(x.mT.contiguous().mT, w.mT.contiguous().mT, b, r, "gelu", kernel=row)
-        check(x.view(4, 33, 320), w, b, r.view(4, 33, 80), "silu", kernel=row)
-        check(x.view(4, 33, 320).transpose(0, 1), w, b, None, "silu", kernel=row)
+@pytest.mark.parametrize("capability", [90, 80])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_skinny(activation, capability):
+    found = launched(
+        "skinny", 8, 200, 1024, torch.bfloat16, activation=activation, residual=True, capability=capability
+    )
+    assert "finish" not in found
 
 
-@every_row
-def test_long_sums_that_blocks_share(dtype, row):
-    with fastgemm.simulate("h200"):
-        for m, n, k in ((16, 24, 9000), (2, 8, 20000)):
-            x, w, b, r = layer(m, n, k, dtype, "cpu", residual=True)
-            for activation in ACTIVATIONS:
-                check(x, w, b, r, activation, kernel=row)
+@pytest.mark.parametrize("capability", [90, 80])
+@pytest.mark.parametrize("dtype", HALF, ids=row_id)
+@pytest.mark.parametrize("m, n, k", [(3, 64, 2048), (33, 130, 161), (200, 7, 512), (60, 129, 64)])
+def test_shapes_of_skinny(m, n, k, dtype, capability):
+    for options in ({}, {"out_dtype": torch.float32}, {"bias": False}):
+        assert "finish" not in launched("skinny", m, n, k, dtype, capability=capability, **options)
 
 
-@every_gpu
-@pytest.mark.parametrize("row", FLOAT32)
-def test_sums_that_are_not_finite(row, gpu):
-    """They are computed again, and meet the epilogue once."""
-    for m, n, k in ((140, 70, 100), (20, 40, 9000)):
-        x, w, b, r = layer(m, n, k, torch.float32, "cpu", residual=True)
-        x[3, 5], x[8, 1], w[7, 2] = math.inf, math.nan, 3e38
-        x[11, 2], x[12] = 3e38, 1e-38
-        x[3, 2] = 0  # infinity and a product that overflows: what comes of them depends on the order
-        with fastgemm.simulate(gpu):
-            for activation in ("relu", "silu", None):
-                result = fastgemm.linear(x, w, b, residual=r, activation=activation, kernel=row)
-                expected = ACTIVATIONS[activation](torch.nn.functional.linear(x, w, b)) + r
-                assert result.isnan().equal(expected.isnan())
-                finite = expected.isfinite()
-                assert result[~finite & ~expected.isnan()].equal(expected[~finite & ~expected.isnan()])
-                torch.testing.assert_close(result[finite], expected[finite], rtol=2e-5, atol=2e-4)
+@pytest.mark.parametrize("capability", [90, 80])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("kernel", ["mma_sync", "small_tile"])
+def test_tiles_that_pass_through_shared_memory(kernel, activation, capability):
+    for m, n, k, options in [
+        (130, 264, 192, {"residual": True}),
+        (65, 33, 70, {"residual": True}),
+        (40, 64, 128, {"out_dtype": torch.float32}),
+    ]:
+        found = launched(
+            kernel, m, n, k, torch.bfloat16, activation=activation, capability=capability, **options
+        )
+        assert "finish" not in found
+
+
+def test_mma_sync_in_tf32():
+    assert "finish" not in launched("mma_sync", 65, 33, 70, torch.float32, precision="tf32")
+
+
+def test_small_tiles_whose_k_is_split_leave_it_to_the_launch_that_adds():
+    found = launched("small_tile", 16, 40, 4096, torch.bfloat16)
+    assert "add_splits" in found[-1]
+
+
+@pytest.mark.parametrize("kernel", ["naive", "tiled", "cp_async", "wmma", "small"])
+@pytest.mark.parametrize("dtype", [*HALF, torch.float32, torch.float64], ids=row_id)
+def test_the_pass(kernel, dtype):
+    row = next(row for row in fastgemm.kernels("gemm", "cuda") if row.name == kernel)
+    if not row.takes(dtype):
+        pytest.skip("not of this type")
+    options = {"precision": "tf32"} if kernel == "wmma" and dtype == torch.float32 else {}
+    found = launched(kernel, 40, 70, 96, dtype, residual=True, **options)
+    assert found[-1] == "finish"
+
+
+def test_every_level_and_no_terms():
+    for level in range(1, 7):
+        x, w, b, r = layer(33, 40, 64, torch.bfloat16, "cpu", residual=True)
+        with simulated_launches(count=False):
+            check(x, w, b, r, "silu", level=level)
+    x, w, b, r = layer(33, 40, 0, torch.float32, "cpu", residual=True)
+    with simulated_launches(count=False):
+        check(x, w, b, r, "silu")
+
+
+def test_the_choice_prefers_kernels_that_apply_the_epilogue():
+    """A pass costs a launch, and the product once more through memory."""
+    x, w, b, _ = layer(8, 512, 1024, torch.bfloat16, "cpu")
+    with simulated_launches(count=False) as launches:
+        check(x, w, b, None, "gelu")
+    assert "finish" not in [launch["kernel"] for launch in launches]

@@ -1,7 +1,7 @@
-// The activations of core/epilogue.h for kernels that multiply, where each instruction is paid for while the
-// tensor cores wait: without branches, by one or two of the special-function unit's approximations. They err
-// by less than 3e-5 of the value (16-bit results are rounded by 4.9e-4 and 3.9e-3 of it), by 3e-8 where gelu
-// is below 1e-6.
+// The activations of core/epilogue.h for kernels of 16-bit types and tf32, where each instruction is paid for
+// while the tensor cores wait: without branches, by one or two of the special-function unit's approximations.
+// They err by less than 3e-5 of the value (16-bit results are rounded by 4.9e-4 and 3.9e-3 of it), by 3e-8
+// where gelu is below 1e-6.
 #pragma once
 
 #include "core/epilogue.h"

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "core/gpu.h"
 #include "core/problem.h"
 #include "core/triangle.h"
 #include "cuda/gemm/predict/plans.h"
@@ -81,8 +80,8 @@ inline const char* beyond_int8x10(const GemmProblem& p) {
   return beyond_planes(p);
 }
 
-// The products whose epilogue `skinny` applies: of 16-bit operands that lie along k, as those of a linear
-// layer do.
+// The products whose epilogue `skinny` and `small_tile` apply: of 16-bit operands that lie along k, as those
+// of a linear layer do.
 inline bool fuses_along_k(const GemmProblem& p) {
   const bool half = p.type == DType::f16 || p.type == DType::bf16,
              by_rows = p.out.col_stride == 1 || p.n == 1;

@@ -93,14 +93,18 @@ double least_of_memory(Row row, const GemmProblem& p, const Gpu& gpu) {
   return (read + batch * m * n * element_size(p.out_type)) / (share * gpu.bandwidth);
 }
 
+std::optional<Costs> fitted_here(Row row, DType type, const Gpu& gpu) {
+  OwnCosts& own = own_costs();
+  if (!own.any) return std::nullopt;
+  const std::shared_lock lock(own.mutex);
+  const auto it = own.costs.find({gpu.number, row, type});
+  return it == own.costs.end() ? std::nullopt : std::optional(it->second);
+}
+
 }  // namespace
 
 std::optional<Costs> costs_of(Row row, DType type, const Gpu& gpu) {
-  if (OwnCosts& own = own_costs(); own.any) {
-    const std::shared_lock lock(own.mutex);
-    const auto it = own.costs.find({gpu.number, row, type});
-    if (it != own.costs.end()) return it->second;
-  }
+  if (const auto own = fitted_here(row, type, gpu)) return own;
   const Path path = gpu.wgmma ? Path::hopper : Path::portable;
   std::optional<Costs> other;  // rows whose source is the same on every GPU have the constants of one path
   for (const Fitted& f : kFitted) {
@@ -119,12 +123,12 @@ double sum_of(const Counts& counts, const Costs& costs) {
 }
 
 double seconds(Row row, Counter count, const GemmProblem& p, const Gpu& gpu) {
-  const auto costs = costs_of(row, p.type, gpu);
+  const auto own = fitted_here(row, p.type, gpu), costs = own ? own : costs_of(row, p.type, gpu);
   if (!costs) return std::numeric_limits<double>::infinity();
   const Counts counts = count(p, gpu);
   // Constants that were fitted on one GPU cannot tell what is bound by its multiply-adds from what grows with
   // them: on a GPU with fewer a prediction must not fall below what these take at its peak.
-  const double least = has_costs(gpu.number) ? 0 : least_of_memory(row, p, gpu);
+  const double least = own ? 0 : least_of_memory(row, p, gpu);
   return std::max({sum_of(counts, *costs), counts.all, least});
 }
 
@@ -140,9 +144,8 @@ void set_costs(uint64_t gpu, Row row, DType type, const Costs& costs) {
 
 bool has_costs(uint64_t gpu) {
   OwnCosts& own = own_costs();
-  if (gpu == 0 || !own.any) return false;
   const std::shared_lock lock(own.mutex);
-  return std::ranges::any_of(own.costs, [gpu](const auto& x) { return x.first.gpu == gpu; });
+  return gpu != 0 && std::ranges::any_of(own.costs, [gpu](const auto& x) { return x.first.gpu == gpu; });
 }
 
 void reset_costs() {

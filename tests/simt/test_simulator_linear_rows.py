@@ -1,0 +1,125 @@
+"""Layers on the simulator, by every row that applies the epilogue itself: no pass follows, results are right."""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+
+import fastgemm
+import pytest
+import torch
+from fastgemm._introspect import take_last_gemm_kernel
+from layers import ACTIVATIONS, check, layer
+from reference import needs_simulator, row_id, simulated_launches
+from test_simulator_planes import room_for_planes
+
+pytestmark = needs_simulator
+
+# The rows that fuse, with what they multiply.
+HALF = ("wgmma_specialized", "mma_sync", "skinny", "small_tile", "split_k", "narrow", "direct")
+FLOAT32 = ("bf16x6", "bf16x6_fused", "crt", "narrow", "direct")
+ROWS = [(dtype, row) for dtype in (torch.bfloat16, torch.float16) for row in HALF]
+ROWS += [(torch.float32, row) for row in FLOAT32]
+every_row = pytest.mark.parametrize("dtype, row", ROWS, ids=row_id)
+every_gpu = pytest.mark.parametrize("gpu", ["h200", "rtx 4090"])
+
+
+def runs_here(row: str, gpu: str) -> bool:
+    return gpu == "h200" or row != "wgmma_specialized"
+
+
+@every_row
+@pytest.mark.parametrize("shape", [(200, 136, 256), (3, 1024, 128), (64, 64, 2048)], ids=str)
+def test_no_pass_after_rows_that_fuse(dtype, row, shape):
+    x, w, b, r = layer(*shape, dtype, "cpu", residual=True)
+    for capability in (90, 89):
+        if not runs_here(row, "h200" if capability == 90 else "rtx 4090"):
+            continue
+        with simulated_launches(132, capability, count=False) as launches:  # the last one: a pass would be it
+            check(x, w, b, r, "gelu", kernel=row)
+        assert "finish" not in [launch["kernel"] for launch in launches]
+
+
+@every_gpu
+@every_row
+def test_values(dtype, row, gpu):
+    if not runs_here(row, gpu):
+        pytest.skip("a row of Hopper")
+    with fastgemm.simulate(gpu):
+        for m, n, k in ((70, 200, 96), (5, 133, 161), (200, 6, 130), (1, 36, 1400)):
+            x, w, b, r = layer(m, n, k, dtype, "cpu", residual=True)
+            for activation in ("gelu", "relu", None):
+                check(x, w, b, r, activation, kernel=row)
+                assert take_last_gemm_kernel() == row
+            check(x, w, None, None, "gelu_tanh", kernel=row)
+            check(x, w, b, None, "silu", kernel=row)
+            if dtype != torch.float32 and row != "wgmma_specialized":
+                check(x, w, b, None, "silu", kernel=row, out_dtype=torch.float32)
+
+
+@every_row
+def test_layouts(dtype, row):
+    x, w, b, r = layer(132, 80, 320, dtype, "cpu", residual=True)
+    with fastgemm.simulate("h200"):
+        check(x[::2], w[::2], b[::2], r[::2, ::2], "gelu", kernel=row)
+        check(x[:, 3:], w[:, 3:], b, r.mT.contiguous().mT, "gelu", kernel=row)  # rows of odd addresses
+        check(x.mT.contiguous().mT, w.mT.contiguous().mT, b, r, "gelu", kernel=row)
+        check(x.view(4, 33, 320), w, b, r.view(4, 33, 80), "silu", kernel=row)
+        batch = x.view(4, 33, 320).transpose(0, 1)  # whose members no single matrix holds
+        check(batch, w, b, r.view(33, 4, 80), "silu", kernel=row)
+
+
+@every_row
+def test_long_sums_that_blocks_share(dtype, row):
+    with fastgemm.simulate("h200"):
+        for m, n, k in ((16, 24, 9000), (2, 8, 20000)):
+            x, w, b, r = layer(m, n, k, dtype, "cpu", residual=True)
+            for activation in ACTIVATIONS:
+                check(x, w, b, r, activation, kernel=row)
+
+
+@every_gpu
+@pytest.mark.parametrize("row", FLOAT32)
+def test_sums_that_are_not_finite(row, gpu):
+    """They are computed again, and meet the epilogue once."""
+    for m, n, k in ((140, 70, 100), (20, 40, 9000)):
+        x, w, b, r = layer(m, n, k, torch.float32, "cpu", residual=True)
+        x[3, 5], x[8, 1], w[7, 2] = math.inf, math.nan, 3e38
+        x[11, 2], x[12] = 3e38, 1e-38
+        x[3, 2] = 0  # infinity and a product that overflows: what comes of them depends on the order
+        with fastgemm.simulate(gpu):
+            for activation in ("relu", "silu", None):
+                result = fastgemm.linear(x, w, b, residual=r, activation=activation, kernel=row)
+                expected = ACTIVATIONS[activation](torch.nn.functional.linear(x, w, b)) + r
+                assert result.isnan().equal(expected.isnan())
+                finite = expected.isfinite()
+                assert result[~finite & ~expected.isnan()].equal(expected[~finite & ~expected.isnan()])
+                torch.testing.assert_close(result[finite], expected[finite], rtol=2e-5, atol=2e-4)
+
+
+@pytest.mark.parametrize("capability", [90, 89])
+@pytest.mark.parametrize("row", ["bf16x6", "crt"])
+def test_panels_of_c(row, capability):
+    """Where planes of all of A and B find no room: each has its part of bias and residual."""
+    x, w, b, r = layer(300, 600, 160, torch.float32, "cpu", residual=True)
+
+    def run() -> list[str]:
+        with simulated_launches(capability=capability) as launches:
+            check(x, w, b, r, "gelu", kernel=row)
+        return [launch["kernel"] for launch in launches]
+
+    with ThreadPoolExecutor(1) as other_thread, room_for_planes(4e5):  # simulations do not nest
+        found = other_thread.submit(run).result()
+    assert sum(name.startswith(("bf16x6", "repair", "join")) for name in found) > 2
+    assert "finish" not in found
+
+
+@every_gpu
+def test_segments_of_k_and_sums_that_are_not_finite(gpu):
+    x, w, b, r = layer(20, 24, 20000, torch.float32, "cpu", residual=True)
+    x[3, 19999] = math.inf
+    with fastgemm.simulate(gpu):
+        result = fastgemm.linear(x, w, b, residual=r, activation="relu", kernel="bf16x6")
+    expected = torch.relu(torch.nn.functional.linear(x.double(), w.double(), b.double())) + r
+    assert result[3].isinf().equal(expected[3].isinf())
+    torch.testing.assert_close(result.double(), expected, rtol=2e-5, atol=2e-4)
