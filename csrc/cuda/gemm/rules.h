@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/gpu.h"
 #include "core/problem.h"
 #include "core/triangle.h"
 #include "cuda/gemm/predict/plans.h"
