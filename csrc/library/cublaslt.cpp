@@ -116,6 +116,14 @@ bool is_bias(const GemmProblem& p) {
   return is_bias_row(p) && p.c.data != p.out.data && p.type != DType::f64 && !is_integer(p.type);
 }
 
+// What cuBLASLt makes of sums, a bias among the problem's epilogue or as its c included.
+cublasLtEpilogue_t epilogue_of(const GemmProblem& p) {
+  const bool bias = p.epilogue.has_bias || is_bias(p);
+  if (p.epilogue.activation == Activation::relu)
+    return bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+  return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
 // Everything that the choice of an algorithm depends on.
 using Key = std::array<int64_t, 22>;
 
@@ -144,7 +152,7 @@ int64_t row_alignment(const M& m, int64_t ld, const GemmProblem& p) {
 Key key_of(const GemmProblem& p) {
   return {current_cuda_device(),
           int64_t(p.type) | int64_t(p.out_type) << 8 | int64_t(p.precision) << 16 |
-              int64_t(p.beta != 0) << 24 | int64_t(is_bias(p)) << 25,
+              int64_t(p.beta != 0) << 24 | int64_t(is_bias(p)) << 25 | int64_t(epilogue_of(p)) << 32,
           p.batch,
           p.m,
           p.n,
@@ -195,6 +203,7 @@ class Plan {
     const bool reads_c = p.beta != 0 && !bias_;
     const Scalar alpha(p.alpha, p.type), beta(reads_c ? p.beta : 0.0, p.type);
     const void* c = reads_c ? p.c.data : p.out.data;
+    if (p.epilogue.has_bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.epilogue.bias);
     if (bias_) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.c.data);
     check_vendor(lt().matmul(handle_of(current_cuda_device()), desc_, alpha.bytes, p.b.data, b_, p.a.data, a_,
                              beta.bytes, c, c_, p.out.data, out_, &algorithm.algo, workspace,
@@ -265,10 +274,8 @@ class Plan {
     a_ = operand(t.in, *a, p.m, p.k, p, p.a.batch_stride);
     out_ = operand(t.out, *out, p.m, p.n, p, p.out.batch_stride);
     c_ = operand(t.out, *c, p.m, p.n, p, reads_c ? p.c.batch_stride : p.out.batch_stride);
-    if (bias_) {
-      set(CUBLASLT_MATMUL_DESC_EPILOGUE, cublasLtEpilogue_t{CUBLASLT_EPILOGUE_BIAS});
-      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.c.data);
-    }
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p));
+    if (bias_) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.c.data);
     ask(p);
     if (found_.empty()) problem = "cuBLASLt has no algorithm for it";
   }
@@ -343,6 +350,16 @@ const char* cublaslt_rejects(const GemmProblem& problem, int candidate) {
   const Plan& plan = plan_of(by_rows(problem));
   if (plan.problem) return plan.problem;
   return candidate < plan.candidates() ? nullptr : "cuBLASLt's heuristics name fewer candidates for it";
+}
+
+bool cublaslt_fuses(const GemmProblem& problem) {
+  const GemmProblem p = by_rows(problem);
+  const Epilogue& e = p.epilogue;
+  const bool row = e.bias_row_stride == 0 && (e.bias_col_stride == 1 || p.n == 1);
+  const bool aligned = reinterpret_cast<uintptr_t>(e.bias) % 16 == 0;  // as plans take it to be
+  if (e.has_bias && (!row || !aligned || rounds_before_bias(p))) return false;
+  const bool has = e.activation == Activation::none || e.activation == Activation::relu;
+  return has && p.beta == 0.0 && p.type != DType::f64 && !is_integer(p.type);
 }
 
 void cublaslt(const GemmProblem& problem, Context& context, int candidate) {

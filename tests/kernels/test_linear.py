@@ -52,6 +52,42 @@ def test_every_row(device, kernel, dtype):
             assert take_last_gemm_kernel() == kernel
 
 
+@pytest.mark.parametrize("candidate", range(1, 5))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=row_id)
+def test_epilogues_of_cublaslt(dtype, candidate):
+    """It applies bias and relu itself where it does not round before them; a pass does all else."""
+    kernel = f"cublaslt_{candidate}"
+    if ("cuda", kernel, dtype) not in rows("gemm"):
+        pytest.skip("no cuBLASLt here")
+    for m, n, k in ((136, 264, 96), (40, 133, 161), (1, 64, 64), (512, 128, 4096)):
+        x, w, b, r = layer(m, n, k, dtype, "cuda", residual=True)
+        for bias, residual in ((b, None), (None, None), (b, r), (torch.cat((b, b))[1 : n + 1], None)):
+            options = {"kernel": kernel, "activation": "relu", "residual": residual}
+            try:
+                with_nan = fastgemm.linear(
+                    x.index_fill(0, torch.tensor(0).cuda(), torch.nan), w, bias, **options
+                )
+            except RuntimeError as refused:
+                assert "name fewer candidates" in str(refused)
+                continue
+            assert with_nan[0].isnan().all() and not with_nan[1:].isnan().any()
+            check(x, w, bias, residual, "relu", rounds_twice=n % 8 > 0, kernel=kernel)
+
+
+def test_no_pass_after_epilogues_of_cublaslt():
+    if ("cuda", "cublaslt_1", torch.bfloat16) not in rows("gemm"):
+        pytest.skip("no cuBLASLt here")
+    x, w, b, _ = layer(512, 256, 512, torch.bfloat16, "cuda")
+
+    def launched(activation: str) -> list[str]:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+            check(x, w, b, None, activation, kernel="cublaslt_1")
+        return [event.name for event in seen.events()]
+
+    assert not [name for name in launched("relu") if "finish_kernel" in name]
+    assert [name for name in launched("silu") if "finish_kernel" in name]
+
+
 @every_type
 @every_device
 def test_every_level(device, dtype):

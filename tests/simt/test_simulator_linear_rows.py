@@ -16,8 +16,8 @@ from test_simulator_planes import room_for_planes
 pytestmark = needs_simulator
 
 # The rows that fuse, with what they multiply.
-HALF = ("wgmma_specialized", "mma_sync", "skinny", "small_tile", "split_k", "narrow", "direct")
-FLOAT32 = ("bf16x6", "bf16x6_fused", "crt", "narrow", "direct")
+HALF = ("wgmma_specialized", "mma_sync", "skinny", "small_tile", "split_k", "narrow", "direct", "small")
+FLOAT32 = ("bf16x6", "bf16x6_fused", "crt", "narrow", "direct", "small", "batched")
 ROWS = [(dtype, row) for dtype in (torch.bfloat16, torch.float16) for row in HALF]
 ROWS += [(torch.float32, row) for row in FLOAT32]
 every_row = pytest.mark.parametrize("dtype, row", ROWS, ids=row_id)
@@ -76,6 +76,20 @@ def test_long_sums_that_blocks_share(dtype, row):
             x, w, b, r = layer(m, n, k, dtype, "cpu", residual=True)
             for activation in ACTIVATIONS:
                 check(x, w, b, r, activation, kernel=row)
+
+
+@every_gpu
+@pytest.mark.parametrize("row", ["bf16x3", "fp16x3"])
+def test_rows_of_a_precision(row, gpu):
+    with fastgemm.simulate(gpu):
+        for m, n, k in ((70, 200, 96), (5, 133, 161), (200, 6, 130), (16, 24, 9000)):
+            x, w, b, r = layer(m, n, k, torch.float32, "cpu", residual=True)
+            for activation in ("gelu", "relu", None):
+                check(x, w, b, r, activation, kernel=row, precision=row)
+    x, w, b, r = layer(200, 136, 256, torch.float32, "cpu", residual=True)
+    with simulated_launches(132, 90 if gpu == "h200" else 89, count=False) as launches:
+        check(x, w, b, r, "gelu", kernel=row, precision=row)
+    assert "finish" not in [launch["kernel"] for launch in launches]
 
 
 @every_gpu

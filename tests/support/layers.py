@@ -12,7 +12,7 @@ from typing import Any
 
 import fastgemm
 import torch
-from reference import UNIT_ROUNDOFF
+from reference import OPERAND_ROUNDING, UNIT_ROUNDOFF
 from torch import Tensor
 from torch.nn import functional
 
@@ -59,8 +59,8 @@ def check(
     k = x.shape[-1]
     unit = UNIT_ROUNDOFF[torch.float64 if x.dtype == torch.float64 else torch.float32]
     sums = 2 * unit * (math.sqrt(k) + 3) * sizes
-    if options.get("precision") == "tf32":
-        sums += 2 * 2**-11 * min(1, 16 / math.sqrt(max(k, 1))) * sizes
+    if (rounding := OPERAND_ROUNDING.get(options.get("precision"))) is not None:
+        sums += rounding * min(1, 16 / math.sqrt(max(k, 1))) * sizes
     half = x.dtype in (torch.float16, torch.bfloat16)
     bound = SLOPE * sums + (3e-5 if half else 8 * unit) * value.abs() + 8 * unit + 2 * unit * expected.abs()
     if half:

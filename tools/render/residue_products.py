@@ -8,7 +8,7 @@ from typing import Any
 from .markdown import source, table
 
 TIMES = ["data", "M x N x K", "torch, TFLOPS", "level=None, times as fast", "`crt`", "`crt`, crt14", "`dmma`"]
-ERRORS = ["data", "K", "torch", "`dmma`", "`crt`", "`crt`, crt14"]
+ERRORS = ["data", "K", "torch", "level=None", "`dmma`", "`crt`", "`crt`, crt14"]
 FLOAT32 = ["data", "M x N x K", "torch, TFLOPS", "level=None, times as fast", "`bf16x6`", "`crt`"]
 FLOAT32_ERRORS = ["data", "K", "torch", "`bf16x6`", "`crt`"]
 NARROW = ["N", "operands, result", "TOPS", "of int8", "exact"]
@@ -93,7 +93,7 @@ def _float32_errors(data: dict[str, Any]) -> str:
 
 
 def _errors(data: dict[str, Any]) -> str:
-    rows = _pairs(data["errors"], ("torch", "dmma", "crt", "crt14"))
+    rows = _pairs(data["errors"], ("torch", "fastgemm", "dmma", "crt", "crt14"))
     return (
         f"{table(ERRORS, rows, 1)}\n\nLargest error in units of 2^-53 of the element of abs(A) abs(B), and in "
         "brackets the root of the mean square in units of 2^-53 of the norms of row and column; against sums in "

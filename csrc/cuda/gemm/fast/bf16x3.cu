@@ -5,7 +5,8 @@
 namespace fastgemm::FASTGEMM_TARGET {
 
 void gemm_bf16x3(const GemmProblem& problem, Context& context) {
-  planes::gemm_by_planes<planes::Bf16x3>("bf16x3", problem, context);
+  problem.epilogue.asked() ? planes::gemm_by_planes<Fusing<planes::Bf16x3>>("bf16x3", problem, context)
+                           : planes::gemm_by_planes<planes::Bf16x3>("bf16x3", problem, context);
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -5,7 +5,8 @@
 namespace fastgemm::FASTGEMM_TARGET {
 
 void gemm_fp16x3(const GemmProblem& problem, Context& context) {
-  planes::gemm_by_planes<planes::Fp16x3>("fp16x3", problem, context);
+  problem.epilogue.asked() ? planes::gemm_by_planes<Fusing<planes::Fp16x3>>("fp16x3", problem, context)
+                           : planes::gemm_by_planes<planes::Fp16x3>("fp16x3", problem, context);
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -8,10 +8,12 @@
 // of level 6 for batches, since of int32 nothing else of that level comes near (the tuning_*.json of
 // benchmarks/results/h200).
 #include "cuda/gemm/parts/choose_splits.cuh"
+#include "cuda/gemm/parts/fused_epilogue.cuh"
 #include "cuda/gemm/parts/launch_splits.cuh"
 #include "cuda/gemm/parts/panel_copy.cuh"
 #include "cuda/gemm/parts/thread_tile.cuh"
 #include "cuda/gemm/predict/plans.h"
+#include "cuda/gemm/rules.h"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
@@ -36,16 +38,35 @@ struct Config {
   };
 };
 
-template <class T>
+template <class C>
 struct SmallArguments {
-  Gemm<T> gemm;
+  Gemm<typename C::Type> gemm;
   unsigned tiles_n;
   int64_t k_split;       // values of k that each blockIdx.y has
   int64_t split_stride;  // matrices of the result between splits
   int64_t columns;       // that are written: beyond n those that fill a row of sums
   bool vectors_a, vectors_b;
   ResultVectors vectors_out;
+  [[no_unique_address]] EpilogueOf<C> epilogue;  // where no other block shares the k of a tile
 };
+
+// Applies the epilogue to a thread's results and stores them, as store_thread_tile() stores plain ones.
+template <class T>
+__device__ __forceinline__ void store_thread_tile_finished(const Epilogue& e, const Gemm<T>& g,
+                                                           ResultVectors vectors,
+                                                           const ThreadTile<T, kThread>& thread_tile,
+                                                           BlockTile tile, ThreadPlace place) {
+  with_stored_type(g.result, [&]<class Out>() {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kThread; ++i) {
+      const int64_t row = tile.row + ThreadTile<T, kThread>::offset(place.m, i);
+      const int64_t column = tile.col + ThreadTile<T, kThread>::offset(place.n, 0);
+      const int valid = row < g.m ? inside(g.n, column, kThread) : 0;
+      if (valid > 0)
+        store_row_finished<Out, kThread>(e, g.result, vectors, row, column, thread_tile.sum[i], valid);
+    }
+  });
+}
 
 // int64 would spill by the 128 registers that nvcc allots without the second bound.
 template <class C>
@@ -53,7 +74,7 @@ constexpr int kLeastBlocks = std::is_same_v<typename C::Type, int64_t> ? 1 : 0;
 
 template <class C>
 __global__ void __launch_bounds__(C::kThreads, kLeastBlocks<C>)
-    gemm_small_kernel(const __grid_constant__ SmallArguments<typename C::Type> s) {
+    gemm_small_kernel(const __grid_constant__ SmallArguments<C> s) {
   using T = typename C::Type;
   using Acc = Accumulator<T>;
   constexpr int kPitch = C::Panel::kPitch, kBK = C::kBK;
@@ -93,40 +114,50 @@ __global__ void __launch_bounds__(C::kThreads, kLeastBlocks<C>)
     }
   }
   g.n = s.columns;
+  if constexpr (kFuses<C>) return store_thread_tile_finished(s.epilogue, g, s.vectors_out, sums, tile, place);
   store_thread_tile(g, s.vectors_out, sums, tile, place);
 }
 
 template <class C, class T>
-void launch_small(const char* name, const Gemm<T>& g, int batch, Context& context) {
+void launch_small(const char* name, const Gemm<T>& g, int batch, const Epilogue& epilogue, Context& context) {
   const TileGrid tiles = tile_grid(g.m, g.n, C::kBlock, C::kBlock, batch);
   const int splits =
       plans::small_splits(int64_t(tiles.grid.x) * batch, g.k, int(sizeof(T)), multiprocessors());
-  launch_splits(g, batch, splits, {}, context, [&](const Result<T>& result, int64_t columns) {
-    SmallArguments<T> s{.gemm = g,
-                        .tiles_n = tiles.tiles_n,
-                        .k_split = ceil_div(ceil_div(g.k, splits), C::kBK) * C::kBK,
-                        .split_stride = batch,
-                        .columns = columns,
-                        .vectors_a = takes_vectors(g.a),
-                        .vectors_b = takes_vectors(g.b),
-                        .vectors_out = result_vectors(result)};
-    s.gemm.result = result;
-    const dim3 grid(tiles.grid.x, unsigned(splits), tiles.grid.z);
-    launch<gemm_small_kernel<C>>(name, {grid, dim3(C::kThreads), sizeof(typename C::Buffers)}, context)(s);
+  launch_splits(g, batch, splits, epilogue, context, [&](const Result<T>& result, int64_t columns) {
+    const auto run = [&]<class S>() {
+      SmallArguments<S> s{.gemm = g,
+                          .tiles_n = tiles.tiles_n,
+                          .k_split = ceil_div(ceil_div(g.k, splits), C::kBK) * C::kBK,
+                          .split_stride = batch,
+                          .columns = columns,
+                          .vectors_a = takes_vectors(g.a),
+                          .vectors_b = takes_vectors(g.b),
+                          .vectors_out = result_vectors(result),
+                          .epilogue = EpilogueOf<S>(epilogue)};
+      s.gemm.result = result;
+      const dim3 grid(tiles.grid.x, unsigned(splits), tiles.grid.z);
+      launch<gemm_small_kernel<S>>(name, {grid, dim3(C::kThreads), sizeof(typename C::Buffers)}, context)(s);
+    };
+    if constexpr (kIsHalf<T> || std::is_same_v<T, float>) {
+      if (epilogue.asked() && splits == 1) return run.template operator()<Fusing<C>>();
+    }
+    run.template operator()<C>();
   });
 }
 
 }  // namespace
 
 void gemm_small(const GemmProblem& problem, Context& context) {
+  const Epilogue epilogue = by_rows(problem).epilogue;
   run_every_type(problem, context, [&]<class T>(const Gemm<T>& g, int batch) {
-    launch_small<Config<T, 64>>("small", g, batch, context);
+    launch_small<Config<T, 64>>("small", g, batch, epilogue, context);
   });
 }
 
 void gemm_batched(const GemmProblem& problem, Context& context) {
+  const Epilogue epilogue = by_rows(problem).epilogue;
   run_gemm<float, int32_t>(problem, context, [&]<class T>(const Gemm<T>& g, int batch) {
-    launch_small<Config<T, 32>>("batched", g, batch, context);
+    launch_small<Config<T, 32>>("batched", g, batch, epilogue, context);
   });
 }
 
