@@ -27,6 +27,7 @@ from typing import Any
 import fastgemm
 
 ROOT = Path(__file__).resolve().parent.parent
+TABLES = ("rows.def",)  # what names kernels for others, and has no code of them
 LIBRARIES = ("torch", "cublas")  # what the names of rows begin with that have no source here
 SHOWN = 4  # kernels of a file
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
@@ -92,7 +93,9 @@ class Sources:
         folders = (self.root / "csrc" / device / op, self.root / "csrc" / "cuda" / "device")
         while waiting:
             path = waiting.pop()
-            if path in found or not path.is_file() or not any(f in path.parents for f in folders):
+            if path in found or not path.is_file() or path.name in TABLES:
+                continue
+            if not any(f in path.parents for f in folders):
                 continue
             found.add(path)
             waiting += [self.root / "csrc" / name for name in INCLUDE.findall(path.read_text("utf-8"))]
