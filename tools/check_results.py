@@ -27,7 +27,8 @@ from typing import Any
 import fastgemm
 
 ROOT = Path(__file__).resolve().parent.parent
-TABLES = ("rows.def",)  # what names kernels for others, and has no code of them
+# What names kernels for others: a choice can change by it, as by predictions, but no kernel.
+TABLES = ("rows.def",)
 LIBRARIES = ("torch", "cublas")  # what the names of rows begin with that have no source here
 SHOWN = 4  # kernels of a file
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)

@@ -27,7 +27,8 @@ from torch import Tensor
 
 LEVEL_6 = "level 6"  # the kernel that the level takes
 SQUARES = (4096, 8192)
-PRODUCTS: tuple[tuple[str, str, tuple[int, int, int]], ...] = (
+Product = tuple[str, str, tuple[int, int, int]]  # kernel, dtype, (M, N, K)
+PRODUCTS: tuple[Product, ...] = (
     *(("bf16x6", "float32", (n, n, n)) for n in (1024, 2048, *SQUARES)),
     ("int8x10", "int32", (4096, 4096, 4096)),
     (LEVEL_6, "bfloat16", (4095, 4097, 4093)),
@@ -82,9 +83,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--beside", type=Path, help="what the other build wrote"
-    )
+    parser.add_argument("--beside", type=Path, help="what the other build wrote")
     parser.add_argument("--budget", type=float, default=0.2, help="seconds for each product")
     parser.add_argument("--json", type=Path, required=True)
     options = parser.parse_args(arguments)
@@ -93,24 +92,28 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error(
             "the build has wgmma and lacks --beside" if wgmma else "--beside takes a build with wgmma"
         )
-    torch.manual_seed(0)
-    other = json.loads(options.beside.read_text()) if options.beside else None
-    results = []
-    for i, (name, dtype, shape) in enumerate(PRODUCTS):
-        taken = seconds(name, dtype, shape, options.budget)
-        row = {"name": name, "dtype": dtype, "shape": list(shape), "torch_seconds": taken["torch"]}
-        if other is None:
-            row |= {"portable_seconds": taken["own"], "hopper_seconds": None}
-        else:
-            before = other["results"][i]
-            if [before[key] for key in ("name", "dtype", "shape")] != [name, dtype, list(shape)]:
-                parser.error(f"{options.beside} is of other products")
-            row |= {"portable_seconds": before["portable_seconds"], "hopper_seconds": taken["own"]}
-        results.append(row)
-        print(f"{dtype} {'x'.join(map(str, shape))} {name}: {taken}", flush=True)
     environment = describe("cuda")
-    if other is not None:
-        environment["portable_cuda_archs"] = other["environment"]["cuda_archs"]
+    before: dict[Product, float | None] = {}
+    if options.beside:
+        other = json.loads(options.beside.read_text())
+        if other["environment"]["device"] != environment["device"]:
+            parser.error(f"{options.beside} was measured on {other['environment']['device']}")
+        before = {
+            (row["name"], row["dtype"], tuple(row["shape"])): row["portable_seconds"]
+            for row in other["results"]
+        }
+        if before.keys() != set(PRODUCTS):
+            parser.error(f"{options.beside} is of other products")
+        for what in ("cuda_archs", "commit"):
+            environment[f"portable_{what}"] = other["environment"][what]
+    torch.manual_seed(0)
+    results = []
+    for name, dtype, shape in PRODUCTS:
+        taken = seconds(name, dtype, shape, options.budget)
+        portable, hopper = (before[name, dtype, shape], taken["own"]) if before else (taken["own"], None)
+        row = {"name": name, "dtype": dtype, "shape": list(shape), "torch_seconds": taken["torch"]}
+        results.append(row | {"portable_seconds": portable, "hopper_seconds": hopper})
+        print(f"{dtype} {'x'.join(map(str, shape))} {name}: {taken}", flush=True)
     found = {"environment": environment, "command": "python tools/portable_products.py", "results": results}
     options.json.write_text(json.dumps(found, indent=1) + "\n")
 

@@ -32,12 +32,12 @@ OTHERS = {
     "cpu": ((40, 50, 60),),
 }
 DEPTHS = {"cuda": (40, 500, 4096, 65536), "cpu": (40,)}
+# Draws of float64 operands and elements of each whose errors are taken: where magnitudes differ by 2**70, few
+# elements have the errors of which a norm consists.
+DRAWS, ROWS, COLUMNS = {"cuda": 8, "cpu": 2}, 16, 128
 INT64 = {"cuda": (1024, 2048, 4096, 8192), "cpu": (128,)}
 NARROW = {"cuda": (2048, 4096, 8192), "cpu": (128,)}
 FLOAT32 = {"cuda": (2048, 4096, 8192, 16384), "cpu": (128,)}
-# What errors are taken from: where magnitudes differ by 2**70, few of the elements have the errors of which a norm
-# consists.
-DRAWS, ROWS, COLUMNS = {"cuda": 8, "cpu": 2}, 16, 128
 FLOAT32_DEPTHS = {"cuda": (100, 500, 4096, 65536), "cpu": (100,)}
 
 

@@ -93,9 +93,11 @@ def test_rows_of_a_precision(row, gpu):
 
 
 @every_gpu
-@pytest.mark.parametrize("row", FLOAT32)
+@pytest.mark.parametrize("row", [*FLOAT32, "bf16x3", "fp16x3"])
 def test_sums_that_are_not_finite(row, gpu):
     """They are computed again, and meet the epilogue once."""
+    precision = row if row in ("bf16x3", "fp16x3") else None
+    bound = {"rtol": 2e-5, "atol": 2e-4} if row != "bf16x3" else {"rtol": 1e-3, "atol": 1e-2}
     for m, n, k in ((140, 70, 100), (20, 40, 9000)):
         x, w, b, r = layer(m, n, k, torch.float32, "cpu", residual=True)
         x[3, 5], x[8, 1], w[7, 2] = math.inf, math.nan, 3e38
@@ -103,28 +105,31 @@ def test_sums_that_are_not_finite(row, gpu):
         x[3, 2] = 0  # infinity and a product that overflows: what comes of them depends on the order
         with fastgemm.simulate(gpu):
             for activation in ("relu", "silu", None):
-                result = fastgemm.linear(x, w, b, residual=r, activation=activation, kernel=row)
+                result = fastgemm.linear(
+                    x, w, b, residual=r, activation=activation, kernel=row, precision=precision
+                )
                 expected = ACTIVATIONS[activation](torch.nn.functional.linear(x, w, b)) + r
                 assert result.isnan().equal(expected.isnan())
                 finite = expected.isfinite()
                 assert result[~finite & ~expected.isnan()].equal(expected[~finite & ~expected.isnan()])
-                torch.testing.assert_close(result[finite], expected[finite], rtol=2e-5, atol=2e-4)
+                torch.testing.assert_close(result[finite], expected[finite], **bound)
 
 
 @pytest.mark.parametrize("capability", [90, 89])
-@pytest.mark.parametrize("row", ["bf16x6", "crt"])
+@pytest.mark.parametrize("row", ["bf16x6", "crt", "bf16x3", "fp16x3"])
 def test_panels_of_c(row, capability):
     """Where planes of all of A and B find no room: each has its part of bias and residual."""
+    options = {"precision": row} if row in ("bf16x3", "fp16x3") else {}
     x, w, b, r = layer(300, 600, 160, torch.float32, "cpu", residual=True)
 
     def run() -> list[str]:
         with simulated_launches(capability=capability) as launches:
-            check(x, w, b, r, "gelu", kernel=row)
+            check(x, w, b, r, "gelu", kernel=row, **options)
         return [launch["kernel"] for launch in launches]
 
     with ThreadPoolExecutor(1) as other_thread, room_for_planes(4e5):  # simulations do not nest
         found = other_thread.submit(run).result()
-    assert sum(name.startswith(("bf16x6", "repair", "join")) for name in found) > 2
+    assert sum(name.startswith((row, "bf16x6", "repair", "join")) for name in found) > 2
     assert "finish" not in found
 
 

@@ -63,6 +63,16 @@ def test_what_did_not_change_is_not_stale(root, check):
     assert check() == (0, "")
 
 
+def test_a_list_of_kernels_is_no_source_of_theirs(root, check):
+    write(root, PART, '#include "cuda/gemm/rows.def"\n')
+    write(root, "csrc/cuda/gemm/rows.def", "ROW(tiled)\n")
+    git(root, "add", ".")
+    git(root, "commit", "-qm", "a list")
+    measure(root)
+    write(root, "csrc/cuda/gemm/rows.def", "ROW(tiled) ROW(vectorized)\n")
+    assert check() == (0, "")
+
+
 @pytest.mark.parametrize(
     ("path", "text"), [(KERNEL, "int tiled() { return 2; }\n"), (PART, "constexpr int kTile = 16;\n")]
 )

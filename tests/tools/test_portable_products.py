@@ -39,6 +39,7 @@ def test_two_runs_become_one_file(run, tmp_path):
     run(False)
     found = run(True, "--beside", str(tmp_path / "False.json"))
     assert found["environment"]["portable_cuda_archs"] == "90-real"
+    assert found["environment"]["portable_commit"] == "abc"
     for row in found["results"]:
         assert (row["portable_seconds"], row["hopper_seconds"]) == (2e-3, 1e-3)
         assert (row["torch_seconds"] is None) == (row["dtype"] == "int64")
@@ -59,6 +60,11 @@ def test_refusals(run, tmp_path, capsys):
     with pytest.raises(SystemExit):
         run(True, "--beside", str(first))
     assert "other products" in capsys.readouterr().err
+    data["environment"]["device"] = "NVIDIA Other"
+    first.write_text(json.dumps(data))
+    with pytest.raises(SystemExit):
+        run(True, "--beside", str(first))
+    assert "measured on NVIDIA Other" in capsys.readouterr().err
 
 
 def test_what_torch_multiplies():

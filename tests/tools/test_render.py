@@ -164,6 +164,8 @@ def test_rates_of_the_portable_path():
     assert "| float32 1000x1000x1000 | `bf16x6` | TFLOPS | 1 | 2 | 0.5 | 0.50 | 2.00 |" in text
     assert "| int32 1000x1000x2000 | `int8x10` | TOPS | 2 | 4 | - | 0.50 | - |" in text
     assert text.endswith("torch 2.11, 2026-01-01, commit abc.")
+    text = portable.sections([{"environment": env | {"portable_commit": "def"}, "results": rows}])
+    assert text.endswith("commit def (portable), abc (sm_90a).")
 
 
 def test_support_names_every_rung_of_levels_5_and_6():

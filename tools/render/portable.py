@@ -35,8 +35,11 @@ def _section(data: dict[str, Any]) -> str:
     header = ["product", "kernel", "unit", "portable path", "sm_90a", "`torch.matmul`"]
     header += ["portable, of sm_90a", "times as fast as torch"]
     env = data["environment"]
+    commit = env["commit"]
+    if env.get("portable_commit", commit) != commit:
+        commit = f"{env['portable_commit']} (portable), {commit} (sm_90a)"
     place = (
         f"Measured on {env['device']} (driver {env['driver']}, CUDA {env['cuda']}, cuBLAS {env['cublas']}), torch "
-        f"{env['torch']}, {env['date'][:10]}, commit {env['commit']}."
+        f"{env['torch']}, {env['date'][:10]}, commit {commit}."
     )
     return f"{table(header, lines, numbers_from=3)}\n\n{place}"

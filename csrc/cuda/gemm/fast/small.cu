@@ -114,8 +114,10 @@ __global__ void __launch_bounds__(C::kThreads, kLeastBlocks<C>)
     }
   }
   g.n = s.columns;
-  if constexpr (kFuses<C>) return store_thread_tile_finished(s.epilogue, g, s.vectors_out, sums, tile, place);
-  store_thread_tile(g, s.vectors_out, sums, tile, place);
+  if constexpr (kFuses<C>)
+    store_thread_tile_finished(s.epilogue, g, s.vectors_out, sums, tile, place);
+  else
+    store_thread_tile(g, s.vectors_out, sums, tile, place);
 }
 
 template <class C, class T>
