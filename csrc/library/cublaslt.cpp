@@ -296,9 +296,12 @@ class Plan {
     a_ = operand(t.in, *a, p.m, p.k, p, p.a.batch_stride);
     out_ = operand(t.out, *out, p.m, p.n, p, p.out.batch_stride);
     c_ = operand(t.out, *c, p.m, p.n, p, reads_c ? p.c.batch_stride : p.out.batch_stride);
-    set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p));
-    // The heuristics look at its alignment.
-    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias_ ? p.c.data : reinterpret_cast<const void*>(kBiasAlignment));
+    const cublasLtEpilogue_t epilogue = epilogue_of(p);
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
+    // The heuristics look at the bias's alignment. Without a bias an address is refused.
+    if (epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_RELU_BIAS)
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+          bias_ ? p.c.data : reinterpret_cast<const void*>(kBiasAlignment));
     ask(p);
     if (found_.empty()) problem = "cuBLASLt has no algorithm for it";
   }
