@@ -90,15 +90,11 @@ bool depends_on_flags(Op op, Device device, DType type) {
   return op == Op::gemm && (type == DType::f32 || (half && device == Device::cuda));
 }
 
-double predicted_product(const Kernel& k, const GemmProblem& p) {
-  return !k.predict || is_empty(p) ? std::numeric_limits<double>::infinity() : k.predict(p, current_gpu());
-}
-double predicted_pass(const Kernel& k, const GemmProblem& p) {
-  constexpr double kOfBandwidth = 0.75;  // as the mirror of symmetric results
-  return pass_seconds(k, p, kOfBandwidth * current_gpu().bandwidth, 2e-6);
-}
 double predicted(const Kernel& k, const GemmProblem& p) {
-  return predicted_product(k, p) + predicted_pass(k, p);
+  if (!k.predict || is_empty(p)) return std::numeric_limits<double>::infinity();
+  constexpr double kOfBandwidth = 0.75;  // as the mirror of symmetric results
+  const Gpu& gpu = current_gpu();
+  return k.predict(p, gpu) + pass_seconds(k, p, kOfBandwidth * gpu.bandwidth, 2e-6);
 }
 
 double predicted(const Kernel& k, const GemmProblem& p, int threads) {

@@ -35,18 +35,6 @@ double predicted(const Kernel&, const Problem&, int = 0) {
   return std::numeric_limits<double>::infinity();
 }
 
-// The first of it, and what the pass adds: rows of one library share the former.
-double predicted_product(const Kernel&, const GemmProblem&);
-double predicted_pass(const Kernel&, const GemmProblem&);
-template <class Problem>
-double predicted_product(const Kernel&, const Problem&) {
-  return std::numeric_limits<double>::infinity();
-}
-template <class Problem>
-double predicted_pass(const Kernel&, const Problem&) {
-  return 0;
-}
-
 // Whether a row leaves the epilogue of a problem to a pass (finish.h).
 bool leaves_pass(const Kernel&, const GemmProblem&);
 

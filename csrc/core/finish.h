@@ -28,7 +28,7 @@ struct Finish {
 // The product of a problem without its epilogue and c.
 inline GemmProblem sums_of(const GemmProblem& p) {
   GemmProblem q = p;
-  q.c = {}, q.beta = 0.0, q.epilogue = {}, q.adds_c = false;
+  q.c = {}, q.beta = 0.0, q.epilogue = {};
   return q;
 }
 // What is left to do to the result of `product`.

@@ -119,7 +119,6 @@ struct GemmProblem {
   // Where it is asked for, out = activation(alpha * a @ b + bias) + beta * c. A row applies it itself
   // (table.h, `fuses`), or gets the problem without it, and a pass follows (finish.h).
   Epilogue epilogue;
-  bool adds_c = false;  // with an epilogue, where a kernel is chosen before c is looked at: there will be one
 
   // The same problem read the other way round: out^T = b^T @ a^T. Kernels that write rows of C use it
   // when out is column-major.

@@ -103,12 +103,14 @@ struct Predictions {
   template <class Problem>
   Predictions(const Problem& p, const TuningKey& key) {
     double (*last)(const GemmProblem&, const Gpu&) = nullptr;  // rows of one library share their prediction
-    double product = 0;
+    double seconds = 0;
     for (const Kernel& k : kernels_for(key.device)) {
       if (k.op != key.op || k.device != key.device || !is_candidate(k)) continue;
       if (!k.predict && !k.predict_on_cpu) continue;
-      if (!k.predict_on_cpu && k.predict != last) last = k.predict, product = predicted_product(k, p);
-      const double seconds = k.predict_on_cpu ? predicted(k, p, key.threads) : product + predicted_pass(k, p);
+      if (k.predict_on_cpu)
+        seconds = predicted(k, p, key.threads);
+      else if (k.predict != last)
+        last = k.predict, seconds = predicted(k, p);
       if (seconds < std::numeric_limits<double>::infinity()) rows.emplace_back(seconds, &k);
     }
     std::ranges::stable_sort(rows, {}, [](const auto& row) { return row.first; });

@@ -75,7 +75,7 @@ size_t TuningKeyHash::operator()(const TuningKey& k) const {
       uint64_t(k.precision) << 16 | uint64_t(k.a_transposed) << 20 | uint64_t(k.b_transposed) << 21 |
       uint64_t(k.accumulates) << 22 | uint64_t(k.alignment.inputs) << 23 | uint64_t(k.alignment.out) << 24 |
       uint64_t(k.adds_row) << 25 | uint64_t(k.symmetry.known) << 26 | uint64_t(k.symmetry.parts) << 27 |
-      uint64_t(k.symmetry.conjugated) << 30 | uint64_t(k.threads) << 32 | uint64_t(k.epilogue) << 56);
+      uint64_t(k.symmetry.conjugated) << 30 | uint64_t(k.epilogue) << 31 | uint64_t(k.threads) << 32);
   mix(k.gpu), mix(uint64_t(k.batch)), mix(uint64_t(k.m)), mix(uint64_t(k.n)), mix(uint64_t(k.k));
   return h;
 }
@@ -95,9 +95,7 @@ TuningKey tuning_key(const GemmProblem& p, Device device, int threads) {
   k.adds_row = p.beta != 0.0 && p.c.row_stride == 0 && p.c.batch_stride == 0;
   k.batch = p.batch, k.m = p.m, k.n = p.n, k.k = p.k;
   k.symmetry = p.symmetry;
-  if (p.epilogue.asked())
-    k.epilogue = uint8_t(1 | p.epilogue.has_bias << 1 | (p.adds_c || p.beta != 0.0) << 2 |
-                         int(p.epilogue.activation) << 3);
+  k.epilogue = p.epilogue.asked();
   if (device == Device::cuda) k.alignment = alignment_of(p);
   return k;
 }

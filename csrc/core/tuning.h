@@ -34,7 +34,7 @@ struct TuningKey {
   Alignment alignment;                              // gemm on a GPU
   bool adds_row = false;                            // c is one row, which libraries add in their epilogue
   Symmetry symmetry;                                // of the result
-  uint8_t epilogue = 0;                             // of which some rows leave a pass; 0: none
+  bool epilogue = false;                            // of which some rows leave a pass
 
   bool operator==(const TuningKey&) const = default;
 };

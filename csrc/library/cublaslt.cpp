@@ -8,7 +8,6 @@
 #include <cstring>
 #include <mutex>
 #include <optional>
-#include <stdexcept>
 #include <unordered_map>
 #include <vector>
 
@@ -20,7 +19,6 @@ namespace fastgemm {
 namespace {
 
 constexpr size_t kWorkspace = size_t{32} << 20;
-constexpr uintptr_t kBiasAlignment = 16;  // bytes
 
 const std::string& soname() {
   static const std::string name = "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR);
@@ -118,23 +116,6 @@ bool is_bias(const GemmProblem& p) {
   return is_bias_row(p) && p.c.data != p.out.data && p.type != DType::f64 && !is_integer(p.type);
 }
 
-// Whether cuBLASLt applies the epilogue of a problem whose result has contiguous rows.
-bool applies_epilogue(const GemmProblem& p) {
-  const Epilogue& e = p.epilogue;
-  const bool has = e.asked() && (e.activation == Activation::none || e.activation == Activation::relu);
-  if (!has || p.beta != 0.0 || p.adds_c || p.type == DType::f64 || is_integer(p.type)) return false;
-  const bool row = e.bias_row_stride == 0 && (e.bias_col_stride == 1 || p.n == 1);
-  return !e.has_bias || (row && !rounds_before_bias(p));
-}
-
-// What cuBLASLt is to make of sums; a pass follows where it does not apply the problem's epilogue.
-cublasLtEpilogue_t epilogue_of(const GemmProblem& p) {
-  const bool applies = applies_epilogue(p), bias = is_bias(p) || (applies && p.epilogue.has_bias);
-  if (applies && p.epilogue.activation == Activation::relu)
-    return bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
-  return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
-}
-
 // Everything that the choice of an algorithm depends on.
 using Key = std::array<int64_t, 22>;
 
@@ -163,7 +144,7 @@ int64_t row_alignment(const M& m, int64_t ld, const GemmProblem& p) {
 Key key_of(const GemmProblem& p) {
   return {current_cuda_device(),
           int64_t(p.type) | int64_t(p.out_type) << 8 | int64_t(p.precision) << 16 |
-              int64_t(p.beta != 0) << 24 | int64_t(is_bias(p)) << 25 | int64_t(epilogue_of(p)) << 32,
+              int64_t(p.beta != 0) << 24 | int64_t(is_bias(p)) << 25,
           p.batch,
           p.m,
           p.n,
@@ -214,7 +195,6 @@ class Plan {
     const bool reads_c = p.beta != 0 && !bias_;
     const Scalar alpha(p.alpha, p.type), beta(reads_c ? p.beta : 0.0, p.type);
     const void* c = reads_c ? p.c.data : p.out.data;
-    if (p.epilogue.has_bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned_bias(p, context));
     if (bias_) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.c.data);
     check_vendor(lt().matmul(handle_of(current_cuda_device()), desc_, alpha.bytes, p.b.data, b_, p.a.data, a_,
                              beta.bytes, c, c_, p.out.data, out_, &algorithm.algo, workspace,
@@ -223,17 +203,6 @@ class Plan {
   }
 
  private:
-  // Plans are made for a bias that starts at kBiasAlignment; one that does not is copied, a row of C.
-  static const void* aligned_bias(const GemmProblem& p, Context& context) {
-    const void* const bias = p.epilogue.bias;
-    if (reinterpret_cast<uintptr_t>(bias) % kBiasAlignment == 0) return bias;
-    const size_t bytes = size_t(p.n * element_size(p.out_type));
-    void* const copy = context.allocate(bytes);
-    if (cudaMemcpyAsync(copy, bias, bytes, cudaMemcpyDeviceToDevice,
-                        static_cast<cudaStream_t>(context.stream())) != cudaSuccess)
-      throw std::runtime_error("fastgemm: cudaMemcpyAsync failed");
-    return copy;
-  }
   struct Scalar {
     alignas(8) unsigned char bytes[8];
     Scalar(double x, DType type) {
@@ -296,12 +265,10 @@ class Plan {
     a_ = operand(t.in, *a, p.m, p.k, p, p.a.batch_stride);
     out_ = operand(t.out, *out, p.m, p.n, p, p.out.batch_stride);
     c_ = operand(t.out, *c, p.m, p.n, p, reads_c ? p.c.batch_stride : p.out.batch_stride);
-    const cublasLtEpilogue_t epilogue = epilogue_of(p);
-    set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
-    // The heuristics look at the bias's alignment. Without a bias an address is refused.
-    if (epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_RELU_BIAS)
-      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-          bias_ ? p.c.data : reinterpret_cast<const void*>(kBiasAlignment));
+    if (bias_) {
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE, cublasLtEpilogue_t{CUBLASLT_EPILOGUE_BIAS});
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.c.data);
+    }
     ask(p);
     if (found_.empty()) problem = "cuBLASLt has no algorithm for it";
   }
@@ -378,15 +345,10 @@ const char* cublaslt_rejects(const GemmProblem& problem, int candidate) {
   return candidate < plan.candidates() ? nullptr : "cuBLASLt's heuristics name fewer candidates for it";
 }
 
-bool cublaslt_fuses(const GemmProblem& problem) { return applies_epilogue(by_rows(problem)); }
-
 void cublaslt(const GemmProblem& problem, Context& context, int candidate) {
   if (problem.batch <= 0 || problem.m <= 0 || problem.n <= 0) return;
   const GemmProblem p = by_rows(problem);
-  const Plan& plan = plan_of(p);
-  if (plan.problem || candidate >= plan.candidates())  // of a problem that was not asked about
-    throw std::runtime_error("fastgemm: cuBLASLt has no such candidate for this product");
-  plan.run(p, context, candidate);
+  plan_of(p).run(p, context, candidate);
 }
 
 }  // namespace fastgemm

@@ -14,10 +14,6 @@ inline constexpr int kCublasLtCandidates = 4;
 void cublaslt(const GemmProblem&, Context&, int candidate);
 const char* cublaslt_rejects(const GemmProblem&, int candidate);  // null: it takes the problem
 const char* cublaslt_unavailable();
-// Whether cuBLASLt applies the problem's epilogue: a bias row and relu, which keeps NaN as torch's does. Its
-// gelu errs by a third of small values (measured with cuBLAS 13.1), it has no silu, and no activation before
-// a c.
-bool cublaslt_fuses(const GemmProblem&);
 
 // cuBLAS reads int8 matrices in words of 4 bytes, so they must start at one.
 inline bool starts_at_word(const ConstMatrix& m) { return reinterpret_cast<uintptr_t>(m.data) % 4 == 0; }

@@ -112,7 +112,7 @@ const char* candidate_rejects(const GemmProblem& p) {
 }
 #define FASTGEMM_CANDIDATE(index, ...)                               \
   .gemm = run_candidate<index>, .unavailable = cublaslt_unavailable, \
-  __VA_OPT__(__VA_ARGS__, ).rejects = candidate_rejects<index>, .fuses = cublaslt_fuses
+  __VA_OPT__(__VA_ARGS__, ).rejects = candidate_rejects<index>
 #define FASTGEMM_GEAM .transpose = cublas_geam, .unavailable = cublas_unavailable
 #else
 const char* without_cublas() {

@@ -20,7 +20,7 @@ void finish_on(Device device, const Finish& f, Context& context) {
 GemmProblem chosen_for(const GemmProblem& p) {
   if (!p.epilogue.asked()) return p;
   GemmProblem q = sums_of(p);
-  q.epilogue = p.epilogue, q.adds_c = p.beta != 0.0;
+  q.epilogue = p.epilogue;
   return q;
 }
 

@@ -54,8 +54,8 @@ def test_every_row(device, kernel, dtype):
 
 @pytest.mark.parametrize("candidate", range(1, 5))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=row_id)
-def test_epilogues_of_cublaslt(dtype, candidate):
-    """It applies bias and relu itself where it does not round before them; a pass does all else."""
+def test_relu_after_cublaslt(dtype, candidate):
+    """cuBLASLt's own relu makes 0 of NaN in some of its algorithms, which is why a pass follows its rows."""
     kernel = f"cublaslt_{candidate}"
     if ("cuda", kernel, dtype) not in rows("gemm"):
         pytest.skip("no cuBLASLt here")
@@ -69,26 +69,11 @@ def test_epilogues_of_cublaslt(dtype, candidate):
                 )
             except RuntimeError as refused:
                 assert candidate > 1 and "name fewer candidates" in str(refused)
-                if residual is not None or n % 8 > 0:  # a pass follows, so that the product is refused, too
-                    with pytest.raises(RuntimeError, match="name fewer candidates"):
-                        fastgemm.matmul(x, w.mT, kernel=kernel)
+                with pytest.raises(RuntimeError, match="name fewer candidates"):
+                    fastgemm.matmul(x, w.mT, kernel=kernel)
                 continue
             assert with_nan[0].isnan().all() and not with_nan[1:].isnan().any()
-            check(x, w, bias, residual, "relu", rounds_twice=n % 8 > 0, kernel=kernel)
-
-
-def test_no_pass_after_epilogues_of_cublaslt():
-    if ("cuda", "cublaslt_1", torch.bfloat16) not in rows("gemm"):
-        pytest.skip("no cuBLASLt here")
-    x, w, b, _ = layer(512, 256, 512, torch.bfloat16, "cuda")
-
-    def launched(activation: str) -> list[str]:
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
-            check(x, w, b, None, activation, kernel="cublaslt_1")
-        return [event.name for event in seen.events()]
-
-    assert not [name for name in launched("relu") if "finish_kernel" in name]
-    assert [name for name in launched("silu") if "finish_kernel" in name]
+            check(x, w, bias, residual, "relu", rounds_twice=True, kernel=kernel)
 
 
 @every_type
