@@ -127,7 +127,8 @@ def run_linear(row: fastgemm.KernelInfo, dtype: torch.dtype) -> int:
     """The epilogue in a kernel or in the pass after it, on operands that lie as those of a layer do."""
     kernel, count = row.name, 0
     choice = {"kernel": kernel} | ({"precision": row.precision} if dtype == torch.float32 else {})
-    for i, (m, n, k) in enumerate(LINEAR_SIZES):
+    for i, size in enumerate(LINEAR_SIZES):
+        m, n, k = (-(-extent // EXTENT) * EXTENT for extent in size)
         x, w, b, r = (draw(*shape, dtype=dtype) for shape in ((m, k), (n, k), (n,), (m, n)))
         inner = x.double() @ w.double().mT + b.double()
         for activation in ("gelu", "relu"):
