@@ -161,7 +161,7 @@ def kept(device: str, name: str, op: str | None = None) -> Report | AccuracyRepo
 
 def on_gpu(name: str, op: str | None = None) -> Report | AccuracyReport:
     """What was measured on a GPU."""
-    return kept("h100", name, op)
+    return kept("h200", name, op)
 
 
 def gain(op: str, level: int, size: int) -> None:
