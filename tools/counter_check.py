@@ -46,6 +46,38 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
         *(r"transpose_pipelined_kernel<.*\(Rows\)2>", ""),
         "at the edge of `src` lanes skip turns of a loop; the simulator takes their n-th accesses together",
     ),
+    (
+        # 1 to 5 % of the accesses, where neither extent is a multiple of the tile's
+        *(r"transpose_(vectorized|saturating)_kernel|decode_kernel<.*BFloat16", ""),
+        "at the ends of rows lanes skip turns of a loop; the simulator takes their n-th accesses together",
+    ),
+    (
+        # 34 of 128: 2 of rows, 32 of columns
+        *(r"planes::gemm_kernel<planes::Shape<planes::Fp16x3", "load"),
+        "a thread's 64 sums have 34 scales, which nvcc loads once each and the source names for each sum",
+    ),
+    (
+        # 8 of 17
+        *(r"gemm_dmma_rest_kernel|planes::\w+_kernel<.*Bf16x6Rest|residues::(multiply|join)_kernel", "load"),
+        "the limits by which a tile is judged: nvcc loads each once, the source names it for each pair",
+    ),
+    (
+        *(r"residues::join_kernel", "store"),
+        "nvcc stores two of a thread's eight pairs an element at a time",
+    ),
+    (
+        *(r"planes::decode::decode_kernel", "store"),
+        "nvcc stores pairs of a row an element at a time",
+    ),
+    (
+        *(r"residues::scale_kernel", "store"),
+        "nvcc stores the 32 bytes of a row's scale by four `STG.64`, the simulator by two of 16 bytes",
+    ),
+    (
+        *(r"residues::(cut|scale|survey)_kernel", "shared load"),
+        "nvcc reads the votes of all warps by two `LDS.128`, and only in warps that need the result",
+    ),
+    (r"residues::measure_kernel", "shared load", "nvcc reads both sums of a chunk by one `LDS.128`"),
 )
 
 

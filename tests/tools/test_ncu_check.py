@@ -51,17 +51,8 @@ def records(changes=()):
 COMMITTED = json.loads((ROOT / "benchmarks/results/h200/ncu_check.json").read_text())["launches"]
 
 
-# What they do has changed since ncu looked: how they store and copy rows that begin anywhere, and of dmma and
-# skinny the tiles. Measured again, they pass, and this list has to go.
-OLD = [("gemm", "mma_sync"), ("gemm", "small_tile"), ("gemm", "wmma")]
-OLD += [("gemm", name) for name in ("wgmma", "wgmma_overlapped", "wgmma_persistent", "wgmma_ring")]
-OLD += [("transpose", name) for name in ("vectorized", "saturating", "pipelined")]
-OLD += [("gemm", name) for name in ("dmma", "dmma_m8n8k4", "skinny")]
 MEASURED = [
-    pytest.param(
-        row, id="-".join(row), marks=pytest.mark.xfail(row in OLD, reason="to be measured again", strict=True)
-    )
-    for row in sorted({(launch["op"], launch["row"]) for launch in COMMITTED})
+    pytest.param(row, id="-".join(row)) for row in sorted({(one["op"], one["row"]) for one in COMMITTED})
 ]
 
 
