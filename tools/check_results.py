@@ -3,7 +3,8 @@
     python tools/check_results.py                 fail if a results file is older than its kernels' sources
     python tools/check_results.py --add REASON    write those that are into benchmarks/stale.json, for this reason
 
-A file of benchmarks/results names the commit that it was measured at and, in its rows, kernels. It is stale if a
+A file of benchmarks/results names the commit that it was measured at and, in its rows, kernels; where it names none,
+it is of all, since a call may have taken any. It is stale if a
 source of one of these (the file that defines it, and what that includes of its op and of csrc/cuda/device) reads
 otherwise today than at that commit, but for comments and blanks. benchmarks/stale.json lists those that are known,
 with a reason; an entry for a file that is not stale fails, so that the list shrinks as results are measured again.
@@ -149,9 +150,9 @@ def stale_files(root: Path) -> dict[str, str]:
         environment = data.get("environment") or {}
         device = "cpu" if path.parent.name == "cpu" else "cuda"
         named = sorted(set(kernels_in({k: v for k, v in data.items() if k != "environment"}, known[device])))
-        if not named:
-            continue
-        commits = re.findall(r"\b[0-9a-f]{7,40}\b\+?", str(environment.get("commit")))
+        named = named or sorted(known[device])
+        text = f"{environment.get('commit')} {environment.get('portable_commit', '')}"
+        commits = re.findall(r"\b[0-9a-f]{7,40}\b\+?", text)
         name = path.relative_to(results).as_posix()
         if not commits:
             found[name] = "it names no commit"
@@ -161,7 +162,11 @@ def stale_files(root: Path) -> dict[str, str]:
             changed = [
                 kernel
                 for op, kernel in named
-                if not all(history.same(commits[0], file) for file in sources.of(device, op, kernel))
+                if not all(
+                    history.same(commit, file)
+                    for commit in commits
+                    for file in sources.of(device, op, kernel)
+                )
             ]
             if changed:
                 more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""

@@ -6,7 +6,7 @@
 #
 #   OUT              folder of the results (default: build/gpu); the bench stage writes a JSON for each benchmark
 #   PORTABLE         1: builds what every GPU but Hopper runs for the GPU here, a Hopper too, which then has neither
-#                    wgmma nor TMA; the other stages run that build
+#                    wgmma nor TMA; the other stages run that build (tools/portable_products.py times both)
 #   PYTHON           interpreter of an environment with torch for CUDA (default: python3)
 #   PYTEST           more arguments for the tests, such as "-x -k 'not cuda'"
 #   WORKERS          processes that share the tests where pytest-xdist is installed (default: 4)

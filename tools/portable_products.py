@@ -3,7 +3,7 @@
     FASTGEMM_CUDA_ARCHS=90-real pip install .     # the portable path: has neither wgmma nor TMA
     python tools/portable_products.py --json portable.json
     FASTGEMM_CUDA_ARCHS=90a-real pip install .
-    python tools/portable_products.py --beside portable.json --json benchmarks/results/h100/portable.json
+    python tools/portable_products.py --beside portable.json --json benchmarks/results/h200/portable.json
 
 Times are taken as ``fastgemm bench`` takes them, with a cold L2 cache, each kernel's beside torch's; torch's are
 those of the second run.

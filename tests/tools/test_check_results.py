@@ -83,6 +83,15 @@ def test_a_planted_stale_file_is_found(root, check, path, text):
     assert "gpu/ladder.json is stale: since" in said and "changed: tiled; measure it again" in said
 
 
+def test_a_file_that_names_no_kernel_is_of_all(root, check):
+    path = root / "benchmarks/results/gpu/ladder.json"
+    path.write_text(path.read_text().replace('"tiled"', '"fastgemm"'))
+    assert check() == (0, "")
+    write(root, OTHER, "int vectorized() { return 2; }\n")
+    code, said = check()
+    assert code == 1 and "vectorized" in said
+
+
 def test_a_commit_that_nobody_knows_is_stale(root, check):
     measure(root, "0123456789ab")
     code, said = check()
