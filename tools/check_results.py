@@ -6,8 +6,8 @@
 A file of benchmarks/results names the commit that it was measured at and, in its rows, kernels; where it names
 none it is of all, since a call may have taken any. It is stale if a source of one of these (the file that defines
 it, and what that includes of its op and of csrc/cuda/device) reads otherwise today than at that commit, but for
-comments and blanks. benchmarks/stale.json lists those that are known, with a reason; an entry for a file that is not
-stale fails, so that the list shrinks as results are measured again.
+comments and blanks. benchmarks/stale.json lists those that are known, with a reason; an entry for a file that is
+not stale fails, so that the list shrinks as results are measured again.
 Without git, or with a history that ends before, nothing can be said, and nothing is.
 """
 
