@@ -39,14 +39,14 @@ def test_few_rows_take_a_tile_a_multiprocessor():
     assert launched(256, 4096, 64, torch.bfloat16) == [("decode", 128)]
     assert launched(2048, 4096, 64, torch.bfloat16)[-1][0] == "wgmma_specialized"
     assert launched(8, 4096, 64, torch.bfloat16, capability=80)[-1][0] == "mma_sync"
-    assert launched(8, 4096, 4096, torch.float32) == [("decode_planes", 128)]
-    assert launched(1, 14336, 128, torch.float32) == [("decode_planes", 128)]
+    assert launched(8, 4096, 4096, torch.float32) == [("cut", 8), ("decode_planes", 128)]
+    assert launched(1, 14336, 128, torch.float32)[-1] == ("decode_planes", 132)
     assert launched(8, 4096, 4096, torch.float32, precision="tf32") == [("decode", 128)]
 
 
 def test_float32_of_more_rows_or_very_long_sums_is_cut_in_memory():
     """bf16x6 sums a k above 16384 in several launches, and their sums are rounded in between."""
-    assert launched(256, 4096, 256, torch.float32) == [("decode_planes", 132)]
+    assert launched(256, 4096, 256, torch.float32) == [("cut", 256), ("decode_planes", 132)]
     for m, k in ((257, 256), (8, 16416)):
         assert [name for name, _ in launched(m, 4096, k, torch.float32)][:2] == ["cut", "bf16x6"]
 
@@ -114,7 +114,7 @@ def test_planes_have_the_same_bits_wherever_they_are_cut(how, trans_b, change):
 @pytest.mark.parametrize("trans_b", [False, True], ids=["NN", "NT"])
 @pytest.mark.parametrize("n", [288, 336])
 def test_wide_tiles_of_planes(n, trans_b):
-    """Tiles of 96 and 112 columns, 3 of them: one for each multiprocessor of the simulated GPU."""
+    """Tiles of 48 and 56 columns, 6 of them: two for each multiprocessor of the simulated GPU."""
     a, b = torch.randn(270, 200), torch.randn(n, 200)
     a[3], b[100] = a[3] * 1e-38, float("nan")
     b = b if trans_b else b.mT.contiguous()
@@ -124,6 +124,23 @@ def test_wide_tiles_of_planes(n, trans_b):
         for rows in ([3], [7, 150, 3], list(range(64))):
             assert torch.equal(product(a[rows]).view(torch.int32), whole[rows].view(torch.int32))
     assert_right(whole, expected_gemm(a, b.mT if trans_b else b))
+
+
+@pytest.mark.parametrize("k", [40, 1024, 2080, 2144, 2176])
+@pytest.mark.parametrize("m", [8, 30, 64])
+def test_teams_add_chunks_in_turn(m, k):
+    """Two tiles for each multiprocessor, of as many chunks of k as there are teams, more, and fewer; the last one
+    of fewer stages. A column that needs a scale has all tiles of its block computed again."""
+    a, b = torch.randn(m, k), torch.randn(336, k)
+    product = lambda x: fastgemm.gemm(x, b, trans_b=True, invariant=True)  # noqa: E731
+    with fastgemm.simulate(None):
+        plain = product(a)
+        b[200] *= 1e-39
+        whole, one = product(a), product(a[5:6])
+    assert torch.equal(whole[5:6].view(torch.int32), one.view(torch.int32))
+    others = [i for i in range(336) if i != 200]
+    assert torch.equal(whole[:, others], plain[:, others])
+    assert_right(whole, expected_gemm(a, b.mT))
 
 
 @pytest.mark.parametrize("shared", ["a", "b", "neither"])

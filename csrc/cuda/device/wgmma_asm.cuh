@@ -13,6 +13,7 @@ struct WgmmaAsm;
 
 #define FASTGEMM_TEXT_8(a, b, c, d, e, f, g, h) \
   "%" #a ", %" #b ", %" #c ", %" #d ", %" #e ", %" #f ", %" #g ", %" #h
+#define FASTGEMM_TEXT_0_4 "%0, %1, %2, %3"
 #define FASTGEMM_TEXT_0_8 FASTGEMM_TEXT_8(0, 1, 2, 3, 4, 5, 6, 7)
 #define FASTGEMM_TEXT_0_16 FASTGEMM_TEXT_0_8 ", " FASTGEMM_TEXT_8(8, 9, 10, 11, 12, 13, 14, 15)
 #define FASTGEMM_TEXT_16_16 \
@@ -42,6 +43,7 @@ struct WgmmaAsm;
 
 #define FASTGEMM_EIGHT(c, i) \
   c(d[i]), c(d[i + 1]), c(d[i + 2]), c(d[i + 3]), c(d[i + 4]), c(d[i + 5]), c(d[i + 6]), c(d[i + 7])
+#define FASTGEMM_LIST_4(c) c(d[0]), c(d[1]), c(d[2]), c(d[3])
 #define FASTGEMM_LIST_8(c) FASTGEMM_EIGHT(c, 0)
 #define FASTGEMM_LIST_16(c) FASTGEMM_EIGHT(c, 0), FASTGEMM_EIGHT(c, 8)
 #define FASTGEMM_LIST_32(c) FASTGEMM_LIST_16(c), FASTGEMM_EIGHT(c, 16), FASTGEMM_EIGHT(c, 24)
@@ -91,6 +93,7 @@ struct WgmmaAsm;
     }                                                                                                        \
   };
 
+FASTGEMM_WGMMA(8, 4, 5, 6, 7, 8, 9, 10, 11)
 FASTGEMM_WGMMA(16, 8, 9, 10, 11, 12, 13, 14, 15)
 FASTGEMM_WGMMA(32, 16, 17, 18, 19, 20, 21, 22, 23)
 FASTGEMM_WGMMA(64, 32, 33, 34, 35, 36, 37, 38, 39)

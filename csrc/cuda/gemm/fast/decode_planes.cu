@@ -1,24 +1,27 @@
 // float32 products of few rows, with the bits that bf16x6 gives them where k alone fixes its chunks
 // (Bf16x6Invariant, fast/invariant.cu). bf16x6 cuts both operands into planes in memory first, which takes
-// many times as long as reading the weights, B, once; here they are cut on the way:
+// many times as long as reading the weights, B, once. Here the rows of A are, which are few, and the weights
+// are cut on the way:
 //
-//   memory --[TMA, 1 warp]--> raw float32 --[10 warps cut]--> planes --[4 warps, wgmma]--> sums (64, N)
-//              a ring of (N, 32) of B and rows of A      the rings of bf16x6 (parts/planes/shape.cuh)
+//   rows of A --[cut_kernel]--> planes --[a warp, bulk copies]--> shared memory --> wgmma's second operand
+//   weights ---------[a warp, TMA]----> float32 in shared memory --[teams cut]--> registers, its first one
 //
-//   - Two sets of five warps cut the stages in turn, so that one set's latencies hide behind the other.
-//     Cutting a strip of 8 rows takes a warp as long as the tensor cores need for a stage; so the fifth warps
-//     have A's first strips. Else, of few rows, one warp of four would have two strips of five.
-//   - The loop over planes is that of bf16x6 (PromotingLoop), on tiles of 64 rows; what the rows that are not
-//     there hold is multiplied, too, and never stored. They are cleared once.
-//   - Rows and columns whose magnitudes need a scale are known at the end of a tile. Where there is one the
-//     tile is computed again, scaled; float32 numbers below 2^-110 are rare.
+//   - The operands change places: columns of B are wgmma's 64 rows, whose registers a warp fills with what it
+//     cuts itself, so that no plane of the weights is written anywhere. A product is the same whichever
+//     operand comes first, and they are summed in the same order. Where a multiprocessor has 32 columns half
+//     of each instruction is of no use, which costs nothing: products of so few rows wait for each other.
+//   - An instruction takes as long as 43 cycles if it adds to the sum of the one before it, however few
+//     rows it has, and a chunk of k is 36 of them in turn. So chunks are summed side by side by two or three
+//     teams of four warps, which add them up in order, a team after the other (decode_planes.cuh).
+//   - Columns whose magnitudes need a scale are known when a tile is done. Where a block has one, it computes
+//     its tiles again with the scales; float32 numbers below 2^-110 are rare.
 //   - Sums that are not finite are computed again, by a warp each, with the bits that repair.cuh gives them.
 //
 // No block shares a tile, as in the decode kernel of 16-bit types (fast/invariant.cu).
-#include "cuda/gemm/fast/decode_cutter.cuh"
+#include "cuda/gemm/fast/decode_planes.cuh"
 #include "cuda/gemm/parts/blend.cuh"
 #include "cuda/gemm/parts/float_dot.cuh"
-#include "cuda/gemm/parts/planes/multiply.cuh"
+#include "cuda/gemm/parts/planes/cut.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace planes::decode {
@@ -43,21 +46,29 @@ __device__ __forceinline__ float sum_again(const Gemm<float>& g, int64_t row, in
   return sum;
 }
 
+// The place in a tile of a thread's sum i: wgmma's row is a column here.
+template <class S>
+__device__ __forceinline__ Position place_of_sum(int warp, int lane, int i) {
+  const Position p = WgmmaLayout<BFloat16>::c(lane, i);
+  return {p.column, p.row < S::kOfWarp ? warp * S::kOfWarp + p.row : S::kColumns};
+}
+template <class S>
+__device__ __forceinline__ constexpr bool is_used(int i) {
+  return i / 2 % 2 < S::kHalves;
+}
+
 // Computes the warp's sums that are not finite again: bit i of a lane's `wrong` says that its sum i is one.
 template <class S>
-__device__ __forceinline__ void repair_sums(const Gemm<float>& g, const DecodeTiles::Place& place,
-                                            const uint32_t (&wrong)[(S::kSums + 31) / 32]) {
-  constexpr int kWords = (S::kSums + 31) / 32;
-  static_assert(kWords <= 2);
+__device__ __forceinline__ void repair_sums(const Gemm<float>& g, const DecodeTiles::Place& place, int warp,
+                                            uint32_t wrong) {
+  static_assert(S::kSums <= 32);
   FASTGEMM_NO_UNROLL
   for (int i = 0; i < S::kSums; ++i) {
-    const uint32_t word = i < 32 ? wrong[0] : wrong[kWords - 1];  // no index, which would need memory
-    const uint32_t lanes = __ballot_sync(0xffffffffu, word >> i % 32 & 1);
-    if (lanes == 0) continue;
+    const uint32_t lanes = __ballot_sync(0xffffffffu, wrong >> i & 1);
     FASTGEMM_NO_UNROLL
     for (int lane = 0; lane < 32; ++lane) {
       if (!(lanes >> lane & 1)) continue;
-      const Position p = WgmmaLayout<BFloat16>::c(int(threadIdx.x) / 32 * 32 + lane, i);
+      const Position p = place_of_sum<S>(warp, lane, i);
       const int row = place.row + p.row, column = place.column + p.column;
       const float sum = sum_again(g, row, column);
       if (fresh_lane() == 0) g.result.store(row, column, sum);
@@ -65,154 +76,233 @@ __device__ __forceinline__ void repair_sums(const Gemm<float>& g, const DecodeTi
   }
 }
 
+// Stores a warp's sums, whose columns were multiplied by `scale`.
 template <class S>
-__device__ __forceinline__ void store_sums(const typename S::Shared& shared, const DecodeArguments& g,
-                                           const DecodeTiles::Place& place, float (&sum)[S::kSums],
-                                           bool scaled) {
+__device__ __forceinline__ void store_sums(const Arguments& g, const DecodeTiles::Place& place, int warp,
+                                           const float (&sum)[S::kSums], const float (&scale)[S::kHalves]) {
   const Gemm<float> here = g.gemm.at_batch(place.batch);
+  const float* const unscale = g.unscale + int64_t(place.batch) * g.batch_a * g.rows_of_a;
   float* const out = static_cast<float*>(here.result.out);
-  uint32_t wrong[(S::kSums + 31) / 32] = {};
+  uint32_t wrong = 0;
   FASTGEMM_UNROLL
-  for (int i = 0; i < S::kSums; i += 2) {
-    const Position p = WgmmaLayout<BFloat16>::c(int(threadIdx.x), i);
+  for (int i = 0; i < S::kSums; ++i) {
+    if (!is_used<S>(i)) continue;
+    const Position p = place_of_sum<S>(warp, fresh_lane(), i);
     const int row = place.row + p.row, column = place.column + p.column;
-    if (row >= here.m || column >= here.n) continue;
-    if (scaled) {
-      const float of_row = 1.f / shared.scale[S::kN + p.row];
-      FASTGEMM_UNROLL
-      for (int e = 0; e < 2; ++e) sum[i + e] = sum[i + e] * of_row * (1.f / shared.scale[p.column + e]);
-    }
-    const bool two = column + 1 < here.n;
-    if (!is_finite(sum[i])) wrong[i / 32] |= 1u << i % 32;
-    if (two && !is_finite(sum[i + 1])) wrong[i / 32] |= 2u << i % 32;
-    float* const to = out + row * here.result.row_stride + column;
-    if (g.pairs && two) {
-      store_vector(to, Vector<float, 2>{{sum[i], sum[i + 1]}});
-    } else {
-      to[0] = sum[i];
-      if (two) to[1] = sum[i + 1];
-    }
+    if (row >= here.m || column >= here.n || p.column >= S::kColumns) continue;
+    const float x = sum[i] * unscale[row] * (1.f / scale[i / 2 % 2]);
+    if (!is_finite(x)) wrong |= 1u << i;
+    out[row * here.result.row_stride + column] = x;
   }
-  bool any = false;
-  FASTGEMM_UNROLL
-  for (const uint32_t word : wrong) any = any || word != 0;
-  if (!__any_sync(0xffffffffu, any)) return;
+  if (!__any_sync(0xffffffffu, wrong != 0)) return;
   __syncwarp();
-  repair_sums<S>(here, place, wrong);
+  repair_sums<S>(here, place, warp, wrong);
 }
 
-// The end of a tile for all warps: whether it is to be computed again, scaled.
-template <class S>
-__device__ __forceinline__ bool asks_for_scales(typename S::Shared& shared, int turn) {
-  constexpr int kBarrier = 1;
-  named_barrier(kBarrier, kThreads);
-  if (__all_sync(0xffffffffu, shared.plain[turn][fresh_lane() % kCutters] != 0)) return false;
-  find_scales<S>(shared);
-  named_barrier(kBarrier, kThreads);
-  return true;
-}
-
-// Calls compute(place, scaled, turn) for each tile of the block, twice where it asks for scales, and then
-// finish(place, scaled).
-template <class S, class Compute, class Finish>
-__device__ __forceinline__ void for_tiles(typename S::Shared& shared, const DecodeArguments& g,
-                                          Compute&& compute, Finish&& finish) {
-  int turn = 0;
-  FASTGEMM_NO_UNROLL
-  for (int tile = int(blockIdx.x); tile < g.tiles.count; tile += int(gridDim.x), turn ^= 1) {
-    const auto place = g.tiles.template place_of<S::kN>(tile);
-    bool scaled = false;
+// Calls body(place) for each tile of the block, and at the end once more and twice for each where a column
+// may need a scale: first to know the scales, then with them.
+template <class S, class Body, class Scaled>
+__device__ __forceinline__ void for_tiles(const typename S::Shared& shared, const Arguments& g, Body&& body,
+                                          Scaled&& scaled) {
+  const auto each = [&](auto&& of_tile) {
     FASTGEMM_NO_UNROLL
-    while (true) {
-      compute(place, scaled, turn);
-      if (scaled) break;
-      scaled = asks_for_scales<S>(shared, turn);
-      if (!scaled) break;
-    }
-    finish(place, scaled);
-  }
-}
-
-template <class S, class Cuts>
-__device__ __forceinline__ void cut_tiles(typename S::Shared& shared, const DecodeArguments& g, Cuts cutter) {
-  for_tiles<S>(
-      shared, g,
-      [&](const DecodeTiles::Place&, bool scaled, int turn) {
-        const bool plain = cutter.cut(shared, g.stages, g.tiles.rows, scaled);
-        if (!scaled && fresh_lane() == 0) shared.plain[turn][cutter.number()] = plain;
-      },
-      [](const DecodeTiles::Place&, bool) {});
+    for (int tile = int(blockIdx.x); tile < g.tiles.count; tile += int(gridDim.x))
+      of_tile(g.tiles.template place_of<S::kColumns>(tile));
+  };
+  each(body);
+  named_barrier(1, 32 * (S::kWarps + 2));
+  if (__all_sync(0xffffffffu, shared.scales[fresh_lane() % S::kWarps] == 0)) return;
+  each(scaled);
 }
 
 template <class S, Major b_major>
-__global__ void __launch_bounds__(kThreads, 1)
-    decode_kernel(const __grid_constant__ DecodeMaps maps, const __grid_constant__ DecodeArguments g) {
-#if FASTGEMM_SM90A
-  using Place = DecodeTiles::Place;
-  FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared);
-  if (threadIdx.x == kThreads - 1) prefetch_map(&maps.a), prefetch_map(&maps.b);
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < S::kSlots; ++i) {
-      init_barrier(&shared->full[i], kSetWarps);
-      init_barrier(&shared->empty[i], kMultipliers);
+__device__ __forceinline__ void load_weights(typename S::Shared& shared, const TensorMap& map,
+                                             const Arguments& g) {
+  const bool elected = elect_one();
+  SlotPosition at{0, S::used(S::kWeightsSlots, g.chunk), 1};  // a fresh slot counts as emptied
+  const int slots = g.chunks() * g.chunk;
+  const auto load = [&](const DecodeTiles::Place& place) {
+    const int batch = place.batch * g.batch_b;
+    FASTGEMM_NO_UNROLL
+    for (int step = 0; step < slots; ++step, at.advance()) {
+      Barrier* const full = &shared.weights_ring.full[at.slot];
+      unsigned char* const to = shared.weights[at.slot];
+      wait_phase(&shared.weights_ring.empty[at.slot], at.phase);
+      if (!elected) continue;
+      if (step >= g.stages) {
+        arrive(full);
+        continue;
+      }
+      arrive_expecting(full, S::kWeightsBytes);
+      if constexpr (b_major == Major::k) {
+        load_box_evict_first(to, &map, full, step * kStageK, place.column, batch);
+      } else {
+        FASTGEMM_UNROLL
+        for (int j = 0; j < S::kColumns; j += 32)
+          load_box_evict_first(to + j * kRowBytes, &map, full, place.column + j, step * kStageK, batch);
+      }
     }
-    shared->loaded.init(1, kSetWarps);
+  };
+  for_tiles<S>(shared, g, load, [&](const DecodeTiles::Place& place) { load(place), load(place); });
+}
+
+template <class S>
+__device__ __forceinline__ void load_rows(typename S::Shared& shared, const Arguments& g) {
+  const bool elected = elect_one();
+  SlotPosition at{0, S::used(S::kRowsSlots, g.chunk), 1};
+  const int slots = g.chunks() * g.chunk;
+  const auto load = [&](const DecodeTiles::Place& place) {
+    const int64_t tile = int64_t(place.batch) * g.batch_a * g.tiles.tiles_m + place.row / plans::kDecodeRows;
+    const unsigned char* from = g.rows + tile * g.stages * S::kRowsBytes;
+    FASTGEMM_NO_UNROLL
+    for (int step = 0; step < slots; ++step, at.advance()) {
+      Barrier* const full = &shared.rows_ring.full[at.slot];
+      wait_phase(&shared.rows_ring.empty[at.slot], at.phase);
+      if (!elected) continue;
+      if (step >= g.stages) {
+        arrive(full);
+        continue;
+      }
+      arrive_expecting(full, S::kRowsBytes);
+      load_bytes(shared.rows[at.slot], from, S::kRowsBytes, full);
+      from += S::kRowsBytes;
+    }
+  };
+  for_tiles<S>(shared, g, load, [&](const DecodeTiles::Place& place) { load(place), load(place); });
+}
+
+// What a warp has seen of a lane's columns, in all lanes that have them.
+template <int halves>
+__device__ __forceinline__ void join_lanes(Magnitudes (&magnitudes)[halves]) {
+  FASTGEMM_UNROLL
+  for (Magnitudes& m : magnitudes) {
+    FASTGEMM_UNROLL
+    for (int lanes = 1; lanes < 4; lanes *= 2)
+      m.add({__shfl_xor_sync(0xffffffffu, m.largest, lanes),
+             __shfl_xor_sync(0xffffffffu, m.smallest_less_1, lanes)});
+  }
+}
+
+// The scales of a lane's columns, from what each team has seen of them.
+template <class S, Major b_major>
+__device__ __forceinline__ void find_scales(typename S::Shared& shared, int team, int warp,
+                                            Magnitudes (&magnitudes)[S::kHalves],
+                                            float (&scale)[S::kHalves]) {
+  join_lanes(magnitudes);
+  constexpr int kBarrier = 2, kThreads = 32 * S::kWarps;
+  FASTGEMM_UNROLL
+  for (int h = 0; h < S::kHalves; ++h) {
+    if (fresh_lane() % 4 != 0 || fresh_lane() / 4 + 8 * h >= S::kOfWarp) continue;
+    const int column = Weights<S, b_major>::column_of(warp, fresh_lane(), h);
+    shared.largest[team][column] = magnitudes[h].largest;
+    shared.smallest_less_1[team][column] = magnitudes[h].smallest_less_1;
+  }
+  named_barrier(kBarrier, kThreads);
+  FASTGEMM_UNROLL
+  for (int h = 0; h < S::kHalves; ++h) {
+    const int column = Weights<S, b_major>::column_of(warp, fresh_lane(), h);
+    Magnitudes all;
+    FASTGEMM_UNROLL
+    for (int t = 0; t < S::kTeams; ++t)
+      all.add({shared.largest[t][column], shared.smallest_less_1[t][column]});
+    scale[h] = Scheme::scale_of(all);
+  }
+  named_barrier(kBarrier, kThreads);
+}
+
+template <class S, Major b_major>
+__device__ __forceinline__ void multiply(typename S::Shared& shared, const Arguments& g, int team, int warp) {
+  Multiplier<S, b_major> multiplier(shared, g, team, warp, fresh_lane());
+  float scale[S::kHalves];  // of a lane's columns
+  Magnitudes magnitudes[S::kHalves];
+  const auto begin = [&] {
+    FASTGEMM_UNROLL
+    for (int h = 0; h < S::kHalves; ++h) scale[h] = 1, magnitudes[h] = {};
+  };
+  const auto multiply_tile = [&](const DecodeTiles::Place& place, bool stores) {
+    multiplier.multiply(scale, magnitudes, [&](const float(&sum)[S::kSums]) {
+      if (stores) store_sums<S>(g, place, warp, sum, scale);
+    });
+  };
+  for_tiles<S>(
+      shared, g,
+      [&](const DecodeTiles::Place& place) {
+        begin();
+        multiply_tile(place, true);
+        bool plain = true;
+        FASTGEMM_UNROLL
+        for (const Magnitudes& m : magnitudes) plain = plain && Scheme::needs_no_scale(m);
+        if (!__all_sync(0xffffffffu, plain) && fresh_lane() == 0) shared.scales[team * kTeamWarps + warp] = 1;
+      },
+      [&](const DecodeTiles::Place& place) {
+        begin();
+        multiply_tile(place, false);
+        find_scales<S, b_major>(shared, team, warp, magnitudes, scale);
+        multiply_tile(place, true);
+      });
+}
+
+template <class S, Major b_major>
+__global__ void __launch_bounds__(S::kThreads, 1)
+    decode_kernel(const __grid_constant__ TensorMap weights, const __grid_constant__ Arguments g) {
+#if FASTGEMM_SM90A
+  FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared);
+  const int warp = warp_index();
+  if (threadIdx.x == S::kThreads - 1) prefetch_map(&weights);
+  if (threadIdx.x == 0) {
+    shared->weights_ring.init(1, kTeamWarps);
+    shared->rows_ring.init(1, kTeamWarps);
+    for (auto& of_team : shared->turn)
+      for (Barrier& of_warp : of_team) init_barrier(&of_warp, 1);
+    for (uint32_t& of_warp : shared->scales) of_warp = 0;
     fence_barrier_init();
   }
-  clear_rows<S>(*shared, g.tiles.rows);
   __syncthreads();
-  const int warp = warp_index();
-  if (warp < kMultipliers) {
-    claim_registers<208>();
-    PromotingLoop<S> multiplier(*shared, 0, g.chunk);
-    float sum[S::kSums];  // (64, S::kN), 16 of the rows a warp
-    for_tiles<S>(
-        *shared, g, [&](const Place&, bool, int) { multiplier.multiply(sum, g.stages); },
-        [&](const Place& place, bool scaled) { store_sums<S>(*shared, g, place, sum, scaled); });
-  } else if (warp < kLoader) {
-    release_registers<112>();
-    const int cutter = warp - kMultipliers;
-    cut_tiles<S>(*shared, g, Cutter<S, b_major, true>(cutter / kCutB, cutter % kCutB));
+  if (warp >= S::kWarps) {
+    release_registers<S::kFewRegisters>();
+    // The first weights do not wait for the rows, which the launch before this one cuts.
+    if (warp == S::kWarps) return load_weights<S, b_major>(*shared, weights, g);
+    grid_dependency_wait();
+    if (warp == S::kWarps + 1) load_rows<S>(*shared, g);
   } else {
-    release_registers<80>();
-    const int set = warp - kLoader - 1;
-    if (set >= 0 && set < kSets) return cut_tiles<S>(*shared, g, Cutter<S, b_major, false>(set, kCutB));
-    Producer<S, b_major> producer;
-    for_tiles<S>(
-        *shared, g,
-        [&](const Place& place, bool, int) {
-          if (warp == kLoader) producer.load(*shared, maps, g, place);
-        },
-        [](const Place&, bool) {});
+    claim_registers<S::kManyRegisters>();
+    grid_dependency_wait();
+    multiply<S, b_major>(*shared, g, warp / kTeamWarps, warp % kTeamWarps);
   }
 #endif
 }
 
 // float32 as it is: box_operand()'s maps round to tf32.
-TensorMap map_of(const BoxOperand<float>& o, int sides) {
-  const bool in_rows = o.major == Major::k;
+TensorMap map_of(const BoxOperand<float>& o, int columns) {
+  const bool along_k = o.major == Major::k;
   const int64_t plane = o.batch_stride == 0 ? o.rows() * o.row_stride : o.batch_stride;
   return make_tensor_map({o.data, 4, o.columns(), o.rows(), o.batch_stride == 0 ? 1 : o.batch,
-                          o.row_stride * 4, plane * 4, 32, in_rows ? sides : Bf16x6::kStageK,
-                          in_rows ? Swizzle::bytes128 : Swizzle::none});
+                          o.row_stride * 4, plane * 4, 32, along_k ? columns : kStageK, Swizzle::bytes128});
 }
 
-template <int N, Major b_major>
-void launch_decode(const Gemm<float>& g, const BoxOperand<float>& a, const BoxOperand<float>& b, int batch,
-                   Context& context) {
-  using S = DecodeShape<N>;
-  const DecodeTiles tiles = decode_tiles(batch, g.m, g.n, N);
-  const int stages = int(ceil_div(g.k, Bf16x6::kStageK));
-  const DecodeArguments arguments{g,
-                                  tiles,
-                                  stages,
-                                  a.batch_stride != 0,
-                                  b.batch_stride != 0,
-                                  Bf16x6Invariant::chunk(stages, 0),
-                                  stores_pairs(g.result, batch)};
-  const LaunchShape shape{dim3(unsigned(tiles.blocks())), dim3(kThreads), sizeof(typename S::Shared)};
-  launch<decode_kernel<S, b_major>>("decode_planes", shape, context)({map_of(a, tiles.rows), map_of(b, N)},
-                                                                     arguments);
+template <class S, Major b_major>
+void launch_decode(const Gemm<float>& g, const BoxOperand<float>& b, int batch, Context& context) {
+  const int matrices = g.a.batch_stride == 0 ? 1 : batch;
+  CutArguments<Scheme> cut{};
+  cut.a = make_source<Scheme>(g.side_a(batch), matrices, S::kN, context);
+  cut.matrices_a = matrices, cut.blocks_a = matrices * cut.a.blocks(1);
+  const int64_t units = ceil_div(g.k, kOneUnit);  // a thread each, in warps
+  const LaunchShape of_rows{dim3(unsigned(cut.blocks_a)),
+                            dim3(unsigned(std::min<int64_t>(kMostCutThreads, ceil_div(units, 32) * 32)))};
+  launch<cut_kernel<Scheme, kOneUnit, 1>>("cut", of_rows, context)(cut);
+  const DecodeTiles tiles = decode_tiles(batch, g.m, g.n, S::kColumns);
+  const Arguments arguments{g,
+                            tiles,
+                            cut.a.images,
+                            cut.a.unscale,
+                            cut.a.rows(),
+                            cut.a.stages,
+                            matrices > 1,
+                            b.batch_stride != 0,
+                            Scheme::chunk(cut.a.stages, 0)};
+  const LaunchShape shape{dim3(unsigned(tiles.blocks())), dim3(S::kThreads), sizeof(typename S::Shared),
+                          true};
+  launch<decode_kernel<S, b_major>>("decode_planes", shape, context)(map_of(b, S::kColumns), arguments);
 }
 
 }  // namespace
@@ -220,14 +310,16 @@ void launch_decode(const Gemm<float>& g, const BoxOperand<float>& a, const BoxOp
 
 void decode_by_planes(const Gemm<float>& problem, int batch, Context& context) {
   RowCopies copies;
-  const BoxOperand<float> a = activations(problem.side_a(batch), batch, copies, context);
   const BoxOperand<float> b = box_operand(problem.side_b(batch), batch, 1, true, copies, context);
   copies.launch({}, context);
   const bool scales = problem.result.alpha != 1 || problem.result.beta != 0;
   Gemm<float> g = problem;
   if (scales) g.result = sums_in_workspace(problem, batch, context);
-  const auto run = [&]<int N, Major b_major>() {
-    planes::decode::launch_decode<N, b_major>(g, a, b, batch, context);
+  const auto run = [&]<int columns, Major b_major>() {
+    using planes::decode::Shape;
+    g.m <= 8    ? planes::decode::launch_decode<Shape<8, columns>, b_major>(g, b, batch, context)
+    : g.m <= 32 ? planes::decode::launch_decode<Shape<32, columns>, b_major>(g, b, batch, context)
+                : planes::decode::launch_decode<Shape<64, columns>, b_major>(g, b, batch, context);
   };
   const bool along_k = b.major == Major::k;
   switch (plans::plane_decode_columns(batch, g.m, g.n, along_k, multiprocessors())) {
@@ -240,11 +332,11 @@ void decode_by_planes(const Gemm<float>& problem, int batch, Context& context) {
     case 64:
       along_k ? run.template operator()<64, Major::k>() : run.template operator()<64, Major::mn>();
       break;
-    case 96:
-      along_k ? run.template operator()<96, Major::k>() : run.template operator()<96, Major::mn>();
+    case 48:
+      run.template operator()<48, Major::k>();
       break;
     default:
-      run.template operator()<112, Major::k>();
+      run.template operator()<56, Major::k>();
   }
   if (scales) blend(problem, g.result, batch, context);
 }

@@ -22,12 +22,6 @@ struct RingPosition {
   __device__ __forceinline__ void advance() {
     if (++stage == STAGES) stage = 0, phase ^= 1;
   }
-  // By so many stages, at most STAGES.
-  template <int stages>
-  __device__ __forceinline__ void advance() {
-    stage += stages;
-    if (stage >= STAGES) stage -= STAGES, phase ^= 1;
-  }
 };
 
 template <int STAGES>

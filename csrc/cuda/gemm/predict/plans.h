@@ -315,10 +315,10 @@ inline constexpr double kHandOver = 3;  // what stream-K's fix-up of a shared ti
 inline int plane_segments(int64_t stages, const PlaneScheme& scheme) {
   return stages > scheme.longest ? int(ceil_div(stages, scheme.segment)) : 1;
 }
-// invariant, float32 of few rows (fast/decode_planes.cu). Its tiles cost 64 rows whatever m is, bf16x6 cuts
-// the weights to planes in memory first, which takes as long as a few times 64 rows.
+// invariant, float32 of few rows (fast/decode_planes.cu). Each tile of 64 rows cuts the weights again, bf16x6
+// cuts them once, to planes in memory, which takes as long as a few times 64 rows.
 inline int plane_decode_columns(int64_t batch, int64_t m, int64_t n, bool along_k, int64_t processors) {
-  constexpr int kAlongK[] = {16, 32, 64, 96, 112}, kAcross[] = {32, 64, 96};
+  constexpr int kAlongK[] = {16, 32, 48, 56, 64}, kAcross[] = {32, 64};
   return along_k ? decode_width(kAlongK, batch, m, n, processors)
                  : decode_width(kAcross, batch, m, n, processors);
 }

@@ -26,8 +26,8 @@
 
 namespace fastgemm::FASTGEMM_TARGET::planes {
 
-// The rows that a block cuts. Where memory runs along m or n a warp reads this many neighbours, which are
-// whole 32-byte sectors. One word of `scaled` covers such a group.
+// The rows that a block cuts, or one where there are few. Where memory runs along m or n a warp reads this
+// many neighbours, which are whole 32-byte sectors. One word of `scaled` covers such a group.
 inline constexpr int kRowGroup = 8;
 
 // An operand (side, k), where side is m of A or n of B, and the memory for its planes.
@@ -43,7 +43,9 @@ struct Source {
   uint32_t* scaled;              // [matrix][row / kRowGroup]: whether any of these is not 1
 
   __host__ __device__ __forceinline__ int rows() const { return tiles * tile_side; }
-  __host__ __device__ __forceinline__ int blocks() const { return rows() / kRowGroup; }  // of a matrix
+  __host__ __device__ __forceinline__ int blocks(int group = kRowGroup) const {  // of a matrix
+    return rows() / group;
+  }
 };
 
 template <class Scheme>
@@ -57,9 +59,10 @@ struct CutArguments {
 };
 
 // The words that a thread loads before it uses any of them: kManyWords as far as registers go, or half of
-// that. A launch of few blocks, or of short k, is limited by cold caches: its instructions come from DRAM,
-// too, and the loop over half as many words has half the code, run by more threads.
-inline constexpr int kManyWords = 32, kFewWords = 16;
+// that, or the least where a block cuts one row. A launch of few blocks, or of short k, is limited by cold
+// caches: its instructions come from DRAM, too, and the loop over half as many words has half the code, run
+// by more threads.
+inline constexpr int kManyWords = 32, kFewWords = 16, kOneUnit = 8;
 inline constexpr int kMostCutThreads = 1024;
 template <int words>
 inline constexpr int kCutThreads = words == kManyWords ? 256 : kMostCutThreads;
@@ -70,7 +73,7 @@ __device__ __forceinline__ uint32_t bits_of(LongInt16 x) { return uint16_t(x.bit
 
 // The work of one thread: 16-byte units of one row. The lanes of a warp have neighbouring units of the
 // block's rows.
-template <class Scheme, bool along_k, int words_at_a_time>
+template <class Scheme, bool along_k, int words_at_a_time, int group>
 class RowCutter {
   using T = typename Scheme::Operand;
   static_assert(sizeof(T) == 4 || sizeof(T) == 2, "an element is a word or half of one");
@@ -78,15 +81,15 @@ class RowCutter {
   static constexpr int kElements = kPerUnit<Scheme>, kWords = kElements / kPerWord;  // in a unit
   static constexpr int kStageUnits = Scheme::kStageK / kElements;
   static constexpr int kUnits =
-      words_at_a_time / kElements;               // that a thread loads at a time, maybe by elements
-  static constexpr int kLanes = 32 / kRowGroup;  // side by side along k
+      words_at_a_time / kElements;           // that a thread loads at a time, maybe by elements
+  static constexpr int kLanes = 32 / group;  // side by side along k
 
  public:
   __device__ __forceinline__ RowCutter(const Source<T>& s, int matrix, int block)
       : s_(s),
         lane_(int(threadIdx.x) % 32),
         warp_(int(threadIdx.x) / 32),
-        row_(block * kRowGroup + lane_ % kRowGroup) {
+        row_(block * group + lane_ % group) {
     const int tile = row_ / s.tile_side;
     plane_bytes_ = s.tile_side * Scheme::kStageK * int(sizeof(typename Scheme::Element));
     from_ = s.data + matrix * s.batch_stride + row_ * s.side_stride;
@@ -124,9 +127,7 @@ class RowCutter {
   }
 
  private:
-  __device__ __forceinline__ int unit(int first, int u) const {
-    return first + kLanes * u + lane_ / kRowGroup;
-  }
+  __device__ __forceinline__ int unit(int first, int u) const { return first + kLanes * u + lane_ / group; }
 
   __device__ __forceinline__ void load(uint32_t (&words)[kWords], int k) const {
     const bool inside = row_ < s_.side;
@@ -192,10 +193,11 @@ class RowCutter {
 
 // The magnitudes of a whole row, from those of the block's threads. Lane i has the same row in every warp,
 // so that the warps' values are combined lane by lane.
+template <int group>
 __device__ __forceinline__ Magnitudes magnitudes_of_rows(Magnitudes mine) {
   FASTGEMM_SHARED uint32_t largest[kMostCutThreads / 32][32], smallest_less_1[kMostCutThreads / 32][32];
   FASTGEMM_UNROLL
-  for (int lanes = kRowGroup; lanes < 32; lanes *= 2)
+  for (int lanes = group; lanes < 32; lanes *= 2)
     mine.add({__shfl_xor_sync(0xffffffffu, mine.largest, lanes),
               __shfl_xor_sync(0xffffffffu, mine.smallest_less_1, lanes)});
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
@@ -216,9 +218,9 @@ __device__ __forceinline__ bool true_of_all(bool mine) {
   return __all_sync(0xffffffffu, lane >= int(blockDim.x) / 32 || of_warp[lane] != 0);
 }
 
-template <class Scheme, bool along_k, int words>
+template <class Scheme, bool along_k, int words, int group>
 __device__ __forceinline__ void cut_rows(const Source<typename Scheme::Operand>& s, int matrix, int block) {
-  const RowCutter<Scheme, along_k, words> cutter(s, matrix, block);
+  const RowCutter<Scheme, along_k, words, group> cutter(s, matrix, block);
   if constexpr (Scheme::kScaling == Scaling::none) {
     cutter.cut(1.f);
   } else {
@@ -232,18 +234,20 @@ __device__ __forceinline__ void cut_rows(const Source<typename Scheme::Operand>&
       if constexpr (!kAll) {
         if (true_of_all(Scheme::needs_no_scale(magnitudes))) break;
       }
-      scale = Scheme::scale_of(magnitudes_of_rows(magnitudes));
+      scale = Scheme::scale_of(magnitudes_of_rows<group>(magnitudes));
       any = __any_sync(0xffffffffu, scale != 1.f);
       if (!kAll && !any) break;
     }
-    if (threadIdx.x >= kRowGroup) return;
+    if (threadIdx.x >= group) return;
     const int64_t row = int64_t(matrix) * s.rows() + cutter.row();
     s.unscale[row] = 1.f / scale;
-    if (threadIdx.x == 0) s.scaled[row / kRowGroup] = any;
+    if constexpr (group == kRowGroup) {
+      if (threadIdx.x == 0) s.scaled[row / kRowGroup] = any;
+    }
   }
 }
 
-template <class Scheme, int words>
+template <class Scheme, int words, int group = kRowGroup>
 __global__ void __launch_bounds__(kCutThreads<words>, words == kManyWords ? 3 : 1)
     cut_kernel(const __grid_constant__ CutArguments<Scheme> g) {
   launch_dependents();
@@ -252,16 +256,16 @@ __global__ void __launch_bounds__(kCutThreads<words>, words == kManyWords ? 3 : 
   const bool is_a = int(blockIdx.x) < g.blocks_a;
   const Source<typename Scheme::Operand>& s = is_a ? g.a : g.b;
   const int index = int(blockIdx.x) - (is_a ? 0 : g.blocks_a);
-  const int matrix = index / s.blocks(), block = index % s.blocks();
+  const int matrix = index / s.blocks(group), block = index % s.blocks(group);
   if constexpr (!Scheme::Tiles::kEvery) {  // rows of which no tile is computed
     const int row = min(block * kRowGroup, s.side - 1);
     if (true_of_all(!g.tiles.finds_tile(is_a, row, is_a ? g.b.side : g.a.side))) return;
     __syncthreads();
   }
   if (s.along_k)
-    cut_rows<Scheme, true, words>(s, matrix, block);
+    cut_rows<Scheme, true, words, group>(s, matrix, block);
   else
-    cut_rows<Scheme, false, words>(s, matrix, block);
+    cut_rows<Scheme, false, words, group>(s, matrix, block);
 }
 
 // Describes an operand and allocates its planes.

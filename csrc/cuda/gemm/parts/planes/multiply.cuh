@@ -47,14 +47,7 @@ class PromotingLoop {
     for (int i = 0; i < S::kSums; ++i) sum[i] = 0;
     int count = min(max(chunk_ - ahead_, 1), stages);
     while (true) {
-      if constexpr (requires { typename S::ShortStages; }) {
-        static_assert(Scheme::kMostChunk == 3);
-        count == 3   ? multiply_chunk<3>(chunk, count)
-        : count == 2 ? multiply_chunk<2>(chunk, count)
-                     : multiply_chunk<1>(chunk, count);
-      } else {
-        multiply_chunk<0>(chunk, count);
-      }
+      multiply_chunk(chunk, count);
       FASTGEMM_UNROLL
       for (int i = 0; i < S::kSums; ++i) sum[i] += chunk[i];
       stages -= count;
@@ -64,25 +57,12 @@ class PromotingLoop {
   }
 
  private:
-  // body(0), ... body(stages - 1), unrolled where their number is known.
-  template <int known, class Body>
-  __device__ __forceinline__ static void for_stages(int stages, Body&& body) {
-    if constexpr (known > 0) {
-      FASTGEMM_UNROLL
-      for (int i = 0; i < known; ++i) body(i);
-    } else {
-      FASTGEMM_NO_UNROLL
-      for (int i = 0; i < stages; ++i) body(i);
-    }
-  }
-
-  // `known` is `stages`, or 0.
-  template <int known>
   __device__ __forceinline__ void multiply_chunk(float (&chunk)[S::kSums], int stages) {
     static_assert(S::slots(0) >= Scheme::kMostChunk + Scheme::kStagger,
                   "plane 0 of a chunk stays until its end");
     constexpr bool kSameUnit = Scheme::kSmallUnit == 1.f;
-    for_stages<known>(stages, [&](int i) {
+    FASTGEMM_NO_UNROLL
+    for (int i = 0; i < stages; ++i) {
       wait_phase(plane0_.full(shared_), plane0_.phase);
       wait_phase(others_.full(shared_), others_.phase);
       wgmma_fence(chunk);
@@ -91,21 +71,22 @@ class PromotingLoop {
       wgmma_wait<1>();
       if (leader_ && i > 0) arrive(others_.empty_before(shared_));
       plane0_.advance(), others_.advance();
-    });
+    }
     if constexpr (!kSameUnit) {
       wgmma_wait<0>(chunk);
       FASTGEMM_UNROLL
       for (int i = 0; i < S::kSums; ++i) chunk[i] *= Scheme::kSmallUnit;
     }
     RingPosition<S, 0> again = plane0_.back(stages);
-    for_stages<known>(stages, [&](int i) {
+    FASTGEMM_NO_UNROLL
+    for (int i = 0; i < stages; ++i) {
       wgmma_fence(chunk);
       multiply_all<S>(Products<Product{0, 0}>{}, operands_, chunk, {again.slot, 0}, true);
       wgmma_commit();
       wgmma_wait<1>();
       if (leader_) arrive(i == 0 ? others_.empty_before(shared_) : again.empty_before(shared_));
       again.advance();
-    });
+    }
     wgmma_wait<0>(chunk);
     if (leader_) arrive(again.empty_before(shared_));
   }

@@ -24,30 +24,26 @@ class SweepingLoop;
 template <class S>
 class OneSweepLoop;
 
-// How many slots each ring has: so many, or those of a scheme with wide tiles or with narrow ones.
-template <int... counts>
-struct RingSlots {
-  __host__ __device__ static constexpr int of(int ring) {
-    constexpr int kCounts[] = {counts...};
-    return kCounts[ring];
-  }
-};
-template <class Scheme, bool wide>
-struct SlotsOf {
-  __host__ __device__ static constexpr int of(int ring) {
-    return wide ? Scheme::kRings[ring].slots : Scheme::kRings[ring].narrow_slots;
-  }
-};
-
-// The rings of a block tile (M, N): sizes, and the place of each plane.
-template <class Scheme_, int M, int N, class Slots>
-struct PlaneRings {
+// Block tile (kM, kN), 64 rows of it for each consumer warpgroup. Wide tiles of promoting schemes have 192
+// columns, the most for which all sums and those of a chunk fit in registers. Narrow tiles have 128 and
+// are limited by shared memory bandwidth, because the copies into it count, too; they are for products
+// that have too few wide tiles for all multiprocessors.
+template <class Scheme_, int N>
+struct Shape {
   using Scheme = Scheme_;
   using Operand = typename Scheme::Operand;
   using Element = typename Scheme::Element;
   using Acc = Accumulator<Element>;
-  static constexpr int kM = M, kN = N;
+  static constexpr int kM = 128, kN = N;
+  static_assert(kN == Scheme::kWideN || kN == 128);
+  static constexpr int kConsumers = kM / 64, kConsumerWarps = 4 * kConsumers;  // warpgroups
+  static constexpr int kConsumerThreads = 128 * kConsumers, kThreads = kConsumerThreads + 128;
   static constexpr int kElements = kN / 2, kSums = Scheme::kSums * kElements;  // a consumer thread
+  static constexpr int kStrips = kConsumerWarps, kGroups = kConsumers;         // as WarpShape has them
+  static constexpr bool kByWarps = false, kPaces = Scheme::Tiles::kEvery;
+  using ConsumerLoop = std::conditional_t<
+      Scheme::kLoop == Loop::promoting, PromotingLoop<Shape>,
+      std::conditional_t<Scheme::kLoop == Loop::sweeping, SweepingLoop<Shape>, OneSweepLoop<Shape>>>;
 
   // The bytes of a stage: of one plane, and of all.
   static constexpr int kPlaneA = kM * Scheme::kStageK * int(sizeof(Element));
@@ -58,7 +54,9 @@ struct PlaneRings {
   // A slot of a ring has its planes of A, then those of B. The rings lie one behind the other.
   static constexpr int kRings = int(std::size(Scheme::kRings));
   static_assert(kRings <= 4, "each has a warp of the producers' warpgroup");
-  __host__ __device__ static constexpr int slots(int ring) { return Slots::of(ring); }
+  __host__ __device__ static constexpr int slots(int ring) {
+    return kN == Scheme::kWideN ? Scheme::kRings[ring].slots : Scheme::kRings[ring].narrow_slots;
+  }
   static constexpr int kSlotUnit = kPlaneA + kPlaneB;  // bytes of one plane of A and B
   template <int ring>
   static constexpr int kSlotBytes = Scheme::kRings[ring].planes * kSlotUnit;
@@ -78,27 +76,10 @@ struct PlaneRings {
     return ring;
   }
   static constexpr int kSlots = first_slot(kRings);
-};
-
-// Block tile (kM, kN), 64 rows of it for each consumer warpgroup. Wide tiles of promoting schemes have 192
-// columns, the most for which all sums and those of a chunk fit in registers. Narrow tiles have 128 and
-// are limited by shared memory bandwidth, because the copies into it count, too; they are for products
-// that have too few wide tiles for all multiprocessors.
-template <class Scheme, int N>
-struct Shape : PlaneRings<Scheme, 128, N, SlotsOf<Scheme, N == Scheme::kWideN>> {
-  using Rings = PlaneRings<Scheme, 128, N, SlotsOf<Scheme, N == Scheme::kWideN>>;
-  static_assert(N == Scheme::kWideN || N == 128);
-  static constexpr int kConsumers = Rings::kM / 64, kConsumerWarps = 4 * kConsumers;  // warpgroups
-  static constexpr int kConsumerThreads = 128 * kConsumers, kThreads = kConsumerThreads + 128;
-  static constexpr int kStrips = kConsumerWarps, kGroups = kConsumers;  // as WarpShape has them
-  static constexpr bool kByWarps = false, kPaces = Scheme::Tiles::kEvery;
-  using ConsumerLoop = std::conditional_t<
-      Scheme::kLoop == Loop::promoting, PromotingLoop<Shape>,
-      std::conditional_t<Scheme::kLoop == Loop::sweeping, SweepingLoop<Shape>, OneSweepLoop<Shape>>>;
 
   struct alignas(1024) Shared {
-    unsigned char slots[Rings::ring_begin(Rings::kRings)];
-    Barrier full[Rings::kSlots], empty[Rings::kSlots];
+    unsigned char slots[ring_begin(kRings)];
+    Barrier full[kSlots], empty[kSlots];
   };
   static_assert(sizeof(Shared) <= 227 << 10);
 };
@@ -121,12 +102,6 @@ struct RingPosition {
 
   __device__ __forceinline__ void advance() {
     if (++slot == kSlots) slot = 0, phase ^= 1;
-  }
-  // By so many stages, at most kSlots.
-  template <int stages>
-  __device__ __forceinline__ void advance() {
-    slot += stages;
-    if (slot >= kSlots) slot -= kSlots, phase ^= 1;
   }
   // The slot that was used `count` stages ago, at most kSlots.
   __device__ __forceinline__ RingPosition back(int count) const {
