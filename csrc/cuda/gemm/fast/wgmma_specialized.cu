@@ -164,6 +164,7 @@ __device__ __forceinline__ void finish_tile(typename S::Shared& shared, const Ar
     return shared.stage[at.stage] + warp * 2 * kBoxBytes;
   };
   const auto done = [&] {
+    fence_async_shared();  // an arrival alone does not wait for the loads of c
     __syncwarp();
     if (threadIdx.x % 32 == 0) arrive(&shared.ring.empty[at.stage]);
     at.advance();
