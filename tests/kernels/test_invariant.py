@@ -120,6 +120,21 @@ def test_wild_rows_do_not_reach_the_others(device, dtype, precision, wild):
     assert same_bits(sums[1][tame], sums[0][tame])
 
 
+@pytest.mark.skipif("cuda" not in DEVICES, reason="no GPU")
+@pytest.mark.parametrize("trans_b", [False, True], ids=["NN", "NT"])
+@pytest.mark.parametrize("k", [1000, 2144, 4096])
+def test_small_weights(k, trans_b):
+    """Of a column that is scaled before it is cut, in blocks of several tiles: decode_planes computes them again."""
+    n = 15000
+    a, b = (
+        random(300, k, dtype=torch.float32, device="cuda"),
+        random(n, k, dtype=torch.float32, device="cuda"),
+    )
+    b[[200, n - 1]] *= 1e-39
+    b = b if trans_b else b.mT.contiguous()
+    check_rows(lambda x: fastgemm.gemm(x, b, trans_b=trans_b, invariant=True), a, (1, 8, 30, 64, 200))
+
+
 @pytest.mark.parametrize("layout", ["columns", "sliced", "offset", "row", "batch"])
 @every_type
 @every_device

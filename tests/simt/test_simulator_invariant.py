@@ -128,19 +128,21 @@ def test_wide_tiles_of_planes(n, trans_b):
 
 @pytest.mark.parametrize("k", [40, 1024, 2080, 2144, 2176])
 @pytest.mark.parametrize("m", [8, 30, 64])
-def test_teams_add_chunks_in_turn(m, k):
+@pytest.mark.parametrize("trans_b", [False, True], ids=["NN", "NT"])
+def test_teams_add_chunks_in_turn(m, k, trans_b):
     """Two tiles for each multiprocessor, of as many chunks of k as there are teams, more, and fewer; the last one
     of fewer stages. A column that needs a scale has all tiles of its block computed again."""
-    a, b = torch.randn(m, k), torch.randn(336, k)
-    product = lambda x: fastgemm.gemm(x, b, trans_b=True, invariant=True)  # noqa: E731
+    a, b = torch.randn(m, k), torch.randn(*((336, k) if trans_b else (k, 336)))
+    weights = b if trans_b else b.mT
+    product = lambda x: fastgemm.gemm(x, b, trans_b=trans_b, invariant=True)  # noqa: E731
     with fastgemm.simulate(None):
         plain = product(a)
-        b[200] *= 1e-39
+        weights[200] *= 1e-39
         whole, one = product(a), product(a[5:6])
     assert torch.equal(whole[5:6].view(torch.int32), one.view(torch.int32))
     others = [i for i in range(336) if i != 200]
     assert torch.equal(whole[:, others], plain[:, others])
-    assert_right(whole, expected_gemm(a, b.mT))
+    assert_right(whole, expected_gemm(a, weights.mT))
 
 
 @pytest.mark.parametrize("shared", ["a", "b", "neither"])

@@ -12,7 +12,7 @@ namespace fastgemm::FASTGEMM_TARGET {
 // they share B in L2.
 struct DecodeTiles {
   int tiles_m, tiles_n, count;  // of a matrix, of all
-  int rows;                     // of a box of A: as many as C has, in eights, and at most a tile's
+  int rows;                     // of a box of A (invariant.cu): those of C, in eights, and at most a tile's
 
   struct Place {
     int batch, row, column;

@@ -1,18 +1,19 @@
 // float32 products of few rows, with the bits that bf16x6 gives them where k alone fixes its chunks
 // (Bf16x6Invariant, fast/invariant.cu). bf16x6 cuts both operands into planes in memory first, which takes
-// many times as long as reading the weights, B, once. Here the rows of A are, which are few, and the weights
-// are cut on the way:
+// many times as long as reading the weights, B, once. Here only the rows of A are cut first, which are few,
+// and the weights on the way:
 //
 //   rows of A --[cut_kernel]--> planes --[a warp, bulk copies]--> shared memory --> wgmma's second operand
 //   weights ---------[a warp, TMA]----> float32 in shared memory --[teams cut]--> registers, its first one
 //
 //   - The operands change places: columns of B are wgmma's 64 rows, whose registers a warp fills with what it
-//     cuts itself, so that no plane of the weights is written anywhere. A product is the same whichever
-//     operand comes first, and they are summed in the same order. Where a multiprocessor has 32 columns half
+//     cuts itself, so that no plane of the weights is written anywhere. The products are summed in the same
+//     order; that an instruction adds them alike whichever operand comes first, and from registers, is what
+//     an H200 does (tests/kernels/test_invariant.py). Where a multiprocessor has 32 columns half
 //     of each instruction is of no use, which costs nothing: products of so few rows wait for each other.
 //   - An instruction takes as long as 43 cycles if it adds to the sum of the one before it, however few
-//     rows it has, and a chunk of k is 36 of them in turn. So chunks are summed side by side by two or three
-//     teams of four warps, which add them up in order, a team after the other (decode_planes.cuh).
+//     rows it has, and a chunk of k is up to 36 of them in turn. So chunks are summed side by side by two or
+//     three teams of four warps, which add them up in order, a team after the other (decode_planes.cuh).
 //   - Columns whose magnitudes need a scale are known when a tile is done. Where a block has one, it computes
 //     its tiles again with the scales; float32 numbers below 2^-110 are rare.
 //   - Sums that are not finite are computed again, by a warp each, with the bits that repair.cuh gives them.
@@ -21,7 +22,7 @@
 #include "cuda/gemm/fast/decode_planes.cuh"
 #include "cuda/gemm/parts/blend.cuh"
 #include "cuda/gemm/parts/float_dot.cuh"
-#include "cuda/gemm/parts/planes/cut.cuh"
+#include "cuda/gemm/parts/planes/engine.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace planes::decode {
@@ -99,8 +100,8 @@ __device__ __forceinline__ void store_sums(const Arguments& g, const DecodeTiles
   repair_sums<S>(here, place, warp, wrong);
 }
 
-// Calls body(place) for each tile of the block, and at the end once more and twice for each where a column
-// may need a scale: first to know the scales, then with them.
+// Calls body(place) for each tile of the block; then, where a column of any of them may need a scale,
+// scaled(place) for each, which computes it twice: to know the scales, and with them.
 template <class S, class Body, class Scaled>
 __device__ __forceinline__ void for_tiles(const typename S::Shared& shared, const Arguments& g, Body&& body,
                                           Scaled&& scaled) {
@@ -110,6 +111,7 @@ __device__ __forceinline__ void for_tiles(const typename S::Shared& shared, cons
       of_tile(g.tiles.template place_of<S::kColumns>(tile));
   };
   each(body);
+  __syncwarp();
   named_barrier(1, 32 * (S::kWarps + 2));
   if (__all_sync(0xffffffffu, shared.scales[fresh_lane() % S::kWarps] == 0)) return;
   each(scaled);
@@ -282,6 +284,7 @@ TensorMap map_of(const BoxOperand<float>& o, int columns) {
 
 template <class S, Major b_major>
 void launch_decode(const Gemm<float>& g, const BoxOperand<float>& b, int batch, Context& context) {
+  static_assert(Scheme::Tiles::kEvery, "cut_kernel knows of rows to leave out in groups alone");
   const int matrices = g.a.batch_stride == 0 ? 1 : batch;
   CutArguments<Scheme> cut{};
   cut.a = make_source<Scheme>(g.side_a(batch), matrices, S::kN, context);
@@ -305,10 +308,11 @@ void launch_decode(const Gemm<float>& g, const BoxOperand<float>& b, int batch, 
   launch<decode_kernel<S, b_major>>("decode_planes", shape, context)(map_of(b, S::kColumns), arguments);
 }
 
-}  // namespace
-}  // namespace planes::decode
+// As many rows of a tile as C has, of those that there are.
+int tile_rows(int64_t m) { return m <= 8 ? 8 : m <= 32 ? 32 : plans::kDecodeRows; }
 
-void decode_by_planes(const Gemm<float>& problem, int batch, Context& context) {
+// The matrices of a batch whose rows are in memory as planes together.
+void decode_piece(const Gemm<float>& problem, int batch, Context& context) {
   RowCopies copies;
   const BoxOperand<float> b = box_operand(problem.side_b(batch), batch, 1, true, copies, context);
   copies.launch({}, context);
@@ -316,10 +320,10 @@ void decode_by_planes(const Gemm<float>& problem, int batch, Context& context) {
   Gemm<float> g = problem;
   if (scales) g.result = sums_in_workspace(problem, batch, context);
   const auto run = [&]<int columns, Major b_major>() {
-    using planes::decode::Shape;
-    g.m <= 8    ? planes::decode::launch_decode<Shape<8, columns>, b_major>(g, b, batch, context)
-    : g.m <= 32 ? planes::decode::launch_decode<Shape<32, columns>, b_major>(g, b, batch, context)
-                : planes::decode::launch_decode<Shape<64, columns>, b_major>(g, b, batch, context);
+    const int rows = tile_rows(g.m);
+    rows == 8    ? launch_decode<Shape<8, columns>, b_major>(g, b, batch, context)
+    : rows == 32 ? launch_decode<Shape<32, columns>, b_major>(g, b, batch, context)
+                 : launch_decode<Shape<64, columns>, b_major>(g, b, batch, context);
   };
   const bool along_k = b.major == Major::k;
   switch (plans::plane_decode_columns(batch, g.m, g.n, along_k, multiprocessors())) {
@@ -329,16 +333,30 @@ void decode_by_planes(const Gemm<float>& problem, int batch, Context& context) {
     case 32:
       along_k ? run.template operator()<32, Major::k>() : run.template operator()<32, Major::mn>();
       break;
-    case 64:
-      along_k ? run.template operator()<64, Major::k>() : run.template operator()<64, Major::mn>();
-      break;
     case 48:
       run.template operator()<48, Major::k>();
       break;
-    default:
+    case 56:
       run.template operator()<56, Major::k>();
+      break;
+    default:
+      along_k ? run.template operator()<64, Major::k>() : run.template operator()<64, Major::mn>();
   }
   if (scales) blend(problem, g.result, batch, context);
+}
+
+}  // namespace
+}  // namespace planes::decode
+
+void decode_by_planes(const Gemm<float>& problem, int batch, Context& context) {
+  using namespace planes::decode;
+  const int64_t rows = tile_rows(problem.m), k = ceil_div(problem.k, kStageK) * kStageK;
+  const int64_t bytes = ceil_div(problem.m, rows) * rows * k * kPlanes * int64_t(sizeof(BFloat16));
+  planes::in_pieces(problem, batch, bytes, context,
+                    [](const Gemm<float>& g, int count, ReusedWorkspace& workspace) {
+                      workspace.begin_again();
+                      decode_piece(g, count, workspace);
+                    });
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

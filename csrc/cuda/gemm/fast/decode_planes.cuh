@@ -160,7 +160,7 @@ class Multiplier {
                    : multiply_chunk<1>(chunk, scale, magnitudes);
       for (int i = count; i < g_.chunk; ++i) leave_stage();
       weights_at_.advance((S::kTeams - 1) * g_.chunk), rows_at_.advance((S::kTeams - 1) * g_.chunk);
-      add(chunk, mine == 0, is_last);
+      add(chunk, mine == 0);
       if (is_last) finish(chunk);
     }
     until_mine_ = mine - chunks;
@@ -172,8 +172,8 @@ class Multiplier {
     uint32_t plane[kPlanes][kSteps][4];
   };
 
-  // Whatever a register holds: of rows of an instruction that nobody reads. Zeros would be written again for
-  // each instruction, and what lies beside them copied.
+  // Any value: for rows of an instruction whose sums nobody reads. Zeros would be written again for each
+  // instruction and what lies beside them copied, because its registers are neighbours.
   __device__ __forceinline__ static uint32_t whatever() {
 #if defined(__CUDACC__)
     uint32_t x;
@@ -245,6 +245,7 @@ class Multiplier {
   __device__ __forceinline__ void leave_stage() {
     wait_phase(&shared_.weights_ring.full[weights_at_.slot], weights_at_.phase);
     wait_phase(&shared_.rows_ring.full[rows_at_.slot], rows_at_.phase);
+    __syncwarp();
     if (leader_) {
       arrive(&shared_.weights_ring.empty[weights_at_.slot]);
       arrive(&shared_.rows_ring.empty[rows_at_.slot]);
@@ -252,17 +253,17 @@ class Multiplier {
     weights_at_.advance(), rows_at_.advance();
   }
 
-  // chunk += the sum of the chunks before it, when the team before has added its own.
-  __device__ __forceinline__ void add(float (&chunk)[S::kSums], bool is_first, bool is_last) {
+  // chunk += the sum of the chunks before it, when the team before has added its own. The sums of a tile's
+  // last chunk are stored for the order's sake alone: what is stored has been loaded before the next team
+  // begins.
+  __device__ __forceinline__ void add(float (&chunk)[S::kSums], bool is_first) {
     float* const sum = &shared_.sum[0][threadIdx.x % 128];
     wait_phase(&shared_.turn[team_][warp_], turn_);
     turn_ ^= 1;
     FASTGEMM_UNROLL
     for (int i = 0; i < S::kSums; ++i) chunk[i] = (is_first ? 0.f : sum[i * 128]) + chunk[i];
-    if (!is_last) {
-      FASTGEMM_UNROLL
-      for (int i = 0; i < S::kSums; ++i) sum[i * 128] = chunk[i];
-    }
+    FASTGEMM_UNROLL
+    for (int i = 0; i < S::kSums; ++i) sum[i * 128] = chunk[i];
     __syncwarp();
     if (leader_) arrive(&shared_.turn[team_ + 1 == S::kTeams ? 0 : team_ + 1][warp_]);
   }
