@@ -124,7 +124,7 @@ def test_wild_rows_do_not_reach_the_others(device, dtype, precision, wild):
 @pytest.mark.parametrize("trans_b", [False, True], ids=["NN", "NT"])
 @pytest.mark.parametrize("k", [1000, 2144, 4096])
 def test_small_weights(k, trans_b):
-    """Of a column that is scaled before it is cut, in blocks of several tiles: decode_planes computes them again."""
+    """Of a column that is scaled before it is cut: decode_planes computes all tiles of its block again."""
     n = 15000
     a, b = (
         random(300, k, dtype=torch.float32, device="cuda"),
