@@ -69,8 +69,8 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
         "nvcc stores two of a thread's eight pairs an element at a time",
     ),
     (
-        *(r"planes::decode::decode_kernel", "store"),
-        "nvcc stores pairs of a row an element at a time",
+        *(r"planes::decode::decode_kernel", "shared store"),
+        "nvcc clears the flags of eight warps by two `STS.128`",
     ),
     (
         *(r"residues::scale_kernel", "store"),

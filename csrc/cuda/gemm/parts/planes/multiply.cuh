@@ -57,12 +57,18 @@ class PromotingLoop {
   }
 
  private:
+  // body(0), ... body(stages - 1). Written out, the loops of fused kernels spill registers.
+  template <class Body>
+  __device__ __forceinline__ static void for_stages(int stages, Body&& body) {
+    FASTGEMM_NO_UNROLL
+    for (int i = 0; i < stages; ++i) body(i);
+  }
+
   __device__ __forceinline__ void multiply_chunk(float (&chunk)[S::kSums], int stages) {
     static_assert(S::slots(0) >= Scheme::kMostChunk + Scheme::kStagger,
                   "plane 0 of a chunk stays until its end");
     constexpr bool kSameUnit = Scheme::kSmallUnit == 1.f;
-    FASTGEMM_NO_UNROLL
-    for (int i = 0; i < stages; ++i) {
+    for_stages(stages, [&](int i) {
       wait_phase(plane0_.full(shared_), plane0_.phase);
       wait_phase(others_.full(shared_), others_.phase);
       wgmma_fence(chunk);
@@ -71,22 +77,21 @@ class PromotingLoop {
       wgmma_wait<1>();
       if (leader_ && i > 0) arrive(others_.empty_before(shared_));
       plane0_.advance(), others_.advance();
-    }
+    });
     if constexpr (!kSameUnit) {
       wgmma_wait<0>(chunk);
       FASTGEMM_UNROLL
       for (int i = 0; i < S::kSums; ++i) chunk[i] *= Scheme::kSmallUnit;
     }
     RingPosition<S, 0> again = plane0_.back(stages);
-    FASTGEMM_NO_UNROLL
-    for (int i = 0; i < stages; ++i) {
+    for_stages(stages, [&](int i) {
       wgmma_fence(chunk);
       multiply_all<S>(Products<Product{0, 0}>{}, operands_, chunk, {again.slot, 0}, true);
       wgmma_commit();
       wgmma_wait<1>();
       if (leader_) arrive(i == 0 ? others_.empty_before(shared_) : again.empty_before(shared_));
       again.advance();
-    }
+    });
     wgmma_wait<0>(chunk);
     if (leader_) arrive(again.empty_before(shared_));
   }
