@@ -141,6 +141,14 @@ __device__ __forceinline__ void tie_registers(uint32_t (&d)[R]) {
   for (int i = 0; i < R; ++i) asm volatile("" : "+r"(d[i])::"memory");
 }
 
+// Any value, for registers of a in rows whose sums nobody reads. Zeros would be written again for each
+// instruction and what lies beside them copied, because its registers are neighbours.
+__device__ __forceinline__ uint32_t unread_register() {
+  uint32_t x;
+  asm volatile("" : "=r"(x));
+  return x;
+}
+
 // The arguments are all accumulators of the products that follow, and the registers of a.
 template <class... Registers>
 __device__ __forceinline__ void wgmma_fence(Registers&... registers) {
@@ -175,6 +183,8 @@ __device__ __forceinline__ void wgmma(Accumulator<T> (&d)[R], const uint32_t (&a
 }
 
 #else
+
+__forceinline__ uint32_t unread_register() { return 0x7fc07fc0u; }  // NaN
 
 template <class... Registers>
 __forceinline__ void wgmma_fence(Registers&... registers) {

@@ -172,18 +172,6 @@ class Multiplier {
     uint32_t plane[kPlanes][kSteps][4];
   };
 
-  // Any value: for rows of an instruction whose sums nobody reads. Zeros would be written again for each
-  // instruction and what lies beside them copied, because its registers are neighbours.
-  __device__ __forceinline__ static uint32_t whatever() {
-#if defined(__CUDACC__)
-    uint32_t x;
-    asm volatile("" : "=r"(x));
-    return x;
-#else
-    return 0x7fc07fc0u;  // NaN
-#endif
-  }
-
   __device__ __forceinline__ void cut(Cut& to, const float (&scale)[S::kHalves],
                                       Magnitudes (&magnitudes)[S::kHalves]) {
     wait_phase(&shared_.weights_ring.full[weights_at_.slot], weights_at_.phase);
@@ -194,7 +182,7 @@ class Multiplier {
       if (h >= S::kHalves) {
         FASTGEMM_UNROLL
         for (auto& plane : to.plane) FASTGEMM_UNROLL
-        for (auto& a : plane) a[1] = whatever(), a[3] = whatever();
+        for (auto& a : plane) a[1] = unread_register(), a[3] = unread_register();
         break;
       }
       weights_.load(words, stage, h);
