@@ -72,9 +72,9 @@ def test_layouts(dtype, row):
 @every_row
 def test_long_sums_that_blocks_share(dtype, row):
     with fastgemm.simulate("h200"):
-        for m, n, k in ((16, 24, 9000), (2, 8, 20000)):
+        for (m, n, k), activations in (((16, 24, 9000), ACTIVATIONS), ((2, 8, 20000), ("gelu",))):
             x, w, b, r = layer(m, n, k, dtype, "cpu", residual=True)
-            for activation in ACTIVATIONS:
+            for activation in activations:
                 check(x, w, b, r, activation, kernel=row)
 
 
