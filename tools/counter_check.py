@@ -19,7 +19,7 @@ AT_ENDS = "at the ends of rows lanes skip turns of a loop; the simulator takes t
 EXPLAINED: tuple[tuple[str, str, str], ...] = (
     (r"gemm_tiled_kernel", "shared load", "nvcc reads four k of a row of A with one `LDS.128`"),
     (
-        *(r"gemm_float4_kernel<65>", "shared load"),
+        *(r"gemm_float4_kernel<float, 65>", "shared load"),
         "nvcc reads what it can prove aligned with `LDS.128` and `LDS.64`",
     ),
     (

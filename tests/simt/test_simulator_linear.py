@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fastgemm
 import pytest
 import torch
 from layers import ACTIVATIONS, check, layer
@@ -41,16 +40,26 @@ def test_edges_of_tiles(m, n, k):
         assert "finish" not in found
 
 
-def test_tf32():
-    assert launched("wgmma_specialized", 130, 264, 96, torch.float32, precision="tf32") == [
-        "wgmma_specialized"
-    ]
+STRIPS = ["wgmma", "wgmma_ring", "wgmma_persistent", "wgmma_overlapped", "wgmma_specialized", "invariant"]
 
 
-def test_what_fragments_do_not_take_gets_a_pass():
-    assert "finish" in launched("wgmma_specialized", 64, 65, 64, torch.bfloat16)  # odd columns of bias
-    assert "finish" not in launched("wgmma_specialized", 64, 65, 64, torch.bfloat16, bias=False)
-    assert "finish" in launched("wgmma_specialized", 64, 64, 64, torch.bfloat16, out_dtype=torch.float32)
+@pytest.mark.parametrize("kernel", STRIPS)
+def test_bias_that_is_read_by_the_element(kernel):
+    """Odd columns, a bias that begins between pairs of elements, one with a stride, and results of float32."""
+    for n, step, begin in ((65, 1, 0), (64, 1, 1), (70, 2, 0), (161, 3, 1)):
+        x, w, b, r = layer(70, n, 64, torch.bfloat16, "cpu", residual=True)
+        wide = torch.zeros(n * step + begin, dtype=b.dtype)
+        wide[begin::step] = b
+        for residual, options in ((r, {}), (None, {"out_dtype": torch.float32})):
+            with simulated_launches(capability=90, count=False) as launches:
+                check(x, w, wide[begin::step], residual, "gelu", kernel=kernel, **options)
+            assert "finish" not in [launch["kernel"] for launch in launches]
+
+
+@pytest.mark.parametrize("kernel", [*STRIPS, "wmma", "mma_sync"])
+def test_tf32(kernel):
+    for m, n, k in ((130, 264, 96), (65, 33, 70), (4, 36, 100)):
+        assert "finish" not in launched(kernel, m, n, k, torch.float32, precision="tf32", residual=True)
 
 
 @pytest.mark.parametrize("capability", [90, 80])
@@ -85,24 +94,28 @@ def test_tiles_that_pass_through_shared_memory(kernel, activation, capability):
         assert "finish" not in found
 
 
-def test_mma_sync_in_tf32():
-    assert "finish" not in launched("mma_sync", 65, 33, 70, torch.float32, precision="tf32")
-
-
 def test_small_tiles_whose_k_is_split_leave_it_to_the_launch_that_adds():
     found = launched("small_tile", 16, 40, 4096, torch.bfloat16)
     assert "add_splits" in found[-1]
 
 
-@pytest.mark.parametrize("kernel", ["naive", "tiled", "cp_async", "wmma"])
-@pytest.mark.parametrize("dtype", [*HALF, torch.float32, torch.float64], ids=row_id)
-def test_the_pass(kernel, dtype):
-    row = next(row for row in fastgemm.kernels("gemm", "cuda") if row.name == kernel)
-    if not row.takes(dtype):
-        pytest.skip("not of this type")
-    options = {"precision": "tf32"} if kernel == "wmma" and dtype == torch.float32 else {}
-    found = launched(kernel, 40, 70, 96, dtype, residual=True, **options)
-    assert found[-1] == "finish"
+@pytest.mark.parametrize("kernel", ["naive", "tiled", "cp_async", "wmma", "dmma"])
+def test_the_pass_of_float64(kernel):
+    assert launched(kernel, 40, 70, 96, torch.float64, residual=True)[-1] == "finish"
+
+
+@pytest.mark.parametrize("kernel", [*STRIPS, "wmma", "mma_sync", "skinny"])
+@pytest.mark.parametrize("dtype", HALF, ids=row_id)
+def test_the_pass_where_operands_do_not_lie_along_k(kernel, dtype):
+    x, w, b, r = layer(40, 72, 96, dtype, "cpu", residual=True)
+    with simulated_launches(capability=90, count=False) as launches:
+        check(x.mT.contiguous().mT, w, b, r, "gelu", kernel=kernel)
+    assert launches[-1]["kernel"] == "finish"
+
+
+def test_the_pass_where_an_element_may_be_computed_again_after_its_store():
+    for m in (3, 100):
+        assert launched("invariant", m, 70, 96, torch.float32, residual=True)[-1] == "finish"
 
 
 def test_every_level_and_no_terms():

@@ -114,16 +114,14 @@ inline bool fuses_by_warps(const GemmProblem& p) {
   return fuses_along_k(p) || (tf32 && (p.out.col_stride == 1 || p.n == 1));
 }
 
-// And those of wgmma_specialized, whose results have the type of the operands, tf32 included; it reads pairs
-// of bias, of even columns.
-inline bool fuses_in_fragments(const GemmProblem& p) {
-  const int64_t pair = 2 * element_size(p.out_type);
-  const bool tf32 =
-      p.type == DType::f32 && p.out.col_stride == 1 && p.k > 1 && p.a.col_stride == 1 && p.b.row_stride == 1;
-  const bool reads_bias = p.n % 2 == 0 && p.epilogue.bias_col_stride == 1 &&
-                          reinterpret_cast<uintptr_t>(p.epilogue.bias) % uintptr_t(pair) == 0;
-  return p.out_type == p.type && p.alpha == 1.0 && (tf32 || fuses_along_k(p)) &&
-         (!p.epilogue.has_bias || reads_bias);
+// And those of wgmma_specialized and the rungs that lead to it, which take a row of bias.
+inline bool fuses_in_fragments(const GemmProblem& p) { return p.alpha == 1.0 && fuses_by_warps(p); }
+
+// And those of invariant: of its kernels of 16-bit types and tf32. In float32 an element may be computed
+// again after it was stored, and its sum has to be there.
+inline bool fuses_invariantly(const GemmProblem& p) {
+  const bool tf32 = p.type == DType::f32 && p.precision == Precision::tf32;
+  return (tf32 || fuses_half(p)) && fuses_in_fragments(p);
 }
 
 // Symmetric results of which wgmma_specialized stores both triangles: of 16-bit types, where the TMA can

@@ -20,8 +20,8 @@ constexpr DTypeSet kOtherBytes = dtypes(DType::u8, DType::u8i8, DType::i8u8);
 // The types that tensor cores multiply in place, float32 rounded to tf32.
 constexpr DTypeSet kTensorCoreTypes = kFloat32 | kHalfAndByte;
 
-// The products whose epilogue `small` and `batched` apply: float32 and 16-bit ones.
-bool fuses_floats(const GemmProblem& p) { return p.type == DType::f32 || fuses_half(p); }
+// The products whose epilogue the rungs below level 6 apply, however operands lie: float32 and 16-bit ones.
+bool fuses_floats(const GemmProblem& p) { return p.alpha == 1.0 && (p.type == DType::f32 || fuses_half(p)); }
 
 // What a GPU must have.
 struct Needs {

@@ -205,7 +205,7 @@ struct AllNorms {
 };
 template <class T>
 AllNorms launch_measure(const Gemm<T>& g, Context& context) {
-  Sources<T> all{.a = {.side = g.side_a(1)}, .b = {.side = g.side_b(1)}};
+  Sources<T> all{.a = {.side = side_a(g, 1)}, .b = {.side = side_b(g, 1)}};
   for (Source<T>* s : {&all.a, &all.b})
     s->norms = allocate<Norms>(context, s->side.side * ceil_div(s->side.k, kMeasured));
   all.blocks_a = blocks_of(all.a, kMeasured);
@@ -280,8 +280,8 @@ void multiply_terms(const Gemm<T>& g, const Plan& plan, Workspaces& workspaces) 
     for (int64_t column = 0; column < g.n; column += panels.columns) {
       workspace.begin_again();
       const Gemm<T> panel = panel_of(g, row, column, panels);
-      Sources<T> sources{rows_of(g.side_a(1), norms.a, row, panel.m, kTileM, plan, workspace),
-                         rows_of(g.side_b(1), norms.b, column, panel.n, kTileN, plan, workspace)};
+      Sources<T> sources{rows_of(side_a(g, 1), norms.a, row, panel.m, kTileM, plan, workspace),
+                         rows_of(side_b(g, 1), norms.b, column, panel.n, kTileN, plan, workspace)};
       sources.a.reused = panels.columns < g.n, sources.b.reused = !sources.a.reused && panels.rows < g.m;
       const int64_t tiles = int64_t{sources.a.groups()} * sources.b.groups();
       auto* const sums = allocate<unsigned char>(workspace, tiles * plan.moduli() * kTileBytes);

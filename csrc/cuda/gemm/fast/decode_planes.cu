@@ -287,7 +287,7 @@ void launch_decode(const Gemm<float>& g, const BoxOperand<float>& b, int batch, 
   static_assert(Scheme::Tiles::kEvery, "cut_kernel knows of rows to leave out in groups alone");
   const int matrices = g.a.batch_stride == 0 ? 1 : batch;
   CutArguments<Scheme> cut{};
-  cut.a = make_source<Scheme>(g.side_a(batch), matrices, S::kN, context);
+  cut.a = make_source<Scheme>(side_a(g, batch), matrices, S::kN, context);
   cut.matrices_a = matrices, cut.blocks_a = matrices * cut.a.blocks(1);
   const int64_t units = ceil_div(g.k, kOneUnit);  // a thread each, in warps
   const LaunchShape of_rows{dim3(unsigned(cut.blocks_a)),
@@ -314,7 +314,7 @@ int tile_rows(int64_t m) { return m <= 8 ? 8 : m <= 32 ? 32 : plans::kDecodeRows
 // The matrices of a batch whose rows are in memory as planes together.
 void decode_piece(const Gemm<float>& problem, int batch, Context& context) {
   RowCopies copies;
-  const BoxOperand<float> b = box_operand(problem.side_b(batch), batch, 1, true, copies, context);
+  const BoxOperand<float> b = box_operand(side_b(problem, batch), batch, 1, true, copies, context);
   copies.launch({}, context);
   const bool scales = problem.result.alpha != 1 || problem.result.beta != 0;
   Gemm<float> g = problem;

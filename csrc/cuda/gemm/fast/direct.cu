@@ -198,8 +198,8 @@ void launch_direct(const Gemm<T>& g, int batch, const Epilogue& epilogue, Contex
     const auto split = plan.splits > 1 ? SplitStages(int(steps), plan.splits) : SplitStages(0, 1);
     using Offset = typename C::Offset;
     const auto run = [&]<class S>() {
-      const Arguments<S> arguments{.a = direct_operand<Offset>(g.side_a(batch)),
-                                   .b = direct_operand<Offset>(g.side_b(batch)),
+      const Arguments<S> arguments{.a = direct_operand<Offset>(side_a(g, batch)),
+                                   .b = direct_operand<Offset>(side_b(g, batch)),
                                    .k = int(g.k),
                                    .together = plan.together,
                                    .tiles_log2 = tiles_log2,
@@ -234,8 +234,8 @@ void choose_direct(const Gemm<T>& g, int batch, const Epilogue& epilogue, Contex
         : launch_direct<Config<T, int, word_a, word_b, 4>>(g, batch, epilogue, context);
   };
   if constexpr (constexpr int kPacked = DirectType<T>::kPacked; kPacked > 1) {
-    const bool a = takes_loads_of(kPacked, true, g.side_a(batch), batch);
-    const bool b = takes_loads_of(kPacked, true, g.side_b(batch), batch);
+    const bool a = takes_loads_of(kPacked, true, side_a(g, batch), batch);
+    const bool b = takes_loads_of(kPacked, true, side_b(g, batch), batch);
     if (a && b) return run.template operator()<true, true>();
     const bool fuses = epilogue.asked();  // in fewer variants
     if (a && !fuses) return run.template operator()<true, false>();

@@ -23,6 +23,7 @@
 #include "cuda/available.h"
 #include "cuda/gemm/fast/decode.cuh"
 #include "cuda/gemm/launchers.h"
+#include "cuda/gemm/parts/fused_epilogue.cuh"
 #include "cuda/gemm/parts/launch_row.h"
 #include "cuda/gemm/parts/ring.cuh"
 #include "cuda/gemm/parts/wgmma_consumer.cuh"
@@ -59,6 +60,7 @@ struct Arguments {
   int stages;            // of a tile
   int batch_a, batch_b;  // 0 where the batch shares the operand
   bool pairs;            // two neighbours of a row of C can be stored together
+  Epilogue epilogue;     // of kernels that fuse it
 };
 
 template <class S, class A, class B, class T>
@@ -89,10 +91,12 @@ __device__ __forceinline__ void clear_rows(typename S::Shared& shared, int first
   fence_async_shared();
 }
 
-// Stores a thread's sums, pairs of neighbouring columns in two rows, as results of type Out.
-template <class Out, class T, int R>
-__device__ __forceinline__ void store_sums(const Gemm<T>& g, const float (&sum)[R], int row, int column,
-                                           bool pairs) {
+// Stores a thread's sums, pairs of neighbouring columns in two rows, as results of type Out. An epilogue is
+// that of wgmma_specialized.
+template <class S, class Out, class T, int R>
+__device__ __forceinline__ void store_sums(const Gemm<T>& g, const Epilogue& epilogue, float (&sum)[R],
+                                           int row, int column, bool pairs) {
+  if constexpr (kFuses<S>) finish_fragments<Out>(epilogue, column, int(g.n), sum);
   const Result<T>& r = g.result;
   const bool adds = r.beta != 0;
   const auto value = [&](int at_row, int at_column, float x) {
@@ -145,30 +149,36 @@ __global__ void __launch_bounds__(kThreads, 1)
     const auto place = g.tiles.template place_of<S::kN>(tile);
     const Gemm<T> matrix = g.gemm.at_batch(place.batch);
     if (matrix.result.wide)
-      store_sums<float>(matrix, sum, place.row, place.column, g.pairs);
+      store_sums<S, float>(matrix, g.epilogue, sum, place.row, place.column, g.pairs);
     else
-      store_sums<T>(matrix, sum, place.row, place.column, g.pairs);
+      store_sums<S, T>(matrix, g.epilogue, sum, place.row, place.column, g.pairs);
   }
 #endif
 }
 
 template <class T>
-void launch_decode(const Gemm<T>& g, int batch, Context& context) {
+void launch_decode(const Gemm<T>& g, int batch, const Epilogue& epilogue, Context& context) {
   RowCopies copies;
-  const BoxOperand<T> a = activations(g.side_a(batch), batch, copies, context);
-  const BoxOperand<T> b = box_operand(g.side_b(batch), batch, 1, false, copies, context);
+  const BoxOperand<T> a = activations(side_a(g, batch), batch, copies, context);
+  const BoxOperand<T> b = box_operand(side_b(g, batch), batch, 1, false, copies, context);
   copies.launch({}, context);
   const auto run = [&]<int N, Major b_major>() {
-    using S = Shape<N>;
     const DecodeTiles tiles = decode_tiles(batch, g.m, g.n, N);
     const Arguments<T> arguments{g,
                                  tiles,
                                  plans::specialized_stages(g.k, int(sizeof(T))),
                                  a.batch_stride != 0,
                                  b.batch_stride != 0,
-                                 stores_pairs(g.result, batch)};
-    const LaunchShape shape{dim3(unsigned(tiles.blocks())), dim3(kThreads), sizeof(typename S::Shared)};
-    launch<decode_kernel<S, T, b_major>>("decode", shape, context)({a.map(tiles.rows), b.map(N)}, arguments);
+                                 stores_pairs(g.result, batch),
+                                 epilogue};
+    const LaunchShape shape{dim3(unsigned(tiles.blocks())), dim3(kThreads),
+                            sizeof(typename Shape<N>::Shared)};
+    const Maps maps{a.map(tiles.rows), b.map(N)};
+    if constexpr (b_major == Major::k) {
+      if (epilogue.asked())
+        return launch<decode_kernel<Fusing<Shape<N>>, T, b_major>>("decode", shape, context)(maps, arguments);
+    }
+    launch<decode_kernel<Shape<N>, T, b_major>>("decode", shape, context)(maps, arguments);
   };
   const int columns = plans::decode_columns(batch, g.m, g.n, b.major == Major::k, multiprocessors());
   if constexpr (kIsHalf<T>) {
@@ -197,7 +207,8 @@ void gemm_half(const GemmProblem& p, Context& context) {
   if (!cuda::has_wgmma()) return gemm_mma_sync(p, context);
   if (!plans::takes_decode(rows.batch, rows.m, rows.n, multiprocessors()))
     return gemm_wgmma_specialized(p, context);
-  run_gemm<Half, BFloat16>(p, context, [&](const auto& g, int batch) { launch_decode(g, batch, context); });
+  run_gemm<Half, BFloat16>(
+      p, context, [&](const auto& g, int batch) { launch_decode(g, batch, rows.epilogue, context); });
 }
 
 // Weights along n, scales and c are for the general kernel, however many rows there are.
@@ -207,7 +218,8 @@ void gemm_tf32(const GemmProblem& p, Context& context) {
   const bool plain = rows.alpha == 1.0 && rows.beta == 0.0, along_k = rows.k > 1 && rows.b.row_stride == 1;
   if (!plain || !along_k || !plans::takes_decode(rows.batch, rows.m, rows.n, multiprocessors()))
     return gemm_wgmma_specialized(p, context);
-  run_gemm<float>(p, context, [&](const auto& g, int batch) { launch_decode(g, batch, context); });
+  run_gemm<float>(p, context,
+                  [&](const auto& g, int batch) { launch_decode(g, batch, rows.epilogue, context); });
 }
 
 void gemm_float(const GemmProblem& p, Context& context) {

@@ -157,7 +157,7 @@ struct SkinnyOperands {
   bool large_is_b, by_units;
 
   SkinnyOperands(const Gemm<T>& g, int batch, Context& context) : large_is_b(g.n > g.m) {
-    Side<T> of_large = g.side_a(batch), of_skinny = g.side_b(batch);
+    Side<T> of_large = side_a(g, batch), of_skinny = side_b(g, batch);
     if (large_is_b) std::swap(of_large, of_skinny);
     large = operand_in_place(of_large, batch);
     skinny = operand_in_place(of_skinny, batch);

@@ -124,7 +124,7 @@ __device__ __forceinline__ void multiply_tile(const Arguments<T>& g) {
   slab.put(products.sum());
   __syncwarp();
   if constexpr (kFuses<C>) {
-    finish_slab<C::WM, C::WN>(g.epilogue, g.gemm, slab.sums, slab.kPitch, row0 + row, column0 + column);
+    slab.finish(g.gemm, g.epilogue, row0 + row, column0 + column);
     __syncwarp();
   }
   if (g.plain)
@@ -163,8 +163,8 @@ void launch_small_tile(const Gemm<Moved>& g, int batch, const Epilogue& epilogue
       .splits = splits,
       .tiles_n = unsigned(tiles_n),
       .stages = SplitStages(stages, splits),
-      .a = operand_of(g.side_a(batch), batch, context),
-      .b = operand_of(g.side_b(batch), batch, context),
+      .a = operand_of(side_a(g, batch), batch, context),
+      .b = operand_of(side_b(g, batch), batch, context),
       .gemm = g,
       .vectors = vectors,
       .plain = vectors.out && !g.result.wide && g.result.beta == 0 && g.n % kPer16Bytes<T> == 0,

@@ -29,8 +29,9 @@ namespace {
 //   - what they return is uniform, too. Where it lives across a branch, the compiler moves it to uniform
 //     registers, and a DFMA reads it without the register file. So the loop is short, 2 steps: every other
 //     step multiplies from uniform registers.
-template <class Word, bool dot4>
+template <class Word_, bool dot4>
 struct Shape {
+  using Word = Word_;
   static constexpr bool kDouble = sizeof(Word) == 8;
   using Tile = WarpTile<Word, 8, kDouble ? 8 : 16, dot4, kDouble ? 1 : 8>;
   static constexpr int kWarpsM = kDouble ? 8 : 2, kWarpsN = kDouble ? 1 : 4, kWarps = kWarpsM * kWarpsN;
@@ -63,6 +64,7 @@ struct Arguments {
   int batch_a, batch_b;  // 0 where the batch shares the operand
   Schedule<Word> schedule;
   Word zero;
+  Epilogue epilogue;  // of kernels that fuse it
 };
 
 // One warp issues the copies of all parts, in order. At the end it adds a stage from beyond the matrix,
@@ -151,17 +153,16 @@ __device__ __forceinline__ void compute(typename S::Shared& shared, const Argume
     }
     if (part.first != 0) collect<Sums>(g.schedule, sum, part, S::kSums);
     const TilePlace<8> place(part.tile, g.schedule.tiles_m, g.schedule.tiles_n);
-    tile.store(g.out.at_batch(place.batch), shared.slabs[warp], int64_t(place.row) * S::kM + row,
-               int64_t(place.column) * S::kN + column, g.m, g.n);
+    tile.store(g.out.at_batch(place.batch), EpilogueOf<S>(g.epilogue), shared.slabs[warp],
+               int64_t(place.row) * S::kM + row, int64_t(place.column) * S::kN + column, g.m, g.n);
   }
 }
 
-template <class Word, bool dot4>
-__global__ void __launch_bounds__(Shape<Word, dot4>::kThreads, 1)
+template <class S>
+__global__ void __launch_bounds__(S::kThreads, 1)
     gemm_warp_specialized_kernel(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b,
-                                 const __grid_constant__ Arguments<Word> g) {
+                                 const __grid_constant__ Arguments<typename S::Word> g) {
 #if FASTGEMM_SM90A
-  using S = Shape<Word, dot4>;
   FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared_memory);
   typename S::Shared& shared = *shared_memory;
   if (threadIdx.x == 0) {
@@ -189,13 +190,14 @@ TensorMap map_of(const Panel<Word>& p, int batch, int box_columns, int box_rows)
                           plane * bytes, box_columns, box_rows});
 }
 
-template <class T>
-void launch_tiles(const Gemm<T>& problem, int batch, Context& context) {
+template <class G>
+void launch_tiles(const G& problem, int batch, Context& context) {
+  using T = typename G::Element;
   using Word = PanelWord<T>;
-  constexpr bool kDot4 = std::is_same_v<T, int8_t>;
-  using S = Shape<Word, kDot4>;
+  using Plain = Shape<Word, std::is_same_v<T, int8_t>>;
+  using S = std::conditional_t<kFuses<G>, Fusing<Plain>, Plain>;
   Arguments<Word> g;
-  g.out = output_of(problem);
+  g.out = output_of<T>(problem);
   g.m = problem.m, g.n = problem.n;
   Schedule<Word>& schedule = g.schedule;
   schedule.tiles_m = int(ceil_div(problem.m, S::kM)), schedule.tiles_n = int(ceil_div(problem.n, S::kN));
@@ -203,10 +205,10 @@ void launch_tiles(const Gemm<T>& problem, int batch, Context& context) {
   const int steps = int(ceil_div(ceil_div(problem.k, kPerWord<T>), S::kK));
   const int blocks = plans::count_blocks(tiles, steps, multiprocessors());
   const std::span<uint32_t> flags = share(schedule, tiles, steps, blocks, {2}, S::kSums, 1, context);
-  g.zero = 0;
-  const Panels<Word> panels = make_panels(problem, batch, flags, context);
+  g.zero = 0, g.epilogue = epilogue_of(problem);
+  const Panels<Word> panels = make_panels<T>(problem, batch, flags, context);
   g.batch_a = panels.a.batch_stride != 0, g.batch_b = panels.b.batch_stride != 0;
-  launch<gemm_warp_specialized_kernel<Word, kDot4>>(
+  launch<gemm_warp_specialized_kernel<S>>(
       "warp_specialized", {dim3(unsigned(blocks)), dim3(S::kThreads), sizeof(typename S::Shared)}, context)(
       map_of(panels.a, batch, S::kM, S::kK), map_of(panels.b, batch, S::kN, S::kK), g);
 }
@@ -214,7 +216,7 @@ void launch_tiles(const Gemm<T>& problem, int batch, Context& context) {
 }  // namespace
 
 void gemm_warp_specialized(const GemmProblem& problem, Context& context) {
-  run_gemm<double, float, Half, BFloat16, int8_t, int32_t, uint8_t, int16_t>(
+  run_layers<double, float, Half, BFloat16, int8_t, int32_t, uint8_t, int16_t>(
       problem, context, [&](const auto& g, int batch) { launch_tiles(g, batch, context); });
 }
 

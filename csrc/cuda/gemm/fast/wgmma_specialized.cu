@@ -204,9 +204,7 @@ __device__ __forceinline__ void consume(typename S::Shared& shared, const MapsOf
     consumer.finish(sum);
     if (!finishes<S>(g.schedule, sum, part, warp / 4)) continue;
     if constexpr (kFuses<S>) {
-      const int column = TileOrigin<S>(part.tile, g.schedule).column;
-      const Out* const bias = static_cast<const Out*>(g.epilogue.bias);
-      finish_fragments(g.epilogue.activation, bias ? bias + column : nullptr, g.rows.n - column, sum);
+      finish_fragments<Out>(g.epilogue, TileOrigin<S>(part.tile, g.schedule).column, g.rows.n, sum);
     }
     finish_tile<S>(shared, g, part.tile, sum, boxes, consumer.at, warp);
   }
@@ -273,7 +271,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   const int warp = warp_index();
   const Parts parts(g.schedule.work, int(blockIdx.x), int(gridDim.x));
   const auto with_result = [&](auto&& body) {
-    if constexpr (Result<T>::kMayBeWide && !kFuses<S> && !kMirrors<S>) {
+    if constexpr (Result<T>::kMayBeWide && !kMirrors<S>) {
       if (g.out_bytes == 4) return body.template operator()<float>();
     }
     body.template operator()<typename Result<T>::Stored>();

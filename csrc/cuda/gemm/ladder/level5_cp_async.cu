@@ -15,8 +15,9 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-template <class Word, bool dot4>
+template <class Word_, bool dot4>
 struct Shape {
+  using Word = Word_;
   static constexpr bool kDouble = sizeof(Word) == 8;
   using Tile = WarpTile<Word, kDouble ? 4 : 8, 8, dot4>;
   static constexpr int kWarpsM = 2, kWarpsN = 4, kWarps = kWarpsM * kWarpsN, kThreads = 32 * kWarps;
@@ -39,6 +40,7 @@ struct Arguments {
   int tiles_m, tiles_n;
   int steps, split_steps;  // stages of k, and of a split
   Word zero;
+  Epilogue epilogue;  // of kernels that fuse it
 };
 
 // Copies the (rows, WIDTH) part of a panel at (row0, column0), zeros outside.
@@ -59,10 +61,10 @@ __device__ __forceinline__ void copy_panel(Word* to, const Panel<Word>& panel, c
   }
 }
 
-template <class Word, bool dot4>
-__global__ void __launch_bounds__(Shape<Word, dot4>::kThreads, Shape<Word, dot4>::kBlocksAnSM)
-    gemm_cp_async_kernel(const __grid_constant__ Arguments<Word> g) {
-  using S = Shape<Word, dot4>;
+template <class S>
+__global__ void __launch_bounds__(S::kThreads, S::kBlocksAnSM)
+    gemm_cp_async_kernel(const __grid_constant__ Arguments<typename S::Word> g) {
+  using Word = typename S::Word;
   using Tile = typename S::Tile;
   FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared);
   const TilePlace<8> place(int(blockIdx.x), g.tiles_m, g.tiles_n);
@@ -106,17 +108,18 @@ __global__ void __launch_bounds__(Shape<Word, dot4>::kThreads, Shape<Word, dot4>
   }
   wait_async_copies<0>();
   __syncthreads();
-  tile.store(g.out.at_batch(int64_t(blockIdx.y) * gridDim.z + blockIdx.z), shared->slabs[warp], row0 + row,
-             column0 + column, g.m, g.n);
+  tile.store(g.out.at_batch(int64_t(blockIdx.y) * gridDim.z + blockIdx.z), EpilogueOf<S>(g.epilogue),
+             shared->slabs[warp], row0 + row, column0 + column, g.m, g.n);
 }
 
-template <class T>
-void launch_cp_async(const Gemm<T>& problem, int batch, Context& context) {
+// Blocks that share k leave an epilogue to the launch that adds their sums.
+template <class G>
+void launch_cp_async(const G& problem, int batch, Context& context) {
+  using T = typename G::Element;
   using Word = PanelWord<T>;
-  constexpr bool kDot4 = std::is_same_v<T, int8_t>;
-  using S = Shape<Word, kDot4>;
+  using S = Shape<Word, std::is_same_v<T, int8_t>>;
   Arguments<Word> g;
-  g.panels = make_panels(problem, batch, {}, context);
+  g.panels = make_panels<T>(problem, batch, {}, context);
   g.m = problem.m, g.n = problem.n;
   g.tiles_m = int(ceil_div(g.m, S::kM)), g.tiles_n = int(ceil_div(g.n, S::kN));
   g.steps = int(ceil_div(g.panels.a.rows, S::kK));
@@ -124,13 +127,16 @@ void launch_cp_async(const Gemm<T>& problem, int batch, Context& context) {
   int splits = cp_async_splits(int64_t(tiles) * batch, g.steps);
   g.split_steps = int(ceil_div(g.steps, splits));
   splits = int(ceil_div(g.steps, g.split_steps));
-  const Gemm<T> part = splits > 1 ? split_result(problem, batch, splits, context) : problem;
+  const Gemm<T> part = splits > 1 ? split_result<T>(problem, batch, splits, context) : Gemm<T>(problem);
   g.n = part.n, g.out = output_of(part);
-  g.zero = 0;
+  g.zero = 0, g.epilogue = epilogue_of(problem);
   const LaunchShape shape{dim3(unsigned(tiles), unsigned(splits), unsigned(batch)), dim3(S::kThreads),
                           sizeof(typename S::Shared)};
-  launch<gemm_cp_async_kernel<Word, kDot4>>("cp_async", shape, context)(g);
-  if (splits > 1) add_split_result(part, problem, batch, splits, context);
+  if constexpr (kFuses<G>) {
+    if (splits == 1) return launch<gemm_cp_async_kernel<Fusing<S>>>("cp_async", shape, context)(g);
+  }
+  launch<gemm_cp_async_kernel<S>>("cp_async", shape, context)(g);
+  if (splits > 1) add_split_result<T>(part, problem, batch, splits, context, g.epilogue);
 }
 
 }  // namespace

@@ -62,12 +62,13 @@ __device__ __forceinline__ void store_boxes(Boxes& boxes, const TensorMap& out, 
   }
 }
 
-template <class T, Major a_major, Major b_major>
+template <class G, Major a_major, Major b_major>
 __global__ void __launch_bounds__(kThreads, 1)
     gemm_wgmma_overlapped_kernel(const __grid_constant__ OperandMaps maps,
                                  const __grid_constant__ TensorMap out,
-                                 const __grid_constant__ WgmmaProblem<T> p, bool in_boxes) {
+                                 const __grid_constant__ WgmmaProblem<G> p, bool in_boxes) {
 #if FASTGEMM_SM90A
+  using T = typename G::Element;
   using Stage = OperandStage<T, a_major, b_major, kBM, kBN>;
   FASTGEMM_DYNAMIC_SHARED(Shared, shared);
   shared->init(kConsumerWarps);
@@ -102,17 +103,14 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     wgmma_wait<0>(sum);
     if (lane == 0) arrive(before);  // the last stage is free for the next tile before this one is stored
+    finish_columns(p.gemm, sum, int64_t(tile.column) * kBN);
     if (!in_boxes)
       return store_sums(p.gemm.at_batch(tile.batch), sum, int64_t(tile.row) * kBM + 64 * warpgroup,
                         int64_t(tile.column) * kBN);
-    const auto store = [&]<class Out>() {
+    with_stored_type(p.gemm.result, [&]<class Out>() {
       store_boxes<Out, T>(shared->boxes[warp], out, p.gemm.result.alpha, sum, tile.row * kBM + 16 * warp,
                           tile);
-    };
-    if constexpr (Result<T>::kMayBeWide) {
-      if (p.gemm.result.wide) return store.template operator()<float>();
-    }
-    store.template operator()<typename Result<T>::Stored>();
+    });
   });
   wait_stores_read<0>();  // the boxes live as long as the block
 #endif
@@ -137,12 +135,12 @@ bool map_result(TensorMap& map, const Gemm<T>& g, int batch) {
 
 void gemm_wgmma_overlapped(const GemmProblem& problem, Context& context) {
   run_wgmma_step<kBM, kBN>(
-      problem, context, [&]<class T, Major a_major, Major b_major>(const auto& maps, const auto& p) {
+      problem, context, [&]<class G, Major a_major, Major b_major>(const auto& maps, const auto& p) {
         const int64_t tiles = int64_t{p.tiles} * p.batch;
         const dim3 blocks(unsigned(std::min<int64_t>(tiles, multiprocessors())));
         TensorMap out{};
         const bool in_boxes = map_result(out, p.gemm, p.batch);
-        launch<gemm_wgmma_overlapped_kernel<T, a_major, b_major>>(
+        launch<gemm_wgmma_overlapped_kernel<G, a_major, b_major>>(
             "wgmma_overlapped", {blocks, dim3(kThreads), sizeof(Shared)}, context)(maps, out, p, in_boxes);
       });
 }

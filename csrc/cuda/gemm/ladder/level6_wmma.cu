@@ -8,8 +8,8 @@
 // blocks on a multiprocessor, each busy while the other waits. Lines of 128 bytes are padded by 16, or 8
 // lines of one column would share their banks. cp.async fills two of three stages while the third is
 // multiplied, and fragments are loaded a step of k ahead: that loop is also mma_sync's (parts/line_tile.cuh).
-// Where a block has no 108 KB there are two stages. float64, whose sums take twice the registers, has 64 x 64
-// and 32 x 32.
+// Where a block has no 108 KB there are two stages. float64, with sums of twice the registers, has half
+// tiles.
 #include "cuda/device/wmma.cuh"
 #include "cuda/gemm/parts/line_tile.cuh"
 #include "cuda/gemm/parts/tile_grid.cuh"
@@ -86,29 +86,29 @@ struct Kernel {
   };
 };
 
-template <class T>
+template <class G>
 struct Arguments {
-  Gemm<T> gemm;
-  RowsOperands<T> operands;
+  G gemm;
+  RowsOperands<typename G::Element> operands;
   ResultVectors vectors;
   int tiles_m, tiles_n, steps;  // stages of a tile
 };
 
-template <int STAGES, class T, bool a_along_k, bool b_along_k>
-__global__ void __launch_bounds__(kThreads, 2) gemm_wmma_kernel(const __grid_constant__ Arguments<T> g) {
+template <int STAGES, class G, bool a_along_k, bool b_along_k>
+__global__ void __launch_bounds__(kThreads, 2) gemm_wmma_kernel(const __grid_constant__ Arguments<G> g) {
+  using T = typename G::Element;
   using K = Kernel<STAGES, T, a_along_k, b_along_k>;
   if (!kMayHaveStages<STAGES, K::kStageBytes>) return;
   using Shape = typename K::Warp::Shape;
   FASTGEMM_DYNAMIC_SHARED(typename K::Shared, shared);
   const TilePlace<8> place(int(blockIdx.x), g.tiles_m, g.tiles_n);
   const int row0 = place.row * K::kBlockTile, column0 = place.column * K::kBlockTile;
-  const int index = warp_index();
-  const int row = index % kWarpsM * K::kWarpTile, column = index / kWarpsM * K::kWarpTile;
+  const int index = warp_index(), row = index % kWarpsM * K::kWarpTile,
+            column = index / kWarpsM * K::kWarpTile;
   StageCopy copies(TileCopy<typename K::TileA, T, kThreads>(g.operands.a, place.batch, row0),
                    TileCopy<typename K::TileB, T, kThreads>(g.operands.b, place.batch, column0), g.steps + 1);
   typename K::Warp warp(row, column);
   multiply_stages<STAGES, K::kStageBytes>(shared->ring[0], g.steps, copies, warp);
-
   typename K::Slab& slab = shared->slabs[index];
   FASTGEMM_UNROLL
   for (int i = 0; i < K::Warp::kM * K::Warp::kN; ++i) {
@@ -117,30 +117,33 @@ __global__ void __launch_bounds__(kThreads, 2) gemm_wmma_kernel(const __grid_con
                                  K::Slab::kPitch);
   }
   __syncwarp();
+  if constexpr (kFuses<G>)
+    slab.finish(g.gemm, g.gemm.epilogue, int64_t(row0) + row, int64_t(column0) + column);
   slab.store(g.gemm.at_batch(place.batch), g.vectors, int64_t(row0) + row, int64_t(column0) + column);
 }
 
-template <class T>
-void launch_wmma(const Gemm<T>& g, int batch, Context& context) {
+template <class G, class T = typename G::Element>
+void launch_wmma(const G& g, int batch, Context& context) {
   constexpr Takes kTakes = sizeof(T) == 2 ? Takes::any : Takes::along_k;
   constexpr int kTile = Kernel<3, T, true, true>::kBlockTile, kK = 128 / int(sizeof(T));
-  const RowsOperands<T> operands = rows_operands<kTakes>(g, batch, context);
+  const RowsOperands<T> operands = rows_operands<kTakes, T>(g, batch, context);
   const int tiles_m = int(ceil_div(g.m, kTile)), tiles_n = int(ceil_div(g.n, kTile));
   const dim3 blocks(tile_grid(g.m, g.n, kTile, kTile, batch).grid.x * unsigned(batch));
-  operands.template with_directions<kTakes>([&]<bool a_along_k, bool b_along_k>() {
-    with_stages<Kernel<3, T, a_along_k, b_along_k>::kStageBytes>([&]<int STAGES>() {
-      constexpr size_t kBytes = sizeof(typename Kernel<STAGES, T, a_along_k, b_along_k>::Shared);
-      launch<gemm_wmma_kernel<STAGES, T, a_along_k, b_along_k>>(
-          "wmma", {blocks, dim3(kThreads), kBytes},
-          context)({g, operands, result_vectors(g.result), tiles_m, tiles_n, int(ceil_div(g.k, kK))});
-    });
-  });
+  operands.template with_directions<kFuses<G> ? Takes::along_k : kTakes>(
+      [&]<bool a_along_k, bool b_along_k>() {
+        with_stages<Kernel<3, T, a_along_k, b_along_k>::kStageBytes>([&]<int STAGES>() {
+          constexpr size_t kBytes = sizeof(typename Kernel<STAGES, T, a_along_k, b_along_k>::Shared);
+          launch<gemm_wmma_kernel<STAGES, G, a_along_k, b_along_k>>(
+              "wmma", {blocks, dim3(kThreads), kBytes},
+              context)({g, operands, result_vectors(g.result), tiles_m, tiles_n, int(ceil_div(g.k, kK))});
+        });
+      });
 }
 
 }  // namespace
 
 void gemm_wmma(const GemmProblem& problem, Context& context) {
-  run_gemm<double, float, Half, BFloat16, int8_t>(
+  run_layers<double, float, Half, BFloat16, int8_t>(
       problem, context, [&](const auto& g, int batch) { launch_wmma(g, batch, context); });
 }
 

@@ -10,6 +10,7 @@
 
 #include "cuda/gemm/parts/copied_operand.cuh"
 #include "cuda/gemm/parts/line_tile.cuh"
+#include "cuda/gemm/parts/sides.cuh"
 #include "cuda/gemm/parts/unaligned.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {

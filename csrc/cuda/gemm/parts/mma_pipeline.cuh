@@ -86,10 +86,7 @@ __device__ __forceinline__ void multiply_parts(const TileArguments<T>& g, const 
       slab.put(warp.sum, first / 16);
       __syncwarp();
       if constexpr (kFuses<C>) {
-        finish_slab<std::remove_reference_t<decltype(slab)>::kRows, C::WN>(
-            g.epilogue, g.gemm, slab.sums, slab.kPitch, int64_t(row0) + row + first,
-            int64_t(column0) + column);
-        __syncwarp();
+        slab.finish(g.gemm, g.epilogue, int64_t(row0) + row + first, int64_t(column0) + column);
       }
       slab.store(g.gemm.at_batch(place.batch), g.vectors, int64_t(row0) + row + first,
                  int64_t(column0) + column);

@@ -1,5 +1,6 @@
 #include "cuda/gemm/parts/operand_rows.cuh"
 #include "cuda/gemm/parts/row_copies.cuh"
+#include "cuda/gemm/parts/sides.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
@@ -26,8 +27,8 @@ RowsOperand<T> rows_operand(const Side<T>& s, int batch, RowCopies& copies, Cont
 template <Takes takes, class T>
 RowsOperands<T> rows_operands(const Gemm<T>& g, int batch, Context& context, std::span<uint32_t> flags) {
   RowCopies copies;
-  const RowsOperands<T> operands{rows_operand<takes>(g.side_a(batch), batch, copies, context),
-                                 rows_operand<takes>(g.side_b(batch), batch, copies, context)};
+  const RowsOperands<T> operands{rows_operand<takes>(side_a(g, batch), batch, copies, context),
+                                 rows_operand<takes>(side_b(g, batch), batch, copies, context)};
   copies.launch(flags, context);
   return operands;
 }

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "cuda/device/dispatch.cuh"
+#include "cuda/device/epilogue.cuh"
 #include "cuda/device/launch.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -64,33 +65,23 @@ struct Result {
   }
 };
 
-// An operand by its two indices: element (s, k) lies at data + s * side_stride + k * k_stride, where s is
-// m of A or n of B, so that what holds for one operand holds for the other.
-template <class T>
-struct Side {
-  const T* data;
-  int64_t side, k, side_stride, k_stride, batch_stride;
-
-  Side part_of_k(int64_t first, int64_t length) const {
-    return {data + first * k_stride, side, length, side_stride, k_stride, batch_stride};
+// Calls body.operator()<Out>() with the type of the elements of out and c.
+template <class T, class Body>
+__device__ __forceinline__ void with_stored_type(const Result<T>& r, Body&& body) {
+  if constexpr (Result<T>::kMayBeWide) {
+    if (r.wide) return body.template operator()<float>();
   }
-};
+  body.template operator()<typename Result<T>::Stored>();
+}
 
 // The problem as kernels get it. blockIdx.z counts the matrices of the batch, and at_batch() selects one.
 template <class T>
 struct Gemm {
+  using Element = T;
   using Acc = Accumulator<T>;
   int64_t m, n, k;
   Operand<T> a, b;
   Result<T> result;
-
-  // The operands of a batch of this many matrices; batch_stride is 0 where the batch shares the operand.
-  Side<T> side_a(int batch) const {
-    return {a.data, m, k, a.row_stride, a.col_stride, batch > 1 ? a.batch_stride : 0};
-  }
-  Side<T> side_b(int batch) const {
-    return {b.data, n, k, b.col_stride, b.row_stride, batch > 1 ? b.batch_stride : 0};
-  }
 
   __host__ __device__ __forceinline__ Gemm at_batch(int64_t index) const {
     Gemm g = *this;
@@ -100,6 +91,7 @@ struct Gemm {
     g.result.c = static_cast<const char*>(result.c) + index * result.c_batch_stride * result.out_bytes();
     return g;
   }
+  __device__ __forceinline__ void store(int64_t row, int64_t col, Acc x) const { result.store(row, col, x); }
 };
 
 template <class T>
@@ -144,9 +136,17 @@ void run_gemm(const GemmProblem& problem, Context& context, Launch&& launch) {
     }
   });
 }
+// As run_gemm(): launch() gets a Layer<Gemm<T>> where an epilogue is asked for.
+template <class... T, class Launch>
+void run_layers(const GemmProblem& p, Context& context, Launch&& launch) {
+  const Epilogue e = p.out.col_stride == 1 || p.n == 1 ? p.epilogue : p.epilogue.transposed();
+  run_gemm<T...>(p, context, [&](const auto& plain, int batch) {
+    with_layer(plain, e, [&](const auto& g) { launch(g, batch); });
+  });
+}
 template <class Launch>
 void run_every_type(const GemmProblem& p, Context& context, Launch&& launch) {
-  run_gemm<double, float, Half, BFloat16, int8_t, int32_t, int64_t, uint8_t, int16_t>(p, context, launch);
+  run_layers<double, float, Half, BFloat16, int8_t, int32_t, int64_t, uint8_t, int16_t>(p, context, launch);
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -1,4 +1,5 @@
-// A product by the longer and the shorter side of C, for kernels to which m and n are the same but for their
+// The operands of a product by their sides, m of A and n of B, so that what holds for one holds for the
+// other; and by the longer and the shorter side of C, for kernels to which m and n are the same but for their
 // length. C or, where `swapped`, its transpose is `wide` times the transpose of `narrow`:
 //
 //             k                    k               narrow.side
@@ -13,12 +14,35 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
+// An operand by its two indices: element (s, k) lies at data + s * side_stride + k * k_stride, where s is
+// m of A or n of B, so that what holds for one operand holds for the other.
+template <class T>
+struct Side {
+  const T* data;
+  int64_t side, k, side_stride, k_stride, batch_stride;
+
+  Side part_of_k(int64_t first, int64_t length) const {
+    return {data + first * k_stride, side, length, side_stride, k_stride, batch_stride};
+  }
+};
+
+// The operands of a batch of this many matrices; batch_stride is 0 where the batch shares the operand.
+template <class T>
+Side<T> side_a(const Gemm<T>& g, int batch) {
+  return {g.a.data, g.m, g.k, g.a.row_stride, g.a.col_stride, batch > 1 ? g.a.batch_stride : 0};
+}
+template <class T>
+Side<T> side_b(const Gemm<T>& g, int batch) {
+  return {g.b.data, g.n, g.k, g.b.col_stride, g.b.row_stride, batch > 1 ? g.b.batch_stride : 0};
+}
+
+// Both, the longer side of C first.
 template <class T>
 struct Sides {
   Side<T> wide, narrow;
   bool swapped;  // rows of `wide` are columns of C
 
-  Sides(const Gemm<T>& g, int batch) : wide(g.side_a(batch)), narrow(g.side_b(batch)), swapped(g.n > g.m) {
+  Sides(const Gemm<T>& g, int batch) : wide(side_a(g, batch)), narrow(side_b(g, batch)), swapped(g.n > g.m) {
     if (swapped) std::swap(wide, narrow);
   }
 };

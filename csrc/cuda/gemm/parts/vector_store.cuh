@@ -22,15 +22,6 @@ struct ResultVectors {
 template <class T>
 ResultVectors result_vectors(const Result<T>&);
 
-// Calls body.operator()<Out>() with the type of the elements of out and c.
-template <class T, class Body>
-__device__ __forceinline__ void with_stored_type(const Result<T>& r, Body&& body) {
-  if constexpr (Result<T>::kMayBeWide) {
-    if (r.wide) return body.template operator()<float>();
-  }
-  body.template operator()<typename Result<T>::Stored>();
-}
-
 // Stores `valid` of N neighbouring results of a row of C.
 template <class Out, int N, class T>
 __device__ __forceinline__ void store_row_as(const Result<T>& r, ResultVectors vectors, int64_t row,

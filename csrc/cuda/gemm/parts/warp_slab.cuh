@@ -1,5 +1,5 @@
 // A warp's sums (ROWS, COLUMNS) on their way through shared memory, so that C is read and written in whole
-// units of 16 bytes or, where its rows begin anywhere, in lines. A __syncwarp() comes between put and store.
+// units of 16 bytes or, where its rows begin anywhere, in lines. A __syncwarp() comes after put.
 #pragma once
 
 #include "cuda/device/fragment.cuh"
@@ -31,6 +31,15 @@ struct WarpSlab {
     }
   }
 
+  template <class T>
+  __device__ __forceinline__ void finish(const Gemm<T>& g, const Epilogue& epilogue, int64_t row0,
+                                         int64_t column0) {
+    with_stored_type(g.result, [&]<class Out>() {
+      finish_slab<Out, COLUMNS>(epilogue, sums, kPitch, inside(g.m, row0, ROWS), column0,
+                                inside(g.n, column0, COLUMNS));
+    });
+    __syncwarp();
+  }
   template <class T>
   __device__ __forceinline__ void store(const Gemm<T>& g, ResultVectors vectors, int64_t row0,
                                         int64_t column0) const {

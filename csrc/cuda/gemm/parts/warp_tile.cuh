@@ -74,9 +74,9 @@ struct WarpTile {
   // whatever its alignment. The stores are scalar and volatile: merged into 16-byte ones they would tie the
   // sums to aligned register quads in the main loop too.
   static constexpr int kSlabRows = 2 * kLanesM, kSlabPitch = kN + 1, kSlabWords = kSlabRows * kSlabPitch;
-  template <class Acc>
-  __device__ __forceinline__ void store(const Output<Acc>& out, Word* slab, int64_t row0, int64_t column0,
-                                        int64_t m, int64_t n) const {
+  template <class Acc, class E>
+  __device__ __forceinline__ void store(const Output<Acc>& out, const E& epilogue, Word* slab, int64_t row0,
+                                        int64_t column0, int64_t m, int64_t n) const {
     const int lane = int(threadIdx.x) % 32;
     volatile Word* mine = slab + lane_m() * kSlabPitch;
     FASTGEMM_UNROLL
@@ -89,10 +89,14 @@ struct WarpTile {
       }
       __syncwarp();
       out.with_stored([&]<class Out>() {
+        const int64_t first = row0 + i / kRun * kRun * kLanesM + i % kRun;
+        finish_lines<Out, kSlabRows, kN>(
+            epilogue, slab, kSlabPitch,
+            [&](int line) { return first + line % kLanesM * kRun + line / kLanesM; }, column0, m, n);
         FASTGEMM_NO_UNROLL
         for (int half = 0; half < 2; ++half)  // the rows i, then the rows i + 1
-          store_lines<Out>(out.result, slab + half * kLanesM * kSlabPitch + lane,
-                           row0 + i / kRun * kRun * kLanesM + i % kRun + half, column0 + lane, m, n);
+          store_lines<Out>(out.result, slab + half * kLanesM * kSlabPitch + lane, first + half,
+                           column0 + lane, m, n);
       });
     }
   }

@@ -15,6 +15,7 @@
 #include "cuda/device/operand_tile.cuh"
 #include "cuda/gemm/parts/copied_operand.cuh"
 #include "cuda/gemm/parts/row_copies.cuh"
+#include "cuda/gemm/parts/sides.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
@@ -111,7 +112,7 @@ struct BoxOperands {
   // With `registers` set, a of any type may have m along rows: the kernel then multiplies it from
   // registers. The operands are complete after copies.launch().
   BoxOperands(const Gemm<T>& g, int batch, RowCopies& copies, Context& context, bool registers = false) {
-    const Side<T> left = g.side_a(batch), right = g.side_b(batch);
+    const Side<T> left = side_a(g, batch), right = side_b(g, batch);
     const auto has_side_in_rows = [](const Side<T>& s) { return s.side_stride == 1 && s.k_stride != 1; };
     const bool keep = registers && sizeof(T) != 2;
     const bool keep_left = keep && has_side_in_rows(left), keep_right = keep && has_side_in_rows(right);

@@ -4,8 +4,9 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-template <class T>
-WgmmaOperands<T> wgmma_operands(const Gemm<T>& g, int batch, int bm, int bn, Context& context) {
+template <class G>
+WgmmaOperands<G> wgmma_operands(const G& g, int batch, int bm, int bn, Context& context) {
+  using T = typename G::Element;
   RowCopies copies;
   const BoxOperands<T> operands(g, batch, copies, context);
   copies.launch({}, context);
@@ -22,9 +23,15 @@ WgmmaOperands<T> wgmma_operands(const Gemm<T>& g, int batch, int bm, int bn, Con
           .b_major = operands.b.major};
 }
 
-template WgmmaOperands<float> wgmma_operands(const Gemm<float>&, int, int, int, Context&);
-template WgmmaOperands<Half> wgmma_operands(const Gemm<Half>&, int, int, int, Context&);
-template WgmmaOperands<BFloat16> wgmma_operands(const Gemm<BFloat16>&, int, int, int, Context&);
-template WgmmaOperands<int8_t> wgmma_operands(const Gemm<int8_t>&, int, int, int, Context&);
+#define FASTGEMM_WGMMA_OPERANDS(G) \
+  template WgmmaOperands<G> wgmma_operands(const G&, int, int, int, Context&);
+FASTGEMM_WGMMA_OPERANDS(Gemm<float>)
+FASTGEMM_WGMMA_OPERANDS(Gemm<Half>)
+FASTGEMM_WGMMA_OPERANDS(Gemm<BFloat16>)
+FASTGEMM_WGMMA_OPERANDS(Gemm<int8_t>)
+FASTGEMM_WGMMA_OPERANDS(Layer<Gemm<float>>)
+FASTGEMM_WGMMA_OPERANDS(Layer<Gemm<Half>>)
+FASTGEMM_WGMMA_OPERANDS(Layer<Gemm<BFloat16>>)
+#undef FASTGEMM_WGMMA_OPERANDS
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -23,6 +23,7 @@
 #include "cuda/device/vector.cuh"
 #include "cuda/gemm/parts/planes/scheme.cuh"
 #include "cuda/gemm/parts/problem.cuh"
+#include "cuda/gemm/parts/sides.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET::planes {
 

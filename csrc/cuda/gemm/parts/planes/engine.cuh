@@ -138,8 +138,8 @@ CutArguments<typename S::Scheme> cut_arguments(const Gemm<typename S::Operand>& 
   const int64_t k = int64_t{first} * Scheme::kStageK;
   const int64_t length = std::min(p.k - k, int64_t{stages} * Scheme::kStageK);
   CutArguments<Scheme> cut{};
-  cut.a = make_source<Scheme>(p.side_a(batch).part_of_k(k, length), matrices_a, S::kM, context);
-  cut.b = make_source<Scheme>(p.side_b(batch).part_of_k(k, length), matrices_b, S::kN, context);
+  cut.a = make_source<Scheme>(side_a(p, batch).part_of_k(k, length), matrices_a, S::kM, context);
+  cut.b = make_source<Scheme>(side_b(p, batch).part_of_k(k, length), matrices_b, S::kN, context);
   cut.matrices_a = matrices_a, cut.matrices_b = matrices_b;
   return cut;
 }

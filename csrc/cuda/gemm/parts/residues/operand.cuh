@@ -12,6 +12,7 @@
 #include "cuda/gemm/parts/problem.cuh"
 #include "cuda/gemm/parts/residues/moduli.h"
 #include "cuda/gemm/parts/residues/selection.cuh"
+#include "cuda/gemm/parts/sides.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET::residues {
 

@@ -1,0 +1,192 @@
+// Bias and activation of sums, for kernels that multiply: activation(sum + bias) where the sums are, in
+// registers or in shared memory. Contract: a problem or a kernel's shape S says by kFuses<S> that it has an
+// epilogue, and plain products are compiled as if there were none.
+#pragma once
+
+#include <type_traits>
+
+#include "cuda/device/activation.cuh"
+#include "cuda/device/numeric.cuh"
+#include "cuda/device/sync.cuh"
+#include "cuda/device/vector.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+
+template <class S>
+struct Fusing : S {
+  using Fuses = void;
+};
+template <class S>
+inline constexpr bool kFuses = requires { typename S::Fuses; };
+
+// A kernel's argument: nothing for those that fuse none.
+struct NoEpilogue {
+  NoEpilogue() = default;
+  __host__ __device__ __forceinline__ explicit NoEpilogue(const Epilogue&) {}
+  template <class Bias>
+  NoEpilogue at(int64_t, int64_t) const {
+    return {};
+  }
+};
+template <class S>
+using EpilogueOf = std::conditional_t<kFuses<S>, Epilogue, NoEpilogue>;
+
+// The activation of a product of Ts: the short forms are as accurate as 16 bits, float32 has the C library's.
+template <class T>
+__device__ __forceinline__ float activated(Activation activation, float x) {
+  if constexpr (std::is_same_v<T, float>) return activate(activation, x);
+  with_activation(activation, [&]<Activation which>() { x = short_activation<which>(x); });
+  return x;
+}
+
+// activation(x + bias) of one element of C, whose bias is one of Bias and which is a sum of products of Ts.
+template <class Bias, class T>
+__device__ __forceinline__ float activated_sum(const Epilogue& e, int64_t row, int64_t column, float x) {
+  if (e.bias != nullptr)
+    x += widen(static_cast<const Bias*>(e.bias)[row * e.bias_row_stride + column * e.bias_col_stride]);
+  return activated<T>(e.activation, x);
+}
+
+// A problem G, which is a Gemm<T>, with an epilogue: a kernel that takes its problem as `class G` and stores
+// by g.store() multiplies either. alpha is 1.
+template <class G>
+struct Layer : G {
+  using Fuses = void;
+  Epilogue epilogue;
+
+  __device__ __forceinline__ Layer at_batch(int64_t index) const { return {G::at_batch(index), epilogue}; }
+  __device__ __forceinline__ float finished(int64_t row, int64_t column, float sum) const {
+    using R = decltype(G::result);
+    using T = typename G::Element;
+    if constexpr (R::kMayBeWide) {
+      if (this->result.wide) return activated_sum<float, T>(epilogue, row, column, sum);
+    }
+    return activated_sum<typename R::Stored, T>(epilogue, row, column, sum);
+  }
+  __device__ __forceinline__ void store(int64_t row, int64_t column, float sum) const {
+    this->result.store(row, column, finished(row, column, sum));
+  }
+};
+
+// Calls body(g), or body(layer) where there is an epilogue.
+template <class G, class Body>
+void with_layer(const G& g, const Epilogue& epilogue, Body&& body) {
+  using T = typename G::Element;
+  if constexpr (std::is_same_v<T, float> || kIsHalf<T>) {
+    if (epilogue.asked()) return body(Layer<G>{g, epilogue});
+  }
+  body(g);
+}
+template <class G>
+Epilogue epilogue_of(const G& g) {
+  if constexpr (kFuses<G>)
+    return g.epilogue;
+  else
+    return {};
+}
+
+// Of N sums of a thread in a row of C, in the columns column_of(0) to column_of(N - 1); nothing of those of a
+// plain G. They pass through N words of shared memory of its own, where a loop reaches them: as much code as
+// there are sums would take longer to fetch than to run. `shared` has THREADS * N words, which nobody reads
+// any more.
+template <int THREADS, int N, class G, class Acc, class Column>
+__device__ __forceinline__ void finish_sums(const G& g, Acc* shared, Acc (&sum)[N], int64_t row,
+                                            Column&& column_of) {
+  if constexpr (kFuses<G>) {
+    Acc* const mine = shared + threadIdx.x;  // neighbours in neighbouring banks
+    FASTGEMM_UNROLL
+    for (int j = 0; j < N; ++j) mine[j * THREADS] = sum[j];
+    FASTGEMM_NO_UNROLL
+    for (int j = 0; j < N; ++j) {
+      Acc& x = mine[j * THREADS];
+      if (row < g.m && column_of(j) < g.n) x = g.finished(row, column_of(j), x);
+    }
+    FASTGEMM_UNROLL
+    for (int j = 0; j < N; ++j) sum[j] = mine[j * THREADS];
+  }
+}
+
+// Of a warp's LINES of C in shared memory, from column0 on: line i is a part of row row_of(i). A __syncwarp()
+// comes before; a lane has the columns here that it has where 32 neighbours store a line. Without an epilogue
+// nothing is done.
+template <class Out, int LINES, int COLUMNS, class Row>
+__device__ __forceinline__ void finish_lines(const Epilogue& e, float* lines, int pitch, Row&& row_of,
+                                             int64_t column0, int64_t m, int64_t n) {
+  FASTGEMM_NO_UNROLL
+  for (int i = fresh_lane(); i < LINES * COLUMNS; i += 32) {
+    const int64_t row = row_of(i / COLUMNS), column = column0 + i % COLUMNS;
+    float& x = lines[i / COLUMNS * pitch + i % COLUMNS];
+    if (row < m && column < n) x = activated_sum<Out, Out>(e, row, column, x);
+  }
+}
+template <class Out, int LINES, int COLUMNS, class Word, class Row>
+__device__ __forceinline__ void finish_lines(const NoEpilogue&, Word*, int, Row&&, int64_t, int64_t,
+                                             int64_t) {}
+
+// Of (rows, COLUMNS) sums of a warp in shared memory, from column0 on, of which `columns` lie in C, by short
+// activations. Bias is a row of Out. A __syncwarp() comes before and after.
+template <class Out, int COLUMNS>
+__device__ __forceinline__ void finish_slab(const Epilogue& e, float* sums, int pitch, int rows,
+                                            int64_t column0, int columns) {
+  FASTGEMM_NO_UNROLL
+  for (int j = int(threadIdx.x) % 32; j < COLUMNS; j += 32) {
+    if (j >= columns) continue;
+    const float bias =
+        e.bias ? widen(static_cast<const Out*>(e.bias)[(column0 + j) * e.bias_col_stride]) : 0.f;
+    with_activation(e.activation, [&]<Activation activation>() {
+      FASTGEMM_NO_UNROLL
+      for (int i = 0; i < rows; ++i) {
+        float& x = sums[i * pitch + j];
+        x = short_activation<activation>(x + bias);
+      }
+    });
+  }
+}
+
+// Of a lane's sums of a strip of wgmma tiles, which begins in this column of the n of C, by short
+// activations: 0 and 1 of every four are neighbours in one row, 2 and 3 below them, and from four to four it
+// is 8 columns. Bias is a row of Out.
+template <class Out, int R>
+__device__ __forceinline__ void finish_fragments(const Epilogue& e, int column, int n, float (&sum)[R]) {
+  constexpr int kBiasBytes = R > 64 ? 32 : 8;  // in registers; kernels with few sums have few
+  constexpr int kAtOnce = 2 * kBiasBytes / int(sizeof(Out)), kPairs = kAtOnce / 4;  // sums, pairs of bias
+  const int first = column + fresh_lane() % 4 * 2;
+  const Out* const bias = static_cast<const Out*>(e.bias);
+  const int end = bias == nullptr ? 0 : n;
+  const bool whole =  // whether pairs of bias are aligned
+      e.bias_col_stride == 1 && n % 2 == 0 &&
+      is_aligned(reinterpret_cast<const char*>(bias), 2 * sizeof(Out));
+  with_activation(e.activation, [&]<Activation which>() {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < R; i += kAtOnce) {
+      __syncwarp();  // keeps the compiler from loading all of bias first, which takes too many registers
+      Vector<Out, 2> pair[kPairs] = {};
+      const auto for_each_pair = [&](auto&& load) {
+        FASTGEMM_UNROLL
+        for (int j = 0; j < kPairs; ++j) load(pair[j], first + 2 * i + 8 * j);
+      };
+      if (whole) {
+        for_each_pair([&](Vector<Out, 2>& to, int at) {
+          if (at < end) to = load_vector<Vector<Out, 2>>(bias + at);
+        });
+      } else {
+        for_each_pair([&](Vector<Out, 2>& to, int at) {
+          if (at < end) to[0] = bias[at * e.bias_col_stride];
+          if (at + 1 < end) to[1] = bias[(at + 1) * e.bias_col_stride];
+        });
+      }
+      FASTGEMM_UNROLL
+      for (int j = 0; j < kAtOnce; ++j)
+        sum[i + j] = short_activation<which>(sum[i + j] + widen(pair[j / 4][j % 2]));
+    }
+  });
+}
+// Of a problem's strip; nothing of a plain G.
+template <class G, class Acc, int R>
+__device__ __forceinline__ void finish_columns(const G& g, Acc (&sum)[R], int64_t column) {
+  if constexpr (kFuses<G>)
+    with_stored_type(g.result,
+                     [&]<class Out>() { finish_fragments<Out>(g.epilogue, int(column), int(g.n), sum); });
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET
