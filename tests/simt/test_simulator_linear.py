@@ -44,7 +44,7 @@ STRIPS = ["wgmma", "wgmma_ring", "wgmma_persistent", "wgmma_overlapped", "wgmma_
 
 
 @pytest.mark.parametrize("kernel", STRIPS)
-def test_bias_that_is_read_by_the_element(kernel):
+def test_bias_whose_pairs_are_copied(kernel):
     """Odd columns, a bias that begins between pairs of elements, one with a stride, and results of float32."""
     for n, step, begin in ((65, 1, 0), (64, 1, 1), (70, 2, 0), (161, 3, 1)):
         x, w, b, r = layer(70, n, 64, torch.bfloat16, "cpu", residual=True)

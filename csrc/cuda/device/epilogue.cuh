@@ -143,50 +143,45 @@ __device__ __forceinline__ void finish_slab(const Epilogue& e, float* sums, int 
   }
 }
 
-// Of a lane's sums of a strip of wgmma tiles, which begins in this column of the n of C, by short
-// activations: 0 and 1 of every four are neighbours in one row, 2 and 3 below them, and from four to four it
-// is 8 columns. Bias is a row of Out.
-template <class Out, int R>
-__device__ __forceinline__ void finish_fragments(const Epilogue& e, int column, int n, float (&sum)[R]) {
-  constexpr int kBiasBytes = R > 64 ? 32 : 8;  // in registers; kernels with few sums have few
-  constexpr int kAtOnce = 2 * kBiasBytes / int(sizeof(Out)), kPairs = kAtOnce / 4;  // sums, pairs of bias
-  const int first = column + fresh_lane() % 4 * 2;
-  const Out* const bias = static_cast<const Out*>(e.bias);
-  const int end = bias == nullptr ? 0 : n;
-  const bool whole =  // whether pairs of bias are aligned
-      e.bias_col_stride == 1 && n % 2 == 0 &&
-      is_aligned(reinterpret_cast<const char*>(bias), 2 * sizeof(Out));
-  with_activation(e.activation, [&]<Activation which>() {
+// Of a lane's sums of a strip of wgmma tiles, by short activations: 0 and 1 of every four are neighbours in
+// one row, 2 and 3 below them, and from four to four it is 8 columns. `bias` is that of the strip's first
+// column; `left` columns from there on lie in C. Pairs of bias are read as a whole, with what lies behind the
+// last one (whole_pairs() in parts/wgmma_operand.cuh), BIAS_BYTES of it at a time, which take registers.
+template <int BIAS_BYTES, class Out, int R>
+__device__ __forceinline__ void finish_fragments(Activation activation, const Out* bias, int left,
+                                                 float (&sum)[R]) {
+  constexpr int kAtOnce = 2 * BIAS_BYTES / int(sizeof(Out));
+  static_assert(R % kAtOnce == 0);
+  const int first = fresh_lane() % 4 * 2;
+  if (bias == nullptr) left = 0;
+  with_activation(activation, [&]<Activation which>() {
     FASTGEMM_UNROLL
     for (int i = 0; i < R; i += kAtOnce) {
       __syncwarp();  // keeps the compiler from loading all of bias first, which takes too many registers
-      Vector<Out, 2> pair[kPairs] = {};
-      const auto for_each_pair = [&](auto&& load) {
-        FASTGEMM_UNROLL
-        for (int j = 0; j < kPairs; ++j) load(pair[j], first + 2 * i + 8 * j);
-      };
-      if (whole) {
-        for_each_pair([&](Vector<Out, 2>& to, int at) {
-          if (at < end) to = load_vector<Vector<Out, 2>>(bias + at);
-        });
-      } else {
-        for_each_pair([&](Vector<Out, 2>& to, int at) {
-          if (at < end) to[0] = bias[at * e.bias_col_stride];
-          if (at + 1 < end) to[1] = bias[(at + 1) * e.bias_col_stride];
-        });
-      }
+      Vector<Out, 2> pair[kAtOnce / 4] = {};
+      FASTGEMM_UNROLL
+      for (int j = 0; j < kAtOnce / 4; ++j)
+        if (first + 2 * i + 8 * j < left) pair[j] = load_vector<Vector<Out, 2>>(bias + first + 2 * i + 8 * j);
       FASTGEMM_UNROLL
       for (int j = 0; j < kAtOnce; ++j)
         sum[i + j] = short_activation<which>(sum[i + j] + widen(pair[j / 4][j % 2]));
     }
   });
 }
+// Of a strip that begins in this column of the n of C.
+template <int BIAS_BYTES, class Out, int R>
+__device__ __forceinline__ void finish_strip(const Epilogue& e, int column, int n, float (&sum)[R]) {
+  const Out* const bias = static_cast<const Out*>(e.bias);
+  finish_fragments<BIAS_BYTES>(e.activation, bias ? bias + column : nullptr, n - column, sum);
+}
 // Of a problem's strip; nothing of a plain G.
 template <class G, class Acc, int R>
 __device__ __forceinline__ void finish_columns(const G& g, Acc (&sum)[R], int64_t column) {
+  constexpr int kBiasBytes = R > 64 ? 16 : 8;  // where blocks share a multiprocessor, registers are few
   if constexpr (kFuses<G>)
-    with_stored_type(g.result,
-                     [&]<class Out>() { finish_fragments<Out>(g.epilogue, int(column), int(g.n), sum); });
+    with_stored_type(g.result, [&]<class Out>() {
+      finish_strip<kBiasBytes, Out>(g.epilogue, int(column), int(g.n), sum);
+    });
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

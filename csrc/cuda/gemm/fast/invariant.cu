@@ -96,7 +96,7 @@ __device__ __forceinline__ void clear_rows(typename S::Shared& shared, int first
 template <class S, class Out, class T, int R>
 __device__ __forceinline__ void store_sums(const Gemm<T>& g, const Epilogue& epilogue, float (&sum)[R],
                                            int row, int column, bool pairs) {
-  if constexpr (kFuses<S>) finish_fragments<Out>(epilogue, column, int(g.n), sum);
+  if constexpr (kFuses<S>) finish_strip<8, Out>(epilogue, column, int(g.n), sum);
   const Result<T>& r = g.result;
   const bool adds = r.beta != 0;
   const auto value = [&](int at_row, int at_column, float x) {
@@ -161,6 +161,7 @@ void launch_decode(const Gemm<T>& g, int batch, const Epilogue& epilogue, Contex
   RowCopies copies;
   const BoxOperand<T> a = activations(side_a(g, batch), batch, copies, context);
   const BoxOperand<T> b = box_operand(side_b(g, batch), batch, 1, false, copies, context);
+  const Epilogue of_pairs = epilogue.asked() ? whole_pairs(epilogue, g, copies, context) : epilogue;
   copies.launch({}, context);
   const auto run = [&]<int N, Major b_major>() {
     const DecodeTiles tiles = decode_tiles(batch, g.m, g.n, N);
@@ -170,7 +171,7 @@ void launch_decode(const Gemm<T>& g, int batch, const Epilogue& epilogue, Contex
                                  a.batch_stride != 0,
                                  b.batch_stride != 0,
                                  stores_pairs(g.result, batch),
-                                 epilogue};
+                                 of_pairs};
     const LaunchShape shape{dim3(unsigned(tiles.blocks())), dim3(kThreads),
                             sizeof(typename Shape<N>::Shared)};
     const Maps maps{a.map(tiles.rows), b.map(N)};

@@ -68,6 +68,9 @@ template <int N>
 struct MirroredShape : LowerShape<N> {
   using Mirrors = void;
 };
+// An epilogue of float32 results of 16-bit types takes more registers than 64 x 256 sums leave.
+template <class S>
+inline constexpr bool kMayFinishWide = !kFuses<S> || S::kN < 256;
 template <class S>
 inline constexpr bool kLower = requires { typename S::Lower; };
 template <class S>
@@ -203,9 +206,8 @@ __device__ __forceinline__ void consume(typename S::Shared& shared, const MapsOf
       consumer.multiply(sum, true, [] {});
     consumer.finish(sum);
     if (!finishes<S>(g.schedule, sum, part, warp / 4)) continue;
-    if constexpr (kFuses<S>) {
-      finish_fragments<Out>(g.epilogue, TileOrigin<S>(part.tile, g.schedule).column, g.rows.n, sum);
-    }
+    if constexpr (kFuses<S>)
+      finish_strip<32, Out>(g.epilogue, TileOrigin<S>(part.tile, g.schedule).column, g.rows.n, sum);
     finish_tile<S>(shared, g, part.tile, sum, boxes, consumer.at, warp);
   }
   boxes.store_all();
@@ -271,7 +273,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   const int warp = warp_index();
   const Parts parts(g.schedule.work, int(blockIdx.x), int(gridDim.x));
   const auto with_result = [&](auto&& body) {
-    if constexpr (Result<T>::kMayBeWide && !kMirrors<S>) {
+    if constexpr (Result<T>::kMayBeWide && !kMirrors<S> && kMayFinishWide<S>) {
       if (g.out_bytes == 4) return body.template operator()<float>();
     }
     body.template operator()<typename Result<T>::Stored>();
@@ -311,7 +313,7 @@ void launch_tiles(const Gemm<Moved>& g, const BoxOperands<Moved>& operands, int 
                              a.batch_stride != 0,
                              b.batch_stride != 0,
                              {in_boxes ? nullptr : r.out, r.row_stride, r.batch_stride, int(g.m), int(g.n)}};
-  arguments.epilogue = epilogue;
+  if constexpr (kFuses<S>) arguments.epilogue = whole_pairs(epilogue, g, copies, context);
   auto& schedule = arguments.schedule;
   schedule.tiles_m = int(ceil_div(a.side, S::kM)), schedule.tiles_n = int(ceil_div(b.side, S::kN));
   schedule.stages = plans::specialized_stages(g.k, int(sizeof(T)));
@@ -373,8 +375,9 @@ void gemm_tiles(const Gemm<Moved>& problem, int batch, bool lower, bool mirrors,
       if (lower) return launch_tiles<LowerShape<columns>, T>(g, operands, batch, sharing, copies, context);
     launch_tiles<Shape<columns>, T>(g, operands, batch, sharing, copies, context);
   };
-  switch (plans::specialized_columns(batch, operands.a.side, operands.b.side, int(sizeof(T)), in_boxes,
-                                     multiprocessors(), lower)) {
+  const int columns = plans::specialized_columns(batch, operands.a.side, operands.b.side, int(sizeof(T)),
+                                                 in_boxes, multiprocessors(), lower);
+  switch (epilogue.asked() && problem.result.wide ? std::min(columns, 192) : columns) {
     case 128:
       return run.template operator()<128>();
     case 192:

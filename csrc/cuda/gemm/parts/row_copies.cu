@@ -10,8 +10,8 @@ namespace {
 constexpr int kThreads = 256, kRowsOfThread = 4;
 
 struct Arguments {
-  RowCopy copy[3];
-  int64_t first_block[3];
+  RowCopy copy[4];
+  int64_t first_block[4];
   uint32_t* flags;
   int flag_count;
 };
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kThreads) row_copies_kernel(const __grid_const
   const int matrix = int(blockIdx.y);
   if (block == 0 && matrix == 0)
     for (int i = int(threadIdx.x); i < g.flag_count; i += kThreads) g.flags[i] = 0;
-  const int which = (block >= g.first_block[1]) + (block >= g.first_block[2]);
+  const int which = (block >= g.first_block[1]) + (block >= g.first_block[2]) + (block >= g.first_block[3]);
   const RowCopy& c = g.copy[which];
   const int64_t index = block - g.first_block[which];
   if (index < c.blocks && matrix < c.matrices) copy_piece(c, matrix, index);

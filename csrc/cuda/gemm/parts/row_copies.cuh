@@ -58,7 +58,7 @@ class RowCopies {
   bool launch(std::span<uint32_t> flags, Context&) const;
 
  private:
-  static constexpr int kMost = 3;  // A, B and the matrix that is added
+  static constexpr int kMost = 4;  // A, B, the matrix that is added, and bias
   void add(RowCopy);
 
   RowCopy copies_[kMost];

@@ -102,6 +102,25 @@ BoxOperand<T> box_operand(const Side<T>& s, int batch, int64_t extents, bool kee
   return o;
 }
 
+// An epilogue whose bias, a row, can be read in pairs of elements, the last one too: its own, or a copy.
+template <class T>
+Epilogue whole_pairs(const Epilogue& e, const Gemm<T>& g, RowCopies& copies, Context& context) {
+  const size_t pair = size_t(2 * g.result.out_bytes());
+  const bool in_place =
+      e.bias_col_stride == 1 && g.n % 2 == 0 && is_aligned(static_cast<const char*>(e.bias), pair);
+  if (e.bias == nullptr || in_place) return e;
+  Epilogue copied = e;
+  const auto copy = [&]<class Out>(const Out* bias) {
+    copied.bias = copies.add(bias, 1, g.n, e.bias_col_stride * g.n, e.bias_col_stride, 0, 1, context).data;
+  };
+  if (g.result.out_bytes() == 4)
+    copy(static_cast<const float*>(e.bias));
+  else
+    copy(static_cast<const Half*>(e.bias));  // or BFloat16: bytes are moved
+  copied.bias_col_stride = 1;
+  return copied;
+}
+
 // Both operands of a product, k > 0. Where `transposed` is set the kernel computes C^T = B^T A^T, and its
 // a is the right operand.
 template <class T>

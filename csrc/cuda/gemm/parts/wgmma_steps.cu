@@ -9,8 +9,10 @@ WgmmaOperands<G> wgmma_operands(const G& g, int batch, int bm, int bn, Context& 
   using T = typename G::Element;
   RowCopies copies;
   const BoxOperands<T> operands(g, batch, copies, context);
+  G problem = g;
+  if constexpr (kFuses<G>) problem.epilogue = whole_pairs(g.epilogue, g, copies, context);
   copies.launch({}, context);
-  return {.problem = {.gemm = g,
+  return {.problem = {.gemm = problem,
                       .batch = batch,
                       .tiles = int(tile_grid(g.m, g.n, bm, bn, batch).grid.x),
                       .tiles_m = int(ceil_div(g.m, bm)),
