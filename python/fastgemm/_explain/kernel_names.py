@@ -19,8 +19,8 @@ _SHORTER = (
     (r"\bulong\b", "uint64"),
     (r"\bint\b", "int32"),
     (r"\bshort\b", "int16"),
-    (r"\bGemm<(\w+)>", r"\1"),  # a plain product, beside a Layer<float>
     (r"> (?=>)", ">"),
+    (r"\bGemm<(\w+)>", r"\1"),  # a plain product, beside a Layer<float>
 )
 
 

@@ -31,11 +31,12 @@ struct alignas(16) Tiles {
   Accumulator<T> b[kBK<T> * BlockPanel<T>::kPitch];  // (BK, 128): k, n
 };
 
-template <class T>
-constexpr int kBlocksAnSM = sizeof(Accumulator<T>) == 8 ? 1 : 2;  // 64 doubles take 128 registers alone
+// 64 doubles take 128 registers alone; off Hopper layers of 16-bit types would spill, too.
+template <class G>
+constexpr int kBlocksAnSM = sizeof(typename G::Acc) == 8 || (kFuses<G> && !FASTGEMM_SM90A) ? 1 : 2;
 
 template <class G>
-__global__ void __launch_bounds__(kThreads, kBlocksAnSM<typename G::Element>)
+__global__ void __launch_bounds__(kThreads, kBlocksAnSM<G>)
     gemm_vectorized_kernel(G batch, unsigned tiles_n, bool vectors_a, bool vectors_b,
                            ResultVectors vectors_out) {
   using T = typename G::Element;
