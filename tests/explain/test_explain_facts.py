@@ -150,6 +150,16 @@ def test_registers_compiled_for_another_gpu_are_said_to_be(report_of):
             "gemm_naive_kernel<Half, true>",
         ),
         (
+            "void fastgemm::cuda::gemm_naive_kernel<fastgemm::cuda::Gemm<unsigned char>, true>"
+            "(fastgemm::cuda::Gemm<unsigned char>, unsigned int)",
+            "gemm_naive_kernel<uint8, true>",
+        ),
+        (
+            "void fastgemm::simt::gemm_tiled_kernel<fastgemm::simt::Layer<fastgemm::simt::Gemm<float> > >"
+            "(fastgemm::simt::Layer<fastgemm::simt::Gemm<float> >, unsigned int)",
+            "gemm_tiled_kernel<Layer<float>>",
+        ),
+        (
             "void fastgemm::simt::transpose_flat_kernel<fastgemm::simt::Vector<unsigned int, 4>, long>"
             "(fastgemm::simt::Transpose)",
             "transpose_flat_kernel<Vector<uint32, 4>, long>",
