@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fastgemm
 import pytest
 import torch
 from layers import ACTIVATIONS, check, layer
@@ -134,3 +135,23 @@ def test_the_choice_prefers_kernels_that_apply_the_epilogue():
     with simulated_launches(count=False) as launches:
         check(x, w, b, None, "gelu")
     assert "finish" not in [launch["kernel"] for launch in launches]
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("dtype", [*HALF, torch.float32], ids=row_id)
+def test_rows_of_invariant_layers_have_the_same_bits(dtype, activation):
+    """Few rows have a kernel of their own, which applies bias and activation as the general one does."""
+    x, w, b, r = layer(1200, 200, 160, dtype, "cpu", residual=True)
+    precision = "tf32" if dtype == torch.float32 else None
+    options = {"activation": activation, "kernel": "invariant", "precision": precision}
+    for residual in (None, r):
+        kernels, results = [], []
+        parts = (slice(None), slice(5, 6), slice(3, 11), slice(64, 128))
+        for part in parts:
+            added = None if residual is None else residual[part]
+            with simulated_launches(capability=90, count=False) as launches:
+                results.append(fastgemm.linear(x[part], w, b, residual=added, **options))
+            kernels.append(launches[-1]["kernel"])
+        assert all(y.equal(results[0][part]) for y, part in zip(results, parts, strict=True))
+        if precision is None:  # tf32 has it without a matrix that is added, as a bias alone is
+            assert kernels == ["wgmma_specialized", "decode", "decode", "decode"]
