@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.compiler import is_compiling
@@ -14,10 +16,19 @@ from ._fused_linear import linear as fused_linear
 from ._linear import _takes, linear
 from .table import check_product_choice
 
-__all__ = ["ACTIVATIONS", "activate", "activated", "activation_of"]
+__all__ = ["ACTIVATIONS", "MODULES", "activated", "activation_of"]
 
 
-def activation_of(module: torch.nn.Module) -> str | None:
+MODULES: dict[str, Callable[[], torch.nn.Module]] = {
+    "relu": torch.nn.ReLU,
+    "gelu": torch.nn.GELU,
+    "gelu_tanh": lambda: torch.nn.GELU(approximate="tanh"),
+    "silu": torch.nn.SiLU,
+}
+"""What makes the module of torch that computes an activation."""
+
+
+def activation_of(module: torch.nn.Module | None) -> str | None:
     """The name under which fastgemm.linear computes what a module does; None where it does not."""
     kind = type(module)
     if kind is torch.nn.ReLU:
@@ -69,9 +80,13 @@ def activated(
         check_product_choice(None, None, precision)
         if not has_precision(weight.dtype, precision):
             precision = None
-    return fused_linear(
-        input, weight, bias, activation=activation, level=level, kernel=kernel, precision=precision
-    )
+    try:
+        return fused_linear(
+            input, weight, bias, activation=activation, level=level, kernel=kernel, precision=precision
+        )
+    except (ValueError, TypeError, NotImplementedError):
+        functional.linear(input, weight, bias)  # torch says what is wrong, if it finds that wrong
+        raise
 
 
 def _activated_in_script(

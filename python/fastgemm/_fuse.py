@@ -1,0 +1,135 @@
+"""A layer and the activation after it as one call: :class:`fastgemm.nn.Sequential`, which ``fuse`` makes."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook
+
+from ._activated import activated, activation_of
+from ._layers import Linear, choose
+from ._left import OWN_FORWARD, Left, check_module, has_hooks, has_own_forward, why_left
+from ._words import Precision
+from .table import check_product_choice
+
+
+class Sequential(nn.Sequential):
+    """``torch.nn.Sequential`` that computes a :class:`Linear` and the activation after it in one call.
+
+    The activations are ``ReLU``, ``GELU`` and ``SiLU`` of ``torch.nn``, and the call is :func:`fastgemm.linear`.
+    ``repr`` shows as ``fused`` what is computed so. The layer and the activation stay modules like all others:
+    used alone, in another container, sliced, copied or pickled, each means what it means in torch. Every call of
+    the container looks at them anew. Where one of the two is of another class (wrapped, replaced, parametrized),
+    has hooks or a ``forward`` of its own, and while hooks of all modules are registered, both are called in turn.
+
+    Shapes, dtypes and errors are those of ``torch.nn.Sequential`` of the same modules.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        if torch.jit.is_scripting():  # TorchScript does not compile the other branch
+            for module in self:
+                input = module(input)
+            return input
+        else:
+            return self._in_pairs(input)
+
+    def _in_pairs(self, input: Tensor) -> Tensor:
+        computed = False  # by the layer before
+        for module, after in pairwise([*self._modules.values(), None]):
+            activation = None if computed else fused_activation(module, after)
+            if activation is not None:
+                choice = module.level, module.kernel, module.precision
+                input = activated(input, module.weight, module.bias, activation, *choice)
+            elif not computed:
+                input = module(input)
+            computed = activation is not None
+        return input
+
+    def extra_repr(self) -> str:
+        pairs = pairwise(self._modules.items())
+        fused = [f"{name} and {of}" for (name, layer), (of, after) in pairs if fused_activation(layer, after)]
+        return f"fused: {', '.join(fused)}" if fused else ""
+
+
+def fused_activation(layer: nn.Module, after: nn.Module | None) -> str | None:
+    """The activation that one call computes together with the layer; None where both are to be called."""
+    if type(layer) is not Linear or layer.activation is not None:
+        return None
+    activation = activation_of(after)
+    if activation is None or _why_called(layer) or _why_called(after) or _has_any_global_hook():
+        return None
+    return activation
+
+
+def _why_called(module: nn.Module) -> str | None:
+    """Why a module has to be called itself."""
+    if has_hooks(module):
+        return "it has hooks"
+    if has_own_forward(module):
+        return OWN_FORWARD
+    return "it is compiled by itself" if module.__dict__.get("_compiled_call_impl") else None
+
+
+def fuse(
+    model: torch.nn.Module,
+    *,
+    level: int | None = None,
+    kernel: str | None = None,
+    precision: Precision | None = None,
+) -> torch.nn.Module:
+    """Has each layer and the activation after it computed in one call, where a ``torch.nn.Sequential`` says so.
+
+    In place: the ``torch.nn.Sequential`` becomes a :class:`Sequential`, which computes pairs, and their layers
+    become :class:`Linear`, as by :func:`convert`. All modules stay the same objects in their places, and parameters
+    keep their names. Hooks, adapters and uses of a part that come later work as they do in torch. :func:`revert`
+    undoes it.
+
+    A layer is a ``torch.nn.Linear`` or a :class:`Linear` without an activation, an activation ``ReLU``, ``GELU``
+    or ``SiLU`` of ``torch.nn``; subclasses are neither. A pair is left as it is where one of the two has hooks or a
+    ``forward`` of its own, or the layer is parametrized, lazy or sharded, or the container a subclass of
+    ``torch.nn.Sequential``. The logger ``fastgemm.nn`` warns of those, with names and reasons.
+
+    Args:
+        model: a tree of modules.
+        level: see :class:`Linear`, as for ``kernel`` and ``precision``. Without any of them, layers that
+            :func:`convert` converted keep what they have.
+
+    Returns:
+        ``model``.
+
+    Raises:
+        TypeError: ``model`` is no module.
+        ValueError: unknown ``level``, ``kernel`` or ``precision``.
+    """
+    check_module("fuse", model)
+    check_product_choice(level, kernel, precision, "fastgemm.nn.fuse")
+    asked = (level, kernel, precision) != (None, None, None)
+    left = Left("fuse")
+    for path, parent in model.named_modules():
+        if not isinstance(parent, nn.Sequential):
+            continue
+        for (name, layer), (_, after) in pairwise(parent._modules.items()):
+            if not isinstance(layer, nn.Linear) or activation_of(after) is None:
+                continue
+            reason = _why_apart(parent, layer, after)
+            if reason is not None:
+                left.add(f"{path}.{name}".lstrip("."), reason)
+                continue
+            if type(layer) is not Linear or asked:
+                layer.__class__ = Linear
+                choose(layer, level, kernel, precision)
+            parent.__class__ = Sequential
+    left.say()
+    return model
+
+
+def _why_apart(parent: nn.Sequential, layer: nn.Linear, after: nn.Module) -> str | None:
+    if type(parent) not in (nn.Sequential, Sequential):
+        return f"it is in a {type(parent).__qualname__}, which may have a forward of its own"
+    if has_own_forward(parent):
+        return f"of the container, {OWN_FORWARD}"
+    if type(layer) is Linear and layer.activation is not None:
+        return "it has an activation already"
+    return why_left(layer, type(layer) in (nn.Linear, Linear)) or _why_called(layer) or _why_called(after)

@@ -1,0 +1,130 @@
+"""The layer that :func:`fastgemm.nn.convert` makes of a ``torch.nn.Linear``."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ._activated import ACTIVATIONS, MODULES, activated
+from ._linear import linear
+from ._words import Activation, Precision
+from .table import check_product_choice
+
+
+class _LeftUnquantized:
+    """The ``qconfig`` that torch.ao.quantization assigns to a layer, and a warning that nothing comes of it."""
+
+    def __get__(self, layer: Linear | None, owner: type) -> Any:
+        if layer is None or "qconfig" not in layer.__dict__:
+            raise AttributeError("qconfig")
+        return layer.__dict__["qconfig"]
+
+    def __set__(self, layer: Linear, value: Any) -> None:
+        # None, too, which is what it assigns to layers of types that it does not know.
+        warnings.warn(
+            "torch.ao.quantization goes by the exact type of a layer and leaves a fastgemm.nn.Linear in its type; "
+            "call fastgemm.nn.revert(model) before",
+            stacklevel=3,
+        )
+        layer.__dict__["qconfig"] = value
+
+    def __delete__(self, layer: Linear) -> None:
+        del layer.__dict__["qconfig"]
+
+
+class Linear(torch.nn.Linear):
+    """``torch.nn.Linear`` with the product of :func:`fastgemm.gemm`, in the forward pass and in the backward one.
+
+    Parameters, initialization and ``state_dict`` are those of ``torch.nn.Linear``, which it is a kind of.
+
+    What fastgemm does not take is multiplied by ``torch.nn.functional.linear``, with its result or its error:
+    nested, sparse, quantized, mkldnn and named tensors, int8 and other types that :func:`linear` does not
+    list, operands that are not of one dtype (but those that autocast casts to one), other devices than CPU and
+    CUDA, and tensor subclasses that override ``__torch_function__`` or ``__torch_dispatch__`` (but ``DTensor``).
+
+    Args:
+        in_features: K, the size of the last dimension of the input.
+        out_features: N, that of the output.
+        bias: whether a vector of N is added.
+        device: of the parameters.
+        dtype: of the parameters.
+        level: see :func:`fastgemm.matmul`, as for ``kernel``; may be changed later, as may ``precision``.
+        precision: of float32 and complex64 products, see :func:`fastgemm.matmul`; others are computed without it.
+        activation: ``"relu"``, ``"gelu"``, ``"gelu_tanh"`` or ``"silu"`` of the output, by
+            :func:`fastgemm.linear`: in the kernel that multiplies, where it can.
+
+    Shapes: ``(..., K)`` to ``(..., N)``. Errors are those of ``torch.nn.Linear``, and those of
+    :func:`fastgemm.gemm` where the level or kernel asked for cannot run.
+    """
+
+    # For torch.jit.script.
+    __constants__ = (*torch.nn.Linear.__constants__, "level", "kernel", "precision", "activation")
+    level: int | None = None  # also of a module that was pickled as a torch.nn.Linear
+    kernel: str | None = None
+    precision: str | None = None
+    activation: str | None = None
+    qconfig = _LeftUnquantized()
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        *,
+        level: int | None = None,
+        kernel: str | None = None,
+        precision: Precision | None = None,
+        activation: Activation | None = None,
+    ) -> None:
+        super().__init__(in_features, out_features, bias, device, dtype)
+        choose(self, level, kernel, precision)
+        if activation is not None and activation not in ACTIVATIONS:
+            accepted = ", ".join(map(repr, ACTIVATIONS))
+            raise ValueError(
+                f"fastgemm.nn.Linear: unknown activation {activation!r}; accepted: {accepted} or None"
+            )
+        self.activation = activation
+
+    def forward(self, input: Tensor) -> Tensor:
+        if self.activation is not None:
+            return activated(
+                input, self.weight, self.bias, self.activation, self.level, self.kernel, self.precision
+            )
+        return linear(
+            input, self.weight, self.bias, level=self.level, kernel=self.kernel, precision=self.precision
+        )
+
+    def extra_repr(self) -> str:
+        text = super().extra_repr()
+        for name in ("level", "kernel", "precision", "activation"):
+            value = getattr(self, name)
+            text += "" if value is None else f", {name}={value!r}"
+        return text
+
+
+def choose(module: Linear, level: int | None, kernel: str | None, precision: str | None) -> None:
+    check_product_choice(level, kernel, precision, "fastgemm.nn.Linear")
+    module.level, module.kernel, module.precision = level, kernel, precision
+
+
+def take_apart(layer: Linear) -> str:
+    """Makes a ``torch.nn.Sequential`` of a layer and its activation out of a layer that is both, and says so.
+
+    It stays the same object, so that whoever holds it, and hooks on its call, get what they got.
+    """
+    if layer._forward_pre_hooks or layer._buffers or layer._state_dict_hooks:
+        return "it has an activation, and hooks or buffers that are of its parameters"
+    product = torch.nn.Linear(layer.in_features, layer.out_features, layer.bias is not None, device="meta")
+    product.train(layer.training)
+    product._parameters, layer._parameters = layer._parameters, {}
+    for name in ("in_features", "out_features", "level", "kernel", "precision"):
+        layer.__dict__.pop(name, None)
+    layer.__class__ = torch.nn.Sequential
+    layer.add_module("0", product)
+    layer.add_module("1", MODULES[layer.__dict__.pop("activation")]().train(layer.training))
+    return "it has an activation: now a torch.nn.Sequential, whose parameters are called 0.weight and 0.bias"
