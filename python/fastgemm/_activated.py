@@ -13,7 +13,7 @@ from torch.overrides import has_torch_function_variadic
 from ._calls import has_precision, tracing_state
 from ._fused_linear import ACTIVATIONS, FLOATS
 from ._fused_linear import linear as fused_linear
-from ._linear import _takes, linear
+from ._linear import _takes, exports_to_onnx, linear
 from .table import check_product_choice
 
 __all__ = ["ACTIVATIONS", "MODULES", "activated", "activation_of"]
@@ -72,6 +72,7 @@ def activated(
         or not _takes(input, weight, bias)
         or weight.dtype not in FLOATS
         or _is_sharded(input, weight)
+        or (is_compiling() and exports_to_onnx())
     )
     if by_itself:
         out = linear(input, weight, bias, level=level, kernel=kernel, precision=precision)

@@ -10,7 +10,15 @@ from torch.nn.modules.module import _has_any_global_hook
 
 from ._activated import activated, activation_of
 from ._layers import Linear, choose
-from ._left import OWN_FORWARD, Left, check_module, has_hooks, has_own_forward, why_left
+from ._left_alone import (
+    Notes,
+    change_class,
+    check_module,
+    has_hooks,
+    has_own_forward,
+    is_compiled,
+    why_left,
+)
 from ._words import Precision
 from .table import check_product_choice
 
@@ -58,18 +66,14 @@ def fused_activation(layer: nn.Module, after: nn.Module | None) -> str | None:
     if type(layer) is not Linear or layer.activation is not None:
         return None
     activation = activation_of(after)
-    if activation is None or _why_called(layer) or _why_called(after) or _has_any_global_hook():
+    if activation is None or _has_any_global_hook() or not (_is_plain(layer) and _is_plain(after)):
         return None
     return activation
 
 
-def _why_called(module: nn.Module) -> str | None:
-    """Why a module has to be called itself."""
-    if has_hooks(module):
-        return "it has hooks"
-    if has_own_forward(module):
-        return OWN_FORWARD
-    return "it is compiled by itself" if module.__dict__.get("_compiled_call_impl") else None
+def _is_plain(module: nn.Module) -> bool:
+    """Whether a call of the module is one of its class's forward, and nothing else."""
+    return not (has_hooks(module) or has_own_forward(module) or is_compiled(module))
 
 
 def fuse(
@@ -82,12 +86,12 @@ def fuse(
     """Has each layer and the activation after it computed in one call, where a ``torch.nn.Sequential`` says so.
 
     In place: the ``torch.nn.Sequential`` becomes a :class:`Sequential`, which computes pairs, and their layers
-    become :class:`Linear`, as by :func:`convert`. All modules stay the same objects in their places, and parameters
-    keep their names. Hooks, adapters and uses of a part that come later work as they do in torch. :func:`revert`
-    undoes it.
+    become :class:`Linear`, as by :func:`convert`. All modules stay the same objects in their places, and their
+    parameters keep their names. Hooks, adapters and uses of a part that come later work as they do in torch.
+    :func:`revert` undoes it.
 
     A layer is a ``torch.nn.Linear`` or a :class:`Linear` without an activation, an activation ``ReLU``, ``GELU``
-    or ``SiLU`` of ``torch.nn``; subclasses are neither. A pair is left as it is where one of the two has hooks or a
+    or ``SiLU`` of ``torch.nn``; subclasses are neither. A pair is left alone where one of the two has hooks or a
     ``forward`` of its own, or the layer is parametrized, lazy or sharded, or the container a subclass of
     ``torch.nn.Sequential``. The logger ``fastgemm.nn`` warns of those, with names and reasons.
 
@@ -106,30 +110,37 @@ def fuse(
     check_module("fuse", model)
     check_product_choice(level, kernel, precision, "fastgemm.nn.fuse")
     asked = (level, kernel, precision) != (None, None, None)
-    left = Left("fuse")
+    notes = Notes("fuse")
     for path, parent in model.named_modules():
         if not isinstance(parent, nn.Sequential):
             continue
         for (name, layer), (_, after) in pairwise(parent._modules.items()):
             if not isinstance(layer, nn.Linear) or activation_of(after) is None:
                 continue
-            reason = _why_apart(parent, layer, after)
-            if reason is not None:
-                left.add(f"{path}.{name}".lstrip("."), reason)
+            why = _why_apart(parent, layer, after)
+            if why is not None:
+                notes.add(f"{path}.{name}".lstrip("."), f"left alone: {why}")
                 continue
             if type(layer) is not Linear or asked:
-                layer.__class__ = Linear
+                change_class(layer, Linear)
                 choose(layer, level, kernel, precision)
-            parent.__class__ = Sequential
-    left.say()
+            change_class(parent, Sequential)
+    notes.say()
     return model
 
 
 def _why_apart(parent: nn.Sequential, layer: nn.Linear, after: nn.Module) -> str | None:
-    if type(parent) not in (nn.Sequential, Sequential):
-        return f"it is in a {type(parent).__qualname__}, which may have a forward of its own"
-    if has_own_forward(parent):
-        return f"of the container, {OWN_FORWARD}"
     if type(layer) is Linear and layer.activation is not None:
-        return "it has an activation already"
-    return why_left(layer, type(layer) in (nn.Linear, Linear)) or _why_called(layer) or _why_called(after)
+        return "it has an activation of its own"
+    parts = {
+        "its container": (parent, (nn.Sequential, Sequential)),
+        "it": (layer, (nn.Linear, Linear)),
+        "the activation after it": (after, (type(after),)),
+    }
+    for name, (module, kinds) in parts.items():
+        why = why_left(module, type(module) in kinds)
+        if why is None and module is not parent and not _is_plain(module):
+            why = "has hooks" if has_hooks(module) else "is compiled by itself"
+        if why is not None:
+            return f"{name} {why}"
+    return None

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ._activated import ACTIVATIONS, MODULES, activated
+from ._left_alone import change_class
 from ._linear import linear
 from ._words import Activation, Precision
 from .table import check_product_choice
@@ -113,18 +114,25 @@ def choose(module: Linear, level: int | None, kernel: str | None, precision: str
 
 
 def take_apart(layer: Linear) -> str:
-    """Makes a ``torch.nn.Sequential`` of a layer and its activation out of a layer that is both, and says so.
+    """Makes a ``torch.nn.Sequential`` of a layer and its activation out of a layer that is both; says what it did.
 
-    It stays the same object, so that whoever holds it, and hooks on its call, get what they got.
+    It stays the same object, so that whoever holds it, and hooks on its results, get what they got.
     """
-    if layer._forward_pre_hooks or layer._buffers or layer._state_dict_hooks:
-        return "it has an activation, and hooks or buffers that are of its parameters"
+    if (
+        layer._forward_pre_hooks
+        or layer._buffers
+        or layer._state_dict_hooks
+        or layer._load_state_dict_pre_hooks
+    ):
+        return "left alone: it has an activation, and hooks or buffers that are of its parameters"
     product = torch.nn.Linear(layer.in_features, layer.out_features, layer.bias is not None, device="meta")
-    product.train(layer.training)
     product._parameters, layer._parameters = layer._parameters, {}
-    for name in ("in_features", "out_features", "level", "kernel", "precision"):
+    activation = MODULES[layer.activation]()
+    for name in ("in_features", "out_features", "level", "kernel", "precision", "activation"):
         layer.__dict__.pop(name, None)
-    layer.__class__ = torch.nn.Sequential
-    layer.add_module("0", product)
-    layer.add_module("1", MODULES[layer.__dict__.pop("activation")]().train(layer.training))
-    return "it has an activation: now a torch.nn.Sequential, whose parameters are called 0.weight and 0.bias"
+    change_class(layer, torch.nn.Sequential)
+    for name, part in ("0", product), ("1", activation):
+        layer.add_module(name, part.train(layer.training))
+    return (
+        "made a torch.nn.Sequential of a layer and its activation: its parameters are 0.weight and 0.bias now"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -102,6 +103,14 @@ def _by_torch(function: Callable[..., Tensor], input: Tensor, weight: Tensor, bi
     return functional.linear(input, weight if function is linear else weight.t(), bias)
 
 
+def exports_to_onnx() -> bool:
+    """Whether the call is being recorded for ONNX, which knows torch's ops."""
+    return "torch.onnx" in sys.modules and torch.onnx.is_in_onnx_export()
+
+
+exports_to_onnx._dynamo_marked_constant = True  # as torch_fp32_precision
+
+
 def _layer(
     function: Callable[..., Tensor],
     input: Tensor,
@@ -112,14 +121,16 @@ def _layer(
     precision: str | None,
 ) -> Tensor:
     """What :func:`linear` and :func:`conv1d` have in common."""
-    compiling = is_compiling()
+    compiling, tracing = is_compiling(), tracing_state() is not None
+    if (compiling or tracing) and exports_to_onnx():
+        return _by_torch(function, input, weight, bias)
     if level is None and kernel is None and precision is None and not compiling:
         result = linear_at_once(input, weight, bias, function is linear)  # looks itself at what it is given
         if result is not NotImplemented:
             return result
     if has_torch_function_variadic(input, weight, bias):
         return _overridden(function, input, weight, bias, level=level, kernel=kernel, precision=precision)
-    if tracing_state() is not None:
+    if tracing:
         return _traced(function, input, weight, bias, level, kernel, precision)
     if not all(isinstance(x, Tensor) for x in (input, weight, *([] if bias is None else [bias]))):
         return _by_torch(function, input, weight, bias)  # which says what is wrong

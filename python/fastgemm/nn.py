@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ._fuse import Sequential, fuse
 from ._layers import Linear, choose, take_apart
-from ._left import Left, check_module, why_left
+from ._left_alone import Notes, change_class, check_module, why_left
 from ._linear import conv1d, linear
 from ._words import Precision
 from .table import check_product_choice, invariant_choice
@@ -98,26 +98,28 @@ def convert(
     if invariant:
         level, kernel = None, invariant_choice(level, kernel, precision, "fastgemm.nn.convert")
     check_product_choice(level, kernel, precision, "fastgemm.nn.convert")
-    left = Left("convert")
+    notes = Notes("convert")
     for name, layer in module.named_modules():
         own = _own_class(layer)
         if own is None or not only(name, layer):
             continue
-        if type(layer).forward is not own.forward:
-            kind = type(layer)
-            reason = why_left(layer, kind is own.__base__ or _same_name(kind, own))
-            if reason is not None:
-                left.add(name, reason)
+        kind = type(layer)
+        if getattr(kind, "forward", None) is not own.forward:
+            why = why_left(layer, kind is own.__base__ or _same_name(kind, own))
+            if why is not None:
+                notes.add(name, f"left alone: it {why}")
                 continue
-            layer.__class__ = own
+            change_class(layer, own)
         choose(layer, level, kernel, precision)
-    left.say("rows of what is left to torch may depend on the other rows" if invariant else None)
+    notes.say("rows of layers left to torch may depend on the other rows" if invariant else None)
     return module
 
 
 def _own_class(layer: torch.nn.Module) -> type | None:
     """The class of this module that a layer could become one of."""
-    if isinstance(layer, torch.nn.Linear):
+    if (
+        isinstance(layer, torch.nn.Linear) or getattr(layer, "original_name", None) == "Linear"
+    ):  # in TorchScript
         return Linear
     return _conv1d_class() if any(map(_is_conv1d, type(layer).__mro__)) else None
 
@@ -148,19 +150,19 @@ def revert(module: torch.nn.Module) -> torch.nn.Module:
         TypeError: ``module`` is no module.
     """
     check_module("revert", module)
-    left = Left("revert")
-    for name, layer in list(module.named_modules()):
-        own = next((base for base in type(layer).__mro__ if base.__module__ == __name__), None)
+    notes = Notes("revert")
+    for name, part in list(module.named_modules()):
+        own = next((base for base in type(part).__mro__ if base.__module__ == __name__), None)
         if own is None:
             continue
-        reason = why_left(layer, type(layer) is own)
-        if reason is None and issubclass(own, torch.nn.Linear) and layer.activation is not None:
-            reason = take_apart(layer)
-        elif reason is None:
-            layer.__class__ = own.__base__
+        why = why_left(part, type(part) is own)
+        if why is not None:
+            notes.add(name, f"left alone: it {why}")
+        elif isinstance(part, torch.nn.Linear) and part.activation is not None:
+            notes.add(name, take_apart(part))
+        else:
+            change_class(part, own.__base__)
             for attribute in ("level", "kernel", "precision", "activation"):
-                layer.__dict__.pop(attribute, None)
-        if reason is not None:
-            left.add(name, reason)
-    left.say()
+                part.__dict__.pop(attribute, None)
+    notes.say()
     return module

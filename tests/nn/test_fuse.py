@@ -1,23 +1,55 @@
-"""nn.Linear with an activation, and nn.convert(fuse=True), which joins layers and the activations after them."""
+"""nn.fuse: a container computes a layer and the activation after it at once; its parts mean what torch's do."""
 
 from __future__ import annotations
 
 import copy
+import gc
+import io
+import logging
 import pickle
-import weakref
+import re
 
 import fastgemm
 import pytest
 import torch
+from fastgemm.nn import convert, fuse, revert
 from torch import nn
+from torch.nn.utils import parametrizations, parametrize, prune
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 
 MODULES = {"relu": nn.ReLU(), "gelu": nn.GELU(), "gelu_tanh": nn.GELU(approximate="tanh"), "silu": nn.SiLU()}
 
 
+def draw() -> torch.Tensor:
+    return torch.randn(7, 12)
+
+
 def model() -> nn.Sequential:
-    return nn.Sequential(
-        nn.Linear(12, 20), nn.GELU(), nn.Linear(20, 16), nn.Tanh(), nn.Sequential(nn.Linear(16, 8), nn.ReLU())
-    )
+    torch.manual_seed(0)
+    inner = nn.Sequential(nn.Linear(16, 8), nn.ReLU(inplace=True))
+    return nn.Sequential(nn.Linear(12, 20), nn.GELU(), nn.Linear(20, 16), nn.Tanh(), inner)
+
+
+def ops_of(net: nn.Module, x: torch.Tensor) -> list[str]:
+    """The layers with an activation and the activations of torch that a call runs, in order."""
+    with torch.no_grad(), torch.profiler.profile() as profile:
+        net(x)
+    known = {
+        "fastgemm::_fused_linear": "layer",
+        "aten::relu": "relu",
+        "aten::relu_": "relu",
+        "aten::gelu": "gelu",
+    }
+    return [known[e.name] for e in profile.events() if e.name in known]
+
+
+def messages(caplog) -> list[str]:
+    found = [
+        r.getMessage() for r in caplog.records if r.name == "fastgemm.nn" and r.levelno == logging.WARNING
+    ]
+    caplog.clear()
+    return found
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -36,90 +68,196 @@ def test_a_layer_with_an_activation(name):
     torch.testing.assert_close(torch.compile(layer, fullgraph=True)(x), plain(x))
 
 
+@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize(
+    "x",
+    [
+        lambda: torch.randn(2, 11),
+        lambda: torch.randn(11),
+        lambda: torch.randn(()),
+        lambda: torch.randn(2, 12, dtype=torch.float64),
+        lambda: torch.randn(2, 12, dtype=torch.bfloat16),
+        lambda: torch.ones(2, 12, dtype=torch.int32),
+        lambda: torch.randn(2, 12, device="meta"),
+        lambda: [1.0] * 12,
+    ],
+)
+def test_errors_are_torchs_own(name, x):
+    torchs = nn.Sequential(nn.Linear(12, 20), MODULES[name])
+    with pytest.raises(Exception) as expected:
+        torchs(x())
+    for own in fuse(copy.deepcopy(torchs)), fastgemm.nn.Linear(12, 20, activation=name):
+        with pytest.raises(expected.type) as error:
+            own(x())
+        assert str(error.value) == str(expected.value)
+
+
 def test_misuse():
     with pytest.raises(
         ValueError, match=r"fastgemm\.nn\.Linear: unknown activation 'tanh'; accepted: 'relu'"
     ):
         fastgemm.nn.Linear(2, 3, activation="tanh")
+    with pytest.raises(TypeError, match=r"'fuse'; .*fastgemm\.nn\.fuse\(model\)"):
+        convert(model(), fuse=True)
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'fused'$"):
+        convert(model(), fused=True)
+    with pytest.raises(TypeError, match=r"fuse: module must be a torch\.nn\.Module, got list"):
+        fuse([model()])
+    with pytest.raises(ValueError, match=r"fastgemm\.nn\.fuse: .*level must be 1 to 7"):
+        fuse(model(), level=8)
 
 
-def test_convert_joins_and_revert_parts():
+def test_fuse_and_revert():
     net = model()
-    expected, names = copy.deepcopy(net), list(net.state_dict())
-    x = torch.randn(7, 12)
-    assert fastgemm.nn.convert(net, fuse=True) is net
-    assert [net[0].activation, net[2].activation, net[4][0].activation] == ["gelu", None, "relu"]
-    assert type(net[1]) is not nn.GELU and type(net[3]) is nn.Tanh
+    text, expected, names = repr(net), copy.deepcopy(net), list(net.state_dict())
+    parts, parameters = list(net.modules()), list(net.parameters())
+    x = draw()
+    assert ops_of(net, x) == ["gelu", "relu"]
+    net[4].eval()
+    assert fuse(net) is net
+    assert ops_of(net, x) == ["layer", "layer"]
+    assert repr(net).count("fused: 0 and 1\n") == 2
     torch.testing.assert_close(net(x), expected(x))
-    assert list(net.state_dict()) == names
+    assert list(net.state_dict()) == names and [m.training for m in net.modules()].count(False) == 3
+    assert all(a is b for a, b in zip(net.modules(), parts, strict=True))
+    assert all(a is b for a, b in zip(net.parameters(), parameters, strict=True))
     net.load_state_dict(expected.state_dict())
-    torch.testing.assert_close(pickle.loads(pickle.dumps(net))(x), expected(x))
-    fastgemm.nn.convert(net, fuse=True)  # again is harmless
+    fuse(net)  # again is harmless
     torch.testing.assert_close(net(x), expected(x))
-    fastgemm.nn.revert(net)
-    assert type(net[0]) is nn.Linear and type(net[1]) is nn.GELU and type(net[4][1]) is nn.ReLU
-    assert "activation" not in net[0].__dict__
-    torch.testing.assert_close(net(x), expected(x))
+    assert revert(net) is net and repr(net) == text
+    assert all(a is b for a, b in zip(net.modules(), parts, strict=True))
+    assert not any(type(m).__module__.startswith("fastgemm") for m in net.modules())
+    assert torch.equal(net(x), expected(x))
 
 
-def test_what_stays_apart():
-    shared = nn.Linear(12, 12)
-    hooked = nn.Sequential(nn.Linear(12, 12), nn.ReLU())
-    hooked[1].register_forward_hook(lambda *_: None)
-    seen = nn.Sequential(nn.Linear(12, 12), nn.ReLU())
-    seen[0].register_forward_hook(lambda *_: None)
+def test_gradients():
+    net, expected = fuse(model()), model()
+    x = draw().requires_grad_()
+    for own, torchs in zip(
+        torch.autograd.grad(net(x).square().sum(), (x, *net.parameters())),
+        torch.autograd.grad(expected(x).square().sum(), (x, *expected.parameters())),
+        strict=True,
+    ):
+        torch.testing.assert_close(own, torchs)
 
-    class Own(nn.Sequential):
-        def forward(self, x):
-            return self[0](x)
 
-    net = nn.ModuleList(
-        [
-            nn.Sequential(shared, nn.ReLU()),
-            nn.Sequential(shared, nn.GELU()),
-            hooked,
-            seen,
-            Own(nn.Linear(12, 12), nn.ReLU()),
-        ]
+def test_the_choice_of_converted_layers_holds():
+    net = fuse(convert(model(), kernel="naive"))
+    assert net[0].kernel == "naive"
+    fuse(net, level=3)
+    assert (net[0].level, net[0].kernel, net[2].kernel) == (3, None, "naive")
+    convert(net, precision="ieee")
+    assert net[0].precision == "ieee" and ops_of(net, draw()) == ["layer", "layer"]
+
+
+class Skip(nn.Module):
+    """A forward that uses the parts of its container."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = nn.Sequential(nn.Linear(12, 12), nn.ReLU(), nn.Linear(12, 12))
+
+    def forward(self, x):
+        h = self.net[0](x)
+        return h + self.net[1:](h)
+
+
+def test_parts_mean_what_they_mean_in_torch():
+    net, plain, x = fuse(model()), model(), draw()
+    h = torch.linspace(-1, 1, 140).view(7, 20)
+    torch.testing.assert_close(net[:1](x), plain[:1](x))
+    torch.testing.assert_close(net[1:](h), plain[1:](h))
+    torch.testing.assert_close(nn.Sequential(*list(net.children())[:-4])(x), plain[:1](x))
+    norm = nn.LayerNorm(20, elementwise_affine=False)
+    torch.testing.assert_close(
+        nn.Sequential(net[0], norm, net[1], net[2])(x), nn.Sequential(plain[0], norm, plain[1], plain[2])(x)
     )
-    expected = copy.deepcopy(net)
-    fastgemm.nn.convert(net, fuse=True)
-    x = torch.randn(5, 12)
-    for part, other in zip(net, expected, strict=True):
-        assert part[0].activation is None
-        torch.testing.assert_close(part(x), other(x))
-    alone = fastgemm.nn.convert(nn.Sequential(nn.Linear(12, 12), nn.ReLU()))
-    assert alone[0].activation is None
+    torch.testing.assert_close(fuse(Skip())(x), Skip()(x))
+    part = net[:1]
+    before = part(x)
+    del net
+    gc.collect()
+    assert torch.equal(before, part(x))
+    net = fuse(model())
+    reverted = revert(net[:2])
+    torch.testing.assert_close(reverted(x), plain[:2](x))
+    torch.testing.assert_close(net(x), plain(x))  # which has lost a converted layer to the part
 
 
-def test_one_activation_in_several_places():
-    relu = nn.ReLU()
-    net = nn.Sequential(nn.Linear(12, 12), relu, nn.Linear(12, 12), relu)
-    expected = copy.deepcopy(net)
-    fastgemm.nn.convert(net, fuse=True)
-    assert net[0].activation == net[2].activation == "relu"
-    x = torch.randn(5, 12)
-    torch.testing.assert_close(net(x), expected(x))
-    fastgemm.nn.revert(net)
-    assert net[1] is net[3] is relu
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def test_copies_and_pickles(again):
+    net, plain, x = fuse(model()), model(), draw()
+    for part in (slice(None), slice(0, 1), slice(0, 2), slice(1, 3)):
+        y = x if part.start in (None, 0) else torch.linspace(-1, 1, 140).view(7, 20)
+        torch.testing.assert_close(again(net[part])(y), plain[part](y))
+    assert ops_of(again(net), x) == ["layer", "layer"]
+    torch.testing.assert_close(again(net[0])(x), plain[0](x))
 
 
-def test_a_layer_made_with_an_activation_is_not_reverted():
-    net = nn.Sequential(fastgemm.nn.Linear(4, 4, activation="relu"))
-    assert type(fastgemm.nn.revert(net)[0]) is fastgemm.nn.Linear
+def test_a_saved_layer_is_a_layer():
+    def size(thing: nn.Module) -> int:
+        file = io.BytesIO()
+        torch.save(thing, file)
+        return file.tell()
+
+    net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 50000))
+    torchs = size(net[0]), size(net[:1])
+    fuse(net)
+    assert size(net[0]) < torchs[0] + 500 and size(net[:1]) < torchs[1] + 500
 
 
-@pytest.mark.parametrize("dtype", [torch.int64, torch.complex64])
-def test_types_without_activations_are_left_to_torch(dtype):
-    layer = fastgemm.nn.Linear(4, 5, activation="relu")
-    weight = torch.ones(5, 4).to(dtype)
-    layer.weight, layer.bias = nn.Parameter(weight, requires_grad=False), None
-    x = torch.ones(2, 4).to(dtype)
-    if dtype.is_complex:
-        with pytest.raises(RuntimeError):  # torch's own
-            layer(x)
-    else:
-        assert torch.equal(layer(x), torch.relu(nn.functional.linear(x, weight)))
+def changes_the_output(net: nn.Sequential, seen: list) -> None:
+    net[0].register_forward_hook(lambda module, inputs, output: output - 1)
+
+
+def changes_the_input(net: nn.Sequential, seen: list) -> None:
+    net[1].register_forward_pre_hook(lambda module, inputs: (inputs[0] - 1,))
+
+
+def reads_the_output(net: nn.Sequential, seen: list) -> None:
+    net[0].register_forward_hook(lambda module, inputs, output: seen.append(output.detach()))
+
+
+def reads_gradients(net: nn.Sequential, seen: list) -> None:
+    net[1].register_full_backward_hook(lambda module, of_input, of_output: seen.extend(of_input))
+
+
+def changes_gradients(net: nn.Sequential, seen: list) -> None:
+    net[0].register_full_backward_pre_hook(lambda module, of_output: (of_output[0] * 2,))
+
+
+def reads_keywords(net: nn.Sequential, seen: list) -> None:
+    net[1].register_forward_hook(lambda m, i, k, output: seen.append(output.detach()), with_kwargs=True)
+
+
+def runs_always(net: nn.Sequential, seen: list) -> None:
+    net[1].register_forward_hook(lambda m, i, output: seen.append(output.detach()), always_call=True)
+
+
+def replaces_forward(net: nn.Sequential, seen: list) -> None:
+    old = net[0].forward
+    net[0].forward = lambda x: old(x) - 1
+
+
+def replaces_the_activations_forward(net: nn.Sequential, seen: list) -> None:
+    net[1].forward = lambda x: x - 1
+
+
+def parametrizes(net: nn.Sequential, seen: list) -> None:
+    parametrize.register_parametrization(net[0], "weight", nn.Softplus())
+
+
+def normalizes(net: nn.Sequential, seen: list) -> None:
+    parametrizations.weight_norm(net[0])
+
+
+def normalizes_as_of_old(net: nn.Sequential, seen: list) -> None:
+    nn.utils.weight_norm(net[0])
+
+
+def prunes(net: nn.Sequential, seen: list) -> None:
+    prune.l1_unstructured(net[0], "weight", amount=0.5)
 
 
 class Around(nn.Module):
@@ -133,69 +271,250 @@ class Around(nn.Module):
         return self.inside(x) + 1
 
 
-def replace(net: nn.Sequential) -> None:
+def wraps(net: nn.Sequential, seen: list) -> None:
+    net[0] = Around(net[0])
+
+
+def replaces(net: nn.Sequential, seen: list) -> None:
     torch.manual_seed(5)
     net[0] = nn.Linear(12, 20)
 
 
-def put_behind(net: nn.Sequential) -> None:
+def puts_between(net: nn.Sequential, seen: list) -> None:
     net.insert(1, Around(nn.Identity()))
 
 
-def wrap(net: nn.Sequential) -> None:
-    net[0] = Around(net[0])
-
-
-def put_before(net: nn.Sequential) -> None:
+def puts_before(net: nn.Sequential, seen: list) -> None:
     net.insert(0, nn.Tanh())
 
 
-def remove_the_activation(net: nn.Sequential) -> None:
+def removes_the_activation(net: nn.Sequential, seen: list) -> None:
     del net[1]
 
 
-@pytest.mark.parametrize("change", [replace, wrap, put_behind, put_before, remove_the_activation])
-@pytest.mark.parametrize("copied", [False, True])
-def test_what_happens_to_a_joined_layer_later(change, copied):
-    expected = model()
-    net = fastgemm.nn.convert(copy.deepcopy(expected), fuse=True)
-    if copied:
-        net = pickle.loads(pickle.dumps(copy.deepcopy(net)))
-    change(expected)
-    change(net)
-    x = torch.randn(7, 12)
-    torch.testing.assert_close(net(x), expected(x))
-    compiled = torch.compile(net, fullgraph=True, backend="eager")
-    torch.testing.assert_close(compiled(x), expected(x))
+REASONS = {
+    changes_the_output: "it has hooks",
+    changes_the_input: "the activation after it has hooks",
+    reads_the_output: "it has hooks",
+    reads_gradients: "the activation after it has hooks",
+    changes_gradients: "it has hooks",
+    reads_keywords: "the activation after it has hooks",
+    runs_always: "the activation after it has hooks",
+    replaces_forward: "it had its forward replaced on the instance",
+    replaces_the_activations_forward: "the activation after it had its forward replaced on the instance",
+    parametrizes: "it is parametrized",
+    normalizes: "it is parametrized",
+    normalizes_as_of_old: "it has hooks",
+    prunes: "it has hooks",
+}
+CHANGES = [*REASONS, wraps, replaces, puts_between, puts_before, removes_the_activation]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("order", ["before", "after", "after a copy"])
+def test_what_is_changed_before_or_later(change, order, caplog):
+    x, results = draw().requires_grad_(), []
+    for own in (False, True):
+        net, seen = model(), []
+        if own and order != "before":
+            fuse(net)
+            net = copy.deepcopy(net) if order == "after a copy" else net
+        change(net, seen)
+        if own and order == "before":
+            fuse(net)
+            expected = [f"fastgemm.nn.fuse: 0: left alone: {REASONS[change]}"] if change in REASONS else []
+            assert messages(caplog) == expected
+        out = net(x)
+        results.append([out, *torch.autograd.grad(out.square().sum(), (x, *net.parameters())), *seen])
+    assert len(results[0]) == len(results[1])
+    for torchs, own in zip(*results, strict=True):
+        torch.testing.assert_close(own, torchs, rtol=1e-4, atol=1e-5)
+    assert ops_of(net, x)[-1] == "layer"  # what nobody touched
+    if order != "before":
+        torch.testing.assert_close(revert(net)(x), out)
+
+
+def test_a_removed_hook_is_no_reason():
+    net, x = fuse(model()), draw()
+    hook = net[0].register_forward_hook(lambda *_: None)
+    assert ops_of(net, x) == ["gelu", "layer"] and "fused: 0 and 1\n  (0): Linear(in_features=12" not in repr(
+        net
+    )
+    hook.remove()
+    assert ops_of(net, x) == ["layer", "layer"]
+
+
+def test_hooks_of_all_modules_see_all_modules():
+    seen: dict[bool, list[str]] = {True: [], False: []}
+    for own in seen:
+        net = fuse(model()) if own else model()
+        hook = nn.modules.module.register_module_forward_hook(
+            lambda module, i, o, to=seen[own]: to.append(type(module).__name__)
+        )
+        try:
+            net(draw())
+        finally:
+            hook.remove()
+    assert seen[True] == seen[False] and "GELU" in seen[True]
+
+
+def test_what_is_left_alone(caplog):
+    class Own(nn.Sequential):
+        def forward(self, x):
+            return self[0](x)
+
+    class Half(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) / 2
+
+    compiled = nn.Sequential(nn.Linear(12, 12), nn.ReLU())
+    compiled[0].compile(backend="eager")
+    net = nn.ModuleDict(
+        {
+            "own": Own(nn.Linear(12, 12), nn.ReLU()),
+            "halved": nn.Sequential(Half(12, 12), nn.ReLU()),
+            "lazy": nn.Sequential(nn.LazyLinear(12), nn.ReLU()),
+            "made": nn.Sequential(fastgemm.nn.Linear(12, 12, activation="relu"), nn.ReLU()),
+            "compiled": compiled,
+        }
+    )
+    x = draw()
+    fuse(net)
+    found = messages(caplog)
+    reasons = [
+        r"own\.0: left alone: its container is a .*Own, which may have a forward of its own",
+        r"halved\.0: left alone: it is a .*Half, which may have a forward of its own",
+        r"lazy\.0: left alone: it is lazy until its first call",
+        r"made\.0: left alone: it has an activation of its own",
+        r"compiled\.0: left alone: it is compiled by itself",
+    ]
+    assert len(found) == len(reasons)
+    for message, reason in zip(found, reasons, strict=True):
+        assert re.fullmatch(rf"fastgemm\.nn\.fuse: {reason}", message), message
+    for name, part in net.items():
+        assert type(part) is not fastgemm.nn.Sequential, name
+        torch.testing.assert_close(part(x), revert(copy.deepcopy(part))(x))
+    fuse(net["lazy"])  # which is a layer by now
+    assert ops_of(net["lazy"], x) == ["layer"]
+
+
+def test_shared_layers_and_activations():
+    torch.manual_seed(0)
+    shared, relu = nn.Linear(12, 12), nn.ReLU()
+    net = nn.ModuleList(
+        [nn.Sequential(shared, relu, shared, relu), nn.Sequential(shared, nn.GELU(), relu), shared]
+    )
+    expected, x = copy.deepcopy(net), draw()
+    fuse(net)
+    assert ops_of(net[0], x) == ["layer", "layer"] and ops_of(net[1], x) == ["layer", "relu"]
+    assert net[2] is shared
+    for own, torchs in zip(net, expected, strict=True):
+        torch.testing.assert_close(own(x), torchs(x))
+
+
+def test_accelerates_hooks():
+    accelerate = pytest.importorskip("accelerate")
+    x = draw()
+    for prepare in (fuse, convert):
+        for before in (True, False):
+            net = model() if before else prepare(model())
+            accelerate.cpu_offload(net, execution_device=torch.device("cpu"))
+            if before:
+                prepare(net)
+            torch.testing.assert_close(net(x), model()(x))
+            torch.testing.assert_close(revert(net)(x), model()(x))
+            accelerate.hooks.remove_hook_from_submodules(net)
+            torch.testing.assert_close(revert(net)(x), model()(x))
+            assert type(net[0]) is nn.Linear and type(net) is nn.Sequential
+
+
+def test_adapters():
+    peft = pytest.importorskip("peft")
+
+    def adapted(net: nn.Module) -> nn.Module:
+        torch.manual_seed(1)
+        config = peft.LoraConfig(target_modules=["0", "2"], init_lora_weights=False, r=2)
+        peft.inject_adapter_in_model(config, net)
+        return net
+
+    x, expected = draw(), adapted(model())
+    torch.testing.assert_close(adapted(fuse(model()))(x), expected(x))
+    torch.testing.assert_close(fuse(adapted(model()))(x), expected(x))
+    torch.testing.assert_close(revert(adapted(fuse(model())))(x), expected(x))
+
+
+def test_graphs():
+    net, expected, x = fuse(model()), model(), draw()
+    graphs = []
+
+    def backend(graph, _):
+        graphs.append(str(graph.code))
+        return graph
+
+    torch.compiler.reset()
+    with torch.no_grad():
+        torch.testing.assert_close(torch.compile(net, fullgraph=True, backend=backend)(x), expected(x))
+        exported = torch.export.export(net, (x,))
+    assert [graph.count("fastgemm.linear") for graph in (*graphs, str(exported.graph))] == [2, 2]
+    torch.testing.assert_close(exported.module()(x), expected(x))
     torch.testing.assert_close(torch.jit.script(net)(x), expected(x))
+    torch.testing.assert_close(torch.jit.trace(net, x)(x[:3]), expected(x[:3]))
     torch.testing.assert_close(torch.fx.symbolic_trace(net)(x), expected(x))
-    assert net[-1][0].activation == "relu" and net[-1][0].is_joined  # what nobody touched
-    fastgemm.nn.revert(net)
-    torch.testing.assert_close(net(x), expected(x))
+    assert type(net[4]) is fastgemm.nn.Sequential  # TorchScript has changed nothing
+    parameters = dict(expected.named_parameters())
+    torch.testing.assert_close(torch.func.functional_call(net, parameters, (x,)), expected(x))
 
 
-def test_a_joined_layer_alone():
-    """A copy of it is the layer that it was before, without the activation, and may be put anywhere."""
-    net = fastgemm.nn.convert(model(), fuse=True)
-    x = torch.randn(7, 12)
-    expected = net(x)
-    plain = nn.functional.linear(x, net[0].weight, net[0].bias)
-    for alone in (copy.deepcopy(net[0]), pickle.loads(pickle.dumps(net[0]))):
-        torch.testing.assert_close(alone(x), plain)
-        torch.testing.assert_close(torch.jit.script(alone)(x), plain)
-        net[0] = alone
-        torch.testing.assert_close(net(x), expected)
-    wrapped = nn.Sequential(copy.deepcopy(net[0]))
-    torch.testing.assert_close(copy.deepcopy(wrapped)(x), wrapped(x))
+def test_compiled_and_then_hooked():
+    x, results = draw(), []
+    for own in (False, True):
+        torch.compiler.reset()
+        net = fuse(model()) if own else model()
+        compiled = torch.compile(net, backend="eager")
+        compiled(x)
+        changes_the_output(net, [])
+        results.append(compiled(x))
+    torch.testing.assert_close(results[1], results[0])
 
 
-def test_joined_layers_taken_to_another_model():
-    net = fastgemm.nn.convert(model(), fuse=True)
-    x = torch.randn(7, 12)
-    first, stand_in = net[0], net[1]
-    norm = nn.LayerNorm(first.out_features)
-    expected = nn.functional.gelu(norm(nn.functional.linear(x, first.weight, first.bias)))
-    old = weakref.ref(net)
-    del net
-    assert old() is None, "a model is no reference cycle"
-    torch.testing.assert_close(nn.Sequential(first, norm, stand_in)(x), expected)
+@pytest.mark.parametrize("name", MODULES)
+def test_revert_gives_back_layers_made_with_an_activation(name, caplog):
+    net = nn.ModuleDict({"layer": fastgemm.nn.Linear(12, 20, activation=name, level=2).eval()})
+    layer, weight, x, seen = net["layer"], net["layer"].weight, draw(), []
+    layer.register_forward_hook(lambda module, inputs, output: seen.append(output))
+    expected = layer(x)
+    revert(net)
+    assert messages(caplog) == [
+        "fastgemm.nn.revert: layer: made a torch.nn.Sequential of a layer and its activation: its parameters are "
+        "0.weight and 0.bias now"
+    ]
+    assert net["layer"] is layer and repr(layer) == repr(nn.Sequential(nn.Linear(12, 20), MODULES[name]))
+    assert list(net.state_dict()) == ["layer.0.weight", "layer.0.bias"] and layer[0].weight is weight
+    assert not any(part.training for part in layer.modules())
+    assert set(vars(layer)) == set(vars(nn.Sequential())) and set(vars(layer[0])) == set(
+        vars(nn.Linear(1, 1))
+    )
+    torch.testing.assert_close(layer(x), expected)
+    assert len(seen) == 2
+    torch.testing.assert_close(fuse(net)["layer"](x), expected)
+
+
+def test_revert_leaves_a_layer_with_an_activation_and_hooks_on_its_parameters(caplog):
+    layer, x = fastgemm.nn.Linear(12, 20, activation="relu"), draw()
+    prune.l1_unstructured(layer, "weight", amount=0.5)
+    expected = layer(x)
+    assert torch.equal(revert(layer)(x), expected)
+    assert "left alone: it has an activation, and hooks" in messages(caplog)[0]
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.complex64])
+def test_types_without_activations_are_left_to_torch(dtype):
+    layer = fastgemm.nn.Linear(4, 5, activation="relu")
+    weight = torch.ones(5, 4).to(dtype)
+    layer.weight, layer.bias = nn.Parameter(weight, requires_grad=False), None
+    x = torch.ones(2, 4).to(dtype)
+    if dtype.is_complex:
+        with pytest.raises(RuntimeError):  # torch's own
+            layer(x)
+    else:
+        assert torch.equal(layer(x), torch.relu(nn.functional.linear(x, weight)))

@@ -1,0 +1,93 @@
+"""What ``convert``, ``fuse`` and ``revert`` leave alone: why, and how they say so."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+
+import torch
+from torch import nn
+from torch.nn.utils import parametrize
+
+log = logging.getLogger("fastgemm.nn")
+
+
+class Notes:
+    """What a function of fastgemm.nn has to say of the parts of a model, by their qualified names."""
+
+    def __init__(self, function: str) -> None:
+        self.function, self.names = function, dict[str, list[str]]()
+
+    def add(self, name: str, note: str) -> None:
+        self.names.setdefault(note, []).append(name or "the module itself")
+
+    def say(self, so: str | None = None) -> None:
+        """One warning of the logger for each note: a model has dozens of layers of one kind.
+
+        ``so``: what follows for the caller, who asked for something else; a UserWarning says that.
+        """
+        for note, names in self.names.items():
+            log.warning("fastgemm.nn.%s: %s: %s", self.function, ", ".join(names), note)
+        if self.names and so is not None:
+            first, *others = (name for names in self.names.values() for name in names)
+            warnings.warn(
+                f"fastgemm.nn.{self.function}: {so}: {first}{' and others' if others else ''}; the logger "
+                "fastgemm.nn says why",
+                stacklevel=3,
+            )
+
+
+def check_module(function: str, module: object) -> None:
+    if not isinstance(module, nn.Module):
+        raise TypeError(
+            f"fastgemm.nn.{function}: module must be a torch.nn.Module, got {type(module).__name__}"
+        )
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether a call of the module runs hooks; those that see keywords or run always are among these, too."""
+    return bool(
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+    )
+
+
+def has_own_forward(module: nn.Module) -> bool:
+    """Whether ``forward`` was replaced on the instance.
+
+    A bound method of the class, which accelerate leaves when its hooks are removed, is what is called anyway.
+    """
+    own = module.__dict__.get("forward")
+    if own is None:
+        return False
+    return not (getattr(own, "__self__", None) is module and own.__func__ is type(module).forward)
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Whether ``module.compile()`` has replaced what its call runs."""
+    return module.__dict__.get("_compiled_call_impl") is not None
+
+
+def why_left(module: nn.Module, exact: bool) -> str | None:
+    """What keeps a module from changing its class, or None. ``exact``: its class is one that may be changed."""
+    kind = type(module)
+    if exact:
+        return "had its forward replaced on the instance" if has_own_forward(module) else None
+    if isinstance(module, nn.modules.lazy.LazyModuleMixin):
+        return "is lazy until its first call"
+    if any(base.__name__ == "FSDPModule" for base in kind.__mro__):
+        return "is of a class that fully_shard made"
+    if parametrize.is_parametrized(module):
+        return "is parametrized"
+    if kind is nn.modules.linear.NonDynamicallyQuantizableLinear:
+        return "is not called by torch.nn.MultiheadAttention, which reads its weight"
+    if isinstance(module, torch.jit.ScriptModule):
+        return "is compiled by TorchScript"
+    return f"is a {kind.__module__}.{kind.__qualname__}, which may have a forward of its own"
+
+
+def change_class(module: nn.Module, kind: type) -> None:
+    module.__dict__.pop("forward", None)  # a bound method of the class that it had
+    module.__class__ = kind
