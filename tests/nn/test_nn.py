@@ -11,7 +11,6 @@ import pytest
 import torch
 from fastgemm import nn
 from reference import assert_right, every_device, expected_gemm, name_of
-from torch.nn.utils import parametrize
 
 pytestmark = every_device
 
@@ -285,14 +284,6 @@ def test_convert_of_one_layer_and_again(device):
 def test_convert_only(device):
     module = nn.convert(model(), only=lambda name, layer: name == "2.0" and layer.in_features == 16)
     assert [type(layer) is nn.Linear for layer in linears(module)] == [False, True, False]
-
-
-def test_convert_leaves_other_kinds_alone(device):
-    attention = torch.nn.MultiheadAttention(8, 2)
-    parametrized = parametrize.register_parametrization(torch.nn.Linear(3, 3), "weight", torch.nn.Softplus())
-    kinds = type(attention.out_proj), type(parametrized)
-    nn.convert(torch.nn.ModuleList([attention, parametrized]))
-    assert (type(attention.out_proj), type(parametrized)) == kinds
 
 
 def test_revert_undoes_convert(device):
