@@ -13,7 +13,7 @@ from torch.overrides import has_torch_function_variadic
 from ._calls import has_precision, tracing_state
 from ._fused_linear import ACTIVATIONS, FLOATS
 from ._fused_linear import linear as fused_linear
-from ._linear import _takes, exports_to_onnx, linear
+from ._linear import _takes, exports_to_onnx, linear, raise_torchs
 from .table import check_product_choice
 
 __all__ = ["ACTIVATIONS", "MODULES", "activated", "activation_of"]
@@ -86,7 +86,7 @@ def activated(
             input, weight, bias, activation=activation, level=level, kernel=kernel, precision=precision
         )
     except (ValueError, TypeError, NotImplementedError):
-        functional.linear(input, weight, bias)  # torch says what is wrong, if it finds that wrong
+        raise_torchs(linear, input, weight, bias)
         raise
 
 

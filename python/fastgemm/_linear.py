@@ -111,6 +111,13 @@ def exports_to_onnx() -> bool:
 exports_to_onnx._dynamo_marked_constant = True  # as torch_fp32_precision
 
 
+def raise_torchs(function: Callable[..., Tensor], input: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+    """Has torch say what is wrong with operands that fastgemm refuses, if it finds something wrong."""
+    # Beside an input with data it reads memory that a meta weight does not have.
+    if input.is_meta or not weight.is_meta:
+        _by_torch(function, input, weight, bias)
+
+
 def _layer(
     function: Callable[..., Tensor],
     input: Tensor,
@@ -152,9 +159,7 @@ def _layer(
             rows, weight, bias, trans_b=function is linear, level=level, kernel=kernel, precision=precision
         )
     except (ValueError, TypeError, NotImplementedError):
-        # torch says what is wrong; but beside an input with data it reads memory that a meta weight does not have.
-        if input.is_meta or not weight.is_meta:
-            _by_torch(function, input, weight, bias)
+        raise_torchs(function, input, weight, bias)
         raise
     return out if rank == 2 else out.reshape(*input.shape[:-1], weight.shape[0 if function is linear else 1])
 

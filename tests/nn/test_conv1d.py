@@ -91,6 +91,16 @@ def test_copied_pickled_and_compiled(conv1d):
     torch.testing.assert_close(traced(x[:2]), layer(x[:2]))
 
 
+def test_one_with_a_forward_of_its_own_is_left_alone(conv1d, caplog):
+    model = torch.nn.Sequential(conv1d(40, 24), conv1d(5, 40))
+    model[0].forward = lambda x, old=model[0].forward: old(x)
+    nn.convert(model, level=2)
+    assert [type(layer) for layer in model] == [conv1d, nn.Conv1D]
+    assert caplog.messages == [
+        "fastgemm.nn.convert: 0: left alone: it had its forward replaced on the instance"
+    ]
+
+
 def test_what_is_no_such_layer_is_left_alone():
     class Conv1D(torch.nn.Module):
         pass

@@ -34,6 +34,10 @@ def sequential() -> Module:
     return torch.nn.Sequential(linear(), torch.nn.Tanh(), torch.nn.Sequential(linear(bias=False)))
 
 
+def activated() -> Module:
+    return torch.nn.Sequential(linear(), torch.nn.GELU(), linear(bias=False), torch.nn.SiLU())
+
+
 def encoder() -> Module:
     return torch.nn.TransformerEncoderLayer(N, 2, 8, dropout=0.0, batch_first=True)
 
@@ -91,6 +95,7 @@ LAYERS: dict[str, tuple[Callable[[], Module], Callable[[Module], Module]]] = {
     "complex64": (lambda: linear(dtype=torch.complex64), as_it_is),
     "frozen": (lambda: linear().requires_grad_(False), as_it_is),
     "sequential": (sequential, as_it_is),
+    "activated": (activated, as_it_is),
     "attention": (Attention, as_it_is),
     "encoder, training": (encoder, as_it_is),
     "encoder, inference": (lambda: encoder().eval(), as_it_is),
@@ -108,10 +113,10 @@ LAYERS: dict[str, tuple[Callable[[], Module], Callable[[Module], Module]]] = {
 
 
 def pair(layer: str) -> tuple[Module, Module]:
-    """A module of torch's and the same one converted."""
+    """A module of torch's and the same one converted and fused."""
     make, finish = LAYERS[layer]
     torchs = make()
-    own = nn.convert(copy.deepcopy(torchs))
+    own = nn.fuse(nn.convert(copy.deepcopy(torchs)))
     seed = int(torch.randint(2**31, ()))
     torch.manual_seed(seed)
     torchs = finish(torchs)
@@ -206,7 +211,9 @@ def test_inputs(layer, family, device):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("layer", ["linear", "encoder, inference", "functional_call", "traced", "fx"])
+@pytest.mark.parametrize(
+    "layer", ["linear", "activated", "encoder, inference", "functional_call", "traced", "fx"]
+)
 def test_inputs_without_gradients(layer, family, device):
     # In jvp torch gives what an autograd.Function returns a gradient under no_grad, too.
     with unoptimized(), torch.no_grad():
@@ -216,7 +223,7 @@ def test_inputs_without_gradients(layer, family, device):
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize(
-    "layer", ["linear", "without bias", "float64", "float16", "scripted", "traced", "fx"]
+    "layer", ["linear", "activated", "without bias", "float64", "float16", "scripted", "traced", "fx"]
 )
 def test_inputs_under_autocast(layer, family, device):
     # In vmap torch's result is float32 where there is a bias, and else of autocast's type.
