@@ -62,7 +62,8 @@ def has_own_forward(module: nn.Module) -> bool:
     own = module.__dict__.get("forward")
     if own is None:
         return False
-    return not (getattr(own, "__self__", None) is module and own.__func__ is type(module).forward)
+    of_class = getattr(own, "__func__", None) is type(module).forward
+    return not (of_class and own.__self__ is module)
 
 
 def is_compiled(module: nn.Module) -> bool:

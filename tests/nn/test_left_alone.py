@@ -15,6 +15,7 @@ import torch
 from fastgemm.nn import convert, revert
 from ranks import Ranks
 from reference import kernels_that_ran
+from said import said
 from torch import nn
 from torch.nn.utils import parametrize
 
@@ -53,14 +54,6 @@ LEFT = {
         "it is not called by torch.nn.MultiheadAttention, which reads its weight",
     ),
 }
-
-
-def said(caplog) -> list[str]:
-    found = [
-        r.getMessage() for r in caplog.records if r.name == "fastgemm.nn" and r.levelno == logging.WARNING
-    ]
-    caplog.clear()
-    return found
 
 
 def called(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
