@@ -83,7 +83,8 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LOADED_ON_FIRST_USE})
+    """What users call: not what this file imports for itself."""
+    return sorted({*__all__, "distributed", "tuning", *(name for name in globals() if name.startswith("__"))})
 
 
 if not _overrides.use_in_eager_mode():  # which answers in C++

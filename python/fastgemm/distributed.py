@@ -34,6 +34,11 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 _DTENSOR = "torch.distributed.tensor"
 _LINEAR = ("sum", "avg")  # reductions that a linear function may be applied before
 

@@ -21,6 +21,10 @@ for _public in (Linear, Sequential, conv1d, fuse, linear):
     _public.__module__ = __name__  # where pickles and graphs of torch.fx look for them
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
     """``Conv1D``, a kind of that of transformers: importing it takes a while, and not everybody has it."""
     if name != "Conv1D":

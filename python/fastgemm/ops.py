@@ -20,6 +20,11 @@ from .table import invariant_choice
 
 __all__ = ["add", "add_", "gemm", "matmul", "transpose"]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 for _function in (add, add_, gemm, transpose):
     _function.__module__ = __name__  # where pickles and graphs of torch.fx look for them
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import re
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from importlib.resources import files
 
 import fastgemm
+import pytest
 import torch
 from processes import run_python
 
@@ -115,3 +117,12 @@ def test_public_names_are_documented():
         assert getattr(fastgemm, name).__doc__, name
         assert name in dir(fastgemm)
     assert sys.modules["fastgemm"].__doc__
+
+
+@pytest.mark.parametrize("name", ["", ".distributed", ".nn", ".ops", ".tuning"])
+def test_dir_has_public_names_alone(name):
+    """What a shell offers after a dot: no module that the file imports, and nothing of its typing."""
+    module = importlib.import_module(f"fastgemm{name}")
+    shown = {each for each in dir(module) if not each.startswith("__")}
+    assert shown == {*module.__all__, *(() if name else ("distributed", "tuning"))}
+    assert all(hasattr(module, each) for each in shown)
