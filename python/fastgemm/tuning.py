@@ -31,9 +31,14 @@ from ._measure import accepted_calls, gpu_clock, time_all, wall_clock
 from ._words import Precision
 from .table import WIDTH_NAMES, KernelInfo, kernels, multiplies
 
+__all__ = ["Timing", "Tuned", "autotune", "cache_file", "clear_cache", "limit_workspace"]
 FORMAT = 1
 Key = tuple[Any, ...]
 Sets = dict[str, dict[Key, str]]  # environment: tuning key: kernel
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def cache_file() -> Path:
@@ -107,6 +112,14 @@ def load_cache() -> int:
     except (OSError, ValueError) as error:
         warnings.warn(f"fastgemm: ignoring the autotune cache {path}: {error}", RuntimeWarning, stacklevel=2)
     return _introspect.remembered_count()
+
+
+def kept_kernel(key: Key, device: torch.device | str = "cpu") -> str | None:
+    """The kernel that the file has for a problem on this device; None where it has none, or cannot be read."""
+    try:
+        return _read(cache_file()).get(environment(device), {}).get(tuple(key))
+    except (OSError, ValueError):
+        return None
 
 
 def replace_file(path: Path, data: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import math
+from dataclasses import replace
 
 import fastgemm
 import pytest
@@ -255,11 +256,17 @@ def test_sweep_and_its_means():
 
 def test_sweep_tunes_when_asked(monkeypatch):
     seen = []
-    monkeypatch.setattr("fastgemm.bench.sweep.autotune", lambda *operands: seen.append(len(operands)))
+    monkeypatch.setattr(
+        "fastgemm.bench.sweep.autotune", lambda *operands, precision: seen.append((len(operands), precision))
+    )
     cases = preset_cases("small", "gemm", [torch.float32], ["NN"], ((),), 1)[:1]
     run_sweep(cases, budget=0.001, tune=True)
     run_sweep(cases, budget=0.001)
-    assert seen == [2]
+    assert seen == [(2, None)]
+    run_sweep(
+        [replace(cases[0], problem=replace(cases[0].problem, precision="ieee"))], budget=0.001, tune=True
+    )
+    assert seen[1:] == [(2, "ieee")]
 
 
 def test_a_kernel_that_cannot_run_is_a_failed_row():

@@ -6,9 +6,9 @@ timing        interleaved samples, and what is said about them; cuda_timing: tho
 telemetry     a GPU's clocks, power and temperature meanwhile
 limits        what the device could do at best
 session       the device, timer and sensors of one run
-environment   where and with what it was measured
+environment   where and with what it was measured; load: what else the machine did meanwhile
 records       the rows of a report, as JSON and CSV
-ladder        every level of an operation
+ladder        every level of an operation; choice: why level 7 took a kernel that is slower than torch
 sweep         many problems; presets, gpu_presets and weak_spots name sets of them
 host_time     what a call costs the host; overhead: what torch.compile makes of that; turns: where layers alternate
 accuracy      errors of float32 products against float64, a study of its own

@@ -41,13 +41,13 @@ def commit() -> str | None:
     return head + ("+" if git("status", "--porcelain", "--untracked-files=no") else "") if head else None
 
 
-_TORCH_THREADS = torch.get_num_threads()  # as torch found them, before anything here changes them
+TORCH_THREADS = torch.get_num_threads()  # as torch found them, before anything here changes them
 
 
 def usable_cores() -> int:
     """Cores this process may use; OMP_PROC_BIND ties the calling thread to one, then torch's count holds."""
     own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(own, _TORCH_THREADS)
+    return max(own, TORCH_THREADS)
 
 
 def _flag(name: str) -> bool:

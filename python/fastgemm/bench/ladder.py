@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import torch
 
 from .._flags import torch_fp32_precision
 from ..table import KernelInfo, kernels
 from .checking import Check, Reference
+from .choice import why_below_torch
 from .environment import describe, usable_cores, using_threads
+from .load import LoadMeter
 from .problems import TORCH_PRECISIONS, Instance, Problem, instantiate, torch_precision
 from .records import Measurement, Report, select
 from .session import BASELINE, COPY, LONGEST_IN_LADDER, Session
@@ -117,12 +119,19 @@ def run_problem(
     budget: float,
     session: Session,
     progress: Progress = lambda text, share: None,
-) -> tuple[list[Measurement], list[str]]:
-    """The ladder of one problem with the threads torch has now, and why kernels do not take part."""
+) -> tuple[list[Measurement], dict[str, list[str]]]:
+    """The ladder of one problem with the threads torch has now, and what to say of it."""
     with torch_precision(problem):
         instance = instantiate(problem, device=session.device)
+        meter = LoadMeter()
         rows, refused = _run_instance(instance, budget, session, progress)
-        return rows, [*precision_notes(instance), *refused]
+        busy = meter.load().busy(instance.threads or 1)
+        below = [why_below_torch(row, instance, busy) for row in select(rows, role="rung", level=LEVELS[-1])]
+        return rows, {
+            "order_violations": order_violations(rows),
+            "below_torch": [text for text in below if text],
+            "refused": [*precision_notes(instance), *refused],
+        }
 
 
 def _run_instance(
@@ -216,13 +225,13 @@ def run_ladder(
         method = {**session.describe(), "threads": count, "budget_seconds": budget}
         report = Report("ladder", describe(device), method)
         for i, problem in enumerate(problems):
-            rows, refused = run_problem(
+            rows, report.summary[problem.op] = run_problem(
                 problem,
                 budget=budget,
                 session=session,
                 progress=lambda text, share, i=i: progress(text, (i + share) / len(problems)),
             )
             report.results += rows
-            report.summary[problem.op] = {"order_violations": order_violations(rows), "refused": refused}
+        report.environment["load"] = asdict(session.load.load())
         report.environment["oversubscribed"] = device == "cpu" and count > usable_cores()
     return report

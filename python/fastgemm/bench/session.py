@@ -10,6 +10,7 @@ import torch
 from .checking import Check, Reference, check, raised
 from .cuda_timing import CudaTimer
 from .limits import fma_peak, gpu_fma_peak, gpu_tensor_peak
+from .load import LoadMeter
 from .problems import Call, Instance
 from .telemetry import Telemetry
 from .timing import CpuTimer, Timer
@@ -30,6 +31,7 @@ class Session:
         self.device = device
         self.timer: Timer = timer or (CudaTimer() if device == "cuda" else CpuTimer())
         self.telemetry = Telemetry(torch.cuda.current_device() if device == "cuda" else None)
+        self.load = LoadMeter()
         self._peaks: dict[tuple[torch.dtype, int], float | None] = {}
 
     def __enter__(self) -> Session:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -200,7 +200,7 @@ def _run_case(case: Case, method: Method, rounds: int | None) -> list[Measuremen
     with _failing(lambda: ""):
         instance = instantiate(problem, device=session.device, allocate=case.allocate, in_bytes=case.in_bytes)
     if method.tune and problem.op != "add":
-        autotune(*instance.operands)
+        autotune(*instance.operands, precision=problem.precision)
     rows, calls, estimates = _prepare(case, instance, method)
     if not calls:
         return list(rows.values())
@@ -370,6 +370,7 @@ def run_sweep(
         if any(case.settle_outliers for case in cases):
             progress("outliers again", 1.0)
             report.summary.update(_settle_outliers(cases, found, method))
+        report.environment["load"] = asdict(session.load.load())
         report.results = [row for rows in found for row in rows]
         report.summary["geometric_means"] = group_means(report.results)
         report.summary["default_of_best"] = default_means(report.results)
