@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import fastgemm
 import pytest
 import torch
 from click.testing import CliRunner
+from fastgemm.bench.load import Load
 from fastgemm.bench.presets import Case, from_shape
 from fastgemm.bench.records import read_report, select
 from fastgemm.cli import main
@@ -21,6 +23,7 @@ from reference import DEVICES
 from render.markdown import overhead_section
 
 QUICK = ["--budget", "0.001"]
+CPU_NAMES = {op: {row.name for row in fastgemm.kernels(op, "cpu")} for op in ("gemm", "transpose", "add")}
 
 
 @pytest.fixture
@@ -134,9 +137,23 @@ def test_an_unwritable_output_exits_with_1(run, monkeypatch):
         (["ladder", "--dtype", "complex128"], "gemm takes"),
         (["ladder", "--json", "no/such/folder/r.json"], "does not exist"),
         (["bench", "--level", "8"], "--level"),
-        (["bench", "--kernel", "fastest"], "no kernel of gemm; known: naive"),
+        (["bench", "--kernel", "fastest"], "no kernel of gemm; fastgemm info --kernels lists all"),
         (["bench", "--kernel", "packd"], "no kernel of gemm; did you mean packed?"),
-        (["bench", "--kernel", "float4_padded65"], "is a kernel of gemm on cuda, not on cpu (--device cuda)"),
+        (["bench", "--kernel", "padded"], "'padded' is no kernel of gemm; it is one of transpose"),
+        (
+            ["bench", "--accuracy", "--kernel", "torch"],
+            "none that --accuracy holds against torch in float32",
+        ),
+        (["bench", "--op", "add", "--tune"], "--tune measures gemm and transpose, not add"),
+        (["explain", "gemm", "--kernel", "fastest"], "no kernel of gemm; fastgemm info --kernels lists all"),
+        (["explain", "gemm", "--kernel", "cublaslt_1"], "is a library's, which the simulator does not run"),
+        (["explain", "gemm", "--compare", "packd"], "for --compare: 'packd' is no kernel of gemm"),
+        (
+            ["explain", "gemm", "--kernel", "simd"],
+            "bench --op gemm --device cpu --kernel simd times it",
+        ),
+        (["explain", "gemm", "--gpu", "H300"], "Error: unknown gpu 'H300'"),
+        (["info", "--kernels", "--json"], "exclude each other"),
         (["bench", "--precision", "tf32"], "--precision is for gemm in float32 on a GPU"),
         (["bench", "--precision", "fp8"], "'fp8' is not one of 'ieee', 'tf32'"),
         (["bench", "--accuracy", "--precision", "tf32"], "--accuracy goes with"),
@@ -233,9 +250,70 @@ def test_precision_of_bench_is_that_of_its_float32_products():
         with_precision(cases[1:], "cuda", "tf32")
 
 
+@pytest.mark.parametrize("width", [60, 80, 110])
+def test_summaries_of_commands_are_whole(width):
+    text = main.get_help(click.Context(main, terminal_width=width, info_name="fastgemm"))
+    assert max(map(len, text.splitlines())) <= width
+    for name, command in main.commands.items():
+        assert f" {name} {command.short_help}" in " ".join(text.split())
+
+
+OF_CUDA = [row for row in fastgemm.kernels(device="cuda") if row.name not in CPU_NAMES[row.op]]
+
+
+@pytest.mark.skipif("cuda" in DEVICES, reason="there is a GPU")
+@pytest.mark.parametrize("row", OF_CUDA, ids=lambda row: f"{row.op} {row.name}")
+def test_without_a_gpu_a_cuda_kernel_is_sent_to_the_simulator(run, row):
+    text = run("bench", "--op", row.op, "--kernel", row.name, code=2).stderr
+    assert "--device cuda" not in text and f"a kernel of {row.op} on cuda, not on cpu; " in text
+    if row.level == 7 or row.dtypes == ("int16",):  # a library's, and a type that no command takes
+        assert text.endswith("; torch sees no CUDA device\n")
+        return
+    command = text.split("; fastgemm ")[-1].removesuffix(" simulates it\n").split()
+    assert command[:2] == ["explain", row.op]
+    run(*command, "--shape", "80")
+
+
 @pytest.mark.skipif("cuda" in DEVICES, reason="there is a GPU")
 def test_a_device_that_cannot_be_used_is_a_usage_error(run):
     assert "--device cuda: torch sees no CUDA device" in run("ladder", "--device", "cuda", code=2).stderr
+    for words in (["--preset", "random60"], ["--preset", "peers"], ["--method", "sustained"]):
+        assert "is for --device cuda, and torch sees no CUDA device" in run("bench", *words, code=2).stderr
+
+
+def test_default_files_are_known_to_be_writable_before_anything_is_measured(run, monkeypatch):
+    monkeypatch.setattr("os.access", lambda *_: False)
+    monkeypatch.setattr("fastgemm.cli.ladder.run_ladder", None)
+    message = run("ladder", code=2).stderr
+    assert "nothing can be written to the folder" in message and "--no-files" in message
+
+
+@pytest.mark.parametrize(
+    "command", [["ladder", "--op", "gemm", "--size", "16", "--no-files"], ["bench", "--shape", "8"]]
+)
+def test_a_busy_machine_is_named(run, command, monkeypatch):
+    for others, busy in ((0.0, False), (os.cpu_count(), True)):
+        load = Load(os.cpu_count(), others, stolen=0.0, average=0.5)
+        monkeypatch.setattr("fastgemm.bench.load.LoadMeter.load", lambda _, load=load: load)
+        text = " ".join(run(*command, *QUICK).stdout.split())
+        said = (
+            f"note: the machine was busy, so that figures are rough: other programs kept {others:.1f} of its"
+        )
+        assert (said in text) == busy and ("busy" in text) == busy
+
+
+def test_ladder_says_why_level_7_is_below_torch(run, monkeypatch):
+    monkeypatch.setattr(
+        "fastgemm.bench.ladder.why_below_torch", lambda row, *_: f"level 7 took {row.kernel}: why"
+    )
+    text = run(
+        "ladder", "--op", "transpose", "--size", "16", "--json", "l.json", "--plot", "l.svg", *QUICK
+    ).stdout
+    summary = read_report(Path("l.json")).summary["transpose"]
+    assert [f"note: {said}" for said in summary["below_torch"]] == [
+        line for line in text.splitlines() if line.endswith(": why")
+    ]
+    assert len(summary["below_torch"]) == 1
 
 
 def test_host_time(run, few_samples):
@@ -265,10 +343,26 @@ def test_bench_tune_remembers(run):
     fastgemm.tuning.clear_cache(disk=True)
 
 
-def test_info(run):
-    text = run("info").stdout
+def test_info_ends_with_what_level_none_does_and_what_to_do_next(run):
+    lines = run("info").stdout.splitlines()
+    assert len(lines) <= 40  # but for the end they may leave a small terminal
+    can, rows = sum(row.available for row in fastgemm.kernels()), len(fastgemm.kernels())
+    assert lines[-1] == f"fastgemm info --kernels: all {rows} kernels, of which {can} can run here"
+    end = "\n".join(lines[lines.index("") :])
+    for name in ("measured", "level=None", "next", "autotune cache"):
+        assert f"\n {name} " in end or f"\n{name}: " in end
+    assert "CUDA" not in end
+
+
+def test_info_kernels(run):
+    text = run("info", "--kernels").stdout
     for row in fastgemm.kernels():
         assert row.name in text
+        assert row.unavailable is None or row.unavailable in " ".join(text.split())
+    assert "level=None" not in text
+
+
+def test_info_json(run):
     found = json.loads(run("info", "--json").stdout)
     assert found["build"]["version"] == fastgemm.__version__
     assert len(found["kernels"]) == len(fastgemm.kernels())

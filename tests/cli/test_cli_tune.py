@@ -10,7 +10,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from fake_gpu import SECONDS, FakeGpu
-from fastgemm import _introspect, _tune
+from fastgemm import _introspect, _tune, tuning
 from fastgemm._tune.problems import SERIES
 from fastgemm.cli import known, main
 
@@ -86,8 +86,17 @@ def test_tune_forget(run, gpu):
 @pytest.mark.parametrize("arguments", [[], ["--forget"]])
 def test_tune_without_a_gpu(run, monkeypatch, arguments):
     monkeypatch.setattr(_tune, "cuda_obstacle", lambda: "torch sees no CUDA device")
-    message = "Error: fastgemm tune measures a GPU; there is none here: torch sees no CUDA device\n"
-    assert run("tune", *arguments, code=1).stderr == message
+    message = "Error: fastgemm tune measures a GPU, and none can be used here: torch sees no CUDA device"
+    instead = "; on a CPU, fastgemm bench --shape 1024 --tune measures a product and keeps its fastest kernel"
+    assert run("tune", *arguments, code=1).stderr == f"{message}{'' if arguments else instead}\n"
+
+
+def test_what_tune_names_instead_of_itself_keeps_a_kernel(run):
+    command = known.ON_A_CPU.replace("1024", "17").split()[1:]
+    result = run(*command, "--device", "cpu", "--budget", "0.001")
+    assert "written: " in result.stderr and "autotune.json" in result.stderr.replace("\n", "")
+    assert json.loads(run("info", "--json").stdout)["tuned_problems"] >= 1
+    tuning.clear_cache()
 
 
 def test_tune_without_scipy(run, gpu, monkeypatch):
@@ -128,6 +137,10 @@ def one_gpu(gpu, monkeypatch):
     return gpu
 
 
+def own_on_cpu(row: dict) -> bool:
+    return row["device"] == "cpu" and row["role"] == "rung" and row["level"] < 7
+
+
 def lines_of(run) -> str:
     return " ".join(run("info").stdout.split())
 
@@ -135,9 +148,9 @@ def lines_of(run) -> str:
 def test_info_of_a_gpu_that_was_not_measured(run, one_gpu):
     text = lines_of(run)
     assert f"{one_gpu.name}: compute capability 8.0, 1.41 GHz, 40 MiB of L2, 2039 GB/s" in text
-    assert (
-        "portable path" in text and "predicted: own kernels where they beat what the library cannot" in text
-    )
+    assert "portable path" in text and "measured predicted: nothing was measured of this GPU" in text
+    assert "level=None own kernels where they beat what the library cannot; else torch" in text
+    assert "next fastgemm tune measures this GPU, in two minutes" in text
 
 
 def test_info_of_a_gpu_like_the_one_that_was_measured(run, one_gpu):
@@ -145,13 +158,16 @@ def test_info_of_a_gpu_like_the_one_that_was_measured(run, one_gpu):
     text = lines_of(run)
     assert "compute capability 9.0" in text and "wgmma" in text
     assert "measured: constants and library measured on an H200, scaled to this GPU" in text
+    assert "next fastgemm tune measures this very GPU, in two minutes" in text
 
 
 def test_info_of_a_tuned_gpu(run, one_gpu):
     run("tune", *seconds_of(2))
     (found,) = json.loads(run("info", "--json").stdout)["gpus"]
     assert found["knowledge"] == "tuned" and found["tuned"]["points"] == 2 * len(SERIES)
-    assert f"tuned: {found['tuned']['when']}, {2 * len(SERIES)} problems" in lines_of(run)
+    text = lines_of(run)
+    assert f"tuned: {found['tuned']['when']}, {2 * len(SERIES)} problems" in text
+    assert "fastgemm tune" not in text and "next fastgemm ladder times every level" in text
 
 
 def test_info_of_a_gpu_without_kernels(run, one_gpu):
@@ -169,9 +185,27 @@ def test_info_says_whether_the_processor_was_measured(run, monkeypatch):
     assert json.loads(run("info", "--json").stdout)["processor_measured"] == known.processor_measured()
     build = _introspect.build_info()
     monkeypatch.setattr(_introspect, "build_info", lambda: build | {"cpu_model": "Another-1-2-avx2"})
-    assert "not measured: level=None goes by predictions, and transposes by the highest level" in lines_of(
-        run
-    )
+    text = lines_of(run)
+    assert "measured nothing of this type of processor" in text and f"; {known.ON_A_CPU} measures" in text
+    assert "level=None products: the kernel that is predicted to take least time" in text
     measured = "AuthenticAMD-25-17-avx2+avx512+avx512_vnni+avx512_bf16"
     monkeypatch.setattr(_introspect, "build_info", lambda: build | {"cpu_model": measured})
-    assert "measured: kernels by the table of this type" in lines_of(run)
+    text = lines_of(run)
+    assert "measured this type of processor" in text
+    assert "level=None the fastest kernel of that measured problem which is nearest" in text
+
+
+def test_info_says_what_level_none_takes(run, monkeypatch):
+    """On a processor without a table: products by prediction, transposes and sums by the highest level."""
+    rows = {row["op"]: row for row in json.loads(run("info", "--json").stdout)["kernels"] if own_on_cpu(row)}
+    try:
+        _introspect.set_cpu({"model": "Another-1-2-avx2"})
+        for op in ("transpose", "add"):
+            widths = ("bits32", "bits32") if op == "transpose" else ("float32", "float32")
+            key = (op, "cpu", *widths, "ieee", False, False, False, 1, 1, 4096, 4096, 0)
+            assert _introspect.chosen(key) == rows[op]["name"]
+        problem = ("float32", "ieee", 1, 512, 512, 512, False, False)
+        key = ("gemm", "cpu", "float32", "float32", "ieee", False, False, False, 1, 1, 512, 512, 512)
+        assert _introspect.chosen(key) == _introspect.cpu_predictions(problem, 1)[0][0]
+    finally:
+        _introspect.set_cpu(None)

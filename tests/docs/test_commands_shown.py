@@ -33,7 +33,7 @@ TO_FILL_IN = {
 # Minutes on a GPU, and those of ten seconds, which test_cli.py runs: they are read and not run.
 LONG = [["tune"], ["bench", "--overhead"], ["bench", "--host-time"]]
 # What the commands say where there is no GPU, or where they were to run on one.
-NEEDS_GPU = re.compile(r"for --device cuda|on a GPU|there is none here|is a kernel of \w+ on cuda")
+NEEDS_GPU = re.compile(r"for --device cuda|on a GPU|none can be used here|is a kernel of \w+ on cuda")
 SIZE = 128  # of what is larger
 
 
@@ -105,6 +105,15 @@ def test_commands_are_found():
     text = "`fastgemm bench --op add\n--shape 8`, `fastgemm.bench`\n```sh\n$ fastgemm info   # all\n```\n"
     assert commands_in(text) == {"bench --op add --shape 8", "info"}
     assert {command.split()[0] for command in COMMANDS} == set(main.commands)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_no_command_stands_twice_in_a_block_or_has_a_word_to_guess(path):
+    for block in snippets(path.read_text(encoding="utf-8"), "sh"):
+        lines = [line.partition(" #")[0].strip() for line in block.splitlines()]
+        commands = [line for line in lines if line and not line.startswith("#")]
+        assert sorted(set(commands)) == sorted(commands)
+        assert not re.search(r"git clone (?!https?://|git@)", block)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -326,7 +326,9 @@ def test_a_failed_write_leaves_the_old_file(gpu, cache, monkeypatch):
 
 def test_without_a_gpu_it_says_so(monkeypatch):
     monkeypatch.setattr(_tune, "cuda_obstacle", lambda: "torch sees no CUDA device")
-    with pytest.raises(RuntimeError, match="measures a GPU; there is none here: torch sees no CUDA device"):
+    with pytest.raises(
+        RuntimeError, match="measures a GPU, and none can be used here: torch sees no CUDA device"
+    ):
         fastgemm.tune()
 
 

@@ -141,7 +141,7 @@ COMMANDS = [
     ("fastgemm explain", "Missing argument", "gemm"),
     ("fastgemm explain conv", "'conv'", OPS),
     ("fastgemm explain gemm --level 9", "9 is not in the range", "1<=x<=7"),
-    ("fastgemm explain gemm --kernel nothing", "'nothing' for gemm", "fastgemm.kernels lists all"),
+    ("fastgemm explain gemm --kernel nothing", "'nothing'", "fastgemm info --kernels lists all"),
     ("fastgemm explain gemm --shape 8x8", "got 2 sizes", "M N K or a single size"),
     ("fastgemm explain gemm --gpu H300", "'H300'", "did you mean 'H200'"),
     ("fastgemm explain transpose --precision tf32 --shape 8", "--precision", "belong to gemm"),

@@ -79,7 +79,7 @@ class NoGpu(RuntimeError):
 def gpu_at_hand() -> Target:
     """The current GPU. Raises NoGpu."""
     if obstacle := cuda_obstacle():
-        raise NoGpu(f"fastgemm tune measures a GPU; there is none here: {obstacle}")
+        raise NoGpu(f"fastgemm tune measures a GPU, and none can be used here: {obstacle}")
     free, _ = torch.cuda.mem_get_info()
     most = min(MOST_BYTES, free // MEMORY_SHARE)
     return Target(_introspect.gpu(), _introspect.gpu_properties(), DeviceStopwatch(), most)

@@ -24,7 +24,13 @@ def _rivals(device: str, names: tuple[str, ...]) -> list[Contender]:
     """The contenders, and kernels that were asked for besides. Raises click.BadParameter."""
     known = [row for row in kernels("gemm", device, torch.float32) if row.available and row.level < 7]
     for wanted in names:
-        options.check_kernel(wanted, "gemm", device, known, f"multiplies no float32 on {device} here")
+        options.check_kernel(
+            wanted,
+            "gemm",
+            device,
+            known,
+            f"is none that --accuracy holds against torch in float32 on {device}",
+        )
     return contenders(device, names)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 import torch
 
+from .. import tuning
 from ..bench import gpu_presets, peers, weak_spots
 from ..bench.host_time import run_host_time
 from ..bench.overhead import run_overhead
@@ -20,7 +21,7 @@ from ..table import kernels
 from . import accuracy as accuracy_study
 from . import options, tables
 from . import peers as peers_study
-from .console import console, failures_as_exit_code, progress_bar, write_outputs
+from .console import console, failures_as_exit_code, progress_bar, say_written, write_outputs
 
 
 def choices_of(device: str, op: str, levels: tuple[int, ...], names: tuple[str, ...]) -> tuple:
@@ -47,7 +48,7 @@ def cases_of_preset(
     if preset not in GPU_PRESETS:
         return preset_cases(preset, op, dtypes, layouts, choices, threads)
     if device != "cuda":
-        raise ValueError(f"the preset {preset} is for --device cuda")
+        raise ValueError(options.for_gpu(f"the preset {preset}"))
     if preset == "tensor_cores":
         return gpu_presets.tensor_cores()
     if preset == "weak_spots":
@@ -109,7 +110,7 @@ def with_precision(cases: list[Case], device: str, precision: str | None) -> lis
     ]
 
 
-@click.command(cls=options.CommandWithShapes)
+@click.command(cls=options.CommandWithShapes, short_help="Time problems against torch.")
 @click.option(
     "--op",
     type=click.Choice(["gemm", "transpose", "add"]),
@@ -240,7 +241,7 @@ def bench(
     """
     device = options.chosen_device(device)
     if method == "sustained" and device != "cuda":
-        raise click.UsageError("--method sustained is for --device cuda")
+        raise click.UsageError(options.for_gpu("--method sustained"))
     seed = secrets.randbits(32) if seed is None else seed
     if accuracy:
         others = (presets, layouts, levels, host_time, overhead, tune, budget, precision)
@@ -265,6 +266,8 @@ def bench(
             )
         peers_study.run(device, budget, setup, json=json, csv=csv)
         return
+    if tune and op == "add":
+        raise click.UsageError("--tune measures gemm and transpose, not add")
     if setup is not None:
         raise click.UsageError("--setup is for the preset peers")
     choices = choices_of(device, op, levels, names)
@@ -295,6 +298,8 @@ def bench(
     if str(json) != "-" and str(csv) != "-":
         show(report)
     write_outputs(report, json=json, csv=csv, plot=plot)
+    if tune and not (host_time or overhead):
+        say_written([tuning.cache_file()] if tuning.cache_file().exists() else [])
     if not report.right:
         raise click.ClickException(tables.failures(report))
 
@@ -310,8 +315,10 @@ def show(report: Report) -> None:
         out.print(tables.turns_table(report))
         return
     out.print(tables.bench_table(report.results))
-    out.print(tables.means_table(report))
+    if report.summary["geometric_means"]:
+        out.print(tables.means_table(report))
     for line in [*tables.outlier_lines(report), *tables.untimed_lines(report.results)]:
         out.print(line, markup=False)
     if report.environment["device_type"] == "cuda":
         out.print(f"{report.environment['device']}: {tables.gpu_state(report.results)}", style="dim")
+    tables.print_busy(out, report)

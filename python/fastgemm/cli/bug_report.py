@@ -20,8 +20,8 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
     yield "### fastgemm info --bug-report"
     yield ""
     yield from (f"- {name}: {value}" for name, value in _facts(found).items())
-    for gpu in found["gpus"]:
-        yield f"- GPU: {'; '.join(known.in_words(gpu))}"
+    for gpu in map(known.gpu_in_words, found["gpus"]):
+        yield f"- GPU: {gpu.device}; {gpu.measured}"
     rows = found["kernels"]
     for device in ("cpu", "cuda"):
         here = [row for row in rows if row["device"] == device]

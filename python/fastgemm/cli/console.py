@@ -67,6 +67,7 @@ def write_file(path: Path, write: Callable[[TextIO], object]) -> None:
 
 
 def say_written(paths: Iterable[Path | None]) -> None:
+    """Names files on stderr; those that are no files of this command, None and -, are passed over."""
     written = [str(path) for path in paths if path and str(path) != "-"]
     if written:
         console(stderr=True).print("written: " + ", ".join(written), soft_wrap=True, markup=False)

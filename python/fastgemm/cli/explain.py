@@ -15,6 +15,7 @@ from .._explain.report import Report
 from .._gpus import GPUS
 from ..bench.plots import SUFFIXES
 from ..bench.problems import dtype_name
+from ..table import FLOAT64_PRECISIONS, PRECISIONS, kernels
 from . import options
 from .console import console, say_written, write_file, writing
 
@@ -38,7 +39,7 @@ def sizes_of(op: str, shape: tuple[int, ...] | None) -> tuple[int, ...]:
 def _choice(text_of_it: str) -> dict[str, Any]:
     """--compare takes a level or the name of a kernel. Raises click.BadParameter."""
     if not text_of_it.isdecimal():
-        return {"kernel": _kernel(text_of_it, "--compare")}
+        return {"kernel": text_of_it}
     if text_of_it not in LEVELS:
         raise click.BadParameter(
             f"{text_of_it} is no level: {LEVELS[0]} to {LEVELS[-1]}", param_hint="--compare"
@@ -46,20 +47,27 @@ def _choice(text_of_it: str) -> dict[str, Any]:
     return {"level": int(text_of_it)}
 
 
-def _kernel(name: str, option: str) -> str:
-    """An empty name would be as good as none. Raises click.BadParameter."""
-    if not name:
-        raise click.BadParameter("the name is empty", param_hint=option)
-    return name
+def _check_kernel(op: str, choice: dict[str, Any], option: str) -> dict[str, Any]:
+    """A choice that names no kernel, or one that the simulator runs. Raises click.BadParameter for another one."""
+    if "kernel" in choice:
+        own = [row for row in kernels(op, "cuda") if row.level < options.LIBRARY_LEVEL]
+        what = "is a library's, which the simulator does not run"
+        options.check_kernel(choice["kernel"], op, "cuda", own, what, option)
+    return choice
 
 
 def _reports(op: str, choices: list[dict[str, Any]], problem: dict[str, Any]) -> list[Report]:
     try:
         return [_explain.explain(op, **choice, **problem) for choice in choices]
     except (ValueError, TypeError, NotImplementedError) as error:
-        raise click.UsageError(str(error)) from error
+        raise click.UsageError(_in_words(error)) from error
     except (RuntimeError, MemoryError, OSError) as error:
-        raise click.ClickException(str(error) or type(error).__name__) from error
+        raise click.ClickException(_in_words(error) or type(error).__name__) from error
+
+
+def _in_words(error: Exception) -> str:
+    """Its message, without the function that the command calls."""
+    return str(error).removeprefix("fastgemm.explain: ")
 
 
 def show(report: Report) -> None:
@@ -100,18 +108,24 @@ def write(reports: list[Report], json: Path | None, csv: Path | None, plot: Path
     say_written([json, csv, *drawn])
 
 
-@click.command(cls=options.CommandWithShapes)
+@click.command(
+    cls=options.CommandWithShapes, short_help="Show what a CUDA kernel does to memory, without a GPU."
+)
 @click.argument("op", type=click.Choice(["gemm", "transpose", "add"]))
 @click.option(
     "--level", type=click.IntRange(1, 7), help="A rung of the ladder on CUDA; default: the highest."
 )
-@click.option("--kernel", help="One kernel of the table instead (fastgemm info).")
+@click.option("--kernel", help="One kernel of the table instead (fastgemm info --kernels).")
 @click.option("--compare", metavar="LEVEL|KERNEL", help="Explain this one first, then what changed from it.")
 @click.option(options.SHAPE, type=options.Shape(), help=f"{options.OF_SHAPES} Default: 512.")
 @click.option("--dtype", type=options.DType(), default="float32", show_default=True, help="Element type.")
 @click.option("--trans-a", is_flag=True, help="A of gemm is stored transposed.")
 @click.option("--trans-b", is_flag=True, help="B of gemm is stored transposed.")
-@click.option("--precision", help="Of float32 products: ieee (default), bf16x6, fp16x3, bf16x3, tf32.")
+@click.option(
+    "--precision",
+    type=click.Choice([*PRECISIONS, *FLOAT64_PRECISIONS]),
+    help="Of products: of float32 all but crt14 to crt18, which are of float64. Default: ieee.",
+)
 @click.option(
     "--gpu", default="H200", show_default=True, help=f"For occupancy and roofline: {', '.join(GPUS)}."
 )
@@ -143,8 +157,10 @@ def explain(
     if level is not None and kernel is not None:
         raise click.UsageError("--level and --kernel exclude each other")
     options.check_dtype(op, dtype)
-    chosen = {"level": level} if kernel is None else {"kernel": _kernel(kernel, "--kernel")}
-    choices = [*([] if compare is None else [_choice(compare)]), chosen]
+    chosen = {"level": level} if kernel is None else {"kernel": kernel}
+    choices = [_check_kernel(op, chosen, "--kernel")]
+    if compare is not None:
+        choices.insert(0, _check_kernel(op, _choice(compare), "--compare"))
     problem = {"shape": sizes_of(op, shape), "dtype": dtype, "gpu": gpu}
     if op == "gemm":
         problem |= {"trans_a": trans_a, "trans_b": trans_b, "precision": precision}

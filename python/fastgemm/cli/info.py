@@ -1,16 +1,19 @@
-"""``fastgemm info``: what this build is, what this machine has, and the kernel table."""
+"""``fastgemm info``: what this build is, what is known of this machine, and the kernel table."""
 
 from __future__ import annotations
 
 import json as json_module
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
 import click
 import torch
 from rich import box
+from rich.console import RenderableType
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from .. import _introspect, _predictions, tuning
 from .._compatibility import cuda_obstacles
@@ -47,12 +50,26 @@ def _facts(found: dict[str, Any]) -> Table:
         table.add_row(name.replace("_", " "), str(value) or "-")
     table.add_row("cores, torch threads", f"{found['cores']}, {found['threads']}")
     table.add_row("GPUs that torch sees", ", ".join(found["cuda_devices"]) or "none")
-    for gpu in found["gpus"]:
-        for name, text in zip(("GPU", "  kernels are chosen by"), known.in_words(gpu), strict=True):
-            table.add_row(name, escape(text))
-    table.add_row("this processor", known.processor_in_words(found["processor_measured"]))
-    table.add_row("autotune cache", f"{found['autotune_cache']} ({found['tuned_problems']} problems tuned)")
     return whole(table)
+
+
+def _devices(found: dict[str, Any]) -> Iterator[RenderableType]:
+    """What was measured of each device, what ``level=None`` does on it, and what to do next."""
+    processor = found["build"]["cpu"], found["threads"], found["processor_measured"]
+    for device in (known.processor_in_words(*processor), *map(known.gpu_in_words, found["gpus"])):
+        yield Text(f"\n{device.device}", style="bold")
+        table = Table(show_header=False, box=None)
+        for name, text in (
+            ("measured", device.measured),
+            ("level=None", device.choice),
+            ("next", device.next),
+        ):
+            table.add_row(name, escape(text))
+        yield whole(table)
+    tuned = f"{found['tuned_problems']} problems tuned, which come first"
+    yield Text(f"\nautotune cache: {found['autotune_cache']} ({tuned})", overflow="fold")
+    here = sum(row["unavailable"] is None for row in found["kernels"])
+    yield Text(f"fastgemm info --kernels: all {len(found['kernels'])} kernels, of which {here} can run here")
 
 
 def _kernel_table(rows: list[dict[str, Any]], reasons: list[str]) -> ByWidth:
@@ -80,17 +97,26 @@ def _kernel_table(rows: list[dict[str, Any]], reasons: list[str]) -> ByWidth:
     return ByWidth(whole(wide), whole(narrow), WIDE)
 
 
-@click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--bug-report", is_flag=True, help="Print what a report of a bug needs, as text to paste.")
-def info(as_json: bool, bug_report: bool) -> None:
-    """Show the build, the devices and what is known of them, the autotune cache and the kernel table.
+def _print_kernels(rows: list[dict[str, Any]]) -> None:
+    out = console()
+    reasons = list(dict.fromkeys(row["unavailable"] for row in rows if row["unavailable"]))
+    out.print(_kernel_table(rows, reasons))
+    for number, reason in enumerate(reasons, 1):
+        out.print(f"({number}) {reason}", style="dim", markup=False)
 
-    A kernel that cannot run here has the number of its reason, and where CUDA cannot be used, everything that
-    stands in the way is listed.
+
+@click.command(short_help="Show this build, the devices here, and what to do next.")
+@click.option("--kernels", "all_kernels", is_flag=True, help="Show the kernel table instead.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with the kernel table.")
+@click.option("--bug-report", is_flag=True, help="Print what a report of a bug needs, as text to paste.")
+def info(all_kernels: bool, as_json: bool, bug_report: bool) -> None:
+    """Show the build, and what keeps CUDA from being used; then what was measured of each device here, how
+    level=None chooses a kernel on it, and what to do next.
+
+    In the kernel table a kernel that cannot run here has the number of its reason.
     """
-    if as_json and bug_report:
-        raise click.UsageError("--json and --bug-report exclude each other")
+    if all_kernels + as_json + bug_report > 1:
+        raise click.UsageError("--kernels, --json and --bug-report exclude each other")
     found = gather()
     if bug_report:
         click.echo("\n".join(report.lines(found)))
@@ -98,13 +124,14 @@ def info(as_json: bool, bug_report: bool) -> None:
     if as_json:
         click.echo(json_module.dumps(found, indent=1))
         return
+    if all_kernels:
+        _print_kernels(found["kernels"])
+        return
     out = console()
     out.print(_facts(found))
-    reasons = list(dict.fromkeys(row["unavailable"] for row in found["kernels"] if row["unavailable"]))
-    out.print(_kernel_table(found["kernels"], reasons))
-    for number, reason in enumerate(reasons, 1):
-        out.print(f"({number}) {reason}", style="dim", markup=False)
     if found["cuda_obstacles"]:
         out.print("What keeps CUDA from being used here:", style="bold")
     for obstacle in found["cuda_obstacles"]:
         out.print(f"- {obstacle}", markup=False)
+    for part in _devices(found):
+        out.print(part)

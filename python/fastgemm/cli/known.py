@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,11 +10,37 @@ import torch
 from .. import _introspect, _predictions
 
 GIGA, MIB = 1e9, 1 << 20
+ON_A_CPU = "fastgemm bench --shape 1024 --tune"
+"""What measures on a CPU, as ``fastgemm tune`` does on a GPU: one product, here of 1024 x 1024 matrices."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """A device in words: what was measured of it, how ``level=None`` chooses on it, and what to do next."""
+
+    device: str
+    measured: str
+    choice: str
+    next: str
+
+
+# By the state of a GPU (docs/install.md has the three).
 BY_KNOWLEDGE = {
-    "measured": "measured: constants and library measured on an H200, scaled to this GPU; "
-    "fastgemm tune measures it",
-    "predicted": "predicted: own kernels where they beat what the library cannot; else torch; "
-    "fastgemm tune measures it",
+    "measured": (
+        "measured: constants and library measured on an H200, scaled to this GPU",
+        "the kernel, or the library, that is predicted to take least time",
+        "fastgemm tune measures this very GPU, in two minutes",
+    ),
+    "predicted": (
+        "predicted: nothing was measured of this GPU",
+        "own kernels where they beat what the library cannot; else torch",
+        "fastgemm tune measures this GPU, in two minutes",
+    ),
+    "tuned": (
+        "tuned: {tuned}",
+        "the kernel, or the library, that is predicted to take least time, by what was measured here",
+        "fastgemm ladder times every level here beside torch",
+    ),
 }
 
 
@@ -41,10 +68,11 @@ def gpus() -> list[dict[str, Any]]:
     return found
 
 
-def in_words(gpu: dict[str, Any]) -> list[str]:
-    """What predictions see of a GPU, and how kernels are chosen on it."""
+def gpu_in_words(gpu: dict[str, Any]) -> Known:
+    """Of an entry of :func:`gpus`."""
     if gpu["knowledge"] is None:
-        return [gpu["name"], "no kernel of this build runs on it"]
+        nothing = "no kernel of this build runs on it"
+        return Known(gpu["name"], nothing, "raises on this GPU", "what stands in the way is listed above")
     p = gpu["properties"]
     path = "wgmma" if p["wgmma"] else "portable path (mma.sync)"
     sees = (
@@ -52,13 +80,10 @@ def in_words(gpu: dict[str, Any]) -> list[str]:
         f"{p['clock'] / GIGA:.2f} GHz, {p['l2_bytes'] / MIB:.0f} MiB of L2, {p['bandwidth'] / GIGA:.0f} GB/s, "
         f"{path}"
     )
-    if gpu["knowledge"] != "tuned":
-        return [sees, BY_KNOWLEDGE[gpu["knowledge"]]]
-    tuned = gpu.get("tuned")
-    return [
-        sees,
-        f"tuned: {tuned['when']}, {tuned['points']} problems" if tuned else "tuned: in this process",
-    ]
+    measured, choice, then = BY_KNOWLEDGE[gpu["knowledge"]]
+    of = gpu.get("tuned")
+    tuned = f"{of['when']}, {of['points']} problems" if of else "in this process"
+    return Known(sees, measured.format(tuned=tuned), choice, then)
 
 
 def processor_measured() -> bool:
@@ -67,7 +92,15 @@ def processor_measured() -> bool:
     return bool(_introspect.ranked(key, _introspect.build_info()["cpu_model"]))
 
 
-def processor_in_words(measured: bool) -> str:
-    if measured:
-        return "measured: kernels by the table of this type"
-    return "not measured: level=None goes by predictions, and transposes by the highest level"
+def processor_in_words(name: str, threads: int, measured: bool) -> Known:
+    """``measured``: see :func:`processor_measured`."""
+    return Known(
+        f"{name}, {threads} thread{'s' if threads > 1 else ''}",
+        "this type of processor" if measured else "nothing of this type of processor",
+        "the fastest kernel of that measured problem which is nearest"
+        if measured
+        else "products: the kernel that is predicted to take least time, torch's where no other is predicted to "
+        "be 5 % faster; transposes and sums: the highest level",
+        f"fastgemm ladder times every level beside torch; {ON_A_CPU} measures a product of these sizes here, and "
+        "keeps its fastest kernel",
+    )

@@ -56,6 +56,16 @@ def problems_of(
     return found
 
 
+def default_file(name: str) -> Path:
+    """In the current folder. Raises click.UsageError where it cannot be written, before minutes of measuring."""
+    try:
+        return options.OutputPath(dash=False).convert(name, None, None)
+    except click.BadParameter as error:
+        raise click.UsageError(
+            f"{error.message}; --no-files writes nothing, --json and --plot name others"
+        ) from error
+
+
 def show(report: Report) -> None:
     out = console()
     for op in dict.fromkeys(row.op for row in report.results):
@@ -65,9 +75,10 @@ def show(report: Report) -> None:
         beside = tables.beside_table(rows, {row.name: row.summary for row in kernels(op, device)})
         if beside:
             out.print(beside)
-        for text in report.summary[op]["order_violations"]:
-            out.print(f"note: {text} in this run", style="yellow", markup=False)
-        for text in [*report.summary[op]["refused"], *tables.untimed_lines(rows)]:
+        notes = report.summary[op]
+        for text in [*(f"{text} in this run" for text in notes["order_violations"]), *notes["below_torch"]]:
+            out.print(f"note: {text}", style="yellow", markup=False)
+        for text in [*notes["refused"], *tables.untimed_lines(rows)]:
             out.print(f"note: {text}", style="dim", markup=False)
         out.print()
     env = report.environment
@@ -75,9 +86,10 @@ def show(report: Report) -> None:
     out.print(f"{env['device']} ({more}), torch {env['torch']}, {env['date']}", style="dim")
     if env["oversubscribed"]:
         out.print(f"note: more threads than the {env['cores']} cores of this machine", style="yellow")
+    tables.print_busy(out, report)
 
 
-@click.command(cls=options.CommandWithShapes)
+@click.command(cls=options.CommandWithShapes, short_help="Run, check and time every level: the main job.")
 @click.option(
     "--op",
     "ops",
@@ -125,7 +137,7 @@ def ladder(
     device = options.chosen_device(device)
     problems = problems_of(device, ops or ("gemm", "transpose"), size, shape, dtype, precision, quick)
     if not no_files:
-        json, plot = json or Path(f"{DEFAULT_NAME}.json"), plot or Path(DEFAULT_NAME)
+        json, plot = json or default_file(f"{DEFAULT_NAME}.json"), plot or default_file(DEFAULT_NAME)
     with failures_as_exit_code(), progress_bar() as progress:
         seconds = budget or (QUICK_BUDGET if quick else BUDGET)
         report = run_ladder(problems, device=device, threads=threads, budget=seconds, progress=progress)

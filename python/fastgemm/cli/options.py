@@ -32,6 +32,7 @@ ALIASES = {
 
 MOST_THREADS = 4096
 MOST_SIZE = 2**40  # of a dimension; products of such sizes are refused by torch, where they cannot be stored
+LIBRARY_LEVEL = 7
 SHAPE = "--shape"
 OF_SHAPES = (
     "Sizes, as 512x512x512 or 512 512 512: M N K of gemm, R C of transpose and add. "
@@ -170,24 +171,53 @@ def _obstacle(path: Path) -> str:
     return ""
 
 
-def check_kernel(name: str, op: str, device: str, rows: list[KernelInfo], what: str = "") -> None:
+LIST = "fastgemm info --kernels lists all"
+
+
+def check_kernel(
+    name: str, op: str, device: str, rows: list[KernelInfo], what: str = "", option: str = "--kernel"
+) -> None:
     """Raises click.BadParameter for the name of a kernel that none of ``rows`` has, and says who has it: a row of
-    this device that ``rows`` leaves out, another device, or none at all."""
+    this device that ``rows`` leaves out, of which ``what`` holds, another device, another op, or none at all."""
     known = [row.name for row in rows]
     if name in known:
         return
-    of_op = [row for row in kernels(op) if row.name == name]
+    named = [row for row in kernels() if row.name == name]
+    of_op = [row for row in named if row.op == op]
     if any(row.device == device for row in of_op):
-        text = f"kernel {name!r} {what}"
+        text, hint = f"kernel {name!r} {what}", LIST
     elif of_op:
-        text = (
-            f"{name!r} is a kernel of {op} on {of_op[0].device}, not on {device} (--device {of_op[0].device})"
+        text, hint = (
+            f"{name!r} is a kernel of {op} on {of_op[0].device}, not on {device}",
+            _command_for(of_op[0]),
         )
+    elif named:
+        text, hint = f"{name!r} is no kernel of {op}", f"it is one of {named[0].op}"
     else:
-        text = f"{name!r} is no kernel of {op}"
-    near = difflib.get_close_matches(name, known)
-    hint = f"did you mean {' or '.join(near)}?" if near and not of_op else f"known: {', '.join(known)}"
-    raise click.BadParameter(f"{text}; {hint}", param_hint="--kernel")
+        near = difflib.get_close_matches(name, known)
+        text, hint = f"{name!r} is no kernel of {op}", f"did you mean {' or '.join(near)}?" if near else LIST
+    raise click.BadParameter(f"{text}; {hint}", param_hint=option)
+
+
+def _command_for(row: KernelInfo) -> str:
+    """What runs a kernel on this machine: without a GPU, the simulator; where nothing does, why."""
+    obstacle = cuda_obstacle() if row.device == "cuda" else None
+    dtypes = [name for name in ("float32", *row.dtypes) if name in MOVABLE and name in row.dtypes]
+    if obstacle and (row.level == LIBRARY_LEVEL or (row.op == "gemm" and not dtypes)):
+        return obstacle
+    words = ["explain", row.op] if obstacle else ["bench", "--op", row.op, "--device", row.device]
+    words += ["--kernel", row.name]
+    if dtypes and dtypes[0] != "float32":
+        words += ["--dtype", dtypes[0]]
+    elif row.precision != "ieee":
+        words += ["--precision", row.precision]
+    return f"fastgemm {' '.join(words)} {'simulates' if obstacle else 'times'} it"
+
+
+def for_gpu(what: str) -> str:
+    """Why something cannot be had without a GPU, and what keeps one from being used."""
+    obstacle = cuda_obstacle()
+    return f"{what} is for --device cuda{f', and {obstacle}' if obstacle else ''}"
 
 
 def check_dtype(op: str, dtype: torch.dtype) -> None:

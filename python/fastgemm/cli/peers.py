@@ -14,7 +14,7 @@ from .._narrow import ByWidth, stacked
 from ..bench.formatting import rate, ratio
 from ..bench.peers import run_peers
 from ..bench.records import Measurement, Report, select
-from . import tables
+from . import options, tables
 from .console import console, failures_as_exit_code, progress_bar, write_outputs
 
 STYLES = {"rung": "bold"}
@@ -25,7 +25,7 @@ def run(
 ) -> None:
     """Measures, prints and writes. Raises click.ClickException where a result of this library is wrong."""
     if device != "cuda":
-        raise click.UsageError("the preset peers is for --device cuda")
+        raise click.UsageError(options.for_gpu("the preset peers"))
     with failures_as_exit_code(), progress_bar() as progress:
         report = run_peers(device, budget=budget, setup=setup, progress=progress)
     if str(json) != "-" and str(csv) != "-":

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
@@ -13,6 +14,7 @@ from rich.text import Text
 from .._narrow import ByWidth, stacked, whole
 from ..bench import turns
 from ..bench.formatting import percent, rate, ratio
+from ..bench.load import Load
 from ..bench.records import Measurement, Report, select
 
 BESIDE = 110  # columns from which on what a kernel shows stands beside its figures
@@ -46,6 +48,14 @@ def gpu_state(rows: list[Measurement]) -> str:
     power = max(reading["power_most_w"] for reading in found)
     held = f", held back by {', '.join(reasons)}" if reasons else ""
     return f"SM clock {min(clocks):.0f} to {max(clocks):.0f} MHz, at most {power:.0f} W{held}"
+
+
+def print_busy(out: Console, report: Report) -> None:
+    """Says that the machine did other things while the rows of a report were measured, if it did."""
+    env = report.environment
+    busy = Load(**env["load"]).busy(env["threads"] if env["device_type"] == "cpu" else 1)
+    if busy:
+        out.print(f"note: the machine was busy, so that figures are rough: {busy}", style="yellow")
 
 
 def ladder_table(rows: list[Measurement], device: str) -> ByWidth:
@@ -157,56 +167,70 @@ def means_table(report: Report) -> Table:
     return whole(table)
 
 
-def host_table(report: Report) -> Table:
-    rows, device = report.results, report.environment["device"]
-    table = Table(
-        title=f"host time of a call, {rows[0].label}, {device}", title_justify="left", title_style="bold"
+def _labelled(
+    title: str, labels: Sequence[str], figures: Sequence[str], rows: Iterable[Sequence[str]], section: int = 0
+) -> ByWidth:
+    """Rows of labels and figures; in a narrow terminal the figures stand below their labels. Rows with the same
+    first ``section`` labels are one part of the wide table."""
+    wide = Table(title=title, title_justify="left", title_style="bold")
+    for name in labels:
+        wide.add_column(name)
+    for name in figures:
+        wide.add_column(name, justify="right")
+    stack: list[tuple[RenderableType, list[list[Text]]]] = []
+    last: Sequence[str] = ()
+    for row in rows:
+        if last and last[:section] != row[:section]:
+            wide.add_section()
+        last = row
+        wide.add_row(*row)
+        stack.append((Text(", ".join(row[: len(labels)])), [[Text(cell) for cell in row[len(labels) :]]]))
+    return ByWidth(whole(wide), Group(Text(title, style="bold"), stacked(figures, stack)))
+
+
+def _host_time(row: Measurement) -> tuple[str, str]:
+    return f"{row.seconds.median * 1e9:.0f}", f"{100 * row.seconds.spread:.0f} %"
+
+
+def host_table(report: Report) -> ByWidth:
+    rows, relative = report.results, report.summary["relative_to_torch_mm"]
+    return _labelled(
+        f"host time of a call, {rows[0].label}, {report.environment['device']}",
+        ("call",),
+        ("ns a call", "spread", "of torch.mm"),
+        [(row.kernel, *_host_time(row), ratio(relative[row.kernel])) for row in turns.without(rows)],
     )
-    table.add_column("call")
-    for name in ("ns a call", "spread", "of torch.mm"):
-        table.add_column(name, justify="right")
-    for row in turns.without(rows):
-        relative = ratio(report.summary["relative_to_torch_mm"][row.kernel])
-        table.add_row(
-            row.kernel, f"{row.seconds.median * 1e9:.0f}", f"{100 * row.seconds.spread:.0f} %", relative
-        )
-    return whole(table)
 
 
-def overhead_table(report: Report) -> Table:
-    rows, device = report.results, report.environment["device"]
-    title = f"host time of a product, {rows[0].label}, {device}"
-    table = Table(title=title, title_justify="left", title_style="bold")
-    table.add_column("call")
-    table.add_column("products")
-    for name in ("ns a product", "spread", f"rate over {rows[0].baseline}"):
-        table.add_column(name, justify="right")
-    for row in turns.without(rows):
-        faster = ratio(row.speedup.median if row.speedup else 1.0)
-        spread = f"{100 * row.seconds.spread:.0f} %"
-        table.add_row(row.kernel, row.group, f"{row.seconds.median * 1e9:.0f}", spread, faster)
-    return whole(table)
+def overhead_table(report: Report) -> ByWidth:
+    rows = report.results
+    return _labelled(
+        f"host time of a product, {rows[0].label}, {report.environment['device']}",
+        ("call", "products"),
+        ("ns a product", "spread", f"rate over {rows[0].baseline}"),
+        [
+            (row.kernel, row.group, *_host_time(row), ratio(row.speedup.median if row.speedup else 1.0))
+            for row in turns.without(rows)
+        ],
+    )
 
 
-def turns_table(report: Report) -> Table:
+def turns_table(report: Report) -> ByWidth:
     """The layers of a model, called in turn and each alone."""
     sizes = dict.fromkeys(row.shape[1:] for row in select(report.results, choice=turns.ALONE))
     layers = ", ".join(f"{n}x{k}" for n, k in sizes)
-    title = f"host time of a product among layers of {layers} weights, {report.environment['device']}"
-    table = Table(title=title, title_justify="left", title_style="bold")
-    for name in ("type", "rows", "call"):
-        table.add_column(name)
-    for name in ("ns, in turn", "rate over torch", "ns, each alone", "in turn / alone"):
-        table.add_column(name, justify="right")
-    section = None
+    rows = []
     for line in turns.lines(report.results):
-        if section not in (None, (line.dtype, line.rows)):
-            table.add_section()
-        section = line.dtype, line.rows
         alone = f"{min(line.alone):.0f} to {max(line.alone):.0f}"
-        values = f"{line.in_turn:.0f}", ratio(line.speedup), alone, ratio(line.dearer)
-        table.add_row(line.dtype, line.rows, line.way, *values)
-    return whole(table)
+        figures = f"{line.in_turn:.0f}", ratio(line.speedup), alone, ratio(line.dearer)
+        rows.append((line.dtype, line.rows, line.way, *figures))
+    return _labelled(
+        f"host time of a product among layers of {layers} weights, {report.environment['device']}",
+        ("type", "rows", "call"),
+        ("ns, in turn", "rate over torch", "ns, each alone", "in turn / alone"),
+        rows,
+        section=2,
+    )
 
 
 def outlier_lines(report: Report) -> list[str]:

@@ -15,6 +15,7 @@ from .. import _predictions, _tune
 from .._narrow import whole
 from . import options
 from .console import console, failures_as_exit_code, progress_bar, say_written, write_file
+from .known import ON_A_CPU
 
 
 def _table(found: _tune.Tuning) -> Table:
@@ -32,13 +33,15 @@ def _table(found: _tune.Tuning) -> Table:
 
 
 @contextlib.contextmanager
-def _refusals() -> Iterator[None]:
-    """What is missing here ends the command: exit code 1, and what to do."""
+def _refusals(without_gpu: str) -> Iterator[None]:
+    """What is missing here ends the command: exit code 1, and what to do, ``without_gpu`` where that is a GPU."""
     with failures_as_exit_code():
         try:
             yield
-        except (ImportError, _tune.NoGpu) as error:
+        except ImportError as error:
             raise click.ClickException(str(error)) from error
+        except _tune.NoGpu as error:
+            raise click.ClickException(f"{error}{without_gpu}") from error
 
 
 def _forget() -> None:
@@ -47,7 +50,7 @@ def _forget() -> None:
     console().print(f"{gpu}: {text}", markup=False)
 
 
-@click.command()
+@click.command(short_help="Measure a GPU, so that choices follow what is fast on it.")
 @click.option(
     "--seconds",
     type=options.Seconds(),
@@ -70,7 +73,8 @@ def _forget() -> None:
     help="Write what was measured and fitted; - is stdout.",
 )
 def tune(seconds: float, dtypes: tuple[torch.dtype, ...], forget: bool, json: Path | None) -> None:
-    """Measure the GPU at hand, so that level=None and each level choose by what is fast on it.
+    """Measure the GPU at hand, so that level=None and each level choose by what is fast on it. On a CPU, fastgemm
+    bench --tune measures the problems that it is given.
 
     Kernels are chosen by predicted times. This times the kernels and the library on random products of all
     shapes and layouts, fits the predictions to that, and keeps them on disk for later processes. Nothing else
@@ -80,7 +84,9 @@ def tune(seconds: float, dtypes: tuple[torch.dtype, ...], forget: bool, json: Pa
         options.check_dtype("gemm", dtype)
     if forget and (dtypes or json):
         raise click.UsageError("--forget goes alone")
-    with _refusals():
+    with _refusals(
+        "" if forget else f"; on a CPU, {ON_A_CPU} measures a product and keeps its fastest kernel"
+    ):
         if forget:
             _forget()
             return
