@@ -87,7 +87,7 @@ def test_tune_forget(run, gpu):
 def test_tune_without_a_gpu(run, monkeypatch, arguments):
     monkeypatch.setattr(_tune, "cuda_obstacle", lambda: "torch sees no CUDA device")
     message = "Error: fastgemm tune measures a GPU, and none can be used here: torch sees no CUDA device"
-    instead = "; on a CPU, fastgemm bench --shape 1024 --tune measures a product and keeps its fastest kernel"
+    instead = "\non a CPU, fastgemm bench --shape 1024 --tune measures a product and keeps its fastest kernel"
     assert run("tune", *arguments, code=1).stderr == f"{message}{'' if arguments else instead}\n"
 
 

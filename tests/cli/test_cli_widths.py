@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from click.testing import CliRunner
-from fastgemm.bench.records import Measurement
+from fastgemm.bench import turns
+from fastgemm.bench.records import Measurement, read_report
 from fastgemm.bench.timing import Summary
 from fastgemm.cli import main, tables
 from rich.console import Console
@@ -70,6 +73,20 @@ def test_nothing_is_cut(width, words, tmp_path, monkeypatch):
     assert result.exit_code == 0, result.output
     assert "…" not in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= width
+
+
+@pytest.mark.parametrize("width", (60, *WIDTHS))
+def test_host_times_have_whole_names_and_figures(width):
+    """Of the layers of a model, whose ways of calling have names of up to 50 letters."""
+    report = read_report(Path(__file__).parents[2] / "benchmarks" / "results" / "h200" / "overhead.json")
+    for table in (tables.overhead_table(report), tables.turns_table(report)):
+        lines = printed(table, width).splitlines()
+        assert max(map(len, lines)) <= width
+    text = " ".join(" ".join(lines).split())
+    for line in turns.lines(report.results):
+        together = f"{line.dtype}, {line.rows}, {line.way} {line.in_turn:.0f} {line.speedup:.2f} "
+        assert width == 160 or together in text
+        assert line.way in text
 
 
 def test_a_ladder_of_long_names_fits_80_columns():

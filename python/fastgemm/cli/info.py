@@ -66,7 +66,7 @@ def _devices(found: dict[str, Any]) -> Iterator[RenderableType]:
         ):
             table.add_row(name, escape(text))
         yield whole(table)
-    tuned = f"{found['tuned_problems']} problems tuned, which come first"
+    tuned = f"problems tuned: {found['tuned_problems']}, which come before all that"
     yield Text(f"\nautotune cache: {found['autotune_cache']} ({tuned})", overflow="fold")
     here = sum(row["unavailable"] is None for row in found["kernels"])
     yield Text(f"fastgemm info --kernels: all {len(found['kernels'])} kernels, of which {here} can run here")

@@ -85,7 +85,7 @@ def tune(seconds: float, dtypes: tuple[torch.dtype, ...], forget: bool, json: Pa
     if forget and (dtypes or json):
         raise click.UsageError("--forget goes alone")
     with _refusals(
-        "" if forget else f"; on a CPU, {ON_A_CPU} measures a product and keeps its fastest kernel"
+        "" if forget else f"\non a CPU, {ON_A_CPU} measures a product and keeps its fastest kernel"
     ):
         if forget:
             _forget()
