@@ -151,6 +151,12 @@ def test_info_of_a_gpu_that_was_not_measured(run, one_gpu):
     assert "portable path" in text and "measured predicted: nothing was measured of this GPU" in text
     assert "level=None own kernels where they beat what the library cannot; else torch" in text
     assert "next fastgemm tune measures this GPU, in two minutes" in text
+    assert (
+        f"fastgemm ladder --device cpu times every level beside torch; {known.ON_A_CPU} --device cpu" in text
+    )
+    assert text.index("fastgemm ladder --device cpu") < text.index(
+        "fastgemm tune measures"
+    )  # which is the end
 
 
 def test_info_of_a_gpu_like_the_one_that_was_measured(run, one_gpu):

@@ -157,7 +157,9 @@ def with_precision(cases: list[Case], device: str, precision: str | None) -> lis
     type=click.IntRange(1, 7),
     help="A level instead of the fastest known.",
 )
-@click.option("--kernel", "names", multiple=True, help="A kernel by name; may be repeated.")
+@click.option(
+    "--kernel", "names", multiple=True, help="A kernel by name (fastgemm info --kernels); may be repeated."
+)
 @options.precision
 @options.device
 @options.threads

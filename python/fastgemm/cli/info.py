@@ -55,8 +55,9 @@ def _facts(found: dict[str, Any]) -> Table:
 
 def _devices(found: dict[str, Any]) -> Iterator[RenderableType]:
     """What was measured of each device, what ``level=None`` does on it, and what to do next."""
-    processor = found["build"]["cpu"], found["threads"], found["processor_measured"]
-    for device in (known.processor_in_words(*processor), *map(known.gpu_in_words, found["gpus"])):
+    name, gpus = found["build"]["cpu"], found["gpus"]
+    processor = known.processor_in_words(name, found["threads"], found["processor_measured"], bool(gpus))
+    for device in (processor, *map(known.gpu_in_words, gpus)):
         yield Text(f"\n{device.device}", style="bold")
         table = Table(show_header=False, box=None)
         for name, text in (

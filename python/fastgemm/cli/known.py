@@ -92,8 +92,9 @@ def processor_measured() -> bool:
     return bool(_introspect.ranked(key, _introspect.build_info()["cpu_model"]))
 
 
-def processor_in_words(name: str, threads: int, measured: bool) -> Known:
-    """``measured``: see :func:`processor_measured`."""
+def processor_in_words(name: str, threads: int, measured: bool, beside_gpu: bool) -> Known:
+    """``measured``: see :func:`processor_measured`; ``beside_gpu``: there is one, on which commands run otherwise."""
+    device = " --device cpu" if beside_gpu else ""
     return Known(
         f"{name}, {threads} thread{'s' if threads > 1 else ''}",
         "this type of processor" if measured else "nothing of this type of processor",
@@ -101,6 +102,6 @@ def processor_in_words(name: str, threads: int, measured: bool) -> Known:
         if measured
         else "products: the kernel that is predicted to take least time, torch's where no other is predicted to "
         "be 5 % faster; transposes and sums: the highest level",
-        f"fastgemm ladder times every level beside torch; {ON_A_CPU} measures a product of these sizes here, and "
+        f"fastgemm ladder{device} times every level beside torch; {ON_A_CPU}{device} measures a product of these sizes here, and "
         "keeps its fastest kernel",
     )
