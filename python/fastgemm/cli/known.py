@@ -93,7 +93,7 @@ def processor_measured() -> bool:
 
 
 def processor_in_words(name: str, threads: int, measured: bool, beside_gpu: bool) -> Known:
-    """``measured``: see :func:`processor_measured`; ``beside_gpu``: there is one, on which commands run otherwise."""
+    """``measured``: see :func:`processor_measured`; ``beside_gpu``: commands take that by default."""
     device = " --device cpu" if beside_gpu else ""
     return Known(
         f"{name}, {threads} thread{'s' if threads > 1 else ''}",
@@ -102,6 +102,6 @@ def processor_in_words(name: str, threads: int, measured: bool, beside_gpu: bool
         if measured
         else "products: the kernel that is predicted to take least time, torch's where no other is predicted to "
         "be 5 % faster; transposes and sums: the highest level",
-        f"fastgemm ladder{device} times every level beside torch; {ON_A_CPU}{device} measures a product of these sizes here, and "
-        "keeps its fastest kernel",
+        f"fastgemm ladder{device} times every level beside torch; {ON_A_CPU}{device} measures a product of these "
+        "sizes here, and keeps its fastest kernel",
     )
