@@ -9,7 +9,7 @@ import fastgemm
 import pytest
 import torch
 from fastgemm._introspect import take_last_gemm_kernel
-from layers import ACTIVATIONS, check, layer
+from layers import ACTIVATIONS, check, check_cancelled, layer
 from reference import needs_simulator, row_id, simulated_launches
 from test_simulator_planes import room_for_planes
 
@@ -81,6 +81,14 @@ def test_values(dtype, row, gpu):
             check(x, w, b, None, "silu", kernel=row)
             if dtype != torch.float32:
                 check(x, w, b, None, "silu", kernel=row, out_dtype=torch.float32)
+
+
+@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "silu"])
+@pytest.mark.parametrize("dtype, row", [row for row in ROWS if row[0] != torch.float32], ids=row_id)
+def test_a_residual_that_nearly_cancels(dtype, row, activation):
+    with fastgemm.simulate("h200"):
+        for k in (1, 3):
+            check_cancelled(k, dtype, "cpu", activation, kernel=row)
 
 
 @every_row

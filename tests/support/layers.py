@@ -2,7 +2,7 @@
 
 The reference is computed in float64. Sums are held to the bounds of the plain product (reference.py), which an
 activation carries on with a slope of at most 1.13; what it adds itself is a few units in the last place of
-float32, or 6e-5 of a 16-bit value, and what a library's row rounds before the pass counts where one is named.
+float32 (docs/linear.md), and what a library's row rounds before the pass counts where one is named.
 """
 
 from __future__ import annotations
@@ -62,9 +62,7 @@ def check(
     if (rounding := OPERAND_ROUNDING.get(options.get("precision"))) is not None:
         sums += rounding * min(1, 16 / math.sqrt(max(k, 1))) * sizes
     half = x.dtype in (torch.float16, torch.bfloat16)
-    bound = SLOPE * sums + (3e-5 if half else 8 * unit) * value.abs() + 8 * unit + 2 * unit * expected.abs()
-    if half:
-        bound += 3e-8
+    bound = SLOPE * sums + (16 if half else 8) * unit * value.abs() + 8 * unit + 2 * unit * expected.abs()
     if half and rounds_twice:
         bound += SLOPE * UNIT_ROUNDOFF[x.dtype] * product.abs()
     if half and result.dtype == x.dtype:
@@ -76,3 +74,24 @@ def check(
         f"{int(wrong.sum())} of {wrong.numel()} wrong, the worst by {(error / bound).max():.2f} bounds"
     )
     return result
+
+
+def check_cancelled(k: int, dtype: torch.dtype, device: str, activation: str, **options: Any) -> None:
+    """A 16-bit layer whose residual is minus the activation, rounded: what is left shows the activation's error.
+
+    It may be float32's: 2^-20 of the activation and 2^-24 of the sum (docs/linear.md), beside the roundings of
+    K terms and the bias, and the one of the result.
+    """
+    x, w, b, _ = layer(70, 136, k, dtype, device)
+    x64, w64, b64 = (t.cpu().double() for t in (x, w, b))
+    inner = x64 @ w64.mT + b64
+    value = ACTIVATIONS[activation](inner)
+    residual = (-value).to(dtype)
+    result = fastgemm.linear(x, w, b, activation=activation, residual=residual.to(device), **options)
+    expected = value + residual.double()
+    sizes = x64.abs() @ w64.abs().mT + b64.abs()
+    unit = UNIT_ROUNDOFF[torch.float32]
+    bound = unit * (16 * value.abs() + inner.abs() + 2 * SLOPE * k * sizes + 2 * expected.abs())
+    bound += UNIT_ROUNDOFF[dtype] * expected.abs() + 2**-25
+    error = (result.cpu().double() - expected).abs()
+    assert (error <= bound).all(), f"the worst is wrong by {(error / bound).max():.2f} bounds"

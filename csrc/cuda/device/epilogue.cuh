@@ -31,7 +31,7 @@ struct NoEpilogue {
 template <class S>
 using EpilogueOf = std::conditional_t<kFuses<S>, Epilogue, NoEpilogue>;
 
-// The activation of a product of Ts: the short forms are as accurate as 16 bits, float32 has the C library's.
+// The activation of a product of Ts: 16-bit types have the short forms, float32 has the C library's.
 template <class T>
 __device__ __forceinline__ float activated(Activation activation, float x) {
   if constexpr (std::is_same_v<T, float>) return activate(activation, x);
