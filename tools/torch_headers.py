@@ -1,7 +1,7 @@
 """Fetches the headers of the versions of torch for which a wheel holds overrides (csrc/torch/override).
 
     python tools/torch_headers.py                 # of all that a release supports
-    python tools/torch_headers.py 2.12.0          # of one
+    python tools/torch_headers.py 2.12            # of one, 2.12.0
     python tools/torch_headers.py --machine aarch64    # for another architecture, with the library to link
 
 Prints their folders, separated by ';', as FASTGEMM_OVERRIDE_TORCHES takes them: the installed torch where it
@@ -31,6 +31,13 @@ FOLDER = Path(__file__).resolve().parent.parent / "build" / "torch-headers"
 
 def minor(version: str) -> str:
     return ".".join(version.split(".")[:2])
+
+
+def release(given: str) -> str:
+    """2.11.0 of 2.11, which pip takes for the same version."""
+    if not re.fullmatch(r"\d+\.\d+(\.\d+)?", given):
+        raise argparse.ArgumentTypeError(f"{given!r} is no version of torch such as {TORCHES[0]}")
+    return given if given.count(".") == 2 else f"{given}.0"
 
 
 def version_in(folder: Path) -> str | None:
@@ -89,7 +96,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("versions", nargs="*", default=TORCHES, metavar="VERSION")
+    parser.add_argument("versions", nargs="*", type=release, default=TORCHES, metavar="VERSION")
     parser.add_argument(
         "--folder", type=Path, default=FOLDER, help="where to keep them (default: %(default)s)"
     )

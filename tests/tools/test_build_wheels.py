@@ -5,15 +5,22 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 SCRIPT = Path(__file__).resolve().parents[2] / "tools" / "build_wheels.sh"
-# pip wheel leaves a file; auditwheel has the fate of the test; all else succeeds in silence.
+# pip wheel leaves a file and tells of which torches it has overrides; auditwheel has the fate of the test;
+# torch_headers.py runs; all else succeeds in silence.
 PRETENDS = """#!/usr/bin/env bash
 case "$*" in
-  *"pip wheel"*) while [ "$1" != --wheel-dir ]; do shift; done; touch "$2/fastgemm-0-py3-none-any.whl" ;;
+  *torch_headers.py*) exec "$REAL_PYTHON" "$@" ;;
+  *"pip wheel"*)
+    echo "overrides: $FASTGEMM_OVERRIDE_TORCHES"
+    while [ "$1" != --wheel-dir ]; do shift; done
+    touch "$2/fastgemm-0-py3-none-any.whl" ;;
   *"auditwheel repair"*) echo "cannot repair: no such policy"; exit 3 ;;
 esac
 """
@@ -23,7 +30,13 @@ def build(tmp_path: Path, *kinds: str, **environment: str) -> subprocess.Complet
     python = tmp_path / "python"
     python.write_text(PRETENDS)
     python.chmod(0o755)
-    given = {"PYTHON": str(python), "OUT": str(tmp_path / "dist"), "TMPDIR": str(tmp_path), **environment}
+    given = {
+        "PYTHON": str(python),
+        "REAL_PYTHON": sys.executable,
+        "OUT": str(tmp_path / "dist"),
+        "TMPDIR": str(tmp_path),
+        **environment,
+    }
     return subprocess.run(
         ["bash", SCRIPT, *kinds], env=os.environ | given, capture_output=True, text=True, check=False
     )
@@ -35,6 +48,12 @@ def test_a_failure_of_auditwheel_is_told_and_ends_the_build(tmp_path):
     assert "cannot repair: no such policy" in done.stderr
     assert "build_wheels: auditwheel cannot repair the wheel" in done.stderr
     assert not list((tmp_path / "dist").iterdir())
+
+
+@pytest.mark.skipif(not torch.__version__.partition("+")[0].endswith(".0"), reason="would download a torch")
+def test_a_torch_is_named_by_its_minor_version(tmp_path):
+    done = build(tmp_path, "cpu", TORCHES=".".join(torch.__version__.split(".")[:2]))
+    assert f"overrides: {Path(torch.__file__).parent}" in done.stdout.splitlines(), done.stderr
 
 
 @pytest.mark.parametrize(

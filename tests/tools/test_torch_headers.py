@@ -45,3 +45,22 @@ def test_what_is_linked_is_kept_of_another_one_and_fetched_once(asked, tmp_path)
     assert asked[0][asked[0].index("--platform") + 1] == "manylinux_2_28_aarch64"
     assert torch_headers.fetch("2.13.0", tmp_path, "aarch64") == folder
     assert len(asked) == 1
+
+
+def test_a_version_of_two_parts_is_the_first_release_of_its_minor_version(
+    asked, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(torch_headers, "installed", lambda: None)
+    for given in ("2.13", "2.13.0"):
+        monkeypatch.setattr("sys.argv", ["torch_headers.py", given, "--folder", str(tmp_path)])
+        torch_headers.main()
+        assert capsys.readouterr().out == f"{tmp_path / '2.13.0'}\n"
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("given", ["2", "latest", "2.11+cpu"])
+def test_what_is_no_version_is_refused(given, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["torch_headers.py", given])
+    with pytest.raises(SystemExit, match="2"):
+        torch_headers.main()
+    assert f"{given!r} is no version of torch such as 2.11.0" in capsys.readouterr().err
