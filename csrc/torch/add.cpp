@@ -1,11 +1,11 @@
 // torch.ops.fastgemm.add and add_: a + alpha * b with broadcasting.
 #include <algorithm>
-#include <cmath>
 
 #include "core/select.h"
 #include "torch/choices.h"
 #include "torch/complex.h"
 #include "torch/context.h"
+#include "torch/integers.h"
 #include "torch/kernel_range.h"
 #include "torch/ops.h"
 
@@ -90,9 +90,7 @@ Tensor add_into(const Arguments& args, const Tensor* given) {
   if (b.dtype != a.dtype)
     bad_value("b has dtype " + dtype_text(b.dtype) + ", but a has " + dtype_text(a.dtype) +
               "; they must be equal");
-  p.alpha = args.alpha;
-  if (is_integer(p.type) && (p.alpha != std::nearbyint(p.alpha) || std::abs(p.alpha) >= 0x1p53))
-    bad_value("alpha must be a whole number for integer operands, got " + std::to_string(p.alpha));
+  p.alpha = scale_of("alpha", args.alpha, p.type);
 
   const Shape shape = broadcast(a, b);
   const Tensor out = given ? *given : empty_contiguous(shape.get(), a.dtype, a);

@@ -138,7 +138,7 @@ class Found {
 // MKL's.
 bool is_faster_on_cpu(const ProductCall& call, const Gemm& g) {
   const GemmProblem& p = g.problem;
-  if (call.symmetry.known && !is_worth_halving(call, g)) return true;  // MKL's is Hermitian without a copy
+  if (call.symmetry.known && !is_worth_halving(call, g)) return true;
   const Cpu& cpu = current_cpu();
   const bool is_measured = cpu.isa == Isa::avx512 && cpu.model.starts_with("AuthenticAMD");
   if (!is_measured) return true;

@@ -1,6 +1,7 @@
 #include "torch/integers.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "torch/scalar_types.h"
@@ -32,6 +33,14 @@ Tensor converted(const TensorRef& from, int32_t dtype) {
 }
 
 }  // namespace
+
+double scale_of(const char* name, double given, DType type) {
+  if (!is_integer(type)) return given;
+  if (given != std::nearbyint(given) || given < -0x1p63 || given >= 0x1p63)
+    bad_value(std::string(name) + " must be a whole number of 64 bits for integer operands, got " +
+              number_text(given));
+  return element_size(result_type(type)) == 8 ? given : double(int32_t(int64_t(given)));
+}
 
 bool has_bool(const ProductCall& call) {
   const auto is_byte = [](int32_t dtype) { return dtype == kBool || dtype == kUInt8 || dtype == kInt8; };

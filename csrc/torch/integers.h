@@ -5,6 +5,11 @@
 
 namespace fastgemm::torch_ops {
 
+// A scale of a product or sum of this type, as given where it is not of integers. Those wrap, so that of 32
+// bits and fewer it is taken modulo 2^32. Throws std::invalid_argument for one that is not whole, or beyond
+// int64.
+double scale_of(const char* name, double given, DType type);
+
 // Operands of bool are uint8, of the same memory: a product counts the k where both are true.
 bool has_bool(const ProductCall&);
 ProductCall as_bytes(const ProductCall&);

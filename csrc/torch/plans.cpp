@@ -1,10 +1,10 @@
 #include "torch/plans.h"
 
-#include <cmath>
 #include <unordered_map>
 
 #include "cuda/available.h"
 #include "torch/finish.h"
+#include "torch/integers.h"
 #include "torch/scalar_types.h"
 #include "torch/symmetric.h"
 
@@ -21,13 +21,6 @@ DType result_type_of(DType type, const std::optional<int32_t>& asked) {
             (half                 ? " and torch.float32"
              : type == DType::i16 ? " and torch.int64"
                                   : ""));
-}
-
-double whole(const char* name, double value, DType type) {
-  if (is_integer(type) && (value != std::nearbyint(value) || std::abs(value) >= 0x1p53))
-    bad_value(std::string(name) + " must be a whole number for integer operands, got " +
-              std::to_string(value));
-  return value;
 }
 
 // The alignment of an address, up to the most that a kernel requires and that allocators guarantee.
@@ -79,9 +72,9 @@ std::shared_ptr<const Plan> make_plan(const ProductCall& call, Device device, in
   if (p.type == DType::i16 && call.out_dtype.value_or(kInt64) == kInt64) p.type = DType::i16i64;
   p.out_type = result_type_of(p.type, call.out_dtype);
   check_precision(p.precision = call.precision, p.type);
-  const double alpha = whole("alpha", call.alpha, p.type),
-               beta = whole("beta", call.beta.value_or(call.c ? 1.0 : 0.0), p.type);
-  if (!call.c && beta != 0.0) bad_value("beta is " + std::to_string(beta) + " but there is no c");
+  const double alpha = scale_of("alpha", call.alpha, p.type),
+               beta = scale_of("beta", call.beta.value_or(call.c ? 1.0 : 0.0), p.type);
+  if (!call.c && beta != 0.0) bad_value("beta is " + number_text(beta) + " but there is no c");
   if (call.c) add_c(g, call.c.view, a);
   set_scales(p, alpha, beta);
   plan->shape.assign(g.result_shape().begin(), g.result_shape().end());

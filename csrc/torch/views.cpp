@@ -1,6 +1,8 @@
 #include "torch/views.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <stdexcept>
 
 #include "torch/hooks.h"
@@ -71,6 +73,11 @@ std::string dtype_text(int32_t dtype) {
                                    "qint8",   "quint8",  "qint32",    "bfloat16"};
   if (dtype >= 0 && dtype < int32_t(std::size(names))) return std::string("torch.") + names[dtype];
   return "torch dtype number " + std::to_string(dtype);
+}
+
+std::string number_text(double x) {
+  std::array<char, 32> text;  // the shortest that reads as x takes 24
+  return {text.data(), std::to_chars(text.begin(), text.end(), x).ptr};
 }
 
 DType arithmetic_type(const char* argument, int32_t dtype) {

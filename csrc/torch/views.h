@@ -34,6 +34,7 @@ struct View {
 
 std::string shape_text(std::span<const int64_t> shape);  // "(3, 4)"
 std::string dtype_text(int32_t dtype);                   // "torch.float32"
+std::string number_text(double);                         // "0.5", "1e+30"
 
 // The arithmetic type of a torch dtype. Throws
 // std::invalid_argument, naming the argument and what is accepted.

@@ -18,6 +18,7 @@ from ._calls import (
     overridden,
     tracing_state,
 )
+from ._scales import exact_sum
 from ._vmap import batch_first, rank_of
 
 
@@ -36,7 +37,7 @@ def add(
         a: any shape; float64, float32, float16, bfloat16, complex128, complex64, complex32, int8, int32,
             int64, uint8 or int16.
         b: a shape that broadcasts with that of ``a``; same dtype and device.
-        alpha: scale of ``b``; a whole number for integers.
+        alpha: scale of ``b``; for integers a whole number of 64 bits, exactly.
         level: 1, 2, 4 or 5; other levels have no rung for an elementwise operation and raise.
         kernel: the name of one kernel, instead of a level.
         out: receives the result; may be exactly ``a`` or ``b``.
@@ -59,6 +60,8 @@ def add(
         if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
             raise _errors.not_a_tensor(a=a, b=b)
         _errors.refuse_tensor_scales(alpha=alpha)
+        if alpha != 1.0:
+            b, alpha = exact_sum(b, alpha)
         if level is not None:
             _errors.refuse_level(level)
         if is_compiling():
@@ -94,7 +97,7 @@ def add_(
     Args:
         a: receives the sum; dtypes as for :func:`add`.
         b: a shape that broadcasts to that of ``a``; same dtype and device. May be exactly ``a``.
-        alpha: scale of ``b``; a whole number for integers.
+        alpha: scale of ``b``; for integers a whole number of 64 bits, exactly.
         level: 1, 2, 4 or 5, or ``None`` for the fastest kernel known.
         kernel: the name of one kernel, instead of a level.
 
@@ -111,6 +114,8 @@ def add_(
         if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
             raise _errors.not_a_tensor(a=a, b=b)
         _errors.refuse_tensor_scales(alpha=alpha)
+        if alpha != 1.0:
+            b, alpha = exact_sum(b, alpha)
         if level is not None:
             _errors.refuse_level(level)
         wants_gradient = torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)

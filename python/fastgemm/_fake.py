@@ -51,13 +51,13 @@ def _check_scales(dtype: torch.dtype, **scales: float | None) -> None:
         torch._check_value(
             dtype.is_floating_point or dtype.is_complex or value is None or _is_whole(value),
             lambda name=name, value=value: (
-                f"fastgemm: {name} must be a whole number for integer operands, got {value}"
+                f"fastgemm: {name} must be a whole number of 64 bits for integer operands, got {value}"
             ),
         )
 
 
 def _is_whole(value: float) -> bool:
-    return math.isfinite(value) and value == int(value) and abs(value) < 2**53
+    return math.isfinite(value) and value == int(value) and -(2**63) <= value < 2**63
 
 
 def _check_tensors(*tensors: Tensor | None) -> None:

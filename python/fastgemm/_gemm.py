@@ -28,6 +28,7 @@ from ._calls import (
     overridden,
     tracing_state,
 )
+from ._scales import exact_product
 from ._vmap import batch_first, rank_of
 from ._words import Precision
 from .table import INVARIANT, invariant_choice
@@ -60,8 +61,8 @@ def gemm(
         b: ``(..., K, N)``, or ``(..., N, K)`` with ``trans_b``.
         c: added to the product; the shape of the result, or one that broadcasts to it. Its dtype is that of
             the result.
-        alpha: scale of the product; a whole number for integer operands. With 0, ``a`` and ``b`` are not read, as
-            if K were 0.
+        alpha: scale of the product; for integer operands a whole number of 64 bits, exactly. With 0, ``a`` and
+            ``b`` are not read, as if K were 0.
         beta: scale of ``c``; 1 when ``c`` is given, else 0. With 0, ``c`` is never read.
         trans_a: use the transpose of the last two dimensions of ``a``.
         trans_b: use the transpose of the last two dimensions of ``b``.
@@ -117,6 +118,8 @@ def gemm(
             raise _errors.not_a_tensor(a=a, b=b)
         _errors.refuse_tensor_scales(alpha=alpha, beta=beta)
         options = options_of(a, level, kernel, precision, out, out_dtype)
+        if alpha != 1.0 or beta is not None:
+            a, b, c, alpha, beta = exact_product(a, b, c, alpha, beta, out_dtype)
         if alpha != 1.0:
             options["alpha"] = alpha
         if beta is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import fastgemm
 import pytest
@@ -188,6 +189,65 @@ def test_widened_operands_with_c_and_out(device, x, y, kind):
 def test_refusals(call, error, message):
     with pytest.raises(error, match=message):
         call(lambda dtype: torch.ones(4, 4, dtype=dtype))
+
+
+SCALES = [2**53 + 1, -(2**53) - 1, 2**62, -(2**63), 2**63 - 1, 1e16, -(2.0**63), 2**31, -3]
+OPERANDS = [(t, t, None) for t in INTEGERS] + [
+    (torch.int16, torch.int16, torch.int32),
+    (torch.uint8, torch.int8, None),
+    (torch.bool, torch.int8, None),
+]
+
+
+@every_device
+@pytest.mark.parametrize("scale", SCALES, ids=str)
+@pytest.mark.parametrize(("x", "y", "out_dtype"), OPERANDS, ids=str)
+def test_scales_are_exact(device, x, y, out_dtype, scale):
+    """The ops take doubles, which hold integers up to 2^53."""
+    a, b = draw(3, 5, 17, dtype=x).to(device), draw(17, 6, dtype=y).to(device)
+    product = fastgemm.matmul(a, b, out_dtype=out_dtype)
+    c = draw(3, 5, 6, dtype=product.dtype).to(device)
+    for level in (None, *levels("gemm", device)):
+        options = {"level": level, "out_dtype": out_dtype}
+        for alpha, beta in ((scale, None), (1, scale), (scale, scale)):
+            added = None if beta is None else c
+            expected = product.long() * int(alpha) + c.long() * int(beta or 0)
+            try:
+                result = fastgemm.gemm(a, b, added, alpha=alpha, beta=beta, **options)
+            except RuntimeError as refused:
+                assert level == 7, refused  # a library has no scales for some types
+                continue
+            assert torch.equal(result, wrapped(expected, product.dtype)), (alpha, beta, level)
+    out = c.clone()
+    fastgemm.gemm(a, b, out, alpha=scale, beta=scale, out_dtype=out_dtype, out=out)
+    assert torch.equal(out, wrapped((product.long() + c.long()) * int(scale), out.dtype))
+
+
+@every_device
+@pytest.mark.parametrize("scale", SCALES, ids=str)
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_scales_of_sums_are_exact(device, dtype, scale):
+    a, b = draw(5, 7, dtype=dtype).to(device), draw(5, 7, dtype=dtype).to(device)
+    expected = wrapped(a.long() + int(scale) * b.long(), dtype)
+    assert torch.equal(fastgemm.add(a, b, alpha=scale), expected)
+    assert torch.equal(fastgemm.add_(a, b, alpha=scale), expected)
+
+
+@pytest.mark.parametrize(
+    "scale", [2.0**63, 1e30, 2**63, -(2**64), 0.5, 1e15 + 0.5, math.inf, math.nan], ids=str
+)
+def test_scales_that_are_no_integers_of_64_bits(scale):
+    a = torch.ones(4, 4, dtype=torch.int64)
+    for call in (
+        lambda: fastgemm.gemm(a, a, alpha=scale),
+        lambda: fastgemm.gemm(a.int(), a.int(), a.int(), beta=scale),
+        lambda: fastgemm.add(a, a, alpha=scale),
+        lambda: fastgemm.gemm(a.to("meta"), a.to("meta"), alpha=scale),
+    ):
+        with pytest.raises(ValueError, match="a whole number of 64 bits for integer operands") as refused:
+            call()
+        told = float(str(refused.value).partition("got ")[2].split()[0])
+        assert told == float(scale) or (math.isnan(told) and math.isnan(scale))
 
 
 @pytest.mark.parametrize("x", [*INTEGERS, torch.bool], ids=str)

@@ -190,6 +190,32 @@ def test_complex_products_are_recognized(device, dtype, size, conjugated):
             assert is_symmetric(result, result.mH.resolve_conj() if conjugated else result.mT)
 
 
+@pytest.mark.parametrize("conjugated", [False, True], ids=["a @ a.mT", "a @ a.mH"])
+@pytest.mark.parametrize(
+    "shape", [(1, 1), (2, 3), (4, 4), (5, 7), (8, 65), (33, 100), (3, 5, 7), (2, 16, 9)], ids=str
+)
+@pytest.mark.parametrize("dtype", COMPLEX, ids=row_id)
+def test_small_complex_results_are_exact_on_a_cpu(dtype, shape, conjugated):
+    """MKL leaves roundings of 1e-8 in the imaginary parts of the diagonal."""
+
+    def exact(result):
+        transposed = result.mH.resolve_conj() if conjugated else result.mT
+        return is_symmetric(result, transposed) and not (conjugated and result.diagonal(0, -2, -1).imag.any())
+
+    for _ in range(5):
+        a = random(*shape, dtype=dtype)
+        b = a.mH if conjugated else a.mT
+        assert exact(fastgemm.matmul(a, b)) and exact(fastgemm.gemm(a, b)) and exact(fastgemm.matmul(b, a))
+        with fastgemm.patch():
+            assert exact(a @ b)
+        if not conjugated:
+            continue
+        c = fastgemm.matmul(a, b)
+        for choice in ({}, *({"level": level} for level in range(1, 8))):
+            assert exact(fastgemm.gemm(a, b, symmetric=True, **choice)), choice
+            assert exact(fastgemm.gemm(a, b, c, alpha=0.5, beta=2.0, symmetric=True, **choice)), choice
+
+
 @pytest.mark.parametrize("batch, size", [(10, 64), (3, 400), (500, 3)])
 @pytest.mark.parametrize("dtype", COMPLEX, ids=row_id)
 def test_a_batch_that_shares_a_complex_operand(dtype, batch, size):

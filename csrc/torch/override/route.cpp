@@ -1,8 +1,10 @@
 #include "torch/override/route.h"
 
 #include <ATen/ops/gelu.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/relu.h>
 
+#include <array>
 #include <cmath>
 #include <stdexcept>
 
@@ -49,17 +51,29 @@ bool holds(at::ScalarType type, const at::Scalar& scale) {
   if (c10::toRealValueType(type) == at::kDouble)
     return x >= 0x1p-1074 && x <= std::numeric_limits<double>::max();
   if (type == at::kInt) return x <= 2147483647.0 && x == std::nearbyint(x);
-  if (type == at::kLong) return x < 0x1p53 && x == std::nearbyint(x);  // the integers that a double holds
+  if (type == at::kLong) return scale.isIntegral(true) || (x < 0x1p63 && x == std::nearbyint(x));
   return x >= 0x1p-149 && x <= double(std::numeric_limits<float>::max());
 }
 
-torch_ops::ProductCall call_of(const Product& op, Arguments arguments, const PatchFrame& frame) {
+// Reads an operand and its scale. int64 has scales that a double does not hold: `scaled` then keeps the
+// operand times its scale, modulo 2^64.
+torch_ops::TensorRef read_scaled(const at::Tensor& t, const at::Scalar& given, double& scale,
+                                 at::Tensor& scaled) {
+  scale = *real(given);
+  if (t.scalar_type() != at::kLong || std::abs(scale) < 0x1p53) return read(t);
+  scaled = at::mul(t, given.to<int64_t>());
+  scale = 1;
+  return read(scaled);
+}
+
+torch_ops::ProductCall call_of(const Product& op, Arguments arguments, const PatchFrame& frame,
+                               std::array<at::Tensor, 2>& scaled) {
   torch_ops::ProductCall call{.a = read(tensor_at(arguments, op.a)), .b = read(tensor_at(arguments, op.b))};
   if (op.out >= 0) call.out = written(tensor_at(arguments, op.out));
   if (op.c >= 0) {
-    call.c = read(tensor_at(arguments, op.c));
-    call.alpha = *real(arguments[size_t(op.alpha)].toScalar());
-    call.beta = *real(arguments[size_t(op.beta)].toScalar());
+    const auto scale = [&](int i) { return arguments[size_t(i)].toScalar(); };
+    call.a = read_scaled(tensor_at(arguments, op.a), scale(op.alpha), call.alpha, scaled[0]);
+    call.c = read_scaled(tensor_at(arguments, op.c), scale(op.beta), call.beta.emplace(), scaled[1]);
   }
   if (op.out_dtype >= 0) call.out_dtype = int32_t(arguments[size_t(op.out_dtype)].toScalarType());
   call.choice = {frame.level, frame.kernel};
@@ -109,7 +123,6 @@ std::optional<std::string> why_passed_on(const Product& op, Arguments arguments)
   if (op.rank == 3 && a.size(0) != b.size(0)) return "batches of different sizes";
   if (op.c < 0) return std::nullopt;
   const auto scale = [&](int i) { return arguments[size_t(i)].toScalar(); };
-  if (real(scale(op.alpha)) == 0.0) return "alpha = 0";
   if (!holds(a.scalar_type(), scale(op.alpha)) || !holds(a.scalar_type(), scale(op.beta)))
     return "scales that " + name_of(a.scalar_type()) + " does not hold";
   const bool half = a.scalar_type() == at::kHalf || a.scalar_type() == at::kBFloat16;
@@ -122,7 +135,8 @@ std::optional<at::Tensor> compute(const Product& op, Arguments arguments, const 
                                   std::string& reason) {
   try {
     const Computing computing;
-    const AtenTensorHandle made = product_of(call_of(op, arguments, frame));
+    std::array<at::Tensor, 2> scaled;
+    const AtenTensorHandle made = product_of(call_of(op, arguments, frame, scaled));
     at::Tensor result = made ? take(made) : tensor_at(arguments, op.out);
     if (op.use_gelu >= 0) activate(result, arguments[size_t(op.use_gelu)].toBool());
     return result;

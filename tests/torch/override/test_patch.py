@@ -169,10 +169,43 @@ def test_what_beta_0_leaves_unread_may_be_nan(routed):
     assert routed.ops == {"addmm": 1}
 
 
-def test_what_alpha_0_leaves_unread_may_be_nan(routed):
-    a = torch.full((3, 4), math.nan)
-    assert torch.equal(torch.addmm(torch.ones(3, 3), a, a.t(), alpha=0), torch.ones(3, 3))
-    assert routed.passed_on == {("addmm", "alpha = 0"): 1}
+@pytest.mark.parametrize("beta", [0, 1, 3])
+@pytest.mark.parametrize("size", [3, 40])
+@each_type
+def test_what_alpha_0_leaves_unread_may_be_nan(device, routed, dtype, size, beta):
+    """torch's 16-bit baddbmm leaves its result unwritten where beta is 0, too."""
+    nothing = math.nan if dtype.is_floating_point or dtype.is_complex else 7
+    of_type = {"dtype": dtype, "device": device}
+    a, b = torch.full((2, size, size + 1), nothing, **of_type), torch.ones(2, size + 1, size, **of_type)
+    c = torch.full((2, size, size), 2 if beta else nothing, **of_type)
+    expected = torch.full_like(c, 2 * beta)
+    scales = {"alpha": 0, "beta": beta}
+    poisoned = [torch.full_like(expected, 5) for _ in range(20)]
+    del poisoned
+    assert torch.equal(torch.baddbmm(c, a, b, **scales), expected)
+    assert torch.equal(torch.baddbmm(c, a, b, **scales, out=torch.ones_like(c)), expected)
+    assert torch.equal(c.clone().baddbmm_(a, b, **scales), expected)
+    assert torch.equal(torch.addmm(c[0], a[0], b[0], **scales), expected[0])
+    assert torch.equal(torch.addmm(c[0], a[0], b[0], **scales, out=torch.ones_like(c[0])), expected[0])
+    assert torch.equal(c[0].clone().addmm_(a[0], b[0], **scales), expected[0])
+    assert torch.equal(torch.addmm(c[0, 0], a[0], b[0], **scales), expected[0])
+    assert torch.equal(torch.baddbmm(c, a[..., :0], b[:, :0], **scales), expected)
+    assert routed.ops == {"baddbmm": 3, "baddbmm_": 1, "addmm": 3, "addmm_": 1}
+    assert not routed.passed_on
+
+
+@pytest.mark.parametrize("scale", [2**53 + 1, 2**62, -(2**63), 2**63 - 1, 1e16, -3], ids=str)
+def test_any_scale_of_int64(device, routed, scale):
+    a, b, c = (random_tensor(2, 5, 5, dtype=torch.int64).to(device) for _ in range(3))
+    product = (a.cpu().unsqueeze(-1) * b.cpu().unsqueeze(-3)).sum(-2)
+    for alpha, beta in ((scale, 1), (2, scale), (scale, scale)):
+        expected = product * int(alpha) + c.cpu() * int(beta)
+        result = torch.baddbmm(c, a, b, alpha=alpha, beta=beta)
+        assert torch.equal(result.cpu(), expected)
+        assert torch.equal(torch.addmm(c[1], a[1], b[1], alpha=alpha, beta=beta).cpu(), expected[1])
+        assert torch.equal(c.clone().baddbmm_(a, b, alpha=alpha, beta=beta).cpu(), expected)
+    assert routed.ops == {"baddbmm": 3, "addmm": 3, "baddbmm_": 3}
+    assert not routed.passed_on
 
 
 def test_float16_is_rounded_once(device, routed):

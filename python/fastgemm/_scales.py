@@ -1,0 +1,43 @@
+"""Scales of integer products and sums. The ops take doubles, which hold all integers up to 2^53, few beyond."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ._errors import result_dtype
+
+MOST = 2**53
+
+
+def _scaled(t: Tensor, scale: float | None, result: torch.dtype) -> tuple[Tensor, float | None]:
+    """An operand and its scale, whose product is that of those given, with a scale that a double holds.
+
+    Integers wrap: where the result has 32 bits or fewer a scale counts modulo 2^32. Of int64 it goes into the
+    operand. A scale that is no int, or beyond int64, stays: the op takes, rounds or refuses it.
+    """
+    if not isinstance(scale, int) or -MOST <= scale <= MOST or not -(2**63) <= scale < 2**63:
+        return t, scale
+    if result.is_floating_point or result.is_complex:
+        return t, scale
+    if result != torch.int64:
+        return t, (scale + 2**31) % 2**32 - 2**31
+    return t.long() * scale, 1
+
+
+def exact_product(
+    a: Tensor, b: Tensor, c: Tensor | None, alpha: float, beta: float | None, out_dtype: torch.dtype | None
+) -> tuple[Tensor, Tensor, Tensor | None, float, float | None]:
+    """The arguments of a product with scales that doubles hold, and the same result."""
+    result = out_dtype or result_dtype(a.dtype)
+    scaled_a, alpha = _scaled(a, alpha, result)
+    if scaled_a is not a:
+        a, b = scaled_a, b.long()
+    if isinstance(c, Tensor):
+        c, beta = _scaled(c, beta, result)
+    return a, b, c, alpha, beta
+
+
+def exact_sum(b: Tensor, alpha: float) -> tuple[Tensor, float]:
+    """The second term of a sum with a scale that a double holds, and the same result."""
+    return _scaled(b, alpha, b.dtype)
