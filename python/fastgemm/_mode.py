@@ -24,6 +24,7 @@ from ._calls import DENSE, PLAIN, SAME_TYPE, WITH_PRECISION, gemm_bare, has_prec
 from ._flags import has_names, torch_fp32_precision
 from ._introspect import take_last_gemm_kernel
 from ._routed import Routed
+from ._scales import exact_product
 
 try:  # what torch._dynamo.eval_frame.skip_code calls, without importing torch._dynamo, which takes 1 s
     from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
@@ -57,7 +58,7 @@ _SCALES: dict[torch.dtype, tuple[float, float]] = {
     torch.float16: _OF_FLOAT32,
     torch.bfloat16: _OF_FLOAT32,
     torch.int32: (1, 2**31 - 1),
-    torch.int64: (1, 2**53 - 1),
+    torch.int64: (1, 2**63),
 }
 
 Arguments = tuple[Any, ...]
@@ -235,11 +236,10 @@ def _scaled(mode: Mode, func: Any, args: Arguments, kwargs: Keywords, out: Tenso
     if not kwargs:
         return _product(mode, func, args, kwargs, (a, b), c, out, ())
     alpha, beta = (_real(a.dtype, kwargs.get(name, 1)) for name in ("alpha", "beta"))
-    if alpha == 0:  # then torch does not read the operands, so that a NaN in them does not count
-        return mode.pass_on(func, args, kwargs, "alpha = 0")
     if not (_holds(a.dtype, alpha) and _holds(a.dtype, beta)):
         dtype = str(a.dtype).removeprefix("torch.")
         return mode.pass_on(func, args, kwargs, f"scales that {dtype} does not hold")
+    a, b, c, alpha, beta = exact_product(a, b, c, alpha, beta, None)
     scales = tuple((name, value) for name, value in (("alpha", alpha), ("beta", beta)) if value != 1)
     return _product(mode, func, args, kwargs, (a, b), c, out, scales)
 

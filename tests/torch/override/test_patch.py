@@ -182,7 +182,8 @@ def test_what_alpha_0_leaves_unread_may_be_nan(device, routed, dtype, size, beta
     scales = {"alpha": 0, "beta": beta}
     poisoned = [torch.full_like(expected, 5) for _ in range(20)]
     del poisoned
-    assert torch.equal(torch.baddbmm(c, a, b, **scales), expected)
+    result = torch.baddbmm(c, a, b, **scales)
+    assert torch.equal(result, expected) and result.dtype == dtype
     assert torch.equal(torch.baddbmm(c, a, b, **scales, out=torch.ones_like(c)), expected)
     assert torch.equal(c.clone().baddbmm_(a, b, **scales), expected)
     assert torch.equal(torch.addmm(c[0], a[0], b[0], **scales), expected[0])
