@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -192,10 +193,12 @@ def test_a_file_of_any_name_is_written_and_named(name, tmp_path):
 # What the system refuses.
 
 
-def separately(*arguments: str, **options) -> subprocess.CompletedProcess:
-    """In a process of its own, which ends as one of a user does."""
-    command = [sys.executable, "-m", "fastgemm", *arguments]
+def separately(*arguments: str, unbuffered: bool = False, **options) -> subprocess.CompletedProcess:
+    """In a process of its own, which ends as one of a user does. Without a buffer nothing is left to write at its
+    end."""
+    command = [sys.executable, *["-u"] * unbuffered, "-m", "fastgemm", *arguments]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environment.pop("PYTHONUNBUFFERED", None)
     return subprocess.run(
         command, env=environment, stderr=subprocess.PIPE, timeout=120, check=False, **options
     )
@@ -235,25 +238,49 @@ def test_a_full_disk_is_named_for_a_plot(command, folder):
     assert "cannot write full.svg: No space left on device" in result.stderr
 
 
+def assert_names_stdout(done: subprocess.CompletedProcess, reason: str) -> None:
+    errors = done.stderr.decode()
+    assert (done.returncode, errors) == (1, f"Error: cannot write stdout: {reason}\n")
+
+
 @needs_full
 @pytest.mark.parametrize(
     "arguments",
     [
         *(["--help"], ["--version"], ["info"], ["info", "--json"], ["explain", *QUICK["explain"]]),
-        *(
-            ["bench", *QUICK["bench"]],
-            ["bench", *QUICK["bench"], "--json", "-"],
-            ["ladder", *QUICK["ladder"]],
-        ),
+        *(["explain", *QUICK["explain"], "--csv", "-"], ["bench", *QUICK["bench"]]),
+        *(["bench", *QUICK["bench"], "--json", "-"], ["ladder", *QUICK["ladder"]]),
     ],
     ids=" ".join,
 )
 def test_a_full_disk_behind_stdout(arguments):
     with open(FULL, "wb") as full:
-        done = separately(*arguments, stdout=full)
-    errors = done.stderr.decode()
-    assert (done.returncode, errors.count("\n")) == (1, 1), errors
-    assert "Error: cannot write stdout: No space left on device" in errors
+        assert_names_stdout(separately(*arguments, stdout=full), "No space left on device")
+
+
+@needs_full
+@pytest.mark.parametrize("arguments", [["info"], ["explain", *QUICK["explain"], "--json", "-"]], ids=" ".join)
+def test_a_full_disk_behind_stdout_without_a_buffer(arguments):
+    with open(FULL, "wb") as full:
+        assert_names_stdout(separately(*arguments, unbuffered=True, stdout=full), "No space left on device")
+
+
+def test_a_file_behind_stdout_that_may_not_grow(folder):
+    def at_most_a_block() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (512, resource.RLIM_INFINITY))
+
+    with open(folder / "out", "wb") as file:
+        done = separately("info", "--json", stdout=file, preexec_fn=at_most_a_block)
+    assert_names_stdout(done, "File too large")
+
+
+def test_what_was_forgotten_cannot_be_said(monkeypatch):
+    def full(*_, **__) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("fastgemm.cli.tune._tune.forget", lambda: ("a GPU", True))
+    monkeypatch.setattr("rich.console.Console.print", full)
+    assert run("tune", "--forget").stderr == "Error: cannot write stdout: No space left on device\n"
 
 
 def test_a_reader_that_has_seen_enough():

@@ -17,8 +17,9 @@ from .info import info
 from .ladder import ladder
 from .tune import tune
 
-# Why output cannot be written: the disk is full, nobody reads it, the device fails, it was closed.
-_OF_OUTPUT = errno.ENOSPC, errno.EPIPE, errno.EIO, errno.EBADF
+# Why output cannot be written: the disk, the quota or the longest file (ulimit -f) is full, nobody reads it, the
+# device fails, it was closed.
+_OF_OUTPUT = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE, errno.EIO, errno.EBADF
 
 
 class _Commands(click.Group):

@@ -51,19 +51,18 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno == errno.EPIPE:
             raise  # the reader of a pipe has seen enough: no error
-        target = "stdout" if str(path) == "-" else error.filename or path
+        target = error.filename or path
         raise click.ClickException(f"cannot write {target}: {error.strerror or error}") from error
 
 
 def write_file(path: Path, write: Callable[[TextIO], object]) -> None:
-    """Hands an open file to ``write``; - is stdout. Raises click.ClickException (exit code 1)."""
-    with writing(path):
-        if str(path) == "-":
-            write(sys.stdout)
-            sys.stdout.flush()
-            return
-        with path.open("w", encoding="utf-8", newline="") as file:
-            write(file)
+    """Hands an open file to ``write``; - is stdout, whose errors end every command alike (app.py). Raises
+    click.ClickException (exit code 1) of any other file."""
+    if str(path) == "-":
+        write(sys.stdout)
+        return
+    with writing(path), path.open("w", encoding="utf-8", newline="") as file:
+        write(file)
 
 
 def say_written(paths: Iterable[Path | None]) -> None:

@@ -44,10 +44,10 @@ def _refusals(without_gpu: str) -> Iterator[None]:
             raise click.ClickException(f"{error}{without_gpu}") from error
 
 
-def _forget() -> None:
-    gpu, there = _tune.forget()
-    text = "forgotten" if there else "nothing was tuned with these versions"
-    console().print(f"{gpu}: {text}", markup=False)
+def _forget() -> str:
+    with _refusals():
+        gpu, there = _tune.forget()
+    return f"{gpu}: " + ("forgotten" if there else "nothing was tuned with these versions")
 
 
 @click.command(short_help="Measure a GPU, so that choices follow what is fast on it.")
@@ -84,14 +84,12 @@ def tune(seconds: float, dtypes: tuple[torch.dtype, ...], forget: bool, json: Pa
         options.check_dtype("gemm", dtype)
     if forget and (dtypes or json):
         raise click.UsageError("--forget goes alone")
-    with _refusals(
-        "" if forget else f"\non a CPU, {ON_A_CPU} measures a product and keeps its fastest kernel"
-    ):
-        if forget:
-            _forget()
-            return
-        with progress_bar() as progress:
-            found = _tune.tune(seconds=seconds, dtypes=dtypes or None, progress=progress)
+    if forget:
+        console().print(_forget(), markup=False)
+        return
+    alternative = f"\non a CPU, {ON_A_CPU} measures a product and keeps its fastest kernel"
+    with _refusals(alternative), progress_bar() as progress:
+        found = _tune.tune(seconds=seconds, dtypes=dtypes or None, progress=progress)
     if json:
         write_file(json, lambda file: json_module.dump(found.as_json(), file))
     if str(json) != "-":
