@@ -18,6 +18,11 @@ ARGS   ?=
 # Threads that may move sometimes share a core, which halves every rate for a while, torch's and ours.
 PINNED := OMP_PROC_BIND=true
 
+# pip says nothing of its own new versions, nor that it runs as root; a user of a terminal sees how far it is, and ninja.
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_ROOT_USER_ACTION := ignore
+QUIET := $$(test -t 1 || echo --quiet)
+
 # What the compiled libraries are made of: a change of any of them builds again.
 SOURCES := $(shell find csrc -type f 2>/dev/null) CMakeLists.txt setup.py pyproject.toml tools/build_backend.py
 
@@ -107,11 +112,15 @@ $(VENV)/.docs: docs/requirements.txt | $(VENV)/.made
 	@touch $@
 
 $(VENV)/.torch: | $(VENV)/.made
-	$(BIN)/python -m pip install --quiet '$(TORCH)' numpy
+	@echo "fastgemm: installing $(TORCH) into $(VENV), once; what has to be downloaded takes minutes"
+	$(BIN)/python -m pip install $(QUIET) '$(TORCH)' numpy
 	@touch $@
 
+# pip hides what the build says, so that compiles first, and pip finds everything made.
 $(VENV)/.installed: $(VENV)/.torch $(SOURCES)
 	$(BIN)/python -m pip install --quiet 'setuptools>=70' 'cmake>=3.24' ninja 'nanobind>=2.9'
+	$(BIN)/python setup.py $(QUIET) build_ext --inplace
+	@echo "fastgemm: installing what the commands and the tests need into $(VENV), once: a minute"
 	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[test]'
 	@touch $@
 

@@ -20,11 +20,15 @@ Environment:
     FASTGEMM_LABEL       a local version, the cpu of 0.1.0+cpu: tells two wheels of one version apart.
     MAX_JOBS             parallel compile jobs.
 
+pip shows what is compiled, and how far it is, with -v alone; `python setup.py build_ext --inplace` always does, and
+an editable install finds its work done. --quiet before build_ext leaves out ninja's lines.
+
 torch is found without importing it: its headers are all that the stable ABI needs.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -130,6 +134,24 @@ def version_of(python: str) -> tuple[int, int]:
     return major, minor
 
 
+# Of one core, with gcc 12 and nvcc 13: a C++ file, and a CUDA file for each architecture.
+CXX_SECONDS, CUDA_SECONDS = 3, 6
+
+
+def what_is_compiled(build: Path, jobs: int) -> str:
+    """How many files have no object yet, and about how long they take; of others ninja knows what changed."""
+    commands = json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
+    new = [each for each in commands if not (build / each["output"]).exists()]
+    cuda = [each["command"] for each in new if "-gencode" in each["command"]]
+    counts = [f"{len(new) - len(cuda)} C++ files"] * (len(new) > len(cuda))
+    counts += [f"{len(cuda)} CUDA files"] * bool(cuda)
+    seconds = CXX_SECONDS * (len(new) - len(cuda))
+    seconds += CUDA_SECONDS * sum(command.count("-gencode") for command in cuda)
+    minutes = max(1, round(seconds / 60 / jobs))
+    long = f", about {minutes} minute{'s' * (minutes > 1)} by {jobs} compiler{'s' * (jobs > 1)}; once"
+    return f"fastgemm: compiling {' and '.join(counts)}{long}" if new else "fastgemm: compiling what has changed"
+
+
 class CMakeBuild(build_ext):
     """Runs CMake once for all libraries and puts them into the package."""
 
@@ -137,7 +159,8 @@ class CMakeBuild(build_ext):
         import nanobind
 
         torch = torch_dir()
-        package = (ROOT / "python" if self.editable_mode else Path(self.build_lib).resolve()) / "fastgemm"
+        editable = self.editable_mode or self.inplace
+        package = (ROOT / "python" if editable else Path(self.build_lib).resolve()) / "fastgemm"
         # Python's own variable for a build whose wheel is for another architecture: that has a tree of its own.
         other = os.environ.get("_PYTHON_HOST_PLATFORM", "")
         build = ROOT / "build" / "-".join(filter(None, ("cmake", sys.implementation.cache_tag, other)))
@@ -149,6 +172,8 @@ class CMakeBuild(build_ext):
             str(build),
             "-G",
             "Ninja",
+            "--log-level=NOTICE",
+            "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
             f"-DCMAKE_INSTALL_PREFIX={package}",
             f"-DPython_EXECUTABLE={sys.executable}",
             f"-Dnanobind_DIR={nanobind.cmake_dir()}",
@@ -168,7 +193,10 @@ class CMakeBuild(build_ext):
         cmake = configure[0] = shutil.which("cmake", path=path) or "cmake"
         subprocess.run(configure, check=True, env=environment)
         jobs = os.environ.get("MAX_JOBS") or str(os.cpu_count() or 1)
-        subprocess.run([cmake, "--build", str(build), "--parallel", jobs], check=True, env=environment)
+        print(what_is_compiled(build, int(jobs)), flush=True)
+        compile_all = [cmake, "--build", str(build), "--parallel", jobs]
+        compile_all += [] if self.distribution.verbose else ["--", "--quiet"]
+        subprocess.run(compile_all, check=True, env=environment)
         # One for a torch or a Python that this build is not for would be loaded there, into another libfastgemm.
         for stale in package.glob("*.so"):
             stale.unlink()
@@ -182,7 +210,7 @@ class CMakeBuild(build_ext):
             subprocess.run([*places, *chosen], check=True, env=environment)
             subprocess.run([cmake, "--build", str(modules), "--parallel", jobs], check=True, env=environment)
             subprocess.run([cmake, "--install", str(modules)], check=True, env=environment)
-        if not self.editable_mode:  # `fastgemm explain` and the notebooks show the kernels' source
+        if not editable:  # `fastgemm explain` and the notebooks show the kernels' source
             for device in ("cpu", "cuda"):
                 source, target = (folder / "csrc" / device for folder in (ROOT, package))
                 shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.cmake"), dirs_exist_ok=True)
