@@ -140,9 +140,10 @@ CXX_SECONDS, CUDA_SECONDS = 3, 6
 
 def what_is_compiled(build: Path, jobs: int) -> str:
     """How many files have no object yet, and about how long they take; of others ninja knows what changed."""
-    commands = json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
-    new = [each for each in commands if not (build / each["output"]).exists()]
-    cuda = [each["command"] for each in new if "-gencode" in each["command"]]
+    stored = json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
+    commands = [each["command"] for each in stored]
+    new = [command for command in commands if not (build / re.search(r" -o (\S+)", command)[1]).exists()]
+    cuda = [command for command in new if "-gencode" in command]
     counts = [f"{len(new) - len(cuda)} C++ files"] * (len(new) > len(cuda))
     counts += [f"{len(cuda)} CUDA files"] * bool(cuda)
     seconds = CXX_SECONDS * (len(new) - len(cuda))
