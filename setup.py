@@ -20,8 +20,8 @@ Environment:
     FASTGEMM_LABEL       a local version, the cpu of 0.1.0+cpu: tells two wheels of one version apart.
     MAX_JOBS             parallel compile jobs.
 
-pip shows what is compiled, and how far it is, with -v alone; `python setup.py build_ext --inplace` always does, and
-an editable install finds its work done. --quiet before build_ext leaves out ninja's lines.
+pip shows what is compiled, and how far it is, with -v alone; `python setup.py build_ext --inplace` always does,
+and an editable install finds its work done. --quiet before build_ext leaves out ninja's lines.
 
 torch is found without importing it: its headers are all that the stable ABI needs.
 """
@@ -149,8 +149,13 @@ def what_is_compiled(build: Path, jobs: int) -> str:
     seconds = CXX_SECONDS * (len(new) - len(cuda))
     seconds += CUDA_SECONDS * sum(command.count("-gencode") for command in cuda)
     minutes = max(1, round(seconds / 60 / jobs))
-    long = f", about {minutes} minute{'s' * (minutes > 1)} by {jobs} compiler{'s' * (jobs > 1)}; once"
-    return f"fastgemm: compiling {' and '.join(counts)}{long}" if new else "fastgemm: compiling what has changed"
+    counts += [f"about {minutes} minute{'s' * (minutes > 1)} by {jobs} compiler{'s' * (jobs > 1)}; once"]
+    return f"fastgemm: compiling {', '.join(counts) if new else 'what has changed'}"
+
+
+def run(command: list[str], environment: dict[str, str]) -> None:
+    if subprocess.run(command, env=environment, check=False).returncode:
+        raise SystemExit(f"fastgemm: {Path(command[0]).name} failed; it says above why")
 
 
 class CMakeBuild(build_ext):
@@ -192,25 +197,25 @@ class CMakeBuild(build_ext):
         # A tree configured by another environment (pip's build isolation makes new ones) remembers its paths.
         (build / "CMakeCache.txt").unlink(missing_ok=True)
         cmake = configure[0] = shutil.which("cmake", path=path) or "cmake"
-        subprocess.run(configure, check=True, env=environment)
+        run(configure, environment)
         jobs = os.environ.get("MAX_JOBS") or str(os.cpu_count() or 1)
         print(what_is_compiled(build, int(jobs)), flush=True)
         compile_all = [cmake, "--build", str(build), "--parallel", jobs]
         compile_all += [] if self.distribution.verbose else ["--", "--quiet"]
-        subprocess.run(compile_all, check=True, env=environment)
+        run(compile_all, environment)
         # One for a torch or a Python that this build is not for would be loaded there, into another libfastgemm.
         for stale in package.glob("*.so"):
             stale.unlink()
-        subprocess.run([cmake, "--install", str(build)], check=True, env=environment)
+        run([cmake, "--install", str(build)], environment)
         for python in further_pythons():
             modules = build / "modules-{}.{}".format(*version_of(python))
             (modules / "CMakeCache.txt").unlink(missing_ok=True)
             places = [cmake, "-S", str(ROOT / "csrc/python"), "-B", str(modules), "-G", "Ninja"]
             chosen = [f"-DCMAKE_INSTALL_PREFIX={package}", f"-DFASTGEMM_LIBRARIES={package}"]
             chosen += [f"-DPython_EXECUTABLE={python}", f"-Dnanobind_DIR={nanobind.cmake_dir()}"]
-            subprocess.run([*places, *chosen], check=True, env=environment)
-            subprocess.run([cmake, "--build", str(modules), "--parallel", jobs], check=True, env=environment)
-            subprocess.run([cmake, "--install", str(modules)], check=True, env=environment)
+            run([*places, *chosen], environment)
+            run([cmake, "--build", str(modules), "--parallel", jobs], environment)
+            run([cmake, "--install", str(modules)], environment)
         if not editable:  # `fastgemm explain` and the notebooks show the kernels' source
             for device in ("cpu", "cuda"):
                 source, target = (folder / "csrc" / device for folder in (ROOT, package))
