@@ -3,10 +3,11 @@
     python tools/check_sass.py           check, and rewrite the table in docs/cuda_kernels.md and the registers
                                          and shared memory that `fastgemm explain` works with
     python tools/check_sass.py --check   check; write nothing, fail if either would change
+    python tools/check_sass.py --kernel tiled   that kernel's file alone, after KERNEL=tiled tools/compile_cuda.sh
 
 A kernel fails that keeps anything in local memory (spilled registers, arrays indexed at run time) on any of the
 architectures, or that is said to move 16 bytes an access and does not. Files named pitfall_* are lessons in just
-that and promise nothing. Needs cuobjdump and nvdisasm, which the extra `lint` installs.
+that and promise nothing. Needs cuobjdump and nvdisasm: `make .venv/.lint` installs both into .venv.
 
 A kernel for Hopper is empty elsewhere, one for the other GPUs may be empty on Hopper: neither is launched there.
 """
@@ -18,6 +19,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -27,6 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+CUDA = ROOT / "csrc/cuda"
 OBJECTS = ROOT / "build/cuda/CMakeFiles/fastgemm_cuda.dir/csrc/cuda"
 DOCUMENT = ROOT / "docs/cuda_kernels.md"
 EXPLAIN = ROOT / "python/fastgemm/_explain"
@@ -106,14 +109,33 @@ class Kernel:
                         yield f"no 16-byte {kind}"
 
 
-def run(*command: str | Path, text: str | None = None) -> str:
-    """Runs a tool, with the CUDA tools that pip installed beside this Python on its path."""
+# Where each tool comes from. nvdisasm is what cuobjdump calls.
+SOURCES = dict.fromkeys(
+    ("cuobjdump", "nvdisasm"),
+    "`make .venv/.lint` installs the packages nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm",
+)
+SOURCES |= {"c++filt": "it is one of the binutils", "nvcc": "it comes with the CUDA toolkit, 13.0 or later"}
+
+
+def tool_path() -> str:
+    """PATH, with the CUDA tools that pip installed beside this Python before it, and a toolkit's behind."""
     spec = importlib.util.find_spec("nvidia")
-    folders = [Path(p) / "cu13" / "bin" for p in (spec.submodule_search_locations or [] if spec else [])]
-    path = os.pathsep.join([*map(str, folders), os.environ["PATH"]])
-    program = next((f / command[0] for f in folders if (f / command[0]).exists()), command[0])
+    installed = [f"{p}/cu13/bin" for p in (spec.submodule_search_locations or [] if spec else [])]
+    return os.pathsep.join([*installed, os.environ["PATH"], "/usr/local/cuda/bin"])
+
+
+def missing(*tools: str) -> str:
+    """The first of these tools that is not here, and where it comes from; an empty text where all are."""
+    lacking = next((tool for tool in tools if shutil.which(tool, path=tool_path()) is None), None)
+    return f"there is no {lacking}: {SOURCES[lacking]}" if lacking else ""
+
+
+def run(*command: str | Path, text: str | None = None) -> str:
+    path = tool_path()
+    program = shutil.which(command[0], path=path)
+    environment = {**os.environ, "PATH": path}
     done = subprocess.run(
-        [program, *command[1:]], input=text, capture_output=True, text=True, env={**os.environ, "PATH": path}
+        [program, *command[1:]], input=text, capture_output=True, text=True, env=environment
     )
     if done.returncode:
         raise SystemExit(f"{command[0]} failed: {done.stderr.strip()}")
@@ -168,13 +190,25 @@ def read_object(path: Path, source: Path) -> list[Kernel]:
     return sorted(kernels, key=lambda k: (k.name, k.arch))
 
 
-def read_kernels(folder: Path) -> list[Kernel]:
-    """All kernels of the objects, in the order of their files; those of device/ launch nothing of the ladder."""
-    paths = [p for p in sorted(folder.rglob("*.cu.o")) if p.parent.name != "device"]
+def launches(source: Path, kernel: str) -> bool:
+    """Whether a file below csrc/cuda has the launcher of a kernel of the table: gemm_tiled, transpose_padded."""
+    text = (CUDA / source).read_text(encoding="utf-8")
+    return (
+        re.search(rf"^void (gemm|transpose|add)_{re.escape(kernel)}\(const", text, re.MULTILINE) is not None
+    )
+
+
+def read_kernels(folder: Path, kernel: str | None = None) -> list[Kernel]:
+    """All kernels of the objects, in the order of their files; those of device/ launch nothing of the ladder. Or
+    of the files alone that launch one kernel."""
+    found = {path: path.relative_to(folder).with_suffix("") for path in sorted(folder.rglob("*.cu.o"))}
+    paths = [p for p, source in found.items() if source.parts[0] != "device" and (CUDA / source).exists()]
+    paths = [p for p in paths if kernel is None or launches(found[p], kernel)]
     if not paths:
-        raise SystemExit(f"no objects under {folder}; build them with tools/compile_cuda.sh")
+        which = f"KERNEL={kernel} " if kernel else ""
+        raise SystemExit(f"no objects under {folder}; build them with {which}tools/compile_cuda.sh")
     with ProcessPoolExecutor() as pool:
-        sources = [path.relative_to(folder).with_suffix("") for path in paths]
+        sources = [found[path] for path in paths]
         kernels = [kernel for found in pool.map(read_object, paths, sources) for kernel in found]
     unused = {(k.source, k.name) for k in kernels if k.arch == PORTABLE and k.empty}
     return [k for k in kernels if not (k.empty or (k.arch != HOPPER and (k.source, k.name) in unused))]
@@ -207,23 +241,63 @@ def table(kernels: list[Kernel]) -> str:
 
 def resources(kernels: list[Kernel]) -> str:
     """Registers and static shared memory by architecture and name; of several in one name, the largest."""
-    parts = []
+    parts: dict[str, dict[str, list[int]]] = {}
     for arch in architectures(kernels):
-        found: dict[str, list[int]] = {}
+        found = parts[arch] = {}
         for k in kernels:
             if k.arch == arch:
                 registers, shared = found.get(k.name, (0, 0))
                 found[k.name] = [max(registers, k.registers), max(shared, k.shared)]
+    return as_json(parts)
+
+
+def as_json(parts: dict[str, dict[str, list[int]]]) -> str:
+    """A line for each name, in their order."""
+    written = []
+    for arch, found in parts.items():
         lines = [f"  {json.dumps(name)}: {json.dumps(found[name])}" for name in sorted(found)]
-        parts.append(f'"{arch}": {{\n' + ",\n".join(lines) + "\n}")
-    return "{" + ",\n".join(parts) + "}\n"
+        written.append(f'"{arch}": {{\n' + ",\n".join(lines) + "\n}")
+    return "{" + ",\n".join(written) + "}\n"
 
 
-def stale_files(kernels: list[Kernel]) -> dict[Path, str]:
-    """What the generated files should say, where they do not."""
+def with_rows_of(new: str, old: str) -> str:
+    """A table with the rows of another in place of those of the same files. Raises SystemExit where they are for
+    other architectures."""
+    head, shown = old.splitlines(keepends=True)[:2], new.splitlines(keepends=True)
+    if shown[:2] != head:
+        raise SystemExit(
+            f"the objects are not for the architectures of {DOCUMENT.name}: {shown[0]}not {head[0]}"
+        )
+    file_of = re.compile(r"\| (\S+) \|")
+    made = {file_of.match(row)[1] for row in shown[2:]}
+    rows = [row for row in old.splitlines(keepends=True)[2:] if file_of.match(row)[1] not in made]
+    # In the order of read_kernels; the sort is stable, so the rows of a file keep theirs.
+    return "".join(head + sorted([*rows, *shown[2:]], key=lambda row: Path(file_of.match(row)[1])))
+
+
+def with_resources_of(new: str, old: str, gone: set[str]) -> str:
+    """The registers and shared memory of both, without the names that are gone; of a name in both, the new."""
+    made = json.loads(new)
+    return as_json(
+        {
+            arch: {name: each for name, each in found.items() if name not in gone} | made.get(arch, {})
+            for arch, found in json.loads(old).items()
+        }
+    )
+
+
+def stale_files(kernels: list[Kernel], only: bool = False) -> dict[Path, str]:
+    """What the generated files should say, where they do not; ``only`` these kernels' files change in them."""
     text = DOCUMENT.read_text(encoding="utf-8")
     start, end = text.index(BEGIN) + len(BEGIN), text.index(END)
-    made = {DOCUMENT: text[:start] + table(kernels) + text[end:], RESOURCES: resources(kernels)}
+    new_table, new_resources = table(kernels), resources(kernels)
+    if only:
+        old = text[start:end]
+        of_files = "|".join(re.escape(str(source)) for source in {k.source for k in kernels})
+        gone = set(re.findall(rf"^\| (?:{of_files}) \| `(.+?)` \|", old, re.MULTILINE))
+        new_table = with_rows_of(new_table, old)
+        new_resources = with_resources_of(new_resources, RESOURCES.read_text(encoding="utf-8"), gone)
+    made = {DOCUMENT: text[:start] + new_table + text[end:], RESOURCES: new_resources}
     return {
         path: new
         for path, new in made.items()
@@ -236,14 +310,17 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file would change")
+    parser.add_argument("--kernel", help="its file alone, and its rows of the generated files")
     parser.add_argument("--objects", type=Path, default=OBJECTS, help="folder of the objects of csrc/cuda")
     arguments = parser.parse_args()
-    kernels = read_kernels(arguments.objects)
+    if lacking := missing("cuobjdump", "nvdisasm", "c++filt"):
+        raise SystemExit(lacking)
+    kernels = read_kernels(arguments.objects, arguments.kernel)
     problems = [f"{k.source}: {k.name} ({k.arch}): {what}" for k in kernels for what in k.problems()]
     for pattern in PROMISES:
-        if not any(re.match(pattern, k.name) for k in kernels):
+        if arguments.kernel is None and not any(re.match(pattern, k.name) for k in kernels):
             problems.append(f"no kernel is called {pattern}")
-    for path, new in stale_files(kernels).items():
+    for path, new in stale_files(kernels, only=arguments.kernel is not None).items():
         if arguments.check:
             problems.append(f"{path.relative_to(ROOT)} is old: run tools/check_sass.py")
         else:

@@ -3,29 +3,46 @@
 # driver. Fails on ptxas's warnings that wgmma was serialized or setmaxnreg ignored; what the code of each kernel
 # looks like is for tools/check_sass.py, afterwards.
 #
+#   KERNEL                compiles the file of this kernel alone, in half a minute, and imports nothing
 #   FASTGEMM_CUDA_ARCHS   default: the kernels of Hopper, and those of all other GPUs for the first and the last of them
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-$PWD/.venv/bin/python}
 nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
 build=$PWD/build/cuda log=$PWD/build/cuda.log
+objects=()
+if [[ -n ${KERNEL:-} ]]; then
+  mapfile -t objects < <(grep -rlE --include='*.cu' "^void (gemm|transpose|add)_$KERNEL\(const" csrc/cuda | sort)
+  if [[ ${#objects[@]} = 0 ]]; then
+    echo "compile_cuda: no file below csrc/cuda has a launcher gemm_$KERNEL, transpose_$KERNEL or add_$KERNEL" >&2
+    exit 1
+  fi
+  objects=("${objects[@]/#/CMakeFiles/fastgemm_cuda.dir/}")
+  objects=("${objects[@]/%/.o}")
+fi
+if [[ ! -x $nvcc ]]; then
+  echo "compile_cuda: there is no nvcc; it comes with the CUDA toolkit, 13.0 or later, and needs no GPU" >&2
+  exit 1
+fi
 mkdir -p "$build"
 
 "$(dirname "$python")/cmake" -S . -B "$build" -G Ninja -DFASTGEMM_CUDA=ON -DFASTGEMM_SIMT=OFF -DCMAKE_CUDA_COMPILER="$nvcc" \
   -DFASTGEMM_CUDA_ARCHS="${FASTGEMM_CUDA_ARCHS:-80-real;90a-real;120-real}" -DCMAKE_CUDA_FLAGS="-Xptxas=-v" -DPython_EXECUTABLE="$python" \
   -Dnanobind_DIR="$("$python" -m nanobind --cmake_dir)" -DCMAKE_INSTALL_PREFIX="$build/package/fastgemm" \
-  -DFASTGEMM_CUBLAS_INCLUDE="$(PYTHON=$python tools/cublas_headers.sh)" \
+  -DFASTGEMM_CUBLAS_INCLUDE="$([[ -n ${KERNEL:-} ]] || PYTHON=$python tools/cublas_headers.sh)" \
   -DFASTGEMM_TORCH_DIR="$("$python" -c 'import importlib.util as u; print(u.find_spec("torch").submodule_search_locations[0])')" \
   >/dev/null
-"$(dirname "$python")/cmake" --build "$build" --parallel "$(nproc)" 2>&1 | tee "$log"
-rm -rf "$build/package" && mkdir "$build/package" && cp -r python/fastgemm "$build/package/"
-rm -f "$build"/package/fastgemm/*.so  # of an editable install
-"$(dirname "$python")/cmake" --install "$build" >/dev/null
-
+"$(dirname "$python")/cmake" --build "$build" --parallel "$(nproc)" ${objects:+--target "${objects[@]}"} 2>&1 | tee "$log"
 if grep -E 'C75(08|10|18)' "$log"; then
   echo "compile_cuda: the lines above name serialized or ignored instructions" >&2
   exit 1
 fi
+if [[ -n ${KERNEL:-} ]]; then exit; fi
+
+rm -rf "$build/package" && mkdir "$build/package" && cp -r python/fastgemm "$build/package/"
+rm -f "$build"/package/fastgemm/*.so  # of an editable install
+"$(dirname "$python")/cmake" --install "$build" >/dev/null
+
 PYTHONPATH="$build/package" "$python" tools/check_cuda_messages.py
 cd "$build" && PYTHONPATH="$build/package" "$python" - <<'PY'
 import fastgemm

@@ -5,6 +5,9 @@ What the simulator counts is held against the hardware by tools/ncu_check.py.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 
@@ -39,8 +42,12 @@ def explain(op: str, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> t
     choice = {of: x for of, x in by_name(name, dtype).items() if of != "out_dtype"}
     report = fastgemm.explain(op, shape=shape, dtype=dtype, **choice)
     assert report.error is None and not report.problems
-    (launch,) = (launch for launch in report.launches if launch.kernel == name)
-    return report, launch
+    own = [launch for launch in report.launches if launch.kernel == name]
+    launched = [launch.kernel for launch in report.launches]
+    assert len(own) == 1, (
+        f"of the launches {launched} one must be called {name}, as its row is: launch(name, ...)"
+    )
+    return report, own[0]
 
 
 def units(access: Access, shape: tuple[int, ...]) -> Fraction:
@@ -50,25 +57,52 @@ def units(access: Access, shape: tuple[int, ...]) -> Fraction:
     return Fraction(shape[0] * shape[1] * shape[2], 32)
 
 
-def check(access: Access, sites: list[Site], row: Row) -> None:
-    assert sites, f"there is no {access.what} {access.code}"
+def counted(sites: list[Site]) -> str:
+    """A line for each: where in the source, and what came."""
+
+    def line(site: Site) -> str:
+        of = {"sectors": site.sectors_per_request, "times the fewest wavefronts": site.conflict}
+        more = "".join(f", {value:.4g} {what}" for what, value in of.items() if value is not None)
+        return f"  {site.file}:{site.line}: {site.what}: {site.requests} requests{more}"
+
+    return "\n".join(map(line, sites))
+
+
+def faults(access: Access, sites: list[Site], row: Row) -> Iterator[str]:
+    """What was expected of these accesses, and what came, where the two differ."""
     requests = sum(site.requests for site in sites)
-    if access.bytes is not None:
-        assert {site.bytes for site in sites} == {access.bytes}, access
+    if access.bytes is not None and (came := {site.bytes for site in sites}) != {access.bytes}:
+        yield f"{access.bytes} bytes a lane were expected, and {sorted(came)} came"
     if access.requests is not None:
         wanted = float(access.requests * units(access, row.shape))
-        assert requests == pytest.approx(wanted, rel=row.tolerance, abs=0), access
-    if access.sectors is not None:
-        assert sum(site.sectors for site in sites) == access.sectors * requests, access
+        if requests != pytest.approx(wanted, rel=row.tolerance, abs=0):
+            yield f"{wanted:.6g} requests were expected, and {requests} came"
+    if (
+        access.sectors is not None
+        and (came := sum(site.sectors for site in sites)) != access.sectors * requests
+    ):
+        yield f"{access.sectors:.4g} sectors a request were expected, and {came / requests:.4g} came"
     if access.conflict is not None:
-        ideal = sum(site.ideal_wavefronts for site in sites)
-        assert sum(site.wavefronts for site in sites) == access.conflict * ideal, access
+        came, ideal = (sum(getattr(x, of) for x in sites) for of in ("wavefronts", "ideal_wavefronts"))
+        if came != access.conflict * ideal:
+            times = f"{access.conflict:.4g} times the fewest wavefronts (1: no bank conflicts)"
+            yield f"{times} were expected, and {came / ideal:.4g} came"
+
+
+def check(access: Access, launch: Launch, row: Row) -> None:
+    sites = [site for site in launch.sites if access.matches(site)]
+    name = f"{access.what} {access.code}".strip()
+    assert sites, f"there is no {name}; what there is:\n{counted(launch.sites)}"
+    wrong = "; ".join(faults(access, sites, row))
+    assert not wrong, f"{name}: {wrong}\n{counted(sites)}"
 
 
 def test_every_own_row_says_what_it_is_for():
-    assert own_rows() == TABLE.keys(), (
-        "a row of the kernel table needs an entry here, and the other way round"
+    new, gone = own_rows() - TABLE.keys(), TABLE.keys() - own_rows()
+    assert not new, (
+        f"counter_table.py needs entries of {sorted(new)}; make sim KERNEL=... shows their counters"
     )
+    assert not gone, f"counter_table.py has entries of {sorted(gone)}, which are no rows of the kernel table"
 
 
 @pytest.mark.parametrize("op, name, dtype", CASES)
@@ -77,11 +111,35 @@ def test_counters(op, name, dtype):
     _, launch = explain(op, name, row.shape, dtype)
     accesses = row.accesses(dtype.itemsize)
     for access in accesses:
-        check(access, [site for site in launch.sites if access.matches(site)], row)
+        check(access, launch, row)
     if row.all_accesses:
-        others = [site.what for site in launch.sites if not any(access.matches(site) for access in accesses)]
-        assert not others, "accesses that the table does not name"
-    assert row.in_flight(launch.bytes_in_flight), launch.bytes_in_flight
+        others = [site for site in launch.sites if not any(access.matches(site) for access in accesses)]
+        assert not others, f"accesses that the table does not name:\n{counted(others)}"
+    assert row.in_flight(launch.bytes_in_flight), f"{launch.bytes_in_flight} bytes in flight in a block"
+
+
+def test_what_differs_is_named_with_its_source_line():
+    row = GEMM["naive"]
+    _, launch = explain("gemm", "naive_uncoalesced", row.shape, F32)
+    loads_a, loads_b, stores = row.accesses(F32.itemsize)
+    with pytest.raises(
+        AssertionError, match="global load a: 1 sectors a request were expected, and 32 came"
+    ) as a:
+        check(loads_a, launch, row)
+    assert re.search(r"level1_naive\.cu:\d+: load a, 4 B: \d+ requests, 32 sectors", str(a.value))
+    with pytest.raises(AssertionError, match=r"there is no shared store; what there is:\s+csrc/cuda"):
+        check(Access("shared store"), launch, row)
+    for wrong, said in (
+        (replace(loads_b, bytes=8), r"8 bytes a lane were expected, and \[4\] came"),
+        (replace(stores, requests=2), r"\d+ requests were expected, and \d+ came"),
+    ):
+        with pytest.raises(AssertionError, match=said):
+            check(wrong, launch, row)
+    row = GEMM["thread_tile"]
+    _, launch = explain("gemm", "thread_tile_unpadded", row.shape, F32)
+    with pytest.raises(AssertionError, match=r"1 times the fewest wavefronts .* were expected, and 4 came"):
+        for access in row.accesses(F32.itemsize):
+            check(access, launch, row)
 
 
 # --- from rung to rung

@@ -12,7 +12,7 @@ from typing import Any
 import fastgemm
 import pytest
 import torch
-from fastgemm._explain import resources
+from compiled import compiled_for
 from fastgemm._explain.run import load_simulator
 from reference import by_name, needs_simulator, row_id, simulated_rows
 
@@ -48,8 +48,7 @@ def runs_on(capability: int, op: str, kernel: str) -> bool:
 def assert_fit(capability: int, found: list[dict[str, Any]]) -> None:
     assert found
     for launch in found:
-        compiled = resources.resources(launch["function"], f"{capability / 10}")
-        assert compiled, f"{launch['function']}: run tools/compile_cuda.sh and tools/check_sass.py"
+        compiled = compiled_for(f"{capability / 10}", launch["function"], launch["kernel"])
         assert compiled.shared_bytes + launch["dynamic_shared"] <= LIMITS[capability], launch["kernel"]
 
 

@@ -1,0 +1,22 @@
+"""What nvcc made of the CUDA kernels, or why this machine cannot tell."""
+
+from __future__ import annotations
+
+import pytest
+from fastgemm._explain import resources
+
+
+def compiled_for(capability: str, function: str, kernel: str) -> resources.Resources:
+    """Registers and shared memory of a launched function. Of one that nvcc has not compiled: fails and says how it
+    is done, or skips where a tool for that is missing."""
+    found = resources.resources(function, capability)
+    if found is None:
+        from check_sass import missing  # tools/ is not everywhere that tests run
+
+        how = (
+            f"KERNEL={kernel} tools/compile_cuda.sh && .venv/bin/python tools/check_sass.py --kernel {kernel}"
+        )
+        lacking = missing("nvcc", "cuobjdump", "nvdisasm")
+        said = f"nvcc has not compiled {function}: run {how}" + (f"; {lacking}" if lacking else "")
+        (pytest.skip if lacking else pytest.fail)(said)
+    return found

@@ -1,0 +1,101 @@
+"""tools/check_sass.py and tools/compile_cuda.sh of one kernel alone, and without the tools that they need."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import check_sass
+import fastgemm
+import pytest
+from check_sass import Kernel
+from pages import ROOT
+
+if not (ROOT / "csrc/cuda").is_dir():
+    pytest.skip("the sources are not here", allow_module_level=True)
+
+TILED, NARROW, NEW = (Path(f"gemm/{name}.cu") for name in ("ladder/level2_tiled", "fast/narrow", "fast/new"))
+
+
+def compiled(source: Path, name: str, registers: int) -> list[Kernel]:
+    return [Kernel(source, arch, name, registers, 64, 0) for arch in ("sm_90a", "sm_80", "sm_120")]
+
+
+@pytest.fixture
+def pages(tmp_path, monkeypatch):
+    """The two generated files, of two kernels of three functions."""
+    monkeypatch.setattr(check_sass, "DOCUMENT", tmp_path / "page.md")
+    monkeypatch.setattr(check_sass, "RESOURCES", tmp_path / "resources.json")
+    check_sass.DOCUMENT.write_text(f"before\n{check_sass.BEGIN}{check_sass.END}after\n")
+    old = compiled(NARROW, "narrow<float>", 30) + compiled(TILED, "tiled<float>", 40)
+    write(old + compiled(TILED, "tiled<double>", 50))
+    return old
+
+
+def write(kernels: list[Kernel], **choice: bool) -> None:
+    for path, text in check_sass.stale_files(kernels, **choice).items():
+        path.write_text(text)
+
+
+def rows() -> list[list[str]]:
+    """File, function and registers."""
+    lines = check_sass.DOCUMENT.read_text().splitlines()
+    return [[cell.strip(" `") for cell in line.split("|")[1:4]] for line in lines if ".cu" in line]
+
+
+def test_one_kernel_s_rows_alone_are_replaced(pages):
+    write(compiled(TILED, "tiled<float>", 44), only=True)
+    assert rows() == [[str(NARROW), "narrow<float>", "30"], [str(TILED), "tiled<float>", "44"]]
+    stored = json.loads(check_sass.RESOURCES.read_text())
+    assert stored["sm_80"] == {"narrow<float>": [30, 64], "tiled<float>": [44, 64]}
+    page = check_sass.DOCUMENT.read_text()
+    assert page.startswith(f"before\n{check_sass.BEGIN}| file |") and page.endswith(
+        f"{check_sass.END}after\n"
+    )
+
+
+def test_a_new_kernel_stands_where_all_of_them_would_put_it(pages):
+    new = compiled(NEW, "new<float>", 60)
+    narrow, tiled = pages[:3], pages[3:] + compiled(TILED, "tiled<double>", 50)
+    write(new, only=True)
+    assert [name for name, *_ in rows()] == [str(NARROW), str(NEW), str(TILED), str(TILED)]
+    assert not check_sass.stale_files(narrow + new + tiled)
+
+
+def test_objects_for_other_architectures_are_refused(pages):
+    with pytest.raises(SystemExit, match=r"not for the architectures of page\.md"):
+        check_sass.stale_files(compiled(NEW, "new<float>", 60)[:2], only=True)
+
+
+@pytest.mark.parametrize("op", ["gemm", "transpose", "add"])
+def test_every_kernel_is_launched_by_one_file(op):
+    sources = [path.relative_to(check_sass.CUDA) for path in sorted((check_sass.CUDA / op).rglob("*.cu"))]
+    for row in fastgemm.kernels(op, "cuda"):
+        if row.level != 7:
+            assert sum(check_sass.launches(source, row.name) for source in sources) == 1, row.name
+
+
+def test_a_missing_tool_is_named_and_where_it_comes_from(tmp_path, monkeypatch):
+    monkeypatch.setattr(check_sass, "tool_path", lambda: str(tmp_path))
+    monkeypatch.setattr("sys.argv", ["check_sass.py"])
+    with pytest.raises(
+        SystemExit, match=r"no cuobjdump: `make \.venv/\.lint` installs .*nvidia-cuda-cuobjdump"
+    ):
+        check_sass.main()
+    (tmp_path / "nvcc").touch(mode=0o755)
+    assert check_sass.missing("nvcc") == "" and "no c++filt" in check_sass.missing("nvcc", "c++filt")
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+def test_a_kernel_that_is_not_there_is_not_compiled():
+    done = subprocess.run(
+        ["bash", ROOT / "tools/compile_cuda.sh"],
+        env={**os.environ, "KERNEL": "tiled_wied"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1 and "has a launcher gemm_tiled_wied, " in done.stderr
