@@ -12,6 +12,7 @@ import check_sass
 import fastgemm
 import pytest
 from check_sass import Kernel
+from compiled import compiled_for
 from pages import ROOT
 
 if not (ROOT / "csrc/cuda").is_dir():
@@ -87,6 +88,16 @@ def test_a_missing_tool_is_named_and_where_it_comes_from(tmp_path, monkeypatch):
         check_sass.main()
     (tmp_path / "nvcc").touch(mode=0o755)
     assert check_sass.missing("nvcc") == "" and "no c++filt" in check_sass.missing("nvcc", "c++filt")
+
+
+def test_what_nvcc_has_not_compiled_fails_or_is_skipped_with_the_reason(monkeypatch):
+    how = r"KERNEL=new tools/compile_cuda\.sh && \.venv/bin/python tools/check_sass\.py --kernel new"
+    monkeypatch.setattr(check_sass, "missing", lambda *_: "")
+    with pytest.raises(pytest.fail.Exception, match=rf"new_kernel: run {how}$"):
+        compiled_for("9.0", "new_kernel", "new")
+    monkeypatch.setattr(check_sass, "missing", lambda *_: "there is no nvcc")
+    with pytest.raises(pytest.skip.Exception, match=rf"{how}; there is no nvcc$"):
+        compiled_for("9.0", "new_kernel", "new")
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
