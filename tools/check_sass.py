@@ -203,10 +203,19 @@ def read_kernels(folder: Path, kernel: str | None = None) -> list[Kernel]:
     of the files alone that launch one kernel."""
     found = {path: path.relative_to(folder).with_suffix("") for path in sorted(folder.rglob("*.cu.o"))}
     paths = [p for p, source in found.items() if source.parts[0] != "device" and (CUDA / source).exists()]
-    paths = [p for p in paths if kernel is None or launches(found[p], kernel)]
-    if not paths:
-        which = f"KERNEL={kernel} " if kernel else ""
-        raise SystemExit(f"no objects under {folder}; build them with {which}tools/compile_cuda.sh")
+    if kernel is None:
+        wanted = {p.relative_to(CUDA) for p in CUDA.rglob("*.cu")}
+        if lacking := sorted(map(str, wanted - {*found.values()})):
+            raise SystemExit(
+                f"{len(lacking)} of {len(wanted)} files have no object under {folder}, the first is {lacking[0]}: "
+                "tools/compile_cuda.sh builds them all; --kernel reads one kernel alone"
+            )
+    else:
+        paths = [p for p in paths if launches(found[p], kernel)]
+        if not paths:
+            raise SystemExit(
+                f"no object of {kernel} under {folder}: KERNEL={kernel} tools/compile_cuda.sh builds it"
+            )
     with ProcessPoolExecutor() as pool:
         sources = [found[path] for path in paths]
         kernels = [kernel for found in pool.map(read_object, paths, sources) for kernel in found]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from fastgemm._explain import resources
+from fastgemm._explain.kernel_names import short_name
 
 
 def compiled_for(capability: str, function: str, kernel: str) -> resources.Resources:
@@ -17,6 +18,8 @@ def compiled_for(capability: str, function: str, kernel: str) -> resources.Resou
             f"KERNEL={kernel} tools/compile_cuda.sh && .venv/bin/python tools/check_sass.py --kernel {kernel}"
         )
         lacking = missing("nvcc", "cuobjdump", "nvdisasm")
-        said = f"nvcc has not compiled {function}: run {how}" + (f"; {lacking}" if lacking else "")
+        said = f"nvcc has not compiled {short_name(function)}: run {how}" + (
+            f"; {lacking}" if lacking else ""
+        )
         (pytest.skip if lacking else pytest.fail)(said)
     return found

@@ -66,6 +66,18 @@ def test_a_new_kernel_stands_where_all_of_them_would_put_it(pages):
     assert not check_sass.stale_files(narrow + new + tiled)
 
 
+def test_what_is_not_compiled_is_not_taken_out(tmp_path):
+    """A folder that holds one kernel's object alone says nothing about the others."""
+    (tmp_path / NARROW.parent).mkdir(parents=True)
+    (tmp_path / f"{NARROW}.o").touch()
+    with pytest.raises(SystemExit, match=r"files have no object under .*; --kernel reads one kernel alone"):
+        check_sass.read_kernels(tmp_path)
+    with pytest.raises(
+        SystemExit, match=r"no object of tiled under .*: KERNEL=tiled tools/compile_cuda\.sh builds"
+    ):
+        check_sass.read_kernels(tmp_path, "tiled")
+
+
 def test_objects_for_other_architectures_are_refused(pages):
     with pytest.raises(SystemExit, match=r"not for the architectures of page\.md"):
         check_sass.stale_files(compiled(NEW, "new<float>", 60)[:2], only=True)
