@@ -17,6 +17,7 @@ from fastgemm.bench import problems
 from fastgemm.cli import main
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from processes import PATIENCE
 
 FULL = "/dev/full"
 needs_full = pytest.mark.skipif(not os.path.exists(FULL), reason="there is no /dev/full")
@@ -200,7 +201,7 @@ def separately(*arguments: str, unbuffered: bool = False, **options) -> subproce
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     environment.pop("PYTHONUNBUFFERED", None)
     return subprocess.run(
-        command, env=environment, stderr=subprocess.PIPE, timeout=120, check=False, **options
+        command, env=environment, stderr=subprocess.PIPE, timeout=PATIENCE, check=False, **options
     )
 
 

@@ -12,7 +12,7 @@ import fastgemm
 import pytest
 import torch
 from fastgemm import tuning
-from processes import run_python
+from processes import PATIENCE, run_python
 
 WRITERS, KEYS_EACH = 5, 12
 
@@ -245,7 +245,7 @@ def test_concurrent_writers_lose_nothing(cache):
         for i in range(WRITERS)
     ]
     for writer in writers:
-        _, errors = writer.communicate(timeout=120)
+        _, errors = writer.communicate(timeout=PATIENCE)
         assert writer.returncode == 0, errors
     entries = json.loads(cache.read_text())["sets"][tuning.environment()]
     assert {tuple(key[10:12]) for key, _ in entries} == {

@@ -111,9 +111,9 @@ def test_every_kernel_is_explained(row):
 
 @pytest.mark.parametrize("kernel", ["tiled", "vectorized", "warp_specialized"])
 def test_a_large_product_takes_seconds(kernel):
-    start = time.perf_counter()
+    start = time.process_time()  # of all threads
     report = fastgemm.explain("gemm", kernel=kernel, shape=(512, 512, 512))
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 40
     assert report.totals.global_requests > 0
 
 

@@ -11,6 +11,9 @@ from pathlib import Path
 import fastgemm
 import pytest
 
+# Seconds that a test waits for a process or a thread of its own: less than its own limit (conftest.py).
+PATIENCE = 350
+
 # What a program that imports fastgemm may be told to use, and what its rows are then built for.
 INSTRUCTION_SETS = {"baseline": "baseline", "avx2": "avx2", "avx512": "avx2 avx512"}
 
@@ -19,7 +22,7 @@ def run_python(code_or_file: list[str], **environment: str) -> subprocess.Comple
     """A process of Python's own that imports what this one can import."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **environment}
     return subprocess.run(
-        [sys.executable, *code_or_file], env=env, capture_output=True, text=True, timeout=140
+        [sys.executable, *code_or_file], env=env, capture_output=True, text=True, timeout=PATIENCE
     )
 
 

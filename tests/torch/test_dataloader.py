@@ -9,6 +9,7 @@ from __future__ import annotations
 import fastgemm
 import pytest
 import torch
+from processes import PATIENCE
 from torch.utils.data import DataLoader, Dataset
 
 ITEMS = 8
@@ -43,7 +44,7 @@ def test_workers(start):
     big = torch.randn(700, 700)
     fastgemm.matmul(big, big, level=5)  # the parent's pool of threads has worked
     loader = DataLoader(
-        Products(), batch_size=None, num_workers=2, multiprocessing_context=start, timeout=100
+        Products(), batch_size=None, num_workers=2, multiprocessing_context=start, timeout=PATIENCE
     )
     workers = set()
     for i, item in enumerate(loader):

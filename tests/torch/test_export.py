@@ -8,6 +8,7 @@ import sys
 import fastgemm
 import pytest
 import torch
+from processes import PATIENCE
 from reference import every_device
 
 
@@ -91,10 +92,10 @@ def test_aot_inductor_package(tmp_path):
     with torch.no_grad():
         torch.save([(x, layer(x)) for x in inputs], tmp_path / "data.pt")
     command = [sys.executable, "-c", LOAD, package, str(tmp_path / "data.pt")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert done.stdout.strip().endswith("right"), done.stderr[-2000:]
     # The ops are fastgemm's: without it the package has none to call.
     without = [sys.executable, "-c", LOAD.replace(", fastgemm", "")]
-    done = subprocess.run([*without, *command[3:]], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([*without, *command[3:]], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode != 0
     assert "fastgemm" in done.stderr

@@ -12,6 +12,7 @@ import fastgemm
 import pytest
 import torch
 from fastgemm import nn
+from processes import PATIENCE
 from reference import every_device
 
 pytestmark = [every_device, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
@@ -90,7 +91,7 @@ def test_saved_loaded_in_another_process_and_trained(compiled, tmp_path, device)
     compiled(model).save(tmp_path / "model.pt")
     torch.save((x, model(x).detach(), gradients(model, x)[1:]), tmp_path / "data.pt")
     command = [sys.executable, "-c", LOAD, str(tmp_path / "model.pt"), str(tmp_path / "data.pt")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert done.stdout.strip() == "right", done.stderr[-2000:]
 
 

@@ -13,7 +13,7 @@ import fastgemm
 import pytest
 import torch
 from fastgemm import tuning
-from processes import run_python
+from processes import PATIENCE, run_python
 from reference import every_device
 
 FIRST_CALLS = """
@@ -97,7 +97,7 @@ def test_results_while_measurements_come_and_go(device):
         changers = [pool.submit(change) for _ in range(2)]
         try:
             multipliers = [pool.submit(multiply, i) for i in range(6)]
-            results = [each.result(timeout=120) for each in multipliers]
+            results = [each.result(timeout=PATIENCE) for each in multipliers]
         finally:
             stop.set()
         assert results == list(range(6))
@@ -116,7 +116,7 @@ def test_threads_that_tune_lose_nothing(tmp_path, monkeypatch):
 
     with ThreadPoolExecutor(6) as pool:
         for done in [pool.submit(tune, i) for i in range(6)]:
-            done.result(timeout=120)
+            done.result(timeout=PATIENCE)
     (entries,) = json.loads((tmp_path / "autotune.json").read_text())["sets"].values()
     assert len(entries) == 24
     assert not list(tmp_path.glob("*.tmp"))
@@ -162,12 +162,14 @@ def others_at_work(call) -> int:
         time.sleep(1e-4)
     begin, end = inside
     assert end - begin > 0.05
-    return sum(begin + 0.01 < step < end - 0.01 for step in steps)  # before and after, the lock changes hands
+    # Before and after, the lock changes hands: late, where other work has the cores.
+    quarter = (end - begin) / 4
+    return sum(begin + quarter < step < end - quarter for step in steps)
 
 
 def test_calls_release_the_interpreters_lock():
     a = torch.randn(700, 700)
     fastgemm.matmul(a[:8, :8], a[:8, :8], level=1)
-    assert others_at_work(lambda: fastgemm.matmul(a, a, level=1)) > 10
-    keeps_the_lock = ctypes.PyDLL(None).usleep
-    assert others_at_work(lambda: keeps_the_lock(100_000)) <= 1
+    assert others_at_work(lambda: fastgemm.matmul(a, a, level=1)) > 5
+    keeps_the_lock = ctypes.PyDLL(None).usleep  # unless the thread waits for a core before it calls
+    assert any(others_at_work(lambda: keeps_the_lock(200_000)) == 0 for _ in range(5))
