@@ -1,6 +1,8 @@
-"""For which GPUs the CUDA kernels are built: setup.py on machines with a fake nvidia-smi and nvcc, and CMake."""
+"""For which GPUs the CUDA kernels are built, and what is said of that: setup.py on machines with a fake nvidia-smi
+and nvcc, and CMake."""
 
 import importlib.util
+import json
 import shutil
 import subprocess
 import sys
@@ -101,6 +103,29 @@ def test_the_variable_decides_and_a_gpu_too_old_is_no_reason_to_build(script, ma
     monkeypatch.setenv("FASTGEMM_CUDA", "1")
     monkeypatch.setenv("FASTGEMM_CUDA_ARCHS", "90-real")
     assert script.cuda_options(tmp_path)[-1] == "-DFASTGEMM_CUDA_ARCHS=90-real"
+
+
+def test_what_is_compiled_is_counted_and_how_long_it_takes(script, tmp_path):
+    """Of 200 C++ files one is there; a CUDA file takes its time for each architecture."""
+    cuda = "nvcc -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_80,code=sm_86 -o k.o -c k.cu"
+    commands = [f"g++ -o lib.dir/{i}.o -c {i}.cpp" for i in range(200)] + [cuda] * 10
+    (tmp_path / "lib.dir").mkdir()
+    (tmp_path / "lib.dir/0.o").touch()
+
+    def said(of: list[str], jobs: int) -> str:
+        stored = [{"directory": str(tmp_path), "command": each} for each in of]
+        (tmp_path / "compile_commands.json").write_text(json.dumps(stored))
+        return script.what_is_compiled(tmp_path, jobs)
+
+    both = "fastgemm: compiling 199 C++ files, 10 CUDA files, about 6 minutes by 2 compilers; once"
+    assert said(commands, 2) == both
+    assert said(commands[:3], 1) == "fastgemm: compiling 2 C++ files, about 1 minute by 1 compiler; once"
+    assert said(commands[:1], 1) == "fastgemm: compiling what has changed"
+
+
+def test_a_step_that_fails_ends_without_a_traceback(script):
+    with pytest.raises(SystemExit, match="fastgemm: false failed; it says above why"):
+        script.run(["false"], {})
 
 
 def test_cmake_s_default_is_the_release_s(script):
