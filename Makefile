@@ -58,6 +58,7 @@ test-notebooks: $(VENV)/.installed  ## run the notebooks and write nothing
 # What the simulator must find: kernels that commit faults, and faults planted in copies of those of csrc/cuda.
 faults: export PATH := $(CURDIR)/$(BIN):$(PATH)
 faults: $(VENV)/.installed  ## run what the simulator must find: faulty kernels (a part of make test)
+	@test -e build/tests/simt_faults_test || echo "fastgemm: compiling kernels with faults for the tests, some minutes; once"
 	cmake -S . -B build/tests -G Ninja -DFASTGEMM_TORCH=OFF >/dev/null
 	cmake --build build/tests --parallel --target instrumented
 	ctest --test-dir build/tests --label-regex instrumented --output-on-failure --parallel $$(nproc)
