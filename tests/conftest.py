@@ -13,7 +13,10 @@ import tempfile
 # Before fastgemm is imported: a user's measurements must not steer the tests, nor the tests overwrite them.
 _cache = tempfile.TemporaryDirectory(prefix="fastgemm-tests-")
 os.environ["FASTGEMM_CACHE_DIR"] = _cache.name
-os.environ.pop("COLUMNS", None)  # pytest-xdist sets it; the command line would write tables of that width
+# What the calling shell says of its terminal, of Python's output and of patches is not the tests'. pytest-xdist sets
+# COLUMNS.
+for _name in ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "PYTHONIOENCODING", "PYTHONUNBUFFERED", "FASTGEMM_PATCH"):
+    os.environ.pop(_name, None)
 
 import fastgemm  # noqa: E402
 import pytest  # noqa: E402
