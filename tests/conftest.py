@@ -13,8 +13,7 @@ import tempfile
 # Before fastgemm is imported: a user's measurements must not steer the tests, nor the tests overwrite them.
 _cache = tempfile.TemporaryDirectory(prefix="fastgemm-tests-")
 os.environ["FASTGEMM_CACHE_DIR"] = _cache.name
-# What the calling shell says of its terminal, of Python's output and of patches is not the tests'. pytest-xdist sets
-# COLUMNS.
+# What the calling shell says of its terminal, of Python's output and of patches; pytest-xdist sets COLUMNS.
 for _name in ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "PYTHONIOENCODING", "PYTHONUNBUFFERED", "FASTGEMM_PATCH"):
     os.environ.pop(_name, None)
 
