@@ -18,10 +18,11 @@ ARGS   ?=
 # Threads that may move sometimes share a core, which halves every rate for a while, torch's and ours.
 PINNED := OMP_PROC_BIND=true
 
-# pip says nothing of its own new versions, nor that it runs as root; a user of a terminal sees how far it is, and ninja.
+# pip says nothing of its own new versions, nor that it runs as root. On a terminal it shows how far it is, as ninja does;
+# make sets the variable there.
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
-QUIET := $$(test -t 1 || echo --quiet)
+QUIET := $(if $(MAKE_TERMOUT),,--quiet)
 
 # What the compiled libraries are made of: a change of any of them builds again.
 SOURCES := $(shell find csrc -type f 2>/dev/null) CMakeLists.txt setup.py pyproject.toml tools/build_backend.py
