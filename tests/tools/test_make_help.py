@@ -1,7 +1,9 @@
-"""`make` lists its targets and variables, each in words."""
+"""`make` lists its targets and variables, each in words, and shows how far a build is where somebody looks on."""
 
 from __future__ import annotations
 
+import os
+import pty
 import re
 import shutil
 import subprocess
@@ -32,3 +34,24 @@ def test_every_variable_that_a_user_sets_is_listed():
     shown = set(re.findall(r"^  ([A-Z_]+)=", make(), re.M))
     settable = set(re.findall(r"^([A-Z]+) +\?=", MAKEFILE, re.M))
     assert settable - shown <= {"OP", "SHAPE"} and "OP=" in make() and "SHAPE=" in make()
+
+
+def build(stdout: int) -> None:
+    """The commands of a build, none of which runs."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    command = ["make", "-n", "-W", "setup.py", ".venv/.installed"]
+    subprocess.run(command, cwd=ROOT, env=environment, stdout=stdout, check=True)
+
+
+def test_a_build_s_progress_is_for_terminals(tmp_path):
+    terminal, slave = pty.openpty()
+    build(slave)
+    os.close(slave)
+    on_terminal = os.read(terminal, 1 << 16).decode()
+    os.close(terminal)
+    with open(tmp_path / "log", "w+") as log:
+        build(log.fileno())
+        log.seek(0)
+        in_file = log.read()
+    assert "setup.py  build_ext --inplace" in on_terminal
+    assert "setup.py --quiet build_ext --inplace" in in_file
