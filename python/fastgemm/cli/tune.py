@@ -33,7 +33,7 @@ def _table(found: _tune.Tuning) -> Table:
 
 
 @contextlib.contextmanager
-def _refusals(without_gpu: str) -> Iterator[None]:
+def _refusals(without_gpu: str = "") -> Iterator[None]:
     """What is missing here ends the command: exit code 1, and what to do, ``without_gpu`` where that is a GPU."""
     with failures_as_exit_code():
         try:
