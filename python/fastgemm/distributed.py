@@ -14,13 +14,18 @@ themselves. Placements are those of torch's own products; docs/scale.md says wha
 
 A product over a sharded K is a ``Partial`` sum, rounded to the result's dtype on every device before it is added
 up: ``out_dtype=torch.float32`` keeps the sum of float16 and bfloat16 products in float32.
+
+Each rule names all arguments of its ops, so that a new one cannot be overlooked. Every device runs the op with
+the keyword arguments of the call. Most of them hold for a piece as for the whole: the choice of a kernel
+(``level``, ``impl``, ``precision``), ``out_dtype``, and scales, in which a sum is linear. Those that decide where
+an op can run are explained at the rule.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -106,11 +111,23 @@ def _gemm_rules(
     b: DTensorSpec,
     c: DTensorSpec | None = None,
     *,
+    alpha: float = 1.0,
+    beta: float | None = None,
     trans_a: bool = False,
     trans_b: bool = False,
-    **_: Any,
+    level: int | None = None,
+    impl: str | None = None,
+    precision: str | None = None,
+    out_dtype: torch.dtype | None = None,
+    symmetric: bool = False,
 ) -> Iterator[Rule]:
-    """alpha * op(a) @ op(b) + beta * c. The first of several rules that need no communication is taken."""
+    """alpha * op(a) @ op(b) + beta * c. The first of several rules that need no communication is taken.
+
+    A symmetric result cannot be cut along its rows or columns: of a device's part the op knows no triangle. Of
+    summands it may be made: each is the mirror image of its lower triangle, and so their sum is that of the sum's.
+
+    An invariant kernel sums over a device's part of K; docs/invariant.md says what becomes of its promise.
+    """
     from torch.distributed.tensor import Partial, Replicate, Shard
 
     m_of_a, k_of_a = (a.ndim - 1, a.ndim - 2) if trans_a else (a.ndim - 2, a.ndim - 1)
@@ -126,8 +143,9 @@ def _gemm_rules(
         return rule(Shard(dim), of_a, of_b, Replicate() if c is None else _aligned(c, shape, dim))
 
     yield rule(Replicate(), Replicate(), Replicate(), Replicate())
-    yield sharded(m, Shard(m_of_a), Replicate())
-    yield sharded(n, Replicate(), Shard(n_of_b))
+    if not symmetric:
+        yield sharded(m, Shard(m_of_a), Replicate())
+        yield sharded(n, Replicate(), Shard(n_of_b))
     for dim in range(m):
         if shape[dim] != 1:
             yield sharded(dim, _aligned(a, shape, dim), _aligned(b, shape, dim))
@@ -149,7 +167,10 @@ def _linear_rules(
     residual: DTensorSpec | None = None,
     *,
     activation: str | None = None,
-    **_: Any,
+    level: int | None = None,
+    impl: str | None = None,
+    precision: str | None = None,
+    out_dtype: torch.dtype | None = None,
 ) -> Iterator[Rule]:
     """activation(x @ weight.T + bias) + residual: an activation is not linear, so it needs whole sums."""
     from torch.distributed.tensor import Partial, Replicate, Shard
@@ -167,7 +188,7 @@ def _linear_rules(
         yield rule(Partial(), Shard(last), Shard(1), Partial())
 
 
-def _transpose_rules(a: DTensorSpec, **_: Any) -> Iterator[Rule]:
+def _transpose_rules(a: DTensorSpec, *, level: int | None = None, impl: str | None = None) -> Iterator[Rule]:
     from torch.distributed.tensor import Replicate, Shard
 
     yield [Replicate()], [Replicate()]
@@ -179,8 +200,10 @@ def _transpose_rules(a: DTensorSpec, **_: Any) -> Iterator[Rule]:
             yield [pending], [pending]
 
 
-def _add_rules(a: DTensorSpec, b: DTensorSpec, **_: Any) -> Iterator[Rule]:
-    """a + alpha * b."""
+def _add_rules(
+    a: DTensorSpec, b: DTensorSpec, *, alpha: float = 1.0, level: int | None = None, impl: str | None = None
+) -> Iterator[Rule]:
+    """a + alpha * b: linear in both at once."""
     from torch.distributed.tensor import Partial, Replicate, Shard
 
     shape = torch.broadcast_shapes(a.shape, b.shape)
@@ -193,7 +216,9 @@ def _add_rules(a: DTensorSpec, b: DTensorSpec, **_: Any) -> Iterator[Rule]:
             yield [pending], [pending, pending]
 
 
-def _add_in_place_rules(a: DTensorSpec, b: DTensorSpec, **_: Any) -> Iterator[Rule]:
+def _add_in_place_rules(
+    a: DTensorSpec, b: DTensorSpec, *, alpha: float = 1.0, level: int | None = None, impl: str | None = None
+) -> Iterator[Rule]:
     """The op returns nothing, and torch leaves out the rules that would move ``a``."""
     for _result, operands in _add_rules(a, b):
         yield [], operands

@@ -102,6 +102,90 @@ def check_product(
     assert_result(run(lambda: op(*operands, **options), moves), expected, result)
 
 
+def check_symmetric(
+    where: str,
+    result: str | None,
+    shape: Sequence[int],
+    *,
+    of_c: str | None = None,
+    mesh: Sequence[int] = (2,),
+    dtype: torch.dtype = torch.float32,
+    moves: bool = False,
+    **options: Any,
+) -> None:
+    """``a @ a.mH`` of a cut up as ``where`` says, plus a symmetric c where ``of_c`` says how that is."""
+    on = mesh_of(*mesh)
+    torch.manual_seed(len(where))  # torch's complex numbers have no place in random_tensor
+    a = torch.randn(shape, dtype=dtype)
+    exact = a.to(torch.complex128) @ a.mH.to(torch.complex128) * options.get("alpha", 1)
+    operands = [place(a, on, where)]
+    # torch moves no lazy conjugates.
+    operands.append(place(a.conj().resolve_conj(), on, where) if dtype.is_complex else operands[0])
+    if of_c is not None:
+        c = torch.randn(shape[-2], shape[-2])
+        operands.append(place(c + c.T, on, of_c))
+        exact += options["beta"] * (c + c.T)
+    got = run(lambda: fastgemm.gemm(*operands, trans_b=True, symmetric=True, **options), moves)
+    if result is not None:
+        assert list(got.placements) == placements(result), f"{got.placements} instead of {result}"
+    full = got.full_tensor().cpu()
+    torch.testing.assert_close(full, exact.to(dtype) if dtype.is_complex else exact.real.to(dtype))
+    if mesh == (2,):  # the sum of more summands than two is rounded as the all-reduce orders it
+        assert full.equal(full.mH), "it is not exactly symmetric"
+
+
+def check_symmetric_by_promise(n: int) -> None:
+    """p @ p.T @ q, where each device's summand is not symmetric: its lower triangle counts."""
+    on = mesh_of(2)
+    p = torch.randn(n, n, dtype=torch.float64)
+    p = p + p.T
+    q = p @ p + 2 * p  # a polynomial of p, so that p @ q is symmetric
+    for of_p, of_q, result in (("S1", "S0", "P"), ("P", "R", "P"), ("R", "avg", "avg"), ("S0", "R", None)):
+        placed = place(p, on, of_p), place(q, on, of_q)
+        got = run(lambda placed=placed: fastgemm.gemm(*placed, symmetric=True), result is None)
+        assert result is None or list(got.placements) == placements(result), got.placements
+        full = got.full_tensor().cpu()
+        torch.testing.assert_close(full, p @ q)
+        assert full.equal(full.T)
+
+
+def check_gradients_of_symmetric(shape: Sequence[int]) -> None:
+    on = mesh_of(2)
+    a, seed = torch.randn(shape, dtype=torch.float64), torch.randn(shape[0], shape[0], dtype=torch.float64)
+    expected = (seed + seed.T) @ a
+    for where in ("R", "S0", "S1"):
+        leaf = place(a, on, where).requires_grad_()
+        result = fastgemm.gemm(leaf, leaf, trans_b=True, symmetric=True)
+        result.redistribute(on, placements("R")).backward(place(seed, on, "R"))
+        torch.testing.assert_close(leaf.grad.full_tensor().cpu(), expected)
+
+
+def check_symmetric_is_remembered(shape: Sequence[int]) -> None:
+    """Of the same operands, with and without the promise."""
+    a = torch.randn(shape)
+    placed = place(a, mesh_of(2), "S0")
+    for symmetric in (False, True, False, True):
+        got = fastgemm.gemm(placed, placed, trans_b=True, symmetric=symmetric)
+        assert (list(got.placements) == placements("S0")) is not symmetric
+        torch.testing.assert_close(got.full_tensor().cpu(), a @ a.T)
+
+
+def check_recognized(shape: Sequence[int]) -> None:
+    """Without the promise each device looks at its own operands: those that were moved are two matrices."""
+    a = torch.randn(shape)
+    for where in ("R", "S1"):
+        d = place(a, mesh_of(2), where)
+        for call in (
+            lambda d=d, **w: fastgemm.gemm(d, d, trans_b=True, **w),
+            lambda d=d, **w: fastgemm.matmul(d, d.mT, **w),
+        ):
+            torch.testing.assert_close(call(kernel="symmetric").full_tensor().cpu(), a @ a.T)
+    d = place(a, mesh_of(2), "S0")
+    torch.testing.assert_close(fastgemm.matmul(d, d.mT).full_tensor().cpu(), a @ a.T)
+    said = raised(RuntimeError, lambda: fastgemm.matmul(d, d.mT, kernel="symmetric"))
+    assert "symmetric=True" in said, said
+
+
 def check_products_that_differ_in_one_argument() -> None:
     """What torch remembers of one product must not be used for another, of the same shapes and placements."""
     square, half = [(8, 8)] * 2, {"dtype": torch.bfloat16}

@@ -11,31 +11,11 @@ if not torch.distributed.is_available():
 import fastgemm
 import sharding
 from processes import run_python
-from ranks import Ranks
 
 M, K, N = SIZES = 7, 11, 5  # none of them even: the devices' parts differ
 PRODUCT = [(M, K), (K, N)]
 WITH_C = [*PRODUCT, (M, N)]
 TRANSPOSED = [{"trans_a": a, "trans_b": b} for a in (False, True) for b in (False, True)]
-
-
-def _ranks(count, device):
-    processes = Ranks(count, device)
-    yield processes
-    processes.stop()
-
-
-DEVICES = ["cpu", "cuda"] if torch.cuda.device_count() >= 2 else ["cpu"]
-
-
-@pytest.fixture(scope="module", params=DEVICES)
-def ranks(request):
-    yield from _ranks(2, request.param)
-
-
-@pytest.fixture(scope="module")
-def four_ranks():
-    yield from _ranks(4, "cpu")
 
 
 def check_products(cases):
