@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 
-from . import _overrides
+from . import _at_exit, _overrides
 from ._introspect import set_everywhere
 from ._routed import Routed
 from ._scope import Choice
@@ -62,7 +62,7 @@ def enable(
 
 
 def disable() -> None:
-    """Ends :func:`enable`. Patches that are entered, and ``FASTGEMM_PATCH=1``, go on.
+    """Ends :func:`enable`. Patches that are entered, and what ``FASTGEMM_PATCH`` does, go on.
 
     Returns:
         None.
@@ -74,13 +74,16 @@ def disable() -> None:
 
 
 def enable_by_environment() -> None:
-    """``FASTGEMM_PATCH=1`` does what :func:`enable` does, without counts."""
+    """``FASTGEMM_PATCH=1`` does what :func:`enable` does, without counts; ``report`` counts, and tells at exit."""
     wanted = os.environ.get(VARIABLE, "")
     if wanted in ("", "0"):
         return
-    if wanted != "1":
-        warnings.warn(f"fastgemm: {VARIABLE} must be 1 or 0, got {wanted!r}: ignored", stacklevel=2)
-    elif _overrides.register():
+    if wanted not in ("1", "report"):
+        message = f"fastgemm: {VARIABLE} must be 1, report or 0, got {wanted!r}: ignored"
+        warnings.warn(message, stacklevel=2)
+    elif not _overrides.register():
+        warnings.warn(f"fastgemm: {VARIABLE}={wanted}, but {_overrides.load()[1]}", stacklevel=2)
+    elif wanted == "1":
         set_everywhere(True, Choice(None, None, None, None).frame())
     else:
-        warnings.warn(f"fastgemm: {VARIABLE}=1, but {_overrides.load()[1]}", stacklevel=2)
+        _at_exit.report(lambda counts: set_everywhere(True, Choice(None, None, None, counts).frame()))

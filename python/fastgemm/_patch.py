@@ -21,10 +21,19 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Entered(threading.local):
-    """What a patch has entered in this thread, innermost last."""
+    """What a patch has entered in this thread, innermost last, and what the thread was called then."""
 
     def __init__(self) -> None:
-        self.entries: list[Entry | Mode] = []
+        self.entries: list[tuple[Entry | Mode, str]] = []
+
+
+def _not_inside(threads: list[str]) -> str:
+    """What is wrong where a thread leaves a patch that it is not in; ``threads``: names of those that are."""
+    here = f"fastgemm.patch: left in thread {threading.current_thread().name!r}, which is not in it"
+    if not threads:
+        return f"{here}: each entry is left once"
+    names = ", ".join(sorted({repr(name) for name in threads}))
+    return f"{here}, but {names}: it stays entered there. Leave it in the thread that entered it"
 
 
 @functools.cache
@@ -70,6 +79,7 @@ class patch(contextlib.ContextDecorator):  # named like the function that it is 
     Raises:
         TypeError: ``level`` is no int, or a generator or coroutine function is decorated.
         ValueError: an unknown level, kernel or precision.
+        RuntimeError: it is left in a thread that is not in it.
 
     Examples:
         >>> import torch, fastgemm
@@ -95,20 +105,27 @@ class patch(contextlib.ContextDecorator):  # named like the function that it is 
         self._level, self._kernel, self._precision = level, kernel, precision
         self._counts = count
         self._entered = _Entered()
+        self._threads: list[str] = []  # a name for each entry, of its thread, which an error tells
         self.routed = Routed()
 
     def __getstate__(self) -> Keywords:
-        return {name: value for name, value in self.__dict__.items() if name != "_entered"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_entered", "_threads")}
 
     def __setstate__(self, state: Keywords) -> None:
-        self.__dict__.update(state, _entered=_Entered())
+        self.__dict__.update(state, _entered=_Entered(), _threads=[])
 
     def __enter__(self) -> Routed:
-        self._entered.entries.append(self._enter_mode() if _without_library() else enter(self._choice()))
+        entry = self._enter_mode() if _without_library() else enter(self._choice())
+        thread = threading.current_thread().name
+        self._entered.entries.append((entry, thread))
+        self._threads.append(thread)
         return self.routed
 
     def __exit__(self, *error: Any) -> None:
-        entry = self._entered.entries.pop()
+        if not self._entered.entries:
+            raise RuntimeError(_not_inside(self._threads))
+        entry, thread = self._entered.entries.pop()
+        self._threads.remove(thread)
         if isinstance(entry, Mode):
             entry.__exit__(*error)
         else:

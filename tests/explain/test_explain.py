@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import explain_model as model
@@ -208,6 +209,17 @@ def test_matrix_instructions_name_their_unit(instruction, unit, peak):
 def test_bad_input_is_refused(arguments, error, message):
     with pytest.raises(error, match=message):
         fastgemm.explain(**arguments, level=1)
+
+
+def test_a_simulation_that_another_thread_leaves():
+    """It would go on where it was entered, unnoticed."""
+    a, simulation = torch.randn(4, 4), fastgemm.simulate()
+    with ThreadPoolExecutor(1, "other") as pool:
+        pool.submit(simulation.__enter__).result()
+        with pytest.raises(RuntimeError, match="in thread 'MainThread', but entered in 'other_0'"):
+            simulation.__exit__(None, None, None)
+    with fastgemm.simulate():
+        torch.testing.assert_close(fastgemm.matmul(a, a, level=2), a @ a)
 
 
 def test_a_build_without_the_simulator_says_so(monkeypatch):

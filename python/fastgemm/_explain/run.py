@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import operator
+import threading
 from collections.abc import Callable, Iterator
 from types import ModuleType
 
@@ -81,16 +82,22 @@ def simulate(gpu: str | None = None) -> Iterator[None]:
 
     Raises:
         ValueError: unknown ``gpu``.
-        RuntimeError: nested, or the package was built without the simulator.
+        RuntimeError: nested, left in another thread, or the package was built without the simulator.
     """
     options = _facts(find_gpu(DEFAULT_GPU if gpu is None else gpu, "fastgemm.simulate"))
     if gpu is None:
         options["multiprocessors"] = 3
     simulator = load_simulator()
     simulator.begin(count=False, raise_problems=True, max_blocks=0, **options)
+    thread = threading.current_thread()
     try:
         yield
     finally:
+        if threading.current_thread() is not thread:
+            raise RuntimeError(
+                f"fastgemm.simulate: left in thread {threading.current_thread().name!r}, but entered in "
+                f"{thread.name!r}, which goes on simulating: leave it in the thread that entered it"
+            )
         simulator.end()
 
 

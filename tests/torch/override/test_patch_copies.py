@@ -49,7 +49,7 @@ def test_a_copy_of_an_active_patch_is_entered_nowhere(clone):
         other = clone(fastgemm.patch())
         with fastgemm.patch() as inner:
             active = clone(inner)
-    with pytest.raises(IndexError):
+    with pytest.raises(RuntimeError, match="each entry is left once"):
         other.__exit__(None, None, None)
     patch = fastgemm.patch()
     with patch:

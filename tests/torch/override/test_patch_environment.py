@@ -79,12 +79,12 @@ def test_without_the_variable_fastgemm_is_not_imported(value, entry_points, monk
 
 
 @pytest.mark.parametrize(
-    ("value", "first"), [("2", ""), (" 1", "import torch\n"), ("yes", "import fastgemm\n")]
+    ("value", "first"), [("2", ""), (" 1", "import torch\n"), ("yes", "import fastgemm\n"), ("Report", "")]
 )
 def test_another_value_is_ignored_with_a_warning(value, first, entry_points):
     done = run_with(entry_points, first + PROGRAM, FASTGEMM_PATCH=value)
     assert printed(done) == (True, [""], 1)
-    assert done.stderr.count(f"FASTGEMM_PATCH must be 1 or 0, got {value!r}: ignored") == 1
+    assert done.stderr.count(f"FASTGEMM_PATCH must be 1, report or 0, got {value!r}: ignored") == 1
 
 
 @pytest.mark.parametrize("autoload", ["1", "0"])
@@ -103,11 +103,119 @@ def test_a_program_that_imports_fastgemm_itself(autoload, entry_points):
 
 
 def test_a_fastgemm_that_cannot_be_imported_is_a_warning(entry_points, tmp_path):
-    (tmp_path / "fastgemm.py").write_text("raise ImportError('it is broken')\n")
+    (tmp_path / "fastgemm").mkdir()
+    (tmp_path / "fastgemm" / "__init__.py").write_text("raise ImportError('it is broken')\n")
+    (tmp_path / "fastgemm" / "_everywhere.py").write_text("")
     done = run_with(entry_points, PROGRAM, tmp_path, FASTGEMM_PATCH="1")
     assert printed(done) == (False, [""], 1)
     warning = "FASTGEMM_PATCH is set, but fastgemm cannot be imported: it is broken"
     assert warning in done.stderr
+
+
+OWN = """
+import sys
+print("this file runs")
+sys.path[:0] = [{entry_points!r}]
+{body}
+import torch
+assert torch.equal(torch.ones(9, 9) @ torch.ones(9, 9), torch.full((9, 9), 9.0))
+"""
+
+
+@pytest.mark.parametrize("program", ["beside", "itself", "imports it first"])
+def test_a_file_of_the_same_name_is_left_to_the_program(program, entry_points, tmp_path):
+    """A file fastgemm.py beside a program, or the program itself: Python finds it before the package."""
+    own = tmp_path / "fastgemm.py"
+    main = own if program == "itself" else tmp_path / "program.py"
+    body = "import fastgemm; assert fastgemm.mine" if program == "imports it first" else "import torch"
+    if main != own:
+        own.write_text("mine = True\nprint('the own file runs')\nimport torch\n")
+    main.write_text(OWN.format(entry_points=str(entry_points), body=body))
+    done = run_python([str(main)], FASTGEMM_PATCH="1")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("this file runs") == 1
+    assert done.stdout.count("the own file runs") == ("imports" in program)
+    warning = f"FASTGEMM_PATCH is set, but `import fastgemm` finds {own}, which is not the package "
+    assert done.stderr.count(warning) == 1
+    assert "Give that file another name" in done.stderr
+
+
+REPORT = """
+import torch
+for _ in range(1234):
+    torch.ones(9, 9) @ torch.ones(9, 9)
+torch.addmm(torch.ones(9), torch.ones(9, 9), torch.ones(9, 9))
+torch.ones(9, 9).char() @ torch.ones(9, 9).char()
+{more}
+"""
+
+
+def reported(stderr: str) -> dict[int, list[list[str]]]:
+    """What the processes of a program say, by number: lines of calls, op, and what computed them."""
+    processes: dict[int, list[list[str]]] = {}
+    for line in stderr.splitlines():
+        if line.startswith("fastgemm: FASTGEMM_PATCH=report, process "):
+            head, _, rest = line.removeprefix("fastgemm: FASTGEMM_PATCH=report, process ").partition(":")
+            processes[int(head)] = lines = [[rest.strip()]] if rest else []
+        elif line.startswith("  "):
+            lines.append(line.split(maxsplit=2))
+    return processes
+
+
+def test_what_was_routed_is_told_at_exit(entry_points):
+    done = run_with(entry_points, REPORT.format(more=""), FASTGEMM_PATCH="report")
+    assert done.returncode == 0 and not done.stdout, done.stderr[-2000:]
+    (table,) = reported(done.stderr).values()
+    assert table[0] == ["calls", "op", "computed by"]
+    assert [row[:2] for row in table[1:]] == [["1,234", "mm"], ["1", "addmm"], ["1", "mm"]]
+    assert table[3][2] == "passed on to torch: dtype int8"
+    assert len(done.stderr.splitlines()) == 5
+
+
+def test_a_program_that_multiplies_nothing_says_so_in_one_line(entry_points):
+    done = run_with(entry_points, "import torch\n", FASTGEMM_PATCH="report")
+    assert done.returncode == 0
+    assert list(reported(done.stderr).values()) == [[["no product was routed"]]]
+    assert len(done.stderr.splitlines()) == 1
+
+
+CHILDREN = """
+import multiprocessing, os
+def multiply(times):
+    torch.set_num_threads(1)
+    for _ in range(times):
+        torch.ones(7, 7) @ torch.ones(7, 7)
+for method in "fork", "spawn":
+    for times in 3, 0:
+        child = multiprocessing.get_context(method).Process(target=multiply, args=(times,))
+        child.start()
+        child.join()
+        assert child.exitcode == 0
+if os.fork() == 0:
+    multiply(5)
+    raise SystemExit
+os.wait()
+"""
+
+
+def test_processes_tell_their_own_products(entry_points, tmp_path):
+    """Each once: of those that another process started only if they multiplied."""
+    main = tmp_path / "program.py"
+    head = (
+        f"import sys\nsys.path[:0] = [{str(entry_points)!r}]\nimport torch\nif __name__ == '__main__':\n    "
+    )
+    body = (REPORT.format(more=CHILDREN)).strip().replace("\n", "\n    ")
+    functions = "def multiply(times):\n    for _ in range(times): torch.ones(7, 7) @ torch.ones(7, 7)\n"
+    main.write_text(head.replace("if __name__", functions + "if __name__") + body + "\n")
+    done = run_python([str(main)], FASTGEMM_PATCH="report")
+    assert done.returncode == 0, done.stderr[-2000:]
+    counts = sorted(int(table[1][0].replace(",", "")) for table in reported(done.stderr).values())
+    assert counts == [3, 3, 5, 1234]
+
+
+def test_a_report_outlives_a_closed_stderr(entry_points):
+    done = run_with(entry_points, REPORT.format(more="sys.stderr.close()"), FASTGEMM_PATCH="report")
+    assert done.returncode == 0 and not done.stdout
 
 
 def test_the_processes_of_a_patched_one(entry_points):
@@ -181,9 +289,11 @@ def without_library(tmp_path_factory) -> Path:
 
 
 def test_without_a_library_the_variable_does_nothing_but_warn(entry_points, without_library):
-    done = run_with(entry_points, PROGRAM, without_library, FASTGEMM_PATCH="1")
-    assert printed(done) == (True, [""], 1)
-    assert done.stderr.count("fastgemm: FASTGEMM_PATCH=1, but this build of fastgemm has no library for") == 1
+    for value in "1", "report":
+        done = run_with(entry_points, PROGRAM, without_library, FASTGEMM_PATCH=value)
+        assert printed(done) == (True, [""], 1)
+        warning = f"fastgemm: FASTGEMM_PATCH={value}, but this build of fastgemm has no library for"
+        assert done.stderr.count(warning) == 1
 
 
 def test_without_a_library_enable_says_so(entry_points, without_library):

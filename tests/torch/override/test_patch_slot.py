@@ -192,7 +192,7 @@ def test_one_patch_twice_left_once_is_still_entered(device):
     patch.__exit__(None, None, None)
     a @ a
     assert (patch.routed.total, other.routed.total) == (1, 1)
-    with pytest.raises(IndexError):
+    with pytest.raises(RuntimeError, match="each entry is left once"):
         patch.__exit__(None, None, None)
 
 
