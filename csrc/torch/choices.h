@@ -20,8 +20,8 @@ inline Choice choice_of(std::optional<int64_t> level, std::optional<std::string_
   return {int(level.value_or(0)), kernel.value_or(std::string_view{})};
 }
 
-inline Precision precision_of(std::optional<std::string_view> given) {
-  if (!given) return Precision::ieee;
+inline std::optional<Precision> precision_of(std::optional<std::string_view> given) {
+  if (!given) return std::nullopt;
   for (int i = 0; i < kPrecisions; ++i)
     if (*given == to_string(static_cast<Precision>(i))) return static_cast<Precision>(i);
   throw std::invalid_argument(

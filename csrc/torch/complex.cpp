@@ -198,7 +198,8 @@ void multiply_parts(const ProductCall& call, const TensorRef& c, const Strided& 
     real.beta = call.beta;
   }
   real.alpha = call.alpha;
-  real.choice = call.choice, real.precision = call.precision;
+  real.choice = call.choice;
+  real.precision = call.precision.value_or(Precision::ieee);  // torch's flags are for float32 alone
   real.symmetry = call.symmetry;
   multiply(real);
 }

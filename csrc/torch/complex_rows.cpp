@@ -10,18 +10,12 @@
 #include "torch/context.h"
 #include "torch/hooks.h"
 #include "torch/kernel_range.h"
+#include "torch/plans.h"
 
 namespace fastgemm::torch_ops {
 namespace {
 
-constexpr std::string_view kTorch = "torch";
-
-// The table's row; null on the simulator, which runs no library.
-const Kernel* torch_row(Device device) {
-  for (const Kernel& k : kernels_for(device))
-    if (k.op == Op::gemm && k.device == device && k.name == kTorch) return &k;
-  return nullptr;
-}
+Precision precision_of(const ProductCall& call) { return call.precision.value_or(Precision::ieee); }
 
 // A type of as many bytes, since no type of the kernels is complex.
 DType bytes_of(int32_t dtype) {
@@ -40,11 +34,15 @@ const char* why_not(const Kernel& row, const ProductCall& call, Device device) {
   if (const char* why = row.why_unavailable()) return why;
   for (const TensorRef* t : {&call.a, &call.b, &call.c, &call.out})
     if (!is_aligned(*t)) return "a complex matrix starts between two numbers";
-  if (framework_computes(device, part, call.precision)) return nullptr;
-  return "torch's global flags give its products another precision than was asked for "
-         "(torch.backends.cuda.matmul.fp32_precision, torch.backends.mkldnn.matmul.fp32_precision), or let "
-         "it "
-         "refuse (torch.use_deterministic_algorithms without CUBLAS_WORKSPACE_CONFIG)";
+  const Precision precision = precision_of(call);
+  // On a CPU torch's flags are for oneDNN's products, which none of complex numbers is.
+  if (device == Device::cpu ? precision == Precision::ieee : framework_computes(device, part, precision))
+    return nullptr;
+  return device == Device::cpu
+             ? "torch's complex products have the precision \"ieee\" alone"
+             : "torch's global flags give its products another precision than was asked for "
+               "(torch.backends.cuda.matmul.fp32_precision), or let it refuse "
+               "(torch.use_deterministic_algorithms without CUBLAS_WORKSPACE_CONFIG)";
 }
 
 // The real product that stands for a complex one, and what comes before it.
@@ -61,7 +59,7 @@ struct InParts {
       if (b.stride(d) != 0) members_of_b *= b.size(d);
     GemmProblem& p = product;
     p = g.problem;
-    p.precision = call.precision;
+    p.precision = precision_of(call);
     const double size = double(element_size(p.type));
     bytes_before = 6 * size * double(members_of_b) * double(p.k) * double(p.n);
     if (p.a.col_stride != 1) {
@@ -151,7 +149,7 @@ bool is_faster_on_cpu(const ProductCall& call, const Gemm& g) {
 
 bool is_faster(const Kernel& row, const ProductCall& call, const Gemm& g, Device device, int threads) {
   if (device == Device::cpu) return is_faster_on_cpu(call, g);
-  if (call.precision != Precision::ieee) return false;
+  if (precision_of(call) != Precision::ieee) return false;
   const InParts own(call, g);
   TuningKey key = tuning_key(own.product, device, threads);
   key.a_transposed = own.passes > 1;
@@ -179,11 +177,11 @@ const Kernel* torch_for(const ProductCall& call, const Gemm& g, Device device, i
 }  // namespace
 
 const Kernel* row_for(const ProductCall& call, const Gemm& g) {
-  const bool named = call.choice.kernel == kTorch && (call.choice.level == 0 || call.choice.level == 7);
+  const bool named = call.choice.kernel == kTorchRow && (call.choice.level == 0 || call.choice.level == 7);
   const DType part = arithmetic_type("a", part_dtype(call.a.view.dtype));
   // Else an error, and not of these rows.
-  if (call.precision != Precision::ieee && (part != DType::f32 || type_of(call.precision) != part))
-    return nullptr;
+  const Precision precision = precision_of(call);
+  if (precision != Precision::ieee && (part != DType::f32 || type_of(precision) != part)) return nullptr;
   const Kernel* chosen = nullptr;
   with_context(call.a.view, [&](Context&, Device device, int threads) {
     if (named || is_free(call.choice)) chosen = torch_for(call, g, device, threads, named);

@@ -2,6 +2,7 @@
 
 #include <unordered_map>
 
+#include "core/simulator.h"
 #include "cuda/available.h"
 #include "torch/finish.h"
 #include "torch/integers.h"
@@ -64,14 +65,21 @@ void set_epilogue(GemmProblem& p, const ProductCall& call) {
   p.epilogue.has_bias = true, p.epilogue.bias_col_stride = bias.stride(1);
 }
 
-std::shared_ptr<const Plan> make_plan(const ProductCall& call, Device device, int threads) {
+// Whether torch alone computes a product in the precision that its flags give it.
+bool is_torchs(const ProductCall& call, Device device) {
+  const bool open = !call.precision && (is_free(call.choice) || call.choice.kernel == kTorchRow);
+  return open && device == Device::cpu && call.a.view.dtype == torch_dtype(DType::f32) &&
+         !framework_computes(device, DType::f32, Precision::ieee);
+}
+
+std::shared_ptr<const Plan> make_plan(const ProductCall& call, Device device, int threads, bool by_torch) {
   auto plan = std::make_shared<Plan>();
   const View &a = call.a.view, &b = call.b.view;
   Gemm g = describe(a, b, call.trans_a, call.trans_b);
   GemmProblem& p = g.problem;
   if (p.type == DType::i16 && call.out_dtype.value_or(kInt64) == kInt64) p.type = DType::i16i64;
   p.out_type = result_type_of(p.type, call.out_dtype);
-  check_precision(p.precision = call.precision, p.type);
+  check_precision(p.precision = call.precision.value_or(Precision::ieee), p.type);
   const double alpha = scale_of("alpha", call.alpha, p.type),
                beta = scale_of("beta", call.beta.value_or(call.c ? 1.0 : 0.0), p.type);
   if (!call.c && beta != 0.0) bad_value("beta is " + number_text(beta) + " but there is no c");
@@ -80,6 +88,10 @@ std::shared_ptr<const Plan> make_plan(const ProductCall& call, Device device, in
   plan->shape.assign(g.result_shape().begin(), g.result_shape().end());
   if (call.out) require_result(call, *plan, p.out_type);
 
+  const Kernel* const torchs = by_torch ? torch_row(device) : nullptr;
+  const auto decided = [&] {
+    return torchs ? Decision{{torchs, torchs}} : decide(chosen_for(p), device, threads, call.choice);
+  };
   if (std::ranges::find(plan->shape, 0) != plan->shape.end()) plan->way = Plan::Way::nothing;
   const View out = call.out ? call.out.view : allocated_result(*plan, a, torch_dtype(p.out_type));
   p.out = matrix_of<Matrix>(out, false);
@@ -89,7 +101,7 @@ std::shared_ptr<const Plan> make_plan(const ProductCall& call, Device device, in
   if (is_product_type(p.type) && !is_taken(p, device, call.choice)) {
     plan->way = Plan::Way::widen;
   } else if (plan->way == Plan::Way::nothing) {
-    plan->decision = decide(chosen_for(p), device, threads, call.choice);  // wrong levels raise here, too
+    plan->decision = decided();  // wrong levels raise here, too
   } else if (needs_own_result(p)) {
     plan->way = Plan::Way::copy_result;
   } else if (plan->copies_a || plan->copies_b) {
@@ -98,7 +110,7 @@ std::shared_ptr<const Plan> make_plan(const ProductCall& call, Device device, in
     if (p.symmetry.known && p.out.col_stride != 1) p.out = p.out.transposed();  // the same matrix, by rows
     plan_batches(g, a, b, p.c.data ? &call.c.view : nullptr, out);
     p = g.innermost();
-    plan->decision = decide(chosen_for(p), device, threads, call.choice);
+    plan->decision = decided();
     if (g.loops.count > 1) plan->outer = std::make_unique<Loops>(g.loops);
   }
   plan->problem = p;
@@ -113,14 +125,21 @@ thread_local uint64_t planned = 0;
 
 }  // namespace
 
-Signature::Signature(const ProductCall& call, Device device, int threads) {
+const Kernel* torch_row(Device device) {
+  for (const Kernel& k : kernels_for(device))
+    if (k.op == Op::gemm && k.device == device && k.name == kTorchRow) return &k;
+  return nullptr;
+}
+
+Signature::Signature(const ProductCall& call, Device device, int threads, bool by_torch) {
   int64_t gpu = 0;
   if (device != Device::cpu)
     gpu = cuda::gpu_here().capability | int64_t(cuda::gpu_here().multiprocessors) << 8;
   const bool onto_c = call.c && call.c.view.data == call.out.view.data;
   add(int64_t(device) | int64_t(call.trans_a) << 8 | int64_t(call.trans_b) << 9 | int64_t(onto_c) << 10 |
-      int64_t(call.beta.has_value()) << 11 | int64_t(call.precision) << 12 |
-      int64_t(call.choice.level) << 16 | int64_t(call.out_dtype.value_or(-1)) << 32);
+      int64_t(call.beta.has_value()) << 11 | int64_t(call.precision.value_or(Precision::ieee)) << 12 |
+      int64_t(call.choice.level) << 16 | int64_t(by_torch) << 24 |
+      int64_t(call.out_dtype.value_or(-1)) << 32);
   const Symmetry& s = call.symmetry;
   const bool one_matrix = call.a.view.data == call.b.view.data;
   add(int64_t(threads) | int64_t(s.known) << 24 | int64_t(s.asked) << 25 | int64_t(s.conjugated) << 26 |
@@ -154,12 +173,13 @@ size_t Signature::hash() const {
 std::shared_ptr<const Plan> plan_of(const ProductCall& call, Device device, int threads) {
   constexpr size_t kMost = 4096;  // more than a model has
   thread_local std::unordered_map<Signature, std::shared_ptr<const Plan>, Hash> plans;
-  const Signature signature(call, device, threads);
-  if (!signature.fits()) return ++planned, make_plan(call, device, threads);
+  const bool by_torch = is_torchs(call, device);
+  const Signature signature(call, device, threads, by_torch);
+  if (!signature.fits()) return ++planned, make_plan(call, device, threads, by_torch);
   if (const auto it = plans.find(signature); it != plans.end()) return it->second;
   const uint64_t version = tuning_version();
   ++planned;
-  auto plan = make_plan(call, device, threads);
+  auto plan = make_plan(call, device, threads, by_torch);
   // The choice may run Python code, which may itself multiply or measure.
   if (!plan->decision.keeps || version != tuning_version()) return plan;
   if (plans.size() >= kMost) plans.clear();

@@ -11,11 +11,16 @@
 
 namespace fastgemm::torch_ops {
 
+inline constexpr std::string_view kTorchRow = "torch";
+
+// The table's row of torch's own product; null on the simulator, which runs no library.
+const Kernel* torch_row(Device);
+
 // Everything about a call that its plan depends on, as words that are compared bit by bit: the operands, of
 // whose addresses the alignment alone counts, and the state of the library.
 class Signature {
  public:
-  Signature(const ProductCall&, Device, int threads);
+  Signature(const ProductCall&, Device, int threads, bool by_torch);
 
   // Plans are not kept for tensors of so many dimensions that they do not fit.
   bool fits() const { return count_ <= words_.size(); }
@@ -53,6 +58,8 @@ struct Plan {
   std::unique_ptr<const Loops> outer;   // null: one launch computes everything
 };
 
+// On a CPU a float32 product whose precision and kernel are left open is torch's where its flags
+// (torch.backends.mkldnn.matmul.fp32_precision) let that compute in less than float32: no other row does.
 // Throws as multiply() does. A plan never changes, and each thread keeps its last ones.
 std::shared_ptr<const Plan> plan_of(const ProductCall&, Device, int threads);
 

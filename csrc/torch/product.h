@@ -30,7 +30,7 @@ struct ProductCall {
   std::optional<double> beta;  // none: 1 with c, else 0
   bool trans_a = false, trans_b = false;
   Choice choice;
-  Precision precision = Precision::ieee;
+  std::optional<Precision> precision;  // none: torch's on a CPU (plans.h), and on a GPU ieee
   std::optional<int32_t> out_dtype;
   Symmetry symmetry;  // what the caller promises of the result
   // With either, the result is activation(product + bias) + beta * c: bias has a number for each column.

@@ -334,6 +334,8 @@ def autotune(
         raise ValueError("fastgemm.autotune: takes out_dtype and precision for op='gemm' alone")
     if not budget >= 0:
         raise ValueError(f"fastgemm.autotune: budget must be at least 0 seconds, got {budget}")
+    if precision is None and not a.is_cuda:
+        precision = "ieee"  # what is remembered for products on a CPU; torch's flags may say less
     options = {"out_dtype": out_dtype, "precision": precision}
     try:
         with torch.no_grad():  # what the operation refuses ends here, with its own error

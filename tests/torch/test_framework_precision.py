@@ -1,32 +1,143 @@
 """torch's own products are candidates only while its flags give what was asked for."""
 
+import copy
+
 import fastgemm
 import pytest
 import torch
-from fastgemm import tuning
+from fastgemm import _overrides, tuning
 from processes import run_python
 from reference import DEVICES, check_gemm, kernels_that_ran
 
 
-@pytest.fixture
-def reduced_precision():
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("medium")
+@pytest.fixture(params=["high", "medium"])
+def reduced_precision(request):
+    before = torch.backends.mkldnn.matmul.fp32_precision, torch.backends.cuda.matmul.fp32_precision
+    torch.set_float32_matmul_precision(request.param)
+    assert torch.backends.mkldnn.matmul.fp32_precision == {"high": "tf32", "medium": "bf16"}[request.param]
     yield
-    torch.set_float32_matmul_precision(before)
+    torch.backends.mkldnn.matmul.fp32_precision, torch.backends.cuda.matmul.fp32_precision = before
 
 
 def test_the_torch_row_raises_when_flags_allow_rounding(reduced_precision):
     a = torch.randn(64, 64)
     with pytest.raises(RuntimeError, match="fp32_precision"):
-        fastgemm.matmul(a, a, kernel="torch")
+        fastgemm.matmul(a, a, kernel="torch", precision="ieee")
 
 
-def test_the_fastest_kernel_stays_ieee(reduced_precision):
+def ran_and_is(call, value):
+    """The kernels that a call runs, whose result is, bit by bit, this one."""
+    results = []
+    ran = kernels_that_ran(lambda: results.append(call()))
+    assert torch.equal(results[0], value)
+    return ran
+
+
+def test_the_fastest_kernel_is_torchs_where_it_rounds(reduced_precision):
+    """It computes what torch computes, in all that a product is a part of."""
+    a, b, c = torch.randn(300, 400), torch.randn(400, 200), torch.randn(300, 200)
+    weight, bias, x = b.t().contiguous(), torch.randn(200), torch.randn(3, 100, 400)
+    out, layer = torch.empty(300, 200), torch.nn.Linear(400, 200)
+    converted = fastgemm.nn.convert(copy.deepcopy(layer))
+    linear = torch.nn.functional.linear
+    calls = [
+        (lambda: fastgemm.matmul(a, b), a @ b),
+        (lambda: fastgemm.matmul(a, b, level=7), a @ b),
+        (lambda: fastgemm.matmul(a, b, kernel="torch"), a @ b),
+        (lambda: fastgemm.matmul(a, b, out=out), a @ b),
+        (lambda: fastgemm.matmul(x, x.mT), x @ x.mT),
+        (lambda: fastgemm.gemm(a, b, c, alpha=2, beta=0.5), torch.addmm(c, a, b, alpha=2, beta=0.5)),
+        (lambda: fastgemm.gemm(a, weight, trans_b=True), a @ weight.t()),
+        (lambda: fastgemm.linear(a, weight, bias), linear(a, weight, bias)),
+        (lambda: fastgemm.linear(a, weight, bias, activation="relu"), (a @ b + bias).relu()),
+        (lambda: fastgemm.nn.linear(x, weight, bias), linear(x, weight, bias)),
+        (lambda: converted(a).detach(), layer(a).detach()),
+    ]
+    for call, value in calls:
+        assert ran_and_is(call, value) == ["torch"]
+    if _overrides.register():
+        with fastgemm.patch() as routed:
+            assert torch.equal(a @ b, calls[0][1])
+        assert routed.kernels == {"torch": 1}
+
+
+def test_all_else_stays_ieee(reduced_precision):
     a, b = torch.randn(300, 400), torch.randn(400, 200)
     reference = a.double() @ b.double()
     bound = 400 * 2.0**-24 * (a.double().abs() @ b.double().abs())
-    assert ((fastgemm.matmul(a, b).double() - reference).abs() <= bound).all()
+
+    def assert_ieee(call):
+        results = []
+        assert "torch" not in kernels_that_ran(lambda: results.append(call()))
+        assert ((results[0].double() - reference).abs() <= bound).all()
+
+    for level in range(1, 7):
+        assert_ieee(lambda level=level: fastgemm.matmul(a, b, level=level))
+    assert_ieee(lambda: fastgemm.matmul(a, b, precision="ieee"))
+    assert_ieee(lambda: fastgemm.matmul(a, b, invariant=True))
+    assert_ieee(lambda: fastgemm.linear(a, b.t(), precision="ieee"))
+    for choice in {"precision": "ieee"}, {"level": 5}:
+        with fastgemm.patch(**choice):
+            assert_ieee(lambda: torch.mm(a, b))
+
+
+def test_gradients_follow_the_flags(reduced_precision):
+    a, b = (torch.randn(70, 70, requires_grad=True) for _ in range(2))
+    seed = torch.randn(70, 70)
+    expected = torch.autograd.grad(a @ b, (a, b), seed)
+    for precision in None, "ieee":
+        got = torch.autograd.grad(fastgemm.matmul(a, b, precision=precision), (a, b), seed)
+        ran = kernels_that_ran(
+            lambda p=precision: torch.autograd.grad(fastgemm.matmul(a, b, precision=p), (a, b), seed)
+        )
+        assert (ran == ["torch"] * 3) == (precision is None)
+        if precision is None:
+            assert all(torch.equal(x, y) for x, y in zip(got, expected, strict=True))
+
+
+def test_compiled_code_follows_the_flags(reduced_precision):
+    a = torch.randn(70, 70)
+    compiled = torch.compile(lambda a: fastgemm.matmul(a, a), fullgraph=True, backend="aot_eager")
+    assert ran_and_is(lambda: compiled(a), a @ a) == ["torch"]
+    torch.backends.mkldnn.matmul.fp32_precision = "ieee"
+    tuning._remember(tuning.gemm_key(a, a), "packed")
+    try:
+        assert kernels_that_ran(lambda: compiled(a)) == ["packed"]
+    finally:
+        tuning.clear_cache()
+
+
+@pytest.mark.parametrize("flag", ["torch.backends", "torch.backends.mkldnn"])
+def test_a_flag_that_is_inherited(flag):
+    """That of all backends, or of all ops of oneDNN, is that of its products unless these have their own."""
+    code = f"""
+import torch, fastgemm
+from reference import kernels_that_ran
+a = torch.randn(70, 70)
+{flag}.fp32_precision = "tf32"
+assert torch.backends.mkldnn.matmul.fp32_precision == "tf32"
+assert kernels_that_ran(lambda: fastgemm.matmul(a, a)) == ["torch"]
+torch.backends.mkldnn.matmul.fp32_precision = "ieee"
+assert kernels_that_ran(lambda: fastgemm.matmul(a, a, kernel="torch", precision="ieee")) == ["torch"]
+"""
+    done = run_python(["-c", code])
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_complex_products_do_not_depend_on_the_flags(reduced_precision):
+    """As torch's: oneDNN multiplies no complex numbers."""
+    a = torch.randn(70, 70, dtype=torch.complex64)
+    assert ran_and_is(lambda: fastgemm.matmul(a, a, kernel="torch", precision="ieee"), a @ a) == ["torch"]
+    got, value = fastgemm.matmul(a, a), a.to(torch.complex128) @ a.to(torch.complex128)
+    torch.testing.assert_close(got, value.to(torch.complex64))
+
+
+def test_what_is_measured_under_the_flags_is_ieee(reduced_precision):
+    a = torch.randn(40, 40)
+    try:
+        assert "torch" not in [t.kernel for t in fastgemm.autotune(a, a, budget=0.01, save=False).timings]
+    finally:
+        tuning.clear_cache()
 
 
 def test_float64_does_not_depend_on_the_flags(reduced_precision):
@@ -57,13 +168,18 @@ def test_flags_are_asked_for_only_where_they_decide(asked):
     a, b = torch.randn(40, 30), torch.randn(30, 20)
     key = tuning.gemm_key(a, b)
     try:
-        for kernel, times in (("naive", 0), ("torch", 1)):
+        for choice, kernel, times in (
+            ({"level": 1}, "naive", 0),
+            ({"precision": "ieee"}, "naive", 0),
+            ({"precision": "ieee"}, "torch", 1),
+            ({}, "naive", 1),
+        ):
             tuning._remember(key, kernel)
-            fastgemm.matmul(a, b)  # decides
+            fastgemm.matmul(a, b, **choice)  # decides
             asked.clear()
             for _ in range(5):
-                fastgemm.matmul(a, b)
-            assert len(asked) == 5 * times, kernel
+                fastgemm.matmul(a, b, **choice)
+            assert len(asked) == 5 * times, (choice, kernel)
     finally:
         tuning.clear_cache()
 
@@ -95,12 +211,16 @@ def test_a_decision_that_was_kept_follows_the_flags():
     tuning._remember(tuning.gemm_key(a, b), "torch")
     matmul = torch.backends.mkldnn.matmul
     before = matmul.fp32_precision
+
+    def ran():
+        return kernels_that_ran(lambda: fastgemm.matmul(a, b, precision="ieee"))
+
     try:
-        assert kernels_that_ran(lambda: [fastgemm.matmul(a, b) for _ in range(2)]) == ["torch", "torch"]
+        assert ran() + ran() == ["torch", "torch"]
         matmul.fp32_precision = "bf16"
-        assert "torch" not in kernels_that_ran(lambda: fastgemm.matmul(a, b))
+        assert "torch" not in ran()
         matmul.fp32_precision = before
-        assert kernels_that_ran(lambda: fastgemm.matmul(a, b)) == ["torch"]
+        assert ran() == ["torch"]
     finally:
         matmul.fp32_precision = before
         tuning.clear_cache()

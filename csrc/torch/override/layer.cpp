@@ -43,7 +43,7 @@ at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const Optio
   const auto device = weight.device().type();
   const bool known = device == c10::DeviceType::CPU || device == c10::DeviceType::CUDA;
   if (precision) {
-    const Precision asked = torch_ops::precision_of(*precision);
+    const Precision asked = *torch_ops::precision_of(*precision);
     if (!has_precision(input.scalar_type(), asked) || !has_precision(weight.scalar_type(), asked))
       precision.reset();
   }
