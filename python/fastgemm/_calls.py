@@ -5,14 +5,15 @@ A call takes one of these ways, because each feature of torch has its price per 
 - ``torch.compile``, ``torch.export`` and ``torch.jit.trace`` see ``torch.ops.fastgemm.gemm``, which has an
   autograd formula and what ``torch.func`` transforms need (_transforms.py);
 - ``out=`` uses the out overload;
-- a product or layer of plain tensors with the choice left open is one function of the library of
-  csrc/torch/override (``matmul_at_once``, ``linear_at_once``);
+- a product of plain tensors, or a layer of them with the choice left open, is one function of the library of
+  csrc/torch/override (``matmul_at_once``, ``gemm_at_once``, ``linear_at_once``);
 - everything else calls the bare op ``_gemm``. With that library it finds out itself whether a gradient is wanted,
   in C++. Without it ``torch.func`` transforms, forward-mode AD and eager calls that need a gradient use an
   autograd.Function before.
 
 But for the library's functions, which answer NotImplemented there, tensor subclasses, torch function modes and fx
-proxies get to see the call before, as they do for torch's own functions.
+proxies get to see the call before, as they do for torch's own functions. Modes that do nothing to a product do
+not: that of ``torch.set_default_device`` would see each property of a tensor that Python reads, for 1 us each.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ import torch
 from torch import Tensor
 from torch._C._functorch import TransformType, peek_interpreter_stack
 from torch.autograd import forward_ad
-from torch.overrides import handle_torch_function
+from torch.compiler import is_dynamo_compiling
+from torch.overrides import BaseTorchFunctionMode, handle_torch_function
+from torch.utils._device import DeviceContext
 
 from . import _autocast, _errors, _overrides
 from ._flags import torch_fp32_precision
@@ -66,18 +69,26 @@ def _not_here(*_: Any) -> Any:
 
 
 _library, _ = _overrides.load()
-# A product and a layer with the choice left open. NotImplemented for what only Python knows how to hand on: tensor
-# subclasses, modes, traces, vectors, other devices.
+# NotImplemented for what only Python knows how to hand on: tensor subclasses, modes, traces, vectors, other
+# devices.
 matmul_at_once: Callable[..., Any] = _library.matmul if _library else _not_here
+gemm_at_once: Callable[..., Any] = _library.gemm if _library else _not_here
 linear_at_once: Callable[..., Any] = _library.linear if _library else _not_here
 linear_bare: Callable[..., Tensor] | None = ops._linear.default._op if _library else None
+if _library:
+    for _mode in (DeviceContext, BaseTorchFunctionMode):
+        _library.leave_alone(_mode)
 
 
 def overridden(function: Callable[..., Tensor], tensors: tuple[Any, ...], *given: Any, **options: Any) -> Any:
-    """Hands a call on to the ``__torch_function__`` that one of its tensors, or a mode, has."""
-    return handle_torch_function(
-        function, tensors, *given, **{name: value for name, value in options.items() if value is not None}
-    )
+    """Hands a call on to the ``__torch_function__`` that one of its tensors, or a mode, has.
+
+    Where there are but modes that are left alone, it is made again, out of their sight.
+    """
+    options = {name: value for name, value in options.items() if value is not None}
+    if _library and not is_dynamo_compiling() and not _library.is_overridden(*tensors):
+        return _library.call_unseen(function, *given, **options)
+    return handle_torch_function(function, tensors, *given, **options)
 
 
 def needs_function(a: Tensor, b: Tensor, c: Tensor | None = None) -> bool:
@@ -86,7 +97,13 @@ def needs_function(a: Tensor, b: Tensor, c: Tensor | None = None) -> bool:
         a.requires_grad or b.requires_grad or (c is not None and c.requires_grad)
     ):
         return True
-    return forward_ad._current_level >= 0 or peek_interpreter_stack() is not None
+    if peek_interpreter_stack() is not None:
+        return True
+    return forward_ad._current_level >= 0 and any(x is not None and _is_dual(x) for x in (a, b, c))
+
+
+def _is_dual(x: Tensor) -> bool:
+    return forward_ad.unpack_dual(x).tangent is not None
 
 
 def functionalizes() -> bool:

@@ -15,7 +15,7 @@ from torch.compiler import is_compiling
 from torch.nn import functional
 from torch.overrides import has_torch_function_variadic
 
-from . import _autocast, _errors
+from . import _autocast, _errors, _overrides
 from ._calls import functionalizes, needs_function, ops, options_of, overridden, tracing_state
 from ._gemm import _gemm_gradients, gemm
 from ._library import library
@@ -123,9 +123,7 @@ def product(
     """Runs the op; ``options`` holds the schema's other keyword arguments that differ from their defaults."""
     if is_compiling() or tracing_state() is not None:
         return ops.linear.default(x, weight, bias, residual, **options)
-    if needs_function(x, weight, bias) or (
-        residual is not None and torch.is_grad_enabled() and residual.requires_grad
-    ):
+    if needs_function(x, weight, bias) or (residual is not None and needs_function(residual, residual)):
         if functionalizes():
             return ops.linear.default(x, weight, bias, residual, **options)
         x, weight, bias, residual = operands(x, weight, bias, residual, options)
@@ -323,6 +321,6 @@ def _lowered(op: torch._ops.OpOverload) -> Callable[..., Tensor]:
 
 def register() -> None:
     """Gives the ops autocast kernels, as _autocast.py does those of products."""
-    for name in ("linear", "_fused_linear"):
+    for name in ("linear",) if _overrides.use_in_eager_mode() else ("linear", "_fused_linear"):
         for key in ("AutocastCPU", "AutocastCUDA"):
             library.impl(name, _lowered(getattr(ops, name).default), key)

@@ -10,13 +10,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.compiler import is_compiling
+from torch.compiler import is_compiling, is_dynamo_compiling
 from torch.overrides import has_torch_function_variadic
 
 from . import _autocast, _errors
 from ._calls import (
     FINDS_GRADIENTS,
     functionalizes,
+    gemm_at_once,
     gemm_bare,
     gemm_into,
     increment_version,
@@ -108,11 +109,19 @@ def gemm(
                 "is copied from other rows"
             )
         level, kernel = None, invariant_choice(level, kernel, precision, "fastgemm.gemm")
+    if out is None and not is_dynamo_compiling():
+        try:
+            scales = alpha, beta, trans_a, trans_b
+            result = gemm_at_once(a, b, c, *scales, level, kernel, precision, out_dtype, symmetric)
+        except (RuntimeError, ValueError) as error:
+            _errors.diagnose(error, "gemm", a=a, b=b, c=c)
+            raise
+        if result is not NotImplemented:
+            return result
     if has_torch_function_variadic(a, b, c, out):
-        scales = {"alpha": alpha, "beta": beta, "trans_a": trans_a, "trans_b": trans_b}
-        scales["symmetric"] = symmetric or None
         options = named(level, kernel, precision, out, out_dtype)
-        return overridden(gemm, (a, b, c, out), a, b, c, **scales, **options)
+        options |= {"alpha": alpha, "beta": beta, "trans_a": trans_a, "trans_b": trans_b}
+        return overridden(gemm, (a, b, c, out), a, b, c, symmetric=symmetric or None, **options)
     try:
         if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
             raise _errors.not_a_tensor(a=a, b=b)

@@ -12,7 +12,7 @@ from torch.overrides import has_torch_function_variadic
 
 from . import _errors
 from ._add import add, add_
-from ._calls import matmul_at_once, named, options_of, overridden
+from ._calls import gemm_at_once, matmul_at_once, named, options_of, overridden
 from ._gemm import gemm, product
 from ._transpose import transpose
 from ._words import Precision
@@ -53,10 +53,11 @@ def matmul(
         precision: for float32, and the parts of complex64. ``"ieee"``: float32 arithmetic, or tensor cores where
             their error stays at or below cuBLAS SGEMM's on ordinary data (six products of bf16 planes);
             ``"bf16x6"``: the same without torch. Less, faster, and on a GPU alone: ``"fp16x3"`` (22 bits, range
-            limited by row), ``"bf16x3"`` (16 bits), ``"tf32"`` (11 bits). ``None`` follows torch on CUDA and is
-            ``"ieee"`` on a CPU. For float64, and the parts of complex128: ``"ieee"``, or ``"crt14"`` to
-            ``"crt18"``: residues of so many moduli, 7.6 bits of a product each, without a look at the operands'
-            range. docs/precision.md has all of it.
+            limited by row), ``"bf16x3"`` (16 bits), ``"tf32"`` (11 bits). ``None`` follows torch's flags: on a CPU
+            torch's own product is taken where ``torch.backends.mkldnn.matmul.fp32_precision`` is ``"bf16"`` or
+            ``"tf32"``, and all else is ``"ieee"``. For float64, and the parts of complex128: ``"ieee"``, or
+            ``"crt14"`` to ``"crt18"``: residues of so many moduli, 7.6 bits of a product each, without a look at
+            the operands' range. docs/precision.md has all of it.
         out: tensor that receives the result; it must have its exact shape, dtype and device and share no
             memory with ``a`` or ``b``.
         out_dtype: ``torch.float32`` for float16 and bfloat16 operands, ``torch.int32`` for int16; otherwise the
@@ -95,16 +96,13 @@ def matmul(
     """
     if invariant:
         level, kernel = None, invariant_choice(level, kernel, precision, "fastgemm.matmul")
-    if (
-        level is None
-        and kernel is None
-        and precision is None
-        and out is None
-        and out_dtype is None
-        and not is_dynamo_compiling()
-    ):
+    if out is None and not is_dynamo_compiling():
         try:
-            result = matmul_at_once(a, b)
+            if level is None and kernel is None and precision is None and out_dtype is None:
+                result = matmul_at_once(a, b)
+            else:
+                choice = level, kernel, precision, out_dtype
+                result = gemm_at_once(a, b, None, 1.0, None, False, False, *choice, False)
         except (RuntimeError, ValueError) as error:
             _errors.diagnose(error, "matmul", a=a, b=b)
             raise

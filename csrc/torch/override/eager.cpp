@@ -84,6 +84,27 @@ at::Tensor matmul_autocast(const at::Tensor& a, const at::Tensor& b) {
 }
 
 template <c10::DeviceType device>
+at::Tensor fused_autocast(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
+                          const OptionalTensor& residual, OptionalText activation,
+                          std::optional<int64_t> level, OptionalText kernel, OptionalText precision,
+                          std::optional<at::ScalarType> out_dtype) {
+  static const auto op = find_op<FusedSignature>("fastgemm::_fused_linear");
+  const c10::impl::ExcludeDispatchKeyGuard once(
+      at::autocast::get_autocast_dispatch_key_from_device_type(device));
+  const auto type = at::autocast::get_autocast_dtype(device);
+  const auto run = [&](const at::Tensor& x, const at::Tensor& w, const OptionalTensor& b,
+                       const OptionalTensor& r) {
+    return op.call(x, w, b, r, activation, level, kernel, precision, out_dtype);
+  };
+  const auto added = [&](const OptionalTensor& t, at::ScalarType to) {
+    return t ? OptionalTensor(cast(*t, device, to)) : std::nullopt;
+  };
+  if (precision) return run(input, weight, bias, residual);
+  return run(cast(input, device, type), cast(weight, device, type), added(bias, type),
+             added(residual, out_dtype.value_or(type)));
+}
+
+template <c10::DeviceType device>
 void register_on(c10::DispatchKey backend, c10::DispatchKey autograd, c10::DispatchKey autocast) {
   const auto library = [](c10::DispatchKey key) {
     return new torch::Library(torch::Library::IMPL, "fastgemm", key, __FILE__, __LINE__);  // for ever
@@ -92,7 +113,8 @@ void register_on(c10::DispatchKey backend, c10::DispatchKey autograd, c10::Dispa
   library(autograd)->impl("_gemm", TORCH_FN(gemm_autograd)).impl("_matmul", TORCH_FN(matmul_autograd));
   library(autocast)
       ->impl("_gemm", TORCH_FN(gemm_autocast<device>))
-      .impl("_matmul", TORCH_FN(matmul_autocast<device>));
+      .impl("_matmul", TORCH_FN(matmul_autocast<device>))
+      .impl("_fused_linear", TORCH_FN(fused_autocast<device>));
 }
 
 }  // namespace

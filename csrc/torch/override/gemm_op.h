@@ -19,6 +19,10 @@ using GemmSignature = at::Tensor(const at::Tensor& a, const at::Tensor& b, const
 using LayerSignature = at::Tensor(const at::Tensor& input, const at::Tensor& weight,
                                   const OptionalTensor& bias, bool transposed, std::optional<int64_t> level,
                                   OptionalText kernel, OptionalText precision);
+using FusedSignature = at::Tensor(const at::Tensor& input, const at::Tensor& weight,
+                                  const OptionalTensor& bias, const OptionalTensor& residual,
+                                  OptionalText activation, std::optional<int64_t> level, OptionalText kernel,
+                                  OptionalText precision, std::optional<at::ScalarType> out_dtype);
 using MatmulSignature = at::Tensor(const at::Tensor& a, const at::Tensor& b);
 
 // `_gemm` has no autograd formula but that of this library; the formula of `gemm`, in Python, serves forward

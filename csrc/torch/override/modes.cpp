@@ -1,0 +1,64 @@
+#include "torch/override/modes.h"
+
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace fastgemm::override {
+namespace {
+
+using Modes = at::impl::PythonTorchFunctionTLS;
+
+std::vector<PyObject*>& indifferent() {
+  static auto& types = *new std::vector<PyObject*>;
+  return types;
+}
+
+bool is_indifferent(const c10::SafePyObject& mode) {
+  auto* const type = reinterpret_cast<PyObject*>(Py_TYPE(mode.ptr(&mode.pyinterpreter())));
+  return std::ranges::find(indifferent(), type) != indifferent().end();
+}
+
+// Hides all modes during its lifetime.
+class Unseen {
+ public:
+  Unseen() { Modes::set_disabled_state(at::impl::TorchFunctionDisabledState::ALL_DISABLED); }
+  ~Unseen() { Modes::set_disabled_state(before_); }
+  Unseen(const Unseen&) = delete;
+  Unseen& operator=(const Unseen&) = delete;
+
+ private:
+  const at::impl::TorchFunctionDisabledState before_ = Modes::get_disabled_state();
+};
+
+}  // namespace
+
+bool a_mode_intercepts() {
+  if (!at::impl::torch_function_mode_enabled()) return false;
+  for (int64_t i = 0; i < Modes::stack_len(); ++i)
+    if (!is_indifferent(*Modes::get_stack_at(i))) return true;
+  return false;
+}
+
+bool is_exact(PyObject* object) { return THPVariable_CheckTypeExact(Py_TYPE(object)); }
+
+PyObject* leave_alone(PyObject*, PyObject* type) {
+  Py_IncRef(type);  // Py_INCREF would be compiled for one version of Python
+  indifferent().push_back(type);
+  Py_RETURN_NONE;
+}
+
+PyObject* is_overridden(PyObject*, PyObject* const* operands, Py_ssize_t count) {
+  const auto is_plain = [](PyObject* object) { return object == Py_None || is_exact(object); };
+  if (!a_mode_intercepts() && std::all_of(operands, operands + count, is_plain)) Py_RETURN_FALSE;
+  Py_RETURN_TRUE;
+}
+
+PyObject* call_unseen(PyObject*, PyObject* const* given, Py_ssize_t count, PyObject* names) {
+  const Unseen unseen;
+  return PyObject_Vectorcall(given[0], given + 1, size_t(count - 1), names);
+}
+
+}  // namespace fastgemm::override
