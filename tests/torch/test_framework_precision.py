@@ -10,13 +10,24 @@ from processes import run_python
 from reference import DEVICES, check_gemm, kernels_that_ran
 
 
-@pytest.fixture(params=["high", "medium"])
+@pytest.fixture(params=["tf32", "bf16"])
 def reduced_precision(request):
-    before = torch.backends.mkldnn.matmul.fp32_precision, torch.backends.cuda.matmul.fp32_precision
-    torch.set_float32_matmul_precision(request.param)
-    assert torch.backends.mkldnn.matmul.fp32_precision == {"high": "tf32", "medium": "bf16"}[request.param]
+    matmul = torch.backends.mkldnn.matmul
+    before = matmul.fp32_precision
+    matmul.fp32_precision = request.param
     yield
-    torch.backends.mkldnn.matmul.fp32_precision, torch.backends.cuda.matmul.fp32_precision = before
+    matmul.fp32_precision = before
+
+
+def test_the_function_that_most_programs_call():
+    before = torch.backends.mkldnn.matmul.fp32_precision, torch.backends.cuda.matmul.fp32_precision
+    a = torch.randn(64, 64)
+    try:
+        torch.set_float32_matmul_precision("medium")
+        assert ran_and_is(lambda: fastgemm.matmul(a, a), a @ a) == ["torch"]
+    finally:
+        torch.set_float32_matmul_precision("highest")
+        torch.backends.mkldnn.matmul.fp32_precision, torch.backends.cuda.matmul.fp32_precision = before
 
 
 def test_the_torch_row_raises_when_flags_allow_rounding(reduced_precision):
