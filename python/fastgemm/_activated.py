@@ -10,7 +10,7 @@ from torch.compiler import is_compiling
 from torch.nn import functional
 from torch.overrides import has_torch_function_variadic
 
-from ._calls import has_precision, tracing_state
+from ._calls import has_precision, out_of_sight, tracing_state
 from ._fused_linear import ACTIVATIONS, FLOATS
 from ._fused_linear import linear as fused_linear
 from ._linear import _takes, exports_to_onnx, linear, raise_torchs
@@ -64,11 +64,15 @@ def activated(
     precision: str | None = None,
 ) -> Tensor:
     """``activation(linear(input, weight, bias))``: what :class:`fastgemm.nn.Linear` with an activation calls."""
+    watched = not is_compiling() and has_torch_function_variadic(input, weight, bias)
+    if watched:
+        given = input, weight, bias
+        result = out_of_sight(activated, given, *given, activation, level, kernel, precision)
+        if result is not NotImplemented:
+            return result
     by_itself = (
-        (
-            not is_compiling()
-            and (has_torch_function_variadic(input, weight, bias) or tracing_state() is not None)
-        )
+        watched
+        or (not is_compiling() and tracing_state() is not None)
         or not _takes(input, weight, bias)
         or weight.dtype not in FLOATS
         or _is_sharded(input, weight)

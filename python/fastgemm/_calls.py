@@ -81,14 +81,19 @@ if _library:
 
 
 def overridden(function: Callable[..., Tensor], tensors: tuple[Any, ...], *given: Any, **options: Any) -> Any:
-    """Hands a call on to the ``__torch_function__`` that one of its tensors, or a mode, has.
-
-    Where there are but modes that are left alone, it is made again, out of their sight.
-    """
+    """Hands a call on to the ``__torch_function__`` that one of its tensors, or a mode, has."""
     options = {name: value for name, value in options.items() if value is not None}
-    if _library and not is_dynamo_compiling() and not _library.is_overridden(*tensors):
-        return _library.call_unseen(function, *given, **options)
-    return handle_torch_function(function, tensors, *given, **options)
+    result = out_of_sight(function, tensors, *given, **options)
+    return handle_torch_function(function, tensors, *given, **options) if result is NotImplemented else result
+
+
+def out_of_sight(
+    function: Callable[..., Tensor], tensors: tuple[Any, ...], *given: Any, **options: Any
+) -> Any:
+    """Makes a call again where none but modes that are left alone would see it; else NotImplemented."""
+    if _library is None or is_dynamo_compiling() or _library.is_overridden(*tensors):
+        return NotImplemented
+    return _library.call_unseen(function, *given, **options)
 
 
 def needs_function(a: Tensor, b: Tensor, c: Tensor | None = None) -> bool:

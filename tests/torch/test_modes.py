@@ -12,6 +12,7 @@ import fastgemm
 import pytest
 import torch
 from fastgemm import _gemm, _overrides, ops
+from fastgemm._activated import activated
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.overrides import BaseTorchFunctionMode, TorchFunctionMode
@@ -37,6 +38,7 @@ SHORT: dict[str, Callable[[], Tensor]] = {
 }
 OTHERS: dict[str, Callable[[], Tensor]] = {
     "linear": lambda: fastgemm.linear(A, A, ROW, activation="relu", residual=A),
+    "activated": lambda: activated(A, A, ROW, "gelu"),
     "transpose": lambda: fastgemm.transpose(A),
     "add": lambda: fastgemm.add(A, A, alpha=2),
     "add_": lambda: fastgemm.add_(A.clone(), A),
