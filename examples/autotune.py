@@ -11,6 +11,7 @@ a, b = torch.randn(333, 777, device=device), torch.randn(777, 555, device=device
 
 tuned = fastgemm.autotune(a, b)
 for timing in tuned.timings:  # of every kernel that takes the problem, the fastest first
-    print(f"{timing.kernel:12} level {timing.level}: {1e3 * timing.seconds:7.3f} ms")
+    time = f"{1e3 * timing.seconds:7.3f} ms" if timing.runs else "stopped: ten times slower"
+    print(f"{timing.kernel:12} level {timing.level}: {time}")
 c = fastgemm.matmul(a, b)  # the fastest of them; it is kept for later processes, too
 print("kept in", fastgemm.tuning.cache_file())

@@ -20,9 +20,10 @@ class Context {
   virtual int threads() const { return 1; }
 
   // Calls task(0) ... task(tasks - 1), each once, on up to threads() threads, and returns when all are
-  // done. Tasks must not wait for each other: on one thread they run in turn. An exception is passed on.
+  // done, or the call is stopped. Tasks must not wait for each other: on one thread they run in turn. An
+  // exception is passed on.
   virtual void parallel(int64_t tasks, const std::function<void(int64_t)>& task) {
-    for (int64_t i = 0; i < tasks; ++i) task(i);
+    for (int64_t i = 0; i < tasks && !stopped(); ++i) task(i);
   }
 
   // Scratch memory, 64-byte aligned, valid until the op returns; reused from call to call. Call it from
@@ -33,6 +34,11 @@ class Context {
   // The framework's own product and transposed copy (level 7's `torch` rows).
   virtual void torch_gemm(const GemmProblem&) = 0;
   virtual void torch_transpose(const TransposeProblem&) = 0;
+
+  // Whether the call is to end with its work half done: by Ctrl-C, or because its time is over
+  // (core/interrupt.h). A task that takes long asks between blocks, on whichever thread it runs, and returns.
+  // Nobody sees what it leaves unwritten, because the op throws.
+  virtual bool stopped() { return false; }
 };
 
 }  // namespace fastgemm

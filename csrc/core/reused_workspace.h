@@ -25,6 +25,7 @@ class ReusedWorkspace : public Context {
   void parallel(int64_t tasks, const std::function<void(int64_t)>& task) override {
     owner_.parallel(tasks, task);
   }
+  bool stopped() override { return owner_.stopped(); }
   void* allocate(size_t bytes) override {
     if (next_ == blocks_.size()) blocks_.push_back({});
     Block& block = blocks_[next_++];

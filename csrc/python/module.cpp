@@ -15,6 +15,7 @@
 #include <tuple>
 
 #include "core/budget.h"
+#include "core/interrupt.h"
 #include "core/nearest.h"
 #include "core/patch.h"
 #include "core/select.h"
@@ -316,6 +317,8 @@ NB_MODULE(_introspect, m) {
   m.def("forget_all", &forget_all);
   m.def("set_workspace_limit",
         [](std::optional<size_t> bytes) { set_workspace_limit(bytes.value_or(kNoLimit)); });
+  m.def("set_time_limit", &set_time_limit, nb::arg("seconds"),
+        "Gives the calls that this thread makes on the CPU from now on so many seconds together.");
   m.def("remembered_count", &remembered_count);
   m.def("set_framework_probe", [](nb::callable probe) {
     kept_probe() = probe.release().ptr();

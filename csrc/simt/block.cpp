@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "core/interrupt.h"
 #include "core/simulator.h"
 #include "simt/async.h"
 #include "simt/memory.h"
@@ -89,6 +90,8 @@ void refuse(bool bad, const char* kernel, const std::string& what) {
 
 void Block::run_grid(const char* kernel, dim3 grid, dim3 size, int cluster, size_t shared_bytes,
                      const std::function<void()>& body) {
+  refuse(poll_, kernel,
+         "the program, asked whether to go on with kernel '" + std::string(kernel_) + "', runs another");
   refuse(
       grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535,
       kernel, "grid " + text(grid));
@@ -124,13 +127,16 @@ void Block::run_grid(const char* kernel, dim3 grid, dim3 size, int cluster, size
   }
   shared_.reset(static_cast<std::byte*>(::operator new(size_t(cluster) * shared_pitch(), kSharedAlign)));
   memory::begin_launch(shared_.get(), shared_bytes, cluster, shared_pitch());
+  Poll poll;
+  poll_ = &poll;
   try {
     run_blocks();
   } catch (...) {
-    current_ = nullptr;
+    current_ = nullptr, poll_ = nullptr;
     memory::end_launch();  // a launch that a fault ended is reported too
     throw;
   }
+  poll_ = nullptr;
   memory::end_launch();
 }
 
@@ -184,6 +190,7 @@ void Block::run_block() {
   for (int idle = 0; alive() > 0;) {
     bool progress = false;
     for (int w = 0; w < warps; ++w) {
+      if (poll_->stopped()) poll_->check();
       const int first = (backwards_ ? warps - 1 - w : w) * kWarp;
       progress |= run_warp(first, std::min(first + kWarp, int(threads_.size())));
     }

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "core/interrupt.h"
 #include "simt/fiber.h"
 #include "simt/runtime.h"
 
@@ -129,6 +130,7 @@ class Block {
   size_t shared_bytes_ = 0;
   std::vector<Load> in_flight_;
   std::exception_ptr error_;
+  Poll* poll_ = nullptr;   // of the launch under way
   bool backwards_ = true;  // the order in which warps and lanes run, changed from block to block
 };
 

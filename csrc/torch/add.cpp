@@ -71,6 +71,7 @@ void run(AddProblem p, const Loops& loops, const Choice& choice, Context& contex
   if (loops.count > 1) set(loops.dims[size_t(loops.count - 2)], false);
   const Kernel& kernel = select(p, device, threads, choice);
   for_each_index(loops, outer, [&](const std::array<int64_t, 4>& offset) {
+    if (outer > 0 && context.stopped()) return;
     AddProblem q = p;
     const int size = element_size(p.type);
     q.a.data = (const char*)p.a.data + offset[0] * size;

@@ -24,9 +24,10 @@ CpuContext::CpuContext() : threads_(int(torch::stable::get_num_threads())) {}
 
 void CpuContext::parallel(int64_t tasks, const std::function<void(int64_t)>& task) {
   if (tasks <= 1 || threads_ <= 1) return Context::parallel(tasks, task);
-  torch::stable::parallel_for(0, tasks, 1, [&task](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) task(i);
+  torch::stable::parallel_for(0, tasks, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end && !stopped(); ++i) task(i);
   });
+  check();  // here, because torch passes no exception of a task on as it is
 }
 
 void CpuContext::torch_gemm(const GemmProblem& p) { framework_gemm(cpu_backend(), operands(), p); }

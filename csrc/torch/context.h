@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "core/interrupt.h"
 #include "core/simulator.h"
 #include "core/table.h"
 #include "core/workspace.h"
@@ -19,6 +20,9 @@ class CpuContext final : public OpContext {
   CpuContext();
   int threads() const override { return threads_; }
   void parallel(int64_t tasks, const std::function<void(int64_t)>& task) override;
+  bool stopped() override { return poll_.stopped(); }
+  // Throws where the call was stopped.
+  void check() const { poll_.check(); }
   void torch_gemm(const GemmProblem&) override;
   void torch_transpose(const TransposeProblem&) override;
 
@@ -30,11 +34,12 @@ class CpuContext final : public OpContext {
   }
 
   int threads_;
+  Poll poll_;
   std::optional<Workspace> workspace_{std::in_place};
 };
 
 // Calls body(context, device, threads) for the device that the tensor is on; threads is 0 on a GPU, which is
-// current inside.
+// current inside. Throws where the call was stopped (core/interrupt.h).
 template <class Body>
 void with_context(const View& on, const Body& body) {
 #if FASTGEMM_HAS_CUDA
@@ -46,6 +51,7 @@ void with_context(const View& on, const Body& body) {
   (void)on;
   CpuContext context;
   body(context, simulating() ? Device::simt : Device::cpu, context.threads());
+  context.check();
 }
 
 }  // namespace fastgemm::torch_ops

@@ -72,6 +72,7 @@ const Kernel& launch(const Kernel& first, const GemmProblem& p, const Choice& ch
 void walk(const Loops& loops, const GemmProblem& whole, const Kernel* kernel, const Choice& choice,
           const Place& at) {
   for_each_index(loops, loops.count - 1, [&](const std::array<int64_t, 4>& offset) {
+    if (at.context.stopped()) return;
     GemmProblem p = whole;
     p.a.data = advance(whole.a.data, offset[0], p.type);
     p.b.data = advance(whole.b.data, offset[1], p.type);

@@ -46,6 +46,7 @@ void run(TransposeProblem whole, const Loops& loops, const Choice& choice, Conte
   }
   const Kernel& kernel = select(whole, device, threads, choice);
   for_each_index(loops, outer, [&](const std::array<int64_t, 4>& offset) {
+    if (outer > 0 && context.stopped()) return;
     TransposeProblem p = whole;
     p.src.data = (const char*)whole.src.data + offset[0] * element_size(p.type);
     p.dst.data = (char*)whole.dst.data + offset[1] * element_size(p.type);

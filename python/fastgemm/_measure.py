@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 
+from . import _introspect
 
-def wall_clock(call: Callable[[], object]) -> float:
+Call = Callable[[], object]
+NEAR = 3.0  # times as slow as the fastest: a slower call is timed once
+HOPELESS = 10.0  # times as slow as the fastest before it: a call is stopped
+PATIENCE = 0.02  # seconds that any call may take, whose first run also maps memory and wakes threads
+LATE, REFUSAL = "its time limit is over", "cannot run here"  # in what an op raises
+
+
+def wall_clock(call: Call) -> float:
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
 
 
-def gpu_clock(device: torch.device) -> Callable[[Callable[[], object]], float]:
+def gpu_clock(device: torch.device) -> Callable[[Call], float]:
     """Seconds of a call on the GPU, its L2 cache filled with other data before."""
     properties = torch.cuda.get_device_properties(device)
     other_data = torch.empty(4 * properties.L2_cache_size, dtype=torch.int8, device=device)
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
-    def clock(call: Callable[[], object]) -> float:
+    def clock(call: Call) -> float:
         torch.cuda._sleep(
             400_000
         )  # 0.2 ms in which the host prepares the call, so that the events do not see it
@@ -34,16 +44,49 @@ def gpu_clock(device: torch.device) -> Callable[[Callable[[], object]], float]:
     return clock
 
 
-def time_all(
-    calls: dict[str, Callable[[], object]], budget: float, clock: Callable[[Callable[[], object]], float]
-) -> dict[str, list[float]]:
-    """Times the calls in turn, in alternating order, for about ``budget`` seconds; hopeless ones run once."""
-    times: dict[str, list[float]] = {}
+@contextlib.contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Products on the CPU inside the block, in this thread, raise RuntimeError when it has taken so long."""
+    _introspect.set_time_limit(seconds)
+    try:
+        yield
+    finally:
+        _introspect.set_time_limit(math.inf)
+
+
+def first_runs(calls: dict[str, Call], *, on_cpu: bool) -> tuple[dict[str, Call], dict[str, list[float]]]:
+    """Runs each call once, in order: those whose kernels take the problem, and the seconds of hopeless ones.
+
+    A call is hopeless that takes ``HOPELESS`` times as long as the fastest before it. On the CPU it is stopped
+    then, where its kernel can be, and has no seconds. A GPU's calls return before they are done.
+    """
+    hopeful: dict[str, Call] = {}
+    hopeless: dict[str, list[float]] = {}
+    fastest = math.inf
     for name, call in calls.items():
-        call()
-        times[name] = [clock(call)]
+        limit = max(HOPELESS * fastest, PATIENCE) if on_cpu else math.inf
+        try:
+            with time_limit(limit):
+                seconds = wall_clock(call)
+        except RuntimeError as refusal:
+            if LATE in str(refusal):
+                hopeless[name] = []
+            elif REFUSAL not in str(refusal):
+                raise
+            continue
+        if seconds > limit:
+            hopeless[name] = [seconds]
+        else:
+            hopeful[name] = call
+        fastest = min(fastest, seconds)
+    return hopeful, hopeless
+
+
+def time_all(calls: dict[str, Call], budget: float, clock: Callable[[Call], float]) -> dict[str, list[float]]:
+    """Times the calls in turn, in alternating order, for about ``budget`` seconds; slow ones run once."""
+    times = {name: [clock(call)] for name, call in calls.items()}
     best = min(t[0] for t in times.values())
-    close = [name for name in calls if times[name][0] < 3 * best]
+    close = [name for name in calls if times[name][0] < NEAR * best]
     end = time.perf_counter() + budget
     rounds = 0
     while rounds < 5 or (time.perf_counter() < end and rounds < 200):
@@ -51,18 +94,3 @@ def time_all(
             times[name].append(clock(calls[name]))
         rounds += 1
     return times
-
-
-def accepted_calls(calls: dict[str, Callable[[], object]]) -> dict[str, Callable[[], object]]:
-    """Those whose kernels take the problem. Each is called once."""
-
-    def runs(call: Callable[[], object]) -> bool:
-        try:
-            call()
-        except RuntimeError as refusal:
-            if "cannot run here" not in str(refusal):
-                raise
-            return False
-        return True
-
-    return {name: call for name, call in calls.items() if runs(call)}

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import statistics
 import warnings
@@ -27,7 +28,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from . import _errors, _introspect, _kept
 from ._flags import torch_fp32_precision
-from ._measure import accepted_calls, gpu_clock, time_all, wall_clock
+from ._measure import first_runs, gpu_clock, time_all, wall_clock
 from ._words import Precision
 from .table import WIDTH_NAMES, KernelInfo, kernels, multiplies
 
@@ -198,7 +199,10 @@ def _alert_not_deterministic() -> None:
 
 @dataclass(frozen=True)
 class Timing:
-    """One kernel's time on a problem: the median over ``runs`` calls, in seconds."""
+    """One kernel's time on a problem: the median over ``runs`` calls, in seconds.
+
+    A kernel on a CPU that was stopped, being ten times as slow as the fastest, has none: infinity, of 0 runs.
+    """
 
     kernel: str
     level: int
@@ -302,6 +306,8 @@ def autotune(
 ) -> Tuned:
     """Measures every kernel that can run a problem here and makes ``level=None`` use the fastest.
 
+    A kernel whose first run takes ten times as long as the fastest before it is not run again; a CPU's is stopped.
+
     Args:
         a: an operand of the problem, with its real shape, strides, dtype and device; 2-D or 3-D.
         b: the second operand of a product; without it the problem is ``transpose(a)``.
@@ -363,16 +369,22 @@ def autotune(
 
     here = torch.cuda.device(a.device) if a.is_cuda else contextlib.nullcontext()
     with torch.no_grad(), here:
-        candidates = {
-            row.name: row
+        rows = [
+            row
             for row in kernels(op, a.device, a.dtype)
             if row.role == "rung" and row.available and (product is None or multiplies(row, product))
-        }
-        calls = accepted_calls({name: call(row) for name, row in candidates.items()})
-        clock = gpu_clock(a.device) if a.is_cuda else wall_clock
-        times = time_all(calls, budget, clock)
+        ]
+        # What is likely to be fast comes first, so that nothing slow runs for long.
+        chosen = chosen_kernel(key)
+        rows.sort(key=lambda row: (row.name == chosen, row.level), reverse=True)
+        candidates = {row.name: row for row in rows}
+        calls, times = first_runs({row.name: call(row) for row in rows}, on_cpu=not a.is_cuda)
+        times |= time_all(calls, budget, gpu_clock(a.device) if a.is_cuda else wall_clock)
     timings = sorted(
-        (Timing(name, candidates[name].level, statistics.median(t), len(t)) for name, t in times.items()),
+        (
+            Timing(name, candidates[name].level, statistics.median(t) if t else math.inf, len(t))
+            for name, t in times.items()
+        ),
         key=lambda t: t.seconds,
     )
     where = environment(a.device)

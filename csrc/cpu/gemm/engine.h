@@ -23,7 +23,7 @@
 //     static void pack_b(UnitB*, const Element*, int64_t col_stride, int64_t k_stride, int64_t cols, int64_t k);
 //                                                // rows, cols: how many exist from here on, may exceed kMR, kNR
 //     static void micro_kernel(const MicroTile<Traits>&);
-//     static void enter(), leave();              // around every task: tile configuration of AMX
+//     static void enter(), leave();              // around every block of A: tile configuration of AMX
 //   };
 // clang-format on
 //
@@ -118,9 +118,9 @@ class Engine {
   }
   int64_t scratch_bytes() const { return threads_ * a_bytes_ + b_bytes_ + sums_bytes_; }
 
-  // Runs the five loops. With threads() == 1 everything happens in the caller (ctx is not used), so that
-  // run() may itself be a task.
-  void run(const Problem& p, Context* ctx, void* scratch) const {
+  // Runs the five loops. With one thread everything happens in the caller, so that run() may itself be a
+  // task.
+  void run(const Problem& p, Context& ctx, void* scratch) const {
     char* base = static_cast<char*>(scratch);
     UnitB* packed_b = reinterpret_cast<UnitB*>(base + threads_ * a_bytes_);
     Acc* sums = reinterpret_cast<Acc*>(base + threads_ * a_bytes_ + b_bytes_);
@@ -128,12 +128,11 @@ class Engine {
       const Range columns{jc, min(p.n, jc + nc_)};
       for (int64_t block = 0; block < k_blocks_; block += packed_k_blocks_) {
         const Range k_blocks{block, min(k_blocks_, block + packed_k_blocks_)};
+        if (stopped(ctx)) return;
         fork(ctx, [&](int64_t task) { pack_b(p, columns, k_blocks, packed_b, task); });
         fork(ctx, [&](int64_t task) {
-          Traits::enter();
           UnitA* packed_a = reinterpret_cast<UnitA*>(base + task * a_bytes_);
-          compute(p, columns, k_blocks, packed_a, packed_b, sums, task);
-          Traits::leave();
+          compute(p, columns, k_blocks, packed_a, packed_b, sums, task, ctx);
         });
       }
     }
@@ -141,9 +140,9 @@ class Engine {
 
  private:
   template <class Body>
-  FASTGEMM_INLINE void fork(Context* ctx, Body&& body) const {
+  FASTGEMM_INLINE void fork(Context& ctx, Body&& body) const {
     if (threads_ == 1) return body(int64_t{0});
-    parallel(*ctx, threads_, body);
+    parallel(ctx, threads_, body);
   }
 
   static int64_t panel_bytes(int64_t units, int64_t unit) { return round_up(units * unit, 64); }
@@ -182,7 +181,7 @@ class Engine {
   }
 
   void compute(const Problem& p, Range columns, Range k_blocks, UnitA* packed_a, const UnitB* packed_b,
-               Acc* sums, int64_t task) const {
+               Acc* sums, int64_t task, Context& ctx) const {
     const int64_t panels = ceil_div(columns.size(), NR);
     const Range rows = part(p.m, kRowStep, grid_m_, task / grid_n_);
     const Range mine = part(panels, 1, grid_n_, task % grid_n_);
@@ -200,7 +199,8 @@ class Engine {
           }
         }
         macro_kernel(p, {a_rows, columns, mine, k.size(), block == 0, block == k_blocks_ - 1}, packed_a, b,
-                     sums);
+                     sums, ctx);
+        if (stopped(ctx)) return;
       }
     }
   }
@@ -214,9 +214,16 @@ class Engine {
 
   // Loops jr and ir: every micro-tile of an A block times a B block.
   void macro_kernel(const Problem& p, const Block& block, const UnitA* packed_a, const UnitB* packed_b,
-                    Acc* sums) const {
+                    Acc* sums, Context& ctx) const {
     const int64_t a_panels = ceil_div(block.rows.size(), MR);
+    Pace pace;
+    Traits::enter();
     for (int64_t jr = block.panels.begin; jr < block.panels.end; ++jr) {
+      if (pace.due(block.rows.size() * NR * block.k)) {
+        Traits::leave();  // a program that is asked may use the unit too
+        if (stopped(ctx)) return;
+        Traits::enter();
+      }
       const UnitB* b = packed_b + jr * b_panel_stride();
       for (int64_t ir = 0; ir < a_panels; ++ir) {
         const UnitA* a = packed_a + ir * a_panel_stride();
@@ -233,6 +240,7 @@ class Engine {
         micro_tile(p, t, i, j, block, sums);
       }
     }
+    Traits::leave();
   }
 
   // One C tile: straight into C where that is all there is to do, else through a buffer and the epilogue.

@@ -31,20 +31,22 @@ class InPlace {
   }
   int64_t scratch_bytes() const { return threads_ * scratch_bytes_; }
 
-  void run(const Problem& p, Context* ctx, void* scratch) const {
+  void run(const Problem& p, Context& ctx, void* scratch) const {
     auto cell = [&](int64_t task) {
       const Range rows = part(p.m, MR, threads_ / grid_n_, task / grid_n_);
       const Range columns = part(p.n, NR, grid_n_, task % grid_n_);
-      compute(p, rows, columns, reinterpret_cast<Unit*>(static_cast<char*>(scratch) + task * scratch_bytes_));
+      compute(p, rows, columns, reinterpret_cast<Unit*>(static_cast<char*>(scratch) + task * scratch_bytes_),
+              ctx);
     };
     if (threads_ == 1) return cell(0);
-    parallel(*ctx, threads_, cell);
+    parallel(ctx, threads_, cell);
   }
 
  private:
-  static void compute(const Problem& p, Range rows, Range columns, Unit* panel) {
+  static void compute(const Problem& p, Range rows, Range columns, Unit* panel, Context& ctx) {
     const bool plain = p.alpha == Acc{1} && p.beta == Acc{0} && !p.o.finishes;
     alignas(64) Acc buffer[MR * NR];
+    Pace pace;
     for (int64_t j = columns.begin; j < columns.end; j += NR) {
       MicroTile<Traits> t{};
       t.k = p.k;
@@ -56,6 +58,7 @@ class InPlace {
       t.b_ks = packed ? NR : p.b_rs;
       const bool direct = plain && t.cols == NR;
       for (int64_t i = rows.begin; i < rows.end; i += MR) {
+        if (pace.due(MR * NR * p.k) && stopped(ctx)) return;
         const auto o = p.o.at(i, j);
         t.rows = static_cast<int>(min(MR, rows.end - i));
         t.a = p.a + i * p.a_rs;

@@ -5,6 +5,7 @@
 // the L1 cache when the next row of A needs it.
 #include "cpu/gemm/epilogue.h"
 #include "cpu/gemm/levels.h"
+#include "cpu/gemm/parallel.h"
 
 namespace fastgemm::scalar {
 namespace {
@@ -26,7 +27,7 @@ Accumulator<T> dot(const T* a, int64_t a_stride, const T* b, int64_t b_stride, i
 }
 
 template <class T, class Out>
-void naive(const GemmProblem& p, int64_t batch) {
+void naive(const GemmProblem& p, int64_t batch, Context& ctx, Pace& pace) {
   using Acc = Accumulator<T>;
   const T* a = static_cast<const T*>(p.a.data) + batch * p.a.batch_stride;
   const T* b = static_cast<const T*>(p.b.data) + batch * p.b.batch_stride;
@@ -35,6 +36,7 @@ void naive(const GemmProblem& p, int64_t batch) {
   [[maybe_unused]] const Epilogue& e = p.epilogue;
   const Acc alpha = scalar_of<Acc>(p.alpha), beta = scalar_of<Acc>(p.beta);
   for (int64_t i = 0; i < p.m; ++i) {
+    if (pace.due(p.n * p.k) && stopped(ctx)) return;
     for (int64_t j = 0; j < p.n; ++j) {
       Acc x =
           alpha * dot(a + i * p.a.row_stride, p.a.col_stride, b + j * p.b.col_stride, p.b.row_stride, p.k);
@@ -55,9 +57,10 @@ void naive(const GemmProblem& p, int64_t batch) {
 
 namespace fastgemm {
 
-void gemm_naive(const GemmProblem& p, Context&) {
+void gemm_naive(const GemmProblem& p, Context& ctx) {
+  Pace pace;
   scalar::with_types(p, [&]<class T, class Out>() {
-    for (int64_t batch = 0; batch < p.batch; ++batch) scalar::naive<T, Out>(p, batch);
+    for (int64_t batch = 0; batch < p.batch; ++batch) scalar::naive<T, Out>(p, batch, ctx, pace);
   });
 }
 

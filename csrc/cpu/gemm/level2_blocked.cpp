@@ -7,6 +7,7 @@
 // of the L1 cache, and blocking alone would gain nothing (0.7 GFLOPS at 1024 either way).
 #include "cpu/gemm/epilogue.h"
 #include "cpu/gemm/levels.h"
+#include "cpu/gemm/parallel.h"
 
 namespace fastgemm::scalar {
 namespace {
@@ -28,7 +29,7 @@ void multiply_block(const T* a, const ConstMatrix& av, const T* b, const ConstMa
 }
 
 template <class T, class Out>
-void blocked(const GemmProblem& p, int64_t batch) {
+void blocked(const GemmProblem& p, int64_t batch, Context& ctx, Pace& pace) {
   using Acc = Accumulator<T>;
   const T* a = static_cast<const T*>(p.a.data) + batch * p.a.batch_stride;
   const T* b = static_cast<const T*>(p.b.data) + batch * p.b.batch_stride;
@@ -36,6 +37,7 @@ void blocked(const GemmProblem& p, int64_t batch) {
   for (int64_t i = 0; i < p.m; i += BM) {
     for (int64_t j = 0; j < p.n; j += BN) {
       const int64_t rows = min(BM, p.m - i), cols = min(BN, p.n - j);
+      if (pace.due(rows * cols * p.k) && stopped(ctx)) return;
       Acc tile[BM][BN] = {};
       for (int64_t kk = 0; kk < p.k; kk += BK)
         multiply_block(a + i * p.a.row_stride + kk * p.a.col_stride, p.a,
@@ -51,9 +53,10 @@ void blocked(const GemmProblem& p, int64_t batch) {
 
 namespace fastgemm {
 
-void gemm_blocked(const GemmProblem& p, Context&) {
+void gemm_blocked(const GemmProblem& p, Context& ctx) {
+  Pace pace;
   scalar::with_types(p, [&]<class T, class Out>() {
-    for (int64_t batch = 0; batch < p.batch; ++batch) scalar::blocked<T, Out>(p, batch);
+    for (int64_t batch = 0; batch < p.batch; ++batch) scalar::blocked<T, Out>(p, batch, ctx, pace);
   });
 }
 

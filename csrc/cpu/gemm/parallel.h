@@ -9,6 +9,7 @@
 namespace fastgemm {
 
 int threads_of(const Context& ctx);
+bool stopped(Context& ctx);
 void parallel(Context& ctx, int64_t tasks, void (*task)(void* closure, int64_t index), void* closure);
 
 // `body` is any callable taking the task's index. It outlives the call, so a pointer to it is enough.
@@ -18,5 +19,20 @@ inline __attribute__((always_inline)) void parallel(Context& ctx, int64_t tasks,
   if (tasks == 1) return body(int64_t{0});
   parallel(ctx, tasks, [](void* c, int64_t i) { (*static_cast<Closure*>(c))(i); }, &body);
 }
+
+// Says when a loop has done so much that to ask whether the call is stopped costs nothing beside it: 0.1 ms
+// of the fastest kernel on a core, 20 ms of the slowest.
+struct Pace {
+  static constexpr int64_t kMultiplyAdds = int64_t{1} << 24;
+  int64_t done = 0;
+
+  __attribute__((always_inline)) bool due(int64_t multiply_adds) {
+    done += multiply_adds;
+    if (done < kMultiplyAdds) [[likely]]
+      return false;
+    done = 0;
+    return true;
+  }
+};
 
 }  // namespace fastgemm

@@ -57,7 +57,7 @@ class SplitK {
                              Scale<Acc>{0},
                              p.conjugates_a,
                              p.conjugates_b};
-      engine_.run(q, nullptr, base + splits_ * sums_bytes_ + s * scratch_bytes_);
+      engine_.run(q, ctx, base + splits_ * sums_bytes_ + s * scratch_bytes_);
     });
     const int64_t sums = p.m * p.n, step = sums_bytes_ / int64_t(sizeof(Acc));
     for (int s = 1; s < splits_; ++s)
@@ -81,14 +81,21 @@ void run_batch(const GemmProblem& p, Context& ctx, int threads) {
     char* scratch = static_cast<char*>(ctx.allocate(threads * scratch_bytes));
     parallel(ctx, threads, [&](int64_t task) {
       const Range mine = part(p.batch, 1, threads, task);
-      for (int64_t i = mine.begin; i < mine.end; ++i)
-        runner.run(product_of<Traits, Out>(p, i), nullptr, scratch + task * scratch_bytes);
+      Pace pace;
+      for (int64_t i = mine.begin; i < mine.end; ++i) {
+        runner.run(product_of<Traits, Out>(p, i), ctx, scratch + task * scratch_bytes);
+        if (pace.due(p.m * p.n * p.k) && stopped(ctx)) return;
+      }
     });
     return;
   }
   const Runner runner(p.m, p.n, p.k, threads);
   void* scratch = ctx.allocate(runner.scratch_bytes());
-  for (int64_t i = 0; i < p.batch; ++i) runner.run(product_of<Traits, Out>(p, i), &ctx, scratch);
+  Pace pace;
+  for (int64_t i = 0; i < p.batch; ++i) {
+    runner.run(product_of<Traits, Out>(p, i), ctx, scratch);
+    if (pace.due(p.m * p.n * p.k) && stopped(ctx)) return;
+  }
 }
 
 template <class Traits, class Out>
@@ -107,7 +114,8 @@ void run_routes(const GemmProblem& p, Context& ctx) {
   if (threads > 1 && tiles < 8 * threads && p.k >= 4 * Traits::kKC && p.m * p.n <= 128 * 128) {
     const SplitK<Traits, Out> split(p.m, p.n, p.k, threads);
     char* scratch = static_cast<char*>(ctx.allocate(split.bytes()));
-    for (int64_t i = 0; i < p.batch; ++i) split.run(product_of<Traits, Out>(p, i), ctx, scratch);
+    for (int64_t i = 0; i < p.batch && !stopped(ctx); ++i)
+      split.run(product_of<Traits, Out>(p, i), ctx, scratch);
   } else {
     run_batch<Engine<Traits, Out>, Traits, Out>(p, ctx, threads);
   }

@@ -44,6 +44,7 @@ void gemm_symmetric(const GemmProblem& p, Context& context) {
   }
   ReusedWorkspace workspace(context, p.c.data != p.out.data);
   for_each_block(p, kLeastBlock, [&](const GemmProblem& block, bool) {
+    if (workspace.stopped()) return;
     workspace.begin_again();
     fastest(block, current_cpu(), context.threads()).kernel->gemm(block, workspace);
   });

@@ -34,6 +34,7 @@ PyObject* use_in_eager_mode(PyObject*, PyObject*) {
     std::call_once(once, [] {
       torch_ops::set_hooks({.empty = &empty, .is_conjugated = &is_conjugated});
       set_framework_probe(&torch_computes);
+      end_calls_by_signals();
       const Quietly quietly;
       register_eager();
       register_layer();

@@ -21,15 +21,16 @@ function(fastgemm_add_override torch_dir)
   if(TARGET ${name})
     return()
   endif()
-  set(sources at_once.cpp eager.cpp flags.cpp gradients.cpp layer.cpp modes.cpp module.cpp overrides.cpp route.cpp
-              scope.cpp)
+  set(sources at_once.cpp eager.cpp flags.cpp gradients.cpp interrupt.cpp layer.cpp modes.cpp module.cpp overrides.cpp
+              route.cpp scope.cpp)
   list(TRANSFORM sources PREPEND csrc/torch/override/)
   add_library(${name} SHARED ${sources})
   string(REPLACE "_" "." version ${version})
   target_compile_definitions(${name} PRIVATE FASTGEMM_TORCH_VERSION="${version}")
   target_include_directories(${name} SYSTEM PRIVATE ${torch_dir}/include ${torch_dir}/include/torch/csrc/api/include)
   # torch's headers bring pybind11's, whose inline code would be compiled for one version of Python: it is not used here,
-  # and goes.
+  # and goes. How python_error takes the interpreter's lock stays, in the form that is Python's C interface alone.
+  target_compile_definitions(${name} PRIVATE PYBIND11_SIMPLE_GIL_MANAGEMENT)
   target_compile_options(${name} PRIVATE -ffunction-sections -fdata-sections)
   target_link_libraries(${name} PRIVATE fastgemm -Wl,--gc-sections -Wl,--no-as-needed fastgemm_stub_torch_cpu fastgemm_stub_torch_python
                         fastgemm_stub_c10 Python::Module)

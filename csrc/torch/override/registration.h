@@ -14,6 +14,9 @@ void register_overrides();
 void register_eager();
 void register_layer();
 
+// Lets what a signal handler of Python raises end a long product: KeyboardInterrupt for Ctrl-C.
+void end_calls_by_signals();
+
 // Suppresses torch's warning about replaced kernels during its lifetime. torch gives that warning once in a
 // process, so other libraries' replacements are still reported.
 class Quietly {

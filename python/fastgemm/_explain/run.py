@@ -73,8 +73,7 @@ def simulate(gpu: str | None = None) -> Iterator[None]:
     ``level`` and ``kernel`` name the rows of that device. A race, an access out of bounds, a read of what
     nothing wrote, a barrier that not all threads reach or a wait that is missing raises RuntimeError with the
     source line. It holds for the calling thread, and cannot be nested; a backward pass through such a
-    product belongs inside as well. A product of 256^3 takes about a second and the time grows with M N K;
-    Ctrl-C acts when the op returns.
+    product belongs inside as well. A product of 256^3 takes about a second and the time grows with M N K.
 
     Args:
         gpu: whose number of multiprocessors persistent kernels see, and for which a level picks its kernel;

@@ -1,0 +1,27 @@
+"""Ctrl-C ends every command that measures for long."""
+
+from __future__ import annotations
+
+import pytest
+from interrupts import interrupted
+
+PROGRAM = """
+import signal
+from fastgemm.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's job in the background ignores it
+print("ready", flush=True)
+main(%r.split())
+"""
+LONG = {
+    "bench": "bench --shape 6000 --level 1 --device cpu --no-check",
+    "tune": "bench --shape 4096 --dtype int64 --dtype int32 --tune --budget 60 --device cpu",
+    "ladder": "ladder --size 4096 --device cpu",
+    "explain": "explain gemm --shape 2048 --kernel naive",
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_ctrl_c_ends_a_command(name, tmp_path):
+    code, errors = interrupted(PROGRAM % LONG[name], cwd=tmp_path, FASTGEMM_CACHE_DIR=str(tmp_path))
+    assert code == 1
+    assert errors.endswith("Aborted!\n")

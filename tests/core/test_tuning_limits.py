@@ -1,0 +1,68 @@
+"""Autotuning spends little on kernels that are far from the fastest."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import fastgemm
+import pytest
+import torch
+from fastgemm import tuning
+from fastgemm._measure import HOPELESS, PATIENCE, first_runs
+
+
+@pytest.fixture(autouse=True)
+def forgets(tmp_path, monkeypatch):
+    monkeypatch.setenv("FASTGEMM_CACHE_DIR", str(tmp_path))
+    tuning.clear_cache()
+    yield
+    tuning.clear_cache()
+
+
+def refuse():
+    raise RuntimeError("fastgemm: kernel 'x' cannot run here: it is Tuesday")
+
+
+def takes(seconds, runs):
+    def call():
+        runs.append(seconds)
+        time.sleep(seconds)
+
+    return call
+
+
+def test_a_hopeless_call_runs_once():
+    runs = []
+    calls = {"fast": takes(0, runs), "refuses": refuse, "slow": takes(2 * PATIENCE, runs)}
+    hopeful, hopeless = first_runs(calls, on_cpu=True)
+    assert (list(hopeful), list(hopeless), len(runs)) == (["fast"], ["slow"], 2)
+    assert hopeless["slow"][0] >= 2 * PATIENCE
+    hopeful, hopeless = first_runs(calls, on_cpu=False)  # there a call is over before its work is
+    assert (list(hopeful), hopeless) == (["fast", "slow"], {})
+
+
+def test_another_error_than_a_refusal_is_passed_on():
+    def fail():
+        raise RuntimeError("out of luck")
+
+    with pytest.raises(RuntimeError, match="out of luck"):
+        first_runs({"x": fail}, on_cpu=True)
+
+
+def test_a_kernel_that_is_hopeless_is_stopped_and_never_chosen():
+    a = torch.randn(1024, 1024)
+    naive = {"kernel": "naive"}
+    start = time.perf_counter()
+    fastgemm.matmul(a[:256], a, **naive)
+    whole = 4 * (time.perf_counter() - start)
+    start = time.perf_counter()
+    tuned = fastgemm.autotune(a, a, budget=0.0, save=False)
+    spent = time.perf_counter() - start
+    last = next(t for t in tuned.timings if t.kernel == "naive")
+    assert (last.seconds, last.runs) == (math.inf, 0)
+    assert tuned.timings[0].seconds < whole / HOPELESS
+    assert spent < 2 * whole  # three runs of it to the end were the least
+    assert tuned.kernel == tuned.timings[0].kernel == tuning.chosen_kernel(tuning.gemm_key(a, a))
+    result = fastgemm.matmul(a[:8], a, **naive)  # no limit is left behind
+    torch.testing.assert_close(result, a[:8] @ a, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,33 @@
+"""Programs that get Ctrl-C while they compute."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SOON = 30  # seconds, on a machine that does other things as well
+BEFORE = 2  # seconds that a program computes for until it is interrupted
+
+
+def interrupted(code: str, cwd: Path | None = None, **environment: str) -> tuple[int, str]:
+    """Exit code and stderr of a program of Python that says "ready", computes, and gets SIGINT."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **environment}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", code], cwd=cwd, env=env, **pipes) as program:
+        try:
+            assert program.stdout.readline() == "ready\n", program.stderr.read()
+            time.sleep(BEFORE)
+            assert program.poll() is None, program.stderr.read()
+            program.send_signal(signal.SIGINT)
+            _, errors = program.communicate(timeout=SOON)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"went on for {SOON} s")
+        finally:
+            program.kill()
+        return program.returncode, errors

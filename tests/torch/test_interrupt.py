@@ -1,0 +1,204 @@
+"""Long products on the CPU end when a signal handler raises, and when their time limit is over."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+
+import fastgemm
+import pytest
+import torch
+from fastgemm._measure import time_limit
+from interrupts import SOON, interrupted
+
+HUGE = 4096  # the sides of a product that takes level 1 more than a minute
+ROWS = [row for row in fastgemm.kernels("gemm", "cpu") if row.available and row.name != "torch"]
+
+
+class Enough(Exception):
+    """What a program's own handler raises."""
+
+
+@contextlib.contextmanager
+def alarm(handler):
+    """The handler is called in 0.2 s."""
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def huge():
+    return torch.ones(HUGE, HUGE)
+
+
+def directly(a):
+    torch.ops.fastgemm.gemm(a, a, level=1)
+
+
+def in_a_patch(a):
+    with fastgemm.patch(level=1):
+        torch.mm(a, a)
+
+
+def into_out(a):
+    fastgemm.matmul(a, a, level=1, out=torch.empty_like(a))
+
+
+CALLS = {
+    "matmul": lambda a: fastgemm.matmul(a, a, level=1),
+    "gemm": lambda a: fastgemm.gemm(a, a, a, level=1),
+    "linear": lambda a: fastgemm.linear(a, a, level=1),
+    "out": into_out,
+    "torch.ops": directly,
+    "patch": in_a_patch,
+    "blocked": lambda a: fastgemm.matmul(a.double(), a.double(), level=2),
+    "packed": lambda a: fastgemm.matmul(a.double(), a.double(), level=3),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_what_a_handler_raises_ends_the_call(name):
+    enough = Enough("enough", 7)
+
+    def handler(*_):
+        raise enough
+
+    a = huge()
+    start = time.monotonic()
+    with pytest.raises(Enough) as caught, alarm(handler):
+        CALLS[name](a)
+    assert time.monotonic() - start < SOON
+    assert caught.value is enough
+    assert caught.value.args == ("enough", 7)
+    small = torch.randn(300, 200)
+    torch.testing.assert_close(fastgemm.matmul(small, small.t()), small @ small.t())
+
+
+def test_a_backward_pass_ends_as_well():
+    def handler(*_):
+        raise Enough
+
+    a = huge().requires_grad_()
+    result = a @ a  # by torch, and fast
+    start = time.monotonic()
+    with fastgemm.patch(level=1), pytest.raises(Enough), alarm(handler):
+        result.backward(torch.ones_like(result))
+    assert time.monotonic() - start < SOON
+
+
+def test_a_compiled_call_ends_as_well():
+    def handler(*_):
+        raise Enough
+
+    compiled = torch.compile(lambda a: fastgemm.matmul(a, a, level=1), backend="aot_eager", fullgraph=True)
+    compiled(torch.ones(8, 8))
+    compiled(torch.ones(16, 16))  # sizes become symbols: no other compilation
+    start = time.monotonic()
+    with pytest.raises(Enough), alarm(handler):
+        compiled(huge())
+    assert time.monotonic() - start < SOON
+
+
+def test_a_handler_that_raises_nothing_runs_and_the_product_goes_on():
+    called = []
+    a = torch.randn(700, 700, dtype=torch.float64)
+
+    def handler(*_):
+        called.append(fastgemm.matmul(a, a, level=5))  # it may multiply itself
+
+    with alarm(handler):
+        while not called:
+            result = fastgemm.matmul(a, a, level=1)
+    torch.testing.assert_close(result, a @ a)
+    torch.testing.assert_close(called[0], a @ a)
+
+
+def test_a_call_in_another_thread_leaves_signals_to_the_main_thread():
+    ended = []
+
+    def handler(*_):
+        ended.append(threading.current_thread())
+
+    a = torch.ones(900, 900)
+    results = []
+    thread = threading.Thread(target=lambda: results.append(fastgemm.matmul(a, a, level=1)))
+    with alarm(handler):
+        thread.start()
+        while not ended:
+            time.sleep(0.01)
+        thread.join()
+    assert ended == [threading.main_thread()]
+    assert torch.equal(results[0], a @ a)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_every_kernel_stops_at_its_time_limit(row):
+    dtype = getattr(torch, row.dtypes[-1] if "float32" not in row.dtypes else "float32")
+    a = torch.ones(640, 640, dtype=dtype)
+    expected = fastgemm.matmul(a, a)
+
+    def call():
+        if row.name == "symmetric":
+            return fastgemm.gemm(a, a, trans_b=True, kernel=row.name)
+        return fastgemm.matmul(a, a, kernel=row.name)
+
+    with pytest.raises(RuntimeError, match="its time limit is over"), time_limit(0):
+        call()
+    assert torch.equal(call(), expected)
+
+
+@pytest.mark.parametrize("shape", [(400, 100, 100, 100), (1, 100, 100, 1 << 16), (3, 700, 700, 700)])
+def test_every_route_stops_at_its_time_limit(shape):
+    """A batch of small products, a long k, a few large ones."""
+    batch, m, n, k = shape
+    a, b = torch.ones(batch, m, k), torch.ones(batch, k, n)
+    with pytest.raises(RuntimeError, match="its time limit is over"), time_limit(0):
+        fastgemm.matmul(a, b, level=5)
+    assert torch.equal(fastgemm.matmul(a, b, level=5), torch.full((batch, m, n), float(k)))
+
+
+def test_a_small_product_does_not_look_at_the_clock():
+    a = torch.ones(64, 64)
+    with time_limit(0):
+        result = fastgemm.matmul(a, a, level=5)
+    assert torch.equal(result, a @ a)
+
+
+def test_a_time_limit_is_one_of_its_thread():
+    a = torch.ones(500, 500)
+    results = []
+    with time_limit(0):
+        thread = threading.Thread(target=lambda: results.append(fastgemm.matmul(a, a, level=2)))
+        thread.start()
+        thread.join()
+        with pytest.raises(RuntimeError, match="its time limit is over"):
+            fastgemm.matmul(a, a, level=2)
+    assert torch.equal(results[0], fastgemm.matmul(a, a, level=2))
+
+
+PROGRAM = """
+import signal, torch, fastgemm
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's job in the background ignores it
+a = torch.ones(%d, %d)
+print("ready", flush=True)
+%s
+"""
+LONG = {
+    "matmul": "fastgemm.matmul(a, a, level=1)",
+    "autotune": "while True: fastgemm.autotune(a, a, save=False, budget=60)",
+    "explain": "fastgemm.explain('gemm', kernel='naive', shape=(2048, 2048, 20480))",
+    "simulate": "a = a[:512, :512].contiguous()\nwith fastgemm.simulate(): fastgemm.matmul(a, a, level=1)",
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_ctrl_c_ends_a_program(name):
+    code, errors = interrupted(PROGRAM % (HUGE, HUGE, LONG[name]))
+    assert code == -signal.SIGINT
+    assert errors.endswith("KeyboardInterrupt\n")
