@@ -8,7 +8,7 @@ import time
 import fastgemm
 import pytest
 import torch
-from fastgemm import tuning
+from fastgemm import _measure, tuning
 from fastgemm._measure import HOPELESS, PATIENCE, first_runs
 
 
@@ -25,21 +25,25 @@ def refuse():
 
 
 def takes(seconds, runs):
-    def call():
-        runs.append(seconds)
-        time.sleep(seconds)
-
-    return call
+    return lambda: runs.append(seconds) or seconds
 
 
-def test_a_hopeless_call_runs_once():
+def test_a_hopeless_call_runs_once(monkeypatch):
+    monkeypatch.setattr(_measure, "wall_clock", lambda call: call())
     runs = []
-    calls = {"fast": takes(0, runs), "refuses": refuse, "slow": takes(2 * PATIENCE, runs)}
+    slow = 1.01 * HOPELESS
+    calls = {"fast": takes(1.0, runs), "refuses": refuse, "near": takes(9.0, runs), "slow": takes(slow, runs)}
     hopeful, hopeless = first_runs(calls, on_cpu=True)
-    assert (list(hopeful), list(hopeless), len(runs)) == (["fast"], ["slow"], 2)
-    assert hopeless["slow"][0] >= 2 * PATIENCE
+    assert (list(hopeful), hopeless) == (["fast", "near"], {"slow": [slow]})
+    assert runs == [1.0, 9.0, slow]
     hopeful, hopeless = first_runs(calls, on_cpu=False)  # there a call is over before its work is
-    assert (list(hopeful), hopeless) == (["fast", "slow"], {})
+    assert (list(hopeful), hopeless) == (["fast", "near", "slow"], {})
+
+
+def test_a_first_run_may_map_memory(monkeypatch):
+    monkeypatch.setattr(_measure, "wall_clock", lambda call: call())
+    hopeful, _ = first_runs({"fast": takes(1e-6, []), "cold": takes(PATIENCE, [])}, on_cpu=True)
+    assert list(hopeful) == ["fast", "cold"]
 
 
 def test_another_error_than_a_refusal_is_passed_on():
