@@ -27,17 +27,20 @@ MODULES: dict[str, Callable[[], torch.nn.Module]] = {
 }
 """What makes the module of torch that computes an activation."""
 
+_FORWARDS = {kind: kind.forward for kind in (torch.nn.ReLU, torch.nn.GELU, torch.nn.SiLU)}
+"""What these compute, unless a program replaces it for the whole class, as profilers do."""
+
 
 def activation_of(module: torch.nn.Module | None) -> str | None:
     """The name under which fastgemm.linear computes what a module does; None where it does not."""
     kind = type(module)
+    if kind not in _FORWARDS or kind.forward is not _FORWARDS[kind]:
+        return None
     if kind is torch.nn.ReLU:
         return "relu"
     if kind is torch.nn.SiLU:
         return "silu"
-    if kind is torch.nn.GELU:
-        return {"none": "gelu", "tanh": "gelu_tanh"}.get(module.approximate)
-    return None
+    return {"none": "gelu", "tanh": "gelu_tanh"}.get(module.approximate)
 
 
 def activate(x: Tensor, activation: str) -> Tensor:

@@ -40,6 +40,8 @@ class Sequential(nn.Sequential):
             for module in self:
                 input = module(input)
             return input
+        elif isinstance(input, torch.fx.Proxy):  # whose graph shows modules
+            return super().forward(input)
         else:
             return self._in_pairs(input)
 

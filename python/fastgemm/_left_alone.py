@@ -57,13 +57,12 @@ def has_hooks(module: nn.Module) -> bool:
 def has_own_forward(module: nn.Module) -> bool:
     """Whether ``forward`` was replaced on the instance.
 
-    A bound method of the class, which accelerate leaves when its hooks are removed, is what is called anyway.
+    A bound method of the class, which accelerate leaves when its hooks are removed, is what is called anyway. The
+    attribute is read, and not ``__dict__``, since torch.compile guards only what is read so.
     """
-    own = module.__dict__.get("forward")
-    if own is None:
-        return False
-    of_class = getattr(own, "__func__", None) is type(module).forward
-    return not (of_class and own.__self__ is module)
+    forward = module.forward
+    of_class = getattr(forward, "__func__", None) is type(module).forward
+    return not (of_class and forward.__self__ is module)
 
 
 def is_compiled(module: nn.Module) -> bool:
