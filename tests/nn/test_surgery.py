@@ -106,7 +106,7 @@ def test_fully_sharded(one_rank):
             if not self.sharded:
                 super().change(*how)
 
-    run(Sharded, 10)
+    run(Sharded, 14)
 
 
 def test_compiled():
