@@ -7,6 +7,7 @@ import functools
 import inspect
 import threading
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -21,10 +22,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Entered(threading.local):
-    """What a patch has entered in this thread, innermost last, and what the thread was called then."""
+    """What a patch has entered in this thread, innermost last."""
 
     def __init__(self) -> None:
-        self.entries: list[tuple[Entry | Mode, str]] = []
+        self.entries: list[Entry | Mode] = []
+
+
+_Threads = weakref.WeakKeyDictionary[Entry | Mode, str]
+"""The name of an entry's thread, with which it goes: an error tells it."""
 
 
 def _not_inside(threads: list[str]) -> str:
@@ -105,27 +110,26 @@ class patch(contextlib.ContextDecorator):  # named like the function that it is 
         self._level, self._kernel, self._precision = level, kernel, precision
         self._counts = count
         self._entered = _Entered()
-        self._threads: list[str] = []  # a name for each entry, of its thread, which an error tells
+        self._threads = _Threads()
         self.routed = Routed()
 
     def __getstate__(self) -> Keywords:
         return {name: value for name, value in self.__dict__.items() if name not in ("_entered", "_threads")}
 
     def __setstate__(self, state: Keywords) -> None:
-        self.__dict__.update(state, _entered=_Entered(), _threads=[])
+        self.__dict__.update(state, _entered=_Entered(), _threads=_Threads())
 
     def __enter__(self) -> Routed:
         entry = self._enter_mode() if _without_library() else enter(self._choice())
-        thread = threading.current_thread().name
-        self._entered.entries.append((entry, thread))
-        self._threads.append(thread)
+        self._entered.entries.append(entry)
+        self._threads[entry] = threading.current_thread().name
         return self.routed
 
     def __exit__(self, *error: Any) -> None:
         if not self._entered.entries:
-            raise RuntimeError(_not_inside(self._threads))
-        entry, thread = self._entered.entries.pop()
-        self._threads.remove(thread)
+            raise RuntimeError(_not_inside(list(self._threads.values())))
+        entry = self._entered.entries.pop()
+        self._threads.pop(entry, None)
         if isinstance(entry, Mode):
             entry.__exit__(*error)
         else:

@@ -124,7 +124,7 @@ def test_of_what_was_left_nothing_is_kept(device):
             threading.current_thread().name = "renamed"
 
     assert elsewhere(enter_and_leave) == ""
-    assert not patch._threads
+    assert not len(patch._threads)
 
 
 def test_disable_ends_nothing_twice(device):

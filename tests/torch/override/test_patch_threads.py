@@ -241,6 +241,7 @@ def test_a_thread_that_ended_inside_of_a_patch_holds_nothing():
     thread.join()
     entry, references = seen
     assert entry() is None
+    assert not patch._threads
     until = time.monotonic() + 20  # a thread is joined before its thread-local state is gone
     while (left := sys.getrefcount(held[0])) == references and time.monotonic() < until:
         time.sleep(0.01)
