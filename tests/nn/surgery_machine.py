@@ -51,7 +51,7 @@ class Surgery(RuleBasedStateMachine):
         start=st.sampled_from((None, fastgemm.nn.convert, fastgemm.nn.fuse)),
     )
     def begin(self, plan, width, dtype, shape, seed, start):
-        self.twins = Twins(lambda: build(plan, width).to(dtype), seed)
+        self.twins = Twins(lambda: build(plan, width).to(dtype), seed, dtype)
         self.handles = {"torchs": [], "own": []}
         self.inputs = self.twins.seeded(lambda: torch.randn(*shape, width, dtype=dtype))
         self.uncalled = any(

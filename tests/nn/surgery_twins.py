@@ -70,10 +70,10 @@ def place_of(items: Iterator[tuple[str, Any]]) -> list[tuple[str, int]]:
 class Twins:
     """``torchs`` and ``own``, which fastgemm may have changed."""
 
-    def __init__(self, make: Callable[[], nn.Module], seed: int):
+    def __init__(self, make: Callable[[], nn.Module], seed: int, dtype: torch.dtype):
         self.seed = seed
         self.torchs, self.own = (self.seeded(make) for _ in range(2))
-        self.unit = 0.0  # the largest unit roundoff that values were computed with
+        self.unit = UNIT_ROUNDOFF[dtype]  # the largest unit roundoff that values were computed with
         self.nearest = torch.inf  # to zero, of the inputs of ReLUs
 
     def sides(self) -> Iterator[tuple[str, nn.Module]]:
