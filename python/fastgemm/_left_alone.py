@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from inspect import ismethod
 
 import torch
 from torch import nn
@@ -61,8 +62,8 @@ def has_own_forward(module: nn.Module) -> bool:
     attribute is read, and not ``__dict__``, since torch.compile guards only what is read so.
     """
     forward = module.forward
-    of_class = getattr(forward, "__func__", None) is type(module).forward
-    return not (of_class and forward.__self__ is module)
+    of_class = ismethod(forward) and forward.__func__ == type(module).forward and forward.__self__ is module
+    return not of_class
 
 
 def is_compiled(module: nn.Module) -> bool:

@@ -387,37 +387,3 @@ def test_adapters():
     torch.testing.assert_close(adapted(fuse(model()))(x), expected(x))
     torch.testing.assert_close(fuse(adapted(model()))(x), expected(x))
     torch.testing.assert_close(revert(adapted(fuse(model())))(x), expected(x))
-
-
-def test_graphs():
-    net, expected, x = fuse(model()), model(), draw()
-    graphs = []
-
-    def backend(graph, _):
-        graphs.append(str(graph.code))
-        return graph
-
-    torch.compiler.reset()
-    with torch.no_grad():
-        torch.testing.assert_close(torch.compile(net, fullgraph=True, backend=backend)(x), expected(x))
-        exported = torch.export.export(net, (x,))
-    assert [graph.count("fastgemm.linear") for graph in (*graphs, str(exported.graph))] == [2, 2]
-    torch.testing.assert_close(exported.module()(x), expected(x))
-    torch.testing.assert_close(torch.jit.script(net)(x), expected(x))
-    torch.testing.assert_close(torch.jit.trace(net, x)(x[:3]), expected(x[:3]))
-    torch.testing.assert_close(torch.fx.symbolic_trace(net)(x), expected(x))
-    assert type(net[4]) is fastgemm.nn.Sequential  # TorchScript has changed nothing
-    parameters = dict(expected.named_parameters())
-    torch.testing.assert_close(torch.func.functional_call(net, parameters, (x,)), expected(x))
-
-
-def test_compiled_and_then_hooked():
-    x, results = draw(), []
-    for own in (False, True):
-        torch.compiler.reset()
-        net = fuse(model()) if own else model()
-        compiled = torch.compile(net, backend="eager")
-        compiled(x)
-        changes_the_output(net, [])
-        results.append(compiled(x))
-    torch.testing.assert_close(results[1], results[0])

@@ -1,0 +1,83 @@
+"""nn.fuse under what records or compiles a model: its graph means what it means in torch, also after changes."""
+
+from __future__ import annotations
+
+import fastgemm
+import pytest
+import torch
+from fastgemm.nn import fuse
+from torch import nn
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+
+
+def draw() -> torch.Tensor:
+    return torch.randn(7, 12)
+
+
+def model() -> nn.Sequential:
+    torch.manual_seed(0)
+    inner = nn.Sequential(nn.Linear(16, 8), nn.ReLU(inplace=True))
+    return nn.Sequential(nn.Linear(12, 20), nn.GELU(), nn.Linear(20, 16), nn.Tanh(), inner)
+
+
+def test_graphs():
+    net, expected, x = fuse(model()), model(), draw()
+    graphs = []
+
+    def backend(graph, _):
+        graphs.append(str(graph.code))
+        return graph
+
+    torch.compiler.reset()
+    with torch.no_grad():
+        torch.testing.assert_close(torch.compile(net, fullgraph=True, backend=backend)(x), expected(x))
+        exported = torch.export.export(net, (x,))
+    assert [graph.count("fastgemm.linear") for graph in (*graphs, str(exported.graph))] == [2, 2]
+    torch.testing.assert_close(exported.module()(x), expected(x))
+    torch.testing.assert_close(torch.jit.script(net)(x), expected(x))
+    torch.testing.assert_close(torch.jit.trace(net, x)(x[:3]), expected(x[:3]))
+    torch.testing.assert_close(torch.fx.symbolic_trace(net)(x), expected(x))
+    assert type(net[4]) is fastgemm.nn.Sequential  # TorchScript has changed nothing
+    parameters = dict(expected.named_parameters())
+    torch.testing.assert_close(torch.func.functional_call(net, parameters, (x,)), expected(x))
+
+
+def test_compiled_and_then_hooked():
+    x, results = draw(), []
+    for own in (False, True):
+        torch.compiler.reset()
+        net = fuse(model()) if own else model()
+        compiled = torch.compile(net, backend="eager")
+        compiled(x)
+        net[0].register_forward_hook(lambda module, args, output: output - 1)
+        results.append(compiled(x))
+    torch.testing.assert_close(results[1], results[0])
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_compiled_and_then_given_a_forward(place):
+    x, net, expected = draw(), fuse(model()), model()
+    torch.compiler.reset()
+    compiled = torch.compile(net, backend="eager")
+    torch.testing.assert_close(compiled(x), expected(x))
+    for each in net, expected:
+        each[place].forward = lambda _: torch.ones(7, 20)
+    torch.testing.assert_close(compiled(x), expected(x))
+
+
+def test_fx_sees_the_modules():
+    class Leaves(torch.fx.Tracer):
+        def is_leaf_module(self, module, name):
+            return not isinstance(module, nn.Sequential)
+
+    def called(net):
+        return [node.target for node in Leaves().trace(net).nodes if node.op == "call_module"]
+
+    assert called(fuse(model())) == called(model()) == ["0", "1", "2", "3", "4.0", "4.1"]
+
+
+def test_a_forward_replaced_for_the_whole_class(monkeypatch):
+    net, expected, x = fuse(model()), model(), draw()
+    monkeypatch.setattr(nn.GELU, "forward", lambda self, input: input * 0)
+    torch.testing.assert_close(net(x), expected(x))
