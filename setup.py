@@ -144,12 +144,16 @@ def what_is_compiled(build: Path, jobs: int) -> str:
     commands = [each["command"] for each in stored]
     new = [command for command in commands if not (build / re.search(r" -o (\S+)", command)[1]).exists()]
     cuda = [command for command in new if "-gencode" in command]
-    counts = [f"{len(new) - len(cuda)} C++ files"] * (len(new) > len(cuda))
-    counts += [f"{len(cuda)} CUDA files"] * bool(cuda)
+
+    def several(count: int, what: str) -> str:
+        return f"{count} {what}{'s' * (count != 1)}"
+
+    counts = [several(len(new) - len(cuda), "C++ file")] * (len(new) > len(cuda))
+    counts += [several(len(cuda), "CUDA file")] * bool(cuda)
     seconds = CXX_SECONDS * (len(new) - len(cuda))
     seconds += CUDA_SECONDS * sum(command.count("-gencode") for command in cuda)
     minutes = max(1, round(seconds / 60 / jobs))
-    counts += [f"about {minutes} minute{'s' * (minutes > 1)} by {jobs} compiler{'s' * (jobs > 1)}; once"]
+    counts += [f"about {several(minutes, 'minute')} by {several(jobs, 'compiler')}; once"]
     return f"fastgemm: compiling {', '.join(counts) if new else 'what has changed'}"
 
 

@@ -22,6 +22,8 @@ from ._left_alone import (
 from ._words import Precision
 from .table import check_product_choice
 
+_FORWARD = Linear.forward  # what a layer computes, unless a program replaces it for the whole class
+
 
 class Sequential(nn.Sequential):
     """``torch.nn.Sequential`` that computes a :class:`Linear` and the activation after it in one call.
@@ -65,7 +67,7 @@ class Sequential(nn.Sequential):
 
 def fused_activation(layer: nn.Module, after: nn.Module | None) -> str | None:
     """The activation that one call computes together with the layer; None where both are to be called."""
-    if type(layer) is not Linear or layer.activation is not None:
+    if type(layer) is not Linear or Linear.forward is not _FORWARD or layer.activation is not None:
         return None
     activation = activation_of(after)
     if activation is None or _has_any_global_hook() or not (_is_plain(layer) and _is_plain(after)):

@@ -121,10 +121,12 @@ def take_apart(layer: Linear) -> str:
     if (
         layer._forward_pre_hooks
         or layer._buffers
+        or layer._modules
+        or layer._parameters.keys() - {"weight", "bias"}
         or layer._state_dict_hooks
         or layer._load_state_dict_pre_hooks
     ):
-        return "left alone: it has an activation, and hooks or buffers that are of its parameters"
+        return "left alone: it has an activation, and hooks, buffers, parameters or submodules of its own"
     product = torch.nn.Linear(layer.in_features, layer.out_features, layer.bias is not None, device="meta")
     product._parameters, layer._parameters = layer._parameters, {}
     activation = MODULES[layer.activation]()

@@ -14,7 +14,9 @@ from . import _introspect
 Call = Callable[[], object]
 NEAR = 3.0  # times as slow as the fastest: a slower call is timed once
 HOPELESS = 10.0  # times as slow as the fastest before it: a call is stopped
-PATIENCE = 0.02  # seconds that any call may take, whose first run also maps memory and wakes threads
+PATIENCE = (
+    0.1  # seconds that any call may take: a first run maps memory, and waits for threads on a busy machine
+)
 LATE, REFUSAL = "its time limit is over", "cannot run here"  # in what an op raises
 
 

@@ -28,12 +28,17 @@ def _scaled(t: Tensor, scale: float | None, result: torch.dtype) -> tuple[Tensor
 def exact_product(
     a: Tensor, b: Tensor, c: Tensor | None, alpha: float, beta: float | None, out_dtype: torch.dtype | None
 ) -> tuple[Tensor, Tensor, Tensor | None, float, float | None]:
-    """The arguments of a product with scales that doubles hold, and the same result."""
+    """The arguments of a product with scales that doubles hold, and the same result.
+
+    Operands whose types do not go together stay: the op says so.
+    """
     result = out_dtype or result_dtype(a.dtype)
-    scaled_a, alpha = _scaled(a, alpha, result)
-    if scaled_a is not a:
-        a, b = scaled_a, b.long()
-    if isinstance(c, Tensor):
+    scaled, held = _scaled(a, alpha, result)
+    if scaled is a:
+        alpha = held
+    elif b.dtype == a.dtype:
+        a, b, alpha = scaled, b.long(), held
+    if isinstance(c, Tensor) and c.dtype == result:
         c, beta = _scaled(c, beta, result)
     return a, b, c, alpha, beta
 

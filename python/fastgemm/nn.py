@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ._fuse import Sequential, fuse
 from ._layers import Linear, choose, take_apart
-from ._left_alone import Notes, change_class, check_module, why_left
+from ._left_alone import Notes, change_class, check_module, has_own_forward, why_left
 from ._linear import conv1d, linear
 from ._words import Precision
 from .table import check_product_choice, invariant_choice
@@ -114,6 +114,8 @@ def convert(
                 notes.add(name, f"left alone: it {why}")
                 continue
             change_class(layer, own)
+        elif invariant and has_own_forward(layer):
+            notes.add(name, "its forward was replaced on the instance, and decides what is computed")
         choose(layer, level, kernel, precision)
     notes.say("rows of layers left to torch may depend on the other rows" if invariant else None)
     return module

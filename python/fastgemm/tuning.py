@@ -306,14 +306,16 @@ def autotune(
 ) -> Tuned:
     """Measures every kernel that can run a problem here and makes ``level=None`` use the fastest.
 
-    A kernel whose first run takes ten times as long as the fastest before it is not run again; a CPU's is stopped.
+    A kernel whose first run takes ten times as long as the fastest before it, and more than 0.1 s, is not run
+    again; a CPU's is stopped.
 
     Args:
         a: an operand of the problem, with its real shape, strides, dtype and device; 2-D or 3-D.
         b: the second operand of a product; without it the problem is ``transpose(a)``.
         op: ``"gemm"`` or ``"transpose"``, if it should not follow from ``b``.
         out_dtype: of the result, as for :func:`fastgemm.matmul`.
-        precision: of float32 products, as for :func:`fastgemm.matmul`.
+        precision: of float32 products, as for :func:`fastgemm.matmul`. On a CPU None measures ieee products; while
+            torch's flags ask for less, ``level=None`` takes torch's product, whatever was measured.
         budget: seconds to spend on the kernels that are within 3 times of the fastest.
         save: also write the result to the cache file, for later processes.
 

@@ -224,6 +224,18 @@ def test_scales_are_exact(device, x, y, out_dtype, scale):
 
 
 @every_device
+@pytest.mark.parametrize("other", [torch.float32, torch.int32])
+def test_a_scale_that_no_double_holds_hides_no_wrong_type(device, other):
+    a, b = draw(5, 7, dtype=torch.int64).to(device), draw(7, 6, dtype=torch.int64).to(device)
+    out = torch.empty(5, 6, dtype=torch.int64, device=device)
+    for options in {}, {"out": out}:
+        with pytest.raises(ValueError, match="b has dtype"):
+            fastgemm.gemm(a, b.to(other), alpha=2**60 + 1, **options)
+        with pytest.raises(ValueError, match="c has dtype"):
+            fastgemm.gemm(a, b, out.to(other), beta=2**60 + 1, **options)
+
+
+@every_device
 @pytest.mark.parametrize("scale", SCALES, ids=str)
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 def test_scales_of_sums_are_exact(device, dtype, scale):

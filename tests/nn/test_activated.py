@@ -95,6 +95,15 @@ def test_revert_leaves_a_layer_with_an_activation_and_hooks_on_its_parameters(ca
     assert "left alone: it has an activation, and hooks" in said(caplog)[0]
 
 
+@pytest.mark.parametrize("name, more", [("probe", nn.Linear(2, 2)), ("scale", nn.Parameter(torch.ones(2)))])
+def test_revert_leaves_a_layer_with_an_activation_and_parts_of_its_own(name, more, caplog):
+    layer, x = fastgemm.nn.Linear(12, 20, activation="relu"), torch.randn(7, 12)
+    setattr(layer, name, more)
+    expected = layer(x)
+    assert type(revert(layer)) is fastgemm.nn.Linear and torch.equal(layer(x), expected)
+    assert "submodules of its own" in said(caplog)[0]
+
+
 @pytest.mark.parametrize("dtype", [torch.int64, torch.complex64])
 def test_types_without_activations_are_left_to_torch(dtype):
     layer = fastgemm.nn.Linear(4, 5, activation="relu")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fastgemm
 import pytest
 import torch
-from fastgemm.nn import fuse
+from fastgemm.nn import convert, fuse
 from torch import nn
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
@@ -81,3 +81,10 @@ def test_a_forward_replaced_for_the_whole_class(monkeypatch):
     net, expected, x = fuse(model()), model(), draw()
     monkeypatch.setattr(nn.GELU, "forward", lambda self, input: input * 0)
     torch.testing.assert_close(net(x), expected(x))
+
+
+def test_a_layers_forward_replaced_for_the_whole_class(monkeypatch):
+    net, seen, old = fuse(convert(model())), [], fastgemm.nn.Linear.forward
+    monkeypatch.setattr(fastgemm.nn.Linear, "forward", lambda self, x: seen.append(self) or old(self, x))
+    net(draw())
+    assert seen == [net[0], net[2], net[4][0]]

@@ -115,6 +115,9 @@ def test_converted_before_its_forward_is_replaced(wrap, caplog):
     convert(layer, kernel="naive")  # what was replaced calls the layer's forward, which goes by the choice
     assert kernels_that_ran(lambda: layer(x)) == ["naive"]
     assert not said(caplog)
+    with pytest.warns(UserWarning, match="rows of layers left to torch may depend"):
+        convert(layer, invariant=True)
+    assert "its forward was replaced on the instance, and decides what is computed" in said(caplog)[0]
     revert(layer)
     assert said(caplog)[0].endswith(
         "the module itself: left alone: it had its forward replaced on the instance"

@@ -23,6 +23,7 @@ needs_library = pytest.mark.skipif(
 )
 
 A, ROW, HALF = torch.randn(16, 16), torch.randn(16), torch.randn(16, 16).half()
+SUM, OUT, ZEROS = A.clone(), torch.empty(16, 16), torch.zeros(16, 16)
 LAYER = fastgemm.nn.convert(nn.Linear(16, 16))
 FROZEN = copy.deepcopy(LAYER).requires_grad_(False)
 SHORT: dict[str, Callable[[], Tensor]] = {
@@ -41,8 +42,8 @@ OTHERS: dict[str, Callable[[], Tensor]] = {
     "activated": lambda: activated(A, A, ROW, "gelu"),
     "transpose": lambda: fastgemm.transpose(A),
     "add": lambda: fastgemm.add(A, A, alpha=2),
-    "add_": lambda: fastgemm.add_(A.clone(), A),
-    "out": lambda: fastgemm.matmul(A, A, out=torch.empty(16, 16, device="cpu")),
+    "add_": lambda: fastgemm.add_(SUM, ZEROS),
+    "out": lambda: fastgemm.matmul(A, A, out=OUT),
     "vector": lambda: fastgemm.matmul(A, ROW),
     "level of a layer": lambda: fastgemm.nn.linear(A, A, level=3),
 }
@@ -130,8 +131,7 @@ def test_a_product_keeps_its_short_way(name, mode, monkeypatch):
 def test_other_calls_are_not_shown_to_such_a_mode(mode, name):
     with MODES[mode]():
         called = functions_called(OTHERS[name])
-    expected = 0 if name not in ("add_", "out") else len(called)  # clone and empty are torch's own
-    assert called.count("__torch_function__") <= expected
+    assert "__torch_function__" not in called
     assert "run" not in called  # an autocast kernel in Python
 
 

@@ -70,16 +70,17 @@ struct Reader {
     if (given == Py_None) return std::nullopt;
     return is_exact(given) ? OptionalTensor(THPVariable_Unpack(given)) : refuse(OptionalTensor());
   }
+  // An integer that a float may not hold is for Python, too, which keeps it exact.
   std::optional<double> number() {
     PyObject* const given = *next++;
     if (given == Py_None) return std::nullopt;
     if (PyFloat_CheckExact(given)) return PyFloat_AsDouble(given);
-    const double value = PyLong_CheckExact(given) ? PyLong_AsDouble(given) : refuse(0.0);
-    if (value == -1.0 && PyErr_Occurred()) {  // an integer that no float holds
-      PyErr_Clear();
-      known = false;
-    }
-    return value;
+    if (!PyLong_CheckExact(given)) return refuse(std::optional<double>());
+    constexpr int64_t kMost = int64_t(1) << 53;
+    int overflow = 0;
+    const int64_t value = PyLong_AsLongLongAndOverflow(given, &overflow);
+    const bool is_held = overflow == 0 && -kMost <= value && value <= kMost;
+    return is_held ? double(value) : refuse(std::optional<double>());
   }
   bool flag() {
     PyObject* const given = *next++;

@@ -56,9 +56,14 @@ PyObject* is_overridden(PyObject*, PyObject* const* operands, Py_ssize_t count) 
   Py_RETURN_TRUE;
 }
 
-PyObject* call_unseen(PyObject*, PyObject* const* given, Py_ssize_t count, PyObject* names) {
+// Without PyObject_Vectorcall, which Python 3.10 has as an inline function alone.
+PyObject* call_unseen(PyObject*, PyObject* given, PyObject* names) {
+  PyObject* const arguments = PyTuple_GetSlice(given, 1, PyTuple_Size(given));
+  if (!arguments) return nullptr;
   const Unseen unseen;
-  return PyObject_Vectorcall(given[0], given + 1, size_t(count - 1), names);
+  PyObject* const result = PyObject_Call(PyTuple_GetItem(given, 0), arguments, names);
+  Py_DecRef(arguments);
+  return result;
 }
 
 }  // namespace fastgemm::override

@@ -14,7 +14,7 @@ bool a_mode_intercepts();
 // Functions for Python. `leave_alone` names a type of such modes, which lives as long as torch does.
 PyObject* leave_alone(PyObject*, PyObject* type);
 PyObject* is_overridden(PyObject*, PyObject* const* operands, Py_ssize_t count);
-PyObject* call_unseen(PyObject*, PyObject* const* given, Py_ssize_t count, PyObject* names);
+PyObject* call_unseen(PyObject*, PyObject* given, PyObject* names);
 
 // Whether this is a tensor and of no subclass.
 bool is_exact(PyObject*);

@@ -69,7 +69,7 @@ PyMethodDef methods[] = {
     {"linear", as_method(&linear_at_once), METH_FASTCALL, "A layer's product, or NotImplemented."},
     {"is_overridden", as_method(&is_overridden), METH_FASTCALL,
      "Whether a mode, or one of these operands, has to see a call."},
-    {"call_unseen", as_method(&call_unseen), METH_FASTCALL | METH_KEYWORDS,
+    {"call_unseen", as_method(&call_unseen), METH_VARARGS | METH_KEYWORDS,
      "Calls a function with arguments, out of the sight of all torch function modes."},
     {"leave_alone", &leave_alone, METH_O, "Calls need not be shown to modes of just this type."},
     {"use_in_eager_mode", &use_in_eager_mode, METH_NOARGS,

@@ -67,11 +67,11 @@ class LoadMeter:
 
 
 def _counters() -> tuple[float, float, float, float] | None:
-    """Seconds: of the clock, of this process and its children on all cores, of all programs, and stolen ones."""
+    """Seconds: of the clock, of this process on all cores, of all programs, and stolen ones."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         fields = STAT.read_text(encoding="ascii").split("\n", 1)[0].split()
         user, nice, system, _, _, irq, softirq, steal = (
             int(x) / os.sysconf("SC_CLK_TCK") for x in fields[1:9]
         )
-        return time.perf_counter(), sum(os.times()[:4]), user + nice + system + irq + softirq, steal
+        return time.perf_counter(), sum(os.times()[:2]), user + nice + system + irq + softirq, steal
     return None

@@ -140,6 +140,15 @@ def test_a_file_of_the_same_name_is_left_to_the_program(program, entry_points, t
     assert "Give that file another name" in done.stderr
 
 
+def test_a_warning_that_is_an_error_leaves_torch_importable_or_says_why(entry_points, tmp_path):
+    (tmp_path / "fastgemm.py").write_text("")
+    program = tmp_path / "program.py"
+    program.write_text(OWN.format(entry_points=str(entry_points), body="import torch"))
+    done = run_python(["-W", "error:FASTGEMM_PATCH", str(program)], FASTGEMM_PATCH="1")
+    assert done.returncode == 1 and "cannot be imported" not in done.stderr
+    assert "UserWarning: FASTGEMM_PATCH is set, but `import fastgemm` finds" in done.stderr
+
+
 REPORT = """
 import torch
 for _ in range(1234):
