@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import fastgemm
 import torch
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -235,7 +235,7 @@ class Surgery(RuleBasedStateMachine):
 
 def run(machine: type[Surgery], sequences: int) -> None:
     run_state_machine_as_test(
-        machine,
+        seed(torch.initial_seed())(machine),
         settings=settings(
             max_examples=sequences,
             stateful_step_count=16,

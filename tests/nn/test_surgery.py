@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from hypothesis import strategies as st
-from hypothesis.stateful import invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from ranks import LOOPBACK
 from surgery_machine import Surgery, places, run
 from torch import Tensor, nn
@@ -23,6 +23,22 @@ pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(600)]  #
 @pytest.mark.parametrize("part", range(4))
 def test_surgery(part):
     run(Surgery, 60)
+
+
+def test_a_seed_repeats_the_sequences():
+    def drawn(seed):
+        numbers = []
+
+        class Machine(RuleBasedStateMachine):
+            @rule(number=st.integers())
+            def draw(self, number):
+                numbers.append(number)
+
+        torch.manual_seed(seed)
+        run(Machine, 5)
+        return numbers
+
+    assert drawn(1) == drawn(1) != drawn(2)
 
 
 def test_with_adapters_of_peft():
