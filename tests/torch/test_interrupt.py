@@ -119,6 +119,81 @@ def test_a_handler_that_raises_nothing_runs_and_the_product_goes_on():
     torch.testing.assert_close(called[0], a @ a)
 
 
+@contextlib.contextmanager
+def handled(action):
+    """During the product a handler calls the action; what that returned, or raised."""
+    results = []
+
+    def handler(*_):
+        try:
+            results.append(action())
+        except RuntimeError as error:
+            results.append(error)
+
+    with alarm(handler):
+        yield results
+
+
+LARGE = 1000  # the sides of a product that takes level 1 longer than it takes the alarm to come
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("multiply", [torch.matmul, fastgemm.matmul], ids=["torch", "fastgemm"])
+def test_a_handler_may_train(multiply, requires_grad):
+    a = torch.randn(LARGE, LARGE, dtype=torch.float64, requires_grad=requires_grad)
+    w = torch.randn(8, 8, requires_grad=True)
+
+    def step():
+        multiply(w, w).sum().backward()
+        return torch.is_grad_enabled()
+
+    with handled(step) as seen:
+        while not seen:
+            result = fastgemm.matmul(a, a, level=1)
+    assert seen == [True]
+    ones = torch.ones(8, 8)
+    torch.testing.assert_close(w.grad, ones @ w.t() + w.t() @ ones)
+    assert result.requires_grad == requires_grad
+    torch.testing.assert_close(result, a @ a)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_a_handler_finds_gradients_off_where_the_program_did(mode):
+    a = torch.randn(LARGE, LARGE, dtype=torch.float64)
+    w = torch.randn(8, 8, requires_grad=True)
+    with mode(), handled(lambda: (w @ w).requires_grad) as seen:
+        while not seen:
+            fastgemm.matmul(a, a, level=1)
+    assert seen == [False]
+
+
+def test_products_of_a_handler_are_routed():
+    a, small = torch.ones(LARGE, LARGE), torch.ones(3, 3)
+    with fastgemm.patch(level=1) as patch:
+
+        def routed():
+            before = patch.ops.total()
+            torch.mm(small, small)
+            return patch.ops.total() - before
+
+        with handled(routed) as seen:
+            while not seen:
+                torch.mm(a, a)
+    assert seen == [1]
+
+
+def test_torchscript_passes_on_what_a_handler_raises():
+    def handler(*_):
+        raise Enough
+
+    a = torch.ones(LARGE, LARGE, dtype=torch.float64)
+    with fastgemm.patch(level=1):
+        traced = torch.jit.trace(lambda x: torch.mm(x, x), torch.ones(3, 3))
+        with pytest.raises(Enough), alarm(handler):
+            while True:
+                traced(a)
+
+
 def test_a_call_in_another_thread_leaves_signals_to_the_main_thread():
     ended = []
 

@@ -142,6 +142,7 @@ class GemmFunction : public torch::autograd::Function<GemmFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& a, const at::Tensor& b,
                             const OptionalTensor& c, Options& o) {
     const at::AutoDispatchBelowADInplaceOrView below;
+    const at::AutoGradMode as_outside(true);  // for a signal handler that runs before this returns
     o.narrow = a.scalar_type();
     o.a_shape = a.sizes().vec(), o.b_shape = b.sizes().vec();
     if (c) o.c_shape = c->sizes().vec();

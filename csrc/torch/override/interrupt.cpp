@@ -13,9 +13,13 @@
 
 // The header below relies on this one.
 #include <ATen/core/Tensor.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/Exceptions.h>
+#include <torch/csrc/jit/runtime/interpreter.h>
 
 #include "torch/override/registration.h"
+#include "torch/override/scope.h"
 
 namespace fastgemm::override {
 namespace {
@@ -28,8 +32,24 @@ struct {
 // Python runs handlers in the thread that the process began with, or was forked by, as the kernel counts.
 bool is_main_thread() { return syscall(SYS_gettid) == getpid(); }
 
+// An op excludes autograd's keys while it computes. A handler that trains needs them, as where the program
+// called the op.
+c10::impl::LocalDispatchKeySet keys_of_program() {
+  auto keys = c10::impl::tls_local_dispatch_key_set();
+  if (!c10::InferenceMode::is_enabled())
+    keys.excluded_ = keys.excluded_ - c10::autograd_dispatch_keyset_with_ADInplaceOrView;
+  return keys;
+}
+
+// The interpreter of TorchScript makes a RuntimeError of every exception, so that a program that catches
+// those would go on after Ctrl-C. There Python runs the handler when it is back in its own code.
+bool in_torchscript() { return !torch::jit::currentCallstack().empty(); }
+
+// Asks within an op, but the handler runs as if the program called it.
 bool handler_raises() {
-  if (!is_main_thread() || !Py_IsInitialized()) return false;
+  if (!is_main_thread() || !Py_IsInitialized() || in_torchscript()) return false;
+  const c10::impl::ForceDispatchKeyGuard keys(keys_of_program());
+  const Computing computing(false);
   const PyGILState_STATE state = PyGILState_Ensure();
   const bool raises = PyErr_CheckSignals() != 0;
   if (raises) PyErr_Fetch(&raised.type, &raised.value, &raised.traceback);

@@ -9,6 +9,7 @@
 #include <c10/core/impl/PyInterpreterHooks.h>
 
 #include <string>
+#include <utility>
 
 // Declarations of Python's stable ABI, which the interpreter
 // that loaded this library has, whatever its version.
@@ -74,7 +75,7 @@ void Frames::take(From from) {
   }
 }
 
-Computing::Computing() : before_(computing) { computing = true; }
+Computing::Computing(bool now) : before_(std::exchange(computing, now)) {}
 Computing::~Computing() { computing = before_; }
 
 }  // namespace fastgemm::override

@@ -27,10 +27,10 @@ class Frames {
 // The capsule of the innermost patch of this thread, or None.
 void set_innermost(PyObject* capsule);
 
-// Disables all frames in this thread during its lifetime.
+// Disables all frames in this thread during its lifetime, or enables them again.
 class Computing {
  public:
-  Computing();
+  explicit Computing(bool = true);
   ~Computing();
   Computing(const Computing&) = delete;
   Computing& operator=(const Computing&) = delete;
