@@ -88,10 +88,13 @@ void refuse(bool bad, const char* kernel, const std::string& what) {
 
 }  // namespace
 
-void Block::run_grid(const char* kernel, dim3 grid, dim3 size, int cluster, size_t shared_bytes,
-                     const std::function<void()>& body) {
+void Block::refuse_within_launch(const char* kernel) const {
   refuse(poll_, kernel,
          "the program, asked whether to go on with kernel '" + std::string(kernel_) + "', runs another");
+}
+
+void Block::run_grid(const char* kernel, dim3 grid, dim3 size, int cluster, size_t shared_bytes,
+                     const std::function<void()>& body) {
   refuse(
       grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535,
       kernel, "grid " + text(grid));

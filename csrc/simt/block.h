@@ -47,6 +47,7 @@ class Block {
  public:
   void run_grid(const char* kernel, dim3 grid, dim3 block, int cluster, size_t shared_bytes,
                 const std::function<void()>& body);
+  void refuse_within_launch(const char* kernel) const;
 
   Thread& current() { return *current_; }
   bool inside() const { return current_ != nullptr; }

@@ -36,6 +36,10 @@ void run_grid(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
 // Held while a grid runs, or code that launches some.
 std::recursive_mutex& one_at_a_time();
 
+// Throws if a grid is under way, whose thread asked the program whether to go on: a signal handler of it must
+// not launch another. For those that hold one_at_a_time(), before they change what the grid works with.
+void refuse_within_launch(const char* kernel);
+
 // What follows is for the inside of a kernel.
 
 [[noreturn]] void fail(const std::string& what);

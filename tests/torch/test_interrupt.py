@@ -182,6 +182,18 @@ def test_products_of_a_handler_are_routed():
     assert seen == [1]
 
 
+@pytest.mark.parametrize("call", [fastgemm.matmul, fastgemm.add], ids=["matmul", "add"])
+def test_a_simulated_kernel_goes_on_where_a_handler_launches_another(call):
+    a, small = torch.randn(300, 300), torch.randn(8, 8)
+    with fastgemm.simulate(), handled(lambda: call(small, small)) as seen:
+        while not seen:
+            result = fastgemm.matmul(a, a, level=1)
+        after = fastgemm.matmul(small, small, level=1)
+    assert "runs another" in str(seen[0])
+    torch.testing.assert_close(result, a @ a)
+    torch.testing.assert_close(after, small @ small)
+
+
 def test_torchscript_passes_on_what_a_handler_raises():
     def handler(*_):
         raise Enough
