@@ -108,7 +108,7 @@ def test_reports_hold_them_and_are_shown(few_samples, command, section, tmp_path
     for way in turns.WAYS:
         assert f"| float32, 8 rows | `{way}` |" in text
     assert "weights of 64x64, 192x64, 64x192, 256x64, 64x256, 256x256, in turn" in text
-    assert tables.turns_table(read).row_count == 6 * len(turns.WAYS)
+    assert tables.turns_table(read).wide.row_count == 6 * len(turns.WAYS)
     read.write_csv(lines := io.StringIO())
     assert len(list(csv.DictReader(lines.getvalue().splitlines()))) == len(read.results)
 

@@ -26,8 +26,9 @@ Accumulator<T> dot(const T* a, int64_t a_stride, const T* b, int64_t b_stride, i
   return total;
 }
 
+// False where the call is to stop.
 template <class T, class Out>
-void naive(const GemmProblem& p, int64_t batch, Context& ctx, Pace& pace) {
+bool naive(const GemmProblem& p, int64_t batch, Context& ctx, Pace& pace) {
   using Acc = Accumulator<T>;
   const T* a = static_cast<const T*>(p.a.data) + batch * p.a.batch_stride;
   const T* b = static_cast<const T*>(p.b.data) + batch * p.b.batch_stride;
@@ -36,7 +37,7 @@ void naive(const GemmProblem& p, int64_t batch, Context& ctx, Pace& pace) {
   [[maybe_unused]] const Epilogue& e = p.epilogue;
   const Acc alpha = scalar_of<Acc>(p.alpha), beta = scalar_of<Acc>(p.beta);
   for (int64_t i = 0; i < p.m; ++i) {
-    if (pace.due(p.n * p.k) && stopped(ctx)) return;
+    if (pace.due(p.n * p.k) && stopped(ctx)) return false;
     for (int64_t j = 0; j < p.n; ++j) {
       Acc x =
           alpha * dot(a + i * p.a.row_stride, p.a.col_stride, b + j * p.b.col_stride, p.b.row_stride, p.k);
@@ -50,6 +51,7 @@ void naive(const GemmProblem& p, int64_t batch, Context& ctx, Pace& pace) {
       out[i * p.out.row_stride + j] = round_to<Out>(x);
     }
   }
+  return true;
 }
 
 }  // namespace
@@ -60,7 +62,8 @@ namespace fastgemm {
 void gemm_naive(const GemmProblem& p, Context& ctx) {
   Pace pace;
   scalar::with_types(p, [&]<class T, class Out>() {
-    for (int64_t batch = 0; batch < p.batch; ++batch) scalar::naive<T, Out>(p, batch, ctx, pace);
+    for (int64_t batch = 0; batch < p.batch; ++batch)
+      if (!scalar::naive<T, Out>(p, batch, ctx, pace)) return;
   });
 }
 

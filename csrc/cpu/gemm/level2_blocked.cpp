@@ -28,8 +28,9 @@ void multiply_block(const T* a, const ConstMatrix& av, const T* b, const ConstMa
   }
 }
 
+// False where the call is to stop.
 template <class T, class Out>
-void blocked(const GemmProblem& p, int64_t batch, Context& ctx, Pace& pace) {
+bool blocked(const GemmProblem& p, int64_t batch, Context& ctx, Pace& pace) {
   using Acc = Accumulator<T>;
   const T* a = static_cast<const T*>(p.a.data) + batch * p.a.batch_stride;
   const T* b = static_cast<const T*>(p.b.data) + batch * p.b.batch_stride;
@@ -37,7 +38,7 @@ void blocked(const GemmProblem& p, int64_t batch, Context& ctx, Pace& pace) {
   for (int64_t i = 0; i < p.m; i += BM) {
     for (int64_t j = 0; j < p.n; j += BN) {
       const int64_t rows = min(BM, p.m - i), cols = min(BN, p.n - j);
-      if (pace.due(rows * cols * p.k) && stopped(ctx)) return;
+      if (pace.due(rows * cols * p.k) && stopped(ctx)) return false;
       Acc tile[BM][BN] = {};
       for (int64_t kk = 0; kk < p.k; kk += BK)
         multiply_block(a + i * p.a.row_stride + kk * p.a.col_stride, p.a,
@@ -46,6 +47,7 @@ void blocked(const GemmProblem& p, int64_t batch, Context& ctx, Pace& pace) {
       store_tile(&tile[0][0], BN, rows, cols, scalar_of<Acc>(p.alpha), scalar_of<Acc>(p.beta), o.at(i, j));
     }
   }
+  return true;
 }
 
 }  // namespace
@@ -56,7 +58,8 @@ namespace fastgemm {
 void gemm_blocked(const GemmProblem& p, Context& ctx) {
   Pace pace;
   scalar::with_types(p, [&]<class T, class Out>() {
-    for (int64_t batch = 0; batch < p.batch; ++batch) scalar::blocked<T, Out>(p, batch, ctx, pace);
+    for (int64_t batch = 0; batch < p.batch; ++batch)
+      if (!scalar::blocked<T, Out>(p, batch, ctx, pace)) return;
   });
 }
 

@@ -69,11 +69,11 @@ def test_products_are_routed_and_counted(without):
         "addmm out": {"addmm": 1},
         "gradients": {"mm": 3},
         "complex": {"mm": 1},
-        "nothing": {},
+        "nothing": {"addmm": 1},
         "vector": {},
     }
     assert all(set(found["kernels"]) <= {"microkernel"} for found in counts.values())
-    assert counts["nothing"]["passed_on"] == {"addmm": 1}
+    assert not any(found["passed_on"] for found in counts.values())
 
 
 def test_patches_nest(without):
