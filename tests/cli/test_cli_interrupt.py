@@ -23,5 +23,5 @@ LONG = {
 @pytest.mark.parametrize("name", LONG)
 def test_ctrl_c_ends_a_command(name, tmp_path):
     code, errors = interrupted(PROGRAM % LONG[name], cwd=tmp_path, FASTGEMM_CACHE_DIR=str(tmp_path))
-    assert code == 1
+    assert code == 1, errors
     assert errors.endswith("Aborted!\n")
