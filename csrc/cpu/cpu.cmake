@@ -10,8 +10,14 @@ set(FASTGEMM_ISAS baseline)
 set(FASTGEMM_FLAGS_baseline "")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   list(APPEND FASTGEMM_ISAS avx2 avx512)
-  set(FASTGEMM_FLAGS_avx2 -mavx2 -mfma -mf16c)
-  set(FASTGEMM_FLAGS_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mprefer-vector-width=512)
+  # GCC 13 and later keep multiplication and addition apart in some chains of sums of at most 256 bits, whichever they
+  # take to be faster. Then a row's bits depend on the loop that it is summed by, and so on the other rows.
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    set(always_fma --param=avoid-fma-max-bits=0)
+  endif()
+  set(FASTGEMM_FLAGS_avx2 -mavx2 -mfma -mf16c ${always_fma})
+  set(FASTGEMM_FLAGS_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mprefer-vector-width=512
+                            ${always_fma})
 endif()
 
 function(fastgemm_add_cpu_kernels OBJECTS)
