@@ -12,21 +12,12 @@ import fastgemm
 import pytest
 import torch
 from fastgemm.nn import convert, fuse, revert
+from pairs import draw, model
 from said import said
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
-
-
-def draw() -> torch.Tensor:
-    return torch.randn(7, 12)
-
-
-def model() -> nn.Sequential:
-    torch.manual_seed(0)
-    inner = nn.Sequential(nn.Linear(16, 8), nn.ReLU(inplace=True))
-    return nn.Sequential(nn.Linear(12, 20), nn.GELU(), nn.Linear(20, 16), nn.Tanh(), inner)
 
 
 def ops_of(net: nn.Module, x: torch.Tensor) -> list[str]:
