@@ -93,7 +93,7 @@ def test_another_program_is_seen_and_this_one_is_not():
 def row_of(instance, *quartiles: float) -> Measurement:
     row = Measurement.of(instance, instance.chosen(), 7)
     q1, median, q3 = quartiles
-    row.speedup = Summary(median=median, q1=q1, q3=q3, least=q1, count=9)
+    row.speedup = Summary(median=median, q1=q1, q3=q3, least=q1)
     return row
 
 

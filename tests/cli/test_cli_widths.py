@@ -20,8 +20,8 @@ def measured(kernel: str, choice: str, role: str = "rung") -> Measurement:
     shape = 28672, 4096, 14336
     row = Measurement("gemm", shape, "x".join(map(str, shape)) + " TN", "bfloat16", "TN", 2, kernel, 6)
     row.role, row.choice, row.group, row.unit, row.rate = role, choice, "llama-3-8b bfloat16", "TFLOPS", 712.3
-    row.share_of_limit, row.worst_error, row.baseline = 0.72, 0.12, "torch.matmul"
-    row.speedup = Summary(median=1.07, q1=1.06, q3=1.08, least=1.0, count=9)
+    row.limit, row.worst_error, row.baseline = row.rate / 0.72 if row.rate else None, 0.12, "torch.matmul"
+    row.speedup = Summary(median=1.07, q1=1.06, q3=1.08, least=1.0)
     return row
 
 

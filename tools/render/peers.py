@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fastgemm.bench.formatting import rate, ratio
-from fastgemm.bench.records import PeerMeasurement, Report, select
+from fastgemm.bench.records import Measurement, Report, select
 from fastgemm.bench.timing import geometric_mean
 
 from .markdown import place, table
@@ -21,16 +21,16 @@ NOTES = (
 )
 
 
-def _product(row: PeerMeasurement) -> str:
+def _product(row: Measurement) -> str:
     return OWN if row.role == "rung" else row.kernel.partition(",")[0]
 
 
-def _short(row: PeerMeasurement) -> str:
+def _short(row: Measurement) -> str:
     """A cube by its side, anything else by its label."""
     return str(row.shape[0]) if len(set(row.shape)) == 1 and row.layout == "NN" else row.label
 
 
-def _line(rows: list[PeerMeasurement], labels: list[str]) -> list[str]:
+def _line(rows: list[Measurement], labels: list[str]) -> list[str]:
     """A contender on all problems of its group."""
     by = {_short(row): row for row in rows}
     ratios = [row.speedup.median for row in rows if row.speedup]
@@ -48,8 +48,8 @@ def _line(rows: list[PeerMeasurement], labels: list[str]) -> list[str]:
     ]
 
 
-def _group_table(rows: list[PeerMeasurement]) -> str:
-    contenders: dict[tuple[str, str], list[PeerMeasurement]] = {}
+def _group_table(rows: list[Measurement]) -> str:
+    contenders: dict[tuple[str, str], list[Measurement]] = {}
     for row in rows:
         contenders.setdefault((_product(row), row.choice), []).append(row)
     labels = list(dict.fromkeys(_short(row) for row in rows))
@@ -59,7 +59,7 @@ def _group_table(rows: list[PeerMeasurement]) -> str:
     return f"**{rows[0].group}**, {rows[0].unit}\n\n{table(header, lines, numbers_from=2)}"
 
 
-def _untimed(rows: list[PeerMeasurement]) -> str:
+def _untimed(rows: list[Measurement]) -> str:
     """What has no figure, by its reason."""
     reasons: dict[str, dict[str, list[str]]] = {}
     for row in rows:

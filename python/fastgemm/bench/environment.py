@@ -96,6 +96,18 @@ def describe(device: str = "cpu") -> dict[str, Any]:
     }
 
 
+VENDORS = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}
+
+
+def folder_of(environment: dict[str, Any]) -> str:
+    """What results are filed under: ``h100`` for an NVIDIA H100 80GB HBM3, and a CPU's vendor, family and model."""
+    if environment["device_type"] == "cpu":
+        vendor, *numbers = environment["cpu_model"].split("-")[:3]
+        return "-".join([VENDORS.get(vendor, vendor.lower()), *numbers])
+    words = environment["device"].removeprefix("NVIDIA ").lower().split()
+    return words[0] if any(map(str.isdigit, words[0])) else "-".join(words)
+
+
 @contextlib.contextmanager
 def using_threads(count: int | None) -> Iterator[int]:
     """Runs its block with ``count`` torch threads (None: as many as torch has now) and restores the number."""

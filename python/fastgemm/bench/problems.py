@@ -149,8 +149,12 @@ Problem = Gemm | Transpose | Add
 
 def label(problem: Problem) -> str:
     """``1024x1024x1024``, with the layout where it is not the plain one."""
-    text = "x".join(map(str, problem.shape))
-    return text if problem.layout in ("N", "NN") else f"{text} {problem.layout}"
+    return label_of(problem.shape, problem.layout)
+
+
+def label_of(shape: tuple[int, ...], layout: str) -> str:
+    text = "x".join(map(str, shape))
+    return text if layout in ("", "N", "NN") else f"{text} {layout}"
 
 
 @contextlib.contextmanager

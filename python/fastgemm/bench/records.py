@@ -1,33 +1,47 @@
-"""Reports: what a run measured, as JSON and CSV."""
+"""Reports: what a run measured, as JSON and CSV.
+
+The JSON has a line for each problem, which says once what its rows share:
+
+    {"op": "gemm", "shape": [64, 64, 64], "dtype": "float32", "rows": [
+      {"kernel": "torch.matmul", "role": "baseline", "seconds": [1.451e-05, 0.023]},
+      {"kernel": "tiled", "level": 2, "seconds": [8.1e-06, 0.021], "speedup": [1.79, 0.019]}]}
+
+on one line. A field that has its default is left out. Times and ratios are their median and spread (half the distance
+of the quartiles, as a share of the median). Numbers have four digits. ``raw`` adds all samples, all digits and what the
+GPU's sensors said.
+"""
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TextIO
 
 from .checking import RAISED, Check
-from .problems import Instance, dtype_name, label
+from .problems import Instance, dtype_name, label, label_of
 from .timing import Interleaved, Summary
 
-FORMAT = 1
+FORMAT = 2
+PROBLEM = ("op", "shape", "label", "dtype", "layout", "threads", "group", "precision")  # one line of a file
+SHARED = ("unit", "baseline", "limit", "limit_name")  # what that line says once besides, where it is one for all
+SENSED = ("sm_clock_mhz", "power_w")  # what is kept of the sensors, of calls that lasted a second
 
 
 @dataclass
 class Measurement:
     """One kernel on one problem. ``seconds`` and what follows from it is None where the kernel was not timed."""
 
-    op: str
-    shape: tuple[int, ...]
-    label: str
-    dtype: str
-    layout: str
-    threads: int  # 0 on a GPU
-    kernel: str
-    level: int | None  # as asked for; None: the fastest known
+    op: str = "gemm"
+    shape: tuple[int, ...] = ()
+    label: str = ""
+    dtype: str = ""
+    layout: str = ""
+    threads: int = 0  # 0 on a GPU
+    kernel: str = ""
+    level: int | None = None  # as asked for; None: the fastest known
     role: str = "rung"  # rung, companion, pitfall; library; baseline: torch; limit: a plain copy or read
     group: str = ""
     choice: str = ""  # how the kernel was asked for, in words
@@ -35,18 +49,22 @@ class Measurement:
     rate: float | None = None
     limit: float | None = None
     limit_name: str = ""
-    share_of_limit: float | None = None
     gain: float | None = None  # over the level below
     baseline: str = ""
     seconds: Summary | None = None
     speedup: Summary | None = None  # over the baseline, round by round
     worst_error: float | None = None  # in units of the bound
+    component_error: float | None = None  # the largest |C - float64's| / (|A| |B|)
     rows_checked: int = 0
     right: bool = True
     message: str = ""  # what is wrong, or why it was not timed
     telemetry: dict[str, Any] | None = None  # of the GPU while the problem was measured
     joules: float | None = None  # per call, by the sustained method
     precision: str = ""  # asked for of a float32 product; empty: what torch is set to
+    setup_seconds: float | None = None  # until the first result: compilation, autotuning
+    back_to_back: Summary | None = None  # seconds a call, by the wall clock of a batch
+    back_to_back_rate: float | None = None
+    more: dict[str, Any] = field(default_factory=dict)  # what one preset alone tells of its rows
 
     @classmethod
     def of(cls, instance: Instance, kernel: str, level: int | None, **more: Any) -> Measurement:
@@ -88,17 +106,10 @@ class Measurement:
 
     def against(self, limit: float | None, name: str) -> None:
         self.limit, self.limit_name = limit, name
-        self.share_of_limit = self.rate / limit if self.rate and limit else None
 
-
-@dataclass
-class PeerMeasurement(Measurement):
-    """What is measured beside other projects, bench/peers."""
-
-    component_error: float | None = None  # the largest |C - float64's| / (|A| |B|)
-    setup_seconds: float | None = None  # until the first result: compilation, autotuning
-    back_to_back: Summary | None = None  # seconds a call, by the wall clock of a batch
-    back_to_back_rate: float | None = None
+    @property
+    def share_of_limit(self) -> float | None:
+        return self.rate / self.limit if self.rate and self.limit else None
 
 
 @dataclass
@@ -119,8 +130,13 @@ class Report:
     def drawable(self) -> bool:
         return any(row.rate for row in self.results)
 
-    def to_json(self) -> str:
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n"
+    def to_json(self, raw: bool = False) -> str:
+        """A line for each problem. ``raw``: all digits and samples, and what sensors said."""
+        return as_text(self._head(), {"results": (self.results, PROBLEM)}, raw)
+
+    def _head(self) -> dict[str, Any]:
+        head = ("command", "environment", "method", "summary")
+        return {"format": FORMAT, **{name: getattr(self, name) for name in head}}
 
     def write_csv(self, file: TextIO) -> None:
         rows = [_flat(asdict(row)) for row in self.results]
@@ -142,21 +158,85 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def read_report(path: Path) -> Report:
-    """Reads what ``Report.to_json`` wrote. Raises ValueError for any other file."""
+def as_text(head: dict[str, Any], tables: dict[str, tuple[Sequence[Any], Sequence[str]]], raw: bool) -> str:
+    """JSON with a line for each entry of the head and for each problem. ``tables``: rows, and which of their fields
+    are the problem."""
+    entries = [f" {json.dumps(name)}: {json.dumps(_short(value, raw))}" for name, value in head.items()]
+    for name, (rows, key) in tables.items():
+        lines = ",\n".join(json.dumps(_short(problem, raw)) for problem in _problems(rows, key, raw))
+        entries.append(f' "{name}": [\n{lines}\n ]' if lines else f' "{name}": []')
+    return "{\n" + ",\n".join(entries) + "\n}\n"
+
+
+def _problems(rows: Sequence[Any], key: Sequence[str], raw: bool) -> Iterator[dict[str, Any]]:
+    found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(tuple(getattr(row, name) for name in key), []).append(_told(row, raw))
+    for each in found.values():
+        if len(each) == 1:
+            yield from each
+            continue
+        said = [name for name in (*key, *SHARED) if name in each[0]]
+        shared = {name: each[0][name] for name in said if all(row.get(name) == each[0][name] for row in each)}
+        yield {**shared, "rows": [{k: v for k, v in row.items() if k not in shared} for row in each]}
+
+
+def _told(row: Any, raw: bool) -> dict[str, Any]:
+    """The fields of a row that have another value than their default."""
+    found: dict[str, Any] = {}
+    for each in fields(row):
+        value = getattr(row, each.name)
+        if each.name == "label" and value == label_of(row.shape, row.layout):
+            continue
+        if value == (each.default if each.default_factory is MISSING else each.default_factory()):
+            continue
+        if isinstance(value, Summary):
+            value = asdict(value) if raw else [value.median, float(f"{value.spread:.2g}")]
+        if each.name == "telemetry" and not raw:
+            value = {name: value[name] for name in SENSED if name in value}
+            if not row.joules:
+                continue
+        found[each.name] = value
+    return found
+
+
+def _short(value: Any, raw: bool) -> Any:
+    """Numbers to four digits, unless ``raw``."""
+    if raw:
+        return value
+    if isinstance(value, float):
+        return float(f"{value:.4g}")
+    if isinstance(value, dict):
+        return {name: _short(each, raw) for name, each in value.items()}
+    return [_short(each, raw) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def read_head(path: Path) -> dict[str, Any]:
+    """What ``as_text`` wrote. Raises ValueError for any other file."""
     data = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
         raise ValueError(f"{path}: not a fastgemm report of format {FORMAT}")
-    results = [_measurement(row) for row in data.pop("results")]
-    return Report(**data, results=results)
+    return data
+
+
+def rows_of(problems: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for problem in problems:
+        rows = problem.pop("rows", [{}])
+        yield from ({**problem, **row} for row in rows)
+
+
+def read_report(path: Path) -> Report:
+    """Reads what ``Report.to_json`` wrote. Raises ValueError for any other file."""
+    data = read_head(path)
+    return Report(**data | {"results": [_measurement(row) for row in rows_of(data["results"])]})
 
 
 def _measurement(row: dict[str, Any]) -> Measurement:
     for name in ("seconds", "speedup", "back_to_back"):
         if row.get(name):
-            row[name] = Summary(**row[name])
-    kind = PeerMeasurement if "component_error" in row else Measurement
-    return kind(**{**row, "shape": tuple(row["shape"])})
+            row[name] = Summary.around(*row[name]) if isinstance(row[name], list) else Summary(**row[name])
+    shape = tuple(row.get("shape", ()))
+    return Measurement(**{"label": label_of(shape, row.get("layout", "")), **row, "shape": shape})
 
 
 def select(rows: Iterable[Measurement], **wanted: Any) -> list[Measurement]:

@@ -227,7 +227,7 @@ def _run_case(case: Case, method: Method, rounds: int | None) -> list[Measuremen
     if limit and session.device == "cuda":
         row = Measurement.of(instance, limit.name, None, role="limit", group=case.group)
         _fill(row, instance, samples, LIMIT, readings, session, limit)
-        row.rate, row.share_of_limit = row.limit, 1.0
+        row.rate = row.limit
         found.append(row)
     return found
 

@@ -52,26 +52,34 @@ class CpuTimer:
 
 @dataclass(frozen=True)
 class Summary:
-    """Median and quartiles of some samples."""
+    """Median and quartiles of some samples, which files hold if they are to hold everything."""
 
     median: float
     q1: float
     q3: float
-    least: float
-    count: int
+    least: float = field(default=0.0, compare=False)
+    samples: tuple[float, ...] = field(default=(), compare=False)
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Summary:
         if len(values) == 1:
-            return cls(values[0], values[0], values[0], values[0], 1)
+            return cls(values[0], values[0], values[0], values[0], tuple(values))
         q1, _, q3 = statistics.quantiles(values, n=4, method="inclusive")
-        return cls(statistics.median(values), q1, q3, min(values), len(values))
+        return cls(statistics.median(values), q1, q3, min(values), tuple(values))
+
+    @classmethod
+    def around(cls, median: float, spread: float) -> Summary:
+        """From what is kept of it in a file."""
+        return cls(median, median * (1 - spread), median * (1 + spread))
 
     def scaled(self, factor: float) -> Summary:
         """The summary of ``factor`` times the samples."""
-        return Summary(
-            *(factor * value for value in (self.median, self.q1, self.q3, self.least)), count=self.count
-        )
+        quartiles = (factor * value for value in (self.median, self.q1, self.q3, self.least))
+        return Summary(*quartiles, tuple(factor * value for value in self.samples))
+
+    @property
+    def count(self) -> int:
+        return len(self.samples)
 
     @property
     def spread(self) -> float:

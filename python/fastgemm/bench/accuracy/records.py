@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from ..records import FORMAT, Report
+from ..records import Report, as_text, read_head, rows_of
 from .contenders import LIBRARY
 
 COMMAND = "accuracy"
@@ -21,13 +19,13 @@ class Error:
     m: int
     n: int
     k: int
-    threads: int  # 0 on a GPU
+    threads: int
     kernel: str
     precision: str
     normwise: float  # |C - ref| / |ref| in Frobenius norms
     componentwise: float  # the largest |C - ref| / (|A| |B|)
     of_bound: float  # componentwise, in units of what its precision promises
-    repeats: bool  # whether a second call gave the same bits
+    repeats: bool = True  # whether a second call gave the same bits
 
     @property
     def is_library(self) -> bool:
@@ -52,7 +50,7 @@ class SpecialValue:
     kernel: str
     precision: str
     elements: int
-    wrong: int
+    wrong: int = 0
 
     @property
     def right(self) -> bool:
@@ -67,7 +65,7 @@ class IntegerProduct:
     m: int
     n: int
     k: int
-    wrong: int
+    wrong: int = 0
 
     @property
     def right(self) -> bool:
@@ -109,21 +107,24 @@ class AccuracyReport(Report):
         ]
         return errors + others + exact
 
-    def to_json(self) -> str:
-        """A line for each row: there are hundreds."""
-        head = {name: getattr(self, name) for name in ("command", "environment", "method", "summary")}
-        text = json.dumps({"format": FORMAT, **head}, indent=1).removesuffix("\n}")
-        for name in ("results", "special", "integers"):
-            rows = ",\n".join("  " + json.dumps(asdict(row)) for row in getattr(self, name))
-            text += f',\n "{name}": [\n{rows}\n ]' if rows else f',\n "{name}": []'
-        return text + "\n}\n"
+    def to_json(self, raw: bool = False) -> str:
+        tables = {name: (getattr(self, name), problem) for name, (_, problem) in TABLES.items()}
+        return as_text(self._head(), tables, raw)
+
+
+# What the rows of each table are, and which of their fields are the problem.
+TABLES: dict[str, tuple[type, tuple[str, ...]]] = {
+    "results": (Error, ("distribution", "m", "n", "k", "threads")),
+    "special": (SpecialValue, ("case",)),
+    "integers": (IntegerProduct, ("m", "n", "k")),
+}
 
 
 def read_accuracy(path: Path) -> AccuracyReport:
     """Reads what ``AccuracyReport.to_json`` wrote. Raises ValueError for any other file."""
-    data = json.loads(path.read_text(encoding="utf-8"))
-    if data.pop("format", None) != FORMAT or data.get("command") != COMMAND:
-        raise ValueError(f"{path}: not an accuracy report of format {FORMAT}")
-    kinds: dict[str, Any] = {"results": Error, "special": SpecialValue, "integers": IntegerProduct}
-    rows = {name: [kind(**row) for row in data.pop(name)] for name, kind in kinds.items()}
-    return AccuracyReport(**data, **rows)
+    data = read_head(path)
+    if data["command"] != COMMAND:
+        raise ValueError(f"{path}: not an accuracy report")
+    return AccuracyReport(
+        **data | {name: [kind(**row) for row in rows_of(data[name])] for name, (kind, _) in TABLES.items()}
+    )

@@ -13,7 +13,7 @@ from ..checking import error_bound, in_float64, poison, sampled_rows
 from ..cuda_timing import BatchTimer
 from ..environment import describe
 from ..problems import Gemm, Instance, instantiate
-from ..records import PeerMeasurement, Report
+from ..records import Measurement, Report
 from ..session import Session
 from ..timing import Interleaved, interleave
 from . import own, vendor, with_jax, with_triton
@@ -72,7 +72,7 @@ class Setup:
         self._spent: dict[str, float] = {}
 
     def prepare(
-        self, contender: Contender, instance: Instance, row: PeerMeasurement
+        self, contender: Contender, instance: Instance, row: Measurement
     ) -> tuple[Prepared, Any] | None:
         """A call and its first result, or None and a message in ``row``."""
         spent = self._spent.get(contender.product, 0.0)
@@ -102,7 +102,7 @@ class Setup:
 
 
 def _is_right(
-    exact: Exact, prepared: Prepared, result: Any, contender: Contender, row: PeerMeasurement
+    exact: Exact, prepared: Prepared, result: Any, contender: Contender, row: Measurement
 ) -> bool:
     """Whether a first result is within its bound. This library's must be; a peer's is reported."""
     error, worst = exact.errors(prepared.as_tensor(result), contender.precision)
@@ -135,18 +135,18 @@ def _time(calls: dict[str, Prepared], session: Session, budget: float) -> tuple[
 
 def measure(
     group: str, problem: Gemm, session: Session, setup: Setup, budget: float
-) -> list[PeerMeasurement]:
+) -> list[Measurement]:
     """A row for every contender on a problem, whether it could run or not."""
     instance = instantiate(problem, device=session.device, in_bytes=min(problem.shape) == 1)
     exact = Exact(instance)
-    rows: dict[str, PeerMeasurement] = {}
+    rows: dict[str, Measurement] = {}
     calls: dict[str, Prepared] = {}
     baseline = ""
     for contender in contenders(problem):
         name = f"{contender.product}, {contender.asked}"
         baseline = name if contender.is_baseline else baseline
         role = "baseline" if contender.is_baseline else "rung" if contender.is_own else "peer"
-        row = rows[name] = PeerMeasurement.of(
+        row = rows[name] = Measurement.of(
             instance, contender.product, contender.level, role=role, group=group
         )
         row.choice, row.precision = contender.asked, contender.precision or ""
