@@ -27,7 +27,7 @@ from fastgemm.bench.peers.contenders import (
 )
 from fastgemm.bench.peers.prepared import NotInstalledError, Prepared
 from fastgemm.bench.problems import dtype_name
-from fastgemm.bench.records import PeerMeasurement, Report, read_report, select
+from fastgemm.bench.records import Measurement, Report, read_report, select
 from fastgemm.bench.timing import Summary
 from fastgemm.cli.peers import peers_table
 from render.peers import section
@@ -125,7 +125,7 @@ def test_nan_is_wrong():
     result = instance.operands[0] @ instance.operands[1]
     assert exact.errors(result, "ieee")[1] < 1
     result[0, 3] = torch.nan  # the first row is always checked
-    row = PeerMeasurement.of(instance, "", None)
+    row = Measurement.of(instance, "", None)
     prepared = Prepared(lambda: result, "")
     assert not study._is_right(exact, prepared, result, Contender(JAX, "X"), row) and row.right
 
@@ -140,7 +140,7 @@ def test_set_up_ends_when_its_seconds_are_used_up(monkeypatch):
 
     monkeypatch.setattr(study, "MAKERS", {JAX: slow, TRITON: slow})
     instance, setup = instantiate(CUBE), study.Setup(5)
-    rows = [PeerMeasurement.of(instance, "", None) for _ in range(4)]
+    rows = [Measurement.of(instance, "", None) for _ in range(4)]
     found = [
         setup.prepare(Contender(name), instance, row)
         for name, row in zip([JAX] * 3 + [TRITON], rows, strict=True)
@@ -200,7 +200,7 @@ def test_rivals_on_a_gpu(product, asked):
     pytest.importorskip({TRITON: "triton", JAX: "jax", COMPILE: "torch"}[product])
     instance = instantiate(Gemm(301, 203, 77, layout="NT"), device="cuda")
     exact, setup = study.Exact(instance), study.Setup(100)
-    row = PeerMeasurement.of(instance, "", None)
+    row = Measurement.of(instance, "", None)
     found = setup.prepare(Contender(product, asked, "bf16x6"), instance, row)
     assert found, row.message
     assert study._is_right(exact, *found, Contender(product, asked, "bf16x6"), row), row.message
@@ -216,7 +216,7 @@ def fake_report() -> Report:
             ("JAX", "peer", "BF16_BF16_F32_X6", jax_rate),
             ("Triton", "peer", "bf16x3", None),
         ):
-            row = PeerMeasurement(
+            row = Measurement(
                 *(
                     "gemm",
                     problem.shape,

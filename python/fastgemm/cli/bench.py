@@ -211,6 +211,7 @@ def with_precision(cases: list[Case], device: str, precision: str | None) -> lis
     "--tune", is_flag=True, help="First measure all kernels on each problem and remember the fastest on disk."
 )
 @options.outputs
+@options.raw
 def bench(
     op: str,
     presets: tuple[str, ...],

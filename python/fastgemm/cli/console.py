@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ..bench.plots import save
 from ..bench.records import Report
+from . import options
 
 MIN_WIDTH = 120  # of a table written to a file or a pipe
 
@@ -75,8 +76,9 @@ def say_written(paths: Iterable[Path | None]) -> None:
 def write_outputs(report: Report, *, json: Path | None, csv: Path | None, plot: Path | None) -> None:
     """Writes what was asked for and says where it went. Raises click.ClickException (exit code 1)."""
     drawn: list[Path] = []
+    raw = click.get_current_context().meta.get(options.RAW, False)
     if json:
-        write_file(json, lambda file: file.write(report.to_json()))
+        write_file(json, lambda file: file.write(report.to_json(raw)))
     if csv:
         write_file(csv, report.write_csv)
     if plot and report.drawable:

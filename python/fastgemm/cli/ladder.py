@@ -115,6 +115,7 @@ def show(report: Report) -> None:
 @click.option("--quick", is_flag=True, help="Small sizes and short samples: a few seconds, rough figures.")
 @click.option("--no-files", is_flag=True, help="Write no files by default.")
 @options.outputs
+@options.raw
 def ladder(
     ops: tuple[str, ...],
     size: int | None,

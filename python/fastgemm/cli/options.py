@@ -243,6 +243,16 @@ def outputs(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+RAW = "fastgemm.raw"  # of a command's context
+raw = click.option(
+    "--raw",
+    is_flag=True,
+    expose_value=False,
+    callback=lambda context, _, value: context.meta.update({RAW: value}),
+    help="JSON with all digits and samples, and what a GPU's sensors said.",
+)
+
+
 def chosen_device(name: str | None) -> str:
     """The device to measure on. Raises click.UsageError where it cannot be used."""
     if name == "cuda" and (obstacle := cuda_obstacle()):
