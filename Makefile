@@ -92,10 +92,9 @@ lint: $(VENV)/.lint  ## check formatting, style and generated pages, as CI does
 	$(BIN)/ruff format --check .
 	git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs $(BIN)/clang-format --dry-run --Werror
 	$(BIN)/python tools/render_results.py --check
-	$(BIN)/python tools/make_static_tables.py --from-json --check
-	$(BIN)/python tools/fit_costs.py --check
-	$(BIN)/python tools/fit_cpu_costs.py --check
-	$(BIN)/python tools/check_results.py
+	$(BIN)/python benchmarks/fits/make_static_tables.py --from-json --check
+	$(BIN)/python benchmarks/fits/fit_costs.py --check
+	$(BIN)/python benchmarks/fits/fit_cpu_costs.py --check
 
 format: $(VENV)/.lint  ## format the sources
 	$(BIN)/ruff check --fix .

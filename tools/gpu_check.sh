@@ -16,7 +16,7 @@
 #                    symmetric linear newton_schulz invariant complex residues models invariant_models transformer
 #                    transformer_wide first_product counters (default: the first seven). All together take longer than
 #                    the device is lent for one command. SETUP: seconds of compilation and autotuning a peer
-#   TUNE             more arguments for tools/make_static_tables.py, such as "--op gemm --dtype float32"
+#   TUNE             more arguments for benchmarks/fits/make_static_tables.py, such as "--op gemm --dtype float32"
 #   FASTGEMM_COMMIT  commit to store with the results where there is no git history
 #
 # Exits with 0 when every stage passed, else with 1 after the last stage. Downloads nothing.
@@ -120,7 +120,7 @@ stage_bench() {
 
 # Which kernel is fastest where, for csrc/core/static_tables.cpp.
 stage_tune() {
-  timeout 470 "$PYTHON" tools/make_static_tables.py --device cuda --no-cpp --json "$OUT/tuning.json" ${TUNE:-}
+  timeout 470 "$PYTHON" benchmarks/fits/make_static_tables.py --device cuda --no-cpp --json "$OUT/tuning.json" ${TUNE:-}
 }
 
 failed=()

@@ -1,6 +1,6 @@
 """Holds the simulator's counters against those of the hardware, launch by launch, on a GPU.
 
-    python tools/ncu_check.py --json benchmarks/results/h200/ncu_check.json
+    python tools/ncu_check.py --json benchmarks/results/h100/counters.json
 
 Every own CUDA row of the kernel table runs twice on the same problems: on the simulator, every block counted, and
 on the GPU under Nsight Compute. Needs `ncu` on the PATH, and a package built with CUDA kernels and simulator.

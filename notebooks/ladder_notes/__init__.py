@@ -161,12 +161,16 @@ def kept(device: str, name: str, op: str | None = None) -> Report | AccuracyRepo
 
 def on_gpu(name: str, op: str | None = None) -> Report | AccuracyReport:
     """What was measured on a GPU."""
-    return kept("h200", name, op)
+    return kept("h100", name, op)
 
 
 def gain(op: str, level: int, size: int) -> None:
     """What a level buys over the one below: here, in a longer run on a CPU, and on a GPU."""
-    runs = {"this machine, now": here(op, size), "kept": kept("cpu", "ladder", op), "": on_gpu("ladder", op)}
+    runs = {
+        "this machine, now": here(op, size),
+        "kept": kept("amd-26-2", "ladder", op),
+        "": on_gpu("ladder", op),
+    }
     cells = []
     for what, report in runs.items():
         row = next(iter(select(report.results, level=level, role="rung")), None)

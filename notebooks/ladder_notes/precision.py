@@ -1,4 +1,4 @@
-"""What float32 products cost and are worth: rates and errors on a Hopper GPU, from benchmarks/results/h200."""
+"""What float32 products cost and are worth: rates and errors on a Hopper GPU, from benchmarks/results/h100."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Constants of predictions from measured times: what ``fastgemm tune`` and tools/fit_costs.py share.
+"""Constants of predictions from measured times: what ``fastgemm tune`` and benchmarks/fits/fit_costs.py share.
 
 A kernel's time is a sum of counts times nonnegative constants (csrc/cuda/gemm/predict/counts.h). Needs scipy.
 """

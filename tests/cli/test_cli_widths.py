@@ -78,7 +78,7 @@ def test_nothing_is_cut(width, words, tmp_path, monkeypatch):
 @pytest.mark.parametrize("width", (60, *WIDTHS))
 def test_host_times_have_whole_names_and_figures(width):
     """Of the layers of a model, whose ways of calling have names of up to 50 letters."""
-    report = read_report(Path(__file__).parents[2] / "benchmarks" / "results" / "h200" / "overhead.json")
+    report = read_report(Path(__file__).parents[2] / "benchmarks" / "results" / "h100" / "overhead.json")
     for table in (tables.overhead_table(report), tables.turns_table(report)):
         lines = printed(table, width).splitlines()
         assert max(map(len, lines)) <= width

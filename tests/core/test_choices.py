@@ -8,7 +8,7 @@ import torch
 from check_choices import qualities
 from fastgemm import _introspect, tuning
 from fastgemm.bench.timing import geometric_mean
-from fit_costs import H200, RESULTS
+from fit_costs import DATA, H200
 from reference import assert_right, expected_gemm, needs_simulator
 
 pytestmark = needs_simulator
@@ -23,9 +23,9 @@ def ran(gpu: str, dtype: torch.dtype = torch.float32, **choice: object) -> str:
     return launch.kernel
 
 
-@pytest.mark.parametrize(("file", "wgmma"), [("kernels.json", True), ("kernels_portable.json", False)])
+@pytest.mark.parametrize(("file", "wgmma"), [("h200.json", True), ("h200_portable.json", False)])
 def test_what_is_picked_was_measured_to_be_fast(file, wgmma):
-    found = qualities(RESULTS / file, {**H200, "wgmma": wgmma})
+    found = qualities(DATA / file, {**H200, "wgmma": wgmma})
     assert found.keys() == {"float64", "float32", "tf32", "float16", "bfloat16", "int8", "int32"}
     for series, quality in found.items():
         for ratios, allowed in ((quality.level6, LEVEL_6), (quality.free, FREE)):

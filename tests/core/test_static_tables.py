@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from types import SimpleNamespace
 
 import fastgemm
 import torch
 from fastgemm import _introspect
-from fastgemm.bench import interleave, weak_spots
+from fastgemm.bench import describe, interleave, weak_spots
 from fastgemm.bench.problems import Instance
 from pages import ROOT
+from points import read_points, write_points
 from reports import Script
 from scripts import tool
 from static_tables import generate as static_tables
 from static_tables import grid as tuning_grid
 from static_tables import series as tuning_series
 
-H200 = json.loads(next((ROOT / "benchmarks/results/h200").glob("tuning_*.json")).read_text())
+HEAD, POINTS = read_points(ROOT / "benchmarks/fits/h200_tuning.json")
 
 
 def test_static_tables_are_generated_from_measurements(tmp_path, monkeypatch):
@@ -34,12 +34,11 @@ def test_static_tables_are_generated_from_measurements(tmp_path, monkeypatch):
         ("transpose", 8, "bits16"),
         ("add", 1, "float32"),
     ]
-    path = tmp_path / "tuning_x.json"
-    tables.write_json(path, tables.merge(path, points))
+    path, head = tmp_path / "x_tuning.json", {"environment": describe("cpu")}
+    write_points(path, head, tables.merge(path, points))
     again = [points[0] | {"kernel": "measured_again"}]
-    tables.write_json(path, tables.merge(path, again))
-    kept = json.loads(path.read_text())["points"]
-    assert len(kept) == len(points)
+    write_points(path, head, tables.merge(path, again))
+    assert len(read_points(path)[1]) == len(points)
     text = static_tables.generate([path], tmp_path)
     assert 'Kernels[] = {"' in text and '"measured_again"' in text
     assert "{1, 1, 16, 1, 16, false, false, " in text
@@ -164,8 +163,8 @@ def key_of(p):
 
 
 def test_a_measured_problem_takes_what_was_fastest():
-    gpu = H200["environment"]["gpu_model"]
-    for p in H200["points"]:
+    gpu = HEAD["environment"]["gpu_model"]
+    for p in POINTS:
         assert _introspect.ranked(key_of(p), gpu)[0] == static_tables.gpu_winner(p), p
 
 

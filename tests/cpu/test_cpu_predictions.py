@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 
@@ -11,11 +10,12 @@ import pytest
 import torch
 from fastgemm import _introspect
 from fastgemm.bench.timing import geometric_mean
-from fit_cpu_costs import FILES, MEASURED, PROCESSORS, ZEN4, choices, points, problem_of
+from fit_cpu_costs import DATA, FILES, PROCESSORS, ZEN4, choices, points, problem_of
+from points import read_points
 from processes import run_with_instruction_set
 from static_tables.generate import ARITHMETIC_TYPES as TYPES
 
-if not all(file.is_file() for files in FILES.values() for file in files):
+if not all((DATA / file).is_file() for files in FILES.values() for file in files):
     pytest.skip("the measurements are not here", allow_module_level=True)
 
 # A processor that no table is for, as far as this one can stand for it.
@@ -189,7 +189,7 @@ def test_constants_of_this_processor_replace_those_shipped(processor):
 
 
 def test_a_measured_processor_keeps_its_table(processor):
-    model = json.loads(MEASURED.read_text())["environment"]["cpu_model"]
+    model = read_points(DATA / "amd-25-17_tuning.json")[0]["environment"]["cpu_model"]
     _introspect.set_cpu({"model": model})
     free = [0.0] * len(_introspect.CPU_COUNTS)
     _introspect.set_cpu_costs("simd", "float32", free)

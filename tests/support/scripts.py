@@ -1,4 +1,4 @@
-"""The scripts of tools/, as modules."""
+"""The scripts of tools/ and benchmarks/fits/, as modules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pages import ROOT
 
 
 def tool(name: str):
-    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    folders = (ROOT / "tools", ROOT / "benchmarks" / "fits")
+    (path,) = (path for folder in folders if (path := folder / f"{name}.py").exists())
+    spec = importlib.util.spec_from_file_location(name, path)
     module = sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module

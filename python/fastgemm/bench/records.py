@@ -26,7 +26,12 @@ from .timing import Interleaved, Summary
 
 FORMAT = 2
 PROBLEM = ("op", "shape", "label", "dtype", "layout", "threads", "group", "precision")  # one line of a file
-SHARED = ("unit", "baseline", "limit", "limit_name")  # what that line says once besides, where it is one for all
+SHARED = (
+    "unit",
+    "baseline",
+    "limit",
+    "limit_name",
+)  # what that line says once besides, where it is one for all
 SENSED = ("sm_clock_mhz", "power_w")  # what is kept of the sensors, of calls that lasted a second
 
 

@@ -14,7 +14,7 @@
 //   - Where there is work enough for wgmma tiles of 256 rows, two warpgroups share the columns, which are cut
 //     once for both; the sums are the same.
 //
-// What it gains over cuBLAS SGEMM is in docs/img and benchmarks/results/h200/weak_spots.json.
+// What it gains over cuBLAS SGEMM is in docs/img and benchmarks/results/h100/weak_spots.json.
 #include "cuda/available.h"
 #include "cuda/gemm/fast/fused_sums.cuh"
 #include "cuda/gemm/parts/float_dot.cuh"

@@ -11,7 +11,7 @@
 // float32 is multiplied in fp64, where its products are exact; level 6 leaves it to GPUs whose fp64 is fast.
 // It takes this kernel for float64 where large tiles would be few as well, and for smaller types where other
 // kernels would copy operands first. `narrow` multiplies by fused multiply-adds what has up to
-// about 16 rows or columns; neither covers the other (tuning_*.json of benchmarks/results/h200).
+// about 16 rows or columns; neither covers the other (benchmarks/fits/h200.json).
 #include "cuda/gemm/fast/direct.cuh"
 #include "cuda/gemm/parts/fused_epilogue.cuh"
 #include "cuda/gemm/parts/launch_splits.cuh"

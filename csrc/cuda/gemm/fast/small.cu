@@ -6,7 +6,7 @@
 // `small` has block tiles of 64 x 64. `batched` is the same kernel with tiles of 32 x 32, which matrices of
 // at most that size fill: more blocks share a multiprocessor and hide each other's latencies. It is the row
 // of level 6 for batches, since of int32 nothing else of that level comes near (the tuning_*.json of
-// benchmarks/results/h200).
+// benchmarks/fits/h200.json).
 #include "cuda/gemm/parts/choose_splits.cuh"
 #include "cuda/gemm/parts/fused_epilogue.cuh"
 #include "cuda/gemm/parts/launch_splits.cuh"

@@ -101,9 +101,7 @@ class Setup:
         return prepared, result
 
 
-def _is_right(
-    exact: Exact, prepared: Prepared, result: Any, contender: Contender, row: Measurement
-) -> bool:
+def _is_right(exact: Exact, prepared: Prepared, result: Any, contender: Contender, row: Measurement) -> bool:
     """Whether a first result is within its bound. This library's must be; a peer's is reported."""
     error, worst = exact.errors(prepared.as_tensor(result), contender.precision)
     row.component_error, row.worst_error, row.rows_checked = error, worst, exact.checked
@@ -133,9 +131,7 @@ def _time(calls: dict[str, Prepared], session: Session, budget: float) -> tuple[
     return cold, interleave(calls, budget=budget, min_rounds=4, timer=BatchTimer())
 
 
-def measure(
-    group: str, problem: Gemm, session: Session, setup: Setup, budget: float
-) -> list[Measurement]:
+def measure(group: str, problem: Gemm, session: Session, setup: Setup, budget: float) -> list[Measurement]:
     """A row for every contender on a problem, whether it could run or not."""
     instance = instantiate(problem, device=session.device, in_bytes=min(problem.shape) == 1)
     exact = Exact(instance)

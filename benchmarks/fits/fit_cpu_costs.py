@@ -1,8 +1,8 @@
 """Fits the constants by which products on CPUs are predicted, and writes csrc/cpu/gemm/predict/costs.def.
 
-    python tools/fit_cpu_costs.py                from what tools/make_static_tables.py and --measure measured
-    python tools/fit_cpu_costs.py --check        fail if the file is not what the measurements give
-    python tools/fit_cpu_costs.py --measure 200  measure so many sizes of all layouts first
+    python benchmarks/fits/fit_cpu_costs.py                from what make_static_tables.py and --measure measured
+    python benchmarks/fits/fit_cpu_costs.py --check        fail if the file is not what the measurements give
+    python benchmarks/fits/fit_cpu_costs.py --measure 200  measure so many sizes of all layouts first
 
 Counts come from the library (csrc/cpu/gemm/predict), for the processor that was measured: one with AVX-512 and
 one without. --measure writes the file of the processor at hand. Needs scipy.
@@ -11,33 +11,27 @@ one without. --measure writes the file of the processor at hand. Needs scipy.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import sys
 from collections import defaultdict
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import fastgemm
 import torch
 from fastgemm import _introspect
 from fastgemm._fit import fit, same_but_for_rounding
 from fastgemm.bench import describe
-from fastgemm.bench.environment import using_threads
+from fastgemm.bench.environment import folder_of, using_threads
 from fastgemm.bench.timing import interleave
-from make_static_tables import write_json
+from points import Point, read_points, write_points
 from rich.progress import track
 from static_tables.generate import ARITHMETIC_TYPES
 
-ROOT = Path(__file__).resolve().parent.parent
-MEASURED = ROOT / "benchmarks/results/cpu/tuning_AuthenticAMD-25-17-avx2_avx512_avx512_vnni_avx512_bf16.json"
-FILES = {
-    "avx512": [MEASURED, MEASURED.with_name("kernels_AuthenticAMD-25-17.json")],
-    "avx2": [MEASURED.with_name("kernels_AuthenticAMD-25-1.json")],
-}
-TARGET = ROOT / "csrc/cpu/gemm/predict/costs.def"
+DATA = Path(__file__).resolve().parent
+FILES = {"avx512": ["amd-25-17_tuning.json", "amd-25-17.json"], "avx2": ["amd-25-1.json"]}
+TARGET = DATA.parent.parent / "csrc/cpu/gemm/predict/costs.def"
 # Their clocks follow from the rate of multiply-adds on registers; Linux in a virtual machine states none.
 ZEN4 = {"isa": "avx512", "vnni": True, "dot_bf16": True, "amx_bf16": False, "amx_int8": False, "fp16": False}
 ZEN4 |= {"clock": 3.6e9, "vector_issue": 1.0, "cores": 2, "l2": 1 << 20, "l3": 32 << 20}
@@ -59,11 +53,9 @@ USUAL = {"call": 19e3, "fork": 18e3, "multiply": 1, "tiles": 160, "pack_straight
 USUAL |= {"pack_scalar": 0.5, "epilogue": 8, "scalar": 1, "stream": 1.5, "stream_columns": 1.2, "shared": 4}
 USUAL |= {"cache": 0.9, "memory": 1.1}
 
-Point = dict[str, Any]
-
 
 def points(isa: str) -> list[Point]:
-    measured = [point for file in FILES[isa] for point in json.loads(file.read_text())["points"]]
+    measured = [point for file in FILES[isa] for point in read_points(DATA / file)[1]]
     return [point for point in measured if point["op"] == "gemm"]
 
 
@@ -149,8 +141,8 @@ def costs_def() -> str:
     order = [row["name"] for row in _introspect.table() if (row["op"], row["device"]) == ("gemm", "cpu")]
     lines = [
         "// What each count costs a kernel (counts.h), as a multiple of its nominal time. Written by",
-        "// tools/fit_cpu_costs.py from files in benchmarks/results/cpu:",
-        *(f"// {isa}: {', '.join(file.name for file in files)}" for isa, files in FILES.items()),
+        "// benchmarks/fits/fit_cpu_costs.py from files beside it:",
+        *(f"// {isa}: {', '.join(files)}" for isa, files in FILES.items()),
         "// clang-format off: one row a line",
     ]
     for isa in FILES:
@@ -176,17 +168,17 @@ def main(arguments: list[str] | None = None) -> int:
     check = options.check
     if options.measure:
         environment = describe("cpu")
-        file = f"kernels_{'-'.join(environment['cpu_model'].split('-')[:3])}.json"
-        if not any(MEASURED.with_name(file) in files for files in FILES.values()):
+        file = f"{folder_of(environment)}.json"
+        if not any(file in files for files in FILES.values()):
             print(f"{file} is of another processor than those that constants are fitted for", file=sys.stderr)
         measured = measure(options.measure)
-        write_json(MEASURED.with_name(file), {"environment": environment, "points": measured})
+        write_points(DATA / file, {"environment": environment}, measured)
     text = costs_def()
     if not check:
         TARGET.write_text(text)
         print(f"written: {TARGET}")
     elif not same_but_for_rounding(TARGET.read_text(), text):
-        print(f"{TARGET} is out of date: run python tools/fit_cpu_costs.py", file=sys.stderr)
+        print(f"{TARGET} is out of date: run python benchmarks/fits/fit_cpu_costs.py", file=sys.stderr)
         return 1
     return 0
 

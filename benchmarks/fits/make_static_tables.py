@@ -1,52 +1,39 @@
 """Measures which kernel is fastest where, and writes csrc/core/static_tables.cpp from all such measurements.
 
-    python tools/make_static_tables.py                     measure this processor, then write the C++ table
-    python tools/make_static_tables.py --device cuda       this GPU: transpositions and sums
-    python tools/make_static_tables.py --op gemm --dtype float32    measure again only this part of it
-    python tools/make_static_tables.py --from-json         write the C++ table, measure nothing
-    python tools/make_static_tables.py --from-json --check fail if the C++ table is not what the JSON gives
+    python benchmarks/fits/make_static_tables.py                     measure this processor, then write the C++ table
+    python benchmarks/fits/make_static_tables.py --device cuda       this GPU: transpositions and sums
+    python benchmarks/fits/make_static_tables.py --op gemm --dtype float32    measure again only this part of it
+    python benchmarks/fits/make_static_tables.py --from-json         write the C++ table, measure nothing
+    python benchmarks/fits/make_static_tables.py --from-json --check fail if the C++ table is not what the JSON gives
 
-Measurements are kept in benchmarks/results/<cpu or GPU>/tuning_<type>.json, one file for each type of processor
-or GPU; the C++ table holds them all. Candidates are the rungs from level 4 up (2 on a GPU) and torch. What a point
+Measurements are kept in <processor or GPU>_tuning.json beside this file; the C++ table holds them all. Candidates are the rungs from level 4 up (2 on a GPU) and torch. What a point
 names is decided in static_tables.generate, and for problems between the points in csrc/core/nearest.cpp.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import re
 import sys
 from pathlib import Path
-from typing import Any
 
 from fastgemm.bench import describe
-from fastgemm.bench.environment import usable_cores
-from static_tables.generate import CPP_TYPES, FORMAT, Point, generate, order
+from fastgemm.bench.environment import folder_of, usable_cores
+from points import Point, read_points, write_points
+from static_tables.generate import CPP_TYPES, generate, order
 from static_tables.grid import GRIDS
 from static_tables.series import Wanted, measure
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "benchmarks" / "results"
+DATA = Path(__file__).resolve().parent
+ROOT = DATA.parent.parent
 TARGET = ROOT / "csrc" / "core" / "static_tables.cpp"
 
 
-def merge(path: Path, new: list[Point], device: str = "cpu") -> dict[str, Any]:
+def merge(path: Path, new: list[Point]) -> list[Point]:
     """The file's points, with those that were measured now in place of what was measured there before."""
-    old = json.loads(path.read_text())["points"] if path.exists() else []
+    old = read_points(path)[1] if path.exists() else []
     replaced = {order(p) for p in new}
-    kept = [p for p in old if order(p) not in replaced]
-    return {"format": FORMAT, "environment": describe(device), "points": sorted(kept + new, key=order)}
-
-
-def write_json(path: Path, data: dict[str, Any]) -> None:
-    """One point a line, so that a new measurement reads well as a difference."""
-    head = {name: value for name, value in data.items() if name != "points"}
-    lines = ",\n".join(json.dumps(point) for point in data["points"])
-    text = json.dumps(head, indent=1)[:-2] + ',\n "points": [\n' + lines + "\n]}\n"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
+    return sorted([*new, *(p for p in old if order(p) not in replaced)], key=order)
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -71,18 +58,11 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def file_for(device: str) -> Path:
-    """Where the measurements of this processor or GPU are kept: results/h200 for an NVIDIA H200."""
-    env = describe(device)
-    model = env["gpu_model"] if device == "cuda" else env["cpu_model"]
-    folder = "cpu" if device == "cpu" else env["device"].removeprefix("NVIDIA ").lower().replace(" ", "_")
-    return RESULTS / folder / f"tuning_{re.sub(r'[^A-Za-z0-9-]+', '_', model)}.json"
-
-
 def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
     if not options.from_json and not options.check:
-        path = options.json or file_for(options.device)
+        environment = describe(options.device)
+        path = options.json or DATA / f"{folder_of(environment)}_tuning.json"
         threads = sorted({1, usable_cores()}) if options.device == "cpu" else [1]
         wanted = Wanted(
             options.op or [op for op in GRIDS if (op, options.device) != ("gemm", "cuda")],
@@ -92,15 +72,15 @@ def main(arguments: list[str] | None = None) -> int:
             least_work=options.least_work,
         )
         new = measure(wanted, options.budget, options.slowest, options.limit)
-        write_json(path, merge(path, new, options.device))
+        write_points(path, {"environment": environment}, merge(path, new))
         print(f"{len(new)} points measured: {path}")
         if options.no_cpp:
             return 0
-    text = generate(sorted(RESULTS.glob("**/tuning_*.json")), ROOT)
+    text = generate(sorted(DATA.glob("*_tuning.json")), ROOT)
     if options.check:
         if TARGET.read_text() != text:
             print(
-                f"{TARGET} is out of date: run python tools/make_static_tables.py --from-json",
+                f"{TARGET} is out of date: run python benchmarks/fits/make_static_tables.py --from-json",
                 file=sys.stderr,
             )
             return 1

@@ -13,9 +13,10 @@ from fastgemm.bench.problems import Call, Instance, instantiate
 from fastgemm.bench.session import REFUSAL, Session
 from fastgemm.bench.timing import Interleaved, interleave
 from fastgemm.table import LOWER_PRECISIONS, KernelInfo, kernels
+from points import Point
 from rich.progress import track
 
-from .generate import LIBRARIES, Point, winner
+from .generate import LIBRARIES, winner
 from .grid import Sizes, dtypes_of, grid_of, problem_at, work_of
 
 TENSOR_CORES = 6  # the level

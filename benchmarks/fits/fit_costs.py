@@ -1,15 +1,14 @@
 """Fits the constants by which kernels are predicted, and writes csrc/cuda/gemm/predict/*.def.
 
-    python tools/fit_costs.py            from kernels.json, kernels_portable.json and library.json of results/h200
-    python tools/fit_costs.py --check    fail if the files are not what the measurements give
+    python benchmarks/fits/fit_costs.py            from h200.json and h200_portable.json beside it
+    python benchmarks/fits/fit_costs.py --check    fail if the files are not what the measurements give
 
-Counts come from the library (csrc/cuda/gemm/predict), measurements from tools/measure_kernels.py.
+Counts come from the library (csrc/cuda/gemm/predict), measurements from measure_kernels.py.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 from collections import defaultdict
@@ -19,43 +18,44 @@ from typing import Any
 
 from fastgemm import _introspect
 from fastgemm._fit import fit, predict, same_but_for_rounding, thin
+from points import Point, read_points, series_of
 from static_tables.generate import ARITHMETIC_TYPES
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "benchmarks" / "results" / "h200"
+DATA = Path(__file__).resolve().parent
+ROOT = DATA.parent.parent
 TARGET = ROOT / "csrc" / "cuda" / "gemm" / "predict"
 # As its driver describes it.
 H200 = {"capability": 90, "multiprocessors": 132, "clock": 1.98e9, "bandwidth": 4.916736e12, "wgmma": True}
-PATHS = {"hopper": "kernels.json", "portable": "kernels_portable.json"}
+PATHS = {"hopper": "h200.json", "portable": "h200_portable.json"}
+LIBRARY = "library"  # torch, or cuBLASLt where torch has no such product
 HALF = ("float16", "bfloat16")
 FEWEST = 30  # points that a kernel is fitted from
 KEPT = {"float64": 400, "float32": 340, "tf32": 330, "float16": 320, "bfloat16": 320, "int8": 240}
 
-Point = dict[str, Any]
+
+def problem_of(point: Point) -> tuple:
+    sizes = (point[name] for name in ("batch", "m", "n", "k", "a_transposed", "b_transposed"))
+    return point["dtype"], point.get("precision", "ieee"), *sizes
 
 
-def problem_of(series: str, layout: str, sizes: list[int]) -> tuple:
-    dtype, precision = ("float32", series) if series not in ARITHMETIC_TYPES else (series, "ieee")
-    return dtype, precision, *sizes, layout[0] == "T", layout[1] == "T"
-
-
-def points_of(path: Path) -> Iterator[tuple[str, tuple, Any]]:
-    """Series (a dtype, or tf32), problem, and what was measured."""
-    for series, layout, *sizes, measured in json.loads(path.read_text())["points"]:
-        yield series, problem_of(series, layout, sizes), measured
+def points_of(path: Path) -> Iterator[tuple[str, tuple, dict[str, float]]]:
+    """Series (a dtype, or tf32), problem, and seconds by kernel."""
+    return ((series_of(point), problem_of(point), point["seconds"]) for point in read_points(path)[1])
 
 
 def fitted(path: Path, gpu: dict[str, Any]) -> dict[tuple[str, str], list[float]]:
     """The constants of each kernel and type (or "half")."""
     counts, seconds = defaultdict(list), defaultdict(list)
-    for _, problem, microseconds in points_of(path):
-        for kernel, time in microseconds.items():
+    for _, problem, measured in points_of(path):
+        for kernel, time in measured.items():
+            if kernel == LIBRARY:
+                continue
             key = kernel, "half" if problem[0] in HALF else problem[0]
             try:
                 counts[key].append(_introspect.counts(kernel, problem, gpu))
             except ValueError:  # a rung that is not predicted
                 continue
-            seconds[key].append(time * 1e-6)
+            seconds[key].append(time)
     return {key: fit(counts[key], times) for key, times in seconds.items() if len(times) >= FEWEST}
 
 
@@ -67,15 +67,15 @@ def fields(costs: list[float]) -> str:
 
 def costs_def() -> str:
     lines = [
-        "// What each count costs a kernel (counts.h), by source path and type. Written by tools/fit_costs.py.",
+        "// What each count costs a kernel (counts.h), by source path and type. Written by benchmarks/fits/fit_costs.py.",
         "// FASTGEMM_COSTS(row, path, types, constants)",
     ]
     order = {row["name"]: i for i, row in enumerate(_introspect.table()) if row["device"] == "cuda"}
     for path, file in PATHS.items():
-        if not (RESULTS / file).exists():
+        if not (DATA / file).exists():
             continue
         gpu = {**H200, "wgmma": path == "hopper"}
-        found = fitted(RESULTS / file, gpu)
+        found = fitted(DATA / file, gpu)
         for (kernel, dtype), costs in sorted(found.items(), key=lambda item: (order[item[0][0]], item[0][1])):
             types = ARITHMETIC_TYPES.get(dtype, dtype)
             lines.append(f"FASTGEMM_COSTS({kernel}, {path}, {types}, {fields(costs)})")
@@ -85,9 +85,10 @@ def costs_def() -> str:
 def library_defs() -> tuple[str, str]:
     """The points that are kept of the library, and the constants of its model."""
     measured = defaultdict(list)
-    for series, problem, microseconds in points_of(RESULTS / "library.json"):
-        measured[series].append((problem, microseconds * 1e-6))
-    head = "Written by tools/fit_costs.py from benchmarks/results/h200/library.json."
+    for series, problem, times in points_of(DATA / PATHS["hopper"]):
+        if LIBRARY in times:
+            measured[series].append((problem, times[LIBRARY]))
+    head = "Written by benchmarks/fits/fit_costs.py from h200.json."
     points, models = [f"// Measured products of the library. {head}", ""], [f"// Its model. {head}"]
     for series, wanted in KEPT.items():
         problems, seconds = zip(*measured[series], strict=True)
@@ -124,7 +125,7 @@ def main() -> int:
     ):
         path = TARGET / name
         if check and not same_but_for_rounding(path.read_text(), text):
-            print(f"{path} is out of date: run python tools/fit_costs.py", file=sys.stderr)
+            print(f"{path} is out of date: run python benchmarks/fits/fit_costs.py", file=sys.stderr)
             stale += 1
         elif not check:
             path.write_text(text)

@@ -1,6 +1,6 @@
 """How good choices are: what was chosen beside the best of all that was measured.
 
-    python tools/check_choices.py FILE...     files of tools/measure_kernels.py
+    python benchmarks/fits/check_choices.py FILE...     files of measure_kernels.py
 
 Prints for each series the geometric mean of chosen / best time, the worst, and how many are far off: of level 6
 among own kernels of that level, of level=None among all; and the errors of the predictions. A chosen kernel that
@@ -10,19 +10,16 @@ was too far behind to be measured counts as HOPELESS times as slow.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fastgemm import _introspect
 from fastgemm.bench.timing import geometric_mean
-from fit_costs import H200, problem_of
+from fit_costs import H200, LIBRARY, points_of
 from static_tables.series import HOPELESS
 
-LIBRARY = "library"
 ROWS = [row for row in _introspect.table() if (row["op"], row["device"]) == ("gemm", "cuda")]
 LEVELS = {row["name"]: row["level"] for row in ROWS}
 FAR, TOO_FAR = 1.15, 1.4  # chosen / best
@@ -36,19 +33,17 @@ class Quality:
     free: list[tuple[float, str]] = field(default_factory=list)
     errors: list[float] = field(default_factory=list)
 
-    def add(self, problem: tuple, microseconds: dict[str, float], gpu: dict[str, Any]) -> None:
+    def add(self, problem: tuple, seconds: dict[str, float], gpu: dict[str, Any]) -> None:
         predicted = dict(_introspect.predictions(problem, gpu))
         name = "x".join(map(str, problem[3:6])) + " " + "".join("NT"[t] for t in problem[6:])
         level6 = {k: s for k, s in predicted.items() if LEVELS.get(k) == 6}
         self.errors += [
-            abs(s * 1e6 / microseconds[k] - 1)
-            for k, s in predicted.items()
-            if k in microseconds and k != LIBRARY
+            abs(s / seconds[k] - 1) for k, s in predicted.items() if k in seconds and k != LIBRARY
         ]
-        if LIBRARY not in microseconds:
+        if LIBRARY not in seconds:
             predicted.pop(LIBRARY)
         for candidates, into in ((level6, self.level6), (predicted, self.free)):
-            measured = {k: t for k, t in microseconds.items() if k in candidates}
+            measured = {k: t for k, t in seconds.items() if k in candidates}
             if not measured:
                 continue
             chosen, best = (min(times, key=times.__getitem__) for times in (candidates, measured))
@@ -66,24 +61,10 @@ class Quality:
         return f"{'; '.join(parts)}; errors: median {off[9]:.1%}, 95 % below {off[18]:.0%}"
 
 
-def measured(path: Path) -> Iterator[tuple[str, tuple, dict[str, float]]]:
-    """Series, problem, microseconds by kernel and of the library, which may be in a file beside it."""
-    beside = path.with_name("library.json")
-    library = {}
-    if path.name == "kernels.json" and beside.exists():
-        library = {tuple(point[:6]): point[6] for point in json.loads(beside.read_text())["points"]}
-    for series, layout, *sizes, microseconds in json.loads(path.read_text())["points"]:
-        times = {k: t for k, t in microseconds.items() if LEVELS.get(k, 7) < 7}
-        of_library = microseconds.get("torch", library.get((series, layout, *sizes)))
-        if of_library:
-            times[LIBRARY] = of_library
-        yield series, problem_of(series, layout, sizes), times
-
-
 def qualities(path: Path, gpu: dict[str, Any]) -> dict[str, Quality]:
     found: dict[str, Quality] = {}
-    for series, problem, microseconds in measured(path):
-        found.setdefault(series, Quality()).add(problem, microseconds, gpu)
+    for series, problem, seconds in points_of(path):
+        found.setdefault(series, Quality()).add(problem, seconds, gpu)
     return found
 
 

@@ -1,4 +1,4 @@
-"""The tables that ``level=None`` reads, from measurements to C++: tools/make_static_tables.py is the command.
+"""The tables that ``level=None`` reads, from measurements to C++: make_static_tables.py is the command.
 
 grid          the problems that are measured
 series        timing every kernel that may be the fastest there

@@ -1,0 +1,181 @@
+"""Times every kernel that may be the fastest, and the library, on this GPU: what predictions are fitted to.
+
+    python benchmarks/fits/measure_kernels.py --grid --random 120 --seed 77 --json h200.json
+    python benchmarks/fits/measure_kernels.py --random 100 --seed 7 --json h200_choices.json
+    python benchmarks/fits/measure_kernels.py --random 40 --multiprocessors 64 --json ...      on a part of the GPU
+    python benchmarks/fits/measure_kernels.py --again h200.json --kernel dmma      after a change of one kernel
+    python benchmarks/fits/measure_kernels.py --again h200.json --at bf16x6 --kernel crt       a new kernel
+    python benchmarks/fits/measure_kernels.py --again h200.json --random 60       new problems
+
+Kernels far behind are left out of a point. fit_costs.py reads the first file, check_choices.py all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from fastgemm.bench import describe
+from fastgemm.bench.problems import LAYOUTS
+from fastgemm.bench.session import Session
+from fit_costs import LIBRARY, problem_of
+from points import Point, read_points, series_of, write_points
+from static_tables.grid import Sizes, grid_of, work_of
+from static_tables.series import BESIDE_IEEE, Series
+
+ORDER = ("float64", "float32", "tf32", "float16", "bfloat16", "int8", "int32")
+LIBRARIES = ("torch", "cublaslt_1")  # the latter where torch has no such product, or its flags let it round
+ALIGNED, UNIT = 0.4, 64  # this share of random problems has sides of whole units
+Problems = dict[str, list[tuple[Sizes, str]]]  # of each series: a dtype, or tf32
+
+
+def random_problems(count: int, seed: int, least: int, most: int) -> list[tuple[Sizes, str]]:
+    """Shapes log-uniform in ``least`` to ``most``, in random layouts."""
+    draw = random.Random(seed)
+    found = []
+    for _ in range(count):
+        sides = [math.exp(draw.uniform(math.log(least), math.log(most))) for _ in range(3)]
+        aligned = draw.random() < ALIGNED
+        sizes = [max(UNIT, round(side / UNIT) * UNIT) if aligned else round(side) for side in sides]
+        found.append(((1, *sizes), draw.choice(LAYOUTS)))
+    return found
+
+
+@contextlib.contextmanager
+def multiprocessors(count: int | None) -> Iterator[None]:
+    """Runs on so many of the GPU's; its L2 cache and its bandwidth stay whole."""
+    if count is None:
+        yield
+        return
+    from torch.cuda.green_contexts import GreenContext
+
+    context = GreenContext.create(count, torch.cuda.current_device())
+    context.set_context()
+    try:
+        yield
+    finally:
+        context.pop_context()
+
+
+def measure(problems: Problems, budget: float, only: list[str] | None = None) -> Iterator[Point]:
+    """A point for each problem that some kernel takes."""
+    with Session("cuda") as session:
+        for name, wanted in problems.items():
+            dtype, precision = ("float32", name) if name == "tf32" else (name, None)
+            series = Series("gemm", dtype, precision, session, budget, slowest=0.7, only=only)
+            if only:  # without yardsticks: none of these kernels was far behind at these points
+                series.candidates = [row for row in series.candidates if row.name in only]
+            for sizes, layout in sorted(wanted, key=lambda problem: work_of("gemm", problem[0])):
+                if point := one_point(series.measure(sizes, layout), only):
+                    yield point
+            print(f"{name}: {len(wanted)} problems")
+            torch.cuda.empty_cache()
+
+
+def one_point(points: list[Point], only: list[str] | None) -> Point | None:
+    """What was measured in each precision, as one point: a split one adds the kernel of its name."""
+    times: dict[str, float] = {}
+    for point in points:
+        split = point.get("precision") in BESIDE_IEEE
+        times |= {k: t for k, t in point["seconds"].items() if not split or k == point["precision"]}
+    library = next((times[k] for k in LIBRARIES if k in times), None)
+    times = {k: t for k, t in times.items() if k != "torch" and not k.startswith("cublas")}
+    times |= {LIBRARY: library} if library else {}
+    times = {k: t for k, t in times.items() if not only or k in only}
+    return points[0] | {"seconds": times} if times else None
+
+
+def key_of(point: Point) -> tuple[Any, ...]:
+    return ORDER.index(series_of(point)), *problem_of(point)
+
+
+def together(old: list[Point], new: list[Point]) -> list[Point]:
+    """Times of ``new`` in place of those of ``old``, and problems that only one of them has."""
+    found = {key_of(point): point for point in old}
+    for point in new:
+        before = found.get(key_of(point), point)
+        found[key_of(point)] = point | {"seconds": before["seconds"] | point["seconds"]}
+    return [found[key] for key in sorted(found)]
+
+
+def without(points: list[Point], problems: Problems, kernels: list[str]) -> list[Point]:
+    """Without the times of these kernels at these problems: one that is far behind now has none."""
+
+    def left(point: Point) -> Point:
+        if problem_in(point) not in problems.get(series_of(point), ()):
+            return point
+        return point | {"seconds": {k: t for k, t in point["seconds"].items() if k not in kernels}}
+
+    return [left(point) for point in points]
+
+
+def problem_in(point: Point) -> tuple[Sizes, str]:
+    _, _, *sizes, a, b = problem_of(point)
+    return tuple(sizes), "NT"[a] + "NT"[b]
+
+
+def problems_at(points: list[Point], kernels: list[str]) -> Problems:
+    """Those at which one of the kernels was measured."""
+    found: Problems = {}
+    for point in points:
+        if not point["seconds"].keys().isdisjoint(kernels):
+            found.setdefault(series_of(point), []).append(problem_in(point))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", type=Path, help="default: the file of --again")
+    parser.add_argument(
+        "--grid", type=int, nargs="?", const=1 << 30, default=0, help="so many points of the grid"
+    )
+    parser.add_argument("--random", type=int, default=0, help="so many random problems")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--sides", type=int, nargs=2, default=(16, 8192), help="of random problems")
+    parser.add_argument("--dtype", action="append", choices=ORDER, help="default: all, and tf32")
+    parser.add_argument("--budget", type=float, default=0.006, help="seconds for each kernel at each point")
+    parser.add_argument("--again", type=Path, help="the points of this file, of which --kernel are measured")
+    parser.add_argument("--kernel", action="append", default=[], help="with --again")
+    parser.add_argument(
+        "--at", action="append", help="with --again: the problems of this kernel, not its own"
+    )
+    parser.add_argument("--multiprocessors", type=int, help="a green context of so many")
+    options = parser.parse_args()
+    if not (options.json or options.again):
+        parser.error("--json or --again is needed")
+    with multiprocessors(options.multiprocessors):
+        run(options)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Writes after every series, so that what was measured is kept when time is up."""
+    head: dict[str, Any] = {"environment": describe("cuda")}
+    points: list[Point] = []
+    steps: list[tuple[Problems, list[str] | None]] = []
+    if options.again:
+        before, points = read_points(options.again)
+        what = ", ".join([*options.kernel, *["new problems"] * (options.random > 0)])
+        older = {key: before["environment"][key] for key in ("date", "commit")}
+        head["measured before"] = [{"what": f"all but {what}", **older}, *before.get("measured before", [])]
+        at = problems_at(points, options.at or options.kernel)
+        steps += [({name: at[name]}, options.kernel) for name in options.dtype or ORDER if name in at]
+    grid = grid_of("gemm", "cuda") if options.grid else []
+    problems = random.Random(options.seed).sample(grid, min(options.grid, len(grid)))
+    problems += random_problems(options.random, options.seed, *options.sides)
+    steps += [({name: problems}, None) for name in options.dtype or ORDER if problems]
+    for wanted, only in steps:
+        new = list(measure(wanted, options.budget, only))
+        points = together(without(points, wanted, only) if only else points, new)
+        write_points(options.json or options.again, head, points)
+
+
+if __name__ == "__main__":
+    main()
