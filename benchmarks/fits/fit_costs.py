@@ -67,7 +67,8 @@ def fields(costs: list[float]) -> str:
 
 def costs_def() -> str:
     lines = [
-        "// What each count costs a kernel (counts.h), by source path and type. Written by benchmarks/fits/fit_costs.py.",
+        "// What each count costs a kernel (counts.h), by source path and type.",
+        "// Written by benchmarks/fits/fit_costs.py.",
         "// FASTGEMM_COSTS(row, path, types, constants)",
     ]
     order = {row["name"]: i for i, row in enumerate(_introspect.table()) if row["device"] == "cuda"}

@@ -1,13 +1,14 @@
 """Measures which kernel is fastest where, and writes csrc/core/static_tables.cpp from all such measurements.
 
-    python benchmarks/fits/make_static_tables.py                     measure this processor, then write the C++ table
-    python benchmarks/fits/make_static_tables.py --device cuda       this GPU: transpositions and sums
-    python benchmarks/fits/make_static_tables.py --op gemm --dtype float32    measure again only this part of it
-    python benchmarks/fits/make_static_tables.py --from-json         write the C++ table, measure nothing
-    python benchmarks/fits/make_static_tables.py --from-json --check fail if the C++ table is not what the JSON gives
+    make_static_tables.py                          measure this processor, then write the C++ table
+    make_static_tables.py --device cuda            this GPU: transpositions and sums
+    make_static_tables.py --op gemm --dtype float32    measure again only this part of it
+    make_static_tables.py --from-json              write the C++ table, measure nothing
+    make_static_tables.py --from-json --check      fail if the C++ table is not what the JSON gives
 
-Measurements are kept in <processor or GPU>_tuning.json beside this file; the C++ table holds them all. Candidates are the rungs from level 4 up (2 on a GPU) and torch. What a point
-names is decided in static_tables.generate, and for problems between the points in csrc/core/nearest.cpp.
+Measurements are kept in <processor or GPU>_tuning.json beside this file; the C++ table holds them all. Candidates
+are the rungs from level 4 up (2 on a GPU) and torch. What a point names is decided in static_tables.generate, and
+for problems between the points in csrc/core/nearest.cpp.
 """
 
 from __future__ import annotations

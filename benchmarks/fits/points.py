@@ -1,12 +1,13 @@
 """Files of measured points: what predictions and tables are made from, a line for each problem.
 
-A point is the times of all kernels for one problem in one type, as a mapping: op, dtype, precision (tf32 and the like;
-else it is not there), threads (0: a GPU), batch, m, n, k, a_transposed and b_transposed (where layouts were measured),
-kernel (the winner, where it was decided while measuring) and seconds by kernel. On disk:
+A point is the times of all kernels for one problem in one type, as a mapping: op, dtype, precision (tf32 and the
+like; else it is not there), threads (0: a GPU), batch, m, n, k, a_transposed and b_transposed (where layouts were
+measured), kernel (the winner, where it was decided while measuring) and seconds by kernel. On disk:
 
     ["gemm", 0, 1, 64, 320, 64, "TN", {"float64": [8.704, 11.78, 0, 5.408], "tf32": [0, 4.2]}]
 
-microseconds in the order of the head's "kernels" of that op and type, 0 where one was not timed; before them the winner.
+microseconds in the order of the head's "kernels" of that op and type, 0 where one was not timed; before them the
+winner.
 """
 
 from __future__ import annotations

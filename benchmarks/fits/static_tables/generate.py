@@ -161,9 +161,9 @@ def generate(files: list[Path], root: Path) -> str:
             f"//   {path.relative_to(root)}: {env['device']}, torch {env['torch']}, {env['date'][:10]}"
         )
         model = env["gpu_model"] if env["device_type"] == "cuda" else env["cpu_model"]
-        for kind, points in groupby(sorted(points, key=order), key=series):
+        for kind, found in groupby(sorted(points, key=order), key=series):
             name = "k" + "".join(part.capitalize() for part in kind) + f"Of{index}"
-            array, table = cpp_table(name, model, list(points))
+            array, table = cpp_table(name, model, list(found))
             arrays.append(array)
             tables.append(table)
     listed = "\n".join(sources) or "//   (none yet)"

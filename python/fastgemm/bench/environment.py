@@ -100,7 +100,7 @@ VENDORS = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}
 
 
 def folder_of(environment: dict[str, Any]) -> str:
-    """What results are filed under: ``h100`` for an NVIDIA H100 80GB HBM3, and a CPU's vendor, family and model."""
+    """What results are filed under: ``h100`` for an NVIDIA H100 80GB HBM3; a CPU's vendor, family and model."""
     if environment["device_type"] == "cpu":
         vendor, *numbers = environment["cpu_model"].split("-")[:3]
         return "-".join([VENDORS.get(vendor, vendor.lower()), *numbers])

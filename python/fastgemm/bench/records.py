@@ -6,9 +6,9 @@ The JSON has a line for each problem, which says once what its rows share:
       {"kernel": "torch.matmul", "role": "baseline", "seconds": [1.451e-05, 0.023]},
       {"kernel": "tiled", "level": 2, "seconds": [8.1e-06, 0.021], "speedup": [1.79, 0.019]}]}
 
-on one line. A field that has its default is left out. Times and ratios are their median and spread (half the distance
-of the quartiles, as a share of the median). Numbers have four digits. ``raw`` adds all samples, all digits and what the
-GPU's sensors said.
+on one line. A field that has its default is left out. Times and ratios are their median and spread (half the
+distance of the quartiles, as a share of the median). Numbers have four digits. ``raw`` adds all samples, all digits
+and what the GPU's sensors said.
 """
 
 from __future__ import annotations
@@ -164,8 +164,8 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_text(head: dict[str, Any], tables: dict[str, tuple[Sequence[Any], Sequence[str]]], raw: bool) -> str:
-    """JSON with a line for each entry of the head and for each problem. ``tables``: rows, and which of their fields
-    are the problem."""
+    """JSON with a line for each entry of the head and for each problem. ``tables``: rows, and which of their
+    fields are the problem."""
     entries = [f" {json.dumps(name)}: {json.dumps(_short(value, raw))}" for name, value in head.items()]
     for name, (rows, key) in tables.items():
         lines = ",\n".join(json.dumps(_short(problem, raw)) for problem in _problems(rows, key, raw))
