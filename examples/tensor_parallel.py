@@ -31,7 +31,7 @@ import torch.distributed as dist
 from fastgemm.bench import CpuTimer, Interleaved, Timer, describe, interleave
 from fastgemm.bench.cuda_timing import CudaTimer
 from fastgemm.bench.records import Measurement, Report
-from render.scale import scaling_table
+from render.models import SCALING
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_module, distribute_tensor
@@ -265,7 +265,7 @@ def main() -> int:
         sizes = [tuple(size) for size in arguments.size or SIZES[mesh.device_type]]
         report = run(mesh, sizes, arguments.type or ["float32", "bfloat16"], arguments.rounds)
         if dist.get_rank() == 0:
-            print(scaling_table(report))
+            print(SCALING.text(report.results))
             for row in report.results:
                 if row.message and not row.right:
                     print(f"WRONG: {row.label} {row.type_name}, {row.choice}: {row.message}", file=sys.stderr)

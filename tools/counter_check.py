@@ -1,17 +1,11 @@
-"""What tools/ncu_check.py found: the simulator's counters against the hardware's, as a table and with reasons."""
+"""Where the simulator's counters differ from the hardware's, by tools/ncu_check.py, and why."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Any
 
-from render.markdown import table
-
 Record = dict[str, Any]  # one launch; its "counts" hold [simulator, hardware] by counter
-
-GLOBAL = ("load requests", "load sectors", "store requests", "store sectors", "bulk copies")
-SHARED = ("shared loads", "shared load wavefronts", "shared stores", "shared store wavefronts")
 
 # Why counters of a kernel differ: a kernel, counters, the reason. What nvcc does was seen in the machine code
 # (cuobjdump -sass); what lanes do at edges follows from the source.
@@ -86,90 +80,13 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
 
 def differences(record: Record) -> dict[str, str | None]:
     """Counters that are not equal, each with the reason; None: there is none."""
-    return {
-        name: next(
-            (
-                why
-                for kernel, counters, why in EXPLAINED
-                if re.match(kernel, record["kernel"]) and counters in name
-            ),
-            None,
+
+    def reason(counter: str) -> str | None:
+        found = (
+            why
+            for name, counters, why in EXPLAINED
+            if re.match(name, record["kernel"]) and counters in counter
         )
-        for name, (ours, theirs) in record["counts"].items()
-        if ours != theirs
-    }
+        return next(found, None)
 
-
-def equal(record: Record, counters: Iterable[str]) -> bool:
-    return not differences(record).keys() & set(counters)
-
-
-def _sums(records: list[Record], counters: Iterable[str]) -> str:
-    """Both sums, or one where they are equal launch by launch."""
-    ours, theirs = (
-        sum(record["counts"].get(name, (0, 0))[side] for record in records for name in counters)
-        for side in (0, 1)
-    )
-    if ours == theirs == 0:
-        return "-"
-    same = all(equal(record, counters) for record in records)
-    return f"{ours:,}" if same else f"**{ours:,} / {theirs:,}**"
-
-
-def _line(records: list[Record]) -> list[str]:
-    first = records[0]
-    reasons = dict.fromkeys(why for record in records for why in differences(record).values())
-    kernel = re.sub(r"_kernel$", "", re.match(r"\w+", first["kernel"])[0])
-    wavefronts = [name for name in SHARED if "wavefronts" in name]
-    return [
-        first["op"],
-        f"`{first['row']}`",
-        f"`{kernel}`",
-        str(len(records)),
-        _sums(records, [name for name in GLOBAL if "sectors" not in name]),
-        _sums(records, [name for name in GLOBAL if "sectors" in name]),
-        _sums(records, wavefronts),
-        "; ".join(why or "not explained" for why in reasons),
-    ]
-
-
-def _count(records: list[Record], counters: Iterable[str]) -> str:
-    good = [record for record in records if equal(record, counters)]
-    rows = {(record["op"], record["row"]) for record in records}
-    bad = {(record["op"], record["row"]) for record in records if not equal(record, counters)}
-    whole = f"all those of {len(rows - bad)} of {len(rows)} rows of the kernel table"
-    return f"{len(good)} of {len(records)} launches, {whole}"
-
-
-def section(data: dict[str, Any]) -> str:
-    """A line for each row of the kernel table and kernel that it launches, over all problems."""
-    env, records = data["environment"], data["launches"]
-    groups: dict[tuple[str, ...], list[Record]] = {}
-    for record in records:
-        groups.setdefault((record["op"], record["row"], re.match(r"\w+", record["kernel"])[0]), []).append(
-            record
-        )
-    header = [
-        "op",
-        "row",
-        "kernel",
-        "launches",
-        "requests",
-        "sectors",
-        "shared wavefronts",
-        "why they differ",
-    ]
-    lines = table(header, (_line(group) for group in groups.values()), numbers_from=3)
-    head, *rest = lines.split("\n")
-    marks = rest[0].rsplit(" ---: |", 1)[0] + " --- |"  # reasons are words
-    intro = (
-        f"Requests and sectors in global memory are equal in {_count(records, GLOBAL)};"
-        f" shared wavefronts in {_count(records, [n for n in SHARED if 'wavefronts' in n])}."
-        " Where they differ: simulator / hardware."
-    )
-    versions = (
-        f"driver {env['driver']}, CUDA {env['cuda']}, Nsight Compute {env['ncu']}, torch {env['torch']}"
-    )
-    commit = f", commit {env['commit']}" if env["commit"] else ""
-    source = f"Counted on {env['device']} ({versions}), {env['date'][:10]}{commit}, by `tools/ncu_check.py`."
-    return "\n\n".join([intro, "\n".join([head, marks, *rest[1:]]), source])
+    return {name: reason(name) for name, (ours, theirs) in record["counts"].items() if ours != theirs}

@@ -29,6 +29,7 @@ import torch
 from fastgemm._explain.kernel_names import short_name
 from fastgemm.bench import describe
 from fastgemm.bench.problems import Add, Gemm, Problem, Transpose, dtype_name, label, random_matrix
+from render.counters import section
 from torch import Tensor
 
 LIBRARY_LEVEL = 7
@@ -324,7 +325,7 @@ def main() -> int:
     data = {"environment": environment, "launches": compared(expected, found)}
     if arguments.json:
         arguments.json.write_text(as_json(data), encoding="utf-8")
-    print(counter_check.section(data))
+    print(section(data))
     return report_unexplained(data["launches"])
 
 

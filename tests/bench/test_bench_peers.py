@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from types import SimpleNamespace
 
 import pytest
@@ -30,9 +29,8 @@ from fastgemm.bench.problems import dtype_name
 from fastgemm.bench.records import Measurement, Report, read_report, select
 from fastgemm.bench.timing import Summary
 from fastgemm.cli.peers import peers_table
-from render.peers import section
-from reports import GPU, make_site
-from scripts import tool
+from render.pages import OF_FILES
+from reports import GPU
 
 FP32, BF16 = torch.float32, torch.bfloat16
 CUBE = Gemm(300, 20, 40)
@@ -244,30 +242,12 @@ def fake_report() -> Report:
 
 
 def test_tables():
-    text = section(fake_report())
+    text = OF_FILES["gpu_peers"].text(fake_report())
     assert (
         "| product | asked for | 2048, cold | 4096, cold | 2048, back to back | 4096, back to back |" in text
     )
     assert "| **fastgemm** | `level 6, ieee` | 90.0 | 120 | 90.0 | 120 | 2.08 | 4.1e-07 | 3.0 |" in text
     assert "| JAX | `BF16_BF16_F32_X6` | - | - | 35.0 | 80.0 | 1.06 |" in text
-    assert "- not installed (float32 2048: Triton `bf16x3`; float32 4096: Triton `bf16x3`)" in text
+    assert "- not installed (Triton `bf16x3`, float32 2048; Triton `bf16x3`, float32 4096)" in text
     assert "as measured; and in batches" in text and "Triton not installed, JAX 0.11.2." in text
     assert "by `fastgemm bench --preset peers`" in text
-
-
-def test_rendering(tmp_path, capsys):
-    site = make_site(tmp_path)
-    block = "<!-- gpu_peers:begin -->\n<!-- gpu_peers:end -->\n"
-    (site / "README.md").write_text(block)
-    render = tool("render_results")
-    assert render.main([], root=site) == 0 and (site / "README.md").read_text() == block
-    path = site / "benchmarks" / "results" / "gpu" / "peers.json"
-    path.parent.mkdir()
-    path.write_text(fake_report().to_json())
-    assert render.main([], root=site) == 0
-    assert "**float32**, TFLOPS" in (site / "README.md").read_text()
-    assert render.main(["--check"], root=site) == 0
-    capsys.readouterr()
-    tool("gpu_report").main("bench", str(site / "out.json"), str(path))
-    assert "**float32**, TFLOPS" in capsys.readouterr().out
-    assert json.loads((site / "out.json").read_text())["benchmarks"]["peers"]["right"]

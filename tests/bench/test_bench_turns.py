@@ -17,8 +17,8 @@ from fastgemm.bench.records import read_report, select
 from fastgemm.cli import tables
 from pages import ROOT
 from reference import DEVICES
-from render.gpu import host_section
-from render.markdown import overhead_section, turns_table
+from render.levels import in_turn
+from render.pages import OF_FILES
 
 LAYERS = 6
 
@@ -95,16 +95,14 @@ def test_the_context_is_entered_once_a_batch_and_not_timed(monkeypatch):
     assert HostTimer.BATCH != turns.TurnTimer.BATCH
 
 
-@pytest.mark.parametrize(
-    ("command", "section"), [(run_host_time, host_section), (run_overhead, overhead_section)]
-)
-def test_reports_hold_them_and_are_shown(few_samples, command, section, tmp_path):
+@pytest.mark.parametrize(("command", "block"), [(run_host_time, "gpu_host"), (run_overhead, "overhead")])
+def test_reports_hold_them_and_are_shown(few_samples, command, block, tmp_path):
     report = command("cpu")
     file = tmp_path / "report.json"
     file.write_text(report.to_json())
     read = read_report(file)
     assert read.to_json() == report.to_json() and read.right
-    text = section(read)
+    text = OF_FILES[block].text(read)
     for way in turns.WAYS:
         assert f"| float32, 8 rows | `{way}` |" in text
     assert "weights of 64x64, 192x64, 64x192, 256x64, 64x256, 256x256, in turn" in text
@@ -114,9 +112,9 @@ def test_reports_hold_them_and_are_shown(few_samples, command, section, tmp_path
 
 
 def test_a_report_without_them_is_shown_as_before():
-    path = ROOT / "benchmarks" / "results" / "cpu" / "overhead.json"
+    path = ROOT / "benchmarks" / "results" / "amd-26-2" / "overhead.json"
     report = read_report(path)
     report.results = turns.without(report.results)
-    assert turns_table(report) == []
-    text = overhead_section(report)
+    assert in_turn(report) == ""
+    text = OF_FILES["overhead"].text(report)
     assert text.count("| --- |") == 1 and "`fastgemm.matmul, compiled`" in text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,9 +23,8 @@ from fastgemm.bench.timing import Summary
 from fastgemm.cli.bench import cases_of_preset
 from fastgemm.cli.tables import outlier_lines
 from reference import DEVICES, needs_simulator
-from render.weak_spots import lines_of, means_section, problems_section, sustained_section
-from reports import GPU, gpu_row, make_site
-from scripts import tool
+from render.pages import OF_FILES
+from reports import GPU, gpu_row
 
 BF16 = torch.bfloat16
 
@@ -287,14 +285,14 @@ def gpu_report() -> Report:
     rows = []
     for n, rate in ((4096, 120.0), (8192, 130.0)):
         problem = Gemm(n, n, n, precision="ieee")
-        rows += trio(problem, "float32", "bf16x6", rate, 0.99 * rate, **limit, share_of_limit=rate / 60)
+        rows += trio(problem, "float32", "bf16x6", rate, 0.99 * rate, **limit)
     rows += trio(Gemm(4096, 4096, 4096, torch.int32), "int32", "int8x10", 150.0, 75.0, library=False)
     heated = trio(
         Gemm(8192, 8192, 8192, precision="ieee"), "back to back", "bf16x6", 110.0, 109.0, joules=5.0
     )
     for row in heated:
         row.telemetry |= {"temperature_c": 60.0, "throttled_by": ["power cap"]}
-    copied = {"limit": 4000.0, "limit_name": "plain read", "share_of_limit": 0.9}
+    copied = {"limit": 4000.0, "limit_name": "plain read"}
     rows += trio(Gemm(8, 8192, 8192, BF16), "bfloat16, skinny", "skinny", 3600.0, 3500.0, **copied)
     method = {
         "text": "as measured",
@@ -307,44 +305,17 @@ def gpu_report() -> Report:
 
 def test_tables():
     report = gpu_report()
-    assert [line.default_of_better for line in lines_of(report, "int32")] == [0.5]
-    means = means_section(report)
+    means = OF_FILES["gpu_weak_spots_means"].text(report)
     assert (
         "| float32 | `bf16x6` | 2 | 130 TFLOPS | 217 % of FMA peak | `torch.matmul` | 2.50 | 2.40 | 0.99 | 0.99 |"
         in means
     )
-    assert "| int32 | `int8x10` | 1 | 150 TFLOPS | - | none | - | - | 0.50 | 0.50 |" in means
-    problems = problems_section(report)
-    assert "| 4096x4096x4096 | `bf16x6` | 120 | 200 % | 73 % | `torch.matmul` | 50.0 | 2.40 |" in problems
+    assert "| int32 | `int8x10` | 1 | 150 TFLOPS | - | torch has none | - | - | 0.50 | 0.50 |" in means
+    problems = OF_FILES["gpu_weak_spots"].text(report)
+    assert (
+        "| 4096x4096x4096 | `bf16x6` | 120 TFLOPS | 200 % of FMA peak | `torch.matmul` | 2.40 |" in problems
+    )
     assert "NVIDIA H200 (driver 580" in problems and "by `fastgemm bench --preset weak_spots`" in problems
-    heated = sustained_section(report)
-    assert "| level 6 | `bf16x6` | 110 TFLOPS | 2.20 | 1800 | 650 | 60 | 5 | 100.00 | power cap |" in heated
-    assert "Warm calls; energy by the GPU's counter." in heated
-    assert sustained_section(Report("bench", GPU, {}, [])) == ""
-
-
-@pytest.fixture
-def site(tmp_path):
-    return make_site(tmp_path)
-
-
-def test_rendering_and_the_report_of_a_check(site, capsys):
-    names = ("weak_spots", "weak_spots_means", "weak_spots_sustained")
-    blocks = "".join(f"<!-- gpu_{name}:begin -->\n<!-- gpu_{name}:end -->\n" for name in names)
-    (site / "README.md").write_text(blocks)
-    render = tool("render_results")
-    assert render.main([], root=site) == 0 and (site / "README.md").read_text() == blocks
-    path = site / "benchmarks" / "results" / "gpu" / "weak_spots.json"
-    path.parent.mkdir()
-    path.write_text(gpu_report().to_json())
-    assert read_report(path) == gpu_report()
-    assert render.main([], root=site) == 0
-    text = (site / "README.md").read_text()
-    assert text.count("`int8x10`") == 2 and "pJ an operation" in text
-    assert text.count("(docs/img/weak_spots_gpu.svg)") == 1
-    assert render.main(["--check"], root=site) == 0
-    capsys.readouterr()
-    tool("gpu_report").main("bench", str(site / "out.json"), str(path))
-    printed = capsys.readouterr().out
-    assert "**int32**" in printed and "J a product" in printed
-    assert json.loads((site / "out.json").read_text())["benchmarks"]["weak_spots"]["right"]
+    heated = OF_FILES["gpu_weak_spots_sustained"].text(report)
+    assert "| level 6 | `bf16x6` | 110 TFLOPS | 2.20 | 1800 | 650 | 5 | 100.00 |" in heated
+    assert "Back to back: warm calls; energy by the GPU's counter." in heated

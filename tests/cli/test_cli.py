@@ -20,7 +20,7 @@ from fastgemm.bench.records import read_report, select
 from fastgemm.cli import main
 from fastgemm.cli.bench import with_precision
 from reference import DEVICES
-from render.markdown import overhead_section
+from render.pages import OF_FILES
 
 QUICK = ["--budget", "0.001"]
 CPU_NAMES = {op: {row.name for row in fastgemm.kernels(op, "cpu")} for op in ("gemm", "transpose", "add")}
@@ -332,7 +332,7 @@ def test_overhead(run, few_samples):
     report = read_report(Path("o.json"))
     assert report.command == "overhead" and report.right
     assert [row.seconds.median > 0 for row in select(report.results, choice="")] == [True] * 8
-    section = overhead_section(report)
+    section = OF_FILES["overhead"].text(report)
     assert "| `fastgemm.matmul, compiled` |" in section
     assert "by `fastgemm bench --overhead`" in section
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from fastgemm.bench.records import read_report
 from fastgemm.bench.session import Session
 from pages import ROOT, snippets
-from render import transformer as transformer_markdown
+from render.pages import OF_FILES
 from torch.utils._python_dispatch import TorchDispatchMode
 
 TINY = ["--device", "cpu", "--size", "tiny", "--threads", "1", "--budget", "0.001"]
@@ -75,7 +75,7 @@ def test_the_example(example, arguments, tmp_path):
     for run in report.summary["runs"]:  # each from the weights that the float64 reference has
         assert max(error for d in run["differences"] for error in d["errors"]) <= 2
     assert set(report.summary["host_us"]) >= {"torch.mm", "torch.mm, patched", "torch.add, patched"}
-    section = transformer_markdown.section(report)
+    section = OF_FILES["transformer"].text(report)
     assert "python examples/transformer.py" in section
     assert section.count("| float32 | attention by matmul") == 2
 

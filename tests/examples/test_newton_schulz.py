@@ -10,7 +10,6 @@ import pytest
 import torch
 from click.testing import CliRunner
 from pages import ROOT
-from render import newton_schulz as table
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +40,6 @@ def test_ways_are_timed_and_held_against_float64(example, tmp_path):
     (row,) = data["rows"]
     assert row["shape"] == [24, 40] and set(row["ways"]) == {"torch", "fastgemm"}
     assert 0 < row["ways"]["fastgemm"]["error"] < 1e-5
-    section = table.sections([data])
-    assert "| float32 | 24 x 40 | " in section and " | - | " in section  # not compiled
-    assert section.endswith("by `python examples/newton_schulz.py`.")
 
 
 def test_singular_values_come_near_1(example):

@@ -17,7 +17,8 @@ from fastgemm.bench.records import Measurement, Report, read_report
 from pages import ROOT
 from processes import run_python
 from ranks import LOOPBACK, Ranks
-from render import scale as scale_markdown
+from render.models import CUTS, SCALING
+from render.pages import OF_FILES
 
 EXAMPLE = ROOT / "examples" / "tensor_parallel.py"
 SMALL = ["--size", "24", "32", "64", "--rounds", "2"]
@@ -40,7 +41,7 @@ def test_run_by_torchrun(tmp_path):
     timed = {(row.type_name, row.choice) for row in report.results if row.seconds.median > 0}
     choices = "one device", "compute", "all-reduce", "by hand", "whole", "one product", "columns", "inner"
     assert timed == {(kind, choice) for kind in ("float32", "bfloat16") for choice in choices}
-    assert "24x32x64" in done.stdout and scale_markdown.scaling_table(report) in done.stdout
+    assert "24x32x64" in done.stdout and SCALING.text(report.results) in done.stdout
 
 
 # Runs a program so that a thread of gloo is the last to hold a tensor when the interpreter ends, and waits for it:
@@ -162,26 +163,12 @@ def report_of(*sizes: tuple[int, int, int], all_reduce: list[float]) -> Report:
 
 def test_tables():
     report = report_of((1000, 1000, 4000), all_reduce=[1.25])
-    line = scale_markdown.scaling_table(report).splitlines()[2]
+    line = SCALING.text(report.results).splitlines()[2]
     assert line == (
-        "| 1000x1000x4000 | bfloat16 | 10.0 | 100 | 5.000 | 1.250 | 1.6 | 6.250 | 80 % | 8.000 | 62 % |"
+        "| 1000x1000x4000 | bfloat16 | 10.0 | 100 | 5.00 | 1.25 | 1.6 | 6.25 | 80 % | 8.00 | 62 % |"
     )
-    line = scale_markdown.cuts_table(report).splitlines()[2]
-    assert line == "| 1000x1000x4000 | bfloat16 | 4.000 | 3.000 | 67 % | 4.000 | 50 % |"
-    section = scale_markdown.scaling_section(report)
+    line = CUTS.text(report.results).splitlines()[2]
+    assert line == "| 1000x1000x4000 | bfloat16 | 4.00 | 3.00 | 67 % | 4.00 | 50 % |"
+    section = OF_FILES["gpu_scale"].text(report)
     assert "On 2 devices through NCCL 2.28. Measured on NVIDIA Test" in section
     assert "`examples/tensor_parallel.py`" in section
-
-
-def test_model_of_more_devices():
-    """A step of 10 us and 100 GB/s are found again in the times of two all-reduces that they make."""
-    sizes, step, bandwidth = [(100, 1000, 4000), (10**5, 10**4, 4000)], 10e-6, 100e9
-    seconds = [2 * (step + tokens * hidden * 2 / 2 / bandwidth) for tokens, hidden, _ in sizes]
-    report = report_of(*sizes, all_reduce=[1e3 * t for t in seconds])
-    network = scale_markdown.Network.fit(report)
-    assert network.latency == pytest.approx(step, rel=0.05)
-    assert network.bandwidth == pytest.approx(bandwidth, rel=0.01)
-    assert network.all_reduce(8e9, 8) == pytest.approx(14 * (step + 1e9 / bandwidth), rel=0.01)
-    small = scale_markdown.planned_table(report).splitlines()[2].split(" | ")
-    # 10 ms on one device; 8 of them: 1.25 ms, and 14 steps of 10 us and 25 kB each
-    assert small[5] == f"{100 * 10 / 8 / (1.25 + 14 * (0.010 + 0.00025)):.0f} %"

@@ -10,6 +10,7 @@ import pytest
 from fastgemm.bench import Gemm, Transpose
 from pages import ROOT
 from reference import needs_simulator
+from render.counters import section
 from scripts import tool
 
 pytestmark = needs_simulator
@@ -17,6 +18,8 @@ pytestmark = needs_simulator
 ncu_check = tool("ncu_check")
 PADDED = ncu_check.Case(Transpose(64, 96), "padded")
 ENVIRONMENT = {
+    "device_type": "cuda",
+    "cublas": "13.1.0",
     "device": "NVIDIA Test",
     "driver": "580",
     "cuda": "13.0",
@@ -97,8 +100,8 @@ def test_equal_counters():
     assert not counter_check.differences(found[0])
     assert ncu_check.report_unexplained(found) == 0
     data = {"environment": ENVIRONMENT, "launches": found}
-    text = counter_check.section(json.loads(ncu_check.as_json(data)))
-    assert "| transpose | `padded` | `transpose_shared` | 1 | 384 | 1,536 | 384 |  |" in text
+    text = section(json.loads(ncu_check.as_json(data)))
+    assert "| transpose | `padded` | `transpose_shared` |  | 1 | 384 | 1,536 | 384 |" in text
     assert "equal in 1 of 1 launches" in text and "NVIDIA Test" in text
 
 
@@ -107,7 +110,7 @@ def test_a_difference_without_a_reason_fails(capsys):
     assert counter_check.differences(found[0]) == {"shared load wavefronts": None}
     assert ncu_check.report_unexplained(found) == 1
     assert "shared load wavefronts: 192 simulated, 6,144 on the GPU" in capsys.readouterr().err
-    text = counter_check.section({"environment": ENVIRONMENT, "launches": found})
+    text = section({"environment": ENVIRONMENT, "launches": found})
     assert "**384 / 6,336**" in text and "not explained" in text
 
 
@@ -117,7 +120,7 @@ def test_a_difference_with_a_reason(capsys):
     output = as_ncu_prints(launch, {"shared loads": launch.counts["shared loads"] // 2}.items())
     found = ncu_check.compared([(case, launch)], ncu_check.parse(output))
     assert ncu_check.report_unexplained(found) == 0
-    assert "LDS.128" in counter_check.section({"environment": ENVIRONMENT, "launches": found})
+    assert "LDS.128" in section({"environment": ENVIRONMENT, "launches": found})
 
 
 def test_launches_must_be_the_same():

@@ -1,8 +1,9 @@
-"""What README.md and docs/ show of reports, in Markdown: tools/render_results.py puts it there.
+"""What the pages show, as data: modules with the blocks of results files; spec.py, which makes Markdown of them;
+and pages.py, which knows where they stand."""
 
-markdown      a table, where a report comes from, and the tables of ``fastgemm ladder`` and ``fastgemm bench``
-gpu           what gpu_presets measured; tensor_cores, weak_spots: those presets
-accuracy      the study of errors
-explain       counters of kernels, side by side
-models, transformer, scale    examples/models.py, examples/transformer.py and examples/tensor_parallel.py
-"""
+import sys
+from pathlib import Path
+
+sys.path.insert(
+    0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "fits")
+)  # choosing reads these points

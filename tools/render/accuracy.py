@@ -1,17 +1,20 @@
-"""The study's tables, in Markdown for docs: errors in units of the library's, special values, int32."""
+"""Errors in units of the library's, special values, int32: what `fastgemm bench --accuracy` measured."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
+from fastgemm.bench.accuracy import COMMAND
 from fastgemm.bench.accuracy.contenders import LIBRARY
+from fastgemm.bench.accuracy.figures import FIGURES
 from fastgemm.bench.accuracy.lookup import CLOSE, MEASURES, Study, library_name, name
-from fastgemm.bench.accuracy.records import AccuracyReport, IntegerProduct, SpecialValue
+from fastgemm.bench.accuracy.records import AccuracyReport, IntegerProduct
 from fastgemm.bench.formatting import ratio
 
-from .markdown import place, table
+from .spec import PLACE, Block, Column, Picture, Table, beside
 
-NOTICEABLE = 1.05  # times the library's error
 SUMMARY_DEPTHS = (64, 1024, 16384)
 
 
@@ -21,151 +24,182 @@ def multiple(value: float) -> str:
     return f"**{text}**" if text not in ("1.00", "1.0") and value > 1 else text
 
 
-def ratios_table(study: Study, measure: str) -> str:
-    size = study.sizes[0]
-    lines = []
-    for distribution in study.distributions:
-        for contender in study.rivals:
-            if contender[1] not in CLOSE:
-                continue
-            taken = study.taken(contender, size)
-            cells = [
-                multiple(study.ratio(contender, distribution, shape, measure)) if shape in taken else "-"
-                for shape in study.shapes[size]
-            ]
-            lines.append([distribution, f"`{contender[0]}`", *cells])
-    depths = [f"{shape[2]}" for shape in study.shapes[size]]
-    return table([f"{measure}, K =", "kernel", *depths], lines, numbers_from=2)
+@dataclass(frozen=True)
+class Case:
+    """A contender's products of one size, on one distribution or on all."""
+
+    study: Study
+    kernel: str
+    precision: str
+    size: tuple[int, int]
+    distribution: str = ""
+
+    @property
+    def depths(self) -> list[int]:
+        return [shape[2] for shape in self.study.taken((self.kernel, self.precision), self.size)]
+
+    def error(self, measure: str, depth: int) -> float | None:
+        shape = (*self.size, depth)
+        found = (
+            self.study.error((self.kernel, self.precision), self.distribution, shape)
+            if depth in self.depths
+            else None
+        )
+        return getattr(found, measure, None)
+
+    def ratio(self, measure: str, depth: int) -> float | None:
+        shape = (*self.size, depth)
+        known = depth in self.depths
+        return (
+            self.study.ratio((self.kernel, self.precision), self.distribution, shape, measure)
+            if known
+            else None
+        )
+
+    def worst(self, measure: str) -> tuple[float, str, int]:
+        """Of all distributions."""
+        return self.study.worst((self.kernel, self.precision), self.size, measure)
 
 
-def ratios_section(report: AccuracyReport) -> str:
+def _close(study: Study, sizes: list[tuple[int, int]], distributions: list[str]) -> list[Case]:
+    """Of what is about as accurate as the library."""
+    found = (
+        Case(study, *contender, size, distribution)
+        for distribution in distributions
+        for contender in study.rivals
+        for size in sizes
+        if contender[1] in CLOSE
+    )
+    return [case for case in found if case.depths]
+
+
+KERNEL = Column("kernel", "kernel", "`{}`")
+
+
+def _ratios(report: AccuracyReport) -> str:
     """Both measures at the first size, by distribution and K."""
     study = Study(report)
-    m, n = study.sizes[0]
-    tables = [ratios_table(study, measure) for measure in MEASURES]
-    trials = report.method["trials"]
-    draws = "one draw" if trials == 1 else f"{trials} draws"
-    said = (
-        f"Products of {m} x K by K x {n}, {draws} of each. Errors in units of {library_name(report)}'s in the"
-        " same product; above 1, in bold, the kernel is less accurate. The float64 reference's own error is at"
-        f" most {report.summary['reference_error']:.0e} of any error here."
+    size = study.sizes[0]
+
+    def table(measure: str) -> Table:
+        depths = [shape[2] for shape in study.shapes[size]]
+        found = [Column(str(k), lambda case, k=k: case.ratio(measure, k), multiple) for k in depths]
+        return Table([Column(f"{measure}, K =", "distribution"), KERNEL, *found], words=2)
+
+    return "\n\n".join(
+        table(measure).text(_close(study, [size], study.distributions)) for measure in MEASURES
     )
-    return "\n\n".join([*tables, f"{said} {place(report)}"])
 
 
-def sizes_section(report: AccuracyReport) -> str:
+def _how(report: AccuracyReport) -> str:
+    m, n = Study(report).sizes[0]
+    return (
+        f"Products of {m} x K by K x {n}, draws of each: {report.method['trials']}. Errors in units of "
+        f"{library_name(report)}'s in the same product; above 1, in bold, the kernel is less accurate. The "
+        f"float64 reference's own error is at most {report.summary['reference_error']:.0e} of any error "
+        f"here. {PLACE}"
+    )
+
+
+def _where(measure: str) -> Callable[[Case], str]:
+    return lambda case: "{} ({}, K = {})".format(multiple(case.worst(measure)[0]), *case.worst(measure)[1:])
+
+
+def _depths(case: Case) -> str:
+    return " to ".join(map(str, dict.fromkeys((min(case.depths), max(case.depths)))))
+
+
+SIZES = Table(
+    [
+        KERNEL,
+        Column("M x N", "size", lambda size: "{} x {}".format(*size)),
+        Column("K", _depths),
+        *(Column(f"worst ratio, {measure}", _where(measure)) for measure in MEASURES),
+    ],
+    words=5,
+)
+
+
+def _sizes(report: AccuracyReport) -> str:
     """The worst ratios of each size, and where they are."""
     study = Study(report)
-    lines = []
-    for contender in study.rivals:
-        if contender[1] not in CLOSE:
-            continue
-        for m, n in study.sizes:
-            found = [study.worst(contender, (m, n), measure) for measure in MEASURES]
-            cells = [f"{multiple(worst[0])} ({worst[1]}, K = {worst[2]})" for worst in found if worst]
-            depths = [shape[2] for shape in study.taken(contender, (m, n))]
-            if not depths:
-                continue
-            span = f"{min(depths)} to {max(depths)}" if len(depths) > 1 else f"{depths[0]}"
-            lines.append([f"`{contender[0]}`", f"{m} x {n}", span, *cells])
-    header = ["kernel", "M x N", "K", *(f"worst ratio, {measure}" for measure in MEASURES)]
-    return f"{table(header, lines, numbers_from=5)}\n\n{place(report)}"
+    cases = _close(study, study.sizes, [""])
+    return SIZES.text(cases)
 
 
-def exceptions_section(report: AccuracyReport) -> str:
-    """Where kernels of "ieee" err noticeably more than the library."""
-    study = Study(report)
-    lines = []
-    for contender in (c for c in study.rivals if c[1] == "ieee" and c[0] != LIBRARY):
-        for distribution in study.distributions:
-            for m, n in study.sizes:
-                ratios = {
-                    k: [study.ratio(contender, distribution, (m, n, k), measure) for measure in MEASURES]
-                    for _, _, k in study.taken(contender, (m, n))
-                }
-                above = {k: pair for k, pair in ratios.items() if max(pair) > NOTICEABLE}
-                if above:
-                    worst = [multiple(max(values)) for values in zip(*above.values(), strict=True)]
-                    depths = ", ".join(map(str, above))
-                    lines.append([f"`{contender[0]}`", distribution, f"{m} x {n}", depths, *worst])
-    said = f"by more than {NOTICEABLE - 1:.0%}".replace("%", " %")
-    library = library_name(report)
-    if not lines:
-        return f'Nowhere does a kernel of `"ieee"` exceed {library}\'s error {said}. {place(report)}'
-    header = ["kernel", "data", "M x N", "K", *(f"worst ratio, {measure}" for measure in MEASURES)]
-    text = table(header, lines, numbers_from=4)
-    return f'{text}\n\nAll cases in which a kernel of `"ieee"` exceeds {library}\'s error {said}. {place(report)}'
-
-
-def summary_section(report: AccuracyReport) -> str:
+def _summary(report: AccuracyReport) -> str:
     """The error itself of every contender on normal data, and the worst of all against the library's."""
     study = Study(report)
-    size = study.sizes[0]
-    depths = [shape for shape in study.shapes[size] if shape[2] in SUMMARY_DEPTHS] or study.shapes[size][:1]
-    lines = []
-    for contender in study.contenders:
-        taken = study.taken(contender, size)
-        errors = [
-            study.error(contender, study.distributions[0], shape) if shape in taken else None
-            for shape in depths
-        ]
-        found = [[study.worst(contender, s, measure) for s in study.sizes] for measure in MEASURES]
-        worst = [max(w[0] for w in of_sizes if w) for of_sizes in found]
-        lines.append(
-            [
-                name(report, *contender) if contender[0] == LIBRARY else f"`{contender[0]}`",
-                contender[1],
-                *(f"{getattr(e, measure):.1e}" if e else "-" for measure in MEASURES for e in errors),
-                *(multiple(value) for value in worst),
-            ]
-        )
-    header = ["product", "precision"]
-    header += [f"{measure}, K = {shape[2]}" for measure in MEASURES for shape in depths]
-    header += [f"worst ratio, {measure}" for measure in MEASURES]
-    said = f"Errors on {study.distributions[0]} data; worst ratios over all distributions and shapes."
-    return f"{table(header, lines, numbers_from=2)}\n\n{said} {place(report)}"
+    depths = [k for _, _, k in study.shapes[study.sizes[0]]]
+
+    def error(measure: str, depth: int) -> Column:
+        return Column(f"{measure}, K = {depth}", lambda case: case.error(measure, depth), "{:.1e}")
+
+    def worst(measure: str) -> Column:
+        def value(case: Case) -> float:
+            found = (study.worst((case.kernel, case.precision), size, measure) for size in study.sizes)
+            return max(each[0] for each in found if each)
+
+        return Column(f"worst ratio, {measure}", value, multiple)
+
+    table = Table(
+        [
+            Column("product", lambda case: _named(report, case)),
+            Column("precision", "precision"),
+            *(error(measure, k) for measure in MEASURES for k in SUMMARY_DEPTHS if k in depths),
+            *map(worst, MEASURES),
+        ],
+        words=2,
+    )
+    return table.text(Case(study, *c, study.sizes[0], study.distributions[0]) for c in study.contenders)
 
 
-def _verdict(rows: Iterable[SpecialValue]) -> str:
-    (row,) = rows
+def _named(report: AccuracyReport, row: Any) -> str:
+    return name(report, row.kernel, row.precision) if row.kernel == LIBRARY else f"`{row.kernel}`"
+
+
+def _verdict(row: Any) -> str:
     return "yes" if not row.wrong else f"**no**: {row.wrong} of {row.elements}"
 
 
-def special_section(report: AccuracyReport) -> str:
-    """Cases by contenders."""
-    rows = report.special
-    contenders = list(dict.fromkeys((row.kernel, row.precision) for row in rows))
-    lines = [
+def _special(report: AccuracyReport) -> str:
+    """Contenders by cases."""
+    cases = dict.fromkeys(row.case for row in report.special)
+    table = Table(
         [
-            case,
-            *(_verdict(r for r in rows if (r.case, r.kernel, r.precision) == (case, *c)) for c in contenders),
-        ]
-        for case in dict.fromkeys(row.case for row in rows)
-    ]
-    names = [name(report, *c) if c[0] == LIBRARY else f"`{c[0]}`, {c[1]}" for c in contenders]
-    return f"{table(['operands', *names], lines, numbers_from=len(names) + 1)}\n\n{place(report)}"
+            Column("product", lambda line: _named(report, line.first)),
+            Column("precision", "precision"),
+            *(Column(case, lambda line, case=case: _verdict(line.rows[case])) for case in cases),
+        ],
+        words=2 + len(cases),
+    )
+    return table.text(beside(report.special, ("kernel", "precision"), "case"))
 
 
-def _shapes(rows: Iterable[IntegerProduct]) -> str:
-    return ", ".join(f"{row.m}x{row.n}x{row.k}" for row in rows)
+def _integers(report: AccuracyReport) -> str:
+    rows = report.integers
+    wrong, elements = sum(row.wrong for row in rows), sum(row.m * row.n for row in rows)
+    kernels, shapes = (", ".join(dict.fromkeys(each)) for each in zip(*map(_of_integers, rows), strict=True))
+    return f"int32 products, wrong elements: {wrong} of {elements} ({kernels}; {shapes}). {PLACE}"
 
 
-def integers_section(report: AccuracyReport) -> str:
-    lines = []
-    for kernel in dict.fromkeys(row.kernel for row in report.integers):
-        rows = [row for row in report.integers if row.kernel == kernel]
-        wrong = sum(row.wrong for row in rows)
-        elements = sum(row.m * row.n for row in rows)
-        lines.append([f"`{kernel}`", _shapes(rows), f"**{wrong}**" if wrong else "0", str(elements)])
-    header = ["kernel of int32", "products", "wrong elements", "of"]
-    return f"{table(header, lines, numbers_from=2)}\n\n{place(report)}"
+def _of_integers(row: IntegerProduct) -> tuple[str, str]:
+    return f"`{row.kernel}`", f"{row.m}x{row.n}x{row.k}"
 
 
-SECTIONS = {
-    "accuracy_summary": summary_section,
-    "accuracy_ratios": ratios_section,
-    "accuracy_sizes": sizes_section,
-    "accuracy_exceptions": exceptions_section,
-    "accuracy_special": special_section,
-    "accuracy_integers": integers_section,
+def _picture(measure: str, alt: str) -> Block:
+    return Block(COMMAND, picture=Picture(f"accuracy_{measure}", alt, FIGURES[measure]), device="cuda")
+
+
+SAID = "Errors on normal data; worst ratios over all distributions and shapes. {place}"
+BLOCKS = {
+    "accuracy_summary": Block(COMMAND, _summary, SAID, device="cuda"),
+    "accuracy_ratios": Block(COMMAND, _ratios, _how, device="cuda"),
+    "cpu_accuracy_ratios": Block(COMMAND, _ratios, _how, device="cpu"),
+    "accuracy_sizes": Block(COMMAND, _sizes, PLACE, device="cuda"),
+    "accuracy_special": Block(COMMAND, _special, PLACE, device="cuda"),
+    "accuracy_integers": Block(COMMAND, _integers, device="cuda"),
+    "accuracy_normwise": _picture("normwise", "Normwise errors by distribution and K on"),
+    "accuracy_componentwise": _picture("componentwise", "Componentwise errors by distribution and K on"),
+    "accuracy_ratio": _picture("ratio", "Errors in units of the library's by distribution and K on"),
 }

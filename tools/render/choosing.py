@@ -1,142 +1,163 @@
-"""How predictions come about and how good they are, in Markdown."""
+"""How predictions come about and how good they are, from the points that they are fitted to (benchmarks/fits)."""
 
 from __future__ import annotations
 
-import json
 import statistics
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-import check_choices
 import fit_cpu_costs
+from check_choices import qualities
 from fastgemm import _introspect
 from fastgemm.bench.formatting import percent
-from fastgemm.bench.records import Measurement, Report
+from fastgemm.bench.records import select
 from fastgemm.bench.timing import geometric_mean
-from fit_costs import H200
+from fit_costs import DATA, H200, PATHS, points_of
+from points import read_points
 
-from .markdown import place, table
+from .groups import BEST, COUNT, LEAST, LIBRARY, MEAN, NAME, Group
+from .spec import PLACE, Block, Column, Rows, Table, versions
 
 # Of the GPU that was measured, and as if it had not been tuned where these pages are made.
 GPU = {**H200, "number": 0}
 EXAMPLE = ("float32", "ieee", 1, 1000, 777, 3000, False, False)
-NEIGHBOUR = ("float32", "ieee", 1, 1000, 777, 3001, True, True)  # measured, in kernels.json
+NEIGHBOUR = ("float32", "ieee", 1, 1000, 777, 3001, True, True)  # measured
 # Counts of single cycles (counts.h); all others are times.
 IN_CYCLES = {"launch", "more_launches", "code", "waves", "steps", "edges"}
-FILES = {"kernels.json": (True, "sm_90a"), "kernels_portable.json": (False, "portable path")}
 FAR = 1.15
 PROCESSORS = {"avx512": "AVX-512, Zen 4", "avx2": "AVX2, Zen 3"}
 
 
-def _us(seconds: float) -> str:
+def microseconds(seconds: float) -> str:
     return f"{seconds * 1e6:.1f}"
 
 
-def terms_section() -> str:
+def terms() -> str:
     """The sum that makes the prediction of the kernel that is chosen for EXAMPLE."""
     kernel, seconds = _introspect.predictions(EXAMPLE, GPU)[0]
-    counts = _introspect.counts(kernel, EXAMPLE, GPU)
-    costs = _introspect.costs(kernel, EXAMPLE[0], GPU)
-    lines = []
-    for name, count, cost in zip(_introspect.COUNTS, counts, costs, strict=True):
-        if not count * cost:
-            continue
-        cycles = name in IN_CYCLES
-        counted = f"{count * GPU['clock']:.0f}" if cycles else f"{_us(count)} us"
-        lines.append([f"`{name}`", counted, f"{cost:.4g}{' cycles' if cycles else ''}", _us(count * cost)])
-    lines.append([f"`{kernel}` together", "", "", f"**{_us(seconds)}**"])
-    return table(["count", "counted", "constant", "us"], lines)
+    counts, costs = _introspect.counts(kernel, EXAMPLE, GPU), _introspect.costs(kernel, EXAMPLE[0], GPU)
+    found = [term for term in zip(_introspect.COUNTS, counts, costs, strict=True) if term[1] * term[2]]
 
+    def counted(term: tuple) -> str:
+        return f"{term[1] * GPU['clock']:.0f}" if term[0] in IN_CYCLES else f"{microseconds(term[1])} us"
 
-def predictions_section(results: Path) -> str:
-    """Predictions for EXAMPLE, and for its neighbour beside what was measured there."""
-    file = results / "h200" / "kernels.json"
-    found = check_choices.measured(file) if file.exists() else ()
-    measured: dict[str, float] = next((times for _, problem, times in found if problem == NEIGHBOUR), {})
-    beside = dict(_introspect.predictions(NEIGHBOUR, GPU))
-    lines = []
-    for name, seconds in _introspect.predictions(EXAMPLE, GPU)[:7]:
-        time = f"{measured[name]:.1f}" if name in measured else "-"
-        lines.append([f"`{name}`" if name != "library" else name, _us(seconds), _us(beside[name]), time])
-    header = ["kernel", "1000 x 777 x 3000 NN, predicted, us", "1000 x 777 x 3001 TT, predicted, us"]
-    return table([*header, "measured, us"], lines)
-
-
-def quality_section(results: Path) -> str:
-    """Choices beside the best that was measured, and the errors of the predictions."""
-    lines, places = [], []
-    for file, (wgmma, name) in FILES.items():
-        path = results / "h200" / file
-        if not path.exists():
-            continue
-        for series, quality in check_choices.qualities(path, {**GPU, "wgmma": wgmma}).items():
-            cells = [name, series, str(len(quality.level6))]
-            for ratios in (quality.level6, quality.free):
-                values = [ratio for ratio, _ in ratios]
-                beyond = sum(value > FAR for value in values) / len(values)
-                cells += [f"{geometric_mean(values):.3f}", f"{max(values):.2f}", percent(beyond)]
-            off = statistics.quantiles(quality.errors, n=20)
-            lines.append([*cells, percent(off[9]), percent(off[18])])
-        places.append(_place(json.loads(path.read_text(encoding="utf-8")), file))
-    header = ["code", "products", "points"]
-    for what in ("level 6", "`level=None`"):
-        header += [f"{what}: chosen / best", "worst", f"above {FAR}"]
-    header += ["error of predictions, median", "95 % below"]
-    return "\n\n".join([table(header, lines, numbers_from=2), *places])
-
-
-def cpu_section() -> str:
-    """The same of products on CPUs, and how they compare with torch's."""
-    lines, places = [], []
-    for isa, name in PROCESSORS.items():
-        for dtype in fit_cpu_costs.ARITHMETIC_TYPES:
-            of_best, of_torch = zip(*fit_cpu_costs.choices(isa, dtype), strict=True)
-            beyond = sum(value > FAR for value in of_best) / len(of_best)
-            cells = [f"{geometric_mean(of_best):.3f}", f"{max(of_best):.2f}", percent(beyond)]
-            cells += [f"{1 / geometric_mean(of_torch):.2f}", f"{1 / max(of_torch):.2f}"]
-            lines.append([name, dtype, str(len(of_best)), *cells])
-        places += [_of_cpu(file) for file in fit_cpu_costs.FILES[isa]]
-    header = ["processor", "products", "points", "chosen / best", "worst", f"above {FAR}"]
-    header += ["times as fast as torch", "least"]
-    return "\n\n".join([table(header, lines, numbers_from=2), *places])
-
-
-def transposes_section(reports: list[Report]) -> str:
-    """The kernel that is taken where nothing was measured, beside the row of torch and beside torch's own call."""
-    found: dict[tuple[int, str, str], list[tuple[float, float]]] = {}
-    for report in reports:
-        by_size: dict[tuple, dict[str, Measurement]] = {}
-        for row in report.results:
-            by_size.setdefault((row.dtype, row.shape), {})[row.kernel] = row
-        for rows in by_size.values():
-            own, torchs = rows["pipelined"], rows["torch"]
-            sizes = "small" if own.group.startswith("small") else "others"
-            gains = torchs.seconds.median / own.seconds.median, own.speedup.median
-            found.setdefault((own.threads, own.dtype, sizes), []).append(gains)
-    lines = []
-    for (threads, dtype, sizes), gains in found.items():
-        beside = [
-            f"{value:.2f}" for of in zip(*gains, strict=True) for value in (geometric_mean(of), min(of))
+    table = Table(
+        [
+            Column("count", lambda term: term[0], "`{}`"),
+            Column("counted", counted),
+            Column("constant", lambda term: f"{term[2]:.4g}{' cycles' if term[0] in IN_CYCLES else ''}"),
+            Column("us", lambda term: term[1] * term[2], microseconds),
         ]
-        lines.append([str(threads), dtype, f"{sizes}, {len(gains)}", *beside])
-    header = ["threads", "elements", "sizes", 'times as fast as `kernel="torch"`', "least"]
-    header += ["times as fast as `copy_(a.mT)`", "least"]
-    return "\n\n".join([table(header, lines, numbers_from=3), *map(place, reports)])
+    )
+    return f"{table.text(found)}\n| `{kernel}` together |  |  | **{microseconds(seconds)}** |"
 
 
-def _of_cpu(file: Path) -> str:
-    env = json.loads(file.read_text(encoding="utf-8"))["environment"]
-    where = f"`{file.name}`: measured on {env['device']} ({env['cpu_model']})"
-    return f"{where}, torch {env['torch']}, {env['date'][:10]}, commit {env['commit']}."
+def predictions() -> str:
+    """For EXAMPLE, and for its neighbour beside what was measured there."""
+    measured = next(
+        (times for _, problem, times in points_of(DATA / PATHS["hopper"]) if problem == NEIGHBOUR), {}
+    )
+    beside = dict(_introspect.predictions(NEIGHBOUR, GPU))
+    table = Table(
+        [
+            Column("kernel", lambda each: each[0] if each[0] == "library" else f"`{each[0]}`"),
+            Column("1000 x 777 x 3000 NN, predicted, us", lambda each: each[1], microseconds),
+            Column("1000 x 777 x 3001 TT, predicted, us", lambda each: beside[each[0]], microseconds),
+            Column("measured, us", lambda each: measured.get(each[0]), microseconds),
+        ]
+    )
+    return table.text(_introspect.predictions(EXAMPLE, GPU)[:7])
 
 
-def _place(data: dict[str, Any], file: str) -> str:
-    env = data["environment"]
+def _chosen(head: str, ratios: Callable[[Any], list[float]]) -> list[Column]:
+    """Columns of chosen / best."""
+
+    def beyond(line: Any) -> float:
+        return sum(ratio > FAR for ratio in ratios(line)) / len(ratios(line))
+
+    return [
+        Column(f"{head}chosen / best", lambda line: geometric_mean(ratios(line)), "{:.3f}"),
+        Column("worst", lambda line: max(ratios(line)), "{:.2f}"),
+        Column(f"above {FAR}", beyond, percent),
+    ]
+
+
+QUALITY = Table(
+    [
+        Column("code", lambda line: line[0]),
+        Column("products", lambda line: line[1]),
+        Column("points", lambda line: len(line[2].level6)),
+        *_chosen("level 6: ", lambda line: [ratio for ratio, _ in line[2].level6]),
+        *_chosen("`level=None`: ", lambda line: [ratio for ratio, _ in line[2].free]),
+        Column("error of predictions, median", lambda line: statistics.median(line[2].errors), percent),
+        Column("95 % below", lambda line: statistics.quantiles(line[2].errors, n=20)[18], percent),
+    ],
+    words=2,
+)
+OF_CPUS = Table(
+    [
+        Column("processor", lambda line: line[0]),
+        Column("products", lambda line: line[1]),
+        Column("points", lambda line: len(line[2])),
+        *_chosen("", lambda line: [of_best for of_best, _ in line[2]]),
+        Column(
+            "times as fast as torch", lambda line: 1 / geometric_mean([own for _, own in line[2]]), "{:.2f}"
+        ),
+        Column("least", lambda line: 1 / max(own for _, own in line[2]), "{:.2f}"),
+    ],
+    words=2,
+)
+
+
+def quality() -> str:
+    """Choices beside the best that was measured, and the errors of the predictions."""
+    lines = [
+        ("sm_90a" if path == "hopper" else "portable path", series, found)
+        for path, file in PATHS.items()
+        for series, found in qualities(DATA / file, {**GPU, "wgmma": path == "hopper"}).items()
+    ]
+    return "\n\n".join([QUALITY.text(lines), *map(_place, PATHS.values())])
+
+
+def of_cpus() -> str:
+    """The same of products on CPUs, and how they compare with torch's."""
+    lines = [
+        (name, dtype, fit_cpu_costs.choices(isa, dtype))
+        for isa, name in PROCESSORS.items()
+        for dtype in fit_cpu_costs.ARITHMETIC_TYPES
+    ]
+    return "\n\n".join(
+        [OF_CPUS.text(lines), *(_place(file) for isa in PROCESSORS for file in fit_cpu_costs.FILES[isa])]
+    )
+
+
+def _place(file: str) -> str:
+    head, _ = read_points(DATA / file)
     older = "".join(
         f"; {before['what']}: {before['date'][:10]}, commit {before['commit']}"
-        for before in data.get("measured before", [])
+        for before in head.get("measured before", ())
     )
-    return (
-        f"`{file}`: measured on {env['device']} (driver {env['driver']}, CUDA {env['cuda']}, cuBLAS "
-        f"{env['cublas']}), torch {env['torch']}, {env['date'][:10]}, commit {env['commit']}{older}."
+    return f"`{file}`: measured on {versions(head['environment'])}{older}."
+
+
+def _transposes(rows: Rows) -> list[Group]:
+    """The kernel that is taken where nothing was measured."""
+    found: dict[str, Rows] = {}
+    for row in select(rows, kernel="pipelined"):
+        sizes = "small" if row.group.startswith("small") else "others"
+        threads = f"{row.threads} thread{'s' if row.threads > 1 else ''}"
+        found.setdefault(f"{row.dtype}, {sizes}, {threads}", []).append(row)
+    return [Group(name, each) for name, each in found.items()]
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "choosing_terms": terms,
+    "choosing_predictions": predictions,
+    "choosing_quality": quality,
+    "choosing_cpu": of_cpus,
+}
+OF_FILES = {
+    "choosing_transposes": Block(
+        "transposes", Table([NAME, COUNT, BEST, LIBRARY, MEAN, LEAST], _transposes), PLACE, device="cpu"
     )
+}

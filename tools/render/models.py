@@ -1,143 +1,176 @@
-"""Tables of examples/models.py in Markdown."""
+"""Whole models: what the programs of examples/ measured."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
-from fastgemm.bench.formatting import rate, ratio
-from fastgemm.bench.records import Measurement, Report
+from fastgemm.bench.formatting import percent, rate, ratio
+from fastgemm.bench.records import Report, select
 
-from .markdown import place, table
+from .spec import PLACE, Block, Column, Line, Rows, Table, beside, look_up
 
-TORCH, PATCH, CONVERT = "torch", "patch", "convert"  # kernels of the rows: the ways of running a model
-MODEL, COMPILED, CHAIN = "eager", "compiled", "chain"  # groups of the rows
-
-
-@dataclass
-class Line:
-    """A call in one type; ``rows`` by way. Of a call that raised there is torch's row, without a time."""
-
-    label: str
-    dtype: str
-    group: str
-    rows: dict[str, Measurement] = field(default_factory=dict)
-
-    @property
-    def milliseconds(self) -> str:
-        seconds = self.rows[TORCH].seconds
-        return rate(seconds.median * 1e3 if seconds else None)
-
-    def times_as_fast(self, way: str) -> str:
-        row = self.rows.get(way)
-        return ratio(row.speedup.median if row and row.speedup else None)
+WAYS = {
+    "patch": "patch",
+    "convert": "convert",
+}  # kernels of the rows beside torch: the ways of running a model
 
 
-def lines_of(rows: Iterable[Measurement]) -> list[Line]:
-    found: dict[tuple[str, str, str], Line] = {}
-    for row in rows:
-        key = row.label, row.dtype, row.group
-        found.setdefault(key, Line(*key)).rows[row.kernel] = row
-    return list(found.values())
-
-
-def _models(lines: list[Line], first: str) -> str:
-    """A row for each model, and columns for each type."""
-    dtypes = list(dict.fromkeys(line.dtype for line in lines))
-    by = {(line.label, line.dtype): line for line in lines}
-    header = [first]
-    for dtype in dtypes:
-        header += [f"{dtype}, torch ms", "patch", "convert"]
-    cells = []
-    for label in dict.fromkeys(line.label for line in lines):
-        cells.append([label])
-        for dtype in dtypes:
-            line = by.get((label, dtype))
-            of_type = (
-                [line.milliseconds, line.times_as_fast(PATCH), line.times_as_fast(CONVERT)] if line else []
-            )
-            cells[-1] += of_type or ["-"] * 3
-    return table(header, cells)
+def milliseconds(seconds: float) -> str:
+    return rate(seconds * 1e3)
 
 
 def _kernels(routed: dict[str, Any]) -> str:
     return ", ".join(f"`{name}` {n}" for name, n in routed["kernels"].items()) or "none"
 
 
-def _chains(lines: list[Line], runs: list[dict[str, Any]]) -> str:
-    routed = {run["label"]: _kernels(run["routed"]) for run in runs if run["group"] == CHAIN}
-    cells = [
-        [line.label, routed.get(line.label, "-"), line.milliseconds, line.times_as_fast(PATCH)]
-        for line in lines
-    ]
-    return table(["call, float32", "products routed, by kernel", "torch ms", "patch"], cells, numbers_from=2)
+def _beside_torch(words: dict[str, str], across: str, ways: dict[str, str], group: str = "") -> Table:
+    """A line for each value of the fields ``words``; torch's time, and how many times as fast the others are, for
+    each value of the field ``across``."""
+
+    def lines(rows: Rows) -> list[Line]:
+        found = select(rows, group=group) if group else rows
+        return beside(found, tuple(words.values()), (across, "kernel"))
+
+    def columns(rows: Rows) -> list[Column]:
+        found = [Column(head, field) for head, field in words.items()]
+        for value in dict.fromkeys(name for line in lines(rows) for name, _ in line.rows):
+            found.append(Column(f"{value}, torch ms", ((value, "torch"), "seconds", "median"), milliseconds))
+            found += [Column(head, ((value, way), "speedup", "median"), ratio) for way, head in ways.items()]
+        return found
+
+    return Table(columns, lines, words=len(words))
+
+
+def _kept(report: Report) -> str:
+    """Whose rows keep their bits, under ``--invariant``."""
+    table = Table(
+        [
+            Column("model", "label"),
+            Column("type", "dtype"),
+            Column("products with the same bits", lambda run: f"{run['same_bits']} of {run['products']}"),
+        ],
+        words=2,
+    )
+    return table.text(run for run in report.summary["runs"] if "same_bits" in run)
 
 
 def _farthest(report: Report) -> str:
-    compared = [row for row in report.results if row.worst_error is not None]
-    if not compared:
-        return ""
-    row = max(compared, key=lambda row: row.worst_error)
+    row = max(report.results, key=lambda row: row.worst_error or 0)
     return (
         f"Largest difference to torch's outputs and gradients, as a share of what rounding explains: "
-        f"{row.worst_error:.2f} ({row.label}, {row.dtype}, {row.kernel})."
+        f"{row.worst_error or 0:.2f} ({row.label}, {row.dtype}, {row.kernel})."
     )
 
 
-def best(report: Report) -> str:
+def _best(report: Report) -> str:
     """The model that a patch makes fastest, and the range of all of them, in a sentence."""
-    patched = [
-        (line.rows[PATCH].speedup.median, line)
-        for line in lines_of(report.results)
-        if line.group == MODEL and PATCH in line.rows and line.rows[PATCH].speedup
-    ]
-    if not patched:
+    models = beside(select(report.results, group="eager"), ("label", "dtype"), "kernel")
+    gains = [(gain, line) for line in models if (gain := look_up(line, "patch.speedup.median"))]
+    if not gains:
         return ""
-    gain, line = max(patched, key=lambda each: each[0])
-    least = min(each for each, _ in patched)
-    range_of_all = f"{ratio(least)} to {ratio(gain)}"
+    least, (most, best) = min(gain for gain, _ in gains), max(gains, key=lambda each: each[0])
     return (
-        f"Inside `fastgemm.patch()`, models of the transformers library run {range_of_all} times as fast as by "
-        f"torch: {line.label}, {line.dtype}, {line.milliseconds} ms by torch, {ratio(gain)}. {place(report)}"
+        f"Inside `fastgemm.patch()`, models of the transformers library run {ratio(least)} to {ratio(most)} times "
+        f"as fast as by torch: {best.first.label}, {best.first.dtype}, "
+        f"{milliseconds(best.get('torch').seconds.median)} ms by torch, {ratio(most)}. {PLACE}"
     )
 
 
-def section(report: Report) -> str:
-    lines = lines_of(report.results)
-    models, compiled, chains = (
-        [line for line in lines if line.group == group] for group in (MODEL, COMPILED, CHAIN)
-    )
-    parts = ["torch's time of a step, and how many times as fast it is under `patch` and after `convert`:"]
-    if models:
-        parts.append(_models(models, "model"))
-    if compiled:
-        parts.append(_models(compiled, "the same by `torch.compile`"))
-    if chains:
-        parts += ["Products inside torch's functions and in chains:", _chains(chains, report.summary["runs"])]
-    return "\n\n".join(part for part in (*parts, _farthest(report), place(report)) if part)
+def _differences(report: Report) -> str:
+    def cell(i: int) -> Callable[[dict], str]:
+        return lambda run: "{largest:.1e} ({of_bound:.2f})".format(**run["differences"][i])
 
-
-def invariant_section(report: Report) -> str:
-    """Of a report under ``--invariant``: times, and whose rows keep their bits."""
-    kept = {
-        (run["label"], run["dtype"]): f"{run['same_bits']} of {run['products']}"
-        for run in report.summary["runs"]
-        if "same_bits" in run
-    }
-    cells = [
+    runs = report.summary["runs"]
+    table = Table(
         [
-            *(
-                line.label,
-                line.dtype,
-                line.milliseconds,
-                line.times_as_fast(PATCH),
-                line.times_as_fast(CONVERT),
-            ),
-            kept.get((line.label, line.dtype), "-"),
-        ]
-        for line in lines_of(report.results)
-        if line.group == MODEL
-    ]
-    header = ["model", "type", "torch ms", "`patch`", "`convert`", "products with the same bits"]
-    return f"{table(header, cells, numbers_from=2)}\n\n{place(report)}"
+            Column("type", lambda run: "tf32" if run["precision"] == "tf32" else run["dtype"]),
+            Column("model", "group"),
+            Column("products of a step by kernel", lambda run: _kernels(run["routed_in_a_step"])),
+            *(Column(each["kind"], cell(i)) for i, each in enumerate(runs[0]["differences"])),
+        ],
+        words=3,
+    )
+    return table.text(runs)
+
+
+def _host_times(report: Report) -> str:
+    times = ", ".join(f"`{name}` {time:.1f}" for name, time in report.summary["host_us"].items())
+    return f"Host time of one call on 16 x 16 matrices, in microseconds: {times}."
+
+
+TRANSFORMER = (
+    "**{results[0].label}**",
+    _beside_torch({"type": "type_name", "model": "group"}, "op", {"fastgemm": "times as fast"}),
+    "Largest difference to torch's loss, logits, gradients and weights after the step; in brackets as a share of "
+    "what rounding explains:",
+    _differences,
+    _host_times,
+    PLACE,
+)
+
+
+def _seconds(head: str, way: str) -> Column:
+    return Column(head, f"{way}.seconds.median", lambda seconds: f"{seconds * 1e3:#.3g}".rstrip("."))
+
+
+def _efficiency(way: str) -> Column:
+    """Of two devices."""
+    return Column("efficiency", lambda line: line.get(way).speedup.median / 2, percent)
+
+
+def _of_devices(head: str, way: str, *columns: Column) -> Table:
+    first = (
+        Column(head, f"{way}.shape", lambda shape: "x".join(map(str, shape))),
+        Column("type", "type_name"),
+    )
+    return Table([*first, *columns], lambda rows: beside(rows, ("label", "type_name"), "choice"), words=2)
+
+
+def _devices(report: Report) -> str:
+    env = report.environment
+    through = f"NCCL {env['nccl']}" if env["backend"] == "nccl" else env["backend"]
+    return f"On {env['devices']} devices through {through}. {PLACE}"
+
+
+SCALING = _of_devices(
+    *("tokens x hidden x ffn", "one device"),
+    _seconds("one device, ms", "one device"),
+    Column("TFLOPS", "one device.rate", rate),
+    _seconds("compute", "compute"),
+    _seconds("all-reduce", "all-reduce"),
+    Column("bus GB/s", "all-reduce.rate", rate),
+    _seconds("both by hand", "by hand"),
+    _efficiency("by hand"),
+    _seconds("by DTensor", "whole"),
+    _efficiency("whole"),
+)
+CUTS = _of_devices(
+    *("M x N x K", "one product"),
+    _seconds("one device, ms", "one product"),
+    _seconds("cut along N", "columns"),
+    _efficiency("columns"),
+    _seconds("cut along K", "inner"),
+    _efficiency("inner"),
+)
+MODELS = {"model": "label"}
+BLOCKS = {
+    "models": Block(
+        "models",
+        "torch's time of a step, and how many times as fast it is under `patch` and after `convert`:",
+        _beside_torch(MODELS, "dtype", WAYS, "eager"),
+        _beside_torch({"the same by `torch.compile`": "label"}, "dtype", WAYS, "compiled"),
+        "Products inside torch's functions and in chains:",
+        _beside_torch({"call": "label"}, "dtype", {"patch": "patch"}, "chain"),
+        _farthest,
+        PLACE,
+    ),
+    "invariant_models": Block(
+        "invariant_models", _beside_torch(MODELS, "dtype", WAYS, "eager"), _kept, PLACE
+    ),
+    "models_best": Block("models", _best),
+    "transformer": Block("transformer", *TRANSFORMER),
+    "transformer_wide": Block("transformer_wide", *TRANSFORMER),
+    "gpu_scale": Block("tensor_parallel", SCALING, _devices),
+    "gpu_scale_cuts": Block("tensor_parallel", CUTS, _devices),
+}

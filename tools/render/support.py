@@ -1,136 +1,170 @@
-"""Tables of what runs on which GPU: from the kernel table, and from predictions for nominal GPUs."""
+"""What there is and what runs where: from the kernel table, and from predictions for nominal GPUs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 from fastgemm import _introspect
 from fastgemm.table import KernelInfo, kernels
 
-from .markdown import table
+from .spec import Column, Table, quoted
 
-# Compute capability, GPUs of it, and the multiprocessors of the largest; nominal_gpu() in csrc/core/gpu.cpp
-# has the rest.
-GENERATIONS = (
-    ("8.0", "A100, A30", 108),
-    ("8.6", "RTX 30, A40, A10", 82),
-    ("8.7", "Jetson Orin", 16),
-    ("8.9", "RTX 40, L4, L40S", 128),
-    ("9.0", "H100, H200, GH200, H20", 132),
-    ("10.0", "B200", 148),
-    ("10.3", "B300", 148),
-    ("11.0", "Jetson Thor", 20),
-    ("12.0", "RTX 50, RTX PRO", 170),
-    ("12.1", "DGX Spark", 48),
+# Level 6 of GEMM on CUDA in the order in which it is read: the plain rungs, then what they are put to, then
+# special shapes. What is not named here comes behind these, in the table's order.
+READING = (
+    *("wmma", "mma_sync", "dmma", "dmma_m8n8k4", "wgmma", "wgmma_ring", "wgmma_persistent"),
+    *("wgmma_overlapped", "wgmma_specialized"),
+    *("bf16x6", "bf16x6_fused", "bf16x3", "fp16x3", "int8x10", "int16x4", "crt"),
+    *("skinny", "narrow", "split_k", "small_tile", "batched", "direct", "symmetric"),
 )
-RUN_ON = {"9.0": "an H200, both source paths; an H100"}  # what tools/gpu_check.sh has tested on hardware
-
-# Each kind of product: its dtype, precision, and what a tensor core multiplies for it.
-SERIES = {
-    "float64": ("float64", "ieee", "float64"),
-    "float32": ("float32", "ieee", "bfloat16, six products"),
-    "float32, `fp16x3`": ("float32", "fp16x3", "float16, three products"),
-    "float32, `bf16x3`": ("float32", "bf16x3", "bfloat16, three products"),
-    "float32, `tf32`": ("float32", "tf32", "tf32"),
-    "float16": ("float16", "ieee", "float16"),
-    "bfloat16": ("bfloat16", "ieee", "bfloat16"),
-    "int8": ("int8", "ieee", "int8"),
-    "uint8": ("uint8", "ieee", "uint8"),
-    "int16": ("int16", "ieee", "bytes, four products"),
-    "int32": ("int32", "ieee", "bytes, ten products"),
-}
-HOPPER = "sm_90a"
-EDGE = 4096
+KERNELS = Table(
+    [
+        Column("level", "level"),
+        Column("kernel", "name", "`{}`"),
+        Column("role", "role"),
+        Column("needs", "needs"),
+        Column("idea", lambda row: row.summary.rstrip(".").replace("[", r"\[")),  # or [i][j] is a link to i
+    ],
+    words=5,
+    by=("op", "device"),
+    title="**{0.op}, {0.device}**",
+)
 
 
-def rungs() -> list[KernelInfo]:
-    return [row for row in kernels("gemm", device="cuda") if row.role == "rung"]
+def _kernels() -> str:
+    """In the order in which they are read; it does not depend on the machine."""
+
+    def place_of(row: KernelInfo) -> tuple[int, int]:
+        return row.level, READING.index(row.name) if row.level == 6 and row.name in READING else len(READING)
+
+    return KERNELS.text(
+        row
+        for device in ("cuda", "cpu")
+        for op in ("gemm", "transpose", "add")
+        for row in sorted(kernels(op, device=device), key=place_of)
+    )
 
 
-def takes(row: KernelInfo, dtype: str, precision: str) -> bool:
-    """Whether a level picks the row for such products, of float32 those of exactly this precision."""
-    if dtype not in row.dtypes:
-        return False
-    return dtype != "float32" or row.precision == precision
+@dataclass(frozen=True)
+class Series:
+    """A kind of product: its dtype, precision, and what a tensor core multiplies for it."""
 
+    name: str
+    multiplied: str
+    dtype: str
+    precision: str = "ieee"
 
-def names(rows: Iterable[KernelInfo]) -> str:
-    return ", ".join(f"`{row.name}`" for row in rows) or "-"
-
-
-def gpu_of(capability: str, multiprocessors: int) -> dict[str, object]:
-    return {"capability": int(capability.replace(".", "")), "multiprocessors": multiprocessors, "number": 0}
-
-
-def kernels_section() -> str:
-    """Levels 5 and 6 of each kind of product: what every GPU has, and what Hopper has beside."""
-    lines = []
-    for series, (dtype, precision, multiplied) in SERIES.items():
-        cells = []
-        for level in (5, 6):
-            found = [r for r in rungs() if r.level == level and takes(r, dtype, precision)]
-            # level 5 multiplies float32 as it is
-            if level == 5 and precision != "ieee":
-                found = []
-            cells += [
-                names(r for r in found if r.needs != HOPPER),
-                names(r for r in found if r.needs == HOPPER),
-            ]
-        lines.append([series, cells[0], cells[1], multiplied, cells[2], cells[3]])
-    header = ["product", "level 5", "level 5 on Hopper, too", "level 6: tensor cores multiply"]
-    return table([*header, "level 6", "level 6 on Hopper, too"], lines, numbers_from=9)
-
-
-def generations_section() -> str:
-    """How level 6 multiplies on each generation, what level=None goes by, and whether anyone has seen it run."""
-    hopper_rows = {row.name for row in rungs() if row.needs == HOPPER}
-    lines = []
-    for capability, gpus, multiprocessors in GENERATIONS:
-        gpu = gpu_of(capability, multiprocessors)
-        problem = ("bfloat16", "ieee", 1, EDGE, EDGE, EDGE, False, False)
-        wgmma = any(name in hopper_rows for name, _ in _introspect.predictions(problem, gpu))
-        by = "wgmma and TMA" if wgmma else "`mma.sync` and `cp.async`"
-        run_on = RUN_ON.get(capability, "the simulator alone; never on this hardware")
-        lines.append([capability, gpus, by, _introspect.knowledge(gpu), run_on])
-    header = ["compute capability", "GPUs", "level 6 by", "`level=None` is", "run on"]
-    return table(header, lines, numbers_from=9)
-
-
-def choices_section() -> str:
-    """What levels take for a large product of each type, by predictions."""
-    levels = {row.name: row.level for row in rungs()}
-    library = [row for row in kernels("gemm", device="cuda") if row.level == 7]
-    columns = [name for name in SERIES if "x3" not in name]
-    lines = []
-    for capability, gpus, multiprocessors in GENERATIONS:
-        cells = []
-        for dtype, precision, _ in (SERIES[name] for name in columns):
-            problem = (dtype, precision, 1, EDGE, EDGE, EDGE, False, False)
-            found = _introspect.predictions(problem, gpu_of(capability, multiprocessors))
-            if not any(dtype in row.dtypes for row in library):
-                found = [(name, seconds) for name, seconds in found if name != "library"]
-            level6 = next(name for name, _ in found if levels.get(name) == 6)
-            free = found[0][0]
-            other = "" if free == level6 else "; library" if free == "library" else f"; `{free}`"
-            cells.append(f"`{level6}`{other}")
-        lines.append([f"{capability}, {gpus.split(',')[0]}", *cells])
-    return table(["GPU", *columns], lines, numbers_from=len(columns) + 1)
-
-
-def residues_section() -> str:
-    """What residues gain in float64, by predictions."""
-    lines = []
-    for capability, gpus, multiprocessors in GENERATIONS:
-        problem = ("float64", "ieee", 1, EDGE, EDGE, EDGE, False, False)
-        found = dict(_introspect.predictions(problem, gpu_of(capability, multiprocessors)))
-        least = min(found["library"], found["dmma"])
-        rates = (2 * EDGE**3 / found[name] / 1e12 for name in ("library", "dmma", "crt"))
-        lines.append(
-            [
-                f"{capability}, {gpus.split(',')[0]}",
-                *(f"{rate:.3g}" for rate in rates),
-                f"{least / found['crt']:.2f}",
-            ]
+    def taken(self, level: int, on_hopper_alone: bool) -> str:
+        """The rows that a level picks from; of float32 those of exactly this precision."""
+        precise = self.precision if level == 6 else "ieee"  # level 5 multiplies float32 as it is
+        rows = [
+            row
+            for row in RUNGS
+            if row.level == level and self.dtype in row.dtypes and self.precision == precise
+        ]
+        return quoted(
+            row.name
+            for row in rows
+            if (row.needs == HOPPER) == on_hopper_alone
+            and (self.dtype != "float32" or row.precision == self.precision)
         )
-    header = ["GPU", "library, at most", "`dmma`", "`crt`", "of the better of both"]
-    return table(header, lines, numbers_from=1)
+
+
+SERIES = (
+    Series("float64", "float64", "float64"),
+    Series("float32", "bfloat16, six products", "float32"),
+    Series("float32, `fp16x3`", "float16, three products", "float32", "fp16x3"),
+    Series("float32, `bf16x3`", "bfloat16, three products", "float32", "bf16x3"),
+    Series("float32, `tf32`", "tf32", "float32", "tf32"),
+    *(Series(name, name, name) for name in ("float16", "bfloat16", "int8", "uint8")),
+    Series("int16", "bytes, four products", "int16"),
+    Series("int32", "bytes, ten products", "int32"),
+)
+HOPPER = "sm_90a"
+RUNGS = [row for row in kernels("gemm", device="cuda") if row.role == "rung"]
+LIBRARY_TYPES = {dtype for row in kernels("gemm", device="cuda") if row.level == 7 for dtype in row.dtypes}
+LEVELS = Table(
+    [
+        Column("product", "name"),
+        Column("level 5", lambda series: series.taken(5, False)),
+        Column("level 5 on Hopper, too", lambda series: series.taken(5, True)),
+        Column("level 6: tensor cores multiply", "multiplied"),
+        Column("level 6", lambda series: series.taken(6, False)),
+        Column("level 6 on Hopper, too", lambda series: series.taken(6, True)),
+    ],
+    words=6,
+)
+
+
+@dataclass(frozen=True)
+class Generation:
+    """``multiprocessors``: of the largest; nominal_gpu() in csrc/core/gpu.cpp has the rest."""
+
+    capability: str
+    gpus: str
+    multiprocessors: int
+    run_on: str = "the simulator alone; never on this hardware"  # what tools/gpu_check.sh has tested
+
+    @property
+    def gpu(self) -> dict[str, Any]:
+        capability = int(self.capability.replace(".", ""))
+        return {"capability": capability, "multiprocessors": self.multiprocessors, "number": 0}
+
+    def predictions(self, dtype: str, precision: str = "ieee") -> dict[str, float]:
+        """Seconds of a large product, the fastest first."""
+        problem = (dtype, precision, 1, EDGE, EDGE, EDGE, False, False)
+        found = _introspect.predictions(problem, self.gpu)
+        return {name: seconds for name, seconds in found if name != "library" or dtype in LIBRARY_TYPES}
+
+    def choice(self, series: Series) -> str:
+        """What level 6 takes, and level=None where that is another one."""
+        found = list(self.predictions(series.dtype, series.precision))
+        level6 = next(name for name in found if name in {row.name for row in RUNGS if row.level == 6})
+        free = "library" if found[0] == "library" else f"`{found[0]}`"
+        return f"`{level6}`" if found[0] == level6 else f"`{level6}`; {free}"
+
+    @property
+    def multiplies_by(self) -> str:
+        wgmma = any(row.name in self.predictions("bfloat16") for row in RUNGS if row.needs == HOPPER)
+        return "wgmma and TMA" if wgmma else "`mma.sync` and `cp.async`"
+
+
+EDGE = 4096
+GENERATIONS = (
+    Generation("8.0", "A100, A30", 108),
+    Generation("8.6", "RTX 30, A40, A10", 82),
+    Generation("8.7", "Jetson Orin", 16),
+    Generation("8.9", "RTX 40, L4, L40S", 128),
+    Generation("9.0", "H100, H200, GH200, H20", 132, "an H200, both source paths; an H100"),
+    Generation("10.0", "B200", 148),
+    Generation("10.3", "B300", 148),
+    Generation("11.0", "Jetson Thor", 20),
+    Generation("12.0", "RTX 50, RTX PRO", 170),
+    Generation("12.1", "DGX Spark", 48),
+)
+SUPPORT = Table(
+    [
+        Column("compute capability", "capability"),
+        Column("GPUs", "gpus"),
+        Column("level 6 by", "multiplies_by"),
+        Column("`level=None` is", lambda generation: _introspect.knowledge(generation.gpu)),
+        Column("run on", "run_on"),
+    ],
+    words=5,
+)
+FIRST = Column("GPU", lambda generation: f"{generation.capability}, {generation.gpus.split(',')[0]}")
+CHOSEN = [series for series in SERIES if "x3" not in series.precision]
+CHOICES = Table(
+    [FIRST, *(Column(series.name, lambda generation, s=series: generation.choice(s)) for series in CHOSEN)],
+    words=1 + len(CHOSEN),
+)
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "kernels": _kernels,
+    "support_kernels": lambda: LEVELS.text(SERIES),
+    "support_generations": lambda: SUPPORT.text(GENERATIONS),
+    "support_choices": lambda: CHOICES.text(GENERATIONS),
+}

@@ -115,7 +115,7 @@ def _frame(axis: Axes, rows: list[int], left_out: int, height: int, title: str, 
 
 
 def _where(site: Site) -> str:
-    return f"{site.what}, {Path(site.file).name}:{site.line}"
+    return f"{site.what}, {Path(site.file).name}" + (f":{site.line}" if site.line else "")
 
 
 def _label(axis: Axes, x: float, y: float, lanes: tuple[int, ...], colour: str) -> None:

@@ -74,12 +74,13 @@ def _table(title: str) -> Table:
     return Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, **style)
 
 
-def _wide_source_table(file: str) -> Table:
+def _wide_source_table(file: str, numbered: bool) -> Table:
     table = _table(file)
     table.add_column(COUNTERS[0], no_wrap=True)
     for name in COUNTERS[1:]:
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("line", justify="right", style="dim", no_wrap=True)
+    if numbered:
+        table.add_column("line", justify="right", style="dim", no_wrap=True)
     table.add_column("source", overflow="fold")  # the one that gives way
     return table
 
@@ -129,17 +130,20 @@ def _lines_of(lines: dict[int, list[Site]], context: int) -> Iterator[SourceLine
         yield SourceLine(shown, sites, n)
 
 
-def source_table(file: str, lines: dict[int, list[Site]], context: int = CONTEXT) -> ByWidth:
+def source_table(
+    file: str, lines: dict[int, list[Site]], context: int = CONTEXT, numbered: bool = True
+) -> ByWidth:
     """The file's lines with accesses, and some around them, beside their counters; in a narrow terminal above
-    them."""
+    them. ``numbered``: with the lines' numbers."""
     found = list(_lines_of(lines, context))
-    wide = _wide_source_table(file)
+    wide = _wide_source_table(file, numbered)
     stack: list[tuple[RenderableType, list[list[Text]]]] = []
     digits = len(str(max(line.number for line in found)))
     for line in found:
         number, counters = str(line.number or ""), line.counters()
         for i, cells in enumerate(counters or [[""] * len(COUNTERS)]):
-            wide.add_row(*cells, number if i == 0 else "", line.indented() if i == 0 else "")
+            source = [number, line.indented()] if i == 0 else ["", ""]
+            wide.add_row(*cells, *source[0 if numbered else 1 :])
         above = Table.grid(padding=(0, 2, 0, 0))
         above.add_column(width=digits, justify="right", style="dim")
         above.add_column(overflow="fold")

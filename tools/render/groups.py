@@ -1,0 +1,270 @@
+"""Groups of problems against libraries: geometric means, single problems, and the first figures of README."""
+
+# ruff: noqa: RUF001  (Chinese has punctuation of its own)
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastgemm.bench import plots
+from fastgemm.bench.formatting import percent, rate, ratio
+from fastgemm.bench.records import Measurement, Report, select
+
+from .spec import (
+    KERNEL,
+    PLACE,
+    Block,
+    Column,
+    Line,
+    Picture,
+    Rows,
+    Table,
+    beside,
+    program,
+    quoted,
+    speedup,
+    versions,
+)
+
+LIMITS = (
+    "Limits are the GPU's: FMA peak, of its multiply-add units at the clock measured meanwhile; tensor-core peak, "
+    "by the data sheet; plain read, a kernel that reads the larger operand and does nothing else, in the same "
+    f"run. {PLACE}"
+)
+
+
+def own(rows: Iterable[Measurement]) -> list[Measurement]:
+    return [row for row in rows if row.role not in ("baseline", "library", "limit") and row.rate]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows of own kernels, one for each problem."""
+
+    name: str
+    rows: Rows
+    of_better: list[float] = field(
+        default_factory=list
+    )  # what level=None reaches of the better of own and library
+
+    @property
+    def gains(self) -> list[float]:
+        return [row.speedup.median for row in self.rows if row.speedup]
+
+    @property
+    def most(self) -> Measurement:
+        return max(self.rows, key=lambda row: row.rate or 0)
+
+
+BOTH_WAYS = {"level 6", "fastest"}
+
+
+def _single(rows: Rows) -> Rows:
+    return [row for row in rows if row.rate and not row.joules and row.role != "limit"]
+
+
+def groups(rows: Rows) -> list[Group]:
+    """Of single calls; level 6 where it was asked for beside level=None."""
+    names = dict.fromkeys(row.group for row in own(_single(rows)))
+    return [_group(name, _side_by_side(select(rows, group=name))) for name in names]
+
+
+def _side_by_side(rows: Rows) -> list[Line]:
+    return beside(_single(rows), "label", lambda row: row.choice or row.role)
+
+
+def _group(name: str, lines: list[Line]) -> Group:
+    level6 = [line for line in lines if line.rows.keys() >= BOTH_WAYS]
+    if not level6:
+        return Group(name, own(row for line in lines for row in line.rows.values()))
+    return Group(name, [line.rows["level 6"] for line in level6], [_of_better(line) for line in level6])
+
+
+def _of_better(line: Line) -> float:
+    others = [line.rows[name].seconds.median for name in ("level 6", "baseline") if name in line.rows]
+    return min(others) / line.rows["fastest"].seconds.median
+
+
+def _of_limit(row: Measurement) -> str | None:
+    return f"{percent(row.share_of_limit)} of {row.limit_name}" if row.limit else None
+
+
+def _mean(values: list[float]) -> float | None:
+    return statistics.geometric_mean(values) if values else None
+
+
+NAME = Column("products", "name")
+KERNELS = Column("kernels", lambda group: quoted(row.kernel for row in group.rows))
+COUNT = Column("problems", lambda group: len(group.gains or group.rows))
+BEST = Column("best rate", lambda group: f"{rate(group.most.rate)} {group.most.unit}".rstrip())
+OF_LIMIT = Column("of the limit", lambda group: _of_limit(group.most))
+LIBRARY = Column(
+    "library",
+    lambda group: quoted((row.baseline for row in group.rows if row.speedup), without="torch has none"),
+)
+MEAN = Column("times as fast, geometric mean", lambda group: _mean(group.gains), ratio)
+LEAST = Column("least", lambda group: min(group.gains, default=None), ratio)
+OF_BETTER = (
+    Column("`level=None`, of the better of both", lambda group: _mean(group.of_better), ratio),
+    Column("least", lambda group: min(group.of_better, default=None), ratio),
+)
+MEANS = Table([NAME, KERNELS, COUNT, BEST, LIBRARY, MEAN, LEAST], groups, words=2)
+MEANS_OF_BOTH = Table(
+    [NAME, KERNELS, COUNT, BEST, OF_LIMIT, LIBRARY, MEAN, LEAST, *OF_BETTER],
+    lambda rows: [group for group in groups(rows) if group.of_better],
+    words=2,
+)
+ALL = Table(MEANS.columns, lambda rows: [*groups(rows), Group("all", own(rows))], words=2)
+
+
+def _outliers(report: Report) -> str:
+    """Of random products."""
+    summary = report.summary
+    slow = [f"{o['problem']} ({ratio(o['settled'])}, `{o['kernel']}`)" for o in summary.get("outliers", ())]
+    return (
+        f"Measured again with 200 pairs: {len(summary.get('measured_again', ()))}; still slower than max(1.04 "
+        f"torch, torch + 1 us): {'; '.join(slow) or 'none'}. Seed {report.method.get('seed')}. {PLACE}"
+    )
+
+
+PROBLEMS = Table(
+    [
+        Column("type", "type_name"),
+        Column("problem", lambda row: row.label if row.op == "gemm" else f"{row.op} {row.label}"),
+        KERNEL,
+        Column("rate", lambda row: f"{rate(row.rate)} {row.unit}"),
+        Column("of the limit", _of_limit),
+        Column("times as fast as torch", speedup, ratio),
+        Column("spread", lambda row: row.speedup.spread if row.speedup else None, percent),
+    ],
+    own,
+    words=3,
+)
+BOTH = Table(
+    [
+        Column("problem", "label"),
+        Column("kernel of level 6", "level 6.kernel", "`{}`"),
+        Column("rate", lambda line: f"{rate(line.get('level 6').rate)} {line.first.unit}"),
+        Column("of the limit", lambda line: _of_limit(line.get("level 6"))),
+        Column("library", lambda line: f"`{line.first.baseline}`" if "baseline" in line.rows else "none"),
+        Column("times as fast", "level 6.speedup.median", ratio),
+        Column("kernel of `level=None`", "fastest.kernel", "`{}`"),
+        Column("times as fast", "fastest.speedup.median", ratio),
+        Column("of the better of both", lambda line: _of_better(line), ratio),
+    ],
+    lambda rows: [line for line in _side_by_side(rows) if line.rows.keys() >= BOTH_WAYS],
+    words=2,
+    by="group",
+    title="**{0.group}**",
+)
+SUSTAINED = Table(
+    [
+        Column("type", "type_name"),
+        Column("problem", "label"),
+        Column("asked for", lambda row: row.choice or "library"),
+        KERNEL,
+        Column("rate", lambda row: f"{rate(row.rate)} {row.unit}"),
+        Column("times as fast", speedup, ratio),
+        Column("SM clock, MHz", "telemetry.sm_clock_mhz", "{:.0f}"),
+        Column("power, W", "telemetry.power_w", "{:.0f}"),
+        Column("J a product", "joules", "{:.3g}"),
+        Column("pJ an operation", lambda row: row.joules / (row.rate * row.seconds.median), "{:.2f}"),
+    ],
+    lambda rows: [row for row in rows if row.joules and row.rate],
+    words=4,
+)
+
+
+def _largest(report: Report) -> str:
+    """The largest size of a sweep."""
+    return SUSTAINED.text(select(report.results, shape=report.results[-1].shape))
+
+
+# What a call without a level gains: the sentence and five rows that README begins with.
+SENTENCES = {
+    "en": "On an {device}, float32 products run at **{mean} times** the rate of cuBLAS at no lower accuracy "
+    "(geometric mean of {count} problems from {least_size} to {most_size}; least {least}), and a float32 "
+    "training step of [a transformer](docs/drop_in.md#a-transformer) runs **{step} times** as fast as by torch "
+    "alone. Large aligned bfloat16 products run at cuBLAS's own rate ({bfloat16}).",
+    "zh": "在 {device} 上，float32 矩阵乘法的速度是 cuBLAS 的 **{mean} 倍**，精度不降低（{least_size} 到 "
+    "{most_size} 的 {count} 个问题的几何平均，最低 {least}）；[一个 transformer](docs/drop_in.md#a-transformer) "
+    "的一步 float32 训练，速度是只用 torch 时的 **{step} 倍**。对齐的大尺寸 bfloat16 乘法与 cuBLAS "
+    "持平（{bfloat16}）。",
+}
+FILES = ("weak_spots", "transformer", "reference", "tensor_cores")
+Reports = dict[str, Report]
+
+
+def _by_default(report: Report, group: str, name: str) -> Group:
+    return Group(name, [row for row in select(report.results, group=group, choice="fastest") if row.rate])
+
+
+def _headlines(reports: Reports) -> list[Group]:
+    float32, model, ladder, tensor = (reports[name] for name in FILES)
+    steps = select(model.results, op="training step", type_name="float32", role="rung")
+    moved = beside(select(ladder.results, op="transpose", role="rung"), ("label", "dtype"), "kernel")
+    fastest = [max(line.rows.values(), key=lambda row: row.rate or 0) for line in moved]
+    return [
+        _by_default(float32, "float32", "float32, large and aligned"),
+        Group("float32, a training step", steps),
+        Group("transposed copies", [row for row in fastest if row.speedup]),
+        _by_default(float32, "bfloat16, odd sizes", "bfloat16, odd sizes"),
+        _by_default(tensor, "bfloat16", "bfloat16, large and aligned"),
+    ]
+
+
+def _gains(reports: Reports) -> str:
+    """Where nothing is gained is one of the rows."""
+    commands = ", ".join(
+        f"`{program(each)}` (commit {each.environment['commit']})" for each in reports.values()
+    )
+    return (
+        f"{Table([NAME, COUNT, BEST, LIBRARY, MEAN, LEAST]).text(_headlines(reports))}\n\n"
+        "`level=None` against torch (of transposed copies the better of levels 5 and 6), measured on "
+        f"{versions(reports['weak_spots'].environment)}, by {commands}."
+    )
+
+
+def _sentence(language: str) -> Callable[[Reports], str]:
+    def text(reports: Reports) -> str:
+        float32, training, _, _, bfloat16 = _headlines(reports)
+        sizes = [size for row in float32.rows for size in row.shape]
+        steps = dict.fromkeys(ratio(found(training.gains)) for found in (min, max))
+        return SENTENCES[language].format(
+            device=reports["weak_spots"].environment["device"],
+            mean=MEAN.cell(float32),
+            count=len(float32.rows),
+            least=LEAST.cell(float32),
+            least_size=min(sizes),
+            most_size=max(sizes),
+            step={"en": " to ", "zh": " 到 "}[language].join(steps),
+            bfloat16=MEAN.cell(bfloat16),
+        )
+
+    return text
+
+
+HEADLINES: dict[str, Callable[[Reports], str]] = {
+    "gains": _gains,
+    "headline": _sentence("en"),
+    "headline_zh": _sentence("zh"),
+}
+FIRST = Picture("headline", "Rates of float32 products, fastgemm and torch, on", plots.headline_figure)
+SPOTS = Picture("weak_spots", "float32 products and skinny products against torch on")
+POWER = Picture("sweep", "Sustained rates, power and clocks on")
+BLOCKS: dict[str, Any] = {
+    "headline_picture": Block("weak_spots", picture=FIRST, device="cuda"),
+    "reference": Block("reference", MEANS, PLACE, device="cpu"),
+    "gpu_random60": Block("random60", ALL, _outliers, device="cuda"),
+    "gpu_tensor_cores": Block("tensor_cores", BOTH, PLACE, device="cuda"),
+    "gpu_tensor_means": Block("tensor_cores", MEANS_OF_BOTH, PLACE, device="cuda"),
+    "gpu_weak_spots_means": Block("weak_spots", MEANS_OF_BOTH, LIMITS, device="cuda"),
+    "gpu_weak_spots": Block("weak_spots", BOTH, LIMITS, picture=SPOTS, device="cuda"),
+    "gpu_weak_spots_sustained": Block(
+        "weak_spots", SUSTAINED, "Back to back: {method[back_to_back]}; energy by the GPU's counter. {place}"
+    ),
+    "gpu_sweep": Block("sweep", _largest, "Step {method[step]}; {method[text]}. {place}", picture=POWER),
+}

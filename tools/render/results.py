@@ -1,0 +1,23 @@
+"""The files of benchmarks/results, and which of them a block shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fastgemm.bench.accuracy import COMMAND, read_accuracy
+from fastgemm.bench.records import Report, read_report
+
+
+def read(path: Path) -> Report:
+    return read_accuracy(path) if path.stem == COMMAND else read_report(path)
+
+
+def reports(results: Path, name: str, device_type: str = "") -> dict[str, Report]:
+    """Reports by the device that was measured, which is the name of the file's folder; those of GPUs first."""
+    found = {path.parent.name: read(path) for path in sorted(results.glob(f"*/{name}.json"))}
+    return {
+        device: report
+        for kind in ("cuda", "cpu")
+        for device, report in found.items()
+        if report.environment["device_type"] == kind and device_type in ("", kind)
+    }

@@ -1,0 +1,191 @@
+"""What a page shows of a results file, as data: blocks of tables, sentences and pictures.
+
+    Block("sizes", Table(columns, rows, words=1), "A dash: one run takes more than 50 ms. {place}")
+
+A table has columns and lines. A line is a row of the file, or several rows of one problem side by side, told apart
+by how the kernel was asked for (``beside``). A column says where in a line its value is: by a dotted path, or a
+function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastgemm.bench import plots
+from fastgemm.bench.records import Report
+
+Rows = list[Any]
+Place = str | tuple[str, ...]  # of a value: a dotted path, or its parts
+NO_VALUE = "-"
+PLACE = "{place}"
+
+
+class Line:
+    """Rows of one problem, by what they are told apart by; what all of them share is the first one's."""
+
+    def __init__(self, below: Line | None = None):
+        self.rows: dict[str, Any] = {}
+        self.below = below  # the line before this one: in ladders the level below
+
+    @property
+    def first(self) -> Any:
+        return next(iter(self.rows.values()))
+
+    def get(self, name: str) -> Any:
+        return self.rows[name] if name in self.rows else getattr(self.first, name, None)
+
+
+Key = str | Sequence[str] | Callable[[Any], Any]
+
+
+def beside(rows: Iterable[Any], shared: Key, apart: Key) -> list[Line]:
+    """A line for each value that its rows share, of fields or of a function; of rows with the same name the first
+    counts."""
+    found: dict[Any, Line] = {}
+    below = None
+    for row in rows:
+        key = _key(row, shared)
+        if key not in found:
+            found[key] = below = Line(below)
+        found[key].rows.setdefault(_key(row, apart), row)
+    return list(found.values())
+
+
+def _key(row: Any, key: Key) -> Any:
+    if callable(key):
+        return key(row)
+    return getattr(row, key) if isinstance(key, str) else tuple(getattr(row, name) for name in key)
+
+
+def look_up(found: Any, path: Place) -> Any:
+    """A dotted path through lines, dictionaries and attributes; None where it ends early."""
+    for name in path.split(".") if isinstance(path, str) else path:
+        if found is None:
+            return None
+        found = found.get(name) if isinstance(found, (dict, Line)) else getattr(found, name)
+    return found
+
+
+@dataclass(frozen=True)
+class Column:
+    """``form``: of a value, which is neither None nor empty: a format or a function."""
+
+    head: str
+    value: Place | Callable[[Any], Any]
+    form: str | Callable[[Any], str] = "{}"
+
+    def cell(self, line: Any) -> str:
+        value = self.value(line) if callable(self.value) else look_up(line, self.value)
+        if value is None or value == "":
+            return NO_VALUE if value is None else ""
+        return self.form(value) if callable(self.form) else self.form.format(value)
+
+
+def markdown(header: Sequence[str], lines: Iterable[Sequence[str]], words: int) -> str:
+    """A table in Markdown; columns behind the first ``words`` are set flush right."""
+    marks = ["---" if i < words else "---:" for i in range(len(header))]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [header, marks, *lines])
+
+
+@dataclass(frozen=True)
+class Table:
+    """``lines``: those that rows make. ``by``: a table for each value of it. ``title``: a format of the first
+    row."""
+
+    columns: Sequence[Column] | Callable[[Rows], Sequence[Column]]
+    lines: Callable[[Rows], Iterable[Any]] = list
+    words: int = 1
+    by: Key = ()
+    title: str = ""
+
+    def text(self, rows: Iterable[Any]) -> str:
+        found: dict[Any, Rows] = {}
+        for row in rows:
+            found.setdefault(_key(row, self.by), []).append(row)
+        return "\n\n".join(filter(None, map(self._one, found.values())))
+
+    def _one(self, rows: Rows) -> str:
+        lines = list(self.lines(rows))
+        if not lines:
+            return ""
+        columns = self.columns(rows) if callable(self.columns) else self.columns
+        cells = ([column.cell(line) for column in columns] for line in lines)
+        shown = markdown([column.head for column in columns], cells, self.words)
+        return f"{self.title.format(rows[0])}\n\n{shown}" if self.title else shown
+
+
+@dataclass(frozen=True)
+class Picture:
+    """``alt`` ends with the device's name. ``draw`` makes a figure of a report."""
+
+    name: str
+    alt: str
+    draw: Callable[[Any], Any] = plots.draw
+
+
+Part = Table | str | Callable[[Report], str]
+
+
+class Block:
+    """Parts of a page that are made from a results file: tables, formats of the report (as its dictionary, and
+    ``place``), and functions of it. ``device``: cuda or cpu alone."""
+
+    def __init__(self, file: str, *parts: Part, picture: Picture | None = None, device: str = ""):
+        self.file, self.parts, self.picture, self.device = file, parts, picture, device
+
+    def text(self, report: Report) -> str:
+        return "\n\n".join(filter(None, (self._part(part, report) for part in self.parts)))
+
+    def _part(self, part: Part, report: Report) -> str:
+        if isinstance(part, Table):
+            return part.text(report.results)
+        if callable(part):
+            return part(report).replace(PLACE, place(report))
+        return part.format(**vars(report), place=place(report))
+
+
+def place(report: Report) -> str:
+    """Where, when and with what a report was made, in a sentence."""
+    threads = sorted({row.threads for row in report.results})
+    counts = (
+        f", {' and '.join(map(str, threads))} thread{'' if threads == [1] else 's'}" if threads != [0] else ""
+    )
+    return f"Measured on {versions(report.environment, counts)}, by `{program(report)}`."
+
+
+def versions(env: dict[str, Any], threads: str = "") -> str:
+    """The device, the software that matters, the date and the commit."""
+    if env["device_type"] == "cuda":
+        device = f"{env['device']} (driver {env['driver']}, CUDA {env['cuda']}, cuBLAS {env['cublas']})"
+    else:
+        device = f"{env['device']} ({env['cpu_model']}){threads}"
+    library = f", transformers {env['transformers']}" if env.get("transformers") else ""
+    commit = f", commit {env['commit']}" if env["commit"] else ""
+    return f"{device}, torch {env['torch']}{library}, {env['date'][:10]}{commit}"
+
+
+def program(report: Report) -> str:
+    command, presets = report.command, report.method.get("presets", ())
+    if command == "tensor_parallel":
+        return "examples/tensor_parallel.py"  # by torchrun
+    if command in ("transformer", "models"):
+        return f"python examples/{command}.py" + (" --invariant" if report.summary.get("invariant") else "")
+    if command in ("host-time", "overhead", "accuracy"):
+        return f"fastgemm bench --{command}"
+    if command in ("ladder", "bench"):
+        return f"fastgemm {command}" + "".join(f" --preset {name}" for name in presets)
+    return f"python benchmarks/run.py {report.method.get('preset', command)}"
+
+
+def speedup(row: Any) -> float | None:
+    return 1.0 if row.role == "baseline" else look_up(row, "speedup.median")
+
+
+def quoted(names: Iterable[str], without: str = NO_VALUE) -> str:
+    """Names of kernels, each once."""
+    return ", ".join(dict.fromkeys(f"`{name}`" for name in names)) or without
+
+
+KERNEL = Column("kernel", "kernel", "`{}`")
