@@ -30,7 +30,8 @@ from matplotlib.figure import Figure
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.append(str(REPOSITORY / "tools"))
-from render import markdown  # noqa: E402
+from render.levels import LADDER  # noqa: E402
+from render.spec import markdown, place  # noqa: E402
 
 from . import drawings  # noqa: E402
 
@@ -180,7 +181,7 @@ def gain(op: str, level: int, size: int) -> None:
             gained = f"{ratio(row.gain)}x" if row.gain else "-"
             cells.append([where, row.label, f"`{row.kernel}`", f"{rate(row.rate)} {row.unit}", gained])
     header = ["where", "size", f"level {level}", "rate", f"over level {level - 1}"]
-    display(Markdown(markdown.table(header, cells, numbers_from=3)))
+    display(Markdown(markdown(header, cells, words=3)))
 
 
 def rates_of(*kernels: str) -> None:
@@ -189,13 +190,13 @@ def rates_of(*kernels: str) -> None:
     rows = [row for kernel in kernels for row in select(report.results, kernel=kernel) if row.level != 7]
     cells = [[f"`{row.kernel}`", row.role, rate(row.rate), percent(row.share_of_limit)] for row in rows]
     header = ["kernel", "role", rows[0].unit, f"of {rows[0].limit_name}"]
-    text = markdown.table(header, cells, numbers_from=2)
-    display(Markdown(f"**gemm, {rows[0].dtype} {rows[0].label}**\n\n{text}\n\n{markdown.place(report)}"))
+    text = markdown(header, cells, words=2)
+    display(Markdown(f"**gemm, {rows[0].dtype} {rows[0].label}**\n\n{text}\n\n{place(report)}"))
 
 
 def ladder_table(report: Report) -> None:
     """Rate, share of the machine's limit, gain and spread of every rung."""
-    display(Markdown(f"{markdown.ladder_table(report.results)}\n\n{markdown.place(report)}"))
+    display(Markdown(f"{LADDER.text(report.results)}\n\n{place(report)}"))
 
 
 def notes_of(report: Report) -> str:

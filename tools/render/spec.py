@@ -33,8 +33,10 @@ class Line:
     def first(self) -> Any:
         return next(iter(self.rows.values()))
 
-    def get(self, name: str) -> Any:
-        return self.rows[name] if name in self.rows else getattr(self.first, name, None)
+    def get(self, name: Any) -> Any:
+        if name in self.rows or not isinstance(name, str):
+            return self.rows.get(name)
+        return getattr(self.first, name, None)
 
 
 Key = str | Sequence[str] | Callable[[Any], Any]
