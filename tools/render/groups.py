@@ -42,13 +42,12 @@ def own(rows: Iterable[Measurement]) -> list[Measurement]:
 
 @dataclass(frozen=True)
 class Group:
-    """Rows of own kernels, one for each problem."""
+    """Rows of own kernels, one for each problem. ``of_better``: what level=None reaches of the better of own and
+    library."""
 
     name: str
     rows: Rows
-    of_better: list[float] = field(
-        default_factory=list
-    )  # what level=None reaches of the better of own and library
+    of_better: list[float] = field(default_factory=list)
 
     @property
     def gains(self) -> list[float]:
