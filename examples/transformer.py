@@ -329,6 +329,25 @@ def types_of(device: str, dtypes: tuple[torch.dtype, ...]) -> list[tuple[torch.d
     ]
 
 
+def measured(
+    config: Config,
+    dtypes: tuple[torch.dtype, ...],
+    attentions: tuple[str, ...],
+    session: Session,
+    level: int | None,
+    budget: float,
+) -> Report:
+    """Each type and way of attending: compared, then timed for ``budget`` seconds a phase and way."""
+    report = Report("transformer", describe(session.device), session.describe())
+    report.summary.update(runs=[], host_us=overhead(session.device))
+    for dtype, precision in types_of(session.device, dtypes):
+        run = Run(config, dtype, precision, {"level": level}, session)
+        for attention in attentions:
+            run.attend_by(attention)
+            run.measure(report, budget)
+    return report
+
+
 @click.command()
 @click.option("--size", type=click.Choice(list(CONFIGS)), help="Default: that of the device.")
 @click.option(
@@ -359,13 +378,7 @@ def main(
     device = options.chosen_device(device)
     config = replace(CONFIGS[size or device], tied=tied)
     with failures_as_exit_code(), using_threads(threads), Session(device) as session:
-        report = Report("transformer", describe(device), session.describe())
-        report.summary.update(runs=[], host_us=overhead(device))
-        for dtype, precision in types_of(device, dtypes):
-            run = Run(config, dtype, precision, {"level": level}, session)
-            for attention in attentions:
-                run.attend_by(attention)
-                run.measure(report, budget or 0.5)
+        report = measured(config, dtypes, attentions, session, level, budget or 0.5)
     hand_over(report, show, "differences larger than rounding explains", json=json, csv=csv, plot=plot)
 
 

@@ -39,11 +39,11 @@ def contenders(instance: Instance) -> dict[str, Turn]:
     }
 
 
-def run_host_time(device: str, dtype: torch.dtype = torch.float32) -> Report:
+def run_host_time(device: str, dtype: torch.dtype = torch.float32, *, in_turn: int | None = None) -> Report:
     """Seconds of host time a call, without gradients; each makes its own result, as most user code does.
 
     Where this process has entered no patch so far, torch's own calls are measured before that, too: from then on
-    they come by fastgemm's kernels.
+    they come by fastgemm's kernels. ``in_turn``: batches of each way of calling layers in turn.
     """
     timer = ContextTimer(device)
     instance = instantiate(Gemm(SIZE, SIZE, SIZE, dtype), device=device, allocate=True)
@@ -70,5 +70,5 @@ def run_host_time(device: str, dtype: torch.dtype = torch.float32) -> Report:
         row.kernel: row.seconds.median / report.results[0].seconds.median for row in report.results
     }
     with using_threads(1):
-        report.results += measure_turns(device)
+        report.results += measure_turns(device, in_turn)
     return report

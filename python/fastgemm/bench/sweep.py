@@ -18,7 +18,7 @@ from .presets import Case, Choice
 from .problems import Instance, MemoryLimit, dtype_name, instantiate, label, torch_precision
 from .records import Measurement, Report
 from .session import BASELINE, LIMIT, LONGEST_IN_LADDER, LONGEST_IN_SWEEP, REFUSAL, Session
-from .timing import Interleaved, Timer, geometric_mean, interleave
+from .timing import Interleaved, Pace, Timer, geometric_mean, interleave
 
 METHODS = ("interleaved", "sustained")
 OUTLIER_PAIRS = 200
@@ -350,6 +350,7 @@ def run_sweep(
     device: str = "cpu",
     threads: int | None = None,
     budget: float = 0.5,
+    pace: Pace | None = None,
     checks: bool = True,
     tune: bool = False,
     sustained: bool = False,
@@ -357,13 +358,15 @@ def run_sweep(
     progress: Callable[[str, float], None] = lambda text, share: None,
     on_rows: Callable[[list[Measurement]], None] = lambda rows: None,
 ) -> Report:
-    """Runs all cases. A case's own thread count goes before ``threads``."""
+    """Runs all cases. A case's own thread count goes before ``threads``, and a pace before ``budget``."""
     with using_threads(threads), Session(device, timer) as session:
         method = Method(session, budget, checks, tune, sustained)
         report = Report("bench", describe(device), method.describe(cases))
         found = []
         for i, case in enumerate(cases):
             progress(case.group, i / len(cases))
+            if pace:
+                method.budget = pace.budget(len(case.choices) + 1)
             with using_threads(case.threads):
                 found.append(run_or_report(case, method))
             on_rows(found[-1])

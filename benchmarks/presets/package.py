@@ -1,0 +1,108 @@
+"""What the package's commands measure: ``fastgemm ladder``, and ``fastgemm bench`` with a preset, ``--host-time``,
+``--overhead`` or ``--accuracy``."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from contests import Preset, Settings
+from fastgemm.bench.accuracy import run_accuracy
+from fastgemm.bench.accuracy.study import default_shapes
+from fastgemm.bench.gpu_presets import kernel
+from fastgemm.bench.host_time import run_host_time
+from fastgemm.bench.ladder import run_ladder
+from fastgemm.bench.overhead import run_overhead
+from fastgemm.bench.peers import run_peers
+from fastgemm.bench.peers.contenders import problems
+from fastgemm.bench.presets import TRANSPOSE_SHAPES, Case, preset_cases
+from fastgemm.bench.records import Report
+from fastgemm.bench.sweep import run_sweep
+from fastgemm.bench.timing import Pace
+from fastgemm.cli.bench import cases_of_preset
+from fastgemm.cli.ladder import problems_of
+
+BATCHES = 5  # of each way to call the layers of a model in turn; a batch of all takes a GPU's host 4 s
+STEP = 1024  # of the preset sweep
+
+
+def of_cases(settings: Settings, cases: list[Case], said: dict, sustained: bool = False) -> Report:
+    chosen = cases[: settings.most]
+    report = run_sweep(
+        chosen,
+        device=settings.device,
+        budget=settings.budget or 0.5,
+        pace=None if settings.budget else Pace(settings.seconds, len(chosen)),
+        sustained=sustained,
+        progress=settings.progress,
+        on_rows=settings.say,
+    )
+    report.method |= said
+    return report
+
+
+def of_preset(name: str, settings: Settings) -> Report:
+    seed = secrets.randbits(32)
+    fp32 = ([torch.float32], ["NN"], ((),), None)
+    cases = cases_of_preset(settings.device, name, "gemm", *fp32, seed, STEP)
+    said = {"random60": {"seed": seed}, "sweep": {"step": STEP}}.get(name, {})
+    return of_cases(settings, cases, {"presets": [name], **said}, sustained=name == "sweep")
+
+
+def transposes(settings: Settings) -> Report:
+    """The kernel of this library and torch's in it, by one thread and by all of them."""
+    dtypes, choices = [torch.int8, torch.float32, torch.complex128], (kernel("pipelined"), kernel("torch"))
+    cases = [
+        case
+        for threads in sorted({1, torch.get_num_threads()})
+        for name in TRANSPOSE_SHAPES
+        for case in preset_cases(name, "transpose", dtypes, ["NN"], choices, threads)
+    ]
+    return of_cases(settings, cases, {"presets": list(TRANSPOSE_SHAPES)})
+
+
+def ladder(settings: Settings) -> Report:
+    quick = settings.most is not None
+    ops = ("gemm", "transpose")
+    found = problems_of(settings.device, ops, None, None, torch.float32, None, quick)
+    budget = settings.budget_of(40)
+    report = run_ladder(found, device=settings.device, budget=budget, progress=settings.progress)
+    settings.say(report.results)
+    return report
+
+
+def in_batches(run: Callable[[str, int], Report], settings: Settings) -> Report:
+    settings.progress("batches of calls", 0.0)
+    return run(settings.device, BATCHES if settings.most is None else 1)
+
+
+def accuracy(settings: Settings) -> Report:
+    shapes = default_shapes(settings.device)[: settings.most]
+    seed = secrets.randbits(32)
+    return run_accuracy(settings.device, shapes=shapes, seed=seed, progress=settings.progress)
+
+
+def beside_peers(settings: Settings) -> Report:
+    """A third of the time is for compiling and autotuning, by three others that do."""
+    cases, progress = problems()[: settings.most], settings.progress
+    times = {"budget": settings.budget or 0.05, "setup": settings.seconds / 9}
+    report = run_peers(settings.device, **times, cases=cases, progress=progress)
+    settings.say(report.results)
+    return report
+
+
+GPU_SECONDS = {"tensor_cores": 40, "weak_spots": 48, "random60": 26, "sizes": 13, "sweep": 40}
+PRESETS = {
+    "host": Preset(
+        {"cuda": 27, "cpu": 25}, partial(in_batches, lambda device, n: run_host_time(device, in_turn=n))
+    ),
+    "overhead": Preset({"cuda": 50, "cpu": 50}, partial(in_batches, run_overhead)),
+    "ladder": Preset({"cuda": 10, "cpu": 15}, ladder),
+    "reference": Preset({"cuda": 38, "cpu": 70}, partial(of_preset, "reference")),
+    **{name: Preset({"cuda": time}, partial(of_preset, name)) for name, time in GPU_SECONDS.items()},
+    "transposes": Preset({"cpu": 90}, transposes),
+    "accuracy": Preset({"cuda": 26, "cpu": 20}, accuracy),
+    "peers": Preset({"cuda": 45}, beside_peers),
+}

@@ -1,0 +1,135 @@
+"""Measures what the pages show of this device, checked, and writes a file for each preset.
+
+    python benchmarks/run.py                          # everything for this device, in less than ten minutes
+    python benchmarks/run.py complex linear           # some presets, each for as long as it takes as a rule
+    python benchmarks/run.py --device cpu --minutes 3
+    python benchmarks/run.py weak_spots --out build/results --raw
+
+Each preset gets its share of the minutes. A file is written when its preset is done, so that an interrupted run
+keeps what it has. A preset for which too little time is left is passed over, and named in the end.
+
+Exit codes: 0 fine, 1 a result is wrong or a preset could not be measured, 2 usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import torch
+from contests import Settings
+from fastgemm.bench.environment import folder_of
+from fastgemm.bench.records import PROBLEM, Measurement
+from fastgemm.cli import options
+from fastgemm.cli.console import progress_bar
+from presets import PRESETS
+
+RESULTS = Path(__file__).resolve().parent / "results"
+MINUTES = 9.0
+LEAST_SHARE = 0.4  # of the seconds that a preset takes as a rule: with less it is not begun
+
+
+def line_of(rows: list[Measurement]) -> str:
+    """A problem and its contenders, as they are printed while it is measured."""
+    by_choice = rows[0].choice and len({row.choice for row in rows}) == len(rows)
+    cells, wrong = [], ""
+    for row in rows:
+        name = row.choice if by_choice else row.kernel
+        time = f"{row.seconds.median * 1e6:.1f} us" if row.seconds else row.more.get("errors", "")
+        cells.append(f"{name} {f'{row.speedup.median:.3f}' if row.speedup else time}")
+        wrong += "" if row.right else f"  WRONG: {name} {row.message}"
+    what = " ".join(filter(None, (rows[0].type_name, rows[0].label, rows[0].group)))
+    return f"  {what}: {', '.join(cells)}{wrong}"
+
+
+def say(rows: list[Measurement]) -> None:
+    problems: dict[tuple[object, ...], list[Measurement]] = {}
+    for row in rows:
+        problems.setdefault(tuple(getattr(row, name) for name in PROBLEM), []).append(row)
+    click.echo("\n".join(map(line_of, problems.values())))
+
+
+def measure(name: str, settings: Settings, raw: bool) -> str:
+    """Writes the preset's file. What went wrong, which leaves the other presets; empty where nothing did."""
+    torch.manual_seed(0)
+    try:
+        report = PRESETS[name].measure(settings)
+    except Exception as error:
+        return f"{name}: {type(error).__name__}: {error}"
+    report.method["preset"] = name
+    path = settings.out / folder_of(report.environment) / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(report.to_json(raw=raw), encoding="utf-8")
+    click.echo(f"written: {path}")
+    return "" if report.right else f"{name}: some results are wrong"
+
+
+def measure_all(names: list[str], settings: Settings, minutes: float | None, raw: bool) -> list[str]:
+    """Measures one preset after the other, each for its share of what is left of the minutes; what went wrong."""
+    usual = {name: PRESETS[name].seconds[settings.device] for name in names}
+    start, took, wrong = time.perf_counter(), {}, []
+    try:
+        for i, name in enumerate(names):
+            begin, seconds = time.perf_counter(), usual[name]
+            if minutes:
+                left = start + 60 * minutes - begin
+                if left < LEAST_SHARE * seconds:
+                    continue
+                seconds *= min(1.0, left / sum(usual[n] for n in names[i:]))
+            click.echo(f"== {name}, {seconds:.0f} s")
+            wrong.append(measure(name, replace(settings, seconds=seconds), raw))
+            took[name] = time.perf_counter() - begin
+            if settings.device == "cuda":
+                torch.cuda.empty_cache()
+    except KeyboardInterrupt:
+        click.echo(f"interrupted in {name}")
+        raise SystemExit(130) from None
+    finally:
+        click.echo("seconds: " + ", ".join(f"{name} {seconds:.0f}" for name, seconds in took.items()))
+        click.echo(f"not measured: {' '.join(n for n in names if n not in took) or 'nothing'}")
+    return [each for each in wrong if each]
+
+
+def chosen(names: tuple[str, ...], device: str) -> list[str]:
+    """The presets to run, in their order. Raises click.UsageError where one cannot run on the device."""
+    why = {
+        n: "" if device in each.seconds else f"is not for --device {device}" for n, each in PRESETS.items()
+    }
+    why = {n: reason or PRESETS[n].obstacle(device) for n, reason in why.items()}
+    for name in names:
+        if why[name]:
+            raise click.UsageError(f"{name} {why[name]}")
+    return [name for name in PRESETS if (name in names if names else not why[name])]
+
+
+@click.command()
+@click.argument("names", metavar="[PRESET]...", nargs=-1, type=click.Choice(list(PRESETS)))
+@options.device
+@click.option("--minutes", type=options.Seconds(), help=f"In all. Default without a preset: {MINUTES:g}.")
+@click.option("--budget", type=options.Seconds(), help="Seconds for each call, whatever the minutes.")
+@click.option("--first", type=options.Count(), help="So many problems of each preset; models become tiny.")
+@click.option("--out", type=click.Path(path_type=Path), default=RESULTS, help="Folder of the results.")
+@click.option("--raw", is_flag=True, help="All digits and samples, and what the GPU's sensors said.")
+def main(
+    names: tuple[str, ...],
+    device: str | None,
+    minutes: float | None,
+    budget: float | None,
+    first: int | None,
+    out: Path,
+    raw: bool,
+) -> None:
+    """Measure what the pages show of this device, and write a file for each preset. Default: all of them."""
+    device = options.chosen_device(device)
+    minutes = minutes or (None if names else MINUTES)
+    with progress_bar() as progress:
+        settings = Settings(device, 0.0, budget, first, out, say, progress)
+        wrong = measure_all(chosen(names, device), settings, minutes, raw)
+    if wrong:
+        raise click.ClickException("\n".join(wrong))
+
+
+if __name__ == "__main__":
+    main()
