@@ -1,4 +1,4 @@
-"""The accuracy study: its measures, its data, the report, the command and the tables."""
+"""The accuracy study: its measures, its data, the report and the command."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from fastgemm.bench.checking import PRODUCT_ERROR
 from fastgemm.cli import main
 from fastgemm.cli.accuracy import show
 from reference import DEVICES, needs_simulator
-from render.accuracy import BLOCKS, multiple
 
 SHAPES = [(20, 30, 40), (20, 30, 500), (7, 9, 41)]
 
@@ -43,11 +42,8 @@ class Spoiled(Contender):
         return out
 
 
-def small(*rivals: Contender, shapes=SHAPES, **more):
-    return run_accuracy("cpu", shapes=shapes, seed=1, rivals=[BASELINE, *rivals], **more)
-
-
-# --- measures
+def small(*rivals: Contender, shapes=SHAPES, integers=(), **more):
+    return run_accuracy("cpu", shapes=shapes, seed=1, rivals=[BASELINE, *rivals], integers=integers, **more)
 
 
 def test_errors_are_measured_as_defined():
@@ -71,38 +67,37 @@ def test_errors_are_measured_as_defined():
     assert not report.right and "one element, normal 20x30x40" in report.wrong_lines()[0]
 
 
-def test_a_nan_and_other_bits_are_errors():
-    nan = small(Spoiled("nan", relative=math.nan), shapes=SHAPES[:1]).results[1]
-    assert nan.componentwise == nan.normwise == math.inf and not nan.right
-    assert not small(Spoiled("random", at_random=True), shapes=SHAPES[:1]).results[1].repeats
-
-
-def test_what_is_less_than_ieee_promises_less():
-    rough = Spoiled("rough", "fp16x3", relative=1e-3)
-    report = small(rough, shapes=SHAPES[:1])
-    errors = [e for e in report.results if e.kernel == "rough"]
-    assert all(e.of_bound > 1 and e.right for e in errors), "outside its range it promises nothing"
+def test_what_is_wrong_with_a_contender():
+    """NaN and other bits are errors; what is less than ieee promises nothing outside of its range."""
+    rivals = (
+        Spoiled("nan", relative=math.nan),
+        Spoiled("random", at_random=True),
+        Spoiled("rough", "fp16x3", relative=1e-3),
+    )
+    report = small(*rivals, shapes=SHAPES[:1])
+    nan, other, rough = ([e for e in report.results if e.kernel == rival.kernel] for rival in rivals)
+    assert all(e.componentwise == e.normwise == math.inf and not e.right for e in nan)
+    assert not other[0].repeats
+    assert all(e.of_bound > 1 and e.right for e in rough)
     assert study.bound("ieee", 100) < study.bound("fp16x3", 100) < study.bound("tf32", 100)
 
 
 def test_a_seed_gives_the_same_study_again():
     first, second, other = (
-        run_accuracy("cpu", shapes=SHAPES[:1], seed=seed, rivals=[BASELINE]) for seed in (5, 5, 6)
+        run_accuracy("cpu", shapes=SHAPES[:1], seed=seed, rivals=[BASELINE], integers=[])
+        for seed in (5, 5, 6)
     )
     assert first.results == second.results != other.results
 
 
-# --- data
-
-
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
-@pytest.mark.parametrize("k", [1, 2, 41, 400])
-def test_distributions(name, k):
+def test_distributions(name):
     make, text = DISTRIBUTIONS[name]
-    a, b = make(Draw("cpu", 3), 50, 60, k)
-    assert a.shape == (50, k) and b.shape == (k, 60)
-    assert a.dtype == b.dtype == torch.float32
-    assert a.isfinite().all() and b.isfinite().all() and len(text) > 10
+    for k in (1, 2, 41, 400):
+        a, b = make(Draw("cpu", 3), 50, 60, k)
+        assert a.shape == (50, k) and b.shape == (k, 60)
+        assert a.dtype == b.dtype == torch.float32
+        assert a.isfinite().all() and b.isfinite().all() and len(text) > 10
 
 
 def test_distributions_are_what_they_say():
@@ -119,9 +114,6 @@ def test_distributions_are_what_they_say():
     assert (a @ b).norm() / halves == pytest.approx(CANCELLATION, rel=0.2)
     a, b = drawn("spiked")
     assert (a.max(dim=1).values == SPIKE).all() and (a @ b).abs().max() < 1000
-
-
-# --- special values
 
 
 def test_special_values_are_judged_as_ieee():
@@ -144,24 +136,21 @@ def test_special_values_are_judged_as_ieee():
 
 
 def test_rows_that_promise_make_a_report_wrong():
-    assert not SpecialValue("NaN", "bf16x6", "ieee", 10, 1).right
     assert SpecialValue("NaN", "fp16x3", "fp16x3", 10, 1).right
     assert SpecialValue("NaN", "torch.matmul", "ieee", 10, 1).right
-    assert not IntegerProduct("int8x10", 1, 2, 3, 1).right
     report = small(shapes=SHAPES[:1])
+    assert report.right
     report.special.append(SpecialValue("NaN", "bf16x6", "ieee", 10, 1))
     report.integers.append(IntegerProduct("int8x10", 1, 2, 3, 4))
-    assert report.wrong_lines() == [
+    assert not report.right and report.wrong_lines() == [
         "bf16x6, NaN: 1 of 10 elements wrong",
         "int8x10, int32 1x2x3: 4 elements wrong",
     ]
 
 
-# --- contenders
-
-
 def test_contenders_of_a_gpu(monkeypatch):
     table = [replace(row, unavailable=None) for row in fastgemm.kernels("gemm", "cuda")]
+    assert {row.precision for row in table} <= set(PRODUCT_ERROR), "each has a bound"
     module = "fastgemm.bench.accuracy.contenders.kernels"
     monkeypatch.setattr(module, lambda op, device, dtype: [row for row in table if row.takes(dtype)])
     found = [(c.kernel, c.precision) for c in contenders("cuda", ("tiled", "bf16x6"))]
@@ -179,23 +168,24 @@ def test_contenders_of_a_gpu(monkeypatch):
 
 
 @needs_simulator
-def test_study_of_the_cuda_kernels():
+def test_study_of_the_cuda_kernels(monkeypatch):
     """The simulator's tensor cores do not truncate, so this shows planes and order, not a GPU's errors."""
     rivals = [Contender("bf16x6"), Contender("fp16x3", "fp16x3")]
+    some = {name: DISTRIBUTIONS[name] for name in ("normal", "wide", "spiked")}
+    monkeypatch.setattr(study, "DISTRIBUTIONS", some)
     with fastgemm.simulate():
-        report = small(*rivals, shapes=[(20, 30, 100), (33, 17, 83)], integers=["int8x10"])
+        report = small(*rivals, shapes=[(17, 20, 83)], integers=["int8x10"])
     assert report.right, report.wrong_lines()
     found = Study(report)
-    for distribution in DISTRIBUTIONS:
-        for shape in found.shapes[20, 30]:
-            bf16x6 = found.error(("bf16x6", "ieee"), distribution, shape)
-            fp16x3 = found.error(("fp16x3", "fp16x3"), distribution, shape)
-            assert bf16x6.of_bound < 0.5
-            assert (fp16x3.of_bound < 0.5) == (distribution != "spiked"), distribution
+    for distribution in some:
+        bf16x6 = found.error(("bf16x6", "ieee"), distribution, (17, 20, 83))
+        fp16x3 = found.error(("fp16x3", "fp16x3"), distribution, (17, 20, 83))
+        assert bf16x6.of_bound < 0.5
+        assert (fp16x3.of_bound < 0.5) == (distribution != "spiked"), distribution
     bad = {(row.kernel, row.case) for row in report.special if row.wrong}
     assert ("fp16x3", "a number of 2^60 that meets zeros") in bad
     assert "bf16x6" not in {kernel for kernel, _ in bad}
-    assert [row.wrong for row in report.integers] == [0, 0]
+    assert [row.wrong for row in report.integers] == [0]
 
 
 @pytest.mark.skipif("cuda" not in DEVICES, reason="needs a GPU")
@@ -214,9 +204,6 @@ def test_ieee_on_tensor_cores_errs_no_more_than_cublas():
                 assert found.ratio(contender, distribution, shape, "normwise") < allowed, (contender, shape)
 
 
-# --- report, command, docs
-
-
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -231,7 +218,7 @@ def run(tmp_path, monkeypatch):
 
 def test_command(run):
     shapes = ["--shape", "20x30x40", "--shape", "20x30x80"]
-    files = ["--json", "a.json", "--csv", "a.csv", "--plot", "a"]
+    files = ["--json", "a.json", "--csv", "a.csv", "--plot", "a.png"]
     result = run(*shapes, "--kernel", "naive", "--seed", "7", "--threads", "1", *files)
     for text in ("torch.matmul", "pipelined", "naive", "cancelling", "NaN in an operand", "exact"):
         assert text in result.stdout
@@ -240,8 +227,9 @@ def test_command(run):
     assert report.to_json() == Path("a.json").read_text()
     assert {e.k for e in report.results} == {40, 80} and {e.threads for e in report.results} == {1}
     rows = list(csv.DictReader(Path("a.csv").read_text().splitlines()))
-    assert len(rows) == len(report.results) and float(rows[0]["normwise"]) == report.results[0].normwise
-    assert Path("a.png").stat().st_size > 1000 and Path("a.svg").exists()
+    assert len(rows) == len(report.results)
+    assert float(rows[0]["normwise"]) == pytest.approx(report.results[0].normwise, rel=1e-3)
+    assert Path("a.png").stat().st_size > 1000
     assert json.loads(run("--shape", "8", "--json", "-").stdout)["command"] == "accuracy"
 
 
@@ -259,6 +247,14 @@ def test_command_fails_on_a_wrong_product(run, monkeypatch):
     assert not read_accuracy(Path("a.json")).right
 
 
+def test_a_kernel_that_rejects_short_sums_is_shown(capsys):
+    report = small(Spoiled("bf16x6"))
+    report.results = [e for e in report.results if e.kernel != "bf16x6" or e.k > 100]
+    show(report)
+    assert "bf16x6" in capsys.readouterr().out
+    assert all(figure(report) for figure in FIGURES.values())
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -274,76 +270,6 @@ def test_usage_errors(run, arguments, message):
 
 
 def test_reports_of_other_commands_are_refused(tmp_path):
-    (tmp_path / "r.json").write_text('{"format": 1, "command": "ladder"}')
+    (tmp_path / "r.json").write_text('{"format": 2, "command": "ladder"}')
     with pytest.raises(ValueError, match="not an accuracy report"):
         read_accuracy(tmp_path / "r.json")
-
-
-def gpu_report():
-    """As a GPU gives it: the errors of a CPU under the names of a GPU's kernels."""
-    rivals = [Contender("bf16x6"), Contender("fp16x3", "fp16x3"), Contender("torch.matmul", "tf32")]
-    report = run_accuracy("cpu", shapes=SHAPES, seed=2, rivals=[BASELINE], integers=[])
-    base = list(report.results)
-    report.special = [SpecialValue("NaN", "torch.matmul", "ieee", 50, 0)]
-    for rival, factor in zip(rivals, (0.5, 1.25, 2000.0), strict=True):
-        report.results += [
-            replace(
-                e,
-                kernel=rival.kernel,
-                precision=rival.precision,
-                threads=0,
-                normwise=e.normwise * factor,
-                componentwise=e.componentwise * factor,
-            )
-            for e in base
-        ]
-        report.special.append(SpecialValue("NaN", rival.kernel, rival.precision, 50, int(factor == 1.25)))
-    report.integers = [IntegerProduct("int8x10", 3, 4, 5, 0)]
-    report.environment |= {
-        "device": "NVIDIA Test",
-        "device_type": "cuda",
-        "driver": "580",
-        "cuda": "13.0",
-        "cublas": "13.0.2",
-    }
-    return report
-
-
-def test_tables():
-    text = "\n".join(block.text(gpu_report()) for block in BLOCKS.values())
-    for part in (
-        "| normwise, K = | kernel | 40 | 500 |",
-        "| normal | `bf16x6` | 0.50 | 0.50 |",
-        "| spiked | `fp16x3` | **1.25** | **1.25** |",
-        "| `fp16x3` | 7 x 9 | 41 | **1.25** (",
-        "| cuBLAS SGEMM | ieee |",
-        "| cuBLAS, tf32 | tf32 |",
-        "**2e+03**",
-        "| `fp16x3` | fp16x3 | **no**: 1 of 50 |",
-        "wrong elements: 0 of 12 (`int8x10`; 3x4x5)",
-        "by `fastgemm bench --accuracy`.",
-    ):
-        assert part in text, part
-    assert "in units of torch.matmul's" in BLOCKS["cpu_accuracy_ratios"].text(small())
-
-
-def test_multiples_are_bold_above_the_library():
-    assert [multiple(v) for v in (0.5, 1.0, 1.004, 1.01, 12.34, 345.6, 6789.0)] == [
-        *("0.50", "1.00", "1.00", "**1.01**", "**12.3**", "**346**", "**7e+03**")
-    ]
-
-
-def test_every_precision_of_the_table_has_a_bound():
-    assert {row.precision for row in fastgemm.kernels("gemm")} <= set(PRODUCT_ERROR)
-
-
-def test_a_kernel_that_rejects_short_sums(capsys):
-    """It has no error there: tables leave the place open, and worst cases are those of what it took."""
-    report = gpu_report()
-    report.results = [e for e in report.results if e.kernel != "bf16x6" or e.k > 100]
-    assert "| normal | `bf16x6` | - | 0.50 |" in BLOCKS["accuracy_ratios"].text(report)
-    assert "| `bf16x6` | 7 x 9 |" not in BLOCKS["accuracy_sizes"].text(report)
-    assert "| `bf16x6` | 20 x 30 | 500 | 0.50 (" in BLOCKS["accuracy_sizes"].text(report)
-    assert all(figure(report) for figure in FIGURES.values())
-    show(report)
-    assert "bf16x6" in capsys.readouterr().out
