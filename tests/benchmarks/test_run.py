@@ -20,6 +20,7 @@ from fastgemm.bench.accuracy import read_accuracy
 from fastgemm.bench.records import Measurement, Report, read_report, select
 from fastgemm.bench.timing import CpuTimer
 from fastgemm.cli import tables
+from render.pages import OF_FILES
 
 ELSEWHERE = ("tensor_parallel",)  # tests/examples runs it
 ALL = [n for n, each in run.PRESETS.items() if "cpu" in each.seconds and n not in ELSEWHERE]
@@ -59,6 +60,7 @@ def test_every_preset_writes_a_report_that_says_where_it_was_measured(results):
     assert "not measured: nothing" in printed and "complex64 256x256x256: fastgemm" in printed
 
 
+EXAMPLES = ("host", "overhead", "first_product", "models", "invariant_models", "transformer")
 CONTENDERS = {
     "complex": {"fastgemm", "level 6", "torch"},
     "symmetric": {"fastgemm", "general", "symmetric", "torch"},
@@ -95,6 +97,16 @@ def test_what_only_some_presets_tell(results):
     for name in ("host", "overhead"):  # in each a line for two types and three numbers of rows
         assert len(turns.lines(reports[name].results)) == 6 * len(turns.WAYS)
         assert tables.turns_table(reports[name]).wide.row_count == 6 * len(turns.WAYS)
+
+
+def test_pages_can_show_what_was_measured(results):
+    reports, _ = results
+    shown = {name: block for name, block in OF_FILES.items() if block.file in {*CONTENDERS, *EXAMPLES}}
+    for name, block in shown.items():
+        text = block.text(reports[block.file])
+        assert ("| --- |" in text or name == "models_best") and " by `" in text, name
+    assert "| complex64 | 256 | NN |" in shown["complex_products"].text(reports["complex"])
+    assert len({block.file for block in shown.values()}) == len(CONTENDERS) + len(EXAMPLES)
 
 
 @pytest.mark.parametrize("index", range(2, 16))
