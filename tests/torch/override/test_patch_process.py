@@ -7,7 +7,7 @@ Each case runs in a process of its own.
 from __future__ import annotations
 
 import pytest
-from processes import run_python
+from forked import run_forked
 
 SETUP = """
 import warnings; warnings.simplefilter("ignore")
@@ -119,5 +119,5 @@ assert torch._C._len_torch_dispatch_stack() == 0
 
 @pytest.mark.parametrize("case", LIVES)
 def test_the_process_lives(case):
-    done = run_python(["-c", SETUP + LIVES[case] + "\nprint('alive')"])
+    done = run_forked(SETUP + LIVES[case] + "\nprint('alive')")
     assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr[-2500:]

@@ -1,4 +1,7 @@
-"""fastgemm.patch where there is no library of overrides for this torch: a mode, which routes and counts alike."""
+"""fastgemm.patch where there is no library of overrides for this torch: a mode, which routes and counts alike.
+
+What that mode does is tested in one process with what the library does (``each_way``): here is what chooses it.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +13,42 @@ import pytest
 import torch
 from processes import copy_of_package, run_python
 
-HERE = Path(__file__).parent
 TORCH = ".".join(torch.__version__.split(".")[:2])
-RUN = """
-import runpy, sys
+# Holds each result against torch's, and prints what was routed and what was warned of.
+PROGRAM = """
+import json, sys, warnings
 sys.path.insert(0, {folder!r})
-sys.argv = [{worker!r}]
-runpy.run_path({worker!r}, run_name="__main__")
+import fastgemm, torch
+from torch.nn import functional
+torch.set_default_dtype(torch.float64)  # rounding explains no difference that could be one
+A, B, C = torch.randn(37, 65), torch.randn(65, 21), torch.randn(37, 21)
+
+def gradients():
+    a, b = A.clone().requires_grad_(), B.clone().requires_grad_()
+    functional.linear(a, b.t()).square().sum().backward()
+    return torch.cat([a.grad.flatten(), b.grad.flatten()])
+
+products = [
+    lambda: A @ B,
+    lambda: torch.einsum("bij,jk->bik", torch.stack([A, A]), B) + torch.stack([A, A]) @ B,
+    lambda: torch.addmm(C, A, B, beta=0.5, alpha=2.0),
+    lambda: C.clone().addmm_(A, B),
+    lambda: torch.mm(A, B, out=torch.empty(37, 21)),
+    gradients,
+    lambda: torch.view_as_real(torch.complex(A, 2 * A) @ torch.complex(B.mT, B.mT).mH),
+    lambda: A @ B[:, 0],
+]
+expected, routed = [product() for product in products], []
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    for product, torchs in zip(products, expected):
+        with fastgemm.patch(level=5) as counts:
+            torch.testing.assert_close(product(), torchs)
+        routed.append(counts.ops)
+        assert set(counts.kernels) <= {{"microkernel"}}
+warned = [[str(each.message), each.filename] for each in caught]
+print(json.dumps([fastgemm.__file__, fastgemm.build_info()["override_library"], warned, routed]))
 """
-
-
-def run_worker(folder: Path) -> dict:
-    """What patch_worker.py prints, run with the package in this folder."""
-    done = run_python(["-c", RUN.format(folder=str(folder), worker=str(HERE / "patch_worker.py"))])
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout)
-    assert Path(found["file"]).is_relative_to(folder)
-    return found
 
 
 def overrides(version: str) -> str:
@@ -41,74 +63,31 @@ def package(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def without(package) -> dict:
-    return run_worker(package)
+def run_with(package: Path) -> tuple[str, str, list]:
+    """What build_info says of the library, the only warning, and what was routed."""
+    done = run_python(["-c", PROGRAM.format(folder=str(package))])
+    assert done.returncode == 0, done.stderr[-3000:]
+    file, library, ((message, where),), routed = json.loads(done.stdout)
+    assert Path(file).is_relative_to(package)
+    assert where == "<string>", "it names the line that enters the patch"
+    return library, message, routed
 
 
-def test_one_warning_says_why(without):
-    ((message, file),) = without["warnings"]
-    assert message.startswith("fastgemm.patch: ")
-    assert f"this build of fastgemm has no library for torch {TORCH} (but for: 99.0)" in message
-    assert file == str(HERE / "patch_worker.py"), "it names the line that enters the patch"
-
-
-def test_info_says_why(without):
-    assert without["library"].startswith(f"none: this build of fastgemm has no library for torch {TORCH}")
-
-
-def test_products_are_routed_and_counted(without):
-    counts = without["counts"]
-    ops = {name: found["ops"] for name, found in counts.items()}
-    assert ops == {
-        "mm": {"mm": 1},
-        "batch": {"mm": 1, "bmm": 1},
-        "addmm": {"addmm": 1},
-        "in place": {"addmm_": 1},
-        "mm out": {"mm": 1},
-        "addmm out": {"addmm": 1},
-        "gradients": {"mm": 3},
-        "complex": {"mm": 1},
-        "nothing": {"addmm": 1},
-        "vector": {},
-    }
-    assert all(set(found["kernels"]) <= {"microkernel"} for found in counts.values())
-    assert counts["nothing"]["passed_on"] == {}
-
-
-def test_patches_nest(without):
-    assert without["nested"] == [{"mm": 2, "bmm": 1}, {"naive": 3}, 0, 2]
-
-
-def test_a_patch_holds_in_its_thread(without):
-    assert without["thread"] == {"mm": 1}
-
-
-def test_the_library_does_the_same_and_does_not_warn(without):
-    """Which calls of what no patch takes are counted as passed on is left to either."""
-    import fastgemm
-
-    if not (Path(fastgemm.__file__).parent / overrides(TORCH)).exists():
-        pytest.skip(f"this build has no library for torch {TORCH}")
-    found = run_worker(Path(fastgemm.__file__).parent.parent)
-    assert found["warnings"] == []
-    assert found["library"] == overrides(TORCH)
-    for name in ("nested", "thread"):
-        assert found[name] == without[name]
-    for name, counts in without["counts"].items():
-        assert [found["counts"][name][key] for key in ("ops", "kernels")] == [
-            counts["ops"],
-            counts["kernels"],
-        ]
+def test_products_are_routed_by_a_mode_and_one_warning_says_why(package):
+    library, message, routed = run_with(package)
+    said = f"this build of fastgemm has no library for torch {TORCH}"
+    assert message.startswith("fastgemm.patch: ") and f"{said} (but for: 99.0)" in message
+    assert library.startswith(f"none: {said}")
+    mm = {"mm": 1}
+    assert routed == [mm, {"mm": 1, "bmm": 1}, {"addmm": 1}, {"addmm_": 1}, mm, {"mm": 3}, mm, {}]
 
 
 def test_a_library_that_does_not_load_is_named(package):
     broken = package / "fastgemm" / overrides(TORCH)
     broken.write_text("")
     try:
-        found = run_worker(package)
+        _, message, routed = run_with(package)
     finally:
         broken.unlink()
-    ((message, _),) = found["warnings"]
     assert re.search(rf"{broken.name} cannot be loaded: .*{broken.name}", message), message
-    assert found["counts"]["mm"]["ops"] == {"mm": 1}
+    assert routed[0] == {"mm": 1}
