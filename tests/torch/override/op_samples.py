@@ -81,10 +81,11 @@ def find(name: str) -> Any:
     return op_db()[name]
 
 
-def spread_evenly(items: list[Any], most: int) -> list[Any]:
-    if len(items) <= most:
-        return items
-    return [items[round(i * (len(items) - 1) / (most - 1))] for i in range(most)]
+def spread_evenly(items: list[Any], most: int, turn: int = 0) -> list[Any]:
+    """The first item and others, at most so many; in another turn the ones beside those."""
+    first, rest = items[:1], items[1:]
+    step = -(-len(rest) // (most - 1)) or 1
+    return first + rest[turn % step :: step]
 
 
 def tensors_of(tree: Any) -> list[Tensor]:
@@ -93,6 +94,13 @@ def tensors_of(tree: Any) -> list[Tensor]:
 
 def arguments_of(sample: Any) -> Arguments:
     return sample.input, tuple(sample.args), dict(sample.kwargs)
+
+
+# Which types have samples of their own; each takes others than the one before, so that all take most of them.
+DTYPES = (
+    *(torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex128, torch.complex64),
+    *(torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+)
 
 
 def samples_of(op: Any, device: str, dtype: torch.dtype, requires_grad: bool, most: int) -> list[Any]:
@@ -105,7 +113,7 @@ def samples_of(op: Any, device: str, dtype: torch.dtype, requires_grad: bool, mo
     if dtype.is_complex and op.test_conjugated_samples:
         every += op.conjugate_sample_inputs(device, dtype, requires_grad, set_seed=False)
     small = [s for s in every if all(x.numel() <= MOST_ELEMENTS for x in tensors_of(arguments_of(s)))]
-    chosen = spread_evenly(small, most)
+    chosen = spread_evenly(small, most, DTYPES.index(dtype))
     return [
         sample.noncontiguous() if at % 2 and is_dense(arguments_of(sample)) else sample
         for at, sample in enumerate(chosen)
@@ -116,11 +124,17 @@ def is_dense(tree: Any) -> bool:
     return all(x.layout is torch.strided for x in tensors_of(tree))
 
 
+GPUS = range(torch.cuda.device_count())
+
+
 def call(op: Callable[..., Any], arguments: Arguments, **more: Any) -> Any:
     """Whoever computes it, an op draws the same numbers: those of a low-rank basis decide how far it rounds."""
     first, args, kwargs = arguments
-    with torch.random.fork_rng(range(torch.cuda.device_count())):
-        torch.manual_seed(torch.initial_seed())
+    with torch.random.fork_rng(GPUS):
+        # torch.manual_seed writes down the stack for each kind of device that is not there: milliseconds.
+        torch.default_generator.manual_seed(torch.initial_seed())
+        if GPUS:
+            torch.cuda.manual_seed_all(torch.initial_seed())
         return op(first, *args, **kwargs, **more)
 
 

@@ -13,6 +13,7 @@ import torch
 from op_results import Difference, Outcome, forward_difference, gradient_difference, outcome, value_difference
 from op_samples import (
     BACKWARD,
+    DTYPES,
     FORWARD,
     IN_PLACE,
     INSIDE,
@@ -37,14 +38,9 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-DTYPES = (
-    *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex128, torch.complex64),
-    *(torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
-)
 CHOICES = {"fastest": {}, "level 5": {"level": 5}}
-MOST = 12  # samples of an op and dtype
-MOST_OF_FLOAT32 = 24
-FEW = 6  # samples of an op to which out= is given, or which are made wrong
+# Samples of an op and dtype; of those of float32, and of those of an op that multiplies nothing in this pass.
+MOST, MOST_OF_FLOAT32, FEW = 4, 12, 2
 ROUTED_TYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int64)
 each_choice = pytest.mark.parametrize("choice", CHOICES)
 each_op = pytest.mark.parametrize("name", NAMES)
@@ -70,7 +66,8 @@ def check(op: Any, choice: str, dtypes: set[torch.dtype], *how: Any) -> dict[tor
 def differences(
     op: Any, dtype: torch.dtype, patch: Any, device: str, requires_grad: bool, difference: Difference
 ) -> Iterator[str]:
-    most = MOST_OF_FLOAT32 if dtype is torch.float32 else MOST
+    multiplies = op.full_name in FORWARD + INSIDE or (requires_grad and op.full_name in BACKWARD)
+    most = (MOST_OF_FLOAT32 if dtype is torch.float32 else MOST) if multiplies else FEW
     for sample in samples_of(op, device, dtype, requires_grad, most):
         why = difference(op, sample, dtype, patch)
         if why is not None:
@@ -125,7 +122,7 @@ def test_out(name, device):
     op, patch, found = find(name), fastgemm.patch(), []
     if not op.supports_out or not op.supports_dtype(torch.float32, device):
         pytest.skip("has no out=")
-    for sample in samples_of(op, device, torch.float32, False, FEW):
+    for sample in samples_of(op, device, torch.float32, False, MOST if name in PRODUCTS else FEW):
         result = call(op, arguments_of(sample))
         for kind in OUTS if is_dense(result) else ["like torch's"]:
             why = out_difference(op, sample, lambda: tree_map(OUTS[kind], result), patch)  # noqa: B023
@@ -195,7 +192,7 @@ def refused(op: Any, arguments: Arguments, inside: Any) -> Outcome:
 @pytest.mark.parametrize("name", FORWARD + IN_PLACE[3:])
 def test_wrong_operands(name, device):
     op, patch, found = find(name), fastgemm.patch(), []
-    for sample in samples_of(op, device, torch.float32, False, FEW):
+    for sample in samples_of(op, device, torch.float32, False, MOST):
         arguments = arguments_of(sample)
         for operand, kind in itertools.product(tensors_of(arguments), WRONG):
             wrong = mapped(arguments, lambda x: WRONG[kind](x) if x is operand else x)  # noqa: B023
@@ -231,7 +228,7 @@ def test_as_many_products_are_routed_as_torch_has(device):
             samples = samples_of(op, device, torch.float32, True, MOST)
             both_passes(op, samples, recorder, recorder)
             both_passes(op, samples, patch, patch)
-    assert recorder.seen.total() > 1000
+    assert recorder.seen.total() > 300
     assert patch.routed.total >= recorder.seen.total(), (patch.routed, recorder.seen)
 
 
@@ -239,13 +236,11 @@ def test_every_op_that_reaches_a_product_is_listed():
     """What fails here is new in torch: its name belongs into op_samples.py."""
     found = {}
     for name in op_db().keys() - set(NAMES):
-        op, recorder, patch = op_db()[name], Recorder(), fastgemm.patch()
+        op, patch = op_db()[name], fastgemm.patch()
         grad = torch.float32 in op.supported_backward_dtypes("cpu")
         with contextlib.suppress(Exception):  # of ops that run on a GPU alone, and gradients that torch lacks
             every = op.sample_inputs("cpu", torch.float32, grad, set_seed=False)
-            samples = spread_evenly(list(itertools.islice(every, 100)), MOST)
-            both_passes(op, samples, recorder, recorder)
-            both_passes(op, samples, patch, patch)
-        if recorder.seen or patch.routed.total:
-            found[name] = recorder.seen + patch.routed.ops
+            both_passes(op, spread_evenly(list(itertools.islice(every, 60)), MOST), patch, patch)
+        if patch.routed.total or patch.routed.passed_on:
+            found[name] = str(patch.routed)
     assert not found
