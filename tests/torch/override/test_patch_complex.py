@@ -41,8 +41,7 @@ CALLS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 }
 
 
-@every_type
-@pytest.mark.parametrize("level", [None, 5])
+@pytest.mark.parametrize(("level", "dtype"), [(None, torch.complex64), (5, torch.complex128)], ids=str)
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("call", CALLS)
 def test_products(call, view, level, dtype, device):

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import fastgemm
 import pytest
 import torch
+from forked import run_forked
 from patches import entered
-from processes import run_python
 
 CLONES = {"pickle": lambda x: pickle.loads(pickle.dumps(x)), "deepcopy": copy.deepcopy}
 each_clone = pytest.mark.parametrize("clone", CLONES.values(), ids=CLONES)
@@ -82,16 +82,6 @@ def test_copied_counts_are_those_of_their_moment(clone):
     assert (counts.total, patch.routed.total) == (2, 3)
 
 
-def test_a_model_with_a_patch_is_copied():
-    """As averages of weights and early stopping do."""
-    model = torch.nn.Linear(4, 4)
-    model.patch = fastgemm.patch()
-    x = torch.randn(3, 4)
-    with copy.deepcopy(model).patch as routed:
-        model(x)
-    assert (routed.total, model.patch.routed.total) == (1, 0)
-
-
 def test_counts_of_another_process(tmp_path):
     """As ranks gather them."""
     file = tmp_path / "counts"
@@ -101,7 +91,7 @@ with fastgemm.patch() as routed:
     torch.ones(3, 3) @ torch.ones(3, 3)
 pickle.dump(routed, open({str(file)!r}, "wb"))
 """
-    assert run_python(["-c", code]).returncode == 0
+    assert run_forked(code).returncode == 0
     counts = pickle.loads(file.read_bytes())
     assert isinstance(counts, fastgemm.Routed)
     assert counts.ops == {"mm": 1}

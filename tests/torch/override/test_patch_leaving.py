@@ -35,44 +35,7 @@ def elsewhere(function):
         return pool.submit(call).result()
 
 
-def test_left_in_another_thread(device):
-    a = draw(5, 5)
-    patch = fastgemm.patch()
-    with patch as routed:
-        assert elsewhere(lambda: patch.__exit__(None, None, None)) == f"RuntimeError: {ERROR}"
-        a @ a
-        assert routed.total == 1 and entered() == 1
-    assert entered() == 0
-    a @ a
-    assert routed.total == 1
-
-
-def test_left_in_another_thread_that_is_in_it_once(device):
-    """Its own entry it may leave, and no other one."""
-    patch = fastgemm.patch()
-
-    def enter_and_leave_twice():
-        with patch:
-            pass
-        patch.__exit__(None, None, None)
-
-    with patch:
-        assert elsewhere(enter_and_leave_twice) == f"RuntimeError: {ERROR}"
-        assert entered() == 1
-
-
-def test_a_stack_that_another_thread_closes(device):
-    patch, stack = fastgemm.patch(), contextlib.ExitStack()
-    routed = stack.enter_context(patch)
-    assert elsewhere(stack.close) == f"RuntimeError: {ERROR}"
-    torch.mm(draw(5, 5), draw(5, 5))
-    assert routed.total == 1
-    patch.__exit__(None, None, None)
-
-
-def test_a_generator_that_another_thread_closes(device):
-    patch = fastgemm.patch()
-
+def generator(patch):
     def products():
         with patch:
             while True:
@@ -80,9 +43,44 @@ def test_a_generator_that_another_thread_closes(device):
 
     steps = products()
     next(steps)
-    assert elsewhere(steps.close) == f"RuntimeError: {ERROR}"
-    assert entered() == 1
+    return steps.close
+
+
+def stack(patch):
+    stack = contextlib.ExitStack()
+    stack.enter_context(patch)
+    return stack.close
+
+
+def twice(patch):
+    """Its own entry a thread may leave, and no other one."""
+    patch.__enter__()
+
+    def enter_once_and_leave_twice():
+        with patch:
+            pass
+        patch.__exit__(None, None, None)
+
+    return enter_once_and_leave_twice
+
+
+def once(patch):
+    patch.__enter__()
+    return lambda: patch.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("way", [once, twice, stack, generator])
+def test_left_in_another_thread(way, device):
+    patch, a = fastgemm.patch(), draw(5, 5)
+    leave = way(patch)
+    before = patch.routed.total
+    assert elsewhere(leave) == f"RuntimeError: {ERROR}"
+    a @ a
+    assert patch.routed.total == before + 1 and entered() == 1
     patch.__exit__(None, None, None)
+    assert entered() == 0
+    a @ a
+    assert patch.routed.total == before + 1
 
 
 def test_an_exception_that_passes_is_kept(device):
@@ -125,11 +123,3 @@ def test_of_what_was_left_nothing_is_kept(device):
 
     assert elsewhere(enter_and_leave) == ""
     assert not len(patch._threads)
-
-
-def test_disable_ends_nothing_twice(device):
-    fastgemm.disable()
-    with fastgemm.patch() as routed:
-        fastgemm.disable()
-        torch.mm(draw(5, 5), draw(5, 5))
-    assert routed.total == 1
