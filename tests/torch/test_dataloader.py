@@ -59,17 +59,3 @@ def test_workers(start):
         torch.testing.assert_close(item["gradient"], a.sum(0), rtol=1e-4, atol=1e-3)
     assert workers == {0, 1}
     fastgemm.matmul(big, big, level=5)  # and works on
-
-
-def test_a_function_that_collates(start="fork"):
-    """fastgemm in collate_fn, which workers run too."""
-
-    def collate(items):
-        x = torch.stack(items)
-        return fastgemm.matmul(x, x.t())
-
-    data = [torch.randn(5) for _ in range(ITEMS)]
-    loader = DataLoader(data, batch_size=4, num_workers=1, collate_fn=collate, multiprocessing_context=start)
-    for half, got in enumerate(loader):
-        x = torch.stack(data[4 * half : 4 * half + 4])
-        torch.testing.assert_close(got, x @ x.t())

@@ -9,6 +9,7 @@ import fastgemm
 import pytest
 import torch
 from fastgemm import _flags, tuning
+from forked import run_forked
 from processes import run_python
 from reference import (
     DEVICES,
@@ -33,7 +34,7 @@ def deterministic():
 def test_every_product_repeats_its_bits(device, kernel, dtype):
     """Sizes at which K is split, tiles are ragged, and threads share the work."""
     choice = by_name(kernel, dtype)
-    for m, n, k in [(65, 130, 1000), (33, 17, 5000)]:
+    for m, n, k in [(65, 130, 1000), (33, 17, 3000)]:
         a, b = random_tensor(m, k, dtype=dtype), random_tensor(k, n, dtype=dtype)
         with refusal_allowed("gemm", device, kernel):
             try:
@@ -42,9 +43,7 @@ def test_every_product_repeats_its_bits(device, kernel, dtype):
                 if "CUBLAS_WORKSPACE_CONFIG" not in str(refusal) and "mm failed" not in str(refusal):
                     raise
                 continue  # torch's own product, refused as torch refuses it
-            load = torch.randn(300, 300)
             for _ in range(3):
-                load = load.sin()
                 assert torch.equal(fastgemm.matmul(a, b, **choice), first)
 
 
@@ -64,14 +63,13 @@ def test_gradients_and_the_free_choice_repeat_their_bits():
 
 
 RUN = """
-import hashlib, sys, torch, fastgemm
+import hashlib, torch, fastgemm
 torch.use_deterministic_algorithms(True)
 torch.set_num_threads(2)
-device = sys.argv[1]
 torch.manual_seed(1)
 digest = hashlib.sha256()
 for m, n, k in [(300, 200, 777), (64, 64, 4096), (5, 1000, 300)]:
-    a, b = torch.randn(m, k).to(device), torch.randn(k, n).to(device)
+    a, b = torch.randn(m, k).to("{device}"), torch.randn(k, n).to("{device}")
     for level in (None, 1, 2, 3, 4, 5, 6):
         digest.update(fastgemm.matmul(a, b, level=level).cpu().numpy().tobytes())
 print(digest.hexdigest())
@@ -80,7 +78,8 @@ print(digest.hexdigest())
 
 @every_device
 def test_same_bits_in_another_process(device):
-    first, second = (run_python(["-c", RUN, device]) for _ in range(2))
+    program = RUN.format(device=device)
+    first, second = run_python(["-c", program]), run_forked(program)  # in other places of memory
     assert first.returncode == 0, first.stderr
     assert len(first.stdout.strip()) == hashlib.sha256().digest_size * 2
     assert first.stdout == second.stdout

@@ -6,28 +6,27 @@ import fastgemm
 import pytest
 import torch
 from fastgemm import _overrides, tuning
-from processes import run_python
+from forked import run_forked
 from reference import DEVICES, check_gemm, kernels_that_ran
 
 
-@pytest.fixture(params=["tf32", "bf16"])
+def set_by_name(precision):
+    torch.backends.mkldnn.matmul.fp32_precision = precision
+
+
+WAYS = {"tf32": set_by_name, "medium": torch.set_float32_matmul_precision}
+
+
+@pytest.fixture(params=WAYS)
 def reduced_precision(request):
-    matmul = torch.backends.mkldnn.matmul
-    before = matmul.fp32_precision
-    matmul.fp32_precision = request.param
+    """As torch.backends has it, and by the function that most programs call."""
+    matmuls = torch.backends.mkldnn.matmul, torch.backends.cuda.matmul
+    before = [matmul.fp32_precision for matmul in matmuls]
+    WAYS[request.param](request.param)
     yield
-    matmul.fp32_precision = before
-
-
-def test_the_function_that_most_programs_call():
-    before = torch.backends.mkldnn.matmul.fp32_precision, torch.backends.cuda.matmul.fp32_precision
-    a = torch.randn(64, 64)
-    try:
-        torch.set_float32_matmul_precision("medium")
-        assert ran_and_is(lambda: fastgemm.matmul(a, a), a @ a) == ["torch"]
-    finally:
-        torch.set_float32_matmul_precision("highest")
-        torch.backends.mkldnn.matmul.fp32_precision, torch.backends.cuda.matmul.fp32_precision = before
+    torch.set_float32_matmul_precision("highest")
+    for matmul, precision in zip(matmuls, before, strict=True):
+        matmul.fp32_precision = precision
 
 
 def test_the_torch_row_raises_when_flags_allow_rounding(reduced_precision):
@@ -131,12 +130,14 @@ assert kernels_that_ran(lambda: fastgemm.matmul(a, a)) == ["torch"]
 torch.backends.mkldnn.matmul.fp32_precision = "ieee"
 assert kernels_that_ran(lambda: fastgemm.matmul(a, a, kernel="torch", precision="ieee")) == ["torch"]
 """
-    done = run_python(["-c", code])
+    done = run_forked(code)
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_complex_products_do_not_depend_on_the_flags(reduced_precision):
+def test_float64_and_complex_products_do_not_depend_on_the_flags(reduced_precision):
     """As torch's: oneDNN multiplies no complex numbers."""
+    a = torch.randn(64, 64, dtype=torch.float64)
+    torch.testing.assert_close(fastgemm.matmul(a, a, kernel="torch"), a @ a)
     a = torch.randn(70, 70, dtype=torch.complex64)
     assert ran_and_is(lambda: fastgemm.matmul(a, a, kernel="torch", precision="ieee"), a @ a) == ["torch"]
     got, value = fastgemm.matmul(a, a), a.to(torch.complex128) @ a.to(torch.complex128)
@@ -149,16 +150,6 @@ def test_what_is_measured_under_the_flags_is_ieee(reduced_precision):
         assert "torch" not in [t.kernel for t in fastgemm.autotune(a, a, budget=0.01, save=False).timings]
     finally:
         tuning.clear_cache()
-
-
-def test_float64_does_not_depend_on_the_flags(reduced_precision):
-    a = torch.randn(64, 64, dtype=torch.float64)
-    torch.testing.assert_close(fastgemm.matmul(a, a, kernel="torch"), a @ a)
-
-
-def test_the_torch_row_runs_again_when_the_flags_are_reset():
-    a = torch.randn(64, 64)
-    torch.testing.assert_close(fastgemm.matmul(a, a, kernel="torch"), a @ a)
 
 
 @pytest.fixture
@@ -213,7 +204,7 @@ assert "matmul" in seen and "torch_computes" not in seen, seen
 @pytest.mark.skipif(not fastgemm._overrides.use_in_eager_mode(), reason="there is no library for this torch")
 def test_the_library_of_overrides_reads_the_flags_without_python():
     """In a process of its own: in this one a test above has set another answer."""
-    done = run_python(["-c", WITHOUT_PYTHON])
+    done = run_forked(WITHOUT_PYTHON)
     assert done.returncode == 0, done.stderr[-2000:]
 
 
@@ -235,12 +226,6 @@ def test_a_decision_that_was_kept_follows_the_flags():
     finally:
         matmul.fp32_precision = before
         tuning.clear_cache()
-
-
-def test_addition_has_no_level_seven():
-    a = torch.randn(4)
-    with pytest.raises(RuntimeError, match="level 7"):
-        fastgemm.add(a, a, level=7)
 
 
 @pytest.mark.skipif("cuda" not in DEVICES, reason="needs a GPU")

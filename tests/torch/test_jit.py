@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import copy
 import io
-import subprocess
-import sys
 import warnings
 
 import fastgemm
 import pytest
 import torch
 from fastgemm import nn
-from processes import PATIENCE
+from forked import run_forked
 from reference import every_device
 
 pytestmark = [every_device, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
@@ -58,24 +56,19 @@ def assert_same(own, expected):
 @each_way
 def test_the_graph_holds_our_op_and_takes_inputs_of_any_rank(compiled, device):
     model = nn.convert(Model(), level=5)
-    script = compiled(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # that values of Python were recorded
+        warnings.simplefilter("ignore", DeprecationWarning)
+        script = compiled(model)
     assert len(script.inlined_graph.findAllNodes("fastgemm::gemm")) == 2
     assert_same(script, model)
     assert type(model.first) is nn.Linear  # the model itself stays as it was
 
 
-@each_way
-def test_no_warning_that_python_values_were_recorded(compiled, device):
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        compiled(nn.convert(Model()))
-    assert not [w for w in caught if not issubclass(w.category, DeprecationWarning)]
-
-
 LOAD = """
-import sys, torch, fastgemm
-script = torch.jit.load(sys.argv[1])
-x, expected, gradients = torch.load(sys.argv[2])
+import torch, fastgemm
+script = torch.jit.load("{folder}/model.pt")
+x, expected, gradients = torch.load("{folder}/data.pt")
 result = script(x)
 result.square().sum().backward()
 torch.testing.assert_close(result, expected)
@@ -90,18 +83,16 @@ def test_saved_loaded_in_another_process_and_trained(compiled, tmp_path, device)
     model, x = nn.convert(Model(), level=5), torch.randn(2, 3, 6)
     compiled(model).save(tmp_path / "model.pt")
     torch.save((x, model(x).detach(), gradients(model, x)[1:]), tmp_path / "data.pt")
-    command = [sys.executable, "-c", LOAD, str(tmp_path / "model.pt"), str(tmp_path / "data.pt")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    done = run_forked(LOAD.format(folder=tmp_path))
     assert done.stdout.strip() == "right", done.stderr[-2000:]
 
 
-@pytest.mark.parametrize("script", [True, False], ids=["script", "trace"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16], ids=str)
-def test_other_dtypes(dtype, script, device):
+def test_other_dtypes(dtype, device):
     model = nn.convert(torch.nn.Linear(6, 4, dtype=dtype), precision="bf16x6")  # of float32 products alone
     x = torch.randn(2, 5, 6).to(dtype)
-    compiled = torch.jit.script(model) if script else torch.jit.trace(model, x)
-    assert torch.equal(compiled(x), model(x))
+    for compiled in torch.jit.script(model), torch.jit.trace(model, x):
+        assert torch.equal(compiled(x), model(x))
 
 
 @each_way

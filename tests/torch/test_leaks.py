@@ -1,4 +1,4 @@
-"""100 000 calls of each op, and of each way of torch to it, without growth of memory."""
+"""Thousands of calls of each op, and of each way of torch to it, without growth of memory."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CHEAP = {
     "add, level": lambda: fastgemm.add(VECTOR, VECTOR, alpha=2.0, level=4),
     "add_": lambda: fastgemm.add_(VECTOR, VECTOR, alpha=0.0),
 }
-# Exceptions cost 20 us and more each: a tenth of the calls.
+# Exceptions cost 20 us and more each.
 DEAR = {
     "strided out": lambda: fastgemm.matmul(A, B, out=torch.empty(8, 6)[::2, ::2]),
     "unknown kernel": refused(lambda: fastgemm.matmul(A, B, level=5, kernel="none", precision="ieee")),
@@ -54,12 +54,12 @@ DEAR = {
 
 @pytest.mark.parametrize("name", CHEAP)
 def test_calls(name):
-    assert growth(CHEAP[name], CALLS) < CALLS  # less than a byte a call
+    assert growth(CHEAP[name], CALLS // 4) < CALLS // 4  # less than a byte a call
 
 
 @pytest.mark.parametrize("name", DEAR)
 def test_errors(name):
-    assert keeps_nothing(DEAR[name], CALLS // 10)
+    assert keeps_nothing(DEAR[name], 2 * FEWEST)
 
 
 class Plain(torch.Tensor):
@@ -88,12 +88,15 @@ BY_TORCH = {
 @pytest.mark.parametrize("name", BY_TORCH)
 def test_ways_of_torch(name):
     with everything_on() if "autocast" in name else contextlib.nullcontext():
-        assert keeps_nothing(BY_TORCH[name], FEWEST if "vmap" in name else CALLS // 10)
+        assert keeps_nothing(BY_TORCH[name], FEWEST)
 
 
-def test_compiled_and_profiled():
-    compiled = torch.compile(lambda a, b: fastgemm.transpose(fastgemm.matmul(a, b)), fullgraph=True)
-    assert keeps_nothing(lambda: compiled(A, B), CALLS // 5)
+def test_compiled():
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def compiled(a, b):
+        return fastgemm.transpose(fastgemm.matmul(a, b))
+
+    assert keeps_nothing(lambda: compiled(A, B), 2 * FEWEST)
 
 
 def test_no_tensor_outlives_its_call():
@@ -140,7 +143,7 @@ def test_gradients():
         fastgemm.add(fastgemm.transpose(fastgemm.gemm(a, b, C, level=5)), C.t()).sum().backward()
         a.grad = b.grad = None
 
-    assert keeps_nothing(step, CALLS // 20)
+    assert keeps_nothing(step, FEWEST)
 
 
 def test_scratch_memory_is_kept_not_piled_up():

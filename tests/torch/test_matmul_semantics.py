@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-
 import fastgemm
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import assert_right, check_gemm, every_device, expected_gemm, random_tensor
+from reference import assert_right, check_gemm, every_device, expected_gemm
 
 SIZES = st.integers(0, 5)
 A, B = torch.ones(3, 4), torch.ones(4, 5)
@@ -51,12 +49,9 @@ def test_shapes_and_values_equal_torch_matmul(shapes, with_out):
 
 @given(shapes=matmul_shapes(), wrong=st.integers(1, 3))
 def test_shapes_that_torch_refuses_are_refused(shapes, wrong):
-    a, b = torch.ones(shapes[0]), torch.ones(*shapes[1][:-1], shapes[1][-1])
-    b = (
-        torch.ones(shapes[1][0] + wrong)
-        if b.dim() == 1
-        else torch.ones(*shapes[1][:-2], a.shape[-1] + wrong, 2)
-    )
+    a, b = torch.ones(shapes[0]), torch.ones(shapes[1])
+    inner = a.shape[-1] + wrong
+    b = torch.ones(inner) if b.dim() == 1 else torch.ones(*shapes[1][:-2], inner, 2)
     with pytest.raises(RuntimeError):
         torch.matmul(a, b)
     with pytest.raises(ValueError, match="inner sizes differ"):
@@ -95,22 +90,20 @@ def test_large_batch_rank():
 # out= and memory that is shared
 
 
-def overlapping_views():
-    memory = torch.arange(64.0)
-    a = memory[:16].view(4, 4)
-    return memory, a
-
-
 @every_device
-@pytest.mark.parametrize("name", ["a", "b"])
-def test_out_must_not_overlap_an_operand(name):
-    memory, shared = overlapping_views()
-    other = torch.ones(4, 4)
-    a, b = (shared, other) if name == "a" else (other, shared)
-    for out in (shared, shared.t(), memory[4:20].view(4, 4), memory[15:31].view(4, 4)):
-        with pytest.raises(ValueError, match=f"out overlaps {name} in memory"):
-            fastgemm.matmul(a, b, out=out)
-    check_gemm(a, b, out=memory[16:32].view(4, 4))
+@pytest.mark.parametrize("at", [1, 15])
+def test_out_must_not_overlap_an_operand_by_a_row_or_an_element(at):
+    memory, other = torch.arange(64.0), torch.ones(4, 4)
+    shared, out = memory[:16].view(4, 4), memory[at : at + 16].view(4, 4)
+    for name, call in {
+        "a": lambda: fastgemm.matmul(shared, other, out=out),
+        "b": lambda: fastgemm.matmul(other, shared, out=out),
+        "c": lambda: fastgemm.gemm(other, other, shared, out=out),
+        "b ": lambda: fastgemm.add(other, shared, out=out),
+    }.items():
+        with pytest.raises(ValueError, match=f"out overlaps {name.strip()} in memory"):
+            call()
+    check_gemm(shared, other, out=memory[16:32].view(4, 4))
 
 
 @every_device
@@ -128,16 +121,14 @@ def test_libraries_add_to_a_result_in_place(shape, kernel, device):
 
 
 @every_device
-def test_out_may_be_c_but_not_overlap_it_otherwise():
-    memory, c = overlapping_views()
-    a, b = torch.ones(4, 4), torch.ones(4, 4)
-    for out in (c.t(), memory[4:20].view(4, 4)):
-        with pytest.raises(ValueError, match="out overlaps c in memory"):
-            fastgemm.gemm(a, b, c, out=out)
+def test_out_may_be_c_or_an_operand_of_a_sum_but_not_a_part_of_it():
+    c, a = torch.arange(16.0).view(4, 4), torch.ones(4, 4)
     with pytest.raises(ValueError, match="out overlaps c in memory"):
-        fastgemm.gemm(a, b, c[0], out=c)  # a broadcast row of out
+        fastgemm.gemm(a, a, c[0], out=c)  # a broadcast row of out
+    with pytest.raises(ValueError, match="out overlaps b in memory"):
+        fastgemm.add(a, c[:1], out=c)
     before = c.clone()
-    fastgemm.gemm(a, b, c, out=c)
+    fastgemm.gemm(a, a, c, out=c)
     assert torch.equal(c, before + 4)
 
 
@@ -156,34 +147,12 @@ def test_disjoint_interleaved_blocks_are_no_overlap():
         )
 
 
-@every_device
-def test_transpose_out_must_not_overlap():
-    a = torch.randn(4, 4)
-    for out in (a, a.t(), a.view(-1).view(4, 4)):
-        with pytest.raises(ValueError, match="out overlaps a in memory"):
-            fastgemm.transpose(a, out=out)
-
-
-@every_device
-def test_add_out_may_be_an_operand_but_not_overlap_it_otherwise():
-    memory, a = overlapping_views()
-    with pytest.raises(ValueError, match="out overlaps a in memory"):
-        fastgemm.add(a, torch.ones(4, 4), out=a.t())
-    with pytest.raises(ValueError, match="out overlaps b in memory"):
-        fastgemm.add(torch.ones(4, 4), a, out=memory[2:18].view(4, 4))
-    with pytest.raises(ValueError, match="out overlaps b in memory"):
-        fastgemm.add(torch.ones(4, 4), a[:1], out=a)
-
-
 def test_out_and_gradients():
     a, b = A.clone().requires_grad_(), B.clone()
     message = "out= does not support automatic differentiation, but one of the arguments requires grad"
     for call in (
-        lambda: fastgemm.matmul(a, b, out=torch.empty(3, 5)),
         lambda: fastgemm.gemm(A, B, torch.zeros(5, requires_grad=True), out=torch.empty(3, 5)),
         lambda: fastgemm.matmul(A, B, out=torch.empty(3, 5, requires_grad=True)),
-        lambda: fastgemm.transpose(a, out=torch.empty(4, 3)),
-        lambda: fastgemm.add(a, A, out=torch.empty(3, 4)),
     ):
         with pytest.raises(RuntimeError, match=message):
             call()
@@ -191,24 +160,7 @@ def test_out_and_gradients():
         fastgemm.matmul(a, b, out=torch.empty(3, 5))
 
 
-def test_inference_mode():
-    with torch.inference_mode():
-        assert torch.equal(fastgemm.matmul(A, B), A @ B)
-        assert torch.equal(fastgemm.matmul(A, B, level=1), A @ B)
-
-
 def test_unavailable_precision_names_what_can_run():
     for precision in ("tf32", "bf16x3", "fp16x3"):
         with pytest.raises(RuntimeError, match=r"torch.*cannot run here: .*levels that can"):
             fastgemm.matmul(A, B, precision=precision, kernel="torch")
-
-
-@every_device
-@pytest.mark.parametrize(("trans_a", "trans_b"), list(itertools.product((False, True), repeat=2)))
-def test_gemm_flags_equal_views(trans_a, trans_b):
-    a = random_tensor(*((7, 5) if trans_a else (5, 7)), dtype=torch.float64)
-    b = random_tensor(*((6, 7) if trans_b else (7, 6)), dtype=torch.float64)
-    by_flag = fastgemm.gemm(a, b, trans_a=trans_a, trans_b=trans_b, level=5)
-    by_view = fastgemm.gemm(a.t() if trans_a else a, b.t() if trans_b else b, level=5)
-    assert torch.equal(by_flag, by_view)
-    assert by_flag.shape == expected_gemm(a.t() if trans_a else a, b.t() if trans_b else b).value.shape

@@ -13,14 +13,15 @@ import fastgemm
 import pytest
 import torch
 from fastgemm import tuning
-from processes import PATIENCE, run_python
+from forked import run_forked
+from processes import PATIENCE
 from reference import every_device
 
 FIRST_CALLS = """
-import sys, threading, torch
-device, threads = sys.argv[1], 16
+import threading, torch
+threads = 16
 torch.manual_seed(0)
-a, b = torch.randn(70, 90).to(device), torch.randn(90, 50).to(device)
+a, b = torch.randn(70, 90).to("{device}"), torch.randn(90, 50).to("{device}")
 exact = (a.double() @ b.double()).float()  # also creates torch's handles, which is torch's affair
 import fastgemm
 barrier, wrong = threading.Barrier(threads), []
@@ -53,7 +54,7 @@ print(wrong)
 def test_the_first_calls_of_a_process_may_race(device):
     """Tables, handles, attributes of kernels and scratch memory are made at first use, once."""
     for _ in range(2):
-        done = run_python(["-c", FIRST_CALLS, device])
+        done = run_forked(FIRST_CALLS.format(device=device))
         assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr[-2000:]
 
 
@@ -135,12 +136,11 @@ def test_grad_mode_and_autocast_are_a_threads_own():
         assert other() == (False, torch.bfloat16)
 
 
-@pytest.mark.parametrize("threads", [8])
-def test_backward_from_many_threads(threads):
+def test_backward_from_many_threads():
     """One graph each, one weight for all; gradients add up."""
     weight = torch.randn(6, 6, dtype=torch.float64, requires_grad=True)
-    inputs = [torch.randn(5, 6, dtype=torch.float64) for _ in range(threads)]
-    with ThreadPoolExecutor(threads) as pool:
+    inputs = [torch.randn(5, 6, dtype=torch.float64) for _ in range(8)]
+    with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda x: fastgemm.matmul(x, weight, level=2).sum().backward(), inputs))
     torch.testing.assert_close(weight.grad, sum(x.sum(0)[:, None].expand(6, 6) for x in inputs))
 
