@@ -132,16 +132,6 @@ needs_names = pytest.mark.skipif(not hasattr(torch.Tensor, "names"), reason="thi
 
 @needs_names
 @pytest.mark.filterwarnings("ignore:Named tensors")
-def test_names_are_torchs_affair(device):
-    a, b = torch.randn(3, 4).refine_names("row", "column"), torch.randn(4, 3)
-    with fastgemm.patch():
-        result = a @ b  # takes the names off before, and gives the result its own
-    assert result.names == ("row", None)
-    torch.testing.assert_close(result.rename(None), a.rename(None) @ b)
-
-
-@needs_names
-@pytest.mark.filterwarnings("ignore:Named tensors")
 @pytest.mark.parametrize("which", ["a", "b", "c", "out"])
 def test_products_with_names_are_passed_on(which, device):
     """As torch.addmm gets them: the operator @ takes the names off before. No mode does: torch refuses."""
@@ -197,6 +187,8 @@ def test_a_kernel_by_name_runs_even_if_it_is_torchs(device):
     "call",
     [
         lambda: torch.mm(torch.randn(2, 3), torch.randn(4, 5)),
+        lambda: torch.mm(torch.randn(2, 3), torch.randn(3, 5, dtype=torch.complex64)),
+        lambda: torch.mm(torch.randn(2, 3, dtype=torch.complex64), torch.randn(3, 5)),
         lambda: torch.addmm(torch.randn(5).double(), torch.randn(2, 3), torch.randn(3, 5)),
         lambda: torch.mm(torch.randn(2, 3), torch.randn(3, 5), out=torch.empty(2, 5).double()),
         lambda: torch.mm(torch.ones(2, 3, dtype=torch.bool), torch.ones(3, 5, dtype=torch.bool)),

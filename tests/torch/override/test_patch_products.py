@@ -1,5 +1,5 @@
-"""fastgemm.patch and products that few write: with an activation, of another type, into an operand, of sharded
-tensors, and those that torch makes inside of other ops."""
+"""fastgemm.patch and products that few write: with an activation, of another type, into an operand, of recurrent
+layers and of sharded tensors. Those that torch makes inside of other ops: test_op_db.py."""
 
 from __future__ import annotations
 
@@ -158,46 +158,6 @@ def test_out_that_is_an_operand(way, device):
         assert all("overlaps" in reason for _, reason in routed.passed_on)
 
 
-# Inside of other ops
-
-
-def positive(n: int) -> torch.Tensor:
-    x = torch.randn(n, n, dtype=torch.float64)
-    return x @ x.mT / n + torch.eye(n)
-
-
-INSIDE = {
-    "cdist": (lambda x: torch.cdist(x, x.flip(0)), 1),
-    "cov": (torch.cov, 1),
-    "corrcoef": (torch.corrcoef, 1),
-    "pinverse": (torch.pinverse, 1),
-    "matrix_power": (lambda x: torch.linalg.matrix_power(x, 5), 3),
-    "matrix_exp": (lambda x: torch.linalg.matrix_exp(x / 30), 1),
-    "multi_dot": (lambda x: torch.linalg.multi_dot([x, x, x]), 2),
-    "chain of a batch": (lambda x: torch.einsum("bij,bjk,bkl->bil", *[x.expand(2, *x.shape)] * 3), 2),
-    "addbmm": (lambda x: torch.addbmm(x, x.expand(2, *x.shape), x.expand(2, *x.shape)), 1),
-    "bilinear": (lambda x: torch.nn.functional.bilinear(x, x, x.expand(3, *x.shape)), 1),
-    "inverse, gradient": (lambda x: torch.autograd.functional.vjp(torch.linalg.inv, x, x)[1], 2),
-    "solve, gradient": (
-        lambda x: torch.autograd.functional.vjp(lambda y: torch.linalg.solve(y, x), x, x)[1],
-        1,
-    ),
-}
-
-
-@pytest.mark.parametrize("name", INSIDE)
-def test_products_inside_of_other_ops(name, device):
-    call, least = INSIDE[name]
-    x = positive(30)
-    torchs = call(x)
-    with fastgemm.patch(level=1) as routed:
-        result = call(x)
-    torch.testing.assert_close(result, torchs)
-    assert routed.total >= least
-    assert set(routed.kernels) == {kernel_of(1, device)}
-    assert not routed.passed_on
-
-
 @pytest.mark.parametrize("kind", [torch.nn.RNN, torch.nn.GRU, torch.nn.LSTM], ids=lambda kind: kind.__name__)
 def test_recurrent_layers(kind, device):
     if device == "cuda":
@@ -238,28 +198,6 @@ def test_inference_tensors_in_place_and_into_out(device):
     assert torch.equal(out, expected)
     assert torch.equal(c, expected)
     assert routed.ops == {"addmm": 1, "addmm_": 1}
-
-
-@pytest.mark.parametrize(("outer", "inner"), [("vmap", "grad"), ("grad", "jvp"), ("jvp", "vmap")])
-def test_transforms_of_transforms_inside(outer, inner, device):
-    w = torch.randn(4, 4, dtype=torch.float64)
-    transforms = {
-        "vmap": lambda f: lambda x: torch.func.vmap(f)(torch.stack([x, 2 * x])).sum(0),
-        "grad": lambda f: torch.func.grad(lambda x: f(x).sin().sum()),
-        "jvp": lambda f: lambda x: torch.func.jvp(f, (x,), (x.cos(),))[1],
-    }
-
-    def layers(x):
-        return torch.tanh(x @ w) @ w
-
-    function = transforms[outer](transforms[inner](layers))
-    x = torch.randn(3, 4, dtype=torch.float64)
-    torchs = function(x)
-    with fastgemm.patch(level=1) as routed:
-        result = function(x)
-    torch.testing.assert_close(result, torchs)
-    assert routed.total >= 2
-    assert set(routed.kernels) <= {kernel_of(1, device), "none: nothing was multiplied"}
 
 
 SHARDED = """
