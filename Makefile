@@ -37,7 +37,11 @@ help:  ## list the targets and the variables, as plain make does
 	@echo
 	@sed -nE 's/^#   ([A-Z_]+=)/  \1/p' $(firstword $(MAKEFILE_LIST))
 
-ladder: $(VENV)/.installed  ## check and time every level here, with a table, a plot and JSON
+# The library and the commands are all that these two need. What the simulator and patches need, which takes longer to
+# compile, is built for the other targets, or by `make .venv/.installed`.
+LIBRARY := $(or $(wildcard $(VENV)/.installed),$(VENV)/.library)
+
+ladder: $(LIBRARY)  ## check and time every level here, with a table, a plot and JSON
 	$(PINNED) $(BIN)/fastgemm ladder $(ARGS)
 
 # Processes that share the tests; a part of them is not worth a second. Each starts with tests that lie together, which
@@ -56,13 +60,14 @@ notebooks: $(VENV)/.installed  ## run the notebooks and write their outputs; one
 test-notebooks: $(VENV)/.installed  ## run the notebooks and write nothing
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest $(SHARED) --nbmake --nbmake-timeout=300 --durations=0 --durations-min=1 notebooks
 
-# What the simulator must find: kernels that commit faults, and faults planted in copies of those of csrc/cuda.
+# What the simulator must find: kernels that commit faults, and faults planted in copies of those of csrc/cuda. They link
+# what the package was built of.
 faults: export PATH := $(CURDIR)/$(BIN):$(PATH)
+faults: BUILD = build/cmake-$(shell $(BIN)/python -c 'import sys; print(sys.implementation.cache_tag)')
 faults: $(VENV)/.installed  ## run what the simulator must find: faulty kernels (a part of make test)
-	@test -e build/tests/simt_faults_test || echo "fastgemm: compiling kernels with faults for the tests, some minutes; once"
-	cmake -S . -B build/tests -G Ninja -DFASTGEMM_TORCH=OFF >/dev/null
-	cmake --build build/tests --parallel --target instrumented
-	ctest --test-dir build/tests --label-regex instrumented --output-on-failure --parallel $$(nproc)
+	cmake -S . -B $(BUILD) -DFASTGEMM_TESTS=ON >/dev/null
+	cmake --build $(BUILD) --parallel --target instrumented
+	ctest --test-dir $(BUILD) --label-regex instrumented --output-on-failure --parallel $$(nproc)
 
 OP     ?= gemm
 SHAPE  ?= $(if $(filter gemm,$(OP)),256 256 256,512 512)
@@ -118,12 +123,21 @@ $(VENV)/.torch: | $(VENV)/.made
 	@touch $@
 
 # pip hides what the build says, so that compiles first, and pip finds everything made.
-$(VENV)/.installed: $(VENV)/.torch $(SOURCES)
+define INSTALL
 	$(BIN)/python -m pip install --quiet 'setuptools>=70' 'cmake>=3.24' ninja 'nanobind>=2.9'
 	$(BIN)/python setup.py $(QUIET) build_ext --inplace
-	@echo "fastgemm: installing what the commands and the tests need into $(VENV), once: a minute"
-	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[test]'
+	@echo "fastgemm: installing what the commands$(1) need into $(VENV), once"
+	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[$(2)]'
 	@touch $@
+endef
+
+$(VENV)/.library: export FASTGEMM_SIMT := 0
+$(VENV)/.library: export FASTGEMM_OVERRIDE := 0
+$(VENV)/.library: $(VENV)/.torch $(SOURCES)
+	$(call INSTALL,,cli)
+
+$(VENV)/.installed: $(VENV)/.torch $(SOURCES)
+	$(call INSTALL, and the tests,test)
 
 $(VENV)/.lint: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet 'clang-format==18.1.8' 'ruff>=0.6' \

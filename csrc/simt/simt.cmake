@@ -1,5 +1,4 @@
-# The CUDA kernels compiled as C++, and the runtime that executes them on the CPU. Call it from the folder whose
-# targets link the result: there, and only there, a .cu file counts as C++.
+# The CUDA kernels compiled as C++, and the runtime that executes them on the CPU.
 set(FASTGEMM_SIMT_RUNTIME async.cpp block.cpp box.cpp cluster.cpp counters.cpp device.cpp fiber.cpp matrix.cpp memory.cpp
                           order.cpp rows.cpp runtime.cpp session.cpp symbols.cpp trace.cpp wgmma.cpp)
 
@@ -22,6 +21,7 @@ function(fastgemm_instrument_simt TARGET)
   endif()
 endfunction()
 
+# A .cu file counts as C++ in the folder that calls this, and only there.
 function(fastgemm_add_simt_kernels OBJECTS)
   list(TRANSFORM FASTGEMM_CUDA_KERNELS PREPEND ${CMAKE_SOURCE_DIR}/ OUTPUT_VARIABLE kernels)
   list(TRANSFORM FASTGEMM_SIMT_RUNTIME PREPEND ${CMAKE_SOURCE_DIR}/csrc/simt/ OUTPUT_VARIABLE runtime)

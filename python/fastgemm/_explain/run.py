@@ -42,7 +42,8 @@ def load_simulator() -> ModuleType:
         return importlib.import_module("fastgemm._simt")
     except ModuleNotFoundError as error:
         raise RuntimeError(
-            "fastgemm was built without the simulator of its CUDA kernels; install it without FASTGEMM_SIMT=0"
+            "fastgemm was built without the simulator of its CUDA kernels; `make .venv/.installed` builds it in a "
+            "clone that `make ladder` was run in, and pip does without FASTGEMM_SIMT=0"
         ) from error
 
 
