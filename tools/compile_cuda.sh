@@ -26,7 +26,8 @@ if [[ ! -x $nvcc ]]; then
 fi
 mkdir -p "$build"
 
-"$(dirname "$python")/cmake" -S . -B "$build" -G Ninja -DFASTGEMM_CUDA=ON -DFASTGEMM_SIMT=OFF -DCMAKE_CUDA_COMPILER="$nvcc" \
+"$(dirname "$python")/cmake" -S . -B "$build" -G Ninja -DFASTGEMM_CUDA=ON -DFASTGEMM_SIMT=OFF -DFASTGEMM_OVERRIDE=OFF \
+  -DCMAKE_CUDA_COMPILER="$nvcc" \
   -DFASTGEMM_CUDA_ARCHS="${FASTGEMM_CUDA_ARCHS:-80-real;90a-real;120-real}" -DCMAKE_CUDA_FLAGS="-Xptxas=-v" -DPython_EXECUTABLE="$python" \
   -Dnanobind_DIR="$("$python" -m nanobind --cmake_dir)" -DCMAKE_INSTALL_PREFIX="$build/package/fastgemm" \
   -DFASTGEMM_CUBLAS_INCLUDE="$([[ -n ${KERNEL:-} ]] || PYTHON=$python tools/cublas_headers.sh)" \
