@@ -170,6 +170,8 @@ def versions(env: dict[str, Any], threads: str = "") -> str:
 
 def program(report: Report) -> str:
     command, presets = report.command, report.method.get("presets", ())
+    if command.startswith("python "):  # of a program that was there at that commit
+        return command
     if command == "tensor_parallel":
         return "examples/tensor_parallel.py"  # by torchrun
     if command in ("transformer", "models"):
