@@ -224,31 +224,32 @@ GemmCase draw_case(DType type, DType out_type, const int64_t (&size)[3], int lay
           .in_place = scaled && random() % 2};
 }
 
-// The simulator takes ten times as long under AddressSanitizer, which looks for faults that every layout
-// shows: of a GPU's kernels only every third one is tried there.
-int layout_step([[maybe_unused]] const Kernel& kernel) {
-#ifdef __SANITIZE_ADDRESS__
-  if (kernel.device != Device::cpu) return 3;
-#endif
-  return 1;
+// Calls `check` for every size with some of so many layouts: each size begins with another one, so that every
+// layout meets several sizes.
+template <class Sizes, class Check>
+void with_some_layouts(const Sizes& sizes, int layouts, const Check& check) {
+  int begin = 0;
+  for (const auto& size : sizes) {
+    for (int layout = begin; layout < layouts; layout += 3) check(size, layout);
+    begin = (begin + 1) % 3;
+  }
 }
 
 void check_gemm_row(const Kernel& kernel, DType type, std::mt19937& random) {
   constexpr int64_t sizes[][3] = {{1, 1, 1},    {2, 3, 5},    {7, 17, 9},   {1, 50, 33},  {40, 1, 35},
                                   {16, 64, 48}, {15, 49, 31}, {33, 65, 70}, {3, 5, 1030}, {5, 7, 0}};
-  const int step = layout_step(kernel);
-  for (const auto& size : sizes)
-    for (int layout = int(random() % unsigned(step)); layout < 8; layout += step)
-      for (const DType out_type : result_types(type))
-        check_gemm(kernel, draw_case(type, out_type, size, layout, false, random), random() % 2 ? 3 : 1,
-                   random);
+  with_some_layouts(sizes, 8, [&](const int64_t(&size)[3], int layout) {
+    for (const DType out_type : result_types(type))
+      check_gemm(kernel, draw_case(type, out_type, size, layout, false, random), random() % 2 ? 3 : 1,
+                 random);
+  });
 }
 
 // On a CPU: other units have rules of their own for what is no number.
 void check_gemm_extremes(const Kernel& kernel, DType type, std::mt19937& random) {
   if (kernel.device != Device::cpu) return;
   constexpr int64_t size[] = {11, 15, 21};
-  for (int layout = 0; layout < 8; ++layout) {
+  for (int layout = 0; layout < 8; layout += 3) {
     GemmCase g = draw_case(type, result_types(type)[0], size, layout, false, random);
     g.batch = 1, g.extremes = true;
     check_gemm(kernel, g, 1, random);
@@ -266,14 +267,13 @@ void check_gemm_blocks(const Kernel& kernel, DType type, std::mt19937& random) {
   // long enough that a ring of stages goes around.
   if (kernel.device == Device::cpu) return;
   constexpr int64_t gpu_sizes[][3] = {{144, 272, 96}, {257, 131, 67}, {64, 256, 272}, {250, 500, 44}};
-  const int step = layout_step(kernel);
-  for (const auto& size : gpu_sizes)
-    for (int layout = int(random() % unsigned(step)); layout < 4; layout += step)
-      for (const DType out_type : result_types(type)) {
-        const bool aligned = random() % 4 != 0, column_major = random() % 8 == 0;
-        check_gemm(kernel, draw_case(type, out_type, size, layout + 4 * column_major, aligned, random), 1,
-                   random);
-      }
+  with_some_layouts(gpu_sizes, 4, [&](const int64_t(&size)[3], int layout) {
+    for (const DType out_type : result_types(type)) {
+      const bool aligned = random() % 4 != 0, column_major = random() % 8 == 0;
+      check_gemm(kernel, draw_case(type, out_type, size, layout + 4 * column_major, aligned, random), 1,
+                 random);
+    }
+  });
 }
 
 // transpose
@@ -303,15 +303,13 @@ void check_transpose(const Kernel& kernel, DType type, int64_t batch, int64_t ro
 void check_transpose_row(const Kernel& kernel, DType type, std::mt19937& random) {
   constexpr int64_t sizes[][2] = {{1, 1},   {1, 9},    {9, 1},   {3, 5},     {16, 16},  {17, 33},
                                   {64, 31}, {65, 130}, {200, 7}, {128, 192}, {270, 131}};
-  for (const auto& [rows, cols] : sizes)
-    for (int layout = 0; layout < 8; ++layout) {
-      // On a GPU rows of src, or of both sides, that allow 16-byte accesses.
-      const bool aligned_dst = layout < 4 && random() % 2;
-      const Layout src{bool(layout & 4), layout & 2 ? 3 : 0, layout & 1};
-      const Layout dst{false, aligned_dst ? 0 : int64_t(random() % 3),
-                       aligned_dst ? 0 : int64_t(random() % 2)};
-      check_transpose(kernel, type, 1 + int64_t(random() % 3), rows, cols, src, dst, random);
-    }
+  with_some_layouts(sizes, 8, [&](const int64_t(&size)[2], int layout) {
+    // On a GPU rows of src, or of both sides, that allow 16-byte accesses.
+    const bool aligned_dst = layout < 4 && random() % 2;
+    const Layout src{bool(layout & 4), layout & 2 ? 3 : 0, layout & 1};
+    const Layout dst{false, aligned_dst ? 0 : int64_t(random() % 3), aligned_dst ? 0 : int64_t(random() % 2)};
+    check_transpose(kernel, type, 1 + int64_t(random() % 3), size[0], size[1], src, dst, random);
+  });
 }
 
 // add
@@ -363,18 +361,17 @@ void check_add(const Kernel& kernel, DType type, int64_t rows, int64_t cols, con
 void check_add_row(const Kernel& kernel, DType type, std::mt19937& random) {
   constexpr int64_t sizes[][2] = {{1, 1},   {1, 7},    {1, 1000}, {9, 1},    {5, 33},
                                   {17, 64}, {40, 131}, {64, 128}, {1, 20000}};
-  for (const auto& [rows, cols] : sizes)
-    for (int layout = 0; layout < 8; ++layout)
-      for (const Other other : {Other::full, Other::row, Other::column, Other::in_place}) {
-        if (cols > 10000 && layout > 0) continue;
-        const bool aligned = random() % 3 == 0;
-        const auto draw = [&](bool column_major) {
-          if (aligned) return Layout{column_major, 0, 0};
-          return Layout{column_major, int64_t(random() % 2 * 3), int64_t(random() % 3)};
-        };
-        const Layout layouts[] = {draw(layout & 1), draw(layout & 2), draw(layout & 4)};
-        check_add(kernel, type, rows, cols, layouts, other, random() % 2 ? 1 : -3, random);
-      }
+  with_some_layouts(sizes, 8, [&](const int64_t(&size)[2], int layout) {
+    for (const Other other : {Other::full, Other::row, Other::column, Other::in_place}) {
+      const bool aligned = random() % 3 == 0;
+      const auto draw = [&](bool column_major) {
+        if (aligned) return Layout{column_major, 0, 0};
+        return Layout{column_major, int64_t(random() % 2 * 3), int64_t(random() % 3)};
+      };
+      const Layout layouts[] = {draw(layout & 1), draw(layout & 2), draw(layout & 4)};
+      check_add(kernel, type, size[0], size[1], layouts, other, random() % 2 ? 1 : -3, random);
+    }
+  });
 }
 
 }  // namespace
