@@ -89,22 +89,21 @@ def test_no_product_is_computed_again_for_a_gradient(activation, residual):
         assert torch.equal(plain, kept.detach())
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"residual": torch.randn(3)},
-        {"residual": torch.randn(5, 3, 3)},
-        {"residual": torch.randn(3, 3, dtype=torch.float64)},
-        {"activation": "tanh"},
-    ],
-    ids=["shape", "rank", "dtype", "activation"],
-)
+WRONG = {
+    "shape": {"residual": torch.randn(3)},
+    "rank": {"residual": torch.randn(5, 3, 3)},
+    "dtype": {"residual": torch.randn(3, 3, dtype=torch.float64)},
+    "activation": {"activation": "tanh"},
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
 @pytest.mark.parametrize("call", [fastgemm.linear, torch.ops.fastgemm.linear], ids=["function", "op"])
 @pytest.mark.parametrize("gradient", [False, True])
 def test_wrong_operands_with_and_without_a_gradient(gradient, call, wrong):
     x, w = torch.randn(3, 3, requires_grad=gradient), torch.randn(3, 3)
     with pytest.raises(ValueError, match=r"residual has|unknown activation 'tanh'"):
-        call(x, w, **{"activation": "gelu", **wrong})
+        call(x, w, **{"activation": "gelu", **WRONG[wrong]})
 
 
 @pytest.mark.parametrize("gradient", [False, True])
