@@ -117,22 +117,3 @@ foreach(row ${rows})
   add_test(NAME planted_nothing_${row} COMMAND planted_nothing ${arguments})
   set_tests_properties(planted_nothing_${row} PROPERTIES LABELS instrumented)
 endforeach()
-
-# The fp64 rungs with any two registers of a fragment exchanged, in one copy that is told which.
-set(dmma ${planted_cuda}/gemm/fast/dmma.cu)
-set(product [[multiply_tile<tall>(sum[i][j], f.a[i], f.b[j / 2][j % 2], f.b[j / 2][j % 2 + 2]);]])
-set(exchanged [[test::multiply_exchanged(sum[i][j], f.a[i], f.b[j / 2][j % 2], f.b[j / 2][j % 2 + 2],
-                               [](auto&... x) { multiply_tile<tall>(x...); });]])
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${dmma})
-file(READ ${dmma} source)
-string(REPLACE "${product}" "${exchanged}" source "${source}")
-set(copy ${CMAKE_CURRENT_BINARY_DIR}/planted/dmma_fragments/level6_dmma.cu)
-file(CONFIGURE OUTPUT ${copy} CONTENT "${source}" @ONLY)
-fastgemm_add_planted_objects(planted_dmma ${copy})
-target_compile_options(planted_dmma PRIVATE -include ${CMAKE_CURRENT_SOURCE_DIR}/dmma_exchange.h)
-add_executable(dmma_fragments_test dmma_fragments_test.cpp planted_launchers.cpp $<TARGET_OBJECTS:fastgemm_simt_runtime>
-               ${FASTGEMM_OBJECTS} $<TARGET_OBJECTS:planted_helpers> $<TARGET_OBJECTS:planted_dmma>)
-target_link_libraries(dmma_fragments_test PRIVATE Threads::Threads)
-add_dependencies(instrumented dmma_fragments_test)
-add_test(NAME dmma_fragments COMMAND dmma_fragments_test)
-set_tests_properties(dmma_fragments PROPERTIES LABELS instrumented)
