@@ -348,27 +348,3 @@ def test_geam_transposes_numbers(dtype):
     for a in (base, base[3:70, 5:90], base.t(), torch.randn(3, 17, 29, dtype=dtype)):
         out = torch.full(a.mT.shape, torch.nan, dtype=dtype)
         assert torch.equal(fastgemm.transpose(a, kernel=row.name, out=out), a.mT)
-
-
-# torch's features
-
-
-def test_compile_with_inductor():
-    def function(a, b, c):
-        y = fastgemm.gemm(a, b, c, alpha=2.0, beta=0.5).sin()
-        return fastgemm.add(fastgemm.transpose(y), y.mT.contiguous(), level=5) + fastgemm.matmul(
-            b, a, level=5
-        )
-
-    a, b, c = torch.randn(64, 64), torch.randn(64, 64), torch.randn(64)
-    compiled = torch.compile(function, fullgraph=True)
-    torch.testing.assert_close(compiled(a, b, c), function(a, b, c))
-
-
-def test_opcheck():
-    a, b = torch.randn(5, 7, requires_grad=True), torch.randn(7, 3)
-    torch.library.opcheck(torch.ops.fastgemm.gemm.default, (a, b), {"level": 2})
-    torch.library.opcheck(torch.ops.fastgemm.transpose.default, (a,))
-    torch.library.opcheck(torch.ops.fastgemm.add.default, (a, a.detach()))
-    out = torch.empty(5, 3)
-    torch.library.opcheck(torch.ops.fastgemm.gemm.out, (a.detach(), b), {"out": out})
