@@ -252,7 +252,7 @@ def test_same_bits_on_every_call(device, kernel, dtype, count):
             a, b = random_tensor(m, k, dtype=dtype), random_tensor(k, n, dtype=dtype)
             choice = by_name(kernel, dtype)
             with refusal_allowed("gemm", device, kernel):
-                results = [fastgemm.matmul(a, b, **choice) for _ in range(4)]
+                results = [fastgemm.matmul(a, b, **choice) for _ in range(2)]
                 shifted = torch.empty(m * k + 3, dtype=dtype)[3:].view(m, k).copy_(a)
                 if not is_library(
                     "gemm", device, kernel

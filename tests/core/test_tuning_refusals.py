@@ -218,13 +218,13 @@ def test_the_sound_file_is_used():
     assert tuning.load_cache() == 3
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(path=st.sampled_from(list(places(SOUND))), value=ANY_JSON)
 def test_any_value_at_any_place(path, value):
     load_and_multiply(replaced(path, value))
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(path=st.sampled_from(NAMED), name=ANY_TEXT)
 def test_any_name_at_any_place(path, name):
     load_and_multiply(renamed(path, name))

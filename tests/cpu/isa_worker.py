@@ -1,4 +1,6 @@
-"""Run by test_isa.py in a process of its own, since the instruction set is chosen once per process."""
+"""Run by test_isa.py in a process of its own, since the instruction set is chosen once per process.
+
+Prints the units that kernels may use, and what is predicted for them."""
 
 from __future__ import annotations
 
@@ -8,6 +10,8 @@ import re
 import fastgemm
 import pytest
 import torch
+import vendor_rows
+from fastgemm import _introspect
 from reference import DTYPES, FLOATS, check_gemm, random_tensor, result_dtype, rows
 
 SIZES = [(1, 1, 1), (5, 7, 3), (17, 33, 9), (31, 65, 130), (48, 96, 64), (1, 300, 70), (200, 3, 50)]
@@ -16,7 +20,8 @@ SIZES = [(1, 1, 1), (5, 7, 3), (17, 33, 9), (31, 65, 130), (48, 96, 64), (1, 300
 def check_gemm_rows() -> None:
     for _, kernel, dtype in rows("gemm", "cpu"):
         kind = result_dtype(dtype)
-        for (m, n, k), trans_a, trans_b in itertools.product(SIZES, (False, True), (False, True)):
+        flags = itertools.cycle(itertools.product((False, True), repeat=2))
+        for (m, n, k), (trans_a, trans_b) in zip([*SIZES, *3 * [(31, 65, 130)]], flags, strict=False):
             a = random_tensor(*((k, m) if trans_a else (m, k)), dtype=dtype)
             b = random_tensor(*((n, k) if trans_b else (k, n)), dtype=dtype)
             check_gemm(a, b, trans_a=trans_a, trans_b=trans_b, kernel=kernel)
@@ -103,6 +108,14 @@ def check_missing_units() -> None:
     assert {"dot_bf16", "dot_int8", "amx_bf16", "amx_int8"} <= names, names
 
 
+def print_predictions() -> None:
+    cpu = _introspect.cpu_properties()
+    key = ("gemm", "cpu", "float16", "float16", "ieee", False, False, False, 1, 1, 512, 512, 512)
+    of_bfloat16 = dict(_introspect.cpu_predictions(("bfloat16", "ieee", 1, 512, 512, 512, False, False), 1))
+    print(cpu["isa"], cpu["vnni"], cpu["dot_bf16"], cpu["amx_bf16"], cpu["fp16"])
+    print(_introspect.chosen(key), of_bfloat16["torch"])
+
+
 if __name__ == "__main__":
     for dtype in DTYPES:
         check_gemm(random_tensor(130, 70, dtype=dtype), random_tensor(70, 90, dtype=dtype))
@@ -112,4 +125,6 @@ if __name__ == "__main__":
     check_transpose_rows()
     check_add_rows()
     check_missing_units()
+    vendor_rows.check_cpu_rows()
     print(fastgemm.build_info()["cpu_features"])
+    print_predictions()

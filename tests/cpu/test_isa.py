@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
+from fastgemm import _introspect
 from processes import INSTRUCTION_SETS, run_python, run_with_instruction_set
 
 HERE = Path(__file__).parent
@@ -13,8 +14,17 @@ HERE = Path(__file__).parent
 
 @pytest.mark.parametrize("isa", INSTRUCTION_SETS)
 def test_every_row_right(isa):
+    """And no table measured for another set speaks for it: predictions know what there is."""
     done = run_with_instruction_set(isa, HERE / "isa_worker.py")
-    assert done.stdout.split("\n")[-2] == INSTRUCTION_SETS[isa]
+    features, properties, chosen = done.stdout.splitlines()[-3:]
+    assert features == INSTRUCTION_SETS[isa]
+    assert properties == f"{isa} False False False False"
+    kernel, torch_seconds = chosen.split()
+    # torch keeps AVX512-FP16 whatever ours are told, which is ahead of the baseline alone.
+    torch_is_ahead = isa == "baseline" and _introspect.cpu_properties()["fp16"]
+    assert kernel in (("torch",) if torch_is_ahead else ("microkernel", "pipelined"))
+    here = dict(_introspect.cpu_predictions(("bfloat16", "ieee", 1, 512, 512, 512, False, False), 1))
+    assert float(torch_seconds) == pytest.approx(here["torch"]), "torch does not obey the variable"
 
 
 def test_an_unknown_instruction_set_is_refused():
