@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 from itertools import pairwise
 
 import fastgemm
@@ -18,7 +19,6 @@ from counter_model import F32, Access, Row
 from counter_table import TABLE
 from counter_table_gemm import GEMM
 from fastgemm._explain.counts import Launch, Site
-from fastgemm._explain.report import Report
 from reference import by_name, check_gemm, needs_simulator, simulated_launches
 
 pytestmark = needs_simulator
@@ -37,8 +37,9 @@ def own_rows() -> set[tuple[str, str]]:
     return {(row.op, row.name) for row in rows if row.level != LIBRARY_LEVEL and row.name not in schedules}
 
 
-def explain(op: str, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Report, Launch]:
-    """The report, and the launch of the kernel itself among those of its helpers."""
+@cache
+def explain(op: str, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Launch:
+    """The launch of the kernel itself among those of its helpers."""
     choice = {of: x for of, x in by_name(name, dtype).items() if of != "out_dtype"}
     report = fastgemm.explain(op, shape=shape, dtype=dtype, **choice)
     assert report.error is None and not report.problems
@@ -47,7 +48,7 @@ def explain(op: str, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> t
     assert len(own) == 1, (
         f"of the launches {launched} one must be called {name}, as its row is: launch(name, ...)"
     )
-    return report, own[0]
+    return own[0]
 
 
 def units(access: Access, shape: tuple[int, ...]) -> Fraction:
@@ -108,7 +109,7 @@ def test_every_own_row_says_what_it_is_for():
 @pytest.mark.parametrize("op, name, dtype", CASES)
 def test_counters(op, name, dtype):
     row = TABLE[op, name]
-    _, launch = explain(op, name, row.shape, dtype)
+    launch = explain(op, name, row.shape, dtype)
     accesses = row.accesses(dtype.itemsize)
     for access in accesses:
         check(access, launch, row)
@@ -120,7 +121,7 @@ def test_counters(op, name, dtype):
 
 def test_what_differs_is_named_with_its_source_line():
     row = GEMM["naive"]
-    _, launch = explain("gemm", "naive_uncoalesced", row.shape, F32)
+    launch = explain("gemm", "naive_uncoalesced", row.shape, F32)
     loads_a, loads_b, stores = row.accesses(F32.itemsize)
     with pytest.raises(
         AssertionError, match="global load a: 1 sectors a request were expected, and 32 came"
@@ -136,7 +137,7 @@ def test_what_differs_is_named_with_its_source_line():
         with pytest.raises(AssertionError, match=said):
             check(wrong, launch, row)
     row = GEMM["thread_tile"]
-    _, launch = explain("gemm", "thread_tile_unpadded", row.shape, F32)
+    launch = explain("gemm", "thread_tile_unpadded", row.shape, F32)
     with pytest.raises(AssertionError, match=r"1 times the fewest wavefronts .* were expected, and 4 came"):
         for access in row.accesses(F32.itemsize):
             check(access, launch, row)
@@ -148,7 +149,7 @@ def test_what_differs_is_named_with_its_source_line():
 def per_multiply_add(name: str) -> tuple[float, float]:
     """Requests to global and to shared memory for each 32 multiply-adds, stores left out."""
     row = GEMM[name]
-    _, launch = explain("gemm", name, row.shape, F32)
+    launch = explain("gemm", name, row.shape, F32)
     m, n, k = row.shape
 
     def reads(space: str) -> float:
@@ -175,7 +176,7 @@ def test_each_rung_of_gemm_reads_less():
 def loaded_by_thread(op: str, name: str) -> float:
     """Bytes that a thread asks for: all of them before it uses the first."""
     row = TABLE[op, name]
-    _, launch = explain(op, name, row.shape, F32)
+    launch = explain(op, name, row.shape, F32)
     loads = [site for site in launch.sites if site.space == "global" and site.kind in ("load", "cp.async")]
     return sum(site.lanes * site.bytes for site in loads) / (launch.blocks * launch.threads)
 
@@ -183,7 +184,7 @@ def loaded_by_thread(op: str, name: str) -> float:
 def runs(op: str, name: str) -> int:
     """Pieces of consecutive bytes that a warp's request for A is made of."""
     row = TABLE[op, name]
-    _, launch = explain(op, name, row.shape, F32)
+    launch = explain(op, name, row.shape, F32)
     (site,) = (site for site in launch.sites if site.what.startswith("load a"))
     starts = sorted(offset for offset in site.example if offset is not None)
     return 1 + sum(right != left + site.bytes for left, right in pairwise(starts))
@@ -203,8 +204,8 @@ def test_higher_rungs_have_more_bytes_in_flight():
 def test_odd_rows_are_read_by_lines():
     """What level 6 of transpose is for: rows that begin anywhere still come 16 aligned bytes at a time."""
     rows, cols = 512, 513
-    _, below = explain("transpose", "saturating", (rows, cols), F32)
-    _, launch = explain("transpose", "pipelined", (rows, cols), F32)
+    below = explain("transpose", "saturating", (rows, cols), F32)
+    launch = explain("transpose", "pipelined", (rows, cols), F32)
     elements = sum(
         s.requests for s in below.sites if s.space == "global" and s.kind == "load" and s.bytes == 4
     )

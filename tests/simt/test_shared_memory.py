@@ -14,6 +14,7 @@ import pytest
 import torch
 from compiled import compiled_for
 from fastgemm._explain.run import load_simulator
+from pairwise import pairs
 from reference import by_name, needs_simulator, row_id, simulated_rows
 
 pytestmark = needs_simulator
@@ -54,14 +55,11 @@ def assert_fit(capability: int, found: list[dict[str, Any]]) -> None:
 
 @pytest.mark.parametrize(("kernel", "dtype"), simulated_rows("gemm"), ids=row_id)
 def test_launches_of_products_fit(kernel, dtype):
-    for m, n, k in SHAPES:
-        a, b = torch.zeros(m, k, dtype=dtype), torch.zeros(k, n, dtype=dtype)
-        for capability in LIMITS:
-            if not runs_on(capability, "gemm", kernel):
-                continue
-            for left in (a, a.t().contiguous().t()):
-                found = launches(capability, fastgemm.matmul, left, b, **by_name(kernel, dtype))
-                assert_fit(capability, found)
+    for (m, n, k), capability, columns in pairs(SHAPES, LIMITS, (False, True)):
+        if runs_on(capability, "gemm", kernel):
+            a = torch.zeros(k, m, dtype=dtype).t() if columns else torch.zeros(m, k, dtype=dtype)
+            b = torch.zeros(k, n, dtype=dtype)
+            assert_fit(capability, launches(capability, fastgemm.matmul, a, b, **by_name(kernel, dtype)))
 
 
 @pytest.mark.parametrize("op", OPERATIONS)

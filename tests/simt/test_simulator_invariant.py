@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import fastgemm
 import pytest
 import torch
 from fastgemm._explain.run import load_simulator
+from pairwise import pairs
 from reference import assert_right, expected_gemm, needs_simulator, row_id
+from torch import Tensor
 
 pytestmark = needs_simulator
 
-EVERY_TYPE = [
-    (torch.bfloat16, None),
-    (torch.float16, None),
-    (torch.float32, None),
-    (torch.float32, "tf32"),
-    (torch.float64, None),
-]
+HALF = [(torch.bfloat16, None), (torch.float16, None)]
+EVERY_TYPE = [*HALF, (torch.float32, None), (torch.float32, "tf32"), (torch.float64, None)]
 
 
 def launched(m: int, n: int, k: int, dtype: torch.dtype, capability: int = 90, precision: str | None = None):
@@ -51,34 +50,44 @@ def test_float32_of_more_rows_or_very_long_sums_is_cut_in_memory():
         assert [name for name, _ in launched(m, 4096, k, torch.float32)][:2] == ["cut", "bf16x6"]
 
 
-@pytest.mark.parametrize("m", [1, 70, 200, 1000, 4096])
 @pytest.mark.parametrize("dtype, precision", EVERY_TYPE, ids=row_id)
 @pytest.mark.parametrize("capability", [80, 90])
-def test_no_tile_is_shared(capability, dtype, precision, m):
+def test_no_tile_is_shared(capability, dtype, precision):
     """A kernel that shares tiles is told to clear flags first: by a launch before it, or more blocks in one."""
-    names = [name for name, _ in launched(m, 1000, 1024, dtype, capability, precision)]
-    assert "row_copies" not in names and "split_k" not in names
+    for m in (1, 70, 200, 1000, 4096):
+        names = [name for name, _ in launched(m, 1000, 1024, dtype, capability, precision)]
+        assert "row_copies" not in names and "split_k" not in names
 
 
-@pytest.mark.parametrize("trans_b", [False, True], ids=["NN", "NT"])
-@pytest.mark.parametrize("n, k", [(40, 100), (130, 264)])
-@pytest.mark.parametrize("dtype, precision", EVERY_TYPE, ids=row_id)
-@pytest.mark.parametrize("gpu", [None, "A100"])
-def test_rows_have_the_same_bits(gpu, dtype, precision, n, k, trans_b):
+def same_bits(x: Tensor, y: Tensor) -> bool:
+    return torch.equal(x.contiguous().view(torch.uint8), y.contiguous().view(torch.uint8))
+
+
+def check_rows(product: Callable[[Tensor], Tensor], a: Tensor, parts: Sequence[list[int]]) -> Tensor:
+    """``product(a)``, whose rows are those of products of parts of them; to be called while a GPU is simulated."""
+    whole = product(a)
+    for rows in parts:
+        assert same_bits(product(a[rows]), whole[rows]), rows
+    return whole
+
+
+PARTS = [3], [150, 7, 64], [*range(60, 140)]
+
+
+@pytest.mark.parametrize(
+    "gpu, type, size, trans_b",
+    pairs([None, "A100"], EVERY_TYPE, [(40, 100), (130, 264)], [False, True]),
+    ids=str,
+)
+def test_rows_have_the_same_bits(gpu, type, size, trans_b):
+    (dtype, precision), (n, k) = type, size
     a = torch.randn(200, k, dtype=torch.float64).to(dtype)
     b = torch.randn(*((n, k) if trans_b else (k, n)), dtype=torch.float64).to(dtype)
     c = torch.randn(n, dtype=torch.float64).to(dtype)
-    product = lambda x: fastgemm.gemm(  # noqa: E731
-        x, b, c, alpha=0.5, beta=2.0, trans_b=trans_b, precision=precision, invariant=True
-    )
+    how = {"alpha": 0.5, "beta": 2.0, "precision": precision}
     with fastgemm.simulate(gpu):
-        whole = product(a)
-        for rows in ([3], [150, 7, 64], list(range(60, 140))):
-            assert torch.equal(product(a[rows]), whole[rows])
-    shifted = c.expand(200, n)
-    assert_right(
-        whole, expected_gemm(a, b.mT if trans_b else b, shifted, alpha=0.5, beta=2.0, precision=precision)
-    )
+        whole = check_rows(lambda x: fastgemm.gemm(x, b, c, trans_b=trans_b, invariant=True, **how), a, PARTS)
+    assert_right(whole, expected_gemm(a, b.mT if trans_b else b, c.expand(200, n), **how))
 
 
 def small_rows(a, b):
@@ -96,50 +105,45 @@ def wild_rows(a, b):
     a[5, 3], a[150, 2], a[64], b[3] = float("inf"), float("nan"), 1e38, 3e38
 
 
-@pytest.mark.parametrize("change", [small_rows, wide_rows, wild_rows])
-@pytest.mark.parametrize("trans_b", [False, True], ids=["NN", "NT"])
-@pytest.mark.parametrize("how", [{}, {"alpha": 0.3}, {"alpha": 1e20}], ids=str)
-def test_planes_have_the_same_bits_wherever_they_are_cut(how, trans_b, change):
+@pytest.mark.parametrize(
+    "change, trans_b, alpha", pairs([small_rows, wide_rows, wild_rows], [False, True], [1, 0.3, 1e20])
+)
+def test_planes_have_the_same_bits_wherever_they_are_cut(change, trans_b, alpha):
     """By decode_planes and, of 300 rows, by bf16x6."""
     a, b = torch.randn(300, 130), torch.randn(50, 130)
     change(a, b)
     b = b if trans_b else b.mT.contiguous()
-    product = lambda x: fastgemm.gemm(x, b, trans_b=trans_b, invariant=True, **how)  # noqa: E731
-    with fastgemm.simulate(None):
-        whole = product(a)
-        for rows in ([5], [7, 150, 64], list(range(140))):
-            assert torch.equal(product(a[rows]).view(torch.int32), whole[rows].view(torch.int32))
+    with fastgemm.simulate():
+        check_rows(
+            lambda x: fastgemm.gemm(x, b, trans_b=trans_b, alpha=alpha, invariant=True),
+            a,
+            ([5], [7, 150, 64], [*range(140)]),
+        )
 
 
-@pytest.mark.parametrize("trans_b", [False, True], ids=["NN", "NT"])
-@pytest.mark.parametrize("n", [288, 336])
+@pytest.mark.parametrize("n, trans_b", [(288, False), (336, True)])
 def test_wide_tiles_of_planes(n, trans_b):
     """Tiles of 48 and 56 columns, 6 of them: two for each multiprocessor of the simulated GPU."""
     a, b = torch.randn(270, 200), torch.randn(n, 200)
     a[3], b[100] = a[3] * 1e-38, float("nan")
     b = b if trans_b else b.mT.contiguous()
-    product = lambda x: fastgemm.gemm(x, b, trans_b=trans_b, invariant=True)  # noqa: E731
-    with fastgemm.simulate(None):
-        whole = product(a)
-        for rows in ([3], [7, 150, 3], list(range(64))):
-            assert torch.equal(product(a[rows]).view(torch.int32), whole[rows].view(torch.int32))
+    with fastgemm.simulate():
+        product = lambda x: fastgemm.gemm(x, b, trans_b=trans_b, invariant=True)  # noqa: E731
+        whole = check_rows(product, a, ([3], [7, 150, 3], [*range(64)]))
     assert_right(whole, expected_gemm(a, b.mT if trans_b else b))
 
 
-@pytest.mark.parametrize("k", [40, 1024, 2080, 2144, 2176])
-@pytest.mark.parametrize("m", [8, 30, 64])
-@pytest.mark.parametrize("trans_b", [False, True], ids=["NN", "NT"])
-def test_teams_add_chunks_in_turn(m, k, trans_b):
+@pytest.mark.parametrize("k, m, trans_b", pairs([40, 1024, 2080, 2144, 2176], [8, 30, 64], [False, True]))
+def test_teams_add_chunks_in_turn(k, m, trans_b):
     """Two tiles for each multiprocessor, of as many chunks of k as there are teams, more, and fewer; the last one
     of fewer stages. A column that needs a scale has all tiles of its block computed again."""
     a, b = torch.randn(m, k), torch.randn(*((336, k) if trans_b else (k, 336)))
     weights = b if trans_b else b.mT
     product = lambda x: fastgemm.gemm(x, b, trans_b=trans_b, invariant=True)  # noqa: E731
-    with fastgemm.simulate(None):
+    with fastgemm.simulate():
         plain = product(a)
         weights[200] *= 1e-39
-        whole, one = product(a), product(a[5:6])
-    assert torch.equal(whole[5:6].view(torch.int32), one.view(torch.int32))
+        whole = check_rows(product, a, [[5]])
     others = [i for i in range(336) if i != 200]
     assert torch.equal(whole[:, others], plain[:, others])
     assert_right(whole, expected_gemm(a, weights.mT))
@@ -152,12 +156,13 @@ def test_batches_of_planes(shared):
     a[2, 5] *= 1e-39
     a, b = (a[:1].expand(5, -1, -1) if shared == "a" else a), (b[0] if shared == "b" else b)
     c = torch.randn(5, 70, 100)
-    with fastgemm.simulate(None):
-        whole = fastgemm.gemm(a, b, c, alpha=0.5, beta=2.0, invariant=True)
+    how = {"alpha": 0.5, "beta": 2.0}
+    with fastgemm.simulate():
+        whole = fastgemm.gemm(a, b, c, invariant=True, **how)
         for i in (0, 2, 4):
-            one = fastgemm.gemm(a[i], b if b.dim() == 2 else b[i], c[i], alpha=0.5, beta=2.0, invariant=True)
-            assert torch.equal(one.view(torch.int32), whole[i].view(torch.int32))
-    assert_right(whole, expected_gemm(a, b, c, alpha=0.5, beta=2.0))
+            one = fastgemm.gemm(a[i], b if b.dim() == 2 else b[i], c[i], invariant=True, **how)
+            assert same_bits(one, whole[i])
+    assert_right(whole, expected_gemm(a, b, c, **how))
 
 
 @pytest.mark.parametrize("n", [40, 130, 500])
@@ -165,23 +170,20 @@ def test_tf32_of_few_rows(n):
     """By decode, and of many rows by wgmma_specialized."""
     a, b = torch.randn(400, 136), torch.randn(n, 136)
     product = lambda x: fastgemm.gemm(x, b, trans_b=True, precision="tf32", invariant=True)  # noqa: E731
-    with fastgemm.simulate(None):
-        whole = product(a)
-        for rows in ([5], [7, 150, 64], list(range(60))):
-            assert torch.equal(product(a[rows]), whole[rows])
+    with fastgemm.simulate():
+        whole = check_rows(product, a, ([5], [7, 150, 64], [*range(60)]))
     assert_right(whole, expected_gemm(a, b.mT, precision="tf32"))
     assert launched(8, n, 136, torch.float32, precision="tf32")[0][0] == "decode"
 
 
-def test_wild_rows_do_not_reach_the_others():
-    a, b = torch.randn(40, 120), torch.randn(120, 50)
+@pytest.mark.parametrize("gpu", [None, "A100"])
+def test_wild_rows_do_not_reach_the_others(gpu):
+    a, b, c = torch.randn(40, 120), torch.randn(120, 50), torch.randn(40, 50)
     other = a.clone()
     other[5, 3], other[17] = float("inf"), 1e38
     tame = [i for i in range(40) if i not in (5, 17)]
-    c = torch.randn(40, 50)
-    for gpu in (None, "A100"):
-        with fastgemm.simulate(gpu):
-            for how in ({}, {"c": c.clone()}):
-                clean, wild = (fastgemm.gemm(x, b, **how, invariant=True) for x in (a, other))
-                assert torch.equal(wild[tame], clean[tame])
-                assert torch.equal(wild[5].isfinite(), (other[5] @ b).isfinite())
+    with fastgemm.simulate(gpu):
+        for addend in (None, c):
+            clean, wild = (fastgemm.gemm(x, b, addend, invariant=True) for x in (a, other))
+            assert torch.equal(wild[tame], clean[tame])
+            assert torch.equal(wild[5].isfinite(), (other[5] @ b).isfinite())

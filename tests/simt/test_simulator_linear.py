@@ -1,157 +1,277 @@
-"""Epilogues on the simulator, with all its checks: in kernels that apply them, and by the pass after others."""
+"""Layers on the simulator, with all its checks: by every row that applies the epilogue itself, where no pass
+follows, and by the pass after the others."""
 
 from __future__ import annotations
+
+import math
+from itertools import cycle
 
 import fastgemm
 import pytest
 import torch
-from layers import ACTIVATIONS, check, layer
+from fastgemm._introspect import take_last_gemm_kernel
+from layers import ACTIVATIONS, check, check_cancelled, layer
+from pairwise import pairs
 from reference import needs_simulator, row_id, simulated_launches
+from test_simulator_planes import room_for_planes
 
 pytestmark = needs_simulator
 
-HALF = [torch.float16, torch.bfloat16]
+F16, BF16, F32 = torch.float16, torch.bfloat16, torch.float32
+RUNGS = [
+    "naive",
+    "naive_uncoalesced",
+    "tiled",
+    "thread_tile",
+    "thread_tile_unpadded",
+    "vectorized",
+    "cp_async",
+]
+RUNGS += ["warp_specialized"]
+STEPS = ["wgmma", "wgmma_ring", "wgmma_persistent", "wgmma_overlapped"]
+PITFALLS = ["float4_padded68", "float4_padded65", "double_buffer_sync"]
+# What these do to float16 they do by other instructions than to bfloat16.
+HALF = [
+    "wgmma_specialized",
+    "mma_sync",
+    "skinny",
+    "small_tile",
+    "split_k",
+    "narrow",
+    "direct",
+    "small",
+    "invariant",
+]
+FLOAT32 = ["bf16x6", "bf16x6_fused", "crt", "narrow", "direct", "small", "batched"]
+BY_PRECISION = ["bf16x3", "fp16x3"]
+HOPPER = {"warp_specialized", "wgmma_specialized", *STEPS}
+# Those that launch something else on other GPUs, and those whose blocks may share the k of a tile.
+TWICE = {"mma_sync", "skinny", "small_tile", "split_k", "invariant", "wmma", "bf16x6", "bf16x6_fused", "crt"}
+TWICE |= {*BY_PRECISION}
+SHARING = {"cp_async", "warp_specialized", *FLOAT32, *HALF, *BY_PRECISION} - {"invariant"}
+ROWS = [(BF16, row) for row in (*RUNGS, "wmma", *STEPS, *HALF)] + [(F16, row) for row in HALF]
+ROWS += [(F32, row) for row in (*RUNGS, *PITFALLS, *FLOAT32, *BY_PRECISION)]
+every_row = pytest.mark.parametrize("dtype, row", ROWS, ids=row_id)
+capabilities = pytest.mark.parametrize("capability", [90, 89])
+
+
+def choice(row: str) -> dict[str, str]:
+    return {"kernel": row} | ({"precision": row} if row in BY_PRECISION else {})
 
 
 def launched(
-    kernel: str, m: int, n: int, k: int, dtype: torch.dtype, *, capability: int = 90, **options
+    layout: tuple, activation: str | None, multiprocessors: int = 3, capability: int = 90, **options
 ) -> list[str]:
     """The kernels that a layer launched, whose result was held to the bound."""
-    residual = options.pop("residual", False)
-    bias = options.pop("bias", True)
-    activation = options.pop("activation", "gelu")
-    x, w, b, r = layer(m, n, k, dtype, "cpu", bias=bias, residual=residual)
-    with simulated_launches(capability=capability, count=False) as launches:
-        check(x, w, b, r, activation, kernel=kernel, **options)
+    with simulated_launches(multiprocessors, capability, count=False) as launches:
+        check(*layout, activation, **options)
     return [launch["kernel"] for launch in launches]
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("dtype", HALF, ids=row_id)
-def test_wgmma_specialized(dtype, activation):
-    found = launched("wgmma_specialized", 130, 264, 192, dtype, activation=activation, residual=True)
-    assert found == ["wgmma_specialized"]
+@pytest.mark.parametrize(
+    "dtype, row, capability",
+    [(*row, c) for row in ROWS for c in (90, 89) if c == 90 or row[1] in TWICE],
+    ids=row_id,
+)
+def test_rows_that_fuse(dtype, row, capability):
+    """Each activation, with and without bias and residual; shapes that are whole, narrow, odd and long."""
+    shapes = [
+        (200, 136, 256),
+        (3, 1024, 128),
+        (64, 64, 2048),
+        (70, 200, 96),
+        (5, 133, 161),
+        (200, 6, 130),
+        (1, 36, 1400),
+    ]
+    if row in (*RUNGS, *PITFALLS):
+        shapes = [(64, 64, 192), *shapes[3:6]]
+    turn = ROWS.index((dtype, row))
+    activations = cycle([*ACTIVATIONS][turn % 5 :] + [*ACTIVATIONS][: turn % 5])
+    for i, (shape, activation) in enumerate(zip(shapes, activations, strict=False)):
+        x, w, b, r = layer(*shape, dtype, "cpu", residual=True)
+        bias, residual = (b, None, b)[i % 3], (r, None)[(i + turn) % 2]
+        found = launched((x, w, bias, residual), activation, 132, capability, **choice(row))
+        assert take_last_gemm_kernel() == row
+        if shape in shapes[:3] and activation:
+            assert "finish" not in found
+    if dtype != F32:
+        launched((x, w, b, None), "silu", 132, capability, kernel=row, out_dtype=F32)
 
 
-@pytest.mark.parametrize("m, n, k", [(1, 64, 64), (129, 300, 264), (300, 136, 1000), (64, 514, 130)])
-def test_edges_of_tiles(m, n, k):
-    """Narrower tiles, rows that no TMA stores, tiles that blocks share."""
-    for residual in (False, True):
-        found = launched("wgmma_specialized", m, n, k, torch.bfloat16, residual=residual)
-        assert "finish" not in found
+@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "silu"])
+@pytest.mark.parametrize("dtype, row", [row for row in ROWS if row[0] != F32], ids=row_id)
+def test_a_residual_that_nearly_cancels(dtype, row, activation):
+    with fastgemm.simulate("h200"):
+        check_cancelled(3, dtype, "cpu", activation, kernel=row)
 
 
-STRIPS = ["wgmma", "wgmma_ring", "wgmma_persistent", "wgmma_overlapped", "wgmma_specialized", "invariant"]
+@every_row
+def test_layouts(dtype, row):
+    x, w, b, r = layer(132, 80, 64, dtype, "cpu", residual=True)
+    if row in ("bf16x6", "crt"):  # which reject short sums
+        x, w = torch.cat((x, x), 1), torch.cat((w, w), 1) / 2
+    k = x.shape[1]
+    with fastgemm.simulate("h200"):
+        check(x[::2], w[::2], b[::2], r[::2, ::2], "gelu", **choice(row))
+        check(x[:, 3:], w[:, 3:], b, r.mT.contiguous().mT, "gelu", **choice(row))  # rows of odd addresses
+        check(x.mT.contiguous().mT, w.mT.contiguous().mT, b, r, "gelu", **choice(row))
+        check(x.view(4, 33, k), w, b, r.view(4, 33, 80), "silu", **choice(row))
+        batch = x.view(4, 33, k).transpose(0, 1)  # whose members no single matrix holds
+        check(batch, w, b, r.view(33, 4, 80), "silu", **choice(row))
+
+
+@pytest.mark.parametrize("dtype, row", [row for row in ROWS if row[1] in SHARING], ids=row_id)
+def test_long_sums_that_blocks_share(dtype, row):
+    launched(layer(16, 24, 6000, dtype, "cpu", residual=True), "silu", 132, **choice(row))
+
+
+# --- edges of tiles, and bias that is copied
+
+SIZES = {
+    # Narrower tiles, rows that no TMA stores, tiles that blocks share.
+    "wgmma_specialized": [(1, 64, 64), (129, 300, 264), (300, 136, 1000), (64, 514, 130)],
+    "skinny": [(3, 64, 2048), (33, 130, 161), (200, 7, 512), (60, 129, 64)],
+    "mma_sync": [(130, 264, 192), (65, 33, 70), (40, 64, 128)],
+    "small_tile": [(130, 264, 192), (65, 33, 70), (40, 64, 128)],
+}
+WITH = {"bias": {}, "neither": {"bias": False}, "residual": {"residual": True}, "float32": {}}
+
+
+@pytest.mark.parametrize(
+    "row, size, given, dtype, capability",
+    [
+        (row, *case)
+        for row, sizes in SIZES.items()
+        for case in pairs(sizes, WITH, (F16, BF16), (90,) if row in HOPPER else (90, 80))
+    ],
+    ids=row_id,
+)
+def test_edges_of_tiles(row, size, given, dtype, capability):
+    options = {"out_dtype": F32} if given == "float32" else {}
+    operands = layer(*size, dtype, "cpu", **WITH[given])
+    assert "finish" not in launched(operands, "gelu", 3, capability, kernel=row, **options)
+
+
+STRIPS = [*STEPS, "wgmma_specialized", "invariant"]
 
 
 @pytest.mark.parametrize("kernel", STRIPS)
 def test_bias_whose_pairs_are_copied(kernel):
     """Odd columns, a bias that begins between pairs of elements, one with a stride, and results of float32."""
     for n, step, begin in ((65, 1, 0), (64, 1, 1), (70, 2, 0), (161, 3, 1)):
-        x, w, b, r = layer(70, n, 64, torch.bfloat16, "cpu", residual=True)
+        x, w, b, r = layer(70, n, 64, BF16, "cpu", residual=True)
         wide = torch.zeros(n * step + begin, dtype=b.dtype)
         wide[begin::step] = b
-        for residual, options in ((r, {}), (None, {"out_dtype": torch.float32})):
-            with simulated_launches(capability=90, count=False) as launches:
-                check(x, w, wide[begin::step], residual, "gelu", kernel=kernel, **options)
-            assert "finish" not in [launch["kernel"] for launch in launches]
+        for residual, options in ((r, {}), (None, {"out_dtype": F32})):
+            assert "finish" not in launched(
+                (x, w, wide[begin::step], residual), "gelu", kernel=kernel, **options
+            )
 
 
 @pytest.mark.parametrize("kernel", [*STRIPS, "wmma", "mma_sync"])
 def test_tf32(kernel):
     for m, n, k in ((130, 264, 96), (65, 33, 70), (4, 36, 100)):
-        assert "finish" not in launched(kernel, m, n, k, torch.float32, precision="tf32", residual=True)
+        operands = layer(m, n, k, F32, "cpu", residual=True)
+        assert "finish" not in launched(operands, "gelu", kernel=kernel, precision="tf32")
 
 
-@pytest.mark.parametrize("capability", [90, 80])
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_skinny(activation, capability):
-    found = launched(
-        "skinny", 8, 200, 1024, torch.bfloat16, activation=activation, residual=True, capability=capability
-    )
-    assert "finish" not in found
-
-
-@pytest.mark.parametrize("capability", [90, 80])
-@pytest.mark.parametrize("dtype", HALF, ids=row_id)
-@pytest.mark.parametrize("m, n, k", [(3, 64, 2048), (33, 130, 161), (200, 7, 512), (60, 129, 64)])
-def test_shapes_of_skinny(m, n, k, dtype, capability):
-    for options in ({}, {"out_dtype": torch.float32}, {"bias": False}):
-        assert "finish" not in launched("skinny", m, n, k, dtype, capability=capability, **options)
-
-
-@pytest.mark.parametrize("capability", [90, 80])
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("kernel", ["mma_sync", "small_tile"])
-def test_tiles_that_pass_through_shared_memory(kernel, activation, capability):
-    for m, n, k, options in [
-        (130, 264, 192, {"residual": True}),
-        (65, 33, 70, {"residual": True}),
-        (40, 64, 128, {"out_dtype": torch.float32}),
-    ]:
-        found = launched(
-            kernel, m, n, k, torch.bfloat16, activation=activation, capability=capability, **options
-        )
-        assert "finish" not in found
+# --- the pass, and what is chosen
 
 
 def test_small_tiles_whose_k_is_split_leave_it_to_the_launch_that_adds():
-    found = launched("small_tile", 16, 40, 4096, torch.bfloat16)
-    assert "add_splits" in found[-1]
+    assert "add_splits" in launched(layer(16, 40, 4096, BF16, "cpu"), "gelu", kernel="small_tile")[-1]
 
 
 @pytest.mark.parametrize("kernel", ["naive", "tiled", "cp_async", "wmma", "dmma"])
 def test_the_pass_of_float64(kernel):
-    assert launched(kernel, 40, 70, 96, torch.float64, residual=True)[-1] == "finish"
+    operands = layer(40, 70, 96, torch.float64, "cpu", residual=True)
+    assert launched(operands, "gelu", kernel=kernel)[-1] == "finish"
 
 
 @pytest.mark.parametrize("kernel", [*STRIPS, "wmma", "mma_sync", "skinny"])
-@pytest.mark.parametrize("dtype", HALF, ids=row_id)
-def test_the_pass_where_operands_do_not_lie_along_k(kernel, dtype):
-    x, w, b, r = layer(40, 72, 96, dtype, "cpu", residual=True)
-    with simulated_launches(capability=90, count=False) as launches:
-        check(x.mT.contiguous().mT, w, b, r, "gelu", kernel=kernel)
-    assert launches[-1]["kernel"] == "finish"
+def test_the_pass_where_operands_do_not_lie_along_k(kernel):
+    x, w, b, r = layer(40, 72, 96, BF16, "cpu", residual=True)
+    assert launched((x.mT.contiguous().mT, w, b, r), "gelu", kernel=kernel)[-1] == "finish"
 
 
 def test_the_pass_where_an_element_may_be_computed_again_after_its_store():
     for m in (3, 100):
-        assert launched("invariant", m, 70, 96, torch.float32, residual=True)[-1] == "finish"
+        assert (
+            launched(layer(m, 70, 96, F32, "cpu", residual=True), "gelu", kernel="invariant")[-1] == "finish"
+        )
 
 
 def test_every_level_and_no_terms():
     for level in range(1, 7):
-        x, w, b, r = layer(33, 40, 64, torch.bfloat16, "cpu", residual=True)
-        with simulated_launches(count=False):
-            check(x, w, b, r, "silu", level=level)
-    x, w, b, r = layer(33, 40, 0, torch.float32, "cpu", residual=True)
-    with simulated_launches(count=False):
-        check(x, w, b, r, "silu")
+        launched(layer(33, 40, 64, BF16, "cpu", residual=True), "silu", level=level)
+    launched(layer(33, 40, 0, F32, "cpu", residual=True), "silu")
 
 
 def test_the_choice_prefers_kernels_that_apply_the_epilogue():
     """A pass costs a launch, and the product once more through memory."""
-    x, w, b, _ = layer(8, 512, 1024, torch.bfloat16, "cpu")
-    with simulated_launches(count=False) as launches:
-        check(x, w, b, None, "gelu")
-    assert "finish" not in [launch["kernel"] for launch in launches]
+    assert "finish" not in launched(layer(8, 512, 1024, BF16, "cpu"), "gelu")
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("dtype", [*HALF, torch.float32], ids=row_id)
+@pytest.mark.parametrize("dtype", [F16, BF16, F32], ids=row_id)
 def test_rows_of_invariant_layers_have_the_same_bits(dtype, activation):
     """Few rows have a kernel of their own, which applies bias and activation as the general one does."""
     x, w, b, r = layer(1200, 200, 160, dtype, "cpu", residual=True)
-    precision = "tf32" if dtype == torch.float32 else None
+    precision = "tf32" if dtype == F32 else None
     options = {"activation": activation, "kernel": "invariant", "precision": precision}
     for residual in (None, r):
         kernels, results = [], []
         parts = (slice(None), slice(5, 6), slice(3, 11), slice(64, 128))
         for part in parts:
             added = None if residual is None else residual[part]
-            with simulated_launches(capability=90, count=False) as launches:
+            with simulated_launches(count=False) as launches:
                 results.append(fastgemm.linear(x[part], w, b, residual=added, **options))
             kernels.append(launches[-1]["kernel"])
         assert all(y.equal(results[0][part]) for y, part in zip(results, parts, strict=True))
         if precision is None:  # tf32 has it without a matrix that is added, as a bias alone is
             assert kernels == ["wgmma_specialized", "decode", "decode", "decode"]
+
+
+# --- sums that are computed again, and products that are divided
+
+
+@capabilities
+@pytest.mark.parametrize("row", [*FLOAT32, "cp_async", *BY_PRECISION])
+def test_sums_that_are_not_finite(row, capability):
+    """They are computed again, and meet the epilogue once."""
+    bound = {"rtol": 2e-5, "atol": 2e-4} if row != "bf16x3" else {"rtol": 1e-3, "atol": 1e-2}
+    for (m, n, k), activation in (((140, 70, 100), "silu"), ((20, 40, 3000), "relu"), ((33, 40, 100), None)):
+        x, w, b, r = layer(m, n, k, F32, "cpu", residual=True)
+        x[3, 5], x[8, 1], w[7, 2] = math.inf, math.nan, 3e38
+        x[11, 2], x[12] = 3e38, 1e-38
+        x[3, 2] = 0  # infinity and a product that overflows: what comes of them depends on the order
+        with simulated_launches(132, capability, count=False):
+            result = fastgemm.linear(x, w, b, residual=r, activation=activation, **choice(row))
+        expected = ACTIVATIONS[activation](torch.nn.functional.linear(x, w, b)) + r
+        assert result.isnan().equal(expected.isnan())
+        infinite, finite = expected.isinf(), expected.isfinite()
+        assert result[infinite].equal(expected[infinite])
+        torch.testing.assert_close(result[finite], expected[finite], **bound)
+
+
+@capabilities
+@pytest.mark.parametrize("row", ["bf16x6", "crt", *BY_PRECISION])
+def test_panels_of_c(row, capability):
+    """Where planes of all of A and B find no room: each has its part of bias and residual."""
+    with room_for_planes(4e5):
+        operands = layer(300, 600, 160, F32, "cpu", residual=True)
+        found = launched(operands, "gelu", capability=capability, **choice(row))
+    assert sum(name.startswith((row, "bf16x6", "repair", "join")) for name in found) > 2
+    assert "finish" not in found
+
+
+@capabilities
+def test_segments_of_k_and_sums_that_are_not_finite(capability):
+    x, w, b, r = layer(20, 24, 20000, F32, "cpu", residual=True)
+    x[3, 19999] = math.inf
+    with simulated_launches(132, capability, count=False):
+        result = fastgemm.linear(x, w, b, residual=r, activation="relu", kernel="bf16x6")
+    expected = torch.relu(torch.nn.functional.linear(x.double(), w.double(), b.double())) + r
+    assert result[3].isinf().equal(expected[3].isinf())
+    torch.testing.assert_close(result.double(), expected, rtol=2e-5, atol=2e-4)
