@@ -69,6 +69,8 @@ void check_rule() {
   const Ranking ranking = rank(kTable, key);
   expect(kNames[ranking.kernels[0]] == "named_once" && ranking.count == 4,
          "the fastest, then all with speeds");
+  key.b_transposed = true;
+  expect(first(key) != "named_once", "a measured problem whose second operand has another layout");
 }
 
 // The same kernel twice as fast and half as fast at points equally near: nobody knows.

@@ -273,6 +273,13 @@ def test_large_batches_use_threads_and_stay_right(device):
         check_gemm(a, b, level=max(set(levels("gemm", device)) & {5, 6}))
 
 
+def test_four_threads_share_rows_and_columns():
+    """The work is a grid of two by two, which no smaller or prime number of threads makes."""
+    a, b = random_tensor(84, 600, dtype=torch.float32), random_tensor(600, 256, dtype=torch.float32)
+    with threads(4):
+        check_gemm(a, b, level=5)
+
+
 @every_own_row
 def test_alpha_beta_c(kernel, dtype):
     kind = result_dtype(dtype)
