@@ -98,14 +98,13 @@ def test_integers_wrap(simulated):
 # --- sums that are not finite
 
 
-@pytest.mark.parametrize("beta", [0, -3])
 @six_products
-def test_long_k(simulated, kernel, beta):
+def test_long_k(simulated, kernel):
     """Sums of long k are cut into parts, which are added in the workspace."""
     a, b, c = torch.randn(3, 17000), torch.randn(17000, 5), torch.randn(3, 5)
-    check_gemm(a, b, c if beta else None, alpha=2, beta=beta, out=c, kernel=kernel)
+    check_gemm(a, b, alpha=2, out=c, kernel=kernel)
     a[0, 3], a[1, 16999] = math.inf, math.nan
-    check_gemm(a, b, c if beta else None, alpha=2, beta=beta, out=c, kernel=kernel)
+    check_gemm(a, b, c, alpha=2, beta=-3, out=c, kernel=kernel)
 
 
 @pytest.mark.parametrize("beta", [0, -3])
@@ -160,8 +159,8 @@ def test_tiles_that_blocks_share(simulated, kernel, size, layout):
 def test_batches_that_share(kernel):
     """An operand, or c: it stands in the same memory for all matrices of the batch, or is the result's own."""
     dtype = SCHEMES.get(kernel, F32)
-    a, b = random_tensor(3, 144, 96, dtype=dtype), random_tensor(3, 96, 272, dtype=dtype)
-    c = random_tensor(3, 144, 272, dtype=result_dtype(dtype))
+    a, b = random_tensor(3, 72, 96, dtype=dtype), random_tensor(3, 96, 144, dtype=dtype)
+    c = random_tensor(3, 72, 144, dtype=result_dtype(dtype))
     for capability in (90,) if kernel == "wgmma_specialized" else (90, 89):
         with simulated_launches(capability=capability, count=False):
             check_gemm(a, b, c[0, 0], beta=2, kernel=kernel)

@@ -16,9 +16,15 @@ from reference import (
     simulated_rows,
     wrapped,
 )
-from test_simulator import on_the_simulator  # noqa: F401  a fixture
 
 pytestmark = needs_simulator
+
+
+@pytest.fixture(autouse=True)
+def on_the_simulator():
+    with fastgemm.simulate():
+        yield
+
 
 every_transpose_row = pytest.mark.parametrize(("kernel", "dtype"), simulated_rows("transpose"), ids=row_id)
 every_add_row = pytest.mark.parametrize(("kernel", "dtype"), simulated_rows("add"), ids=row_id)
