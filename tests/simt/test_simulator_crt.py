@@ -21,7 +21,7 @@ MODULI = (256, 255, 253, 251, 247, 241, 239, 233, 229, 227, 223, 217, 211, 199, 
 
 @pytest.fixture(params=[90, 89], ids=["wgmma", "mma_sync"])
 def simulated(request):
-    with simulated_launches(capability=request.param, count=False) as launches:
+    with simulated_launches(capability=request.param) as launches:
         yield launches
 
 
@@ -223,7 +223,7 @@ def test_float32_roundings_of_equal_elements_add_up(simulated, k):
 
 def test_float32_of_a_long_k_is_summed_in_parts():
     a, b = torch.randn(3, 2**14 + 40), torch.randn(2**14 + 40, 5)
-    with simulated_launches(count=False) as launches:
+    with simulated_launches() as launches:
         result = check_gemm(a, b, kernel="crt")
     assert [launch["kernel"] for launch in launches].count("join_residues") == 2
     assert float32_errors(result, a, b) < 1

@@ -41,7 +41,7 @@ def _divided(capability, count, a, b, c=None, *, in_place=False, **choice):
     """What check_gemm() finds right with so much room for planes, and the kernels that were launched."""
 
     def run():
-        with simulated_launches(capability=capability, count=False) as launches:
+        with simulated_launches(capability=capability) as launches:
             out = None if c is None or not in_place else c.clone()
             result = check_gemm(a, b, c if out is None else out, out=out, **choice)
         return result, [launch["kernel"] for launch in launches]
