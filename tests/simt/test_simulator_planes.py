@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from fastgemm._explain.run import load_simulator
+from pairwise import pairs
 from reference import check_gemm, needs_simulator, random_tensor, result_dtype, simulated_launches
 from test_simulator import LAYOUTS, operands
 
@@ -64,12 +65,12 @@ def bytes_of_planes(kernel, k):
     return 128 * -(-k // 32) * 32 * {"bf16x6": 6, "int16x4": 2}.get(kernel, 4)
 
 
-@every_scheme
-@pytest.mark.parametrize("in_place", [False, True], ids=["", "in_place"])
-@pytest.mark.parametrize(("m", "n", "panels"), [(300, 420, 6), (420, 300, 4)])
-def test_panels(divided, kernel, m, n, panels, in_place):
+@pytest.mark.parametrize(
+    ("kernel", "in_place", "size"), pairs(SCHEMES, [False, True], [(300, 420, 6), (420, 300, 4)])
+)
+def test_panels(divided, kernel, in_place, size):
     """Of m and of n. No tile is shared here, so that each element is summed as it is in a single panel."""
-    dtype, k = SCHEMES[kernel], 101
+    (m, n, panels), dtype, k = size, SCHEMES[kernel], 101
     a, b = operands(m, n, k, dtype, random.choice(LAYOUTS), slack=random.choice((0, 3)))
     if kernel == "bf16x6":
         a[2, 100], b[0, n - 1], a[m - 1, 3] = math.inf, math.nan, 1e-40
