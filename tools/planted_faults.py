@@ -1,0 +1,206 @@
+"""Plants faults, one after the other, and says whether the check that is there to find each of them does.
+
+    tools/planted_faults.py list
+    tools/planted_faults.py run odd_k beta_read      # these
+    tools/planted_faults.py run --all                # all of tests/planted, an hour
+
+A fault is tests/planted/NAME.patch: what is wrong in a sentence, `found by: COMMAND`, and a diff of a few lines. HEAD is
+checked out and built in build/planted/tree, once. There every command passes first; then each patch is applied, what
+it touches is built again, and its command has to fail, by a failing test and not because it could not run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PATCHES = ROOT / "tests/planted"
+PLACE = ROOT / "build/planted"
+TREE = PLACE / "tree"
+LONGEST = 1200  # seconds of one command
+NOBODY = "nothing"  # of a fault that no check finds
+CTEST_FAILS, PYTEST_FAILS = 8, 1  # their exit statuses where a test fails; others say that none could run
+
+
+@dataclass
+class Fault:
+    name: str
+    wrong: str
+    finder: str
+    areas: list[str]
+
+    @property
+    def path(self) -> Path:
+        return PATCHES / f"{self.name}.patch"
+
+    @property
+    def is_compiled(self) -> bool:
+        return any(area.startswith("csrc") for area in self.areas)
+
+
+@dataclass
+class Outcome:
+    fault: Fault
+    found: bool | None
+    seconds: float
+    why: str = ""
+
+
+def read_fault(path: Path) -> Fault:
+    header, _, diff = path.read_text(encoding="utf-8").partition("diff --git ")
+    wrong, _, finder = header.partition("found by: ")
+    if not (wrong.strip() and finder.strip() and diff):
+        raise SystemExit(f"{path}: expected a sentence, a line 'found by: COMMAND' and a diff")
+    files = [line[len("+++ b/") :] for line in diff.splitlines() if line.startswith("+++ b/")]
+    areas = sorted({str(Path(file).parent) for file in files})
+    return Fault(path.stem, " ".join(wrong.split()), finder.strip(), areas)
+
+
+def all_faults() -> list[Fault]:
+    return [read_fault(path) for path in sorted(PATCHES.glob("*.patch"))]
+
+
+def environment() -> dict[str, str]:
+    """That of make test, with this Python's programs and the tree's package in front."""
+    put_first = {"PATH": Path(sys.executable).parent, "PYTHONPATH": TREE / "python"}
+    changed = {name: f"{value}{os.pathsep}{os.environ.get(name, '')}" for name, value in put_first.items()}
+    changed["FASTGEMM_CACHE_DIR"] = str(PLACE / "cache")
+    return {**os.environ, **changed, "OMP_WAIT_POLICY": "PASSIVE", "PYTEST_ADDOPTS": "-x -q"}
+
+
+def shell(command: str, log: Path) -> int:
+    with log.open("a", encoding="utf-8") as out:
+        print(f"$ {command}", file=out, flush=True)
+        arguments = ["timeout", str(LONGEST), "bash", "-c", command]
+        done = subprocess.run(arguments, cwd=TREE, env=environment(), stdout=out, stderr=out, check=False)
+    return done.returncode
+
+
+def git(*arguments: str, folder: Path = TREE) -> str:
+    done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"git {' '.join(arguments)}: {done.stderr.strip()}")
+    return done.stdout.strip()
+
+
+def prepare_tree() -> None:
+    head = git("rev-parse", "HEAD", folder=ROOT)
+    if TREE.exists():
+        git("reset", "--quiet", "--hard")
+        git("checkout", "--quiet", "--detach", head)
+    else:
+        PLACE.mkdir(parents=True, exist_ok=True)
+        git("worktree", "prune", folder=ROOT)
+        git("worktree", "add", "--quiet", "--detach", str(TREE), head, folder=ROOT)
+
+
+def build(log: Path) -> bool:
+    """What a finder runs: the package, unless it is ctest, whose line builds its own programs."""
+    return shell("python setup.py --quiet build_ext --inplace", log) == 0
+
+
+def configure(finders: set[str], log: Path) -> None:
+    common = "-S . -G Ninja -DFASTGEMM_TORCH=OFF"
+    folders = {"build/tests": "", "build/sanitize": "-DFASTGEMM_SANITIZE=ON"}
+    for folder, options in folders.items():
+        used = any(folder in finder for finder in finders)
+        if used and shell(f"cmake {common} -B {folder} {options}", log):
+            raise SystemExit(f"cmake failed: {log}")
+
+
+def needs_package(finder: str) -> bool:
+    return "pytest" in finder or "fastgemm" in finder
+
+
+def passes_without_fault(finders: set[str], log: Path) -> bool:
+    if any(map(needs_package, finders)) and not build(log):
+        raise SystemExit(f"the tree does not build: {log}")
+    failing = []
+    for finder in sorted(finders):
+        print(f"without a fault: {finder}", flush=True)
+        if shell(finder, log):
+            failing.append(finder)
+    for finder in failing:
+        print(f"fails without a fault: {finder}")
+    return not failing
+
+
+def plant(fault: Fault) -> Outcome:
+    if fault.finder == NOBODY:
+        return Outcome(fault, None, 0, "no check is known")
+    log = PLACE / f"{fault.name}.log"
+    log.unlink(missing_ok=True)
+    start = time.monotonic()
+    git("apply", str(fault.path))  # a patch that does not apply ends the program, with its name
+    try:
+        if fault.is_compiled and needs_package(fault.finder) and not build(log):
+            return Outcome(fault, False, time.monotonic() - start, "does not build")
+        status = shell(fault.finder, log)
+    finally:
+        git("apply", "--reverse", str(fault.path))
+    expected = CTEST_FAILS if "ctest" in fault.finder else PYTEST_FAILS
+    why = "" if status == expected else f"exit status {status}"
+    return Outcome(fault, status == expected, time.monotonic() - start, why)
+
+
+def table(outcomes: list[Outcome]) -> str:
+    words = {True: "yes", False: "NO", None: "-"}
+    rows = [
+        (o.fault.name, ", ".join(o.fault.areas), o.fault.finder, words[o.found], f"{o.seconds:.0f}", o.why)
+        for o in outcomes
+    ]
+    rows.insert(0, ("fault", "area", "finder", "found", "seconds", ""))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+
+def run(faults: list[Fault], checks_first: bool) -> int:
+    prepare_tree()
+    log = PLACE / "without_fault.log"
+    log.unlink(missing_ok=True)
+    finders = {fault.finder for fault in faults} - {NOBODY}
+    configure(finders, log)
+    if checks_first and not passes_without_fault(finders, log):
+        print(f"the log: {log}")
+        return 1
+    outcomes = []
+    for fault in faults:
+        outcomes.append(plant(fault))
+        print(table(outcomes[-1:]).splitlines()[1], flush=True)
+    # The libraries are without a fault again before the tree is used for anything else.
+    if any(fault.is_compiled and needs_package(fault.finder) for fault in faults):
+        build(log)
+    print(f"\n{table(outcomes)}")
+    return int(any(outcome.found is False for outcome in outcomes))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("list", help="name, what is wrong and what finds it")
+    runs = commands.add_parser("run", help="plant faults; 1 where one is not found")
+    runs.add_argument("names", nargs="*", metavar="NAME")
+    runs.add_argument("--all", action="store_true", help="all of tests/planted")
+    runs.add_argument("--unchecked", action="store_true", help="do not run the finders without a fault first")
+    given = parser.parse_args()
+    faults = {fault.name: fault for fault in all_faults()}
+    if given.command == "list":
+        print("\n".join(f"{f.name}: {f.wrong}\n    {f.finder}" for f in faults.values()))
+        return 0
+    if unknown := set(given.names) - set(faults):
+        parser.error(f"no such fault: {', '.join(sorted(unknown))}")
+    if bool(given.names) == given.all:
+        parser.error("name faults, or say --all")
+    return run([f for f in faults.values() if given.all or f.name in given.names], not given.unchecked)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
