@@ -1,12 +1,12 @@
 """Plants faults, one after the other, and says whether the check that is there to find each of them does.
 
     tools/planted_faults.py list
-    tools/planted_faults.py run odd_k beta_read      # these
-    tools/planted_faults.py run --all                # all of tests/planted, an hour
+    tools/planted_faults.py run cpu_packed_rows sharded_c    these
+    tools/planted_faults.py run --all                        all of tests/planted
 
-A fault is tests/planted/NAME.patch: what is wrong in a sentence, `found by: COMMAND`, and a diff of a few lines. HEAD is
-checked out and built in build/planted/tree, once. There every command passes first; then each patch is applied, what
-it touches is built again, and its command has to fail, by a failing test and not because it could not run.
+A fault is tests/planted/NAME.patch: what is wrong in a sentence, `found by: COMMAND`, and a diff of a few lines.
+HEAD is checked out and built in build/planted/tree, once. There every command passes first. Then each patch is
+applied, what it touches is built again, and its command has to fail: by a failing test, and not because none ran.
 """
 
 from __future__ import annotations
@@ -28,6 +28,10 @@ NOBODY = "nothing"  # of a fault that no check finds
 CTEST_FAILS, PYTEST_FAILS = 8, 1  # their exit statuses where a test fails; others say that none could run
 
 
+def needs_package(finder: str) -> bool:
+    return any(word in finder for word in ("pytest", "fastgemm", "tools/render"))
+
+
 @dataclass
 class Fault:
     name: str
@@ -39,16 +43,12 @@ class Fault:
     def path(self) -> Path:
         return PATCHES / f"{self.name}.patch"
 
-    @property
-    def is_compiled(self) -> bool:
-        return any(area.startswith("csrc") for area in self.areas)
-
 
 @dataclass
 class Outcome:
     fault: Fault
     found: bool | None
-    seconds: float
+    seconds: float = 0
     why: str = ""
 
 
@@ -60,10 +60,6 @@ def read_fault(path: Path) -> Fault:
     files = [line[len("+++ b/") :] for line in diff.splitlines() if line.startswith("+++ b/")]
     areas = sorted({str(Path(file).parent) for file in files})
     return Fault(path.stem, " ".join(wrong.split()), finder.strip(), areas)
-
-
-def all_faults() -> list[Fault]:
-    return [read_fault(path) for path in sorted(PATCHES.glob("*.patch"))]
 
 
 def environment() -> dict[str, str]:
@@ -101,45 +97,38 @@ def prepare_tree() -> None:
 
 
 def build(log: Path) -> bool:
-    """What a finder runs: the package, unless it is ctest, whose line builds its own programs."""
-    return shell("python setup.py --quiet build_ext --inplace", log) == 0
+    """The package. A finder by ctest builds its own programs."""
+    built = f"build/cmake-{sys.implementation.cache_tag}"
+    again = f"cmake --build {built} -- --quiet && cmake --install {built}"
+    first = "python setup.py --quiet build_ext --inplace"
+    return shell(again if list(TREE.glob("python/fastgemm/*.so")) else first, log) == 0
 
 
 def configure(finders: set[str], log: Path) -> None:
-    common = "-S . -G Ninja -DFASTGEMM_TORCH=OFF"
-    folders = {"build/tests": "", "build/sanitize": "-DFASTGEMM_SANITIZE=ON"}
-    for folder, options in folders.items():
-        used = any(folder in finder for finder in finders)
-        if used and shell(f"cmake {common} -B {folder} {options}", log):
+    for folder, option in ("build/tests", "OFF"), ("build/sanitize", "ON"):
+        setup = f"cmake -S . -B {folder} -G Ninja -DFASTGEMM_TORCH=OFF -DFASTGEMM_SANITIZE={option}"
+        if any(folder in finder for finder in finders) and shell(setup, log):
             raise SystemExit(f"cmake failed: {log}")
 
 
-def needs_package(finder: str) -> bool:
-    return "pytest" in finder or "fastgemm" in finder
-
-
 def passes_without_fault(finders: set[str], log: Path) -> bool:
-    if any(map(needs_package, finders)) and not build(log):
-        raise SystemExit(f"the tree does not build: {log}")
-    failing = []
+    passed = True
     for finder in sorted(finders):
-        print(f"without a fault: {finder}", flush=True)
-        if shell(finder, log):
-            failing.append(finder)
-    for finder in failing:
-        print(f"fails without a fault: {finder}")
-    return not failing
+        passes = shell(finder, log) == 0
+        print(f"without a fault {'passes' if passes else 'FAILS'}: {finder}", flush=True)
+        passed &= passes
+    return passed
 
 
 def plant(fault: Fault) -> Outcome:
     if fault.finder == NOBODY:
-        return Outcome(fault, None, 0, "no check is known")
+        return Outcome(fault, None)
     log = PLACE / f"{fault.name}.log"
     log.unlink(missing_ok=True)
     start = time.monotonic()
-    git("apply", str(fault.path))  # a patch that does not apply ends the program, with its name
+    git("apply", str(fault.path))
     try:
-        if fault.is_compiled and needs_package(fault.finder) and not build(log):
+        if needs_package(fault.finder) and not build(log):  # also the fault before is built out of it
             return Outcome(fault, False, time.monotonic() - start, "does not build")
         status = shell(fault.finder, log)
     finally:
@@ -162,10 +151,14 @@ def table(outcomes: list[Outcome]) -> str:
 
 def run(faults: list[Fault], checks_first: bool) -> int:
     prepare_tree()
+    for fault in faults:
+        git("apply", "--check", str(fault.path))  # one that does not apply ends the program, with its name
     log = PLACE / "without_fault.log"
     log.unlink(missing_ok=True)
     finders = {fault.finder for fault in faults} - {NOBODY}
     configure(finders, log)
+    if any(map(needs_package, finders)) and not build(log):
+        raise SystemExit(f"the tree does not build: {log}")
     if checks_first and not passes_without_fault(finders, log):
         print(f"the log: {log}")
         return 1
@@ -173,25 +166,21 @@ def run(faults: list[Fault], checks_first: bool) -> int:
     for fault in faults:
         outcomes.append(plant(fault))
         print(table(outcomes[-1:]).splitlines()[1], flush=True)
-    # The libraries are without a fault again before the tree is used for anything else.
-    if any(fault.is_compiled and needs_package(fault.finder) for fault in faults):
-        build(log)
     print(f"\n{table(outcomes)}")
     return int(any(outcome.found is False for outcome in outcomes))
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="name, what is wrong and what finds it")
     runs = commands.add_parser("run", help="plant faults; 1 where one is not found")
     runs.add_argument("names", nargs="*", metavar="NAME")
-    runs.add_argument("--all", action="store_true", help="all of tests/planted")
+    runs.add_argument("--all", action="store_true")
     runs.add_argument("--unchecked", action="store_true", help="do not run the finders without a fault first")
     given = parser.parse_args()
-    faults = {fault.name: fault for fault in all_faults()}
+    faults = {path.stem: read_fault(path) for path in sorted(PATCHES.glob("*.patch"))}
     if given.command == "list":
         print("\n".join(f"{f.name}: {f.wrong}\n    {f.finder}" for f in faults.values()))
         return 0
