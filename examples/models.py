@@ -33,7 +33,7 @@ from comparing import common_options, hand_over, row
 from fastgemm.bench.checking import raised
 from fastgemm.bench.cuda_timing import WallTimer
 from fastgemm.bench.environment import describe, using_threads
-from fastgemm.bench.formatting import ratio
+from fastgemm.bench.formatting import rate, ratio
 from fastgemm.bench.problems import dtype_name
 from fastgemm.bench.records import Measurement, Report
 from fastgemm.bench.session import Session
@@ -42,8 +42,11 @@ from fastgemm.cli import options
 from fastgemm.cli.console import console, failures_as_exit_code, progress_bar
 from networks import (
     CHAINS,
+    CONVERT,
+    PATCH,
     SCALES,
     STEPS,
+    TORCH,
     Family,
     Forward,
     Products,
@@ -53,12 +56,12 @@ from networks import (
     transformers,
     work_of,
 )
-from render.models import CHAIN, COMPILED, CONVERT, MODEL, PATCH, TORCH, lines_of
 from rich.table import Table
 from rounding import Difference, Values, by_kind, differences, outcome, spread
 from torch import Tensor, nn
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+MODEL, COMPILED, CHAIN = "eager", "compiled", "chain"  # groups of the rows
 TO_COMPILE = "llama-prefill"
 WIDE = 32  # sequences, of which one alone must have the same bits under --invariant
 
@@ -277,11 +280,14 @@ def show(report: Report) -> None:
     table = Table(box=None)
     for name in ("call", "dtype", "", "torch ms", "patch", "convert", "difference of allowed"):
         table.add_column(name, no_wrap=name == "call")
-    for line in lines_of(report.results):
-        own = [line.rows.get(way) for way in (PATCH, CONVERT)]
-        cells = [ratio(row.speedup.median) if row else "-" for row in own]
-        far = ", ".join(f"{row.worst_error:.2f}" for row in own if row)
-        table.add_row(line.label, line.dtype, line.group, line.milliseconds, *cells, far)
+    lines: dict[tuple[str, str, str], dict[str, Measurement]] = {}
+    for each in report.results:
+        lines.setdefault((each.label, each.dtype, each.group), {})[each.kernel] = each
+    for names, ways in lines.items():
+        torchs, own = ways[TORCH].seconds, [ways.get(way) for way in (PATCH, CONVERT)]
+        cells = [rate(torchs and torchs.median * 1e3)]
+        cells += [ratio(each.speedup.median) if each else "-" for each in own]
+        table.add_row(*names, *cells, ", ".join(f"{each.worst_error:.2f}" for each in own if each))
     out.print(table)
     for found in report.summary["runs"]:
         routed, of = found["routed"], f"{found['label']}, {found['dtype']}, {found['group']}"

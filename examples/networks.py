@@ -19,12 +19,12 @@ import click
 import fastgemm
 import repository  # noqa: F401
 import torch
-from render.models import CONVERT, PATCH, TORCH
 from rounding import Values
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+TORCH, PATCH, CONVERT = "torch", "patch", "convert"  # the ways of running a model
 Products = contextlib.AbstractContextManager[Any]
 PATCH_SIDE = 16  # of the squares that ViT cuts an image into, in pixels
 

@@ -37,9 +37,7 @@ def weak_spots() -> Report:
     for n, rate in ((4096, 120.0), (8192, 130.0)):
         rows += trio(Gemm(n, n, n, precision="ieee"), "float32", "bf16x6", rate, 0.99 * rate, **limit)
     rows += trio(Gemm(4096, 4096, 4096, torch.int32), "int32", "int8x10", 150.0, 75.0, library=False)
-    rows += trio(
-        Gemm(8192, 8192, 8192, precision="ieee"), "back to back", "bf16x6", 110.0, 109.0, joules=5.0
-    )
+    rows += trio(Gemm(8192, 8192, 8192, precision="ieee"), "back to back", "bf16x6", 110.0, 109.0, joules=5.0)
     return Report("bench", GPU, {**METHOD, "presets": ["weak_spots"]}, rows)
 
 
