@@ -15,7 +15,7 @@ from fastgemm.bench.gpu_presets import kernel
 from fastgemm.bench.host_time import run_host_time
 from fastgemm.bench.ladder import run_ladder
 from fastgemm.bench.overhead import run_overhead
-from fastgemm.bench.peers import run_peers
+from fastgemm.bench.peers import run_peers, with_jax, with_triton
 from fastgemm.bench.peers.contenders import problems
 from fastgemm.bench.presets import TRANSPOSE_SHAPES, Case, preset_cases
 from fastgemm.bench.records import Report
@@ -93,6 +93,11 @@ def beside_peers(settings: Settings) -> Report:
     return report
 
 
+def no_peers(device: str) -> str:
+    """Without them a file of their times would be lost."""
+    return "" if with_triton.version() and with_jax.version() else "needs Triton and JAX"
+
+
 GPU_SECONDS = {"tensor_cores": 40, "weak_spots": 48, "random60": 26, "sizes": 13, "sweep": 40}
 PRESETS = {
     "host": Preset(
@@ -104,5 +109,5 @@ PRESETS = {
     **{name: Preset({"cuda": time}, partial(of_preset, name)) for name, time in GPU_SECONDS.items()},
     "transposes": Preset({"cpu": 90}, transposes),
     "accuracy": Preset({"cuda": 26, "cpu": 20}, accuracy),
-    "peers": Preset({"cuda": 45}, beside_peers),
+    "peers": Preset({"cuda": 45}, beside_peers, no_peers),
 }
