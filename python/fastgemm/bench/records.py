@@ -7,8 +7,8 @@ The JSON has a line for each problem, which says once what its rows share:
       {"kernel": "tiled", "level": 2, "seconds": [8.1e-06, 0.021], "speedup": [1.79, 0.019]}]}
 
 on one line. A field that has its default is left out. Times and ratios are their median and spread (half the
-distance of the quartiles, as a share of the median). Numbers have four digits. ``raw`` adds samples, all digits
-and what the GPU's sensors said.
+distance of the quartiles, as a share of the median). Numbers have four digits. ``raw`` adds all samples, all
+digits and what the GPU's sensors said.
 """
 
 from __future__ import annotations
