@@ -57,6 +57,7 @@ PASSED_ON = (
 NAMES = FORWARD + INSIDE + BACKWARD + PASSED_ON
 IN_PLACE = ("addmm", "addbmm", "baddbmm", "addmv", "addr")
 
+FEW = 12  # samples, all of which are taken
 MOST_ELEMENTS = 4096  # of a tensor in a sample; more would time products rather than test how they are called
 
 Arguments = tuple[Any, tuple[Any, ...], dict[str, Any]]  # a sample's input, args, kwargs
@@ -104,7 +105,7 @@ DTYPES = (
 
 
 def samples_of(op: Any, device: str, dtype: torch.dtype, requires_grad: bool, most: int) -> list[Any]:
-    """At most so many samples, spread evenly over the small ones; of a complex type conjugated ones, too.
+    """So many samples, spread evenly over the small ones, or all of few; of a complex type conjugated ones, too.
 
     Every second one is not contiguous.
     """
@@ -113,7 +114,7 @@ def samples_of(op: Any, device: str, dtype: torch.dtype, requires_grad: bool, mo
     if dtype.is_complex and op.test_conjugated_samples:
         every += op.conjugate_sample_inputs(device, dtype, requires_grad, set_seed=False)
     small = [s for s in every if all(x.numel() <= MOST_ELEMENTS for x in tensors_of(arguments_of(s)))]
-    chosen = spread_evenly(small, most, DTYPES.index(dtype))
+    chosen = small if len(small) <= FEW else spread_evenly(small, most, DTYPES.index(dtype))
     return [
         sample.noncontiguous() if at % 2 and is_dense(arguments_of(sample)) else sample
         for at, sample in enumerate(chosen)

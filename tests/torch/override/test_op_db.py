@@ -39,8 +39,9 @@ from torch.utils._pytree import tree_leaves, tree_map
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 CHOICES = {"fastest": {}, "level 5": {"level": 5}}
-# Samples of an op and dtype; of those of float32, and of those of an op that multiplies nothing in this pass.
-MOST, MOST_OF_FLOAT32, FEW = 4, 12, 2
+# Samples of an op and dtype: more of float32, as cdist and norms multiply in few of them, and few of an op that
+# multiplies nothing in this pass.
+MOST, MOST_OF_FLOAT32, LEAST = 4, 24, 2
 ROUTED_TYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int64)
 each_choice = pytest.mark.parametrize("choice", CHOICES)
 each_op = pytest.mark.parametrize("name", NAMES)
@@ -67,7 +68,7 @@ def differences(
     op: Any, dtype: torch.dtype, patch: Any, device: str, requires_grad: bool, difference: Difference
 ) -> Iterator[str]:
     multiplies = op.full_name in FORWARD + INSIDE or (requires_grad and op.full_name in BACKWARD)
-    most = (MOST_OF_FLOAT32 if dtype is torch.float32 else MOST) if multiplies else FEW
+    most = (MOST_OF_FLOAT32 if dtype is torch.float32 else MOST) if multiplies else LEAST
     for sample in samples_of(op, device, dtype, requires_grad, most):
         why = difference(op, sample, dtype, patch)
         if why is not None:
@@ -122,7 +123,7 @@ def test_out(name, device):
     op, patch, found = find(name), fastgemm.patch(), []
     if not op.supports_out or not op.supports_dtype(torch.float32, device):
         pytest.skip("has no out=")
-    for sample in samples_of(op, device, torch.float32, False, MOST if name in PRODUCTS else FEW):
+    for sample in samples_of(op, device, torch.float32, False, MOST if name in PRODUCTS else LEAST):
         result = call(op, arguments_of(sample))
         for kind in OUTS if is_dense(result) else ["like torch's"]:
             why = out_difference(op, sample, lambda: tree_map(OUTS[kind], result), patch)  # noqa: B023
