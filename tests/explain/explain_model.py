@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import fastgemm
@@ -116,6 +116,13 @@ def transposed(pitch: int) -> tuple[list[dict[str, Any]], dict[int, tuple[Frame,
 
 def frames(lines: dict[int, int], file: str) -> dict[int, tuple[Frame, ...]]:
     return {pc: (Frame("kernel", file, line, str(ROOT / file)),) for pc, line in lines.items()}
+
+
+def only(sites: Iterable[Any], **wanted: Any) -> Any:
+    """The one site whose attributes are these."""
+    found = [site for site in sites if all(getattr(site, name) == value for name, value in wanted.items())]
+    assert len(found) == 1, (wanted, found)
+    return found[0]
 
 
 class HandMade:

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from html.parser import HTMLParser
 
 import explain_model as model
 import pytest
-from fastgemm._explain import figures, plots, text
-from rich.console import Console
-
-
-@pytest.fixture
-def report_of(monkeypatch):
-    return partial(model.report_of, monkeypatch)
+from fastgemm._explain import figures, plots
 
 
 class Tags(HTMLParser):
@@ -100,11 +93,11 @@ def test_the_same_access_is_drawn_of_both_reports(report_of):
     assert plots.worst_sites(reports[:1], "none") == [None]
 
 
-@pytest.mark.parametrize("suffix", [".svg", ".png", ".pdf"])
-def test_plots_are_written(report_of, tmp_path, suffix):
+def test_plots_are_written(report_of, tmp_path):
     report = report_of(model.transposed(32), "transpose", "shared", (256, 256))
-    figure = report.plot(tmp_path / f"banks{suffix}")
-    assert (tmp_path / f"banks{suffix}").stat().st_size > 1000
+    for kind, start in (("svg", b"<?xml"), ("png", b"\x89PNG"), ("pdf", b"%PDF")):
+        figure = report.plot(tmp_path / f"banks.{kind}")
+        assert (tmp_path / f"banks.{kind}").read_bytes().startswith(start)
     titles = [axis.get_title(loc="left") for axis in figure.axes]
     assert any("32 wavefronts in this request" in title for title in titles)
 
@@ -113,13 +106,3 @@ def test_a_report_without_accesses_can_be_shown(report_of, tmp_path):
     report = report_of(([model.launch("naive", "x", [])], {}))
     report.plot(tmp_path / "empty.svg")
     assert "naive" in str(report) and "naive" in report._repr_html_()
-
-
-def test_text_of_a_narrow_terminal_keeps_its_counters(report_of):
-    report = report_of(model.transposed(32), "transpose", "shared", (256, 256))
-    console = Console(width=80)
-    with console.capture() as captured:
-        for part in text.source_tables(report):
-            console.print(part)
-    (read,) = [line for line in captured.get().splitlines() if "load staged" in line]
-    assert "32.0" in read and "2048" in read

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import partial
 
 import explain_model as model
 import pytest
@@ -61,11 +60,6 @@ EXPECTED = {
 }
 
 
-@pytest.fixture
-def report_of(monkeypatch):
-    return partial(model.report_of, monkeypatch)
-
-
 def printed(parts, width: int) -> str:
     console = Console(width=width)
     with console.capture() as captured:
@@ -80,38 +74,40 @@ def test_the_text_of_a_source_table(report_of, width):
     assert EXPECTED[width] in printed(text.source_tables(report), width)
 
 
-def without_spaces(shown: str) -> str:
-    return re.sub(r"\s", "", shown)
+def without_spaces(text: str) -> str:
+    return re.sub(r"\s", "", text)
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize(
-    "options",
-    [
-        ("gemm", "--level", "3", "--compare", "2", "--shape", "64"),
-        ("gemm", "--kernel", "wgmma_specialized", "--dtype", "bf16", "--shape", "128"),
-        ("transpose", "--level", "3", "--compare", "2", "--shape", "64"),
-    ],
-    ids=" ".join,
-)
-def test_nothing_is_cut(width, options):
-    result = CliRunner().invoke(main, ["explain", *options], env={"COLUMNS": str(width)})
+def shown(command: str, width: int) -> str:
+    """What a command prints, nothing of it cut or wider than the terminal."""
+    result = CliRunner().invoke(main, ["explain", *command.split()], env={"COLUMNS": str(width)})
     assert result.exit_code == 0, result.output
-    assert "…" not in result.stdout
-    assert max(map(len, result.stdout.splitlines())) <= width
+    assert "…" not in result.stdout and max(map(len, result.stdout.splitlines())) <= width
+    return result.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "width"),
+    [
+        ("gemm --level 3 --compare 2 --shape 64", 80),
+        ("gemm --kernel wgmma_specialized --dtype bf16 --shape 128", 80),
+        ("gemm --kernel wgmma_specialized --dtype bf16 --shape 128", 160),
+        ("transpose --level 3 --compare 2 --shape 64", 100),
+        ("gemm --level 3 --compare 2 --shape 64", 160),
+    ],
+)
+def test_nothing_is_cut(command, width):
+    out = shown(command, width)
     if width < text.BESIDE:  # what stands beside counters is folded between them
-        shown = without_spaces(result.stdout)
-        numbered = re.findall(r"^ *(\d+)  +\S", result.stdout, re.M)
+        numbered = re.findall(r"^ *(\d+)  +\S", out, re.M)
         assert len(numbered) > 5
-        (file, *_) = re.findall(r"^csrc/\S+$", result.stdout, re.M)
+        (file, *_) = re.findall(r"^csrc/\S+$", out, re.M)
         lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
-        (first, *_) = re.findall(rf"^{file}\n.*\n─+\n *(\d+) ", result.stdout, re.M)
-        assert first + without_spaces(lines[int(first) - 1]) in shown
+        (first, *_) = re.findall(rf"^{file}\n.*\n─+\n *(\d+) ", out, re.M)
+        assert first + without_spaces(lines[int(first) - 1]) in without_spaces(out)
 
 
 def test_two_sources_beside_each_other_are_whole():
-    words = ["explain", "transpose", "--level", "3", "--compare", "2", "--shape", "64"]
-    result = CliRunner().invoke(main, words, env={"COLUMNS": "240"})
-    assert "…" not in result.stdout and max(map(len, result.stdout.splitlines())) <= 240
-    (line,) = re.findall(r"^.*staged\[x\]\[j\];.*$", result.stdout, re.M)
+    out = shown("transpose --level 3 --compare 2 --shape 64", 240)
+    (line,) = re.findall(r"^.*staged\[x\]\[j\];.*$", out, re.M)
     assert line.count("t.to<T>(row + x, col + j) = staged[x][j];") == 2
