@@ -1,10 +1,9 @@
 """What works with torch alone, and what is said where a package of the extra cli is missing."""
 
-import subprocess
-import sys
 import textwrap
 
 import pytest
+from processes import run_forked
 
 # As in an environment that has none of them: the import system finds no such package.
 WITHOUT = """
@@ -16,17 +15,13 @@ class Missing:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Missing())
+import fastgemm
 """
 
 
-def run(code: str) -> subprocess.CompletedProcess[str]:
-    program = WITHOUT + textwrap.dedent(code)
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-
-
 def test_a_product_needs_torch_alone():
-    done = run("""
-        import torch, fastgemm
+    program = """
+        import torch
 
         a, b = torch.randn(65, 33), torch.randn(33, 17)
         for level in (None, *range(1, 8)):
@@ -41,33 +36,25 @@ def test_a_product_needs_torch_alone():
         assert fastgemm.autotune(a, b, budget=0.05, save=False)
         report = fastgemm.explain("gemm", level=2, shape=(64, 64, 64))
         assert report.to_dict()["kernel"] == report.kernel
-    """)
+    """
+    done = run_forked(WITHOUT + textwrap.dedent(program))
     assert done.returncode == 0, done.stderr
+
+
+REPORT = "report = fastgemm.explain('transpose', level=2, shape=(64, 64)); "
 
 
 @pytest.mark.parametrize(
     ("use", "message"),
     [
-        ("print(report)", "fastgemm: a report as text needs rich; pip install 'fastgemm[cli]'"),
-        ("report._repr_html_()", "fastgemm: a report as a table needs rich; pip install 'fastgemm[cli]'"),
-        ("report.plot()", "fastgemm: a plot needs matplotlib; pip install 'fastgemm[cli]'"),
+        (REPORT + "print(report)", "ModuleNotFoundError: fastgemm: a report as text needs rich"),
+        (REPORT + "report._repr_html_()", "ModuleNotFoundError: fastgemm: a report as a table needs rich"),
+        (REPORT + "report.plot()", "ModuleNotFoundError: fastgemm: a plot needs matplotlib"),
+        ("from fastgemm.cli import main; main()", "fastgemm: the command line needs click"),
     ],
 )
-def test_a_report_says_what_it_needs(use, message):
-    done = run(f"""
-        import fastgemm
-
-        report = fastgemm.explain("transpose", level=2, shape=(64, 64))
-        {use}
-    """)
-    assert done.returncode == 1 and done.stderr.splitlines()[-1] == f"ModuleNotFoundError: {message}"
-
-
-def test_the_command_line_says_what_it_needs():
-    done = run("""
-        from fastgemm.cli import main
-
-        main()
-    """)
+def test_what_needs_more_says_so(use, message):
+    done = run_forked(WITHOUT + use)
     assert done.returncode == 1
-    assert done.stderr == "fastgemm: the command line needs click; pip install 'fastgemm[cli]'\n"
+    assert done.stderr.splitlines()[-1] == f"{message}; pip install 'fastgemm[cli]'"
+    assert message.startswith("ModuleNotFoundError") or done.stderr.count("\n") == 1

@@ -16,7 +16,7 @@ from fastgemm import _introspect, _predictions, _tune
 from fastgemm._tune import measuring, refit
 from fastgemm._tune.problems import LONGEST, MOST_BYTES, SERIES, bytes_of, problems
 from fastgemm.bench.timing import CpuTimer
-from processes import run_python
+from processes import run_forked
 
 FACTORS = {"mma_sync": 0.6, "dmma": 0.5, "small_tile": 2.0, "split_k": 1.6, "bf16x6": 1.7, "int8x10": 0.7}
 HALF = ("float16", "ieee", 1, 2048, 2048, 2048, False, False)
@@ -118,8 +118,9 @@ def test_the_stopwatch_passes_errors_on(monkeypatch):
         raise RuntimeError("illegal memory access")
 
     monkeypatch.setattr("fastgemm.bench.problems.ops.matmul", fail)
+    stopwatch = measuring.DeviceStopwatch("cpu", CpuTimer())
     with pytest.raises(RuntimeError, match="illegal memory access"):
-        measuring.DeviceStopwatch("cpu", CpuTimer())(("float64", "ieee", 1, 4, 4, 4, False, False), ["naive"])
+        stopwatch(("float64", "ieee", 1, 4, 4, 4, False, False), ["naive"])
 
 
 # What follows
@@ -183,20 +184,16 @@ def test_int32_alone_has_no_library(gpu):
 
 
 def test_a_later_process_loads_it(gpu, cache):
-    found = tune_quickly()
-    assert found.saved
-    code = (
-        "import json, sys; from fastgemm import _introspect as i; gpu, problem = json.loads(sys.argv[1]);"
-        "print(json.dumps([i.knowledge(gpu), i.predictions(tuple(problem), gpu)]))"
+    assert tune_quickly().saved
+    done = run_forked(
+        "import json; from fastgemm import _introspect as i;"
+        f"print(json.dumps([i.knowledge({gpu.properties}), dict(i.predictions({HALF}, {gpu.properties}))]))"
     )
-    done = run_python(["-c", code, json.dumps([gpu.properties, HALF])])
     assert done.stderr == ""
     knowledge, predictions = json.loads(done.stdout)
     assert knowledge == "tuned"
-    here = _introspect.predictions(HALF, gpu.properties)
-    assert [name for name, _ in predictions] == [name for name, _ in here]
-    for (_, there), (_, now) in zip(predictions, here, strict=True):
-        assert there == pytest.approx(now, rel=1e-4)
+    assert predictions == pytest.approx(dict(_introspect.predictions(HALF, gpu.properties)), rel=1e-4)
+    assert list(predictions) == [name for name, _ in _introspect.predictions(HALF, gpu.properties)]
 
 
 def test_it_need_not_be_saved(gpu, cache):
@@ -232,10 +229,8 @@ def test_forget_takes_back_this_gpu_alone(gpu, cache, monkeypatch):
 
 def test_sets_of_other_versions_are_kept_but_not_used(gpu, cache):
     entry = tune_quickly().fitted.as_json()
-    other = {
-        f"gpu {OTHER}|torch 9.9": entry,
-        _predictions.environment(gpu.name): entry | {"terms": "0.0: launch"},
-    }
+    other = {f"gpu {OTHER}|torch 9.9": entry}
+    other |= {_predictions.environment(gpu.name): entry | {"terms": "0.0: launch"}}
     cache.write_text(json.dumps({"format": 1, "sets": other}))
     _introspect.reset_predictions()
     assert _predictions.load() == 0 and _introspect.knowledge(gpu.properties) == "predicted"
@@ -270,7 +265,7 @@ DAMAGED = {
     "a point without time": _changed(library=[["float16", "ieee", ONES, [[list(HALF), 0.0]]]]),
     "a point without size": _changed(library=[["float16", "ieee", ONES, [[["float16", "ieee", 0], 1.0]]]]),
     "a size beyond int64": _changed(
-        library=[["float16", "ieee", ONES, [[[*HALF[:3], 2**70, *HALF[4:]], 1.0]]]]
+        library=[["float16", "ieee", ONES, [[[*HALF[:3], 2**70, *HALF[4:]], 1]]]]
     ),
 }
 
@@ -281,7 +276,7 @@ def test_a_damaged_file_is_ignored_with_one_warning_and_replaced(gpu, cache, dam
     cache.write_bytes(DAMAGED[damage](json.loads(cache.read_text())["sets"]))
     _introspect.reset_predictions()
     with pytest.warns(
-        RuntimeWarning, match=r"ignoring what fastgemm tune kept in .*predictions\.json"
+        RuntimeWarning, match=r"ignoring what fastgemm tune kept .*predictions\.json"
     ) as caught:
         assert _predictions.load() == 0
     assert len(caught) == 1 and _introspect.knowledge(gpu.properties) == "predicted"
@@ -295,7 +290,7 @@ def test_a_damaged_file_is_ignored_with_one_warning_and_replaced(gpu, cache, dam
 
 def test_a_damaged_file_does_not_stop_the_import(cache):
     cache.write_bytes(b'{"format": 1, "sets": {"x": [[[')
-    done = run_python(["-c", "import fastgemm; print('imported')"])
+    done = run_forked("import fastgemm; print('imported')")
     assert done.stdout == "imported\n" and done.stderr.count("Warning") == 1
 
 
@@ -324,28 +319,21 @@ def test_a_failed_write_leaves_the_old_file(gpu, cache, monkeypatch):
 # Refusals
 
 
-def test_without_a_gpu_it_says_so(monkeypatch):
-    monkeypatch.setattr(_tune, "cuda_obstacle", lambda: "torch sees no CUDA device")
-    with pytest.raises(
-        RuntimeError, match="measures a GPU, and none can be used here: torch sees no CUDA device"
-    ):
-        fastgemm.tune()
-
-
-def test_without_scipy_it_says_what_to_install(gpu, monkeypatch):
+def test_without_a_gpu_or_scipy_it_says_so(gpu, monkeypatch):
     monkeypatch.setattr(_tune, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"pip install 'fastgemm\[tune\]'"):
+        fastgemm.tune()
+    monkeypatch.undo()
+    monkeypatch.setattr(_tune, "cuda_obstacle", lambda: "torch sees no CUDA device")
+    with pytest.raises(RuntimeError, match="measures a GPU, and none can be used here: torch sees no CUDA"):
         fastgemm.tune()
     assert gpu.asked == []
 
 
-@pytest.mark.parametrize("seconds", [0, -1, math.nan, math.inf])
-def test_seconds_are_checked(gpu, seconds):
-    with pytest.raises(ValueError, match="positive number"):
-        fastgemm.tune(seconds=seconds)
-
-
-def test_dtypes_are_checked(gpu):
+def test_arguments_are_checked(gpu):
+    for seconds in (0, -1, math.nan, math.inf):
+        with pytest.raises(ValueError, match="positive number"):
+            fastgemm.tune(seconds=seconds)
     with pytest.raises(ValueError, match="'complex64' is none of"):
         fastgemm.tune(dtypes=[torch.complex64])
 
@@ -367,14 +355,10 @@ def test_inside_a_transform_it_refuses(gpu):
         torch.func.vmap(lambda x: tune_quickly() and x)(torch.ones(2))
 
 
-def test_a_gpus_number_is_that_of_the_library(gpu):
+def test_the_fake_gpu_is_as_the_library_sees_one(gpu):
     """The tests' own hash of a name and the library's are the same: what is set by name is found by number."""
     _introspect.set_costs(OTHER, "mma_sync", "float16", ONES)
     assert _introspect.knowledge(properties_of(OTHER)) == "tuned"
     assert _introspect.knowledge(gpu.properties | {"number": number_of(OTHER) + 1}) == "predicted"
-
-
-def test_the_fake_gpu_has_all_that_predictions_see():
-    assert (
-        set(properties_of(OTHER)) == set(_introspect.gpu_properties()) == {*_predictions.PROPERTIES, "number"}
-    )
+    seen = set(_introspect.gpu_properties())
+    assert set(properties_of(OTHER)) == seen == {*_predictions.PROPERTIES, "number"}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import fastgemm
@@ -24,6 +27,49 @@ def run_python(code_or_file: list[str], **environment: str) -> subprocess.Comple
     return subprocess.run(
         [sys.executable, *code_or_file], env=env, capture_output=True, text=True, timeout=PATIENCE
     )
+
+
+# Imports torch once, and forks for each program that it is sent, as long as torch has no threads.
+_FORKS = """
+import gc, json, os, sys, torch
+gc.freeze()  # else a fork that ends copies and visits all that torch has made
+for line in sys.stdin:
+    code, environment, path, here, out = json.loads(line)
+    if not (child := os.fork()):
+        for number, name in ((1, "stdout"), (2, "stderr")):
+            os.dup2(os.open(f"{out}/{name}", os.O_WRONLY | os.O_CREAT), number)
+        os.environ.clear()
+        os.environ.update(environment)
+        sys.path[:] = path
+        os.chdir(here)
+        break
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+else:
+    sys.exit()
+exec(code, {"__name__": "__main__"})
+"""
+
+
+@functools.cache
+def _forks() -> subprocess.Popen:
+    """It ends with this process, which holds its standard input."""
+    return subprocess.Popen(
+        [sys.executable, "-c", _FORKS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+def run_forked(code: str, **environment: str) -> subprocess.CompletedProcess:
+    """A program in a process of its own that finds torch imported already, which takes most of a start.
+
+    ``run_python`` is for programs that change how torch itself is imported.
+    """
+    forks = _forks()
+    with tempfile.TemporaryDirectory() as out:
+        task = code, {**os.environ, **environment}, sys.path, os.getcwd(), out
+        print(json.dumps(task), file=forks.stdin, flush=True)
+        status = int(forks.stdout.readline())
+        said = [Path(out, name).read_text(errors="replace") for name in ("stdout", "stderr")]
+    return subprocess.CompletedProcess(code, status, *said)
 
 
 def run_with_instruction_set(isa: str, program: Path) -> subprocess.CompletedProcess:
