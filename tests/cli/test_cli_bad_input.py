@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from fastgemm.bench import problems
 from fastgemm.cli import main
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from processes import PATIENCE
+from processes import run_forked
 
 FULL = "/dev/full"
 needs_full = pytest.mark.skipif(not os.path.exists(FULL), reason="there is no /dev/full")
@@ -32,23 +31,8 @@ QUICK = {
 }
 BAD_NUMBERS = ["nan", "inf", "-inf", "-1", "0", "1e400", "1e-400", "0x10", "9" * 30, "9" * 5000, str(2**63)]
 BAD_DIGITS = ["²", "१", "\uff11", "Ⅷ", "½", "²x²", "१x१", "\uff14x\uff14"]
-BAD_NAMES = [
-    "",
-    " ",
-    "-",
-    "--",
-    ".",
-    "..",
-    "[/]",
-    "[bold]",
-    "%s",
-    "{0}",
-    "None",
-    "naïve",
-    "\ud800",
-    "a\x00b",
-    "x" * 5000,
-]
+BAD_NAMES = ["", " ", "-", "--", ".", "..", "[/]", "[bold]", "%s", "{0}", "None", "naïve", "\ud800", "a\x00b"]
+BAD_NAMES += ["x" * 5000]
 BAD_PATHS = [
     "/",
     "/nowhere/a.json",
@@ -60,7 +44,8 @@ BAD_PATHS = [
     "folder",
     "folder/a",
 ]
-BAD = [*BAD_NUMBERS, *BAD_DIGITS, *BAD_NAMES, *BAD_PATHS]
+BAD_FILES = [*BAD_NAMES, *BAD_PATHS]
+BAD = [*BAD_NUMBERS, *BAD_DIGITS, *BAD_FILES]
 
 
 def parameters(kind: type[click.Parameter]) -> Iterator[tuple[str, click.Parameter]]:
@@ -79,19 +64,18 @@ ARGUMENTS = [(command, p.name) for command, p in parameters(click.Argument)]
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch, few_samples, quick):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     (tmp_path / "loop").symlink_to("loop")
-    for module in ("host_time", "overhead", "turns"):
-        monkeypatch.setattr(f"fastgemm.bench.{module}.BATCHES", 2)
     return tmp_path
 
 
-@pytest.fixture
-def quick_pictures(monkeypatch):
-    """Files of plots, without the second that drawing one takes."""
-    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda _, path, **__: path.write_bytes(b"drawn"))
+OUT_OF_MEMORY = RuntimeError("can't allocate memory")
+
+
+def refuse(*_, **__):
+    raise OUT_OF_MEMORY
 
 
 def run(*arguments: str) -> Result:
@@ -115,21 +99,23 @@ def test_every_command_and_option_is_here():
 
 
 @pytest.mark.parametrize(("command", "option"), OPTIONS, ids=str)
-def test_bad_values_of_every_option(command, option, quick_pictures):
-    for value in BAD:
+def test_bad_values_of_every_option(command, option):
+    for value in BAD_FILES if option in ("--json", "--csv", "--plot") else BAD:
         run(command, *QUICK[command], option, value)
     assert run(command, *QUICK[command], option).exit_code == 2
 
 
 @pytest.mark.parametrize(("command", "option"), OPTIONS, ids=str)
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(value=st.text(st.characters(exclude_categories=()), max_size=6) | st.floats().map(str))
-def test_any_text_as_the_value_of_every_option(command, option, value, quick_pictures):
+def test_any_text_as_the_value_of_every_option(command, option, value):
     run(command, *QUICK[command], f"{option}={value}")
 
 
 @pytest.mark.parametrize(("command", "flag"), FLAGS, ids=str)
-def test_every_flag(command, flag, quick_pictures, few_samples):
+def test_every_flag(command, flag, monkeypatch):
+    for target in ("run_overhead", "run_host_time"):  # which take seconds, and which test_cli.py runs
+        monkeypatch.setattr(f"fastgemm.cli.bench.{target}", refuse)
     run(command, *QUICK[command], flag)
     assert run(command, *QUICK[command], f"{flag}=1").exit_code == 2
 
@@ -142,40 +128,37 @@ def test_bad_values_of_every_argument(command, argument):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code"),
+    ("command", "option", "value", "code"),
     [
-        (["bench", "--budget", "nan"], 2),
-        (["ladder", "--budget", "inf"], 2),
-        (["ladder", "--threads", "40000"], 2),
-        (["bench", "--shape", f"4x{2**70}"], 2),
-        (["bench", "--seed", str(2**64)], 2),
-        (["bench", "--plot", ""], 2),
-        (["bench", "--json", ""], 2),
-        (["bench", "--csv", "loop"], 2),
-        (["bench", "--csv", "x" * 5000], 2),
-        (["explain", "--plot", ""], 2),
-        (["explain", "--plot", "a.txt"], 2),
-        (["explain", "--compare", "²"], 2),
-        (["explain", "--compare", ""], 2),
-        (["explain", "--compare", "8"], 2),
-        (["explain", "--kernel", ""], 2),
-        (["explain", "--precision", ""], 2),
-        (["ladder", "--size", str(2**35)], 1),  # more than there is memory
-        (["ladder", "--size", str(2**40)], 1),  # more elements than can be counted
+        ("bench", "--budget", "nan", 2),
+        ("ladder", "--budget", "inf", 2),
+        ("ladder", "--threads", "40000", 2),
+        ("bench", "--shape", f"4x{2**70}", 2),
+        ("bench", "--seed", str(2**64), 2),
+        ("bench", "--plot", "", 2),
+        ("bench", "--json", "", 2),
+        ("bench", "--csv", "loop", 2),
+        ("bench", "--csv", "x" * 5000, 2),
+        ("explain", "--plot", "", 2),
+        ("explain", "--plot", "a.txt", 2),
+        ("explain", "--compare", "²", 2),
+        ("explain", "--compare", "", 2),
+        ("explain", "--compare", "8", 2),
+        ("explain", "--kernel", "", 2),
+        ("explain", "--precision", "", 2),
+        ("ladder", "--size", str(2**35), 1),  # more than there is memory
+        ("ladder", "--size", str(2**40), 1),  # more elements than can be counted
     ],
 )
-def test_what_is_refused_before_it_runs(arguments, code):
-    command, *rest = arguments
-    assert run(command, *QUICK[command], *rest).exit_code == code
+def test_what_is_refused_before_it_runs(command, option, value, code):
+    assert run(command, *QUICK[command], option, value).exit_code == code
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(
     name=st.text(
         st.characters(exclude_characters="/\x00", exclude_categories=["Cs"])
-        | st.integers(0x80, 0xFF).map(
-            lambda byte: chr(0xDC00 + byte)
-        ),  # a byte that is no UTF-8, as Python has it
+        | st.integers(0xDC80, 0xDCFF).map(chr),  # a byte that is no UTF-8, as Python has it
         min_size=1,
         max_size=20,
     )
@@ -194,19 +177,23 @@ def test_a_file_of_any_name_is_written_and_named(name, tmp_path):
 # What the system refuses.
 
 
-def separately(*arguments: str, unbuffered: bool = False, **options) -> subprocess.CompletedProcess:
-    """In a process of its own, which ends as one of a user does. Without a buffer nothing is left to write at its
-    end."""
-    command = [sys.executable, *["-u"] * unbuffered, "-m", "fastgemm", *arguments]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    environment.pop("PYTHONUNBUFFERED", None)
-    return subprocess.run(
-        command, env=environment, stderr=subprocess.PIPE, timeout=PATIENCE, check=False, **options
-    )
+def separately(*arguments: str, before: str = "", **environment: str) -> subprocess.CompletedProcess:
+    """In a process of its own, which ends as one of a user does."""
+    words = ["fastgemm", *arguments]
+    start = f"sys.argv = {words!r}; runpy.run_module('fastgemm', run_name='__main__', alter_sys=True)"
+    return run_forked(f"import io, os, resource, runpy, sys; {before}; {start}", **environment)
+
+
+TO_FULL = f"os.dup2(os.open({FULL!r}, os.O_WRONLY), 1)"
+# As by python -u: nothing is left to write at the end.
+UNBUFFERED = "sys.stdout = io.TextIOWrapper(open(1, 'wb', 0, closefd=False), write_through=True)"
+NO_READER = "reader, writer = os.pipe(); os.close(reader); os.dup2(writer, 1)"
+AT_MOST_A_BLOCK = "resource.setrlimit(resource.RLIMIT_FSIZE, (512, resource.RLIM_INFINITY))"
 
 
 def test_no_standard_output_at_all():
-    done = separately("--version", preexec_fn=lambda: os.close(1))
+    command = [sys.executable, "-m", "fastgemm", "--version"]
+    done = subprocess.run(command, stderr=subprocess.PIPE, preexec_fn=lambda: os.close(1))
     assert b"Traceback" not in done.stderr and done.returncode in (0, 1)
 
 
@@ -222,60 +209,34 @@ def test_what_is_not_about_output_keeps_its_name(monkeypatch):
 
 
 @needs_full
-@pytest.mark.parametrize("option", ["--json", "--csv"])
+@pytest.mark.parametrize("option", ["--json", "--csv", "--plot"])
 @pytest.mark.parametrize("command", ["ladder", "bench", "explain"])
-def test_a_full_disk_is_named(command, option):
-    result = run(command, *QUICK[command], option, FULL)
-    assert result.exit_code == 1
-    assert f"cannot write {FULL}: No space left on device" in result.stderr
-
-
-@needs_full
-@pytest.mark.parametrize("command", ["ladder", "bench", "explain"])
-def test_a_full_disk_is_named_for_a_plot(command, folder):
+def test_a_full_disk_is_named(command, option, folder):
     (folder / "full.svg").symlink_to(FULL)
-    result = run(command, *QUICK[command], "--plot", "full.svg")
+    result = run(command, *QUICK[command], option, "full.svg")
     assert result.exit_code == 1
     assert "cannot write full.svg: No space left on device" in result.stderr
 
 
-def assert_names_stdout(done: subprocess.CompletedProcess, reason: str) -> None:
-    errors = done.stderr.decode()
-    assert (done.returncode, errors) == (1, f"Error: cannot write stdout: {reason}\n")
-
-
 @needs_full
 @pytest.mark.parametrize(
-    "arguments",
+    ("before", "arguments"),
     [
-        *(["--help"], ["info"], ["explain", *QUICK["explain"], "--csv", "-"]),
-        *(
-            ["bench", *QUICK["bench"]],
-            ["bench", *QUICK["bench"], "--json", "-"],
-            ["ladder", *QUICK["ladder"]],
-        ),
+        (TO_FULL, ["--help"]),
+        (TO_FULL, ["info"]),
+        (TO_FULL, ["explain", *QUICK["explain"], "--csv", "-"]),
+        (TO_FULL, ["bench", *QUICK["bench"]]),
+        (TO_FULL, ["bench", *QUICK["bench"], "--json", "-"]),
+        (TO_FULL, ["ladder", *QUICK["ladder"]]),
+        (f"{TO_FULL}; {UNBUFFERED}", ["info"]),
+        (f"{TO_FULL}; {UNBUFFERED}", ["explain", *QUICK["explain"], "--json", "-"]),
+        (AT_MOST_A_BLOCK, ["info", "--json"]),
     ],
-    ids=" ".join,
 )
-def test_a_full_disk_behind_stdout(arguments):
-    with open(FULL, "wb") as full:
-        assert_names_stdout(separately(*arguments, stdout=full), "No space left on device")
-
-
-@needs_full
-@pytest.mark.parametrize("arguments", [["info"], ["explain", *QUICK["explain"], "--json", "-"]], ids=" ".join)
-def test_a_full_disk_behind_stdout_without_a_buffer(arguments):
-    with open(FULL, "wb") as full:
-        assert_names_stdout(separately(*arguments, unbuffered=True, stdout=full), "No space left on device")
-
-
-def test_a_file_behind_stdout_that_may_not_grow(folder):
-    def at_most_a_block() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (512, resource.RLIM_INFINITY))
-
-    with open(folder / "out", "wb") as file:
-        done = separately("info", "--json", stdout=file, preexec_fn=at_most_a_block)
-    assert_names_stdout(done, "File too large")
+def test_a_stdout_that_takes_no_more(before, arguments):
+    reason = "File too large" if before == AT_MOST_A_BLOCK else "No space left on device"
+    done = separately(*arguments, before=before)
+    assert (done.returncode, done.stderr) == (1, f"Error: cannot write stdout: {reason}\n")
 
 
 def test_what_was_forgotten_cannot_be_said(monkeypatch):
@@ -288,21 +249,15 @@ def test_what_was_forgotten_cannot_be_said(monkeypatch):
 
 
 def test_a_reader_that_has_seen_enough():
-    reader, writer = os.pipe()
-    os.close(reader)
-    done = separately("info", stdout=writer)
-    os.close(writer)
-    assert (done.returncode, done.stderr) == (1, b"")
+    done = separately("info", before=NO_READER)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_what_stdout_cannot_encode():
-    ascii_only = {"PYTHONIOENCODING": "ascii", "FASTGEMM_CACHE_DIR": "cache\udcff"}
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in ascii_only.items():
-            patch.setenv(name, value)
-        for arguments in (["info"], ["explain", *QUICK["explain"]]):
-            done = separately(*arguments, stdout=subprocess.PIPE)
-            assert done.returncode == 0, done.stderr.decode()
+    for arguments in (["info"], ["explain", *QUICK["explain"]]):
+        ascii_only = "sys.stdout.reconfigure(encoding='ascii')"  # as by PYTHONIOENCODING
+        done = separately(*arguments, before=ascii_only, FASTGEMM_CACHE_DIR="cache\udcff")
+        assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(
@@ -326,35 +281,23 @@ def test_out_of_memory_is_no_wrong_result(monkeypatch, error):
     assert "FAILED" in result.stdout and os.path.getsize("r.json") > 0
 
 
-OUT_OF_MEMORY = RuntimeError("can't allocate memory")
-
-
-def test_out_of_memory_while_timing_names_the_kernel(monkeypatch):
-    """Its check had the memory that its samples lack."""
+def test_out_of_memory_while_timing_or_before_names_the_problem(monkeypatch):
     real, calls = problems.ops.matmul, []
 
     def short_of_memory(a, b, **options):
         if options.get("kernel") == "packed":
             calls.append(a)
-            if len(calls) > 1:
+            if len(calls) > 1:  # the check had the memory that samples lack
                 raise OUT_OF_MEMORY
         return real(a, b, **options)
 
+    command = ["bench", "--budget", "0.001", "--device", "cpu", "--shape", "8"]
     monkeypatch.setattr(problems.ops, "matmul", short_of_memory)
-    options = ["--kernel", "blocked", "--kernel", "packed", "--budget", "0.001", "--device", "cpu"]
-    result = run("bench", *options, "--shape", "8")
+    result = run(*command, "--kernel", "blocked", "--kernel", "packed")
     assert "failed:\ngemm float32 8x8x8, kernel packed: raised RuntimeError: can't alloc" in result.stderr
-
-
-def test_out_of_memory_before_a_kernel_runs(monkeypatch):
-    def refuse(*_, **__):
-        raise OUT_OF_MEMORY
-
     monkeypatch.setattr(problems, "random_matrix", refuse)
-    result = run("bench", "--shape", "8", "--device", "cpu")
-    assert (
-        "gemm float32 8x8x8, raised RuntimeError: can't allocate memory (no kernel had run" in result.stderr
-    )
+    said = "gemm float32 8x8x8, raised RuntimeError: can't allocate memory (no kernel had run"
+    assert said in run(*command).stderr
 
 
 def test_wrong_results_and_failures_stand_apart(monkeypatch):
@@ -367,9 +310,7 @@ def test_wrong_results_and_failures_stand_apart(monkeypatch):
         return out.add_(1) if options.get("level") == 2 else out
 
     monkeypatch.setattr(problems.ops, "matmul", faulty)
-    result = run(
-        "ladder", "--op", "gemm", "--size", "8", "--budget", "0.001", "--no-files", "--device", "cpu"
-    )
+    result = run("ladder", *QUICK["ladder"], "--op", "gemm")
     wrong, failed = result.stderr.split("failed:\n")
     assert result.exit_code == 1 and "wrong results:\ngemm float32 8x8x8, kernel blocked" in wrong
     assert "raised RuntimeError: no memory" in failed and "blocked" not in failed
@@ -380,10 +321,7 @@ def test_what_the_system_refuses_while_measuring(monkeypatch, error):
     def refuse(*_, **__):
         raise error
 
-    for command, target in (
-        ("ladder", "run_ladder"),
-        ("bench", "run_sweep"),
-        ("explain", "_explain.explain"),
-    ):
+    targets = {"ladder": "run_ladder", "bench": "run_sweep", "explain": "_explain.explain"}
+    for command, target in targets.items():
         monkeypatch.setattr(f"fastgemm.cli.{command}.{target}", refuse)
         assert run(command, *QUICK[command]).exit_code == 1

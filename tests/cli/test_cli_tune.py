@@ -67,13 +67,11 @@ def test_tune_writes_json(run, gpu):
     assert set(found["before"]) == set(found["after"]) >= {"float64", "tf32"}
 
 
-def test_tune_json_on_stdout_is_only_json(run, gpu):
-    assert json.loads(run("tune", "--seconds", str(SECONDS), "--dtype", "int32", "--json", "-").stdout)
-
-
-def test_tune_of_some_types(run, gpu):
-    rows = run("tune", "--seconds", "0.5", "--dtype", "fp16", "--dtype", "int8").stdout
+def test_tune_of_some_types_whose_json_is_alone_on_stdout(run, gpu):
+    types = ["--seconds", "0.5", "--dtype", "fp16", "--dtype", "int8"]
+    rows = run("tune", *types).stdout
     assert "float16" in rows and "int8" in rows and "float64" not in rows and "tf32" not in rows
+    assert json.loads(run("tune", *types, "--json", "-").stdout)
 
 
 def test_tune_forget(run, gpu):
@@ -104,21 +102,6 @@ def test_tune_without_scipy(run, gpu, monkeypatch):
     assert "pip install 'fastgemm[tune]'" in run("tune", code=1).stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--seconds", "0"], "--seconds"),
-        (["--seconds", "nan"], "--seconds"),
-        (["--dtype", "complex128"], "gemm takes"),
-        (["--forget", "--json", "x.json"], "--forget goes alone"),
-        (["--forget", "--dtype", "int8"], "--forget goes alone"),
-        (["--json", "no/such/folder/r.json"], "does not exist"),
-    ],
-)
-def test_usage_errors_exit_with_2(run, gpu, arguments, message):
-    assert message in run("tune", *arguments, code=2).stderr
-
-
 # fastgemm info
 
 
@@ -147,24 +130,24 @@ def lines_of(run) -> str:
 
 def test_info_of_a_gpu_that_was_not_measured(run, one_gpu):
     text = lines_of(run)
-    assert f"{one_gpu.name}: compute capability 8.0, 1.41 GHz, 40 MiB of L2, 2039 GB/s" in text
-    assert "portable path" in text and "measured predicted: nothing was measured of this GPU" in text
-    assert "level=None own kernels where they beat what the library cannot; else torch" in text
-    assert "next fastgemm tune measures this GPU, in two minutes" in text
-    assert (
-        f"fastgemm ladder --device cpu times every level beside torch; {known.ON_A_CPU} --device cpu" in text
-    )
-    assert text.index("fastgemm ladder --device cpu") < text.index(
-        "fastgemm tune measures"
-    )  # which is the end
-
-
-def test_info_of_a_gpu_like_the_one_that_was_measured(run, one_gpu):
+    for part in (
+        f"{one_gpu.name}: compute capability 8.0, 1.41 GHz, 40 MiB of L2, 2039 GB/s",
+        "portable path",
+        "measured predicted: nothing was measured of this GPU",
+        "level=None own kernels where they beat what the library cannot; else torch",
+        "next fastgemm tune measures this GPU, in two minutes",
+        f"fastgemm ladder --device cpu times every level beside torch; {known.ON_A_CPU} --device cpu",
+    ):
+        assert part in text
+    # This is the end.
+    assert text.index("fastgemm ladder --device cpu") < text.index("fastgemm tune measures")
     one_gpu.properties |= {"capability": 90, "wgmma": True}
     text = lines_of(run)
     assert "compute capability 9.0" in text and "wgmma" in text
     assert "measured: constants and library measured on an H200, scaled to this GPU" in text
     assert "next fastgemm tune measures this very GPU, in two minutes" in text
+    one_gpu.properties |= {"capability": 0}
+    assert "no kernel of this build runs on it" in lines_of(run)
 
 
 def test_info_of_a_tuned_gpu(run, one_gpu):
@@ -174,11 +157,6 @@ def test_info_of_a_tuned_gpu(run, one_gpu):
     text = lines_of(run)
     assert f"tuned: {found['tuned']['when']}, {2 * len(SERIES)} problems" in text
     assert "fastgemm tune" not in text and "next fastgemm ladder times every level" in text
-
-
-def test_info_of_a_gpu_without_kernels(run, one_gpu):
-    one_gpu.properties |= {"capability": 0}
-    assert "no kernel of this build runs on it" in lines_of(run)
 
 
 def test_info_of_a_damaged_file(run, one_gpu, tmp_path):

@@ -32,10 +32,8 @@ from torch.nn.parameter import is_lazy
 places = st.integers(0, 20)  # of all modules that a rule is for, counted round and round
 choices = st.one_of(
     st.fixed_dictionaries({"level": st.sampled_from((None, None, 1, 2, 3, 4, 5, 6, 7))}),
-    st.fixed_dictionaries(
-        {"kernel": st.sampled_from(("naive", "packed", "pipelined", "invariant", "torch"))}
-    ),
-    st.fixed_dictionaries({"precision": st.sampled_from(("ieee", "bf16x6"))}),
+    st.fixed_dictionaries({"kernel": st.sampled_from(("naive", "packed", "invariant", "torch"))}),
+    st.just({"precision": "ieee"}),
     st.just({"invariant": True}),
 )
 WITH_WEIGHTS = (nn.Linear, nn.LayerNorm)
@@ -45,15 +43,14 @@ class Surgery(RuleBasedStateMachine):
     @initialize(
         plan=plans,
         width=st.integers(1, 24),
-        dtype=st.sampled_from((torch.float32, torch.float64)),
         shape=st.sampled_from(((3,), (2, 3), (1,))),
         seed=st.integers(0, 2**16),
         start=st.sampled_from((None, fastgemm.nn.convert, fastgemm.nn.fuse)),
     )
-    def begin(self, plan, width, dtype, shape, seed, start):
-        self.twins = Twins(lambda: build(plan, width).to(dtype), seed, dtype)
+    def begin(self, plan, width, shape, seed, start):
+        self.twins = Twins(lambda: build(plan, width).double(), seed)
         self.handles = {"torchs": [], "own": []}
-        self.inputs = self.twins.seeded(lambda: torch.randn(*shape, width, dtype=dtype))
+        self.inputs = self.twins.seeded(lambda: torch.randn(*shape, width, dtype=torch.float64))
         self.uncalled = any(
             isinstance(m, nn.modules.lazy.LazyModuleMixin) for m in self.twins.torchs.modules()
         )
@@ -122,7 +119,7 @@ class Surgery(RuleBasedStateMachine):
         for (name, one), other in zip(
             self.twins.torchs.named_modules(), self.twins.own.modules(), strict=True
         ):
-            made = type(one).__module__.startswith(("torch.nn.utils", "torch.distributed"))
+            made = type(one).__module__.startswith("torch.nn.utils")
             if not made and "forward" not in vars(other):
                 assert type(one) is type(other), name
                 assert set(vars(one)) - {"forward"} == set(vars(other)), name
@@ -173,11 +170,6 @@ class Surgery(RuleBasedStateMachine):
     @rule(place=st.just(0) | places, training=st.booleans())
     def train(self, place, training):
         self.change(nn.Module, place, lambda module: module.train(training) and None)
-
-    @rule(dtype=st.sampled_from((torch.float32, torch.float64)))
-    def to(self, dtype):
-        self.inputs = self.inputs.to(dtype)
-        self.twins.both(lambda model, _: model.to(dtype))
 
     @rule(one=places, other=places)
     def tie_weights(self, one, other):

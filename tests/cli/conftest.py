@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+from fastgemm import _explain
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Nothing is drawn, simulated twice or compiled to machine code."""
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda _, path, **__: path.write_bytes(b"drawn"))
+    monkeypatch.setattr(_explain, "explain", functools.cache(_explain.explain))
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
