@@ -13,11 +13,11 @@ def _ranks(count, device):
     processes.stop()
 
 
-@pytest.fixture(scope="module", params=DEVICES)
+@pytest.fixture(scope="session", params=DEVICES)
 def ranks(request):
     yield from _ranks(2, request.param)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def four_ranks():
     yield from _ranks(4, "cpu")

@@ -1,11 +1,13 @@
 """What the ranks of test_distributed.py do: operands cut up over a mesh, and what must come out of an op on them.
 
 Placements are written as in ``"S0"``: R replicated, S0 sharded along dimension 0, P a partial sum, avg a partial
-mean; ``"S0 R"`` on a mesh of two dimensions.
+mean; ``"S0 R"`` on a mesh of two dimensions. ``"S0, R -> S0"`` is what an op must make of its operands where the
+devices exchange nothing, ``"S0, R => S0"`` what it makes of them by an exchange, and ``?`` any placement.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,6 +29,16 @@ _meshes: dict[tuple[int, ...], DeviceMesh] = {}
 
 def placements(names: str) -> list[Placement]:
     return [NAMED[name] for name in names.split()]
+
+
+def parsed(case: str) -> tuple[list[str], str | None, bool]:
+    """Placements of the operands; of the result, None if torch's model of the costs decides; whether any moves."""
+    operands, arrow, result = re.split(r" ([-=]>) ", case)
+    return operands.split(", "), None if result == "?" else result, arrow == "=>"
+
+
+def cases(text: str) -> list[str]:
+    return [" ".join(case.split()) for case in text.split(";")]
 
 
 def mesh_of(*shape: int) -> DeviceMesh:
@@ -75,17 +87,16 @@ def run(call: Callable[[], Any], moves: bool) -> Any:
 
 
 def check_product(
-    names: Sequence[str],
-    result: str | None,
+    case: str,
     shapes: Sequence[Sequence[int]],
     *,
     mesh: Sequence[int] = (2,),
     dtype: torch.dtype = torch.float32,
-    moves: bool = False,
     op: Callable[..., Any] = fastgemm.gemm,
     **options: Any,
 ) -> None:
-    """``op(a, b, c, **options)``; names and shapes are those of op(a), op(b) and, if there are three, c."""
+    """``op(a, b, c, **options)``; case and shapes are of op(a), op(b) and, if there are three, c."""
+    names, result, moves = parsed(case)
     on = mesh_of(*mesh)
     values = [random_tensor(*shape, dtype=dtype) for shape in shapes[:2]]
     arithmetic = {name: options[name] for name in ("alpha", "beta", "out_dtype") if name in options}
@@ -93,7 +104,6 @@ def check_product(
         of_result = options.get("out_dtype") or result_dtype(dtype)
         values.append(random_tensor(*shapes[2], dtype=of_result))
     expected = expected_gemm(*values, **arithmetic)
-    names = list(names)
     for index, flag in enumerate(("trans_a", "trans_b")):
         if options.get(flag):
             values[index] = values[index].mT.contiguous()
@@ -102,100 +112,16 @@ def check_product(
     assert_result(run(lambda: op(*operands, **options), moves), expected, result)
 
 
-def check_symmetric(
-    where: str,
-    result: str | None,
-    shape: Sequence[int],
-    *,
-    of_c: str | None = None,
-    mesh: Sequence[int] = (2,),
-    dtype: torch.dtype = torch.float32,
-    moves: bool = False,
-    **options: Any,
-) -> None:
-    """``a @ a.mH`` of a cut up as ``where`` says, plus a symmetric c where ``of_c`` says how that is."""
-    on = mesh_of(*mesh)
-    torch.manual_seed(len(where))  # torch's complex numbers have no place in random_tensor
-    a = torch.randn(shape, dtype=dtype)
-    exact = a.to(torch.complex128) @ a.mH.to(torch.complex128) * options.get("alpha", 1)
-    operands = [place(a, on, where)]
-    # torch moves no lazy conjugates.
-    operands.append(place(a.conj().resolve_conj(), on, where) if dtype.is_complex else operands[0])
-    if of_c is not None:
-        c = torch.randn(shape[-2], shape[-2])
-        operands.append(place(c + c.T, on, of_c))
-        exact += options["beta"] * (c + c.T)
-    got = run(lambda: fastgemm.gemm(*operands, trans_b=True, symmetric=True, **options), moves)
-    if result is not None:
-        assert list(got.placements) == placements(result), f"{got.placements} instead of {result}"
-    full = got.full_tensor().cpu()
-    torch.testing.assert_close(full, exact.to(dtype) if dtype.is_complex else exact.real.to(dtype))
-    if mesh == (2,):  # the sum of more summands than two is rounded as the all-reduce orders it
-        assert full.equal(full.mH), "it is not exactly symmetric"
-
-
-def check_symmetric_by_promise(n: int) -> None:
-    """p @ p.T @ q, where each device's summand is not symmetric: its lower triangle counts."""
-    on = mesh_of(2)
-    p = torch.randn(n, n, dtype=torch.float64)
-    p = p + p.T
-    q = p @ p + 2 * p  # a polynomial of p, so that p @ q is symmetric
-    for of_p, of_q, result in (("S1", "S0", "P"), ("P", "R", "P"), ("R", "avg", "avg"), ("S0", "R", None)):
-        placed = place(p, on, of_p), place(q, on, of_q)
-        got = run(lambda placed=placed: fastgemm.gemm(*placed, symmetric=True), result is None)
-        assert result is None or list(got.placements) == placements(result), got.placements
-        full = got.full_tensor().cpu()
-        torch.testing.assert_close(full, p @ q)
-        assert full.equal(full.T)
-
-
-def check_gradients_of_symmetric(shape: Sequence[int]) -> None:
-    on = mesh_of(2)
-    a, seed = torch.randn(shape, dtype=torch.float64), torch.randn(shape[0], shape[0], dtype=torch.float64)
-    expected = (seed + seed.T) @ a
-    for where in ("R", "S0", "S1"):
-        leaf = place(a, on, where).requires_grad_()
-        result = fastgemm.gemm(leaf, leaf, trans_b=True, symmetric=True)
-        result.redistribute(on, placements("R")).backward(place(seed, on, "R"))
-        torch.testing.assert_close(leaf.grad.full_tensor().cpu(), expected)
-
-
-def check_symmetric_is_remembered(shape: Sequence[int]) -> None:
-    """Of the same operands, with and without the promise."""
-    a = torch.randn(shape)
-    placed = place(a, mesh_of(2), "S0")
-    for symmetric in (False, True, False, True):
-        got = fastgemm.gemm(placed, placed, trans_b=True, symmetric=symmetric)
-        assert (list(got.placements) == placements("S0")) is not symmetric
-        torch.testing.assert_close(got.full_tensor().cpu(), a @ a.T)
-
-
-def check_recognized(shape: Sequence[int]) -> None:
-    """Without the promise each device looks at its own operands: those that were moved are two matrices."""
-    a = torch.randn(shape)
-    for where in ("R", "S1"):
-        d = place(a, mesh_of(2), where)
-        for call in (
-            lambda d=d, **w: fastgemm.gemm(d, d, trans_b=True, **w),
-            lambda d=d, **w: fastgemm.matmul(d, d.mT, **w),
-        ):
-            torch.testing.assert_close(call(kernel="symmetric").full_tensor().cpu(), a @ a.T)
-    d = place(a, mesh_of(2), "S0")
-    torch.testing.assert_close(fastgemm.matmul(d, d.mT).full_tensor().cpu(), a @ a.T)
-    said = raised(RuntimeError, lambda: fastgemm.matmul(d, d.mT, kernel="symmetric"))
-    assert "symmetric=True" in said, said
-
-
 def check_products_that_differ_in_one_argument() -> None:
     """What torch remembers of one product must not be used for another, of the same shapes and placements."""
     square, half = [(8, 8)] * 2, {"dtype": torch.bfloat16}
     for _ in range(2):
-        check_product(("S1", "R"), "P", square, trans_b=True)  # a is cut along its last dimension in both
-        check_product(("S0", "R"), "S0", square, trans_a=True)
-        check_product(("R", "S0"), "P", square, trans_a=True)  # and b along its first
-        check_product(("R", "S1"), "S1", square, trans_b=True)
-        check_product(("S0", "R"), "S0", square, alpha=2, **half)
-        check_product(("S0", "R"), "S0", square, out_dtype=torch.float32, **half)
+        check_product("S1, R -> P", square, trans_b=True)  # a is cut along its last dimension in both
+        check_product("S0, R -> S0", square, trans_a=True)
+        check_product("R, S0 -> P", square, trans_a=True)  # and b along its first
+        check_product("R, S1 -> S1", square, trans_b=True)
+        check_product("S0, R -> S0", square, alpha=2, **half)
+        check_product("S0, R -> S0", square, out_dtype=torch.float32, **half)
 
 
 def check_overloads(sizes: Sequence[int]) -> None:
@@ -203,25 +129,24 @@ def check_overloads(sizes: Sequence[int]) -> None:
     m, k, n = sizes
     ops = torch.ops.fastgemm
     for op in (ops._matmul.default, ops._gemm.default, ops.gemm.default):
-        check_product(("S0", "R"), "S0", [(m, k), (k, n)], op=op)
-        check_product(("S1", "S0"), "P", [(m, k), (k, n)], op=op)
+        check_product("S0, R -> S0", [(m, k), (k, n)], op=op)
+        check_product("S1, S0 -> P", [(m, k), (k, n)], op=op)
     for op in (ops._transpose.default, ops.transpose.default):
-        check_transpose("S0", "S1", (m, n), op=op)
+        check_transpose("S0 -> S1", (m, n), op=op)
     for op in (ops._add.default, ops.add.default):
-        check_add(("S1", "S1"), "S1", [(m, n)] * 2, op=op)
+        check_add("S1, S1 -> S1", [(m, n)] * 2, op=op)
 
 
 def check_linear(
-    names: Sequence[str],
-    result: str | None,
+    case: str,
     shapes: Sequence[Sequence[int]],
     *,
     activation: str | None = None,
-    moves: bool = False,
     op: Callable[..., Any] = fastgemm.linear,
 ) -> None:
-    """Names and shapes are those of x, weight and, if there are more, bias and residual; with gradients."""
-    on = mesh_of(2)
+    """Case and shapes are of x, weight, bias and residual, of which the last may be missing; with gradients."""
+    on, (names, result, moves) = mesh_of(2), parsed(case)
+    names = names[: len(shapes)]
     values = [torch.randn(shape, dtype=torch.float64) for shape in shapes]
     placed = [place(value, on, where).requires_grad_() for value, where in zip(values, names, strict=True)]
     for value in values:
@@ -248,59 +173,52 @@ def check_linear(
 def check_sequences(shapes: Sequence[Sequence[int]]) -> None:
     """x of three dimensions: by the op that torch.compile sees, and by the function, which makes rows of them."""
     of_op = torch.ops.fastgemm.linear.default
-    for names, result, ops in (
-        (("S0", "R", "R"), "S0", (of_op, fastgemm.linear)),
-        (("S1", "R", "R"), "S1", (of_op,)),
-        (("R", "S0", "S0"), "S2", (of_op, fastgemm.linear)),
+    for case, ops in (
+        ("S0, R, R -> S0", (of_op, fastgemm.linear)),
+        ("S1, R, R -> S1", (of_op,)),
+        ("R, S0, S0 -> S2", (of_op, fastgemm.linear)),
     ):
         for op in ops:
-            check_linear(names, result, shapes, activation="gelu", op=op)
+            check_linear(case, shapes, activation="gelu", op=op)
 
 
-def check_transpose(
-    names: str,
-    result: str,
-    shape: Sequence[int],
-    *,
-    mesh: Sequence[int] = (2,),
-    op: Callable[..., Any] = fastgemm.transpose,
-) -> None:
-    for dtype in (torch.float32, torch.int32) if names != "avg" else (torch.float32,):
+def check_transpose(case: str, shape: Sequence[int], op: Callable[..., Any] = fastgemm.transpose) -> None:
+    (where,), result, moves = parsed(case)
+    for dtype in (torch.float32, torch.int32) if where != "avg" else (torch.float32,):
         a = random_tensor(*shape, dtype=dtype)
-        got = run(lambda a=a: op(place(a, mesh_of(*mesh), names)), moves=False)
+        got = run(lambda a=a: op(place(a, mesh_of(2), where)), moves)
         assert list(got.placements) == placements(result), got.placements
         assert got.full_tensor().cpu().equal(a.mT)
 
 
 def check_add(
-    names: Sequence[str],
-    result: str | None,
+    case: str,
     shapes: Sequence[Sequence[int]],
     *,
-    mesh: Sequence[int] = (2,),
     dtype: torch.dtype = torch.float32,
     alpha: float = 1,
-    moves: bool = False,
     op: Callable[..., Any] = fastgemm.add,
 ) -> None:
+    names, result, moves = parsed(case)
     values = [random_tensor(*shape, dtype=dtype) for shape in shapes]
     a, b = (x.double() if dtype.is_floating_point else x.long() for x in values)
     if dtype.is_floating_point:
         expected = Expected(a + alpha * b, a.abs() + abs(alpha) * b.abs(), 1, dtype, dtype)
     else:
         expected = Expected(wrapped(a + int(alpha) * b, dtype), None, 1, dtype, dtype)
-    operands = [place(x, mesh_of(*mesh), where) for x, where in zip(values, names, strict=True)]
+    operands = [place(x, mesh_of(2), where) for x, where in zip(values, names, strict=True)]
     got = run(lambda: op(*operands, alpha=alpha), moves)
     if op is fastgemm.add_:
         assert got is operands[0]
     assert_result(got, expected, result)
 
 
-def check_gradients(
-    names: Sequence[str], shapes: Sequence[Sequence[int]], seed_where: str, **options: Any
-) -> None:
-    """Gradients of a product and their placements are those of torch's products of the same operands."""
-    on = mesh_of(2)
+def check_gradients(case: str, shapes: Sequence[Sequence[int]], **options: Any) -> None:
+    """Gradients of a product and their placements are those of torch's products of the same operands; the case
+    names the operands and the gradient of the result."""
+    on, (names, seed_where, _) = mesh_of(2), parsed(case)
+    for index, flag in enumerate(("trans_a", "trans_b")):
+        names[index] = transposed(names[index], 2) if options.get(flag) else names[index]
     values = [torch.randn(shape, dtype=torch.float64) for shape in shapes]
     seed = torch.randn(7, 5, dtype=torch.float64)
 

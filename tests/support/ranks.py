@@ -63,7 +63,8 @@ class Ranks:
         self._pipes: list[Any] = []
 
     def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")
+        context = multiprocessing.get_context("forkserver")  # which imports torch once for all ranks
+        context.set_forkserver_preload(["torch.distributed"])
         store = os.path.join(self._folder.name, str(time.monotonic_ns()))
         for rank in range(self.count):
             pipe, other = context.Pipe()
