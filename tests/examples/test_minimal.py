@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 from pages import ROOT
+from processes import run_forked
 
 SAYS = {
     "drop_in.py": ["'mm'", "largest difference to torch"],
@@ -20,25 +17,16 @@ SAYS = {
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", SAYS)
-def test_example_runs(name, tmp_path):
-    environment = {**os.environ, "FASTGEMM_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, ROOT / "examples" / name],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def test_example_runs(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    program = f"import runpy; runpy.run_path({str(ROOT / 'examples' / name)!r}, run_name='__main__')"
+    done = run_forked(program, FASTGEMM_CACHE_DIR=str(tmp_path))
     assert done.returncode == 0, done.stderr
-    for text in SAYS[name]:
-        assert text in done.stdout
+    assert all(text in done.stdout for text in SAYS[name]), done.stdout
 
 
 def test_every_example_is_named():
     listed = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
+    helpers = ("comparing.py", "repository.py", "rounding.py")  # which examples import
     files = [path.name for path in (ROOT / "examples").glob("*.py")]
-    assert not [name for name in files if f"({name})" not in listed and name not in HELPERS]
-
-
-HELPERS = ("comparing.py", "repository.py", "rounding.py")  # which examples import
+    assert not [name for name in files if f"({name})" not in listed and name not in helpers]

@@ -1,22 +1,18 @@
-"""examples/models.py at its smallest size, and the tables that are made of its reports."""
+"""examples/models.py at its smallest size."""
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import sys
 import warnings
 
 import fastgemm
+import models as example
 import pytest
 import torch
 from click.testing import CliRunner
-from fastgemm.bench.records import Measurement, Report, read_report
-from fastgemm.bench.timing import Summary
-from pages import ROOT
-from render.pages import OF_FILES
-from reports import GPU
+from fastgemm.bench.records import read_report
 from test_drop_in import faulty
 
 TINY = ["--device", "cpu", "--size", "tiny", "--threads", "1", "--rounds", "2", "--no-compiled"]
@@ -30,17 +26,8 @@ def one_thread():
     torch.set_num_threads(1)
 
 
-@pytest.fixture(scope="module")
-def example():
-    sys.path.insert(0, str(ROOT / "examples"))
-    yield importlib.import_module("models")
-    sys.path.remove(str(ROOT / "examples"))
-    for name in ("models", "networks"):
-        del sys.modules[name]
-
-
 @pytest.fixture
-def run(example, tmp_path):
+def run(tmp_path):
     """Runs the program; gives its exit code, its output and its report, if it wrote one."""
 
     def run(*arguments: str):
@@ -62,25 +49,20 @@ def test_the_models(run):
     assert report.environment["transformers"]
     runs = {(run["name"], run["dtype"]): run for run in report.summary["runs"]}
     for dtype in ("float32", "bfloat16"):
-        forward, decode, training = (
-            runs[f"llama-{phase}", dtype] for phase in ("prefill", "decode", "training")
-        )
+        phases = ("prefill", "decode", "training")
+        forward, decode, training = (runs[f"llama-{phase}", dtype] for phase in phases)
         linears = 7 * LAYERS + 1
         assert forward["routed"]["ops"]["mm"] == decode["routed"]["ops"]["mm"] == linears
         assert training["routed"]["ops"]["mm"] == 3 * linears
         assert not forward["routed"]["passed_on"]  # fused attention multiplies by itself
         assert {d["kind"] for d in training["differences"]["convert"]} == {"loss", "logits", "gradient"}
         assert (forward["layers"], forward["converted"]) == (linears, linears)
-        assert (
-            runs["gpt2", dtype]["converted"] == 4 * LAYERS + 1
-        )  # transformers' own layers, Conv1D, and the head
+        # transformers' own layers, Conv1D, and the head
+        assert runs["gpt2", dtype]["converted"] == 4 * LAYERS + 1
         assert runs["bert", dtype]["routed"]["ops"] == {"addmm": 6 * LAYERS + 1}
         assert not runs["vit", dtype]["routed"]["passed_on"]  # nor is its convolution a product
     moved = {row.kernel for row in report.results if row.dtype == "float32" and (row.worst_error or 0) > 0}
     assert moved == {"patch", "convert"}
-    section = OF_FILES["models"].text(report)
-    assert "| model | float32, torch ms | patch | convert | bfloat16, torch ms | patch | convert |" in section
-    assert "python examples/models.py" in section and "transformers" in section
 
 
 @pytest.mark.parametrize(
@@ -118,8 +100,6 @@ def test_rows_that_do_not_depend_on_the_batch(run, monkeypatch):
         assert found["routed"]["kernels"] == {"invariant": linears}
         assert found["products"] == found["same_bits"] == linears
     assert f"{linears} of {linears} products of one sequence have the bits that it has among 32" in output
-    section = OF_FILES["invariant_models"].text(report)
-    assert section.count(f"| {linears} of {linears} |") == 2 and "models.py --invariant`" in section
     # What the check is worth: products that know of the batch.
     linear = torch.nn.functional.linear
     monkeypatch.setattr(
@@ -139,7 +119,7 @@ def test_the_models_need_transformers(run, monkeypatch):
     assert "transformers" not in report.environment
 
 
-def test_warnings_at_the_import_do_not_count(example, tmp_path, monkeypatch):
+def test_warnings_at_the_import_do_not_count(tmp_path, monkeypatch):
     folder = tmp_path / "transformers"
     folder.mkdir()
     (folder / "__init__.py").write_text(
@@ -174,7 +154,7 @@ def test_a_wrong_product_in_a_chain_is_found(run, monkeypatch):
     assert code == 1 and "times what rounding explains" in output
 
 
-def test_a_call_that_raises_leaves_the_others(run, example, monkeypatch):
+def test_a_call_that_raises_leaves_the_others(run, monkeypatch):
     def broken(**operands):
         raise TypeError("not of this version")
 
@@ -190,41 +170,8 @@ def test_a_call_that_raises_leaves_the_others(run, example, monkeypatch):
     failed, *others = report.results
     assert failed.failed and failed.seconds is None
     assert {row.op for row in others} == {"cov", "newton-schulz"} and all(row.right for row in others)
-    assert "| - | - |" in OF_FILES["models"].text(report)
 
 
-def row(label, dtype, kernel, group, milliseconds, **more) -> Measurement:
-    """A row as an H200 gives it; torch takes 4 ms."""
-    found = Measurement("step", (1,), label, dtype, "", 0, kernel, None, group=group, **more)
-    found.seconds = Summary.of([milliseconds / 1e3])
-    if kernel != "torch":
-        found.speedup, found.worst_error = Summary.of([4 / milliseconds]), 0.25
-    return found
-
-
-def made_up() -> Report:
-    rows = []
-    for group in ("eager", "compiled"):
-        for dtype, patched in (("float32", 2.0), ("bfloat16", 5.0)):
-            times = {"torch": 4.0, "patch": patched, "convert": 3.2}
-            rows += [row("Llama", dtype, way, group, time) for way, time in times.items()]
-    rows += [
-        row("`torch.cov`", "float32", way, "chain", time) for way, time in (("torch", 4.0), ("patch", 1.6))
-    ]
-    environment = {**GPU, "transformers": "5.0.0"}
-    return Report("models", environment, {"timer": "wall clock"}, rows)
-
-
-def test_the_tables_of_a_report():
-    section = OF_FILES["models"].text(made_up())
-    lines = section.splitlines()
-    assert lines.count("| Llama | 4.0 | 2.00 | 1.25 | 4.0 | 0.80 | 1.25 |") == 2
-    assert "| `torch.cov` | 4.0 | 2.50 |" in lines
-    assert "what rounding explains: 0.25" in section
-    assert lines[-1].startswith("Measured on NVIDIA Test") and "transformers 5.0.0" in lines[-1]
-    assert lines[-1].endswith("by `python examples/models.py`.")
-
-
-def test_the_report_is_json_alone_on_stdout(example):
+def test_the_report_is_json_alone_on_stdout():
     done = CliRunner().invoke(example.main, [*TINY, "--model", "cov", "--json", "-"])
     assert done.exit_code == 0 and json.loads(done.stdout)["command"] == "models"
