@@ -212,14 +212,10 @@ def test_frames_of_the_device_layer_are_skipped(monkeypatch):
 def test_without_addr2line_sites_are_offsets_and_that_is_said_once(monkeypatch):
     monkeypatch.setattr(symbols.shutil, "which", lambda name: None)
     symbols._tool.cache_clear()
-    try:
-        with pytest.warns(RuntimeWarning, match="addr2line") as said:
-            for _ in range(2):
-                found = symbols.locate("/x/_simt.so", [0x10])
-        assert len(said) == 1
-        assert found[0x10][0].file == "_simt.so+0xf"
-    finally:
-        symbols._tool.cache_clear()
+    with pytest.warns(RuntimeWarning, match="addr2line") as said:
+        found = [symbols.locate("/x/_simt.so", [0x10]) for _ in range(2)]
+    symbols._tool.cache_clear()
+    assert len(said) == 1 and found[1][0x10][0].file == "_simt.so+0xf"
 
 
 def test_a_package_brings_its_own_copy_of_the_source(monkeypatch, tmp_path):

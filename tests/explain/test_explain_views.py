@@ -35,14 +35,6 @@ def test_html_is_well_formed_and_has_no_scripts(report_of):
         assert scheme not in html, "the page decides"
 
 
-def test_text_has_the_source_beside_its_counters(report_of):
-    lines = str(report_of(model.transposed(32), "transpose", "shared", (256, 256))).splitlines()
-    (read,) = [line for line in lines if "load staged" in line]
-    assert "32.0" in read and "t.to<T>(row + x, col + j) = staged[x][j];" in read
-    assert any("8 blocks a multiprocessor" in line for line in lines)
-    assert any("shared memory <- lowest" in line for line in lines)
-
-
 def test_to_dict_is_json(report_of):
     report = report_of(model.transposed(32), "transpose", "shared", (256, 256))
     found = json.loads(json.dumps(report.to_dict()))

@@ -105,22 +105,18 @@ def test_a_kernel_comes_into_the_race_where_its_constants_are_far_off(gpu):
     assert statistics.mean(timed[-20:]) > statistics.mean(timed[:20])
 
 
-def test_the_stopwatch_times_those_that_take_the_problem():
+def test_the_stopwatch_times_those_that_take_the_problem_and_passes_errors_on(monkeypatch):
+    def fail(*_, **__):
+        raise RuntimeError("illegal memory access")
+
     stopwatch = measuring.DeviceStopwatch("cpu", CpuTimer())
     problem = ("float32", "ieee", 1, 48, 40, 33, True, False)
     found = stopwatch(problem, ["naive", "simd", "dot_int8", "library"])
     assert set(found) == {"naive", "simd", "library"}
     assert all(1e-8 < seconds < 1 for seconds in found.values())
-
-
-def test_the_stopwatch_passes_errors_on(monkeypatch):
-    def fail(*_, **__):
-        raise RuntimeError("illegal memory access")
-
     monkeypatch.setattr("fastgemm.bench.problems.ops.matmul", fail)
-    stopwatch = measuring.DeviceStopwatch("cpu", CpuTimer())
     with pytest.raises(RuntimeError, match="illegal memory access"):
-        stopwatch(("float64", "ieee", 1, 4, 4, 4, False, False), ["naive"])
+        stopwatch(problem, ["naive"])
 
 
 # What follows

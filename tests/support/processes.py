@@ -66,8 +66,15 @@ def run_forked(code: str, **environment: str) -> subprocess.CompletedProcess:
     forks = _forks()
     with tempfile.TemporaryDirectory() as out:
         task = code, {**os.environ, **environment}, sys.path, os.getcwd(), out
-        print(json.dumps(task), file=forks.stdin, flush=True)
-        status = int(forks.stdout.readline())
+        try:
+            print(json.dumps(task), file=forks.stdin, flush=True)
+            status = int(forks.stdout.readline())
+        except (
+            BaseException
+        ):  # such as the end of the test's time: its answer would be taken for the next one's
+            forks.kill()
+            _forks.cache_clear()
+            raise
         said = [Path(out, name).read_text(errors="replace") for name in ("stdout", "stderr")]
     return subprocess.CompletedProcess(code, status, *said)
 
