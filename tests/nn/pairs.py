@@ -1,9 +1,24 @@
-"""A model with pairs of a layer and an activation, and its input."""
+"""A model with pairs of a layer and an activation and its input, inputs that no layer takes, and what was said."""
 
 from __future__ import annotations
 
+import logging
+
+import pytest
 import torch
 from torch import nn
+
+# For layers of 12 features.
+WRONG_INPUTS = [
+    lambda: torch.randn(2, 11),
+    lambda: torch.randn(11),
+    lambda: torch.randn(()),
+    lambda: torch.randn(2, 12, dtype=torch.float64),
+    lambda: torch.randn(2, 12, dtype=torch.bfloat16),
+    lambda: torch.ones(2, 12, dtype=torch.int32),
+    lambda: torch.randn(2, 12, device="meta"),
+    lambda: [1.0] * 12,
+]
 
 
 def draw() -> torch.Tensor:
@@ -14,3 +29,10 @@ def model() -> nn.Sequential:
     torch.manual_seed(0)
     inner = nn.Sequential(nn.Linear(16, 8), nn.ReLU(inplace=True))
     return nn.Sequential(nn.Linear(12, 20), nn.GELU(), nn.Linear(20, 16), nn.Tanh(), inner)
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The warnings of the logger fastgemm.nn since the last call."""
+    records = [r for r in caplog.records if (r.name, r.levelno) == ("fastgemm.nn", logging.WARNING)]
+    caplog.clear()
+    return [r.getMessage() for r in records]

@@ -63,6 +63,7 @@ def unbind_forward(module: nn.Module) -> None:
         module.__dict__.pop(name, None)
 
 
+FORWARDS = {True: bind_forward, False: unbind_forward}
 CHANGES_OF_LAYERS: dict[str, Callable[[nn.Module], Any]] = {
     "weight_norm": parametrizations.weight_norm,
     "orthogonal": parametrizations.orthogonal,

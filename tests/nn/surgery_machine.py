@@ -8,21 +8,8 @@ import fastgemm
 import torch
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    rule,
-    run_state_machine_as_test,
-)
-from surgery_changes import (
-    CHANGES_OF_LAYERS,
-    CHANGES_OF_SEQUENTIALS,
-    COPIES,
-    HOOKS,
-    bind_forward,
-    unbind_forward,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from surgery_changes import CHANGES_OF_LAYERS, CHANGES_OF_SEQUENTIALS, COPIES, FORWARDS, HOOKS
 from surgery_models import build, plans
 from surgery_twins import Hook, Twins
 from torch import Tensor, nn
@@ -135,7 +122,7 @@ class Surgery(RuleBasedStateMachine):
 
     @rule(place=places, bound=st.booleans())
     def bind_a_forward(self, place, bound):
-        self.change(nn.Linear, place, bind_forward if bound else unbind_forward)
+        self.change(nn.Linear, place, FORWARDS[bound])
 
     @rule(place=st.just(0) | places, how=st.sampled_from(tuple(COPIES)))
     def copy(self, place, how):

@@ -34,27 +34,24 @@ def test_graphs():
     torch.testing.assert_close(torch.func.functional_call(net, parameters, (x,)), expected(x))
 
 
-def test_compiled_and_then_hooked():
-    x, results = draw(), []
-    for own in (False, True):
-        torch.compiler.reset()
-        net = fuse(model()) if own else model()
-        compiled = torch.compile(net, backend="eager")
-        compiled(x)
-        net[0].register_forward_hook(lambda module, args, output: output - 1)
-        results.append(compiled(x))
-    torch.testing.assert_close(results[1], results[0])
-
-
-@pytest.mark.parametrize("place", [0, 1])
-def test_compiled_and_then_given_a_forward(place):
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda net: net[0].register_forward_hook(lambda module, args, output: output - 1),
+        lambda net: setattr(net[0], "forward", lambda _: torch.ones(7, 20)),
+        lambda net: setattr(net[1], "forward", lambda _: torch.ones(7, 20)),
+        convert,
+    ],
+    ids=["hooked", "the layer's forward", "the activation's forward", "converted"],
+)
+def test_compiled_and_then_changed(change):
     x, net, expected = draw(), fuse(model()), model()
     torch.compiler.reset()
-    compiled = torch.compile(net, backend="eager")
-    torch.testing.assert_close(compiled(x), expected(x))
+    compiled = [torch.compile(each, backend="eager") for each in (net, expected)]
+    torch.testing.assert_close(compiled[0](x), compiled[1](x))
     for each in net, expected:
-        each[place].forward = lambda _: torch.ones(7, 20)
-    torch.testing.assert_close(compiled(x), expected(x))
+        change(each)
+    torch.testing.assert_close(compiled[0](x), compiled[1](x))
 
 
 def test_fx_sees_the_modules():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import importlib
-import logging
 import re
 import sys
 import warnings
@@ -13,9 +12,9 @@ import fastgemm
 import pytest
 import torch
 from fastgemm.nn import convert, revert
-from ranks import Ranks
+from pairs import said
+from ranks import LOOPBACK
 from reference import kernels_that_ran
-from said import said
 from torch import nn
 from torch.nn.utils import parametrize
 
@@ -24,6 +23,13 @@ def with_own_forward() -> nn.Module:
     """As wrappers leave a layer that replace its forward on the instance."""
     layer = nn.Linear(12, 12)
     layer.forward = lambda x, old=layer.forward: old(x)
+    return layer
+
+
+def with_the_forward_of_another() -> nn.Module:
+    """As a shallow copy of a layer has it whose forward was set on the instance."""
+    layer = nn.Linear(12, 12)
+    layer.forward = nn.Linear(12, 12).forward
     return layer
 
 
@@ -44,6 +50,7 @@ class Half(nn.Linear):
 
 LEFT = {
     with_own_forward: ("", "it had its forward replaced on the instance"),
+    with_the_forward_of_another: ("", "it had its forward replaced on the instance"),
     offloaded: ("", "it had its forward replaced on the instance"),
     parametrized: ("", "it is parametrized"),
     lambda: nn.LazyLinear(12): ("", "it is lazy until its first call"),
@@ -162,7 +169,22 @@ def test_the_package_imported_again(again, monkeypatch):
     assert type(module.revert(net)[0]) is nn.Linear and "level" not in vars(net[0])
 
 
-def check_fully_sharded(prepare: str, each: bool, before: bool) -> None:
+@pytest.fixture
+def one_rank(monkeypatch):
+    dist = torch.distributed
+    if not dist.is_available() or dist.is_initialized():
+        pytest.skip("needs a process group of its own")
+    if LOOPBACK:
+        monkeypatch.setenv("GLOO_SOCKET_IFNAME", LOOPBACK)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize("each", [True, False], ids=["each", "whole"])
+@pytest.mark.parametrize("prepare", ["convert", "fuse"])
+def test_fully_sharded(one_rank, prepare, each, before, caplog):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -171,22 +193,14 @@ def check_fully_sharded(prepare: str, each: bool, before: bool) -> None:
     net, prepared = copy.deepcopy(torchs), getattr(fastgemm.nn, prepare)
     if before:
         prepared(net)
-    if each:
-        fully_shard(net[0], mesh=mesh)
-        fully_shard(net[2], mesh=mesh)
-    fully_shard(net, mesh=mesh)
-    messages = []
-    handler = logging.Handler()
-    handler.emit = lambda record: messages.append(record.getMessage())
-    logging.getLogger("fastgemm.nn").addHandler(handler)
+    for part in (net[0], net[2], net) if each else (net,):
+        fully_shard(part, mesh=mesh)
     if not before:
         prepared(net)
-    logging.getLogger("fastgemm.nn").removeHandler(handler)
-    sharded = "0, 2: left alone: it" if prepare == "convert" else "0, 2: left alone: its container"
     left = not before and (each or prepare == "fuse")
-    assert messages == [f"fastgemm.nn.{prepare}: {sharded} is of a class that fully_shard made"] * left, (
-        messages
-    )
+    whose = "it" if prepare == "convert" else "its container"
+    why = f"fastgemm.nn.{prepare}: 0, 2: left alone: {whose} is of a class that fully_shard made"
+    assert said(caplog) == [why] * left
     for _ in range(2):
         net.zero_grad(), torchs.zero_grad()
         out, expected = net(x), torchs(x)
@@ -195,22 +209,6 @@ def check_fully_sharded(prepare: str, each: bool, before: bool) -> None:
         for own, parameter in zip(net.parameters(), torchs.parameters(), strict=True):
             torch.testing.assert_close(own.grad.full_tensor(), parameter.grad)
         revert(net)
-
-
-@pytest.fixture(scope="module")
-def rank():
-    if not torch.distributed.is_available():
-        pytest.skip("this torch is built without torch.distributed")
-    process = Ranks(1, "cpu")
-    yield process
-    process.stop()
-
-
-@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
-@pytest.mark.parametrize("each", [True, False], ids=["each", "whole"])
-@pytest.mark.parametrize("prepare", ["convert", "fuse"])
-def test_fully_sharded(rank, prepare, each, before):
-    rank.run(check_fully_sharded, prepare, each, before)
 
 
 def test_adapters_and_their_layers():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import pickle
 from collections.abc import Callable
@@ -195,40 +196,33 @@ def test_the_families_are_all_kinds(device):
     assert [name for family in FAMILIES for name in getattr(tensor_kinds, family)] == list(KINDS)
 
 
-def unoptimized():
-    """TorchScript without its optimizer, whose formulas of gradients fail for kinds that autograd's take."""
-    return torch.jit.optimized_execution(False)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("layer", LAYERS)
-def test_inputs(layer, family, device):
-    # What is normalized is zero to within rounding, and becomes 300 times as large.
-    without = ("zero tensor",) if "encoder" in layer else ()
-    with unoptimized():
-        different = differences(family, device, *pair(layer), without)
-    assert not different, "\n".join(different)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize(
-    "layer", ["linear", "activated", "encoder, inference", "functional_call", "traced", "fx"]
-)
-def test_inputs_without_gradients(layer, family, device):
+# How modules are called, what a kind is left out for, and the layers that are called so.
+MODES: dict[str, tuple[Callable[[str], Any], tuple[str, ...], list[str]]] = {
+    "grad": (lambda device: contextlib.nullcontext(), (), list(LAYERS)),
     # In jvp torch gives what an autograd.Function returns a gradient under no_grad, too.
-    with unoptimized(), torch.no_grad():
-        different = differences(family, device, *pair(layer), without=("in jvp", "zero tensor"))
-    assert not different, "\n".join(different)
+    "no_grad": (
+        lambda device: torch.no_grad(),
+        ("in jvp", "zero tensor"),
+        ["linear", "activated", "encoder, inference", "traced"],
+    ),
+    # In vmap torch's result is float32 where there is a bias, and else of autocast's type.
+    "autocast": (
+        lambda device: torch.autocast(device, torch.bfloat16, cache_enabled=False),
+        ("in vmap",),
+        ["linear", "activated", "without bias", "float64", "float16", "scripted"],
+    ),
+}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize(
-    "layer", ["linear", "activated", "without bias", "float64", "float16", "scripted", "traced", "fx"]
-)
-def test_inputs_under_autocast(layer, family, device):
-    # In vmap torch's result is float32 where there is a bias, and else of autocast's type.
-    with unoptimized(), torch.autocast(device, torch.bfloat16, cache_enabled=False):
-        different = differences(family, device, *pair(layer), without=("in vmap",))
+@pytest.mark.parametrize(("mode", "layer"), [(mode, layer) for mode in MODES for layer in MODES[mode][2]])
+def test_inputs(mode, layer, family, device):
+    enter, without, _ = MODES[mode]
+    if "encoder" in layer:  # what is normalized is zero to within rounding, and becomes 300 times as large
+        without += ("zero tensor",)
+    # TorchScript's optimizer has formulas of gradients that fail for kinds that autograd's take.
+    with torch.jit.optimized_execution(False), enter(device):
+        different = differences(family, device, *pair(layer), without)
     assert not different, "\n".join(different)
 
 
