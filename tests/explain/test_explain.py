@@ -12,7 +12,7 @@ from explain_model import only
 from fastgemm._explain import build, figures, run
 from fastgemm._explain.roofline import _tensor_peak, roofline
 from fastgemm._gpus import find_gpu
-from processes import run_python
+from processes import run_forked
 
 # --- counters
 
@@ -192,6 +192,6 @@ def test_importing_the_package_does_not_import_explain():
         "import sys, fastgemm as f; print('fastgemm._explain' in sys.modules, 'explain' in dir(f));"
         "f.explain; print('fastgemm._simt' in sys.modules, callable(f.explain))"
     )
-    assert run_python(["-c", code]).stdout.split() == ["False", "True"] * 2
+    assert run_forked(code).stdout.split() == ["False", "True"] * 2
     with pytest.raises(AttributeError, match="no attribute 'explian'"):
         _ = fastgemm.explian
