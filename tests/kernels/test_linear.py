@@ -144,12 +144,6 @@ def test_the_pass_on_a_cpu_reads_a_bias_of_any_stride():
     check(x, w, b.repeat_interleave(2)[::2], r, "gelu", kernel="torch")
 
 
-def test_the_pass_on_a_cpu_reads_a_bias_of_any_stride():
-    """torch's row leaves the epilogue to it."""
-    x, w, b, r = layer(48, 40, 64, torch.float32, "cpu", residual=True)
-    check(x, w, b.repeat_interleave(2)[::2], r, "gelu", kernel="torch")
-
-
 @every_activation
 @every_device
 def test_not_finite(device, activation):
