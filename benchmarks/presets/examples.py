@@ -80,9 +80,9 @@ def too_few_gpus(device: str) -> str:
 
 
 PRESETS = {
-    "transformer": Preset({"cuda": 32, "cpu": 20}, transformer),
-    "transformer_wide": Preset({"cuda": 20}, partial(transformer, wide=True)),
-    "invariant_models": Preset({"cuda": 30, "cpu": 15}, partial(models, invariant=True)),
-    "models": Preset({"cuda": 70, "cpu": 60}, models),
+    "transformer": Preset({"cuda": 20, "cpu": 20}, transformer),
+    "transformer_wide": Preset({"cuda": 12}, partial(transformer, wide=True)),
+    "invariant_models": Preset({"cuda": 18, "cpu": 15}, partial(models, invariant=True)),
+    "models": Preset({"cuda": 45, "cpu": 60}, models),
     "tensor_parallel": Preset({"cuda": 60, "cpu": 30}, tensor_parallel, too_few_gpus),
 }

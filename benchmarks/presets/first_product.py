@@ -16,7 +16,7 @@ from contests import Preset, Settings
 from fastgemm.bench import Summary, describe
 from fastgemm.bench.records import Measurement, Report
 
-PROCESSES = 5
+PROCESSES = 3
 
 
 def measure(settings: Settings) -> Report:

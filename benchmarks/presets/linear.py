@@ -90,4 +90,4 @@ def contest(
     return Contest(calls, shape, dtype, "eager", ("apart", "compiled"), check, about=about)
 
 
-PRESETS = {"linear": Preset({"cuda": 24, "cpu": 60}, of_contests("linear", PROBLEMS, contest))}
+PRESETS = {"linear": Preset({"cuda": 18, "cpu": 60}, of_contests("linear", PROBLEMS, contest))}

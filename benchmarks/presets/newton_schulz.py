@@ -42,4 +42,4 @@ def contest(device: str, dtype: str, shape: tuple[int, int]) -> Contest:
     return Contest(calls, shape, dtype, check=check, operations=0.0, about={"op": "newton_schulz"})
 
 
-PRESETS = {"newton_schulz": Preset({"cuda": 20, "cpu": 30}, of_contests("newton_schulz", PROBLEMS, contest))}
+PRESETS = {"newton_schulz": Preset({"cuda": 14, "cpu": 30}, of_contests("newton_schulz", PROBLEMS, contest))}

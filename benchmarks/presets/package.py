@@ -24,8 +24,8 @@ from fastgemm.bench.timing import Pace
 from fastgemm.cli.bench import cases_of_preset
 from fastgemm.cli.ladder import problems_of
 
-BATCHES = 5  # of each way to call the layers of a model in turn; a batch of all takes a GPU's host 4 s
-STEP = 1024  # of the preset sweep
+BATCHES = 2  # of each way to call the layers of a model in turn; a batch of all takes a GPU's host 4 s
+STEP = 2048  # of the preset sweep
 
 
 def of_cases(settings: Settings, cases: list[Case], said: dict, sustained: bool = False) -> Report:
@@ -98,14 +98,14 @@ def no_peers(device: str) -> str:
     return "" if with_triton.version() and with_jax.version() else "needs Triton and JAX"
 
 
-GPU_SECONDS = {"tensor_cores": 40, "weak_spots": 48, "random60": 26, "sizes": 13, "sweep": 40}
+GPU_SECONDS = {"tensor_cores": 24, "weak_spots": 30, "random60": 20, "sizes": 12, "sweep": 20}
 PRESETS = {
     "host": Preset(
-        {"cuda": 27, "cpu": 25}, partial(in_batches, lambda device, n: run_host_time(device, in_turn=n))
+        {"cuda": 35, "cpu": 25}, partial(in_batches, lambda device, n: run_host_time(device, in_turn=n))
     ),
-    "overhead": Preset({"cuda": 50, "cpu": 50}, partial(in_batches, run_overhead)),
+    "overhead": Preset({"cuda": 35, "cpu": 50}, partial(in_batches, run_overhead)),
     "ladder": Preset({"cuda": 10, "cpu": 15}, ladder),
-    "reference": Preset({"cuda": 38, "cpu": 70}, partial(of_preset, "reference")),
+    "reference": Preset({"cuda": 28, "cpu": 70}, partial(of_preset, "reference")),
     **{name: Preset({"cuda": time}, partial(of_preset, name)) for name, time in GPU_SECONDS.items()},
     "transposes": Preset({"cpu": 90}, transposes),
     "accuracy": Preset({"cuda": 26, "cpu": 20}, accuracy),

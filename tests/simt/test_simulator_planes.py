@@ -108,8 +108,7 @@ def test_batches_in_pieces(divided, kernel, shared):
     assert launches.count(kernel) >= 2 * 2  # a matrix at a time, in panels
 
 
-@pytest.mark.parametrize("out_dtype", [torch.int64, torch.int32], ids=str)
-@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize(("groups", "out_dtype"), [(1, torch.int32), (3, torch.int64)], ids=str)
 def test_exact_segments(divided, out_dtype, groups):
     """Three of them, each of the most k whose middle sum fits 32 bits: all elements are the extremes."""
     k, least, most = 3 * 32768, -(2**15), 2**15 - 1
