@@ -83,6 +83,6 @@ PRESETS = {
     "transformer": Preset({"cuda": 20, "cpu": 20}, transformer),
     "transformer_wide": Preset({"cuda": 12}, partial(transformer, wide=True)),
     "invariant_models": Preset({"cuda": 18, "cpu": 15}, partial(models, invariant=True)),
-    "models": Preset({"cuda": 45, "cpu": 60}, models),
+    "models": Preset({"cuda": 70, "cpu": 60}, models),
     "tensor_parallel": Preset({"cuda": 60, "cpu": 30}, tensor_parallel, too_few_gpus),
 }

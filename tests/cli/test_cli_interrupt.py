@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-
 import pytest
 from interrupts import interrupted
 
@@ -14,18 +12,16 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's job in the
 print("ready", flush=True)
 main(%r.split())
 """
+# For much longer than it takes until the signal comes, of which a Python that is ending dies without a word.
 LONG = {
     "bench": "bench --shape 6000 --level 1 --device cpu --no-check",
     "tune": "bench --shape 4096 --dtype int64 --dtype int32 --tune --budget 60 --device cpu",
     "ladder": "ladder --size 4096 --device cpu",
-    "explain": "explain gemm --shape 2048 --kernel naive",
+    "explain": "explain gemm --shape 8192 --kernel naive --compare naive_uncoalesced",
 }
 
 
 @pytest.mark.parametrize("name", LONG)
 def test_ctrl_c_ends_a_command(name, tmp_path):
     code, errors = interrupted(PROGRAM % LONG[name], cwd=tmp_path, FASTGEMM_CACHE_DIR=str(tmp_path))
-    if code == -signal.SIGINT:  # Python's own way, where the signal meets it outside of the command
-        assert "KeyboardInterrupt" in errors
-    else:
-        assert code == 1 and errors.endswith("Aborted!\n"), errors
+    assert code == 1 and errors.endswith("Aborted!\n"), (code, errors)
