@@ -13,6 +13,7 @@ from pathlib import Path
 
 import fastgemm
 import pytest
+import torch
 
 # Seconds that a test waits for a process or a thread of its own: less than its own limit (conftest.py).
 PATIENCE = 350
@@ -63,15 +64,15 @@ def run_forked(code: str, **environment: str) -> subprocess.CompletedProcess:
 
     ``run_python`` is for programs that change how torch itself is imported.
     """
+    if torch.cuda.is_available():  # which does not survive a fork
+        return run_python(["-c", code], **environment)
     forks = _forks()
     with tempfile.TemporaryDirectory() as out:
         task = code, {**os.environ, **environment}, sys.path, os.getcwd(), out
         try:
             print(json.dumps(task), file=forks.stdin, flush=True)
             status = int(forks.stdout.readline())
-        except (
-            BaseException
-        ):  # such as the end of the test's time: its answer would be taken for the next one's
+        except BaseException:  # such as the end of the test's time: it would answer the next test
             forks.kill()
             _forks.cache_clear()
             raise

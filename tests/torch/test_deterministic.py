@@ -9,8 +9,7 @@ import fastgemm
 import pytest
 import torch
 from fastgemm import _flags, tuning
-from forked import run_forked
-from processes import run_python
+from processes import run_forked, run_python
 from reference import (
     DEVICES,
     by_name,

@@ -6,7 +6,7 @@ import fastgemm
 import pytest
 import torch
 from fastgemm import _overrides, tuning
-from forked import run_forked
+from processes import run_forked
 from reference import DEVICES, check_gemm, kernels_that_ran
 
 

@@ -13,8 +13,7 @@ import fastgemm
 import pytest
 import torch
 from fastgemm import tuning
-from forked import run_forked
-from processes import PATIENCE
+from processes import PATIENCE, run_forked
 from reference import every_device
 
 FIRST_CALLS = """

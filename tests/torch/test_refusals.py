@@ -6,7 +6,7 @@ import fastgemm
 import pytest
 import torch
 from fastgemm import _errors, _introspect
-from forked import run_forked
+from processes import run_forked
 from reference import every_device
 from torch.autograd import forward_ad
 

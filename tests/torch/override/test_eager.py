@@ -8,7 +8,7 @@ import fastgemm
 import pytest
 import torch
 from fastgemm import nn
-from forked import run_forked
+from processes import run_forked
 from reference import every_device
 from torch.nn import functional
 

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import fastgemm
 import pytest
 import torch
-from forked import run_forked
 from patches import entered
+from processes import run_forked
 
 CLONES = {"pickle": lambda x: pickle.loads(pickle.dumps(x)), "deepcopy": copy.deepcopy}
 each_clone = pytest.mark.parametrize("clone", CLONES.values(), ids=CLONES)

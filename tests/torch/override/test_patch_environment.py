@@ -8,10 +8,9 @@ from pathlib import Path
 import _fastgemm_autoload
 import pytest
 from fastgemm import _everywhere
-from forked import run_forked
 from pages import ROOT
 from patches import needs_library
-from processes import copy_of_package, run_python
+from processes import copy_of_package, run_forked, run_python
 
 pytestmark = needs_library
 
@@ -41,8 +40,8 @@ def run_with(entry_points: Path, code: str, *more: Path, options: tuple[str, ...
 
 
 def run_forked_with(value: str, code: str):
-    """Runs a program whose variable fastgemm looks at now, as it does when it is imported."""
-    head = f"import os, torch\nos.environ['FASTGEMM_PATCH'] = {value!r}\n"
+    """Runs a program whose variable fastgemm looks at once more, as it did when it was imported."""
+    head = f"import os, torch, fastgemm\nos.environ['FASTGEMM_PATCH'] = {value!r}\n"
     return run_forked(head + "from fastgemm import _everywhere\n_everywhere.enable_by_environment()\n" + code)
 
 

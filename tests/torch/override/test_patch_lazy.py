@@ -10,7 +10,7 @@ import contextlib
 import fastgemm
 import pytest
 import torch
-from forked import run_forked
+from processes import run_forked
 from reference import every_device
 
 pytestmark = [every_device, pytest.mark.usefixtures("each_way")]

@@ -7,7 +7,7 @@ Each case runs in a process of its own.
 from __future__ import annotations
 
 import pytest
-from forked import run_forked
+from processes import run_forked
 
 SETUP = """
 import warnings; warnings.simplefilter("ignore")

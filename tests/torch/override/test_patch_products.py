@@ -6,8 +6,8 @@ from __future__ import annotations
 import fastgemm
 import pytest
 import torch
-from forked import run_forked
 from patches import kernel_of, needs_library
+from processes import run_forked
 from reference import assert_right, every_device, expected_gemm, name_of
 
 pytestmark = [every_device, needs_library]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import fastgemm
 import pytest
-from forked import run_forked
 from patches import needs_library
+from processes import run_forked
 
 pytestmark = needs_library
 

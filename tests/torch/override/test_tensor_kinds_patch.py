@@ -10,8 +10,8 @@ import json
 import random
 
 import pytest
-from forked import run_forked
 from patches import needs_library
+from processes import run_forked
 from reference import DEVICES
 from tensor_kinds import KINDS
 from tensor_kinds_worker import OPS, Raised, cases, outcome
