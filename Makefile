@@ -28,7 +28,7 @@ QUIET := $(if $(MAKE_TERMOUT),,--quiet)
 SOURCES := $(shell find csrc -type f 2>/dev/null) CMakeLists.txt setup.py pyproject.toml tools/build_backend.py
 
 .DEFAULT_GOAL := help
-.PHONY: help ladder test faults notebooks test-notebooks sim bench wheels docs lint format clean
+.PHONY: help ladder test faults notebooks test-notebooks sim bench wheels docs lint tidy format clean
 
 help:  ## list the targets and the variables, as plain make does
 	@echo 'make TARGET [VARIABLE=value ...]'
@@ -100,6 +100,13 @@ lint: $(VENV)/.lint  ## check formatting, style and generated pages, as CI does
 	$(BIN)/python benchmarks/fits/make_static_tables.py --from-json --check
 	$(BIN)/python benchmarks/fits/fit_costs.py --check
 	$(BIN)/python benchmarks/fits/fit_cpu_costs.py --check
+
+# Host code alone: the CPU kernels are written in vectors of GCC's, and kernels for GPUs are nvcc's.
+tidy: BUILD = build/cmake-$(shell $(BIN)/python -c 'import sys; print(sys.implementation.cache_tag)')
+tidy: $(VENV)/.installed  ## find what is nearly always a fault in C++, by clang-tidy, in minutes
+	$(BIN)/python -m pip install --quiet 'clang-tidy>=20'
+	$(BIN)/run-clang-tidy.py -p $(BUILD) -clang-tidy-binary $(BIN)/clang-tidy -quiet \
+	  '/csrc/(core|library|python|simt|torch)/|/csrc/cuda/.*cpp$$|/csrc/cpu/gemm/predict/|/override.*/Unity/'
 
 format: $(VENV)/.lint  ## format the sources
 	$(BIN)/ruff check --fix .

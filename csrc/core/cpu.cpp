@@ -24,7 +24,8 @@ double stated_clock() {
   const CpuFeatures& f = cpu_features();
   if (f.max_megahertz > 0) return f.max_megahertz * 1e6;
   if (const size_t at = f.brand.find("@ "); at != std::string::npos)
-    if (const double gigahertz = std::atof(f.brand.c_str() + at + 2); gigahertz > 0.5) return gigahertz * 1e9;
+    if (const double gigahertz = std::strtod(f.brand.c_str() + at + 2, nullptr); gigahertz > 0.5)
+      return gigahertz * 1e9;
   return 3e9;
 }
 

@@ -55,12 +55,12 @@ const Kernel& by_name(const Problem& p, const TuningKey& key, const Choice& choi
       names.push_back(k.name);
       continue;
     }
-    const std::string name(k.name);
+    const std::string kernel = "kernel '" + std::string(k.name) + "'";
     if (choice.level && choice.level != k.level)
-      throw std::invalid_argument("fastgemm: kernel '" + name + "' is of level " + std::to_string(k.level) +
+      throw std::invalid_argument("fastgemm: " + kernel + " is of level " + std::to_string(k.level) +
                                   ", not " + std::to_string(choice.level));
     if (const std::string why = obstacle(k, p); !why.empty())
-      throw CannotRun("kernel '" + name + "' cannot run here: " + why + " (" + in_words(key) +
+      throw CannotRun(kernel + " cannot run here: " + why + " (" + in_words(key) +
                       "; levels that can: " + levels_that_can(p, key) + ")");
     return k;
   }

@@ -11,7 +11,7 @@ struct Code {
   char suffix = 0;  // a, f or none
   bool machine = true, ptx = true;
 
-  explicit Code(const std::string& entry) : number(std::atoi(entry.c_str())) {
+  explicit Code(const std::string& entry) : number(int(std::strtol(entry.c_str(), nullptr, 10))) {
     const size_t dash = std::min(entry.find('-'), entry.size());
     const size_t letter = std::min(entry.find_first_not_of("0123456789"), dash);
     if (letter < dash) suffix = entry[letter];

@@ -99,6 +99,7 @@ void set_library(const std::string& gpu, const std::string& type, const std::str
                  const Values& costs, const std::vector<MeasuredPoint>& points,
                  const std::optional<nb::dict>& here) {
   std::vector<predict::LibraryPoint> library;
+  library.reserve(points.size());
   for (const auto& [problem, seconds] : points) library.push_back({to_problem(problem), seconds});
   predict::set_library(gpu_number(gpu), parse<DType>(type, kArithmeticTypes, "dtype"),
                        parse<Precision>(precision, kPrecisions, "precision"), std::bit_cast<Costs>(costs),

@@ -91,7 +91,7 @@ std::string_view name_of_row;
 template <auto launcher, class Problem>
 void simulate(const Problem& problem, Context& host) {
   const std::lock_guard lock(runtime::one_at_a_time());
-  runtime::refuse_within_launch(name_of_row<launcher>.data());
+  runtime::refuse_within_launch(std::string(name_of_row<launcher>).c_str());
   struct Buffers {
     explicit Buffers(const Problem& p) { add_buffers(p); }
     ~Buffers() { memory::remove_all_global(); }

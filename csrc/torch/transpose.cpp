@@ -67,7 +67,7 @@ Tensor transpose_into(const Arguments& args, const Tensor* given) {
   std::copy(a.sizes, a.sizes + a.dim, sizes.begin());
   std::swap(sizes[size_t(a.dim - 1)], sizes[size_t(a.dim - 2)]);
   const std::span<const int64_t> shape(sizes.data(), size_t(a.dim));
-  const Tensor out = given ? *given : empty_contiguous(shape, a.dtype, a);
+  Tensor out = given ? *given : empty_contiguous(shape, a.dtype, a);
   const View o(out);
   if (given) {
     require_same_device("out", o, "a", a);

@@ -66,6 +66,7 @@ double measure_peak(DType type, int threads, double seconds) {
   std::vector<double> rates(size_t(std::max(threads, 1)));
   try {
     std::vector<std::jthread> pool;  // joined where the block ends, also when not all of them start
+    pool.reserve(rates.size());
     for (double& rate : rates)
       pool.emplace_back([&rate, burst, seconds] { rate = best_rate(burst, seconds); });
   } catch (const std::system_error& error) {
