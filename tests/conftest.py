@@ -17,7 +17,6 @@ os.environ["FASTGEMM_CACHE_DIR"] = _cache.name
 for _name in ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "PYTHONIOENCODING", "PYTHONUNBUFFERED", "FASTGEMM_PATCH"):
     os.environ.pop(_name, None)
 
-import fastgemm  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
@@ -57,16 +56,6 @@ def fresh_random_data(request):
 def device() -> str:
     """Where a test makes its tensors; tests over the kernel table are parametrized over it."""
     return "cpu"
-
-
-@pytest.fixture(params=["library", "mode"])
-def each_way(request, monkeypatch):
-    """fastgemm.patch by the library of overrides for this torch, and as the mode that it is without one."""
-    if request.param == "mode":
-        monkeypatch.setattr("fastgemm._patch._without_library", lambda: True)
-    elif not fastgemm._overrides.register():
-        pytest.skip("there is no library for this torch")
-    return request.param
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@
 #   tools/check_two_versions.sh path/to/libfastgemm.so [more arguments for pytest]
 #
 # Libraries of overrides (make wheels builds one for each version) are taken from beside it; without that of the other
-# torch, patches are modes there.
+# torch, patches raise there.
 #
 #   PYTHON   interpreter of an environment with the other torch, cmake, ninja, nanobind and pytest (default: python3)
 #   TESTS    what to run (default: the ops, their errors, gradients and opcheck, on every device that is here)

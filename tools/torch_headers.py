@@ -25,7 +25,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 # Of each minor version that a release supports, the first: 2.12.1 has the same headers.
-TORCHES = ("2.11.0", "2.12.0", "2.13.0")
+TORCHES = ("2.11.0", "2.12.0", "2.13.0", "2.14.0", "2.15.0")
 FOLDER = Path(__file__).resolve().parent.parent / "build" / "torch-headers"
 
 

@@ -26,7 +26,7 @@ def seconds(body, runs: int = 500) -> float:
     return (time.perf_counter() - start) / runs
 
 
-def cost_of_a_patch(fastgemm, library: bool) -> None:
+def cost_of_a_patch(fastgemm) -> None:
     """An op that is no product is as fast inside of a patch as outside: by the least of many times, in turns,
     since others may be using the machine."""
     x = torch.randn(64, 64)
@@ -37,7 +37,7 @@ def cost_of_a_patch(fastgemm, library: bool) -> None:
             inside.append(seconds(lambda: x + x))
     out, within = min(outside), min(inside)
     print(f"x + x: {out * 1e6:.2f} us, in a patch {within * 1e6:.2f} us")
-    assert not library or within <= out * (1 + NOTHING), "a patch costs what is no product"
+    assert within <= out * (1 + NOTHING), "a patch costs what is no product"
 
 
 def main() -> None:
@@ -69,13 +69,11 @@ def main() -> None:
         torch.testing.assert_close(fastgemm.matmul(a.cpu(), b.cpu(), level=2), a.cpu() @ b.cpu())
     info = fastgemm.build_info()
     minor = ".".join(torch.__version__.split(".")[:2])
-    library = minor in info["override_torches"].split()
-    expected = f"libfastgemm_override_{minor.replace('.', '_')}.so" if library else "none: "
-    assert info["override_library"].startswith(expected), info
+    assert info["override_library"] == f"libfastgemm_override_{minor.replace('.', '_')}.so", info
     print(
         f"overrides: {info['override_library']}; CUDA: {info['cuda_archs'] or 'none'}; GPU: {info['cuda_device']}"
     )
-    cost_of_a_patch(fastgemm, library)
+    cost_of_a_patch(fastgemm)
     if find_spec("click") is None:
         done = subprocess.run([sys.executable, "-m", "fastgemm"], capture_output=True, text=True, check=False)
         said = "fastgemm: the command line needs click; pip install 'fastgemm[cli]'"

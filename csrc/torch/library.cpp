@@ -4,6 +4,7 @@
 // - the ops with a leading underscore have no autograd formula in Python, which would cost 4 us a call even
 // when
 //   no gradient is wanted: eager calls use them, and csrc/torch/override gives them a formula in C++.
+#include "torch/hooks.h"
 #include "torch/ops.h"
 
 #define GEMM_ARGUMENTS                                                                                     \
@@ -34,23 +35,28 @@ STABLE_TORCH_LIBRARY(fastgemm, m) {
 
 namespace {
 
+template <auto kernel>
+void boxed(StableIValue* stack, uint64_t inputs, uint64_t outputs) {
+  fastgemm::torch_ops::with_value_errors([&] { kernel(stack, inputs, outputs); });
+}
+
 // The same functions serve both devices: each reads the device from its tensors.
 template <class Library>
 void implement(Library& m) {
   using namespace fastgemm::torch_ops;
-  m.impl("gemm", &gemm);
-  m.impl("_gemm", &gemm);
-  m.impl("_matmul", &matmul);
-  m.impl("gemm.out", &gemm_out);
-  m.impl("linear", &linear);
-  m.impl("_fused_linear", &linear);
-  m.impl("transpose", &transpose);
-  m.impl("_transpose", &transpose);
-  m.impl("transpose.out", &transpose_out);
-  m.impl("add", &add);
-  m.impl("_add", &add);
-  m.impl("add.out", &add_out);
-  m.impl("add_", &add_in_place);
+  m.impl("gemm", &boxed<gemm>);
+  m.impl("_gemm", &boxed<gemm>);
+  m.impl("_matmul", &boxed<matmul>);
+  m.impl("gemm.out", &boxed<gemm_out>);
+  m.impl("linear", &boxed<linear>);
+  m.impl("_fused_linear", &boxed<linear>);
+  m.impl("transpose", &boxed<transpose>);
+  m.impl("_transpose", &boxed<transpose>);
+  m.impl("transpose.out", &boxed<transpose_out>);
+  m.impl("add", &boxed<add>);
+  m.impl("_add", &boxed<add>);
+  m.impl("add.out", &boxed<add_out>);
+  m.impl("add_", &boxed<add_in_place>);
 }
 
 }  // namespace

@@ -179,6 +179,10 @@ void set_hooks(const Hooks& given) { hooks = given; }
 
 bool is_conjugated(AtenTensorHandle t) { return hooks.is_conjugated && hooks.is_conjugated(t); }
 
+void throw_value_error(const char* text) {
+  if (hooks.throw_value_error) hooks.throw_value_error(text);
+}
+
 AtenTensorHandle empty_tensor(const View& v) {
   if (hooks.empty) return hooks.empty(v);
   AtenTensorHandle handle;

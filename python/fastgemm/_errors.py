@@ -138,23 +138,21 @@ def attribute(error: Exception, function: str) -> None:
 
 def diagnose(
     error: Exception,
-    function: str | None,
+    function: str,
     *,
     accepted: tuple[torch.dtype, ...] = MULTIPLIED,
     **tensors: Tensor | None,
 ) -> None:
     """Raises a more telling exception than ``error`` if the arguments explain it; otherwise returns.
 
-    ``function``: the public one that was called, whose name the message gets; None: there was none.
+    ``function``: the public one that was called, whose name the message gets.
     """
     try:
         _diagnose(error, accepted, **tensors)
     except Exception as better:
-        if function is not None:
-            attribute(better, function)
+        attribute(better, function)
         raise
-    if function is not None:
-        attribute(error, function)
+    attribute(error, function)
 
 
 def _diagnose(error: Exception, accepted: tuple[torch.dtype, ...], **tensors: Tensor | None) -> None:

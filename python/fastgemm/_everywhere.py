@@ -39,7 +39,7 @@ def enable(
         What is routed from now on, live.
 
     Raises:
-        RuntimeError: there is no library for this torch (``fastgemm info`` says so).
+        RuntimeError: this build has no library for this torch; the message says how to get one.
         TypeError: ``level`` is no int.
         ValueError: an unknown level, kernel or precision.
 
@@ -54,8 +54,7 @@ def enable(
     if invariant:
         level, kernel = None, invariant_choice(level, kernel, precision, "fastgemm.enable")
     check_product_choice(level, kernel, precision, "fastgemm.enable")
-    if not _overrides.register():
-        raise RuntimeError(f"fastgemm.enable: {_overrides.load()[1]}; use fastgemm.patch")
+    _overrides.require("fastgemm.enable")
     routed = Routed()
     set_everywhere(False, Choice(level, kernel, precision, routed._counts if count else None).frame())
     return routed
@@ -82,7 +81,8 @@ def enable_by_environment() -> None:
         message = f"fastgemm: {VARIABLE} must be 1, report or 0, got {wanted!r}: ignored"
         warnings.warn(message, stacklevel=2)
     elif not _overrides.register():
-        warnings.warn(f"fastgemm: {VARIABLE}={wanted}, but {_overrides.load()[1]}", stacklevel=2)
+        message = f"fastgemm: {VARIABLE}={wanted}, but {_overrides.load()[1]}; {_overrides.HOW_TO_BUILD}"
+        warnings.warn(message, stacklevel=2)
     elif wanted == "1":
         set_everywhere(True, Choice(None, None, None, None).frame())
     else:

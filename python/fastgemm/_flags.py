@@ -49,13 +49,3 @@ def torch_computes(device: str, dtype: str, precision: str) -> bool:
     if dtype == "float16":
         return not torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction
     return not torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
-
-
-def of_products(dtype: torch.dtype, on_cuda: bool) -> tuple[bool, str]:
-    """The flags that decide which kernel takes a product of float32 or complex64, and whether torch takes any on a
-    GPU, to compare with those of another time."""
-    backend = "cuda" if on_cuda else "mkldnn"
-    precision = (
-        _get_fp32_precision_getter(backend, "matmul") if dtype in (torch.float32, torch.complex64) else ""
-    )
-    return on_cuda and _get_deterministic_algorithms(), precision

@@ -17,6 +17,7 @@ import torch
 
 _FOLDER = Path(__file__).parent
 TORCH = ".".join(torch.__version__.split(".")[:2])
+HOW_TO_BUILD = "`pip install --force-reinstall --no-deps .` in a clone of fastgemm builds one for this torch"
 
 
 def path() -> Path:
@@ -71,3 +72,9 @@ def use_in_eager_mode() -> bool:
 def register() -> bool:
     """Takes torch's products over, once for the process. Whether there is a library that can."""
     return _call("take_over")
+
+
+def require(function: str) -> None:
+    """Takes torch's products over for a public function, or raises and says how to get a library."""
+    if not register():
+        raise RuntimeError(f"{function}: {load()[1]}; {HOW_TO_BUILD}")

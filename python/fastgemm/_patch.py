@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 import threading
-import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from . import _overrides
-from ._mode import Keywords, Mode, hide_from_dynamo
 from ._routed import Routed
 from ._scope import Choice, Entry, enter, leave
 from ._words import Precision
 from .table import check_product_choice, invariant_choice
+
+try:  # what torch._dynamo.eval_frame.skip_code calls, without importing torch._dynamo, which takes 1 s
+    from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
+except ImportError:
+    set_code_exec_strategy = None
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -25,10 +27,10 @@ class _Entered(threading.local):
     """What a patch has entered in this thread, innermost last."""
 
     def __init__(self) -> None:
-        self.entries: list[Entry | Mode] = []
+        self.entries: list[Entry] = []
 
 
-_Threads = weakref.WeakKeyDictionary[Entry | Mode, str]
+_Threads = weakref.WeakKeyDictionary[Entry, str]
 """The name of an entry's thread, with which it goes: an error tells it."""
 
 
@@ -41,16 +43,12 @@ def _not_inside(threads: list[str]) -> str:
     return f"{here}, but {names}: it stays entered there. Leave it in the thread that entered it"
 
 
-@functools.cache
-def _without_library() -> bool:
-    """Whether patches are modes here; says so at the first one."""
-    if _overrides.register():
-        return False
-    message = (
-        f"fastgemm.patch: {_overrides.load()[1]}; every op inside of a patch costs some microseconds more"
-    )
-    warnings.warn(message, stacklevel=3)
-    return True
+def _hide_from_dynamo(*functions: Any) -> None:
+    """So that torch.compile, which looks at every Python frame between two graphs, compiles none of these."""
+    if set_code_exec_strategy is not None:
+        skip = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)  # a frame, and those it calls
+        for function in functions:
+            set_code_exec_strategy(function.__code__, skip)
 
 
 # What they return runs after the decorated call has ended.
@@ -84,7 +82,8 @@ class patch(contextlib.ContextDecorator):  # named like the function that it is 
     Raises:
         TypeError: ``level`` is no int, or a generator or coroutine function is decorated.
         ValueError: an unknown level, kernel or precision.
-        RuntimeError: it is left in a thread that is not in it.
+        RuntimeError: it is entered where this build has no library for this torch, and the message says how to get
+            one; or it is left in a thread that is not in it.
 
     Examples:
         >>> import torch, fastgemm
@@ -113,14 +112,16 @@ class patch(contextlib.ContextDecorator):  # named like the function that it is 
         self._threads = _Threads()
         self.routed = Routed()
 
-    def __getstate__(self) -> Keywords:
+    def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in ("_entered", "_threads")}
 
-    def __setstate__(self, state: Keywords) -> None:
+    def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _entered=_Entered(), _threads=_Threads())
 
     def __enter__(self) -> Routed:
-        entry = self._enter_mode() if _without_library() else enter(self._choice())
+        _overrides.require("fastgemm.patch")
+        counts = self.routed._counts if self._counts else None
+        entry = enter(Choice(self._level, self._kernel, self._precision, counts))
         self._entered.entries.append(entry)
         self._threads[entry] = threading.current_thread().name
         return self.routed
@@ -130,19 +131,7 @@ class patch(contextlib.ContextDecorator):  # named like the function that it is 
             raise RuntimeError(_not_inside(list(self._threads.values())))
         entry = self._entered.entries.pop()
         self._threads.pop(entry, None)
-        if isinstance(entry, Mode):
-            entry.__exit__(*error)
-        else:
-            leave(entry)
-
-    def _choice(self) -> Choice:
-        counts = self.routed._counts if self._counts else None
-        return Choice(self._level, self._kernel, self._precision, counts)
-
-    def _enter_mode(self) -> Mode:
-        options = {"level": self._level, "impl": self._kernel}
-        given = {name: value for name, value in options.items() if value is not None}
-        return Mode(given, self._precision, self.routed if self._counts else Routed()).__enter__()
+        leave(entry)
 
     def __call__(self, function: F) -> F:
         if inspect.isclass(function) or any(is_kind(function) for is_kind in _NOT_PLAIN):
@@ -150,4 +139,4 @@ class patch(contextlib.ContextDecorator):  # named like the function that it is 
         return super().__call__(function)
 
 
-hide_from_dynamo(patch.__init__, patch.__enter__, patch.__exit__)
+_hide_from_dynamo(patch.__init__, patch.__enter__, patch.__exit__)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
 from typing import Any
 
 from ._introspect import Counts
 
 Row = tuple[str, str]  # an op of torch, and the kernel that computed it or the reason why none did
-_KEPT = 4096  # signatures; beyond that they are looked up again
 
 
 class Routed:
@@ -21,10 +19,8 @@ class Routed:
 
     def __init__(self) -> None:
         self._counts = Counts()  # in C++, where calls are counted
-        self._routes: dict[Hashable, Any] = {}  # by signature of a call, what a mode found out about it
 
     def __getstate__(self) -> dict[str, dict[Row, int]]:
-        """The counts; what was found out about signatures belongs to this process and its kernels."""
         return {"counts": self._counts.rows(True), "passed_on": self._counts.rows(False)}
 
     def __setstate__(self, state: dict[str, dict[Row, int]]) -> None:
@@ -32,17 +28,6 @@ class Routed:
         for name, routed in (("counts", True), ("passed_on", False)):
             for (op, by), calls in state[name].items():
                 self._counts.add(routed, op, by, calls)
-
-    def _keep(self, signature: Hashable, route: Any) -> None:
-        if len(self._routes) >= _KEPT:
-            self._routes.clear()
-        self._routes[signature] = route
-
-    def _add(self, op: str, kernel: str) -> None:
-        self._counts.add(True, op, kernel or "none: nothing was multiplied")
-
-    def _add_passed_on(self, op: str, reason: str) -> None:
-        self._counts.add(False, op, reason)
 
     def _totals(self, column: int) -> Counter[str]:
         totals: Counter[str] = Counter()

@@ -5,8 +5,6 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/jit/frontend/tracer.h>
 
-#include <stdexcept>
-
 #include "torch/override/flags.h"
 #include "torch/override/gemm_op.h"
 #include "torch/override/guarded.h"
@@ -27,17 +25,12 @@ struct Released {
 template <class Body>
 PyObject* tensor_of(const Body& body) {
   return guarded([&]() -> PyObject* {
-    try {
-      at::Tensor result;
-      {
-        const Released released;
-        result = body();
-      }
-      return THPVariable_Wrap(std::move(result));
-    } catch (const std::invalid_argument& error) {
-      PyErr_SetString(PyExc_ValueError, error.what());
-      return nullptr;
+    at::Tensor result;
+    {
+      const Released released;
+      result = body();
     }
+    return THPVariable_Wrap(std::move(result));
   });
 }
 

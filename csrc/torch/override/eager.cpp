@@ -2,6 +2,7 @@
 #include <torch/library.h>
 
 #include "torch/choices.h"
+#include "torch/hooks.h"
 #include "torch/override/convert.h"
 #include "torch/override/flags.h"
 #include "torch/override/gemm_op.h"
@@ -17,19 +18,21 @@ at::Tensor gemm(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& 
                 std::optional<double> beta, bool trans_a, bool trans_b, std::optional<int64_t> level,
                 OptionalText kernel, OptionalText precision, std::optional<at::ScalarType> out_dtype,
                 bool symmetric) {
-  torch_ops::ProductCall call{.a = read(a), .b = read(b)};
-  if (c) call.c = read(*c);
-  call.alpha = alpha, call.beta = beta;
-  call.trans_a = trans_a, call.trans_b = trans_b;
-  call.choice = torch_ops::choice_of(level, kernel);
-  call.precision = torch_ops::precision_of(precision);
-  if (out_dtype) call.out_dtype = int32_t(*out_dtype);
-  call.symmetry.known = call.symmetry.asked = symmetric;
-  return take(product_of(call));
+  return torch_ops::with_value_errors([&] {
+    torch_ops::ProductCall call{.a = read(a), .b = read(b)};
+    if (c) call.c = read(*c);
+    call.alpha = alpha, call.beta = beta;
+    call.trans_a = trans_a, call.trans_b = trans_b;
+    call.choice = torch_ops::choice_of(level, kernel);
+    call.precision = torch_ops::precision_of(precision);
+    if (out_dtype) call.out_dtype = int32_t(*out_dtype);
+    call.symmetry.known = call.symmetry.asked = symmetric;
+    return take(product_of(call));
+  });
 }
 
 at::Tensor matmul(const at::Tensor& a, const at::Tensor& b) {
-  return take(product_of({.a = read(a), .b = read(b)}));
+  return torch_ops::with_value_errors([&] { return take(product_of({.a = read(a), .b = read(b)})); });
 }
 
 // Kernels for the Autograd keys.

@@ -5,6 +5,7 @@
 #include <torch/library.h>
 
 #include "torch/choices.h"
+#include "torch/hooks.h"
 #include "torch/override/flags.h"
 #include "torch/override/gemm_op.h"
 #include "torch/override/kinds.h"
@@ -43,7 +44,8 @@ at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const Optio
   const auto device = weight.device().type();
   const bool known = device == c10::DeviceType::CPU || device == c10::DeviceType::CUDA;
   if (precision) {
-    const Precision asked = *torch_ops::precision_of(*precision);
+    const Precision asked =
+        *torch_ops::with_value_errors([&] { return torch_ops::precision_of(*precision); });
     if (!has_precision(input.scalar_type(), asked) || !has_precision(weight.scalar_type(), asked))
       precision.reset();
   }

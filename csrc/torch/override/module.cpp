@@ -28,11 +28,14 @@ AtenTensorHandle empty(const torch_ops::View& v) {
 
 bool is_conjugated(AtenTensorHandle t) { return reinterpret_cast<const at::Tensor*>(t)->is_conj(); }
 
+void throw_value_error(const char* text) { C10_THROW_ERROR(ValueError, text); }
+
 PyObject* use_in_eager_mode(PyObject*, PyObject*) {
   return guarded([]() -> PyObject* {
     static std::once_flag once;
     std::call_once(once, [] {
-      torch_ops::set_hooks({.empty = &empty, .is_conjugated = &is_conjugated});
+      torch_ops::set_hooks(
+          {.empty = &empty, .is_conjugated = &is_conjugated, .throw_value_error = &throw_value_error});
       set_framework_probe(&torch_computes);
       end_calls_by_signals();
       const Quietly quietly;

@@ -26,10 +26,10 @@ BAD_CHOICES = [  # (arguments, error, message)
 
 
 def entered() -> int:
-    """How many patches this thread is in, modes included; in none of them torch's slot holds nothing."""
+    """How many patches this thread is in; in none of them torch's slot holds nothing."""
     depth = _scope.depth()
     assert (_scope.innermost() is None) == (depth == 0)
-    return depth + torch._C._len_torch_dispatch_stack()
+    return depth
 
 
 def kernel_of(level: int, device: str) -> str:

@@ -8,17 +8,17 @@ import math
 import fastgemm
 import pytest
 import torch
-from patches import ELSEWHERE
+from patches import ELSEWHERE, needs_library
 from reference import INTEGERS, assert_right, every_device, expected_gemm, name_of, random_tensor
 from torch.nn import functional
 
-pytestmark = [every_device, pytest.mark.usefixtures("each_way")]
+pytestmark = [every_device, needs_library]
 ROUTED_TYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int64]
 each_type = pytest.mark.parametrize("dtype", ROUTED_TYPES, ids=name_of)
 
 
 @pytest.fixture
-def routed(each_way):
+def routed():
     """A patch that is active during the test, and its counts."""
     with fastgemm.patch() as counts:
         yield counts

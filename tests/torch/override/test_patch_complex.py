@@ -7,11 +7,12 @@ from collections.abc import Callable
 import fastgemm
 import pytest
 import torch
+from patches import needs_library
 from reference import every_device
 from torch import Tensor
 from torch.nn import functional
 
-pytestmark = [every_device, pytest.mark.usefixtures("each_way")]
+pytestmark = [every_device, needs_library]
 
 every_type = pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
 VIEWS: dict[str, Callable[[Tensor], Tensor]] = {

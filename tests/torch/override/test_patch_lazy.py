@@ -10,17 +10,18 @@ import contextlib
 import fastgemm
 import pytest
 import torch
+from patches import needs_library
 from processes import run_forked
 from reference import every_device
 
-pytestmark = [every_device, pytest.mark.usefixtures("each_way")]
+pytestmark = [every_device, needs_library]
 
 
 def draw(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, dtype=torch.complex128)
 
 
-# test_op_db.py has the ops of linear algebra, of complex types as well, with the library alone.
+# test_op_db.py has the ops of linear algebra, of complex types as well.
 TAKE_ADJOINTS = {
     "pinv": lambda: torch.linalg.pinv(draw(5, 3)),
     "lstsq": lambda: torch.linalg.lstsq(draw(5, 3), draw(5, 2), driver="gels")[:2],  # solution and residuals
@@ -96,8 +97,6 @@ def test_what_is_written_is_written_through_the_view(op, lazy, inference, device
 FORWARD_MODE = """
 import torch, fastgemm
 from torch.autograd import forward_ad
-if {as_mode}:
-    fastgemm._patch._without_library = lambda: True
 a, b, c = (torch.randn(4, 4, device="{device}") for _ in range(3))
 tangent = torch.randn_like(a)
 def product(a):
@@ -111,7 +110,7 @@ for result in (by_func, by_dual):
 """
 
 
-def test_forward_mode_meets_zeros_without_memory(device, each_way):
+def test_forward_mode_meets_zeros_without_memory(device):
     """The tangent of a constant is such a zero, and beta scales it."""
-    done = run_forked(FORWARD_MODE.format(device=device, as_mode=each_way == "mode"))
+    done = run_forked(FORWARD_MODE.format(device=device))
     assert done.returncode == 0, done.stderr[-2000:]

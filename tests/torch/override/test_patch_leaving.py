@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 import fastgemm
 import pytest
 import torch
-from patches import draw, entered
+from patches import draw, entered, needs_library
 from reference import every_device
 
-pytestmark = [every_device, pytest.mark.usefixtures("each_way", "nothing_is_left")]
+pytestmark = [every_device, needs_library, pytest.mark.usefixtures("nothing_is_left")]
 
 ERROR = (
     "fastgemm.patch: left in thread 'elsewhere', which is not in it, but 'MainThread': it stays entered there. "

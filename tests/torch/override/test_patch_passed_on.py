@@ -7,11 +7,11 @@ import math
 import fastgemm
 import pytest
 import torch
-from patches import BAD_CHOICES, ELSEWHERE
+from patches import BAD_CHOICES, ELSEWHERE, needs_library
 from reference import assert_right, every_device, expected_gemm, kernels_that_ran, random_tensor
 from torch.nn import functional
 
-pytestmark = every_device
+pytestmark = [every_device, needs_library]
 
 
 def fake():
@@ -23,7 +23,7 @@ class Own(torch.Tensor):
     pass
 
 
-# By the words of a mode, which sees every op. A library is shown the products of dense matrices alone.
+# The library is shown the products of dense matrices alone; only of those does it say that it passed them on.
 LEFT_TO_TORCH = {
     "int8": lambda: (random_tensor(3, 4, dtype=torch.int8), random_tensor(4, 3, dtype=torch.int8)),
     "int16": lambda: (torch.ones(3, 4, dtype=torch.int16), torch.ones(4, 3, dtype=torch.int16)),
@@ -38,7 +38,7 @@ LEFT_TO_TORCH = {
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR")
 @pytest.mark.parametrize("what", LEFT_TO_TORCH)
-def test_what_is_left_to_torch(what, device, each_way):
+def test_what_is_left_to_torch(what, device):
     if device == "cuda" and "int" in what:
         pytest.skip("torch has no such product on a GPU")
     a, b = LEFT_TO_TORCH[what]()
@@ -49,28 +49,21 @@ def test_what_is_left_to_torch(what, device, each_way):
     assert (result.dtype, result.layout) == (torchs.dtype, torchs.layout)
     assert what in ("meta", "FakeTensor") or torch.equal(result.to_dense(), torchs.to_dense())
     assert not routed.total
-    if each_way == "mode":
-        ((_, reason),) = routed.passed_on
-        assert what in reason
-    else:
-        assert routed.passed_on == ({("mm", f"dtype {what}"): 1} if "int" in what else {})
+    assert routed.passed_on == ({("mm", f"dtype {what}"): 1} if "int" in what else {})
 
 
-def test_a_subclass_that_is_a_plain_tensor_inside_is_routed_by_the_library(device, each_way):
+def test_a_subclass_that_is_a_plain_tensor_inside_is_routed(device):
     a, b = torch.randn(3, 4), torch.randn(4, 3)
     with fastgemm.patch(level=1) as routed:
         result = a.as_subclass(Own) @ b
     assert type(result) is Own
-    if each_way == "mode":
-        assert not routed.total and ["Own" in reason for _, reason in routed.passed_on] == [True]
-    else:
-        assert routed.kernels == {"naive": 1}
-        assert torch.equal(result.as_subclass(torch.Tensor), fastgemm.matmul(a, b, level=1))
+    assert routed.kernels == {"naive": 1}
+    assert torch.equal(result.as_subclass(torch.Tensor), fastgemm.matmul(a, b, level=1))
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested")
-def test_batches_of_unequal_matrices(device, each_way):
-    """On a CPU torch multiplies one after the other, and each of these products is routed by the library."""
+def test_batches_of_unequal_matrices(device):
+    """On a CPU torch multiplies one after the other, and each of these products is routed."""
     a = torch.nested.nested_tensor([torch.randn(3, 4), torch.randn(5, 4)])
     b = torch.nested.nested_tensor([torch.randn(4, 2), torch.randn(4, 6)])
     for operands in ((a, b), (a, torch.randn(2, 4, 3))):
@@ -80,20 +73,15 @@ def test_batches_of_unequal_matrices(device, each_way):
         assert result.is_nested
         for mine, torch_s in zip(result.unbind(), torchs.unbind(), strict=True):
             torch.testing.assert_close(mine, torch_s)
-        if each_way == "mode":
-            assert routed.passed_on == {("bmm", "a nested tensor"): 1} and not routed.total
-        else:
-            assert not routed.passed_on and (device == "cuda" or routed.ops == {"mm": 2})
+        assert not routed.passed_on and (device == "cuda" or routed.ops == {"mm": 2})
 
 
-def test_fused_attention_is_torchs_and_the_mathematical_form_routed(device, each_way):
+def test_fused_attention_is_torchs_and_the_mathematical_form_routed(device):
     q = torch.randn(2, 3, 16, 8)
     attention = functional.scaled_dot_product_attention
     with fastgemm.patch() as routed:
         fused = attention(q, q, q)
-    assert not routed.total
-    seen = ["attention" in op and "sdpa_kernel" in reason for op, reason in routed.passed_on]
-    assert seen == [True] * (each_way == "mode")
+    assert not routed.total and not routed.passed_on
     mathematically = torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)
     with fastgemm.patch() as routed, mathematically:
         mathematical = attention(q, q, q)
@@ -101,7 +89,7 @@ def test_fused_attention_is_torchs_and_the_mathematical_form_routed(device, each
     torch.testing.assert_close(fused, mathematical)
 
 
-def test_multihead_attention(device, each_way):
+def test_multihead_attention(device):
     attention, x = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(3, 5, 8)
     expected = attention(x, x, x)[0]
     with fastgemm.patch() as routed:
@@ -112,10 +100,9 @@ def test_multihead_attention(device, each_way):
         return  # torch.device(), in which these tests run there, keeps torch from the path below
     with fastgemm.patch() as routed, torch.no_grad():
         torch.testing.assert_close(attention.eval()(x, x, x)[0], expected)
-    # The library sees what is inside of the one op that torch makes of it.
-    assert routed.total == (4 if each_way == "library" else 0)
-    passed_on = [] if each_way == "library" else ["_native_multi_head_attention"]
-    assert [op for op, _ in routed.passed_on] == passed_on
+    # Products inside of the one op that torch makes of it are routed as well.
+    assert routed.total == 4
+    assert not routed.passed_on
 
 
 def outcome(call):
@@ -134,9 +121,7 @@ needs_names = pytest.mark.skipif(not hasattr(torch.Tensor, "names"), reason="thi
 @pytest.mark.filterwarnings("ignore:Named tensors")
 @pytest.mark.parametrize("which", ["a", "b", "c", "out"])
 def test_products_with_names_are_passed_on(which, device):
-    """As torch.addmm gets them: the operator @ takes the names off before. No mode does: torch refuses."""
-    if not fastgemm._overrides.register():
-        pytest.skip("there is no library for this torch")
+    """As torch.addmm gets them: the operator @ takes the names off before."""
     operands = {
         "a": torch.randn(3, 4),
         "b": torch.randn(4, 3),
@@ -156,7 +141,6 @@ def test_products_with_names_are_passed_on(which, device):
     assert not routed.total
 
 
-@pytest.mark.usefixtures("each_way")
 def test_inference_mode(device):
     x, w, bias = torch.randn(2, 6, 8), torch.randn(5, 8), torch.randn(5)
     with torch.inference_mode(), fastgemm.patch() as routed:
@@ -207,7 +191,7 @@ def test_a_kernel_by_name_runs_even_if_it_is_torchs(device):
     ],
 )
 @pytest.mark.parametrize("inference", [False, True], ids=["", "inference mode"])
-def test_errors_are_torchs_own(call, inference, device, each_way):
+def test_errors_are_torchs_own(call, inference, device):
     with torch.inference_mode(inference):
         with pytest.raises(Exception) as torchs:
             call()
@@ -224,7 +208,7 @@ def test_errors_are_torchs_own(call, inference, device, each_way):
     ids=str,
 )
 @pytest.mark.parametrize("name", ["alpha", "beta"])
-def test_scales_of_every_kind(name, scale, dtype, device, each_way):
+def test_scales_of_every_kind(name, scale, dtype, device):
     """Right values, or torch's error."""
     if device == "cuda" and not dtype.is_floating_point:
         pytest.skip("torch has no such product on a GPU")
@@ -246,7 +230,7 @@ def test_scales_of_every_kind(name, scale, dtype, device, each_way):
     torch.testing.assert_close(result, expected, equal_nan=True)
 
 
-def test_a_failure_of_fastgemm_is_not_hidden(device, each_way):
+def test_a_failure_of_fastgemm_is_not_hidden(device):
     kernel = {"cpu": "microkernel", "cuda": "bf16x6"}[device]
     a = torch.randn(600, 600)
     fastgemm.tuning.limit_workspace(0)
@@ -257,7 +241,7 @@ def test_a_failure_of_fastgemm_is_not_hidden(device, each_way):
         fastgemm.tuning.limit_workspace(None)
 
 
-def test_counts_as_text_and_data(device, each_way):
+def test_counts_as_text_and_data(device):
     a = torch.randn(30, 40)
     with fastgemm.patch() as routed:
         assert str(routed) == "routed 0"
@@ -275,7 +259,7 @@ def test_counts_as_text_and_data(device, each_way):
     assert data["passed_on"] == [{"op": "addmm", "reason": "scales that float32 does not hold", "calls": 1}]
 
 
-def test_what_was_passed_on_is_not_listed_as_routed(device, each_way):
+def test_what_was_passed_on_is_not_listed_as_routed(device):
     a = torch.randn(6, 7)
     with fastgemm.patch(kernel=ELSEWHERE[device]) as routed:
         torch.mm(a, a.t())
@@ -297,17 +281,6 @@ def test_a_call_that_torch_refuses_says_nothing_of_the_next(device):
             torch.mm(a, complex_b)
         torch.mm(a, complex_b.real.contiguous())
     assert routed.ops == {"mm": 1}
-
-
-def test_many_signatures_are_counted_and_not_kept(device, monkeypatch):
-    monkeypatch.setattr("fastgemm._patch._without_library", lambda: True)
-    monkeypatch.setattr("fastgemm._routed._KEPT", 8)
-    b = torch.randn(5, 4)
-    with fastgemm.patch() as routed:
-        for rows in (*range(1, 30), *range(1, 30)):
-            torch.mm(torch.randn(rows, 5), b)
-    assert routed.ops == {"mm": 58}
-    assert 0 < len(routed._routes) <= 8
 
 
 @pytest.mark.parametrize(

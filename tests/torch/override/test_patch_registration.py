@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 
 import fastgemm
@@ -97,6 +98,40 @@ with fastgemm.patch(level=1) as routed:
 library._destroy()
 torch.testing.assert_close(a @ a, (a.double() @ a.double()).float())
 """
+TORCHS_OVERRIDE = """
+import warnings
+warnings.simplefilter("ignore")
+import torch, fastgemm
+from torch._native import registry
+a, calls = torch.randn(4, 4), []
+def mine(x, y):
+    calls.append(1)
+    return torch.full((4, 4), 7.0)
+def is_float32(x, y):
+    return x.dtype == torch.float32
+def register():
+    registry.register_op_override("mine", "aten", "mm", "CPU", is_float32, mine)
+    registry.reenable_op_overrides(enable_op_symbols="mm")
+"""
+TORCHS_BEHIND = """
+register()
+with fastgemm.patch(level=1) as routed:  # the first of the process
+    assert not (a @ a == 7).all()
+with fastgemm.patch(kernel="warp_specialized") as passed_on:
+    assert (a @ a == 7).all()
+assert routed.kernels == {"naive": 1} and not passed_on.total
+assert (a @ a == 7).all() and len(calls) == 2
+"""
+TORCHS_IN_FRONT = """
+with fastgemm.patch(level=1):
+    a @ a
+register()
+with fastgemm.patch(level=1) as routed:
+    assert (a @ a == 7).all()
+    assert not routed.total
+    a.double() @ a.double()
+assert routed.kernels == {"naive": 1} and len(calls) == 1
+"""
 ACTIVE_AT_EXIT = """
 import torch, fastgemm
 def products():
@@ -151,6 +186,15 @@ def test_a_process_that_says_nothing(case):
     done = run_forked("import warnings\nwarnings.simplefilter('error')\n" * quiet + RUNS[case])
     assert done.returncode == 0, done.stderr[-2500:]
     assert not quiet or (done.stdout, done.stderr) == ("", "")
+
+
+@pytest.mark.skipif(find_spec("torch._native") is None, reason="this torch overrides no op in Python")
+@pytest.mark.parametrize("order", [TORCHS_BEHIND, TORCHS_IN_FRONT], ids=["behind", "in front"])
+def test_an_override_of_torchs_own_in_python(order):
+    """torch 2.13 has one of bmm on a GPU. Those of its import are behind the first patch; what is
+    registered later is in front of patches, and hands on what it does not take."""
+    done = run_forked(TORCHS_OVERRIDE + order)
+    assert done.returncode == 0, done.stderr[-2500:]
 
 
 @pytest.mark.xfail(strict=True, reason="what was in front when the library registered is called for ever")

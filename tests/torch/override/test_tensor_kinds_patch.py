@@ -16,7 +16,6 @@ from reference import DEVICES
 from tensor_kinds import KINDS
 from tensor_kinds_worker import OPS, Raised, cases, outcome
 
-# A mode, which a patch is without a library, is one that torch refuses some of these calls in.
 pytestmark = needs_library
 ON_DEVICES = [(device, kind) for device in DEVICES for kind in KINDS if device in KINDS[kind].devices]
 

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Installs fastgemm beside one torch after the other, for a release, and uses it there: import, ops, patches and what
+# they cost, errors, gradients, torch.compile. .ci/run does that and more, under one torch.
+#
+#   tools/check_torches.sh [VERSION...]     such as 2.14 (default: all that tools/torch_headers.py lists)
+#
+#   WHEEL         the wheel to install (default: this source tree, which is built for each torch)
+#   PYTHON        interpreter to make the environments with (default: python3)
+#   ENVIRONMENTS  where to make them, one for each version, and leave them there for the next time (default: a
+#                 temporary folder). A torch of PyPI takes 3 to 5 GB
+set -euo pipefail
+here=$(cd "$(dirname "$0")/.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+environments=$(realpath -m "${ENVIRONMENTS:-$work}")
+from=$(realpath "${WHEEL:-$here}")
+[ $# -gt 0 ] || set -- $(cd "$here/tools" && "${PYTHON:-python3}" -c 'import torch_headers as t; print(*map(t.minor, t.TORCHES))')
+
+cd "$work"
+for version in "$@"; do
+  python=$environments/$version/bin/python
+  if ! "$python" -c "import torch; assert torch.__version__.startswith('$version.')" 2>/dev/null; then
+    "${PYTHON:-python3}" -m venv --clear "$environments/$version"
+    "$python" -m pip install --quiet "torch==$version.*" numpy
+  fi
+  "$python" -m pip install --quiet --force-reinstall --no-deps "$from"
+  "$python" -W ignore::FutureWarning "$here/tools/use_torch.py"
+  [ -n "${ENVIRONMENTS:-}" ] || rm -rf "${environments:?}/$version"
+done
