@@ -1,16 +1,12 @@
-"""Timing on a GPU: CUDA events around one call with a cold L2 cache, or long warm runs."""
+"""Timing on a GPU: CUDA events around one call with a cold L2 cache, or the host's clock."""
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Mapping
-from typing import Any
 
 import torch
 
-from .telemetry import Telemetry
-from .timing import Call, Interleaved, Timer
+from .timing import Call
 
 FLUSH_BYTES = 256 << 20  # more than any L2 cache: 50 MB on an H200
 SPIN_CYCLES = 400_000  # 0.2 ms
@@ -73,30 +69,6 @@ class HostTimer:
         return seconds / self.BATCH
 
 
-class BatchTimer:
-    """Wall clock of a batch: what works on a stream of its own, as JAX does, is timed as what torch sees.
-
-    A call says what it is to be made ``inside`` of, and with what its results are waited for, ``finish``.
-    """
-
-    name = "batches"
-    method = (
-        "wall clock of batches of warm back-to-back calls that take at least 20 ms, from an idle GPU until the "
-        "last result is there, contenders in changing order; median over batches"
-    )
-    min_sample = 20e-3
-    overhead = 100e-6
-
-    def sample(self, call: Any, repeats: int) -> float:
-        with call.inside():
-            call.finish(None)
-            start = time.perf_counter()
-            for _ in range(repeats):
-                result = call()
-            call.finish(result)
-            return (time.perf_counter() - start) / repeats
-
-
 class WallTimer:
     """How long a user waits for a call on a GPU: what takes the host longer than the GPU shows as what it is."""
 
@@ -115,58 +87,3 @@ class WallTimer:
             call()
         torch.cuda.synchronize()
         return (time.perf_counter() - start) / repeats
-
-
-SUSTAINED = (
-    "warm back-to-back calls, 1000*exp((1024-n)/3100) of them for a problem of size n (geometric mean of its "
-    "dimensions), between CUDA events; mean of the second half"
-)
-
-
-def sustained_count(sizes: tuple[int, ...]) -> int:
-    n = math.exp(sum(map(math.log, sizes)) / len(sizes))
-    return max(2, round(1000 * math.exp((1024 - n) / 3100)))
-
-
-BACK_TO_BACK_SECONDS = 1.0
-BACK_TO_BACK = "warm back-to-back calls for 1 s, after as many to warm up, between CUDA events; their mean"
-
-
-def back_to_back_counts(calls: Mapping[str, Call], timer: Timer) -> dict[str, int]:
-    """How many calls to make, so that the second half of them takes a second."""
-    counts = {}
-    for name, call in calls.items():
-        call()
-        counts[name] = 2 * math.ceil(BACK_TO_BACK_SECONDS / timer.sample(call, 1))
-    return counts
-
-
-def sustained(
-    calls: Mapping[str, Call], counts: Mapping[str, int], telemetry: Telemetry
-) -> tuple[Interleaved, dict[str, dict[str, Any]]]:
-    """Seconds of each call by the sustained method, and what the GPU did meanwhile, with joules per call."""
-    result, readings = Interleaved([{}]), {}
-    for name, call in calls.items():
-        count = counts[name]
-        call()
-        torch.cuda.synchronize()
-        events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-        for _ in range(count // 2):
-            call()
-        events[0].record()
-        events[0].synchronize()  # the second half starts here, for the sensors too
-        start, before = time.perf_counter(), telemetry.joules()
-        for _ in range(count - count // 2):
-            call()
-        events[1].record()
-        events[1].synchronize()
-        after = telemetry.joules()
-        seconds = events[0].elapsed_time(events[1]) / 1e3 / (count - count // 2)
-        result.rounds[0][name] = seconds
-        reading, window = telemetry.since(start), seconds * (count - count // 2)
-        if reading is not None:
-            # The energy counter moves every 20 to 100 ms; over a shorter run power times time is nearer.
-            counted = before is not None and after is not None and window > 0.5
-            energy = (after - before) / (count - count // 2) if counted else reading["power_w"] * seconds
-            readings[name] = {**reading, "seconds": window, "joules_per_call": energy}
-    return result, readings

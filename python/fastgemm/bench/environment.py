@@ -6,39 +6,13 @@ import contextlib
 import datetime
 import os
 import platform
-import shutil
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from .. import _introspect
 from ..table import build_info
-from .telemetry import driver_version
-
-
-def commit() -> str | None:
-    """The commit this package was built from, with ``+`` after it when files differ; None outside a checkout.
-
-    An installed package may lie inside some other project's repository, so this file must be tracked there.
-    FASTGEMM_COMMIT names it where the files were copied without their history.
-    """
-    if os.environ.get("FASTGEMM_COMMIT"):
-        return os.environ["FASTGEMM_COMMIT"]
-    here = Path(__file__)
-
-    def git(*arguments: str) -> str | None:
-        done = subprocess.run(
-            ["git", *arguments], cwd=here.parent, capture_output=True, text=True, check=False
-        )
-        return done.stdout.strip() if done.returncode == 0 else None
-
-    if shutil.which("git") is None or git("ls-files", "--error-unmatch", here.name) is None:
-        return None
-    head = git("rev-parse", "--short=12", "HEAD")
-    return head + ("+" if git("status", "--porcelain", "--untracked-files=no") else "") if head else None
 
 
 TORCH_THREADS = torch.get_num_threads()  # as torch found them, before anything here changes them
@@ -55,14 +29,12 @@ def _flag(name: str) -> bool:
 
 
 def _describe_gpu() -> dict[str, Any]:
-    index = torch.cuda.current_device()
-    properties = torch.cuda.get_device_properties(index)
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     return {
         "gpu_model": _introspect.gpu(),
         "multiprocessors": properties.multi_processor_count,
         "capability": f"{properties.major}.{properties.minor}",
         "memory_gib": round(properties.total_memory / 2**30, 1),
-        "driver": driver_version(index),
         "cuda": torch.version.cuda,
         "cublas": build_info()["cublas"],
         "torch_fp32_precision": torch.backends.cuda.matmul.fp32_precision,
@@ -73,7 +45,7 @@ def _describe_gpu() -> dict[str, Any]:
 
 
 def describe(device: str = "cpu") -> dict[str, Any]:
-    """Device, versions, date and commit, as stored in every report."""
+    """Device, versions and date, as stored in every report."""
     info = build_info()
     gpu = _describe_gpu() if device == "cuda" else {}
     return {
@@ -92,20 +64,7 @@ def describe(device: str = "cpu") -> dict[str, Any]:
         "compiler": info["compiler"],
         "platform": platform.platform(),
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "commit": commit(),
     }
-
-
-VENDORS = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}
-
-
-def folder_of(environment: dict[str, Any]) -> str:
-    """What results are filed under: ``h100`` for an NVIDIA H100 80GB HBM3; a CPU's vendor, family and model."""
-    if environment["device_type"] == "cpu":
-        vendor, *numbers = environment["cpu_model"].split("-")[:3]
-        return "-".join([VENDORS.get(vendor, vendor.lower()), *numbers])
-    words = environment["device"].removeprefix("NVIDIA ").lower().split()
-    return words[0] if any(map(str.isdigit, words[0])) else "-".join(words)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from .environment import describe, usable_cores, using_threads
 from .load import LoadMeter
 from .problems import TORCH_PRECISIONS, Instance, Problem, instantiate, torch_precision
 from .records import Measurement, Report, select
-from .session import BASELINE, COPY, LONGEST_IN_LADDER, Session
+from .session import BASELINE, COPY, LONGEST_IN_LADDER, Sensors, Session
 from .timing import Timer, interleave
 
 LEVELS = range(1, 8)
@@ -167,7 +167,7 @@ def _run_instance(
         timer=session.timer,
         on_sample=lambda share: progress(f"{problem.op}: timing", 0.4 + 0.6 * share),
     )
-    reading = session.telemetry.since(start)
+    reading = session.sensors.since(start)
     for key in calls:
         rows[key].timed(instance, samples, key, BASELINE)
         rows[key].telemetry = reading
@@ -218,10 +218,11 @@ def run_ladder(
     threads: int | None = None,
     budget: float = 0.6,
     timer: Timer | None = None,
+    sensors: Sensors | None = None,
     progress: Progress = lambda text, share: None,
 ) -> Report:
     """Runs the ladder of each problem and returns the report."""
-    with using_threads(threads) as count, Session(device, timer) as session:
+    with using_threads(threads) as count, Session(device, timer, sensors) as session:
         method = {**session.describe(), "threads": count, "budget_seconds": budget}
         report = Report("ladder", describe(device), method)
         for i, problem in enumerate(problems):

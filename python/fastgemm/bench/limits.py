@@ -30,11 +30,13 @@ def fma_peak(dtype: torch.dtype, threads: int) -> float | None:
 
 
 def gpu_fma_peak(dtype: torch.dtype, sm_clock_mhz: float | None) -> float | None:
-    """Operations a second of the GPU's multiply-add units at a clock; None where units or clock are unknown."""
+    """Operations a second of the GPU's multiply-add units, at the highest clock where none was read; None where the
+    units are unknown."""
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-    if sm_clock_mhz is None or properties.major != 9:
+    if properties.major != 9:
         return None
-    cycles = properties.multi_processor_count * sm_clock_mhz * 1e6
+    clock = _introspect.gpu_properties()["clock"] if sm_clock_mhz is None else sm_clock_mhz * 1e6
+    cycles = properties.multi_processor_count * clock
     return 2 * HOPPER_MULTIPLY_ADDS[dtype] * cycles
 
 

@@ -21,10 +21,8 @@ class Case:
     threads: int | None = None
     allocate: bool = False
     optional: bool = False  # a choice that cannot run here is left out, not an error
-    settle_outliers: bool = False  # if it is slower than torch, it is measured again with many pairs
     slow_rungs: bool = False  # on a GPU: time rungs that take long as well
     in_bytes: bool = False  # a product that waits for its largest operand: GB/s instead of TFLOPS
-    sustained: bool = False  # on a GPU: back to back, with power, clocks and energy
 
 
 def cubes(*sizes: int) -> list[tuple[int, int, int]]:
@@ -71,8 +69,7 @@ TRANSPOSE_SHAPES = {
     "odd": [(n, n) for n in (257, 1023, 4097, 6145)] + [(1000, 3001), (12289, 777)],
 }
 ADD_SHAPES = {name: [s for s in shapes if len(s) == 2] for name, shapes in TRANSPOSE_SHAPES.items()}
-PRESETS = ("squares", "small", "skinny", "odd", "transformers", "reference")
-GPU_PRESETS = ("tensor_cores", "weak_spots", "random60", "sizes", "sweep")
+PRESETS = ("squares", "small", "skinny", "odd", "transformers")
 
 
 def from_shape(op: str, shape: tuple[int, ...], dtype: torch.dtype, layout: str = "NN") -> Problem:
@@ -103,9 +100,7 @@ def shapes(preset: str, op: str) -> dict[str, list[tuple[int, ...]]]:
 def preset_cases(
     preset: str, op: str, dtypes: list[torch.dtype], layouts: list[str], choices: tuple, threads: int | None
 ) -> list[Case]:
-    """The cases of a preset; ``reference`` brings its own ops, dtypes and threads."""
-    if preset == "reference":
-        return reference()
+    """The cases of a preset."""
     cases = []
     for dtype in dtypes:
         for layout in ["NT"] if preset == "transformers" else layouts:
@@ -116,32 +111,4 @@ def preset_cases(
                     cases.append(
                         Case(problem, f"{group} {name}", choices, threads, allocate=preset == "small")
                     )
-    return cases
-
-
-def reference() -> list[Case]:
-    """What the published figures are measured on: each group's geometric mean is one row of docs and README."""
-    cases: list[Case] = []
-    level6 = ((("level", 6),),)
-
-    def squares(dtype: torch.dtype, sizes: tuple[int, ...], group: str, **more: object) -> None:
-        cases.extend(Case(Gemm(n, n, n, dtype), group, **more) for n in sizes)
-
-    squares(torch.float32, (512, 1024, 2048, 4096), "fp32 512..4096")
-    squares(torch.float32, (512, 1024, 2048, 4096), "fp32 512..4096, 1 thread", threads=1)
-    squares(torch.float64, (512, 1024, 2048), "fp64 512..2048")
-    squares(torch.bfloat16, (512, 1024, 2048), "bf16 512..2048")
-    squares(torch.bfloat16, (512, 1024, 2048), "bf16 512..2048, level 6", choices=level6)
-    squares(torch.int8, (1024, 2048), "int8 1024, 2048")
-    squares(torch.int8, (1024, 2048), "int8 1024, 2048, level 6", choices=level6)
-    squares(torch.float16, (512, 1024), "fp16 512, 1024")
-    squares(torch.int32, (512, 1024), "int32 512, 1024")
-    squares(torch.int64, (512,), "int64 512")
-    squares(torch.float32, (64, 128, 256), "fp32 64, 128, 256", allocate=True)
-    squares(torch.float32, (32,), "fp32 32", allocate=True)
-    skinny = [(1, 4096, 4096), (8, 4096, 4096), (1000, 777, 3001), (4096, 64, 4096), (64, 64, 65536)]
-    cases.extend(Case(Gemm(*shape), "fp32 skinny and odd") for shape in skinny)
-    for n in (6144, 6145):
-        for dtype in (torch.int8, torch.bfloat16, torch.float32, torch.float64, torch.complex128):
-            cases.append(Case(Transpose(n, n, dtype), f"transpose {n}, {dtype.itemsize}-byte elements"))
     return cases

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from .. import ops, tuning
 from .._errors import result_dtype
-from .cublas import gemm_ex_int8
 
 Call = Callable[[], Tensor]
 ARITHMETIC = {
@@ -54,12 +53,18 @@ class MemoryLimit(NamedTuple):
     bytes: int
 
 
+class Library(NamedTuple):
+    """What computes a product instead of torch, into the last of its three tensors."""
+
+    name: str
+    product: Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
 @dataclass(frozen=True)
 class Gemm:
     """C (m, n) = A (m, k) @ B (k, n). ``layout`` TN means that A is stored column-major, and so on.
 
-    ``precision`` is that of float32 products; None: what torch is set to. ``library`` names another baseline than
-    torch: ``"cublasGemmEx"``, of int8 on a GPU.
+    ``precision`` is that of float32 products; None: what torch is set to. ``library``: another baseline than torch.
     """
 
     op: ClassVar[str] = "gemm"
@@ -71,7 +76,7 @@ class Gemm:
     layout: str = "NN"
     batch: int = 1
     precision: str | None = None
-    library: str = ""
+    library: Library | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -91,7 +96,9 @@ class Gemm:
 
     @property
     def baseline(self) -> str:
-        return self.library or ("torch._int_mm" if self.dtype == torch.int8 else "torch.matmul")
+        if self.library:
+            return self.library.name
+        return "torch._int_mm" if self.dtype == torch.int8 else "torch.matmul"
 
 
 @dataclass(frozen=True)
@@ -235,10 +242,11 @@ class Instance:
             (a,) = operands
             return (lambda: a.mT.contiguous()) if self.allocate else lambda: out.copy_(a.mT)
         a, b = operands
-        if self.problem.baseline == "cublasGemmEx":
-            return lambda: gemm_ex_int8(a, b, out)
         if self.problem.op == "add":
             return (lambda: torch.add(a, b)) if self.allocate else lambda: torch.add(a, b, out=out)
+        if self.problem.library:
+            product = self.problem.library.product
+            return lambda: product(a, b, out)
         if self.problem.dtype != torch.int8:
             return (lambda: torch.matmul(a, b)) if self.allocate else lambda: torch.matmul(a, b, out=out)
         if a.dim() == 3:  # torch has no batched product of int8
@@ -265,12 +273,8 @@ class Instance:
         return lambda: out.copy_(a)
 
     def memory_limit(self) -> MemoryLimit:
-        """What memory allows: a skinny product a plain read of the largest operand, where Triton compiles one for
-        this device, and everything else a plain copy."""
-        a = self.largest
-        if self.problem.op == "gemm" and self.device == "cuda" and (read := _plain_read(a)):
-            return MemoryLimit("plain read", read, a.nbytes)
-        return MemoryLimit("copy_", self.copy(), 2 * a.nbytes)
+        """What memory allows: a plain copy."""
+        return MemoryLimit("copy_", self.copy(), 2 * self.largest.nbytes)
 
     @property
     def largest(self) -> Tensor:
@@ -280,17 +284,6 @@ class Instance:
     def chosen(self, level: int | None = None) -> str:
         """The kernel that a level runs; that of None and of 7 is the fastest known."""
         return tuning.chosen_kernel(self.key, level)
-
-
-def _plain_read(x: Tensor) -> Call | None:
-    try:
-        from .plain_read import plain_read
-
-        call = plain_read(x)
-        call()
-    except Exception:  # no Triton, no C compiler for it, a GPU that it does not know: it raises of many types
-        return None
-    return call
 
 
 def _operand(batch: int, rows: int, cols: int, dtype: torch.dtype, transposed: bool, device: str) -> Tensor:

@@ -12,7 +12,6 @@ from .cuda_timing import CudaTimer
 from .limits import fma_peak, gpu_fma_peak, gpu_tensor_peak
 from .load import LoadMeter
 from .problems import Call, Instance
-from .telemetry import Telemetry
 from .timing import CpuTimer, Timer
 
 BASELINE, COPY, LIMIT = "torch", "copy", "limit"
@@ -24,26 +23,46 @@ LONG = 0.01  # seconds, of an estimate that is checked by another
 LONGEST_IN_SWEEP, LONGEST_IN_LADDER = 0.05, 0.5
 
 
+class Sensors:
+    """What a device says of itself meanwhile: nothing. Those that read something derive from it."""
+
+    source: str | None = None
+
+    def __enter__(self) -> Sensors:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def since(self, start: float) -> dict[str, Any] | None:
+        """What was read from ``start`` (time.perf_counter()) on."""
+        return None
+
+    def joules(self) -> float | None:
+        """An energy counter."""
+        return None
+
+
 class Session:
     """Opens the sensors for as long as its ``with`` block lasts."""
 
-    def __init__(self, device: str = "cpu", timer: Timer | None = None):
+    def __init__(self, device: str = "cpu", timer: Timer | None = None, sensors: Sensors | None = None):
         self.device = device
         self.timer: Timer = timer or (CudaTimer() if device == "cuda" else CpuTimer())
-        self.telemetry = Telemetry(torch.cuda.current_device() if device == "cuda" else None)
+        self.sensors = sensors or Sensors()
         self.load = LoadMeter()
         self._peaks: dict[tuple[torch.dtype, int], float | None] = {}
 
     def __enter__(self) -> Session:
-        self.telemetry.__enter__()
+        self.sensors.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.telemetry.__exit__(*error)
+        self.sensors.__exit__(*error)
 
     def describe(self) -> dict[str, Any]:
         """The method, for a report."""
-        return {"timer": self.timer.name, "text": self.timer.method, "sensors": self.telemetry.source}
+        return {"timer": self.timer.name, "text": self.timer.method, "sensors": self.sensors.source}
 
     def run_checked(self, call: Call, reference: Reference) -> Check:
         """Checks a call; an error that it raises is an outcome too, but a refusal of the problem is passed on."""

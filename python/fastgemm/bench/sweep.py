@@ -12,16 +12,12 @@ import torch
 from ..table import kernels
 from ..tuning import autotune
 from .checking import Reference, raised
-from .cuda_timing import BACK_TO_BACK, SUSTAINED, back_to_back_counts, sustained, sustained_count
 from .environment import describe, using_threads
 from .presets import Case, Choice
 from .problems import Instance, MemoryLimit, dtype_name, instantiate, label, torch_precision
 from .records import Measurement, Report
-from .session import BASELINE, LIMIT, LONGEST_IN_LADDER, LONGEST_IN_SWEEP, REFUSAL, Session
-from .timing import Interleaved, Pace, Timer, geometric_mean, interleave
-
-METHODS = ("interleaved", "sustained")
-OUTLIER_PAIRS = 200
+from .session import BASELINE, LIMIT, LONGEST_IN_LADDER, LONGEST_IN_SWEEP, REFUSAL, Sensors, Session
+from .timing import Interleaved, Timer, geometric_mean, interleave
 
 
 def kernel_name(instance: Instance, choice: Choice) -> str:
@@ -49,27 +45,28 @@ def choice_text(choice: Choice) -> str:
 
 @dataclass
 class Method:
-    """How a sweep measures."""
+    """How a sweep measures, and what it says of all cases together."""
 
     session: Session
     budget: float = 0.5
     checks: bool = True
     tune: bool = False
-    sustained: bool = False
     # Best rates so far, by kernel and dtype: what would take too long is not even checked.
     rates: dict[tuple[str, torch.dtype], float] = field(default_factory=dict)
 
     def describe(self, cases: Iterable[Case] = ()) -> dict[str, Any]:
-        found: dict[str, Any] = {
-            **self.session.describe(),
-            "budget_seconds": self.budget,
-            "checked": self.checks,
-        }
-        if self.sustained:
-            found.update(timer="sustained", text=SUSTAINED)
-        if any(case.sustained for case in cases):
-            found["back_to_back"] = BACK_TO_BACK
-        return found
+        return {**self.session.describe(), "budget_seconds": self.budget, "checked": self.checks}
+
+    def begin(self, case: Case) -> None:
+        """Before each case."""
+
+    def memory_limit(self, instance: Instance) -> MemoryLimit:
+        """What an instance is held against whose rate is in bytes."""
+        return instance.memory_limit()
+
+    def summary(self, cases: list[Case], found: list[list[Measurement]]) -> dict[str, Any]:
+        """Of the rows of all cases."""
+        return {"geometric_means": group_means(row for rows in found for row in rows)}
 
     def measure(
         self,
@@ -80,11 +77,6 @@ class Method:
         rounds: int | None,
     ) -> tuple[Interleaved, dict[str, dict[str, Any] | None]]:
         """Samples of all calls, and what the sensors said of each."""
-        if self.sustained or case.sustained:
-            usual = dict.fromkeys(calls, sustained_count(instance.problem.shape[-3:]))
-            counts = back_to_back_counts(calls, self.session.timer) if case.sustained else usual
-            samples, readings = sustained(calls, counts, self.session.telemetry)
-            return samples, {name: readings.get(name) for name in calls}
         start = self.session.now()
         timer = self.session.timer
         samples = interleave(
@@ -95,7 +87,7 @@ class Method:
             timer=timer,
             rounds=rounds,
         )
-        return samples, dict.fromkeys(calls, self.session.telemetry.since(start))
+        return samples, dict.fromkeys(calls, self.session.sensors.since(start))
 
 
 def _expected(method: Method, instance: Instance, kernel: str) -> float | None:
@@ -207,7 +199,7 @@ def _run_case(case: Case, method: Method, rounds: int | None) -> list[Measuremen
     torch_call = instance.torch()
     if torch_call is not None:
         calls[BASELINE] = torch_call
-    limit = instance.memory_limit() if instance.in_bytes else None
+    limit = method.memory_limit(instance) if instance.in_bytes else None
     if limit:
         calls[LIMIT] = limit.call
     names = {choice_text(choice): row.kernel for choice, row in rows.items()} | {BASELINE: problem.baseline}
@@ -267,114 +259,32 @@ def group_means(rows: Iterable[Measurement]) -> dict[str, dict[str, float | int]
     }
 
 
-def default_means(rows: Iterable[Measurement]) -> dict[str, dict[str, float | int]]:
-    """What level=None reaches of the best of all that was timed on the same problem: geometric mean and least, by
-    group, where another own kernel was timed too."""
-    problems: dict[tuple[str, ...], list[Measurement]] = {}
-    for row in rows:
-        if row.seconds:
-            problems.setdefault((row.group, row.dtype, row.label), []).append(row)
-    found: dict[str, list[float]] = {}
-    for (group, *_), timed in problems.items():
-        default = next((row for row in timed if row.choice == "fastest"), None)
-        others = [row for row in timed if row is not default and row.role != "limit"]
-        if default and any(row.role != "baseline" for row in others):
-            best = min(row.seconds.median for row in others)
-            found.setdefault(group, []).append(best / default.seconds.median)
-    return {
-        name: {"share": geometric_mean(values), "least": min(values), "problems": len(values)}
-        for name, values in found.items()
-    }
-
-
-def share_of_allowed(rows: list[Measurement]) -> float | None:
-    """Time of our kernel on a problem, the slowest where there are several, over what is allowed: the larger of
-    1.04 torch and torch + 1 us. None where one of them was not timed."""
-    torch_row = next((row for row in rows if row.role == "baseline"), None)
-    ours = [row.seconds.median for row in rows if row.role not in ("baseline", "limit") and row.seconds]
-    if torch_row is None or torch_row.seconds is None or not ours:
-        return None
-    return max(ours) / max(1.04 * torch_row.seconds.median, torch_row.seconds.median + 1e-6)
-
-
-def is_outlier(rows: list[Measurement]) -> bool:
-    """Whether our kernel is slower than max(1.04 torch, torch + 1 us)."""
-    share = share_of_allowed(rows)
-    return share is not None and share > 1
-
-
-def _settle_outliers(
-    cases: list[Case], found: list[list[Measurement]], method: Method
-) -> dict[str, list[dict[str, Any]]]:
-    """Measures outliers of cases that say so again, with many pairs; their new rows replace the old ones."""
-    again, remaining = [], []
-    for i, case in enumerate(cases):
-        if not case.settle_outliers or not is_outlier(found[i]):
-            continue
-        first, found[i] = found[i][0], run_case(case, method, rounds=OUTLIER_PAIRS)
-        entry = {"problem": f"{found[i][0].dtype} {found[i][0].label}", "kernel": found[i][0].kernel}
-        for name, row in (("first", first), ("settled", found[i][0])):
-            entry[name] = row.speedup.median if row.speedup else None
-        again.append(entry)
-        if is_outlier(found[i]):
-            remaining.append(entry)
-    settled = [rows for case, rows in zip(cases, found, strict=True) if case.settle_outliers]
-    return {"measured_again": again, "outliers": remaining, "against_torch": against_torch(settled)}
-
-
-def against_torch(found: list[list[Measurement]]) -> dict[str, Any]:
-    """All problems in one: geometric mean of the speedup over torch, and the case that is nearest to, or furthest
-    beyond, the time allowed."""
-    timed = {i: share for i, rows in enumerate(found) if (share := share_of_allowed(rows)) is not None}
-    if not timed:
-        return {"problems": 0}
-    speedups = [found[i][0].speedup.median for i in timed]
-    worst = max(timed, key=lambda i: timed[i])
-    row = found[worst][0]
-    return {
-        "problems": len(timed),
-        "speedup": geometric_mean(speedups),
-        "least": min(speedups),
-        "worst": {
-            "problem": f"{row.dtype} {row.label}",
-            "kernel": row.kernel,
-            "speedup": row.speedup.median,
-            "of_allowed_time": timed[worst],
-        },
-    }
-
-
 def run_sweep(
     cases: list[Case],
     *,
     device: str = "cpu",
     threads: int | None = None,
     budget: float = 0.5,
-    pace: Pace | None = None,
     checks: bool = True,
     tune: bool = False,
-    sustained: bool = False,
     timer: Timer | None = None,
+    sensors: Sensors | None = None,
+    make: Callable[[Session, float, bool, bool], Method] = Method,
     progress: Callable[[str, float], None] = lambda text, share: None,
     on_rows: Callable[[list[Measurement]], None] = lambda rows: None,
 ) -> Report:
-    """Runs all cases. A case's own thread count goes before ``threads``, and a pace before ``budget``."""
-    with using_threads(threads), Session(device, timer) as session:
-        method = Method(session, budget, checks, tune, sustained)
+    """Runs all cases, by the method that ``make`` makes. A case's own thread count goes before ``threads``."""
+    with using_threads(threads), Session(device, timer, sensors) as session:
+        method = make(session, budget, checks, tune)
         report = Report("bench", describe(device), method.describe(cases))
         found = []
         for i, case in enumerate(cases):
             progress(case.group, i / len(cases))
-            if pace:
-                method.budget = pace.budget(len(case.choices) + 1)
+            method.begin(case)
             with using_threads(case.threads):
                 found.append(run_or_report(case, method))
             on_rows(found[-1])
-        if any(case.settle_outliers for case in cases):
-            progress("outliers again", 1.0)
-            report.summary.update(_settle_outliers(cases, found, method))
+        report.summary = method.summary(cases, found)
         report.environment["load"] = asdict(session.load.load())
         report.results = [row for rows in found for row in rows]
-        report.summary["geometric_means"] = group_means(report.results)
-        report.summary["default_of_best"] = default_means(report.results)
     return report

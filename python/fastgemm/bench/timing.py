@@ -104,22 +104,6 @@ class Interleaved:
         return Summary.of([r[over] / r[name] for r in self.rounds if name in r and over in r])
 
 
-class Pace:
-    """Shares seconds out over problems, whose operands and checks take what nobody knows before: the first half of
-    a problem's share is left for them, and what they do not use goes to the problems that follow."""
-
-    LEAST, MOST = 0.01, 0.5
-
-    def __init__(self, seconds: float, problems: int):
-        self._end, self._problems = time.perf_counter() + seconds, problems
-
-    def budget(self, calls: int) -> float:
-        """Seconds for each call of the next problem."""
-        share = (self._end - time.perf_counter()) / max(self._problems, 1)
-        self._problems -= 1
-        return min(max(share / 2 / calls, self.LEAST), self.MOST)
-
-
 def _power_of_two_at_most(x: float) -> int:
     return 1 << max(0, math.floor(math.log2(max(x, 1.0))))
 

@@ -82,8 +82,8 @@ def show(report: Report) -> None:
             out.print(f"note: {text}", style="dim", markup=False)
         out.print()
     env = report.environment
-    more = env["cpu_features"] if env["device_type"] == "cpu" else tables.gpu_state(report.results)
-    out.print(f"{env['device']} ({more}), torch {env['torch']}, {env['date']}", style="dim")
+    more = f" ({env['cpu_features']})" if env["device_type"] == "cpu" else ""
+    out.print(f"{env['device']}{more}, torch {env['torch']}, {env['date']}", style="dim")
     if env["oversubscribed"]:
         out.print(f"note: more threads than the {env['cores']} cores of this machine", style="yellow")
     tables.print_busy(out, report)

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..checking import PRODUCT_ERROR
-from ..environment import describe, using_threads
-from ..ladder import Progress
+from fastgemm.bench.checking import PRODUCT_ERROR
+from studies.environment import describe, using_threads
+from fastgemm.bench.ladder import Progress
 from .contenders import Contender, contenders, integer_kernels
 from .data import DISTRIBUTIONS, Draw, Shape
 from .records import COMMAND, AccuracyReport, Error

@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import nn, ops
-from .._patch import patch
-from .cuda_timing import HostTimer
-from .problems import Gemm, Instance, instantiate
-from .records import Measurement
-from .timing import Interleaved, interleave
+from fastgemm import nn, ops
+from fastgemm._patch import patch
+from fastgemm.bench.cuda_timing import HostTimer
+from fastgemm.bench.problems import Gemm, Instance, instantiate
+from fastgemm.bench.records import Measurement
+from fastgemm.bench.timing import Interleaved, interleave
 
 ROWS = (1, 8, 32)
 DTYPES = (torch.bfloat16, torch.float32)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import cycle
 from typing import TYPE_CHECKING
 
-from ..drawing import place, pyplot
+from fastgemm.bench.drawing import place, pyplot
 from .contenders import LIBRARY
 from .lookup import CLOSE, MEASURES, Study, library_name, name
 from .records import AccuracyReport

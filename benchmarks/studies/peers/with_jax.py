@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..problems import Instance
+from fastgemm.bench.problems import Instance
 from .contenders import DEFAULT, Contender
 from .prepared import NotInstalledError, Prepared
 

@@ -9,12 +9,12 @@ from functools import partial
 
 import torch
 
-from .. import _overrides, ops
-from .._patch import patch
+from fastgemm import _overrides, ops
+from fastgemm._patch import patch
 from .environment import describe, using_threads
-from .problems import Gemm, Instance, instantiate
-from .records import Measurement, Report
-from .timing import interleave
+from fastgemm.bench.problems import Gemm, Instance, instantiate
+from fastgemm.bench.records import Measurement, Report
+from fastgemm.bench.timing import interleave
 from .turns import ContextTimer, Turn, TurnTimer, measure_turns
 
 BATCHES = 400

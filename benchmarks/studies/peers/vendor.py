@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from ..cublas import Emulation
-from ..problems import Instance
+from studies.cublas import Emulation
+from fastgemm.bench.problems import Instance
 from .contenders import EAGER, Contender
 from .prepared import Prepared
 

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from .. import ops
-from .cuda_timing import HostTimer
+from fastgemm import ops
+from fastgemm.bench.cuda_timing import HostTimer
 from .environment import describe, using_threads
-from .problems import Call, Gemm, instantiate
-from .records import Measurement, Report
-from .timing import interleave
+from fastgemm.bench.problems import Call, Gemm, instantiate
+from fastgemm.bench.records import Measurement, Report
+from fastgemm.bench.timing import interleave
 from .turns import TurnTimer, measure_turns
 
 SIZE = 64

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checking import error_bound, in_float64, poison, sampled_rows
-from ..cuda_timing import BatchTimer
-from ..environment import describe
-from ..problems import Gemm, Instance, instantiate
-from ..records import Measurement, Report
-from ..session import Session
-from ..timing import Interleaved, interleave
+from fastgemm.bench.checking import error_bound, in_float64, poison, sampled_rows
+from fastgemm.bench.cuda_timing import BatchTimer
+from studies.environment import describe
+from fastgemm.bench.problems import Gemm, Instance, instantiate
+from fastgemm.bench.records import Measurement, Report
+from fastgemm.bench.session import Session
+from fastgemm.bench.timing import Interleaved, interleave
 from . import own, vendor, with_jax, with_triton
 from .contenders import (
     COMPILE,

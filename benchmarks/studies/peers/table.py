@@ -1,38 +1,18 @@
-"""What ``fastgemm bench --preset peers`` does and prints."""
+"""The table of what peers reach."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import click
+from fastgemm._narrow import ByWidth, stacked
+from fastgemm.bench.formatting import rate, ratio
+from fastgemm.bench.records import Measurement, Report, select
+from fastgemm.cli.console import console
 from rich import box
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from .._narrow import ByWidth, stacked
-from ..bench.formatting import rate, ratio
-from ..bench.peers import run_peers
-from ..bench.records import Measurement, Report, select
-from . import options, tables
-from .console import console, failures_as_exit_code, progress_bar, write_outputs
 
 STYLES = {"rung": "bold"}
-
-
-def run(
-    device: str, budget: float | None, setup: float | None, *, json: Path | None, csv: Path | None
-) -> None:
-    """Measures, prints and writes. Raises click.ClickException where a result of this library is wrong."""
-    if device != "cuda":
-        raise click.UsageError(options.for_gpu("the preset peers"))
-    with failures_as_exit_code(), progress_bar() as progress:
-        report = run_peers(device, budget=budget, setup=setup, progress=progress)
-    if str(json) != "-" and str(csv) != "-":
-        show(report)
-    write_outputs(report, json=json, csv=csv, plot=None)
-    if not report.right:
-        raise click.ClickException(tables.failures(report))
 
 
 FIGURES = ("cold L2", "back to back", "of torch", "error", "set-up, s")
@@ -76,4 +56,3 @@ def show(report: Report) -> None:
             what = f"{row.dtype} {row.label}, {row.kernel}, {row.choice}"
             out.print(f"{what}: {row.message}", markup=False)
     out.print("error: the largest |C - float64's| / (|A| |B|)", style="dim")
-    out.print(f"{report.environment['device']}: {tables.gpu_state(report.results)}", style="dim")

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from ..environment import usable_cores
-from ..problems import Instance
+from studies.environment import usable_cores
+from fastgemm.bench.problems import Instance
 from .contenders import DEFAULT, Contender
 from .prepared import NotInstalledError, Prepared
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ..problems import Gemm
+from fastgemm.bench.problems import Gemm
 
 PRESET = "peers"
 FP64, FP32, BF16 = torch.float64, torch.float32, torch.bfloat16

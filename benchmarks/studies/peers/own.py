@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ... import tuning
-from ..problems import Instance, torch_precision
+from fastgemm import tuning
+from fastgemm.bench.problems import Instance, torch_precision
 from .contenders import Contender
 from .prepared import Prepared
 

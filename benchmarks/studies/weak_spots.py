@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import torch
 
+from fastgemm.bench.presets import Case, Choice
+from fastgemm.bench.problems import LAYOUTS, Gemm
+
 from .gpu_presets import BF16, FP16, FP32, ODD, levels
-from .presets import Case, Choice
-from .problems import LAYOUTS, Gemm
+from .sweep import StudyCase
 
 SIX_AND_DEFAULT: tuple[Choice, ...] = (*levels(6), ())
 CUBES = (1024, 2048, 4096, 8192, 16384)
@@ -29,7 +31,7 @@ def _precision(dtype: torch.dtype) -> str | None:
 
 
 def _case(problem: Gemm, group: str, **more: bool) -> Case:
-    return Case(problem, group, SIX_AND_DEFAULT, **more)
+    return StudyCase(problem, group, SIX_AND_DEFAULT, **more)
 
 
 def split_floats() -> list[Case]:

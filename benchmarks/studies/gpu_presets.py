@@ -8,8 +8,11 @@ from typing import Any
 
 import torch
 
-from .presets import Case, Choice
-from .problems import LAYOUTS, Add, Gemm, Transpose
+from fastgemm.bench.presets import Case, Choice
+from fastgemm.bench.problems import LAYOUTS, Add, Gemm, Library, Transpose
+
+from .cublas import gemm_ex_int8
+from .sweep import StudyCase
 
 LEVELS = (1, 2, 3, 4, 5)
 FP32, FP64, FP16, BF16 = torch.float32, torch.float64, torch.float16, torch.bfloat16
@@ -25,6 +28,7 @@ TENSOR_CORE_RUNGS = (  # as they are read
     "wgmma_overlapped",
     "wgmma_specialized",
 )
+CUBLAS = Library("cublasGemmEx", gemm_ex_int8)
 RUNGS_GROUP = "bfloat16 8192, rungs of level 6"
 SIZES = (128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
@@ -82,7 +86,7 @@ def tensor_cores() -> list[Case]:
     for layout in ("NT", "NN"):
         squares(f"int8 {layout}", (4096, 8192), (layout,), dtype=torch.int8)
     for n in SQUARES:
-        squares(f"int8 NT {n}, cublasGemmEx", (n,), ("NT",), dtype=torch.int8, library="cublasGemmEx")
+        squares(f"int8 NT {n}, cublasGemmEx", (n,), ("NT",), dtype=torch.int8, library=CUBLAS)
     squares("float64", (4096, 8192), LAYOUTS, dtype=FP64)
     rungs = tuple(kernel(name) for name in TENSOR_CORE_RUNGS)
     cases.append(Case(_square(8192, BF16), RUNGS_GROUP, rungs))
@@ -98,7 +102,7 @@ def random_shapes(count: int, seed: int) -> list[Case]:
         sizes = [round(math.exp(draw.uniform(0, math.log(8192)))) for _ in range(3)]
         dtype, layout = kinds[i % len(kinds)]
         name = str(dtype).removeprefix("torch.")
-        cases.append(Case(Gemm(*sizes, dtype, layout), f"random {name}", settle_outliers=True))
+        cases.append(StudyCase(Gemm(*sizes, dtype, layout), f"random {name}", settle_outliers=True))
     return cases
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ... import ops
-from ...table import kernels
-from ..problems import Gemm, torch_precision
+from fastgemm import ops
+from fastgemm.table import kernels
+from fastgemm.bench.problems import Gemm, torch_precision
 
 LIBRARY = "torch.matmul"
 LEVEL = "level="

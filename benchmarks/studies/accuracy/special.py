@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from ... import ops
-from ..checking import PRODUCT_ERROR, integer_product
+from fastgemm import ops
+from fastgemm.bench.checking import PRODUCT_ERROR, integer_product
 from .contenders import Contender
 from .data import Draw, Operands, Shape
 from .records import IntegerProduct, SpecialValue

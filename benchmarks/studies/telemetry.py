@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from fastgemm.bench.session import Sensors
 
 INTERVAL = 0.02  # seconds between readings; the power sensor of an H200 moves every 25 to 100 ms
 
@@ -120,17 +121,17 @@ def _open(index: int) -> _Nvml | _Smi | None:
     return None
 
 
-def driver_version(index: int = 0) -> str | None:
-    gpu = _open(index)
+def driver_version() -> str | None:
+    gpu = _open(torch.cuda.current_device())
     return gpu.driver() if gpu else None
 
 
-class Telemetry:
+class Telemetry(Sensors):
     """Reads the GPU in a thread for as long as its ``with`` block lasts."""
 
-    def __init__(self, index: int | None = None):
-        """``index``: the torch device; None records nothing."""
-        self._gpu = None if index is None else _open(index)
+    def __init__(self, index: int):
+        """``index``: the torch device."""
+        self._gpu = _open(index)
         self._readings: list[Reading] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -184,3 +185,8 @@ class Telemetry:
             "throttled_by": [name for bit, name in REASONS.items() if bits & bit and name != "idle"],
             "readings": len(found),
         }
+
+
+def sensors_of(device: str) -> Telemetry | None:
+    """Those of the GPU in use; a CPU has none."""
+    return Telemetry(torch.cuda.current_device()) if device == "cuda" else None
