@@ -1,23 +1,25 @@
-"""What ``fastgemm bench --accuracy`` does and prints."""
+"""Errors of float32 products of each precision, and of torch's, against float64; no times.
+
+    python benchmarks/accuracy.py                                      # as run.py accuracy, and writes nothing
+    python benchmarks/accuracy.py --shape 3000x500x777 --kernel tiled --plot errors.svg
+
+Exit codes: 0 fine, 1 a result is wrong, 2 usage.
+"""
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 
 import click
 import torch
-from rich import box
-from rich.console import RenderableType
-from rich.table import Table
-from rich.text import Text
-
-from .._narrow import ByWidth, stacked, whole
-from ..bench.accuracy import AccuracyReport, run_accuracy
-from ..bench.accuracy.contenders import Contender, contenders
-from ..bench.accuracy.lookup import MEASURES, Study, name
-from ..table import kernels
-from . import options
-from .console import console, failures_as_exit_code, progress_bar, write_outputs
+from fastgemm.cli import options
+from fastgemm.cli.console import failures_as_exit_code, progress_bar, write_outputs
+from fastgemm.table import kernels
+from studies.accuracy import run_accuracy
+from studies.accuracy.contenders import Contender, contenders
+from studies.accuracy.figures import FIGURES
+from studies.accuracy.table import show
 
 
 def _rivals(device: str, names: tuple[str, ...]) -> list[Contender]:
@@ -29,100 +31,46 @@ def _rivals(device: str, names: tuple[str, ...]) -> list[Contender]:
             "gemm",
             device,
             known,
-            f"is none that --accuracy holds against torch in float32 on {device}",
+            f"is none that is held against torch in float32 on {device}",
         )
     return contenders(device, names)
 
 
-def run(
-    device: str,
+@click.command(cls=options.CommandWithShapes)
+@click.option(options.SHAPE, "shapes", multiple=True, type=options.Shape(), help="M N K; may be repeated.")
+@click.option("--kernel", "names", multiple=True, help="One more kernel of float32; may be repeated.")
+@options.device
+@options.threads
+@click.option("--seed", type=click.IntRange(0, 2**64 - 1), help="Of all operands. Default: a fresh one.")
+@options.outputs
+@options.raw
+def main(
     shapes: tuple[tuple[int, ...], ...],
     names: tuple[str, ...],
+    device: str | None,
     threads: int | None,
-    seed: int,
-    *,
+    seed: int | None,
     json: Path | None,
     csv: Path | None,
     plot: Path | None,
 ) -> None:
-    """Measures, prints and writes. Raises click.UsageError, and click.ClickException where a result is wrong."""
+    """Measure errors of float32 products by distribution of the operands and K, with special values and int32."""
     sizes = [shape * 3 if len(shape) == 1 else shape for shape in shapes]
     if any(len(shape) != 3 for shape in sizes):
-        raise click.UsageError("--accuracy takes shapes MxNxK, or N for NxNxN")
+        raise click.UsageError("shapes are MxNxK, or N for NxNxN")
+    device = options.chosen_device(device)
     rivals = _rivals(device, names)
+    seed = secrets.randbits(32) if seed is None else seed
     with failures_as_exit_code(), progress_bar() as progress:
         report = run_accuracy(
             device, shapes=sizes, seed=seed, rivals=rivals, threads=threads, progress=progress
         )
     if str(json) != "-" and str(csv) != "-":
         show(report)
-    write_outputs(report, json=json, csv=csv, plot=plot)
+    write_outputs(report, json=json, csv=csv, plot=plot, make=FIGURES["normwise"])
     if not report.right:
         raise click.ClickException("wrong results:\n" + "\n".join(report.wrong_lines()))
 
 
-def _scientific(value: float) -> str:
-    return f"{value:.1e}"
-
-
-def _multiple(value: float) -> str:
-    text = _scientific(value) if value >= 100 else f"{value:.2f}"
-    return f"[red]{text}[/]" if value > 1 else text
-
-
-def _worst_table(report: AccuracyReport, study: Study) -> ByWidth:
-    """A row for each distribution and contender: worst errors over all shapes, and worst ratios. In a narrow
-    terminal two, with the errors in the second."""
-    wide = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
-    for title in ("distribution", "product", "precision"):
-        wide.add_column(title, no_wrap=True)
-    figures = (*MEASURES, *(f"of {name(report, *study.contenders[0])}'s" for _ in MEASURES))
-    for title in figures:
-        wide.add_column(title, justify="right")
-    stack: list[tuple[RenderableType, list[list[Text]]]] = []
-    for distribution in study.distributions:
-        for contender in study.contenders:
-            cells, labels = _worst(study, distribution, contender), (name(report, *contender), contender[1])
-            wide.add_row(distribution, *labels, *cells)
-            above = Text(", ".join((distribution, *labels)))
-            stack.append((above, [[Text.from_markup(cell) for cell in cells]]))
-        wide.add_section()
-    return ByWidth(wide, stacked(figures, stack))
-
-
-def _worst(study: Study, distribution: str, contender: tuple[str, str]) -> list[str]:
-    """Each measure's largest error over all shapes, then its largest ratio."""
-    shapes = [shape for size in study.sizes for shape in study.taken(contender, size)]
-    errors = [study.error(contender, distribution, shape) for shape in shapes]
-    worst = [_scientific(max(getattr(e, measure) for e in errors)) for measure in MEASURES]
-    ratios = [
-        _multiple(max(study.ratio(contender, distribution, shape, measure) for shape in shapes))
-        for measure in MEASURES
-    ]
-    return [*worst, *ratios]
-
-
-def _special_table(report: AccuracyReport) -> Table:
-    table = Table(title="as IEEE float32 arithmetic", title_justify="left", title_style="bold")
-    table.add_column("operands")
-    columns = list(dict.fromkeys((row.kernel, row.precision) for row in report.special))
-    for column in columns:
-        table.add_column(name(report, *column))
-    for case in dict.fromkeys(row.case for row in report.special):
-        found = {(row.kernel, row.precision): row for row in report.special if row.case == case}
-        cells = ["yes" if not found[c].wrong else f"[red]no[/]: {found[c].wrong}" for c in columns]
-        table.add_row(case, *cells)
-    return whole(table)
-
-
-def show(report: AccuracyReport) -> None:
-    out = console()
-    study = Study(report)
-    out.print("largest errors over all shapes, and largest multiples of the library's in the same product")
-    out.print(_worst_table(report, study))
-    out.print(_special_table(report))
-    for row in report.integers:
-        exact = "exact" if not row.wrong else f"[red]{row.wrong} elements wrong[/]"
-        out.print(f"int32 {row.m}x{row.n}x{row.k}, {row.kernel}: {exact}")
-    share = report.summary["reference_error"]
-    out.print(f"the float64 reference errs by at most {share:.0e} of any error above", style="dim")
+if __name__ == "__main__":
+    main()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,12 +13,13 @@ from typing import Any
 import torch
 from exact import Exact
 from fastgemm._introspect import take_last_gemm_kernel
-from fastgemm.bench import describe
 from fastgemm.bench.checking import raised
 from fastgemm.bench.cuda_timing import CudaTimer
 from fastgemm.bench.problems import ARITHMETIC, Gemm, dtype_name, label_of, torch_precision
 from fastgemm.bench.records import Measurement, Report
-from fastgemm.bench.timing import CpuTimer, Pace, Timer, interleave
+from fastgemm.bench.timing import CpuTimer, Timer, interleave
+from studies.environment import describe
+from studies.timers import Pace
 from torch import Tensor
 
 
@@ -29,6 +31,7 @@ class Settings:
         seconds: that it may take, all in all.
         budget: seconds for each call; None: as ``seconds`` allow.
         most: so many of its first problems, and no more.
+        seed: of what is drawn at random; None: a fresh one.
         out: the folder of the results.
         say: receives the rows of each problem; progress: what is measured, and the share that is done.
     """
@@ -37,9 +40,14 @@ class Settings:
     seconds: float = 0.0
     budget: float | None = None
     most: int | None = None
+    seed: int | None = None
     out: Path = Path()
     say: Callable[[list[Measurement]], None] = lambda rows: None
     progress: Callable[[str, float], None] = lambda text, share: None
+
+    @property
+    def a_seed(self) -> int:
+        return secrets.randbits(32) if self.seed is None else self.seed
 
     def budget_of(self, calls: int) -> float:
         """For each of so many calls, half of the seconds being left for what is not timed."""

@@ -20,11 +20,12 @@ from pathlib import Path
 import click
 import torch
 from contests import Settings
-from fastgemm.bench.environment import folder_of
 from fastgemm.bench.records import PROBLEM, Measurement
 from fastgemm.cli import options
 from fastgemm.cli.console import progress_bar
 from presets import PRESETS
+from studies.environment import beyond_package, folder_of
+from studies.tables import show
 
 RESULTS = Path(__file__).resolve().parent / "results"
 MINUTES = 9.0
@@ -59,9 +60,11 @@ def measure(name: str, settings: Settings, raw: bool) -> str:
     except Exception as error:
         return f"{name}: {type(error).__name__}: {error}"
     report.method["preset"] = name
+    report.environment |= beyond_package(report.environment["device_type"])
     path = settings.out / folder_of(report.environment) / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(report.to_json(raw=raw), encoding="utf-8")
+    show(report)
     click.echo(f"written: {path}")
     return "" if report.right else f"{name}: some results are wrong"
 
@@ -110,6 +113,9 @@ def chosen(names: tuple[str, ...], device: str) -> list[str]:
 @click.option("--minutes", type=options.Seconds(), help=f"In all. Default without a preset: {MINUTES:g}.")
 @click.option("--budget", type=options.Seconds(), help="Seconds for each call, whatever the minutes.")
 @click.option("--first", type=options.Count(), help="So many problems of each preset; models become tiny.")
+@click.option(
+    "--seed", type=click.IntRange(0, 2**64 - 1), help="Of random60 and accuracy. Default: a fresh one."
+)
 @click.option("--out", type=click.Path(path_type=Path), default=RESULTS, help="Folder of the results.")
 @click.option("--raw", is_flag=True, help="All digits and samples, and what the GPU's sensors said.")
 def main(
@@ -118,6 +124,7 @@ def main(
     minutes: float | None,
     budget: float | None,
     first: int | None,
+    seed: int | None,
     out: Path,
     raw: bool,
 ) -> None:
@@ -125,7 +132,7 @@ def main(
     device = options.chosen_device(device)
     minutes = minutes or (None if names else MINUTES)
     with progress_bar() as progress:
-        settings = Settings(device, 0.0, budget, first, out, say, progress)
+        settings = Settings(device, 0.0, budget, first, seed, out, say, progress)
         wrong = measure_all(chosen(names, device), settings, minutes, raw)
     if wrong:
         raise click.ClickException("\n".join(wrong))

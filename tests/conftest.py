@@ -62,8 +62,8 @@ def device() -> str:
 def few_samples(monkeypatch):
     """Two batches of two turns, of measurements that have no budget of seconds."""
     for module in ("host_time", "overhead", "turns"):
-        monkeypatch.setattr(f"fastgemm.bench.{module}.BATCHES", 2)
-    monkeypatch.setattr("fastgemm.bench.turns.TurnTimer.BATCH", 2)
+        monkeypatch.setattr(f"studies.{module}.BATCHES", 2)
+    monkeypatch.setattr("studies.turns.TurnTimer.BATCH", 2)
 
 
 @pytest.fixture(autouse=True)

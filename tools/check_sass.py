@@ -26,6 +26,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -261,10 +262,11 @@ def resources(kernels: list[Kernel]) -> str:
 
 
 def as_json(parts: dict[str, dict[str, list[int]]]) -> str:
-    """A line for each name, in their order."""
+    """A line for each kernel with all its instantiations, in the order of their names."""
     written = []
     for arch, found in parts.items():
-        lines = [f"  {json.dumps(name)}: {json.dumps(found[name])}" for name in sorted(found)]
+        kernels = groupby(sorted(found), key=lambda name: name.partition("<")[0])
+        lines = (", ".join(f"{json.dumps(n)}: {json.dumps(found[n])}" for n in names) for _, names in kernels)
         written.append(f'"{arch}": {{\n' + ",\n".join(lines) + "\n}")
     return "{" + ",\n".join(written) + "}\n"
 

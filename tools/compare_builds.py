@@ -68,18 +68,13 @@ class Build:
 
 def cases(presets: list[str]) -> dict[str, dict[str, Any]]:
     """What to ask of both, by label."""
-    from fastgemm.bench import gpu_presets, weak_spots
     from fastgemm.bench.problems import Gemm, dtype_name, label
+    from studies.presets import cases_of
 
-    sets = {
-        "tensor_cores": gpu_presets.tensor_cores,
-        "weak_spots": weak_spots.cases,
-        "reference": gpu_presets.reference,
-    }
     found = {}
     for preset in presets:
-        for case in sets[preset]():
-            if not isinstance(case.problem, Gemm) or case.sustained:
+        for case in cases_of(preset, "cuda", seed=0):
+            if not isinstance(case.problem, Gemm) or getattr(case, "sustained", False):
                 continue
             for choice in map(dict, case.choices):
                 sizes = {name: getattr(case.problem, name) for name in FIELDS}
@@ -121,7 +116,8 @@ def main() -> None:
     parser.add_argument("--preset", action="append", choices=PRESETS)
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
-    from fastgemm.bench import describe
+    sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
+    from studies.environment import describe
 
     old, new = Build(args.old), Build(args.new)
     found = {

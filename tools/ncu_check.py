@@ -27,9 +27,9 @@ import counter_check
 import fastgemm
 import torch
 from fastgemm._explain.kernel_names import short_name
-from fastgemm.bench import describe
 from fastgemm.bench.problems import Add, Gemm, Problem, Transpose, dtype_name, label, random_matrix
 from render.counters import section
+from studies.environment import describe
 from torch import Tensor
 
 LIBRARY_LEVEL = 7

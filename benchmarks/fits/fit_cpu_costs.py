@@ -22,12 +22,14 @@ import fastgemm
 import torch
 from fastgemm import _introspect
 from fastgemm._fit import fit, same_but_for_rounding
-from fastgemm.bench import describe
-from fastgemm.bench.environment import folder_of, using_threads
+from fastgemm.bench.environment import using_threads
 from fastgemm.bench.timing import interleave
 from points import Point, read_points, write_points
 from rich.progress import track
 from static_tables.generate import ARITHMETIC_TYPES
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from studies.environment import describe, folder_of
 
 DATA = Path(__file__).resolve().parent
 FILES = {"avx512": ["amd-25-17_tuning.json", "amd-25-17.json"], "avx2": ["amd-25-1.json"]}

@@ -18,12 +18,14 @@ import math
 import sys
 from pathlib import Path
 
-from fastgemm.bench import describe
-from fastgemm.bench.environment import folder_of, usable_cores
+from fastgemm.bench.environment import usable_cores
 from points import Point, read_points, write_points
 from static_tables.generate import CPP_TYPES, generate, order
 from static_tables.grid import GRIDS
 from static_tables.series import Wanted, measure
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from studies.environment import describe, folder_of
 
 DATA = Path(__file__).resolve().parent
 ROOT = DATA.parent.parent

@@ -16,18 +16,21 @@ import argparse
 import contextlib
 import math
 import random
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from fastgemm.bench import describe
 from fastgemm.bench.problems import LAYOUTS
 from fastgemm.bench.session import Session
 from fit_costs import LIBRARY, problem_of
 from points import Point, read_points, series_of, write_points
 from static_tables.grid import Sizes, grid_of, work_of
 from static_tables.series import BESIDE_IEEE, Series
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from studies.environment import describe
 
 ORDER = ("float64", "float32", "tf32", "float16", "bfloat16", "int8", "int32")
 LIBRARIES = ("torch", "cublaslt_1")  # the latter where torch has no such product, or its flags let it round

@@ -16,6 +16,7 @@ from contests import Preset, Settings
 from fastgemm.bench.cuda_timing import WallTimer
 from fastgemm.bench.records import Report, read_report
 from fastgemm.bench.session import Session
+from studies.telemetry import sensors_of
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TYPES = (torch.float32, torch.bfloat16)
@@ -34,7 +35,8 @@ def models(settings: Settings, *, invariant: bool = False) -> Report:
     scale = module.SCALES[settings.device if most is None else "tiny"]
     plan = module.Plan(names[:most], TYPES[:most], scale, not invariant, invariant)
     timing = {"budget": settings.budget_of(20 if invariant else 80), "rounds": None}
-    with Session(settings.device, WallTimer() if settings.device == "cuda" else None) as session:
+    timer = WallTimer() if settings.device == "cuda" else None
+    with Session(settings.device, timer, sensors_of(settings.device)) as session:
         report = module.run(plan, session, None, timing)
     settings.say(report.results)
     return report
@@ -46,7 +48,7 @@ def transformer(settings: Settings, *, wide: bool = False) -> Report:
     config = module.CONFIGS["tiny" if most else settings.device + "-wide" * wide]
     types, attentions = (TYPES[1:], ("sdpa",)) if wide else (TYPES[:most], module.ATTENTIONS[:most])
     budget = settings.budget_of(18 if wide else 72)
-    with Session(settings.device) as session:
+    with Session(settings.device, sensors=sensors_of(settings.device)) as session:
         report = module.measured(config, types, attentions, session, None, budget)
     settings.say(report.results)
     return report

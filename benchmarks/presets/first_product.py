@@ -13,8 +13,9 @@ import tempfile
 
 import first_calls
 from contests import Preset, Settings
-from fastgemm.bench import Summary, describe
+from fastgemm.bench import Summary
 from fastgemm.bench.records import Measurement, Report
+from studies.environment import describe
 
 PROCESSES = 3
 

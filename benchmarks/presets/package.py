@@ -1,36 +1,34 @@
-"""What the package's commands measure: ``fastgemm ladder``, and ``fastgemm bench`` with a preset, ``--host-time``,
-``--overhead`` or ``--accuracy``."""
+"""The ladder, sets of problems against torch, the host's time, errors, and peers."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable
 from functools import partial
 
 import torch
 from contests import Preset, Settings
-from fastgemm.bench.accuracy import run_accuracy
-from fastgemm.bench.accuracy.study import default_shapes
-from fastgemm.bench.gpu_presets import kernel
-from fastgemm.bench.host_time import run_host_time
 from fastgemm.bench.ladder import run_ladder
-from fastgemm.bench.overhead import run_overhead
-from fastgemm.bench.peers import run_peers, with_jax, with_triton
-from fastgemm.bench.peers.contenders import problems
 from fastgemm.bench.presets import TRANSPOSE_SHAPES, Case, preset_cases
 from fastgemm.bench.records import Report
-from fastgemm.bench.sweep import run_sweep
-from fastgemm.bench.timing import Pace
-from fastgemm.cli.bench import cases_of_preset
 from fastgemm.cli.ladder import problems_of
+from studies.accuracy import run_accuracy
+from studies.accuracy.study import default_shapes
+from studies.gpu_presets import kernel
+from studies.host_time import run_host_time
+from studies.overhead import run_overhead
+from studies.peers import run_peers, with_jax, with_triton
+from studies.peers.contenders import problems
+from studies.presets import STEP, cases_of
+from studies.sweep import run_study
+from studies.telemetry import sensors_of
+from studies.timers import Pace
 
 BATCHES = 2  # of each way to call the layers of a model in turn; a batch of all takes a GPU's host 4 s
-STEP = 2048  # of the preset sweep
 
 
 def of_cases(settings: Settings, cases: list[Case], said: dict, sustained: bool = False) -> Report:
     chosen = cases[: settings.most]
-    report = run_sweep(
+    report = run_study(
         chosen,
         device=settings.device,
         budget=settings.budget or 0.5,
@@ -44,9 +42,8 @@ def of_cases(settings: Settings, cases: list[Case], said: dict, sustained: bool 
 
 
 def of_preset(name: str, settings: Settings) -> Report:
-    seed = secrets.randbits(32)
-    fp32 = ([torch.float32], ["NN"], ((),), None)
-    cases = cases_of_preset(settings.device, name, "gemm", *fp32, seed, STEP)
+    seed = settings.a_seed
+    cases = cases_of(name, settings.device, seed)
     said = {"random60": {"seed": seed}, "sweep": {"step": STEP}}.get(name, {})
     return of_cases(settings, cases, {"presets": [name], **said}, sustained=name == "sweep")
 
@@ -68,7 +65,10 @@ def ladder(settings: Settings) -> Report:
     ops = ("gemm", "transpose")
     found = problems_of(settings.device, ops, None, None, torch.float32, None, quick)
     budget = settings.budget_of(40)
-    report = run_ladder(found, device=settings.device, budget=budget, progress=settings.progress)
+    sensors = sensors_of(settings.device)
+    report = run_ladder(
+        found, device=settings.device, budget=budget, sensors=sensors, progress=settings.progress
+    )
     settings.say(report.results)
     return report
 
@@ -80,8 +80,7 @@ def in_batches(run: Callable[[str, int], Report], settings: Settings) -> Report:
 
 def accuracy(settings: Settings) -> Report:
     shapes = default_shapes(settings.device)[: settings.most]
-    seed = secrets.randbits(32)
-    return run_accuracy(settings.device, shapes=shapes, seed=seed, progress=settings.progress)
+    return run_accuracy(settings.device, shapes=shapes, seed=settings.a_seed, progress=settings.progress)
 
 
 def beside_peers(settings: Settings) -> Report:

@@ -16,9 +16,9 @@ import fastgemm
 import torch
 from contests import Contest, Preset, Settings, cubes, of_contests, product, torch_product
 from fastgemm import _introspect
-from fastgemm.bench.environment import folder_of
 from fastgemm.bench.problems import random_matrix
 from fastgemm.bench.records import Report, read_report, select
+from studies.environment import folder_of
 
 PORTABLE, HOPPER = "portable", "hopper"
 LEVEL_6 = "level 6"  # the kernel that the level takes

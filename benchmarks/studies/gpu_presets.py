@@ -7,7 +7,6 @@ import random
 from typing import Any
 
 import torch
-
 from fastgemm.bench.presets import Case, Choice
 from fastgemm.bench.problems import LAYOUTS, Add, Gemm, Library, Transpose
 

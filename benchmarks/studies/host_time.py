@@ -8,13 +8,14 @@ from __future__ import annotations
 from functools import partial
 
 import torch
-
 from fastgemm import _overrides, ops
 from fastgemm._patch import patch
-from .environment import describe, using_threads
+from fastgemm.bench.environment import using_threads
 from fastgemm.bench.problems import Gemm, Instance, instantiate
 from fastgemm.bench.records import Measurement, Report
 from fastgemm.bench.timing import interleave
+
+from .environment import describe
 from .turns import ContextTimer, Turn, TurnTimer, measure_turns
 
 BATCHES = 400

@@ -11,14 +11,15 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 import torch
-from torch import Tensor
-
 from fastgemm import ops
 from fastgemm.bench.cuda_timing import HostTimer
-from .environment import describe, using_threads
+from fastgemm.bench.environment import using_threads
 from fastgemm.bench.problems import Call, Gemm, instantiate
 from fastgemm.bench.records import Measurement, Report
 from fastgemm.bench.timing import interleave
+from torch import Tensor
+
+from .environment import describe
 from .turns import TurnTimer, measure_turns
 
 SIZE = 64

@@ -1,5 +1,5 @@
-"""Many problems against torch, as the pages show them: with what a GPU's sensors say, in a time that problems share,
-random ones held against what is allowed, and some of them back to back."""
+"""Many problems against torch, as the pages show them: with what a GPU's sensors say, in a time that problems
+share, random ones held against what is allowed, and some of them back to back."""
 
 from __future__ import annotations
 
@@ -190,5 +190,3 @@ def against_torch(found: list[list[Measurement]]) -> dict[str, Any]:
             "of_allowed_time": timed[worst],
         },
     }
-
-

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from fastgemm._narrow import ByWidth, stacked, whole
 from fastgemm.bench.formatting import percent, ratio
-from fastgemm.bench.records import Measurement, Report
+from fastgemm.bench.records import Measurement, Report, select
 from fastgemm.cli.console import console
 from fastgemm.cli.tables import means_table
 from rich.console import Group, RenderableType
@@ -24,7 +24,8 @@ def show(report: Report) -> None:
     out = console()
     if isinstance(report, AccuracyReport):
         show_accuracy(report)
-    elif "peers" in report.environment:
+        return
+    if "peers" in report.environment:
         show_peers(report)
     elif report.command in OF_HOST:
         out.print(OF_HOST[report.command](report))

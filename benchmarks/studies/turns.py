@@ -13,14 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
-
 from fastgemm import nn, ops
 from fastgemm._patch import patch
 from fastgemm.bench.cuda_timing import HostTimer
 from fastgemm.bench.problems import Gemm, Instance, instantiate
 from fastgemm.bench.records import Measurement
 from fastgemm.bench.timing import Interleaved, interleave
+from torch import Tensor
 
 ROWS = (1, 8, 32)
 DTYPES = (torch.bfloat16, torch.float32)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-
 from fastgemm.bench.presets import Case, Choice
 from fastgemm.bench.problems import LAYOUTS, Gemm
 

@@ -21,7 +21,6 @@ from fastgemm._explain import figures
 from fastgemm._explain.plots import access_figure
 from fastgemm._gpus import BANK_BYTES, BANKS
 from fastgemm.bench import Gemm, Transpose, plots
-from fastgemm.bench.accuracy import AccuracyReport, read_accuracy
 from fastgemm.bench.formatting import percent, rate, ratio
 from fastgemm.bench.ladder import run_ladder
 from fastgemm.bench.records import Report, read_report, select
@@ -32,6 +31,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.append(str(REPOSITORY / "tools"))
 from render.levels import LADDER  # noqa: E402
 from render.spec import markdown, place  # noqa: E402
+from studies.accuracy import AccuracyReport, read_accuracy  # noqa: E402
 
 from . import drawings  # noqa: E402
 

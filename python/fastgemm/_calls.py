@@ -96,62 +96,15 @@ def out_of_sight(
     return _library.call_unseen(function, *given, **options)
 
 
-class Op:
-    """An op, by the ways in which a call of a public function reaches it.
-
-    Args:
-        name: of the op that graphs hold, and whose overload ``out`` writes into a tensor.
-        bare: runs eager calls without a gradient.
-        differentiable: runs the others, but where ``bare`` is differentiable itself (``finds_gradients``).
-    """
-
-    def __init__(
-        self,
-        name: str,
-        bare: Callable[..., Tensor],
-        differentiable: Callable[..., Tensor],
-        finds_gradients: bool = False,
-    ) -> None:
-        self.packet = getattr(ops, name)
-        self.bare = bare
-        self.differentiable = differentiable
-        self.finds_gradients = finds_gradients
-        self.into = self.packet.out._op if "out" in self.packet.overloads() else None
-
-    def __call__(
-        self, operands: tuple[Tensor | None, ...], options: dict[str, Any], out: Tensor | None = None
-    ) -> Tensor:
-        """Runs the op; ``options`` holds the schema's keyword arguments that differ from their defaults."""
-        if out is not None:
-            return self._into(operands, options, out)
-        if is_compiling() or tracing_state() is not None:
-            return self.packet.default(*operands, **options)
-        if not (self.finds_gradients and is_here(operands[0])) and needs_function(*operands):
-            run = self.packet.default if functionalizes() else self.differentiable
-            return run(*operands, **options)
-        return self.bare(*operands, **options)
-
-    def _into(self, operands: tuple[Tensor | None, ...], options: dict[str, Any], out: Tensor) -> Tensor:
-        _errors.refuse_gradient_into_out(*operands, out)
-        if is_compiling():
-            self.packet.out(*operands, **options, out=out)
-            return out
-        _errors.refuse_transform_into_out(*operands, out)
-        _errors.refuse_inference_tensor(out)
-        self.into(*operands, **options, out=out)
-        increment_version((out,))
-        return out
-
-
-def needs_function(*operands: Tensor | None) -> bool:
+def needs_function(a: Tensor, b: Tensor, c: Tensor | None = None) -> bool:
     """Whether this eager call must go through an autograd.Function."""
-    if torch.is_grad_enabled():
-        for x in operands:
-            if x is not None and x.requires_grad:
-                return True
+    if torch.is_grad_enabled() and (
+        a.requires_grad or b.requires_grad or (c is not None and c.requires_grad)
+    ):
+        return True
     if peek_interpreter_stack() is not None:
         return True
-    return forward_ad._current_level >= 0 and any(x is not None and _is_dual(x) for x in operands)
+    return forward_ad._current_level >= 0 and any(x is not None and _is_dual(x) for x in (a, b, c))
 
 
 def _is_dual(x: Tensor) -> bool:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import math
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
-from fastgemm.bench import Add, Gemm, Transpose, check, cublas, instantiate
+from fastgemm.bench import Add, Gemm, Transpose, check, instantiate
 from fastgemm.bench.checking import MAX_PRODUCTS, Reference, integer_product
 from fastgemm.bench.problems import ARITHMETIC, LAYOUTS, random_matrix, torch_precision
 
@@ -149,32 +147,3 @@ def test_torch_has_the_precision_of_the_problem_meanwhile():
         with torch_precision(Gemm(1, 1, 1, precision=precision)):
             assert matmul.fp32_precision == of_torch
         assert matmul.fp32_precision == before
-
-
-def gemm_ex_of_the_manual(handle, op_a, op_b, m, n, k, alpha, a, _, lda, b, __, ldb, beta, c, *type_and_ldc):
-    """What cublasGemmEx does with int8: C = alpha op(A) op(B) + beta C, all column-major."""
-
-    def stored(address, rows, columns, ld):
-        raw = (ctypes.c_int8 * (ld * columns)).from_address(address)
-        return torch.frombuffer(raw, dtype=torch.int8).view(columns, ld)[:, :rows].T.long()
-
-    a = stored(a, m, k, lda) if op_a == cublas.CUBLAS_OP_N else stored(a, k, m, lda).T
-    b = stored(b, k, n, ldb) if op_b == cublas.CUBLAS_OP_N else stored(b, n, k, ldb).T
-    (_, ldc, *_) = type_and_ldc
-    out = torch.frombuffer((ctypes.c_int32 * (ldc * n)).from_address(c), dtype=torch.int32).view(n, ldc)
-    alpha, beta = (ctypes.c_int32.from_address(scalar).value for scalar in (alpha, beta))
-    out[:, :m] = alpha * (a @ b).T + beta * out[:, :m]
-    return 0
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_check_of_cublas_gemm_ex(monkeypatch, layout):
-    library = SimpleNamespace(cublasGemmEx=gemm_ex_of_the_manual)
-    monkeypatch.setattr(cublas, "_library", lambda: library)
-    monkeypatch.setattr(torch.cuda, "current_blas_handle", lambda: 1)
-    instance = instantiate(Gemm(20, 12, 28, torch.int8, layout, library="cublasGemmEx"))
-    assert instance.baseline == "cublasGemmEx"
-    assert check(instance.torch(), Reference(instance)).right
-    library.cublasGemmEx = lambda *arguments: 7
-    with pytest.raises(RuntimeError, match="status 7"):
-        instance.torch()()

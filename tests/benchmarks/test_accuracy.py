@@ -9,20 +9,20 @@ import random
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import accuracy
 import fastgemm
 import pytest
 import torch
 from click.testing import CliRunner
-from fastgemm.bench.accuracy import read_accuracy, run_accuracy, special, study
-from fastgemm.bench.accuracy.contenders import BASELINE, Contender, contenders, integer_kernels
-from fastgemm.bench.accuracy.data import CANCELLATION, DISTRIBUTIONS, SPIKE, Draw
-from fastgemm.bench.accuracy.figures import FIGURES
-from fastgemm.bench.accuracy.lookup import Study
-from fastgemm.bench.accuracy.records import IntegerProduct, SpecialValue
 from fastgemm.bench.checking import PRODUCT_ERROR
-from fastgemm.cli import main
-from fastgemm.cli.accuracy import show
 from reference import DEVICES, needs_simulator
+from studies.accuracy import read_accuracy, run_accuracy, special, study
+from studies.accuracy.contenders import BASELINE, Contender, contenders, integer_kernels
+from studies.accuracy.data import CANCELLATION, DISTRIBUTIONS, SPIKE, Draw
+from studies.accuracy.figures import FIGURES
+from studies.accuracy.lookup import Study
+from studies.accuracy.records import IntegerProduct, SpecialValue
+from studies.accuracy.table import show
 
 SHAPES = [(20, 30, 40), (20, 30, 500), (7, 9, 41)]
 
@@ -151,7 +151,7 @@ def test_rows_that_promise_make_a_report_wrong():
 def test_contenders_of_a_gpu(monkeypatch):
     table = [replace(row, unavailable=None) for row in fastgemm.kernels("gemm", "cuda")]
     assert {row.precision for row in table} <= set(PRODUCT_ERROR), "each has a bound"
-    module = "fastgemm.bench.accuracy.contenders.kernels"
+    module = "studies.accuracy.contenders.kernels"
     monkeypatch.setattr(module, lambda op, device, dtype: [row for row in table if row.takes(dtype)])
     found = [(c.kernel, c.precision) for c in contenders("cuda", ("tiled", "bf16x6"))]
     assert found[0] == ("torch.matmul", "ieee")
@@ -209,7 +209,7 @@ def run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def invoke(*arguments: str, code: int = 0):
-        result = CliRunner().invoke(main, ["bench", "--accuracy", "--device", "cpu", *arguments])
+        result = CliRunner().invoke(accuracy.main, ["--device", "cpu", *arguments])
         assert result.exit_code == code, result.output + repr(result.exception)
         return result
 
@@ -258,10 +258,8 @@ def test_a_kernel_that_rejects_short_sums_is_shown(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--preset", "squares"], "--accuracy goes with"),
-        (["--dtype", "fp64"], "--accuracy goes with"),
-        (["--host-time"], "--accuracy goes with"),
-        (["--shape", "2x8x8x8"], "shapes MxNxK"),
+        (["--shape", "2x8x8x8"], "shapes are MxNxK"),
+        (["--kernel", "torch"], "is none that is held against torch"),
         (["--kernel", "wgmma"], "is a kernel of gemm on cuda, not on cpu"),
     ],
 )

@@ -14,12 +14,11 @@ import torch
 from click.testing import CliRunner
 from contests import Contest, Preset, Settings, of_contests
 from exact import Exact, errors_of
-from fastgemm.bench import turns
-from fastgemm.bench.accuracy import read_accuracy
 from fastgemm.bench.records import Measurement, Report, read_report, select
 from fastgemm.bench.timing import CpuTimer
-from fastgemm.cli import tables
 from render.pages import OF_FILES
+from studies import tables, turns
+from studies.accuracy import read_accuracy
 
 ELSEWHERE = ("tensor_parallel",)  # tests/examples runs it
 ALL = [n for n, each in run.PRESETS.items() if "cpu" in each.seconds and n not in ELSEWHERE]
@@ -37,9 +36,9 @@ def results(tmp_path_factory):
     out = tmp_path_factory.mktemp("results")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "compile", lambda function, **options: function)
-        patch.setattr("fastgemm.bench.turns.TurnTimer.BATCH", 2)
+        patch.setattr("studies.turns.TurnTimer.BATCH", 2)
         for module in ("host_time", "overhead"):
-            patch.setattr(f"fastgemm.bench.{module}.BATCHES", 2)
+            patch.setattr(f"studies.{module}.BATCHES", 2)
         patch.setattr("fastgemm.bench.cuda_timing.HostTimer.BATCH", 2)
         printed = measure(*ALL, "--first", "1", "--budget", "0.001", out=out).output
         measure("residues", "--budget", "0.001", out=out)  # all of it is small on a CPU

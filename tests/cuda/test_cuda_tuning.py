@@ -97,8 +97,8 @@ def test_ladder_on_the_gpu():
 
 def test_bench_on_the_gpu():
     from fastgemm.bench import gpu_presets
-    from fastgemm.bench.host_time import run_host_time
     from fastgemm.bench.sweep import run_sweep
+    from studies.host_time import run_host_time
 
     cases = gpu_presets.random_shapes(4, random.getrandbits(32))
     report = run_sweep(cases, device="cuda", budget=0.01)

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 import torch
 from fastgemm.bench import Gemm
-from fastgemm.bench.accuracy import run_accuracy
-from fastgemm.bench.accuracy.contenders import BASELINE, Contender
-from fastgemm.bench.accuracy.records import IntegerProduct, SpecialValue
 from fastgemm.bench.records import Measurement, Report
 from fastgemm.bench.timing import Summary
 from render.accuracy import BLOCKS, multiple
 from render.pages import OF_FILES
 from reports import GPU, gpu_row
+from studies.accuracy import run_accuracy
+from studies.accuracy.contenders import BASELINE, Contender
+from studies.accuracy.records import IntegerProduct, SpecialValue
 
 METHOD = {"text": "as measured", "back_to_back": "in batches", "timer": "cuda events"}
 

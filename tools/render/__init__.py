@@ -7,6 +7,5 @@ A new table is an entry in the BLOCKS of a module, and the two markers of its na
 import sys
 from pathlib import Path
 
-sys.path.insert(
-    0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "fits")
-)  # choosing reads these points
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS / "fits")]  # studies, and the points that choosing reads

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fastgemm.bench.accuracy import COMMAND
-from fastgemm.bench.accuracy.contenders import LIBRARY
-from fastgemm.bench.accuracy.figures import FIGURES
-from fastgemm.bench.accuracy.lookup import CLOSE, MEASURES, Study, library_name, name
-from fastgemm.bench.accuracy.records import AccuracyReport, IntegerProduct
 from fastgemm.bench.formatting import ratio
+from studies.accuracy import COMMAND
+from studies.accuracy.contenders import LIBRARY
+from studies.accuracy.figures import FIGURES
+from studies.accuracy.lookup import CLOSE, MEASURES, Study, library_name, name
+from studies.accuracy.records import AccuracyReport, IntegerProduct
 
 from .spec import PLACE, Block, Column, Picture, Table, beside
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from fastgemm.bench import plots
 from fastgemm.bench.formatting import percent, rate, ratio
 from fastgemm.bench.records import Measurement, Report, select
+from studies import plots
 
 from .spec import (
     KERNEL,
@@ -252,8 +252,10 @@ HEADLINES: dict[str, Callable[[Reports], str]] = {
     "headline_zh": _sentence("zh"),
 }
 FIRST = Picture("headline", "Rates of float32 products, fastgemm and torch, on", plots.headline_figure)
-SPOTS = Picture("weak_spots", "float32 products and skinny products against torch on")
-POWER = Picture("sweep", "Sustained rates, power and clocks on")
+SPOTS = Picture(
+    "weak_spots", "float32 products and skinny products against torch on", plots.weak_spots_figure
+)
+POWER = Picture("sweep", "Sustained rates, power and clocks on", plots.sustained_figure)
 BLOCKS: dict[str, Any] = {
     "headline_picture": Block("weak_spots", picture=FIRST, device="cuda"),
     "reference": Block("reference", MEANS, PLACE, device="cpu"),

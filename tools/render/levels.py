@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastgemm.bench import turns
 from fastgemm.bench.formatting import percent, rate, ratio
-from fastgemm.bench.gpu_presets import RUNGS_GROUP, TENSOR_CORE_RUNGS
 from fastgemm.bench.problems import LAYOUTS
 from fastgemm.bench.records import Report, select
+from studies import plots, turns
+from studies.gpu_presets import RUNGS_GROUP, TENSOR_CORE_RUNGS
 
 from .groups import PROBLEMS, own
 from .spec import KERNEL, PLACE, Block, Column, Line, Picture, Rows, Table, beside, quoted, speedup
@@ -169,7 +169,7 @@ BLOCKS = {
         "sizes",
         Table(_sizes, lambda rows: beside([*own(rows), *select(rows, role="baseline")], "choice", _side)),
         "A dash: one run takes more than 50 ms. {place}",
-        picture=Picture("sizes", "Rates against size on"),
+        picture=Picture("sizes", "Rates against size on", plots.sizes_figure),
         device="cuda",
     ),
 }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fastgemm.bench.accuracy import COMMAND, read_accuracy
 from fastgemm.bench.records import Report, read_report
+from studies.accuracy import COMMAND, read_accuracy
 
 
 def read(path: Path) -> Report:

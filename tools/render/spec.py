@@ -169,17 +169,15 @@ def versions(env: dict[str, Any], threads: str = "") -> str:
 
 
 def program(report: Report) -> str:
-    command, presets = report.command, report.method.get("presets", ())
+    command = report.command
     if command.startswith("python "):  # of a program that was there at that commit
         return command
     if command == "tensor_parallel":
         return "examples/tensor_parallel.py"  # by torchrun
     if command in ("transformer", "models"):
         return f"python examples/{command}.py" + (" --invariant" if report.summary.get("invariant") else "")
-    if command in ("host-time", "overhead", "accuracy"):
-        return f"fastgemm bench --{command}"
-    if command in ("ladder", "bench"):
-        return f"fastgemm {command}" + "".join(f" --preset {name}" for name in presets)
+    if command == "ladder":
+        return "fastgemm ladder"
     return f"python benchmarks/run.py {report.method.get('preset', command)}"
 
 

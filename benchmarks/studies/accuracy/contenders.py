@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
-
 from fastgemm import ops
-from fastgemm.table import kernels
 from fastgemm.bench.problems import Gemm, torch_precision
+from fastgemm.table import kernels
+from torch import Tensor
 
 LIBRARY = "torch.matmul"
 LEVEL = "level="

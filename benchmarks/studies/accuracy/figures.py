@@ -7,6 +7,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING
 
 from fastgemm.bench.drawing import place, pyplot
+
 from .contenders import LIBRARY
 from .lookup import CLOSE, MEASURES, Study, library_name, name
 from .records import AccuracyReport

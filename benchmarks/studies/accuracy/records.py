@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fastgemm.bench.records import Report, as_text, read_head, rows_of
+
 from .contenders import LIBRARY
 
 COMMAND = "accuracy"

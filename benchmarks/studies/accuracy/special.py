@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor
-
 from fastgemm import ops
 from fastgemm.bench.checking import PRODUCT_ERROR, integer_product
+from torch import Tensor
+
 from .contenders import Contender
 from .data import Draw, Operands, Shape
 from .records import IntegerProduct, SpecialValue

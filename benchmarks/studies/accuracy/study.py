@@ -18,11 +18,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from fastgemm.bench.checking import PRODUCT_ERROR
+from fastgemm.bench.environment import using_threads
+from fastgemm.bench.ladder import Progress
 from torch import Tensor
 
-from fastgemm.bench.checking import PRODUCT_ERROR
-from studies.environment import describe, using_threads
-from fastgemm.bench.ladder import Progress
+from studies.environment import describe
+
 from .contenders import Contender, contenders, integer_kernels
 from .data import DISTRIBUTIONS, Draw, Shape
 from .records import COMMAND, AccuracyReport, Error

@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
-
 from fastgemm import tuning
 from fastgemm.bench.problems import Instance, torch_precision
+from torch import Tensor
+
 from .contenders import Contender
 from .prepared import Prepared
 

@@ -7,15 +7,17 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch import Tensor
-
 from fastgemm.bench.checking import error_bound, in_float64, poison, sampled_rows
-from fastgemm.bench.cuda_timing import BatchTimer
-from studies.environment import describe
 from fastgemm.bench.problems import Gemm, Instance, instantiate
 from fastgemm.bench.records import Measurement, Report
 from fastgemm.bench.session import Session
 from fastgemm.bench.timing import Interleaved, interleave
+from torch import Tensor
+
+from studies.environment import describe
+from studies.telemetry import sensors_of
+from studies.timers import BatchTimer
+
 from . import own, vendor, with_jax, with_triton
 from .contenders import (
     COMPILE,
@@ -151,7 +153,7 @@ def measure(group: str, problem: Gemm, session: Session, setup: Setup, budget: f
             calls[name] = found[0]
     start = session.now()
     cold, batches = _time(calls, session, budget)
-    reading = session.telemetry.since(start)
+    reading = session.sensors.since(start)
     for name in calls:
         row = rows[name]
         row.telemetry, row.baseline = reading, baseline
@@ -184,7 +186,7 @@ def run_peers(
     """
     cases = list(problems() if cases is None else cases)
     ready = Setup(SETUP if setup is None else setup)
-    with torch.no_grad(), Session(device) as session:
+    with torch.no_grad(), Session(device, sensors=sensors_of(device)) as session:
         method = {**session.describe(), "back_to_back": BatchTimer.method, "presets": [PRESET]}
         method |= {"budget_seconds": budget or BUDGET, "setup_seconds": SETUP if setup is None else setup}
         report = Report("bench", describe(device), method)

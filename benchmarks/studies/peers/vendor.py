@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from studies.cublas import Emulation
 from fastgemm.bench.problems import Instance
+
+from studies.cublas import Emulation
+
 from .contenders import EAGER, Contender
 from .prepared import Prepared
 

@@ -7,9 +7,9 @@ from functools import cache, partial
 from typing import Any
 
 import torch
+from fastgemm.bench.problems import Instance
 from torch import Tensor
 
-from fastgemm.bench.problems import Instance
 from .contenders import DEFAULT, Contender
 from .prepared import NotInstalledError, Prepared
 

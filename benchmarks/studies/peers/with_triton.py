@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any
 
 import torch
-
-from studies.environment import usable_cores
+from fastgemm.bench.environment import usable_cores
 from fastgemm.bench.problems import Instance
+
 from .contenders import DEFAULT, Contender
 from .prepared import NotInstalledError, Prepared
 

@@ -1,17 +1,14 @@
-"""How this project measures: shared by ``fastgemm ladder``, ``fastgemm bench``, benchmarks/, examples/ and tools/.
+"""How this project measures: shared by ``fastgemm ladder``, ``fastgemm bench`` and ``fastgemm tune``.
 
 problems      what is run: operands, the call, torch's call for the same thing
 checking      the result against float64 (exact for integers), before anything is timed
 timing        interleaved samples, and what is said about them; cuda_timing: those of a GPU
-telemetry     a GPU's clocks, power and temperature meanwhile
 limits        what the device could do at best
-session       the device, timer and sensors of one run
+session       the device and timer of one run, and sensors where there are any
 environment   where and with what it was measured; load: what else the machine did meanwhile
 records       the rows of a report, as JSON and CSV
 ladder        every level of an operation; choice: why level 7 took a kernel that is slower than torch
-sweep         many problems; presets, gpu_presets and weak_spots name sets of them
-host_time     what a call costs the host; overhead: what torch.compile makes of that; turns: where layers alternate
-accuracy      errors of float32 products against float64, a study of its own
+sweep         many problems; presets name sets of them
 plots         pictures of both; drawing: their style; formatting: numbers
 """
 

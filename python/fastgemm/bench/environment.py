@@ -14,7 +14,6 @@ import torch
 from .. import _introspect
 from ..table import build_info
 
-
 TORCH_THREADS = torch.get_num_threads()  # as torch found them, before anything here changes them
 
 

@@ -30,8 +30,8 @@ def fma_peak(dtype: torch.dtype, threads: int) -> float | None:
 
 
 def gpu_fma_peak(dtype: torch.dtype, sm_clock_mhz: float | None) -> float | None:
-    """Operations a second of the GPU's multiply-add units, at the highest clock where none was read; None where the
-    units are unknown."""
+    """Operations a second of the GPU's multiply-add units, at the highest clock where none was read; None where
+    the units are unknown."""
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     if properties.major != 9:
         return None

@@ -64,7 +64,8 @@ class Library(NamedTuple):
 class Gemm:
     """C (m, n) = A (m, k) @ B (k, n). ``layout`` TN means that A is stored column-major, and so on.
 
-    ``precision`` is that of float32 products; None: what torch is set to. ``library``: another baseline than torch.
+    ``precision`` is that of float32 products; None: what torch is set to. ``library``: a baseline besides
+    torch's product.
     """
 
     op: ClassVar[str] = "gemm"

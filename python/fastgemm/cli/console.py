@@ -8,13 +8,13 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ..bench.plots import save
+from ..bench.plots import draw, save
 from ..bench.records import Report
 from . import options
 
@@ -73,8 +73,11 @@ def say_written(paths: Iterable[Path | None]) -> None:
         console(stderr=True).print("written: " + ", ".join(written), soft_wrap=True, markup=False)
 
 
-def write_outputs(report: Report, *, json: Path | None, csv: Path | None, plot: Path | None) -> None:
-    """Writes what was asked for and says where it went. Raises click.ClickException (exit code 1)."""
+def write_outputs(
+    report: Report, *, json: Path | None, csv: Path | None, plot: Path | None, make: Callable[..., Any] = draw
+) -> None:
+    """Writes what was asked for, the plot that ``make`` makes, and says where it went. Raises click.ClickException
+    (exit code 1)."""
     drawn: list[Path] = []
     raw = click.get_current_context().meta.get(options.RAW, False)
     if json:
@@ -83,7 +86,7 @@ def write_outputs(report: Report, *, json: Path | None, csv: Path | None, plot: 
         write_file(csv, report.write_csv)
     if plot and report.drawable:
         with writing(plot):
-            drawn = save(report, plot)
+            drawn = save(report, plot, make)
     elif plot:
         console(stderr=True).print("no plot: the report has no rates", style="yellow")
     say_written([json, csv, *drawn])

@@ -7,10 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fastgemm.bench import Gemm, cublas, instantiate
-from fastgemm.bench.cuda_timing import BatchTimer
-from fastgemm.bench.peers import PRESET, own, run_peers, study
-from fastgemm.bench.peers.contenders import (
+from fastgemm.bench import Gemm, instantiate
+from fastgemm.bench.records import Measurement, read_report, select
+from studies import cublas
+from studies.peers import PRESET, own, run_peers, study
+from studies.peers.contenders import (
     COMPILE,
     CUBLAS,
     DOT_ALGORITHMS,
@@ -24,9 +25,9 @@ from fastgemm.bench.peers.contenders import (
     contenders,
     problems,
 )
-from fastgemm.bench.peers.prepared import NotInstalledError, Prepared
-from fastgemm.bench.records import Measurement, read_report, select
-from fastgemm.cli.peers import peers_table
+from studies.peers.prepared import NotInstalledError, Prepared
+from studies.peers.table import peers_table
+from studies.timers import BatchTimer
 
 FP32, BF16 = torch.float32, torch.bfloat16
 CUBE = Gemm(300, 20, 40)
