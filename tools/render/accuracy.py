@@ -1,4 +1,4 @@
-"""Errors in units of the library's, special values, int32: what `fastgemm bench --accuracy` measured."""
+"""Errors in units of the library's, special values, int32: what the preset accuracy of benchmarks/run.py measured."""
 
 from __future__ import annotations
 

@@ -168,8 +168,12 @@ def versions(env: dict[str, Any], threads: str = "") -> str:
     return f"{device}, torch {env['torch']}{library}, {env['date'][:10]}{commit}"
 
 
+# Presets of files that do not say theirs.
+OF_OLDER = {"host-time": "host", "bench": "transposes"}
+
+
 def program(report: Report) -> str:
-    command = report.command
+    command, sets = report.command, report.method.get("presets", ())
     if command.startswith("python "):  # of a program that was there at that commit
         return command
     if command == "tensor_parallel":
@@ -178,7 +182,8 @@ def program(report: Report) -> str:
         return f"python examples/{command}.py" + (" --invariant" if report.summary.get("invariant") else "")
     if command == "ladder":
         return "fastgemm ladder"
-    return f"python benchmarks/run.py {report.method.get('preset', command)}"
+    older = sets[0] if len(sets) == 1 else OF_OLDER.get(command, command)
+    return f"python benchmarks/run.py {report.method.get('preset', older)}"
 
 
 def speedup(row: Any) -> float | None:

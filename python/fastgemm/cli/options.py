@@ -249,7 +249,7 @@ raw = click.option(
     is_flag=True,
     expose_value=False,
     callback=lambda context, _, value: context.meta.update({RAW: value}),
-    help="JSON with all digits and samples, and what a GPU's sensors said.",
+    help="JSON with all digits and samples.",
 )
 
 
