@@ -58,14 +58,6 @@ def device() -> str:
     return "cpu"
 
 
-@pytest.fixture
-def few_samples(monkeypatch):
-    """Two batches of two turns, of measurements that have no budget of seconds."""
-    for module in ("host_time", "overhead", "turns"):
-        monkeypatch.setattr(f"studies.{module}.BATCHES", 2)
-    monkeypatch.setattr("studies.turns.TurnTimer.BATCH", 2)
-
-
 @pytest.fixture(autouse=True)
 def tensors_are_made_on_the_device(device):
     with contextlib.nullcontext() if device == "cpu" else torch.device(device):

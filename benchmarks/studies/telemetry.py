@@ -122,7 +122,7 @@ def _open(index: int) -> _Nvml | _Smi | None:
 
 
 def driver_version() -> str | None:
-    gpu = _open(torch.cuda.current_device())
+    gpu = _open(torch.cuda.current_device()) if torch.cuda.is_available() else None
     return gpu.driver() if gpu else None
 
 

@@ -86,7 +86,7 @@ def test_contenders_are_timed_in_turn_and_checked(results, name):
 
 
 def test_what_only_some_presets_tell(results):
-    reports, _ = results
+    reports, printed = results
     assert select(reports["invariant"].results, choice="invariant")[0].more == {"same_bits": True}
     symmetric = {row.choice: row.more for row in reports["symmetric"].results}
     assert symmetric["fastgemm"]["over"]["general"] > 0 and not symmetric["general"]
@@ -94,6 +94,8 @@ def test_what_only_some_presets_tell(results):
     assert layer.group == "gelu" and {*layer.more["over"]} == {"apart", "compiled"}
     assert all(0 < row.more["error"] < 1e-3 for row in reports["newton_schulz"].results)
     assert {"import fastgemm", "first transpose"} < {row.kernel for row in reports["first_product"].results}
+    for text in ("fastgemm.matmul, compiled", "16 in a call", "ns a product", "ns a call", "ns, in turn"):
+        assert text in printed
     for name in ("host", "overhead"):  # in each a line for two types and three numbers of rows
         assert len(turns.lines(reports[name].results)) == 6 * len(turns.WAYS)
         assert tables.turns_table(reports[name]).wide.row_count == 6 * len(turns.WAYS)

@@ -15,6 +15,13 @@ from studies import turns
 LAYERS = 6
 
 
+@pytest.fixture
+def few_samples(monkeypatch):
+    """Two batches of two turns."""
+    monkeypatch.setattr(turns, "BATCHES", 2)
+    monkeypatch.setattr(turns.TurnTimer, "BATCH", 2)
+
+
 def measured_with(monkeypatch, product, inside=contextlib.nullcontext, device="cpu"):
     """One more way of calling, beside torch."""
     ways = {turns.BASELINE: turns.WAYS[turns.BASELINE], "other": turns.Way(product, inside)}

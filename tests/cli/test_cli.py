@@ -212,8 +212,6 @@ def test_without_a_gpu_a_cuda_kernel_is_sent_to_the_simulator(run, row, monkeypa
 @pytest.mark.skipif("cuda" in DEVICES, reason="there is a GPU")
 def test_a_device_that_cannot_be_used_is_a_usage_error(run):
     assert "--device cuda: torch sees no CUDA device" in run("ladder --device cuda", code=2).stderr
-    for words in ("--preset random60", "--preset peers", "--method sustained"):
-        assert "is for --device cuda, and torch sees no CUDA device" in run(f"bench {words}", code=2).stderr
 
 
 def test_default_files_are_known_to_be_writable_before_anything_is_measured(run, monkeypatch):
@@ -239,23 +237,6 @@ def test_ladder_says_why_level_7_is_below_torch(run, quick, monkeypatch):
     text = run("ladder --op transpose --size 16 --json l.json --plot l.svg").stdout
     (said,) = read_report(Path("l.json")).summary["transpose"]["below_torch"]
     assert [line for line in text.splitlines() if line.endswith(": why")] == [f"note: {said}"]
-
-
-def test_host_time(run, few_samples):
-    result = run("bench --host-time --device cpu --json h.json")
-    for text in ("torch.mm", "torch.ops.fastgemm._matmul", "fastgemm.matmul", "ns a call", "ns, in turn"):
-        assert text in result.stdout
-    report = read_report(Path("h.json"))
-    assert report.command == "host-time" and report.summary["relative_to_torch_mm"]["torch.mm"] == 1
-
-
-def test_overhead(run, few_samples, quick):
-    result = run("bench --overhead --device cpu --json o.json")
-    for text in ("torch.matmul, compiled", "fastgemm.matmul, compiled", "16 in a call", "ns a product"):
-        assert text in result.stdout
-    report = read_report(Path("o.json"))
-    assert report.command == "overhead" and report.right
-    assert [row.seconds.median > 0 for row in select(report.results, choice="")] == [True] * 8
 
 
 # --- info

@@ -64,7 +64,7 @@ ARGUMENTS = [(command, p.name) for command, p in parameters(click.Argument)]
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch, few_samples, quick):
+def folder(tmp_path, monkeypatch, quick):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     (tmp_path / "loop").symlink_to("loop")
@@ -113,9 +113,7 @@ def test_any_text_as_the_value_of_every_option(command, option, value):
 
 
 @pytest.mark.parametrize(("command", "flag"), FLAGS, ids=str)
-def test_every_flag(command, flag, monkeypatch):
-    for target in ("run_overhead", "run_host_time"):  # which take seconds, and which test_cli.py runs
-        monkeypatch.setattr(f"fastgemm.cli.bench.{target}", refuse)
+def test_every_flag(command, flag):
     run(command, *QUICK[command], flag)
     assert run(command, *QUICK[command], f"{flag}=1").exit_code == 2
 
@@ -134,7 +132,6 @@ def test_bad_values_of_every_argument(command, argument):
         ("ladder", "--budget", "inf", 2),
         ("ladder", "--threads", "40000", 2),
         ("bench", "--shape", f"4x{2**70}", 2),
-        ("bench", "--seed", str(2**64), 2),
         ("bench", "--plot", "", 2),
         ("bench", "--json", "", 2),
         ("bench", "--csv", "loop", 2),

@@ -96,15 +96,15 @@ def test_ladder_on_the_gpu():
 
 
 def test_bench_on_the_gpu():
-    from fastgemm.bench import gpu_presets
-    from fastgemm.bench.sweep import run_sweep
+    from studies import gpu_presets
     from studies.host_time import run_host_time
+    from studies.sweep import run_study
 
     cases = gpu_presets.random_shapes(4, random.getrandbits(32))
-    report = run_sweep(cases, device="cuda", budget=0.01)
+    report = run_study(cases, device="cuda", budget=0.01)
     assert report.right
     assert "outliers" in report.summary
-    assert run_sweep(gpu_presets.sweep(12_000)[:1], device="cuda", sustained=True).right
+    assert run_study(gpu_presets.sweep(12_000)[:1], device="cuda", sustained=True).right
     host = run_host_time("cuda")
     small = [row for row in host.results if row.choice not in ("in turn", "alone")]
     ways = {"torch.mm", "torch.ops.fastgemm._matmul", "fastgemm.matmul", "torch.mm in a patch", "torch.add"}

@@ -30,8 +30,8 @@ TO_FILL_IN = {
     "name": "naive",
     "LEVEL": "2",
 }
-# Minutes on a GPU, and those of ten seconds, which test_cli.py runs: they are read and not run.
-LONG = [["tune"], ["bench", "--overhead"], ["bench", "--host-time"]]
+# Minutes on a GPU: it is read and not run.
+LONG = [["tune"]]
 # What the commands say where there is no GPU, or where they were to run on one.
 NEEDS_GPU = re.compile(r"for --device cuda|on a GPU|none can be used here|is a kernel of \w+ on cuda")
 SIZE = 128  # of what is larger
@@ -75,15 +75,12 @@ def quick(command: str) -> list[str]:
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """Runs a command in an empty folder, on no more than one problem and for no longer than it must."""
-    from fastgemm.cli import accuracy, bench, ladder
+    from fastgemm.cli import bench, ladder
 
-    sweep, climb, study = bench.run_sweep, ladder.run_ladder, accuracy.run_accuracy
+    sweep, climb = bench.run_sweep, ladder.run_ladder
 
     def least(cases, **options):
         return sweep([min(cases, key=lambda case: case.problem.work)], **{**options, "budget": 0.001})
-
-    def least_study(*arguments, shapes, **options):
-        return study(*arguments, shapes=[(8, 8, 8)], **options)
 
     def short(problems, **options):
         small = [type(p)(*(64 for _ in p.shape), dtype=p.dtype) for p in problems]
@@ -92,7 +89,6 @@ def run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(bench, "run_sweep", least)
     monkeypatch.setattr(ladder, "run_ladder", short)
-    monkeypatch.setattr(accuracy, "run_accuracy", least_study)
     monkeypatch.setattr("fastgemm.cli.options.best_device", lambda: "cpu")
     threads = torch.get_num_threads()
     yield lambda words: CliRunner().invoke(main, words)

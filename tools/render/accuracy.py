@@ -1,4 +1,4 @@
-"""Errors in units of the library's, special values, int32: what the preset accuracy of benchmarks/run.py measured."""
+"""Errors in units of the library's, special values, int32: what `benchmarks/run.py accuracy` measured."""
 
 from __future__ import annotations
 
