@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import fastgemm
 import torch
 from fastgemm import _introspect
-from fastgemm.bench import describe, interleave, weak_spots
+from fastgemm.bench import describe, interleave
 from fastgemm.bench.problems import Instance
 from pages import ROOT
 from points import read_points, write_points
@@ -16,6 +16,7 @@ from scripts import tool
 from static_tables import generate as static_tables
 from static_tables import grid as tuning_grid
 from static_tables import series as tuning_series
+from studies import weak_spots
 
 HEAD, POINTS = read_points(ROOT / "benchmarks/fits/h200_tuning.json")
 

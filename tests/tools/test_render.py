@@ -11,12 +11,13 @@ from fastgemm._explain import text as explained_text
 from fastgemm.bench import Gemm, Transpose
 from fastgemm.bench.problems import LAYOUTS
 from fastgemm.bench.records import Report, read_report
-from fastgemm.bench.sweep import default_means, group_means
+from fastgemm.bench.sweep import group_means
 from pages import PAGES
 from render import choosing, explain, groups, pages, support
 from reports import GPU, gpu_row, make_site
 from scripts import tool
 from studies.gpu_presets import RUNGS_GROUP
+from studies.sweep import default_means
 
 RENDER = tool("render_results")
 BLOCKS = {*pages.OF_FILES, *pages.OF_THE_BUILD, *groups.HEADLINES, "counters"}

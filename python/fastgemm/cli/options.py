@@ -214,12 +214,6 @@ def _command_for(row: KernelInfo) -> str:
     return f"fastgemm {' '.join(words)} {'simulates' if obstacle else 'times'} it"
 
 
-def for_gpu(what: str) -> str:
-    """Why something cannot be had without a GPU, and what keeps one from being used."""
-    obstacle = cuda_obstacle()
-    return f"{what} is for --device cuda{f', and {obstacle}' if obstacle else ''}"
-
-
 def check_dtype(op: str, dtype: torch.dtype) -> None:
     if op != "transpose" and dtype not in ARITHMETIC.values():
         raise click.UsageError(f"{op} takes {', '.join(ARITHMETIC)}, got {str(dtype).removeprefix('torch.')}")
