@@ -28,7 +28,7 @@ QUIET := $(if $(MAKE_TERMOUT),,--quiet)
 SOURCES := $(shell find csrc -type f 2>/dev/null) CMakeLists.txt setup.py pyproject.toml tools/build_backend.py
 
 .DEFAULT_GOAL := help
-.PHONY: help ladder test faults notebooks test-notebooks sim bench wheels docs lint tidy format clean
+.PHONY: help ladder test faults notebooks test-notebooks sim bench wheels docs lint style types tidy format clean
 
 help:  ## list the targets and the variables, as plain make does
 	@echo 'make TARGET [VARIABLE=value ...]'
@@ -92,7 +92,9 @@ docs: $(VENV)/.docs  ## build the site, in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	@echo "$(CURDIR)/build/site/index.html"
 
-lint: $(VENV)/.lint  ## check formatting, style and generated pages, as CI does
+lint: style types  ## check style and types, as CI does
+
+style: $(VENV)/.lint  ## check formatting, style and generated pages (a part of make lint)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs $(BIN)/clang-format --dry-run --Werror
@@ -100,6 +102,9 @@ lint: $(VENV)/.lint  ## check formatting, style and generated pages, as CI does
 	$(BIN)/python benchmarks/fits/make_static_tables.py --from-json --check
 	$(BIN)/python benchmarks/fits/fit_costs.py --check
 	$(BIN)/python benchmarks/fits/fit_cpu_costs.py --check
+
+types: $(VENV)/.lint  ## check the types of the package and of calls (a part of make lint)
+	$(BIN)/mypy
 
 # Host code alone: the CPU kernels are written in vectors of GCC's, and kernels for GPUs are nvcc's.
 tidy: BUILD = build/cmake-$(shell $(BIN)/python -c 'import sys; print(sys.implementation.cache_tag)')
@@ -147,6 +152,6 @@ $(VENV)/.installed: $(VENV)/.torch $(SOURCES)
 	$(call INSTALL, and the tests,test)
 
 $(VENV)/.lint: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet 'clang-format==18.1.8' 'ruff>=0.6' \
+	$(BIN)/python -m pip install --quiet 'clang-format==18.1.8' 'mypy==2.4.1' 'ruff>=0.6' \
 	  'nvidia-cuda-cuobjdump==13.2.78; sys_platform == "linux"' 'nvidia-cuda-nvdisasm==13.2.78; sys_platform == "linux"'
 	@touch $@

@@ -34,6 +34,7 @@ from .ops import add, add_, gemm, matmul, transpose
 from .table import KernelInfo, build_info, kernels
 
 if TYPE_CHECKING:
+    from . import distributed as distributed
     from . import tuning as tuning
     from ._explain import Report, explain, simulate
     from ._tune import Tuning, tune
@@ -74,12 +75,14 @@ _LOADED_ON_FIRST_USE = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LOADED_ON_FIRST_USE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    of = _LOADED_ON_FIRST_USE[name]
-    module = import_module(f".{of}", __name__)
-    return module if of == name else globals().setdefault(name, getattr(module, name))
+if not TYPE_CHECKING:  # which would take any name for one of the package
+
+    def __getattr__(name: str) -> Any:
+        if name not in _LOADED_ON_FIRST_USE:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        of = _LOADED_ON_FIRST_USE[name]
+        module = import_module(f".{of}", __name__)
+        return module if of == name else globals().setdefault(name, getattr(module, name))
 
 
 def __dir__() -> list[str]:

@@ -6,7 +6,7 @@ Where a size or stride is symbolic the answer is no: the real call knows it, and
 
 from __future__ import annotations
 
-from torch import Tensor
+from torch import SymInt, Tensor
 
 
 def _is_static(x: Tensor) -> bool:
@@ -47,7 +47,7 @@ def may_overlap(x: Tensor, y: Tensor) -> bool:
     return not _disjoint_columns(x, y) and not _disjoint_columns(y, x)
 
 
-def _bytes_of(x: Tensor) -> tuple[int, int]:
+def _bytes_of(x: Tensor) -> tuple[int | SymInt, int | SymInt]:
     last = sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
     return x.storage_offset() * x.itemsize, (x.storage_offset() + last + 1) * x.itemsize
 

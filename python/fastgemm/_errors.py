@@ -12,6 +12,7 @@ other, that is the outermost. Where none was called, as for torch's own in a pat
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -226,5 +227,5 @@ def _explain_cuda(error: Exception) -> None:
         ) from error
 
 
-def _listed(values: dict[str, object]) -> str:
+def _listed(values: Mapping[str, object]) -> str:
     return ", ".join(f"{name} on {value}" for name, value in values.items())

@@ -76,15 +76,16 @@ def thin(places: Sequence[Sequence[float]], off: Sequence[float], count: int) ->
     most wrong, a few at a time and apart from each other."""
     import numpy as np
 
-    place, off = np.asarray(places), np.asarray(off)
-    if len(off) <= count:
-        return list(range(len(off)))
+    place, errors = np.asarray(places), np.asarray(off)
+    if len(errors) <= count:
+        return list(range(len(errors)))
     squared = ((place[:, None, :] - place[None, :, :]) ** 2).sum(axis=2)
     kept = [int(np.argmin(squared.sum(axis=1).round(3)))]
     while len(kept) < count:
-        error = np.abs(_corrections(squared[:, kept], off[kept]) - off)
+        error = np.abs(_corrections(squared[:, kept], errors[kept]) - errors)
         error[kept] = -1
-        room, chosen = min(max(1, (count - len(kept)) // 6), count - len(kept)), []
+        room = min(max(1, (count - len(kept)) // 6), count - len(kept))
+        chosen: list[int] = []
         for i in np.argsort(-error.round(9), kind="stable"):
             if all(squared[i, j] > 0.3 for j in chosen):
                 chosen.append(int(i))

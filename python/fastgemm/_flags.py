@@ -23,7 +23,7 @@ def torch_fp32_precision() -> str:
 
 
 # What torch.compiler.assume_constant_result sets; calling it would import torch._dynamo, which takes 1 s.
-torch_fp32_precision._dynamo_marked_constant = True
+torch_fp32_precision._dynamo_marked_constant = True  # type: ignore[attr-defined]  # of a function
 
 
 def torch_refuses_cublas() -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,7 @@ from ._left_alone import (
 from ._words import Precision
 from .table import check_product_choice
 
+Model = TypeVar("Model", bound=nn.Module)
 _FORWARD = Linear.forward  # what a layer computes, unless a program replaces it for the whole class
 
 
@@ -38,7 +40,8 @@ class Sequential(nn.Sequential):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        if torch.jit.is_scripting():  # TorchScript does not compile the other branch
+        # TorchScript does not compile the other branch, and takes no other word behind `type: ignore`.
+        if torch.jit.is_scripting():  # type: ignore[attr-defined]
             for module in self:
                 input = module(input)
             return input
@@ -49,11 +52,13 @@ class Sequential(nn.Sequential):
 
     def _in_pairs(self, input: Tensor) -> Tensor:
         computed = False  # by the layer before
-        for module, after in pairwise([*self._modules.values(), None]):
+        modules = list(self)
+        for module, after in zip(modules, [*modules[1:], None], strict=False):
             activation = None if computed else fused_activation(module, after)
             if activation is not None:
-                choice = module.level, module.kernel, module.precision
-                input = activated(input, module.weight, module.bias, activation, *choice)
+                layer: Any = module  # a Linear
+                choice = layer.level, layer.kernel, layer.precision
+                input = activated(input, layer.weight, layer.bias, activation, *choice)
             elif not computed:
                 input = module(input)
             computed = activation is not None
@@ -65,14 +70,14 @@ class Sequential(nn.Sequential):
         return f"fused: {', '.join(fused)}" if fused else ""
 
 
-def fused_activation(layer: nn.Module, after: nn.Module | None) -> str | None:
+def fused_activation(layer: nn.Module | None, after: nn.Module | None) -> str | None:
     """The activation that one call computes together with the layer; None where both are to be called."""
     if type(layer) is not Linear or Linear.forward is not _FORWARD or layer.activation is not None:
         return None
     activation = activation_of(after)
-    if activation is None or _has_any_global_hook() or not (_is_plain(layer) and _is_plain(after)):
+    if activation is None or after is None or _has_any_global_hook():
         return None
-    return activation
+    return activation if _is_plain(layer) and _is_plain(after) else None
 
 
 def _is_plain(module: nn.Module) -> bool:
@@ -81,12 +86,12 @@ def _is_plain(module: nn.Module) -> bool:
 
 
 def fuse(
-    model: torch.nn.Module,
+    model: Model,
     *,
     level: int | None = None,
     kernel: str | None = None,
     precision: Precision | None = None,
-) -> torch.nn.Module:
+) -> Model:
     """Has each layer and the activation after it computed in one call, where a ``torch.nn.Sequential`` says so.
 
     In place: the ``torch.nn.Sequential`` becomes a :class:`Sequential`, which computes pairs, and their layers
@@ -119,7 +124,7 @@ def fuse(
         if not isinstance(parent, nn.Sequential):
             continue
         for (name, layer), (_, after) in pairwise(parent._modules.items()):
-            if not isinstance(layer, nn.Linear) or activation_of(after) is None:
+            if not isinstance(layer, nn.Linear) or after is None or activation_of(after) is None:
                 continue
             why = _why_apart(parent, layer, after)
             if why is not None:

@@ -62,12 +62,18 @@ class Linear(torch.nn.Linear):
     """
 
     # For torch.jit.script.
-    __constants__ = (*torch.nn.Linear.__constants__, "level", "kernel", "precision", "activation")
+    __constants__: tuple[str, ...] = (
+        *torch.nn.Linear.__constants__,
+        "level",
+        "kernel",
+        "precision",
+        "activation",
+    )  # type: ignore[assignment]
     level: int | None = None  # also of a module that was pickled as a torch.nn.Linear
     kernel: str | None = None
-    precision: str | None = None
-    activation: str | None = None
-    qconfig = _LeftUnquantized()
+    precision: Precision | None = None
+    activation: Activation | None = None
+    qconfig: _LeftUnquantized = _LeftUnquantized()
 
     def __init__(
         self,
@@ -108,7 +114,8 @@ class Linear(torch.nn.Linear):
         return text
 
 
-def choose(module: Linear, level: int | None, kernel: str | None, precision: str | None) -> None:
+def choose(module: Any, level: int | None, kernel: str | None, precision: Precision | None) -> None:
+    """Of a :class:`Linear`, or a ``Conv1D`` of transformers."""
     check_product_choice(level, kernel, precision, "fastgemm.nn.Linear")
     module.level, module.kernel, module.precision = level, kernel, precision
 
@@ -129,6 +136,7 @@ def take_apart(layer: Linear) -> str:
         return "left alone: it has an activation, and hooks, buffers, parameters or submodules of its own"
     product = torch.nn.Linear(layer.in_features, layer.out_features, layer.bias is not None, device="meta")
     product._parameters, layer._parameters = layer._parameters, {}
+    assert layer.activation is not None  # what calls this has looked
     activation = MODULES[layer.activation]()
     for name in ("in_features", "out_features", "level", "kernel", "precision", "activation"):
         layer.__dict__.pop(name, None)

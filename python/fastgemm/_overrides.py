@@ -40,7 +40,9 @@ def load() -> tuple[ModuleType | None, str]:
     name = f"{__package__}._override"
     loader = ExtensionFileLoader(name, str(path()))
     try:
-        module = module_from_spec(spec_from_loader(name, loader))
+        spec = spec_from_loader(name, loader)
+        assert spec is not None  # this kind of loader has one
+        module = module_from_spec(spec)
         loader.exec_module(module)
     except ImportError as error:
         return None, f"{path().name} cannot be loaded: {error}"

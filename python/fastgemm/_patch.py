@@ -110,7 +110,7 @@ class patch(contextlib.ContextDecorator):  # named like the function that it is 
         self._counts = count
         self._entered = _Entered()
         self._threads = _Threads()
-        self.routed = Routed()
+        self.routed: Routed = Routed()
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in ("_entered", "_threads")}

@@ -66,19 +66,19 @@ class Fitted:
         """Makes choices on GPUs of this name follow it, in this process."""
         for fit in self.kernels:
             _introspect.set_costs(self.gpu, fit.kernel, fit.dtype, fit.costs)
-        for fit in self.library:
-            points = list(fit.points)
-            _introspect.set_library(self.gpu, fit.dtype, fit.precision, fit.costs, points, self.properties)
+        for of in self.library:
+            _introspect.set_library(self.gpu, of.dtype, of.precision, of.costs, of.points, self.properties)
 
     def merged_into(self, other: Fitted | None) -> Fitted:
         """With what another one says of types that this one leaves out."""
         if other is None:
             return self
-        dtypes = {fit.dtype for fit in (*self.kernels, *self.library)}
-        kept = [tuple(f for f in fits if f.dtype not in dtypes) for fits in (other.kernels, other.library)]
-        count = self.points + sum(len(fit.points) for fit in kept[1])
+        dtypes = {fit.dtype for fit in self.kernels} | {fit.dtype for fit in self.library}
+        kernels = tuple(fit for fit in other.kernels if fit.dtype not in dtypes)
+        library = tuple(fit for fit in other.library if fit.dtype not in dtypes)
+        count = self.points + sum(len(fit.points) for fit in library)
         return Fitted(
-            self.gpu, self.properties, self.when, count, kept[0] + self.kernels, kept[1] + self.library
+            self.gpu, self.properties, self.when, count, kernels + self.kernels, library + self.library
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -141,8 +141,8 @@ def _parse(gpu: str, entry: dict[str, Any]) -> Fitted:
         LibraryCosts(dtype, precision, _constants(costs), tuple(_measured(point) for point in points))
         for dtype, precision, costs, points in entry["library"]
     )
-    for fit in library:
-        _introspect.place((fit.dtype, fit.precision, 1, 1, 1, 1, False, False))
+    for of in library:
+        _introspect.place((of.dtype, of.precision, 1, 1, 1, 1, False, False))
     return Fitted(gpu, properties, str(entry["when"]), int(entry["points"]), kernels, library)
 
 

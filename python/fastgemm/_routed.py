@@ -24,7 +24,7 @@ class Routed:
         return {"counts": self._counts.rows(True), "passed_on": self._counts.rows(False)}
 
     def __setstate__(self, state: dict[str, dict[Row, int]]) -> None:
-        self.__init__()
+        Routed.__init__(self)
         for name, routed in (("counts", True), ("passed_on", False)):
             for (op, by), calls in state[name].items():
                 self._counts.add(routed, op, by, calls)

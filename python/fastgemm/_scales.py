@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import torch
 from torch import Tensor
 
 from ._errors import result_dtype
 
 MOST = 2**53
+Scale = TypeVar("Scale", float, float | None)
 
 
-def _scaled(t: Tensor, scale: float | None, result: torch.dtype) -> tuple[Tensor, float | None]:
+def _scaled(t: Tensor, scale: Scale, result: torch.dtype) -> tuple[Tensor, Scale]:
     """An operand and its scale, whose product is that of those given, with a scale that a double holds.
 
     Integers wrap: where the result has 32 bits or fewer a scale counts modulo 2^32. Of int64 it goes into the

@@ -53,6 +53,7 @@ def innermost() -> Any:
 
 def _set_innermost(frame: Any) -> None:
     library, _ = _overrides.load()
+    assert library is not None  # or there are no entries
     library.enter(frame)
 
 

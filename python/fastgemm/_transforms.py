@@ -62,10 +62,15 @@ def _kernel(op: OpOverload, function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _functionalized(op: OpOverload, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """torch.func.functionalize, for which autograd functions have no rule. Of ops that write no argument."""
-    from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
+    from torch._functorch.pyfunctorch import (
+        FunctionalizeInterpreter,
+        retrieve_current_functorch_interpreter,
+    )
     from torch._subclasses.functional_tensor import FunctorchFunctionalizeAPI
 
-    level = FunctorchFunctionalizeAPI(retrieve_current_functorch_interpreter())
+    interpreter = retrieve_current_functorch_interpreter()
+    assert isinstance(interpreter, FunctionalizeInterpreter)
+    level = FunctorchFunctionalizeAPI(interpreter)
     with level.redispatch_to_next():
         return level.wrap_tensors(op(*level.unwrap_tensors(arguments), **options))
 

@@ -103,6 +103,7 @@ def _may_be_partial(operand: DTensorSpec) -> bool:
 
     It makes one of a replicated tensor by dividing by the number of devices, which integers do not survive.
     """
+    assert operand.tensor_meta is not None  # rules are asked about shapes and dtypes
     return operand.tensor_meta.dtype.is_floating_point or all(p.is_partial() for p in operand.placements)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import torch
 from torch import Tensor
 
-from ._fuse import Sequential, fuse
+from ._fuse import Model, Sequential, fuse
 from ._layers import Linear, choose, take_apart
 from ._left_alone import Notes, change_class, check_module, has_own_forward, why_left
 from ._linear import conv1d, linear
@@ -25,17 +25,21 @@ def __dir__() -> list[str]:
     return __all__
 
 
-def __getattr__(name: str) -> Any:
-    """``Conv1D``, a kind of that of transformers: importing it takes a while, and not everybody has it."""
-    if name != "Conv1D":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        return _conv1d_class()
-    except ImportError as error:
-        raise AttributeError(f"{__name__}.{name} needs the transformers library") from error
+if TYPE_CHECKING:
+    Conv1D: type[torch.nn.Module]
+else:
+
+    def __getattr__(name: str) -> Any:
+        """``Conv1D``, a kind of that of transformers: importing it takes a while, and not everybody has it."""
+        if name != "Conv1D":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        try:
+            return _conv1d_class()
+        except ImportError as error:
+            raise AttributeError(f"{__name__}.{name} needs the transformers library") from error
 
 
-def _conv1d_class() -> type:
+def _conv1d_class() -> type[torch.nn.Module]:
     if "Conv1D" in globals():
         return globals()["Conv1D"]
     from transformers.pytorch_utils import Conv1D as Base
@@ -62,15 +66,15 @@ def _is_conv1d(kind: type) -> bool:
 
 
 def convert(
-    module: torch.nn.Module,
+    module: Model,
     *,
     level: int | None = None,
     kernel: str | None = None,
     precision: Precision | None = None,
     invariant: bool = False,
     only: Callable[[str, torch.nn.Module], bool] = lambda name, layer: True,
-    **unknown: Any,
-) -> torch.nn.Module:
+    **unknown: NoReturn,
+) -> Model:
     """Turns each ``torch.nn.Linear`` of a module tree into a :class:`Linear`, in place; and each ``Conv1D`` of
     transformers, which GPT-2 is made of, into a kind of it that fastgemm multiplies.
 
@@ -121,7 +125,7 @@ def convert(
     return module
 
 
-def _own_class(layer: torch.nn.Module) -> type | None:
+def _own_class(layer: torch.nn.Module) -> type[torch.nn.Module] | None:
     """The class of this module that a layer could become one of."""
     if (
         isinstance(layer, torch.nn.Linear) or getattr(layer, "original_name", None) == "Linear"
@@ -165,9 +169,9 @@ def revert(module: torch.nn.Module) -> torch.nn.Module:
         if why is not None:
             notes.add(name, f"left alone: it {why}")
         elif isinstance(part, torch.nn.Linear) and part.activation is not None:
-            notes.add(name, take_apart(part))
+            notes.add(name, take_apart(cast(Linear, part)))
         else:
-            change_class(part, own.__base__)
+            change_class(part, own.__bases__[0])
             for attribute in ("level", "kernel", "precision", "activation"):
                 part.__dict__.pop(attribute, None)
     notes.say()

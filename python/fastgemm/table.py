@@ -103,7 +103,7 @@ def kernels(
     ]
 
 
-def _device_type(device: object) -> object:
+def _device_type(device: str | torch.device | None) -> str | torch.device | None:
     """The type of a device, as torch reads it; what torch does not know is left as it is."""
     try:
         return None if device is None else torch.device(device).type
@@ -206,7 +206,7 @@ def takes_product(product: str | None, device: torch.device, level: int | None, 
 
 
 def check_choice(
-    op: str,
+    op: Op,
     device: torch.device,
     dtype: torch.dtype,
     level: int | None,
@@ -236,7 +236,7 @@ def _multiplies_so(row: KernelInfo, dtype: torch.dtype, precision: str) -> bool:
 
 
 def _rows_of_choice(
-    op: str, device: str | None, level: int | None, kernel: str | None, by: str = PACKAGE
+    op: Op, device: str | None, level: int | None, kernel: str | None, by: str = PACKAGE
 ) -> list[KernelInfo]:
     """The rows that a level, or a kernel's name, leaves. Raises ValueError where the two make no sense."""
     _check_level(level, by)

@@ -344,10 +344,10 @@ def autotune(
         raise ValueError(f"fastgemm.autotune: budget must be at least 0 seconds, got {budget}")
     if precision is None and not a.is_cuda:
         precision = "ieee"  # what is remembered for products on a CPU; torch's flags may say less
-    options = {"out_dtype": out_dtype, "precision": precision}
+    options: dict[str, Any] = {"out_dtype": out_dtype, "precision": precision}
     try:
         with torch.no_grad():  # what the operation refuses ends here, with its own error
-            matmul(a, b, **options) if op == "gemm" else transpose(a)
+            transpose(a) if b is None else matmul(a, b, **options)
     except (RuntimeError, ValueError, TypeError) as error:
         _errors.attribute(error, "autotune")
         raise
@@ -356,7 +356,7 @@ def autotune(
         raise TypeError(
             f"fastgemm.autotune: measures no complex products, got {a.dtype}; accepted: {accepted}"
         )
-    if op == "gemm":
+    if b is not None:
         key = gemm_key(a, b, out_dtype, precision)
         product = _product_on_gpu(a, b, out_dtype)
 

@@ -107,6 +107,7 @@ def test_parts_mean_what_they_mean_in_torch():
     reverted = revert(net[:2])
     torch.testing.assert_close(reverted(x), plain[:2](x))
     torch.testing.assert_close(net(x), plain(x))  # which has lost a converted layer to the part
+    assert fastgemm.nn.Sequential()(x) is x
 
 
 @pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])

@@ -35,7 +35,7 @@ def _sites(found: list[dict[str, Any]], frames: Frames, scale: float) -> tuple[S
 
     The compiler unrolls loops and inlines functions several times; each copy has program counters of its own.
     """
-    groups: dict[tuple, list[dict[str, Any]]] = {}
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for site in found:
         if site["requests"]:
             place = frames[site["pc"]][0]

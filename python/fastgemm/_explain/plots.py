@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,12 +76,14 @@ def _badness(site: Site) -> tuple[float, int]:
     return round(site.sectors / max(site.requests, site.bytes_used / SECTOR), 1), site.requests
 
 
-def worst_sites(reports: list[Findings], space: str) -> list[Site | None]:
+def worst_sites(reports: Sequence[Findings], space: str) -> list[Site | None]:
     """For each report a site to draw: the worst of all, and in the others the one that does the same."""
     drawn = [
         [s for s in r.sites if s.space == space and any(o is not None for o in s.example)] for r in reports
     ]
     worst = max((site for sites in drawn for site in sites), key=_badness, default=None)
+    if worst is None:
+        return [None] * len(reports)
 
     def likeness(site: Site) -> tuple[bool, bool, bool, tuple[float, int]]:
         return site is worst, site.kind == worst.kind, site.buffer == worst.buffer, _badness(site)
@@ -192,7 +194,7 @@ def _height(site: Site) -> int:
     return min(len(rows), MAX_ROWS + 1)
 
 
-def _panel_rows(reports: list[Findings], spaces: Iterable[str]) -> list[tuple[Draw, list[Site | None]]]:
+def _panel_rows(reports: Sequence[Findings], spaces: Iterable[str]) -> list[tuple[Draw, list[Site | None]]]:
     """A row for each space that any report accesses: how to draw it, and the site of each report."""
     draw = {"global": draw_sectors, "shared": draw_banks}
     found = [(draw[space], worst_sites(reports, space)) for space in spaces]
@@ -200,7 +202,7 @@ def _panel_rows(reports: list[Findings], spaces: Iterable[str]) -> list[tuple[Dr
 
 
 def access_figure(
-    reports: list[Findings], spaces: Iterable[str] = ("global", "shared"), stacked: bool = False
+    reports: Sequence[Findings], spaces: Iterable[str] = ("global", "shared"), stacked: bool = False
 ) -> Figure:
     """A column for each report, or a row if ``stacked``: its worst access to global memory, and below it that to
     shared memory."""
@@ -217,15 +219,15 @@ def access_figure(
         for axis in axes:
             axis.set_axis_off()
         for axis, (draw, sites), count in zip(axes, rows, counts, strict=False):
-            if sites[i] is not None:
+            if (site := sites[i]) is not None:
                 axis.set_axis_on()
-                draw(axis, sites[i], count)
+                draw(axis, site, count)
     return figure
 
 
-def fingerprint(reports: list[Findings], spaces: Iterable[str] = ("global", "shared")) -> str:
+def fingerprint(reports: Sequence[Findings], spaces: Iterable[str] = ("global", "shared")) -> str:
     """Identifies what a picture was drawn from."""
-    drawn = [[report.title for report in reports]]
+    drawn: list[Any] = [[report.title for report in reports]]
     for space in spaces:
         sites = worst_sites(reports, space)
         drawn += [s and [_where(s), s.example, s.sectors_per_request, s.conflict] for s in sites]
@@ -235,7 +237,7 @@ def fingerprint(reports: list[Findings], spaces: Iterable[str] = ("global", "sha
 def save(figure: Figure, *paths: Path, description: str = "") -> None:
     """Writes .svg, .png or .pdf; the same report gives the same SVG."""
     for path in paths:
-        metadata = {"Title": "fastgemm explain"}
+        metadata: dict[str, str | None] = {"Title": "fastgemm explain"}
         if path.suffix == ".svg":
             metadata |= {"Date": None, "Description": description}
         figure.savefig(path, dpi=150, metadata=metadata)

@@ -26,7 +26,7 @@ class Resources(NamedTuple):
 def _compiled() -> dict[str, dict[str, Resources]]:
     stored = json.loads(files(__package__).joinpath("cuda_resources.json").read_text(encoding="utf-8"))
     return {
-        architecture: {name: Resources(*found, architecture) for name, found in kernels.items()}
+        architecture: {name: Resources(found[0], found[1], architecture) for name, found in kernels.items()}
         for architecture, kernels in stored.items()
     }
 

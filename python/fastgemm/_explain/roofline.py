@@ -89,7 +89,8 @@ class Roofline:
     @property
     def bound(self) -> str:
         """Which limit is the lowest."""
-        return min(self.limits, key=self.limits.get, default="")
+        limits = self.limits
+        return min(limits, key=limits.__getitem__, default="")
 
     @property
     def attainable(self) -> float | None:

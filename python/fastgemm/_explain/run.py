@@ -8,6 +8,7 @@ import operator
 import threading
 from collections.abc import Callable, Iterator
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -127,7 +128,7 @@ def _random(*shape: int, dtype: torch.dtype) -> Tensor:
     return torch.randint(256, (rows, cols * dtype.itemsize), dtype=torch.uint8).view(dtype)
 
 
-def _call(problem: BenchProblem, choice: dict[str, object]) -> Callable[[], Tensor]:
+def _call(problem: BenchProblem, choice: dict[str, Any]) -> Callable[[], Tensor]:
     """The public operation on fresh random operands."""
     dtype = problem.dtype
     if not isinstance(problem, problems.Gemm):
@@ -146,7 +147,7 @@ def _call(problem: BenchProblem, choice: dict[str, object]) -> Callable[[], Tens
     return lambda: ops.gemm(a, b, trans_a=trans_a, trans_b=trans_b, **choice)
 
 
-def _row(op: str, found: list[dict]) -> KernelInfo | None:
+def _row(op: Op, found: list[dict[str, Any]]) -> KernelInfo | None:
     """The row of the table whose launcher ran; its launches may be of helpers with names of their own."""
     ran = found[0]["row"] if found else None
     return next((row for row in kernels(op, "cuda") if row.name == ran), None)
@@ -167,7 +168,9 @@ def _notes(launches: tuple[Launch, ...], row: KernelInfo | None, gpu: GPU) -> It
     yield "accesses are those of the source: where nvcc joins several into one, Nsight Compute counts fewer"
 
 
-def _count(simulator: ModuleType, gpu: GPU, call: Callable[[], Tensor]) -> tuple[list[dict], str | None]:
+def _count(
+    simulator: ModuleType, gpu: GPU, call: Callable[[], Tensor]
+) -> tuple[list[dict[str, Any]], str | None]:
     """What the simulator saw of a call, and the message it ended with, if a kernel's fault stopped it."""
     simulator.begin(count=True, raise_problems=False, max_blocks=COUNTED_BLOCKS, **_facts(gpu))
     error = None

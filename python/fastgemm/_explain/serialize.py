@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any, TextIO
 
@@ -57,7 +58,7 @@ def as_dict(report: Findings) -> dict[str, Any]:
     return found
 
 
-def write_csv(reports: list[Findings], file: TextIO) -> None:
+def write_csv(reports: Iterable[Findings], file: TextIO) -> None:
     """A row for each site."""
     writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
     writer.writeheader()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rich import box
@@ -70,8 +70,7 @@ def shown_lines(lines: dict[int, list[Site]], length: int, context: int = CONTEX
 
 
 def _table(title: str) -> Table:
-    style = {"title_justify": "left", "title_style": "bold"}
-    return Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, **style)
+    return Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left", title_style="bold")
 
 
 def _wide_source_table(file: str, numbered: bool) -> Table:
@@ -141,8 +140,8 @@ def source_table(
     digits = len(str(max(line.number for line in found)))
     for line in found:
         number, counters = str(line.number or ""), line.counters()
-        for i, cells in enumerate(counters or [[""] * len(COUNTERS)]):
-            source = [number, line.indented()] if i == 0 else ["", ""]
+        for i, cells in enumerate(counters or [[Text()] * len(COUNTERS)]):
+            source: list[RenderableType] = [number, line.indented()] if i == 0 else ["", ""]
             wide.add_row(*cells, *source[0 if numbered else 1 :])
         above = Table.grid(padding=(0, 2, 0, 0))
         above.add_column(width=digits, justify="right", style="dim")
@@ -153,7 +152,7 @@ def source_table(
     return ByWidth(wide, narrow, BESIDE)
 
 
-def metrics_table(reports: list[Findings]) -> Table:
+def metrics_table(reports: Sequence[Findings]) -> Table:
     """The figures of one report, or of two with what changed."""
     table = _table("totals")
     table.add_column("")
@@ -222,7 +221,7 @@ def roofline_rows(report: Findings) -> list[tuple[str, str, str]]:
     if roof.shared_rate:
         source = f"{count(roof.wavefronts)} wavefronts, one a cycle and multiprocessor"
         rows.append((SHARED, rate(roof.shared_rate, unit), source))
-    rows = [(f"{name} <- lowest" if name == roof.bound else name, *rest) for name, *rest in rows]
+    rows = [(f"{name} <- lowest" if name == roof.bound else name, at, why) for name, at, why in rows]
     source = f"every request: {size(roof.bytes_moved)}{_a_byte(roof.intensity_moved)}"
     return [*rows, ("memory without caches", rate(roof.uncached_rate, unit), source)]
 
@@ -292,8 +291,8 @@ def renderables(report: Findings) -> Iterator[RenderableType]:
 
 
 def as_text(report: Findings) -> str:
-    console = Console(file=io.StringIO(), width=WIDTH, color_system=None, force_terminal=False)
+    written = io.StringIO()
+    console = Console(file=written, width=WIDTH, color_system=None, force_terminal=False)
     for part in renderables(report):
         console.print(part)
-    text = console.file.getvalue()
-    return "\n".join(line.rstrip() for line in text.splitlines())
+    return "\n".join(line.rstrip() for line in written.getvalue().splitlines())

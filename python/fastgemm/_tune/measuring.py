@@ -87,7 +87,8 @@ def collect(target: Target, seconds: float, dtypes: Sequence[str], progress: Pro
     """Points of the series of these types, in turn, for about so many seconds."""
     series = [(dtype, precision) for dtype, precision in SERIES if dtype in dtypes]
     sources = [problems(*names, target.properties, most_bytes=target.most_bytes) for names in series]
-    corrections, points, start, rounds = _Corrections(), [], target.clock(), 0
+    points: list[Point] = []
+    corrections, start, rounds = _Corrections(), target.clock(), 0
     while True:
         within = NEAR if (rounds + 1) % FAR_EVERY else FAR
         for (dtype, precision), source in zip(series, sources, strict=True):
@@ -125,14 +126,23 @@ class DeviceStopwatch:
         first = {name: self._timer.sample(call, 1) for name, call in calls.items()}
         least = min(first.values(), default=0.0)
         near = {name: call for name, call in calls.items() if first[name] <= HOPELESS * least}
-        options = {"budget": BUDGET, "min_rounds": LEAST_ROUNDS, "max_rounds": MOST_ROUNDS}
-        samples = interleave(near, estimates=first, timer=self._timer, **options) if near else None
+        if not near:
+            return first
+        samples = interleave(
+            near,
+            budget=BUDGET,
+            estimates=first,
+            min_rounds=LEAST_ROUNDS,
+            max_rounds=MOST_ROUNDS,
+            timer=self._timer,
+        )
         return first | {name: samples.seconds(name).median for name in near}
 
     @staticmethod
     def _call(instance: Instance, kernel: str) -> Call | None:
         """A call that has run once; None where the kernel does not take the problem."""
         if kernel in SPLIT:
+            assert isinstance(instance.problem, Gemm)
             instance = replace(instance, problem=replace(instance.problem, precision=kernel))
         for name in LIBRARIES if kernel == LIBRARY else (kernel,):
             call = instance.ours(kernel=name)

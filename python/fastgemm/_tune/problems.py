@@ -66,7 +66,8 @@ def problems(
         if draw.random() < ALIGNED:
             thin = min(sizes[1:]) < 8
             sizes[1:] = [size if thin and size <= 32 else _rounded(size) for size in sizes[1:]]
-        problem = (dtype, precision, *sizes, draw.random() < 0.5, draw.random() < 0.5)
+        transposed = draw.random() < 0.5, draw.random() < 0.5
+        problem: Problem = (dtype, precision, sizes[0], sizes[1], sizes[2], sizes[3], *transposed)
         own = [s for name, s in _introspect.predictions(problem, gpu) if name != "library"]
         if bytes_of(problem) <= most_bytes and own and min(own) <= LONGEST:
             kind += 1

@@ -115,8 +115,8 @@ def fit_library(points: Sequence[Point], gpu: dict[str, Any]) -> tuple[LibraryCo
             observations += [(problem, off * _library(problem, gpu)) for problem in fill]
         counts = [_introspect.counts(LIBRARY, problem, gpu) for problem, _ in observations]
         costs = _fit.fit(counts, [seconds for _, seconds in observations])
-        off = [math.log(s / _fit.predict(c, costs)) for c, (_, s) in zip(counts, measured, strict=False)]
-        kept = _fit.thin([_introspect.place(problem) for problem, _ in measured], off, KEPT)
+        errors = [math.log(s / _fit.predict(c, costs)) for c, (_, s) in zip(counts, measured, strict=False)]
+        kept = _fit.thin([_introspect.place(problem) for problem, _ in measured], errors, KEPT)
         kept_points = tuple((measured[i][0], float(f"{measured[i][1]:.5g}")) for i in kept)
         found.append(LibraryCosts(dtype, precision, tuple(costs), kept_points))
     return tuple(found)

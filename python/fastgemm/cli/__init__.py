@@ -12,12 +12,12 @@ from .._extras import OF_CLI, needed_by
 try:
     with needed_by("the command line"):
         from .app import main
-except ModuleNotFoundError as error:
-    if error.name not in OF_CLI:
+except ModuleNotFoundError as _error:
+    if _error.name not in OF_CLI:
         raise
-    _why_not = str(error)
+    _why_not = str(_error)
 
-    def main(*_: Any, **__: Any) -> None:
+    def main(*_: Any, **__: Any) -> None:  # type: ignore[misc]  # in the place of the command
         """Says which package the command line needs."""
         sys.exit(_why_not)
 

@@ -13,6 +13,7 @@ from .. import _explain
 from .._explain import figures, plots, serialize, text
 from .._explain.report import Report
 from .._gpus import GPUS
+from .._words import Op
 from ..bench.plots import SUFFIXES
 from ..bench.problems import dtype_name
 from ..table import FLOAT64_PRECISIONS, PRECISIONS, kernels
@@ -47,7 +48,7 @@ def _choice(text_of_it: str) -> dict[str, Any]:
     return {"level": int(text_of_it)}
 
 
-def _check_kernel(op: str, choice: dict[str, Any], option: str) -> dict[str, Any]:
+def _check_kernel(op: Op, choice: dict[str, Any], option: str) -> dict[str, Any]:
     """A choice that names no kernel, or one that the simulator runs. Raises click.BadParameter for another one."""
     if "kernel" in choice:
         own = [row for row in kernels(op, "cuda") if row.level < options.LIBRARY_LEVEL]
@@ -56,7 +57,7 @@ def _check_kernel(op: str, choice: dict[str, Any], option: str) -> dict[str, Any
     return choice
 
 
-def _reports(op: str, choices: list[dict[str, Any]], problem: dict[str, Any]) -> list[Report]:
+def _reports(op: Op, choices: list[dict[str, Any]], problem: dict[str, Any]) -> list[Report]:
     try:
         return [_explain.explain(op, **choice, **problem) for choice in choices]
     except (ValueError, TypeError, NotImplementedError) as error:
@@ -131,7 +132,7 @@ def write(reports: list[Report], json: Path | None, csv: Path | None, plot: Path
 )
 @options.outputs
 def explain(
-    op: str,
+    op: Op,
     level: int | None,
     kernel: str | None,
     compare: str | None,

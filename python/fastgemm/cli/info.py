@@ -76,7 +76,7 @@ def _devices(found: dict[str, Any]) -> Iterator[RenderableType]:
 def _kernel_table(rows: list[dict[str, Any]], reasons: list[str]) -> ByWidth:
     """``here`` refers to ``reasons`` by number where a kernel cannot run. In a narrow terminal op and device stand
     above their kernels, and what a kernel takes and needs in one column."""
-    title = {"title": "kernel table", "title_justify": "left", "title_style": "bold"}
+    title: dict[str, Any] = {"title": "kernel table", "title_justify": "left", "title_style": "bold"}
     wide, narrow = Table(**title), Table(**title, box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("op", "device", "level", "kernel", "role", "dtypes", "needs", "here"):
         wide.add_column(name, no_wrap=name in ("kernel", "here"))

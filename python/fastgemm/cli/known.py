@@ -53,7 +53,8 @@ def _fitted() -> dict[str, _predictions.Fitted]:
 
 def gpus() -> list[dict[str, Any]]:
     """Name, properties and state of each GPU that torch sees; without CUDA kernels its name alone."""
-    found, fitted = [], _fitted()
+    found: list[dict[str, Any]] = []
+    fitted = _fitted()
     for i in range(torch.cuda.device_count()):
         with torch.cuda.device(i):
             properties = _introspect.gpu_properties()
@@ -61,7 +62,11 @@ def gpus() -> list[dict[str, Any]]:
                 found.append({"name": torch.cuda.get_device_name(i), "knowledge": None})
                 continue
             name = _introspect.gpu()
-            entry = {"name": name, "properties": properties, "knowledge": _introspect.knowledge()}
+            entry: dict[str, Any] = {
+                "name": name,
+                "properties": properties,
+                "knowledge": _introspect.knowledge(),
+            }
             if name in fitted:
                 entry["tuned"] = {"when": fitted[name].when, "points": fitted[name].points}
             found.append(entry)

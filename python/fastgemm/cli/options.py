@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 import torch
@@ -17,6 +17,21 @@ from ..bench.devices import DEVICES, best_device, cuda_obstacle
 from ..bench.plots import SUFFIXES
 from ..bench.problems import ARITHMETIC, MOVABLE
 from ..table import LOWER_PRECISIONS, KernelInfo, kernels
+
+if TYPE_CHECKING:
+    _ParamOfDType = click.ParamType[torch.dtype]
+    _ParamOfShape = click.ParamType[tuple[int, ...]]
+else:  # which older versions of click do not tell apart
+    _ParamOfDType = _ParamOfShape = click.ParamType
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Option(Protocol):
+    """What adds an option to a command."""
+
+    def __call__(self, function: F, /) -> F: ...
+
 
 ALIASES = {
     "fp64": "float64",
@@ -61,7 +76,7 @@ class Seconds(click.FloatRange):
         return seconds
 
 
-class DType(click.ParamType):
+class DType(_ParamOfDType):
     name = "dtype"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> torch.dtype:
@@ -73,7 +88,7 @@ class DType(click.ParamType):
         return MOVABLE[name]
 
 
-class Shape(click.ParamType):
+class Shape(_ParamOfShape):
     """Sizes joined by x, or by spaces."""
 
     name = "shape"
@@ -134,6 +149,7 @@ class OutputPath(click.Path):
             self.fail("the path is empty", param, ctx)
         try:
             path = super().convert(value, param, ctx)
+            assert isinstance(path, Path)  # path_type
             obstacle = "" if str(path) == "-" else _obstacle(path)
         except (OSError, ValueError) as error:  # too long, a link to itself, a null byte
             self.fail(f"{value!r}: {error}", param, ctx)
@@ -238,7 +254,7 @@ def outputs(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 RAW = "fastgemm.raw"  # of a command's context
-raw = click.option(
+raw: Option = click.option(
     "--raw",
     is_flag=True,
     expose_value=False,
@@ -254,22 +270,22 @@ def chosen_device(name: str | None) -> str:
     return name or best_device()
 
 
-precision = click.option(
+precision: Option = click.option(
     "--precision",
     type=click.Choice(["ieee", *LOWER_PRECISIONS]),
     help="Of float32 products on a GPU, torch's included where it has this one. Default: what torch is set to.",
 )
-device = click.option(
+device: Option = click.option(
     "--device",
     type=click.Choice(DEVICES),
     help="Default: cuda where a kernel can use a GPU here, else cpu.",
 )
-threads = click.option(
+threads: Option = click.option(
     "--threads",
     type=Count(MOST_THREADS),
     help="CPU threads; default: as many as torch takes (OMP_NUM_THREADS).",
 )
-budget = click.option(
+budget: Option = click.option(
     "--budget",
     type=Seconds(),
     help="Seconds to time each kernel of a problem for.",

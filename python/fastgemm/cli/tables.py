@@ -24,6 +24,10 @@ def spread(row: Measurement) -> str:
     return "-" if summary is None else f"{100 * summary.spread:.0f} %"
 
 
+def over_torch(row: Measurement) -> str:
+    return ratio(row.speedup.median if row.speedup else None)
+
+
 def error(row: Measurement) -> str:
     if not row.right:
         return "[bold red]FAILED[/]" if row.failed else "[bold red]WRONG[/]"
@@ -49,7 +53,7 @@ def ladder_table(rows: list[Measurement], device: str) -> ByWidth:
     line for each word of a heading."""
     narrow = _ladder_table(rows, device, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for column in narrow.columns:
-        column.header = column.header.replace(" / ", " ").replace(" ", "\n")
+        column.header = str(column.header).replace(" / ", " ").replace(" ", "\n")
     return ByWidth(_ladder_table(rows, device), narrow)
 
 
@@ -64,13 +68,13 @@ def _ladder_table(rows: list[Measurement], device: str, **style: Any) -> Table:
     for name in (first.unit, of_limit, of_torch, "over level below", "spread", "error / bound"):
         table.add_column(name, justify="right")
     for row in select(rows, role="rung"):
-        values = rate(row.rate), percent(row.share_of_limit), ratio(row.speedup and row.speedup.median)
-        style = "bold" if row.level == 7 else None
+        values = rate(row.rate), percent(row.share_of_limit), over_torch(row)
+        weight = "bold" if row.level == 7 else None
         gain = f"{ratio(row.gain)}x" if row.gain else "-"
-        table.add_row(str(row.level), row.kernel, *values, gain, spread(row), error(row), style=style)
+        table.add_row(str(row.level), row.kernel, *values, gain, spread(row), error(row), style=weight)
     table.add_section()
     for row in select(rows, role="baseline") + select(rows, role="limit"):
-        faster = "1.00" if row.role == "baseline" else ratio(row.speedup and row.speedup.median)
+        faster = "1.00" if row.role == "baseline" else over_torch(row)
         table.add_row(
             "", row.kernel, rate(row.rate), percent(row.share_of_limit), faster, "", spread(row), ""
         )
@@ -92,7 +96,7 @@ def beside_table(rows: list[Measurement], summaries: dict[str, str]) -> ByWidth 
     wide.add_column("what it shows")
     stack: list[tuple[RenderableType, list[list[Text]]]] = []
     for row in beside:
-        faster = ratio(row.speedup and row.speedup.median)
+        faster = over_torch(row)
         cells, shown = (rate(row.rate), faster, error(row)), summaries.get(row.kernel, "")
         wide.add_row(str(row.level), row.kernel, row.role, *cells, escape(shown))
         above = f"{row.level} {row.kernel}, {row.role}{': ' if shown else ''}{shown}"
@@ -132,7 +136,7 @@ def bench_table(rows: list[Measurement]) -> ByWidth:
 
 
 def _figures(row: Measurement, torch_rate: float | None) -> list[str]:
-    faster = ratio(row.speedup and row.speedup.median)
+    faster = over_torch(row)
     return [
         f"{rate(row.rate)} {row.unit}",
         percent(row.share_of_limit),

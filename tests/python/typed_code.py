@@ -1,0 +1,161 @@
+"""Programs of users: what each public name takes and returns. mypy checks it (make lint), test_types.py runs it.
+
+A wrong call has a comment that ignores its error: mypy reports that comment where there is no error to ignore.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import fastgemm
+import fastgemm.distributed
+import torch
+from torch import Tensor, nn
+from typing_extensions import assert_type
+
+
+def products(a: Tensor, b: Tensor, out: Tensor) -> None:
+    assert_type(fastgemm.matmul(a, b), Tensor)
+    assert_type(fastgemm.matmul(a, b, level=2, precision="ieee", out=out), Tensor)
+    assert_type(fastgemm.matmul(a, b, kernel="blocked", out_dtype=torch.float32), Tensor)
+    assert_type(fastgemm.matmul(a, b, invariant=True), Tensor)
+    assert_type(fastgemm.gemm(a, b, out, alpha=2, beta=0.5, trans_a=True, trans_b=False), Tensor)
+    assert_type(fastgemm.gemm(a, a, trans_b=True, symmetric=True, out=out), Tensor)
+    assert_type(fastgemm.linear(a, b, None, activation="gelu_tanh", residual=out), Tensor)
+
+
+def wrong_products(a: Tensor, b: Tensor, precision: str) -> None:
+    fastgemm.matmul(a, [[1.0]])  # type: ignore[arg-type]
+    fastgemm.matmul(a, b, 3)  # type: ignore[call-arg]
+    fastgemm.matmul(a, b, level="3")  # type: ignore[arg-type]
+    fastgemm.matmul(a, b, impl="blocked")  # type: ignore[call-arg]
+    fastgemm.matmul(a, b, precision="fp32")  # type: ignore[arg-type]
+    fastgemm.matmul(a, b, precision=precision)  # type: ignore[arg-type]
+    fastgemm.gemm(a, b, alpha=a)  # type: ignore[arg-type]
+    fastgemm.linear(a, b, activation="tanh")  # type: ignore[arg-type]
+    fastgemm.matmull(a, b)  # type: ignore[attr-defined]
+
+
+def moves_and_sums(a: Tensor, b: Tensor) -> None:
+    assert_type(fastgemm.transpose(a, level=3), Tensor)
+    assert_type(fastgemm.add(a, b, alpha=2.0), Tensor)
+    assert_type(fastgemm.add_(a, b), Tensor)
+
+
+def patches(a: Tensor) -> None:
+    with fastgemm.patch(level=2, precision="ieee") as routed:
+        assert_type(a @ a, Tensor)
+    assert_type(routed, fastgemm.Routed)
+    assert_type(routed.ops, Counter[str])
+    assert_type(routed.passed_on, Counter[tuple[str, str]])
+    assert_type(routed.total, int)
+    assert_type(routed.as_dict(), dict[str, Any])
+
+    @fastgemm.patch(invariant=True)
+    def squared(x: Tensor, times: int = 1) -> list[Tensor]:
+        return [x @ x] * times
+
+    assert_type(squared(a, times=2), list[Tensor])
+
+
+@fastgemm.patch()
+def wrong_squares(x: Tensor) -> None:
+    wrong_squares("x")  # type: ignore[arg-type]
+    fastgemm.patch(2, "blocked")  # type: ignore[call-arg]
+    fastgemm.enable(precision="bf16")  # type: ignore[arg-type]
+
+
+def everywhere() -> None:
+    assert_type(fastgemm.enable(kernel="blocked", count=False), fastgemm.Routed)
+    fastgemm.disable()
+
+
+class Model(nn.Module):
+    """With an attribute that a module has not."""
+
+    width = 3
+
+
+def layers(x: Tensor) -> None:
+    model = Model()
+    assert_type(fastgemm.nn.convert(model, level=2, only=lambda name, layer: bool(name)).width, int)
+    assert_type(fastgemm.nn.fuse(model, precision="ieee"), Model)
+    assert_type(fastgemm.nn.revert(model), nn.Module)
+    layer = fastgemm.nn.Linear(4, 4, bias=False, dtype=torch.float32, activation="relu")
+    assert_type(layer(x), Any)  # as of each module of torch
+    assert_type(layer.forward(x), Tensor)
+    assert_type(layer.activation, Literal["relu", "gelu", "gelu_tanh", "silu"] | None)
+    assert_type(fastgemm.nn.Sequential(layer).forward(x), Tensor)
+    assert_type(fastgemm.nn.linear(x, layer.weight, level=2), Tensor)
+    assert_type(fastgemm.nn.conv1d(x, layer.weight), Tensor)
+
+
+def wrong_layers(model: Model) -> None:
+    fastgemm.nn.convert(model, fuse=True)  # type: ignore[arg-type]
+    fastgemm.nn.convert([model])  # type: ignore[type-var]
+    fastgemm.nn.Linear(4, 4, activation="tanh")  # type: ignore[arg-type]
+    fastgemm.nn.Linear4  # type: ignore[attr-defined]  # noqa: B018
+
+
+def the_table() -> None:
+    rows = fastgemm.kernels("gemm", torch.device("cpu"), torch.float32)
+    assert_type(rows, list[fastgemm.KernelInfo])
+    assert_type(rows[0].level, int)
+    assert_type(rows[0].op, Literal["gemm", "transpose", "add"])
+    assert_type(rows[0].unavailable, str | None)
+    assert_type(rows[0].takes(torch.float16), bool)
+    assert_type(fastgemm.build_info()["version"], Any)
+
+
+def wrong_rows(row: fastgemm.KernelInfo) -> None:
+    fastgemm.kernels("multiply")  # type: ignore[arg-type]
+    fastgemm.kernels(dtype="float32")  # type: ignore[arg-type]
+    row.level = 3  # type: ignore[misc]
+
+
+def measurements(a: Tensor) -> None:
+    tuned = fastgemm.autotune(a, a, budget=0.0, save=False)
+    assert_type(tuned, fastgemm.tuning.Tuned)
+    assert_type(tuned.timings, tuple[fastgemm.tuning.Timing, ...])
+    assert_type(tuned.timings[0].seconds, float)
+    assert_type(fastgemm.tuning.autotune(a, op="transpose", budget=0.0, save=False).kernel, str)
+    assert_type(fastgemm.tuning.cache_file(), Path)
+    fastgemm.tuning.limit_workspace(1 << 30)
+    fastgemm.tuning.limit_workspace(None)
+    fastgemm.tuning.clear_cache(disk=False)
+
+
+def wrong_measurements(a: Tensor) -> None:
+    fastgemm.autotune(a, op="add")  # type: ignore[arg-type]
+    fastgemm.tuning.cleared()  # type: ignore[attr-defined]
+    fastgemm.tune(60)  # type: ignore[call-arg]
+
+
+def with_a_gpu(shown: Sequence[str] = ("float16",)) -> None:
+    """Not run: measures for two minutes."""
+    tuning = fastgemm.tune(seconds=60, dtypes=[torch.float16, *shown], progress=lambda text, share: None)
+    assert_type(tuning, fastgemm.Tuning)
+    assert_type(tuning.seconds, float)
+    assert_type(tuning.as_json(), dict[str, Any])
+
+
+def explanations(a: Tensor) -> None:
+    report = fastgemm.explain("transpose", level=3, shape=(32, 32))
+    assert_type(report, fastgemm.Report)
+    assert_type(report.sites[0].conflict, float | None)
+    assert_type(report.to_dict(), dict[str, Any])
+    assert_type(report.to_json(), str)
+    with fastgemm.simulate(gpu="H200"):
+        assert_type(fastgemm.transpose(a, level=2), Tensor)
+
+
+def wrong_explanations() -> None:
+    fastgemm.explain("gemm")  # type: ignore[call-arg]
+    fastgemm.explain("gemm", shape=64)  # type: ignore[arg-type]
+
+
+def shards() -> None:
+    fastgemm.distributed.register()
