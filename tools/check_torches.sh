@@ -14,7 +14,12 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 environments=$(realpath -m "${ENVIRONMENTS:-$work}")
 from=$(realpath "${WHEEL:-$here}")
-[ $# -gt 0 ] || set -- $(cd "$here/tools" && "${PYTHON:-python3}" -c 'import torch_headers as t; print(*map(t.minor, t.TORCHES))')
+if [ $# -eq 0 ]; then
+  list="import torch_headers as t; print(*map(t.minor, t.TORCHES))"
+  # The words are versions.
+  # shellcheck disable=SC2046
+  set -- $(cd "$here/tools" && "${PYTHON:-python3}" -c "$list")
+fi
 
 cd "$work"
 for version in "$@"; do
