@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 from torch.overrides import has_torch_function_variadic
 
 from . import _errors
-from ._calls import (
-    add_bare,
-    add_into,
-    functionalizes,
-    increment_version,
-    needs_function,
-    ops,
-    overridden,
-    tracing_state,
-)
+from ._calls import Op, choice_of, increment_version, needs_function, ops, overridden, public, tracing_state
 from ._scales import exact_sum
 from ._vmap import batch_first, rank_of
 
@@ -62,28 +55,7 @@ def add(
         _errors.refuse_tensor_scales(alpha=alpha)
         if alpha != 1.0:
             b, alpha = exact_sum(b, alpha)
-        if level is not None:
-            _errors.refuse_level(level)
-        if is_compiling():
-            if out is None:
-                return ops.add.default(a, b, alpha=alpha, level=level, impl=kernel)
-            _errors.refuse_gradient_into_out(a, b, out)
-            ops.add.out(a, b, alpha=alpha, level=level, impl=kernel, out=out)
-            return out
-        if out is not None:
-            _errors.refuse_gradient_into_out(a, b, out)
-            _errors.refuse_transform_into_out(a, b, out)
-            _errors.refuse_inference_tensor(out)
-            add_into(a, b, alpha=alpha, level=level, impl=kernel, out=out)
-            increment_version((out,))
-            return out
-        if tracing_state() is not None:
-            return ops.add.default(a, b, alpha=alpha, level=level, impl=kernel)
-        if needs_function(a, b):
-            if functionalizes():
-                return ops.add.default(a, b, alpha=alpha, level=level, impl=kernel)
-            return AddFunction.apply(a, b, alpha, level, kernel)
-        return add_bare(a, b, alpha=alpha, level=level, impl=kernel)
+        return SUM.call((a, b), _options(alpha, level, kernel), out)
     except (AttributeError, RuntimeError, ValueError, TypeError) as error:
         _errors.diagnose(error, "add", accepted=_errors.ARITHMETIC, a=a, b=b, out=out)
         raise
@@ -116,19 +88,18 @@ def add_(
         _errors.refuse_tensor_scales(alpha=alpha)
         if alpha != 1.0:
             b, alpha = exact_sum(b, alpha)
-        if level is not None:
-            _errors.refuse_level(level)
+        options = _options(alpha, level, kernel)
         wants_gradient = torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)
         if is_compiling() and not wants_gradient:
-            ops.add_.default(a, b, alpha=alpha, level=level, impl=kernel)
+            ops.add_.default(a, b, **options)
             return a
         if wants_gradient or tracing_state() is not None or needs_function(a, b):
             # copy_ records the change of `a` for autograd; the op itself would change it behind autograd's back.
-            total = add(a, b, alpha=alpha, level=level, kernel=kernel)
+            total = add(a, b, **public(options))
             _errors.refuse_shape(a, total.shape)
             return a.copy_(total)
         _errors.refuse_inference_tensor(a)
-        ops.add_.default(a, b, alpha=alpha, level=level, impl=kernel)
+        ops.add_.default(a, b, **options)
         increment_version((a,))
         return a
     except (AttributeError, RuntimeError, ValueError, TypeError) as error:
@@ -136,38 +107,48 @@ def add_(
         raise
 
 
+def _options(alpha: float, level: int | None, kernel: str | None) -> dict[str, Any]:
+    options = choice_of(level, kernel)
+    if alpha != 1.0:
+        options["alpha"] = alpha
+    return options
+
+
 class AddFunction(torch.autograd.Function):
     """add for eager gradients, torch.func transforms and forward-mode AD."""
 
     @staticmethod
-    def forward(a, b, alpha, level, impl):
-        return torch.ops.fastgemm._add.default(a, b, alpha=alpha, level=level, impl=impl)
+    def forward(a, b, options):
+        return ops._add.default(a, b, **options)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        a, b, ctx.alpha, _, _ = inputs
+        a, b, options = inputs
+        ctx.alpha = options.get("alpha", 1.0)
         ctx.shapes = a.shape, b.shape
         ctx.out_shape = output.shape
 
     @staticmethod
     def backward(ctx, grad):
-        return *_add_gradients(grad, ctx.shapes, ctx.alpha), None, None, None
+        of_a, of_b = ctx.shapes
+        return grad.sum_to_size(of_a), (ctx.alpha * grad).sum_to_size(of_b), None
 
     @staticmethod
-    def jvp(ctx, a_t, b_t, *_):
+    def jvp(ctx, a_t, b_t, _):
         total = None if a_t is None else a_t
         if b_t is not None:
             total = ctx.alpha * b_t if total is None else total + ctx.alpha * b_t
         return total.expand(ctx.out_shape).clone()
 
     @staticmethod
-    def vmap(info, in_dims, a, b, alpha, level, impl):
+    def vmap(info, in_dims, a, b, options):
         rank = max(rank_of(a, in_dims[0]), rank_of(b, in_dims[1]))
         a, b = batch_first(a, in_dims[0], rank), batch_first(b, in_dims[1], rank)
-        return add(a, b, alpha=alpha, level=level, kernel=impl), 0
+        return add(a, b, **public(options)), 0
 
 
-def _add_gradients(
-    grad: Tensor, shapes: tuple[torch.Size, torch.Size], alpha: float
-) -> tuple[Tensor, Tensor]:
-    return grad.sum_to_size(shapes[0]), (alpha * grad).sum_to_size(shapes[1])
+def _differentiable(a: Tensor, b: Tensor, **options: Any) -> Tensor:
+    return AddFunction.apply(a, b, options)
+
+
+SUM = Op("add", ("_add",), ops._add.default._op, _differentiable)

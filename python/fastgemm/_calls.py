@@ -11,6 +11,8 @@ A call takes one of these ways, because each feature of torch has its price per 
   in C++. Without it ``torch.func`` transforms, forward-mode AD and eager calls that need a gradient use an
   autograd.Function before.
 
+The last ways are :class:`Op`.
+
 But for the library's functions, which answer NotImplemented there, tensor subclasses, torch function modes and fx
 proxies get to see the call before, as they do for torch's own functions. Modes that do nothing to a product do
 not: that of ``torch.set_default_device`` would see each property of a tensor that Python reads, for 1 us each.
@@ -25,7 +27,7 @@ import torch
 from torch import Tensor
 from torch._C._functorch import TransformType, peek_interpreter_stack
 from torch.autograd import forward_ad
-from torch.compiler import is_dynamo_compiling
+from torch.compiler import is_compiling, is_dynamo_compiling
 from torch.overrides import BaseTorchFunctionMode, handle_torch_function
 from torch.utils._device import DeviceContext
 
@@ -48,17 +50,13 @@ SAME_TYPE = frozenset(
 WITH_PRECISION = frozenset({torch.float32, torch.complex64})
 """Types whose products follow torch's precision of float32."""
 PLAIN = frozenset({Tensor, torch.nn.Parameter})
+CHOICE = ("level", "kernel", "precision", "out_dtype")
+"""What products of all kinds take, in the order of the ops' schemas."""
 DENSE = torch.strided
 
 # What OpOverload.__call__ calls; skipping that Python frame, and the ways to it, saves 0.4 to 1 us of about 3.
 matmul_bare = ops._matmul.default._op
 gemm_bare = ops._gemm.default._op
-gemm_into = ops.gemm.out._op
-transpose_bare = ops._transpose.default._op
-transpose_into = ops.transpose.out._op
-add_bare = ops._add.default._op
-add_into = ops.add.out._op
-
 
 FINDS_GRADIENTS = _overrides.use_in_eager_mode()
 """Whether the bare ops of products are differentiable, on a CPU and a GPU."""
@@ -96,15 +94,66 @@ def out_of_sight(
     return _library.call_unseen(function, *given, **options)
 
 
-def needs_function(a: Tensor, b: Tensor, c: Tensor | None = None) -> bool:
+class Op:
+    """What a call of a public function runs.
+
+    Args:
+        name: the op that graphs hold, whose overload ``out`` writes into a tensor.
+        others: the ops of its arguments that eager calls use.
+        bare: runs eager calls without a gradient.
+        differentiable: runs the others, in the types that autocast gives its operands.
+        finds_gradients: whether ``bare`` is differentiable, on a CPU and a GPU.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        others: tuple[str, ...],
+        bare: Callable[..., Tensor],
+        differentiable: Callable[..., Tensor],
+        finds_gradients: bool = False,
+    ) -> None:
+        self.names = name, *others
+        self.packet = getattr(ops, name)
+        self.into = self.packet.out._op if "out" in self.packet.overloads() else None
+        self.bare, self.differentiable, self.finds_gradients = bare, differentiable, finds_gradients
+
+    def call(
+        self, operands: tuple[Tensor | None, ...], options: dict[str, Any], out: Tensor | None = None
+    ) -> Tensor:
+        """Runs the op; ``options`` holds the schema's keyword arguments that differ from their defaults."""
+        if is_compiling():
+            if out is None:
+                return self.packet.default(*operands, **options)
+            _errors.refuse_gradient_into_out(*operands, out)
+            self.packet.out(*operands, **options, out=out)
+            return out
+        if out is not None:
+            tensors = (*operands, out)
+            _errors.refuse_gradient_into_out(*tensors)
+            _errors.refuse_transform_into_out(*tensors)
+            _errors.refuse_inference_tensor(out)
+            self.into(*operands, **options, out=out)
+            increment_version((out,))
+            return out
+        if tracing_state() is not None:
+            return self.packet.default(*operands, **options)
+        found = self.finds_gradients and (operands[0].is_cpu or operands[0].is_cuda)
+        if not found and needs_function(*operands):
+            run = self.packet.default if functionalizes() else self.differentiable
+            return run(*operands, **options)
+        return self.bare(*operands, **options) if options else self.bare(*operands)
+
+
+def needs_function(*operands: Tensor | None) -> bool:
     """Whether this eager call must go through an autograd.Function."""
-    if torch.is_grad_enabled() and (
-        a.requires_grad or b.requires_grad or (c is not None and c.requires_grad)
-    ):
-        return True
+    if torch.is_grad_enabled():
+        for x in operands:
+            if x is not None and x.requires_grad:
+                return True
     if peek_interpreter_stack() is not None:
         return True
-    return forward_ad._current_level >= 0 and any(x is not None and _is_dual(x) for x in (a, b, c))
+    return forward_ad._current_level >= 0 and any(x is not None and _is_dual(x) for x in operands)
 
 
 def _is_dual(x: Tensor) -> bool:
@@ -124,6 +173,17 @@ def has_precision(dtype: torch.dtype, precision: str) -> bool:
     return dtype in WITH_PRECISION
 
 
+def choice_of(level: int | None, kernel: str | None) -> dict[str, Any]:
+    """The arguments that all ops share, without those left at their defaults: each costs 0.2 us."""
+    options: dict[str, Any] = {}
+    if level is not None:
+        _errors.refuse_level(level)
+        options["level"] = level
+    if kernel is not None:
+        options["impl"] = kernel
+    return options
+
+
 def options_of(
     a: Tensor,
     level: int | None,
@@ -132,13 +192,8 @@ def options_of(
     out: Tensor | None,
     out_dtype: torch.dtype | None,
 ) -> dict[str, Any]:
-    """The arguments that matmul and gemm share, without those left at their defaults: each costs 0.2 us."""
-    options: dict[str, Any] = {}
-    if level is not None:
-        _errors.refuse_level(level)
-        options["level"] = level
-    if kernel is not None:
-        options["impl"] = kernel
+    """The arguments that all products share, without those left at their defaults."""
+    options = choice_of(level, kernel)
     if precision is not None:
         options["precision"] = precision
     elif (
@@ -153,12 +208,6 @@ def options_of(
     return options
 
 
-def named(
-    level: int | None,
-    kernel: str | None,
-    precision: str | None,
-    out: Tensor | None,
-    out_dtype: torch.dtype | None,
-) -> dict[str, Any]:
-    """The keyword arguments that matmul and gemm share, for whoever overrides them."""
-    return {"level": level, "kernel": kernel, "precision": precision, "out": out, "out_dtype": out_dtype}
+def public(options: dict[str, Any]) -> dict[str, Any]:
+    """The ops' keyword arguments under the names that the public functions take."""
+    return {"kernel" if name == "impl" else name: value for name, value in options.items()}

@@ -11,12 +11,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.compiler import is_compiling
 from torch.nn import functional
 from torch.overrides import has_torch_function_variadic
 
 from . import _autocast, _errors, _overrides
-from ._calls import functionalizes, needs_function, ops, options_of, overridden, tracing_state
+from ._calls import CHOICE, Op, ops, options_of, overridden, public
 from ._gemm import _gemm_gradients, gemm
 from ._library import library
 from ._vmap import batch_first, rank_of
@@ -30,8 +29,6 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 """What ``activation=`` takes, and torch's function of it."""
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-
-_bare = ops._fused_linear.default._op
 
 
 def linear(
@@ -72,9 +69,9 @@ def linear(
             ``kernel``, ``level`` or ``precision``.
         RuntimeError: the level or kernel asked for cannot run here.
     """
+    choice = level, kernel, precision, out_dtype
     if has_torch_function_variadic(x, weight, bias, residual):
-        given = {"activation": activation, "residual": residual, "out_dtype": out_dtype}
-        given |= {"level": level, "kernel": kernel, "precision": precision}
+        given = {"activation": activation, "residual": residual, **dict(zip(CHOICE, choice, strict=True))}
         return overridden(linear, (x, weight, bias, residual), x, weight, bias, **given)
     try:
         if not (isinstance(x, Tensor) and isinstance(weight, Tensor)):
@@ -88,7 +85,7 @@ def linear(
         if activation is not None:
             options["activation"] = activation
         if x.dim() == 2:
-            return product(x, weight, bias, residual, options)
+            return LAYER.call((x, weight, bias, residual), options)
         # One matrix product, also for gradients: that of the weight would else be a sum over a batch of products.
         shape = (*x.shape[:-1], weight.shape[0] if weight.dim() > 0 else 1)
         if residual is not None and isinstance(residual, Tensor) and residual.shape != shape:
@@ -97,7 +94,7 @@ def linear(
                 f"{tuple(shape)}"
             )
         rows, residual = _as_rows(x), None if residual is None else _as_rows(residual)
-        return product(rows, weight, bias, residual, options).reshape(shape)
+        return LAYER.call((rows, weight, bias, residual), options).reshape(shape)
     except (AttributeError, RuntimeError, ValueError, TypeError) as error:
         _errors.diagnose(error, "linear", x=x, weight=weight, bias=bias, residual=residual)
         raise
@@ -115,20 +112,6 @@ def _check_activation(activation: object) -> None:
         )
     if activation is not None and activation not in ACTIVATIONS:
         raise ValueError(f"fastgemm: unknown activation {activation!r}; {accepted}")
-
-
-def product(
-    x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, options: dict[str, Any]
-) -> Tensor:
-    """Runs the op; ``options`` holds the schema's other keyword arguments that differ from their defaults."""
-    if is_compiling() or tracing_state() is not None:
-        return ops.linear.default(x, weight, bias, residual, **options)
-    if needs_function(x, weight, bias) or (residual is not None and needs_function(residual, residual)):
-        if functionalizes():
-            return ops.linear.default(x, weight, bias, residual, **options)
-        x, weight, bias, residual = operands(x, weight, bias, residual, options)
-        return differentiable(x, weight, bias, residual, **options)
-    return _bare(x, weight, bias, residual, **options)
 
 
 def operands(
@@ -180,10 +163,8 @@ class LinearFunction(torch.autograd.Function):
         if ctx.options.get("activation") is not None and any(needs[:3]):
             inner = _through_activation(grad, _inner(x, weight, bias, result, ctx.options), ctx.options)
         narrow, of_bias = ctx.dtypes
-        of_product = {k: v for k, v in ctx.options.items() if k in ("level", "impl", "precision")}
-        of_product["trans_b"] = True
         grad_x, grad_weight, grad_bias = _gemm_gradients(
-            inner, x, weight, ctx.shapes, narrow, of_product, needs[:3]
+            inner, x, weight, ctx.shapes, narrow, {**ctx.options, "trans_b": True}, needs[:3]
         )
         if grad_bias is not None:
             grad_bias = grad_bias.to(of_bias)
@@ -217,7 +198,7 @@ class LinearFunction(torch.autograd.Function):
         if of_weight is None and of_bias is None:  # members are more rows
             if residual is not None:
                 residual = stacked(residual, of_residual)
-            return linear(stacked(x, of_x), weight, bias, residual=residual, **_public(options)), 0
+            return linear(stacked(x, of_x), weight, bias, residual=residual, **public(options)), 0
         # Every member has its own weight or bias: a batch of products, and torch's functions.
         rank = rank_of(x, of_x)
         out = gemm(
@@ -232,14 +213,14 @@ class LinearFunction(torch.autograd.Function):
         return out.expand(size, *out.shape[1:]), 0
 
 
-def _public(options: dict[str, Any]) -> dict[str, Any]:
-    return {"kernel" if name == "impl" else name: value for name, value in options.items()}
+def _without_activation(options: dict[str, Any]) -> dict[str, Any]:
+    """What the op takes as that of products does."""
+    return {name: value for name, value in options.items() if name != "activation"}
 
 
 def _how(options: dict[str, Any]) -> dict[str, Any]:
     """What linear and gemm take alike."""
-    shared = ("level", "impl", "precision", "out_dtype")
-    return _public({name: value for name, value in options.items() if name in shared})
+    return public(_without_activation(options))
 
 
 def _inner(
@@ -271,15 +252,16 @@ def differentiable(
     A kernel with an epilogue has no place for a second result, what went through the activation. Where the
     gradient will need it, the product is stored and torch's functions follow, as they do after torch's layer.
     """
+    x, weight, bias, residual = operands(
+        x, weight, bias, residual, options
+    )  # so that autograd sees the casts
     activation = options.get("activation")
     told_by_result = activation is None or (activation == "relu" and residual is None)
     if told_by_result or not _wants_gradient(x, weight, bias):
         return LinearFunction.apply(x, weight, bias, residual, options)
     if activation not in ACTIVATIONS or x.is_complex():
         return LinearFunction.apply(x, weight, bias, residual, options)  # which says what is wrong
-    inner = LinearFunction.apply(
-        x, weight, bias, None, {k: v for k, v in options.items() if k != "activation"}
-    )
+    inner = LinearFunction.apply(x, weight, bias, None, _without_activation(options))
     if residual is not None:
         _check_residual(residual, inner)
     result = ACTIVATIONS[activation](inner)
@@ -295,6 +277,9 @@ def _check_residual(residual: Tensor, result: Tensor) -> None:
         )
     if residual.device != result.device:
         raise ValueError(f"fastgemm: residual is on {residual.device}, but input is on {result.device}")
+
+
+LAYER = Op("linear", ("_fused_linear",), ops._fused_linear.default._op, differentiable)
 
 
 def _wants_gradient(*operands: Tensor | None) -> bool:

@@ -10,24 +10,21 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.compiler import is_compiling, is_dynamo_compiling
+from torch.compiler import is_dynamo_compiling
 from torch.overrides import has_torch_function_variadic
 
 from . import _autocast, _errors
 from ._calls import (
+    CHOICE,
     FINDS_GRADIENTS,
-    functionalizes,
+    Op,
     gemm_at_once,
     gemm_bare,
-    gemm_into,
-    increment_version,
     matmul_bare,
-    named,
-    needs_function,
     ops,
     options_of,
     overridden,
-    tracing_state,
+    public,
 )
 from ._scales import exact_product
 from ._vmap import batch_first, rank_of
@@ -36,6 +33,8 @@ from .table import INVARIANT, invariant_choice
 
 SYMMETRIC = "symmetric"
 """The kernel that takes products with a symmetric result alone."""
+KEYWORDS = (*("alpha", "beta", "trans_a", "trans_b"), *CHOICE, "symmetric")
+"""What :func:`gemm` takes besides tensors, in the order of the op's schema."""
 
 
 def gemm(
@@ -109,19 +108,18 @@ def gemm(
                 "is copied from other rows"
             )
         level, kernel = None, invariant_choice(level, kernel, precision, "fastgemm.gemm")
+    given = alpha, beta, trans_a, trans_b, level, kernel, precision, out_dtype, symmetric
     if out is None and not is_dynamo_compiling():
         try:
-            scales = alpha, beta, trans_a, trans_b
-            result = gemm_at_once(a, b, c, *scales, level, kernel, precision, out_dtype, symmetric)
+            result = gemm_at_once(a, b, c, *given)
         except (RuntimeError, ValueError) as error:
             _errors.diagnose(error, "gemm", a=a, b=b, c=c)
             raise
         if result is not NotImplemented:
             return result
     if has_torch_function_variadic(a, b, c, out):
-        options = named(level, kernel, precision, out, out_dtype)
-        options |= {"alpha": alpha, "beta": beta, "trans_a": trans_a, "trans_b": trans_b}
-        return overridden(gemm, (a, b, c, out), a, b, c, symmetric=symmetric or None, **options)
+        options = {**dict(zip(KEYWORDS, given, strict=True)), "out": out, "symmetric": symmetric or None}
+        return overridden(gemm, (a, b, c, out), a, b, c, **options)
     try:
         if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
             raise _errors.not_a_tensor(a=a, b=b)
@@ -139,37 +137,22 @@ def gemm(
             options["trans_b"] = True
         if symmetric:
             options["symmetric"] = True
-        return product(a, b, c, out, options)
+        return PRODUCT.call((a, b, c), options, out)
     except (AttributeError, RuntimeError, ValueError, TypeError) as error:
         _errors.diagnose(error, "gemm", a=a, b=b, c=c, out=out)
         raise
 
 
-def product(a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, options: dict[str, Any]) -> Tensor:
-    """Runs a product; ``options`` holds the schema's keyword arguments that differ from their defaults."""
-    if is_compiling():
-        if out is None:
-            return ops.gemm.default(a, b, c, **options)
-        _errors.refuse_gradient_into_out(a, b, c, out)
-        ops.gemm.out(a, b, c, **options, out=out)
-        return out
-    if out is not None:
-        _errors.refuse_gradient_into_out(a, b, c, out)
-        _errors.refuse_transform_into_out(a, b, c, out)
-        _errors.refuse_inference_tensor(out)
-        gemm_into(a, b, c, **options, out=out)
-        increment_version((out,))
-        return out
-    if tracing_state() is not None:
-        return ops.gemm.default(a, b, c, **options)
-    if not (FINDS_GRADIENTS and (a.is_cpu or a.is_cuda)) and needs_function(a, b, c):
-        if functionalizes():
-            return ops.gemm.default(a, b, c, **options)
-        a, b, c = _autocast.operands(a, b, c, options)  # here, so that autograd sees the casts
-        return GemmFunction.apply(a, b, c, options)
-    if options or c is not None:
-        return gemm_bare(a, b, c, **options)
-    return matmul_bare(a, b)
+def _bare(a: Tensor, b: Tensor, c: Tensor | None, **options: Any) -> Tensor:
+    return gemm_bare(a, b, c, **options) if options or c is not None else matmul_bare(a, b)
+
+
+def _differentiable(a: Tensor, b: Tensor, c: Tensor | None = None, **options: Any) -> Tensor:
+    a, b, c = _autocast.operands(a, b, c, options)  # here, so that autograd sees the casts
+    return GemmFunction.apply(a, b, c, options)
+
+
+PRODUCT = Op("gemm", ("_gemm", "_matmul"), _bare, _differentiable, FINDS_GRADIENTS)
 
 
 class GemmFunction(torch.autograd.Function):
@@ -178,8 +161,8 @@ class GemmFunction(torch.autograd.Function):
     @staticmethod
     def forward(a, b, c, options):
         if c is None and not options:
-            return torch.ops.fastgemm._matmul.default(a, b)
-        return torch.ops.fastgemm._gemm.default(a, b, c, **options)
+            return ops._matmul.default(a, b)
+        return ops._gemm.default(a, b, c, **options)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -196,7 +179,7 @@ class GemmFunction(torch.autograd.Function):
     @staticmethod
     def jvp(ctx, a_t, b_t, c_t, _):
         a, b = ctx.saved_tensors
-        how = _public(ctx.options)
+        how = public(ctx.options)
         beta = how.pop("beta", None)
         how.pop("symmetric", None)  # a term of the tangent is not what its sum is
         if how.get("kernel") == SYMMETRIC:
@@ -226,7 +209,7 @@ class GemmFunction(torch.autograd.Function):
             in_dims[0] is None and in_dims[1] is None
         ):  # only c is batched: the product must grow the dimension
             a = a.expand((info.batch_size,) + (1,) * (rank - a.dim()) + a.shape)
-        return gemm(a, b, c, **_public(options)), 0
+        return gemm(a, b, c, **public(options)), 0
 
 
 def _save_gemm(ctx: Any, a: Tensor, b: Tensor, c: Tensor | None, options: dict[str, Any]) -> None:
@@ -236,11 +219,6 @@ def _save_gemm(ctx: Any, a: Tensor, b: Tensor, c: Tensor | None, options: dict[s
     ctx.shapes = a.shape, b.shape, None if c is None else c.shape
     ctx.dtype = a.dtype
     ctx.options = options
-
-
-def _public(options: dict[str, Any]) -> dict[str, Any]:
-    """The op's keyword arguments under the names that fastgemm.gemm takes."""
-    return {"kernel" if name == "impl" else name: value for name, value in options.items()}
 
 
 def _gemm_gradients(
@@ -257,9 +235,7 @@ def _gemm_gradients(
     a is None where b needs no gradient, and b where a needs none. With out_dtype=float32 the incoming gradient is
     float32 and the half-precision operands are widened, so that nothing overflows on the way.
     """
-    how = _public(
-        {name: options[name] for name in ("alpha", "level", "impl", "precision") if name in options}
-    )
+    how = public({name: options[name] for name in ("alpha", "level", "impl", "precision") if name in options})
     trans_a, trans_b, beta = options.get("trans_a", False), options.get("trans_b", False), options.get("beta")
     a_shape, b_shape, c_shape = shapes
     if grad.dtype != narrow:

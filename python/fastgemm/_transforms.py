@@ -2,9 +2,9 @@
 
 While a transform is active torch calls an op's kernel of the key FuncTorchDynamicLayerFrontMode first, before any
 transform has taken the arguments apart. The ops' kernels there apply the autograd functions of _gemm.py,
-_transpose.py and _add.py, whose formulas serve every transform: gradients, tangents, and one product for the
-whole batch of a vmap. Without them torch would call an op once for each member of a batch, and could not
-differentiate it.
+_fused_linear.py, _transpose.py and _add.py, whose formulas serve every transform: gradients, tangents, and one
+product for the whole batch of a vmap. Without them torch would call an op once for each member of a batch, and
+could not differentiate it.
 
 torch.compile records calls of the ops, and runs what it recorded under the same transforms. Eager calls of the
 public functions apply the autograd functions themselves, which saves 8 us of 150.
@@ -15,34 +15,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch._C._functorch import TransformType, peek_interpreter_stack
 from torch._ops import OpOverload
 
-from . import _autocast, _errors
-from ._autograd import add, gemm, transpose
-from ._fused_linear import differentiable, operands
+from . import _errors
+from ._autograd import OPS
+from ._calls import ops
 from ._library import library
 
 _KEY = "FuncTorchDynamicLayerFrontMode"
 
 
-def _gemm(a: Tensor, b: Tensor, c: Tensor | None = None, **options: Any) -> Tensor:
-    a, b, c = _autocast.operands(a, b, c, options)  # autocast's own kernels come after this one
-    return gemm(a, b, c, **options)
-
-
-def _linear(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, residual: Tensor | None = None, **options: Any
-) -> Tensor:
-    x, weight, bias, residual = operands(x, weight, bias, residual, options)
-    return differentiable(x, weight, bias, residual, **options)
-
-
 def _add_in_place(a: Tensor, b: Tensor, **options: Any) -> None:
     """copy_ is torch's, so that every transform sees what becomes of ``a``."""
-    total = torch.ops.fastgemm.add.default(a, b, **options)
+    total = ops.add.default(a, b, **options)
     _errors.refuse_shape(a, total.shape)
     a.copy_(total)
 
@@ -78,14 +65,9 @@ def _functionalized(op: OpOverload, arguments: tuple[Any, ...], options: dict[st
 def register() -> None:
     """Gives the ops their kernels for torch.func, those without an autograd formula as well: a graph of torch.fx
     holds them, and may be transformed again."""
-    ops = torch.ops.fastgemm
-    for name in ("gemm", "_gemm", "_matmul"):
-        library.impl(name, _kernel(getattr(ops, name).default, _gemm), _KEY)
-    for name in ("linear", "_fused_linear"):
-        library.impl(name, _kernel(getattr(ops, name).default, _linear), _KEY)
-    for name, function in (("transpose", transpose), ("add", add)):
-        for op in (name, f"_{name}"):
-            library.impl(op, _kernel(getattr(ops, op).default, function), _KEY)
-    for name in ("gemm", "transpose", "add"):
-        library.impl(f"{name}.out", _into, _KEY)
+    for op in OPS:
+        for name in op.names:
+            library.impl(name, _kernel(getattr(ops, name).default, op.differentiable), _KEY)
+        if op.into is not None:
+            library.impl(f"{op.names[0]}.out", _into, _KEY)
     library.impl("add_", _add_in_place, _KEY)

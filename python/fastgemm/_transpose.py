@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
-from torch.compiler import is_compiling
 from torch.overrides import has_torch_function_variadic
 
 from . import _errors
-from ._calls import (
-    functionalizes,
-    increment_version,
-    needs_function,
-    ops,
-    overridden,
-    tracing_state,
-    transpose_bare,
-    transpose_into,
-)
+from ._calls import Op, choice_of, ops, overridden, public
 from ._vmap import rank_of
 
 
@@ -57,33 +49,7 @@ def transpose(
     try:
         if not isinstance(a, Tensor):
             raise _errors.not_a_tensor(a=a)
-        if level is not None:
-            _errors.refuse_level(level)
-        if is_compiling():
-            if out is None:
-                return ops.transpose.default(a, level=level, impl=kernel)
-            _errors.refuse_gradient_into_out(a, out)
-            ops.transpose.out(a, level=level, impl=kernel, out=out)
-            return out
-        if out is not None:
-            _errors.refuse_gradient_into_out(a, out)
-            _errors.refuse_transform_into_out(a, out)
-            _errors.refuse_inference_tensor(out)
-            if level is None and kernel is None:  # each argument that is given costs 0.2 us
-                transpose_into(a, out=out)
-            else:
-                transpose_into(a, level=level, impl=kernel, out=out)
-            increment_version((out,))
-            return out
-        if tracing_state() is not None:
-            return ops.transpose.default(a, level=level, impl=kernel)
-        if needs_function(a, a):
-            if functionalizes():
-                return ops.transpose.default(a, level=level, impl=kernel)
-            return TransposeFunction.apply(a, level, kernel)
-        if level is None and kernel is None:
-            return transpose_bare(a)
-        return transpose_bare(a, level=level, impl=kernel)
+        return TRANSPOSE.call((a,), choice_of(level, kernel), out)
     except (AttributeError, RuntimeError, ValueError, TypeError) as error:
         _errors.diagnose(error, "transpose", a=a, out=out)
         raise
@@ -93,23 +59,30 @@ class TransposeFunction(torch.autograd.Function):
     """transpose for eager gradients, torch.func transforms and forward-mode AD."""
 
     @staticmethod
-    def forward(a, level, impl):
-        return torch.ops.fastgemm._transpose.default(a, level=level, impl=impl)
+    def forward(a, options):
+        return ops._transpose.default(a, **options)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        _, ctx.level, ctx.impl = inputs
+        ctx.options = inputs[1]
 
     @staticmethod
     def backward(ctx, grad):
-        return transpose(grad, level=ctx.level, kernel=ctx.impl), None, None
+        return transpose(grad, **public(ctx.options)), None
 
     @staticmethod
-    def jvp(ctx, a_t, *_):
-        return transpose(a_t, level=ctx.level, kernel=ctx.impl)
+    def jvp(ctx, a_t, _):
+        return transpose(a_t, **public(ctx.options))
 
     @staticmethod
-    def vmap(info, in_dims, a, level, impl):
+    def vmap(info, in_dims, a, options):
         if rank_of(a, in_dims[0]) < 2:
             raise ValueError("fastgemm: a must have at least 2 dimensions inside vmap")
-        return transpose(a.movedim(in_dims[0], 0), level=level, kernel=impl), 0
+        return transpose(a.movedim(in_dims[0], 0), **public(options)), 0
+
+
+def _differentiable(a: Tensor, **options: Any) -> Tensor:
+    return TransposeFunction.apply(a, options)
+
+
+TRANSPOSE = Op("transpose", ("_transpose",), ops._transpose.default._op, _differentiable)

@@ -12,8 +12,8 @@ from torch.overrides import has_torch_function_variadic
 
 from . import _errors
 from ._add import add, add_
-from ._calls import gemm_at_once, matmul_at_once, named, options_of, overridden
-from ._gemm import gemm, product
+from ._calls import CHOICE, gemm_at_once, matmul_at_once, options_of, overridden
+from ._gemm import PRODUCT, gemm
 from ._transpose import transpose
 from ._words import Precision
 from .table import invariant_choice
@@ -96,12 +96,12 @@ def matmul(
     """
     if invariant:
         level, kernel = None, invariant_choice(level, kernel, precision, "fastgemm.matmul")
+    choice = level, kernel, precision, out_dtype
     if out is None and not is_dynamo_compiling():
         try:
             if level is None and kernel is None and precision is None and out_dtype is None:
                 result = matmul_at_once(a, b)
             else:
-                choice = level, kernel, precision, out_dtype
                 result = gemm_at_once(a, b, None, 1.0, None, False, False, *choice, False)
         except (RuntimeError, ValueError) as error:
             _errors.diagnose(error, "matmul", a=a, b=b)
@@ -109,15 +109,14 @@ def matmul(
         if result is not NotImplemented:
             return result
     if has_torch_function_variadic(a, b, out):
-        options = named(level, kernel, precision, out, out_dtype)
-        return overridden(matmul, (a, b, out), a, b, **options)
+        return overridden(matmul, (a, b, out), a, b, out=out, **dict(zip(CHOICE, choice, strict=True)))
     try:
         if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
             raise _errors.not_a_tensor(a=a, b=b)
         a_dim, b_dim = a.dim(), b.dim()
         options = options_of(a, level, kernel, precision, out, out_dtype)
         if a_dim >= 2 and b_dim >= 2:
-            return product(a, b, None, out, options)
+            return PRODUCT.call((a, b, None), options, out)
         if a_dim == 0 or b_dim == 0:
             raise ValueError(f"fastgemm: operands must have at least 1 dimension, got {a_dim} and {b_dim}")
         view = out
@@ -128,7 +127,7 @@ def matmul(
         if out is not None:
             view = out.unsqueeze(-1) if b_dim == 1 else out
             view = view.unsqueeze(-2) if a_dim == 1 else view
-        result = product(a, b, None, view, options)
+        result = PRODUCT.call((a, b, None), options, view)
         if out is not None:
             return out
         if b_dim == 1:
