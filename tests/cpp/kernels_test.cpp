@@ -1,8 +1,8 @@
-// Every CPU row of the kernel table that this processor can run, on matrices whose memory ends exactly where
-// they end: under AddressSanitizer (cmake -DFASTGEMM_TORCH=OFF -DFASTGEMM_SANITIZE=ON) any step beyond an
-// operand, between the rows of a result or beyond the scratch memory fails. FASTGEMM_CPU_ISA picks the
-// instruction set. Exits 1 when a result was wrong, and 77, which ctest counts as skipped, where the
-// processor would run what another instruction set runs.
+// Every CPU row of the kernel table that this processor can run, on matrices and scratch memory between pages
+// that fault (support.h), so that any step beyond them ends the program. Under AddressSanitizer and
+// UndefinedBehaviorSanitizer (cmake -DFASTGEMM_TORCH=OFF -DFASTGEMM_SANITIZE=ON) the code for the oldest
+// processor is held to more. FASTGEMM_CPU_ISA picks the instruction set. Exits 1 when a result was wrong, and
+// 77, which ctest counts as skipped, where the processor would run what another instruction set runs.
 #include <cstdio>
 #include <cstdlib>
 #include <random>

@@ -1,6 +1,9 @@
-// What the C++ tests share: a context over std::thread, matrices in memory of exactly their size, and the
-// elements of every type as numbers.
+// What the C++ tests share: memory that nobody may leave, a context over std::thread, matrices in memory of
+// exactly their size, and the elements of every type as numbers.
 #pragma once
+
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,13 +14,54 @@
 #include <random>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/context.h"
 
+// AddressSanitizer's, of a program that has it.
+extern "C" [[gnu::weak]] void __asan_poison_memory_region(const volatile void*, size_t);
+extern "C" [[gnu::weak]] void __asan_unpoison_memory_region(const volatile void*, size_t);
+
 namespace fastgemm::test {
 
 constexpr unsigned char kUntouched = 0xA5;
+
+// Memory between two pages that nobody may touch: an access before it faults or, where it lies `at_end`, one
+// behind it, even of code that is not instrumented. Of the rest of its pages AddressSanitizer tells.
+class Guarded {
+ public:
+  Guarded(size_t bytes, bool at_end, size_t alignment = 1) : page_(size_t(sysconf(_SC_PAGESIZE))) {
+    const size_t inside = (bytes + page_ - 1) / page_ * page_;
+    size_ = inside + 2 * page_;
+    void* const mapped = mmap(nullptr, size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED) throw std::bad_alloc();
+    pages_ = static_cast<std::byte*>(mapped);
+    std::byte* const first = pages_ + page_;
+    if (inside && mprotect(first, inside, PROT_READ | PROT_WRITE)) throw std::bad_alloc();
+    data_ = at_end ? first + (inside - bytes) / alignment * alignment : first;
+    poison(first, data_), poison(data_ + bytes, first + inside);
+  }
+  Guarded(Guarded&& other) noexcept
+      : page_(other.page_),
+        size_(other.size_),
+        pages_(std::exchange(other.pages_, nullptr)),
+        data_(other.data_) {}
+  ~Guarded() {
+    if (!pages_) return;
+    if (__asan_unpoison_memory_region) __asan_unpoison_memory_region(pages_, size_);
+    munmap(pages_, size_);
+  }
+  std::byte* data() const { return data_; }
+
+ private:
+  static void poison(std::byte* begin, std::byte* end) {
+    if (__asan_poison_memory_region) __asan_poison_memory_region(begin, size_t(end - begin));
+  }
+
+  size_t page_, size_;
+  std::byte *pages_, *data_;
+};
 
 // Each task gets a thread of its own. Scratch memory is a fresh block of exactly the size asked for, full of
 // NaN, so that a read beyond it or of what was never written shows.
@@ -32,27 +76,24 @@ class ThreadContext final : public Context {
     for (std::thread& t : pool) t.join();
   }
   void* allocate(size_t bytes) override {
-    scratch_.emplace_back(static_cast<std::byte*>(::operator new(bytes, kAlign)));
-    std::memset(scratch_.back().get(), 0xff, bytes);
-    return scratch_.back().get();
+    scratch_.emplace_back(bytes, true, kAlign);
+    return std::memset(scratch_.back().data(), 0xff, bytes);
   }
   void torch_gemm(const GemmProblem&) override { throw std::logic_error("no torch here"); }
   void torch_transpose(const TransposeProblem&) override { throw std::logic_error("no torch here"); }
 
  private:
-  static constexpr std::align_val_t kAlign{64};
-  struct Free {
-    void operator()(std::byte* p) const { ::operator delete(p, kAlign); }
-  };
+  static constexpr size_t kAlign = 64;
   int threads_;
-  std::vector<std::unique_ptr<std::byte, Free>> scratch_;
+  std::vector<Guarded> scratch_;
 };
 
-// How a matrix lies in memory: the gap after each row (or column), and the elements before the first one,
-// which decide about alignment.
+// How a matrix lies in memory: the gap after each row (or column), the elements before the first one, which
+// decide about alignment, and on which side of it is memory that faults.
 struct Layout {
   bool column_major = false;
   int64_t gap = 0, offset = 0;
+  bool at_end = false;
 };
 
 class Block {
@@ -64,13 +105,14 @@ class Block {
                 ld * (layout.column_major ? cols : rows) + layout.gap};
     const bool empty = rows == 0 || cols == 0;
     size_ = first_ + (empty ? 0 : (at(batch - 1, rows - 1, cols - 1) + 1) * element_size(type));
-    bytes_ = std::make_unique_for_overwrite<unsigned char[]>(size_t(size_));
-    std::memset(bytes_.get(), kUntouched, size_t(size_));
+    memory_ = std::make_unique<Guarded>(size_t(size_), layout.at_end);
+    bytes_ = reinterpret_cast<unsigned char*>(memory_->data());
+    std::memset(bytes_, kUntouched, size_t(size_));
   }
 
   Matrix view() const {
     Matrix m = strides_;
-    m.data = bytes_.get() + first_;
+    m.data = bytes_ + first_;
     return m;
   }
   ConstMatrix read_only() const {
@@ -78,7 +120,7 @@ class Block {
     return {m.data, m.row_stride, m.col_stride, m.batch_stride};
   }
   unsigned char* element(int64_t batch, int64_t i, int64_t j) const {
-    return bytes_.get() + first_ + at(batch, i, j) * element_size(type_);
+    return bytes_ + first_ + at(batch, i, j) * element_size(type_);
   }
   template <class T>
   T get(int64_t batch, int64_t i, int64_t j) const {
@@ -94,7 +136,7 @@ class Block {
   bool gaps_untouched() const {
     std::vector<bool> used(static_cast<size_t>(size_), false);
     for_each([&](unsigned char* e) {
-      for (int i = 0; i < element_size(type_); ++i) used[size_t(e - bytes_.get() + i)] = true;
+      for (int i = 0; i < element_size(type_); ++i) used[size_t(e - bytes_ + i)] = true;
     });
     for (int64_t i = 0; i < size_; ++i)
       if (!used[size_t(i)] && bytes_[size_t(i)] != kUntouched) return false;
@@ -115,7 +157,8 @@ class Block {
   DType type_;
   int64_t batch_, rows_, cols_, first_, size_;
   Matrix strides_;
-  std::unique_ptr<unsigned char[]> bytes_;
+  std::unique_ptr<Guarded> memory_;
+  unsigned char* bytes_;
 };
 
 inline double half_value(uint16_t bits) {
