@@ -9,7 +9,6 @@
 #   TORCH    what to install as torch (default: torch==2.13.0)
 #   SITE     1: the torch of PYTHON's own environment instead, and nothing is fetched: for a machine without a network.
 #            Then the command line is tried where its packages are there
-#   ENVIRONMENT  where to make the environment of the last wheel, to leave it there
 #   TESTS    tests of the repository to run on the wheel as well, such as "tests/torch/override/test_patch.py"
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -22,7 +21,7 @@ wheels=()
 for wheel in "$@"; do wheels+=("$(realpath "$wheel")"); done
 for wheel in "${wheels[@]}"; do
   step "$(basename "$wheel"): $(stat -c %s "$wheel" | awk '{ printf "%.1f MB", $1 / 1e6 }')"
-  environment=${ENVIRONMENT:-$work/venv} more=()
+  environment=$work/venv more=()
   fresh=$environment/bin
   rm -rf "$environment"
   if [ "${SITE:-0}" = 1 ]; then
