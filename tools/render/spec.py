@@ -164,7 +164,7 @@ def versions(env: dict[str, Any], threads: str = "") -> str:
     else:
         device = f"{env['device']} ({env['cpu_model']}){threads}"
     library = f", transformers {env['transformers']}" if env.get("transformers") else ""
-    commit = f", commit {env['commit']}" if env["commit"] else ""
+    commit = f", commit {env['commit']}" if env.get("commit") else ""
     return f"{device}, torch {env['torch']}{library}, {env['date'][:10]}{commit}"
 
 
