@@ -6,7 +6,7 @@ import re
 
 import pytest
 from pages import ROOT, snippets
-from processes import run_python
+from processes import run_forked
 
 PAGE = ROOT / "docs" / "pytorch.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -16,7 +16,7 @@ SNIPPETS = {title: code for title, body in SECTIONS for code in snippets(body)}
 
 @pytest.mark.parametrize("title", SNIPPETS)
 def test_snippet(title):
-    done = run_python(["-c", SNIPPETS[title]])
+    done = run_forked(SNIPPETS[title])
     assert done.returncode == 0, done.stderr[-2000:]
 
 

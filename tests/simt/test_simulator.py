@@ -87,6 +87,12 @@ def layouts(*row):
     return LAYOUTS[first:] + LAYOUTS[:first]
 
 
+def some(sizes, *row):
+    """All by a kernel of one type or two, and every second, in turns, for each type by those of more."""
+    of_kernel = [each for each in ROWS if each[:2] == row[:2]]
+    return sizes[of_kernel.index(row) % 2 :: 2] if len(of_kernel) > 2 else sizes
+
+
 def test_every_kernel_of_the_table_is_simulated():
     for op in ("gemm", "transpose", "add"):
         assert len({kernel for kernel, _ in simulated_rows(op)}) >= 5, op
@@ -103,12 +109,9 @@ def test_gemm(gpu, kernel, dtype):
 
 @every_gemm_row
 def test_gemm_in_several_tiles(gpu, kernel, dtype):
-    """More block tiles than multiprocessors, whole ones and cut ones, with and without 16-byte accesses: all four
-    sizes by a kernel of one type or two, and two of them for each type by those of more."""
+    """More block tiles than multiprocessors, whole ones and cut ones, with and without 16-byte accesses."""
     sizes = [(130, 257, 67, 3), (250, 500, 44, 0), (64, 128, 272, 16), (144, 272, 96, 0)]
-    of_kernel = [row for row in ROWS if row[:2] == (gpu, kernel)]
-    if len(of_kernel) > 2:
-        sizes = sizes[of_kernel.index((gpu, kernel, dtype)) % 2 :: 2]
+    sizes = some(sizes, gpu, kernel, dtype)
     for (m, n, k, slack), layout in zip(sizes, layouts(gpu, kernel, dtype), strict=False):
         check_gemm(*operands(m, n, least_k(kernel, dtype) + k, dtype, layout, slack), kernel=kernel)
 
@@ -159,8 +162,8 @@ def test_gemm_batches_and_empty(gpu, kernel, dtype):
 )
 def test_gemm_of_long_k(gpu, kernel, dtype):
     """Blocks that share the k of tiles: by stream-K, by split-K; with and without a C to add."""
-    sizes, betas = [(33, 50, 3000), (130, 140, 711)], (0, -3)
-    for (m, n, k), beta, layout in zip(sizes, betas, layouts(gpu, kernel, dtype)[:2], strict=True):
+    cases = some([(33, 50, 3000, 0), (130, 140, 711, -3)], gpu, kernel, dtype)
+    for (m, n, k, beta), layout in zip(cases, layouts(gpu, kernel, dtype), strict=False):
         a, b = operands(m, n, k, dtype, layout, slack=3)
         c = random_tensor(m, n, dtype=result_dtype(dtype))
         check_gemm(a, b, c if beta else None, alpha=2, beta=beta, out=c, kernel=kernel)

@@ -102,7 +102,6 @@ def test_integers_wrap(simulated):
 def test_long_k(simulated, kernel):
     """Sums of long k are cut into parts, which are added in the workspace."""
     a, b, c = torch.randn(3, 17000), torch.randn(17000, 5), torch.randn(3, 5)
-    check_gemm(a, b, alpha=2, out=c, kernel=kernel)
     a[0, 3], a[1, 16999] = math.inf, math.nan
     check_gemm(a, b, c, alpha=2, beta=-3, out=c, kernel=kernel)
 

@@ -57,7 +57,6 @@ SCHEMES = {
     "int8x10": torch.int32,
     "int16x4": torch.int16,
 }
-every_scheme = pytest.mark.parametrize("kernel", SCHEMES)
 
 
 def bytes_of_planes(kernel, k):
@@ -89,8 +88,9 @@ def test_panels(divided, kernel, in_place, size):
     assert kernel in launches and tile.shape == (20, 30)
 
 
-@every_scheme
-@pytest.mark.parametrize("shared", [False, True], ids=["", "shared"])
+@pytest.mark.parametrize(
+    ("divided", "kernel", "shared"), pairs([90, 89], SCHEMES, [False, True]), indirect=["divided"]
+)
 def test_batches_in_pieces(divided, kernel, shared):
     dtype, k = SCHEMES[kernel], 101
     a, b = random_tensor(5, 130, k, dtype=dtype), random_tensor(5, k, 200, dtype=dtype)
@@ -108,7 +108,12 @@ def test_batches_in_pieces(divided, kernel, shared):
     assert launches.count(kernel) >= 2 * 2  # a matrix at a time, in panels
 
 
-@pytest.mark.parametrize(("groups", "out_dtype"), [(1, torch.int32), (3, torch.int64)], ids=str)
+@pytest.mark.parametrize(
+    ("divided", "groups", "out_dtype"),
+    [(90, 3, torch.int64), (89, 1, torch.int32)],
+    indirect=["divided"],
+    ids=str,
+)
 def test_exact_segments(divided, out_dtype, groups):
     """Three of them, each of the most k whose middle sum fits 32 bits: all elements are the extremes."""
     k, least, most = 3 * 32768, -(2**15), 2**15 - 1
@@ -121,11 +126,12 @@ def test_exact_segments(divided, out_dtype, groups):
     assert launches.count("int16x4") == 3 and launches.count("cut") == groups
 
 
-@pytest.mark.parametrize("kernel", ["bf16x6", "fp16x3"])
-@pytest.mark.parametrize(("groups", "in_place"), [(2, False), (3, True)])
-def test_segments_in_groups(divided, kernel, groups, in_place):
+@pytest.mark.parametrize(
+    ("divided", "kernel", "groups"), pairs([90, 89], ["bf16x6", "fp16x3"], [2, 3]), indirect=["divided"]
+)
+def test_segments_in_groups(divided, kernel, groups):
     """Long k comes in three segments; the planes of all of them, of two or of one exist at a time."""
-    k = 16500
+    k, in_place = 16500, groups == 3
     a, b, c = torch.randn(3, k), torch.randn(k, 5), torch.randn(3, 5)
     a[1, 16400] = math.inf
     run = {"alpha": 2, "beta": -3 if in_place else 0, "in_place": in_place, "kernel": kernel}
