@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import _introspect, _kept, tuning
+from . import _introspect, _kept
+from ._kept import replace_file, versions
 
 FORMAT = 1
 # (dtype, precision, batch, m, n, k, a transposed, b transposed)
@@ -107,7 +108,7 @@ def file() -> Path:
 
 def environment(gpu: str) -> str:
     """Name of a GPU's set."""
-    return f"gpu {gpu}|{tuning.versions()}"
+    return f"gpu {gpu}|{versions()}"
 
 
 def _constants(values: list[Any]) -> tuple[float, ...]:
@@ -168,11 +169,11 @@ def _damage() -> Iterator[None]:
 
 def read() -> list[Fitted]:
     """What the file says of GPUs under these versions. Raises OSError or ValueError."""
-    found, versions, terms = [], tuning.versions(), _terms()
+    found, here, terms = [], versions(), _terms()
     for where, entry in _sets(file()).items():
         gpu, _, of = where.partition("|")
         with _damage():
-            if of == versions and gpu.startswith("gpu ") and entry["terms"] == terms:
+            if of == here and gpu.startswith("gpu ") and entry["terms"] == terms:
                 found.append(_parse(gpu.removeprefix("gpu "), entry))
     return found
 
@@ -204,7 +205,7 @@ def _change(where: str, entry: dict[str, Any] | None) -> None:
         sets.pop(where, None)
         if entry is not None:
             sets[where] = entry
-        tuning.replace_file(path, {"format": FORMAT, "sets": sets})
+        replace_file(path, {"format": FORMAT, "sets": sets})
 
 
 def save(fitted: Fitted) -> bool:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import statistics
 import warnings
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from . import _errors, _introspect, _kept
 from ._flags import torch_fp32_precision
+from ._kept import replace_file, versions
 from ._measure import first_runs, gpu_clock, time_all, wall_clock
 from ._words import Precision
 from .table import WIDTH_NAMES, KernelInfo, kernels, multiplies
@@ -45,12 +45,6 @@ def __dir__() -> list[str]:
 def cache_file() -> Path:
     """Where measurements are kept: FASTGEMM_CACHE_DIR, else the user's cache folder."""
     return _kept.folder() / _kept.AUTOTUNED
-
-
-def versions() -> str:
-    """What all measurements depend on."""
-    info = _introspect.build_info()
-    return f"torch {torch.__version__}|cublas {info['cublas']}|table {info['table_hash']}"
 
 
 def environment(device: torch.device | str = "cpu") -> str:
@@ -121,16 +115,6 @@ def kept_kernel(key: Key, device: torch.device | str = "cpu") -> str | None:
         return _read(cache_file()).get(environment(device), {}).get(tuple(key))
     except (OSError, ValueError):
         return None
-
-
-def replace_file(path: Path, data: dict[str, Any]) -> None:
-    """Writes JSON in one step, so that a reader finds the file as it was or as it is. Raises OSError."""
-    scratch = path.with_suffix(f".{os.getpid()}.tmp")
-    try:
-        scratch.write_text(json.dumps(data), encoding="utf-8")
-        os.replace(scratch, path)
-    finally:
-        scratch.unlink(missing_ok=True)
 
 
 def _write(path: Path, sets: Sets) -> None:
