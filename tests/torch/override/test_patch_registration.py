@@ -197,7 +197,7 @@ def test_an_override_of_torchs_own_in_python(order):
     assert done.returncode == 0, done.stderr[-2500:]
 
 
-@pytest.mark.xfail(strict=True, reason="what was in front when the library registered is called for ever")
+@pytest.mark.xfail(strict=True, reason="torch invalidates the kernel that the library goes on to")
 def test_another_kernel_that_is_taken_back_again():
     done = run_forked(FOREIGN_KERNEL + BEHIND_AND_GONE)
     assert done.returncode == 0, done.stderr[-2500:]
