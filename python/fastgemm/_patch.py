@@ -45,9 +45,10 @@ def _not_inside(threads: list[str]) -> str:
 
 def _hide_from_dynamo(*functions: Any) -> None:
     """So that torch.compile, which looks at every Python frame between two graphs, compiles none of these."""
-    if set_code_exec_strategy is not None:
-        skip = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)  # a frame, and those it calls
-        for function in functions:
+    for function in functions:
+        function._torchdynamo_disable = True  # for a with block, which torch 2.15 would trace into
+        if set_code_exec_strategy is not None:
+            skip = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)  # a frame, and those it calls
             set_code_exec_strategy(function.__code__, skip)
 
 
