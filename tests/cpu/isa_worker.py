@@ -1,6 +1,7 @@
 """Run by test_isa.py in a process of its own, since the instruction set is chosen once per process.
 
-Prints the units that kernels may use, and what is predicted for them."""
+Transposes and additions of every set are tests/cpp/kernels_test.cpp's. Prints the units that kernels may use, and
+what is predicted for them."""
 
 from __future__ import annotations
 
@@ -77,22 +78,6 @@ def check_half_conversions() -> None:
         assert torch.equal(halves, exact.to(torch.float32).to(dtype))
 
 
-def check_transpose_rows() -> None:
-    for row in fastgemm.kernels("transpose", "cpu"):
-        for dtype in (torch.uint8, torch.int16, torch.int32, torch.int64, torch.complex128):
-            for shape in [(1, 1), (3, 70), (70, 3), (64, 64), (65, 129), (2, 33, 31)]:
-                numbers = torch.randint(0, 256, shape).to(dtype)
-                for a in (numbers, numbers.mT, numbers[..., 1:, :]):
-                    assert torch.equal(fastgemm.transpose(a, kernel=row.name), a.mT)
-
-
-def check_add_rows() -> None:
-    for _, kernel, dtype in rows("add", "cpu"):
-        for shape in [(1,), (67,), (33, 65), (300, 41)]:
-            a, b = random_tensor(*shape, dtype=dtype), random_tensor(*shape, dtype=dtype)
-            assert torch.equal(fastgemm.add(a, b, kernel=kernel), a + b)
-
-
 def check_missing_units() -> None:
     """A capped process has no dedicated units, and their rows say so."""
     missing = [row for row in fastgemm.kernels("gemm", "cpu") if not row.available]
@@ -122,8 +107,6 @@ if __name__ == "__main__":
     check_gemm_rows()
     check_complex_rows()
     check_half_conversions()
-    check_transpose_rows()
-    check_add_rows()
     check_missing_units()
     vendor_rows.check_cpu_rows()
     print(fastgemm.build_info()["cpu_features"])
