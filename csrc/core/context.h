@@ -1,4 +1,4 @@
-// What a launcher may ask of its caller. torch/ implements it, so that kernels need no torch.
+// What a launcher may ask of its caller, so that kernels know nobody but core.
 #pragma once
 
 #include <cstddef>
@@ -31,9 +31,9 @@ class Context {
   // (core/budget.h), which makes level=None take another kernel.
   virtual void* allocate(size_t bytes) = 0;
 
-  // The framework's own product and transposed copy (level 7's `torch` rows).
-  virtual void torch_gemm(const GemmProblem&) = 0;
-  virtual void torch_transpose(const TransposeProblem&) = 0;
+  // The product and the transposed copy that the caller has itself, which rows of level 7 are.
+  virtual void callers_gemm(const GemmProblem&) = 0;
+  virtual void callers_transpose(const TransposeProblem&) = 0;
 
   // Whether the call is to end with its work half done: by Ctrl-C, or because its time is over
   // (core/interrupt.h). A task that takes long asks between blocks, on whichever thread it runs, and returns.

@@ -32,8 +32,8 @@ class ReusedWorkspace : public Context {
     if (block.bytes < bytes) block = {more(bytes), bytes};
     return block.data;
   }
-  void torch_gemm(const GemmProblem& p) override { owner_.torch_gemm(p); }
-  void torch_transpose(const TransposeProblem& p) override { owner_.torch_transpose(p); }
+  void callers_gemm(const GemmProblem& p) override { owner_.callers_gemm(p); }
+  void callers_transpose(const TransposeProblem& p) override { owner_.callers_transpose(p); }
 
  private:
   struct Block {

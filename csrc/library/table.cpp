@@ -10,8 +10,8 @@
 namespace fastgemm {
 namespace {
 
-void torch_gemm(const GemmProblem& p, Context& c) { c.torch_gemm(p); }
-void torch_transpose(const TransposeProblem& p, Context& c) { c.torch_transpose(p); }
+void torch_gemm(const GemmProblem& p, Context& c) { c.callers_gemm(p); }
+void torch_transpose(const TransposeProblem& p, Context& c) { c.callers_transpose(p); }
 
 bool has_leading_dimension(const ConstMatrix& m, int64_t rows, int64_t cols) {
   return (m.col_stride == 1 && (rows == 1 || m.row_stride >= cols)) ||

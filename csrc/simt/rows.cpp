@@ -77,8 +77,8 @@ class SimulatedContext final : public Context {
     memory::add_global(data, bytes, "workspace", true, false);
     return data;
   }
-  void torch_gemm(const GemmProblem& p) override { host_.torch_gemm(p); }
-  void torch_transpose(const TransposeProblem& p) override { host_.torch_transpose(p); }
+  void callers_gemm(const GemmProblem& p) override { host_.callers_gemm(p); }
+  void callers_transpose(const TransposeProblem& p) override { host_.callers_transpose(p); }
 
  private:
   Context& host_;

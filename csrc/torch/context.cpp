@@ -30,7 +30,7 @@ void CpuContext::parallel(int64_t tasks, const std::function<void(int64_t)>& tas
   check();  // here, because torch passes no exception of a task on as it is
 }
 
-void CpuContext::torch_gemm(const GemmProblem& p) { framework_gemm(cpu_backend(), operands(), p); }
-void CpuContext::torch_transpose(const TransposeProblem& p) { framework_transpose(cpu_backend(), 0, p); }
+void CpuContext::callers_gemm(const GemmProblem& p) { framework_gemm(cpu_backend(), operands(), p); }
+void CpuContext::callers_transpose(const TransposeProblem& p) { framework_transpose(cpu_backend(), 0, p); }
 
 }  // namespace fastgemm::torch_ops

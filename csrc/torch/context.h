@@ -23,8 +23,8 @@ class CpuContext final : public OpContext {
   bool stopped() override { return poll_.stopped(); }
   // Throws where the call was stopped.
   void check() const { poll_.check(); }
-  void torch_gemm(const GemmProblem&) override;
-  void torch_transpose(const TransposeProblem&) override;
+  void callers_gemm(const GemmProblem&) override;
+  void callers_transpose(const TransposeProblem&) override;
 
  private:
   void* obtain(size_t bytes) override { return workspace_->allocate(bytes); }

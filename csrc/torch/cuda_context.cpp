@@ -63,8 +63,8 @@ void* CudaContext::obtain(size_t bytes) {
   return data;
 }
 
-void CudaContext::torch_gemm(const GemmProblem& p) { framework_gemm(torch_cuda().backend, operands(), p); }
-void CudaContext::torch_transpose(const TransposeProblem& p) {
+void CudaContext::callers_gemm(const GemmProblem& p) { framework_gemm(torch_cuda().backend, operands(), p); }
+void CudaContext::callers_transpose(const TransposeProblem& p) {
   framework_transpose(torch_cuda().backend, device_index_, p);
 }
 

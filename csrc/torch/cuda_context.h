@@ -18,8 +18,8 @@ class CudaContext final : public OpContext {
   explicit CudaContext(int device_index);
   ~CudaContext() override { release(); }
   void* stream() const override { return stream_; }
-  void torch_gemm(const GemmProblem&) override;
-  void torch_transpose(const TransposeProblem&) override;
+  void callers_gemm(const GemmProblem&) override;
+  void callers_transpose(const TransposeProblem&) override;
 
  private:
   void* obtain(size_t bytes) override;

@@ -9,7 +9,7 @@ namespace fastgemm::torch_ops {
 
 class OpContext : public Context {
  public:
-  // The tensors of a product, which must outlive the context; for torch_gemm.
+  // The tensors of a product, which must outlive the context; for callers_gemm.
   void set_operands(const Operands& operands) { operands_ = operands; }
 
   void* allocate(size_t bytes) final {

@@ -39,8 +39,8 @@ class PollingContext final : public Context {
     scratch_.emplace_back(static_cast<std::byte*>(::operator new(bytes, std::align_val_t{64})));
     return scratch_.back().get();
   }
-  void torch_gemm(const GemmProblem&) override {}
-  void torch_transpose(const TransposeProblem&) override {}
+  void callers_gemm(const GemmProblem&) override {}
+  void callers_transpose(const TransposeProblem&) override {}
 
  private:
   struct Free {

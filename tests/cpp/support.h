@@ -79,8 +79,8 @@ class ThreadContext final : public Context {
     scratch_.emplace_back(bytes, true, kAlign);
     return std::memset(scratch_.back().data(), 0xff, bytes);
   }
-  void torch_gemm(const GemmProblem&) override { throw std::logic_error("no torch here"); }
-  void torch_transpose(const TransposeProblem&) override { throw std::logic_error("no torch here"); }
+  void callers_gemm(const GemmProblem&) override { throw std::logic_error("no torch here"); }
+  void callers_transpose(const TransposeProblem&) override { throw std::logic_error("no torch here"); }
 
  private:
   static constexpr size_t kAlign = 64;

@@ -47,8 +47,8 @@ Element* matrix_of(const Mirror& m, int64_t index) {
 class OneThread final : public Context {
  public:
   void* allocate(size_t) override { throw std::logic_error("fastgemm: a transpose asks for no workspace"); }
-  void torch_gemm(const GemmProblem&) override {}
-  void torch_transpose(const TransposeProblem&) override {}
+  void callers_gemm(const GemmProblem&) override {}
+  void callers_transpose(const TransposeProblem&) override {}
 };
 
 const Kernel& transpose_of_one_thread() {
