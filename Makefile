@@ -105,6 +105,7 @@ style: $(VENV)/.lint  ## check formatting, style and generated pages (a part of 
 
 types: $(VENV)/.lint  ## check the types of the package and of calls (a part of make lint)
 	$(BIN)/mypy
+	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=python $(BIN)/basedpyright --verifytypes fastgemm --ignoreexternal
 
 # Host code alone: the CPU kernels are written in vectors of GCC's, and kernels for GPUs are nvcc's.
 tidy: BUILD = build/cmake-$(shell $(BIN)/python -c 'import sys; print(sys.implementation.cache_tag)')
@@ -152,6 +153,6 @@ $(VENV)/.installed: $(VENV)/.torch $(SOURCES)
 	$(call INSTALL, and the tests,test)
 
 $(VENV)/.lint: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet 'clang-format==18.1.8' 'mypy==2.4.1' 'ruff>=0.6' \
+	$(BIN)/python -m pip install --quiet 'basedpyright==1.40.2' 'clang-format==18.1.8' 'mypy==2.4.1' 'ruff>=0.6' \
 	  'nvidia-cuda-cuobjdump==13.2.78; sys_platform == "linux"' 'nvidia-cuda-nvdisasm==13.2.78; sys_platform == "linux"'
 	@touch $@

@@ -14,12 +14,13 @@ from ._calls import has_precision, out_of_sight, tracing_state
 from ._fused_linear import ACTIVATIONS, FLOATS
 from ._fused_linear import linear as fused_linear
 from ._linear import _takes, exports_to_onnx, linear, raise_torchs
+from ._words import Activation, Precision
 from .table import check_product_choice
 
 __all__ = ["ACTIVATIONS", "MODULES", "activated", "activation_of"]
 
 
-MODULES: dict[str, Callable[[], torch.nn.Module]] = {
+MODULES: dict[Activation, Callable[[], torch.nn.Module]] = {
     "relu": torch.nn.ReLU,
     "gelu": torch.nn.GELU,
     "gelu_tanh": lambda: torch.nn.GELU(approximate="tanh"),
@@ -29,18 +30,17 @@ MODULES: dict[str, Callable[[], torch.nn.Module]] = {
 
 _FORWARDS = {kind: kind.forward for kind in (torch.nn.ReLU, torch.nn.GELU, torch.nn.SiLU)}
 """What these compute, unless a program replaces it for the whole class, as profilers do."""
+_OF_GELU: dict[str, Activation] = {"none": "gelu", "tanh": "gelu_tanh"}
 
 
-def activation_of(module: torch.nn.Module | None) -> str | None:
+def activation_of(module: torch.nn.Module | None) -> Activation | None:
     """The name under which fastgemm.linear computes what a module does; None where it does not."""
     kind = type(module)
     if kind not in _FORWARDS or kind.forward is not _FORWARDS[kind]:
         return None
-    if kind is torch.nn.ReLU:
-        return "relu"
-    if kind is torch.nn.SiLU:
-        return "silu"
-    return {"none": "gelu", "tanh": "gelu_tanh"}.get(module.approximate)
+    if isinstance(module, torch.nn.GELU):
+        return _OF_GELU.get(module.approximate)
+    return "relu" if kind is torch.nn.ReLU else "silu"
 
 
 def activate(x: Tensor, activation: str) -> Tensor:
@@ -61,10 +61,10 @@ def activated(
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    activation: str,
+    activation: Activation,
     level: int | None = None,
     kernel: str | None = None,
-    precision: str | None = None,
+    precision: Precision | None = None,
 ) -> Tensor:
     """``activation(linear(input, weight, bias))``: what :class:`fastgemm.nn.Linear` with an activation calls."""
     watched = not is_compiling() and has_torch_function_variadic(input, weight, bias)
@@ -106,7 +106,10 @@ def _activated_in_script(
     kernel: str | None = None,
     precision: str | None = None,
 ) -> Tensor:
-    return activate(linear(input, weight, bias, level=level, kernel=kernel, precision=precision), activation)
+    # TorchScript knows no Literal.
+    out = linear(input, weight, bias, level=level, kernel=kernel, precision=precision)  # type: ignore[arg-type]
+    return activate(out, activation)
 
 
-activated.__prepare_scriptable__ = lambda: _activated_in_script  # what torch.jit.script compiles in its place
+# What torch.jit.script compiles in its place.
+activated.__prepare_scriptable__ = lambda: _activated_in_script  # type: ignore[attr-defined]  # of a function

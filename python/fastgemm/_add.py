@@ -118,30 +118,32 @@ class AddFunction(torch.autograd.Function):
     """add for eager gradients, torch.func transforms and forward-mode AD."""
 
     @staticmethod
-    def forward(a, b, options):
+    def forward(a: Tensor, b: Tensor, options: dict[str, Any]) -> Tensor:
         return ops._add.default(a, b, **options)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         a, b, options = inputs
         ctx.alpha = options.get("alpha", 1.0)
         ctx.shapes = a.shape, b.shape
         ctx.out_shape = output.shape
 
     @staticmethod
-    def backward(ctx, grad):
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         of_a, of_b = ctx.shapes
         return grad.sum_to_size(of_a), (ctx.alpha * grad).sum_to_size(of_b), None
 
     @staticmethod
-    def jvp(ctx, a_t, b_t, _):
-        total = None if a_t is None else a_t
+    def jvp(ctx: Any, a_t: Tensor | None, b_t: Tensor | None, _: None) -> Tensor:
+        total: Any = a_t
         if b_t is not None:
             total = ctx.alpha * b_t if total is None else total + ctx.alpha * b_t
         return total.expand(ctx.out_shape).clone()
 
     @staticmethod
-    def vmap(info, in_dims, a, b, options):
+    def vmap(
+        info: Any, in_dims: tuple[int | None, ...], a: Tensor, b: Tensor, options: dict[str, Any]
+    ) -> tuple[Tensor, int]:
         rank = max(rank_of(a, in_dims[0]), rank_of(b, in_dims[1]))
         a, b = batch_first(a, in_dims[0], rank), batch_first(b, in_dims[1], rank)
         return add(a, b, **public(options)), 0

@@ -21,7 +21,7 @@ not: that of ``torch.set_default_device`` would see each property of a tensor th
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -34,6 +34,9 @@ from torch.utils._device import DeviceContext
 from . import _autocast, _errors, _overrides
 from ._flags import torch_fp32_precision
 from .table import FLOAT64_PRECISIONS
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 increment_version = torch._C._increment_version  # so that autograd notices what the ops wrote; 0.16 us
 tracing_state = torch._C._get_tracing_state  # what torch.jit.is_tracing asks
@@ -115,11 +118,14 @@ class Op:
     ) -> None:
         self.names = name, *others
         self.packet = getattr(ops, name)
-        self.into = self.packet.out._op if "out" in self.packet.overloads() else None
+        self.into: Any = self.packet.out._op if "out" in self.packet.overloads() else None
         self.bare, self.differentiable, self.finds_gradients = bare, differentiable, finds_gradients
 
     def call(
-        self, operands: tuple[Tensor | None, ...], options: dict[str, Any], out: Tensor | None = None
+        self,
+        operands: tuple[Tensor, Unpack[tuple[Tensor | None, ...]]],
+        options: dict[str, Any],
+        out: Tensor | None = None,
     ) -> Tensor:
         """Runs the op; ``options`` holds the schema's keyword arguments that differ from their defaults."""
         if is_compiling():

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -148,20 +149,20 @@ def _check_c(c: Tensor, shape: list[int], dtype: torch.dtype) -> None:
 
 
 def _gemm(
-    a,
-    b,
-    c=None,
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
     *,
-    alpha=1.0,
-    beta=None,
-    trans_a=False,
-    trans_b=False,
-    level=None,
-    impl=None,
-    precision=None,
-    out_dtype=None,
-    symmetric=False,
-):
+    alpha: float = 1.0,
+    beta: float | None = None,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    level: int | None = None,
+    impl: str | None = None,
+    precision: str | None = None,
+    out_dtype: torch.dtype | None = None,
+    symmetric: bool = False,
+) -> Tensor:
     _check_tensors(a, b, c)
     _check_devices(a, b, c)
     _check_dtypes(a, b, MULTIPLIED)
@@ -186,17 +187,17 @@ def _gemm(
 
 
 def _linear(
-    input,
-    weight,
-    bias=None,
-    residual=None,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    residual: Tensor | None = None,
     *,
-    activation=None,
-    level=None,
-    impl=None,
-    precision=None,
-    out_dtype=None,
-):
+    activation: str | None = None,
+    level: int | None = None,
+    impl: str | None = None,
+    precision: str | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
     torch._check_value(
         activation is None or activation in ACTIVATIONS,
         lambda: f"fastgemm: unknown activation {activation!r}; accepted: {', '.join(ACTIVATIONS)} or None",
@@ -234,7 +235,7 @@ def _linear(
     return result
 
 
-def _transpose(a, *, level=None, impl=None):
+def _transpose(a: Tensor, *, level: int | None = None, impl: str | None = None) -> Tensor:
     _check_tensors(a)
     torch._check_value(a.dim() >= 2, lambda: "fastgemm: a must have at least 2 dimensions")
     torch._check_value(a.itemsize in WIDTHS, lambda: f"fastgemm: elements of {a.dtype} are not accepted")
@@ -242,7 +243,9 @@ def _transpose(a, *, level=None, impl=None):
     return a.new_empty([*a.shape[:-2], a.shape[-1], a.shape[-2]])
 
 
-def _add(a, b, *, alpha=1.0, level=None, impl=None):
+def _add(
+    a: Tensor, b: Tensor, *, alpha: float = 1.0, level: int | None = None, impl: str | None = None
+) -> Tensor:
     _check_tensors(a, b)
     _check_devices(a, b)
     _check_dtypes(a, b)
@@ -252,28 +255,28 @@ def _add(a, b, *, alpha=1.0, level=None, impl=None):
     return a.new_empty(shape)
 
 
-def _gemm_out(a, b, c=None, *, out, **options):
+def _gemm_out(a: Tensor, b: Tensor, c: Tensor | None = None, *, out: Tensor, **options: Any) -> None:
     _check_tensors(out)
     _check_devices(a, b, c, out)
     _check_out(out, _gemm(a, b, c, **options))
     _check_overlap(out, "c", a=a, b=b, c=c)
 
 
-def _transpose_out(a, *, out, **options):
+def _transpose_out(a: Tensor, *, out: Tensor, **options: Any) -> None:
     _check_tensors(out)
     _check_devices(a, out)
     _check_out(out, _transpose(a, **options))
     _check_overlap(out, "", a=a)
 
 
-def _add_out(a, b, *, out, **options):
+def _add_out(a: Tensor, b: Tensor, *, out: Tensor, **options: Any) -> None:
     _check_tensors(out)
     _check_devices(a, b, out)
     _check_out(out, _add(a, b, **options))
     _check_overlap(out, "ab", a=a, b=b)
 
 
-def _add_in_place(a, b, **options):
+def _add_in_place(a: Tensor, b: Tensor, **options: Any) -> None:
     _add_out(a, b, out=a, **options)
 
 
@@ -290,8 +293,8 @@ def _register(name: str, function: Callable[..., object]) -> None:
 
 
 def register() -> None:
-    fakes = {"gemm": _gemm, "transpose": _transpose, "add": _add}
-    into = {"gemm": _gemm_out, "transpose": _transpose_out, "add": _add_out}
+    fakes: dict[str, Callable[..., Tensor]] = {"gemm": _gemm, "transpose": _transpose, "add": _add}
+    into: dict[str, Callable[..., None]] = {"gemm": _gemm_out, "transpose": _transpose_out, "add": _add_out}
     for name, fake in fakes.items():
         _register(name, fake)
         _register(f"_{name}", fake)

@@ -20,7 +20,7 @@ from ._left_alone import (
     is_compiled,
     why_left,
 )
-from ._words import Precision
+from ._words import Activation, Precision
 from .table import check_product_choice
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -70,7 +70,7 @@ class Sequential(nn.Sequential):
         return f"fused: {', '.join(fused)}" if fused else ""
 
 
-def fused_activation(layer: nn.Module | None, after: nn.Module | None) -> str | None:
+def fused_activation(layer: nn.Module | None, after: nn.Module | None) -> Activation | None:
     """The activation that one call computes together with the layer; None where both are to be called."""
     if type(layer) is not Linear or Linear.forward is not _FORWARD or layer.activation is not None:
         return None

@@ -136,11 +136,13 @@ class LinearFunction(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(x, weight, bias, residual, options):
+    def forward(
+        x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, options: dict[str, Any]
+    ) -> Tensor:
         return ops._fused_linear.default(x, weight, bias, residual, **options)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         x, weight, bias, residual, options = inputs
         by_result = options.get("activation") == "relu" and residual is None
         result = output if by_result else None
@@ -156,7 +158,7 @@ class LinearFunction(torch.autograd.Function):
         ctx.options = options
 
     @staticmethod
-    def backward(ctx, grad):
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, bias, result = ctx.saved_tensors
         needs = ctx.needs_input_grad
         inner = grad
@@ -171,7 +173,14 @@ class LinearFunction(torch.autograd.Function):
         return grad_x, grad_weight, grad_bias, grad if needs[3] else None, None
 
     @staticmethod
-    def jvp(ctx, x_t, weight_t, bias_t, residual_t, _):
+    def jvp(
+        ctx: Any,
+        x_t: Tensor | None,
+        weight_t: Tensor | None,
+        bias_t: Tensor | None,
+        residual_t: Tensor | None,
+        _: None,
+    ) -> Tensor:
         x, weight, bias, result = ctx.saved_tensors
         how = _how(ctx.options)
         terms = [] if x_t is None else [gemm(x_t, weight, trans_b=True, **how)]
@@ -188,7 +197,15 @@ class LinearFunction(torch.autograd.Function):
         return total
 
     @staticmethod
-    def vmap(info, in_dims, x, weight, bias, residual, options):
+    def vmap(
+        info: Any,
+        in_dims: tuple[int | None, ...],
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        residual: Tensor | None,
+        options: dict[str, Any],
+    ) -> tuple[Tensor, int]:
         of_x, of_weight, of_bias, of_residual = in_dims[:4]
         size = info.batch_size
 

@@ -159,25 +159,25 @@ class GemmFunction(torch.autograd.Function):
     """gemm for eager gradients, torch.func transforms and forward-mode AD."""
 
     @staticmethod
-    def forward(a, b, c, options):
+    def forward(a: Tensor, b: Tensor, c: Tensor | None, options: dict[str, Any]) -> Tensor:
         if c is None and not options:
             return ops._matmul.default(a, b)
         return ops._gemm.default(a, b, c, **options)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         a, b, c, options = inputs
         _save_gemm(ctx, a, b, c, options)
         ctx.save_for_forward(a, b)
         ctx.out_shape = output.shape
 
     @staticmethod
-    def backward(ctx, grad):
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         a, b = ctx.saved_tensors
         return *_gemm_gradients(grad, a, b, ctx.shapes, ctx.dtype, ctx.options, ctx.needs_input_grad), None
 
     @staticmethod
-    def jvp(ctx, a_t, b_t, c_t, _):
+    def jvp(ctx: Any, a_t: Tensor | None, b_t: Tensor | None, c_t: Tensor | None, _: None) -> Tensor:
         a, b = ctx.saved_tensors
         how = public(ctx.options)
         beta = how.pop("beta", None)
@@ -198,7 +198,14 @@ class GemmFunction(torch.autograd.Function):
         return total
 
     @staticmethod
-    def vmap(info, in_dims, a, b, c, options):
+    def vmap(
+        info: Any,
+        in_dims: tuple[int | None, ...],
+        a: Tensor,
+        b: Tensor,
+        c: Tensor | None,
+        options: dict[str, Any],
+    ) -> tuple[Tensor, int]:
         if rank_of(a, in_dims[0]) < 2 or rank_of(b, in_dims[1]) < 2:
             raise ValueError("fastgemm: a and b must have at least 2 dimensions inside vmap")
         rank = max(rank_of(a, in_dims[0]), rank_of(b, in_dims[1]))
@@ -248,12 +255,14 @@ def _gemm_gradients(
     # torch's convention for complex numbers; of real ones conj() is the tensor itself.
     a, b = (None if x is None else x.conj() for x in (a, b))
     if needs[0]:
+        assert b is not None  # kept, as a needs it
         if trans_a:
             grad_a = gemm(b, grad, trans_a=trans_b, trans_b=True, **how)
         else:
             grad_a = gemm(grad, b, trans_b=not trans_b, **how)
         grad_a = grad_a.sum_to_size(a_shape).to(narrow)
     if needs[1]:
+        assert a is not None  # as above
         if trans_b:
             grad_b = gemm(grad, a, trans_a=True, trans_b=trans_a, **how)
         else:

@@ -108,7 +108,7 @@ def exports_to_onnx() -> bool:
     return "torch.onnx" in sys.modules and torch.onnx.is_in_onnx_export()
 
 
-exports_to_onnx._dynamo_marked_constant = True  # as torch_fp32_precision
+exports_to_onnx._dynamo_marked_constant = True  # type: ignore[attr-defined]  # as torch_fp32_precision
 
 
 def raise_torchs(function: Callable[..., Tensor], input: Tensor, weight: Tensor, bias: Tensor | None) -> None:
@@ -125,7 +125,7 @@ def _layer(
     bias: Tensor | None,
     level: int | None,
     kernel: str | None,
-    precision: str | None,
+    precision: Precision | None,
 ) -> Tensor:
     """What :func:`linear` and :func:`conv1d` have in common."""
     compiling, tracing = is_compiling(), tracing_state() is not None
@@ -208,7 +208,7 @@ def _cast_alike(*operands: Any) -> bool:
     )
 
 
-def _knows_the_ops(kind: type) -> bool:
+def _knows_the_ops(kind: type[Tensor]) -> bool:
     """Whether tensors of a subclass have memory to read, or hand fastgemm's ops on to what has."""
     if kind.__torch_dispatch__ is Tensor.__torch_dispatch__:
         return True
@@ -227,7 +227,7 @@ def _overridden(function: Callable[..., Tensor], input: Any, weight: Any, bias: 
 
 def _overrides(kind: type) -> bool:
     function = getattr(kind, "__torch_function__", _IGNORED)
-    inherited = getattr(function, "__func__", None) is Tensor.__torch_function__.__func__
+    inherited = getattr(function, "__func__", None) is Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
     return not (function is _IGNORED or inherited or issubclass(kind, torch.fx.Proxy))
 
 
@@ -255,7 +255,8 @@ def _linear_in_script(
     return out.reshape(input.shape[:-1] + weight.shape[:1])
 
 
-linear.__prepare_scriptable__ = lambda: _linear_in_script  # what torch.jit.script compiles in its place
+# What torch.jit.script compiles in its place.
+linear.__prepare_scriptable__ = lambda: _linear_in_script  # type: ignore[attr-defined]  # of a function
 
 
 @cache
@@ -271,7 +272,7 @@ def _traced(
     bias: Tensor | None,
     level: int | None,
     kernel: str | None,
-    precision: str | None,
+    precision: Precision | None,
 ) -> Tensor:
     """What torch.jit.trace records: with torch's flags and the casts of autocast as they are now."""
     options = options_of(input, level, kernel, precision, None, None)

@@ -18,7 +18,7 @@ from .table import check_product_choice, invariant_choice
 try:  # what torch._dynamo.eval_frame.skip_code calls, without importing torch._dynamo, which takes 1 s
     from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
 except ImportError:
-    set_code_exec_strategy = None
+    set_code_exec_strategy = None  # type: ignore[assignment]  # another torch has none
 
 F = TypeVar("F", bound=Callable[..., Any])
 

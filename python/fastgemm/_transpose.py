@@ -59,23 +59,23 @@ class TransposeFunction(torch.autograd.Function):
     """transpose for eager gradients, torch.func transforms and forward-mode AD."""
 
     @staticmethod
-    def forward(a, options):
+    def forward(a: Tensor, options: dict[str, Any]) -> Tensor:
         return ops._transpose.default(a, **options)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         ctx.options = inputs[1]
 
     @staticmethod
-    def backward(ctx, grad):
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return transpose(grad, **public(ctx.options)), None
 
     @staticmethod
-    def jvp(ctx, a_t, _):
+    def jvp(ctx: Any, a_t: Tensor, _: None) -> Tensor:
         return transpose(a_t, **public(ctx.options))
 
     @staticmethod
-    def vmap(info, in_dims, a, options):
+    def vmap(info: Any, in_dims: tuple[int, None], a: Tensor, options: dict[str, Any]) -> tuple[Tensor, int]:
         if rank_of(a, in_dims[0]) < 2:
             raise ValueError("fastgemm: a must have at least 2 dimensions inside vmap")
         return transpose(a.movedim(in_dims[0], 0), **public(options)), 0

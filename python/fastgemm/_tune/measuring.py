@@ -7,12 +7,13 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from .. import _introspect
 from .._predictions import Problem
+from .._words import Precision
 from ..bench.cuda_timing import CudaTimer
 from ..bench.problems import ARITHMETIC, Call, Gemm, Instance, instantiate
 from ..bench.session import REFUSAL
@@ -21,7 +22,8 @@ from .problems import MOST_BYTES, SERIES, problems
 
 LIBRARY = "library"
 LIBRARIES = ("torch", "cublaslt_1")  # the rows that are the library: the first that takes the problem
-SPLIT = ("bf16x3", "fp16x3")  # kernels, and precisions, that are timed beside IEEE products
+# Kernels, and precisions, that are timed beside IEEE products.
+SPLIT: tuple[Precision, ...] = ("bf16x3", "fp16x3")
 NEAR, FAR, FAR_EVERY = 2.5, 10.0, 4  # times the least prediction; every fourth problem looks further
 HOPELESS = 4.0  # times as slow as the fastest in its first sample: no more follow
 BUDGET, LEAST_ROUNDS, MOST_ROUNDS = 0.004, 4, 8  # seconds and samples of each kernel
@@ -118,7 +120,8 @@ class DeviceStopwatch:
         dtype, precision, batch, m, n, k, *transposed = problem
         layout = "".join("NT"[t] for t in transposed)
         try:
-            made = Gemm(m, n, k, ARITHMETIC[dtype], layout, batch, precision if dtype == "float32" else None)
+            asked = cast("Precision", precision) if dtype == "float32" else None  # SERIES has these alone
+            made = Gemm(m, n, k, ARITHMETIC[dtype], layout, batch, asked)
             instance = instantiate(made, device=self._device)
         except torch.OutOfMemoryError:
             return {}  # another process has the memory

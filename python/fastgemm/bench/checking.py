@@ -139,7 +139,7 @@ class Reference:
     def __init__(self, instance: Instance):
         self.instance = instance
         problem = instance.problem
-        self.rows = instance.out.shape[-2]
+        self.rows: int = instance.out.shape[-2]
         self.index: Tensor | None = None
         if problem.op == "gemm" and problem.work / 2 > MAX_PRODUCTS and self.rows > SAMPLED_ROWS:
             self.index = sampled_rows(self.rows, SAMPLED_ROWS)
@@ -158,6 +158,7 @@ class Reference:
                 return a + b, None
             value = a.double() + b.double()
             return value, unit_roundoff(problem.dtype) * value.abs() * 1.001 + 1e-300
+        assert problem.op == "gemm"  # what a transpose gives is compared with its operand
         a, b = self._pick(operands[0]), operands[1].cpu()
         if not problem.dtype.is_floating_point:
             return integer_product(a, b), None

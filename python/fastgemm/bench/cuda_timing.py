@@ -26,8 +26,8 @@ class CudaTimer:
         "prepares it, interleaved with the baseline in one process in changing order; median over rounds, ratios "
         "within a round"
     )
-    min_sample = 0.0  # a second call in the same sample would find a warm cache
-    overhead = 400e-6
+    min_sample: float = 0.0  # a second call in the same sample would find a warm cache
+    overhead: float = 400e-6
 
     def __init__(self) -> None:
         self._flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
@@ -52,8 +52,8 @@ class HostTimer:
         "wall clock of batches of 200 asynchronous calls up to the return of the last, synchronized between "
         "batches, contenders in changing order; median over batches"
     )
-    min_sample = 0.0
-    overhead = 0.0
+    min_sample: float = 0.0
+    overhead: float = 0.0
     BATCH = 200
 
     def __init__(self, device: str):
@@ -77,8 +77,8 @@ class WallTimer:
         "wall clock from an idle GPU until the call has finished, interleaved with the baseline in one process in "
         "changing order; median over rounds, ratios within a round"
     )
-    min_sample = 0.0  # calls are whole steps of models
-    overhead = 20e-6
+    min_sample: float = 0.0  # calls are whole steps of models
+    overhead: float = 20e-6
 
     def sample(self, call: Call, repeats: int) -> float:
         torch.cuda.synchronize()

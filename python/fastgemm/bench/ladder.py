@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import torch
 
@@ -29,7 +30,7 @@ class Step:
     level: int
     kernel: str
     role: str
-    choice: dict[str, int | str]
+    choice: dict[str, Any]
 
     @property
     def key(self) -> str:
@@ -69,7 +70,7 @@ def steps(instance: Instance) -> list[Step]:
     for row in kernels(instance.problem.op, instance.device, instance.problem.dtype):
         if not row.available or row.role == "shortcut" or lacks_precision(row, instance.problem):
             continue
-        by_name: dict[str, int | str] = {"level": row.level, "kernel": row.name}
+        by_name: dict[str, Any] = {"level": row.level, "kernel": row.name}
         if row.level < LEVELS[-1]:
             found.append(Step(row.level, row.name, row.role, by_name))
         elif row.name != BASELINE:
@@ -211,6 +212,11 @@ def order_violations(rows: list[Measurement]) -> list[str]:
     return broken
 
 
+def _part_of(progress: Progress, i: int, count: int) -> Progress:
+    """Tells the progress of one of ``count`` problems as that of all."""
+    return lambda text, share: progress(text, (i + share) / count)
+
+
 def run_ladder(
     problems: list[Problem],
     *,
@@ -230,7 +236,7 @@ def run_ladder(
                 problem,
                 budget=budget,
                 session=session,
-                progress=lambda text, share, i=i: progress(text, (i + share) / len(problems)),
+                progress=_part_of(progress, i, len(problems)),
             )
             report.results += rows
         report.environment["load"] = asdict(session.load.load())

@@ -56,7 +56,7 @@ def _name_lines(axis: Axes, rows: list[Measurement]) -> None:
 def _panel(axis: Axes, rows: list[Measurement]) -> None:
     bars = _drawn(rows)
     places = list(range(len(bars)))
-    axis.barh(places, [row.rate for row in bars], color=[COLOURS[row.role] for row in bars], height=0.7)
+    axis.barh(places, [row.rate or 0 for row in bars], color=[COLOURS[row.role] for row in bars], height=0.7)
     names = [f"{row.level}  {row.kernel}" if row.role == "rung" else row.kernel for row in bars]
     axis.set_yticks(places, names)
     axis.set_xlim(0, 1.04 * max(value or 0 for row in rows for value in (row.rate, row.limit)))

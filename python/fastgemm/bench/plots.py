@@ -24,6 +24,7 @@ def sweep_figure(report: Report) -> Figure:
     figure, axis = plt.subplots(figsize=(8.4, 1.6 + 0.24 * len(rows)), layout="constrained")
     for y, row in enumerate(rows):
         s = row.speedup
+        assert s  # of these rows alone
         axis.plot([s.q1, s.q3], [y, y], color=RUNG, linewidth=2.5, alpha=0.45, solid_capstyle="butt")
         axis.plot(s.median, y, "o", color=RUNG if s.median >= 1 else TORCH, markersize=5)
         axis.annotate(
@@ -66,7 +67,7 @@ def save(report: Report, path: Path, make: Callable[[Any], Figure] = draw) -> li
         [path] if path.suffix in SUFFIXES else [path.with_name(path.name + suffix) for suffix in SUFFIXES[:2]]
     )
     for target in paths:
-        metadata = {"Title": f"fastgemm {report.command}"}
+        metadata: dict[str, str | None] = {"Title": f"fastgemm {report.command}"}
         if target.suffix == ".svg":
             metadata.update({"Date": None, "Description": f"data {fingerprint(report)}"})
         figure.savefig(target, dpi=150, metadata=metadata)

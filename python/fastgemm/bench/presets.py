@@ -9,6 +9,7 @@ import torch
 from .problems import Add, Gemm, Problem, Transpose
 
 Choice = tuple[tuple[str, int | str], ...]
+Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -25,18 +26,18 @@ class Case:
     in_bytes: bool = False  # a product that waits for its largest operand: GB/s instead of TFLOPS
 
 
-def cubes(*sizes: int) -> list[tuple[int, int, int]]:
+def cubes(*sizes: int) -> list[Shape]:
     return [(n, n, n) for n in sizes]
 
 
-def _layers(tokens: tuple[int, ...], **weights: tuple[int, int]) -> list[tuple[int, int, int]]:
+def _layers(tokens: tuple[int, ...], **weights: tuple[int, int]) -> list[Shape]:
     """(tokens, out_features, in_features) of linear layers."""
     return [(m, out, inner) for m in tokens for out, inner in weights.values()]
 
 
 # The linear layers of well-known transformers: (out_features, in_features), weights as torch.nn.Linear stores
 # them. Queries, keys and values are one product, and so are the gate and up projections.
-TRANSFORMERS: dict[str, list[tuple[int, int, int]]] = {
+TRANSFORMERS: dict[str, list[Shape]] = {
     "gpt2": _layers((1, 128), qkv=(2304, 768), out=(768, 768), up=(3072, 768), down=(768, 3072)),
     "bert-large": _layers((1, 128), qkv=(3072, 1024), out=(1024, 1024), up=(4096, 1024), down=(1024, 4096)),
     "vit-b/16": _layers((197,), qkv=(2304, 768), out=(768, 768), up=(3072, 768), down=(768, 3072)),
@@ -46,7 +47,7 @@ TRANSFORMERS: dict[str, list[tuple[int, int, int]]] = {
     ),
 }
 
-GEMM_SHAPES = {
+GEMM_SHAPES: dict[str, list[Shape]] = {
     "squares": cubes(128, 256, 512, 1024, 2048, 4096),
     "small": [*cubes(16, 32, 48, 64, 96, 128, 192, 256), (64, 64, 64, 64), (256, 32, 32, 32)],
     "skinny": [
@@ -62,17 +63,19 @@ GEMM_SHAPES = {
     ],
     "odd": [*cubes(63, 127, 257, 511, 1023, 2049), (1000, 777, 3001), (513, 1025, 2049), (77, 3001, 999)],
 }
-TRANSPOSE_SHAPES = {
+TRANSPOSE_SHAPES: dict[str, list[Shape]] = {
     "squares": [(n, n) for n in (256, 512, 1024, 2048, 4096, 8192)],
-    "small": [(n, n) for n in (8, 16, 32, 64, 128)] + [(256, 32, 32)],
+    "small": [*((n, n) for n in (8, 16, 32, 64, 128)), (256, 32, 32)],
     "skinny": [(16, 1 << 20), (1 << 20, 16), (3, 1 << 21), (1 << 21, 3), (64, 262144)],
-    "odd": [(n, n) for n in (257, 1023, 4097, 6145)] + [(1000, 3001), (12289, 777)],
+    "odd": [*((n, n) for n in (257, 1023, 4097, 6145)), (1000, 3001), (12289, 777)],
 }
-ADD_SHAPES = {name: [s for s in shapes if len(s) == 2] for name, shapes in TRANSPOSE_SHAPES.items()}
+ADD_SHAPES: dict[str, list[Shape]] = {
+    name: [s for s in shapes if len(s) == 2] for name, shapes in TRANSPOSE_SHAPES.items()
+}
 PRESETS = ("squares", "small", "skinny", "odd", "transformers")
 
 
-def from_shape(op: str, shape: tuple[int, ...], dtype: torch.dtype, layout: str = "NN") -> Problem:
+def from_shape(op: str, shape: Shape, dtype: torch.dtype, layout: str = "NN") -> Problem:
     """A problem from sizes: gemm [B x] M x N x K, transpose [B x] R x C, add R x C; of a single size a cube or a
     square. ValueError otherwise."""
     ranks = {"gemm": (3, 4), "transpose": (2, 3), "add": (2,)}[op]
@@ -84,11 +87,15 @@ def from_shape(op: str, shape: tuple[int, ...], dtype: torch.dtype, layout: str 
     batch = shape[0] if len(shape) == max(ranks) and op != "add" else 1
     sizes = shape[-min(ranks) :]
     if op == "gemm":
-        return Gemm(*sizes, dtype=dtype, layout=layout, batch=batch)
-    return Transpose(*sizes, dtype=dtype, batch=batch) if op == "transpose" else Add(*sizes, dtype=dtype)
+        m, n, k = sizes
+        return Gemm(m, n, k, dtype=dtype, layout=layout, batch=batch)
+    rows, cols = sizes
+    return (
+        Transpose(rows, cols, dtype=dtype, batch=batch) if op == "transpose" else Add(rows, cols, dtype=dtype)
+    )
 
 
-def shapes(preset: str, op: str) -> dict[str, list[tuple[int, ...]]]:
+def shapes(preset: str, op: str) -> dict[str, list[Shape]]:
     """Shapes of a preset by group. Raises ValueError where the preset has none for the op."""
     if preset == "transformers":
         if op != "gemm":
@@ -98,7 +105,12 @@ def shapes(preset: str, op: str) -> dict[str, list[tuple[int, ...]]]:
 
 
 def preset_cases(
-    preset: str, op: str, dtypes: list[torch.dtype], layouts: list[str], choices: tuple, threads: int | None
+    preset: str,
+    op: str,
+    dtypes: list[torch.dtype],
+    layouts: list[str],
+    choices: tuple[Choice, ...],
+    threads: int | None,
 ) -> list[Case]:
     """The cases of a preset."""
     cases = []

@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from .. import ops, tuning
 from .._errors import result_dtype
+from .._words import Precision
 
 Call = Callable[[], Tensor]
 ARITHMETIC = {
@@ -68,7 +69,7 @@ class Gemm:
     torch's product.
     """
 
-    op: ClassVar[str] = "gemm"
+    op: ClassVar[Literal["gemm"]] = "gemm"
 
     m: int
     n: int
@@ -76,7 +77,7 @@ class Gemm:
     dtype: torch.dtype = torch.float32
     layout: str = "NN"
     batch: int = 1
-    precision: str | None = None
+    precision: Precision | None = None
     library: Library | None = None
 
     @property
@@ -106,7 +107,7 @@ class Gemm:
 class Transpose:
     """A contiguous copy of the transpose of a (rows, cols) matrix."""
 
-    op: ClassVar[str] = "transpose"
+    op: ClassVar[Literal["transpose"]] = "transpose"
     layout: ClassVar[str] = "N"
     precision: ClassVar[None] = None
 
@@ -133,7 +134,7 @@ class Transpose:
 class Add:
     """The elementwise sum of two (rows, cols) matrices."""
 
-    op: ClassVar[str] = "add"
+    op: ClassVar[Literal["add"]] = "add"
     layout: ClassVar[str] = "N"
     precision: ClassVar[None] = None
     baseline: ClassVar[str] = "torch.add"
@@ -181,6 +182,13 @@ def torch_precision(problem: Problem) -> Iterator[None]:
         matmul.fp32_precision = before
 
 
+def _torch_has_product(problem: Gemm) -> bool:
+    """Whether torch has this product on CUDA: none of int32 and int64, and of int8 only what cuBLAS takes."""
+    if problem.dtype in (torch.int32, torch.int64):
+        return False
+    return problem.dtype != torch.int8 or (problem.m > 16 and problem.n % 8 == 0 and problem.k % 8 == 0)
+
+
 @dataclass
 class Instance:
     """A problem with its tensors. ``in_bytes``: the rate of a product is that of the bytes that must move, as it
@@ -226,8 +234,13 @@ class Instance:
 
     def ours(self, level: int | None = None, kernel: str | None = None) -> Call:
         """The call of this library; both None: the fastest kernel known."""
-        function = {"gemm": ops.matmul, "transpose": ops.transpose, "add": ops.add}[self.problem.op]
-        choice = {"level": level, "kernel": kernel, "precision": self.problem.precision}
+        functions: dict[str, Callable[..., Tensor]] = {
+            "gemm": ops.matmul,
+            "transpose": ops.transpose,
+            "add": ops.add,
+        }
+        function = functions[self.problem.op]
+        choice: dict[str, Any] = {"level": level, "kernel": kernel, "precision": self.problem.precision}
         choice = {name: value for name, value in choice.items() if value is not None}
         operands, out = self.operands, self.out
         if self.allocate:
@@ -237,7 +250,7 @@ class Instance:
     def torch(self) -> Call | None:
         """torch's call for the same problem, or that of its ``library``; None where there is none."""
         operands, out = self.operands, self.out
-        if self.device == "cuda" and self.problem.op == "gemm" and not self._torch_has_product():
+        if self.device == "cuda" and self.problem.op == "gemm" and not _torch_has_product(self.problem):
             return None
         if self.problem.op == "transpose":
             (a,) = operands
@@ -259,13 +272,6 @@ class Instance:
 
             return each
         return (lambda: torch._int_mm(a, b)) if self.allocate else lambda: torch._int_mm(a, b, out=out)
-
-    def _torch_has_product(self) -> bool:
-        """Whether torch has this product on CUDA: none of int32 and int64, and of int8 only what cuBLAS takes."""
-        problem = self.problem
-        if problem.dtype in (torch.int32, torch.int64):
-            return False
-        return problem.dtype != torch.int8 or (problem.m > 16 and problem.n % 8 == 0 and problem.k % 8 == 0)
 
     def copy(self) -> Call:
         """A plain copy of the largest operand: what memory allows a transpose or an addition."""

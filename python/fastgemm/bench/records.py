@@ -20,6 +20,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TextIO
 
+from .._words import Op
 from .checking import RAISED, Check
 from .problems import Instance, dtype_name, label, label_of
 from .timing import Interleaved, Summary
@@ -39,7 +40,7 @@ SENSED = ("sm_clock_mhz", "power_w")  # what is kept of the sensors, of calls th
 class Measurement:
     """One kernel on one problem. ``seconds`` and what follows from it is None where the kernel was not timed."""
 
-    op: str = "gemm"
+    op: Op = "gemm"
     shape: tuple[int, ...] = ()
     label: str = ""
     dtype: str = ""

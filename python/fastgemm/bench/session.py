@@ -49,8 +49,8 @@ class Session:
     def __init__(self, device: str = "cpu", timer: Timer | None = None, sensors: Sensors | None = None):
         self.device = device
         self.timer: Timer = timer or (CudaTimer() if device == "cuda" else CpuTimer())
-        self.sensors = sensors or Sensors()
-        self.load = LoadMeter()
+        self.sensors: Sensors = sensors or Sensors()
+        self.load: LoadMeter = LoadMeter()
         self._peaks: dict[tuple[torch.dtype, int], float | None] = {}
 
     def __enter__(self) -> Session:

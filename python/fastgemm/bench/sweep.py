@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -108,8 +109,9 @@ def _prepare(
     for choice in case.choices:
         if case.optional and not is_in_table(instance, choice):
             continue
-        name, call = choice_text(choice), instance.ours(**dict(choice))
-        row = Measurement.of(instance, "", dict(choice).get("level"), group=case.group, choice=name)
+        wanted: dict[str, Any] = dict(choice)
+        name, call = choice_text(choice), instance.ours(**wanted)
+        row = Measurement.of(instance, "", wanted.get("level"), group=case.group, choice=name)
         try:
             row.kernel = kernel_name(instance, choice)
             row.message = session.too_long(
@@ -125,7 +127,7 @@ def _prepare(
         if outcome:
             row.checked(outcome)
         if row.right and not row.message:
-            with _failing(lambda kernel=row.kernel: kernel):
+            with _failing(partial(str, row.kernel)):
                 estimate = session.estimate(call, outcome)
             row.message = session.too_long(estimate, baseline, longest)
             if not row.message:
@@ -209,6 +211,7 @@ def _run_case(case: Case, method: Method, rounds: int | None) -> list[Measuremen
         name = choice_text(choice)
         if name in calls:
             _fill(row, instance, samples, name, readings, session, limit)
+            assert row.seconds
             key = row.kernel, problem.dtype
             method.rates[key] = max(method.rates.get(key, 0.0), problem.work / row.seconds.median)
     found = list(rows.values())
@@ -245,14 +248,14 @@ def _fill(
 
 def group_means(rows: Iterable[Measurement]) -> dict[str, dict[str, float | int]]:
     """Geometric mean of the speedup over torch, and the least, per group and choice of a kernel."""
-    timed = [row for row in rows if row.role not in ("baseline", "limit") and row.speedup]
+    timed = [(row, row.speedup) for row in rows if row.role not in ("baseline", "limit") and row.speedup]
     choices: dict[str, set[str]] = {}
-    for row in timed:
+    for row, _ in timed:
         choices.setdefault(row.group, set()).add(row.choice)
     found: dict[str, list[float]] = {}
-    for row in timed:
+    for row, speedup in timed:
         name = row.group if len(choices[row.group]) == 1 else f"{row.group}, {row.choice}"
-        found.setdefault(name, []).append(row.speedup.median)
+        found.setdefault(name, []).append(speedup.median)
     return {
         name: {"speedup": geometric_mean(values), "least": min(values), "problems": len(values)}
         for name, values in found.items()

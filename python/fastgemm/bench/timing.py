@@ -40,8 +40,8 @@ class CpuTimer:
         "wall clock, interleaved with the baseline in one process in changing order, warm caches; "
         "median over rounds, ratios within a round"
     )
-    min_sample = 200e-6
-    overhead = 0.0
+    min_sample: float = 200e-6
+    overhead: float = 0.0
 
     def sample(self, call: Call, repeats: int) -> float:
         start = time.perf_counter()
@@ -74,8 +74,8 @@ class Summary:
 
     def scaled(self, factor: float) -> Summary:
         """The summary of ``factor`` times the samples."""
-        quartiles = (factor * value for value in (self.median, self.q1, self.q3, self.least))
-        return Summary(*quartiles, tuple(factor * value for value in self.samples))
+        median, q1, q3, least = (factor * value for value in (self.median, self.q1, self.q3, self.least))
+        return Summary(median, q1, q3, least, tuple(factor * value for value in self.samples))
 
     @property
     def count(self) -> int:

@@ -9,7 +9,8 @@ import click
 import torch
 
 from .. import tuning
-from ..bench.presets import PRESETS, Case, from_shape, preset_cases
+from .._words import Op, Precision
+from ..bench.presets import PRESETS, Case, Choice, from_shape, preset_cases
 from ..bench.problems import LAYOUTS, Gemm
 from ..bench.records import Report
 from ..bench.sweep import run_sweep
@@ -18,7 +19,7 @@ from . import options, tables
 from .console import console, failures_as_exit_code, progress_bar, say_written, write_outputs
 
 
-def choices_of(device: str, op: str, levels: tuple[int, ...], names: tuple[str, ...]) -> tuple:
+def choices_of(device: str, op: Op, levels: tuple[int, ...], names: tuple[str, ...]) -> tuple[Choice, ...]:
     """What to ask for on each problem: levels, kernels, or the fastest known. Raises click.BadParameter."""
     for name in names:
         options.check_kernel(name, op, device, kernels(op, device))
@@ -31,7 +32,7 @@ def cases_of(
     shapes: tuple[tuple[int, ...], ...],
     dtypes: tuple[torch.dtype, ...],
     layouts: tuple[str, ...],
-    choices: tuple,
+    choices: tuple[Choice, ...],
     threads: int | None,
 ) -> list[Case]:
     """The cases that the options name. Raises click.UsageError."""
@@ -55,7 +56,7 @@ def cases_of(
     return cases
 
 
-def with_precision(cases: list[Case], device: str, precision: str | None) -> list[Case]:
+def with_precision(cases: list[Case], device: str, precision: Precision | None) -> list[Case]:
     """The cases with the precision of their float32 products. Raises click.UsageError where it has none to say it
     of."""
     if precision is None:
@@ -66,7 +67,9 @@ def with_precision(cases: list[Case], device: str, precision: str | None) -> lis
     if device != "cuda" or not products:
         raise click.UsageError("--precision is for gemm in float32 on a GPU")
     return [
-        replace(case, problem=replace(case.problem, precision=precision)) if case in products else case
+        replace(case, problem=replace(case.problem, precision=precision))
+        if case in products and isinstance(case.problem, Gemm)
+        else case
         for case in cases
     ]
 
@@ -133,14 +136,14 @@ def with_precision(cases: list[Case], device: str, precision: str | None) -> lis
 @options.outputs
 @options.raw
 def bench(
-    op: str,
+    op: Op,
     presets: tuple[str, ...],
     shapes: tuple[tuple[int, ...], ...],
     dtypes: tuple[torch.dtype, ...],
     layouts: tuple[str, ...],
     levels: tuple[int, ...],
     names: tuple[str, ...],
-    precision: str | None,
+    precision: Precision | None,
     device: str | None,
     threads: int | None,
     budget: float | None,

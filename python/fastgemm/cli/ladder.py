@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import torch
 
+from .._words import Precision
 from ..bench.ladder import run_ladder
 from ..bench.presets import from_shape
 from ..bench.problems import Gemm, Problem
@@ -34,7 +35,7 @@ def problems_of(
     size: int | None,
     shape: tuple[int, ...] | None,
     dtype: torch.dtype,
-    precision: str | None,
+    precision: Precision | None,
     quick: bool,
 ) -> list[Problem]:
     """The problems that the options name. Raises click.UsageError."""
@@ -121,7 +122,7 @@ def ladder(
     size: int | None,
     shape: tuple[int, ...] | None,
     dtype: torch.dtype,
-    precision: str | None,
+    precision: Precision | None,
     device: str | None,
     threads: int | None,
     budget: float | None,
