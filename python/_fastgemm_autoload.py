@@ -28,7 +28,7 @@ def _import_the_package() -> str | None:
 
     spec = find_spec("fastgemm")
     folders = getattr(spec, "submodule_search_locations", None) or ()
-    if any(Path(folder, "_everywhere.py").exists() for folder in folders):
+    if any(Path(folder, "_drop_in").exists() for folder in folders):
         import fastgemm  # noqa: F401
 
         return None

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fastgemm import _introspect
-from fastgemm._fit import fit, predict, same_but_for_rounding, thin
+from fastgemm._choice.fit import fit, predict, same_but_for_rounding, thin
 from points import Point, read_points, series_of
 from static_tables.generate import ARITHMETIC_TYPES
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import fastgemm
 import torch
 from fastgemm import _introspect
-from fastgemm._fit import fit, same_but_for_rounding
+from fastgemm._choice.fit import fit, same_but_for_rounding
 from fastgemm.bench.environment import using_threads
 from fastgemm.bench.timing import interleave
 from points import Point, read_points, write_points

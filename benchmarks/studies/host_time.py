@@ -8,8 +8,8 @@ from __future__ import annotations
 from functools import partial
 
 import torch
-from fastgemm import _overrides, ops
-from fastgemm._patch import patch
+from fastgemm import _override_library, ops
+from fastgemm._drop_in.patch import patch
 from fastgemm.bench.environment import using_threads
 from fastgemm.bench.problems import Gemm, Instance, instantiate
 from fastgemm.bench.records import Measurement, Report
@@ -54,7 +54,9 @@ def run_host_time(device: str, dtype: torch.dtype = torch.float32, *, in_turn: i
     report = Report("host-time", describe(device), method)
     with torch.no_grad(), using_threads(1):
         first = (
-            {} if _overrides.register.cache_info().currsize else {PRODUCT: turns[PRODUCT], SUM: turns[SUM]}
+            {}
+            if _override_library.register.cache_info().currsize
+            else {PRODUCT: turns[PRODUCT], SUM: turns[SUM]}
         )
         before = interleave(first, rounds=BATCHES, timer=timer) if first else None
         samples = interleave(turns, rounds=BATCHES, timer=timer)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fastgemm._narrow import ByWidth, stacked, whole
+from fastgemm._explain.rich_tables import ByWidth, stacked, whole
 from fastgemm.bench.formatting import percent, ratio
 from fastgemm.bench.records import Measurement, Report, select
 from fastgemm.cli.console import console

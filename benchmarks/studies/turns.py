@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from fastgemm import nn, ops
-from fastgemm._patch import patch
+from fastgemm._drop_in.patch import patch
 from fastgemm.bench.cuda_timing import HostTimer
 from fastgemm.bench.problems import Gemm, Instance, instantiate
 from fastgemm.bench.records import Measurement

@@ -13,7 +13,7 @@ struct Hooks {
   // strides, which the caller owns; null where that failed.
   AtenTensorHandle (*empty)(const View&) = nullptr;
   // Whether a tensor is a conjugated view, whose memory holds the conjugates of its elements. The stable ABI
-  // cannot ask; without the hook torch resolves such views before an op sees them (_lazy.py).
+  // cannot ask; without the hook torch resolves such views before an op sees them (_tracing/conjugates.py).
   bool (*is_conjugated)(AtenTensorHandle) = nullptr;
   // Throws torch's own exception for a bad value, which becomes a ValueError in Python.
   void (*throw_value_error)(const char* text) = nullptr;

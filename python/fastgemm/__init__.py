@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Any
 import torch  # noqa: F401  first: loads libtorch, which the op library below binds to
 
 # The first loads the op library, which registers torch.ops.fastgemm, or says why it cannot.
-from . import _compatibility, _introspect, _overrides, nn  # noqa: F401
-from ._autocast import register as _register_autocast
-from ._autograd import register as _register_autograd
-from ._everywhere import disable, enable
-from ._everywhere import enable_by_environment as _enable_by_environment
-from ._fake import register as _register_fake
-from ._flags import torch_computes as _torch_computes
-from ._flops import register as _register_flop_formulas
-from ._fused_linear import linear
-from ._fused_linear import register as _register_autocast_of_layers
-from ._lazy import register as _register_lazy
-from ._load_kept import load as _load_what_is_kept
-from ._patch import patch
-from ._routed import Routed
-from ._transforms import register as _register_transforms
+from . import _compatibility, _introspect, _override_library, nn  # noqa: F401
+from ._drop_in.enable import disable, enable
+from ._drop_in.enable import enable_by_environment as _enable_by_environment
+from ._drop_in.patch import patch
+from ._drop_in.routed import Routed
+from ._load_choices import load as _load_what_is_kept
+from ._ops.autocast import register as _register_autocast
+from ._ops.linear import linear
+from ._ops.linear import register as _register_autocast_of_layers
+from ._ops.torch_flags import torch_computes as _torch_computes
+from ._tracing.autograd import register as _register_autograd
+from ._tracing.conjugates import register as _register_lazy
+from ._tracing.fake import register as _register_fake
+from ._tracing.flops import register as _register_flop_formulas
+from ._tracing.functorch import register as _register_transforms
 from .distributed import register_on_import as _register_sharding_rules
 from .ops import add, add_, gemm, matmul, transpose
 from .table import KernelInfo, build_info, kernels
@@ -90,7 +90,7 @@ def __dir__() -> list[str]:
     return sorted({*__all__, "distributed", "tuning", *(name for name in globals() if name.startswith("__"))})
 
 
-if not _overrides.use_in_eager_mode():  # which answers in C++
+if not _override_library.use_in_eager_mode():  # which answers in C++
     _introspect.set_framework_probe(_torch_computes)
 _register_fake()
 _register_autograd()

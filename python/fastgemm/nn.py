@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 import torch
 from torch import Tensor
 
-from ._fuse import Model, Sequential, fuse
-from ._layers import Linear, choose, take_apart
-from ._left_alone import Notes, change_class, check_module, has_own_forward, why_left
-from ._linear import conv1d, linear
-from ._words import Precision
+from ._nn.fuse import Model, Sequential, fuse
+from ._nn.layers import Linear, choose, take_apart
+from ._nn.linear import conv1d, linear
+from ._nn.surgery import Notes, change_class, check_module, has_own_forward, why_left
+from ._typing import Precision
 from .table import check_product_choice, invariant_choice
 
 __all__ = ["Linear", "Sequential", "conv1d", "convert", "fuse", "linear", "revert"]

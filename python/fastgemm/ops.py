@@ -1,6 +1,6 @@
 """The public operations: each stands in one module with its gradient, which is written in terms of it.
 
-How their calls reach ``torch.ops.fastgemm`` stands in _calls.py.
+How their calls reach ``torch.ops.fastgemm`` stands in _ops/dispatch.py.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from torch.compiler import is_dynamo_compiling
 from torch.overrides import has_torch_function_variadic
 
 from . import _errors
-from ._add import add, add_
-from ._calls import CHOICE, gemm_at_once, matmul_at_once, options_of, overridden
-from ._gemm import PRODUCT, gemm
-from ._transpose import transpose
-from ._words import Precision
+from ._ops.add import add, add_
+from ._ops.dispatch import CHOICE, gemm_at_once, matmul_at_once, options_of, overridden
+from ._ops.gemm import PRODUCT, gemm
+from ._ops.transpose import transpose
+from ._typing import Precision
 from .table import invariant_choice
 
 __all__ = ["add", "add_", "gemm", "matmul", "transpose"]

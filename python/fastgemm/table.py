@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import torch
 
-from . import _introspect, _overrides
+from . import _introspect, _override_library
 from ._errors import part_dtype
-from ._words import Op, Role
+from ._typing import Op, Role
 
 # Of float32 products; those of the second list may err more than IEEE arithmetic.
 PRECISIONS = ("ieee", "tf32", "bf16x3", "bf16x6", "fp16x3")  # of float32 products
@@ -123,7 +123,7 @@ def build_info() -> dict[str, Any]:
         ``override_torches``, the versions of torch for which this build has one.
     """
     here = {"cuda_device": _introspect.cuda_device(), "torch": torch.__version__}
-    return {**_introspect.build_info(), **here, **_overrides.info()}
+    return {**_introspect.build_info(), **here, **_override_library.info()}
 
 
 def check_product_choice(

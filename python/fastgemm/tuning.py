@@ -25,11 +25,12 @@ from torch import Tensor
 from torch._C._functorch import peek_interpreter_stack
 from torch._subclasses.fake_tensor import FakeTensor
 
-from . import _errors, _introspect, _kept
-from ._flags import torch_fp32_precision
-from ._kept import replace_file, versions
-from ._measure import first_runs, gpu_clock, time_all, wall_clock
-from ._words import Precision
+from . import _errors, _introspect
+from ._choice import storage
+from ._choice.clocks import first_runs, gpu_clock, time_all, wall_clock
+from ._choice.storage import replace_file, versions
+from ._ops.torch_flags import torch_fp32_precision
+from ._typing import Precision
 from .table import WIDTH_NAMES, KernelInfo, kernels, multiplies
 
 __all__ = ["Timing", "Tuned", "autotune", "cache_file", "clear_cache", "limit_workspace"]
@@ -44,7 +45,7 @@ def __dir__() -> list[str]:
 
 def cache_file() -> Path:
     """Where measurements are kept: FASTGEMM_CACHE_DIR, else the user's cache folder."""
-    return _kept.folder() / _kept.AUTOTUNED
+    return storage.folder() / storage.AUTOTUNED
 
 
 def environment(device: torch.device | str = "cpu") -> str:

@@ -7,8 +7,9 @@ import math
 import fastgemm
 import pytest
 import torch
-from fastgemm import _measure, tuning
-from fastgemm._measure import HOPELESS, PATIENCE, first_runs
+from fastgemm import tuning
+from fastgemm._choice import clocks
+from fastgemm._choice.clocks import HOPELESS, PATIENCE, first_runs
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +29,7 @@ def takes(seconds, runs):
 
 
 def test_a_hopeless_call_runs_once(monkeypatch):
-    monkeypatch.setattr(_measure, "wall_clock", lambda call: call())
+    monkeypatch.setattr(clocks, "wall_clock", lambda call: call())
     runs = []
     slow = 1.01 * HOPELESS
     calls = {"fast": takes(1.0, runs), "refuses": refuse, "near": takes(9.0, runs), "slow": takes(slow, runs)}
@@ -40,7 +41,7 @@ def test_a_hopeless_call_runs_once(monkeypatch):
 
 
 def test_a_first_run_may_map_memory(monkeypatch):
-    monkeypatch.setattr(_measure, "wall_clock", lambda call: call())
+    monkeypatch.setattr(clocks, "wall_clock", lambda call: call())
     hopeful, _ = first_runs({"fast": takes(1e-6, []), "cold": takes(PATIENCE, [])}, on_cpu=True)
     assert list(hopeful) == ["fast", "cold"]
 

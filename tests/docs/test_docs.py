@@ -118,4 +118,4 @@ def test_the_version_has_an_entry_in_the_changelog():
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     version = re.search(r'^version = "(.*)"', project, re.M).group(1)
-    assert version in re.search(r"^## \[.*?(?=^## |\Z)", changelog, re.M | re.S).group(0)  # the newest entry
+    assert re.search(rf"^## \[{re.escape(version)}\] - \d{{4}}-\d\d-\d\d$", changelog, re.M)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from fastgemm._fit import fit, predict, same_but_for_rounding, thin
+from fastgemm._choice.fit import fit, predict, same_but_for_rounding, thin
 
 
 def test_of_counts_that_keep_one_ratio_the_first_stands_for_all():

@@ -12,7 +12,8 @@ import fastgemm
 import pytest
 import torch
 from fake_gpu import SECONDS, FakeGpu, number_of, properties_of
-from fastgemm import _introspect, _predictions, _tune
+from fastgemm import _introspect, _tune
+from fastgemm._choice import predictions as _predictions
 from fastgemm._tune import measuring, refit
 from fastgemm._tune.problems import LONGEST, MOST_BYTES, SERIES, bytes_of, problems
 from fastgemm.bench.timing import CpuTimer

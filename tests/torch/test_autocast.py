@@ -7,7 +7,7 @@ import sys
 import fastgemm
 import pytest
 import torch
-from fastgemm._calls import FINDS_GRADIENTS
+from fastgemm._ops.dispatch import FINDS_GRADIENTS
 from reference import DEVICES, every_device
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -193,7 +193,7 @@ def test_no_python_runs_for_autocast(device):
     a, functions = torch.randn(4, 4), []
 
     def seen(frame, event, _):
-        if event == "call" and frame.f_code.co_filename == fastgemm._autocast.__file__:
+        if event == "call" and frame.f_code.co_filename == fastgemm._ops.autocast.__file__:
             functions.append(frame.f_code.co_name)
 
     def types():

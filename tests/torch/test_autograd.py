@@ -9,7 +9,7 @@ import warnings
 import fastgemm
 import pytest
 import torch
-from fastgemm._calls import FINDS_GRADIENTS
+from fastgemm._ops.dispatch import FINDS_GRADIENTS
 from fastgemm.table import PRECISIONS
 from reference import (
     DEVICES,

@@ -8,7 +8,8 @@ import warnings
 import fastgemm
 import pytest
 import torch
-from fastgemm import _flags, tuning
+from fastgemm import tuning
+from fastgemm._ops import torch_flags
 from processes import run_forked, run_python
 from reference import (
     DEVICES,
@@ -114,7 +115,7 @@ def test_torchs_cublas_counts_only_where_it_is_deterministic(monkeypatch):
     """torch refuses cuBLAS in this mode unless CUBLAS_WORKSPACE_CONFIG makes it reproducible."""
 
     def computes():
-        return _flags.torch_computes("cuda", "float32", _flags.torch_fp32_precision())
+        return torch_flags.torch_computes("cuda", "float32", torch_flags.torch_fp32_precision())
 
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     assert not computes()
@@ -124,7 +125,7 @@ def test_torchs_cublas_counts_only_where_it_is_deterministic(monkeypatch):
     torch.use_deterministic_algorithms(False)
     assert computes()
     torch.use_deterministic_algorithms(True)
-    assert _flags.torch_computes("cpu", "float32", "ieee")
+    assert torch_flags.torch_computes("cpu", "float32", "ieee")
 
 
 @pytest.mark.skipif("cuda" not in DEVICES, reason="needs a GPU")

@@ -5,7 +5,7 @@ import copy
 import fastgemm
 import pytest
 import torch
-from fastgemm import _overrides, tuning
+from fastgemm import _override_library, tuning
 from processes import run_forked
 from reference import DEVICES, check_gemm, kernels_that_ran
 
@@ -65,7 +65,7 @@ def test_the_fastest_kernel_is_torchs_where_it_rounds(reduced_precision):
     ]
     for call, value in calls:
         assert ran_and_is(call, value) == ["torch"]
-    if _overrides.register():
+    if _override_library.register():
         with fastgemm.patch() as routed:
             assert torch.equal(a @ b, calls[0][1])
         assert routed.kernels == {"torch": 1}
@@ -201,7 +201,9 @@ assert "matmul" in seen and "torch_computes" not in seen, seen
 """
 
 
-@pytest.mark.skipif(not fastgemm._overrides.use_in_eager_mode(), reason="there is no library for this torch")
+@pytest.mark.skipif(
+    not fastgemm._override_library.use_in_eager_mode(), reason="there is no library for this torch"
+)
 def test_the_library_of_overrides_reads_the_flags_without_python():
     """In a process of its own: in this one a test above has set another answer."""
     done = run_forked(WITHOUT_PYTHON)

@@ -11,7 +11,7 @@ import time
 import fastgemm
 import pytest
 import torch
-from fastgemm._measure import time_limit
+from fastgemm._choice.clocks import time_limit
 from interrupts import SOON, interrupted
 
 ROWS = [row for row in fastgemm.kernels("gemm", "cpu") if row.available and row.name != "torch"]

@@ -178,9 +178,9 @@ def test_the_meter_sees_a_leak(leak):
 
 def test_the_meter_sees_what_one_of_the_ways_keeps(monkeypatch):
     """A leak planted in the formula of the gradients that is in Python."""
-    formula = fastgemm._gemm._gemm_gradients
+    formula = fastgemm._ops.gemm._gemm_gradients
     monkeypatch.setattr(
-        fastgemm._gemm, "_gemm_gradients", lambda *given: (KEPT.append(object()), formula(*given))[1]
+        fastgemm._ops.gemm, "_gemm_gradients", lambda *given: (KEPT.append(object()), formula(*given))[1]
     )
     a = A.clone().requires_grad_()
     gemm = torch.ops.fastgemm.gemm

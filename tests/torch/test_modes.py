@@ -11,15 +11,16 @@ from typing import Any
 import fastgemm
 import pytest
 import torch
-from fastgemm import _gemm, _overrides
-from fastgemm._activated import activated
+from fastgemm import _override_library
+from fastgemm._nn.activated_linear import activated
+from fastgemm._ops import gemm
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.overrides import BaseTorchFunctionMode, TorchFunctionMode
 from torch.utils._device import DeviceContext
 
 needs_library = pytest.mark.skipif(
-    not _overrides.use_in_eager_mode(), reason="there is no library for this torch"
+    not _override_library.use_in_eager_mode(), reason="there is no library for this torch"
 )
 
 A, ROW, HALF = torch.randn(16, 16), torch.randn(16), torch.randn(16, 16).half()
@@ -116,7 +117,7 @@ def test_a_product_keeps_its_short_way(name, mode, monkeypatch):
     """In no mode it runs more of Python than outside."""
     call = SHORT[name]
     allowed = set(functions_called(call))
-    monkeypatch.setattr(_gemm.PRODUCT, "call", None)  # what the long way ends in
+    monkeypatch.setattr(gemm.PRODUCT, "call", None)  # what the long way ends in
     with MODES[mode]():
         called = functions_called(call)
     hooks = {"<lambda>"}  # those of saved tensors

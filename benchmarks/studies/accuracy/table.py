@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastgemm._narrow import ByWidth, stacked, whole
+from fastgemm._explain.rich_tables import ByWidth, stacked, whole
 from fastgemm.cli.console import console
 from rich import box
 from rich.console import RenderableType

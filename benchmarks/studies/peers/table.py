@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastgemm._narrow import ByWidth, stacked
+from fastgemm._explain.rich_tables import ByWidth, stacked
 from fastgemm.bench.formatting import rate, ratio
 from fastgemm.bench.records import Measurement, Report, select
 from fastgemm.cli.console import console

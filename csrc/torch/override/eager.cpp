@@ -59,7 +59,7 @@ at::Tensor matmul_autograd(c10::DispatchKeySet keys, const at::Tensor& a, const 
   return bare_matmul().redispatch(keys & c10::after_ADInplaceOrView_keyset, a, b);
 }
 
-// Kernels for the autocast keys; they do what python/fastgemm/_autocast.py does.
+// Kernels for the autocast keys; they do what python/fastgemm/_ops/autocast.py does.
 
 template <c10::DeviceType device>
 at::Tensor gemm_autocast(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c, double alpha,

@@ -79,7 +79,7 @@ void register_layer() {
       "str? impl=None, str? precision=None) -> Tensor",
       torch::dispatch(c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(linear)));
   // torch.func takes it apart before any transform, so that each
-  // sees a product (python/fastgemm/_transforms.py).
+  // sees a product (python/fastgemm/_tracing/functorch.py).
   library->impl("_linear",
                 torch::dispatch(c10::DispatchKey::FuncTorchDynamicLayerFrontMode, TORCH_FN(linear)));
 }

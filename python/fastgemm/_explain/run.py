@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .. import _errors, ops
 from .._gpus import GPU, find_gpu
-from .._words import Op, Precision
+from .._typing import Op, Precision
 from ..bench import presets, problems
 from ..bench.problems import Problem as BenchProblem
 from ..table import KernelInfo, kernels

@@ -13,10 +13,10 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from .._narrow import ByWidth, stacked, whole
 from .counts import Launch, Site
 from .figures import changes, count, metrics, number, operations, percent, rate, size, wastes
 from .findings import Findings
+from .rich_tables import ByWidth, stacked, whole
 from .roofline import ARITHMETIC, MEMORY, SHARED
 from .symbols import source_lines
 

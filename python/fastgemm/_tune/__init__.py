@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch._C._functorch import peek_interpreter_stack
 
-from .. import _introspect, _predictions
-from .._predictions import Fitted
+from .. import _introspect
+from .._choice import predictions
+from .._choice.predictions import Fitted
 from ..bench.devices import cuda_obstacle
 from .measuring import DeviceStopwatch, Point, Progress, Target, collect
 from .problems import MOST_BYTES, SIZE_OF
@@ -61,7 +62,7 @@ class Tuning:
 
         return {
             "gpu": self.gpu,
-            "environment": _predictions.environment(self.gpu),
+            "environment": predictions.environment(self.gpu),
             "seconds": self.seconds,
             "problem": ["dtype", "precision", "batch", "m", "n", "k", "a_transposed", "b_transposed"],
             "points": [[list(point.problem), point.seconds] for point in self.points],
@@ -158,12 +159,12 @@ def tune(
         raise RuntimeError(f"tune: no product was measured within {seconds:g} s")
     gpu = target.properties
     before = qualities(points, gpu)
-    kept = {name: gpu[name] for name in _predictions.PROPERTIES}
+    kept = {name: gpu[name] for name in predictions.PROPERTIES}
     when = datetime.now(timezone.utc).isoformat(timespec="seconds")
     fits = fit_kernels(points, gpu), fit_library(points, gpu)
     fitted = Fitted(target.name, kept, when, len(points), *fits)
     fitted.apply()
-    saved = save and _predictions.save(fitted.merged_into(_predictions.known(target.name)))
+    saved = save and predictions.save(fitted.merged_into(predictions.known(target.name)))
     after = qualities(points, gpu)
     return Tuning(target.name, spent, tuple(points), fitted, before, after, saved)
 
@@ -172,4 +173,4 @@ def forget() -> tuple[str, bool]:
     """Takes back what was tuned on the current GPU, on disk and in this process: the GPU, and whether the file had
     anything of it. Raises OSError, and NoGpu."""
     target = gpu_at_hand()
-    return target.name, _predictions.forget(target.name)
+    return target.name, predictions.forget(target.name)

@@ -12,8 +12,8 @@ from typing import Any, cast
 import torch
 
 from .. import _introspect
-from .._predictions import Problem
-from .._words import Precision
+from .._choice.predictions import Problem
+from .._typing import Precision
 from ..bench.cuda_timing import CudaTimer
 from ..bench.problems import ARITHMETIC, Call, Gemm, Instance, instantiate
 from ..bench.session import REFUSAL

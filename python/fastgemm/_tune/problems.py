@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .. import _introspect
-from .._predictions import Problem
+from .._choice.predictions import Problem
 
 # dtype and precision of what is measured together. Kernels of three planes are timed beside IEEE products, whose
 # kernels serve requests for those precisions, too.

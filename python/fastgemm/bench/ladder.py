@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .._flags import torch_fp32_precision
+from .._ops.torch_flags import torch_fp32_precision
 from ..table import KernelInfo, kernels
 from .checking import Check, Reference
 from .choice import why_below_torch

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from .. import ops, tuning
 from .._errors import result_dtype
-from .._words import Precision
+from .._typing import Precision
 
 Call = Callable[[], Tensor]
 ARITHMETIC = {

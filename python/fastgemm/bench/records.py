@@ -20,7 +20,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TextIO
 
-from .._words import Op
+from .._typing import Op
 from .checking import RAISED, Check
 from .problems import Instance, dtype_name, label, label_of
 from .timing import Interleaved, Summary

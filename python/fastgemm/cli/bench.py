@@ -9,7 +9,7 @@ import click
 import torch
 
 from .. import tuning
-from .._words import Op, Precision
+from .._typing import Op, Precision
 from ..bench.presets import PRESETS, Case, Choice, from_shape, preset_cases
 from ..bench.problems import LAYOUTS, Gemm
 from ..bench.records import Report

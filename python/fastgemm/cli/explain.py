@@ -13,7 +13,7 @@ from .. import _explain
 from .._explain import figures, plots, serialize, text
 from .._explain.report import Report
 from .._gpus import GPUS
-from .._words import Op
+from .._typing import Op
 from ..bench.plots import SUFFIXES
 from ..bench.problems import dtype_name
 from ..table import FLOAT64_PRECISIONS, PRECISIONS, kernels

@@ -15,9 +15,10 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from .. import _introspect, _predictions, tuning
+from .. import _introspect, tuning
+from .._choice import predictions
 from .._compatibility import cuda_obstacles
-from .._narrow import ByWidth, whole
+from .._explain.rich_tables import ByWidth, whole
 from ..bench.environment import usable_cores
 from ..table import build_info, kernels
 from . import bug_report as report
@@ -39,7 +40,7 @@ def gather() -> dict[str, Any]:
         "cuda_obstacles": cuda_obstacles(),
         "autotune_cache": str(tuning.cache_file()),
         "tuned_problems": _introspect.remembered_count(),
-        "predictions": str(_predictions.file()),
+        "predictions": str(predictions.file()),
         "kernels": [asdict(row) for row in kernels()],
     }
 

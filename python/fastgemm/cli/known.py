@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from .. import _introspect, _predictions
+from .. import _introspect
+from .._choice import predictions
 
 GIGA, MIB = 1e9, 1 << 20
 ON_A_CPU = "fastgemm bench --shape 1024 --tune"
@@ -44,9 +45,9 @@ BY_KNOWLEDGE = {
 }
 
 
-def _fitted() -> dict[str, _predictions.Fitted]:
+def _fitted() -> dict[str, predictions.Fitted]:
     try:
-        return {fitted.gpu: fitted for fitted in _predictions.read()}
+        return {fitted.gpu: fitted for fitted in predictions.read()}
     except (OSError, ValueError):
         return {}  # the import has warned
 

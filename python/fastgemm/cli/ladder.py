@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import torch
 
-from .._words import Precision
+from .._typing import Precision
 from ..bench.ladder import run_ladder
 from ..bench.presets import from_shape
 from ..bench.problems import Gemm, Problem

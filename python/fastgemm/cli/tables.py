@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from .._narrow import ByWidth, stacked, whole
+from .._explain.rich_tables import ByWidth, stacked, whole
 from ..bench.formatting import percent, rate, ratio
 from ..bench.load import Load
 from ..bench.records import Measurement, Report, select

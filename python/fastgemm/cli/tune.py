@@ -11,8 +11,9 @@ import click
 import torch
 from rich.table import Table
 
-from .. import _predictions, _tune
-from .._narrow import whole
+from .. import _tune
+from .._choice import predictions
+from .._explain.rich_tables import whole
 from . import options
 from .console import console, failures_as_exit_code, progress_bar, say_written, write_file
 from .known import ON_A_CPU
@@ -99,5 +100,5 @@ def tune(seconds: float, dtypes: tuple[torch.dtype, ...], forget: bool, json: Pa
             f"{found.gpu}: {len(found.points)} problems in {found.seconds:.0f} s", style="dim", markup=False
         )
     if found.saved:
-        say_written([_predictions.file()])
+        say_written([predictions.file()])
     say_written([json])

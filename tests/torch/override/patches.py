@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import fastgemm
 import pytest
 import torch
-from fastgemm import _scope
+from fastgemm._drop_in import scope
 
 needs_library = pytest.mark.skipif(
-    not fastgemm._overrides.register(), reason="there is no library for this torch"
+    not fastgemm._override_library.register(), reason="there is no library for this torch"
 )
 ELSEWHERE = {"cpu": "warp_specialized", "cuda": "microkernel"}  # takes nothing on a device
 DEEPER_THAN_A_THREAD_GOES = 70  # re-entrant backward passes: from 60 on torch starts another thread
@@ -27,8 +27,8 @@ BAD_CHOICES = [  # (arguments, error, message)
 
 def entered() -> int:
     """How many patches this thread is in; in none of them torch's slot holds nothing."""
-    depth = _scope.depth()
-    assert (_scope.innermost() is None) == (depth == 0)
+    depth = scope.depth()
+    assert (scope.innermost() is None) == (depth == 0)
     return depth
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import _fastgemm_autoload
 import pytest
-from fastgemm import _everywhere
+from fastgemm._drop_in import enable
 from pages import ROOT
 from patches import needs_library
 from processes import copy_of_package, run_forked, run_python
@@ -42,7 +42,11 @@ def run_with(entry_points: Path, code: str, *more: Path, options: tuple[str, ...
 def run_forked_with(value: str, code: str):
     """Runs a program whose variable fastgemm looks at once more, as it did when it was imported."""
     head = f"import os, torch, fastgemm\nos.environ['FASTGEMM_PATCH'] = {value!r}\n"
-    return run_forked(head + "from fastgemm import _everywhere\n_everywhere.enable_by_environment()\n" + code)
+    return run_forked(
+        head
+        + "from fastgemm._drop_in import enable as _everywhere\n_everywhere.enable_by_environment()\n"
+        + code
+    )
 
 
 # torch's own kernel, and that of a patch in front of it, are registered for a product.
@@ -83,19 +87,19 @@ def test_without_the_variable_fastgemm_is_not_imported(value, monkeypatch):
     if value is not None:
         monkeypatch.setenv("FASTGEMM_PATCH", value)
     monkeypatch.setattr(_fastgemm_autoload, "_import_the_package", lambda: pytest.fail("it is imported"))
-    monkeypatch.setattr(_everywhere, "set_everywhere", lambda *_: pytest.fail("it is patched"))
+    monkeypatch.setattr(enable, "set_everywhere", lambda *_: pytest.fail("it is patched"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         _fastgemm_autoload.load()
-        _everywhere.enable_by_environment()
+        enable.enable_by_environment()
 
 
 @pytest.mark.parametrize("value", [" 1", "yes", "Report"])
 def test_another_value_is_ignored_with_a_warning(value, monkeypatch):
     monkeypatch.setenv("FASTGEMM_PATCH", value)
-    monkeypatch.setattr(_everywhere, "set_everywhere", lambda *_: pytest.fail("it is patched"))
+    monkeypatch.setattr(enable, "set_everywhere", lambda *_: pytest.fail("it is patched"))
     with pytest.warns(UserWarning, match=f"FASTGEMM_PATCH must be 1, report or 0, got {value!r}: ignored"):
-        _everywhere.enable_by_environment()
+        enable.enable_by_environment()
 
 
 @pytest.mark.parametrize("first", ["", "import fastgemm\n"])
@@ -108,7 +112,7 @@ def test_another_value_is_told_once(first, entry_points):
 def test_a_fastgemm_that_cannot_be_imported_is_a_warning(entry_points, tmp_path):
     (tmp_path / "fastgemm").mkdir()
     (tmp_path / "fastgemm" / "__init__.py").write_text("raise ImportError('it is broken')\n")
-    (tmp_path / "fastgemm" / "_everywhere.py").write_text("")
+    (tmp_path / "fastgemm" / "_drop_in").mkdir()
     done = run_with(entry_points, PROGRAM, tmp_path, FASTGEMM_PATCH="1")
     assert (done.returncode, done.stdout) == (0, UNTOUCHED), done.stderr[-3000:]
     assert "FASTGEMM_PATCH is set, but fastgemm cannot be imported: it is broken" in done.stderr

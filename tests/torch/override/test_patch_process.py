@@ -70,13 +70,13 @@ with pytest.raises(RuntimeError, match="ZeroDivisionError"):
     fastgemm.matmul(torch.randn(8, 9), torch.randn(9, 10), kernel="torch")
 """,
     "a kernel that autocast calls raises": """
-from fastgemm import _autocast
+from fastgemm._ops import autocast as _autocast
 _autocast.operands = stop
 with torch.autocast("cpu"), pytest.raises(Stop):
     torch.ops.fastgemm.gemm(a, b)  # the bare ops have kernels in C++ where there is a library for this torch
 """,
     "a kernel for negative views raises": """
-from fastgemm import _lazy
+from fastgemm._tracing import conjugates as _lazy
 _lazy._resolved = stop
 with pytest.raises(Stop):
     fastgemm.matmul(a, b, out=torch._neg_view(torch.empty(6, 5)))
@@ -84,7 +84,7 @@ with pytest.raises(Stop):
     fastgemm.add_(torch._neg_view(a), a)
 """,
     "a gradient's formula raises": """
-from fastgemm import _gemm
+from fastgemm._ops import gemm as _gemm
 _gemm._gemm_gradients = stop
 a.requires_grad_()
 transform = torch.func.grad(lambda a: fastgemm.matmul(a, b).sum())

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import fastgemm
 import pytest
 import torch
-from fastgemm import _scope
+from fastgemm._drop_in import scope
 from memory_meter import FEWEST, keeps_nothing
 from patches import ELSEWHERE, backward_in_another_thread, draw, entered, in_a_thread, needs_library
 from reference import DEVICES, every_device
@@ -135,11 +135,11 @@ def test_a_new_thread_is_in_no_patch_whoever_starts_it(device):
     started = []
 
     def function(grad, x):  # in a thread that has a patch from autograd
-        started.append(in_a_thread(lambda: (a @ a, _scope.innermost())[1]))
+        started.append(in_a_thread(lambda: (a @ a, scope.innermost())[1]))
         return grad
 
     with fastgemm.patch() as routed:
-        assert in_a_thread(lambda: (a @ a, _scope.innermost())[1]) is None
+        assert in_a_thread(lambda: (a @ a, scope.innermost())[1]) is None
         backward_in_another_thread(function, draw(4, 4).requires_grad_())
         future = torch.futures.Future()
         called = future.then(lambda _: a @ a)
@@ -168,7 +168,7 @@ def test_patches_of_two_threads_interleave(device):
                     if not first:
                         steps.wait()
                 a @ a
-            assert _scope.depth() == 0
+            assert scope.depth() == 0
             steps.wait()
 
     patches = fastgemm.patch(level=2), fastgemm.patch(level=3)
@@ -213,7 +213,7 @@ def test_a_thread_that_ended_inside_of_a_patch_holds_nothing():
     def ends_inside():
         patch.__enter__()
         torch.ones(3, 3) @ torch.ones(3, 3)
-        held.append(_scope.innermost())
+        held.append(scope.innermost())
         seen.append(weakref.ref(patch._entered.entries[-1]))
         seen.append(sys.getrefcount(held[0]))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from . import _introspect  # noqa: F401  loads the op library, which defines the ops
+from .. import _introspect  # noqa: F401  loads the op library, which defines the ops
 
 # The registrations last as long as this object.
 library = torch.library.Library("fastgemm", "IMPL")

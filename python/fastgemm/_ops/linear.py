@@ -1,6 +1,6 @@
 """A linear layer with its epilogue: the public function, how its calls go on, and its gradient.
 
-As in _gemm.py the three are one module: the gradient is made of products and written in terms of the public
+As in _ops/gemm.py the three are one module: the gradient is made of products and written in terms of the public
 functions, so that it differentiates again.
 """
 
@@ -14,12 +14,13 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import has_torch_function_variadic
 
-from . import _autocast, _errors, _overrides
-from ._calls import CHOICE, Op, ops, options_of, overridden, public
-from ._gemm import _gemm_gradients, gemm
-from ._library import library
-from ._vmap import batch_first, rank_of
-from ._words import Activation, Precision
+from .. import _errors, _override_library
+from .._typing import Activation, Precision
+from . import autocast
+from .dispatch import CHOICE, Op, ops, options_of, overridden, public
+from .gemm import _gemm_gradients, gemm
+from .registration import library
+from .vmap import batch_first, rank_of
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
@@ -118,10 +119,10 @@ def operands(
     x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, options: dict[str, Any]
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """The operands in the types that autocast gives them: the residual that of the result."""
-    x, weight, total = _autocast.operands(x, weight, residual, options)
+    x, weight, total = autocast.operands(x, weight, residual, options)
     if bias is not None:
         bias = (
-            _autocast.operands(bias, bias, None, {**options, "out_dtype": None})[0]
+            autocast.operands(bias, bias, None, {**options, "out_dtype": None})[0]
             if x.dtype != bias.dtype
             else bias
         )
@@ -322,7 +323,7 @@ def _lowered(op: torch._ops.OpOverload) -> Callable[..., Tensor]:
 
 
 def register() -> None:
-    """Gives the ops autocast kernels, as _autocast.py does those of products."""
-    for name in ("linear",) if _overrides.use_in_eager_mode() else ("linear", "_fused_linear"):
+    """Gives the ops autocast kernels, as _ops/autocast.py does those of products."""
+    for name in ("linear",) if _override_library.use_in_eager_mode() else ("linear", "_fused_linear"):
         for key in ("AutocastCPU", "AutocastCUDA"):
             library.impl(name, _lowered(getattr(ops, name).default), key)

@@ -7,7 +7,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from ._errors import result_dtype
+from .._errors import result_dtype
 
 MOST = 2**53
 Scale = TypeVar("Scale", float, float | None)

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from multiprocessing import parent_process
 from multiprocessing.util import Finalize, register_after_fork
 
-from ._introspect import Counts
-from ._routed import Routed
+from .._introspect import Counts
+from .routed import Routed
 
 MEANING = {
     "torch": "torch's own kernel, called by fastgemm",

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import _overrides
-from ._library import library
+from .. import _override_library
+from .registration import library
 
 _KEYS = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA"}
 _OPS = ("gemm", "_gemm", "_matmul")
@@ -60,7 +60,7 @@ def _kernel(op: torch._ops.OpOverload) -> Callable[..., Tensor]:
 
 def register() -> None:
     """Gives the ops autocast kernels, which torch.compile and eager calls without a gradient go through."""
-    in_c = ("_gemm", "_matmul") if _overrides.use_in_eager_mode() else ()
+    in_c = ("_gemm", "_matmul") if _override_library.use_in_eager_mode() else ()
     for name in (op for op in _OPS if op not in in_c):
         for key in _KEYS.values():
             library.impl(name, _kernel(getattr(torch.ops.fastgemm, name).default), key)

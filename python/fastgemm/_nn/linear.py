@@ -13,8 +13,9 @@ from torch.compiler import is_compiling
 from torch.nn import functional
 from torch.overrides import has_torch_function_variadic
 
-from . import _autocast, _errors
-from ._calls import (
+from .. import _errors
+from .._ops import autocast
+from .._ops.dispatch import (
     DENSE,
     PLAIN,
     SAME_TYPE,
@@ -25,10 +26,10 @@ from ._calls import (
     overridden,
     tracing_state,
 )
-from ._flags import has_names
-from ._gemm import gemm
-from ._words import Precision
-from .table import check_product_choice
+from .._ops.gemm import gemm
+from .._ops.torch_flags import has_names
+from .._typing import Precision
+from ..table import check_product_choice
 
 _IGNORED = torch._C._disabled_torch_function_impl
 # Subclasses that hand fastgemm's ops on to their own rules, or to the tensors inside.
@@ -276,7 +277,7 @@ def _traced(
 ) -> Tensor:
     """What torch.jit.trace records: with torch's flags and the casts of autocast as they are now."""
     options = options_of(input, level, kernel, precision, None, None)
-    operands = _autocast.operands(input, weight, bias, options)
+    operands = autocast.operands(input, weight, bias, options)
     input, weight, bias = operands
     weight = weight if function is linear else weight.t()
     return _scripted()(input, weight, bias, level, kernel, options.get("precision"))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ._add import SUM
-from ._fused_linear import LAYER
-from ._gemm import PRODUCT
-from ._library import library
-from ._transpose import TRANSPOSE
+from .._ops.add import SUM
+from .._ops.gemm import PRODUCT
+from .._ops.linear import LAYER
+from .._ops.registration import library
+from .._ops.transpose import TRANSPOSE
 
 OPS = (PRODUCT, LAYER, TRANSPOSE, SUM)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from ._introspect import Counts
+from .._introspect import Counts
 
 Row = tuple[str, str]  # an op of torch, and the kernel that computed it or the reason why none did
 
@@ -16,6 +16,8 @@ class Routed:
     A kernel is counted where it ran; for a batch that takes several launches, that of its last member. A copy,
     pickled or not, holds the counts of its moment.
     """
+
+    __module__ = "fastgemm"  # where pickles look for it
 
     def __init__(self) -> None:
         self._counts = Counts()  # in C++, where calls are counted

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from . import _overrides
-from ._introspect import PATCH_SLOT, Counts, patch_frame
+from .. import _override_library
+from .._introspect import PATCH_SLOT, Counts, patch_frame
 
 
 class Choice(NamedTuple):
@@ -52,7 +52,7 @@ def innermost() -> Any:
 
 
 def _set_innermost(frame: Any) -> None:
-    library, _ = _overrides.load()
+    library, _ = _override_library.load()
     assert library is not None  # or there are no entries
     library.enter(frame)
 

@@ -9,19 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 
-from ._activated import activated, activation_of
-from ._layers import Linear, choose
-from ._left_alone import (
-    Notes,
-    change_class,
-    check_module,
-    has_hooks,
-    has_own_forward,
-    is_compiled,
-    why_left,
-)
-from ._words import Activation, Precision
-from .table import check_product_choice
+from .._typing import Activation, Precision
+from ..table import check_product_choice
+from .activated_linear import activated, activation_of
+from .layers import Linear, choose
+from .surgery import Notes, change_class, check_module, has_hooks, has_own_forward, is_compiled, why_left
 
 Model = TypeVar("Model", bound=nn.Module)
 _FORWARD = Linear.forward  # what a layer computes, unless a program replaces it for the whole class

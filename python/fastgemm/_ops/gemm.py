@@ -13,8 +13,11 @@ from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 from torch.overrides import has_torch_function_variadic
 
-from . import _autocast, _errors
-from ._calls import (
+from .. import _errors
+from .._typing import Precision
+from ..table import INVARIANT, invariant_choice
+from . import autocast
+from .dispatch import (
     CHOICE,
     FINDS_GRADIENTS,
     Op,
@@ -26,10 +29,8 @@ from ._calls import (
     overridden,
     public,
 )
-from ._scales import exact_product
-from ._vmap import batch_first, rank_of
-from ._words import Precision
-from .table import INVARIANT, invariant_choice
+from .integer_scales import exact_product
+from .vmap import batch_first, rank_of
 
 SYMMETRIC = "symmetric"
 """The kernel that takes products with a symmetric result alone."""
@@ -148,7 +149,7 @@ def _bare(a: Tensor, b: Tensor, c: Tensor | None, **options: Any) -> Tensor:
 
 
 def _differentiable(a: Tensor, b: Tensor, c: Tensor | None = None, **options: Any) -> Tensor:
-    a, b, c = _autocast.operands(a, b, c, options)  # here, so that autograd sees the casts
+    a, b, c = autocast.operands(a, b, c, options)  # here, so that autograd sees the casts
     return GemmFunction.apply(a, b, c, options)
 
 

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import _introspect, _kept
-from ._kept import replace_file, versions
+from .. import _introspect
+from . import storage
+from .storage import replace_file, versions
 
 FORMAT = 1
 # (dtype, precision, batch, m, n, k, a transposed, b transposed)
@@ -103,7 +104,7 @@ def _terms() -> str:
 
 def file() -> Path:
     """Where it is kept."""
-    return _kept.folder() / _kept.PREDICTIONS
+    return storage.folder() / storage.PREDICTIONS
 
 
 def environment(gpu: str) -> str:

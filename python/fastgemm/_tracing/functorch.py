@@ -1,10 +1,9 @@
 """torch.func transforms: grad, vjp, jvp, vmap and all that is made of them, eager and compiled.
 
 While a transform is active torch calls an op's kernel of the key FuncTorchDynamicLayerFrontMode first, before any
-transform has taken the arguments apart. The ops' kernels there apply the autograd functions of _gemm.py,
-_fused_linear.py, _transpose.py and _add.py, whose formulas serve every transform: gradients, tangents, and one
-product for the whole batch of a vmap. Without them torch would call an op once for each member of a batch, and
-could not differentiate it.
+transform has taken the arguments apart. The ops' kernels there apply the autograd functions of _ops, whose
+formulas serve every transform: gradients, tangents, and one product for the whole batch of a vmap. Without them
+torch would call an op once for each member of a batch, and could not differentiate it.
 
 torch.compile records calls of the ops, and runs what it recorded under the same transforms. Eager calls of the
 public functions apply the autograd functions themselves, which saves 8 us of 150.
@@ -19,10 +18,10 @@ from torch import Tensor
 from torch._C._functorch import TransformType, peek_interpreter_stack
 from torch._ops import OpOverload
 
-from . import _errors
-from ._autograd import OPS
-from ._calls import ops
-from ._library import library
+from .. import _errors
+from .._ops.dispatch import ops
+from .._ops.registration import library
+from .autograd import OPS
 
 _KEY = "FuncTorchDynamicLayerFrontMode"
 

@@ -9,11 +9,11 @@ import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from . import _overrides
-from ._routed import Routed
-from ._scope import Choice, Entry, enter, leave
-from ._words import Precision
-from .table import check_product_choice, invariant_choice
+from .. import _override_library
+from .._typing import Precision
+from ..table import check_product_choice, invariant_choice
+from .routed import Routed
+from .scope import Choice, Entry, enter, leave
 
 try:  # what torch._dynamo.eval_frame.skip_code calls, without importing torch._dynamo, which takes 1 s
     from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
@@ -120,7 +120,7 @@ class patch(contextlib.ContextDecorator):  # named like the function that it is 
         self.__dict__.update(state, _entered=_Entered(), _threads=_Threads())
 
     def __enter__(self) -> Routed:
-        _overrides.require("fastgemm.patch")
+        _override_library.require("fastgemm.patch")
         counts = self.routed._counts if self._counts else None
         entry = enter(Choice(self._level, self._kernel, self._precision, counts))
         self._entered.entries.append(entry)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from . import _introspect
+from .. import _introspect
 
 AUTOTUNED = "autotune.json"
 PREDICTIONS = "predictions.json"

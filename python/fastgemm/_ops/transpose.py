@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.overrides import has_torch_function_variadic
 
-from . import _errors
-from ._calls import Op, choice_of, ops, overridden, public
-from ._vmap import rank_of
+from .. import _errors
+from .dispatch import Op, choice_of, ops, overridden, public
+from .vmap import rank_of
 
 
 def transpose(

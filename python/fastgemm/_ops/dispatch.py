@@ -3,7 +3,7 @@
 A call takes one of these ways, because each feature of torch has its price per call:
 
 - ``torch.compile``, ``torch.export`` and ``torch.jit.trace`` see ``torch.ops.fastgemm.gemm``, which has an
-  autograd formula and what ``torch.func`` transforms need (_transforms.py);
+  autograd formula and what ``torch.func`` transforms need (_tracing/functorch.py);
 - ``out=`` uses the out overload;
 - a product of plain tensors, or a layer of them with the choice left open, is one function of the library of
   csrc/torch/override (``matmul_at_once``, ``gemm_at_once``, ``linear_at_once``);
@@ -31,9 +31,10 @@ from torch.compiler import is_compiling, is_dynamo_compiling
 from torch.overrides import BaseTorchFunctionMode, handle_torch_function
 from torch.utils._device import DeviceContext
 
-from . import _autocast, _errors, _overrides
-from ._flags import torch_fp32_precision
-from .table import FLOAT64_PRECISIONS
+from .. import _errors, _override_library
+from ..table import FLOAT64_PRECISIONS
+from . import autocast
+from .torch_flags import torch_fp32_precision
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -61,7 +62,7 @@ DENSE = torch.strided
 matmul_bare = ops._matmul.default._op
 gemm_bare = ops._gemm.default._op
 
-FINDS_GRADIENTS = _overrides.use_in_eager_mode()
+FINDS_GRADIENTS = _override_library.use_in_eager_mode()
 """Whether the bare ops of products are differentiable, on a CPU and a GPU."""
 
 
@@ -69,7 +70,7 @@ def _not_here(*_: Any) -> Any:
     return NotImplemented
 
 
-_library, _ = _overrides.load()
+_library, _ = _override_library.load()
 # NotImplemented for what only Python knows how to hand on: tensor subclasses, modes, traces, vectors, other
 # devices.
 matmul_at_once: Callable[..., Any] = _library.matmul if _library else _not_here
@@ -206,7 +207,7 @@ def options_of(
         a.is_cuda
         and a.dtype in WITH_PRECISION
         and torch_fp32_precision() == "tf32"
-        and not (out is None and _autocast.is_enabled("cuda"))  # then it will not be a float32 product
+        and not (out is None and autocast.is_enabled("cuda"))  # then it will not be a float32 product
     ):
         options["precision"] = "tf32"
     if out_dtype is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from . import _kept
+from ._choice import storage
 
 
 def _may_hold(path: Path) -> bool:
@@ -25,12 +25,12 @@ def _may_hold(path: Path) -> bool:
 
 def load() -> None:
     """Makes choices in this process follow what is kept."""
-    where = _kept.folder()
-    if _may_hold(where / _kept.AUTOTUNED):
+    where = storage.folder()
+    if _may_hold(where / storage.AUTOTUNED):
         from .tuning import load_cache
 
         load_cache()
-    if _may_hold(where / _kept.PREDICTIONS):
-        from ._predictions import load as load_predictions
+    if _may_hold(where / storage.PREDICTIONS):
+        from ._choice.predictions import load as load_predictions
 
         load_predictions()

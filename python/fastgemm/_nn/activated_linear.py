@@ -10,12 +10,12 @@ from torch.compiler import is_compiling
 from torch.nn import functional
 from torch.overrides import has_torch_function_variadic
 
-from ._calls import has_precision, out_of_sight, tracing_state
-from ._fused_linear import ACTIVATIONS, FLOATS
-from ._fused_linear import linear as fused_linear
-from ._linear import _takes, exports_to_onnx, linear, raise_torchs
-from ._words import Activation, Precision
-from .table import check_product_choice
+from .._ops.dispatch import has_precision, out_of_sight, tracing_state
+from .._ops.linear import ACTIVATIONS, FLOATS
+from .._ops.linear import linear as fused_linear
+from .._typing import Activation, Precision
+from ..table import check_product_choice
+from .linear import _takes, exports_to_onnx, linear, raise_torchs
 
 __all__ = ["ACTIVATIONS", "MODULES", "activated", "activation_of"]
 

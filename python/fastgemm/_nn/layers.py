@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._activated import ACTIVATIONS, MODULES, activated
-from ._left_alone import change_class
-from ._linear import linear
-from ._words import Activation, Precision
-from .table import check_product_choice
+from .._typing import Activation, Precision
+from ..table import check_product_choice
+from .activated_linear import ACTIVATIONS, MODULES, activated
+from .linear import linear
+from .surgery import change_class
 
 
 class _LeftUnquantized:

@@ -15,8 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._aliasing import may_overlap, same_view, shares_elements
-from ._errors import (
+from .._errors import (
     ARITHMETIC,
     MULTIPLIED,
     go_together,
@@ -25,9 +24,10 @@ from ._errors import (
     product_type,
     result_dtype,
 )
-from ._fused_linear import ACTIVATIONS, FLOATS
-from ._library import library
-from .table import check_choice, check_precision, takes_product
+from .._ops.linear import ACTIVATIONS, FLOATS
+from .._ops.registration import library
+from ..table import check_choice, check_precision, takes_product
+from .aliasing import may_overlap, same_view, shares_elements
 
 HALF = (torch.float16, torch.bfloat16)
 MOST_DIMENSIONS = 64

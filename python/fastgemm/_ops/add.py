@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.compiler import is_compiling
 from torch.overrides import has_torch_function_variadic
 
-from . import _errors
-from ._calls import Op, choice_of, increment_version, needs_function, ops, overridden, public, tracing_state
-from ._scales import exact_sum
-from ._vmap import batch_first, rank_of
+from .. import _errors
+from .dispatch import Op, choice_of, increment_version, needs_function, ops, overridden, public, tracing_state
+from .integer_scales import exact_sum
+from .vmap import batch_first, rank_of
 
 
 def add(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import warnings
 
-from . import _at_exit, _overrides
-from ._introspect import set_everywhere
-from ._routed import Routed
-from ._scope import Choice
-from ._words import Precision
-from .table import check_product_choice, invariant_choice
+from .. import _override_library
+from .._introspect import set_everywhere
+from .._typing import Precision
+from ..table import check_product_choice, invariant_choice
+from . import exit_report
+from .routed import Routed
+from .scope import Choice
 
 VARIABLE = "FASTGEMM_PATCH"
 
@@ -54,7 +55,7 @@ def enable(
     if invariant:
         level, kernel = None, invariant_choice(level, kernel, precision, "fastgemm.enable")
     check_product_choice(level, kernel, precision, "fastgemm.enable")
-    _overrides.require("fastgemm.enable")
+    _override_library.require("fastgemm.enable")
     routed = Routed()
     set_everywhere(False, Choice(level, kernel, precision, routed._counts if count else None).frame())
     return routed
@@ -80,10 +81,10 @@ def enable_by_environment() -> None:
     if wanted not in ("1", "report"):
         message = f"fastgemm: {VARIABLE} must be 1, report or 0, got {wanted!r}: ignored"
         warnings.warn(message, stacklevel=2)
-    elif not _overrides.register():
-        message = f"fastgemm: {VARIABLE}={wanted}, but {_overrides.load()[1]}; {_overrides.HOW_TO_BUILD}"
-        warnings.warn(message, stacklevel=2)
+    elif not _override_library.register():
+        why_not, remedy = _override_library.load()[1], _override_library.HOW_TO_BUILD
+        warnings.warn(f"fastgemm: {VARIABLE}={wanted}, but {why_not}; {remedy}", stacklevel=2)
     elif wanted == "1":
         set_everywhere(True, Choice(None, None, None, None).frame())
     else:
-        _at_exit.report(lambda counts: set_everywhere(True, Choice(None, None, None, counts).frame()))
+        exit_report.report(lambda counts: set_everywhere(True, Choice(None, None, None, counts).frame()))

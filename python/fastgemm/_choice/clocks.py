@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from . import _introspect
+from .. import _introspect
 
 Call = Callable[[], object]
 NEAR = 3.0  # times as slow as the fastest: a slower call is timed once

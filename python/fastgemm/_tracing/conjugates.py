@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._calls import FINDS_GRADIENTS
-from ._library import library
+from .._ops.dispatch import FINDS_GRADIENTS
+from .._ops.registration import library
 
 
 def _resolved(x: Any) -> Any:

@@ -1,0 +1,1 @@
+"""What kernels are chosen by: measurements on disk, clocks, and predictions."""

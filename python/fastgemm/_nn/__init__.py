@@ -1,0 +1,1 @@
+"""The layers of :mod:`fastgemm.nn`, and how a model gets them."""
