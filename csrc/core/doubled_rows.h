@@ -1,4 +1,4 @@
-// The right side of a complex product, written as the rows of a real one (torch/complex.h).
+// The right side of a complex product, written as the rows of a real one.
 #pragma once
 
 #include "core/context.h"

@@ -17,7 +17,6 @@
 #include "core/budget.h"
 #include "core/interrupt.h"
 #include "core/nearest.h"
-#include "core/patch.h"
 #include "core/select.h"
 #include "core/tuning.h"
 #include "cpu/peak/peak.h"
@@ -25,6 +24,7 @@
 #include "python/parse.h"
 #include "python/predictions.h"
 #include "torch/build_info.h"
+#include "torch/patch.h"
 #include "torch/queries.h"
 
 namespace nb = nanobind;

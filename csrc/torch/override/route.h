@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "core/patch.h"
 #include "torch/override/products.h"
+#include "torch/patch.h"
 
 namespace fastgemm::override {
 

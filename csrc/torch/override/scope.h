@@ -3,7 +3,7 @@
 
 #include <c10/util/python_stub.h>
 
-#include "core/patch.h"
+#include "torch/patch.h"
 
 namespace fastgemm::override {
 

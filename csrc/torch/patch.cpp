@@ -1,4 +1,4 @@
-#include "core/patch.h"
+#include "torch/patch.h"
 
 #include <pthread.h>
 
