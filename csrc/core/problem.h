@@ -84,8 +84,7 @@ enum class Precision : uint8_t { ieee, tf32, bf16x3, bf16x6, fp16x3, crt14, crt1
 constexpr DType type_of(Precision p) { return p < Precision::crt14 ? DType::f32 : DType::f64; }
 
 // What is known of a result: that it equals its transpose, or its conjugate transpose. In a product of
-// complex matrices as real ones of twice the width two columns stand for one, `parts` of
-// them.
+// complex matrices as real ones of twice the width, `parts` columns stand for one.
 struct Symmetry {
   bool known = false;
   bool asked = false;       // the result has to be exactly symmetric, whichever kernel computes it
