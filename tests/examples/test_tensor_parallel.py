@@ -34,7 +34,7 @@ def test_run_by_torchrun(tmp_path):
     done = run_two(str(EXAMPLE), *SMALL, *types)
     assert done.returncode == 0, done.stderr[-3000:]
     report = read_report(file)
-    assert report.right and report.environment["devices"] == 2 and report.environment["commit"] != ""
+    assert report.right and report.environment["devices"] == 2
     timed = {(row.type_name, row.choice) for row in report.results if row.seconds.median > 0}
     choices = "one device", "compute", "all-reduce", "by hand", "whole", "one product", "columns", "inner"
     assert timed == {(kind, choice) for kind in ("float32", "bfloat16") for choice in choices}
