@@ -110,7 +110,7 @@ types: $(VENV)/.lint  ## check the types of the package and of calls (a part of 
 # Host code alone: the CPU kernels are written in vectors of GCC's, and kernels for GPUs are nvcc's.
 tidy: BUILD = build/cmake-$(shell $(BIN)/python -c 'import sys; print(sys.implementation.cache_tag)')
 tidy: $(VENV)/.installed  ## find what is nearly always a fault in C++, by clang-tidy, in minutes
-	$(BIN)/python -m pip install --quiet 'clang-tidy>=20'
+	$(BIN)/python -m pip install --quiet 'clang-tidy==23.1.4'
 	$(BIN)/run-clang-tidy.py -p $(BUILD) -clang-tidy-binary $(BIN)/clang-tidy -quiet \
 	  '/csrc/(core|library|python|simt|torch)/|/csrc/cuda/.*cpp$$|/csrc/cpu/gemm/predict/|/override.*/Unity/'
 

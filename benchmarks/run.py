@@ -3,6 +3,7 @@
     python benchmarks/run.py                          # everything for this device, in less than ten minutes
     python benchmarks/run.py complex linear           # some presets, each for as long as it takes as a rule
     python benchmarks/run.py --device cpu --minutes 3
+    python benchmarks/run.py peers --minutes 4        # named ones take all of the minutes that are given
     python benchmarks/run.py weak_spots --out build/results --raw
 
 Each preset gets its share of the minutes. A file is written when its preset is done, so that an interrupted run
@@ -13,6 +14,7 @@ Exit codes: 0 fine, 1 a result is wrong or a preset could not be measured, 2 usa
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -69,8 +71,11 @@ def measure(name: str, settings: Settings, raw: bool) -> str:
     return "" if report.right else f"{name}: some results are wrong"
 
 
-def measure_all(names: list[str], settings: Settings, minutes: float | None, raw: bool) -> list[str]:
-    """Measures one preset after the other, each for its share of what is left of the minutes; what went wrong."""
+def measure_all(
+    names: list[str], settings: Settings, minutes: float | None, raw: bool, longest: float = 1.0
+) -> list[str]:
+    """Measures one preset after the other, each for its share of what is left of the minutes, at most ``longest``
+    times the usual; what went wrong."""
     usual = {name: PRESETS[name].seconds[settings.device] for name in names}
     start, took, wrong = time.perf_counter(), {}, []
     try:
@@ -80,7 +85,7 @@ def measure_all(names: list[str], settings: Settings, minutes: float | None, raw
                 left = start + 60 * minutes - begin
                 if left < LEAST_SHARE * seconds:
                     continue
-                seconds *= min(1.0, left / sum(usual[n] for n in names[i:]))
+                seconds *= min(longest, left / sum(usual[n] for n in names[i:]))
             click.echo(f"== {name}, {seconds:.0f} s")
             wrong.append(measure(name, replace(settings, seconds=seconds), raw))
             took[name] = time.perf_counter() - begin
@@ -130,10 +135,11 @@ def main(
 ) -> None:
     """Measure what the pages show of this device, and write a file for each preset. Default: all of them."""
     device = options.chosen_device(device)
+    longest = math.inf if minutes and names else 1.0
     minutes = minutes or (None if names else MINUTES)
     with progress_bar() as progress:
         settings = Settings(device, 0.0, budget, first, seed, out, say, progress)
-        wrong = measure_all(chosen(names, device), settings, minutes, raw)
+        wrong = measure_all(chosen(names, device), settings, minutes, raw, longest)
     if wrong:
         raise click.ClickException("\n".join(wrong))
 

@@ -31,7 +31,7 @@ class Context {
   // (core/budget.h), which makes level=None take another kernel.
   virtual void* allocate(size_t bytes) = 0;
 
-  // The product and the transposed copy that the caller has itself, which rows of level 7 are.
+  // The caller's own product and transposed copy, which are rows of level 7.
   virtual void callers_gemm(const GemmProblem&) = 0;
   virtual void callers_transpose(const TransposeProblem&) = 0;
 

@@ -146,7 +146,7 @@ Chosen choose(const Problem& p, const TuningKey& key, const Candidates& measured
 
   // Neither measured nor predicted: the framework where it has the op, else the highest rung of our own.
   // Transposes go to that in any case: it is faster nearly everywhere on CPUs, and on an H100 by 1.2 to 10
-  // times at every size and type of `bench --preset reference`.
+  // times at every size and type of `benchmarks/run.py reference`.
   const bool own_is_faster = key.op == Op::transpose;
   const Kernel *highest = nullptr, *framework = nullptr;
   for (const Kernel& k : kernels_for(key.device)) {

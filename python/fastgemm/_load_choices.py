@@ -1,7 +1,7 @@
 """Reading what is kept on disk, at import, where there is any.
 
-The modules that read it, :mod:`fastgemm.tuning` and ``_predictions``, take 10 ms to import, a third of what the
-package took; most processes have no such file, and never tune.
+The modules that read it, :mod:`fastgemm.tuning` and ``_choice.predictions``, take 10 ms to import, a third of
+what the package took; most processes have no such file, and never tune.
 """
 
 from __future__ import annotations

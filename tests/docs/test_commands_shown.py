@@ -1,5 +1,5 @@
 """Every command line that README, CONTRIBUTING, docs/, notebooks and examples/ show runs: small problems in the
-place of large ones, short samples, the first problem of a preset."""
+place of large ones, short samples, the first problem of a preset. Those of benchmarks/ are read, and not run."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import re
 import shlex
 from pathlib import Path
 
+import accuracy
 import fastgemm
 import pytest
+import run as measuring
 import torch
 from click.testing import CliRunner
 from fastgemm.cli import main
@@ -22,6 +24,7 @@ SHOWN_IN = [
     *sorted((ROOT / "notebooks").glob("*.ipynb")),
 ]
 PREFIX = r"(?:\.venv/bin/)?fastgemm "
+OF_BENCHMARKS = r"(?:\.venv/bin/)?python benchmarks/(?=(?:run|accuracy)\.py)"
 # Kernels that a reader is told to write and words to fill in, and what stands in their place.
 TO_FILL_IN = {
     "blocked_twice": "blocked",
@@ -33,29 +36,31 @@ TO_FILL_IN = {
 # Minutes on a GPU: it is read and not run.
 LONG = [["tune"]]
 # What the commands say where there is no GPU, or where they were to run on one.
-NEEDS_GPU = re.compile(r"for --device cuda|on a GPU|none can be used here|is a kernel of \w+ on cuda")
+NEEDS_GPU = re.compile(r"on a GPU|none can be used here|is a kernel of \w+ on cuda")
 SIZE = 128  # of what is larger
+# By what a figure was measured: a command of the commit that stands beside it.
+MEASURED_BY = re.compile(r"(?<=, by )`[^`\n]+`|`[^`\n]+`(?= \(commit )")
 
 
 def text_of(path: Path) -> str:
-    if path.suffix != ".ipynb":
-        return path.read_text(encoding="utf-8")
-    return "\n".join(
-        "".join(cell["source"]) for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]
-    )
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".ipynb":
+        text = "\n".join("".join(cell["source"]) for cell in json.loads(text)["cells"])
+    return MEASURED_BY.sub("", text)
 
 
-def commands_in(text: str) -> set[str]:
+def commands_in(text: str, prefix: str = PREFIX) -> set[str]:
     """Lines of code blocks and cells, and what stands between backticks."""
     blocks = "\n".join(snippets(text, "(?:sh|text)?"))
-    lines = re.findall(rf"^ *(?:\$ )?{PREFIX}(\w.*)$", blocks, re.M) + re.findall(
-        rf"^!{PREFIX}(.*)$", text, re.M
+    lines = re.findall(rf"^ *(?:\$ )?{prefix}(\w.*)$", blocks, re.M) + re.findall(
+        rf"^!{prefix}(.*)$", text, re.M
     )
-    inline = re.findall(rf"`{PREFIX}([^`]+)`", text)
+    inline = re.findall(rf"`{prefix}([^`]+)`", text)
     return {shlex.join(shlex.split(found, comments=True)) for found in (*lines, *inline)}
 
 
 COMMANDS = sorted(set().union(*(commands_in(text_of(path)) for path in SHOWN_IN)))
+MEASURING = sorted(set().union(*(commands_in(text_of(path), OF_BENCHMARKS) for path in SHOWN_IN)))
 
 
 def quick(command: str) -> list[str]:
@@ -70,6 +75,14 @@ def quick(command: str) -> list[str]:
     if words == ["explain"]:  # the name of the command, not a use of it
         return ["explain", "--help"]
     return [*words, "--shape", "64"] if words[0] == "explain" and "--shape" not in words else words
+
+
+@pytest.mark.parametrize("command", MEASURING)
+def test_commands_of_benchmarks_are_understood(command):
+    program, *words = shlex.split(command)
+    main = {"run.py": measuring.main, "accuracy.py": accuracy.main}[program]
+    if "NAME" not in words:  # the name of any preset
+        main.make_context(program, words)
 
 
 @pytest.fixture
@@ -101,6 +114,7 @@ def test_commands_are_found():
     text = "`fastgemm bench --op add\n--shape 8`, `fastgemm.bench`\n```sh\n$ fastgemm info   # all\n```\n"
     assert commands_in(text) == {"bench --op add --shape 8", "info"}
     assert {command.split()[0] for command in COMMANDS} == set(main.commands)
+    assert {command.split()[0] for command in MEASURING} == {"run.py", "accuracy.py"}
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)

@@ -160,7 +160,8 @@ def place(report: Report) -> str:
 def versions(env: dict[str, Any], threads: str = "") -> str:
     """The device, the software that matters, the date and the commit."""
     if env["device_type"] == "cuda":
-        device = f"{env['device']} (driver {env['driver']}, CUDA {env['cuda']}, cuBLAS {env['cublas']})"
+        driver = env.get("driver", "unknown")
+        device = f"{env['device']} (driver {driver}, CUDA {env['cuda']}, cuBLAS {env['cublas']})"
     else:
         device = f"{env['device']} ({env['cpu_model']}){threads}"
     library = f", transformers {env['transformers']}" if env.get("transformers") else ""
@@ -168,22 +169,22 @@ def versions(env: dict[str, Any], threads: str = "") -> str:
     return f"{device}, torch {env['torch']}{library}, {env['date'][:10]}{commit}"
 
 
-# Presets of files that do not say theirs.
-OF_OLDER = {"host-time": "host", "bench": "transposes"}
-
-
 def program(report: Report) -> str:
-    command, sets = report.command, report.method.get("presets", ())
-    if command.startswith("python "):  # of a program that was there at that commit
+    """The command that measured it, as it was at that commit."""
+    command, preset = report.command, report.method.get("preset")
+    if preset:
+        return f"python benchmarks/run.py {preset}"
+    if command.startswith("python "):
         return command
     if command == "tensor_parallel":
         return "examples/tensor_parallel.py"  # by torchrun
     if command in ("transformer", "models"):
         return f"python examples/{command}.py" + (" --invariant" if report.summary.get("invariant") else "")
-    if command == "ladder":
-        return "fastgemm ladder"
-    older = sets[0] if len(sets) == 1 else OF_OLDER.get(command, command)
-    return f"python benchmarks/run.py {report.method.get('preset', older)}"
+    if command in ("host-time", "overhead", "accuracy"):
+        return f"fastgemm bench --{command}"
+    if command in ("ladder", "bench"):
+        return f"fastgemm {command}" + "".join(f" --preset {n}" for n in report.method.get("presets", ()))
+    return f"python benchmarks/run.py {command}"
 
 
 def speedup(row: Any) -> float | None:

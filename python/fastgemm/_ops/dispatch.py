@@ -11,7 +11,7 @@ A call takes one of these ways, because each feature of torch has its price per 
   in C++. Without it ``torch.func`` transforms, forward-mode AD and eager calls that need a gradient use an
   autograd.Function before.
 
-The last ways are :class:`Op`.
+:class:`Op` chooses among all of them but the third.
 
 But for the library's functions, which answer NotImplemented there, tensor subclasses, torch function modes and fx
 proxies get to see the call before, as they do for torch's own functions. Modes that do nothing to a product do
@@ -103,9 +103,9 @@ class Op:
 
     Args:
         name: the op that graphs hold, whose overload ``out`` writes into a tensor.
-        others: the ops of its arguments that eager calls use.
+        others: ops with the same arguments, which eager calls use.
         bare: runs eager calls without a gradient.
-        differentiable: runs the others, in the types that autocast gives its operands.
+        differentiable: runs calls that need a gradient or a transform, after autocast's casts.
         finds_gradients: whether ``bare`` is differentiable, on a CPU and a GPU.
     """
 

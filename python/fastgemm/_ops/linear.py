@@ -232,7 +232,7 @@ class LinearFunction(torch.autograd.Function):
 
 
 def _without_activation(options: dict[str, Any]) -> dict[str, Any]:
-    """What the op takes as that of products does."""
+    """The options that products take as well."""
     return {name: value for name, value in options.items() if name != "activation"}
 
 
@@ -270,9 +270,8 @@ def differentiable(
     A kernel with an epilogue has no place for a second result, what went through the activation. Where the
     gradient will need it, the product is stored and torch's functions follow, as they do after torch's layer.
     """
-    x, weight, bias, residual = operands(
-        x, weight, bias, residual, options
-    )  # so that autograd sees the casts
+    # Here, so that autograd sees the casts.
+    x, weight, bias, residual = operands(x, weight, bias, residual, options)
     activation = options.get("activation")
     told_by_result = activation is None or (activation == "relu" and residual is None)
     if told_by_result or not _wants_gradient(x, weight, bias):
