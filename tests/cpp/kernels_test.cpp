@@ -1,8 +1,9 @@
 // Every CPU row of the kernel table that this processor can run, on matrices and scratch memory of which one
-// side lies at a page that faults (support.h), so that a step over it ends the program. Under AddressSanitizer and
-// UndefinedBehaviorSanitizer (cmake -DFASTGEMM_TORCH=OFF -DFASTGEMM_SANITIZE=ON) the code for the oldest
-// processor is held to more. FASTGEMM_CPU_ISA picks the instruction set. Exits 1 when a result was wrong, and
-// 77, which ctest counts as skipped, where the processor would run what another instruction set runs.
+// side lies at a page that faults (support.h), so that a step over it ends the program. Under
+// AddressSanitizer and UndefinedBehaviorSanitizer (cmake -DFASTGEMM_TORCH=OFF -DFASTGEMM_SANITIZE=ON) the
+// code for the oldest processor is held to more. FASTGEMM_CPU_ISA picks the instruction set. Exits 1 when a
+// result was wrong, and 77, which ctest counts as skipped, where the processor would run what another
+// instruction set runs.
 #include <cstdio>
 #include <cstdlib>
 #include <random>
