@@ -160,7 +160,7 @@ def test_the_package_imported_again(again, monkeypatch):
     if again == "reload":
         module = importlib.reload(fastgemm.nn)
     else:
-        for name in ("nn", "_fuse", "_layers"):
+        for name in ("nn", "_nn.fuse", "_nn.layers"):
             monkeypatch.delitem(sys.modules, f"fastgemm.{name}")
             monkeypatch.delattr(fastgemm, name)  # which the import sets, and the end of the test takes back
         module = importlib.import_module("fastgemm.nn")
