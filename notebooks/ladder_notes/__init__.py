@@ -28,9 +28,9 @@ from IPython.display import Image, Markdown, display
 from matplotlib.figure import Figure
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path.append(str(REPOSITORY / "tools"))
+sys.path += [str(REPOSITORY / "tools"), str(REPOSITORY / "benchmarks")]
 from render.levels import LADDER  # noqa: E402
-from render.spec import markdown, place  # noqa: E402
+from render.spec import Table, markdown, place  # noqa: E402
 from studies.accuracy import AccuracyReport, read_accuracy  # noqa: E402
 
 from . import drawings  # noqa: E402
@@ -196,7 +196,12 @@ def rates_of(*kernels: str) -> None:
 
 def ladder_table(report: Report) -> None:
     """Rate, share of the machine's limit, gain and spread of every rung."""
-    display(Markdown(f"{LADDER.text(report.results)}\n\n{place(report)}"))
+    table(LADDER, report)
+
+
+def table(kind: Table, report: Report) -> None:
+    """A table of a report, and where it was measured."""
+    display(Markdown(f"{kind.text(report.results)}\n\n{place(report)}"))
 
 
 def notes_of(report: Report) -> str:
