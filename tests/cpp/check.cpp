@@ -209,7 +209,7 @@ std::vector<DType> result_types(DType type) {
 GemmCase draw_case(DType type, DType out_type, const int64_t (&size)[3], int layout, bool aligned,
                    std::mt19937& random) {
   const auto draw = [&](bool column_major) {
-    if (aligned) return Layout{column_major, int64_t(random() % 2 * 16), 0};
+    if (aligned) return Layout{column_major, int64_t(random() % 2 * 16), 0, random() % 2 == 0, 64};
     return Layout{column_major, int64_t(random() % 4), int64_t(random() % 3), random() % 2 == 0};
   };
   const bool scaled = random() % 2, large = size[0] * size[1] * size[2] > 30000;
@@ -313,7 +313,7 @@ void check_transpose_row(const Kernel& kernel, DType type, std::mt19937& random)
     const bool aligned_dst = layout < 4 && random() % 2;
     const Layout src{bool(layout & 4), layout & 2 ? 3 : 0, layout & 1, bool(layout & 1)};
     const Layout dst = aligned_dst
-                           ? Layout{}
+                           ? Layout{false, 0, 0, random() % 2 == 0, 64}
                            : Layout{false, int64_t(random() % 3), int64_t(random() % 2), random() % 2 == 0};
     check_transpose(kernel, type, 1 + int64_t(random() % 3), size[0], size[1], src, dst, random);
   });
@@ -372,7 +372,7 @@ void check_add_row(const Kernel& kernel, DType type, std::mt19937& random) {
     for (const Other other : {Other::full, Other::row, Other::column, Other::in_place}) {
       const bool aligned = random() % 3 == 0;
       const auto draw = [&](bool column_major) {
-        if (aligned) return Layout{column_major, 0, 0};
+        if (aligned) return Layout{column_major, 0, 0, random() % 2 == 0, 64};
         return Layout{column_major, int64_t(random() % 2 * 3), int64_t(random() % 3), random() % 2 == 0};
       };
       const Layout layouts[] = {draw(layout & 1), draw(layout & 2), draw(layout & 4)};

@@ -89,11 +89,12 @@ class ThreadContext final : public Context {
 };
 
 // How a matrix lies in memory: the gap after each row (or column), the elements before the first one, which
-// decide about alignment, and on which side of it is memory that faults.
+// decide about alignment, and on which side of it is memory that faults, at most `alignment` bytes away.
 struct Layout {
   bool column_major = false;
   int64_t gap = 0, offset = 0;
   bool at_end = false;
+  size_t alignment = 1;
 };
 
 class Block {
@@ -105,7 +106,7 @@ class Block {
                 ld * (layout.column_major ? cols : rows) + layout.gap};
     const bool empty = rows == 0 || cols == 0;
     size_ = first_ + (empty ? 0 : (at(batch - 1, rows - 1, cols - 1) + 1) * element_size(type));
-    memory_ = std::make_unique<Guarded>(size_t(size_), layout.at_end);
+    memory_ = std::make_unique<Guarded>(size_t(size_), layout.at_end, layout.alignment);
     bytes_ = reinterpret_cast<unsigned char*>(memory_->data());
     std::memset(bytes_, kUntouched, size_t(size_));
   }
