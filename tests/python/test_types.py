@@ -54,6 +54,6 @@ def _signature(name: str) -> str:
 
 
 def test_stub_has_the_functions_of_the_compiled_module():
-    stub = ast.parse(files("fastgemm").joinpath("_introspect.pyi").read_text())
+    stub = ast.parse(files("fastgemm").joinpath("_introspect.pyi").read_text(encoding="utf-8"))
     compiled = [name for name, value in vars(_introspect).items() if hasattr(value, "__nb_signature__")]
     assert _functions(stub.body) == _functions(ast.parse("\n".join(map(_signature, compiled))).body)
