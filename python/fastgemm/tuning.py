@@ -28,7 +28,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from . import _errors, _introspect
 from ._choice import storage
 from ._choice.clocks import first_runs, gpu_clock, time_all, wall_clock
-from ._choice.storage import replace_file, versions
+from ._choice.storage import locked_sets, replace_file, versions
 from ._ops.torch_flags import torch_fp32_precision
 from ._typing import Precision
 from .table import WIDTH_NAMES, KernelInfo, kernels, multiplies
@@ -124,17 +124,12 @@ def _write(path: Path, sets: Sets) -> None:
 
 
 def _save(new: dict[Key, str], where: str | None = None) -> None:
-    """Merges measurements into the file. Concurrent writers wait for each other and lose nothing."""
-    from filelock import FileLock, Timeout
+    """Merges measurements into the file."""
+    from filelock import Timeout
 
     path, where = cache_file(), where or environment()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(str(path) + ".lock", timeout=10):
-            try:
-                sets = _read(path)
-            except ValueError:
-                sets = {}  # damaged: start afresh
+        with locked_sets(path, _read) as sets:
             sets[where] = {**sets.get(where, {}), **new}
             _write(path, sets)
     except (OSError, Timeout) as error:

@@ -17,7 +17,7 @@ from typing import Any
 
 from .. import _introspect
 from . import storage
-from .storage import replace_file, versions
+from .storage import locked_sets, replace_file, versions
 
 FORMAT = 1
 # (dtype, precision, batch, m, n, k, a transposed, b transposed)
@@ -194,15 +194,8 @@ def load() -> int:
 
 def _change(where: str, entry: dict[str, Any] | None) -> None:
     """Replaces a set in the file, or removes it. Raises OSError or filelock.Timeout."""
-    from filelock import FileLock
-
     path = file()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(str(path) + ".lock", timeout=10):
-        try:
-            sets = _sets(path)
-        except ValueError:
-            sets = {}  # damaged: start afresh
+    with locked_sets(path, _sets) as sets:
         sets.pop(where, None)
         if entry is not None:
             sets[where] = entry

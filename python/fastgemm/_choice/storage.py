@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,24 @@ def versions() -> str:
     """What all measurements depend on."""
     info = _introspect.build_info()
     return f"torch {torch.__version__}|cublas {info['cublas']}|table {info['table_hash']}"
+
+
+@contextlib.contextmanager
+def locked_sets(path: Path, read: Callable[[Path], dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """What a file holds, for whoever replaces it inside of the block.
+
+    Concurrent writers wait for each other and lose nothing. A damaged file, of which ``read`` raises ValueError,
+    holds nothing. Raises OSError or filelock.Timeout.
+    """
+    from filelock import FileLock
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(str(path) + ".lock", timeout=10):
+        try:
+            sets = read(path)
+        except ValueError:
+            sets = {}
+        yield sets
 
 
 def replace_file(path: Path, data: dict[str, Any]) -> None:
