@@ -55,7 +55,8 @@ const Kernel& by_name(const Problem& p, const TuningKey& key, const Choice& choi
       names.push_back(k.name);
       continue;
     }
-    const std::string kernel = "kernel '" + std::string(k.name) + "'";
+    std::string kernel("kernel '");
+    kernel.append(k.name).append("'");
     if (choice.level && choice.level != k.level)
       throw std::invalid_argument("fastgemm: " + kernel + " is of level " + std::to_string(k.level) +
                                   ", not " + std::to_string(choice.level));
