@@ -1,4 +1,4 @@
-// Level 6, float32 from three products of bf16 planes: 16 of 24 bits, in float32's range
+// Level 6: float32 from three products of bf16 planes, with 16 of float32's 24 bits and its whole range
 // (parts/planes/scheme.cuh). docs/precision.md has its errors.
 #include "cuda/gemm/parts/planes/engine.cuh"
 

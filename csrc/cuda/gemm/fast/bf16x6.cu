@@ -1,16 +1,16 @@
-// Level 6, float32 at float32 accuracy from tensor cores: six products of bf16 planes, in an order that
-// makes the sums more accurate than float32 ones (parts/planes/scheme.cuh). Infinities, NaN and sums that
-// overflow come out as in IEEE arithmetic (parts/planes/repair.cuh). docs/precision.md has its errors,
+// Level 6: float32 products at float32 accuracy from tensor cores. Six products of bf16 planes are summed in
+// an order that makes the sums more accurate than float32 sums (parts/planes/scheme.cuh). Infinities, NaN and
+// overflow give the results of IEEE arithmetic (parts/planes/repair.cuh). docs/precision.md has its errors,
 // docs/weak_spots.md its speed.
 //
-// The pre-pass moves n^2 elements for n^3 multiply-adds, so that small products gain least.
+// The pre-pass moves n^2 elements for n^3 multiply-adds, so small products gain least.
 #include "cuda/gemm/parts/planes/engine.cuh"
 #include "cuda/gemm/parts/residues/rest.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-// The same for the tiles that `crt` leaves.
+// The same for the tiles that `crt` does not compute itself.
 struct Bf16x6Rest : planes::Bf16x6 {
   using Tiles = residues::Rest;
 };

@@ -1,20 +1,21 @@
-// Level 6, float32 at float32 accuracy without a pre-pass. The products are those of bf16x6, but the planes
-// are cut on the way from shared memory to the tensor cores, where bf16x6 reads operands, writes planes and
-// reads those. That counts when operands are read about once: so this row is for products with few rows or
-// columns, for long k over a small C, and for batches of small matrices.
+// Level 6: float32 products at float32 accuracy without a pre-pass. The products are those of bf16x6. bf16x6
+// reads the operands, writes their planes to memory and reads the planes; here the planes are cut on the way
+// from shared memory to the tensor cores. That saves most when each operand is read about once: in products
+// with few rows or columns, with a long k over a small C, and in batches of small matrices.
 //
-//   - The longer side of C is the rows of wgmma, or of mma.sync on other GPUs than Hopper
-//     (fast/fused_sums.cuh), which are cut in registers; the shorter one is the columns, which are cut into
-//     planes in shared memory (fast/fused_planes.cuh).
-//   - Sums of 16 products are made in the tensor cores, small ones first, and added to sums in registers,
-//     rounded to nearest: a sum is truncated once a step. By wgmma the next step is cut meanwhile.
-//   - Operands are multiplied by 2^24 first, so that bf16 holds all bits of the smallest float32; sums that
-//     are not finite are computed again by fused multiply-adds (parts/float_dot.cuh).
+//   - The longer side of C provides the rows of wgmma, or of mma.sync on GPUs other than Hopper
+//     (fast/fused_sums.cuh). They are cut in registers. The shorter side provides the columns, which are cut
+//     into planes in shared memory (fast/fused_planes.cuh).
+//   - The tensor cores add up 16 products at a time, small ones first. Each such sum is added to a sum in
+//     registers, which rounds to nearest, so truncation happens once a step. With wgmma the next step is cut
+//     meanwhile.
+//   - Operands are multiplied by 2^24 first, so that bf16 planes hold all bits of the smallest float32. Sums
+//     that are not finite are computed again by fused multiply-adds (parts/float_dot.cuh).
 //   - k is split to fill the device; a second launch adds the sums in order (parts/split_k.cuh).
-//   - Where there is work enough for wgmma tiles of 256 rows, two warpgroups share the columns, which are cut
-//     once for both; the sums are the same.
+//   - Where there is enough work for wgmma tiles of 256 rows, two warpgroups share the columns, which are cut
+//     once for both. The sums have the same bits.
 //
-// What it gains over cuBLAS SGEMM is in docs/img and benchmarks/results/h100/weak_spots.json.
+// Its gain over cuBLAS SGEMM is in docs/img and benchmarks/results/h100/weak_spots.json.
 #include "cuda/available.h"
 #include "cuda/gemm/fast/fused_sums.cuh"
 #include "cuda/gemm/parts/float_dot.cuh"
@@ -32,7 +33,7 @@ struct Arguments {
   Gemm<float> gemm;
   PanelSource<float> rows, columns;
   int64_t rows_batch_stride, columns_batch_stride;
-  bool swapped;  // rows of C are columns of the tile
+  bool swapped;  // the rows of C are the columns of the tile
   unsigned column_tiles;
   int64_t split_k;       // values of k of each blockIdx.y
   int64_t split_stride;  // elements of the result between splits
@@ -94,9 +95,10 @@ __device__ __forceinline__ void multiply_tile(const Arguments& g) {
   RawTileCopy<float, T::kColumns, T::kColumnPitch, T::kThreads> columns(from_columns, column0, k_begin);
   launch_dependents();
 
-  // Columns are a stage ahead of rows: they are cut while the stage before is multiplied.
+  // Columns are copied a stage ahead of rows, because they are cut while the stage before theirs is
+  // multiplied.
   std::conditional_t<T::kByWgmma, WgmmaSums<T>, MmaSums<T>> sums;
-  int slot = 0;  // the place in the ring of this stage, which the columns to come take as well
+  int slot = 0;  // holds this stage's rows; the next columns are copied to it
   FASTGEMM_NO_UNROLL
   for (int stage = -T::kStages; stage < steps; ++stage) {
     const int next_slot = slot + 1 == T::kStages ? 0 : slot + 1;

@@ -1,20 +1,22 @@
-// float64, float32 and int64 from int8 tensor cores: a product of integers by their residues modulo 8 to 19
-// coprime numbers, which are put together by the Chinese remainder theorem (parts/residues/moduli.h).
+// float64, float32 and int64 products from int8 tensor cores. Integers are multiplied by their residues
+// modulo 8 to 19 coprime numbers, and the Chinese remainder theorem joins the residues of C to integers
+// (parts/residues/moduli.h).
 //
 //   A, B --[measure, scale, cut]--> residues --[multiply]--> residues of C --[join]--> C
 //                             |____ [survey] ____ which tiles ____|________|
 //
-// A modulus costs an int8 product, and Hopper's tensor cores multiply bytes at 30 times the rate of float64:
-// 15 products and the passes around them take less time than one in float64. Precision "ieee" takes 15
-// moduli; tiles for which they are not enough (selection.cuh), and those with elements that are not finite,
-// are computed by `dmma`, and the choice costs no synchronization. "crt14" to "crt18" fix the number of
-// moduli; then only rows that cannot be scaled go to `dmma`. float32 takes 8 moduli, fewer byte products than
-// bf16x6 has of twice their size, and bf16x6 for the tiles that are left. Rows of int64 are neither scaled
-// nor judged.
+// Each modulus costs one int8 product, and Hopper's tensor cores multiply bytes at 30 times the rate of
+// float64. So 15 products and the passes around them take less time than one product in float64. Precision
+// "ieee" takes 15 moduli. `dmma` computes the tiles for which these are not accurate enough (selection.cuh)
+// and the tiles with elements that are not finite; the kernels choose the tiles themselves, so the host does
+// not wait. "crt14" to "crt18" fix the number of moduli; then `dmma` computes only the tiles with rows that
+// cannot be scaled. float32 takes 8 moduli, that is 8 products of bytes, where bf16x6 takes 6 of elements
+// twice as large; bf16x6 computes the tiles that 8 moduli cannot. Rows of int64 are neither scaled nor
+// judged.
 //
-// Sums of residues are exact for up to 2^17 products; a longer k is computed in parts, which add up in C (of
-// float32 in parts of 2^14, for which planes have one sum). C is computed in panels whose residues take at
-// most 4 GiB.
+// Sums of up to 2^17 products of residues are exact. A longer k is computed in parts, which are added up in
+// C. For float32 a part has at most 2^14 values of k, which bf16x6 sums in one launch. C is computed in
+// panels, so that their residues take at most 4 GiB.
 #include "cuda/available.h"
 #include "cuda/gemm/launchers.h"
 #include "cuda/gemm/parts/residues/cut.cuh"
@@ -32,10 +34,11 @@ namespace {
 
 using namespace residues;
 
-// What moduli are asked for under "ieee". The rounding of 15, 2^-58.4 |a| |b|, stays below that of float64
-// sums, some 2^-54 s; that of 8, 2^-31.5 |a| |b|, below that of float32 sums, some 2^-26 s. These are roots
-// of mean squares of roundings that have nothing to do with each other. Those of equal elements are equal:
-// docs/precision.md says how far they add up.
+// The least s / (|a| |b|) (selection.cuh) for which a tile is computed by residues under "ieee". With 15
+// moduli the rounding error is 2^-58.4 |a| |b|; it stays below that of float64 sums, some 2^-54 s. With 8
+// moduli it is 2^-31.5 |a| |b|, below that of float32 sums, some 2^-26 s. These figures are root mean squares
+// of independent rounding errors. Equal elements have equal errors: docs/precision.md says how far those add
+// up.
 template <class T>
 constexpr float kIeeeBound = std::is_same_v<T, double> ? 1.0f / 24 : 1.0f / 40;
 
@@ -47,19 +50,19 @@ T* allocate(Context& context, int64_t count) {
   return static_cast<T*>(context.allocate(size_t(count) * sizeof(T)));
 }
 
-// The moduli that a product is computed by, and whether tiles are judged.
+// The moduli of a product, and whether tiles are judged.
 struct Plan {
   const System& system;
   bool judged;
-  int triangle;       // of GemmProblem; products of one panel alone leave out what is not asked for
-  Epilogue epilogue;  // of float32
+  int triangle;       // of GemmProblem; only products of a single panel skip the other triangle
+  Epilogue epilogue;  // float32 only
   int moduli() const { return system.moduli; }
 };
 
-// Panels of C, rows of all its columns first: the residues of A are made once for each row of panels, those
-// of B for each panel, or once if there is one row or one column of them.
+// Panels of C, computed row of panels by row of panels. The residues of A are made once for each row of
+// panels. Those of B are made for each panel, or once if there is a single row or column of panels.
 struct ResiduePanels {
-  int64_t rows, columns;  // of a panel, whole tiles
+  int64_t rows, columns;  // of a panel, in whole tiles
 
   ResiduePanels(int64_t m, int64_t n, int64_t k, int moduli) {
     const int64_t room = most_plane_bytes(), bytes = padded_k(k) * moduli;
@@ -68,14 +71,14 @@ struct ResiduePanels {
   }
 
  private:
-  // Of `all` in parts of at most `most`, in whole tiles and of the same size.
+  // The length of equal parts of `all` that are whole tiles of at most `most`.
   static int64_t extent(int64_t all, int64_t tile, int64_t most) {
     const int64_t tiles = ceil_div(all, tile), parts = ceil_div(tiles, std::max(most / tile, int64_t{1}));
     return ceil_div(tiles, parts) * tile;
   }
 };
 
-// Rows [first, first + count) of all of an operand, whose norms are measured.
+// Rows [first, first + count) of an operand. `norms` has those of all its rows.
 template <class T>
 Source<T> rows_of(const Side<T>& all, Norms* norms, int64_t first, int64_t count, int group, const Plan& plan,
                   Context& context) {
@@ -100,7 +103,7 @@ TensorMap residue_map(const Source<T>& s, int moduli) {
                           s.group, Swizzle::bytes128});
 }
 
-// Calls f.template operator()<triangle>() for that of a problem.
+// Calls f.template operator()<triangle>().
 template <class F>
 void with_triangle(int triangle, F&& f) {
   triangle == 0   ? f.template operator()<0>()
@@ -126,7 +129,7 @@ void launch_multiply(const Sources<T>& sources, const Selection& selection, unsi
   });
 }
 
-// The same on GPUs without wgmma, a modulus after the other.
+// The same on GPUs without wgmma, one modulus after another.
 template <class T>
 void multiply_one_by_one(const Sources<T>& sources, const Selection& selection, unsigned char* sums,
                          const System& system, Context& context) {
@@ -199,7 +202,7 @@ void launch_join(const Gemm<T>& g, const Sources<T>& sources, const Selection& s
   });
 }
 
-// The norms of all rows; null for integers, which are not scaled.
+// The norms of all rows. Null for integers, which are not scaled.
 struct AllNorms {
   Norms *a = nullptr, *b = nullptr;
 };
@@ -215,7 +218,7 @@ AllNorms launch_measure(const Gemm<T>& g, Context& context) {
 }
 AllNorms launch_measure(const Gemm<int64_t>&, Context&) { return {}; }
 
-// Which operands are cut for a panel; the other's residues are those of the panel before.
+// Which operands are cut for a panel. The other operand keeps the residues of the panel before.
 struct Cuts {
   bool a, b;
 };
@@ -229,7 +232,7 @@ void launch_cut(Sources<T> sources, Cuts cuts, const System& system, Context& co
       sources, system);
 }
 
-// Scales rows and cuts them; says which tiles the residues are good enough for.
+// Scales the rows and cuts them. Returns which tiles the residues are accurate enough for.
 template <class T>
 Selection cut(const Sources<T>& sources, Cuts cuts, const Plan& plan, Context& context) {
   const LaunchShape by_group{dim3(unsigned(sources.a.groups() + sources.b.groups())), dim3(kTileN)};
@@ -251,7 +254,7 @@ Selection cut(const Sources<int64_t>& sources, Cuts cuts, const Plan& plan, Cont
   return {};
 }
 
-// What lasts for a product, and what for a panel of it.
+// Workspace that is kept for a whole product, and workspace that each panel uses again.
 struct Workspaces {
   ReusedWorkspace product, panel;
 };
@@ -289,8 +292,8 @@ void multiply_terms(const Gemm<T>& g, const Plan& plan, Workspaces& workspaces) 
       const Selection selection = cut(sources, cuts, plan, workspace);
       cuda::has_wgmma() ? launch_multiply(sources, selection, sums, plan.system, triangle, workspace)
                         : multiply_one_by_one(sources, selection, sums, plan.system, workspace);
-      // First, for it allocates: of the first panel before anything is written, as c may lie where the result
-      // does.
+      // Before the join, because this allocates. An allocation may fail only while nothing of the first panel
+      // is written: c may share the result's memory.
       const Epilogue epilogue = plan.epilogue.at<T>(row, column);
       if constexpr (std::is_floating_point_v<T>) multiply_rest(panel, selection, epilogue, workspace);
       launch_join(panel, sources, selection, sums, plan.system, triangle, epilogue, workspace);
@@ -300,7 +303,7 @@ void multiply_terms(const Gemm<T>& g, const Plan& plan, Workspaces& workspaces) 
 template <class T>
 void multiply_matrix(const Gemm<T>& all, const Plan& plan, Workspaces& workspaces) {
   for (int64_t k = 0, length; k < all.k; k += length) {
-    // Of about the same length, so that none is too short for planes.
+    // Parts have about the same length, so that none is too short for bf16x6.
     const int64_t left = all.k - k, parts = ceil_div(left, kMostTermsOf<T>);
     length = parts == 1 ? left : padded_k(ceil_div(left, parts));
     Gemm<T> g = all;

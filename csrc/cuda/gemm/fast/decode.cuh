@@ -1,4 +1,5 @@
-// What the kernels of few rows share whose bits depend on no other row (invariant.cu, decode_planes.cu).
+// What is common to the kernels for few rows whose results do not depend on the other rows (invariant.cu,
+// decode_planes.cu).
 #pragma once
 
 #include <algorithm>
@@ -8,11 +9,11 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// The tiles (kDecodeRows, columns) of a batch. Blocks that follow each other have the same columns, so that
-// they share B in L2.
+// The tiles (kDecodeRows, columns) of a batch. Consecutive blocks have the same columns, so that they share B
+// in L2.
 struct DecodeTiles {
   int tiles_m, tiles_n, count;  // of a matrix, of all
-  int rows;                     // of a box of A (invariant.cu): those of C, in eights, and at most a tile's
+  int rows;                     // of a box of A (invariant.cu): C's, rounded up to 8, at most a tile's
 
   struct Place {
     int batch, row, column;
@@ -30,7 +31,7 @@ inline DecodeTiles decode_tiles(int batch, int64_t m, int64_t n, int columns) {
           int(std::min<int64_t>(plans::kDecodeRows, ceil_div(m, 8) * 8))};
 }
 
-// As box_operand(), of the activations: those with m along rows, of which there are few, are copied.
+// As box_operand(), for the activations. They are small, so they are copied where m runs along rows.
 template <class T>
 BoxOperand<T> activations(const Side<T>& s, int batch, RowCopies& copies, Context& context) {
   const BoxOperand<T> o = operand_in_place(s, batch);
@@ -45,7 +46,8 @@ bool stores_pairs(const Result<T>& r, int batch) {
          (batch == 1 || r.batch_stride % 2 == 0);
 }
 
-// float32 of few rows with the bits of bf16x6 (decode_planes.cu), k being what bf16x6 sums in one launch.
+// float32 products of few rows with the bits of bf16x6 (decode_planes.cu). bf16x6 must sum this k in one
+// launch.
 void decode_by_planes(const Gemm<float>&, int batch, Context&);
 
 }  // namespace fastgemm::FASTGEMM_TARGET

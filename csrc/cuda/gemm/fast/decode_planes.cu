@@ -1,24 +1,25 @@
-// float32 products of few rows, with the bits that bf16x6 gives them where k alone fixes its chunks
-// (Bf16x6Invariant, fast/invariant.cu). bf16x6 cuts both operands into planes in memory first, which takes
-// many times as long as reading the weights, B, once. Here only the rows of A are cut first, which are few,
-// and the weights on the way:
+// float32 products of few rows, with the same bits as bf16x6 with chunks that k alone fixes (Bf16x6Invariant,
+// fast/invariant.cu). bf16x6 first cuts both operands into planes in memory, which takes many times as long
+// as reading B, the weights, once. Here only the few rows of A are cut first. The weights are cut on their
+// way to the tensor cores:
 //
 //   rows of A --[cut_kernel]--> planes --[a warp, bulk copies]--> shared memory --> wgmma's second operand
 //   weights ---------[a warp, TMA]----> float32 in shared memory --[teams cut]--> registers, its first one
 //
-//   - The operands change places: columns of B are wgmma's 64 rows, whose registers a warp fills with what it
-//     cuts itself, so that no plane of the weights is written anywhere. The products are summed in the same
-//     order; that an instruction adds them alike whichever operand comes first, and from registers, is what
-//     an H200 does (tests/kernels/test_invariant.py). Where a multiprocessor has 32 columns half
-//     of each instruction is of no use, which costs nothing: products of so few rows wait for each other.
-//   - An instruction takes as long as 43 cycles if it adds to the sum of the one before it, however few
-//     rows it has, and a chunk of k is up to 36 of them in turn. So chunks are summed side by side by two or
-//     three teams of four warps, which add them up in order, a team after the other (decode_planes.cuh).
-//   - Columns whose magnitudes need a scale are known when a tile is done. Where a block has one, it computes
-//     its tiles again with the scales; float32 numbers below 2^-110 are rare.
-//   - Sums that are not finite are computed again, by a warp each, with the bits that repair.cuh gives them.
+//   - The operands change places: columns of B are wgmma's 64 rows. A warp cuts them into the registers of
+//     its own instructions, so no plane of the weights is written to memory. The products are summed in the
+//     same order. An H200 adds them alike whichever operand comes first, and also from registers; a test
+//     holds it to that (tests/kernels/test_invariant.py). Where a multiprocessor has 32 columns, half of each
+//     instruction computes nothing useful. That costs no time, because instructions on so few rows wait for
+//     each other.
+//   - An instruction that adds to the sum of the one before it takes 43 cycles, however few rows it has, and
+//     a chunk of k is a chain of up to 36 of them. So two or three teams of four warps sum chunks at the same
+//     time, and then add them up in order, one team after another (decode_planes.cuh).
+//   - Only when a tile is done is it known which of its columns need a scale. A block with such a column
+//     computes its tiles again with the scales. That is rare: it takes float32 numbers below 2^-110.
+//   - A warp computes each sum that is not finite again, with the bits that repair.cuh gives it.
 //
-// No block shares a tile, as in the decode kernel of 16-bit types (fast/invariant.cu).
+// No tile is shared by blocks, as in the decode kernel of 16-bit types (fast/invariant.cu).
 #include "cuda/gemm/fast/decode_planes.cuh"
 #include "cuda/gemm/parts/blend.cuh"
 #include "cuda/gemm/parts/float_dot.cuh"
@@ -28,8 +29,8 @@ namespace fastgemm::FASTGEMM_TARGET {
 namespace planes::decode {
 namespace {
 
-// An element computed again by a warp, as repair_strip() of repair.cuh adds: sums of 32 products in turn, of
-// which each lane makes one.
+// Computes an element again by a warp, in the order of repair_strip() (repair.cuh): each lane sums 32
+// products, and the lanes' sums are added in turn.
 __device__ __forceinline__ float sum_again(const Gemm<float>& g, int64_t row, int64_t column) {
   constexpr int kK = 32;
   const int lane = fresh_lane();
@@ -47,7 +48,7 @@ __device__ __forceinline__ float sum_again(const Gemm<float>& g, int64_t row, in
   return sum;
 }
 
-// The place in a tile of a thread's sum i: wgmma's row is a column here.
+// The place in the tile of a thread's sum i. wgmma's rows are columns here.
 template <class S>
 __device__ __forceinline__ Position place_of_sum(int warp, int lane, int i) {
   const Position p = WgmmaLayout<BFloat16>::c(lane, i);
@@ -58,7 +59,7 @@ __device__ __forceinline__ constexpr bool is_used(int i) {
   return i / 2 % 2 < S::kHalves;
 }
 
-// Computes the warp's sums that are not finite again: bit i of a lane's `wrong` says that its sum i is one.
+// Computes the sums of the warp that are not finite again. Bit i of a lane's `wrong` marks its sum i.
 template <class S>
 __device__ __forceinline__ void repair_sums(const Gemm<float>& g, const DecodeTiles::Place& place, int warp,
                                             uint32_t wrong) {
@@ -100,8 +101,8 @@ __device__ __forceinline__ void store_sums(const Arguments& g, const DecodeTiles
   repair_sums<S>(here, place, warp, wrong);
 }
 
-// Calls body(place) for each tile of the block; then, where a column of any of them may need a scale,
-// scaled(place) for each, which computes it twice: to know the scales, and with them.
+// Calls body(place) for each tile of the block. If a column of any of them may need a scale, then calls
+// scaled(place) for each, which computes the tile twice: once to find the scales and once with them.
 template <class S, class Body, class Scaled>
 __device__ __forceinline__ void for_tiles(const typename S::Shared& shared, const Arguments& g, Body&& body,
                                           Scaled&& scaled) {
@@ -173,7 +174,7 @@ __device__ __forceinline__ void load_rows(typename S::Shared& shared, const Argu
   for_tiles<S>(shared, g, load, [&](const DecodeTiles::Place& place) { load(place), load(place); });
 }
 
-// What a warp has seen of a lane's columns, in all lanes that have them.
+// Combines the magnitudes of the four lanes that have the same columns, in all four.
 template <int halves>
 __device__ __forceinline__ void join_lanes(Magnitudes (&magnitudes)[halves]) {
   FASTGEMM_UNROLL
@@ -185,7 +186,7 @@ __device__ __forceinline__ void join_lanes(Magnitudes (&magnitudes)[halves]) {
   }
 }
 
-// The scales of a lane's columns, from what each team has seen of them.
+// Finds the scales of a lane's columns from the magnitudes that all teams have seen.
 template <class S, Major b_major>
 __device__ __forceinline__ void find_scales(typename S::Shared& shared, int team, int warp,
                                             Magnitudes (&magnitudes)[S::kHalves],
@@ -262,7 +263,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   __syncthreads();
   if (warp >= S::kWarps) {
     release_registers<S::kFewRegisters>();
-    // The first weights do not wait for the rows, which the launch before this one cuts.
+    // The weights do not wait for the launch before, which cuts the rows.
     if (warp == S::kWarps) return load_weights<S, b_major>(*shared, weights, g);
     grid_dependency_wait();
     if (warp == S::kWarps + 1) load_rows<S>(*shared, g);
@@ -274,7 +275,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
 #endif
 }
 
-// float32 as it is: box_operand()'s maps round to tf32.
+// A TMA descriptor that loads float32 unchanged: BoxOperand::map() rounds it to tf32.
 TensorMap map_of(const BoxOperand<float>& o, int columns) {
   const bool along_k = o.major == Major::k;
   const int64_t plane = o.batch_stride == 0 ? o.rows() * o.row_stride : o.batch_stride;
@@ -308,10 +309,10 @@ void launch_decode(const Gemm<float>& g, const BoxOperand<float>& b, int batch, 
   launch<decode_kernel<S, b_major>>("decode_planes", shape, context)(map_of(b, S::kColumns), arguments);
 }
 
-// As many rows of a tile as C has, of those that there are.
+// The smallest tile height that holds C's rows, or the largest one that is compiled.
 int tile_rows(int64_t m) { return m <= 8 ? 8 : m <= 32 ? 32 : plans::kDecodeRows; }
 
-// The matrices of a batch whose rows are in memory as planes together.
+// Computes the matrices of a batch whose planes are in memory at the same time.
 void decode_piece(const Gemm<float>& problem, int batch, Context& context) {
   RowCopies copies;
   const BoxOperand<float> b = box_operand(side_b(problem, batch), batch, 1, true, copies, context);

@@ -1,4 +1,4 @@
-// How decode_planes multiplies: its tile, its rings, and the loop of a team, whose warps cut weights in
+// How decode_planes multiplies: its tile, its rings, and the loop of a team. A team's warps cut weights in
 // registers and multiply them from there.
 //
 //   slots of k   | 0  1  2 | 3  4  5 | 6  7  8 | 9 10 11 | ...   chunks of 3 stages
@@ -19,16 +19,15 @@ inline constexpr int kSteps = kStageK / 16;  // instructions along k
 static_assert(kStageK * int(sizeof(float)) == kRowBytes);
 inline constexpr int kTeamWarps = 4;
 
-// A tile: the products of kN rows of A and kColumns columns of B. A team of four warps has all columns, a
-// warp kOfWarp of them, at most the 16 rows of an instruction that are its own. Teams have chunks of k in
-// turn.
+// A tile is kN rows of A times kColumns columns of B. Each team of four warps computes all columns, and each
+// warp kOfWarp of them: at most 16, its own rows of the instruction. Teams take turns with the chunks of k.
 template <int N, int columns>
 struct Shape {
   static constexpr int kN = N, kColumns = columns, kSums = kN / 2, kOfWarp = columns / kTeamWarps;
-  static constexpr int kHalves = kOfWarp > 8 ? 2 : 1;  // of the instruction's rows, those that are used
+  static constexpr int kHalves = kOfWarp > 8 ? 2 : 1;  // halves of a warp's 16 rows that are used
   static_assert(columns % kTeamWarps == 0 && kOfWarp <= 16);
   static constexpr int kTeams = N <= 32 ? 3 : 2, kWarps = kTeams * kTeamWarps, kThreads = 32 * (kWarps + 4);
-  // Of a multiplying thread, and of the others: all of them.
+  // The registers of a multiplying thread and of any other thread. Together they fill the register file.
   static constexpr int kManyRegisters = kTeams == 3 ? 152 : 216, kFewRegisters = kTeams == 3 ? 56 : 72;
   static_assert(kTeams * kManyRegisters + kFewRegisters <= (kTeams + 1) * (65536 / kThreads / 8 * 8));
 
@@ -37,8 +36,8 @@ struct Shape {
   static constexpr int kRowsSlots = kTeams == 3 ? 18 : 8;
   static constexpr int kWeightsSlots =
       std::min(36, ((220 << 10) - kRowsSlots * kRowsBytes - kSumBytes) / kWeightsBytes);
-  // Those that are used for chunks of so many stages: a slot always belongs to the same team, which sees all
-  // phases of its barriers.
+  // The slots that are used with chunks of `chunk` stages: a multiple of what all teams take in turn, so that
+  // a slot always belongs to the same team, which then sees all phases of its barriers.
   __host__ __device__ static constexpr int used(int slots, int chunk) {
     return slots / (kTeams * chunk) * (kTeams * chunk);
   }
@@ -47,12 +46,12 @@ struct Shape {
   struct alignas(1024) Shared {
     unsigned char weights[kWeightsSlots][kWeightsBytes];  // float32
     unsigned char rows[kRowsSlots][kRowsBytes];           // planes, as cut.cuh writes them
-    float sum[kSums][32 * kTeamWarps];                    // which the teams add to in turn
+    float sum[kSums][32 * kTeamWarps];                    // the teams add to it in turn
     RingBarriers<kWeightsSlots> weights_ring;
     RingBarriers<kRowsSlots> rows_ring;
-    Barrier turn[kTeams][kTeamWarps];  // of a team's warp: the chunk before its own has been added
+    Barrier turn[kTeams][kTeamWarps];  // completes when the chunk before the warp's own has been added
     uint32_t largest[kTeams][kColumns], smallest_less_1[kTeams][kColumns];  // Magnitudes
-    uint32_t scales[kWarps];  // whether a column of the block's tiles, of what a warp cut, may need a scale
+    uint32_t scales[kWarps];  // 1 where the warp cut a column that may need a scale, in any tile of the block
   };
   static_assert(sizeof(Shared) <= 227 << 10);
 };
@@ -62,7 +61,7 @@ struct Arguments {
   DecodeTiles tiles;
   const unsigned char* rows;  // the planes of A: [matrix][tile][stage][plane]
   const float* unscale;       // [matrix][row]: the factor that undoes the scale of a row of A
-  int rows_of_a;              // of a matrix, with those that fill its last tile
+  int rows_of_a;              // of a matrix, rounded up to whole tiles
   int stages;                 // of a tile
   int batch_a, batch_b;       // 0 where the batch shares the operand
   int chunk;                  // stages that the tensor cores sum before a promotion
@@ -70,7 +69,7 @@ struct Arguments {
   __host__ __device__ __forceinline__ int chunks() const { return (stages + chunk - 1) / chunk; }
 };
 
-// A place in a ring of which `used` slots are used.
+// A position in a ring whose first `used` slots are used.
 struct SlotPosition {
   int slot, used;
   uint32_t phase;
@@ -80,8 +79,8 @@ struct SlotPosition {
   }
 };
 
-// Where a thread of a team finds its weights: column lane / 4 of the warp's (and 8 more), and pairs along k,
-// as MmaLayout::a() says. Lanes beyond the warp's columns have its last one again.
+// Where a thread of a team finds its weights: column lane / 4 of the warp's columns (and the one 8 further
+// on), and pairs along k, as MmaLayout::a() says. Lanes beyond the warp's columns read its last column again.
 template <class S, Major b_major>
 class Weights {
  public:
@@ -102,7 +101,7 @@ class Weights {
     return warp * S::kOfWarp + min(lane / 4 + 8 * h, S::kOfWarp - 1);
   }
 
-  // The words of half h: pairs of k, k + 8, k + 16, k + 24.
+  // Loads the words of half h: pairs at k, k + 8, k + 16 and k + 24.
   __device__ __forceinline__ void load(uint32_t (&words)[8], const unsigned char* stage, int h) const {
     FASTGEMM_UNROLL
     for (int i = 0; i < 4; ++i) {
@@ -122,9 +121,9 @@ class Weights {
   int offset_[S::kHalves][kOffsets];
 };
 
-// A team's loop. Products and their order are those of PromotingLoop (multiply.cuh), with the operands'
-// places exchanged: of a chunk's stages the small products, then the largest ones. While the tensor cores
-// multiply a stage the next one is cut, and while a team waits for them the others cut.
+// A team's loop. The products and their order are those of PromotingLoop (multiply.cuh) with the operands
+// exchanged: first the small products of all stages of a chunk, then the largest ones. While the tensor cores
+// multiply a stage, the next one is cut, and while a team waits for the tensor cores, the other teams cut.
 template <class S, Major b_major>
 class Multiplier {
  public:
@@ -142,8 +141,8 @@ class Multiplier {
         rows_at_{team * g.chunk, S::used(S::kRowsSlots, g.chunk), 0},
         turn_(team == 0 ? 1 : 0) {}
 
-  // Multiplies a tile, each column of weights by its scale. The team that adds its last chunk gets the sums:
-  // finish(sum).
+  // Multiplies a tile, whose columns of weights are multiplied by their scales first. The team that adds the
+  // tile's last chunk calls finish(sum).
   template <class Finish>
   __device__ __forceinline__ void multiply(const float (&scale)[S::kHalves],
                                            Magnitudes (&magnitudes)[S::kHalves], Finish&& finish) {
@@ -167,7 +166,7 @@ class Multiplier {
   }
 
  private:
-  // A thread's part of a stage of weights, as wgmma takes it: registers of each instruction.
+  // A thread's part of a stage of weights: the registers of each wgmma.
   struct Cut {
     uint32_t plane[kPlanes][kSteps][4];
   };
@@ -213,7 +212,8 @@ class Multiplier {
       with_registers(part[i], [&](auto&... a) { wgmma_fence(chunk, a...); });
       multiply_all(typename Scheme::Small{}, chunk, part[i], slot[i], i > 0);
       wgmma_commit();
-      // Not before these products: an arrival does not wait for loads that are under way, but they do.
+      // The slot is released only now: an arrival does not wait for loads that are under way, but the
+      // products do.
       __syncwarp();
       if (leader_) arrive(&shared_.weights_ring.empty[weights_at_.slot]);
       weights_at_.advance();
@@ -229,7 +229,7 @@ class Multiplier {
     }
   }
 
-  // A stage beyond k, which a tile's last chunk has so that all chunks have as many slots.
+  // Skips a stage beyond k: a tile's last chunk is padded, so that all chunks take the same number of slots.
   __device__ __forceinline__ void leave_stage() {
     wait_phase(&shared_.weights_ring.full[weights_at_.slot], weights_at_.phase);
     wait_phase(&shared_.rows_ring.full[rows_at_.slot], rows_at_.phase);
@@ -241,9 +241,9 @@ class Multiplier {
     weights_at_.advance(), rows_at_.advance();
   }
 
-  // chunk += the sum of the chunks before it, when the team before has added its own. The sums of a tile's
-  // last chunk are stored for the order's sake alone: what is stored has been loaded before the next team
-  // begins.
+  // chunk += the sum of the chunks before it, after the team before has added its own. The sum is stored even
+  // for a tile's last chunk, where nobody reads it: a store comes after the loads, so the next team cannot
+  // begin before these are done.
   __device__ __forceinline__ void add(float (&chunk)[S::kSums], bool is_first) {
     float* const sum = &shared_.sum[0][threadIdx.x % 128];
     wait_phase(&shared_.turn[team_][warp_], turn_);
@@ -280,7 +280,7 @@ class Multiplier {
   typename S::Shared& shared_;
   const Arguments& g_;
   int team_, warp_;
-  int until_mine_;  // chunks of the next tile before the team's first one
+  int until_mine_;  // chunks of the next tile that come before the team's first one
   Weights<S, b_major> weights_;
   MatrixDescriptor rows_;
   bool leader_;  // the lane that arrives for its warp

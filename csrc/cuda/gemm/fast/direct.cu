@@ -1,17 +1,19 @@
-// Level 6 for products that end before anything has warmed up: few elements, or a short k. Such a call is a
-// chain of latencies: launch, instructions that no cache holds, one or two rounds to DRAM, stores. What
+// Level 6 for products of few elements or a short k, which end before the caches are warm. Such a call is a
+// chain of latencies: the launch, instructions that no cache holds, one or two loads from DRAM, stores. What
 // changes from small_tile:
-//   - nothing goes through shared memory before the products: a lane reads its fragments of A and B in place,
-//     at any stride, and all loads of a step are independent and in flight at once (fast/direct.cuh). No
-//     layout or alignment needs code of its own;
-//   - block tiles are 32 x 32, so that 100 x 100 is 16 blocks. Where there are few, up to 12 warps share the
-//     k of a tile and their sums meet in shared memory, in a fixed order, and then blocks do
-//     (parts/split_k.cuh); where there are many, each warp has a tile of its own;
-//   - a step has two depths: for k up to 8 elements (16-bit types: 16) half the loads and registers.
-// float32 is multiplied in fp64, where its products are exact; level 6 leaves it to GPUs whose fp64 is fast.
-// It takes this kernel for float64 where large tiles would be few as well, and for smaller types where other
-// kernels would copy operands first. `narrow` multiplies by fused multiply-adds what has up to
-// about 16 rows or columns; neither covers the other (benchmarks/fits/h200.json).
+//   - operands do not go through shared memory: a lane reads its fragments of A and B in place, at any
+//     stride, and all loads of a step are in flight at once (fast/direct.cuh). No layout or alignment needs
+//     code of its own;
+//   - block tiles are 32 x 32, so that 100 x 100 is 16 blocks. Where tiles are few, up to 12 warps share the
+//     k of a tile and add their sums in shared memory, in a fixed order; where they are fewer still, blocks
+//     share it, too (parts/split_k.cuh). Where tiles are many, each warp has a tile of its own;
+//   - a step has one of two depths: for k up to 8 elements (16-bit types: 16) it has half the loads and
+//     registers.
+// float32 is multiplied in fp64, where its products are exact. So level 6 takes this kernel for float32 only
+// on GPUs whose fp64 is fast. It also takes it for float64 where large tiles would be few, and for smaller
+// types where other kernels would copy operands first. `narrow` serves products of up to about 16 rows or
+// columns by fused multiply-adds; each of the two is the faster one for some shapes
+// (benchmarks/fits/h200.json).
 #include "cuda/gemm/fast/direct.cuh"
 #include "cuda/gemm/parts/fused_epilogue.cuh"
 #include "cuda/gemm/parts/launch_splits.cuh"
@@ -49,14 +51,14 @@ struct Arguments {
   int steps, batch;
   SplitStages split;
   Result<T> result;
-  int columns;  // that are written of the result
+  int columns;  // of the result that are written
   [[no_unique_address]] EpilogueOf<C> epilogue;
 };
 
 template <class C>
 using Slab = typename C::Sum[C::BM * C::kPitch];  // (BM, BN)
 
-// Writes the warp's sums to a slab, or adds them to what it holds.
+// Writes the warp's sums to a slab, or adds them to it.
 template <bool add, class C>
 __device__ __forceinline__ void put(Slab<C>& slab, const typename C::Sum (&sum)[C::BM / 16][C::BN / 8][4]) {
   using Pair = Vector<typename C::Sum, 2>;
@@ -79,7 +81,7 @@ __device__ __forceinline__ void put(Slab<C>& slab, const typename C::Sum (&sum)[
   }
 }
 
-// Brings the sums of all warps to slabs. Warps that have none of their own add to those of others, the last
+// Brings the sums of all warps into slabs. Warps without a slab of their own add to another warp's, the last
 // warps first.
 template <class C>
 __device__ __forceinline__ void put_all(Slab<C>* slabs,
@@ -102,7 +104,7 @@ __device__ __forceinline__ void put_all(Slab<C>* slabs,
   __syncthreads();
 }
 
-// Stores a quarter of a tile, rows `first`, first + step, ..., summed over `count` slabs.
+// Stores a quarter of a tile, summed over `count` slabs: rows `first`, first + step, and so on.
 template <class Out, class C>
 __device__ __forceinline__ void store_rows(const Arguments<C>& g, const Result<typename C::Type>& r,
                                            const Slab<C>* slabs, int count, int first, int step, int row0,
@@ -219,7 +221,7 @@ void launch_direct(const Gemm<T>& g, int batch, const Epilogue& epilogue, Contex
   });
 }
 
-// Offsets inside a tile and a step have 32 bits unless strides are huge.
+// Offsets inside a tile and a step have 32 bits, or 64 where strides are huge.
 template <class T>
 void choose_direct(const Gemm<T>& g, int batch, const Epilogue& epilogue, Context& context) {
   constexpr int64_t kMostStride = int64_t{1} << 21;  // so that 32 rows, or 512 values of k, stay below 2^31

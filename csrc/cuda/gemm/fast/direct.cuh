@@ -1,6 +1,6 @@
-// Fragments of the tensor cores' instructions straight from global memory, for kernels that end before
-// staging in shared memory would pay. A lane reads what it multiplies, at any stride: neighbours along either
-// direction fill whole sectors. Sums of float64 and float32 are made in fp64.
+// Loads fragments of tensor-core instructions straight from global memory, for kernels that end before
+// staging in shared memory would pay. A lane reads what it multiplies, at any stride. Whichever direction is
+// contiguous in memory, a warp reads whole sectors. Products of float64 and float32 are summed in fp64.
 #pragma once
 
 #include "cuda/device/mma.cuh"
@@ -9,7 +9,8 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// How elements of T are multiplied. A Value is kPacked elements, in one register of a fragment or two.
+// How elements of T are multiplied. A Value holds kPacked elements; it takes one or two registers of a
+// fragment.
 template <class T>
 struct DirectType {
   using Value = uint32_t;
@@ -30,11 +31,11 @@ struct DirectType<float> {
   static constexpr int kPacked = 1, kDeep = 4;
 };
 
-// A Side whose offsets inside a tile and a step fit Offset, which saves registers.
+// A Side whose offsets inside a tile and a step fit in an Offset, which saves registers.
 template <class T, class Offset>
 struct DirectOperand {
   const T* data;
-  Offset side_stride, k_stride;  // where `words`, k_stride is 1 and words of k are aligned and whole
+  Offset side_stride, k_stride;  // with `words`, k_stride is 1, and words along k are aligned and whole
   int side;
   int64_t batch_stride;
 };
@@ -43,15 +44,15 @@ DirectOperand<T, Offset> direct_operand(const Side<T>& s) {
   return {s.data, Offset(s.side_stride), Offset(s.k_stride), int(s.side), s.batch_stride};
 }
 
-// A lane's part of (8 * SLOTS, kDepth) elements: of each slot of 8 rows it has row lane / 4, and of that row
-// the values lane % 4, lane % 4 + 4, ...
+// A lane's part of (8 * SLOTS, kDepth) elements. In each slot of 8 rows it has row lane / 4, and in that row
+// the values lane % 4, lane % 4 + 4, and so on....
 template <class T, class Offset, int SLOTS, int VALUES, bool words>
 struct DirectFragment {
   using Type = DirectType<T>;
   using Value = typename Type::Value;
   static constexpr int kPacked = Type::kPacked, kDepth = 4 * kPacked * VALUES;
 
-  // Begins at (row0, first_k) of a matrix. For rows past the last one the last one is read.
+  // Begins at (row0, first_k) of a matrix. Rows past the last one read the last one.
   __device__ __forceinline__ DirectFragment(const DirectOperand<T, Offset>& o, int matrix, int row0,
                                             int first_k)
       : k_stride_(o.k_stride) {
@@ -63,8 +64,8 @@ struct DirectFragment {
       from_[s] = from + Offset(min(lane / 4 + 8 * s, o.side - 1 - row0)) * o.side_stride;
   }
 
-  // Loads the values at the current place, zeros from `left` elements on, and goes `elements` further along
-  // k.
+  // Loads the values at the current place, with zeros from `left` elements on, and advances by `elements`
+  // along k.
   __device__ __forceinline__ void load(Value (&to)[SLOTS][VALUES], int left, int elements) {
     FASTGEMM_UNROLL
     for (int s = 0; s < SLOTS; ++s) {

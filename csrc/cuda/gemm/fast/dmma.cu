@@ -1,12 +1,12 @@
 // Level 6 in fp64, since sm_80: tensor cores at twice the rate of the other units. The loop is that of
-// mma_sync; what differs is how fragments are read, because ldmatrix moves at most 4 bytes an element.
-// They are read element by element, 8 bytes a lane, each to the register that the instruction wants:
-// 16-byte loads would bring neighbours along k or along m of which one belongs to another register, and
-// the moves cost more than the loads save. Units are swizzled so that the 16 lanes that are served
-// together meet all banks, whichever way the operand runs.
+// mma_sync, but fragments are read in another way, because ldmatrix moves at most 4 bytes an element. A lane
+// reads element by element, 8 bytes each, straight into the registers that the instruction wants. A 16-byte
+// load would bring two neighbours along k or m that belong to different registers, and moving them costs more
+// than the load saves. Units are swizzled so that the 16 lanes that are served together access all banks,
+// whether k or the other index runs along memory.
 //
-// Hopper has instructions of 16 rows, of which m16n8k8 is the fastest; m8n8k4, the one shape of sm_80,
-// reaches half its rate there: companion `dmma_m8n8k4`.
+// Hopper also has instructions of 16 rows; m16n8k8 is the fastest of them. m8n8k4, the only shape of sm_80,
+// reaches half its rate there: the companion `dmma_m8n8k4` shows that.
 #include "cuda/device/mma.cuh"
 #include "cuda/gemm/parts/mma_pipeline.cuh"
 #include "cuda/gemm/parts/residues/rest.cuh"
@@ -14,9 +14,8 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-// Reads fragments of 16 positions of the side (m or n) and 8 of k, in the layout that mma has for A:
-// element [h + 2 * q] is at (lane / 4 + 8 * h, lane % 4 + 4 * q). A fragment of A serves as two of B, one
-// for each h.
+// Reads fragments of 16 positions of the side (m or n) and 8 of k, in the layout of mma's A: element [h + 2 *
+// q] is at (lane / 4 + 8 * h, lane % 4 + 4 * q). For B such a fragment is two, one for each h.
 template <class Tile>
 class FragmentReader {
   static_assert(Tile::kLine == 16, "as many positions in a box as in a fragment");
@@ -29,7 +28,7 @@ class FragmentReader {
     lane_ = Tile::offset(line, column / 2) + column % 2 * 8 + first * 128;
   }
 
-  // Loads positions [16 i, 16 i + 16) after the first one, in a step of k.
+  // Loads positions [16 i, 16 i + 16) after `first`, in a step of k.
   __device__ __forceinline__ void load(double (&to)[4], const unsigned char* tile, int i, int step) const {
     FASTGEMM_UNROLL
     for (int e = 0; e < 4; ++e) {
@@ -49,7 +48,7 @@ __device__ __forceinline__ void multiply_tile(double (&sum)[4], const double (&a
   if constexpr (tall) {
     mma_f64<16, 8>(sum, a, {b0, b1});
   } else {
-    auto& rows = reinterpret_cast<double(&)[2][2]>(sum);  // 0 to 7, and 8 to 15
+    auto& rows = reinterpret_cast<double(&)[2][2]>(sum);  // rows 0 to 7 and rows 8 to 15
     mma_f64<8, 4>(rows[0], {a[0]}, {b0});
     mma_f64<8, 4>(rows[1], {a[1]}, {b0});
     mma_f64<8, 4>(rows[0], {a[2]}, {b1});
@@ -72,7 +71,7 @@ struct WarpProduct {
 
   __device__ __forceinline__ WarpProduct(int row, int column) : a(row), b(column) {}
 
-  // Loads all fragments of a step before the last row of the step before is multiplied: loaded any earlier
+  // Loads all fragments of a step just before the last row of the step before is multiplied. Loaded earlier,
   // they would need more registers than there are.
   __device__ __forceinline__ void load(Fragments& f, const unsigned char* stage, int step, int part) const {
     if (part != kFirstLoad) return;
@@ -129,8 +128,8 @@ void launch_tiles(const Gemm<double>& g, int batch, const plans::DmmaPlan& plan,
   });
 }
 
-// Tiles of 128 x 64 have half the work, so that 1024 x 1024 fills 128 multiprocessors and not 64. They load
-// half as much again for each product.
+// Tiles of 128 x 64 have half the work of 128 x 128, so that a C of 1024 x 1024 fills 128 multiprocessors
+// instead of 64. For each multiply-add they load 1.5 times as many bytes.
 using WideTiles = TileConfig<plans::kDmmaM, plans::kDmmaWide, 64, 32, 3, 1>;
 using NarrowTiles = TileConfig<plans::kDmmaM, plans::kDmmaNarrow, 32, 32, 4, 1>;
 
@@ -150,7 +149,8 @@ void residues::multiply_rest(const Gemm<double>& g, const Selection& selection, 
                              Context& context) {
   using C = WideTiles;
   static_assert(kTileM % C::BM == 0 && kTileN % C::BN == 0);
-  // Blocks share tiles as if all were left; those that share one agree on whether it is.
+  // Stream-K divides all tiles of C among the blocks, also those that are skipped. All blocks that share a
+  // tile decide alike whether to skip it, so that none waits for sums that nobody computes.
   const int64_t tiles = ceil_div(g.m, C::BM) * ceil_div(g.n, C::BN), steps = ceil_div(g.k, plans::kDmmaDepth);
   const int blocks = plans::count_blocks(tiles, steps, multiprocessors());
   const auto arguments =

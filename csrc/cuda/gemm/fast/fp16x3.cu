@@ -1,5 +1,6 @@
-// Level 6, float32 from three products of fp16 planes, rows scaled by powers of two: 22 of 24 bits
-// (parts/planes/scheme.cuh). docs/precision.md has its errors, docs/weak_spots.md its speed.
+// Level 6: float32 from three products of fp16 planes, with 22 of float32's 24 bits. Rows are scaled by
+// powers of two first (parts/planes/scheme.cuh). docs/precision.md has its errors, docs/weak_spots.md its
+// speed.
 #include "cuda/gemm/parts/planes/engine.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {

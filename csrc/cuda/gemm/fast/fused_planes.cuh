@@ -1,10 +1,11 @@
-// The tile of bf16x6_fused, and how its operands become planes between shared memory and the tensor cores.
+// The tile of bf16x6_fused, and how its operands are cut into planes between shared memory and the tensor
+// cores.
 //
 //   rows     (shared memory, float32) --> registers: cut by the lane that multiplies them -----> products
 //   columns  (shared memory, float32) --> cut by the block, a stage ahead --> shared planes ---> products
 //
-// The planes of the rows stay in registers, since no other lane needs them. All warps need the columns, so
-// the block cuts those once.
+// The planes of the rows stay in registers, since no other lane needs them. All warps need the planes of the
+// columns, so the block cuts these once, into shared memory.
 #pragma once
 
 #include "cuda/device/wgmma.cuh"
@@ -20,10 +21,10 @@ inline constexpr float kScale = 16777216.f, kUnscale = 1 / (kScale * kScale);  /
 inline constexpr int kHalves = 2;                                              // two wgmma of 64 rows
 inline constexpr int kSteps = kTileK / 16;
 
-// The block tile (kRows, kColumns), of which four warps have 128 rows: a warpgroup where `by_wgmma`.
+// The block tile (kRows, kColumns). Four warps compute 128 rows of it; with `by_wgmma` they are a warpgroup.
 //
-// By mma.sync a stage takes longer than the next one's way from memory, so that two stages will do. A block
-// then fits into the 99 KB that every GPU has, and two blocks into the 164 KB of GPUs of data centers.
+// With mma.sync, multiplying a stage takes longer than loading the next one, so two stages are enough. A
+// block then fits into the 99 KB that every GPU has, and two blocks into the 164 KB of data-center GPUs.
 template <int columns_, bool rows_along_k_, bool by_wgmma, int warpgroups = 1>
 struct Tile {
   static constexpr bool kRowsAlongK = rows_along_k_, kByWgmma = by_wgmma;
@@ -32,20 +33,22 @@ struct Tile {
   static constexpr int kStages = !by_wgmma ? 2 : columns_ == 32 ? 4 : 3;
   static constexpr int kBlocksAnSM = plans::FusedTile{kRows, columns_}.most_blocks();
   static constexpr int kRowPitch = kLinePitch<kRows, 8>;
-  // Lines 24 banks apart serve as those 8 apart do, and leave two blocks of 16 columns room in 100 KB.
+  // Lines that begin 24 banks apart avoid conflicts as well as lines 8 banks apart. With 16 columns they are
+  // shorter, so that two blocks fit into 100 KB.
   static constexpr int kColumnBanks = rows_along_k_ ? 4 : by_wgmma || columns_ > 16 ? 8 : 24;
   static constexpr int kColumnPitch = kLinePitch<kColumns, kColumnBanks>;
   static constexpr int kRowWords = kRowsAlongK ? kRows * kTileK : kTileK * kRowPitch;
   static constexpr int kColumnWords = kTileK * kColumnPitch;
 
-  // A plane of a step as wgmma reads it: 8 values of k of all columns, then the other 8; 4 words a column.
+  // A plane of a step in wgmma's layout: 8 values of k of all columns, then the other 8, each as 4 words a
+  // column.
   static constexpr int kHalfWords = kColumns * 4, kPlaneWords = 2 * kHalfWords;
   struct Ring {
     float rows[kStages][kRowWords];                                 // (kRows, kTileK)
     float columns[kStages][kColumnWords];                           // (kColumns, kTileK)
-    alignas(128) uint32_t planes[2][kSteps][kPlanes][kPlaneWords];  // the columns', of two stages
+    alignas(128) uint32_t planes[2][kSteps][kPlanes][kPlaneWords];  // of the columns of two stages
   };
-  // The sums on their way to C, whose rows are the tile's columns or its rows.
+  // The sums on their way to C. The rows of C are the rows of the tile, or its columns if swapped.
   static constexpr int kSlabPitchAlongRows = kLinePitch<kRows, 4>;        // (kColumns, kRows)
   static constexpr int kSlabPitchAlongColumns = kLinePitch<kColumns, 8>;  // (kRows, kColumns)
   union Shared {
@@ -54,13 +57,13 @@ struct Tile {
   };
 };
 
-// The columns' planes of a step and of a stage.
+// The planes of the columns: of a step, and of a stage.
 template <class T>
 using StepPlanes = uint32_t[kPlanes][T::kPlaneWords];
 template <class T>
 using StagePlanes = StepPlanes<T>[kSteps];
 
-// Cuts eight floats into registers of fragments, for each plane.
+// Cuts eight floats into planes, each four registers of a fragment.
 __device__ __forceinline__ void cut(const float (&x)[8], uint32_t (&planes)[kPlanes][4]) {
   uint32_t bits[8];
   FASTGEMM_UNROLL
@@ -105,8 +108,8 @@ __device__ __forceinline__ void cut_rows(Fragments& to, const float* tile, int s
   }
 }
 
-// Cuts the planes of a stage's columns. It is also called for the stage past the last one, whose planes are
-// not read. A warp takes 8 columns at a time, for both steps.
+// Cuts a stage's columns into planes. A warp takes 8 columns at a time, for both steps. It is also called for
+// the stage after the last one, whose planes are not read.
 template <class T>
 __device__ __forceinline__ void cut_columns(StagePlanes<T>& to, const float* tile, bool along_k) {
   static_assert(kSteps == 2);

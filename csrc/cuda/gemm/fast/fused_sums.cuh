@@ -1,8 +1,8 @@
-// A thread's sums in bf16x6_fused, and the two ways in which it makes them: WgmmaSums begins the products of
-// a step and comes back for them, MmaSums waits for each. Contract: multiply_stage() multiplies a stage of
-// the tile and adds it to the sums; store() writes them to the slab. Both have a warp multiply 32 rows by all
-// columns, from the same planes in shared memory and the same fragments of rows in registers, and both add
-// up 16 products at a time, small ones first.
+// A thread's sums in bf16x6_fused, and the two ways to compute them: WgmmaSums starts the products of a step
+// and collects them later, MmaSums waits for each product. Contract: multiply_stage() adds the products of a
+// stage to the sums; store() writes the sums to the slab. In both a warp multiplies 32 rows by all columns,
+// from the same planes in shared memory and the same fragments of rows in registers, and adds up 16 products
+// at a time, small ones first.
 #pragma once
 
 #include "cuda/device/ldmatrix.cuh"
@@ -11,8 +11,8 @@
 
 namespace fastgemm::FASTGEMM_TARGET::fused {
 
-// Writes the sums (half, i) of all columns to the slab, in which rows and columns of the tile are that many
-// words apart.
+// Writes the sums of all columns to the slab. The pitches are the distances of the tile's rows and columns in
+// the slab, in words.
 template <class T>
 __device__ __forceinline__ void store_sums(const float (&sum)[kHalves][T::kSums], float* slab, int row_pitch,
                                            int column_pitch) {
@@ -41,8 +41,8 @@ __device__ __forceinline__ void store_sums(const float (&sum)[kHalves][T::kSums]
 template <class T>
 class WgmmaSums {
  public:
-  // Multiplies a stage's two steps. While the tensor cores work, the rows of the second step are cut, and
-  // then the columns of the next stage.
+  // Multiplies the two steps of a stage. While the tensor cores work, the rows of the second step are cut,
+  // and then the columns of the next stage.
   template <class Cut>
   __device__ __forceinline__ void multiply_stage(const float* rows, const StagePlanes<T>& columns,
                                                  Cut&& cut_next_columns) {
@@ -66,7 +66,7 @@ class WgmmaSums {
  private:
   using Planes = StepPlanes<T>;
 
-  // Begins the products of a step, small ones first.
+  // Starts the products of a step, small ones first.
   __device__ __forceinline__ void begin(int half, const Fragments& a, const Planes& b) {
     begin(part_[half], a[half], b, Scheme::Small{});
   }
@@ -83,7 +83,7 @@ class WgmmaSums {
     multiply({0, 0}, true);
     wgmma_commit();
   }
-  // Adds a step's products to the sums. `pending` steps have begun since.
+  // Waits for a step's products and adds them to the sums. `pending` steps have started since.
   template <int pending>
   __device__ __forceinline__ void finish(int half) {
     wgmma_wait<pending>(part_[half]);
@@ -94,8 +94,8 @@ class WgmmaSums {
   float sum_[kHalves][T::kSums] = {}, part_[kHalves][T::kSums];
 };
 
-// A product of two fragments waits for the one before with the same sums, so a warp goes through the products
-// of up to 4 fragments of columns and both halves of its rows at a time: 8 sums by turns.
+// A product of two fragments waits for the product before it that has the same sums. So a warp takes turns
+// with 8 sums: up to 4 fragments of columns times both halves of its rows.
 template <class T>
 class MmaSums {
  public:
@@ -119,8 +119,9 @@ class MmaSums {
  private:
   static constexpr int kAtOnce = T::kFragments < 4 ? T::kFragments : 4;
 
-  // Multiplies the fragments of columns [first, first + kAtOnce). ldmatrix brings two of them at a time: 8
-  // values of k of 8 columns are 128 bytes, and lane 8 i + r has the address of column r of matrix i.
+  // Multiplies by the fragments of columns [first, first + kAtOnce). ldmatrix loads two fragments at a time,
+  // as four matrices of 128 bytes: 8 values of k of 8 columns. Lane 8 i + r has the address of column r of
+  // matrix i.
   template <planes::Product... small>
   __device__ __forceinline__ void multiply(const Fragments& a, const StepPlanes<T>& columns, int first,
                                            planes::Products<small...>) {

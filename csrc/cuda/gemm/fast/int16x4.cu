@@ -1,5 +1,5 @@
-// Level 6, int16 exactly from tensor cores: four products of byte planes, of which the high ones are signed,
-// in sums of 64 bits (parts/planes/scheme.cuh). Results are int64, or int32 modulo 2^32.
+// Level 6: exact int16 products from tensor cores, as four products of byte planes that are summed in 64
+// bits. The high planes are signed (parts/planes/scheme.cuh). Results are int64, or int32 modulo 2^32.
 #include "cuda/gemm/parts/planes/engine.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {

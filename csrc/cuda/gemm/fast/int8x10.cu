@@ -1,5 +1,5 @@
-// Level 6, int32 modulo 2^32 from tensor cores: ten products of unsigned byte planes, bit for bit
-// (parts/planes/scheme.cuh). Large products exceed what 32-bit multiply-adds could reach at best
+// Level 6: int32 products modulo 2^32 from tensor cores, as ten products of unsigned byte planes, exact in
+// every bit (parts/planes/scheme.cuh). For large products it is faster than the peak of 32-bit multiply-adds
 // (docs/weak_spots.md has its speed).
 #include "cuda/gemm/parts/planes/engine.cuh"
 

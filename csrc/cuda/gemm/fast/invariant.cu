@@ -1,6 +1,6 @@
-// Rows of C whose bits do not depend on the other rows, nor on how many there are (docs/invariant.md). No
-// block shares a tile with another, so that each sum is made by one, from the first k to the last; what is
-// left to do is to keep all multiprocessors busy where C has few rows:
+// Products in which the bits of a row of C do not depend on the other rows, nor on how many there are
+// (docs/invariant.md). No tile is shared by blocks: one block makes each sum, from the first k to the last.
+// The kernels differ in how they keep all multiprocessors busy where C has few rows:
 //
 //   types                    few rows                  more rows
 //   float16, bfloat16        decode_kernel, below      wgmma_specialized without stream-K
@@ -9,17 +9,17 @@
 //   float64                  dmma without stream-K
 //   integers                 whichever row is fastest: their sums are exact
 //
-// GPUs without wgmma have mma_sync for the first and the third of these. The order of the products in a sum
-// is then the same in every kernel of a type: instructions take 32 bytes of k, one after the other, whatever
-// the width of a tile. (That one of 64 x 32 and one of 64 x 256 sums round alike is no promise of PTX, but
-// what an H200 does: tests/kernels/test_invariant.py.)
+// On GPUs without wgmma, mma_sync computes the first and the third of these. All kernels of a type add the
+// products of a sum in the same order: each instruction takes the next 32 bytes of k, whatever the width of
+// the tile. (PTX does not promise that instructions of 64 x 32 and of 64 x 256 sums round alike. On an H200
+// they do: tests/kernels/test_invariant.py.)
 //
-// decode_kernel: a multiprocessor has one tile of (64, N) sums, N as small as gives each one something to do,
-// because a decoding step is bound by reading the weights, B, once, and each multiprocessor gets its share of
-// the bandwidth. Boxes of A have as many rows as C, rounded up to eights: on an H200 the TMA takes longer to
-// fill rows beyond a matrix with zeros than to load them. What the other rows of a stage hold is multiplied,
-// too, and never stored; they are cleared once, because reads of what nobody wrote look like a fault to
-// whoever checks.
+// decode_kernel: a decoding step is bound by reading B, the weights, once, and a multiprocessor reads only at
+// its share of the bandwidth. So each multiprocessor gets one tile of (64, N) sums, and N is small enough for
+// all of them to have work. Boxes of A have as many rows as C, rounded up to a multiple of 8: on an H200 the
+// TMA takes longer to fill rows beyond the matrix with zeros than to load rows. The remaining rows of a stage
+// are multiplied, too, but their sums are never stored. They are cleared once, because checkers report reads
+// of uninitialized memory.
 #include "cuda/available.h"
 #include "cuda/gemm/fast/decode.cuh"
 #include "cuda/gemm/launchers.h"
@@ -34,7 +34,7 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-constexpr int kRows = plans::kDecodeRows;  // of a tile
+constexpr int kRows = plans::kDecodeRows;  // rows of a tile
 constexpr int kConsumerWarps = 4, kThreads = 32 * kConsumerWarps + 32;
 
 template <int N>
@@ -59,8 +59,8 @@ struct Arguments {
   DecodeTiles tiles;
   int stages;            // of a tile
   int batch_a, batch_b;  // 0 where the batch shares the operand
-  bool pairs;            // two neighbours of a row of C can be stored together
-  Epilogue epilogue;     // of kernels that fuse it
+  bool pairs;            // two neighbours in a row of C can be stored together
+  Epilogue epilogue;     // used by kernels that fuse it
 };
 
 template <class S, class A, class B, class T>
@@ -80,7 +80,7 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& 
   }
 }
 
-// Rows [first, kRows) of A in every stage.
+// Clears rows [first, kRows) of A in every stage.
 template <class S>
 __device__ __forceinline__ void clear_rows(typename S::Shared& shared, int first) {
   constexpr int kUnits = kRows * 128 / 16;
@@ -91,8 +91,8 @@ __device__ __forceinline__ void clear_rows(typename S::Shared& shared, int first
   fence_async_shared();
 }
 
-// Stores a thread's sums, pairs of neighbouring columns in two rows, as results of type Out. An epilogue is
-// that of wgmma_specialized.
+// Stores a thread's sums, pairs of neighbouring columns in two rows, as elements of type Out. It applies the
+// same epilogue as wgmma_specialized.
 template <class S, class Out, class T, int R>
 __device__ __forceinline__ void store_sums(const Gemm<T>& g, const Epilogue& epilogue, float (&sum)[R],
                                            int row, int column, bool pairs) {
@@ -102,7 +102,7 @@ __device__ __forceinline__ void store_sums(const Gemm<T>& g, const Epilogue& epi
   const auto value = [&](int at_row, int at_column, float x) {
     if (!adds) return r.alpha * x;
     const float c = widen(static_cast<const Out*>(r.c)[at_row * r.c_row_stride + at_column * r.c_col_stride]);
-    return multiply_add(r.alpha, x, r.beta * c);  // what the compiler makes of wgmma_specialized's epilogue
+    return multiply_add(r.alpha, x, r.beta * c);  // as compiled in wgmma_specialized
   };
   FASTGEMM_UNROLL
   for (int i = 0; i < R; i += 2) {
@@ -212,7 +212,7 @@ void gemm_half(const GemmProblem& p, Context& context) {
       p, context, [&](const auto& g, int batch) { launch_decode(g, batch, rows.epilogue, context); });
 }
 
-// Weights along n, scales and c are for the general kernel, however many rows there are.
+// The general kernel takes products with weights along n, with scales or with c, however few rows there are.
 void gemm_tf32(const GemmProblem& p, Context& context) {
   const GemmProblem rows = by_rows(p);
   if (!cuda::has_wgmma()) return gemm_mma_sync(p, context);

@@ -1,18 +1,18 @@
-// Level 6 since sm_80, second step: tensor cores by the warp, with control over every register. What
-// changes from wmma:
-//   - shared tiles are swizzled instead of padded: the units of 16 bytes in a line of 128 are permuted by
-//     the line's number, so that both ldmatrix, which reads 8 lines of one unit, and cp.async, which
-//     writes the units of one line, have no bank conflicts and no space is lost. An operand that runs
-//     along m or n is transposed by ldmatrix on its way;
-//   - a lane computes one address for all fragments of a step, where wmma computes one for each, which
-//     saves a quarter of the instructions of a stage;
+// Level 6 since sm_80, second step: mma.sync gives a warp control over every register that the tensor cores
+// read and write. What changes from wmma:
+//   - shared tiles are swizzled instead of padded: the line's number permutes the units of 16 bytes in its
+//     128 bytes. ldmatrix, which reads one unit of 8 lines, and cp.async, which writes the units of one line,
+//     both have no bank conflicts, and no space is lost. ldmatrix transposes an operand that runs along m or
+//     n while it loads it;
+//   - a lane computes one address for all fragments of a step, where wmma computes one for each. That saves a
+//     quarter of the instructions of a stage;
 //   - blocks of 128 x 256 need a quarter less of the L2 cache's bandwidth;
 //   - the kernel is persistent, and stream-K shares the last tiles evenly (parts/stream_k.cuh).
-// Three stages take 144 KB. A GPU that gives a block less (8.6, 8.9 and 12.x: 99 KB) has room for two: its
-// tensor cores take longer for a stage than memory does, and larger tiles are worth more than more stages.
+// Three stages take 144 KB. A GPU that gives a block only 99 KB (compute capability 8.6, 8.9 and 12.x) has
+// room for two. There the tensor cores take longer for a stage than memory does, so large tiles matter more
+// than a third stage.
 //
-// On Hopper mma.sync reaches about two thirds of wgmma's rate, however it is fed
-// (docs/tensor_cores.md).
+// On Hopper mma.sync reaches at most two thirds of wgmma's rate (docs/tensor_cores.md).
 #include "cuda/gemm/parts/moved.cuh"
 #include "cuda/gemm/parts/warp_product.cuh"
 
@@ -23,7 +23,8 @@ template <int STAGES>
 using Tiles = TileConfig<128, 256, 64, 64, STAGES, 1>;
 constexpr int kStageBytes = (128 + 256) * 128;
 
-// Bytes of either sign are moved as int8, and multiplied by the instruction for the signs of A and B.
+// Signed and unsigned bytes are both copied as int8. The instruction that multiplies them is the one for the
+// signs of A and B.
 template <class C, class T, bool a_along_k, bool b_along_k>
 struct Kernel {
   using Config = C;

@@ -1,11 +1,11 @@
-// Level 6 for products one side of which is narrow (up to 4, in few products up to 32; int32 up to 16, and
-// all small products). One operand, X (wide, k), is read once and each of its elements has little to do; the
-// other, Y (narrow, k), stays in the caches. What changes from the tiles of the other rungs: no operand goes
-// through shared memory, and no barrier comes before the sums. The host lays a block's threads out over rows
-// of X and over k, to fit the shape (predict/narrow_plan.h). All loads of a thread's step are independent, of
-// 16 bytes where the operand allows it, and where k is short there is one step. Most such products end in the
-// time of a launch and two misses, so only a few instructions come before the first load. The sums of the
-// threads that share rows meet once in shared memory, in a fixed order.
+// Level 6 for products with a narrow side: up to 4 rows or columns, in a few cases up to 32; for int32 up to
+// 16, and all small products. One operand, X (wide, k), is read once, and each of its elements is used for
+// few products. The other, Y (narrow, k), stays in the caches. What changes from the tiles of the other
+// rungs: no operand goes through shared memory, and no barrier comes before the sums. The host distributes a
+// block's threads over rows of X and over k to fit the shape (predict/narrow_plan.h). All loads of a thread's
+// step are independent, and of 16 bytes where the operand allows it; a short k is one step. Most such
+// products take the time of a launch and two cache misses, so only a few instructions come before the first
+// load. The threads that share rows add their sums once, in shared memory, in a fixed order.
 #include "cuda/device/sync.cuh"
 #include "cuda/gemm/fast/narrow_plan.cuh"
 #include "cuda/gemm/parts/fused_epilogue.cuh"
@@ -21,17 +21,17 @@ struct NarrowArguments : Sides<T> {
   int64_t columns_written;
   int y_rows, batch, apart;  // apart: values of k from one load of a thread to the next
   int log_rows, log_k;       // threads of a block along rows and along k
-  int part, last_part;       // values of k of a block, of the last one that shares it
-  bool k_first;              // neighbouring threads are neighbours along k
+  int part, last_part;       // values of k of a block, and of the last block that shares k
+  bool k_first;              // neighbouring threads have neighbours along k, not neighbouring rows
   Result<T> result;
-  [[no_unique_address]] EpilogueOf<Thread> epilogue;  // where no other block shares the k of a row
+  [[no_unique_address]] EpilogueOf<Thread> epilogue;  // used where no other block shares k
 };
 
 struct Place {
-  int row, k;  // where a thread stands in its block
+  int row, k;  // the thread's index along rows and along k in its block
 };
 
-// Adds the sums of all threads that share a row, one warp for each of a thread's values, and stores them.
+// Adds the sums of all threads that share a row, and stores them. One warp adds each of a thread's values.
 template <class Thread, class T>
 __device__ __forceinline__ void add_and_store(const NarrowArguments<Thread, T>& g, const Result<T>& result,
                                               Place place, int64_t first_row, int first_narrow,
@@ -39,7 +39,8 @@ __device__ __forceinline__ void add_and_store(const NarrowArguments<Thread, T>& 
   using Acc = Accumulator<T>;
   constexpr int kValues = Thread::kRows * Thread::kNarrow, kWarps = kNarrowThreads / 32;
   constexpr int kMost = sizeof(Acc) == 8 ? 8 : 16, kSlab = kValues < kMost ? kValues : kMost;
-  // Each value has a matrix (threads along k, threads along rows), written along either without conflicts.
+  // Each value has a matrix (threads along k, threads along rows). It can be written along either index
+  // without bank conflicts.
   FASTGEMM_SHARED Acc slab[kSlab][kNarrowThreads * 3 / 2];
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
   const int threads = 1 << g.log_rows, pitch = g.k_first ? threads | 1 : threads;
@@ -73,7 +74,7 @@ __device__ __forceinline__ void add_and_store(const NarrowArguments<Thread, T>& 
           continue;
         }
         result.store(row, column, total);
-        // Rows of the workspace are whole vectors.
+        // Rows of the workspace are whole vectors: the last element's lane fills the padding.
         if (column != (g.swapped ? g.wide.side : g.y_rows) - 1) continue;
         FASTGEMM_NO_UNROLL
         for (int64_t pad = column + 1; pad < g.columns_written; ++pad) result.store(row, pad, Acc(0));
@@ -82,11 +83,11 @@ __device__ __forceinline__ void add_and_store(const NarrowArguments<Thread, T>& 
   }
 }
 
-// Multiplies a thread's next values of k: its rows of X by those of Y up to row `last`, with zeros from
-// `left` values on. All loads are issued before the first is used, as loads between products end behind
-// branches, one miss after another; but where X comes in vectors of rows, registers hold those of X alone.
-// The float32 sums of a step are complete before they are added to earlier ones, so that errors grow with
-// steps and not with k.
+// Multiplies a thread's rows of X by the rows of Y up to `last`, for the next values of k; from `left` values
+// on they are zeros. All loads are issued before the first one is used: between products the compiler would
+// put each load behind a branch, so that cache misses came one after another. Where X comes in vectors of
+// rows, registers suffice to load only X ahead. A step's float32 sums are completed before they are added to
+// earlier sums, so that errors grow with the number of steps and not with k.
 template <class Thread, class T>
 __device__ __forceinline__ void multiply_step(const NarrowArguments<Thread, T>& g,
                                               const T* const (&row)[Thread::kRowLoads], const T* y, int last,
@@ -133,7 +134,7 @@ __device__ __forceinline__ void multiply_step(const NarrowArguments<Thread, T>& 
   }
 }
 
-// int64 would spill by 128 registers.
+// The sums of int64 spill within 128 registers.
 template <class Thread, class T>
 constexpr int kLeastBlocks = std::is_same_v<T, int64_t> ? 1
                              : sizeof(T) == 8           ? 2
@@ -152,7 +153,7 @@ __global__ void __launch_bounds__(kNarrowThreads, kLeastBlocks<Thread, T>)
   const T* x = g.wide.data + at_k * g.wide.k_stride;
   const T* y = g.narrow.data + first_narrow * g.narrow.side_stride + at_k * g.narrow.k_stride;
   Result<T> result = g.result;
-  if (gridDim.z > 1) {  // parts of k, and matrices of the batch
+  if (gridDim.z > 1) {  // blocks share k, or there is a batch
     const int split = int(blockIdx.z) / g.batch, matrix = int(blockIdx.z) % g.batch;
     const int64_t k0 = int64_t(split) * g.part;
     x += matrix * g.wide.batch_stride + k0 * g.wide.k_stride;
@@ -161,7 +162,7 @@ __global__ void __launch_bounds__(kNarrowThreads, kLeastBlocks<Thread, T>)
     result.c = static_cast<const char*>(result.c) + matrix * result.c_batch_stride * result.out_bytes();
   }
   int left = (int(blockIdx.z) < int(gridDim.z) - g.batch ? g.part : g.last_part) - at_k;
-  // For rows beyond the last one the last one is read, and nothing is stored.
+  // Rows beyond the last one read the last one, and are not stored.
   const T* row[Thread::kRowLoads];
   FASTGEMM_UNROLL
   for (int r = 0; r < Thread::kRowLoads; ++r) {
@@ -232,8 +233,8 @@ void launch_best(const Gemm<T>& g, const NarrowProblem<T>& p, const Epilogue& ep
 }  // namespace
 
 void gemm_narrow(const GemmProblem& problem, Context& context) {
-  // A column whose elements are neighbours is computed as a row: rows of one element would each fill 16 bytes
-  // of the workspace.
+  // A contiguous column is computed as a row, because rows of one element would each take 16 bytes of the
+  // workspace.
   const bool column = problem.n == 1 && problem.out.row_stride == 1;
   const GemmProblem in_rows = by_rows(column ? problem.transposed() : problem);
   const Epilogue& epilogue = in_rows.epilogue;

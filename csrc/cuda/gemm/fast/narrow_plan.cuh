@@ -1,5 +1,5 @@
-// What a narrow product (fast/narrow.cu) is, and what a thread of it does. How it is laid out over threads:
-// predict/narrow_plan.h.
+// A narrow product (fast/narrow.cu) and the work of one of its threads. predict/narrow_plan.h distributes it
+// over threads.
 #pragma once
 
 #include "cuda/gemm/parts/sides.cuh"
@@ -23,7 +23,7 @@ struct NarrowProblem : Sides<T> {
   }
 };
 
-// plans::NarrowThread for the compiler.
+// plans::NarrowThread as compile-time constants.
 template <class T, int narrow, Reads reads>
 struct NarrowThread {
   static constexpr plans::NarrowThread kShape{reads, int(sizeof(T)), narrow};

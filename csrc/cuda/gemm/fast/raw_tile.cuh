@@ -1,15 +1,16 @@
-// Tiles of operands of 4 bytes in shared memory, as they lie in global memory: RawRawTileCopy brings them by
-// cp.async, and place_along_k() or a padded pitch says where the elements are that a lane needs for wgmma.
+// Tiles of operands of 4-byte elements, in shared memory as they lie in global memory. RawTileCopy copies
+// them by cp.async. place_along_k() or a padded pitch says where a lane finds the elements that it needs for
+// wgmma.
 //
 //   runs along k:  x lines of 32 words, their units swizzled     runs along x:  32 lines of X words, padded
 //        k -->                                                        x -->
 //     x |u0|u1|u2|u3|u4|u5|u6|u7|                                  k |x0 x1 x2 ....... |pad|
 //     | |u4|u5|u6|u7|u0|u1|u2|u3|                                  | |x0 x1 x2 ....... |pad|
 //
-// Which 16 values of k make an instruction's k, and in which order, is free as long as both operands agree.
-// So lane (r, q), r = lane / 4 and q = lane % 4, whose registers hold the k slots 2q, 2q + 1, 2q + 8, 2q + 9,
-// takes neighbours of k where the rows run along k (one 16-byte load), and every fourth one where they run
-// across.
+// An instruction may take any 16 values of k in any order, as long as both operands take the same. So lane
+// (r, q), with r = lane / 4 and q = lane % 4, chooses what it puts into its k slots 2q, 2q + 1, 2q + 8 and 2q
+// + 9: four neighbours along k where the rows run along k (one 16-byte load), and every fourth value of k
+// where they run across.
 #pragma once
 
 #include "cuda/device/async_copy.cuh"
@@ -18,13 +19,13 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-inline constexpr int kTileK = 32;  // values of k in a stage: a line of 128 bytes
+inline constexpr int kTileK = 32;  // values of k in a stage, a line of 128 bytes
 
 __device__ __forceinline__ int lane_row() { return int(threadIdx.x) % 32 / 4; }
 __device__ __forceinline__ int lane_quad() { return int(threadIdx.x) % 4; }
 
-// Where element (x, k) lies in a tile that runs along k: lines are 8 units of 16 bytes, swizzled so that
-// neither the lanes' 16-byte reads (r = 0, 1; q = 0 .. 3) nor their scalar ones (r = 0 .. 7) have bank
+// Where element (x, k) lies in a tile that runs along k. Lines are 8 units of 16 bytes. They are swizzled so
+// that neither the lanes' 16-byte reads (r = 0, 1; q = 0 .. 3) nor their scalar reads (r = 0 .. 7) have bank
 // conflicts.
 __device__ __forceinline__ int place_along_k(int x, int k) {
   return x * kTileK + ((k / 4 ^ (x % 2 * 4 | x / 2 % 4)) * 4 | k % 4);
@@ -33,9 +34,9 @@ __device__ __forceinline__ int place_along_k(int x, int k) {
 template <int X, int banks>
 inline constexpr int kLinePitch = X + (banks + 32 - X % 32) % 32;
 
-// Copies the tiles (X, kTileK) of an operand, one after the other along k, zeros outside; all THREADS threads
-// call it. A thread's units, of 16 bytes or of 4 where those may be unaligned, lie at the same place of lines
-// at equal distances.
+// Copies the tiles (X, kTileK) of an operand, one after another along k, with zeros outside the operand. All
+// THREADS threads call it. A thread copies units of 16 bytes, or of 4 where 16 may be unaligned, at the same
+// place of lines at equal distances.
 template <class T, int X, int PITCH, int THREADS>
 class RawTileCopy {
   static_assert(sizeof(T) == 4 && THREADS % 64 == 0);  // whole turns of the swizzle

@@ -1,20 +1,20 @@
-// Level 6 where m or n is small (a skinny product), and the time is that of reading the large operand.
-// What changes from `wgmma_specialized`:
-//   - the large operand provides the 64 rows of wgmma, on whichever side it stands (C^T = B^T A^T); the
-//     skinny one is padded to 16, 32 or 64 columns;
-//   - most multiprocessors read until the end: tiles are narrow enough for one each, or blocks share k
-//     (fast/skinny_sums.cuh);
-//   - bytes in flight count, not reuse: 64 or 80 KB of the large operand are requested before anything
-//     else is done;
-//   - the large operand is loaded evict-first. Where the kernel before left L2 full of modified lines, they
-//     stay there, and most of their write-back does not compete with the product's loads;
-//   - rows that begin at any address are read by 8 warps of the block itself (parts/unaligned_tile.cuh),
-//     and are not copied.
+// Level 6 for skinny products: m or n is small, and reading the large operand takes most of the time. What
+// changes from `wgmma_specialized`:
+//   - the large operand provides the 64 rows of wgmma, whether it is A or B (C^T = B^T A^T); the skinny
+//     operand is padded to 16, 32 or 64 columns;
+//   - most multiprocessors read until the end: either tiles are narrow enough for each of them to have one,
+//     or blocks share k (fast/skinny_sums.cuh);
+//   - what counts is bytes in flight, not reuse: 64 or 80 KB of the large operand are requested before
+//     anything else is done;
+//   - the large operand is loaded evict-first. If the kernel before left L2 full of modified lines, these
+//     lines stay there, and most of their write-back does not compete with the product's loads;
+//   - rows that begin at any address are not copied first: 8 warps of the block load them
+//     (parts/unaligned_tile.cuh).
 //
-// On other GPUs than Hopper the same tiles are multiplied by mma.sync (fast/skinny_portable.cuh).
+// On GPUs other than Hopper the same tiles are multiplied by mma.sync (fast/skinny_portable.cuh).
 //
-// docs/weak_spots.md has its bandwidth beside cuBLAS's. The copies alone, without a product, take nearly
-// as long.
+// docs/weak_spots.md shows its bandwidth beside cuBLAS's. The copies to shared memory alone take nearly as
+// long as the whole kernel.
 #include "cuda/available.h"
 #include "cuda/gemm/fast/skinny_portable.cuh"
 #include "cuda/gemm/fast/skinny_sums.cuh"
@@ -33,14 +33,14 @@ struct Maps {
   TensorMap large, skinny;
 };
 
-// A barrier of the consumers and the one producer warp.
+// A barrier of the consumer warps and the producer warp.
 template <class S>
 __device__ __forceinline__ void sync_roles() {
   named_barrier(1, S::kConsumerThreads + 32);
 }
 
-// The producer warp: one thread issues the TMA copies. The block's barrier comes when the ring is full, so
-// that the consumers start late and the first copies early.
+// The producer warp: one thread issues the TMA copies. It joins the barrier only when the ring is full: the
+// first copies matter more than an early start of the consumers.
 template <class S, class A, class B, class T>
 __device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& maps,
                                         const SkinnyArguments<T>& g) {
@@ -62,9 +62,9 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& 
   if (requested <= S::kStages) sync_roles<S>();
 }
 
-// The producer warps of operands that the TMA cannot read: all threads load units of 16 bytes; those of a
-// stage are in flight before the stage is free. Each thread arrives for itself: compute-sanitizer follows
-// no order from lanes through __syncwarp() to a lane that arrives for all.
+// The producer warps for operands that the TMA cannot read. All their threads load units of 16 bytes, and
+// load a stage's units before the stage is free. Each thread arrives for itself, because compute-sanitizer
+// does not see that __syncwarp() orders the lanes' writes before an arrival by one lane for all.
 template <class S, class A, class B, class T>
 __device__ __forceinline__ void produce_units(typename S::Shared& shared, const SkinnyArguments<T>& g) {
   const int thread = int(threadIdx.x) - S::kConsumerThreads;
@@ -87,7 +87,7 @@ __device__ __forceinline__ void produce_units(typename S::Shared& shared, const 
   });
 }
 
-// Computes with COLUMNS columns of the skinny operand.
+// The consumer warps, with COLUMNS columns of the skinny operand.
 template <class S, int COLUMNS, class Products, class T>
 __device__ __forceinline__ void consume(typename S::Shared& shared, const SkinnyArguments<T>& g, int warp) {
   WgmmaConsumer<S::kStages, S::kStageBytes, Products> consumer(shared.ring, shared.stage[0], warp);
@@ -149,8 +149,8 @@ __global__ void __launch_bounds__(S::kConsumerThreads, 1)
 #endif
 }
 
-// Both operands. The skinny one is copied where the TMA can then read it, or read it in whole lines: all
-// blocks read it, and those that request the same line wait for each other.
+// Both operands. The skinny one is copied where that lets the TMA read it at all, or read whole lines: all
+// blocks read it, and blocks that request the same line wait for each other.
 template <class T>
 struct SkinnyOperands {
   BoxOperand<T> large, skinny;
@@ -211,7 +211,7 @@ SkinnyArguments<T> arguments_of(const Gemm<T>& problem, const SkinnyOperands<T>&
   return g;
 }
 
-// Launches the kernel that adds the sums of shared tiles, if there are any.
+// Launches the kernel that adds the partial sums of shared tiles, if there are any.
 template <class S, Major large_major, class T>
 void add_shares(const SkinnyArguments<T>& g, const plans::SkinnyTiles& tiles, Context& context) {
   using Rows = std::conditional_t<large_major == Major::mn && sizeof(T) != 2, Fragments<T>, InOrder>;

@@ -1,17 +1,16 @@
 // The main loop of `skinny` on GPUs without wgmma. Contract: multiply_shares() computes a block's share of
-// the product by mma.sync, in tiles of the same size and with sums in the same registers as the wgmma loop.
+// the product by mma.sync, with tiles of the same size and sums in the same registers as the wgmma loop.
 //
 //   8 warps  ask for a stage of --> ring of stages, 128 bytes of k ------> 16 rows each --> slab --> C
 //            both operands          | large (128) | skinny (COLUMNS) |     by mma.sync  --> workspace
 //
-//   - All threads copy, by cp.async, which passes no registers: 48 KB of the large operand or more are on
-//   their
-//     way while a stage is multiplied. The ring is what a block may have on every GPU, 99 KB.
-//   - Operands whose rows begin anywhere are loaded to registers, the next stage during the products of this
-//     one.
-//   - Fragments come by ldmatrix from swizzled lines, transposed on their way where the operand runs along m
-//     or n; bytes are put in order afterwards (parts/fragments.cuh).
-//   - A finished tile goes through the stage that was read last, 32 columns at a time.
+//   - All threads copy by cp.async, which needs no registers: at least 48 KB of the large operand are in
+//     flight while a stage is multiplied. The ring fits into the 99 KB that a block may have on every GPU.
+//   - Operands whose rows begin at any address are loaded to registers: the next stage while this one is
+//     multiplied.
+//   - ldmatrix loads fragments from swizzled lines, and transposes them where the operand runs along m or n;
+//     bytes are put in order afterwards (parts/fragments.cuh).
+//   - A finished tile goes to C through the stage that was read last, 32 columns at a time.
 #pragma once
 
 #include "cuda/gemm/fast/skinny_sums.cuh"
@@ -22,7 +21,7 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// The ring for so many columns of the skinny operand.
+// The ring for COLUMNS columns of the skinny operand.
 template <class S, int COLUMNS>
 struct SkinnyRing {
   static constexpr int kLargeBytes = S::kM * 128, kStageBytes = kLargeBytes + COLUMNS * 128;
@@ -36,7 +35,7 @@ union SkinnyRings {
   SkinnyRing<S, 64> of_64;
 };
 
-// Goes through the stages of a block, tile by tile.
+// Iterates over the stages of a block, tile by tile.
 template <class S, class T>
 class SkinnyWalk {
  public:
@@ -45,8 +44,8 @@ class SkinnyWalk {
     left_ = g.shares.count(int(blockIdx.x));
     tile_ = begin / g.shares.steps, step_ = begin % g.shares.steps;
   }
-  // Calls begin_tile(place, step) where the next stage is the first one of a tile here, then body(). Without
-  // a next stage it does nothing.
+  // Calls begin_tile(place, step) where the next stage is the block's first one of a tile, then body(). Does
+  // nothing after the last stage.
   template <class BeginTile, class Body>
   __device__ __forceinline__ void next(BeginTile&& begin_tile, Body&& body) {
     if (left_ == 0) return;
@@ -63,9 +62,9 @@ class SkinnyWalk {
   bool begins_ = true;
 };
 
-// A thread's units of the tiles of an operand whose rows begin at multiples of 16 bytes, stage after stage of
-// the ring; zeros outside the operand. As in LineCopy (parts/line_copy.cuh), the place that it writes to is a
-// register that walks around the ring.
+// Copies a thread's units of an operand whose rows begin at multiples of 16 bytes, one stage of the ring
+// after another, with zeros outside the operand. The address that it writes to is a register that advances
+// around the ring; LineCopy (parts/line_copy.cuh) says why.
 template <class Tile, class T, int THREADS, class Ring, bool evict_first>
 class AsyncUnits {
   static constexpr int kAtOnce = THREADS / 8, kUnit = kPer16Bytes<T>, kBoxLines = Tile::kBoxLines;
@@ -77,7 +76,7 @@ class AsyncUnits {
   __device__ __forceinline__ AsyncUnits(const BoxOperand<T>& from, unsigned char* ring)
       : operand_(from), to_(ring + Tile::offset(line(), unit())) {}
 
-  // The next stage is this one of the tile at side0.
+  // Makes stage `step` of the tile at side0 the next one.
   __device__ __forceinline__ void begin(int side0, int step, int batch) {
     const int side = int(operand_.side), k0 = step * Tile::kK;
     row_ = (Tile::kAlongK ? side0 : k0) + line();
@@ -102,7 +101,7 @@ class AsyncUnits {
  private:
   __device__ __forceinline__ static int line() { return int(threadIdx.x) / 8; }
   __device__ __forceinline__ static int unit() { return int(threadIdx.x) % 8; }
-  // Where unit i lies, counted from the first one.
+  // Where unit i lies, relative to the thread's first unit.
   __device__ __forceinline__ static constexpr int row(int i) { return i * kAtOnce % kBoxLines; }
   __device__ __forceinline__ static constexpr int column(int i) {
     return i * kAtOnce / kBoxLines * Tile::kLine;
@@ -133,7 +132,8 @@ class AsyncUnits {
   int row_, column_, whole_, stage_ = 0;
 };
 
-// How stages reach the ring. next() returns where the next one begins in it, when it is there for all.
+// The two ways by which stages reach the ring. next() waits until all threads may read the next stage, and
+// returns where it begins.
 
 template <class S, class T, Major large_major, Major skinny_major, int COLUMNS>
 class AsyncStages {
@@ -174,7 +174,7 @@ class AsyncStages {
   int at_ = 0;
 };
 
-// Rows that begin anywhere: two stages by turns, and the next one on its way in registers.
+// Rows that begin at any address: two stages in turn, while registers hold the one after them.
 template <class S, class T, Major large_major, Major skinny_major>
 class UnitStages {
  public:

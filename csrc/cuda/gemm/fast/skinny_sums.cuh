@@ -6,12 +6,12 @@
 //   block                     | 0       | 1       | 2       | 3       |     equal shares
 //   in the workspace            0         1 1       2 2       3             a block shares at most two tiles
 //
-// Blocks have whole tiles where enough multiprocessors read until the end. Otherwise all stages of all tiles,
-// one tile after the other, are cut into equal shares, one for each block: the partial sums of a tile that
-// several blocks work on go to the workspace, and a second kernel adds them.
+// Blocks compute whole tiles where enough multiprocessors then read until the end. Otherwise the stages of
+// all tiles, one tile after another, are cut into equal shares, one for each block. Where several blocks
+// share a tile, their partial sums go to the workspace, and a second kernel adds them.
 //
-// On cold caches code costs as much time as data: an unrolled store for each of a lane's 32 sums takes
-// microseconds to fetch. So sums go through shared memory and a loop.
+// With cold caches, code costs as much time as data: fetching an unrolled store for each of a lane's 32 sums
+// takes microseconds. So sums go through shared memory, and a loop stores them.
 #pragma once
 
 #include "cuda/gemm/parts/fused_epilogue.cuh"
@@ -25,8 +25,8 @@ namespace fastgemm::FASTGEMM_TARGET {
 inline constexpr int kSlabRows = 16;
 
 // A warp's sums (16, COLUMNS) as 32-bit words, staged in shared memory column by column. The words of two
-// columns are permuted so that three patterns have no bank conflicts: 4 x 8 words of four columns, as
-// fragments are written, and 2 x 16 and 8 x 4, as lanes read them.
+// columns are permuted so that three access patterns have no bank conflicts: writes of fragments (4 x 8 words
+// of four columns), and the lanes' reads (2 x 16 or 8 x 4 words).
 template <int COLUMNS>
 struct Slab {
   uint32_t word[COLUMNS * kSlabRows];
@@ -43,7 +43,7 @@ struct SkinnyShape {
   static constexpr int kConsumers = kM / 64, kConsumerThreads = 128 * kConsumers;  // warpgroups of 64 rows
   static constexpr int kUnitThreads = 256;  // load operands that the TMA cannot read
   static constexpr int kStageBytes = (kM + kN) * 128;
-  static constexpr bool kShares = kM != 64;  // blocks may share tiles, whose sums a second kernel adds
+  static constexpr bool kShares = kM != 64;  // blocks may share tiles; a second kernel adds their sums
   // 80 or 64 KB of the large operand are in flight: less was slower, and so was more.
   static constexpr int kStages = kShares ? 5 : 8;
 
@@ -54,9 +54,9 @@ struct SkinnyShape {
   };
   static_assert(sizeof(Shared) <= 227 << 10);
 
-  // Which operands are compiled for these tiles. Boxes of int8 with m or n along rows are 128 wide, too
-  // wide for narrow tiles; other combinations are left out because gemm_tiles() never picks narrow tiles
-  // for them.
+  // Which operands are compiled for these tiles. Boxes of int8 with m or n along rows are 128 wide, too wide
+  // for narrow tiles. Other combinations are not compiled because gemm_tiles() never picks narrow tiles for
+  // them.
   static constexpr bool takes(Major large, Major skinny, int bytes) {
     return kM == 128 || plans::takes_narrow_skinny(large == Major::k, skinny == Major::k, bytes);
   }
@@ -68,8 +68,8 @@ struct TilePart {
 };
 
 // A tile has `steps` stages. A block has `share` stages, and the first `longer` blocks have `unit` more: 1,
-// or all stages of a tile where no tile is shared. Then blocks side by side have tiles side by side, which
-// lie next to each other in memory or read the same rows of the large operand.
+// or all stages of a tile where no tile is shared. In the latter case neighbouring blocks have neighbouring
+// tiles, which lie next to each other in memory or read the same rows of the large operand.
 struct Shares {
   int steps, share, longer, unit;
 
@@ -77,9 +77,9 @@ struct Shares {
     return unit > 1 ? block * steps : block * share + min(block, longer);
   }
   __device__ __forceinline__ int count(int block) const { return share + (block < longer ? unit : 0); }
-  // From a tile of a block to its next one.
+  // The distance from a tile of a block to its next one.
   __device__ __forceinline__ int apart() const { return unit > 1 ? int(gridDim.x) : 1; }
-  // The block that has this stage, where unit is 1.
+  // The block that computes this stage, where unit is 1.
   __device__ __forceinline__ int block_of(int stage) const {
     const int in_longer = longer * (share + 1);
     return stage < in_longer ? stage / (share + 1) : longer + (stage - in_longer) / share;
@@ -103,16 +103,16 @@ struct SkinnyArguments {
   BoxOperand<T> large, skinny;
   bool large_is_b;
   bool by_units;                  // the TMA cannot read the operands
-  int skinny_rows;                // of the skinny operand's boxes, where k is along rows
+  int skinny_rows;                // rows of the skinny operand's boxes, where k runs along rows
   int batch_large, batch_skinny;  // 0 where the batch shares the operand
   int tiles_m, tiles_n;           // along the large and the skinny operand
   Shares shares;
   Accumulator<T>* partials;  // null: no tile is shared
-  Epilogue epilogue;         // of kernels that fuse it
+  Epilogue epilogue;         // used by kernels that fuse it
 };
 
-// The place of a tile. Tiles along the skinny operand are neighbours, because they read the same rows of
-// the large one.
+// The place of a tile. Consecutive tiles go along the skinny operand first, because these read the same rows
+// of the large operand.
 template <class S>
 struct SkinnyPlace {
   int batch, row, column;
@@ -126,7 +126,7 @@ struct SkinnyPlace {
   }
 };
 
-// Writes four sums of a lane, of the 8 columns from `column` on, to the warp's slab.
+// Writes a lane's four sums of the 8 columns from `column` on to the warp's slab.
 template <class Rows, class Acc>
 __device__ __forceinline__ void put_in_slab(uint32_t* slab, int column, const Acc (&sum)[4]) {
   const int lane = int(threadIdx.x) % 32;
@@ -151,7 +151,7 @@ __device__ __forceinline__ void store_slab_as(const SkinnyArguments<T>& g, const
   const int rows = min(kSlabRows, int(g.large.side) - row);
   const int log = g.large_is_b ? 4 : columns <= 8 ? 3 : columns <= 16 ? 4 : 6, along = 1 << log;
   const int across = g.large_is_b ? columns : kSlabRows;
-  constexpr int kAtOnce = 2;  // elements a lane, so that loads of c overlap
+  constexpr int kAtOnce = 2;  // elements of a lane at a time, so that loads of c overlap
   FASTGEMM_NO_UNROLL
   for (int first = int(threadIdx.x) % 32; first < along * across; first += 32 * kAtOnce) {
     Acc value[kAtOnce];
@@ -204,9 +204,9 @@ __device__ __forceinline__ void store_tile(const SkinnyArguments<T>& g, uint32_t
   __syncwarp();
 }
 
-// A block shares at most two tiles: the one in whose middle its share begins, and the one that it begins
-// but does not finish. Partial sums lie in the workspace as [block][which of the two][warpgroup][8
-// columns][thread][4].
+// Where a block's partial sums lie in the workspace: [block][which of two tiles][warpgroup][8
+// columns][thread][4]. A block shares at most two tiles: the one whose middle its share begins in, and the
+// one that it begins but does not finish.
 template <class S, class T>
 __device__ __forceinline__ Accumulator<T>* share_of(const SkinnyArguments<T>& g, int block, bool begins_tile,
                                                     int warpgroup, int group) {
@@ -237,7 +237,7 @@ __global__ void __launch_bounds__(128) gemm_skinny_add_kernel(const __grid_const
   const int row = place.row + 64 * warpgroup + kSlabRows * warp, column = place.column + 8 * group;
   grid_dependency_wait();
   if (first == last || row >= g.large.side || column >= g.skinny.side) return;
-  // The first block begins the tile; the tile is the first one of every later block.
+  // The block `first` begins the tile. In every later block's share this tile comes first.
   const Acc* from = share_of<S>(g, first, true, warpgroup, group);
   const Acc* next = share_of<S>(g, first + 1, false, warpgroup, group);
   constexpr int kAtOnce = 8, kNextBlock = 2 * S::kM * S::kN;

@@ -1,12 +1,11 @@
-// Level 5 for products too small to fill large tiles: one launch, and operands are read where they lie. The
-// pieces are those of level 4. What is new is that the panels of the next k are on their way, in registers,
-// while those in shared memory are multiplied (two buffers, one barrier a panel), and that k is split where
-// there are fewer tiles than multiprocessors.
+// Level 5 for products too small to fill large tiles: one launch, and operands are read in place. It is built
+// from the parts of level 4. Two things are new. While the panels in shared memory are multiplied, the panels
+// of the next k are loaded to registers (two buffers, one barrier a panel). And k is split where there are
+// fewer tiles than multiprocessors.
 //
-// `small` has block tiles of 64 x 64. `batched` is the same kernel with tiles of 32 x 32, which matrices of
-// at most that size fill: more blocks share a multiprocessor and hide each other's latencies. It is the row
-// of level 6 for batches, since of int32 nothing else of that level comes near (the tuning_*.json of
-// benchmarks/fits/h200.json).
+// `small` has block tiles of 64 x 64. `batched` is the same kernel with tiles of 32 x 32 for batches of small
+// matrices: more blocks share a multiprocessor and hide each other's latencies. It stands at level 6, because
+// no other kernel of that level comes near it for batches of int32 (benchmarks/fits/h200.json).
 #include "cuda/gemm/parts/choose_splits.cuh"
 #include "cuda/gemm/parts/fused_epilogue.cuh"
 #include "cuda/gemm/parts/launch_splits.cuh"
@@ -19,7 +18,7 @@ namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
 constexpr int kThread = 4;     // thread tile 4 x 4
-constexpr int kUnrolledK = 8;  // little code: a small product meets a cold instruction cache
+constexpr int kUnrolledK = 8;  // keeps the code short: a small product finds a cold instruction cache
 
 template <class T, int BLOCK>
 struct Config {
@@ -28,8 +27,9 @@ struct Config {
   static constexpr int kBK =
       plans::small_depth(sizeof(T));                   // one 16-byte load an operand and thread, at least
   static constexpr int kWarpsN = kAcross / 8;          // a warp is 4 x 8 threads, as in thread_place()
-  static constexpr bool kOftenOnePanel = BLOCK == 32;  // so that a branch around the next loads pays
-  // Groups of a thread's positions are 16 vectors apart (ThreadTile): there is one group, or they fit.
+  static constexpr bool kOftenOnePanel = BLOCK == 32;  // then a branch around the next loads pays
+  // Groups of a thread's positions are 16 vectors apart (ThreadTile), so kAcross has to be 16 unless there is
+  // only one group.
   static_assert(kAcross == 16 || kPer16Bytes<Accumulator<T>> == kThread);
   using Panel = PanelCopy<T, kBlock, kBK, kThreads>;
   struct alignas(16) Buffers {
@@ -44,10 +44,10 @@ struct SmallArguments {
   unsigned tiles_n;
   int64_t k_split;       // values of k that each blockIdx.y has
   int64_t split_stride;  // matrices of the result between splits
-  int64_t columns;       // that are written: beyond n those that fill a row of sums
+  int64_t columns;       // columns to write: n, and in the workspace also the padding of a row
   bool vectors_a, vectors_b;
   ResultVectors vectors_out;
-  [[no_unique_address]] EpilogueOf<C> epilogue;  // where no other block shares the k of a tile
+  [[no_unique_address]] EpilogueOf<C> epilogue;  // used where no other block shares k
 };
 
 // Applies the epilogue to a thread's results and stores them, as store_thread_tile() stores plain ones.
@@ -68,7 +68,7 @@ __device__ __forceinline__ void store_thread_tile_finished(const Epilogue& e, co
   });
 }
 
-// int64 would spill by the 128 registers that nvcc allots without the second bound.
+// Without a second launch bound nvcc allots 128 registers, within which the sums of int64 spill.
 template <class C>
 constexpr int kLeastBlocks = std::is_same_v<typename C::Type, int64_t> ? 1 : 0;
 

@@ -1,15 +1,15 @@
 // Level 6 since sm_80 for small products and batches of them. What changes from mma_sync:
 //   - block tiles of 64 x 64, so that 64 products of 128 x 128 x 128 are 256 blocks, and three blocks on a
 //     multiprocessor, which hide each other's latencies;
-//   - a block asks for four stages at once, and for k up to 256 (bytes: 512) that is all it will ever need:
-//     one wait, products, one store;
-//   - there is one launch and nothing before it: no TMA descriptors, no flags to clear, and operands are read
-//     where they lie, whatever their alignment (parts/line_copy.cuh);
+//   - a block requests four stages at once. For k up to 256 (bytes: 512) that is the whole k: one wait, the
+//     products, one store;
+//   - there is one launch and nothing before it: no TMA descriptors and no flags to clear, and operands are
+//     read in place, whatever their alignment (parts/line_copy.cuh);
 //   - on Hopper the same stages are multiplied by wgmma (fast/small_tile_products.cuh);
-//   - where there are few tiles and k is long, it is split (parts/split_k.cuh).
-// So small a product meets cold caches, that of instructions too: most of its time is the launch and the
-// copies. Hence there is little code on the way, less still for operands of whole tiles, and operands are
-// loaded evict-first, which leaves L2 to the data that is used again.
+//   - where tiles are few and k is long, k is split (parts/split_k.cuh).
+// So small a product finds cold caches, the instruction cache included: the launch and the copies take most
+// of its time. Hence the code is short, and shorter still for operands of whole tiles. Operands are loaded
+// evict-first, which leaves L2 to data that is used again.
 #include "cuda/available.h"
 #include "cuda/gemm/fast/small_tile_products.cuh"
 #include "cuda/gemm/parts/moved.cuh"
@@ -19,24 +19,24 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-// Block tile, warp tile, stages, blocks.
+// Block tile, warp tile, stages, blocks on a multiprocessor.
 using MmaTiles = TileConfig<64, 64, 32, 32, 4, 3>;
 using WgmmaTiles = TileConfig<64, 64, 16, 64, 4, 3>;
 template <class C>
 constexpr bool kByWgmma = std::is_base_of_v<WgmmaTiles, C>;
 
-// What the first copies need comes first: the constant bank is cold too.
+// The fields that the first copies need come first, because the constant cache is cold, too.
 template <class T>
 struct Arguments {
   int splits;
   unsigned tiles_n;
   SplitStages stages;
   LineOperand<T> a, b;
-  SplitSums<Accumulator<T>> sums;  // where there are several splits
+  SplitSums<Accumulator<T>> sums;  // used with several splits
   Gemm<T> gemm;
   ResultVectors vectors;
   bool plain;         // rows of the result are whole vectors of its type, and beta is 0
-  Epilogue epilogue;  // of kernels that fuse it
+  Epilogue epilogue;  // used by kernels that fuse it
 };
 
 template <class C, class T, bool a_along_k, bool b_along_k, bool aligned>
@@ -55,8 +55,8 @@ struct Kernel {
   };
 };
 
-// Loads COUNT sums from a row of the slab. Where they are two vectors, lanes whose sums are 32 words apart
-// begin with different ones, since they would meet in the same banks.
+// Loads COUNT sums from a row of the slab. Where these are two vectors, lanes whose sums are 32 words apart
+// begin with different vectors, because the same one would lie in the same banks.
 template <int COUNT, class Acc>
 __device__ __forceinline__ void load_sums(Acc (&to)[COUNT], const Acc* from, int lane) {
   using Four = Vector<Acc, 4>;
@@ -71,7 +71,7 @@ __device__ __forceinline__ void load_sums(Acc (&to)[COUNT], const Acc* from, int
     to[i] = second_first ? part[kVectors - 1 - i / 4][i % 4] : part[i / 4][i % 4];
 }
 
-// Stores alpha times a warp's sums to rows of whole vectors.
+// Stores alpha times a warp's sums to C, whose rows are whole vectors.
 template <class C, class T>
 __device__ __forceinline__ void store_plain(const Arguments<T>& g, const Accumulator<T>* sums, int pitch,
                                             int batch, int row0, int column0) {
@@ -140,7 +140,8 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
     multiply_tile<C, Kernel<C, T, a_along_k, b_along_k, aligned>>(g);
 }
 
-// Returns the operand in place; bytes, which ldmatrix cannot transpose, are copied unless they lie along k.
+// Returns the operand in place. Bytes that do not lie along k are copied, because ldmatrix cannot transpose
+// them.
 template <class T>
 LineOperand<T> operand_of(Side<T> s, int batch, Context& context) {
   if (sizeof(T) == 1 && s.k > 1 && s.k_stride != 1) {
@@ -151,7 +152,7 @@ LineOperand<T> operand_of(Side<T> s, int batch, Context& context) {
   return line_operand(s, batch);
 }
 
-// A product of Ts, of which operands are moved as Moved.
+// Multiplies elements of T, whose operands are copied as elements of Moved.
 template <class C, class T, class Moved>
 void launch_small_tile(const Gemm<Moved>& g, int batch, const Epilogue& epilogue, Context& context) {
   const int64_t tiles_m = ceil_div(g.m, C::BM), tiles_n = ceil_div(g.n, C::BN);

@@ -1,7 +1,7 @@
-// The two ways in which small_tile multiplies the stages of its ring, by mma.sync and by wgmma. A stage holds
-// a tile of A and, behind it, one of B, in lines of 128 bytes whose swizzle suits ldmatrix and is the one
-// that wgmma asks for. Both ask for the next stage by copy_next() when a stage has been read, and leave sums
-// as fragments of mma.
+// The two ways in which small_tile multiplies the stages of its ring: by mma.sync and by wgmma. A stage holds
+// a tile of A and behind it one of B, in lines of 128 bytes. wgmma prescribes their swizzle, and it suits
+// ldmatrix, too. Both call copy_next() for the next stage when a stage has been read, and hold their sums as
+// fragments of mma.
 #pragma once
 
 #include "cuda/gemm/parts/line_copy.cuh"
@@ -10,14 +10,14 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// Waits for the copies of a stage. Of the groups committed so far it is the last but kStages - 2 or, for the
-// first stage, the first of kStages.
+// Waits for the copies of a stage. After its group kStages - 2 more were committed or, for the first stage,
+// kStages - 1.
 template <int kStages>
 __device__ __forceinline__ void wait_for_stage(int stage) {
   stage == 0 ? wait_async_copies<kStages - 1>() : wait_async_copies<kStages - 2>();
 }
 
-// Refills the place of stage - 1, which all threads have read.
+// Refills the slot of stage - 1, which all threads have read.
 template <int kStages, class CopyNext>
 __device__ __forceinline__ void refill(int stage, int stages, CopyNext&& copy_next) {
   if (stage == 0) return;
@@ -25,8 +25,8 @@ __device__ __forceinline__ void refill(int stage, int stages, CopyNext&& copy_ne
   commit_async_copies();  // an empty group too, so that groups are counted as stages are
 }
 
-// Multiplies a warp's tile of C::WM x C::WN by mma.sync, half a stage at a time. The first products are of
-// zeros: they fetch the loop's instructions while the operands are on their way.
+// Multiplies a warp's tile of C::WM x C::WN by mma.sync, half a stage at a time. The first products are
+// products of zeros: they bring the loop's instructions into the cache while the operands are loaded.
 template <class C, class T, class TileA, class TileB>
 class MmaProducts {
  public:
@@ -69,9 +69,9 @@ class MmaProducts {
   Warp warp_;
 };
 
-// Multiplies by wgmma: the block's warpgroup has all 64 rows, a warp 16 of them. No fragments pass through
-// registers, and 64 x 64 x 64 products are four instructions. For small products that counts more than the
-// tensor cores' idle time while the next stage is made visible to them.
+// Multiplies by wgmma: the block's one warpgroup computes all 64 rows, each warp 16 of them. No fragments
+// pass through registers, and a product of 64 x 64 x 64 is four instructions. For small products this saves
+// more than is lost while the tensor cores wait for the next stage to become visible to them.
 template <class C, class T, class TileA, class TileB>
 class WgmmaProducts {
   static constexpr Major kMajorA = TileA::kAlongK ? Major::k : Major::mn;

@@ -1,13 +1,13 @@
-// Level 6 for few tiles with long k: split-K. What changes from wgmma_specialized and mma_sync:
+// Level 6 for products of few tiles with a long k: split-K. What changes from wgmma_specialized and mma_sync:
 //   - k is cut into parts, and each block computes one part of one tile;
-//   - no block waits for another: partial sums go to the workspace as matrices, and a second kernel,
-//     on Hopper started early by programmatic dependent launch, adds them (parts/split_k.cuh);
-//   - there are no stores between products. With wgmma no registers have to be moved between warpgroups
-//     then, and the first copies are issued before the block's first barrier.
-// Where there is no wgmma, the main loop is mma_sync's (parts/line_tile.cuh), on tiles of the same size.
+//   - no block waits for another: partial sums go to the workspace as matrices, and a second kernel adds them
+//     (parts/split_k.cuh). On Hopper that kernel starts early, by programmatic dependent launch;
+//   - a block stores nothing before its last product. So with wgmma no registers have to move between
+//     warpgroups (setmaxnreg), and the first copies are issued before the block's first barrier.
+// Without wgmma the main loop is that of mma_sync (parts/line_tile.cuh), with tiles of the same size.
 //
-// What is left is mostly the time to read the operands. Tiles of 128 x 256 are slower, because their
-// partial sums are twice as many bytes, and so are clusters whose blocks add their sums among themselves.
+// Reading the operands takes most of the time. Tiles of 128 x 256 are slower, because their partial sums have
+// twice as many bytes. Clusters whose blocks add their sums among themselves are slower, too.
 #include "cuda/available.h"
 #include "cuda/gemm/parts/split_k.cuh"
 #include "cuda/gemm/parts/warp_product.cuh"
@@ -18,7 +18,7 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-// The block tile, 64 rows of it for each consumer warpgroup; one producer warp; the ring of stages.
+// The block tile, of which each consumer warpgroup computes 64 rows; one producer warp; the ring of stages.
 constexpr int kM = plans::kSplitKTile, kN = kM, kConsumerWarps = kM / 16, kThreads = 32 * kConsumerWarps + 32;
 constexpr int kStageBytes = (kM + kN) * 128, kStages = 6;
 
@@ -26,8 +26,7 @@ struct Shared {
   unsigned char stage[kStages][kStageBytes];  // (kM, kK) of A, then (kN, kK) of B
   RingBarriers<kStages> ring;
 };
-// More than Shared needs, so that the carve-out of shared memory leaves room for blocks of the second
-// kernel.
+// More than Shared needs, so that the shared-memory carve-out leaves room for blocks of the second kernel.
 constexpr int kSharedBytes = int(sizeof(Shared)) + (8 << 10);
 static_assert(kSharedBytes <= 227 << 10);
 
@@ -46,8 +45,8 @@ struct MmaArguments : Arguments<T> {
   RowsOperands<T> operands;
 };
 
-// A block's work: stages [begin, end) of a tile. Blocks of one part of k are neighbours in the grid, so
-// that they find each other's operands in L2.
+// A block's work: stages [begin, end) of a tile. Blocks with the same part of k are neighbours in the grid,
+// so that they find each other's operands in L2.
 struct Share {
   int split, batch, row, column, begin, end;
 
@@ -136,8 +135,8 @@ struct MmaKernel {
   static_assert(TileA::kBytes + TileB::kBytes == kStageBytes && sizeof(Shared) <= kLeastBlockBytes);
 };
 
-// The operand up to the end of a block's part of k. The loop reads one stage more than it multiplies: that
-// one is filled with zeros then and not copied.
+// The operand, cut off at the end of a block's part of k. The loop loads one stage more than it multiplies;
+// cut off, that stage is filled with zeros instead of being copied.
 template <class T>
 __device__ __forceinline__ RowsOperand<T> up_to(int end, RowsOperand<T> operand) {
   operand.k = min(operand.k, end * (128 / int(sizeof(T))));
@@ -162,7 +161,7 @@ __global__ void __launch_bounds__(MmaTiles::kThreads, MmaTiles::kBlocks)
 #endif
 }
 
-// How a product is cut, and its workspace.
+// How a product is split, and its workspace.
 template <class T>
 struct Plan {
   Arguments<T> arguments;

@@ -1,13 +1,14 @@
-// Level 6 for results that equal their transposes: the lower triangle is computed and the upper one copied
-// from it, half the work of a product. It is no kernel but a schedule of the others (predict/symmetric.h):
+// Level 6 for results that equal their transposes. The lower triangle is computed and copied to the upper
+// one, which takes half the work of a product. This is not a kernel of its own but a schedule of other
+// kernels (predict/symmetric.h):
 //
-//   - on Hopper wgmma_specialized, bf16x6 and crt have kernels whose tiles are those of a triangle
-//     (parts/lower_triangle.cuh), so that one launch computes it;
-//   - for everything else it is cut into blocks, which any row computes (core/triangle.h).
+//   - on Hopper wgmma_specialized, bf16x6 and crt have kernels that compute only the tiles of a triangle
+//     (parts/lower_triangle.cuh), in one launch;
+//   - for everything else the triangle is cut into blocks, which any row can compute (core/triangle.h).
 //
-// wgmma_specialized stores its tiles of 16-bit results twice, once turned (parts/mirrored_store.cuh). After
-// the others a last pass copies one triangle to the other (parts/mirror.cu). Either way the result is exactly
-// symmetric.
+// wgmma_specialized stores its tiles of 16-bit results twice, the second time transposed
+// (parts/mirrored_store.cuh). After the other kernels a last pass copies one triangle to the other
+// (parts/mirror.cu). In both cases the result is exactly symmetric.
 #include "core/gpu.h"
 #include "core/mirror.h"
 #include "core/triangle.h"

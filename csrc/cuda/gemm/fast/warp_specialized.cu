@@ -1,14 +1,14 @@
 // Level 5 on Hopper: registers, occupancy, latency. What changes from level 4:
-//   - every thread keeps 8 x 16 sums in registers, and a warp 64 x 64: 128 multiply-adds for 6 loads,
-//     where 8 x 8 has 64 for 4. Loads take issue slots that multiply-adds need;
-//   - one block a multiprocessor, most of its shared memory a ring of stages that the TMA fills up to 128
-//     rows of k ahead. A separate producer warp issues the copies, which is faster than an elected thread
-//     of a computing warp. Its warpgroup gives its registers to the computing ones (setmaxnreg), which
-//     take 240 each;
+//   - every thread keeps 8 x 16 sums in registers, and a warp 64 x 64. That is 128 multiply-adds for 6 loads,
+//     where 8 x 8 sums have 64 for 4. It matters because loads take issue slots that multiply-adds need;
+//   - a multiprocessor has one block. Most of its shared memory is a ring of stages, which the TMA fills up
+//     to 128 rows of k ahead. A separate producer warp issues the copies; that is faster than an elected
+//     thread of a computing warp. Its warpgroup gives its registers to the computing ones (setmaxnreg), whose
+//     threads take 240 each;
 //   - stream-K shares the last waves of tiles evenly (parts/stream_k.cuh).
 //
-// In fp32 the loop holds one stage of 8 steps of k, about 17 KB of code: longer loops are slower, and
-// those that outgrow the instruction cache much slower. docs/ladder.md has its speed.
+// In fp32 the loop's body is one stage, 8 steps of k, about 17 KB of code. Longer bodies are slower, and
+// bodies larger than the instruction cache much slower. docs/ladder.md has its speed.
 #include "cuda/device/tma.cuh"
 #include "cuda/gemm/parts/ring.cuh"
 #include "cuda/gemm/parts/stream_k.cuh"
@@ -18,17 +18,18 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-// Block tile, thread tile, and the ring. A sum of fp64 takes two registers, hence 8 x 8 of them a thread.
+// Block tile, thread tile, and the ring. A sum of fp64 takes two registers, so a thread has only 8 x 8 of
+// them.
 //
-// In fp64 the register file limits. A DFMA takes two cycles of its scheduler, in which two operands of 64
-// bits can be read, and the third has to come from the operand cache; whatever else reads registers costs
-// a cycle of arithmetic, the address of a load too (inferred from timed variants). Hence warps of 1 x 32
-// lanes, all on the same rows of C:
-//   - loads of A take their address from a uniform register, which leaves 4 loads that read the register
-//     file for 64 DFMA, where 8 x 4 lanes have 8;
-//   - what they return is uniform, too. Where it lives across a branch, the compiler moves it to uniform
-//     registers, and a DFMA reads it without the register file. So the loop is short, 2 steps: every other
-//     step multiplies from uniform registers.
+// In fp64 the register file is the limit. A DFMA takes two cycles of its scheduler. In these, two operands of
+// 64 bits can be read from the register file; the third has to come from the operand cache. Every other read
+// of registers, also that of a load's address, costs a cycle of arithmetic (inferred from timed variants).
+// Hence the lanes of a warp are arranged as 1 x 32, all on the same rows of C:
+//   - loads of A take their address from a uniform register. Only 4 loads for 64 DFMA still read the register
+//     file, where 8 x 4 lanes have 8;
+//   - the values that they load are uniform, too. A value that lives across a branch is moved to uniform
+//     registers by the compiler, and a DFMA reads it without the register file. So the loop's body is short,
+//     2 steps: every other step multiplies from uniform registers.
 template <class Word_, bool dot4>
 struct Shape {
   using Word = Word_;
@@ -47,7 +48,7 @@ struct Shape {
   static constexpr int kSums = kM * kN;
   static_assert(kM <= 256 && kN <= 256, "a box has at most 256 elements a side");
 
-  using PartialSums = fastgemm::FASTGEMM_TARGET::PartialSums<kComputeThreads, 1>;  // scalar: WarpTile::store
+  using PartialSums = fastgemm::FASTGEMM_TARGET::PartialSums<kComputeThreads, 1>;  // see WarpTile::store
 
   struct Shared {
     Word ring[kStages][kStageWords];
@@ -64,12 +65,12 @@ struct Arguments {
   int batch_a, batch_b;  // 0 where the batch shares the operand
   Schedule<Word> schedule;
   Word zero;
-  Epilogue epilogue;  // of kernels that fuse it
+  Epilogue epilogue;  // used by kernels that fuse it
 };
 
-// One warp issues the copies of all parts, in order. At the end it adds a stage from beyond the matrix,
-// which the TMA fills with zeros: the computing warps always load the first row of the next stage early,
-// and so need no test for the last one.
+// One warp issues the copies of all parts, in order. At the end it adds a stage beyond the matrix, which the
+// TMA fills with zeros. The computing warps always load the first row of the next stage early; with that
+// extra stage they need no test for the last one.
 template <class S, class Word>
 __device__ __forceinline__ void produce(typename S::Shared& shared, const TensorMap& a, const TensorMap& b,
                                         const Arguments<Word>& g, Parts parts) {
@@ -92,8 +93,8 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Tensor
   fill(0, 0, g.schedule.work.steps * S::kK, 0);
 }
 
-// Multiplies kSteps steps of k. The next fragment is loaded while one is multiplied (double buffering), at
-// the last step from `next`.
+// Multiplies kSteps steps of k. While one fragment is multiplied the next one is loaded (double buffering),
+// at the last step from next_a and next_b.
 template <class S, class Word>
 __device__ __forceinline__ void multiply_steps(typename S::Tile& tile,
                                                typename S::Tile::Fragment (&fragments)[2], const Word* a,

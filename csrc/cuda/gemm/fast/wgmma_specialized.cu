@@ -1,29 +1,33 @@
 // Level 6 on Hopper at full speed. What changes from `wgmma`:
-//   - warps are specialized. One producer warp only issues TMA copies, a whole ring of stages ahead, and
-//     two consumer warpgroups only multiply. Each stage has two mbarriers, full and empty, so that no warp
-//     waits for the whole block. The producers give their registers to the consumers (setmaxnreg);
-//   - 64 x 256 sums a warpgroup. Such an instruction takes the tensor cores 128 cycles and reads 10 KB of
-//     shared memory; with 64 x 128 sums 12 KB are read in that time, and a block loads a third more from
-//     L2;
-//   - the kernel is persistent: one block a multiprocessor computes tile after tile. A finished tile is
-//     rounded, kept in registers and stored between the first products of the next one, asynchronously
-//     (parts/box_store.cuh);
-//   - tiles come in bands, so that those in flight share rows of A and columns of B in L2, and stream-K
+//   - warps are specialized. One producer warp only issues TMA copies, up to a whole ring of stages ahead,
+//     and two consumer warpgroups only multiply. Each stage has two mbarriers, full and empty, so that no
+//     warp waits for the whole block. The producer's warpgroup gives its registers to the consumers
+//     (setmaxnreg);
+//   - each warpgroup has 64 x 256 sums. Such an instruction takes the tensor cores 128 cycles and reads 10 KB
+//     of shared memory; with 64 x 128 sums they would read 12 KB in that time, and a block would load a third
+//     more from L2;
+//   - the kernel is persistent: one block a multiprocessor computes one tile after another. A finished tile
+//     is rounded and kept in registers, and is stored asynchronously between the first products of the next
+//     tile (parts/box_store.cuh);
+//   - tiles are computed in bands, so that tiles in flight share rows of A and columns of B in L2. Stream-K
 //     shares the tiles of the last wave evenly where that pays (parts/chunks.cuh);
 //   - tf32 and int8 operands with m or n along rows are multiplied from registers (parts/fragments.cuh),
-//     as A, or as B in C^T = B^T A^T. Of two such operands the smaller one is copied;
-//   - with beta, boxes of c come through the ring as operands do, so that their latency is hidden;
-//   - bytes of either sign are moved as int8, and multiplied by the instruction for the signs of A and B;
-//   - rows that do not begin at multiples of 16 bytes cost A, B and c one launch that copies them
-//     (parts/row_copies.cuh), and C three more warps beside the producer's, which store the boxes.
+//     which wgmma allows for its left operand: A, or B in C^T = B^T A^T. If both operands are such, the
+//     smaller one is copied;
+//   - with beta, boxes of c go through the ring like operands, which hides their latency;
+//   - signed and unsigned bytes are both copied as int8, and multiplied by the instruction for the signs of A
+//     and B;
+//   - where rows of A, B or c do not begin at multiples of 16 bytes, one launch before copies them
+//     (parts/row_copies.cuh). Where rows of C do not, the three other warps of the producer's warpgroup store
+//     the boxes.
 //
-// The epilogue of a layer (bias, activation) is applied to the sums in registers before they are stored, in
-// kernels of their own (Fusing<Shape>).
+// Separate kernels (Fusing<Shape>) apply the epilogue of a layer (bias, activation) to the sums in registers
+// before they are stored.
 //
-// The position in the pipeline lives in uniform registers, which are free while ordinary ones are scarce.
-// The compiler keeps it there only if no branch of the main loop depends on how long a part is, hence
-// chunks of at least four stages. From 4096 on the tensor cores are busy nearly all of the time and the
-// limit is power (docs/tensor_cores.md).
+// The position in the pipeline is kept in uniform registers: these are free, while ordinary registers are
+// scarce. The compiler keeps it there only if no branch of the main loop depends on the length of a part.
+// Hence work is counted in chunks of at least four stages. From 4096 on the tensor cores are busy nearly all
+// the time, and power is the limit (docs/tensor_cores.md).
 #include "cuda/gemm/parts/box_store.cuh"
 #include "cuda/gemm/parts/boxes.cuh"
 #include "cuda/gemm/parts/chunks.cuh"
@@ -37,9 +41,9 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-// Block tile (kM, kN), 64 rows of it for each consumer warpgroup, and the ring of stages. Narrower tiles
-// are slower for their size, and there for products that have too few wide tiles for all multiprocessors, or
-// whose wide tiles leave many idle in the last wave.
+// Block tile (kM, kN), of which each consumer warpgroup computes 64 rows, and the ring of stages. Narrower
+// tiles are slower for their size. They are for products that have too few wide tiles for all
+// multiprocessors, or whose wide tiles leave many multiprocessors idle in the last wave.
 template <int N>
 struct Shape {
   static constexpr int kM = plans::kSpecializedM, kN = N;
@@ -58,8 +62,8 @@ struct Shape {
   static_assert(kSums % 4 == 0, "partial sums are handed over 16 bytes at a time");
 };
 
-// Tiles of the lower triangle alone, of results that are symmetric; and the same where tiles are stored
-// twice, so that the upper triangle comes of it.
+// LowerShape computes only the tiles of the lower triangle of a symmetric result. MirroredShape also stores
+// each of them a second time, transposed, into the upper triangle.
 template <int N>
 struct LowerShape : Shape<N> {
   using Lower = void;
@@ -68,7 +72,8 @@ template <int N>
 struct MirroredShape : LowerShape<N> {
   using Mirrors = void;
 };
-// An epilogue of float32 results of 16-bit types takes more registers than 64 x 256 sums leave.
+// With 64 x 256 sums too few registers are left for an epilogue whose results are float32 while the operands
+// have 16 bits.
 template <class S>
 inline constexpr bool kMayFinishWide = !kFuses<S> || S::kN < 256;
 template <class S>
@@ -84,10 +89,10 @@ struct Arguments {
   int batch_a, batch_b;  // 0 where the batch shares the operand
   ResultRows rows;       // used where the TMA cannot store C
   ChunkSchedule<Accumulator<T>> schedule;
-  Epilogue epilogue;  // of kernels that fuse it
+  Epilogue epilogue;  // used by kernels that fuse it
 };
 
-// The TMA descriptors of the operands, of the matrix c that is added beta times, and of the result.
+// The TMA descriptors of the operands, of the matrix c that is added times beta, and of the result.
 struct Maps {
   TensorMap a, b, c, out;
 };
@@ -97,7 +102,7 @@ struct MirroredMaps : Maps {
 template <class S>
 using MapsOf = std::conditional_t<kMirrors<S>, MirroredMaps, Maps>;
 
-// The place in C of box `index` of a warp's rows of a tile; an element of C has this many bytes.
+// The place in C of box `index` of a warp's rows of a tile. `bytes` is the size of an element of C.
 template <bool transposed, class S>
 __device__ __forceinline__ RowsPlace place_of_box(const TileOrigin<S>& tile, int warp, int index, int bytes) {
   const int row = tile.row + kWarpRows * warp;
@@ -105,8 +110,9 @@ __device__ __forceinline__ RowsPlace place_of_box(const TileOrigin<S>& tile, int
   return {transposed ? column : row, transposed ? row : column, tile.batch};
 }
 
-// Of squares of 3 x 2 tiles of (128, 192), those on the diagonal have a tile that lies above it, and the last
-// ones may have tiles below C's last row. Nobody computes these.
+// Whether to skip a tile that the schedule of a triangle has. With tiles of (128, 192) the triangle is
+// divided into squares of 3 x 2 tiles: a square on the diagonal has a tile above the diagonal, and the last
+// squares may have tiles below C's last row.
 template <class S, class T>
 __device__ __forceinline__ bool is_left_out(const TileOrigin<S>& tile, const Arguments<T>& g) {
   if constexpr (kLower<S> && S::kN % S::kM != 0)
@@ -115,8 +121,8 @@ __device__ __forceinline__ bool is_left_out(const TileOrigin<S>& tile, const Arg
     return false;
 }
 
-// The producer warp: fills the ring with the stages of all parts. c comes through the ring, too, behind
-// the last stage of a tile: two boxes for each consumer warp at a time.
+// The producer warp fills the ring with the stages of all parts. c goes through the ring, too, after the last
+// stage of a tile: two boxes for each consumer warp at a time.
 template <class S, class A, class B, bool transposed, class T>
 __device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& maps, const Arguments<T>& g,
                                         Parts parts) {
@@ -151,14 +157,14 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& 
   }
 }
 
-// The epilogue of a tile: alpha * sums + beta * c. Boxes of c are in the ring from `at` on.
+// The epilogue of a tile: alpha * sums + beta * c. The boxes of c are in the ring from `at` on.
 template <class S, class Boxes, class T>
 __device__ __forceinline__ void finish_tile(typename S::Shared& shared, const Arguments<T>& g, int tile,
                                             const Accumulator<T> (&sum)[S::kSums], Boxes& boxes,
                                             RingPosition<S::kStages>& at, int warp) {
   using Acc = Accumulator<T>;
-  // Without a factor, 16-bit results take half the instructions. Results of other types need the
-  // multiplication's register moves in any case.
+  // With alpha = 1, 16-bit results take half the instructions. Results of other types need the register moves
+  // of the multiplication in any case.
   if (Boxes::kPerRegister == 2 && !g.adds && g.alpha == Acc(1))
     return boxes.take(sum, tile, [](Acc x) { return x; });
   if (!g.adds) return boxes.take(sum, tile, [&](Acc x) { return g.alpha * x; });
@@ -221,7 +227,7 @@ __device__ __forceinline__ void store_boxes(typename S::Shared& shared, const Ar
                                             int first_warp) {
   constexpr int kBoxes = S::kM * S::kN / S::kConsumerWarps * int(sizeof(Out)) / kBoxBytes;
   constexpr bool kOdd = kBoxes % 2 != 0;
-  uint32_t phase = 0;  // or of each warp, the boxes stored, where a tile has an odd number of them
+  uint32_t phase = 0;  // where kOdd: the number of boxes stored of each warp
   Part part;
   while (parts.next(part)) {
     if (part.end != g.schedule.work.steps) continue;
@@ -298,7 +304,7 @@ Boxes boxes_of_result(const Gemm<T>& g) {
   return {g.result.out, g.result.row_stride, g.result.batch_stride};
 }
 
-// A product of Ts, of which operands are moved as Moved.
+// Multiplies elements of T, whose operands are copied as elements of Moved.
 template <class S, class T, class Moved>
 void launch_tiles(const Gemm<Moved>& g, const BoxOperands<Moved>& operands, int batch, const Sharing& sharing,
                   RowCopies& copies, Context& context, const Epilogue& epilogue = {}) {
@@ -351,9 +357,9 @@ void launch_tiles(const Gemm<Moved>& g, const BoxOperands<Moved>& operands, int 
   }
 }
 
-// `lower`: nothing above the diagonal is asked for; `mirrors`: it is to be the lower triangle's image. Bytes
-// without a sign, and C^T in place of C, are computed whole. How wide tiles are does not change the order of
-// a sum; which of them are shared does.
+// `lower`: only the lower triangle is asked for. `mirrors`: the upper triangle is to be its transpose.
+// Products of unsigned bytes, and those computed as C^T, are computed whole. The width of tiles does not
+// change the order of a sum; sharing tiles does.
 template <class T, class Moved>
 void gemm_tiles(const Gemm<Moved>& problem, int batch, bool lower, bool mirrors, const Sharing& sharing,
                 const Epilogue& epilogue, Context& context) {
@@ -387,8 +393,8 @@ void gemm_tiles(const Gemm<Moved>& problem, int batch, bool lower, bool mirrors,
   }
 }
 
-// A row that is added to every row of C, as the bias of a layer is, is a bias: it need not be spread out to a
-// matrix that the TMA reads. The sums are rounded as before: 1 * x + 1 * c.
+// Turns a c that adds the same row to every row of C into a bias, which the TMA need not read as a whole
+// matrix. Results are rounded as before: 1 * x + 1 * c.
 GemmProblem with_row_as_bias(const GemmProblem& p) {
   const bool is_row = p.beta == 1 && p.c.row_stride == 0 && p.c.batch_stride == 0 && p.c.col_stride == 1;
   if (!is_row || p.epilogue.asked() || p.triangle != 0 || !fuses_in_fragments(p)) return p;
