@@ -1,10 +1,10 @@
-// The second launch of products whose sums go to the workspace first (parts/blend.cuh).
+// The second launch for products whose sums go to the workspace first (parts/blend.cuh).
 #include "cuda/gemm/parts/blend.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-constexpr int kColumns = 256, kRows = 8;  // a block; each thread has a column
+constexpr int kColumns = 256, kRows = 8;  // of a block; each thread has a column
 
 // All of a thread's loads come before its stores, so that they are in flight together.
 template <class Out, class T, class Acc>

@@ -1,5 +1,5 @@
-// Products whose sums go to the workspace first. Contract: a kernel stores plain sums to
-// sums_in_workspace(), then blend() makes C of them in a second launch.
+// Products whose sums go to the workspace first. Contract: a kernel stores plain sums to the result that
+// sums_in_workspace() returns; then blend() computes C from them in a second launch.
 //
 //   kernel -> sums (m, n) in the workspace -> blend -> C = alpha * sums + beta * c
 #pragma once
@@ -9,7 +9,7 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// A result of plain sums in the workspace, with rows of whole 16 bytes.
+// Allocates a result for plain sums in the workspace. Its rows are multiples of 16 bytes.
 template <class T>
 Result<T> sums_in_workspace(const Gemm<T>& g, int batch, Context& context) {
   Result<T> r{};

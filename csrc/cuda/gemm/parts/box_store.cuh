@@ -1,7 +1,7 @@
-// The epilogue of wgmma tiles: stores a warp's rows of a tile to C while the tensor cores go on. Contract:
-// HeldBoxes::take(sum, ...) rounds a tile's sums, after which `sum` is free; store(i) writes what is held,
-// between the products of the next tile; each warp has staging boxes of its own and waits for no other
-// warp.
+// The epilogue of wgmma tiles: stores a warp's rows of a tile to C while the tensor cores compute the next
+// tile. Contract: HeldBoxes::take(sum, ...) rounds a tile's sums into registers of its own, after which `sum`
+// is free. store(i) stores one of these boxes between the products of the next tile. Each warp has staging
+// boxes of its own and waits for no other warp.
 //
 //   registers (wgmma layout)       staging box in shared memory, swizzled         C
 //   row lane/4:   c0 c1 ...        +--------------------------+  128 bytes
@@ -13,13 +13,13 @@
 //   take           |                   |T                  |T      rounds to half the registers
 //   store          |                   | 0 1 2 3           | 0 1   boxes, between the first products
 //
-// A lane holds pairs of neighbouring columns, so that plain stores would fill only 16 bytes of a row at a
-// time, half a sector. Boxes make full lines of them. Most boxes are stored late: a rounded tile takes
-// half the registers of its sums, and the sums' registers are free for the next tile at once, which is
-// faster than storing all boxes first.
+// A lane holds pairs of neighbouring columns, so plain stores would fill only 16 bytes of a row at a time,
+// half a sector. Boxes are stored as whole lines. Most boxes are stored late: a rounded tile takes half the
+// registers of its sums, and the registers of the sums are free for the next tile at once. That is faster
+// than storing all boxes first.
 //
-// Rows of C that do not begin at multiples of 16 bytes cannot be stored by the TMA. Then warps that have
-// no other work take the boxes and store them row by row, a line at a time.
+// The TMA cannot store rows of C that do not begin at multiples of 16 bytes. Then warps that have no other
+// work store the boxes row by row, a line at a time.
 //
 // A warp's 16 rows may be rows of C in another order (parts/fragments.cuh), or columns of C where the
 // kernel computes C^T.
@@ -35,7 +35,7 @@ namespace fastgemm::FASTGEMM_TARGET {
 inline constexpr int kWarpRows = 16, kBoxBytes = kWarpRows * 128;
 inline constexpr int kBoxRegisters = kBoxBytes / 32 / 4;  // a lane
 
-// The row of the warp that row lane / 4 + 8 * half of the instruction computes.
+// Which of the warp's 16 rows the instruction's row lane / 4 + 8 * half computes.
 struct InOrder {
   __device__ __forceinline__ static constexpr int row(int group, int half) { return group + 8 * half; }
 };
@@ -44,13 +44,13 @@ struct InOrder {
 struct alignas(1024) StagingBoxes {
   unsigned char box[2][kBoxBytes];  // (16, 128 bytes), swizzled
 };
-// The mbarriers of the two boxes where another warp reads them.
+// The mbarriers of the two boxes, used where another warp reads them.
 struct BoxBarriers {
   Barrier full[2], empty[2];
 };
 
-// The shape of a box of elements of Out, which have 2 or 4 bytes: (16, 128 bytes) of C, or transposed (32,
-// 64 bytes).
+// The shape of a box of elements of Out, 2 or 4 bytes each: (16, 128 bytes) of C, or transposed (32, 64
+// bytes).
 template <class Out, bool transposed>
 struct BoxShape {
   static constexpr Swizzle kSwizzle = transposed ? Swizzle::bytes64 : Swizzle::bytes128;
@@ -63,18 +63,18 @@ struct RowsPlace {
   int row, column, plane;  // plane: the matrix of the batch
 };
 
-// C, where its rows may begin at any address.
+// Describes a C whose rows may begin at any address.
 struct ResultRows {
   void* data;  // null where the TMA stores the boxes
   int64_t row_stride, batch_stride;
   int m, n;
 };
 
-// Stores a box by the lanes of a warp, each a 32-bit word of a row. Rows are stored in two groups, those
-// of one parity and then those of the other, because all rows of a group are aligned in the same way:
-// either words of C are aligned to words of the box, or 16-bit elements begin in the middle of a word. In
-// the latter case each word is assembled from the halves of two words, and the first and the last element
-// are stored alone. The code is kept short, because three warps have to keep up with the tensor cores.
+// Stores a box by a warp: each lane stores a 32-bit word of a row. Rows are stored in two groups, even and
+// odd ones, because all rows of a group are aligned in the same way: either words of C are aligned to words
+// of the box, or rows of 16-bit elements begin in the middle of a word. In the latter case each word is
+// assembled from the halves of two words, and the first and the last element are stored alone. The code is
+// short, because three warps have to keep up with the tensor cores.
 template <class Out, class Shape>
 __device__ __forceinline__ void store_rows(const unsigned char* box, const ResultRows& out,
                                            const RowsPlace& at) {
@@ -118,8 +118,8 @@ __device__ __forceinline__ void store_rows(const unsigned char* box, const Resul
   }
 }
 
-// A box in registers, and its way to shared memory and back, in pieces of 8 columns of the sums. Eight
-// lanes at a time access 16-byte units in eight different groups of banks, so that 16-bit elements have no
+// A box in registers. write() and read() move it to shared memory and back, in pieces of 16 bytes a lane.
+// Eight lanes at a time access 16-byte units in eight different groups of banks, so 16-bit elements have no
 // bank conflicts.
 template <class Out, class Rows, bool transposed>
 struct Box {
@@ -129,7 +129,7 @@ struct Box {
   static_assert(kPerRegister == 1 || (std::is_same_v<Rows, InOrder> && !transposed));
   uint32_t bits[kPieces][4];
 
-  // Sets the box to of(sum, held) for its sums; held() returns the element that the box holds at that
+  // Sets each element of the box to of(sum, held). held() returns the element that the box holds at that
   // place.
   template <class Acc, int R, class Of>
   __device__ __forceinline__ void take(const Acc (&sum)[R], int index, Of&& of) {
@@ -178,12 +178,12 @@ struct Box {
   }
 
  private:
-  // The offset of this lane's row of the four 8 x 8 matrices of piece i.
+  // The offset of this lane's row in the four 8 x 8 matrices of piece i.
   __device__ __forceinline__ static uint32_t offset_of_rows(int i) {
     const int lane = fresh_lane();
     return offset_of(lane % 16 * 128 + lane / 16 * 16, i * 32);
   }
-  // The registers of a piece that are neighbours in a row of C, and where their pair lies.
+  // Which registers of a piece are neighbours in a row of the box, and the offset of such a pair.
   __device__ __forceinline__ static constexpr int first(int j) { return transposed ? j : 2 * j; }
   __device__ __forceinline__ static constexpr int second(int j) { return first(j) + (transposed ? 2 : 1); }
   __device__ __forceinline__ static uint32_t offset_of_pair(int i, int j) {
@@ -191,8 +191,8 @@ struct Box {
     if constexpr (transposed) return offset_of(columns * 64 + row * 4, (8 * i + j) * 64);
     return offset_of(row * 128 + columns * 4, 8 * i * 4);
   }
-  // The offset is the sum of a lane's part and one known at compile time that share no bit, so that the
-  // swizzle distributes over them and the constant costs one XOR.
+  // Adds a part that depends on the lane and a part known at compile time. They share no bit, so the swizzle
+  // of the sum is the XOR of their swizzles, and the constant part costs one XOR.
   __device__ __forceinline__ static uint32_t offset_of(int lanes, int constant) {
     return swizzled<Shape::kSwizzle>(uint32_t(lanes)) ^ swizzled<Shape::kSwizzle>(uint32_t(constant));
   }
@@ -206,16 +206,16 @@ struct Box {
   }
 };
 
-// The two staging boxes of a warp and their way to C: `out` is the TMA descriptor of C; where it is null,
+// Stores boxes to C through a warp's two staging boxes. `out` is the TMA descriptor of C. Where it is null,
 // another warp waits at `barriers` and stores the boxes.
 class BoxStore {
  public:
   __device__ __forceinline__ BoxStore(StagingBoxes& staging, BoxBarriers& barriers, const TensorMap* out)
       : staging_(staging), barriers_(barriers), out_(out), elected_(elect_one()) {}
 
-  // Stores box `index` of a row of boxes (of a column if transposed). The indices are 0, 1, ... in turn;
-  // where a tile has an `odd` number of boxes, each tile begins with the staging box that the one before
-  // left.
+  // Stores box `index` of a row of boxes (of a column of boxes if transposed). The indices are 0, 1, ... in
+  // turn. Staging boxes alternate; with an `odd` number of boxes a tile begins with the one that the tile
+  // before did not use last.
   template <bool odd, class Out, class Rows, bool transposed>
   __device__ __forceinline__ void store(const Box<Out, Rows, transposed>& box, int index,
                                         const RowsPlace& to) {
@@ -223,7 +223,7 @@ class BoxStore {
     const int turn = odd ? int((phase_ + 1) % 2) : index % 2;
     unsigned char* const shared = staging_.box[turn];
     if (out_ != nullptr)
-      wait_stores_read<1>();  // the elected lane's last store may still read its box, the one before not
+      wait_stores_read<1>();  // only the last store, of the other box, may still be reading
     else
       wait_phase(&barriers_.empty[turn], odd ? (phase_ + 1) / 2 % 2 : phase_);
     __syncwarp();
@@ -246,13 +246,13 @@ class BoxStore {
   BoxBarriers& barriers_;
   const TensorMap* out_;
   bool elected_;
-  uint32_t phase_ =
-      1;  // a fresh box counts as emptied; where tiles have an odd number of boxes, 1 + those stored
+  uint32_t phase_ = 1;  // a fresh box counts as emptied; with `odd`: 1 + the number of boxes stored
 };
 
-// A tile of R sums a lane on its way to C. The last boxes, all of 16-bit results and half of others, are
-// held in 64 registers until they can be stored between products. place_of(tile) is evaluated only then,
-// because its divisions would delay the next tile's first products. Store: BoxStore, or MirroredStore.
+// A tile of R sums a lane on its way to C. The last four boxes (all boxes of 16-bit results, half of others)
+// are held in 64 registers until they are stored between products. place_of(tile) is evaluated only then
+// where all boxes are held, because its divisions would delay the next tile's first products. Store is
+// BoxStore or MirroredStore.
 template <class B, int R, class PlaceOf, class Store = BoxStore>
 class HeldBoxes {
  public:
@@ -262,7 +262,7 @@ class HeldBoxes {
   __device__ __forceinline__ HeldBoxes(const Store& store, const PlaceOf& place_of)
       : store_(store), place_of_(place_of) {}
 
-  // Holds of(sum) for the sums of a tile.
+  // Takes of(sum) for the sums of a tile: stores the first boxes, and holds the last four.
   template <class Acc, class Of>
   __device__ __forceinline__ void take(const Acc (&sum)[R], int tile, Of&& of) {
     hold(tile);
@@ -272,8 +272,8 @@ class HeldBoxes {
       if (i < kFirst) store_.template store<kOdd>(box_[i], i, to_);
     }
   }
-  // Holds of(sum, element of c). Boxes of c come in twos, the last one of an odd number with one to ignore:
-  // next_two() waits for them and returns their address, done() releases them.
+  // Takes of(sum, element of c). Boxes of c come in pairs; with an odd number of boxes the second of the last
+  // pair is ignored. next_two() waits for a pair and returns its address, done() releases it.
   template <class Acc, class Of, class NextTwo, class Done>
   __device__ __forceinline__ void take(const Acc (&sum)[R], int tile, Of&& of, NextTwo&& next_two,
                                        Done&& done) {
@@ -288,7 +288,7 @@ class HeldBoxes {
       if (i < kFirst) store_.template store<kOdd>(box_[i], i, to_);
     }
   }
-  // Stores one of the boxes held, if there are any: i = 0, 1, ... kHeld - 1 in turn.
+  // Stores held box i, if boxes are held. Called with i = 0, 1, ... kHeld - 1 in turn.
   __device__ __forceinline__ void store(int i) {
     if (tile_ >= 0) {
       if (kFirst == 0 && i == 0) to_ = place_of_(tile_);

@@ -1,6 +1,6 @@
 // Stream-K for kernels whose warpgroups multiply by wgmma. Contract: work is counted in chunks of kChunk
-// stages, so that no branch of the main loop depends on the length of a part; tiles are numbered in bands
-// of 16 tile rows.
+// stages, so that no branch of the main loop depends on the length of a part. Tiles are numbered in bands of
+// 16 tile rows.
 //
 //   stages of a tile   0 1 2 3 | 4 5 6 7 | 8 9 10 11 12 13       14 stages: 3 chunks, the last one longer
 //                      chunk 0 | chunk 1 | chunk 2
@@ -13,25 +13,26 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-inline constexpr int kChunk = plans::kChunk;  // stages: a block's part of a tile has at least that many
+inline constexpr int kChunk = plans::kChunk;  // stages; a block's part of a tile has at least one chunk
 
 template <class Acc>
 struct ChunkSchedule : Schedule<Acc> {
   int stages;  // of a tile, at least kChunk
 
-  // The last chunk of a tile has the rest, up to 7 stages.
+  // The last chunk of a tile also has the remaining stages, so up to 7.
   __device__ __forceinline__ int stages_of(const Part& part) const {
     return (part.end == this->work.steps ? stages : part.end * kChunk) - part.first * kChunk;
   }
 };
 
-// Of a kernel that computes a triangle, whose schedule is of the rectangle: squares of so many tiles
-// (S::kM, S::kN).
+// The order of tiles of a kernel that computes a triangle: squares of the least number of tiles (S::kM,
+// S::kN) that form a square. The kernel's schedule counts the tiles of the rectangle that the triangle folds
+// into (lower_triangle.cuh).
 template <class S>
 using TrianglePlaces = LowerTriangle<std::lcm(S::kM, S::kN) / S::kM, std::lcm(S::kM, S::kN) / S::kN>;
 
-// The first row and column of a tile (S::kM, S::kN). With tiles of (128, 256) a band reads as many rows of
-// A at a time as columns of B.
+// The first row and column of a tile (S::kM, S::kN). With tiles of (128, 256), the tiles of a band that are
+// in flight read about as many rows of A as columns of B.
 template <class S>
 struct TileOrigin {
   int batch, row, column;
@@ -49,8 +50,8 @@ struct TileOrigin {
   }
 };
 
-// Returns whether this block finishes the tile, after adding the partial sums of other blocks; if not, its
-// own partial sums have been stored for the block that does.
+// Returns whether this block finishes the tile. If so, it has added the partial sums of the other blocks; if
+// not, it has stored its own for the block that does.
 template <class S, class Acc>
 __device__ __forceinline__ bool finishes(const Schedule<Acc>& g, Acc (&sum)[S::kSums], const Part& part,
                                          int warpgroup) {

@@ -3,7 +3,7 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// By fastgemm's transpose of the same matrices with rows and columns exchanged.
+// Copies by fastgemm's transpose, with rows and columns exchanged in what it is given.
 template <class T>
 PackedRows<T> pack_rows(const T* data, int64_t rows, int64_t columns, int64_t row_stride,
                         int64_t column_stride, int64_t batch_stride, int batch, Context& context) {

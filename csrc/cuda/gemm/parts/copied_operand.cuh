@@ -1,5 +1,6 @@
-// A copy in the workspace of a matrix that tensor-core kernels cannot read where it is: its rows begin at
-// multiples of 16 bytes. pack_rows() launches it; what is launched afterwards on the same stream may read it.
+// Copies a matrix that tensor-core kernels cannot read in place to the workspace, where its rows begin at
+// multiples of 16 bytes. pack_rows() launches the copy. Kernels launched afterwards on the same stream may
+// read it.
 #pragma once
 
 #include "cuda/device/fragment.cuh"
@@ -8,7 +9,7 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// batch_stride 0: all matrices of the batch are one.
+// With batch_stride 0 all matrices of the batch are the same.
 template <class T>
 struct PackedRows {
   const T* data;

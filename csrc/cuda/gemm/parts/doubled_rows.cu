@@ -1,5 +1,6 @@
-// The right side of a complex product as rows of a real one, in one pass: each element is read once and
-// written twice. A column-major src passes through shared memory, so that both sides are coalesced.
+// Writes the right operand of a complex product as rows of the right operand of a real product, in one pass:
+// each element is read once and written twice. A column-major src goes through shared memory, so that reads
+// and writes are coalesced.
 #include "core/doubled_rows.h"
 #include "cuda/device/launch.cuh"
 #include "cuda/device/vector.cuh"
@@ -9,7 +10,7 @@ namespace {
 
 constexpr int kTile = 32, kThreads = 256, kEach = kTile * kTile / kThreads;  // elements a thread moves
 
-// Memory from outside torch may start at any multiple of a part.
+// Memory that torch did not allocate may begin at any multiple of a real or imaginary part.
 template <class Part, bool aligned>
 struct alignas(aligned ? 2 * sizeof(Part) : sizeof(Part)) Complex {
   Part re, im;
@@ -40,7 +41,7 @@ struct Doubling {
   Element* dst;
   int64_t rows, cols, row_stride, col_stride, batch_stride, dst_batch_stride;
   uint32_t down, across;      // tiles of a matrix
-  Part even, odd_re, odd_im;  // the sign bits that change: of b's imaginary part, and of both parts of +-i b
+  Part even, odd_re, odd_im;  // sign bits to flip: of b's imaginary part, and of both parts of +-i b
 };
 
 template <class Part, bool aligned>
@@ -99,7 +100,7 @@ void double_parts(const DoubledRows& all, Context& context) {
                             all.conjugates ? kSign : Part(0)};
   d.odd_im = all.turns_back ? kSign : Part(0);
   d.odd_re = all.turns_back ? d.even : Part(d.even ^ kSign);
-  const int64_t tiles = all.batch * d.down * d.across;  // of at least a KB each: fewer than a grid has
+  const int64_t tiles = all.batch * d.down * d.across;  // fits a grid: a tile has at least 1 KB
   launch<doubled_rows_kernel<Part, aligned>>("doubled_rows", {dim3(unsigned(tiles)), dim3(kThreads)},
                                              context)(d);
 }

@@ -1,4 +1,4 @@
-// The epilogue of a product as a pass of its own (core/finish.h), after kernels that do not apply it.
+// Applies the epilogue of a product in a separate pass (core/finish.h), after kernels that do not apply it.
 #include <algorithm>
 
 #include "core/finish.h"
@@ -8,7 +8,7 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-constexpr int kColumns = 256, kRows = 4;  // a block; each thread has a column
+constexpr int kColumns = 256, kRows = 4;  // of a block; each thread has a column
 
 template <class Sum, class Out>
 struct Arguments {
@@ -64,7 +64,7 @@ void finish_elements(const Finish& f, Context& context) {
 
 void finish(const Finish& given, Context& context) {
   if (given.batch * given.m * given.n == 0) return;
-  // Neighbouring threads take neighbours in a row of the result.
+  // Neighbouring threads compute neighbours in a row of the result.
   const Finish f = given.out.col_stride == 1 || given.n == 1 ? given : given.transposed();
   const bool summed_wide = f.sum_type == DType::f32;
   switch (f.out_type) {

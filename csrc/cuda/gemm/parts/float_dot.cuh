@@ -1,5 +1,6 @@
-// Repairs the elements of a float32 product that sums of planes cannot give (infinities, NaN, sums beyond the
-// range of scaled planes): repaired() computes those that came out not finite again by fused multiply-adds.
+// Repairs elements of a float32 product that sums of planes cannot represent: infinities, NaN and sums beyond
+// the range of scaled planes. repaired() computes each element that is not finite again, by fused
+// multiply-adds.
 #pragma once
 
 #include "cuda/device/vector.cuh"
@@ -15,7 +16,7 @@ struct Element {
   int64_t row, column;
 };
 
-// The element c of A * B, computed by a whole warp and returned to every lane (a warp-shuffle reduction).
+// Returns element c of A * B to every lane; the whole warp computes it (a warp-shuffle reduction).
 __device__ __forceinline__ float warp_dot(const Gemm<float>& g, Element c) {
   float sum = 0;
   FASTGEMM_NO_UNROLL
@@ -26,8 +27,8 @@ __device__ __forceinline__ float warp_dot(const Gemm<float>& g, Element c) {
   return sum;
 }
 
-// Returns each lane's sum or, where it is not finite, the element that place(lane) names, computed again. The
-// whole warp calls it; `there` says whether a lane has an element.
+// Returns each lane's sum or, where that is not finite, element place(lane) computed again. The whole warp
+// calls it; `there` says whether a lane has an element.
 template <class Place>
 __device__ __forceinline__ float repaired(const Gemm<float>& g, float sum, bool there, Place&& place) {
   const uint32_t broken = __ballot_sync(0xffffffffu, there && !is_finite(sum));

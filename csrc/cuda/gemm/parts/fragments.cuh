@@ -1,14 +1,14 @@
-// Fragments of wgmma's A in registers: multiplies an operand with m along its rows, of a type that the
-// tensor cores do not transpose, without a copy. Contract: row(group, half) says which row of the tile a
-// row of the instruction is; load(a, bytes, step) reads the registers of an instruction.
+// Fragments of wgmma's A in registers. With them an operand that has m along its rows, and a type that the
+// tensor cores do not transpose, is multiplied without a copy. Contract: row(group, half) says which row of
+// the tile a row of the instruction is; load(a, bytes, step) loads the registers of an instruction.
 //
 //   instruction row (lane group g)   g              g + 8            row() maps both to neighbours in
 //   memory, row of the tile                  row(g, 0)      row(g, 0) + 1    so that one load brings both
 //
-// The TMA brings boxes of a tile (kK, 64) with the wrong index along rows for the tensor cores, but
-// threads can read them in any order into a register operand. That takes as many bytes of shared memory
-// bandwidth as the tensor cores would, in a few instructions: 8 LDS of 8 bytes for a stage of float32, 4
-// ldmatrix for int8. Any order of the 64 rows serves, as long as the results are stored in the same order.
+// The TMA brings boxes of a tile (kK, 64) in which the wrong index runs along rows for the tensor cores. But
+// threads can read them in any order into a register operand. That reads as many bytes of shared memory as
+// the tensor cores would, in a few instructions: 8 LDS of 8 bytes for a stage of float32, 4 ldmatrix for
+// int8. Any order of the 64 rows will do, as long as the results are stored in the same order.
 #pragma once
 
 #include "cuda/device/ldmatrix.cuh"
@@ -17,14 +17,15 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// A lane's registers of 16 rows of a tile OperandTile<T, Major::mn, side>.
+// Loads a lane's registers of 16 rows of a tile OperandTile<T, Major::mn, side>.
 template <class T>
 class Fragments;
 
-// Boxes (32, 64 bytes), one for each warp. Half a warp reads 16 times 8 bytes at a time: 4 neighbouring k
-// of 4 groups. The 4 k lie in two lines of all 32 banks, whose units the swizzle XORs with 0 and 1. Units
-// 0 and 3 of a box are in different banks of the two lines, and so are units 1 and 2: groups 0 to 3 read
-// the halves of the former, groups 4 to 7 those of the latter, without bank conflicts.
+// For float32 the boxes are (32, 64 bytes), one for each warp. Half a warp reads 16 times 8 bytes at a time:
+// 4 neighbouring k of 4 groups. The 4 k lie in two lines of all 32 banks, in which the swizzle XORs the
+// numbers of units with 0 and 1. Units 0 and 3 of a box lie in different banks of the two lines, and so do
+// units 1 and 2. Groups 0 to 3 read the halves of units 0 and 3, groups 4 to 7 those of units 1 and 2, both
+// without bank conflicts.
 template <>
 class Fragments<Tf32> {
  public:
@@ -41,7 +42,7 @@ class Fragments<Tf32> {
     }
   }
 
-  // Loads the registers of instruction `step` in the stage that begins `bytes` behind the first.
+  // Loads the registers of instruction `step` of the stage that begins `bytes` bytes after the first.
   __device__ __forceinline__ void load(uint32_t (&a)[4], int bytes, int step) const {
     FASTGEMM_UNROLL
     for (int i = 0; i < 2; ++i) {
@@ -52,14 +53,14 @@ class Fragments<Tf32> {
 
  private:
   static constexpr int kBoxBytes = 32 * 64;
-  const unsigned char* from_[2];  // k = lane % 4 and 4 more
+  const unsigned char* from_[2];  // at k = lane % 4 and k = lane % 4 + 4
 };
 
-// Boxes (128, 128 bytes), of which each warp has a 16-byte unit of every row. ldmatrix transposes pairs of
-// bytes: a lane of group g gets bytes 2 g and 2 g + 1 of two k from each matrix of 8 rows. Two matrices
-// hold the four k of a register, 4 t to 4 t + 3 for lane t of a group. For t = 0 and 1 the first two k are
-// in one matrix, for t = 2 and 3 in the other, so that the rows of a matrix are swizzled in eight
-// different ways and meet no bank conflicts.
+// For bytes the boxes are (128, 128 bytes), and each warp has a 16-byte unit of every row. ldmatrix
+// transposes pairs of bytes: a lane of group g gets bytes 2 g and 2 g + 1 of two k from each matrix of 8
+// rows. Two matrices hold the four k of a register, 4 t to 4 t + 3 for lane t of a group. The first two of
+// these lie in one matrix for t = 0 and 1, and in the other for t = 2 and 3. So the rows of a matrix are
+// swizzled in eight different ways and have no bank conflicts.
 template <class T>
   requires(sizeof(T) == 1)
 class Fragments<T> {
@@ -85,7 +86,7 @@ class Fragments<T> {
 
  private:
   const unsigned char* from_;
-  uint32_t even_;  // selects the even bytes of two registers, along k
+  uint32_t even_;  // the selector of __byte_perm for the even bytes of two registers, in the order of k
 };
 
 }  // namespace fastgemm::FASTGEMM_TARGET

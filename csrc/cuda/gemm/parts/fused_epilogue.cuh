@@ -1,5 +1,6 @@
-// Epilogues in kernels that multiply, as they store: out = activation(alpha * sum + bias) + beta * c, rounded
-// once. Those that finish sums before they are stored have device/epilogue.cuh alone.
+// Epilogues that a multiplying kernel applies when it stores its results: out = activation(alpha * sum +
+// bias) + beta * c, rounded once. Kernels that apply it to sums before they store them need only
+// device/epilogue.cuh.
 #pragma once
 
 #include "cuda/device/epilogue.cuh"
@@ -7,7 +8,7 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// One element of C, for kernels that store element by element.
+// The result of one element, for kernels that store element by element.
 template <class Out, class T>
 __device__ __forceinline__ float finished(const Epilogue& e, const Result<T>& r, int64_t row, int64_t column,
                                           float sum) {
@@ -23,7 +24,7 @@ __device__ __forceinline__ void store_finished(const Epilogue& e, const Result<T
       r, [&]<class Out>() { r.template put<Out>(row, column, finished<Out>(e, r, row, column, sum)); });
 }
 
-// `valid` of N neighbours in a row of C.
+// Stores the first `valid` of N neighbours in a row of C.
 template <class Out, int N, class T>
 __device__ __forceinline__ void store_row_finished(const Epilogue& e, const Result<T>& r,
                                                    ResultVectors vectors, int64_t row, int64_t column,
@@ -36,9 +37,9 @@ __device__ __forceinline__ void store_row_finished(const Epilogue& e, const Resu
   store_row_as<Out, N>(as_it_is, vectors, row, column, x, valid);
 }
 
-// The epilogue of rows of C that this warp has just stored as alpha * sums, for kernels whose sums take all
-// registers, and would take too many instructions if each had its own: float32 rounds nothing on the way
-// through L2. (rows, columns) of C from (row0, column0) on; bias is a row.
+// Applies the epilogue to (rows, columns) of C from (row0, column0) on, which this warp has just stored as
+// alpha * sums. It is for kernels whose sums take all registers, and in which a separate epilogue for each
+// sum would be too much code. float32 loses nothing by being stored in between. The bias is a row.
 __device__ __forceinline__ void finish_stored(const Epilogue& e, const Result<float>& r, int row0,
                                               int column0, int rows, int columns) {
   constexpr int kAtOnce = 4;  // loads in flight

@@ -27,7 +27,7 @@ void launch_row(const Kernel* row, const GemmProblem& p, Context& context) {
 
 void launch_fastest_row(const GemmProblem& p, Context& context) {
   const Gpu& gpu = current_gpu();
-  // Nothing is predicted for no GPU: tests/cpp calls launchers on the host.
+  // Without a GPU nothing can be predicted: tests/cpp calls launchers on the host.
   if (gpu.capability == 0) return gemm_naive(p, context);
   launch_row(predict::fastest_row(p, gpu), p, context);
 }

@@ -1,4 +1,4 @@
-// Rows that launch other rows.
+// For rows that launch other rows.
 #pragma once
 
 #include "core/context.h"
@@ -8,9 +8,9 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// By its launcher in this build. Throws std::runtime_error for a row that has none.
+// Calls the row's launcher. Throws std::runtime_error if the row has none in this build.
 void launch_row(const Kernel*, const GemmProblem&, Context&);
-// The row of ours that is predicted to be the fastest.
+// Launches the row of this library that is predicted to be the fastest.
 void launch_fastest_row(const GemmProblem&, Context&);
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -1,13 +1,13 @@
-// Split-K on the host's side: launches a kernel whose blocks may share k, and the one that then adds.
-// run(result, columns) launches the kernel, whose split s of matrix i writes matrix number s * batch + i of
-// `result`, `columns` elements a row: the product's own C without splits, the workspace with them.
+// Split-K on the host: launches a kernel whose blocks may share k, and then the kernel that adds their sums.
+// run(result, columns) launches the former. Split s of matrix i writes matrix number s * batch + i of
+// `result`, with `columns` elements a row. `result` is C without splits, and the workspace with splits.
 #pragma once
 
 #include "cuda/gemm/parts/split_k.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// An epilogue is left to run() without splits.
+// Without splits run() applies the epilogue.
 template <class Finish = AsAdded, class T, class Run>
 void launch_splits(const Gemm<T>& g, int batch, int splits, const Epilogue& epilogue, Context& context,
                    Run&& run) {

@@ -1,7 +1,7 @@
-// One thread's share of a tile of lines (parts/line_tile.cuh) from an operand whose rows begin anywhere:
-// units at multiples of 16 bytes come by cp.async, others through registers (parts/unaligned.cuh), and
-// elements outside the operand are zeros. Nothing is copied to the workspace first: for a small product that
-// launch would take longer than the product.
+// Copies a thread's share of a tile of lines (parts/line_tile.cuh) from an operand whose rows may begin at
+// any address. cp.async copies units at multiples of 16 bytes; others go through registers
+// (parts/unaligned.cuh). Elements outside the operand are zeros. The operand is not copied to the workspace
+// first, because for a small product that launch would take longer than the product.
 //
 //   threads 0 .. 7    line 0   |unit 0|unit 1| ... |unit 7|      a line is 128 bytes, swizzled; a thread
 //   threads 8 .. 15   line 1   |unit 0|unit 1| ... |unit 7|      brings the same unit of every
@@ -15,7 +15,7 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// A RowsOperand whose rows may begin anywhere. It occupies [data, end) in memory.
+// A RowsOperand whose rows may begin at any address. It occupies [data, end) in memory.
 template <class T>
 struct LineOperand : RowsOperand<T> {
   const T* end;
@@ -36,7 +36,7 @@ LineOperand<T> line_operand(const Side<T>& s, int batch) {
   return {{s.data, p.row_stride, p.batch_stride, int(s.side), int(s.k), along_k}, end, rows_aligned(p)};
 }
 
-// Stores 16 bytes from anywhere: `valid` elements, then zeros.
+// Stores 16 bytes from any address: `valid` elements, then zeros.
 template <class T>
 __device__ __forceinline__ void copy_unaligned(unsigned char* to, const T* from, int valid,
                                                const LineOperand<T>& operand) {
@@ -52,12 +52,13 @@ __device__ __forceinline__ void copy_unaligned(unsigned char* to, const T* from,
   store_vector(to, unit);
 }
 
-// Copies the stages of a tile that is one box into a ring, one after the other. `aligned`: the rows of both
+// Copies the stages of a tile, each one box, into a ring, one after another. With `aligned` the rows of both
 // operands begin at multiples of 16 bytes.
 //
-// Each thread keeps the place that it writes to in a register that walks around the ring. Computed from the
-// stage's number that place would be the sum of a register and a uniform one, and for such copies with a
-// cache policy ptxas 13.0 emits uniform registers that no instruction has written: an illegal instruction.
+// Each thread keeps the address that it writes to in a register that advances around the ring. Computed from
+// the stage's number, the address would be the sum of a register and a uniform register. For copies to such
+// addresses with a cache policy, ptxas 13.0 emits uniform registers that no instruction has written, which
+// ends in an illegal instruction.
 template <class Tile, class T, int THREADS, int STAGES, int STAGE_BYTES, bool aligned>
 class LineCopy {
   static constexpr int kAtOnce = THREADS / 8, kUnit = kPer16Bytes<T>;
@@ -65,7 +66,8 @@ class LineCopy {
   static_assert(Tile::kAlongK || Tile::kSide == Tile::kLine, "one box");
 
  public:
-  // Begins with stage `first` of the tile at side0. `ring` is the tile's place in the ring's first stage.
+  // Begins with stage `first` of the tile at side0. `ring` is the address of the tile in the ring's first
+  // stage.
   __device__ __forceinline__ LineCopy(const LineOperand<T>& from, int batch, int side0, int first,
                                       unsigned char* ring)
       : operand_(from) {
@@ -76,7 +78,7 @@ class LineCopy {
     to_ = ring + Tile::offset(line, unit);
   }
 
-  // Copies the next stage, zeros outside the operand.
+  // Copies the next stage, with zeros outside the operand.
   __device__ __forceinline__ void copy() {
     const int rows = Tile::kAlongK ? operand_.side : operand_.k;
     const int columns = Tile::kAlongK ? operand_.k : operand_.side;

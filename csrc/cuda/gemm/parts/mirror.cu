@@ -1,7 +1,8 @@
-// The upper triangle of a symmetric matrix as a copy of its lower one: tiles pass through shared memory, so
-// that both sides are coalesced. Rows that begin at multiples of 16 bytes move in the tiles of the transpose
-// (cuda/transpose/tile.cuh), 16 bytes at a time; the rest, and complex elements that are conjugated, one by
-// one, at a quarter of that rate. The product before it is waited for in the kernel: its launch is hidden.
+// Copies the lower triangle of a symmetric matrix to the upper one. Tiles go through shared memory, so that
+// reads and writes are coalesced. Rows that begin at multiples of 16 bytes are copied in the tiles of the
+// transpose (cuda/transpose/tile.cuh), 16 bytes at a time. Other rows, and complex elements to be conjugated,
+// are copied element by element, at a quarter of that rate. The kernel itself waits for the product before
+// it, which hides its launch.
 #include "core/mirror.h"
 #include "cuda/device/launch.cuh"
 #include "cuda/device/sync.cuh"
@@ -13,15 +14,16 @@ namespace {
 
 constexpr int kThreads = 256;
 template <class Element>
-constexpr int kTile = sizeof(Element) > 8 ? 32 : 64;  // elements a side
+constexpr int kTile = sizeof(Element) > 8 ? 32 : 64;  // elements along each side
 
-// Memory from outside torch may start at any multiple of a part: then parts move one by one.
+// Memory that torch did not allocate may begin at any multiple of a real or imaginary part. Then the parts
+// are copied one by one.
 template <class Part, bool aligned>
 struct alignas(aligned ? 2 * sizeof(Part) : sizeof(Part)) Complex {
   Part re, im;
 };
 
-// How elements move: as they are, or complex ones conjugated and made real on the diagonal.
+// How elements are copied: unchanged, or conjugated, which makes the diagonal real.
 template <class Element>
 struct Unchanged {
   using Moved = Element;
@@ -52,20 +54,22 @@ struct Complexes {
   }
 };
 
-// The tile of the lower triangle with this number: row by row, as in  0
-//                                                                     1 2
-//                                                                     3 4 5
+// The tile of the lower triangle with this number. Tiles are numbered row by row:
+//
+//   0
+//   1 2
+//   3 4 5
 struct LowerTile {
   int row, column;
   __device__ __forceinline__ explicit LowerTile(int64_t number) {
-    row = int((sqrtf(8.f * float(number) + 1.f) - 1.f) / 2.f);  // or beside it, where float32 rounds
+    row = int((sqrtf(8.f * float(number) + 1.f) - 1.f) / 2.f);  // or a neighbour of it, where float32 rounds
     while (int64_t(row) * (row + 1) / 2 > number) --row;
     while (int64_t(row + 1) * (row + 2) / 2 <= number) ++row;
     column = int(number - int64_t(row) * (row + 1) / 2);
   }
 };
 
-// out: (n, n) for each matrix of the batch. A warp reads and writes 32 neighbours of a row.
+// `out` is (n, n) for each matrix of the batch. A warp reads and writes 32 neighbours in a row.
 template <class Of>
 __global__ void __launch_bounds__(kThreads, 4)
     mirror_kernel(typename Of::Moved* out, int64_t n, int64_t row_stride, int64_t batch_stride) {
@@ -97,11 +101,12 @@ __global__ void __launch_bounds__(kThreads, 4)
   });
 }
 
-// (256, 256) bytes, (128, 128) halves, (64, 64) words, (32, 32) elements of 8 bytes, (16, 16) of 16.
+// Tiles of (256, 256) bytes, (128, 128) 16-bit elements, (64, 64) words, (32, 32) elements of 8 bytes, or
+// (16, 16) of 16 bytes.
 template <int Size>
 using SquareTile = Tile<Size, 16, 16, kThreads>;
 
-// matrix: its own transpose's source and destination.
+// `matrix` describes a transpose whose source and destination are the same matrix.
 template <int Size>
 __global__ void __launch_bounds__(kThreads) mirror_tiles_kernel(Transpose matrix) {
   using Square = SquareTile<Size>;
@@ -155,7 +160,7 @@ void mirror_elements(const Mirror& m, Context& context) {
   }
 }
 
-// As whole numbers of `Whole` where they begin at multiples of their size.
+// Copies complex elements as elements of Whole where these are aligned, otherwise part by part.
 template <class Whole, class Part>
 void mirror_pairs(const Mirror& m, Context& context) {
   is_aligned(static_cast<const char*>(m.out.data), sizeof(Whole))

@@ -1,6 +1,6 @@
-// Stores boxes of the lower triangle of a symmetric C twice, the second time turned, so that no pass has to
-// copy one triangle to the other. Contract: as BoxStore (box_store.cuh), for 16-bit results that the TMA can
-// store.
+// Stores boxes of the lower triangle of a symmetric C twice, the second time transposed, so that no pass has
+// to copy one triangle to the other. Contract: that of BoxStore (box_store.cuh), for 16-bit results that the
+// TMA can store.
 //
 //   box b, (16 rows, 64 columns)   C  +-----------+     below the diagonal   b, and turned t
 //                                     |      t    |     on it                element by element, what lies
@@ -8,16 +8,16 @@
 //                                     | bbbb      |     above it             nothing
 //                                     +-----------+
 //
-// stmatrix turns matrices of 8 x 8 elements on their way to shared memory. The turned box has 64 rows of 32
-// bytes, whole sectors where the rows of C begin with one; the warps with the rows of C above and below write
-// their neighbours.
+// stmatrix transposes matrices of 8 x 8 elements when it writes them to shared memory. The transposed box has
+// 64 rows of 32 bytes. They are whole sectors where the rows of C begin with a sector; the warps with
+// neighbouring rows of C write the sectors beside them.
 #pragma once
 
 #include "cuda/gemm/parts/box_store.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// Where a symmetric C lies: (n, n), the TMA descriptor of its turned boxes, and itself for elements.
+// A symmetric C (n, n): the TMA descriptor for its transposed boxes, and its address for single elements.
 struct MirroredResult {
   TensorMap turned;
   void* data;
@@ -61,7 +61,7 @@ class MirroredStore {
   template <class Write, class Send>
   __device__ __forceinline__ void send(int turn, Write&& write, Send&& send_box) {
     unsigned char* const shared = staging_.box[turn];
-    wait_stores_read<1>();  // the elected lane's last store may still read the other box
+    wait_stores_read<1>();  // only the last store, of the other box, may still be reading
     __syncwarp();
     write(shared);
     fence_async_shared();
@@ -71,7 +71,8 @@ class MirroredStore {
     commit_stores();
   }
 
-  // Piece i of a box holds four matrices: 8 rows and the 8 below, of 8 columns, then the same of the next 8.
+  // Piece i of a box holds four 8 x 8 matrices: the upper and the lower 8 rows of 8 columns, then those of
+  // the next 8 columns.
   template <int pieces>
   __device__ __forceinline__ static void write_turned(const uint32_t (&bits)[pieces][4], unsigned char* box) {
     const int lane = fresh_lane();
@@ -83,8 +84,8 @@ class MirroredStore {
     }
   }
 
-  // A box on the diagonal, element by element out of shared memory: in a loop, because as much code as a lane
-  // has elements would take longer to fetch than to run.
+  // Stores a box on the diagonal element by element from shared memory. This is a loop, because an unrolled
+  // one would take longer to fetch than to run.
   template <class Out>
   __device__ __forceinline__ void store_elements(const unsigned char* box, int first_row, int first_column,
                                                  int plane) const {
@@ -98,7 +99,7 @@ class MirroredStore {
     for (int step = 0; step < 2 * kWarpRows; step += 2) {
       FASTGEMM_UNROLL
       for (int i = step; i < step + 2; ++i) {
-        // Half a row, and of two columns the image.
+        // Half a row of the box, and two columns of it for the mirror image.
         const int row = i / 2, column = i % 2 * 32 + lane, turned_row = lane % 16,
                   turned_column = 2 * i + lane / 16;
         if (row < rows && column <= row + below)

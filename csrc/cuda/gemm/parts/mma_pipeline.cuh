@@ -1,4 +1,4 @@
-// What surrounds the main loop of mma_sync and dmma: the arguments of their kernels, and how persistent
+// The code around the main loop of mma_sync and dmma: the arguments of their kernels, and how persistent
 // blocks share tiles and hand partial sums to each other.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// What the kernels are given.
+// The arguments of the kernels.
 template <class T>
 struct TileArguments {
   Gemm<T> gemm;
@@ -18,7 +18,7 @@ struct TileArguments {
   ResultVectors vectors;
   int blocks;
   Schedule<Accumulator<T>> schedule;
-  Epilogue epilogue;  // of kernels that fuse it
+  Epilogue epilogue;  // used by kernels that fuse it
 };
 
 // Block tile, warp tile, stages of 128 bytes of k, blocks on a multiprocessor.
@@ -28,14 +28,15 @@ struct TileConfig {
   static constexpr int kWarpsM = BM / WM, kWarps = kWarpsM * (BN / WN), kThreads = 32 * kWarps;
 };
 
-// A warp's slab in the room of a ring of RING bytes: of all WM rows of its tile, or of half of them, which
-// then pass one half after the other.
+// A warp's slab in shared memory that a ring of RING bytes used before. It has all WM rows of the warp's tile
+// if the slabs of all warps fit. Otherwise it has half of them, and the halves are stored one after the
+// other.
 template <class Acc, class C, int RING>
 using SlabInRing =
     WarpSlab<Acc, sizeof(WarpSlab<Acc, C::WM, C::WN>) * C::kWarps <= RING ? C::WM : C::WM / 2, C::WN>;
 
-// Arguments for tiles (bm, bn) and stages of bk, of which `blocks` have all, shared as told. One launch
-// copies operands and clears flags, if there are any.
+// The arguments for tiles (bm, bn) in stages of bk, which are divided among `blocks` blocks as `sharing`
+// says. One launch copies operands and clears flags, if there are any.
 template <Takes takes, class T>
 TileArguments<T> tile_arguments(const Gemm<T>& g, int batch, int bm, int bn, int bk, int blocks,
                                 const Sharing& sharing, Context& context) {
@@ -52,8 +53,8 @@ struct AllTiles {
   __device__ __forceinline__ bool leaves(int, int) const { return false; }
 };
 
-// A block's parts of C by mma: shapes, warps and their products as K has them. Tiles whose first row and
-// column `selection` leaves are not computed.
+// Computes a block's parts of C by mma, with the shapes and warp products of K. Tiles that `selection` skips,
+// by their first row and column, are not computed.
 template <class K, class T, class Selection = AllTiles>
 __device__ __forceinline__ void multiply_parts(const TileArguments<T>& g, const Selection& selection = {}) {
   using C = typename K::Config;
@@ -67,7 +68,7 @@ __device__ __forceinline__ void multiply_parts(const TileArguments<T>& g, const 
     using CopyA = TileCopy<typename K::TileA, T, C::kThreads>;
     using CopyB = TileCopy<typename K::TileB, T, C::kThreads>;
     const int steps = part.end - part.first;
-    // One stage more than is multiplied, for it is read.
+    // One stage more than is multiplied, because the loop reads it.
     StageCopy copies(CopyA(g.operands.a, place.batch, row0, part.first),
                      CopyB(g.operands.b, place.batch, column0, part.first), steps + 1);
     typename K::Warp warp(row, column);
@@ -82,7 +83,7 @@ __device__ __forceinline__ void multiply_parts(const TileArguments<T>& g, const 
     auto& slab = shared->slabs[index];
     FASTGEMM_UNROLL
     for (int first = 0; first < C::WM; first += slab.kRows) {
-      if (first > 0) __syncwarp();  // the rows before have left the slab
+      if (first > 0) __syncwarp();  // the rows before have been stored from the slab
       slab.put(warp.sum, first / 16);
       __syncwarp();
       if constexpr (kFuses<C>) {
@@ -91,7 +92,7 @@ __device__ __forceinline__ void multiply_parts(const TileArguments<T>& g, const 
       slab.store(g.gemm.at_batch(place.batch), g.vectors, int64_t(row0) + row + first,
                  int64_t(column0) + column);
     }
-    __syncthreads();  // the slabs make room for the ring
+    __syncthreads();  // the ring may overwrite the slabs
   }
 }
 

@@ -1,5 +1,5 @@
-// Products of bytes of either sign: kernels move their operands as int8, whatever they are, and the
-// instructions that multiply them alone tell the signs apart.
+// Products of signed and unsigned bytes. Kernels copy both as int8, so that only the instruction that
+// multiplies them differs.
 #pragma once
 
 #include "cuda/gemm/parts/problem.cuh"
@@ -9,7 +9,7 @@ namespace fastgemm::FASTGEMM_TARGET {
 template <class T>
 using MovedElement = std::conditional_t<sizeof(T) == 1, int8_t, T>;
 
-// The problem with its bytes as kernels move them.
+// The problem with bytes as int8.
 template <class T>
 auto as_moved(const Gemm<T>& g) {
   if constexpr (sizeof(T) > 1) {
@@ -30,8 +30,8 @@ auto as_moved(const Gemm<T>& g) {
   }
 }
 
-// run_gemm() for types T and bytes, which are moved as int8: launch.operator()<Product>(g, batch) has the
-// type of the product.
+// run_gemm() for the types T and for bytes. launch.operator()<Product>(g, batch) gets a problem whose bytes
+// are int8, and the actual types as Product.
 template <class... T, class Launch>
 void run_moved(const GemmProblem& p, Context& context, Launch&& launch) {
   run_gemm<T..., int8_t, uint8_t, MixedBytes<uint8_t, int8_t>, MixedBytes<int8_t, uint8_t>>(

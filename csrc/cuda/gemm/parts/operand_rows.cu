@@ -13,8 +13,8 @@ RowsOperand<T> rows_operand(const Side<T>& s, int batch, RowCopies& copies, Cont
   const bool as_it_lies = along_k || takes == Takes::any;
   if (as_it_lies && rows_aligned(at))
     return {at.data, at.row_stride, at.batch_stride, int(s.side), int(s.k), along_k};
-  // A row of a copy takes whole lines, so that short rows would become many times as long. Elements of 8
-  // bytes are not for RowCopies.
+  // RowCopies pads each row to whole lines, which would make short rows many times as long. It does not copy
+  // elements of 8 bytes.
   const bool copied_as_rows = as_it_lies && sizeof(T) < 8 && columns * int64_t(sizeof(T)) >= kLineBytes;
   at = copied_as_rows
            ? copies.add(s.data, rows, columns, at.row_stride, 1, s.batch_stride, batch, context)

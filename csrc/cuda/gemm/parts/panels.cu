@@ -1,5 +1,5 @@
-// Level 5, first half: bring operands into the form of parts/panels.cuh. One launch packs both, and zeroes
-// the flags that the main kernel's blocks hand partial sums over with.
+// Level 5, first half: brings operands into the form of parts/panels.cuh. One launch packs both. It also
+// clears the flags by which blocks of the main kernel hand over partial sums.
 #include "cuda/device/vector.cuh"
 #include "cuda/gemm/parts/panels.cuh"
 
@@ -24,7 +24,8 @@ struct PackJobs {
   PackJob<T> job[2];  // A, B
 };
 
-// The word whose first element is at p: one element, or four int8 of consecutive k, zero past the last.
+// The word whose first element is at p: one element, or four int8 of consecutive k, with zeros past the last
+// one.
 template <class T>
 __device__ __forceinline__ PanelWord<T> word_at(const T* p, int64_t k_stride, int64_t k_left) {
   if constexpr (kPerWord<T> == 1) {
@@ -38,16 +39,16 @@ __device__ __forceinline__ PanelWord<T> word_at(const T* p, int64_t k_stride, in
   }
 }
 
-// A thread moves 16 words: at `along` in the direction that it shares with its neighbours, at `across`,
-// across + kStep, ... in the other.
+// A thread moves 16 words. In the direction in which lanes are neighbours it has the position `along`, in the
+// other direction the positions `across`, across + kStep, and so on.
 constexpr int kStep = kThreads / kTile, kWords = kTile / kStep;
 struct PackPlace {
   int along, across;
   int64_t row0, column0;  // of the tile
-  int rows, columns;      // of the tile that lie inside
+  int rows, columns;      // of the tile that lie inside the panel
 };
 
-// Lanes read along k, then write along the columns; the odd pitch keeps both free of bank conflicts.
+// Lanes read along k and then write along the columns. The odd pitch avoids bank conflicts in both.
 template <class T>
 __device__ __forceinline__ void pack_transposed(const PackJob<T>& job, const T* from, PanelWord<T>* to,
                                                 const PackPlace& at) {
@@ -88,8 +89,9 @@ __device__ __forceinline__ void pack_straight(const PackJob<T>& job, const T* fr
     if (at.across + i * kStep < at.rows && at.along < at.columns) *q = held[i];
 }
 
-// Consecutive blocks walk along the columns of a panel: they write neighbouring pieces of the same rows.
-// As a __grid_constant__ the jobs stay in constant memory, where a run-time index costs nothing.
+// Consecutive blocks go along the columns of a panel, so that they write neighbouring pieces of the same
+// rows. As a __grid_constant__ the jobs stay in constant memory, where an index known only at run time costs
+// nothing.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     gemm_pack_kernel(const __grid_constant__ PackJobs<T> jobs, uint32_t* flags, int flag_count) {
@@ -99,7 +101,7 @@ __global__ void __launch_bounds__(kThreads)
   const int which = blockIdx.x >= blocks_a;
   const PackJob<T>& job = jobs.job[which];
   const int64_t block = blockIdx.x - which * blocks_a;
-  if (block >= job.blocks) return;  // the same for the whole block
+  if (block >= job.blocks) return;  // all threads of the block or none
   const int64_t row_and_batch = block / job.blocks_columns;
   const int64_t column0 = block % job.blocks_columns * kTile, row0 = row_and_batch % job.blocks_rows * kTile,
                 batch = row_and_batch / job.blocks_rows;
@@ -116,7 +118,7 @@ __global__ void __launch_bounds__(kThreads)
 
 constexpr int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 
-// Whether the copy hardware can read the operand where it lies.
+// Whether the TMA or cp.async can read the operand in place.
 template <class T>
 bool is_panel(const PackJob<T>& job, bool shared) {
   if constexpr (sizeof(T) < sizeof(PanelWord<T>) || kPerWord<T> > 1) {
@@ -128,7 +130,7 @@ bool is_panel(const PackJob<T>& job, bool shared) {
   }
 }
 
-// The panel of one operand: in place, or in fresh memory with the work to fill it.
+// The panel of one operand: in place, or in new memory together with the job that fills it.
 template <class T>
 PackJob<T> plan(const T* from, int64_t columns, int64_t k, int64_t column_stride, int64_t k_stride,
                 int64_t batch_stride, int batch, Context& context) {

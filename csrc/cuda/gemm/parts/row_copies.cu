@@ -1,5 +1,5 @@
-// The launch before a kernel of level 6 that copies rows which begin anywhere: a lane makes 16 bytes of a row
-// from the two aligned units that hold them.
+// The launch that copies rows which begin at any address, before a kernel of level 6. A lane makes 16 bytes
+// of a row from the two aligned units that hold them.
 #include "cuda/device/sync.cuh"
 #include "cuda/gemm/parts/row_copies.cuh"
 #include "cuda/gemm/parts/unaligned.cuh"
@@ -16,7 +16,7 @@ struct Arguments {
   int flag_count;
 };
 
-// A unit byte by byte: for the ends of a matrix, and where columns do not lie side by side.
+// Loads a unit byte by byte: at the ends of a matrix, and where columns are not contiguous.
 __device__ __forceinline__ Unit gather(const RowCopy& c, const unsigned char* row, int64_t first) {
   Unit unit{};
   FASTGEMM_UNROLL
@@ -29,8 +29,9 @@ __device__ __forceinline__ Unit gather(const RowCopy& c, const unsigned char* ro
   return unit;
 }
 
-// Copies a thread's units, one of each of some rows. All loads come before the stores, so that they are in
-// flight together. What a unit reads behind the end of its row does not count.
+// Copies a thread's units, one in each of kRowsOfThread rows. All loads come before the stores, so that they
+// are in flight together. A unit may read bytes behind the end of its row; they end in the padding of the
+// copy.
 __device__ __forceinline__ void copy_piece(const RowCopy& c, int matrix, int64_t block) {
   const int lane = int(threadIdx.x) % c.lanes, apart = kThreads / c.lanes;
   const int64_t unit = block % c.pieces * c.lanes + lane, first = unit * 16;
@@ -72,7 +73,7 @@ __global__ void __launch_bounds__(kThreads) row_copies_kernel(const __grid_const
 
 void RowCopies::add(RowCopy c) {
   const int64_t units = ceil_div(c.row_bytes, 16);
-  c.element_log = c.element_bytes / 2;  // 1, 2, 4 bytes: 0, 1, 2
+  c.element_log = c.element_bytes / 2;  // 0, 1 and 2 for 1, 2 and 4 bytes
   c.lanes = 1;
   while (c.lanes < 32 && c.lanes < units) c.lanes *= 2;
   c.pieces = ceil_div(units, c.lanes);

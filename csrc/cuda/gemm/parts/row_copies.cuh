@@ -1,6 +1,6 @@
-// Copies of matrices that the tensor memory accelerator cannot read in place, because their rows do not begin
-// at multiples of 16 bytes. add() plans one, and launch() makes all of a product's in one kernel, at the
-// speed of memory, beside which the main kernel may begin (programmatic dependent launch,
+// Copies matrices that the tensor memory accelerator cannot read in place, because their rows do not begin at
+// multiples of 16 bytes. add() plans a copy, and launch() makes all copies of a product in one kernel, at the
+// bandwidth of memory. The main kernel may begin while that kernel runs (programmatic dependent launch,
 // LaunchShape::overlaps).
 //
 //   rows in memory begin anywhere:   |==|#### row_bytes ####|=====|#### row_bytes ####|===
@@ -15,8 +15,8 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// Rows of copies begin at multiples of a line: L2 delivers only two thirds as fast where the 128-byte rows of
-// a box lie across two lines.
+// Rows of copies begin at multiples of a line, because L2 delivers only two thirds as fast where the 128-byte
+// rows of a box lie across two lines.
 inline constexpr int64_t kLineBytes = 128;
 
 // A copy of `matrices` matrices (rows, columns). All strides are in bytes.
@@ -27,18 +27,18 @@ struct RowCopy {
   int64_t rows, row_bytes;
   int element_bytes, matrices;
   int element_log;  // element_bytes == 1 << element_log
-  // A block copies a piece of some rows: `lanes` threads, a power of two up to 32, have a unit of 16 bytes
-  // each of a row.
+  // A block copies a piece of several rows. `lanes` threads, a power of two up to 32, copy a piece of a row,
+  // 16 bytes each.
   int lanes;
-  int64_t pieces, blocks;  // pieces of a row, blocks of a matrix
+  int64_t pieces, blocks;  // pieces in a row, blocks for a matrix
 };
 
-// What one launch copies before the main kernel, and the flags that it clears for it.
+// The copies that one launch makes before the main kernel. It also clears flags for that kernel.
 class RowCopies {
  public:
-  // Plans a copy in the workspace of the matrices whose element (r, c) lies at data + r * row_stride + c *
-  // column_stride; launch() fills it. A matrix that the batch shares (batch_stride 0) has one copy, or with
-  // `to_each` one for each matrix of the batch.
+  // Plans a copy, in the workspace, of the matrices whose element (r, c) lies at data + r * row_stride + c *
+  // column_stride; launch() makes it. A matrix that the batch shares (batch_stride 0) is copied once, or with
+  // `to_each` once for each matrix of the batch.
   template <class T>
   PackedRows<T> add(const T* data, int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride,
                     int64_t batch_stride, int batch, Context& context, bool to_each = false) {
@@ -54,11 +54,11 @@ class RowCopies {
 
   bool empty() const { return count_ == 0; }
 
-  // Launches the copies; returns false where there was nothing to do.
+  // Launches the copies and clears the flags. Returns false if there was nothing to do.
   bool launch(std::span<uint32_t> flags, Context&) const;
 
  private:
-  static constexpr int kMost = 4;  // A, B, the matrix that is added, and bias
+  static constexpr int kMost = 4;  // A, B, c and the bias
   void add(RowCopy);
 
   RowCopy copies_[kMost];

@@ -1,10 +1,10 @@
-// C = beta * c, which is the product of matrices with k = 0.
+// C = beta * c, the result of a product with k = 0.
 #include "cuda/gemm/parts/problem.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-constexpr int kThreads = 256;  // a block has 256 columns of C; a thread walks down one
+constexpr int kThreads = 256;  // a block has 256 columns of C; each thread goes down one of them
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) gemm_scale_c_kernel(const __grid_constant__ Gemm<T> all) {

@@ -1,6 +1,6 @@
-// The operands of a product by their sides, m of A and n of B, so that what holds for one holds for the
-// other; and by the longer and the shorter side of C, for kernels to which m and n are the same but for their
-// length. C or, where `swapped`, its transpose is `wide` times the transpose of `narrow`:
+// Side describes A by m and k, and B by n and k, so that the same code serves both operands. Sides orders
+// them by the longer and the shorter side of C, for kernels that treat m and n alike except for their length.
+// C or, if `swapped`, its transpose is `wide` times the transpose of `narrow`:
 //
 //             k                    k               narrow.side
 //   wide  +-------+      narrow +-------+         +---------+
@@ -14,8 +14,8 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// An operand by its two indices: element (s, k) lies at data + s * side_stride + k * k_stride, where s is
-// m of A or n of B, so that what holds for one operand holds for the other.
+// An operand by its two indices: element (s, k) lies at data + s * side_stride + k * k_stride, where s is m
+// of A or n of B.
 template <class T>
 struct Side {
   const T* data;
@@ -26,7 +26,7 @@ struct Side {
   }
 };
 
-// The operands of a batch of this many matrices; batch_stride is 0 where the batch shares the operand.
+// The operands of a batch of `batch` matrices. batch_stride is 0 where the batch shares the operand.
 template <class T>
 Side<T> side_a(const Gemm<T>& g, int batch) {
   return {g.a.data, g.m, g.k, g.a.row_stride, g.a.col_stride, batch > 1 ? g.a.batch_stride : 0};
@@ -36,19 +36,19 @@ Side<T> side_b(const Gemm<T>& g, int batch) {
   return {g.b.data, g.n, g.k, g.b.col_stride, g.b.row_stride, batch > 1 ? g.b.batch_stride : 0};
 }
 
-// Both, the longer side of C first.
+// Both operands, the one with the longer side of C first.
 template <class T>
 struct Sides {
   Side<T> wide, narrow;
-  bool swapped;  // rows of `wide` are columns of C
+  bool swapped;  // the rows of `wide` are the columns of C
 
   Sides(const Gemm<T>& g, int batch) : wide(side_a(g, batch)), narrow(side_b(g, batch)), swapped(g.n > g.m) {
     if (swapped) std::swap(wide, narrow);
   }
 };
 
-// Whether loads of `count` elements, along k or along the side, meet all of an operand: neighbours lie next
-// to each other, and lines of them begin and end where loads do.
+// Whether an operand can be read in loads of `count` elements, along k or along the side: elements are
+// contiguous in that direction, and lines begin and end where loads do.
 template <class T>
 bool takes_loads_of(int count, bool along_k, const Side<T>& s, int batch) {
   const int64_t step = along_k ? s.k_stride : s.side_stride, length = along_k ? s.k : s.side;

@@ -8,8 +8,8 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-// A block has 32 vectors of C, one for each lane, and its warps share the splits. A thread has kAtOnce
-// loads in flight, which together are all splits of up to 144.
+// A block has 32 vectors of C, one for each lane, and its warps share the splits. A thread has kAtOnce loads
+// in flight. With 16 warps that is up to 144 splits at once.
 constexpr int kAtOnce = 9, kMostWarps = 16;
 
 template <class T, class Finish>
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(32 * kMostWarps, 2)
       s.from.data + blockIdx.z * s.from.matrix + (int64_t(blockIdx.x) * 32 + lane) * N + warp * split;
   const int splits = here.row < s.from.m ? s.from.splits : 0;
   Sum sum{};
-  // The first round has no effect but to bring the instructions into the cache while the kernel before
+  // The first round adds nothing. It only brings the instructions into the cache while the kernel before
   // runs.
   FASTGEMM_NO_UNROLL
   for (int round = 0; round < 2; ++round) {

@@ -1,5 +1,5 @@
 // Split-K: where C has too few tiles to occupy the device, several blocks share the k of a tile. Contract:
-// each block writes its partial sums to a matrix of its own (SplitSums::put), and add_splits() adds the
+// each block writes its partial sums to the matrix of its split (SplitSums::put), and add_splits() adds these
 // matrices in a fixed order and writes C.
 //
 //   k       0 ......|........|........ k       add_splits, a second launch
@@ -9,9 +9,9 @@
 //            [ s0 ]   [ s1 ]   [ s2 ]          +---+
 //            (m, pitch) in the workspace
 //
-// The second kernel starts while the first one still runs (programmatic dependent launch) and has all of
-// its loads in flight at once. For long k this takes less time than stream-K, where one block adds the
-// sums of all others in turn.
+// The second kernel starts while the first one still runs (programmatic dependent launch), and has all of its
+// loads in flight at once. For a long k this takes less time than stream-K, in which one block adds the sums
+// of all others in turn.
 #pragma once
 
 #include "cuda/device/fragment.cuh"
@@ -20,15 +20,15 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// Matrices of partial sums (m, pitch) in the workspace, [split][batch]. Rows are whole vectors of 16
-// bytes, which are written and read whole; what lies behind column n is undefined.
+// Matrices of partial sums (m, pitch) in the workspace, [split][batch]. Rows are whole vectors of 16 bytes,
+// so that they can be written and read as such. Elements from column n on are undefined.
 template <class Acc>
 struct SplitSums {
   Acc* data;
   int64_t pitch, matrix;  // elements of a row and of a matrix
   int m, n, batch, splits;
 
-  // Stores columns `column`, which is even, and column + 1, unless they lie beyond the pitch.
+  // Stores the sums of `column`, which is even, and column + 1, unless they lie beyond the pitch.
   __device__ __forceinline__ void put(int split, int matrix_index, int row, int column, Acc first,
                                       Acc second) const {
     if (row >= m || column >= pitch) return;
@@ -36,7 +36,7 @@ struct SplitSums {
     store_vector(to, Vector<Acc, 2>{{first, second}});
   }
 
-  // Stores a warp's tile from (row, column) on: M x N tiles of mma.
+  // Stores a warp's M x N tiles of mma, from (row, column) on.
   template <int M, int N>
   __device__ __forceinline__ void put(int split, int matrix_index, int row, int column,
                                       const Acc (&sum)[M][N][4]) const {
@@ -63,27 +63,27 @@ SplitSums<Accumulator<T>> split_sums(const Gemm<T>& g, int batch, int splits, Co
   return {static_cast<Acc*>(data), pitch, matrix, int(g.m), int(g.n), batch, splits};
 }
 
-// The matrices as the result of a kernel: split s of matrix i is matrix s * batch + i of its batch.
+// The matrices as the result that a kernel writes: split s of matrix i is matrix s * batch + i of its batch.
 template <class T>
 Result<T> result_in(const SplitSums<Accumulator<T>>& sums) {
   return {sums.data, sums.pitch, sums.matrix, nullptr, 0, 0, 0, 1, 0, Result<T>::kMayBeWide};
 }
 
-// A policy of add_splits: finish() may change a lane's sums before they are stored. AsAdded leaves them as
-// they are; Repaired (parts/float_dot.cuh) corrects those of products of planes.
+// A policy of add_splits: finish() may change a lane's sums before they are stored. AsAdded does not;
+// Repaired (parts/float_dot.cuh) corrects sums of products of planes.
 struct AsAdded {
   template <class T, class Sums, class Place>
   __device__ __forceinline__ static void finish(Sums&, const Gemm<T>&, int, Place&&) {}
 };
 
-// out = alpha * (the sum of the splits) + beta * c, or what an epilogue makes of it (of 16-bit types and
-// float32). The kernel before may have called launch_dependents() (programmatic dependent launch).
+// out = alpha * (the sum of the splits) + beta * c, with an epilogue for 16-bit types and float32. The kernel
+// before may call launch_dependents() (programmatic dependent launch).
 template <class Finish = AsAdded, class T>
 void add_splits(const SplitSums<Accumulator<T>>&, const Gemm<T>&, Context&, const Epilogue& = {});
 
-// Adds vectors from the addresses that next() returns to `sum`, in order, while `left`, which decreases by
-// `step` for each, is positive. AT_ONCE loads are in flight at a time. The body runs at least once, with
-// `left` <= 0 without effect.
+// Adds vectors to `sum`, in order, from the addresses that next() returns. Each vector decreases `left` by
+// `step`; they are added while it is positive. AT_ONCE loads are in flight at a time. With `left` <= 0 the
+// body runs once and adds nothing.
 template <int AT_ONCE, class Acc, class Next>
 __device__ __forceinline__ void add_vectors(Vector16<Acc>& sum, int left, int step, Next&& next) {
   FASTGEMM_NO_UNROLL

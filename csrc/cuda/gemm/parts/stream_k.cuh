@@ -1,19 +1,19 @@
-// Stream-K (Osama et al., PPoPP 2023): how persistent blocks divide the tiles of C among them, and the
-// fix-up, in which a block that finishes a tile adds the partial sums of the others. Contract: all orders
-// are fixed, so that results are reproducible, and a block waits for blocks of lower index only.
+// Stream-K (Osama et al., PPoPP 2023): how persistent blocks divide the tiles of C, and the fix-up, in which
+// the block that finishes a tile adds the partial sums of the others. Contract: all orders are fixed, so that
+// results are reproducible. A block waits only for blocks of lower index.
 //
-// Tiles of equal work come in waves, one tile a block, and the last wave is seldom full: 512 tiles on 132
-// multiprocessors take the time of 528. So only whole waves are assigned tile by tile; the tiles of the
-// last wave or two are cut into equal shares of steps (stages of k, or chunks of them), one share a block:
+// Tiles of equal work are computed in waves of one tile a block, and the last wave is seldom full: 512 tiles
+// on 132 multiprocessors take the time of 528. So only whole waves are assigned tile by tile. The tiles of
+// the last one or two waves are cut into equal shares of steps (stages of k, or chunks of stages), one share
+// for each block:
 //
 //   block 0  | tile 0 | tile 3 | 6 6 6 6 |       a digit is a step of that shared tile
 //   block 1  | tile 1 | tile 4 | 6 6 7 7 |       block 1 finishes tile 6, with block 0's sums,
 //   block 2  | tile 2 | tile 5 | 7 7 7 7 |       and block 2 tile 7, with block 1's
 //
-// The block that has a tile's last step adds the sums that the blocks before it left in the workspace, in
-// order, and writes C. A block walks through its share backwards: it begins with the tile that it cannot
-// finish and ends with the one that it finishes for others, so that the sums it needs were stored long
-// before.
+// The block that has a tile's last step adds the sums that the blocks before it stored in the workspace, in
+// order, and writes C. A block computes its share backwards: it begins with the tile that it does not finish
+// and ends with the one that it finishes for others. So the sums that it needs were stored long before.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@
 namespace fastgemm::FASTGEMM_TARGET {
 
 struct StreamK {
-  int whole_tiles;  // the first tiles, a multiple of the blocks, are whole; the others are shared
+  int whole_tiles;  // how many are not shared: the first ones, a multiple of the blocks
   int steps;        // of a tile
   int64_t share;    // steps of a block; the first `longer` blocks have one more
   int longer;
@@ -77,12 +77,12 @@ class Parts {
 
  private:
   int steps_, stride_, whole_, whole_end_;
-  int tile_ = -1, last_tile_ = 0;  // the share, from its last tile down to its first
-  int first_ = 0, end_ = 0;        // the first step in last_tile_, the end in tile_
+  int tile_ = -1, last_tile_ = 0;  // the next tile of the share, and its lowest one, which comes last
+  int first_ = 0, end_ = 0;        // the first step in last_tile_, the end of the steps in tile_
 };
 
-// Part i of a block, in the order of Parts, without the state of Parts, which costs registers in the main
-// loop. Returns false after the last part.
+// Computes part i of a block, in the order of Parts. It keeps no state, which would cost registers in the
+// main loop. Returns false after the last part.
 __device__ __forceinline__ bool part_of(const StreamK& plan, int i, Part& part) {
   const int block = int(blockIdx.x), blocks = int(gridDim.x), whole = block + i * blocks;
   if (whole < plan.whole_tiles) {
@@ -98,17 +98,18 @@ __device__ __forceinline__ bool part_of(const StreamK& plan, int i, Part& part) 
   return true;
 }
 
-// The tiles of all matrices of a batch, assigned to blocks, and the workspace of those that share tiles.
+// How the tiles of all matrices of a batch are assigned to blocks, and the workspace of blocks that share
+// tiles.
 template <class Acc>
 struct Schedule {
   int tiles_m, tiles_n;  // of a matrix
   StreamK work;
-  Acc* partials;    // [block]: its partial sums of the tile that it does not finish
-  uint32_t* flags;  // [block][group of warps]: 1 when they are stored
+  Acc* partials;    // [block]: partial sums of the tile that the block does not finish
+  uint32_t* flags;  // [block][group of warps]: 1 when these sums are stored
 };
 
-// Plans the work of a schedule whose tiles are counted, and allocates its workspace. Returns the flags,
-// which must be zero before the kernel begins.
+// Plans the work of a schedule whose tiles_m and tiles_n are set, and allocates its workspace. Returns the
+// flags, which must be zero before the kernel begins.
 template <class Acc>
 std::span<uint32_t> share(Schedule<Acc>& s, int64_t tiles, int steps, int blocks, Sharing sharing,
                           int tile_sums, int groups, Context& context) {
@@ -121,8 +122,8 @@ std::span<uint32_t> share(Schedule<Acc>& s, int64_t tiles, int steps, int blocks
   return {s.flags, flags};
 }
 
-// How a group of THREADS threads (whole warps) stores and adds partial sums, N of each thread: as [N /
-// WIDTH][thread][WIDTH], so that every access of a warp covers whole lines.
+// How a group of THREADS threads (whole warps) stores and adds partial sums, N for each thread. Their layout
+// is [N / WIDTH][thread][WIDTH], so that every access of a warp covers whole lines.
 template <int THREADS, int WIDTH>
 struct PartialSums {
   template <class Acc, int N>
@@ -146,10 +147,10 @@ struct PartialSums {
   }
 };
 
-// The fix-up's first half: stores a thread's partial sums for the block that finishes the tile. sync() is
-// a barrier of the threads that share the flag. All lanes of their first warp set the flag: after a branch
-// on one lane the compiler would take the warp for divergent, and keep the pipeline's state in ordinary
-// instead of uniform registers.
+// The first half of the fix-up: stores a thread's partial sums for the block that finishes the tile. sync()
+// is a barrier of the threads that share the flag. All lanes of their first warp set the flag. If only one
+// lane did, the compiler would take the warp for divergent after that branch, and keep the pipeline's state
+// in ordinary instead of uniform registers.
 template <class Sums, class Acc, int N, class Sync>
 __device__ __forceinline__ void hand_over(const Schedule<Acc>& g, const Acc (&sum)[N], int tile_sums,
                                           int flag, bool first_warp, Sync&& sync) {
@@ -158,8 +159,8 @@ __device__ __forceinline__ void hand_over(const Schedule<Acc>& g, const Acc (&su
   if (first_warp) store_release(&g.flags[flag], 1);
 }
 
-// The fix-up's second half: adds the partial sums of the blocks that have earlier steps of the tile, one
-// block after the other, from the nearest to the farthest.
+// The second half of the fix-up: adds the partial sums of the blocks that have earlier steps of the tile, one
+// block after another, from the nearest to the farthest.
 template <class Sums, class Acc, int N>
 __device__ __forceinline__ void collect(const Schedule<Acc>& g, Acc (&sum)[N], const Part& part,
                                         int tile_sums, int groups = 1, int group = 0) {

@@ -1,5 +1,5 @@
-// 16 bytes from any address, in one instruction's vectors: the two aligned units around them are loaded, and
-// shifted into one when they are needed. No byte outside [begin, end) is read.
+// Loads 16 bytes from any address by aligned vector loads: the two aligned units that hold them are loaded,
+// and are shifted into one when it is needed. No byte outside [begin, end) is read.
 //
 //   begin    aligned   p              aligned + 16       p + 16               end
 //     |---------|======#==================|==============#-------------------|
@@ -10,8 +10,8 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// The first `valid` elements from p on, then zeros, one load each: at the ends of a row, beyond which nothing
-// counts, and of a matrix, beyond which nothing may be read.
+// Loads `valid` elements from p on, one by one, and fills up with zeros. This is for the end of a row, behind
+// which elements do not count, and for the ends of a matrix, outside which nothing may be read.
 template <class T>
 __device__ __forceinline__ Unit first_elements(const T* p, int valid) {
   Vector16<T> v;
@@ -22,12 +22,12 @@ __device__ __forceinline__ Unit first_elements(const T* p, int valid) {
   return unit;
 }
 
-// SIZE: bytes of an element, of which addresses are multiples. Loads of several units can be in flight before
-// the first is taken.
+// SIZE is the bytes of an element; addresses are multiples of it. Several units can be loaded before the
+// first is taken, so that their loads are in flight together.
 template <int SIZE>
 class UnalignedUnit {
  public:
-  // Loads the units around the 16 bytes at p; false where they do not lie in [begin, end).
+  // Loads the units that hold the 16 bytes at p. Returns false where these units do not lie in [begin, end).
   template <class T>
   __device__ __forceinline__ bool load(const T* p, const T* begin, const T* end) {
     constexpr int kUnit = kPer16Bytes<T>;
@@ -38,14 +38,14 @@ class UnalignedUnit {
     if (offset_) high_ = load_vector<Unit>(aligned + kUnit);
     return true;
   }
-  // Holds a unit that was made otherwise.
+  // Sets the unit to one that was loaded in another way.
   __device__ __forceinline__ void set(const Unit& unit) { low_ = unit, offset_ = 0; }
 
   __device__ __forceinline__ Unit take() const { return bytes_at<SIZE>(low_, high_, offset_); }
 
  private:
   Unit low_, high_{};
-  int offset_;  // bytes before those that count
+  int offset_;  // of the 16 bytes in the two units
 };
 
 }  // namespace fastgemm::FASTGEMM_TARGET

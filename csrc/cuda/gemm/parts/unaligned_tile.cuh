@@ -1,6 +1,7 @@
-// A tile of an operand that the tensor memory accelerator cannot read, because its rows begin anywhere:
-// threads load unaligned units (parts/unaligned.cuh) and write them swizzled, as a box would have arrived.
-// This saves the launch that copies such an operand, which for weights would cost more than the product.
+// Copies a tile of an operand that the tensor memory accelerator cannot read, because its rows begin at any
+// address. Threads load unaligned units (parts/unaligned.cuh) and write them swizzled, as the TMA would have
+// written a box. This saves the launch that copies such an operand, which for weights would cost more than
+// the product.
 #pragma once
 
 #include "cuda/gemm/parts/unaligned.cuh"
@@ -8,8 +9,8 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// The units of 16 bytes that a thread of THREADS brings of each tile: load() asks for them, store() writes
-// them to the tile, zeros where the operand has no elements.
+// The units of 16 bytes of each tile that one of THREADS threads copies. load() loads them, and store()
+// writes them to the tile, with zeros where the operand has no elements.
 template <class T, class Tile, int THREADS>
 class UnitCopy {
  public:
@@ -42,7 +43,7 @@ class UnitCopy {
   }
 
  private:
-  static constexpr int kLines = THREADS / 8;  // lines of 128 bytes that the threads bring at a time
+  static constexpr int kLines = THREADS / 8;  // lines of 128 bytes that the threads copy at a time
   static constexpr int kBoxLines = Tile::kInRows ? Tile::kBoxSide : Tile::kK;
 
   int line_, unit_;

@@ -1,5 +1,6 @@
-// A warp's tile of C by mma.sync from swizzled tiles of lines (parts/line_tile.cuh): a lane has one address
-// for all fragments of a step, and an operand that runs along m or n is transposed by ldmatrix on its way.
+// A warp's tile of C by mma.sync, from swizzled tiles of lines (parts/line_tile.cuh). A lane computes one
+// address for all fragments of a step. ldmatrix transposes an operand that runs along m or n while it loads
+// it.
 #pragma once
 
 #include "cuda/device/ldmatrix.cuh"
@@ -10,13 +11,13 @@ namespace fastgemm::FASTGEMM_TARGET {
 
 enum class Which { a, b };
 
-// Where a lane's addresses for ldmatrix lie in a tile. One load brings four matrices of 8 x 8: 16 positions
-// of the side, 32 bytes of k. Their order is that of the registers: for A along the side first, for B, where
-// they are two fragments, along k.
+// Loads fragments by ldmatrix from a lane's address in a tile. One load brings four matrices of 8 x 8: 16
+// positions of the side and 32 bytes of k. Their order is that of the registers: for A along the side first;
+// for B, where they are two fragments, along k first.
 template <Which which, class Tile>
 class FragmentReader {
  public:
-  // `first` position of the side in the tile.
+  // `first` is the warp's first position of the side in the tile.
   __device__ __forceinline__ explicit FragmentReader(int first) {
     const int lane = int(threadIdx.x) % 32, low = lane / 8 % 2, high = lane / 16;
     const int side8 = which == Which::a ? low : high, k16 = which == Which::a ? high : low;
@@ -26,13 +27,13 @@ class FragmentReader {
     lane_ = Tile::offset(line, unit) + lines * 128;
   }
 
-  // Positions [16 i, 16 i + 16) after the first one, in a step of k.
+  // Loads positions [16 i, 16 i + 16) after `first`, in a step of k.
   __device__ __forceinline__ void load(uint32_t (&to)[4], const unsigned char* tile, int i, int step) const {
     constexpr int kPerBox = Tile::kLine / 16;
     const int line = Tile::kAlongK ? 16 * i : i / kPerBox * Tile::kK + 16 * step;
     const int unit = Tile::kAlongK ? 2 * step : 2 * (i % kPerBox);
     load_matrices<4, !Tile::kAlongK>(to, tile + (lane_ ^ unit * 16) + line * 128);
-    if constexpr (Tile::kTf32) {  // the tensor cores would cut off what they have no bits for
+    if constexpr (Tile::kTf32) {  // rounds: the tensor cores would truncate
       FASTGEMM_UNROLL
       for (uint32_t& x : to) x = to_tf32(__uint_as_float(x)).bits;
     }
@@ -57,7 +58,8 @@ struct WarpProduct {
 
   __device__ __forceinline__ WarpProduct(int row, int column) : a(row), b(column) {}
 
-  // A step's fragments, in kM parts: those of B, which all rows need, in the first half of them.
+  // Loads one of kM parts of a step's fragments: a fragment of A in each part, and those of B, which all rows
+  // need, in the first half of the parts.
   __device__ __forceinline__ void load(Fragments& f, const unsigned char* stage, int step, int part) const {
     constexpr int kAtOnce = (kN + kM - 1) / kM;
     FASTGEMM_UNROLL
@@ -68,7 +70,7 @@ struct WarpProduct {
   __device__ __forceinline__ void multiply(const Fragments& f, int i) {
     FASTGEMM_UNROLL
     for (int step = 0; step < kN; ++step) {
-      const int j = i % 2 ? kN - 1 - step : step;  // there and back: one operand is the last one's
+      const int j = i % 2 ? kN - 1 - step : step;  // serpentine order: neighbours share an operand
       mma<E>(sum[i][j], f.a[i], f.b[j / 2][j % 2 * 2], f.b[j / 2][j % 2 * 2 + 1]);
     }
   }

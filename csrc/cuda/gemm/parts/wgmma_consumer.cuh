@@ -1,7 +1,7 @@
 // The consumer side of the ring: how a warpgroup multiplies a stage by wgmma, with both operands in shared
-// memory or with A in registers. Contract: multiply(sum, bytes, accumulate, meanwhile, before_done) takes
-// the stage at `bytes` from the first one; it calls meanwhile() while the tensor cores work, and
-// before_done() when the products of the stage before are complete.
+// memory or with A in registers. Contract: multiply(sum, bytes, accumulate, meanwhile, before_done)
+// multiplies the stage that begins `bytes` bytes after the first one. It calls meanwhile() while the tensor
+// cores work, and before_done() when the products of the stage before are complete.
 //
 //   stage           0        1        2          one stage at least is always in flight
 //   issue        |--0--|  |--1--|  |--2--|
@@ -39,8 +39,8 @@ class SharedOperands {
   MatrixDescriptor a_, b_;
 };
 
-// Two sets of registers hold half a stage each: one is loaded while the other is multiplied (double
-// buffering).
+// A from registers: two sets of registers hold half a stage each, and one is loaded while the other is
+// multiplied (double buffering).
 template <class E, class A, class B>
 class RegisterOperand {
  public:
@@ -82,8 +82,8 @@ class RegisterOperand {
   uint32_t a_[2][kHalf][4];
 };
 
-// A warp of a consumer warpgroup and its position in the ring. It releases a stage when the products of
-// the next one have been issued and the stage's own are complete.
+// A warp of a consumer warpgroup and its position in the ring. It releases a stage when the products of the
+// stage are complete and those of the next stage have been issued.
 template <int STAGES, int STAGE_BYTES, class Products>
 class WgmmaConsumer {
  public:
@@ -92,8 +92,8 @@ class WgmmaConsumer {
   __device__ __forceinline__ WgmmaConsumer(RingBarriers<STAGES>& ring, const unsigned char* stages, int warp)
       : ring_(ring), products_(stages, warp), leader_(threadIdx.x % 32 == 0) {}
 
-  // Sets sum to, or increases it by, the product of the next stage; meanwhile() runs while the tensor
-  // cores work.
+  // Sets sum to the product of the next stage, or with `accumulate` adds it to sum. meanwhile() runs while
+  // the tensor cores work.
   template <class Acc, int R, class Meanwhile>
   __device__ __forceinline__ void multiply(Acc (&sum)[R], bool accumulate, Meanwhile&& meanwhile) {
     wait_phase(&ring_.full[at.stage], at.phase);

@@ -1,6 +1,6 @@
-// The operands of kernels that multiply by wgmma. Contract: BoxOperands(g, batch, copies, context) finds
-// out how A and B lie, copies those that the TMA cannot read, and makes the TMA descriptors (tensor maps)
-// that bring tiles of them into shared memory, in swizzled rows of 128 bytes.
+// The operands of kernels that multiply by wgmma. Contract: BoxOperands(g, batch, copies, context) finds out
+// how A and B lie in memory, and plans copies of those that the TMA cannot read. map() makes the TMA
+// descriptors (tensor maps) by which tiles are loaded into shared memory, in swizzled rows of 128 bytes.
 //
 //   how the operand lies               types of 16 bits       other types
 //   k along rows (Major::k)            in place               in place
@@ -8,8 +8,8 @@
 //                                                             else transposed by fastgemm's transpose
 //   rows not at multiples of 16 bytes  copied as they are (parts/row_copies.cuh)
 //
-// Tiles that reach over an edge of the matrix need no test, because the TMA fills what lies outside with
-// zeros.
+// Tiles that reach over an edge of the matrix need no test, because the TMA fills what lies outside the
+// matrix with zeros.
 #pragma once
 
 #include "cuda/device/operand_tile.cuh"
@@ -19,14 +19,14 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// Whether boxes of a matrix can be read: its rows begin at multiples of 16 bytes and do not overlap.
+// Whether the TMA can read boxes of a matrix: its rows begin at multiples of 16 bytes and do not overlap.
 template <class T>
 bool boxes_readable(const T* data, int64_t columns, int64_t row_stride, int64_t batch_stride) {
   return rows_aligned(PackedRows<T>{data, row_stride, batch_stride}) && row_stride >= columns &&
          batch_stride >= 0;
 }
 
-// An operand whose rows of memory run along `major`.
+// An operand whose rows in memory run along `major`.
 template <class T>
 struct BoxOperand {
   const T* data;
@@ -39,7 +39,7 @@ struct BoxOperand {
   int64_t rows() const { return major == Major::k ? side : k; }
   int64_t columns() const { return major == Major::k ? k : side; }
 
-  // Whether the TMA can read the operand: then map() describes it.
+  // Whether the TMA can read the operand, so that map() may be called.
   bool readable() const { return boxes_readable(data, columns(), row_stride, batch_stride); }
   TensorMap map(int tile_side) const {
     const bool in_rows = major == Major::k;
@@ -77,9 +77,9 @@ BoxOperand<T> copied_along(Major major, const Side<T>& s, int batch, Context& co
   return o;
 }
 
-// Whether copying pays for an operand that the TMA could read: boxes whose rows begin in the middle of
-// 32-byte sectors load at half the rate, which every tile pays, but only products whose m, n and k are all
-// large (`extents` is the least) win the copy's time back.
+// Whether copying pays for an operand that the TMA could read. Boxes whose rows begin in the middle of
+// 32-byte sectors load at half the rate, for every tile. But only products whose m, n and k are all large win
+// back the time of the copy. `extents` is the least of the three.
 template <class T>
 bool pays_to_align(const BoxOperand<T>& o, int64_t extents) {
   constexpr int64_t kLarge = 3072, kSector = 32 / int64_t(sizeof(T));
@@ -88,8 +88,8 @@ bool pays_to_align(const BoxOperand<T>& o, int64_t extents) {
   return sizeof(T) <= 2 && splits_sectors && extents >= kLarge;
 }
 
-// The operand in place, or a copy. Types of other than 16 bits get k along rows unless `keep_side` is set;
-// `extents` is the least of m, n and k.
+// The operand in place, or a copy. A type that does not have 16 bits gets k along rows unless `keep_side` is
+// set. `extents` is the least of m, n and k.
 template <class T>
 BoxOperand<T> box_operand(const Side<T>& s, int batch, int64_t extents, bool keep_side, RowCopies& copies,
                           Context& context) {
@@ -102,7 +102,8 @@ BoxOperand<T> box_operand(const Side<T>& s, int batch, int64_t extents, bool kee
   return o;
 }
 
-// An epilogue whose bias, a row, can be read in pairs of elements, the last one too: its own, or a copy.
+// Returns the epilogue with a bias (a row) that can be read in pairs of elements, also at its end: the bias
+// in place, or a copy.
 template <class T>
 Epilogue whole_pairs(const Epilogue& e, const Gemm<T>& g, RowCopies& copies, Context& context) {
   const size_t pair = size_t(2 * g.result.out_bytes());
@@ -116,20 +117,20 @@ Epilogue whole_pairs(const Epilogue& e, const Gemm<T>& g, RowCopies& copies, Con
   if (g.result.out_bytes() == 4)
     copy(static_cast<const float*>(e.bias));
   else
-    copy(static_cast<const Half*>(e.bias));  // or BFloat16: bytes are moved
+    copy(static_cast<const Half*>(e.bias));  // or BFloat16: only bytes are copied
   copied.bias_col_stride = 1;
   return copied;
 }
 
-// Both operands of a product, k > 0. Where `transposed` is set the kernel computes C^T = B^T A^T, and its
-// a is the right operand.
+// Both operands of a product, k > 0. If `transposed` is set, the kernel computes C^T = B^T A^T, and `a` is
+// the product's B.
 template <class T>
 struct BoxOperands {
   BoxOperand<T> a, b;
   bool transposed = false;
 
-  // With `registers` set, a of any type may have m along rows: the kernel then multiplies it from
-  // registers. The operands are complete after copies.launch().
+  // With `registers` set, `a` may have m along rows whatever its type, because the kernel then multiplies it
+  // from registers. Copied operands are complete after copies.launch().
   BoxOperands(const Gemm<T>& g, int batch, RowCopies& copies, Context& context, bool registers = false) {
     const Side<T> left = side_a(g, batch), right = side_b(g, batch);
     const auto has_side_in_rows = [](const Side<T>& s) { return s.side_stride == 1 && s.k_stride != 1; };

@@ -1,6 +1,6 @@
-// The pre-pass of products by planes: it reads both operands, whatever their strides and alignment, cuts
-// every element into planes, and writes the planes as images, which are what a stage of a tile looks like
-// in shared memory. The main kernel then copies whole images and needs neither strides nor edges.
+// The pre-pass of products by planes. It reads both operands, whatever their strides and alignment, cuts
+// every element into planes, and writes the planes as images. An image has the layout of a stage of a tile in
+// shared memory. So the main kernel copies whole images, and needs to know neither strides nor edges.
 //
 //   operand, 4 or 2 bytes an element      cut        images in the workspace, [tile][stage][plane]
 //              stage 0   stage 1                     +---------+---------+---------+---------+---------+----
@@ -11,12 +11,12 @@
 //            +---------+---------+
 //
 // The image of one plane of a stage has the shape (kStageK / kPerUnit units of 16 bytes along k, tile_side
-// rows of m or columns of n, 16 bytes). That is the layout which wgmma reads without a swizzle
-// (wgmma.cuh), and it has no bank conflicts.
+// rows of m or columns of n, 16 bytes). wgmma reads this layout without a swizzle (wgmma.cuh), and it has no
+// bank conflicts.
 //
 // A block cuts a few rows (of m, or columns of n) for all of k. At the end it knows the largest and the
-// smallest magnitude of each, and cuts the rows a second time, scaled, where that is needed. Operands that
-// lie along m or n take slightly longer to read than those that lie along k.
+// smallest magnitude of each row, and if a row needs a scale, cuts the rows a second time, scaled. Reading an
+// operand that lies along m or n takes slightly longer than one that lies along k.
 #pragma once
 
 #include "cuda/device/sync.cuh"
@@ -27,8 +27,9 @@
 
 namespace fastgemm::FASTGEMM_TARGET::planes {
 
-// The rows that a block cuts, or one where there are few. Where memory runs along m or n a warp reads this
-// many neighbours, which are whole 32-byte sectors. One word of `scaled` covers such a group.
+// The rows that a block cuts; decode_planes.cu has blocks for single rows. Where memory runs along m or n, a
+// warp reads this many neighbours, which are whole 32-byte sectors of float32. One word of `scaled` is for
+// such a group.
 inline constexpr int kRowGroup = 8;
 
 // An operand (side, k), where side is m of A or n of B, and the memory for its planes.
@@ -41,7 +42,7 @@ struct Source {
   bool along_k;                  // memory is contiguous along k
   unsigned char* images;         // [matrix][tile][stage][plane]
   float* unscale;                // [matrix][row]: the factor that undoes the row's scale
-  uint32_t* scaled;              // [matrix][row / kRowGroup]: whether any of these is not 1
+  uint32_t* scaled;              // [matrix][row / kRowGroup]: whether any row of the group has a scale
 
   __host__ __device__ __forceinline__ int rows() const { return tiles * tile_side; }
   __host__ __device__ __forceinline__ int blocks(int group = kRowGroup) const {  // of a matrix
@@ -55,14 +56,14 @@ struct CutArguments {
   [[no_unique_address]] typename Scheme::Tiles tiles;
   int matrices_a, matrices_b;
   int blocks_a;
-  uint32_t* flags;  // to be cleared for the main kernel
+  uint32_t* flags;  // cleared for the main kernel
   int flag_count;
 };
 
-// The words that a thread loads before it uses any of them: kManyWords as far as registers go, or half of
-// that, or the least where a block cuts one row. A launch of few blocks, or of short k, is limited by cold
-// caches: its instructions come from DRAM, too, and the loop over half as many words has half the code, run
-// by more threads.
+// The words that a thread loads before it uses any of them: kManyWords, which registers allow, or half of
+// that, or one unit where a block cuts a single row. A launch of few blocks or of a short k is limited by
+// cold caches, and its instructions come from DRAM, too. The loop over half as many words has half the code,
+// and more threads run it.
 inline constexpr int kManyWords = 32, kFewWords = 16, kOneUnit = 8;
 inline constexpr int kMostCutThreads = 1024;
 template <int words>
@@ -72,8 +73,8 @@ __device__ __forceinline__ uint32_t bits_of(float x) { return __float_as_uint(x)
 __device__ __forceinline__ uint32_t bits_of(int32_t x) { return uint32_t(x); }
 __device__ __forceinline__ uint32_t bits_of(LongInt16 x) { return uint16_t(x.bits); }
 
-// The work of one thread: 16-byte units of one row. The lanes of a warp have neighbouring units of the
-// block's rows.
+// The work of one thread: it cuts 16-byte units of one row. The lanes of a warp have neighbouring units of
+// the block's rows.
 template <class Scheme, bool along_k, int words_at_a_time, int group>
 class RowCutter {
   using T = typename Scheme::Operand;
@@ -81,9 +82,8 @@ class RowCutter {
   static constexpr int kPerWord = 4 / int(sizeof(T));
   static constexpr int kElements = kPerUnit<Scheme>, kWords = kElements / kPerWord;  // in a unit
   static constexpr int kStageUnits = Scheme::kStageK / kElements;
-  static constexpr int kUnits =
-      words_at_a_time / kElements;           // that a thread loads at a time, maybe by elements
-  static constexpr int kLanes = 32 / group;  // side by side along k
+  static constexpr int kUnits = words_at_a_time / kElements;  // that a thread loads at a time
+  static constexpr int kLanes = 32 / group;                   // side by side along k
 
  public:
   __device__ __forceinline__ RowCutter(const Source<T>& s, int matrix, int block)
@@ -145,8 +145,7 @@ class RowCutter {
     const T* const begin = from_ + k * stride;
     FASTGEMM_UNROLL
     for (int i = 0; i < kElements; ++i) {
-      const T* const from =
-          begin + i * stride;  // computed outside of the condition, where it would take registers that spill
+      const T* const from = begin + i * stride;  // outside of the condition: inside it would spill registers
       const uint32_t bits = inside && k + i < s_.k ? bits_of(*from) : 0;
       words[i / kPerWord] = i % kPerWord == 0 ? bits : words[i / kPerWord] | bits << 16;
     }
@@ -187,13 +186,13 @@ class RowCutter {
 
   const Source<T>& s_;
   int lane_, warp_, row_, plane_bytes_;
-  int misaligned_;  // elements from the last multiple of 16 bytes to the row's begin
+  int misaligned_;  // elements between the last multiple of 16 bytes and the begin of the row
   const T* from_;
   unsigned char* to_;
 };
 
-// The magnitudes of a whole row, from those of the block's threads. Lane i has the same row in every warp,
-// so that the warps' values are combined lane by lane.
+// Computes the magnitudes of a whole row from those of the block's threads. Lane i has the same row in every
+// warp, so the warps' values are combined lane by lane.
 template <int group>
 __device__ __forceinline__ Magnitudes magnitudes_of_rows(Magnitudes mine) {
   FASTGEMM_SHARED uint32_t largest[kMostCutThreads / 32][32], smallest_less_1[kMostCutThreads / 32][32];
@@ -209,7 +208,7 @@ __device__ __forceinline__ Magnitudes magnitudes_of_rows(Magnitudes mine) {
   return mine;
 }
 
-// A vote of the whole block.
+// Whether `mine` is true in all threads of the block.
 __device__ __forceinline__ bool true_of_all(bool mine) {
   FASTGEMM_SHARED uint32_t of_warp[kMostCutThreads / 32];
   const int lane = int(threadIdx.x) % 32;
@@ -258,7 +257,7 @@ __global__ void __launch_bounds__(kCutThreads<words>, words == kManyWords ? 3 : 
   const Source<typename Scheme::Operand>& s = is_a ? g.a : g.b;
   const int index = int(blockIdx.x) - (is_a ? 0 : g.blocks_a);
   const int matrix = index / s.blocks(group), block = index % s.blocks(group);
-  if constexpr (!Scheme::Tiles::kEvery) {  // rows of which no tile is computed
+  if constexpr (!Scheme::Tiles::kEvery) {  // skips rows that no computed tile needs
     const int row = min(block * kRowGroup, s.side - 1);
     if (true_of_all(!g.tiles.finds_tile(is_a, row, is_a ? g.b.side : g.a.side))) return;
     __syncthreads();

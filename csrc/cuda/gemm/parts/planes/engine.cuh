@@ -1,19 +1,19 @@
-// GEMM by planes, for any scheme (scheme.cuh): the scheme says what is multiplied, this file launches it.
+// GEMM by planes for any scheme (scheme.cuh). The scheme says what is multiplied, and this file launches it:
 // gemm_by_planes<Scheme>(name, problem, context) is the launcher of a scheme's row.
 //
 //   A, B --[cut_kernel]--> images --[gemm_kernel]--> C --[repair_kernel]--> C
 //          cut.cuh                  here                 repair.cuh
 //
 //   - cut_kernel cuts A and B into planes and writes them as images of shared memory;
-//   - gemm_kernel is persistent and warp-specialized, as wgmma_specialized is. Its producers copy images,
-//     one warp for each ring, and need neither tensor maps nor swizzles nor bounds. GPUs without wgmma run
-//     warp_kernel in its place (warp_kernel.cuh), which is persistent, too, and copies by cp.async;
-//   - repair_kernel, for schemes of floating point, computes those strips of C again that hold a sum which
-//     is not finite.
+//   - gemm_kernel is persistent and warp-specialized, as wgmma_specialized is. Its producers, one warp for
+//     each ring, copy images, and so need no tensor maps, swizzles or bounds. GPUs without wgmma run
+//     warp_kernel instead (warp_kernel.cuh), which is persistent, too, and copies by cp.async;
+//   - repair_kernel, for schemes of floating point, computes again the strips of C with a sum that is not
+//     finite.
 //
-// Stream-K shares the tiles of the last one to two waves evenly among the blocks (parts/stream_k.cuh) and
-// adds their sums in a fixed order. A long k is computed in segments (plan.cuh), and C in panels where the
-// planes of all of A and B would take more than 2 GiB (pieces.cuh).
+// Stream-K shares the tiles of the last one or two waves evenly among the blocks (parts/stream_k.cuh), and
+// adds their sums in a fixed order. A long k is computed in segments (plan.cuh). C is computed in panels
+// where the planes of all of A and B would take more than 2 GiB (pieces.cuh).
 #pragma once
 
 #include <utility>
@@ -31,7 +31,7 @@
 
 namespace fastgemm::FASTGEMM_TARGET::planes {
 
-// The work of one producer warp, which fills one ring.
+// The work of one producer warp: it fills one ring.
 template <class S, int ring>
 __device__ __forceinline__ void produce(typename S::Shared& shared, const Arguments<S>& g) {
   constexpr Ring kRing = S::Scheme::kRings[ring];
@@ -56,8 +56,8 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Argume
       for (int i = 0; i < stages; ++i) {
         if constexpr (ring == 0) pace.step();
         wait_phase(at.empty(shared), at.phase);
-        // The wait is here and not at the top of the kernel: what comes before the first copy takes long
-        // on cold caches, and overlaps with the pre-pass this way.
+        // The wait is here and not at the top of the kernel, so that the code before the first copy, which
+        // takes long with cold caches, runs while the pre-pass does.
         grid_dependency_wait();
         if (elected) {
           arrive_expecting(at.full(shared), kBytesA + kBytesB);
@@ -71,7 +71,7 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Argume
   }
 }
 
-// Parts without their state, which takes registers.
+// As Parts, but computes each part anew instead of keeping state, which would take registers.
 class CountedParts {
  public:
   __device__ __forceinline__ CountedParts(const StreamK& plan, int, int) : plan_(plan) {}
@@ -86,7 +86,7 @@ template <class S>
 __device__ __forceinline__ void consume(typename S::Shared& shared, const Arguments<S>& g, int warp) {
   typename S::ConsumerLoop loop(shared, warp, g.chunk);
   typename S::Acc sum[S::kSums];  // (64, S::kN), a warp 16 rows of them
-  // Three sums leave no registers for more, nor does an epilogue.
+  // With three sums, or with an epilogue, no registers are left for the state of Parts.
   constexpr bool kKeepsParts = S::Scheme::kSums == 1 && !kFuses<typename S::Scheme>;
   std::conditional_t<kKeepsParts, Parts, CountedParts> parts(g.schedule.work, int(blockIdx.x),
                                                              int(gridDim.x));
@@ -128,8 +128,7 @@ __global__ void __launch_bounds__(S::kThreads, 1) gemm_kernel(const __grid_const
 #endif
 }
 
-// The arguments of the pre-pass for stages [first, first + stages) of both operands; allocates their
-// planes.
+// The arguments of the pre-pass for stages [first, first + stages) of both operands. Allocates their planes.
 template <class S>
 CutArguments<typename S::Scheme> cut_arguments(const Gemm<typename S::Operand>& p, int batch, int first,
                                                int stages, Context& context) {
@@ -144,7 +143,7 @@ CutArguments<typename S::Scheme> cut_arguments(const Gemm<typename S::Operand>& 
   return cut;
 }
 
-// Launches the pre-pass of the operands that `made` names; it also clears the flags of the main kernel.
+// Launches the pre-pass for the operands that `made` names. It also clears the flags of the main kernel.
 template <class S>
 void launch_cut(CutArguments<typename S::Scheme> cut, Made made, Arguments<S>& g, Context& context) {
   cut.tiles = g.tiles;
@@ -162,8 +161,8 @@ void launch_cut(CutArguments<typename S::Scheme> cut, Made made, Arguments<S>& g
   run.template operator()<kFewWords>(!few_blocks ? 256 : cut.a.k > 4096 ? 1024 : 512);
 }
 
-// The result of a segment that adds `beta` times what the segments before it made, which is in the workspace,
-// or for exact sums where the result is.
+// The result of a segment that adds `beta` times the sum of the segments before it. That sum is in the
+// workspace, or in C where sums are exact.
 template <class T>
 Result<T> plus(Result<T> r, const Result<T>& before, Accumulator<T> beta) {
   r.c = before.out, r.c_row_stride = before.row_stride, r.c_col_stride = 1;
@@ -197,8 +196,8 @@ void launch_segments(const char* name, const Gemm<typename S::Operand>& p,
     } else {
       g.result = i == 0 ? p.result : plus(p.result, p.result, 1);
     }
-    // Where a block has a single tile, the code that stores it is read from DRAM once and used once:
-    // stores of pairs have a third of the instructions of stores of four.
+    // Where a block has a single tile, its storing code is read from DRAM and runs once. Stores of pairs have
+    // a third of the instructions that stores of four have.
     g.neighbours = neighbours_of(g.result, batch, plan.tiles <= multiprocessors() ? 2 : 4);
     g.schedule.stages = plan.stages(i), g.schedule.work = plan.work(i);
     if constexpr (S::Scheme::kLoop == Loop::promoting)
@@ -215,8 +214,7 @@ void launch_segments(const char* name, const Gemm<typename S::Operand>& p,
   }
 }
 
-// Computes a product with the planes of all of m and n in memory at a time, and those of some segments of
-// k.
+// Computes a product. The planes of all of m and n, and of a group of k's segments, are in memory at a time.
 template <class S>
 void launch_product(const char* name, const Gemm<typename S::Operand>& problem, int batch, Made made,
                     const typename S::Scheme::Tiles& tiles, const EpilogueOf<typename S::Scheme>& epilogue,
@@ -225,10 +223,10 @@ void launch_product(const char* name, const Gemm<typename S::Operand>& problem, 
   const Plan plan = Plan::of<S>(problem, batch);
   const int group = plan.segments_at_a_time<S>(problem, batch);
   if (group < plan.segments) made = {true, true};
-  workspace.begin_again();  // the planes come first, so that they lie where they did for the panel before
+  workspace.begin_again();  // planes are allocated first, so that those of the panel before keep their place
   auto cut = cut_arguments<S>(problem, batch, 0, plan.first(group), workspace);
 
-  // An element that is repaired after it was stored needs its sum and c still to be there.
+  // An element that is repaired after it was stored needs its sum and c, which the store must not overwrite.
   const bool scales = problem.result.alpha != 1 || problem.result.beta != 0;
   const bool keeps_sums = kIsInvariant<typename S::Scheme> && scales;
   const bool in_workspace = plan.segments > 1 || keeps_sums;
@@ -274,7 +272,7 @@ void launch_product(const char* name, const Gemm<typename S::Operand>& problem, 
   }
   if constexpr (kRepairs) {
     const int64_t blocks = std::min<int64_t>(strips, 2 * multiprocessors());
-    // Tiles of the same size have the same strips, whichever kernel computed them.
+    // Strips depend only on the size of tiles, not on the kernel that computed them.
     using Tile = std::conditional_t<S::kByWarps, Shape<typename S::Scheme, S::kN>, S>;
     static_assert(Tile::kM == S::kM && Tile::kStrips == S::kStrips);
     launch<repair_kernel<Tile>>("repair", {dim3(unsigned(blocks)), dim3(S::kN), 0, true}, workspace)(
@@ -295,8 +293,8 @@ void launch_panels(const char* name, const Gemm<T>& g, int batch, const typename
                         epilogue.template at<T>(panels.row<S>(i, j), panels.column<S>(i, j)), workspace);
 }
 
-// Calls launch_piece(matrices, how many, workspace) for pieces of a batch that have their planes in memory
-// together, where those of a matrix take `bytes`.
+// Divides a batch into parts whose planes are in memory at the same time, and calls launch_piece(matrices,
+// how many, workspace) for each. The planes of a matrix take `bytes`.
 template <class T, class Launch>
 void in_pieces(const Gemm<T>& g, int batch, int64_t bytes, Context& context, Launch&& launch_piece) {
   const int piece = int(std::clamp<int64_t>(most_plane_bytes() / bytes, 1, batch));
@@ -305,7 +303,8 @@ void in_pieces(const Gemm<T>& g, int batch, int64_t bytes, Context& context, Lau
     launch_piece(g.at_batch(first), std::min(piece, batch - first), workspace);
 }
 
-// Computes a product of any size: by wgmma with wide or narrow tiles, whichever are predicted to be faster.
+// Computes a product of any size. With wgmma it takes wide or narrow tiles, whichever are predicted to be
+// faster.
 template <class Scheme, class T>
 void gemm_in_pieces(const char* name, const Gemm<T>& all, int batch, const EpilogueOf<Scheme>& epilogue,
                     Context& context) {
@@ -327,8 +326,8 @@ void gemm_in_pieces(const char* name, const Gemm<T>& all, int batch, const Epilo
             });
 }
 
-// The lower triangle of a product whose planes fit into memory and whose k is one segment, by wgmma; returns
-// false, and does nothing, for others.
+// Computes the lower triangle of a product by wgmma, if its planes fit into memory and its k is one segment.
+// Otherwise does nothing and returns false.
 template <class Scheme, class T>
 bool gemm_of_triangle(const char* name, const Gemm<T>& all, int batch, Context& context) {
   using Wide = LowerShape<Scheme, Scheme::kWideN>;

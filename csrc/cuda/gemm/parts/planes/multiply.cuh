@@ -1,8 +1,8 @@
-// The consumers' main loops: they turn the stages of a tile into its sums. A loop waits for a stage,
-// issues all of its products, waits for the products of the stage before it and releases that stage's
-// slots, so that the tensor cores always have one stage of work queued.
+// The main loops of the consumers, which compute a tile's sums from its stages. A loop waits for a stage and
+// issues all of its products. Then it waits for the products of the stage before and releases that stage's
+// slots. So the tensor cores always have one stage of work queued.
 //
-// OneSweepLoop (int16x4) has a sum for each power of 2^8.
+// OneSweepLoop (int16x4) has three sums, one for each power of 2^8.
 //
 //   PromotingLoop, chunk of 3 stages             SweepingLoop (int8x10)
 //   stage       0      1      2                  sweep 1, all of k:  S3, S2
@@ -15,7 +15,7 @@
 
 namespace fastgemm::FASTGEMM_TARGET::planes {
 
-// Issues all products of a list, in order, from these slots of the rings.
+// Issues all products of a list in order. `slot` is the current slot of each ring.
 template <class S, Product... products>
 __device__ __forceinline__ void multiply_all(Products<products...>, const Operands<S>& operands,
                                              typename S::Acc (&sum)[S::kElements],
@@ -26,8 +26,8 @@ __device__ __forceinline__ void multiply_all(Products<products...>, const Operan
    ...);
 }
 
-// Sums short chunks of k in the tensor cores and adds each to the tile's sums in registers (register
-// promotion): for schemes whose products are rounded. Ring 0 has plane 0, ring 1 the other planes.
+// For schemes whose sums are rounded: the tensor cores sum short chunks of k, and each chunk is added to the
+// tile's sums in registers (register promotion). Ring 0 has plane 0, ring 1 the other planes.
 template <class S>
 class PromotingLoop {
   using Scheme = typename S::Scheme;
@@ -57,7 +57,7 @@ class PromotingLoop {
   }
 
  private:
-  // body(0), ... body(stages - 1). Written out, the loops of fused kernels spill registers.
+  // Calls body(0), ... body(stages - 1). As separate loops in fused kernels they would spill registers.
   template <class Body>
   __device__ __forceinline__ static void for_stages(int stages, Body&& body) {
     FASTGEMM_NO_UNROLL
@@ -99,13 +99,13 @@ class PromotingLoop {
   typename S::Shared& shared_;
   Operands<S> operands_;
   const int& chunk_;  // stages
-  int ahead_;         // by how many stages a tile's first chunk is shorter
+  int ahead_;         // a tile's first chunk is shorter by so many stages
   bool leader_;       // the lane that arrives for its warp
   RingPosition<S, 0> plane0_;
   RingPosition<S, 1> others_;
 };
 
-// Two sweeps over k with two sums, exact modulo 2^32: Int8x10.
+// For Int8x10: two sweeps over k with two sums each, exact modulo 2^32.
 template <class S>
 class SweepingLoop {
   using Scheme = typename S::Scheme;
@@ -165,8 +165,8 @@ class SweepingLoop {
   RingPosition<S, 3> plane3_;
 };
 
-// One sweep over k with three sums, which are put together when they are stored: Int16x4. Put together
-// before, they would take a third of the registers less, but more on the way.
+// For Int16x4: one sweep over k with three sums, which are joined when they are stored. Joined earlier, they
+// would take a third fewer registers, but more while they are being joined.
 template <class S>
 class OneSweepLoop {
   using Scheme = typename S::Scheme;

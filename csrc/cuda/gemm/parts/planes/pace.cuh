@@ -1,5 +1,5 @@
-// Keeps the blocks of a long launch about equally far along k, so that they find each other's operands in
-// L2. Contract: the producer of each block calls step() once a stage; results do not depend on it.
+// Keeps the blocks of a long launch about equally far along k, so that they find each other's operands in L2.
+// Contract: the producer of each block calls step() once a stage. Results do not depend on it.
 //
 //   stages done   block 0  ##########            L2 holds the stages between the slowest
 //                 block 1  ########              block and the fastest one: a block that is too
@@ -7,23 +7,22 @@
 //                 block 3  #########
 //
 // Multiprocessors are not equally fast. Over many long tiles the blocks drift apart, until blocks that
-// multiply the same rows of A no longer read the same stage of them at about the same time. Then most
-// loads miss L2, and DRAM, not the tensor cores, sets the rate (docs/tensor_cores.md).
+// multiply the same rows of A no longer read the same stage at about the same time. Then most loads miss L2,
+// and DRAM limits the rate instead of the tensor cores (docs/tensor_cores.md).
 #pragma once
 
 #include "cuda/device/sync.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET::planes {
 
-// Holds a producer warp back while most of the others are too far behind. This is a heuristic and no
-// synchronization: after a while the block goes on whatever the others do, because they may still wait for
-// a multiprocessor that another kernel occupies.
+// Holds a producer warp back while most other blocks are too far behind. This is a heuristic, not a
+// synchronization: after a while the block goes on in any case, because the others may still wait for a
+// multiprocessor that another kernel occupies.
 class Pace {
  public:
-  static constexpr int kWorth = 512;  // pacing pays from this many stages a block on
+  static constexpr int kWorth = 512;  // pacing pays from so many stages a block on
 
-  // `progress` has a word for each block, cleared before the launch; it is null where pacing is not
-  // worthwhile.
+  // `progress` has a word for each block, cleared before the launch. It is null where pacing does not pay.
   __device__ __forceinline__ explicit Pace(uint32_t* progress) : progress_(progress) {}
 
   // All lanes of the producer warp call this once a stage.

@@ -1,5 +1,5 @@
 // Divides a product whose planes would take too much memory into panels of C. The panels are computed one
-// after the other in the same workspace, and the planes of one operand are reused by neighbouring panels.
+// after another in the same workspace, and neighbouring panels use the same planes of one operand.
 //
 //               n                     outer operand: A (fewer bytes), its planes are made once for each
 //        j=0   j=1   j=2              row of panels; inner operand: B, its planes are made for each panel
@@ -14,24 +14,24 @@
 
 namespace fastgemm::FASTGEMM_TARGET::planes {
 
-// Which operands are cut for a panel; the planes of the other one are still those of the panel before.
+// Which operands are cut for a panel. The other operand keeps the planes of the panel before.
 struct Made {
   bool a, b;
 };
 
-// The planes of the outer operand stay for a whole row of panels. Where all of its planes fit beside a
-// part of the inner operand's, no element is cut twice.
+// The planes of the outer operand are kept for a whole row of panels. If all of its planes fit beside a part
+// of the inner operand's, no element is cut twice.
 struct Panels {
   bool a_is_outer;
   Split outer, inner;  // tiles
 
-  // The least number of stages of k whose planes exist at a time.
+  // The least number of stages of k whose planes exist at the same time.
   template <class S, class T>
   static int64_t stages(const Gemm<T>& g) {
     const Plan plan = Plan::of<S>(g, 1);
     return plan.stages(0);
   }
-  // The bytes of the planes of all of m and n, for that many stages.
+  // The bytes of the planes of all of m and n, for so many stages.
   template <class S, class T>
   static int64_t bytes(const Gemm<T>& g) {
     return (ceil_div(g.m, S::kM) * S::kImageA + ceil_div(g.n, S::kN) * S::kImageB) * stages<S>(g);

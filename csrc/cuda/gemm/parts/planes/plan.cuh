@@ -1,5 +1,5 @@
-// Divides the work of the main kernel: k into segments, each a launch, and the tiles of a segment among
-// the blocks by stream-K.
+// Divides the work of the main kernel: k into segments, one launch each, and the tiles of a segment among the
+// blocks by stream-K.
 //
 //   stages of k   0          256         512         768
 //                 |-----------|-----------|-----------|
@@ -15,7 +15,7 @@
 
 namespace fastgemm::FASTGEMM_TARGET::planes {
 
-// Divides `total` into parts of equal size, the first ones longer by 1.
+// Divides `total` into parts of equal size, or the first ones longer by 1.
 struct Split {
   int64_t total;
   int parts;
@@ -26,7 +26,7 @@ struct Split {
 
 struct Plan {
   int64_t tiles;
-  int all, segments;  // stages of k, and the launches that sum them
+  int all, segments;  // all stages of k, and the number of launches that sum them
   Sharing sharing;
 
   template <class S, class T>
@@ -47,7 +47,7 @@ struct Plan {
 
   int first(int segment) const { return int(Split{all, segments}.begin(segment)); }
   int stages(int segment) const { return first(segment + 1) - first(segment); }
-  // As many segments as have their planes in most_plane_bytes() together, but at least one.
+  // As many segments as fit their planes into most_plane_bytes() together, but at least one.
   template <class S, class T>
   int segments_at_a_time(const Gemm<T>& g, int batch) const {
     const int64_t rows = ceil_div(g.m, S::kM) * S::kImageA + ceil_div(g.n, S::kN) * S::kImageB;
@@ -56,7 +56,7 @@ struct Plan {
   int chunks(int segment) const { return plans::plane_chunks(stages(segment)); }
   int blocks(int segment) const { return plans::count_blocks(tiles, chunks(segment), multiprocessors()); }
   StreamK work(int segment) const { return plan_stream_k(tiles, chunks(segment), blocks(segment), sharing); }
-  // Whether the blocks have so many stages that they would drift apart.
+  // Whether blocks have so many stages that they would drift apart.
   bool paces() const { return blocks(0) > 1 && tiles * stages(0) / blocks(0) >= Pace::kWorth; }
   bool shares() const { return work(0).whole_tiles < tiles || work(segments - 1).whole_tiles < tiles; }
 };

@@ -1,6 +1,6 @@
-// Computes again the strips of C that hold sums which are not finite, from the original operands by fused
-// multiply-adds, so that results are those of IEEE arithmetic. Contract: gemm_kernel has marked such
-// strips in `unfinished` and not stored them.
+// Computes again the strips of C with sums that are not finite, from the original operands by fused
+// multiply-adds, so that results are those of IEEE arithmetic. Contract: gemm_kernel has marked these strips
+// in `unfinished` and has not stored them.
 //
 //   unfinished   0 0 0 1 0 0 ...   a word for each strip (16, kN); a strip of 1 is computed again
 //
@@ -9,12 +9,12 @@
 //                strip 1 |     NaN      |  1  -> repair_strip
 //                strip 2 |              |  0
 //
-// Where bits must not depend on other rows (Bf16x6Invariant) the strips have been stored, and what is not
-// finite of them is computed again.
+// Where bits must not depend on other rows (Bf16x6Invariant), the strips have been stored, and only their
+// elements that are not finite are computed again.
 //
-// Sums are not finite after infinities and NaN in an operand, values that round to infinity in a plane,
-// sums that overflow, and rows whose range is too large for a scale (scale_of() in scheme.cuh). Where no
-// strip is marked the blocks read their flags and end, without involving the host.
+// A sum is not finite if an operand has an infinity or NaN, if a value rounds to infinity in a plane, if a
+// sum overflows, or if the range of a row is too large for a scale (scale_of() in scheme.cuh). If no strip is
+// marked, the blocks only read their flags and end; the host is not involved.
 #pragma once
 
 #include "cuda/gemm/parts/chunks.cuh"

@@ -1,7 +1,7 @@
-// Schemes: how a product of types that tensor cores do not multiply, or not at that accuracy, is made of
-// products that they do. A scheme cuts each element into planes of a narrower type, and says which planes
-// are multiplied and in which order the products are summed. The rest is the same for every scheme
-// (cut.cuh, multiply.cuh, engine.cuh).
+// Schemes: how tensor cores compute a product of a type that they do not multiply, or not accurately enough.
+// A scheme cuts each element into planes of a narrower type. It says which planes are multiplied, and in
+// which order the products are summed. The rest is the same for every scheme (cut.cuh, multiply.cuh,
+// engine.cuh).
 //
 //             planes, bits of x in all     products of planes
 //   Bf16x6    3 x bf16, 24 bits            6 of 9: those left out are below 2^-24 of the whole
@@ -34,12 +34,12 @@ struct Product {
 template <Product... products>
 struct Products {};
 
-// Planes that are copied to shared memory together, through a ring of their own: a slot of it holds these
-// planes of one stage of A and of B.
+// A ring in shared memory, through which some planes are copied together. A slot holds these planes of one
+// stage of A and of B.
 struct Ring {
   int first_plane, planes;
   int sweeps;               // how often a tile's stages pass through the ring
-  int slots, narrow_slots;  // with wide tiles (kWideN columns) and with narrow ones (128)
+  int slots, narrow_slots;  // with wide tiles (kWideN columns), and with narrow tiles (128)
 };
 
 // What a consumer does with the stages of a tile (multiply.cuh).
@@ -48,8 +48,8 @@ enum class Loop { promoting, sweeping, once };
 // Which rows of A and columns of B are multiplied by powers of two before they are cut.
 enum class Scaling { none, small_elements, all_rows };
 
-// The largest and the smallest magnitude in a row, as bits of float32. The smallest one is that of all
-// elements but zeros: after 1 is subtracted, zero is the largest unsigned number.
+// The largest and the smallest magnitude in a row, as bits of float32. The smallest one does not count zeros:
+// they become the largest unsigned number when 1 is subtracted.
 struct Magnitudes {
   uint32_t largest = 0, smallest_less_1 = ~0u;
 
@@ -69,23 +69,23 @@ struct Magnitudes {
 template <class Scheme>
 inline constexpr int kPerUnit = 16 / int(sizeof(typename Scheme::Element));
 
-// Every scheme also gives kSums, how many sums an element of C has before they are put together, kTiles, by
-// which wide or narrow tiles are taken, Multiplied<product>, the elements that the tensor cores take the
-// planes of a product for, and the type that says which tiles are computed: all of them, or those that
-// parts/residues/rest.cuh has.
+// Every scheme also has: kSums, the number of sums of an element of C before they are joined; kTiles, which
+// decides between wide and narrow tiles; Multiplied<product>, the element type of the instruction for a
+// product; and Tiles, which says which tiles are computed: all of them (EveryTile), or those of
+// parts/residues/rest.cuh.
 struct EveryTile {
   static constexpr bool kEvery = true;
   __device__ __forceinline__ bool leaves(int, int) const { return false; }
   EveryTile panel(int64_t, int64_t) const { return {}; }
 };
 
-// float32 as a sum of planes of 16 bits, x = p0 + p1 / step + p2 / step^2, where each plane is the nearest
-// number to what the planes before it leave.
+// float32 as a sum of planes of 16 bits, x = p0 + p1 / step + p2 / step^2. Each plane is the remainder after
+// the planes before it, rounded to nearest.
 //
-// The tensor cores truncate the sum at each step, which biases it towards zero (docs/precision.md). So a
-// sum never gets long there: after a chunk of few stages it is added to sums in registers, which round to
-// nearest (register promotion). Within a chunk the small products come first and p0 * p0 last, so that
-// only the steps of the latter meet a sum of full size.
+// The tensor cores truncate the sum at each step, which biases it towards zero (docs/precision.md). So sums
+// in the tensor cores are short: after a chunk of few stages a sum is added to a sum in registers, which is
+// rounded to nearest (register promotion). Within a chunk the small products come first and p0 * p0 last, so
+// that only the last ones are added to a sum of full size.
 template <class Plane, int planes, int step>
 struct FloatPlanes {
   using Operand = float;
@@ -111,12 +111,12 @@ struct FloatPlanes {
     }
   }
 
-  // bf16 has float32's range, but the last bits of x are 2^-23 of the first one, and bf16 ends at 2^-133:
-  // an element below 2^-110 would lose bits, and these decide a result wherever the larger elements of its
-  // row meet zeros. Multiplied by 2^24 the smallest float32 is 2^-125. A row with all elements below 2^-86
-  // is scaled further up, because products of its planes would lose bits otherwise, float32 ending at
-  // 2^-149. Where a row spans so much that no power of two fits, its scale is NaN: all its sums become
-  // NaN, and repair_kernel computes them (repair.cuh).
+  // bf16 has float32's range, but its smallest number is 2^-133, and the last bit of x is 2^-23 of its first
+  // one. So an element below 2^-110 would lose bits. They matter where the larger elements of its row are
+  // multiplied by zeros. Hence rows with such elements are multiplied by 2^24, which makes the smallest
+  // float32 2^-125. A row with all elements below 2^-86 is scaled further up: otherwise products of its
+  // planes would lose bits, because float32 ends at 2^-149. If a row's range is so large that no power of two
+  // fits, its scale is NaN. Then all its sums become NaN, and repair_kernel computes them (repair.cuh).
   static constexpr Scaling kScaling = Scaling::small_elements;
   static constexpr uint32_t kTiny = uint32_t(127 - 86) << 23, kSmall = uint32_t(127 - 110) << 23;
   __device__ __forceinline__ static float scale_of(const Magnitudes& row) {
@@ -126,32 +126,34 @@ struct FloatPlanes {
     if (row.smallest_less_1 >= kSmall - 1) return 1.f;
     return row.largest < kLarge ? kUp : __uint_as_float(kNaN);
   }
-  // If this is true of all parts of a row, its scale is 1.
+  // If this holds for all parts of a row, the row's scale is 1.
   __device__ __forceinline__ static bool needs_no_scale(const Magnitudes& part) {
     return part.smallest_less_1 >= kSmall - 1 && (part.largest >= kTiny || part.largest == 0);
   }
 };
 
-// float32 at float32 accuracy: the planes hold all bits of x. docs/precision.md has its errors beside
-// cuBLAS SGEMM's; the length of the chunks is chosen so that they stay at or below those:
+// float32 at float32 accuracy: the planes hold all bits of x. docs/precision.md compares its errors with
+// cuBLAS SGEMM's. The length of the chunks is chosen so that its errors are not larger:
 //
-//   - Numbers over many decades are the hardest data. Few terms make up such a sum, and float32 sums,
-//     which round to nearest, hardly err there. Hence chunks of one stage for short k, and the row rejects
-//     k below 80.
-//   - Where C has few tiles cuBLAS splits k, and errs less the shorter the parts are. Hence chunks of one
-//     stage for small products, too. A stage then takes longer, but of these a multiprocessor has few.
-//   - Where C is large cuBLAS does not split k and errs more: chunks of 3 stages, which are faster than
-//     chunks of 2.
+//   - Numbers spread over many decades are the hardest data. Few terms dominate such a sum, and float32 sums,
+//     which are rounded to nearest, have small errors there. Hence chunks of one stage for short k; and the
+//     row rejects k below 80.
+//   - Where C has few tiles, cuBLAS splits k, and its errors are smaller the shorter the parts are. Hence
+//     chunks of one stage for small products, too. A stage then takes longer, but a multiprocessor has few of
+//     them.
+//   - Where C is large, cuBLAS does not split k, and its errors are larger. Hence chunks of 3 stages, which
+//     are faster than chunks of 2.
 //
-// Both the order and the promotion are needed: with the products of each stage in turn, or with all of k
-// summed in the tensor cores, the error is a multiple of cuBLAS's.
+// Both the order and the promotion are needed. With stage after stage in the tensor cores instead of small
+// products first, or with all of k summed there, the error is a multiple of cuBLAS's.
 struct Bf16x6 : FloatPlanes<BFloat16, 3, 1> {
   static constexpr Ring kRings[] = {{0, 1, 1, 5, 7}, {1, 2, 1, 3, 3}};
   static constexpr plans::PlaneScheme kTiles = plans::kBf16x6;
   static constexpr int kMostChunk = 3;
-  // Stages by which the second warpgroup's chunks are ahead, so that it multiplies while the first one adds.
+  // The second warpgroup's chunks are ahead by so many stages, so that it multiplies while the first one
+  // adds.
   static constexpr int kStagger = 1;
-  // The stages of a chunk, for sums over so many stages and for so many tiles a multiprocessor.
+  // The stages of a chunk, for a k of so many stages and for so many tiles a multiprocessor.
   static int chunk(int stages, double waves) {
     const bool is_small = stages <= 32 && stages * waves <= 12;  // cuBLAS splits k
     return stages <= 14 || is_small ? 1 : waves < 4 ? 2 : 3;
@@ -159,9 +161,9 @@ struct Bf16x6 : FloatPlanes<BFloat16, 3, 1> {
   using Small = Products<Product{2, 0}, Product{0, 2}, Product{1, 1}, Product{1, 0}, Product{0, 1}>;
 };
 
-// The same where a row's bits must not depend on the other rows (fast/invariant.cu): k alone fixes the
-// chunks, which begin at the same stages in both warpgroups, no tile is shared, and of a strip that is not
-// finite the elements that are so are computed again, and no others.
+// The same where a row's bits must not depend on other rows (fast/invariant.cu). Only k decides the chunks,
+// which begin at the same stages in both warpgroups. No tile is shared. In a strip to be repaired only the
+// elements that are not finite are computed again.
 struct Bf16x6Invariant : Bf16x6 {
   static constexpr bool kInvariant = true;
   static constexpr int kStagger = 0;
@@ -170,7 +172,7 @@ struct Bf16x6Invariant : Bf16x6 {
 template <class Scheme>
 inline constexpr bool kIsInvariant = requires { Scheme::kInvariant; };
 
-// Half the products, with 16 bits: a product has an error of 2^-16 of |A||B|.
+// Half the products of Bf16x6, with 16 bits: the error of a product is 2^-16 |A||B|.
 struct Bf16x3 : FloatPlanes<BFloat16, 2, 1> {
   static constexpr Ring kRings[] = {{0, 1, 1, 7, 8}, {1, 1, 1, 4, 5}};
   static constexpr plans::PlaneScheme kTiles = plans::kThreePlanes;
@@ -179,9 +181,9 @@ struct Bf16x3 : FloatPlanes<BFloat16, 2, 1> {
   using Small = Products<Product{1, 0}, Product{0, 1}>;
 };
 
-// As many products, with 22 bits, in fp16's narrow range: every row is scaled so that its largest
-// magnitude is in [2^14, 2^15), and p1 is stored times 2^11, so that elements down to 2^-28 of that keep
-// all their bits.
+// As many products as Bf16x3, with 22 bits, in fp16's narrow range. Every row is scaled so that its largest
+// magnitude is in [2^14, 2^15), and p1 is multiplied by 2^11. So elements down to 2^-28 of the largest keep
+// all 22 bits.
 struct Fp16x3 : FloatPlanes<Half, 2, 1 << 11> {
   static constexpr Ring kRings[] = {{0, 1, 1, 7, 8}, {1, 1, 1, 4, 5}};
   static constexpr plans::PlaneScheme kTiles = plans::kThreePlanes;
@@ -197,14 +199,14 @@ struct Fp16x3 : FloatPlanes<Half, 2, 1 << 11> {
   }
 };
 
-// int32 modulo 2^32, exactly. x = p0 + 2^8 p1 + 2^16 p2 + 2^24 p3 with unsigned bytes: of the products of
-// planes i and j only those with i + j <= 3 are no multiples of 2^32, and the tensor cores' int32 sums
-// wrap.
+// int32 modulo 2^32, exactly. x = p0 + 2^8 p1 + 2^16 p2 + 2^24 p3 with unsigned bytes. Products of planes i
+// and j with i + j > 3 are multiples of 2^32 and are not computed. The tensor cores' int32 sums wrap.
 //
-// There are two sweeps over k. The first one makes S3 (i + j = 3) and S2, which become S = 2^16 S3 + 2^8
-// S2; the second one, of planes 0 and 1 alone, adds S1 to S and makes S0. The result is 2^8 S + S0. That
-// loads 12 planes instead of 8, but the tensor cores wait for shifts only twice a tile, and not four times
-// a chunk of k, which is faster. Planes 0 and 1, which are read twice, have the rings with most slots.
+// There are two sweeps over k. The first computes S3 (i + j = 3) and S2, which are joined to S = 2^16 S3 +
+// 2^8 S2. The second sweep needs only planes 0 and 1: it adds S1 to S and computes S0. The result is 2^8 S +
+// S0. Two sweeps load 12 planes instead of 8. But the tensor cores wait for shifts only twice a tile instead
+// of four times a chunk of k, which is faster in all. Planes 0 and 1, which are read twice, have the rings
+// with the most slots.
 struct Int8x10 {
   using Operand = int32_t;
   using Element = uint8_t;
@@ -236,10 +238,10 @@ struct Int8x10 {
   static constexpr Scaling kScaling = Scaling::none;
 };
 
-// int16, exactly. x = p0 + 2^8 p1 with an unsigned byte p0 and a signed one p1. One sweep over k makes three
-// sums, S2 of p1 q1, S1 of p1 q0 and p0 q1, and S0 of p0 q0; the result is 2^16 S2 + 2^8 S1 + S0, in 64 bits.
-// What a step adds to S1 is at most 2 * 128 * 255, so that 2^15 steps stay below 2^31: launches sum no more
-// (plans::kInt16x4). Tiles of 128 columns are the widest whose three sums fit in registers.
+// int16, exactly. x = p0 + 2^8 p1 with an unsigned byte p0 and a signed byte p1. One sweep over k computes
+// three sums: S2 of p1 q1, S1 of p1 q0 and p0 q1, and S0 of p0 q0. The result is 2^16 S2 + 2^8 S1 + S0, in 64
+// bits. A value of k adds at most 2 * 128 * 255 to S1, so that S1 stays below 2^31 for 2^15 of them. A launch
+// sums no more (plans::kInt16x4). Tiles of 128 columns are the widest whose three sums fit in registers.
 struct Int16x4 {
   using Operand = LongInt16;
   using Element = uint8_t;

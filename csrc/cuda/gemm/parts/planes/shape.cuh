@@ -1,5 +1,5 @@
-// The main kernel's block tile, its rings in shared memory, and the place of each plane in them. Every
-// offset is a compile-time constant of the scheme and the tile's width.
+// The block tile of the main kernel, its rings in shared memory, and the place of each plane in them. The
+// scheme and the tile's width determine every offset at compile time.
 //
 //   shared memory  | ring 0: plane 0            | ring 1: planes 1 and 2     | barriers  (Bf16x6)
 //                  | slot 0 | slot 1 | .. | 4   | slot 0 | slot 1 | slot 2   | full, empty of each slot
@@ -24,10 +24,10 @@ class SweepingLoop;
 template <class S>
 class OneSweepLoop;
 
-// Block tile (kM, kN), 64 rows of it for each consumer warpgroup. Wide tiles of promoting schemes have 192
-// columns, the most for which all sums and those of a chunk fit in registers. Narrow tiles have 128 and
-// are limited by shared memory bandwidth, because the copies into it count, too; they are for products
-// that have too few wide tiles for all multiprocessors.
+// Block tile (kM, kN), of which each consumer warpgroup computes 64 rows. Wide tiles of promoting schemes
+// have 192 columns, the most for which all sums and those of a chunk fit in registers. Narrow tiles have 128
+// columns. They are limited by shared memory bandwidth, of which the copies to it take a part. They are for
+// products that have too few wide tiles for all multiprocessors.
 template <class Scheme_, int N>
 struct Shape {
   using Scheme = Scheme_;
@@ -45,13 +45,14 @@ struct Shape {
       Scheme::kLoop == Loop::promoting, PromotingLoop<Shape>,
       std::conditional_t<Scheme::kLoop == Loop::sweeping, SweepingLoop<Shape>, OneSweepLoop<Shape>>>;
 
-  // The bytes of a stage: of one plane, and of all.
+  // The bytes of a stage: of one plane, and of all planes.
   static constexpr int kPlaneA = kM * Scheme::kStageK * int(sizeof(Element));
   static constexpr int kPlaneB = kN * Scheme::kStageK * int(sizeof(Element));
   static constexpr int kImageA = Scheme::kPlanes * kPlaneA, kImageB = Scheme::kPlanes * kPlaneB;
   static constexpr int kSteps = Scheme::kStageK * int(sizeof(Element)) / 32;  // instructions along k
 
-  // A slot of a ring has its planes of A, then those of B. The rings lie one behind the other.
+  // A slot of a ring has the ring's planes of A, then those of B. The rings follow one another in shared
+  // memory.
   static constexpr int kRings = int(std::size(Scheme::kRings));
   static_assert(kRings <= 4, "each has a warp of the producers' warpgroup");
   __host__ __device__ static constexpr int slots(int ring) {
@@ -84,8 +85,8 @@ struct Shape {
   static_assert(sizeof(Shared) <= 227 << 10);
 };
 
-// The same for the lower triangle alone, of results that are symmetric. Its schedule is of the rectangle that
-// the triangle folds into (lower_triangle.cuh).
+// The same for only the lower triangle of a symmetric result. Its schedule counts the tiles of the rectangle
+// that the triangle folds into (lower_triangle.cuh).
 template <class Scheme, int N>
 struct LowerShape : Shape<Scheme, N> {
   using Lower = void;
@@ -103,7 +104,7 @@ struct RingPosition {
   __device__ __forceinline__ void advance() {
     if (++slot == kSlots) slot = 0, phase ^= 1;
   }
-  // The slot that was used `count` stages ago, at most kSlots.
+  // The position `count` stages ago, at most kSlots.
   __device__ __forceinline__ RingPosition back(int count) const {
     return {slot >= count ? slot - count : slot - count + kSlots};
   }
@@ -121,8 +122,8 @@ struct RingPosition {
   }
 };
 
-// The operands of all products: descriptors of the first plane in the first slot of the first ring, to
-// which multiply() adds constant offsets.
+// The operands of all products. The descriptors are those of the first plane in the first slot of the first
+// ring; multiply() adds offsets to them.
 template <class S>
 struct Operands {
   MatrixDescriptor a, b;
@@ -131,7 +132,7 @@ struct Operands {
       : a(box_descriptor<Major::k, Swizzle::none>(shared.slots + warpgroup * (64 * 16), S::kM)),
         b(box_descriptor<Major::k, Swizzle::none>(shared.slots, S::kN)) {}
 
-  // sum (64, kN) += one plane of A times one of B for a stage, from these slots of their rings.
+  // sum (64, kN) += one plane of A times one plane of B for a stage, from these slots of their rings.
   template <Product p>
   __device__ __forceinline__ void multiply(typename S::Acc (&sum)[S::kElements], int slot_a, int slot_b,
                                            bool accumulate) const {

@@ -1,6 +1,6 @@
 // The epilogue of a product by planes: unscales a consumer's sums, checks that they are finite and stores
-// them, by plain stores: four lanes write 64 bytes of a row. Staging boxes for the TMA would cost the
-// rings slots.
+// them. It uses plain stores, by which four lanes write 64 bytes of a row: staging boxes for the TMA would
+// take the place of slots of the rings.
 //
 //   a lane's sums of a strip (16, kN):  column  0 1   2 3   4 5   6 7   8 9  ...
 //                               row lane / 4    l0    l1    l2    l3    l0         registers 0, 1; 4, 5; ...
@@ -16,9 +16,9 @@
 
 namespace fastgemm::FASTGEMM_TARGET::planes {
 
-// A strip is 16 rows of a tile, (16, kN): strip number tile * kStrips + strip. By wgmma a warp has a whole
-// one, by mma.sync a part of several (warp_kernel.cuh): `row` and `column` below say where it begins in the
-// tile.
+// A strip is 16 rows of a tile, (16, kN); its number is tile * kStrips + strip. With wgmma a warp has a whole
+// strip, with mma.sync a part of several (warp_kernel.cuh). `row` and `column` below say where the warp's
+// part begins in the tile.
 inline constexpr int kStripRows = 16;
 
 // The factors by which sums are multiplied where rows or columns were scaled.
@@ -33,7 +33,8 @@ struct Segment {
   bool is_last;
 };
 
-// What is made of a product in place (finish_stored); `result` is that of the whole problem, c and all.
+// The epilogue that is applied to stored sums (finish_stored). `result` is that of the whole problem, with
+// its c.
 struct Finishing {
   Epilogue epilogue;
   Result<float> result;
@@ -44,7 +45,7 @@ template <class S>
 struct Arguments {
   Result<typename S::Operand> result;
   int m, n;
-  int neighbours;              // elements of C that one store can write: 4, 2 or 1
+  int neighbours;              // neighbouring elements of C that one store can write: 4, 2 or 1
   int batch_a, batch_b;        // 0 where the batch shares the operand
   const unsigned char *a, *b;  // images
   ChunkSchedule<typename S::Acc> schedule;
@@ -53,13 +54,14 @@ struct Arguments {
   [[no_unique_address]] typename S::Scheme::Tiles tiles;
   int chunk;             // stages that the tensor cores sum before a promotion (multiply.cuh)
   uint32_t* progress;    // [block] (pace.cuh)
-  uint32_t* unfinished;  // [strip]: 1 where sums are not finite, and C was not written
+  uint32_t* unfinished;  // [strip]: 1 where sums are not finite and C was not written
   [[no_unique_address]] std::conditional_t<kFuses<typename S::Scheme>, Finishing, NoFinishing> finishing;
 };
 
 // A lane has columns 2 (lane % 4) + 8 i + {0, 1} of rows lane / 4 and lane / 4 + 8 of its warp's strip.
 
-// The first tile of a matrix of the batch among the tiles of an operand: `matrix` is 0 where all share it.
+// The number of a matrix's first tile among the tiles of an operand. `matrix` is 0 if the batch shares the
+// operand.
 template <class S>
 __device__ __forceinline__ int64_t first_tile_a(const Arguments<S>& g, int matrix) {
   if constexpr (kIsLower<S>)
@@ -75,8 +77,8 @@ __device__ __forceinline__ int64_t first_tile_b(const Arguments<S>& g, int matri
     return int64_t(matrix) * g.schedule.tiles_n;
 }
 
-// Whether a tile of the schedule has nothing of the triangle: its squares may reach over the matrix, and have
-// tiles above the diagonal.
+// Whether a tile of the schedule lies outside the triangle: the triangle's squares may reach over the matrix,
+// and have tiles above the diagonal.
 template <class S>
 __device__ __forceinline__ bool lies_outside(const Arguments<S>& g, const TileOrigin<S>& tile) {
   return kIsLower<S> && (tile.row >= g.m || tile.column >= g.n || tile.column >= tile.row + S::kM);
@@ -92,8 +94,8 @@ struct ScalePlace {
         column(first_tile_b(g, tile.batch * g.batch_b) * S::kN + tile.column + column) {}
 };
 
-// Whether the lane's share of these rows and columns was scaled. Where registers allow it is loaded before
-// the sums are computed, so that the load's latency is hidden.
+// Whether the lane's share of these rows and columns was scaled. If registers allow, it is loaded before the
+// sums are computed, which hides the load's latency.
 template <int rows, int columns, class S>
 __device__ __forceinline__ uint32_t load_scaled(const Arguments<S>& g, int tile, int row, int column) {
   constexpr int kGroupsB = columns / kRowGroup, kGroupsA = rows / kRowGroup;
@@ -124,9 +126,9 @@ __device__ __forceinline__ bool all_finite(const float (&sum)[R]) {
   return zero[0] + zero[1] + (zero[2] + zero[3]) == 0;
 }
 
-// Stores four neighbouring elements a lane, 64 bytes of a row by four lanes: of every two groups of 8
-// columns the even lanes take the first group and the odd lanes the second, and lanes exchange the halves
-// that they do not take. The lane's sums are sum(0) to sum(count - 1).
+// Stores four neighbouring elements a lane, so that four lanes write 64 bytes of a row. In every two groups
+// of 8 columns, even lanes store the first group and odd lanes the second; neighbouring lanes exchange the
+// elements that they do not store. The lane's sums are sum(0) to sum(count - 1).
 template <int count, class Out, class T, class Sum>
 __device__ __forceinline__ void store_fours(const Result<T>& result, const Sum& sum, Out* to) {
   const int lane = fresh_lane();
@@ -134,7 +136,7 @@ __device__ __forceinline__ void store_fours(const Result<T>& result, const Sum& 
   to += lane % 4 / 2 * 4 + (odd ? 8 : 0);
   FASTGEMM_UNROLL
   for (int i = 0; i < count; i += 8) {
-    __syncwarp();  // keeps the compiler from exchanging all of them first, which takes too many registers
+    __syncwarp();  // else the compiler does all exchanges first, which takes too many registers
     FASTGEMM_UNROLL
     for (int j = i; j < i + 4; j += 2) {
       Accumulator<Out> own[2], other[2];
@@ -153,7 +155,7 @@ __device__ __forceinline__ void store_fours(const Result<T>& result, const Sum& 
   }
 }
 
-// Stores the sums of a strip, sum(0) to sum(count - 1) of a lane, as results of type Out.
+// Stores the sums of a strip, sum(0) to sum(count - 1) of a lane, as elements of type Out.
 template <class Out, int count, class S, class Sum>
 __device__ __forceinline__ void store_sums(const Arguments<S>& g, const Sum& sum, const TileOrigin<S>& tile,
                                            int first_row, int first_column) {
@@ -182,7 +184,7 @@ __device__ __forceinline__ void store_sums(const Arguments<S>& g, const Sum& sum
   }
 }
 
-// Applies the epilogue to what store_strip() has stored of (kStripRows, columns).
+// Applies the epilogue to the (kStripRows, columns) elements that store_strip() has stored.
 template <class S>
 __device__ __forceinline__ void finish_stored_strip(const Arguments<S>& g, const TileOrigin<S>& tile, int row,
                                                     int column, int columns) {
@@ -214,7 +216,7 @@ __device__ __forceinline__ void store_strip(const Arguments<S>& g, const typenam
   store_sums<typename OfOperand::Stored, kCount>(g, sum, tile, row, column);
 }
 
-// Whether a tile is left out, of which then no strip is to be repaired.
+// Whether to skip a tile. If so, none of its strips is marked for repair.
 template <class S>
 __device__ __forceinline__ bool leaves_out(const Arguments<S>& g, const Part& part) {
   if constexpr (S::Scheme::Tiles::kEvery && !kIsLower<S>) {
@@ -228,9 +230,9 @@ __device__ __forceinline__ bool leaves_out(const Arguments<S>& g, const Part& pa
   }
 }
 
-// A sum that is not finite may come from an infinity cut into planes (Inf - Inf), or from an overflow that
-// only occurs in this order of summation. Its whole strip is left to repair_kernel (repair.cuh).
-// `warp` is the consumer warp that has the strip.
+// Stores the strip of consumer warp `warp`. A sum that is not finite may come from an infinity that was cut
+// into planes (Inf - Inf), or from an overflow that only occurs in this order of summation. Then
+// repair_kernel computes the whole strip (repair.cuh).
 template <class S>
 __device__ __forceinline__ void finish_strip(const Arguments<S>& g, typename S::Acc (&sum)[S::kSums],
                                              int tile, int warp, uint32_t scaled) {

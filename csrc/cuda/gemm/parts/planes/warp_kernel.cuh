@@ -1,5 +1,6 @@
 // The main kernel on GPUs without wgmma: persistent blocks of 8 warps, all of which copy and multiply
-// (warp_multiply.cuh). Tiles, segments, stream-K and the marks for repair_kernel are those of gemm_kernel.
+// (warp_multiply.cuh). Segments, stream-K and the marks for repair_kernel are those of gemm_kernel, and so
+// are its narrow tiles.
 //
 //   tile (128, 128)   +----+----+----+----+     a warp has a quarter of each of 4 strips; a strip is stored,
 //            strip 0  | w0 | w2 | w4 | w6 |     or left to repair_kernel, by its 4 warps together, because
@@ -14,8 +15,8 @@
 
 namespace fastgemm::FASTGEMM_TARGET::planes {
 
-// Finds the strips of the warp's tile that hold a sum which is not finite, in whichever warp, and marks them:
-// bit i is strip i.
+// Finds and marks the strips of the warp's tile in which any warp has a sum that is not finite. Bit i of the
+// result is strip i.
 template <class S>
 __device__ __forceinline__ uint32_t find_unfinished(typename S::Shared& shared, const Arguments<S>& g,
                                                     const float (&sum)[S::kFragmentsM][S::kStripSums],
@@ -85,7 +86,8 @@ __global__ void __launch_bounds__(S::kThreads, 1) warp_kernel(const __grid_const
     if (leaves_out(g, part)) continue;
     typename WarpLoop<S>::Sums sum;
     multiply_part(*shared, g, part, sum);
-    if constexpr (S::Scheme::kSums > 1) part_of(g.schedule.work, fresh(i), part);  // sums left no room for it
+    if constexpr (S::Scheme::kSums > 1)
+      part_of(g.schedule.work, fresh(i), part);  // computed again: registers are full of sums
     const int warp = warp_index();
     using Partial = PartialSums<S::kThreads, 4>;
     constexpr int kBlockSums = S::Scheme::kSums * S::kM * S::kN;

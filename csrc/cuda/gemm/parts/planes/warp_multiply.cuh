@@ -1,10 +1,10 @@
-// The main loop on GPUs without wgmma: a block's warps copy the stages of a tile by cp.async and multiply
-// them by mma.sync, in the order of warp_shape.cuh.
+// The main loop on GPUs without wgmma: the warps of a block copy the stages of a tile by cp.async and
+// multiply them by mma.sync, in the order of warp_shape.cuh.
 //
-// The sums are those of multiply.cuh: in schemes of floating point a stage's products are summed in the
-// tensor cores, small ones first, and added to sums in registers, rounded to nearest; bytes are summed in two
-// sweeps. A chunk is always one stage here: its additions, a third of the mma's number in Bf16x6, are issued
-// while the tensor cores are busy, and a longer chunk would have to keep stages in shared memory.
+// The sums are those of multiply.cuh. In schemes of floating point the tensor cores sum a stage's products,
+// small ones first, and this sum is added to a sum in registers, rounded to nearest. Int8x10 takes two
+// sweeps. A chunk is always one stage here. Its additions (in Bf16x6 a third as many as mma instructions) are
+// issued while the tensor cores are busy, and a longer chunk would have to keep stages in shared memory.
 #pragma once
 
 #include "cuda/device/async_copy.cuh"
@@ -14,16 +14,16 @@
 
 namespace fastgemm::FASTGEMM_TARGET::planes {
 
-// The fragments of a stage. Only those between their load and their last use are in registers.
+// The fragments of a stage. A fragment is in registers only between its load and its last use.
 template <class S>
 struct WarpFragments {
   uint32_t a[S::kSteps][S::Scheme::kPlanes][S::kFragmentsM][4];
-  uint32_t b[S::kSteps][S::Scheme::kPlanes][S::kFragmentsN / 2][4];  // two of 8 columns each
+  uint32_t b[S::kSteps][S::Scheme::kPlanes][S::kFragmentsN / 2][4];  // each is two of 8 columns
 };
 
-// A thread's copies of a tile's stages: units of 16 bytes of the first `planes` planes of A, then of B, in
-// the order in which they lie both in the images and in a slot. The last stage is copied again where there
-// is no further one, which takes no branch.
+// Copies a thread's units of a tile's stages: units of 16 bytes of the first `planes` planes of A, then of B.
+// Images and slots have the same order. After the last stage that stage is copied again, which saves a
+// branch.
 template <class S, int planes>
 class StageCopies {
   static constexpr int kUnit = S::kThreads * 16;  // bytes that the block copies at a time
@@ -36,7 +36,7 @@ class StageCopies {
   __device__ __forceinline__ StageCopies(const unsigned char* a, const unsigned char* b, int stages)
       : a_(a + threadIdx.x * 16), b_(b + threadIdx.x * 16), left_(stages) {}
 
-  // Unit i of the stage.
+  // Copies unit i of the stage.
   __device__ __forceinline__ void copy(unsigned char* slot, int i) const {
     slot += threadIdx.x * 16;
     if (i < kUnitsA)
@@ -47,7 +47,7 @@ class StageCopies {
   __device__ __forceinline__ void advance() {
     if (--left_ > 0) a_ += S::kImageA, b_ += S::kImageB;
   }
-  // Whether there is a stage that was copied kSlots - 1 stages ago and not multiplied yet.
+  // Whether any copied stage is still to be multiplied: stages are copied kSlots - 1 stages ahead.
   __device__ __forceinline__ bool is_any_left() const { return left_ > 1 - S::kSlots; }
 
  private:
@@ -65,7 +65,7 @@ class WarpLoop {
   using Element = typename S::Element;
 
  public:
-  // Of fragments (16, 8), as many as an element has sums.
+  // [row of fragments][sum and column of fragments][element]; a fragment is (16, 8).
   using Sums = typename S::Acc[S::kFragmentsM][Scheme::kSums * S::kFragmentsN][4];
 
   __device__ __forceinline__ WarpLoop(typename S::Shared& shared, int warp) : slots_(shared.slots[0]) {
@@ -105,8 +105,8 @@ class WarpLoop {
     for (int i = 0; i < S::kFragmentsM; ++i) for_row(i, body);
   }
 
-  // Rows of fragments are promoted while the last product of later rows is made. (Promoted with the next
-  // stage's first product they would hide that latency, too, but the compiler would then have two chunks in
+  // A row of fragments is promoted while the last product of the next row is computed. (Promoting it during
+  // the next stage's first product would hide the latency, too, but then the compiler holds two chunks in
   // registers.)
   __device__ __forceinline__ void multiply_promoting(Sums& sum, const unsigned char* a,
                                                      const unsigned char* b, int stages) {
@@ -129,8 +129,8 @@ class WarpLoop {
         [&] { promote(S::kFragmentsM - 1); });
   }
 
-  // In two sweeps over k, modulo 2^32: S3 and S2 become S = 2^16 S3 + 2^8 S2, to which S1 is added; the
-  // result is 2^8 S + S0.
+  // Two sweeps over k, modulo 2^32. The first computes S3 and S2, which are joined to S = 2^16 S3 + 2^8 S2.
+  // The second adds S1 to S and computes S0. The result is 2^8 S + S0.
   __device__ __forceinline__ void multiply_sweeping(Sums& sum, const unsigned char* a, const unsigned char* b,
                                                     int stages) {
     const auto none = []<int>(int) {};
@@ -144,7 +144,7 @@ class WarpLoop {
     for_all([&](int i, int j, int e) { sum[i][j][e] = (sums[0][i][j][e] << 8) + sums[1][i][j][e]; });
   }
 
-  // In one sweep over k.
+  // One sweep over k.
   __device__ __forceinline__ void multiply_once(Sums& sum, const unsigned char* a, const unsigned char* b,
                                                 int stages) {
     OneSum sums[3];
@@ -156,8 +156,8 @@ class WarpLoop {
     });
   }
 
-  // Multiplies the first `planes` planes of all stages. before.operator()<t>(i) is called before the products
-  // of phase t for row i of fragments, after() after those of a stage.
+  // Multiplies the first `planes` planes of all stages. Calls before.operator()<t>(i) before the products of
+  // phase t for row i of fragments, and after() after the products of a stage.
   template <auto phases, int planes, int N, class Before, class After>
   __device__ __forceinline__ void sweep(OneSum (&sums)[N], const unsigned char* a, const unsigned char* b,
                                         int stages, const Before& before, const After& after) {
@@ -198,7 +198,7 @@ class WarpLoop {
       free_ = now_;
       now_ = now_ == slots_ + (S::kSlots - 1) * S::kSlotBytes ? slots_ : now_ + S::kSlotBytes;
       wait_async_copies<S::kSlots - 2>();
-      __syncthreads();  // the next stage is there for all, and this one has been read by all
+      __syncthreads();  // all may read the next stage, and all have read this one
     }
     FASTGEMM_UNROLL
     for (int i = 0; i < S::kFragmentsM; ++i) {
@@ -207,13 +207,13 @@ class WarpLoop {
       FASTGEMM_UNROLL
       for (int step = 0; step < S::kFragmentsN; ++step) {
         const int j =
-            i % 2 ? S::kFragmentsN - 1 - step : step;  // there and back: one operand is the last one's
+            i % 2 ? S::kFragmentsN - 1 - step : step;  // serpentine order: neighbours share an operand
         const uint32_t(&b)[4] = fragments.b[phase.step][phase.b][j / 2];
         using Multiplied = typename Scheme::template Multiplied<Product{phase.a, phase.b}>;
         mma<Multiplied>(sums[phase.sum][i][j], fragments.a[phase.step][phase.a][i], b[j % 2 * 2],
                         b[j % 2 * 2 + 1]);
       }
-      // Two copies a phase: many at a time would fill the queue to shared memory.
+      // Two copies a phase: more at a time would fill the queue to shared memory.
       constexpr int kEvery = S::kFragmentsM / 2;
       static_assert(copies_end<Copies>(kEvery) <= phases.turn);
       const int unit = (t * S::kFragmentsM + i) / kEvery;
@@ -228,8 +228,8 @@ class WarpLoop {
     return (Copies::kUnits + each - 1) / each;
   }
 
-  // Before the products of row i in phase t: loads what kAhead rows later, in this phase or the next one, is
-  // used for the first time. All of B is used from the first row on.
+  // Called before the products of row i in phase t. Loads the fragments that are used for the first time
+  // kAhead rows later, in this phase or the next one. All fragments of B are used from the first row on.
   template <auto phases, int t>
   __device__ __forceinline__ void load_ahead(WarpFragments<S>& fragments, int i) const {
     constexpr int kNext = (t + 1) % phases.kCount;
@@ -260,8 +260,8 @@ class WarpLoop {
   static constexpr int kAhead = 2;  // rows of fragments, 4 mma each
 
   unsigned char* slots_;
-  unsigned char *now_, *free_;  // the slots that are multiplied and copied to
-  int lane_a_, lane_b_;         // the lane's row for ldmatrix, in a slot
+  unsigned char *now_, *free_;  // the slot that is multiplied, and the slot that is copied to
+  int lane_a_, lane_b_;         // offsets in a slot of the lane's row for ldmatrix
 };
 
 }  // namespace fastgemm::FASTGEMM_TARGET::planes

@@ -1,8 +1,8 @@
-// The block tile of GPUs without wgmma, its ring in shared memory, and the order of a stage's products.
-// Warps multiply by mma.sync from registers, so that what counts is how often a fragment that was loaded is
-// used: a warp loads each plane's fragments once a step and multiplies them with those of all planes that
-// the scheme pairs them with. Bf16x6 has 3 multiply-adds for each element that it loads where a plain
-// product of bf16 by the same tiles has one and a half.
+// The block tile of GPUs without wgmma, its ring in shared memory, and the order of a stage's products. Warps
+// multiply by mma.sync from registers, so a loaded fragment should be used often. A warp loads each plane's
+// fragments once a step, and multiplies them by those of all planes that the scheme pairs with theirs. So
+// Bf16x6 has twice as many multiply-adds for each loaded element as a plain bf16 product with the same tiles:
+// 6 products of 3 planes.
 //
 //   shared memory   | slot 0            | slot 1            |       a slot: a stage of all planes of A,
 //                   | A0 A1 A2 B0 B1 B2 | A0 A1 A2 B0 B1 B2 |       then of B, as the pre-pass wrote it
@@ -12,10 +12,10 @@
 //                                      step      0   0   0   0   0     1           0    1
 //                                                                                  ^ the turn
 //
-// A phase is one product of two planes in one step, 16 mma of a warp. Meanwhile it loads the fragments that
-// the next phase is the first to use, and early phases copy a later stage. At the turn all fragments of the
-// stage are in registers, so that its slot is free, and the next stage must be there: there is one barrier a
-// stage, and the products after it hide the latency of the next stage's first loads.
+// A phase is one product of two planes in one step, 16 mma of a warp. Meanwhile the warp loads the fragments
+// that the next phase is the first to use, and in early phases also copies a later stage. At the turn all
+// fragments of the stage are in registers, so that its slot is free, and the next stage must have arrived. So
+// there is one barrier a stage, and the products after it hide the latency of the next stage's first loads.
 #pragma once
 
 #include "cuda/device/platform.cuh"
@@ -28,7 +28,7 @@ struct Phase {
   int a, b, step, sum;
 };
 
-// The phases of a stage, and the one before which warps turn to the next stage.
+// The phases of a stage. Before phase `turn` the warps turn to the next stage.
 template <int count>
 struct Phases {
   static constexpr int kCount = count;
@@ -46,9 +46,10 @@ struct Phases {
       if (phase[u].b == phase[t].b && phase[u].step == phase[t].step) return false;
     return true;
   }
-  // Fragments of A are loaded in the phase that is the first to use them or in the one before it, those of B
-  // in the one before it, and those of the first phase in the last one: all loads of the stage come before
-  // the turn, and those of the next stage replace none that are still used.
+  // Fragments of A are loaded in the phase that first uses them, or in the phase before it. Fragments of B
+  // are loaded in the phase before, and those of a stage's first phase in the last phase of the stage before.
+  // This checks that all loads of a stage come before its turn, and that loads of the next stage overwrite no
+  // fragment that is still used.
   __host__ __device__ constexpr bool is_right() const {
     for (int t = turn; t < count; ++t)
       if (is_first_of_a(t) || (t > turn && is_first_of_b(t))) return false;
@@ -57,7 +58,7 @@ struct Phases {
   }
 };
 
-// Small products of all steps, then the largest ones.
+// First the small products of all steps, then the largest ones.
 template <int steps, Product... small>
 __host__ __device__ constexpr auto promoting_phases(Products<small...>) {
   constexpr Product kSmall[] = {small...};
@@ -70,8 +71,8 @@ __host__ __device__ constexpr auto promoting_phases(Products<small...>) {
   return phases;
 }
 
-// All products of planes with a + b = top, which are sums number 0, and a + b = top - 1, number 1: plane by
-// plane of A, so that one of A and one of B are in use at a time.
+// All products of planes with a + b = top, for sums number 0, and with a + b = top - 1, for sums number 1.
+// They go plane by plane of A, so that one plane of A and one of B are in use at a time.
 template <int top>
 __host__ __device__ constexpr auto sweeping_phases() {
   Phases<2 * top + 1> phases{};
@@ -84,12 +85,12 @@ __host__ __device__ constexpr auto sweeping_phases() {
   return phases;
 }
 
-// The products of two planes, those with a + b = 2, 1 and 0 in sums number 0, 1 and 2.
+// The products of two planes: those with a + b = 2, 1 and 0 are summed in sums number 0, 1 and 2.
 __host__ __device__ constexpr auto one_sweep_phases() {
   return Phases<4>{{{1, 1, 0, 0}, {1, 0, 0, 1}, {0, 1, 0, 1}, {0, 0, 0, 2}}, 3};
 }
 
-// Block tile (kM, kN) of 8 warps with (kWarpM, kWarpN) each: all sums, those of a chunk and the fragments
+// Block tile (kM, kN) of 8 warps with (kWarpM, kWarpN) each. All sums, the sums of a chunk and the fragments
 // take most of the 255 registers that a thread can have.
 template <class Scheme_>
 struct WarpShape {
@@ -102,23 +103,23 @@ struct WarpShape {
   static constexpr int kThreads = 32 * kWarpsM * kWarpsN;
   static constexpr int kFragmentsM = kWarpM / 16, kFragmentsN = kWarpN / 8;  // of a warp's tile
   static constexpr int kStrips = kM / 16;
-  static constexpr int kStripSums = Scheme::kSums * kFragmentsN * 4;  // a lane, of a strip
-  static constexpr int kGroups = 1;  // of warps that hand partial sums over together
+  static constexpr int kStripSums = Scheme::kSums * kFragmentsN * 4;  // of a lane in a strip
+  static constexpr int kGroups = 1;  // groups of warps that hand over partial sums together
   static constexpr bool kByWarps = true, kPaces = false;
 
-  // The bytes of a stage: of one plane, and of all.
+  // The bytes of a stage: of one plane, and of all planes.
   static constexpr int kPlaneA = kM * Scheme::kStageK * int(sizeof(Element));
   static constexpr int kPlaneB = kN * Scheme::kStageK * int(sizeof(Element));
   static constexpr int kImageA = Scheme::kPlanes * kPlaneA, kImageB = Scheme::kPlanes * kPlaneB;
   static constexpr int kSteps = Scheme::kStageK * int(sizeof(Element)) / 32;  // instructions along k
 
-  // The 99 KB that a block may have on GPUs of compute capability 8.6, 8.9 and 12.x.
+  // As many slots as fit in the 99 KB that a block may have on compute capability 8.6, 8.9 and 12.x.
   static constexpr int kSlotBytes = kImageA + kImageB, kSlots = (98 << 10) / kSlotBytes;
   static_assert(kSlots >= 2);
 
   struct alignas(128) Shared {
     unsigned char slots[kSlots][kSlotBytes];
-    unsigned char not_finite[kStrips][kWarpsN];  // of a warp's share of a strip (warp_kernel.cuh)
+    unsigned char not_finite[kStrips][kWarpsN];  // whether a warp's part of a strip is (warp_kernel.cuh)
   };
   static_assert(sizeof(Shared) <= 99 << 10);
 };

@@ -1,13 +1,14 @@
-// The third pass: rows times their powers of two, rounded to integers, as residues of bytes.
+// The third pass: multiplies rows by their powers of two, rounds them to integers, and stores the integers'
+// residues as bytes.
 //
-// An integer y, which a double holds (of float32 too), is taken apart by additions of a large constant into
-// words of a sign and 30 bits, each in the low word of a double:
+// An integer y is held in a double, for float32 too. Additions of a large constant divide it into words of a
+// sign and 30 bits, each in the low word of a double:
 //
 //   y = word 0 (+ 2^31 word 1 (+ 2^62 word 2))
 //
-// and each word, in signed bytes, is summed with the residues that the bytes' places have: a dot product of
-// four bytes. An int64 is its two words. What they give is below 2^18, and is reduced in float32, whose
-// additions round to integers.
+// Each word is four signed bytes. Its residue is the dot product of these bytes with the residues of their
+// place values. An int64 has two words. The sum of a number's dot products is below 2^18; it is reduced
+// modulo p in float32, where adding a large constant rounds to integers.
 #pragma once
 
 #include "cuda/device/vector.cuh"
@@ -15,7 +16,7 @@
 
 namespace fastgemm::FASTGEMM_TARGET::residues {
 
-// y + kBytes has y + 0x80808080 in its low word: bytes that are 128 more than those of y in signed bytes.
+// The low word of y + kBytes is y + 0x80808080. Each of its bytes is 128 more than the signed byte of y.
 inline constexpr uint32_t kSigns = 0x80808080u;
 inline constexpr double kBytes = 0x1.8p52 + double(kSigns);
 __device__ __forceinline__ uint32_t signed_bytes(double y_and_bytes) {
@@ -41,13 +42,13 @@ __device__ __forceinline__ Integer<words> integer(double y) {
   return x;
 }
 
-// Modulo 2^64, so that it may be off by 2^64: so is the product then.
+// Modulo 2^64: the words may stand for y + 2^64 or y - 2^64, which changes the product by a multiple of 2^64.
 __device__ __forceinline__ Integer<2> integer(int64_t y) {
   const uint64_t bytes = uint64_t(y) + (uint64_t{kSigns} << 32 | kSigns);
   return {uint32_t(bytes) ^ kSigns, uint32_t(bytes >> 32) ^ kSigns};
 }
 
-// The residue of an integer in the lowest byte, symmetric about 0.
+// Computes the residue of an integer, symmetric about 0, in the lowest byte.
 template <int words>
 struct ToResidue {
   uint32_t places[words];
@@ -58,7 +59,8 @@ struct ToResidue {
     for (int j = 0; j < words; ++j) places[j] = s.places[i][j];
   }
   __device__ __forceinline__ uint32_t of(const Integer<words>& y) const {
-    constexpr float kInteger = 0x1.8p23f;  // floats above it by up to 2^22 are integers, in the lowest bits
+    constexpr float kInteger =
+        0x1.8p23f;  // up to 2^22 away from it the lowest bits of a float are an integer
     uint32_t bits = __float_as_uint(kInteger);
     FASTGEMM_UNROLL
     for (int i = 0; i < words; ++i) bits = dot4(y.word[i], places[i], bits);
@@ -68,14 +70,14 @@ struct ToResidue {
   }
 };
 
-// The lowest bytes of four words in one.
+// Packs the lowest bytes of four words into one word.
 __device__ __forceinline__ uint32_t pack(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   return __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040), 0x5410);
 }
 
-// kRows x kCutK elements in shared memory, k along rows, in units of 16 bytes whose place among 8 is
-// swizzled, so that neither the writes, along either side, nor the reads of 16 elements a thread conflict by
-// more than two.
+// kRows x kCutK elements in shared memory with k along rows. Units of two elements are swizzled among 8
+// places, so that bank conflicts are at most twofold: for writes along either index, and for reads of 16
+// elements a thread.
 template <class T>
 struct Staged {
   static constexpr int kPitch = kCutK + 2;
@@ -87,10 +89,10 @@ struct Staged {
   }
 };
 
-// Elements of a row that a thread cuts, and threads of a row.
+// The elements of a row that a thread cuts, and the number of threads for a row.
 inline constexpr int kEach = kRows * kCutK / kThreads, kUnits = kCutK / kEach;
 
-// Whether all that a block cuts lies inside the operand.
+// Whether all elements that a block cuts lie inside the operand.
 template <class T>
 __device__ __forceinline__ bool is_inside(const Source<T>& s, const BlockPlace& at) {
   return at.row + kRows <= s.side.side && (at.chunk + 1) * kCutK <= s.side.k;
@@ -120,8 +122,8 @@ __device__ __forceinline__ void stage(Staged<T>& staged, const Source<T>& s, con
   for (int i = 0; i < kEach; ++i) staged.at(row_of(i), k_of(i)) = x[i];
 }
 
-// The elements of a thread, of neighbouring threads along k: by vectors straight from the operand where these
-// are aligned, else by way of shared memory.
+// Loads a thread's elements; neighbouring threads are neighbours along k. Aligned elements are loaded as
+// vectors straight from the operand, others through shared memory.
 template <class T>
 __device__ __forceinline__ void load(T (&x)[kEach], Staged<T>& staged, const Source<T>& s,
                                      const BlockPlace& at) {
@@ -143,7 +145,7 @@ __device__ __forceinline__ void load(T (&x)[kEach], Staged<T>& staged, const Sou
   for (int i = 0; i < kEach; ++i) x[i] = staged.at(row, k + i);
 }
 
-// A byte for each threshold: 1 where a magnitude is not below it.
+// A byte for each threshold: 1 if |y| is not below it.
 __device__ __forceinline__ uint32_t thresholds_below(double y, const Scale& scale) {
   const uint32_t magnitude = high_word(y) & 0x7fffffffu;
   uint32_t below = 0;
@@ -152,7 +154,7 @@ __device__ __forceinline__ uint32_t thresholds_below(double y, const Scale& scal
   return below;
 }
 
-// Whether any tile of these rows may be computed by residues, in this panel of C or in those that come later.
+// Whether any tile with these rows may be computed by residues, in this panel of C or in a later one.
 template <class T>
 __device__ __forceinline__ bool needed(const Source<T>& s, const Source<T>& other, const BlockPlace& at) {
   return s.useful[at.row / s.group] && (s.reused || any_useful<kThreads>(other));

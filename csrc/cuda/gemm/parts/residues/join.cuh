@@ -1,12 +1,13 @@
-// The last pass: integers from their residues, and floating point from integers.
+// The last pass: joins residues to integers, and turns these into floating point.
 //
 //   x = sum of weight_i r_i - q P,    q = the sum / P, rounded
 //
-// For float64 weights and P are halves (moduli.h): the high halves' sum is exact, and so is what q P leaves
-// of it; the low ones err by some 2^-82 P, which is far below the rounding to integers. For int64 all but q
-// is modulo 2^64, and q is the rounded sum of the shares weight_i / P that the residues have. float32 has so
-// few moduli that P is below 2^64, and |x| below a third of P: then x itself is known modulo 2^64, and shares
-// in float32 are good enough, so that it takes no float64 sums, of which many GPUs have few.
+// For float64, the weights and P are divided into a high and a low half (Halves, moduli.h). The sum of the
+// high halves is exact, also after q P is subtracted. The low halves have an error of some 2^-82 P, far below
+// the rounding to integers. For int64 everything but q is computed modulo 2^64, and q is the rounded sum of
+// r_i weight_i / P. float32 has so few moduli that P is below 2^64 and |x| below a third of P. So x is known
+// from its value modulo 2^64, and float32 is accurate enough for q; it needs no sums in float64, which is
+// slow on many GPUs.
 #pragma once
 
 #include "cuda/gemm/parts/fused_epilogue.cuh"
@@ -14,7 +15,7 @@
 
 namespace fastgemm::FASTGEMM_TARGET::residues {
 
-// Residues of float64, joined.
+// Joins residues to a float64.
 class JoinedDoubles {
  public:
   struct Constants {
@@ -34,7 +35,7 @@ class JoinedDoubles {
     return x * unscale_a * unscale_b;
   }
 
-  // A byte as a double.
+  // Converts a byte to double.
   __device__ __forceinline__ static double double_of(uint32_t byte) {
     constexpr uint32_t kHigh = 0x43300000u;  // 2^52
     return from_words(kHigh, byte) - 0x1p52;
@@ -44,7 +45,7 @@ class JoinedDoubles {
   double high_ = 0, low_ = 0;
 };
 
-// Residues of int64, joined.
+// Joins residues to an int64.
 class JoinedIntegers {
  public:
   struct Constants {
@@ -65,7 +66,7 @@ class JoinedIntegers {
   double quotient_ = 0;
 };
 
-// Residues of float32, joined.
+// Joins residues to a float32.
 class JoinedFloats {
  public:
   struct Constants {
@@ -110,14 +111,14 @@ struct JoinArguments {
   Selection selection;
   const unsigned char* sums;
   int tiles_n, moduli;
-  bool pairs;  // of neighbours in a row of C can be stored together
+  bool pairs;  // two neighbours in a row of C can be stored together
   typename Joined<T>::Constants constants;
 };
 
-// A thread joins 16 elements: columns 8 j + {0, 1} of two rows, 8 apart, for j below 4.
+// A thread joins 16 elements: columns 8 j + {0, 1} for j below 4, of two rows that are 8 apart.
 inline constexpr int kJoined = 16;
 struct JoinedPlace {
-  int64_t row, column;  // the first
+  int64_t row, column;  // of the first element
   __device__ __forceinline__ JoinedPlace(int tile_row, int tile_column, int part) {
     const int thread = int(threadIdx.x);
     const Position at = WgmmaLayout<int8_t>::c(thread % 128, kJoined * part);
@@ -128,12 +129,13 @@ struct JoinedPlace {
   __device__ __forceinline__ int64_t column_of(int i) const { return column + i / 4 * 8 + i % 2; }
 };
 
-// The elements that residues in memory stand for. Factors are all loaded before any is used.
+// Joins a thread's residues in memory to its elements. All scale factors are loaded before the first one is
+// used.
 template <class T>
 __device__ __forceinline__ void join_residues(Accumulator<T> (&value)[kJoined], const JoinArguments<T>& g,
                                               const unsigned char* from, const JoinedPlace& place) {
   constexpr bool kScaled = std::is_floating_point_v<T>, kFew = std::is_same_v<T, float>;
-  constexpr int kAtATime = kFew ? kFloat32System.moduli : 5;  // loads that a thread waits for together
+  constexpr int kAtATime = kFew ? kFloat32System.moduli : 5;  // loads in flight together
   const int moduli = kFew ? kAtATime : g.moduli;
   Joined<T> joined[kJoined];
   FASTGEMM_NO_UNROLL
@@ -180,7 +182,7 @@ __device__ __forceinline__ void store_pair(const Result<T>& r, bool together, bo
                                round_to<Out>(r.template blend<Out>(row, column + 1, second))}});
 }
 
-// An epilogue, of float32.
+// Applies an epilogue to float32 elements.
 template <class T>
 __device__ __forceinline__ void finish_joined(T (&value)[kJoined], const Epilogue& e, const Gemm<T>& g,
                                               const JoinedPlace& place) {
@@ -191,7 +193,7 @@ __device__ __forceinline__ void finish_joined(T (&value)[kJoined], const Epilogu
   }
 }
 
-// A block joins one part of a tile. `Ending` is Epilogue or NoEpilogue.
+// Each block joins one part of a tile. `Ending` is Epilogue or NoEpilogue.
 template <class T, int triangle, class Ending>
 __global__ void __launch_bounds__(kSumThreads)
     join_kernel(const __grid_constant__ JoinArguments<T> g, const __grid_constant__ Ending epilogue) {

@@ -1,5 +1,5 @@
-// The first pass: squares and magnitudes of the elements, summed for each row and chunk of k, in a fixed
-// order, in float64 for float32 too.
+// The first pass: sums the squares and the magnitudes of the elements for each row and chunk of k. The order
+// is fixed, and sums are float64 for float32, too.
 #pragma once
 
 #include "cuda/gemm/parts/residues/operand.cuh"

@@ -1,14 +1,15 @@
-// The residue number system that products of float64, float32 and int64 are computed in. An integer of
-// magnitude below P / 2, where P is the product of pairwise coprime moduli, is known from its residues
+// The residue number system in which products of float64, float32 and int64 are computed. Let P be the
+// product of pairwise coprime moduli p_i. An integer of magnitude below P / 2 is determined by its residues
 // (Chinese remainder theorem):
 //
 //   x = sum of weight_i * (x mod p_i), less a multiple of P
 //   weight_i = 1 modulo p_i, 0 modulo the others
 //
-// and residues add and multiply on their own, in bytes: the tensor cores' int8.
+// Sums and products are computed for each modulus alone, on residues that fit in bytes: the tensor cores'
+// int8.
 //
-// Method: Ozaki scheme II (Ozaki, Uchino, Imamura, arXiv:2504.08009). Here sums of products are bounded by
-// the norms of rows and columns (Cauchy-Schwarz), so that each operand keeps half of P's bits.
+// Method: Ozaki scheme II (Ozaki, Uchino, Imamura, arXiv:2504.08009). Here the norms of rows and columns
+// bound the sums of products (Cauchy-Schwarz), so each operand keeps half of P's bits.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@ inline constexpr int kModuli[] = {256, 255, 253, 251, 247, 241, 239, 233, 229, 2
                                   223, 217, 211, 199, 197, 193, 191, 181, 179};
 inline constexpr int kMostModuli = 19;
 
-// Sums of so many products of residues of at most 128 fit in 32 bits (those modulo 256 may wrap).
+// So many products of residues of at most 128 can be summed in 32 bits. (Sums modulo 256 may wrap.)
 inline constexpr int64_t kMostTerms = int64_t{1} << 17;
 
 // A nonnegative integer of up to 192 bits.
@@ -47,7 +48,8 @@ class Wide {
     return n;
   }
   constexpr uint64_t low() const { return uint64_t{limb_[1]} << 32 | limb_[0]; }
-  // Its bits in [first, end) at their place: exact for up to 53, else rounded in the last of them.
+  // The value of its bits [first, end), which keep their place values: exact for up to 53 bits, otherwise
+  // rounded.
   constexpr double part(int first, int end) const {
     double sum = 0;
     for (int i = end - 1; i >= 0; --i)
@@ -66,38 +68,40 @@ constexpr uint32_t inverse(uint32_t x, uint32_t p) {
   return 0;
 }
 
-// An integer in two parts: `high` is a multiple of a power of two so large that sums of 19 products with
-// residues are exact, `low` is rounded.
+// An integer in two parts. `high` is a multiple of so large a power of two that sums of 19 products with
+// residues are exact. `low` is the rounded rest.
 struct Halves {
   double high, low;
 };
 
-// Integers that are made of floating point are sums of words times powers of 2^31. Up to 8 moduli they are
-// kept to one word of signed bytes, up to 15 they have at most 60 bits.
+// Integers that come from floating point are sums of words times powers of 2^31. With up to 8 moduli they are
+// limited to one word of signed bytes; with up to 15 moduli they have at most 60 bits.
 inline constexpr int kWordBits = 31, kMostWords = 3;
 constexpr int words_of(int moduli) { return moduli <= 8 ? 1 : moduli <= 15 ? 2 : 3; }
 inline constexpr double kMostWord = 0x7f7f7f7f;
 
-// What the kernels know of a number of moduli.
+// The constants of the kernels for a number of moduli.
 struct System {
   int moduli;
-  // To residues: the places of the bytes of an integer's words (see cut.cuh) modulo p, four in a register.
+  // From integers to residues: the place values of the bytes of an integer's words (cut.cuh) modulo p, four
+  // in a register.
   uint32_t places[kMostModuli][kMostWords];
   float p[kMostModuli], inverse_p[kMostModuli];
-  // From sums to residues: x - (x * reciprocal >> 38) * p is in [0, p]. The reciprocal is rounded by at most
-  // a half, so the quotient errs by |x| / 2^39 < 1 / 255 for all sums of kMostTerms products.
+  // From sums to residues: x - (x * reciprocal >> 38) * p is in [0, p]. The rounding error of the reciprocal
+  // is at most a half, so the error of the quotient is |x| / 2^39 < 1 / 255 for all sums of kMostTerms
+  // products.
   int32_t modulus[kMostModuli], reciprocal[kMostModuli];
-  // From residues to integers: as float64, and modulo 2^64 with the quotients of the weights by P.
+  // From residues to integers: the weights and P as float64, and modulo 2^64. `share` is weight / P.
   Halves weight[kMostModuli], product;
   double inverse_product;
   uint64_t low_weight[kMostModuli], low_product;
   double share[kMostModuli];
-  double norm_squared;  // the most that the squares of a row's integers may add up to
+  double norm_squared;  // the largest sum of the squares of a row's integers
 };
 
 constexpr int symmetric_residue(int r, int p) { return 2 * r > p ? r - p : r; }
 
-inline constexpr int kSummedBits = 40;  // of a weight's high part, times 19 * 255 below 2^53
+inline constexpr int kSummedBits = 40;  // bits of a weight's high part: 19 * 255 times that is below 2^53
 
 constexpr System make_system(int moduli, int word_bits) {
   System s{};
@@ -127,14 +131,15 @@ constexpr System make_system(int moduli, int word_bits) {
   s.low_product = all.low();
   s.product = halves(all);
   s.inverse_product = 1 / s.product.high;
-  // Rounding to integers lengthens a row by at most sqrt(k) / 2, and the quotient's estimate wants room.
+  // Rounding to integers increases a row's norm by at most sqrt(k) / 2, and the estimate of the quotient
+  // needs a margin.
   s.norm_squared = s.product.high / 2 * (1 - 0x1p-16);
   if (words_of(moduli) == 1 && s.norm_squared > kMostWord * kMostWord)
     s.norm_squared = kMostWord * kMostWord * (1 - 0x1p-16);
   return s;
 }
 
-// Of 14 to 18 moduli, for float64, and of 18 and 19 for the two words of an int64.
+// Systems of 14 to 18 moduli for float64, of 18 and 19 for the two words of an int64, and of 8 for float32.
 inline constexpr System kSystems[] = {make_system(14, kWordBits), make_system(15, kWordBits),
                                       make_system(16, kWordBits), make_system(17, kWordBits),
                                       make_system(18, kWordBits)};

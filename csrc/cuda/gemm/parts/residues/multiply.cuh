@@ -1,10 +1,10 @@
-// The fourth pass: for each modulus the product of residues by wgmma, reduced before it leaves the chip. A
-// thread reduces its sums to bytes and stores 16 of them at a time, in the order in which registers hold
-// them: the pass that joins them (join.cuh) reads them in the same order, so that neither needs shared memory
-// for it.
+// The fourth pass: multiplies the residues of each modulus by wgmma, and reduces the sums before they leave
+// the chip. A thread reduces its sums to bytes and stores 16 of them at a time, in the order of its
+// registers. The pass that joins them (join.cuh) reads them in the same order, so neither pass needs shared
+// memory for that.
 //
-// Tiles are whole and persistent blocks take them in turn. There are so many, one for each modulus, that the
-// last wave matters little.
+// No tile is shared: persistent blocks take whole tiles in turn. There are so many, each once for each
+// modulus, that the last wave matters little.
 #pragma once
 
 #include "cuda/gemm/parts/lower_triangle.cuh"
@@ -14,7 +14,7 @@
 
 namespace fastgemm::FASTGEMM_TARGET::residues {
 
-// How sums lie in memory: [tile][modulus][part][thread] units of 16 bytes.
+// The layout of the sums in memory: [tile][modulus][part][thread], in units of 16 bytes.
 inline constexpr int kSumThreads = 256, kParts = kTileM * kTileN / kSumThreads / 16;
 inline constexpr int64_t kTileBytes = kTileM * kTileN;
 
@@ -33,7 +33,7 @@ struct TileShape {
 struct MultiplyArguments {
   Selection selection;
   unsigned char* sums;
-  int tiles_m, tiles_n, moduli, stages;  // stages of 128 values of k
+  int tiles_m, tiles_n, moduli, stages;  // a stage is 128 values of k
   int32_t modulus[kMostModuli], reciprocal[kMostModuli];
 };
 
@@ -44,13 +44,13 @@ struct ResidueMaps {
   TensorMap a, b;
 };
 
-// Where `columns` columns of C stand for a row, 1 or 2, and its lower triangle is asked for: squares of so
-// many tiles. 0: all of C is.
+// The squares of tiles for the lower triangle of C. `columns` columns of C correspond to one row: 1, or 2 for
+// complex products. With 0 columns all of C is computed.
 template <int columns>
 using ResidueTriangle = LowerTriangle<columns == 1 ? kTileN / kTileM : 1, 1>;
 static_assert(kTileN == 2 * kTileM);
 
-// Whether a tile has nothing of the triangle.
+// Whether a tile lies outside the triangle.
 template <int columns>
 __device__ __forceinline__ bool is_above(int tile_row, int tile_column) {
   return columns > 0 && tile_column * (kTileN / max(columns, 1)) >= (tile_row + 1) * kTileM;
@@ -75,7 +75,7 @@ __device__ __forceinline__ void for_each_residue_tile(const MultiplyArguments& g
   }
 }
 
-// Sums modulo p as bytes: in [0, p].
+// Reduces sums modulo p to bytes in [0, p].
 struct Reduction {
   int32_t modulus, reciprocal;
   __device__ __forceinline__ uint32_t operator()(uint32_t sum) const {

@@ -1,12 +1,12 @@
-// What a product by residues knows of an operand: rows of A, columns of B, both called rows here, with k
+// An operand of a product by residues: the rows of A or the columns of B. Both are called rows here, with k
 // along them.
 //
 //   A --[measure]--> norms --[scale]--> powers of two --[cut]--> residues, shares --[survey]--> limits
 //
-// A row is multiplied by the largest power of two that keeps its norm below what the moduli can hold, rounded
-// to integers, and cut into residues. Rows that cannot be scaled (not finite, or of norms near the ends of
-// the range of exponents) are marked; tiles of C with such a row are not computed by residues. Rows of int64
-// are cut as they are.
+// A row is multiplied by the largest power of two that keeps its norm below what the moduli can represent,
+// rounded to integers, and cut into residues. Rows that cannot be scaled are marked: they are not finite, or
+// their norm is near an end of the range of exponents. Tiles of C with such a row are not computed by
+// residues. Rows of int64 are cut without scaling.
 #pragma once
 
 #include "cuda/gemm/parts/problem.cuh"
@@ -18,19 +18,20 @@ namespace fastgemm::FASTGEMM_TARGET::residues {
 
 using namespace fastgemm::residues;
 
-// Of a chunk of a row.
+// Sums over one chunk of a row.
 struct Norms {
-  double squares, magnitudes;  // sums
+  double squares, magnitudes;
 };
 
-// What a row is multiplied by, 2^s, and what its elements are compared with.
+// The power of two that a row is multiplied by, and the thresholds that its elements are compared with.
 struct Scale {
-  double scale, unscale;            // unscale: 0 for a row of zeros, NaN for one that cannot be scaled
+  double scale, unscale;            // unscale is 1 / scale, 0 for a row of zeros, NaN for one without a scale
   uint32_t threshold[kThresholds];  // high words of magnitudes
 };
 
-// The residues of a row are padded by zeros to whole stages. The TMA would supply these, but rows that begin
-// anywhere in their sectors of 32 bytes make it read a quarter more of L2, which takes a third longer.
+// The length of a row's residues, which are padded by zeros to whole stages. The TMA could supply the zeros,
+// but with rows that do not begin at 32-byte sectors it reads a quarter more from L2, which takes a third
+// longer.
 __host__ __device__ constexpr int64_t padded_k(int64_t k) { return (k + 127) / 128 * 128; }
 
 template <class T>
@@ -38,13 +39,13 @@ struct Source {
   Side<T> side;
   int group;           // rows of a tile: kTileM or kTileN
   bool takes_vectors;  // k is contiguous, and rows begin at multiples of 16 bytes
-  bool reused;       // the residues serve other panels of C, too, which have other rows of the other operand
-  int8_t* residues;  // [modulus][row][padded_k()]
-  // Of floating point alone:
+  bool reused;         // other panels of C, with other rows of the other operand, use the same residues
+  int8_t* residues;    // [modulus][row][padded_k()]
+  // For floating point only:
   Norms* norms;      // [row][chunk of kMeasured]
   Scale* scales;     // [row]
-  uint32_t* useful;  // [group of rows]: 0 where no tile with these rows is computed by residues
-  uint32_t* shares;  // [row][chunk of kCutK]: a byte for each threshold; null: nobody asks
+  uint32_t* useful;  // [group of rows]: 0 if no tile with these rows is computed by residues
+  uint32_t* shares;  // [row][chunk of kCutK]: a byte for each threshold; null if tiles are not judged
   Limits* limits;    // [group of rows]
 
   __host__ __device__ __forceinline__ int groups() const { return int((side.side + group - 1) / group); }
@@ -55,7 +56,7 @@ struct Source {
 // How k is divided among blocks.
 inline constexpr int kRows = 32, kMeasured = 1024, kCutK = 128, kThreads = 256;
 
-// The squares of a row's norm that can be scaled without leaving the range of exponents.
+// A row can be scaled if its squared norm is between these: then no exponent leaves its range.
 inline constexpr double kLeastSquare = 0x1p-900, kMostSquare = 0x1p900;
 
 // Both operands of a product in one grid: blocks of A first.
@@ -63,7 +64,7 @@ template <class T>
 struct Sources {
   Source<T> a, b;
   int blocks_a;
-  bool all;  // cuts rows that no tile needs, too
+  bool all;  // also cut rows that no tile needs
 };
 
 struct BlockPlace {
@@ -83,7 +84,7 @@ int blocks_of(const Source<T>& s, int chunk) {
   return int(ceil_div(s.side.side, kRows) * ceil_div(s.side.k, chunk));
 }
 
-// Whether x holds for any thread of the block. Once a kernel.
+// Whether x is true in any thread of the block. May be called once in a kernel.
 template <int threads>
 __device__ __forceinline__ bool any_of_block(bool x) {
   FASTGEMM_SHARED uint32_t votes[threads / 32];
@@ -104,7 +105,7 @@ __device__ __forceinline__ bool any_useful(const Source<T>& s) {
   return any_of_block<threads>(any);
 }
 
-// Whether lanes should run along the rows' index: k is not contiguous.
+// Whether neighbouring lanes should have neighbouring rows, because k is not contiguous.
 template <class T>
 __device__ __forceinline__ bool runs_along_side(const Side<T>& s) {
   return s.side_stride == 1 && s.k_stride != 1;

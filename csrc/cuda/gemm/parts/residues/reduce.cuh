@@ -1,5 +1,5 @@
-// The fourth pass on GPUs without wgmma: `mma_sync` multiplies the residues of one modulus after the other
-// into int32, and this kernel reduces them to bytes, in the order in which join.cuh reads them.
+// The fourth pass on GPUs without wgmma: `mma_sync` multiplies the residues of one modulus after another into
+// int32, and this kernel reduces the sums to bytes, in the order in which join.cuh reads them.
 #pragma once
 
 #include "cuda/gemm/parts/residues/multiply.cuh"
@@ -11,7 +11,7 @@ struct ReduceArguments {
   const int32_t* products;  // (m, n), contiguous
   unsigned char* sums;
   int64_t m, n;
-  int tiles_n, moduli, index;  // of the modulus
+  int tiles_n, moduli, index;  // index: which modulus
   Reduction reduction;
 };
 

@@ -1,4 +1,4 @@
-// The tiles that are not computed by residues.
+// The tiles that are not computed by residues, because these would not be accurate enough.
 #pragma once
 
 #include "cuda/gemm/parts/problem.cuh"
@@ -6,22 +6,23 @@
 
 namespace fastgemm::FASTGEMM_TARGET::residues {
 
-// The same for kernels whose tiles divide those of a selection: of a panel of C that begins at `row0` and
-// `column0`.
+// Says to a kernel which of its tiles it has to compute. Its tiles divide those of the selection, and it
+// computes a panel of C that begins at (row0, column0).
 struct Rest {
   static constexpr bool kEvery = false;
   Selection selection;
   int row0 = 0, column0 = 0;
 
-  // Whether the tile that begins at this row and column of the panel is computed by residues.
+  // Whether the tile that begins at this row and column of the panel was computed by residues.
   __device__ __forceinline__ bool leaves(int row, int column) const {
     return selection.takes((row0 + row) / kTileM, (column0 + column) / kTileN);
   }
   Rest panel(int64_t row, int64_t column) const {
     return {selection, row0 + int(row), column0 + int(column)};
   }
-  // Whether this thread, of all of a block, finds a tile that is not left, among those of a row of A or of a
-  // column of B. `others` are the columns or rows of the panel.
+  // Whether any tile with this row of A, or this column of B, has to be computed. The threads of a block
+  // share the search, so the answer is the OR of theirs. `others` is the number of the panel's columns or
+  // rows.
   __device__ __forceinline__ bool finds_tile(bool of_a, int at, int others) const {
     bool found = false;
     const int step = of_a ? kTileN : kTileM;
@@ -32,8 +33,8 @@ struct Rest {
   }
 };
 
-// Computes the tiles of a product that the selection leaves: float64 by its own tensor cores (dmma.cu),
-// float32 by planes of bf16 (bf16x6.cu), for k up to 2^14 and with any epilogue.
+// Computes the tiles of a product that the selection does not take: float64 by float64 tensor cores
+// (dmma.cu), float32 by planes of bf16 (bf16x6.cu), for k up to 2^14 and with any epilogue.
 void multiply_rest(const Gemm<double>&, const Selection&, const Epilogue& none, Context&);
 void multiply_rest(const Gemm<float>&, const Selection&, const Epilogue&, Context&);
 

@@ -1,4 +1,5 @@
-// The second pass: the power of two of each row, and a first judgement of groups of rows.
+// The second pass: finds the power of two of each row, and rules out groups of rows that must fail the
+// accuracy bound.
 #pragma once
 
 #include "cuda/gemm/parts/residues/operand.cuh"
@@ -19,7 +20,7 @@ __device__ __forceinline__ Norms norms_of(const Source<T>& s, int64_t row) {
 }
 
 __device__ __forceinline__ Scale scale_of(const Norms& norms, int64_t k, double norm_squared) {
-  if (norms.magnitudes == 0) return {0, 0, {}};  // where the squares are zero, elements need not be
+  if (norms.magnitudes == 0) return {0, 0, {}};  // squares may be 0 of elements that are not
   if (!(norms.squares >= kLeastSquare && norms.squares <= kMostSquare))
     return {0, __longlong_as_double(0x7ff8000000000000ll), {}};
   const double ratio = norm_squared / norms.squares;
@@ -32,9 +33,10 @@ __device__ __forceinline__ Scale scale_of(const Norms& norms, int64_t k, double 
   return scale;
 }
 
-// One block for each group of rows: of A, then of B. A group is useful unless one of its rows is bound to
-// fail: the bound of selection.cuh is at most the product of what the rows' magnitudes are to their roots of
-// mean squares, each of which is at most 1.
+// One block for each group of rows: of A, then of B. A group is useful unless one of its rows is certain to
+// fail. The lower bound of selection.cuh is at most a product of two ratios, one of a row of A and one of a
+// row of B: the mean magnitude over the root mean square. Each is at most 1, so a ratio below the bound
+// decides alone.
 template <class T>
 __global__ void __launch_bounds__(kTileN)
     scale_kernel(const __grid_constant__ Sources<T> sources, double norm_squared, float bound) {

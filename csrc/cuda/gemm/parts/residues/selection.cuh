@@ -1,12 +1,13 @@
-// Which tiles of C the residues are good enough for.
+// For which tiles of C the residues are accurate enough.
 //
-// Rounding to integers errs by up to half a unit an element: with so many moduli that rows have a norm of R,
-// by about |a| |b| / R in a product, |.| being norms. Sums in float64 err by about 2^-53 times the sum of the
-// magnitudes of products, s. The ratio s / (|a| |b|) is 0.64 for normal data, and small only where large
-// elements of a row meet small ones of a column: data of wide exponents. It has a lower bound that needs no
-// product: if a share f of a's elements is at least x (times the root of the mean square), and a share g of
-// b's at least y, then at least a share f + g - 1 of the pairs is at least x y. Summed over a grid of
-// thresholds, as an integral is:
+// Let a be a row of A, b a column of B, |.| the norm, and s the sum of the magnitudes of their products.
+// Rounding to integers has an error of up to half a unit for each element. If the moduli allow rows a norm of
+// R, that is an error of about |a| |b| / R in the product. Sums in float64 have an error of about 2^-53 s.
+// The ratio s / (|a| |b|) is 0.64 for normally distributed data. It is small only where large elements of a
+// row are multiplied by small elements of a column, as in data of widely spread exponents. A lower bound of
+// the ratio needs no product: if a share f of a's elements is at least x (times their root mean square), and
+// a share g of b's elements at least y, then at least a share f + g - 1 of their products is at least x y.
+// This is summed over a grid of thresholds, like an integral:
 //
 //   s / (|a| |b|) >= sum of (x_i - x_i-1) (y_j - y_j-1) max(0, f_i + g_j - 1)
 #pragma once
@@ -16,27 +17,26 @@
 
 namespace fastgemm::FASTGEMM_TARGET::residues {
 
-// Tiles of C, and so the rows of A and of B that are judged together.
+// The size of a tile of C, and so the number of rows of A and of B that are judged together.
 inline constexpr int kTileM = plans::kResidueM, kTileN = plans::kResidueN;
 
-// The share of a row's k whose elements are at least so many times the root of the row's mean square. Which
-// products err by how much follows from these alone (Limits).
+// For each threshold the elements of a row are counted that are at least so many times the row's root mean
+// square. The accuracy bound needs only these counts (Limits).
 inline constexpr int kThresholds = 4;
 __host__ __device__ constexpr float threshold(int i) {
   return i == 0 ? 1.0f / 16 : i == 1 ? 0.25f : i == 2 ? 0.5f : 1.0f;
 }
 
-// Of a group of rows the least number of elements above each threshold; -1 where a row cannot be scaled.
+// The least number of elements above each threshold, among the rows of a group; -1 if a row cannot be scaled.
 struct Limits {
   int least[kThresholds];
 };
 
-// Which tiles are computed by residues: of matrices whose rows have these limits, or all where there are
-// none.
+// Which tiles are computed by residues, from the limits of their rows. Without limits all tiles are.
 struct Selection {
   const Limits *a, *b;
   float terms;  // k
-  float bound;  // what s / (|a| |b|) has to be
+  float bound;  // the least s / (|a| |b|)
 
   __device__ __forceinline__ bool takes(int tile_row, int tile_column) const {
     if (a == nullptr) return true;

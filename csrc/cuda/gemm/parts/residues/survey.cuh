@@ -1,4 +1,5 @@
-// The limits of groups of rows, from the counts of each row: what selection.cuh judges tiles by.
+// Computes the limits of each group of rows, by which selection.cuh judges tiles, from the counts of each
+// row.
 #pragma once
 
 #include "cuda/gemm/parts/residues/operand.cuh"
