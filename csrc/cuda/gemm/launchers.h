@@ -1,10 +1,10 @@
-// The launchers of the rows: gemm_<name>, compiled by nvcc into namespace cuda, by g++ for csrc/simt into
-// namespace simt.
+// The launchers of the rows, gemm_<name>. nvcc compiles them into namespace cuda, and g++ (for csrc/simt)
+// into namespace simt.
 #pragma once
 
 #include "core/context.h"
 
-// The rows by number.
+// The numbers of the rows.
 namespace fastgemm {
 #define FASTGEMM_ROW(name, ...) name,
 enum class Row : uint8_t {

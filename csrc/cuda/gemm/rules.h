@@ -1,5 +1,5 @@
-// What the rows of rows.def reject, with the reason. A row takes every problem that it does not reject; which
-// of them a level picks is predicted (predict/).
+// What the rows of rows.def reject, and why. A row takes every problem that it does not reject. A level picks
+// the row that is predicted to be the fastest (predict/).
 #pragma once
 
 #include <algorithm>
@@ -17,8 +17,7 @@ inline double products(const GemmProblem& p) {
 
 inline int64_t longest(const GemmProblem& p) { return std::max({p.m, p.n, p.k}); }
 
-// The problem as kernels compute it: they write rows of C, and compute a C that lies by columns as its
-// transpose.
+// The problem as kernels compute it: they write rows of C. If C is column-major, they compute its transpose.
 inline GemmProblem by_rows(const GemmProblem& p) {
   return p.out.col_stride == 1 || p.n == 1 ? p : p.transposed();
 }
@@ -55,7 +54,8 @@ inline const char* beyond_planes(const GemmProblem& p) {
                                        : nullptr;
 }
 
-// From this k on sums of planes err less than float32 sums (parts/planes/scheme.cuh).
+// From this k on the errors of sums of planes are smaller than those of float32 sums
+// (parts/planes/scheme.cuh).
 inline constexpr int64_t kLeastBf16x6 = 80;
 inline const char* beyond_bf16x6(const GemmProblem& p) {
   if (p.k < kLeastBf16x6 && products(p) > 0)  // no kernel multiplies where k = 0 or the result is empty
@@ -69,63 +69,65 @@ inline const char* beyond_invariant(const GemmProblem& p) {
   return beyond_planes(p);
 }
 
-// float32 leaves tiles to bf16x6.
+// For float32, crt computes some tiles by bf16x6, so it has the limits of bf16x6.
 inline const char* beyond_crt(const GemmProblem& p) {
   return p.type == DType::f32 ? beyond_bf16x6(p) : beyond_coordinates(p);
 }
 
-// The planes of one tile for all of k: 4 of (128 + 192) bytes for each value of k.
+// The planes of one tile for all of k take 4 * (128 + 192) bytes for each value of k.
 inline const char* beyond_int8x10(const GemmProblem& p) {
   constexpr int64_t kStage = 32, kMostK = (int64_t{2} << 30) / (kStage * 4 * (128 + 192)) * kStage;
   if (p.k > kMostK) return "k is above 1,677,696: the planes of one tile would take more than 2 GiB";
   return beyond_planes(p);
 }
 
-// The products whose epilogue `skinny` and `small_tile` apply: of 16-bit operands that lie along k, as those
-// of a linear layer do.
+// The functions below say of which products a row applies the epilogue itself.
+//
+// skinny and small_tile: products of 16-bit operands that lie along k, as those of a linear layer do.
 inline bool fuses_along_k(const GemmProblem& p) {
   const bool half = p.type == DType::f16 || p.type == DType::bf16,
              by_rows = p.out.col_stride == 1 || p.n == 1;
   return half && by_rows && p.k > 1 && p.a.col_stride == 1 && p.b.row_stride == 1;
 }
 
-// And those of split_k, in whose second launch layouts do not count.
+// split_k: products of 16-bit operands. Its second launch applies the epilogue, and does not depend on
+// layouts.
 inline bool fuses_half(const GemmProblem& p) { return p.type == DType::f16 || p.type == DType::bf16; }
 
-// And those of narrow, direct and bf16x6_fused, float32 included.
+// narrow, direct and bf16x6_fused: the same as skinny, and float32.
 inline bool fuses_lines(const GemmProblem& p) {
   return fuses_along_k(p) || (p.type == DType::f32 && p.k > 1 && p.a.col_stride == 1 && p.b.row_stride == 1);
 }
 
-// And those of bf16x6, whose operands are cut into planes first, however they lie.
+// bf16x6: operands of any layout, because they are cut into planes first.
 inline bool fuses_planes(const GemmProblem& p) {
   return !p.invariant && p.triangle == 0 && (p.out.col_stride == 1 || p.n == 1);
 }
 
-// And those of crt: of float32 whose k is not computed in parts.
+// crt: products of float32 whose k is not computed in parts.
 inline bool fuses_joined(const GemmProblem& p) {
   return p.type == DType::f32 && p.k <= plans::kFloat32CrtTerms && p.triangle == 0 &&
          (p.out.col_stride == 1 || p.n == 1);
 }
 
-// And those of mma_sync, tf32 included.
+// mma_sync: the same as skinny, and tf32.
 inline bool fuses_by_warps(const GemmProblem& p) {
   const bool tf32 = p.type == DType::f32 && p.k > 1 && p.a.col_stride == 1 && p.b.row_stride == 1;
   return fuses_along_k(p) || (tf32 && (p.out.col_stride == 1 || p.n == 1));
 }
 
-// And those of wgmma_specialized and the rungs that lead to it, which take a row of bias.
+// wgmma_specialized and the rungs that lead to it: the bias is a row.
 inline bool fuses_in_fragments(const GemmProblem& p) { return p.alpha == 1.0 && fuses_by_warps(p); }
 
-// And those of invariant: of its kernels of 16-bit types and tf32. In float32 an element may be computed
-// again after it was stored, and its sum has to be there.
+// invariant: products of 16-bit types and of tf32. Not of float32, where an element may be computed again
+// after it was stored, for which its plain sum must still be there.
 inline bool fuses_invariantly(const GemmProblem& p) {
   const bool tf32 = p.type == DType::f32 && p.precision == Precision::tf32;
   return (tf32 || fuses_half(p)) && fuses_in_fragments(p);
 }
 
-// Symmetric results of which wgmma_specialized stores both triangles: of 16-bit types, where the TMA can
-// write (boxes.cuh).
+// Whether wgmma_specialized stores both triangles of a symmetric result: it does for 16-bit types that the
+// TMA can write (boxes.cuh).
 inline bool mirrors_in_boxes(const GemmProblem& p) {
   const bool half = (p.type == DType::f16 || p.type == DType::bf16) && p.out_type == p.type;
   const auto in_units = [](int64_t elements) { return elements % 8 == 0; };

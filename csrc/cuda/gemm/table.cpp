@@ -1,4 +1,4 @@
-// The entries of the kernel table for GEMM on CUDA, made of rows.def.
+// The entries of the kernel table for GEMM on CUDA, made from rows.def.
 #include <algorithm>
 #include <iterator>
 
@@ -20,10 +20,10 @@ constexpr DTypeSet kOtherBytes = dtypes(DType::u8, DType::u8i8, DType::i8u8);
 // The types that tensor cores multiply in place, float32 rounded to tf32.
 constexpr DTypeSet kTensorCoreTypes = kFloat32 | kHalfAndByte;
 
-// The products whose epilogue the rungs below level 6 apply, however operands lie: float32 and 16-bit ones.
+// Whether the rungs below level 6 apply the epilogue of a product: float32 and 16-bit types, in any layout.
 bool fuses_floats(const GemmProblem& p) { return p.alpha == 1.0 && (p.type == DType::f32 || fuses_half(p)); }
 
-// What a GPU must have.
+// What a GPU needs to run a row.
 struct Needs {
   std::string_view text;
   const char* (*unavailable)();
@@ -37,12 +37,12 @@ struct Fields {
   DTypeSet types = kGemmTypes;
   Needs needs = kAmpere;
   Role role = Role::rung;
-  Precision precision = Precision::ieee;                         // what it makes of float32 products
+  Precision precision = Precision::ieee;                         // of its float32 products
   const char* (*rejects)(const GemmProblem&) = nullptr;          // null: takes every problem
-  bool (*fuses)(const GemmProblem&) = nullptr;                   // null: leaves epilogues to a pass
+  bool (*fuses)(const GemmProblem&) = nullptr;                   // null: a pass applies epilogues
   bool (*mirrors)(const GemmProblem&) = nullptr;                 // null: stores one triangle, or all
-  predict::Counter count = nullptr;                              // null: its level picks it last
-  double (*predicts)(const GemmProblem&, const Gpu&) = nullptr;  // in place of counts
+  predict::Counter count = nullptr;                              // null: not predicted, and so picked last
+  double (*predicts)(const GemmProblem&, const Gpu&) = nullptr;  // used instead of counts
   std::string_view summary;
 };
 
@@ -51,7 +51,7 @@ template <Row row, predict::Counter count>
 double predicted(const GemmProblem& p, const Gpu& gpu) {
   return predict::seconds(row, count, p, gpu);
 }
-// Of a row that has a function of its own, that counts, or that is not predicted.
+// The prediction of a row: its own function, or its counts times their costs, or none.
 template <Row row, predict::Counter count, Predict own>
 constexpr Predict prediction = own;
 template <Row row, predict::Counter count>

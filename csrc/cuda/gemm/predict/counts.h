@@ -1,12 +1,13 @@
-// What a kernel has to do for a problem, counted in what GPUs do at known rates: cycles of a multiprocessor,
-// multiply-adds of its units, bytes of L2 and of memory. Each count is in seconds at the nominal rate of the
-// GPU at hand, so that a kernel's constants (costs.def), how many times as long it takes, carry over from one
-// GPU to another:
+// Counts the work of a kernel for a problem in quantities that GPUs process at known rates: cycles of a
+// multiprocessor, multiply-adds of its units, bytes of L2 and of memory. Each count is the time in seconds
+// that the work takes at the nominal rate of the GPU at hand. A kernel's constants (costs.def) say how many
+// times as long it takes. So constants of one GPU can be used for another:
 //
 //   seconds = launch count x launch cost + wave count x wave cost + ... (predict.cpp)
 //
-// Method: a linear model with nonnegative coefficients, as rooflines and the "launch, waves, slower of
-// compute and memory" of hand-made models are, but with all terms at once, so that none has to dominate.
+// Method: a linear model with nonnegative coefficients. A roofline, or a hand-made model such as "launch,
+// waves, and the slower of compute and memory", takes the largest of some terms; here all terms are added, so
+// that none has to dominate.
 #pragma once
 
 #include <array>
@@ -18,29 +19,30 @@
 
 namespace fastgemm::predict {
 
-// Name, and what a constant of it means. Of those that measurements cannot tell apart the first stands for
-// all.
-#define FASTGEMM_COUNTS(X)                                                                                  \
-  X(launch)         /* cycles: before and after everything */                                               \
-  X(more_launches)  /* cycles of each further kernel */                                                     \
-  X(code)           /* cycles of each instruction of a long loop body, which no cache holds at first */     \
-  X(waves)          /* cycles of each block of those that follow each other on a multiprocessor */          \
-  X(busiest)        /* times the multiply-adds of whole tiles on the busiest multiprocessor, at its peak */ \
-  X(all)            /* times those of all, at the peak of all */                                            \
-  X(steps)          /* cycles of each step of k of those that follow each other */                          \
-  X(tiles_busiest)  /* times the bytes of tiles that the busiest multiprocessor loads, at 64 a cycle */     \
-  X(tiles)          /* times those of all, at 32 a cycle and multiprocessor: L2 */                          \
-  X(read)           /* times the bytes of both operands, at the bandwidth of memory */                      \
-  X(written)        /* times those of the result, and of a c that is read */                                \
-  X(partial)        /* times those of partial sums, written and read */                                     \
-  X(copied)         /* times those that a pass over the operands reads and writes first */                  \
-  X(transposed)     /* times those that are transposed first */                                             \
-  X(odd_transposed) /* more of the latter, where rows begin anywhere */                                     \
-  X(edges)          /* cycles of each transposition with tiles at an edge */                                \
-  X(slower)         /* times the longer of `busiest` and `read` + `written` */                              \
-  X(unaligned)      /* times the bytes of tiles from rows that begin anywhere, busiest, 64 a cycle */       \
-  X(across)         /* times those of tiles from rows that do not run along k */                            \
-  X(odd_result)     /* times those of a result whose rows begin anywhere */
+// The name of each count, and what it counts. The constant of a count of cycles is how many cycles each
+// takes. The constant of any other count is a factor on the time that its work takes at the named rate. Where
+// measurements cannot separate several counts, the fit gives the first of them the whole cost.
+#define FASTGEMM_COUNTS(X)                                                                            \
+  X(launch)         /* cycles: the first kernel */                                                    \
+  X(more_launches)  /* cycles: each further kernel */                                                 \
+  X(code)           /* cycles: each instruction of a long loop body, which no cache holds at first */ \
+  X(waves)          /* cycles: each of the blocks that follow one another on a multiprocessor */      \
+  X(busiest)        /* multiply-adds of whole tiles on the busiest multiprocessor, at its peak */     \
+  X(all)            /* multiply-adds of all tiles, at the peak of all multiprocessors */              \
+  X(steps)          /* cycles: each of the steps of k that follow one another */                      \
+  X(tiles_busiest)  /* bytes of tiles that the busiest multiprocessor loads, at 64 a cycle */         \
+  X(tiles)          /* bytes of tiles that all load, at 32 a cycle and multiprocessor: L2 */          \
+  X(read)           /* bytes of both operands, at the bandwidth of memory */                          \
+  X(written)        /* bytes of the result, and of a c that is read, likewise */                      \
+  X(partial)        /* bytes of partial sums, written and read, likewise */                           \
+  X(copied)         /* bytes that a pass reads and writes to copy operands first, likewise */         \
+  X(transposed)     /* bytes that a pass reads and writes to transpose operands first, likewise */    \
+  X(odd_transposed) /* the same bytes once more, if their rows begin at any address */                \
+  X(edges)          /* cycles: each transposition that has tiles at an edge */                        \
+  X(slower)         /* the longer of `busiest` and `read` + `written` */                              \
+  X(unaligned)      /* bytes of tiles from rows that begin at any address, as tiles_busiest */        \
+  X(across)         /* bytes of tiles from rows that do not run along k, as tiles_busiest */          \
+  X(odd_result)     /* bytes of a result whose rows begin at any address, as written */
 
 #define FASTGEMM_FIELD(name) double name = 0;
 struct Counts {
@@ -53,7 +55,7 @@ inline constexpr int kCounts = sizeof(Counts) / sizeof(double);
 inline constexpr std::string_view kCountNames[] = {FASTGEMM_COUNTS(FASTGEMM_NAME)};
 #undef FASTGEMM_NAME
 
-// Of a row of rows.def: named count_<row> where rows do not share one.
+// The counter of a row of rows.def. Its name is count_<row> unless several rows share it.
 using Counter = Counts (*)(const GemmProblem&, const Gpu&);
 Counts count_tiled(const GemmProblem&, const Gpu&);
 Counts count_thread_tile(const GemmProblem&, const Gpu&);
@@ -76,6 +78,6 @@ Counts count_three_planes(const GemmProblem&, const Gpu&);
 Counts count_int8x10(const GemmProblem&, const Gpu&);
 Counts count_int16x4(const GemmProblem&, const Gpu&);
 Counts count_bf16x6_fused(const GemmProblem&, const Gpu&);
-Counts count_library(const GemmProblem&, const Gpu&);  // of torch, which is no row of ours
+Counts count_library(const GemmProblem&, const Gpu&);  // of torch, which is not in rows.def
 
 }  // namespace fastgemm::predict

@@ -1,4 +1,4 @@
-// Rows of levels 2 to 5, and narrow: ordinary multiply-adds.
+// The rows of levels 2 to 5, and narrow: multiply-adds of the ordinary units.
 #include "cuda/gemm/predict/narrow_plan.h"
 #include "cuda/gemm/predict/tiles.h"
 
@@ -53,7 +53,7 @@ Counts count_warp_specialized(const GemmProblem& p, const Gpu& gpu) {
 }
 
 Counts count_narrow(const GemmProblem& p, const Gpu& gpu) {
-  const Facts f = facts(p).long_side_first();  // a is the wide side
+  const Facts f = facts(p).long_side_first();  // so a is the wide side
   const int load = plans::narrow_load(f.size);
   const bool along_k = f.a.takes_loads_of(load, true) && f.b.takes_loads_of(load, true);
   const bool along_rows = !along_k && f.a.takes_loads_of(load, false);
@@ -76,9 +76,10 @@ Counts count_narrow(const GemmProblem& p, const Gpu& gpu) {
   c.tiles = plan.bytes / (32 * sms) * cycle;
   c.read = (f.a.bytes + f.b.bytes) / gpu.bandwidth;
   c.written = (f.result_bytes + f.c_bytes) / gpu.bandwidth;
-  c.slower = plan.microseconds * 1980 * cycle;  // an H200's cycles
+  c.slower = plan.microseconds * 1980 * cycle;  // in cycles of an H200
   c.unaligned = along_k || along_rows ? 0 : c.tiles_busiest;
-  // Neighbouring threads that run along k read a sector each of a narrow side that does not.
+  // If neighbouring threads are neighbours along k but the narrow side does not lie along k, each of them
+  // reads a sector of it.
   const double rows = double(plan.threads_rows * thread.rows() + thread.narrow);
   const bool lines_k = shape.lines_along_k(reads);
   const double sectors = lines_k && !f.b.along_k ? 32.0 / f.size * thread.narrow / rows : 0;

@@ -1,31 +1,31 @@
-// How bf16x6_fused (fast/bf16x6_fused.cu) cuts its product: the tile, and the ways to split k.
+// How bf16x6_fused (fast/bf16x6_fused.cu) divides its product: the tile, and the number of splits of k.
 #pragma once
 
 #include "cuda/gemm/predict/plans.h"
 
 namespace fastgemm::plans {
 
-inline constexpr int kFusedDepth = 32;  // k in a stage
+inline constexpr int kFusedDepth = 32;  // values of k in a stage
 
-// A tile has 128 rows of the longer side of C and 16, 32 or 64 columns. Tall ones have 256 rows: they cut the
-// columns once for twice as many rows, but a multiprocessor has only one, and nothing to do while its ring is
-// filled: they gain where k is long.
+// A tile has 128 rows of the longer side of C and 16, 32 or 64 columns. Tall tiles have 256 rows: they cut
+// the columns once for twice as many rows. But a multiprocessor has room for only one of them, and is idle
+// while its ring is filled, so they pay where k is long.
 struct FusedTile {
   int rows, columns;
 
   constexpr bool tall() const { return rows == 256; }
-  constexpr int most_blocks() const { return tall() ? 1 : columns == 16 ? 3 : 2; }  // of a multiprocessor
+  constexpr int most_blocks() const { return tall() ? 1 : columns == 16 ? 3 : 2; }  // on a multiprocessor
 };
 
-// The shared memory of a block by mma.sync.
+// The bytes of shared memory of a block that multiplies by mma.sync.
 constexpr int64_t fused_bytes(const FusedTile& tile, bool rows_along_k) {
   const int64_t row_words = rows_along_k ? tile.rows * kFusedDepth : kFusedDepth * (tile.rows + 8);
   const int64_t apart = rows_along_k ? 4 : tile.columns > 16 ? 8 : 24;  // banks between lines of columns
   const int64_t pitch = tile.columns + (apart + 32 - tile.columns % 32) % 32;
   return 2 * 4 * (row_words + kFusedDepth * pitch) + 2 * 2 * 3 * 8 * 4 * tile.columns;
 }
-// The blocks that the device holds at a time: on some GPUs fewer than registers leave room for, each with 1
-// KB of shared memory besides its own.
+// The blocks that the device holds at the same time. On some GPUs shared memory limits them before registers
+// do; each block takes 1 KB more than it asks for.
 inline int64_t fused_slots(const FusedTile& tile, bool rows_along_k, const Gpu& gpu) {
   constexpr int64_t kBesides = 1024;
   const int64_t fit = (gpu.shared_bytes + kBesides) / (fused_bytes(tile, rows_along_k) + kBesides);
@@ -33,9 +33,9 @@ inline int64_t fused_slots(const FusedTile& tile, bool rows_along_k, const Gpu& 
          gpu.multiprocessors;
 }
 
-// How many ways to split k, and the time that takes. Its unit is a multiprocessor's time for a stage of 128 x
-// 64 tiles: filling the ring takes about 3 of those by wgmma, and so do a second launch and the transfer of a
-// block's sums. By mma.sync a stage takes twice as long and more.
+// The number of splits of k, and the predicted time. The unit of time is a multiprocessor's time for a stage
+// of 128 x 64 tiles. With wgmma, filling the ring takes about 3 units, and so do a second launch and the
+// transfer of a block's sums. With mma.sync a stage takes at least twice as long, so these are fewer units.
 struct Ways {
   int count;
   double time;
@@ -50,8 +50,8 @@ inline Ways choose_ways(int64_t tiles, int64_t steps, int64_t slots, double stag
   Ways best{1, time(1)};
   const int64_t most = std::min(steps / kLeastSteps, (kMostWaves * slots - 1) / tiles + 1);
   for (int64_t first = 2; first <= most;) {
-    // Of as many waves the most blocks have the shortest parts, and the fewest that have parts as short do as
-    // well.
+    // For a given number of waves the most blocks have the shortest parts of k. The fewest blocks with parts
+    // as short are as fast.
     const int64_t last = std::min(most, ceil_div(tiles * first, slots) * slots / tiles);
     const int64_t ways = ceil_div(steps, ceil_div(steps, last));
     if (const double t = time(ways); t < best.time) best = {int(ways), t};
@@ -78,7 +78,7 @@ inline FusedPlan plan_fused(int64_t batch, int64_t rows, int64_t columns, int64_
   if (columns <= 16) return plan({128, 16});
   if (columns <= 32) return plan({128, 32});
   const FusedPlan wide = plan({128, 64});
-  // Narrower tiles where wide ones would leave half of each multiprocessor idle.
+  // Narrower tiles, where wide ones would leave half of each multiprocessor idle.
   if (tiles_of(wide.tile) <= gpu.multiprocessors && wide.ways.count == 1) return plan({128, 32});
   if (!gpu.wgmma) return wide;
   const FusedPlan tall = plan({256, 64});

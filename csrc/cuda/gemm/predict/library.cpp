@@ -24,15 +24,15 @@ class Series {
   Costs costs;
 
   explicit Series(const Costs& c) : costs(c) {}
-  // A measured point, and log(measured / model) there.
+  // Adds a measured point. `off` is log(measured / model).
   void add(const Place& at, float off) {
     if (count_ % kLanes == 0) blocks_.push_back(kNowhere);
     Block& block = blocks_.back();
     for (int axis = 0; axis < kAxes; ++axis) block.at[axis][count_ % kLanes] = at[axis];
     block.off[count_++ % kLanes] = off;
   }
-  // How far the model is off at a place: the mean of the nine nearest points, weighted by nearness, drawn
-  // towards none where all are far.
+  // The log of the factor by which the model is off at a place: the mean of the nine nearest points, weighted
+  // by nearness. It tends to 0 where all points are far.
   float correction(const Place& at) const {
     constexpr size_t kNearest = 9;
     std::array<float, kNearest> distances, values{};
@@ -56,8 +56,8 @@ class Series {
   }
 
  private:
-  // Points side by side, so that vector instructions look at several: every new signature of a call looks at
-  // all.
+  // Points are stored in blocks, so that vector instructions process several at a time: every new signature
+  // of a call goes through all points.
   static constexpr int kLanes = 16;
   using Lanes = std::array<float, kLanes>;
   struct Block {
@@ -85,7 +85,7 @@ class Series {
 };
 
 constexpr float kOctave = 0.69314718f;  // ln 2
-constexpr uint64_t kShipped = 0;        // in place of a GPU: what ships with fastgemm
+constexpr uint64_t kShipped = 0;        // the number that stands for the series that ship with fastgemm
 
 struct Key {
   uint64_t gpu;
@@ -94,7 +94,7 @@ struct Key {
   auto operator<=>(const Key&) const = default;
 };
 
-// All series: those that ship, and those of GPUs that were tuned. A series is replaced, never changed.
+// All series: those that ship, and those of tuned GPUs. A series is never changed, only replaced.
 class AllSeries {
  public:
   static AllSeries& instance() {
@@ -103,7 +103,8 @@ class AllSeries {
   }
   std::shared_ptr<const Series> find(uint64_t gpu, DType type, Precision precision) const {
     const std::shared_lock lock(mutex_);
-    // float32 precisions without a series of their own have that of IEEE products, the library's slowest.
+    // float32 precisions without a series of their own use that of IEEE products, which are the library's
+    // slowest.
     for (const Key& key : {Key{gpu, type, precision}, Key{gpu, type, Precision::ieee}})
       if (const auto it = series_.find(key); it != series_.end()) return it->second;
     return nullptr;
@@ -137,8 +138,8 @@ class AllSeries {
   std::map<Key, std::shared_ptr<const Series>> series_;
 };
 
-// A product with a c takes own kernels longer, the more so the shorter its sums are, while the library hides
-// that in its epilogue; the points have none.
+// The factor on the library's time for a product with a c, which no measured point has. Adding c makes
+// fastgemm's kernels slower, the more the shorter k is, while the library hides it in its epilogue.
 double share_with_c(const GemmProblem& p) {
   if (p.beta == 0 || p.batch * p.m * p.n < 1 << 20) return 1;
   return std::exp2(-std::min(0.5, std::log2(1 + 800.0 / double(std::max<int64_t>(p.k, 1)))));
@@ -146,8 +147,9 @@ double share_with_c(const GemmProblem& p) {
 
 }  // namespace
 
-// Another layout is like two octaves; rows that begin at multiples of 16 bytes, or of 4, like 1.7, of 8 like
-// 1.2. The batch counts half: four times the batch is like twice the size.
+// The weights of the axes, in octaves of m, n or k: another layout is as far as two octaves, an alignment of
+// rows to 16 or to 4 bytes as far as 1.7, and to 8 bytes as far as 1.2. An octave of the batch counts about
+// half.
 Place place_of(const GemmProblem& p) {
   const Facts f = facts(p);
   constexpr float kBatch = 0.5477f, kLayout = 2, kAligned = 1.7321f, kHalf = 1.2247f;
@@ -169,7 +171,8 @@ Place place_of(const GemmProblem& p) {
           is(f.out_alignment >= 4, kAligned)};
 }
 
-// The library's kernels have tiles of many sizes, and split k: of a few, those that would be fastest.
+// The library's kernels have tiles of many sizes and split k. Of a few such kernels this counts the one that
+// would be the fastest.
 Counts count_library(const GemmProblem& p, const Gpu& gpu) {
   const Facts f = facts(p);
   const bool tensor = p.type != DType::i32 && (p.type != DType::f32 || p.precision == Precision::tf32);
@@ -200,14 +203,14 @@ double limit_seconds(const GemmProblem& p, const Gpu& gpu) {
 
 Knowledge knowledge_of(const Gpu& gpu) {
   if (AllSeries::instance().has(gpu.number) || has_costs(gpu.number)) return Knowledge::tuned;
-  // Kernels and library were measured on an H200; other GPUs of this capability are as it is but for what
+  // Kernels and library were measured on an H200. Other GPUs of its compute capability differ only in what
   // struct Gpu says.
   return gpu.wgmma ? Knowledge::measured : Knowledge::predicted;
 }
 
 double library_seconds(const GemmProblem& p, const Gpu& gpu) {
   auto series = gpu.number ? AllSeries::instance().find(gpu.number, p.type, p.precision) : nullptr;
-  // Of types that were not tuned a GPU is known as it was before.
+  // A type that was not tuned on this GPU has the shipped series.
   if (!series && gpu.wgmma) series = AllSeries::instance().find(kShipped, p.type, p.precision);
   if (!series) return limit_seconds(p, gpu);
   const double model = sum_of(count_library(p, gpu), series->costs);

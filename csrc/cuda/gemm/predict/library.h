@@ -1,5 +1,5 @@
-// How long the vendor's library takes. No model knows its kernels, so it is measured: a model of the counts
-// (counts.h) says how its time grows, and measured points nearby say how far that is off.
+// Predicts the time of the vendor's library. Its kernels are not known, so it was measured: a model of the
+// counts (counts.h) says how its time grows, and measured points nearby say how far the model is off.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 
 namespace fastgemm::predict {
 
-// Where a product lies among others: what distances between them are made of.
+// The coordinates of a product, from which distances between products are computed.
 inline constexpr int kAxes = 15;
 using Place = std::array<float, kAxes>;
 Place place_of(const GemmProblem&);
@@ -19,21 +19,21 @@ struct LibraryPoint {
   GemmProblem problem;
   double seconds;
 };
-// Measurements of one type and precision on the GPU of this number, with the constants of their model, in
-// place of those that ship with fastgemm.
+// Sets the measurements of one type and precision on the GPU of this number, and the constants of their
+// model. They replace those that ship with fastgemm.
 void set_library(uint64_t gpu, DType, Precision, const Costs&, std::span<const LibraryPoint>, const Gpu&);
 void reset_library();
 
-// What is known of a GPU.
+// How predictions for a GPU are made.
 enum class Knowledge {
-  predicted,  // nothing was measured: predictions alone, and the library is taken to reach the GPU's limits
+  predicted,  // nothing was measured; the library is assumed to reach the GPU's limits
   measured,   // kernels and library were measured on this type of GPU; constants ship with fastgemm
   tuned,      // `fastgemm tune` measured this very GPU
 };
 Knowledge knowledge_of(const Gpu&);
 
-// Seconds of the library's product. Where it was not measured: those that it cannot go below, by the rate of
-// the units that it has to use and by the bandwidth of memory.
+// The seconds that the library takes for a product. Where it was not measured, this is a lower limit, from
+// the rate of the units that it has to use and the bandwidth of memory.
 double library_seconds(const GemmProblem&, const Gpu&);
 
 }  // namespace fastgemm::predict

@@ -12,7 +12,7 @@ namespace fastgemm::predict {
 struct ShippedPoint {
   int32_t batch, m, n, k;
   bool a_transposed, b_transposed;
-  int16_t percent_of_octave;  // how far the model is off: 100 where the library took twice as long
+  int16_t percent_of_octave;  // the model's error: 100 if the library took twice as long
 
   GemmProblem problem(DType) const;
 };

@@ -1,4 +1,4 @@
-// How a narrow product (fast/narrow.cu) is laid out over threads, decided from its shape.
+// How a narrow product (fast/narrow.cu) is distributed over threads. Its shape decides.
 #pragma once
 
 #include <bit>
@@ -8,16 +8,16 @@
 namespace fastgemm::plans {
 
 inline constexpr int kNarrowThreads = 256;
-inline constexpr int64_t kMostNarrowPart = 1 << 30;  // values of k for a block
+inline constexpr int64_t kMostNarrowPart = 1 << 30;  // the most values of k for a block
 
-// What a load of the wide side X brings: one element; neighbours along k, and then of the narrow side Y as
-// well; or neighbouring rows.
+// What one load of the wide side X reads: one element; neighbours along k, also of the narrow side Y; or
+// neighbouring rows.
 enum class Reads : uint8_t { elements, along_k, along_rows };
-// The elements of a load where a thread has one row of Y.
+// The elements of a load of a thread that has one row of Y.
 constexpr int narrow_load(int element_bytes) { return std::min(16 / element_bytes, 8); }
 
-// What one thread does in a step: it multiplies `rows` rows of X by `narrow` of Y, `unroll` times along k.
-// With one row of Y it has as many loads of X in flight, but along k.
+// The work of one thread in a step: it multiplies `rows` rows of X by `narrow` rows of Y, `unroll` times
+// along k. With a single row of Y it has as many loads of X in flight, all along k.
 struct NarrowThread {
   Reads reads;
   int element_bytes, narrow;
@@ -28,7 +28,7 @@ struct NarrowThread {
     return reads == Reads::elements ? 1 : std::min(16 / element_bytes, most);
   }
   constexpr int per_load_k() const { return reads == Reads::along_k ? per_load() : 1; }
-  // As much as registers hold: vectors of 16-bit elements widen to twice their size.
+  // As many as registers hold. Vectors of 16-bit elements take twice their size when they are widened.
   constexpr int row_loads() const {
     return vector_rows() || narrow == 1 ? 1 : narrow > 4 && element_bytes != 4 ? 2 : 4;
   }
@@ -40,7 +40,7 @@ struct NarrowThread {
     return narrow * element_bytes > 32 ? 2 : 4;
   }
   constexpr int step_k() const { return per_load_k() * unroll(); }
-  constexpr int resident() const { return narrow == 1 ? 3 : 2; }  // blocks of a multiprocessor
+  constexpr int resident() const { return narrow == 1 ? 3 : 2; }  // blocks on a multiprocessor
 };
 
 // X is the wide side, (wide, k), and Y the narrow one, (narrow, k), of each matrix.
@@ -48,7 +48,7 @@ struct NarrowShape {
   int64_t batch, wide, narrow, k;
   bool wide_along_k;  // neighbours along k lie next to each other in X
 
-  // Whether neighbouring threads should have neighbours along k, or rows next to each other.
+  // Whether neighbouring threads should have neighbours along k, instead of neighbouring rows.
   bool lines_along_k(Reads reads) const {
     return reads == Reads::along_k || (reads == Reads::elements && wide_along_k);
   }
@@ -56,25 +56,26 @@ struct NarrowShape {
 
 struct NarrowPlan {
   int threads_rows = 1;      // threads of a block along rows; the others share k
-  int splits = 1, part = 0;  // blocks that share k, and how many values of it each has
+  int splits = 1, part = 0;  // the number of blocks that share k, and the values of k of each
   double microseconds = 0;   // predicted, without the launch
-  // Its parts: blocks, those that follow each other, the steps of each, warps' turns to add sums, bytes
-  // loaded.
+  // What the prediction is made from: the blocks, the waves of blocks, the steps of a block, the sums that
+  // each warp adds in turn, and the bytes that all blocks load.
   int64_t blocks = 0, waves = 0, part_steps = 0, sums = 0;
   double bytes = 0;
 };
 
-// Returns the plan that is predicted to end first, by a model fitted to an H200: a thread's steps follow each
-// other and each waits for memory, blocks share the bandwidth of a multiprocessor, and one warp sums each
-// value of the threads that share rows.
+// Returns the plan that is predicted to be the fastest, by a model fitted to an H200: each step of a thread
+// waits for memory after the step before, blocks share the bandwidth of a multiprocessor, and one warp adds
+// each value over the threads that share rows.
 inline NarrowPlan plan_narrow(const NarrowThread& t, const NarrowShape& p, int64_t processors) {
   constexpr double kStep = 0.55, kBlock = 0.7, kSums = 0.12, kBytes = 40e3, kLatency = 1.5,
                    kSecondLaunch = 1.8;
   constexpr int64_t kAll = kNarrowThreads, kLongestChain = 512, kMostRows = 64;
   const auto power = [](int64_t x) { return int64_t(std::bit_ceil(uint64_t(std::max<int64_t>(x, 1)))); };
   const int64_t thread_rows = t.rows(), step_k = t.step_k(), rows = ceil_div(p.wide, thread_rows), k = p.k;
-  // Neighbouring threads read whole lines. A thread adds 512 values one after another, or a 256th of k, which
-  // bounds the error of float32 sums: around k = 8192 to 6 u for uniform numbers (emulated; 11 u with 1024).
+  // Neighbouring threads read whole lines. A thread adds at most 512 values one after another, or a 256th of
+  // k if that is more. This limits the error of float32 sums: around k = 8192 to 6 u for uniformly
+  // distributed numbers (emulated; 11 u with 1024 values).
   const int64_t line = t.per_load() > 1 ? 8 : 32;
   const int64_t most_k = std::min(power(ceil_div(k, step_k)), kAll);
   const int64_t least_k = std::min(power(ceil_div(k, kLongestChain)), kAll);
@@ -86,8 +87,9 @@ inline NarrowPlan plan_narrow(const NarrowThread& t, const NarrowShape& p, int64
   const int64_t slots = t.resident() * processors, columns = p.batch * ceil_div(p.narrow, t.narrow);
   const int64_t least_splits = std::max<int64_t>(ceil_div(k, kMostNarrowPart), 1);
   const int64_t values = ceil_div(thread_rows * t.narrow, kNarrowThreads / 32);
-  // Of one row with loads of neighbouring rows, what all blocks have in flight bounds the bandwidth. (With
-  // more rows, or other loads, plans made so were measured to be 5 to 20 % slower.)
+  // With a single row of Y and loads of neighbouring rows of X, the bytes that all blocks have in flight
+  // limit the bandwidth. (With more rows or other loads, plans that assume this limit were measured to be 5
+  // to 20 % slower.)
   const bool waits = t.vector_rows() && p.narrow == 1 && t.element_bytes <= 4;
   const double in_flight =
       waits ? double(kNarrowThreads * t.unroll() * t.per_load() * t.element_bytes) / kLatency : kBytes;
@@ -121,7 +123,7 @@ struct NarrowChoice {
   NarrowThread thread;
   NarrowPlan plan;
 };
-// With one row of Y in a thread the blocks are many and small, with eight X is read the fewest times.
+// With one row of Y in a thread, blocks are many and small. With eight, X is read the fewest times.
 inline NarrowChoice choose_narrow(Reads reads, int element_bytes, const NarrowShape& p, int64_t processors) {
   constexpr int64_t kMostBlocksY = 65535;
   const auto of = [&](int narrow) {

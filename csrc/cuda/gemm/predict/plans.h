@@ -1,8 +1,8 @@
-// How kernels lay out their work: into how many parts k is cut, which of a kernel's tiles are taken, what
-// blocks share. Launchers and predictions (counts.h) call the same functions, so that what is predicted is
-// what runs. They take plain numbers, and look at a GPU only as struct Gpu describes it; narrow_plan.h and
-// fused_plan.h have those of `narrow` and bf16x6_fused. Called for each new signature of a call, hence
-// without long loops.
+// How kernels divide their work: the number of splits of k, the size of tiles, and which tiles blocks share.
+// Launchers and predictions (counts.h) call the same functions, so that what is predicted is what runs. The
+// functions take plain numbers, and know a GPU only as struct Gpu describes it. They are called for each new
+// signature of a call, so they have no long loops. narrow_plan.h and fused_plan.h have the functions of
+// `narrow` and bf16x6_fused.
 #pragma once
 
 #include <algorithm>
@@ -18,10 +18,10 @@ namespace fastgemm::plans {
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// How many ways to split k, each at least `least` of it: parts/choose_splits.cuh. The time of a launch is
-// that of the fullest multiprocessor, counted in whole tiles; a block that has one to itself hides less
-// latency, and every split costs the transfer of its sums (a quarter of tiles / k, in the same unit, on an
-// H200).
+// The number of splits of k, each at least `least` values of k long (parts/choose_splits.cuh). The time of a
+// launch is that of the fullest multiprocessor, in units of the time of a whole tile. A block alone on a
+// multiprocessor hides less latency. Every split costs the transfer of its sums: on an H200 a quarter of
+// tiles / k, in the same unit.
 inline int choose_splits(int64_t tiles, int64_t k, int64_t least, int64_t processors) {
   constexpr double kAlone = 1.15, kTransfer = 0.25;
   int64_t best = 1;
@@ -35,7 +35,8 @@ inline int choose_splits(int64_t tiles, int64_t k, int64_t least, int64_t proces
   };
   const int64_t most = std::min(k / least, (4 * processors - 1) / tiles + 1);
   for (int64_t first = 2; first <= most;) {
-    // While there are as many waves, time is c / splits + d * splits: least where the two are the same.
+    // For a given number of waves the time is c / splits + d * splits. It is least where both terms are
+    // equal.
     const int64_t waves = ceil_div(first * tiles, processors);
     const int64_t last = std::min(most, waves * processors / tiles);
     const double c = (waves == 1 ? kAlone : 1.0) * double(waves), d = kTransfer * double(tiles) / double(k);
@@ -47,38 +48,39 @@ inline int choose_splits(int64_t tiles, int64_t k, int64_t least, int64_t proces
   return int(best);
 }
 
-// `small` and `batched`: k in a step, for elements of so many bytes, and the splits.
+// `small` and `batched`: the values of k in a step, and the number of splits.
 constexpr int small_depth(int element_bytes) { return element_bytes == 1 ? 64 : 32; }
 inline int small_splits(int64_t tiles, int64_t k, int element_bytes, int64_t processors) {
   const int64_t least = 2 * small_depth(element_bytes);
-  const int64_t least_k = 4 * least;  // below, a second launch costs more
+  const int64_t least_k = 4 * least;  // for a shorter k a second launch costs more than it gains
   return k < least_k ? 1 : choose_splits(tiles, k, least, processors);
 }
 
-// cp_async: panels have words of four bytes of k, or of one larger element.
+// cp_async: the words of panels hold four elements of one byte along k, or one larger element.
 inline constexpr int kCpAsyncDepth = 16;  // words
 inline int cp_async_splits(int64_t tiles, int64_t steps, int64_t processors) {
   return choose_splits(tiles, steps * kCpAsyncDepth, 8 * kCpAsyncDepth, processors);
 }
 
-// `direct`: a step has 2 or 4 values of each slot of a fragment, up to four bytes together.
+// `direct`: a step has 2 or 4 values of each slot of a fragment. A value packs elements of up to four bytes
+// together.
 constexpr int direct_packed(int element_bytes) { return element_bytes >= 4 ? 1 : 4 / element_bytes; }
 constexpr int direct_depth(int element_bytes, int values) {  // values of k in a warp's step
   return 4 * direct_packed(element_bytes) * values;
 }
-constexpr int direct_warps(int element_bytes, int values) {  // of a block, at most
+constexpr int direct_warps(int element_bytes, int values) {  // the most warps of a block
   return values < 4 ? 4 : element_bytes == 1 ? 8 : 12;
 }
 constexpr int direct_values(int element_bytes, int64_t k) {
   return k <= direct_depth(element_bytes, 2) ? 2 : 4;
 }
 
-// How many warps share a tile, and how many blocks its k.
+// The number of warps that share a tile, and the number of blocks that share its k.
 struct DirectPlan {
   int together, splits;
 };
-// A multiprocessor holds 12 warps. The second launch that blocks which share k need takes as long as two
-// rounds of a tile's warps along k.
+// A multiprocessor holds 12 warps. If blocks share k, the second launch takes as long as two rounds of a
+// tile's warps along k.
 inline DirectPlan plan_direct(int64_t tiles, int64_t steps, int most_warps, int64_t batch,
                               int64_t processors) {
   constexpr int64_t kWarps = 12, kWorthIt = 5, kRounds = 2, kMostBlocksZ = 65535;
@@ -92,16 +94,16 @@ inline DirectPlan plan_direct(int64_t tiles, int64_t steps, int most_warps, int6
   return {4, 1};
 }
 
-// small_tile: splits k so that every multiprocessor has a block, of at least four stages.
+// small_tile: k is split so that every multiprocessor has a block, with at least four stages each.
 inline int small_tile_splits(int64_t tiles, int64_t stages, int64_t processors) {
-  constexpr int64_t kLeast = 4, kWorthIt = 16;  // stages; below, a second launch takes longer
+  constexpr int64_t kLeast = 4, kWorthIt = 16;  // stages; with fewer a second launch takes longer
   if (stages < kWorthIt) return 1;
   return int(std::clamp<int64_t>(processors / tiles, 1, stages / kLeast));
 }
 
-// split_k: each part has at least four stages, and there are no more than multiprocessors. One more part
-// makes the others shorter, but is one more C to write and to read; so the best number falls with the square
-// root of C's size, and hardly depends on k.
+// split_k: each part has at least four stages, and there are at most as many blocks as multiprocessors. One
+// more part makes the others shorter, but it is one more C to write and to read. So the best number falls
+// with the square root of C's size, and hardly depends on k.
 inline constexpr int kSplitKTile = 128;
 inline int split_k_splits(int64_t tiles, double c_elements, int64_t stages, int64_t processors) {
   const int64_t room = processors / tiles,
@@ -109,16 +111,16 @@ inline int split_k_splits(int64_t tiles, double c_elements, int64_t stages, int6
   return int(std::clamp<int64_t>(std::min(room, worth), 1, std::max<int64_t>(stages / 4, 1)));
 }
 
-// Stream-K (parts/stream_k.cuh). Which waves are shared, and what the fix-up costs, in steps: hand_over for a
-// block that stores partial sums, collect for each block whose sums the finishing block adds. Tiles are
-// shared where this pays.
+// Stream-K (parts/stream_k.cuh): the waves whose tiles are shared, and the cost of the fix-up in steps.
+// hand_over is the cost for a block that stores partial sums, collect the cost for each block whose sums the
+// finishing block adds. Tiles are shared where that pays.
 struct Sharing {
   int waves;  // 1: the last one; 2: also the one before it
   double hand_over = 0, collect = 0;
 };
-inline constexpr Sharing kUnshared{1, 1e18};  // every tile is one block's
+inline constexpr Sharing kUnshared{1, 1e18};  // no tile is shared
 struct StreamKPlan {
-  int64_t whole_tiles;    // the first tiles, a multiple of the blocks, are whole; the others are shared
+  int64_t whole_tiles;    // how many are not shared: the first ones, a multiple of the blocks
   int64_t share, longer;  // steps of a block; the first `longer` blocks have one more
 };
 inline StreamKPlan plan_stream_k(int64_t tiles, int64_t steps, int64_t blocks, const Sharing& sharing) {
@@ -129,23 +131,25 @@ inline StreamKPlan plan_stream_k(int64_t tiles, int64_t steps, int64_t blocks, c
   const int64_t whole_tiles = pays ? whole_waves * blocks : tiles, shared = (tiles - whole_tiles) * steps;
   return {whole_tiles, shared / blocks, shared % blocks};
 }
-// One block for each multiprocessor. Where every tile has several blocks, each gets the same number if that
-// leaves few multiprocessors idle: no tile is then finished late because its parts straddle its neighbours'.
+// The number of blocks of a persistent grid: one for each multiprocessor. If there are several blocks for
+// each tile, every tile gets the same number of blocks, unless that leaves many multiprocessors idle. Then no
+// block has parts of two tiles, which would delay one of them.
 inline int count_blocks(int64_t tiles, int64_t steps, int64_t processors) {
   const int64_t each = processors / tiles;
   const bool even = each >= 2 && each * tiles * 10 >= processors * 9;
   return int(std::min(even ? each * tiles : processors, tiles * steps));
 }
-inline constexpr int kChunk = 4;  // stages: a step of kernels that multiply by wgmma (parts/chunks.cuh)
+inline constexpr int kChunk = 4;  // stages in a step of stream-K with wgmma (parts/chunks.cuh)
 
-// dmma: tiles of 128 columns or of 64, each by one block, or those of the last waves shared by all blocks.
-// Times are in steps of a wide tile, 1.07 us each on an H200. That of a wide tile without its steps (10 us
-// with the launch) was measured; those of the fix-up and of narrow tiles follow from their bytes.
+// dmma: tiles of 128 or of 64 columns. Each tile is computed by one block, or all blocks share the tiles of
+// the last waves. Times are in steps of a wide tile, 1.07 us each on an H200. The time of a wide tile without
+// its steps (10 us with the launch) was measured. The times of the fix-up and of narrow tiles follow from
+// their bytes.
 inline constexpr int kDmmaM = 128, kDmmaWide = 128, kDmmaNarrow = 64, kDmmaDepth = 16;
 struct DmmaPlan {
-  int columns, blocks;  // of a tile, of the grid
+  int columns, blocks;  // columns of a tile, blocks of the grid
   bool shares;
-  double tiles, steps;  // those that the busiest block begins; the time of its steps, fix-up included
+  double tiles, steps;  // tiles that the busiest block begins, and the time of its steps with the fix-up
   double time() const { return steps + tiles * (columns == kDmmaWide ? 4 : 2.5); }
   Sharing sharing() const { return {2, shares ? 0 : 1e18}; }
 };
@@ -180,23 +184,24 @@ inline DmmaPlan plan_dmma(int64_t batch, int64_t m, int64_t n, int64_t k, int64_
   return best;
 }
 
-// crt: tiles of C for each modulus, and how many moduli a type and a precision have.
+// crt: the tile of C, and the number of moduli for a type and a precision.
 inline constexpr int kResidueM = 128, kResidueN = 256, kIeeeModuli = 15, kFloat32Moduli = 8;
-inline constexpr int64_t kFloat32CrtTerms = 1 << 14;  // of a part of k
+inline constexpr int64_t kFloat32CrtTerms = 1 << 14;  // the most values in a part of k
 constexpr int crt_moduli(const GemmProblem& p) {
   if (p.type == DType::f32) return kFloat32Moduli;
-  // Products of int64 are below 2^126.02, since their signed bytes add up to at most 2^63.01. The product of
-  // 18 moduli is 2^140.45, twice the sum of 11 000 of them.
+  // A product of two int64 is below 2^126.02, because signed bytes represent at most 2^63.01. The product of
+  // 18 moduli is 2^140.45, twice the sum of 11 000 such products.
   if (p.type == DType::i64) return p.k <= 11000 ? 18 : 19;
   return p.precision < Precision::crt14 ? kIeeeModuli : 14 + int(p.precision) - int(Precision::crt14);
 }
 
-// wgmma_specialized. It shares the last wave alone: blocks that work on different k find less of each other's
-// operands in L2. The cost is above 2 so that whole tiles win a tie.
+// wgmma_specialized shares only the tiles of the last wave, because blocks that work on different k find less
+// of each other's operands in L2. The cost is a little above 2, so that whole tiles win a tie.
 inline constexpr Sharing kLastWave{1, 2.0001, 1};
 inline constexpr int kSpecializedM = 128;
 
-// Tiles of C, or of its lower triangle alone, of the rectangle that parts/lower_triangle.cuh folds it to.
+// The number of tiles of C. For a lower triangle it is that of the rectangle that the triangle folds into
+// (parts/lower_triangle.cuh).
 inline int64_t specialized_tiles(int64_t batch, int64_t rows, int64_t columns, int64_t tile_columns,
                                  bool lower) {
   const int64_t down = ceil_div(rows, kSpecializedM), across = ceil_div(columns, tile_columns);
@@ -207,14 +212,13 @@ inline int64_t specialized_tiles(int64_t batch, int64_t rows, int64_t columns, i
   return batch * squares * (squares + 1) / 2 * in_row * in_column;
 }
 
-// The columns of the tiles: those with which the block that has most to do is done first. Where the TMA
-// cannot store C (!in_boxes), warps store it, and a tile's end waits for them however few columns it has;
-// narrow tiles then gain less.
+// The width of tiles with which the busiest block is done first. If the TMA cannot store C (!in_boxes), warps
+// store it, and the end of a tile waits for them however few columns it has. Then narrow tiles gain less.
 inline int specialized_columns(int64_t batch, int64_t rows, int64_t columns, int element_bytes, bool in_boxes,
                                int64_t processors, bool lower = false) {
   struct Width {
     int columns;
-    double time;  // of a tile, in units of one of 256 columns
+    double time;  // of a tile, in units of a tile of 256 columns
   };
   const bool words = element_bytes == 4;
   const Width widths[] = {{256, 1},
@@ -229,7 +233,7 @@ inline int specialized_columns(int64_t batch, int64_t rows, int64_t columns, int
   }
   return best;
 }
-// At least a chunk: the TMA returns zeros beyond k.
+// The stages of a tile: at least a chunk, because the TMA returns zeros beyond k.
 inline int specialized_stages(int64_t k, int element_bytes) {
   return int(std::max<int64_t>(ceil_div(k, 128 / element_bytes), kChunk));
 }
@@ -237,9 +241,10 @@ inline int specialized_blocks(int64_t tiles, int64_t chunks, int64_t processors)
   return int(std::min<int64_t>(processors, tiles * chunks));
 }
 
-// invariant, of few rows: tiles of (64, columns), a block each (fast/invariant.cu). Columns are such that the
-// multiprocessor with most of them has as few as possible: there the weights are read at its share of the
-// bandwidth. Where C has more such tiles than there are multiprocessors, tiles of 128 rows take over.
+// `invariant` for few rows (fast/invariant.cu): tiles of (64, columns), one block each. The width is chosen
+// so that the multiprocessor with the most columns has as few as possible, because it reads their weights at
+// its share of the bandwidth. Where C has more such tiles than there are multiprocessors, wgmma_specialized
+// computes it.
 inline constexpr int kDecodeRows = 64;
 inline int decode_width(std::span<const int> widths, int64_t batch, int64_t m, int64_t n,
                         int64_t processors) {
@@ -261,13 +266,13 @@ inline bool takes_decode(int64_t batch, int64_t m, int64_t n, int64_t processors
   return m <= kDecodeRows || batch * ceil_div(m, kDecodeRows) * ceil_div(n, 128) <= processors;
 }
 
-// skinny: tiles of a large operand, (rows, 64). idle_bytes is what is lost where blocks have whole tiles, in
-// bytes of the large operand that could be read meanwhile. That is less than the share of the multiprocessors
-// that are idle at the end: with what the TMA has in flight on a Hopper multiprocessor it reads 1.5 times its
-// share of the bandwidth when others leave it. Sharing tiles costs a second kernel; whole tiles pay where
-// less is lost than the device reads in that time.
+// skinny: tiles (rows, 64), with rows of the large operand. If blocks have whole tiles, some multiprocessors
+// are idle at the end; idle_bytes is how many bytes of the large operand could be read in that time. The loss
+// is smaller than the share of the idle multiprocessors: a Hopper multiprocessor has enough bytes in flight
+// to read 1.5 times its share of the bandwidth when others are idle. Sharing tiles costs a second kernel. So
+// whole tiles pay if idle_bytes is less than the device reads in the time of that kernel.
 struct SkinnyTiles {
-  int64_t m, n, all, steps;  // steps: stages of a tile
+  int64_t m, n, all, steps;  // tiles along each side and in all, stages of a tile
   double idle_bytes = 0;
   bool whole = false;
   int64_t blocks = 0;
@@ -279,14 +284,14 @@ inline SkinnyTiles skinny_tiles(int rows, int64_t batch, int64_t large, int64_t 
   const int64_t m = ceil_div(large, rows), n = ceil_div(skinny, kColumns);
   SkinnyTiles t{m, n, batch * m * n, ceil_div(k, 128 / element_bytes)};
   const double alone = gpu.wgmma && !by_units ? 1.5 : 1.0;
-  const int64_t busy = t.all - (ceil_div(t.all, processors) - 1) * processors;  // at the end
+  const int64_t busy = t.all - (ceil_div(t.all, processors) - 1) * processors;  // in the last wave
   t.idle_bytes = std::max(double(processors) / alone - double(busy), 0.0) * double(k) * rows * element_bytes;
   t.whole = t.idle_bytes < (gpu.wgmma ? 10e6 : gpu.bandwidth * 2e-6);
   t.blocks = std::min<int64_t>(processors, t.whole ? t.all : t.all * t.steps);
   return t;
 }
-// Narrow tiles, of 64 rows, which read more of the skinny operand, are taken where they save enough idle
-// time; they are made for operands in lines alone.
+// Narrow tiles have 64 rows, and read more of the skinny operand. They are taken where they save enough idle
+// time, and are compiled only for these layouts.
 constexpr bool takes_narrow_skinny(bool large_along_k, bool skinny_along_k, int element_bytes) {
   return skinny_along_k && (large_along_k || element_bytes == 2);
 }
@@ -294,29 +299,29 @@ inline bool narrow_skinny_wins(const SkinnyTiles& narrow, const SkinnyTiles& wid
   return narrow.whole && narrow.idle_bytes + 2e6 < wide.idle_bytes;
 }
 
-// Products of planes (parts/planes). A long sum is computed in segments, for each of which there is a launch.
-// Where sums are rounded, because the rounding error of each promotion is proportional to the sum so far:
-// without segments the error exceeds cuBLAS SGEMM's for very long k. Where they are not, because they would
+// Products of planes (parts/planes). A long k is computed in segments, with a launch for each. Rounded sums
+// need segments because the rounding error of each promotion is proportional to the sum so far: without
+// segments the error exceeds that of cuBLAS SGEMM for very long k. Exact sums need them because they would
 // overflow.
 struct PlaneScheme {
   bool promotes;
-  int longest, segment;  // stages: what is summed at once, and what a segment has at most where that is less
-  int wide;              // columns of the widest tiles
-  double narrow_time;    // of a narrow tile, in units of a wide one's, as measured
+  int longest, segment;  // stages: the longest k without segments, and the most of a segment of a longer k
+  int wide;              // columns of wide tiles
+  double narrow_time;    // measured time of a narrow tile, in units of a wide tile's
 };
 inline constexpr int kPlaneStage = 32, kPlaneM = 128, kWidePlanes = 192, kNarrowPlanes = 128;
 inline constexpr int kAnyLength = std::numeric_limits<int>::max();
 inline constexpr PlaneScheme kBf16x6{true, 512, 256, kWidePlanes, 0.71},
     kThreePlanes{true, 512, 256, kWidePlanes, 0.77},
     kInt8x10{false, kAnyLength, kAnyLength, kWidePlanes, 0.67}, kInt16x4{false, 1024, 1024, kNarrowPlanes, 1};
-inline constexpr double kHandOver = 3;  // what stream-K's fix-up of a shared tile costs, in chunks
+inline constexpr double kHandOver = 3;  // the cost of stream-K's fix-up of a shared tile, in chunks
 
-// The launches that sum so many stages.
+// The number of segments of `stages` stages.
 inline int plane_segments(int64_t stages, const PlaneScheme& scheme) {
   return stages > scheme.longest ? int(ceil_div(stages, scheme.segment)) : 1;
 }
-// invariant, float32 of few rows (fast/decode_planes.cu). Each tile of 64 rows cuts the weights again, bf16x6
-// cuts them once, to planes in memory, which takes as long as a few times 64 rows.
+// `invariant` for float32 and few rows (fast/decode_planes.cu). It cuts the weights again for each 64 rows.
+// bf16x6 cuts them once, to planes in memory, which takes as long as decode_planes for a few times 64 rows.
 inline int plane_decode_columns(int64_t batch, int64_t m, int64_t n, bool along_k, int64_t processors) {
   constexpr int kAlongK[] = {16, 32, 48, 56, 64}, kAcross[] = {32, 64};
   return along_k ? decode_width(kAlongK, batch, m, n, processors)
@@ -326,10 +331,10 @@ inline bool takes_plane_decode(int64_t m, int64_t k) {
   return m <= 4 * kDecodeRows && plane_segments(ceil_div(k, kPlaneStage), kBf16x6) == 1;
 }
 
-// The units of stream-K: a tile has at least one, and its last one has up to 7 stages.
+// The chunks of a tile, which stream-K shares. There is at least one, and the last one has up to 7 stages.
 inline int plane_chunks(int64_t stages) { return int(std::max<int64_t>(stages / kChunk, 1)); }
 
-// The time of the block that has most to do in the first segment, in units of a chunk of a wide tile.
+// The time of the busiest block in the first segment, in units of a chunk of a wide tile.
 inline double plane_time(int64_t batch, int64_t m, int64_t n, int64_t k, int tile_n,
                          const PlaneScheme& scheme, int64_t processors) {
   const int64_t tiles = batch * ceil_div(m, kPlaneM) * ceil_div(n, tile_n), stages = ceil_div(k, kPlaneStage);
@@ -340,7 +345,8 @@ inline double plane_time(int64_t batch, int64_t m, int64_t n, int64_t k, int til
   const double shared = w.whole_tiles < tiles ? double(w.share + (w.longer > 0)) + kHandOver : 0;
   return (whole + shared) * (tile_n == kNarrowPlanes ? scheme.narrow_time : 1);
 }
-// `shares`: blocks share the tiles of the last wave, else the time is that of whole waves.
+// Whether narrow tiles are predicted to be faster. With `shares` blocks share the tiles of the last waves;
+// otherwise the time is that of whole waves.
 inline bool narrow_planes_win(int64_t batch, int64_t m, int64_t n, int64_t k, const PlaneScheme& scheme,
                               int64_t processors, bool shares = true) {
   if (!shares) {

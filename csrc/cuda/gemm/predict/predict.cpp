@@ -13,7 +13,7 @@
 namespace fastgemm::predict {
 namespace {
 
-// Which source path of a kernel runs: with wgmma and TMA, or the one of all GPUs.
+// Which source path of a kernel runs: the one with wgmma and TMA, or the one for all GPUs.
 enum class Path : uint8_t { hopper, portable };
 
 struct Fitted {
@@ -43,20 +43,21 @@ struct KeyHash {
     return size_t(k.gpu * 31 + uint64_t(k.row) * 8 + uint64_t(k.type));
   }
 };
-// Where nothing was measured of a type, the constants of the one whose kernels do the same in units of their
-// own: what differs is in the counts.
+// The type whose constants a type uses if it was not measured itself: one whose kernels do the same work. The
+// differences are in the counts.
 constexpr DType measured_as(Row row, DType type) {
-  if (row == Row::crt) return type == DType::i64 ? DType::f64 : type;  // both have two words an element
+  if (row == Row::crt) return type == DType::i64 ? DType::f64 : type;  // both have two words for each element
   const bool by_tensor_cores =
       row == Row::wgmma_specialized || row == Row::mma_sync || row == Row::small_tile;
   if (by_tensor_cores && is_byte(type)) return DType::i8;
   return is_integer(type) && type != DType::i8 ? DType::i32 : type;
 }
 
-// A kernel that was not measured has the constants of one that does the same in units of its own.
+// The row whose constants a row uses if it was not measured itself: one that does the same work. The
+// differences are in the counts.
 constexpr Row measured_as(Row row) { return row == Row::int16x4 ? Row::int8x10 : row; }
 
-// What was fitted at run time.
+// The constants that were fitted at run time.
 struct OwnCosts {
   std::shared_mutex mutex;
   std::unordered_map<Key, Costs, KeyHash> costs;
@@ -67,10 +68,9 @@ OwnCosts& own_costs() {
   return own;
 }
 
-// The most of a Hopper's bandwidth at which a row reads: seen on an H200 and an H100, whose bandwidths
-// are 4.9 and 3.35 TB/s and where these shares are about the same. Constants that were fitted on the former
-// alone take some of the time for one that bandwidth does not change. Other rows were not seen to be bound by
-// memory.
+// The largest share of a Hopper GPU's bandwidth that a row reaches. It is about the same on an H200 and an
+// H100, which have 4.9 and 3.35 TB/s. The constants, which were fitted on an H200 alone, attribute some of
+// that time to work that does not depend on the bandwidth. Other rows were not seen to be limited by memory.
 constexpr double most_of_bandwidth(Row row) {
   switch (row) {
     case Row::small_tile:
@@ -106,7 +106,7 @@ std::optional<Costs> fitted_here(Row row, DType type, const Gpu& gpu) {
 std::optional<Costs> costs_of(Row row, DType type, const Gpu& gpu) {
   if (const auto own = fitted_here(row, type, gpu)) return own;
   const Path path = gpu.wgmma ? Path::hopper : Path::portable;
-  std::optional<Costs> other;  // rows whose source is the same on every GPU have the constants of one path
+  std::optional<Costs> other;  // a row with one source for every GPU has constants for one path only
   for (const Fitted& f : kFitted) {
     if (f.row != measured_as(row) || !contains(f.types, measured_as(row, type))) continue;
     if (f.path == path) return f.costs;
@@ -126,8 +126,9 @@ double seconds(Row row, Counter count, const GemmProblem& p, const Gpu& gpu) {
   const auto own = fitted_here(row, p.type, gpu), costs = own ? own : costs_of(row, p.type, gpu);
   if (!costs) return std::numeric_limits<double>::infinity();
   const Counts counts = count(p, gpu);
-  // Constants that were fitted on one GPU cannot tell what is bound by its multiply-adds from what grows with
-  // them: on a GPU with fewer a prediction must not fall below what these take at its peak.
+  // Constants that were fitted on one GPU cannot separate work that its multiply-adds limit from work that
+  // only grows with them. So on a GPU with a lower peak, a prediction must not fall below the time of the
+  // multiply-adds at that peak.
   const double least = own ? 0 : least_of_memory(row, p, gpu);
   return std::max({sum_of(counts, *costs), counts.all, least});
 }

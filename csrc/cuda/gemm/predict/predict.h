@@ -1,4 +1,4 @@
-// How long a kernel would take: the counts of counts.h times the kernel's constants.
+// Predicts the time of a kernel: the counts of counts.h times the kernel's constants.
 #pragma once
 
 #include <optional>
@@ -9,24 +9,24 @@
 
 namespace fastgemm::predict {
 
-// The constants of a kernel for a type: what each count costs, zero where it does not matter.
+// The constants of a kernel for a type: the cost of each count, or zero where it does not matter.
 using Costs = Counts;
 
 double sum_of(const Counts&, const Costs&);
 
-// Seconds, or infinity where there are no constants for the type.
+// The predicted seconds, or infinity if there are no constants for the type.
 double seconds(Row, Counter, const GemmProblem&, const Gpu&);
 
-// The constants that hold for a row on a GPU, if there are any.
+// The constants of a row on a GPU, if there are any.
 std::optional<Costs> costs_of(Row, DType, const Gpu&);
 
-// Constants that were fitted on the GPU of this number (gpu_number()), in place of those that ship with the
-// library; and the way back to the latter. Both change tuning_version().
+// set_costs() sets constants that were fitted on the GPU of this number (gpu_number()), in place of those
+// that ship with the library. reset_costs() returns to the latter. Both change tuning_version().
 void set_costs(uint64_t gpu, Row, DType, const Costs&);
 void reset_costs();
 bool has_costs(uint64_t gpu);  // whether there are such constants
 
-// A row by name, with what it counts; null for rows that are not predicted.
+// A row and its counter, by name. Null for rows that are not predicted.
 struct PredictedRow {
   std::string_view name;
   Row row;

@@ -9,7 +9,7 @@
 namespace fastgemm::predict {
 namespace {
 
-constexpr int64_t kRoom = int64_t{2} << 30;  // what planes or residues take at a time (reused_workspace.cuh)
+constexpr int64_t kRoom = int64_t{2} << 30;  // the most bytes of planes or residues (reused_workspace.cuh)
 constexpr double kUnknown = std::numeric_limits<double>::infinity();
 
 struct Prediction {
@@ -31,8 +31,8 @@ Prediction fastest(const GemmProblem& p, const Gpu& gpu) {
   return best;
 }
 
-// The largest extent of a block on the diagonal of which a row computes one triangle; 0: it computes all of
-// it.
+// The largest block on the diagonal of which a row can compute only one triangle. 0: it always computes the
+// whole block.
 int64_t most_on_diagonal(const Kernel& k, const GemmProblem& p, const Gpu& gpu) {
   if (!gpu.wgmma) return 0;
   if (k.name == "wgmma_specialized" && p.symmetry.parts == 1) return p.m;
@@ -42,38 +42,39 @@ int64_t most_on_diagonal(const Kernel& k, const GemmProblem& p, const Gpu& gpu) 
     return std::clamp<int64_t>((kRoom / planes - plans::kPlaneM - plans::kWidePlanes) / 2, 0, p.m);
   }
   if (k.name != "crt") return 0;
-  // In one panel of C, as ResiduePanels in crt.cu.
+  // It takes a single panel of C, as ResiduePanels in crt.cu.
   const int64_t row = plans::ceil_div(p.k, 128) * 128 * plans::crt_moduli(p) * (1 + p.symmetry.parts);
   return std::min(p.m, kRoom / row);
 }
 
-// What cuts n into 2^i blocks of at most `most` (diagonal_block()).
+// The `least` with which diagonal_block() cuts n into 2^i blocks of at most `most`.
 int64_t least_for(int64_t n, int64_t most) {
   int64_t blocks = 1;
   while (plans::ceil_div(n, blocks) > most) blocks *= 2;
   return std::max<int64_t>(n / blocks, 1);
 }
 
-// Of the row that computes a triangle. wgmma_specialized's tiles are counted; of the others it is half of the
-// work, which products of half as many columns have.
+// The seconds of a row that computes a triangle. wgmma_specialized counts the triangle's tiles. For other
+// rows the work is half of the product's, so they are predicted with half as many columns.
 double half_seconds(const Kernel& k, const GemmProblem& block, const Gpu& gpu) {
   GemmProblem half = block;
   half.triangle = block.symmetry.parts;
   if (k.name == "wgmma_specialized") return k.predict(half, gpu);
   half.triangle = 0;
   half.n = std::max<int64_t>(block.n / 2, 1);
-  constexpr double kAtLeast = 1.15;  // tiles on the diagonal, and fewer of them: what small triangles lose by
+  constexpr double kAtLeast =
+      1.15;  // small triangles lose by whole tiles on the diagonal, and by having few tiles
   return kAtLeast * k.predict(half, gpu);
 }
 
-// The copy of one triangle to the other: half of C read and written, and a launch.
+// The seconds to copy one triangle to the other: half of C is read and written, in one launch.
 double mirror_seconds(const GemmProblem& p, const Gpu& gpu) {
   constexpr double kLaunch = 3e-6, kOfBandwidth = 0.75;
   const double bytes = double(p.batch) * double(p.m) * double(p.n) * element_size(p.out_type);
   return kLaunch + bytes / (kOfBandwidth * gpu.bandwidth);
 }
-// What the last wave of tiles takes longer where a kernel stores both triangles. Not measured: at least what
-// it should be, so that small products are not given to it.
+// How much longer the last wave of tiles takes if a kernel stores both triangles. It was not measured; the
+// value is an upper estimate, so that small products are not given to such a kernel.
 constexpr double kSecondStore = 3e-6;
 
 bool mirrors(const Kernel* on_diagonal, const GemmProblem& p, int64_t least) {
@@ -83,7 +84,7 @@ bool mirrors(const Kernel* on_diagonal, const GemmProblem& p, int64_t least) {
   return on_diagonal->mirrors(whole);
 }
 
-// By blocks of at least `least` on the diagonal.
+// The plan with blocks of at least `least` on the diagonal.
 SymmetricPlan with_blocks(const GemmProblem& p, const Gpu& gpu, const Kernel* on_diagonal, int64_t least) {
   SymmetricPlan plan{on_diagonal, least};
   plan.mirrors = mirrors(on_diagonal, p, least);

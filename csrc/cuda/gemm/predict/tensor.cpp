@@ -1,4 +1,4 @@
-// Rows of level 6: tensor cores.
+// The rows of level 6: tensor cores.
 #include "cuda/gemm/predict/fused_plan.h"
 #include "cuda/gemm/predict/tiles.h"
 
@@ -43,7 +43,7 @@ Counts count_direct(const GemmProblem& p, const Gpu& gpu) {
   const double each = double(ceil_div(ceil_div(steps, splits), together));
   c.waves = waves * cycle;
   c.steps = waves * (each + 0.5 * double(together - 1)) * cycle;  // warps add their sums one by one
-  // Loads of single elements, which do not fill a word.
+  // These operands are loaded element by element, which does not fill a word.
   const auto gathers = [&](const Operand& o) { return !o.takes_loads_of(packed, true); };
   const double loads = c.tiles_busiest / 2;
   c.unaligned = packed > 1 ? loads * (gathers(f.a) + gathers(f.b)) : 0;
@@ -64,7 +64,7 @@ Counts count_small_tile(const GemmProblem& p, const Gpu& gpu) {
 }
 
 Counts count_skinny(const GemmProblem& p, const Gpu& gpu) {
-  const Facts f = facts(p).long_side_first();  // a is the large side
+  const Facts f = facts(p).long_side_first();  // so a is the large side
   const bool units = !f.a.aligned();
   const bool to_lines = !f.b.along_k && (f.size != 2 || (!units && f.n < 64));  // the skinny side is copied
   const auto tiles = [&](int rows) {
@@ -77,7 +77,7 @@ Counts count_skinny(const GemmProblem& p, const Gpu& gpu) {
   const bool shares = !tiles(int(m)).whole;
   const int64_t columns = f.n > 32 ? 64 : f.n > 16 ? 32 : 16;
   Counts c = count_tiles(f, {m, columns, depth, 1, 1, shares}, gpu, rate(gpu, Unit::tensor, p.type));
-  if (f.n <= 64) c.busiest = 0;  // done while the large side, which is read once, is on its way
+  if (f.n <= 64) c.busiest = 0;  // hidden behind the loads of the large side, which is read once
   if (shares) {
     c.more_launches = 1 / gpu.clock;
     c.partial = 2.0 * gpu.multiprocessors * 2 * 128 * double(std::min<int64_t>(f.n, 64)) * 4 / gpu.bandwidth;
@@ -111,7 +111,7 @@ Counts count_wgmma_specialized(const GemmProblem& p, const Gpu& gpu) {
   const int64_t blocks = plans::specialized_blocks(tiles, chunks, sms), left = tiles % blocks;
   const bool shares = plans::plan_stream_k(tiles, chunks, blocks, plans::kLastWave).whole_tiles < tiles;
   const Launch launch{swapped ? n : m, swapped ? m : n, 128 / f.size, 1, 1, shares};
-  // Tiles of a triangle are counted as if they lay in a row.
+  // The tiles of a triangle are counted as if they lay in one row.
   if (lower) f.batch = 1, f.m = m, f.n = tiles * n, f.result_bytes /= 2, f.c_bytes /= 2;
   Counts c = count_tiles(f, launch, gpu, rate(gpu, Unit::tensor, p.type));
   if (shares) {
@@ -158,16 +158,16 @@ Counts count_mma_sync(const GemmProblem& p, const Gpu& gpu) {
 Counts count_crt(const GemmProblem& p, const Gpu& gpu) {
   const Facts f = facts(p);
   const int moduli = plans::crt_moduli(p);
-  Facts bytes = f;  // a product of bytes for each modulus
+  Facts bytes = f;  // one product of bytes for each modulus
   bytes.size = 1, bytes.batch = f.batch * moduli;
-  // mma.sync has half of wgmma's rate, with which the constants were measured.
+  // The constants were measured with wgmma. mma.sync has half its rate.
   const double multiply_adds = rate(gpu, Unit::tensor, DType::i8) / (gpu.wgmma ? 1 : 2);
   Counts c = count_tiles(bytes, {plans::kResidueM, plans::kResidueN, 128, 1}, gpu, multiply_adds);
   c.more_launches = double((gpu.wgmma ? 6 : 5 + 2 * moduli) * f.batch) / gpu.clock;
   c.read = 0;
-  // Both operands are read twice and their residues written; those of C are written and read.
+  // Both operands are read twice, and their residues are written. The residues of C are written and read.
   c.copied = (f.a.bytes + f.b.bytes) * (2 + moduli / 8.0) / gpu.bandwidth;
-  // GPUs without wgmma write and read sums of four bytes, too.
+  // GPUs without wgmma also write and read sums of four bytes.
   const int sum_bytes = gpu.wgmma ? 1 : 5;
   c.partial = double(f.tiles(plans::kResidueM, plans::kResidueN)) * plans::kResidueM * plans::kResidueN * 2 *
               sum_bytes * moduli / gpu.bandwidth;

@@ -28,7 +28,7 @@ void add_copy(Counts& c, const Operand& o, const Gpu& gpu) { c.copied += 2 * o.b
 Facts facts(const GemmProblem& p) {
   if (p.out.col_stride != 1 && p.n != 1 && p.out.row_stride == 1) return facts(p.transposed());
   const int size = element_size(p.type), out_size = element_size(p.out_type);
-  // At least one of each: what an empty product would take does not matter, but is asked for.
+  // At least one of each: the prediction for an empty product is asked for, but does not matter.
   const auto some = [](int64_t x) { return std::max<int64_t>(x, 1); };
   Facts f{.batch = some(p.batch),
           .m = some(p.m),
@@ -39,7 +39,7 @@ Facts facts(const GemmProblem& p) {
   f.a = operand(p.a, f.m, f.k, f.batch, p.a.row_stride, p.a.col_stride, size);
   f.b = operand(p.b, f.n, f.k, f.batch, p.b.col_stride, p.b.row_stride, size);
   const int64_t pitch = p.m == 1 ? 0 : p.out.col_stride == 1 ? p.out.row_stride : p.out.col_stride;
-  // A row that ends anywhere is stored as one that begins anywhere.
+  // A row that does not end at a multiple of 16 bytes is stored like one that does not begin at one.
   f.out_alignment = alignment(nullptr, pitch | p.n, p.batch > 1 ? p.out.batch_stride : 0, out_size);
   f.result_bytes = double(p.batch) * double(p.m) * double(p.n) * out_size;
   f.c_bytes = p.beta != 0 ? f.result_bytes : 0;
@@ -53,7 +53,7 @@ Counts count_tiles(const Facts& f, const Launch& l, const Gpu& gpu, double rate)
   const int64_t part_steps = ceil_div(steps, l.splits), splits = ceil_div(steps, part_steps);
   const int64_t blocks = tiles * splits, slots = gpu.multiprocessors * l.resident;
   const double waves = l.shares ? std::max(1.0, double(tiles) / sms) : double(ceil_div(blocks, slots));
-  // Blocks of the busiest multiprocessor.
+  // The blocks of the busiest multiprocessor.
   const double busiest = l.shares ? double(tiles) * double(steps) / sms / double(part_steps)
                                   : double(ceil_div(blocks, gpu.multiprocessors));
   const double block_math = double(l.m) * double(l.n) * double(part_steps * l.depth);
@@ -79,24 +79,24 @@ Counts count_tiles(const Facts& f, const Launch& l, const Gpu& gpu, double rate)
   return c;
 }
 
-// By parts/copied_operand.cuh, a launch each.
+// Copies by parts/copied_operand.cuh take one launch each.
 void add_transposed(Counts& c, const Operand& o, const Gpu& gpu) {
   c.more_launches += 1 / gpu.clock;
   c.transposed += 2 * o.bytes / gpu.bandwidth;
-  // By tiles of 256 bytes, of which those at an edge look at every piece; narrow matrices have no tiles.
+  // The transpose has tiles of 256 bytes. Tiles at an edge check every piece. Narrow matrices have no tiles.
   const int64_t tile = 256 / o.size;
   const bool whole = o.side % tile == 0 && o.k % tile == 0 && o.aligned();
   if (!whole && std::min(o.side, o.k) * o.size > 64) c.edges += 1 / gpu.clock;
   if (!o.aligned()) c.odd_transposed += 2 * o.bytes / gpu.bandwidth;
 }
-// By parts/panels.cuh or parts/row_copies.cuh, one launch for both.
+// Copies by parts/panels.cuh or parts/row_copies.cuh take one launch for both operands.
 void add_copies(Counts& c, const Facts& f, const Gpu& gpu, bool a, bool b) {
   if (!a && !b) return;
   c.more_launches += 1 / gpu.clock;
   if (a) add_copy(c, f.a, gpu);
   if (b) add_copy(c, f.b, gpu);
 }
-// One operand that has its side in rows stays as it is where A comes from registers.
+// Where A comes from registers, one operand with its side along rows needs no copy.
 bool swaps_boxes(const Facts& f, bool registers) {
   const bool keep = registers && f.size != 2;
   return keep && has_side_in_rows(f.b) && !(has_side_in_rows(f.a) && f.m >= f.n);
@@ -116,7 +116,7 @@ void add_boxes(Counts& c, const Facts& f, const Gpu& gpu, bool registers) {
   add(transposed ? f.a : f.b, false);
   if (rows) c.more_launches += 1 / gpu.clock;
 }
-// What rows_operands() copies.
+// The copies that rows_operands() makes.
 void add_rows(Counts& c, const Facts& f, const Gpu& gpu, bool any) {
   bool rows = false;
   for (const Operand& o : {f.a, f.b}) {

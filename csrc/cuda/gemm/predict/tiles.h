@@ -1,5 +1,5 @@
-// What kernels that compute C in tiles have in common, counted: the tiles that a multiprocessor has, the
-// bytes that they load, and what is copied first.
+// The counts that kernels with tiles of C have in common: the tiles of a multiprocessor, the bytes that they
+// load, and the copies made first.
 #pragma once
 
 #include <algorithm>
@@ -11,13 +11,13 @@ namespace fastgemm::predict {
 
 using plans::ceil_div;
 
-// An operand (side, k) as a kernel meets it.
+// An operand (side, k) as a kernel finds it in memory.
 struct Operand {
   int size;  // bytes of an element
   int64_t side, k, batch;
-  double bytes;              // distinct ones
-  bool along_k, along_side;  // what is contiguous
-  int alignment;             // bytes, a power of two up to 32, of which all rows begin at multiples
+  double bytes;              // distinct bytes
+  bool along_k, along_side;  // which index is contiguous
+  int alignment;             // all rows begin at multiples of so many bytes, a power of two up to 32
 
   bool aligned() const { return alignment >= 16; }
   // As takes_loads_of() in parts/sides.cuh.
@@ -31,11 +31,11 @@ struct Facts {
   int64_t batch, m, n, k;
   int size, out_size;  // bytes of an element
   Operand a, b;
-  int out_alignment;  // as of an operand
+  int out_alignment;  // as Operand::alignment
   double result_bytes, c_bytes;
 
   bool out_aligned() const { return out_alignment >= 16; }
-  // With the longer side of C first: for kernels that read the shorter one many times.
+  // Exchanges the operands if n > m, for kernels that read the operand of C's shorter side many times.
   Facts long_side_first() const {
     Facts f = *this;
     if (f.n > f.m) std::swap(f.m, f.n), std::swap(f.a, f.b);
@@ -45,26 +45,27 @@ struct Facts {
     return batch * ceil_div(m, rows) * ceil_div(n, columns);
   }
 };
-Facts facts(const GemmProblem&);  // of the transposed one where C lies by columns, as kernels compute it
+Facts facts(const GemmProblem&);  // of the transposed problem if C is column-major, as kernels compute it
 
-// Multiply-adds a cycle of a multiprocessor, at least 1.
+// The multiply-adds a cycle of a multiprocessor, at least 1.
 inline double rate(const Gpu& gpu, Unit unit, DType type) {
   return std::max(multiply_adds(gpu, unit, type), 1.0);
 }
 
-// A launch of tiles (m, n), of which a multiprocessor has `resident` at a time, and which have `depth` values
-// of k in a step. `splits` blocks share the k of a tile.
+// A launch of tiles (m, n). A multiprocessor has `resident` of them at a time, a step has `depth` values of
+// k, and `splits` blocks share the k of a tile.
 struct Launch {
   int64_t m, n, depth, resident, splits = 1;
   bool shares = false;  // persistent blocks share all work evenly
 };
 Counts count_tiles(const Facts&, const Launch&, const Gpu&, double multiply_adds_a_cycle);
 
-// One launch that copies operands as they lie: parts/panels.cuh, parts/row_copies.cuh.
+// Adds one launch that copies operands in the layout they have: parts/panels.cuh, parts/row_copies.cuh.
 void add_copies(Counts&, const Facts&, const Gpu&, bool a, bool b);
-// One launch that writes an operand along k: parts/copied_operand.cuh.
+// Adds one launch that copies an operand so that it lies along k: parts/copied_operand.cuh.
 void add_transposed(Counts&, const Operand&, const Gpu&);
-// Whether struct BoxOperands has B^T for A and A^T for B, what it copies, and what rows_operands() does.
+// Whether struct BoxOperands exchanges A and B (C^T = B^T A^T), the copies that it makes, and those of
+// rows_operands().
 bool swaps_boxes(const Facts&, bool registers);
 void add_boxes(Counts&, const Facts&, const Gpu&, bool registers);
 void add_rows(Counts&, const Facts&, const Gpu&, bool takes_any);
