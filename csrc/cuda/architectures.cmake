@@ -1,8 +1,9 @@
 # Flags of nvcc for FASTGEMM_CUDA_ARCHS, whose entries are those of CMAKE_CUDA_ARCHITECTURES.
 #
-# Machine code without a letter, 120-real, is made from PTX of compute capability 8.0: one source path for every GPU but
-# Hopper, compiled once for all of them. So 90-real is that path on Hopper, without wgmma and TMA: how an H100 tests what
-# other GPUs run. An entry with a letter, 90a-real, has the instructions of its own architecture.
+# Machine code for an entry without a letter, such as 120-real, is made from PTX of compute capability 8.0.
+# This is one source path, compiled once, for every GPU but Hopper. So 90-real runs that path on Hopper,
+# without wgmma and TMA: this is how an H100 tests what other GPUs run. An entry with a letter, such as
+# 90a-real, has the instructions of its own architecture.
 function(fastgemm_architecture_flags ARCHS RESULT)
   if(NOT ARCHS)
     message(FATAL_ERROR "fastgemm: FASTGEMM_CUDA_ARCHS is empty; it names architectures such as 86-real")
@@ -29,7 +30,7 @@ function(fastgemm_architecture_flags ARCHS RESULT)
       list(APPEND flags -gencode=arch=compute_${own},code=compute_${own})
     endif()
   endforeach()
-  # A GPU could have both and take the one without wgmma, whose kernels are empty there.
+  # With both, a GPU could load the image without wgmma, in which the kernels for wgmma are empty.
   set(without_wgmma "${ARCHS}")
   set(with_wgmma "${ARCHS}")
   list(FILTER without_wgmma INCLUDE REGEX "^90(-real)?$")

@@ -1,4 +1,4 @@
-// Which GPUs a build has code for, by its list of architectures as CMAKE_CUDA_ARCHITECTURES names them,
+// Which GPUs a build has code for. The list of its architectures is that of CMAKE_CUDA_ARCHITECTURES,
 // separated by spaces: "80 90a-real 120-real". Compiled in every build.
 //
 //   80-real    machine code: runs on 8.y from 8.0 on, but for GPUs of Tegra (8.7), which run their own alone
@@ -13,13 +13,13 @@
 
 namespace fastgemm::cuda {
 
-// Whether there is code for a GPU of this compute capability (10 * major + minor).
+// Whether a build has code for a GPU of this compute capability (10 * major + minor).
 bool has_image(std::string_view architectures, int capability);
-// Whether that is code for sm_90a. The GPU takes it before any other.
+// Whether that code is for sm_90a. The GPU prefers it to any other.
 bool has_wgmma_image(std::string_view architectures, int capability);
 
-// Why the kernels cannot run on the GPU of this name, as a user can mend it: those of every GPU since sm_80,
-// those of sm_90a. Empty where they can.
+// Why kernels cannot run on the GPU of this name, in words that help a user to mend it: kernels for every GPU
+// since sm_80, and kernels for sm_90a. Empty if they can run.
 std::string lacks_sm80(std::string_view architectures, std::string_view gpu, int capability);
 std::string lacks_sm90a(std::string_view architectures, std::string_view gpu, int capability);
 

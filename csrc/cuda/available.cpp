@@ -53,8 +53,8 @@ Known examine(int device) {
   const int capability = k.gpu.capability = 10 * properties.major + properties.minor;
   k.gpu.shared_bytes = int64_t(properties.sharedMemPerBlockOptin);
   k.gpu.l2_bytes = properties.l2CacheSize;
-  // In kHz; the driver names the clock of the memory, whose data come twice a cycle. A GPU that does not say
-  // has the rates of its architecture.
+  // Clocks are in kHz. Memory transfers data twice a cycle. A GPU that does not report a clock gets the rates
+  // of its architecture.
   const Gpu nominal = nominal_gpu(capability, properties.multiProcessorCount);
   const double clock = attribute(cudaDevAttrClockRate), memory = attribute(cudaDevAttrMemoryClockRate);
   k.gpu.clock = clock > 0 ? clock * 1e3 : nominal.clock;
@@ -66,8 +66,8 @@ Known examine(int device) {
   return k;
 }
 
-// A function of the driver, looked up at first use so that the library loads without one; null where it has
-// none of this name.
+// A function of the driver, looked up at first use so that the library loads without a driver. Null if the
+// driver has no function of this name.
 template <class Function>
 Function driver_function(const char* name, int since) {
   void* function = nullptr;
@@ -79,8 +79,8 @@ Function driver_function(const char* name, int since) {
                                                                   : nullptr;
 }
 
-// The multiprocessors of a context, those of its device if it is no green one; 0 where the driver does not
-// say.
+// The multiprocessors of a context: a green context has a part of its device's, any other all of them. 0 if
+// the driver does not say.
 int multiprocessors_of(CUcontext context) {
   static const auto resource = driver_function<decltype(&cuCtxGetDevResource)>("cuCtxGetDevResource", 12040);
   CUdevResource found{};
@@ -93,7 +93,7 @@ const Known& in_context(const Known& device) {
   static const auto context_now = driver_function<decltype(&cuCtxGetCurrent)>("cuCtxGetCurrent", 4000);
   static const auto id_of = driver_function<decltype(&cuCtxGetId)>("cuCtxGetId", 12000);
   CUcontext context = nullptr;
-  unsigned long long id = 0;  // an address may be that of a context that is gone
+  unsigned long long id = 0;  // not the address, which a later context may have again
   if (!context_now || !id_of || context_now(&context) != CUDA_SUCCESS || !context ||
       id_of(context, &id) != CUDA_SUCCESS)
     return device;

@@ -5,7 +5,7 @@
 
 #include "core/gpu.h"
 
-// A launcher as the tables name it: null where the CUDA code was not built.
+// A launcher for the tables. Null if the CUDA code was not built.
 #if FASTGEMM_HAS_CUDA
 #define FASTGEMM_LAUNCHER(name) cuda::name
 #else
@@ -14,20 +14,20 @@
 
 namespace fastgemm::cuda {
 
-// Why a kernel that needs this architecture cannot run (not built, no GPU, too old a GPU); null when it can.
+// Why a kernel that needs this architecture cannot run: not built, no GPU, or too old a GPU. Null if it can.
 const char* unavailable_sm80();
 const char* unavailable_sm90a();  // wgmma, setmaxnreg: compute capability 9.0 exactly
 
-// The GPU that launches of this thread go to, with the multiprocessors of the current context (a green
-// context has a part of them), or the one that this thread simulates. Without either: capability 0.
+// The GPU of this thread's launches, with the multiprocessors of the current context (a green context has
+// only a part of them), or the GPU that this thread simulates. Without either its capability is 0.
 const Gpu& gpu_here();
 
-// Whether a kernel that has code for it may use wgmma there.
+// Whether kernels may use wgmma on that GPU.
 inline bool has_wgmma() { return gpu_here().wgmma; }
 
-const char* unavailable_library();  // what vendor libraries need: a build with CUDA, and a GPU
+const char* unavailable_library();  // vendor libraries need a build with CUDA, and a GPU
 
-// Makes a device current for its lifetime; throws std::runtime_error.
+// Makes a device current for the lifetime of the guard. Throws std::runtime_error.
 class DeviceGuard {
  public:
   explicit DeviceGuard(int device);

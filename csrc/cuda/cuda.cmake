@@ -1,5 +1,6 @@
-# CUDA kernels. cudart is linked statically and the driver is looked up at first use, so that the library loads
-# on a machine without either. The tables are compiled in every build; without CUDA their rows say so.
+# The CUDA kernels. cudart is linked statically and the driver is looked up at first use, so that the library
+# loads on a machine without either. The tables are compiled in every build; without CUDA their rows say that
+# they are unavailable.
 set(FASTGEMM_CUDA_TABLES csrc/cuda/architectures.cpp csrc/cuda/available.cpp csrc/cuda/add/table.cpp
                          csrc/cuda/gemm/table.cpp csrc/cuda/transpose/table.cpp csrc/cuda/gemm/predict/fma.cpp
                          csrc/cuda/gemm/predict/library.cpp csrc/cuda/gemm/predict/library_points.cpp
@@ -27,14 +28,16 @@ function(fastgemm_add_cuda_kernels OBJECTS)
     fastgemm_architecture_flags("${FASTGEMM_CUDA_ARCHS}" gencode)
     target_compile_options(fastgemm_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:${gencode}>)
     target_link_libraries(fastgemm_cuda PUBLIC CUDA::cudart_static)
-    # ccache compares what one architecture's preprocessor makes of a file; files and headers themselves say more.
+    # By default ccache compares a file as preprocessed for one architecture. With CCACHE_DEPEND it compares
+    # the file and its headers, which serves all architectures.
     if("${CMAKE_CUDA_COMPILER_LAUNCHER}" MATCHES "ccache$")
       set_target_properties(fastgemm_cuda PROPERTIES CUDA_COMPILER_LAUNCHER
                                                      "${CMAKE_COMMAND};-E;env;CCACHE_DEPEND=1;${CMAKE_CUDA_COMPILER_LAUNCHER}")
     endif()
     # A host call of a __device__ function compiles into exit(1) unless this is an error.
     target_compile_options(fastgemm_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Werror=cross-execution-space-call>)
-    # Unrolled code compresses to a tenth; the driver unpacks a file's kernels when the first of them is loaded.
+    # Unrolled code compresses to a tenth. The driver decompresses a file's kernels when the first of them is
+    # loaded.
     if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)
       target_compile_options(fastgemm_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--compress-mode=size>)
     endif()

@@ -1,4 +1,4 @@
-// What all rows of kernels for CUDA have in common.
+// The fields that the rows of CUDA kernels have in common.
 #pragma once
 
 #include "core/table.h"
@@ -6,7 +6,7 @@
 
 namespace fastgemm::cuda {
 
-// A row that runs from compute capability 8.0 on; its launcher is set by who knows the operation.
+// A row that runs from compute capability 8.0 on. The caller sets the launcher of the operation.
 constexpr Kernel portable_row(Op op, int level, std::string_view name, DTypeSet types,
                               std::string_view summary, Role role) {
   return {.op = op,

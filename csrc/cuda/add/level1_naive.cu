@@ -1,6 +1,6 @@
-// Level 1: parallelism. One thread adds one element; a warp walks along a row of out, so that every request
-// is one line. Nothing is used twice, so there is nothing for a cache to keep: 12 bytes cross the bus for
-// every fp32 sum, and all that a rung above can do is keep more of them on their way.
+// Level 1: parallelism. One thread adds one element. A warp adds neighbours in a row of out, so that every
+// request is one line. No element is used twice, so caches do not help: 12 bytes cross the bus for every fp32
+// sum. All that a higher rung can do is to keep more bytes in flight.
 #include "cuda/add/levels.h"
 #include "cuda/add/problem.cuh"
 

@@ -1,10 +1,11 @@
-// Level 2: both operands pass through shared memory, as the tiles of a product do. There every element is
-// used many times; here each is used once, by the thread that brought it, so that staging adds two stores,
-// two loads and a barrier to the same bytes on the same bus: reuse first, then fast memory.
+// Level 2: both operands go through shared memory, as the tiles of a product do. In a product every element
+// is used many times. Here each element is used once, by the thread that loaded it. So staging adds two
+// stores, two loads and a barrier, and the same bytes cross the same bus. The lesson: fast memory pays only
+// where data is used again.
 //
-// The pitfall staged_transposed does it by tiles of 32 x 32 and indexes them [threadIdx.x][threadIdx.y]: a
-// warp walks down a column, 32 sectors a request in global memory where 4 would do (fp32), and its lanes all
-// meet in one bank of shared memory.
+// The pitfall staged_transposed uses tiles of 32 x 32 with the indices [threadIdx.x][threadIdx.y], so that a
+// warp goes down a column. A request to global memory then has 32 sectors where 4 would do (fp32), and in
+// shared memory all lanes access the same bank.
 #include "cuda/add/levels.h"
 #include "cuda/add/problem.cuh"
 
@@ -36,7 +37,7 @@ void add_staged(const AddProblem& p, Context& context) {
 
 constexpr int kStagedTile = 32;
 
-// A single row counts as rows of `width` elements.
+// A single row is treated as rows of `width` elements.
 template <class T>
 __global__ void __launch_bounds__(kStagedTile* kStagedTile)
     add_staged_transposed_kernel(Add<T> add, int64_t width, int64_t tiles_across) {

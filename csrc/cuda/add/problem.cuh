@@ -18,7 +18,7 @@ struct AddSide {
   }
 };
 
-// out = a + alpha * b, rounded once. Rows of out are contiguous if any side of it is.
+// out = a + alpha * b, rounded once. If rows or columns of out are contiguous, it is its rows here.
 template <class T>
 struct Add {
   using Acc = Accumulator<T>;

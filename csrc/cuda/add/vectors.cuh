@@ -1,13 +1,13 @@
-// Rows of an add as vectors of V elements, shared by levels 4 and 5: 16 bytes where the operands allow it,
-// else single elements of any strides.
+// Rows of an add as vectors of V elements, for levels 4 and 5: 16 bytes if the operands allow it, otherwise
+// single elements with any strides.
 #pragma once
 
 #include "cuda/add/problem.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// Elements of T that are added together: words of 32 bits hold two halves or four bytes. Vectors stay packed
-// as words until then, because 16 unpacked bytes would take 16 registers instead of 4.
+// Adds elements of T that are packed in a word: 32 bits hold two 16-bit elements or four bytes. Vectors are
+// kept packed as long as possible, because 16 unpacked bytes would take 16 registers instead of 4.
 template <class T>
 struct Packed {
   using Word = T;
@@ -30,7 +30,7 @@ struct Packed<Half> : PackedHalves<Half> {};
 template <>
 struct Packed<BFloat16> : PackedHalves<BFloat16> {};
 
-// Bytes wrap modulo 2^8, so that two of them fit into a product: 255 + 255 * 255 < 2^16.
+// Multiplies two bytes of a word at once, each in 16 bits: 255 + 255 * 255 < 2^16. Bytes wrap modulo 2^8.
 template <class T>
 struct PackedBytes {
   using Word = uint32_t;
@@ -57,8 +57,9 @@ struct Packed<int16_t> {
   }
 };
 
-// Vectors count from the 16-byte boundary at or before the start of each row of out: `lead` elements of a
-// row's first vector lie before the row. a and b share the boundaries or are one element for the whole row.
+// Vectors are counted from the 16-byte boundary at or before the begin of each row of out: `lead` elements of
+// a row's first vector lie before the row. a and b have the same boundaries, or one element for the whole
+// row.
 template <class T, int V>
 struct AddVectors {
   using Pack = Packed<T>;
@@ -77,7 +78,7 @@ struct AddVectors {
     const int64_t row = add.rows == 1 ? 0 : index / per_row, col = (index - row * per_row) * V - lead;
     return {row, col, col >= 0 && col + V <= add.cols};
   }
-  // Loads whole vectors only, of stride 1 or 0 within a row.
+  // Loads a vector that lies inside a row, with stride 1 or 0.
   __device__ __forceinline__ Values load(const AddSide<const T>& side, const Place& p) const {
     const T* const from = side.at(p.row, p.col);
     if (side.col_stride != 0) return load_vector<Values>(from);
@@ -129,7 +130,7 @@ struct AddVectors<T, 1> {
   __device__ __forceinline__ void add_elements(const Place&) const {}
 };
 
-// Each thread adds `Unroll` vectors, and loads all of them before it stores the first.
+// Each thread adds `Unroll` vectors. It loads all of them before it stores the first.
 template <class T, int V, int Threads, int Unroll>
 __global__ void __launch_bounds__(Threads, 1024 / Threads) add_vectors_kernel(AddVectors<T, V> vectors) {
   const int64_t first = int64_t(blockIdx.x) * (Threads * Unroll) + threadIdx.x;

@@ -1,7 +1,8 @@
-// The activations of core/epilogue.h for kernels of 16-bit types and tf32, where each instruction is paid for
-// while the tensor cores wait: without branches, by one or two of the special-function unit's approximations.
-// They err by less than 2^-20 of the value, or by less than 2^-24 of x where that is more, far below 0:
-// as little as a formula of float32, since a residual may cancel all that 16 bits would round.
+// The activations of core/epilogue.h for kernels of 16-bit types and tf32. The tensor cores wait for each of
+// their instructions, so they have no branches, and use one or two approximations of the special-function
+// unit. Their error is below 2^-20 of the value, or below 2^-24 of x where that is more, far below 0. That is
+// as small as that of a float32 formula. It has to be, because adding a residual may cancel the leading bits
+// of the value before it is rounded to 16 bits.
 #pragma once
 
 #include "core/epilogue.h"
@@ -29,7 +30,7 @@ __device__ __forceinline__ float short_divide(float x, float y) {
 #endif
 }
 
-// max(x, 0), and NaN where x is.
+// max(x, 0), and NaN if x is NaN.
 __device__ __forceinline__ float short_relu(float x) {
 #if defined(__CUDACC__)
   float y;
@@ -40,9 +41,10 @@ __device__ __forceinline__ float short_relu(float x) {
 #endif
 }
 
-// x Phi(x) = max(x, 0) - |x| Phi(-|x|), Phi the normal distribution. Phi(-z) is 2^r(z), and r so smooth that
-// a polynomial of degree 9 errs by no more than float32's sums do: minimax in [0, 5.5] of the error of
-// Phi(-z), weighted by exp(1 - z) beyond 1. Whatever is below -10 is taken for that.
+// x Phi(x) = max(x, 0) - |x| Phi(-|x|), where Phi is the normal distribution function. Phi(-z) is 2^r(z), and
+// r is so smooth that the error of a polynomial of degree 9 is no larger than that of float32 arithmetic. The
+// polynomial minimizes the largest error of Phi(-z) in [0, 5.5], weighted by exp(1 - z) beyond 1. |x| above
+// 10 counts as 10.
 __device__ __forceinline__ float short_gelu(float x) {
   const float z = fminf(fabsf(x), 10.f);  // infinity * 0 would be NaN
   float r = 1.5207597e-7f;

@@ -1,4 +1,4 @@
-// cp.async (sm_80+): global to shared memory without passing through registers.
+// cp.async (sm_80+): copies from global to shared memory without going through registers.
 #pragma once
 
 #include "cuda/device/sync.cuh"
@@ -7,12 +7,12 @@ namespace fastgemm::FASTGEMM_TARGET {
 
 #if defined(__CUDACC__)
 
-// Copies `bytes` (4, 8 or 16); both addresses must be aligned to it. The first `valid` bytes come from
-// global memory, the rest is zero; with valid == 0 `from` is not read.
+// Copies `bytes` bytes (4, 8 or 16). Both addresses must be aligned to that. The first `valid` bytes come
+// from global memory, the others are zero. With valid == 0 nothing is read.
 template <int bytes>
 __device__ __forceinline__ void copy_async(void* to_shared, const void* from, int valid = bytes) {
   static_assert(bytes == 4 || bytes == 8 || bytes == 16);
-  if constexpr (bytes == 16)  // past L1: the line is used once
+  if constexpr (bytes == 16)  // bypasses L1, because the line is used once
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to_shared)), "l"(from),
                  "r"(valid)
                  : "memory");
@@ -21,14 +21,14 @@ __device__ __forceinline__ void copy_async(void* to_shared, const void* from, in
                  "n"(bytes), "r"(valid)
                  : "memory");
 }
-// Copies 16 bytes and has L2 prefetch the 256 bytes around them, which later copies will read.
+// Copies 16 bytes and lets L2 prefetch the 256 bytes around them, which later copies will read.
 __device__ __forceinline__ void copy_async_prefetching(void* to_shared, const void* from) {
   asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(shared_address(to_shared)),
                "l"(from)
                : "memory");
 }
-// Copies 16 bytes with the L2 eviction priority evict-first:
-// the data is not read again soon, and other lines stay.
+// Copies 16 bytes with the L2 eviction priority evict-first: for data that is not read again soon, so that
+// other lines stay in L2.
 __device__ __forceinline__ void copy_async_evict_first(void* to_shared, const void* from, int valid) {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));

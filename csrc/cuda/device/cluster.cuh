@@ -1,9 +1,9 @@
-// Clusters (sm_90): blocks that run at the same time on neighbouring multiprocessors, reach each other's
-// shared memory, and get one load of the tensor memory accelerator in all of them. LaunchShape::cluster asks
-// for them.
+// Clusters (sm_90): blocks that run at the same time on neighbouring multiprocessors. They can access each
+// other's shared memory, and one load of the tensor memory accelerator can write to all of them.
+// LaunchShape::cluster asks for clusters.
 //
-// Other blocks' memory is there between two barriers of the cluster: one after which all have begun and have
-// initialized what others use, and one before any of them ends.
+// Other blocks' memory may be used between two barriers of the cluster. The first one makes sure that all
+// blocks have begun and have initialized what others use, the second one that none has ended.
 #pragma once
 
 #include "cuda/device/tma.cuh"
@@ -19,8 +19,8 @@ __device__ __forceinline__ int cluster_rank() {
   return static_cast<int>(rank);
 }
 
-// A barrier of all threads of the cluster in two halves, each executed by whole warps. Writes before the
-// first are seen after the second.
+// A barrier of all threads of the cluster, in two halves that whole warps execute. Writes before the first
+// half are visible after the second.
 __device__ __forceinline__ void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
@@ -28,7 +28,8 @@ __device__ __forceinline__ void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// The same variable in the dynamic shared memory of another block, to be read and written like one's own.
+// The same variable in the dynamic shared memory of another block. It can be read and written as in this
+// block.
 template <class T>
 __device__ __forceinline__ T* map_shared_rank(T* own, int rank) {
   uint64_t address;
@@ -36,14 +37,14 @@ __device__ __forceinline__ T* map_shared_rank(T* own, int rank) {
   return reinterpret_cast<T*>(address);
 }
 
-// Arrives at another block's barrier, which lies where this block's does. Whoever waits there uses
-// wait_cluster_phase().
+// Arrives at another block's barrier, which is at the same address as `own` in this block. Threads that wait
+// for it use wait_cluster_phase().
 __device__ __forceinline__ void arrive_remote(Barrier* own, int rank) {
   uint32_t address;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address(own)), "r"(rank));
   asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(address) : "memory");
 }
-// As wait_phase(), where other blocks of the cluster arrive.
+// As wait_phase(), for a barrier at which other blocks of the cluster arrive.
 __device__ __forceinline__ void wait_cluster_phase(Barrier* b, uint32_t parity) {
   asm volatile(
       "{\n.reg .pred P;\nRETRY:\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 P, [%0], %1;\n"
@@ -52,8 +53,8 @@ __device__ __forceinline__ void wait_cluster_phase(Barrier* b, uint32_t parity) 
       : "memory");
 }
 
-// Loads a box to the same place in every block of the cluster whose bit is set; each block's barrier, where
-// `b` lies in this one, counts the bytes of its copy.
+// Loads a box to the same place in every block of the cluster whose bit is set. Each of these blocks counts
+// the bytes of its copy on its own barrier, at the same address as `b` in this block.
 __device__ __forceinline__ void load_box_multicast(void* to_shared, const TensorMap* map, Barrier* b,
                                                    int column, int row, int plane, uint32_t cta_mask) {
   asm volatile(

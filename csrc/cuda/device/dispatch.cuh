@@ -1,4 +1,4 @@
-// From the element type of a problem to the type that kernels are instantiated for.
+// Maps the element type of a problem to the type that kernels are instantiated for.
 #pragma once
 
 #include "core/problem.h"
@@ -20,7 +20,7 @@ inline constexpr DType kDType = std::is_same_v<T, double>                       
                                 : std::is_same_v<T, LongInt16>                   ? DType::i16i64
                                                                                  : DType::i32;
 
-// Calls body.operator()<T>() with the one of the types T that this is.
+// Calls body.operator()<T>() with the one of the types T that `type` stands for.
 template <class... T, class Body>
 void with_element(DType type, Body&& body) {
   ((type == kDType<T> ? body.template operator()<T>() : void()), ...);
@@ -30,7 +30,7 @@ void with_any_element(DType type, Body&& body) {
   with_element<double, float, Half, BFloat16, int8_t, int32_t, int64_t, uint8_t, int16_t>(type, body);
 }
 
-// Scalars arrive as doubles; for integers they are whole numbers, taken modulo 2^32 or 2^64.
+// Scalars arrive as doubles. For integers they are whole numbers, taken modulo 2^32 or 2^64.
 template <class Acc>
 Acc scalar_of(double x) {
   if constexpr (std::is_integral_v<Acc>)

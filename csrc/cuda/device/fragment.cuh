@@ -1,19 +1,19 @@
-// Which element of a matrix each register of a lane holds in the instructions of the tensor cores: one
-// definition for kernels, simulator and tests.
+// Which element of a matrix each register of a lane holds in tensor-core instructions: one definition for
+// kernels, simulator and tests.
 #pragma once
 
 #include "cuda/device/numeric.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// float32 as tensor cores take it: they ignore the low 13 bits of the mantissa.
+// float32 as tensor cores read it: they ignore the low 13 bits of the mantissa.
 struct Tf32 {
   uint32_t bits;
 };
-// What tensor cores multiply: elements of T, float32 as tf32.
+// The elements that tensor cores multiply for a problem of T: float32 as tf32, others unchanged.
 template <class T>
 using TensorCoreElement = std::conditional_t<std::is_same_v<T, float>, Tf32, T>;
-// The same where the operands change places.
+// The same, for operands that change places.
 template <class E, bool exchanged>
 using ExchangedElements =
     std::conditional_t<exchanged && !std::is_same_v<typename ElementsOf<E>::A, typename ElementsOf<E>::B>,
@@ -25,7 +25,7 @@ struct AccumulatorOf<Tf32> {
 
 __device__ __forceinline__ float widen(Tf32 x) { return __uint_as_float(x.bits & ~0x1fffu); }
 
-// To nearest, ties away from zero.
+// Rounds to nearest, ties away from zero.
 __device__ __forceinline__ Tf32 to_tf32(float x) {
 #if defined(__CUDACC__)
   uint32_t bits;
@@ -41,11 +41,12 @@ struct Position {
   int row, column;
 };
 
-// mma with a tile a (M, K), b (K, 8), c (M, 8), elements of T in a and b. A lane holds kA, kB and kC elements
-// of them, in order; elements of fewer than 4 bytes lie side by side in 32-bit registers, the first one
-// lowest. Lanes form 8 groups of 4: the group is a row of a and c and a column of b, or 8 rows below; the
-// place in the group is 4 bytes along k (one element where it has 4 or 8), or two columns of c. In bytes the
-// fragments of all types of at most 4 bytes are the same, which is why ldmatrix loads all of them.
+// The layout of mma with tiles a (M, K), b (K, 8) and c (M, 8); a and b have elements of T. A lane holds kA,
+// kB and kC elements of them, in order. Elements of fewer than 4 bytes lie side by side in 32-bit registers,
+// the first one lowest. Lanes form 8 groups of 4. The number of the group is the row of a and c (or the row
+// minus 8) and the column of b. The place in the group is 4 bytes along k (one element if it has 4 or 8
+// bytes), or two columns of c. Counted in bytes, the fragments of all types of at most 4 bytes are the same,
+// so ldmatrix loads all of them.
 template <class T, int M = 16, int K = 32 / int(sizeof(T))>
 struct MmaLayout {
   static constexpr int kM = M, kN = 8, kK = K;
@@ -65,8 +66,9 @@ struct MmaLayout {
   }
 };
 
-// wgmma with a tile a (64, K), c (64, N): each warp of the warpgroup has 16 rows. In them a, where it comes
-// from registers, lies as in MmaLayout, and c as N / 8 of its tiles side by side, 4 registers each.
+// The layout of wgmma with tiles a (64, K) and c (64, N). Each warp of the warpgroup has 16 rows. In these, a
+// (if it comes from registers) has the layout of MmaLayout, and c is N / 8 of MmaLayout's tiles side by side,
+// 4 registers each.
 template <class T>
 struct WgmmaLayout {
   static constexpr int kM = 64, kK = 32 / int(sizeof(T));
@@ -81,8 +83,8 @@ struct WgmmaLayout {
   }
 };
 
-// ldmatrix and stmatrix: the two elements of the register that holds (its part of) a matrix of 8 x 8 16-bit
-// elements, as it lies in shared memory, or transposed on the way.
+// ldmatrix and stmatrix: the position of element i (of two) in a lane's register for a matrix of 8 x 8 16-bit
+// elements, which is stored as in shared memory or transposed.
 __device__ __forceinline__ constexpr Position matrix_element(int lane, int i, bool transposed) {
   const int along = 2 * (lane % 4) + i;
   return transposed ? Position{along, lane / 4} : Position{lane / 4, along};

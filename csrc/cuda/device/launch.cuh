@@ -1,4 +1,5 @@
-// The one way to launch a kernel: on the caller's stream, with the shared memory it asks for, checked.
+// The one way to launch a kernel: on the caller's stream, with the shared memory that the shape asks for, and
+// with a check for errors.
 #pragma once
 
 #include <functional>
@@ -16,12 +17,12 @@ struct LaunchShape {
   dim3 block;
   size_t shared_bytes = 0;  // dynamic
   // Programmatic dependent launch: blocks may begin as soon as all blocks of the kernel before have called
-  // launch_dependents() (sync.cuh) and there is room for them. They call grid_dependency_wait() before
-  // they read what that kernel writes or write what it reads. On other GPUs than sm_90a the kernels run one
-  // by one.
+  // launch_dependents() (sync.cuh) and there is room for them. They must call grid_dependency_wait() before
+  // they read what that kernel writes, or write what it reads. On GPUs other than sm_90a the kernels run one
+  // after another.
   bool overlaps = false;
-  // So many blocks side by side (x) are a cluster, on GPUs since 9.0: they run at the same time and reach
-  // each other's shared memory (cluster.cuh). grid.x is a multiple.
+  // The number of neighbouring blocks (along x) that form a cluster, on GPUs since 9.0: they run at the same
+  // time and can access each other's shared memory (cluster.cuh). grid.x must be a multiple of it.
   int cluster = 1;
 };
 
@@ -31,13 +32,14 @@ struct Launcher;
 
 #if defined(__CUDACC__)
 
-// Throws std::runtime_error naming kernel, shape, place, code and text.
+// Throws std::runtime_error with the kernel, the shape, the place of the launch, and the code and text of the
+// error.
 [[noreturn]] void launch_failed(const char* kernel, const LaunchShape&, cudaError_t,
                                 const std::source_location&);
 // Launches with the attributes that the shape asks for.
 cudaError_t launch_kernel(const void* kernel, const LaunchShape&, void** arguments, cudaStream_t);
-// More than 48 KB of dynamic shared memory must be allowed once per kernel and device, and the amount must
-// always be the same. `done` keeps one bit for each device.
+// Allows a kernel more than 48 KB of dynamic shared memory, which CUDA asks for once per kernel and device. A
+// kernel must always use the same amount. `done` has one bit for each device.
 void allow_shared_bytes(const void* kernel, const char* name, const LaunchShape&, uint64_t& done,
                         const std::source_location&);
 
@@ -85,9 +87,9 @@ Launcher<kernel> launch(const char* name, const LaunchShape& shape, Context&) {
 
 #endif
 
-// The multiprocessors of the current device, by which a persistent grid is sized.
+// The multiprocessors of the current device, which decide the size of a persistent grid.
 int multiprocessors();
-// The most shared memory that it gives a block.
+// The most shared memory that the current device gives a block.
 int64_t block_bytes();
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }

@@ -1,6 +1,6 @@
-// Matrices of 8 x 8 16-bit elements (or 8 rows of 16 bytes of any type) between shared memory and the
-// fragments of mma: ldmatrix (sm_75+) and stmatrix (sm_90). Element by element the same takes 8
-// instructions and has bank conflicts; here 8 rows in 8 different groups of 4 banks have none.
+// ldmatrix (sm_75+) and stmatrix (sm_90): move matrices of 8 x 8 16-bit elements, or 8 rows of 16 bytes of
+// any type, between shared memory and the fragments of mma. Element by element this would take 8 instructions
+// and have bank conflicts. Here 8 rows in 8 different groups of 4 banks have none.
 #pragma once
 
 #include "cuda/device/fragment.cuh"
@@ -23,9 +23,9 @@ struct MatrixMode<true> {
   static constexpr char kText[] = ".trans";
 };
 
-// Loads 1, 2 or 4 matrices into a register each: matrix_element() says what
-// a lane gets of one. Lane 8 * j + r gives the address of row r of matrix
-// j, 16-byte aligned; addresses of lanes past the last matrix are ignored.
+// Loads 1, 2 or 4 matrices into one register each. matrix_element() says which elements a lane gets. Lane 8 *
+// j + r gives the address of row r of matrix j, which must be 16-byte aligned. Addresses of lanes beyond the
+// last matrix are ignored.
 template <int matrices, bool transposed = false>
 __device__ __forceinline__ void load_matrices(uint32_t (&to)[matrices], const void* row) {
   static_assert(matrices == 1 || matrices == 2 || matrices == 4);

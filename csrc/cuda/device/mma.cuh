@@ -1,5 +1,5 @@
 // Tensor cores, one warp at a time: mma.sync (sm_80+; fp64 tiles of 16 rows: sm_90). MmaLayout says which
-// elements the registers of a lane are.
+// elements the registers of a lane hold.
 #pragma once
 
 #include "cuda/device/fragment.cuh"
@@ -58,8 +58,8 @@ __device__ __forceinline__ void mma(Accumulator<T> (&d)[4], const uint32_t (&a)[
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "C"(MmaText<T>::kText));
 }
 
-// The same in fp64, fragments of MmaLayout<double, M, K>: (8, 4) on every GPU, (16, 4), (16, 8), (16, 16) on
-// sm_90.
+// The same in fp64, in fragments of MmaLayout<double, M, K>. (M, K) is (8, 4) on every GPU; on sm_90 also
+// (16, 4), (16, 8) and (16, 16).
 template <int M, int K>
 __device__ __forceinline__ void mma_f64(double (&d)[M / 4], const double (&a)[M * K / 32],
                                         const double (&b)[K / 4]) {

@@ -1,4 +1,4 @@
-// Element types as bits in memory, their accumulator types, and the conversions between the two.
+// The element types as bits in memory, their accumulator types, and the conversions between the two.
 #pragma once
 
 #include "cuda/device/platform.cuh"
@@ -16,7 +16,8 @@ struct Half {
 struct BFloat16 {
   uint16_t bits;
 };
-// Bytes of a product whose A has elements of type A and whose B has elements of type B.
+// An element of a product of bytes whose operands differ in sign: A has elements of the first type, B of the
+// second.
 template <class A, class B>
 struct MixedBytes {
   uint8_t bits;
@@ -26,8 +27,8 @@ struct LongInt16 {
   int16_t bits;
 };
 
-// The type in which products of T are accumulated. Integers wrap modulo 2^32, int64 modulo 2^64, which C++
-// defines for unsigned types only.
+// The type in which products of T are accumulated. Integers wrap modulo 2^32, int64 modulo 2^64; the types
+// are unsigned, because C++ defines that for these only.
 template <class T>
 struct AccumulatorOf {
   using type = T;
@@ -75,7 +76,7 @@ inline constexpr bool kIsHalf = std::is_same_v<T, Half> || std::is_same_v<T, BFl
 template <class T>
 using Accumulator = typename AccumulatorOf<T>::type;
 
-// What results of T may have instead of their usual type.
+// The wider type that results of T may have.
 template <class T>
 using WideResult = std::conditional_t<kIsLong<T>, int64_t, float>;
 
@@ -155,10 +156,10 @@ __device__ __forceinline__ double from_words(uint32_t high, uint32_t low) {
   return __hiloint2double(int32_t(high), int32_t(low));
 }
 
-// The upper half of a product of 64 bits.
+// The upper 32 bits of a product of 64 bits.
 __device__ __forceinline__ int32_t multiply_high(int32_t a, int32_t b) { return __mulhi(a, b); }
 
-// c + the sum of four signed byte products, modulo 2^32.
+// c + the sum of four products of signed bytes, modulo 2^32.
 __device__ __forceinline__ uint32_t dot4(uint32_t a, uint32_t b, uint32_t c) {
   return uint32_t(__dp4a(int32_t(a), int32_t(b), int32_t(c)));
 }

@@ -1,5 +1,6 @@
-// The tile of an operand in shared memory as the tensor memory accelerator brings it and wgmma reads it:
-// (side, kK), kK being 128 bytes of k, in swizzled rows of 128 bytes. Tiles begin at multiples of 1024 bytes.
+// The tile of an operand in shared memory, as the tensor memory accelerator writes it and wgmma reads it:
+// (side, kK), where kK is 128 bytes of k, in swizzled rows of 128 bytes. Tiles begin at multiples of 1024
+// bytes.
 //
 //   Major::k, one box: a row for each m or n      Major::mn, boxes of kK rows: 128 bytes of m or n
 //     side 0 | k 0 ........ 127 bytes |             k 0 | side 0 ... |   | side 64 ... |
@@ -11,16 +12,16 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// Boxes (kK, kSide) of an operand with m or n along rows. Those of 4 bytes, which threads read, are 64 bytes
-// wide: 16 of m, what a warp needs.
+// Boxes (kK, kSide) of an operand with m or n along rows. Boxes of 4-byte elements are read by threads, not
+// by wgmma. They are 64 bytes wide: the 16 rows of m that one warp needs.
 template <class T>
 struct SideBox {
   static constexpr Swizzle kSwizzle = sizeof(T) == 4 ? Swizzle::bytes64 : Swizzle::bytes128;
   static constexpr int kSide = int(kSwizzle) / int(sizeof(T));
 };
 
-// Tile (side, kK) of an operand with elements of T: side along m of A or n of B, 128 bytes along k. One box
-// (side, kK) where k runs along rows; boxes (kK, SideBox<T>::kSide) side by side where m or n does.
+// The tile (side, kK) of an operand with elements of T: `side` rows of m or n, 128 bytes along k. If k runs
+// along rows, it is one box (side, kK). If m or n does, it is boxes (kK, SideBox<T>::kSide) side by side.
 template <class T, Major major, int side>
 struct OperandTile {
   static constexpr int kK = 128 / int(sizeof(T));
@@ -30,7 +31,7 @@ struct OperandTile {
   static constexpr int kBoxSide = kInRows ? side : SideBox<T>::kSide, kBoxes = side / kBoxSide;
   static_assert(side % (kInRows ? 8 : 64) == 0 && side <= 256, "a box has at most 256 rows");
 
-  // `evict_first`: the tile is read once, so that L2 may give it up first.
+  // With `evict_first` L2 may evict the tile first, because it is read only once.
   template <bool evict_first = false>
   __device__ __forceinline__ static void load(unsigned char* to, const TensorMap* map, Barrier* full,
                                               int first, int k, int plane) {
@@ -42,7 +43,7 @@ struct OperandTile {
     }
   }
 
-  // Describes the operand of the first instruction, from row `first` of m or n on, a multiple of 64.
+  // The descriptor for the first instruction, from row `first` of m or n on, a multiple of 64.
   __device__ __forceinline__ static MatrixDescriptor descriptor(const unsigned char* tile, int first = 0) {
     return box_descriptor<major, Swizzle::bytes128>(tile + first * 128, kInRows ? side : kK);
   }
@@ -51,8 +52,8 @@ struct OperandTile {
   }
 };
 
-// sum (64, 2 R) += the product of two tiles along all of kK; a and b describe their first instruction's
-// operands. Without `accumulate` what sum held does not count.
+// sum (64, 2 R) += the product of two tiles along all of kK, or = without `accumulate`. a and b are the
+// descriptors for the first instruction.
 template <class T, class A, class B, Major a_major, Major b_major, int R>
 __device__ __forceinline__ void multiply_tiles(Accumulator<T> (&sum)[R], MatrixDescriptor a,
                                                MatrixDescriptor b, bool accumulate) {
@@ -61,8 +62,7 @@ __device__ __forceinline__ void multiply_tiles(Accumulator<T> (&sum)[R], MatrixD
     wgmma<T, a_major, b_major>(sum, a.at(A::step(i)), b.at(B::step(i)), accumulate || i > 0);
 }
 
-// Calls body.operator()<a_major, b_major>() for operands of T in memory: but for 16-bit types both are
-// Major::k.
+// Calls body.operator()<a_major, b_major>(). Both are Major::k unless T has 16 bits.
 template <class T, class Body>
 void with_majors(Major a, Major b, Body&& body) {
   if constexpr (sizeof(T) != 2) {

@@ -1,5 +1,5 @@
-// The one header that differs between the GPU (nvcc) and the host (g++, csrc/simt). A kernel file includes
-// headers of this folder only, and compiles unchanged for both:
+// The header that hides the differences between the GPU (nvcc) and the host (g++, csrc/simt). With it a
+// kernel file compiles unchanged for both:
 //   namespace fastgemm::FASTGEMM_TARGET   cuda under nvcc, simt under g++; both may live in one library
 //   FASTGEMM_SHARED                       static shared memory, as __shared__
 //   FASTGEMM_DYNAMIC_SHARED(T, name)      the block's dynamic shared memory, 1024-byte aligned, as T*

@@ -7,7 +7,7 @@ namespace fastgemm::FASTGEMM_TARGET {
 
 #if defined(__CUDACC__)
 
-// The calling thread's address in shared memory, as the instructions below take it.
+// The 32-bit shared-memory address that the instructions below take.
 __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
@@ -17,14 +17,14 @@ __device__ __forceinline__ void named_barrier(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// True in one thread of a full warp; keeps the branch on it uniform for the compiler.
+// True in one thread of a full warp. The compiler treats a branch on it as uniform.
 __device__ __forceinline__ bool elect_one() {
   uint32_t elected;
   asm volatile("{\n.reg .pred P;\nelect.sync _|P, 0xffffffff;\nselp.b32 %0, 1, 0, P;\n}" : "=r"(elected));
   return elected != 0;
 }
 
-// Gives up or claims registers for all four warps of a warpgroup (sm_90a).
+// Releases or claims registers, for all four warps of a warpgroup (sm_90a).
 template <int registers>
 __device__ __forceinline__ void release_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
@@ -41,13 +41,14 @@ __device__ __forceinline__ int fresh_lane() {
   return lane;
 }
 
-// x itself: what was computed from x before is computed anew from this, so that no register has to hold it.
+// Returns x. The compiler computes values that depend on it anew, so that no register has to hold them.
 __device__ __forceinline__ int fresh(int x) {
   asm volatile("" : "+r"(x));
   return x;
 }
 
-// Orders this thread's ordinary shared-memory accesses before later ones of the asynchronous proxy (TMA).
+// Orders this thread's ordinary accesses to shared memory before later accesses of the asynchronous proxy
+// (TMA).
 __device__ __forceinline__ void fence_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -63,9 +64,10 @@ __device__ __forceinline__ uint32_t load_acquire(const uint32_t* flag) {
 }
 __device__ __forceinline__ void spin_wait() { __nanosleep(20); }
 
-// Programmatic dependent launch (sm_90), where the dependent kernel was launched with LaunchShape::overlaps
-// (launch.cuh). The first call lets the dependent kernel of the stream begin once every block has made it or
-// ended. The second waits until all blocks of the kernel before have ended and their writes are visible.
+// Programmatic dependent launch (sm_90), if the dependent kernel is launched with LaunchShape::overlaps
+// (launch.cuh). launch_dependents() lets the next kernel of the stream begin when every block has called it
+// or ended. grid_dependency_wait() waits until all blocks of the kernel before have ended and their writes
+// are visible.
 __device__ __forceinline__ void launch_dependents() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

@@ -7,7 +7,7 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-// Looks up a driver function at first use, so that the library loads without a driver.
+// Looks up a function of the driver at first use, so that the library loads without a driver.
 template <class Function>
 Function driver_function(const char* name) {
   void* function = nullptr;
@@ -70,8 +70,8 @@ TensorMap encode(const TensorShape& s) {
   return map;
 }
 
-// A TMA descriptor holds an address, which changes from call
-// to call of a layer, and a layout, which does not.
+// A TMA descriptor has a layout and an address. From call to call of a layer only the address changes, so
+// descriptors are kept by their layout.
 struct Known {
   TensorShape shape{};
   TensorMap map;
@@ -98,7 +98,7 @@ size_t slot_of(const TensorShape& s, size_t slots) {
 TensorMap make_tensor_map(const TensorShape& s) {
   if (s.swizzle != Swizzle::none && s.box_columns * s.element_bytes != int(s.swizzle))
     throw std::runtime_error("fastgemm: a tensor map needs rows of the box as long as its swizzle says");
-  thread_local std::array<Known, 256> kept;  // as many as a model's layers need
+  thread_local std::array<Known, 256> kept;  // enough for the layers of a model
   Known& known = kept[slot_of(s, kept.size())];
   if (known.shape.data == nullptr || !same_layout(known.shape, s)) {
     known.map = encode(s);

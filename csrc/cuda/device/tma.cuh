@@ -1,5 +1,6 @@
-// The tensor memory accelerator (sm_90): one thread asks for a box of a tensor, the hardware computes the
-// addresses, fills what lies outside with zeros, and reports the bytes to a barrier in shared memory.
+// The tensor memory accelerator (sm_90). One thread asks for a box of a tensor. The hardware computes the
+// addresses, fills what lies outside the tensor with zeros, and reports the bytes to a barrier in shared
+// memory.
 #pragma once
 
 #include "cuda/device/swizzle.cuh"
@@ -16,8 +17,8 @@ namespace fastgemm::FASTGEMM_TARGET {
 using TensorMap = CUtensorMap;
 using Barrier = uint64_t;  // 8-byte aligned, in shared memory
 
-// One thread initializes; then fence_barrier_init() and __syncthreads() before any thread uses it, or
-// cluster_sync() before one of another block does.
+// One thread initializes a barrier and calls fence_barrier_init(). __syncthreads() must follow before other
+// threads use the barrier, and cluster_sync() before threads of other blocks do.
 __device__ __forceinline__ void init_barrier(Barrier* b, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(arrivals) : "memory");
 }
@@ -25,7 +26,7 @@ __device__ __forceinline__ void fence_barrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   fence_async_shared();
 }
-// Arrives, and makes the phase also wait for `bytes` of asynchronous copies.
+// Arrives, and makes the phase also wait for `bytes` bytes of asynchronous copies.
 __device__ __forceinline__ void arrive_expecting(Barrier* b, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(b)), "r"(bytes)
                : "memory");
@@ -33,8 +34,8 @@ __device__ __forceinline__ void arrive_expecting(Barrier* b, int bytes) {
 __device__ __forceinline__ void arrive(Barrier* b) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(b)) : "memory");
 }
-// Waits for the end of the phase of this parity: 0 for the first, then alternating. A fresh barrier counts
-// as having completed a phase of parity 1.
+// Waits for the end of the phase of this parity: 0 for the first phase, then alternating. On a new barrier
+// the wait for parity 1 returns at once.
 __device__ __forceinline__ void wait_phase(Barrier* b, uint32_t parity) {
   asm volatile(
       "{\n.reg .pred P;\nRETRY:\nmbarrier.try_wait.parity.shared::cta.b64 P, [%0], %1;\n@P bra DONE;\nbra "
@@ -43,12 +44,12 @@ __device__ __forceinline__ void wait_phase(Barrier* b, uint32_t parity) {
       : "memory");
 }
 
-// Prefetches the TMA descriptor, a kernel parameter, during the prologue.
+// Prefetches a TMA descriptor that is a kernel parameter, to hide its latency behind the prologue.
 __device__ __forceinline__ void prefetch_map(const TensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-// Loads the box at (column, row, plane) into shared memory (128-byte aligned) and counts its bytes on b.
+// Loads the box at (column, row, plane) to shared memory (128-byte aligned), and counts its bytes on b.
 __device__ __forceinline__ void load_box(void* to_shared, const TensorMap* map, Barrier* b, int column,
                                          int row, int plane) {
   asm volatile(
@@ -58,8 +59,8 @@ __device__ __forceinline__ void load_box(void* to_shared, const TensorMap* map, 
       : "memory");
 }
 
-// Does the same with the L2 eviction priority evict-first, for data that is not read again soon, so that
-// lines which would have to be written back to memory stay in L2.
+// The same with the L2 eviction priority evict-first, for data that is not read again soon. Modified lines,
+// which would have to be written back to memory, then stay in L2.
 __device__ __forceinline__ void load_box_evict_first(void* to_shared, const TensorMap* map, Barrier* b,
                                                      int column, int row, int plane) {
   uint64_t policy;
@@ -71,8 +72,8 @@ __device__ __forceinline__ void load_box_evict_first(void* to_shared, const Tens
       : "memory");
 }
 
-// Loads `bytes` that lie side by side, a multiple of 16; both addresses are 16-byte aligned (to_shared
-// 128-byte aligned, so that boxes may take its place).
+// Loads `bytes` contiguous bytes, a multiple of 16. Both addresses are 16-byte aligned. (to_shared is
+// 128-byte aligned, so that boxes may use the same memory.)
 __device__ __forceinline__ void load_bytes(void* to_shared, const void* from, int bytes, Barrier* b) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
@@ -81,9 +82,9 @@ __device__ __forceinline__ void load_bytes(void* to_shared, const void* from, in
       : "memory");
 }
 
-// Stores a box from shared memory (128-byte aligned); elements outside of the tensor are not written.
-// Ordinary writes of the box need fence_async_shared() in the threads that made them and a barrier first. The
-// calling thread's stores up to commit_stores() are a group.
+// Stores a box from shared memory (128-byte aligned). Elements outside the tensor are not written. If threads
+// wrote the box by ordinary stores, each must call fence_async_shared(), and a barrier must follow before
+// this call. The calling thread's stores up to commit_stores() form a group.
 __device__ __forceinline__ void store_box(const TensorMap* map, const void* from_shared, int column, int row,
                                           int plane) {
   asm volatile(
@@ -92,9 +93,9 @@ __device__ __forceinline__ void store_box(const TensorMap* map, const void* from
       : "memory");
 }
 __device__ __forceinline__ void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-// The first waits until at most `pending` groups have not finished writing, the second until at most
-// `pending` have not finished reading shared memory, which may then be reused. A block must wait for the
-// reads before it ends.
+// wait_stores() waits until at most `pending` groups have not finished writing. wait_stores_read() waits
+// until at most `pending` groups have not finished reading shared memory, which may be overwritten after
+// that. A block must wait for the reads before it ends.
 template <int pending>
 __device__ __forceinline__ void wait_stores() {
   asm volatile("cp.async.bulk.wait_group %0;" ::"n"(pending) : "memory");
@@ -128,17 +129,17 @@ __forceinline__ void load_box_evict_first(void* to_shared, const TensorMap* map,
 
 #endif
 
-// Host side (tma.cu): the TMA descriptor of planes x rows x columns elements of `element_bytes` (1, 2, 4 or
-// 8; 4 and 8 are moved as bits) whose box is box_rows x box_columns x 1. Strides in bytes, multiples of 16;
-// `data` 16-byte aligned. Throws std::runtime_error with the driver's code.
+// On the host (tma.cu): makes the TMA descriptor of planes x rows x columns elements of `element_bytes` bytes
+// (1, 2, 4 or 8), with boxes of 1 x box_rows x box_columns elements. Strides are in bytes and multiples of
+// 16, and `data` is 16-byte aligned. Throws std::runtime_error with the driver's code.
 struct TensorShape {
   const void* data;
   int element_bytes;
   int64_t columns, rows, planes;
   int64_t row_stride_bytes, plane_stride_bytes;
   int box_columns, box_rows;
-  Swizzle swizzle = Swizzle::none;  // of the box in shared memory, whose rows are then as long as it says
-  bool to_tf32 = false;             // loads round 4-byte elements, float32, to tf32 as to_tf32() does
+  Swizzle swizzle = Swizzle::none;  // of the box in shared memory; it fixes the length of the box's rows
+  bool to_tf32 = false;             // loads round float32 elements to tf32, as to_tf32() does
 };
 TensorMap make_tensor_map(const TensorShape&);
 

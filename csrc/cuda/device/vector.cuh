@@ -15,7 +15,7 @@ struct alignas(sizeof(T) * N) Vector {
   __device__ __forceinline__ const T& operator[](int i) const { return v[i]; }
 };
 
-// Elements of T in 16 bytes.
+// The number of elements of T in 16 bytes.
 template <class T>
 inline constexpr int kPer16Bytes = 16 / int(sizeof(T));
 template <class T>
@@ -24,9 +24,9 @@ using Unit = Vector16<uint32_t>;
 
 #if defined(__CUDACC__)
 
-// Reads shared memory that may be uninitialized; the value is used only where it was written. At the edges of
-// a matrix it is cheaper to read a whole tile than to test each element. The simulator reports every other
-// such read.
+// Reads shared memory that may be uninitialized; the caller uses the value only if it was written. At the
+// edges of a matrix it is cheaper to read a whole tile than to test each element. The simulator reports every
+// other read of uninitialized memory.
 template <class T>
 __device__ __forceinline__ T load_speculative(const T& x) {
   return x;
@@ -43,8 +43,8 @@ __device__ __forceinline__ void store_vector(T* p, const V& v) {
   *reinterpret_cast<V*>(p) = v;
 }
 
-// Does the same where another branch stores single elements: there nvcc would split a plain vector store into
-// four, to share them with that branch.
+// Does the same where another branch stores single elements. There nvcc would split a plain vector store into
+// single stores, to share these with that branch.
 template <class V, class T>
 __device__ __forceinline__ void store_vector_whole(T* global, const V& v) {
   uint32_t w[sizeof(V) / 4];
@@ -74,8 +74,8 @@ __device__ __forceinline__ void store_vector_whole_shared(T* shared, const V& v)
 
 using simt::load_speculative;
 
-// Through a word of the vector's size; volatile, so that the compiler does not take it apart, and inline, so
-// that the simulator's counters tell one place that calls them from another.
+// These access a word of the vector's size. It is volatile, so that the compiler does not split it. They are
+// inlined, so that the simulator's counters can tell apart the places that call them.
 template <class V, class T>
 __forceinline__ V load_vector(const T* p) {
   const simt::Word<sizeof(V)> word = *reinterpret_cast<const volatile simt::Word<sizeof(V)>*>(p);
@@ -96,7 +96,7 @@ __forceinline__ void store_vector_whole_shared(T* p, const V& v) {
 
 #endif
 
-// The 16 bytes that start `offset` (0 to 15) bytes into low:high. The offset is a multiple of Size.
+// The 16 bytes from byte `offset` (0 to 15) of low:high on. The offset is a multiple of Size.
 template <int Size>
 __device__ __forceinline__ Unit bytes_at(const Unit& low, const Unit& high, int offset) {
   uint32_t w[8] = {low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]};

@@ -1,14 +1,15 @@
-// Tensor cores, a warpgroup (four warps, the first of index 4 n) at a time: wgmma (sm_90a). It reads b, and a
-// unless that is in registers, from shared memory, and runs asynchronously:
+// Tensor cores, one warpgroup at a time: wgmma (sm_90a). A warpgroup is four warps, whose first index is a
+// multiple of 4. wgmma reads b from shared memory, and a from shared memory or registers. It runs
+// asynchronously:
 //
 //   wgmma_fence(d);                           the registers are ready
 //   wgmma<BFloat16>(d, a, b, accumulate);     several: products into the same d follow each other
 //   wgmma_commit();                           ... are one group
 //   wgmma_wait<0>(d);                         d holds the result, and a and b may be overwritten
 //
-// Between the first and the last of these nothing else may touch d or the registers of a. All threads of the
-// warpgroup execute all of them. Shared memory that threads wrote (TMA needs none of this) is visible to
-// wgmma after fence_async_shared() in each of them and a barrier.
+// Between wgmma_fence() and wgmma_wait() nothing else may access d or the registers of a. All threads of the
+// warpgroup must execute all of these calls. Shared memory that threads wrote is visible to wgmma after each
+// of them has called fence_async_shared() and a barrier. Data that the TMA wrote needs neither.
 #pragma once
 
 #include "cuda/device/fragment.cuh"
@@ -26,15 +27,15 @@
 namespace fastgemm::FASTGEMM_TARGET {
 
 // Which index of an operand runs along the rows of its tiles in shared memory: k, or m (of a) or n (of b).
-// Only 16-bit types may have the second.
+// Only 16-bit types may have Major::mn.
 enum class Major { k, mn };
 
-// The descriptor of an operand in shared memory: first byte >> 4 (14 bits) and leading >> 4 (14 bits from 16
-// on), then stride >> 4 (14 bits) and the swizzle (2 bits from 30 on).
+// The descriptor of an operand in shared memory. `low` has the address >> 4 (14 bits) and leading >> 4 (14
+// bits from bit 16 on), `high` has stride >> 4 (14 bits) and the swizzle (2 bits from bit 30 on).
 struct MatrixDescriptor {
   uint32_t low, high;
 
-  // The descriptor of the matrix that begins `bytes` further on, a multiple of 16.
+  // The descriptor of the matrix that begins `bytes` bytes further on, a multiple of 16.
   __device__ __forceinline__ MatrixDescriptor at(int bytes) const {
     return {low + uint32_t(bytes) / 16, high};
   }
@@ -42,11 +43,12 @@ struct MatrixDescriptor {
 };
 
 // One instruction takes 32 bytes along k (16 elements of 2 bytes). Its operand is made of tiles of 8 rows,
-// each row as long as the swizzle says, 16 bytes without, one row right below the other.
-// Major::k: `stride` leads to the next 8 of m or n. Without swizzle a row has half of what one instruction
-// takes, and `leading` leads to the other half; with it leading is ignored.
-// Major::mn: with swizzle `leading` leads to the next row's worth of m or n and `stride` to the next 8 of k;
-// without it is the other way round.
+// which follow one another in memory. The length of a row is that of the swizzle, or 16 bytes without one.
+// `leading` and `stride` are distances in bytes. With Major::k, `stride` is the distance to the next 8 of m
+// or n. Without swizzle a row has half of the 32 bytes along k, and `leading` is the distance to the other
+// half; with a swizzle leading is ignored. With Major::mn and a swizzle, `leading` is the distance to the
+// next part of m or n that is as long as a row, and `stride` that to the next 8 of k. Without swizzle the two
+// are exchanged.
 __device__ __forceinline__ MatrixDescriptor matrix_descriptor(const void* shared, Swizzle swizzle,
                                                               int leading, int stride) {
 #if !defined(__CUDACC__)
@@ -60,8 +62,8 @@ __device__ __forceinline__ MatrixDescriptor matrix_descriptor(const void* shared
           uint32_t(stride) >> 4 | mode << 30};
 }
 
-// Operands as load_box() brings them: boxes of `rows` rows, as wide as the swizzle says (16 bytes without),
-// one box behind the other along the matrix's rows.
+// Operands as load_box() writes them: boxes of `rows` rows, as wide as the swizzle (16 bytes without one),
+// one box after another along the rows of the matrix.
 template <Swizzle swizzle>
 inline constexpr int kBoxWidth = swizzle == Swizzle::none ? 16 : int(swizzle);
 
@@ -74,7 +76,7 @@ __device__ __forceinline__ MatrixDescriptor box_descriptor(const void* boxes, in
     return matrix_descriptor(boxes, swizzle, next_box, next_8_rows);
 }
 
-// Bytes from the operand of the first instruction to that of instruction `step`, which comes next along k.
+// The distance in bytes from the operand of the first instruction to that of instruction `step` along k.
 template <Major major, Swizzle swizzle>
 __device__ __forceinline__ constexpr int box_step(int rows, int step) {
   constexpr int kWidth = kBoxWidth<swizzle>;
@@ -84,8 +86,8 @@ __device__ __forceinline__ constexpr int box_step(int rows, int step) {
 
 #if defined(__CUDACC__)
 
-// What follows the predicate of a 16-bit type: signs of a and b, then for each operand in shared memory
-// whether it is transposed.
+// The text after the predicate for a 16-bit type: the signs of a and b, then for each operand in shared
+// memory whether it is transposed.
 constexpr char transpose_bit(Major m) { return m == Major::mn ? '1' : '0'; }
 template <Major... majors>
 struct WgmmaTail;
@@ -129,7 +131,7 @@ struct WgmmaText<MixedBytes<int8_t, uint8_t>, majors...> {
   static constexpr char kTypes[] = "k32.s32.s8.u8", kTail[] = "";
 };
 
-// Keeps ptxas from moving instructions that use the registers across this point.
+// Keeps the compiler from moving instructions that use these registers across this point.
 template <int R>
 __device__ __forceinline__ void tie_registers(float (&d)[R]) {
   FASTGEMM_UNROLL
@@ -141,15 +143,15 @@ __device__ __forceinline__ void tie_registers(uint32_t (&d)[R]) {
   for (int i = 0; i < R; ++i) asm volatile("" : "+r"(d[i])::"memory");
 }
 
-// Any value, for registers of a in rows whose sums nobody reads. Zeros would be written again for each
-// instruction and what lies beside them copied, because its registers are neighbours.
+// An undefined value, for registers of a in rows whose sums are not used. The registers of an operand are
+// neighbours: zeros would be written again for each instruction, and the values beside them would be copied.
 __device__ __forceinline__ uint32_t unread_register() {
   uint32_t x;
   asm volatile("" : "=r"(x));
   return x;
 }
 
-// The arguments are all accumulators of the products that follow, and the registers of a.
+// The arguments are all accumulators of the products that follow, and the registers of a, if any.
 template <class... Registers>
 __device__ __forceinline__ void wgmma_fence(Registers&... registers) {
   (tie_registers(registers), ...);
@@ -159,22 +161,22 @@ __device__ __forceinline__ void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 // Waits until at most `pending` groups are in flight. The arguments are the accumulators, so that the
-// compiler moves no read of them before the wait.
+// compiler does not move reads of them before the wait.
 template <int pending, class... Registers>
 __device__ __forceinline__ void wgmma_wait(Registers&... registers) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
   (tie_registers(registers), ...);
 }
 
-// d (64, 2 R) = a (64, K) * b (K, 2 R), plus d where `accumulate`; K is 32 bytes of T: Half, BFloat16, Tf32,
-// int8_t, uint8_t or MixedBytes of these (they wrap modulo 2^32). d as WgmmaLayout says.
+// d (64, 2 R) = a (64, K) * b (K, 2 R), plus d if `accumulate`. K is 32 bytes of T: Half, BFloat16, Tf32,
+// int8_t, uint8_t or MixedBytes of these. Integers wrap modulo 2^32. WgmmaLayout gives the layout of d.
 template <class T, Major a_major = Major::k, Major b_major = Major::k, int R>
 __device__ __forceinline__ void wgmma(Accumulator<T> (&d)[R], MatrixDescriptor a, MatrixDescriptor b,
                                       bool accumulate = true) {
   static_assert(sizeof(T) == 2 || (a_major == Major::k && b_major == Major::k));
   WgmmaAsm<R>::template run<WgmmaText<T, a_major, b_major>>(d, a.bits(), b.bits(), uint32_t(accumulate));
 }
-// a in registers, as WgmmaLayout says.
+// The same with a in registers, in the layout of WgmmaLayout.
 template <class T, Major b_major = Major::k, int R>
 __device__ __forceinline__ void wgmma(Accumulator<T> (&d)[R], const uint32_t (&a)[4], MatrixDescriptor b,
                                       bool accumulate = true) {

@@ -1,13 +1,13 @@
-// wgmma.mma_async as inline PTX, for the widths N that the last lines list. An instruction names each of its
-// N / 2 accumulator registers, twice: as an operand of the asm statement and in its text.
+// wgmma.mma_async as inline PTX, for the widths N in the last lines. An instruction names each of its N / 2
+// accumulator registers twice: as an operand of the asm statement and in its text.
 #pragma once
 
 #include "cuda/device/platform.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// With R accumulator registers a thread. `Text` has the instruction's k and types, which follow m64nN, and
-// what follows the predicate: signs of a and b and transpose bits, as far as the types have them.
+// The instruction with R accumulator registers a thread. `Text` has the k and the types, which follow m64nN,
+// and the text after the predicate: signs of a and b and transpose bits, if the types have these.
 template <int R>
 struct WgmmaAsm;
 

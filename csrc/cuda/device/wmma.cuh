@@ -1,6 +1,6 @@
-// Tensor cores through CUDA's wmma (16-bit types: sm_75+; the others: sm_80+): a warp loads, multiplies and
-// stores tiles whose distribution over its registers is not told. Easy to use and portable; what it costs is
-// control over how shared memory is read.
+// Tensor cores by CUDA's wmma (16-bit types: sm_75+; other types: sm_80+). A warp loads, multiplies and
+// stores tiles, and CUDA does not say how they are distributed over registers. wmma is easy to use and
+// portable, but gives no control over how shared memory is read.
 #pragma once
 
 #include "cuda/device/fragment.cuh"
@@ -34,7 +34,7 @@ struct WmmaShape<double> {
 // Which index runs fastest in memory.
 enum class Order { row_major, column_major };
 
-// All addresses must be multiples of 32 bytes and all leading dimensions of 16 bytes.
+// All addresses must be multiples of 32 bytes, and all leading dimensions multiples of 16 bytes.
 
 #if defined(__CUDACC__)
 
@@ -79,7 +79,8 @@ template <class T, Order order>
 struct WmmaB {
   WmmaFragment<T, nvcuda::wmma::matrix_b, typename WmmaTypes<T>::Operand, WmmaLayout<order>> native;
 };
-// size() sums a lane, which may be changed all alike: scaled, or added to those of another tile.
+// A lane holds size() sums. Code may change all of them in the same way: scale them, or add those of another
+// tile.
 template <class T>
 struct WmmaC {
   WmmaFragment<T, nvcuda::wmma::accumulator, typename WmmaTypes<T>::Sum> native;
@@ -137,8 +138,8 @@ struct WmmaOperandText<false, false> {
   static constexpr char kText[] = "b.sync.aligned.col";
 };
 
-// The same from shared memory. CUDA's own function says so to the compiler for Half and int8_t; for the other
-// types it leaves generic loads, several for one ldmatrix.
+// The same from shared memory. For Half and int8_t, CUDA's own function tells the compiler that it is shared
+// memory. For the other types it leaves generic loads, several instead of one ldmatrix.
 template <template <class, Order> class Tile, class T, Order order>
 __device__ __forceinline__ void wmma_load_shared(Tile<T, order>& tile,
                                                  const typename WmmaShape<T>::Element* p, int ld) {
@@ -168,7 +169,7 @@ __device__ __forceinline__ void wmma_store(Accumulator<T>* p, const WmmaC<T>& c,
 
 #else
 
-// Fragments of mma, side by side along n.
+// A tile is fragments of mma, side by side along n.
 template <class T>
 using WmmaPart = MmaLayout<T, WmmaShape<T>::kM, WmmaShape<T>::kK>;
 template <class T>

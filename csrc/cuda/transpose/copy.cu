@@ -1,16 +1,16 @@
-// The transpose of a column-major src is a copy of its columns, which are the rows of dst; every level uses
-// it. Each aligned window of 16 bytes of a row of dst is assembled by shifting from the one or two aligned
-// units of src that hold it, so that rows move by 16 bytes wherever they begin. The incomplete windows at the
-// ends of a row are copied element by element.
+// The transpose of a column-major src is a copy of its columns to the rows of dst. Every level uses this
+// copy. Each aligned window of 16 bytes in a row of dst is made from the one or two aligned units of src that
+// hold its bytes, by a shift. So rows are copied 16 bytes at a time, wherever they begin. The incomplete
+// windows at the ends of a row are copied element by element.
 #include "cuda/transpose/tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// Copies rows of `bytes` bytes whose starts lie a pitch apart, as cudaMemcpy3D does.
+// Copies rows of `bytes` bytes at constant distances, as cudaMemcpy3D does.
 struct PitchedCopy {
   const char* src;
   char* dst;
-  int64_t matrices, rows, bytes;  // bytes: in one row
+  int64_t matrices, rows, bytes;  // bytes of a row
   int64_t src_stride, dst_stride, src_batch_stride, dst_batch_stride;
 
   // The most windows that a row of dst touches.
@@ -19,7 +19,7 @@ struct PitchedCopy {
 
 constexpr int kCopyThreads = 256, kCopyUnroll = 4;
 
-// 32-bit indices divide five times as fast as 64-bit ones.
+// Division of 32-bit indices is five times as fast as that of 64-bit indices.
 template <int Size, class Index>
 __global__ void __launch_bounds__(kCopyThreads) transpose_copy_kernel(PitchedCopy c) {
   const Index windows = Index(c.windows()), count = Index(c.matrices * c.rows * c.windows());
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kCopyThreads) transpose_copy_kernel(PitchedCop
     const char* const from = c.src + int64_t(matrix) * c.src_batch_stride + row_in_matrix * c.src_stride;
     const int64_t begin = int64_t(window) * 16 - int64_t(reinterpret_cast<uintptr_t>(to) % 16);
     shift[u] = int((reinterpret_cast<uintptr_t>(from) + begin) % 16);
-    const int64_t unit = begin - shift[u];  // where in the row of src an aligned unit begins
+    const int64_t unit = begin - shift[u];  // where the first aligned unit begins in the row of src
     if (begin >= 0 && unit >= 0 && unit + (shift[u] ? 32 : 16) <= c.bytes) {
       low[u] = *reinterpret_cast<const Unit*>(from + unit);
       if (shift[u]) high[u] = *reinterpret_cast<const Unit*>(from + unit + 16);
@@ -70,7 +70,7 @@ void copy_rows(const TransposeProblem& p, Context& context) {
                 p.dst.row_stride * size,
                 p.src.batch_stride * size,
                 p.dst.batch_stride * size};
-  // Rows without gaps on both sides are one long row, and matrices without gaps are one matrix.
+  // Rows without gaps in both src and dst are treated as one long row, and such matrices as one matrix.
   if (c.rows == 1 || (c.src_stride == c.bytes && c.dst_stride == c.bytes)) {
     c.bytes *= c.rows, c.rows = 1;
     if (c.matrices == 1 || (c.src_batch_stride == c.bytes && c.dst_batch_stride == c.bytes))

@@ -1,11 +1,11 @@
-// Narrow matrices, such as 3 x 10^7 or a batch of 4 x 4, are moved one element at a time in the order of the
-// side whose rows are short. That side is then accessed contiguously, and the other has so few rows that L1
-// and L2 keep their lines until every element of them is used. Every level from 4 up uses it.
+// Narrow matrices, such as 3 x 10^7 or a batch of 4 x 4, are moved one element at a time. The order is that
+// of src or of dst, whichever has the shorter rows. It is then accessed contiguously, and the other one has
+// so few rows that L1 and L2 keep their lines until all their elements are used. Levels from 4 on use this.
 #include "cuda/transpose/problem.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// Elements (matrix, slow, fast) of one side, strides in bytes.
+// The strides of src or of dst in bytes, by the indices (matrix, slow, fast) of an element.
 struct FlatSide {
   int64_t matrix, slow, fast;
   __device__ __forceinline__ int64_t offset(int64_t m, int64_t s, int64_t f) const {
@@ -21,7 +21,7 @@ struct Flat {
 
 constexpr int kFlatThreads = 256, kFlatUnroll = 4;
 
-// 32-bit indices divide five times as fast as 64-bit ones.
+// Division of 32-bit indices is five times as fast as that of 64-bit indices.
 template <class T, class Index>
 __global__ void __launch_bounds__(kFlatThreads) transpose_flat_kernel(Flat f) {
   const Index first = Index(blockIdx.x) * (kFlatThreads * kFlatUnroll) + threadIdx.x;
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kFlatThreads) transpose_flat_kernel(Flat f) {
     if (first + u * kFlatThreads < count) *reinterpret_cast<T*>(f.dst + target[u]) = value[u];
 }
 
-// A 16-byte element that is aligned to 8 bytes only.
+// A 16-byte element that is only aligned to 8 bytes.
 struct Halves {
   uint64_t half[2];
 };
@@ -57,7 +57,7 @@ void launch_flat(const Flat& f, Context& context) {
     launch<transpose_flat_kernel<T, int64_t>>("transpose_flat", shape, context)(f);
 }
 
-// Rows of src or of dst are shorter than two sectors.
+// Whether rows of src or of dst are shorter than two sectors.
 bool is_narrow(const TransposeProblem& p) { return std::min(p.rows, p.cols) * element_size(p.type) < 64; }
 
 void transpose_flat(const TransposeProblem& p, Context& context) {
@@ -69,7 +69,7 @@ void transpose_flat(const TransposeProblem& p, Context& context) {
          .fast = p.rows,
          .from = {p.src.batch_stride * size, p.src.col_stride * size, p.src.row_stride * size},
          .to = {p.dst.batch_stride * size, p.dst.row_stride * size, size}};
-  if (p.rows > p.cols && !is_row_copy(p)) {  // along the rows of src
+  if (p.rows > p.cols && !is_row_copy(p)) {  // in the order of src
     std::swap(f.slow, f.fast);
     std::swap(f.from.slow, f.from.fast);
     std::swap(f.to.slow, f.to.fast);

@@ -1,10 +1,11 @@
-// Level 1: parallelism. One thread moves one element. A warp reads 32 neighbours of a row of src, and writes
-// them to 32 rows of dst: 4 sectors of 32 bytes a read request (fp32), 32 a write request, of which 4 bytes
-// each are new.
+// Level 1: parallelism. One thread moves one element. A warp reads 32 neighbours in a row of src and writes
+// them to 32 rows of dst. In fp32 a read request has 4 sectors of 32 bytes. A write request has 32 sectors,
+// and writes 4 bytes of each.
 //
-// The companion naive_strided_read turns the block: a warp writes 32 neighbours of a row of dst and reads
-// them from 32 rows of src. The same sectors cross the wires, but L1 keeps what a strided read brought until
-// the block's other warps want it, while every write leaves at once: strided reads are the cheaper kind.
+// The companion naive_strided_read exchanges the two: a warp writes 32 neighbours in a row of dst and reads
+// them from 32 rows of src. Requests have as many sectors as before. But L1 keeps the sectors of a strided
+// read until the block's other warps need them, while every write leaves L1 at once. So strided reads are
+// cheaper than strided writes.
 #include "cuda/transpose/levels.h"
 #include "cuda/transpose/problem.cuh"
 

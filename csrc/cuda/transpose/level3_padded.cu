@@ -1,6 +1,6 @@
-// Level 3: no conflicts. Level 2 with one more element in each row of the tile, so that a column of it lies
-// in 32 different banks (fp32): 1 wavefront a request instead of 32. Elements of 1 and 2 bytes are padded by
-// a word.
+// Level 3: no bank conflicts. It is level 2 with one more element in each row of the tile. A column then lies
+// in 32 different banks (fp32), so that a request takes 1 wavefront instead of 32. Rows of elements of 1 and
+// 2 bytes are padded by a word.
 #include "cuda/transpose/levels.h"
 #include "cuda/transpose/shared_tile.cuh"
 

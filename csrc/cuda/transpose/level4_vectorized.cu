@@ -1,11 +1,12 @@
-// Level 4: wide accesses. A thread reads V rows of 16 bytes (V elements to 16 bytes), transposes the V x V
-// block in its registers, where words only change names and pieces of words take byte permutations, and
-// stores V units of 16 bytes to the tile in shared memory, which leaves it by 16 bytes again. For fp32 the
-// tile is that of level 3, (32, 32), but a quarter of the instructions move it, and each thread has 64 bytes
-// on their way at once. Padding would break the alignment of 16 bytes, so the tile's units are XOR-swizzled
-// instead.
+// Level 4: wide accesses. A thread reads V rows of 16 bytes, where V is the number of elements in 16 bytes.
+// It transposes the V x V block in its registers: whole words only change their names, smaller elements take
+// byte permutations. Then it stores V units of 16 bytes to the tile in shared memory, which is also read 16
+// bytes at a time. For fp32 the tile is that of level 3, (32, 32), but a quarter of the instructions move it,
+// and each thread has 64 bytes in flight. Padding would break the alignment to 16 bytes, so the tile's units
+// are XOR-swizzled instead.
 //
-// Rows of src that are not aligned to 16 bytes are read element by element; rows of dst may start anywhere.
+// Rows of src that are not aligned to 16 bytes are read element by element. Rows of dst may begin at any
+// address.
 #include "cuda/transpose/levels.h"
 #include "cuda/transpose/tile.cuh"
 

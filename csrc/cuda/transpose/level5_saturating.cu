@@ -1,14 +1,15 @@
-// Level 5: enough bytes in flight. Level 4 with tiles of 256 bytes a row on either side
-// and 256 threads, each with at least 32 bytes on their way, in the order that DRAM
-// likes: consecutive blocks walk down src, so that they write neighbouring pieces of the
-// same rows of dst while those DRAM pages are open. Loads and stores are plain ones: the
-// streaming hints st.global.cs and L1::no_allocate were measured to be slower on Hopper.
+// Level 5: enough bytes in flight. It is level 4 with tiles whose rows have 256 bytes in src and in dst, and
+// with 256 threads, each of which has at least 32 bytes in flight. The order of tiles suits DRAM: consecutive
+// blocks go down src, so that they write neighbouring pieces of the same rows of dst while these DRAM pages
+// are open. Loads and stores are plain: the streaming hints st.global.cs and L1::no_allocate were measured to
+// be slower on Hopper.
 #include "cuda/transpose/levels.h"
 #include "cuda/transpose/tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// (256, 256) bytes, (128, 128) halves, (64, 64) words, (32, 32), (32, 64).
+// Tiles of (256, 256) bytes, (128, 128) 16-bit elements, (64, 64) words, (32, 32) elements of 8 bytes, or
+// (32, 64) of 16 bytes.
 template <int Size>
 inline constexpr int kBlocksDown = Size < 16 ? 16 : 32;
 template <int Size>
@@ -16,8 +17,8 @@ inline constexpr int kBlocksAcross = Size < 16 ? 16 : 64;
 template <int Size>
 using SaturatingTile = Tile<Size, kBlocksDown<Size>, kBlocksAcross<Size>, 256>;
 
-// The number of tiles from top to bottom of a band. 16-byte elements whose rows lie 128 KB apart on both
-// sides are faster in bands of 1024 rows. Everywhere else bands cost time.
+// The height of a band in tiles. Elements of 16 bytes whose rows lie 128 KB apart in both src and dst are
+// faster in bands of 1024 rows. In all other cases bands cost time.
 template <int Size>
 uint32_t band_for(const Transpose& t) {
   constexpr int64_t kResonance = 128 * 1024;

@@ -1,15 +1,15 @@
-// Level 6: asynchrony. cp.async brings tiles into shared memory past registers: bytes in flight need no more
-// than the place that they go to, and the blocks on a multiprocessor form a pipeline, in which some wait for
-// their tile, some transpose and some write. The tile is transposed in registers and written back to the
-// same buffer. Two or four tiles a block, each with a buffer of its own, are slower, and persistent blocks
-// even more so: they drift apart, and no longer write neighbouring pieces at the same time.
+// Level 6: asynchrony. cp.async copies tiles to shared memory without going through registers, so bytes in
+// flight take no space but their destination. The blocks on a multiprocessor form a pipeline: some wait for
+// their tile, some transpose and some write. The tile is transposed in registers and written back to the same
+// buffer. Two or four tiles a block, each with its own buffer, are slower. Persistent blocks are even slower:
+// they drift apart, and no longer write neighbouring pieces at the same time.
 //
-// Aligned rows gain nothing over level 5, which has enough bytes in flight. What asynchrony buys is the rows
-// that do not begin at multiples of 16 bytes: the aligned units that cover them, one more than a tile is
-// wide, wait in shared memory. From there they are read word by word, because a warp's 32 words may begin at
-// any word without a conflict of banks, so that of the shift only that within a word costs instructions.
-// Instructions are what odd rows of small elements are short of: a shift of whole units takes 15 of them for
-// 16 bytes, on either side. Elements of 8 bytes are copied one by one. (A TMA descriptor would need rows that
+// Aligned rows gain nothing over level 5, which has enough bytes in flight. Rows that do not begin at
+// multiples of 16 bytes gain. The aligned units that cover such a row, one more than the tile is wide, are
+// copied to shared memory and read from there word by word. A warp's 32 words may begin at any word without
+// bank conflicts, so only the shift within a word costs instructions. Instructions are the limit for such
+// rows of small elements: to shift whole units takes 15 instructions for 16 bytes, when reading src and again
+// when writing dst. Elements of 8 bytes are copied one by one. (The TMA cannot be used: it needs rows that
 // begin at multiples of 16 bytes.)
 #include "cuda/device/async_copy.cuh"
 #include "cuda/transpose/levels.h"
@@ -17,24 +17,25 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// How the rows of src arrive: by aligned units, by elements, or by the units that cover them.
+// How the rows of src are copied to shared memory: as aligned units, as elements, or as the aligned units
+// that cover them.
 enum class Rows { aligned, by_element, covered };
 
-// Rows of src in shared memory.
+// The rows of src in shared memory.
 template <int Size, class Shape, Rows rows>
 struct Arrival {
   static constexpr int kAcross = Shape::kAcross, kThreads = Shape::kThreads, V = Shape::V;
   static constexpr int kPitch = kAcross + (rows == Rows::covered);
   static constexpr int kBytes = Shape::kRows * kPitch * 16;
   static constexpr int kWidth = rows == Rows::by_element ? Size : 16;
-  // Tiles side by side share the line in which one ends and the other begins. (Those of bytes are so large
-  // that it makes no difference.)
+  // Neighbouring tiles share the line in which one ends and the other begins, so it is prefetched. (Tiles of
+  // bytes are so large that this makes no difference.)
   static constexpr bool kPrefetches = rows == Rows::covered && Size > 1;
   using Part = typename Shape::Part;
 
   Unit* units;  // (kRows, kPitch)
 
-  // Threads side by side copy pieces of a row. A tile that lies within the matrix needs to look nowhere.
+  // Neighbouring threads copy neighbouring pieces of a row. Tiles inside the matrix need no checks.
   __device__ __forceinline__ void fetch(const Transpose& t, const Part& part) const {
     const char* const from = t.src + part.row * t.src_stride + part.col * Size;
     const char* const last = from + (Shape::kRows - 1) * t.src_stride;
@@ -75,10 +76,10 @@ struct Arrival {
     }
   }
 
-  // What a piece has of other rows of the matrix, or of what lies between them, does not count. Outside the
-  // matrix nothing is read: there a piece comes by elements. (cp.async can leave out the end of a piece, but
-  // how it does is taken for a read of all of it by compute-sanitizer.) What the matrix lacks stays as it
-  // was.
+  // A piece may contain bytes of other rows of the matrix, or of the gaps between rows; they are not used.
+  // Nothing outside the matrix is read: a piece that reaches beyond it is copied by elements. (cp.async could
+  // skip the end of a piece, but compute-sanitizer reports that as a read of the whole piece.) Where the
+  // matrix has no elements, shared memory is left unchanged.
   template <bool inside>
   __device__ __forceinline__ void fetch_piece(const Transpose& t, const Part& part, const char* row, int i,
                                               int p) const {
@@ -100,27 +101,27 @@ struct Arrival {
   static __device__ __forceinline__ const char* end_of(const Transpose& t) {
     return t.src + (t.rows - 1) * t.src_stride + t.cols * Size;
   }
-  // Bytes before a row in its first unit.
+  // The bytes before a row in its first unit.
   static __device__ __forceinline__ int offset_of(const char* row) {
     return rows == Rows::covered ? int(reinterpret_cast<uintptr_t>(row) % 16) : 0;
   }
-  // Piece p of row i.
+  // The address of piece p of row i.
   __device__ __forceinline__ char* to(int i, int p) const {
     return reinterpret_cast<char*>(&units[i * kPitch]) + p * kWidth;
   }
 
-  // Aligned rows: the block (down, across) of V x V elements.
+  // For aligned rows: reads and transposes the block (down, across) of V x V elements.
   __device__ __forceinline__ void take_block(int down, int across, Unit (&block)[V]) const {
     FASTGEMM_UNROLL
     for (int k = 0; k < V; ++k) block[k] = load_speculative(units[(down * V + k) * kPitch + across]);
     transpose_block<Size>(block);
   }
 
-  // Covered rows: V rows of the word at `word`. V rows of src are a multiple of 16 bytes, whatever the
-  // stride, so that all lanes shift a row by the same.
+  // For covered rows: reads and transposes V rows of the word at `word`. V rows of src are a multiple of 16
+  // bytes whatever the stride, so all lanes shift a row by the same distance.
   __device__ __forceinline__ void take_words(const Transpose& t, const Part& part, int down, int word,
                                              Unit (&block)[kWordCols<Size>]) const {
-    // All that counts of an address here is where in a unit it lies.
+    // Only the offset of an address in its unit matters here, so 32 bits are enough.
     const uint32_t stride = uint32_t(t.src_stride);
     uint32_t row = uint32_t(reinterpret_cast<uintptr_t>(t.src)) + uint32_t(part.col) * Size +
                    uint32_t(part.row) * stride;
@@ -135,7 +136,7 @@ struct Arrival {
     transpose_words<Size>(words, block);
   }
 
-  // The thread's share of the tile, which goes to the places of `tile` when everyone has read theirs.
+  // Transposes the thread's share of the tile, and writes it to `tile` after all threads have read theirs.
   __device__ __forceinline__ void turn(const Transpose& t, const Part& part, const Shape& tile) const {
     constexpr bool by_words = rows == Rows::covered;
     constexpr int kColumns = kAcross * (by_words ? 4 : 1), kWide = by_words ? kWordCols<Size> : V;
@@ -156,16 +157,16 @@ struct Arrival {
   }
 };
 
-// Registers that a thread may take: its share of the tile (up to 64 for bytes, 32 for halves and words), and
-// what addresses need. Left alone, ptxas takes more, and fewer blocks fit.
+// The registers that a thread may take: its share of the tile (up to 64 for bytes, 32 for 16-bit elements and
+// words), and some for addresses. Without a limit ptxas takes more, and fewer blocks fit.
 template <int Size, class Shape, Rows rows>
 constexpr int registers_for() {
   if (Size == 1) return 80;
   if (Size == 2) return 64;
   const int share = Shape::kRows * Shape::kAcross * 4 / Shape::kThreads;
   const bool large = Size == 4 && Shape::kThreads == 256;
-  // Words in place: 40 registers do on Hopper, elsewhere they spill. 48 are those that 5 blocks of 8 warps
-  // leave, or 19 of 2.
+  // Aligned words need 40 registers on Hopper; on other GPUs they would spill with so few. 48 still allow 5
+  // blocks of 8 warps, 52 allow 19 blocks of 2 warps.
   if (Size == 4 && rows == Rows::aligned && !FASTGEMM_SM90A) return large ? 48 : 52;
   return large ? share + 24 : std::max(share + 32, Size == 16 && Shape::kThreads < 256 ? 56 : 48);
 }
@@ -182,7 +183,7 @@ __global__ void __launch_bounds__(Shape::kThreads,
   arrival.fetch(t, part);
   commit_async_copies();
   wait_async_copies<0>();
-  __syncthreads();  // everyone's copies have landed
+  __syncthreads();  // the copies of all threads have completed
 
   const Shape tile{units};
   arrival.turn(t, part, tile);
@@ -202,8 +203,9 @@ void launch_pipelined(const Transpose& all, int64_t batch, Context& context, uin
       band);
 }
 
-// (256, 256) bytes, (128, 128) halves, (64, 64) words, (32, 64), (16, 64). Rows that do not begin at units
-// want more rows a tile, of which fewer are read twice: (128, 64) words, (64, 64).
+// Tiles of (256, 256) bytes, (128, 128) 16-bit elements, (64, 64) words, (32, 64) elements of 8 bytes, or
+// (16, 64) of 16 bytes. Unaligned rows need taller tiles, so that a smaller part of them is read twice: (128,
+// 64) words, (64, 64) elements of 8 bytes.
 template <int Size, Rows rows>
 struct PipelinedTile {
   using type = Tile<Size, 16, Size <= 4 ? 16 : 4 * Size, 256>;
@@ -216,13 +218,13 @@ template <>
 struct PipelinedTile<8, Rows::by_element> {
   using type = Tile<8, 32, 32, 256>;
 };
-// Where matrices are short, or elements of up to 4 bytes make fewer tiles than there are multiprocessors,
-// tiles have 128 bytes a side, or 64 along src, and a thread has no more than 4 units: what counts is the
-// time that one tile takes.
+// Small tiles have 128 bytes along each side, or 64 along the rows of src, and a thread has at most 4 units.
+// They are for short matrices, and for elements of up to 4 bytes if there are fewer large tiles than
+// multiprocessors. Then the time of a single tile matters.
 template <int Size, int across>
 using SmallTile = Tile<Size, 8, across, std::max(2 * across * kPerUnit<Size>, 64)>;
 
-// Tiles of a type in all matrices.
+// The number of tiles of this shape in all matrices.
 template <class Shape>
 int64_t tiles_of(const TransposeProblem& p) {
   return p.batch * ceil_div(p.rows, Shape::kRows) * ceil_div(p.cols, Shape::kCols);

@@ -1,5 +1,5 @@
-// The launchers of transpose on CUDA, one for each row of the table. Compiled by nvcc into namespace cuda, by
-// g++ for csrc/simt into namespace simt.
+// The launchers of transpose on CUDA, one for each row of the table. nvcc compiles them into namespace cuda,
+// and g++ (for csrc/simt) into namespace simt.
 #pragma once
 
 #include "core/context.h"

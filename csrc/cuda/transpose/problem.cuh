@@ -1,5 +1,5 @@
 // The parameters of the transpose kernels and the host code that launches them: matrices as bytes, the
-// numbering of tiles, and the problems that need no tiles.
+// numbering of tiles, and the dispatch of problems that need no tiles.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// Moving needs an element's width, not its type. Views start at multiples of the width.
+// To move elements only their width is needed, not their type. Views begin at multiples of the width.
 template <int Size>
 struct ElementOf;
 template <>
@@ -38,7 +38,7 @@ struct ElementOf<16> {
 template <int Size>
 using Element = typename ElementOf<Size>::type;
 
-// dst[j, i] = src[i, j] for one matrix of the batch; strides in bytes, between rows and between matrices.
+// dst[j, i] = src[i, j] for one matrix of the batch. Strides between rows and between matrices are in bytes.
 struct Transpose {
   const char* src;
   char* dst;
@@ -56,26 +56,26 @@ struct Transpose {
     return *reinterpret_cast<const T*>(src + row * src_stride + col * int64_t(sizeof(T)));
   }
   template <class T>
-  __device__ __forceinline__ T& to(int64_t row, int64_t col) const {  // of src
+  __device__ __forceinline__ T& to(int64_t row, int64_t col) const {  // row and column of src
     return *reinterpret_cast<T*>(dst + col * dst_stride + row * int64_t(sizeof(T)));
   }
 };
 
-// The tiles of all matrices of a launch are numbered in one dimension, because gridDim.y and .z end at 65535.
+// The tiles of all matrices of a launch are numbered along gridDim.x, because gridDim.y and .z end at 65535.
 struct Tiles {
-  uint32_t down, across;  // in one matrix
-  int step;               // rows of src from one tile to the next below
-  uint32_t band;          // tiles that in_bands() walks down before it turns to the next column
+  uint32_t down, across;  // tiles of a matrix
+  int step;               // rows of src from a tile to the one below
+  uint32_t band;          // tiles that in_bands() goes down before it turns to the next column
 
   struct Place {
     uint32_t row, col, matrix;
   };
-  // Consecutive blocks walk along the rows of src,
+  // Consecutive blocks go along the rows of src.
   __device__ __forceinline__ Place along_rows(uint32_t index) const {
     const uint32_t row = index / across;
     return {row % down, index % across, row / down};
   }
-  // or down a band of rows, column by column.
+  // Consecutive blocks go down a band of rows, column by column.
   __device__ __forceinline__ Place in_bands(uint32_t index) const {
     const uint32_t matrix = index / (down * across), inside = index % (down * across);
     const uint32_t top = inside / (band * across) * band, height = min(band, down - top);
@@ -84,11 +84,11 @@ struct Tiles {
   }
 };
 
-// Defined in copy.cu: the transpose of a column-major src is a copy of its columns.
+// Defined in copy.cu. The transpose of a column-major src is a copy of its columns.
 bool is_row_copy(const TransposeProblem&);
 void copy_rows(const TransposeProblem&, Context&);
 
-// Defined in flat.cu, for matrices so narrow that a tile would be mostly empty.
+// Defined in flat.cu, for matrices so narrow that tiles would be mostly empty.
 bool is_narrow(const TransposeProblem&);
 void transpose_flat(const TransposeProblem&, Context&);
 
@@ -108,14 +108,15 @@ void with_size(DType type, Body&& body) {
   }
 }
 
-// complex128 from outside torch may start at any multiple of 8 bytes.
+// Whether matrices begin at multiples of an element. complex128 that torch did not allocate may begin at any
+// multiple of 8 bytes.
 inline bool starts_at_elements(const TransposeProblem& p) {
   return is_aligned(static_cast<const char*>(p.src.data), size_t(element_size(p.type))) &&
          is_aligned(static_cast<const char*>(p.dst.data), size_t(element_size(p.type)));
 }
 
 // launch_one.operator()<Size>(const Transpose&, int64_t batch) launches the kernel.
-enum class Narrow { tiles, flat };  // how narrow matrices are moved
+enum class Narrow { tiles, flat };  // what moves narrow matrices
 template <Narrow narrow = Narrow::tiles, class Launch>
 void run_transpose(const TransposeProblem& p, Context& context, Launch&& launch_one) {
   if (p.batch <= 0 || p.rows <= 0 || p.cols <= 0) return;
@@ -130,14 +131,14 @@ void run_transpose(const TransposeProblem& p, Context& context, Launch&& launch_
   });
 }
 
-// The size of tiles in elements of src. Tiles overlap those above by `overlap` rows.
+// The size of tiles in elements of src. A tile overlaps the one above it by `overlap` rows.
 struct TileSize {
   int rows, cols, overlap = 0;
 };
 
-// Splits the batch into launches of fewer than 2^31 tiles. Throws std::length_error where one matrix has
-// more, as a matrix of bytes above 32 GB in tiles of 8 x 32. launch_some(const Transpose& first, Tiles,
-// unsigned tiles) launches one of them.
+// Splits the batch into launches of fewer than 2^31 tiles. launch_some(const Transpose& first, Tiles,
+// unsigned tiles) makes one launch. Throws std::length_error if a single matrix has more tiles; in tiles of 8
+// x 32 that is a matrix of more than 512 G elements.
 template <class Launch>
 void launch_tiles(const Transpose& t, int64_t batch, const TileSize& size, Launch&& launch_some,
                   uint32_t band = UINT32_MAX) {

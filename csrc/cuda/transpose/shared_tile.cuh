@@ -1,5 +1,5 @@
-// The kernel of levels 2 and 3: a tile of 32 x 32 elements passes through shared memory, so that both sides
-// are coalesced. They differ in the length of its rows.
+// The kernel of levels 2 and 3: a tile of 32 x 32 elements goes through shared memory, so that reads and
+// writes are coalesced. The levels differ in the length of the tile's rows.
 #pragma once
 
 #include "cuda/transpose/problem.cuh"
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kSharedTile* kSharedTileRows)
     if (row + x < t.rows && col + j < t.cols) t.to<T>(row + x, col + j) = staged[x][j];
 }
 
-// Pads each row by PaddingWords words of 4 bytes, or elements where those are wider.
+// Pads each row by PaddingWords words of 4 bytes, or by as many elements if these are wider.
 template <int PaddingWords>
 void launch_shared(const char* name, const TransposeProblem& p, Context& context) {
   run_transpose(p, context, [&]<int Size>(const Transpose& all, int64_t batch) {

@@ -1,18 +1,19 @@
-// Accesses of 16 bytes: the block of V x V elements (16 bytes hold V) that one thread transposes in its
-// registers, and the tile of such blocks that is staged in shared memory. Levels 4 to 6 share it.
+// Accesses of 16 bytes, for levels 4 to 6: the block of V x V elements that one thread transposes in its
+// registers, where V is the number of elements in 16 bytes, and the tile of such blocks in shared memory.
 #pragma once
 
 #include "cuda/transpose/problem.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-inline constexpr int kWindow = 16;  // bytes of a store
+inline constexpr int kWindow = 16;  // bytes of an aligned store
 template <int Size>
 inline constexpr int kPerUnit = 16 / Size;
 
-// rows[i] element j <-> rows[j] element i. At distance d = V/2 ... 1, rows i and i + d exchange the elements
-// whose index has the bit d, or lacks it. Whole words only change their names; pieces of words take one byte
-// permutation for every word: 32 for 8 x 8 halves, 128 for 16 x 16 bytes.
+// Exchanges element j of rows[i] and element i of rows[j]. For the distances d = V/2 ... 1, rows i and i + d
+// exchange elements: those of row i whose index has bit d, for those of row i + d whose index does not. Whole
+// words only change their names. Parts of words take one byte permutation for every word: 32 for 8 x 8 16-bit
+// elements, 128 for 16 x 16 bytes.
 template <int Size>
 __device__ __forceinline__ void transpose_block(Unit (&rows)[kPerUnit<Size>]) {
   FASTGEMM_UNROLL
@@ -38,12 +39,12 @@ __device__ __forceinline__ void transpose_block(Unit (&rows)[kPerUnit<Size>]) {
   }
 }
 
-// The 4 bytes that start `offset` % 4 bytes into low:high.
+// The 4 bytes from byte `offset` % 4 of low:high on.
 __device__ __forceinline__ uint32_t bytes_of_words(uint32_t low, uint32_t high, int offset) {
   return uint32_t((uint64_t(high) << 32 | low) >> (8 * (offset & 3)));
 }
 
-// V rows of one word of src become one unit for each of its columns.
+// Transposes V rows of one word of src to one unit for each column in the word.
 template <int Size>
 inline constexpr int kWordCols = Size < 4 ? 4 / Size : 1;
 template <int Size>
@@ -70,8 +71,8 @@ __device__ __forceinline__ void transpose_words(const uint32_t (&rows)[kPerUnit<
   }
 }
 
-// The 16 bytes that start `offset` (0 to 15) bytes into low:high, of which whole words are known: words ==
-// offset / 4. What that saves are the 11 selections of bytes_at() (cuda/device/vector.cuh).
+// The 16 bytes from byte `offset` (0 to 15) of low:high on. Its whole words are known at compile time: words
+// == offset / 4. That saves the 11 selections of bytes_at() (cuda/device/vector.cuh).
 template <int Size, int words>
 __device__ __forceinline__ Unit bytes_at_words(const Unit& low, const Unit& high, int offset) {
   const uint32_t w[8] = {low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]};
@@ -82,8 +83,8 @@ __device__ __forceinline__ Unit bytes_at_words(const Unit& low, const Unit& high
   return out;
 }
 
-// Calls body.operator()<words>(), where all lanes of a warp have the same number (0 to 3). Elements of 8 and
-// of 16 bytes have 2 or 4 words.
+// Calls body.operator()<words>() for 0 to 3 words, which must be the same in all lanes of a warp. Elements of
+// 8 bytes are shifted by 0 or 2 words, and elements of 16 bytes by none.
 template <int Size, class Body>
 __device__ __forceinline__ void with_words(int words, Body&& body) {
   if constexpr (Size <= 4) {
@@ -95,13 +96,13 @@ __device__ __forceinline__ void with_words(int words, Body&& body) {
   body.template operator()<0>();
 }
 
-// A tile of `Down` x `Across` blocks of V x V elements, held as rows of dst: (kCols, Down) units.
+// A tile of `Down` x `Across` blocks of V x V elements. It is stored as rows of dst: (kCols, Down) units.
 template <int Size, int Down, int Across, int Threads>
 struct Tile {
   static constexpr int V = kPerUnit<Size>, kAcross = Across, kThreads = Threads;
   static constexpr int kWarps = Threads / 32;
-  // Rows of dst that begin at the same place of a window: a warp writes so many at once, all warps rows of so
-  // many kinds.
+  // A row of dst begins at one of V places in a window, its kind. A warp writes kSameRows rows of the same
+  // kind at once, and all warps together write rows of kKinds kinds.
   static constexpr int kSameRows = 32 / Down, kKinds = kWarps < V ? kWarps : V;
   static constexpr int kRows = Down * V, kCols = Across * V;  // of src
   static constexpr int kBytes = kCols * Down * 16;
@@ -111,7 +112,7 @@ struct Tile {
 
   Unit* units;  // (kCols, Down)
 
-  // The part of the matrix that the tile at this place covers.
+  // The part of the matrix that a tile covers.
   struct Part {
     int64_t row, col;  // of the first element
     int rows, cols;
@@ -122,15 +123,16 @@ struct Tile {
     return {row, col, int(min(t.rows - row, int64_t(kRows))), int(min(t.cols - col, int64_t(kCols)))};
   }
 
-  // Unit u of row j. The XOR turns the units of rows against each other, so that 8 lanes touch all 32 banks,
-  // be it that they write the same unit of 8 rows V apart, or V / 4 apart, or read 8 units of one row. Where
-  // no bit is set in both of two numbers of rows, the turn of their sum is the XOR of their turns.
+  // unit(j, u) is unit u of row j, at place u ^ turn(j) of the row. This swizzle lets 8 lanes access all 32
+  // banks in each of three cases: they write the same unit of 8 rows that are V apart, or V / 4 apart, or
+  // they read 8 units of one row. If two row numbers have no common bit, turn() of their sum is the XOR of
+  // their turns.
   static __device__ __forceinline__ constexpr int turn(unsigned j) {
     return int((j / V ^ (Size <= 4 ? j / kWordCols<Size> : 0)) % 8);
   }
   __device__ __forceinline__ Unit& unit(int j, int u) const { return units[j * Down + (u ^ turn(j))]; }
 
-  // Units that a thread has transposed become unit `down` of the rows from `first` on, a multiple of `count`.
+  // Stores transposed units as unit `down` of the rows from `first` on, a multiple of `count`.
   template <int count>
   __device__ __forceinline__ void put(int down, int first, const Unit (&block)[count]) const {
     FASTGEMM_UNROLL
@@ -141,8 +143,8 @@ struct Tile {
     return *reinterpret_cast<Element<Size>*>(reinterpret_cast<char*>(&unit(j, i / V)) + i % V * Size);
   }
 
-  // Reads the part from src: whole blocks through registers, by 16 bytes, if all rows are aligned to them;
-  // the ragged rest, or everything, element by element.
+  // Reads the part from src. If all rows are aligned to 16 bytes, whole blocks go through registers, 16 bytes
+  // at a time, and only the remaining elements are read one by one. Otherwise all elements are.
   __device__ __forceinline__ void load(const Transpose& t, const Part& part) const {
     const char* const from = t.src + part.row * t.src_stride + part.col * Size;
     const bool aligned = is_aligned(t.src, 16) && t.src_stride % 16 == 0;
@@ -170,7 +172,8 @@ struct Tile {
     load_elements(from, t.src_stride, 0, whole_rows * V, whole_cols * V, part.cols);
   }
 
-  // Rows [row, rows) of columns [col, cols): a warp along a row, each thread four rows in flight.
+  // Reads rows [row, rows) of columns [col, cols) element by element: a warp reads along a row, and each
+  // thread has loads of four rows in flight.
   __device__ __forceinline__ void load_elements(const char* from, int64_t stride, int row, int rows, int col,
                                                 int cols) const {
     constexpr int kInFlight = 4;
@@ -188,16 +191,17 @@ struct Tile {
       }
   }
 
-  // Rows that a tile reads of the one above, so that what it writes begins and ends with whole windows.
+  // The size of a tile. Unless dst is aligned, a tile also reads the last rows of the one above it, so that
+  // it writes only whole windows.
   static TileSize size_for(const Transpose& t, int64_t batch) {
     const bool aligned = is_aligned(t.dst, kWindow) && t.dst_stride % kWindow == 0 &&
                          (batch == 1 || t.dst_batch_stride % kWindow == 0);
     return {kRows, kCols, aligned ? 0 : kWindow / Size};
   }
 
-  // Writes the part to dst, by aligned windows of 16 bytes: where rows of dst begin in the middle of one, it
-  // is shifted together from two units. Of every row the tile writes the windows that begin in its first
-  // `step` elements; those at the ends of a row, which are incomplete, element by element.
+  // Writes the part to dst in aligned windows of 16 bytes. If rows of dst begin in the middle of a window,
+  // each window is made from two units by a shift. In every row the tile writes the windows that begin in its
+  // first `step` elements. The incomplete windows at the ends of a row are written element by element.
   __device__ __forceinline__ void store(const Transpose& t, const Part& part, int step) const {
     if (is_aligned(t.dst, kWindow) && t.dst_stride % kWindow == 0)
       store_units(t, part);
@@ -209,12 +213,12 @@ struct Tile {
   static __device__ __forceinline__ char* row_of_dst(const Transpose& t, const Part& part, int j) {
     return t.dst + (part.col + j) * t.dst_stride + part.row * Size;
   }
-  // Bytes before the first window of a row.
+  // The bytes of a row before its first window.
   static __device__ __forceinline__ int lead_of(const char* row) {
     return int(-reinterpret_cast<uintptr_t>(row) % kWindow);
   }
 
-  // Where rows of dst begin with a window.
+  // Writes the part if rows of dst begin with a window.
   __device__ __forceinline__ void store_units(const Transpose& t, const Part& part) const {
     const int u = int(threadIdx.x % Down), first = int(threadIdx.x / Down);
     if (u >= part.rows / V) return;
@@ -223,9 +227,9 @@ struct Tile {
       store_vector(to, load_vector<Unit>(&unit(j, u)));
   }
 
-  // V rows of dst are a multiple of 16 bytes, whatever the stride: rows whose j % V is the same begin at the
-  // same place of a window. A warp writes such rows, so that one branch chooses the words that all of them
-  // are shifted by.
+  // Writes the part if rows of dst begin inside a window. V rows of dst are a multiple of 16 bytes whatever
+  // the stride, so rows with the same j % V begin at the same place in a window. A warp writes such rows, so
+  // that one branch chooses by how many words all of them are shifted.
   __device__ __forceinline__ void store_windows(const Transpose& t, const Part& part, int step) const {
     const int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32), u = lane % Down;
     const bool bottom = part.row + part.rows == t.rows;
@@ -239,12 +243,12 @@ struct Tile {
     }
   }
 
-  // Window u of row j and of those that the warp writes after it.
+  // Writes window u of row j, and of the rows that the warp writes after it.
   template <int words>
   __device__ __forceinline__ void store_rows(const Transpose& t, const Part& part, char* first, int j, int u,
                                              int lead) const {
     constexpr int kApart = V * kSameRows * (kWarps / kKinds), kTimes = kCols / kApart;
-    constexpr int kInFlight = Size <= 2 ? 4 : 2;  // loads that no branch keeps apart
+    constexpr int kInFlight = Size <= 2 ? 4 : 2;  // loads without a branch between them
     char* to = first + 16 * u;
     FASTGEMM_UNROLL
     for (int n = 0; n < kTimes; ++n, to += kApart * t.dst_stride) {
@@ -257,7 +261,7 @@ struct Tile {
     }
   }
 
-  // The incomplete windows: V threads have the elements of one.
+  // Writes the incomplete windows. V threads write the elements of one window.
   __device__ __forceinline__ void store_ends(const Transpose& t, const Part& part) const {
     const int bytes = part.rows * Size, at = int(threadIdx.x % V) * Size;
     const bool top = part.row == 0, bottom = part.row + part.rows == t.rows;
@@ -272,7 +276,7 @@ struct Tile {
   }
 };
 
-// The tile for matrices of which one side fits into 128 bytes.
+// The tile for matrices one side of which fits into 128 bytes.
 template <int Size>
 using ShortTile = Tile<Size, 8, 8, 64>;
 inline bool is_short(const TransposeProblem& p) {
