@@ -5,28 +5,28 @@
 //
 // The pre-pass moves n^2 elements for n^3 multiply-adds, so small products gain least.
 #include "cuda/gemm/parts/planes/engine.cuh"
-#include "cuda/gemm/parts/residues/rest.cuh"
+#include "cuda/gemm/parts/residues/fallback.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
 // The same for the tiles that `crt` does not compute itself.
 struct Bf16x6Rest : planes::Bf16x6 {
-  using Tiles = residues::Rest;
+  using Tiles = residues::FallbackTiles;
 };
 
 }  // namespace
 
-void residues::multiply_rest(const Gemm<float>& g, const Selection& selection, const Epilogue& epilogue,
-                             Context& context) {
+void residues::multiply_fallback(const Gemm<float>& g, const Selection& selection, const Epilogue& epilogue,
+                                 Context& context) {
   using namespace planes;
   const auto multiply = [&]<class S>() {
     static_assert(kTileM % S::kM == 0 && kTileN % S::kN == 0);
-    in_pieces(g, 1, Panels::bytes<S>(g), context,
-              [&](const Gemm<float>& all, int count, ReusedWorkspace& workspace) {
-                launch_panels<S>("bf16x6_rest", all, count, Rest{selection},
-                                 EpilogueOf<typename S::Scheme>(epilogue), workspace);
-              });
+    in_batch_parts(g, 1, Panels::bytes<S>(g), context,
+                   [&](const Gemm<float>& all, int count, ReusedWorkspace& workspace) {
+                     launch_panels<S>("bf16x6_rest", all, count, FallbackTiles{selection},
+                                      EpilogueOf<typename S::Scheme>(epilogue), workspace);
+                   });
   };
   const auto run = [&]<class Scheme>() {
     cuda::has_wgmma() ? multiply.template operator()<Shape<Scheme, plans::kNarrowPlanes>>()
@@ -42,7 +42,7 @@ void gemm_bf16x6(const GemmProblem& problem, Context& context) {
   if (problem.triangle != 1) return planes::gemm_by_planes<planes::Bf16x6>(name, problem, context);
   run_gemm<float>(problem, context, [&](const auto& g, int batch) {
     if (!planes::gemm_of_triangle<planes::Bf16x6>(name, g, batch, context))
-      planes::gemm_in_pieces<planes::Bf16x6>(name, g, batch, {}, context);
+      planes::gemm_in_parts<planes::Bf16x6>(name, g, batch, {}, context);
   });
 }
 

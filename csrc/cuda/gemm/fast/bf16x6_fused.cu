@@ -146,19 +146,19 @@ void launch_fused(const Gemm<float>& g, const Arguments& arguments, int batch, i
                  sizeof(typename T::Shared) == plans::fused_bytes({T::kRows, T::kColumns}, T::kRowsAlongK)));
   const int64_t steps = ceil_div(g.k, kTileK);
   const int64_t split_steps = std::max<int64_t>(ceil_div(steps, chosen), 1);
-  const int ways = int(std::max<int64_t>(ceil_div(steps, split_steps), 1));
+  const int splits = int(std::max<int64_t>(ceil_div(steps, split_steps), 1));
   const TileGrid tiles = grid_of<T>(arguments, batch);
-  const dim3 grid(tiles.grid.x, unsigned(ways), tiles.grid.z);
-  launch_splits<Repaired>(g, batch, ways, arguments.epilogue, context,
+  const dim3 grid(tiles.grid.x, unsigned(splits), tiles.grid.z);
+  launch_splits<Repaired>(g, batch, splits, arguments.epilogue, context,
                           [&](const Result<float>& result, int64_t columns) {
                             Arguments f = arguments;
                             f.gemm.result = result, f.gemm.n = columns;
                             f.column_tiles = tiles.tiles_n, f.split_k = split_steps * kTileK;
-                            f.split = ways > 1, f.split_stride = result.batch_stride * batch;
+                            f.split = splits > 1, f.split_stride = result.batch_stride * batch;
                             f.vectors = result_vectors(result);
                             const LaunchShape shape{grid, dim3(T::kThreads), sizeof(typename T::Shared)};
                             if constexpr (T::kRowsAlongK) {
-                              if (f.epilogue.asked() && ways == 1)
+                              if (f.epilogue.asked() && splits == 1)
                                 return launch<gemm_kernel<Fusing<T>>>("bf16x6_fused", shape, context)(f);
                             }
                             launch<gemm_kernel<T>>("bf16x6_fused", shape, context)(f);
@@ -169,7 +169,7 @@ template <bool rows_along_k, bool by_wgmma>
 void launch_columns(const Gemm<float>& g, const Arguments& arguments, int batch, Context& context) {
   const plans::FusedPlan plan = plans::plan_fused(batch, arguments.rows.x_extent, arguments.columns.x_extent,
                                                   g.k, rows_along_k, cuda::gpu_here());
-  const auto run = [&]<class T>() { launch_fused<T>(g, arguments, batch, plan.ways.count, context); };
+  const auto run = [&]<class T>() { launch_fused<T>(g, arguments, batch, plan.splits.count, context); };
   if (plan.tile.columns == 16) return run.template operator()<Tile<16, rows_along_k, by_wgmma>>();
   if (plan.tile.columns == 32) return run.template operator()<Tile<32, rows_along_k, by_wgmma>>();
   if constexpr (by_wgmma) {

@@ -20,10 +20,10 @@
 #include "cuda/available.h"
 #include "cuda/gemm/launchers.h"
 #include "cuda/gemm/parts/residues/cut.cuh"
+#include "cuda/gemm/parts/residues/fallback.cuh"
 #include "cuda/gemm/parts/residues/join.cuh"
 #include "cuda/gemm/parts/residues/measure.cuh"
 #include "cuda/gemm/parts/residues/reduce.cuh"
-#include "cuda/gemm/parts/residues/rest.cuh"
 #include "cuda/gemm/parts/residues/scale.cuh"
 #include "cuda/gemm/parts/residues/survey.cuh"
 #include "cuda/gemm/parts/reused_workspace.cuh"
@@ -295,7 +295,7 @@ void multiply_terms(const Gemm<T>& g, const Plan& plan, Workspaces& workspaces) 
       // Before the join, because this allocates. An allocation may fail only while nothing of the first panel
       // is written: c may share the result's memory.
       const Epilogue epilogue = plan.epilogue.at<T>(row, column);
-      if constexpr (std::is_floating_point_v<T>) multiply_rest(panel, selection, epilogue, workspace);
+      if constexpr (std::is_floating_point_v<T>) multiply_fallback(panel, selection, epilogue, workspace);
       launch_join(panel, sources, selection, sums, plan.system, triangle, epilogue, workspace);
     }
 }

@@ -313,7 +313,7 @@ void launch_decode(const Gemm<float>& g, const BoxOperand<float>& b, int batch, 
 int tile_rows(int64_t m) { return m <= 8 ? 8 : m <= 32 ? 32 : plans::kDecodeRows; }
 
 // Computes the matrices of a batch whose planes are in memory at the same time.
-void decode_piece(const Gemm<float>& problem, int batch, Context& context) {
+void decode_part(const Gemm<float>& problem, int batch, Context& context) {
   RowCopies copies;
   const BoxOperand<float> b = box_operand(side_b(problem, batch), batch, 1, true, copies, context);
   copies.launch({}, context);
@@ -353,11 +353,11 @@ void decode_by_planes(const Gemm<float>& problem, int batch, Context& context) {
   using namespace planes::decode;
   const int64_t rows = tile_rows(problem.m), k = ceil_div(problem.k, kStageK) * kStageK;
   const int64_t bytes = ceil_div(problem.m, rows) * rows * k * kPlanes * int64_t(sizeof(BFloat16));
-  planes::in_pieces(problem, batch, bytes, context,
-                    [](const Gemm<float>& g, int count, ReusedWorkspace& workspace) {
-                      workspace.begin_again();
-                      decode_piece(g, count, workspace);
-                    });
+  planes::in_batch_parts(problem, batch, bytes, context,
+                         [](const Gemm<float>& g, int count, ReusedWorkspace& workspace) {
+                           workspace.begin_again();
+                           decode_part(g, count, workspace);
+                         });
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -9,7 +9,7 @@
 // reaches half its rate there: the companion `dmma_m8n8k4` shows that.
 #include "cuda/device/mma.cuh"
 #include "cuda/gemm/parts/mma_pipeline.cuh"
-#include "cuda/gemm/parts/residues/rest.cuh"
+#include "cuda/gemm/parts/residues/fallback.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
 template <class C, bool a_along_k, bool b_along_k>
 __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
     gemm_dmma_rest_kernel(const __grid_constant__ TileArguments<double> arguments,
-                          const __grid_constant__ residues::Rest rest) {
+                          const __grid_constant__ residues::FallbackTiles rest) {
   multiply_parts<Kernel<C, FASTGEMM_SM90A, a_along_k, b_along_k>>(arguments, rest);
 }
 
@@ -145,8 +145,8 @@ void launch_dmma(const GemmProblem& problem, Context& context) {
 
 }  // namespace
 
-void residues::multiply_rest(const Gemm<double>& g, const Selection& selection, const Epilogue&,
-                             Context& context) {
+void residues::multiply_fallback(const Gemm<double>& g, const Selection& selection, const Epilogue&,
+                                 Context& context) {
   using C = WideTiles;
   static_assert(kTileM % C::BM == 0 && kTileN % C::BN == 0);
   // Stream-K divides all tiles of C among the blocks, also those that are skipped. All blocks that share a

@@ -13,7 +13,7 @@
 // than a third stage.
 //
 // On Hopper mma.sync reaches at most two thirds of wgmma's rate (docs/tensor_cores.md).
-#include "cuda/gemm/parts/moved.cuh"
+#include "cuda/gemm/parts/storage_element.cuh"
 #include "cuda/gemm/parts/warp_product.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -28,9 +28,9 @@ constexpr int kStageBytes = (128 + 256) * 128;
 template <class C, class T, bool a_along_k, bool b_along_k>
 struct Kernel {
   using Config = C;
-  using Moved = MovedElement<T>;
-  using TileA = LineTile<Moved, a_along_k, C::BM, SwizzledLines<8>>;  // (BM, 128 bytes)
-  using TileB = LineTile<Moved, b_along_k, C::BN, SwizzledLines<8>>;  // (BN, 128 bytes)
+  using Storage = StorageElement<T>;
+  using TileA = LineTile<Storage, a_along_k, C::BM, SwizzledLines<8>>;  // (BM, 128 bytes)
+  using TileB = LineTile<Storage, b_along_k, C::BN, SwizzledLines<8>>;  // (BN, 128 bytes)
   using Warp = WarpProduct<C, TensorCoreElement<T>, TileA, TileB>;
   static constexpr int kStageBytes = TileA::kBytes + TileB::kBytes;
   union Shared {
@@ -41,13 +41,13 @@ struct Kernel {
 
 template <class C, class T, bool a_along_k, bool b_along_k>
 __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
-    gemm_mma_sync_kernel(const __grid_constant__ TileArguments<MovedElement<T>> arguments) {
+    gemm_mma_sync_kernel(const __grid_constant__ TileArguments<StorageElement<T>> arguments) {
   if constexpr (kMayHaveStages<C::kStages, kStageBytes>)
     multiply_parts<Kernel<C, T, a_along_k, b_along_k>>(arguments);
 }
 
-template <class C, class T, class Moved>
-void launch_mma_sync(const Gemm<Moved>& g, int batch, const Sharing& sharing, const Epilogue& epilogue,
+template <class C, class T, class Storage>
+void launch_mma_sync(const Gemm<Storage>& g, int batch, const Sharing& sharing, const Epilogue& epilogue,
                      Context& context) {
   constexpr Takes kTakes = sizeof(T) == 2 ? Takes::any : Takes::along_k;
   const int64_t tiles = batch * ceil_div(g.m, C::BM) * ceil_div(g.n, C::BN);
@@ -71,7 +71,7 @@ void launch_mma_sync(const Gemm<Moved>& g, int batch, const Sharing& sharing, co
 
 void gemm_mma_sync(const GemmProblem& problem, Context& context) {
   with_stages<kStageBytes>([&]<int STAGES>() {
-    run_moved<float, Half, BFloat16>(problem, context, [&]<class T>(const auto& g, int batch) {
+    run_with_storage<float, Half, BFloat16>(problem, context, [&]<class T>(const auto& g, int batch) {
       const Sharing sharing = problem.invariant ? plans::kUnshared : Sharing{2};
       if constexpr (std::is_same_v<Accumulator<T>, float>) {
         if (problem.epilogue.asked())

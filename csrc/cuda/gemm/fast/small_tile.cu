@@ -12,8 +12,8 @@
 // evict-first, which leaves L2 to data that is used again.
 #include "cuda/available.h"
 #include "cuda/gemm/fast/small_tile_products.cuh"
-#include "cuda/gemm/parts/moved.cuh"
 #include "cuda/gemm/parts/split_k.cuh"
+#include "cuda/gemm/parts/storage_element.cuh"
 #include "cuda/gemm/predict/plans.h"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -41,14 +41,14 @@ struct Arguments {
 
 template <class C, class T, bool a_along_k, bool b_along_k, bool aligned>
 struct Kernel {
-  using Moved = MovedElement<T>;
-  using TileA = LineTile<Moved, a_along_k, C::BM, SwizzledLines<8>>;  // (BM, 128 bytes)
-  using TileB = LineTile<Moved, b_along_k, C::BN, SwizzledLines<8>>;  // (BN, 128 bytes)
+  using Storage = StorageElement<T>;
+  using TileA = LineTile<Storage, a_along_k, C::BM, SwizzledLines<8>>;  // (BM, 128 bytes)
+  using TileB = LineTile<Storage, b_along_k, C::BN, SwizzledLines<8>>;  // (BN, 128 bytes)
   using Products =
       std::conditional_t<kByWgmma<C>, WgmmaProducts<C, T, TileA, TileB>, MmaProducts<C, T, TileA, TileB>>;
   static constexpr int kStageBytes = TileA::kBytes + TileB::kBytes;
-  using CopyA = LineCopy<TileA, Moved, C::kThreads, C::kStages, kStageBytes, aligned>;
-  using CopyB = LineCopy<TileB, Moved, C::kThreads, C::kStages, kStageBytes, aligned>;
+  using CopyA = LineCopy<TileA, Storage, C::kThreads, C::kStages, kStageBytes, aligned>;
+  using CopyB = LineCopy<TileB, Storage, C::kThreads, C::kStages, kStageBytes, aligned>;
   union Shared {
     unsigned char ring[C::kStages][kStageBytes];
     WarpSlab<Accumulator<T>, C::WM, C::WN> slabs[C::kWarps];
@@ -135,7 +135,7 @@ __device__ __forceinline__ void multiply_tile(const Arguments<T>& g) {
 
 template <class C, class T, bool a_along_k, bool b_along_k, bool aligned>
 __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
-    gemm_small_tile_kernel(const __grid_constant__ Arguments<MovedElement<T>> g) {
+    gemm_small_tile_kernel(const __grid_constant__ Arguments<StorageElement<T>> g) {
   if constexpr (FASTGEMM_SM90A || !kByWgmma<C>)
     multiply_tile<C, Kernel<C, T, a_along_k, b_along_k, aligned>>(g);
 }
@@ -152,15 +152,15 @@ LineOperand<T> operand_of(Side<T> s, int batch, Context& context) {
   return line_operand(s, batch);
 }
 
-// Multiplies elements of T, whose operands are copied as elements of Moved.
-template <class C, class T, class Moved>
-void launch_small_tile(const Gemm<Moved>& g, int batch, const Epilogue& epilogue, Context& context) {
+// Multiplies elements of T, which are copied as elements of Storage.
+template <class C, class T, class Storage>
+void launch_small_tile(const Gemm<Storage>& g, int batch, const Epilogue& epilogue, Context& context) {
   const int64_t tiles_m = ceil_div(g.m, C::BM), tiles_n = ceil_div(g.n, C::BN);
   const int stages = int(ceil_div(g.k, 128 / int(sizeof(T))));
   const int splits = plans::small_tile_splits(batch * tiles_m * tiles_n, stages, multiprocessors());
   const dim3 grid(unsigned(tiles_m), unsigned(tiles_n * splits), unsigned(batch));
   const ResultVectors vectors = result_vectors(g.result);
-  Arguments<Moved> s{
+  Arguments<Storage> s{
       .splits = splits,
       .tiles_n = unsigned(tiles_n),
       .stages = SplitStages(stages, splits),
@@ -183,7 +183,7 @@ void launch_small_tile(const Gemm<Moved>& g, int batch, const Epilogue& epilogue
                               : run.template operator()<false, true, true>();
   } else {
     constexpr Takes kTakes = sizeof(T) == 1 ? Takes::along_k : Takes::any;
-    RowsOperands<Moved>{s.a, s.b}.template with_directions<kTakes>([&]<bool... along_k>() {
+    RowsOperands<Storage>{s.a, s.b}.template with_directions<kTakes>([&]<bool... along_k>() {
       s.a.aligned&& s.b.aligned ? run.template operator()<true, along_k...>()
                                 : run.template operator()<false, along_k...>();
     });
@@ -194,7 +194,7 @@ void launch_small_tile(const Gemm<Moved>& g, int batch, const Epilogue& epilogue
 }  // namespace
 
 void gemm_small_tile(const GemmProblem& problem, Context& context) {
-  run_moved<Half, BFloat16>(problem, context, [&]<class T>(const auto& g, int batch) {
+  run_with_storage<Half, BFloat16>(problem, context, [&]<class T>(const auto& g, int batch) {
     if constexpr (sizeof(T) == 2) {
       const Epilogue& e = problem.epilogue;
       if (e.asked())

@@ -32,8 +32,8 @@
 #include "cuda/gemm/parts/boxes.cuh"
 #include "cuda/gemm/parts/chunks.cuh"
 #include "cuda/gemm/parts/fused_epilogue.cuh"
-#include "cuda/gemm/parts/moved.cuh"
 #include "cuda/gemm/parts/ring.cuh"
+#include "cuda/gemm/parts/storage_element.cuh"
 #include "cuda/gemm/parts/wgmma_consumer.cuh"
 #include "cuda/gemm/parts/wgmma_operand.cuh"
 #include "cuda/gemm/rules.h"
@@ -114,7 +114,7 @@ __device__ __forceinline__ RowsPlace place_of_box(const TileOrigin<S>& tile, int
 // divided into squares of 3 x 2 tiles: a square on the diagonal has a tile above the diagonal, and the last
 // squares may have tiles below C's last row.
 template <class S, class T>
-__device__ __forceinline__ bool is_left_out(const TileOrigin<S>& tile, const Arguments<T>& g) {
+__device__ __forceinline__ bool is_skipped(const TileOrigin<S>& tile, const Arguments<T>& g) {
   if constexpr (kLower<S> && S::kN % S::kM != 0)
     return tile.column >= tile.row + S::kM || tile.row >= g.rows.m;
   else
@@ -131,7 +131,7 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& 
   Part part;
   while (parts.next(part)) {
     const TileOrigin<S> place(part.tile, g.schedule);
-    if (is_left_out(place, g)) continue;
+    if (is_skipped(place, g)) continue;
     const int first = part.first * kChunk, end = first + g.schedule.stages_of(part);
     FASTGEMM_NO_UNROLL
     for (int step = first; step < end; ++step) {
@@ -201,7 +201,7 @@ __device__ __forceinline__ void consume(typename S::Shared& shared, const MapsOf
   Part part;
   while (parts.next(part)) {
     if constexpr (kLower<S>)
-      if (is_left_out(TileOrigin<S>(part.tile, g.schedule), g)) continue;
+      if (is_skipped(TileOrigin<S>(part.tile, g.schedule), g)) continue;
     FASTGEMM_UNROLL
     for (int i = 0; i < kChunk; ++i)
       consumer.multiply(sum, i > 0, [&] {
@@ -256,7 +256,7 @@ __device__ __forceinline__ void store_boxes(typename S::Shared& shared, const Ar
 template <class S, class T, Major a_major, Major b_major, bool transposed>
 __global__ void __launch_bounds__(S::kThreads, 1)
     gemm_wgmma_specialized_kernel(const __grid_constant__ MapsOf<S> maps,
-                                  const __grid_constant__ Arguments<MovedElement<T>> g) {
+                                  const __grid_constant__ Arguments<StorageElement<T>> g) {
 #if FASTGEMM_SM90A
   using E = TensorCoreElement<T>;
   using A = OperandTile<E, a_major, S::kM>;
@@ -304,21 +304,23 @@ Boxes boxes_of_result(const Gemm<T>& g) {
   return {g.result.out, g.result.row_stride, g.result.batch_stride};
 }
 
-// Multiplies elements of T, whose operands are copied as elements of Moved.
-template <class S, class T, class Moved>
-void launch_tiles(const Gemm<Moved>& g, const BoxOperands<Moved>& operands, int batch, const Sharing& sharing,
-                  RowCopies& copies, Context& context, const Epilogue& epilogue = {}) {
+// Multiplies elements of T, which are copied as elements of Storage.
+template <class S, class T, class Storage>
+void launch_tiles(const Gemm<Storage>& g, const BoxOperands<Storage>& operands, int batch,
+                  const Sharing& sharing, RowCopies& copies, Context& context,
+                  const Epilogue& epilogue = {}) {
   const auto [a, b, transposed] = operands;
-  const Result<Moved>& r = g.result;
+  const Result<Storage>& r = g.result;
   const Boxes result = boxes_of_result(g);
   const bool in_boxes = result.writable(g, batch);
-  Arguments<Moved> arguments{r.alpha,
-                             r.beta,
-                             r.out_bytes(),
-                             r.beta != Accumulator<Moved>(0),
-                             a.batch_stride != 0,
-                             b.batch_stride != 0,
-                             {in_boxes ? nullptr : r.out, r.row_stride, r.batch_stride, int(g.m), int(g.n)}};
+  Arguments<Storage> arguments{
+      r.alpha,
+      r.beta,
+      r.out_bytes(),
+      r.beta != Accumulator<Storage>(0),
+      a.batch_stride != 0,
+      b.batch_stride != 0,
+      {in_boxes ? nullptr : r.out, r.row_stride, r.batch_stride, int(g.m), int(g.n)}};
   if constexpr (kFuses<S>) arguments.epilogue = whole_pairs(epilogue, g, copies, context);
   auto& schedule = arguments.schedule;
   schedule.tiles_m = int(ceil_div(a.side, S::kM)), schedule.tiles_n = int(ceil_div(b.side, S::kN));
@@ -360,15 +362,15 @@ void launch_tiles(const Gemm<Moved>& g, const BoxOperands<Moved>& operands, int 
 // `lower`: only the lower triangle is asked for. `mirrors`: the upper triangle is to be its transpose.
 // Products of unsigned bytes, and those computed as C^T, are computed whole. The width of tiles does not
 // change the order of a sum; sharing tiles does.
-template <class T, class Moved>
-void gemm_tiles(const Gemm<Moved>& problem, int batch, bool lower, bool mirrors, const Sharing& sharing,
+template <class T, class Storage>
+void gemm_tiles(const Gemm<Storage>& problem, int batch, bool lower, bool mirrors, const Sharing& sharing,
                 const Epilogue& epilogue, Context& context) {
   RowCopies copies;
-  const BoxOperands<Moved> operands(problem, batch, copies, context, true);
-  Gemm<Moved> g = problem;
+  const BoxOperands<Storage> operands(problem, batch, copies, context, true);
+  Gemm<Storage> g = problem;
   if (g.m == 1) g.result.row_stride = ceil_div(g.n, 16) * 16;
   const bool in_boxes = boxes_of_result(g).writable(g, batch);
-  lower = lower && std::is_same_v<T, Moved> && !operands.transposed;
+  lower = lower && std::is_same_v<T, Storage> && !operands.transposed;
   const auto run = [&]<int columns>() {
     if constexpr (std::is_same_v<Accumulator<T>, float>)
       if (epilogue.asked())
@@ -377,7 +379,7 @@ void gemm_tiles(const Gemm<Moved>& problem, int batch, bool lower, bool mirrors,
     if constexpr (kIsHalf<T>)
       if (mirrors)
         return launch_tiles<MirroredShape<columns>, T>(g, operands, batch, sharing, copies, context);
-    if constexpr (std::is_same_v<T, Moved>)
+    if constexpr (std::is_same_v<T, Storage>)
       if (lower) return launch_tiles<LowerShape<columns>, T>(g, operands, batch, sharing, copies, context);
     launch_tiles<Shape<columns>, T>(g, operands, batch, sharing, copies, context);
   };
@@ -408,7 +410,7 @@ GemmProblem with_row_as_bias(const GemmProblem& p) {
 
 void gemm_wgmma_specialized(const GemmProblem& given, Context& context) {
   const GemmProblem problem = with_row_as_bias(given);
-  run_moved<float, Half, BFloat16>(problem, context, [&]<class T>(const auto& g, int batch) {
+  run_with_storage<float, Half, BFloat16>(problem, context, [&]<class T>(const auto& g, int batch) {
     gemm_tiles<T>(g, batch, problem.triangle == 1, mirrors_in_boxes(problem),
                   problem.invariant ? plans::kUnshared : plans::kLastWave, problem.epilogue, context);
   });

@@ -26,25 +26,25 @@ struct alignas(aligned ? 2 * sizeof(Part) : sizeof(Part)) Complex {
 // How elements are copied: unchanged, or conjugated, which makes the diagonal real.
 template <class Element>
 struct Unchanged {
-  using Moved = Element;
+  using Type = Element;
   __device__ __forceinline__ static Element read(const Element& x) { return x; }
   __device__ __forceinline__ static void stage(Element& to, const Element& x, bool) { to = x; }
   __device__ __forceinline__ static void store(Element& to, const Element& x) { to = x; }
 };
 template <class Part, bool aligned, bool conjugated>
 struct Complexes {
-  using Moved = Complex<Part, aligned>;
+  using Type = Complex<Part, aligned>;
   static constexpr Part kSign = conjugated ? Part(Part(1) << (8 * sizeof(Part) - 1)) : Part(0);
-  __device__ __forceinline__ static Moved read(const Moved& x) {
+  __device__ __forceinline__ static Type read(const Type& x) {
     if constexpr (aligned)
       return x;
     else
       return {x.re, x.im};
   }
-  __device__ __forceinline__ static void stage(Moved& to, const Moved& x, bool on_diagonal) {
+  __device__ __forceinline__ static void stage(Type& to, const Type& x, bool on_diagonal) {
     store(to, {x.re, conjugated && on_diagonal ? Part(0) : Part(x.im ^ kSign)});
   }
-  __device__ __forceinline__ static void store(Moved& to, const Moved& x) {
+  __device__ __forceinline__ static void store(Type& to, const Type& x) {
     if constexpr (aligned) {
       to = x;
     } else {
@@ -72,8 +72,8 @@ struct LowerTile {
 // `out` is (n, n) for each matrix of the batch. A warp reads and writes 32 neighbours in a row.
 template <class Of>
 __global__ void __launch_bounds__(kThreads, 4)
-    mirror_kernel(typename Of::Moved* out, int64_t n, int64_t row_stride, int64_t batch_stride) {
-  using Element = typename Of::Moved;
+    mirror_kernel(typename Of::Type* out, int64_t n, int64_t row_stride, int64_t batch_stride) {
+  using Element = typename Of::Type;
   constexpr int kSide = kTile<Element>;
   FASTGEMM_SHARED Element staged[kSide][kSide + 1];
   const LowerTile tile(blockIdx.x);
@@ -151,11 +151,11 @@ bool moves_units(const Mirror& m) {
 
 template <class Of>
 void mirror_elements(const Mirror& m, Context& context) {
-  const int64_t tiles = ceil_div(m.n, kTile<typename Of::Moved>), lower = tiles * (tiles + 1) / 2;
+  const int64_t tiles = ceil_div(m.n, kTile<typename Of::Type>), lower = tiles * (tiles + 1) / 2;
   for (int64_t first = 0; first < m.batch; first += kMostBlocksY) {
     const dim3 grid(unsigned(lower), unsigned(std::min(kMostBlocksY, m.batch - first)));
     launch<mirror_kernel<Of>>("mirror", {grid, dim3(kThreads), 0, true}, context)(
-        static_cast<typename Of::Moved*>(m.out.data) + first * m.out.batch_stride, m.n, m.out.row_stride,
+        static_cast<typename Of::Type*>(m.out.data) + first * m.out.batch_stride, m.n, m.out.row_stride,
         m.out.batch_stride);
   }
 }

@@ -50,7 +50,7 @@ TileArguments<T> tile_arguments(const Gemm<T>& g, int batch, int bm, int bn, int
 
 // Every tile of C is computed.
 struct AllTiles {
-  __device__ __forceinline__ bool leaves(int, int) const { return false; }
+  __device__ __forceinline__ bool skips(int, int) const { return false; }
 };
 
 // Computes a block's parts of C by mma, with the shapes and warp products of K. Tiles that `selection` skips,
@@ -64,7 +64,7 @@ __device__ __forceinline__ void multiply_parts(const TileArguments<T>& g, const 
   for (int i = 0; part_of(g.schedule.work, i, part); ++i) {
     const TilePlace<8> place(part.tile, g.schedule.tiles_m, g.schedule.tiles_n);
     const int row0 = place.row * C::BM, column0 = place.column * C::BN;
-    if (selection.leaves(row0, column0)) continue;
+    if (selection.skips(row0, column0)) continue;
     using CopyA = TileCopy<typename K::TileA, T, C::kThreads>;
     using CopyB = TileCopy<typename K::TileB, T, C::kThreads>;
     const int steps = part.end - part.first;

@@ -10,7 +10,7 @@
 namespace fastgemm::FASTGEMM_TARGET {
 
 // The planes that exist at the same time take at most 2 GiB, whatever the size of the product. A larger
-// product is computed in panels of C (planes/pieces.cuh), a few segments of k at a time, and a batch in
+// product is computed in panels of C (planes/panels.cuh), a few segments of k at a time, and a batch in
 // parts. The row int8x10 rejects a k for which the planes of a single tile would take more (rules.h). A
 // product of more than one segment also has the sums of a panel of C in the workspace.
 inline constexpr int64_t kMostPlaneBytes = int64_t{2} << 30;

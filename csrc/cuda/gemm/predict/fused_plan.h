@@ -36,25 +36,26 @@ inline int64_t fused_slots(const FusedTile& tile, bool rows_along_k, const Gpu& 
 // The number of splits of k, and the predicted time. The unit of time is a multiprocessor's time for a stage
 // of 128 x 64 tiles. With wgmma, filling the ring takes about 3 units, and so do a second launch and the
 // transfer of a block's sums. With mma.sync a stage takes at least twice as long, so these are fewer units.
-struct Ways {
+struct SplitChoice {
   int count;
   double time;
 };
-inline Ways choose_ways(int64_t tiles, int64_t steps, int64_t slots, double stage, double fill) {
+inline SplitChoice choose_fused_splits(int64_t tiles, int64_t steps, int64_t slots, double stage,
+                                       double fill) {
   constexpr int64_t kLeastSteps = 2, kMostWaves = 8;
-  const auto time = [&](int64_t ways) {
-    const int64_t waves = ceil_div(tiles * ways, slots);
-    return double(waves) * (stage * double(ceil_div(steps, ways)) + fill + (ways > 1)) +
-           (ways > 1 ? fill : 0);
+  const auto time = [&](int64_t splits) {
+    const int64_t waves = ceil_div(tiles * splits, slots);
+    return double(waves) * (stage * double(ceil_div(steps, splits)) + fill + (splits > 1)) +
+           (splits > 1 ? fill : 0);
   };
-  Ways best{1, time(1)};
+  SplitChoice best{1, time(1)};
   const int64_t most = std::min(steps / kLeastSteps, (kMostWaves * slots - 1) / tiles + 1);
   for (int64_t first = 2; first <= most;) {
     // For a given number of waves the most blocks have the shortest parts of k. The fewest blocks with parts
     // as short are as fast.
     const int64_t last = std::min(most, ceil_div(tiles * first, slots) * slots / tiles);
-    const int64_t ways = ceil_div(steps, ceil_div(steps, last));
-    if (const double t = time(ways); t < best.time) best = {int(ways), t};
+    const int64_t splits = ceil_div(steps, ceil_div(steps, last));
+    if (const double t = time(splits); t < best.time) best = {int(splits), t};
     first = last + 1;
   }
   return best;
@@ -62,7 +63,7 @@ inline Ways choose_ways(int64_t tiles, int64_t steps, int64_t slots, double stag
 
 struct FusedPlan {
   FusedTile tile;
-  Ways ways;
+  SplitChoice splits;
   int64_t slots;
 };
 inline FusedPlan plan_fused(int64_t batch, int64_t rows, int64_t columns, int64_t k, bool rows_along_k,
@@ -73,16 +74,17 @@ inline FusedPlan plan_fused(int64_t batch, int64_t rows, int64_t columns, int64_
   const auto plan = [&](const FusedTile& tile) {
     const double stage = tile.tall() ? 0.92 : 1, fill = !gpu.wgmma ? 1.5 : tile.tall() ? 3.3 : 3;
     const int64_t slots = fused_slots(tile, rows_along_k, gpu);
-    return FusedPlan{tile, choose_ways(tiles_of(tile), ceil_div(k, kFusedDepth), slots, stage, fill), slots};
+    return FusedPlan{tile, choose_fused_splits(tiles_of(tile), ceil_div(k, kFusedDepth), slots, stage, fill),
+                     slots};
   };
   if (columns <= 16) return plan({128, 16});
   if (columns <= 32) return plan({128, 32});
   const FusedPlan wide = plan({128, 64});
   // Narrower tiles, where wide ones would leave half of each multiprocessor idle.
-  if (tiles_of(wide.tile) <= gpu.multiprocessors && wide.ways.count == 1) return plan({128, 32});
+  if (tiles_of(wide.tile) <= gpu.multiprocessors && wide.splits.count == 1) return plan({128, 32});
   if (!gpu.wgmma) return wide;
   const FusedPlan tall = plan({256, 64});
-  return tall.ways.time < wide.ways.time ? tall : wide;
+  return tall.splits.time < wide.splits.time ? tall : wide;
 }
 
 }  // namespace fastgemm::plans

@@ -141,11 +141,11 @@ Counts count_int16x4(const GemmProblem& p, const Gpu& gpu) {
 
 Counts count_bf16x6_fused(const GemmProblem& p, const Gpu& gpu) {
   const Facts f = facts(p).long_side_first();
-  const auto [tile, ways, slots] = plans::plan_fused(f.batch, f.m, f.n, f.k, f.a.along_k, gpu);
+  const auto [tile, splits, slots] = plans::plan_fused(f.batch, f.m, f.n, f.k, f.a.along_k, gpu);
   Counts c =
-      count_tiles(f, {tile.rows, tile.columns, plans::kFusedDepth, slots / gpu.multiprocessors, ways.count},
+      count_tiles(f, {tile.rows, tile.columns, plans::kFusedDepth, slots / gpu.multiprocessors, splits.count},
                   gpu, rate(gpu, Unit::tensor, DType::bf16) / 6);
-  c.slower = ways.time * 1e3 / gpu.clock;
+  c.slower = splits.time * 1e3 / gpu.clock;
   return c;
 }
 

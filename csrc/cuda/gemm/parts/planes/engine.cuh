@@ -13,7 +13,7 @@
 //
 // Stream-K shares the tiles of the last one or two waves evenly among the blocks (parts/stream_k.cuh), and
 // adds their sums in a fixed order. A long k is computed in segments (plan.cuh). C is computed in panels
-// where the planes of all of A and B would take more than 2 GiB (pieces.cuh).
+// where the planes of all of A and B would take more than 2 GiB (panels.cuh).
 #pragma once
 
 #include <utility>
@@ -23,7 +23,7 @@
 #include "cuda/gemm/parts/planes/cut.cuh"
 #include "cuda/gemm/parts/planes/multiply.cuh"
 #include "cuda/gemm/parts/planes/pace.cuh"
-#include "cuda/gemm/parts/planes/pieces.cuh"
+#include "cuda/gemm/parts/planes/panels.cuh"
 #include "cuda/gemm/parts/planes/plan.cuh"
 #include "cuda/gemm/parts/planes/repair.cuh"
 #include "cuda/gemm/parts/planes/store.cuh"
@@ -44,7 +44,7 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Argume
   Part part;
   while (parts.next(part)) {
     const TileOrigin<S> place(part.tile, g.schedule);
-    if (lies_outside(g, place) || g.tiles.leaves(place.row, place.column)) continue;
+    if (lies_outside(g, place) || g.tiles.skips(place.row, place.column)) continue;
     const int64_t tile_a = first_tile_a(g, place.batch * g.batch_a) + place.row / S::kM;
     const int64_t tile_b = first_tile_b(g, place.batch * g.batch_b) + place.column / S::kN;
     const int first = g.segment.first + part.first * kChunk, stages = g.schedule.stages_of(part);
@@ -92,7 +92,7 @@ __device__ __forceinline__ void consume(typename S::Shared& shared, const Argume
                                                              int(gridDim.x));
   Part part;
   while (parts.next(part)) {
-    if (leaves_out(g, part)) continue;
+    if (skips_tile(g, part)) continue;
     uint32_t scaled = 0;
     if constexpr (S::Scheme::kLoop == Loop::promoting)
       scaled = load_scaled<kStripRows, S::kN>(g, part.tile, kStripRows * warp, 0);
@@ -143,15 +143,15 @@ CutArguments<typename S::Scheme> cut_arguments(const Gemm<typename S::Operand>& 
   return cut;
 }
 
-// Launches the pre-pass for the operands that `made` names. It also clears the flags of the main kernel.
+// Launches the pre-pass for the operands that `cuts` names. It also clears the flags of the main kernel.
 template <class S>
-void launch_cut(CutArguments<typename S::Scheme> cut, Made made, Arguments<S>& g, Context& context) {
+void launch_cut(CutArguments<typename S::Scheme> cut, Cuts cuts, Arguments<S>& g, Context& context) {
   cut.tiles = g.tiles;
   g.batch_a = cut.matrices_a > 1, g.batch_b = cut.matrices_b > 1;
   g.a = cut.a.images, g.b = cut.b.images;
   g.unscale = {cut.a.unscale, cut.b.unscale, cut.a.scaled, cut.b.scaled};
-  cut.blocks_a = made.a ? cut.matrices_a * cut.a.blocks() : 0;
-  const int blocks = cut.blocks_a + (made.b ? cut.matrices_b * cut.b.blocks() : 0);
+  cut.blocks_a = cuts.a ? cut.matrices_a * cut.a.blocks() : 0;
+  const int blocks = cut.blocks_a + (cuts.b ? cut.matrices_b * cut.b.blocks() : 0);
   const bool few_blocks = blocks <= 2 * multiprocessors();
   const auto run = [&]<int words>(int threads) {
     launch<cut_kernel<typename S::Scheme, words>>("cut", {dim3(unsigned(blocks)), dim3(unsigned(threads))},
@@ -216,13 +216,13 @@ void launch_segments(const char* name, const Gemm<typename S::Operand>& p,
 
 // Computes a product. The planes of all of m and n, and of a group of k's segments, are in memory at a time.
 template <class S>
-void launch_product(const char* name, const Gemm<typename S::Operand>& problem, int batch, Made made,
+void launch_product(const char* name, const Gemm<typename S::Operand>& problem, int batch, Cuts cuts,
                     const typename S::Scheme::Tiles& tiles, const EpilogueOf<typename S::Scheme>& epilogue,
                     ReusedWorkspace& workspace) {
   constexpr bool kRepairs = S::Scheme::kLoop == Loop::promoting;
   const Plan plan = Plan::of<S>(problem, batch);
   const int group = plan.segments_at_a_time<S>(problem, batch);
-  if (group < plan.segments) made = {true, true};
+  if (group < plan.segments) cuts = {true, true};
   workspace.begin_again();  // planes are allocated first, so that those of the panel before keep their place
   auto cut = cut_arguments<S>(problem, batch, 0, plan.first(group), workspace);
 
@@ -267,7 +267,7 @@ void launch_product(const char* name, const Gemm<typename S::Operand>& problem, 
       cut =
           cut_arguments<S>(problem, batch, plan.first(begin), plan.first(end) - plan.first(begin), workspace);
     }
-    launch_cut(cut, made, g, workspace);
+    launch_cut(cut, cuts, g, workspace);
     launch_segments(name, p, sums, plan, begin, end, batch, g, workspace);
   }
   if constexpr (kRepairs) {
@@ -288,42 +288,42 @@ void launch_panels(const char* name, const Gemm<T>& g, int batch, const typename
   const Panels panels = Panels::of<S>(g, batch);
   for (int i = 0; i < panels.outer.parts; ++i)
     for (int j = 0; j < panels.inner.parts; ++j)
-      launch_product<S>(name, panels.at<S>(g, i, j), batch, panels.made(j),
+      launch_product<S>(name, panels.at<S>(g, i, j), batch, panels.cuts(j),
                         tiles.panel(panels.row<S>(i, j), panels.column<S>(i, j)),
                         epilogue.template at<T>(panels.row<S>(i, j), panels.column<S>(i, j)), workspace);
 }
 
-// Divides a batch into parts whose planes are in memory at the same time, and calls launch_piece(matrices,
+// Divides a batch into parts whose planes are in memory at the same time, and calls launch_part(matrices,
 // how many, workspace) for each. The planes of a matrix take `bytes`.
 template <class T, class Launch>
-void in_pieces(const Gemm<T>& g, int batch, int64_t bytes, Context& context, Launch&& launch_piece) {
-  const int piece = int(std::clamp<int64_t>(most_plane_bytes() / bytes, 1, batch));
+void in_batch_parts(const Gemm<T>& g, int batch, int64_t bytes, Context& context, Launch&& launch_part) {
+  const int part = int(std::clamp<int64_t>(most_plane_bytes() / bytes, 1, batch));
   ReusedWorkspace workspace(context);
-  for (int first = 0; first < batch; first += piece)
-    launch_piece(g.at_batch(first), std::min(piece, batch - first), workspace);
+  for (int first = 0; first < batch; first += part)
+    launch_part(g.at_batch(first), std::min(part, batch - first), workspace);
 }
 
 // Computes a product of any size. With wgmma it takes wide or narrow tiles, whichever are predicted to be
 // faster.
 template <class Scheme, class T>
-void gemm_in_pieces(const char* name, const Gemm<T>& all, int batch, const EpilogueOf<Scheme>& epilogue,
-                    Context& context) {
+void gemm_in_parts(const char* name, const Gemm<T>& all, int batch, const EpilogueOf<Scheme>& epilogue,
+                   Context& context) {
   using Wide = Shape<Scheme, Scheme::kWideN>;
   using Narrow = Shape<Scheme, plans::kNarrowPlanes>;
   static_assert(Wide::kM == plans::kPlaneM);
   using ByWarps = WarpShape<Scheme>;
   if (!cuda::has_wgmma())
-    return in_pieces(all, batch, Panels::bytes<ByWarps>(all), context,
-                     [&](const Gemm<T>& g, int count, ReusedWorkspace& workspace) {
-                       launch_panels<ByWarps>(name, g, count, {}, epilogue, workspace);
-                     });
-  in_pieces(all, batch, Panels::bytes<Wide>(all), context,
-            [&](const Gemm<T>& g, int count, ReusedWorkspace& workspace) {
-              plans::narrow_planes_win(count, g.m, g.n, g.k, Scheme::kTiles, multiprocessors(),
-                                       !kIsInvariant<Scheme>)
-                  ? launch_panels<Narrow>(name, g, count, {}, epilogue, workspace)
-                  : launch_panels<Wide>(name, g, count, {}, epilogue, workspace);
-            });
+    return in_batch_parts(all, batch, Panels::bytes<ByWarps>(all), context,
+                          [&](const Gemm<T>& g, int count, ReusedWorkspace& workspace) {
+                            launch_panels<ByWarps>(name, g, count, {}, epilogue, workspace);
+                          });
+  in_batch_parts(all, batch, Panels::bytes<Wide>(all), context,
+                 [&](const Gemm<T>& g, int count, ReusedWorkspace& workspace) {
+                   plans::narrow_planes_win(count, g.m, g.n, g.k, Scheme::kTiles, multiprocessors(),
+                                            !kIsInvariant<Scheme>)
+                       ? launch_panels<Narrow>(name, g, count, {}, epilogue, workspace)
+                       : launch_panels<Wide>(name, g, count, {}, epilogue, workspace);
+                 });
 }
 
 // Computes the lower triangle of a product by wgmma, if its planes fit into memory and its k is one segment.
@@ -334,12 +334,12 @@ bool gemm_of_triangle(const char* name, const Gemm<T>& all, int batch, Context& 
   using Narrow = LowerShape<Scheme, plans::kNarrowPlanes>;
   const bool in_one = Panels::bytes<Wide>(all) <= most_plane_bytes() && Plan::of<Wide>(all, 1).segments == 1;
   if (!cuda::has_wgmma() || !in_one) return false;
-  in_pieces(all, batch, Panels::bytes<Wide>(all), context,
-            [&](const Gemm<T>& g, int count, ReusedWorkspace& workspace) {
-              plans::narrow_planes_win(count, g.m, g.n / 2, g.k, Scheme::kTiles, multiprocessors())
-                  ? launch_product<Narrow>(name, g, count, {true, true}, {}, {}, workspace)
-                  : launch_product<Wide>(name, g, count, {true, true}, {}, {}, workspace);
-            });
+  in_batch_parts(all, batch, Panels::bytes<Wide>(all), context,
+                 [&](const Gemm<T>& g, int count, ReusedWorkspace& workspace) {
+                   plans::narrow_planes_win(count, g.m, g.n / 2, g.k, Scheme::kTiles, multiprocessors())
+                       ? launch_product<Narrow>(name, g, count, {true, true}, {}, {}, workspace)
+                       : launch_product<Wide>(name, g, count, {true, true}, {}, {}, workspace);
+                 });
   return true;
 }
 
@@ -348,7 +348,7 @@ template <class Scheme>
 void gemm_by_planes(const char* name, const GemmProblem& problem, Context& context) {
   const EpilogueOf<Scheme> epilogue(problem.epilogue);
   run_gemm<typename Scheme::Operand>(problem, context, [&](const auto& g, int batch) {
-    gemm_in_pieces<Scheme>(name, g, batch, epilogue, context);
+    gemm_in_parts<Scheme>(name, g, batch, epilogue, context);
   });
 }
 

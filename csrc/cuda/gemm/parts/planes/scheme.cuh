@@ -71,11 +71,11 @@ inline constexpr int kPerUnit = 16 / int(sizeof(typename Scheme::Element));
 
 // Every scheme also has: kSums, the number of sums of an element of C before they are joined; kTiles, which
 // decides between wide and narrow tiles; Multiplied<product>, the element type of the instruction for a
-// product; and Tiles, which says which tiles are computed: all of them (EveryTile), or those of
-// parts/residues/rest.cuh.
+// product; and Tiles, which says which tiles are computed: all of them (EveryTile), or those that
+// FallbackTiles names (parts/residues/fallback.cuh).
 struct EveryTile {
   static constexpr bool kEvery = true;
-  __device__ __forceinline__ bool leaves(int, int) const { return false; }
+  __device__ __forceinline__ bool skips(int, int) const { return false; }
   EveryTile panel(int64_t, int64_t) const { return {}; }
 };
 

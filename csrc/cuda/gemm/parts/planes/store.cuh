@@ -218,12 +218,12 @@ __device__ __forceinline__ void store_strip(const Arguments<S>& g, const typenam
 
 // Whether to skip a tile. If so, none of its strips is marked for repair.
 template <class S>
-__device__ __forceinline__ bool leaves_out(const Arguments<S>& g, const Part& part) {
+__device__ __forceinline__ bool skips_tile(const Arguments<S>& g, const Part& part) {
   if constexpr (S::Scheme::Tiles::kEvery && !kIsLower<S>) {
     return false;
   } else {
     const TileOrigin<S> place(part.tile, g.schedule);
-    if (!lies_outside(g, place) && !g.tiles.leaves(place.row, place.column)) return false;
+    if (!lies_outside(g, place) && !g.tiles.skips(place.row, place.column)) return false;
     if (part.end == g.schedule.work.steps && int(threadIdx.x) < S::kStrips)
       g.unfinished[int64_t(part.tile) * S::kStrips + int(threadIdx.x)] = 0;
     return true;

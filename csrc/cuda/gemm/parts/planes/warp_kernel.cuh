@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(S::kThreads, 1) warp_kernel(const __grid_const
   grid_dependency_wait();
   Part part;
   for (int i = 0; part_of(g.schedule.work, i, part); ++i) {
-    if (leaves_out(g, part)) continue;
+    if (skips_tile(g, part)) continue;
     typename WarpLoop<S>::Sums sum;
     multiply_part(*shared, g, part, sum);
     if constexpr (S::Scheme::kSums > 1)

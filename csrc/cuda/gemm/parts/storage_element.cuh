@@ -7,15 +7,15 @@
 namespace fastgemm::FASTGEMM_TARGET {
 
 template <class T>
-using MovedElement = std::conditional_t<sizeof(T) == 1, int8_t, T>;
+using StorageElement = std::conditional_t<sizeof(T) == 1, int8_t, T>;
 
-// The problem with bytes as int8.
+// The problem with its bytes as int8.
 template <class T>
-auto as_moved(const Gemm<T>& g) {
+auto with_storage_elements(const Gemm<T>& g) {
   if constexpr (sizeof(T) > 1) {
     return g;
   } else {
-    const auto moved = [](const Operand<T>& o) {
+    const auto as_int8 = [](const Operand<T>& o) {
       return Operand<int8_t>{reinterpret_cast<const int8_t*>(o.data), o.row_stride, o.col_stride,
                              o.batch_stride};
     };
@@ -23,8 +23,8 @@ auto as_moved(const Gemm<T>& g) {
     return Gemm<int8_t>{g.m,
                         g.n,
                         g.k,
-                        moved(g.a),
-                        moved(g.b),
+                        as_int8(g.a),
+                        as_int8(g.b),
                         {r.out, r.row_stride, r.batch_stride, r.c, r.c_row_stride, r.c_col_stride,
                          r.c_batch_stride, r.alpha, r.beta, r.wide}};
   }
@@ -33,10 +33,10 @@ auto as_moved(const Gemm<T>& g) {
 // run_gemm() for the types T and for bytes. launch.operator()<Product>(g, batch) gets a problem whose bytes
 // are int8, and the actual types as Product.
 template <class... T, class Launch>
-void run_moved(const GemmProblem& p, Context& context, Launch&& launch) {
+void run_with_storage(const GemmProblem& p, Context& context, Launch&& launch) {
   run_gemm<T..., int8_t, uint8_t, MixedBytes<uint8_t, int8_t>, MixedBytes<int8_t, uint8_t>>(
       p, context, [&]<class Product>(const Gemm<Product>& g, int batch) {
-        launch.template operator()<Product>(as_moved(g), batch);
+        launch.template operator()<Product>(with_storage_elements(g), batch);
       });
 }
 

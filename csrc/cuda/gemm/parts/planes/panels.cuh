@@ -15,7 +15,7 @@
 namespace fastgemm::FASTGEMM_TARGET::planes {
 
 // Which operands are cut for a panel. The other operand keeps the planes of the panel before.
-struct Made {
+struct Cuts {
   bool a, b;
 };
 
@@ -54,7 +54,7 @@ struct Panels {
     return p;
   }
 
-  Made made(int j) const { return {!a_is_outer || j == 0, a_is_outer || j == 0}; }
+  Cuts cuts(int j) const { return {!a_is_outer || j == 0, a_is_outer || j == 0}; }
 
   // Where panel (i, j) begins.
   template <class S>
