@@ -8,7 +8,7 @@ namespace {
 
 struct Code {
   int number = 0;   // 80
-  char suffix = 0;  // a, f or none
+  char suffix = 0;  // 'a', 'f' or 0 for none
   bool machine = true, ptx = true;
 
   explicit Code(const std::string& entry) : number(int(std::strtol(entry.c_str(), nullptr, 10))) {

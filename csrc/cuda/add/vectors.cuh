@@ -71,7 +71,7 @@ struct AddVectors {
   int lead;
 
   struct Place {
-    int64_t row, col;  // col may be negative
+    int64_t row, col;  // col may be negative, by `lead`
     bool whole;
   };
   __device__ __forceinline__ Place place(int64_t index) const {
@@ -174,7 +174,7 @@ void launch_vectors(const char* name, const AddProblem& p, Context& context) {
     if (by_16_bytes)
       launch_by<V, Threads, Unroll>(name, add, lead, context);
     else
-      launch_by<1, Threads, 2 * Unroll>(name, add, 0, context);  // narrower, so more of them
+      launch_by<1, Threads, 2 * Unroll>(name, add, 0, context);  // twice as many, because they are narrower
   });
 }
 

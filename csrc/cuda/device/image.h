@@ -11,8 +11,8 @@ std::string no_device();
 
 struct DeviceImage {
   int device_count = 0;
-  std::string device;   // name of device 0
-  int capability = 0;   // of device 0, as 10 * major + minor
+  std::string device;   // the name of device 0
+  int capability = 0;   // device 0's, as 10 * major + minor
   int image_arch = 0;   // the architecture whose source device 0 ran, as 10 * major + minor
   std::string problem;  // why the above could not be found out; empty if it could
 };

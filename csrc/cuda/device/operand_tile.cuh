@@ -26,7 +26,7 @@ template <class T, Major major, int side>
 struct OperandTile {
   static constexpr int kK = 128 / int(sizeof(T));
   static constexpr int kBytes = side * 128;
-  static constexpr int kSteps = 4;  // an instruction takes 32 bytes of k
+  static constexpr int kSteps = 4;  // instructions along k, 32 bytes each
   static constexpr bool kInRows = major == Major::k;
   static constexpr int kBoxSide = kInRows ? side : SideBox<T>::kSide, kBoxes = side / kBoxSide;
   static_assert(side % (kInRows ? 8 : 64) == 0 && side <= 256, "a box has at most 256 rows");

@@ -6,8 +6,8 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// The instruction with R accumulator registers a thread. `Text` has the k and the types, which follow m64nN,
-// and the text after the predicate: signs of a and b and transpose bits, if the types have these.
+// The instruction with R accumulator registers per thread. `Text` has the k and the types, which follow
+// m64nN, and the text after the predicate: signs of a and b and transpose bits, if the types have these.
 template <int R>
 struct WgmmaAsm;
 

@@ -17,7 +17,7 @@ inline double products(const GemmProblem& p) {
 
 inline int64_t longest(const GemmProblem& p) { return std::max({p.m, p.n, p.k}); }
 
-// The problem as kernels compute it: they write rows of C. If C is column-major, they compute its transpose.
+// The problem that kernels compute. They write rows of C, so a column-major C is computed as its transpose.
 inline GemmProblem by_rows(const GemmProblem& p) {
   return p.out.col_stride == 1 || p.n == 1 ? p : p.transposed();
 }
@@ -119,8 +119,8 @@ inline bool fuses_by_warps(const GemmProblem& p) {
 // wgmma_specialized and the rungs that lead to it: the bias is a row.
 inline bool fuses_in_fragments(const GemmProblem& p) { return p.alpha == 1.0 && fuses_by_warps(p); }
 
-// invariant: products of 16-bit types and of tf32. Not of float32, where an element may be computed again
-// after it was stored, for which its plain sum must still be there.
+// invariant: products of 16-bit types and of tf32. float32 is excluded: there an element may be computed
+// again after it was stored, and its sum must not have been overwritten by the epilogue's result.
 inline bool fuses_invariantly(const GemmProblem& p) {
   const bool tf32 = p.type == DType::f32 && p.precision == Precision::tf32;
   return (tf32 || fuses_half(p)) && fuses_in_fragments(p);

@@ -37,7 +37,7 @@ struct Fields {
   DTypeSet types = kGemmTypes;
   Needs needs = kAmpere;
   Role role = Role::rung;
-  Precision precision = Precision::ieee;                         // of its float32 products
+  Precision precision = Precision::ieee;                         // the precision of its float32 products
   const char* (*rejects)(const GemmProblem&) = nullptr;          // null: takes every problem
   bool (*fuses)(const GemmProblem&) = nullptr;                   // null: a pass applies epilogues
   bool (*mirrors)(const GemmProblem&) = nullptr;                 // null: stores one triangle, or all

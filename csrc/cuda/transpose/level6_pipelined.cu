@@ -1,8 +1,8 @@
 // Level 6: asynchrony. cp.async copies tiles to shared memory without going through registers, so bytes in
 // flight take no space but their destination. The blocks on a multiprocessor form a pipeline: some wait for
 // their tile, some transpose and some write. The tile is transposed in registers and written back to the same
-// buffer. Two or four tiles a block, each with its own buffer, are slower. Persistent blocks are even slower:
-// they drift apart, and no longer write neighbouring pieces at the same time.
+// buffer. Two or four tiles per block, each with its own buffer, are slower. Persistent blocks are even
+// slower: they drift apart, and no longer write neighbouring pieces at the same time.
 //
 // Aligned rows gain nothing over level 5, which has enough bytes in flight. Rows that do not begin at
 // multiples of 16 bytes gain. The aligned units that cover such a row, one more than the tile is wide, are

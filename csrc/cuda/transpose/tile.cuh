@@ -173,7 +173,7 @@ struct Tile {
   }
 
   // Reads rows [row, rows) of columns [col, cols) element by element: a warp reads along a row, and each
-  // thread has loads of four rows in flight.
+  // thread has loads from four rows in flight.
   __device__ __forceinline__ void load_elements(const char* from, int64_t stride, int row, int rows, int col,
                                                 int cols) const {
     constexpr int kInFlight = 4;

@@ -7,8 +7,8 @@
 //     (fast/fused_sums.cuh). They are cut in registers. The shorter side provides the columns, which are cut
 //     into planes in shared memory (fast/fused_planes.cuh).
 //   - The tensor cores add up 16 products at a time, small ones first. Each such sum is added to a sum in
-//     registers, which rounds to nearest, so truncation happens once a step. With wgmma the next step is cut
-//     meanwhile.
+//     registers, which rounds to nearest, so truncation happens once per step. With wgmma the next step is
+//     cut while the tensor cores work.
 //   - Operands are multiplied by 2^24 first, so that bf16 planes hold all bits of the smallest float32. Sums
 //     that are not finite are computed again by fused multiply-adds (parts/float_dot.cuh).
 //   - k is split to fill the device; a second launch adds the sums in order (parts/split_k.cuh).
@@ -35,11 +35,11 @@ struct Arguments {
   int64_t rows_batch_stride, columns_batch_stride;
   bool swapped;  // the rows of C are the columns of the tile
   unsigned column_tiles;
-  int64_t split_k;       // values of k of each blockIdx.y
+  int64_t split_k;       // values of k for each blockIdx.y
   int64_t split_stride;  // elements of the result between splits
   bool split;
   ResultVectors vectors;
-  Epilogue epilogue;  // of kernels that fuse it
+  Epilogue epilogue;  // used by kernels that fuse it
 };
 
 // Stores the slab to C, four elements of a row at a time.

@@ -62,7 +62,7 @@ struct Plan {
 // Panels of C, computed row of panels by row of panels. The residues of A are made once for each row of
 // panels. Those of B are made for each panel, or once if there is a single row or column of panels.
 struct ResiduePanels {
-  int64_t rows, columns;  // of a panel, in whole tiles
+  int64_t rows, columns;  // the size of a panel, whole tiles
 
   ResiduePanels(int64_t m, int64_t n, int64_t k, int moduli) {
     const int64_t room = most_plane_bytes(), bytes = padded_k(k) * moduli;

@@ -1,4 +1,4 @@
-// What is common to the kernels for few rows whose results do not depend on the other rows (invariant.cu,
+// Code that the kernels for few rows share whose results do not depend on the other rows (invariant.cu,
 // decode_planes.cu).
 #pragma once
 
@@ -12,8 +12,8 @@ namespace fastgemm::FASTGEMM_TARGET {
 // The tiles (kDecodeRows, columns) of a batch. Consecutive blocks have the same columns, so that they share B
 // in L2.
 struct DecodeTiles {
-  int tiles_m, tiles_n, count;  // of a matrix, of all
-  int rows;                     // of a box of A (invariant.cu): C's, rounded up to 8, at most a tile's
+  int tiles_m, tiles_n, count;  // tiles per matrix, and in all
+  int rows;  // rows in a box of A (invariant.cu): C's rows, rounded up to 8, at most a tile's
 
   struct Place {
     int batch, row, column;
@@ -31,7 +31,7 @@ inline DecodeTiles decode_tiles(int batch, int64_t m, int64_t n, int columns) {
           int(std::min<int64_t>(plans::kDecodeRows, ceil_div(m, 8) * 8))};
 }
 
-// As box_operand(), for the activations. They are small, so they are copied where m runs along rows.
+// Returns the activations as box_operand() does. They are small, so they are copied where m runs along rows.
 template <class T>
 BoxOperand<T> activations(const Side<T>& s, int batch, RowCopies& copies, Context& context) {
   const BoxOperand<T> o = operand_in_place(s, batch);

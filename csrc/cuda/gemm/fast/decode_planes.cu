@@ -122,7 +122,7 @@ template <class S, Major b_major>
 __device__ __forceinline__ void load_weights(typename S::Shared& shared, const TensorMap& map,
                                              const Arguments& g) {
   const bool elected = elect_one();
-  SlotPosition at{0, S::used(S::kWeightsSlots, g.chunk), 1};  // a fresh slot counts as emptied
+  SlotPosition at{0, S::used(S::kWeightsSlots, g.chunk), 1};  // a new slot counts as empty
   const int slots = g.chunks() * g.chunk;
   const auto load = [&](const DecodeTiles::Place& place) {
     const int batch = place.batch * g.batch_b;
@@ -216,7 +216,7 @@ __device__ __forceinline__ void find_scales(typename S::Shared& shared, int team
 template <class S, Major b_major>
 __device__ __forceinline__ void multiply(typename S::Shared& shared, const Arguments& g, int team, int warp) {
   Multiplier<S, b_major> multiplier(shared, g, team, warp, fresh_lane());
-  float scale[S::kHalves];  // of a lane's columns
+  float scale[S::kHalves];  // the scales of a lane's columns
   Magnitudes magnitudes[S::kHalves];
   const auto begin = [&] {
     FASTGEMM_UNROLL
@@ -290,7 +290,7 @@ void launch_decode(const Gemm<float>& g, const BoxOperand<float>& b, int batch, 
   CutArguments<Scheme> cut{};
   cut.a = make_source<Scheme>(side_a(g, batch), matrices, S::kN, context);
   cut.matrices_a = matrices, cut.blocks_a = matrices * cut.a.blocks(1);
-  const int64_t units = ceil_div(g.k, kOneUnit);  // a thread each, in warps
+  const int64_t units = ceil_div(g.k, kOneUnit);  // one thread for each, in whole warps
   const LaunchShape of_rows{dim3(unsigned(cut.blocks_a)),
                             dim3(unsigned(std::min<int64_t>(kMostCutThreads, ceil_div(units, 32) * 32)))};
   launch<cut_kernel<Scheme, kOneUnit, 1>>("cut", of_rows, context)(cut);

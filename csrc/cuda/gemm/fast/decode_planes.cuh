@@ -31,7 +31,8 @@ struct Shape {
   static constexpr int kManyRegisters = kTeams == 3 ? 152 : 216, kFewRegisters = kTeams == 3 ? 56 : 72;
   static_assert(kTeams * kManyRegisters + kFewRegisters <= (kTeams + 1) * (65536 / kThreads / 8 * 8));
 
-  static constexpr int kPlaneBytes = kN * kStageK * 2, kRowsBytes = kPlanes * kPlaneBytes;  // of a stage of A
+  static constexpr int kPlaneBytes = kN * kStageK * 2,
+                       kRowsBytes = kPlanes * kPlaneBytes;  // bytes per stage of A
   static constexpr int kWeightsBytes = kColumns * kRowBytes, kSumBytes = kSums * 128 * int(sizeof(float));
   static constexpr int kRowsSlots = kTeams == 3 ? 18 : 8;
   static constexpr int kWeightsSlots =
@@ -61,9 +62,9 @@ struct Arguments {
   DecodeTiles tiles;
   const unsigned char* rows;  // the planes of A: [matrix][tile][stage][plane]
   const float* unscale;       // [matrix][row]: the factor that undoes the scale of a row of A
-  int rows_of_a;              // of a matrix, rounded up to whole tiles
-  int stages;                 // of a tile
-  int batch_a, batch_b;       // 0 where the batch shares the operand
+  int rows_of_a;              // rows per matrix, rounded up to whole tiles
+  int stages;                 // stages per tile
+  int batch_a, batch_b;       // 0 if the batch shares the operand
   int chunk;                  // stages that the tensor cores sum before a promotion
 
   __host__ __device__ __forceinline__ int chunks() const { return (stages + chunk - 1) / chunk; }
@@ -197,7 +198,7 @@ class Multiplier {
     }
   }
 
-  // chunk = the products of so many stages.
+  // chunk = the sum of the products of `stages` stages.
   template <int stages>
   __device__ __forceinline__ void multiply_chunk(float (&chunk)[S::kSums], const float (&scale)[S::kHalves],
                                                  Magnitudes (&magnitudes)[S::kHalves]) {
@@ -283,7 +284,7 @@ class Multiplier {
   int until_mine_;  // chunks of the next tile that come before the team's first one
   Weights<S, b_major> weights_;
   MatrixDescriptor rows_;
-  bool leader_;  // the lane that arrives for its warp
+  bool leader_;  // this lane arrives at barriers for its warp
   SlotPosition weights_at_, rows_at_;
   uint32_t turn_;  // the phase of the team's turn
 };

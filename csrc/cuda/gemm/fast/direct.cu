@@ -35,7 +35,7 @@ struct Config {
   static constexpr int kWarps = plans::direct_warps(sizeof(T), values);  // at most
   static constexpr int kBlocks = values == 4 || sizeof(O) == 8 ? 1 : sizeof(T) == 2 ? 5 : 4;
   static constexpr int kDepth = plans::direct_depth(sizeof(T), values);  // values of k in a warp's step
-  static constexpr int kPitch = BN + 8;                                  // conflict-free in both directions
+  static constexpr int kPitch = BN + 8;                                  // no conflicts in either direction
   static constexpr int kSlabs = values == 4 ? 32 / int(sizeof(Sum)) : 4;
   static constexpr bool kMayFuse = word_a == word_b && (kIsHalf<T> || std::is_same_v<T, float>);
 };
@@ -51,7 +51,7 @@ struct Arguments {
   int steps, batch;
   SplitStages split;
   Result<T> result;
-  int columns;  // of the result that are written
+  int columns;  // columns of the result to write
   [[no_unique_address]] EpilogueOf<C> epilogue;
 };
 
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(32 * C::kWarps, C::kBlocks)
   const int y = int(blockIdx.y);
   const int row0 = (g.x_is_rows ? x : y) * C::BM, column0 = (g.x_is_rows ? y : x) * C::BN;
   int step = 0, end = g.steps, matrix = int(blockIdx.z);
-  if (g.split.share > 0) {  // k is split over blocks
+  if (g.split.share > 0) {  // blocks share k
     const int split = matrix / g.batch;
     matrix -= split * g.batch, step = g.split.begin(split), end = g.split.begin(split + 1);
   }
@@ -239,7 +239,7 @@ void choose_direct(const Gemm<T>& g, int batch, const Epilogue& epilogue, Contex
     const bool a = takes_loads_of(kPacked, true, side_a(g, batch), batch);
     const bool b = takes_loads_of(kPacked, true, side_b(g, batch), batch);
     if (a && b) return run.template operator()<true, true>();
-    const bool fuses = epilogue.asked();  // in fewer variants
+    const bool fuses = epilogue.asked();  // kernels with an epilogue have fewer variants
     if (a && !fuses) return run.template operator()<true, false>();
     if (b && !fuses) return run.template operator()<false, true>();
   }

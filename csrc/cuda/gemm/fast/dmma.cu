@@ -1,5 +1,5 @@
 // Level 6 in fp64, since sm_80: tensor cores at twice the rate of the other units. The loop is that of
-// mma_sync, but fragments are read in another way, because ldmatrix moves at most 4 bytes an element. A lane
+// mma_sync, but fragments are read in another way, because ldmatrix moves elements of at most 4 bytes. A lane
 // reads element by element, 8 bytes each, straight into the registers that the instruction wants. A 16-byte
 // load would bring two neighbours along k or m that belong to different registers, and moving them costs more
 // than the load saves. Units are swizzled so that the 16 lanes that are served together access all banks,
@@ -59,7 +59,7 @@ __device__ __forceinline__ void multiply_tile(double (&sum)[4], const double (&a
 // A warp's tile of C.
 template <class C, bool tall, class TileA, class TileB>
 struct WarpProduct {
-  static constexpr int kSteps = 2, kM = C::WM / 16, kN = C::WN / 8;  // steps of a stage, fragments
+  static constexpr int kSteps = 2, kM = C::WM / 16, kN = C::WN / 8;  // steps per stage, fragments per side
   static constexpr int kFirstLoad = kM - 1, kCopyEvery = 1;          // rows
   static_assert(C::WN % 16 == 0);
   struct Fragments {

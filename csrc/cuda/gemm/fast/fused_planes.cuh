@@ -40,13 +40,13 @@ struct Tile {
   static constexpr int kRowWords = kRowsAlongK ? kRows * kTileK : kTileK * kRowPitch;
   static constexpr int kColumnWords = kTileK * kColumnPitch;
 
-  // A plane of a step in wgmma's layout: 8 values of k of all columns, then the other 8, each as 4 words a
-  // column.
+  // A plane of a step in wgmma's layout: 8 values of k of all columns, then the other 8, each with 4 words
+  // per column.
   static constexpr int kHalfWords = kColumns * 4, kPlaneWords = 2 * kHalfWords;
   struct Ring {
     float rows[kStages][kRowWords];                                 // (kRows, kTileK)
     float columns[kStages][kColumnWords];                           // (kColumns, kTileK)
-    alignas(128) uint32_t planes[2][kSteps][kPlanes][kPlaneWords];  // of the columns of two stages
+    alignas(128) uint32_t planes[2][kSteps][kPlanes][kPlaneWords];  // two stages' columns
   };
   // The sums on their way to C. The rows of C are the rows of the tile, or its columns if swapped.
   static constexpr int kSlabPitchAlongRows = kLinePitch<kRows, 4>;        // (kColumns, kRows)
@@ -119,7 +119,7 @@ __device__ __forceinline__ void cut_columns(StagePlanes<T>& to, const float* til
     if (T::kFragments % T::kWarps != 0 && fragment >= T::kFragments) return;
     const int column = 8 * fragment + lane_row();
     const int k0 = T::kRowsAlongK ? 4 * lane_quad() : lane_quad();
-    constexpr int kNext = T::kRowsAlongK ? 1 : 4;  // k from slot to slot
+    constexpr int kNext = T::kRowsAlongK ? 1 : 4;  // the distance along k from slot to slot
     float x[8];
     if (along_k && T::kRowsAlongK && !T::kByWgmma) {
       FASTGEMM_UNROLL

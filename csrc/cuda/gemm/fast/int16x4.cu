@@ -6,7 +6,7 @@ namespace fastgemm::FASTGEMM_TARGET {
 
 void gemm_int16x4(const GemmProblem& given, Context& context) {
   GemmProblem problem = given;
-  problem.type = DType::i16i64;  // sums have 64 bits, whatever the result has
+  problem.type = DType::i16i64;  // sums have 64 bits even if the result has 32
   planes::gemm_by_planes<planes::Int16x4>("int16x4", problem, context);
 }
 

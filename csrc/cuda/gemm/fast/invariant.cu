@@ -39,7 +39,7 @@ constexpr int kConsumerWarps = 4, kThreads = 32 * kConsumerWarps + 32;
 
 template <int N>
 struct Shape {
-  static constexpr int kN = N, kSums = N / 2;  // a consumer thread
+  static constexpr int kN = N, kSums = N / 2;  // per consumer thread
   static constexpr int kStageBytes = (kRows + N) * 128, kStages = (216 << 10) / kStageBytes;
 
   struct Shared {
@@ -57,8 +57,8 @@ template <class T>
 struct Arguments {
   Gemm<T> gemm;
   DecodeTiles tiles;
-  int stages;            // of a tile
-  int batch_a, batch_b;  // 0 where the batch shares the operand
+  int stages;            // stages per tile
+  int batch_a, batch_b;  // 0 if the batch shares the operand
   bool pairs;            // two neighbours in a row of C can be stored together
   Epilogue epilogue;     // used by kernels that fuse it
 };
@@ -66,7 +66,7 @@ struct Arguments {
 template <class S, class A, class B, class T>
 __device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& maps, const Arguments<T>& g) {
   const bool elected = elect_one();
-  RingPosition<S::kStages> at{0, 1};  // a fresh stage counts as emptied
+  RingPosition<S::kStages> at{0, 1};  // a new stage counts as empty
   for (int tile = int(blockIdx.x); tile < g.tiles.count; tile += int(gridDim.x)) {
     const auto place = g.tiles.template place_of<S::kN>(tile);
     FASTGEMM_NO_UNROLL
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (warp == kConsumerWarps) return produce<S, A, B>(*shared, maps, g);
   using Operands = SharedOperands<TensorCoreElement<T>, A, B, Major::k, b_major>;
   WgmmaConsumer<S::kStages, S::kStageBytes, Operands> consumer(shared->ring, shared->stage[0], warp);
-  float sum[S::kSums];  // (64, S::kN), 16 of the rows a warp
+  float sum[S::kSums];  // (64, S::kN), 16 rows per warp
   for (int tile = int(blockIdx.x); tile < g.tiles.count; tile += int(gridDim.x)) {
     FASTGEMM_NO_UNROLL
     for (int step = 0; step < g.stages; ++step) consumer.multiply(sum, step > 0, [] {});

@@ -86,8 +86,9 @@ __device__ __forceinline__ void add_and_store(const NarrowArguments<Thread, T>& 
 // Multiplies a thread's rows of X by the rows of Y up to `last`, for the next values of k; from `left` values
 // on they are zeros. All loads are issued before the first one is used: between products the compiler would
 // put each load behind a branch, so that cache misses came one after another. Where X comes in vectors of
-// rows, registers suffice to load only X ahead. A step's float32 sums are completed before they are added to
-// earlier sums, so that errors grow with the number of steps and not with k.
+// rows, only the loads of X are issued first, because the registers do not hold more. A step's float32 sums
+// are completed before they are added to earlier sums, so that errors grow with the number of steps and not
+// with k.
 template <class Thread, class T>
 __device__ __forceinline__ void multiply_step(const NarrowArguments<Thread, T>& g,
                                               const T* const (&row)[Thread::kRowLoads], const T* y, int last,
@@ -153,7 +154,7 @@ __global__ void __launch_bounds__(kNarrowThreads, kLeastBlocks<Thread, T>)
   const T* x = g.wide.data + at_k * g.wide.k_stride;
   const T* y = g.narrow.data + first_narrow * g.narrow.side_stride + at_k * g.narrow.k_stride;
   Result<T> result = g.result;
-  if (gridDim.z > 1) {  // blocks share k, or there is a batch
+  if (gridDim.z > 1) {  // several blocks share k, or there is a batch
     const int split = int(blockIdx.z) / g.batch, matrix = int(blockIdx.z) % g.batch;
     const int64_t k0 = int64_t(split) * g.part;
     x += matrix * g.wide.batch_stride + k0 * g.wide.k_stride;

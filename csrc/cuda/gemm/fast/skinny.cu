@@ -45,7 +45,7 @@ template <class S, class A, class B, class T>
 __device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& maps,
                                         const SkinnyArguments<T>& g) {
   const bool elected = elect_one();
-  RingPosition<S::kStages> at{0, 1};  // a fresh stage counts as emptied
+  RingPosition<S::kStages> at{0, 1};  // a new stage counts as empty
   int requested = 0;
   g.shares.each_part(int(blockIdx.x), [&](const TilePart& part) {
     const SkinnyPlace<S> place(part.tile, g);
@@ -91,7 +91,7 @@ __device__ __forceinline__ void produce_units(typename S::Shared& shared, const 
 template <class S, int COLUMNS, class Products, class T>
 __device__ __forceinline__ void consume(typename S::Shared& shared, const SkinnyArguments<T>& g, int warp) {
   WgmmaConsumer<S::kStages, S::kStageBytes, Products> consumer(shared.ring, shared.stage[0], warp);
-  Accumulator<T> sum[COLUMNS / 2];  // (64, COLUMNS) a warpgroup, 16 of the rows a warp
+  Accumulator<T> sum[COLUMNS / 2];  // (64, COLUMNS) per warpgroup, 16 rows per warp
   g.shares.each_part(int(blockIdx.x), [&](const TilePart& part) {
     FASTGEMM_NO_UNROLL
     for (int step = part.first; step < part.end; ++step) consumer.multiply(sum, step > part.first, [] {});

@@ -150,7 +150,7 @@ class AsyncStages {
   }
   __device__ __forceinline__ int next() {
     wait_async_copies<Ring::kStages - 2>();
-    __syncthreads();  // the stage is there for all, and the one before has been read by all
+    __syncthreads();  // all may read this stage, and all have read the one before
     request();
     const int now = at_;
     at_ = at_ == (Ring::kStages - 1) * Ring::kStageBytes ? 0 : at_ + Ring::kStageBytes;
@@ -165,7 +165,7 @@ class AsyncStages {
           skinny_.begin(place.column, step, place.batch);
         },
         [&] { large_.copy(), skinny_.copy(); });
-    commit_async_copies();  // an empty group too, so that groups are counted as stages are
+    commit_async_copies();  // also an empty group, so that groups are counted like stages
   }
 
   SkinnyWalk<S, T> walk_;
@@ -190,7 +190,7 @@ class UnitStages {
     large_.store(ring_ + now);
     skinny_.store(ring_ + now + Large::kBytes);
     request();
-    __syncthreads();  // the stage is there for all, and the one before has been read by all
+    __syncthreads();  // all may read this stage, and all have read the one before
     at_ = kStageBytes - now;
     return now;
   }
@@ -262,7 +262,7 @@ template <class S, int COLUMNS, class Stages, class T>
 __device__ __forceinline__ void multiply_share(const SkinnyArguments<T>& g, unsigned char* ring) {
   using Products = SkinnyProducts<T, typename Stages::Large, typename Stages::Skinny, COLUMNS>;
   using Rows = typename Products::Rows;
-  constexpr int kPiece = COLUMNS < 32 ? COLUMNS : 32;  // columns of a finished tile at a time
+  constexpr int kPiece = COLUMNS < 32 ? COLUMNS : 32;  // columns stored at a time
   static_assert(S::kConsumerThreads / 32 * int(sizeof(Slab<kPiece>)) <= Stages::Large::kBytes);
   const int warp = warp_index();
   Stages stages(g, ring);
@@ -277,7 +277,7 @@ __device__ __forceinline__ void multiply_share(const SkinnyArguments<T>& g, unsi
     }
     SkinnyPlace<S> place(part.tile, g);
     if (part.first > 0 || part.end < g.shares.steps) return hand_over(g, sum, part, place);
-    __syncthreads();  // the stage has been read by all
+    __syncthreads();  // all have read the stage
     auto* const slab = reinterpret_cast<uint32_t*>(ring + at) + warp * (kPiece * kSlabRows);
     FASTGEMM_UNROLL
     for (int first = 0; first < COLUMNS; first += kPiece, place.column += kPiece) {

@@ -104,7 +104,7 @@ struct SkinnyArguments {
   bool large_is_b;
   bool by_units;                  // the TMA cannot read the operands
   int skinny_rows;                // rows of the skinny operand's boxes, where k runs along rows
-  int batch_large, batch_skinny;  // 0 where the batch shares the operand
+  int batch_large, batch_skinny;  // 0 if the batch shares the operand
   int tiles_m, tiles_n;           // along the large and the skinny operand
   Shares shares;
   Accumulator<T>* partials;  // null: no tile is shared
@@ -190,7 +190,7 @@ __device__ __forceinline__ void store_slab(const SkinnyArguments<T>& g, const ui
   store_slab_as<S, typename Result<T>::Stored>(g, slab, batch, row, column, columns);
 }
 
-// Stores a finished tile, R sums a lane.
+// Stores a finished tile. A lane has R sums.
 template <class Rows, class S, class T, int R>
 __device__ __forceinline__ void store_tile(const SkinnyArguments<T>& g, uint32_t* slab,
                                            const Accumulator<T> (&sum)[R], const SkinnyPlace<S>& place,
@@ -225,7 +225,7 @@ __device__ __forceinline__ void hand_over(const SkinnyArguments<T>& g, const Acc
                    Vector16<Accumulator<T>>{{sum[i], sum[i + 1], sum[i + 2], sum[i + 3]}});
 }
 
-// The fix-up kernel: adds the partial sums of shared tiles, 64 rows by 8 columns a block.
+// The fix-up kernel: adds the partial sums of shared tiles. A block adds 64 rows by 8 columns.
 template <class S, class Rows, class T>
 __global__ void __launch_bounds__(128) gemm_skinny_add_kernel(const __grid_constant__ SkinnyArguments<T> g) {
   using Acc = Accumulator<T>;

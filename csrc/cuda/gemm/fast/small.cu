@@ -1,6 +1,6 @@
 // Level 5 for products too small to fill large tiles: one launch, and operands are read in place. It is built
 // from the parts of level 4. Two things are new. While the panels in shared memory are multiplied, the panels
-// of the next k are loaded to registers (two buffers, one barrier a panel). And k is split where there are
+// of the next k are loaded to registers (two buffers, one barrier per panel). And k is split where there are
 // fewer tiles than multiprocessors.
 //
 // `small` has block tiles of 64 x 64. `batched` is the same kernel with tiles of 32 x 32 for batches of small
@@ -25,7 +25,7 @@ struct Config {
   using Type = T;
   static constexpr int kBlock = BLOCK, kAcross = kBlock / kThread, kThreads = kAcross * kAcross;
   static constexpr int kBK =
-      plans::small_depth(sizeof(T));                   // one 16-byte load an operand and thread, at least
+      plans::small_depth(sizeof(T));                   // at least one 16-byte load per operand and thread
   static constexpr int kWarpsN = kAcross / 8;          // a warp is 4 x 8 threads, as in thread_place()
   static constexpr bool kOftenOnePanel = BLOCK == 32;  // then a branch around the next loads pays
   // Groups of a thread's positions are 16 vectors apart (ThreadTile), so kAcross has to be 16 unless there is
@@ -42,7 +42,7 @@ template <class C>
 struct SmallArguments {
   Gemm<typename C::Type> gemm;
   unsigned tiles_n;
-  int64_t k_split;       // values of k that each blockIdx.y has
+  int64_t k_split;       // values of k for each blockIdx.y
   int64_t split_stride;  // matrices of the result between splits
   int64_t columns;       // columns to write: n, and in the workspace also the padding of a row
   bool vectors_a, vectors_b;
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(C::kThreads, kLeastBlocks<C>)
   for (int64_t k0 = k_begin; k0 < k_end; k0 += kBK, current ^= 1) {
     a.store(buffers->a[current]);
     b.store(buffers->b[current]);
-    __syncthreads();  // and the other buffer has been read by all
+    __syncthreads();  // all have also read the other buffer
     if (!C::kOftenOnePanel || k0 + kBK < k_end) {
       a.load(from_a, tile.row, min(k0 + kBK, k_end));
       b.load(from_b, tile.col, min(k0 + kBK, k_end));

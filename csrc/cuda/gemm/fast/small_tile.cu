@@ -108,7 +108,7 @@ __device__ __forceinline__ void multiply_tile(const Arguments<T>& g) {
   FASTGEMM_NO_UNROLL
   for (int i = 0; i < C::kStages; ++i) {
     if (i < stages) copy_next();
-    commit_async_copies();  // an empty group too, so that groups are counted as stages are
+    commit_async_copies();  // also an empty group, so that groups are counted like stages
   }
   launch_dependents();
   const int w = warp_index(), row = w % C::kWarpsM * C::WM, column = w / C::kWarpsM * C::WN;
@@ -119,7 +119,7 @@ __device__ __forceinline__ void multiply_tile(const Arguments<T>& g) {
     g.sums.put(int(split), batch, row0 + row, column0 + column, products.sum());
     return;
   }
-  __syncthreads();  // slabs take the place of the ring
+  __syncthreads();  // slabs may now overwrite the ring
   auto& slab = shared->slabs[w];
   slab.put(products.sum());
   __syncwarp();

@@ -22,7 +22,7 @@ template <int kStages, class CopyNext>
 __device__ __forceinline__ void refill(int stage, int stages, CopyNext&& copy_next) {
   if (stage == 0) return;
   if (stage - 1 + kStages < stages) copy_next();
-  commit_async_copies();  // an empty group too, so that groups are counted as stages are
+  commit_async_copies();  // also an empty group, so that groups are counted like stages
 }
 
 // Multiplies a warp's tile of C::WM x C::WN by mma.sync, half a stage at a time. The first products are
@@ -50,7 +50,7 @@ class MmaProducts {
       }
       if (half % 2 == 0 && stage < stages) {
         wait_for_stage<C::kStages>(stage);
-        __syncthreads();  // the stage is there for all, and the one before has been read by all
+        __syncthreads();  // all may read this stage, and all have read the one before
         refill<C::kStages>(stage, stages, copy_next);
       }
       if (stage == stages) continue;
@@ -95,7 +95,7 @@ class WgmmaProducts {
       wait_for_stage<C::kStages>(stage);
       fence_async_shared();
       wgmma_wait<0>(sum);
-      __syncthreads();  // the stage is there for all, and the one before has been read by all
+      __syncthreads();  // all may read this stage, and all have read the one before
       refill<C::kStages>(stage, stages, copy_next);
       const int at = stage % C::kStages * (A::kBytes + B::kBytes);
       wgmma_fence(sum);

@@ -33,12 +33,12 @@ static_assert(kSharedBytes <= 227 << 10);
 template <class T>
 struct Arguments {
   SplitSums<Accumulator<T>> sums;
-  int tiles_n;  // of a matrix
+  int tiles_n;  // tiles along n per matrix
   SplitStages stages;
 };
 template <class T>
 struct WgmmaArguments : Arguments<T> {
-  int batch_a, batch_b;  // 0 where the batch shares the operand
+  int batch_a, batch_b;  // 0 if the batch shares the operand
 };
 template <class T>
 struct MmaArguments : Arguments<T> {
@@ -67,7 +67,7 @@ struct Producer {
   const WgmmaArguments<T>& g;
   const Share& part;
   int step = part.begin;
-  RingPosition<kStages> at{0, 1};  // a fresh stage counts as emptied
+  RingPosition<kStages> at{0, 1};  // a new stage counts as empty
 
   __device__ __forceinline__ void run_to(int end) {
     FASTGEMM_NO_UNROLL
@@ -84,7 +84,7 @@ template <class Products, class T>
 __device__ __forceinline__ void consume(Shared& shared, const Arguments<T>& g, const Share& part, int warp) {
   using Acc = Accumulator<T>;
   WgmmaConsumer<kStages, kStageBytes, Products> consumer(shared.ring, shared.stage[0], warp);
-  Acc sum[kN / 2];  // (64, kN) a warpgroup
+  Acc sum[kN / 2];  // (64, kN) per warpgroup
   FASTGEMM_NO_UNROLL
   for (int step = part.begin; step < part.end; ++step) consumer.multiply(sum, step > part.begin, [] {});
   consumer.finish(sum);

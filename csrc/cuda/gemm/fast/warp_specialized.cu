@@ -44,7 +44,7 @@ struct Shape {
   static constexpr int kStageBytes = kStageWords * int(sizeof(Word));
   static constexpr int kStages = (192 << 10) / kStageBytes;
   static constexpr int kComputeThreads = 32 * kWarps;
-  static constexpr int kThreads = kComputeThreads + 128;  // and the producer warp's warpgroup
+  static constexpr int kThreads = kComputeThreads + 128;  // plus the warpgroup of the producer warp
   static constexpr int kSums = kM * kN;
   static_assert(kM <= 256 && kN <= 256, "a box has at most 256 elements a side");
 
@@ -62,7 +62,7 @@ template <class Word>
 struct Arguments {
   Output<Word> out;
   int64_t m, n;
-  int batch_a, batch_b;  // 0 where the batch shares the operand
+  int batch_a, batch_b;  // 0 if the batch shares the operand
   Schedule<Word> schedule;
   Word zero;
   Epilogue epilogue;  // used by kernels that fuse it
@@ -75,7 +75,7 @@ template <class S, class Word>
 __device__ __forceinline__ void produce(typename S::Shared& shared, const TensorMap& a, const TensorMap& b,
                                         const Arguments<Word>& g, Parts parts) {
   const bool elected = elect_one();
-  RingPosition<S::kStages> at{0, 1};  // a fresh slot counts as emptied
+  RingPosition<S::kStages> at{0, 1};  // a new slot counts as empty
   const auto fill = [&](int row, int column, int k, int batch) {
     shared.barriers.fill(at, elected, S::kStageBytes, [&](int stage, Barrier* full) {
       Word* const slot = shared.ring[stage];
@@ -115,7 +115,7 @@ __device__ __forceinline__ void compute(typename S::Shared& shared, const Argume
   using Tile = typename S::Tile;
   const int lane = int(threadIdx.x) % 32;
   const int row = warp % S::kWarpsM * Tile::kM,
-            column = warp / S::kWarpsM * Tile::kN;  // of the warp in the tile
+            column = warp / S::kWarpsM * Tile::kN;  // the warp's place in the tile
   const Word* a = shared.ring[0] + row + Tile::row(0);
   const Word* b = shared.ring[0] + S::kK * S::kM + column + Tile::column(0);
   RingPosition<S::kStages> at{0, 0};

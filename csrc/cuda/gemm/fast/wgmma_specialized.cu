@@ -6,7 +6,7 @@
 //   - each warpgroup has 64 x 256 sums. Such an instruction takes the tensor cores 128 cycles and reads 10 KB
 //     of shared memory; with 64 x 128 sums they would read 12 KB in that time, and a block would load a third
 //     more from L2;
-//   - the kernel is persistent: one block a multiprocessor computes one tile after another. A finished tile
+//   - the kernel is persistent: one block per multiprocessor computes one tile after another. A finished tile
 //     is rounded and kept in registers, and is stored asynchronously between the first products of the next
 //     tile (parts/box_store.cuh);
 //   - tiles are computed in bands, so that tiles in flight share rows of A and columns of B in L2. Stream-K
@@ -49,7 +49,7 @@ struct Shape {
   static constexpr int kM = plans::kSpecializedM, kN = N;
   static constexpr int kConsumers = kM / 64, kConsumerWarps = 4 * kConsumers;  // warpgroups
   static constexpr int kConsumerThreads = 128 * kConsumers, kThreads = kConsumerThreads + 128;
-  static constexpr int kSums = kN / 2;  // a consumer thread
+  static constexpr int kSums = kN / 2;  // per consumer thread
   static constexpr int kStageBytes = (kM + kN) * 128, kStages = (192 << 10) / kStageBytes;
 
   struct Shared {
@@ -86,7 +86,7 @@ struct Arguments {
   Accumulator<T> alpha, beta;
   int out_bytes;         // bytes of an element of C
   bool adds;             // beta is not 0
-  int batch_a, batch_b;  // 0 where the batch shares the operand
+  int batch_a, batch_b;  // 0 if the batch shares the operand
   ResultRows rows;       // used where the TMA cannot store C
   ChunkSchedule<Accumulator<T>> schedule;
   Epilogue epilogue;  // used by kernels that fuse it
@@ -127,7 +127,7 @@ template <class S, class A, class B, bool transposed, class T>
 __device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& maps, const Arguments<T>& g,
                                         Parts parts) {
   const bool elected = elect_one();
-  RingPosition<S::kStages> at{0, 1};  // a fresh stage counts as emptied
+  RingPosition<S::kStages> at{0, 1};  // a new stage counts as empty
   Part part;
   while (parts.next(part)) {
     const TileOrigin<S> place(part.tile, g.schedule);
@@ -197,7 +197,7 @@ __device__ __forceinline__ void consume(typename S::Shared& shared, const MapsOf
             std::remove_const_t<decltype(store)>>
       boxes(store, place_of);
   WgmmaConsumer<S::kStages, S::kStageBytes, Products> consumer(shared.ring, shared.stage[0], warp);
-  Accumulator<T> sum[S::kSums];  // (64, S::kN) a warpgroup, 16 of the rows a warp
+  Accumulator<T> sum[S::kSums];  // (64, S::kN) per warpgroup, 16 rows per warp
   Part part;
   while (parts.next(part)) {
     if constexpr (kLower<S>)
@@ -227,7 +227,7 @@ __device__ __forceinline__ void store_boxes(typename S::Shared& shared, const Ar
                                             int first_warp) {
   constexpr int kBoxes = S::kM * S::kN / S::kConsumerWarps * int(sizeof(Out)) / kBoxBytes;
   constexpr bool kOdd = kBoxes % 2 != 0;
-  uint32_t phase = 0;  // where kOdd: the number of boxes stored of each warp
+  uint32_t phase = 0;  // with kOdd: the boxes stored so far of each warp
   Part part;
   while (parts.next(part)) {
     if (part.end != g.schedule.work.steps) continue;

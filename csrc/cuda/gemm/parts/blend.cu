@@ -4,7 +4,7 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-constexpr int kColumns = 256, kRows = 8;  // of a block; each thread has a column
+constexpr int kColumns = 256, kRows = 8;  // per block; each thread has one column
 
 // All of a thread's loads come before its stores, so that they are in flight together.
 template <class Out, class T, class Acc>

@@ -33,7 +33,7 @@
 namespace fastgemm::FASTGEMM_TARGET {
 
 inline constexpr int kWarpRows = 16, kBoxBytes = kWarpRows * 128;
-inline constexpr int kBoxRegisters = kBoxBytes / 32 / 4;  // a lane
+inline constexpr int kBoxRegisters = kBoxBytes / 32 / 4;  // per lane
 
 // Which of the warp's 16 rows the instruction's row lane / 4 + 8 * half computes.
 struct InOrder {
@@ -118,13 +118,13 @@ __device__ __forceinline__ void store_rows(const unsigned char* box, const Resul
   }
 }
 
-// A box in registers. write() and read() move it to shared memory and back, in pieces of 16 bytes a lane.
+// A box in registers. write() and read() move it to shared memory and back, in pieces of 16 bytes per lane.
 // Eight lanes at a time access 16-byte units in eight different groups of banks, so 16-bit elements have no
 // bank conflicts.
 template <class Out, class Rows, bool transposed>
 struct Box {
   static constexpr int kPieces = kBoxRegisters / 4, kPerRegister = 4 / int(sizeof(Out));
-  static constexpr int kSums = kBoxRegisters * kPerRegister;  // of a lane
+  static constexpr int kSums = kBoxRegisters * kPerRegister;  // per lane
   using Shape = BoxShape<Out, transposed>;
   static_assert(kPerRegister == 1 || (std::is_same_v<Rows, InOrder> && !transposed));
   uint32_t bits[kPieces][4];
@@ -246,12 +246,12 @@ class BoxStore {
   BoxBarriers& barriers_;
   const TensorMap* out_;
   bool elected_;
-  uint32_t phase_ = 1;  // a fresh box counts as emptied; with `odd`: 1 + the number of boxes stored
+  uint32_t phase_ = 1;  // a new box counts as empty; with `odd`: 1 + the number of boxes stored
 };
 
-// A tile of R sums a lane on its way to C. The last four boxes (all boxes of 16-bit results, half of others)
-// are held in 64 registers until they are stored between products. place_of(tile) is evaluated only then
-// where all boxes are held, because its divisions would delay the next tile's first products. Store is
+// A tile on its way to C; a lane has R of its sums. The last four boxes (all boxes of 16-bit results, half of
+// others) are held in 64 registers until they are stored between products. place_of(tile) is evaluated only
+// then where all boxes are held, because its divisions would delay the next tile's first products. Store is
 // BoxStore or MirroredStore.
 template <class B, int R, class PlaceOf, class Store = BoxStore>
 class HeldBoxes {

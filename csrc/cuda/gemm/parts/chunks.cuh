@@ -17,7 +17,7 @@ inline constexpr int kChunk = plans::kChunk;  // stages; a block's part of a til
 
 template <class Acc>
 struct ChunkSchedule : Schedule<Acc> {
-  int stages;  // of a tile, at least kChunk
+  int stages;  // stages per tile, at least kChunk
 
   // The last chunk of a tile also has the remaining stages, so up to 7.
   __device__ __forceinline__ int stages_of(const Part& part) const {

@@ -8,7 +8,7 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-constexpr int kTile = 32, kThreads = 256, kEach = kTile * kTile / kThreads;  // elements a thread moves
+constexpr int kTile = 32, kThreads = 256, kEach = kTile * kTile / kThreads;  // elements that a thread moves
 
 // Memory that torch did not allocate may begin at any multiple of a real or imaginary part.
 template <class Part, bool aligned>
@@ -40,7 +40,7 @@ struct Doubling {
   const Element* src;
   Element* dst;
   int64_t rows, cols, row_stride, col_stride, batch_stride, dst_batch_stride;
-  uint32_t down, across;      // tiles of a matrix
+  uint32_t down, across;      // tiles per matrix
   Part even, odd_re, odd_im;  // sign bits to flip: of b's imaginary part, and of both parts of +-i b
 };
 
@@ -100,7 +100,7 @@ void double_parts(const DoubledRows& all, Context& context) {
                             all.conjugates ? kSign : Part(0)};
   d.odd_im = all.turns_back ? kSign : Part(0);
   d.odd_re = all.turns_back ? d.even : Part(d.even ^ kSign);
-  const int64_t tiles = all.batch * d.down * d.across;  // fits a grid: a tile has at least 1 KB
+  const int64_t tiles = all.batch * d.down * d.across;  // fewer than the 2^31 blocks of a grid
   launch<doubled_rows_kernel<Part, aligned>>("doubled_rows", {dim3(unsigned(tiles)), dim3(kThreads)},
                                              context)(d);
 }

@@ -8,7 +8,7 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-constexpr int kColumns = 256, kRows = 4;  // of a block; each thread has a column
+constexpr int kColumns = 256, kRows = 4;  // per block; each thread has one column
 
 template <class Sum, class Out>
 struct Arguments {

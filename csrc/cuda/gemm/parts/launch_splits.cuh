@@ -1,6 +1,6 @@
 // Split-K on the host: launches a kernel whose blocks may share k, and then the kernel that adds their sums.
 // run(result, columns) launches the former. Split s of matrix i writes matrix number s * batch + i of
-// `result`, with `columns` elements a row. `result` is C without splits, and the workspace with splits.
+// `result`, with `columns` elements per row. `result` is C without splits, and the workspace with splits.
 #pragma once
 
 #include "cuda/gemm/parts/split_k.cuh"

@@ -15,7 +15,7 @@ namespace fastgemm::FASTGEMM_TARGET {
 //   3 3 3 3
 template <int ROWS, int COLUMNS>
 struct LowerTriangle {
-  int tiles_m, tiles_n;  // of the rectangle
+  int tiles_m, tiles_n;  // the size of the rectangle
 
   // The rectangle for a matrix of tiles_m x tiles_n tiles.
   __host__ __device__ __forceinline__ static LowerTriangle of(int tiles_m, int tiles_n) {

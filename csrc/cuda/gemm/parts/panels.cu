@@ -44,8 +44,8 @@ __device__ __forceinline__ PanelWord<T> word_at(const T* p, int64_t k_stride, in
 constexpr int kStep = kThreads / kTile, kWords = kTile / kStep;
 struct PackPlace {
   int along, across;
-  int64_t row0, column0;  // of the tile
-  int rows, columns;      // of the tile that lie inside the panel
+  int64_t row0, column0;  // the begin of the tile
+  int rows, columns;      // the part of the tile that lies inside the panel
 };
 
 // Lanes read along k and then write along the columns. The odd pitch avoids bank conflicts in both.

@@ -25,7 +25,7 @@ namespace fastgemm::FASTGEMM_TARGET {
 template <class Acc>
 struct SplitSums {
   Acc* data;
-  int64_t pitch, matrix;  // elements of a row and of a matrix
+  int64_t pitch, matrix;  // elements per row and per matrix
   int m, n, batch, splits;
 
   // Stores the sums of `column`, which is even, and column + 1, unless they lie beyond the pitch.

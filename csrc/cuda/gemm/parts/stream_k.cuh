@@ -2,10 +2,10 @@
 // the block that finishes a tile adds the partial sums of the others. Contract: all orders are fixed, so that
 // results are reproducible. A block waits only for blocks of lower index.
 //
-// Tiles of equal work are computed in waves of one tile a block, and the last wave is seldom full: 512 tiles
-// on 132 multiprocessors take the time of 528. So only whole waves are assigned tile by tile. The tiles of
-// the last one or two waves are cut into equal shares of steps (stages of k, or chunks of stages), one share
-// for each block:
+// Tiles of equal work are computed in waves of one tile per block, and the last wave is seldom full: 512
+// tiles on 132 multiprocessors take the time of 528. So only whole waves are assigned tile by tile. The tiles
+// of the last one or two waves are cut into equal shares of steps (stages of k, or chunks of stages), one
+// share for each block:
 //
 //   block 0  | tile 0 | tile 3 | 6 6 6 6 |       a digit is a step of that shared tile
 //   block 1  | tile 1 | tile 4 | 6 6 7 7 |       block 1 finishes tile 6, with block 0's sums,
@@ -28,7 +28,7 @@ namespace fastgemm::FASTGEMM_TARGET {
 
 struct StreamK {
   int whole_tiles;  // how many are not shared: the first ones, a multiple of the blocks
-  int steps;        // of a tile
+  int steps;        // steps per tile
   int64_t share;    // steps of a block; the first `longer` blocks have one more
   int longer;
 
@@ -102,7 +102,7 @@ __device__ __forceinline__ bool part_of(const StreamK& plan, int i, Part& part) 
 // tiles.
 template <class Acc>
 struct Schedule {
-  int tiles_m, tiles_n;  // of a matrix
+  int tiles_m, tiles_n;  // tiles per matrix
   StreamK work;
   Acc* partials;    // [block]: partial sums of the tile that the block does not finish
   uint32_t* flags;  // [block][group of warps]: 1 when these sums are stored

@@ -45,7 +45,7 @@ class UnalignedUnit {
 
  private:
   Unit low_, high_{};
-  int offset_;  // of the 16 bytes in the two units
+  int offset_;  // where the 16 bytes begin in the two units
 };
 
 }  // namespace fastgemm::FASTGEMM_TARGET

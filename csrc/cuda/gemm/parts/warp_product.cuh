@@ -46,7 +46,7 @@ class FragmentReader {
 // A warp's tile of C.
 template <class C, class E, class TileA, class TileB>
 struct WarpProduct {
-  static constexpr int kSteps = 4, kM = C::WM / 16, kN = C::WN / 8;  // steps of a stage, fragments
+  static constexpr int kSteps = 4, kM = C::WM / 16, kN = C::WN / 8;  // steps per stage, fragments per side
   static constexpr int kFirstLoad = 0, kCopyEvery = kM;              // rows
   static_assert(C::WN % 16 == 0);
   struct Fragments {

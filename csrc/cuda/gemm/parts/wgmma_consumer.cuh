@@ -115,7 +115,7 @@ class WgmmaConsumer {
   RingBarriers<STAGES>& ring_;
   Products products_;
   Barrier* before_ = nullptr;
-  bool leader_;  // the lane that arrives for its warp
+  bool leader_;  // this lane arrives at barriers for its warp
 };
 
 }  // namespace fastgemm::FASTGEMM_TARGET

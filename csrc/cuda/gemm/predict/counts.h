@@ -78,6 +78,6 @@ Counts count_three_planes(const GemmProblem&, const Gpu&);
 Counts count_int8x10(const GemmProblem&, const Gpu&);
 Counts count_int16x4(const GemmProblem&, const Gpu&);
 Counts count_bf16x6_fused(const GemmProblem&, const Gpu&);
-Counts count_library(const GemmProblem&, const Gpu&);  // of torch, which is not in rows.def
+Counts count_library(const GemmProblem&, const Gpu&);  // for torch's library, which is not in rows.def
 
 }  // namespace fastgemm::predict

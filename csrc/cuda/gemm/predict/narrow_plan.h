@@ -17,7 +17,7 @@ enum class Reads : uint8_t { elements, along_k, along_rows };
 constexpr int narrow_load(int element_bytes) { return std::min(16 / element_bytes, 8); }
 
 // The work of one thread in a step: it multiplies `rows` rows of X by `narrow` rows of Y, `unroll` times
-// along k. With a single row of Y it has as many loads of X in flight, all along k.
+// along k. With a single row of Y its loads of X, which are as many as with several, are all along k.
 struct NarrowThread {
   Reads reads;
   int element_bytes, narrow;
@@ -28,7 +28,8 @@ struct NarrowThread {
     return reads == Reads::elements ? 1 : std::min(16 / element_bytes, most);
   }
   constexpr int per_load_k() const { return reads == Reads::along_k ? per_load() : 1; }
-  // As many as registers hold. Vectors of 16-bit elements take twice their size when they are widened.
+  // The number is limited by registers: vectors of 16-bit elements take twice their size when they are
+  // widened.
   constexpr int row_loads() const {
     return vector_rows() || narrow == 1 ? 1 : narrow > 4 && element_bytes != 4 ? 2 : 4;
   }
@@ -58,7 +59,7 @@ struct NarrowPlan {
   int threads_rows = 1;      // threads of a block along rows; the others share k
   int splits = 1, part = 0;  // the number of blocks that share k, and the values of k of each
   double microseconds = 0;   // predicted, without the launch
-  // What the prediction is made from: the blocks, the waves of blocks, the steps of a block, the sums that
+  // The prediction is made from these: the blocks, the waves of blocks, the steps of a block, the sums that
   // each warp adds in turn, and the bytes that all blocks load.
   int64_t blocks = 0, waves = 0, part_steps = 0, sums = 0;
   double bytes = 0;

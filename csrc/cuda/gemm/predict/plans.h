@@ -218,7 +218,7 @@ inline int specialized_columns(int64_t batch, int64_t rows, int64_t columns, int
                                int64_t processors, bool lower = false) {
   struct Width {
     int columns;
-    double time;  // of a tile, in units of a tile of 256 columns
+    double time;  // time per tile, in units of a tile of 256 columns
   };
   const bool words = element_bytes == 4;
   const Width widths[] = {{256, 1},

@@ -17,7 +17,7 @@ struct Operand {
   int64_t side, k, batch;
   double bytes;              // distinct bytes
   bool along_k, along_side;  // which index is contiguous
-  int alignment;             // all rows begin at multiples of so many bytes, a power of two up to 32
+  int alignment;             // all rows begin at multiples of this number of bytes, a power of two up to 32
 
   bool aligned() const { return alignment >= 16; }
   // As takes_loads_of() in parts/sides.cuh.
@@ -45,9 +45,10 @@ struct Facts {
     return batch * ceil_div(m, rows) * ceil_div(n, columns);
   }
 };
-Facts facts(const GemmProblem&);  // of the transposed problem if C is column-major, as kernels compute it
+// If C is column-major, these are the facts of the transposed problem, which kernels compute.
+Facts facts(const GemmProblem&);
 
-// The multiply-adds a cycle of a multiprocessor, at least 1.
+// The multiply-adds of a multiprocessor per cycle, at least 1.
 inline double rate(const Gpu& gpu, Unit unit, DType type) {
   return std::max(multiply_adds(gpu, unit, type), 1.0);
 }

@@ -38,14 +38,14 @@ struct Source {
   const T* data;
   int64_t side_stride, k_stride, batch_stride;
   int side, k;
-  int tile_side, tiles, stages;  // rows of a tile, tiles of a matrix, stages of a tile
+  int tile_side, tiles, stages;  // rows per tile, tiles per matrix, stages per tile
   bool along_k;                  // memory is contiguous along k
   unsigned char* images;         // [matrix][tile][stage][plane]
   float* unscale;                // [matrix][row]: the factor that undoes the row's scale
   uint32_t* scaled;              // [matrix][row / kRowGroup]: whether any row of the group has a scale
 
   __host__ __device__ __forceinline__ int rows() const { return tiles * tile_side; }
-  __host__ __device__ __forceinline__ int blocks(int group = kRowGroup) const {  // of a matrix
+  __host__ __device__ __forceinline__ int blocks(int group = kRowGroup) const {  // blocks per matrix
     return rows() / group;
   }
 };
@@ -80,9 +80,9 @@ class RowCutter {
   using T = typename Scheme::Operand;
   static_assert(sizeof(T) == 4 || sizeof(T) == 2, "an element is a word or half of one");
   static constexpr int kPerWord = 4 / int(sizeof(T));
-  static constexpr int kElements = kPerUnit<Scheme>, kWords = kElements / kPerWord;  // in a unit
+  static constexpr int kElements = kPerUnit<Scheme>, kWords = kElements / kPerWord;  // per unit
   static constexpr int kStageUnits = Scheme::kStageK / kElements;
-  static constexpr int kUnits = words_at_a_time / kElements;  // that a thread loads at a time
+  static constexpr int kUnits = words_at_a_time / kElements;  // units that a thread loads at a time
   static constexpr int kLanes = 32 / group;                   // side by side along k
 
  public:
@@ -186,7 +186,7 @@ class RowCutter {
 
   const Source<T>& s_;
   int lane_, warp_, row_, plane_bytes_;
-  int misaligned_;  // elements between the last multiple of 16 bytes and the begin of the row
+  int misaligned_;  // elements from the last multiple of 16 bytes to the begin of the row
   const T* from_;
   unsigned char* to_;
 };

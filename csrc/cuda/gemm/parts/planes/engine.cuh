@@ -38,7 +38,7 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Argume
   constexpr int kBytesA = kRing.planes * S::kPlaneA, kBytesB = kRing.planes * S::kPlaneB;
   const bool elected = elect_one();
   RingPosition<S, ring> at;
-  at.phase = 1;  // a fresh slot counts as emptied
+  at.phase = 1;  // a new slot counts as empty
   Pace pace(ring == 0 ? g.progress : nullptr);
   Parts parts(g.schedule.work, int(blockIdx.x), int(gridDim.x));
   Part part;
@@ -71,7 +71,7 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Argume
   }
 }
 
-// As Parts, but computes each part anew instead of keeping state, which would take registers.
+// Does what Parts does, but computes each part anew: the state of Parts would take registers.
 class CountedParts {
  public:
   __device__ __forceinline__ CountedParts(const StreamK& plan, int, int) : plan_(plan) {}
@@ -85,7 +85,7 @@ class CountedParts {
 template <class S>
 __device__ __forceinline__ void consume(typename S::Shared& shared, const Arguments<S>& g, int warp) {
   typename S::ConsumerLoop loop(shared, warp, g.chunk);
-  typename S::Acc sum[S::kSums];  // (64, S::kN), a warp 16 rows of them
+  typename S::Acc sum[S::kSums];  // (64, S::kN), 16 rows per warp
   // With three sums, or with an epilogue, no registers are left for the state of Parts.
   constexpr bool kKeepsParts = S::Scheme::kSums == 1 && !kFuses<typename S::Scheme>;
   std::conditional_t<kKeepsParts, Parts, CountedParts> parts(g.schedule.work, int(blockIdx.x),

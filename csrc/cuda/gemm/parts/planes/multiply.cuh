@@ -99,8 +99,8 @@ class PromotingLoop {
   typename S::Shared& shared_;
   Operands<S> operands_;
   const int& chunk_;  // stages
-  int ahead_;         // a tile's first chunk is shorter by so many stages
-  bool leader_;       // the lane that arrives for its warp
+  int ahead_;         // the number of stages by which a tile's first chunk is shorter
+  bool leader_;       // this lane arrives at barriers for its warp
   RingPosition<S, 0> plane0_;
   RingPosition<S, 1> others_;
 };

@@ -1,5 +1,5 @@
 // Keeps the blocks of a long launch about equally far along k, so that they find each other's operands in L2.
-// Contract: the producer of each block calls step() once a stage. Results do not depend on it.
+// Contract: the producer of each block calls step() once per stage. Results do not depend on it.
 //
 //   stages done   block 0  ##########            L2 holds the stages between the slowest
 //                 block 1  ########              block and the fastest one: a block that is too
@@ -20,12 +20,12 @@ namespace fastgemm::FASTGEMM_TARGET::planes {
 // multiprocessor that another kernel occupies.
 class Pace {
  public:
-  static constexpr int kWorth = 512;  // pacing pays from so many stages a block on
+  static constexpr int kWorth = 512;  // pacing pays from this number of stages per block on
 
   // `progress` has a word for each block, cleared before the launch. It is null where pacing does not pay.
   __device__ __forceinline__ explicit Pace(uint32_t* progress) : progress_(progress) {}
 
-  // All lanes of the producer warp call this once a stage.
+  // All lanes of the producer warp call this once per stage.
   __device__ __forceinline__ void step() {
     if (progress_ == nullptr || ++stages_ % kEvery != 0) return;
     const uint32_t mine = uint32_t(stages_ / kEvery);

@@ -31,7 +31,7 @@ struct Panels {
     const Plan plan = Plan::of<S>(g, 1);
     return plan.stages(0);
   }
-  // The bytes of the planes of all of m and n, for so many stages.
+  // The bytes of the planes of all of m and n, for this number of stages.
   template <class S, class T>
   static int64_t bytes(const Gemm<T>& g) {
     return (ceil_div(g.m, S::kM) * S::kImageA + ceil_div(g.n, S::kN) * S::kImageB) * stages<S>(g);

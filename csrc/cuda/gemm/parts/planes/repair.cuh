@@ -28,7 +28,7 @@ __device__ __forceinline__ void repair_strip(const Gemm<float>& all,
                                              const EpilogueOf<typename S::Scheme>& epilogue,
                                              const TileOrigin<S>& place, int first_row) {
   constexpr int kK = 32;
-  FASTGEMM_SHARED float a[kK][kStripRows];  // of A, transposed
+  FASTGEMM_SHARED float a[kK][kStripRows];  // a part of A, transposed
   const Gemm<float> g = all.at_batch(place.batch);
   const int64_t column = place.column + int(threadIdx.x);
   float sum[kStripRows] = {};

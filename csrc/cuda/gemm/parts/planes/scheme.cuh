@@ -144,16 +144,16 @@ struct FloatPlanes {
 //   - Where C is large, cuBLAS does not split k, and its errors are larger. Hence chunks of 3 stages, which
 //     are faster than chunks of 2.
 //
-// Both the order and the promotion are needed. With stage after stage in the tensor cores instead of small
-// products first, or with all of k summed there, the error is a multiple of cuBLAS's.
+// Both the order and the promotion are needed. If each stage summed its large products before the next
+// stage's small ones, or if the tensor cores summed all of k, the error would be a multiple of cuBLAS's.
 struct Bf16x6 : FloatPlanes<BFloat16, 3, 1> {
   static constexpr Ring kRings[] = {{0, 1, 1, 5, 7}, {1, 2, 1, 3, 3}};
   static constexpr plans::PlaneScheme kTiles = plans::kBf16x6;
   static constexpr int kMostChunk = 3;
-  // The second warpgroup's chunks are ahead by so many stages, so that it multiplies while the first one
-  // adds.
+  // The number of stages by which the second warpgroup's chunks are ahead. So it multiplies while the first
+  // one adds.
   static constexpr int kStagger = 1;
-  // The stages of a chunk, for a k of so many stages and for so many tiles a multiprocessor.
+  // The stages of a chunk, for a k of `stages` stages and `waves` tiles per multiprocessor.
   static int chunk(int stages, double waves) {
     const bool is_small = stages <= 32 && stages * waves <= 12;  // cuBLAS splits k
     return stages <= 14 || is_small ? 1 : waves < 4 ? 2 : 3;
@@ -181,9 +181,9 @@ struct Bf16x3 : FloatPlanes<BFloat16, 2, 1> {
   using Small = Products<Product{1, 0}, Product{0, 1}>;
 };
 
-// As many products as Bf16x3, with 22 bits, in fp16's narrow range. Every row is scaled so that its largest
-// magnitude is in [2^14, 2^15), and p1 is multiplied by 2^11. So elements down to 2^-28 of the largest keep
-// all 22 bits.
+// The number of products is that of Bf16x3, with 22 bits, in fp16's narrow range. Every row is scaled so that
+// its largest magnitude is in [2^14, 2^15), and p1 is multiplied by 2^11. So elements down to 2^-28 of the
+// largest keep all 22 bits.
 struct Fp16x3 : FloatPlanes<Half, 2, 1 << 11> {
   static constexpr Ring kRings[] = {{0, 1, 1, 7, 8}, {1, 1, 1, 4, 5}};
   static constexpr plans::PlaneScheme kTiles = plans::kThreePlanes;
@@ -204,9 +204,9 @@ struct Fp16x3 : FloatPlanes<Half, 2, 1 << 11> {
 //
 // There are two sweeps over k. The first computes S3 (i + j = 3) and S2, which are joined to S = 2^16 S3 +
 // 2^8 S2. The second sweep needs only planes 0 and 1: it adds S1 to S and computes S0. The result is 2^8 S +
-// S0. Two sweeps load 12 planes instead of 8. But the tensor cores wait for shifts only twice a tile instead
-// of four times a chunk of k, which is faster in all. Planes 0 and 1, which are read twice, have the rings
-// with the most slots.
+// S0. Two sweeps load 12 planes instead of 8. But the tensor cores wait for shifts only twice per tile
+// instead of four times per chunk of k, which is faster in all. Planes 0 and 1, which are read twice, have
+// the rings with the most slots.
 struct Int8x10 {
   using Operand = int32_t;
   using Element = uint8_t;

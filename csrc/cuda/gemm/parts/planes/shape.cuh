@@ -38,8 +38,8 @@ struct Shape {
   static_assert(kN == Scheme::kWideN || kN == 128);
   static constexpr int kConsumers = kM / 64, kConsumerWarps = 4 * kConsumers;  // warpgroups
   static constexpr int kConsumerThreads = 128 * kConsumers, kThreads = kConsumerThreads + 128;
-  static constexpr int kElements = kN / 2, kSums = Scheme::kSums * kElements;  // a consumer thread
-  static constexpr int kStrips = kConsumerWarps, kGroups = kConsumers;         // as WarpShape has them
+  static constexpr int kElements = kN / 2, kSums = Scheme::kSums * kElements;  // per consumer thread
+  static constexpr int kStrips = kConsumerWarps, kGroups = kConsumers;         // see WarpShape
   static constexpr bool kByWarps = false, kPaces = Scheme::Tiles::kEvery;
   using ConsumerLoop = std::conditional_t<
       Scheme::kLoop == Loop::promoting, PromotingLoop<Shape>,

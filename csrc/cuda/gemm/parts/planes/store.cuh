@@ -46,7 +46,7 @@ struct Arguments {
   Result<typename S::Operand> result;
   int m, n;
   int neighbours;              // neighbouring elements of C that one store can write: 4, 2 or 1
-  int batch_a, batch_b;        // 0 where the batch shares the operand
+  int batch_a, batch_b;        // 0 if the batch shares the operand
   const unsigned char *a, *b;  // images
   ChunkSchedule<typename S::Acc> schedule;
   Unscale unscale;
@@ -126,9 +126,9 @@ __device__ __forceinline__ bool all_finite(const float (&sum)[R]) {
   return zero[0] + zero[1] + (zero[2] + zero[3]) == 0;
 }
 
-// Stores four neighbouring elements a lane, so that four lanes write 64 bytes of a row. In every two groups
-// of 8 columns, even lanes store the first group and odd lanes the second; neighbouring lanes exchange the
-// elements that they do not store. The lane's sums are sum(0) to sum(count - 1).
+// Each lane stores four neighbouring elements, so that four lanes write 64 bytes of a row. In every two
+// groups of 8 columns, even lanes store the first group and odd lanes the second; neighbouring lanes exchange
+// the elements that they do not store. The lane's sums are sum(0) to sum(count - 1).
 template <int count, class Out, class T, class Sum>
 __device__ __forceinline__ void store_fours(const Result<T>& result, const Sum& sum, Out* to) {
   const int lane = fresh_lane();

@@ -213,7 +213,7 @@ class WarpLoop {
         mma<Multiplied>(sums[phase.sum][i][j], fragments.a[phase.step][phase.a][i], b[j % 2 * 2],
                         b[j % 2 * 2 + 1]);
       }
-      // Two copies a phase: more at a time would fill the queue to shared memory.
+      // Two copies per phase: more at a time would fill the queue to shared memory.
       constexpr int kEvery = S::kFragmentsM / 2;
       static_assert(copies_end<Copies>(kEvery) <= phases.turn);
       const int unit = (t * S::kFragmentsM + i) / kEvery;

@@ -1,6 +1,6 @@
 // The block tile of GPUs without wgmma, its ring in shared memory, and the order of a stage's products. Warps
 // multiply by mma.sync from registers, so a loaded fragment should be used often. A warp loads each plane's
-// fragments once a step, and multiplies them by those of all planes that the scheme pairs with theirs. So
+// fragments once per step, and multiplies them by those of all planes that the scheme pairs with theirs. So
 // Bf16x6 has twice as many multiply-adds for each loaded element as a plain bf16 product with the same tiles:
 // 6 products of 3 planes.
 //
@@ -15,7 +15,7 @@
 // A phase is one product of two planes in one step, 16 mma of a warp. Meanwhile the warp loads the fragments
 // that the next phase is the first to use, and in early phases also copies a later stage. At the turn all
 // fragments of the stage are in registers, so that its slot is free, and the next stage must have arrived. So
-// there is one barrier a stage, and the products after it hide the latency of the next stage's first loads.
+// there is one barrier per stage, and the products after it hide the latency of the next stage's first loads.
 #pragma once
 
 #include "cuda/device/platform.cuh"
@@ -101,9 +101,9 @@ struct WarpShape {
   static constexpr int kM = 128, kN = 128, kWarpM = 64, kWarpN = 32;
   static constexpr int kWarpsM = kM / kWarpM, kWarpsN = kN / kWarpN;
   static constexpr int kThreads = 32 * kWarpsM * kWarpsN;
-  static constexpr int kFragmentsM = kWarpM / 16, kFragmentsN = kWarpN / 8;  // of a warp's tile
+  static constexpr int kFragmentsM = kWarpM / 16, kFragmentsN = kWarpN / 8;  // fragments of a warp's tile
   static constexpr int kStrips = kM / 16;
-  static constexpr int kStripSums = Scheme::kSums * kFragmentsN * 4;  // of a lane in a strip
+  static constexpr int kStripSums = Scheme::kSums * kFragmentsN * 4;  // sums per lane and strip
   static constexpr int kGroups = 1;  // groups of warps that hand over partial sums together
   static constexpr bool kByWarps = true, kPaces = false;
 
@@ -119,7 +119,7 @@ struct WarpShape {
 
   struct alignas(128) Shared {
     unsigned char slots[kSlots][kSlotBytes];
-    unsigned char not_finite[kStrips][kWarpsN];  // whether a warp's part of a strip is (warp_kernel.cuh)
+    unsigned char not_finite[kStrips][kWarpsN];  // 1 if a warp's part of a strip is not (warp_kernel.cuh)
   };
   static_assert(sizeof(Shared) <= 99 << 10);
 };

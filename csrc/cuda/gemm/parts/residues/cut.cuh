@@ -77,7 +77,7 @@ __device__ __forceinline__ uint32_t pack(uint32_t a, uint32_t b, uint32_t c, uin
 
 // kRows x kCutK elements in shared memory with k along rows. Units of two elements are swizzled among 8
 // places, so that bank conflicts are at most twofold: for writes along either index, and for reads of 16
-// elements a thread.
+// elements per thread.
 template <class T>
 struct Staged {
   static constexpr int kPitch = kCutK + 2;

@@ -118,7 +118,7 @@ struct JoinArguments {
 // A thread joins 16 elements: columns 8 j + {0, 1} for j below 4, of two rows that are 8 apart.
 inline constexpr int kJoined = 16;
 struct JoinedPlace {
-  int64_t row, column;  // of the first element
+  int64_t row, column;  // the place of the first element
   __device__ __forceinline__ JoinedPlace(int tile_row, int tile_column, int part) {
     const int thread = int(threadIdx.x);
     const Position at = WgmmaLayout<int8_t>::c(thread % 128, kJoined * part);

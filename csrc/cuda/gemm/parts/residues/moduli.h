@@ -21,7 +21,8 @@ inline constexpr int kModuli[] = {256, 255, 253, 251, 247, 241, 239, 233, 229, 2
                                   223, 217, 211, 199, 197, 193, 191, 181, 179};
 inline constexpr int kMostModuli = 19;
 
-// So many products of residues of at most 128 can be summed in 32 bits. (Sums modulo 256 may wrap.)
+// The number of products of residues, each at most 128, whose sum fits in 32 bits. (Sums modulo 256 may
+// wrap.)
 inline constexpr int64_t kMostTerms = int64_t{1} << 17;
 
 // A nonnegative integer of up to 192 bits.

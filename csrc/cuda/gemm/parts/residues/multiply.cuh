@@ -3,8 +3,8 @@
 // registers. The pass that joins them (join.cuh) reads them in the same order, so neither pass needs shared
 // memory for that.
 //
-// No tile is shared: persistent blocks take whole tiles in turn. There are so many, each once for each
-// modulus, that the last wave matters little.
+// No tile is shared: persistent blocks take whole tiles in turn. Each tile is computed for every modulus,
+// which gives many tiles, so the last wave matters little.
 #pragma once
 
 #include "cuda/gemm/parts/lower_triangle.cuh"
@@ -22,7 +22,7 @@ struct TileShape {
   static constexpr int kM = kTileM, kN = kTileN;
   static constexpr int kConsumers = kM / 64, kConsumerWarps = 4 * kConsumers;
   static constexpr int kThreads = 128 * kConsumers + 128;
-  static constexpr int kSums = kN / 2;  // a consumer thread
+  static constexpr int kSums = kN / 2;  // per consumer thread
   static constexpr int kStageBytes = (kM + kN) * 128, kStages = 4;
   struct Shared {
     unsigned char stage[kStages][kStageBytes];
@@ -102,7 +102,7 @@ template <int triangle>
 __device__ __forceinline__ void produce(TileShape::Shared& shared, const ResidueMaps& maps,
                                         const MultiplyArguments& g) {
   const bool elected = elect_one();
-  RingPosition<TileShape::kStages> at{0, 1};  // a fresh stage counts as emptied
+  RingPosition<TileShape::kStages> at{0, 1};  // a new stage counts as empty
   for_each_residue_tile<triangle>(g, [&](int modulus, int row, int column) {
     FASTGEMM_NO_UNROLL
     for (int step = 0; step < g.stages; ++step)
@@ -119,7 +119,7 @@ __device__ __forceinline__ void consume(TileShape::Shared& shared, const Multipl
   using Products = SharedOperands<int8_t, ResidueTileA, ResidueTileB, Major::k, Major::k>;
   WgmmaConsumer<TileShape::kStages, TileShape::kStageBytes, Products> consumer(shared.ring, shared.stage[0],
                                                                                warp);
-  uint32_t sum[TileShape::kSums];  // (64, 256) a warpgroup
+  uint32_t sum[TileShape::kSums];  // (64, 256) per warpgroup
   for_each_residue_tile<triangle>(g, [&](int modulus, int row, int column) {
     consumer.multiply(sum, false, [] {});
     FASTGEMM_NO_UNROLL

@@ -20,7 +20,7 @@ __device__ __forceinline__ Norms norms_of(const Source<T>& s, int64_t row) {
 }
 
 __device__ __forceinline__ Scale scale_of(const Norms& norms, int64_t k, double norm_squared) {
-  if (norms.magnitudes == 0) return {0, 0, {}};  // squares may be 0 of elements that are not
+  if (norms.magnitudes == 0) return {0, 0, {}};  // not by the squares, which may underflow to 0
   if (!(norms.squares >= kLeastSquare && norms.squares <= kMostSquare))
     return {0, __longlong_as_double(0x7ff8000000000000ll), {}};
   const double ratio = norm_squared / norms.squares;

@@ -20,8 +20,8 @@ namespace fastgemm::FASTGEMM_TARGET::residues {
 // The size of a tile of C, and so the number of rows of A and of B that are judged together.
 inline constexpr int kTileM = plans::kResidueM, kTileN = plans::kResidueN;
 
-// For each threshold the elements of a row are counted that are at least so many times the row's root mean
-// square. The accuracy bound needs only these counts (Limits).
+// For each threshold t, the pre-pass counts the elements of a row that are at least t times the row's root
+// mean square. The accuracy bound needs only these counts (Limits).
 inline constexpr int kThresholds = 4;
 __host__ __device__ constexpr float threshold(int i) {
   return i == 0 ? 1.0f / 16 : i == 1 ? 0.25f : i == 2 ? 0.5f : 1.0f;

@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(kTileN) survey_kernel(const __grid_constant__ 
   int above[kThresholds];
   FASTGEMM_UNROLL
   for (int j = 0; j < kThresholds; ++j) above[j] = int(s.side.k);
-  if (!s.useful[group] || !any_useful<kTileN>(other)) {  // then they were not cut
+  if (!s.useful[group] || !any_useful<kTileN>(other)) {  // then the rows were not cut
     if (threadIdx.x < kThresholds) s.limits[group].least[threadIdx.x] = -1;
     return;
   }
