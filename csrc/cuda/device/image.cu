@@ -54,9 +54,8 @@ std::string no_device() {
            version(CUDART_VERSION) + ": update the driver, or build with an older toolkit";
   if (e != cudaSuccess && e != cudaErrorNoDevice) return text("cudaGetDeviceCount", e);
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  return visible
-             ? "CUDA_VISIBLE_DEVICES=\"" + std::string(visible) + "\" hides every GPU there is, or names none"
-             : std::string("the NVIDIA driver finds no GPU");
+  return visible ? "CUDA_VISIBLE_DEVICES=\"" + std::string(visible) + "\" hides every GPU, or names none"
+                 : std::string("the NVIDIA driver finds no GPU");
 }
 
 DeviceImage device_image() {

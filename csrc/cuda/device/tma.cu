@@ -97,7 +97,7 @@ size_t slot_of(const TensorShape& s, size_t slots) {
 
 TensorMap make_tensor_map(const TensorShape& s) {
   if (s.swizzle != Swizzle::none && s.box_columns * s.element_bytes != int(s.swizzle))
-    throw std::runtime_error("fastgemm: a tensor map needs rows of the box as long as its swizzle says");
+    throw std::runtime_error("fastgemm: the rows of a tensor map's box must be as long as its swizzle");
   thread_local std::array<Known, 256> kept;  // enough for the layers of a model
   Known& known = kept[slot_of(s, kept.size())];
   if (known.shape.data == nullptr || !same_layout(known.shape, s)) {

@@ -138,7 +138,7 @@ struct TensorShape {
   int64_t columns, rows, planes;
   int64_t row_stride_bytes, plane_stride_bytes;
   int box_columns, box_rows;
-  Swizzle swizzle = Swizzle::none;  // of the box in shared memory; it fixes the length of the box's rows
+  Swizzle swizzle = Swizzle::none;  // how the box is swizzled; fixes its row length
   bool to_tf32 = false;             // loads round float32 elements to tf32, as to_tf32() does
 };
 TensorMap make_tensor_map(const TensorShape&);

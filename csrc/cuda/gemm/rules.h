@@ -24,13 +24,14 @@ inline GemmProblem by_rows(const GemmProblem& p) {
 
 // Kernels count tiles and TMA boxes with coordinates of 32 bits.
 inline const char* beyond_coordinates(const GemmProblem& p) {
-  return longest(p) > int64_t{1} << 30 ? "m, n or k is above 2^30, the largest of its 32-bit coordinates"
+  return longest(p) > int64_t{1} << 30 ? "m, n or k is above 2^30, the most that its 32-bit coordinates allow"
                                        : nullptr;
 }
 
 inline const char* beyond_small_tile(const GemmProblem& p) {
   constexpr int64_t kMostColumns = 64 * 65535;  // gridDim.y
-  if (by_rows(p).n > kMostColumns) return "C has more columns than its grid has tiles for (4,194,240)";
+  if (by_rows(p).n > kMostColumns)
+    return "C has more than 4,194,240 columns, the most that its grid of tiles covers";
   return beyond_coordinates(p);
 }
 
@@ -38,20 +39,19 @@ inline const char* beyond_skinny(const GemmProblem& p) {
   const auto tiles_of = [](int64_t extent) { return double((extent + 63) / 64); };
   const double batch = double(std::min<int64_t>(p.batch, 65535));
   if (tiles_of(p.m) * tiles_of(p.n) * tiles_of(p.k) * batch >= 1 << 30)
-    return "all tiles have more stages together than 2^30, which it counts in 32 bits";
+    return "the stages of all tiles are 2^30 or more, and it counts them in 32 bits";
   return beyond_coordinates(p);
 }
 
 inline const char* beyond_narrow_parts(const GemmProblem& p) {
   constexpr int64_t kPart = int64_t{1} << 30, kMostBlocksZ = 65535;
   return std::min(p.batch, kMostBlocksZ) * ((p.k + kPart - 1) / kPart) > kMostBlocksZ
-             ? "k is above 2^30, for more matrices than its grid has room for parts of k"
+             ? "k is above 2^30, and its grid has too few blocks for the parts of k of all matrices"
              : nullptr;
 }
 
 inline const char* beyond_planes(const GemmProblem& p) {
-  return longest(p) > int64_t{1} << 28 ? "m, n or k is above 2^28, the most that its planes are made for"
-                                       : nullptr;
+  return longest(p) > int64_t{1} << 28 ? "m, n or k is above 2^28, the most that its planes allow" : nullptr;
 }
 
 // From this k on the errors of sums of planes are smaller than those of float32 sums
@@ -59,13 +59,13 @@ inline const char* beyond_planes(const GemmProblem& p) {
 inline constexpr int64_t kLeastBf16x6 = 80;
 inline const char* beyond_bf16x6(const GemmProblem& p) {
   if (p.k < kLeastBf16x6 && products(p) > 0)  // no kernel multiplies where k = 0 or the result is empty
-    return "k is below 80: such short sums of products of planes would err more than float32 sums";
+    return "k is below 80: for such short sums, products of planes are less accurate than float32 sums";
   return beyond_planes(p);
 }
 
 inline const char* beyond_invariant(const GemmProblem& p) {
   if (p.precision != Precision::ieee && p.precision != Precision::bf16x6 && p.precision != Precision::tf32)
-    return "its products have the precisions \"ieee\", \"bf16x6\" and \"tf32\" alone";
+    return "it has only the precisions \"ieee\", \"bf16x6\" and \"tf32\"";
   return beyond_planes(p);
 }
 

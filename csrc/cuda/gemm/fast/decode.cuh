@@ -46,8 +46,8 @@ bool stores_pairs(const Result<T>& r, int batch) {
          (batch == 1 || r.batch_stride % 2 == 0);
 }
 
-// float32 products of few rows with the bits of bf16x6 (decode_planes.cu). bf16x6 must sum this k in one
-// launch.
+// Computes float32 products of few rows with the bits of bf16x6 (decode_planes.cu). Only for a k that bf16x6
+// sums in one launch.
 void decode_by_planes(const Gemm<float>&, int batch, Context&);
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -141,7 +141,7 @@ __device__ __forceinline__ void put_in_slab(uint32_t* slab, int column, const Ac
   }
 }
 
-// Stores the first `columns` of a warp's slab to C; its first sum belongs at (row, column) of the product
+// Stores the first `columns` columns of a warp's slab to C. The slab begins at (row, column) of the product
 // of the large and the skinny operand. Neighbouring lanes store neighbouring elements of C's rows.
 template <class S, class Out, class T>
 __device__ __forceinline__ void store_slab_as(const SkinnyArguments<T>& g, const uint32_t* slab, int batch,

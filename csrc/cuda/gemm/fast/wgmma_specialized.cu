@@ -227,7 +227,7 @@ __device__ __forceinline__ void store_boxes(typename S::Shared& shared, const Ar
                                             int first_warp) {
   constexpr int kBoxes = S::kM * S::kN / S::kConsumerWarps * int(sizeof(Out)) / kBoxBytes;
   constexpr bool kOdd = kBoxes % 2 != 0;
-  uint32_t phase = 0;  // with kOdd: the boxes stored so far of each warp
+  uint32_t phase = 0;  // with kOdd: how many boxes were stored for each warp
   Part part;
   while (parts.next(part)) {
     if (part.end != g.schedule.work.steps) continue;

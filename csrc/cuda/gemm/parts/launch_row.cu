@@ -22,7 +22,7 @@ constexpr NamedLauncher kLaunchers[] = {
 void launch_row(const Kernel* row, const GemmProblem& p, Context& context) {
   for (const NamedLauncher& l : kLaunchers)
     if (row && l.name == row->name) return l.launch(p, context);
-  throw std::runtime_error("fastgemm: no kernel takes a part of this product");
+  throw std::runtime_error("fastgemm: a part of this product has no kernel that can compute it");
 }
 
 void launch_fastest_row(const GemmProblem& p, Context& context) {

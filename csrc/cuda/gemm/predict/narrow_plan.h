@@ -17,7 +17,7 @@ enum class Reads : uint8_t { elements, along_k, along_rows };
 constexpr int narrow_load(int element_bytes) { return std::min(16 / element_bytes, 8); }
 
 // The work of one thread in a step: it multiplies `rows` rows of X by `narrow` rows of Y, `unroll` times
-// along k. With a single row of Y its loads of X, which are as many as with several, are all along k.
+// along k. With a single row of Y, all loads of X that it has in flight are along k.
 struct NarrowThread {
   Reads reads;
   int element_bytes, narrow;

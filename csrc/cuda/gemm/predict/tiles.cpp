@@ -28,7 +28,7 @@ void add_copy(Counts& c, const Operand& o, const Gpu& gpu) { c.copied += 2 * o.b
 Facts facts(const GemmProblem& p) {
   if (p.out.col_stride != 1 && p.n != 1 && p.out.row_stride == 1) return facts(p.transposed());
   const int size = element_size(p.type), out_size = element_size(p.out_type);
-  // At least one of each: the prediction for an empty product is asked for, but does not matter.
+  // Extents count as at least 1. Empty products are predicted, too, but their prediction does not matter.
   const auto some = [](int64_t x) { return std::max<int64_t>(x, 1); };
   Facts f{.batch = some(p.batch),
           .m = some(p.m),
@@ -83,7 +83,8 @@ Counts count_tiles(const Facts& f, const Launch& l, const Gpu& gpu, double rate)
 void add_transposed(Counts& c, const Operand& o, const Gpu& gpu) {
   c.more_launches += 1 / gpu.clock;
   c.transposed += 2 * o.bytes / gpu.bandwidth;
-  // The transpose has tiles of 256 bytes. Tiles at an edge check every piece. Narrow matrices have no tiles.
+  // The transpose has tiles of 256 bytes. A tile at an edge of the matrix checks each of its 16-byte pieces.
+  // Narrow matrices have no tiles.
   const int64_t tile = 256 / o.size;
   const bool whole = o.side % tile == 0 && o.k % tile == 0 && o.aligned();
   if (!whole && std::min(o.side, o.k) * o.size > 64) c.edges += 1 / gpu.clock;

@@ -59,8 +59,7 @@ struct ToResidue {
     for (int j = 0; j < words; ++j) places[j] = s.places[i][j];
   }
   __device__ __forceinline__ uint32_t of(const Integer<words>& y) const {
-    constexpr float kInteger =
-        0x1.8p23f;  // up to 2^22 away from it the lowest bits of a float are an integer
+    constexpr float kInteger = 0x1.8p23f;  // floats within 2^22 of it are integers: the lowest bits
     uint32_t bits = __float_as_uint(kInteger);
     FASTGEMM_UNROLL
     for (int i = 0; i < words; ++i) bits = dot4(y.word[i], places[i], bits);

@@ -84,7 +84,7 @@ int blocks_of(const Source<T>& s, int chunk) {
   return int(ceil_div(s.side.side, kRows) * ceil_div(s.side.k, chunk));
 }
 
-// Whether x is true in any thread of the block. May be called once in a kernel.
+// Whether x is true in any thread of the block. A kernel may call this only once.
 template <int threads>
 __device__ __forceinline__ bool any_of_block(bool x) {
   FASTGEMM_SHARED uint32_t votes[threads / 32];
