@@ -2,10 +2,9 @@
 // them to 32 rows of dst. In fp32 a read request has 4 sectors of 32 bytes. A write request has 32 sectors,
 // and writes 4 bytes of each.
 //
-// The companion naive_strided_read exchanges the two: a warp writes 32 neighbours in a row of dst and reads
-// them from 32 rows of src. Requests have as many sectors as before. But L1 keeps the sectors of a strided
-// read until the block's other warps need them, while every write leaves L1 at once. So strided reads are
-// cheaper than strided writes.
+// The companion naive_strided_read exchanges the two: a warp reads from 32 rows of src and writes to one row
+// of dst. Requests have as many sectors, but L1 keeps those of a read until the block's other warps need
+// them, while every write leaves L1 at once. So strided reads are cheaper.
 #include "cuda/transpose/levels.h"
 #include "cuda/transpose/problem.cuh"
 

@@ -17,8 +17,7 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// How the rows of src are copied to shared memory: as aligned units, as elements, or as the aligned units
-// that cover them.
+// How rows of src reach shared memory: as aligned units, as elements, or as the units that cover them.
 enum class Rows { aligned, by_element, covered };
 
 // The rows of src in shared memory.

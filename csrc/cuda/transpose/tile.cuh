@@ -10,10 +10,9 @@ inline constexpr int kWindow = 16;  // bytes of an aligned store
 template <int Size>
 inline constexpr int kPerUnit = 16 / Size;
 
-// Exchanges element j of rows[i] and element i of rows[j]. For the distances d = V/2 ... 1, rows i and i + d
-// exchange elements: those of row i whose index has bit d, for those of row i + d whose index does not. Whole
-// words only change their names. Parts of words take one byte permutation for every word: 32 for 8 x 8 16-bit
-// elements, 128 for 16 x 16 bytes.
+// Exchanges element j of rows[i] and element i of rows[j]. For d = V/2 ... 1, row i exchanges the elements
+// whose index has bit d for those of row i + d whose index lacks it. Words only change their names. Smaller
+// elements take one byte permutation per word: 32 for 8 x 8 elements, 128 for 16 x 16.
 template <int Size>
 __device__ __forceinline__ void transpose_block(Unit (&rows)[kPerUnit<Size>]) {
   FASTGEMM_UNROLL
@@ -123,10 +122,9 @@ struct Tile {
     return {row, col, int(min(t.rows - row, int64_t(kRows))), int(min(t.cols - col, int64_t(kCols)))};
   }
 
-  // unit(j, u) is unit u of row j, at place u ^ turn(j) of the row. This swizzle lets 8 lanes access all 32
-  // banks in each of three cases: they write the same unit of 8 rows that are V apart, or V / 4 apart, or
-  // they read 8 units of one row. If two row numbers have no common bit, turn() of their sum is the XOR of
-  // their turns.
+  // Unit u of row j lies at place u ^ turn(j). So 8 lanes access all 32 banks when they write the same unit
+  // of 8 rows that are V or V / 4 apart, and when they read 8 units of one row. If two row numbers have no
+  // common bit, turn() of their sum is the XOR of their turns.
   static __device__ __forceinline__ constexpr int turn(unsigned j) {
     return int((j / V ^ (Size <= 4 ? j / kWordCols<Size> : 0)) % 8);
   }
@@ -143,8 +141,8 @@ struct Tile {
     return *reinterpret_cast<Element<Size>*>(reinterpret_cast<char*>(&unit(j, i / V)) + i % V * Size);
   }
 
-  // Reads the part from src. If all rows are aligned to 16 bytes, whole blocks go through registers, 16 bytes
-  // at a time, and only the remaining elements are read one by one. Otherwise all elements are.
+  // Reads the part from src: whole blocks through registers, 16 bytes at a time, if all rows are aligned to
+  // them. The remaining elements, or all, are read one by one.
   __device__ __forceinline__ void load(const Transpose& t, const Part& part) const {
     const char* const from = t.src + part.row * t.src_stride + part.col * Size;
     const bool aligned = is_aligned(t.src, 16) && t.src_stride % 16 == 0;
@@ -172,8 +170,7 @@ struct Tile {
     load_elements(from, t.src_stride, 0, whole_rows * V, whole_cols * V, part.cols);
   }
 
-  // Reads rows [row, rows) of columns [col, cols) element by element: a warp reads along a row, and each
-  // thread has loads from four rows in flight.
+  // Reads rows [row, rows) of columns [col, cols): a warp along a row, a thread with four loads in flight.
   __device__ __forceinline__ void load_elements(const char* from, int64_t stride, int row, int rows, int col,
                                                 int cols) const {
     constexpr int kInFlight = 4;
@@ -191,8 +188,7 @@ struct Tile {
       }
   }
 
-  // The size of a tile. Unless dst is aligned, a tile also reads the last rows of the one above it, so that
-  // it writes only whole windows.
+  // The size of a tile. It overlaps the tile above unless dst is aligned, so as to write whole windows only.
   static TileSize size_for(const Transpose& t, int64_t batch) {
     const bool aligned = is_aligned(t.dst, kWindow) && t.dst_stride % kWindow == 0 &&
                          (batch == 1 || t.dst_batch_stride % kWindow == 0);

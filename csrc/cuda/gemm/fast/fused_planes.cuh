@@ -46,7 +46,7 @@ struct Tile {
   struct Ring {
     float rows[kStages][kRowWords];                                 // (kRows, kTileK)
     float columns[kStages][kColumnWords];                           // (kColumns, kTileK)
-    alignas(128) uint32_t planes[2][kSteps][kPlanes][kPlaneWords];  // two stages' columns
+    alignas(128) uint32_t planes[2][kSteps][kPlanes][kPlaneWords];  // for columns of two stages
   };
   // The sums on their way to C. The rows of C are the rows of the tile, or its columns if swapped.
   static constexpr int kSlabPitchAlongRows = kLinePitch<kRows, 4>;        // (kColumns, kRows)

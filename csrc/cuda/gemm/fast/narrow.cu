@@ -17,9 +17,9 @@ namespace {
 
 template <class Thread, class T>
 struct NarrowArguments : Sides<T> {
-  int64_t x_apart, y_apart;  // elements from one load of a thread along k to the next
+  int64_t x_apart, y_apart;  // distance of a thread's loads along k, in elements
   int64_t columns_written;
-  int y_rows, batch, apart;  // apart: values of k from one load of a thread to the next
+  int y_rows, batch, apart;  // apart: the same distance in values of k
   int log_rows, log_k;       // threads of a block along rows and along k
   int part, last_part;       // values of k of a block, and of the last block that shares k
   bool k_first;              // neighbouring threads have neighbours along k, not neighbouring rows

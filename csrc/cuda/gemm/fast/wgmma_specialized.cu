@@ -163,8 +163,8 @@ __device__ __forceinline__ void finish_tile(typename S::Shared& shared, const Ar
                                             const Accumulator<T> (&sum)[S::kSums], Boxes& boxes,
                                             RingPosition<S::kStages>& at, int warp) {
   using Acc = Accumulator<T>;
-  // With alpha = 1, 16-bit results take half the instructions. Results of other types need the register moves
-  // of the multiplication in any case.
+  // With alpha = 1 no multiplication is needed, which halves the instructions for 16-bit results. For other
+  // types it would save nothing, because the values have to be moved between registers anyway.
   if (Boxes::kPerRegister == 2 && !g.adds && g.alpha == Acc(1))
     return boxes.take(sum, tile, [](Acc x) { return x; });
   if (!g.adds) return boxes.take(sum, tile, [&](Acc x) { return g.alpha * x; });

@@ -20,7 +20,7 @@ struct Operand {
   int alignment;             // all rows begin at multiples of this number of bytes, a power of two up to 32
 
   bool aligned() const { return alignment >= 16; }
-  // As takes_loads_of() in parts/sides.cuh.
+  // The same condition as takes_loads_of() in parts/sides.cuh.
   bool takes_loads_of(int64_t count, bool in_k) const {
     return (in_k ? along_k && k % count == 0 : along_side && side % count == 0) &&
            alignment >= std::min<int64_t>(count * size, 32);

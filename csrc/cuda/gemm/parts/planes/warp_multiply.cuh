@@ -3,8 +3,9 @@
 //
 // The sums are those of multiply.cuh. In schemes of floating point the tensor cores sum a stage's products,
 // small ones first, and this sum is added to a sum in registers, rounded to nearest. Int8x10 takes two
-// sweeps. A chunk is always one stage here. Its additions (in Bf16x6 a third as many as mma instructions) are
-// issued while the tensor cores are busy, and a longer chunk would have to keep stages in shared memory.
+// sweeps. A chunk is always one stage here. Adding the chunks costs little, because the additions are issued
+// while the tensor cores are busy: in Bf16x6 there is one for three mma instructions. A longer chunk would
+// have to keep its stages in shared memory.
 #pragma once
 
 #include "cuda/device/async_copy.cuh"
