@@ -68,7 +68,7 @@ void begin(bool count, bool raise_problems, int multiprocessors, int64_t max_blo
 }
 
 void install() {
-  install_simulator(simt::rows(), simt::simulate_double_rows, simt::simulate_mirror, simt::simulate_finish);
+  install_simulator(simt::rows(), simt::simulate_double_rows, simt::simulate_mirror, simt::simulate_epilogue_pass);
 }
 
 nb::list end() {

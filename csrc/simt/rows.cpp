@@ -59,7 +59,7 @@ void add_buffers(const Mirror& m) {
   add("out", out, type, m.batch, m.n, m.n * parts, true, true);
 }
 
-void add_buffers(const Finish& f) {
+void add_buffers(const EpiloguePass& f) {
   const bool in_place = f.sums.data == f.out.data;
   if (!in_place) add("sums", f.sums, f.sum_type, f.batch, f.m, f.n);
   add("c", f.c, f.out_type, f.batch, f.m, f.n);
@@ -167,9 +167,9 @@ void simulate_mirror(const Mirror& m, Context& host) {
   name_of_row<&mirror> = "mirror";
   simulate<&mirror>(m, host);
 }
-void simulate_finish(const Finish& f, Context& host) {
-  name_of_row<&finish> = "finish";
-  simulate<&finish>(f, host);
+void simulate_epilogue_pass(const EpiloguePass& f, Context& host) {
+  name_of_row<&run_epilogue_pass> = "finish";
+  simulate<&run_epilogue_pass>(f, host);
 }
 
 }  // namespace fastgemm::simt

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/doubled_rows.h"
-#include "core/finish.h"
+#include "core/epilogue_pass.h"
 #include "core/mirror.h"
 #include "core/table.h"
 
@@ -16,6 +16,6 @@ std::vector<Kernel> rows();
 
 void simulate_double_rows(const DoubledRows&, Context&);
 void simulate_mirror(const Mirror&, Context&);
-void simulate_finish(const Finish&, Context&);
+void simulate_epilogue_pass(const EpiloguePass&, Context&);
 
 }  // namespace fastgemm::simt
