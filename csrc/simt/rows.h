@@ -1,4 +1,4 @@
-// The CUDA kernels as rows that run on the CPU.
+// The CUDA kernels as rows that run on the simulator.
 #pragma once
 
 #include <vector>
@@ -10,8 +10,8 @@
 
 namespace fastgemm::simt {
 
-// Every row of the kernel table that has a CUDA kernel of this project, with a launcher that simulates it. A
-// launcher without a row comes with level 0.
+// Every row of the kernel table that has a CUDA kernel of this project, with a launcher that simulates it.
+// Launchers without a row in the table get rows of level 0.
 std::vector<Kernel> rows();
 
 void simulate_double_rows(const DoubledRows&, Context&);

@@ -31,7 +31,7 @@ bool is_aligned(const TensorRef& t) {
 // Why torch cannot compute a product; null if it can.
 const char* why_not(const Kernel& row, const ProductCall& call, Device device) {
   const DType part = arithmetic_type("a", part_dtype(call.a.view.dtype));
-  if (part == DType::f16) return "torch multiplies no complex32 matrices";
+  if (part == DType::f16) return "torch does not multiply complex32 matrices";
   if (const char* why = row.why_unavailable()) return why;
   for (const TensorRef* t : {&call.a, &call.b, &call.c, &call.out})
     if (!is_aligned(*t)) return "a complex matrix starts between two numbers";

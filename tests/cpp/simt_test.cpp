@@ -128,7 +128,7 @@ void clusters() {
   expect_error(64, {"clusters of", "whole warpgroups"}, [] {}, 2);
   expect_error(128, {"grid", "clusters of 3"}, [] {}, 3);
   expect_error(
-      128, {"own dynamic shared memory"},
+      128, {"dynamic shared memory has no counterpart"},
       [] {
         int local = 0;
         map_shared_rank(&local, 1);

@@ -310,7 +310,7 @@ def test_what_torch_does_not_compute(dtype):
     torchs = torch.backends.mkldnn.matmul.fp32_precision
     if dtype == torch.complex32:
         with pytest.raises(
-            RuntimeError, match="kernel 'torch' cannot run here: torch multiplies no complex32"
+            RuntimeError, match="kernel 'torch' cannot run here: torch does not multiply complex32"
         ):
             fastgemm.matmul(a, a, kernel="torch")
         assert chosen(a, a)[0] not in ("torch", "")

@@ -1,4 +1,4 @@
-// The epilogue as a pass of its own: rows are shared among the threads, and a row is read and written once.
+// The epilogue as a separate pass. The rows are divided among threads; each row is read and written once.
 #include "core/epilogue_pass.h"
 
 #include "cpu/gemm/activation.h"
