@@ -26,7 +26,7 @@ struct Units {
 
 struct Cpu : Units {  // the inherited units: what our kernels may use under FASTGEMM_CPU_ISA
   Units library;      // what other libraries use; that variable does not limit them
-  std::string model;  // as static tables name it: cpu_model()
+  std::string model;  // cpu_model(), its name in static tables
   int cores = 1;      // those that this process may use
   double clock = 3e9;
   int64_t l2 = 1 << 20;       // bytes of a core's cache

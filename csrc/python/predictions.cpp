@@ -33,8 +33,8 @@ nb::dict to_dict(const Gpu& g) {
 }
 
 // The current GPU with the changes of the dictionary; for another capability, the nominal GPU with the
-// changes. If the dictionary names capability and size, no GPU is looked for: after that, the process could
-// not fork.
+// changes. If the dictionary names capability and size, the driver is not asked for a GPU, because a process
+// that has asked cannot fork.
 Gpu to_gpu(const std::optional<nb::dict>& d) {
   if (!d) return current_gpu();
   const auto get = [&]<class T>(const char* name, T& to) {

@@ -257,7 +257,7 @@ def test_same_bits_on_every_call(device, kernel, dtype, count):
                 shifted = torch.empty(m * k + 3, dtype=dtype)[3:].view(m, k).copy_(a)
                 if not is_library(
                     "gemm", device, kernel
-                ):  # whose order of summation may follow the alignment
+                ):  # their order of summation may depend on the alignment
                     results.append(fastgemm.matmul(shifted, b, **choice))
                 assert all(torch.equal(results[0], r) for r in results)
 

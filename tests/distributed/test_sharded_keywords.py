@@ -1,4 +1,4 @@
-"""What each keyword argument means for operands that are cut up: every rule knows all of its ops' arguments."""
+"""The effect of each keyword argument for sharded operands: every rule handles all arguments of its ops."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_sampled_grids_are_scaled_and_say_so(report_of):
     assert report.totals.barriers == 30
     assert any("64 of 640 blocks" in note for note in report.notes)
     assert report.launches[0].sampled and "64 of 640 blocks" in str(report)
-    # What was touched is scaled up too, but never beyond the buffer.
+    # The touched bytes are scaled up, too, but never beyond the buffer.
     assert report.roofline.bytes_compulsory == 3 * 4 * 128 * 128
 
 

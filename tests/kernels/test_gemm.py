@@ -190,7 +190,7 @@ def test_k_zero_and_empty(device, kernel, dtype):
 
 @every_row
 def test_slices_with_leading_dimensions_and_offsets(kernel, dtype):
-    """Operands and out are cut from larger tensors at odd offsets; what lies around out stays as it was."""
+    """Operands and out are cut from larger tensors at odd offsets; memory around out must not change."""
     sizes, offsets = [(33, 47, 29), (16, 16, 16), (9, 65, 130), (33, 47, 29)], (1, 2, 3, 5)
     for (m, n, k), (trans_a, trans_b), offset in zip(sizes, LAYOUTS, offsets, strict=True):
         a, b = operands(m + 7, n + 9, k + 5, dtype, trans_a=trans_a, trans_b=trans_b)

@@ -75,7 +75,7 @@ def test_skinny_takes_turns(side, layout, dtype):
 
 @pytest.mark.parametrize("dtype", [BF16, I8], ids=row_id)
 def test_skinny_batches(dtype):
-    """Matrices of their own, shared ones, and rows that are one in memory."""
+    """Batches with separate matrices, with a shared matrix, and with rows that form one matrix in memory."""
     a, b = random_tensor(5, 20, 200, dtype=dtype), random_tensor(5, 200, 300, dtype=dtype)
     c = random_tensor(5, 20, 300, dtype=result_dtype(dtype))
     with simulated_launches(FEW, ADA, count=False):

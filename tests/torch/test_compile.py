@@ -106,7 +106,7 @@ def writes(a, b, out):
 
 @every_device
 def test_dynamic_shapes_compile_once():
-    """Of what is written, and of a forward and a backward pass."""
+    """A function that writes to out compiles once, and so do a forward and a backward pass."""
     torch._dynamo.reset()
     written = torch.compile(writes, fullgraph=True, backend="inductor", dynamic=True)
     passes = torch.compile(
@@ -202,7 +202,7 @@ def test_what_is_computed_for_a_product_is_written_once_in_its_own_strides():
 
 @every_device
 def test_results_feed_other_kernels_without_a_copy():
-    """By ops that go straight to C++: one with an autograd formula costs 4 us of Python a call."""
+    """Calls use ops that go directly to C++. An op with an autograd formula costs 4 us of Python per call."""
     a, b = torch.randn(64, 32), torch.randn(32, 16)
     _, code = generated(
         lambda a, b: fastgemm.add(fastgemm.transpose(fastgemm.matmul(a, b)), b.t()[:, :1]).relu(), a, b

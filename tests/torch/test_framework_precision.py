@@ -44,7 +44,7 @@ def ran_and_is(call, value):
 
 
 def test_the_fastest_kernel_is_torchs_where_it_rounds(reduced_precision):
-    """It computes what torch computes, in all that a product is a part of."""
+    """The product equals torch's in every operation that contains one."""
     a, b, c = torch.randn(300, 400), torch.randn(400, 200), torch.randn(300, 200)
     weight, bias, x = b.t().contiguous(), torch.randn(200), torch.randn(3, 100, 400)
     out, layer = torch.empty(300, 200), torch.nn.Linear(400, 200)
@@ -205,7 +205,7 @@ assert "matmul" in seen and "torch_computes" not in seen, seen
     not fastgemm._override_library.use_in_eager_mode(), reason="there is no library for this torch"
 )
 def test_the_library_of_overrides_reads_the_flags_without_python():
-    """In a process of its own: in this one a test above has set another answer."""
+    """Runs in a separate process, because a test above has set another answer in this one."""
     done = run_forked(WITHOUT_PYTHON)
     assert done.returncode == 0, done.stderr[-2000:]
 

@@ -143,7 +143,7 @@ def test_a_vmap_is_one_product_however_large_the_batch():
 
 
 def test_per_sample_gradients():
-    """As many products as for the whole batch at once, of the level that was asked for."""
+    """There are as many products as for the whole batch at once, at the requested level."""
     weights = double(4, 5), double(5, 2)
     samples, targets = double(64, 4), double(64, 2)
 
@@ -238,7 +238,7 @@ def test_autocast():
     ],
 )
 def test_out_is_refused(op, transform):
-    """What is written there no transform sees: gradients and tangents would be zero."""
+    """No transform sees writes to out: gradients and tangents would be zero."""
 
     def total(x: Tensor) -> Tensor:
         out = x.new_empty(4, 4)

@@ -106,7 +106,7 @@ def test_results_while_measurements_come_and_go(device):
 
 
 def test_threads_that_tune_lose_nothing(tmp_path, monkeypatch):
-    """Each measures problems of its own and saves them to one file."""
+    """Each thread measures its own problems; all are saved to one file."""
     monkeypatch.setenv("FASTGEMM_CACHE_DIR", str(tmp_path))
 
     def tune(index: int) -> None:

@@ -221,7 +221,7 @@ def test_error_inputs(device):
 
 @every_device
 def test_as_many_products_are_routed_as_torch_has(device):
-    """In float32. Some of torch's are complex; a mode is not shown those inside of C++."""
+    """All run in float32. Some of torch's ops are complex. A mode does not see products inside of C++."""
     recorder, patch = Recorder(), fastgemm.patch()
     for name in FORWARD + INSIDE + BACKWARD:
         op = op_db().get(name)
@@ -234,7 +234,7 @@ def test_as_many_products_are_routed_as_torch_has(device):
 
 
 def test_every_op_that_reaches_a_product_is_listed():
-    """What fails here is new in torch: its name belongs into op_samples.py."""
+    """An op that fails here is new in torch; add its name to op_samples.py."""
     found = {}
     for name in op_db().keys() - set(NAMES):
         op, patch = op_db()[name], fastgemm.patch()

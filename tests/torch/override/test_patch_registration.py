@@ -181,7 +181,7 @@ RUNS = {
 
 @pytest.mark.parametrize("case", RUNS)
 def test_a_process_that_says_nothing(case):
-    """Nor are there warnings, of kernels that are overridden or of anything else."""
+    """There are no warnings either, about overridden kernels or anything else."""
     quiet = not case.startswith("another kernel")  # theirs is one that torch warns of
     done = run_forked("import warnings\nwarnings.simplefilter('error')\n" * quiet + RUNS[case])
     assert done.returncode == 0, done.stderr[-2500:]
@@ -204,7 +204,7 @@ def test_another_kernel_that_is_taken_back_again():
 
 
 def test_a_thread_that_was_in_a_patch_ends_with_the_process():
-    """Its thread-local state goes when it has been joined, while the process ends."""
+    """The thread-local state of the thread is destroyed after the join, while the process ends."""
     for _ in range(5):
         done = run_forked(A_THREAD_ENDS)
         assert done.returncode == 0, done.stderr[-2500:]
