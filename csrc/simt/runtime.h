@@ -62,7 +62,7 @@ bool on_host_stack(uintptr_t address);
 int thread_index();
 inline int lane_index() { return thread_index() % kWarp; }
 
-// Of the launch.
+// The bytes of dynamic shared memory that the launch requested for a block.
 size_t dynamic_shared_bytes();
 // Dynamic shared memory, 1024-byte aligned and exactly as large as the launch requested. All bits are set
 // (NaN, -1) when a block starts.

@@ -26,7 +26,7 @@ def test_symmetric_batches_that_share_their_operands():
 
 @pytest.mark.parametrize("dtype, n", [(torch.float32, 64), (torch.complex64, 48)], ids=row_id)
 def test_short_memory_is_known_before_c_is_overwritten(dtype, n):
-    """A batch whose long sums are split among threads, added to where it is stored."""
+    """A batch with long sums, which are split among threads. c is the result itself."""
     a, b, c = (torch.randn(12, *shape, dtype=dtype) for shape in ((n, 4096), (4096, n), (n, n)))
     expected = c + a @ b
     threads = torch.get_num_threads()

@@ -100,7 +100,7 @@ def check_gradients_of_symmetric(shape: Sequence[int]) -> None:
 
 
 def check_symmetric_is_remembered(shape: Sequence[int]) -> None:
-    """Of the same operands, with and without the promise."""
+    """Multiplies the same operands with and without the promise."""
     a = torch.randn(shape)
     placed = place(a, mesh_of(2), "S0")
     for symmetric in (False, True, False, True):

@@ -1,5 +1,6 @@
-"""Every command line that README, CONTRIBUTING, docs/, notebooks and examples/ show runs: small problems in the
-place of large ones, short samples, the first problem of a preset. Those of benchmarks/ are read, and not run."""
+"""Runs every command line that README, CONTRIBUTING, docs/, notebooks and examples/ show: with small problems
+instead of large ones, short samples, and the first problem of a preset. Commands of benchmarks/ are only
+parsed."""
 
 from __future__ import annotations
 

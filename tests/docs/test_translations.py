@@ -15,7 +15,7 @@ TRANSLATED = {
     ROOT / "README.md": ROOT / "README.zh-CN.md",
     ROOT / "docs" / "ladder.md": ROOT / "docs" / "ladder.zh.md",
 }
-IN_CHINESE = {"headline_zh": "headline"}  # blocks of text, which each language has its own of
+IN_CHINESE = {"headline_zh": "headline"}  # blocks of text, which differ between languages
 BLOCK = re.compile(r"<!-- (\w+):begin -->\n(.*?)<!-- \1:end -->", re.S)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 

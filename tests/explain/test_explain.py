@@ -167,7 +167,7 @@ def test_matrix_instructions_name_their_unit(instruction, unit, tera):
 
 
 def test_a_simulation_that_another_thread_leaves():
-    """It would go on where it was entered, unnoticed."""
+    """Otherwise the simulation would silently continue in the thread that entered it."""
     a, simulation = torch.randn(4, 4), fastgemm.simulate()
     with ThreadPoolExecutor(1, "other") as pool:
         pool.submit(simulation.__enter__).result()

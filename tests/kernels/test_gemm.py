@@ -274,7 +274,7 @@ def test_large_batches_use_threads_and_stay_right(device):
 
 
 def test_four_threads_share_rows_and_columns():
-    """The work is a grid of two by two, which no smaller or prime number of threads makes."""
+    """Four threads divide the work in a grid of two by two; two or three threads cannot."""
     a, b = random_tensor(84, 600, dtype=torch.float32), random_tensor(600, 256, dtype=torch.float32)
     with threads(4):
         check_gemm(a, b, level=5)

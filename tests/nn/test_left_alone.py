@@ -163,7 +163,7 @@ def test_the_package_imported_again(again, monkeypatch):
         for name in ("nn", "_nn.fuse", "_nn.layers"):
             monkeypatch.delitem(sys.modules, f"fastgemm.{name}")
             package, _, last = f"fastgemm.{name}".rpartition(".")
-            # The import sets it, and the end of the test takes that back.
+            # The import sets it, and it is reset at the end of the test.
             monkeypatch.delattr(sys.modules[package], last)
         module = importlib.import_module("fastgemm.nn")
     assert type(module.convert(net, level=2)[0]) is module.Linear

@@ -1,4 +1,4 @@
-"""fastgemm.nn.Linear in the place of torch.nn.Linear, and convert."""
+"""fastgemm.nn.Linear as a replacement of torch.nn.Linear, and convert."""
 
 from __future__ import annotations
 

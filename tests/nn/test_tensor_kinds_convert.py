@@ -220,7 +220,7 @@ def test_inputs(mode, layer, family, device):
     enter, without, _ = MODES[mode]
     if "encoder" in layer:  # what is normalized is zero to within rounding, and becomes 300 times as large
         without += ("zero tensor",)
-    # TorchScript's optimizer has formulas of gradients that fail for kinds that autograd's take.
+    # TorchScript's optimizer has gradient formulas that fail for some kinds that autograd supports.
     with torch.jit.optimized_execution(False), enter(device):
         different = differences(family, device, *pair(layer), without)
     assert not different, "\n".join(different)

@@ -1,5 +1,5 @@
-"""Layers on the simulator, with all its checks: by every row that applies the epilogue itself, without a
-pass, and by the pass after other rows."""
+"""Layers on the simulator, with all its checks. Every row that applies the epilogue itself is tested without
+a pass; other rows are tested with the pass."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ HOPPER, ADA, AMPERE = 90, 89, 80  # capabilities
 SMALLEST_BLOCK = 99 << 10  # bytes of shared memory that every GPU since sm_80 gives one
 # Sizes that fill many multiprocessors, by kernel.
 ON_MANY = {
-    # Both operands, one of them, and none of whole tiles; k that is cut; by wgmma and by mma.sync.
+    # Both operands, one or none in whole tiles, and a k that is split; by wgmma and by mma.sync.
     "small_tile": [(64, 128, 256), (64, 100, 128), (33, 192, 128), (128, 64, 700), (64, 64, 2048)],
     # Tiles that blocks share, with one or two stages for each, and one or two whole tiles per block.
     "skinny": [(70, 300, 700), (20, 300, 5000), (300, 9, 800), (16, 8000, 250), (5, 28000, 130)],

@@ -1,6 +1,6 @@
 """Bad input, case by case: a message names the argument, what came and what is accepted.
 
-Meta and fake tensors are refused with the same type of exception, so far as no data is needed to know it.
+Meta and fake tensors are refused with the same type of exception, unless the check needs data.
 """
 
 from __future__ import annotations

@@ -196,7 +196,7 @@ def test_what_is_computed_for_a_product_is_written_once_in_its_own_strides():
     images = torch.randn(2, 4, 8, 8).to(memory_format=torch.channels_last)
     result, code = generated(lambda x, y: fastgemm.matmul(x.relu(), y), images, torch.randn(8, 8))
     assert buffers(code) == 1, code
-    assert "(256, 1, 32, 4)" in code  # channels_last goes in as it is
+    assert "(256, 1, 32, 4)" in code  # channels_last is not copied first
     assert result.is_contiguous()
 
 

@@ -19,7 +19,7 @@ WAYS = {"tf32": set_by_name, "medium": torch.set_float32_matmul_precision}
 
 @pytest.fixture(params=WAYS)
 def reduced_precision(request):
-    """As torch.backends has it, and by the function that most programs call."""
+    """Sets the precision in torch.backends, or by the function that most programs call."""
     matmuls = torch.backends.mkldnn.matmul, torch.backends.cuda.matmul
     before = [matmul.fp32_precision for matmul in matmuls]
     WAYS[request.param](request.param)
@@ -119,7 +119,8 @@ def test_compiled_code_follows_the_flags(reduced_precision):
 
 @pytest.mark.parametrize("flag", ["torch.backends", "torch.backends.mkldnn"])
 def test_a_flag_that_is_inherited(flag):
-    """That of all backends, or of all ops of oneDNN, is that of its products unless these have their own."""
+    """A flag for all backends, or for all ops of oneDNN, also holds for its products, unless these have their
+    own flag."""
     code = f"""
 import torch, fastgemm
 from reference import kernels_that_ran
@@ -154,7 +155,7 @@ def test_what_is_measured_under_the_flags_is_ieee(reduced_precision):
 
 @pytest.fixture
 def asked():
-    """How often the library asks for torch's flags, which takes the interpreter's lock."""
+    """Counts how often the library reads torch's flags, which takes Python's interpreter lock."""
     calls = []
 
     def computes(*what: str) -> bool:

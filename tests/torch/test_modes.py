@@ -1,4 +1,4 @@
-"""Modes of torch that do nothing to a product cost it nothing: it does not leave its short way for them."""
+"""torch modes that do not affect a product cost nothing: the product keeps its fast path."""
 
 from __future__ import annotations
 

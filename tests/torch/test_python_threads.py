@@ -59,8 +59,8 @@ def test_the_first_calls_of_a_process_may_race(device):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="tensor maps of a GPU's driver")
 def test_a_thread_may_begin_with_a_tensor_map_cuda():
-    """CUDA's runtime makes its context a thread's own at the first call that needs it; encoding a tensor map does
-    not, and with memory from torch's cache nothing comes before it."""
+    """CUDA's runtime makes its context current in a thread at the first call that needs it. Encoding a tensor
+    map does not do this, and with memory from torch's cache no other call comes before it."""
     a = torch.randn(256, 256, device="cuda", dtype=torch.bfloat16)
     expected = fastgemm.matmul(a, a, kernel="wgmma_specialized").cpu()
     with ThreadPoolExecutor(1) as pool:

@@ -31,8 +31,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-# Of operands and products that are moved; and before a difference is called one. Two draws of a few logits can
-# move all of them alike, which a softmax does not see.
+# How many random changes of operands and products are tried, and how many more before a difference is
+# reported. Two changes of a few logits may shift all of them equally, which a softmax does not show.
 DRAWS, MORE_DRAWS = 2, 16
 
 

@@ -1,4 +1,5 @@
-"""Run by test_tensor_kinds_patch.py in a process of its own: calls with tensors of a kind, in a patch and not.
+"""test_tensor_kinds_patch.py runs this in a separate process: calls with tensors of a kind, inside and
+outside of a patch.
 
 Before each call it says which one comes, so that the parent knows what ended the process if something does.
 """

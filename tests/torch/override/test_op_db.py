@@ -54,7 +54,7 @@ def one_thread():
 
 
 def check(op: Any, choice: str, dtypes: set[torch.dtype], *how: Any) -> dict[torch.dtype, Any]:
-    """Holds the samples of each type against torch's results, and returns what was routed."""
+    """Compares the results for the samples of each type with torch's, and returns the routed products."""
     wanted = [x for x in DTYPES if x in dtypes and (choice == "fastest" or x is torch.float32)]
     patches = {dtype: fastgemm.patch(**CHOICES[choice]) for dtype in wanted}
     found = [why for dtype, patch in patches.items() for why in differences(op, dtype, patch, *how)]
@@ -172,7 +172,7 @@ def in_place_difference(op: Any, sample: Any, dtype: torch.dtype, patch: Any) ->
     return value_difference(op, sample, dtype, patched.result, torchs.result)
 
 
-# Made of one operand after the other.
+# Wrong operands, made from one operand after the other.
 WRONG: dict[str, Callable[[Tensor], Tensor]] = {
     "another type": lambda x: x.double(),
     "integers": lambda x: x.long(),
@@ -184,7 +184,8 @@ WRONG: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def refused(op: Any, arguments: Arguments, inside: Any) -> Outcome:
-    """Without the message: torch has two ways to multiply a batch, whose words differ."""
+    """The outcome without the message, because torch multiplies batches in two ways with different
+    messages."""
     made = outcome(lambda: call(op, arguments), inside)
     return Outcome(made.result, made.error and (made.error[0], ""), made.warnings)
 
